@@ -1,0 +1,257 @@
+//! Values of flags: what each accepts, and what it says of anything else.
+
+use serde::Serialize;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+/// A TCP or UDP port as memcached takes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServicePort {
+    /// 0: not served.
+    Off,
+    /// -1: whichever is free.
+    Any,
+    /// This one.
+    Fixed(u16),
+}
+
+impl FromStr for ServicePort {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s.parse::<i32>() {
+            Ok(-1) => Ok(Self::Any),
+            Ok(0) => Ok(Self::Off),
+            Ok(n) => u16::try_from(n).map(Self::Fixed).map_err(|_| "not in -1 to 65535".to_owned()),
+            Err(_) => Err("not a number from -1 to 65535".to_owned()),
+        }
+    }
+}
+
+/// An address to listen on, with or without a port of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenAddr {
+    /// The address.
+    pub ip: IpAddr,
+    /// The port, when it was given here.
+    pub port: Option<u16>,
+}
+
+impl FromStr for ListenAddr {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        if let Ok(a) = s.parse::<SocketAddr>() {
+            return match a.port() {
+                0 => Err("port 0 cannot be listened on".to_owned()),
+                port => Ok(Self { ip: a.ip(), port: Some(port) }),
+            };
+        }
+        let bare = s.strip_prefix('[').and_then(|s| s.strip_suffix(']')).unwrap_or(s);
+        bare.parse()
+            .map(|ip| Self { ip, port: None })
+            .map_err(|_| "not an IP address, nor ADDR:PORT".to_owned())
+    }
+}
+
+/// A port served through DPDK.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PortSpec {
+    /// A device on the PCI bus, in full (`0000:81:00.0`), and its device arguments.
+    Pci {
+        /// Domain, bus, device and function.
+        address: String,
+        /// What followed the first comma, if anything did.
+        args: Option<String>,
+    },
+    /// A virtual device with its arguments, as DPDK's `--vdev` takes it.
+    Vdev(String),
+}
+
+impl PortSpec {
+    /// The device's name in DPDK.
+    pub fn device(&self) -> &str {
+        match self {
+            Self::Pci { address, .. } => address,
+            Self::Vdev(spec) => spec.split(',').next().unwrap_or(spec),
+        }
+    }
+}
+
+impl FromStr for PortSpec {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let (device, args) = match s.split_once(',') {
+            Some((d, a)) => (d, Some(a.to_owned())),
+            None => (s, None),
+        };
+        if let Some(address) = pci_address(device) {
+            return Ok(Self::Pci { address, args });
+        }
+        let is_vdev = ["net_", "eth_"].iter().any(|p| device.starts_with(p))
+            || device.starts_with("virtio_user");
+        if is_vdev && device.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b)) {
+            return Ok(Self::Vdev(s.to_owned()));
+        }
+        Err("neither a PCI address (0000:81:00.0) nor a DPDK virtual device (net_tap0,iface=…)"
+            .to_owned())
+    }
+}
+
+/// `0000:81:00.0` or `81:00.0`, in full and in lower case.
+fn pci_address(s: &str) -> Option<String> {
+    let hex = |s: &str, digits: usize| {
+        (s.len() == digits && s.bytes().all(|b| b.is_ascii_hexdigit())).then_some(())
+    };
+    let full = if s.split(':').count() == 2 { format!("0000:{s}") } else { s.to_owned() };
+    let mut parts = full.split(':');
+    hex(parts.next()?, 4)?;
+    hex(parts.next()?, 2)?;
+    let (device, function) = parts.next()?.split_once('.')?;
+    hex(device, 2)?;
+    (function.len() == 1 && matches!(function.as_bytes(), [b'0'..=b'7'])).then_some(())?;
+    parts.next().is_none().then(|| full.to_ascii_lowercase())
+}
+
+/// An address and the length of its subnet's prefix. The host bits are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// The address.
+    pub ip: IpAddr,
+    /// Bits of the prefix.
+    pub prefix_len: u8,
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ip, self.prefix_len)
+    }
+}
+
+impl Serialize for Network {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let wrong = || "not ADDR/LEN (10.0.0.1/24, fd00::1/64)".to_owned();
+        let (ip, len) = s.split_once('/').ok_or_else(wrong)?;
+        let ip: IpAddr = ip.parse().map_err(|_| wrong())?;
+        let prefix_len: u8 = len.parse().map_err(|_| wrong())?;
+        let max = if ip.is_ipv4() { 32 } else { 128 };
+        if prefix_len > max {
+            return Err(format!("the prefix is longer than {max} bits"));
+        }
+        Ok(Self { ip, prefix_len })
+    }
+}
+
+/// `--ip`: an address for one of the ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IpFlag {
+    /// Which port, when it was said.
+    pub port_index: Option<usize>,
+    /// The address and its subnet.
+    pub network: Network,
+}
+
+impl FromStr for IpFlag {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let (port_index, network) = match s.split_once('=') {
+            Some((i, n)) => {
+                let i = i.parse().map_err(|_| format!("'{i}' is not the number of a port"))?;
+                (Some(i), n)
+            }
+            None => (None, s),
+        };
+        Ok(Self { port_index, network: network.parse()? })
+    }
+}
+
+/// `--side-door`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SideDoorFlag {
+    /// A TAP device, of this name if one was given.
+    Tap(Option<String>),
+    /// None.
+    None,
+}
+
+impl FromStr for SideDoorFlag {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s.split_once('=') {
+            None if s == "none" => Ok(Self::None),
+            None if s == "tap" => Ok(Self::Tap(None)),
+            // IFNAMSIZ is 16 with the closing zero.
+            Some(("tap", name))
+                if (1..=15).contains(&name.len())
+                    && name.bytes().all(|b| b.is_ascii_graphic() && !b"/:%".contains(&b))
+                    && name != "."
+                    && name != ".." =>
+            {
+                Ok(Self::Tap(Some(name.to_owned())))
+            }
+            Some(("tap", _)) => {
+                Err("a device name is 1 to 15 printable characters without / : %".to_owned())
+            }
+            _ => Err("neither tap, tap=NAME nor none".to_owned()),
+        }
+    }
+}
+
+/// A set of CPUs, in ascending order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuList(pub Vec<usize>);
+
+impl FromStr for CpuList {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        /// The kernel's largest CPU_SETSIZE in common use.
+        const CPUS_MAX: usize = 8192;
+        let mut cpus = std::collections::BTreeSet::new();
+        for part in s.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            match (first.trim().parse::<usize>(), last.trim().parse::<usize>()) {
+                (Ok(a), Ok(b)) if a <= b && b < CPUS_MAX => cpus.extend(a..=b),
+                _ => return Err(format!("'{part}' is neither a CPU nor a range (2-7,10)")),
+            }
+        }
+        Ok(Self(cpus.into_iter().collect()))
+    }
+}
+
+impl fmt::Display for CpuList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, run) in self.0.chunk_by(|a, b| a + 1 == *b).enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            match run {
+                [first, .., last] => write!(f, "{comma}{first}-{last}")?,
+                _ => write!(f, "{comma}{}", run.first().unwrap_or(&0))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes, with k or m for KiB and MiB.
+pub(super) fn parse_size(s: &str) -> Result<u64, String> {
+    let wrong = || "not a size in bytes (1048576, 512k, 1m)".to_owned();
+    let (digits, unit) = match s.char_indices().last() {
+        Some((i, 'k' | 'K')) => (s.get(..i), 1u64 << 10),
+        Some((i, 'm' | 'M')) => (s.get(..i), 1 << 20),
+        _ => (Some(s), 1),
+    };
+    let n: u64 = digits.and_then(|d| d.parse().ok()).ok_or_else(wrong)?;
+    n.checked_mul(unit).ok_or_else(wrong)
+}

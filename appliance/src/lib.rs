@@ -1,0 +1,18 @@
+//! The process around the data plane: CLI, plan, topology, TCP service, signals. Never touches a packet.
+//!
+//! Start-up is a plan (D15), read from top to bottom: [`flags`] is what was typed, [`plan`] what
+//! follows from it on this [`machine`], [`topology`] builds and wires it from [`sockets`],
+//! [`ports`] and [`tcp`], [`run`] serves until told to stop, and [`report`] says what became of it.
+
+pub mod flags;
+pub mod machine;
+pub mod plan;
+pub mod sockets;
+pub mod ports;
+pub mod tcp;
+pub mod topology;
+pub mod run;
+pub mod report;
+
+pub mod affinity;
+pub mod signals;

@@ -1,0 +1,90 @@
+//! `gnomon`: a kernel-bypass, memcached-compatible key-value appliance.
+
+use appliance::flags::{Cli, Command, ServeFlags};
+use appliance::machine::{self, Machine};
+use appliance::plan::Plan;
+use appliance::{report, run, signals, sockets, topology};
+use std::error::Error;
+use std::io::Write;
+use std::process::ExitCode;
+use tracing::Level;
+
+fn main() -> ExitCode {
+    let Command::Serve(flags) = Cli::from_args().command;
+    match serve(&flags) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            complain(format_args!("gnomon: {error}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Flags to plan to topology to the end. False when what was received is not accounted for.
+fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
+    log(flags.verbose);
+    let asked = Plan::new(flags, &Machine::observe())?;
+    let mut plan = asked.clone();
+    let listeners = sockets::listen(&plan)?;
+    sockets::probe_udp(&mut plan)?;
+    if flags.dry_run {
+        let text = match flags.json {
+            true => serde_json::to_string_pretty(&asked)? + "\n",
+            false => report::plan_text(&asked),
+        };
+        let printed = std::io::stdout().write_all(text.as_bytes());
+        return printed.map(|()| true).map_err(|e| format!("cannot print the plan: {e}").into());
+    }
+    if flags.verbose > 0 {
+        complain(format_args!("{}", report::plan_text(&plan)));
+    } else {
+        plan.notes.iter().for_each(|note| complain(format_args!("gnomon: {note}\n")));
+    }
+    machine::allow_open_files(plan.open_files)?;
+    let stop = signals::stop_flag()?;
+    let appliance = topology::build(&plan, listeners)?;
+    let ready = appliance.ready(&plan);
+    if let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") {
+        sockets::write_port_file(path.as_ref(), &ready.tcp, &ready.udp)
+            .map_err(|e| format!("cannot write MEMCACHED_PORT_FILENAME {}: {e}", path.display()))?;
+    }
+    say(flags.json, &ready)?;
+    let report = run::serve(appliance, &stop);
+    say(flags.json, &report)?;
+    Ok(report.is_good())
+}
+
+/// To standard error. Nobody reading there is no reason to end.
+fn complain(text: std::fmt::Arguments<'_>) {
+    let _ = std::io::stderr().write_fmt(text);
+}
+
+/// One line of JSON, or text.
+fn say<T: serde::Serialize + std::fmt::Display>(
+    json: bool,
+    what: &T,
+) -> Result<(), Box<dyn Error>> {
+    let mut out = std::io::stdout().lock();
+    // Nobody reading is no reason to stop serving.
+    let _ = match json {
+        true => writeln!(out, "{}", serde_json::to_string(what)?),
+        false => writeln!(out, "{what}"),
+    };
+    Ok(())
+}
+
+/// Events on standard error: warnings, and more with each -v.
+fn log(verbose: u8) {
+    let level = match verbose {
+        0 => Level::WARN,
+        1 => Level::INFO,
+        2 => Level::DEBUG,
+        _ => Level::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
+}

@@ -1,0 +1,257 @@
+//! What follows from the flags on this machine: checked, resolved facts, and nothing touched yet.
+//!
+//! In: [`ServeFlags`] and [`Machine`]. Out: [`Plan`], or a [`PlanError`] that says what to do.
+//! [`crate::topology`] builds from a plan without asking again.
+
+mod error;
+mod network;
+mod resources;
+
+pub use error::PlanError;
+
+use crate::flags::{BatchModeFlag, HugeFlag, Network, ServeFlags};
+use crate::machine::{Gpu, Machine};
+use dataplane::wire::Cidr;
+use serde::{Serialize, Serializer};
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
+
+/// Bytes per packet slot.
+pub(crate) const SLOT_BYTES: u64 = driver_shim::SLOT_BYTES as u64;
+
+/// Everything that start-up needs to know.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// Ports that bring UDP requests.
+    pub ports: Vec<PortPlan>,
+    /// Where TCP listens.
+    pub tcp: Vec<TcpPlan>,
+    /// TCP threads.
+    pub tcp_threads: usize,
+    /// Most TCP connections at a time.
+    pub conn_limit: usize,
+    /// Files that may be open at once.
+    pub open_files: u64,
+    /// The CPU of each worker. Empty: no UDP.
+    pub worker_cpus: Vec<usize>,
+    /// Somebody chose their number.
+    pub cores_given: bool,
+    /// The CPU of everything else.
+    pub control_cpu: usize,
+    /// CPUs that TCP threads may use.
+    pub tcp_cpus: Vec<usize>,
+    /// Memory for items, in bytes.
+    pub memory_bytes: u64,
+    /// Largest item, in bytes.
+    pub item_max_bytes: u64,
+    /// Evict when memory is full.
+    pub evict: bool,
+    /// Size ratio between neighbouring slab classes.
+    pub growth_factor: f64,
+    /// Packet slots.
+    pub slots: u32,
+    /// Huge pages.
+    pub huge: Huge,
+    /// What looks requests up.
+    pub engine: Engine,
+    /// What GPU there is, where it was looked for. No engine of this release uses it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<Gpu>,
+    /// Most requests per batch.
+    pub batch: usize,
+    /// When a batch goes.
+    pub batch_mode: BatchMode,
+    /// Networks whose UDP requests are answered.
+    #[serde(serialize_with = "as_text")]
+    pub allow: Vec<Cidr>,
+    /// Arguments for DPDK.
+    pub eal: Vec<String>,
+    /// What an operator may not expect.
+    pub notes: Vec<String>,
+}
+
+/// A port of the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PortPlan {
+    /// What drives it.
+    pub device: Device,
+    /// The UDP port of the service; 0: any free one.
+    pub udp_port: u16,
+    /// Its own addresses. Kernel sockets have theirs in the device.
+    pub addresses: Vec<Network>,
+    /// Name of the TAP device behind its side door.
+    pub side_door: Option<String>,
+}
+
+/// What drives a port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Device {
+    /// Kernel UDP sockets at these addresses.
+    Sockets(Vec<IpAddr>),
+    /// A NIC under DPDK.
+    Pci {
+        /// Its address on the bus.
+        address: String,
+        /// Device arguments for the driver.
+        args: Option<String>,
+    },
+    /// A DPDK virtual device: name and arguments.
+    Vdev(String),
+}
+
+impl Device {
+    /// Name and arguments, as DPDK takes them; empty for sockets.
+    pub fn spec(&self) -> String {
+        match self {
+            Self::Sockets(_) => String::new(),
+            Self::Pci { address, args: Some(args) } => format!("{address},{args}"),
+            Self::Pci { address: spec, args: None } | Self::Vdev(spec) => spec.clone(),
+        }
+    }
+}
+
+/// An address that TCP listens on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct TcpPlan {
+    /// The address; port 0: any free one.
+    pub address: SocketAddr,
+    /// The address will exist only when the side door's TAP device has got it.
+    pub behind_side_door: bool,
+}
+
+/// Huge pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Huge {
+    /// Where there are any.
+    Prefer,
+    /// Or do not start.
+    Require,
+    /// Ordinary pages.
+    Never,
+}
+
+/// What looks requests up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Engine {
+    /// The CPU.
+    Cpu,
+    /// The GPU's kernels on the CPU.
+    Simt,
+}
+
+/// When a batch goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchMode {
+    /// As soon as the engine is free.
+    Adaptive,
+    /// When full or overdue.
+    Fixed,
+}
+
+impl Plan {
+    /// Checks the flags against each other and against the machine.
+    ///
+    /// # Errors
+    /// The first contradiction found, with what to do about it.
+    pub fn new(flags: &ServeFlags, machine: &Machine) -> Result<Self, PlanError> {
+        let mut notes = Vec::new();
+        let ports = network::ports(flags, machine)?;
+        let with_dpdk = !flags.port.is_empty();
+        let tcp = network::tcp(flags, &ports);
+        if ports.is_empty() && tcp.is_empty() {
+            return Err(PlanError::NothingToServe);
+        }
+        let (worker_cpus, control_cpu) = resources::cpus(flags, machine, !ports.is_empty())?;
+        if worker_cpus.contains(&control_cpu) {
+            notes.push(format!(
+                "CPU {control_cpu} serves packets and everything else: allow the process one more CPU"
+            ));
+        }
+        let spare = machine.cpus.iter().copied().filter(|c| !worker_cpus.contains(c));
+        let mut tcp_cpus: Vec<usize> = spare.collect();
+        if tcp_cpus.is_empty() {
+            tcp_cpus.push(control_cpu);
+        }
+        let (memory_bytes, slots) =
+            resources::memory(flags, machine, worker_cpus.len() * ports.len())?;
+        let open_files = resources::open_files(flags, machine, &ports, &tcp, worker_cpus.len())?;
+        if !(1.05..=100.0).contains(&flags.slab_growth_factor) {
+            return Err(PlanError::GrowthFactor(flags.slab_growth_factor));
+        }
+        if !with_dpdk && !flags.eal.is_empty() {
+            return Err(PlanError::EalWithoutPort);
+        }
+        let (engine, gpu) = resources::engine(flags.engine, machine)?;
+        if let Some(ip) = network::unanswered(flags, &ports) {
+            notes.push(format!(
+                "UDP listens on {ip} and answers only this machine: name your clients' networks with --allow"
+            ));
+        }
+        Ok(Self {
+            allow: network::allow(flags),
+            ports,
+            tcp,
+            tcp_threads: usize::from(flags.threads),
+            conn_limit: flags.conn_limit as usize,
+            open_files,
+            worker_cpus,
+            cores_given: flags.cores.is_some(),
+            control_cpu,
+            tcp_cpus,
+            memory_bytes,
+            item_max_bytes: flags.max_item_size,
+            evict: !flags.disable_evictions,
+            growth_factor: flags.slab_growth_factor,
+            slots,
+            huge: match flags.huge {
+                HugeFlag::Auto => Huge::Prefer,
+                HugeFlag::On => Huge::Require,
+                HugeFlag::Off => Huge::Never,
+            },
+            engine,
+            gpu,
+            batch: flags.batch as usize,
+            batch_mode: match flags.batch_mode {
+                BatchModeFlag::Adaptive => BatchMode::Adaptive,
+                BatchModeFlag::Fixed => BatchMode::Fixed,
+            },
+            eal: flags.eal.clone(),
+            notes,
+        })
+    }
+
+    /// What `stats settings` tells, under memcached's names where it has them.
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        let udp_port = self.ports.first().map_or(0, |p| p.udp_port);
+        let tcp_port = self.tcp.first().map_or(0, |t| t.address.port());
+        vec![
+            ("maxbytes", self.memory_bytes.to_string()),
+            ("maxconns", self.conn_limit.to_string()),
+            ("tcpport", tcp_port.to_string()),
+            ("udpport", udp_port.to_string()),
+            ("evictions", if self.evict { "on" } else { "off" }.to_owned()),
+            ("growth_factor", format!("{:.2}", self.growth_factor)),
+            ("num_threads", (self.worker_cpus.len() + self.tcp_threads).to_string()),
+            ("cas_enabled", "yes".to_owned()),
+            ("item_size_max", self.item_max_bytes.to_string()),
+            ("engine", self.engine.name().to_owned()),
+            ("batch", self.batch.to_string()),
+        ]
+    }
+
+    /// Whether any port needs DPDK.
+    pub fn needs_dpdk(&self) -> bool {
+        self.ports.iter().any(|p| !matches!(p.device, Device::Sockets(_)))
+    }
+}
+
+fn as_text<T: Display, S: Serializer>(items: &[T], s: S) -> Result<S::Ok, S::Error> {
+    s.collect_seq(items.iter().map(T::to_string))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,197 @@
+//! Why there is no plan, and what to do about it.
+
+use crate::flags::Network;
+use std::net::IpAddr;
+
+/// Why there is no plan. Each message names the flag and the way out.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PlanError {
+    /// `-p 0 -U 0`.
+    #[error("nothing to serve: -p 0 turns TCP off and -U 0 turns UDP off; give one of them a port")]
+    NothingToServe,
+    /// `--port` in a build without DPDK.
+    #[error(
+        "--port needs DPDK, which this build leaves out: build with the feature dpdk, or serve kernel sockets without --port"
+    )]
+    NoDpdk,
+    /// `--port` without a fixed UDP port.
+    #[error("--port serves UDP: give -U a port of its own, not 0 or -1")]
+    PortWithoutUdp,
+    /// A device named twice.
+    #[error("--port {0} is given twice: name each device once")]
+    PortTwice(String),
+    /// Not on the bus.
+    #[error("--port {0}: no such PCI device on this machine; `lspci -D` lists what there is")]
+    NoSuchDevice(String),
+    /// Held by a driver that will not share it.
+    #[error(
+        "--port {address} is held by {driver}: bind it to vfio-pci first (dpdk-devbind.py -b vfio-pci {address}); its kernel interface goes away with that"
+    )]
+    WrongDriver {
+        /// The device.
+        address: String,
+        /// What holds it.
+        driver: String,
+    },
+    /// A port that nobody could address.
+    #[error("port {index} ({device}) has no address: give it one with --ip {index}=ADDR/LEN")]
+    PortWithoutIp {
+        /// Which port.
+        index: usize,
+        /// Its device.
+        device: String,
+    },
+    /// `--ip` with kernel sockets.
+    #[error(
+        "--ip names addresses of a --port, and there is none: kernel sockets listen at --listen"
+    )]
+    IpWithoutPort,
+    /// `--ip` with several ports.
+    #[error(
+        "--ip {0}: of which port? With several ports write INDEX=ADDR/LEN, the first --port being 0"
+    )]
+    IpOfWhichPort(Network),
+    /// An index past the last port.
+    #[error("--ip {index}=…: there are {ports} ports, the first being 0")]
+    IpOfNoPort {
+        /// As given.
+        index: usize,
+        /// How many there are.
+        ports: usize,
+    },
+    /// Not an address that a host can have on a network.
+    #[error(
+        "--ip {0}: a port needs an address of its own, not a loopback, multicast or unspecified one"
+    )]
+    IpNotAHost(Network),
+    /// The same address on two ports.
+    #[error("--ip {0} is given twice: an address belongs to one port")]
+    IpTwice(IpAddr),
+    /// More addresses than a port can have.
+    #[error("port {index} has more than {most} addresses of one IP version: give it fewer --ip")]
+    IpTooMany {
+        /// Which port.
+        index: usize,
+        /// How many it can have.
+        most: usize,
+    },
+    /// `--side-door tap` with kernel sockets.
+    #[error(
+        "--side-door tap needs a --port: kernel sockets leave everything else to the kernel anyway"
+    )]
+    SideDoorWithoutPort,
+    /// Too long with the port's number.
+    #[error(
+        "--side-door tap={0}: a device name has at most 15 characters, the port's number included; shorten it"
+    )]
+    SideDoorName(String),
+    /// EAL arguments with kernel sockets.
+    #[error(
+        "arguments after -- are for DPDK, which only a --port uses: leave them out or give a --port"
+    )]
+    EalWithoutPort,
+    /// An empty affinity mask, or one that cannot be read.
+    #[error("cannot tell which CPUs this process may use; check its affinity and its cpuset")]
+    NoCpus,
+    /// Outside the affinity mask.
+    #[error(
+        "{flag}: CPU {cpu} is not among those that this process may use ({allowed}); check taskset and the cpuset"
+    )]
+    CpuNotAllowed {
+        /// The flag.
+        flag: &'static str,
+        /// The CPU.
+        cpu: usize,
+        /// Those allowed.
+        allowed: String,
+    },
+    /// The control core is a worker's.
+    #[error(
+        "--control-core {0} is also in --cores: packets would starve everything else; take it out of one"
+    )]
+    ControlCoreServes(usize),
+    /// More bytes than there are numbers.
+    #[error("-m {0}: that many megabytes cannot be addressed; lower -m")]
+    MemoryAbsurd(u64),
+    /// Less than two slab pages.
+    #[error("-m {0}: item memory must be 4 MB at least; raise -m")]
+    MemoryTooSmall(u64),
+    /// Below memcached's bound, or above a slab page.
+    #[error("-I {0}: an item's limit must lie between 1k and 2m")]
+    ItemSize(u64),
+    /// No room for two.
+    #[error("-I {item_max} is more than half of -m {memory_mb} MB: raise -m or lower -I")]
+    ItemAboveHalf {
+        /// Bytes.
+        item_max: u64,
+        /// Megabytes.
+        memory_mb: u64,
+    },
+    /// The pipeline would run dry.
+    #[error(
+        "--slots {slots} is too few: {queues} queues need at least {least}; raise --slots, or lower --batch or the number of --cores"
+    )]
+    Slots {
+        /// As given.
+        slots: u32,
+        /// Queues of the plan.
+        queues: u32,
+        /// What they need.
+        least: u32,
+    },
+    /// More than there is.
+    #[error(
+        "{items_mb} MB for items, {index_mb} MB for their index and {packets_mb} MB for packets are more than the {available_mb} MB available: lower -m or --slots, or free memory"
+    )]
+    Memory {
+        /// `-m`.
+        items_mb: u64,
+        /// On top of that.
+        index_mb: u64,
+        /// Slots.
+        packets_mb: u64,
+        /// What the machine or the control group has left.
+        available_mb: u64,
+    },
+    /// `--huge on` without enough of them.
+    #[error(
+        "--huge on needs {pages} huge pages of 2 MB and {free} are free: reserve more (sysctl vm.nr_hugepages={pages}), or use --huge auto"
+    )]
+    HugePages {
+        /// Needed.
+        pages: u64,
+        /// Free.
+        free: u64,
+    },
+    /// The limit on open files.
+    #[error(
+        "-c {conn_limit} needs {need} open files and the limit is {limit}: lower -c, or raise it (ulimit -Hn, LimitNOFILE=)"
+    )]
+    OpenFiles {
+        /// `-c`.
+        conn_limit: u32,
+        /// With listeners and the rest.
+        need: u64,
+        /// RLIMIT_NOFILE.
+        limit: u64,
+    },
+    /// Classes that do not grow.
+    #[error("-f {0}: the growth factor must lie between 1.05 and 100")]
+    GrowthFactor(f64),
+    /// `--engine gpu` in a build that cannot look for a GPU.
+    #[error(
+        "--engine gpu: this build leaves out CUDA (the feature cuda), and this release has no GPU engine yet: use --engine auto or cpu"
+    )]
+    NoCuda,
+    /// `--engine gpu` without a GPU.
+    #[error("--engine gpu: {0}; and this release has no GPU engine yet: use --engine auto or cpu")]
+    NoGpu(String),
+    /// `--engine gpu` with a GPU that nothing would use.
+    #[error(
+        "--engine gpu: there is {0}, but this release has no GPU engine yet: use --engine auto or cpu"
+    )]
+    NoGpuEngine(String),
+    /// Not built in.
+    #[error("--engine {0} is not available in this build: use --engine auto or cpu")]
+    NoEngine(&'static str),
+}

@@ -1,0 +1,155 @@
+//! CPUs, memory, files and engines.
+
+use super::{Device, Engine, PlanError, PortPlan, SLOT_BYTES, TcpPlan};
+use crate::flags::{CpuList, EngineFlag, HugeFlag, ServeFlags};
+use crate::machine::{Gpu, Machine};
+
+/// Workers over kernel sockets when nobody says how many: memcached's number of threads.
+const SOCKET_WORKERS: usize = 4;
+/// Slots per queue: a full receive ring, a full transmit ring, and as much again in the pipeline.
+pub(super) const SLOTS_PER_QUEUE: u32 = 4096;
+/// The index comes on top of item memory: an eighth of it and some, rounded up.
+pub(super) const INDEX_SHARE: u64 = 7;
+/// Two slab pages: one in use, one for the next size that turns up.
+const MEMORY_LEAST_BYTES: u64 = 4 << 20;
+/// An item lies within one slab page.
+const ITEM_MOST_BYTES: u64 = 2 << 20;
+/// Open files besides connections and sockets: devices, logs, polls, what libraries open.
+const FILES_BESIDES: u64 = 128;
+
+/// The workers' CPUs and the control plane's.
+pub(super) fn cpus(
+    flags: &ServeFlags,
+    machine: &Machine,
+    with_workers: bool,
+) -> Result<(Vec<usize>, usize), PlanError> {
+    let allowed = &machine.cpus;
+    let outside = |cpu, flag| PlanError::CpuNotAllowed {
+        flag,
+        cpu,
+        allowed: CpuList(allowed.clone()).to_string(),
+    };
+    let first = *allowed.first().ok_or(PlanError::NoCpus)?;
+    if let Some(control) = flags.control_core
+        && !allowed.contains(&control)
+    {
+        return Err(outside(control, "--control-core"));
+    }
+    let Some(CpuList(cores)) = &flags.cores else {
+        let control = flags.control_core.unwrap_or(first);
+        if !with_workers {
+            return Ok((Vec::new(), control));
+        }
+        let most = if flags.port.is_empty() { SOCKET_WORKERS } else { usize::MAX };
+        let mut cores: Vec<usize> =
+            allowed.iter().copied().filter(|&c| c != control).take(most).collect();
+        if cores.is_empty() {
+            cores.push(control);
+        }
+        return Ok((cores, control));
+    };
+    if let Some(&cpu) = cores.iter().find(|c| !allowed.contains(c)) {
+        return Err(outside(cpu, "--cores"));
+    }
+    let control = match flags.control_core {
+        Some(c) if cores.contains(&c) => return Err(PlanError::ControlCoreServes(c)),
+        Some(c) => c,
+        None => allowed.iter().copied().find(|c| !cores.contains(c)).unwrap_or(first),
+    };
+    Ok((if with_workers { cores.clone() } else { Vec::new() }, control))
+}
+
+/// Bytes for items, and packet slots.
+pub(super) fn memory(
+    flags: &ServeFlags,
+    machine: &Machine,
+    queues: usize,
+) -> Result<(u64, u32), PlanError> {
+    const MB: u64 = 1 << 20;
+    let items = flags.memory.checked_mul(MB).ok_or(PlanError::MemoryAbsurd(flags.memory))?;
+    let item_max = flags.max_item_size;
+    if items < MEMORY_LEAST_BYTES {
+        return Err(PlanError::MemoryTooSmall(flags.memory));
+    }
+    if !(1 << 10..=ITEM_MOST_BYTES).contains(&item_max) {
+        return Err(PlanError::ItemSize(item_max));
+    }
+    if item_max > items / 2 {
+        return Err(PlanError::ItemAboveHalf { item_max, memory_mb: flags.memory });
+    }
+    let queues = u32::try_from(queues).unwrap_or(u32::MAX);
+    // Two batches on their way and what a burst or two bring meanwhile.
+    let least = queues.saturating_mul(flags.batch.saturating_mul(2).saturating_add(256));
+    let slots = match flags.slots {
+        Some(slots) if slots < least => return Err(PlanError::Slots { slots, queues, least }),
+        Some(slots) => slots,
+        None => queues.saturating_mul(SLOTS_PER_QUEUE).max(least),
+    };
+    let packets = u64::from(slots) * SLOT_BYTES;
+    let need = items.saturating_add(items / INDEX_SHARE).saturating_add(packets);
+    let huge = machine.huge_free_bytes;
+    let available = match flags.huge {
+        HugeFlag::On if need > huge => {
+            let pages = need.div_ceil(2 * MB);
+            return Err(PlanError::HugePages { pages, free: huge / (2 * MB) });
+        }
+        HugeFlag::On => return Ok((items, slots)),
+        HugeFlag::Auto => machine.memory_available_bytes.map(|m| m.saturating_add(huge)),
+        HugeFlag::Off => machine.memory_available_bytes,
+    };
+    match available {
+        Some(available) if need > available => Err(PlanError::Memory {
+            items_mb: flags.memory,
+            index_mb: flags.memory / INDEX_SHARE,
+            packets_mb: packets.div_ceil(MB),
+            available_mb: available / MB,
+        }),
+        _ => Ok((items, slots)),
+    }
+}
+
+/// Files that may be open at once.
+pub(super) fn open_files(
+    flags: &ServeFlags,
+    machine: &Machine,
+    ports: &[PortPlan],
+    tcp: &[TcpPlan],
+    workers: usize,
+) -> Result<u64, PlanError> {
+    let sockets: usize = ports
+        .iter()
+        .map(|p| match &p.device {
+            Device::Sockets(ips) => ips.len() * workers,
+            Device::Pci { .. } | Device::Vdev(_) => 0,
+        })
+        .sum();
+    // Each thread has handles of its own on the listeners, and a few for its runtime.
+    let per_thread = tcp.len() + 4;
+    let fixed = sockets + per_thread * usize::from(flags.threads);
+    let need = u64::from(flags.conn_limit) + fixed as u64 + FILES_BESIDES;
+    match machine.open_files_max {
+        Some(limit) if need > limit => {
+            Err(PlanError::OpenFiles { conn_limit: flags.conn_limit, need, limit })
+        }
+        _ => Ok(need),
+    }
+}
+
+/// What looks requests up, and the GPU that was looked for.
+pub(super) fn engine(
+    flag: EngineFlag,
+    machine: &Machine,
+) -> Result<(Engine, Option<Gpu>), PlanError> {
+    let find = || machine.find_gpu.map(|find| find());
+    match flag {
+        EngineFlag::Cpu => Ok((Engine::Cpu, None)),
+        EngineFlag::Auto => Ok((Engine::Cpu, find())),
+        EngineFlag::Gpu => Err(match find() {
+            None => PlanError::NoCuda,
+            Some(Gpu::Absent(why)) => PlanError::NoGpu(why),
+            Some(Gpu::Found(devices)) => PlanError::NoGpuEngine(devices.join("; ")),
+        }),
+        EngineFlag::Simt if machine.has_simt => Ok((Engine::Simt, None)),
+        EngineFlag::Simt => Err(PlanError::NoEngine("simt")),
+    }
+}

@@ -1,0 +1,250 @@
+use super::resources::{INDEX_SHARE, SLOTS_PER_QUEUE};
+use super::*;
+use crate::flags;
+use crate::machine::tests::Tree;
+use std::net::Ipv4Addr;
+
+fn plan_on(machine: &Machine, args: &str) -> Result<Plan, PlanError> {
+    let args: Vec<&str> = args.split_whitespace().collect();
+    Plan::new(&flags::parse(&args).unwrap(), machine)
+}
+
+fn plan(args: &str) -> Result<Plan, PlanError> {
+    plan_on(&Machine::pretend(), args)
+}
+
+/// The plan of these flags on a pretended machine, for the tests of what is done with plans.
+pub(crate) fn planned(args: &str) -> Plan {
+    plan(args).unwrap()
+}
+
+fn net(s: &str) -> Network {
+    s.parse().unwrap()
+}
+
+fn cidr(s: &str) -> Cidr {
+    s.parse().unwrap()
+}
+
+#[test]
+fn without_flags_kernel_sockets_on_loopback() {
+    let p = plan("").unwrap();
+    let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let port = PortPlan {
+        device: Device::Sockets(vec![loopback]),
+        udp_port: 11211,
+        addresses: Vec::new(),
+        side_door: None,
+    };
+    assert_eq!(p.ports, [port]);
+    assert_eq!(p.tcp.len(), 1);
+    assert_eq!(p.tcp[0].address.to_string(), "127.0.0.1:11211");
+    assert_eq!((p.worker_cpus.as_slice(), p.control_cpu), (&[1, 2, 3, 4][..], 0));
+    assert_eq!(p.tcp_cpus, [0, 5, 6, 7]);
+    assert_eq!(p.engine, Engine::Cpu);
+    assert_eq!(p.allow, [cidr("127.0.0.0/8"), cidr("::1/128")]);
+    assert!(p.notes.is_empty());
+    assert_eq!(p.slots, 4 * SLOTS_PER_QUEUE);
+}
+
+#[test]
+fn listen_addresses_make_sockets_grouped_by_port() {
+    let p = plan("-l 127.0.0.1,::1,127.0.0.2:99 -p 0 -U 5 --cores 2").unwrap();
+    assert!(p.tcp.is_empty());
+    let ports: Vec<_> = p.ports.iter().map(|p| (p.udp_port, p.device.clone())).collect();
+    let sockets = |ips: &[&str]| Device::Sockets(ips.iter().map(|i| i.parse().unwrap()).collect());
+    assert_eq!(ports, [(5, sockets(&["127.0.0.1", "::1"])), (99, sockets(&["127.0.0.2"]))]);
+    assert_eq!((p.worker_cpus, p.control_cpu), (vec![2], 0));
+}
+
+#[test]
+fn tcp_alone_needs_no_worker_and_no_slots() {
+    let p = plan("-U 0 -p -1").unwrap();
+    assert!(p.ports.is_empty() && p.worker_cpus.is_empty());
+    assert_eq!(p.tcp[0].address.port(), 0);
+    assert_eq!(p.slots, 0);
+}
+
+#[test]
+fn dpdk_ports_get_their_addresses_subnets_and_a_side_door() {
+    let p = plan("--port net_tap0,iface=a --ip 10.0.0.1/24 --ip fd00::1/64").unwrap();
+    assert_eq!(p.ports[0].addresses, [net("10.0.0.1/24"), net("fd00::1/64")]);
+    assert_eq!(p.allow[2..], [cidr("10.0.0.0/24"), cidr("fd00::/64")]);
+    assert_eq!(p.ports[0].side_door.as_deref(), Some("gnomon0"));
+    assert_eq!(p.worker_cpus, [1, 2, 3, 4, 5, 6, 7]);
+    let tcp: Vec<_> = p.tcp.iter().map(|t| (t.address.to_string(), t.behind_side_door)).collect();
+    let expected =
+        [("127.0.0.1:11211", false), ("10.0.0.1:11211", true), ("[fd00::1]:11211", true)];
+    assert_eq!(tcp, expected.map(|(a, b)| (a.to_owned(), b)));
+    let p = plan("--port net_tap0 --ip 10.0.0.1/24 -l 0.0.0.0").unwrap();
+    assert_eq!(p.tcp.len(), 1);
+    let p = plan("--port net_tap0 --ip 10.0.0.1/24 --side-door none --allow 10.1.0.0/16").unwrap();
+    assert_eq!((p.ports[0].side_door.as_ref(), p.tcp.len()), (None, 1));
+    assert_eq!(p.allow, [cidr("10.1.0.0/16")]);
+}
+
+#[test]
+fn each_port_has_a_side_door_of_its_own() {
+    let names = |args: &str| -> Vec<_> {
+        let two = "--port net_ring0 --port net_ring1 --ip 0=10.0.0.1/8 --ip 1=11.0.0.1/8";
+        let one = "--port net_ring0 --ip 10.0.0.1/8";
+        let taps = |p: Plan| p.ports.into_iter().filter_map(|p| p.side_door).collect::<Vec<_>>();
+        [one, two].into_iter().flat_map(|p| taps(plan(&format!("{p} {args}")).unwrap())).collect()
+    };
+    assert_eq!(names(""), ["gnomon0", "gnomon0", "gnomon1"]);
+    assert_eq!(names("--side-door tap"), ["gnomon0", "gnomon0", "gnomon1"]);
+    assert_eq!(names("--side-door tap=kv"), ["kv", "kv0", "kv1"]);
+    assert!(names("--side-door none").is_empty());
+}
+
+#[test]
+fn a_device_must_exist_and_be_free_for_dpdk() {
+    let t = Tree::new("pci", &[("bus/pci/devices/0000:81:00.0/vendor", "0x8086")]);
+    let m = Machine { sysfs: t.0.clone(), ..Machine::pretend() };
+    let on = |driver: &str| {
+        let link = t.0.join("bus/pci/devices/0000:81:00.0/driver");
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(format!("../../drivers/{driver}"), link).unwrap();
+        plan_on(&m, "--port 81:00.0 --ip 10.0.0.1/24")
+    };
+    let said = |r: Result<Plan, PlanError>| r.unwrap_err().to_string();
+    assert!(on("vfio-pci").is_ok());
+    assert!(on("mlx5_core").is_ok());
+    assert!(said(on("ixgbe")).contains("0000:81:00.0 is held by ixgbe: bind it to vfio-pci first"));
+    let other = plan_on(&m, "--port 82:00.0 --ip 10.0.0.1/24");
+    assert!(said(other).contains("--port 0000:82:00.0: no such PCI device"));
+}
+
+#[test]
+fn memory_is_compared_with_what_there_is() {
+    let small = Machine { memory_available_bytes: Some(50 << 20), ..Machine::pretend() };
+    let said = plan_on(&small, "-p 1 -U 0").unwrap_err().to_string();
+    assert_eq!(
+        said,
+        "64 MB for items, 9 MB for their index and 0 MB for packets are more than the 50 MB available: \
+         lower -m or --slots, or free memory"
+    );
+    let huge = Machine { huge_free_bytes: 100 << 20, ..small.clone() };
+    assert!(plan_on(&huge, "-U 0").is_ok());
+    assert!(plan_on(&huge, "-U 0 --huge off").is_err());
+    assert_eq!(plan_on(&huge, "-U 0 --huge on").unwrap().huge, Huge::Require);
+    let said = plan_on(&small, "-U 0 --huge on").unwrap_err().to_string();
+    assert!(said.contains("needs 37 huge pages of 2 MB and 0 are free"), "{said}");
+    let unknown = Machine { memory_available_bytes: None, ..small };
+    assert!(plan_on(&unknown, "").is_ok());
+}
+
+#[test]
+fn the_index_is_no_larger_than_planned() {
+    use dataplane::store::{Store, StoreConfig};
+    for mb in [8u64, 64, 256] {
+        let memory_bytes = usize::try_from(mb << 20).unwrap();
+        let config = StoreConfig {
+            memory_bytes,
+            pages: driver_shim::Pages::Small,
+            ..StoreConfig::default()
+        };
+        let index = Store::new(config).unwrap().stats().index_bytes;
+        assert!(index <= (mb << 20) / INDEX_SHARE + (2 << 20), "{index} bytes for {mb} MB");
+    }
+}
+
+#[test]
+fn one_cpu_serves_everything_and_says_so() {
+    let one = Machine { cpus: vec![3], ..Machine::pretend() };
+    let p = plan_on(&one, "").unwrap();
+    assert_eq!((p.worker_cpus, p.control_cpu, p.tcp_cpus), (vec![3], 3, vec![3]));
+    assert!(p.notes[0].contains("CPU 3 serves packets and everything else"));
+}
+
+#[test]
+fn listening_to_strangers_without_allow_is_noted() {
+    assert!(plan("-l 0.0.0.0").unwrap().notes[0].contains("UDP listens on 0.0.0.0"));
+    assert!(plan("-l 0.0.0.0 -U 0").unwrap().notes.is_empty());
+    assert!(plan("-l 0.0.0.0 --allow 10.0.0.0/8").unwrap().notes.is_empty());
+}
+
+#[test]
+fn each_contradiction_is_told_with_a_way_out() {
+    for (args, said) in [
+        ("-p 0 -U 0", "nothing to serve: -p 0 turns TCP off and -U 0 turns UDP off"),
+        ("--port net_ring0 -U 0 --ip 10.0.0.1/8", "--port serves UDP: give -U a port of its own"),
+        ("--port net_ring0 -U -1 --ip 10.0.0.1/8", "--port serves UDP: give -U a port of its own"),
+        ("--port net_ring0 --port net_ring0", "--port net_ring0 is given twice"),
+        ("--port net_ring0", "port 0 (net_ring0) has no address: give it one with --ip 0=ADDR/LEN"),
+        (
+            "--port net_ring0 --port net_ring1 --ip 0=10.0.0.1/8",
+            "port 1 (net_ring1) has no address",
+        ),
+        ("--port net_ring0 --port net_ring1 --ip 10.0.0.1/8", "--ip 10.0.0.1/8: of which port?"),
+        ("--port net_ring0 --ip 1=10.0.0.1/8", "--ip 1=…: there are 1 ports"),
+        ("--port net_ring0 --ip 127.0.0.1/8", "not a loopback, multicast or unspecified one"),
+        ("--port net_ring0 --ip 10.0.0.1/8 --ip 10.0.0.1/8", "--ip 10.0.0.1 is given twice"),
+        (
+            "--port net_ring0 --ip 10.0.0.1/8 --ip 10.0.0.2/8 --ip 10.0.0.3/8 --ip 10.0.0.4/8 --ip 10.0.0.5/8 \
+             --ip 10.0.0.6/8 --ip 10.0.0.7/8 --ip 10.0.0.8/8 --ip 10.0.0.9/8",
+            "port 0 has more than 8 addresses of one IP version",
+        ),
+        ("--ip 10.0.0.1/8", "--ip names addresses of a --port, and there is none"),
+        ("--side-door tap", "--side-door tap needs a --port"),
+        ("-- --no-telemetry", "arguments after -- are for DPDK"),
+        ("--cores 6-9", "--cores: CPU 8 is not among those that this process may use (0-7)"),
+        ("--control-core 8", "--control-core: CPU 8 is not among those"),
+        ("--cores 1-2 --control-core 2", "--control-core 2 is also in --cores"),
+        ("-m 99999999999999", "cannot be addressed"),
+        (
+            "-m 9000",
+            "9000 MB for items, 1285 MB for their index and 32 MB for packets are more than the 8192 MB available",
+        ),
+        ("-I 1023", "-I 1023: an item's limit must lie between 1k and 2m"),
+        ("-I 3m", "-I 3145728: an item's limit must lie between 1k and 2m"),
+        ("-m 3", "-m 3: item memory must be 4 MB at least; raise -m"),
+        ("--slots 10 --cores 1", "--slots 10 is too few: 1 queues need at least 1280"),
+        ("-c 65536", "-c 65536 needs 65688 open files and the limit is 65536"),
+        ("-f 1", "-f 1: the growth factor must lie between 1.05 and 100"),
+        ("-f NaN", "the growth factor must lie between 1.05 and 100"),
+        (
+            "--port net_ring0 --port net_ring1 --side-door tap=0123456789abcde",
+            "--side-door tap=0123456789abcde0: a device name has at most 15 characters",
+        ),
+        ("--engine simt", "--engine simt is not available in this build"),
+    ] {
+        let error = plan(args).expect_err(args).to_string();
+        assert!(error.contains(said), "{args}: {error}");
+    }
+    let no_dpdk = Machine { has_dpdk: false, ..Machine::pretend() };
+    assert_eq!(plan_on(&no_dpdk, "--port net_ring0"), Err(PlanError::NoDpdk));
+    let no_cpus = Machine { cpus: Vec::new(), ..Machine::pretend() };
+    assert_eq!(plan_on(&no_cpus, ""), Err(PlanError::NoCpus));
+}
+
+#[test]
+fn engines_that_are_there_are_taken() {
+    let m = Machine { has_simt: true, ..Machine::pretend() };
+    for (args, engine) in
+        [("", Engine::Cpu), ("--engine cpu", Engine::Cpu), ("--engine simt", Engine::Simt)]
+    {
+        assert_eq!(plan_on(&m, args).unwrap().engine, engine);
+    }
+}
+
+#[test]
+fn asking_for_a_gpu_tells_exactly_what_is_missing() {
+    let said = |find_gpu: Option<fn() -> Gpu>| {
+        let m = Machine { find_gpu, ..Machine::pretend() };
+        plan_on(&m, "--engine gpu").unwrap_err().to_string()
+    };
+    assert_eq!(
+        said(None),
+        "--engine gpu: this build leaves out CUDA (the feature cuda), and this release has no GPU engine yet: \
+         use --engine auto or cpu"
+    );
+    assert_eq!(
+        said(Some(|| Gpu::Absent("no driver: install it".to_owned()))),
+        "--engine gpu: no driver: install it; and this release has no GPU engine yet: use --engine auto or cpu"
+    );
+    assert_eq!(
+        said(Some(|| Gpu::Found(vec!["card A".to_owned(), "card B".to_owned()]))),
+        "--engine gpu: there is card A; card B, but this release has no GPU engine yet: use --engine auto or cpu"
+    );
+}

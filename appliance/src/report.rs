@@ -1,0 +1,449 @@
+//! What the process says on standard output: the plan, one line when it is ready, one report at
+//! the end. For people as a table, for programs as JSON.
+
+use crate::flags::CpuList;
+use crate::machine::Gpu;
+use crate::plan::{BatchMode, Device, Engine, Huge, Plan, SLOT_BYTES};
+use dataplane::Ledger;
+use dataplane::protocol::stats::OpTotals;
+use driver_shim::PortCounters;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A table of two columns.
+#[derive(Debug, Default)]
+struct Table(String);
+
+impl Table {
+    fn row(&mut self, name: &str, value: impl fmt::Display) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.0, "{name:<14}{value}");
+    }
+}
+
+/// The plan, for people.
+pub fn plan_text(plan: &Plan) -> String {
+    let mut t = Table::default();
+    for (index, port) in plan.ports.iter().enumerate() {
+        let at = match port.udp_port {
+            0 => "any free UDP port".to_owned(),
+            n => format!("UDP port {n}"),
+        };
+        let device = match &port.device {
+            Device::Sockets(ips) => {
+                t.row("sockets", format_args!("{}, {at}", list(ips)));
+                continue;
+            }
+            Device::Pci { .. } | Device::Vdev(_) => port.device.spec(),
+        };
+        let (addresses, door) = (list(&port.addresses), port.side_door.as_deref());
+        t.row(&format!("port {index}"), format_args!("{device}: {addresses}, {at}"));
+        t.row("side door", door.unwrap_or("none"));
+    }
+    if plan.tcp.is_empty() {
+        t.row("TCP", "off");
+    } else {
+        let listeners = list(plan.tcp.iter().map(|l| l.address));
+        let (threads, limit) = (plan.tcp_threads, plan.conn_limit);
+        t.row("TCP", format_args!("{listeners}; {threads} threads, {limit} connections at most"));
+    }
+    match plan.worker_cpus.as_slice() {
+        [] => t.row("workers", "none: UDP is off"),
+        cpus => t.row("workers", format_args!("{} on CPU {}", cpus.len(), cpu_list(cpus))),
+    }
+    t.row("control", format_args!("CPU {}", plan.control_cpu));
+    if !plan.tcp.is_empty() {
+        t.row("TCP threads", format_args!("CPU {}", cpu_list(&plan.tcp_cpus)));
+    }
+    t.row(
+        "items",
+        format_args!(
+            "{}, {} each at most, growth factor {}, {}",
+            bytes(plan.memory_bytes),
+            bytes(plan.item_max_bytes),
+            plan.growth_factor,
+            if plan.evict { "evicting" } else { "never evicting" }
+        ),
+    );
+    if plan.slots > 0 {
+        let memory = bytes(u64::from(plan.slots) * SLOT_BYTES);
+        t.row("packets", format_args!("{} slots ({memory})", plan.slots));
+    }
+    t.row(
+        "huge pages",
+        match plan.huge {
+            Huge::Prefer => "where there are any",
+            Huge::Require => "required",
+            Huge::Never => "never",
+        },
+    );
+    if !plan.ports.is_empty() {
+        t.row("engine", plan.engine.name());
+        match &plan.gpu {
+            Some(Gpu::Found(devices)) => {
+                devices.iter().for_each(|d| t.row("GPU", format_args!("{d}; not used")));
+            }
+            Some(Gpu::Absent(why)) => t.row("GPU", why),
+            None => {}
+        }
+        t.row(
+            "batches",
+            format_args!(
+                "{} requests at most, {}",
+                plan.batch,
+                match plan.batch_mode {
+                    BatchMode::Adaptive => "adaptive",
+                    BatchMode::Fixed => "fixed",
+                }
+            ),
+        );
+        t.row("UDP allowed", list(&plan.allow));
+    }
+    if !plan.eal.is_empty() {
+        t.row("EAL", plan.eal.join(" "));
+    }
+    for note in &plan.notes {
+        t.row("note", note);
+    }
+    t.0
+}
+
+impl Engine {
+    /// The word that `--engine` takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Simt => "simt",
+        }
+    }
+}
+
+/// What the process says when it serves.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename = "ready")]
+pub struct Ready {
+    /// Release, commit and compiler.
+    pub version: &'static str,
+    /// Where UDP is served.
+    pub udp: Vec<SocketAddr>,
+    /// Where TCP is served.
+    pub tcp: Vec<SocketAddr>,
+    /// Workers.
+    pub workers: usize,
+    /// What looks requests up.
+    pub engine: &'static str,
+    /// What packets lie in.
+    pub packet_memory: Option<&'static str>,
+    /// What items lie in.
+    pub item_memory: &'static str,
+}
+
+impl fmt::Display for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ready:")?;
+        if !self.udp.is_empty() {
+            let s = if self.workers == 1 { "" } else { "s" };
+            write!(
+                f,
+                " UDP {}, {} worker{s}, engine {};",
+                list(&self.udp),
+                self.workers,
+                self.engine
+            )?;
+        }
+        if !self.tcp.is_empty() {
+            write!(f, " TCP {};", list(&self.tcp))?;
+        }
+        if let Some(memory) = self.packet_memory {
+            write!(f, " packets in {memory},")?;
+        }
+        write!(f, " items in {}", self.item_memory)
+    }
+}
+
+/// What became of everything: the last words.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename = "report")]
+pub struct Report {
+    /// How long it served, in seconds.
+    pub seconds: f64,
+    /// Frames received.
+    pub received: u64,
+    /// Requests done with.
+    pub answered: u64,
+    /// Frames given to the side door.
+    pub punted: u64,
+    /// Frames let go, by reason; those that happened.
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// Frames that nobody was done with.
+    pub in_flight: u64,
+    /// Packet slots.
+    pub slots: usize,
+    /// Packet slots at home.
+    pub slots_home: usize,
+    /// Received equals the sum of all fates, nothing is in flight, and every slot is home.
+    pub balanced: bool,
+    /// Keys asked for, and found.
+    pub gets: [u64; 2],
+    /// Storage commands.
+    pub sets: u64,
+    /// TCP connections served, and refused.
+    pub connections: [u64; 2],
+    /// What the drivers counted.
+    pub ports: Vec<PortReport>,
+    /// Threads that did not end well.
+    pub failed: Vec<String>,
+}
+
+/// What the driver of one port counted.
+#[derive(Debug, Serialize)]
+pub struct PortReport {
+    /// The port.
+    pub name: String,
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Frames sent.
+    pub tx_frames: u64,
+    /// Lost for want of a descriptor or a slot.
+    pub rx_missed: u64,
+    /// Refused on receive, as too long or damaged.
+    pub rx_errors: u64,
+    /// Failed on transmit.
+    pub tx_errors: u64,
+}
+
+impl PortReport {
+    /// The part of the counters that matters at the end.
+    pub fn new(name: String, c: PortCounters) -> Self {
+        Self {
+            name,
+            rx_frames: c.rx_frames,
+            tx_frames: c.tx_frames,
+            rx_missed: c.rx_missed + c.rx_no_slot,
+            rx_errors: c.rx_errors,
+            tx_errors: c.tx_errors,
+        }
+    }
+}
+
+impl Report {
+    /// Sums up. `slots` are all packet slots and those at home.
+    pub fn new(
+        served: Duration,
+        ledger: &Ledger,
+        slots: Option<(usize, usize)>,
+        ports: Vec<PortReport>,
+        ops: &OpTotals,
+        failed: Vec<String>,
+    ) -> Self {
+        let (slots, slots_home) = slots.unwrap_or_default();
+        let dropped = ledger.dropped.iter().filter(|&(_, &n)| n > 0);
+        Self {
+            seconds: served.as_secs_f64(),
+            received: ledger.received,
+            answered: ledger.answered,
+            punted: ledger.punted,
+            dropped: dropped.map(|(reason, &n)| (reason.name(), n)).collect(),
+            in_flight: ledger.in_flight,
+            slots,
+            slots_home,
+            balanced: ledger.balances() && ledger.in_flight == 0 && slots == slots_home,
+            gets: [ops.cmd_get, ops.get_hits],
+            sets: ops.cmd_set,
+            connections: [ops.total_connections, ops.rejected_connections],
+            ports,
+            failed,
+        }
+    }
+
+    /// Whether the process may end with success.
+    pub fn is_good(&self) -> bool {
+        self.balanced && self.failed.is_empty()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut t = Table::default();
+        t.row("served", format_args!("{:.1} s", self.seconds));
+        let [asked, found] = self.gets;
+        t.row(
+            "commands",
+            format_args!("{asked} keys asked for, {found} found, {} stored", self.sets),
+        );
+        let [accepted, refused] = self.connections;
+        t.row("connections", format_args!("{accepted} served, {refused} refused"));
+        t.row(
+            "frames",
+            format_args!(
+                "{} received = {} answered + {} punted + {} dropped + {} in flight",
+                self.received,
+                self.answered,
+                self.punted,
+                self.dropped.values().sum::<u64>(),
+                self.in_flight
+            ),
+        );
+        for (reason, n) in &self.dropped {
+            t.row("  dropped", format_args!("{n} {reason}"));
+        }
+        t.row("slots", format_args!("{} of {} at home", self.slots_home, self.slots));
+        for p in &self.ports {
+            t.row(
+                "port",
+                format_args!(
+                    "{}: {} received, {} sent, {} missed, {} refused, {} not sent",
+                    p.name, p.rx_frames, p.tx_frames, p.rx_missed, p.rx_errors, p.tx_errors
+                ),
+            );
+        }
+        for name in &self.failed {
+            t.row("failed", format_args!("thread {name} did not end well"));
+        }
+        t.row("balanced", if self.balanced { "yes" } else { "NO" });
+        f.write_str(t.0.trim_end())
+    }
+}
+
+fn list<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
+    let items: Vec<String> = items.into_iter().map(|i| i.to_string()).collect();
+    items.join(", ")
+}
+
+fn cpu_list(cpus: &[usize]) -> String {
+    CpuList(cpus.to_vec()).to_string()
+}
+
+fn bytes(n: u64) -> String {
+    match n {
+        n if n >= 1 << 20 && n.is_multiple_of(1 << 20) => format!("{} MB", n >> 20),
+        n if n >= 1 << 10 && n.is_multiple_of(1 << 10) => format!("{} KB", n >> 10),
+        n => format!("{n} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags;
+    use crate::machine::{Gpu, Machine};
+    use crate::plan::tests::planned as plan;
+
+    #[test]
+    fn the_default_plan_reads_so() {
+        assert_eq!(
+            plan_text(&plan("")),
+            "\
+sockets       127.0.0.1, UDP port 11211
+TCP           127.0.0.1:11211; 4 threads, 1024 connections at most
+workers       4 on CPU 1-4
+control       CPU 0
+TCP threads   CPU 0,5-7
+items         64 MB, 1 MB each at most, growth factor 1.25, evicting
+packets       16384 slots (32 MB)
+huge pages    where there are any
+engine        cpu
+batches       512 requests at most, adaptive
+UDP allowed   127.0.0.0/8, ::1/128
+"
+        );
+    }
+
+    #[test]
+    fn a_plan_with_a_port_reads_so() {
+        let args = "-p 0 -M -I 512k --huge off --port net_tap0,iface=kv --ip 10.0.0.1/24 --cores 1,3 \
+                    --batch 64 --batch-mode fixed --allow 10.0.0.0/8 -- --no-telemetry";
+        assert_eq!(
+            plan_text(&plan(args)),
+            "\
+port 0        net_tap0,iface=kv: 10.0.0.1/24, UDP port 11211
+side door     gnomon0
+TCP           off
+workers       2 on CPU 1,3
+control       CPU 0
+items         64 MB, 512 KB each at most, growth factor 1.25, never evicting
+packets       8192 slots (16 MB)
+huge pages    never
+engine        cpu
+batches       64 requests at most, fixed
+UDP allowed   10.0.0.0/8
+EAL           --no-telemetry
+"
+        );
+    }
+
+    #[test]
+    fn the_plan_tells_what_gpu_was_found_and_that_it_rests() {
+        let with = |find: fn() -> Gpu, args: &[&str]| {
+            let machine = Machine { find_gpu: Some(find), ..Machine::pretend() };
+            let plan = Plan::new(&flags::parse(args).unwrap(), &machine).unwrap();
+            let json = serde_json::to_value(&plan).unwrap();
+            assert_eq!(json["engine"], "cpu");
+            (plan_text(&plan), json.get("gpu").cloned())
+        };
+        let two = || Gpu::Found(vec!["card A".to_owned(), "card B".to_owned()]);
+        let (text, json) = with(two, &[]);
+        let rows =
+            "\nengine        cpu\nGPU           card A; not used\nGPU           card B; not used\n";
+        assert!(text.contains(rows), "{text}");
+        assert_eq!(json, Some(serde_json::json!({ "found": ["card A", "card B"] })));
+
+        let (text, json) = with(|| Gpu::Absent("no driver: install it".to_owned()), &[]);
+        let rows = "\nengine        cpu\nGPU           no driver: install it\n";
+        assert!(text.contains(rows), "{text}");
+        assert_eq!(json, Some(serde_json::json!({ "absent": "no driver: install it" })));
+
+        let (text, json) = with(|| panic!("nobody asked for a GPU"), &["--engine", "cpu"]);
+        assert!(!text.contains("GPU"), "{text}");
+        assert_eq!(json, None);
+    }
+
+    #[test]
+    fn tcp_alone_reads_so() {
+        let text = plan_text(&plan("-U 0 -l 0.0.0.0 -p -1"));
+        assert!(text.starts_with("TCP           0.0.0.0:0; 4 threads"), "{text}");
+        assert!(text.contains("workers       none: UDP is off\n"));
+        assert!(!text.contains("packets") && !text.contains("batches"));
+    }
+
+    #[test]
+    fn the_plan_in_json() {
+        let plan = plan("--port net_tap0 --ip 10.0.0.1/24 --cores 2 -l ::1");
+        let json = serde_json::to_value(&plan).unwrap();
+        let expected = serde_json::json!({
+            "ports": [{
+                "device": { "vdev": "net_tap0" },
+                "udp_port": 11211,
+                "addresses": ["10.0.0.1/24"],
+                "side_door": "gnomon0",
+            }],
+            "tcp": [
+                { "address": "[::1]:11211", "behind_side_door": false },
+                { "address": "10.0.0.1:11211", "behind_side_door": true },
+            ],
+            "tcp_threads": 4,
+            "conn_limit": 1024,
+            "open_files": 1024 + 128 + 4 * 6,
+            "worker_cpus": [2],
+            "cores_given": true,
+            "control_cpu": 0,
+            "tcp_cpus": [0, 1, 3, 4, 5, 6, 7],
+            "memory_bytes": 64 << 20,
+            "item_max_bytes": 1 << 20,
+            "evict": true,
+            "growth_factor": 1.25,
+            "slots": 4096,
+            "huge": "prefer",
+            "engine": "cpu",
+            "batch": 512,
+            "batch_mode": "adaptive",
+            "allow": ["127.0.0.0/8", "::1/128", "10.0.0.0/24"],
+            "eal": [],
+            "notes": [],
+        });
+        assert_eq!(json, expected);
+    }
+}

@@ -1,0 +1,103 @@
+//! From ready to the last line: housekeeping while it serves, then draining in order.
+//!
+//! In: a running [`Appliance`] and the flag that asks it to stop. Out: the final [`Report`], in
+//! which every frame and every packet slot must be accounted for (D10). Each wait has a bound.
+
+use crate::report::{PortReport, Report};
+use crate::topology::{Appliance, Running};
+use dataplane::Ledger;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Pause between two turns of the store's housekeeping: its clock, sweeper and page mover.
+const HOUSEKEEPING: Duration = Duration::from_millis(10);
+/// Turns between two looks at the links: 200 ms, as link changes go unnoticed no longer.
+const LINK_TURNS: u64 = 20;
+/// Longest wait for workers and side doors to end. A worker gives its engine one second.
+const JOIN_MAX: Duration = Duration::from_secs(3);
+/// Pause between two looks whether a thread has ended.
+const JOIN_PAUSE: Duration = Duration::from_millis(1);
+
+/// Serves until `stop` is set, or until a thread has ended by itself, then drains.
+pub fn serve(mut appliance: Appliance, stop: &AtomicBool) -> Report {
+    let begun = Instant::now();
+    let mut links = vec![true; appliance.ports.len()];
+    let mut broken = Vec::new();
+    let mut turn = 0u64;
+    while !stop.load(Ordering::Relaxed) && broken.is_empty() {
+        appliance.store.housekeep();
+        if turn.is_multiple_of(LINK_TURNS) {
+            look_at_links(&appliance, &mut links);
+        }
+        broken = ended(&appliance);
+        turn += 1;
+        std::thread::sleep(HOUSEKEEPING);
+    }
+    let served = begun.elapsed();
+    tracing::info!("draining");
+    broken.extend(drain(&mut appliance));
+    report(appliance, served, broken)
+}
+
+fn look_at_links(appliance: &Appliance, links: &mut [bool]) {
+    for (port, was_up) in appliance.ports.iter().zip(links) {
+        let up = port.control.link_up();
+        if up != *was_up {
+            let state = if up { "up" } else { "down" };
+            tracing::warn!(port = port.info.name, "link {state}");
+        }
+        *was_up = up;
+    }
+}
+
+/// Names of threads that have ended although nobody told them to.
+fn ended(appliance: &Appliance) -> Vec<String> {
+    let threads = appliance.workers.iter().chain(&appliance.side_doors);
+    let mut names: Vec<String> =
+        threads.filter(|r| r.thread.is_finished()).map(|r| r.name.clone()).collect();
+    if appliance.tcp.as_ref().is_some_and(|tcp| tcp.is_broken()) {
+        names.push("tcp".to_owned());
+    }
+    names
+}
+
+/// TCP first, which answers what it has read; then the workers, which answer what they have taken
+/// in; then the ports. Names what did not end well.
+fn drain(appliance: &mut Appliance) -> Vec<String> {
+    let mut failed = Vec::new();
+    if appliance.tcp.take().is_some_and(|tcp| !tcp.stop()) {
+        failed.push("tcp".to_owned());
+    }
+    appliance.stop.store(true, Ordering::Relaxed);
+    let deadline = Instant::now() + JOIN_MAX;
+    for running in appliance.workers.drain(..).chain(appliance.side_doors.drain(..)) {
+        failed.extend(join(running, deadline).err());
+    }
+    for port in &mut appliance.ports {
+        port.side_door = None;
+        port.control.stop();
+    }
+    failed
+}
+
+fn join(running: Running, deadline: Instant) -> Result<(), String> {
+    while !running.thread.is_finished() {
+        if Instant::now() > deadline {
+            return Err(running.name);
+        }
+        std::thread::sleep(JOIN_PAUSE);
+    }
+    running.thread.join().map_err(|_| running.name)
+}
+
+fn report(appliance: Appliance, served: Duration, failed: Vec<String>) -> Report {
+    let Appliance { counters, ports, region, server, .. } = appliance;
+    let mut ledger = Ledger::default();
+    for worker in &counters {
+        ledger.add(&worker.ledger());
+    }
+    let ports: Vec<PortReport> =
+        ports.into_iter().map(|p| PortReport::new(p.info.name, p.control.counters())).collect();
+    let slots = region.map(|r| (r.capacity(), r.available()));
+    Report::new(served, &ledger, slots, ports, &server.totals(), failed)
+}

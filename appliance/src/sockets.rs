@@ -1,0 +1,211 @@
+//! The plan's kernel addresses: TCP listeners, and a look whether the UDP ports are free.
+//!
+//! Done before anything else is built, so that a port in use costs one line and nothing more.
+
+use crate::plan::{Device, Plan};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::fmt::Write as _;
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
+
+/// Connections that may wait to be accepted: memcached's figure.
+const BACKLOG: i32 = 1024;
+
+/// An address that cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// Taken by another socket.
+    #[error(
+        "{protocol} {address} is in use: stop what listens there (ss -lntup shows it), or choose another port with {flag} or another address with -l"
+    )]
+    InUse {
+        /// TCP or UDP.
+        protocol: &'static str,
+        /// The flag that sets the port.
+        flag: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
+    /// Below 1024, without the right.
+    #[error(
+        "{protocol} {address} needs a right that this process lacks: take a port from 1024 up, or give it CAP_NET_BIND_SERVICE"
+    )]
+    Forbidden {
+        /// TCP or UDP.
+        protocol: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
+    /// Not this machine's.
+    #[error(
+        "{protocol} {address}: no interface of this machine has this address; `ip address` lists what there is"
+    )]
+    NotOurs {
+        /// TCP or UDP.
+        protocol: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
+    /// Anything else.
+    #[error("cannot listen on {protocol} {address}: {source}; choose another address with -l")]
+    Other {
+        /// TCP or UDP.
+        protocol: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// The kernel's words.
+        source: io::Error,
+    },
+}
+
+fn refused(protocol: &'static str, address: SocketAddr) -> impl Fn(io::Error) -> SocketError {
+    move |source| match source.kind() {
+        io::ErrorKind::AddrInUse => {
+            let flag = if protocol == "TCP" { "-p" } else { "-U" };
+            SocketError::InUse { protocol, flag, address }
+        }
+        io::ErrorKind::PermissionDenied => SocketError::Forbidden { protocol, address },
+        io::ErrorKind::AddrNotAvailable => SocketError::NotOurs { protocol, address },
+        _ => SocketError::Other { protocol, address, source },
+    }
+}
+
+/// Opens every TCP listener of the plan. The kernel queues connections from here on.
+///
+/// # Errors
+/// The first address that cannot be had.
+pub fn listen(plan: &Plan) -> Result<Vec<TcpListener>, SocketError> {
+    plan.tcp
+        .iter()
+        .map(|t| listen_on(t.address, t.behind_side_door).map_err(refused("TCP", t.address)))
+        .collect()
+}
+
+fn listen_on(address: SocketAddr, before_it_exists: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    if before_it_exists {
+        // The TAP device gets the address later, from whoever configures the network.
+        match address {
+            SocketAddr::V4(_) => socket.set_freebind_v4(true)?,
+            SocketAddr::V6(_) => socket.set_freebind_v6(true)?,
+        }
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Looks whether the UDP addresses of the plan's kernel sockets are free, and settles on a number
+/// where any free port will do.
+///
+/// # Errors
+/// The first address that cannot be had.
+pub fn probe_udp(plan: &mut Plan) -> Result<(), SocketError> {
+    for port in &mut plan.ports {
+        let Device::Sockets(ips) = &port.device else { continue };
+        let mut held = Vec::new();
+        for &ip in ips {
+            let address = SocketAddr::new(ip, port.udp_port);
+            let socket = bind_udp(address).map_err(refused("UDP", address))?;
+            if let Ok(bound) = socket.local_addr() {
+                port.udp_port = bound.port();
+            }
+            held.push(socket);
+        }
+    }
+    Ok(())
+}
+
+fn bind_udp(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+/// Writes the ports in use to a file, as memcached does for test programs that let it choose:
+/// lines of `TCP INET: 11211`. The file appears whole.
+///
+/// # Errors
+/// The file system's refusal.
+pub fn write_port_file(path: &Path, tcp: &[SocketAddr], udp: &[SocketAddr]) -> io::Result<()> {
+    let mut text = String::new();
+    for (protocol, addresses) in [("TCP", tcp), ("UDP", udp)] {
+        for a in addresses {
+            let family = if a.is_ipv4() { "INET" } else { "INET6" };
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{protocol} {family}: {}", a.port());
+        }
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".lck");
+    std::fs::write(&beside, text)?;
+    std::fs::rename(&beside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::planned as plan;
+
+    #[test]
+    fn any_free_port_becomes_a_number() {
+        let mut p = plan("-p -1 -U -1 -l 127.0.0.1,127.0.0.2");
+        let listeners = listen(&p).unwrap();
+        assert_eq!(listeners.len(), 2);
+        assert!(listeners.iter().all(|l| l.local_addr().unwrap().port() != 0));
+        probe_udp(&mut p).unwrap();
+        assert_ne!(p.ports[0].udp_port, 0);
+    }
+
+    #[test]
+    fn each_refusal_says_what_to_do() {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = tcp.local_addr().unwrap().port();
+        let said = listen(&plan(&format!("-p {port}"))).unwrap_err().to_string();
+        assert!(said.starts_with(&format!("TCP 127.0.0.1:{port} is in use: ")), "{said}");
+        assert!(said.contains("another port with -p"));
+
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = udp.local_addr().unwrap().port();
+        let said = probe_udp(&mut plan(&format!("-U {port}"))).unwrap_err().to_string();
+        assert!(said.starts_with(&format!("UDP 127.0.0.1:{port} is in use: ")), "{said}");
+        assert!(said.contains("another port with -U"));
+
+        // 192.0.2.0/24 is for documentation: nobody has it.
+        let said = listen(&plan("-p -1 -l 192.0.2.1")).unwrap_err().to_string();
+        assert!(said.contains("no interface of this machine has this address"), "{said}");
+
+        let said =
+            refused("TCP", "1.2.3.4:80".parse().unwrap())(io::ErrorKind::PermissionDenied.into());
+        assert!(said.to_string().contains("CAP_NET_BIND_SERVICE"));
+        let said = refused("UDP", "1.2.3.4:80".parse().unwrap())(io::ErrorKind::OutOfMemory.into());
+        assert!(said.to_string().starts_with("cannot listen on UDP 1.2.3.4:80: "));
+    }
+
+    #[test]
+    fn an_address_behind_the_side_door_need_not_exist_yet() {
+        let port = listen(&plan("-p -1")).unwrap()[0].local_addr().unwrap().port();
+        let args = "--port net_ring0 --ip 192.0.2.1/24 --ip 2001:db8::1/64";
+        let p = plan(&format!("-p {port} {args}"));
+        assert_eq!(listen(&p).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn the_port_file_has_memcacheds_lines() {
+        let path = std::env::temp_dir().join(format!("gnomon-ports-{}", std::process::id()));
+        let tcp = ["127.0.0.1:5".parse().unwrap(), "[::1]:6".parse().unwrap()];
+        write_port_file(&path, &tcp, &["127.0.0.1:7".parse().unwrap()]).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(text, "TCP INET: 5\nTCP INET6: 6\nUDP INET: 7\n");
+    }
+}

@@ -1,0 +1,255 @@
+//! The page that builds and wires everything, from the plan, in order.
+//!
+//! ```text
+//!  listeners ─────────────────────────────────────────► TCP threads ─┐ a session each
+//!  ports ─► region, queues ─► workers, one per CPU ──────────────────┼──► store ◄── housekeeping
+//!        └► side doors, one per port, one thread each                ┘
+//! ```
+//!
+//! In: a [`Plan`] and its listeners. Out: an [`Appliance`], everything in it running. Fails with a
+//! [`BuildError`]; what had been started by then ends with the process.
+
+use crate::affinity;
+use crate::flags::LONG_VERSION;
+use crate::plan::{BatchMode, Huge, Plan};
+use crate::ports::{self, OpenPort, Opened, PortsError};
+use crate::report::Ready;
+use crate::tcp::{TcpConfig, TcpError, TcpService};
+use dataplane::batcher::{self, BatchPolicy};
+use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
+use dataplane::protocol::Server;
+use dataplane::store::{Session, Store, StoreConfig, StoreError};
+use dataplane::{WorkerCounters, cpu_engine};
+use driver_shim::{Pages, QueuePair, Region};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What `version` says: the memcached whose surface this follows, for clients that look at the
+/// number, and then our own.
+const VERSION: &str = concat!("1.6.18-gnomon-", env!("CARGO_PKG_VERSION"));
+
+/// Batches that may be with the engine at once.
+const BATCHES_IN_FLIGHT: usize = 4;
+
+/// Longest wait for the workers' first turn, and the pause between two looks.
+const START_MAX: Duration = Duration::from_secs(3);
+const START_PAUSE: Duration = Duration::from_millis(1);
+
+/// Why the plan could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A port, the region, a side door.
+    #[error(transparent)]
+    Ports(#[from] PortsError),
+    /// The TCP service.
+    #[error(transparent)]
+    Tcp(#[from] TcpError),
+    /// A thread.
+    #[error(
+        "cannot start the thread {name}: {source}; raise the limit on threads (ulimit -u, pids.max)"
+    )]
+    Thread {
+        /// Its name.
+        name: String,
+        /// The kernel's refusal.
+        source: io::Error,
+    },
+}
+
+/// A thread of ours and its name.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) name: String,
+    pub(crate) thread: JoinHandle<()>,
+}
+
+/// Everything that runs.
+#[derive(Debug)]
+pub struct Appliance {
+    pub(crate) tcp: Option<TcpService>,
+    pub(crate) tcp_addresses: Vec<SocketAddr>,
+    /// Set to make workers and side doors end.
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) workers: Vec<Running>,
+    pub(crate) side_doors: Vec<Running>,
+    pub(crate) counters: Vec<Arc<WorkerCounters>>,
+    pub(crate) ports: Vec<OpenPort>,
+    pub(crate) region: Option<Region>,
+    pub(crate) server: Arc<Server>,
+    pub(crate) store: Arc<Store>,
+}
+
+impl Appliance {
+    /// Where clients find it, and what it is made of.
+    pub fn ready(&self, plan: &Plan) -> Ready {
+        Ready {
+            version: LONG_VERSION,
+            udp: self.ports.iter().flat_map(|p| p.addresses.iter().copied()).collect(),
+            tcp: self.tcp_addresses.clone(),
+            workers: self.workers.len(),
+            engine: plan.engine.name(),
+            packet_memory: self.region.as_ref().map(|r| r.kind().name()),
+            item_memory: self.store.stats().item_memory.name(),
+        }
+    }
+}
+
+/// Builds and starts everything.
+///
+/// # Errors
+/// [`BuildError`], which says what to do.
+pub fn build(plan: &Plan, listeners: Vec<TcpListener>) -> Result<Appliance, BuildError> {
+    let store = store(plan)?;
+    let server = Arc::new(server(plan, &store));
+    let Opened { driver, region, mut ports } = ports::open(plan)?;
+    // After DPDK's start, which moves the thread that calls it.
+    affinity::keep_on(&[plan.control_cpu]);
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut appliance = Appliance {
+        tcp: None,
+        tcp_addresses: listeners.iter().filter_map(|l| l.local_addr().ok()).collect(),
+        stop: Arc::clone(&stop),
+        workers: Vec::new(),
+        side_doors: Vec::new(),
+        counters: Vec::new(),
+        ports: Vec::new(),
+        region: region.clone(),
+        server: Arc::clone(&server),
+        store: Arc::clone(&store),
+    };
+    for (index, port) in ports.iter().enumerate() {
+        if let Some(door) = &port.side_door {
+            let (door, stop) = (Arc::clone(door), Arc::clone(&stop));
+            let cpu = plan.control_cpu;
+            appliance.side_doors.push(start(format!("side-door-{index}"), move || {
+                affinity::keep_on(&[cpu]);
+                door.run(&stop);
+            })?);
+        }
+    }
+    if let Some(region) = region {
+        let mut queues: Vec<_> =
+            ports.iter_mut().map(|p| std::mem::take(&mut p.queues).into_iter()).collect();
+        for (n, &cpu) in plan.worker_cpus.iter().enumerate() {
+            let ends = ports.iter().zip(queues.iter_mut().map(Iterator::next));
+            let ends: Vec<WorkerPort> =
+                ends.filter_map(|(port, pair)| Some(worker_port(port, pair?, n == 0))).collect();
+            if ends.is_empty() {
+                continue;
+            }
+            let worker = Worker::new(WorkerConfig {
+                ports: ends,
+                region: region.clone(),
+                session: store.session()?,
+                server: Arc::clone(&server),
+                group: cpu_engine::GROUP_DEFAULT,
+                batch: batch_policy(plan),
+            });
+            appliance.counters.push(worker.counters());
+            let (driver, stop) = (driver.clone(), Arc::clone(&stop));
+            appliance.workers.push(start(format!("worker-{n}"), move || {
+                affinity::keep_on(&[cpu]);
+                let _known = driver.enrol();
+                worker.run(&stop);
+            })?);
+        }
+    }
+    appliance.ports = ports;
+    if !listeners.is_empty() {
+        let sessions: Result<Vec<Session>, StoreError> =
+            (0..plan.tcp_threads).map(|_| store.session()).collect();
+        appliance.tcp = Some(TcpService::start(TcpConfig {
+            listeners,
+            sessions: sessions?,
+            server,
+            conn_limit: plan.conn_limit,
+            item_max_bytes: store.config().item_max_bytes,
+            cpus: plan.tcp_cpus.clone(),
+        })?);
+    }
+    wait_for_workers(&appliance);
+    Ok(appliance)
+}
+
+/// Until every worker has been once around its loop: ready means served, not merely started.
+fn wait_for_workers(appliance: &Appliance) {
+    let deadline = Instant::now() + START_MAX;
+    for (worker, counters) in appliance.workers.iter().zip(&appliance.counters) {
+        while counters.turns.get() == 0 {
+            if Instant::now() > deadline {
+                let name = &worker.name;
+                tracing::warn!(name, "a worker is slow to start: is something else on its CPU?");
+                break;
+            }
+            std::thread::sleep(START_PAUSE);
+        }
+    }
+}
+
+fn store(plan: &Plan) -> Result<Arc<Store>, StoreError> {
+    // The plan compared these with the machine's memory: they fit its address space.
+    let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    Store::new(StoreConfig {
+        memory_bytes: bytes(plan.memory_bytes),
+        item_max_bytes: bytes(plan.item_max_bytes),
+        growth_factor: plan.growth_factor,
+        evict: plan.evict,
+        pages: plan.huge.into(),
+        hash_key: None,
+        sessions_max: plan.worker_cpus.len() + plan.tcp_threads,
+    })
+}
+
+fn server(plan: &Plan, store: &Arc<Store>) -> Server {
+    let mut server = Server::new(Arc::clone(store), VERSION.to_owned());
+    server.threads = plan.worker_cpus.len() + plan.tcp_threads;
+    server.max_connections = plan.conn_limit;
+    server.settings = plan.settings();
+    server
+}
+
+fn worker_port(port: &OpenPort, queues: QueuePair, first: bool) -> WorkerPort {
+    WorkerPort {
+        queues,
+        info: port.info.clone(),
+        local: Arc::clone(&port.local),
+        side_door: port.side_door.clone(),
+        sends_for_kernel: first && port.side_door.is_some(),
+    }
+}
+
+fn batch_policy(plan: &Plan) -> BatchPolicy {
+    BatchPolicy {
+        size: plan.batch,
+        mode: match plan.batch_mode {
+            BatchMode::Adaptive => batcher::BatchMode::Adaptive,
+            BatchMode::Fixed => batcher::BatchMode::Fixed,
+        },
+        in_flight_max: BATCHES_IN_FLIGHT,
+    }
+}
+
+fn start(name: String, body: impl FnOnce() + Send + 'static) -> Result<Running, BuildError> {
+    match std::thread::Builder::new().name(name.clone()).spawn(body) {
+        Ok(thread) => Ok(Running { name, thread }),
+        Err(source) => Err(BuildError::Thread { name, source }),
+    }
+}
+
+impl From<Huge> for Pages {
+    fn from(huge: Huge) -> Self {
+        match huge {
+            Huge::Prefer => Self::Prefer,
+            Huge::Require => Self::Require,
+            Huge::Never => Self::Small,
+        }
+    }
+}

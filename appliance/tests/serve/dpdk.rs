@@ -1,0 +1,61 @@
+//! Ports under DPDK, with devices that need neither hardware nor privileges.
+
+use crate::client::Tcp;
+use crate::server::{Server, gnomon, run};
+
+fn start(args: &[&str]) -> Server {
+    let fixed = ["-p", "-1", "-m", "8", "--huge", "off", "--side-door", "none"];
+    Server::spawn(gnomon().args(fixed).args(args))
+}
+
+#[test]
+fn every_frame_of_a_null_device_is_accounted_for() {
+    let server = start(&["--port", "net_null0", "--ip", "10.0.0.1/24", "--cores", "0"]);
+    assert_eq!(server.ready["udp"], serde_json::json!(["10.0.0.1:11211"]));
+    Tcp::connect(server.tcp()).expect("get a\r\n", "END\r\n");
+    let report = server.stop();
+    // A null device gives frames of zeros as fast as they are taken: to no station of ours.
+    assert!(report["received"].as_u64().unwrap() > 0);
+    assert_eq!(report["dropped"]["eth_not_ours"], report["received"]);
+    assert_eq!(report["slots"], report["slots_home"]);
+}
+
+#[test]
+fn two_ports_are_served_by_one_worker() {
+    let server = start(&[
+        "--port",
+        "net_ring0",
+        "--port",
+        "net_ring1",
+        "--ip",
+        "0=10.0.0.1/24",
+        "--ip",
+        "1=10.0.1.1/24",
+        "--ip",
+        "1=fd00::1/64",
+        "-U",
+        "9",
+    ]);
+    let expected = ["10.0.0.1:9", "10.0.1.1:9", "[fd00::1]:9"];
+    assert_eq!(server.ready["udp"], serde_json::json!(expected));
+    let report = server.stop();
+    assert_eq!(report["ports"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_device_that_is_none_and_an_argument_that_is_ours_are_told() {
+    let fixed = ["-p", "-1", "-m", "8", "--ip", "10.0.0.1/24", "--side-door", "none"];
+    for (args, said) in [
+        (&["--port", "net_rubbish0"][..], "DPDK has no port `net_rubbish0`"),
+        (
+            &["--port", "net_null0", "--", "--lcores=1"],
+            "DPDK argument `--lcores=1` is set by gnomon",
+        ),
+        (&["--port", "ffff:ff:1f.7"], "--port ffff:ff:1f.7: no such PCI device"),
+    ] {
+        let out = run(&[&fixed[..], args].concat());
+        let last = String::from_utf8(out.stderr).unwrap().lines().last().unwrap().to_owned();
+        assert_eq!(out.status.code(), Some(1), "{last}");
+        assert!(last.starts_with(&format!("gnomon: {said}")), "{last}");
+    }
+}

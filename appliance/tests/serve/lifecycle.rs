@@ -1,0 +1,106 @@
+//! Ready, running, and the several ways to end.
+
+use crate::client::{Tcp, Udp};
+use crate::server::{SOON, Server};
+use nix::sys::signal::Signal;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+#[test]
+fn sigterm_ends_it_with_every_frame_accounted_for() {
+    let server = Server::start(&["-m", "8"]);
+    let mut tcp = Tcp::connect(server.tcp());
+    tcp.expect("set a 5 0 1\r\nx\r\n", "STORED\r\n");
+    let udp = Udp::to(server.udp());
+    for id in 0..100 {
+        udp.expect(id, "get a\r\n", "VALUE a 5 1\r\nx\r\nEND\r\n");
+    }
+    let report = server.stop();
+    assert_eq!(report["received"], 100);
+    assert_eq!(report["answered"], 100);
+    assert_eq!(report["slots"], report["slots_home"]);
+    assert_eq!(report["gets"], serde_json::json!([100, 100]));
+    assert_eq!(report["connections"], serde_json::json!([1, 0]));
+    // The connection that was open was closed in good order.
+    assert!(tcp.rest().is_empty());
+}
+
+#[test]
+fn sigint_does_the_same() {
+    let server = Server::start(&["-m", "8"]);
+    Tcp::connect(server.tcp()).expect("version\r\n", "VERSION ");
+    server.stop_by(Signal::SIGINT);
+}
+
+#[test]
+fn it_ends_soon_with_idle_connections() {
+    let server = Server::start(&["-m", "8"]);
+    let _idle: Vec<Tcp> = (0..20).map(|_| Tcp::connect(server.tcp())).collect();
+    let begun = Instant::now();
+    server.stop();
+    // Draining gives connections that owe something a second; these owe nothing.
+    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_client_that_does_not_read_delays_the_end_but_does_not_prevent_it() {
+    let server = Server::start(&["-m", "16"]);
+    let _stuck = stuck(&server);
+    server.stop();
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut server = Server::start(&["-m", "16"]);
+    let _stuck = stuck(&server);
+    server.signal(Signal::SIGTERM);
+    server.wait_for_log("draining");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.exit_code(), Some(128 + 15));
+}
+
+/// A client to whom more is owed than the kernel takes, and who does not read.
+fn stuck(server: &Server) -> Tcp {
+    let mut client = Tcp::connect(server.tcp());
+    client.set("big", &vec![b'x'; 900_000]);
+    client.send("get big\r\n".repeat(64));
+    // Some of it arrives: it is being sent.
+    client.receive(1000);
+    client
+}
+
+#[test]
+fn udp_can_be_off() {
+    let server = Server::spawn(crate::server::gnomon().args(["-p", "-1", "-U", "0", "-m", "8"]));
+    assert_eq!(server.ready["udp"], serde_json::json!([]));
+    assert_eq!(server.ready["workers"], 0);
+    Tcp::connect(server.tcp()).expect("get a\r\n", "END\r\n");
+    let report = server.stop();
+    assert_eq!(report["slots"], 0);
+}
+
+#[test]
+fn tcp_can_be_off() {
+    let server = Server::spawn(crate::server::gnomon().args(["-p", "0", "-U", "-1", "-m", "8"]));
+    assert_eq!(server.ready["tcp"], serde_json::json!([]));
+    Udp::to(server.udp()).expect(1, "get a\r\n", "END\r\n");
+    server.stop();
+}
+
+#[test]
+fn the_port_is_free_again_afterwards() {
+    let server = Server::start(&["-m", "8"]);
+    let (tcp, udp) = (server.tcp(), server.udp());
+    Tcp::connect(tcp).expect("version\r\n", "VERSION ");
+    server.stop();
+    assert!(TcpStream::connect_timeout(&tcp, SOON).is_err());
+    let again = Server::spawn(crate::server::gnomon().args([
+        "-p",
+        &tcp.port().to_string(),
+        "-U",
+        &udp.port().to_string(),
+        "-m",
+        "8",
+    ]));
+    assert_eq!((again.tcp(), again.udp()), (tcp, udp));
+}

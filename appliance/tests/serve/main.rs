@@ -1,0 +1,13 @@
+//! `gnomon serve` as a process, on free loopback ports, seen by clients over real sockets.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![allow(clippy::cast_possible_truncation)]
+
+mod client;
+#[cfg(feature = "dpdk")]
+mod dpdk;
+mod lifecycle;
+mod server;
+mod start;
+mod tcp;
+mod udp;

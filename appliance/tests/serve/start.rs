@@ -1,0 +1,141 @@
+//! What happens before anything is served: plans, messages, exit codes.
+
+use crate::client::Tcp;
+use crate::server::{Server, gnomon, run};
+use serde_json::Value;
+use std::net::{TcpListener, UdpSocket};
+use std::process::Output;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// One line on standard error that begins so, nothing on standard output, exit status 1.
+fn refuses(out: &Output, with: &str) {
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert_eq!(text(&out.stdout), "");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with(&format!("gnomon: {with}")), "{said}");
+}
+
+#[test]
+fn dry_run_prints_the_plan_and_ends() {
+    let args = ["-p", "-1", "-U", "-1", "-m", "8", "-t", "2", "--dry-run"];
+    let out = run(&args);
+    assert_eq!(out.status.code(), Some(0));
+    let plan = text(&out.stdout);
+    assert!(plan.contains("\nTCP           127.0.0.1:0; 2 threads, 1024 connections"), "{plan}");
+    assert!(plan.contains("\nitems         8 MB, 1 MB each at most"), "{plan}");
+
+    let out = run(&[&args[..], &["--json"]].concat());
+    assert_eq!(out.status.code(), Some(0));
+    let plan: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(plan["memory_bytes"], 8 << 20);
+    assert_eq!(plan["tcp"][0]["address"], "127.0.0.1:0");
+}
+
+#[test]
+fn a_dry_run_leaves_any_free_port_open() {
+    let out = run(&["-p", "0", "-U", "-1", "--dry-run"]);
+    assert!(text(&out.stdout).contains("any free UDP port"), "{}", text(&out.stdout));
+}
+
+#[test]
+fn output_that_cannot_be_written_is_no_crash() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let out = gnomon().args(["-p", "0", "-U", "-1", "--dry-run"]).stdout(full()).output().unwrap();
+    refuses(&out, "cannot print the plan: ");
+    let out = gnomon().args(["-p", "0", "-U", "0"]).stderr(full()).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+}
+
+#[test]
+fn a_port_file_that_cannot_be_written_is_named() {
+    let mut command = gnomon();
+    command.args(["-p", "-1", "-U", "0", "-m", "4"]).env("MEMCACHED_PORT_FILENAME", "/none/x");
+    refuses(&command.output().unwrap(), "cannot write MEMCACHED_PORT_FILENAME /none/x: ");
+}
+
+#[test]
+fn version_and_help_go_to_standard_output() {
+    let out = run(&["-V"]);
+    assert!(text(&out.stdout).starts_with(concat!("gnomon ", env!("CARGO_PKG_VERSION"), " (")));
+    assert_eq!(out.status.code(), Some(0));
+    let out = run(&["-h"]);
+    assert!(text(&out.stdout).contains("`gnomon serve --help`"));
+    let out = run(&["serve", "-h"]);
+    assert!(text(&out.stdout).contains("-p, --tcp-port <NUM>"));
+    assert_eq!(out.status.code(), Some(0));
+}
+
+#[test]
+fn a_flag_that_is_none_is_named() {
+    let out = run(&["--prot", "net_null0"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(text(&out.stderr).contains("unexpected argument '--prot'"));
+}
+
+#[test]
+fn a_plan_that_cannot_be_is_one_line() {
+    refuses(&run(&["-p", "0", "-U", "0"]), "nothing to serve");
+    refuses(&run(&["-p", "-1", "-U", "0", "-m", "999999999"]), "999999999 MB for items, ");
+    refuses(&run(&["-p", "-1", "-U", "-1", "--engine", "gpu"]), "--engine gpu: ");
+    refuses(&run(&["-p", "-1", "-U", "-1", "--cores", "8191"]), "--cores: CPU 8191 is not among");
+}
+
+#[test]
+fn a_port_in_use_is_one_line() {
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = tcp.local_addr().unwrap().port().to_string();
+    refuses(&run(&["-p", &port, "-U", "0"]), &format!("TCP 127.0.0.1:{port} is in use"));
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = udp.local_addr().unwrap().port().to_string();
+    refuses(&run(&["-p", "0", "-U", &port]), &format!("UDP 127.0.0.1:{port} is in use"));
+    // Another gnomon is no exception, however willing the kernel is to share.
+    let server = Server::start(&["-m", "8"]);
+    let (tcp, udp) = (server.tcp().port().to_string(), server.udp().port().to_string());
+    refuses(&run(&["-p", &tcp, "-U", "0"]), "TCP 127.0.0.1:");
+    refuses(&run(&["-p", "0", "-U", &udp]), "UDP 127.0.0.1:");
+}
+
+#[test]
+fn the_environment_sets_flags_and_the_command_line_wins() {
+    let plan = |args: &[&str]| -> Value {
+        let out = gnomon()
+            .args(["-p", "-1", "-U", "-1", "--dry-run"])
+            .args(args)
+            .env("GNOMON_MEMORY", "32")
+            .env("GNOMON_JSON", "1")
+            .output()
+            .unwrap();
+        serde_json::from_slice(&out.stdout).unwrap()
+    };
+    assert_eq!(plan(&[])["memory_bytes"], 32 << 20);
+    assert_eq!(plan(&["-m", "16"])["memory_bytes"], 16 << 20);
+}
+
+#[test]
+fn the_port_file_names_the_ports_in_use() {
+    let path = std::env::temp_dir().join(format!("gnomon-port-file-{}", std::process::id()));
+    let mut command = gnomon();
+    command.args(["-p", "-1", "-U", "-1", "-m", "8"]).env("MEMCACHED_PORT_FILENAME", &path);
+    let server = Server::spawn(&mut command);
+    let said = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let (tcp, udp) = (server.tcp().port(), server.udp().port());
+    assert_eq!(said, format!("TCP INET: {tcp}\nUDP INET: {udp}\n"));
+}
+
+#[test]
+fn the_limit_on_open_files_is_raised_as_far_as_it_must() {
+    let mut command = std::process::Command::new("sh");
+    let gnomon = env!("CARGO_BIN_EXE_gnomon");
+    let run = format!("ulimit -Sn 64; exec {gnomon} -p -1 -U -1 -m 8 -t 1 -c 200 \"$@\"");
+    command.args(["-c", &run, "gnomon"]);
+    let server = Server::spawn(&mut command);
+    let mut clients: Vec<Tcp> = (0..200).map(|_| Tcp::connect(server.tcp())).collect();
+    for c in &mut clients {
+        c.expect("get a\r\n", "END\r\n");
+    }
+}

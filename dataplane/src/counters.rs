@@ -1,0 +1,135 @@
+//! Counters that one thread writes and any thread reads, and the law over them.
+//!
+//! Each worker and each TCP thread owns a block of them; nobody else writes there, so an
+//! increment is a plain load, add and store, and the cache line stays with its owner. Readers
+//! may be a moment behind, never wrong by more than that. Sums over the blocks are made by
+//! whoever wants to know.
+
+use crate::drop_reason::DropReason;
+pub use driver_shim::Counter;
+use driver_shim::Frame;
+
+/// One `T` per [`DropReason`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PerReason<T>([T; DropReason::ALL.len()]);
+
+impl<T: Default> Default for PerReason<T> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| T::default()))
+    }
+}
+
+impl<T> PerReason<T> {
+    /// The one for `reason`.
+    pub fn of(&self, reason: DropReason) -> &T {
+        // A reason's number is its position in ALL (tested there).
+        &self.0[reason as usize]
+    }
+
+    /// All of them, with their reasons.
+    pub fn iter(&self) -> impl Iterator<Item = (DropReason, &T)> {
+        DropReason::ALL.into_iter().zip(&self.0)
+    }
+}
+
+/// What one worker has done since it began. Frames, unless named otherwise.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct WorkerCounters {
+    /// Received from all queues.
+    pub received: Counter,
+    /// Requests, ARP, neighbour and echo packets done with: the reply left, or none was due.
+    pub answered: Counter,
+    /// Given to the side door.
+    pub punted: Counter,
+    /// Let go, by reason.
+    pub dropped: PerReason<Counter>,
+    /// Gauge: received, and neither answered, punted nor dropped yet.
+    pub in_flight: Counter,
+    /// Answered ARP, neighbour and echo packets, in `answered` too.
+    pub responded: Counter,
+    /// Given to the driver, replies of several datagrams and kernel frames included.
+    pub tx_frames: Counter,
+    /// Bytes queued for the driver, frames that it did not take included.
+    pub tx_bytes: Counter,
+    /// Datagrams of replies that were dropped beside the one that counts.
+    pub tx_parts_lost: Counter,
+    /// Kernel frames that left.
+    pub kernel_frames: Counter,
+    /// Kernel frames that were dropped.
+    pub kernel_lost: Counter,
+    /// Batches given to the engine.
+    pub batches: Counter,
+    /// Requests in them.
+    pub batched: Counter,
+    /// Requests answered from the engine's descriptor.
+    pub fast: Counter,
+    /// Requests parsed by the strict parser.
+    pub slow: Counter,
+    /// Keys that the engine located and the store confirmed.
+    pub hints_right: Counter,
+    /// Keys that the engine located and the store did not confirm.
+    pub hints_wrong: Counter,
+    /// Turns of the worker's loop.
+    pub turns: Counter,
+    /// Turns that found nothing to do.
+    pub empty_turns: Counter,
+}
+
+impl WorkerCounters {
+    /// Lets a frame go, by name. The only place where a received frame ends without an answer.
+    pub fn drop_frame(&self, frame: Frame, reason: DropReason) {
+        drop(frame);
+        self.count_drop(reason);
+    }
+
+    /// Counts a request whose frame is gone already.
+    pub fn count_drop(&self, reason: DropReason) {
+        self.dropped.of(reason).inc();
+    }
+
+    /// The law's figures now.
+    pub fn ledger(&self) -> Ledger {
+        Ledger {
+            received: self.received.get(),
+            answered: self.answered.get(),
+            punted: self.punted.get(),
+            dropped: PerReason(std::array::from_fn(|i| self.dropped.0[i].get())),
+            in_flight: self.in_flight.get(),
+        }
+    }
+}
+
+/// The figures of the law of D10: `received = answered + punted + Σ dropped + in flight`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ledger {
+    /// Frames received.
+    pub received: u64,
+    /// Requests done with.
+    pub answered: u64,
+    /// Frames given to the side door.
+    pub punted: u64,
+    /// Frames let go, by reason.
+    pub dropped: PerReason<u64>,
+    /// Frames not done with yet.
+    pub in_flight: u64,
+}
+
+impl Ledger {
+    /// Whether every received frame is accounted for.
+    pub fn balances(&self) -> bool {
+        let dropped: u64 = self.dropped.0.iter().sum();
+        self.received == self.answered + self.punted + dropped + self.in_flight
+    }
+
+    /// Adds another worker's figures.
+    pub fn add(&mut self, other: &Self) {
+        self.received += other.received;
+        self.answered += other.answered;
+        self.punted += other.punted;
+        self.in_flight += other.in_flight;
+        for (a, b) in self.dropped.0.iter_mut().zip(other.dropped.0) {
+            *a += b;
+        }
+    }
+}

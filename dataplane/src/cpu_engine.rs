@@ -1,0 +1,278 @@
+//! Room 5 on the CPU: checks sums, parses, hashes and looks up, in groups.
+//!
+//! In: a batch of entries. Out: a descriptor per entry. The default engine, the reference for all
+//! others, and what takes over when another fails. It reads the host index, so its `Miss` is
+//! final; like every engine it only proposes, and room 6 has the last word.
+//!
+//! A look-up touches two places in memory, and each costs more than all the arithmetic of a
+//! request. So a group of requests is parsed and hashed while their buckets are on the way, and
+//! matched while their items are: the waits overlap.
+#![allow(unsafe_code)]
+
+use crate::protocol::KEY_MAX_BYTES;
+use crate::protocol::udp_frame;
+use crate::store::{KeyHash, Store};
+use crate::wire::verify::{verify_ip4_header, verify_udp};
+use gpu::{
+    BadReason, Batch, Engine, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, PacketMemory, ReqDesc,
+    Verb, Verdict,
+};
+use std::sync::Arc;
+
+/// Requests whose memory accesses overlap, by default: where the gain levels off on a Zen 3 core
+/// (`gnomon-study offline --group` measures it); more only spills the first-level cache.
+pub const GROUP_DEFAULT: usize = 32;
+
+/// The native engine.
+pub struct CpuEngine {
+    store: Arc<Store>,
+    packets: PacketMemory,
+    group: usize,
+    /// Hashes of the group's keys, in order.
+    hashes: Vec<KeyHash>,
+    done: Option<Box<Batch>>,
+}
+
+impl std::fmt::Debug for CpuEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CpuEngine").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+impl CpuEngine {
+    /// An engine over `store`. With `group` 1, requests are taken one by one and nothing is
+    /// prefetched: the yardstick for what grouping gains.
+    ///
+    /// # Safety
+    /// Every slot named in a batch given to [`Engine::submit`] is owned by that batch's frames,
+    /// and nobody writes to it until the batch has been polled.
+    pub unsafe fn new(store: Arc<Store>, packets: PacketMemory, group: usize) -> Self {
+        let group = group.max(1);
+        Self { store, packets, group, hashes: Vec::with_capacity(group * KEYS_MAX), done: None }
+    }
+
+    fn run(&mut self, batch: &mut Batch) {
+        let Batch { entries, descs, .. } = batch;
+        descs.clear();
+        for group in entries.chunks(self.group) {
+            let first = descs.len();
+            self.hashes.clear();
+            for entry in group {
+                // SAFETY: the slot is in the batch, which we hold (`new`'s contract).
+                let frame = unsafe { self.packets.frame(entry) };
+                let desc = read(frame.unwrap_or_default(), entry);
+                for key in frame.into_iter().flat_map(|f| keys(&desc, f)) {
+                    let hash = self.store.hash(key);
+                    if self.group > 1 {
+                        self.store.prefetch(hash);
+                    }
+                    self.hashes.push(hash);
+                }
+                descs.push(desc);
+            }
+            let mut hashes = self.hashes.iter();
+            for desc in descs.iter_mut().skip(first) {
+                let n = usize::from(desc.n_keys);
+                for (key, &hash) in desc.keys.iter_mut().take(n).zip(hashes.by_ref()) {
+                    match self.store.propose(hash) {
+                        Some(location) => {
+                            if self.group > 1 {
+                                self.store.prefetch_item(location);
+                            }
+                            (key.hint, key.location) = (Hint::Hit, location.0);
+                        }
+                        None => key.hint = Hint::Miss,
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Engine for CpuEngine {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn submit(&mut self, mut batch: Box<Batch>) -> Result<(), Box<Batch>> {
+        if self.done.is_some() {
+            return Err(batch);
+        }
+        self.run(&mut batch);
+        self.done = Some(batch);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Box<Batch>> {
+        self.done.take()
+    }
+
+    fn in_flight(&self) -> usize {
+        usize::from(self.done.is_some())
+    }
+
+    fn misses_are_final(&self) -> bool {
+        true
+    }
+}
+
+/// The keys of a descriptor, in its frame.
+pub fn keys<'a>(desc: &'a ReqDesc, frame: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+    desc.keys.iter().take(usize::from(desc.n_keys)).filter_map(|k| {
+        let start = usize::from(k.off);
+        frame.get(start..start + usize::from(k.len))
+    })
+}
+
+/// What a frame asks, as far as an engine can tell: checksums, frame header, simple gets.
+pub fn read(frame: &[u8], entry: &Entry) -> ReqDesc {
+    let &Entry { l3, l4, flags, .. } = entry;
+    let ipv6 = flags.has(EntryFlags::IPV6);
+    if !ipv6 && !flags.has(EntryFlags::IP_GOOD) && !verify_ip4_header(frame, l3) {
+        return ReqDesc::bad(BadReason::IpChecksum);
+    }
+    if !flags.has(EntryFlags::UDP_GOOD) && !verify_udp(frame, l3, l4, ipv6) {
+        return ReqDesc::bad(BadReason::UdpChecksum);
+    }
+    let l4 = usize::from(l4);
+    // The UDP length, not the frame's end: Ethernet may have padded the frame.
+    let udp_len = match frame.get(l4 + 4..l4 + 6) {
+        Some(&[hi, lo]) => usize::from(u16::from_be_bytes([hi, lo])),
+        _ => 0,
+    };
+    let datagram = frame.get(l4 + 8..l4 + udp_len).unwrap_or_default();
+    let text = match udp_frame::split(datagram) {
+        Ok((_, text)) => text,
+        Err(reason) => return ReqDesc::bad(reason),
+    };
+    let start = l4 + 8 + udp_frame::HEADER_BYTES;
+    let (Ok(payload_off), Ok(payload_len)) = (u16::try_from(start), u16::try_from(text.len()))
+    else {
+        return ReqDesc::bad(BadReason::FrameShort);
+    };
+    let mut desc = ReqDesc { payload_off, payload_len, ..ReqDesc::default() };
+    if parse_get(text, payload_off, &mut desc).is_none() {
+        desc.verdict = Verdict::Slow;
+        desc.n_keys = 0;
+    }
+    desc
+}
+
+/// Reads a datagram that holds one `get` or `gets` of a few ordinary keys and nothing else.
+/// `None`: leave it to the strict parser.
+fn parse_get(text: &[u8], text_off: u16, desc: &mut ReqDesc) -> Option<()> {
+    let (verb, skip) = match text {
+        [b'g', b'e', b't', b' ', ..] => (Verb::Get, 4),
+        [b'g', b'e', b't', b's', b' ', ..] => (Verb::Gets, 5),
+        _ => return None,
+    };
+    let line = text.strip_suffix(b"\n")?;
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let mut n = 0;
+    let mut start = skip;
+    let mut at = skip;
+    // One blank between keys, none after the last: what every client sends.
+    loop {
+        let byte = line.get(at).copied();
+        match byte {
+            Some(b) if b > b' ' => at += 1,
+            None | Some(b' ') => {
+                let len = at - start;
+                if len == 0 || len > KEY_MAX_BYTES {
+                    return None;
+                }
+                *desc.keys.get_mut(n)? = KeyDesc {
+                    off: text_off + u16::try_from(start).ok()?,
+                    len: u8::try_from(len).ok()?,
+                    ..KeyDesc::default()
+                };
+                n += 1;
+                if byte.is_none() {
+                    break;
+                }
+                at += 1;
+                start = at;
+            }
+            Some(_) => return None,
+        }
+    }
+    desc.verb = verb;
+    desc.verdict = Verdict::Ready;
+    desc.n_keys = u8::try_from(n).ok()?;
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame whose UDP header stands at 0, with its checksum known to be good.
+    fn ask(text: &[u8]) -> (Vec<u8>, ReqDesc) {
+        let mut frame = vec![0; 16];
+        frame[4..6].copy_from_slice(&u16::try_from(16 + text.len()).unwrap().to_be_bytes());
+        frame[12..14].copy_from_slice(&[0, 1]);
+        frame.extend_from_slice(text);
+        let flags = EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD);
+        let desc = read(&frame, &Entry { flags, ..Entry::default() });
+        (frame, desc)
+    }
+
+    fn ready(text: &[u8]) -> Option<(Verb, Vec<Vec<u8>>)> {
+        let (frame, desc) = ask(text);
+        assert_eq!(usize::from(desc.payload_len), text.len());
+        match desc.verdict {
+            Verdict::Ready => Some((desc.verb, keys(&desc, &frame).map(<[u8]>::to_vec).collect())),
+            Verdict::Slow => None,
+            Verdict::Bad => panic!("{:?}", desc.reason),
+        }
+    }
+
+    #[test]
+    fn simple_gets_are_ready() {
+        assert_eq!(ready(b"get a\r\n"), Some((Verb::Get, vec![b"a".to_vec()])));
+        assert_eq!(ready(b"get a\n"), Some((Verb::Get, vec![b"a".to_vec()])));
+        let six: Vec<Vec<u8>> = (b'a'..=b'f').map(|c| vec![c; 3]).collect();
+        assert_eq!(ready(b"gets aaa bbb ccc ddd eee fff\r\n"), Some((Verb::Gets, six)));
+        let long = [b"get ".to_vec(), vec![b'k'; 250], b"\r\n".to_vec()].concat();
+        assert_eq!(ready(&long), Some((Verb::Get, vec![vec![b'k'; 250]])));
+    }
+
+    #[test]
+    fn everything_else_is_left_to_the_strict_parser() {
+        for text in [
+            &b"get a b c d e f g\r\n"[..],
+            b"get  a\r\n",
+            b"get a \r\n",
+            b"get a",
+            b"get \r\n",
+            b"get a\r\nget b\r\n",
+            b"get a\tb\r\n",
+            b"get a\0\r\n",
+            b"set a 0 0 1\r\nx\r\n",
+            b"gat 0 a\r\n",
+            b"\x80\0\0\0",
+        ] {
+            assert_eq!(ready(text), None, "{:?}", String::from_utf8_lossy(text));
+        }
+        let long = [b"get ".to_vec(), vec![b'k'; 251], b"\r\n".to_vec()].concat();
+        assert_eq!(ready(&long), None);
+    }
+
+    #[test]
+    fn padding_behind_the_datagram_is_not_read() {
+        let (mut frame, _) = ask(b"get a\r\n");
+        frame.extend_from_slice(b"\0\0\0");
+        let flags = EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD);
+        let desc = read(&frame, &Entry { flags, ..Entry::default() });
+        assert_eq!((desc.verdict, desc.payload_len), (Verdict::Ready, 7));
+    }
+
+    #[test]
+    fn short_frames_are_bad_not_fatal() {
+        let flags = EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD);
+        for n in 0..24 {
+            let entry = Entry { l4: n, flags, ..Entry::default() };
+            assert_eq!(read(&[0; 16], &entry).verdict, Verdict::Bad);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Room 6: descriptors and hints become replies, by way of the store.
+//!
+//! In: a batch that an engine is done with. Out: a [`Reply`] per request that gets one, in the
+//! request's own slot where it fits. Every hint is checked against the item itself (D1): a stale,
+//! torn or wrong one costs a look-up in the host index, never a wrong byte. A miss is a reply.
+//! What an engine left as `Slow` goes through the strict parser and the one executor (D3).
+
+use crate::counters::WorkerCounters;
+use crate::drop_reason::DropReason;
+use crate::protocol::ascii::{self, Parsed};
+use crate::protocol::executor::{self, Flow, put_value};
+use crate::protocol::{Command, OpCounters, Refusal, Server, Sink};
+use crate::reply::{Datagrams, Headers, REPLY_DATAGRAMS_MAX, Reply, ReplyFault, in_place};
+use crate::store::{Guard, ItemRef, Location, Session};
+use arrayvec::ArrayVec;
+use driver_shim::{Frame, Region};
+use gpu::{BadReason, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, ReqDesc, Verb, Verdict};
+use std::sync::Arc;
+
+/// Most bytes of a `VALUE` line and its line ends beside key and value: the words and blanks, two
+/// 32-bit numbers and a 64-bit one in decimal.
+const VALUE_OVERHEAD_BYTES: usize = 6 + 1 + 10 + 1 + 10 + 1 + 20 + 2 + 2;
+
+/// Room 6 of one worker.
+pub struct Execute {
+    session: Session,
+    ops: Arc<OpCounters>,
+    server: Arc<Server>,
+    region: Region,
+    item_max_bytes: usize,
+    /// The request's text while its frame becomes the reply.
+    text: Vec<u8>,
+    /// Frames of the reply being written.
+    frames: Vec<Frame>,
+}
+
+impl std::fmt::Debug for Execute {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Execute").finish_non_exhaustive()
+    }
+}
+
+impl Execute {
+    /// A room over one store session. Replies of several datagrams take slots from `region`.
+    pub fn new(session: Session, server: Arc<Server>, region: Region) -> Self {
+        Self {
+            ops: server.ops(),
+            item_max_bytes: session.store().config().item_max_bytes,
+            session,
+            server,
+            region,
+            text: Vec::with_capacity(driver_shim::SLOT_BYTES),
+            frames: Vec::with_capacity(REPLY_DATAGRAMS_MAX),
+        }
+    }
+
+    /// Answers a finished batch. `frames`, `entries` and `descs` belong together, in order;
+    /// `frames` is empty afterwards. `emit` takes each reply with the mark of its entry.
+    pub fn answer(
+        &mut self,
+        frames: &mut Vec<Frame>,
+        entries: &[Entry],
+        descs: &[ReqDesc],
+        misses_are_final: bool,
+        counters: &WorkerCounters,
+        mut emit: impl FnMut(Reply, u8),
+    ) {
+        let mut work = frames.drain(..).zip(entries.iter().zip(descs));
+        // A mutation in this batch makes the misses that were proposed before it stale.
+        let mut misses_are_final = misses_are_final;
+        loop {
+            let mut slow = None;
+            let guard = self.session.pin();
+            let look_up = LookUp { guard: &guard, misses_are_final, ops: &self.ops, counters };
+            for (frame, (entry, desc)) in work.by_ref() {
+                match desc.verdict {
+                    Verdict::Ready => match look_up.answer(frame, entry, desc) {
+                        Ok(reply) => emit(reply, entry.mark),
+                        Err(frame) => {
+                            slow = Some((frame, entry, desc));
+                            break;
+                        }
+                    },
+                    Verdict::Slow => {
+                        slow = Some((frame, entry, desc));
+                        break;
+                    }
+                    Verdict::Bad => counters.drop_frame(frame, reason(desc.reason)),
+                }
+            }
+            drop(guard);
+            let Some((frame, entry, desc)) = slow else { break };
+            misses_are_final = false;
+            self.read_and_answer(frame, entry, desc, counters, |reply| emit(reply, entry.mark));
+        }
+    }
+
+    /// The way of every request that is not a plain get: strict parser, executor, and as many
+    /// datagrams as it takes. Several commands in one datagram are answered in order, in one
+    /// reply; whatever is wrong with a datagram ends with it (D4).
+    fn read_and_answer(
+        &mut self,
+        frame: Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        counters: &WorkerCounters,
+        emit: impl FnMut(Reply),
+    ) {
+        counters.slow.inc();
+        let start = usize::from(desc.payload_off);
+        let text = frame.bytes().get(start..start + usize::from(desc.payload_len));
+        self.text.clear();
+        self.text.extend_from_slice(text.unwrap_or_default());
+        self.ops.bytes_read.add(self.text.len() as u64);
+        let mut out = Datagrams::new(&self.region, frame, headers(entry), &mut self.frames);
+        let mut rest = self.text.as_slice();
+        while !rest.is_empty() {
+            let (command, used) = match ascii::parse(rest, self.item_max_bytes) {
+                Parsed::Command { command, used } => (over_udp(command), used),
+                Parsed::Swallow { command, .. } => (command, rest.len()),
+                Parsed::Incomplete { .. } => (cut_short(rest), rest.len()),
+                Parsed::Hopeless => (refused(Refusal::Error), rest.len()),
+            };
+            let flow =
+                executor::execute(&command, &mut self.session, &self.ops, &self.server, &mut out);
+            if flow == Flow::Close {
+                break;
+            }
+            rest = rest.get(used..).unwrap_or_default();
+        }
+        if out.fault() == Some(ReplyFault::TooLarge) {
+            out.restart();
+            out.put(Refusal::ReplyTooLarge.line());
+        }
+        if out.fault().is_some() {
+            drop(out);
+            counters.count_drop(DropReason::NoFrame);
+        } else if out.is_empty() {
+            drop(out);
+            counters.answered.inc();
+        } else {
+            out.finish(emit);
+        }
+    }
+}
+
+/// The fast way: what one run of plain gets needs.
+struct LookUp<'a> {
+    guard: &'a Guard<'a>,
+    misses_are_final: bool,
+    ops: &'a OpCounters,
+    counters: &'a WorkerCounters,
+}
+
+impl<'a> LookUp<'a> {
+    /// Answers a plain get in its own frame, or gives the frame back when the reply may not
+    /// fit one datagram.
+    fn answer(&self, frame: Frame, entry: &Entry, desc: &ReqDesc) -> Result<Reply, Frame> {
+        let mut items: ArrayVec<ItemRef<'a>, KEYS_MAX> = ArrayVec::new();
+        let mut text_max = b"END\r\n".len();
+        let n_keys = usize::from(desc.n_keys).min(KEYS_MAX);
+        for key in desc.keys.iter().take(n_keys) {
+            if let Some(item) = self.item(&frame, key) {
+                text_max += VALUE_OVERHEAD_BYTES + item.key().len() + item.value().len();
+                items.push(item);
+            }
+        }
+        let with_cas = desc.verb == Verb::Gets;
+        let reply = in_place(frame, headers(entry), text_max, |out| {
+            for item in &items {
+                let cas = with_cas.then(|| item.cas());
+                put_value(item.key(), item.flags(), cas, item.value(), out);
+            }
+            out.put(b"END\r\n");
+        })?;
+        for item in &items {
+            item.mark_visited();
+        }
+        let (keys, hits) = (n_keys as u64, items.len() as u64);
+        self.counters.fast.inc();
+        self.ops.cmd_get.add(keys);
+        self.ops.get_hits.add(hits);
+        self.ops.get_misses.add(keys - hits);
+        self.ops.bytes_read.add(u64::from(desc.payload_len));
+        Ok(reply)
+    }
+
+    /// The item under `key`, by the hint if it holds, else by the host index.
+    #[inline]
+    fn item(&self, frame: &Frame, desc: &KeyDesc) -> Option<ItemRef<'a>> {
+        let start = usize::from(desc.off);
+        let key = frame.bytes().get(start..start + usize::from(desc.len))?;
+        match desc.hint {
+            Hint::Hit => {
+                if let Some(item) = self.guard.verify(Location(desc.location), key) {
+                    self.counters.hints_right.inc();
+                    return Some(item);
+                }
+                self.counters.hints_wrong.inc();
+            }
+            Hint::Miss if self.misses_are_final => return None,
+            Hint::Miss | Hint::Unknown => {}
+        }
+        self.guard.find(self.guard.store().hash(key), key)
+    }
+}
+
+fn headers(entry: &Entry) -> Headers {
+    Headers { l3: entry.l3, l4: entry.l4, ipv6: entry.flags.has(EntryFlags::IPV6) }
+}
+
+/// What is left of a datagram is not a whole command: a storage command whose data block did not
+/// fit, or a line without an end.
+fn cut_short(rest: &[u8]) -> Command<'_> {
+    refused(if rest.contains(&b'\n') { Refusal::BadDataChunk } else { Refusal::Error })
+}
+
+fn refused<'a>(reply: Refusal) -> Command<'a> {
+    Command::Refused { reply, noreply: false, forget: None }
+}
+
+/// The command, or its refusal where UDP is not the place for it (D13).
+fn over_udp(command: Command<'_>) -> Command<'_> {
+    match command {
+        Command::Stats(Some(_)) => refused(Refusal::NotOverUdp),
+        other => other,
+    }
+}
+
+fn reason(bad: BadReason) -> DropReason {
+    match bad {
+        BadReason::IpChecksum => DropReason::Ipv4Checksum,
+        BadReason::UdpChecksum => DropReason::UdpChecksum,
+        BadReason::FrameShort | BadReason::None => DropReason::KvFrameShort,
+        BadReason::FrameMultipart => DropReason::KvMultipart,
+    }
+}

@@ -1,0 +1,341 @@
+//! One worker: the rooms in their order. The only file that knows it.
+//!
+//! In: queues of one or more ports, a session of the store, an engine. Out: replies on the same
+//! queues, frames for the side door, and counters that balance. A worker shares nothing with
+//! other workers but the store's items and the region's free slots.
+#![allow(unsafe_code)]
+
+use crate::batcher::{BatchPolicy, Batcher, Pending};
+use crate::counters::WorkerCounters;
+use crate::cpu_engine::CpuEngine;
+use crate::drop_reason::DropReason;
+use crate::execute::Execute;
+use crate::protocol::Server;
+use crate::reply::Meaning;
+use crate::respond::respond;
+use crate::rx;
+use crate::side_door::SideDoor;
+use crate::store::Session;
+use crate::tx::Tx;
+use crate::wire::{Class, Local, classify};
+use driver_shim::{Burst, Frame, PortInfo, QueuePair, Region, RxQueue, SLOT_BYTES};
+use gpu::{Engine, Entry, EntryFlags, PacketMemory};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Turns without work after which a worker on ports that are not NICs lets the core go.
+const SPIN_TURNS: u32 = 64;
+/// Longest sleep of an idle worker: the delay that a frame of the kernel's or a stop can suffer.
+const IDLE_MAX: Duration = Duration::from_micros(500);
+/// Longest wait for the engine when a worker drains.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+
+/// One port as a worker sees it.
+#[derive(Debug)]
+pub struct WorkerPort {
+    /// This worker's queues.
+    pub queues: QueuePair,
+    /// Facts about the port.
+    pub info: PortInfo,
+    /// Its addresses, and who may talk to it.
+    pub local: Arc<Local>,
+    /// The kernel's side of it. One worker per port also sends what the kernel wants sent.
+    pub side_door: Option<Arc<SideDoor>>,
+    /// This worker is that one.
+    pub sends_for_kernel: bool,
+}
+
+/// What a worker is made of.
+#[derive(Debug)]
+pub struct WorkerConfig {
+    /// At least one port, at most 256.
+    pub ports: Vec<WorkerPort>,
+    /// The region that the ports' frames live in.
+    pub region: Region,
+    /// A session of its own.
+    pub session: Session,
+    /// What `stats` and `version` tell.
+    pub server: Arc<Server>,
+    /// Requests whose memory accesses overlap in the CPU engine.
+    pub group: usize,
+    /// How batches are made.
+    pub batch: BatchPolicy,
+}
+
+struct PortEnd {
+    rx: Box<dyn RxQueue>,
+    tx: Tx,
+    local: Arc<Local>,
+    side_door: Option<Arc<SideDoor>>,
+    sends_for_kernel: bool,
+}
+
+/// A worker. Runs on one thread, which owns it.
+pub struct Worker {
+    ports: Vec<PortEnd>,
+    batcher: Batcher,
+    // Before `region`, which it reads from.
+    engine: Box<dyn Engine>,
+    /// Frames of the batches that are with the engine, by batch id.
+    with_engine: Vec<Vec<Frame>>,
+    execute: Execute,
+    /// Away only while a burst is sorted.
+    burst: Option<Box<Burst>>,
+    counters: Arc<WorkerCounters>,
+    started: Instant,
+    busy_poll: bool,
+    region: Region,
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("ports", &self.ports.len()).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// Builds every room. All memory that the worker will use is taken here.
+    pub fn new(config: WorkerConfig) -> Self {
+        let WorkerConfig { ports, region, session, server, group, batch } = config;
+        // SAFETY: the region stays mapped as long as `region` below, and `engine` is declared,
+        // and so dropped, before it.
+        let packets = unsafe { PacketMemory::new(region.base(), SLOT_BYTES, region.capacity()) };
+        let store = Arc::clone(session.store());
+        // SAFETY: batches reach this engine only through `ship`, which keeps the frames that own
+        // the slots in `with_engine`, untouched, until `finish` has polled the batch; `sort` lets
+        // in only frames of this region.
+        let engine = unsafe { CpuEngine::new(store, packets, group) };
+        Self {
+            busy_poll: ports.iter().any(|p| p.info.busy_poll),
+            ports: ports
+                .into_iter()
+                .map(|p| PortEnd {
+                    rx: p.queues.rx,
+                    tx: Tx::new(p.queues.tx, p.info.tx_caps),
+                    local: p.local,
+                    side_door: p.side_door,
+                    sends_for_kernel: p.sends_for_kernel,
+                })
+                .collect(),
+            with_engine: (0..=batch.in_flight_max.max(1)).map(|_| Vec::new()).collect(),
+            batcher: Batcher::new(batch),
+            engine: Box::new(engine),
+            execute: Execute::new(session, server, region.clone()),
+            burst: Some(Box::default()),
+            counters: Arc::default(),
+            started: Instant::now(),
+            region,
+        }
+    }
+
+    /// This worker's counters, for others to read.
+    pub fn counters(&self) -> Arc<WorkerCounters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Works until `stop` is set, then answers what it has taken in and returns.
+    pub fn run(mut self, stop: &AtomicBool) {
+        let mut empty_turns = 0;
+        while !stop.load(Ordering::Relaxed) {
+            if self.turn() > 0 {
+                empty_turns = 0;
+                continue;
+            }
+            empty_turns += 1;
+            if !self.busy_poll && empty_turns > SPIN_TURNS && self.nothing_in_flight() {
+                let share = u32::try_from(self.ports.len()).unwrap_or(1).max(1);
+                for port in &mut self.ports {
+                    port.rx.idle(IDLE_MAX / share);
+                }
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        self.drain();
+    }
+
+    /// Takes nothing more in and finishes what is there, for at most a second.
+    pub fn drain(&mut self) {
+        let begun = Instant::now();
+        loop {
+            let now_ns = self.now_ns();
+            self.ship_and_finish(now_ns, true);
+            self.flush();
+            if self.nothing_in_flight() || begun.elapsed() > DRAIN_MAX {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// One pass through all rooms. Says how many frames it took in or finished.
+    pub fn turn(&mut self) -> usize {
+        let now_ns = self.now_ns();
+        let mut work = 0;
+        for index in 0..self.ports.len() {
+            work += self.take_in(index, now_ns);
+        }
+        work += self.ship_and_finish(now_ns, false);
+        self.flush();
+        self.counters.turns.inc();
+        if work == 0 {
+            self.counters.empty_turns.inc();
+        }
+        work
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn nothing_in_flight(&self) -> bool {
+        self.counters.in_flight.get() == 0
+    }
+
+    /// Rooms 1 to 4 for one burst of one port, and the kernel's frames the other way.
+    fn take_in(&mut self, index: usize, now_ns: u64) -> usize {
+        let Some(mut burst) = self.burst.take() else { return 0 };
+        let Some(port) = self.ports.get_mut(index) else { return 0 };
+        let mut work = 0;
+        if port.sends_for_kernel
+            && let Some(door) = &port.side_door
+        {
+            door.take_outgoing(&mut burst);
+            work += burst.len();
+            for frame in burst.drain(..) {
+                port.tx.push(frame, Meaning::Kernel, &self.counters);
+            }
+        }
+        let received = rx::receive(port.rx.as_mut(), &mut burst, now_ns);
+        self.counters.received.add(received as u64);
+        work += received;
+        for frame in burst.drain(..) {
+            self.sort(frame, index, now_ns);
+        }
+        self.burst = Some(burst);
+        work
+    }
+
+    /// Room 3's verdict on one frame, carried out.
+    fn sort(&mut self, mut frame: Frame, index: usize, now_ns: u64) {
+        let Some(port) = self.ports.get_mut(index) else { return };
+        // The engine knows slots by their numbers alone.
+        if !self.region.owns(&frame) {
+            return self.counters.drop_frame(frame, DropReason::ForeignSlot);
+        }
+        match classify(frame.bytes(), &port.local) {
+            Class::Kv { l3, l4, ipv6 } => {
+                let entry = entry(&frame, l3, l4, ipv6, index);
+                if let Err(frame) = self.batcher.push(frame, entry) {
+                    self.ship_and_finish(now_ns, false);
+                    if let Err(frame) = self.batcher.push(frame, entry) {
+                        self.counters.drop_frame(frame, DropReason::Overload);
+                    }
+                }
+            }
+            Class::Respond(what) => match respond(&mut frame, what, &port.local) {
+                Ok(()) => {
+                    self.counters.responded.inc();
+                    port.tx.push(frame, Meaning::Answer, &self.counters);
+                }
+                Err(reason) => self.counters.drop_frame(frame, reason),
+            },
+            Class::Punt => match &port.side_door {
+                Some(door) => match door.offer(frame) {
+                    Ok(()) => self.counters.punted.inc(),
+                    Err((frame, reason)) => self.counters.drop_frame(frame, reason),
+                },
+                None => self.counters.drop_frame(frame, DropReason::NoSideDoor),
+            },
+            Class::Drop(reason) => self.counters.drop_frame(frame, reason),
+        }
+    }
+
+    /// Rooms 4 to 6: gives the engine what is due and answers what it is done with.
+    fn ship_and_finish(&mut self, now_ns: u64, all: bool) -> usize {
+        let mut work = 0;
+        loop {
+            let shipped = self.ship(now_ns, all);
+            let finished = self.finish();
+            work += finished;
+            if shipped == 0 && finished == 0 {
+                break;
+            }
+        }
+        let in_engine: usize = self.with_engine.iter().map(Vec::len).sum();
+        self.counters.in_flight.set((self.batcher.queued() + in_engine) as u64);
+        work
+    }
+
+    fn ship(&mut self, now_ns: u64, all: bool) -> usize {
+        let Some(Pending { frames, meta }) = self.batcher.ready(now_ns, all) else { return 0 };
+        let (id, requests) = (meta.id as usize, frames.len());
+        match self.engine.submit(meta) {
+            Ok(()) => {
+                if let Some(place) = self.with_engine.get_mut(id) {
+                    *place = frames;
+                }
+                self.counters.batches.inc();
+                self.counters.batched.add(requests as u64);
+                requests
+            }
+            Err(meta) => {
+                self.batcher.put_back(Pending { frames, meta });
+                0
+            }
+        }
+    }
+
+    fn finish(&mut self) -> usize {
+        let Some(meta) = self.engine.poll() else { return 0 };
+        let mut frames = match self.with_engine.get_mut(meta.id as usize) {
+            Some(place) => std::mem::take(place),
+            None => return 0,
+        };
+        let requests = frames.len();
+        let ports = &mut self.ports;
+        self.execute.answer(
+            &mut frames,
+            &meta.entries,
+            &meta.descs,
+            self.engine.misses_are_final(),
+            &self.counters,
+            |reply, mark| {
+                if let Some(port) = ports.get_mut(usize::from(mark)) {
+                    port.tx.reply(reply, &self.counters);
+                }
+            },
+        );
+        self.batcher.recycle(Pending { frames, meta });
+        requests
+    }
+
+    fn flush(&mut self) {
+        for port in &mut self.ports {
+            port.tx.flush(&self.counters);
+        }
+    }
+}
+
+fn entry(frame: &Frame, l3: u8, l4: u8, ipv6: bool, port: usize) -> Entry {
+    let mut flags = EntryFlags::default();
+    for (known, flag) in [
+        (ipv6, EntryFlags::IPV6),
+        (frame.rx.ip_good, EntryFlags::IP_GOOD),
+        (frame.rx.udp_good, EntryFlags::UDP_GOOD),
+    ] {
+        if known {
+            flags = flags.with(flag);
+        }
+    }
+    Entry {
+        slot: frame.slot(),
+        off: frame.offset(),
+        len: u16::try_from(frame.len()).unwrap_or(u16::MAX),
+        l3,
+        l4,
+        flags,
+        mark: u8::try_from(port).unwrap_or(u8::MAX),
+    }
+}

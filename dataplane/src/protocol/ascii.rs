@@ -1,0 +1,351 @@
+//! The strict parser of the ASCII protocol (protocol.txt).
+//!
+//! In: bytes from a connection or a datagram. Out: one [`Command`] and how many bytes it took.
+//! Accepts and refuses what memcached 1.6 accepts and refuses, in the same words: tokens are
+//! separated by blanks, a line ends in `\n` with or without `\r`, a data block in `\r\n`.
+
+use super::command::{Command, KEY_MAX_BYTES, Keys, Refusal, Store};
+
+/// Longest command line that is not a `get` or `gets`, in bytes; without an end by then, the
+/// connection is closed. memcached's own figure.
+pub const LINE_MAX_BYTES: usize = 2048;
+
+/// Longest `get` or `gets` line. memcached has no limit; a bound keeps one connection from
+/// taking all memory, and this one holds more than 4,000 keys of full length.
+pub const GET_LINE_MAX_BYTES: usize = 1 << 20;
+
+/// Tokens of a line that mean anything: a command and its most arguments, and one to notice
+/// that there are more.
+const TOKENS_MAX: usize = 8;
+
+/// What stands at the start of the input.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Parsed<'a> {
+    /// A whole request of `used` bytes.
+    Command {
+        /// What it asks.
+        command: Command<'a>,
+        /// Bytes it took, line ends included.
+        used: usize,
+    },
+    /// A refused storage command whose data block is still to come: throw away `skip` bytes
+    /// behind the first `used`.
+    Swallow {
+        /// The refusal.
+        command: Command<'a>,
+        /// Bytes of the command line.
+        used: usize,
+        /// Bytes of the data block, line end included.
+        skip: usize,
+    },
+    /// Not a whole request yet: no use trying again below this many bytes.
+    Incomplete {
+        /// Bytes needed at least, from the start of the input.
+        at_least: usize,
+    },
+    /// Cannot be followed any further: close the connection.
+    Hopeless,
+}
+
+/// Parses the first request of `input`. `item_max_bytes` is the item size limit (`-I`).
+pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
+    let Some(end) = input.iter().position(|&b| b == b'\n') else {
+        return unfinished_line(input);
+    };
+    let used = end + 1;
+    let line = input.get(..end).unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let (tokens, rest) = tokenize(line);
+    let done = |command| Parsed::Command { command, used };
+    match tokens.as_slice() {
+        [b"get", _, ..] => done(get(rest, false)),
+        [b"gets", _, ..] => done(get(rest, true)),
+        [b"set", key, flags, exptime, len, more @ ..] if more.len() <= 1 => {
+            // The last word counts wherever it stands, so that a line one word short is quiet too.
+            let noreply = *more.last().unwrap_or(len) == b"noreply";
+            set(input, used, [key, flags, exptime, len], noreply, item_max_bytes)
+        }
+        [b"delete", key, more @ ..] if more.len() <= 2 => done(delete(key, more)),
+        [b"version", ..] => done(Command::Version),
+        [b"stats", more @ ..] => done(Command::Stats(more.first().copied())),
+        [b"quit", ..] => done(Command::Quit),
+        [b"add" | b"replace" | b"append" | b"prepend" | b"cas", _, _, _, len, ..]
+        | [b"ms", _, len, ..] => not_spoken(len, used),
+        // A web page made somebody's browser talk to us: nothing in what follows may be obeyed.
+        [.., last] if last.starts_with(b"HTTP/") => Parsed::Hopeless,
+        _ => done(refused(Refusal::Error, false)),
+    }
+}
+
+/// A refusal that leaves the connection usable.
+fn refused<'a>(reply: Refusal, noreply: bool) -> Command<'a> {
+    Command::Refused { reply, noreply, forget: None }
+}
+
+/// Refuses a storage command that is not spoken here, and its data block with it: whoever wrote the
+/// value must not have it read as commands.
+fn not_spoken<'a>(len: &[u8], used: usize) -> Parsed<'a> {
+    let command = refused(Refusal::Error, false);
+    match number::<i32>(len).and_then(|n| usize::try_from(n).ok()) {
+        Some(len) => Parsed::Swallow { command, used, skip: len + 2 },
+        None => Parsed::Command { command, used },
+    }
+}
+
+fn unfinished_line(input: &[u8]) -> Parsed<'_> {
+    let at_least = input.len() + 1;
+    if input.len() <= LINE_MAX_BYTES {
+        return Parsed::Incomplete { at_least };
+    }
+    let blanks = input.iter().take_while(|&&b| b == b' ').count();
+    let text = input.get(blanks..).unwrap_or_default();
+    let is_get = text.starts_with(b"get ") || text.starts_with(b"gets ");
+    if is_get && blanks <= 100 && input.len() <= GET_LINE_MAX_BYTES {
+        Parsed::Incomplete { at_least }
+    } else {
+        Parsed::Hopeless
+    }
+}
+
+/// The first tokens of a line, and all that follows the first one.
+fn tokenize(line: &[u8]) -> (arrayvec::ArrayVec<&[u8], TOKENS_MAX>, &[u8]) {
+    let start = line.iter().take_while(|&&b| b == b' ').count();
+    let line = line.get(start..).unwrap_or_default();
+    let tokens = line.split(|&b| b == b' ').filter(|t| !t.is_empty()).take(TOKENS_MAX).collect();
+    let rest = line.iter().position(|&b| b == b' ').and_then(|i| line.get(i..));
+    (tokens, rest.unwrap_or_default())
+}
+
+fn get(keys: &[u8], with_cas: bool) -> Command<'_> {
+    let keys = Keys(keys);
+    if keys.iter().any(|k| k.len() > KEY_MAX_BYTES) {
+        return refused(Refusal::BadLineFormat, false);
+    }
+    Command::Get { keys, with_cas }
+}
+
+fn set<'a>(
+    input: &'a [u8],
+    used: usize,
+    [key, flags, exptime, len]: [&'a [u8]; 4],
+    noreply: bool,
+    item_max_bytes: usize,
+) -> Parsed<'a> {
+    let bad = Parsed::Command { command: refused(Refusal::BadLineFormat, noreply), used };
+    if key.len() > KEY_MAX_BYTES {
+        return bad;
+    }
+    let (Some(flags), Some(exptime), Some(len)) =
+        (number::<u32>(flags), number::<i64>(exptime), number::<i32>(len))
+    else {
+        return bad;
+    };
+    // As memcached: negative, or no room for the line end below INT_MAX.
+    let Some(len) = usize::try_from(len).ok().filter(|&n| n <= i32::MAX as usize - 2) else {
+        return bad;
+    };
+    let skip = len + 2;
+    if len > item_max_bytes {
+        let command = Command::Refused { reply: Refusal::TooLarge, noreply, forget: Some(key) };
+        return Parsed::Swallow { command, used, skip };
+    }
+    let Some(block) = input.get(used..used + skip) else {
+        return Parsed::Incomplete { at_least: used + skip };
+    };
+    let command = match block.strip_suffix(b"\r\n") {
+        Some(value) => Command::Set(Store { key, flags, exptime, value, noreply }),
+        None => refused(Refusal::BadDataChunk, noreply),
+    };
+    Parsed::Command { command, used: used + skip }
+}
+
+fn delete<'a>(key: &'a [u8], more: &[&[u8]]) -> Command<'a> {
+    let noreply = match more {
+        [] | [b"0"] => false,
+        [b"noreply"] | [b"0", b"noreply"] => true,
+        _ => return refused(Refusal::DeleteUsage, more.last() == Some(&&b"noreply"[..])),
+    };
+    if key.len() > KEY_MAX_BYTES {
+        return refused(Refusal::BadLineFormat, noreply);
+    }
+    Command::Delete { key, noreply }
+}
+
+/// A decimal number, with a sign where the type has one.
+fn number<T: std::str::FromStr>(token: &[u8]) -> Option<T> {
+    std::str::from_utf8(token).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(input: &[u8]) -> Command<'_> {
+        match parse(input, 1 << 20) {
+            Parsed::Command { command, used } => {
+                assert_eq!(used, input.len(), "{:?}", String::from_utf8_lossy(input));
+                command
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refusal(input: &[u8]) -> Refusal {
+        match command(input) {
+            Command::Refused { reply, .. } => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn gets_of_one_and_many_keys() {
+        for (line, want, cas) in [
+            (&b"get a\r\n"[..], vec![&b"a"[..]], false),
+            (b"get a\n", vec![b"a"], false),
+            (b"gets a b  c \r\n", vec![b"a", b"b", b"c"], true),
+            (b"  get a\r\n", vec![b"a"], false),
+        ] {
+            let Command::Get { keys, with_cas } = command(line) else { panic!() };
+            assert_eq!(keys.iter().collect::<Vec<_>>(), want);
+            assert_eq!(with_cas, cas);
+        }
+        let many = [b"get".to_vec(), b" k".repeat(300), b"\r\n".to_vec()].concat();
+        let Command::Get { keys, .. } = command(&many) else { panic!() };
+        assert_eq!(keys.iter().count(), 300);
+    }
+
+    #[test]
+    fn key_lengths() {
+        for (n, ok) in [(1, true), (250, true), (251, false)] {
+            let key = vec![b'k'; n];
+            let get = [b"get ", &key[..], b"\r\n"].concat();
+            assert_eq!(matches!(command(&get), Command::Get { .. }), ok);
+            let delete = [b"delete ", &key[..], b"\r\n"].concat();
+            assert_eq!(matches!(command(&delete), Command::Delete { .. }), ok);
+            // The data block of a refused line is read as the next command, as by memcached.
+            let set = [b"set ", &key[..], b" 0 0 0\r\n\r\n"].concat();
+            match parse(&set, 1024) {
+                Parsed::Command { command: Command::Set(s), .. } if ok => assert_eq!(s.key, key),
+                Parsed::Command { command: Command::Refused { reply, .. }, used } if !ok => {
+                    assert_eq!((reply, used), (Refusal::BadLineFormat, set.len() - 2));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn set_carries_all_arguments() {
+        let Command::Set(s) = command(b"set k 4294967295 -1 5 noreply\r\na\r\nb\0\r\n") else {
+            panic!()
+        };
+        assert_eq!((s.key, s.flags, s.exptime, s.noreply), (&b"k"[..], u32::MAX, -1, true));
+        assert_eq!(s.value, b"a\r\nb\0");
+        let Command::Set(s) = command(b"set k 0 0 0\n\r\n") else { panic!() };
+        assert_eq!((s.value, s.noreply), (&b""[..], false));
+    }
+
+    #[test]
+    fn set_waits_for_its_data() {
+        let whole = b"set k 0 0 3\r\nabc\r\n";
+        for n in 0..whole.len() {
+            let Parsed::Incomplete { at_least } = parse(&whole[..n], 1024) else { panic!("{n}") };
+            assert!(at_least > n && at_least <= whole.len());
+        }
+    }
+
+    #[test]
+    fn bad_data_takes_what_was_announced() {
+        let input = b"set k 0 0 3\r\nabcdef\r\n";
+        let Parsed::Command { command, used } = parse(input, 1024) else { panic!() };
+        assert!(matches!(command, Command::Refused { reply: Refusal::BadDataChunk, .. }));
+        assert_eq!(&input[used..], b"f\r\n");
+    }
+
+    #[test]
+    fn too_large_is_swallowed_and_forgotten() {
+        let Parsed::Swallow { command, used, skip } = parse(b"set k 0 0 1025\r\nxx", 1024) else {
+            panic!()
+        };
+        assert_eq!((used, skip), (16, 1027));
+        assert_eq!(
+            command,
+            Command::Refused { reply: Refusal::TooLarge, noreply: false, forget: Some(b"k") }
+        );
+    }
+
+    #[test]
+    fn refusals_in_memcacheds_words() {
+        for (line, want) in [
+            (&b"\r\n"[..], Refusal::Error),
+            (b"x\r\n", Refusal::Error),
+            (b"get\r\n", Refusal::Error),
+            (b"get \r\n", Refusal::Error),
+            (b"set k 0 0\r\n", Refusal::Error),
+            (b"set k 0 0 1 noreply x\r\n", Refusal::Error),
+            (b"set k x 0 1\r\n", Refusal::BadLineFormat),
+            (b"set k -1 0 1\r\n", Refusal::BadLineFormat),
+            (b"set k 4294967296 0 1\r\n", Refusal::BadLineFormat),
+            (b"set k 0 0 -1\r\n", Refusal::BadLineFormat),
+            (b"set k 0 0 2147483647\r\n", Refusal::BadLineFormat),
+            (b"set k 0 0 99999999999\r\n", Refusal::BadLineFormat),
+            (b"delete k 1\r\n", Refusal::DeleteUsage),
+            (b"delete k 0 1\r\n", Refusal::DeleteUsage),
+            (b"delete\r\n", Refusal::Error),
+            (b"delete k 0 noreply x\r\n", Refusal::Error),
+            (b"GET k\r\n", Refusal::Error),
+        ] {
+            assert_eq!(refusal(line), want, "{:?}", String::from_utf8_lossy(line));
+        }
+    }
+
+    #[test]
+    fn a_set_without_its_length_is_refused_in_silence_when_it_says_so() {
+        let Command::Refused { reply, noreply, .. } = command(b"set k 0 0 noreply\r\n") else {
+            panic!()
+        };
+        assert_eq!((reply, noreply), (Refusal::BadLineFormat, true));
+    }
+
+    #[test]
+    fn deletes() {
+        for (line, quiet) in [
+            (&b"delete k\r\n"[..], false),
+            (b"delete k 0\r\n", false),
+            (b"delete k noreply\r\n", true),
+            (b"delete k 0 noreply\r\n", true),
+        ] {
+            assert_eq!(command(line), Command::Delete { key: b"k", noreply: quiet });
+        }
+    }
+
+    #[test]
+    fn values_of_commands_not_spoken_are_no_commands() {
+        for line in [&b"add k 0 0 9\r\n"[..], b"cas k 0 0 9 1 noreply\r\n", b"ms k 9 T0\r\n"] {
+            let input = [line, b"delete k\n\r\n"].concat();
+            let Parsed::Swallow { command, used, skip } = parse(&input, 1024) else { panic!() };
+            assert!(matches!(command, Command::Refused { reply: Refusal::Error, .. }));
+            assert_eq!(used + skip, input.len());
+        }
+        assert_eq!(refusal(b"add k 0 0 x\r\n"), Refusal::Error);
+        assert_eq!(refusal(b"append k 0 0 -1\r\n"), Refusal::Error);
+    }
+
+    #[test]
+    fn web_browsers_are_hung_up_on() {
+        for line in [&b"GET / HTTP/1.1\r\n"[..], b"POST /x HTTP/1.0\r\nset a 0 0 1\r\nx\r\n"] {
+            assert_eq!(parse(line, 1024), Parsed::Hopeless);
+        }
+        assert!(matches!(command(b"get HTTP/1.1\r\n"), Command::Get { .. }));
+    }
+
+    #[test]
+    fn endless_lines_are_cut_off() {
+        assert_eq!(parse(&[b'x'; LINE_MAX_BYTES + 1], 1024), Parsed::Hopeless);
+        assert!(matches!(parse(&[b'x'; LINE_MAX_BYTES], 1024), Parsed::Incomplete { .. }));
+        let long = [b"get ".to_vec(), vec![b'x'; 5000]].concat();
+        assert!(matches!(parse(&long, 1024), Parsed::Incomplete { .. }));
+        let endless = [b"get ".to_vec(), vec![b'x'; GET_LINE_MAX_BYTES]].concat();
+        assert_eq!(parse(&endless, 1024), Parsed::Hopeless);
+    }
+}

@@ -1,0 +1,122 @@
+//! Carries out one [`Command`] on the store and writes the reply (D3).
+//!
+//! Every transport and every engine ends here: there is no other way to answer a request. (Room
+//! 6 answers plain hits by itself, with [`put_value`] from this file.)
+
+use super::command::{Command, Keys, Refusal};
+use super::sink::Sink;
+use super::stats::{self, OpCounters, Server};
+use crate::store::verbs::{self, SetOutcome};
+use crate::store::{Guard, Session};
+
+/// Whether the conversation goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow<'a> {
+    /// Read the next request.
+    Continue,
+    /// The sink is full: carry this out, the rest of the command, when it has room again.
+    Rest(Command<'a>),
+    /// The client said `quit`.
+    Close,
+}
+
+/// Carries out `command` and appends the reply to `out`.
+pub fn execute<'a>(
+    command: &Command<'a>,
+    session: &mut Session,
+    ops: &OpCounters,
+    server: &Server,
+    out: &mut impl Sink,
+) -> Flow<'a> {
+    match *command {
+        Command::Get { keys, with_cas } => {
+            if let Some(keys) = get(&session.pin(), ops, keys, with_cas, out) {
+                return Flow::Rest(Command::Get { keys, with_cas });
+            }
+        }
+        Command::Set(ref request) => {
+            ops.cmd_set.inc();
+            let reply = match verbs::set(session, request) {
+                SetOutcome::Stored => &b"STORED\r\n"[..],
+                SetOutcome::TooLarge => Refusal::TooLarge.line(),
+                SetOutcome::OutOfMemory => Refusal::OutOfMemory.line(),
+            };
+            if !request.noreply {
+                out.put(reply);
+            }
+        }
+        Command::Delete { key, noreply } => {
+            let found = verbs::delete(session, key);
+            if found { &ops.delete_hits } else { &ops.delete_misses }.inc();
+            if !noreply {
+                out.put(if found { b"DELETED\r\n" } else { b"NOT_FOUND\r\n" });
+            }
+        }
+        Command::Version => {
+            out.put(b"VERSION ");
+            out.put(server.version.as_bytes());
+            out.put(b"\r\n");
+        }
+        Command::Stats(what) => stats::write(what, server, out),
+        Command::Quit => return Flow::Close,
+        Command::Refused { reply, noreply, forget } => {
+            if let Some(key) = forget {
+                verbs::delete(session, key);
+            }
+            if !noreply {
+                out.put(reply.line());
+            }
+        }
+    }
+    Flow::Continue
+}
+
+/// Answers keys until none is left, or the sink is full: then the keys that are left.
+fn get<'a>(
+    guard: &Guard<'_>,
+    ops: &OpCounters,
+    mut keys: Keys<'a>,
+    with_cas: bool,
+    out: &mut impl Sink,
+) -> Option<Keys<'a>> {
+    let (mut hits, mut misses) = (0, 0);
+    let mut rest = None;
+    while let Some((key, others)) = keys.split_first() {
+        if out.is_full() {
+            rest = Some(keys);
+            break;
+        }
+        match verbs::get(guard, key) {
+            Some(item) => {
+                hits += 1;
+                put_value(key, item.flags(), with_cas.then(|| item.cas()), item.value(), out);
+            }
+            None => misses += 1,
+        }
+        keys = others;
+    }
+    if rest.is_none() {
+        out.put(b"END\r\n");
+    }
+    ops.cmd_get.add(hits + misses);
+    ops.get_hits.add(hits);
+    ops.get_misses.add(misses);
+    rest
+}
+
+/// Writes `VALUE <key> <flags> <bytes> [<cas>]\r\n<data>\r\n`.
+pub fn put_value(key: &[u8], flags: u32, cas: Option<u64>, value: &[u8], out: &mut impl Sink) {
+    out.put(b"VALUE ");
+    out.put(key);
+    out.put(b" ");
+    out.put_decimal(u64::from(flags));
+    out.put(b" ");
+    out.put_decimal(value.len() as u64);
+    if let Some(cas) = cas {
+        out.put(b" ");
+        out.put_decimal(cas);
+    }
+    out.put(b"\r\n");
+    out.put(value);
+    out.put(b"\r\n");
+}

@@ -1,0 +1,17 @@
+//! The memcached protocol: bytes to [`Command`]s, commands to reply bytes.
+//!
+//! [`ascii`] parses; [`executor`] carries out (D3: the one and only); [`stream`] runs both over a
+//! connection's bytes. Datagrams are framed by [`udp_frame`].
+
+pub mod ascii;
+pub mod command;
+pub mod executor;
+pub mod sink;
+pub mod stats;
+pub mod stream;
+pub mod udp_frame;
+
+pub use command::{Command, KEY_MAX_BYTES, Keys, Refusal, Store};
+pub use executor::{Flow, execute};
+pub use sink::Sink;
+pub use stats::{OpCounters, Server};

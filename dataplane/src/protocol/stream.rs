@@ -1,0 +1,198 @@
+//! One connection's conversation: bytes in, whole commands carried out in order, bytes out.
+//!
+//! The caller owns both buffers and decides when to read, write and stop; nothing here blocks.
+
+use super::ascii::{self, Parsed};
+use super::command::{Command, Keys};
+use super::executor::{Flow, execute};
+use super::sink::{Buffer, Sink};
+use super::stats::{OpCounters, Server};
+use crate::store::Session;
+
+/// First byte of every request of the binary protocol, and of no ASCII command.
+const BINARY_MAGIC: u8 = 0x80;
+
+/// Where one connection stands between two reads.
+#[derive(Debug)]
+pub struct Conversation {
+    item_max_bytes: usize,
+    /// Nothing came yet: the first byte tells the dialect.
+    fresh: bool,
+    /// Bytes of a refused data block still to be thrown away.
+    skip: usize,
+    /// No use parsing again below this many bytes of input.
+    wait_for: usize,
+    /// The get at the start of the input was answered in part: this many bytes of its key list
+    /// are still to be answered.
+    keys_left: Option<usize>,
+}
+
+/// What became of the input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes used up. The caller drops them and comes back with the rest and more.
+    pub consumed: usize,
+    /// The connection is to be closed once the output is sent.
+    pub close: bool,
+}
+
+impl Conversation {
+    /// A fresh conversation with the given item size limit.
+    pub fn new(item_max_bytes: usize) -> Self {
+        Self { item_max_bytes, fresh: true, skip: 0, wait_for: 0, keys_left: None }
+    }
+
+    /// Bytes of input that the next [`Self::advance`] needs to get anywhere: room to make in the
+    /// buffer before reading on. 0 when any byte will do.
+    pub fn wants(&self) -> usize {
+        self.wait_for
+    }
+
+    /// Answers whole commands of `input`, in order, until the input is used up or `out` holds
+    /// `out_max_bytes`, whichever comes first. One value may go beyond that bound; a get of many
+    /// pauses between two and goes on at the next call.
+    pub fn advance(
+        &mut self,
+        session: &mut Session,
+        ops: &OpCounters,
+        server: &Server,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        out_max_bytes: usize,
+    ) -> Progress {
+        let mut consumed = 0;
+        // The binary protocol is not spoken: its clients learn it at once, and not by waiting.
+        let mut close = self.fresh && input.first() == Some(&BINARY_MAGIC);
+        self.fresh &= input.is_empty();
+        let mut out = Buffer { bytes: out, max_bytes: out_max_bytes };
+        while !close && !out.is_full() {
+            let rest = input.get(consumed..).unwrap_or_default();
+            let dropped = self.skip.min(rest.len());
+            if dropped > 0 {
+                self.skip -= dropped;
+                consumed += dropped;
+                continue;
+            }
+            if rest.is_empty() || rest.len() < self.wait_for {
+                break;
+            }
+            self.wait_for = 0;
+            match ascii::parse(rest, self.item_max_bytes) {
+                Parsed::Command { command, used } => {
+                    let command = resume(command, self.keys_left.take());
+                    match execute(&command, session, ops, server, &mut out) {
+                        Flow::Continue => {}
+                        Flow::Rest(Command::Get { keys, .. }) => {
+                            self.keys_left = Some(keys.0.len());
+                            break;
+                        }
+                        Flow::Rest(_) | Flow::Close => close = true,
+                    }
+                    consumed += used;
+                }
+                Parsed::Swallow { command, used, skip } => {
+                    execute(&command, session, ops, server, &mut out);
+                    consumed += used;
+                    self.skip = skip;
+                }
+                Parsed::Incomplete { at_least } => {
+                    self.wait_for = at_least;
+                    break;
+                }
+                Parsed::Hopeless => close = true,
+            }
+        }
+        Progress { consumed, close }
+    }
+}
+
+/// The command, or what is left of it.
+fn resume<'a>(command: Command<'a>, keys_left: Option<usize>) -> Command<'a> {
+    match (command, keys_left) {
+        (Command::Get { keys, with_cas }, Some(left)) => {
+            let done = keys.0.len().saturating_sub(left);
+            Command::Get { keys: Keys(keys.0.get(done..).unwrap_or_default()), with_cas }
+        }
+        (command, _) => command,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Store, StoreConfig};
+    use driver_shim::Pages;
+    use std::sync::Arc;
+
+    /// Feeds `input` in pieces of `piece` bytes and takes the output away whenever it is full.
+    fn converse(input: &[u8], piece: usize, out_max_bytes: usize) -> (Vec<u8>, bool, usize) {
+        let config =
+            StoreConfig { memory_bytes: 8 << 20, pages: Pages::Small, ..StoreConfig::default() };
+        let store = Store::new(config).unwrap();
+        let mut session = store.session().unwrap();
+        let server = Server::new(Arc::clone(&store), "test".to_owned());
+        let ops = server.ops();
+        let mut conversation = Conversation::new(1 << 20);
+        let (mut waiting, mut sent, mut largest) = (Vec::new(), Vec::new(), 0);
+        for piece in input.chunks(piece) {
+            waiting.extend_from_slice(piece);
+            loop {
+                let mut out = Vec::new();
+                let p = conversation.advance(
+                    &mut session,
+                    &ops,
+                    &server,
+                    &waiting,
+                    &mut out,
+                    out_max_bytes,
+                );
+                waiting.drain(..p.consumed);
+                largest = largest.max(out.len());
+                let stuck = p.consumed == 0 && out.is_empty();
+                sent.extend_from_slice(&out);
+                if p.close {
+                    return (sent, true, largest);
+                }
+                if stuck || waiting.is_empty() {
+                    break;
+                }
+            }
+        }
+        (sent, false, largest)
+    }
+
+    #[test]
+    fn pieces_make_no_difference() {
+        let input = b"set a 1 0 3\r\nabc\r\nget a b a\r\nset big 0 0 9999999\r\n";
+        let input =
+            [&input[..], &[b'x'; 9_999_999], b"\r\nget a\r\nbogus\r\nquit\r\nget a\r\n"].concat();
+        let want = b"STORED\r\nVALUE a 1 3\r\nabc\r\nVALUE a 1 3\r\nabc\r\nEND\r\n\
+            SERVER_ERROR object too large for cache\r\nVALUE a 1 3\r\nabc\r\nEND\r\nERROR\r\n";
+        for piece in [1 << 24, 4096, 17] {
+            let (sent, closed, _) = converse(&input, piece, 1 << 20);
+            assert_eq!(String::from_utf8_lossy(&sent), String::from_utf8_lossy(want));
+            assert!(closed);
+        }
+    }
+
+    #[test]
+    fn a_binary_client_is_hung_up_on_at_once() {
+        assert_eq!(converse(&[0x80, 0x0b, 0, 0], 1, 1 << 20), (Vec::new(), true, 0));
+        // Later on the byte is one like any other.
+        let (sent, closed, _) = converse(b"get \x80\r\n\x80\r\n", 1 << 20, 1 << 20);
+        assert_eq!((sent.as_slice(), closed), (&b"END\r\nERROR\r\n"[..], false));
+    }
+
+    #[test]
+    fn a_get_of_many_large_values_pauses_between_them() {
+        let value = "v".repeat(50_000);
+        let set = format!("set b 0 0 50000\r\n{value}\r\n");
+        let input = [set.as_bytes(), b"gets", &b" b".repeat(1000), b" \r\nget b\r\n"].concat();
+        let (sent, _, largest) = converse(&input, 1 << 20, 100_000);
+        assert!(largest < 200_000, "{largest} bytes were waiting at once");
+        let text = String::from_utf8(sent).unwrap();
+        assert_eq!(text.matches("VALUE b 0 50000").count(), 1001);
+        assert_eq!(text.matches("END\r\n").count(), 2);
+        assert!(text.ends_with("END\r\n"));
+    }
+}

@@ -1,0 +1,312 @@
+//! A reply on its way from room 6 to room 7, and the datagrams that a long one is cut into.
+//!
+//! A [`Reply`] is not fit to send: addresses still point the wrong way round and lengths and
+//! checksums are stale. Only room 7 takes it, and only room 7 makes it fit.
+
+use crate::protocol::sink::Sink;
+use crate::protocol::udp_frame::{self, HEADER_BYTES, PAYLOAD_MAX_BYTES};
+use driver_shim::{Frame, Region};
+
+/// Most datagrams of one reply: a value of 1 MB takes 754. One request can hold no more slots
+/// than this.
+pub const REPLY_DATAGRAMS_MAX: usize = 1024;
+
+/// What a frame's leaving means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meaning {
+    /// The last (mostly the only) datagram of a reply: its request is answered now.
+    Answer,
+    /// More datagrams of the same reply follow.
+    Part,
+    /// A frame of the kernel's, through the side door.
+    Kernel,
+}
+
+/// Where the headers of a request, and so of its reply, stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Headers {
+    /// First byte of the IP header.
+    pub l3: u8,
+    /// First byte of the UDP header.
+    pub l4: u8,
+    /// IPv6 rather than IPv4.
+    pub ipv6: bool,
+}
+
+impl Headers {
+    /// First byte of the memcached frame header.
+    pub fn kv(self) -> usize {
+        self.l4 as usize + 8
+    }
+
+    /// First byte of the text.
+    pub fn text(self) -> usize {
+        self.kv() + HEADER_BYTES
+    }
+}
+
+/// An unsent reply: the request's headers, the reply's text.
+#[derive(Debug)]
+pub struct Reply {
+    /// The frame, of the reply's length.
+    pub frame: Frame,
+    /// Where its headers stand.
+    pub headers: Headers,
+    /// What its leaving means.
+    pub meaning: Meaning,
+}
+
+/// Writes the memcached frame header of datagram `seq` of `total`, keeping the request's id.
+fn number(frame: &mut Frame, headers: Headers, seq: usize, total: usize) {
+    let at = headers.kv();
+    if let Some(field) = frame.bytes_mut().get_mut(at..at + HEADER_BYTES) {
+        let id = u16::from_be_bytes([
+            field.first().copied().unwrap_or(0),
+            field.get(1).copied().unwrap_or(0),
+        ]);
+        let clip = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
+        field.copy_from_slice(&udp_frame::header(id, clip(seq), clip(total)));
+    }
+}
+
+/// Writes into the text of a single datagram. What does not fit is not written.
+#[derive(Debug)]
+pub struct OneDatagram<'a> {
+    text: &'a mut [u8],
+    used: usize,
+}
+
+impl Sink for OneDatagram<'_> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        if let Some(to) = self.text.get_mut(self.used..self.used + bytes.len()) {
+            to.copy_from_slice(bytes);
+            self.used += bytes.len();
+        }
+    }
+}
+
+/// Builds a reply of at most `text_max` bytes in the request's own frame.
+///
+/// # Errors
+/// The frame, unchanged, when that does not fit its slot.
+#[inline]
+pub fn in_place(
+    mut frame: Frame,
+    headers: Headers,
+    text_max: usize,
+    write: impl FnOnce(&mut OneDatagram<'_>),
+) -> Result<Reply, Frame> {
+    let start = headers.text();
+    if text_max > PAYLOAD_MAX_BYTES || frame.set_len(start + text_max).is_err() {
+        return Err(frame);
+    }
+    let Some(text) = frame.bytes_mut().get_mut(start..) else { return Err(frame) };
+    let mut sink = OneDatagram { text, used: 0 };
+    write(&mut sink);
+    let len = start + sink.used;
+    // Shorter than the length just set, so it fits.
+    let shrunk = frame.set_len(len);
+    debug_assert!(shrunk.is_ok());
+    number(&mut frame, headers, 0, 1);
+    Ok(Reply { frame, headers, meaning: Meaning::Answer })
+}
+
+/// Why a reply cannot be sent as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyFault {
+    /// No free slot, or a request whose headers leave no room in its slot.
+    NoFrame,
+    /// More than [`REPLY_DATAGRAMS_MAX`] datagrams.
+    TooLarge,
+}
+
+/// Cuts a reply into datagrams of [`PAYLOAD_MAX_BYTES`], the first in the request's own frame.
+///
+/// `frames` is the worker's, kept for its capacity; it is empty between replies.
+#[derive(Debug)]
+pub struct Datagrams<'a> {
+    region: &'a Region,
+    headers: Headers,
+    frames: &'a mut Vec<Frame>,
+    /// Text bytes in the last frame.
+    used: usize,
+    fault: Option<ReplyFault>,
+}
+
+impl<'a> Datagrams<'a> {
+    /// Begins a reply in the request's frame. The request's text is lost.
+    pub fn new(
+        region: &'a Region,
+        frame: Frame,
+        headers: Headers,
+        frames: &'a mut Vec<Frame>,
+    ) -> Self {
+        debug_assert!(frames.is_empty() && frames.capacity() >= REPLY_DATAGRAMS_MAX);
+        let mut new = Self { region, headers, frames, used: 0, fault: None };
+        new.begin(frame);
+        new
+    }
+
+    fn begin(&mut self, mut frame: Frame) {
+        if frame.set_len(self.headers.text() + PAYLOAD_MAX_BYTES).is_err() {
+            self.fault = Some(ReplyFault::NoFrame);
+        }
+        self.frames.push(frame);
+        self.used = 0;
+    }
+
+    /// One more frame, with the headers of the first.
+    fn next(&mut self) {
+        if self.frames.len() >= REPLY_DATAGRAMS_MAX {
+            self.fault = Some(ReplyFault::TooLarge);
+            return;
+        }
+        let Some(mut frame) = self.region.alloc() else {
+            self.fault = Some(ReplyFault::NoFrame);
+            return;
+        };
+        let head = self.frames.first().and_then(|f| f.bytes().get(..self.headers.text()));
+        match head.map(|head| frame.fill(head)) {
+            Some(Ok(())) => self.begin(frame),
+            _ => self.fault = Some(ReplyFault::NoFrame),
+        }
+    }
+
+    /// Whether anything was written.
+    pub fn is_empty(&self) -> bool {
+        self.frames.len() <= 1 && self.used == 0
+    }
+
+    /// Throws away what was written, and a fault of size with it.
+    pub fn restart(&mut self) {
+        self.frames.truncate(1);
+        self.used = 0;
+        if self.fault == Some(ReplyFault::TooLarge) {
+            self.fault = None;
+        }
+    }
+
+    /// What went wrong, if anything.
+    pub fn fault(&self) -> Option<ReplyFault> {
+        self.fault
+    }
+
+    /// Numbers the datagrams and gives them out in order.
+    pub fn finish(self, mut emit: impl FnMut(Reply)) {
+        let total = self.frames.len();
+        for (seq, mut frame) in self.frames.drain(..).enumerate() {
+            let last = seq + 1 == total;
+            if last {
+                let shrunk = frame.set_len(self.headers.text() + self.used);
+                debug_assert!(shrunk.is_ok());
+            }
+            number(&mut frame, self.headers, seq, total);
+            let meaning = if last { Meaning::Answer } else { Meaning::Part };
+            emit(Reply { frame, headers: self.headers, meaning });
+        }
+    }
+}
+
+impl Drop for Datagrams<'_> {
+    /// A reply that was given up brings its slots home.
+    fn drop(&mut self) {
+        self.frames.clear();
+    }
+}
+
+impl Sink for Datagrams<'_> {
+    fn put(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.fault.is_none() {
+            if self.used == PAYLOAD_MAX_BYTES {
+                self.next();
+                continue;
+            }
+            let (now, later) = bytes.split_at(bytes.len().min(PAYLOAD_MAX_BYTES - self.used));
+            let start = self.headers.text() + self.used;
+            let frame = self.frames.last_mut().map(Frame::bytes_mut);
+            match frame.and_then(|b| b.get_mut(start..start + now.len())) {
+                Some(to) => to.copy_from_slice(now),
+                None => self.fault = Some(ReplyFault::NoFrame),
+            }
+            self.used += now.len();
+            bytes = later;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use driver_shim::Pages;
+
+    const HEADERS: Headers = Headers { l3: 14, l4: 34, ipv6: false };
+
+    fn request(region: &Region) -> Frame {
+        let mut frame = region.alloc().unwrap();
+        let mut bytes = vec![0xAA; HEADERS.text()];
+        bytes[HEADERS.kv()..HEADERS.kv() + 2].copy_from_slice(&[0x12, 0x34]);
+        bytes.extend_from_slice(b"get a\r\n");
+        frame.fill(&bytes).unwrap();
+        frame
+    }
+
+    fn cut(region: &Region, text: &[u8]) -> Result<Vec<Reply>, ReplyFault> {
+        let mut frames = Vec::with_capacity(REPLY_DATAGRAMS_MAX);
+        let mut datagrams = Datagrams::new(region, request(region), HEADERS, &mut frames);
+        for piece in text.chunks(1000) {
+            datagrams.put(piece);
+        }
+        if let Some(fault) = datagrams.fault() {
+            return Err(fault);
+        }
+        let mut out = Vec::new();
+        datagrams.finish(|r| out.push(r));
+        Ok(out)
+    }
+
+    #[test]
+    fn cuts_at_every_boundary() {
+        let region = Region::new(2000, Pages::Small).unwrap();
+        for (len, want) in
+            [(0, 1), (1, 1), (1391, 1), (1392, 1), (1393, 2), (2784, 2), (2785, 3), (1 << 20, 754)]
+        {
+            let text: Vec<u8> = (0..=250).cycle().take(len).collect();
+            let replies = cut(&region, &text).unwrap();
+            assert_eq!(replies.len(), want, "{len}");
+            let mut got = Vec::new();
+            for (seq, r) in replies.iter().enumerate() {
+                let b = r.frame.bytes();
+                let seq = u16::try_from(seq).unwrap();
+                let total = u16::try_from(want).unwrap();
+                let header = udp_frame::header(0x1234, seq, total);
+                assert_eq!(b[HEADERS.kv()..HEADERS.text()], header);
+                assert_eq!(b[..HEADERS.kv()], [0xAA; 42]);
+                assert_eq!(r.meaning == Meaning::Answer, seq + 1 == total);
+                got.extend_from_slice(&b[HEADERS.text()..]);
+            }
+            assert_eq!(got, text);
+            drop(replies);
+            assert_eq!(region.available(), region.capacity());
+        }
+    }
+
+    #[test]
+    fn too_many_datagrams_and_too_few_slots_are_faults() {
+        let region = Region::new(2000, Pages::Small).unwrap();
+        let text = vec![0; REPLY_DATAGRAMS_MAX * PAYLOAD_MAX_BYTES + 1];
+        assert_eq!(cut(&region, &text).unwrap_err(), ReplyFault::TooLarge);
+        assert_eq!(region.available(), region.capacity());
+        let region = Region::new(3, Pages::Small).unwrap();
+        assert_eq!(cut(&region, &[0; 1392 * 4]).unwrap_err(), ReplyFault::NoFrame);
+        assert_eq!(region.available(), region.capacity());
+    }
+
+    #[test]
+    fn in_place_keeps_the_id_and_sets_the_length() {
+        let region = Region::new(1, Pages::Small).unwrap();
+        let reply = in_place(request(&region), HEADERS, 100, |s| s.put(b"END\r\n")).unwrap();
+        assert_eq!(&reply.frame.bytes()[HEADERS.kv()..], b"\x12\x34\0\0\0\x01\0\0END\r\n");
+        assert!(in_place(reply.frame, HEADERS, PAYLOAD_MAX_BYTES + 1, |_| {}).is_err());
+    }
+}

@@ -1,0 +1,195 @@
+//! Making room: the hand that evicts and the sweeper that expires.
+//!
+//! Enters: a class that needs a chunk, or housekeeping's turn. Leaves: chunks in limbo, which come
+//! back when their epoch has passed. Recency is one bit an item (CLOCK; Corbató 1968): the hand
+//! clears it where it is set and evicts where it is not. Chunks are evicted ahead of need, because
+//! a chunk cannot be used again at once. Every loop here is bounded. Fails: a class may get
+//! nothing, when all its chunks are being written, or looked at for long.
+
+use super::Store;
+use super::item::Location;
+use super::mover::RESERVE_PAGES;
+use super::slab::{Class, ClassId};
+use std::hint::spin_loop;
+use std::sync::atomic::Ordering;
+
+/// Chunks this many times too large are taken rather than another class's only page.
+const BORROW_FACTOR: u32 = 8;
+
+/// Chunks kept free ahead of need in a class that has 16 times as many; fewer in smaller ones.
+const SPARE_CHUNKS: u32 = 64;
+
+/// Chunks that the hand looks at in one go beyond those that it wants.
+const HAND_STEPS: u32 = 64;
+
+/// Tries to get a chunk before giving up, and the spins between two of them: about 100 µs.
+const TRIES_MAX: u32 = 96;
+const SPINS_PER_TRY: u32 = 64;
+/// Tries from here on give up the CPU: a reader that holds things up may be waiting for it.
+const TRIES_SPINNING: u32 = 64;
+
+/// Chunks visited under one hold of a class's lock.
+pub(super) const RUN_CHUNKS: u32 = 64;
+
+/// Chunks that the sweeper visits in one turn of housekeeping.
+const SWEEP_CHUNKS: u32 = 2048;
+
+/// Where the sweeper is.
+#[derive(Debug, Default)]
+pub(super) struct Sweeper {
+    page: u32,
+    chunk: u32,
+}
+
+impl Store {
+    /// A chunk of the class, or of a larger one, the caller's alone. `None` after about 100 µs
+    /// of trying.
+    pub(super) fn allocate(&self, id: ClassId, bytes: usize) -> Option<Location> {
+        for turn in 0..TRIES_MAX {
+            let mut class = self.slabs.lock(id);
+            self.replenish(&mut class);
+            if let Some(loc) = self.slabs.pop(&mut class, bytes) {
+                return Some(loc);
+            }
+            let (starved, hopeless) =
+                (class.pages == 0, !self.config.evict && class.in_limbo() == 0);
+            drop(class);
+            if starved || hopeless {
+                if let Some(loc) = self.borrow(id, bytes, BORROW_FACTOR) {
+                    return Some(loc);
+                }
+                if hopeless {
+                    break;
+                }
+                self.take_from_others(id);
+            }
+            if turn < TRIES_SPINNING {
+                (0..SPINS_PER_TRY).for_each(|_| spin_loop());
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        let borrowed = self.borrow(id, bytes, u32::MAX);
+        if borrowed.is_none() {
+            self.slabs.lock(id).tally.out_of_memory += 1;
+        }
+        borrowed
+    }
+
+    /// A chunk of a larger class, at most `factor` times as large, that has pages. Housekeeping
+    /// sees to it that a starved class gets a page of its own, if any class has two.
+    fn borrow(&self, id: ClassId, bytes: usize, factor: u32) -> Option<Location> {
+        let most = self.slabs.size(id).units.saturating_mul(factor);
+        let larger = self.slabs.class_ids().filter(|c| *c > id);
+        larger.take_while(|c| self.slabs.size(*c).units <= most).find_map(|larger| {
+            let mut class = self.slabs.lock(larger);
+            if class.pages == 0 {
+                return None;
+            }
+            self.replenish(&mut class);
+            self.slabs.pop(&mut class, bytes)
+        })
+    }
+
+    /// Sees to it that the class has chunks to give, now and for the next few requests.
+    fn replenish(&self, class: &mut Class) {
+        let want = (class.chunks() / 16).min(SPARE_CHUNKS);
+        if self.slabs.spare(class) > want {
+            return;
+        }
+        self.slabs.collect(class, &self.epochs);
+        let short =
+            |class: &Class| (want + 1).saturating_sub(self.slabs.spare(class) + class.in_limbo());
+        if short(class) == 0 {
+            return;
+        }
+        if self.slabs.grow(class, &self.epochs, RESERVE_PAGES) {
+            return;
+        }
+        let n = short(class);
+        if self.config.evict && n > 0 {
+            self.evict(class, n);
+            self.slabs.collect(class, &self.epochs);
+        }
+    }
+
+    /// Moves the class's hand until `want` items are gone, or it has seen enough. At least one
+    /// goes, if any is linked among those that it saw.
+    fn evict(&self, class: &mut Class, want: u32) {
+        let (mut gone, mut last) = (0, None);
+        for _ in 0..want * 4 + HAND_STEPS {
+            let Some((page, chunk)) = self.slabs.hand(class) else { break };
+            let went = self.slabs.with_item(class, page, chunk, |class, loc, item| {
+                if item.is_visited() && !self.clock.has_passed(item.expiry()) {
+                    item.clear_visited();
+                    last = Some((page, chunk));
+                    return false;
+                }
+                self.remove(class, loc, item, false)
+            });
+            gone += u32::from(went == Some(true));
+            if gone >= want {
+                return;
+            }
+        }
+        if let (0, Some((page, chunk))) = (gone, last) {
+            self.slabs.with_item(class, page, chunk, |class, loc, item| {
+                self.remove(class, loc, item, true)
+            });
+        }
+    }
+
+    /// One turn of everything that is done beside the requests. To be called every 10 ms or so,
+    /// by one thread.
+    pub fn housekeep(&self) {
+        self.clock.tick();
+        self.sweep();
+        for id in self.slabs.class_ids() {
+            self.empty_limbo(id);
+        }
+        self.move_pages();
+    }
+
+    /// Gives back all chunks of the class whose epoch has passed, letting writers in between.
+    pub(super) fn empty_limbo(&self, id: ClassId) {
+        let mut before = u32::MAX;
+        loop {
+            let mut class = self.slabs.lock(id);
+            self.slabs.collect(&mut class, &self.epochs);
+            let now = class.in_limbo();
+            // No progress: somebody is looking, or others retire as fast as this collects.
+            if now == 0 || now >= before {
+                return;
+            }
+            before = now;
+        }
+    }
+
+    /// Removes expired items, a bounded number of chunks a turn, page after page.
+    fn sweep(&self) {
+        if !self.expiring.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut s = self.sweeper.lock();
+        let mut left = SWEEP_CHUNKS;
+        while left > 0 {
+            let run = RUN_CHUNKS.min(left);
+            left -= run;
+            let here = self.slabs.page(s.page).filter(|(_, carved)| s.chunk < *carved);
+            let Some((id, _)) = here else {
+                s.page = (s.page + 1) % self.slabs.n_pages();
+                s.chunk = 0;
+                continue;
+            };
+            let mut class = self.slabs.lock(id);
+            for _ in 0..run {
+                self.slabs.with_item(&mut class, s.page, s.chunk, |class, loc, item| {
+                    if self.clock.has_passed(item.expiry()) {
+                        self.remove(class, loc, item, false);
+                    }
+                });
+                s.chunk += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,633 @@
+//! The index: from a key's hash to the location of its item. Bucketized cuckoo hashing
+//! (Fan et al., MemC3, NSDI 2013; Li et al., EuroSys 2014), one bucket per cache line.
+//!
+//! ```text
+//! bucket, 64 bytes:  0 version u32 | 8 tags 8 x u16 | 24 locations 8 x u32 | 56 -
+//! ```
+//!
+//! Enters: hashes, and questions about locations that the store answers (does it hold my key?).
+//! Leaves: locations. The index never looks at an item, and the store never looks at a bucket.
+//!
+//! A key lives in one of two buckets; each is found from the other and the tag alone, so entries
+//! move without a look at their keys. Readers take no lock: what they find is checked by whoever
+//! asked, and a miss counts only if neither bucket's version moved meanwhile. Writers lock the two
+//! buckets, in order of their numbers. Fails: `Full`, when no way to a free slot is found.
+#![allow(unsafe_code)]
+
+use super::hash::KeyHash;
+use super::item::Location;
+use crate::prefetch::prefetch_read;
+use arrayvec::ArrayVec;
+use driver_shim::{Mapping, MemoryKind, Pages};
+use std::hint::spin_loop;
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Entries in a bucket.
+const SLOTS: usize = 8;
+
+/// The load that the index is sized for, in hundredths. Reached without a failed insert (tests).
+const LOAD_PERCENT: usize = 95;
+
+/// Buckets looked at for a free slot before giving up. Breadth first: 2, 16, 128, ...
+const SEARCH_MAX: usize = 512;
+
+/// Times that a writer starts again when others take the slots it found.
+const ATTEMPTS_MAX: usize = 64;
+
+/// Spins on a locked bucket before giving way to its holder, who may have lost the CPU.
+const SPINS_MAX: u32 = 1 << 10;
+
+const LANES_LOW: u64 = 0x0001_0001_0001_0001;
+const LANES_REST: u64 = 0x7fff_7fff_7fff_7fff;
+
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Bucket {
+    /// Odd while a writer is at work.
+    version: AtomicU32,
+    reserved: u32,
+    /// Four 16-bit tags each; 0 is an empty slot.
+    tags: [AtomicU64; 2],
+    locations: [AtomicU32; SLOTS],
+    reserved2: u64,
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+/// The slots set in a mask, lowest first.
+fn slots_in(mut mask: u8) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        (mask != 0).then(|| {
+            let slot = mask.trailing_zeros() as usize;
+            mask &= mask - 1;
+            slot
+        })
+    })
+}
+
+impl Bucket {
+    /// Which slots hold `tag`, one bit each.
+    #[inline]
+    fn matches(&self, tag: u16) -> u8 {
+        let half = |word: &AtomicU64| {
+            let x = word.load(Ordering::Relaxed) ^ (LANES_LOW * u64::from(tag));
+            // The top bit of each lane that is zero; exact, nothing carries across lanes.
+            let zero = !(((x & LANES_REST) + LANES_REST) | x | LANES_REST);
+            // Gathers the four top bits in bits 48 to 51.
+            ((zero >> 15).wrapping_mul(0x0001_0002_0004_0008) >> 48) & 0xf
+        };
+        u8::try_from(half(&self.tags[0]) | half(&self.tags[1]) << 4).unwrap_or(0)
+    }
+
+    fn tag(&self, slot: usize) -> u16 {
+        let word = self.tags[slot / 4].load(Ordering::Relaxed);
+        u16::try_from(word >> (slot % 4 * 16) & 0xffff).unwrap_or(0)
+    }
+
+    fn location(&self, slot: usize) -> Location {
+        Location(self.locations[slot].load(Ordering::Acquire))
+    }
+
+    /// Caller holds the lock.
+    fn set_location(&self, slot: usize, loc: Location) {
+        self.locations[slot].store(loc.0, Ordering::Release);
+    }
+
+    /// Caller holds the lock.
+    fn set_tag(&self, slot: usize, tag: u16) {
+        let (word, shift) = (&self.tags[slot / 4], slot % 4 * 16);
+        let others = word.load(Ordering::Relaxed) & !(0xffff << shift);
+        word.store(others | u64::from(tag) << shift, Ordering::Release);
+    }
+
+    fn lock(&self) {
+        let mut backoff = Backoff::default();
+        loop {
+            let v = self.version.load(Ordering::Relaxed);
+            let take = || {
+                let (yes, no) = (Ordering::Acquire, Ordering::Relaxed);
+                self.version.compare_exchange_weak(v, v | 1, yes, no).is_ok()
+            };
+            if v & 1 == 0 && take() {
+                // The odd version is seen before anything that is written under it.
+                fence(Ordering::Release);
+                return;
+            }
+            backoff.wait();
+        }
+    }
+
+    fn unlock(&self) {
+        let v = self.version.load(Ordering::Relaxed);
+        self.version.store(v.wrapping_add(1), Ordering::Release);
+    }
+}
+
+/// Waiting for a writer: a few dozen stores, unless it lost the CPU.
+#[derive(Debug, Default)]
+struct Backoff(u32);
+
+impl Backoff {
+    #[cold]
+    fn wait(&mut self) {
+        self.0 += 1;
+        if self.0.is_multiple_of(SPINS_MAX) {
+            std::thread::yield_now();
+        } else {
+            spin_loop();
+        }
+    }
+}
+
+/// Two locked buckets, or one that is both.
+struct Locked<'a> {
+    first: &'a Bucket,
+    second: Option<&'a Bucket>,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.first.unlock();
+        if let Some(second) = self.second {
+            second.unlock();
+        }
+    }
+}
+
+/// What a writer demands of the present state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expect {
+    /// Nothing.
+    Any,
+    /// The key's item is this one, or there is none.
+    Exactly(Option<Location>),
+}
+
+/// Why an entry was not changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UpdateError {
+    /// This is what is there instead of what was expected.
+    Mismatch(Option<Location>),
+    /// No free slot can be made.
+    Full,
+}
+
+/// A step of the search for a free slot: `entry` could move from its slot to `bucket`.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    bucket: usize,
+    parent: usize,
+    slot: usize,
+    entry: (u16, Location),
+}
+
+/// The table.
+#[derive(Debug)]
+pub(super) struct Index {
+    memory: Mapping,
+    n_buckets: u32,
+}
+
+impl Index {
+    /// An index with room for `items` at its design load.
+    pub(super) fn new(items: usize, pages: Pages) -> io::Result<Self> {
+        let slots = items.saturating_mul(100) / LOAD_PERCENT;
+        let n = u32::try_from(slots.div_ceil(SLOTS).max(2))
+            .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(Self { memory: Mapping::new(n as usize * size_of::<Bucket>(), pages)?, n_buckets: n })
+    }
+
+    pub(super) fn kind(&self) -> MemoryKind {
+        self.memory.kind()
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.n_buckets as usize * SLOTS
+    }
+
+    pub(super) fn len_bytes(&self) -> usize {
+        self.memory.len()
+    }
+
+    #[inline]
+    fn bucket(&self, n: usize) -> &Bucket {
+        debug_assert!(n < self.n_buckets as usize);
+        let table = self.memory.base().cast::<Bucket>();
+        // SAFETY: n < n_buckets, by construction of `place` and `other`; the table is that long.
+        let bucket = unsafe { table.add(n) };
+        // SAFETY: aligned to 2 MB, so to 64; zeroed memory is a valid bucket; all that is ever
+        // written behind shared references are the atomics; the mapping lives as long as self.
+        unsafe { bucket.as_ref() }
+    }
+
+    /// The tag and the first of the two buckets of a hash.
+    #[inline]
+    fn place(&self, hash: KeyHash) -> (u16, usize) {
+        let tag = u16::try_from(hash.0 >> 48).unwrap_or(0).max(1);
+        (tag, self.scale(hash.0 & 0xffff_ffff))
+    }
+
+    /// Maps 32 bits to a bucket number, evenly.
+    #[inline]
+    fn scale(&self, bits: u64) -> usize {
+        usize::try_from((bits * u64::from(self.n_buckets)) >> 32).unwrap_or(0)
+    }
+
+    /// The other bucket of an entry. Its own inverse.
+    #[inline]
+    fn other(&self, bucket: usize, tag: u16) -> usize {
+        let mix = self.scale((u64::from(tag) * 0x9e37_79b1) & 0xffff_ffff);
+        if mix >= bucket { mix - bucket } else { mix + self.n_buckets as usize - bucket }
+    }
+
+    /// Asks the CPU for the lines that a look-up will read.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: KeyHash) {
+        let (tag, b) = self.place(hash);
+        prefetch_read(self.bucket(b));
+        prefetch_read(self.bucket(self.other(b, tag)));
+    }
+
+    /// The first location for which `answer` has something to say, among those whose tag fits.
+    /// `None` means that at one moment during the call there was none.
+    #[inline]
+    pub(super) fn find<R>(
+        &self,
+        hash: KeyHash,
+        mut answer: impl FnMut(Location) -> Option<R>,
+    ) -> Option<R> {
+        let (tag, b1) = self.place(hash);
+        let pair = [self.bucket(b1), self.bucket(self.other(b1, tag))];
+        let mut backoff = Backoff::default();
+        loop {
+            let mut versions = [0; 2];
+            for (bucket, version) in pair.iter().zip(&mut versions) {
+                *version = bucket.version.load(Ordering::Acquire);
+                for slot in slots_in(bucket.matches(tag)) {
+                    if let Some(r) = answer(bucket.location(slot)) {
+                        return Some(r);
+                    }
+                }
+            }
+            fence(Ordering::Acquire);
+            let still =
+                |(b, v): (&&Bucket, &u32)| v & 1 == 0 && b.version.load(Ordering::Relaxed) == *v;
+            if pair.iter().zip(&versions).all(still) {
+                return None;
+            }
+            backoff.wait();
+        }
+    }
+
+    fn lock(&self, a: usize, b: usize) -> Locked<'_> {
+        let (first, second) = (self.bucket(a.min(b)), self.bucket(a.max(b)));
+        first.lock();
+        let second = (a != b).then(|| {
+            second.lock();
+            second
+        });
+        Locked { first, second }
+    }
+
+    /// The per-key atomic step that all writing verbs are made of: puts `new` in the place of
+    /// the key's present location, if that is as expected, and returns what was there.
+    ///
+    /// `is_key` says whether the item at a location has this key; it is asked only about
+    /// locations that are in the index and, because their buckets are locked, stay there.
+    /// `commit` is called once, with what was there, when nothing can fail any more and while
+    /// no reader can conclude that the key is absent.
+    ///
+    /// # Errors
+    /// [`UpdateError`]; `commit` was not called then.
+    pub(super) fn update(
+        &self,
+        hash: KeyHash,
+        new: Option<Location>,
+        expect: Expect,
+        is_key: impl Fn(Location) -> bool,
+        commit: impl FnOnce(Option<Location>),
+    ) -> Result<Option<Location>, UpdateError> {
+        let (tag, b1) = self.place(hash);
+        let b2 = self.other(b1, tag);
+        for _ in 0..ATTEMPTS_MAX {
+            let locked = self.lock(b1, b2);
+            let pair = [self.bucket(b1), self.bucket(b2)];
+            let present = pair.iter().find_map(|b| {
+                let mut slots = slots_in(b.matches(tag));
+                slots.find(|&s| is_key(b.location(s))).map(|s| (b, s, b.location(s)))
+            });
+            let old = present.map(|(_, _, loc)| loc);
+            if matches!(expect, Expect::Exactly(e) if e != old) {
+                return Err(UpdateError::Mismatch(old));
+            }
+            match (present, new) {
+                (None, None) => {
+                    commit(None);
+                    return Ok(None);
+                }
+                (Some((bucket, slot, _)), None) => {
+                    commit(old);
+                    bucket.set_tag(slot, 0);
+                    return Ok(old);
+                }
+                (Some((bucket, slot, _)), Some(new)) => {
+                    commit(old);
+                    bucket.set_location(slot, new);
+                    return Ok(old);
+                }
+                (None, Some(new)) => {
+                    let free =
+                        pair.iter().find_map(|b| slots_in(b.matches(0)).next().map(|s| (b, s)));
+                    if let Some((bucket, slot)) = free {
+                        commit(None);
+                        bucket.set_location(slot, new);
+                        bucket.set_tag(slot, tag);
+                        return Ok(None);
+                    }
+                }
+            }
+            drop(locked);
+            if !self.make_room(b1, b2) {
+                return Err(UpdateError::Full);
+            }
+        }
+        Err(UpdateError::Full)
+    }
+
+    /// Moves entries along so that one of two full buckets gets a free slot. False when no way
+    /// is found; true may come to nothing when others are quicker.
+    fn make_room(&self, b1: usize, b2: usize) -> bool {
+        let root = |bucket| Step { bucket, parent: 0, slot: 0, entry: (0, Location(0)) };
+        let mut steps: ArrayVec<Step, SEARCH_MAX> = ArrayVec::new();
+        steps.push(root(b1));
+        steps.push(root(b2));
+        let mut next = 0;
+        while let Some(step) = steps.get(next).copied() {
+            let bucket = self.bucket(step.bucket);
+            if bucket.matches(0) != 0 {
+                self.shift(&steps, next);
+                return true;
+            }
+            for slot in 0..SLOTS {
+                let entry = (bucket.tag(slot), bucket.location(slot));
+                let to = self.other(step.bucket, entry.0);
+                if to != step.bucket {
+                    // When the queue is full, what it holds is still searched.
+                    let _ = steps.try_push(Step { bucket: to, parent: next, slot, entry });
+                }
+            }
+            next += 1;
+        }
+        false
+    }
+
+    /// Moves the entries on the way from a root to step `last`, the far end first. Stops early
+    /// when one is not where it was.
+    fn shift(&self, steps: &[Step], last: usize) {
+        let mut at = last;
+        while at > 1 {
+            let step = steps[at];
+            let from_bucket = steps[step.parent].bucket;
+            let _locked = self.lock(from_bucket, step.bucket);
+            let (from, to) = (self.bucket(from_bucket), self.bucket(step.bucket));
+            let Some(free) = slots_in(to.matches(0)).next() else { return };
+            if (from.tag(step.slot), from.location(step.slot)) != step.entry {
+                return;
+            }
+            to.set_location(free, step.entry.1);
+            to.set_tag(free, step.entry.0);
+            from.set_tag(step.slot, 0);
+            at = step.parent;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// A bijection on 64 bits (splitmix64): distinct numbers, distinct hashes.
+    fn hash(n: u64) -> KeyHash {
+        let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        KeyHash(z ^ (z >> 31))
+    }
+
+    fn put(ix: &Index, n: u32) -> Result<Option<Location>, UpdateError> {
+        let loc = Location(n);
+        ix.update(hash(u64::from(n)), Some(loc), Expect::Any, |l| l == loc, |_| ())
+    }
+
+    fn has(ix: &Index, n: u32) -> bool {
+        ix.find(hash(u64::from(n)), |l| (l.0 == n).then_some(())).is_some()
+    }
+
+    #[test]
+    fn tags_match_lane_by_lane() {
+        let ix = Index::new(1, Pages::Small).unwrap();
+        let b = ix.bucket(0);
+        assert_eq!(b.matches(0), 0xff);
+        for (slot, tag) in [(0, 1u16), (1, 0x8000), (2, 0xffff), (3, 0x7fff), (5, 1), (7, 0x8000)] {
+            b.set_tag(slot, tag);
+        }
+        assert_eq!(b.matches(1), 0b0010_0001);
+        assert_eq!(b.matches(0x8000), 0b1000_0010);
+        assert_eq!(b.matches(0xffff), 0b0000_0100);
+        assert_eq!(b.matches(0x7fff), 0b0000_1000);
+        assert_eq!(b.matches(0), 0b0101_0000);
+        assert_eq!(b.tag(2), 0xffff);
+    }
+
+    #[test]
+    fn the_other_bucket_of_the_other_is_the_first() {
+        for items in [1, 100, 12_345, 1 << 15] {
+            let ix = Index::new(items, Pages::Small).unwrap();
+            for n in 0..5_000 {
+                let (tag, b) = ix.place(hash(n));
+                let o = ix.other(b, tag);
+                assert!(o < ix.n_buckets as usize);
+                assert_eq!(ix.other(o, tag), b);
+            }
+        }
+    }
+
+    #[test]
+    fn fills_to_its_design_load_without_a_failure() {
+        for items in [500usize, 32_768, 200_000] {
+            let ix = Index::new(items, Pages::Small).unwrap();
+            let n = u32::try_from(items).unwrap();
+            assert!(items * 100 <= ix.slots() * LOAD_PERCENT && ix.slots() < items * 108 / 100);
+            for i in 0..n {
+                assert_eq!(put(&ix, i), Ok(None), "entry {i} of {items}");
+            }
+            assert!((0..n).all(|i| has(&ix, i)));
+            assert!((n..2 * n).all(|i| !has(&ix, i)));
+            let used: usize = (0..ix.n_buckets as usize)
+                .map(|b| SLOTS - ix.bucket(b).matches(0).count_ones() as usize)
+                .sum();
+            assert_eq!(used, items, "nothing twice");
+        }
+    }
+
+    #[test]
+    fn full_is_an_error_and_loses_nothing() {
+        let ix = Index::new(2_000, Pages::Small).unwrap();
+        let failed = (0..4_000).find(|&i| put(&ix, i) == Err(UpdateError::Full)).unwrap();
+        assert!(failed as usize * 100 >= ix.slots() * 97, "full at {failed} of {}", ix.slots());
+        assert!((0..failed).all(|i| has(&ix, i)));
+        let gone = ix.update(hash(7), None, Expect::Any, |l| l.0 == 7, |_| ());
+        assert_eq!(gone, Ok(Some(Location(7))));
+        assert!(!has(&ix, 7));
+    }
+
+    #[test]
+    fn expectations_are_held() {
+        let ix = Index::new(10, Pages::Small).unwrap();
+        let (a, b) = (Location(1), Location(2));
+        let up = |new, expect| ix.update(hash(0), new, expect, |_| true, |_| ());
+        assert_eq!(up(Some(a), Expect::Exactly(Some(b))), Err(UpdateError::Mismatch(None)));
+        assert_eq!(up(Some(a), Expect::Exactly(None)), Ok(None));
+        assert_eq!(up(Some(b), Expect::Exactly(None)), Err(UpdateError::Mismatch(Some(a))));
+        assert_eq!(up(Some(b), Expect::Exactly(Some(a))), Ok(Some(a)));
+        assert_eq!(up(None, Expect::Exactly(Some(a))), Err(UpdateError::Mismatch(Some(b))));
+        assert_eq!(up(None, Expect::Exactly(Some(b))), Ok(Some(b)));
+        assert_eq!(up(None, Expect::Any), Ok(None));
+    }
+
+    /// A look-up that meets a bucket in the middle of a change waits for its end.
+    #[test]
+    fn a_miss_in_a_locked_bucket_does_not_count() {
+        let ix = Index::new(100, Pages::Small).unwrap();
+        put(&ix, 1).unwrap();
+        let (tag, b) = ix.place(hash(1));
+        let locked = ix.lock(b, ix.other(b, tag));
+        let home = ix.bucket(b);
+        let slot = slots_in(home.matches(tag)).next().unwrap();
+        home.set_tag(slot, 0);
+        let asked = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let reader = s.spawn(|| {
+                asked.store(true, Ordering::Relaxed);
+                has(&ix, 1)
+            });
+            while !asked.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            (0..1_000).for_each(|_| std::thread::yield_now());
+            home.set_tag(slot, tag);
+            drop(locked);
+            assert!(reader.join().unwrap());
+        });
+    }
+
+    /// An entry that moves to the bucket that was searched first, between the two searches.
+    #[test]
+    fn a_miss_over_a_move_does_not_count() {
+        let ix = Index::new(100, Pages::Small).unwrap();
+        let (tag, first) = ix.place(hash(1));
+        let (first, second) = (ix.bucket(first), ix.bucket(ix.other(first, tag)));
+        let enter = |b: &Bucket, slot, loc, tag| {
+            b.set_location(slot, Location(loc));
+            b.set_tag(slot, tag);
+        };
+        enter(first, 5, 77, tag);
+        enter(second, 0, 1, tag);
+        let mut moved = false;
+        let found = ix.find(hash(1), |loc| {
+            if loc.0 == 77 && !moved {
+                moved = true;
+                [first, second].iter().for_each(|b| b.lock());
+                enter(first, 2, 1, tag);
+                second.set_tag(0, 0);
+                [first, second].iter().for_each(|b| b.unlock());
+            }
+            (loc.0 == 1).then_some(())
+        });
+        assert!(moved && found.is_some());
+    }
+
+    /// Keys that stay put are never missed while others are inserted (and so displace them).
+    #[test]
+    fn displacement_hides_nobody() {
+        let ix = Index::new(4_000, Pages::Small).unwrap();
+        let stop = AtomicBool::new(false);
+        for i in 0..2_000 {
+            put(&ix, i).unwrap();
+        }
+        std::thread::scope(|s| {
+            let reader = s.spawn(|| {
+                let mut rounds = 0;
+                while !stop.load(Ordering::Relaxed) || rounds == 0 {
+                    assert!((0..2_000).all(|i| has(&ix, i)));
+                    rounds += 1;
+                }
+            });
+            for _ in 0..20 {
+                for i in 2_000..4_000 {
+                    put(&ix, i).unwrap();
+                }
+                for i in 2_000..4_000 {
+                    let gone =
+                        ix.update(hash(u64::from(i)), None, Expect::Any, |l| l.0 == i, |_| ());
+                    assert_eq!(gone, Ok(Some(Location(i))));
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            reader.join().unwrap();
+        });
+    }
+
+    /// Several writers, each with keys of its own, in a table so full that every insert moves
+    /// others: in the end each key is where its writer left it, once.
+    #[test]
+    fn writers_do_not_lose_each_others_keys() {
+        const WRITERS: u32 = 4;
+        const KEYS: u32 = 1_000;
+        const GENERATIONS: u32 = 16;
+        let ix = Index::new(KEYS as usize * 94 / 100, Pages::Small).unwrap();
+        let key_of = |l: Location| l.0 / GENERATIONS;
+        let left = std::thread::scope(|s| {
+            let writers: Vec<_> = (0..WRITERS)
+                .map(|w| {
+                    let ix = &ix;
+                    s.spawn(move || {
+                        let mut there = vec![None; (KEYS / WRITERS) as usize];
+                        for round in 0..60_000u32 {
+                            let random = hash(u64::from(round) << 8 | u64::from(w)).0;
+                            let n = u32::try_from(random % u64::from(KEYS / WRITERS)).unwrap();
+                            let key = n * WRITERS + w;
+                            let old = there[n as usize];
+                            let new = (random >> 32 & 31 != 0)
+                                .then(|| Location(key * GENERATIONS + round % GENERATIONS));
+                            let expect = Expect::Exactly(old);
+                            let is_key = |l| key_of(l) == key;
+                            let did = ix.update(hash(key.into()), new, expect, is_key, |_| ());
+                            match did {
+                                Ok(was) => {
+                                    assert_eq!(was, old, "key {key} in round {round}");
+                                    there[n as usize] = new;
+                                }
+                                Err(e) => assert_eq!(e, UpdateError::Full, "key {key}"),
+                            }
+                            let find = |l| (key_of(l) == key).then_some(l);
+                            assert_eq!(ix.find(hash(key.into()), find), there[n as usize]);
+                        }
+                        there
+                    })
+                })
+                .collect();
+            writers.into_iter().flat_map(|w| w.join().unwrap()).flatten().collect::<Vec<_>>()
+        });
+        let buckets = (0..ix.n_buckets as usize).map(|b| ix.bucket(b));
+        let mut found: Vec<u32> = buckets
+            .flat_map(|b| (0..SLOTS).filter(|s| b.tag(*s) != 0).map(|s| b.location(s).0))
+            .collect();
+        let mut left: Vec<u32> = left.iter().map(|l| l.0).collect();
+        found.sort_unstable();
+        left.sort_unstable();
+        assert_eq!(found, left);
+    }
+}

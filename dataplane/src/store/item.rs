@@ -1,0 +1,370 @@
+//! Items: how a chunk of slab memory is laid out, and who may look at which byte when.
+//!
+//! ```text
+//! 0  state     u8   atomic     16 cas   u64
+//! 1  recency   u8   atomic     24 link  u32 atomic  set time; in limbo or free: the next chunk
+//! 2  key_len   u8              28 sum   u16         of the value, for checksums
+//! 3  -                         30 -
+//! 4  value_len u32             32 key, then value
+//! 8  flags     u32
+//! 12 exptime   u32  atomic
+//!
+//! free ──allocate──► writing ──link──► linked ──unlink──► unlinked ──epoch passed──► free
+//!                       └────────────────give back───────────────────────────────────▲
+//! ```
+//!
+//! An item is written while nobody else can reach it (`writing`) and does not change while it is
+//! `linked`, but for the atomics. It stays as it is after `unlinked` until every participant has
+//! moved past the epoch of that moment. So whoever has seen `linked` while pinned may read on.
+//! Fails: never; a wrong location is found out before it gets here (`slab.rs`).
+#![allow(unsafe_code)]
+
+use crate::prefetch::prefetch_read;
+use crate::wire::checksum;
+use driver_shim::{Mapping, MemoryKind, Pages};
+use std::io;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+/// Where an item is: its chunk's distance from the start of slab memory, in units of 64 bytes.
+/// Any number is safe to ask about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Location(pub u32);
+
+/// What a [`Location`] counts in: a cache line, and the smallest chunk.
+pub(super) const UNIT_BYTES: usize = 64;
+
+/// Bytes before the key.
+pub(super) const HEADER_BYTES: usize = size_of::<Header>();
+
+/// Recency bit: asked for since the hand came by.
+const VISITED: u8 = 1;
+/// Recency bit: asked for at least once.
+const FETCHED: u8 = 2;
+
+/// Where a chunk is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum State {
+    Free = 0,
+    Writing = 1,
+    Linked = 2,
+    Unlinked = 3,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Header {
+    state: AtomicU8,
+    recency: AtomicU8,
+    key_len: u8,
+    reserved: u8,
+    value_len: u32,
+    flags: u32,
+    exptime: AtomicU32,
+    cas: u64,
+    link: AtomicU32,
+    sum: u16,
+    reserved2: u16,
+}
+
+const _: () = assert!(size_of::<Header>() == 32 && align_of::<Header>() <= UNIT_BYTES);
+
+/// The memory that chunks are cut from.
+#[derive(Debug)]
+pub(super) struct Arena(Mapping);
+
+impl Arena {
+    pub(super) fn new(bytes: usize, pages: Pages) -> io::Result<Self> {
+        Mapping::new(bytes, pages).map(Self)
+    }
+
+    pub(super) fn kind(&self) -> MemoryKind {
+        self.0.kind()
+    }
+
+    /// Asks for the first two lines of the chunk: header, key and a small value. Harmless for
+    /// any number.
+    #[inline]
+    pub(super) fn prefetch(&self, loc: Location) {
+        let offset = loc.0 as usize * UNIT_BYTES;
+        if offset + 2 * UNIT_BYTES <= self.0.len() {
+            let line = self.0.base().as_ptr().wrapping_add(offset);
+            prefetch_read(line);
+            prefetch_read(line.wrapping_add(UNIT_BYTES));
+        }
+    }
+
+    /// The chunk at `loc`, to be looked at for as long as `'a`.
+    ///
+    /// # Safety
+    /// - `loc` is the first unit of a carved chunk of the class that its page belongs to; the
+    ///   chunk, of `UNIT_BYTES` or more, lies in the arena.
+    /// - During all of `'a` the page keeps its class, and if the chunk is seen `linked` in that
+    ///   time, its header and bytes are not written to (atomics aside) until `'a` ends.
+    #[inline]
+    pub(super) unsafe fn chunk<'a>(&self, loc: Location) -> Chunk<'a> {
+        // SAFETY: the chunk lies in the arena (the caller's promise), so the offset does.
+        let start = unsafe { self.0.base().add(loc.0 as usize * UNIT_BYTES) };
+        Chunk { header: start.cast(), life: PhantomData }
+    }
+}
+
+/// What an item is made of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NewItem<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) flags: u32,
+    /// On the store's clock.
+    pub(super) expiry: u32,
+    /// The value, in up to two parts.
+    pub(super) value: [&'a [u8]; 2],
+}
+
+impl NewItem<'_> {
+    pub(super) fn value_len(&self) -> usize {
+        self.value[0].len() + self.value[1].len()
+    }
+
+    /// Bytes of slab memory needed.
+    pub(super) fn len_bytes(&self) -> usize {
+        HEADER_BYTES + self.key.len() + self.value_len()
+    }
+}
+
+/// A chunk of which only the atomics may be touched, until its state says more.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chunk<'a> {
+    header: NonNull<Header>,
+    life: PhantomData<&'a Header>,
+}
+
+impl<'a> Chunk<'a> {
+    #[inline]
+    fn state_cell(self) -> &'a AtomicU8 {
+        // SAFETY: the header lies in the arena (Arena::chunk), so the projection does.
+        let cell = unsafe { &raw const (*self.header.as_ptr()).state };
+        // SAFETY: aligned, initialised (zeroed mapping), and only ever accessed as an atomic
+        // while the page keeps its class, which it does during 'a (Arena::chunk).
+        unsafe { &*cell }
+    }
+
+    #[inline]
+    fn link_cell(self) -> &'a AtomicU32 {
+        // SAFETY: as in `state_cell`.
+        let cell = unsafe { &raw const (*self.header.as_ptr()).link };
+        // SAFETY: as in `state_cell`.
+        unsafe { &*cell }
+    }
+
+    #[inline]
+    pub(super) fn set_state(self, state: State) {
+        self.state_cell().store(state as u8, Ordering::Release);
+    }
+
+    /// The next chunk of the list that this one is in.
+    #[inline]
+    pub(super) fn next(self) -> u32 {
+        self.link_cell().load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn set_next(self, next: u32) {
+        self.link_cell().store(next, Ordering::Relaxed);
+    }
+
+    /// The item, when the chunk holds a linked one.
+    #[inline]
+    pub(super) fn item(self) -> Option<ItemRef<'a>> {
+        if self.state_cell().load(Ordering::Acquire) != State::Linked as u8 {
+            return None;
+        }
+        // SAFETY: seen linked, so it was written before (acquire) and stays as it is during 'a
+        // (Arena::chunk).
+        Some(unsafe { self.settled() })
+    }
+
+    /// The item in a chunk that was linked once, or is about to be.
+    ///
+    /// # Safety
+    /// The item was written, the caller has seen that happen, and nobody rewrites it during `'a`.
+    #[inline]
+    pub(super) unsafe fn settled(self) -> ItemRef<'a> {
+        // SAFETY: aligned and initialised; no field but the atomics changes during 'a (the
+        // caller's promise).
+        ItemRef { header: unsafe { self.header.as_ref() }, start: self.header.cast() }
+    }
+
+    /// Writes an item into the chunk, all but its state.
+    ///
+    /// # Safety
+    /// The chunk is `writing` and the caller's alone; `new.len_bytes()` bytes fit, the key has at
+    /// most 250 and the value fewer than 2^32.
+    pub(super) unsafe fn write(self, new: &NewItem<'_>, cas: u64, now: u32) {
+        let fields = Header {
+            state: AtomicU8::new(State::Writing as u8),
+            recency: AtomicU8::new(0),
+            key_len: u8::try_from(new.key.len()).unwrap_or(0),
+            reserved: 0,
+            value_len: u32::try_from(new.value_len()).unwrap_or(0),
+            flags: new.flags,
+            exptime: AtomicU32::new(new.expiry),
+            cas,
+            link: AtomicU32::new(now),
+            sum: 0,
+            reserved2: 0,
+        };
+        let start = self.header.cast::<u8>();
+        // The state comes first and is an atomic that readers with old hints may load right
+        // now: everything behind it is written as plain bytes, the state itself never.
+        // SAFETY: `fields` is a live Header; its byte 1 lies in it.
+        let from = unsafe { (&raw const fields).cast::<u8>().add(1) };
+        // SAFETY: as above for the chunk.
+        let to = unsafe { start.add(1) };
+        // SAFETY: both are valid for the 31 bytes behind the state, the chunk is the caller's
+        // alone, a local and the arena do not overlap, and all 31 bytes are initialised: the
+        // header has no padding.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.as_ptr(), HEADER_BYTES - 1) };
+        let mut at = HEADER_BYTES;
+        for part in [new.key, new.value[0], new.value[1]] {
+            // SAFETY: len_bytes() bytes fit in the chunk and this part is within them.
+            let to = unsafe { start.add(at) };
+            // SAFETY: `part` is valid for its length, so is `to`; the caller's bytes are not in
+            // a chunk that is his alone to write.
+            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to.as_ptr(), part.len()) };
+            at += part.len();
+        }
+        // SAFETY: just written, and still the caller's alone.
+        let sum = checksum::sum(unsafe { self.settled() }.value());
+        // SAFETY: in the header.
+        let to = unsafe { &raw mut (*self.header.as_ptr()).sum };
+        // SAFETY: aligned, valid, and the chunk is the caller's alone; the view above is gone.
+        unsafe { to.write(sum) };
+    }
+}
+
+/// An item, to be read for as long as its guard is held.
+#[derive(Clone, Copy)]
+pub struct ItemRef<'a> {
+    header: &'a Header,
+    /// The chunk's first byte, with leave to read beyond the header.
+    start: NonNull<u8>,
+}
+
+impl std::fmt::Debug for ItemRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ItemRef")
+            .field("key", &String::from_utf8_lossy(self.key()))
+            .field("value_len", &self.header.value_len)
+            .field("flags", &self.header.flags)
+            .field("cas", &self.header.cas)
+            .finish()
+    }
+}
+
+impl<'a> ItemRef<'a> {
+    /// `len` bytes from `from` on, counted from the first byte behind the header.
+    #[inline]
+    fn bytes(&self, from: usize, len: usize) -> &'a [u8] {
+        // SAFETY: key and value lie in the chunk (Chunk::write), so both ends do.
+        let first = unsafe { self.start.add(HEADER_BYTES + from) };
+        // SAFETY: written before the item was linked, and not written to again during 'a
+        // (Chunk::settled).
+        unsafe { std::slice::from_raw_parts(first.as_ptr(), len) }
+    }
+
+    /// The key.
+    #[inline]
+    pub fn key(&self) -> &'a [u8] {
+        self.bytes(0, usize::from(self.header.key_len))
+    }
+
+    /// The value, as the client sent it, without a line end.
+    #[inline]
+    pub fn value(&self) -> &'a [u8] {
+        self.bytes(usize::from(self.header.key_len), self.header.value_len as usize)
+    }
+
+    /// The client's own 32 bits.
+    #[inline]
+    pub fn flags(&self) -> u32 {
+        self.header.flags
+    }
+
+    /// The item's CAS id: never 0, and never given twice.
+    #[inline]
+    pub fn cas(&self) -> u64 {
+        self.header.cas
+    }
+
+    /// The ones-complement sum of the value as big-endian 16-bit words, padded with a zero byte
+    /// (RFC 1071), not inverted.
+    #[inline]
+    pub fn value_sum(&self) -> u16 {
+        self.header.sum
+    }
+
+    /// When the item expires, on the store's clock; 0 for never.
+    #[inline]
+    pub fn expiry(&self) -> u32 {
+        self.header.exptime.load(Ordering::Relaxed)
+    }
+
+    /// Tells the evicting hand that the item was asked for. Writes only when it was not told yet.
+    #[inline]
+    pub fn mark_visited(&self) {
+        if !self.is_visited() {
+            self.header.recency.store(VISITED | FETCHED, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_visited(&self) -> bool {
+        self.header.recency.load(Ordering::Relaxed) & VISITED != 0
+    }
+
+    /// Whether anybody ever asked for the item.
+    pub(super) fn was_fetched(&self) -> bool {
+        self.header.recency.load(Ordering::Relaxed) & FETCHED != 0
+    }
+
+    pub(super) fn clear_visited(&self) {
+        self.header.recency.store(FETCHED, Ordering::Relaxed);
+    }
+
+    /// Bytes of slab memory used.
+    pub(super) fn len_bytes(&self) -> usize {
+        HEADER_BYTES + usize::from(self.header.key_len) + self.header.value_len as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let arena = Arena::new(1 << 21, Pages::Small).unwrap();
+        let value: [&[u8]; 2] = [b"hello ", b"world"];
+        let new = NewItem { key: b"k1", flags: 9, expiry: 77, value };
+        // SAFETY: unit 3 of an arena that nobody else uses, and the item is small.
+        let chunk = unsafe { arena.chunk(Location(3)) };
+        // SAFETY: as above.
+        unsafe { chunk.write(&new, 5, 42) };
+        assert!(chunk.item().is_none(), "not linked yet");
+        chunk.set_state(State::Linked);
+        let item = chunk.item().unwrap();
+        assert_eq!((item.key(), item.value()), (&b"k1"[..], &b"hello world"[..]));
+        assert_eq!((item.flags(), item.cas(), item.expiry()), (9, 5, 77));
+        assert_eq!(item.value_sum(), checksum::sum(b"hello world"));
+        assert_eq!(item.len_bytes(), 32 + 2 + 11);
+        assert!(!item.is_visited() && !item.was_fetched());
+        item.mark_visited();
+        assert!(item.is_visited());
+        item.clear_visited();
+        assert!(!item.is_visited() && item.was_fetched());
+        assert_eq!(chunk.next(), 42, "the set time, until the chunk is unlinked");
+    }
+}

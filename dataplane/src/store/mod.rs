@@ -1,0 +1,262 @@
+//! The store: the truth, as far as clients can tell (D1).
+//!
+//! ```text
+//!              propose(hash)                 ┌────────── index ──────────┐  hash → location
+//! engine ────────────────────────────────────►  buckets, seqlocks        │
+//! execute ── session.pin() ── guard.verify ──►───────── slabs ───────────┤  location → item
+//!                          └─ guard.find ────►  pages, classes, limbo    │
+//! verbs::set, delete ── make, link, retire ──►  epochs, hand, sweeper ───┘
+//! ```
+//!
+//! Enters: keys, values, and locations from anywhere, each of them possibly wrong. Leaves: items,
+//! borrowed for as long as their reader is pinned. The store owns all item memory. A look-up takes
+//! no lock, allocates nothing and writes nothing shared but an item's recency bit, when that is
+//! not set yet. Writers lock a size class and two index buckets for some dozens of instructions.
+//! Fails: at start-up with a [`StoreError`]; later only by refusing an item that is too large or
+//! for which no memory can be found.
+//!
+//! To read on: `item` (layout and life of a chunk), `epoch`, `slab`, `index`, then `session` (how
+//! a look-up and a hint check are put together), `verbs` (how a command is), `evict` and `mover`
+//! (where memory comes from when it is all in use).
+
+mod sync;
+
+pub mod clock;
+pub mod epoch;
+mod evict;
+mod hash;
+mod index;
+mod item;
+mod session;
+mod mover;
+mod sizes;
+mod slab;
+pub mod stats;
+pub mod verbs;
+
+pub use clock::Clock;
+pub use hash::KeyHash;
+pub use item::{ItemRef, Location};
+pub use session::{Guard, Session};
+pub use stats::StoreStats;
+
+use driver_shim::Pages;
+use epoch::Epochs;
+use evict::Sweeper;
+use hash::Hasher;
+use index::Index;
+use item::{Arena, UNIT_BYTES};
+use mover::Mover;
+use parking_lot::Mutex;
+pub(crate) use sizes::PAGE_BYTES;
+use sizes::size_classes;
+use slab::{PAGES_MAX, Slabs};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+/// Fewest pages that a store works with: one in use, one for the next size that turns up.
+const PAGES_MIN: usize = 2;
+
+/// Smallest item limit, as in memcached.
+const ITEM_MAX_BYTES_LEAST: usize = 1 << 10;
+
+/// How to build a store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoreConfig {
+    /// Memory for items, rounded down to whole pages of 2 MB. The index comes on top.
+    pub memory_bytes: usize,
+    /// Largest item, counted as memcached counts: 48 bytes more than key and value, and some.
+    pub item_max_bytes: usize,
+    /// Each size class's chunks are this much larger than the one's before. 2.0 gives powers
+    /// of two.
+    pub growth_factor: f64,
+    /// Make room by evicting; otherwise a full store refuses.
+    pub evict: bool,
+    /// Which memory pages to ask for.
+    pub pages: Pages,
+    /// Key of the hash function; `None` for a random one.
+    pub hash_key: Option<[u8; 16]>,
+    /// Most sessions at a time.
+    pub sessions_max: usize,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 64 << 20,
+            item_max_bytes: 1 << 20,
+            growth_factor: 1.25,
+            evict: true,
+            pages: Pages::Prefer,
+            hash_key: None,
+            sessions_max: 64,
+        }
+    }
+}
+
+/// Why there is no store, or no session.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Not enough memory asked for.
+    #[error("{asked} bytes of item memory are too few: give at least {} (4 MiB)", PAGES_MIN * PAGE_BYTES)]
+    MemoryTooSmall {
+        /// What was asked for.
+        asked: usize,
+    },
+    /// Locations have 32 bits.
+    #[error("{asked} bytes of item memory are too many: give at most {}", PAGES_MAX * PAGE_BYTES)]
+    MemoryTooLarge {
+        /// What was asked for.
+        asked: usize,
+    },
+    /// An item lies within one slab page.
+    #[error(
+        "an item limit of {asked} bytes is out of range: give {ITEM_MAX_BYTES_LEAST} to {PAGE_BYTES}"
+    )]
+    ItemMax {
+        /// What was asked for.
+        asked: usize,
+    },
+    /// No sizes, or too many.
+    #[error("a growth factor of {asked} makes no usable set of chunk sizes: give 1.05 to 100")]
+    GrowthFactor {
+        /// What was asked for.
+        asked: f64,
+    },
+    /// The system gave no memory.
+    #[error(
+        "cannot map {bytes} bytes for the {what}: {source}; lower the memory limit, or reserve huge pages (vm.nr_hugepages)"
+    )]
+    Map {
+        /// Items or index.
+        what: &'static str,
+        /// What was asked for.
+        bytes: usize,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// All places are taken.
+    #[error("all {max} sessions of the store are in use: raise sessions_max")]
+    Sessions {
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// The store. Shared by all workers and TCP threads, each with a [`Session`] of its own.
+#[derive(Debug)]
+pub struct Store {
+    slabs: Slabs,
+    index: Index,
+    epochs: Epochs,
+    hasher: Hasher,
+    clock: Clock,
+    /// The last CAS id given.
+    cas: AtomicU64,
+    mover: Mutex<Mover>,
+    sweeper: Mutex<Sweeper>,
+    /// Some item was stored with an expiry time; before that there is nothing to sweep.
+    expiring: AtomicBool,
+    config: StoreConfig,
+}
+
+impl Store {
+    /// Maps the memory and builds an empty store.
+    ///
+    /// # Errors
+    /// [`StoreError`], which says what to change.
+    pub fn new(config: StoreConfig) -> Result<Arc<Self>, StoreError> {
+        let n_pages = config.memory_bytes / PAGE_BYTES;
+        if n_pages < PAGES_MIN {
+            return Err(StoreError::MemoryTooSmall { asked: config.memory_bytes });
+        }
+        if n_pages > PAGES_MAX {
+            return Err(StoreError::MemoryTooLarge { asked: config.memory_bytes });
+        }
+        if !(ITEM_MAX_BYTES_LEAST..=PAGE_BYTES).contains(&config.item_max_bytes) {
+            return Err(StoreError::ItemMax { asked: config.item_max_bytes });
+        }
+        let growth = config.growth_factor;
+        let sizes = (1.05..=100.0)
+            .contains(&growth)
+            .then(|| size_classes(growth, config.item_max_bytes))
+            .flatten()
+            .ok_or(StoreError::GrowthFactor { asked: growth })?;
+        let bytes = n_pages * PAGE_BYTES;
+        let map = |what| move |source| StoreError::Map { what, bytes, source };
+        let arena = Arena::new(bytes, config.pages).map_err(map("items"))?;
+        let index = Index::new(bytes / UNIT_BYTES, config.pages).map_err(map("index"))?;
+        Ok(Arc::new(Self {
+            mover: Mutex::new(Mover::new(sizes.len())),
+            slabs: Slabs::new(arena, n_pages, sizes),
+            index,
+            epochs: Epochs::new(config.sessions_max),
+            hasher: Hasher::new(config.hash_key),
+            clock: Clock::new(),
+            cas: AtomicU64::new(0),
+            sweeper: Mutex::new(Sweeper::default()),
+            expiring: AtomicBool::new(false),
+            config,
+        }))
+    }
+
+    /// A session for one thread.
+    ///
+    /// # Errors
+    /// [`StoreError::Sessions`].
+    pub fn session(self: &Arc<Self>) -> Result<Session, StoreError> {
+        let max = self.config.sessions_max;
+        let place = self.epochs.join().ok_or(StoreError::Sessions { max })?;
+        Ok(Session::new(Arc::clone(self), place))
+    }
+
+    /// How the store was built.
+    pub fn config(&self) -> &StoreConfig {
+        &self.config
+    }
+
+    /// The hash that the other calls take.
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        self.hasher.hash(key)
+    }
+
+    /// Asks the CPU for the index lines of this hash.
+    #[inline]
+    pub fn prefetch(&self, hash: KeyHash) {
+        self.index.prefetch(hash);
+    }
+
+    /// Where the key with this hash probably is, by its tag alone: items are not looked at, and
+    /// no pin is needed. `None` means that it was not in the index at the time.
+    #[inline]
+    pub fn propose(&self, hash: KeyHash) -> Option<Location> {
+        self.index.find(hash, Some)
+    }
+
+    /// Asks the CPU for the first lines of the item there. Harmless for any number.
+    #[inline]
+    pub fn prefetch_item(&self, loc: Location) {
+        self.slabs.arena().prefetch(loc);
+    }
+
+    /// The store's clock.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Seconds on the store's clock, which item times are told in.
+    #[inline]
+    pub fn now(&self) -> u32 {
+        self.clock.now()
+    }
+
+    /// Seconds since start-up.
+    pub fn uptime_seconds(&self) -> u32 {
+        self.clock.uptime_seconds()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! Sessions: one thread's way into the store, and the two look-ups.
+//!
+//! Enters: a key, with a hint or without. Leaves: the item, borrowed from a guard. A guard keeps
+//! every item that its thread sees from being reused, so hold it for a batch, not for longer:
+//! [`Guard::refresh`] lets go of the past. Fails: never; a wrong hint is `None`.
+#![allow(unsafe_code)]
+
+use super::Store;
+use super::epoch::Participant;
+use super::hash::KeyHash;
+use super::index::{Expect, UpdateError};
+use super::item::{ItemRef, Location, NewItem};
+use super::slab::{Class, Gone};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// One thread's place among the readers. `Send`, not `Sync`.
+#[derive(Debug)]
+pub struct Session {
+    store: Arc<Store>,
+    /// `None` only while dropping.
+    place: Option<Participant>,
+    not_sync: PhantomData<Cell<()>>,
+}
+
+impl Session {
+    pub(super) fn new(store: Arc<Store>, place: Participant) -> Self {
+        Self { store, place: Some(place), not_sync: PhantomData }
+    }
+
+    /// Begins a look at the store.
+    #[inline]
+    pub fn pin(&mut self) -> Guard<'_> {
+        if let Some(place) = &self.place {
+            self.store.epochs.pin(place);
+        }
+        Guard { session: self }
+    }
+
+    /// The store.
+    #[inline]
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.store.epochs.leave(place);
+        }
+    }
+}
+
+/// A pinned session: what it shows stays until the guard goes or is refreshed.
+#[derive(Debug)]
+pub struct Guard<'s> {
+    session: &'s Session,
+}
+
+impl Guard<'_> {
+    /// The store.
+    #[inline]
+    pub fn store(&self) -> &Store {
+        &self.session.store
+    }
+
+    /// The item at `loc`, if there is a live one with this key. For any number; an item that has
+    /// expired is none.
+    #[inline]
+    pub fn verify(&self, loc: Location, key: &[u8]) -> Option<ItemRef<'_>> {
+        let store = self.store();
+        // SAFETY: a guard is a pinned participant of this store, for as long as its borrow.
+        let item = unsafe { store.slabs.item(loc) }?;
+        (item.key() == key && !store.clock.has_passed(item.expiry())).then_some(item)
+    }
+
+    /// The item with this key, by way of the index.
+    #[inline]
+    pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<ItemRef<'_>> {
+        self.store().index.find(hash, |loc| self.verify(loc, key))
+    }
+
+    /// Lets go of all items seen so far, as a new pin would.
+    #[inline]
+    pub fn refresh(&mut self) {
+        if let Some(place) = &self.session.place {
+            self.session.store.epochs.pin(place);
+        }
+    }
+}
+
+impl Drop for Guard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(place) = &self.session.place {
+            self.session.store.epochs.unpin(place);
+        }
+    }
+}
+
+/// Why an item could not be made or linked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Above the item limit.
+    TooLarge,
+    /// No chunk to be had.
+    OutOfMemory,
+    /// The key's present item is not the expected one.
+    Mismatch,
+}
+
+/// A written item that nobody can see yet. Dropping it gives its memory back.
+#[derive(Debug)]
+pub(super) struct Fresh<'s> {
+    store: &'s Store,
+    loc: Location,
+    len_bytes: usize,
+}
+
+impl Drop for Fresh<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `make` popped the chunk for us, it was not linked (`link` forgets the value),
+        // and we are going away.
+        unsafe { self.store.slabs.give_back(self.loc, self.len_bytes) };
+    }
+}
+
+/// What memcached counts for an item beyond key, value and client flags: its header, the key's
+/// end, the line end and the CAS id.
+const MEMCACHED_EXTRA_BYTES: usize = 48 + 1 + 2 + 8;
+
+/// Longest key, in bytes (protocol.txt).
+const KEY_MAX_BYTES: usize = crate::protocol::KEY_MAX_BYTES;
+
+/// The steps that writing verbs are made of. Each is complete in itself; none needs a pin.
+impl Store {
+    /// Writes an item into memory of its own. May evict, and may wait for at most about 100 µs.
+    pub(super) fn make(&self, new: &NewItem<'_>) -> Result<Fresh<'_>, Refused> {
+        let client_flags = if new.flags == 0 { 0 } else { 4 };
+        let counted = MEMCACHED_EXTRA_BYTES + client_flags + new.key.len() + new.value_len();
+        if counted > self.config.item_max_bytes || !(1..=KEY_MAX_BYTES).contains(&new.key.len()) {
+            return Err(Refused::TooLarge);
+        }
+        let len_bytes = new.len_bytes();
+        let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
+        let loc = self.allocate(class, len_bytes).ok_or(Refused::OutOfMemory)?;
+        let cas = self.cas.fetch_add(1, Ordering::Relaxed) + 1;
+        // SAFETY: just popped, for this many bytes; the key's length was checked.
+        unsafe { self.slabs.write(loc, new, cas, self.now()) };
+        if new.expiry != 0 && !self.expiring.load(Ordering::Relaxed) {
+            self.expiring.store(true, Ordering::Relaxed);
+        }
+        Ok(Fresh { store: self, loc, len_bytes })
+    }
+
+    /// Puts the item in the place of the key's present one, if that is as expected.
+    pub(super) fn link(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        fresh: Fresh<'_>,
+        expect: Expect,
+    ) -> Result<(), Refused> {
+        debug_assert!(std::ptr::eq(self, fresh.store), "an item of another store");
+        match fresh.store.swap(hash, key, Some(fresh.loc), expect) {
+            Ok(_) => {
+                // Linked: the chunk belongs to the index now.
+                std::mem::forget(fresh);
+                Ok(())
+            }
+            Err(UpdateError::Mismatch(_)) => Err(Refused::Mismatch),
+            Err(UpdateError::Full) => Err(Refused::OutOfMemory),
+        }
+    }
+
+    /// Takes the key's item out of sight. True when there was one.
+    pub(super) fn unlink(&self, hash: KeyHash, key: &[u8], expect: Expect) -> bool {
+        self.swap(hash, key, None, expect).unwrap_or(false)
+    }
+
+    /// The common step: true when there was an item that had not expired.
+    fn swap(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        new: Option<Location>,
+        expect: Expect,
+    ) -> Result<bool, UpdateError> {
+        let mut gone = Gone::ByClient;
+        let is_key = |loc| {
+            // SAFETY: the index asks only about locations in buckets that it holds the lock of.
+            unsafe { self.slabs.item(loc) }.is_some_and(|item| item.key() == key)
+        };
+        let commit = |old: Option<Location>| {
+            if let Some(old) = old {
+                // SAFETY: `old` stands in a locked bucket.
+                let item = unsafe { self.slabs.item(old) };
+                if let Some(item) = item.filter(|i| self.clock.has_passed(i.expiry())) {
+                    gone = Gone::Expired { fetched: item.was_fetched() };
+                }
+                // SAFETY: `old` stands in a locked bucket.
+                unsafe { self.slabs.set_linked(old, false) };
+            }
+            if let Some(new) = new {
+                // SAFETY: `new` is about to stand in a locked bucket; `link` got it from `make`,
+                // which wrote it.
+                unsafe { self.slabs.set_linked(new, true) };
+            }
+        };
+        let old = self.index.update(hash, new, expect, is_key, commit)?;
+        if let Some(old) = old {
+            // SAFETY: `commit` hid it, and the index gave it to us alone.
+            unsafe { self.slabs.retire(old, &self.epochs, gone) };
+        }
+        Ok(old.is_some() && gone == Gone::ByClient)
+    }
+
+    /// Unlinks the item to make room, or because it has expired, with its class locked. False
+    /// when somebody else just did.
+    pub(super) fn remove(
+        &self,
+        class: &mut Class,
+        loc: Location,
+        item: ItemRef<'_>,
+        active: bool,
+    ) -> bool {
+        let fetched = item.was_fetched();
+        let why = if self.clock.has_passed(item.expiry()) {
+            Gone::Expired { fetched }
+        } else {
+            Gone::Evicted { fetched, active }
+        };
+        let (hash, expect) = (self.hash(item.key()), Expect::Exactly(Some(loc)));
+        // SAFETY: `loc` stands in a locked bucket.
+        let hide = |_| unsafe { self.slabs.set_linked(loc, false) };
+        if self.index.update(hash, None, expect, |l| l == loc, hide).is_err() {
+            return false;
+        }
+        // SAFETY: we hid it, and the index gave it to us alone; callers come from
+        // `Slabs::with_item`, which gives the item's own class.
+        unsafe { self.slabs.retire_in(class, loc, &self.epochs, why) };
+        true
+    }
+}

@@ -1,0 +1,542 @@
+//! Slabs: pages of 2 MB, each cut into chunks of one size class; which chunk is free, which waits
+//! in limbo for its epoch to pass, and which page belongs to whom.
+//!
+//! ```text
+//! page table, one word a page (what readers see):  class + 1 in bits 24..32 | chunks carved 0..24
+//!
+//! page:   pool ──take──► class ──drain──► limbo of pages ──epoch passed──► pool
+//! chunk:  carve ─► free list of its page ─► in use ─► limbo (open, closed) ─► free list
+//! ```
+//!
+//! Enters: sizes, and locations from anywhere. Leaves: chunks that are the caller's alone, and
+//! answers to "is this number a chunk?" that hold for as long as the asker is pinned. Each class
+//! has one lock, taken by writers only. Fails: no page or no chunk to give (`None`).
+//!
+//! The rule that makes old hints safe: a page leaves its class only when all its chunks are free,
+//! and enters another only when everybody has moved past the epoch of that moment (`pages.rs`).
+//! Chunks that were never carved are never looked at, so memory need not be cleaned when a page
+//! changes hands.
+#![allow(unsafe_code)]
+
+mod pages;
+
+use super::epoch::{Epochs, Stamp};
+use super::item::{Arena, Chunk, ItemRef, Location, NewItem, State};
+use super::sizes::{PAGE_SHIFT, PAGE_UNITS, SizeClass};
+use pages::Pool;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Pages that 32-bit locations reach, but for the last: its last chunk would be [`NIL`].
+pub(super) const PAGES_MAX: usize = (1 << (32 - PAGE_SHIFT)) - 1;
+
+/// Chunks made ready at a time when a page is new.
+const CARVE_CHUNKS: u32 = 64;
+
+/// Chunks taken from limbo in one go, so that a lock is not held for long.
+const COLLECT_CHUNKS: u32 = 256;
+
+/// Chunks that clients let go of between two looks at the epochs.
+const LIMBO_CHUNKS: u32 = 64;
+
+/// Where the class stands in a page word.
+const CLASS_SHIFT: u32 = 24;
+
+/// No chunk, no page.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// The number of a size class, smallest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ClassId(pub(super) u8);
+
+/// A page's part of its class's books. Changed under the lock of the class that owns the page;
+/// atomics only to be in one shared array.
+#[derive(Debug)]
+struct Page {
+    free_head: AtomicU32,
+    free_count: AtomicU32,
+    /// The next page of the class that has free chunks.
+    next_avail: AtomicU32,
+    /// The ring of the class's pages.
+    ring_next: AtomicU32,
+    ring_prev: AtomicU32,
+    /// 1 while the page is being emptied: its chunks are not given out.
+    draining: AtomicU32,
+}
+
+fn get(cell: &AtomicU32) -> u32 {
+    cell.load(Ordering::Relaxed)
+}
+
+fn put(cell: &AtomicU32, value: u32) {
+    cell.store(value, Ordering::Relaxed);
+}
+
+/// Chunks taken out of sight, chained through their headers.
+#[derive(Debug, Default)]
+struct Limbo {
+    head: Option<Location>,
+    count: u32,
+    /// The newest of their stamps.
+    stamp: Option<Stamp>,
+}
+
+/// Why an item went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gone {
+    /// A client replaced or deleted it, or it never came to be linked.
+    ByClient,
+    /// To make room.
+    Evicted {
+        /// Somebody had asked for it.
+        fetched: bool,
+        /// Since the hand last came by.
+        active: bool,
+    },
+    /// It had expired.
+    Expired {
+        /// Somebody had asked for it.
+        fetched: bool,
+    },
+}
+
+/// What a class counts, under its lock.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tally {
+    pub(super) stored: u64,
+    pub(super) bytes: u64,
+    pub(super) evicted: u64,
+    pub(super) evicted_unfetched: u64,
+    pub(super) evicted_active: u64,
+    pub(super) expired: u64,
+    pub(super) expired_unfetched: u64,
+    pub(super) out_of_memory: u64,
+}
+
+/// A class's books.
+#[derive(Debug)]
+pub(super) struct Class {
+    pub(super) id: ClassId,
+    size: SizeClass,
+    pub(super) pages: u32,
+    /// Chunks on the free lists of pages that are not draining.
+    free: u32,
+    /// Chunks in use: being written, or linked.
+    pub(super) used: u32,
+    avail_head: u32,
+    /// The page that is not carved to its end, or [`NIL`].
+    carving: u32,
+    open: Limbo,
+    closed: Limbo,
+    hand_page: u32,
+    hand_chunk: u32,
+    pub(super) tally: Tally,
+}
+
+impl Class {
+    /// Chunks waiting for their epoch.
+    pub(super) fn in_limbo(&self) -> u32 {
+        self.open.count + self.closed.count
+    }
+
+    /// Chunks in all.
+    pub(super) fn chunks(&self) -> u32 {
+        self.pages * self.size.per_page
+    }
+}
+
+/// All of slab memory.
+#[derive(Debug)]
+pub(super) struct Slabs {
+    arena: Arena,
+    sizes: Box<[SizeClass]>,
+    words: Box<[AtomicU32]>,
+    pages: Box<[Page]>,
+    classes: Box<[Mutex<Class>]>,
+    pool: Mutex<Pool>,
+}
+
+impl Slabs {
+    pub(super) fn new(arena: Arena, n_pages: usize, sizes: Box<[SizeClass]>) -> Self {
+        let page = |_| Page {
+            free_head: AtomicU32::new(NIL),
+            free_count: AtomicU32::new(0),
+            next_avail: AtomicU32::new(NIL),
+            ring_next: AtomicU32::new(NIL),
+            ring_prev: AtomicU32::new(NIL),
+            draining: AtomicU32::new(0),
+        };
+        let class = |(n, size): (u8, &SizeClass)| {
+            Mutex::new(Class {
+                id: ClassId(n),
+                size: *size,
+                pages: 0,
+                free: 0,
+                used: 0,
+                avail_head: NIL,
+                carving: NIL,
+                open: Limbo::default(),
+                closed: Limbo::default(),
+                hand_page: NIL,
+                hand_chunk: 0,
+                tally: Tally::default(),
+            })
+        };
+        Self {
+            arena,
+            words: (0..n_pages).map(|_| AtomicU32::new(0)).collect(),
+            pages: (0..n_pages).map(page).collect(),
+            classes: (0..=u8::MAX).zip(sizes.iter()).map(class).collect(),
+            sizes,
+            pool: Mutex::default(),
+        }
+    }
+
+    pub(super) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    pub(super) fn n_pages(&self) -> u32 {
+        u32::try_from(self.words.len()).unwrap_or(NIL)
+    }
+
+    pub(super) fn class_ids(&self) -> impl Iterator<Item = ClassId> + Clone + use<> {
+        (0..=u8::MAX).take(self.sizes.len()).map(ClassId)
+    }
+
+    pub(super) fn size(&self, class: ClassId) -> SizeClass {
+        self.sizes[usize::from(class.0)]
+    }
+
+    /// The smallest class whose chunks hold `bytes`.
+    pub(super) fn class_for(&self, bytes: usize) -> Option<ClassId> {
+        let n = self.sizes.partition_point(|s| s.bytes() < bytes);
+        u8::try_from(n).ok().filter(|_| n < self.sizes.len()).map(ClassId)
+    }
+
+    pub(super) fn lock(&self, class: ClassId) -> MutexGuard<'_, Class> {
+        self.classes[usize::from(class.0)].lock()
+    }
+
+    /// The class of the page, and how many of its chunks were ever given out.
+    #[inline]
+    pub(super) fn page(&self, page: u32) -> Option<(ClassId, u32)> {
+        let word = self.words.get(page as usize)?.load(Ordering::Acquire);
+        let class = u8::try_from(word >> CLASS_SHIFT).ok()?.checked_sub(1)?;
+        Some((ClassId(class), word & ((1 << CLASS_SHIFT) - 1)))
+    }
+
+    /// The class of the chunk at `loc`, if there is a chunk. Any number may be asked about.
+    #[inline]
+    fn class_of(&self, loc: Location) -> Option<ClassId> {
+        let (class, carved) = self.page(loc.0 >> PAGE_SHIFT)?;
+        let n = self.sizes.get(usize::from(class.0))?.chunk_at(loc.0 & (PAGE_UNITS - 1))?;
+        (n < carved).then_some(class)
+    }
+
+    /// The item at `loc`, if there is one. Any number may be asked about.
+    ///
+    /// # Safety
+    /// The caller keeps what is linked now from being reused during `'a`: it is pinned, or it
+    /// holds the lock of an index bucket that `loc` stands in (nothing is unlinked without that).
+    #[inline]
+    pub(super) unsafe fn item<'a>(&self, loc: Location) -> Option<ItemRef<'a>> {
+        self.class_of(loc)?;
+        // SAFETY: a carved chunk of its page's class, which is the present one (acquire) and
+        // stays as long as the caller is pinned or the chunk is in use; the rest is the
+        // caller's promise.
+        unsafe { self.arena.chunk(loc) }.item()
+    }
+
+    /// The chunk at `loc` for someone who keeps its page in the class: by the class's lock, or
+    /// because the chunk is out of the free lists and his to deal with.
+    fn chunk<'a>(&'a self, loc: Location) -> Chunk<'a> {
+        debug_assert!(self.class_of(loc).is_some());
+        // SAFETY: see above; locations in the books are carved chunks of their class. Callers
+        // are in this file, and look at items only under the class's lock (chunks leave limbo
+        // only under it) or when the chunk is theirs.
+        unsafe { self.arena.chunk(loc) }
+    }
+
+    /// Calls `f` with the item in chunk `n` of `page`, if the page belongs to the locked class
+    /// and there is a linked one. The lock keeps the item from being reused meanwhile.
+    pub(super) fn with_item<R>(
+        &self,
+        class: &mut Class,
+        page: u32,
+        n: u32,
+        f: impl FnOnce(&mut Class, Location, ItemRef<'_>) -> R,
+    ) -> Option<R> {
+        let (id, carved) = self.page(page)?;
+        if id != class.id || n >= carved {
+            return None;
+        }
+        let loc = Location((page << PAGE_SHIFT) + n * class.size.units);
+        let item = self.chunk(loc).item()?;
+        Some(f(class, loc, item))
+    }
+
+    /// Takes a chunk out of the free lists; it is the caller's alone and in state `writing`.
+    pub(super) fn pop(&self, class: &mut Class, bytes: usize) -> Option<Location> {
+        if class.free == 0 && !self.carve(class) {
+            return None;
+        }
+        let page = &self.pages[class.avail_head as usize];
+        let loc = Location(get(&page.free_head));
+        let chunk = self.chunk(loc);
+        put(&page.free_head, chunk.next());
+        put(&page.free_count, get(&page.free_count) - 1);
+        if get(&page.free_count) == 0 {
+            class.avail_head = get(&page.next_avail);
+        }
+        class.free -= 1;
+        class.used += 1;
+        class.tally.stored += 1;
+        class.tally.bytes += bytes as u64;
+        chunk.set_state(State::Writing);
+        Some(loc)
+    }
+
+    /// Puts a chunk on the free list of its page.
+    fn push(&self, class: &mut Class, loc: Location) {
+        let n = loc.0 >> PAGE_SHIFT;
+        let page = &self.pages[n as usize];
+        let chunk = self.chunk(loc);
+        chunk.set_state(State::Free);
+        chunk.set_next(get(&page.free_head));
+        put(&page.free_head, loc.0);
+        put(&page.free_count, get(&page.free_count) + 1);
+        if get(&page.draining) == 0 {
+            class.free += 1;
+            if get(&page.free_count) == 1 {
+                put(&page.next_avail, class.avail_head);
+                class.avail_head = n;
+            }
+        }
+    }
+
+    /// Makes the next chunks of the class's newest page ready for use.
+    fn carve(&self, class: &mut Class) -> bool {
+        let page = class.carving;
+        let Some((_, carved)) = self.page(page) else { return false };
+        let until = (carved + CARVE_CHUNKS).min(class.size.per_page);
+        let location = |n| Location((page << PAGE_SHIFT) + n * class.size.units);
+        for n in carved..until {
+            // SAFETY: a chunk of the page that the locked class is carving. No reader looks at
+            // it before the page word says that it is carved, and none from the page's former
+            // class is left. It is not read as an item here.
+            unsafe { self.arena.chunk(location(n)) }.set_state(State::Free);
+        }
+        let word = (u32::from(class.id.0) + 1) << CLASS_SHIFT | until;
+        self.words[page as usize].store(word, Ordering::Release);
+        if until == class.size.per_page {
+            class.carving = NIL;
+        }
+        for n in (carved..until).rev() {
+            self.push(class, Location((page << PAGE_SHIFT) + n * class.size.units));
+        }
+        true
+    }
+
+    /// Chunks that can be had without taking a page or waiting.
+    pub(super) fn spare(&self, class: &Class) -> u32 {
+        let carved = self.page(class.carving).map_or(class.size.per_page, |(_, carved)| carved);
+        class.free + class.size.per_page - carved
+    }
+
+    /// Gives back a chunk that was never linked. Nobody has seen it, so nobody is waited for.
+    ///
+    /// # Safety
+    /// The chunk came from [`Self::pop`], is the caller's, and is given up by this call.
+    pub(super) unsafe fn give_back(&self, loc: Location, bytes: usize) {
+        let Some(id) = self.class_of(loc) else { return };
+        let mut class = self.lock(id);
+        class.used -= 1;
+        class.tally.stored -= 1;
+        class.tally.bytes -= bytes as u64;
+        self.push(&mut class, loc);
+    }
+
+    /// Writes an item.
+    ///
+    /// # Safety
+    /// The chunk came from [`Self::pop`] and is the caller's; it was popped from a class whose
+    /// chunks hold `new.len_bytes()`, and the key has at most 250 bytes.
+    pub(super) unsafe fn write(&self, loc: Location, new: &NewItem<'_>, cas: u64, now: u32) {
+        debug_assert!(self.class_of(loc).is_some_and(|c| new.len_bytes() <= self.size(c).bytes()));
+        // SAFETY: popped, so in state `writing`, and the caller's alone; it fits (his promises),
+        // and what fits in a page is less than 2^32.
+        unsafe { self.chunk(loc).write(new, cas, now) };
+    }
+
+    /// Publishes a written item, or hides a linked one.
+    ///
+    /// # Safety
+    /// The caller holds the locks of the buckets that the item stands in, or is about to. To be
+    /// linked, it was written by [`Self::write`] and not touched since.
+    pub(super) unsafe fn set_linked(&self, loc: Location, linked: bool) {
+        self.chunk(loc).set_state(if linked { State::Linked } else { State::Unlinked });
+    }
+
+    /// Takes over a chunk whose item the caller has unlinked.
+    ///
+    /// # Safety
+    /// The item was linked; the caller, and nobody else, took it out of the index and hid it,
+    /// and gives the chunk up by this call.
+    pub(super) unsafe fn retire(&self, loc: Location, epochs: &Epochs, why: Gone) {
+        let Some(id) = self.class_of(loc) else { return };
+        let mut class = self.lock(id);
+        // SAFETY: the caller's promise; this is the chunk's class.
+        unsafe { self.retire_in(&mut class, loc, epochs, why) };
+        // Now and then, so that chunks come back while they are still in the cache.
+        if class.open.count.is_multiple_of(LIMBO_CHUNKS) {
+            self.collect(&mut class, epochs);
+        }
+    }
+
+    /// [`Self::retire`], with the lock held already.
+    ///
+    /// # Safety
+    /// As for [`Self::retire`], and `class` is the chunk's.
+    pub(super) unsafe fn retire_in(
+        &self,
+        class: &mut Class,
+        loc: Location,
+        epochs: &Epochs,
+        why: Gone,
+    ) {
+        debug_assert_eq!(self.class_of(loc), Some(class.id));
+        let chunk = self.chunk(loc);
+        // SAFETY: it was linked, and only whoever unlinked it (the caller) lets it be reused.
+        let bytes = unsafe { chunk.settled() }.len_bytes();
+        class.used -= 1;
+        let t = &mut class.tally;
+        t.bytes -= bytes as u64;
+        match why {
+            Gone::ByClient => {}
+            Gone::Evicted { fetched, active } => {
+                t.evicted += 1;
+                t.evicted_unfetched += u64::from(!fetched);
+                t.evicted_active += u64::from(active);
+            }
+            Gone::Expired { fetched } => {
+                t.expired += 1;
+                t.expired_unfetched += u64::from(!fetched);
+            }
+        }
+        chunk.set_next(class.open.head.map_or(NIL, |l| l.0));
+        class.open.head = Some(loc);
+        class.open.count += 1;
+        class.open.stamp = class.open.stamp.max(Some(epochs.stamp()));
+    }
+
+    /// Moves chunks whose epoch has passed from limbo to the free lists.
+    pub(super) fn collect(&self, class: &mut Class, epochs: &Epochs) {
+        for _ in 0..2 {
+            if class.closed.count == 0 {
+                if class.open.count == 0 {
+                    return;
+                }
+                class.closed = std::mem::take(&mut class.open);
+                epochs.advance();
+            }
+            let past = class.closed.stamp.is_none_or(|s| epochs.horizon().is_past(s));
+            if !past {
+                return;
+            }
+            for _ in 0..COLLECT_CHUNKS {
+                let Some(loc) = class.closed.head else { break };
+                let next = self.chunk(loc).next();
+                class.closed.head = (next != NIL).then_some(Location(next));
+                class.closed.count -= 1;
+                self.push(class, loc);
+            }
+        }
+    }
+
+    /// The next place of the class's hand: a page and the number of a chunk in it.
+    pub(super) fn hand(&self, class: &mut Class) -> Option<(u32, u32)> {
+        if class.pages == 0 {
+            return None;
+        }
+        for _ in 0..=class.pages {
+            let page = class.hand_page;
+            let draining = get(&self.pages[page as usize].draining) == 1;
+            let carved = self.page(page).map_or(0, |(_, carved)| carved);
+            if !draining && class.hand_chunk < carved {
+                class.hand_chunk += 1;
+                return Some((page, class.hand_chunk - 1));
+            }
+            class.hand_page = get(&self.pages[page as usize].ring_next);
+            class.hand_chunk = 0;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sizes::{PAGE_BYTES, size_classes};
+    use super::*;
+    use driver_shim::Pages;
+
+    fn slabs(n_pages: usize) -> Slabs {
+        let arena = Arena::new(n_pages * PAGE_BYTES, Pages::Small).unwrap();
+        Slabs::new(arena, n_pages, size_classes(1.25, 1 << 20).unwrap())
+    }
+
+    #[test]
+    fn the_smallest_class_that_holds_it() {
+        let s = slabs(2);
+        for bytes in [1, 64, 65, 128, 129, 1000, 4096, 500_000, 1 << 20] {
+            let id = s.class_for(bytes).unwrap();
+            assert!(s.size(id).bytes() >= bytes);
+            assert!(id.0 == 0 || s.size(ClassId(id.0 - 1)).bytes() < bytes);
+        }
+        assert_eq!(s.class_for((1 << 20) + 1), None);
+    }
+
+    #[test]
+    fn chunks_are_found_once_carved_and_not_before() {
+        let (s, e) = (slabs(2), Epochs::new(1));
+        let mut c = s.lock(ClassId(2));
+        assert_eq!(s.class_of(Location(0)), None);
+        assert!(s.grow(&mut c, &e, 0));
+        let all: Vec<Location> = std::iter::from_fn(|| s.pop(&mut c, 1)).collect();
+        assert_eq!(all.len(), PAGE_UNITS as usize / 3);
+        assert_eq!((s.spare(&c), c.used), (0, c.chunks()));
+        let mut units: Vec<u32> = all.iter().map(|l| l.0).collect();
+        units.sort_unstable();
+        assert!(units.iter().enumerate().all(|(i, u)| *u as usize == 3 * i), "each once");
+        for n in 0..PAGE_UNITS {
+            let there = n.is_multiple_of(3) && n < c.chunks() * 3;
+            assert_eq!(s.class_of(Location(n)), there.then_some(ClassId(2)));
+        }
+        assert_eq!(s.class_of(Location(PAGE_UNITS)), None, "the page after");
+    }
+
+    /// A reader that read the page word before may look at the page a moment later.
+    #[test]
+    fn a_drained_page_waits_for_its_epoch() {
+        let (s, e) = (slabs(1), Epochs::new(1));
+        let mut a = s.lock(ClassId(0));
+        assert!(s.grow(&mut a, &e, 0));
+        let loc = s.pop(&mut a, 64).unwrap();
+        let page = s.start_drain(&mut a).unwrap();
+        assert_eq!(s.pop(&mut a, 64), None, "a draining page gives nothing");
+        assert!(!s.finish_drain(&mut a, page, &e), "one chunk is out");
+        drop(a);
+        // SAFETY: popped above, and not used again.
+        unsafe { s.give_back(loc, 64) };
+        let reader = e.join().unwrap();
+        e.pin(&reader);
+        let (mut a, mut b) = (s.lock(ClassId(0)), s.lock(ClassId(9)));
+        assert!(s.finish_drain(&mut a, page, &e));
+        assert_eq!((a.pages, a.used, s.spare(&a)), (0, 0, 0));
+        assert_eq!(s.class_of(loc), None);
+        assert!(!s.grow(&mut b, &e, 0));
+        e.unpin(&reader);
+        assert!(s.grow(&mut b, &e, 0));
+        assert_eq!(s.pop(&mut b, 64).map(|l| l.0), Some(0));
+    }
+}

@@ -1,0 +1,179 @@
+//! Pages between the classes: the pool, and how a class gets a page and gives one up.
+//!
+//! ```text
+//! pool ──grow──► class ──start_drain, finish_drain──► limbo of pages ──epoch passed──► pool
+//! ```
+//!
+//! Enters: a locked class. Leaves: a page more or less in its ring. Pages are chained through
+//! their `ring_next` while no class has them. The pool's lock is taken inside a class's, never
+//! the other way round. Fails: no page to give, or one whose chunks are not all home yet.
+
+use super::{CLASS_SHIFT, Class, NIL, Slabs, get, put};
+use crate::store::epoch::{Epochs, Stamp};
+use std::sync::atomic::Ordering;
+
+/// The pages that belong to no class.
+#[derive(Debug)]
+pub(super) struct Pool {
+    /// Pages from here on have never been used.
+    fresh: u32,
+    /// Pages that came back, chained through `ring_next`.
+    head: u32,
+    recycled: u32,
+    /// Pages that came back but may still be looked at; the newest stamp.
+    limbo_head: u32,
+    limbo_count: u32,
+    limbo_stamp: Option<Stamp>,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self {
+            fresh: 0,
+            head: NIL,
+            recycled: 0,
+            limbo_head: NIL,
+            limbo_count: 0,
+            limbo_stamp: None,
+        }
+    }
+}
+
+impl Slabs {
+    /// Gives the class a page from the pool. The last `reserve` pages only to a class without.
+    pub(in crate::store) fn grow(&self, class: &mut Class, epochs: &Epochs, reserve: u32) -> bool {
+        let Some(page) = self.take_page(epochs, if class.pages == 0 { 0 } else { reserve }) else {
+            return false;
+        };
+        // The rest of the page before, if any: only one page is being carved at a time.
+        while self.carve(class) {}
+        let p = &self.pages[page as usize];
+        put(&p.free_head, NIL);
+        put(&p.free_count, 0);
+        put(&p.draining, 0);
+        if class.pages == 0 {
+            put(&p.ring_next, page);
+            put(&p.ring_prev, page);
+            class.hand_page = page;
+            class.hand_chunk = 0;
+        } else {
+            // Behind the hand: what is stored next is looked at last.
+            let next = &self.pages[class.hand_page as usize];
+            let prev = get(&next.ring_prev);
+            put(&p.ring_next, class.hand_page);
+            put(&p.ring_prev, prev);
+            put(&self.pages[prev as usize].ring_next, page);
+            put(&next.ring_prev, page);
+        }
+        class.pages += 1;
+        class.carving = page;
+        let word = (u32::from(class.id.0) + 1) << CLASS_SHIFT;
+        self.words[page as usize].store(word, Ordering::Release);
+        true
+    }
+
+    fn take_page(&self, epochs: &Epochs, reserve: u32) -> Option<u32> {
+        let mut pool = self.pool.lock();
+        self.collect_pages(&mut pool, epochs);
+        let fresh_left = self.n_pages() - pool.fresh;
+        if fresh_left + pool.recycled <= reserve {
+            return None;
+        }
+        if fresh_left > 0 {
+            pool.fresh += 1;
+            return Some(pool.fresh - 1);
+        }
+        let page = pool.head;
+        pool.head = get(&self.pages[page as usize].ring_next);
+        pool.recycled -= 1;
+        Some(page)
+    }
+
+    fn collect_pages(&self, pool: &mut Pool, epochs: &Epochs) {
+        let Some(stamp) = pool.limbo_stamp else { return };
+        if !epochs.horizon().is_past(stamp) {
+            return;
+        }
+        while pool.limbo_head != NIL {
+            let next = &self.pages[pool.limbo_head as usize].ring_next;
+            let page = std::mem::replace(&mut pool.limbo_head, get(next));
+            put(next, pool.head);
+            pool.head = page;
+        }
+        pool.recycled += std::mem::take(&mut pool.limbo_count);
+        pool.limbo_stamp = None;
+    }
+
+    /// Pages that belong to no class, those included that may still be looked at.
+    pub(in crate::store) fn free_pages(&self, epochs: &Epochs) -> u32 {
+        let mut pool = self.pool.lock();
+        self.collect_pages(&mut pool, epochs);
+        self.n_pages() - pool.fresh + pool.recycled + pool.limbo_count
+    }
+
+    /// Marks a page of the class as draining, the one with the most free chunks among the next
+    /// few: from now on its chunks come back and are not given out.
+    pub(in crate::store) fn start_drain(&self, class: &mut Class) -> Option<u32> {
+        const LOOK_AT_PAGES: u32 = 16;
+        let mut page = class.hand_page;
+        let mut best: Option<(u32, u32)> = None;
+        for _ in 0..class.pages.min(LOOK_AT_PAGES) {
+            let free = get(&self.pages[page as usize].free_count);
+            if best.is_none_or(|(most, _)| free > most) {
+                best = Some((free, page));
+            }
+            page = get(&self.pages[page as usize].ring_next);
+        }
+        let (free, page) = best?;
+        put(&self.pages[page as usize].draining, 1);
+        class.free -= free;
+        if class.carving == page {
+            class.carving = NIL;
+        }
+        // Out of the list of pages with free chunks.
+        let mut at = class.avail_head;
+        if at == page {
+            class.avail_head = get(&self.pages[page as usize].next_avail);
+        } else {
+            while at != NIL {
+                let next = &self.pages[at as usize].next_avail;
+                if get(next) == page {
+                    put(next, get(&self.pages[page as usize].next_avail));
+                    break;
+                }
+                at = get(next);
+            }
+        }
+        Some(page)
+    }
+
+    /// Takes a drained page from its class when all its chunks are home.
+    pub(in crate::store) fn finish_drain(
+        &self,
+        class: &mut Class,
+        page: u32,
+        epochs: &Epochs,
+    ) -> bool {
+        let p = &self.pages[page as usize];
+        let Some((id, carved)) = self.page(page) else { return false };
+        if id != class.id || get(&p.draining) == 0 || get(&p.free_count) < carved {
+            return false;
+        }
+        let (prev, next) = (get(&p.ring_prev), get(&p.ring_next));
+        put(&self.pages[prev as usize].ring_next, next);
+        put(&self.pages[next as usize].ring_prev, prev);
+        class.pages -= 1;
+        if class.hand_page == page {
+            class.hand_page = if class.pages == 0 { NIL } else { next };
+            class.hand_chunk = 0;
+        }
+        self.words[page as usize].store(0, Ordering::Release);
+        let mut pool = self.pool.lock();
+        put(&p.ring_next, pool.limbo_head);
+        pool.limbo_head = page;
+        pool.limbo_count += 1;
+        pool.limbo_stamp = pool.limbo_stamp.max(Some(epochs.stamp()));
+        epochs.advance();
+        true
+    }
+}

@@ -1,0 +1,328 @@
+//! The store as its callers see it.
+#![allow(clippy::unwrap_used)]
+
+use super::index::Expect;
+use super::item::NewItem;
+use super::session::Refused;
+use super::verbs::{SetOutcome, delete, get, set};
+use super::*;
+use crate::protocol;
+
+fn store(memory_bytes: usize) -> Arc<Store> {
+    Store::new(StoreConfig { memory_bytes, pages: Pages::Small, ..StoreConfig::default() }).unwrap()
+}
+
+fn put(s: &mut Session, key: &[u8], value: &[u8], exptime: i64) -> SetOutcome {
+    set(s, &protocol::Store { key, flags: 7, exptime, value, noreply: false })
+}
+
+fn value_of(s: &mut Session, key: &[u8]) -> Option<Vec<u8>> {
+    get(&s.pin(), key).map(|i| i.value().to_vec())
+}
+
+#[test]
+fn set_get_delete() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    assert_eq!(value_of(&mut s, b"a"), None);
+    assert_eq!(put(&mut s, b"a", b"one", 0), SetOutcome::Stored);
+    assert_eq!(put(&mut s, b"b", b"", 0), SetOutcome::Stored);
+    let cas = {
+        let g = s.pin();
+        let i = get(&g, b"a").unwrap();
+        assert_eq!((i.key(), i.value(), i.flags()), (&b"a"[..], &b"one"[..], 7));
+        i.cas()
+    };
+    assert_eq!(put(&mut s, b"a", b"two", 0), SetOutcome::Stored);
+    assert_eq!(value_of(&mut s, b"a").unwrap(), b"two");
+    assert_ne!(get(&s.pin(), b"a").unwrap().cas(), cas);
+    assert_eq!(value_of(&mut s, b"b").unwrap(), b"");
+    assert!(delete(&mut s, b"a") && !delete(&mut s, b"a"));
+    assert_eq!(value_of(&mut s, b"a"), None);
+    let st = store.stats();
+    assert_eq!((st.curr_items, st.total_items, st.bytes), (1, 3, 33));
+}
+
+#[test]
+fn hints_are_verified() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    put(&mut s, b"a", b"one", 0);
+    put(&mut s, b"b", b"two", 0);
+    let (a, b) =
+        (store.propose(store.hash(b"a")).unwrap(), store.propose(store.hash(b"b")).unwrap());
+    assert_eq!(store.propose(store.hash(b"c")), None);
+    let g = s.pin();
+    assert_eq!(g.verify(a, b"a").unwrap().value(), b"one");
+    assert!(g.verify(a, b"b").is_none());
+    assert!(g.verify(Location(a.0 + 1), b"b").is_some(), "the next chunk");
+    assert_eq!(b.0, a.0 + 1);
+    assert!(g.verify(a, b"a\0").is_none() && g.verify(a, b"").is_none());
+    drop(g);
+    delete(&mut s, b"a");
+    let g = s.pin();
+    assert!(g.verify(a, b"a").is_none());
+    for n in (0..1 << 16).chain([u32::MAX, u32::MAX - 1, 1 << 31]) {
+        store.prefetch_item(Location(n));
+        assert!(n == b.0 || g.verify(Location(n), b"b").is_none());
+    }
+}
+
+#[test]
+fn the_item_limit_is_memcacheds() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    let most = (1 << 20) - 48 - 2 - 2 - 8 - 4;
+    let value = vec![b'x'; most + 5];
+    assert_eq!(put(&mut s, b"k", &value[..most], 0), SetOutcome::Stored);
+    assert_eq!(value_of(&mut s, b"k").unwrap().len(), most);
+    assert_eq!(put(&mut s, b"k", &value[..=most], 0), SetOutcome::TooLarge);
+    assert_eq!(value_of(&mut s, b"k"), None, "a failed set forgets");
+    let mut what = protocol::Store {
+        key: b"k",
+        flags: 0,
+        exptime: 0,
+        value: &value[..most + 4],
+        noreply: false,
+    };
+    assert_eq!(set(&mut s, &what), SetOutcome::Stored, "no flags, four bytes more");
+    what.value = &value;
+    assert_eq!(set(&mut s, &what), SetOutcome::TooLarge);
+    assert_eq!(put(&mut s, &[b'k'; 250], b"", 0), SetOutcome::Stored);
+    assert_eq!(put(&mut s, &[b'k'; 251], b"", 0), SetOutcome::TooLarge);
+}
+
+#[test]
+fn items_expire_and_are_swept() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    put(&mut s, b"never", b"1", 0);
+    put(&mut s, b"gone", b"2", -1);
+    put(&mut s, b"soon", b"3", 10);
+    assert_eq!(value_of(&mut s, b"gone"), None);
+    assert!(!delete(&mut s, b"gone"), "expired is not there");
+    assert!(value_of(&mut s, b"soon").is_some());
+    store.clock().skip_ahead(10);
+    assert_eq!(value_of(&mut s, b"soon"), None);
+    assert_eq!(store.stats().curr_items, 2);
+    store.housekeep();
+    let st = store.stats();
+    assert_eq!((st.curr_items, st.reclaimed, st.expired_unfetched), (1, 2, 1));
+    assert_eq!(value_of(&mut s, b"never").unwrap(), b"1");
+}
+
+#[test]
+fn eviction_keeps_what_is_asked_for() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    let key = |n: u32| format!("key-{n:08}").into_bytes();
+    for n in 0..40_000u32 {
+        assert_eq!(put(&mut s, &key(n), &[b'v'; 100], 0), SetOutcome::Stored, "{n}");
+        for hot in 0..10 {
+            assert!(hot > n || value_of(&mut s, &key(hot)).is_some(), "{hot} at {n}");
+        }
+    }
+    let st = store.stats();
+    assert_eq!(st.curr_items + st.evictions, 40_000);
+    assert_eq!((st.total_items, st.evicted_active), (40_000, 0));
+    // One page in use, one in reserve; at most a sixteenth is kept free ahead.
+    let chunks = st.classes[0].total_chunks;
+    assert_eq!((st.pages_free, st.classes.len()), (1, 1));
+    assert!(st.curr_items >= chunks - 130 && st.evictions > 20_000, "{st:?}");
+    let there = (0..40_000).filter(|n| value_of(&mut s, &key(*n)).is_some()).count();
+    assert_eq!(there as u64, st.curr_items);
+}
+
+#[test]
+fn nothing_is_evicted_while_there_are_pages() {
+    let store = store(16 << 20);
+    let mut s = store.session().unwrap();
+    let mut n = 0;
+    while store.stats().evictions == 0 {
+        for _ in 0..16 {
+            put(&mut s, format!("key-{n:08}").as_bytes(), &[b'v'; 2000], 0);
+            n += 1;
+        }
+    }
+    let st = store.stats();
+    assert_eq!(st.pages_free, 1);
+    let c = &st.classes[0];
+    assert!(c.used_chunks + 80 > c.total_chunks && c.total_pages == 7, "{st:?}");
+}
+
+#[test]
+fn without_eviction_a_full_store_refuses() {
+    let config = StoreConfig {
+        memory_bytes: 4 << 20,
+        evict: false,
+        pages: Pages::Small,
+        ..StoreConfig::default()
+    };
+    let store = Store::new(config).unwrap();
+    let mut s = store.session().unwrap();
+    let key = |n: u32| format!("key-{n:08}").into_bytes();
+    let full = (0..).find(|n| put(&mut s, &key(*n), &[1; 1000], 0) != SetOutcome::Stored).unwrap();
+    assert!(full > 1000);
+    assert_eq!(put(&mut s, &key(0), &[1; 1000], 0), SetOutcome::OutOfMemory);
+    assert_eq!(value_of(&mut s, &key(0)), None, "a failed set forgets");
+    assert_eq!(put(&mut s, &key(0), &[2; 1000], 0), SetOutcome::Stored, "in the memory of the old");
+    assert!((0..full).all(|n| value_of(&mut s, &key(n)).is_some()));
+    assert!(delete(&mut s, &key(5)));
+    assert_eq!(put(&mut s, &key(full), &[3; 1000], 0), SetOutcome::Stored);
+    let st = store.stats();
+    assert_eq!((st.evictions, st.out_of_memory), (0, 2));
+}
+
+#[test]
+fn no_class_starves() {
+    for megabytes in [4, 8, 64] {
+        let store = store(megabytes << 20);
+        let mut s = store.session().unwrap();
+        for n in 0..(megabytes << 20) / 100 {
+            put(&mut s, format!("key-{n:08}").as_bytes(), &[b'v'; 60], 0);
+        }
+        let mut replaced = 0;
+        // One large value after the other, each of a class that has no page yet.
+        for bytes in [500_000, 300_000, 200_000, 120_000, 70_000, 40_000, 20_000] {
+            replaced += u64::from(value_of(&mut s, b"large").is_some());
+            assert_eq!(put(&mut s, b"large", &vec![b'x'; bytes], 0), SetOutcome::Stored, "{bytes}");
+            assert_eq!(value_of(&mut s, b"large").unwrap().len(), bytes);
+        }
+        (0..5).for_each(|_| store.housekeep());
+        let st = store.stats();
+        assert!(st.pages_moved > 0, "{megabytes} MiB");
+        // With fewer pages than classes, nobody's only page is taken for a reserve.
+        assert!(megabytes < 64 || st.pages_free > 0, "the reserve is filled again");
+        // A large value may also have been evicted for the next one.
+        assert!((0..=replaced).contains(&(st.total_items - st.curr_items - st.evictions)));
+    }
+}
+
+#[test]
+fn pages_follow_the_load() {
+    let store = store(32 << 20);
+    let mut s = store.session().unwrap();
+    for n in 0..60_000 {
+        put(&mut s, format!("old-{n:08}").as_bytes(), &[b'v'; 450], 0);
+    }
+    let pages = |chunk: u64| {
+        let st = store.stats();
+        st.classes.iter().find(|c| c.chunk_size >= chunk).map_or(0, |c| c.total_pages)
+    };
+    assert_eq!(pages(500), 15);
+    for second in 0..30 {
+        for n in 0..4_000 {
+            put(&mut s, format!("new-{second}-{n:08}").as_bytes(), &[b'v'; 2000], 0);
+        }
+        store.clock().skip_ahead(1);
+        (0..4).for_each(|_| store.housekeep());
+    }
+    assert_eq!(pages(500), 2, "the old class keeps a little");
+    assert_eq!(pages(2000), 13);
+}
+
+#[test]
+fn every_size_is_stored_in_little_memory() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    let value = vec![b'x'; 1 << 20];
+    for round in 0..3 {
+        for shift in 0..20 {
+            let len = (1 << shift) + round;
+            assert_eq!(put(&mut s, b"k", &value[..len], 0), SetOutcome::Stored, "{len} bytes");
+            assert_eq!(value_of(&mut s, b"k").unwrap().len(), len);
+        }
+    }
+}
+
+#[test]
+fn wrong_configurations_are_refused_in_words() {
+    let refuse = |config: StoreConfig| Store::new(config).unwrap_err();
+    let d = StoreConfig::default;
+    let e = refuse(StoreConfig { memory_bytes: (4 << 20) - 1, ..d() });
+    assert!(matches!(e, StoreError::MemoryTooSmall { .. }) && e.to_string().contains("4194304"));
+    let e = refuse(StoreConfig { memory_bytes: 1 << 40, ..d() });
+    assert!(matches!(e, StoreError::MemoryTooLarge { .. }));
+    for item_max_bytes in [0, 1023, (2 << 20) + 1] {
+        let e = refuse(StoreConfig { item_max_bytes, ..d() });
+        assert!(matches!(e, StoreError::ItemMax { .. }));
+    }
+    for growth_factor in [0.0, 1.0, -3.0, f64::NAN, f64::INFINITY] {
+        let e = refuse(StoreConfig { growth_factor, ..d() });
+        assert!(matches!(e, StoreError::GrowthFactor { .. }));
+    }
+    for item_max_bytes in [1024, 5000, 1 << 20, 2 << 20] {
+        for growth_factor in [1.05, 1.25, 2.0, 100.0] {
+            let c = StoreConfig { item_max_bytes, growth_factor, memory_bytes: 6 << 20, ..d() };
+            let store = Store::new(c).unwrap();
+            let mut s = store.session().unwrap();
+            let most = vec![0; item_max_bytes - 48 - 2 - 2 - 8 - 4];
+            assert_eq!(put(&mut s, b"k", &most, 0), SetOutcome::Stored);
+        }
+    }
+}
+
+#[test]
+fn sessions_are_counted_and_come_back() {
+    let config = StoreConfig { memory_bytes: 4 << 20, sessions_max: 1, ..StoreConfig::default() };
+    let store = Store::new(config).unwrap();
+    let s = store.session().unwrap();
+    assert!(matches!(store.session(), Err(StoreError::Sessions { max: 1 })));
+    drop(s);
+    assert!(store.session().is_ok());
+}
+
+#[test]
+fn what_a_guard_shows_stays() {
+    let store = store(4 << 20);
+    let (mut reader, mut writer) = (store.session().unwrap(), store.session().unwrap());
+    put(&mut writer, b"k", &[b'a'; 400_000], 0);
+    let mut g = reader.pin();
+    let seen = get(&g, b"k").unwrap();
+    // Twice the memory, while the reader looks: the writer has to do without, or wait.
+    for n in 0..10u8 {
+        put(&mut writer, b"k", &[n; 400_000], 0);
+    }
+    assert!(seen.value().iter().all(|b| *b == b'a'));
+    g.refresh();
+    assert_eq!(put(&mut writer, b"k", &[b'z'; 400_000], 0), SetOutcome::Stored);
+    assert!(get(&g, b"k").unwrap().value().iter().all(|b| *b == b'z'));
+}
+
+#[test]
+fn an_item_is_out_of_sight_until_it_is_linked() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    let new = NewItem { key: b"k", flags: 0, expiry: 0, value: [b"v", b""] };
+    let fresh = store.make(&new).unwrap();
+    assert!((0..64).all(|n| s.pin().verify(Location(n), b"k").is_none()));
+    drop(fresh);
+    assert_eq!((store.stats().curr_items, store.stats().total_items), (0, 0));
+    let fresh = store.make(&new).unwrap();
+    let taken = store.link(store.hash(b"k"), b"k", fresh, Expect::Exactly(Some(Location(9))));
+    assert_eq!(taken, Err(Refused::Mismatch));
+    assert_eq!(store.stats().curr_items, 0);
+    let fresh = store.make(&new).unwrap();
+    assert_eq!(store.link(store.hash(b"k"), b"k", fresh, Expect::Exactly(None)), Ok(()));
+    assert_eq!((0..64).filter(|n| s.pin().verify(Location(*n), b"k").is_some()).count(), 1);
+}
+
+/// The old item is out of sight when the new one comes in sight, not when its memory is handed
+/// over: the class's lock, which that takes, is held here.
+#[test]
+fn old_hints_end_when_the_new_item_is_linked() {
+    let store = store(8 << 20);
+    let (mut s, mut writer) = (store.session().unwrap(), store.session().unwrap());
+    put(&mut s, b"k", b"old", 0);
+    let old = store.propose(store.hash(b"k")).unwrap();
+    let class = store.slabs.lock(store.slabs.class_for(36).unwrap());
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || put(&mut writer, b"k", &[b'n'; 999], 0));
+        while get(&s.pin(), b"k").unwrap().value() == b"old" {
+            std::thread::yield_now();
+        }
+        assert!(s.pin().verify(old, b"k").is_none());
+        drop(class);
+        assert_eq!(writer.join().unwrap(), SetOutcome::Stored);
+    });
+}

@@ -1,0 +1,11 @@
+//! `get`: the whole look-up on the host.
+
+use crate::store::{Guard, ItemRef};
+
+/// The live item with this key. Tells the evicting hand that it was asked for.
+#[inline]
+pub fn get<'g>(guard: &'g Guard<'_>, key: &[u8]) -> Option<ItemRef<'g>> {
+    let item = guard.find(guard.store().hash(key), key)?;
+    item.mark_visited();
+    Some(item)
+}

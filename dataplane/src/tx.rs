@@ -1,0 +1,87 @@
+//! Room 7: replies are made fit to send, leave, and their slots go home.
+//!
+//! In: unsent replies by value. Out: frames in the driver's hands. Addresses are turned round,
+//! lengths and checksums set (or left to the port where it offers them). A full transmit queue is
+//! tried again a bounded number of times; then the frame is dropped by name. A request counts
+//! once, at its last datagram: answered if that left, dropped if it did not.
+
+use crate::counters::WorkerCounters;
+use crate::drop_reason::DropReason;
+use crate::reply::{Meaning, Reply};
+use crate::wire::reply::{seal, turn_around};
+use arrayvec::ArrayVec;
+use driver_shim::{BURST_MAX, Burst, Frame, TxCaps, TxQueue};
+
+/// Tries at a transmit queue that takes nothing, before frames are dropped. About 10 µs of
+/// spinning: longer than a NIC needs for a burst at 10 Gb/s, shorter than a receive ring of
+/// 1,024 takes to overflow.
+pub const TX_TRIES_MAX: u32 = 256;
+
+/// One transmit queue and what waits for it.
+pub struct Tx {
+    queue: Box<dyn TxQueue>,
+    caps: TxCaps,
+    waiting: Burst,
+    /// Meanings of `waiting`, in the same order.
+    meanings: ArrayVec<Meaning, BURST_MAX>,
+}
+
+impl std::fmt::Debug for Tx {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tx").field("waiting", &self.waiting.len()).finish_non_exhaustive()
+    }
+}
+
+impl Tx {
+    /// A room over `queue`, on a port that fills in what `caps` says.
+    pub fn new(queue: Box<dyn TxQueue>, caps: TxCaps) -> Self {
+        Self { queue, caps, waiting: Burst::new(), meanings: ArrayVec::new() }
+    }
+
+    /// Finishes a reply and queues it; sends when a burst is full.
+    pub fn reply(&mut self, reply: Reply, counters: &WorkerCounters) {
+        let Reply { mut frame, headers, meaning } = reply;
+        turn_around(frame.bytes_mut(), headers.l3, headers.l4, headers.ipv6);
+        frame.tx = seal(frame.bytes_mut(), headers.l3, headers.l4, headers.ipv6, self.caps);
+        self.push(frame, meaning, counters);
+    }
+
+    /// Queues a frame that is fit to send.
+    pub fn push(&mut self, frame: Frame, meaning: Meaning, counters: &WorkerCounters) {
+        if self.waiting.is_full() {
+            self.flush(counters);
+        }
+        counters.tx_bytes.add(frame.len() as u64);
+        self.waiting.push(frame);
+        self.meanings.push(meaning);
+    }
+
+    /// Sends everything that waits, or drops what will not go.
+    pub fn flush(&mut self, counters: &WorkerCounters) {
+        let mut tries = 0;
+        while !self.waiting.is_empty() && tries < TX_TRIES_MAX {
+            let sent = self.queue.burst(&mut self.waiting).min(self.meanings.len());
+            if sent == 0 {
+                tries += 1;
+                std::hint::spin_loop();
+                continue;
+            }
+            tries = 0;
+            counters.tx_frames.add(sent as u64);
+            for meaning in self.meanings.drain(..sent) {
+                match meaning {
+                    Meaning::Answer => counters.answered.inc(),
+                    Meaning::Part => {}
+                    Meaning::Kernel => counters.kernel_frames.inc(),
+                }
+            }
+        }
+        for (frame, meaning) in self.waiting.drain(..).zip(self.meanings.drain(..)) {
+            match meaning {
+                Meaning::Answer => counters.drop_frame(frame, DropReason::TxFull),
+                Meaning::Part => counters.tx_parts_lost.inc(),
+                Meaning::Kernel => counters.kernel_lost.inc(),
+            }
+        }
+    }
+}

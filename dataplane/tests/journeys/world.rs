@@ -1,0 +1,270 @@
+//! A worker with a store between two ports in memory, and a client on the far side.
+
+use dataplane::batcher::BatchPolicy;
+use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
+use dataplane::protocol::Server;
+use dataplane::store::{Store, StoreConfig};
+use dataplane::wire::Local;
+use dataplane::{DropReason, Ledger, WorkerCounters};
+use driver_shim::ports::memory::{MAC, PEER_MAC, linked};
+use driver_shim::{Burst, Frame, Pages, QueuePair, Region};
+use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
+use std::sync::Arc;
+
+pub(crate) const PORT: u16 = 11_211;
+pub(crate) const SERVER4: [u8; 4] = [10, 0, 0, 2];
+pub(crate) const CLIENT4: [u8; 4] = [10, 0, 0, 1];
+pub(crate) const SERVER6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+pub(crate) const CLIENT6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+pub(crate) const CLIENT_PORT: u16 = 40_000;
+
+/// How the client wraps its datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrap {
+    V4,
+    V6,
+    Vlan4,
+    QinQ6,
+}
+
+impl Wrap {
+    pub(crate) const ALL: [Self; 4] = [Self::V4, Self::V6, Self::Vlan4, Self::QinQ6];
+}
+
+pub(crate) struct World {
+    pub(crate) region: Region,
+    pub(crate) store: Arc<Store>,
+    pub(crate) counters: Vec<Arc<WorkerCounters>>,
+    pub(crate) workers: Vec<Worker>,
+    /// The client's end of each worker's wire.
+    pub(crate) wires: Vec<QueuePair>,
+    pub(crate) slots: usize,
+}
+
+/// A datagram of a reply: frame header fields and text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Datagram {
+    pub(crate) id: u16,
+    pub(crate) seq: u16,
+    pub(crate) total: u16,
+    pub(crate) text: Vec<u8>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::with(1, StoreConfig { memory_bytes: 16 << 20, ..StoreConfig::default() }, |q, _| q)
+    }
+
+    /// `workers` workers over one store; `wrap` may put something around the workers' queues.
+    pub(crate) fn with(
+        workers: usize,
+        config: StoreConfig,
+        mut wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
+    ) -> Self {
+        let region = Region::new(4096, Pages::Small).unwrap();
+        let store = Store::new(StoreConfig { pages: Pages::Small, ..config }).unwrap();
+        let server = Arc::new(Server::new(Arc::clone(&store), "test".to_owned()));
+        let (port, far) = linked(workers, 2048);
+        let addresses = [(SERVER4.into(), 24), (SERVER6.into(), 64)];
+        let local = Arc::new(Local::new(MAC, &addresses, PORT).unwrap());
+        let workers: Vec<Worker> = port
+            .queues
+            .into_iter()
+            .map(|queues| {
+                Worker::new(WorkerConfig {
+                    ports: vec![WorkerPort {
+                        queues: wrap(queues, &region),
+                        info: port.info.clone(),
+                        local: Arc::clone(&local),
+                        side_door: None,
+                        sends_for_kernel: false,
+                    }],
+                    region: region.clone(),
+                    session: store.session().unwrap(),
+                    server: Arc::clone(&server),
+                    group: 32,
+                    batch: BatchPolicy::default(),
+                })
+            })
+            .collect();
+        Self {
+            counters: workers.iter().map(Worker::counters).collect(),
+            slots: region.capacity(),
+            region,
+            store,
+            workers,
+            wires: far.queues,
+        }
+    }
+
+    /// Puts a frame on worker 0's wire.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.send_to(0, bytes);
+    }
+
+    pub(crate) fn send_to(&mut self, worker: usize, bytes: &[u8]) {
+        let mut frame = self.region.alloc().expect("a slot for the request");
+        frame.fill(bytes).unwrap();
+        let mut burst = Burst::new();
+        burst.push(frame);
+        assert_eq!(self.wires[worker].tx.burst(&mut burst), 1, "the wire is full");
+    }
+
+    /// Lets every worker work until nothing moves any more.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..10_000 {
+            if self.workers.iter_mut().map(Worker::turn).sum::<usize>() == 0 {
+                return;
+            }
+        }
+        panic!("the workers do not come to rest");
+    }
+
+    /// What has come out for the client of worker `n`.
+    pub(crate) fn received(&mut self, worker: usize) -> Vec<Frame> {
+        let mut all = Vec::new();
+        let mut burst = Burst::new();
+        while self.wires[worker].rx.burst(&mut burst) > 0 {
+            all.extend(burst.drain(..));
+        }
+        all
+    }
+
+    /// Asks worker 0 and gives the datagrams of the answer, each checked to be well formed.
+    pub(crate) fn ask_datagrams(&mut self, wrap: Wrap, text: &[u8]) -> Vec<Datagram> {
+        self.send(&request(wrap, 0x1234, text));
+        self.settle();
+        let frames = self.received(0);
+        frames.iter().map(|f| open(wrap, f.bytes())).collect()
+    }
+
+    /// Asks worker 0 and gives the text of the answer, put together from its datagrams.
+    pub(crate) fn ask(&mut self, text: &[u8]) -> Vec<u8> {
+        self.ask_by(Wrap::V4, text)
+    }
+
+    pub(crate) fn ask_by(&mut self, wrap: Wrap, text: &[u8]) -> Vec<u8> {
+        let datagrams = self.ask_datagrams(wrap, text);
+        let mut whole = Vec::new();
+        for (seq, d) in datagrams.iter().enumerate() {
+            assert_eq!((d.id, d.seq as usize, d.total as usize), (0x1234, seq, datagrams.len()));
+            assert!(d.text.len() == 1392 || seq + 1 == datagrams.len());
+            whole.extend_from_slice(&d.text);
+        }
+        whole
+    }
+
+    pub(crate) fn ledger(&self) -> Ledger {
+        let mut sum = Ledger::default();
+        for c in &self.counters {
+            sum.add(&c.ledger());
+        }
+        sum
+    }
+
+    pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
+        *self.ledger().dropped.of(reason)
+    }
+
+    /// Ends the journey: everything is accounted for and no slot is lost.
+    pub(crate) fn end(mut self) -> Ledger {
+        self.settle();
+        for w in &mut self.workers {
+            w.drain();
+        }
+        for n in 0..self.wires.len() {
+            self.received(n);
+        }
+        let ledger = self.ledger();
+        assert!(ledger.balances(), "{ledger:?}");
+        assert_eq!(ledger.in_flight, 0);
+        drop(self.workers);
+        drop(self.wires);
+        assert_eq!(self.region.available(), self.slots, "slots leaked");
+        ledger
+    }
+}
+
+/// The memcached frame header and the text behind it.
+pub(crate) fn datagram(id: u16, text: &[u8]) -> Vec<u8> {
+    let mut d = id.to_be_bytes().to_vec();
+    d.extend_from_slice(&[0, 0, 0, 1, 0, 0]);
+    d.extend_from_slice(text);
+    d
+}
+
+/// A request frame, as the client would send it.
+pub(crate) fn request(wrap: Wrap, id: u16, text: &[u8]) -> Vec<u8> {
+    frame(wrap, CLIENT_PORT, PORT, &datagram(id, text))
+}
+
+/// A UDP frame from the client to the server.
+pub(crate) fn frame(wrap: Wrap, from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
+    let vlan = |id: u16| id.try_into().unwrap();
+    let eth = PacketBuilder::ethernet2(PEER_MAC.0, MAC.0);
+    let mut bytes = Vec::new();
+    match wrap {
+        Wrap::V4 => eth.ipv4(CLIENT4, SERVER4, 57).udp(from, to).write(&mut bytes, payload),
+        Wrap::V6 => eth.ipv6(CLIENT6, SERVER6, 57).udp(from, to).write(&mut bytes, payload),
+        Wrap::Vlan4 => eth
+            .single_vlan(vlan(7))
+            .ipv4(CLIENT4, SERVER4, 57)
+            .udp(from, to)
+            .write(&mut bytes, payload),
+        Wrap::QinQ6 => eth
+            .double_vlan(vlan(7), vlan(8))
+            .ipv6(CLIENT6, SERVER6, 57)
+            .udp(from, to)
+            .write(&mut bytes, payload),
+    }
+    .unwrap();
+    bytes
+}
+
+/// Takes a reply apart. Panics unless it is as well formed as a kernel wants it, and more.
+pub(crate) fn open(wrap: Wrap, bytes: &[u8]) -> Datagram {
+    try_open(wrap, bytes).unwrap_or_else(|fault| panic!("{fault}: {bytes:x?}"))
+}
+
+/// Takes a reply apart, or says what is wrong with it.
+pub(crate) fn try_open(wrap: Wrap, bytes: &[u8]) -> Result<Datagram, &'static str> {
+    let check = |right: bool, fault| if right { Ok(()) } else { Err(fault) };
+    let packet = SlicedPacket::from_ethernet(bytes).map_err(|_| "malformed")?;
+    let Some(etherparse::LinkSlice::Ethernet2(eth)) = packet.link else { return Err("no link") };
+    check((eth.source(), eth.destination()) == (MAC.0, PEER_MAC.0), "Ethernet addresses")?;
+    let tags = packet.link_exts.len();
+    let want = match wrap {
+        Wrap::V4 | Wrap::V6 => 0,
+        Wrap::Vlan4 => 1,
+        Wrap::QinQ6 => 2,
+    };
+    check(tags == want, "VLAN tags")?;
+    let Some(TransportSlice::Udp(udp)) = packet.transport else { return Err("not UDP") };
+    check((udp.source_port(), udp.destination_port()) == (PORT, CLIENT_PORT), "UDP ports")?;
+    check(udp.checksum() != 0, "no UDP checksum")?;
+    let header = udp.to_header();
+    let sum = match packet.net {
+        Some(NetSlice::Ipv4(ip)) if matches!(wrap, Wrap::V4 | Wrap::Vlan4) => {
+            let h = ip.header();
+            check((h.source(), h.destination()) == (SERVER4, CLIENT4), "IPv4 addresses")?;
+            check(h.header_checksum() == h.to_header().calc_header_checksum(), "IPv4 checksum")?;
+            check(usize::from(h.total_len()) + 14 + 4 * tags == bytes.len(), "IPv4 length")?;
+            check(h.ttl() > 1, "TTL")?;
+            header.calc_checksum_ipv4_raw(h.source(), h.destination(), udp.payload())
+        }
+        Some(NetSlice::Ipv6(ip)) if matches!(wrap, Wrap::V6 | Wrap::QinQ6) => {
+            let h = ip.header();
+            check((h.source(), h.destination()) == (SERVER6, CLIENT6), "IPv6 addresses")?;
+            check(usize::from(h.payload_length()) + 54 + 4 * tags == bytes.len(), "IPv6 length")?;
+            check(h.hop_limit() > 1, "hop limit")?;
+            header.calc_checksum_ipv6_raw(h.source(), h.destination(), udp.payload())
+        }
+        _ => return Err("another network"),
+    };
+    check(sum.is_ok_and(|sum| udp.checksum() == sum), "UDP checksum")?;
+    let p = udp.payload();
+    check(p.len() > 8 && p.len() <= 1400, "payload length")?;
+    check(p[6..8] == [0, 0], "reserved field")?;
+    let n = |i: usize| u16::from_be_bytes([p[i], p[i + 1]]);
+    Ok(Datagram { id: n(0), seq: n(2), total: n(4), text: p[8..].to_vec() })
+}

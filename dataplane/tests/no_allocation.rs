@@ -1,0 +1,130 @@
+//! D11: after start-up, nothing on the data path allocates.
+//!
+//! A binary of its own, because it counts every allocation of the process.
+#![allow(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use dataplane::batcher::{BatchMode, BatchPolicy};
+use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
+use dataplane::protocol::Server;
+use dataplane::store::{Store, StoreConfig};
+use dataplane::wire::Local;
+use driver_shim::ports::memory::{LoopingConfig, MAC, looping};
+use driver_shim::{Pages, Region, RxChecksum, TxCaps};
+use etherparse::PacketBuilder;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+struct Counting;
+
+static ARMED: AtomicBool = AtomicBool::new(false);
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator as it came; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if ARMED.load(Ordering::Relaxed) {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Frames of every kind that the data path knows, over and over.
+fn templates() -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for i in 0..200 {
+        let value = "v".repeat(i * 7);
+        for text in [
+            format!("set key{i} 0 0 {}\r\n{value}\r\n", value.len()),
+            format!("get key{i}\r\n"),
+            format!("gets key{i} key{} nokey\r\n", i / 2),
+            format!("get key0 key1 key2 key3 key4 key5 key6 key{i}\r\n"),
+            format!("get key{i}\r\nbogus\r\n"),
+            format!("delete key{}\r\n", i * 3),
+            "version\r\n".to_owned(),
+            "set cut off\r\n".to_owned(),
+        ] {
+            let mut payload = vec![0, 1, 0, 0, 0, 1, 0, 0];
+            payload.extend_from_slice(text.as_bytes());
+            let mut frame = Vec::new();
+            PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], MAC.0)
+                .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+                .udp(40_000, 11_211)
+                .write(&mut frame, &payload)
+                .unwrap();
+            all.push(frame.clone());
+            // Its checksum broken: dropped.
+            let last = frame.len() - 1;
+            frame[last] ^= 1;
+            all.push(frame);
+        }
+    }
+    all
+}
+
+#[test]
+fn the_data_path_allocates_nothing() {
+    let region = Region::new(4096, Pages::Small).unwrap();
+    // Small enough that sets evict.
+    let config =
+        StoreConfig { memory_bytes: 4 << 20, pages: Pages::Small, ..StoreConfig::default() };
+    let store = Store::new(config).unwrap();
+    let port = looping(
+        &region,
+        &LoopingConfig {
+            templates: templates(),
+            queues: 1,
+            frames_per_queue: 512,
+            rx: RxChecksum::default(),
+            tx_caps: TxCaps::default(),
+            inspect: None,
+        },
+    )
+    .unwrap();
+    let addresses = [([10, 0, 0, 2].into(), 24)];
+    let mut worker = Worker::new(WorkerConfig {
+        ports: port
+            .queues
+            .into_iter()
+            .map(|queues| WorkerPort {
+                queues,
+                info: port.info.clone(),
+                local: Arc::new(Local::new(MAC, &addresses, 11_211).unwrap()),
+                side_door: None,
+                sends_for_kernel: false,
+            })
+            .collect(),
+        region,
+        session: store.session().unwrap(),
+        server: Arc::new(Server::new(Arc::clone(&store), "test".to_owned())),
+        group: 32,
+        batch: BatchPolicy { mode: BatchMode::Fixed, ..BatchPolicy::default() },
+    });
+    let counters = worker.counters();
+    let mut work = |requests: u64| {
+        let until = counters.received.get() + requests;
+        while counters.received.get() < until {
+            worker.turn();
+        }
+    };
+    work(10_000);
+    ARMED.store(true, Ordering::Relaxed);
+    work(100_000);
+    ARMED.store(false, Ordering::Relaxed);
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0, "allocations on the data path");
+    let ledger = counters.ledger();
+    assert!(ledger.balances());
+    assert!(counters.fast.get() > 10_000 && counters.slow.get() > 10_000);
+    assert!(ledger.answered > 40_000);
+}

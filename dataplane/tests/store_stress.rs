@@ -1,0 +1,252 @@
+//! Several threads on few keys in very little memory, so that chunks and pages change hands all
+//! the time. Every value says whose it is and where it ends; a torn, stale or foreign byte shows.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used)]
+
+use dataplane::protocol;
+use dataplane::store::verbs::{SetOutcome, delete, get, set};
+use dataplane::store::{ItemRef, Location, Session, Store, StoreConfig};
+use driver_shim::Pages;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const KEYS: u32 = 200;
+const HEAD_BYTES: usize = 12;
+
+/// A small generator (xorshift64): reproducible, and quicker than what it tests.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, n: u32) -> u32 {
+        u32::try_from(((self.next() >> 32) * u64::from(n)) >> 32).unwrap()
+    }
+}
+
+fn key(n: u32) -> Vec<u8> {
+    // Keys of different lengths, some a prefix of others.
+    format!("k{n}{}", "x".repeat((n % 40) as usize)).into_bytes()
+}
+
+fn fill_byte(n: u32, round: u64) -> u8 {
+    (u64::from(n) * 31 + round * 17).to_le_bytes()[0] | 1
+}
+
+/// Key number, round, and then one and the same byte to the end.
+fn write_value(buf: &mut Vec<u8>, n: u32, round: u64, len: usize) {
+    buf.clear();
+    buf.extend_from_slice(&n.to_le_bytes());
+    buf.extend_from_slice(&round.to_le_bytes());
+    buf.resize(HEAD_BYTES + len, fill_byte(n, round));
+}
+
+/// Checks the item byte by byte and gives its round.
+fn check(item: &ItemRef<'_>, n: u32) -> u64 {
+    assert_eq!(item.key(), key(n));
+    let value = item.value();
+    assert_eq!(value[..4], n.to_le_bytes(), "a foreign value");
+    let round = u64::from_le_bytes(value[4..HEAD_BYTES].try_into().unwrap());
+    assert_eq!(item.flags(), n ^ u32::try_from(round & 0xffff).unwrap());
+    let fill = fill_byte(n, round);
+    assert!(value[HEAD_BYTES..].iter().all(|b| *b == fill), "torn: key {n} round {round}");
+    let words = value.chunks(2).map(|p| u64::from(p[0]) << 8 | u64::from(*p.get(1).unwrap_or(&0)));
+    let sum = words.sum::<u64>() % 0xffff;
+    assert_eq!(u64::from(item.value_sum()) % 0xffff, sum, "the sum is of another value");
+    round
+}
+
+fn write(s: &mut Session, buf: &mut Vec<u8>, n: u32, round: u64, len: usize) -> SetOutcome {
+    write_value(buf, n, round, len);
+    let flags = n ^ u32::try_from(round & 0xffff).unwrap();
+    set(s, &protocol::Store { key: &key(n), flags, exptime: 0, value: buf, noreply: false })
+}
+
+/// Writes its own keys, with rising rounds, and deletes some.
+fn writer(store: &Arc<Store>, which: u32, rounds: u64, refused: &AtomicU64) {
+    let mut s = store.session().unwrap();
+    let (mut random, mut buf) = (Random(0x9e37 + u64::from(which)), Vec::new());
+    for round in 1..=rounds {
+        let n = random.below(KEYS / 2) * 2 + which;
+        let len = match random.below(100) {
+            0 => 200_000 + random.below(300_000),
+            1..10 => random.below(20_000),
+            _ => random.below(900),
+        };
+        if random.below(5) == 0 {
+            delete(&mut s, &key(n));
+            assert!(get(&s.pin(), &key(n)).is_none(), "deleted by its only writer");
+        } else if write(&mut s, &mut buf, n, round, len as usize) == SetOutcome::Stored {
+            // It may have been evicted already; if not, it is this one.
+            if let Some(item) = get(&s.pin(), &key(n)) {
+                assert_eq!(check(&item, n), round, "one's own write");
+            }
+        } else {
+            assert!(get(&s.pin(), &key(n)).is_none(), "a failed set forgets");
+            refused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Reads by key, by proposal, by old hints and by random numbers. What it sees of a key never
+/// goes back in time, whichever way it asks.
+fn reader(store: &Arc<Store>, seed: u64, stop: &AtomicBool) -> u64 {
+    let mut s = store.session().unwrap();
+    let mut random = Random(seed);
+    let mut seen = vec![0u64; KEYS as usize];
+    let mut hints = vec![Location(0); KEYS as usize];
+    let mut hits = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let g = s.pin();
+        for _ in 0..4 {
+            let n = random.below(KEYS);
+            let (k, at) = (key(n), n as usize);
+            let item = match random.below(4) {
+                0 => g.verify(hints[at], &k),
+                1 => {
+                    let hint = store.propose(store.hash(&k));
+                    hints[at] = hint.unwrap_or(hints[at]);
+                    hint.and_then(|h| g.verify(h, &k))
+                }
+                2 => g.verify(Location(random.below(1 << 17)), &k),
+                _ => get(&g, &k),
+            };
+            if let Some(item) = item {
+                let round = check(&item, n);
+                assert!(round >= seen[at], "key {n} went back from {} to {round}", seen[at]);
+                seen[at] = round;
+                hits += 1;
+                // Still the same after others had time to reuse it.
+                assert_eq!(check(&item, n), round);
+            }
+        }
+    }
+    hits
+}
+
+#[test]
+fn nothing_torn_stale_or_foreign_is_ever_seen() {
+    // Two pages for two dozen sizes, and twelve.
+    for (memory_bytes, rounds, refused_max) in [(4 << 20, 3_000, 3_000), (24 << 20, 30_000, 300)] {
+        let config = StoreConfig { memory_bytes, pages: Pages::Small, ..StoreConfig::default() };
+        let store = Store::new(config).unwrap();
+        let (stop, refused) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let readers = [1, 2].map(|seed| {
+                let (st, stop) = (&store, &stop);
+                scope.spawn(move || reader(st, seed, stop))
+            });
+            let keeper = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    store.housekeep();
+                    std::thread::yield_now();
+                }
+            });
+            let writers = [0, 1].map(|which| {
+                let (st, refused) = (&store, &refused);
+                scope.spawn(move || writer(st, which, rounds, refused))
+            });
+            let ends = writers.map(|w| w.join());
+            stop.store(true, Ordering::Relaxed);
+            keeper.join().unwrap();
+            let hits: u64 = readers.map(|r| r.join().unwrap()).iter().sum();
+            for end in ends {
+                end.unwrap();
+            }
+            assert!(hits > 1_000, "the readers saw something: {hits}");
+        });
+        let st = store.stats();
+        assert!(st.evictions > 0 && st.pages_moved > 0, "{st:?}");
+        // Refusals happen when a reader loses the CPU while it looks: the exception, unless
+        // there is next to no memory.
+        let refused = refused.into_inner();
+        assert!(refused <= refused_max, "{refused} refused, {st:?}");
+        let mut s = store.session().unwrap();
+        let there = (0..KEYS).filter(|n| get(&s.pin(), &key(*n)).is_some()).count();
+        assert_eq!(there as u64, st.curr_items, "every chunk in use is a key that is found");
+        for n in 0..KEYS {
+            delete(&mut s, &key(n));
+        }
+        (0..3).for_each(|_| store.housekeep());
+        let st = store.stats();
+        assert_eq!((st.curr_items, st.bytes, st.limbo_chunks), (0, 0, 0), "nothing leaks");
+    }
+}
+
+/// Two writers of one key: whoever comes last is what stays, and no chunk is lost or freed twice.
+#[test]
+fn writers_of_one_key_do_not_lose_memory() {
+    let config =
+        StoreConfig { memory_bytes: 64 << 20, pages: Pages::Small, ..StoreConfig::default() };
+    let store = Store::new(config).unwrap();
+    std::thread::scope(|scope| {
+        for t in 0..3u64 {
+            let store = &store;
+            scope.spawn(move || {
+                let (mut s, mut buf) = (store.session().unwrap(), Vec::new());
+                let mut random = Random(t + 77);
+                for i in 0..20_000u64 {
+                    let n = random.below(3);
+                    match random.below(3) {
+                        0 => {
+                            delete(&mut s, &key(n));
+                        }
+                        _ => {
+                            write(&mut s, &mut buf, n, i * 3 + t, random.below(300) as usize);
+                        }
+                    }
+                    if let Some(item) = get(&s.pin(), &key(n)) {
+                        check(&item, n);
+                    }
+                }
+            });
+        }
+    });
+    let mut s = store.session().unwrap();
+    let there = (0..3).filter(|n| get(&s.pin(), &key(*n)).is_some()).count();
+    let st = store.stats();
+    assert_eq!((st.curr_items, st.evictions), (there as u64, 0));
+}
+
+/// Once the new value of a key is out, no old hint leads to the old one, and the other way round:
+/// while the old one is out, no hint leads to the new one.
+#[test]
+fn hints_and_look_ups_agree_on_the_order() {
+    let config =
+        StoreConfig { memory_bytes: 8 << 20, pages: Pages::Small, ..StoreConfig::default() };
+    let store = Store::new(config).unwrap();
+    let (stop, k) = (AtomicBool::new(false), key(1));
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let (mut s, mut buf) = (store.session().unwrap(), Vec::new());
+            for round in 1..150_000 {
+                write(&mut s, &mut buf, 1, round, 8);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        let mut s = store.session().unwrap();
+        // Where the value was, the last few times: it comes back there.
+        let (mut hints, mut last, mut at) = ([Location(0); 8], 0, 0);
+        while !stop.load(Ordering::Relaxed) {
+            let g = s.pin();
+            let hint = store.propose(store.hash(&k)).unwrap_or(Location(0));
+            if hints.iter().all(|h| *h != hint) {
+                at = (at + 1) % hints.len();
+                hints[at] = hint;
+            }
+            let found = get(&g, &k);
+            for item in found.into_iter().chain(hints.iter().filter_map(|h| g.verify(*h, &k))) {
+                let round = check(&item, 1);
+                assert!(round >= last, "{round} after {last}");
+                last = round;
+            }
+        }
+        assert!(last > 0);
+        writer.join().unwrap();
+    });
+}

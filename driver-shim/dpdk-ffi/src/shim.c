@@ -1,0 +1,513 @@
+#include "shim.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_bus.h>
+#include <rte_config.h>
+#include <rte_dev.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+#include <rte_mbuf.h>
+#include <rte_memory.h>
+#include <rte_mempool.h>
+#include <rte_version.h>
+
+#if RTE_VERSION < RTE_VERSION_NUM(22, 11, 0, 0)
+#error "DPDK 22.11 LTS or newer is needed"
+#endif
+
+struct gn_pool {
+	struct rte_mempool *mp;
+	uint8_t *base;
+	uint64_t len;
+	uint64_t bytes; /* of the slots; len is that of the mapping */
+	uint32_t slots;
+	/* PCI devices that may reach the memory. */
+	uint32_t mapped_count;
+	struct rte_device *mapped[RTE_MAX_ETHPORTS];
+	struct rte_mbuf *mbuf[];
+};
+
+/* rte_errno as a negative error, never 0. */
+static int failed(void)
+{
+	return rte_errno > 0 ? -rte_errno : -EIO;
+}
+
+/* ---- the environment ---- */
+
+const char *gn_version(void)
+{
+	return rte_version();
+}
+
+int gn_eal_init(int argc, char **argv)
+{
+	/* By default DPDK writes to standard output and to syslog. */
+	rte_openlog_stream(stderr);
+	return rte_eal_init(argc, argv) < 0 ? failed() : 0;
+}
+
+int gn_eal_cleanup(void)
+{
+	return rte_eal_cleanup();
+}
+
+const char *gn_runtime_dir(void)
+{
+	return rte_eal_get_runtime_dir();
+}
+
+int gn_thread_register(void)
+{
+	if (rte_lcore_id() != LCORE_ID_ANY)
+		return -EEXIST;
+	return rte_thread_register() < 0 ? failed() : 0;
+}
+
+/* The cache of a thread that is gone would keep its buffers from everybody else. */
+static void flush_cache(struct rte_mempool *mp, void *unused)
+{
+	(void)unused;
+	rte_mempool_cache_flush(NULL, mp);
+}
+
+void gn_thread_unregister(void)
+{
+	rte_mempool_walk(flush_cache, NULL);
+	rte_thread_unregister();
+}
+
+/* ---- the pool ---- */
+
+static uint32_t slot_of(const struct gn_pool *pool, const struct rte_mbuf *m)
+{
+	uint64_t at = (uint64_t)((uintptr_t)m->buf_addr - (uintptr_t)pool->base);
+
+	return at < pool->bytes ? (uint32_t)(at / GN_SLOT_BYTES) : GN_NO_SLOT;
+}
+
+static void enter_mbuf(struct rte_mempool *mp, void *arg, void *obj, unsigned int index)
+{
+	struct gn_pool *pool = arg;
+	uint32_t slot = slot_of(pool, obj);
+
+	(void)mp;
+	(void)index;
+	if (slot != GN_NO_SLOT)
+		pool->mbuf[slot] = obj;
+}
+
+void gn_pool_free(struct gn_pool *pool)
+{
+	if (pool == NULL)
+		return;
+	rte_mempool_free(pool->mp);
+	/* Two devices behind one IOMMU container share a mapping: the second unmap fails, rightly. */
+	for (uint32_t i = 0; i < pool->mapped_count; i++)
+		rte_dev_dma_unmap(pool->mapped[i], pool->base, (uintptr_t)pool->base, pool->len);
+	rte_extmem_unregister(pool->base, pool->len);
+	free(pool);
+}
+
+int gn_pool_create(void *base, uint64_t len, uint64_t page, uint32_t slots, uint32_t cache,
+		   struct gn_pool **out)
+{
+	static uint32_t serial;
+	char name[RTE_MEMPOOL_NAMESIZE];
+	struct rte_pktmbuf_extmem ext = {
+		.buf_ptr = base,
+		.buf_iova = (rte_iova_t)(uintptr_t)base, /* IOVA=VA, as gn_eal_init is asked for */
+		.buf_len = (size_t)slots * GN_SLOT_BYTES,
+		.elt_size = GN_SLOT_BYTES,
+	};
+	struct gn_pool *pool;
+	int rc;
+
+	if (slots == 0 || ext.buf_len > len)
+		return -EINVAL;
+	pool = calloc(1, sizeof(*pool) + (size_t)slots * sizeof(pool->mbuf[0]));
+	if (pool == NULL)
+		return -ENOMEM;
+	pool->base = base;
+	pool->len = len;
+	pool->bytes = ext.buf_len;
+	pool->slots = slots;
+	if (rte_extmem_register(base, len, NULL, 0, page) < 0) {
+		rc = failed();
+		free(pool);
+		return rc;
+	}
+	snprintf(name, sizeof(name), "gnomon_%u", __atomic_fetch_add(&serial, 1, __ATOMIC_RELAXED));
+	pool->mp = rte_pktmbuf_pool_create_extbuf(name, slots, cache, 0, GN_SLOT_BYTES,
+						  SOCKET_ID_ANY, &ext, 1);
+	if (pool->mp == NULL) {
+		rc = failed();
+		gn_pool_free(pool);
+		return rc;
+	}
+	rte_mempool_obj_iter(pool->mp, enter_mbuf, pool);
+	for (uint32_t i = 0; i < slots; i++) {
+		if (pool->mbuf[i] == NULL) {
+			gn_pool_free(pool);
+			return -EFAULT;
+		}
+	}
+	*out = pool;
+	return 0;
+}
+
+int gn_pool_dma_map(struct gn_pool *pool, uint16_t port)
+{
+	struct rte_eth_dev_info info;
+	int rc = rte_eth_dev_info_get(port, &info);
+
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; i < pool->mapped_count; i++)
+		if (pool->mapped[i] == info.device)
+			return 0;
+	if (pool->mapped_count == RTE_MAX_ETHPORTS)
+		return -ENOSPC;
+	if (rte_dev_dma_map(info.device, pool->base, (uintptr_t)pool->base, pool->len) < 0)
+		return failed();
+	pool->mapped[pool->mapped_count++] = info.device;
+	return 0;
+}
+
+/* Takes the memory back from a device that is about to go. */
+static void forget_device(struct gn_pool *pool, struct rte_device *device)
+{
+	for (uint32_t i = 0; i < pool->mapped_count; i++) {
+		if (pool->mapped[i] != device)
+			continue;
+		rte_dev_dma_unmap(device, pool->base, (uintptr_t)pool->base, pool->len);
+		pool->mapped[i] = pool->mapped[--pool->mapped_count];
+		return;
+	}
+}
+
+uint32_t gn_pool_take(struct gn_pool *pool)
+{
+	struct rte_mbuf *m = rte_pktmbuf_alloc(pool->mp);
+
+	return m == NULL ? GN_NO_SLOT : slot_of(pool, m);
+}
+
+void gn_pool_give(struct gn_pool *pool, uint32_t slot)
+{
+	rte_pktmbuf_free(pool->mbuf[slot]);
+}
+
+uint32_t gn_pool_available(const struct gn_pool *pool)
+{
+	return rte_mempool_avail_count(pool->mp);
+}
+
+/*
+ * A buffer in another thread's cache does not count: that thread may be putting it there right
+ * now, and its cache is part of the pool. What is in the ring, its thread is done with: the last
+ * step of an enqueue is the one that the count sees.
+ */
+int gn_pool_is_whole(struct gn_pool *pool)
+{
+	unsigned int in_ring;
+
+	rte_mempool_cache_flush(NULL, pool->mp);
+	in_ring = rte_mempool_get_ops(pool->mp->ops_index)->get_count(pool->mp);
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return in_ring == pool->slots;
+}
+
+/* ---- ports ---- */
+
+int gn_dev_probe(const char *devargs)
+{
+	return rte_dev_probe(devargs);
+}
+
+int gn_port_find(const char *device)
+{
+	struct rte_eth_dev_info info;
+	uint16_t port;
+
+	if (rte_eth_dev_get_port_by_name(device, &port) == 0)
+		return port;
+	RTE_ETH_FOREACH_DEV(port) {
+		if (rte_eth_dev_info_get(port, &info) == 0 && info.device != NULL &&
+		    strcmp(rte_dev_name(info.device), device) == 0)
+			return port;
+	}
+	return -ENODEV;
+}
+
+static int is_pci(const struct rte_device *device)
+{
+	return device != NULL && strcmp(rte_bus_name(rte_dev_bus(device)), "pci") == 0;
+}
+
+int gn_port_facts(uint16_t port, struct gn_port_facts *out)
+{
+	struct rte_eth_dev_info info;
+	struct rte_ether_addr mac;
+	int rc = rte_eth_dev_info_get(port, &info);
+
+	if (rc == 0)
+		rc = rte_eth_macaddr_get(port, &mac);
+	if (rc < 0)
+		return rc;
+	memset(out, 0, sizeof(*out));
+	snprintf(out->driver, sizeof(out->driver), "%s", info.driver_name ? info.driver_name : "");
+	snprintf(out->device, sizeof(out->device), "%s",
+		 info.device ? rte_dev_name(info.device) : "");
+	memcpy(out->mac, mac.addr_bytes, sizeof(out->mac));
+	out->queues_max = RTE_MIN(info.max_rx_queues, info.max_tx_queues);
+	out->mtu_min = info.min_mtu;
+	out->mtu_max = info.max_mtu;
+	out->rss_key_bytes = info.hash_key_size;
+	rc = rte_eth_dev_get_mtu(port, &out->mtu);
+	if (rc < 0)
+		return rc;
+	if (is_pci(info.device))
+		out->flags |= GN_PORT_PCI;
+	if (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM)
+		out->flags |= GN_PORT_TX_IP;
+	if (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM)
+		out->flags |= GN_PORT_TX_UDP;
+	if (info.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP))
+		out->flags |= GN_PORT_RSS;
+	return 0;
+}
+
+int gn_port_configure(uint16_t port, struct gn_port_conf *conf)
+{
+	struct rte_eth_dev_info info;
+	struct rte_eth_conf eth;
+	int rc = rte_eth_dev_info_get(port, &info);
+
+	if (rc < 0)
+		return rc;
+	if (conf->rss_key_bytes > sizeof(conf->rss_key))
+		return -E2BIG;
+	memset(&eth, 0, sizeof(eth));
+	eth.rxmode.mtu = conf->mtu;
+	eth.rxmode.offloads = info.rx_offload_capa &
+		(RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
+	eth.txmode.offloads = info.tx_offload_capa &
+		(RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM);
+	if (conf->flags & GN_CONF_RSS) {
+		eth.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+		eth.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads &
+			(RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_TCP);
+		eth.rx_adv_conf.rss_conf.rss_key = conf->rss_key;
+		eth.rx_adv_conf.rss_conf.rss_key_len = (uint8_t)conf->rss_key_bytes;
+	}
+	rc = rte_eth_dev_configure(port, conf->queues, conf->queues, &eth);
+	if (rc == 0)
+		rc = rte_eth_dev_adjust_nb_rx_tx_desc(port, &conf->rx_desc, &conf->tx_desc);
+	if (rc == 0) {
+		rc = rte_eth_dev_set_mtu(port, conf->mtu);
+		if (rc == -ENOTSUP)
+			rc = 0;
+	}
+	return rc;
+}
+
+int gn_port_rx_queue(uint16_t port, uint16_t queue, uint16_t desc, struct gn_pool *pool)
+{
+	return rte_eth_rx_queue_setup(port, queue, desc, rte_eth_dev_socket_id(port), NULL,
+				      pool->mp);
+}
+
+int gn_port_tx_queue(uint16_t port, uint16_t queue, uint16_t desc)
+{
+	return rte_eth_tx_queue_setup(port, queue, desc, rte_eth_dev_socket_id(port), NULL);
+}
+
+int gn_port_start(uint16_t port)
+{
+	rte_eth_stats_reset(port); /* a device that cannot starts from what it has */
+	return rte_eth_dev_start(port);
+}
+
+int gn_port_promiscuous(uint16_t port, int on)
+{
+	return on ? rte_eth_promiscuous_enable(port) : rte_eth_promiscuous_disable(port);
+}
+
+int gn_port_all_multicast(uint16_t port)
+{
+	return rte_eth_allmulticast_enable(port);
+}
+
+int gn_port_link_up(uint16_t port)
+{
+	struct rte_eth_link link;
+	int rc = rte_eth_link_get_nowait(port, &link);
+
+	return rc < 0 ? rc : link.link_status == RTE_ETH_LINK_UP;
+}
+
+int gn_port_stats(uint16_t port, struct gn_port_stats *out)
+{
+	struct rte_eth_stats s;
+	int rc = rte_eth_stats_get(port, &s);
+
+	if (rc < 0)
+		return rc;
+	out->rx_frames = s.ipackets;
+	out->tx_frames = s.opackets;
+	out->rx_bytes = s.ibytes;
+	out->tx_bytes = s.obytes;
+	out->rx_missed = s.imissed;
+	out->rx_errors = s.ierrors;
+	out->rx_no_buffer = s.rx_nombuf;
+	out->tx_errors = s.oerrors;
+	return 0;
+}
+
+int gn_port_stop(uint16_t port)
+{
+	return rte_eth_dev_stop(port);
+}
+
+int gn_port_close(uint16_t port, struct gn_pool *pool, int unplug)
+{
+	struct rte_eth_dev_info info;
+	int rc = rte_eth_dev_info_get(port, &info);
+
+	if (rc < 0)
+		return rc;
+	rc = rte_eth_dev_close(port);
+	if (unplug && info.device != NULL) {
+		int removed;
+
+		/* The device's memory goes with it: the pool must not remember it. */
+		forget_device(pool, info.device);
+		removed = rte_dev_remove(info.device);
+		if (rc == 0)
+			rc = removed;
+	}
+	return rc;
+}
+
+/* ---- the hot path ---- */
+
+/* Fills `out` from `m`, or frees `m` whole and says 0. */
+static inline uint16_t name_mbuf(struct gn_pool *pool, struct rte_mbuf *m, struct gn_frame *out)
+{
+	uint32_t slot = slot_of(pool, m);
+	uint64_t ol;
+
+	/*
+	 * Devices whose buffer sizes come in steps of 1 KB cut longer frames in two; the first
+	 * buffer has room for both parts. What still does not fit one slot, is not ours alone,
+	 * or is another buffer's memory under a header of its own, cannot become a frame.
+	 */
+	if (unlikely(m->nb_segs != 1) &&
+	    (rte_mbuf_refcnt_read(m) != 1 || rte_pktmbuf_linearize(m) != 0))
+		goto refuse;
+	if (unlikely(slot == GN_NO_SLOT || pool->mbuf[slot] != m ||
+		     rte_mbuf_refcnt_read(m) != 1 || m->data_len != m->pkt_len ||
+		     (uint32_t)m->data_off + m->data_len > GN_SLOT_BYTES))
+		goto refuse;
+	ol = m->ol_flags;
+	out->slot = slot;
+	out->off = m->data_off;
+	out->len = m->data_len;
+	out->flags = 0;
+	if ((ol & RTE_MBUF_F_RX_IP_CKSUM_MASK) == RTE_MBUF_F_RX_IP_CKSUM_GOOD)
+		out->flags |= GN_RX_IP_GOOD;
+	/* NONE is "not filled in, but the data is verified": a frame from this very host. */
+	if ((ol & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD ||
+	    (ol & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_NONE)
+		out->flags |= GN_RX_UDP_GOOD;
+	return 1;
+refuse:
+	rte_pktmbuf_free(m);
+	return 0;
+}
+
+uint16_t gn_rx_burst(struct gn_pool *pool, uint16_t port, uint16_t queue, struct gn_frame *out,
+		     uint16_t n, uint64_t *bad)
+{
+	struct rte_mbuf *m[GN_BURST_MAX];
+	uint16_t got = rte_eth_rx_burst(port, queue, m, RTE_MIN(n, (uint16_t)GN_BURST_MAX));
+	uint16_t named = 0;
+
+	for (uint16_t i = 0; i < got; i++)
+		named += name_mbuf(pool, m[i], &out[named]);
+	*bad += got - named;
+	return named;
+}
+
+uint16_t gn_tx_burst(struct gn_pool *pool, uint16_t port, uint16_t queue, const struct gn_tx *in,
+		     uint16_t n)
+{
+	struct rte_mbuf *m[GN_BURST_MAX];
+
+	n = RTE_MIN(n, (uint16_t)GN_BURST_MAX);
+	for (uint16_t i = 0; i < n; i++) {
+		struct rte_mbuf *b = pool->mbuf[in[i].slot];
+		uint64_t ol = RTE_MBUF_F_EXTERNAL; /* the pool's memory is the caller's */
+
+		if (in[i].flags & (GN_TX_IP | GN_TX_UDP)) {
+			ol |= in[i].flags & GN_TX_IPV6 ? RTE_MBUF_F_TX_IPV6 : RTE_MBUF_F_TX_IPV4;
+			if (in[i].flags & GN_TX_IP)
+				ol |= RTE_MBUF_F_TX_IP_CKSUM;
+			if (in[i].flags & GN_TX_UDP)
+				ol |= RTE_MBUF_F_TX_UDP_CKSUM;
+		}
+		b->data_off = in[i].off;
+		b->data_len = in[i].len;
+		b->pkt_len = in[i].len;
+		b->nb_segs = 1;
+		b->next = NULL;
+		b->ol_flags = ol;
+		b->tx_offload = 0;
+		b->l2_len = in[i].l2_len;
+		b->l3_len = in[i].l3_len;
+		m[i] = b;
+	}
+	return rte_eth_tx_burst(port, queue, m, n);
+}
+
+/* ---- layouts ---- */
+
+size_t gn_layout(uint32_t *out, size_t n)
+{
+#define AT(type, field) offsetof(struct type, field)
+	const uint32_t rows[] = {
+		sizeof(struct gn_frame), AT(gn_frame, slot), AT(gn_frame, off), AT(gn_frame, len),
+		AT(gn_frame, flags),
+		sizeof(struct gn_tx), AT(gn_tx, slot), AT(gn_tx, off), AT(gn_tx, len),
+		AT(gn_tx, flags), AT(gn_tx, l2_len), AT(gn_tx, l3_len),
+		sizeof(struct gn_port_facts), AT(gn_port_facts, driver), AT(gn_port_facts, device),
+		AT(gn_port_facts, mac), AT(gn_port_facts, queues_max), AT(gn_port_facts, mtu_min),
+		AT(gn_port_facts, mtu_max), AT(gn_port_facts, rss_key_bytes),
+		AT(gn_port_facts, mtu), AT(gn_port_facts, flags),
+		sizeof(struct gn_port_conf), AT(gn_port_conf, queues), AT(gn_port_conf, rx_desc),
+		AT(gn_port_conf, tx_desc), AT(gn_port_conf, mtu), AT(gn_port_conf, rss_key_bytes),
+		AT(gn_port_conf, flags), AT(gn_port_conf, rss_key),
+		sizeof(struct gn_port_stats), AT(gn_port_stats, rx_frames),
+		AT(gn_port_stats, tx_frames), AT(gn_port_stats, rx_bytes),
+		AT(gn_port_stats, tx_bytes), AT(gn_port_stats, rx_missed),
+		AT(gn_port_stats, rx_errors), AT(gn_port_stats, rx_no_buffer),
+		AT(gn_port_stats, tx_errors),
+		GN_BURST_MAX, GN_SLOT_BYTES, GN_NAME_BYTES, GN_RSS_KEY_BYTES,
+		GN_RX_IP_GOOD, GN_RX_UDP_GOOD, GN_TX_IP, GN_TX_UDP, GN_TX_IPV6,
+		GN_PORT_PCI, GN_PORT_TX_IP, GN_PORT_TX_UDP, GN_PORT_RSS, GN_CONF_RSS,
+	};
+#undef AT
+	const size_t rows_n = sizeof(rows) / sizeof(rows[0]);
+
+	for (size_t i = 0; i < rows_n && i < n; i++)
+		out[i] = rows[i];
+	return rows_n;
+}

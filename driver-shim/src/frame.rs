@@ -1,0 +1,177 @@
+//! A frame: the owner of one slot, and the bytes in it.
+//!
+//! Not `Clone`. Dropping a frame brings its slot home; transmitting takes it by value. So a slot
+//! cannot be sent twice, freed twice or forgotten by accident.
+#![allow(unsafe_code)]
+
+use crate::port::BURST_MAX;
+use crate::region::{SLOT_BYTES, Slots};
+use arrayvec::ArrayVec;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+/// Frames that travel together, oldest first, without allocation.
+pub type Burst = ArrayVec<Frame, BURST_MAX>;
+
+/// What the receiving driver knows of a frame's checksums. Anything but `Good` is checked again
+/// in software: a driver that says nothing has not said that they are right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RxChecksum {
+    /// The IPv4 header checksum was verified and is right.
+    pub ip_good: bool,
+    /// The UDP checksum was verified and is right.
+    pub udp_good: bool,
+}
+
+/// What the sending driver is asked to fill in. All zero: the frame goes as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TxOffload {
+    /// Fill in the IPv4 header checksum (the field holds 0).
+    pub ip: bool,
+    /// Fill in the UDP checksum (the field holds the pseudo-header's sum).
+    pub udp: bool,
+    /// The network header is IPv6.
+    pub ipv6: bool,
+    /// Bytes before the network header.
+    pub l2_len: u8,
+    /// Bytes of the network header.
+    pub l3_len: u8,
+}
+
+/// The frame does not fit its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the frame does not fit its slot")]
+pub struct NoRoom;
+
+/// Owner of one slot of the shared region.
+pub struct Frame {
+    slots: NonNull<Slots>,
+    slot: u32,
+    off: u16,
+    len: u16,
+    /// Set by the driver on receive.
+    pub rx: RxChecksum,
+    /// Set by room 7 before transmission.
+    pub tx: TxOffload,
+    /// When room 2 saw the frame, in nanoseconds of the worker's clock; 0 before that.
+    pub stamp_ns: u64,
+}
+
+// SAFETY: a frame is the only owner of its slot's bytes, and `Slots` is Sync.
+unsafe impl Send for Frame {}
+
+impl Frame {
+    /// # Safety
+    /// `slots` is live and stays so until every slot is home; `slot` is in it, out of its home,
+    /// and nobody else's; `off + len <= SLOT_BYTES`.
+    pub(crate) unsafe fn new(slots: NonNull<Slots>, slot: u32, off: usize, len: usize) -> Self {
+        debug_assert!(off + len <= SLOT_BYTES);
+        #[expect(clippy::cast_possible_truncation, reason = "both are at most SLOT_BYTES")]
+        let (off, len) = (off as u16, len as u16);
+        Self {
+            slots,
+            slot,
+            off,
+            len,
+            rx: RxChecksum::default(),
+            tx: TxOffload::default(),
+            stamp_ns: 0,
+        }
+    }
+
+    pub(crate) fn is_of(&self, slots: NonNull<Slots>) -> bool {
+        self.slots == slots
+    }
+
+    fn start(&self) -> NonNull<u8> {
+        // SAFETY: a frame's `slots` is live as long as the frame is (see `region::Owner`).
+        let slots = unsafe { self.slots.as_ref() };
+        // SAFETY: the slot is in the region (`new`'s contract).
+        let data = unsafe { slots.data(self.slot) };
+        // SAFETY: off <= SLOT_BYTES, within the slot or one past its end.
+        unsafe { data.add(self.off as usize) }
+    }
+
+    /// The frame, from its first byte on the wire.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: off + len <= SLOT_BYTES, the slot is ours alone, and mapped memory is always
+        // initialised (zeroed by the kernel).
+        unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.len as usize) }
+    }
+
+    /// The frame, to be changed.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `bytes`, and `&mut self` makes the borrow exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr(), self.len as usize) }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// True of a frame without bytes, as a fresh one is.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes that the frame can grow to without moving its start.
+    pub fn room(&self) -> usize {
+        SLOT_BYTES - self.off as usize
+    }
+
+    /// Sets the length. Bytes beyond the old end hold whatever the slot held: write them before
+    /// the frame leaves.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when `len` exceeds [`Self::room`]; the frame is unchanged.
+    pub fn set_len(&mut self, len: usize) -> Result<(), NoRoom> {
+        if len > self.room() {
+            return Err(NoRoom);
+        }
+        self.len = u16::try_from(len).map_err(|_| NoRoom)?;
+        Ok(())
+    }
+
+    /// Replaces the whole contents.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when `bytes` does not fit; the frame is unchanged.
+    pub fn fill(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
+        self.set_len(bytes.len())?;
+        self.bytes_mut().copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Number of the slot in the region.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Where the frame begins in its slot.
+    pub fn offset(&self) -> u16 {
+        self.off
+    }
+
+    /// Gives the slot to a driver. The driver now owns it and brings it home.
+    pub fn into_slot(self) -> u32 {
+        ManuallyDrop::new(self).slot
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        // SAFETY: `slots` is live as long as a frame is out (see `region::Owner`), and this
+        // frame is out until the call below.
+        let slots = unsafe { self.slots.as_ref() };
+        // SAFETY: the slot is out and this frame's alone, which is going away.
+        unsafe { slots.give(self.slot) };
+    }
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frame").field("slot", &self.slot).field("len", &self.len).finish()
+    }
+}

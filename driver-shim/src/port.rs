@@ -1,0 +1,141 @@
+//! What every port is, whatever drives it: facts, queues and counters.
+
+use crate::frame::Burst;
+use std::fmt;
+use std::time::Duration;
+
+/// Most frames that one burst carries. 64 hides the cost of a driver call and keeps a burst's
+/// headers in the first-level cache.
+pub const BURST_MAX: usize = 64;
+
+/// An Ethernet address.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct MacAddr(pub [u8; 6]);
+
+impl fmt::Display for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Receives frames. One owner, one thread: `Send`, not `Sync`.
+pub trait RxQueue: Send {
+    /// Appends waiting frames to `into`, as many as it has room for, and says how many.
+    /// Never blocks; 0 means that nothing waits.
+    fn burst(&mut self, into: &mut Burst) -> usize;
+
+    /// Called when there is nothing to do. May sleep until a frame arrives, at most
+    /// `at_most`. A polled port spins once and returns.
+    fn idle(&mut self, at_most: Duration) {
+        let _ = at_most;
+        std::hint::spin_loop();
+    }
+}
+
+/// Sends frames. One owner, one thread: `Send`, not `Sync`.
+pub trait TxQueue: Send {
+    /// Sends from the front of `from`. Frames that were taken leave it; the rest stay, in order.
+    /// Says how many were taken. Never blocks.
+    fn burst(&mut self, from: &mut Burst) -> usize;
+}
+
+/// One receive queue and one transmit queue, for one worker.
+pub struct QueuePair {
+    /// Frames in.
+    pub rx: Box<dyn RxQueue>,
+    /// Frames out.
+    pub tx: Box<dyn TxQueue>,
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("QueuePair")
+    }
+}
+
+/// Checksums that a port can fill in on transmit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TxCaps {
+    /// The IPv4 header's.
+    pub ip: bool,
+    /// UDP's, over IPv4 and IPv6.
+    pub udp: bool,
+}
+
+/// Facts about a port, fixed once it is open.
+#[derive(Debug, Clone)]
+pub struct PortInfo {
+    /// Name for people: `0000:81:00.0`, `net_tap0`, `udp:127.0.0.1:11211`.
+    pub name: String,
+    /// The port's Ethernet address. Frames for others are not ours.
+    pub mac: MacAddr,
+    /// Longest IP packet, in bytes.
+    pub mtu: u16,
+    /// Checksums filled in on transmit.
+    pub tx_caps: TxCaps,
+    /// The kernel chose what arrives here (a bound socket): any destination address is ours.
+    pub any_destination: bool,
+    /// A real NIC: worth spinning on. Other ports let an idle worker sleep.
+    pub busy_poll: bool,
+}
+
+/// What the driver counted, for people and metrics. Frames, not bytes, unless named so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PortCounters {
+    /// Received and handed over.
+    pub rx_frames: u64,
+    /// Taken for transmission.
+    pub tx_frames: u64,
+    /// Received bytes.
+    pub rx_bytes: u64,
+    /// Transmitted bytes.
+    pub tx_bytes: u64,
+    /// Lost because no receive descriptor was free.
+    pub rx_missed: u64,
+    /// Refused by the device or the driver: malformed, too long, in several segments.
+    pub rx_errors: u64,
+    /// Lost because no slot was free.
+    pub rx_no_slot: u64,
+    /// Failed to leave after they had been taken.
+    pub tx_errors: u64,
+}
+
+/// The port itself, as the control plane sees it.
+pub trait PortControl: Send {
+    /// Counters since the port was opened.
+    fn counters(&self) -> PortCounters;
+
+    /// Whether the link is up.
+    fn link_up(&self) -> bool {
+        true
+    }
+
+    /// Stops the port and waits for transmission to end. Queues must be gone or idle.
+    fn stop(&mut self) {}
+}
+
+/// An open port: hand its queues to workers, keep its control.
+pub struct Port {
+    /// Facts.
+    pub info: PortInfo,
+    /// One pair per worker.
+    pub queues: Vec<QueuePair>,
+    /// Counters, link and stop.
+    pub control: Box<dyn PortControl>,
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port")
+            .field("info", &self.info)
+            .field("queues", &self.queues.len())
+            .finish_non_exhaustive()
+    }
+}

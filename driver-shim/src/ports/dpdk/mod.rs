@@ -1,0 +1,28 @@
+//! Ports driven by DPDK: real NICs, and its virtual devices.
+//!
+//! Enters: an [`EalConfig`], then for each port a [`PortConfig`]. Leaves: a [`crate::Port`] like
+//! any other, over a [`region`] whose free slots wait in a DPDK mempool. The order is
+//!
+//! ```text
+//! Eal::init ──► region ──► DpdkPort::open ──► start ──► Port { queues, control }
+//!                            (per port)                   each worker: register_thread
+//! ```
+//!
+//! Who owns what: queues, control and region each keep alive what they stand on, so they may go
+//! in any order; DPDK itself ends when the last has gone. Can fail: only start-up, with
+//! [`DpdkError`]. `docs/dpdk-ports.md` says how to use each kind of device.
+
+mod eal;
+mod error;
+mod pool;
+mod port;
+mod queue;
+mod shared;
+mod spec;
+mod thread;
+
+pub use eal::{Eal, EalConfig, HugePages, memory_mb_for};
+pub use error::DpdkError;
+pub use pool::region;
+pub use port::{DpdkPort, PortConfig};
+pub use thread::{RegisteredThread, register_thread};

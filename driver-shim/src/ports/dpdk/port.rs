@@ -1,0 +1,285 @@
+//! A DPDK port: found or plugged in, set up, started, stopped.
+//!
+//! Enters: a [`PortConfig`]. Leaves: a [`DpdkPort`], stopped, whose facts can be read, and from
+//! [`DpdkPort::start`] the [`Port`] that everything above knows. Queues, control and the region
+//! keep what they need alive by themselves, so they may be dropped in any order. Can fail:
+//! [`DpdkError`], until the port is started.
+#![allow(unsafe_code)]
+
+use super::eal::{Eal, EalShared};
+use super::error::{DpdkError, check};
+use super::pool::pool_of;
+use super::queue::{DpdkRx, DpdkTx, QueueState};
+use super::shared::{DpdkControl, PortShared, State};
+use super::spec::Spec;
+use crate::port::{BURST_MAX, MacAddr, Port, PortInfo, QueuePair, TxCaps};
+use crate::region::{FRAME_MAX_BYTES, Region};
+use dpdk_ffi as ffi;
+use parking_lot::Mutex;
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Ethernet header, one VLAN tag and the frame check sequence: what a packet of MTU size adds.
+const L2_BYTES: usize = 14 + 4 + 4;
+
+/// What a port is asked to be.
+#[derive(Debug, Clone)]
+pub struct PortConfig {
+    /// `0000:81:00.0`, or a virtual device with its arguments: `net_tap0,iface=gn0`.
+    pub spec: String,
+    /// Queue pairs, one per worker.
+    pub queues: u16,
+    /// Descriptors per queue and direction. The device's nearest is taken.
+    pub descriptors: u16,
+    /// Receive frames for every Ethernet address.
+    pub promiscuous: bool,
+    /// Longest IP packet, in bytes.
+    pub mtu: u16,
+}
+
+impl PortConfig {
+    /// One queue, 1,024 descriptors, the Ethernet MTU.
+    pub fn new(spec: impl Into<String>) -> Self {
+        Self { spec: spec.into(), queues: 1, descriptors: 1024, promiscuous: false, mtu: 1500 }
+    }
+}
+
+/// A port that is set up and stopped. Dropping it closes the port.
+pub struct DpdkPort {
+    shared: Arc<PortShared>,
+    info: PortInfo,
+}
+
+impl fmt::Debug for DpdkPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DpdkPort").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl DpdkPort {
+    /// Finds the device, or plugs it in, and sets it up over `region`. A PCI device must have
+    /// been allowed when DPDK was started.
+    ///
+    /// # Errors
+    /// [`DpdkError`]: no such device, or one that cannot be what is asked for.
+    pub fn open(eal: &Eal, region: &Region, config: &PortConfig) -> Result<Self, DpdkError> {
+        let spec = Spec::parse(&config.spec)?;
+        let pool = pool_of(&eal.shared, region)
+            .ok_or_else(|| DpdkError::NoPool { name: spec.device.clone() })?;
+        let (number, plugged) = claim(&eal.shared, &spec, config)?;
+        // From here on, dropping `shared` undoes it all.
+        let mut shared = PortShared {
+            region: region.clone(),
+            number,
+            busy_poll: false,
+            name: spec.device,
+            pool,
+            plugged,
+            ring: false,
+            closed: AtomicBool::new(false),
+            rx: Box::default(),
+            tx: Box::default(),
+            state: Mutex::new(State { open: true, started: false, last: Default::default() }),
+            eal: Arc::clone(&eal.shared),
+        };
+        let info = shared.set_up(config)?;
+        Ok(Self { shared: Arc::new(shared), info })
+    }
+
+    /// Facts, before the port is started.
+    pub fn info(&self) -> &PortInfo {
+        &self.info
+    }
+
+    /// Starts the port.
+    ///
+    /// # Errors
+    /// [`DpdkError::Setup`]: the device does not start. The port is closed.
+    pub fn start(self) -> Result<Port, DpdkError> {
+        let Self { shared, info } = self;
+        {
+            let _control = shared.eal.open.lock();
+            let hint = "see the lines that DPDK wrote above";
+            // SAFETY: `shared` is not shared yet, so nobody else calls for this port.
+            shared.step("start", hint, unsafe { ffi::gn_port_start(shared.number) })?;
+            shared.state.lock().started = true;
+        }
+        let queues = (0..u16::try_from(shared.rx.len()).unwrap_or(u16::MAX))
+            .map(|q| QueuePair {
+                rx: Box::new(DpdkRx::new(Arc::clone(&shared), q)),
+                tx: Box::new(DpdkTx::new(Arc::clone(&shared), q)),
+            })
+            .collect();
+        Ok(Port { info, queues, control: Box::new(DpdkControl { shared }) })
+    }
+}
+
+/// Finds the port of the device, plugs the device in if need be, and marks it as taken.
+fn claim(eal: &EalShared, spec: &Spec, config: &PortConfig) -> Result<(u16, bool), DpdkError> {
+    let c_string =
+        |s: &str| CString::new(s).map_err(|_| DpdkError::BadArgument { arg: s.to_owned() });
+    let (device, devargs) = (c_string(&spec.device)?, c_string(&spec.devargs)?);
+    let missing = |source| DpdkError::NoDevice {
+        spec: config.spec.clone(),
+        source,
+        hint: if spec.pci {
+            "see that the address is right (lspci -D), that the device was allowed when DPDK was \
+             started, and that it is bound to vfio-pci (dpdk-devbind.py -b vfio-pci ADDRESS) \
+             unless its driver is one that shares it with the kernel, as mlx5 does"
+        } else {
+            "see that the driver's name and arguments are right, that DPDK's plugin for it is \
+             installed, and that what it stands on (interface, socket, file) exists"
+        },
+    };
+    let mut open = eal.open.lock();
+    // SAFETY: a zero-closed string, and the lock keeps out whoever plugs in or removes.
+    let find = || check(unsafe { ffi::gn_port_find(device.as_ptr()) });
+    let (number, plugged) = match find() {
+        Ok(number) => (number, false),
+        Err(_) => {
+            // SAFETY: the environment is up, the lock keeps others out, and the string is
+            // zero-closed.
+            check(unsafe { ffi::gn_dev_probe(devargs.as_ptr()) }).map_err(missing)?;
+            (find().map_err(missing)?, true)
+        }
+    };
+    if open.ports.contains(&number) {
+        return Err(DpdkError::InUse { name: spec.device.clone() });
+    }
+    open.ports.push(number);
+    Ok((number, plugged))
+}
+
+impl PortShared {
+    /// What the device is. `&mut`: a port that is being set up is ours alone.
+    fn facts(&mut self) -> Result<ffi::GnPortFacts, DpdkError> {
+        let mut facts = ffi::GnPortFacts::default();
+        // SAFETY: the port is claimed, and `&mut self` means that nobody else calls for it.
+        let rc = unsafe { ffi::gn_port_facts(self.number, &mut facts) };
+        self.step("be read", "see the lines above", rc)?;
+        Ok(facts)
+    }
+
+    fn set_up(&mut self, config: &PortConfig) -> Result<PortInfo, DpdkError> {
+        const MEMORY: &str = "give DPDK more memory, or ask for fewer descriptors";
+        let name = self.name.clone();
+        let facts = self.facts()?;
+        let has = |flag| facts.flags & flag != 0;
+        self.busy_poll = has(ffi::PORT_PCI);
+        self.ring = c_text(&facts.driver) == "net_ring";
+        check_config(&name, config, &facts, self.region.capacity())?;
+
+        let mut conf = ffi::GnPortConf {
+            queues: config.queues,
+            rx_desc: config.descriptors,
+            tx_desc: config.descriptors,
+            mtu: config.mtu,
+            rss_key_bytes: 0,
+            flags: 0,
+            rss_key: [0; ffi::RSS_KEY_BYTES],
+        };
+        if config.queues > 1 && has(ffi::PORT_RSS) {
+            conf.flags |= ffi::CONF_RSS;
+            conf.rss_key_bytes =
+                rss_key(&mut conf.rss_key, facts.rss_key_bytes).map_err(|source| {
+                    DpdkError::Setup {
+                        name: name.clone(),
+                        step: "make an RSS key",
+                        source,
+                        hint: "the kernel gives no random bytes; is /proc/sys/kernel/random there?",
+                    }
+                })?;
+        } else if config.queues > 1 && self.busy_poll {
+            tracing::warn!(port = name, "no RSS: every frame arrives on queue 0");
+        }
+
+        let eal = Arc::clone(&self.eal);
+        let _control = eal.open.lock();
+        if self.busy_poll {
+            // SAFETY: the pool lives as long as our region, and the lock keeps others out.
+            let rc = unsafe { ffi::gn_pool_dma_map(self.pool(), self.number) };
+            let hint = "give the process enough locked memory (ulimit -l unlimited) and bind the \
+                        device to vfio-pci behind an IOMMU";
+            self.step("map the region for DMA", hint, rc)?;
+        }
+        // SAFETY: the port is claimed, and `&mut self` means that nobody else calls for it.
+        let rc = unsafe { ffi::gn_port_configure(self.number, &mut conf) };
+        self.step("be configured", MEMORY, rc)?;
+        for q in 0..config.queues {
+            // SAFETY: nobody else calls for the port (as above), and the pool lives as long as
+            // our region, which outlives the close.
+            let rc = unsafe { ffi::gn_port_rx_queue(self.number, q, conf.rx_desc, self.pool()) };
+            self.step("set up a receive queue", MEMORY, rc)?;
+            // SAFETY: nobody else calls for the port (as above).
+            let rc = unsafe { ffi::gn_port_tx_queue(self.number, q, conf.tx_desc) };
+            self.step("set up a transmit queue", MEMORY, rc)?;
+        }
+        self.rx = (0..config.queues).map(|_| QueueState::default()).collect();
+        self.tx = (0..config.queues).map(|_| QueueState::default()).collect();
+
+        let hint = "the device keeps its filter; leave promiscuous mode as it is";
+        // SAFETY: nobody else calls for the port (as above).
+        let rc = unsafe { ffi::gn_port_promiscuous(self.number, config.promiscuous.into()) };
+        self.try_step("set promiscuous mode", hint, rc)?;
+        // Neighbour discovery is multicast.
+        let hint = "IPv6 neighbours are found by multicast, which the device does not receive";
+        // SAFETY: nobody else calls for the port (as above).
+        let rc = unsafe { ffi::gn_port_all_multicast(self.number) };
+        self.try_step("receive multicast", hint, rc)?;
+
+        Ok(PortInfo {
+            name,
+            mac: MacAddr(facts.mac),
+            mtu: config.mtu,
+            tx_caps: TxCaps { ip: has(ffi::PORT_TX_IP), udp: has(ffi::PORT_TX_UDP) },
+            any_destination: false,
+            busy_poll: self.busy_poll,
+        })
+    }
+}
+
+fn check_config(
+    name: &str,
+    config: &PortConfig,
+    facts: &ffi::GnPortFacts,
+    slots: usize,
+) -> Result<(), DpdkError> {
+    let name = || name.to_owned();
+    if config.queues == 0 || config.queues > facts.queues_max {
+        return Err(DpdkError::Queues {
+            name: name(),
+            asked: config.queues,
+            max: facts.queues_max,
+        });
+    }
+    let slot_max = u16::try_from(FRAME_MAX_BYTES - L2_BYTES).unwrap_or(u16::MAX);
+    let max = facts.mtu_max.min(slot_max);
+    if config.mtu < facts.mtu_min || config.mtu > max {
+        let (asked, min) = (config.mtu, facts.mtu_min);
+        return Err(DpdkError::Mtu { name: name(), asked, min, max });
+    }
+    let need = usize::from(config.queues) * (usize::from(config.descriptors) + BURST_MAX);
+    if need > slots {
+        let (queues, descriptors) = (config.queues, config.descriptors);
+        return Err(DpdkError::TooFewSlots { name: name(), queues, descriptors, need, slots });
+    }
+    Ok(())
+}
+
+/// Fills in a random key of the device's length, and says how long it is.
+fn rss_key(key: &mut [u8], device_bytes: u16) -> io::Result<u16> {
+    const USUAL_BYTES: u16 = 40;
+    let bytes = if device_bytes == 0 { USUAL_BYTES } else { device_bytes };
+    let key =
+        key.get_mut(..bytes.into()).ok_or_else(|| io::Error::from_raw_os_error(libc::E2BIG))?;
+    // SAFETY: `key` is valid for writes of its length.
+    let got = unsafe { libc::getrandom(key.as_mut_ptr().cast(), key.len(), 0) };
+    if usize::try_from(got) == Ok(key.len()) { Ok(bytes) } else { Err(io::Error::last_os_error()) }
+}
+
+fn c_text(bytes: &[u8]) -> &str {
+    CStr::from_bytes_until_nul(bytes).ok().and_then(|c| c.to_str().ok()).unwrap_or_default()
+}

@@ -1,0 +1,184 @@
+//! Queues of a DPDK port: the only code here that runs per packet.
+//!
+//! Enters: buffers that the driver filled. Leaves: frames of the port's region, and back. A queue
+//! has one owner; the port may be stopped from elsewhere at any moment, so each burst announces
+//! itself and looks whether the port is still open (`QueueState::enter`). Nothing here can
+//! fail: a stopped port receives and sends nothing.
+#![allow(unsafe_code)]
+
+use super::shared::PortShared;
+use crate::frame::{Burst, Frame, RxChecksum};
+use crate::port::{BURST_MAX, RxQueue, TxQueue};
+use crate::region::SLOT_BYTES;
+use dpdk_ffi as ffi;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+const _: () = assert!(BURST_MAX == ffi::BURST_MAX);
+const BURST: u16 = 64;
+
+/// Longest sleep of an idle worker on a port that is not worth spinning on. A kernel device
+/// takes about as long to wake anybody.
+const IDLE_MAX: Duration = Duration::from_micros(80);
+
+/// What a queue shares with its port's control. A line pair of its own: both directions write it
+/// on every burst.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct QueueState {
+    /// A burst is running.
+    pub(super) busy: AtomicBool,
+    /// Frames refused: several segments, or of a foreign region.
+    pub(super) refused: AtomicU64,
+}
+
+/// A burst in progress on an open port.
+pub(super) struct Inside<'a>(&'a AtomicBool);
+
+impl QueueState {
+    /// Announces a burst, unless the port is closed.
+    ///
+    /// `busy` is written before `closed` is read, and [`PortShared::close`] does it the other way
+    /// round, both sequentially consistent: one of the two sees the other.
+    pub(super) fn enter(&self, closed: &AtomicBool) -> Option<Inside<'_>> {
+        self.busy.store(true, Ordering::SeqCst);
+        let inside = Inside(&self.busy);
+        (!closed.load(Ordering::SeqCst)).then_some(inside)
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// The receiving half of a queue pair.
+pub(super) struct DpdkRx {
+    port: Arc<PortShared>,
+    queue: u16,
+    frames: [ffi::GnFrame; BURST_MAX],
+}
+
+impl DpdkRx {
+    pub(super) fn new(port: Arc<PortShared>, queue: u16) -> Self {
+        Self { port, queue, frames: [ffi::GnFrame::default(); BURST_MAX] }
+    }
+}
+
+impl RxQueue for DpdkRx {
+    fn burst(&mut self, into: &mut Burst) -> usize {
+        let port = &*self.port;
+        let Some((state, _inside)) = port.rx_inside(self.queue) else { return 0 };
+        let room = u16::try_from(into.remaining_capacity()).unwrap_or(BURST).min(BURST);
+        let mut bad = 0;
+        // SAFETY:
+        // - the port is started and stays so while we are inside;
+        // - this object is the queue's only receiver, and `&mut self` makes the call exclusive;
+        // - `frames` has room for BURST_MAX >= room.
+        let got = unsafe {
+            ffi::gn_rx_burst(
+                port.pool(),
+                port.number,
+                self.queue,
+                self.frames.as_mut_ptr(),
+                room,
+                &mut bad,
+            )
+        };
+        if bad != 0 {
+            state.refused.fetch_add(bad, Ordering::Relaxed);
+        }
+        for f in self.frames.iter().take(got.into()) {
+            // SAFETY: the shim gave us the slot, which is ours alone from here on.
+            let mut frame = unsafe { port.region.frame(f.slot, f.off.into(), f.len.into()) };
+            frame.rx = RxChecksum {
+                ip_good: f.flags & ffi::RX_IP_GOOD != 0,
+                udp_good: f.flags & ffi::RX_UDP_GOOD != 0,
+            };
+            // There is room for as many as were asked for; were there not, the slot goes home.
+            drop(into.try_push(frame));
+        }
+        got.into()
+    }
+
+    fn idle(&mut self, at_most: Duration) {
+        if self.port.busy_poll {
+            std::hint::spin_loop();
+        } else {
+            std::thread::sleep(at_most.min(IDLE_MAX));
+        }
+    }
+}
+
+/// The sending half of a queue pair.
+pub(super) struct DpdkTx {
+    port: Arc<PortShared>,
+    queue: u16,
+    out: [ffi::GnTx; BURST_MAX],
+}
+
+impl DpdkTx {
+    pub(super) fn new(port: Arc<PortShared>, queue: u16) -> Self {
+        Self { port, queue, out: [ffi::GnTx::default(); BURST_MAX] }
+    }
+}
+
+impl TxQueue for DpdkTx {
+    fn burst(&mut self, from: &mut Burst) -> usize {
+        let port = &*self.port;
+        let Some((state, _inside)) = port.tx_inside(self.queue) else { return 0 };
+        let mut n: u16 = 0;
+        for (out, frame) in self.out.iter_mut().zip(from.iter()) {
+            if !port.region.owns(frame) {
+                break;
+            }
+            *out = describe(frame);
+            n += 1;
+        }
+        if n == 0 && !from.is_empty() {
+            // A frame of another region has no buffer here: it cannot leave by this port.
+            state.refused.fetch_add(1, Ordering::Relaxed);
+            drop(from.remove(0));
+            return 1;
+        }
+        // SAFETY:
+        // - the port is started and stays so while we are inside;
+        // - this object is the queue's only sender, and `&mut self` makes the call exclusive;
+        // - the first n entries are written; each names the slot of a different frame of our
+        //   region that `from` owns, and a frame's bytes lie within its slot.
+        let sent =
+            unsafe { ffi::gn_tx_burst(port.pool(), port.number, self.queue, self.out.as_ptr(), n) };
+        for frame in from.drain(..usize::from(sent)) {
+            // The driver owns the slot now and brings it home.
+            let _ = frame.into_slot();
+        }
+        sent.into()
+    }
+}
+
+/// A frame as the shim takes it.
+fn describe(frame: &Frame) -> ffi::GnTx {
+    let mut flags = 0;
+    if frame.tx.ip {
+        flags |= ffi::TX_IP;
+    }
+    if frame.tx.udp {
+        flags |= ffi::TX_UDP;
+    }
+    if frame.tx.ipv6 {
+        flags |= ffi::TX_IPV6;
+    }
+    debug_assert!(frame.len() <= SLOT_BYTES);
+    ffi::GnTx {
+        slot: frame.slot(),
+        off: frame.offset(),
+        // At most SLOT_BYTES, so it fits.
+        len: u16::try_from(frame.len()).unwrap_or(u16::MAX),
+        flags,
+        l2_len: frame.tx.l2_len,
+        l3_len: frame.tx.l3_len,
+        pad: 0,
+    }
+}

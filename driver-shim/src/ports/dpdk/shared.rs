@@ -1,0 +1,242 @@
+//! What the queues and the control of a port share, and how the port is closed.
+//!
+//! Enters: a port that is set up. Leaves: its counters and its link, and at the end every slot
+//! that the device held, back home. The port is closed once, by its control or when the last
+//! queue goes; from then on bursts do nothing. Can fail: a device that does not stop is reported
+//! in the log, since nobody can do anything about it.
+#![allow(unsafe_code)]
+
+use super::eal::{EalShared, PoolPtr};
+use super::error::{DpdkError, check};
+use super::queue::{Inside, QueueState};
+use crate::port::{BURST_MAX, PortControl, PortCounters};
+use crate::region::Region;
+use dpdk_ffi as ffi;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longest wait for a burst in progress, and for a NIC to send what it has taken.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
+const DRAIN_MAX: Duration = Duration::from_millis(50);
+
+pub(super) struct State {
+    pub(super) open: bool,
+    pub(super) started: bool,
+    /// The device's counters when it was closed.
+    pub(super) last: ffi::GnPortStats,
+}
+
+/// What queues and control share. Closes the port when the last of them goes.
+pub(super) struct PortShared {
+    pub(super) region: Region,
+    pub(super) number: u16,
+    pub(super) busy_poll: bool,
+    pub(super) name: String,
+    pub(super) pool: PoolPtr,
+    pub(super) plugged: bool,
+    /// A `net_ring`, which leaves waiting frames where they are when it is closed.
+    pub(super) ring: bool,
+    pub(super) closed: AtomicBool,
+    pub(super) rx: Box<[QueueState]>,
+    pub(super) tx: Box<[QueueState]>,
+    pub(super) state: Mutex<State>,
+    pub(super) eal: Arc<EalShared>,
+}
+
+impl PortShared {
+    pub(super) fn pool(&self) -> *mut ffi::GnPool {
+        self.pool.0.as_ptr()
+    }
+
+    /// Announces a receive burst; `None` when the port is closed.
+    pub(super) fn rx_inside(&self, queue: u16) -> Option<(&QueueState, Inside<'_>)> {
+        let state = self.rx.get(usize::from(queue))?;
+        Some((state, state.enter(&self.closed)?))
+    }
+
+    /// Announces a transmit burst; `None` when the port is closed.
+    pub(super) fn tx_inside(&self, queue: u16) -> Option<(&QueueState, Inside<'_>)> {
+        let state = self.tx.get(usize::from(queue))?;
+        Some((state, state.enter(&self.closed)?))
+    }
+
+    pub(super) fn step(
+        &self,
+        step: &'static str,
+        hint: &'static str,
+        rc: i32,
+    ) -> Result<(), DpdkError> {
+        match check(rc) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(DpdkError::Setup { name: self.name.clone(), step, source, hint }),
+        }
+    }
+
+    /// A step that some devices do not know: their own way stands.
+    pub(super) fn try_step(
+        &self,
+        step: &'static str,
+        hint: &'static str,
+        rc: i32,
+    ) -> Result<(), DpdkError> {
+        if rc == -libc::ENOTSUP { Ok(()) } else { self.step(step, hint, rc) }
+    }
+
+    fn link_up(&self) -> bool {
+        let state = self.state.lock();
+        // SAFETY: every call for a port that is set up is made under its `state`'s lock.
+        let up = || unsafe { ffi::gn_port_link_up(self.number) } == 1;
+        state.open && state.started && up()
+    }
+
+    /// The device's counters; `None` where it has none to give.
+    fn device_stats(&self, _locked: &State) -> Option<ffi::GnPortStats> {
+        let mut stats = ffi::GnPortStats::default();
+        // SAFETY: every call for a port that is set up is made under its `state`'s lock.
+        let rc = unsafe { ffi::gn_port_stats(self.number, &mut stats) };
+        (rc == 0).then_some(stats)
+    }
+
+    fn counters(&self) -> PortCounters {
+        let device = {
+            let state = self.state.lock();
+            let now = if state.open { self.device_stats(&state) } else { None };
+            now.unwrap_or(state.last)
+        };
+        let refused = |queues: &[QueueState]| -> u64 {
+            queues.iter().map(|q| q.refused.load(Ordering::Relaxed)).sum()
+        };
+        let (rx_refused, tx_refused) = (refused(&self.rx), refused(&self.tx));
+        PortCounters {
+            rx_frames: device.rx_frames.saturating_sub(rx_refused),
+            tx_frames: device.tx_frames,
+            rx_bytes: device.rx_bytes,
+            tx_bytes: device.tx_bytes,
+            rx_missed: device.rx_missed,
+            rx_errors: device.rx_errors + rx_refused,
+            rx_no_slot: device.rx_no_buffer,
+            tx_errors: device.tx_errors + tx_refused,
+        }
+    }
+
+    /// Stops and closes the port, once. Bursts that follow do nothing.
+    fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        let deadline = Instant::now() + CLOSE_MAX;
+        for queue in self.rx.iter().chain(&self.tx) {
+            while queue.busy.load(Ordering::Acquire) {
+                if Instant::now() > deadline {
+                    tracing::error!(port = self.name, "a burst does not end; port left open");
+                    return;
+                }
+                std::thread::yield_now();
+            }
+        }
+        let mut open = self.eal.open.lock();
+        let mut state = self.state.lock();
+        if !state.open {
+            return;
+        }
+        state.open = false;
+        if state.started {
+            if self.busy_poll {
+                self.wait_until_sent(&state);
+            }
+            if self.ring {
+                self.empty_ring();
+            }
+        }
+        if let Some(last) = self.device_stats(&state) {
+            state.last = last;
+        }
+        if state.started {
+            // SAFETY: no burst is running (waited for above), and none begins: `closed` is set.
+            // Other calls for the port wait for the lock of `state`.
+            self.log("stop", unsafe { ffi::gn_port_stop(self.number) });
+        }
+        let unplug = self.plugged.into();
+        // SAFETY: as above; our region keeps the pool alive, and whoever plugs in, looks up,
+        // removes or maps waits for the lock of `open`.
+        self.log("close", unsafe { ffi::gn_port_close(self.number, self.pool(), unplug) });
+        open.ports.retain(|&p| p != self.number);
+    }
+
+    fn log(&self, step: &str, rc: i32) {
+        if let Err(e) = check(rc) {
+            tracing::warn!(port = self.name, "cannot {step}: {e}");
+        }
+    }
+
+    /// Waits until the device's count of sent frames rests.
+    fn wait_until_sent(&self, locked: &State) {
+        let deadline = Instant::now() + DRAIN_MAX;
+        let mut sent = None;
+        while Instant::now() < deadline {
+            let now = self.device_stats(locked).map(|s| s.tx_frames);
+            if now.is_none() || sent == now {
+                return;
+            }
+            sent = now;
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Brings home the frames that wait in the rings.
+    fn empty_ring(&self) {
+        let mut frames = [ffi::GnFrame::default(); BURST_MAX];
+        let most = u16::try_from(BURST_MAX).unwrap_or(1);
+        // Whoever still sends into a ring from its other end could keep it full for ever.
+        let mut bursts_left = self.region.capacity() / BURST_MAX + 1;
+        for queue in 0..u16::try_from(self.rx.len()).unwrap_or(0) {
+            while bursts_left > 0 {
+                bursts_left -= 1;
+                let mut bad = 0;
+                // SAFETY: the port is still started, no burst is running and none begins, and
+                // `frames` has room for BURST_MAX.
+                let got = unsafe {
+                    ffi::gn_rx_burst(
+                        self.pool(),
+                        self.number,
+                        queue,
+                        frames.as_mut_ptr(),
+                        most,
+                        &mut bad,
+                    )
+                };
+                for f in frames.iter().take(got.into()) {
+                    // SAFETY: the shim just gave us the slot.
+                    unsafe { ffi::gn_pool_give(self.pool(), f.slot) };
+                }
+                if got == 0 && bad == 0 {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for PortShared {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+pub(super) struct DpdkControl {
+    pub(super) shared: Arc<PortShared>,
+}
+
+impl PortControl for DpdkControl {
+    fn counters(&self) -> PortCounters {
+        self.shared.counters()
+    }
+
+    fn link_up(&self) -> bool {
+        self.shared.link_up()
+    }
+
+    fn stop(&mut self) {
+        self.shared.close();
+    }
+}

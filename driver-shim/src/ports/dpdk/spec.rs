@@ -1,0 +1,107 @@
+//! Port specifications: a device's name, then its arguments.
+
+use super::error::DpdkError;
+
+/// The kernel's ring must not hold longer frames than a slot: the driver's own 2,048 bytes do, and
+/// it then refuses the pool. 1,920 hold a header and 1,518 bytes of frame; the block is the
+/// shortest run of pages that is a whole number of them, as the driver takes for granted.
+const AF_PACKET_RING: &str = ",blocksz=61440,framesz=1920";
+
+/// `0000:81:00.0`, `81:00.0,mprq_en=1` or `net_tap0,iface=gn0`, taken apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Spec {
+    /// What DPDK calls the device.
+    pub(super) device: String,
+    /// Name and arguments, for plugging it in.
+    pub(super) devargs: String,
+    /// The name is a PCI address.
+    pub(super) pci: bool,
+}
+
+impl Spec {
+    pub(super) fn parse(spec: &str) -> Result<Self, DpdkError> {
+        let bad = |why| DpdkError::BadSpec { spec: spec.to_owned(), why };
+        let (name, args) = spec.split_once(',').map_or((spec, None), |(n, a)| (n, Some(a)));
+        if name.is_empty() {
+            return Err(bad("it has no name"));
+        }
+        if spec.bytes().any(|b| b <= b' ' || b == 0x7f) {
+            return Err(bad("it holds a space or a control character"));
+        }
+        let pci = is_pci_address(name);
+        let device = match name.matches(':').count() {
+            1 if pci => format!("0000:{}", name.to_ascii_lowercase()),
+            _ if pci => name.to_ascii_lowercase(),
+            _ => name.to_owned(),
+        };
+        if !pci && !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.:".contains(&b)) {
+            return Err(bad("its name holds a character that no device has"));
+        }
+        if !pci && !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            return Err(bad("it is neither a PCI address nor a virtual device's name"));
+        }
+        let zero_copy = |a: &str| a.split(',').any(|kv| kv.starts_with("zero-copy=y"));
+        if name.starts_with("net_memif") && args.is_some_and(zero_copy) {
+            return Err(bad("memif's zero-copy shares DPDK's memory, and frames live in our own"));
+        }
+        let mut devargs = args.map_or_else(|| device.clone(), |a| format!("{device},{a}"));
+        if name.starts_with("net_af_packet") && !devargs.contains(",framesz=") {
+            devargs.push_str(AF_PACKET_RING);
+        }
+        Ok(Self { device, devargs, pci })
+    }
+}
+
+/// `[domain:]bus:device.function`, in hexadecimal.
+fn is_pci_address(name: &str) -> bool {
+    let hex = |s: &str, max: usize| {
+        (1..=max).contains(&s.len()) && s.bytes().all(|b| b.is_ascii_hexdigit())
+    };
+    let mut parts = name.rsplit(':');
+    let (Some(slot), Some(bus)) = (parts.next(), parts.next()) else { return false };
+    let Some((device, function)) = slot.split_once('.') else { return false };
+    let domain = parts.next().is_none_or(|d| hex(d, 8));
+    hex(device, 2) && hex(function, 1) && hex(bus, 2) && domain && parts.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pci_addresses_are_completed() {
+        let s = Spec::parse("81:00.0,mprq_en=1").unwrap();
+        assert_eq!(s.device, "0000:81:00.0");
+        assert_eq!(s.devargs, "0000:81:00.0,mprq_en=1");
+        assert!(s.pci);
+        assert!(Spec::parse("0001:Af:1f.7").unwrap().pci);
+        assert_eq!(Spec::parse("0001:Af:1f.7").unwrap().device, "0001:af:1f.7");
+    }
+
+    #[test]
+    fn virtual_devices_keep_their_arguments() {
+        let s = Spec::parse("net_tap0,iface=gn0,mac=02:00:00:00:00:01").unwrap();
+        assert_eq!(s.device, "net_tap0");
+        assert_eq!(s.devargs, "net_tap0,iface=gn0,mac=02:00:00:00:00:01");
+        assert!(!s.pci);
+    }
+
+    #[test]
+    fn af_packet_rings_hold_frames_that_fit_a_slot() {
+        let devargs = |s| Spec::parse(s).unwrap().devargs;
+        assert_eq!(
+            devargs("net_af_packet0,iface=v"),
+            "net_af_packet0,iface=v,blocksz=61440,framesz=1920"
+        );
+        let set = "net_af_packet0,iface=v,framesz=1024";
+        assert_eq!(devargs(set), set);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for spec in ["", ",iface=x", "81:00", "0000:81:00.0 ", "net tap0", "net_tap0,a=\0", "??"] {
+            assert!(matches!(Spec::parse(spec), Err(DpdkError::BadSpec { .. })), "{spec}");
+        }
+        assert!(Spec::parse("net_memif0,zero-copy=yes").is_err());
+    }
+}

@@ -1,0 +1,12 @@
+//! One file per kind of port.
+
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
+pub mod fault;
+pub mod memory;
+pub mod pcap;
+pub mod tap;
+pub mod udp;
+
+mod tally;
+mod wait;

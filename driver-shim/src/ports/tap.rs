@@ -1,0 +1,527 @@
+//! A kernel TAP device: the far end of the side door. What a worker punts is written here and
+//! so enters the Linux stack; what Linux answers is read here and leaves by the NIC.
+//!
+//! The device gets the NIC port's own Ethernet and IP addresses, so that TCP is answered on the
+//! address that UDP is served on. It appears with [`Tap::open`] and vanishes with the value. No
+//! offload is asked for, so that the kernel hands over whole frames of at most the MTU with
+//! every checksum filled in. IPv6 duplicate address detection is off: the addresses are known
+//! to be ours, and can be bound at once (Linux adds its routes to them some milliseconds later).
+//!
+//! Belongs to one thread. Fails at start-up ([`TapError`]); afterwards a read or a write may
+//! fail if somebody takes the device down, and the frame is the caller's to count and drop.
+//!
+//! Linux drops what comes from a source that it would not route back by the same device when
+//! `rp_filter` is 1: clients beyond the local subnet need a route by the device, or the loose
+//! mode, 2.
+#![allow(unsafe_code)]
+
+use crate::frame::{Frame, RxChecksum, TxOffload};
+use crate::port::MacAddr;
+use crate::ports::wait::until_readable;
+use crate::region::FRAME_MAX_BYTES;
+use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
+};
+use std::ffi::c_char;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
+
+/// Longest MTU: a slot holds the packet behind an Ethernet header with a VLAN tag.
+pub const MTU_MAX: u16 = {
+    let max = FRAME_MAX_BYTES - 18;
+    assert!(max <= u16::MAX as usize);
+    #[expect(clippy::cast_possible_truncation, reason = "checked above")]
+    {
+        max as u16
+    }
+};
+
+/// The device to make.
+#[derive(Debug, Clone)]
+pub struct TapConfig {
+    /// Interface name, 1 to 15 bytes; `%d` in it is a number of the kernel's choice.
+    pub name: String,
+    /// Its Ethernet address.
+    pub mac: MacAddr,
+    /// Longest IP packet.
+    pub mtu: u16,
+    /// Its addresses and the lengths of their subnets' prefixes, in bits.
+    pub addrs: Vec<(IpAddr, u8)>,
+}
+
+/// Why the device could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TapError {
+    /// No TAP driver.
+    #[error("/dev/net/tun: {0}; load the driver (`modprobe tun`) or give the container the device")]
+    NoDriver(io::Error),
+    /// Not allowed.
+    #[error(
+        "no permission to make TAP device {0}; grant CAP_NET_ADMIN, or make the device for this \
+         user beforehand (`ip tuntap add {0} mode tap user ...`) and grant the rest"
+    )]
+    Permission(String),
+    /// The name is taken.
+    #[error("interface {0} exists and is in use; choose another name for the TAP device")]
+    InUse(String),
+    /// The kernel takes no such name.
+    #[error(
+        "{0:?} cannot name a TAP device; give 1 to 15 letters or digits that no other interface has"
+    )]
+    Name(String),
+    /// A packet would not fit a slot.
+    #[error("TAP device {name}: MTU {mtu} is too long for a packet slot; give at most {MTU_MAX}")]
+    Mtu {
+        /// The device.
+        name: String,
+        /// What was asked for.
+        mtu: u16,
+    },
+    /// A step of the set-up was refused.
+    #[error("TAP device {name}: cannot set {what}: {source}")]
+    Setup {
+        /// The device.
+        name: String,
+        /// What was to be set.
+        what: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+}
+
+/// An open TAP device.
+#[derive(Debug)]
+pub struct Tap {
+    device: File,
+    name: String,
+}
+
+impl Tap {
+    /// Makes the device, sets its addresses and MTU, and brings it up.
+    ///
+    /// # Errors
+    /// [`TapError`]: no driver, no permission, a bad or used name, an MTU too long, or a step
+    /// that the kernel refused. Nothing is left behind.
+    pub fn open(config: &TapConfig) -> Result<Self, TapError> {
+        if config.mtu > MTU_MAX {
+            return Err(TapError::Mtu { name: config.name.clone(), mtu: config.mtu });
+        }
+        let device = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open("/dev/net/tun")
+            .map_err(|e| match e.kind() {
+                ErrorKind::PermissionDenied => TapError::Permission(config.name.clone()),
+                _ => TapError::NoDriver(e),
+            })?;
+        let name = attach(&device, &config.name)?;
+        let fail = |what: String| {
+            let name = name.clone();
+            move |source| TapError::Setup { name, what, source }
+        };
+
+        // Where the kernel has IPv6 switched off there is nothing to switch off, and an IPv6
+        // address is refused below.
+        let detection = format!("/proc/sys/net/ipv6/conf/{name}/accept_dad");
+        match std::fs::write(detection, "0") {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                return Err(fail("IPv6 duplicate address detection off".to_owned())(e));
+            }
+            _ => {}
+        }
+        let index =
+            if_nametoindex(name.as_str()).map_err(|e| fail("anything".to_owned())(e.into()))?;
+        let netlink = Netlink::open().map_err(fail("anything (netlink)".to_owned()))?;
+        netlink
+            .request(&link_up(index, config.mac, config.mtu))
+            .map_err(fail(format!("address {}, MTU {} and up", config.mac, config.mtu)))?;
+        for &(ip, prefix_bits) in &config.addrs {
+            netlink
+                .request(&address(index, ip, prefix_bits))
+                .map_err(fail(format!("address {ip}/{prefix_bits}")))?;
+        }
+        Ok(Self { device, name })
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads the next frame that Linux sends into `frame`, replacing what it held. `false`, and
+    /// an empty frame, when none waits. Never blocks.
+    ///
+    /// # Errors
+    /// The kernel's; `frame` is empty.
+    pub fn read(&mut self, frame: &mut Frame) -> io::Result<bool> {
+        frame.rx = RxChecksum::default();
+        frame.tx = TxOffload::default();
+        let widened = frame.set_len(frame.room());
+        debug_assert!(widened.is_ok(), "a frame may fill its room");
+        let result = loop {
+            match self.device.read(frame.bytes_mut()) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        let shrunk = frame.set_len(*result.as_ref().unwrap_or(&0));
+        debug_assert!(shrunk.is_ok(), "no more is read than there is room");
+        match result {
+            Ok(n) => Ok(n > 0),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Hands one whole Ethernet frame, without its checksum trailer, to Linux. Never blocks.
+    ///
+    /// # Errors
+    /// The kernel's: the frame is too short for its headers, the device is down, or its buffer
+    /// is full (`WouldBlock`). The frame is not taken.
+    pub fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+        self.device.write(frame).map(|_| ())
+    }
+
+    /// Sleeps until Linux has sent a frame, at most `at_most`.
+    pub fn wait(&self, at_most: Duration) {
+        until_readable(std::iter::once(self.device.as_fd()), at_most);
+    }
+}
+
+/// Makes the interface, attached to `device`, and says what it is called.
+fn attach(device: &File, name: &str) -> Result<String, TapError> {
+    let bad_name = || TapError::Name(name.to_owned());
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', '\0', ' ', ':']) {
+        return Err(bad_name());
+    }
+    let mut ifr_name: [c_char; libc::IFNAMSIZ] = [0; libc::IFNAMSIZ];
+    for (to, from) in ifr_name.iter_mut().zip(name.bytes()) {
+        *to = c_char::from_ne_bytes([from]);
+    }
+    let flags = i16::try_from(libc::IFF_TAP | libc::IFF_NO_PI).map_err(|_| bad_name())?;
+    let mut request =
+        libc::ifreq { ifr_name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: flags } };
+    // SAFETY: TUNSETIFF reads and writes one `ifreq`, which `request` is.
+    let rc = unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    if rc < 0 {
+        return Err(match Errno::last() {
+            Errno::EPERM | Errno::EACCES => TapError::Permission(name.to_owned()),
+            Errno::EBUSY | Errno::EEXIST => TapError::InUse(name.to_owned()),
+            Errno::EINVAL => bad_name(),
+            e => TapError::Setup {
+                name: name.to_owned(),
+                what: "the device's name".to_owned(),
+                source: e.into(),
+            },
+        });
+    }
+    let given: Vec<u8> =
+        request.ifr_name.iter().map_while(|&c| (c != 0).then(|| c.to_ne_bytes()[0])).collect();
+    String::from_utf8(given).map_err(|_| bad_name())
+}
+
+/// The kernel's configuration socket (RFC 3549), one request at a time.
+struct Netlink(OwnedFd);
+
+const HEADER_BYTES: usize = 16;
+
+impl Netlink {
+    fn open() -> io::Result<Self> {
+        let protocol = SockProtocol::NetlinkRoute;
+        let flags = SockFlag::SOCK_CLOEXEC;
+        Ok(Self(socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?))
+    }
+
+    /// Sends a request that asks for an acknowledgement, and waits for it. The kernel answers
+    /// within the send, so that this does not wait for anybody.
+    fn request(&self, message: &[u8]) -> io::Result<()> {
+        send(self.0.as_raw_fd(), message, MsgFlags::empty())?;
+        let mut answer = [0; 512];
+        let n = recv(self.0.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+        // nlmsghdr, then nlmsgerr: a negated error number, or 0.
+        let code = answer.get(..n).and_then(|a| a.get(HEADER_BYTES..HEADER_BYTES + 4));
+        match code.and_then(|c| c.try_into().ok()).map(i32::from_ne_bytes) {
+            Some(0) => Ok(()),
+            Some(e) => Err(io::Error::from_raw_os_error(e.saturating_neg())),
+            None => Err(ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// A request: `nlmsghdr`, a body, attributes.
+struct Message(Vec<u8>);
+
+impl Message {
+    fn new(kind: u16, extra_flags: i32, body: &[&[u8]]) -> Self {
+        let flags = u16::try_from(libc::NLM_F_REQUEST | libc::NLM_F_ACK | extra_flags);
+        let mut m = vec![0; 4];
+        m.extend(kind.to_ne_bytes());
+        m.extend(flags.unwrap_or_default().to_ne_bytes());
+        m.extend([0; 8]);
+        m.extend(body.concat());
+        Self(m)
+    }
+
+    fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
+        let len = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
+        self.0.extend(len.to_ne_bytes());
+        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(value);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self
+    }
+
+    fn done(mut self) -> Vec<u8> {
+        let len = u32::try_from(self.0.len()).unwrap_or(u32::MAX).to_ne_bytes();
+        self.0.splice(..4, len);
+        self.0
+    }
+}
+
+/// RTM_NEWLINK: `ifinfomsg` with the UP flag, Ethernet address, MTU.
+fn link_up(index: u32, mac: MacAddr, mtu: u16) -> Vec<u8> {
+    let up = libc::IFF_UP.to_ne_bytes();
+    let body: [&[u8]; 4] = [&[0; 4], &index.to_ne_bytes(), &up, &up];
+    Message::new(libc::RTM_NEWLINK, 0, &body)
+        .attribute(libc::IFLA_ADDRESS, &mac.0)
+        .attribute(libc::IFLA_MTU, &u32::from(mtu).to_ne_bytes())
+        .done()
+}
+
+/// RTM_NEWADDR: `ifaddrmsg`, the address as local and as the interface's.
+fn address(index: u32, ip: IpAddr, prefix_bits: u8) -> Vec<u8> {
+    let (family, bytes) = match ip {
+        IpAddr::V4(ip) => (libc::AF_INET, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (libc::AF_INET6, ip.octets().to_vec()),
+    };
+    let family = u8::try_from(family).unwrap_or_default();
+    let no_detection = u8::try_from(libc::IFA_F_NODAD).unwrap_or_default();
+    let body: [&[u8]; 2] = [&[family, prefix_bits, no_detection, 0], &index.to_ne_bytes()];
+    Message::new(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, &body)
+        .attribute(libc::IFA_LOCAL, &bytes)
+        .attribute(libc::IFA_ADDRESS, &bytes)
+        .done()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::{Pages, Region};
+    use nix::sched::{CloneFlags, unshare};
+    use std::net::{TcpListener, UdpSocket};
+    use std::time::Instant;
+
+    const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x10]);
+    const PEER: [u8; 6] = [2, 0, 0, 0, 0, 0x20];
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    pub(crate) fn config(name: &str) -> TapConfig {
+        TapConfig {
+            name: name.to_owned(),
+            mac: MAC,
+            mtu: 1400,
+            addrs: vec![
+                ("10.9.0.1".parse().unwrap(), 24),
+                ("10.8.0.1".parse().unwrap(), 16),
+                ("fd00:9::1".parse().unwrap(), 64),
+            ],
+        }
+    }
+
+    /// Runs `test` on a thread in a network namespace of its own, where TAP devices can be had.
+    pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
+        if !std::path::Path::new("/dev/net/tun").exists() {
+            println!("skipped: there is no /dev/net/tun");
+            return;
+        }
+        let thread = std::thread::spawn(|| {
+            if let Err(Errno::EPERM) = unshare(CloneFlags::CLONE_NEWNET) {
+                println!("skipped: not allowed to make a network namespace");
+                return;
+            }
+            // Loopback, by which a machine reaches its own addresses.
+            let up = libc::IFF_UP.to_ne_bytes();
+            let body: [&[u8]; 4] = [&[0; 4], &1_u32.to_ne_bytes(), &up, &up];
+            let message = Message::new(libc::RTM_NEWLINK, 0, &body).done();
+            Netlink::open().unwrap().request(&message).unwrap();
+            test();
+        });
+        if let Err(panic) = thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    /// Reads frames until one is wanted.
+    fn read_until(tap: &mut Tap, frame: &mut Frame, wanted: impl Fn(&[u8]) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            while tap.read(frame).unwrap() {
+                if wanted(frame.bytes()) {
+                    return;
+                }
+            }
+            assert!(Instant::now() < end, "the frame did not come");
+            tap.wait(Duration::from_millis(100));
+        }
+    }
+
+    /// ARP for IPv4 over Ethernet (RFC 826), from the peer at 10.9.0.2.
+    pub(crate) fn arp(operation: u8, to: [u8; 6]) -> Vec<u8> {
+        let fixed: [u8; 10] = [8, 6, 0, 1, 8, 0, 6, 4, 0, operation];
+        [&to[..], &PEER, &fixed, &PEER, &[10, 9, 0, 2], &to, &[10, 9, 0, 1]].concat()
+    }
+
+    /// One's-complement sum; 0xffff over data that carry a right checksum.
+    fn sum(parts: &[&[u8]]) -> u16 {
+        let bytes = parts.concat();
+        let total: u32 = bytes
+            .chunks(2)
+            .map(|c| u32::from(c[0]) << 8 | c.get(1).copied().map_or(0, u32::from))
+            .sum();
+        let folded = (total & 0xffff) + (total >> 16);
+        u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap()
+    }
+
+    /// Checks both checksums of an IPv4 frame without options.
+    fn assert_checksums(frame: &[u8]) {
+        let total = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+        let (ip, l4) = frame[14..14 + total].split_at(20);
+        assert_eq!(sum(&[ip]), 0xffff, "IPv4 header");
+        let len = u16::try_from(l4.len()).unwrap().to_be_bytes();
+        assert_eq!(sum(&[&ip[12..20], &[0, ip[9]], &len, l4]), 0xffff, "protocol {}", ip[9]);
+    }
+
+    #[test]
+    fn addresses_work_at_once_and_arp_answers_with_ours() {
+        in_namespace(|| {
+            let region = Region::new(4, Pages::Small).unwrap();
+            let mut tap = Tap::open(&config("gn%d")).unwrap();
+            assert_eq!(tap.name(), "gn0");
+            // A tentative address could not be bound.
+            for ip in ["10.9.0.1", "10.8.0.1", "fd00:9::1"] {
+                UdpSocket::bind((ip, 0)).unwrap();
+            }
+            let dad = std::fs::read_to_string("/proc/sys/net/ipv6/conf/gn0/accept_dad").unwrap();
+            assert_eq!(dad.trim(), "0");
+
+            let mut frame = region.alloc().unwrap();
+            tap.write(&arp(1, [0xff; 6])).unwrap();
+            read_until(&mut tap, &mut frame, |f| f[12..14] == [8, 6] && f[21] == 2);
+            assert_eq!(frame.bytes()[0..6], PEER);
+            assert_eq!(frame.bytes()[6..12], MAC.0);
+            assert_eq!(frame.bytes()[22..28], MAC.0);
+            assert_eq!(frame.bytes()[28..32], [10, 9, 0, 1]);
+            drop(frame);
+            assert_eq!(region.available(), region.capacity());
+            drop(tap);
+            UdpSocket::bind("10.9.0.1:0").unwrap_err();
+        });
+    }
+
+    #[test]
+    fn linux_answers_tcp_with_whole_checksums() {
+        in_namespace(|| {
+            let region = Region::new(4, Pages::Small).unwrap();
+            let mut tap = Tap::open(&config("gn%d")).unwrap();
+            let listener = TcpListener::bind("10.9.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port().to_be_bytes();
+            tap.write(&arp(2, MAC.0)).unwrap();
+            tap.write(&arp(1, [0xff; 6])).unwrap();
+
+            let mut ip = [0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1];
+            let check = !sum(&[&ip]);
+            ip[10..12].copy_from_slice(&check.to_be_bytes());
+            // Port 40000, sequence number 1, SYN, window 1024.
+            let mut tcp = [0; 20];
+            tcp[0..2].copy_from_slice(&40_000_u16.to_be_bytes());
+            tcp[2..4].copy_from_slice(&port);
+            tcp[7] = 1;
+            tcp[12..16].copy_from_slice(&[0x50, 0x02, 4, 0]);
+            let check = !sum(&[&ip[12..20], &[0, 6, 0, 20], &tcp]);
+            tcp[16..18].copy_from_slice(&check.to_be_bytes());
+            tap.write(&[&MAC.0[..], &PEER, &[8, 0], &ip, &tcp].concat()).unwrap();
+
+            let mut frame = region.alloc().unwrap();
+            read_until(&mut tap, &mut frame, |f| f[12..14] == [8, 0] && f[23] == 6);
+            let f = frame.bytes();
+            assert_eq!(f[0..6], PEER);
+            assert_eq!(f[47] & 0x12, 0x12, "SYN and ACK");
+            assert_eq!(f[42..46], [0, 0, 0, 2]);
+            assert_checksums(f);
+        });
+    }
+
+    #[test]
+    fn frames_are_cut_to_the_mtu_by_linux_and_checksums_are_whole() {
+        in_namespace(|| {
+            let region = Region::new(4, Pages::Small).unwrap();
+            let mut tap = Tap::open(&config("gn%d")).unwrap();
+            let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+            socket.send_to(&[7; 1372], "10.9.0.2:9").unwrap();
+            let mut frame = region.alloc().unwrap();
+            read_until(&mut tap, &mut frame, |f| f[12..14] == [8, 6]);
+            tap.write(&arp(2, MAC.0)).unwrap();
+            read_until(&mut tap, &mut frame, |f| f[12..14] == [8, 0]);
+            assert_eq!(frame.len(), 14 + 1400);
+            assert_checksums(frame.bytes());
+            socket.send_to(&[7; 1373], "10.9.0.2:9").unwrap();
+            read_until(&mut tap, &mut frame, |f| f[12..14] == [8, 0]);
+            assert_eq!(frame.bytes()[20] & 0x20, 0x20, "more fragments");
+            assert!(frame.len() <= 14 + 1400);
+        });
+    }
+
+    #[test]
+    fn nothing_waiting_is_not_an_error_and_waiting_is_bounded() {
+        in_namespace(|| {
+            let region = Region::new(4, Pages::Small).unwrap();
+            let mut no_ipv6 = config("gn%d");
+            no_ipv6.addrs.pop();
+            let mut tap = Tap::open(&no_ipv6).unwrap();
+            let mut frame = region.alloc().unwrap();
+            let end = Instant::now() + PATIENCE;
+            // The kernel's own chatter of a device that came up.
+            while tap.read(&mut frame).unwrap() {
+                assert!(Instant::now() < end);
+            }
+            assert!(frame.is_empty());
+            let start = Instant::now();
+            tap.wait(Duration::from_millis(10));
+            assert!(start.elapsed() < PATIENCE);
+            assert!(tap.write(&[0; 5]).is_err(), "shorter than its headers");
+        });
+    }
+
+    #[test]
+    fn refusals_say_why() {
+        in_namespace(|| {
+            let open = |change: &dyn Fn(&mut TapConfig)| {
+                let mut c = config("gn%d");
+                change(&mut c);
+                Tap::open(&c)
+            };
+            let long = open(&|c| c.mtu = MTU_MAX + 1).unwrap_err();
+            assert!(matches!(long, TapError::Mtu { .. }), "{long}");
+            for name in ["", "a/b", "sixteen-bytes-xy", "nul\0"] {
+                let e = open(&|c| c.name = name.to_owned()).unwrap_err();
+                assert!(matches!(e, TapError::Name(_)), "{e}");
+            }
+            let first = open(&|c| c.name = "gn0".to_owned()).unwrap();
+            let e = open(&|c| c.name = first.name().to_owned()).unwrap_err();
+            assert!(matches!(e, TapError::InUse(_)), "{e}");
+            let e = open(&|c| c.name = "lo".to_owned()).unwrap_err();
+            assert!(matches!(e, TapError::Name(_) | TapError::InUse(_)), "{e}");
+            let e = open(&|c| c.addrs[0].1 = 33).unwrap_err();
+            assert!(e.to_string().contains("10.9.0.1/33"), "{e}");
+            let e = open(&|c| c.mac = MacAddr([1, 0, 0, 0, 0, 0])).unwrap_err();
+            assert!(e.to_string().contains("01:00:00:00:00:00"), "{e}");
+        });
+    }
+}

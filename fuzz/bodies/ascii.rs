@@ -1,0 +1,51 @@
+//! The strict parser keeps the protocol's law on any input.
+
+/// The strict parser keeps the protocol's law on any input.
+pub(crate) fn run(data: &[u8]) {
+    use dataplane::protocol::ascii::{Parsed, parse};
+    use dataplane::protocol::{Command, KEY_MAX_BYTES};
+    const ITEM_MAX_BYTES: usize = 4096;
+
+    let key_ok = |k: &[u8]| {
+        assert!(!k.is_empty() && k.len() <= KEY_MAX_BYTES);
+        assert!(!k.contains(&b' ') && !k.contains(&b'\n'));
+    };
+    let mut rest = data;
+    while !rest.is_empty() {
+        let parsed = parse(rest, ITEM_MAX_BYTES);
+        match parsed {
+            Parsed::Command { command, used } => {
+                assert!(used > 0 && used <= rest.len());
+                match command {
+                    Command::Get { keys, .. } => {
+                        assert!(keys.iter().next().is_some());
+                        keys.iter().for_each(key_ok);
+                    }
+                    Command::Set(s) => {
+                        key_ok(s.key);
+                        assert!(s.value.len() <= ITEM_MAX_BYTES);
+                        assert_eq!(rest.get(used - 2..used), Some(&b"\r\n"[..]));
+                    }
+                    Command::Delete { key, .. } => key_ok(key),
+                    _ => {}
+                }
+                // What follows a whole request does not change it.
+                let alone = rest.get(..used).unwrap_or_default();
+                assert_eq!(parse(alone, ITEM_MAX_BYTES), Parsed::Command { command, used });
+                rest = rest.get(used..).unwrap_or_default();
+            }
+            Parsed::Swallow { command, used, skip } => {
+                // Too large a value, whose key is forgotten, or a command that is not spoken.
+                let Command::Refused { forget, .. } = command else { panic!("{command:?}") };
+                assert!(used > 0 && used <= rest.len() && skip >= 2);
+                assert!(forget.is_none() || skip > ITEM_MAX_BYTES);
+                rest = rest.get(used.saturating_add(skip)..).unwrap_or_default();
+            }
+            Parsed::Incomplete { at_least } => {
+                assert!(at_least > rest.len());
+                return;
+            }
+            Parsed::Hopeless => return,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What must hold of room 3, the answers in user space and the header half of room 7, whatever
+//! the bytes. Run by the fuzzer, and over the committed corpus by `cargo test`.
+
+use dataplane::DropReason;
+use dataplane::respond::respond;
+use dataplane::wire::Local;
+use dataplane::wire::build::UdpFrame;
+use dataplane::wire::classify::{Class, classify};
+use dataplane::wire::corrupt::Corruption;
+use dataplane::wire::reply::{seal, turn_around};
+use dataplane::wire::verify::{verify_ip4_header, verify_udp};
+use driver_shim::{MacAddr, Pages, Region, TxCaps, TxOffload};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
+
+const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const US: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+const PEER4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const OWN4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+const PEER6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1));
+const OWN6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
+const PORT: u16 = 11_211;
+const KV_HEADER: [u8; 8] = [0x12, 0x34, 0, 0, 0, 1, 0, 0];
+
+static REGION: LazyLock<Region> = LazyLock::new(|| Region::new(64, Pages::Small).unwrap());
+
+/// A wire with a side door and one without, and a kernel socket.
+static LOCALS: LazyLock<[Local; 3]> = LazyLock::new(|| {
+    let closed = Local::new(US, &[(OWN4, 24), (OWN6, 64)], PORT).unwrap();
+    let open = Local { side_door: true, ..closed.clone() };
+    let socket = Local { any_destination: true, ..closed.clone() };
+    [open, closed, socket]
+});
+
+/// The target.
+pub(crate) fn run(data: &[u8]) {
+    for local in LOCALS.iter() {
+        any_frame(data, local);
+    }
+    request(data, &LOCALS[0]);
+}
+
+/// Bytes straight from the wire.
+fn any_frame(data: &[u8], local: &Local) {
+    match classify(data, local) {
+        Class::Kv { l3, l4, ipv6 } => {
+            assert!([14, 18, 22].contains(&l3));
+            assert_eq!(l4 - l3, if ipv6 { 40 } else { 20 });
+            assert!(usize::from(l4) + 8 <= data.len());
+            verify_udp(data, l3, l4, ipv6);
+            verify_ip4_header(data, l3);
+            reply(data, l3, l4, ipv6);
+        }
+        Class::Respond(what) => {
+            let Some(mut frame) = REGION.alloc() else { panic!("a slot was lost") };
+            if frame.fill(data).is_err() {
+                return;
+            }
+            if respond(&mut frame, what, local).is_ok() {
+                assert_eq!(frame.tx, TxOffload::default());
+                assert_eq!(frame.bytes()[6..12], local.mac.0, "an answer comes from us");
+                assert!(frame.len() <= data.len() + 8, "an answer is no longer than one option");
+            }
+        }
+        Class::Punt => assert!(local.side_door),
+        Class::Drop(reason) => assert!(
+            !local.side_door || ![DropReason::NoSideDoor, DropReason::NotForUs].contains(&reason)
+        ),
+    }
+}
+
+/// Any request, padding and wrong checksums included, becomes a whole reply.
+fn reply(data: &[u8], l3: u8, l4: u8, ipv6: bool) {
+    let mut frame = data.to_vec();
+    turn_around(&mut frame, l3, l4, ipv6);
+    let tx = seal(&mut frame, l3, l4, ipv6, TxCaps::default());
+    assert_eq!(frame.len(), data.len());
+    if data.len() - usize::from(l3) <= usize::from(u16::MAX) {
+        assert_eq!(tx, TxOffload::default());
+        assert!(verify_udp(&frame, l3, l4, ipv6));
+        assert!(ipv6 || verify_ip4_header(&frame, l3));
+        assert_eq!(frame[..6], data[6..12]);
+        assert_eq!(frame[6..12], data[..6]);
+    }
+}
+
+/// A good request is one, and each way of spoiling it gets its reason.
+fn request(data: &[u8], local: &Local) {
+    let Some((&[choice, how, port_hi, port_lo], text)) = data.split_first_chunk::<4>() else {
+        return;
+    };
+    let ipv6 = choice & 1 == 1;
+    let src_port = match u16::from_be_bytes([port_hi, port_lo]) {
+        0 | PORT => 40_000,
+        port => port,
+    };
+    let payload = [&KV_HEADER, text, b"\n"].concat();
+    let (src, dst) = if ipv6 { (PEER6, OWN6) } else { (PEER4, OWN4) };
+    let good = UdpFrame {
+        src_mac: PEER,
+        dst_mac: US,
+        vlans: &[5, 6][..usize::from(choice >> 1) % 3],
+        src: (src, src_port).into(),
+        dst: (dst, PORT).into(),
+        payload: &payload,
+    };
+    let Some(mut frame) = good.to_vec() else { return };
+    assert_eq!(reason(&frame, local), None);
+    let how = Corruption::ALL[usize::from(how) % Corruption::ALL.len()];
+    if how.apply(&mut frame) {
+        assert_eq!(reason(&frame, local), Some(how.reason()), "{}", how.name());
+    }
+}
+
+/// What room 3 and the engine's checks say of a datagram: `None` is a request.
+pub(crate) fn reason(frame: &[u8], local: &Local) -> Option<DropReason> {
+    let (l3, l4, ipv6) = match classify(frame, local) {
+        Class::Kv { l3, l4, ipv6 } => (l3, l4, ipv6),
+        Class::Drop(reason) => return Some(reason),
+        other => panic!("{other:?}"),
+    };
+    if !ipv6 && !verify_ip4_header(frame, l3) {
+        return Some(DropReason::Ipv4Checksum);
+    }
+    if !verify_udp(frame, l3, l4, ipv6) {
+        return Some(DropReason::UdpChecksum);
+    }
+    let l4 = usize::from(l4);
+    let end = l4 + usize::from(u16::from_be_bytes([frame[l4 + 4], frame[l4 + 5]]));
+    let payload = &frame[l4 + 8..end];
+    if payload.len() <= KV_HEADER.len() {
+        return Some(DropReason::KvFrameShort);
+    }
+    (payload[4..6] != [0, 1]).then_some(DropReason::KvMultipart)
+}

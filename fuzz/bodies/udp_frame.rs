@@ -1,0 +1,37 @@
+//! What the CPU engine reads from a datagram is what the strict parser reads from it.
+
+/// What the CPU engine reads from a datagram is what the strict parser reads from it, and every
+/// offset lies inside the frame.
+pub(crate) fn run(data: &[u8]) {
+    use dataplane::cpu_engine::{keys, read};
+    use dataplane::protocol::ascii::{Parsed, parse};
+    use dataplane::protocol::{Command, udp_frame::split};
+    use gpu::{Entry, EntryFlags, Verb, Verdict};
+
+    // A UDP header around the input, so that all of it is the datagram.
+    let Ok(len) = u16::try_from(data.len() + 8) else { return };
+    let mut frame = vec![0, 0, 0, 0];
+    frame.extend_from_slice(&len.to_be_bytes());
+    frame.extend_from_slice(&[0, 0]);
+    frame.extend_from_slice(data);
+    let flags = EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD);
+    let desc = read(&frame, &Entry { flags, ..Entry::default() });
+    match split(data) {
+        Err(reason) => assert_eq!((desc.verdict, desc.reason), (Verdict::Bad, reason)),
+        Ok((_, text)) => {
+            let start = usize::from(desc.payload_off);
+            assert_eq!(frame.get(start..start + usize::from(desc.payload_len)), Some(text));
+            assert_ne!(desc.verdict, Verdict::Bad);
+            if desc.verdict == Verdict::Ready {
+                let Parsed::Command { command: Command::Get { keys: strict, with_cas }, used } =
+                    parse(text, 4096)
+                else {
+                    panic!("the engine read a get where the strict parser did not");
+                };
+                assert_eq!(used, text.len());
+                assert_eq!(with_cas, desc.verb == Verb::Gets);
+                assert!(strict.iter().eq(keys(&desc, &frame)));
+            }
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! NVIDIA GPUs, through the CUDA driver. The driver's library is loaded at run time: nothing of
+//! CUDA is needed to build, and a machine without it gets an error, not a crash.
+
+mod probe;
+
+pub use probe::{Device, ProbeError, Version, probe};

@@ -1,0 +1,370 @@
+#!/usr/bin/env python3
+"""Checks the rules of the house that no compiler checks. docs/architecture.md states them.
+
+    scripts/check_structure.py [ROOT]
+
+Prints one line per violation, `path:line: rule: what to do`, and exits 1 if there was any.
+Each rule is shown to fail on a planted violation in scripts/tests/test_check_structure.py.
+"""
+
+import re
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+LINES_MAX = 600
+"""Lines that a file may have before its tests. Beyond that a reader loses the thread."""
+
+CRATE_IMPORTS = {
+    "gnomon": {"dataplane", "driver-shim", "gpu"},
+    "tools": {"dataplane", "driver-shim"},
+    "dataplane": {"driver-shim", "gpu"},
+    "driver-shim": {"dpdk-ffi"},
+    "dpdk-ffi": set(),
+    "gpu": set(),
+    "gnomon-fuzz": {"gnomon", "dataplane", "driver-shim", "gpu", "tools"},
+}
+"""Which crate of ours may depend on which."""
+
+CRATE_DEV_IMPORTS = {"gnomon": {"tools"}}
+"""The same for dev-dependencies alone: end-to-end tests drive the appliance with the tools."""
+
+ROOMS = ["rx", "wire::classify", "respond", "side_door", "batcher", "cpu_engine", "execute", "tx"]
+"""The rooms of `dataplane`, as module paths, in packet order; the two that take early exits too."""
+
+ROOM_INPUTS = {("respond", "wire::classify")}
+"""Rooms whose input is a type of the room before: what is to be answered."""
+
+KNOWS_ALL_ROOMS = {"pipeline"}
+"""The modules of `dataplane` that know the order of the rooms."""
+
+STORE_USERS = {
+    "execute",
+    "cpu_engine",
+    "pipeline",
+    "protocol::executor",
+    "protocol::stats",
+    "protocol::stream",
+    "store",
+}
+"""The modules of `dataplane` that reach the store: room 6 and the one executor that it shares with
+TCP, the engine that reads the host index, and who builds them."""
+
+FORBIDDEN = {
+    r"\b(?:todo|unimplemented)!": "finish it",
+    r"\bdbg!": "remove it",
+}
+"""What must not stand outside tests. (`unwrap` and `expect` are clippy's business.)"""
+
+SKIPPED_DIRS = {"target", ".git", ".venv", "node_modules"}
+
+
+@dataclass(frozen=True, order=True)
+class Violation:
+    """One broken rule at one place."""
+
+    path: str
+    line: int
+    rule: str
+    advice: str
+
+    def __str__(self):
+        return f"{self.path}:{self.line}: {self.rule}: {self.advice}"
+
+
+TOKEN = re.compile(
+    r"""
+    (?P<line>//[^\n]*)
+  | (?P<block>/\*)
+  | (?P<raw>\b(?:b|c)?r(?P<hashes>\#*)"(?:.|\n)*?"(?P=hashes))
+  | (?P<str>(?:\b[bc])?"(?:[^"\\]|\\.|\\\n)*")
+  | (?P<char>(?:\bb)?'(?:[^'\\\n]|\\(?:x[0-9a-fA-F]{2}|u\{[^}]*\}|.))')
+    """,
+    re.VERBOSE,
+)
+
+
+def blank(text):
+    """`text` with everything but its line ends turned to blanks, so that line numbers hold."""
+    return re.sub(r"[^\n]", " ", text)
+
+
+def code_only(source):
+    """Rust source with comments, strings and character literals blanked out."""
+    out, at = [], 0
+    while match := TOKEN.search(source, at):
+        out.append(source[at : match.start()])
+        end = match.end()
+        if match["block"]:
+            depth = 1
+            while depth:
+                mark = re.compile(r"/\*|\*/").search(source, end)
+                if not mark:
+                    end = len(source)
+                    break
+                depth += 1 if mark[0] == "/*" else -1
+                end = mark.end()
+        out.append(blank(source[match.start() : end]))
+        at = end
+    out.append(source[at:])
+    return "".join(out)
+
+
+TEST_MOD = re.compile(
+    r"#\[cfg\((?:test|all\([^\]]*\btest\b[^\]]*\)|any\([^\]]*\btest\b[^\]]*\))\)\]"
+    r"(?:\s*#\[[^\]]*\])*\s*(?:pub(?:\([a-z]+\))?\s+)?mod\s+(?P<name>\w+)\s*(?P<open>[{;])"
+)
+
+
+def without_tests(code):
+    """`code` with its `#[cfg(test)] mod` bodies blanked; and the names of test-only files."""
+    outside = []
+    at = 0
+    out = []
+    while match := TEST_MOD.search(code, at):
+        end = match.end()
+        if match["open"] == ";":
+            outside.append(match["name"])
+        else:
+            depth = 1
+            while depth and end < len(code):
+                depth += {"{": 1, "}": -1}.get(code[end], 0)
+                end += 1
+        out.append(code[at : match.start()])
+        out.append(blank(code[match.start() : end]))
+        at = end
+    out.append(code[at:])
+    return "".join(out), outside
+
+
+def lines_before_tests(code):
+    """Lines of a file up to its first `#[cfg(test)] mod`."""
+    match = TEST_MOD.search(code)
+    return code.count("\n", 0, match.start() if match else len(code))
+
+
+def line_of(text, offset):
+    """Line number, from 1, of a character offset."""
+    return text.count("\n", 0, offset) + 1
+
+
+def split_list(text):
+    """Splits a `use` list at its top-level commas."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        depth += {"{": 1, "}": -1}.get(c, 0)
+        if c == "," and depth == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    parts.append(text[start:])
+    return [p.strip() for p in parts if p.strip()]
+
+
+def expand_use(tree):
+    """`a::{b, c::{d, e}}` as a list of plain paths."""
+    tree = tree.strip()
+    brace = tree.find("{")
+    if brace < 0:
+        return [re.split(r"\s+as\s+", tree)[0].strip()]
+    prefix, body = tree[:brace], tree[brace + 1 : tree.rindex("}")]
+    return [prefix.strip() + path for part in split_list(body) for path in expand_use(part)]
+
+
+USE = re.compile(r"\buse\s+([^;]+);")
+INLINE = re.compile(r"(?<![\w:])(?:(?:crate|self)|super(?:\s*::\s*super)*)(?:\s*::\s*\w+)+")
+CHILD = re.compile(r"\bmod\s+(\w+)\s*;")
+
+
+def paths_in(code):
+    """Every path to another module that `code` names, with its offset."""
+    for match in USE.finditer(code):
+        for path in expand_use(match[1]):
+            yield re.sub(r"\s", "", path), match.start()
+    for match in INLINE.finditer(code):
+        yield re.sub(r"\s", "", match[0]), match.start()
+
+
+def resolve(path, module, children):
+    """An absolute module path (without `crate`) for a path used in `module`, or None."""
+    steps = path.removeprefix("::").split("::")
+    base = list(module)
+    if steps[0] == "crate":
+        return steps[1:]
+    if steps[0] == "self":
+        return base + steps[1:]
+    if steps[0] == "super":
+        while steps and steps[0] == "super":
+            base = base[:-1]
+            steps = steps[1:]
+        return base + steps
+    if steps[0] in children:
+        return base + steps
+    return None
+
+
+def inside(path, module):
+    """Whether the path `path` lies in the module `module` (both lists of names)."""
+    return path[: len(module)] == module
+
+
+class Tree:
+    """The sources under one root."""
+
+    def __init__(self, root):
+        self.root = Path(root)
+        self.violations = []
+        self.sources = {}
+        for path in sorted(self.root.rglob("*.rs")):
+            rel = path.relative_to(self.root)
+            if not SKIPPED_DIRS.intersection(rel.parts):
+                self.sources[rel] = path.read_text(encoding="utf-8")
+        self.code = {rel: code_only(text) for rel, text in self.sources.items()}
+        self.tested = {}
+        test_files = set()
+        for rel, code in self.code.items():
+            self.tested[rel], names = without_tests(code)
+            folder = rel.parent if rel.stem in ("lib", "main", "mod") else rel.with_suffix("")
+            for name in names:
+                test_files.add(folder / f"{name}.rs")
+                test_files.add(folder / name / "mod.rs")
+        self.is_test = {
+            rel: rel in test_files or {"tests", "benches", "fuzz"}.intersection(rel.parts[:-1])
+            for rel in self.code
+        }
+
+    def add(self, rel, line, rule, advice):
+        """Notes a violation."""
+        self.violations.append(Violation(str(rel), line, rule, advice))
+
+    def check(self):
+        """All violations, in order of place."""
+        self.crate_imports()
+        self.room_imports()
+        self.unsafe_list()
+        self.file_lengths()
+        self.forbidden_words()
+        self.module_docs()
+        return sorted(set(self.violations))
+
+    def crate_imports(self):
+        """Dependencies between our crates go one way only."""
+        manifests = [
+            p
+            for p in sorted(self.root.rglob("Cargo.toml"))
+            if not SKIPPED_DIRS.intersection(p.relative_to(self.root).parts)
+        ]
+        parsed = {p: tomllib.loads(p.read_text(encoding="utf-8")) for p in manifests}
+        ours = {t["package"]["name"] for t in parsed.values() if "package" in t}
+        for path, table in parsed.items():
+            if "package" not in table:
+                continue
+            name = table["package"]["name"]
+            rel = path.relative_to(self.root)
+            if name not in CRATE_IMPORTS:
+                self.add(rel, 1, "crate-imports", f"say in check_structure.py what {name} may import")
+                continue
+            for kind in ("dependencies", "build-dependencies", "dev-dependencies"):
+                allowed = CRATE_IMPORTS[name] | {name}
+                if kind == "dev-dependencies":
+                    allowed = allowed | CRATE_DEV_IMPORTS.get(name, set())
+                tables = [table, *table.get("target", {}).values()]
+                for dep, spec in ((d, s) for t in tables for d, s in t.get(kind, {}).items()):
+                    real = spec.get("package", dep) if isinstance(spec, dict) else dep
+                    if real in ours and real not in allowed:
+                        self.add(rel, 1, "crate-imports", f"{name} may not depend on {real} ({kind})")
+
+    def room_imports(self):
+        """Rooms import furniture, never one another; furniture imports no room."""
+        src = Path("dataplane/src")
+        rooms = [room.split("::") for room in ROOMS]
+        for rel, code in self.tested.items():
+            if src not in rel.parents or self.is_test[rel]:
+                continue
+            module = list(rel.relative_to(src).with_suffix("").parts)
+            if module[-1] in ("lib", "mod"):
+                module.pop()
+            if not module or module[0] in KNOWS_ALL_ROOMS:
+                continue
+            own = next((r for r in rooms if inside(module, r)), None)
+            children = set(CHILD.findall(code))
+            for path, offset in paths_in(code):
+                target = resolve(path, module, children)
+                if target is None:
+                    continue
+                line = line_of(code, offset)
+                room = next((r for r in rooms if inside(target, r)), None)
+                declares = room is not None and inside(room, module)
+                edge = own and room and ("::".join(own), "::".join(room))
+                if room is not None and room != own and not declares and edge not in ROOM_INPUTS:
+                    self.add(
+                        rel, line, "room-imports",
+                        f"{'::'.join(module)} may not reach the room {'::'.join(room)}; "
+                        "share furniture, and let pipeline.rs join the rooms",
+                    )
+                if inside(target, ["store"]) and not any(inside(module, u.split("::")) for u in STORE_USERS):
+                    self.add(
+                        rel, line, "store-reach",
+                        f"{'::'.join(module)} may not reach the store; only "
+                        f"{', '.join(sorted(STORE_USERS - {'store'}))} do",
+                    )
+
+    def unsafe_list(self):
+        """docs/unsafe.md names exactly the files that hold unsafe code."""
+        doc = self.root / "docs/unsafe.md"
+        text = doc.read_text(encoding="utf-8") if doc.exists() else ""
+        named = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            for path in re.findall(r"`([\w./-]+\.rs)`", line):
+                named.setdefault(path, number)
+        for rel, code in self.code.items():
+            word = re.search(r"\bunsafe\b", code)
+            if word and str(rel) not in named:
+                self.add(
+                    rel, line_of(code, word.start()), "unsafe-list",
+                    "name the file in docs/unsafe.md, with what makes it sound",
+                )
+            if not word and str(rel) in named:
+                self.add("docs/unsafe.md", named[str(rel)], "unsafe-list", f"{rel} holds no unsafe code: strike it")
+        for path, number in named.items():
+            if Path(path) not in self.code:
+                self.add("docs/unsafe.md", number, "unsafe-list", f"there is no {path}: strike it")
+
+    def file_lengths(self):
+        """No file outgrows its reader."""
+        for rel, code in self.code.items():
+            lines = lines_before_tests(code)
+            if lines > LINES_MAX and not self.is_test[rel]:
+                self.add(rel, LINES_MAX, "file-length", f"{lines} lines before its tests; at most {LINES_MAX}: split it")
+
+    def forbidden_words(self):
+        """No panics by shortcut and nothing unfinished outside tests."""
+        for rel, code in self.tested.items():
+            if not self.is_test[rel]:
+                for pattern, advice in FORBIDDEN.items():
+                    for match in re.finditer(pattern, code):
+                        self.add(rel, line_of(code, match.start()), "forbidden-word", advice)
+        for rel, text in self.sources.items():
+            for match in re.finditer(r"\b(?:TODO|FIXME|XXX)\b", text):
+                self.add(rel, line_of(text, match.start()), "forbidden-word", "do it, or open an issue")
+
+    def module_docs(self):
+        """Each file says at its top what it is."""
+        for rel, text in self.sources.items():
+            if not self.is_test[rel] and not re.match(r"(?:\s*#!\[[^\]]*\]\s*)*//!", text):
+                self.add(rel, 1, "module-doc", "begin with a //! line: what enters, what leaves, who owns, what can fail")
+
+
+def main(argv):
+    """Checks the tree named on the command line, or the one this script stands in."""
+    root = Path(argv[1]) if len(argv) > 1 else Path(__file__).resolve().parent.parent
+    tree = Tree(root)
+    violations = tree.check()
+    for violation in violations:
+        print(violation)
+    print(f"structure: {len(tree.sources)} files, {len(violations)} violations")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Real clients against a live server, in network namespaces that the scripts make and remove.
+#
+#   scripts/e2e.sh [NAME...]      names of scripts in tests/e2e without .sh; default: all
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib.sh
+. scripts/lib.sh
+make_scratch
+cargo build --release -q
+[ "$#" -gt 0 ] || set -- loopback af_packet net_tap
+
+for name in "$@"; do
+  echo "-- $name"
+  log=$scratch/$name status=0
+  timeout --foreground 600 "tests/e2e/$name.sh" 2>&1 | tee "$log" || status=$?
+  passed=$((passed + $(grep -c '^ok ' "$log" || true)))
+  failed=$((failed + $(grep -c '^FAILED ' "$log" || true)))
+  skipped=$((skipped + $(grep -c '^skipped ' "$log" || true)))
+  if [ "$status" -ne 0 ] && ! grep -q '^FAILED ' "$log"; then
+    not_ok "$name" "exit status $status"
+  fi
+done
+totals

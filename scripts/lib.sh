@@ -1,0 +1,94 @@
+# Sourced by the other scripts: counted checks, bounded waits, and a list of what to undo.
+# shellcheck shell=bash
+
+passed=0
+failed=0
+skipped=0
+
+# ok NAME / not_ok NAME [WHY] / skip NAME WHY: one line and one count each.
+ok() {
+  passed=$((passed + 1))
+  echo "ok      $1"
+}
+not_ok() {
+  failed=$((failed + 1))
+  echo "FAILED  $1${2:+: $2}"
+}
+skip() {
+  skipped=$((skipped + 1))
+  echo "skipped $1: $2"
+}
+
+# check NAME COMMAND...: passes when the command does; shows what it said when it does not.
+check() {
+  local name=$1 log status=0
+  shift
+  log=$(mktemp)
+  "$@" >"$log" 2>&1 || status=$?
+  if [ "$status" -eq 0 ]; then
+    ok "$name"
+  else
+    not_ok "$name" "exit status $status"
+    sed 's/^/        | /' "$log" | tail -n 60
+  fi
+  rm -f "$log"
+  return 0
+}
+
+# totals: the last line of a part, and its exit status.
+totals() {
+  [ "$skipped" -eq 0 ] || echo "$skipped skipped"
+  echo "$passed passed, $failed failed"
+  [ "$failed" -eq 0 ]
+}
+
+# wait_for SECONDS COMMAND...: tries until the command succeeds; fails after SECONDS.
+wait_for() {
+  local deadline=$((SECONDS + $1))
+  shift
+  until "$@" >/dev/null 2>&1; do
+    [ "$SECONDS" -lt "$deadline" ] || return 1
+    sleep 0.05
+  done
+}
+
+# undo COMMAND...: runs the command when the script ends, however it ends; last in, first out.
+undo_list=()
+undo() {
+  undo_list+=("$(printf '%q ' "$@")")
+}
+run_undo() {
+  local status=$? i
+  set +e
+  for ((i = ${#undo_list[@]} - 1; i >= 0; i--)); do
+    eval "${undo_list[i]}" >/dev/null 2>&1
+  done
+  exit "$status"
+}
+trap run_undo EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# gone PID: whether the process has ended (a zombie has).
+gone() {
+  local stat
+  stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
+  [[ ${stat##*) } == [ZX]* ]]
+}
+
+# stop_pid PID: SIGTERM, then SIGKILL after 5 s. Only for processes that the script started.
+stop_pid() {
+  gone "$1" && return 0
+  kill -TERM "$1" 2>/dev/null || return 0
+  if ! wait_for 5 gone "$1"; then
+    kill -KILL "$1" 2>/dev/null
+    wait_for 5 gone "$1"
+    return 1
+  fi
+}
+
+# scratch: a directory of the script's own, removed when it ends. Sets $scratch.
+make_scratch() {
+  scratch=$(mktemp -d)
+  undo rm -rf "$scratch"
+}

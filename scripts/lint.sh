@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Format, lints, house rules, and the scripts themselves.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib.sh
+. scripts/lib.sh
+
+mapfile -t shell_files < <(find scripts tests/e2e -name '*.sh')
+
+check "cargo fmt" cargo fmt --all --check
+check "clippy" cargo clippy --workspace --all-targets -q -- -D warnings
+check "clippy, without DPDK" cargo clippy --workspace --all-targets --no-default-features -q -- -D warnings
+check "clippy, with CUDA" cargo clippy -p gnomon -p gpu --all-targets --features cuda -q -- -D warnings
+check "the checkers notice what they should" python3 -m unittest discover -q -s scripts/tests
+check "structure of the tree" python3 scripts/check_structure.py
+check "shellcheck" shellcheck -x .ci/run "${shell_files[@]}"
+check "Vagrantfile parses" ruby -c Vagrantfile
+check "Vagrantfile says what it should" ruby scripts/tests/vagrantfile_test.rb
+totals

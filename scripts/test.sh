@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Runs the named parts of the tests, each to its end, and adds up what they counted.
+#
+#   scripts/test.sh PART...     parts: lint unit loom docs e2e demo
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib.sh
+. scripts/lib.sh
+scripts/provision.sh
+make_scratch
+
+# Each part prints its own lines; its counts are read back from them.
+part_lint() { scripts/lint.sh; }
+part_unit() {
+  local status=0
+  cargo test --workspace --no-fail-fast -q || status=$?
+  # What the default features leave out.
+  cargo test -p gpu --features cuda --no-fail-fast -q || status=$?
+  cargo test -p gnomon --features cuda --test gpu_probe --no-fail-fast -q || status=$?
+  return "$status"
+}
+part_loom() { scripts/loom.sh; }
+part_docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps -q; }
+part_e2e() { scripts/e2e.sh; }
+part_demo() { scripts/demo.sh; }
+
+for part in "$@"; do
+  echo "== $part"
+  began=$SECONDS
+  log=$scratch/$part
+  status=0
+  "part_$part" 2>&1 | tee "$log" || status=$?
+  # A part that counts ends in "N passed, N failed"; cargo's counts stand in its result lines.
+  # Anything else is one check: it passed or it did not.
+  p=0 f=0 s=0
+  if grep -q '^test result:' "$log"; then
+    read -r p f s < <(awk '/^test result:/ { p += $4; f += $6; s += $8 } END { print p, f, s }' "$log")
+  elif grep -qE '^[0-9]+ passed, [0-9]+ failed$' "$log"; then
+    read -r p f < <(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed$/\1 \2/p' "$log" | tail -n 1)
+    s=$(sed -nE 's/^([0-9]+) skipped$/\1/p' "$log" | tail -n 1)
+  elif [ "$status" -eq 0 ]; then
+    p=1
+  fi
+  if [ "$status" -ne 0 ] && [ "$f" -eq 0 ]; then
+    f=1
+  fi
+  passed=$((passed + p))
+  failed=$((failed + f))
+  skipped=$((skipped + ${s:-0}))
+  echo "== $part: $p passed, $f failed, ${s:-0} skipped, $((SECONDS - began)) s"
+done
+totals

@@ -1,0 +1,145 @@
+"""Each rule of check_structure.py fails on a planted violation and passes without it."""
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import check_structure as cs  # noqa: E402
+
+CRATES = {
+    "Cargo.toml": '[package]\nname = "gnomon"\n[dependencies]\ndataplane = { path = "dataplane" }\n',
+    "dataplane/Cargo.toml": '[package]\nname = "dataplane"\n[dependencies]\ngpu = { path = "../gpu" }\n',
+    "gpu/Cargo.toml": '[package]\nname = "gpu"\n[dependencies]\n',
+    "docs/unsafe.md": "",
+}
+
+
+def check(extra):
+    """Rules broken by a small sound tree with `extra` files laid over it."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in {**CRATES, **extra}.items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return [(v.rule, v.path, v.line) for v in cs.Tree(folder).check()]
+
+
+def rs(body):
+    """A source file with its module doc."""
+    return "//! A file.\n" + body
+
+
+class Rules(unittest.TestCase):
+    def test_the_sound_tree_passes(self):
+        self.assertEqual(check({}), [])
+
+    def test_crates_import_downward_only(self):
+        upward = '[package]\nname = "gpu"\n[dependencies]\ndataplane = { path = "../dataplane" }\n'
+        self.assertEqual(check({"gpu/Cargo.toml": upward}), [("crate-imports", "gpu/Cargo.toml", 1)])
+        dev = upward.replace("[dependencies]", "[dev-dependencies]")
+        self.assertEqual(check({"gpu/Cargo.toml": dev}), [("crate-imports", "gpu/Cargo.toml", 1)])
+        target = upward.replace("[dependencies]", "[target.'cfg(unix)'.dependencies]")
+        self.assertEqual(check({"gpu/Cargo.toml": target}), [("crate-imports", "gpu/Cargo.toml", 1)])
+        renamed = '[package]\nname = "gpu"\n[dependencies]\nx = { package = "dataplane", path = "../dataplane" }\n'
+        self.assertEqual(check({"gpu/Cargo.toml": renamed}), [("crate-imports", "gpu/Cargo.toml", 1)])
+
+    def test_a_new_crate_must_be_placed(self):
+        self.assertEqual(
+            check({"extra/Cargo.toml": '[package]\nname = "extra"\n'}),
+            [("crate-imports", "extra/Cargo.toml", 1)],
+        )
+
+    def test_a_room_imports_no_other_room(self):
+        bad = [
+            "use crate::tx::Tx;\n",
+            "use crate::{counters::Counter, tx};\n",
+            "use super::tx::Tx;\n",
+            "fn f() { crate::tx::send() }\n",
+            "use crate::wire::classify;\n",
+            "use crate::{wire::{classify::Class, eth}};\n",
+        ]
+        for body in bad:
+            with self.subTest(body):
+                self.assertEqual(check({"dataplane/src/rx.rs": rs(body)}), [("room-imports", "dataplane/src/rx.rs", 2)])
+        good = "use crate::wire::eth;\nuse crate::counters::Counter;\nuse driver_shim::Frame;\n"
+        self.assertEqual(check({"dataplane/src/rx.rs": rs(good)}), [])
+        self.assertEqual(check({"dataplane/src/respond.rs": rs("use crate::wire::classify::Respond;\n")}), [])
+        self.assertEqual(check({"dataplane/src/rx/poll.rs": rs("use super::Stamp;\nuse crate::rx::X;\n")}), [])
+
+    def test_furniture_imports_no_room(self):
+        self.assertEqual(
+            check({"dataplane/src/wire/eth.rs": rs("use super::classify::Class;\n")}),
+            [("room-imports", "dataplane/src/wire/eth.rs", 2)],
+        )
+        self.assertEqual(check({"dataplane/src/wire/mod.rs": rs("pub mod classify;\npub use classify::Class;\n")}), [])
+
+    def test_only_the_pipeline_knows_the_order(self):
+        body = rs("use crate::rx::Rx;\nuse crate::tx::Tx;\nuse crate::store::Store;\n")
+        self.assertEqual(check({"dataplane/src/pipeline.rs": body}), [])
+        self.assertEqual(len(check({"dataplane/src/batcher.rs": body})), 3)
+
+    def test_the_store_is_reached_by_few(self):
+        self.assertEqual(
+            check({"dataplane/src/wire/mod.rs": rs("use crate::store::Store;\n")}),
+            [("store-reach", "dataplane/src/wire/mod.rs", 2)],
+        )
+        self.assertEqual(check({"dataplane/src/execute/get.rs": rs("use crate::store::Store;\n")}), [])
+
+    def test_imports_in_tests_and_comments_do_not_count(self):
+        body = "// use crate::tx::Tx;\n#[cfg(test)]\nmod tests {\n    use crate::tx::Tx;\n    fn f() { if true {} }\n}\n"
+        self.assertEqual(check({"dataplane/src/rx.rs": rs(body)}), [])
+        after = body + "use crate::tx::Tx;\n"
+        self.assertEqual(check({"dataplane/src/rx.rs": rs(after)}), [("room-imports", "dataplane/src/rx.rs", 8)])
+
+    def test_unsafe_files_are_listed_and_only_those(self):
+        unsafe = {"gpu/src/a.rs": rs("fn f() { unsafe { g() } }\n")}
+        self.assertEqual(check(unsafe), [("unsafe-list", "gpu/src/a.rs", 2)])
+        listed = {"docs/unsafe.md": "| `gpu/src/a.rs` | why |\n"}
+        self.assertEqual(check({**unsafe, **listed}), [])
+        safe = {"gpu/src/a.rs": rs('// unsafe\nfn f() -> &\'static str { "unsafe" }\n')}
+        self.assertEqual(check(safe), [])
+        self.assertEqual(check({**safe, **listed}), [("unsafe-list", "docs/unsafe.md", 1)])
+        self.assertEqual(check(listed), [("unsafe-list", "docs/unsafe.md", 1)])
+
+    def test_long_files_are_refused_tests_apart(self):
+        long = rs("fn f() {}\n" * cs.LINES_MAX)
+        self.assertEqual(check({"gpu/src/a.rs": long}), [("file-length", "gpu/src/a.rs", cs.LINES_MAX)])
+        tests = rs("fn f() {}\n#[cfg(test)]\nmod tests {\n" + "    fn f() {}\n" * cs.LINES_MAX + "}\n")
+        self.assertEqual(check({"gpu/src/a.rs": tests}), [])
+
+    def test_shortcuts_are_refused_outside_tests(self):
+        for body in ["fn f() { unimplemented!() }\n", "fn f() { todo!() }\n", "fn f() { dbg!(1) }\n", "// TODO later\n"]:
+            with self.subTest(body):
+                self.assertEqual(check({"gpu/src/a.rs": rs(body)}), [("forbidden-word", "gpu/src/a.rs", 2)])
+        inside = "#[cfg(test)]\nmod tests {\n    fn f() { todo!() }\n}\n"
+        self.assertEqual(check({"gpu/src/a.rs": rs(inside)}), [])
+        apart = {"gpu/src/a.rs": rs("#[cfg(test)]\nmod a_tests;\n"), "gpu/src/a/a_tests.rs": rs("fn f() { todo!() }\n")}
+        self.assertEqual(check(apart), [])
+        self.assertEqual(check({"gpu/tests/it.rs": rs("fn f() { todo!() }\n")}), [])
+
+    def test_every_file_says_what_it_is(self):
+        self.assertEqual(check({"gpu/src/a.rs": "fn f() {}\n"}), [("module-doc", "gpu/src/a.rs", 1)])
+        self.assertEqual(check({"gpu/src/a.rs": "#![allow(unsafe_code)]\n//! A file.\n"}), [])
+
+
+class Lexer(unittest.TestCase):
+    def test_strings_chars_and_comments_are_blanked_in_place(self):
+        source = 'a\n/* x /* y */ unsafe */ b "unsafe \\" unsafe" c r#"unsafe " unsafe"# \'"\' d\n// unsafe\ne'
+        code = cs.code_only(source)
+        self.assertEqual(len(code), len(source))
+        self.assertEqual(code.split(), ["a", "b", "c", "d", "e"])
+
+    def test_lifetimes_are_not_characters(self):
+        self.assertIn("unsafe", cs.code_only("fn f<'a>(x: &'a u8) { unsafe { g('x') } }"))
+
+    def test_use_trees_unfold(self):
+        self.assertEqual(
+            cs.expand_use("crate::{a, b::{c as d, e::f}, g}"),
+            ["crate::a", "crate::b::c", "crate::b::e::f", "crate::g"],
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,14 @@
+//! `gnomon-pcapgen`: see [`tools::trace::cli`]. Exit status: 0 written, 1 not written, 2 bad flag.
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match tools::trace::cli::Flags::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("gnomon-pcapgen: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Plays a capture at a server and checks every byte that comes back.
+//!
+//! [`run`] reads frames from a capture and paces them; [`pending`] remembers what was asked and
+//! not answered yet; a [`link::Link`] carries requests out and replies in ([`sockets`]: kernel
+//! sockets, [`queues`]: the queues of a port); [`assembly`] puts replies of several datagrams
+//! together; [`verify`] holds them against the request; [`report`] counts and prints.
+//!
+//! Nothing here allocates per packet once buffers have grown to the sizes in use.
+
+pub mod assembly;
+pub mod cli;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
+pub mod link;
+pub mod pending;
+pub mod queues;
+pub mod report;
+pub mod run;
+pub mod sockets;
+pub mod verify;
+
+pub use link::{Link, Taken};
+pub use report::Report;
+pub use run::{Plan, PlayError, play};

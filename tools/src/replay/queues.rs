@@ -1,0 +1,109 @@
+//! The queues of a port as a link: frames travel as they stand in the capture, and replies are
+//! told apart by the address and port they go to.
+
+use super::link::{Link, Taken};
+use super::pending::Tag;
+use crate::trace::{Datagram, Request};
+use driver_shim::{Burst, MacAddr, PortControl, QueuePair, Region};
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// One pair of queues, on whatever drives them.
+pub struct Queues {
+    pair: QueuePair,
+    region: Region,
+    dst_mac: Option<MacAddr>,
+    clients: HashMap<SocketAddr, u32>,
+    out: Burst,
+    into: Burst,
+    /// Keeps the port open.
+    control: Option<Box<dyn PortControl>>,
+}
+
+impl fmt::Debug for Queues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queues").field("clients", &self.clients.len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        if let Some(c) = &mut self.control {
+            c.stop();
+        }
+    }
+}
+
+impl Queues {
+    /// Sends frames made from `region`'s slots; with `dst_mac`, to that Ethernet address.
+    pub fn new(pair: QueuePair, region: Region, dst_mac: Option<MacAddr>) -> Self {
+        Self {
+            pair,
+            region,
+            dst_mac,
+            clients: HashMap::new(),
+            out: Burst::new(),
+            into: Burst::new(),
+            control: None,
+        }
+    }
+
+    /// Keeps the port open that the queues belong to, and stops it at the end.
+    #[must_use]
+    pub fn keeping(mut self, control: Box<dyn PortControl>) -> Self {
+        self.control = Some(control);
+        self
+    }
+
+    fn flush(&mut self) {
+        if !self.out.is_empty() {
+            self.pair.tx.burst(&mut self.out);
+        }
+    }
+}
+
+impl Link for Queues {
+    fn tag(&mut self, request: &Request) -> Tag {
+        let number = u32::try_from(self.clients.len()).unwrap_or(0);
+        let lane = *self.clients.entry(request.datagram.src).or_insert(number);
+        Tag { lane, id: request.id }
+    }
+
+    fn send(&mut self, frame: &[u8], _request: Option<(&Request, Tag)>) -> io::Result<Taken> {
+        if self.out.is_full() {
+            self.flush();
+        }
+        if self.out.is_full() {
+            return Ok(Taken::Full);
+        }
+        let Some(mut out) = self.region.alloc() else { return Ok(Taken::Full) };
+        if out.fill(frame).is_err() {
+            return Ok(Taken::Never);
+        }
+        if let (Some(mac), Some(to)) = (self.dst_mac, out.bytes_mut().first_chunk_mut()) {
+            *to = mac.0;
+        }
+        self.out.push(out);
+        Ok(Taken::Sent)
+    }
+
+    fn receive(&mut self, each: &mut dyn FnMut(Option<u32>, &[u8])) -> io::Result<usize> {
+        self.flush();
+        let got = self.pair.rx.burst(&mut self.into);
+        for frame in self.into.drain(..) {
+            // What is no datagram (ARP, neighbour discovery) is not for us.
+            if let Some(d) = Datagram::parse(frame.bytes()) {
+                each(self.clients.get(&d.dst).copied(), &frame.bytes()[d.payload]);
+            }
+        }
+        Ok(got)
+    }
+
+    fn wait(&mut self, at_most: Duration) -> io::Result<()> {
+        self.pair.rx.idle(at_most);
+        Ok(())
+    }
+}

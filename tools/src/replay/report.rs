@@ -1,0 +1,232 @@
+//! What a run found, as numbers, as a table and as JSON.
+
+use super::verify::Wrong;
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+use std::fmt;
+use std::time::Duration;
+
+/// Longest latency that is told apart from longer ones.
+const LATENCY_MAX_NS: u64 = 100_000_000_000;
+/// Percentiles in reports, with their names.
+const PERCENTILES: [(&str, f64); 5] =
+    [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p999", 99.9), ("p9999", 99.99)];
+
+/// Counters of one run. Requests, unless said otherwise.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Sent and expecting a reply.
+    pub sent: u64,
+    /// Of these, gets.
+    pub gets: u64,
+    /// Of these, sets.
+    pub sets: u64,
+    /// Frames sent that call for no particular reply: damaged ones and other commands.
+    pub others: u64,
+    /// Frames that the link cannot carry, such as damaged headers through kernel sockets.
+    pub skipped: u64,
+    /// Sent once more after the time-out.
+    pub retries: u64,
+    /// Answered rightly.
+    pub answered: u64,
+    /// Answered wrongly, by what was wrong.
+    pub wrong: [u64; Wrong::ALL.len()],
+    /// Never answered in time.
+    pub lost: u64,
+    /// Replies that came after their request had been given up.
+    pub late: u64,
+    /// Datagrams of replies that had arrived before.
+    pub duplicates: u64,
+    /// Replies overtaken by the reply to a later request of the same client.
+    pub reordered: u64,
+    /// Replies whose datagrams came out of order.
+    pub pieces_reordered: u64,
+    /// Replies of more than one datagram.
+    pub in_pieces: u64,
+    /// Replies to `others`.
+    pub others_answered: u64,
+    /// Datagrams that answer nothing that was asked.
+    pub unexpected: u64,
+    /// Datagrams whose frame header is impossible.
+    pub bad_datagrams: u64,
+    /// Pieces lost because too many replies were incomplete.
+    pub pieces_dropped: u64,
+    /// Keys asked for by gets that were answered rightly.
+    pub keys_asked: u64,
+    /// Values that came back for them.
+    pub hits: u64,
+    /// Times that the other side said that nobody listens.
+    pub refusals: u64,
+    /// From the start to the last frame sent or received.
+    pub elapsed: Duration,
+    /// Nanoseconds from the moment a request should have left to its whole reply.
+    pub latency_ns: Histogram<u64>,
+}
+
+impl Report {
+    /// All zero; `None` when the histogram refuses its bounds.
+    pub(crate) fn new() -> Option<Self> {
+        Some(Self {
+            sent: 0,
+            gets: 0,
+            sets: 0,
+            others: 0,
+            skipped: 0,
+            retries: 0,
+            answered: 0,
+            wrong: [0; Wrong::ALL.len()],
+            lost: 0,
+            late: 0,
+            duplicates: 0,
+            reordered: 0,
+            pieces_reordered: 0,
+            in_pieces: 0,
+            others_answered: 0,
+            unexpected: 0,
+            bad_datagrams: 0,
+            pieces_dropped: 0,
+            keys_asked: 0,
+            hits: 0,
+            refusals: 0,
+            elapsed: Duration::ZERO,
+            latency_ns: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).ok()?,
+        })
+    }
+
+    /// Replies with anything wrong.
+    pub fn wrong_total(&self) -> u64 {
+        self.wrong.iter().sum()
+    }
+
+    /// Keys that did not come back.
+    pub fn misses(&self) -> u64 {
+        self.keys_asked.saturating_sub(self.hits)
+    }
+
+    /// Lost requests as a share of those sent.
+    pub fn lost_share(&self) -> f64 {
+        share(self.lost, self.sent)
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        let us = |ns: u64| ratio(ns, 1_000);
+        let wrong: serde_json::Map<String, Value> = Wrong::ALL
+            .iter()
+            .zip(self.wrong)
+            .map(|(w, n)| (w.name().to_owned(), Value::from(n)))
+            .collect();
+        let mut latency = serde_json::Map::new();
+        latency.insert("min".to_owned(), us(self.latency_ns.min()).into());
+        latency.insert("mean".to_owned(), (self.latency_ns.mean() / 1e3).into());
+        for (name, p) in PERCENTILES {
+            latency.insert(name.to_owned(), us(self.latency_ns.value_at_percentile(p)).into());
+        }
+        latency.insert("max".to_owned(), us(self.latency_ns.max()).into());
+        json!({
+            "sent": self.sent,
+            "gets": self.gets,
+            "sets": self.sets,
+            "others": self.others,
+            "skipped": self.skipped,
+            "retries": self.retries,
+            "answered": self.answered,
+            "wrong": self.wrong_total(),
+            "wrong_by_kind": wrong,
+            "lost": self.lost,
+            "late": self.late,
+            "duplicates": self.duplicates,
+            "reordered": self.reordered,
+            "pieces_reordered": self.pieces_reordered,
+            "in_pieces": self.in_pieces,
+            "others_answered": self.others_answered,
+            "unexpected": self.unexpected,
+            "bad_datagrams": self.bad_datagrams,
+            "pieces_dropped": self.pieces_dropped,
+            "keys_asked": self.keys_asked,
+            "hits": self.hits,
+            "misses": self.misses(),
+            "hit_rate": share(self.hits, self.keys_asked),
+            "refusals": self.refusals,
+            "seconds": self.elapsed.as_secs_f64(),
+            "sent_per_s": per_second(self.sent, self.elapsed),
+            "answered_per_s": per_second(self.answered, self.elapsed),
+            "latency_us": latency,
+        })
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown to a few digits")]
+fn ratio(a: u64, b: u64) -> f64 {
+    a as f64 / b as f64
+}
+
+fn share(a: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { ratio(a, of) }
+}
+
+fn per_second(n: u64, elapsed: Duration) -> f64 {
+    let s = elapsed.as_secs_f64();
+    if s > 0.0 { ratio(n, 1) / s } else { 0.0 }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pct = |n: u64, of: u64| share(n, of) * 100.0;
+        writeln!(f, "sent        {:>12}  {} gets, {} sets", self.sent, self.gets, self.sets)?;
+        if self.others + self.skipped + self.retries > 0 {
+            writeln!(
+                f,
+                "besides     {:>12}  answered {}; {} skipped, {} retries",
+                self.others, self.others_answered, self.skipped, self.retries
+            )?;
+        }
+        writeln!(
+            f,
+            "answered    {:>12}  {:.3} %, {:.0} per second",
+            self.answered,
+            pct(self.answered, self.sent),
+            per_second(self.answered, self.elapsed)
+        )?;
+        writeln!(
+            f,
+            "lost        {:>12}  {:.3} %, {} late",
+            self.lost,
+            pct(self.lost, self.sent),
+            self.late
+        )?;
+        write!(f, "wrong       {:>12} ", self.wrong_total())?;
+        for (w, n) in Wrong::ALL.iter().zip(self.wrong).filter(|(_, n)| *n > 0) {
+            write!(f, " {} {n}", w.name())?;
+        }
+        writeln!(f)?;
+        writeln!(
+            f,
+            "unexpected  {:>12}  {} bad datagrams, {} pieces dropped",
+            self.unexpected, self.bad_datagrams, self.pieces_dropped
+        )?;
+        writeln!(f, "duplicates  {:>12}", self.duplicates)?;
+        writeln!(
+            f,
+            "reordered   {:>12}  replies; {} in pieces, of which out of order {}",
+            self.reordered, self.in_pieces, self.pieces_reordered
+        )?;
+        writeln!(
+            f,
+            "hits        {:>12}  {:.3} % of {} keys",
+            self.hits,
+            pct(self.hits, self.keys_asked),
+            self.keys_asked
+        )?;
+        if self.refusals > 0 {
+            writeln!(f, "refusals    {:>12}  nobody listens at the target", self.refusals)?;
+        }
+        writeln!(f, "seconds     {:>12.3}", self.elapsed.as_secs_f64())?;
+        write!(f, "latency us ")?;
+        write!(f, " min {:.1}", ratio(self.latency_ns.min(), 1_000))?;
+        for (name, p) in PERCENTILES {
+            write!(f, "  {name} {:.1}", ratio(self.latency_ns.value_at_percentile(p), 1_000))?;
+        }
+        writeln!(f, "  max {:.1}", ratio(self.latency_ns.max(), 1_000))
+    }
+}
