@@ -43,6 +43,7 @@ STORE_USERS = {
     "execute",
     "cpu_engine",
     "pipeline",
+    "protocol::binary",
     "protocol::executor",
     "protocol::stats",
     "protocol::stream",

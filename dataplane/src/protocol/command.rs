@@ -3,6 +3,8 @@
 //! Parsers make these and nothing else; the executor takes these and nothing else. A command
 //! borrows its key and value from the bytes that it was parsed from.
 
+use super::binary;
+
 /// Longest key, in bytes (protocol.txt).
 pub const KEY_MAX_BYTES: usize = 250;
 
@@ -66,6 +68,8 @@ pub enum Command<'a> {
     Stats(Option<&'a [u8]>),
     /// `quit`.
     Quit,
+    /// A request of the binary protocol, which answers in another form than all these.
+    Binary(binary::Request<'a>),
     /// Something that cannot be understood or carried out; the text says so to the client.
     Refused {
         /// What to answer.

@@ -3,6 +3,7 @@
 //! Every transport and every engine ends here: there is no other way to answer a request. (Room
 //! 6 answers plain hits by itself, with [`put_value`] from this file.)
 
+use super::binary;
 use super::command::{Arith, Command, Keys, Refusal, Store};
 use super::sink::Sink;
 use super::stats::{self, OpCounters, Server};
@@ -85,6 +86,9 @@ pub fn execute<'a>(
         }
         Command::Stats(what) => stats::write(what, server, out),
         Command::Quit => return Flow::Close,
+        Command::Binary(ref request) => {
+            return binary::execute(request, session, ops, server, out);
+        }
         Command::Refused { reply, noreply, forget } => {
             if let Some(key) = forget {
                 verbs::delete(session, key);
@@ -117,7 +121,7 @@ fn store(session: &mut Session, ops: &OpCounters, what: &Store<'_>) -> &'static 
 /// The new number, or what to say instead.
 fn arith(session: &mut Session, ops: &OpCounters, what: &Arith<'_>) -> Result<u64, &'static [u8]> {
     let result = verbs::arith(session, what);
-    ops.count_arith(what.decrement, !matches!(result, Err(ArithFailure::NotFound)));
+    ops.count_arith(what.decrement, result.map(|_| ()));
     result.map(|done| done.number).map_err(|why| match why {
         ArithFailure::NotFound => &b"NOT_FOUND\r\n"[..],
         ArithFailure::Exists => b"EXISTS\r\n",

@@ -1,9 +1,10 @@
 //! What `stats` and `version` report, and the counters behind it.
 
 use super::command::Refusal;
+use super::dialect::Dialects;
 use super::sink::Sink;
 use crate::counters::Counter;
-use crate::store::verbs::NotStored;
+use crate::store::verbs::{ArithFailure, NotStored};
 use crate::store::{PAGE_BYTES, Store};
 use parking_lot::Mutex;
 use std::fmt;
@@ -86,8 +87,14 @@ impl OpCounters {
         }
     }
 
-    /// Counts an increment or decrement, by whether the key was there.
-    pub(super) fn count_arith(&self, decrement: bool, found: bool) {
+    /// Counts an increment or decrement, by whether the key was there. As in memcached, one that
+    /// finds something else than it expected is neither hit nor miss.
+    pub(super) fn count_arith(&self, decrement: bool, result: Result<(), ArithFailure>) {
+        let found = match result {
+            Ok(()) | Err(ArithFailure::TooLarge | ArithFailure::OutOfMemory) => true,
+            Err(ArithFailure::NotFound) => false,
+            Err(ArithFailure::NonNumeric | ArithFailure::Exists) => return,
+        };
         match (decrement, found) {
             (false, true) => &self.incr_hits,
             (false, false) => &self.incr_misses,
@@ -110,6 +117,8 @@ pub struct Server {
     pub threads: usize,
     /// Most TCP connections at once.
     pub max_connections: usize,
+    /// What clients may speak.
+    pub dialects: Dialects,
     started: Instant,
     ops: Mutex<Vec<Arc<OpCounters>>>,
 }
@@ -129,6 +138,7 @@ impl Server {
             settings: Vec::new(),
             threads: 1,
             max_connections: 0,
+            dialects: Dialects::default(),
             started: Instant::now(),
             ops: Mutex::new(Vec::new()),
         }

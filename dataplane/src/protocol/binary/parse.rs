@@ -1,0 +1,165 @@
+//! Bytes to requests: the strict parser.
+//!
+//! Enters: bytes from a connection or a datagram. Leaves: one [`Request`] and how many bytes it
+//! took. A packet's lengths are believed only after they have been found to fit each other: the
+//! extras and the key into the body, and the value into the item limit. All arithmetic is on what
+//! fits 17 bits, or is checked.
+
+use super::header::{HEADER_BYTES, Header, REQUEST_MAGIC, opcode};
+use super::{Action, Request, Send, Status};
+use crate::protocol::command::{Arith, Command, KEY_MAX_BYTES, Store, StoreMode};
+use crate::protocol::parsed::Parsed;
+
+/// Longest body that is read, or read past, in bytes: what memcached can count.
+const BODY_MAX_BYTES: usize = i32::MAX as usize;
+
+/// Exptime of an `increment` that is to store nothing where there is nothing.
+const NO_INITIAL: u32 = u32::MAX;
+
+/// Parses the first request of `input`. `item_max_bytes` is the item size limit (`-I`).
+pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
+    let Some((header, rest)) = Header::split(input) else {
+        return Parsed::Incomplete { at_least: HEADER_BYTES };
+    };
+    if header.magic != REQUEST_MAGIC {
+        return Parsed::Hopeless;
+    }
+    let (extras_bytes, key_bytes) =
+        (usize::from(header.extras_bytes), usize::from(header.key_bytes));
+    let used = HEADER_BYTES + extras_bytes + key_bytes;
+    let (Some((extras, more)), true) = (rest.split_at_checked(extras_bytes), input.len() >= used)
+    else {
+        return Parsed::Incomplete { at_least: used };
+    };
+    let (key, body) = more.split_at_checked(key_bytes).unwrap_or_default();
+    let (loud, quiet) = opcode::loud(header.opcode);
+    let command = |action| Command::Binary(Request { header, quiet, action });
+    let refused = |status, forget, close| command(Action::Refused { status, forget, close });
+    let hang_up = |status| Parsed::Command { command: refused(status, None, true), used };
+
+    let body_bytes = usize::try_from(header.body_bytes).unwrap_or(usize::MAX);
+    let Some(value_bytes) = body_bytes.checked_sub(extras_bytes + key_bytes) else {
+        return hang_up(Status::UnknownCommand);
+    };
+    if key.len() > KEY_MAX_BYTES {
+        return hang_up(Status::Invalid);
+    }
+    let swallow = |status, forget| match body_bytes <= BODY_MAX_BYTES {
+        true => {
+            Parsed::Swallow { command: refused(status, forget, false), used, skip: value_bytes }
+        }
+        false => Parsed::Command { command: refused(status, forget, true), used },
+    };
+    match shape(loud, extras, key, value_bytes, header.cas) {
+        Shape::Whole(action) => Parsed::Command { command: command(action), used },
+        Shape::WithValue(store) => {
+            if value_bytes > item_max_bytes {
+                return swallow(Status::TooLarge, (loud == opcode::SET).then_some(key));
+            }
+            let Some(value) = body.get(..value_bytes) else {
+                return Parsed::Incomplete { at_least: used + value_bytes };
+            };
+            let action = Action::Store(Store { value, ..store });
+            Parsed::Command { command: command(action), used: used + value_bytes }
+        }
+        Shape::Unknown => swallow(Status::UnknownCommand, None),
+        Shape::Invalid => hang_up(Status::Invalid),
+    }
+}
+
+/// What kind of packet a command is.
+enum Shape<'a> {
+    /// All of it is in extras and key.
+    Whole(Action<'a>),
+    /// The value of this is still to be read.
+    WithValue(Store<'a>),
+    /// No such command.
+    Unknown,
+    /// The command has other parts than these.
+    Invalid,
+}
+
+/// Fits the parts of a packet to its command.
+fn shape<'a>(loud: u8, extras: &[u8], key: &'a [u8], value_bytes: usize, cas: u64) -> Shape<'a> {
+    let cas = (cas != 0).then_some(cas);
+    let has_key = !key.is_empty();
+    let only_key = has_key && value_bytes == 0;
+    let only_extras = !has_key && value_bytes == 0;
+    let nothing = only_extras && extras.is_empty();
+    let exptime = <[u8; 4]>::try_from(extras).ok().map(seconds);
+    match loud {
+        opcode::GET | opcode::GETK if only_key && extras.is_empty() => {
+            Shape::Whole(Action::Get { key, touch: None, send: what_to_send(loud) })
+        }
+        opcode::TOUCH | opcode::GAT | opcode::GATK if only_key && exptime.is_some() => {
+            Shape::Whole(Action::Get { key, touch: exptime, send: what_to_send(loud) })
+        }
+        opcode::SET | opcode::ADD | opcode::REPLACE if has_key => {
+            store(loud, key, extras, cas).map_or(Shape::Invalid, Shape::WithValue)
+        }
+        opcode::APPEND | opcode::PREPEND if has_key && extras.is_empty() => {
+            let prepend = loud == opcode::PREPEND;
+            let mode = if prepend { StoreMode::Prepend } else { StoreMode::Append };
+            Shape::WithValue(Store { mode, cas, ..Store::set(key, 0, 0, b"") })
+        }
+        opcode::DELETE if only_key && extras.is_empty() => {
+            Shape::Whole(Action::Delete { key, cas })
+        }
+        opcode::INCREMENT | opcode::DECREMENT if only_key => {
+            arith(loud == opcode::DECREMENT, key, extras, cas)
+                .map_or(Shape::Invalid, |what| Shape::Whole(Action::Arith(what)))
+        }
+        opcode::FLUSH if nothing => Shape::Whole(Action::Flush { delay: 0 }),
+        opcode::FLUSH if only_extras => {
+            exptime.map_or(Shape::Invalid, |delay| Shape::Whole(Action::Flush { delay }))
+        }
+        opcode::NOOP if nothing => Shape::Whole(Action::Noop),
+        opcode::VERSION if nothing => Shape::Whole(Action::Version),
+        opcode::QUIT if nothing => Shape::Whole(Action::Quit),
+        opcode::STAT if extras.is_empty() && value_bytes == 0 => Shape::Whole(Action::Stat(key)),
+        // Known and not spoken: whoever sends it well-formed may go on.
+        opcode::SASL_LIST if nothing => Shape::Unknown,
+        opcode::SASL_AUTH | opcode::SASL_STEP if has_key && extras.is_empty() => Shape::Unknown,
+        opcode::GET..=opcode::PREPENDQ
+        | opcode::TOUCH..=opcode::GATQ
+        | opcode::SASL_LIST..=opcode::GATKQ => Shape::Invalid,
+        _ => Shape::Unknown,
+    }
+}
+
+fn what_to_send(loud: u8) -> Send {
+    match loud {
+        opcode::TOUCH => Send::Flags,
+        opcode::GETK | opcode::GATK => Send::KeyAndValue,
+        _ => Send::Value,
+    }
+}
+
+/// An exptime has no sign here: what is -1 to others is a time far away.
+fn seconds(bytes: [u8; 4]) -> i64 {
+    i64::from(u32::from_be_bytes(bytes))
+}
+
+/// The numbers of a `set`: client flags and exptime.
+fn store<'a>(loud: u8, key: &'a [u8], extras: &[u8], cas: Option<u64>) -> Option<Store<'a>> {
+    let mode = match loud {
+        // With a CAS id all three are the same to memcached.
+        opcode::ADD if cas.is_none() => StoreMode::Add,
+        opcode::REPLACE if cas.is_none() => StoreMode::Replace,
+        _ => StoreMode::Set,
+    };
+    let (flags, exptime) = extras.split_first_chunk()?;
+    let (flags, exptime) = (u32::from_be_bytes(*flags), seconds(exptime.try_into().ok()?));
+    Some(Store { mode, cas, ..Store::set(key, flags, exptime, b"") })
+}
+
+/// The numbers of an `increment`: how much, what to begin with, and for how long.
+fn arith<'a>(decrement: bool, key: &'a [u8], extras: &[u8], cas: Option<u64>) -> Option<Arith<'a>> {
+    let (delta, more) = extras.split_first_chunk()?;
+    let (initial, more) = more.split_first_chunk()?;
+    let exptime = u32::from_be_bytes(more.try_into().ok()?);
+    let initial = (u64::from_be_bytes(*initial), i64::from(exptime));
+    let initial = (exptime != NO_INITIAL).then_some(initial);
+    let delta = u64::from_be_bytes(*delta);
+    Some(Arith { key, delta, decrement, cas, initial, exptime: None })
+}
