@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod bad;
+mod binary;
 mod faults;
 mod replies;
+mod vulnerabilities;
 mod world;
