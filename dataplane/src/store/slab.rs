@@ -21,8 +21,9 @@
 mod pages;
 
 use super::epoch::{Epochs, Stamp};
-use super::item::{Arena, Chunk, ItemRef, Location, NewItem, State};
+use super::item::{Arena, Chunk, ItemRef, Location, State};
 use super::sizes::{PAGE_SHIFT, PAGE_UNITS, SizeClass};
+use super::value::NewItem;
 use pages::Pool;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering};
