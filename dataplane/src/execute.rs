@@ -232,7 +232,10 @@ fn cut_short(rest: &[u8]) -> Refusal {
 /// Whether UDP is not the place for this command (D13).
 fn for_tcp(command: &Command<'_>) -> bool {
     match command {
-        Command::Stats(Some(_)) | Command::Flush { .. } | Command::Verbosity { .. } => true,
+        Command::Stats(Some(_))
+        | Command::Flush { .. }
+        | Command::FlushPrefix { .. }
+        | Command::Verbosity { .. } => true,
         Command::Binary(request) => match request.action {
             Action::Stat(what) => !what.is_empty(),
             Action::Flush { .. } => true,

@@ -9,7 +9,7 @@ use crate::protocol::command::{Arith, Refusal, Store, StoreMode};
 use crate::protocol::stats::{OpCounters, Server};
 use crate::protocol::{Flow, Sink};
 use crate::store::verbs::{self, ArithFailure, NotDeleted, NotStored};
-use crate::store::{Guard, Session};
+use crate::store::{Guard, Session, Value};
 
 /// What goes back beside what the request itself says.
 #[derive(Debug, Clone, Copy)]
@@ -18,19 +18,19 @@ pub(super) struct Answer<'a> {
     pub(super) cas: u64,
     pub(super) extras: &'a [u8],
     pub(super) key: &'a [u8],
-    pub(super) value: &'a [u8],
+    pub(super) value: Value<'a>,
 }
 
 impl Default for Answer<'_> {
     fn default() -> Self {
-        Self { status: Status::Success, cas: 0, extras: &[], key: &[], value: &[] }
+        Self { status: Status::Success, cas: 0, extras: &[], key: &[], value: Value::Whole(&[]) }
     }
 }
 
 impl Answer<'_> {
     /// The status and its text.
     pub(super) fn of(status: Status) -> Self {
-        Self { status, value: status.text(), ..Self::default() }
+        Self { status, value: status.text().into(), ..Self::default() }
     }
 }
 
@@ -58,11 +58,9 @@ fn put(request: &Header, what: &Answer<'_>, out: &mut impl Sink) {
         ..*request
     };
     out.put(&header.bytes());
-    for part in [extras, key, value] {
-        if !part.is_empty() {
-            out.put(part);
-        }
-    }
+    out.put(extras);
+    out.put(key);
+    value.pieces().for_each(|piece| out.put(piece));
 }
 
 /// Refuses the request that `request` begins with for a reason that its parser does not know.
@@ -92,7 +90,7 @@ pub fn execute<'a>(
         Action::Delete { key, cas } => delete(session, ops, key, cas),
         Action::Arith(ref what) => match arith(session, ops, what) {
             Ok((number, cas)) => {
-                let value = &number.to_be_bytes();
+                let value = Value::Whole(&number.to_be_bytes());
                 unless_quiet(request, &Answer { cas, value, ..Answer::default() }, out);
                 return Flow::Continue;
             }
@@ -105,7 +103,7 @@ pub fn execute<'a>(
         }
         Action::Noop | Action::Quit => Ok(0),
         Action::Version => {
-            let value = server.version.as_bytes();
+            let value = server.version.as_bytes().into();
             answer(request, &Answer { value, ..Answer::default() }, out);
             return Flow::Continue;
         }
@@ -160,7 +158,7 @@ fn get(
     match item {
         Some(item) => {
             let extras = &item.flags().to_be_bytes();
-            let value = if send == Send::Flags { &[] } else { item.value() };
+            let value = if send == Send::Flags { Value::Whole(&[]) } else { item.value() };
             let found = Answer { status: Status::Success, cas: item.cas(), extras, key, value };
             answer(request, &found, out);
         }

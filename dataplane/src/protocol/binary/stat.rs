@@ -30,7 +30,7 @@ impl<S: Sink> Sink for Packets<'_, S> {
                 Some(text) => {
                     let name_len = text.iter().position(|&b| b == b' ').unwrap_or(text.len());
                     let (key, value) = text.split_at(name_len);
-                    let value = value.get(1..).unwrap_or_default();
+                    let value = value.get(1..).unwrap_or_default().into();
                     Answer { key, value, ..Answer::default() }
                 }
                 // The last packet is an empty one.

@@ -74,7 +74,9 @@ impl From<Refusal> for Status {
         match why {
             Refusal::ReplyTooLarge | Refusal::TooLarge => Self::TooLarge,
             Refusal::NotOverUdp | Refusal::FlushNotAllowed => Self::NotSupported,
-            Refusal::OutOfMemory | Refusal::OutOfMemoryArith => Self::OutOfMemory,
+            Refusal::OutOfMemory | Refusal::OutOfMemoryArith | Refusal::TooManyPrefixes => {
+                Self::OutOfMemory
+            }
             Refusal::NonNumeric => Self::NonNumeric,
             Refusal::Error
             | Refusal::BadLineFormat
