@@ -239,3 +239,224 @@ fn arith(session: &mut Session, ops: &OpCounters, what: &Arith<'_>) -> Result<(u
     let counted = result.map_err(|why: ArithFailure| Status::from(why))?;
     Ok((counted.number, counted.cas))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse;
+    use super::*;
+    use crate::protocol::stats::OpTotals;
+    use crate::protocol::{Command, Parsed};
+    use crate::store::StoreConfig;
+    use driver_shim::Pages;
+    use std::sync::Arc;
+
+    struct World {
+        session: Session,
+        server: Server,
+        ops: Arc<OpCounters>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let config = StoreConfig {
+                memory_bytes: 8 << 20,
+                item_max_bytes: 2000,
+                pages: Pages::Small,
+                ..StoreConfig::default()
+            };
+            let store = crate::store::Store::new(config).unwrap();
+            let server = Server::new(Arc::clone(&store), "test".to_owned());
+            Self { session: store.session().unwrap(), ops: server.ops(), server }
+        }
+
+        /// Status, CAS id and body of the answer, if there is one.
+        fn ask(
+            &mut self,
+            opcode: u8,
+            cas: u64,
+            extras: &[u8],
+            key: &[u8],
+            value: &[u8],
+        ) -> Option<(u16, u64, Vec<u8>)> {
+            let header = Header {
+                magic: REQUEST_MAGIC,
+                opcode,
+                key_bytes: key.len().try_into().unwrap(),
+                extras_bytes: extras.len().try_into().unwrap(),
+                status: 0,
+                body_bytes: (extras.len() + key.len() + value.len()).try_into().unwrap(),
+                opaque: *b"mark",
+                cas,
+            };
+            let packet = [&header.bytes()[..], extras, key, value].concat();
+            let Parsed::Command { command: Command::Binary(request), .. } = parse(&packet, 4096)
+            else {
+                panic!()
+            };
+            let mut bytes = Vec::new();
+            let mut out = crate::protocol::sink::Buffer { bytes: &mut bytes, max_bytes: 1 << 20 };
+            execute(&request, &mut self.session, &self.ops, &self.server, &mut out);
+            let (header, body) = Header::split(&bytes)?;
+            assert_eq!((header.magic, header.opaque), (RESPONSE_MAGIC, *b"mark"));
+            assert_eq!(header.body_bytes as usize, body.len());
+            Some((header.status, header.cas, body.to_vec()))
+        }
+
+        /// What a request adds to the counters.
+        fn counted(&mut self, ask: impl FnOnce(&mut Self)) -> Vec<&'static str> {
+            let before = self.server.totals();
+            ask(self);
+            let after = self.server.totals();
+            let of = |t: &OpTotals| {
+                [
+                    ("cmd_get", t.cmd_get),
+                    ("get_hits", t.get_hits),
+                    ("get_misses", t.get_misses),
+                    ("cmd_set", t.cmd_set),
+                    ("cas_hits", t.cas_hits),
+                    ("cas_misses", t.cas_misses),
+                    ("cas_badval", t.cas_badval),
+                    ("cmd_touch", t.cmd_touch),
+                    ("touch_hits", t.touch_hits),
+                    ("touch_misses", t.touch_misses),
+                    ("delete_hits", t.delete_hits),
+                    ("delete_misses", t.delete_misses),
+                    ("incr_hits", t.incr_hits),
+                    ("incr_misses", t.incr_misses),
+                    ("decr_hits", t.decr_hits),
+                    ("decr_misses", t.decr_misses),
+                    ("cmd_flush", t.cmd_flush),
+                ]
+            };
+            let pairs = of(&before).into_iter().zip(of(&after));
+            pairs.filter(|((_, a), (_, b))| a != b).map(|((name, _), _)| name).collect()
+        }
+    }
+
+    const INCR: [u8; 20] = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    #[test]
+    fn counters_move_as_those_of_memcached_do() {
+        let mut w = World::new();
+        let never = [&INCR[..16], &[0xFF; 4]].concat();
+        w.ask(opcode::SET, 0, &[0; 8], b"n", b"5");
+        w.ask(opcode::SET, 0, &[0; 8], b"w", b"word");
+        let large = vec![b'x'; 3000];
+        type Case<'a> = (u8, u64, &'a [u8], &'a [u8], &'a [u8], &'a [&'a str]);
+        let cases: [Case<'_>; 25] = [
+            (opcode::GET, 0, &[], b"n", b"", &["cmd_get", "get_hits"]),
+            (opcode::GETKQ, 0, &[], b"no", b"", &["cmd_get", "get_misses"]),
+            (opcode::TOUCH, 0, &[0; 4], b"n", b"", &["cmd_touch", "touch_hits"]),
+            (opcode::GATK, 0, &[0; 4], b"n", b"", &["cmd_touch", "touch_hits"]),
+            (opcode::GATQ, 0, &[0; 4], b"no", b"", &["cmd_touch", "touch_misses"]),
+            (opcode::SET, 0, &[0; 8], b"n", b"5", &["cmd_set"]),
+            (opcode::SET, 1 << 60, &[0; 8], b"n", b"5", &["cmd_set", "cas_badval"]),
+            (opcode::SET, 1, &[0; 8], b"no", b"5", &["cmd_set", "cas_misses"]),
+            (opcode::ADD, 0, &[0; 8], b"n", b"5", &["cmd_set"]),
+            (opcode::SET, 0, &[0; 8], b"l", &large, &[]),
+            (opcode::APPEND, 0, &[], b"w", &large, &[]),
+            (opcode::APPEND, 0, &[], b"w", b"s", &["cmd_set"]),
+            (opcode::APPEND, 0, &[], b"no", b"s", &["cmd_set"]),
+            (opcode::APPEND, 1 << 60, &[], b"w", b"s", &["cmd_set"]),
+            (opcode::INCREMENT, 0, &INCR, b"n", b"", &["incr_hits"]),
+            (opcode::DECREMENTQ, 0, &INCR, b"n", b"", &["decr_hits"]),
+            (opcode::INCREMENT, 0, &never, b"no", b"", &["incr_misses"]),
+            (opcode::DECREMENT, 0, &never, b"no", b"", &["decr_misses"]),
+            (opcode::INCREMENT, 0, &INCR, b"new", b"", &[]),
+            (opcode::INCREMENT, 0, &INCR, b"w", b"", &[]),
+            (opcode::INCREMENT, 1 << 60, &INCR, b"n", b"", &[]),
+            (opcode::DELETE, 1 << 60, &[], b"n", b"", &[]),
+            (opcode::DELETE, 0, &[], b"n", b"", &["delete_hits"]),
+            (opcode::DELETEQ, 0, &[], b"n", b"", &["delete_misses"]),
+            (opcode::FLUSHQ, 0, &[], b"", b"", &["cmd_flush"]),
+        ];
+        for (opcode, cas, extras, key, value, want) in cases {
+            let counted = w.counted(|w| {
+                w.ask(opcode, cas, extras, key, value);
+            });
+            assert_eq!(counted, want, "{opcode:#x} {}", String::from_utf8_lossy(key));
+        }
+    }
+
+    #[test]
+    fn a_cas_id_that_was_given_is_taken() {
+        let mut w = World::new();
+        for opcode in [opcode::SET, opcode::ADD, opcode::REPLACE] {
+            let (_, cas, _) = w.ask(opcode::SET, 0, &[0; 8], b"k", b"old").unwrap();
+            assert_ne!(cas, 0);
+            assert_eq!(
+                w.ask(opcode::GET, 0, &[], b"k", b""),
+                Some((0, cas, b"\0\0\0\0old".to_vec()))
+            );
+            let counted = w.counted(|w| {
+                let (status, new, _) = w.ask(opcode, cas, &[0; 8], b"k", b"new").unwrap();
+                assert!(status == 0 && new > cas);
+            });
+            assert_eq!(counted, ["cmd_set", "cas_hits"]);
+        }
+        let (_, cas, _) = w.ask(opcode::INCREMENT, 0, &INCR, b"n", b"").unwrap();
+        let (_, cas, body) = w.ask(opcode::INCREMENT, cas, &INCR, b"n", b"").unwrap();
+        assert_eq!(body, 1u64.to_be_bytes());
+        let (_, cas, _) = w.ask(opcode::APPEND, cas, &[], b"n", b"0").unwrap();
+        assert_eq!(w.ask(opcode::DELETE, cas, &[], b"n", b""), Some((0, 0, vec![])));
+    }
+
+    /// Sizes between what the parser lets through and what an item may have, header and all.
+    #[test]
+    fn what_is_too_large_with_its_header_takes_what_a_set_would_replace() {
+        let text = |status: Status| Some((status as u16, 0, status.text().to_vec()));
+        for (opcode, cas, survives) in [
+            (opcode::SET, 0, false),
+            (opcode::SETQ, 1 << 60, false),
+            (opcode::ADD, 0, true),
+            (opcode::REPLACEQ, 0, true),
+            (opcode::APPEND, 0, true),
+        ] {
+            let mut w = World::new();
+            w.ask(opcode::SET, 0, &[0; 8], b"k", b"old");
+            let extras: &[u8] = if opcode == opcode::APPEND { &[] } else { &[0; 8] };
+            let answer = w.ask(opcode, cas, extras, b"k", &[b'x'; 1990]);
+            assert_eq!(answer, text(Status::TooLarge));
+            let found = w.ask(opcode::GET, 0, &[], b"k", b"").unwrap().0 == 0;
+            assert_eq!(found, survives, "{opcode:#x}");
+        }
+        // Each fits, both together do not.
+        let mut w = World::new();
+        w.ask(opcode::SET, 0, &[0; 8], b"k", &[b'x'; 1500]);
+        assert_eq!(w.ask(opcode::APPENDQ, 0, &[], b"k", &[b'x'; 1500]), text(Status::NotStored));
+    }
+
+    #[test]
+    fn statistics_end_in_an_empty_packet() {
+        let mut w = World::new();
+        let mut bytes = Vec::new();
+        let header = Header {
+            magic: REQUEST_MAGIC,
+            opcode: opcode::STAT,
+            key_bytes: 0,
+            extras_bytes: 0,
+            status: 0,
+            body_bytes: 0,
+            opaque: *b"mark",
+            cas: 0,
+        };
+        let request = Request { header, quiet: false, action: Action::Stat(b"") };
+        let mut out = crate::protocol::sink::Buffer { bytes: &mut bytes, max_bytes: 1 << 20 };
+        execute(&request, &mut w.session, &w.ops, &w.server, &mut out);
+        let (mut rest, mut names, mut last) = (&bytes[..], Vec::new(), None);
+        while let Some((header, body)) = Header::split(rest) {
+            assert_eq!((header.opcode, header.status, header.opaque), (opcode::STAT, 0, *b"mark"));
+            let (body, more) = body.split_at(header.body_bytes as usize);
+            let (name, value) = body.split_at(usize::from(header.key_bytes));
+            names.push(String::from_utf8(name.to_vec()).unwrap());
+            if name == b"version" {
+                assert_eq!(value, b"test");
+            }
+            last = Some(body.len());
+            rest = more;
+        }
+        assert!(rest.is_empty());
+        assert_eq!(last, Some(0));
+        assert!(names.iter().any(|n| n == "curr_items") && names.iter().any(|n| n == "version"));
+    }
+}

@@ -163,3 +163,141 @@ fn arith<'a>(decrement: bool, key: &'a [u8], extras: &[u8], cas: Option<u64>) ->
     let delta = u64::from_be_bytes(*delta);
     Some(Arith { key, delta, decrement, cas, initial, exptime: None })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::binary::Send;
+
+    const ITEM_MAX_BYTES: usize = 1000;
+
+    fn packet(opcode: u8, cas: u64, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
+        let header = Header {
+            magic: REQUEST_MAGIC,
+            opcode,
+            key_bytes: key.len().try_into().unwrap(),
+            extras_bytes: extras.len().try_into().unwrap(),
+            status: 0,
+            body_bytes: (extras.len() + key.len() + value.len()).try_into().unwrap(),
+            opaque: [0; 4],
+            cas,
+        };
+        [&header.bytes()[..], extras, key, value].concat()
+    }
+
+    fn request(packet: &[u8]) -> Request<'_> {
+        match parse(packet, ITEM_MAX_BYTES) {
+            Parsed::Command { command: Command::Binary(request), used } => {
+                assert_eq!(used, packet.len());
+                request
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_quiet_opcode_is_the_loud_one_and_quiet() {
+        use opcode::*;
+        let pairs = [
+            (GET, GETQ),
+            (GETK, GETKQ),
+            (SET, SETQ),
+            (ADD, ADDQ),
+            (REPLACE, REPLACEQ),
+            (DELETE, DELETEQ),
+            (INCREMENT, INCREMENTQ),
+            (DECREMENT, DECREMENTQ),
+            (QUIT, QUITQ),
+            (FLUSH, FLUSHQ),
+            (APPEND, APPENDQ),
+            (PREPEND, PREPENDQ),
+            (GAT, GATQ),
+            (GATK, GATKQ),
+        ];
+        for (plain, quiet) in pairs {
+            let extras: &[u8] = match plain {
+                SET | ADD | REPLACE => &[1; 8],
+                INCREMENT | DECREMENT => &[1; 20],
+                GAT | GATK => &[1; 4],
+                _ => &[],
+            };
+            let key: &[u8] = if matches!(plain, QUIT | FLUSH) { b"" } else { b"k" };
+            let (a, b) = (packet(plain, 0, extras, key, b""), packet(quiet, 0, extras, key, b""));
+            let (a, b) = (request(&a), request(&b));
+            assert!(!matches!(a.action, Action::Refused { .. }), "{plain:#x}");
+            assert_eq!((a.action, a.quiet), (b.action, !b.quiet), "{plain:#x} {quiet:#x}");
+            assert!(b.quiet);
+        }
+    }
+
+    #[test]
+    fn the_numbers_are_where_they_should_be() {
+        let set = packet(opcode::SET, 0, &[0, 0, 0, 5, 0xFF, 0xFF, 0xFF, 0xFF], b"k", b"value");
+        let want = Store::set(b"k", 5, 0xFFFF_FFFF, b"value");
+        assert_eq!(request(&set).action, Action::Store(want));
+        let incr = [[0, 0, 0, 0, 0, 0, 0, 2], [0, 0, 0, 0, 0, 0, 0, 3]].concat();
+        let incr = [&incr[..], &[0, 0, 0, 4]].concat();
+        let incr = packet(opcode::INCREMENT, 9, &incr, b"k", b"");
+        let want = Arith {
+            key: b"k",
+            delta: 2,
+            decrement: false,
+            cas: Some(9),
+            initial: Some((3, 4)),
+            exptime: None,
+        };
+        assert_eq!(request(&incr).action, Action::Arith(want));
+        let touch = packet(opcode::TOUCH, 0, &[0, 0, 1, 0], b"k", b"");
+        let want = Action::Get { key: b"k", touch: Some(256), send: Send::Flags };
+        assert_eq!(request(&touch).action, want);
+        let flush = packet(opcode::FLUSH, 0, &[0, 0, 0, 7], b"", b"");
+        assert_eq!(request(&flush).action, Action::Flush { delay: 7 });
+    }
+
+    #[test]
+    fn an_increment_with_the_highest_exptime_begins_no_number() {
+        let extras = [&[0; 16][..], &[0xFF; 4]].concat();
+        let packet = packet(opcode::DECREMENT, 0, &extras, b"k", b"");
+        let Action::Arith(what) = request(&packet).action else { panic!() };
+        assert_eq!((what.decrement, what.initial), (true, None));
+    }
+
+    #[test]
+    fn with_a_cas_id_add_and_replace_are_sets() {
+        for (opcode, mode) in [
+            (opcode::SET, StoreMode::Set),
+            (opcode::ADD, StoreMode::Add),
+            (opcode::REPLACE, StoreMode::Replace),
+        ] {
+            for (cas, mode) in [(0, mode), (7, StoreMode::Set)] {
+                let packet = packet(opcode, cas, &[0; 8], b"k", b"");
+                let Action::Store(what) = request(&packet).action else { panic!() };
+                assert_eq!((what.mode, what.cas), (mode, (cas != 0).then_some(cas)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_above_the_limit_is_thrown_away_and_only_a_set_forgets() {
+        for (opcode, extras, forgets) in [
+            (opcode::SET, &[0; 8][..], true),
+            (opcode::SETQ, &[0; 8], true),
+            (opcode::ADD, &[0; 8], false),
+            (opcode::REPLACEQ, &[0; 8], false),
+            (opcode::APPEND, &[], false),
+        ] {
+            let packet = packet(opcode, 0, extras, b"k", &[0; ITEM_MAX_BYTES + 1]);
+            // Header, extras and key are enough to know.
+            let used = packet.len() - ITEM_MAX_BYTES - 1;
+            let Parsed::Swallow { command: Command::Binary(request), used: got, skip } =
+                parse(&packet[..used], ITEM_MAX_BYTES)
+            else {
+                panic!()
+            };
+            assert_eq!((got, skip), (used, ITEM_MAX_BYTES + 1));
+            let forget = forgets.then_some(&b"k"[..]);
+            let want = Action::Refused { status: Status::TooLarge, forget, close: false };
+            assert_eq!(request.action, want);
+        }
+    }
+}
