@@ -190,11 +190,18 @@ fn every_reason_up_to_the_engine_has_a_frame_here() {
     for r in DropReason::ALL {
         let later = matches!(
             r,
-            R::SideDoorRate
+            R::RateSource
+                | R::RateSourceBytes
+                | R::RateTotal
+                | R::RateTotalBytes
+                | R::RateEcho
+                | R::RateNeighbour
+                | R::SideDoorRate
                 | R::SideDoorFull
                 | R::ForeignSlot
                 | R::Overload
                 | R::NoFrame
+                | R::Amplification
                 | R::TxFull
         );
         assert!(later || seen.contains(&r), "no frame gets {}", r.name());
@@ -215,6 +222,9 @@ fn sources_that_cannot_be_are_dropped_on_a_wire_and_the_kernels_own_pass_on_a_so
         ("255.255.255.255", false, false),
         ("10.0.0.255", false, false),
         ("224.0.0.1", false, false),
+        ("240.0.0.1", false, false),
+        ("0.1.2.3", false, false),
+        ("10.0.0.0", false, false),
         ("fd00::1", true, true),
         ("::1", false, true),
         ("fd00::2", false, true),
@@ -230,6 +240,17 @@ fn sources_that_cannot_be_are_dropped_on_a_wire_and_the_kernels_own_pass_on_a_so
         for (local, ok) in [(&wire, on_wire), (&socket, on_socket)] {
             let want = if ok { None } else { Some(DropReason::SourceSpoofed) };
             assert_eq!(reason(&frame, local), want, "{src}");
+        }
+    }
+}
+
+#[test]
+fn ports_that_answer_anything_get_no_answer() {
+    for port in [0, 7, 17, 19, 53, 123, 161, 389, 1900, 11_211] {
+        for (src, dst) in [("10.0.0.1", "10.0.0.2:11211"), ("[fd00::1]", "[fd00::2]:11211")] {
+            let from = |port: u16| udp(&format!("{src}:{port}"), dst, &[], REQUEST);
+            assert_eq!(reason(&from(port), &local()), Some(DropReason::SourcePort), "{port}");
+            assert_eq!(reason(&from(port + 1), &local()), None, "{port}");
         }
     }
 }

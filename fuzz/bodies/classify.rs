@@ -8,6 +8,7 @@ use dataplane::wire::build::UdpFrame;
 use dataplane::wire::classify::{Class, classify};
 use dataplane::wire::corrupt::Corruption;
 use dataplane::wire::reply::{seal, turn_around};
+use dataplane::wire::udp::is_reflector;
 use dataplane::wire::verify::{verify_ip4_header, verify_udp};
 use driver_shim::{MacAddr, Pages, Region, TxCaps, TxOffload};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -91,7 +92,7 @@ fn request(data: &[u8], local: &Local) {
     };
     let ipv6 = choice & 1 == 1;
     let src_port = match u16::from_be_bytes([port_hi, port_lo]) {
-        0 | PORT => 40_000,
+        port if port == PORT || is_reflector(port) => 40_000,
         port => port,
     };
     let payload = [&KV_HEADER, text, b"\n"].concat();

@@ -18,7 +18,7 @@ use super::icmp::{self, Echo, Neighbour};
 use super::ipv4::{self, Ipv4};
 use super::ipv6::{self, Ipv6};
 use super::local::{Local, To};
-use super::udp::Udp;
+use super::udp::{self, Udp};
 use crate::drop_reason::DropReason;
 use zerocopy::FromBytes;
 
@@ -183,7 +183,7 @@ fn check_request(
     if spoofed {
         return Err(DropReason::SourceSpoofed);
     }
-    if udp.src_port() == 0 || udp.src_port() == local.service_port {
+    if udp::is_reflector(udp.src_port()) || udp.src_port() == local.service_port {
         return Err(DropReason::SourcePort);
     }
     Ok(())
