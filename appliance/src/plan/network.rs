@@ -167,11 +167,28 @@ fn side_door(flags: &ServeFlags, index: usize) -> Result<Option<String>, PlanErr
     Ok(Some(name))
 }
 
-/// What `--allow` says; else loopback and the ports' subnets.
+/// What `--allow` says, else loopback and the ports' subnets; and what `--trusted` says.
 pub(super) fn allow(flags: &ServeFlags) -> Vec<Cidr> {
-    if !flags.allow.is_empty() {
-        return flags.allow.clone();
+    let policy = &flags.policy;
+    let mut networks =
+        if policy.allow.is_empty() { own_networks(flags) } else { policy.allow.clone() };
+    for network in &policy.trusted {
+        if !networks.contains(network) {
+            networks.push(*network);
+        }
     }
+    networks
+}
+
+/// What `--trusted` says, else loopback and the ports' subnets.
+pub(super) fn trusted(flags: &ServeFlags) -> Vec<Cidr> {
+    match flags.policy.trusted.as_slice() {
+        [] => own_networks(flags),
+        given => given.to_vec(),
+    }
+}
+
+fn own_networks(flags: &ServeFlags) -> Vec<Cidr> {
     let loopback = [(Ipv4Addr::LOCALHOST.into(), 8), (Ipv6Addr::LOCALHOST.into(), 128)];
     let own = flags.ip.iter().map(|i| (i.network.ip, i.network.prefix_len));
     let mut networks = Vec::new();
@@ -184,9 +201,10 @@ pub(super) fn allow(flags: &ServeFlags) -> Vec<Cidr> {
     networks
 }
 
-/// A kernel address that strangers reach over UDP, to be turned away for want of `--allow`.
+/// A kernel address that strangers reach over UDP, to be turned away for want of `--allow` and
+/// `--trusted`.
 pub(super) fn unanswered(flags: &ServeFlags, ports: &[PortPlan]) -> Option<IpAddr> {
-    if !flags.allow.is_empty() {
+    if !flags.policy.allow.is_empty() || !flags.policy.trusted.is_empty() {
         return None;
     }
     ports
