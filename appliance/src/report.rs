@@ -115,7 +115,10 @@ pub fn plan_text(plan: &Plan) -> String {
 }
 
 fn policy_rows(t: &mut Table, policy: &PolicyPlan) {
-    t.row("UDP trusted", list(&policy.trusted));
+    match policy.trusted.as_slice() {
+        [] => t.row("UDP trusted", "nobody"),
+        networks => t.row("UDP trusted", list(networks)),
+    }
     let per_source = [
         ("each trusted", policy.rate_limit_trusted),
         ("each other", policy.rate_limit),
@@ -428,6 +431,7 @@ mod tests {
     use crate::flags;
     use crate::machine::{Gpu, Machine};
     use crate::plan::tests::planned as plan;
+    use dataplane::DropReason;
 
     #[test]
     fn the_default_plan_reads_so() {
@@ -475,7 +479,7 @@ huge pages    never
 engine        cpu
 batches       64 requests at most, fixed
 UDP allowed   10.0.0.0/8
-UDP trusted   127.0.0.0/8, ::1/128, 10.0.0.0/24
+UDP trusted   10.0.0.0/24
 each trusted  9 requests and 9 bytes of replies per second
 each other    500 requests per second
 all others    1 MB of replies per second
@@ -518,6 +522,49 @@ EAL           --no-telemetry
         assert!(text.starts_with("TCP           0.0.0.0:0; 4 threads"), "{text}");
         assert!(text.contains("workers       none: UDP is off\n"));
         assert!(!text.contains("packets") && !text.contains("batches"));
+    }
+
+    #[test]
+    fn the_report_tells_of_refusals_and_the_side_door() {
+        let worker = Arc::new(WorkerCounters::default());
+        worker.received.add(9);
+        worker.answered.add(4);
+        worker.amplification_refused.add(2);
+        worker.responded.add(1);
+        for reason in [DropReason::RateSource, DropReason::RateSource, DropReason::Amplification] {
+            worker.count_drop(reason);
+        }
+        worker.punted.add(2);
+        let door = SideDoorCounters {
+            punted: 7,
+            written: 5,
+            read: 4,
+            sent_on: 3,
+            held_back: 6,
+            ..SideDoorCounters::default()
+        };
+        let ports = vec![
+            PortReport::new("with".to_owned(), PortCounters::default(), Some(door)),
+            PortReport::new("without".to_owned(), PortCounters::default(), None),
+        ];
+        let ops = OpTotals::default();
+        let served = Duration::from_secs(1);
+        let report = Report::new(served, &[worker], Some((8, 8)), ports, &ops, Vec::new());
+        assert!(report.balanced);
+        let text = report.to_string();
+        for row in [
+            "frames        9 received = 4 answered + 2 punted + 3 dropped + 0 in flight\n",
+            "  dropped     1 amplification\n  dropped     2 rate_source\n",
+            "refused       2 replies larger than --amp-factor allows\n",
+            "  side door   5 to the kernel, 3 from it, 2 and 1 lost, held back 6 times\nport          without",
+        ] {
+            assert!(text.contains(row), "{row} is not in {text}");
+        }
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["amplification_refused"], 2);
+        assert_eq!(json["responded"], 1);
+        assert_eq!(json["ports"][0]["side_door"]["written"], 5);
+        assert!(json["ports"][1].get("side_door").is_none());
     }
 
     #[test]

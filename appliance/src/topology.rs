@@ -157,7 +157,7 @@ pub fn build(plan: &Plan, listeners: Vec<TcpListener>) -> Result<Appliance, Buil
                 server: Arc::clone(&server),
                 group: cpu_engine::GROUP_DEFAULT,
                 batch: batch_policy(plan),
-                policy: policy.clone(),
+                policy,
             });
             appliance.counters.push(worker.counters());
             let (driver, stop) = (driver.clone(), Arc::clone(&stop));

@@ -230,12 +230,11 @@ impl Worker {
             return self.counters.drop_frame(frame, DropReason::ForeignSlot);
         }
         match classify(frame.bytes(), &port.local) {
-            Class::Kv { l3, l4, ipv6 } => {
-                let standing = match self.gate.admit(frame.bytes(), l3, ipv6, now_ns) {
-                    Ok(standing) => standing,
-                    Err(reason) => return self.counters.drop_frame(frame, reason),
-                };
-                let entry = entry(&frame, l3, l4, ipv6, index, standing);
+            Class::Kv { l3, l4, ipv6, limited } => {
+                let entry = entry(&frame, l3, l4, ipv6, limited, index);
+                if let Err(reason) = self.gate.admit(frame.bytes(), &entry, now_ns) {
+                    return self.counters.drop_frame(frame, reason);
+                }
                 if let Err(frame) = self.batcher.push(frame, entry) {
                     self.ship_and_finish(now_ns, false);
                     if let Err(frame) = self.batcher.push(frame, entry) {
@@ -340,10 +339,11 @@ fn answer_to(what: Respond) -> Answer {
     }
 }
 
-fn entry(frame: &Frame, l3: u8, l4: u8, ipv6: bool, port: usize, standing: EntryFlags) -> Entry {
-    let mut flags = standing;
+fn entry(frame: &Frame, l3: u8, l4: u8, ipv6: bool, limited: bool, port: usize) -> Entry {
+    let mut flags = EntryFlags::default();
     for (known, flag) in [
         (ipv6, EntryFlags::IPV6),
+        (limited, EntryFlags::LIMITED),
         (frame.rx.ip_good, EntryFlags::IP_GOOD),
         (frame.rx.udp_good, EntryFlags::UDP_GOOD),
     ] {

@@ -1,10 +1,10 @@
 //! How much each source gets (D13): bounded replies and bounded rates for sources that are not
 //! trusted, and a bounded rate of answers to ping, ARP and neighbour discovery.
 //!
-//! In: the source of a request that room 3 found to be allowed, and the bytes of each reply to it.
-//! Out: whether the request goes on and how it stands, or the [`DropReason`]. A [`Policy`] is
-//! fixed at start-up; each worker owns a [`Gate`] made of it, so there is nothing to lock. All
-//! memory is taken when the gate is made. Nothing here can fail or panic on any bytes.
+//! In: a request that room 3 found to be from an allowed source, trusted or not, and the bytes of
+//! each reply. Out: that the request goes on, or the [`DropReason`]. A [`Policy`] is fixed at
+//! start-up; each worker owns a [`Gate`] made of it, so there is nothing to lock. All memory is
+//! taken when the gate is made. Nothing here can fail or panic on any bytes.
 //!
 //! **What is counted.** Requests: UDP datagrams for the service. Reply bytes: UDP payload, the
 //! 8-byte memcached frame header of each datagram included, Ethernet, IP and UDP headers not. The
@@ -21,7 +21,6 @@ mod buckets;
 
 use crate::drop_reason::DropReason;
 use crate::protocol::udp_frame;
-use crate::wire::AllowList;
 use buckets::{Bucket, Meter, Over, Sources, UnitPrice};
 use gpu::{Entry, EntryFlags};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -47,16 +46,14 @@ impl Rate {
     }
 }
 
-/// Who gets how much. Who is served at all is [`crate::wire::Local::allow`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Who gets how much. Who is trusted, and who is served at all, is in [`crate::wire::Local`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// Sources whose replies may have any size.
-    pub trusted: AllowList,
-    /// Most bytes of reply per byte of request, for the others.
+    /// Most bytes of reply per byte of request, for sources that are not trusted.
     pub amp_factor: NonZeroU32,
-    /// What each of the others may have.
+    /// What each of those may have.
     pub source: Rate,
-    /// What all the others may have together.
+    /// What all of those may have together.
     pub total: Rate,
     /// What each trusted source may have.
     pub trusted_source: Rate,
@@ -68,28 +65,29 @@ impl Policy {
     /// The factor of RFC 9000, section 8.1.
     pub const AMP_FACTOR_DEFAULT: NonZeroU32 = NonZeroU32::new(3).unwrap();
 
-    /// No limit but the amplification factor, for sources outside `trusted`.
-    pub fn trusting(trusted: AllowList) -> Self {
+    /// The policy of one worker among `workers`: its share of each rate on requests, because a
+    /// source's packets are spread over the workers by address and port. Not of the answers: a NIC
+    /// brings what is not IP to one queue.
+    #[must_use]
+    pub fn for_one_of(self, workers: NonZeroU32) -> Self {
         Self {
-            trusted,
+            source: self.source.share(workers),
+            total: self.total.share(workers),
+            trusted_source: self.trusted_source.share(workers),
+            ..self
+        }
+    }
+}
+
+impl Default for Policy {
+    /// No limit but the amplification factor.
+    fn default() -> Self {
+        Self {
             amp_factor: Self::AMP_FACTOR_DEFAULT,
             source: Rate::default(),
             total: Rate::default(),
             trusted_source: Rate::default(),
             answers: None,
-        }
-    }
-
-    /// The policy of one worker among `workers`: its share of each rate on requests, because a
-    /// source's packets are spread over the workers by address and port. Not of the answers: a NIC
-    /// brings what is not IP to one queue.
-    #[must_use]
-    pub fn for_one_of(&self, workers: NonZeroU32) -> Self {
-        Self {
-            source: self.source.share(workers),
-            total: self.total.share(workers),
-            trusted_source: self.trusted_source.share(workers),
-            ..self.clone()
         }
     }
 }
@@ -106,7 +104,6 @@ pub enum Answer {
 /// One worker's doorkeeper.
 #[derive(Debug)]
 pub struct Gate {
-    trusted: AllowList,
     sources: Option<Sources>,
     total: Meter,
     trusted_sources: Option<Sources>,
@@ -119,7 +116,6 @@ impl Gate {
     /// A gate with all buckets full. `policy` is this worker's alone ([`Policy::for_one_of`]).
     pub fn new(policy: &Policy) -> Self {
         Self {
-            trusted: policy.trusted.clone(),
             sources: Sources::new(policy.source),
             total: Meter::new(policy.total),
             trusted_sources: Sources::new(policy.trusted_source),
@@ -129,47 +125,36 @@ impl Gate {
         }
     }
 
-    /// Lets a request in, or says why not. `frame`, `l3` and `ipv6` are as room 3 found them.
-    /// [`EntryFlags::LIMITED`] is for the request's entry.
+    /// Lets a request in, or says why not.
     ///
     /// # Errors
     /// [`DropReason::RateSource`], [`DropReason::RateSourceBytes`], [`DropReason::RateTotal`],
     /// [`DropReason::RateTotalBytes`].
     #[inline]
-    pub fn admit(
-        &mut self,
-        frame: &[u8],
-        l3: u8,
-        ipv6: bool,
-        now_ns: u64,
-    ) -> Result<EntryFlags, DropReason> {
-        let source = source(frame, l3, ipv6);
-        let trusted = match source {
-            IpAddr::V4(a) => self.trusted.permits4(a),
-            IpAddr::V6(a) => self.trusted.permits6(a),
-        };
-        if !trusted {
-            return self.admit_limited(source, now_ns);
+    pub fn admit(&mut self, frame: &[u8], entry: &Entry, now_ns: u64) -> Result<(), DropReason> {
+        if entry.flags.has(EntryFlags::LIMITED) {
+            return self.admit_limited(frame, entry, now_ns);
         }
         match &mut self.trusted_sources {
-            None => Ok(EntryFlags::default()),
-            Some(sources) => {
-                sources.admit(source, now_ns).map_err(of_source)?;
-                Ok(EntryFlags::default())
-            }
+            None => Ok(()),
+            Some(sources) => sources.admit(source(frame, entry), now_ns).map_err(of_source),
         }
     }
 
-    fn admit_limited(&mut self, source: IpAddr, now_ns: u64) -> Result<EntryFlags, DropReason> {
+    fn admit_limited(
+        &mut self,
+        frame: &[u8],
+        entry: &Entry,
+        now_ns: u64,
+    ) -> Result<(), DropReason> {
         // The source first: one that is over its own limit takes nothing from the others.
         if let Some(sources) = &mut self.sources {
-            sources.admit(source, now_ns).map_err(of_source)?;
+            sources.admit(source(frame, entry), now_ns).map_err(of_source)?;
         }
         self.total.admit(now_ns).map_err(|over| match over {
             Over::Requests => DropReason::RateTotal,
             Over::Bytes => DropReason::RateTotalBytes,
-        })?;
-        Ok(EntryFlags::LIMITED)
+        })
     }
 
     /// Charges a datagram that leaves for the source of its request, whose headers it still has:
@@ -177,13 +162,15 @@ impl Gate {
     #[inline]
     pub fn charge(&mut self, frame: &[u8], entry: &Entry, payload_bytes: usize, now_ns: u64) {
         let limited = entry.flags.has(EntryFlags::LIMITED);
+        if !limited && self.trusted_sources.is_none() {
+            return;
+        }
         let sources = if limited { &mut self.sources } else { &mut self.trusted_sources };
         let bytes = payload_bytes as u64;
         if let Some(sources) = sources
             && sources.counts_bytes()
         {
-            let source = source(frame, entry.l3, entry.flags.has(EntryFlags::IPV6));
-            sources.charge(source, bytes, now_ns);
+            sources.charge(source(frame, entry), bytes, now_ns);
         }
         if limited {
             self.total.charge(bytes, now_ns);
@@ -235,9 +222,9 @@ pub fn allowance(entry: &Entry, text_bytes: u16, amp_factor: NonZeroU32) -> usiz
 
 /// The source address in an IP header that room 3 has checked to be there.
 #[inline]
-fn source(frame: &[u8], l3: u8, ipv6: bool) -> IpAddr {
-    let header = frame.get(usize::from(l3)..).unwrap_or_default();
-    if ipv6 {
+fn source(frame: &[u8], entry: &Entry) -> IpAddr {
+    let header = frame.get(usize::from(entry.l3)..).unwrap_or_default();
+    if entry.flags.has(EntryFlags::IPV6) {
         let at = header.get(8..).and_then(<[u8]>::first_chunk::<16>);
         at.map_or(Ipv6Addr::UNSPECIFIED, |a| Ipv6Addr::from(*a)).into()
     } else {

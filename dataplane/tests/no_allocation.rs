@@ -51,13 +51,12 @@ fn policy() -> Policy {
         requests: NonZeroU32::new(requests),
         reply_bytes: NonZeroU64::new(bytes),
     };
-    let trusted = Cidr::around(TRUSTED.into(), 32);
     Policy {
         source: rate(10, 20_000),
         total: rate(1_000_000_000, 1_000_000_000_000),
         trusted_source: rate(1_000_000_000, 1_000_000_000_000),
         answers: NonZeroU32::new(1),
-        ..Policy::trusting(std::iter::once(trusted).collect())
+        ..Policy::default()
     }
 }
 
@@ -127,6 +126,9 @@ fn the_data_path_allocates_nothing() {
     )
     .unwrap();
     let addresses = [([10, 0, 0, 2].into(), 24)];
+    let own = Local::new(MAC, &addresses, 11_211).unwrap();
+    let trusted = std::iter::once(Cidr::around(TRUSTED.into(), 32)).collect();
+    let local = Arc::new(Local { allow: own.trusted.clone(), trusted, ..own });
     let mut worker = Worker::new(WorkerConfig {
         ports: port
             .queues
@@ -134,7 +136,7 @@ fn the_data_path_allocates_nothing() {
             .map(|queues| WorkerPort {
                 queues,
                 info: port.info.clone(),
-                local: Arc::new(Local::new(MAC, &addresses, 11_211).unwrap()),
+                local: Arc::clone(&local),
                 side_door: None,
                 sends_for_kernel: false,
             })

@@ -103,7 +103,7 @@ fn theirs(frame: &[u8]) -> Option<Seen> {
 
 /// What we see.
 fn ours(frame: &[u8]) -> Option<Seen> {
-    let Class::Kv { l3, l4, ipv6 } = classify(frame, &local()) else { return None };
+    let Class::Kv { l3, l4, ipv6, .. } = classify(frame, &local()) else { return None };
     let eth = Eth::checked(frame).unwrap();
     let (src, dst, udp): (IpAddr, IpAddr, _) = if ipv6 {
         let ip = Ipv6::checked(&eth).unwrap();
@@ -228,7 +228,7 @@ proptest! {
         frame in requests(),
         reply in prop::collection::vec(any::<u8>(), 0..1392),
     ) {
-        let Class::Kv { l3, l4, ipv6 } = classify(&frame, &local()) else { return Ok(()) };
+        let Class::Kv { l3, l4, ipv6, .. } = classify(&frame, &local()) else { return Ok(()) };
         let asked = ours(&frame).unwrap();
         let mut frame = frame;
         frame.truncate(usize::from(l4) + 8);

@@ -78,7 +78,8 @@ fn good_requests_pass_with_any_tags_and_padding() {
         for vlans in [&[][..], &[7], &[7, 8]] {
             let mut frame = good(ipv6, vlans);
             let l3 = u8::try_from(14 + 4 * vlans.len()).unwrap();
-            let kv = Class::Kv { l3, l4: l3 + if ipv6 { 40 } else { 20 }, ipv6 };
+            let l4 = l3 + if ipv6 { 40 } else { 20 };
+            let kv = Class::Kv { l3, l4, ipv6, limited: false };
             for _ in 0..30 {
                 assert_eq!(classify(&frame, &local()), kv);
                 assert_eq!(reason(&frame, &local()), None);
@@ -265,7 +266,10 @@ fn the_allow_list_decides() {
     l.allow.extend(["203.0.113.0/24", "2001:db8::/32"].map(|c| c.parse::<Cidr>().unwrap()));
     assert_eq!(reason(&outside, &l), None);
     assert_eq!(reason(&outside6, &l), None);
-    l.allow = AllowList::default();
+    let limited = |frame: &[u8]| matches!(classify(frame, &l), Class::Kv { limited: true, .. });
+    assert!(limited(&outside) && limited(&outside6));
+    assert!(!limited(&good(false, &[])) && !limited(&good(true, &[])));
+    l.trusted = AllowList::default();
     assert_eq!(reason(&good(false, &[]), &l), Some(DropReason::SourceNotAllowed));
 }
 

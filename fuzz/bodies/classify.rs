@@ -44,7 +44,7 @@ pub(crate) fn run(data: &[u8]) {
 /// Bytes straight from the wire.
 fn any_frame(data: &[u8], local: &Local) {
     match classify(data, local) {
-        Class::Kv { l3, l4, ipv6 } => {
+        Class::Kv { l3, l4, ipv6, .. } => {
             assert!([14, 18, 22].contains(&l3));
             assert_eq!(l4 - l3, if ipv6 { 40 } else { 20 });
             assert!(usize::from(l4) + 8 <= data.len());
@@ -116,7 +116,7 @@ fn request(data: &[u8], local: &Local) {
 /// What room 3 and the engine's checks say of a datagram: `None` is a request.
 pub(crate) fn reason(frame: &[u8], local: &Local) -> Option<DropReason> {
     let (l3, l4, ipv6) = match classify(frame, local) {
-        Class::Kv { l3, l4, ipv6 } => (l3, l4, ipv6),
+        Class::Kv { l3, l4, ipv6, .. } => (l3, l4, ipv6),
         Class::Drop(reason) => return Some(reason),
         other => panic!("{other:?}"),
     };

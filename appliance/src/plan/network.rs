@@ -180,12 +180,18 @@ pub(super) fn allow(flags: &ServeFlags) -> Vec<Cidr> {
     networks
 }
 
-/// What `--trusted` says, else loopback and the ports' subnets.
+/// What `--trusted` says, else as much of loopback and the ports' subnets as is allowed.
 pub(super) fn trusted(flags: &ServeFlags) -> Vec<Cidr> {
-    match flags.policy.trusted.as_slice() {
-        [] => own_networks(flags),
-        given => given.to_vec(),
+    let policy = &flags.policy;
+    if !policy.trusted.is_empty() {
+        return policy.trusted.clone();
     }
+    let own = own_networks(flags);
+    if policy.allow.is_empty() {
+        return own;
+    }
+    let both = |own: Cidr| policy.allow.iter().filter_map(move |allowed| own.meet(*allowed));
+    own.into_iter().flat_map(both).collect()
 }
 
 fn own_networks(flags: &ServeFlags) -> Vec<Cidr> {

@@ -40,7 +40,6 @@ impl PolicyPlan {
     /// The policy of all workers together.
     pub fn policy(&self) -> Policy {
         Policy {
-            trusted: self.trusted.iter().copied().collect(),
             amp_factor: self.amp_factor,
             source: self.rate_limit.into(),
             total: self.rate_limit_total.into(),

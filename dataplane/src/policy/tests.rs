@@ -1,19 +1,15 @@
 use super::*;
-use crate::wire::Cidr;
 use crate::wire::build::UdpFrame;
 use driver_shim::MacAddr;
 
 const L3: u8 = 14;
 
-fn networks(list: &[&str]) -> AllowList {
-    list.iter().map(|n| n.parse::<Cidr>().unwrap()).collect()
-}
-
 fn rate(requests: u32, reply_bytes: u64) -> Rate {
     Rate { requests: NonZeroU32::new(requests), reply_bytes: NonZeroU64::new(reply_bytes) }
 }
 
-fn request(from: &str) -> (Vec<u8>, bool) {
+/// A request and its entry. Who is trusted was found out before.
+fn request(from: &str, flags: EntryFlags) -> (Vec<u8>, Entry) {
     let from: IpAddr = from.parse().unwrap();
     let to: IpAddr = if from.is_ipv4() { [10, 0, 0, 2].into() } else { Ipv6Addr::LOCALHOST.into() };
     let frame = UdpFrame {
@@ -24,42 +20,32 @@ fn request(from: &str) -> (Vec<u8>, bool) {
         dst: (to, 11_211).into(),
         payload: b"\0\x01\0\0\0\x01\0\0get a\r\n",
     };
-    (frame.to_vec().unwrap(), from.is_ipv6())
+    let flags = if from.is_ipv6() { flags.with(EntryFlags::IPV6) } else { flags };
+    (frame.to_vec().unwrap(), Entry { l3: L3, flags, ..Entry::default() })
 }
 
-fn admit(gate: &mut Gate, from: &str) -> Result<EntryFlags, DropReason> {
-    let (frame, ipv6) = request(from);
-    gate.admit(&frame, L3, ipv6, 0)
+fn admit(gate: &mut Gate, from: &str, standing: EntryFlags) -> Result<(), DropReason> {
+    let (frame, entry) = request(from, standing);
+    gate.admit(&frame, &entry, 0)
 }
 
-fn charge(gate: &mut Gate, from: &str, flags: EntryFlags, bytes: usize) {
-    let (frame, ipv6) = request(from);
-    let flags = if ipv6 { flags.with(EntryFlags::IPV6) } else { flags };
-    gate.charge(&frame, &Entry { l3: L3, flags, ..Entry::default() }, bytes, 0);
+fn charge(gate: &mut Gate, from: &str, standing: EntryFlags, bytes: usize) {
+    let (frame, entry) = request(from, standing);
+    gate.charge(&frame, &entry, bytes, 0);
 }
 
-const TRUSTED: Result<EntryFlags, DropReason> = Ok(EntryFlags(0));
-const LIMITED: Result<EntryFlags, DropReason> = Ok(EntryFlags::LIMITED);
+const TRUSTED: EntryFlags = EntryFlags(0);
+const LIMITED: EntryFlags = EntryFlags::LIMITED;
 
 #[test]
-fn who_is_not_trusted_is_limited() {
-    let mut gate = Gate::new(&Policy::trusting(networks(&["10.0.0.0/24", "fd00::/64"])));
-    for (from, standing) in [
-        ("10.0.0.1", TRUSTED),
-        ("10.0.1.1", LIMITED),
-        ("fd00::77", TRUSTED),
-        ("fd00:0:0:1::77", LIMITED),
-    ] {
-        assert_eq!(admit(&mut gate, from), standing, "{from}");
-    }
-}
-
-#[test]
-fn a_header_that_is_not_there_is_nobody_we_trust() {
-    let mut gate = Gate::new(&Policy::trusting(networks(&["10.0.0.0/8", "fd00::/8"])));
-    for ipv6 in [false, true] {
-        for len in 0..L3 + if ipv6 { 24 } else { 16 } {
-            assert_eq!(gate.admit(&vec![10; usize::from(len)], L3, ipv6, 0), LIMITED);
+fn a_header_that_is_not_there_is_some_source() {
+    let mut gate = Gate::new(&Policy { source: rate(1, 1), ..Policy::default() });
+    for flags in [LIMITED, LIMITED.with(EntryFlags::IPV6)] {
+        let entry = Entry { l3: L3, flags, ..Entry::default() };
+        assert_eq!(gate.admit(&[], &entry, 0), Ok(()));
+        for len in 0..usize::from(L3) + if flags == LIMITED { 16 } else { 24 } {
+            let shared = gate.admit(&vec![10; len], &entry, 0);
+            assert_eq!(shared, Err(DropReason::RateSource), "all of them are one");
         }
     }
 }
@@ -70,16 +56,17 @@ fn limits_of_one_source_of_all_and_of_trusted_ones_are_apart() {
         source: rate(3, 0),
         total: rate(5, 0),
         trusted_source: rate(2, 0),
-        ..Policy::trusting(networks(&["10.0.0.0/24"]))
+        ..Policy::default()
     };
     let mut gate = Gate::new(&policy);
-    let mut got =
-        |from: &str, n: usize| -> Vec<_> { (0..n).map(|_| admit(&mut gate, from)).collect() };
+    let mut got = |from: &str, standing, n: usize| -> Vec<_> {
+        (0..n).map(|_| admit(&mut gate, from, standing)).collect()
+    };
     let over = Err(DropReason::RateSource);
-    assert_eq!(got("192.0.2.1", 5), [LIMITED, LIMITED, LIMITED, over, over]);
+    assert_eq!(got("192.0.2.1", LIMITED, 5), [Ok(()), Ok(()), Ok(()), over, over]);
     let over_all = Err(DropReason::RateTotal);
-    assert_eq!(got("2001:db8::1", 3), [LIMITED, LIMITED, over_all]);
-    assert_eq!(got("10.0.0.1", 3), [TRUSTED, TRUSTED, over]);
+    assert_eq!(got("2001:db8::1", LIMITED, 3), [Ok(()), Ok(()), over_all]);
+    assert_eq!(got("10.0.0.1", TRUSTED, 3), [Ok(()), Ok(()), over]);
 }
 
 #[test]
@@ -88,20 +75,21 @@ fn bytes_are_charged_to_the_source_and_to_all_that_are_not_trusted() {
         source: rate(0, 100),
         total: rate(0, 150),
         trusted_source: rate(0, 1000),
-        ..Policy::trusting(networks(&["fd00::/64"]))
+        ..Policy::default()
     };
     let mut gate = Gate::new(&policy);
-    assert_eq!(admit(&mut gate, "192.0.2.1"), LIMITED);
-    charge(&mut gate, "192.0.2.1", EntryFlags::LIMITED, 100);
-    assert_eq!(admit(&mut gate, "192.0.2.1"), Err(DropReason::RateSourceBytes));
-    assert_eq!(admit(&mut gate, "2001:db8::1"), LIMITED);
-    charge(&mut gate, "2001:db8::1", EntryFlags::LIMITED, 50);
-    assert_eq!(admit(&mut gate, "2001:db8:0:1::1"), Err(DropReason::RateTotalBytes));
+    assert_eq!(admit(&mut gate, "192.0.2.1", LIMITED), Ok(()));
+    charge(&mut gate, "192.0.2.1", LIMITED, 100);
+    assert_eq!(admit(&mut gate, "192.0.2.1", LIMITED), Err(DropReason::RateSourceBytes));
+    assert_eq!(admit(&mut gate, "2001:db8::1", LIMITED), Ok(()));
+    charge(&mut gate, "2001:db8::1", LIMITED, 50);
+    let over_all = Err(DropReason::RateTotalBytes);
+    assert_eq!(admit(&mut gate, "2001:db8:0:1::1", LIMITED), over_all);
     // What trusted sources get counts for themselves alone, and by the /64.
-    charge(&mut gate, "fd00::1", EntryFlags::default(), 999);
-    assert_eq!(admit(&mut gate, "fd00::2"), TRUSTED);
-    charge(&mut gate, "fd00::3", EntryFlags::default(), 1);
-    assert_eq!(admit(&mut gate, "fd00::1"), Err(DropReason::RateSourceBytes));
+    charge(&mut gate, "fd00::1", TRUSTED, 999);
+    assert_eq!(admit(&mut gate, "fd00::2", TRUSTED), Ok(()));
+    charge(&mut gate, "fd00::3", TRUSTED, 1);
+    assert_eq!(admit(&mut gate, "fd00::1", TRUSTED), Err(DropReason::RateSourceBytes));
 }
 
 #[test]
@@ -111,7 +99,7 @@ fn a_workers_share_is_rounded_up() {
         total: rate(3, 1_000_000_001),
         trusted_source: rate(0, 1),
         answers: NonZeroU32::new(7),
-        ..Policy::trusting(AllowList::default())
+        ..Policy::default()
     };
     let share = policy.for_one_of(NonZeroU32::new(4).unwrap());
     assert_eq!(share.source, rate(3, 3));
@@ -134,7 +122,7 @@ fn the_allowance_counts_the_frame_header_and_multiplies() {
 
 #[test]
 fn pings_and_neighbours_do_not_use_up_each_others_answers() {
-    let policy = Policy { answers: NonZeroU32::new(2), ..Policy::trusting(AllowList::default()) };
+    let policy = Policy { answers: NonZeroU32::new(2), ..Policy::default() };
     let mut gate = Gate::new(&policy);
     for (answer, over) in
         [(Answer::Echo, DropReason::RateEcho), (Answer::Neighbour, DropReason::RateNeighbour)]

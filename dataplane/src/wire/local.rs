@@ -38,7 +38,9 @@ pub struct Local {
     pub any_destination: bool,
     /// UDP port of the service.
     pub service_port: u16,
-    /// Who is served.
+    /// Who is served without limits.
+    pub trusted: AllowList,
+    /// Who else is served, within the limits of [`crate::policy::Policy`].
     pub allow: AllowList,
     /// There is a kernel to take what is not ours.
     pub side_door: bool,
@@ -56,8 +58,8 @@ pub(crate) enum To {
 }
 
 impl Local {
-    /// A port with these addresses and prefixes that serves loopback and its own networks, with
-    /// no side door. The fields can be changed from there.
+    /// A port with these addresses and prefixes that serves and trusts loopback and its own
+    /// networks, with no side door. The fields can be changed from there.
     ///
     /// # Errors
     /// [`LocalError`].
@@ -72,7 +74,8 @@ impl Local {
             v6: ArrayVec::new(),
             any_destination: false,
             service_port,
-            allow: AllowList::default_for(addresses),
+            trusted: AllowList::default_for(addresses),
+            allow: AllowList::default(),
             side_door: false,
         };
         for &(address, prefix) in addresses {
@@ -169,9 +172,10 @@ impl Local {
     #[inline]
     fn names_a_network(&self, a: Ipv4Addr) -> bool {
         self.v4.iter().any(|&(own, prefix)| {
-            let host = !mask4(prefix);
-            let same_network = (a.to_bits() ^ own.to_bits()) & !host == 0;
-            prefix <= 30 && same_network && [0, host].contains(&(a.to_bits() & host))
+            let mask = mask4(prefix);
+            let same_network = (a.to_bits() ^ own.to_bits()) & mask == 0;
+            let host = a.to_bits() & !mask;
+            same_network && prefix <= 30 && (host == 0 || host == !mask)
         })
     }
 }

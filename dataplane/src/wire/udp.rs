@@ -13,7 +13,9 @@ pub const HEADER_BYTES: usize = size_of::<UdpHeader>();
 /// SNMP, CLDAP, SSDP). A request from there is a forged one's echo, and an answer would go on.
 #[inline]
 pub fn is_reflector(port: u16) -> bool {
-    matches!(port, 0 | 7 | 17 | 19 | 53 | 123 | 161 | 389 | 1900)
+    const LAST: u16 = 1900;
+    // One comparison for nearly all clients.
+    port <= LAST && matches!(port, 0 | 7 | 17 | 19 | 53 | 123 | 161 | 389 | LAST)
 }
 
 /// Field map of the header.

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 
-/// On the server's own networks: trusted unless said otherwise.
+/// On the server's own networks: trusted.
 const FRIEND: &str = "10.0.0.1";
 /// Served, not trusted.
 const OTHER: &str = "192.0.2.1";
@@ -24,13 +24,8 @@ fn networks(list: &[&str]) -> AllowList {
     list.iter().map(|n| n.parse::<Cidr>().unwrap()).collect()
 }
 
-fn policy() -> Policy {
-    Policy::trusting(networks(&["10.0.0.0/24", "fd00::/64"]))
-}
-
-fn world(policy: &Policy) -> World {
-    let allow = networks(&["10.0.0.0/24", "fd00::/64", "192.0.2.0/24", "2001:db8::/32"]);
-    World::policed(&allow, policy)
+fn world(policy: Policy) -> World {
+    World::policed(&networks(&["192.0.2.0/24", "2001:db8::/32"]), policy)
 }
 
 fn rate(requests: u32, reply_bytes: u64) -> Rate {
@@ -82,7 +77,7 @@ fn drops(ledger: &Ledger) -> Vec<(DropReason, u64)> {
 
 #[test]
 fn three_times_the_request_passes_and_one_byte_more_does_not() {
-    let mut w = world(&policy());
+    let mut w = world(Policy::default());
     // `get k` is 15 bytes with its frame header, so 45 may come back.
     let fits = 45 - 8 - b"VALUE k 0 16\r\n\r\nEND\r\n".len();
     assert_eq!(fits, 16);
@@ -110,7 +105,8 @@ fn the_factor_is_the_operators() {
         (100, 3000, Some(b"SERVER_ERROR too large, use TCP\r\n")),
         (1000, 3000, Some(b"VALUE k 0 3000\r\nvvv")),
     ] {
-        let mut w = world(&Policy { amp_factor: NonZeroU32::new(factor).unwrap(), ..policy() });
+        let mut w =
+            world(Policy { amp_factor: NonZeroU32::new(factor).unwrap(), ..Policy::default() });
         store(&w, "k", len);
         let got = ask(&mut w, OTHER, b"get k\r\n");
         match answer {
@@ -126,7 +122,7 @@ fn the_factor_is_the_operators() {
 
 #[test]
 fn trusted_sources_are_answered_in_full_beside_others_that_are_not() {
-    let mut w = world(&policy());
+    let mut w = world(Policy::default());
     store(&w, "big", 100_000);
     store(&w, "small", 3);
     for _ in 0..3 {
@@ -164,7 +160,7 @@ fn burst(w: &mut World, from: &str, n: usize) {
 
 #[test]
 fn sources_above_their_rate_are_dropped_by_name_and_hurt_nobody() {
-    let mut w = world(&Policy { source: rate(5, 0), total: rate(8, 0), ..policy() });
+    let mut w = world(Policy { source: rate(5, 0), total: rate(8, 0), ..Policy::default() });
     for (from, n) in [(OTHER, 20), (OTHER6, 20), (FRIEND, 20)] {
         for _ in 0..n {
             w.send(&request(from, b"get k\r\n"));
@@ -179,7 +175,7 @@ fn sources_above_their_rate_are_dropped_by_name_and_hurt_nobody() {
 
 #[test]
 fn trusted_sources_have_a_rate_when_one_is_asked_for() {
-    let mut w = world(&Policy { trusted_source: rate(4, 0), ..policy() });
+    let mut w = world(Policy { trusted_source: rate(4, 0), ..Policy::default() });
     burst(&mut w, FRIEND, 10);
     burst(&mut w, OTHER, 10);
     let ledger = w.end();
@@ -190,7 +186,8 @@ fn trusted_sources_have_a_rate_when_one_is_asked_for() {
 #[test]
 fn bytes_of_replies_are_paid_for_by_the_source_that_got_them() {
     // One reply is worth more seconds than the test takes, however slow the machine.
-    let mut w = world(&Policy { trusted_source: rate(0, 1000), total: rate(0, 50), ..policy() });
+    let mut w =
+        world(Policy { trusted_source: rate(0, 1000), total: rate(0, 50), ..Policy::default() });
     store(&w, "big", 200_000);
     assert!(text(&ask(&mut w, FRIEND, b"get big\r\n")).len() > 200_000);
     assert!(ask(&mut w, FRIEND, b"get k\r\n").is_empty());
@@ -207,8 +204,10 @@ fn bytes_of_replies_are_paid_for_by_the_source_that_got_them() {
 
 #[test]
 fn pings_and_neighbour_answers_are_limited_apart() {
-    let mut w =
-        World::policed(&AllowList::default(), &Policy { answers: NonZeroU32::new(10), ..policy() });
+    let mut w = World::policed(
+        &AllowList::default(),
+        Policy { answers: NonZeroU32::new(10), ..Policy::default() },
+    );
     let echo = echo_request([PEER_MAC, MAC], FRIEND.parse().unwrap(), SERVER4.into(), b"ping");
     let mut broken = echo.clone();
     *broken.last_mut().unwrap() ^= 1;
@@ -263,7 +262,7 @@ proptest! {
         factor in 1u32..12,
         requests in prop::collection::vec(prop::collection::vec(line(), 1..4), 1..40),
     ) {
-        let mut w = world(&Policy { amp_factor: NonZeroU32::new(factor).unwrap(), ..policy() });
+        let mut w = world(Policy { amp_factor: NonZeroU32::new(factor).unwrap(), ..Policy::default() });
         for (n, key) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
             store(&w, key, [0, 5, 60, 1500, 30_000][n]);
         }

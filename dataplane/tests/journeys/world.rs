@@ -69,12 +69,11 @@ impl World {
         config: StoreConfig,
         wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
     ) -> Self {
-        let own = AllowList::default_for(&ADDRESSES);
-        Self::serving(workers, config, &own, &Policy::trusting(own.clone()), wrap)
+        Self::serving(workers, config, &AllowList::default(), Policy::default(), wrap)
     }
 
-    /// One worker that serves `allow` by `policy`.
-    pub(crate) fn policed(allow: &AllowList, policy: &Policy) -> Self {
+    /// One worker that trusts its own networks and serves `allow` by `policy`.
+    pub(crate) fn policed(allow: &AllowList, policy: Policy) -> Self {
         let config = StoreConfig { memory_bytes: 16 << 20, ..StoreConfig::default() };
         Self::serving(1, config, allow, policy, |q, _| q)
     }
@@ -83,7 +82,7 @@ impl World {
         workers: usize,
         config: StoreConfig,
         allow: &AllowList,
-        policy: &Policy,
+        policy: Policy,
         mut wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
     ) -> Self {
         let region = Region::new(4096, Pages::Small).unwrap();
@@ -109,7 +108,7 @@ impl World {
                     server: Arc::clone(&server),
                     group: 32,
                     batch: BatchPolicy::default(),
-                    policy: policy.clone(),
+                    policy,
                 })
             })
             .collect();

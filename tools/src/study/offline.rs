@@ -192,13 +192,11 @@ impl Bench {
         let inspect = Inspect { every: CHECK_EVERY, look: Arc::new(look) };
         let mut port = self.port(&region, software_checksums, Some(inspect))?;
         let session: Session = self.store.session()?;
-        let local = Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?;
-        let policy = Policy::trusting(local.allow.clone());
         let mut worker = Worker::new(WorkerConfig {
             ports: vec![WorkerPort {
                 queues: port.queues.pop().ok_or("no queue")?,
                 info: port.info.clone(),
-                local: Arc::new(local),
+                local: Arc::new(Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?),
                 side_door: None,
                 sends_for_kernel: false,
             }],
@@ -207,7 +205,7 @@ impl Bench {
             server: Arc::clone(&self.server),
             group,
             batch: BatchPolicy::default(),
-            policy,
+            policy: Policy::default(),
         });
         let counters = worker.counters();
         // A tenth first, so that caches and branch predictors know the work.
