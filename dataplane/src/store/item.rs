@@ -1,16 +1,23 @@
 //! Items: how a chunk of slab memory is laid out, and who may look at which byte when.
 //!
 //! ```text
-//! 0  state     u8   atomic     16 cas   u64
-//! 1  recency   u8   atomic     24 link  u32 atomic  set time; in limbo or free: the next chunk
-//! 2  key_len   u8              28 sum   u16         of the value, for checksums
-//! 3  -                         30 -
-//! 4  value_len u32             32 key, then value
+//! 0  state     u8   atomic     16 cas    u64
+//! 1  recency   u8   atomic     24 link   u32 atomic  in limbo or free: the next chunk
+//! 2  key_len   u8              28 access u32 atomic  when last asked for
+//! 3  lease     u8   atomic     32 key, then value, then its sum (u16, for checksums)
+//! 4  value_len u32
 //! 8  flags     u32
 //! 12 exptime   u32  atomic
 //!
 //! free ──allocate──► writing ──link──► linked ──unlink──► unlinked ──epoch passed──► free
 //!                       └────────────────give back───────────────────────────────────▲
+//! ```
+//!
+//! A value that is too long for one chunk (a large one) lies in several of the same class:
+//!
+//! ```text
+//! the item's chunk    32 key, number of parts u32, bytes here u32, parts' places i32 each, bytes
+//! each further part   0 state  4 value_len: bytes here  8 flags: the item's place  32 bytes
 //! ```
 //!
 //! An item is written while nobody else can reach it (`writing`) and does not change while it is
@@ -19,6 +26,8 @@
 //! Fails: never; a wrong location is found out before it gets here (`slab.rs`).
 #![allow(unsafe_code)]
 
+use super::sizes::PAGE_BYTES;
+use super::value::{NewItem, Value};
 use crate::prefetch::prefetch_read;
 use crate::wire::checksum;
 use driver_shim::{Mapping, MemoryKind, Pages};
@@ -44,6 +53,38 @@ const VISITED: u8 = 1;
 /// Recency bit: asked for at least once.
 const FETCHED: u8 = 2;
 
+/// Bytes behind the value: its sum.
+pub(super) const TRAILER_BYTES: usize = size_of::<u16>();
+
+/// Longest value that lies in one chunk, whatever its key. A longer one is large.
+pub(super) const WHOLE_MAX_BYTES: usize =
+    PAGE_BYTES - HEADER_BYTES - crate::protocol::KEY_MAX_BYTES - TRAILER_BYTES;
+
+/// Bytes of a number in a large item's list of parts.
+pub(super) const PLACE_BYTES: usize = size_of::<u32>();
+
+/// What readers are told of an item's freshness (meta protocol: flags X, W, Z).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Lease(u8);
+
+impl Lease {
+    /// The value is out of date and may be served until it is replaced.
+    pub(super) const STALE: Self = Self(1);
+    /// Somebody was told to fetch the value anew.
+    const WON: Self = Self(2);
+
+    pub(super) fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// An access time this many seconds old is brought up to date by a plain look-up.
+const ACCESS_GRAIN_SECONDS: u32 = 60;
+
 /// Where a chunk is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -52,6 +93,8 @@ pub(super) enum State {
     Writing = 1,
     Linked = 2,
     Unlinked = 3,
+    /// A further part of a large value, reached by way of its item only.
+    Part = 4,
 }
 
 #[derive(Debug)]
@@ -60,14 +103,13 @@ struct Header {
     state: AtomicU8,
     recency: AtomicU8,
     key_len: u8,
-    reserved: u8,
+    lease: AtomicU8,
     value_len: u32,
     flags: u32,
     exptime: AtomicU32,
     cas: u64,
     link: AtomicU32,
-    sum: u16,
-    reserved2: u16,
+    access: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Header>() == 32 && align_of::<Header>() <= UNIT_BYTES);
@@ -109,28 +151,6 @@ impl Arena {
         // SAFETY: the chunk lies in the arena (the caller's promise), so the offset does.
         let start = unsafe { self.0.base().add(loc.0 as usize * UNIT_BYTES) };
         Chunk { header: start.cast(), life: PhantomData }
-    }
-}
-
-/// What an item is made of.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct NewItem<'a> {
-    pub(super) key: &'a [u8],
-    pub(super) flags: u32,
-    /// On the store's clock.
-    pub(super) expiry: u32,
-    /// The value, in up to two parts.
-    pub(super) value: [&'a [u8]; 2],
-}
-
-impl NewItem<'_> {
-    pub(super) fn value_len(&self) -> usize {
-        self.value[0].len() + self.value[1].len()
-    }
-
-    /// Bytes of slab memory needed.
-    pub(super) fn len_bytes(&self) -> usize {
-        HEADER_BYTES + self.key.len() + self.value_len()
     }
 }
 
@@ -197,24 +217,102 @@ impl<'a> Chunk<'a> {
         ItemRef { header: unsafe { self.header.as_ref() }, start: self.header.cast() }
     }
 
+    /// Whose part this is.
+    pub(super) fn owner(self) -> Option<Location> {
+        if self.state_cell().load(Ordering::Acquire) != State::Part as u8 {
+            return None;
+        }
+        // SAFETY: seen as a part, so it was written before (acquire), and stays one while the
+        // class is locked, which it is where callers come from.
+        Some(Location(unsafe { self.settled() }.header.flags))
+    }
+
     /// Writes an item into the chunk, all but its state.
     ///
     /// # Safety
     /// The chunk is `writing` and the caller's alone; `new.len_bytes()` bytes fit, the key has at
-    /// most 250 and the value fewer than 2^32.
+    /// most 250 and the value at most [`WHOLE_MAX_BYTES`].
     pub(super) unsafe fn write(self, new: &NewItem<'_>, cas: u64, now: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.write_header(new, cas, now) };
+        // SAFETY: the chunk's bytes behind the header, as many as are needed.
+        let mut pen = unsafe { Pen::new(self, new.len_bytes() - HEADER_BYTES) };
+        pen.put(new.key);
+        new.value.iter().flat_map(Value::pieces).for_each(|piece| pen.put(piece));
+        // SAFETY: just written, and still the caller's alone.
+        let sum = unsafe { self.settled() }.value().whole().map_or(0, checksum::sum);
+        pen.put(&sum.to_ne_bytes());
+    }
+
+    /// Writes a large item into the chunk and `parts`, all but the chunk's state.
+    ///
+    /// # Safety
+    /// The chunk, at `place`, and the parts are `writing` and the caller's alone; each has
+    /// `chunk_bytes`, there are [`NewItem::n_parts`] of them, and the key has at most 250 bytes.
+    pub(super) unsafe fn write_large(
+        self,
+        new: &NewItem<'_>,
+        (cas, now): (u64, u32),
+        place: Location,
+        chunk_bytes: usize,
+        parts: &[(Location, Chunk<'_>)],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { self.write_header(new, cas, now) };
+        // SAFETY: the chunk's bytes behind the header.
+        let mut pen = unsafe { Pen::new(self, chunk_bytes - HEADER_BYTES) };
+        pen.put(new.key);
+        let here = pen.room - (2 + parts.len()) * PLACE_BYTES;
+        pen.put(&to_u32(parts.len()).to_ne_bytes());
+        pen.put(&to_u32(here).to_ne_bytes());
+        for (part, _) in parts {
+            pen.put(&part.0.wrapping_sub(place.0).to_ne_bytes());
+        }
+        let mut left = new.value_len() - here;
+        let mut further = parts.iter().map(|(_, chunk)| {
+            let len = left.min(chunk_bytes - HEADER_BYTES);
+            left -= len;
+            let (value, lease) = ([Value::Whole(&[]); 2], Lease::default());
+            let header = NewItem { key: &[], flags: place.0, expiry: 0, value, lease };
+            // SAFETY: the caller's promise.
+            unsafe { chunk.write_header(&header, 0, 0) };
+            // SAFETY: in the chunk.
+            let value_len = unsafe { &raw mut (*chunk.header.as_ptr()).value_len };
+            // SAFETY: aligned, and the chunk is the caller's alone.
+            unsafe { value_len.write(to_u32(len)) };
+            chunk.set_state(State::Part);
+            // SAFETY: the chunk's bytes behind its header.
+            unsafe { Pen::new(*chunk, len) }
+        });
+        for mut piece in new.value.iter().flat_map(Value::pieces) {
+            while !piece.is_empty() {
+                if pen.room == 0 {
+                    let Some(next) = further.next() else { return };
+                    pen = next;
+                }
+                let (now, later) = piece.split_at(pen.room.min(piece.len()));
+                pen.put(now);
+                piece = later;
+            }
+        }
+    }
+
+    /// Writes all of the header but the state.
+    ///
+    /// # Safety
+    /// The chunk is `writing` and the caller's alone.
+    unsafe fn write_header(self, new: &NewItem<'_>, cas: u64, now: u32) {
         let fields = Header {
             state: AtomicU8::new(State::Writing as u8),
             recency: AtomicU8::new(0),
             key_len: u8::try_from(new.key.len()).unwrap_or(0),
-            reserved: 0,
-            value_len: u32::try_from(new.value_len()).unwrap_or(0),
+            lease: AtomicU8::new(new.lease.0),
+            value_len: to_u32(new.value_len()),
             flags: new.flags,
             exptime: AtomicU32::new(new.expiry),
             cas,
-            link: AtomicU32::new(now),
-            sum: 0,
-            reserved2: 0,
+            link: AtomicU32::new(0),
+            access: AtomicU32::new(now),
         };
         let start = self.header.cast::<u8>();
         // The state comes first and is an atomic that readers with old hints may load right
@@ -227,21 +325,41 @@ impl<'a> Chunk<'a> {
         // alone, a local and the arena do not overlap, and all 31 bytes are initialised: the
         // header has no padding.
         unsafe { std::ptr::copy_nonoverlapping(from, to.as_ptr(), HEADER_BYTES - 1) };
-        let mut at = HEADER_BYTES;
-        for part in [new.key, new.value[0], new.value[1]] {
-            // SAFETY: len_bytes() bytes fit in the chunk and this part is within them.
-            let to = unsafe { start.add(at) };
-            // SAFETY: `part` is valid for its length, so is `to`; the caller's bytes are not in
-            // a chunk that is his alone to write.
-            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to.as_ptr(), part.len()) };
-            at += part.len();
-        }
-        // SAFETY: just written, and still the caller's alone.
-        let sum = checksum::sum(unsafe { self.settled() }.value());
-        // SAFETY: in the header.
-        let to = unsafe { &raw mut (*self.header.as_ptr()).sum };
-        // SAFETY: aligned, valid, and the chunk is the caller's alone; the view above is gone.
-        unsafe { to.write(sum) };
+    }
+}
+
+/// A length that fits, because no item is longer than a gigabyte.
+fn to_u32(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(0)
+}
+
+/// Writes bytes into a chunk, one behind the other.
+struct Pen {
+    at: NonNull<u8>,
+    room: usize,
+}
+
+impl Pen {
+    /// Begins behind the header.
+    ///
+    /// # Safety
+    /// The chunk has `room` bytes behind its header, and they are the caller's alone for as long
+    /// as the pen is used.
+    unsafe fn new(chunk: Chunk<'_>, room: usize) -> Self {
+        // SAFETY: a chunk has room for its header at least.
+        let at = unsafe { chunk.header.cast::<u8>().add(HEADER_BYTES) };
+        Self { at, room }
+    }
+
+    /// Writes `bytes`, or as many as there is room for.
+    fn put(&mut self, bytes: &[u8]) {
+        let len = bytes.len().min(self.room);
+        // SAFETY: `len` bytes are readable at `bytes`, writable here (`new`), and what is being
+        // written is nobody else's, so not `bytes` either.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.as_ptr(), len) };
+        // SAFETY: at most one past the room.
+        self.at = unsafe { self.at.add(len) };
+        self.room -= len;
     }
 }
 
@@ -283,8 +401,52 @@ impl<'a> ItemRef<'a> {
 
     /// The value, as the client sent it, without a line end.
     #[inline]
-    pub fn value(&self) -> &'a [u8] {
-        self.bytes(usize::from(self.header.key_len), self.header.value_len as usize)
+    pub fn value(&self) -> Value<'a> {
+        if self.is_large() {
+            return Value::Parts(*self);
+        }
+        Value::Whole(self.bytes(usize::from(self.header.key_len), self.value_len()))
+    }
+
+    #[inline]
+    pub(super) fn value_len(&self) -> usize {
+        self.header.value_len as usize
+    }
+
+    #[inline]
+    fn is_large(&self) -> bool {
+        self.value_len() > WHOLE_MAX_BYTES
+    }
+
+    /// A number of a large item's list.
+    fn list(&self, n: usize) -> u32 {
+        let at = usize::from(self.header.key_len) + n * PLACE_BYTES;
+        self.bytes(at, PLACE_BYTES).try_into().map_or(0, u32::from_ne_bytes)
+    }
+
+    /// Parts of a large value beside the first. 0 for other values.
+    pub(super) fn n_parts(&self) -> usize {
+        if self.is_large() { self.list(0) as usize } else { 0 }
+    }
+
+    pub(super) fn first_part(&self) -> &'a [u8] {
+        let behind = usize::from(self.header.key_len) + (2 + self.n_parts()) * PLACE_BYTES;
+        self.bytes(behind, self.list(1) as usize)
+    }
+
+    /// How far from the item part `n` lies, in units, modulo 2^32.
+    pub(super) fn part_place(&self, n: usize) -> u32 {
+        self.list(2 + n)
+    }
+
+    pub(super) fn part(&self, n: usize) -> &'a [u8] {
+        let units = self.part_place(n).cast_signed() as isize;
+        // SAFETY: a part of this item, so in the arena with it (Chunk::write_large).
+        let start = unsafe { self.start.offset(units * UNIT_BYTES.cast_signed()) };
+        // SAFETY: written before the item was linked, and let go of only after it was unlinked:
+        // valid and unchanged during 'a, as the item is.
+        let header = unsafe { start.cast::<Header>().as_ref() };
+        ItemRef { header, start }.bytes(0, header.value_len as usize)
     }
 
     /// The client's own 32 bits.
@@ -300,10 +462,14 @@ impl<'a> ItemRef<'a> {
     }
 
     /// The ones-complement sum of the value as big-endian 16-bit words, padded with a zero byte
-    /// (RFC 1071), not inverted.
+    /// (RFC 1071), not inverted. Large values have none: it is 0.
     #[inline]
     pub fn value_sum(&self) -> u16 {
-        self.header.sum
+        if self.is_large() {
+            return 0;
+        }
+        let at = usize::from(self.header.key_len) + self.header.value_len as usize;
+        self.bytes(at, TRAILER_BYTES).try_into().map_or(0, u16::from_ne_bytes)
     }
 
     /// When the item expires, on the store's clock; 0 for never.
@@ -312,12 +478,55 @@ impl<'a> ItemRef<'a> {
         self.header.exptime.load(Ordering::Relaxed)
     }
 
-    /// Tells the evicting hand that the item was asked for. Writes only when it was not told yet.
+    /// Moves the expiry time.
+    pub(super) fn set_expiry(&self, expiry: u32) {
+        self.header.exptime.store(expiry, Ordering::Relaxed);
+    }
+
+    /// Tells the evicting hand that the item was asked for at `now`. Writes only what it does not
+    /// know yet; the time only when it is a minute off.
     #[inline]
-    pub fn mark_visited(&self) {
+    pub fn mark_visited(&self, now: u32) {
         if !self.is_visited() {
             self.header.recency.store(VISITED | FETCHED, Ordering::Relaxed);
         }
+        if now >= self.accessed().saturating_add(ACCESS_GRAIN_SECONDS) {
+            self.header.access.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// [`Self::mark_visited`], to the second.
+    pub fn mark_accessed(&self, now: u32) {
+        self.mark_visited(now);
+        self.header.access.store(now, Ordering::Relaxed);
+    }
+
+    /// When the item was last asked for, or else stored, on the store's clock.
+    #[inline]
+    pub fn accessed(&self) -> u32 {
+        self.header.access.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn lease(&self) -> Lease {
+        Lease(self.header.lease.load(Ordering::Relaxed))
+    }
+
+    /// Whether the value is out of date, to be served until somebody replaces it.
+    #[inline]
+    pub fn is_stale(&self) -> bool {
+        self.lease().has(Lease::STALE)
+    }
+
+    /// Whether somebody was told to fetch the value anew.
+    #[inline]
+    pub fn is_won(&self) -> bool {
+        self.lease().has(Lease::WON)
+    }
+
+    /// Makes the caller the one who is to fetch the value anew. False when somebody is already.
+    pub fn win(&self) -> bool {
+        !Lease(self.header.lease.fetch_or(Lease::WON.0, Ordering::Relaxed)).has(Lease::WON)
     }
 
     #[inline]
@@ -326,7 +535,7 @@ impl<'a> ItemRef<'a> {
     }
 
     /// Whether anybody ever asked for the item.
-    pub(super) fn was_fetched(&self) -> bool {
+    pub fn was_fetched(&self) -> bool {
         self.header.recency.load(Ordering::Relaxed) & FETCHED != 0
     }
 
@@ -336,7 +545,10 @@ impl<'a> ItemRef<'a> {
 
     /// Bytes of slab memory used.
     pub(super) fn len_bytes(&self) -> usize {
-        HEADER_BYTES + usize::from(self.header.key_len) + self.header.value_len as usize
+        HEADER_BYTES
+            + usize::from(self.header.key_len)
+            + self.header.value_len as usize
+            + TRAILER_BYTES
     }
 }
 
@@ -347,8 +559,8 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let arena = Arena::new(1 << 21, Pages::Small).unwrap();
-        let value: [&[u8]; 2] = [b"hello ", b"world"];
-        let new = NewItem { key: b"k1", flags: 9, expiry: 77, value };
+        let value = [Value::Whole(b"hello "), Value::Whole(b"world")];
+        let new = NewItem { key: b"k1", flags: 9, expiry: 77, value, lease: Lease::default() };
         // SAFETY: unit 3 of an arena that nobody else uses, and the item is small.
         let chunk = unsafe { arena.chunk(Location(3)) };
         // SAFETY: as above.
@@ -356,15 +568,19 @@ mod tests {
         assert!(chunk.item().is_none(), "not linked yet");
         chunk.set_state(State::Linked);
         let item = chunk.item().unwrap();
-        assert_eq!((item.key(), item.value()), (&b"k1"[..], &b"hello world"[..]));
+        assert_eq!(item.key(), b"k1");
+        assert_eq!(item.value().whole(), Some(&b"hello world"[..]));
         assert_eq!((item.flags(), item.cas(), item.expiry()), (9, 5, 77));
         assert_eq!(item.value_sum(), checksum::sum(b"hello world"));
-        assert_eq!(item.len_bytes(), 32 + 2 + 11);
+        assert_eq!(item.len_bytes(), 32 + 2 + 11 + 2);
         assert!(!item.is_visited() && !item.was_fetched());
-        item.mark_visited();
-        assert!(item.is_visited());
+        assert_eq!(item.accessed(), 42);
+        item.mark_visited(43);
+        assert!(item.is_visited() && item.accessed() == 42, "a minute is the grain");
+        item.mark_accessed(43);
+        assert_eq!(item.accessed(), 43);
         item.clear_visited();
         assert!(!item.is_visited() && item.was_fetched());
-        assert_eq!(chunk.next(), 42, "the set time, until the chunk is unlinked");
+        assert!(!item.is_won() && item.win() && !item.win() && item.is_won() && !item.is_stale());
     }
 }
