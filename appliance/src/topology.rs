@@ -211,6 +211,7 @@ fn store(plan: &Plan) -> Result<Arc<Store>, StoreError> {
         pages: plan.huge.into(),
         hash_key: None,
         sessions_max: plan.worker_cpus.len() + plan.tcp_threads,
+        ..StoreConfig::default()
     })
 }
 

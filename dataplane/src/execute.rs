@@ -182,9 +182,12 @@ impl<'a> LookUp<'a> {
             }
         }
         let with_cas = desc.verb == Verb::Gets;
-        let most = allowance(entry, desc.payload_len, self.amp_factor);
-        if HEADER_BYTES + text_max > most && HEADER_BYTES + text_bytes(&items, with_cas) > most {
-            return Err(frame);
+        if entry.flags.has(EntryFlags::LIMITED) {
+            let most = allowance(entry, desc.payload_len, self.amp_factor);
+            let exact = || HEADER_BYTES + text_bytes(&items, with_cas);
+            if HEADER_BYTES + text_max > most && exact() > most {
+                return Err(frame);
+            }
         }
         let reply = in_place(frame, headers(entry), text_max, |out| {
             for item in &items {

@@ -18,7 +18,7 @@ pub struct PolicyFlags {
     pub allow: Vec<Cidr>,
 
     /// Networks whose UDP replies may have any size; may be repeated. The other allowed ones get
-    /// the limits below. Default: loopback, and the subnets of --ip.
+    /// the limits below. Default: loopback, and the subnets of --ip, as far as they are allowed.
     #[arg(long, value_name = "CIDR", env = "GNOMON_TRUSTED", value_delimiter = ',')]
     pub trusted: Vec<Cidr>,
 

@@ -3,7 +3,7 @@
 use crate::world::{CLIENT_PORT, PORT, SERVER4, SERVER6, World, datagram};
 use dataplane::policy::{Policy, Rate};
 use dataplane::protocol::Store as SetRequest;
-use dataplane::store::verbs::{SetOutcome, set};
+use dataplane::store::verbs;
 use dataplane::wire::build::{UdpFrame, arp_request, echo_request, neighbour_solicit};
 use dataplane::wire::{AllowList, Cidr};
 use dataplane::{DropReason, Ledger};
@@ -66,9 +66,7 @@ fn text(datagrams: &[Vec<u8>]) -> Vec<u8> {
 fn store(w: &World, key: &str, len: usize) {
     let mut session = w.store.session().unwrap();
     let value = vec![b'v'; len];
-    let request =
-        SetRequest { key: key.as_bytes(), flags: 0, exptime: 0, value: &value, noreply: false };
-    assert!(matches!(set(&mut session, &request), SetOutcome::Stored));
+    verbs::store(&mut session, &SetRequest::set(key.as_bytes(), 0, 0, &value)).unwrap();
 }
 
 fn drops(ledger: &Ledger) -> Vec<(DropReason, u64)> {
