@@ -7,6 +7,7 @@
 mod bad;
 mod binary;
 mod faults;
+mod policy;
 mod replies;
 mod vulnerabilities;
 mod world;

@@ -72,7 +72,7 @@ impl From<Refusal> for Status {
     /// For refusals that do not come from the parser, but from the transport.
     fn from(why: Refusal) -> Self {
         match why {
-            Refusal::ReplyTooLarge | Refusal::TooLarge => Self::TooLarge,
+            Refusal::ReplyTooLarge | Refusal::Amplified | Refusal::TooLarge => Self::TooLarge,
             Refusal::NotOverUdp | Refusal::FlushNotAllowed => Self::NotSupported,
             Refusal::OutOfMemory | Refusal::OutOfMemoryArith | Refusal::TooManyPrefixes => {
                 Self::OutOfMemory
