@@ -43,7 +43,8 @@ EXPTIMES = (0, 0, 0, 1000, 2592000, 2592001, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE,
 NUMBERS = (0, 1, 5, 9, 10, 99, 1 << 31, 1 << 32, 1 << 57, 10**17)
 TEXTS = (b"0", b"9", b"10", b"99   ", b"288230376151711744", b"18446744073709551616", b"", b" 7", b"-1", b"x", b"12 x")
 # What may be joined to a number. Longer than 128 bytes, blanks and all, gnomon takes none for one.
-JOINED = (b"0", b"9", b" ", b"x", b"")
+# Nothing but blanks is read by the genuine server as what stands behind them in memory.
+JOINED = (b"0", b"9", b"x", b"")
 LENGTHS = (0, 1, 2, 10, 100, 1300, 1400, 5000, 20_000)
 LIMIT_BYTES = 1 << 20
 UDP_REQUEST_MAX = 1400
