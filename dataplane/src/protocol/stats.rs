@@ -64,6 +64,12 @@ pub struct Server {
     pub threads: usize,
     /// Most TCP connections at once.
     pub max_connections: usize,
+    /// `flush_all` is carried out (`-F` forbids it).
+    pub flush_allowed: bool,
+    /// `shutdown` is carried out (`-A` allows it).
+    pub shutdown_allowed: bool,
+    /// Items have a CAS number of their own (`-C`: each has 0).
+    pub cas_enabled: bool,
     started: Instant,
     ops: Mutex<Vec<Arc<OpCounters>>>,
 }
@@ -83,6 +89,9 @@ impl Server {
             settings: Vec::new(),
             threads: 1,
             max_connections: 0,
+            flush_allowed: true,
+            shutdown_allowed: false,
+            cas_enabled: true,
             started: Instant::now(),
             ops: Mutex::new(Vec::new()),
         }
