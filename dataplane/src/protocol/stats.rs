@@ -50,6 +50,14 @@ op_counters! {
     closed_connections
     /// TCP connections refused for want of room.
     rejected_connections
+    /// Connections closed because nothing came for too long.
+    idle_kicks
+    /// Turns that a connection ended with requests left.
+    conn_yields
+    /// Attempts to authenticate.
+    auth_cmds
+    /// Attempts to authenticate that failed.
+    auth_errors
 }
 
 /// What the whole process knows, shared by every thread that answers clients.
@@ -155,10 +163,14 @@ fn general(server: &Server, out: &mut impl Sink) {
     line(out, "get_misses", ops.get_misses);
     line(out, "delete_misses", ops.delete_misses);
     line(out, "delete_hits", ops.delete_hits);
+    line(out, "auth_cmds", ops.auth_cmds);
+    line(out, "auth_errors", ops.auth_errors);
+    line(out, "idle_kicks", ops.idle_kicks);
     line(out, "bytes_read", ops.bytes_read);
     line(out, "bytes_written", ops.bytes_written);
     line(out, "limit_maxbytes", store.limit_maxbytes);
     line(out, "threads", server.threads);
+    line(out, "conn_yields", ops.conn_yields);
     line(out, "hash_bytes", store.index_bytes);
     line(out, "bytes", store.bytes);
     line(out, "curr_items", store.curr_items);
