@@ -132,4 +132,6 @@ fn without_cas_every_number_is_0() {
     let mut c = Tcp::connect(server.tcp());
     c.expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
     c.expect("gets a\r\n", "VALUE a 0 1 0\r\nx\r\nEND\r\n");
+    c.expect("cas a 0 0 1 0\r\ny\r\n", "EXISTS\r\n");
+    c.expect("cas a 0 0 1 7\r\ny\r\n", "EXISTS\r\n");
 }
