@@ -71,7 +71,13 @@ impl Execute {
         loop {
             let mut slow = None;
             let guard = self.session.pin();
-            let look_up = LookUp { guard: &guard, misses_are_final, ops: &self.ops, counters };
+            let look_up = LookUp {
+                guard: &guard,
+                misses_are_final,
+                server: &self.server,
+                ops: &self.ops,
+                counters,
+            };
             for (frame, (entry, desc)) in work.by_ref() {
                 match desc.verdict {
                     Verdict::Ready => match look_up.answer(frame, entry, desc) {
@@ -148,6 +154,7 @@ impl Execute {
 struct LookUp<'a> {
     guard: &'a Guard<'a>,
     misses_are_final: bool,
+    server: &'a Server,
     ops: &'a OpCounters,
     counters: &'a WorkerCounters,
 }
@@ -168,7 +175,7 @@ impl<'a> LookUp<'a> {
         let with_cas = desc.verb == Verb::Gets;
         let reply = in_place(frame, headers(entry), text_max, |out| {
             for item in &items {
-                let cas = with_cas.then(|| item.cas());
+                let cas = with_cas.then(|| self.server.cas_shown(item.cas()));
                 put_value(item.key(), item.flags(), cas, item.value(), out);
             }
             out.put(b"END\r\n");

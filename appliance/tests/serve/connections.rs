@@ -1,6 +1,6 @@
 //! Flags about connections: Unix sockets, turns, idle time, limits, dialects.
 
-use crate::client::Tcp;
+use crate::client::{Tcp, Udp};
 use crate::server::{SOON, Server, Tree, gnomon, refuses, run};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -132,6 +132,8 @@ fn without_cas_every_number_is_0() {
     let mut c = Tcp::connect(server.tcp());
     c.expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
     c.expect("gets a\r\n", "VALUE a 0 1 0\r\nx\r\nEND\r\n");
+    Udp::to(server.udp()).expect(1, "gets a\r\n", "VALUE a 0 1 0\r\nx\r\nEND\r\n");
     c.expect("cas a 0 0 1 0\r\ny\r\n", "EXISTS\r\n");
+    c.expect("cas a 0 0 1 1\r\ny\r\n", "EXISTS\r\n");
     c.expect("cas a 0 0 1 7\r\ny\r\n", "EXISTS\r\n");
 }

@@ -75,8 +75,6 @@ pub struct StoreConfig {
     pub growth_factor: f64,
     /// Space for key, value and flags that the smallest chunk has at least.
     pub chunk_min_bytes: usize,
-    /// Each stored item gets a CAS number of its own; otherwise all have 0.
-    pub cas: bool,
     /// Make room by evicting; otherwise a full store refuses.
     pub evict: bool,
     /// Which memory pages to ask for.
@@ -94,7 +92,6 @@ impl Default for StoreConfig {
             item_max_bytes: 1 << 20,
             growth_factor: 1.25,
             chunk_min_bytes: 0,
-            cas: true,
             evict: true,
             pages: Pages::Prefer,
             hash_key: None,

@@ -78,8 +78,7 @@ fn decide(what: &Store<'_>, item: Option<ItemRef<'_>>) -> Result<Decision, NotSt
         (StoreMode::Add, None, _) => Ok(Decision { value, stale: false }),
         (_, None, Some(_)) if !joins => Err(NotStored::NotFound),
         (_, None, _) => Err(NotStored::Condition),
-        // Without CAS numbers every item has 0, and none is as anybody expects.
-        (_, Some(item), Some(cas)) if cas != item.cas() || cas == 0 => {
+        (_, Some(item), Some(cas)) if cas != item.cas() => {
             let stale = what.or_stale && !joins && cas < item.cas();
             if stale { Ok(Decision { value, stale }) } else { Err(NotStored::Exists) }
         }
