@@ -7,7 +7,7 @@ use super::command::{Arith, Command, Keys, Refusal, Store};
 use super::sink::Sink;
 use super::stats::{self, OpCounters, Server};
 use crate::store::verbs::{self, ArithFailure, NotStored};
-use crate::store::{Guard, Session};
+use crate::store::{Guard, Session, Value};
 
 /// Whether the conversation goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,7 +174,7 @@ fn get<'a>(
 }
 
 /// Writes `VALUE <key> <flags> <bytes> [<cas>]\r\n<data>\r\n`.
-pub fn put_value(key: &[u8], flags: u32, cas: Option<u64>, value: &[u8], out: &mut impl Sink) {
+pub fn put_value(key: &[u8], flags: u32, cas: Option<u64>, value: Value<'_>, out: &mut impl Sink) {
     out.put(b"VALUE ");
     out.put(key);
     out.put(b" ");
@@ -186,6 +186,6 @@ pub fn put_value(key: &[u8], flags: u32, cas: Option<u64>, value: &[u8], out: &m
         out.put_decimal(cas);
     }
     out.put(b"\r\n");
-    out.put(value);
+    value.pieces().for_each(|piece| out.put(piece));
     out.put(b"\r\n");
 }

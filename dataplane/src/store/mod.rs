@@ -32,6 +32,7 @@ mod session;
 mod mover;
 mod sizes;
 mod slab;
+mod value;
 pub mod stats;
 pub mod verbs;
 
@@ -40,6 +41,7 @@ pub use hash::KeyHash;
 pub use item::{ItemRef, Location};
 pub use session::{Guard, Session};
 pub use stats::StoreStats;
+pub use value::Value;
 
 use driver_shim::Pages;
 use epoch::Epochs;
@@ -53,6 +55,7 @@ use parking_lot::Mutex;
 pub(crate) use sizes::PAGE_BYTES;
 use sizes::size_classes;
 use slab::{PAGES_MAX, Slabs};
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -62,6 +65,9 @@ const PAGES_MIN: usize = 2;
 
 /// Smallest item limit, as in memcached.
 const ITEM_MAX_BYTES_LEAST: usize = 1 << 10;
+
+/// Largest item limit, as in memcached.
+const ITEM_MAX_BYTES_MOST: usize = 1 << 30;
 
 /// How to build a store.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,9 +121,9 @@ pub enum StoreError {
         /// What was asked for.
         asked: usize,
     },
-    /// An item lies within one slab page.
+    /// Too small for any item, or too large.
     #[error(
-        "an item limit of {asked} bytes is out of range: give {ITEM_MAX_BYTES_LEAST} to {PAGE_BYTES}"
+        "an item limit of {asked} bytes is out of range: give {ITEM_MAX_BYTES_LEAST} to {ITEM_MAX_BYTES_MOST}"
     )]
     ItemMax {
         /// What was asked for.
@@ -150,7 +156,6 @@ pub enum StoreError {
 }
 
 /// The store. Shared by all workers and TCP threads, each with a [`Session`] of its own.
-#[derive(Debug)]
 pub struct Store {
     slabs: Slabs,
     index: Index,
@@ -168,6 +173,12 @@ pub struct Store {
     config: StoreConfig,
 }
 
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
 impl Store {
     /// Maps the memory and builds an empty store.
     ///
@@ -181,13 +192,16 @@ impl Store {
         if n_pages > PAGES_MAX {
             return Err(StoreError::MemoryTooLarge { asked: config.memory_bytes });
         }
-        if !(ITEM_MAX_BYTES_LEAST..=PAGE_BYTES).contains(&config.item_max_bytes) {
+        if !(ITEM_MAX_BYTES_LEAST..=ITEM_MAX_BYTES_MOST).contains(&config.item_max_bytes) {
             return Err(StoreError::ItemMax { asked: config.item_max_bytes });
         }
         let growth = config.growth_factor;
         let sizes = (1.05..=100.0)
             .contains(&growth)
-            .then(|| size_classes(growth, config.chunk_min_bytes, config.item_max_bytes))
+            .then(|| {
+                let largest = config.item_max_bytes.min(PAGE_BYTES);
+                size_classes(growth, config.chunk_min_bytes, largest)
+            })
             .flatten()
             .ok_or(StoreError::GrowthFactor { asked: growth })?;
         let bytes = n_pages * PAGE_BYTES;
