@@ -110,7 +110,8 @@ fn it_ends_soon_with_a_connection_that_waits() {
     first.expect("get a\r\n", "END\r\n");
     let mut second = Tcp::connect(server.tcp());
     server.stop();
-    assert!(second.0.read(&mut [0]).is_ok_and(|n| n == 0) && first.rest().is_empty());
+    // In good order, or reset where the server had not come to it yet.
+    assert!(!matches!(second.0.read(&mut [0]), Ok(1..)) && first.rest().is_empty());
 }
 
 #[test]

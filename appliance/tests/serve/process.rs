@@ -67,7 +67,8 @@ fn in_the_background_it_serves_when_the_command_returns() {
     // A session and a directory of its own, and nothing open on whoever started it.
     let proc = format!("/proc/{}", daemon.0);
     let proc = Path::new(&proc);
-    assert_eq!(status(proc, "NSsid").split(' ').next_back(), Some(&*status(proc, "NSpid")));
+    let innermost = |line| status(proc, line).split(' ').next_back().map(str::to_owned);
+    assert_eq!(innermost("NSsid"), innermost("NSpid"));
     assert_eq!(fs::read_link(proc.join("cwd")).unwrap(), Path::new("/"));
     for fd in 0..3 {
         let open = fs::read_link(proc.join(format!("fd/{fd}"))).unwrap();
