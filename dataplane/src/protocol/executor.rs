@@ -7,7 +7,7 @@ use super::command::{Arith, Command, Keys, Refusal, Store};
 use super::sink::Sink;
 use super::stats::{self, OpCounters, Server};
 use crate::store::verbs::{self, ArithFailure, NotStored};
-use crate::store::{Guard, Session, Value};
+use crate::store::{Guard, PrefixRefused, Session, Value};
 
 /// Whether the conversation goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +72,17 @@ pub fn execute<'a>(
             session.store().flush(delay);
             if !noreply {
                 out.put(b"OK\r\n");
+            }
+        }
+        Command::FlushPrefix { prefix, noreply } => {
+            ops.cmd_flush.inc();
+            let reply = match session.store().flush_prefix(prefix) {
+                Ok(()) => &b"OK\r\n"[..],
+                Err(PrefixRefused::Malformed) => Refusal::BadLineFormat.line(),
+                Err(PrefixRefused::TooMany) => Refusal::TooManyPrefixes.line(),
+            };
+            if !noreply {
+                out.put(reply);
             }
         }
         Command::Verbosity { noreply } => {

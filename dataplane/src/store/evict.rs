@@ -39,6 +39,8 @@ const SWEEP_CHUNKS: u32 = 2048;
 pub(super) struct Sweeper {
     page: u32,
     chunk: u32,
+    /// Prefixes flushed when this round began.
+    prefixes: u64,
 }
 
 impl Store {
@@ -186,6 +188,10 @@ impl Store {
             let Some((id, _)) = here else {
                 s.page = (s.page + 1) % self.slabs.n_pages();
                 s.chunk = 0;
+                if s.page == 0 {
+                    self.prefixes.forget(s.prefixes);
+                    s.prefixes = self.prefixes.count();
+                }
                 continue;
             };
             let mut class = self.slabs.lock(id);

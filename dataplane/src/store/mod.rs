@@ -30,6 +30,7 @@ mod index;
 mod item;
 mod session;
 mod mover;
+mod prefix;
 mod sizes;
 mod slab;
 mod value;
@@ -39,6 +40,7 @@ pub mod verbs;
 pub use clock::Clock;
 pub use hash::KeyHash;
 pub use item::{ItemRef, Location};
+pub use prefix::{PREFIX_DEPTH_MAX, PrefixRefused};
 pub use session::{Guard, Session};
 pub use stats::StoreStats;
 pub use value::Value;
@@ -52,6 +54,7 @@ use index::Index;
 use item::{Arena, UNIT_BYTES};
 use mover::Mover;
 use parking_lot::Mutex;
+use prefix::Prefixes;
 pub(crate) use sizes::PAGE_BYTES;
 use sizes::size_classes;
 use slab::{PAGES_MAX, Slabs};
@@ -89,6 +92,8 @@ pub struct StoreConfig {
     pub hash_key: Option<[u8; 16]>,
     /// Most sessions at a time.
     pub sessions_max: usize,
+    /// What ends a prefix in a key.
+    pub prefix_delimiter: u8,
 }
 
 impl Default for StoreConfig {
@@ -102,6 +107,7 @@ impl Default for StoreConfig {
             pages: Pages::Prefer,
             hash_key: None,
             sessions_max: 64,
+            prefix_delimiter: b':',
         }
     }
 }
@@ -165,6 +171,7 @@ pub struct Store {
     /// The last CAS id given.
     cas: AtomicU64,
     flushed: Flushed,
+    prefixes: Prefixes,
     mover: Mutex<Mover>,
     sweeper: Mutex<Sweeper>,
     /// Some item was stored with an expiry time, or all were flushed; before that there is nothing
@@ -217,6 +224,7 @@ impl Store {
             clock: Clock::new(),
             cas: AtomicU64::new(0),
             flushed: Flushed::default(),
+            prefixes: Prefixes::default(),
             sweeper: Mutex::new(Sweeper::default()),
             expiring: AtomicBool::new(false),
             config,
