@@ -368,7 +368,7 @@ mod tests {
         assert_eq!((c.listen_backlog, c.max_reqs_per_event, c.protocol), (5, 1, Dialect::Ascii));
         assert_eq!(c.auth_file.as_deref(), Some(Path::new("auth")));
         assert!(c.disable_cas && c.disable_flush_all && c.enable_shutdown);
-        assert!(c.disable_dumping && c.disable_watch && c.stat_delimiter == Some('|'));
+        assert!(c.disable_dumping && c.disable_watch && c.prefix_delimiter == b'|');
         assert_eq!((c.extended.len(), &c.extended[1]), (3, &Extended::IdleTimeout(9)));
         assert!(p.daemon && p.lock_memory && p.enable_coredumps && p.enable_largepages);
         assert_eq!(
@@ -472,7 +472,8 @@ mod tests {
             (&["-B", "x"], "possible values: auto, ascii, binary"),
             (&["-a", "789"], "not an octal mask"),
             (&["-a", "7777"], "not an octal mask"),
-            (&["-D", "ab"], "not one character"),
+            (&["-D", "ab"], "not one printable ASCII character"),
+            (&["-D", ""], "not one printable ASCII character"),
             (&["-o", "modern,foo"], "'foo' is none of memcached's options"),
             (&["-q"], "unexpected argument '-q'"),
             (&["-m", "-1"], "unexpected argument '-1'"),

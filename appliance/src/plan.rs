@@ -273,6 +273,7 @@ impl Plan {
             ("growth_factor", format!("{:.2}", self.growth_factor)),
             ("chunk_size", self.chunk_min_bytes.to_string()),
             ("num_threads", (self.worker_cpus.len() + self.tcp_threads).to_string()),
+            ("stat_key_prefix", char::from(clients.prefix_delimiter).to_string()),
             ("reqs_per_event", clients.requests_per_turn.to_string()),
             ("cas_enabled", yes(clients.cas_enabled)),
             ("tcp_backlog", clients.backlog.to_string()),

@@ -453,6 +453,7 @@ EAL           --no-telemetry
                 "flush_allowed": true,
                 "shutdown_allowed": false,
                 "cas_enabled": true,
+                "prefix_delimiter": 58,
             },
             "process": {
                 "daemon": false,

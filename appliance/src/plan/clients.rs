@@ -31,6 +31,8 @@ pub struct ClientsPlan {
     pub shutdown_allowed: bool,
     /// Items have CAS numbers.
     pub cas_enabled: bool,
+    /// What separates prefixes within a key.
+    pub prefix_delimiter: u8,
 }
 
 /// A Unix socket.
@@ -81,6 +83,7 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
         flush_allowed: !clients.disable_flush_all,
         shutdown_allowed: clients.enable_shutdown,
         cas_enabled: !clients.disable_cas,
+        prefix_delimiter: clients.prefix_delimiter,
     };
     for option in &clients.extended {
         match option {
@@ -105,7 +108,6 @@ pub(super) fn udp_port(flags: &ServeFlags) -> ServicePort {
 pub(super) fn unused(flags: &ServeFlags) -> Vec<String> {
     let clients = &flags.clients;
     let letters = [
-        ("-D", clients.stat_delimiter.is_some()),
         ("-L", flags.process.enable_largepages),
         ("-W", clients.disable_watch),
         ("-X", clients.disable_dumping),

@@ -242,6 +242,7 @@ fn flags_about_clients_become_facts() {
     assert_eq!((c.backlog, c.requests_per_turn, c.dialect), (1024, 20, Dialect::Auto));
     assert_eq!((c.idle_timeout_seconds, c.refuse_over_limit), (0, true));
     assert!(c.flush_allowed && !c.shutdown_allowed && c.cas_enabled);
+    assert_eq!(plan("-D |").unwrap().clients.prefix_delimiter, b'|');
     let c = plan("-b 7 -R 3 -B binary -FAC -o no_modern,idle_timeout=9").unwrap().clients;
     assert_eq!((c.backlog, c.requests_per_turn, c.dialect), (7, 3, Dialect::Binary));
     assert_eq!((c.idle_timeout_seconds, c.refuse_over_limit), (9, false));
@@ -275,8 +276,8 @@ fn authentication_turns_udp_off_and_the_binary_protocol() {
 #[test]
 fn what_changes_nothing_is_listed() {
     assert!(plan("-o idle_timeout=1,maxconns_fast").unwrap().unused.is_empty());
-    let p = plan("-XWL -D : -o modern,hashpower=20").unwrap();
-    assert_eq!(p.unused, ["-D", "-L", "-W", "-X", "-o modern", "-o hashpower=20"]);
+    let p = plan("-XWL -o modern,hashpower=20").unwrap();
+    assert_eq!(p.unused, ["-L", "-W", "-X", "-o modern", "-o hashpower=20"]);
 }
 
 #[test]
