@@ -9,7 +9,7 @@ use crate::protocol::command::{Arith, Refusal, Store, StoreMode};
 use crate::protocol::stats::{OpCounters, Server};
 use crate::protocol::{Flow, Sink};
 use crate::store::verbs::{self, ArithFailure, NotDeleted, NotStored};
-use crate::store::{Guard, Session, Value};
+use crate::store::{Guard, ItemRef, Session, Value};
 
 /// What goes back beside what the request itself says.
 #[derive(Debug, Clone, Copy)]
@@ -83,12 +83,16 @@ pub fn execute<'a>(
 ) -> Flow<'a> {
     let done = match request.action {
         Action::Get { key, touch, send } => {
-            get(request, &session.pin(), ops, key, touch, send, out);
+            let guard = session.pin();
+            let item = look_up(&guard, ops, key, touch);
+            found(request, item, server, key, send, out);
             return Flow::Continue;
         }
-        Action::Store(ref what) => store(request, session, ops, what),
-        Action::Delete { key, cas } => delete(session, ops, key, cas),
-        Action::Arith(ref what) => match arith(session, ops, what) {
+        Action::Store(ref what) => store(request, session, ops, server, what),
+        Action::Delete { key, cas } => {
+            delete(session, ops, key, cas.map(|cas| server.cas_expected(cas)))
+        }
+        Action::Arith(ref what) => match arith(session, ops, server, what) {
             Ok((number, cas)) => {
                 let value = Value::Whole(&number.to_be_bytes());
                 unless_quiet(request, &Answer { cas, value, ..Answer::default() }, out);
@@ -96,6 +100,7 @@ pub fn execute<'a>(
             }
             Err(status) => Err(status),
         },
+        Action::Flush { .. } if !server.flush_allowed => Err(Status::NotAllowed),
         Action::Flush { delay } => {
             ops.cmd_flush.inc();
             session.store().flush(delay);
@@ -134,32 +139,41 @@ fn unless_quiet(request: &Request<'_>, what: &Answer<'_>, out: &mut impl Sink) {
     }
 }
 
-/// Looks up, touches, and answers.
-fn get(
-    request: &Request<'_>,
-    guard: &Guard<'_>,
+/// The item, with a new exptime where one is given.
+fn look_up<'g>(
+    guard: &'g Guard<'_>,
     ops: &OpCounters,
     key: &[u8],
     touch: Option<i64>,
-    send: Send,
-    out: &mut impl Sink,
-) {
-    let item = match touch {
-        Some(exptime) => verbs::touch(guard, key, exptime),
-        None => verbs::get(guard, key),
-    };
-    let (asked, hits, misses) = match touch {
-        Some(_) => (&ops.cmd_touch, &ops.touch_hits, &ops.touch_misses),
-        None => (&ops.cmd_get, &ops.get_hits, &ops.get_misses),
+) -> Option<ItemRef<'g>> {
+    let (item, asked, hits, misses) = match touch {
+        Some(exptime) => {
+            let item = verbs::touch(guard, key, exptime);
+            (item, &ops.cmd_touch, &ops.touch_hits, &ops.touch_misses)
+        }
+        None => (verbs::get(guard, key), &ops.cmd_get, &ops.get_hits, &ops.get_misses),
     };
     asked.inc();
     if item.is_some() { hits } else { misses }.inc();
+    item
+}
+
+/// Answers with what was found, or that nothing was.
+fn found(
+    request: &Request<'_>,
+    item: Option<ItemRef<'_>>,
+    server: &Server,
+    key: &[u8],
+    send: Send,
+    out: &mut impl Sink,
+) {
     let key = if send == Send::KeyAndValue { key } else { &[] };
     match item {
         Some(item) => {
             let extras = &item.flags().to_be_bytes();
             let value = if send == Send::Flags { Value::Whole(&[]) } else { item.value() };
-            let found = Answer { status: Status::Success, cas: item.cas(), extras, key, value };
+            let cas = server.cas_shown(item.cas());
+            let found = Answer { status: Status::Success, cas, extras, key, value };
             answer(request, &found, out);
         }
         None if request.quiet => {}
@@ -176,10 +190,18 @@ fn store(
     request: &Request<'_>,
     session: &mut Session,
     ops: &OpCounters,
+    server: &Server,
     what: &Store<'_>,
 ) -> Result<u64, Status> {
+    // As memcached: without CAS ids none is looked at, and with one, `add` and `replace` are `set`.
+    let cas = what.cas.filter(|_| server.cas_enabled);
+    let mode = match what.mode {
+        StoreMode::Add | StoreMode::Replace if cas.is_some() => StoreMode::Set,
+        mode => mode,
+    };
+    let what = &Store { mode, cas, ..*what };
     let result = if session.store().fits(what.key.len(), what.flags, what.value.len()) {
-        verbs::store(session, what).map_err(|why| (why, failure(what.mode, why)))
+        verbs::store(session, what).map_err(|why| (why, failure(mode, why)))
     } else {
         Err((NotStored::TooLarge, Status::TooLarge))
     };
@@ -191,10 +213,10 @@ fn store(
     if !matches!(result, Err((_, Status::TooLarge | Status::OutOfMemory))) {
         ops.cmd_set.inc();
     }
-    if what.cas.is_some() && what.mode == StoreMode::Set {
+    if cas.is_some() && mode == StoreMode::Set {
         ops.count_cas(result.map(|_| ()).map_err(|(why, _)| why));
     }
-    result.map_err(|(_, status)| status)
+    result.map(|cas| server.cas_shown(cas)).map_err(|(_, status)| status)
 }
 
 /// What memcached says to a value that fits and was not stored.
@@ -230,14 +252,20 @@ fn delete(
 }
 
 /// The new number and its CAS id.
-fn arith(session: &mut Session, ops: &OpCounters, what: &Arith<'_>) -> Result<(u64, u64), Status> {
-    let result = verbs::arith(session, what);
+fn arith(
+    session: &mut Session,
+    ops: &OpCounters,
+    server: &Server,
+    what: &Arith<'_>,
+) -> Result<(u64, u64), Status> {
+    let cas = what.cas.map(|cas| server.cas_expected(cas));
+    let result = verbs::arith(session, &Arith { cas, ..*what });
     // As memcached: to begin a number is neither hit nor miss.
     if !result.is_ok_and(|counted| counted.created) {
         ops.count_arith(what.decrement, result.map(|_| ()));
     }
     let counted = result.map_err(|why: ArithFailure| Status::from(why))?;
-    Ok((counted.number, counted.cas))
+    Ok((counted.number, server.cas_shown(counted.cas)))
 }
 
 #[cfg(test)]
@@ -399,6 +427,28 @@ mod tests {
         assert_eq!(body, 1u64.to_be_bytes());
         let (_, cas, _) = w.ask(opcode::APPEND, cas, &[], b"n", b"0").unwrap();
         assert_eq!(w.ask(opcode::DELETE, cas, &[], b"n", b""), Some((0, 0, vec![])));
+    }
+
+    /// What memcached answers with `-C` and `-F`.
+    #[test]
+    fn without_cas_ids_and_flushes() {
+        let mut w = World::new();
+        w.server.cas_enabled = false;
+        w.server.flush_allowed = false;
+        let text = |status: Status| Some((status as u16, 0, status.text().to_vec()));
+        let stored = Some((0, 0, vec![]));
+        assert_eq!(w.ask(opcode::SET, 0, &[0; 8], b"k", b"v"), stored);
+        assert_eq!(w.ask(opcode::SET, 5, &[0; 8], b"k", b"v"), stored);
+        assert_eq!(w.ask(opcode::ADD, 5, &[0; 8], b"new", b"v"), stored);
+        assert_eq!(w.ask(opcode::REPLACE, 5, &[0; 8], b"no", b"v"), text(Status::NotFound));
+        assert_eq!(w.ask(opcode::APPEND, 5, &[], b"k", b"v"), stored);
+        assert_eq!(w.ask(opcode::GET, 0, &[], b"k", b""), Some((0, 0, b"\0\0\0\0vv".to_vec())));
+        let zero = Some((0, 0, vec![0; 8]));
+        assert_eq!(w.ask(opcode::INCREMENT, 5, &INCR, b"n", b""), zero);
+        assert_eq!(w.ask(opcode::INCREMENT, 5, &INCR, b"n", b""), text(Status::Exists));
+        assert_eq!(w.ask(opcode::DELETE, 5, &[], b"k", b""), text(Status::Exists));
+        assert_eq!(w.ask(opcode::FLUSHQ, 0, &[], b"", b""), text(Status::NotAllowed));
+        assert_eq!(w.ask(opcode::DELETE, 0, &[], b"k", b""), stored);
     }
 
     /// Sizes between what the parser lets through and what an item may have, header and all.

@@ -143,9 +143,8 @@ fn seconds(bytes: [u8; 4]) -> i64 {
 /// The numbers of a `set`: client flags and exptime.
 fn store<'a>(loud: u8, key: &'a [u8], extras: &[u8], cas: Option<u64>) -> Option<Store<'a>> {
     let mode = match loud {
-        // With a CAS id all three are the same to memcached.
-        opcode::ADD if cas.is_none() => StoreMode::Add,
-        opcode::REPLACE if cas.is_none() => StoreMode::Replace,
+        opcode::ADD => StoreMode::Add,
+        opcode::REPLACE => StoreMode::Replace,
         _ => StoreMode::Set,
     };
     let (flags, exptime) = extras.split_first_chunk()?;
@@ -260,21 +259,6 @@ mod tests {
         let packet = packet(opcode::DECREMENT, 0, &extras, b"k", b"");
         let Action::Arith(what) = request(&packet).action else { panic!() };
         assert_eq!((what.decrement, what.initial), (true, None));
-    }
-
-    #[test]
-    fn with_a_cas_id_add_and_replace_are_sets() {
-        for (opcode, mode) in [
-            (opcode::SET, StoreMode::Set),
-            (opcode::ADD, StoreMode::Add),
-            (opcode::REPLACE, StoreMode::Replace),
-        ] {
-            for (cas, mode) in [(0, mode), (7, StoreMode::Set)] {
-                let packet = packet(opcode, cas, &[0; 8], b"k", b"");
-                let Action::Store(what) = request(&packet).action else { panic!() };
-                assert_eq!((what.mode, what.cas), (mode, (cas != 0).then_some(cas)));
-            }
-        }
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub enum Status {
     NotStored = 0x05,
     /// The stored value is no number.
     NonNumeric = 0x06,
+    /// Switched off here.
+    NotAllowed = 0x20,
     /// No such command, or a packet longer inside than outside.
     UnknownCommand = 0x81,
     /// No memory.
@@ -40,6 +42,7 @@ impl Status {
             Self::Invalid => b"Invalid arguments",
             Self::NotStored => b"Not stored.",
             Self::NonNumeric => b"Non-numeric server-side value for incr or decr",
+            Self::NotAllowed => b"Auth failure.",
             Self::UnknownCommand => b"Unknown command",
             Self::OutOfMemory => b"Out of memory",
             Self::NotSupported => b"Not supported",
@@ -73,7 +76,8 @@ impl From<Refusal> for Status {
     fn from(why: Refusal) -> Self {
         match why {
             Refusal::ReplyTooLarge | Refusal::Amplified | Refusal::TooLarge => Self::TooLarge,
-            Refusal::NotOverUdp | Refusal::FlushNotAllowed => Self::NotSupported,
+            Refusal::NotOverUdp => Self::NotSupported,
+            Refusal::FlushNotAllowed => Self::NotAllowed,
             Refusal::OutOfMemory | Refusal::OutOfMemoryArith | Refusal::TooManyPrefixes => {
                 Self::OutOfMemory
             }
