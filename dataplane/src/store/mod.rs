@@ -16,8 +16,8 @@
 //! for which no memory can be found.
 //!
 //! To read on: `item` (layout and life of a chunk), `epoch`, `slab`, `index`, then `session` (how
-//! a look-up and a hint check are put together), `verbs` (how a command is), `evict` and `mover`
-//! (where memory comes from when it is all in use).
+//! a look-up and a hint check are put together), `verbs` (how a command is), `evict`,
+//! `probation` and `mover` (where memory comes from when it is all in use).
 
 mod sync;
 
@@ -30,6 +30,7 @@ mod index;
 mod item;
 mod session;
 mod mover;
+mod probation;
 mod sizes;
 mod slab;
 pub mod stats;
@@ -50,6 +51,7 @@ use index::Index;
 use item::{Arena, UNIT_BYTES};
 use mover::Mover;
 use parking_lot::Mutex;
+use probation::Ghosts;
 pub(crate) use sizes::PAGE_BYTES;
 use sizes::size_classes;
 use slab::{PAGES_MAX, Slabs};
@@ -157,6 +159,7 @@ pub struct Store {
     /// The last CAS id given.
     cas: AtomicU64,
     flushed: Flushed,
+    ghosts: Ghosts,
     mover: Mutex<Mover>,
     sweeper: Mutex<Sweeper>,
     /// Some item was stored with an expiry time, or all were flushed; before that there is nothing
@@ -192,6 +195,7 @@ impl Store {
         let arena = Arena::new(bytes, config.pages).map_err(map("items"))?;
         let index = Index::new(bytes / UNIT_BYTES, config.pages).map_err(map("index"))?;
         Ok(Arc::new(Self {
+            ghosts: Ghosts::new(bytes),
             mover: Mutex::new(Mover::new(sizes.len())),
             slabs: Slabs::new(arena, n_pages, sizes),
             index,

@@ -39,8 +39,8 @@ impl SizeClass {
     }
 }
 
-/// The chunk sizes: from one unit up to `item_max` bytes by `growth`, each stretched as far as it
-/// goes without losing a chunk a page. `None` when there would be too many.
+/// The chunk sizes: from one unit up to `item_max` bytes by `growth` at most, or a unit, each
+/// stretched as far as it goes without losing a chunk a page. `None` when there would be too many.
 pub(super) fn size_classes(growth: f64, item_max: usize) -> Option<Box<[SizeClass]>> {
     let top = item_max.div_ceil(UNIT_BYTES).min(PAGE_UNITS as usize);
     let mut classes = Vec::new();
@@ -63,7 +63,7 @@ pub(super) fn size_classes(growth: f64, item_max: usize) -> Option<Box<[SizeClas
             clippy::cast_precision_loss,
             reason = "at most 2^15 units times a growth factor, and a float cast saturates"
         )]
-        let grown = (units as f64 * growth).ceil() as usize;
+        let grown = (units as f64 * growth) as usize;
         wanted = grown.max(units + 1).min(top);
     }
 }
