@@ -82,9 +82,13 @@ fn serve(stream: TcpStream, store: &Mutex<Store>, fault: Fault) {
                     s.old.insert(key.clone(), item.clone());
                 }
                 let id = |id| if verb == "gets" { format!(" {id}") } else { String::new() };
-                found.map_or("END".into(), |(value, flags, cas)| {
-                    format!("VALUE {key} {flags} {}{}\r\n{value}\r\nEND", value.len(), id(cas))
-                })
+                match found {
+                    None => "END".into(),
+                    Some((value, flags, cas)) => {
+                        let bytes = value.len();
+                        format!("VALUE {key} {flags} {bytes}{}\r\n{value}\r\nEND", id(cas))
+                    }
+                }
             }
             ("set", _) => {
                 if now_and_then && fault == Fault::EarlyAnswer {

@@ -79,7 +79,6 @@ impl Ghosts {
     /// Where the hash belongs, and what stands there for it: 0 is nobody.
     fn place(&self, hash: KeyHash) -> (&AtomicU16, u16) {
         let (high, low) = (hash.0 >> 32, hash.0 & 0xffff_ffff);
-        #[expect(clippy::cast_possible_truncation, reason = "below the number of places")]
         let at = ((high * self.0.len() as u64) >> 32) as usize;
         (&self.0[at], u16::try_from(low & 0xffff).unwrap_or(0) | 1)
     }

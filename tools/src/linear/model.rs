@@ -105,7 +105,7 @@ pub struct Op {
 }
 
 /// A value's number among all values of a key.
-type ValueId = u32;
+type ValueId = usize;
 
 /// The item, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -137,7 +137,7 @@ impl Values {
         if let Some(id) = self.ids.get(value) {
             return *id;
         }
-        let (bytes, id): (Rc<[u8]>, _) = (value.into(), self.bytes.len() as ValueId);
+        let (bytes, id): (Rc<[u8]>, _) = (value.into(), self.bytes.len());
         self.bytes.push(Rc::clone(&bytes));
         self.ids.insert(bytes, id);
         id
@@ -147,20 +147,20 @@ impl Values {
         if let Some(id) = self.joined.get(&(first, second)) {
             return *id;
         }
-        let both = [&*self.bytes[first as usize], &*self.bytes[second as usize]].concat();
+        let both = [&*self.bytes[first], &*self.bytes[second]].concat();
         let id = self.id(&both);
         self.joined.insert((first, second), id);
         id
     }
 
     fn number(&self, id: ValueId) -> Option<u64> {
-        std::str::from_utf8(&self.bytes[id as usize]).ok()?.parse().ok()
+        std::str::from_utf8(&self.bytes[id]).ok()?.parse().ok()
     }
 
     /// The state in words.
     pub fn show(&self, state: State) -> String {
         let Some(item) = state else { return "no item".to_owned() };
-        let value = String::from_utf8_lossy(&self.bytes[item.value as usize]).into_owned();
+        let value = String::from_utf8_lossy(&self.bytes[item.value]).into_owned();
         let cas = item.cas.map_or_else(|| "not seen".to_owned(), |c| c.to_string());
         format!("{value:?}, flags {}, CAS id {cas}", item.flags)
     }
