@@ -21,7 +21,7 @@ const BORROW_FACTOR: u32 = 8;
 const SPARE_CHUNKS: u32 = 64;
 
 /// New items give way first while they are more than one in this many.
-const NEWCOMERS_SHARE: u32 = 8;
+const NEWCOMERS_SHARE: u32 = 4;
 
 /// Every so many evictions the hand's turn comes all the same, so that what was stored long ago
 /// and is never asked for does not stay for ever.

@@ -15,7 +15,7 @@ use super::item::Location;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A class's queue has room for one in this many of its chunks.
-const CHUNKS_PER_PLACE: u32 = 4;
+const CHUNKS_PER_PLACE: u32 = 2;
 
 /// Bytes of item memory to one remembered key: about as many keys as items.
 const BYTES_PER_GHOST: usize = 256;
@@ -100,9 +100,9 @@ mod tests {
 
     #[test]
     fn first_in_first_out_and_the_oldest_is_forgotten() {
-        let mut q = Queue::new(400);
+        let mut q = Queue::new(200);
         assert_eq!(q.pop(), None);
-        let tickets: Vec<u32> = (0..150).map(|n| q.push(Location(n), 400)).collect();
+        let tickets: Vec<u32> = (0..150).map(|n| q.push(Location(n), 200)).collect();
         assert_eq!(q.len(), 100);
         let left: Vec<_> = std::iter::from_fn(|| q.pop()).collect();
         let newest = (50..150).map(|n| (Location(n), tickets[n as usize])).collect::<Vec<_>>();
@@ -112,11 +112,11 @@ mod tests {
 
     #[test]
     fn another_number_of_chunks_another_queue() {
-        let mut q = Queue::new(400);
+        let mut q = Queue::new(200);
         for n in 0..10 {
             q.push(Location(n), 100);
         }
-        let ticket = q.push(Location(10), 200);
+        let ticket = q.push(Location(10), 150);
         assert_eq!((q.pop(), q.pop()), (Some((Location(10), ticket)), None));
         // More chunks than it was made for, or hardly any.
         for n in 0..1_000 {
