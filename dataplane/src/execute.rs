@@ -117,7 +117,7 @@ impl Execute {
         while !rest.is_empty() {
             let (command, used) = match ascii::parse(rest, self.item_max_bytes) {
                 Parsed::Command { command, used } => (over_udp(command), used),
-                Parsed::Swallow { command, .. } => (command, rest.len()),
+                Parsed::Swallow { command, used, skip } => (command, used.saturating_add(skip)),
                 Parsed::Incomplete { .. } => (cut_short(rest), rest.len()),
                 Parsed::Hopeless => (refused(Refusal::Error), rest.len()),
             };

@@ -5,6 +5,7 @@
 //! separated by blanks, a line ends in `\n` with or without `\r`, a data block in `\r\n`.
 
 use super::command::{Arith, Command, KEY_MAX_BYTES, Keys, Refusal, Store, StoreMode};
+use super::meta;
 
 /// Longest command line that is not a `get` or `gets`, in bytes; without an end by then, the
 /// connection is closed. memcached's own figure.
@@ -83,7 +84,7 @@ pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
         [b"version", ..] => done(Command::Version),
         [b"stats", more @ ..] => done(Command::Stats(more.first().copied())),
         [b"quit", ..] => done(Command::Quit),
-        [b"ms", _, len, ..] => not_spoken(len, used),
+        [[b'm', verb], ..] => meta::parse(*verb, rest, input, used, item_max_bytes),
         // A web page made somebody's browser talk to us: nothing in what follows may be obeyed.
         [.., last] if last.starts_with(b"HTTP/") => Parsed::Hopeless,
         _ => done(refused(Refusal::Error, false)),
@@ -124,18 +125,8 @@ impl<'a> StorageLine<'a> {
 }
 
 /// A refusal that leaves the connection usable.
-fn refused<'a>(reply: Refusal, noreply: bool) -> Command<'a> {
+pub(super) fn refused<'a>(reply: Refusal, noreply: bool) -> Command<'a> {
     Command::Refused { reply, noreply, forget: None }
-}
-
-/// Refuses a storage command that is not spoken here, and its data block with it: whoever wrote the
-/// value must not have it read as commands.
-fn not_spoken<'a>(len: &[u8], used: usize) -> Parsed<'a> {
-    let command = refused(Refusal::Error, false);
-    match number::<i32>(len).and_then(|n| usize::try_from(n).ok()) {
-        Some(len) => Parsed::Swallow { command, used, skip: len + 2 },
-        None => Parsed::Command { command, used },
-    }
 }
 
 fn unfinished_line(input: &[u8]) -> Parsed<'_> {
@@ -212,7 +203,7 @@ fn storage<'a>(
     };
     let command = match block.strip_suffix(b"\r\n") {
         Some(value) => {
-            let what = Store { mode, key, flags, exptime, value, cas, or_stale: false };
+            let what = Store { mode, cas, ..Store::set(key, flags, exptime, value) };
             Command::Store { what, noreply }
         }
         None => refused(Refusal::BadDataChunk, noreply),
@@ -264,7 +255,7 @@ fn delete<'a>(key: &'a [u8], more: &[&[u8]]) -> Command<'a> {
 }
 
 /// A decimal number, with a sign where the type has one.
-fn number<T: std::str::FromStr>(token: &[u8]) -> Option<T> {
+pub(super) fn number<T: std::str::FromStr>(token: &[u8]) -> Option<T> {
     std::str::from_utf8(token).ok()?.parse().ok()
 }
 
@@ -462,14 +453,6 @@ mod tests {
         ] {
             assert_eq!(command(line), Command::Delete { key: b"k", noreply: quiet });
         }
-    }
-
-    #[test]
-    fn values_of_commands_not_spoken_are_no_commands() {
-        let input = b"ms k 9 T0\r\ndelete k\n\r\n";
-        let Parsed::Swallow { command, used, skip } = parse(input, 1024) else { panic!() };
-        assert!(matches!(command, Command::Refused { reply: Refusal::Error, .. }));
-        assert_eq!(used + skip, input.len());
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The memcached protocol: bytes to [`Command`]s, commands to reply bytes.
 //!
-//! [`ascii`] parses; [`executor`] carries out (D3: the one and only); [`stream`] runs both over a
+//! [`ascii`] parses, with [`meta`] for the commands of two letters; [`executor`] carries out (D3: the one and only); [`stream`] runs both over a
 //! connection's bytes. Datagrams are framed by [`udp_frame`].
 
 pub mod ascii;
 pub mod command;
 pub mod executor;
+pub mod meta;
 pub mod sink;
 pub mod stats;
 pub mod stream;

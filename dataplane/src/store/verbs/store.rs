@@ -2,7 +2,7 @@
 
 use crate::protocol::{Store, StoreMode};
 use crate::store::index::Expect;
-use crate::store::item::{Lease, NewItem};
+use crate::store::item::{Marks, NewItem};
 use crate::store::session::{Change, NewValue, Refused, Replacement};
 use crate::store::{ItemRef, Session};
 
@@ -47,10 +47,9 @@ pub fn store(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> 
                 value,
                 flags: joined.map_or(what.flags, |i| i.flags()),
                 expiry: (joined.is_none() && !stale).then_some(expiry),
-                lease: item
-                    .filter(|_| stale)
-                    .map(|i| i.lease().and(Lease::STALE))
-                    .unwrap_or_default(),
+                marks: if stale { own_marks(what).and(Marks::STALE) } else { own_marks(what) },
+                keeps: if stale { Marks::WON } else { Marks::default() },
+                in_place: false,
             };
             Change::Replace(new, Ok(()))
         }
@@ -58,6 +57,10 @@ pub fn store(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> 
     });
     let (result, cas) = done?;
     result.map(|()| cas.unwrap_or(0))
+}
+
+fn own_marks(what: &Store<'_>) -> Marks {
+    if what.base64_key { Marks::BASE64_KEY } else { Marks::default() }
 }
 
 struct Decision {
@@ -96,7 +99,7 @@ fn set(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> {
         flags: what.flags,
         expiry: store.clock().expiry(what.exptime),
         value: [what.value, &[]],
-        lease: Lease::default(),
+        marks: own_marks(what),
     };
     let stored = store.make(&new).and_then(|fresh| store.link(hash, what.key, fresh, Expect::Any));
     stored.map_err(|refused| {
