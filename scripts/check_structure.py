@@ -44,6 +44,7 @@ STORE_USERS = {
     "cpu_engine",
     "pipeline",
     "protocol::executor",
+    "protocol::meta::execute",
     "protocol::stats",
     "protocol::stream",
     "store",

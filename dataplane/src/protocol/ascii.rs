@@ -68,10 +68,10 @@ pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
         [b"gats", exptime, ..] => done(gat(exptime, rest, true)),
         [b"delete", key, more @ ..] if more.len() <= 2 => done(delete(key, more)),
         [verb @ (b"incr" | b"decr"), key, delta, more @ ..] if more.len() <= 1 => {
-            done(arith(*verb == b"decr", key, delta, more == [b"noreply"]))
+            done(arith(*verb == b"decr", key, delta, *more.last().unwrap_or(delta) == b"noreply"))
         }
         [b"touch", key, exptime, more @ ..] if more.len() <= 1 => {
-            done(touch(key, exptime, more == [b"noreply"]))
+            done(touch(key, exptime, *more.last().unwrap_or(exptime) == b"noreply"))
         }
         [b"flush_all", more @ ..] if more.len() <= 2 => done(flush_all(more)),
         [b"verbosity", level, more @ ..] if more.len() <= 1 => {

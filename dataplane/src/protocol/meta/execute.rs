@@ -124,10 +124,12 @@ fn set(
     ops: &OpCounters,
     out: &mut impl Sink,
 ) {
+    let joins = matches!(mode, StoreMode::Append | StoreMode::Prepend);
     let what = Store {
         mode,
-        cas: flags.cas,
-        or_stale: flags.invalidate,
+        // 0 is never an item's, and so never too old; who joins may give it for none.
+        cas: flags.cas.filter(|&cas| cas != 0 || !joins),
+        or_stale: flags.invalidate && flags.cas != Some(0),
         base64_key: flags.base64_key,
         ..Store::set(key, flags.client_flags, flags.exptime.unwrap_or(0), value)
     };

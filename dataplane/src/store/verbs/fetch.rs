@@ -3,7 +3,7 @@
 
 use crate::store::item::Marks;
 use crate::store::session::{Change, NewValue, Refused, Replacement};
-use crate::store::{Guard, ItemRef, Session};
+use crate::store::{Guard, ItemRef, Session, verbs};
 
 /// What to look for, and what to do with it. Times are on the store's clock.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +81,12 @@ pub fn fetch<R>(
         drop(guard);
         let Some(expiry) = what.create else { return tell(None) };
         match create(session, what.key, expiry) {
-            Ok(Some(found)) => return tell(Some(found)),
+            Ok(Some(found)) => {
+                if !what.unnoticed {
+                    verbs::get(&session.pin(), what.key);
+                }
+                return tell(Some(found));
+            }
             // Somebody else stored something meanwhile.
             Ok(None) => {}
             Err(_) => return tell(None),

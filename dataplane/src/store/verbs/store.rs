@@ -43,12 +43,18 @@ pub fn store(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> 
     let done = session.modify(what.key, what.value, |item| match decide(what, item) {
         Ok(Decision { value, stale }) => {
             let joined = item.filter(|_| value != NewValue::Given);
+            let own = own_marks(what);
+            let (marks, keeps) = match joined {
+                Some(_) => (Marks::default(), Marks::BASE64_KEY),
+                None if stale => (own.and(Marks::STALE), Marks::WON),
+                None => (own, Marks::default()),
+            };
             let new = Replacement {
                 value,
                 flags: joined.map_or(what.flags, |i| i.flags()),
                 expiry: (joined.is_none() && !stale).then_some(expiry),
-                marks: if stale { own_marks(what).and(Marks::STALE) } else { own_marks(what) },
-                keeps: if stale { Marks::WON } else { Marks::default() },
+                marks,
+                keeps,
                 in_place: false,
             };
             Change::Replace(new, Ok(()))
