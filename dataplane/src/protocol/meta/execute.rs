@@ -75,7 +75,7 @@ fn get(key: &Key, flags: &Flags<'_>, session: &mut Session, ops: &OpCounters, ou
             put_claim(&found, out);
             out.put(b"\r\n");
             if flags.value {
-                out.put(found.value);
+                found.value.pieces().for_each(|piece| out.put(piece));
                 out.put(b"\r\n");
             }
         }

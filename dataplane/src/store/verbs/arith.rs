@@ -72,10 +72,12 @@ pub fn arith(session: &mut Session, what: &Arith<'_>) -> Result<Counted, ArithFa
             };
             return Change::Replace(new, Ok((number, None)));
         };
-        if what.cas.is_some_and(|cas| cas != item.cas()) {
+        // In memcached's order: what can be no number at all has no CAS id that counts.
+        let can_be = item.value().whole().is_some_and(|value| !value.is_empty());
+        if can_be && what.cas.is_some_and(|cas| cas != item.cas()) {
             return Change::None(Err(ArithFailure::Exists));
         }
-        let Some(number) = parse(item.value()) else {
+        let Some(number) = item.value().whole().and_then(parse) else {
             return Change::None(Err(ArithFailure::NonNumeric));
         };
         let number = match what.decrement {

@@ -3,7 +3,7 @@
 
 use crate::store::item::Marks;
 use crate::store::session::{Change, NewValue, Refused, Replacement};
-use crate::store::{Guard, ItemRef, Session, verbs};
+use crate::store::{Guard, ItemRef, Session, Value, verbs};
 
 /// What to look for, and what to do with it. Times are on the store's clock.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,7 @@ pub enum Claim {
 #[derive(Debug, Clone, Copy)]
 pub struct Found<'a> {
     /// The value.
-    pub value: &'a [u8],
+    pub value: Value<'a>,
     /// The client's own.
     pub flags: u32,
     /// The CAS id.
@@ -166,7 +166,7 @@ fn create(
     })?;
     let accessed = session.store().now();
     Ok(cas.map(|cas| Found {
-        value: &[],
+        value: Value::Whole(&[]),
         flags: 0,
         cas,
         expiry: 0,
