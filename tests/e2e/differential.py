@@ -95,7 +95,8 @@ class Sequence:
             # Not NUL: memcached ends the line there. No tab: memcached allows it around numbers.
             line = line[:at] + bytes([rng.choice((32, 1, 127, rng.randrange(0x21, 0x100)))]) + line[at + 1 :]
         words = line.split()
-        if words and (words[0] in OTHER_VERBS or lenient_base64(words) or late_refusal(words)):
+        id_as_key = b"??" in b"".join(words[1:2])
+        if words and (words[0] in OTHER_VERBS or id_as_key or lenient_base64(words) or late_refusal(words)):
             return b"version\r\n"
         if len(line) > LINE_SAFE_BYTES and (self.commands or not line.startswith((b"get ", b"gets "))):
             line = line[:LINE_SAFE_BYTES]

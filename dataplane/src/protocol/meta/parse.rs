@@ -206,3 +206,76 @@ fn flags<'a>(key: &[u8], words: Words<'a>) -> Result<Flags<'a>, Refusal> {
     }
     fault.map_or(Ok(flags), Err)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::ascii;
+
+    fn request(line: &[u8]) -> Request<'_> {
+        match ascii::parse(line, 1024) {
+            Parsed::Command { command: Command::Meta(request), used } if used == line.len() => {
+                request
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn flags_are_read_in_any_order() {
+        let r = request(b"mg k v T-1 Oabc N30 R5 q u\r\n");
+        assert_eq!((r.verb, r.key), (Verb::Get, &b"k"[..]));
+        let f = &r.flags;
+        assert_eq!((f.exptime, f.create, f.recache), (Some(-1), Some(30), Some(5)));
+        assert!(f.value && f.quiet && f.unnoticed && !f.invalidate && !f.base64_key);
+        assert!(f.is_before(b'T', b'N') && !f.is_before(b'R', b'T') && !f.is_before(b'T', b'x'));
+        let r = request(b"ms k 2 F7 C9 I MA\r\nab\r\n");
+        assert_eq!(r.verb, Verb::Set { mode: StoreMode::Append, value: b"ab" });
+        assert_eq!((r.flags.client_flags, r.flags.cas, r.flags.invalidate), (7, Some(9), true));
+        let r = request(b"ma k D2 J3 MD\n");
+        assert_eq!(r.verb, Verb::Arith { decrement: true });
+        assert_eq!((r.flags.delta, r.flags.initial), (2, 3));
+        assert_eq!(request(b"ma k\r\n").flags.delta, 1);
+        assert!(request(b"me Zm9v b\r\n").flags.base64_key);
+    }
+
+    #[test]
+    fn a_store_waits_for_its_data_and_takes_it_along_when_refused() {
+        let whole = b"ms k 3 T0\r\nabc\r\n";
+        for n in 0..whole.len() {
+            let parsed = ascii::parse(&whole[..n], 1024);
+            assert!(matches!(parsed, Parsed::Incomplete { at_least } if at_least > n), "{n}");
+        }
+        for (line, want) in [
+            (&b"ms k 3 zz\r\n"[..], 5),
+            (b"ms k 3 Oooooooooooooooooooooooooooooooooo\r\n", 5),
+            (b"ms k 1025\r\n", 1027),
+            (b"ms ==== 1025 b\r\n", 1027),
+        ] {
+            match ascii::parse(line, 1024) {
+                Parsed::Swallow { used, skip, .. } => assert_eq!((used, skip), (line.len(), want)),
+                other => panic!("{other:?}"),
+            }
+        }
+        // The length itself cannot be believed: what follows is read as commands, as by memcached.
+        for line in [&b"ms k\r\n"[..], b"ms k x\r\n", b"ms k -1\r\n", b"ms k 2147483646\r\n"] {
+            let Parsed::Command { command: Command::Refused { reply, .. }, used } =
+                ascii::parse(line, 1024)
+            else {
+                panic!()
+            };
+            assert_eq!((reply, used), (Refusal::BadLineFormat, line.len()));
+        }
+    }
+
+    #[test]
+    fn keys_are_250_bytes_as_written() {
+        let line = |n| [b"mg ", &b"k".repeat(n)[..], b"\r\n"].concat();
+        assert_eq!(request(&line(250)).key.len(), 250);
+        let parsed = |line: &[u8]| format!("{:?}", ascii::parse(line, 1024));
+        assert!(parsed(&line(251)).contains("BadLineFormat"));
+        let line = |n| [b"mg ", &b"AAAA".repeat(n)[..], b" b\r\n"].concat();
+        assert_eq!(decode(request(&line(62)).key, true).unwrap().len(), 186);
+        assert!(parsed(&line(63)).contains("BadLineFormat"));
+    }
+}
