@@ -452,7 +452,7 @@ def main():
     differences = 0
     replies = 0
     for number in numbers:
-        for mark, idle_s in ((b"a", 0.1), (b"b", 2.0)):
+        for mark, idle_s in ((b"a", 0.1), (b"b", 10.0)):
             sequence = Sequence(args.seed, number, mark)
             cuts = sequence.cuts()
             ids = [known_ids(server, sequence) for server in servers]
