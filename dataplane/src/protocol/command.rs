@@ -218,6 +218,9 @@ pub enum Refusal {
     ReplyTooLarge,
     /// Flags of a meta command that mean nothing, or too much.
     Meta(meta::Fault),
+    /// A reply larger than the source of the request may have. Short, so that it may be sent for
+    /// the shortest `get` at the default factor.
+    Amplified,
 }
 
 impl Refusal {
@@ -240,6 +243,7 @@ impl Refusal {
             }
             Self::ReplyTooLarge => b"SERVER_ERROR reply too large for UDP, use TCP\r\n",
             Self::Meta(fault) => fault.line(),
+            Self::Amplified => b"SERVER_ERROR too large, use TCP\r\n",
             Self::NotOverUdp => b"SERVER_ERROR command not available over UDP\r\n",
         }
     }
