@@ -89,7 +89,10 @@ pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
         [b"quit", ..] => done(Command::Quit),
         [[b'm', verb], ..] => meta::parse(*verb, rest, input, used, item_max_bytes),
         // A web page made somebody's browser talk to us: nothing in what follows may be obeyed.
-        [.., last] if last.starts_with(b"HTTP/") => Parsed::Hopeless,
+        // (A single letter is never a command, nor a method.)
+        [[_, _, ..], ..] if tokens.last().is_some_and(|t| t.starts_with(b"HTTP/")) => {
+            Parsed::Hopeless
+        }
         _ => done(refused(Refusal::Error, false)),
     }
 }
@@ -466,6 +469,7 @@ mod tests {
             assert_eq!(parse(line, 1024), Parsed::Hopeless);
         }
         assert!(matches!(command(b"get HTTP/1.1\r\n"), Command::Get { .. }));
+        assert_eq!(refusal(b"G / HTTP/1.1\r\n"), Refusal::Error);
     }
 
     #[test]
