@@ -160,6 +160,7 @@ fn look_ups() {
         ("mx foo", "ERROR\n"),
         ("m", "ERROR\n"),
         ("mg HTTP/1.1 k", "EN kHTTP/1.1\n"),
+        ("mg foo\nset foo 0 0 1\nx\nmg foo h\nmg foo h", "HD\nSTORED\nHD h0\nHD h1\n"),
     ]);
 }
 

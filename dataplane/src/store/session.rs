@@ -393,13 +393,17 @@ impl Store {
             // SAFETY: the index asks only about locations in buckets that it holds the lock of.
             unsafe { self.slabs.item(loc) }.is_some_and(|item| item.key() == key)
         };
+        let mut wanted = new.is_some() && self.ghosts.knows(hash);
         let commit = |old: Option<Location>| {
             let mut before = None;
             if let Some(old) = old {
                 // SAFETY: `old` stands in a locked bucket.
                 before = unsafe { self.slabs.item(old) };
-                if let Some(item) = before.filter(|item| !self.is_live(item)) {
-                    gone = Gone::Expired { fetched: item.was_fetched() };
+                if let Some(item) = before {
+                    wanted |= item.is_visited();
+                    if !self.is_live(&item) {
+                        gone = Gone::Expired { fetched: item.was_fetched() };
+                    }
                 }
                 // SAFETY: `old` stands in a locked bucket.
                 unsafe { self.slabs.set_linked(old, false) };
@@ -409,8 +413,13 @@ impl Store {
                 // which wrote it.
                 unsafe { self.slabs.set_linked(new, true) };
                 // SAFETY: `new` is linked, and leaves again only under the locks that are held.
-                if let (Some(before), Some(item)) = (before, unsafe { self.slabs.item(new) }) {
-                    item.take_over(&before, inherits);
+                if let Some(item) = unsafe { self.slabs.item(new) } {
+                    if let Some(before) = before {
+                        item.take_over(&before, inherits);
+                    }
+                    if wanted {
+                        item.expect_visit();
+                    }
                 }
             }
         };
