@@ -45,6 +45,7 @@ STORE_USERS = {
     "pipeline",
     "protocol::binary",
     "protocol::executor",
+    "protocol::meta::execute",
     "protocol::stats",
     "protocol::stream",
     "store",

@@ -4,7 +4,8 @@
 //! 6 answers plain hits by itself, with [`put_value`] from this file.)
 
 use super::binary;
-use super::command::{Arith, Command, Keys, Refusal, Store};
+use super::command::{Arith, Command, Keys, Refusal, Store, StoreMode};
+use super::meta;
 use super::sink::Sink;
 use super::stats::{self, OpCounters, Server};
 use crate::store::verbs::{self, ArithFailure, NotStored};
@@ -91,6 +92,7 @@ pub fn execute<'a>(
                 out.put(b"OK\r\n");
             }
         }
+        Command::Meta(ref request) => meta::execute(request, session, ops, out),
         Command::Version => {
             out.put(b"VERSION ");
             out.put(server.version.as_bytes());
@@ -115,12 +117,7 @@ pub fn execute<'a>(
 
 /// Stores, and says how it went.
 fn store(session: &mut Session, ops: &OpCounters, what: &Store<'_>) -> &'static [u8] {
-    ops.cmd_set.inc();
-    let result = verbs::store(session, what);
-    if what.cas.is_some() {
-        ops.count_cas(result.map(|_| ()));
-    }
-    match result {
+    match store_counted(session, ops, what) {
         Ok(_) => b"STORED\r\n",
         Err(NotStored::Exists) => b"EXISTS\r\n",
         Err(NotStored::NotFound) => b"NOT_FOUND\r\n",
@@ -130,10 +127,29 @@ fn store(session: &mut Session, ops: &OpCounters, what: &Store<'_>) -> &'static 
     }
 }
 
+/// Stores and counts it. As in memcached, what there is no room to join was not stored, and that
+/// is all that the client is told.
+pub(super) fn store_counted(
+    session: &mut Session,
+    ops: &OpCounters,
+    what: &Store<'_>,
+) -> Result<u64, NotStored> {
+    ops.cmd_set.inc();
+    let result = verbs::store(session, what);
+    if what.cas.is_some() {
+        ops.count_cas(result.map(|_| ()));
+    }
+    let joins = matches!(what.mode, StoreMode::Append | StoreMode::Prepend);
+    match result {
+        Err(NotStored::TooLarge | NotStored::OutOfMemory) if joins => Err(NotStored::Condition),
+        result => result,
+    }
+}
+
 /// The new number, or what to say instead.
 fn arith(session: &mut Session, ops: &OpCounters, what: &Arith<'_>) -> Result<u64, &'static [u8]> {
     let result = verbs::arith(session, what);
-    ops.count_arith(what.decrement, result.map(|_| ()));
+    ops.count_arith(what.decrement, &result);
     result.map(|done| done.number).map_err(|why| match why {
         ArithFailure::NotFound => &b"NOT_FOUND\r\n"[..],
         ArithFailure::Exists => b"EXISTS\r\n",

@@ -4,7 +4,7 @@ use super::command::Refusal;
 use super::dialect::Dialects;
 use super::sink::Sink;
 use crate::counters::Counter;
-use crate::store::verbs::{ArithFailure, NotStored};
+use crate::store::verbs::{ArithFailure, Counted, NotStored};
 use crate::store::{PAGE_BYTES, Store};
 use parking_lot::Mutex;
 use std::fmt;
@@ -40,6 +40,8 @@ op_counters! {
     get_misses
     /// Keys to be given a new exptime.
     cmd_touch
+    /// Questions about items themselves (`me`).
+    cmd_meta
     /// Keys given one.
     touch_hits
     /// Keys to be given one that were not found.
@@ -95,21 +97,15 @@ impl OpCounters {
         }
     }
 
-    /// Counts an increment or decrement, by whether the key was there. As in memcached, one that
-    /// finds something else than it expected is neither hit nor miss.
-    pub(super) fn count_arith(&self, decrement: bool, result: Result<(), ArithFailure>) {
-        let found = match result {
-            Ok(()) | Err(ArithFailure::TooLarge | ArithFailure::OutOfMemory) => true,
-            Err(ArithFailure::NotFound) => false,
-            Err(ArithFailure::NonNumeric | ArithFailure::Exists) => return,
-        };
-        match (decrement, found) {
-            (false, true) => &self.incr_hits,
-            (false, false) => &self.incr_misses,
-            (true, true) => &self.decr_hits,
-            (true, false) => &self.decr_misses,
+    /// Counts an increment or decrement of a number that was there, or of none.
+    pub(super) fn count_arith(&self, decrement: bool, result: &Result<Counted, ArithFailure>) {
+        match (decrement, result) {
+            (false, Ok(Counted { created: false, .. })) => self.incr_hits.inc(),
+            (true, Ok(Counted { created: false, .. })) => self.decr_hits.inc(),
+            (false, Err(ArithFailure::NotFound)) => self.incr_misses.inc(),
+            (true, Err(ArithFailure::NotFound)) => self.decr_misses.inc(),
+            _ => {}
         }
-        .inc();
     }
 }
 
@@ -230,6 +226,7 @@ fn general(server: &Server, out: &mut impl Sink) {
     line(out, "cmd_set", ops.cmd_set);
     line(out, "cmd_flush", ops.cmd_flush);
     line(out, "cmd_touch", ops.cmd_touch);
+    line(out, "cmd_meta", ops.cmd_meta);
     line(out, "get_hits", ops.get_hits);
     line(out, "get_misses", ops.get_misses);
     line(out, "delete_misses", ops.delete_misses);

@@ -260,10 +260,7 @@ fn arith(
 ) -> Result<(u64, u64), Status> {
     let cas = what.cas.map(|cas| server.cas_expected(cas));
     let result = verbs::arith(session, &Arith { cas, ..*what });
-    // As memcached: to begin a number is neither hit nor miss.
-    if !result.is_ok_and(|counted| counted.created) {
-        ops.count_arith(what.decrement, result.map(|_| ()));
-    }
+    ops.count_arith(what.decrement, &result);
     let counted = result.map_err(|why: ArithFailure| Status::from(why))?;
     Ok((counted.number, server.cas_shown(counted.cas)))
 }
