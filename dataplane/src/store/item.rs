@@ -22,6 +22,7 @@
 use crate::prefetch::prefetch_read;
 use crate::wire::checksum;
 use driver_shim::{Mapping, MemoryKind, Pages};
+use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -79,6 +80,16 @@ pub(super) struct Arena(Mapping);
 impl Arena {
     pub(super) fn new(bytes: usize, pages: Pages) -> io::Result<Self> {
         Mapping::new(bytes, pages).map(Self)
+    }
+
+    /// Memory that is a file's, from `offset` on.
+    pub(super) fn of_file(
+        file: &File,
+        offset: u64,
+        bytes: usize,
+        pages: Pages,
+    ) -> io::Result<Self> {
+        Mapping::of_file(file, offset, bytes, pages).map(Self)
     }
 
     pub(super) fn kind(&self) -> MemoryKind {
@@ -332,6 +343,13 @@ impl<'a> ItemRef<'a> {
 
     pub(super) fn clear_visited(&self) {
         self.header.recency.store(FETCHED, Ordering::Relaxed);
+    }
+
+    /// Whether the item can be what its header says, in a chunk of so many bytes. For headers from
+    /// a file; nothing else of the item may be looked at before.
+    pub(super) fn fits(&self, chunk_bytes: usize, key_max_bytes: usize) -> bool {
+        let key_len = usize::from(self.header.key_len);
+        (1..=key_max_bytes).contains(&key_len) && self.len_bytes() <= chunk_bytes
     }
 
     /// Bytes of slab memory used.

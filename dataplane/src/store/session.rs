@@ -182,7 +182,7 @@ impl Store {
     }
 
     /// The common step: true when there was an item that had not expired.
-    fn swap(
+    pub(super) fn swap(
         &self,
         hash: KeyHash,
         key: &[u8],
@@ -205,8 +205,8 @@ impl Store {
                 unsafe { self.slabs.set_linked(old, false) };
             }
             if let Some(new) = new {
-                // SAFETY: `new` is about to stand in a locked bucket; `link` got it from `make`,
-                // which wrote it.
+                // SAFETY: `new` is about to stand in a locked bucket; it was written: by `make`, or
+                // before a restart.
                 unsafe { self.slabs.set_linked(new, true) };
             }
         };
