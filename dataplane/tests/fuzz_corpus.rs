@@ -8,14 +8,20 @@ use std::path::PathBuf;
 mod ascii;
 #[path = "../../fuzz/bodies/classify.rs"]
 mod classify;
+#[path = "../../fuzz/bodies/restart.rs"]
+mod restart;
 #[path = "../../fuzz/bodies/udp_frame.rs"]
 mod udp_frame;
 
 type Body = fn(&[u8]);
 
 /// Name of the target, as of its directory in `fuzz/corpus`, and its body.
-const TARGETS: &[(&str, Body)] =
-    &[("ascii", ascii::run), ("classify", classify::run), ("udp_frame", udp_frame::run)];
+const TARGETS: &[(&str, Body)] = &[
+    ("ascii", ascii::run),
+    ("classify", classify::run),
+    ("restart", restart::run),
+    ("udp_frame", udp_frame::run),
+];
 
 fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus")

@@ -37,6 +37,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Latest reading that a clock is started with: half of what it can count.
 const CLOCK_MAX_SECONDS: u64 = 1 << 31;
 
+/// Last CAS id that a store is started with. None has given as many, and none will come to the end.
+const CAS_MAX: u64 = 1 << 62;
+
 /// What became of the items that the file held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TakenUp {
@@ -148,6 +151,9 @@ impl MemoryFile {
         if saved.settings != *settings {
             let (was, now) = (saved.settings.to_string(), settings.to_string());
             return Ok(Found::Unusable(Unusable::Settings { was, now }));
+        }
+        if saved.state.cas.get() > CAS_MAX {
+            return Ok(Found::Unusable(damaged("its last CAS id")));
         }
         let should = file_bytes(shape);
         if len != should {
