@@ -173,8 +173,9 @@ impl<'a> LookUp<'a> {
             }
             out.put(b"END\r\n");
         })?;
+        let now = self.guard.store().now();
         for item in &items {
-            item.mark_visited();
+            item.mark_visited(now);
         }
         let (keys, hits) = (n_keys as u64, items.len() as u64);
         self.counters.fast.inc();
@@ -222,7 +223,9 @@ fn refused<'a>(reply: Refusal) -> Command<'a> {
 /// The command, or its refusal where UDP is not the place for it (D13).
 fn over_udp(command: Command<'_>) -> Command<'_> {
     match command {
-        Command::Stats(Some(_)) => refused(Refusal::NotOverUdp),
+        Command::Stats(Some(_)) | Command::Flush { .. } | Command::Verbosity { .. } => {
+            refused(Refusal::NotOverUdp)
+        }
         other => other,
     }
 }

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use dataplane::protocol;
-use dataplane::store::verbs::{SetOutcome, delete, get, set};
+use dataplane::store::verbs::{NotStored, delete, get, store as set};
 use dataplane::store::{Location, Store, StoreConfig};
 use driver_shim::Pages;
 use proptest::prelude::*;
@@ -59,14 +59,12 @@ fn run(ops: Vec<Op>, memory_bytes: usize, exact: bool) {
                 let flags = u32::try_from(i).unwrap() * u32::from(key % 2);
                 let value: Vec<u8> = (0..len).map(|b| (b + i).to_le_bytes()[0]).collect();
                 let k = key_of(key);
-                let what =
-                    protocol::Store { key: &k, flags, exptime, value: &value, noreply: false };
-                let outcome = set(&mut s, &what);
+                let outcome = set(&mut s, &protocol::Store::set(&k, flags, exptime, &value));
                 let counted = 48 + k.len() + 1 + len + 2 + 8 + if flags == 0 { 0 } else { 4 };
-                assert_eq!(outcome == SetOutcome::TooLarge, counted > 1 << 20);
-                assert!(outcome != SetOutcome::OutOfMemory, "nobody else is looking");
+                assert_eq!(outcome == Err(NotStored::TooLarge), counted > 1 << 20);
+                assert!(outcome != Err(NotStored::OutOfMemory), "nobody else is looking");
                 model.remove(&key);
-                if outcome == SetOutcome::Stored {
+                if outcome.is_ok() {
                     let expiry = store.clock().expiry(exptime);
                     model.insert(key, Entry { value, flags, expiry });
                 }

@@ -4,7 +4,7 @@
 
 use dataplane::protocol;
 use dataplane::store::restart::{CloseError, TakenUp, Unusable};
-use dataplane::store::verbs::{SetOutcome, delete, get, set};
+use dataplane::store::verbs::{delete, get, store as set};
 use dataplane::store::{Session, Store, StoreConfig};
 use driver_shim::Pages;
 use std::collections::HashMap;
@@ -14,15 +14,14 @@ use std::sync::Arc;
 #[allow(dead_code)]
 #[path = "../../fuzz/bodies/restart.rs"]
 mod body;
-use body::{LEAD_BYTES, TempFile, config, pristine, reseal};
+use body::{ENTRIES, LEAD_BYTES, TempFile, config, pristine, reseal};
 
 fn open(config: StoreConfig, path: &Path) -> (Arc<Store>, TakenUp) {
     Store::open(config, path).unwrap()
 }
 
 fn put(s: &mut Session, key: &[u8], flags: u32, exptime: i64, value: &[u8]) {
-    let what = protocol::Store { key, flags, exptime, value, noreply: false };
-    assert_eq!(set(s, &what), SetOutcome::Stored);
+    assert!(set(s, &protocol::Store::set(key, flags, exptime, value)).is_ok());
 }
 
 /// Why the items of this image of a file are not taken up; panics when they are.
@@ -155,6 +154,39 @@ fn time_goes_on_while_it_is_down() {
 }
 
 #[test]
+fn what_was_flushed_stays_dead() {
+    let file = TempFile::new();
+    std::fs::write(&file.0, pristine()).unwrap();
+    let (store, _) = open(config(), &file.0);
+    let mut s = store.session().unwrap();
+    store.flush(0);
+    put(&mut s, b"after", 0, 0, b"");
+    drop(s);
+    store.close().unwrap();
+    let (store, taken) = open(config(), &file.0);
+    assert_eq!(taken, TakenUp::Kept(1));
+    let mut s = store.session().unwrap();
+    assert!(get(&s.pin(), b"k").is_none() && get(&s.pin(), b"after").is_some());
+    // To come, and not while it is down; and then while it is.
+    store.flush(1000);
+    drop(s);
+    store.close().unwrap();
+    let (store, taken) = open(config(), &file.0);
+    assert_eq!(taken, TakenUp::Kept(1));
+    store.clock().skip_ahead(900);
+    store.close().unwrap();
+    let image = closed_earlier(&std::fs::read(&file.0).unwrap(), 200);
+    std::fs::write(&file.0, image).unwrap();
+    let (store, taken) = open(config(), &file.0);
+    assert_eq!(taken, TakenUp::Kept(0));
+    let mut s = store.session().unwrap();
+    put(&mut s, b"later", 0, 0, b"");
+    store.clock().skip_ahead(1000);
+    store.housekeep();
+    assert!(get(&s.pin(), b"later").is_some(), "it was done once");
+}
+
+#[test]
 fn a_system_clock_that_was_set_changes_little() {
     let back = closed_earlier(pristine(), 10_000u64.wrapping_neg());
     let file = TempFile::new();
@@ -202,7 +234,7 @@ fn each_bit_of_the_metadata_counts() {
     let file = TempFile::new();
     let mut discards = 0;
     // The header, two entries, the checksum.
-    for at in 0..64 + 2 * 8 + 4 {
+    for at in 0..ENTRIES + 2 * 8 + 4 {
         for bit in 0..8 {
             let mut image = pristine().to_vec();
             image[at] ^= 1 << bit;
@@ -218,7 +250,7 @@ fn each_bit_of_the_metadata_counts() {
             }
         }
     }
-    assert_eq!(discards, 76 * 8);
+    assert_eq!(discards, (ENTRIES + 20 - 8) * 8);
 }
 
 #[test]
@@ -245,8 +277,9 @@ fn what_no_store_writes_is_discarded_for_all_its_checksums() {
         ("no CAS id", first + 16, &[0]),
         ("a CAS id to come", first + 16, &[7]),
         ("a key that is there twice", first + 2 * 64 + 32, b"a"),
-        ("a class that is none", 64 + 3, &[100]),
-        ("more chunks than a page has", 64, &[1, 0x80, 0]),
+        ("a class that is none", ENTRIES + 3, &[100]),
+        ("more chunks than a page has", ENTRIES, &[1, 0x80, 0]),
+        ("flushed items to come", 64, &[7]),
     ] {
         let mut image = pristine().to_vec();
         image[at..at + bytes.len()].copy_from_slice(bytes);
@@ -259,7 +292,7 @@ fn what_no_store_writes_is_discarded_for_all_its_checksums() {
 fn a_cut_file_is_discarded() {
     let whole = pristine();
     assert_eq!(whole.len(), 6 << 20);
-    let edges = [8, 9, 63, 64, 65, 79, 80, 83, 84, 4096, LEAD_BYTES - 1, LEAD_BYTES];
+    let edges = [8, 9, 75, 76, 77, 91, 92, 95, 96, 4096, LEAD_BYTES - 1, LEAD_BYTES];
     let more = (1..48).map(|n| n * whole.len() / 48 + n);
     for len in edges.into_iter().chain(more) {
         discarded(&whole[..len]);

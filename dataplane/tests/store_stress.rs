@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use dataplane::protocol;
-use dataplane::store::verbs::{SetOutcome, delete, get, set};
+use dataplane::store::verbs::{delete, get, store as set};
 use dataplane::store::{ItemRef, Location, Session, Store, StoreConfig};
 use driver_shim::Pages;
 use std::sync::Arc;
@@ -61,10 +61,10 @@ fn check(item: &ItemRef<'_>, n: u32) -> u64 {
     round
 }
 
-fn write(s: &mut Session, buf: &mut Vec<u8>, n: u32, round: u64, len: usize) -> SetOutcome {
+fn write(s: &mut Session, buf: &mut Vec<u8>, n: u32, round: u64, len: usize) -> bool {
     write_value(buf, n, round, len);
     let flags = n ^ u32::try_from(round & 0xffff).unwrap();
-    set(s, &protocol::Store { key: &key(n), flags, exptime: 0, value: buf, noreply: false })
+    set(s, &protocol::Store::set(&key(n), flags, 0, buf)).is_ok()
 }
 
 /// Writes its own keys, with rising rounds, and deletes some.
@@ -81,7 +81,7 @@ fn writer(store: &Arc<Store>, which: u32, rounds: u64, refused: &AtomicU64) {
         if random.below(5) == 0 {
             delete(&mut s, &key(n));
             assert!(get(&s.pin(), &key(n)).is_none(), "deleted by its only writer");
-        } else if write(&mut s, &mut buf, n, round, len as usize) == SetOutcome::Stored {
+        } else if write(&mut s, &mut buf, n, round, len as usize) {
             // It may have been evicted already; if not, it is this one.
             if let Some(item) = get(&s.pin(), &key(n)) {
                 assert_eq!(check(&item, n), round, "one's own write");

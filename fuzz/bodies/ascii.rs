@@ -18,15 +18,15 @@ pub(crate) fn run(data: &[u8]) {
                 assert!(used > 0 && used <= rest.len());
                 match command {
                     Command::Get { keys, .. } => {
-                        assert!(keys.iter().next().is_some());
                         keys.iter().for_each(key_ok);
                     }
-                    Command::Set(s) => {
-                        key_ok(s.key);
-                        assert!(s.value.len() <= ITEM_MAX_BYTES);
+                    Command::Store { what, .. } => {
+                        key_ok(what.key);
+                        assert!(what.value.len() <= ITEM_MAX_BYTES);
                         assert_eq!(rest.get(used - 2..used), Some(&b"\r\n"[..]));
                     }
-                    Command::Delete { key, .. } => key_ok(key),
+                    Command::Delete { key, .. } | Command::Touch { key, .. } => key_ok(key),
+                    Command::Arith { what, .. } => key_ok(what.key),
                     _ => {}
                 }
                 // What follows a whole request does not change it.

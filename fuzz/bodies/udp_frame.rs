@@ -23,8 +23,10 @@ pub(crate) fn run(data: &[u8]) {
             assert_eq!(frame.get(start..start + usize::from(desc.payload_len)), Some(text));
             assert_ne!(desc.verdict, Verdict::Bad);
             if desc.verdict == Verdict::Ready {
-                let Parsed::Command { command: Command::Get { keys: strict, with_cas }, used } =
-                    parse(text, 4096)
+                let Parsed::Command {
+                    command: Command::Get { keys: strict, with_cas, touch: None },
+                    used,
+                } = parse(text, 4096)
                 else {
                     panic!("the engine read a get where the strict parser did not");
                 };

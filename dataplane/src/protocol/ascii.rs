@@ -4,7 +4,7 @@
 //! Accepts and refuses what memcached 1.6 accepts and refuses, in the same words: tokens are
 //! separated by blanks, a line ends in `\n` with or without `\r`, a data block in `\r\n`.
 
-use super::command::{Command, KEY_MAX_BYTES, Keys, Refusal, Store};
+use super::command::{Arith, Command, KEY_MAX_BYTES, Keys, Refusal, Store, StoreMode};
 
 /// Longest command line that is not a `get` or `gets`, in bytes; without an end by then, the
 /// connection is closed. memcached's own figure.
@@ -57,23 +57,69 @@ pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let (tokens, rest) = tokenize(line);
     let done = |command| Parsed::Command { command, used };
+    if let Some(line) = StorageLine::of(&tokens) {
+        return storage(input, used, &line, item_max_bytes);
+    }
     match tokens.as_slice() {
-        [b"get", _, ..] => done(get(rest, false)),
-        [b"gets", _, ..] => done(get(rest, true)),
-        [b"set", key, flags, exptime, len, more @ ..] if more.len() <= 1 => {
-            // The last word counts wherever it stands, so that a line one word short is quiet too.
-            let noreply = *more.last().unwrap_or(len) == b"noreply";
-            set(input, used, [key, flags, exptime, len], noreply, item_max_bytes)
-        }
+        [b"get", _, ..] => done(get(rest, false, None)),
+        [b"gets", _, ..] => done(get(rest, true, None)),
+        [b"gat", exptime, ..] => done(gat(exptime, rest, false)),
+        [b"gats", exptime, ..] => done(gat(exptime, rest, true)),
         [b"delete", key, more @ ..] if more.len() <= 2 => done(delete(key, more)),
+        [verb @ (b"incr" | b"decr"), key, delta, more @ ..] if more.len() <= 1 => {
+            done(arith(*verb == b"decr", key, delta, more == [b"noreply"]))
+        }
+        [b"touch", key, exptime, more @ ..] if more.len() <= 1 => {
+            done(touch(key, exptime, more == [b"noreply"]))
+        }
+        [b"flush_all", more @ ..] if more.len() <= 2 => done(flush_all(more)),
+        [b"verbosity", level, more @ ..] if more.len() <= 1 => {
+            let noreply = *more.last().unwrap_or(level) == b"noreply";
+            done(match number::<u64>(level) {
+                Some(_) => Command::Verbosity { noreply },
+                None => refused(Refusal::BadLineFormat, noreply),
+            })
+        }
         [b"version", ..] => done(Command::Version),
         [b"stats", more @ ..] => done(Command::Stats(more.first().copied())),
         [b"quit", ..] => done(Command::Quit),
-        [b"add" | b"replace" | b"append" | b"prepend" | b"cas", _, _, _, len, ..]
-        | [b"ms", _, len, ..] => not_spoken(len, used),
+        [b"ms", _, len, ..] => not_spoken(len, used),
         // A web page made somebody's browser talk to us: nothing in what follows may be obeyed.
         [.., last] if last.starts_with(b"HTTP/") => Parsed::Hopeless,
         _ => done(refused(Refusal::Error, false)),
+    }
+}
+
+/// The words of a storage command.
+struct StorageLine<'a> {
+    mode: StoreMode,
+    key: &'a [u8],
+    flags: &'a [u8],
+    exptime: &'a [u8],
+    len: &'a [u8],
+    cas: Option<&'a [u8]>,
+    noreply: bool,
+}
+
+impl<'a> StorageLine<'a> {
+    fn of(tokens: &[&'a [u8]]) -> Option<Self> {
+        let [verb, key, flags, exptime, len, more @ ..] = tokens else { return None };
+        let mode = match *verb {
+            b"set" | b"cas" => StoreMode::Set,
+            b"add" => StoreMode::Add,
+            b"replace" => StoreMode::Replace,
+            b"append" => StoreMode::Append,
+            b"prepend" => StoreMode::Prepend,
+            _ => return None,
+        };
+        let (cas, more) = match more {
+            [cas, more @ ..] if *verb == b"cas" => (Some(*cas), more),
+            _ if *verb == b"cas" => return None,
+            _ => (None, more),
+        };
+        // The last word counts wherever it stands, so that a line one word short is quiet too.
+        let noreply = tokens.last().is_some_and(|last| *last == b"noreply");
+        (more.len() <= 1).then_some(Self { mode, key, flags, exptime, len, cas, noreply })
     }
 }
 
@@ -116,28 +162,39 @@ fn tokenize(line: &[u8]) -> (arrayvec::ArrayVec<&[u8], TOKENS_MAX>, &[u8]) {
     (tokens, rest.unwrap_or_default())
 }
 
-fn get(keys: &[u8], with_cas: bool) -> Command<'_> {
+fn get(keys: &[u8], with_cas: bool, touch: Option<i64>) -> Command<'_> {
     let keys = Keys(keys);
     if keys.iter().any(|k| k.len() > KEY_MAX_BYTES) {
         return refused(Refusal::BadLineFormat, false);
     }
-    Command::Get { keys, with_cas }
+    Command::Get { keys, with_cas, touch }
 }
 
-fn set<'a>(
+/// `rest` is the exptime and the keys behind it.
+fn gat<'a>(exptime: &[u8], rest: &'a [u8], with_cas: bool) -> Command<'a> {
+    match (number(exptime), Keys(rest).split_first()) {
+        (Some(exptime), Some((_, keys))) => get(keys.0, with_cas, Some(exptime)),
+        _ => refused(Refusal::InvalidExptime, false),
+    }
+}
+
+fn storage<'a>(
     input: &'a [u8],
     used: usize,
-    [key, flags, exptime, len]: [&'a [u8]; 4],
-    noreply: bool,
+    line: &StorageLine<'a>,
     item_max_bytes: usize,
 ) -> Parsed<'a> {
+    let StorageLine { mode, key, noreply, .. } = *line;
     let bad = Parsed::Command { command: refused(Refusal::BadLineFormat, noreply), used };
     if key.len() > KEY_MAX_BYTES {
         return bad;
     }
-    let (Some(flags), Some(exptime), Some(len)) =
-        (number::<u32>(flags), number::<i64>(exptime), number::<i32>(len))
-    else {
+    let (Some(flags), Some(exptime), Some(len), Some(cas)) = (
+        number::<u32>(line.flags),
+        number::<i64>(line.exptime),
+        number::<i32>(line.len),
+        line.cas.map_or(Some(None), |cas| number::<u64>(cas).map(Some)),
+    ) else {
         return bad;
     };
     // As memcached: negative, or no room for the line end below INT_MAX.
@@ -146,17 +203,52 @@ fn set<'a>(
     };
     let skip = len + 2;
     if len > item_max_bytes {
-        let command = Command::Refused { reply: Refusal::TooLarge, noreply, forget: Some(key) };
+        let forget = (mode == StoreMode::Set && cas.is_none()).then_some(key);
+        let command = Command::Refused { reply: Refusal::TooLarge, noreply, forget };
         return Parsed::Swallow { command, used, skip };
     }
     let Some(block) = input.get(used..used + skip) else {
         return Parsed::Incomplete { at_least: used + skip };
     };
     let command = match block.strip_suffix(b"\r\n") {
-        Some(value) => Command::Set(Store { key, flags, exptime, value, noreply }),
+        Some(value) => {
+            let what = Store { mode, key, flags, exptime, value, cas, or_stale: false };
+            Command::Store { what, noreply }
+        }
         None => refused(Refusal::BadDataChunk, noreply),
     };
     Parsed::Command { command, used: used + skip }
+}
+
+fn arith<'a>(decrement: bool, key: &'a [u8], delta: &[u8], noreply: bool) -> Command<'a> {
+    if key.len() > KEY_MAX_BYTES {
+        return refused(Refusal::BadLineFormat, noreply);
+    }
+    let Some(delta) = number(delta) else { return refused(Refusal::InvalidDelta, noreply) };
+    let what = Arith { key, delta, decrement, cas: None, initial: None, exptime: None };
+    Command::Arith { what, noreply }
+}
+
+fn touch<'a>(key: &'a [u8], exptime: &[u8], noreply: bool) -> Command<'a> {
+    if key.len() > KEY_MAX_BYTES {
+        return refused(Refusal::BadLineFormat, noreply);
+    }
+    match number(exptime) {
+        Some(exptime) => Command::Touch { key, exptime, noreply },
+        None => refused(Refusal::InvalidExptime, noreply),
+    }
+}
+
+fn flush_all<'a>(more: &[&[u8]]) -> Command<'a> {
+    let noreply = more.last() == Some(&&b"noreply"[..]);
+    let delay = match more {
+        [] | [b"noreply"] => Some(0),
+        [delay, ..] => number(delay),
+    };
+    match delay {
+        Some(delay) => Command::Flush { delay, noreply },
+        None => refused(Refusal::InvalidExptime, noreply),
+    }
 }
 
 fn delete<'a>(key: &'a [u8], more: &[&[u8]]) -> Command<'a> {
@@ -205,7 +297,7 @@ mod tests {
             (b"gets a b  c \r\n", vec![b"a", b"b", b"c"], true),
             (b"  get a\r\n", vec![b"a"], false),
         ] {
-            let Command::Get { keys, with_cas } = command(line) else { panic!() };
+            let Command::Get { keys, with_cas, .. } = command(line) else { panic!() };
             assert_eq!(keys.iter().collect::<Vec<_>>(), want);
             assert_eq!(with_cas, cas);
         }
@@ -225,7 +317,9 @@ mod tests {
             // The data block of a refused line is read as the next command, as by memcached.
             let set = [b"set ", &key[..], b" 0 0 0\r\n\r\n"].concat();
             match parse(&set, 1024) {
-                Parsed::Command { command: Command::Set(s), .. } if ok => assert_eq!(s.key, key),
+                Parsed::Command { command: Command::Store { what, .. }, .. } if ok => {
+                    assert_eq!(what.key, key);
+                }
                 Parsed::Command { command: Command::Refused { reply, .. }, used } if !ok => {
                     assert_eq!((reply, used), (Refusal::BadLineFormat, set.len() - 2));
                 }
@@ -236,13 +330,64 @@ mod tests {
 
     #[test]
     fn set_carries_all_arguments() {
-        let Command::Set(s) = command(b"set k 4294967295 -1 5 noreply\r\na\r\nb\0\r\n") else {
-            panic!()
+        let line = b"set k 4294967295 -1 5 noreply\r\na\r\nb\0\r\n";
+        let what = Store::set(b"k", u32::MAX, -1, b"a\r\nb\0");
+        assert_eq!(command(line), Command::Store { what, noreply: true });
+        let what = Store::set(b"k", 0, 0, b"");
+        assert_eq!(command(b"set k 0 0 0\n\r\n"), Command::Store { what, noreply: false });
+    }
+
+    #[test]
+    fn storage_commands_differ_in_when_they_store() {
+        for (verb, mode) in [
+            ("add", StoreMode::Add),
+            ("replace", StoreMode::Replace),
+            ("append", StoreMode::Append),
+            ("prepend", StoreMode::Prepend),
+        ] {
+            let line = format!("{verb} k 1 2 1\r\nv\r\n");
+            let what = Store { mode, ..Store::set(b"k", 1, 2, b"v") };
+            assert_eq!(command(line.as_bytes()), Command::Store { what, noreply: false });
+        }
+        let what = Store { cas: Some(u64::MAX), ..Store::set(b"k", 1, 2, b"v") };
+        let line = b"cas k 1 2 1 18446744073709551615 noreply\r\nv\r\n";
+        assert_eq!(command(line), Command::Store { what, noreply: true });
+        assert_eq!(refusal(b"cas k 1 2 1\r\n"), Refusal::Error);
+        assert_eq!(refusal(b"cas k 1 2 1 x\r\n"), Refusal::BadLineFormat);
+        assert_eq!(refusal(b"cas k 1 2 1 1 noreply x\r\n"), Refusal::Error);
+    }
+
+    #[test]
+    fn numbers_and_times() {
+        let arith = |decrement, delta| Command::Arith {
+            what: Arith { key: b"k", delta, decrement, cas: None, initial: None, exptime: None },
+            noreply: false,
         };
-        assert_eq!((s.key, s.flags, s.exptime, s.noreply), (&b"k"[..], u32::MAX, -1, true));
-        assert_eq!(s.value, b"a\r\nb\0");
-        let Command::Set(s) = command(b"set k 0 0 0\n\r\n") else { panic!() };
-        assert_eq!((s.value, s.noreply), (&b""[..], false));
+        assert_eq!(command(b"incr k 18446744073709551615\r\n"), arith(false, u64::MAX));
+        assert_eq!(command(b"decr k 0 x\r\n"), arith(true, 0));
+        assert_eq!(refusal(b"incr k -1\r\n"), Refusal::InvalidDelta);
+        assert_eq!(refusal(b"incr k 1 noreply x\r\n"), Refusal::Error);
+        let touch = Command::Touch { key: b"k", exptime: -1, noreply: true };
+        assert_eq!(command(b"touch k -1 noreply\r\n"), touch);
+        assert_eq!(refusal(b"touch k x\r\n"), Refusal::InvalidExptime);
+        let Command::Get { keys, with_cas, touch } = command(b"gats 5 a b\r\n") else { panic!() };
+        assert_eq!(keys.iter().collect::<Vec<_>>(), [b"a", b"b"]);
+        assert_eq!((with_cas, touch), (true, Some(5)));
+        assert!(matches!(command(b"gat 0\r\n"), Command::Get { touch: Some(0), .. }));
+        assert_eq!(refusal(b"gat x a\r\n"), Refusal::InvalidExptime);
+        for (line, delay, noreply) in [
+            (&b"flush_all\r\n"[..], 0, false),
+            (b"flush_all 7\r\n", 7, false),
+            (b"flush_all noreply\r\n", 0, true),
+            (b"flush_all -1 noreply\r\n", -1, true),
+        ] {
+            assert_eq!(command(line), Command::Flush { delay, noreply });
+        }
+        assert_eq!(refusal(b"flush_all x\r\n"), Refusal::InvalidExptime);
+        assert_eq!(refusal(b"flush_all 0 1 2\r\n"), Refusal::Error);
+        assert_eq!(command(b"verbosity 9\r\n"), Command::Verbosity { noreply: false });
+        assert_eq!(refusal(b"verbosity x\r\n"), Refusal::BadLineFormat);
+        assert_eq!(refusal(b"verbosity\r\n"), Refusal::Error);
     }
 
     #[test]
@@ -321,14 +466,10 @@ mod tests {
 
     #[test]
     fn values_of_commands_not_spoken_are_no_commands() {
-        for line in [&b"add k 0 0 9\r\n"[..], b"cas k 0 0 9 1 noreply\r\n", b"ms k 9 T0\r\n"] {
-            let input = [line, b"delete k\n\r\n"].concat();
-            let Parsed::Swallow { command, used, skip } = parse(&input, 1024) else { panic!() };
-            assert!(matches!(command, Command::Refused { reply: Refusal::Error, .. }));
-            assert_eq!(used + skip, input.len());
-        }
-        assert_eq!(refusal(b"add k 0 0 x\r\n"), Refusal::Error);
-        assert_eq!(refusal(b"append k 0 0 -1\r\n"), Refusal::Error);
+        let input = b"ms k 9 T0\r\ndelete k\n\r\n";
+        let Parsed::Swallow { command, used, skip } = parse(input, 1024) else { panic!() };
+        assert!(matches!(command, Command::Refused { reply: Refusal::Error, .. }));
+        assert_eq!(used + skip, input.len());
     }
 
     #[test]

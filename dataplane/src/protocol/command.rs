@@ -9,19 +9,54 @@ pub const KEY_MAX_BYTES: usize = 250;
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command<'a> {
-    /// `get` and `gets`: any number of keys.
+    /// `get`, `gets`, `gat`, `gats`: any number of keys.
     Get {
         /// The keys as written, blank-separated. Each was checked by the parser.
         keys: Keys<'a>,
-        /// Send CAS ids too (`gets`).
+        /// Send CAS ids too (`gets`, `gats`).
         with_cas: bool,
+        /// The new exptime of what is found (`gat`, `gats`), as in [`Store::exptime`].
+        touch: Option<i64>,
     },
-    /// `set`.
-    Set(Store<'a>),
+    /// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
+    Store {
+        /// What to store, and when.
+        what: Store<'a>,
+        /// Send no answer.
+        noreply: bool,
+    },
     /// `delete`.
     Delete {
         /// The key.
         key: &'a [u8],
+        /// Send no answer.
+        noreply: bool,
+    },
+    /// `incr`, `decr`.
+    Arith {
+        /// What to add to what.
+        what: Arith<'a>,
+        /// Send no answer.
+        noreply: bool,
+    },
+    /// `touch`.
+    Touch {
+        /// The key.
+        key: &'a [u8],
+        /// As in [`Store::exptime`].
+        exptime: i64,
+        /// Send no answer.
+        noreply: bool,
+    },
+    /// `flush_all`.
+    Flush {
+        /// When, as in [`Store::exptime`], but that 0 and less are now.
+        delay: i64,
+        /// Send no answer.
+        noreply: bool,
+    },
+    /// `verbosity`: nothing follows from it but the answer.
+    Verbosity {
         /// Send no answer.
         noreply: bool,
     },
@@ -37,25 +72,68 @@ pub enum Command<'a> {
         reply: Refusal,
         /// Send no answer.
         noreply: bool,
-        /// A storage command on this key failed: what is stored under it must not survive.
+        /// A `set` of this key failed: what is stored under it must not survive.
         forget: Option<&'a [u8]>,
     },
+}
+
+/// When a storage command stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreMode {
+    /// Always.
+    Set,
+    /// If there is nothing.
+    Add,
+    /// If there is something.
+    Replace,
+    /// Behind what there is.
+    Append,
+    /// Before what there is.
+    Prepend,
 }
 
 /// The arguments of a storage command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Store<'a> {
+    /// When to store.
+    pub mode: StoreMode,
     /// 1 to 250 bytes.
     pub key: &'a [u8],
-    /// The client's own, opaque.
+    /// The client's own, opaque. Not looked at by append and prepend.
     pub flags: u32,
     /// As the client gave it: 0 never, negative at once, up to 30 days relative, else absolute
-    /// Unix time, in seconds.
+    /// Unix time, in seconds. Not looked at by append and prepend.
     pub exptime: i64,
     /// Without the line end.
     pub value: &'a [u8],
-    /// Send no answer.
-    pub noreply: bool,
+    /// Only in place of the item with this CAS id.
+    pub cas: Option<u64>,
+    /// An item with a higher CAS id is replaced too, by this one marked as stale (`ms`, flag I).
+    pub or_stale: bool,
+}
+
+impl<'a> Store<'a> {
+    /// A plain `set`.
+    pub fn set(key: &'a [u8], flags: u32, exptime: i64, value: &'a [u8]) -> Self {
+        Self { mode: StoreMode::Set, key, flags, exptime, value, cas: None, or_stale: false }
+    }
+}
+
+/// The arguments of `incr` and `decr`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arith<'a> {
+    /// 1 to 250 bytes.
+    pub key: &'a [u8],
+    /// How much.
+    pub delta: u64,
+    /// Subtract, down to 0; otherwise add, modulo 2^64.
+    pub decrement: bool,
+    /// Only if the item has this CAS id.
+    pub cas: Option<u64>,
+    /// What to store when there is nothing, and its exptime.
+    pub initial: Option<(u64, i64)>,
+    /// A new exptime for what there is.
+    pub exptime: Option<i64>,
 }
 
 /// Keys of a multi-key get, as they stood in the request.
@@ -98,8 +176,18 @@ pub enum Refusal {
     TooLarge,
     /// No memory for the item.
     OutOfMemory,
+    /// No memory for a number that has become longer.
+    OutOfMemoryArith,
     /// `delete` with arguments that nobody gives any more.
     DeleteUsage,
+    /// An exptime that is no number.
+    InvalidExptime,
+    /// An amount for `incr` or `decr` that is no number.
+    InvalidDelta,
+    /// A stored value for `incr` or `decr` that is no number.
+    NonNumeric,
+    /// `flush_all` is switched off.
+    FlushNotAllowed,
     /// An administrator's command over UDP.
     NotOverUdp,
     /// A reply of more datagrams than one request may ask for.
@@ -115,6 +203,11 @@ impl Refusal {
             Self::BadDataChunk => b"CLIENT_ERROR bad data chunk\r\n",
             Self::TooLarge => b"SERVER_ERROR object too large for cache\r\n",
             Self::OutOfMemory => b"SERVER_ERROR out of memory storing object\r\n",
+            Self::OutOfMemoryArith => b"SERVER_ERROR out of memory\r\n",
+            Self::InvalidExptime => b"CLIENT_ERROR invalid exptime argument\r\n",
+            Self::InvalidDelta => b"CLIENT_ERROR invalid numeric delta argument\r\n",
+            Self::NonNumeric => b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
+            Self::FlushNotAllowed => b"CLIENT_ERROR flush_all not allowed\r\n",
             Self::DeleteUsage => {
                 b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n"
             }

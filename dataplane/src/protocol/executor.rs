@@ -3,10 +3,10 @@
 //! Every transport and every engine ends here: there is no other way to answer a request. (Room
 //! 6 answers plain hits by itself, with [`put_value`] from this file.)
 
-use super::command::{Command, Keys, Refusal};
+use super::command::{Arith, Command, Keys, Refusal, Store};
 use super::sink::Sink;
 use super::stats::{self, OpCounters, Server};
-use crate::store::verbs::{self, SetOutcome};
+use crate::store::verbs::{self, ArithFailure, NotStored};
 use crate::store::{Guard, Session};
 
 /// Whether the conversation goes on.
@@ -29,19 +29,14 @@ pub fn execute<'a>(
     out: &mut impl Sink,
 ) -> Flow<'a> {
     match *command {
-        Command::Get { keys, with_cas } => {
-            if let Some(keys) = get(&session.pin(), ops, keys, with_cas, out) {
-                return Flow::Rest(Command::Get { keys, with_cas });
+        Command::Get { keys, with_cas, touch } => {
+            if let Some(keys) = get(&session.pin(), ops, keys, with_cas, touch, out) {
+                return Flow::Rest(Command::Get { keys, with_cas, touch });
             }
         }
-        Command::Set(ref request) => {
-            ops.cmd_set.inc();
-            let reply = match verbs::set(session, request) {
-                SetOutcome::Stored => &b"STORED\r\n"[..],
-                SetOutcome::TooLarge => Refusal::TooLarge.line(),
-                SetOutcome::OutOfMemory => Refusal::OutOfMemory.line(),
-            };
-            if !request.noreply {
+        Command::Store { ref what, noreply } => {
+            let reply = store(session, ops, what);
+            if !noreply {
                 out.put(reply);
             }
         }
@@ -50,6 +45,37 @@ pub fn execute<'a>(
             if found { &ops.delete_hits } else { &ops.delete_misses }.inc();
             if !noreply {
                 out.put(if found { b"DELETED\r\n" } else { b"NOT_FOUND\r\n" });
+            }
+        }
+        Command::Arith { ref what, noreply } => {
+            let result = arith(session, ops, what);
+            match result {
+                _ if noreply => {}
+                Ok(n) => {
+                    out.put_decimal(n);
+                    out.put(b"\r\n");
+                }
+                Err(line) => out.put(line),
+            }
+        }
+        Command::Touch { key, exptime, noreply } => {
+            let found = verbs::touch(&session.pin(), key, exptime).is_some();
+            ops.cmd_touch.inc();
+            if found { &ops.touch_hits } else { &ops.touch_misses }.inc();
+            if !noreply {
+                out.put(if found { b"TOUCHED\r\n" } else { b"NOT_FOUND\r\n" });
+            }
+        }
+        Command::Flush { delay, noreply } => {
+            ops.cmd_flush.inc();
+            session.store().flush(delay);
+            if !noreply {
+                out.put(b"OK\r\n");
+            }
+        }
+        Command::Verbosity { noreply } => {
+            if !noreply {
+                out.put(b"OK\r\n");
             }
         }
         Command::Version => {
@@ -71,12 +97,42 @@ pub fn execute<'a>(
     Flow::Continue
 }
 
+/// Stores, and says how it went.
+fn store(session: &mut Session, ops: &OpCounters, what: &Store<'_>) -> &'static [u8] {
+    ops.cmd_set.inc();
+    let result = verbs::store(session, what);
+    if what.cas.is_some() {
+        ops.count_cas(result.map(|_| ()));
+    }
+    match result {
+        Ok(_) => b"STORED\r\n",
+        Err(NotStored::Exists) => b"EXISTS\r\n",
+        Err(NotStored::NotFound) => b"NOT_FOUND\r\n",
+        Err(NotStored::Condition) => b"NOT_STORED\r\n",
+        Err(NotStored::TooLarge) => Refusal::TooLarge.line(),
+        Err(NotStored::OutOfMemory) => Refusal::OutOfMemory.line(),
+    }
+}
+
+/// The new number, or what to say instead.
+fn arith(session: &mut Session, ops: &OpCounters, what: &Arith<'_>) -> Result<u64, &'static [u8]> {
+    let result = verbs::arith(session, what);
+    ops.count_arith(what.decrement, !matches!(result, Err(ArithFailure::NotFound)));
+    result.map(|done| done.number).map_err(|why| match why {
+        ArithFailure::NotFound => &b"NOT_FOUND\r\n"[..],
+        ArithFailure::Exists => b"EXISTS\r\n",
+        ArithFailure::NonNumeric => Refusal::NonNumeric.line(),
+        ArithFailure::TooLarge | ArithFailure::OutOfMemory => Refusal::OutOfMemoryArith.line(),
+    })
+}
+
 /// Answers keys until none is left, or the sink is full: then the keys that are left.
 fn get<'a>(
     guard: &Guard<'_>,
     ops: &OpCounters,
     mut keys: Keys<'a>,
     with_cas: bool,
+    touch: Option<i64>,
     out: &mut impl Sink,
 ) -> Option<Keys<'a>> {
     let (mut hits, mut misses) = (0, 0);
@@ -86,7 +142,11 @@ fn get<'a>(
             rest = Some(keys);
             break;
         }
-        match verbs::get(guard, key) {
+        let item = match touch {
+            Some(exptime) => verbs::touch(guard, key, exptime),
+            None => verbs::get(guard, key),
+        };
+        match item {
             Some(item) => {
                 hits += 1;
                 put_value(key, item.flags(), with_cas.then(|| item.cas()), item.value(), out);
@@ -99,8 +159,14 @@ fn get<'a>(
         out.put(b"END\r\n");
     }
     ops.cmd_get.add(hits + misses);
-    ops.get_hits.add(hits);
-    ops.get_misses.add(misses);
+    if touch.is_some() {
+        ops.cmd_touch.add(hits + misses);
+        ops.touch_hits.add(hits);
+        ops.touch_misses.add(misses);
+    } else {
+        ops.get_hits.add(hits);
+        ops.get_misses.add(misses);
+    }
     rest
 }
 

@@ -11,7 +11,7 @@ pub mod stats;
 pub mod stream;
 pub mod udp_frame;
 
-pub use command::{Command, KEY_MAX_BYTES, Keys, Refusal, Store};
+pub use command::{Arith, Command, KEY_MAX_BYTES, Keys, Refusal, Store, StoreMode};
 pub use executor::{Flow, execute};
 pub use sink::Sink;
 pub use stats::{OpCounters, Server};

@@ -3,6 +3,7 @@
 use super::command::Refusal;
 use super::sink::Sink;
 use crate::counters::Counter;
+use crate::store::verbs::NotStored;
 use crate::store::{PAGE_BYTES, Store};
 use parking_lot::Mutex;
 use std::fmt;
@@ -36,6 +37,28 @@ op_counters! {
     get_hits
     /// Keys not found.
     get_misses
+    /// Keys to be given a new exptime.
+    cmd_touch
+    /// Keys given one.
+    touch_hits
+    /// Keys to be given one that were not found.
+    touch_misses
+    /// Calls to forget everything.
+    cmd_flush
+    /// Stores with a CAS id that was the item's.
+    cas_hits
+    /// Stores with a CAS id of a key that was not there.
+    cas_misses
+    /// Stores with a CAS id that was not the item's.
+    cas_badval
+    /// Increments of a key that was there.
+    incr_hits
+    /// Increments of a key that was not.
+    incr_misses
+    /// Decrements of a key that was there.
+    decr_hits
+    /// Decrements of a key that was not.
+    decr_misses
     /// Deletes of a key that was there.
     delete_hits
     /// Deletes of a key that was not.
@@ -50,6 +73,29 @@ op_counters! {
     closed_connections
     /// TCP connections refused for want of room.
     rejected_connections
+}
+
+impl OpCounters {
+    /// Counts a store with a CAS id.
+    pub(super) fn count_cas(&self, result: Result<(), NotStored>) {
+        match result {
+            Ok(()) => self.cas_hits.inc(),
+            Err(NotStored::Exists) => self.cas_badval.inc(),
+            Err(NotStored::NotFound) => self.cas_misses.inc(),
+            Err(_) => {}
+        }
+    }
+
+    /// Counts an increment or decrement, by whether the key was there.
+    pub(super) fn count_arith(&self, decrement: bool, found: bool) {
+        match (decrement, found) {
+            (false, true) => &self.incr_hits,
+            (false, false) => &self.incr_misses,
+            (true, true) => &self.decr_hits,
+            (true, false) => &self.decr_misses,
+        }
+        .inc();
+    }
 }
 
 /// What the whole process knows, shared by every thread that answers clients.
@@ -142,10 +188,21 @@ fn general(server: &Server, out: &mut impl Sink) {
     line(out, "rejected_connections", ops.rejected_connections);
     line(out, "cmd_get", ops.cmd_get);
     line(out, "cmd_set", ops.cmd_set);
+    line(out, "cmd_flush", ops.cmd_flush);
+    line(out, "cmd_touch", ops.cmd_touch);
     line(out, "get_hits", ops.get_hits);
     line(out, "get_misses", ops.get_misses);
     line(out, "delete_misses", ops.delete_misses);
     line(out, "delete_hits", ops.delete_hits);
+    line(out, "incr_misses", ops.incr_misses);
+    line(out, "incr_hits", ops.incr_hits);
+    line(out, "decr_misses", ops.decr_misses);
+    line(out, "decr_hits", ops.decr_hits);
+    line(out, "cas_misses", ops.cas_misses);
+    line(out, "cas_hits", ops.cas_hits);
+    line(out, "cas_badval", ops.cas_badval);
+    line(out, "touch_hits", ops.touch_hits);
+    line(out, "touch_misses", ops.touch_misses);
     line(out, "bytes_read", ops.bytes_read);
     line(out, "bytes_written", ops.bytes_written);
     line(out, "limit_maxbytes", store.limit_maxbytes);
@@ -221,14 +278,8 @@ mod tests {
         let mut session = store.session().unwrap();
         for (key, len) in [(&b"a"[..], 10), (b"b", 10), (b"c", 1000)] {
             let value = &vec![b'v'; len];
-            let request = crate::protocol::command::Store {
-                key,
-                flags: 0,
-                exptime: 0,
-                value,
-                noreply: false,
-            };
-            verbs::set(&mut session, &request);
+            let request = crate::protocol::Store::set(key, 0, 0, value);
+            verbs::store(&mut session, &request).unwrap();
         }
         let items = ask(b"items", &server);
         let count = |text: &str, part: &str| text.lines().filter(|l| l.contains(part)).count();

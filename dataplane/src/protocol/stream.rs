@@ -109,9 +109,9 @@ impl Conversation {
 /// The command, or what is left of it.
 fn resume<'a>(command: Command<'a>, keys_left: Option<usize>) -> Command<'a> {
     match (command, keys_left) {
-        (Command::Get { keys, with_cas }, Some(left)) => {
+        (Command::Get { keys, with_cas, touch }, Some(left)) => {
             let done = keys.0.len().saturating_sub(left);
-            Command::Get { keys: Keys(keys.0.get(done..).unwrap_or_default()), with_cas }
+            Command::Get { keys: Keys(keys.0.get(done..).unwrap_or_default()), with_cas, touch }
         }
         (command, _) => command,
     }

@@ -120,7 +120,7 @@ impl Store {
         for _ in 0..want * 4 + HAND_STEPS {
             let Some((page, chunk)) = self.slabs.hand(class) else { break };
             let went = self.slabs.with_item(class, page, chunk, |class, loc, item| {
-                if item.is_visited() && !self.clock.has_passed(item.expiry()) {
+                if item.is_visited() && self.is_live(&item) {
                     item.clear_visited();
                     last = Some((page, chunk));
                     return false;
@@ -143,6 +143,7 @@ impl Store {
     /// by one thread.
     pub fn housekeep(&self) {
         self.clock.tick();
+        self.flush_when_due();
         self.sweep();
         for id in self.slabs.class_ids() {
             self.empty_limbo(id);
@@ -165,7 +166,7 @@ impl Store {
         }
     }
 
-    /// Removes expired items, a bounded number of chunks a turn, page after page.
+    /// Removes dead items, a bounded number of chunks a turn, page after page.
     fn sweep(&self) {
         if !self.expiring.load(Ordering::Relaxed) {
             return;
@@ -184,7 +185,7 @@ impl Store {
             let mut class = self.slabs.lock(id);
             for _ in 0..run {
                 self.slabs.with_item(&mut class, s.page, s.chunk, |class, loc, item| {
-                    if self.clock.has_passed(item.expiry()) {
+                    if !self.is_live(&item) {
                         self.remove(class, loc, item, false);
                     }
                 });

@@ -290,6 +290,25 @@ impl Index {
         Locked { first, second }
     }
 
+    /// Calls `f` with the first location that `is_key` knows, while nobody can change it.
+    pub(super) fn hold<R>(
+        &self,
+        hash: KeyHash,
+        is_key: impl Fn(Location) -> bool,
+        f: impl FnOnce(Location) -> R,
+    ) -> Option<R> {
+        let (tag, b1) = self.place(hash);
+        let b2 = self.other(b1, tag);
+        let _locked = self.lock(b1, b2);
+        [b1, b2]
+            .into_iter()
+            .find_map(|b| {
+                let bucket = self.bucket(b);
+                slots_in(bucket.matches(tag)).map(|s| bucket.location(s)).find(|loc| is_key(*loc))
+            })
+            .map(f)
+    }
+
     /// The per-key atomic step that all writing verbs are made of: puts `new` in the place of
     /// the key's present location, if that is as expected, and returns what was there.
     ///

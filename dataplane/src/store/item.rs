@@ -1,11 +1,11 @@
 //! Items: how a chunk of slab memory is laid out, and who may look at which byte when.
 //!
 //! ```text
-//! 0  state     u8   atomic     16 cas   u64
-//! 1  recency   u8   atomic     24 link  u32 atomic  set time; in limbo or free: the next chunk
-//! 2  key_len   u8              28 sum   u16         of the value, for checksums
-//! 3  -                         30 -
-//! 4  value_len u32             32 key, then value
+//! 0  state     u8   atomic     16 cas    u64
+//! 1  recency   u8   atomic     24 link   u32 atomic  in limbo or free: the next chunk
+//! 2  key_len   u8              28 access u32 atomic  when last asked for
+//! 3  lease     u8   atomic     32 key, then value, then its sum (u16, for checksums)
+//! 4  value_len u32
 //! 8  flags     u32
 //! 12 exptime   u32  atomic
 //!
@@ -45,6 +45,31 @@ const VISITED: u8 = 1;
 /// Recency bit: asked for at least once.
 const FETCHED: u8 = 2;
 
+/// Bytes behind the value: its sum.
+const TRAILER_BYTES: usize = size_of::<u16>();
+
+/// What readers are told of an item's freshness (meta protocol: flags X, W, Z).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Lease(u8);
+
+impl Lease {
+    /// The value is out of date and may be served until it is replaced.
+    pub(super) const STALE: Self = Self(1);
+    /// Somebody was told to fetch the value anew.
+    const WON: Self = Self(2);
+
+    pub(super) fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// An access time this many seconds old is brought up to date by a plain look-up.
+const ACCESS_GRAIN_SECONDS: u32 = 60;
+
 /// Where a chunk is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -61,14 +86,13 @@ struct Header {
     state: AtomicU8,
     recency: AtomicU8,
     key_len: u8,
-    reserved: u8,
+    lease: AtomicU8,
     value_len: u32,
     flags: u32,
     exptime: AtomicU32,
     cas: u64,
     link: AtomicU32,
-    sum: u16,
-    reserved2: u16,
+    access: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Header>() == 32 && align_of::<Header>() <= UNIT_BYTES);
@@ -132,6 +156,7 @@ pub(super) struct NewItem<'a> {
     pub(super) expiry: u32,
     /// The value, in up to two parts.
     pub(super) value: [&'a [u8]; 2],
+    pub(super) lease: Lease,
 }
 
 impl NewItem<'_> {
@@ -141,7 +166,7 @@ impl NewItem<'_> {
 
     /// Bytes of slab memory needed.
     pub(super) fn len_bytes(&self) -> usize {
-        HEADER_BYTES + self.key.len() + self.value_len()
+        HEADER_BYTES + self.key.len() + self.value_len() + TRAILER_BYTES
     }
 }
 
@@ -218,14 +243,13 @@ impl<'a> Chunk<'a> {
             state: AtomicU8::new(State::Writing as u8),
             recency: AtomicU8::new(0),
             key_len: u8::try_from(new.key.len()).unwrap_or(0),
-            reserved: 0,
+            lease: AtomicU8::new(new.lease.0),
             value_len: u32::try_from(new.value_len()).unwrap_or(0),
             flags: new.flags,
             exptime: AtomicU32::new(new.expiry),
             cas,
-            link: AtomicU32::new(now),
-            sum: 0,
-            reserved2: 0,
+            link: AtomicU32::new(0),
+            access: AtomicU32::new(now),
         };
         let start = self.header.cast::<u8>();
         // The state comes first and is an atomic that readers with old hints may load right
@@ -249,10 +273,10 @@ impl<'a> Chunk<'a> {
         }
         // SAFETY: just written, and still the caller's alone.
         let sum = checksum::sum(unsafe { self.settled() }.value());
-        // SAFETY: in the header.
-        let to = unsafe { &raw mut (*self.header.as_ptr()).sum };
-        // SAFETY: aligned, valid, and the chunk is the caller's alone; the view above is gone.
-        unsafe { to.write(sum) };
+        // SAFETY: len_bytes() bytes fit in the chunk, and the sum is the last of them.
+        let to = unsafe { start.add(at) };
+        // SAFETY: valid for two bytes, no alignment asked, and the chunk is the caller's alone.
+        unsafe { to.cast::<u16>().write_unaligned(sum) };
     }
 }
 
@@ -314,7 +338,8 @@ impl<'a> ItemRef<'a> {
     /// (RFC 1071), not inverted.
     #[inline]
     pub fn value_sum(&self) -> u16 {
-        self.header.sum
+        let at = usize::from(self.header.key_len) + self.header.value_len as usize;
+        self.bytes(at, TRAILER_BYTES).try_into().map_or(0, u16::from_ne_bytes)
     }
 
     /// When the item expires, on the store's clock; 0 for never.
@@ -323,12 +348,55 @@ impl<'a> ItemRef<'a> {
         self.header.exptime.load(Ordering::Relaxed)
     }
 
-    /// Tells the evicting hand that the item was asked for. Writes only when it was not told yet.
+    /// Moves the expiry time.
+    pub(super) fn set_expiry(&self, expiry: u32) {
+        self.header.exptime.store(expiry, Ordering::Relaxed);
+    }
+
+    /// Tells the evicting hand that the item was asked for at `now`. Writes only what it does not
+    /// know yet; the time only when it is a minute off.
     #[inline]
-    pub fn mark_visited(&self) {
+    pub fn mark_visited(&self, now: u32) {
         if !self.is_visited() {
             self.header.recency.store(VISITED | FETCHED, Ordering::Relaxed);
         }
+        if now >= self.accessed().saturating_add(ACCESS_GRAIN_SECONDS) {
+            self.header.access.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// [`Self::mark_visited`], to the second.
+    pub fn mark_accessed(&self, now: u32) {
+        self.mark_visited(now);
+        self.header.access.store(now, Ordering::Relaxed);
+    }
+
+    /// When the item was last asked for, or else stored, on the store's clock.
+    #[inline]
+    pub fn accessed(&self) -> u32 {
+        self.header.access.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn lease(&self) -> Lease {
+        Lease(self.header.lease.load(Ordering::Relaxed))
+    }
+
+    /// Whether the value is out of date, to be served until somebody replaces it.
+    #[inline]
+    pub fn is_stale(&self) -> bool {
+        self.lease().has(Lease::STALE)
+    }
+
+    /// Whether somebody was told to fetch the value anew.
+    #[inline]
+    pub fn is_won(&self) -> bool {
+        self.lease().has(Lease::WON)
+    }
+
+    /// Makes the caller the one who is to fetch the value anew. False when somebody is already.
+    pub fn win(&self) -> bool {
+        !Lease(self.header.lease.fetch_or(Lease::WON.0, Ordering::Relaxed)).has(Lease::WON)
     }
 
     #[inline]
@@ -337,7 +405,7 @@ impl<'a> ItemRef<'a> {
     }
 
     /// Whether anybody ever asked for the item.
-    pub(super) fn was_fetched(&self) -> bool {
+    pub fn was_fetched(&self) -> bool {
         self.header.recency.load(Ordering::Relaxed) & FETCHED != 0
     }
 
@@ -354,7 +422,10 @@ impl<'a> ItemRef<'a> {
 
     /// Bytes of slab memory used.
     pub(super) fn len_bytes(&self) -> usize {
-        HEADER_BYTES + usize::from(self.header.key_len) + self.header.value_len as usize
+        HEADER_BYTES
+            + usize::from(self.header.key_len)
+            + self.header.value_len as usize
+            + TRAILER_BYTES
     }
 }
 
@@ -366,7 +437,7 @@ mod tests {
     fn what_is_written_is_read() {
         let arena = Arena::new(1 << 21, Pages::Small).unwrap();
         let value: [&[u8]; 2] = [b"hello ", b"world"];
-        let new = NewItem { key: b"k1", flags: 9, expiry: 77, value };
+        let new = NewItem { key: b"k1", flags: 9, expiry: 77, value, lease: Lease::default() };
         // SAFETY: unit 3 of an arena that nobody else uses, and the item is small.
         let chunk = unsafe { arena.chunk(Location(3)) };
         // SAFETY: as above.
@@ -377,12 +448,15 @@ mod tests {
         assert_eq!((item.key(), item.value()), (&b"k1"[..], &b"hello world"[..]));
         assert_eq!((item.flags(), item.cas(), item.expiry()), (9, 5, 77));
         assert_eq!(item.value_sum(), checksum::sum(b"hello world"));
-        assert_eq!(item.len_bytes(), 32 + 2 + 11);
+        assert_eq!(item.len_bytes(), 32 + 2 + 11 + 2);
         assert!(!item.is_visited() && !item.was_fetched());
-        item.mark_visited();
-        assert!(item.is_visited());
+        assert_eq!(item.accessed(), 42);
+        item.mark_visited(43);
+        assert!(item.is_visited() && item.accessed() == 42, "a minute is the grain");
+        item.mark_accessed(43);
+        assert_eq!(item.accessed(), 43);
         item.clear_visited();
         assert!(!item.is_visited() && item.was_fetched());
-        assert_eq!(chunk.next(), 42, "the set time, until the chunk is unlinked");
+        assert!(!item.is_won() && item.win() && !item.win() && item.is_won() && !item.is_stale());
     }
 }

@@ -24,6 +24,7 @@ mod sync;
 pub mod clock;
 pub mod epoch;
 mod evict;
+mod flush;
 mod hash;
 mod index;
 mod item;
@@ -44,6 +45,7 @@ pub use stats::StoreStats;
 use driver_shim::Pages;
 use epoch::Epochs;
 use evict::Sweeper;
+use flush::Flushed;
 use hash::Hasher;
 use index::Index;
 use item::{Arena, UNIT_BYTES};
@@ -159,9 +161,11 @@ pub struct Store {
     clock: Clock,
     /// The last CAS id given.
     cas: AtomicU64,
+    flushed: Flushed,
     mover: Mutex<Mover>,
     sweeper: Mutex<Sweeper>,
-    /// Some item was stored with an expiry time; before that there is nothing to sweep.
+    /// Some item was stored with an expiry time, or all were flushed; before that there is nothing
+    /// to sweep.
     expiring: AtomicBool,
     config: StoreConfig,
     /// What the items lie in, if they are to outlive the process.
@@ -229,6 +233,7 @@ impl Store {
             hasher: Hasher::new(config.hash_key),
             clock: Clock::new(),
             cas: AtomicU64::new(0),
+            flushed: Flushed::default(),
             sweeper: Mutex::new(Sweeper::default()),
             expiring: AtomicBool::new(false),
             config,

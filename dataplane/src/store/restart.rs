@@ -20,6 +20,7 @@ mod format;
 pub use format::Unusable;
 
 use super::clock::{Clock, unix_seconds};
+use super::flush::Flushed;
 use super::index::{Expect, UpdateError};
 use super::item::{Arena, ItemRef, Location};
 use super::slab::adopt::{Broken, carved_bytes};
@@ -45,7 +46,7 @@ const CAS_MAX: u64 = 1 << 62;
 pub enum TakenUp {
     /// The file is new.
     New,
-    /// All of them are there, but for those that have expired meanwhile: so many.
+    /// All of them are there, but for those that have died meanwhile: so many.
     Kept(u64),
     /// None is.
     Discarded(Unusable),
@@ -152,8 +153,9 @@ impl MemoryFile {
             let (was, now) = (saved.settings.to_string(), settings.to_string());
             return Ok(Found::Unusable(Unusable::Settings { was, now }));
         }
-        if saved.state.cas.get() > CAS_MAX {
-            return Ok(Found::Unusable(damaged("its last CAS id")));
+        let (cas, flushed) = (saved.state.cas.get(), saved.state.flushed.get());
+        if cas > CAS_MAX || flushed > cas {
+            return Ok(Found::Unusable(damaged("its CAS ids")));
         }
         let should = file_bytes(shape);
         if len != should {
@@ -266,6 +268,9 @@ impl Store {
                     let mut store = Self::build(config.clone(), shape.clone(), Some(file))?;
                     store.clock = Clock::starting_at(now);
                     store.cas = AtomicU64::new(saved.state.cas.get());
+                    let state = &saved.state;
+                    store.flushed = Flushed::new(state.flushed.get(), state.flush_due.get());
+                    store.flush_when_due();
                     if let Some(file) = &mut store.file {
                         file.mark_in_use()?;
                     }
@@ -314,14 +319,12 @@ impl Store {
         if item.cas() == 0 || item.cas() > self.cas.load(Ordering::Relaxed) {
             return Err(Broken);
         }
-        if self.clock.has_passed(item.expiry()) {
+        if !self.is_live(item) {
             return Ok(false);
         }
-        if item.expiry() != 0 {
-            self.expiring.store(true, Ordering::Relaxed);
-        }
+        self.note_expiry(item.expiry());
         let key = item.key();
-        match self.swap(self.hash(key), key, Some(loc), Expect::Exactly(None)) {
+        match self.swap(self.hash(key), key, Some((loc, false)), Expect::Exactly(None)) {
             Ok(_) => Ok(true),
             Err(UpdateError::Full) => Ok(false),
             // Two items with one key.
@@ -330,7 +333,7 @@ impl Store {
     }
 
     /// Ends the store. If its items lie in a file, the next [`Self::open`] finds them there; says
-    /// how many, those included that have expired.
+    /// how many, those included that are dead and not swept yet.
     ///
     /// # Errors
     /// [`CloseError`]: the items are lost then. Every [`super::Session`] must be gone.
@@ -338,6 +341,7 @@ impl Store {
         let store = Arc::into_inner(self).ok_or(CloseError::InUse)?;
         let Some(file) = &store.file else { return Ok(None) };
         store.clock.tick();
+        let (flushed, flush_due) = store.flushed.parts();
         let shape =
             Shape { n_pages: store.slabs.n_pages() as usize, sizes: store.slabs.sizes().into() };
         let word = |page| Entry { word: store.slabs.page_word(page).into(), sum: 0.into() };
@@ -348,6 +352,8 @@ impl Store {
                 clock: store.now().into(),
                 unix_seconds: unix_seconds().into(),
                 cas: store.cas.load(Ordering::Relaxed).into(),
+                flushed: flushed.into(),
+                flush_due: flush_due.into(),
             },
             pages: (0..store.slabs.n_pages()).map(word).collect(),
         };

@@ -9,7 +9,7 @@ use super::Store;
 use super::epoch::Participant;
 use super::hash::KeyHash;
 use super::index::{Expect, UpdateError};
-use super::item::{ItemRef, Location, NewItem};
+use super::item::{ItemRef, Lease, Location, NewItem};
 use super::slab::{Class, Gone};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -74,7 +74,31 @@ impl Guard<'_> {
         let store = self.store();
         // SAFETY: a guard is a pinned participant of this store, for as long as its borrow.
         let item = unsafe { store.slabs.item(loc) }?;
-        (item.key() == key && !store.clock.has_passed(item.expiry())).then_some(item)
+        (item.key() == key && store.is_live(&item)).then_some(item)
+    }
+
+    /// The item with this key and where it is, dead ones included.
+    fn present(&self, hash: KeyHash, key: &[u8]) -> Option<(Location, ItemRef<'_>)> {
+        let store = self.store();
+        store.index.find(hash, |loc| {
+            // SAFETY: as in `verify`.
+            let item = unsafe { store.slabs.item(loc) }?;
+            (item.key() == key).then_some((loc, item))
+        })
+    }
+
+    /// Moves the expiry time of the live item with this key. Under the locks of its buckets, so
+    /// that whoever puts a new item in its place takes the new time over.
+    pub(super) fn renew(&self, hash: KeyHash, key: &[u8], expiry: u32) -> Option<ItemRef<'_>> {
+        let store = self.store();
+        let is_key = |loc| self.verify(loc, key).is_some();
+        let item = store.index.hold(hash, is_key, |loc| {
+            let item = self.verify(loc, key)?;
+            item.set_expiry(expiry);
+            Some(item)
+        })?;
+        store.note_expiry(expiry);
+        item
     }
 
     /// The item with this key, by way of the index.
@@ -101,6 +125,86 @@ impl Drop for Guard<'_> {
     }
 }
 
+/// What a verb wants done with the item that it was shown, and what it says of it.
+#[derive(Debug)]
+pub(super) enum Change<R> {
+    /// Nothing.
+    None(R),
+    /// It goes.
+    Remove(R),
+    /// Another one comes in its place.
+    Replace(Replacement, R),
+}
+
+/// A new item in the place of the present one.
+#[derive(Debug)]
+pub(super) struct Replacement {
+    pub(super) value: NewValue,
+    pub(super) flags: u32,
+    /// On the store's clock; `None` for the present item's.
+    pub(super) expiry: Option<u32>,
+    pub(super) lease: Lease,
+}
+
+/// Where a new value comes from: the client gave it, the present item has it, or both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NewValue {
+    Given,
+    Present,
+    PresentThenGiven,
+    GivenThenPresent,
+    /// In decimal, with blanks behind up to a width of at most [`BLANKS`].
+    Number {
+        number: u64,
+        width: usize,
+    },
+}
+
+const BLANKS: [u8; 128] = [b' '; 128];
+
+/// Times that a change is tried again for want of memory, without a pin between the tries: what
+/// was found missing may be what the pin held back.
+const SHORT_MAX: u32 = 3;
+
+impl Session {
+    /// The step that verbs are made of which look before they write: shows `decide` the live item
+    /// with this key, and does what it says if the item is still the same; otherwise once more. A
+    /// turn too many means that somebody else's went through. Returns what `decide` said, and the
+    /// CAS id of a new item. `given` is what the client sent.
+    pub(super) fn modify<R>(
+        &mut self,
+        key: &[u8],
+        given: &[u8],
+        mut decide: impl FnMut(Option<ItemRef<'_>>) -> Change<R>,
+    ) -> Result<(R, Option<u64>), Refused> {
+        let hash = self.store.hash(key);
+        let mut short = 0;
+        loop {
+            let guard = self.pin();
+            let store = guard.store();
+            let present = guard.present(hash, key);
+            let expect = Expect::Exactly(present.map(|(loc, _)| loc));
+            let item = present.map(|(_, item)| item).filter(|item| store.is_live(item));
+            let (new, said) = match decide(item) {
+                Change::None(said) => return Ok((said, None)),
+                Change::Remove(said) => {
+                    if store.unlink(hash, key, expect) {
+                        return Ok((said, None));
+                    }
+                    continue;
+                }
+                Change::Replace(new, said) => (new, said),
+            };
+            match store.replace(hash, key, given, &new, item, expect) {
+                Ok(cas) => return Ok((said, Some(cas))),
+                Err(Refused::Mismatch) => {}
+                Err(Refused::OutOfMemory) if short < SHORT_MAX => short += 1,
+                Err(refused) => return Err(refused),
+            }
+        }
+    }
+}
+
 /// Why an item could not be made or linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
@@ -118,6 +222,9 @@ pub(super) struct Fresh<'s> {
     store: &'s Store,
     loc: Location,
     len_bytes: usize,
+    cas: u64,
+    /// Takes over the expiry time of what it replaces.
+    inherits: bool,
 }
 
 impl Drop for Fresh<'_> {
@@ -150,43 +257,81 @@ impl Store {
         let cas = self.cas.fetch_add(1, Ordering::Relaxed) + 1;
         // SAFETY: just popped, for this many bytes; the key's length was checked.
         unsafe { self.slabs.write(loc, new, cas, self.now()) };
-        if new.expiry != 0 && !self.expiring.load(Ordering::Relaxed) {
-            self.expiring.store(true, Ordering::Relaxed);
-        }
-        Ok(Fresh { store: self, loc, len_bytes })
+        self.note_expiry(new.expiry);
+        Ok(Fresh { store: self, loc, len_bytes, cas, inherits: false })
     }
 
-    /// Puts the item in the place of the key's present one, if that is as expected.
+    /// Makes and links what `modify` decided on.
+    fn replace(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        given: &[u8],
+        new: &Replacement,
+        item: Option<ItemRef<'_>>,
+        expect: Expect,
+    ) -> Result<u64, Refused> {
+        let present = item.map_or(&b""[..], |item| item.value());
+        let mut digits = itoa::Buffer::new();
+        let value = match new.value {
+            NewValue::Given => [given, &[]],
+            NewValue::Present => [present, &[]],
+            NewValue::PresentThenGiven => [present, given],
+            NewValue::GivenThenPresent => [given, present],
+            NewValue::Number { number, width } => {
+                let digits = digits.format(number).as_bytes();
+                let blanks = BLANKS.get(..width.saturating_sub(digits.len()));
+                [digits, blanks.unwrap_or_default()]
+            }
+        };
+        let expiry = new.expiry.or_else(|| item.map(|item| item.expiry())).unwrap_or(0);
+        let whole = NewItem { key, flags: new.flags, expiry, value, lease: new.lease };
+        let mut fresh = self.make(&whole)?;
+        fresh.inherits = new.expiry.is_none();
+        self.link(hash, key, fresh, expect)
+    }
+
+    /// From now on there may be something to sweep.
+    pub(super) fn note_expiry(&self, expiry: u32) {
+        if expiry != 0 && !self.expiring.load(Ordering::Relaxed) {
+            self.expiring.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts the item in the place of the key's present one, if that is as expected. Returns its
+    /// CAS id.
     pub(super) fn link(
         &self,
         hash: KeyHash,
         key: &[u8],
         fresh: Fresh<'_>,
         expect: Expect,
-    ) -> Result<(), Refused> {
+    ) -> Result<u64, Refused> {
         debug_assert!(std::ptr::eq(self, fresh.store), "an item of another store");
-        match fresh.store.swap(hash, key, Some(fresh.loc), expect) {
+        match fresh.store.swap(hash, key, Some((fresh.loc, fresh.inherits)), expect) {
             Ok(_) => {
+                let cas = fresh.cas;
                 // Linked: the chunk belongs to the index now.
                 std::mem::forget(fresh);
-                Ok(())
+                Ok(cas)
             }
             Err(UpdateError::Mismatch(_)) => Err(Refused::Mismatch),
             Err(UpdateError::Full) => Err(Refused::OutOfMemory),
         }
     }
 
-    /// Takes the key's item out of sight. True when there was one.
+    /// Takes the key's item out of sight. True when there was a live one.
     pub(super) fn unlink(&self, hash: KeyHash, key: &[u8], expect: Expect) -> bool {
         self.swap(hash, key, None, expect).unwrap_or(false)
     }
 
-    /// The common step: true when there was an item that had not expired.
+    /// The common step: true when there was a live item. `new` says where the new one is, and
+    /// whether it takes over the expiry time of the old one.
     pub(super) fn swap(
         &self,
         hash: KeyHash,
         key: &[u8],
-        new: Option<Location>,
+        new: Option<(Location, bool)>,
         expect: Expect,
     ) -> Result<bool, UpdateError> {
         let mut gone = Gone::ByClient;
@@ -195,22 +340,32 @@ impl Store {
             unsafe { self.slabs.item(loc) }.is_some_and(|item| item.key() == key)
         };
         let commit = |old: Option<Location>| {
+            let mut expiry = None;
             if let Some(old) = old {
                 // SAFETY: `old` stands in a locked bucket.
                 let item = unsafe { self.slabs.item(old) };
-                if let Some(item) = item.filter(|i| self.clock.has_passed(i.expiry())) {
-                    gone = Gone::Expired { fetched: item.was_fetched() };
+                if let Some(item) = item {
+                    expiry = Some(item.expiry());
+                    if !self.is_live(&item) {
+                        gone = Gone::Expired { fetched: item.was_fetched() };
+                    }
                 }
                 // SAFETY: `old` stands in a locked bucket.
                 unsafe { self.slabs.set_linked(old, false) };
             }
-            if let Some(new) = new {
+            if let Some((new, inherits)) = new {
                 // SAFETY: `new` is about to stand in a locked bucket; it was written: by `make`, or
                 // before a restart.
                 unsafe { self.slabs.set_linked(new, true) };
+                if let Some(expiry) = expiry.filter(|_| inherits) {
+                    // SAFETY: `new` is linked, and leaves again only under the locks that are held.
+                    if let Some(item) = unsafe { self.slabs.item(new) } {
+                        item.set_expiry(expiry);
+                    }
+                }
             }
         };
-        let old = self.index.update(hash, new, expect, is_key, commit)?;
+        let old = self.index.update(hash, new.map(|(loc, _)| loc), expect, is_key, commit)?;
         if let Some(old) = old {
             // SAFETY: `commit` hid it, and the index gave it to us alone.
             unsafe { self.slabs.retire(old, &self.epochs, gone) };
@@ -228,10 +383,10 @@ impl Store {
         active: bool,
     ) -> bool {
         let fetched = item.was_fetched();
-        let why = if self.clock.has_passed(item.expiry()) {
-            Gone::Expired { fetched }
-        } else {
+        let why = if self.is_live(&item) {
             Gone::Evicted { fetched, active }
+        } else {
+            Gone::Expired { fetched }
         };
         let (hash, expect) = (self.hash(item.key()), Expect::Exactly(Some(loc)));
         // SAFETY: `loc` stands in a locked bucket.

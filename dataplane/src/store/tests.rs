@@ -2,18 +2,19 @@
 #![allow(clippy::unwrap_used)]
 
 use super::index::Expect;
-use super::item::NewItem;
+use super::item::{Lease, NewItem};
 use super::session::Refused;
-use super::verbs::{SetOutcome, delete, get, set};
+use super::verbs::{NotDeleted, NotStored, delete, get, store as set};
 use super::*;
-use crate::protocol;
+use crate::protocol::{self, Arith, StoreMode};
+use std::sync::atomic::Ordering;
 
 fn store(memory_bytes: usize) -> Arc<Store> {
     Store::new(StoreConfig { memory_bytes, pages: Pages::Small, ..StoreConfig::default() }).unwrap()
 }
 
-fn put(s: &mut Session, key: &[u8], value: &[u8], exptime: i64) -> SetOutcome {
-    set(s, &protocol::Store { key, flags: 7, exptime, value, noreply: false })
+fn put(s: &mut Session, key: &[u8], value: &[u8], exptime: i64) -> Result<(), NotStored> {
+    set(s, &protocol::Store::set(key, 7, exptime, value)).map(|_| ())
 }
 
 fn value_of(s: &mut Session, key: &[u8]) -> Option<Vec<u8>> {
@@ -25,30 +26,30 @@ fn set_get_delete() {
     let store = store(8 << 20);
     let mut s = store.session().unwrap();
     assert_eq!(value_of(&mut s, b"a"), None);
-    assert_eq!(put(&mut s, b"a", b"one", 0), SetOutcome::Stored);
-    assert_eq!(put(&mut s, b"b", b"", 0), SetOutcome::Stored);
+    assert_eq!(put(&mut s, b"a", b"one", 0), Ok(()));
+    assert_eq!(put(&mut s, b"b", b"", 0), Ok(()));
     let cas = {
         let g = s.pin();
         let i = get(&g, b"a").unwrap();
         assert_eq!((i.key(), i.value(), i.flags()), (&b"a"[..], &b"one"[..], 7));
         i.cas()
     };
-    assert_eq!(put(&mut s, b"a", b"two", 0), SetOutcome::Stored);
+    assert_eq!(put(&mut s, b"a", b"two", 0), Ok(()));
     assert_eq!(value_of(&mut s, b"a").unwrap(), b"two");
     assert_ne!(get(&s.pin(), b"a").unwrap().cas(), cas);
     assert_eq!(value_of(&mut s, b"b").unwrap(), b"");
     assert!(delete(&mut s, b"a") && !delete(&mut s, b"a"));
     assert_eq!(value_of(&mut s, b"a"), None);
     let st = store.stats();
-    assert_eq!((st.curr_items, st.total_items, st.bytes), (1, 3, 33));
+    assert_eq!((st.curr_items, st.total_items, st.bytes), (1, 3, 35));
 }
 
 #[test]
 fn hints_are_verified() {
     let store = store(8 << 20);
     let mut s = store.session().unwrap();
-    put(&mut s, b"a", b"one", 0);
-    put(&mut s, b"b", b"two", 0);
+    assert_eq!(put(&mut s, b"a", b"one", 0), Ok(()));
+    assert_eq!(put(&mut s, b"b", b"two", 0), Ok(()));
     let (a, b) =
         (store.propose(store.hash(b"a")).unwrap(), store.propose(store.hash(b"b")).unwrap());
     assert_eq!(store.propose(store.hash(b"c")), None);
@@ -74,31 +75,25 @@ fn the_item_limit_is_memcacheds() {
     let mut s = store.session().unwrap();
     let most = (1 << 20) - 48 - 2 - 2 - 8 - 4;
     let value = vec![b'x'; most + 5];
-    assert_eq!(put(&mut s, b"k", &value[..most], 0), SetOutcome::Stored);
+    assert_eq!(put(&mut s, b"k", &value[..most], 0), Ok(()));
     assert_eq!(value_of(&mut s, b"k").unwrap().len(), most);
-    assert_eq!(put(&mut s, b"k", &value[..=most], 0), SetOutcome::TooLarge);
+    assert_eq!(put(&mut s, b"k", &value[..=most], 0), Err(NotStored::TooLarge));
     assert_eq!(value_of(&mut s, b"k"), None, "a failed set forgets");
-    let mut what = protocol::Store {
-        key: b"k",
-        flags: 0,
-        exptime: 0,
-        value: &value[..most + 4],
-        noreply: false,
-    };
-    assert_eq!(set(&mut s, &what), SetOutcome::Stored, "no flags, four bytes more");
+    let mut what = protocol::Store::set(b"k", 0, 0, &value[..most + 4]);
+    assert!(set(&mut s, &what).is_ok(), "no flags, four bytes more");
     what.value = &value;
-    assert_eq!(set(&mut s, &what), SetOutcome::TooLarge);
-    assert_eq!(put(&mut s, &[b'k'; 250], b"", 0), SetOutcome::Stored);
-    assert_eq!(put(&mut s, &[b'k'; 251], b"", 0), SetOutcome::TooLarge);
+    assert_eq!(set(&mut s, &what), Err(NotStored::TooLarge));
+    assert_eq!(put(&mut s, &[b'k'; 250], b"", 0), Ok(()));
+    assert_eq!(put(&mut s, &[b'k'; 251], b"", 0), Err(NotStored::TooLarge));
 }
 
 #[test]
 fn items_expire_and_are_swept() {
     let store = store(8 << 20);
     let mut s = store.session().unwrap();
-    put(&mut s, b"never", b"1", 0);
-    put(&mut s, b"gone", b"2", -1);
-    put(&mut s, b"soon", b"3", 10);
+    assert_eq!(put(&mut s, b"never", b"1", 0), Ok(()));
+    assert_eq!(put(&mut s, b"gone", b"2", -1), Ok(()));
+    assert_eq!(put(&mut s, b"soon", b"3", 10), Ok(()));
     assert_eq!(value_of(&mut s, b"gone"), None);
     assert!(!delete(&mut s, b"gone"), "expired is not there");
     assert!(value_of(&mut s, b"soon").is_some());
@@ -117,7 +112,7 @@ fn eviction_keeps_what_is_asked_for() {
     let mut s = store.session().unwrap();
     let key = |n: u32| format!("key-{n:08}").into_bytes();
     for n in 0..40_000u32 {
-        assert_eq!(put(&mut s, &key(n), &[b'v'; 100], 0), SetOutcome::Stored, "{n}");
+        assert_eq!(put(&mut s, &key(n), &[b'v'; 100], 0), Ok(()), "{n}");
         for hot in 0..10 {
             assert!(hot > n || value_of(&mut s, &key(hot)).is_some(), "{hot} at {n}");
         }
@@ -140,7 +135,7 @@ fn nothing_is_evicted_while_there_are_pages() {
     let mut n = 0;
     while store.stats().evictions == 0 {
         for _ in 0..16 {
-            put(&mut s, format!("key-{n:08}").as_bytes(), &[b'v'; 2000], 0);
+            assert_eq!(put(&mut s, format!("key-{n:08}").as_bytes(), &[b'v'; 2000], 0), Ok(()));
             n += 1;
         }
     }
@@ -161,14 +156,14 @@ fn without_eviction_a_full_store_refuses() {
     let store = Store::new(config).unwrap();
     let mut s = store.session().unwrap();
     let key = |n: u32| format!("key-{n:08}").into_bytes();
-    let full = (0..).find(|n| put(&mut s, &key(*n), &[1; 1000], 0) != SetOutcome::Stored).unwrap();
+    let full = (0..).find(|n| put(&mut s, &key(*n), &[1; 1000], 0) != Ok(())).unwrap();
     assert!(full > 1000);
-    assert_eq!(put(&mut s, &key(0), &[1; 1000], 0), SetOutcome::OutOfMemory);
+    assert_eq!(put(&mut s, &key(0), &[1; 1000], 0), Err(NotStored::OutOfMemory));
     assert_eq!(value_of(&mut s, &key(0)), None, "a failed set forgets");
-    assert_eq!(put(&mut s, &key(0), &[2; 1000], 0), SetOutcome::Stored, "in the memory of the old");
+    assert_eq!(put(&mut s, &key(0), &[2; 1000], 0), Ok(()), "in the memory of the old");
     assert!((0..full).all(|n| value_of(&mut s, &key(n)).is_some()));
     assert!(delete(&mut s, &key(5)));
-    assert_eq!(put(&mut s, &key(full), &[3; 1000], 0), SetOutcome::Stored);
+    assert_eq!(put(&mut s, &key(full), &[3; 1000], 0), Ok(()));
     let st = store.stats();
     assert_eq!((st.evictions, st.out_of_memory), (0, 2));
 }
@@ -179,13 +174,13 @@ fn no_class_starves() {
         let store = store(megabytes << 20);
         let mut s = store.session().unwrap();
         for n in 0..(megabytes << 20) / 100 {
-            put(&mut s, format!("key-{n:08}").as_bytes(), &[b'v'; 60], 0);
+            assert_eq!(put(&mut s, format!("key-{n:08}").as_bytes(), &[b'v'; 60], 0), Ok(()));
         }
         let mut replaced = 0;
         // One large value after the other, each of a class that has no page yet.
         for bytes in [500_000, 300_000, 200_000, 120_000, 70_000, 40_000, 20_000] {
             replaced += u64::from(value_of(&mut s, b"large").is_some());
-            assert_eq!(put(&mut s, b"large", &vec![b'x'; bytes], 0), SetOutcome::Stored, "{bytes}");
+            assert_eq!(put(&mut s, b"large", &vec![b'x'; bytes], 0), Ok(()), "{bytes}");
             assert_eq!(value_of(&mut s, b"large").unwrap().len(), bytes);
         }
         (0..5).for_each(|_| store.housekeep());
@@ -203,7 +198,7 @@ fn pages_follow_the_load() {
     let store = store(32 << 20);
     let mut s = store.session().unwrap();
     for n in 0..60_000 {
-        put(&mut s, format!("old-{n:08}").as_bytes(), &[b'v'; 450], 0);
+        assert_eq!(put(&mut s, format!("old-{n:08}").as_bytes(), &[b'v'; 450], 0), Ok(()));
     }
     let pages = |chunk: u64| {
         let st = store.stats();
@@ -212,7 +207,10 @@ fn pages_follow_the_load() {
     assert_eq!(pages(500), 15);
     for second in 0..30 {
         for n in 0..4_000 {
-            put(&mut s, format!("new-{second}-{n:08}").as_bytes(), &[b'v'; 2000], 0);
+            assert_eq!(
+                put(&mut s, format!("new-{second}-{n:08}").as_bytes(), &[b'v'; 2000], 0),
+                Ok(())
+            );
         }
         store.clock().skip_ahead(1);
         (0..4).for_each(|_| store.housekeep());
@@ -229,7 +227,7 @@ fn every_size_is_stored_in_little_memory() {
     for round in 0..3 {
         for shift in 0..20 {
             let len = (1 << shift) + round;
-            assert_eq!(put(&mut s, b"k", &value[..len], 0), SetOutcome::Stored, "{len} bytes");
+            assert_eq!(put(&mut s, b"k", &value[..len], 0), Ok(()), "{len} bytes");
             assert_eq!(value_of(&mut s, b"k").unwrap().len(), len);
         }
     }
@@ -257,7 +255,7 @@ fn wrong_configurations_are_refused_in_words() {
             let store = Store::new(c).unwrap();
             let mut s = store.session().unwrap();
             let most = vec![0; item_max_bytes - 48 - 2 - 2 - 8 - 4];
-            assert_eq!(put(&mut s, b"k", &most, 0), SetOutcome::Stored);
+            assert_eq!(put(&mut s, b"k", &most, 0), Ok(()));
         }
     }
 }
@@ -276,16 +274,16 @@ fn sessions_are_counted_and_come_back() {
 fn what_a_guard_shows_stays() {
     let store = store(4 << 20);
     let (mut reader, mut writer) = (store.session().unwrap(), store.session().unwrap());
-    put(&mut writer, b"k", &[b'a'; 400_000], 0);
+    assert_eq!(put(&mut writer, b"k", &[b'a'; 400_000], 0), Ok(()));
     let mut g = reader.pin();
     let seen = get(&g, b"k").unwrap();
     // Twice the memory, while the reader looks: the writer has to do without, or wait.
     for n in 0..10u8 {
-        put(&mut writer, b"k", &[n; 400_000], 0);
+        let _ = put(&mut writer, b"k", &[n; 400_000], 0);
     }
     assert!(seen.value().iter().all(|b| *b == b'a'));
     g.refresh();
-    assert_eq!(put(&mut writer, b"k", &[b'z'; 400_000], 0), SetOutcome::Stored);
+    assert_eq!(put(&mut writer, b"k", &[b'z'; 400_000], 0), Ok(()));
     assert!(get(&g, b"k").unwrap().value().iter().all(|b| *b == b'z'));
 }
 
@@ -293,7 +291,8 @@ fn what_a_guard_shows_stays() {
 fn an_item_is_out_of_sight_until_it_is_linked() {
     let store = store(4 << 20);
     let mut s = store.session().unwrap();
-    let new = NewItem { key: b"k", flags: 0, expiry: 0, value: [b"v", b""] };
+    let new =
+        NewItem { key: b"k", flags: 0, expiry: 0, value: [b"v", b""], lease: Lease::default() };
     let fresh = store.make(&new).unwrap();
     assert!((0..64).all(|n| s.pin().verify(Location(n), b"k").is_none()));
     drop(fresh);
@@ -303,7 +302,10 @@ fn an_item_is_out_of_sight_until_it_is_linked() {
     assert_eq!(taken, Err(Refused::Mismatch));
     assert_eq!(store.stats().curr_items, 0);
     let fresh = store.make(&new).unwrap();
-    assert_eq!(store.link(store.hash(b"k"), b"k", fresh, Expect::Exactly(None)), Ok(()));
+    assert_eq!(
+        store.link(store.hash(b"k"), b"k", fresh, Expect::Exactly(None)).map(|_| ()),
+        Ok(())
+    );
     assert_eq!((0..64).filter(|n| s.pin().verify(Location(*n), b"k").is_some()).count(), 1);
 }
 
@@ -313,7 +315,7 @@ fn an_item_is_out_of_sight_until_it_is_linked() {
 fn old_hints_end_when_the_new_item_is_linked() {
     let store = store(8 << 20);
     let (mut s, mut writer) = (store.session().unwrap(), store.session().unwrap());
-    put(&mut s, b"k", b"old", 0);
+    assert_eq!(put(&mut s, b"k", b"old", 0), Ok(()));
     let old = store.propose(store.hash(b"k")).unwrap();
     let class = store.slabs.lock(store.slabs.class_for(36).unwrap());
     std::thread::scope(|scope| {
@@ -323,6 +325,143 @@ fn old_hints_end_when_the_new_item_is_linked() {
         }
         assert!(s.pin().verify(old, b"k").is_none());
         drop(class);
-        assert_eq!(writer.join().unwrap(), SetOutcome::Stored);
+        assert_eq!(writer.join().unwrap(), Ok(()));
     });
+}
+
+/// Each verb looks and writes in one step: what several threads count adds up, and only one of
+/// them adds or swaps.
+#[test]
+fn verbs_that_look_first_are_one_step() {
+    const THREADS: u64 = 4;
+    const ROUNDS: u64 = 2_000;
+    let store = store(64 << 20);
+    let mut s = store.session().unwrap();
+    assert_eq!(put(&mut s, b"n", b"0", 0), Ok(()));
+    assert_eq!(put(&mut s, b"t", b"", 0), Ok(()));
+    let wins = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let mut s = store.session().unwrap();
+                for round in 0..ROUNDS {
+                    let one = Arith {
+                        key: b"n",
+                        delta: 1,
+                        decrement: false,
+                        cas: None,
+                        initial: None,
+                        exptime: None,
+                    };
+                    verbs::arith(&mut s, &one).unwrap();
+                    let fresh = round.to_le_bytes();
+                    let what = protocol::Store {
+                        mode: StoreMode::Add,
+                        ..protocol::Store::set(&fresh, 0, 0, b"")
+                    };
+                    if set(&mut s, &what).is_ok() {
+                        wins.fetch_add(1, Ordering::Relaxed);
+                    }
+                    if round % 10 == 0 {
+                        let what = protocol::Store {
+                            mode: StoreMode::Append,
+                            ..protocol::Store::set(b"t", 0, 0, b"ab")
+                        };
+                        assert!(set(&mut s, &what).is_ok());
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(value_of(&mut s, b"n").unwrap(), (THREADS * ROUNDS).to_string().into_bytes());
+    assert_eq!(wins.into_inner(), ROUNDS);
+    let text = value_of(&mut s, b"t").unwrap();
+    assert_eq!(text, b"ab".repeat(usize::try_from(THREADS * ROUNDS / 10).unwrap()));
+}
+
+#[test]
+fn stale_values_and_leases() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    assert_eq!(put(&mut s, b"k", b"old", 0), Ok(()));
+    let cas = get(&s.pin(), b"k").unwrap().cas();
+    assert_eq!(verbs::invalidate(&mut s, b"k", Some(cas + 1), None), Err(NotDeleted::Exists));
+    assert_eq!(verbs::invalidate(&mut s, b"none", None, None), Err(NotDeleted::NotFound));
+    assert_eq!(verbs::invalidate(&mut s, b"k", Some(cas), Some(100)), Ok(()));
+    {
+        let g = s.pin();
+        let item = get(&g, b"k").unwrap();
+        assert!(item.is_stale() && item.cas() > cas && item.value() == b"old" && item.flags() == 7);
+        assert!(item.win() && !item.win(), "one client fetches anew");
+    }
+    // What that one brings, with the CAS id from before it was marked: stale still, and won.
+    let mut what = protocol::Store {
+        cas: Some(cas),
+        or_stale: true,
+        ..protocol::Store::set(b"k", 1, 0, b"x")
+    };
+    assert!(set(&mut s, &what).is_ok());
+    {
+        let g = s.pin();
+        let item = get(&g, b"k").unwrap();
+        assert!(item.is_stale() && item.is_won() && item.value() == b"x");
+        assert_ne!(item.expiry(), 0, "for no longer than before");
+        what.cas = Some(item.cas());
+    }
+    assert!(set(&mut s, &what).is_ok());
+    {
+        let g = s.pin();
+        let item = get(&g, b"k").unwrap();
+        assert!(!item.is_stale() && !item.is_won() && item.expiry() == 0);
+        what.cas = Some(item.cas() + 1);
+    }
+    assert_eq!(set(&mut s, &what), Err(NotStored::Exists));
+    let cas = get(&s.pin(), b"k").unwrap().cas();
+    assert_eq!(verbs::delete_if(&mut s, b"k", cas + 1), Err(NotDeleted::Exists));
+    assert_eq!(verbs::delete_if(&mut s, b"k", cas), Ok(()));
+    assert_eq!(verbs::delete_if(&mut s, b"k", cas), Err(NotDeleted::NotFound));
+}
+
+#[test]
+fn a_flush_forgets_what_was_there_and_nothing_else() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    assert_eq!(put(&mut s, b"old", b"1", 0), Ok(()));
+    store.flush(0);
+    assert_eq!(put(&mut s, b"new", b"1", 0), Ok(()));
+    assert_eq!((value_of(&mut s, b"old"), delete(&mut s, b"old")), (None, false));
+    assert!(value_of(&mut s, b"new").is_some());
+    store.flush(10);
+    store.clock().skip_ahead(9);
+    store.housekeep();
+    assert!(value_of(&mut s, b"new").is_some());
+    store.clock().skip_ahead(1);
+    store.housekeep();
+    assert_eq!(value_of(&mut s, b"new"), None);
+    assert_eq!(put(&mut s, b"new", b"2", 0), Ok(()));
+    (0..4).for_each(|_| store.housekeep());
+    assert_eq!(store.stats().curr_items, 1, "the sweeper brings the memory back");
+    store.flush(10);
+    store.flush(0);
+    assert_eq!(put(&mut s, b"later", b"3", 0), Ok(()));
+    store.clock().skip_ahead(10);
+    store.housekeep();
+    assert!(value_of(&mut s, b"later").is_some(), "the later call took the place of the earlier");
+}
+
+#[test]
+fn a_touch_moves_the_end() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    assert_eq!(put(&mut s, b"k", b"v", 5), Ok(()));
+    assert!(verbs::touch(&s.pin(), b"k", 50).is_some());
+    assert!(verbs::touch(&s.pin(), b"none", 50).is_none());
+    store.clock().skip_ahead(49);
+    assert!(value_of(&mut s, b"k").is_some());
+    let what =
+        protocol::Store { mode: StoreMode::Append, ..protocol::Store::set(b"k", 0, 0, b"w") };
+    assert!(set(&mut s, &what).is_ok());
+    store.clock().skip_ahead(1);
+    assert_eq!(value_of(&mut s, b"k"), None, "what is appended to keeps its end");
+    assert!(verbs::touch(&s.pin(), b"k", 50).is_none());
 }

@@ -4,7 +4,7 @@ use crate::world::{World, Wrap, request};
 use dataplane::DropReason;
 use dataplane::protocol::Store as SetRequest;
 use dataplane::store::StoreConfig;
-use dataplane::store::verbs::{SetOutcome, set};
+use dataplane::store::verbs;
 
 #[test]
 fn set_get_delete_over_every_wrapping() {
@@ -122,8 +122,7 @@ fn version_stats_and_what_udp_refuses() {
 /// Stores behind the worker's back, as TCP would: values that no request datagram can carry.
 fn store(w: &World, key: &[u8], value: &[u8]) {
     let mut session = w.store.session().unwrap();
-    let request = SetRequest { key, flags: 0, exptime: 0, value, noreply: false };
-    assert!(matches!(set(&mut session, &request), SetOutcome::Stored));
+    verbs::store(&mut session, &SetRequest::set(key, 0, 0, value)).unwrap();
 }
 
 #[test]

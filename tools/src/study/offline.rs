@@ -9,7 +9,7 @@ use dataplane::batcher::BatchPolicy;
 use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
 use dataplane::protocol::{Server, Store as SetRequest};
 use dataplane::store::Session;
-use dataplane::store::verbs::{self, SetOutcome};
+use dataplane::store::verbs;
 use dataplane::store::{Store, StoreConfig};
 use dataplane::wire::Local;
 use dataplane::wire::build::UdpFrame;
@@ -108,9 +108,7 @@ impl Bench {
         let mut session = store.session()?;
         for i in 0..config.items {
             let (key, value) = (key(i, config.key_bytes), value(i, config.value_bytes));
-            let request =
-                SetRequest { key: &key, flags: 0, exptime: 0, value: &value, noreply: false };
-            if !matches!(verbs::set(&mut session, &request), SetOutcome::Stored) {
+            if verbs::store(&mut session, &SetRequest::set(&key, 0, 0, &value)).is_err() {
                 return Err(format!("item {i} did not fit in {memory_bytes} bytes").into());
             }
         }

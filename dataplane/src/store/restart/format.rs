@@ -1,13 +1,14 @@
 //! What a memory file says of itself, at its start, before the pages of items.
 //!
 //! ```text
-//!  0  magic             8        40 settings: sum of class sizes u32
-//!  8  version           u32      44 clock: reading       u32
-//! 12  clean             u32      48 clock: Unix seconds  u64
-//! 16  generation        u64      56 last CAS id          u64
-//! 24  settings: pages   u32      64 one entry a page: page word u32, CRC-32 of its carved bytes u32
-//! 28  settings: item limit u32    … CRC-32 of everything before, u32
-//! 32  settings: growth  f64      2 MB: the pages, 2 MB each
+//!  0  magic                8      44 state: the clock             u32
+//!  8  version              u32    48 state: Unix time, in seconds u64
+//! 12  clean                u32    56 state: last CAS id           u64
+//! 16  generation           u64    64 state: flushed up to CAS id  u64
+//! 24  settings: pages      u32    72 state: when to flush         u32
+//! 28  settings: item limit u32    76 one entry a page: its word u32, CRC-32 of what is carved u32
+//! 32  settings: growth     f64    -- CRC-32 of everything before  u32
+//! 40  settings: sizes' sum u32    2 MB  the pages, 2 MB each
 //! ```
 //!
 //! All numbers are little-endian. While a process uses the file, `clean` is 0 and nothing behind
@@ -96,6 +97,10 @@ pub(super) struct State {
     pub(super) clock: U32,
     pub(super) unix_seconds: U64,
     pub(super) cas: U64,
+    /// Items up to this CAS id are dead.
+    pub(super) flushed: U64,
+    /// When all are to be, on the store's clock; 0 for never.
+    pub(super) flush_due: U32,
 }
 
 /// A page.

@@ -1,13 +1,17 @@
 //! What can be done with the store, one file per verb.
 //!
 //! A verb that reads takes a [`Guard`](super::Guard) and borrows from it; a verb that writes takes
-//! the [`Session`](super::Session) itself, so that no look can be going on in it: a writer that
-//! waits for memory must not be the one who holds it up.
+//! the [`Session`](super::Session) itself, so that nobody else's look is going on in it. Each is
+//! one step: it happened before or after any other on the same key, never half.
 
+mod arith;
 mod delete;
 mod get;
-mod set;
+mod store;
+mod touch;
 
-pub use delete::delete;
+pub use arith::{ArithFailure, Counted, arith};
+pub use delete::{NotDeleted, delete, delete_if, invalidate};
 pub use get::get;
-pub use set::{SetOutcome, set};
+pub use store::{NotStored, store};
+pub use touch::touch;

@@ -1,0 +1,106 @@
+//! `set`, `add`, `replace`, `append`, `prepend`, `cas`: store a value.
+
+use crate::protocol::{Store, StoreMode};
+use crate::store::index::Expect;
+use crate::store::item::{Lease, NewItem};
+use crate::store::session::{Change, NewValue, Refused, Replacement};
+use crate::store::{ItemRef, Session};
+
+/// Why nothing was stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotStored {
+    /// The item has another CAS id.
+    Exists,
+    /// A CAS id was given, and there is no item.
+    NotFound,
+    /// There is something (`add`), or nothing (`replace`, `append`, `prepend`).
+    Condition,
+    /// Above the item limit. After a plain `set`, what was stored under the key is gone.
+    TooLarge,
+    /// No memory. After a plain `set`, what was stored under the key is gone.
+    OutOfMemory,
+}
+
+impl From<Refused> for NotStored {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::TooLarge => Self::TooLarge,
+            Refused::OutOfMemory => Self::OutOfMemory,
+            Refused::Mismatch => Self::Exists,
+        }
+    }
+}
+
+/// Stores an item and returns its CAS id.
+///
+/// # Errors
+/// [`NotStored`].
+pub fn store(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> {
+    if what.mode == StoreMode::Set && what.cas.is_none() {
+        return set(session, what);
+    }
+    let expiry = session.store().clock().expiry(what.exptime);
+    let done = session.modify(what.key, what.value, |item| match decide(what, item) {
+        Ok(Decision { value, stale }) => {
+            let joined = item.filter(|_| value != NewValue::Given);
+            let new = Replacement {
+                value,
+                flags: joined.map_or(what.flags, |i| i.flags()),
+                expiry: (joined.is_none() && !stale).then_some(expiry),
+                lease: item
+                    .filter(|_| stale)
+                    .map(|i| i.lease().and(Lease::STALE))
+                    .unwrap_or_default(),
+            };
+            Change::Replace(new, Ok(()))
+        }
+        Err(why) => Change::None(Err(why)),
+    });
+    let (result, cas) = done?;
+    result.map(|()| cas.unwrap_or(0))
+}
+
+struct Decision {
+    value: NewValue,
+    /// Older than what is there: it is taken, but as stale, and for no longer.
+    stale: bool,
+}
+
+fn decide(what: &Store<'_>, item: Option<ItemRef<'_>>) -> Result<Decision, NotStored> {
+    let value = match what.mode {
+        StoreMode::Add | StoreMode::Set | StoreMode::Replace => NewValue::Given,
+        StoreMode::Append => NewValue::PresentThenGiven,
+        StoreMode::Prepend => NewValue::GivenThenPresent,
+    };
+    let joins = value != NewValue::Given;
+    match (what.mode, item, what.cas) {
+        (StoreMode::Add, Some(_), _) => Err(NotStored::Condition),
+        (StoreMode::Add, None, _) => Ok(Decision { value, stale: false }),
+        (_, None, Some(_)) if !joins => Err(NotStored::NotFound),
+        (_, None, _) => Err(NotStored::Condition),
+        (_, Some(item), Some(cas)) if cas != item.cas() => {
+            let stale = what.or_stale && !joins && cas < item.cas();
+            if stale { Ok(Decision { value, stale }) } else { Err(NotStored::Exists) }
+        }
+        (_, Some(_), _) => Ok(Decision { value, stale: false }),
+    }
+}
+
+/// Stores, whatever was there. When that fails, what was there before goes too, so that nobody
+/// reads a value that its writer believes replaced (as in memcached).
+fn set(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> {
+    let store = session.store();
+    let hash = store.hash(what.key);
+    let new = NewItem {
+        key: what.key,
+        flags: what.flags,
+        expiry: store.clock().expiry(what.exptime),
+        value: [what.value, &[]],
+        lease: Lease::default(),
+    };
+    let stored = store.make(&new).and_then(|fresh| store.link(hash, what.key, fresh, Expect::Any));
+    stored.map_err(|refused| {
+        store.unlink(hash, what.key, Expect::Any);
+        refused.into()
+    })
+}

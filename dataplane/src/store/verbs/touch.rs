@@ -1,0 +1,11 @@
+//! `touch`, `gat`: a new exptime for what there is.
+
+use crate::store::{Guard, ItemRef};
+
+/// Moves the expiry time of the live item with this key, which counts as asking for it.
+pub fn touch<'g>(guard: &'g Guard<'_>, key: &[u8], exptime: i64) -> Option<ItemRef<'g>> {
+    let store = guard.store();
+    let item = guard.renew(store.hash(key), key, store.clock().expiry(exptime))?;
+    item.mark_visited(store.now());
+    Some(item)
+}
