@@ -1,5 +1,5 @@
 //! Every committed input of every fuzz target, through the same function that the fuzzer runs.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! Stores that end and begin again over one memory file.
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use dataplane::protocol;
 use dataplane::store::restart::{CloseError, TakenUp, Unusable};

@@ -5,9 +5,11 @@ use dataplane::store::restart::TakenUp;
 use dataplane::store::verbs::{get, store as set};
 use dataplane::store::{Location, Store, StoreConfig};
 use driver_shim::Pages;
-use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+
+#[path = "../../dataplane/tests/temp_file/mod.rs"]
+mod temp_file;
+pub(crate) use temp_file::TempFile;
 
 /// The layout's numbers, as `dataplane/src/store/restart/format.rs` has them.
 pub(crate) const LEAD_BYTES: usize = 2 << 20;
@@ -15,25 +17,6 @@ pub(crate) const PAGE_BYTES: usize = 2 << 20;
 pub(crate) const ENTRIES: usize = 76;
 const ENTRY_BYTES: usize = 8;
 const UNIT_BYTES: usize = 64;
-
-/// A file that goes away with it, in memory where there is a place for that.
-pub(crate) struct TempFile(pub(crate) PathBuf);
-
-impl TempFile {
-    pub(crate) fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let n = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let shm = PathBuf::from("/dev/shm");
-        let dir = if shm.is_dir() { shm } else { std::env::temp_dir() };
-        Self(dir.join(format!("gnomon-test-{}-{n}", std::process::id())))
-    }
-}
-
-impl Drop for TempFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
 
 /// Two pages, and chunks of powers of two, so that [`reseal`] knows their sizes.
 pub(crate) fn config() -> StoreConfig {
