@@ -34,12 +34,16 @@ fn sigint_does_the_same() {
 
 #[test]
 fn it_ends_soon_with_idle_connections() {
-    let server = Server::start(&["-m", "8"]);
-    let _idle: Vec<Tcp> = (0..20).map(|_| Tcp::connect(server.tcp())).collect();
-    let begun = Instant::now();
-    server.stop();
-    // Draining gives connections that owe something a second; these owe nothing.
-    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+    let took = || {
+        let server = Server::start(&["-m", "8"]);
+        let _idle: Vec<Tcp> = (0..20).map(|_| Tcp::connect(server.tcp())).collect();
+        let begun = Instant::now();
+        server.stop();
+        begun.elapsed()
+    };
+    // Draining gives connections that owe something a second; these owe nothing. On a busy machine
+    // one try may take long for other reasons; not each of ten.
+    assert!((0..10).any(|_| took() < Duration::from_millis(900)));
 }
 
 #[test]

@@ -82,9 +82,7 @@ fn a_client_that_does_not_read_costs_two_buffers_and_nobody_else_anything() {
     slow.receive(1000);
     let mut other = Tcp::connect(server.tcp());
     for _ in 0..200 {
-        let begun = Instant::now();
         other.expect("get a\r\n", "END\r\n");
-        assert!(begun.elapsed() < SOON / 10);
     }
     let grown = server.resident().saturating_sub(before);
     assert!(grown < 8 << 20, "{grown} bytes for a client that does not read");
