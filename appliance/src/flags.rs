@@ -10,6 +10,7 @@ pub use values::{CpuList, IpFlag, ListenAddr, Network, PortSpec, ServicePort, Si
 use clap::{Parser, Subcommand, ValueEnum};
 use dataplane::wire::Cidr;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use values::parse_size;
 
 /// The version for people: release, commit and compiler.
@@ -86,6 +87,11 @@ pub struct ServeFlags {
     /// Memory for items, in megabytes.
     #[arg(short, long, value_name = "MB", env = "GNOMON_MEMORY", default_value = "64")]
     pub memory: u64,
+
+    /// Keep items in this file, in a tmpfs or hugetlbfs: after SIGUSR1 the next start with the same
+    /// file, -m, -I and -f finds them there.
+    #[arg(short = 'e', long, value_name = "FILE", env = "GNOMON_MEMORY_FILE")]
+    pub memory_file: Option<PathBuf>,
 
     /// TCP threads.
     #[arg(short, long, value_name = "NUM", env = "GNOMON_THREADS", default_value = "4")]

@@ -3,7 +3,8 @@
 use appliance::flags::{Cli, Command, ServeFlags};
 use appliance::machine::{self, Machine};
 use appliance::plan::Plan;
-use appliance::{report, run, signals, sockets, topology};
+use appliance::signals::Stop;
+use appliance::{report, run, sockets, topology};
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
@@ -42,7 +43,7 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         plan.notes.iter().for_each(|note| complain(format_args!("gnomon: {note}\n")));
     }
     machine::allow_open_files(plan.open_files)?;
-    let stop = signals::stop_flag()?;
+    let stop = Stop::on_signals()?;
     let appliance = topology::build(&plan, listeners)?;
     let ready = appliance.ready(&plan);
     if let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") {

@@ -1,12 +1,17 @@
-//! From ready to the last line: housekeeping while it serves, then draining in order.
+//! From ready to the last line: housekeeping while it serves, then draining in order, then keeping
+//! the items, if that is asked.
 //!
-//! In: a running [`Appliance`] and the flag that asks it to stop. Out: the final [`Report`], in
+//! In: a running [`Appliance`] and what asks it to stop. Out: the final [`Report`], in
 //! which every frame and every packet slot must be accounted for (D10). Each wait has a bound.
 
+use crate::affinity;
 use crate::report::{PortReport, Report};
+use crate::signals::Stop;
 use crate::topology::{Appliance, Running};
 use dataplane::Ledger;
-use std::sync::atomic::{AtomicBool, Ordering};
+use dataplane::store::Store;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Pause between two turns of the store's housekeeping: its clock, sweeper and page mover.
@@ -18,13 +23,13 @@ const JOIN_MAX: Duration = Duration::from_secs(3);
 /// Pause between two looks whether a thread has ended.
 const JOIN_PAUSE: Duration = Duration::from_millis(1);
 
-/// Serves until `stop` is set, or until a thread has ended by itself, then drains.
-pub fn serve(mut appliance: Appliance, stop: &AtomicBool) -> Report {
+/// Serves until `stop` is asked, or until a thread has ended by itself, then drains.
+pub fn serve(mut appliance: Appliance, stop: &Stop) -> Report {
     let begun = Instant::now();
     let mut links = vec![true; appliance.ports.len()];
     let mut broken = Vec::new();
     let mut turn = 0u64;
-    while !stop.load(Ordering::Relaxed) && broken.is_empty() {
+    while !stop.is_asked() && broken.is_empty() {
         appliance.store.housekeep();
         if turn.is_multiple_of(LINK_TURNS) {
             look_at_links(&appliance, &mut links);
@@ -36,7 +41,7 @@ pub fn serve(mut appliance: Appliance, stop: &AtomicBool) -> Report {
     let served = begun.elapsed();
     tracing::info!("draining");
     broken.extend(drain(&mut appliance));
-    report(appliance, served, broken)
+    report(appliance, served, broken, stop.keeps_items())
 }
 
 fn look_at_links(appliance: &Appliance, links: &mut [bool]) {
@@ -90,8 +95,8 @@ fn join(running: Running, deadline: Instant) -> Result<(), String> {
     running.thread.join().map_err(|_| running.name)
 }
 
-fn report(appliance: Appliance, served: Duration, failed: Vec<String>) -> Report {
-    let Appliance { counters, ports, region, server, .. } = appliance;
+fn report(appliance: Appliance, served: Duration, failed: Vec<String>, keep: bool) -> Report {
+    let Appliance { counters, ports, region, server, store, cpus, .. } = appliance;
     let mut ledger = Ledger::default();
     for worker in &counters {
         ledger.add(&worker.ledger());
@@ -99,5 +104,19 @@ fn report(appliance: Appliance, served: Duration, failed: Vec<String>) -> Report
     let ports: Vec<PortReport> =
         ports.into_iter().map(|p| PortReport::new(p.info.name, p.control.counters())).collect();
     let slots = region.map(|r| (r.capacity(), r.available()));
-    Report::new(served, &ledger, slots, ports, &server.totals(), failed)
+    let totals = server.totals();
+    // It holds the store, too.
+    drop(server);
+    let kept = if keep { close(store, &cpus, &failed) } else { Ok(None) };
+    Report::new(served, &ledger, slots, ports, &totals, failed, kept)
+}
+
+/// Leaves the items in their file, if they lie in one: how many, or why not.
+fn close(store: Arc<Store>, cpus: &[usize], failed: &[String]) -> Result<Option<u64>, String> {
+    if !failed.is_empty() {
+        return Err("a thread did not end well, and may have left an item half done".to_owned());
+    }
+    // Nobody else works any more.
+    affinity::keep_on(cpus);
+    store.close().map_err(|error| error.to_string())
 }

@@ -7,6 +7,7 @@ mod client;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod lifecycle;
+mod restart;
 mod server;
 mod start;
 mod tcp;

@@ -157,7 +157,7 @@ impl MemoryFile {
         if cas > CAS_MAX || flushed > cas {
             return Ok(Found::Unusable(damaged("its CAS ids")));
         }
-        let should = file_bytes(shape);
+        let should = shape.file_bytes();
         if len != should {
             return Ok(Found::Unusable(Unusable::Length { is: len, should }));
         }
@@ -213,12 +213,20 @@ impl MemoryFile {
     }
 }
 
-fn file_bytes(shape: &Shape) -> u64 {
-    (LEAD_BYTES + shape.n_pages * PAGE_BYTES) as u64
+/// Bytes of the file of a store with so much item memory.
+pub fn file_bytes(memory_bytes: u64) -> u64 {
+    let page = PAGE_BYTES as u64;
+    (memory_bytes / page * page).saturating_add(LEAD_BYTES as u64)
 }
 
 fn damaged(what: &str) -> Unusable {
     Unusable::Damaged(what.to_owned())
+}
+
+impl Shape {
+    fn file_bytes(&self) -> u64 {
+        file_bytes((self.n_pages * PAGE_BYTES) as u64)
+    }
 }
 
 impl Saved {
@@ -264,7 +272,7 @@ impl Store {
                 None => TakenUp::Discarded(Unusable::Clock),
                 Some(now) => {
                     // Of a copy the space may have to be set aside again.
-                    file.reserve(file_bytes(&shape))?;
+                    file.reserve(shape.file_bytes())?;
                     let mut store = Self::build(config.clone(), shape.clone(), Some(file))?;
                     store.clock = Clock::starting_at(now);
                     store.cas = AtomicU64::new(saved.state.cas.get());
@@ -294,7 +302,7 @@ impl Store {
         mut file: Option<MemoryFile>,
     ) -> Result<Arc<Self>, StoreError> {
         if let Some(file) = &mut file {
-            file.reserve(file_bytes(&shape))?;
+            file.reserve(shape.file_bytes())?;
             file.mark_in_use()?;
         }
         Self::build(config, shape, file).map(Arc::new)
