@@ -145,9 +145,9 @@ pub(crate) fn run(data: &[u8]) {
         }
     }
     // And it is a store like any other.
-    for n in 0..200u32 {
+    for n in 0..24u32 {
         let key = format!("key-{n}");
-        let value = value(key.as_bytes(), (n * n) as usize);
+        let value = value(key.as_bytes(), 40 * n as usize);
         let stored = set(&mut session, &protocol::Store::set(key.as_bytes(), n, 0, &value));
         assert!(stored.is_ok());
         let guard = session.pin();
