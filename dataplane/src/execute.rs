@@ -223,9 +223,10 @@ fn refused<'a>(reply: Refusal) -> Command<'a> {
 /// The command, or its refusal where UDP is not the place for it (D13).
 fn over_udp(command: Command<'_>) -> Command<'_> {
     match command {
-        Command::Stats(Some(_)) | Command::Flush { .. } | Command::Verbosity { .. } => {
-            refused(Refusal::NotOverUdp)
-        }
+        Command::Stats(Some(_))
+        | Command::Flush { .. }
+        | Command::FlushPrefix { .. }
+        | Command::Verbosity { .. } => refused(Refusal::NotOverUdp),
         other => other,
     }
 }

@@ -66,7 +66,7 @@ fn key(n: u32) -> Vec<u8> {
 /// Mostly small values, some of every size up to the limit.
 fn len(n: u32) -> usize {
     match n % 1000 {
-        0 => (n as usize * 7919) % 900_000,
+        0 => (n as usize * 7919) % 6_000_000,
         1..30 => (n as usize * 31) % 20_000,
         _ => (n as usize * 17) % 400,
     }
@@ -75,8 +75,12 @@ fn len(n: u32) -> usize {
 #[test]
 fn tens_of_thousands_of_items_of_all_sizes_come_back_twice() {
     const ITEMS: u32 = 30_000;
-    let config =
-        StoreConfig { memory_bytes: 192 << 20, pages: Pages::Small, ..StoreConfig::default() };
+    let config = StoreConfig {
+        memory_bytes: 256 << 20,
+        item_max_bytes: 8 << 20,
+        pages: Pages::Small,
+        ..StoreConfig::default()
+    };
     let file = TempFile::new();
     let (store, taken) = open(config.clone(), &file.0);
     assert_eq!(taken, TakenUp::New);
@@ -129,13 +133,13 @@ fn closed_earlier(image: &[u8], seconds: u64) -> Vec<u8> {
 #[test]
 fn time_goes_on_while_it_is_down() {
     let file = TempFile::new();
-    std::fs::write(&file.0, closed_earlier(pristine(), 3600)).unwrap();
+    std::fs::write(&file.0, closed_earlier(pristine(), 1_500_000)).unwrap();
     let (store, taken) = open(config(), &file.0);
-    // `another` had 1000 seconds, `expires` 500.
-    assert_eq!(taken, TakenUp::Kept(4));
-    assert!(store.now() >= 3600);
+    // `another` had 1,000,000 seconds, `expires` 2,000,000.
+    assert_eq!(taken, TakenUp::Kept(5));
+    assert!(store.now() >= 1_500_000);
     let mut s = store.session().unwrap();
-    assert!(get(&s.pin(), b"another").is_none() && get(&s.pin(), b"expires").is_none());
+    assert!(get(&s.pin(), b"another").is_none() && get(&s.pin(), b"expires").is_some());
     put(&mut s, b"soon", 0, 1000, b"");
     put(&mut s, b"late", 0, 5000, b"");
     drop(s);
@@ -143,14 +147,14 @@ fn time_goes_on_while_it_is_down() {
     let image = closed_earlier(&std::fs::read(&file.0).unwrap(), 3600);
     std::fs::write(&file.0, image).unwrap();
     let (store, taken) = open(config(), &file.0);
-    assert_eq!(taken, TakenUp::Kept(5));
+    assert_eq!(taken, TakenUp::Kept(6));
     let mut s = store.session().unwrap();
     assert!(get(&s.pin(), b"soon").is_none());
     let left = get(&s.pin(), b"late").unwrap().expiry() - store.now();
     assert!((1300..=1401).contains(&left), "{left} seconds left of 1400");
     store.clock().skip_ahead(left);
     store.housekeep();
-    assert_eq!(store.stats().curr_items, 4, "the sweeper knows that there is something to sweep");
+    assert_eq!(store.stats().curr_items, 5, "the sweeper knows that there is something to sweep");
 }
 
 #[test]
@@ -188,7 +192,7 @@ fn what_was_flushed_stays_dead() {
 
 #[test]
 fn a_system_clock_that_was_set_changes_little() {
-    let back = closed_earlier(pristine(), 10_000u64.wrapping_neg());
+    let back = closed_earlier(pristine(), 10_000_000u64.wrapping_neg());
     let file = TempFile::new();
     std::fs::write(&file.0, back).unwrap();
     let (store, taken) = open(config(), &file.0);
@@ -286,6 +290,95 @@ fn what_no_store_writes_is_discarded_for_all_its_checksums() {
         reseal(&mut image);
         assert!(matches!(discarded(&image), Unusable::Damaged(_)), "{what}");
     }
+}
+
+/// A value that lies in several chunks.
+#[test]
+fn the_parts_of_a_large_item_are_its_own() {
+    let config = StoreConfig { memory_bytes: 12 << 20, item_max_bytes: 4 << 20, ..config() };
+    let file = TempFile::new();
+    let (store, _) = open(config.clone(), &file.0);
+    let mut s = store.session().unwrap();
+    let value: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251).to_le_bytes()[0]).collect();
+    put(&mut s, b"huge", 0, 0, &value);
+    put(&mut s, b"other", 0, 0, &value);
+    drop(s);
+    store.close().unwrap();
+    let image = std::fs::read(&file.0).unwrap();
+    let reopen = |image: &[u8]| {
+        std::fs::write(&file.0, image).unwrap();
+        let (store, taken) = open(config.clone(), &file.0);
+        let mut s = store.session().unwrap();
+        let there = get(&s.pin(), b"huge").is_some_and(|item| item.value() == &value[..]);
+        (taken, there)
+    };
+    assert_eq!(reopen(&image), (TakenUp::Kept(2), true));
+    let with_key = |key: &[u8]| {
+        let chunks = (LEAD_BYTES..image.len()).step_by(64);
+        chunks.into_iter().find(|at| image[*at] == 2 && image[at + 32..].starts_with(key)).unwrap()
+    };
+    let (item, other) = (with_key(b"huge"), with_key(b"other"));
+    let number = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
+    let list = item + 32 + 4;
+    let n_parts = number(list) as usize;
+    assert_eq!(n_parts, 5);
+    let place = |n: usize| list + 8 + 4 * n;
+    let part = item.wrapping_add_signed(number(place(0)).cast_signed() as isize * 64);
+    let others_part = number(other + 32 + 5 + 8).cast_signed() as isize * 64;
+    let stolen = (other.wrapping_add_signed(others_part).cast_signed() - item.cast_signed()) / 64;
+    let word = |n: usize| u32::try_from(n).unwrap();
+    for (what, at, number) in [
+        ("a part twice", place(1), number(place(0))),
+        ("another item's part", place(1), i32::try_from(stolen).unwrap().cast_unsigned()),
+        ("itself", place(1), 0),
+        ("no chunk", place(1), 1),
+        ("outside", place(1), 1 << 30),
+        ("fewer parts", list, word(n_parts - 1)),
+        ("no parts", list, 0),
+        ("parts without end", list, u32::MAX),
+        ("more here than there is room for", list + 4, 1 << 20),
+        ("less here", list + 4, 7),
+        ("a longer part", part + 4, 1 << 20),
+        ("a part too long for its chunk", part + 4, u32::MAX),
+        ("a part of nobody", part + 8, 3),
+        ("a part that is free", part, 0),
+        ("a longer value", item + 4, 3_000_001),
+        ("as long as it goes", item + 4, u32::MAX),
+    ] {
+        let mut image = image.clone();
+        image[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        reseal(&mut image);
+        let (taken, there) = reopen(&image);
+        assert!(matches!(taken, TakenUp::Discarded(Unusable::Damaged(_))), "{what}: {taken:?}");
+        assert!(!there);
+    }
+    // Parts whose item is gone are free again.
+    let mut orphans = image;
+    orphans[item] = 3;
+    reseal(&mut orphans);
+    std::fs::write(&file.0, &orphans).unwrap();
+    let (store, taken) = open(config.clone(), &file.0);
+    assert_eq!(taken, TakenUp::Kept(1));
+    let mut s = store.session().unwrap();
+    delete(&mut s, b"other");
+    (0..3).for_each(|_| store.housekeep());
+    let used: u64 = store.stats().classes.iter().map(|c| c.used_chunks).sum();
+    assert_eq!((used, store.stats().bytes), (0, 0));
+}
+
+#[test]
+fn a_flushed_prefix_stays_dead() {
+    let file = TempFile::new();
+    let (store, _) = open(config(), &file.0);
+    let mut s = store.session().unwrap();
+    put(&mut s, b"user:1", 0, 0, b"");
+    store.flush_prefix(b"user").unwrap();
+    put(&mut s, b"user:2", 0, 0, b"");
+    drop(s);
+    assert_eq!(store.close().unwrap(), Some(1));
+    let (store, taken) = open(config(), &file.0);
+    assert_eq!(taken, TakenUp::Kept(1));
+    assert!(get(&store.session().unwrap().pin(), b"user:2").is_some());
 }
 
 #[test]

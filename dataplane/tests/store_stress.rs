@@ -54,14 +54,21 @@ fn write_value(buf: &mut Vec<u8>, n: u32, round: u64, len: usize) {
 /// Checks the item byte by byte and gives its round.
 fn check(item: &ItemRef<'_>, n: u32) -> u64 {
     assert_eq!(item.key(), key(n));
-    let value = item.value();
+    let large;
+    let value = match item.value().whole() {
+        Some(whole) => whole,
+        None => {
+            large = item.value().to_vec();
+            &large[..]
+        }
+    };
     assert_eq!(value[..4], n.to_le_bytes(), "a foreign value");
     let round = u64::from_le_bytes(value[4..HEAD_BYTES].try_into().unwrap());
     assert_eq!(item.flags(), n ^ u32::try_from(round & 0xffff).unwrap());
     let fill = fill_byte(n, round);
     assert!(value[HEAD_BYTES..].iter().all(|b| *b == fill), "torn: key {n} round {round}");
     let words = value.chunks(2).map(|p| u64::from(p[0]) << 8 | u64::from(*p.get(1).unwrap_or(&0)));
-    let sum = words.sum::<u64>() % 0xffff;
+    let sum = if item.value().whole().is_some() { words.sum::<u64>() % 0xffff } else { 0 };
     assert_eq!(u64::from(item.value_sum()) % 0xffff, sum, "the sum is of another value");
     round
 }
@@ -73,13 +80,13 @@ fn write(s: &mut Session, buf: &mut Vec<u8>, n: u32, round: u64, len: usize) -> 
 }
 
 /// Writes its own keys, with rising rounds, and deletes some.
-fn writer(store: &Arc<Store>, which: u32, rounds: Range<u64>, refused: &AtomicU64) {
+fn writer(store: &Arc<Store>, which: u32, rounds: Range<u64>, largest: u32, refused: &AtomicU64) {
     let mut s = store.session().unwrap();
     let (mut random, mut buf) = (Random(0x9e37 + u64::from(which)), Vec::new());
     for round in rounds {
         let n = random.below(KEYS / 2) * 2 + which;
         let len = match random.below(100) {
-            0 => 200_000 + random.below(300_000),
+            0 => 200_000 + random.below(largest - 200_000),
             1..10 => random.below(20_000),
             _ => random.below(900),
         };
@@ -135,7 +142,7 @@ fn reader(store: &Arc<Store>, seed: u64, stop: &AtomicBool) -> u64 {
 }
 
 /// Writers, readers and housekeeping on one store, until the writers are done.
-fn storm(store: &Arc<Store>, rounds: Range<u64>) -> StoreStats {
+fn storm(store: &Arc<Store>, rounds: Range<u64>, largest: u32) -> StoreStats {
     let (stop, refused) = (AtomicBool::new(false), AtomicU64::new(0));
     let stored_before = store.stats().total_items;
     std::thread::scope(|scope| {
@@ -152,7 +159,7 @@ fn storm(store: &Arc<Store>, rounds: Range<u64>) -> StoreStats {
         let writers = [0, 1].map(|which| {
             let refused = &refused;
             let rounds = rounds.clone();
-            scope.spawn(move || writer(store, which, rounds, refused))
+            scope.spawn(move || writer(store, which, rounds, largest, refused))
         });
         let ends = writers.map(|w| w.join());
         stop.store(true, Ordering::Relaxed);
@@ -185,15 +192,21 @@ fn nothing_leaks(store: &Arc<Store>) {
     assert_eq!((st.curr_items, st.bytes, st.limbo_chunks), (0, 0, 0), "nothing leaks");
 }
 
-/// Two pages for two dozen sizes, and twelve.
-const TIGHT: [(usize, u64); 2] = [(4 << 20, 3_000), (24 << 20, 30_000)];
+/// Two pages for two dozen sizes, and twelve; and values of several pages. With the rounds, and the
+/// longest value.
+const TIGHT: [(usize, u64, u32); 3] =
+    [(4 << 20, 3_000, 500_000), (24 << 20, 30_000, 500_000), (64 << 20, 10_000, 7_000_000)];
+
+fn tight(memory_bytes: usize, largest: u32) -> StoreConfig {
+    let item_max_bytes = (largest as usize).next_power_of_two();
+    StoreConfig { memory_bytes, item_max_bytes, pages: Pages::Small, ..StoreConfig::default() }
+}
 
 #[test]
 fn nothing_torn_stale_or_foreign_is_ever_seen() {
-    for (memory_bytes, rounds) in TIGHT {
-        let config = StoreConfig { memory_bytes, pages: Pages::Small, ..StoreConfig::default() };
-        let store = Store::new(config).unwrap();
-        let st = storm(&store, 1..rounds);
+    for (memory_bytes, rounds, largest) in TIGHT {
+        let store = Store::new(tight(memory_bytes, largest)).unwrap();
+        let st = storm(&store, 1..rounds, largest);
         assert!(st.evictions > 0 && st.pages_moved > 0, "{st:?}");
         nothing_leaks(&store);
     }
@@ -202,14 +215,14 @@ fn nothing_torn_stale_or_foreign_is_ever_seen() {
 /// The same, over restarts: whatever state the pages are left in, the next store takes it up.
 #[test]
 fn a_store_taken_up_is_as_good_as_new() {
-    for (memory_bytes, rounds) in TIGHT {
-        let config = StoreConfig { memory_bytes, pages: Pages::Small, ..StoreConfig::default() };
+    for (memory_bytes, rounds, largest) in TIGHT {
+        let config = tight(memory_bytes, largest);
         let file = TempFile::new();
         let open = || Store::open(config.clone(), &file.0).unwrap();
         let ((mut store, _), mut moved) = (open(), 0);
         for restart in 0..4 {
             let begin = restart * rounds / 4;
-            let st = storm(&store, begin + 1..begin + rounds / 4);
+            let st = storm(&store, begin + 1..begin + rounds / 4, largest);
             moved += st.pages_moved;
             let items = st.curr_items;
             assert_eq!(store.close().unwrap(), Some(items));

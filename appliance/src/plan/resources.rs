@@ -14,7 +14,7 @@ pub(super) const INDEX_SHARE: u64 = 7;
 /// Two slab pages: one in use, one for the next size that turns up.
 const MEMORY_LEAST_BYTES: u64 = 4 << 20;
 /// An item lies within one slab page.
-const ITEM_MOST_BYTES: u64 = 2 << 20;
+const ITEM_MOST_BYTES: u64 = 1 << 30;
 /// The huge pages that slabs are made of.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Open files besides connections and sockets: devices, logs, polls, what libraries open.

@@ -312,11 +312,22 @@ impl Store {
     fn take_up(&self, saved: &Saved) -> Result<(), Broken> {
         let pages: Vec<(u32, u32)> =
             saved.used_pages().map(|(page, entry)| (page, entry.word.get())).collect();
+        pages.iter().try_for_each(|(page, word)| self.slabs.adopt(*page, *word))?;
+        let mut parts = on_all_cpus(&pages, |pages| {
+            let mut parts = Vec::new();
+            for (page, _) in pages {
+                let keep = |loc, item: ItemRef<'_>| self.take_up_item(loc, &item);
+                self.slabs.pick_items(*page, keep, &mut parts)?;
+            }
+            Ok(parts)
+        })?;
+        parts.sort_unstable();
+        if parts.windows(2).any(|two| two[0] == two[1]) {
+            return Err(Broken);
+        }
         on_all_cpus(&pages, |pages| {
-            let adopt = |(page, word): &(u32, u32)| {
-                self.slabs.adopt(*page, *word, |loc, item| self.take_up_item(loc, &item))
-            };
-            pages.iter().map(adopt).collect()
+            pages.iter().for_each(|(page, _)| self.slabs.settle(*page, &parts));
+            Ok::<Vec<()>, Broken>(Vec::new())
         })?;
         self.slabs.fill_pool();
         Ok(())
@@ -349,6 +360,11 @@ impl Store {
         let store = Arc::into_inner(self).ok_or(CloseError::InUse)?;
         let Some(file) = &store.file else { return Ok(None) };
         store.clock.tick();
+        // Hashes of prefixes mean nothing to the next store: what they tell is done now. Two rounds
+        // of the sweeper at most.
+        while store.prefixes.in_use() {
+            store.sweep();
+        }
         let (flushed, flush_due) = store.flushed.parts();
         let shape =
             Shape { n_pages: store.slabs.n_pages() as usize, sizes: store.slabs.sizes().into() };
@@ -379,8 +395,8 @@ impl Store {
     }
 }
 
-/// Hands each CPU that this thread may use a run of `items`, and puts the results together in
-/// order.
+/// Hands each CPU that this thread may use a run of `items`, and strings the results together in
+/// the order of the runs.
 fn on_all_cpus<T: Sync, R: Send, E: Send>(
     items: &[T],
     work: impl Fn(&[T]) -> Result<Vec<R>, E> + Sync,
