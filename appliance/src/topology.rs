@@ -214,6 +214,7 @@ fn store(plan: &Plan) -> Result<(Arc<Store>, Option<u64>), StoreError> {
         pages: plan.huge.into(),
         hash_key: None,
         sessions_max: plan.worker_cpus.len() + plan.tcp_threads,
+        ..StoreConfig::default()
     };
     let Some(path) = &plan.memory_file else {
         return Ok((Store::new(config)?, None));
