@@ -5,10 +5,10 @@
 //! which every frame and every packet slot must be accounted for (D10). Each wait has a bound.
 
 use crate::affinity;
+use crate::ports::OpenPort;
 use crate::report::{PortReport, Report};
-use crate::signals::Stop;
+use crate::signals::Signals;
 use crate::topology::{Appliance, Running};
-use dataplane::Ledger;
 use dataplane::store::Store;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,13 +23,16 @@ const JOIN_MAX: Duration = Duration::from_secs(3);
 /// Pause between two looks whether a thread has ended.
 const JOIN_PAUSE: Duration = Duration::from_millis(1);
 
-/// Serves until `stop` is asked, or until a thread has ended by itself, then drains.
-pub fn serve(mut appliance: Appliance, stop: &Stop) -> Report {
+/// Serves until a signal asks it to stop, or until a thread has ended by itself, then drains.
+pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
     let begun = Instant::now();
     let mut links = vec![true; appliance.ports.len()];
     let mut broken = Vec::new();
     let mut turn = 0u64;
-    while !stop.is_asked() && broken.is_empty() {
+    while !signals.stop.load(Ordering::Relaxed) && broken.is_empty() {
+        if signals.reload.swap(false, Ordering::Relaxed) {
+            reload(&appliance);
+        }
         appliance.store.housekeep();
         if turn.is_multiple_of(LINK_TURNS) {
             look_at_links(&appliance, &mut links);
@@ -41,7 +44,16 @@ pub fn serve(mut appliance: Appliance, stop: &Stop) -> Report {
     let served = begun.elapsed();
     tracing::info!("draining");
     broken.extend(drain(&mut appliance));
-    report(appliance, served, broken, stop.keeps_items())
+    report(appliance, served, broken, signals.keep.load(Ordering::Relaxed))
+}
+
+/// Reads again what can change while it serves: the file of users.
+fn reload(appliance: &Appliance) {
+    match appliance.credentials.as_ref().map(|c| c.reload()) {
+        None => tracing::info!("SIGHUP: there is no file to read again"),
+        Some(Ok(())) => tracing::info!("SIGHUP: read the authentication file again"),
+        Some(Err(error)) => tracing::warn!("SIGHUP: {error}; the users stay as they were"),
+    }
 }
 
 fn look_at_links(appliance: &Appliance, links: &mut [bool]) {
@@ -67,7 +79,7 @@ fn ended(appliance: &Appliance) -> Vec<String> {
 }
 
 /// TCP first, which answers what it has read; then the workers, which answer what they have taken
-/// in; then the ports. Names what did not end well.
+/// in. Names what did not end well.
 fn drain(appliance: &mut Appliance) -> Vec<String> {
     let mut failed = Vec::new();
     if appliance.tcp.take().is_some_and(|tcp| !tcp.stop()) {
@@ -77,10 +89,6 @@ fn drain(appliance: &mut Appliance) -> Vec<String> {
     let deadline = Instant::now() + JOIN_MAX;
     for running in appliance.workers.drain(..).chain(appliance.side_doors.drain(..)) {
         failed.extend(join(running, deadline).err());
-    }
-    for port in &mut appliance.ports {
-        port.side_door = None;
-        port.control.stop();
     }
     failed
 }
@@ -95,24 +103,26 @@ fn join(running: Running, deadline: Instant) -> Result<(), String> {
     running.thread.join().map_err(|_| running.name)
 }
 
+/// Stops a port, whose frames go home, and gives its last counts.
+fn close(mut port: OpenPort) -> PortReport {
+    let side_door = port.side_door.take().map(|door| door.counters());
+    port.control.stop();
+    PortReport::new(port.info.name, port.control.counters(), side_door)
+}
+
 fn report(appliance: Appliance, served: Duration, failed: Vec<String>, keep: bool) -> Report {
     let Appliance { counters, ports, region, server, store, cpus, .. } = appliance;
-    let mut ledger = Ledger::default();
-    for worker in &counters {
-        ledger.add(&worker.ledger());
-    }
-    let ports: Vec<PortReport> =
-        ports.into_iter().map(|p| PortReport::new(p.info.name, p.control.counters())).collect();
+    let ports: Vec<PortReport> = ports.into_iter().map(close).collect();
     let slots = region.map(|r| (r.capacity(), r.available()));
     let totals = server.totals();
     // It holds the store, too.
     drop(server);
-    let kept = if keep { close(store, &cpus, &failed) } else { Ok(None) };
-    Report::new(served, &ledger, slots, ports, &totals, failed, kept)
+    let kept = if keep { keep_items(store, &cpus, &failed) } else { Ok(None) };
+    Report::new(served, &counters, slots, ports, &totals, failed, kept)
 }
 
 /// Leaves the items in their file, if they lie in one: how many, or why not.
-fn close(store: Arc<Store>, cpus: &[usize], failed: &[String]) -> Result<Option<u64>, String> {
+fn keep_items(store: Arc<Store>, cpus: &[usize], failed: &[String]) -> Result<Option<u64>, String> {
     if !failed.is_empty() {
         return Err("a thread did not end well, and may have left an item half done".to_owned());
     }

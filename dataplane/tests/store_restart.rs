@@ -212,12 +212,13 @@ fn other_settings_discard() {
         StoreConfig { memory_bytes: 6 << 20, ..config() },
         StoreConfig { item_max_bytes: 1 << 19, ..config() },
         StoreConfig { growth_factor: 1.25, ..config() },
+        StoreConfig { chunk_min_bytes: 500, ..config() },
     ] {
         std::fs::write(&file.0, pristine()).unwrap();
         let (store, taken) = open(other, &file.0);
         let TakenUp::Discarded(why) = taken else { panic!("{taken:?}") };
         let said = why.to_string();
-        assert!(said.contains("made with -m 4 -I 1048576 -f 2 and now it is"), "{said}");
+        assert!(said.contains("made with -m 4 -I 1048576 -f 2 (sizes "), "{said}");
         let mut s = store.session().unwrap();
         put(&mut s, b"x", 0, 0, b"y");
         drop(s);

@@ -1,5 +1,6 @@
 //! Ports, listeners and who is answered.
 
+use super::clients::udp_port;
 use super::{Device, PlanError, PortPlan, TcpPlan};
 use crate::flags::{IpFlag, ListenAddr, PortSpec, ServeFlags, ServicePort, SideDoorFlag};
 use crate::machine::Machine;
@@ -25,7 +26,7 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
     if !machine.has_dpdk {
         return Err(PlanError::NoDpdk);
     }
-    let udp_port = match flags.udp_port {
+    let udp_port = match udp_port(flags) {
         ServicePort::Fixed(n) => n,
         ServicePort::Off | ServicePort::Any => return Err(PlanError::PortWithoutUdp),
     };
@@ -56,9 +57,13 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
 
 /// One port per UDP port number, over every address that has it.
 fn socket_ports(flags: &ServeFlags) -> Vec<PortPlan> {
+    if flags.clients.unix_socket.is_some() {
+        return Vec::new();
+    }
+    let service = udp_port(flags);
     let mut by_port = BTreeMap::<u16, Vec<IpAddr>>::new();
     for listen in &flags.listen {
-        if let Some(port) = port_of(listen, flags.udp_port) {
+        if let Some(port) = port_of(listen, service) {
             let ips = by_port.entry(port).or_default();
             if !ips.contains(&listen.ip) {
                 ips.push(listen.ip);
@@ -125,6 +130,9 @@ fn give_addresses(plans: &mut [PortPlan], ips: &[IpFlag]) -> Result<(), PlanErro
 
 pub(super) fn tcp(flags: &ServeFlags, ports: &[PortPlan]) -> Vec<TcpPlan> {
     let mut plans = Vec::<TcpPlan>::new();
+    if flags.clients.unix_socket.is_some() {
+        return plans;
+    }
     let kernel = flags.listen.iter().filter_map(|l| {
         let address = SocketAddr::new(l.ip, port_of(l, flags.tcp_port)?);
         Some(TcpPlan { address, behind_side_door: false })
@@ -167,11 +175,34 @@ fn side_door(flags: &ServeFlags, index: usize) -> Result<Option<String>, PlanErr
     Ok(Some(name))
 }
 
-/// What `--allow` says; else loopback and the ports' subnets.
+/// What `--allow` says, else loopback and the ports' subnets; and what `--trusted` says.
 pub(super) fn allow(flags: &ServeFlags) -> Vec<Cidr> {
-    if !flags.allow.is_empty() {
-        return flags.allow.clone();
+    let policy = &flags.policy;
+    let mut networks =
+        if policy.allow.is_empty() { own_networks(flags) } else { policy.allow.clone() };
+    for network in &policy.trusted {
+        if !networks.contains(network) {
+            networks.push(*network);
+        }
     }
+    networks
+}
+
+/// What `--trusted` says, else as much of loopback and the ports' subnets as is allowed.
+pub(super) fn trusted(flags: &ServeFlags) -> Vec<Cidr> {
+    let policy = &flags.policy;
+    if !policy.trusted.is_empty() {
+        return policy.trusted.clone();
+    }
+    let own = own_networks(flags);
+    if policy.allow.is_empty() {
+        return own;
+    }
+    let both = |own: Cidr| policy.allow.iter().filter_map(move |allowed| own.meet(*allowed));
+    own.into_iter().flat_map(both).collect()
+}
+
+fn own_networks(flags: &ServeFlags) -> Vec<Cidr> {
     let loopback = [(Ipv4Addr::LOCALHOST.into(), 8), (Ipv6Addr::LOCALHOST.into(), 128)];
     let own = flags.ip.iter().map(|i| (i.network.ip, i.network.prefix_len));
     let mut networks = Vec::new();
@@ -184,9 +215,10 @@ pub(super) fn allow(flags: &ServeFlags) -> Vec<Cidr> {
     networks
 }
 
-/// A kernel address that strangers reach over UDP, to be turned away for want of `--allow`.
+/// A kernel address that strangers reach over UDP, to be turned away for want of `--allow` and
+/// `--trusted`.
 pub(super) fn unanswered(flags: &ServeFlags, ports: &[PortPlan]) -> Option<IpAddr> {
-    if !flags.allow.is_empty() {
+    if !flags.policy.allow.is_empty() || !flags.policy.trusted.is_empty() {
         return None;
     }
     ports

@@ -1,6 +1,6 @@
 use super::resources::{INDEX_SHARE, SLOTS_PER_QUEUE};
 use super::*;
-use crate::flags;
+use crate::flags::{self, Dialect};
 use crate::machine::tests::Tree;
 use crate::machine::{FileFault, FileRoom, FileSystem};
 use std::net::Ipv4Addr;
@@ -209,6 +209,14 @@ fn each_contradiction_is_told_with_a_way_out() {
             "--port net_ring0 --port net_ring1 --side-door tap=0123456789abcde",
             "--side-door tap=0123456789abcde0: a device name has at most 15 characters",
         ),
+        ("-S", "-S: SASL is not supported: use -Y FILE"),
+        ("-Z", "-Z: TLS is not supported"),
+        ("-Y a -U 5", "-Y: no client can authenticate over UDP"),
+        ("-Y a -U -1", "-Y: no client can authenticate over UDP"),
+        ("-Y a --port net_ring0 --ip 10.0.0.1/8", "-Y: a --port serves UDP"),
+        ("-Y a -B binary", "-Y: only clients of the ASCII protocol can authenticate"),
+        ("-s /x --port net_ring0 --ip 10.0.0.1/8", "-s serves a Unix socket and no network"),
+        ("-n 1048577", "-n 1048577: the smallest chunk would be larger than the largest item"),
         ("--engine simt", "--engine simt is not available in this build"),
     ] {
         let error = plan(args).expect_err(args).to_string();
@@ -283,6 +291,68 @@ fn engines_that_are_there_are_taken() {
 }
 
 #[test]
+fn flags_about_clients_become_facts() {
+    let c = plan("").unwrap().clients;
+    assert_eq!((c.backlog, c.requests_per_turn, c.dialect), (1024, 20, Dialect::Auto));
+    assert_eq!((c.idle_timeout_seconds, c.refuse_over_limit), (0, true));
+    assert!(c.flush_allowed && !c.shutdown_allowed && c.cas_enabled);
+    assert_eq!(plan("-D |").unwrap().clients.prefix_delimiter, b'|');
+    let c = plan("-b 7 -R 3 -B binary -FAC -o no_modern,idle_timeout=9").unwrap().clients;
+    assert_eq!((c.backlog, c.requests_per_turn, c.dialect), (7, 3, Dialect::Binary));
+    assert_eq!((c.idle_timeout_seconds, c.refuse_over_limit), (9, false));
+    assert!(!c.flush_allowed && c.shutdown_allowed && !c.cas_enabled);
+    assert!(plan("-o no_modern,maxconns_fast").unwrap().clients.refuse_over_limit);
+    assert_eq!(plan("-n 300").unwrap().chunk_min_bytes, 300);
+}
+
+#[test]
+fn a_unix_socket_takes_the_place_of_the_network() {
+    let p = plan("-s /run/kv -a 770 -p 1 -U 1").unwrap();
+    assert!(p.tcp.is_empty() && p.ports.is_empty() && p.worker_cpus.is_empty());
+    let unix = p.clients.unix.unwrap();
+    assert_eq!((unix.path.to_str(), unix.mask.0), (Some("/run/kv"), 0o770));
+    let here = plan("-s kv -P pid -Y auth").unwrap();
+    assert!(here.clients.unix.unwrap().path.is_absolute());
+    assert!(here.clients.auth_file.unwrap().is_absolute());
+    assert!(here.process.pid_file.unwrap().is_absolute());
+}
+
+#[test]
+fn authentication_turns_udp_off_and_the_binary_protocol() {
+    let p = plan("-Y /auth").unwrap();
+    assert!(p.ports.is_empty() && p.tcp.len() == 1);
+    assert_eq!(p.clients.dialect, Dialect::Ascii);
+    assert!(p.notes[0].contains("-Y turns UDP off"), "{:?}", p.notes);
+    assert!(plan("-Y /auth -U 0").unwrap().notes.is_empty());
+    assert!(plan("-Y /auth -s /kv").unwrap().notes.is_empty());
+}
+
+#[test]
+fn what_changes_nothing_is_listed() {
+    assert!(plan("-o idle_timeout=1,maxconns_fast").unwrap().unused.is_empty());
+    let p = plan("-XWL -o modern,hashpower=20").unwrap();
+    assert_eq!(p.unused, ["-L", "-W", "-X", "-o modern", "-o hashpower=20"]);
+}
+
+#[test]
+fn settings_have_memcacheds_names() {
+    let settings = plan("-s /kv -FC -R 5 -Y /auth").unwrap().settings();
+    for (name, value) in [
+        ("domain_socket", "/kv"),
+        ("umask", "700"),
+        ("flush_enabled", "no"),
+        ("cas_enabled", "no"),
+        ("reqs_per_event", "5"),
+        ("binding_protocol", "ascii"),
+        ("auth_enabled_ascii", "yes"),
+        ("tcpport", "0"),
+        ("udpport", "0"),
+    ] {
+        assert!(settings.contains(&(name, value.to_owned())), "{name}");
+    }
+}
+
+#[test]
 fn asking_for_a_gpu_tells_exactly_what_is_missing() {
     let said = |find_gpu: Option<fn() -> Gpu>| {
         let m = Machine { find_gpu, ..Machine::pretend() };
@@ -301,4 +371,51 @@ fn asking_for_a_gpu_tells_exactly_what_is_missing() {
         said(Some(|| Gpu::Found(vec!["card A".to_owned(), "card B".to_owned()]))),
         "--engine gpu: there is card A; card B, but this release has no GPU engine yet: use --engine auto or cpu"
     );
+}
+
+#[test]
+fn trusted_networks_are_allowed_and_by_default_the_own_ones() {
+    let port = "--port net_tap0 --ip 10.0.0.1/24";
+    let own = [cidr("127.0.0.0/8"), cidr("::1/128"), cidr("10.0.0.0/24")];
+    let p = plan(port).unwrap();
+    assert_eq!((&p.allow[..], &p.policy.trusted[..]), (&own[..], &own[..]));
+    // Allowing more trusts nobody more.
+    let p = plan(&format!("{port} --allow 10.0.0.0/8")).unwrap();
+    assert_eq!(p.allow, [cidr("10.0.0.0/8")]);
+    assert_eq!(p.policy.trusted, [cidr("10.0.0.0/24")]);
+    // Nobody is trusted who is not allowed.
+    let p = plan(&format!("{port} --allow 10.0.0.64/26,10.5.0.0/16")).unwrap();
+    assert_eq!(p.policy.trusted, [cidr("10.0.0.64/26")]);
+    assert!(plan(&format!("{port} --allow 10.5.0.0/16")).unwrap().policy.trusted.is_empty());
+    // Trusting more allows more.
+    let p = plan(&format!("{port} --trusted 10.2.0.0/16")).unwrap();
+    assert_eq!(p.policy.trusted, [cidr("10.2.0.0/16")]);
+    assert_eq!(p.allow, [&own[..], &[cidr("10.2.0.0/16")]].concat());
+    let p = plan(&format!("{port} --allow 10.9.0.0/16 --trusted 10.2.0.0/16")).unwrap();
+    assert_eq!(p.allow, [cidr("10.9.0.0/16"), cidr("10.2.0.0/16")]);
+    let p = plan(&format!("{port} --allow 10.2.0.0/16 --trusted 10.2.0.0/16")).unwrap();
+    assert_eq!(p.allow, [cidr("10.2.0.0/16")]);
+    assert!(p.notes.is_empty());
+}
+
+#[test]
+fn trusting_everybody_is_noted() {
+    for all in ["0.0.0.0/0", "::/0"] {
+        let p = plan(&format!("--trusted {all}")).unwrap();
+        assert!(p.notes[0].starts_with(&format!("--trusted {all} is everybody")), "{:?}", p.notes);
+    }
+    assert!(plan("--trusted 10.0.0.0/8 -l 0.0.0.0").unwrap().notes.is_empty());
+}
+
+#[test]
+fn the_policy_of_the_plan_is_the_flags() {
+    let p = plan("--amp-factor 7 --rate-limit 5:1k --rate-limit-total :9 --rate-limit-trusted off");
+    let policy = p.unwrap().policy.policy();
+    assert_eq!(policy.amp_factor.get(), 7);
+    let numbers =
+        |r: dataplane::policy::Rate| (r.requests.map(u32::from), r.reply_bytes.map(u64::from));
+    assert_eq!(numbers(policy.source), (Some(5), Some(1024)));
+    assert_eq!(numbers(policy.total), (None, Some(9)));
+    assert_eq!(numbers(policy.trusted_source), (None, None));
+    assert_eq!(policy.answers.map(u32::from), Some(1000));
 }

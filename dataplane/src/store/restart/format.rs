@@ -85,7 +85,8 @@ impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let megabytes = (self.n_pages() * PAGE_BYTES) >> 20;
         let (item_max, growth) = (self.item_max_bytes, self.growth_factor.get());
-        write!(f, "-m {megabytes} -I {item_max} -f {}", f64::from_bits(growth))
+        let (growth, sum) = (f64::from_bits(growth), self.sizes_sum.get());
+        write!(f, "-m {megabytes} -I {item_max} -f {growth} (sizes {sum:08x})")
     }
 }
 
@@ -137,7 +138,9 @@ pub enum Unusable {
     )]
     Version(u32),
     /// Other flags.
-    #[error("it was made with {was} and now it is {now}: give the same again to keep the items")]
+    #[error(
+        "it was made with {was}, and this is {now}: give the same -m, -I, -f and -n to keep the items"
+    )]
     Settings {
         /// Of the process before.
         was: String,
