@@ -16,8 +16,8 @@
 //! for which no memory can be found.
 //!
 //! To read on: `item` (layout and life of a chunk), `epoch`, `slab`, `index`, then `session` (how
-//! a look-up and a hint check are put together), `verbs` (how a command is), `evict` and `mover`
-//! (where memory comes from when it is all in use).
+//! a look-up and a hint check are put together), `verbs` (how a command is), `evict`,
+//! `probation` and `mover` (where memory comes from when it is all in use).
 
 mod sync;
 
@@ -31,6 +31,7 @@ mod item;
 mod session;
 mod mover;
 mod prefix;
+mod probation;
 pub mod restart;
 mod sizes;
 mod slab;
@@ -56,6 +57,7 @@ use item::{Arena, UNIT_BYTES};
 use mover::Mover;
 use parking_lot::Mutex;
 use prefix::Prefixes;
+use probation::Ghosts;
 use restart::{MemoryFile, MemoryFileError};
 pub(crate) use sizes::PAGE_BYTES;
 use sizes::{SizeClass, size_classes};
@@ -176,6 +178,7 @@ pub struct Store {
     /// The last CAS id given.
     cas: AtomicU64,
     flushed: Flushed,
+    ghosts: Ghosts,
     prefixes: Prefixes,
     mover: Mutex<Mover>,
     sweeper: Mutex<Sweeper>,
@@ -250,6 +253,7 @@ impl Store {
         let arena = arena.map_err(map("items"))?;
         let index = Index::new(bytes / UNIT_BYTES, config.pages).map_err(map("index"))?;
         Ok(Self {
+            ghosts: Ghosts::new(bytes),
             mover: Mutex::new(Mover::new(shape.sizes.len())),
             slabs: Slabs::new(arena, shape.n_pages, shape.sizes),
             index,
