@@ -200,7 +200,7 @@ impl Store {
     }
 
     /// Removes dead items, a bounded number of chunks a turn, page after page.
-    fn sweep(&self) {
+    pub(super) fn sweep(&self) {
         if !self.expiring.load(Ordering::Relaxed) {
             return;
         }
