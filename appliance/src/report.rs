@@ -11,6 +11,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A table of two columns.
@@ -50,12 +51,18 @@ pub fn plan_text(plan: &Plan) -> String {
         let (threads, limit) = (plan.tcp_threads, plan.conn_limit);
         t.row("TCP", format_args!("{listeners}; {threads} threads, {limit} connections at most"));
     }
+    if let Some(unix) = &plan.clients.unix {
+        t.row("Unix socket", format_args!("{}, mask {}", unix.path.display(), unix.mask));
+    }
+    if let Some(file) = &plan.clients.auth_file {
+        t.row("users", format_args!("those of {}; nobody else", file.display()));
+    }
     match plan.worker_cpus.as_slice() {
         [] => t.row("workers", "none: UDP is off"),
         cpus => t.row("workers", format_args!("{} on CPU {}", cpus.len(), cpu_list(cpus))),
     }
     t.row("control", format_args!("CPU {}", plan.control_cpu));
-    if !plan.tcp.is_empty() {
+    if !plan.tcp.is_empty() || plan.clients.unix.is_some() {
         t.row("TCP threads", format_args!("CPU {}", cpu_list(&plan.tcp_cpus)));
     }
     t.row(
@@ -108,6 +115,9 @@ pub fn plan_text(plan: &Plan) -> String {
     for note in &plan.notes {
         t.row("note", note);
     }
+    if !plan.unused.is_empty() {
+        t.row("no effect", plan.unused.join(", "));
+    }
     t.0
 }
 
@@ -131,6 +141,9 @@ pub struct Ready {
     pub udp: Vec<SocketAddr>,
     /// Where TCP is served.
     pub tcp: Vec<SocketAddr>,
+    /// The Unix socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unix: Option<PathBuf>,
     /// Workers.
     pub workers: usize,
     /// What looks requests up.
@@ -156,6 +169,9 @@ impl fmt::Display for Ready {
         }
         if !self.tcp.is_empty() {
             write!(f, " TCP {};", list(&self.tcp))?;
+        }
+        if let Some(path) = &self.unix {
+            write!(f, " Unix socket {};", path.display())?;
         }
         if let Some(memory) = self.packet_memory {
             write!(f, " packets in {memory},")?;

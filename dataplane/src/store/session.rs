@@ -254,7 +254,10 @@ impl Store {
         let len_bytes = new.len_bytes();
         let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
         let loc = self.allocate(class, len_bytes).ok_or(Refused::OutOfMemory)?;
-        let cas = self.cas.fetch_add(1, Ordering::Relaxed) + 1;
+        let cas = match self.config.cas {
+            true => self.cas.fetch_add(1, Ordering::Relaxed) + 1,
+            false => 0,
+        };
         // SAFETY: just popped, for this many bytes; the key's length was checked.
         unsafe { self.slabs.write(loc, new, cas, self.now()) };
         self.note_expiry(new.expiry);

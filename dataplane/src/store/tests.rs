@@ -234,6 +234,16 @@ fn every_size_is_stored_in_little_memory() {
 }
 
 #[test]
+fn without_cas_every_item_has_number_0() {
+    let config = StoreConfig { cas: false, memory_bytes: 4 << 20, ..StoreConfig::default() };
+    let store = Store::new(StoreConfig { pages: Pages::Small, ..config }).unwrap();
+    let mut s = store.session().unwrap();
+    put(&mut s, b"a", b"one", 0);
+    put(&mut s, b"a", b"two", 0);
+    assert_eq!(get(&s.pin(), b"a").unwrap().cas(), 0);
+}
+
+#[test]
 fn wrong_configurations_are_refused_in_words() {
     let refuse = |config: StoreConfig| Store::new(config).unwrap_err();
     let d = StoreConfig::default;
