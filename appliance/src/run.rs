@@ -19,13 +19,15 @@ const JOIN_MAX: Duration = Duration::from_secs(3);
 /// Pause between two looks whether a thread has ended.
 const JOIN_PAUSE: Duration = Duration::from_millis(1);
 
-/// Serves until a signal asks it to stop, or until a thread has ended by itself, then drains.
+/// Serves until a signal or a client asks it to stop, or until a thread has ended by itself, then drains.
 pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
     let begun = Instant::now();
     let mut links = vec![true; appliance.ports.len()];
     let mut broken = Vec::new();
     let mut turn = 0u64;
-    while !signals.stop.load(Ordering::Relaxed) && broken.is_empty() {
+    while !(signals.stop.load(Ordering::Relaxed) || appliance.server.is_stop_asked())
+        && broken.is_empty()
+    {
         if signals.reload.swap(false, Ordering::Relaxed) {
             reload(&appliance);
         }

@@ -8,7 +8,9 @@
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
 use crate::protocol::ascii::{self, Parsed};
-use crate::protocol::executor::{self, Flow, put_value};
+use crate::protocol::executor::{self, Flow, count_get, put_value};
+use crate::protocol::stats::{Kind, Transport};
+use crate::protocol::udp_frame::PAYLOAD_MAX_BYTES;
 use crate::protocol::{Command, OpCounters, Refusal, Server, Sink};
 use crate::reply::{Datagrams, Headers, REPLY_DATAGRAMS_MAX, Reply, ReplyFault, in_place};
 use crate::store::{Guard, ItemRef, Location, Session};
@@ -21,6 +23,9 @@ use std::sync::Arc;
 /// 32-bit numbers and a 64-bit one in decimal.
 const VALUE_OVERHEAD_BYTES: usize = 6 + 1 + 10 + 1 + 10 + 1 + 20 + 2 + 2;
 
+/// Requests whose durations are known at the end of a turn. A turn that answers more loses some.
+const DURATIONS_MAX: usize = 4096;
+
 /// Room 6 of one worker.
 pub struct Execute {
     session: Session,
@@ -32,6 +37,8 @@ pub struct Execute {
     text: Vec<u8>,
     /// Frames of the reply being written.
     frames: Vec<Frame>,
+    /// When requests came whose replies have not been handed over yet, and what they asked.
+    answered: Vec<(u64, Kind)>,
 }
 
 impl std::fmt::Debug for Execute {
@@ -51,6 +58,7 @@ impl Execute {
             region,
             text: Vec::with_capacity(driver_shim::SLOT_BYTES),
             frames: Vec::with_capacity(REPLY_DATAGRAMS_MAX),
+            answered: Vec::with_capacity(DURATIONS_MAX),
         }
     }
 
@@ -71,11 +79,16 @@ impl Execute {
         loop {
             let mut slow = None;
             let guard = self.session.pin();
-            let look_up = LookUp { guard: &guard, misses_are_final, ops: &self.ops, counters };
+            let (ops, server) = (&*self.ops, &*self.server);
+            let look_up = LookUp { guard: &guard, misses_are_final, ops, server, counters };
             for (frame, (entry, desc)) in work.by_ref() {
+                let came_ns = frame.stamp_ns;
                 match desc.verdict {
                     Verdict::Ready => match look_up.answer(frame, entry, desc) {
-                        Ok(reply) => emit(reply, entry.mark),
+                        Ok(reply) => {
+                            emit(reply, entry.mark);
+                            note(&mut self.answered, came_ns, Kind::Get);
+                        }
                         Err(frame) => {
                             slow = Some((frame, entry, desc));
                             break;
@@ -91,13 +104,32 @@ impl Execute {
             drop(guard);
             let Some((frame, entry, desc)) = slow else { break };
             misses_are_final = false;
-            self.read_and_answer(frame, entry, desc, counters, |reply| emit(reply, entry.mark));
+            let came_ns = frame.stamp_ns;
+            let emit = |reply| emit(reply, entry.mark);
+            let kind = self.read_and_answer(frame, entry, desc, counters, emit);
+            note(&mut self.answered, came_ns, kind);
+        }
+        let (expired, flushed) = self.session.dead_found();
+        self.ops.get_expired.set(expired);
+        self.ops.get_flushed.set(flushed);
+    }
+
+    /// The replies made so far have gone to the driver, at this time of the worker's clock: counts
+    /// how long they took.
+    pub fn handed_over(&mut self, now_ns: impl FnOnce() -> u64) {
+        if self.answered.is_empty() {
+            return;
+        }
+        let now_ns = now_ns();
+        for (came_ns, kind) in self.answered.drain(..) {
+            let ns = now_ns.saturating_sub(came_ns);
+            self.ops.latency.record(Transport::Udp, kind, ns, 1);
         }
     }
 
     /// The way of every request that is not a plain get: strict parser, executor, and as many
     /// datagrams as it takes. Several commands in one datagram are answered in order, in one
-    /// reply; whatever is wrong with a datagram ends with it (D4).
+    /// reply; whatever is wrong with a datagram ends with it (D4). Returns what the last one was.
     fn read_and_answer(
         &mut self,
         frame: Frame,
@@ -105,7 +137,8 @@ impl Execute {
         desc: &ReqDesc,
         counters: &WorkerCounters,
         emit: impl FnMut(Reply),
-    ) {
+    ) -> Kind {
+        let mut kind = Kind::Other;
         counters.slow.inc();
         let start = usize::from(desc.payload_off);
         let text = frame.bytes().get(start..start + usize::from(desc.payload_len));
@@ -121,6 +154,7 @@ impl Execute {
                 Parsed::Incomplete { .. } => (cut_short(rest), rest.len()),
                 Parsed::Hopeless => (refused(Refusal::Error), rest.len()),
             };
+            kind = command.kind();
             let flow =
                 executor::execute(&command, &mut self.session, &self.ops, &self.server, &mut out);
             if flow == Flow::Close {
@@ -141,6 +175,7 @@ impl Execute {
         } else {
             out.finish(emit);
         }
+        kind
     }
 }
 
@@ -149,6 +184,7 @@ struct LookUp<'a> {
     guard: &'a Guard<'a>,
     misses_are_final: bool,
     ops: &'a OpCounters,
+    server: &'a Server,
     counters: &'a WorkerCounters,
 }
 
@@ -156,28 +192,36 @@ impl<'a> LookUp<'a> {
     /// Answers a plain get in its own frame, or gives the frame back when the reply may not
     /// fit one datagram.
     fn answer(&self, frame: Frame, entry: &Entry, desc: &ReqDesc) -> Result<Reply, Frame> {
-        let mut items: ArrayVec<ItemRef<'a>, KEYS_MAX> = ArrayVec::new();
+        let mut items: ArrayVec<Option<ItemRef<'a>>, KEYS_MAX> = ArrayVec::new();
         let mut text_max = b"END\r\n".len();
         let n_keys = usize::from(desc.n_keys).min(KEYS_MAX);
         for key in desc.keys.iter().take(n_keys) {
-            if let Some(item) = self.item(&frame, key) {
+            let item = self.item(&frame, key);
+            if let Some(item) = &item {
                 text_max += VALUE_OVERHEAD_BYTES + item.key().len() + item.value().len();
-                items.push(item);
             }
+            items.push(item);
+        }
+        if text_max > PAYLOAD_MAX_BYTES {
+            return Err(frame);
+        }
+        for (desc, item) in desc.keys.iter().zip(&items) {
+            let key = key(&frame, desc).unwrap_or_default();
+            count_get(self.guard, self.ops, self.server, key, item.as_ref(), false);
         }
         let with_cas = desc.verb == Verb::Gets;
         let reply = in_place(frame, headers(entry), text_max, |out| {
-            for item in &items {
+            for item in items.iter().flatten() {
                 let cas = with_cas.then(|| item.cas());
                 put_value(item.key(), item.flags(), cas, item.value(), out);
             }
             out.put(b"END\r\n");
         })?;
         let now = self.guard.store().now();
-        for item in &items {
+        for item in items.iter().flatten() {
             item.mark_visited(now);
         }
-        let (keys, hits) = (n_keys as u64, items.len() as u64);
+        let (keys, hits) = (n_keys as u64, items.iter().flatten().count() as u64);
         self.counters.fast.inc();
         self.ops.cmd_get.add(keys);
         self.ops.get_hits.add(hits);
@@ -189,8 +233,7 @@ impl<'a> LookUp<'a> {
     /// The item under `key`, by the hint if it holds, else by the host index.
     #[inline]
     fn item(&self, frame: &Frame, desc: &KeyDesc) -> Option<ItemRef<'a>> {
-        let start = usize::from(desc.off);
-        let key = frame.bytes().get(start..start + usize::from(desc.len))?;
+        let key = key(frame, desc)?;
         match desc.hint {
             Hint::Hit => {
                 if let Some(item) = self.guard.verify(Location(desc.location), key) {
@@ -203,6 +246,22 @@ impl<'a> LookUp<'a> {
             Hint::Miss | Hint::Unknown => {}
         }
         self.guard.find(self.guard.store().hash(key), key)
+    }
+}
+
+/// The key that the descriptor means.
+#[inline]
+fn key<'f>(frame: &'f Frame, desc: &KeyDesc) -> Option<&'f [u8]> {
+    let start = usize::from(desc.off);
+    frame.bytes().get(start..start + usize::from(desc.len))
+}
+
+/// Keeps for later when a request came that has been answered.
+#[inline]
+fn note(answered: &mut Vec<(u64, Kind)>, came_ns: u64, kind: Kind) {
+    // Its memory was taken at start-up: no more than that.
+    if answered.len() < DURATIONS_MAX {
+        answered.push((came_ns, kind));
     }
 }
 
@@ -223,9 +282,10 @@ fn refused<'a>(reply: Refusal) -> Command<'a> {
 /// The command, or its refusal where UDP is not the place for it (D13).
 fn over_udp(command: Command<'_>) -> Command<'_> {
     match command {
-        Command::Stats(Some(_)) | Command::Flush { .. } | Command::Verbosity { .. } => {
-            refused(Refusal::NotOverUdp)
-        }
+        Command::Stats(Some(_))
+        | Command::Flush { .. }
+        | Command::Verbosity { .. }
+        | Command::Admin { .. } => refused(Refusal::NotOverUdp),
         other => other,
     }
 }

@@ -3,6 +3,9 @@
 //! Parsers make these and nothing else; the executor takes these and nothing else. A command
 //! borrows its key and value from the bytes that it was parsed from.
 
+use super::admin::Admin;
+use super::stats::Kind;
+
 /// Longest key, in bytes (protocol.txt).
 pub const KEY_MAX_BYTES: usize = 250;
 
@@ -62,8 +65,15 @@ pub enum Command<'a> {
     },
     /// `version`.
     Version,
-    /// `stats`, with its argument or none.
+    /// `stats`, with its arguments as they stood, or none.
     Stats(Option<&'a [u8]>),
+    /// An administrator's command.
+    Admin {
+        /// What is asked.
+        what: Admin<'a>,
+        /// Send no answer.
+        noreply: bool,
+    },
     /// `quit`.
     Quit,
     /// Something that cannot be understood or carried out; the text says so to the client.
@@ -75,6 +85,20 @@ pub enum Command<'a> {
         /// A `set` of this key failed: what is stored under it must not survive.
         forget: Option<&'a [u8]>,
     },
+}
+
+impl Command<'_> {
+    /// The kind that its duration is counted under.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Get { .. } => Kind::Get,
+            Self::Store { .. } => Kind::Store,
+            Self::Delete { .. } => Kind::Delete,
+            Self::Arith { .. } => Kind::Arith,
+            Self::Touch { .. } => Kind::Touch,
+            _ => Kind::Other,
+        }
+    }
 }
 
 /// When a storage command stores.
@@ -90,6 +114,19 @@ pub enum StoreMode {
     Append,
     /// Before what there is.
     Prepend,
+}
+
+impl StoreMode {
+    /// The word of the command that stores in this mode.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Set => "set",
+            Self::Add => "add",
+            Self::Replace => "replace",
+            Self::Append => "append",
+            Self::Prepend => "prepend",
+        }
+    }
 }
 
 /// The arguments of a storage command.

@@ -3,11 +3,14 @@
 //! Every transport and every engine ends here: there is no other way to answer a request. (Room
 //! 6 answers plain hits by itself, with [`put_value`] from this file.)
 
+use super::admin;
 use super::command::{Arith, Command, Keys, Refusal, Store};
 use super::sink::Sink;
+use super::stats::detail::Act;
 use super::stats::{self, OpCounters, Server};
+use super::watch::{Events, Stored};
 use crate::store::verbs::{self, ArithFailure, NotStored};
-use crate::store::{Guard, Session};
+use crate::store::{Guard, ItemRef, Session};
 
 /// Whether the conversation goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +19,8 @@ pub enum Flow<'a> {
     Continue,
     /// The sink is full: carry this out, the rest of the command, when it has room again.
     Rest(Command<'a>),
+    /// From now on the client wants nothing but to be told of events of these kinds.
+    Watch(Events),
     /// The client said `quit`.
     Close,
 }
@@ -28,14 +33,32 @@ pub fn execute<'a>(
     server: &Server,
     out: &mut impl Sink,
 ) -> Flow<'a> {
+    let flow = carry_out(command, session, ops, server, out);
+    if !matches!(flow, Flow::Rest(_)) {
+        ops.latency.note(command.kind());
+    }
+    flow
+}
+
+fn carry_out<'a>(
+    command: &Command<'a>,
+    session: &mut Session,
+    ops: &OpCounters,
+    server: &Server,
+    out: &mut impl Sink,
+) -> Flow<'a> {
     match *command {
         Command::Get { keys, with_cas, touch } => {
-            if let Some(keys) = get(&session.pin(), ops, keys, with_cas, touch, out) {
+            let rest = get(&session.pin(), ops, server, (keys, with_cas, touch), out);
+            let (expired, flushed) = session.dead_found();
+            ops.get_expired.set(expired);
+            ops.get_flushed.set(flushed);
+            if let Some(keys) = rest {
                 return Flow::Rest(Command::Get { keys, with_cas, touch });
             }
         }
         Command::Store { ref what, noreply } => {
-            let reply = store(session, ops, what);
+            let reply = store(session, ops, server, what);
             if !noreply {
                 out.put(reply);
             }
@@ -43,6 +66,13 @@ pub fn execute<'a>(
         Command::Delete { key, noreply } => {
             let found = verbs::delete(session, key);
             if found { &ops.delete_hits } else { &ops.delete_misses }.inc();
+            if let Some(class) = session.changed_class() {
+                ops.classes.delete_hits(class);
+            }
+            ops.hot_keys.see(key);
+            if found {
+                server.detail.count(key, Act::Delete);
+            }
             if !noreply {
                 out.put(if found { b"DELETED\r\n" } else { b"NOT_FOUND\r\n" });
             }
@@ -59,7 +89,14 @@ pub fn execute<'a>(
             }
         }
         Command::Touch { key, exptime, noreply } => {
-            let found = verbs::touch(&session.pin(), key, exptime).is_some();
+            let guard = session.pin();
+            let item = verbs::touch(&guard, key, exptime);
+            let found = item.is_some();
+            if let Some(item) = &item {
+                ops.classes.touch_hits(guard.store().class_of(item));
+            }
+            drop(guard);
+            ops.hot_keys.see(key);
             ops.cmd_touch.inc();
             if found { &ops.touch_hits } else { &ops.touch_misses }.inc();
             if !noreply {
@@ -67,10 +104,15 @@ pub fn execute<'a>(
             }
         }
         Command::Flush { delay, noreply } => {
-            ops.cmd_flush.inc();
-            session.store().flush(delay);
+            if server.flush_allowed {
+                ops.cmd_flush.inc();
+                session.store().flush(delay);
+            }
             if !noreply {
-                out.put(b"OK\r\n");
+                out.put(match server.flush_allowed {
+                    true => b"OK\r\n",
+                    false => Refusal::FlushNotAllowed.line(),
+                });
             }
         }
         Command::Verbosity { noreply } => {
@@ -83,11 +125,17 @@ pub fn execute<'a>(
             out.put(server.version.as_bytes());
             out.put(b"\r\n");
         }
-        Command::Stats(what) => stats::write(what, server, out),
+        Command::Stats(what) => stats::write(what, server, session, out),
+        Command::Admin { what, noreply } => {
+            return admin::execute(what, noreply, session, server, out);
+        }
         Command::Quit => return Flow::Close,
         Command::Refused { reply, noreply, forget } => {
             if let Some(key) = forget {
                 verbs::delete(session, key);
+            }
+            if reply == Refusal::TooLarge {
+                ops.store_too_large.inc();
             }
             if !noreply {
                 out.put(reply.line());
@@ -98,11 +146,40 @@ pub fn execute<'a>(
 }
 
 /// Stores, and says how it went.
-fn store(session: &mut Session, ops: &OpCounters, what: &Store<'_>) -> &'static [u8] {
+fn store(
+    session: &mut Session,
+    ops: &OpCounters,
+    server: &Server,
+    what: &Store<'_>,
+) -> &'static [u8] {
     ops.cmd_set.inc();
+    ops.hot_keys.see(what.key);
+    server.detail.count(what.key, Act::Set);
+    let class = session.store().class_for(what.key.len(), what.value.len());
+    if let Some(class) = class {
+        ops.classes.cmd_set(class);
+    }
     let result = verbs::store(session, what);
     if what.cas.is_some() {
-        ops.count_cas(result.map(|_| ()));
+        ops.count_cas(result.map(|_| ()), session.changed_class());
+    }
+    match result {
+        Err(NotStored::TooLarge) => ops.store_too_large.inc(),
+        Err(NotStored::OutOfMemory) => ops.store_no_memory.inc(),
+        _ => {}
+    }
+    if server.watchers.want(Events::MUTATIONS) {
+        let clock = session.store().clock();
+        let class = class.map_or(0, |class| class + 1);
+        let stored = Stored {
+            key: what.key,
+            status: status(&result),
+            command: if what.cas.is_some() { "cas" } else { what.mode.name() },
+            ttl: clock.expiry(what.exptime).saturating_sub(clock.now()),
+            class,
+            size: what.value.len(),
+        };
+        server.watchers.stored(&stored, ops.client.get());
     }
     match result {
         Ok(_) => b"STORED\r\n",
@@ -114,10 +191,23 @@ fn store(session: &mut Session, ops: &OpCounters, what: &Store<'_>) -> &'static 
     }
 }
 
+/// What watchers are told became of a storage command.
+fn status(result: &Result<u64, NotStored>) -> &'static str {
+    match result {
+        Ok(_) => "stored",
+        Err(NotStored::Exists) => "exists",
+        Err(NotStored::NotFound) => "not_found",
+        Err(NotStored::Condition) => "not_stored",
+        Err(NotStored::TooLarge) => "too_large",
+        Err(NotStored::OutOfMemory) => "no_memory",
+    }
+}
+
 /// The new number, or what to say instead.
 fn arith(session: &mut Session, ops: &OpCounters, what: &Arith<'_>) -> Result<u64, &'static [u8]> {
     let result = verbs::arith(session, what);
-    ops.count_arith(what.decrement, !matches!(result, Err(ArithFailure::NotFound)));
+    ops.hot_keys.see(what.key);
+    ops.count_arith(what.decrement, session.changed_class());
     result.map(|done| done.number).map_err(|why| match why {
         ArithFailure::NotFound => &b"NOT_FOUND\r\n"[..],
         ArithFailure::Exists => b"EXISTS\r\n",
@@ -130,9 +220,8 @@ fn arith(session: &mut Session, ops: &OpCounters, what: &Arith<'_>) -> Result<u6
 fn get<'a>(
     guard: &Guard<'_>,
     ops: &OpCounters,
-    mut keys: Keys<'a>,
-    with_cas: bool,
-    touch: Option<i64>,
+    server: &Server,
+    (mut keys, with_cas, touch): (Keys<'a>, bool, Option<i64>),
     out: &mut impl Sink,
 ) -> Option<Keys<'a>> {
     let (mut hits, mut misses) = (0, 0);
@@ -153,6 +242,7 @@ fn get<'a>(
             }
             None => misses += 1,
         }
+        count_get(guard, ops, server, key, item.as_ref(), touch.is_some());
         keys = others;
     }
     if rest.is_none() {
@@ -168,6 +258,30 @@ fn get<'a>(
         ops.get_misses.add(misses);
     }
     rest
+}
+
+/// Counts one key of a get wherever gets are counted by key or by item.
+#[inline]
+pub(crate) fn count_get(
+    guard: &Guard<'_>,
+    ops: &OpCounters,
+    server: &Server,
+    key: &[u8],
+    item: Option<&ItemRef<'_>>,
+    touched: bool,
+) {
+    ops.hot_keys.see(key);
+    server.detail.count(key, if item.is_some() { Act::Hit } else { Act::Miss });
+    let class = item.map(|item| guard.store().class_of(item));
+    match class {
+        Some(class) if touched => ops.classes.touch_hits(class),
+        Some(class) => ops.classes.get_hits(class),
+        None => {}
+    }
+    if server.watchers.want(Events::FETCHERS) {
+        let found = item.zip(class).map(|(item, class)| (class, item.value().len()));
+        server.watchers.fetched(key, found, ops.client.get());
+    }
 }
 
 /// Writes `VALUE <key> <flags> <bytes> [<cas>]\r\n<data>\r\n`.

@@ -77,6 +77,11 @@ impl Clock {
         }
     }
 
+    /// A reading of this clock as Unix time, in seconds.
+    pub fn unix(&self, seconds: u32) -> i64 {
+        self.started_unix.saturating_add(i64::from(seconds))
+    }
+
     /// Whether an item with this expiry time (as from [`Self::expiry`]) is gone.
     #[inline]
     pub fn has_passed(&self, expiry: u32) -> bool {

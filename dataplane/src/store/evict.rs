@@ -39,6 +39,8 @@ const SWEEP_CHUNKS: u32 = 2048;
 pub(super) struct Sweeper {
     page: u32,
     chunk: u32,
+    /// Rounds begun.
+    pub(super) rounds: u64,
 }
 
 impl Store {
@@ -122,6 +124,7 @@ impl Store {
             let went = self.slabs.with_item(class, page, chunk, |class, loc, item| {
                 if item.is_visited() && self.is_live(&item) {
                     item.clear_visited();
+                    class.tally.spared += 1;
                     last = Some((page, chunk));
                     return false;
                 }
@@ -142,6 +145,7 @@ impl Store {
     /// One turn of everything that is done beside the requests. To be called every 10 ms or so,
     /// by one thread.
     pub fn housekeep(&self) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
         self.clock.tick();
         self.flush_when_due();
         self.sweep();
@@ -168,7 +172,7 @@ impl Store {
 
     /// Removes dead items, a bounded number of chunks a turn, page after page.
     fn sweep(&self) {
-        if !self.expiring.load(Ordering::Relaxed) {
+        if !self.is_sweeping() {
             return;
         }
         let mut s = self.sweeper.lock();
@@ -176,6 +180,7 @@ impl Store {
         while left > 0 {
             let run = RUN_CHUNKS.min(left);
             left -= run;
+            s.rounds += u64::from((s.page, s.chunk) == (0, 0));
             let here = self.slabs.page(s.page).filter(|(_, carved)| s.chunk < *carved);
             let Some((id, _)) = here else {
                 s.page = (s.page + 1) % self.slabs.n_pages();
@@ -185,8 +190,9 @@ impl Store {
             let mut class = self.slabs.lock(id);
             for _ in 0..run {
                 self.slabs.with_item(&mut class, s.page, s.chunk, |class, loc, item| {
-                    if !self.is_live(&item) {
-                        self.remove(class, loc, item, false);
+                    class.tally.swept += 1;
+                    if !self.is_live(&item) && self.remove(class, loc, item, false) {
+                        class.tally.swept_out += 1;
                     }
                 });
                 s.chunk += 1;

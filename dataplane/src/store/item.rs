@@ -109,6 +109,13 @@ impl Arena {
         self.0.kind()
     }
 
+    /// Where the item is.
+    #[inline]
+    pub(super) fn location(&self, item: &ItemRef<'_>) -> Location {
+        let offset = item.address().wrapping_sub(self.0.base().addr().get());
+        Location(u32::try_from(offset / UNIT_BYTES).unwrap_or(u32::MAX))
+    }
+
     /// Asks for the first two lines of the chunk: header, key and a small value. Harmless for
     /// any number.
     #[inline]
@@ -155,8 +162,14 @@ impl NewItem<'_> {
 
     /// Bytes of slab memory needed.
     pub(super) fn len_bytes(&self) -> usize {
-        HEADER_BYTES + self.key.len() + self.value_len() + TRAILER_BYTES
+        len_bytes(self.key.len(), self.value_len())
     }
+}
+
+/// Bytes of slab memory that an item with a key and a value of these lengths needs.
+#[inline]
+pub(super) fn len_bytes(key_len: usize, value_len: usize) -> usize {
+    HEADER_BYTES + key_len + value_len + TRAILER_BYTES
 }
 
 /// A chunk of which only the atomics may be touched, until its state says more.
@@ -311,6 +324,12 @@ impl<'a> ItemRef<'a> {
         self.bytes(usize::from(self.header.key_len), self.header.value_len as usize)
     }
 
+    /// The address of its chunk.
+    #[inline]
+    pub(super) fn address(&self) -> usize {
+        self.start.addr().get()
+    }
+
     /// The client's own 32 bits.
     #[inline]
     pub fn flags(&self) -> u32 {
@@ -402,12 +421,9 @@ impl<'a> ItemRef<'a> {
         self.header.recency.store(FETCHED, Ordering::Relaxed);
     }
 
-    /// Bytes of slab memory used.
-    pub(super) fn len_bytes(&self) -> usize {
-        HEADER_BYTES
-            + usize::from(self.header.key_len)
-            + self.header.value_len as usize
-            + TRAILER_BYTES
+    /// Bytes of slab memory used: header, key, value and its sum.
+    pub fn len_bytes(&self) -> usize {
+        len_bytes(self.header.key_len.into(), self.header.value_len as usize)
     }
 }
 

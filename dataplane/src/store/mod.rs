@@ -22,6 +22,8 @@
 mod sync;
 
 pub mod clock;
+pub mod admin;
+pub mod dump;
 pub mod epoch;
 mod evict;
 mod flush;
@@ -30,14 +32,18 @@ mod index;
 mod item;
 mod session;
 mod mover;
+mod observer;
 mod sizes;
 mod slab;
 pub mod stats;
 pub mod verbs;
 
 pub use clock::Clock;
+pub use dump::Cursor;
 pub use hash::KeyHash;
 pub use item::{ItemRef, Location};
+pub use mover::{Automove, NotMoved};
+pub use observer::Evictions;
 pub use session::{Guard, Session};
 pub use stats::StoreStats;
 
@@ -49,6 +55,7 @@ use hash::Hasher;
 use index::Index;
 use item::{Arena, UNIT_BYTES};
 use mover::Mover;
+use observer::Observer;
 use parking_lot::Mutex;
 pub(crate) use sizes::PAGE_BYTES;
 use sizes::size_classes;
@@ -168,6 +175,11 @@ pub struct Store {
     /// Some item was stored with an expiry time, or all were flushed; before that there is nothing
     /// to sweep.
     expiring: AtomicBool,
+    /// Somebody has switched the sweeper off.
+    sweeper_off: AtomicBool,
+    /// Turns of housekeeping.
+    turns: AtomicU64,
+    observer: Observer,
     config: StoreConfig,
 }
 
@@ -208,6 +220,9 @@ impl Store {
             flushed: Flushed::default(),
             sweeper: Mutex::new(Sweeper::default()),
             expiring: AtomicBool::new(false),
+            sweeper_off: AtomicBool::new(false),
+            turns: AtomicU64::new(0),
+            observer: Observer::default(),
             config,
         }))
     }

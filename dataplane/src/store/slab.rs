@@ -108,6 +108,18 @@ pub(super) struct Tally {
     pub(super) evicted: u64,
     pub(super) evicted_unfetched: u64,
     pub(super) evicted_active: u64,
+    /// Of the evicted, those that would have expired one day.
+    pub(super) evicted_expiring: u64,
+    /// Seconds for which the item evicted last had not been asked for.
+    pub(super) evicted_idle_seconds: u64,
+    /// Of the evicted, those that lay in a page that was taken from the class.
+    pub(super) evicted_by_mover: u64,
+    /// Items that the hand left for another round, because they had been asked for.
+    pub(super) spared: u64,
+    /// Items that the sweeper looked at.
+    pub(super) swept: u64,
+    /// Of these, dead ones, which it removed.
+    pub(super) swept_out: u64,
     pub(super) expired: u64,
     pub(super) expired_unfetched: u64,
     pub(super) out_of_memory: u64,
@@ -131,6 +143,8 @@ pub(super) struct Class {
     hand_page: u32,
     hand_chunk: u32,
     pub(super) tally: Tally,
+    /// Of [`Tally::stored`], what was there when counting began again.
+    pub(super) stored_before: u64,
 }
 
 impl Class {
@@ -180,6 +194,7 @@ impl Slabs {
                 hand_page: NIL,
                 hand_chunk: 0,
                 tally: Tally::default(),
+                stored_before: 0,
             })
         };
         Self {
@@ -228,7 +243,7 @@ impl Slabs {
 
     /// The class of the chunk at `loc`, if there is a chunk. Any number may be asked about.
     #[inline]
-    fn class_of(&self, loc: Location) -> Option<ClassId> {
+    pub(super) fn class_of(&self, loc: Location) -> Option<ClassId> {
         let (class, carved) = self.page(loc.0 >> PAGE_SHIFT)?;
         let n = self.sizes.get(usize::from(class.0))?.chunk_at(loc.0 & (PAGE_UNITS - 1))?;
         (n < carved).then_some(class)
@@ -471,6 +486,20 @@ impl Slabs {
             class.hand_chunk = 0;
         }
         None
+    }
+
+    /// When the item was last asked for that the class would evict next, or soon: the earliest time
+    /// among those that the hand would look at in its next `steps`. The hand stays where it is.
+    pub(super) fn oldest_access(&self, class: &mut Class, steps: u32) -> Option<u32> {
+        let hand = (class.hand_page, class.hand_chunk);
+        let mut oldest: Option<u32> = None;
+        for _ in 0..steps.min(class.chunks()) {
+            let Some((page, chunk)) = self.hand(class) else { break };
+            let accessed = self.with_item(class, page, chunk, |_, _, item| item.accessed());
+            oldest = accessed.into_iter().chain(oldest).min();
+        }
+        (class.hand_page, class.hand_chunk) = hand;
+        oldest
     }
 }
 

@@ -1,0 +1,103 @@
+//! What an administrator can ask of the store while it serves.
+//!
+//! Enters: wishes. Leaves: settings that housekeeping follows at its next turn, and answers. Locks
+//! of the mover and of size classes are held for a moment; nothing here is for the data path.
+
+use super::slab::Tally;
+use super::{Automove, ItemRef, PAGE_BYTES, PAGES_MIN, Store};
+use std::sync::atomic::Ordering;
+
+/// The memory limit asked for cannot be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutOfBounds;
+
+impl Store {
+    /// Bytes of slab memory that may be used.
+    pub fn limit_bytes(&self) -> usize {
+        self.slabs.limit_pages() as usize * PAGE_BYTES
+    }
+
+    /// Lets at most `bytes` be used, rounded down to whole pages: up to what was mapped at
+    /// start-up. Pages in use beyond a new limit are emptied and given up by and by, where
+    /// evicting is allowed, one after the other.
+    ///
+    /// # Errors
+    /// [`OutOfBounds`]: more than was mapped, or fewer than two pages.
+    pub fn set_limit_bytes(&self, bytes: usize) -> Result<(), OutOfBounds> {
+        let pages = bytes / PAGE_BYTES;
+        let mapped = self.slabs.n_pages() as usize;
+        if !(PAGES_MIN..=mapped).contains(&pages) {
+            return Err(OutOfBounds);
+        }
+        self.slabs.set_limit_pages(u32::try_from(pages).map_err(|_| OutOfBounds)?);
+        Ok(())
+    }
+
+    /// How eagerly pages move between classes.
+    pub fn automove(&self) -> Automove {
+        self.mover.lock().automove
+    }
+
+    /// Sets [`Self::automove`].
+    pub fn set_automove(&self, how: Automove) {
+        self.mover.lock().automove = how;
+    }
+
+    /// Switches the sweeper, which removes dead items, off and on. Look-ups never see a dead item
+    /// either way.
+    pub fn set_sweeper(&self, on: bool) {
+        self.sweeper_off.store(!on, Ordering::Relaxed);
+    }
+
+    /// Whether the sweeper may run.
+    pub fn is_sweeper_on(&self) -> bool {
+        !self.sweeper_off.load(Ordering::Relaxed)
+    }
+
+    /// Whether the sweeper runs: it may, and there is or was something that can expire.
+    pub fn is_sweeping(&self) -> bool {
+        self.expiring.load(Ordering::Relaxed) && self.is_sweeper_on()
+    }
+
+    /// Sends the sweeper round even if nothing was ever stored that can expire.
+    pub fn sweep_anyway(&self) {
+        self.expiring.store(true, Ordering::Relaxed);
+    }
+
+    /// Begins again to count what is counted since start-up. What is there now stays counted.
+    pub fn reset_counts(&self) {
+        let mut mover = self.mover.lock();
+        mover.forget_tallies();
+        mover.pages_moved = 0;
+        for id in self.slabs.class_ids() {
+            let mut class = self.slabs.lock(id);
+            // A writer that gives an item back takes it from this count.
+            let stored = u64::from(class.used);
+            class.tally = Tally { bytes: class.tally.bytes, stored, ..Tally::default() };
+            class.stored_before = stored;
+        }
+        drop(mover);
+        self.sweeper.lock().rounds = 0;
+        self.turns.store(0, Ordering::Relaxed);
+    }
+
+    /// Size classes.
+    pub fn classes(&self) -> usize {
+        self.slabs.class_ids().count()
+    }
+
+    /// The size class of an item of this store, from 0.
+    #[inline]
+    pub fn class_of(&self, item: &ItemRef<'_>) -> usize {
+        let loc = self.slabs.arena().location(item);
+        self.slabs.class_of(loc).map_or(0, |id| id.0.into())
+    }
+
+    /// The size class, from 0, that an item with a key and a value of these lengths belongs to;
+    /// `None` for one that is too large.
+    #[inline]
+    pub fn class_for(&self, key_len: usize, value_len: usize) -> Option<usize> {
+        let bytes = super::item::len_bytes(key_len, value_len);
+        self.slabs.class_for(bytes).map(|id| id.0.into())
+    }
+}
