@@ -34,6 +34,8 @@ pub fn detach() -> io::Result<ExitCode> {
     let stdout = child.stdout.take().map(BufReader::new);
     let mut lines = stdout.into_iter().flat_map(|s| s.lines().map_while(Result::ok));
     if lines.any(|line| is_ready(&line)) {
+        // Until it has settled, too, and let go of the pipe.
+        lines.for_each(drop);
         return Ok(ExitCode::SUCCESS);
     }
     let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());

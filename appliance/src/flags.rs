@@ -126,6 +126,10 @@ pub struct ServeFlags {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub slab_min_size: Option<u32>,
 
+    /// Say more on standard error: -v what happens, -vv in detail.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
     /// Connections.
     #[command(flatten)]
     pub clients: ClientFlags,
@@ -133,10 +137,6 @@ pub struct ServeFlags {
     /// The process.
     #[command(flatten)]
     pub process: ProcessFlags,
-
-    /// Say more on standard error: -v what happens, -vv in detail.
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    pub verbose: u8,
 
     /// Serve UDP from this port: a NIC by its PCI address (0000:81:00.0), or a DPDK virtual device
     /// (net_tap0,iface=gnomon0). May be repeated. Without it: kernel sockets at --listen.
@@ -376,6 +376,44 @@ mod tests {
             (Some(Path::new("/pid")), Some("nobody"))
         );
         assert_eq!(f.slab_min_size, Some(100));
+    }
+
+    #[test]
+    fn long_names_are_memcacheds() {
+        let f = parse(&[
+            "--udp-port=1",
+            "--unix-socket=/s",
+            "--unix-mask=700",
+            "--enable-shutdown",
+            "--listen=::1",
+            "--daemon",
+            "--enable-coredumps",
+            "--user=u",
+            "--memory-limit=8",
+            "--disable-evictions",
+            "--conn-limit=2",
+            "--lock-memory",
+            "--verbose",
+            "--pidfile=p",
+            "--slab-growth-factor=2",
+            "--slab-min-size=9",
+            "--enable-largepages",
+            "--threads=1",
+            "--max-reqs-per-event=3",
+            "--disable-cas",
+            "--listen-backlog=4",
+            "--protocol=ascii",
+            "--max-item-size=2m",
+            "--disable-flush-all",
+            "--disable-dumping",
+            "--disable-watch",
+            "--auth-file=f",
+            "--extended=modern",
+            "--enable-sasl",
+            "--enable-ssl",
+        ]);
+        assert_eq!(f.unwrap().memory, 8);
+        assert_eq!(parse(&["--tcp-port=1", "--memory=9"]).unwrap().memory, 9);
     }
 
     #[test]

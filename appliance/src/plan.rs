@@ -212,6 +212,9 @@ impl Plan {
                 "UDP listens on {ip} and answers only this machine: name your clients' networks with --allow"
             ));
         }
+        if clients.auth_file.is_some() && clients.unix.is_none() && flags.udp_port.is_none() {
+            notes.push("-Y turns UDP off, where no client can authenticate".to_owned());
+        }
         Ok(Self {
             allow: network::allow(flags),
             ports,

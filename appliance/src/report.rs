@@ -442,6 +442,25 @@ EAL           --no-telemetry
             ],
             "tcp_threads": 4,
             "conn_limit": 1024,
+            "clients": {
+                "unix": null,
+                "backlog": 1024,
+                "requests_per_turn": 20,
+                "dialect": "auto",
+                "auth_file": null,
+                "idle_timeout_seconds": 0,
+                "refuse_over_limit": true,
+                "flush_allowed": true,
+                "shutdown_allowed": false,
+                "cas_enabled": true,
+            },
+            "process": {
+                "daemon": false,
+                "pid_file": null,
+                "user": null,
+                "core_dumps": false,
+                "lock_memory": false,
+            },
             "open_files": 1024 + 128 + 4 * 6,
             "worker_cpus": [2],
             "cores_given": true,
@@ -451,6 +470,7 @@ EAL           --no-telemetry
             "item_max_bytes": 1 << 20,
             "evict": true,
             "growth_factor": 1.25,
+            "chunk_min_bytes": 0,
             "slots": 4096,
             "huge": "prefer",
             "engine": "cpu",
@@ -459,6 +479,7 @@ EAL           --no-telemetry
             "allow": ["127.0.0.0/8", "::1/128", "10.0.0.0/24"],
             "eal": [],
             "notes": [],
+            "unused": [],
         });
         assert_eq!(json, expected);
     }

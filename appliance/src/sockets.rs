@@ -194,6 +194,7 @@ pub fn write_port_file(path: &Path, tcp: &[SocketAddr], udp: &[SocketAddr]) -> i
 mod tests {
     use super::*;
     use crate::plan::tests::planned as plan;
+    use std::time::Duration;
 
     #[test]
     fn any_free_port_becomes_a_number() {
@@ -236,6 +237,20 @@ mod tests {
         let args = "--port net_ring0 --ip 192.0.2.1/24 --ip 2001:db8::1/64";
         let p = plan(&format!("-p {port} {args}"));
         assert_eq!(listen(&p).unwrap().tcp.len(), 3);
+    }
+
+    #[test]
+    fn the_backlog_bounds_those_who_wait() {
+        let waiting = |backlog: i32| {
+            let listeners = listen(&plan(&format!("-p -1 -b {backlog}"))).unwrap();
+            let connect = || {
+                std::net::TcpStream::connect_timeout(&listeners.tcp[0], Duration::from_millis(200))
+            };
+            let clients: Vec<_> = (0..5).map_while(|_| connect().ok()).collect();
+            clients.len()
+        };
+        // The kernel lets one more in than it was told.
+        assert_eq!((waiting(1), waiting(50)), (2, 5));
     }
 
     #[test]

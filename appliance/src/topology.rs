@@ -248,7 +248,6 @@ fn store(plan: &Plan) -> Result<Arc<Store>, StoreError> {
         item_max_bytes: bytes(plan.item_max_bytes),
         growth_factor: plan.growth_factor,
         chunk_min_bytes: plan.chunk_min_bytes as usize,
-        cas: plan.clients.cas_enabled,
         evict: plan.evict,
         pages: plan.huge.into(),
         hash_key: None,

@@ -212,7 +212,7 @@ impl<'a> LookUp<'a> {
         let with_cas = desc.verb == Verb::Gets;
         let reply = in_place(frame, headers(entry), text_max, |out| {
             for item in items.iter().flatten() {
-                let cas = with_cas.then(|| item.cas());
+                let cas = with_cas.then(|| self.server.cas_shown(item.cas()));
                 put_value(item.key(), item.flags(), cas, item.value(), out);
             }
             out.put(b"END\r\n");
@@ -284,6 +284,7 @@ fn over_udp(command: Command<'_>) -> Command<'_> {
     match command {
         Command::Stats(Some(_))
         | Command::Flush { .. }
+        | Command::FlushPrefix { .. }
         | Command::Verbosity { .. }
         | Command::Admin { .. } => refused(Refusal::NotOverUdp),
         other => other,

@@ -32,7 +32,7 @@ pub(super) struct Gate<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stand {
-    /// Nothing came yet.
+    /// Nothing came yet, or nothing since the words that were right.
     Fresh,
     /// A command line is awaited.
     Line,
@@ -119,7 +119,8 @@ impl<'a> Gate<'a> {
                 [user, password, ..] => {
                     ops.auth_cmds.inc();
                     if self.credentials.is_some_and(|c| c.knows(user, password)) {
-                        self.stand = Stand::Open;
+                        // What follows must be of the dialect, too.
+                        (self.credentials, self.stand) = (None, Stand::Fresh);
                         STORED
                     } else {
                         ops.auth_errors.inc();
@@ -215,6 +216,7 @@ mod tests {
         assert!(!attempt(&[b'x'; LINE_MAX_BYTES], 100).1);
         assert!(attempt(&[b'x'; LINE_MAX_BYTES + 1], 100).1);
         assert!(attempt(b"\x80", 1).1);
+        assert!(attempt(b"set x 0 0 3\r\nu p\r\n\x80", 1).1);
         assert!(attempt(b"set x 0 0 4294967295\r\n", 100).1);
         assert!(attempt(b"set x 0 0 2049\r\n", 100).1);
     }

@@ -291,7 +291,7 @@ fn dump(
             0 => -1,
             expiry => clock.unix(expiry),
         };
-        let (accessed, cas, size) = (clock.unix(item.accessed()), item.cas(), item.len_bytes());
+        let (accessed, cas, size) = (clock.unix(item.accessed()), server.cas_shown(item.cas()), item.len_bytes());
         let fetched = if item.was_fetched() { "yes" } else { "no" };
         line.extend(
             format!(

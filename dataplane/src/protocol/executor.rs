@@ -10,7 +10,7 @@ use super::stats::detail::Act;
 use super::stats::{self, OpCounters, Server};
 use super::watch::{Events, Stored};
 use crate::store::verbs::{self, ArithFailure, NotStored};
-use crate::store::{Guard, ItemRef, Session};
+use crate::store::{Guard, ItemRef, PrefixRefused, Session, Value};
 
 /// Whether the conversation goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,8 @@ fn carry_out<'a>(
             }
         }
         Command::Store { ref what, noreply } => {
-            let reply = store(session, ops, server, what);
+            let cas = what.cas.map(|cas| server.cas_expected(cas));
+            let reply = store(session, ops, server, &Store { cas, ..*what });
             if !noreply {
                 out.put(reply);
             }
@@ -113,6 +114,17 @@ fn carry_out<'a>(
                     true => b"OK\r\n",
                     false => Refusal::FlushNotAllowed.line(),
                 });
+            }
+        }
+        Command::FlushPrefix { prefix, noreply } => {
+            ops.cmd_flush.inc();
+            let reply = match session.store().flush_prefix(prefix) {
+                Ok(()) => &b"OK\r\n"[..],
+                Err(PrefixRefused::Malformed) => Refusal::BadLineFormat.line(),
+                Err(PrefixRefused::TooMany) => Refusal::TooManyPrefixes.line(),
+            };
+            if !noreply {
+                out.put(reply);
             }
         }
         Command::Verbosity { noreply } => {
@@ -238,7 +250,8 @@ fn get<'a>(
         match item {
             Some(item) => {
                 hits += 1;
-                put_value(key, item.flags(), with_cas.then(|| item.cas()), item.value(), out);
+                let cas = with_cas.then(|| server.cas_shown(item.cas()));
+                put_value(key, item.flags(), cas, item.value(), out);
             }
             None => misses += 1,
         }
@@ -285,7 +298,7 @@ pub(crate) fn count_get(
 }
 
 /// Writes `VALUE <key> <flags> <bytes> [<cas>]\r\n<data>\r\n`.
-pub fn put_value(key: &[u8], flags: u32, cas: Option<u64>, value: &[u8], out: &mut impl Sink) {
+pub fn put_value(key: &[u8], flags: u32, cas: Option<u64>, value: Value<'_>, out: &mut impl Sink) {
     out.put(b"VALUE ");
     out.put(key);
     out.put(b" ");
@@ -297,6 +310,6 @@ pub fn put_value(key: &[u8], flags: u32, cas: Option<u64>, value: &[u8], out: &m
         out.put_decimal(cas);
     }
     out.put(b"\r\n");
-    out.put(value);
+    value.pieces().for_each(|piece| out.put(piece));
     out.put(b"\r\n");
 }

@@ -3,6 +3,7 @@
 //! Enters: wishes. Leaves: settings that housekeeping follows at its next turn, and answers. Locks
 //! of the mover and of size classes are held for a moment; nothing here is for the data path.
 
+use super::item::{WHOLE_MAX_BYTES, len_bytes};
 use super::slab::Tally;
 use super::{Automove, ItemRef, PAGE_BYTES, PAGES_MIN, Store};
 use std::sync::atomic::Ordering;
@@ -72,7 +73,7 @@ impl Store {
         for id in self.slabs.class_ids() {
             let mut class = self.slabs.lock(id);
             // A writer that gives an item back takes it from this count.
-            let stored = u64::from(class.used);
+            let stored = u64::from(class.used - class.parts);
             class.tally = Tally { bytes: class.tally.bytes, stored, ..Tally::default() };
             class.stored_before = stored;
         }
@@ -97,7 +98,10 @@ impl Store {
     /// `None` for one that is too large.
     #[inline]
     pub fn class_for(&self, key_len: usize, value_len: usize) -> Option<usize> {
-        let bytes = super::item::len_bytes(key_len, value_len);
-        self.slabs.class_for(bytes).map(|id| id.0.into())
+        let id = match value_len > WHOLE_MAX_BYTES {
+            true => self.slabs.large_class(),
+            false => self.slabs.class_for(len_bytes(key_len, value_len)),
+        };
+        id.map(|id| id.0.into())
     }
 }

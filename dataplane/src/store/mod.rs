@@ -33,8 +33,10 @@ mod item;
 mod session;
 mod mover;
 mod observer;
+mod prefix;
 mod sizes;
 mod slab;
+mod value;
 pub mod stats;
 pub mod verbs;
 
@@ -44,8 +46,10 @@ pub use hash::KeyHash;
 pub use item::{ItemRef, Location};
 pub use mover::{Automove, NotMoved};
 pub use observer::Evictions;
+pub use prefix::{PREFIX_DEPTH_MAX, PrefixRefused};
 pub use session::{Guard, Session};
 pub use stats::StoreStats;
+pub use value::Value;
 
 use driver_shim::Pages;
 use epoch::Epochs;
@@ -57,9 +61,11 @@ use item::{Arena, UNIT_BYTES};
 use mover::Mover;
 use observer::Observer;
 use parking_lot::Mutex;
+use prefix::Prefixes;
 pub(crate) use sizes::PAGE_BYTES;
 use sizes::size_classes;
 use slab::{PAGES_MAX, Slabs};
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -69,6 +75,9 @@ const PAGES_MIN: usize = 2;
 
 /// Smallest item limit, as in memcached.
 const ITEM_MAX_BYTES_LEAST: usize = 1 << 10;
+
+/// Largest item limit, as in memcached.
+const ITEM_MAX_BYTES_MOST: usize = 1 << 30;
 
 /// How to build a store.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,8 +91,6 @@ pub struct StoreConfig {
     pub growth_factor: f64,
     /// Space for key, value and flags that the smallest chunk has at least.
     pub chunk_min_bytes: usize,
-    /// Each stored item gets a CAS number of its own; otherwise all have 0.
-    pub cas: bool,
     /// Make room by evicting; otherwise a full store refuses.
     pub evict: bool,
     /// Which memory pages to ask for.
@@ -92,6 +99,8 @@ pub struct StoreConfig {
     pub hash_key: Option<[u8; 16]>,
     /// Most sessions at a time.
     pub sessions_max: usize,
+    /// What ends a prefix in a key.
+    pub prefix_delimiter: u8,
 }
 
 impl Default for StoreConfig {
@@ -101,11 +110,11 @@ impl Default for StoreConfig {
             item_max_bytes: 1 << 20,
             growth_factor: 1.25,
             chunk_min_bytes: 0,
-            cas: true,
             evict: true,
             pages: Pages::Prefer,
             hash_key: None,
             sessions_max: 64,
+            prefix_delimiter: b':',
         }
     }
 }
@@ -125,9 +134,9 @@ pub enum StoreError {
         /// What was asked for.
         asked: usize,
     },
-    /// An item lies within one slab page.
+    /// Too small for any item, or too large.
     #[error(
-        "an item limit of {asked} bytes is out of range: give {ITEM_MAX_BYTES_LEAST} to {PAGE_BYTES}"
+        "an item limit of {asked} bytes is out of range: give {ITEM_MAX_BYTES_LEAST} to {ITEM_MAX_BYTES_MOST}"
     )]
     ItemMax {
         /// What was asked for.
@@ -160,7 +169,6 @@ pub enum StoreError {
 }
 
 /// The store. Shared by all workers and TCP threads, each with a [`Session`] of its own.
-#[derive(Debug)]
 pub struct Store {
     slabs: Slabs,
     index: Index,
@@ -170,6 +178,7 @@ pub struct Store {
     /// The last CAS id given.
     cas: AtomicU64,
     flushed: Flushed,
+    prefixes: Prefixes,
     mover: Mutex<Mover>,
     sweeper: Mutex<Sweeper>,
     /// Some item was stored with an expiry time, or all were flushed; before that there is nothing
@@ -181,6 +190,12 @@ pub struct Store {
     turns: AtomicU64,
     observer: Observer,
     config: StoreConfig,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 impl Store {
@@ -196,13 +211,16 @@ impl Store {
         if n_pages > PAGES_MAX {
             return Err(StoreError::MemoryTooLarge { asked: config.memory_bytes });
         }
-        if !(ITEM_MAX_BYTES_LEAST..=PAGE_BYTES).contains(&config.item_max_bytes) {
+        if !(ITEM_MAX_BYTES_LEAST..=ITEM_MAX_BYTES_MOST).contains(&config.item_max_bytes) {
             return Err(StoreError::ItemMax { asked: config.item_max_bytes });
         }
         let growth = config.growth_factor;
         let sizes = (1.05..=100.0)
             .contains(&growth)
-            .then(|| size_classes(growth, config.chunk_min_bytes, config.item_max_bytes))
+            .then(|| {
+                let largest = config.item_max_bytes.min(PAGE_BYTES);
+                size_classes(growth, config.chunk_min_bytes, largest)
+            })
             .flatten()
             .ok_or(StoreError::GrowthFactor { asked: growth })?;
         let bytes = n_pages * PAGE_BYTES;
@@ -218,6 +236,7 @@ impl Store {
             clock: Clock::new(),
             cas: AtomicU64::new(0),
             flushed: Flushed::default(),
+            prefixes: Prefixes::default(),
             sweeper: Mutex::new(Sweeper::default()),
             expiring: AtomicBool::new(false),
             sweeper_off: AtomicBool::new(false),

@@ -89,13 +89,13 @@ impl ClassOps {
 /// Per size class, what became of its items.
 pub(super) fn items(server: &Server, rows: &mut impl Rows) {
     let ops = server.counted_by_class();
-    for c in server.store.stats().classes.iter().filter(|c| c.used_chunks > 0) {
+    for c in server.store.stats().classes.iter().filter(|c| c.curr_items > 0) {
         let hits = ops.get(c.class as usize - 1).map_or(0, |o| o.get_hits);
         for (name, value) in [
-            ("number", c.used_chunks),
+            ("number", c.curr_items),
             ("number_hot", 0),
             ("number_warm", 0),
-            ("number_cold", c.used_chunks),
+            ("number_cold", c.curr_items),
             ("age_hot", 0),
             ("age_warm", 0),
             ("age", c.age_seconds),

@@ -186,7 +186,7 @@ pub struct Server {
     pub flush_allowed: bool,
     /// `shutdown` is carried out (`-A` allows it).
     pub shutdown_allowed: bool,
-    /// Items have a CAS number of their own (`-C`: each has 0).
+    /// Clients see items' CAS numbers (`-C`: each is 0, and none is ever as expected).
     pub cas_enabled: bool,
     /// `lru_crawler metadump` and `stats cachedump` are carried out.
     pub dump_allowed: bool,
@@ -245,6 +245,19 @@ impl Server {
             ops: Mutex::new(Vec::new()),
             before: Mutex::default(),
         }
+    }
+
+    /// What clients are told of an item's CAS number.
+    #[inline]
+    pub fn cas_shown(&self, cas: u64) -> u64 {
+        if self.cas_enabled { cas } else { 0 }
+    }
+
+    /// What is to be compared with an item's CAS number when a client expects this one.
+    #[inline]
+    pub fn cas_expected(&self, cas: u64) -> u64 {
+        // No item gets as far as the last number.
+        if self.cas_enabled { cas } else { u64::MAX }
     }
 
     /// A block of counters for one more thread.
