@@ -248,6 +248,7 @@ fn store(plan: &Plan) -> Result<Arc<Store>, StoreError> {
         item_max_bytes: bytes(plan.item_max_bytes),
         growth_factor: plan.growth_factor,
         chunk_min_bytes: plan.chunk_min_bytes as usize,
+        prefix_delimiter: b':',
         evict: plan.evict,
         pages: plan.huge.into(),
         hash_key: None,
@@ -262,6 +263,8 @@ fn server(plan: &Plan, store: &Arc<Store>) -> Server {
     server.flush_allowed = plan.clients.flush_allowed;
     server.shutdown_allowed = plan.clients.shutdown_allowed;
     server.cas_enabled = plan.clients.cas_enabled;
+    let for_clients = u64::try_from(plan.conn_limit).unwrap_or(u64::MAX);
+    server.reserved_fds = plan.open_files.saturating_sub(for_clients);
     server.settings = plan.settings();
     server
 }

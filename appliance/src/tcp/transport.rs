@@ -57,7 +57,7 @@ impl Listener {
             Self::Unix(l) => {
                 let address = l.local_addr().ok();
                 let path = address.as_ref().and_then(|a| a.as_pathname());
-                format!("unix:{}", path.unwrap_or("".as_ref()).display())
+                path.map_or_else(|| "unix:".to_owned(), |p| format!("unix:{}", p.display()))
             }
         }
     }

@@ -178,6 +178,7 @@ pub(super) fn execute<'a>(
             }
             Err(line) => line,
         },
+        Admin::Watch(_) if !server.watch_allowed => b"CLIENT_ERROR watch commands not allowed\r\n",
         Admin::Watch(events) => return Flow::Watch(events),
         Admin::Shutdown(mode) => match (server.shutdown_allowed, mode) {
             (true, None | Some(b"graceful")) => {
@@ -291,7 +292,8 @@ fn dump(
             0 => -1,
             expiry => clock.unix(expiry),
         };
-        let (accessed, cas, size) = (clock.unix(item.accessed()), server.cas_shown(item.cas()), item.len_bytes());
+        let (accessed, cas, size) =
+            (clock.unix(item.accessed()), server.cas_shown(item.cas()), item.len_bytes());
         let fetched = if item.was_fetched() { "yes" } else { "no" };
         line.extend(
             format!(

@@ -26,12 +26,6 @@ pub struct Detail {
     counts: Mutex<Counts>,
 }
 
-impl Default for Detail {
-    fn default() -> Self {
-        Self::new(b':', false)
-    }
-}
-
 #[derive(Debug, Default)]
 struct Counts {
     by_prefix: BTreeMap<Box<[u8]>, Count>,
@@ -148,7 +142,7 @@ mod tests {
 
     #[test]
     fn counts_by_prefix_while_it_is_on() {
-        let detail = Detail::default();
+        let detail = Detail::new(b':', false);
         detail.count(b"user:1", Act::Set);
         assert_eq!(detail.page(b"dump"), Page::Text(Vec::new()));
         assert_eq!(detail.page(b"on"), Page::Line(b"OK\r\n"));

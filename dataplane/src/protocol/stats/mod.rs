@@ -190,6 +190,8 @@ pub struct Server {
     pub cas_enabled: bool,
     /// `lru_crawler metadump` and `stats cachedump` are carried out.
     pub dump_allowed: bool,
+    /// `watch` is carried out.
+    pub watch_allowed: bool,
     /// Files kept for other things than connections.
     pub reserved_fds: u64,
     /// Prefix statistics.
@@ -223,6 +225,7 @@ impl fmt::Debug for Server {
 impl Server {
     /// A server over `store`.
     pub fn new(store: Arc<Store>, version: String) -> Self {
+        let detail = Detail::new(store.config().prefix_delimiter, false);
         let watchers: Arc<Watchers> = Arc::default();
         store.observe_evictions(Arc::clone(&watchers) as _);
         Self {
@@ -235,8 +238,9 @@ impl Server {
             shutdown_allowed: false,
             cas_enabled: true,
             dump_allowed: true,
+            watch_allowed: true,
             reserved_fds: 0,
-            detail: Detail::default(),
+            detail,
             watchers,
             conns: Arc::default(),
             tuning: Tuning::default(),
