@@ -305,3 +305,69 @@ fn dump(
         !out.is_full()
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &'static str) -> Admin<'static> {
+        let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match parse(verb.as_bytes(), rest.as_bytes()) {
+            Some(Command::Admin { what, noreply: false }) => what,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn lines_mean_what_memcached_means() {
+        let error = Admin::Nonsense(b"ERROR\r\n");
+        let format = Admin::Nonsense(b"CLIENT_ERROR bad command line format\r\n");
+        for (line, want) in [
+            ("lru_crawler", error),
+            ("lru_crawler bogus", error),
+            ("lru_crawler enable x", error),
+            ("lru_crawler enable", Admin::Crawler(true)),
+            ("lru_crawler sleep 5", Admin::CrawlerSleep(5)),
+            ("lru_crawler sleep -5", format),
+            ("lru_crawler tocrawl x", format),
+            ("lru_crawler crawl 1,2", Admin::Crawl(b"1,2")),
+            ("lru tune 10 20 0.2 2.0", Admin::LruTune([10, 20, 20, 200])),
+            ("lru tune 10 20 0.2", error),
+            ("lru tune a b c d", error),
+            (
+                "lru tune 60 60 1 1",
+                Admin::Nonsense(b"ERROR hot and warm pcts must not exceed 80\r\n"),
+            ),
+            ("lru mode flat", Admin::LruMode(false)),
+            ("lru mode x", error),
+            ("lru temp_ttl -1", Admin::TemporaryTtl(None)),
+            ("lru temp_ttl 61", Admin::TemporaryTtl(Some(61))),
+            ("lru temp_ttl x", error),
+            ("slabs automove 2", Admin::Automove(Automove::Eager)),
+            ("slabs automove 3", error),
+            ("slabs automove x", format),
+            ("slabs automove 1 2", Admin::Automove(Automove::Slow)),
+            ("slabs reassign -1 2", Admin::Reassign(-1, 2)),
+            ("slabs reassign 1", error),
+            ("slabs reassign x 1", format),
+            ("cache_memlimit 64", Admin::MemoryLimit(64)),
+            ("cache_memlimit x", error),
+            ("cache_memlimit", error),
+            ("watch", Admin::Watch(Events::FETCHERS)),
+            ("watch foo", error),
+            ("shutdown", Admin::Shutdown(None)),
+            ("shutdown graceful", Admin::Shutdown(Some(b"graceful"))),
+        ] {
+            assert_eq!(parsed(line), want, "{line}");
+        }
+        assert!(
+            matches!(parsed("lru tune 1 1 0 1"), Admin::Nonsense(l) if l.starts_with(b"ERROR hot/warm"))
+        );
+        assert!(
+            matches!(parsed("lru_crawler sleep 9999999"), Admin::Nonsense(l) if l.ends_with(b"one second or less\r\n"))
+        );
+        assert_eq!(parse(b"get", b" a"), None);
+        let quiet = parse(b"cache_memlimit", b" 128 noreply");
+        assert_eq!(quiet, Some(Command::Admin { what: Admin::MemoryLimit(128), noreply: true }));
+    }
+}

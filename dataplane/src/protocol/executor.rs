@@ -71,9 +71,7 @@ fn carry_out<'a>(
                 ops.classes.delete_hits(class);
             }
             ops.hot_keys.see(key);
-            if found {
-                server.detail.count(key, Act::Delete);
-            }
+            server.detail.count(key, Act::Delete);
             if !noreply {
                 out.put(if found { b"DELETED\r\n" } else { b"NOT_FOUND\r\n" });
             }

@@ -105,3 +105,91 @@ impl Store {
         id.map(|id| id.0.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::protocol;
+    use crate::store::{NotMoved, PAGE_BYTES, Session, Store, StoreConfig, verbs};
+    use driver_shim::Pages;
+    use std::sync::Arc;
+
+    const PAGES: usize = 8;
+
+    fn store(evict: bool) -> (Arc<Store>, Session) {
+        let memory_bytes = PAGES * PAGE_BYTES;
+        let config =
+            StoreConfig { memory_bytes, evict, pages: Pages::Small, ..StoreConfig::default() };
+        let store = Store::new(config).unwrap();
+        let session = store.session().unwrap();
+        (store, session)
+    }
+
+    fn fill(session: &mut Session, value_len: usize, n: usize) {
+        let value = vec![b'v'; value_len];
+        for i in 0..n {
+            let key = format!("{value_len}-{i}").into_bytes();
+            let _ = verbs::store(session, &protocol::Store::set(&key, 0, 0, &value));
+        }
+    }
+
+    fn pages_in_use(store: &Store) -> u64 {
+        store.stats().classes.iter().map(|c| c.total_pages).sum()
+    }
+
+    #[test]
+    fn a_lower_limit_is_reached_by_and_by_and_kept() {
+        let (store, mut session) = store(true);
+        fill(&mut session, 10_000, 2000);
+        assert!(pages_in_use(&store) >= PAGES as u64 - 1);
+        assert!(store.set_limit_bytes((PAGES + 1) * PAGE_BYTES).is_err());
+        assert!(store.set_limit_bytes(PAGE_BYTES).is_err());
+        store.set_limit_bytes(4 * PAGE_BYTES + 5).unwrap();
+        assert_eq!(store.stats().limit_maxbytes, 4 * PAGE_BYTES as u64);
+        for _ in 0..50 {
+            store.housekeep();
+            fill(&mut session, 10_000, 100);
+        }
+        assert!((2..=4).contains(&pages_in_use(&store)), "{}", pages_in_use(&store));
+        store.set_limit_bytes(PAGES * PAGE_BYTES).unwrap();
+        fill(&mut session, 10_000, 2000);
+        assert!(pages_in_use(&store) >= PAGES as u64 - 1);
+    }
+
+    #[test]
+    fn a_page_goes_where_it_is_sent() {
+        let (store, mut session) = store(true);
+        fill(&mut session, 10_000, 700);
+        fill(&mut session, 10, 1);
+        let class = |len| i32::try_from(store.class_for(5, len).unwrap() + 1).unwrap();
+        let (large, small) = (class(10_000), class(10));
+        let pages = |of: i32| {
+            let stats = store.stats();
+            let found = stats.classes.iter().find(|c| i64::from(c.class) == i64::from(of));
+            found.map_or(0, |c| c.total_pages)
+        };
+        let before = (pages(large), pages(small));
+        assert!(before.0 > 2 && before.1 == 1);
+        assert_eq!(store.reassign(small, small), Err(NotMoved::Same));
+        assert_eq!(store.reassign(small, 255), Err(NotMoved::BadClass));
+        assert_eq!(store.reassign(small, large), Err(NotMoved::NoSpare));
+        assert_eq!(store.reassign(large, small), Ok(()));
+        assert_eq!(store.reassign(large, small), Err(NotMoved::Busy));
+        for _ in 0..50 {
+            store.housekeep();
+        }
+        assert_eq!((pages(large), pages(small)), (before.0 - 1, before.1 + 1));
+        let stats = store.stats();
+        assert!(!stats.moving && stats.pages_moved == 1 && stats.evicted_by_mover > 0);
+        store.reset_counts();
+        let stats = store.stats();
+        assert_eq!((stats.pages_moved, stats.evictions, stats.total_items), (0, 0, 0));
+        assert!(stats.curr_items > 0 && stats.bytes > 0);
+    }
+
+    #[test]
+    fn nothing_is_evicted_for_a_page_where_nothing_may_be() {
+        let (store, mut session) = self::store(false);
+        fill(&mut session, 10_000, 700);
+        assert_eq!(store.reassign(-1, 1), Err(NotMoved::NoSpare));
+    }
+}

@@ -55,3 +55,59 @@ impl Guard<'_> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol;
+    use crate::store::{Store, StoreConfig, verbs};
+    use driver_shim::Pages;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_walk_in_pieces_sees_each_live_item_once() {
+        let config =
+            StoreConfig { memory_bytes: 64 << 20, pages: Pages::Small, ..StoreConfig::default() };
+        let store = Store::new(config).unwrap();
+        let mut session = store.session().unwrap();
+        let mut wanted = BTreeSet::new();
+        for i in 0..5000 {
+            let key = format!("key{i}").into_bytes();
+            let (value, exptime) = (vec![b'v'; i % 300], if i % 10 == 0 { -1 } else { 0 });
+            let new = protocol::Store::set(&key, 0, exptime, &value);
+            verbs::store(&mut session, &new).unwrap();
+            if exptime == 0 {
+                wanted.insert(key);
+            }
+        }
+        // Stopped by its own bound, and by whoever looks.
+        for (chunks, items) in [(100, usize::MAX), (u32::MAX, 7), (1, 1)] {
+            let (mut seen, mut at, mut pieces) = (Vec::new(), Some(Cursor::default()), 0);
+            while let Some(from) = at {
+                let before = seen.len();
+                at = session.pin().walk(
+                    from,
+                    chunks,
+                    |_| true,
+                    |item, class| {
+                        assert!(class > 0);
+                        seen.push(item.key().to_vec());
+                        seen.len() - before < items
+                    },
+                );
+                assert!(seen.len() - before <= items.min(chunks as usize));
+                pieces += 1;
+            }
+            assert!(pieces > 40);
+            let once: BTreeSet<_> = seen.iter().cloned().collect();
+            assert!(once == wanted && once.len() == seen.len());
+        }
+        let mut others = 0;
+        let small = |class| class == 1;
+        session.pin().walk(Cursor::default(), u32::MAX, small, |_, class| {
+            others += u32::from(class != 1);
+            true
+        });
+        assert_eq!(others, 0);
+    }
+}

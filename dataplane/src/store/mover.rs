@@ -174,7 +174,8 @@ impl Store {
                 pages >= 2 && Some(id) != to && (any || Some(id) == from)
             });
             if mover.draining.is_none() {
-                return Err(NotMoved::NoSpare);
+                // As memcached, which looks for one first.
+                return Err(if any { NotMoved::BadClass } else { NotMoved::NoSpare });
             }
         } else if self.slabs.free_pages(&self.epochs) == 0 {
             return Err(NotMoved::NoSpare);

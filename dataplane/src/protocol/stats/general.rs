@@ -160,3 +160,61 @@ fn items(store: &StoreStats, rows: &mut impl Rows) {
         rows.row(name, &value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Store, StoreConfig};
+    use driver_shim::Pages;
+    use std::fmt::Display;
+
+    /// What memcached 1.6.18 prints.
+    const MEMCACHED: &str = "
+        pid uptime time version libevent pointer_size rusage_user rusage_system
+        max_connections curr_connections total_connections rejected_connections
+        connection_structures response_obj_oom response_obj_count response_obj_bytes
+        read_buf_count read_buf_bytes read_buf_bytes_free read_buf_oom reserved_fds cmd_get
+        cmd_set cmd_flush cmd_touch cmd_meta get_hits get_misses get_expired get_flushed
+        delete_misses delete_hits incr_misses incr_hits decr_misses decr_hits cas_misses
+        cas_hits cas_badval touch_hits touch_misses store_too_large store_no_memory
+        auth_cmds auth_errors bytes_read bytes_written limit_maxbytes accepting_conns
+        listen_disabled_num time_in_listen_disabled_us threads conn_yields hash_power_level
+        hash_bytes hash_is_expanding slab_reassign_rescues slab_reassign_chunk_rescues
+        slab_reassign_evictions_nomem slab_reassign_inline_reclaim slab_reassign_busy_items
+        slab_reassign_busy_deletes slab_reassign_running slabs_moved lru_crawler_running
+        lru_crawler_starts lru_maintainer_juggles malloc_fails log_worker_dropped
+        log_worker_written log_watcher_skipped log_watcher_sent log_watchers
+        unexpected_napi_ids round_robin_fallback bytes curr_items total_items
+        slab_global_page_pool expired_unfetched evicted_unfetched evicted_active evictions
+        reclaimed crawler_reclaimed crawler_items_checked lrutail_reflocked moves_to_cold
+        moves_to_warm moves_within_lru direct_reclaims lru_bumps_dropped
+    ";
+
+    #[derive(Default)]
+    struct Page(Vec<(String, String)>);
+
+    impl Rows for Page {
+        fn row(&mut self, name: &str, value: &dyn Display) {
+            self.0.push((name.to_owned(), value.to_string()));
+        }
+    }
+
+    #[test]
+    fn every_row_of_memcacheds_is_there_once_and_a_number() {
+        let memory_bytes = 8 << 20;
+        let config = StoreConfig { memory_bytes, pages: Pages::Small, ..StoreConfig::default() };
+        let server = Server::new(Store::new(config).unwrap(), "1.6.18-test".to_owned());
+        let mut rows = Page::default();
+        page(&server, &mut rows);
+        let wanted: Vec<&str> = MEMCACHED.split_whitespace().collect();
+        assert_eq!(wanted.len(), 92);
+        for name in &wanted {
+            let n = rows.0.iter().filter(|(row, _)| row == name).count();
+            assert_eq!(n, 1, "{name}");
+        }
+        for (name, value) in rows.0 {
+            let text = matches!(name.as_str(), "version" | "libevent");
+            assert!(text || value.parse::<f64>().is_ok(), "{name} {value}");
+        }
+    }
+}
