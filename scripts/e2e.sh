@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 . scripts/lib.sh
 make_scratch
 cargo build --release -q
-[ "$#" -gt 0 ] || set -- loopback af_packet net_tap
+[ "$#" -gt 0 ] || set -- loopback af_packet net_tap policy
 
 for name in "$@"; do
   echo "-- $name"

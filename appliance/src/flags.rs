@@ -5,18 +5,19 @@
 
 mod clients;
 mod extended;
+mod policy;
 mod process;
 mod values;
 
 pub use clients::{ClientFlags, Dialect};
 pub use extended::Extended;
+pub use policy::{PingLimit, PolicyFlags, RateLimit};
 pub use process::ProcessFlags;
 pub use values::{
     CpuList, FileMask, IpFlag, ListenAddr, Network, PortSpec, ServicePort, SideDoorFlag,
 };
 
 use clap::{Parser, Subcommand, ValueEnum};
-use dataplane::wire::Cidr;
 use std::ffi::OsString;
 use values::parse_size;
 
@@ -160,17 +161,6 @@ pub struct ServeFlags {
     )]
     pub ip: Vec<IpFlag>,
 
-    /// Networks whose UDP requests are answered; may be repeated. Default: loopback, and the
-    /// subnets of --ip.
-    #[arg(
-        long,
-        value_name = "CIDR",
-        env = "GNOMON_ALLOW",
-        value_delimiter = ',',
-        help_heading = "Ports"
-    )]
-    pub allow: Vec<Cidr>,
-
     /// Where frames go that are not for the key-value service, TCP among them: a kernel TAP device,
     /// or none. Default: tap with a --port, none without.
     #[arg(long, value_name = "tap[=NAME]|none", env = "GNOMON_SIDE_DOOR", help_heading = "Ports")]
@@ -179,6 +169,10 @@ pub struct ServeFlags {
     /// Packet slots of 2 KB each. Default: by the number of queues.
     #[arg(long, value_name = "NUM", env = "GNOMON_SLOTS", help_heading = "Ports")]
     pub slots: Option<u32>,
+
+    /// Who is answered over UDP, and how much.
+    #[command(flatten)]
+    pub policy: PolicyFlags,
 
     /// CPUs that serve packets, one worker each (2-7,10). Default: every allowed CPU but the
     /// control core; at most four without --port.
@@ -368,7 +362,7 @@ mod tests {
         assert_eq!((c.listen_backlog, c.max_reqs_per_event, c.protocol), (5, 1, Dialect::Ascii));
         assert_eq!(c.auth_file.as_deref(), Some(Path::new("auth")));
         assert!(c.disable_cas && c.disable_flush_all && c.enable_shutdown);
-        assert!(c.disable_dumping && c.disable_watch && c.stat_delimiter == Some('|'));
+        assert!(c.disable_dumping && c.disable_watch && c.prefix_delimiter == b'|');
         assert_eq!((c.extended.len(), &c.extended[1]), (3, &Extended::IdleTimeout(9)));
         assert!(p.daemon && p.lock_memory && p.enable_coredumps && p.enable_largepages);
         assert_eq!(
@@ -472,7 +466,8 @@ mod tests {
             (&["-B", "x"], "possible values: auto, ascii, binary"),
             (&["-a", "789"], "not an octal mask"),
             (&["-a", "7777"], "not an octal mask"),
-            (&["-D", "ab"], "not one character"),
+            (&["-D", "ab"], "not one printable ASCII character"),
+            (&["-D", ""], "not one printable ASCII character"),
             (&["-o", "modern,foo"], "'foo' is none of memcached's options"),
             (&["-q"], "unexpected argument '-q'"),
             (&["-m", "-1"], "unexpected argument '-1'"),

@@ -6,12 +6,14 @@
 mod clients;
 mod error;
 mod network;
+mod policy;
 mod process;
 mod resources;
 mod settings;
 
 pub use clients::{ClientsPlan, UnixPlan};
 pub use error::PlanError;
+pub use policy::PolicyPlan;
 pub use process::ProcessPlan;
 
 use crate::flags::{BatchModeFlag, FileMask, HugeFlag, Network, ServeFlags};
@@ -76,6 +78,8 @@ pub struct Plan {
     /// Networks whose UDP requests are answered.
     #[serde(serialize_with = "as_text")]
     pub allow: Vec<Cidr>,
+    /// How much each of them gets.
+    pub policy: PolicyPlan,
     /// Arguments for DPDK.
     pub eal: Vec<String>,
     /// What an operator may not expect.
@@ -209,7 +213,13 @@ impl Plan {
         let (engine, gpu) = resources::engine(flags.engine, machine)?;
         if let Some(ip) = network::unanswered(flags, &ports) {
             notes.push(format!(
-                "UDP listens on {ip} and answers only this machine: name your clients' networks with --allow"
+                "UDP listens on {ip} and answers only this machine: name your clients' networks with --trusted or --allow"
+            ));
+        }
+        let policy = PolicyPlan::new(&flags.policy, network::trusted(flags));
+        if let Some(everybody) = policy.everybody() {
+            notes.push(format!(
+                "--trusted {everybody} is everybody: whoever forges a source address has replies of any size sent there"
             ));
         }
         if clients.auth_file.is_some() && clients.unix.is_none() && flags.udp_port.is_none() {
@@ -217,6 +227,7 @@ impl Plan {
         }
         Ok(Self {
             allow: network::allow(flags),
+            policy,
             ports,
             tcp,
             tcp_threads: usize::from(flags.threads),

@@ -26,6 +26,7 @@ use dataplane::{WorkerCounters, cpu_engine};
 use driver_shim::{Pages, QueuePair, Region};
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
@@ -164,6 +165,10 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
         }
     }
     if let Some(region) = region {
+        // A device may have fewer queues than the plan has CPUs.
+        let workers = ports.iter().map(|p| p.queues.len()).max().unwrap_or(0);
+        let workers = u32::try_from(workers).ok().and_then(NonZeroU32::new);
+        let policy = plan.policy.policy().for_one_of(workers.unwrap_or(NonZeroU32::MIN));
         let mut queues: Vec<_> =
             ports.iter_mut().map(|p| std::mem::take(&mut p.queues).into_iter()).collect();
         for (n, &cpu) in plan.worker_cpus.iter().enumerate() {
@@ -180,6 +185,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
                 server: Arc::clone(&server),
                 group: cpu_engine::GROUP_DEFAULT,
                 batch: batch_policy(plan),
+                policy,
             });
             appliance.counters.push(worker.counters());
             let (driver, stop) = (driver.clone(), Arc::clone(&stop));
@@ -248,7 +254,7 @@ fn store(plan: &Plan) -> Result<Arc<Store>, StoreError> {
         item_max_bytes: bytes(plan.item_max_bytes),
         growth_factor: plan.growth_factor,
         chunk_min_bytes: plan.chunk_min_bytes as usize,
-        prefix_delimiter: b':',
+        prefix_delimiter: plan.clients.prefix_delimiter,
         evict: plan.evict,
         pages: plan.huge.into(),
         hash_key: None,
@@ -262,6 +268,8 @@ fn server(plan: &Plan, store: &Arc<Store>) -> Server {
     server.max_connections = plan.conn_limit;
     server.flush_allowed = plan.clients.flush_allowed;
     server.shutdown_allowed = plan.clients.shutdown_allowed;
+    server.dump_allowed = plan.clients.dump_allowed;
+    server.watch_allowed = plan.clients.watch_allowed;
     server.cas_enabled = plan.clients.cas_enabled;
     let for_clients = u64::try_from(plan.conn_limit).unwrap_or(u64::MAX);
     server.reserved_fds = plan.open_files.saturating_sub(for_clients);

@@ -7,16 +7,18 @@
 
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
+use crate::policy::allowance;
 use crate::protocol::ascii::{self, Parsed};
 use crate::protocol::executor::{self, Flow, count_get, put_value};
 use crate::protocol::stats::{Kind, Transport};
-use crate::protocol::udp_frame::PAYLOAD_MAX_BYTES;
+use crate::protocol::udp_frame::{HEADER_BYTES, PAYLOAD_MAX_BYTES};
 use crate::protocol::{Command, OpCounters, Refusal, Server, Sink};
 use crate::reply::{Datagrams, Headers, REPLY_DATAGRAMS_MAX, Reply, ReplyFault, in_place};
 use crate::store::{Guard, ItemRef, Location, Session};
 use arrayvec::ArrayVec;
 use driver_shim::{Frame, Region};
 use gpu::{BadReason, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, ReqDesc, Verb, Verdict};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// Most bytes of a `VALUE` line and its line ends beside key and value: the words and blanks, two
@@ -33,6 +35,8 @@ pub struct Execute {
     server: Arc<Server>,
     region: Region,
     item_max_bytes: usize,
+    /// Most reply bytes per request byte, for sources that are not trusted.
+    amp_factor: NonZeroU32,
     /// The request's text while its frame becomes the reply.
     text: Vec<u8>,
     /// Frames of the reply being written.
@@ -49,13 +53,19 @@ impl std::fmt::Debug for Execute {
 
 impl Execute {
     /// A room over one store session. Replies of several datagrams take slots from `region`.
-    pub fn new(session: Session, server: Arc<Server>, region: Region) -> Self {
+    pub fn new(
+        session: Session,
+        server: Arc<Server>,
+        region: Region,
+        amp_factor: NonZeroU32,
+    ) -> Self {
         Self {
             ops: server.ops(),
             item_max_bytes: session.store().config().item_max_bytes,
             session,
             server,
             region,
+            amp_factor,
             text: Vec::with_capacity(driver_shim::SLOT_BYTES),
             frames: Vec::with_capacity(REPLY_DATAGRAMS_MAX),
             answered: Vec::with_capacity(DURATIONS_MAX),
@@ -63,7 +73,7 @@ impl Execute {
     }
 
     /// Answers a finished batch. `frames`, `entries` and `descs` belong together, in order;
-    /// `frames` is empty afterwards. `emit` takes each reply with the mark of its entry.
+    /// `frames` is empty afterwards. `emit` takes each reply with its entry.
     pub fn answer(
         &mut self,
         frames: &mut Vec<Frame>,
@@ -71,7 +81,7 @@ impl Execute {
         descs: &[ReqDesc],
         misses_are_final: bool,
         counters: &WorkerCounters,
-        mut emit: impl FnMut(Reply, u8),
+        mut emit: impl FnMut(Reply, &Entry),
     ) {
         let mut work = frames.drain(..).zip(entries.iter().zip(descs));
         // A mutation in this batch makes the misses that were proposed before it stale.
@@ -79,14 +89,20 @@ impl Execute {
         loop {
             let mut slow = None;
             let guard = self.session.pin();
-            let (ops, server) = (&*self.ops, &*self.server);
-            let look_up = LookUp { guard: &guard, misses_are_final, ops, server, counters };
+            let look_up = LookUp {
+                guard: &guard,
+                misses_are_final,
+                ops: &self.ops,
+                counters,
+                amp_factor: self.amp_factor,
+                server: &self.server,
+            };
             for (frame, (entry, desc)) in work.by_ref() {
                 let came_ns = frame.stamp_ns;
                 match desc.verdict {
                     Verdict::Ready => match look_up.answer(frame, entry, desc) {
                         Ok(reply) => {
-                            emit(reply, entry.mark);
+                            emit(reply, entry);
                             note(&mut self.answered, came_ns, Kind::Get);
                         }
                         Err(frame) => {
@@ -105,7 +121,7 @@ impl Execute {
             let Some((frame, entry, desc)) = slow else { break };
             misses_are_final = false;
             let came_ns = frame.stamp_ns;
-            let emit = |reply| emit(reply, entry.mark);
+            let emit = |reply| emit(reply, entry);
             let kind = self.read_and_answer(frame, entry, desc, counters, emit);
             note(&mut self.answered, came_ns, kind);
         }
@@ -145,7 +161,8 @@ impl Execute {
         self.text.clear();
         self.text.extend_from_slice(text.unwrap_or_default());
         self.ops.bytes_read.add(self.text.len() as u64);
-        let mut out = Datagrams::new(&self.region, frame, headers(entry), &mut self.frames);
+        let most = allowance(entry, desc.payload_len, self.amp_factor);
+        let mut out = Datagrams::new(&self.region, frame, headers(entry), most, &mut self.frames);
         let mut rest = self.text.as_slice();
         while !rest.is_empty() {
             let (command, used) = match ascii::parse(rest, self.item_max_bytes) {
@@ -162,13 +179,10 @@ impl Execute {
             }
             rest = rest.get(used..).unwrap_or_default();
         }
-        if out.fault() == Some(ReplyFault::TooLarge) {
-            out.restart();
-            out.put(Refusal::ReplyTooLarge.line());
-        }
-        if out.fault().is_some() {
+        refuse_too_large(&mut out, counters);
+        if let Some(fault) = out.fault() {
             drop(out);
-            counters.count_drop(DropReason::NoFrame);
+            counters.count_drop(unsent(fault));
         } else if out.is_empty() {
             drop(out);
             counters.answered.inc();
@@ -186,11 +200,12 @@ struct LookUp<'a> {
     ops: &'a OpCounters,
     server: &'a Server,
     counters: &'a WorkerCounters,
+    amp_factor: NonZeroU32,
 }
 
 impl<'a> LookUp<'a> {
     /// Answers a plain get in its own frame, or gives the frame back when the reply may not
-    /// fit one datagram.
+    /// fit one datagram, or is more than its source may have.
     fn answer(&self, frame: Frame, entry: &Entry, desc: &ReqDesc) -> Result<Reply, Frame> {
         let mut items: ArrayVec<Option<ItemRef<'a>>, KEYS_MAX> = ArrayVec::new();
         let mut text_max = b"END\r\n".len();
@@ -205,11 +220,18 @@ impl<'a> LookUp<'a> {
         if text_max > PAYLOAD_MAX_BYTES {
             return Err(frame);
         }
+        let with_cas = desc.verb == Verb::Gets;
+        if entry.flags.has(EntryFlags::LIMITED) {
+            let most = allowance(entry, desc.payload_len, self.amp_factor);
+            let exact = || HEADER_BYTES + text_bytes(&items, with_cas);
+            if HEADER_BYTES + text_max > most && exact() > most {
+                return Err(frame);
+            }
+        }
         for (desc, item) in desc.keys.iter().zip(&items) {
             let key = key(&frame, desc).unwrap_or_default();
             count_get(self.guard, self.ops, self.server, key, item.as_ref(), false);
         }
-        let with_cas = desc.verb == Verb::Gets;
         let reply = in_place(frame, headers(entry), text_max, |out| {
             for item in items.iter().flatten() {
                 let cas = with_cas.then(|| self.server.cas_shown(item.cas()));
@@ -262,6 +284,49 @@ fn note(answered: &mut Vec<(u64, Kind)>, came_ns: u64, kind: Kind) {
     // Its memory was taken at start-up: no more than that.
     if answered.len() < DURATIONS_MAX {
         answered.push((came_ns, kind));
+    }
+}
+
+/// Bytes of the text that answers a plain get with these hits.
+fn text_bytes(items: &[Option<ItemRef<'_>>], with_cas: bool) -> usize {
+    let mut count = ByteCount(0);
+    for item in items.iter().flatten() {
+        let cas = with_cas.then(|| item.cas());
+        put_value(item.key(), item.flags(), cas, item.value(), &mut count);
+    }
+    count.put(b"END\r\n");
+    count.0
+}
+
+/// A sink that only counts.
+struct ByteCount(usize);
+
+impl Sink for ByteCount {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+}
+
+/// Puts a line in the place of a reply that is too large to be sent. [`Datagrams::fault`] says
+/// whether even that is too much.
+fn refuse_too_large(out: &mut Datagrams<'_>, counters: &WorkerCounters) {
+    let refusal = match out.fault() {
+        Some(ReplyFault::TooLarge) => Refusal::ReplyTooLarge,
+        Some(ReplyFault::Amplified) => Refusal::Amplified,
+        Some(ReplyFault::NoFrame) | None => return,
+    };
+    out.restart();
+    out.put(refusal.line());
+    if refusal == Refusal::Amplified && out.fault().is_none() {
+        counters.amplification_refused.inc();
+    }
+}
+
+/// What a request is dropped for whose reply cannot be sent.
+fn unsent(fault: ReplyFault) -> DropReason {
+    match fault {
+        ReplyFault::NoFrame | ReplyFault::TooLarge => DropReason::NoFrame,
+        ReplyFault::Amplified => DropReason::Amplification,
     }
 }
 

@@ -50,17 +50,18 @@ pub struct ClientFlags {
     #[arg(short = 'A', long)]
     pub enable_shutdown: bool,
 
-    /// Accepted: there are no dump commands to disable.
+    /// Refuse `lru_crawler metadump` and `stats cachedump`.
     #[arg(short = 'X', long)]
     pub disable_dumping: bool,
 
-    /// Accepted: there is no `watch` to disable.
+    /// Refuse `watch`.
     #[arg(short = 'W', long)]
     pub disable_watch: bool,
 
-    /// Accepted: there are no statistics per key prefix.
-    #[arg(short = 'D', long, value_name = "CHAR", value_parser = parse_delimiter)]
-    pub stat_delimiter: Option<char>,
+    /// What separates prefixes within a key, for `flush_prefix`.
+    #[arg(short = 'D', long, value_name = "CHAR", env = "GNOMON_PREFIX_DELIMITER")]
+    #[arg(default_value = ":", value_parser = parse_delimiter)]
+    pub prefix_delimiter: u8,
 
     /// memcached's extended options, separated by commas; see docs/operations.md.
     #[arg(short = 'o', long, value_name = "OPTIONS", env = "GNOMON_EXTENDED")]

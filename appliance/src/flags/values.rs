@@ -257,8 +257,11 @@ pub(super) fn parse_size(s: &str) -> Result<u64, String> {
 }
 
 /// The one character that `-D` takes.
-pub(super) fn parse_delimiter(s: &str) -> Result<char, String> {
-    s.parse().map_err(|_| "not one character".to_owned())
+pub(super) fn parse_delimiter(s: &str) -> Result<u8, String> {
+    match *s.as_bytes() {
+        [byte] if byte.is_ascii_graphic() => Ok(byte),
+        _ => Err("not one printable ASCII character".to_owned()),
+    }
 }
 
 /// Who may do what with a file, as three octal digits.

@@ -47,7 +47,7 @@ impl Plan {
     fn client_settings(&self) -> Vec<(&'static str, String)> {
         let clients = &self.clients;
         vec![
-            ("stat_key_prefix", ":".to_owned()),
+            ("stat_key_prefix", char::from(clients.prefix_delimiter).to_string()),
             ("detail_enabled", yes(false)),
             ("reqs_per_event", clients.requests_per_turn.to_string()),
             ("cas_enabled", yes(clients.cas_enabled)),
@@ -60,6 +60,7 @@ impl Plan {
             ("slab_reassign", yes(self.evict)),
             ("slab_chunk_max", self.item_max_bytes.to_string()),
             ("flush_enabled", yes(clients.flush_allowed)),
+            ("dump_enabled", yes(clients.dump_allowed)),
             ("idle_timeout", clients.idle_timeout_seconds.to_string()),
         ]
     }
@@ -75,7 +76,6 @@ const STANDING: &[(&str, &str)] = &[
     ("lru_crawler_sleep", "100"),
     ("lru_crawler_tocrawl", "0"),
     ("tail_repair_time", "0"),
-    ("dump_enabled", "yes"),
     ("hash_algorithm", "siphash"),
     ("lru_maintainer_thread", "yes"),
     ("lru_segmented", "yes"),

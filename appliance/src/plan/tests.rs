@@ -242,6 +242,7 @@ fn flags_about_clients_become_facts() {
     assert_eq!((c.backlog, c.requests_per_turn, c.dialect), (1024, 20, Dialect::Auto));
     assert_eq!((c.idle_timeout_seconds, c.refuse_over_limit), (0, true));
     assert!(c.flush_allowed && !c.shutdown_allowed && c.cas_enabled);
+    assert_eq!(plan("-D |").unwrap().clients.prefix_delimiter, b'|');
     let c = plan("-b 7 -R 3 -B binary -FAC -o no_modern,idle_timeout=9").unwrap().clients;
     assert_eq!((c.backlog, c.requests_per_turn, c.dialect), (7, 3, Dialect::Binary));
     assert_eq!((c.idle_timeout_seconds, c.refuse_over_limit), (9, false));
@@ -275,8 +276,8 @@ fn authentication_turns_udp_off_and_the_binary_protocol() {
 #[test]
 fn what_changes_nothing_is_listed() {
     assert!(plan("-o idle_timeout=1,maxconns_fast").unwrap().unused.is_empty());
-    let p = plan("-XWL -D : -o modern,hashpower=20").unwrap();
-    assert_eq!(p.unused, ["-D", "-L", "-W", "-X", "-o modern", "-o hashpower=20"]);
+    let p = plan("-XWL -o modern,hashpower=20").unwrap();
+    assert_eq!(p.unused, ["-L", "-o modern", "-o hashpower=20"]);
 }
 
 #[test]
@@ -316,4 +317,51 @@ fn asking_for_a_gpu_tells_exactly_what_is_missing() {
         said(Some(|| Gpu::Found(vec!["card A".to_owned(), "card B".to_owned()]))),
         "--engine gpu: there is card A; card B, but this release has no GPU engine yet: use --engine auto or cpu"
     );
+}
+
+#[test]
+fn trusted_networks_are_allowed_and_by_default_the_own_ones() {
+    let port = "--port net_tap0 --ip 10.0.0.1/24";
+    let own = [cidr("127.0.0.0/8"), cidr("::1/128"), cidr("10.0.0.0/24")];
+    let p = plan(port).unwrap();
+    assert_eq!((&p.allow[..], &p.policy.trusted[..]), (&own[..], &own[..]));
+    // Allowing more trusts nobody more.
+    let p = plan(&format!("{port} --allow 10.0.0.0/8")).unwrap();
+    assert_eq!(p.allow, [cidr("10.0.0.0/8")]);
+    assert_eq!(p.policy.trusted, [cidr("10.0.0.0/24")]);
+    // Nobody is trusted who is not allowed.
+    let p = plan(&format!("{port} --allow 10.0.0.64/26,10.5.0.0/16")).unwrap();
+    assert_eq!(p.policy.trusted, [cidr("10.0.0.64/26")]);
+    assert!(plan(&format!("{port} --allow 10.5.0.0/16")).unwrap().policy.trusted.is_empty());
+    // Trusting more allows more.
+    let p = plan(&format!("{port} --trusted 10.2.0.0/16")).unwrap();
+    assert_eq!(p.policy.trusted, [cidr("10.2.0.0/16")]);
+    assert_eq!(p.allow, [&own[..], &[cidr("10.2.0.0/16")]].concat());
+    let p = plan(&format!("{port} --allow 10.9.0.0/16 --trusted 10.2.0.0/16")).unwrap();
+    assert_eq!(p.allow, [cidr("10.9.0.0/16"), cidr("10.2.0.0/16")]);
+    let p = plan(&format!("{port} --allow 10.2.0.0/16 --trusted 10.2.0.0/16")).unwrap();
+    assert_eq!(p.allow, [cidr("10.2.0.0/16")]);
+    assert!(p.notes.is_empty());
+}
+
+#[test]
+fn trusting_everybody_is_noted() {
+    for all in ["0.0.0.0/0", "::/0"] {
+        let p = plan(&format!("--trusted {all}")).unwrap();
+        assert!(p.notes[0].starts_with(&format!("--trusted {all} is everybody")), "{:?}", p.notes);
+    }
+    assert!(plan("--trusted 10.0.0.0/8 -l 0.0.0.0").unwrap().notes.is_empty());
+}
+
+#[test]
+fn the_policy_of_the_plan_is_the_flags() {
+    let p = plan("--amp-factor 7 --rate-limit 5:1k --rate-limit-total :9 --rate-limit-trusted off");
+    let policy = p.unwrap().policy.policy();
+    assert_eq!(policy.amp_factor.get(), 7);
+    let numbers =
+        |r: dataplane::policy::Rate| (r.requests.map(u32::from), r.reply_bytes.map(u64::from));
+    assert_eq!(numbers(policy.source), (Some(5), Some(1024)));
+    assert_eq!(numbers(policy.total), (None, Some(9)));
+    assert_eq!(numbers(policy.trusted_source), (None, None));
+    assert_eq!(policy.answers.map(u32::from), Some(1000));
 }

@@ -138,3 +138,12 @@ fn without_cas_every_number_is_0() {
     c.expect("cas a 0 0 1 1\r\ny\r\n", "EXISTS\r\n");
     c.expect("cas a 0 0 1 7\r\ny\r\n", "EXISTS\r\n");
 }
+
+#[test]
+fn prefixes_end_where_they_are_told_to() {
+    let server = Server::start(&["-m", "8", "-D", "|"]);
+    let mut c = Tcp::connect(server.tcp());
+    c.expect("set a|b 0 0 1\r\nx\r\nset a:b 0 0 1\r\ny\r\n", "STORED\r\nSTORED\r\n");
+    c.expect("flush_prefix a\r\n", "OK\r\n");
+    c.expect("get a|b a:b\r\n", "VALUE a:b 0 1\r\ny\r\nEND\r\n");
+}

@@ -238,6 +238,9 @@ pub enum Refusal {
     NotOverUdp,
     /// A reply of more datagrams than one request may ask for.
     ReplyTooLarge,
+    /// A reply larger than the source of the request may have. Short, so that it may be sent for
+    /// the shortest `get` at the default factor.
+    Amplified,
 }
 
 impl Refusal {
@@ -259,6 +262,7 @@ impl Refusal {
                 b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n"
             }
             Self::ReplyTooLarge => b"SERVER_ERROR reply too large for UDP, use TCP\r\n",
+            Self::Amplified => b"SERVER_ERROR too large, use TCP\r\n",
             Self::NotOverUdp => b"SERVER_ERROR command not available over UDP\r\n",
         }
     }
