@@ -181,3 +181,18 @@ fn pages_of_statistics_count_by_class_prefix_and_time() {
     assert_eq!(value(&stats, "curr_connections"), "1");
     assert_eq!(value(&c.until_end("stats slabs\r\n"), "1:get_hits"), "0");
 }
+
+#[test]
+fn what_flags_forbid_is_refused() {
+    let server = Server::start(&["-m", "8", "-X", "-W", "-F"]);
+    let mut c = Tcp::connect(server.tcp());
+    for (request, reply) in [
+        ("lru_crawler metadump all\r\n", "ERROR metadump not allowed\r\n"),
+        ("stats cachedump 1 0\r\n", "CLIENT_ERROR stats cachedump not allowed\r\n"),
+        ("watch\r\n", "CLIENT_ERROR watch commands not allowed\r\n"),
+        ("flush_all\r\n", "CLIENT_ERROR flush_all not allowed\r\n"),
+    ] {
+        c.expect(request, reply);
+    }
+    assert_eq!(value(&c.until_end("stats\r\n"), "cmd_flush"), "0");
+}
