@@ -7,8 +7,8 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
 make_scratch
-cargo build --release -q
-[ "$#" -gt 0 ] || set -- loopback af_packet net_tap policy
+cargo build --release --workspace --bins -q
+[ "$#" -gt 0 ] || set -- loopback linear af_packet net_tap policy
 
 for name in "$@"; do
   echo "-- $name"

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0  state     u8   atomic     16 cas    u64
-//! 1  recency   u8   atomic     24 link   u32 atomic  in limbo or free: the next chunk
+//! 1  recency   u8   atomic     24 link   u32 atomic  its ticket; in limbo or free: the next chunk
 //! 2  key_len   u8              28 access u32 atomic  when last asked for
 //! 3  lease     u8   atomic     32 key, then value, then its sum (u16, for checksums)
 //! 4  value_len u32
@@ -324,7 +324,7 @@ impl<'a> Chunk<'a> {
             flags: new.flags,
             exptime: AtomicU32::new(new.expiry),
             cas,
-            link: AtomicU32::new(0),
+            link: AtomicU32::new(self.next()),
             access: AtomicU32::new(now),
         };
         let start = self.header.cast::<u8>();
@@ -559,7 +559,17 @@ impl<'a> ItemRef<'a> {
     }
 
     pub(super) fn clear_visited(&self) {
-        self.header.recency.store(FETCHED, Ordering::Relaxed);
+        self.header.recency.fetch_and(!VISITED, Ordering::Relaxed);
+    }
+
+    /// Has the item count as visited, though nobody has asked for it yet.
+    pub(super) fn expect_visit(&self) {
+        self.header.recency.fetch_or(VISITED, Ordering::Relaxed);
+    }
+
+    /// What the chunk was given when it was given out (`probation.rs`).
+    pub(super) fn ticket(&self) -> u32 {
+        self.header.link.load(Ordering::Relaxed)
     }
 
     /// Bytes of slab memory used: header, key, value and its sum.

@@ -16,8 +16,8 @@
 //! for which no memory can be found.
 //!
 //! To read on: `item` (layout and life of a chunk), `epoch`, `slab`, `index`, then `session` (how
-//! a look-up and a hint check are put together), `verbs` (how a command is), `evict` and `mover`
-//! (where memory comes from when it is all in use).
+//! a look-up and a hint check are put together), `verbs` (how a command is), `evict`,
+//! `probation` and `mover` (where memory comes from when it is all in use).
 
 mod sync;
 
@@ -34,6 +34,7 @@ mod session;
 mod mover;
 mod observer;
 mod prefix;
+mod probation;
 mod sizes;
 mod slab;
 mod value;
@@ -62,6 +63,7 @@ use mover::Mover;
 use observer::Observer;
 use parking_lot::Mutex;
 use prefix::Prefixes;
+use probation::Ghosts;
 pub(crate) use sizes::PAGE_BYTES;
 use sizes::size_classes;
 use slab::{PAGES_MAX, Slabs};
@@ -178,6 +180,7 @@ pub struct Store {
     /// The last CAS id given.
     cas: AtomicU64,
     flushed: Flushed,
+    ghosts: Ghosts,
     prefixes: Prefixes,
     mover: Mutex<Mover>,
     sweeper: Mutex<Sweeper>,
@@ -228,6 +231,7 @@ impl Store {
         let arena = Arena::new(bytes, config.pages).map_err(map("items"))?;
         let index = Index::new(bytes / UNIT_BYTES, config.pages).map_err(map("index"))?;
         Ok(Arc::new(Self {
+            ghosts: Ghosts::new(bytes),
             mover: Mutex::new(Mover::new(sizes.len())),
             slabs: Slabs::new(arena, n_pages, sizes),
             index,

@@ -425,6 +425,7 @@ impl Store {
             // SAFETY: the index asks only about locations in buckets that it holds the lock of.
             unsafe { self.slabs.item(loc) }.is_some_and(|item| item.key() == key)
         };
+        let mut wanted = new.is_some() && self.ghosts.knows(hash);
         let commit = |old: Option<Location>| {
             let mut expiry = None;
             if let Some(old) = old {
@@ -432,6 +433,7 @@ impl Store {
                 let item = unsafe { self.slabs.item(old) };
                 if let Some(item) = item {
                     expiry = Some(item.expiry());
+                    wanted |= item.is_visited();
                     if !self.is_live(&item) {
                         gone = Gone::Expired { fetched: item.was_fetched() };
                     }
@@ -443,10 +445,13 @@ impl Store {
                 // SAFETY: `new` is about to stand in a locked bucket; `link` got it from `make`,
                 // which wrote it.
                 unsafe { self.slabs.set_linked(new, true) };
-                if let Some(expiry) = expiry.filter(|_| inherits) {
-                    // SAFETY: `new` is linked, and leaves again only under the locks that are held.
-                    if let Some(item) = unsafe { self.slabs.item(new) } {
+                // SAFETY: `new` is linked, and leaves again only under the locks that are held.
+                if let Some(item) = unsafe { self.slabs.item(new) } {
+                    if let Some(expiry) = expiry.filter(|_| inherits) {
                         item.set_expiry(expiry);
+                    }
+                    if wanted {
+                        item.expect_visit();
                     }
                 }
             }

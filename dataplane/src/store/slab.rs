@@ -22,6 +22,7 @@ mod pages;
 
 use super::epoch::{Epochs, Stamp};
 use super::item::{Arena, Chunk, ItemRef, Location, State};
+use super::probation::Queue;
 use super::sizes::{PAGE_SHIFT, PAGE_UNITS, SizeClass};
 use super::value::NewItem;
 use pages::Pool;
@@ -148,6 +149,8 @@ pub(super) struct Class {
     closed: Limbo,
     hand_page: u32,
     hand_chunk: u32,
+    /// Chunks given out last, for [`Slabs::newcomer`].
+    queue: Queue,
     pub(super) tally: Tally,
     /// Of [`Tally::stored`], what was there when counting began again.
     pub(super) stored_before: u64,
@@ -162,6 +165,11 @@ impl Class {
     /// Chunks in all.
     pub(super) fn chunks(&self) -> u32 {
         self.pages * self.size.per_page
+    }
+
+    /// Chunks in the queue of the newest.
+    pub(super) fn newcomers(&self) -> u32 {
+        self.queue.len()
     }
 }
 
@@ -200,6 +208,7 @@ impl Slabs {
                 closed: Limbo::default(),
                 hand_page: NIL,
                 hand_chunk: 0,
+                queue: Queue::new(n_pages * size.per_page as usize),
                 tally: Tally::default(),
                 stored_before: 0,
             })
@@ -346,6 +355,7 @@ impl Slabs {
         class.tally.stored += 1;
         class.tally.bytes += bytes as u64;
         chunk.set_state(State::Writing);
+        chunk.set_next(class.queue.push(loc, class.chunks()));
         Some(loc)
     }
 
@@ -545,6 +555,17 @@ impl Slabs {
                 self.push(class, loc);
             }
         }
+    }
+
+    /// Takes the class's oldest newcomer out of the queue: a page, the number of a chunk in it,
+    /// and the ticket of the item that is meant.
+    pub(super) fn newcomer(&self, class: &mut Class) -> Option<(u32, u32, u32)> {
+        while let Some((loc, ticket)) = class.queue.pop() {
+            if let Some(n) = class.size.chunk_at(loc.0 & (PAGE_UNITS - 1)) {
+                return Some((loc.0 >> PAGE_SHIFT, n, ticket));
+            }
+        }
+        None
     }
 
     /// The next place of the class's hand: a page and the number of a chunk in it.

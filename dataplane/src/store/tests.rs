@@ -129,6 +129,61 @@ fn eviction_keeps_what_is_asked_for() {
     assert_eq!(there as u64, st.curr_items);
 }
 
+/// Sets `keys` of a kind, 100 bytes each, and looks at none.
+fn scan(s: &mut Session, kind: &str, keys: std::ops::Range<u32>) {
+    for n in keys {
+        assert_eq!(put(s, format!("{kind}-{n:08}").as_bytes(), &[b'v'; 100], 0), Ok(()));
+    }
+}
+
+fn there(s: &mut Session, kind: &str, keys: std::ops::Range<u32>) -> usize {
+    keys.filter(|n| value_of(s, format!("{kind}-{n:08}").as_bytes()).is_some()).count()
+}
+
+#[test]
+fn what_was_asked_for_survives_a_scan() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    scan(&mut s, "hot", 0..4_000);
+    assert_eq!(there(&mut s, "hot", 0..4_000), 4_000);
+    // Four times what fits; the hand would have come by twice for each.
+    scan(&mut s, "new", 0..40_000);
+    let hot = there(&mut s, "hot", 0..4_000);
+    assert!(hot > 3_000, "{hot}");
+    // The newest are there all the same.
+    assert!(there(&mut s, "new", 39_000..40_000) > 950);
+}
+
+#[test]
+fn who_comes_back_soon_stays() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    scan(&mut s, "old", 0..20_000);
+    scan(&mut s, "back", 0..100);
+    scan(&mut s, "new", 0..8_000);
+    // The hand takes one in sixteen instead of the oldest newcomer.
+    assert!(there(&mut s, "back", 0..100) < 20);
+    scan(&mut s, "back", 0..100);
+    scan(&mut s, "newer", 0..8_000);
+    let back = there(&mut s, "back", 0..100);
+    assert!(back > 60, "{back}: a few were forgotten");
+    assert!(there(&mut s, "newer", 0..100) < 20, "strangers are not kept");
+}
+
+#[test]
+fn a_new_value_of_what_is_asked_for_need_not_prove_itself() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    scan(&mut s, "old", 0..20_000);
+    for _ in 0..2 {
+        scan(&mut s, "asked", 0..100);
+        there(&mut s, "asked", 0..100);
+    }
+    scan(&mut s, "asked", 0..100);
+    scan(&mut s, "new", 0..8_000);
+    assert!(there(&mut s, "asked", 0..100) > 90);
+}
+
 #[test]
 fn nothing_is_evicted_while_there_are_pages() {
     let store = store(16 << 20);
