@@ -44,6 +44,7 @@ STORE_USERS = {
     "cpu_engine",
     "pipeline",
     "protocol::admin",
+    "protocol::binary",
     "protocol::executor",
     "protocol::stats",
     "protocol::stream",

@@ -266,6 +266,7 @@ fn server(plan: &Plan, store: &Arc<Store>) -> Server {
     let mut server = Server::new(Arc::clone(store), VERSION.to_owned());
     server.threads = plan.worker_cpus.len() + plan.tcp_threads;
     server.max_connections = plan.conn_limit;
+    server.dialects = plan.clients.dialect.into();
     server.flush_allowed = plan.clients.flush_allowed;
     server.shutdown_allowed = plan.clients.shutdown_allowed;
     server.dump_allowed = plan.clients.dump_allowed;

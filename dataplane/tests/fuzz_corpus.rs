@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 #[path = "../../fuzz/bodies/ascii.rs"]
 mod ascii;
+#[path = "../../fuzz/bodies/binary.rs"]
+mod binary;
 #[path = "../../fuzz/bodies/classify.rs"]
 mod classify;
 #[path = "../../fuzz/bodies/udp_frame.rs"]
@@ -14,8 +16,12 @@ mod udp_frame;
 type Body = fn(&[u8]);
 
 /// Name of the target, as of its directory in `fuzz/corpus`, and its body.
-const TARGETS: &[(&str, Body)] =
-    &[("ascii", ascii::run), ("classify", classify::run), ("udp_frame", udp_frame::run)];
+const TARGETS: &[(&str, Body)] = &[
+    ("ascii", ascii::run),
+    ("binary", binary::run),
+    ("classify", classify::run),
+    ("udp_frame", udp_frame::run),
+];
 
 fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus")

@@ -2,8 +2,8 @@
 
 /// The strict parser keeps the protocol's law on any input.
 pub(crate) fn run(data: &[u8]) {
-    use dataplane::protocol::ascii::{Parsed, parse};
     use dataplane::protocol::{Command, KEY_MAX_BYTES};
+    use dataplane::protocol::{Parsed, ascii::parse};
     const ITEM_MAX_BYTES: usize = 4096;
 
     let key_ok = |k: &[u8]| {

@@ -34,6 +34,19 @@ check "memccp over TCP" in_ns "$host" memccp --servers="$here" "$scratch/sent"
 in_ns "$host" memccat --servers="$here" sent >"$scratch/received" || true
 echo >>"$scratch/sent"
 check "memccat gives back what memccp stored" cmp "$scratch/sent" "$scratch/received"
+
+head -c 200000 /dev/urandom >"$scratch/binary"
+check "memccp --binary" in_ns "$host" memccp --binary --servers="$here" "$scratch/binary"
+in_ns "$host" memccat --binary --servers="$here" binary >"$scratch/received" || true
+echo >>"$scratch/binary"
+check "memccat --binary gives it back" cmp "$scratch/binary" "$scratch/received"
+check "memctouch --binary" in_ns "$host" memctouch --binary --servers="$here" --expire=100 binary
+check "memcexist --binary" in_ns "$host" memcexist --binary --servers="$here" binary
+check "memcrm --binary" in_ns "$host" memcrm --binary --servers="$here" binary
+check "memcflush --binary" in_ns "$host" memcflush --binary --servers="$here"
+check "memcstat --binary" in_ns "$host" memcstat --binary --servers="$here"
+check "memccapable, ASCII" in_ns "$host" memccapable -a -h 127.0.0.1 -p 11211
+check "memccapable, binary" in_ns "$host" memccapable -b -h 127.0.0.1 -p 11211
 server_stop
 
 # Both with room for all that is stored: what is evicted when is each server's own, and memcaslap
@@ -42,11 +55,14 @@ genuine_start -m 512
 server_start "$host" -m 512
 server_wait "starts beside memcached" in_ns "$host" "$memc" wait "$here" 1
 counted in_ns "$host" tests/e2e/differential.py "$genuine" "$here"
+counted in_ns "$host" tests/e2e/differential_binary.py "$genuine" "$here"
 stop_pid "$memcached_pid"
 slap "memcaslap -U: no drop, no disorder, no wrong value" "$host" strict -s "$here" -U -T 1 -c 8 -t 3s
 slap "memcaslap -U -d 10: multi-get over UDP" "$host" strict -s "$here" -U -T 1 -c 8 -t 1s -d 10
 slap "memcaslap -a -d 10: set by TCP, multi-get by UDP" "$host" strict -s "$here" -a -T 1 -c 8 -t 1s -d 10
 slap "memcaslap over TCP" "$host" strict -s "$here" -T 1 -c 8 -t 1s
+slap "memcaslap -B: binary" "$host" strict -s "$here" -B -T 1 -c 8 -t 1s
+slap "memcaslap -B -d 10: binary multi-get" "$host" strict -s "$here" -B -T 1 -c 8 -t 1s -d 10
 server_stop
 
 server_start "$host" -m 64

@@ -6,6 +6,7 @@
 
 use super::admin;
 use super::command::{Arith, Command, KEY_MAX_BYTES, Keys, Refusal, Store, StoreMode};
+use super::parsed::Parsed;
 
 /// Longest command line that is not a `get` or `gets`, in bytes; without an end by then, the
 /// connection is closed. memcached's own figure.
@@ -18,35 +19,6 @@ pub const GET_LINE_MAX_BYTES: usize = 1 << 20;
 /// Tokens of a line that mean anything: a command and its most arguments, and one to notice
 /// that there are more.
 const TOKENS_MAX: usize = 8;
-
-/// What stands at the start of the input.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Parsed<'a> {
-    /// A whole request of `used` bytes.
-    Command {
-        /// What it asks.
-        command: Command<'a>,
-        /// Bytes it took, line ends included.
-        used: usize,
-    },
-    /// A refused storage command whose data block is still to come: throw away `skip` bytes
-    /// behind the first `used`.
-    Swallow {
-        /// The refusal.
-        command: Command<'a>,
-        /// Bytes of the command line.
-        used: usize,
-        /// Bytes of the data block, line end included.
-        skip: usize,
-    },
-    /// Not a whole request yet: no use trying again below this many bytes.
-    Incomplete {
-        /// Bytes needed at least, from the start of the input.
-        at_least: usize,
-    },
-    /// Cannot be followed any further: close the connection.
-    Hopeless,
-}
 
 /// Parses the first request of `input`. `item_max_bytes` is the item size limit (`-I`).
 pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {

@@ -4,6 +4,7 @@
 //! borrows its key and value from the bytes that it was parsed from.
 
 use super::admin::Admin;
+use super::binary::{self, Action};
 use super::stats::Kind;
 
 /// Longest key, in bytes (protocol.txt).
@@ -83,6 +84,8 @@ pub enum Command<'a> {
     },
     /// `quit`.
     Quit,
+    /// A request of the binary protocol, which answers in another form than all these.
+    Binary(binary::Request<'a>),
     /// Something that cannot be understood or carried out; the text says so to the client.
     Refused {
         /// What to answer.
@@ -103,6 +106,14 @@ impl Command<'_> {
             Self::Delete { .. } => Kind::Delete,
             Self::Arith { .. } => Kind::Arith,
             Self::Touch { .. } => Kind::Touch,
+            Self::Binary(request) => match request.action {
+                Action::Get { send: binary::Send::Flags, .. } => Kind::Touch,
+                Action::Get { .. } => Kind::Get,
+                Action::Store(_) => Kind::Store,
+                Action::Delete { .. } => Kind::Delete,
+                Action::Arith(_) => Kind::Arith,
+                _ => Kind::Other,
+            },
             _ => Kind::Other,
         }
     }

@@ -4,6 +4,7 @@
 //! 6 answers plain hits by itself, with [`put_value`] from this file.)
 
 use super::admin;
+use super::binary;
 use super::command::{Arith, Command, Keys, Refusal, Store};
 use super::sink::Sink;
 use super::stats::detail::Act;
@@ -50,9 +51,7 @@ fn carry_out<'a>(
     match *command {
         Command::Get { keys, with_cas, touch } => {
             let rest = get(&session.pin(), ops, server, (keys, with_cas, touch), out);
-            let (expired, flushed) = session.dead_found();
-            ops.get_expired.set(expired);
-            ops.get_flushed.set(flushed);
+            ops.count_dead(session);
             if let Some(keys) = rest {
                 return Flow::Rest(Command::Get { keys, with_cas, touch });
             }
@@ -67,11 +66,7 @@ fn carry_out<'a>(
         Command::Delete { key, noreply } => {
             let found = verbs::delete(session, key);
             if found { &ops.delete_hits } else { &ops.delete_misses }.inc();
-            if let Some(class) = session.changed_class() {
-                ops.classes.delete_hits(class);
-            }
-            ops.hot_keys.see(key);
-            server.detail.count(key, Act::Delete);
+            count_delete(session, ops, server, key, found);
             if !noreply {
                 out.put(if found { b"DELETED\r\n" } else { b"NOT_FOUND\r\n" });
             }
@@ -140,6 +135,9 @@ fn carry_out<'a>(
             return admin::execute(what, noreply, session, server, out);
         }
         Command::Quit => return Flow::Close,
+        Command::Binary(ref request) => {
+            return binary::execute(request, session, ops, server, out);
+        }
         Command::Refused { reply, noreply, forget } => {
             if let Some(key) = forget {
                 verbs::delete(session, key);
@@ -163,13 +161,32 @@ fn store(
     what: &Store<'_>,
 ) -> &'static [u8] {
     ops.cmd_set.inc();
+    let result = verbs::store(session, what);
+    count_store(session, ops, server, what, result);
+    match result {
+        Ok(_) => b"STORED\r\n",
+        Err(NotStored::Exists) => b"EXISTS\r\n",
+        Err(NotStored::NotFound) => b"NOT_FOUND\r\n",
+        Err(NotStored::Condition) => b"NOT_STORED\r\n",
+        Err(NotStored::TooLarge) => Refusal::TooLarge.line(),
+        Err(NotStored::OutOfMemory) => Refusal::OutOfMemory.line(),
+    }
+}
+
+/// Counts a storage command beside `cmd_set`, and tells watchers of it.
+pub(super) fn count_store(
+    session: &Session,
+    ops: &OpCounters,
+    server: &Server,
+    what: &Store<'_>,
+    result: Result<u64, NotStored>,
+) {
     ops.hot_keys.see(what.key);
     server.detail.count(what.key, Act::Set);
     let class = session.store().class_for(what.key.len(), what.value.len());
     if let Some(class) = class {
         ops.classes.cmd_set(class);
     }
-    let result = verbs::store(session, what);
     if what.cas.is_some() {
         ops.count_cas(result.map(|_| ()), session.changed_class());
     }
@@ -180,24 +197,30 @@ fn store(
     }
     if server.watchers.want(Events::MUTATIONS) {
         let clock = session.store().clock();
-        let class = class.map_or(0, |class| class + 1);
         let stored = Stored {
             key: what.key,
             status: status(&result),
             command: if what.cas.is_some() { "cas" } else { what.mode.name() },
             ttl: clock.expiry(what.exptime).saturating_sub(clock.now()),
-            class,
+            class: class.map_or(0, |class| class + 1),
             size: what.value.len(),
         };
         server.watchers.stored(&stored, ops.client.get());
     }
-    match result {
-        Ok(_) => b"STORED\r\n",
-        Err(NotStored::Exists) => b"EXISTS\r\n",
-        Err(NotStored::NotFound) => b"NOT_FOUND\r\n",
-        Err(NotStored::Condition) => b"NOT_STORED\r\n",
-        Err(NotStored::TooLarge) => Refusal::TooLarge.line(),
-        Err(NotStored::OutOfMemory) => Refusal::OutOfMemory.line(),
+}
+
+/// Counts a delete beside its hits and misses.
+pub(super) fn count_delete(
+    session: &Session,
+    ops: &OpCounters,
+    server: &Server,
+    key: &[u8],
+    found: bool,
+) {
+    ops.hot_keys.see(key);
+    server.detail.count(key, Act::Delete);
+    if let Some(class) = session.changed_class().filter(|_| found) {
+        ops.classes.delete_hits(class);
     }
 }
 
@@ -217,7 +240,7 @@ fn status(result: &Result<u64, NotStored>) -> &'static str {
 fn arith(session: &mut Session, ops: &OpCounters, what: &Arith<'_>) -> Result<u64, &'static [u8]> {
     let result = verbs::arith(session, what);
     ops.hot_keys.see(what.key);
-    ops.count_arith(what.decrement, session.changed_class());
+    ops.count_arith(what.decrement, result.map(|_| ()), session.changed_class());
     result.map(|done| done.number).map_err(|why| match why {
         ArithFailure::NotFound => &b"NOT_FOUND\r\n"[..],
         ArithFailure::Exists => b"EXISTS\r\n",

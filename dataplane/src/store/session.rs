@@ -301,11 +301,18 @@ const KEY_MAX_BYTES: usize = crate::protocol::KEY_MAX_BYTES;
 
 /// The steps that writing verbs are made of. Each is complete in itself; none needs a pin.
 impl Store {
+    /// Whether such an item is within the item limit, counted as memcached counts.
+    pub fn fits(&self, key_bytes: usize, flags: u32, value_bytes: usize) -> bool {
+        let client_flags = if flags == 0 { 0 } else { 4 };
+        let counted = MEMCACHED_EXTRA_BYTES + client_flags + key_bytes + value_bytes;
+        counted <= self.config.item_max_bytes
+    }
+
     /// Writes an item into memory of its own. May evict, and may wait for at most about 100 µs.
     pub(super) fn make(&self, new: &NewItem<'_>) -> Result<Fresh<'_>, Refused> {
-        let client_flags = if new.flags == 0 { 0 } else { 4 };
-        let counted = MEMCACHED_EXTRA_BYTES + client_flags + new.key.len() + new.value_len();
-        if counted > self.config.item_max_bytes || !(1..=KEY_MAX_BYTES).contains(&new.key.len()) {
+        if !self.fits(new.key.len(), new.flags, new.value_len())
+            || !(1..=KEY_MAX_BYTES).contains(&new.key.len())
+        {
             return Err(Refused::TooLarge);
         }
         let len_bytes = new.len_bytes();

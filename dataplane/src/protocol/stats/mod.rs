@@ -20,12 +20,13 @@ pub use hotkeys::HotKeys;
 pub use latency::{Kind, Latency, Transport};
 
 use super::command::Refusal;
+use super::dialect::Dialects;
 use super::keys::put_plain;
 use super::sink::Sink;
 use super::tuning::Tuning;
 use super::watch::Watchers;
 use crate::counters::Counter;
-use crate::store::verbs::NotStored;
+use crate::store::verbs::{ArithFailure, NotStored};
 use crate::store::{Cursor, Session, Store};
 use parking_lot::Mutex;
 use std::fmt;
@@ -136,6 +137,13 @@ op_counters! {
 }
 
 impl OpCounters {
+    /// Counts the misses of this thread's session that found a dead item.
+    pub(crate) fn count_dead(&self, session: &Session) {
+        let (expired, flushed) = session.dead_found();
+        self.get_expired.set(expired);
+        self.get_flushed.set(flushed);
+    }
+
     /// Counts a store with a CAS id. `class` is that of the item that was there, if any.
     pub(super) fn count_cas(&self, result: Result<(), NotStored>, class: Option<usize>) {
         let class = class.unwrap_or(usize::MAX);
@@ -153,19 +161,31 @@ impl OpCounters {
         }
     }
 
-    /// Counts an increment or decrement. `class` is that of the item that was there, if any.
-    pub(super) fn count_arith(&self, decrement: bool, class: Option<usize>) {
-        match (decrement, class) {
-            (false, Some(class)) => {
+    /// Counts an increment or decrement, by whether the key was there; `class` is its item's. As
+    /// in memcached, one that finds something else than it expected is neither hit nor miss.
+    pub(super) fn count_arith(
+        &self,
+        decrement: bool,
+        result: Result<(), ArithFailure>,
+        class: Option<usize>,
+    ) {
+        let found = match result {
+            Ok(()) | Err(ArithFailure::TooLarge | ArithFailure::OutOfMemory) => true,
+            Err(ArithFailure::NotFound) => false,
+            Err(ArithFailure::NonNumeric | ArithFailure::Exists) => return,
+        };
+        let class = class.unwrap_or(usize::MAX);
+        match (decrement, found) {
+            (false, true) => {
                 self.incr_hits.inc();
                 self.classes.incr_hits(class);
             }
-            (true, Some(class)) => {
+            (true, true) => {
                 self.decr_hits.inc();
                 self.classes.decr_hits(class);
             }
-            (false, None) => self.incr_misses.inc(),
-            (true, None) => self.decr_misses.inc(),
+            (false, false) => self.incr_misses.inc(),
+            (true, false) => self.decr_misses.inc(),
         }
     }
 }
@@ -182,6 +202,8 @@ pub struct Server {
     pub threads: usize,
     /// Most TCP connections at once.
     pub max_connections: usize,
+    /// What clients may speak.
+    pub dialects: Dialects,
     /// `flush_all` is carried out (`-F` forbids it).
     pub flush_allowed: bool,
     /// `shutdown` is carried out (`-A` allows it).
@@ -234,6 +256,7 @@ impl Server {
             settings: Vec::new(),
             threads: 1,
             max_connections: 0,
+            dialects: Dialects::default(),
             flush_allowed: true,
             shutdown_allowed: false,
             cas_enabled: true,

@@ -63,6 +63,10 @@ pub fn arith(session: &mut Session, what: &Arith<'_>) -> Result<Counted, ArithFa
                 Replacement { value, flags: 0, expiry: Some(expiry), lease: Lease::default() };
             return Change::Replace(new, Ok((number, true)));
         };
+        if item.value().is_empty() {
+            // Before the CAS id, as in memcached.
+            return Change::None(Err(ArithFailure::NonNumeric));
+        }
         if what.cas.is_some_and(|cas| cas != item.cas()) {
             return Change::None(Err(ArithFailure::Exists));
         }
