@@ -46,6 +46,7 @@ STORE_USERS = {
     "protocol::admin",
     "protocol::binary",
     "protocol::executor",
+    "protocol::meta::execute",
     "protocol::stats",
     "protocol::stream",
     "protocol::watch",

@@ -241,7 +241,9 @@ impl<'a> LookUp<'a> {
         }
         for (desc, item) in desc.keys.iter().zip(&items) {
             let key = key(&frame, desc).unwrap_or_default();
-            count_get(self.guard, self.ops, self.server, key, item.as_ref(), false);
+            let store = self.guard.store();
+            let found = item.map(|item| (store.class_of(&item), item.value().len()));
+            count_get(self.ops, self.server, key, found, false);
         }
         let reply = in_place(frame, headers(entry), text_max, |out| {
             for item in items.iter().flatten() {

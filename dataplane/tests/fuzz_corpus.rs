@@ -10,6 +10,8 @@ mod ascii;
 mod binary;
 #[path = "../../fuzz/bodies/classify.rs"]
 mod classify;
+#[path = "../../fuzz/bodies/meta.rs"]
+mod meta;
 #[path = "../../fuzz/bodies/udp_frame.rs"]
 mod udp_frame;
 
@@ -20,6 +22,7 @@ const TARGETS: &[(&str, Body)] = &[
     ("ascii", ascii::run),
     ("binary", binary::run),
     ("classify", classify::run),
+    ("meta", meta::run),
     ("udp_frame", udp_frame::run),
 ];
 

@@ -6,6 +6,7 @@
 
 use super::admin;
 use super::command::{Arith, Command, KEY_MAX_BYTES, Keys, Refusal, Store, StoreMode};
+use super::meta;
 use super::parsed::Parsed;
 
 /// Longest command line that is not a `get` or `gets`, in bytes; without an end by then, the
@@ -40,10 +41,10 @@ pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
         [b"gats", exptime, ..] => done(gat(exptime, rest, true)),
         [b"delete", key, more @ ..] if more.len() <= 2 => done(delete(key, more)),
         [verb @ (b"incr" | b"decr"), key, delta, more @ ..] if more.len() <= 1 => {
-            done(arith(*verb == b"decr", key, delta, more == [b"noreply"]))
+            done(arith(*verb == b"decr", key, delta, *more.last().unwrap_or(delta) == b"noreply"))
         }
         [b"touch", key, exptime, more @ ..] if more.len() <= 1 => {
-            done(touch(key, exptime, more == [b"noreply"]))
+            done(touch(key, exptime, *more.last().unwrap_or(exptime) == b"noreply"))
         }
         [b"flush_all", more @ ..] if more.len() <= 2 => done(flush_all(more)),
         [b"flush_prefix", prefix, more @ ..] if more.len() <= 1 => {
@@ -60,9 +61,12 @@ pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
         [b"stats", ..] => done(Command::Stats(Some(rest.trim_ascii()).filter(|r| !r.is_empty()))),
         [b"quit", ..] => done(Command::Quit),
         [verb, ..] if let Some(command) = admin::parse(verb, rest) => done(command),
-        [b"ms", _, len, ..] => not_spoken(len, used),
+        [[b'm', verb], ..] => meta::parse(*verb, rest, input, used, item_max_bytes),
         // A web page made somebody's browser talk to us: nothing in what follows may be obeyed.
-        [.., last] if last.starts_with(b"HTTP/") => Parsed::Hopeless,
+        // (A single letter is never a command, nor a method.)
+        [[_, _, ..], ..] if tokens.last().is_some_and(|t| t.starts_with(b"HTTP/")) => {
+            Parsed::Hopeless
+        }
         _ => done(refused(Refusal::Error, false)),
     }
 }
@@ -101,18 +105,8 @@ impl<'a> StorageLine<'a> {
 }
 
 /// A refusal that leaves the connection usable.
-fn refused<'a>(reply: Refusal, noreply: bool) -> Command<'a> {
+pub(super) fn refused<'a>(reply: Refusal, noreply: bool) -> Command<'a> {
     Command::Refused { reply, noreply, forget: None }
-}
-
-/// Refuses a storage command that is not spoken here, and its data block with it: whoever wrote the
-/// value must not have it read as commands.
-fn not_spoken<'a>(len: &[u8], used: usize) -> Parsed<'a> {
-    let command = refused(Refusal::Error, false);
-    match number::<i32>(len).and_then(|n| usize::try_from(n).ok()) {
-        Some(len) => Parsed::Swallow { command, used, skip: len + 2 },
-        None => Parsed::Command { command, used },
-    }
 }
 
 fn unfinished_line(input: &[u8]) -> Parsed<'_> {
@@ -189,7 +183,7 @@ fn storage<'a>(
     };
     let command = match block.strip_suffix(b"\r\n") {
         Some(value) => {
-            let what = Store { mode, key, flags, exptime, value, cas, or_stale: false };
+            let what = Store { mode, cas, ..Store::set(key, flags, exptime, value) };
             Command::Store { what, noreply }
         }
         None => refused(Refusal::BadDataChunk, noreply),
@@ -241,7 +235,7 @@ fn delete<'a>(key: &'a [u8], more: &[&[u8]]) -> Command<'a> {
 }
 
 /// A decimal number, with a sign where the type has one.
-fn number<T: std::str::FromStr>(token: &[u8]) -> Option<T> {
+pub(super) fn number<T: std::str::FromStr>(token: &[u8]) -> Option<T> {
     std::str::from_utf8(token).ok()?.parse().ok()
 }
 
@@ -444,19 +438,12 @@ mod tests {
     }
 
     #[test]
-    fn values_of_commands_not_spoken_are_no_commands() {
-        let input = b"ms k 9 T0\r\ndelete k\n\r\n";
-        let Parsed::Swallow { command, used, skip } = parse(input, 1024) else { panic!() };
-        assert!(matches!(command, Command::Refused { reply: Refusal::Error, .. }));
-        assert_eq!(used + skip, input.len());
-    }
-
-    #[test]
     fn web_browsers_are_hung_up_on() {
         for line in [&b"GET / HTTP/1.1\r\n"[..], b"POST /x HTTP/1.0\r\nset a 0 0 1\r\nx\r\n"] {
             assert_eq!(parse(line, 1024), Parsed::Hopeless);
         }
         assert!(matches!(command(b"get HTTP/1.1\r\n"), Command::Get { .. }));
+        assert_eq!(refusal(b"G / HTTP/1.1\r\n"), Refusal::Error);
     }
 
     #[test]

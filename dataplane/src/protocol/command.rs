@@ -5,6 +5,7 @@
 
 use super::admin::Admin;
 use super::binary::{self, Action};
+use super::meta;
 use super::stats::Kind;
 
 /// Longest key, in bytes (protocol.txt).
@@ -71,6 +72,8 @@ pub enum Command<'a> {
         /// Send no answer.
         noreply: bool,
     },
+    /// A meta command.
+    Meta(meta::Request<'a>),
     /// `version`.
     Version,
     /// `stats`, with its arguments as they stood, or none.
@@ -106,6 +109,13 @@ impl Command<'_> {
             Self::Delete { .. } => Kind::Delete,
             Self::Arith { .. } => Kind::Arith,
             Self::Touch { .. } => Kind::Touch,
+            Self::Meta(request) => match request.verb {
+                meta::Verb::Get => Kind::Get,
+                meta::Verb::Set { .. } | meta::Verb::SetTooLarge => Kind::Store,
+                meta::Verb::Delete => Kind::Delete,
+                meta::Verb::Arith { .. } => Kind::Arith,
+                meta::Verb::Debug | meta::Verb::Noop => Kind::Other,
+            },
             Self::Binary(request) => match request.action {
                 Action::Get { send: binary::Send::Flags, .. } => Kind::Touch,
                 Action::Get { .. } => Kind::Get,
@@ -165,12 +175,23 @@ pub struct Store<'a> {
     pub cas: Option<u64>,
     /// An item with a higher CAS id is replaced too, by this one marked as stale (`ms`, flag I).
     pub or_stale: bool,
+    /// The key came in base64, and is told so to whoever asks for it (`ms`, flag b).
+    pub base64_key: bool,
 }
 
 impl<'a> Store<'a> {
     /// A plain `set`.
     pub fn set(key: &'a [u8], flags: u32, exptime: i64, value: &'a [u8]) -> Self {
-        Self { mode: StoreMode::Set, key, flags, exptime, value, cas: None, or_stale: false }
+        Self {
+            mode: StoreMode::Set,
+            key,
+            flags,
+            exptime,
+            value,
+            cas: None,
+            or_stale: false,
+            base64_key: false,
+        }
     }
 }
 
@@ -249,6 +270,8 @@ pub enum Refusal {
     NotOverUdp,
     /// A reply of more datagrams than one request may ask for.
     ReplyTooLarge,
+    /// Flags of a meta command that mean nothing, or too much.
+    Meta(meta::Fault),
     /// A reply larger than the source of the request may have. Short, so that it may be sent for
     /// the shortest `get` at the default factor.
     Amplified,
@@ -273,6 +296,7 @@ impl Refusal {
                 b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n"
             }
             Self::ReplyTooLarge => b"SERVER_ERROR reply too large for UDP, use TCP\r\n",
+            Self::Meta(fault) => fault.line(),
             Self::Amplified => b"SERVER_ERROR too large, use TCP\r\n",
             Self::NotOverUdp => b"SERVER_ERROR command not available over UDP\r\n",
         }

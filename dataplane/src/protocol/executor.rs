@@ -5,13 +5,14 @@
 
 use super::admin;
 use super::binary;
-use super::command::{Arith, Command, Keys, Refusal, Store};
+use super::command::{Arith, Command, Keys, Refusal, Store, StoreMode};
+use super::meta;
 use super::sink::Sink;
 use super::stats::detail::Act;
 use super::stats::{self, OpCounters, Server};
 use super::watch::{Events, Stored};
 use crate::store::verbs::{self, ArithFailure, NotStored};
-use crate::store::{Guard, ItemRef, PrefixRefused, Session, Value};
+use crate::store::{Guard, PrefixRefused, Session, Value};
 
 /// Whether the conversation goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +126,7 @@ fn carry_out<'a>(
                 out.put(b"OK\r\n");
             }
         }
+        Command::Meta(ref request) => meta::execute(request, session, ops, server, out),
         Command::Version => {
             out.put(b"VERSION ");
             out.put(server.version.as_bytes());
@@ -160,10 +162,7 @@ fn store(
     server: &Server,
     what: &Store<'_>,
 ) -> &'static [u8] {
-    ops.cmd_set.inc();
-    let result = verbs::store(session, what);
-    count_store(session, ops, server, what, result);
-    match result {
+    match store_counted(session, ops, server, what) {
         Ok(_) => b"STORED\r\n",
         Err(NotStored::Exists) => b"EXISTS\r\n",
         Err(NotStored::NotFound) => b"NOT_FOUND\r\n",
@@ -236,11 +235,29 @@ fn status(result: &Result<u64, NotStored>) -> &'static str {
     }
 }
 
+/// Stores and counts it. As in memcached, what there is no room to join was not stored, and that
+/// is all that the client is told.
+pub(super) fn store_counted(
+    session: &mut Session,
+    ops: &OpCounters,
+    server: &Server,
+    what: &Store<'_>,
+) -> Result<u64, NotStored> {
+    ops.cmd_set.inc();
+    let result = verbs::store(session, what);
+    count_store(session, ops, server, what, result);
+    let joins = matches!(what.mode, StoreMode::Append | StoreMode::Prepend);
+    match result {
+        Err(NotStored::TooLarge | NotStored::OutOfMemory) if joins => Err(NotStored::Condition),
+        result => result,
+    }
+}
+
 /// The new number, or what to say instead.
 fn arith(session: &mut Session, ops: &OpCounters, what: &Arith<'_>) -> Result<u64, &'static [u8]> {
     let result = verbs::arith(session, what);
     ops.hot_keys.see(what.key);
-    ops.count_arith(what.decrement, result.map(|_| ()), session.changed_class());
+    ops.count_arith(what.decrement, &result, session.changed_class());
     result.map(|done| done.number).map_err(|why| match why {
         ArithFailure::NotFound => &b"NOT_FOUND\r\n"[..],
         ArithFailure::Exists => b"EXISTS\r\n",
@@ -276,7 +293,8 @@ fn get<'a>(
             }
             None => misses += 1,
         }
-        count_get(guard, ops, server, key, item.as_ref(), touch.is_some());
+        let found = item.map(|item| (guard.store().class_of(&item), item.value().len()));
+        count_get(ops, server, key, found, touch.is_some());
         keys = others;
     }
     if rest.is_none() {
@@ -294,26 +312,24 @@ fn get<'a>(
     rest
 }
 
-/// Counts one key of a get wherever gets are counted by key or by item.
+/// Counts one key of a get wherever gets are counted by key or by item. `found` is the class of
+/// what was found, from 0, and the bytes of its value.
 #[inline]
 pub(crate) fn count_get(
-    guard: &Guard<'_>,
     ops: &OpCounters,
     server: &Server,
     key: &[u8],
-    item: Option<&ItemRef<'_>>,
+    found: Option<(usize, usize)>,
     touched: bool,
 ) {
     ops.hot_keys.see(key);
-    server.detail.count(key, if item.is_some() { Act::Hit } else { Act::Miss });
-    let class = item.map(|item| guard.store().class_of(item));
-    match class {
-        Some(class) if touched => ops.classes.touch_hits(class),
-        Some(class) => ops.classes.get_hits(class),
+    server.detail.count(key, if found.is_some() { Act::Hit } else { Act::Miss });
+    match found {
+        Some((class, _)) if touched => ops.classes.touch_hits(class),
+        Some((class, _)) => ops.classes.get_hits(class),
         None => {}
     }
     if server.watchers.want(Events::FETCHERS) {
-        let found = item.zip(class).map(|(item, class)| (class, item.value().len()));
         server.watchers.fetched(key, found, ops.client.get());
     }
 }

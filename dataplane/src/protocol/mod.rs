@@ -1,7 +1,8 @@
 //! The memcached protocol: bytes to [`Command`]s, commands to reply bytes.
 //!
-//! [`ascii`] and [`binary`] parse, as the [`dialect`] has it; [`executor`] carries out (D3: the one
-//! and only); [`stream`] runs both over a connection's bytes. Datagrams are framed by [`udp_frame`].
+//! [`ascii`], with [`meta`] for commands of two letters, and [`binary`] parse, as the [`dialect`] has
+//! it; [`executor`] carries out (D3: the one and only); [`stream`] runs both over a connection's
+//! bytes. Datagrams are framed by [`udp_frame`].
 
 pub mod admin;
 pub mod ascii;
@@ -10,6 +11,7 @@ pub mod command;
 pub mod dialect;
 pub mod executor;
 pub(crate) mod keys;
+pub mod meta;
 mod parsed;
 pub mod sink;
 pub mod stats;

@@ -3,8 +3,9 @@
 //! Enters: wishes. Leaves: settings that housekeeping follows at its next turn, and answers. Locks
 //! of the mover and of size classes are held for a moment; nothing here is for the data path.
 
-use super::item::{WHOLE_MAX_BYTES, len_bytes};
+use super::item::WHOLE_MAX_BYTES;
 use super::slab::Tally;
+use super::value::len_bytes;
 use super::{Automove, ItemRef, PAGE_BYTES, PAGES_MIN, Store};
 use std::sync::atomic::Ordering;
 

@@ -4,7 +4,7 @@
 //! 0  state     u8   atomic     16 cas    u64
 //! 1  recency   u8   atomic     24 link   u32 atomic  its ticket; in limbo or free: the next chunk
 //! 2  key_len   u8              28 access u32 atomic  when last asked for
-//! 3  lease     u8   atomic     32 key, then value, then its sum (u16, for checksums)
+//! 3  marks     u8   atomic     32 key, then value, then its sum (u16, for checksums)
 //! 4  value_len u32
 //! 8  flags     u32
 //! 12 exptime   u32  atomic
@@ -27,7 +27,7 @@
 #![allow(unsafe_code)]
 
 use super::sizes::PAGE_BYTES;
-use super::value::{NewItem, Value};
+use super::value::{NewItem, Value, len_bytes};
 use crate::prefetch::prefetch_read;
 use crate::wire::checksum;
 use driver_shim::{Mapping, MemoryKind, Pages};
@@ -63,15 +63,19 @@ pub(super) const WHOLE_MAX_BYTES: usize =
 /// Bytes of a number in a large item's list of parts.
 pub(super) const PLACE_BYTES: usize = size_of::<u32>();
 
-/// What readers are told of an item's freshness (meta protocol: flags X, W, Z).
+/// What readers are told of an item beside its value (meta protocol: flags X, W, Z, b).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Lease(u8);
+pub(super) struct Marks(u8);
 
-impl Lease {
+impl Marks {
     /// The value is out of date and may be served until it is replaced.
     pub(super) const STALE: Self = Self(1);
     /// Somebody was told to fetch the value anew.
-    const WON: Self = Self(2);
+    pub(super) const WON: Self = Self(2);
+    /// The key came in base64, and is told in base64.
+    pub(super) const BASE64_KEY: Self = Self(4);
+    /// Every mark.
+    pub(super) const ALL: Self = Self(7);
 
     pub(super) fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -80,6 +84,17 @@ impl Lease {
     fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
+}
+
+/// What an item takes over from the one in whose place it comes, as that one is at the last moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Inherits {
+    /// The expiry time.
+    pub(super) expiry: bool,
+    /// These marks, where they are set.
+    pub(super) marks: Marks,
+    /// When it was asked for.
+    pub(super) history: bool,
 }
 
 /// An access time this many seconds old is brought up to date by a plain look-up.
@@ -103,7 +118,7 @@ struct Header {
     state: AtomicU8,
     recency: AtomicU8,
     key_len: u8,
-    lease: AtomicU8,
+    marks: AtomicU8,
     value_len: u32,
     flags: u32,
     exptime: AtomicU32,
@@ -130,7 +145,7 @@ impl Arena {
     /// Where the item is.
     #[inline]
     pub(super) fn location(&self, item: &ItemRef<'_>) -> Location {
-        let offset = item.address().wrapping_sub(self.0.base().addr().get());
+        let offset = item.start.addr().get().wrapping_sub(self.0.base().addr().get());
         Location(u32::try_from(offset / UNIT_BYTES).unwrap_or(u32::MAX))
     }
 
@@ -159,12 +174,6 @@ impl Arena {
         let start = unsafe { self.0.base().add(loc.0 as usize * UNIT_BYTES) };
         Chunk { header: start.cast(), life: PhantomData }
     }
-}
-
-/// Bytes of slab memory that an item with a key and a value of these lengths needs.
-#[inline]
-pub(super) fn len_bytes(key_len: usize, value_len: usize) -> usize {
-    HEADER_BYTES + key_len + value_len + TRAILER_BYTES
 }
 
 /// A chunk of which only the atomics may be touched, until its state says more.
@@ -285,8 +294,8 @@ impl<'a> Chunk<'a> {
         let mut further = parts.iter().map(|(_, chunk)| {
             let len = left.min(chunk_bytes - HEADER_BYTES);
             left -= len;
-            let (value, lease) = ([Value::Whole(&[]); 2], Lease::default());
-            let header = NewItem { key: &[], flags: place.0, expiry: 0, value, lease };
+            let (value, marks) = ([Value::Whole(&[]); 2], Marks::default());
+            let header = NewItem { key: &[], flags: place.0, expiry: 0, value, marks };
             // SAFETY: the caller's promise.
             unsafe { chunk.write_header(&header, 0, 0) };
             // SAFETY: in the chunk.
@@ -319,7 +328,7 @@ impl<'a> Chunk<'a> {
             state: AtomicU8::new(State::Writing as u8),
             recency: AtomicU8::new(0),
             key_len: u8::try_from(new.key.len()).unwrap_or(0),
-            lease: AtomicU8::new(new.lease.0),
+            marks: AtomicU8::new(new.marks.0),
             value_len: to_u32(new.value_len()),
             flags: new.flags,
             exptime: AtomicU32::new(new.expiry),
@@ -462,12 +471,6 @@ impl<'a> ItemRef<'a> {
         ItemRef { header, start }.bytes(0, header.value_len as usize)
     }
 
-    /// The address of its chunk.
-    #[inline]
-    pub(super) fn address(&self) -> usize {
-        self.start.addr().get()
-    }
-
     /// The client's own 32 bits.
     #[inline]
     pub fn flags(&self) -> u32 {
@@ -506,18 +509,13 @@ impl<'a> ItemRef<'a> {
     /// know yet; the time only when it is a minute off.
     #[inline]
     pub fn mark_visited(&self, now: u32) {
-        if !self.is_visited() {
+        // Not by the first bit alone: an item may be expected to be asked for before it ever was.
+        if self.header.recency.load(Ordering::Relaxed) != VISITED | FETCHED {
             self.header.recency.store(VISITED | FETCHED, Ordering::Relaxed);
         }
         if now >= self.accessed().saturating_add(ACCESS_GRAIN_SECONDS) {
             self.header.access.store(now, Ordering::Relaxed);
         }
-    }
-
-    /// [`Self::mark_visited`], to the second.
-    pub fn mark_accessed(&self, now: u32) {
-        self.mark_visited(now);
-        self.header.access.store(now, Ordering::Relaxed);
     }
 
     /// When the item was last asked for, or else stored, on the store's clock.
@@ -527,25 +525,46 @@ impl<'a> ItemRef<'a> {
     }
 
     #[inline]
-    pub(super) fn lease(&self) -> Lease {
-        Lease(self.header.lease.load(Ordering::Relaxed))
+    fn marks(&self) -> Marks {
+        Marks(self.header.marks.load(Ordering::Relaxed))
     }
 
     /// Whether the value is out of date, to be served until somebody replaces it.
     #[inline]
     pub fn is_stale(&self) -> bool {
-        self.lease().has(Lease::STALE)
+        self.marks().has(Marks::STALE)
     }
 
     /// Whether somebody was told to fetch the value anew.
     #[inline]
     pub fn is_won(&self) -> bool {
-        self.lease().has(Lease::WON)
+        self.marks().has(Marks::WON)
     }
 
-    /// Makes the caller the one who is to fetch the value anew. False when somebody is already.
-    pub fn win(&self) -> bool {
-        !Lease(self.header.lease.fetch_or(Lease::WON.0, Ordering::Relaxed)).has(Lease::WON)
+    /// Whether the key came in base64, and is to be told in base64.
+    #[inline]
+    pub fn has_base64_key(&self) -> bool {
+        self.marks().has(Marks::BASE64_KEY)
+    }
+
+    /// Notes that somebody was told to fetch the value anew. Only under the locks of the item's
+    /// buckets, so that what comes in its place knows.
+    pub(super) fn mark_won(&self) {
+        self.header.marks.fetch_or(Marks::WON.0, Ordering::Relaxed);
+    }
+
+    /// Takes over what `inherits` says from the item before, under the same locks.
+    pub(super) fn take_over(&self, before: &ItemRef<'_>, inherits: Inherits) {
+        if inherits.expiry {
+            self.set_expiry(before.expiry());
+        }
+        let marks = before.marks().0 & inherits.marks.0;
+        self.header.marks.fetch_or(marks, Ordering::Relaxed);
+        if inherits.history {
+            let recency = before.header.recency.load(Ordering::Relaxed);
+            self.header.recency.store(recency, Ordering::Relaxed);
+            self.header.access.store(before.accessed(), Ordering::Relaxed);
+        }
     }
 
     #[inline]
@@ -586,7 +605,7 @@ mod tests {
     fn what_is_written_is_read() {
         let arena = Arena::new(1 << 21, Pages::Small).unwrap();
         let value = [Value::Whole(b"hello "), Value::Whole(b"world")];
-        let new = NewItem { key: b"k1", flags: 9, expiry: 77, value, lease: Lease::default() };
+        let new = NewItem { key: b"k1", flags: 9, expiry: 77, value, marks: Marks::default() };
         // SAFETY: unit 3 of an arena that nobody else uses, and the item is small.
         let chunk = unsafe { arena.chunk(Location(3)) };
         // SAFETY: as above.
@@ -603,10 +622,12 @@ mod tests {
         assert_eq!(item.accessed(), 42);
         item.mark_visited(43);
         assert!(item.is_visited() && item.accessed() == 42, "a minute is the grain");
-        item.mark_accessed(43);
-        assert_eq!(item.accessed(), 43);
+        item.mark_visited(42 + ACCESS_GRAIN_SECONDS);
+        assert_eq!(item.accessed(), 42 + ACCESS_GRAIN_SECONDS);
         item.clear_visited();
         assert!(!item.is_visited() && item.was_fetched());
-        assert!(!item.is_won() && item.win() && !item.win() && item.is_won() && !item.is_stale());
+        assert!(!item.is_won());
+        item.mark_won();
+        assert!(item.is_won() && !item.is_stale() && !item.has_base64_key());
     }
 }

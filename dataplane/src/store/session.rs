@@ -9,7 +9,7 @@ use super::Store;
 use super::epoch::Participant;
 use super::hash::KeyHash;
 use super::index::{Expect, UpdateError};
-use super::item::{ItemRef, Lease, Location, WHOLE_MAX_BYTES};
+use super::item::{Inherits, ItemRef, Location, Marks, WHOLE_MAX_BYTES};
 use super::slab::{Class, Gone, Slabs};
 use super::value::{NewItem, Value};
 use std::cell::Cell;
@@ -116,18 +116,22 @@ impl Guard<'_> {
             .find(hash, |loc| self.at(loc).filter(|item| item.key() == key).map(|item| (loc, item)))
     }
 
-    /// Moves the expiry time of the live item with this key. Under the locks of its buckets, so
-    /// that whoever puts a new item in its place takes the new time over.
-    pub(super) fn renew(&self, hash: KeyHash, key: &[u8], expiry: u32) -> Option<ItemRef<'_>> {
-        let store = self.store();
+    /// Shows `f` the live item with this key under the locks of its buckets: what `f` changes,
+    /// nobody else changes meanwhile, and whoever puts a new item in its place takes it over.
+    pub(super) fn hold<R>(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        f: impl FnOnce(ItemRef<'_>) -> R,
+    ) -> Option<(ItemRef<'_>, R)> {
         let is_key = |loc| self.verify(loc, key).is_some();
-        let item = store.index.hold(hash, is_key, |loc| {
-            let item = self.verify(loc, key)?;
-            item.set_expiry(expiry);
-            Some(item)
-        })?;
-        store.note_expiry(expiry);
-        item
+        self.store().index.hold(hash, is_key, |loc| self.verify(loc, key).map(|i| (i, f(i))))?
+    }
+
+    /// Moves the expiry time of an item that is held.
+    pub(super) fn renew(&self, item: ItemRef<'_>, expiry: u32) {
+        item.set_expiry(expiry);
+        self.store().note_expiry(expiry);
     }
 
     /// The item with this key, by way of the index.
@@ -190,7 +194,11 @@ pub(super) struct Replacement {
     pub(super) flags: u32,
     /// On the store's clock; `None` for the present item's.
     pub(super) expiry: Option<u32>,
-    pub(super) lease: Lease,
+    pub(super) marks: Marks,
+    /// Which of the present item's marks it has too.
+    pub(super) keeps: Marks,
+    /// It counts as asked for when the present one was.
+    pub(super) in_place: bool,
 }
 
 /// Where a new value comes from: the client gave it, the present item has it, or both.
@@ -274,8 +282,7 @@ pub(super) struct Fresh<'s> {
     parts: Vec<Location>,
     len_bytes: usize,
     cas: u64,
-    /// Takes over the expiry time of what it replaces.
-    inherits: bool,
+    inherits: Inherits,
     /// It belongs to the index now.
     linked: bool,
 }
@@ -331,7 +338,15 @@ impl Store {
             unsafe { self.slabs.write_large(loc, &parts, new, cas, self.now()) };
         }
         self.note_expiry(new.expiry);
-        Ok(Fresh { store: self, loc, parts, len_bytes, cas, inherits: false, linked: false })
+        Ok(Fresh {
+            store: self,
+            loc,
+            parts,
+            len_bytes,
+            cas,
+            inherits: Inherits::default(),
+            linked: false,
+        })
     }
 
     /// Chunks for a large item: its own, and those for the other parts.
@@ -380,9 +395,10 @@ impl Store {
             }
         };
         let expiry = new.expiry.or_else(|| item.map(|item| item.expiry())).unwrap_or(0);
-        let whole = NewItem { key, flags: new.flags, expiry, value, lease: new.lease };
+        let whole = NewItem { key, flags: new.flags, expiry, value, marks: new.marks };
         let mut fresh = self.make(&whole)?;
-        fresh.inherits = new.expiry.is_none();
+        fresh.inherits =
+            Inherits { expiry: new.expiry.is_none(), marks: new.keeps, history: new.in_place };
         self.link(hash, key, fresh, expect)
     }
 
@@ -419,12 +435,12 @@ impl Store {
     }
 
     /// The common step: says where there was a live item. `new` says where the new one is, and
-    /// whether it takes over the expiry time of the old one.
+    /// what it takes over from the old one.
     fn swap(
         &self,
         hash: KeyHash,
         key: &[u8],
-        new: Option<(Location, bool)>,
+        new: Option<(Location, Inherits)>,
         expect: Expect,
     ) -> Result<Option<Location>, UpdateError> {
         let mut gone = Gone::ByClient;
@@ -434,12 +450,11 @@ impl Store {
         };
         let mut wanted = new.is_some() && self.ghosts.knows(hash);
         let commit = |old: Option<Location>| {
-            let mut expiry = None;
+            let mut before = None;
             if let Some(old) = old {
                 // SAFETY: `old` stands in a locked bucket.
-                let item = unsafe { self.slabs.item(old) };
-                if let Some(item) = item {
-                    expiry = Some(item.expiry());
+                before = unsafe { self.slabs.item(old) };
+                if let Some(item) = before {
                     wanted |= item.is_visited();
                     if !self.is_live(&item) {
                         gone = Gone::Expired { fetched: item.was_fetched() };
@@ -454,8 +469,8 @@ impl Store {
                 unsafe { self.slabs.set_linked(new, true) };
                 // SAFETY: `new` is linked, and leaves again only under the locks that are held.
                 if let Some(item) = unsafe { self.slabs.item(new) } {
-                    if let Some(expiry) = expiry.filter(|_| inherits) {
-                        item.set_expiry(expiry);
+                    if let Some(before) = before {
+                        item.take_over(&before, inherits);
                     }
                     if wanted {
                         item.expect_visit();

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::index::Expect;
-use super::item::{Lease, WHOLE_MAX_BYTES};
+use super::item::{Marks, WHOLE_MAX_BYTES};
 use super::session::Refused;
 use super::value::NewItem;
 use super::verbs::{ArithFailure, NotDeleted, NotStored, delete, get, store as set};
@@ -352,7 +352,7 @@ fn an_item_is_out_of_sight_until_it_is_linked() {
         flags: 0,
         expiry: 0,
         value: [Value::Whole(b"v"), Value::Whole(b"")],
-        lease: Lease::default(),
+        marks: Marks::default(),
     };
     let fresh = store.make(&new).unwrap();
     assert!((0..64).all(|n| s.pin().verify(Location(n), b"k").is_none()));
@@ -440,6 +440,11 @@ fn verbs_that_look_first_are_one_step() {
     assert_eq!(text, b"ab".repeat(usize::try_from(THREADS * ROUNDS / 10).unwrap()));
 }
 
+fn claim(s: &mut Session, key: &[u8]) -> verbs::Claim {
+    let what = verbs::Fetch { key, touch: None, recache: None, create: None, unnoticed: false };
+    verbs::fetch(s, &what, |found| found.unwrap().claim)
+}
+
 #[test]
 fn stale_values_and_leases() {
     let store = store(8 << 20);
@@ -455,8 +460,9 @@ fn stale_values_and_leases() {
         assert!(
             item.is_stale() && item.cas() > cas && item.value() == &b"old"[..] && item.flags() == 7
         );
-        assert!(item.win() && !item.win(), "one client fetches anew");
     }
+    assert_eq!(claim(&mut s, b"k"), verbs::Claim::Won, "one client fetches anew");
+    assert_eq!(claim(&mut s, b"k"), verbs::Claim::Taken);
     // What that one brings, with the CAS id from before it was marked: stale still, and won.
     let mut what = protocol::Store {
         cas: Some(cas),

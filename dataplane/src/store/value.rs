@@ -2,7 +2,7 @@
 //!
 //! Enters: a client's bytes, or an item. Leaves: pieces, in order. Never fails.
 
-use super::item::{HEADER_BYTES, ItemRef, Lease, PLACE_BYTES, WHOLE_MAX_BYTES, len_bytes};
+use super::item::{HEADER_BYTES, ItemRef, Marks, PLACE_BYTES, TRAILER_BYTES, WHOLE_MAX_BYTES};
 
 /// What an item is made of.
 #[derive(Debug, Clone, Copy)]
@@ -13,7 +13,7 @@ pub(super) struct NewItem<'a> {
     pub(super) expiry: u32,
     /// The value, in up to two pieces.
     pub(super) value: [Value<'a>; 2],
-    pub(super) lease: Lease,
+    pub(super) marks: Marks,
 }
 
 impl NewItem<'_> {
@@ -35,6 +35,12 @@ impl NewItem<'_> {
         // Each further part takes a place in the list from the first.
         self.value_len().saturating_sub(first).div_ceil(chunk - HEADER_BYTES - PLACE_BYTES)
     }
+}
+
+/// Bytes of slab memory that an item with a key and a value of these lengths needs.
+#[inline]
+pub(super) fn len_bytes(key_len: usize, value_len: usize) -> usize {
+    HEADER_BYTES + key_len + value_len + TRAILER_BYTES
 }
 
 /// The bytes of a value.

@@ -86,7 +86,8 @@ pub fn execute<'a>(
         Action::Get { key, touch, send } => {
             let guard = session.pin();
             let item = look_up(&guard, ops, key, touch);
-            count_get(&guard, ops, server, key, item.as_ref(), touch.is_some());
+            let class = item.map(|item| (guard.store().class_of(&item), item.value().len()));
+            count_get(ops, server, key, class, touch.is_some());
             found(request, item, server, key, send, out);
             drop(guard);
             ops.count_dead(session);
@@ -270,10 +271,7 @@ fn arith(
     let cas = what.cas.map(|cas| server.cas_expected(cas));
     let result = verbs::arith(session, &Arith { cas, ..*what });
     ops.hot_keys.see(what.key);
-    // As memcached: to begin a number is neither hit nor miss.
-    if !result.is_ok_and(|counted| counted.created) {
-        ops.count_arith(what.decrement, result.map(|_| ()), session.changed_class());
-    }
+    ops.count_arith(what.decrement, &result, session.changed_class());
     let counted = result.map_err(|why: ArithFailure| Status::from(why))?;
     Ok((counted.number, server.cas_shown(counted.cas)))
 }

@@ -87,7 +87,8 @@ impl From<Refusal> for Status {
             | Refusal::BadDataChunk
             | Refusal::DeleteUsage
             | Refusal::InvalidExptime
-            | Refusal::InvalidDelta => Self::Invalid,
+            | Refusal::InvalidDelta
+            | Refusal::Meta(_) => Self::Invalid,
         }
     }
 }

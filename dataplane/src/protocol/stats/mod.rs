@@ -26,7 +26,7 @@ use super::sink::Sink;
 use super::tuning::Tuning;
 use super::watch::Watchers;
 use crate::counters::Counter;
-use crate::store::verbs::{ArithFailure, NotStored};
+use crate::store::verbs::{ArithFailure, Counted, NotStored};
 use crate::store::{Cursor, Session, Store};
 use parking_lot::Mutex;
 use std::fmt;
@@ -102,7 +102,7 @@ op_counters! {
     delete_hits
     /// Deletes of a key that was not.
     delete_misses
-    /// Requests of the meta protocol.
+    /// Questions about items themselves (`me`).
     cmd_meta
     /// Keys not found because their item had expired.
     get_expired
@@ -161,31 +161,26 @@ impl OpCounters {
         }
     }
 
-    /// Counts an increment or decrement, by whether the key was there; `class` is its item's. As
-    /// in memcached, one that finds something else than it expected is neither hit nor miss.
+    /// Counts an increment or decrement of a number that was there, in `class`, or of none.
     pub(super) fn count_arith(
         &self,
         decrement: bool,
-        result: Result<(), ArithFailure>,
+        result: &Result<Counted, ArithFailure>,
         class: Option<usize>,
     ) {
-        let found = match result {
-            Ok(()) | Err(ArithFailure::TooLarge | ArithFailure::OutOfMemory) => true,
-            Err(ArithFailure::NotFound) => false,
-            Err(ArithFailure::NonNumeric | ArithFailure::Exists) => return,
-        };
         let class = class.unwrap_or(usize::MAX);
-        match (decrement, found) {
-            (false, true) => {
+        match (decrement, result) {
+            (false, Ok(Counted { created: false, .. })) => {
                 self.incr_hits.inc();
                 self.classes.incr_hits(class);
             }
-            (true, true) => {
+            (true, Ok(Counted { created: false, .. })) => {
                 self.decr_hits.inc();
                 self.classes.decr_hits(class);
             }
-            (false, false) => self.incr_misses.inc(),
-            (true, false) => self.decr_misses.inc(),
+            (false, Err(ArithFailure::NotFound)) => self.incr_misses.inc(),
+            (true, Err(ArithFailure::NotFound)) => self.decr_misses.inc(),
+            _ => {}
         }
     }
 }
