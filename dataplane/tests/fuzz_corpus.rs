@@ -1,5 +1,5 @@
 //! Every committed input of every fuzz target, through the same function that the fuzzer runs.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,6 +12,8 @@ mod binary;
 mod classify;
 #[path = "../../fuzz/bodies/meta.rs"]
 mod meta;
+#[path = "../../fuzz/bodies/restart.rs"]
+mod restart;
 #[path = "../../fuzz/bodies/udp_frame.rs"]
 mod udp_frame;
 
@@ -23,6 +25,7 @@ const TARGETS: &[(&str, Body)] = &[
     ("binary", binary::run),
     ("classify", classify::run),
     ("meta", meta::run),
+    ("restart", restart::run),
     ("udp_frame", udp_frame::run),
 ];
 

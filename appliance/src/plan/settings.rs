@@ -13,6 +13,9 @@ impl Plan {
         let mut all = self.general_settings();
         all.extend(self.client_settings());
         all.extend(STANDING.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        let file = self.memory_file.as_ref();
+        let file = file.map_or_else(|| "(null)".to_owned(), |f| f.display().to_string());
+        all.push(("memory_file", file));
         all.extend([("engine", self.engine.name().to_owned()), ("batch", self.batch.to_string())]);
         all
     }
@@ -93,7 +96,6 @@ const STANDING: &[(&str, &str)] = &[
     ("slab_automove_freeratio", "0.000"),
     ("ssl_enabled", "no"),
     ("num_napi_ids", "(null)"),
-    ("memory_file", "(null)"),
 ];
 
 fn yes(on: bool) -> String {

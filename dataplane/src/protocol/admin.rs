@@ -182,7 +182,7 @@ pub(super) fn execute<'a>(
         Admin::Watch(events) => return Flow::Watch(events),
         Admin::Shutdown(mode) => match (server.shutdown_allowed, mode) {
             (true, None | Some(b"graceful")) => {
-                server.ask_to_stop();
+                server.ask_to_stop(mode.is_some());
                 return Flow::Close;
             }
             (true, Some(_)) => b"CLIENT_ERROR invalid shutdown mode\r\n",

@@ -204,7 +204,7 @@ impl Store {
     }
 
     /// Removes dead items, a bounded number of chunks a turn, page after page.
-    fn sweep(&self) {
+    pub(super) fn sweep(&self) {
         if !self.is_sweeping() {
             return;
         }

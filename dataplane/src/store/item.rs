@@ -26,11 +26,13 @@
 //! Fails: never; a wrong location is found out before it gets here (`slab.rs`).
 #![allow(unsafe_code)]
 
+use super::marks::{Inherits, Marks};
 use super::sizes::PAGE_BYTES;
 use super::value::{NewItem, Value, len_bytes};
 use crate::prefetch::prefetch_read;
 use crate::wire::checksum;
 use driver_shim::{Mapping, MemoryKind, Pages};
+use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -62,40 +64,6 @@ pub(super) const WHOLE_MAX_BYTES: usize =
 
 /// Bytes of a number in a large item's list of parts.
 pub(super) const PLACE_BYTES: usize = size_of::<u32>();
-
-/// What readers are told of an item beside its value (meta protocol: flags X, W, Z, b).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Marks(u8);
-
-impl Marks {
-    /// The value is out of date and may be served until it is replaced.
-    pub(super) const STALE: Self = Self(1);
-    /// Somebody was told to fetch the value anew.
-    pub(super) const WON: Self = Self(2);
-    /// The key came in base64, and is told in base64.
-    pub(super) const BASE64_KEY: Self = Self(4);
-    /// Every mark.
-    pub(super) const ALL: Self = Self(7);
-
-    pub(super) fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    fn has(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-}
-
-/// What an item takes over from the one in whose place it comes, as that one is at the last moment.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Inherits {
-    /// The expiry time.
-    pub(super) expiry: bool,
-    /// These marks, where they are set.
-    pub(super) marks: Marks,
-    /// When it was asked for.
-    pub(super) history: bool,
-}
 
 /// An access time this many seconds old is brought up to date by a plain look-up.
 const ACCESS_GRAIN_SECONDS: u32 = 60;
@@ -136,6 +104,16 @@ pub(super) struct Arena(Mapping);
 impl Arena {
     pub(super) fn new(bytes: usize, pages: Pages) -> io::Result<Self> {
         Mapping::new(bytes, pages).map(Self)
+    }
+
+    /// Memory that is a file's, from `offset` on.
+    pub(super) fn of_file(
+        file: &File,
+        offset: u64,
+        bytes: usize,
+        pages: Pages,
+    ) -> io::Result<Self> {
+        Mapping::of_file(file, offset, bytes, pages).map(Self)
     }
 
     pub(super) fn kind(&self) -> MemoryKind {
@@ -241,12 +219,18 @@ impl<'a> Chunk<'a> {
 
     /// Whose part this is.
     pub(super) fn owner(self) -> Option<Location> {
+        self.part().map(|part| Location(part.flags()))
+    }
+
+    /// The chunk as a part: its flags are the item's place, its value's length that of the bytes
+    /// here.
+    pub(super) fn part(self) -> Option<ItemRef<'a>> {
         if self.state_cell().load(Ordering::Acquire) != State::Part as u8 {
             return None;
         }
         // SAFETY: seen as a part, so it was written before (acquire), and stays one while the
-        // class is locked, which it is where callers come from.
-        Some(Location(unsafe { self.settled() }.header.flags))
+        // class is locked, or the store not shared yet, as it is where callers come from.
+        Some(unsafe { self.settled() })
     }
 
     /// Writes an item into the chunk, all but its state.
@@ -589,6 +573,22 @@ impl<'a> ItemRef<'a> {
     /// What the chunk was given when it was given out (`probation.rs`).
     pub(super) fn ticket(&self) -> u32 {
         self.header.link.load(Ordering::Relaxed)
+    }
+
+    /// Whether the item can be what its header says, in a chunk of so many bytes; of a large one,
+    /// whether its list of parts and the first of them can be. For items from a file; nothing else
+    /// of the item may be looked at before.
+    pub(super) fn fits(&self, chunk_bytes: usize) -> bool {
+        let key_len = usize::from(self.header.key_len);
+        if !(1..=crate::protocol::KEY_MAX_BYTES).contains(&key_len) {
+            return false;
+        }
+        if !self.is_large() {
+            return self.len_bytes() <= chunk_bytes;
+        }
+        let before = HEADER_BYTES + key_len + 2 * PLACE_BYTES;
+        before <= chunk_bytes
+            && before + self.n_parts() * PLACE_BYTES + self.list(1) as usize <= chunk_bytes
     }
 
     /// Bytes of slab memory used: header, key, value and its sum.

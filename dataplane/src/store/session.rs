@@ -9,7 +9,8 @@ use super::Store;
 use super::epoch::Participant;
 use super::hash::KeyHash;
 use super::index::{Expect, UpdateError};
-use super::item::{Inherits, ItemRef, Location, Marks, WHOLE_MAX_BYTES};
+use super::item::{ItemRef, Location, WHOLE_MAX_BYTES};
+use super::marks::{Inherits, Marks};
 use super::slab::{Class, Gone, Slabs};
 use super::value::{NewItem, Value};
 use std::cell::Cell;
@@ -403,7 +404,7 @@ impl Store {
     }
 
     /// From now on there may be something to sweep.
-    fn note_expiry(&self, expiry: u32) {
+    pub(super) fn note_expiry(&self, expiry: u32) {
         if expiry != 0 && !self.expiring.load(Ordering::Relaxed) {
             self.expiring.store(true, Ordering::Relaxed);
         }
@@ -436,7 +437,7 @@ impl Store {
 
     /// The common step: says where there was a live item. `new` says where the new one is, and
     /// what it takes over from the old one.
-    fn swap(
+    pub(super) fn swap(
         &self,
         hash: KeyHash,
         key: &[u8],
@@ -464,8 +465,8 @@ impl Store {
                 unsafe { self.slabs.set_linked(old, false) };
             }
             if let Some((new, inherits)) = new {
-                // SAFETY: `new` is about to stand in a locked bucket; `link` got it from `make`,
-                // which wrote it.
+                // SAFETY: `new` is about to stand in a locked bucket; it was written: by `make`, or
+                // before a restart.
                 unsafe { self.slabs.set_linked(new, true) };
                 // SAFETY: `new` is linked, and leaves again only under the locks that are held.
                 if let Some(item) = unsafe { self.slabs.item(new) } {

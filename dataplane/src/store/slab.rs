@@ -18,6 +18,7 @@
 //! changes hands.
 #![allow(unsafe_code)]
 
+pub(super) mod adopt;
 mod hand;
 mod pages;
 
@@ -226,6 +227,10 @@ impl Slabs {
 
     pub(super) fn arena(&self) -> &Arena {
         &self.arena
+    }
+
+    pub(super) fn sizes(&self) -> &[SizeClass] {
+        &self.sizes
     }
 
     pub(super) fn n_pages(&self) -> u32 {

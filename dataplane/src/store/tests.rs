@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::index::Expect;
-use super::item::{Marks, WHOLE_MAX_BYTES};
+use super::item::WHOLE_MAX_BYTES;
+use super::marks::Marks;
 use super::session::Refused;
 use super::value::NewItem;
 use super::verbs::{ArithFailure, NotDeleted, NotStored, delete, get, store as set};

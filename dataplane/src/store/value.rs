@@ -2,7 +2,8 @@
 //!
 //! Enters: a client's bytes, or an item. Leaves: pieces, in order. Never fails.
 
-use super::item::{HEADER_BYTES, ItemRef, Marks, PLACE_BYTES, TRAILER_BYTES, WHOLE_MAX_BYTES};
+use super::item::{HEADER_BYTES, ItemRef, PLACE_BYTES, TRAILER_BYTES, WHOLE_MAX_BYTES};
+use super::marks::Marks;
 
 /// What an item is made of.
 #[derive(Debug, Clone, Copy)]

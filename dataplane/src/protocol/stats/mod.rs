@@ -220,6 +220,7 @@ pub struct Server {
     /// What administrators have set while it runs.
     pub tuning: Tuning,
     stop_asked: AtomicBool,
+    keep_asked: AtomicBool,
     started: Instant,
     ops: Mutex<Vec<Arc<OpCounters>>>,
     /// What had been counted when counting began again.
@@ -263,6 +264,7 @@ impl Server {
             conns: Arc::default(),
             tuning: Tuning::default(),
             stop_asked: AtomicBool::new(false),
+            keep_asked: AtomicBool::new(false),
             started: Instant::now(),
             ops: Mutex::new(Vec::new()),
             before: Mutex::default(),
@@ -339,9 +341,15 @@ impl Server {
         *self.before.lock() = Baseline { ops, classes, latency: self.latencies() };
     }
 
-    /// Asks the process to end.
-    pub fn ask_to_stop(&self) {
+    /// Asks the process to end, and to keep the items where there is something to keep them in.
+    pub fn ask_to_stop(&self, keep: bool) {
+        self.keep_asked.fetch_or(keep, Ordering::Relaxed);
         self.stop_asked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a client has asked to keep the items.
+    pub fn is_keep_asked(&self) -> bool {
+        self.keep_asked.load(Ordering::Relaxed)
     }
 
     /// Whether a client has asked the process to end.

@@ -2,7 +2,7 @@
 
 use crate::protocol::Arith;
 use crate::store::Session;
-use crate::store::item::Marks;
+use crate::store::marks::Marks;
 use crate::store::session::{Change, NewValue, Refused, Replacement};
 
 /// Longest value that is taken for a number, trailing blanks included, in bytes.

@@ -2,7 +2,7 @@
 
 use crate::store::Session;
 use crate::store::index::Expect;
-use crate::store::item::Marks;
+use crate::store::marks::Marks;
 use crate::store::session::{Change, NewValue, Refused, Replacement};
 
 /// Why nothing was deleted.

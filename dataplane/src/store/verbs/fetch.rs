@@ -1,7 +1,7 @@
 //! `mg`: a look-up that may renew what it finds, hand out the right to replace it, or leave an
 //! empty item where there is none.
 
-use crate::store::item::Marks;
+use crate::store::marks::Marks;
 use crate::store::session::{Change, NewValue, Refused, Replacement};
 use crate::store::{Guard, ItemRef, Session, Value, verbs};
 

@@ -2,7 +2,7 @@
 
 use crate::protocol::{Store, StoreMode};
 use crate::store::index::Expect;
-use crate::store::item::Marks;
+use crate::store::marks::Marks;
 use crate::store::session::{Change, NewValue, Refused, Replacement};
 use crate::store::value::{NewItem, Value};
 use crate::store::{ItemRef, Session};
