@@ -43,11 +43,13 @@ STORE_USERS = {
     "execute",
     "cpu_engine",
     "pipeline",
+    "protocol::admin",
     "protocol::binary",
     "protocol::executor",
     "protocol::meta::execute",
     "protocol::stats",
     "protocol::stream",
+    "protocol::watch",
     "store",
 }
 """The modules of `dataplane` that reach the store: room 6 and the one executor that it shares with

@@ -9,13 +9,14 @@ mod network;
 mod policy;
 mod process;
 mod resources;
+mod settings;
 
 pub use clients::{ClientsPlan, UnixPlan};
 pub use error::PlanError;
 pub use policy::PolicyPlan;
 pub use process::ProcessPlan;
 
-use crate::flags::{BatchModeFlag, Dialect, FileMask, HugeFlag, Network, ServeFlags};
+use crate::flags::{BatchModeFlag, FileMask, HugeFlag, Network, ServeFlags};
 use crate::machine::{Gpu, Machine};
 use dataplane::wire::Cidr;
 use serde::{Serialize, Serializer};
@@ -266,44 +267,6 @@ impl Plan {
         })
     }
 
-    /// What `stats settings` tells, under memcached's names where it has them.
-    pub fn settings(&self) -> Vec<(&'static str, String)> {
-        let udp_port = self.ports.first().map_or(0, |p| p.udp_port);
-        let tcp_port = self.tcp.first().map_or(0, |t| t.address.port());
-        let clients = &self.clients;
-        let yes = |on| if on { "yes" } else { "no" }.to_owned();
-        let unix = clients.unix.as_ref();
-        vec![
-            ("maxbytes", self.memory_bytes.to_string()),
-            ("maxconns", self.conn_limit.to_string()),
-            ("tcpport", tcp_port.to_string()),
-            ("udpport", udp_port.to_string()),
-            ("evictions", if self.evict { "on" } else { "off" }.to_owned()),
-            (
-                "domain_socket",
-                unix.map_or_else(|| "NULL".to_owned(), |u| u.path.display().to_string()),
-            ),
-            ("umask", unix.map_or(FileMask(0o700), |u| u.mask).to_string()),
-            ("shutdown_command", yes(clients.shutdown_allowed)),
-            ("growth_factor", format!("{:.2}", self.growth_factor)),
-            ("chunk_size", self.chunk_min_bytes.to_string()),
-            ("num_threads", (self.worker_cpus.len() + self.tcp_threads).to_string()),
-            ("stat_key_prefix", char::from(clients.prefix_delimiter).to_string()),
-            ("reqs_per_event", clients.requests_per_turn.to_string()),
-            ("cas_enabled", yes(clients.cas_enabled)),
-            ("tcp_backlog", clients.backlog.to_string()),
-            ("binding_protocol", clients.dialect.setting().to_owned()),
-            ("auth_enabled_sasl", yes(false)),
-            ("auth_enabled_ascii", yes(clients.auth_file.is_some())),
-            ("item_size_max", self.item_max_bytes.to_string()),
-            ("maxconns_fast", yes(clients.refuse_over_limit)),
-            ("flush_enabled", yes(clients.flush_allowed)),
-            ("idle_timeout", clients.idle_timeout_seconds.to_string()),
-            ("engine", self.engine.name().to_owned()),
-            ("batch", self.batch.to_string()),
-        ]
-    }
-
     /// CPUs that anything runs on.
     pub fn cpus(&self) -> Vec<usize> {
         let all = [&self.worker_cpus[..], &self.tcp_cpus, &[self.control_cpu]];
@@ -313,17 +276,6 @@ impl Plan {
     /// Whether any port needs DPDK.
     pub fn needs_dpdk(&self) -> bool {
         self.ports.iter().any(|p| !matches!(p.device, Device::Sockets(_)))
-    }
-}
-
-impl Dialect {
-    /// What `stats settings` calls it.
-    fn setting(self) -> &'static str {
-        match self {
-            Self::Auto => "auto-negotiate",
-            Self::Ascii => "ascii",
-            Self::Binary => "binary",
-        }
     }
 }
 

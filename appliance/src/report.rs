@@ -637,6 +637,8 @@ EAL           --no-telemetry
                 "refuse_over_limit": true,
                 "flush_allowed": true,
                 "shutdown_allowed": false,
+                "dump_allowed": true,
+                "watch_allowed": true,
                 "cas_enabled": true,
                 "prefix_delimiter": 58,
             },

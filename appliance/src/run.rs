@@ -23,13 +23,16 @@ const JOIN_MAX: Duration = Duration::from_secs(3);
 /// Pause between two looks whether a thread has ended.
 const JOIN_PAUSE: Duration = Duration::from_millis(1);
 
-/// Serves until a signal asks it to stop, or until a thread has ended by itself, then drains.
+/// Serves until a signal or a client asks it to stop, or until a thread has ended by itself, then
+/// drains.
 pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
     let begun = Instant::now();
     let mut links = vec![true; appliance.ports.len()];
     let mut broken = Vec::new();
     let mut turn = 0u64;
-    while !signals.stop.load(Ordering::Relaxed) && broken.is_empty() {
+    while !(signals.stop.load(Ordering::Relaxed) || appliance.server.is_stop_asked())
+        && broken.is_empty()
+    {
         if signals.reload.swap(false, Ordering::Relaxed) {
             reload(&appliance);
         }
@@ -44,7 +47,8 @@ pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
     let served = begun.elapsed();
     tracing::info!("draining");
     broken.extend(drain(&mut appliance));
-    report(appliance, served, broken, signals.keep.load(Ordering::Relaxed))
+    let keep = signals.keep.load(Ordering::Relaxed) || appliance.server.is_keep_asked();
+    report(appliance, served, broken, keep)
 }
 
 /// Reads again what can change while it serves: the file of users.

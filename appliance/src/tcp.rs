@@ -33,7 +33,8 @@ use transport::{Listener, Stream};
 /// How long connections may take to send what they owe when the service stops.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// Pause after a failed accept: out of files or memory, which more tries do not mend.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+const ACCEPT_PAUSE_US: u64 = 20_000;
+const ACCEPT_PAUSE: Duration = Duration::from_micros(ACCEPT_PAUSE_US);
 /// What a connection over the limit is told, in memcached's words.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
@@ -158,6 +159,7 @@ async fn accept_on(source: Source, room: Rc<Room>) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot watch a listener"),
     };
+    let entered = room.desk.server.conns.enter(listener.fd(), listener.address(), None);
     let mut stopped = room.desk.stopped.clone();
     let mut connections = JoinSet::new();
     loop {
@@ -167,22 +169,30 @@ async fn accept_on(source: Source, room: Rc<Room>) {
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
                     if let Some(seat) = seat(&stream, &room).await {
-                        connections.spawn_local(serve(stream, seat));
+                        connections.spawn_local(serve(stream, seat, listener.address()));
                     }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
+                    let ops = &room.desk.ops;
+                    ops.accept_failures.inc();
                     sleep(ACCEPT_PAUSE).await;
+                    ops.accept_paused_us.add(ACCEPT_PAUSE_US);
                 }
             },
         }
     }
-    drop(listener);
+    drop((listener, entered));
     let _ = timeout(DRAIN_MAX, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-async fn serve(stream: Stream, seat: Seat) {
-    let end = connection::serve(stream, &seat.room.desk).await;
+async fn serve(stream: Stream, seat: Seat, listener: String) {
+    let desk = &seat.room.desk;
+    let (peer, fd) = (stream.peer(), stream.fd());
+    let conn = desk.server.conns.enter(fd, stream.address(), Some(listener));
+    desk.server.watchers.connected(peer, fd);
+    let end = connection::serve(stream, desk, &conn).await;
+    desk.server.watchers.disconnected(peer, end.reason(), fd);
     tracing::debug!(?end, "a connection ended");
 }
 

@@ -291,7 +291,11 @@ fn server(plan: &Plan, store: &Arc<Store>) -> Server {
     server.dialects = plan.clients.dialect.into();
     server.flush_allowed = plan.clients.flush_allowed;
     server.shutdown_allowed = plan.clients.shutdown_allowed;
+    server.dump_allowed = plan.clients.dump_allowed;
+    server.watch_allowed = plan.clients.watch_allowed;
     server.cas_enabled = plan.clients.cas_enabled;
+    let for_clients = u64::try_from(plan.conn_limit).unwrap_or(u64::MAX);
+    server.reserved_fds = plan.open_files.saturating_sub(for_clients);
     server.settings = plan.settings();
     server
 }

@@ -9,8 +9,9 @@ use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
 use crate::policy::allowance;
 use crate::protocol::binary::Action;
-use crate::protocol::executor::{self, Flow, put_value};
-use crate::protocol::udp_frame::HEADER_BYTES;
+use crate::protocol::executor::{self, Flow, count_get, put_value};
+use crate::protocol::stats::{Kind, Transport};
+use crate::protocol::udp_frame::{HEADER_BYTES, PAYLOAD_MAX_BYTES};
 use crate::protocol::{Command, Dialect, OpCounters, Parsed, Refusal, Server, Sink};
 use crate::reply::{Datagrams, Headers, REPLY_DATAGRAMS_MAX, Reply, ReplyFault, in_place};
 use crate::store::{Guard, ItemRef, Location, Session};
@@ -23,6 +24,9 @@ use std::sync::Arc;
 /// Most bytes of a `VALUE` line and its line ends beside key and value: the words and blanks, two
 /// 32-bit numbers and a 64-bit one in decimal.
 const VALUE_OVERHEAD_BYTES: usize = 6 + 1 + 10 + 1 + 10 + 1 + 20 + 2 + 2;
+
+/// Requests whose durations are known at the end of a turn. A turn that answers more loses some.
+const DURATIONS_MAX: usize = 4096;
 
 /// Room 6 of one worker.
 pub struct Execute {
@@ -37,6 +41,8 @@ pub struct Execute {
     text: Vec<u8>,
     /// Frames of the reply being written.
     frames: Vec<Frame>,
+    /// When requests came whose replies have not been handed over yet, and what they asked.
+    answered: Vec<(u64, Kind)>,
 }
 
 impl std::fmt::Debug for Execute {
@@ -62,6 +68,7 @@ impl Execute {
             amp_factor,
             text: Vec::with_capacity(driver_shim::SLOT_BYTES),
             frames: Vec::with_capacity(REPLY_DATAGRAMS_MAX),
+            answered: Vec::with_capacity(DURATIONS_MAX),
         }
     }
 
@@ -91,9 +98,13 @@ impl Execute {
                 server: &self.server,
             };
             for (frame, (entry, desc)) in work.by_ref() {
+                let came_ns = frame.stamp_ns;
                 match desc.verdict {
                     Verdict::Ready => match look_up.answer(frame, entry, desc) {
-                        Ok(reply) => emit(reply, entry),
+                        Ok(reply) => {
+                            emit(reply, entry);
+                            note(&mut self.answered, came_ns, Kind::Get);
+                        }
                         Err(frame) => {
                             slow = Some((frame, entry, desc));
                             break;
@@ -109,13 +120,30 @@ impl Execute {
             drop(guard);
             let Some((frame, entry, desc)) = slow else { break };
             misses_are_final = false;
-            self.read_and_answer(frame, entry, desc, counters, |reply| emit(reply, entry));
+            let came_ns = frame.stamp_ns;
+            let emit = |reply| emit(reply, entry);
+            let kind = self.read_and_answer(frame, entry, desc, counters, emit);
+            note(&mut self.answered, came_ns, kind);
+        }
+        self.ops.count_dead(&self.session);
+    }
+
+    /// The replies made so far have gone to the driver, at this time of the worker's clock: counts
+    /// how long they took.
+    pub fn handed_over(&mut self, now_ns: impl FnOnce() -> u64) {
+        if self.answered.is_empty() {
+            return;
+        }
+        let now_ns = now_ns();
+        for (came_ns, kind) in self.answered.drain(..) {
+            let ns = now_ns.saturating_sub(came_ns);
+            self.ops.latency.record(Transport::Udp, kind, ns, 1);
         }
     }
 
     /// The way of every request that is not a plain get: strict parser, executor, and as many
     /// datagrams as it takes. Several commands in one datagram are answered in order, in one
-    /// reply; whatever is wrong with a datagram ends with it (D4).
+    /// reply; whatever is wrong with a datagram ends with it (D4). Returns what the last one was.
     fn read_and_answer(
         &mut self,
         frame: Frame,
@@ -123,7 +151,8 @@ impl Execute {
         desc: &ReqDesc,
         counters: &WorkerCounters,
         emit: impl FnMut(Reply),
-    ) {
+    ) -> Kind {
+        let mut kind = Kind::Other;
         counters.slow.inc();
         let start = usize::from(desc.payload_off);
         let text = frame.bytes().get(start..start + usize::from(desc.payload_len));
@@ -153,6 +182,7 @@ impl Execute {
                     break;
                 }
             };
+            kind = command.kind();
             let flow =
                 executor::execute(&command, &mut self.session, &self.ops, &self.server, &mut out);
             if flow == Flow::Close {
@@ -170,6 +200,7 @@ impl Execute {
         } else {
             out.finish(emit);
         }
+        kind
     }
 }
 
@@ -177,8 +208,8 @@ impl Execute {
 struct LookUp<'a> {
     guard: &'a Guard<'a>,
     misses_are_final: bool,
-    server: &'a Server,
     ops: &'a OpCounters,
+    server: &'a Server,
     counters: &'a WorkerCounters,
     amp_factor: NonZeroU32,
 }
@@ -187,14 +218,18 @@ impl<'a> LookUp<'a> {
     /// Answers a plain get in its own frame, or gives the frame back when the reply may not
     /// fit one datagram, or is more than its source may have.
     fn answer(&self, frame: Frame, entry: &Entry, desc: &ReqDesc) -> Result<Reply, Frame> {
-        let mut items: ArrayVec<ItemRef<'a>, KEYS_MAX> = ArrayVec::new();
+        let mut items: ArrayVec<Option<ItemRef<'a>>, KEYS_MAX> = ArrayVec::new();
         let mut text_max = b"END\r\n".len();
         let n_keys = usize::from(desc.n_keys).min(KEYS_MAX);
         for key in desc.keys.iter().take(n_keys) {
-            if let Some(item) = self.item(&frame, key) {
+            let item = self.item(&frame, key);
+            if let Some(item) = &item {
                 text_max += VALUE_OVERHEAD_BYTES + item.key().len() + item.value().len();
-                items.push(item);
             }
+            items.push(item);
+        }
+        if text_max > PAYLOAD_MAX_BYTES {
+            return Err(frame);
         }
         let with_cas = desc.verb == Verb::Gets;
         if entry.flags.has(EntryFlags::LIMITED) {
@@ -204,18 +239,24 @@ impl<'a> LookUp<'a> {
                 return Err(frame);
             }
         }
+        for (desc, item) in desc.keys.iter().zip(&items) {
+            let key = key(&frame, desc).unwrap_or_default();
+            let store = self.guard.store();
+            let found = item.map(|item| (store.class_of(&item), item.value().len()));
+            count_get(self.ops, self.server, key, found, false);
+        }
         let reply = in_place(frame, headers(entry), text_max, |out| {
-            for item in &items {
+            for item in items.iter().flatten() {
                 let cas = with_cas.then(|| self.server.cas_shown(item.cas()));
                 put_value(item.key(), item.flags(), cas, item.value(), out);
             }
             out.put(b"END\r\n");
         })?;
         let now = self.guard.store().now();
-        for item in &items {
+        for item in items.iter().flatten() {
             item.mark_visited(now);
         }
-        let (keys, hits) = (n_keys as u64, items.len() as u64);
+        let (keys, hits) = (n_keys as u64, items.iter().flatten().count() as u64);
         self.counters.fast.inc();
         self.ops.cmd_get.add(keys);
         self.ops.get_hits.add(hits);
@@ -227,8 +268,7 @@ impl<'a> LookUp<'a> {
     /// The item under `key`, by the hint if it holds, else by the host index.
     #[inline]
     fn item(&self, frame: &Frame, desc: &KeyDesc) -> Option<ItemRef<'a>> {
-        let start = usize::from(desc.off);
-        let key = frame.bytes().get(start..start + usize::from(desc.len))?;
+        let key = key(frame, desc)?;
         match desc.hint {
             Hint::Hit => {
                 if let Some(item) = self.guard.verify(Location(desc.location), key) {
@@ -244,10 +284,26 @@ impl<'a> LookUp<'a> {
     }
 }
 
+/// The key that the descriptor means.
+#[inline]
+fn key<'f>(frame: &'f Frame, desc: &KeyDesc) -> Option<&'f [u8]> {
+    let start = usize::from(desc.off);
+    frame.bytes().get(start..start + usize::from(desc.len))
+}
+
+/// Keeps for later when a request came that has been answered.
+#[inline]
+fn note(answered: &mut Vec<(u64, Kind)>, came_ns: u64, kind: Kind) {
+    // Its memory was taken at start-up: no more than that.
+    if answered.len() < DURATIONS_MAX {
+        answered.push((came_ns, kind));
+    }
+}
+
 /// Bytes of the text that answers a plain get with these hits.
-fn text_bytes(items: &[ItemRef<'_>], with_cas: bool) -> usize {
+fn text_bytes(items: &[Option<ItemRef<'_>>], with_cas: bool) -> usize {
     let mut count = ByteCount(0);
-    for item in items {
+    for item in items.iter().flatten() {
         let cas = with_cas.then(|| item.cas());
         put_value(item.key(), item.flags(), cas, item.value(), &mut count);
     }
@@ -308,7 +364,8 @@ fn for_tcp(command: &Command<'_>) -> bool {
         Command::Stats(Some(_))
         | Command::Flush { .. }
         | Command::FlushPrefix { .. }
-        | Command::Verbosity { .. } => true,
+        | Command::Verbosity { .. }
+        | Command::Admin { .. } => true,
         Command::Binary(request) => match request.action {
             Action::Stat(what) => !what.is_empty(),
             Action::Flush { .. } => true,

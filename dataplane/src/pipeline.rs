@@ -191,7 +191,7 @@ impl Worker {
     }
 
     fn now_ns(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        now_ns(self.started)
     }
 
     fn nothing_in_flight(&self) -> bool {
@@ -329,7 +329,14 @@ impl Worker {
         for port in &mut self.ports {
             port.tx.flush(&self.counters);
         }
+        let started = self.started;
+        self.execute.handed_over(|| now_ns(started));
     }
+}
+
+/// The worker's clock, in nanoseconds.
+fn now_ns(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn answer_to(what: Respond) -> Answer {

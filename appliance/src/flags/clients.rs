@@ -51,11 +51,11 @@ pub struct ClientFlags {
     #[arg(short = 'A', long)]
     pub enable_shutdown: bool,
 
-    /// Accepted: there are no dump commands to disable.
+    /// Refuse `lru_crawler metadump` and `stats cachedump`.
     #[arg(short = 'X', long)]
     pub disable_dumping: bool,
 
-    /// Accepted: there is no `watch` to disable.
+    /// Refuse `watch`.
     #[arg(short = 'W', long)]
     pub disable_watch: bool,
 

@@ -29,6 +29,10 @@ pub struct ClientsPlan {
     pub flush_allowed: bool,
     /// `shutdown` is carried out.
     pub shutdown_allowed: bool,
+    /// `lru_crawler metadump` and `stats cachedump` are carried out.
+    pub dump_allowed: bool,
+    /// `watch` is carried out.
+    pub watch_allowed: bool,
     /// Items have CAS numbers.
     pub cas_enabled: bool,
     /// What separates prefixes within a key.
@@ -82,6 +86,8 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
         refuse_over_limit: true,
         flush_allowed: !clients.disable_flush_all,
         shutdown_allowed: clients.enable_shutdown,
+        dump_allowed: !clients.disable_dumping,
+        watch_allowed: !clients.disable_watch,
         cas_enabled: !clients.disable_cas,
         prefix_delimiter: clients.prefix_delimiter,
     };
@@ -107,15 +113,10 @@ pub(super) fn udp_port(flags: &ServeFlags) -> ServicePort {
 /// What was given and changes nothing here.
 pub(super) fn unused(flags: &ServeFlags) -> Vec<String> {
     let clients = &flags.clients;
-    let letters = [
-        ("-L", flags.process.enable_largepages),
-        ("-W", clients.disable_watch),
-        ("-X", clients.disable_dumping),
-    ];
-    let letters = letters.iter().filter(|(_, given)| *given).map(|(l, _)| (*l).to_owned());
+    let large_pages = flags.process.enable_largepages.then(|| "-L".to_owned());
     let options = clients.extended.iter().filter_map(|o| match o {
         Extended::Unused(typed) => Some(format!("-o {typed}")),
         Extended::MaxconnsFast(_) | Extended::IdleTimeout(_) => None,
     });
-    letters.chain(options).collect()
+    large_pages.into_iter().chain(options).collect()
 }

@@ -331,7 +331,7 @@ fn authentication_turns_udp_off_and_the_binary_protocol() {
 fn what_changes_nothing_is_listed() {
     assert!(plan("-o idle_timeout=1,maxconns_fast").unwrap().unused.is_empty());
     let p = plan("-XWL -o modern,hashpower=20").unwrap();
-    assert_eq!(p.unused, ["-L", "-W", "-X", "-o modern", "-o hashpower=20"]);
+    assert_eq!(p.unused, ["-L", "-o modern", "-o hashpower=20"]);
 }
 
 #[test]

@@ -4,13 +4,15 @@ use super::auth::Gate;
 use super::transport::Stream;
 use crate::credentials::Credentials;
 use crate::flags::Dialect;
+use dataplane::protocol::stats::{Conn, ConnState, Transport};
 use dataplane::protocol::stream::Conversation;
+use dataplane::protocol::watch::{BUFFER_BYTES, Watching};
 use dataplane::protocol::{OpCounters, Server};
 use dataplane::store::Session;
 use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
@@ -21,6 +23,8 @@ const READ_BYTES: usize = 16 << 10;
 const OUT_BYTES: usize = 64 << 10;
 /// Largest buffer that a connection keeps while it waits.
 const KEEP_BYTES: usize = 64 << 10;
+/// Pause between two looks for lines that a watching client is to get.
+const WATCH_PAUSE: Duration = Duration::from_millis(20);
 /// How long a client may take to receive the last replies of a connection that we end.
 const PARTING_MAX: Duration = Duration::from_secs(2);
 
@@ -55,10 +59,23 @@ pub(super) enum End {
     Failed(io::Error),
 }
 
+impl End {
+    /// What watchers are told.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Client | Self::Conversation => "normal",
+            Self::Idle => "idle_timeout",
+            Self::Service => "shutdown",
+            Self::Failed(_) => "error",
+        }
+    }
+}
+
 /// Serves the connection to its end.
-pub(super) async fn serve(stream: Stream, desk: &Desk) -> End {
-    let end = converse(&stream, desk).await.unwrap_or_else(End::Failed);
+pub(super) async fn serve(stream: Stream, desk: &Desk, conn: &Conn) -> End {
+    let end = converse(&stream, desk, conn).await.unwrap_or_else(End::Failed);
     if matches!(end, End::Conversation) {
+        conn.is(ConnState::Closing);
         let _ = timeout(PARTING_MAX, part(&stream)).await;
     }
     end
@@ -87,7 +104,7 @@ async fn idle(most: Option<Duration>) {
     }
 }
 
-async fn converse(stream: &Stream, desk: &Desk) -> io::Result<End> {
+async fn converse(stream: &Stream, desk: &Desk, conn: &Conn) -> io::Result<End> {
     stream.set_nodelay()?;
     let mut stopped = desk.stopped.clone();
     let mut gate = Gate::new(desk.dialect, desk.credentials.as_deref());
@@ -95,7 +112,9 @@ async fn converse(stream: &Stream, desk: &Desk) -> io::Result<End> {
         Conversation::new(desk.item_max_bytes).in_turns_of(desk.requests_per_turn);
     let mut input = Input::default();
     let mut out = Vec::new();
+    let fd = u64::try_from(conn.fd()).unwrap_or(0);
     loop {
+        conn.is(ConnState::Reading);
         tokio::select! {
             _ = stopped.wait_for(|&stop| stop) => return Ok(End::Service),
             ready = stream.readable() => ready?,
@@ -111,11 +130,13 @@ async fn converse(stream: &Stream, desk: &Desk) -> io::Result<End> {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
             Err(e) => return Err(e),
         }
+        let came = Instant::now();
+        conn.has_command();
         if !gate.is_open() {
             let admission = gate.advance(input.unread(), &desk.ops, &mut out);
             input.at += admission.consumed;
             if !gate.is_open() {
-                send(stream, desk, &mut out).await?;
+                send(stream, desk, conn, &mut out).await?;
                 if admission.close {
                     return Ok(End::Conversation);
                 }
@@ -124,6 +145,8 @@ async fn converse(stream: &Stream, desk: &Desk) -> io::Result<End> {
             }
         }
         loop {
+            let done = desk.ops.latency.done();
+            desk.ops.client.set(fd);
             let progress = conversation.advance(
                 &mut desk.session.borrow_mut(),
                 &desk.ops,
@@ -134,7 +157,14 @@ async fn converse(stream: &Stream, desk: &Desk) -> io::Result<End> {
             );
             input.at += progress.consumed;
             let full = out.len() >= OUT_BYTES;
-            send(stream, desk, &mut out).await?;
+            let answered = desk.ops.latency.done();
+            send(stream, desk, conn, &mut out).await?;
+            let ns = u64::try_from(came.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            desk.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
+            if let Some(watching) = conversation.take_watching() {
+                conn.is(ConnState::Watching);
+                return watch(stream, desk, watching).await;
+            }
             if progress.close {
                 return Ok(End::Conversation);
             }
@@ -149,8 +179,38 @@ async fn converse(stream: &Stream, desk: &Desk) -> io::Result<End> {
     }
 }
 
-async fn send(stream: &Stream, desk: &Desk, out: &mut Vec<u8>) -> io::Result<()> {
+/// Sends a watching client its lines until it goes. What it says is not heard.
+async fn watch(stream: &Stream, desk: &Desk, watching: Watching) -> io::Result<End> {
+    let mut stopped = desk.stopped.clone();
+    let mut unheard = Vec::with_capacity(READ_BYTES);
+    let mut lines = Vec::with_capacity(BUFFER_BYTES);
+    loop {
+        tokio::select! {
+            _ = stopped.wait_for(|&stop| stop) => return Ok(End::Service),
+            ready = stream.readable() => {
+                ready?;
+                unheard.clear();
+                match stream.try_read_buf(&mut unheard) {
+                    Ok(0) => return Ok(End::Client),
+                    Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
+                    _ => {}
+                }
+            }
+            () = sleep(WATCH_PAUSE) => {}
+        }
+        watching.take(&mut lines);
+        tokio::select! {
+            _ = stopped.wait_for(|&stop| stop) => return Ok(End::Service),
+            sent = stream.write_all(&lines) => sent?,
+        }
+        desk.ops.bytes_written.add(lines.len() as u64);
+        lines.clear();
+    }
+}
+
+async fn send(stream: &Stream, desk: &Desk, conn: &Conn, out: &mut Vec<u8>) -> io::Result<()> {
     if !out.is_empty() {
+        conn.is(ConnState::Writing);
         stream.write_all(out).await?;
         desk.ops.bytes_written.add(out.len() as u64);
         empty(out);

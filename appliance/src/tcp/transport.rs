@@ -2,7 +2,8 @@
 
 use socket2::SockRef;
 use std::io;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, RawFd};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// Where connections come from, before a runtime knows it.
@@ -41,12 +42,36 @@ impl Listener {
         }
     }
 
+    /// The number of its file.
+    pub(super) fn fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(l) => l.as_raw_fd(),
+            Self::Unix(l) => l.as_raw_fd(),
+        }
+    }
+
+    /// Its address, kind first, as `stats conns` has it.
+    pub(super) fn address(&self) -> String {
+        match self {
+            Self::Tcp(l) => tcp(l.local_addr().ok()),
+            Self::Unix(l) => {
+                let address = l.local_addr().ok();
+                let path = address.as_ref().and_then(|a| a.as_pathname());
+                path.map_or_else(|| "unix:".to_owned(), |p| format!("unix:{}", p.display()))
+            }
+        }
+    }
+
     pub(super) async fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(l) => Ok(Stream::Tcp(l.accept().await?.0)),
             Self::Unix(l) => Ok(Stream::Unix(l.accept().await?.0)),
         }
     }
+}
+
+fn tcp(address: Option<SocketAddr>) -> String {
+    address.map_or_else(|| "tcp:".to_owned(), |a| format!("tcp:{a}"))
 }
 
 /// A client's connection.
@@ -56,6 +81,30 @@ pub(super) enum Stream {
 }
 
 impl Stream {
+    /// The number of its file.
+    pub(super) fn fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(s) => s.as_raw_fd(),
+            Self::Unix(s) => s.as_raw_fd(),
+        }
+    }
+
+    /// The client's address; none on a Unix socket.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(s) => s.peer_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// The client's address, kind first, as `stats conns` has it.
+    pub(super) fn address(&self) -> String {
+        match self {
+            Self::Tcp(_) => tcp(self.peer()),
+            Self::Unix(_) => "unix:".to_owned(),
+        }
+    }
+
     /// Sends each write at once.
     pub(super) fn set_nodelay(&self) -> io::Result<()> {
         match self {

@@ -4,6 +4,7 @@
 #![allow(clippy::cast_possible_truncation)]
 
 mod auth;
+mod admin;
 mod client;
 mod connections;
 #[cfg(feature = "dpdk")]

@@ -163,3 +163,21 @@ fn a_second_signal_while_it_keeps_items_costs_them() {
     let server = file.serve(&[]);
     server.wait_for_log("did not close it");
 }
+
+#[test]
+fn a_graceful_shutdown_by_a_client_keeps_the_items_and_another_does_not() {
+    let file = MemoryFile::new("shutdown");
+    for (line, reply) in
+        [("shutdown graceful\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n"), ("shutdown\r\n", "END\r\n")]
+    {
+        let mut server = file.serve(&["-A"]);
+        let mut c = Tcp::connect(server.tcp());
+        c.set("a", b"x");
+        c.send(line);
+        assert!(c.rest().is_empty());
+        assert_eq!(server.exit_code(), Some(0));
+        let server = file.serve(&[]);
+        assert_eq!(Tcp::connect(server.tcp()).until_end("get a\r\n"), reply, "{line}");
+        server.stop();
+    }
+}

@@ -122,9 +122,9 @@ fn the_port_file_names_the_ports_in_use() {
 
 #[test]
 fn options_without_effect_are_told_once_when_asked() {
-    let args = ["-p", "-1", "-U", "0", "-m", "8", "-X", "-o", "modern,hashpower=20", "--dry-run"];
+    let args = ["-p", "-1", "-U", "0", "-m", "8", "-L", "-o", "modern,hashpower=20", "--dry-run"];
     let plan = text(&run(&args).stdout);
-    let line = "\nno effect     -X, -o modern, -o hashpower=20\n";
+    let line = "\nno effect     -L, -o modern, -o hashpower=20\n";
     assert_eq!(plan.matches(line).count(), 1, "{plan}");
     assert!(!plan[..plan.find("no effect").unwrap()].contains("modern"));
     let out = run(&["-o", "modern,rubbish"]);

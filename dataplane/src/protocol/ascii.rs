@@ -4,6 +4,7 @@
 //! Accepts and refuses what memcached 1.6 accepts and refuses, in the same words: tokens are
 //! separated by blanks, a line ends in `\n` with or without `\r`, a data block in `\r\n`.
 
+use super::admin;
 use super::command::{Arith, Command, KEY_MAX_BYTES, Keys, Refusal, Store, StoreMode};
 use super::meta;
 use super::parsed::Parsed;
@@ -57,8 +58,9 @@ pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
             })
         }
         [b"version", ..] => done(Command::Version),
-        [b"stats", more @ ..] => done(Command::Stats(more.first().copied())),
+        [b"stats", ..] => done(Command::Stats(Some(rest.trim_ascii()).filter(|r| !r.is_empty()))),
         [b"quit", ..] => done(Command::Quit),
+        [verb, ..] if let Some(command) = admin::parse(verb, rest) => done(command),
         [[b'm', verb], ..] => meta::parse(*verb, rest, input, used, item_max_bytes),
         // A web page made somebody's browser talk to us: nothing in what follows may be obeyed.
         // (A single letter is never a command, nor a method.)

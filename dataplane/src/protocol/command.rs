@@ -3,8 +3,10 @@
 //! Parsers make these and nothing else; the executor takes these and nothing else. A command
 //! borrows its key and value from the bytes that it was parsed from.
 
-use super::binary;
+use super::admin::Admin;
+use super::binary::{self, Action};
 use super::meta;
+use super::stats::Kind;
 
 /// Longest key, in bytes (protocol.txt).
 pub const KEY_MAX_BYTES: usize = 250;
@@ -74,8 +76,15 @@ pub enum Command<'a> {
     Meta(meta::Request<'a>),
     /// `version`.
     Version,
-    /// `stats`, with its argument or none.
+    /// `stats`, with its arguments as they stood, or none.
     Stats(Option<&'a [u8]>),
+    /// An administrator's command.
+    Admin {
+        /// What is asked.
+        what: Admin<'a>,
+        /// Send no answer.
+        noreply: bool,
+    },
     /// `quit`.
     Quit,
     /// A request of the binary protocol, which answers in another form than all these.
@@ -91,6 +100,35 @@ pub enum Command<'a> {
     },
 }
 
+impl Command<'_> {
+    /// The kind that its duration is counted under.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Get { .. } => Kind::Get,
+            Self::Store { .. } => Kind::Store,
+            Self::Delete { .. } => Kind::Delete,
+            Self::Arith { .. } => Kind::Arith,
+            Self::Touch { .. } => Kind::Touch,
+            Self::Meta(request) => match request.verb {
+                meta::Verb::Get => Kind::Get,
+                meta::Verb::Set { .. } | meta::Verb::SetTooLarge => Kind::Store,
+                meta::Verb::Delete => Kind::Delete,
+                meta::Verb::Arith { .. } => Kind::Arith,
+                meta::Verb::Debug | meta::Verb::Noop => Kind::Other,
+            },
+            Self::Binary(request) => match request.action {
+                Action::Get { send: binary::Send::Flags, .. } => Kind::Touch,
+                Action::Get { .. } => Kind::Get,
+                Action::Store(_) => Kind::Store,
+                Action::Delete { .. } => Kind::Delete,
+                Action::Arith(_) => Kind::Arith,
+                _ => Kind::Other,
+            },
+            _ => Kind::Other,
+        }
+    }
+}
+
 /// When a storage command stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreMode {
@@ -104,6 +142,19 @@ pub enum StoreMode {
     Append,
     /// Before what there is.
     Prepend,
+}
+
+impl StoreMode {
+    /// The word of the command that stores in this mode.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Set => "set",
+            Self::Add => "add",
+            Self::Replace => "replace",
+            Self::Append => "append",
+            Self::Prepend => "prepend",
+        }
+    }
 }
 
 /// The arguments of a storage command.

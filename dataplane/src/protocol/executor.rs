@@ -3,11 +3,14 @@
 //! Every transport and every engine ends here: there is no other way to answer a request. (Room
 //! 6 answers plain hits by itself, with [`put_value`] from this file.)
 
+use super::admin;
 use super::binary;
 use super::command::{Arith, Command, Keys, Refusal, Store, StoreMode};
 use super::meta;
 use super::sink::Sink;
+use super::stats::detail::Act;
 use super::stats::{self, OpCounters, Server};
+use super::watch::{Events, Stored};
 use crate::store::verbs::{self, ArithFailure, NotStored};
 use crate::store::{Guard, PrefixRefused, Session, Value};
 
@@ -18,6 +21,8 @@ pub enum Flow<'a> {
     Continue,
     /// The sink is full: carry this out, the rest of the command, when it has room again.
     Rest(Command<'a>),
+    /// From now on the client wants nothing but to be told of events of these kinds.
+    Watch(Events),
     /// The client said `quit`.
     Close,
 }
@@ -30,15 +35,31 @@ pub fn execute<'a>(
     server: &Server,
     out: &mut impl Sink,
 ) -> Flow<'a> {
+    let flow = carry_out(command, session, ops, server, out);
+    if !matches!(flow, Flow::Rest(_)) {
+        ops.latency.note(command.kind());
+    }
+    flow
+}
+
+fn carry_out<'a>(
+    command: &Command<'a>,
+    session: &mut Session,
+    ops: &OpCounters,
+    server: &Server,
+    out: &mut impl Sink,
+) -> Flow<'a> {
     match *command {
         Command::Get { keys, with_cas, touch } => {
-            if let Some(keys) = get(&session.pin(), ops, server, keys, with_cas, touch, out) {
+            let rest = get(&session.pin(), ops, server, (keys, with_cas, touch), out);
+            ops.count_dead(session);
+            if let Some(keys) = rest {
                 return Flow::Rest(Command::Get { keys, with_cas, touch });
             }
         }
         Command::Store { ref what, noreply } => {
             let cas = what.cas.map(|cas| server.cas_expected(cas));
-            let reply = store(session, ops, &Store { cas, ..*what });
+            let reply = store(session, ops, server, &Store { cas, ..*what });
             if !noreply {
                 out.put(reply);
             }
@@ -46,6 +67,7 @@ pub fn execute<'a>(
         Command::Delete { key, noreply } => {
             let found = verbs::delete(session, key);
             if found { &ops.delete_hits } else { &ops.delete_misses }.inc();
+            count_delete(session, ops, server, key, found);
             if !noreply {
                 out.put(if found { b"DELETED\r\n" } else { b"NOT_FOUND\r\n" });
             }
@@ -62,7 +84,14 @@ pub fn execute<'a>(
             }
         }
         Command::Touch { key, exptime, noreply } => {
-            let found = verbs::touch(&session.pin(), key, exptime).is_some();
+            let guard = session.pin();
+            let item = verbs::touch(&guard, key, exptime);
+            let found = item.is_some();
+            if let Some(item) = &item {
+                ops.classes.touch_hits(guard.store().class_of(item));
+            }
+            drop(guard);
+            ops.hot_keys.see(key);
             ops.cmd_touch.inc();
             if found { &ops.touch_hits } else { &ops.touch_misses }.inc();
             if !noreply {
@@ -70,10 +99,15 @@ pub fn execute<'a>(
             }
         }
         Command::Flush { delay, noreply } => {
-            ops.cmd_flush.inc();
-            session.store().flush(delay);
+            if server.flush_allowed {
+                ops.cmd_flush.inc();
+                session.store().flush(delay);
+            }
             if !noreply {
-                out.put(b"OK\r\n");
+                out.put(match server.flush_allowed {
+                    true => b"OK\r\n",
+                    false => Refusal::FlushNotAllowed.line(),
+                });
             }
         }
         Command::FlushPrefix { prefix, noreply } => {
@@ -92,13 +126,16 @@ pub fn execute<'a>(
                 out.put(b"OK\r\n");
             }
         }
-        Command::Meta(ref request) => meta::execute(request, session, ops, out),
+        Command::Meta(ref request) => meta::execute(request, session, ops, server, out),
         Command::Version => {
             out.put(b"VERSION ");
             out.put(server.version.as_bytes());
             out.put(b"\r\n");
         }
-        Command::Stats(what) => stats::write(what, server, out),
+        Command::Stats(what) => stats::write(what, server, session, out),
+        Command::Admin { what, noreply } => {
+            return admin::execute(what, noreply, session, server, out);
+        }
         Command::Quit => return Flow::Close,
         Command::Binary(ref request) => {
             return binary::execute(request, session, ops, server, out);
@@ -106,6 +143,9 @@ pub fn execute<'a>(
         Command::Refused { reply, noreply, forget } => {
             if let Some(key) = forget {
                 verbs::delete(session, key);
+            }
+            if reply == Refusal::TooLarge {
+                ops.store_too_large.inc();
             }
             if !noreply {
                 out.put(reply.line());
@@ -116,8 +156,13 @@ pub fn execute<'a>(
 }
 
 /// Stores, and says how it went.
-fn store(session: &mut Session, ops: &OpCounters, what: &Store<'_>) -> &'static [u8] {
-    match store_counted(session, ops, what) {
+fn store(
+    session: &mut Session,
+    ops: &OpCounters,
+    server: &Server,
+    what: &Store<'_>,
+) -> &'static [u8] {
+    match store_counted(session, ops, server, what) {
         Ok(_) => b"STORED\r\n",
         Err(NotStored::Exists) => b"EXISTS\r\n",
         Err(NotStored::NotFound) => b"NOT_FOUND\r\n",
@@ -127,18 +172,80 @@ fn store(session: &mut Session, ops: &OpCounters, what: &Store<'_>) -> &'static 
     }
 }
 
+/// Counts a storage command beside `cmd_set`, and tells watchers of it.
+pub(super) fn count_store(
+    session: &Session,
+    ops: &OpCounters,
+    server: &Server,
+    what: &Store<'_>,
+    result: Result<u64, NotStored>,
+) {
+    ops.hot_keys.see(what.key);
+    server.detail.count(what.key, Act::Set);
+    let class = session.store().class_for(what.key.len(), what.value.len());
+    if let Some(class) = class {
+        ops.classes.cmd_set(class);
+    }
+    if what.cas.is_some() {
+        ops.count_cas(result.map(|_| ()), session.changed_class());
+    }
+    match result {
+        Err(NotStored::TooLarge) => ops.store_too_large.inc(),
+        Err(NotStored::OutOfMemory) => ops.store_no_memory.inc(),
+        _ => {}
+    }
+    if server.watchers.want(Events::MUTATIONS) {
+        let clock = session.store().clock();
+        let stored = Stored {
+            key: what.key,
+            status: status(&result),
+            command: if what.cas.is_some() { "cas" } else { what.mode.name() },
+            ttl: clock.expiry(what.exptime).saturating_sub(clock.now()),
+            class: class.map_or(0, |class| class + 1),
+            size: what.value.len(),
+        };
+        server.watchers.stored(&stored, ops.client.get());
+    }
+}
+
+/// Counts a delete beside its hits and misses.
+pub(super) fn count_delete(
+    session: &Session,
+    ops: &OpCounters,
+    server: &Server,
+    key: &[u8],
+    found: bool,
+) {
+    ops.hot_keys.see(key);
+    server.detail.count(key, Act::Delete);
+    if let Some(class) = session.changed_class().filter(|_| found) {
+        ops.classes.delete_hits(class);
+    }
+}
+
+/// What watchers are told became of a storage command.
+fn status(result: &Result<u64, NotStored>) -> &'static str {
+    match result {
+        Ok(_) => "stored",
+        Err(NotStored::Exists) => "exists",
+        Err(NotStored::NotFound) => "not_found",
+        Err(NotStored::Condition) => "not_stored",
+        Err(NotStored::TooLarge) => "too_large",
+        Err(NotStored::OutOfMemory) => "no_memory",
+    }
+}
+
 /// Stores and counts it. As in memcached, what there is no room to join was not stored, and that
 /// is all that the client is told.
 pub(super) fn store_counted(
     session: &mut Session,
     ops: &OpCounters,
+    server: &Server,
     what: &Store<'_>,
 ) -> Result<u64, NotStored> {
     ops.cmd_set.inc();
     let result = verbs::store(session, what);
-    if what.cas.is_some() {
-        ops.count_cas(result.map(|_| ()));
-    }
+    count_store(session, ops, server, what, result);
     let joins = matches!(what.mode, StoreMode::Append | StoreMode::Prepend);
     match result {
         Err(NotStored::TooLarge | NotStored::OutOfMemory) if joins => Err(NotStored::Condition),
@@ -149,7 +256,8 @@ pub(super) fn store_counted(
 /// The new number, or what to say instead.
 fn arith(session: &mut Session, ops: &OpCounters, what: &Arith<'_>) -> Result<u64, &'static [u8]> {
     let result = verbs::arith(session, what);
-    ops.count_arith(what.decrement, &result);
+    ops.hot_keys.see(what.key);
+    ops.count_arith(what.decrement, &result, session.changed_class());
     result.map(|done| done.number).map_err(|why| match why {
         ArithFailure::NotFound => &b"NOT_FOUND\r\n"[..],
         ArithFailure::Exists => b"EXISTS\r\n",
@@ -163,9 +271,7 @@ fn get<'a>(
     guard: &Guard<'_>,
     ops: &OpCounters,
     server: &Server,
-    mut keys: Keys<'a>,
-    with_cas: bool,
-    touch: Option<i64>,
+    (mut keys, with_cas, touch): (Keys<'a>, bool, Option<i64>),
     out: &mut impl Sink,
 ) -> Option<Keys<'a>> {
     let (mut hits, mut misses) = (0, 0);
@@ -187,6 +293,8 @@ fn get<'a>(
             }
             None => misses += 1,
         }
+        let found = item.map(|item| (guard.store().class_of(&item), item.value().len()));
+        count_get(ops, server, key, found, touch.is_some());
         keys = others;
     }
     if rest.is_none() {
@@ -202,6 +310,28 @@ fn get<'a>(
         ops.get_misses.add(misses);
     }
     rest
+}
+
+/// Counts one key of a get wherever gets are counted by key or by item. `found` is the class of
+/// what was found, from 0, and the bytes of its value.
+#[inline]
+pub(crate) fn count_get(
+    ops: &OpCounters,
+    server: &Server,
+    key: &[u8],
+    found: Option<(usize, usize)>,
+    touched: bool,
+) {
+    ops.hot_keys.see(key);
+    server.detail.count(key, if found.is_some() { Act::Hit } else { Act::Miss });
+    match found {
+        Some((class, _)) if touched => ops.classes.touch_hits(class),
+        Some((class, _)) => ops.classes.get_hits(class),
+        None => {}
+    }
+    if server.watchers.want(Events::FETCHERS) {
+        server.watchers.fetched(key, found, ops.client.get());
+    }
 }
 
 /// Writes `VALUE <key> <flags> <bytes> [<cas>]\r\n<data>\r\n`.

@@ -4,18 +4,23 @@
 //! it; [`executor`] carries out (D3: the one and only); [`stream`] runs both over a connection's
 //! bytes. Datagrams are framed by [`udp_frame`].
 
+pub mod admin;
 pub mod ascii;
 pub mod binary;
 pub mod command;
 pub mod dialect;
 pub mod executor;
+pub(crate) mod keys;
 pub mod meta;
 mod parsed;
 pub mod sink;
 pub mod stats;
 pub mod stream;
+pub mod tuning;
 pub mod udp_frame;
+pub mod watch;
 
+pub use admin::Admin;
 pub use command::{Arith, Command, KEY_MAX_BYTES, Keys, Refusal, Store, StoreMode};
 pub use dialect::{Dialect, Dialects};
 pub use executor::{Flow, execute};

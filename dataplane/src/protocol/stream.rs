@@ -2,13 +2,15 @@
 //!
 //! The caller owns both buffers and decides when to read, write and stop; nothing here blocks.
 
+use super::admin::Admin;
 use super::command::{Command, Keys};
 use super::dialect::Dialect;
 use super::executor::{Flow, execute};
 use super::parsed::Parsed;
 use super::sink::{Buffer, Sink};
 use super::stats::{OpCounters, Server};
-use crate::store::Session;
+use super::watch::Watching;
+use crate::store::{Cursor, Session};
 
 /// Where one connection stands between two reads.
 #[derive(Debug)]
@@ -25,6 +27,10 @@ pub struct Conversation {
     /// The get at the start of the input was answered in part: this many bytes of its key list
     /// are still to be answered.
     keys_left: Option<usize>,
+    /// The dump at the start of the input was sent in part, and goes on here.
+    dump_at: Option<Cursor>,
+    /// The client watches, and says nothing more that matters.
+    watching: Option<Watching>,
 }
 
 /// What became of the input.
@@ -41,13 +47,27 @@ pub struct Progress {
 impl Conversation {
     /// A fresh conversation with the given item size limit.
     pub fn new(item_max_bytes: usize) -> Self {
-        let requests_max = usize::MAX;
-        Self { item_max_bytes, requests_max, dialect: None, skip: 0, wait_for: 0, keys_left: None }
+        Self {
+            item_max_bytes,
+            requests_max: usize::MAX,
+            dialect: None,
+            skip: 0,
+            wait_for: 0,
+            keys_left: None,
+            dump_at: None,
+            watching: None,
+        }
     }
 
     /// The same, answering that many requests at most each time it advances.
     pub fn in_turns_of(self, requests_max: usize) -> Self {
         Self { requests_max, ..self }
+    }
+
+    /// The lines that the client watches from now on, once it has asked to. Its input is not to
+    /// be given to [`Self::advance`] any more.
+    pub fn take_watching(&mut self) -> Option<Watching> {
+        self.watching.take()
     }
 
     /// Bytes of input that the next [`Self::advance`] needs to get anywhere: room to make in the
@@ -92,12 +112,27 @@ impl Conversation {
             self.wait_for = 0;
             match dialect.parse(rest, self.item_max_bytes) {
                 Parsed::Command { command, used } => {
-                    let command = resume(command, self.keys_left.take());
+                    let command = resume(command, self.keys_left.take(), self.dump_at.take());
                     match execute(&command, session, ops, server, &mut out) {
                         Flow::Continue => {}
                         Flow::Rest(Command::Get { keys, .. }) => {
                             self.keys_left = Some(keys.0.len());
                             break;
+                        }
+                        Flow::Rest(Command::Admin { what: Admin::Dump { from, .. }, .. }) => {
+                            // Others first: a piece without an item is a piece too.
+                            self.dump_at = Some(from);
+                            more = true;
+                            break;
+                        }
+                        Flow::Watch(events) => {
+                            self.watching = server.watchers.watch(events);
+                            if self.watching.is_some() {
+                                out.put(b"OK\r\n");
+                                consumed += used;
+                                break;
+                            }
+                            out.put(b"WATCHER_TOO_MANY log watcher limit reached\r\n");
                         }
                         Flow::Rest(_) | Flow::Close => close = true,
                     }
@@ -120,13 +155,16 @@ impl Conversation {
 }
 
 /// The command, or what is left of it.
-fn resume<'a>(command: Command<'a>, keys_left: Option<usize>) -> Command<'a> {
-    match (command, keys_left) {
-        (Command::Get { keys, with_cas, touch }, Some(left)) => {
+fn resume(command: Command<'_>, keys_left: Option<usize>, dump_at: Option<Cursor>) -> Command<'_> {
+    match (command, keys_left, dump_at) {
+        (Command::Get { keys, with_cas, touch }, Some(left), _) => {
             let done = keys.0.len().saturating_sub(left);
             Command::Get { keys: Keys(keys.0.get(done..).unwrap_or_default()), with_cas, touch }
         }
-        (command, _) => command,
+        (Command::Admin { what: Admin::Dump { classes, .. }, noreply }, _, Some(from)) => {
+            Command::Admin { what: Admin::Dump { classes, from }, noreply }
+        }
+        (command, ..) => command,
     }
 }
 

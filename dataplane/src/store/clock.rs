@@ -87,6 +87,11 @@ impl Clock {
         }
     }
 
+    /// A reading of this clock as Unix time, in seconds.
+    pub fn unix(&self, seconds: u32) -> i64 {
+        self.zero_unix.saturating_add(i64::from(seconds))
+    }
+
     /// Whether an item with this expiry time (as from [`Self::expiry`]) is gone.
     #[inline]
     pub fn has_passed(&self, expiry: u32) -> bool {

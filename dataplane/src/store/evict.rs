@@ -47,6 +47,8 @@ const SWEEP_CHUNKS: u32 = 2048;
 pub(super) struct Sweeper {
     page: u32,
     chunk: u32,
+    /// Rounds begun.
+    pub(super) rounds: u64,
     /// Prefixes flushed when this round began.
     prefixes: u64,
 }
@@ -150,6 +152,7 @@ impl Store {
                 }
                 if item.is_visited() && self.is_live(&item) {
                     item.clear_visited();
+                    class.tally.spared += 1;
                     last = Some((page, chunk));
                     return false;
                 }
@@ -175,6 +178,7 @@ impl Store {
     /// One turn of everything that is done beside the requests. To be called every 10 ms or so,
     /// by one thread.
     pub fn housekeep(&self) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
         self.clock.tick();
         self.flush_when_due();
         self.sweep();
@@ -201,7 +205,7 @@ impl Store {
 
     /// Removes dead items, a bounded number of chunks a turn, page after page.
     pub(super) fn sweep(&self) {
-        if !self.expiring.load(Ordering::Relaxed) {
+        if !self.is_sweeping() {
             return;
         }
         let mut s = self.sweeper.lock();
@@ -209,6 +213,7 @@ impl Store {
         while left > 0 {
             let run = RUN_CHUNKS.min(left);
             left -= run;
+            s.rounds += u64::from((s.page, s.chunk) == (0, 0));
             let here = self.slabs.page(s.page).filter(|(_, carved)| s.chunk < *carved);
             let Some((id, _)) = here else {
                 s.page = (s.page + 1) % self.slabs.n_pages();
@@ -222,8 +227,9 @@ impl Store {
             let mut class = self.slabs.lock(id);
             for _ in 0..run {
                 self.slabs.with_item(&mut class, s.page, s.chunk, |class, loc, item| {
-                    if !self.is_live(&item) {
-                        self.remove(class, loc, item, false);
+                    class.tally.swept += 1;
+                    if !self.is_live(&item) && self.remove(class, loc, item, false) {
+                        class.tally.swept_out += 1;
                     }
                 });
                 s.chunk += 1;

@@ -28,7 +28,7 @@
 
 use super::marks::{Inherits, Marks};
 use super::sizes::PAGE_BYTES;
-use super::value::{NewItem, Value};
+use super::value::{NewItem, Value, len_bytes};
 use crate::prefetch::prefetch_read;
 use crate::wire::checksum;
 use driver_shim::{Mapping, MemoryKind, Pages};
@@ -118,6 +118,13 @@ impl Arena {
 
     pub(super) fn kind(&self) -> MemoryKind {
         self.0.kind()
+    }
+
+    /// Where the item is.
+    #[inline]
+    pub(super) fn location(&self, item: &ItemRef<'_>) -> Location {
+        let offset = item.start.addr().get().wrapping_sub(self.0.base().addr().get());
+        Location(u32::try_from(offset / UNIT_BYTES).unwrap_or(u32::MAX))
     }
 
     /// Asks for the first two lines of the chunk: header, key and a small value. Harmless for
@@ -584,12 +591,9 @@ impl<'a> ItemRef<'a> {
             && before + self.n_parts() * PLACE_BYTES + self.list(1) as usize <= chunk_bytes
     }
 
-    /// Bytes of slab memory used.
+    /// Bytes of slab memory used: header, key, value and its sum.
     pub fn len_bytes(&self) -> usize {
-        HEADER_BYTES
-            + usize::from(self.header.key_len)
-            + self.header.value_len as usize
-            + TRAILER_BYTES
+        len_bytes(self.header.key_len.into(), self.header.value_len as usize)
     }
 }
 

@@ -22,6 +22,8 @@
 mod sync;
 
 pub mod clock;
+pub mod admin;
+pub mod dump;
 pub mod epoch;
 mod evict;
 mod flush;
@@ -31,6 +33,7 @@ mod item;
 mod session;
 mod marks;
 mod mover;
+mod observer;
 mod prefix;
 mod probation;
 pub mod restart;
@@ -41,8 +44,11 @@ pub mod stats;
 pub mod verbs;
 
 pub use clock::Clock;
+pub use dump::Cursor;
 pub use hash::KeyHash;
 pub use item::{ItemRef, Location};
+pub use mover::{Automove, NotMoved};
+pub use observer::Evictions;
 pub use prefix::{PREFIX_DEPTH_MAX, PrefixRefused};
 pub use session::{Guard, Session};
 pub use stats::StoreStats;
@@ -56,6 +62,7 @@ use hash::Hasher;
 use index::Index;
 use item::{Arena, UNIT_BYTES};
 use mover::Mover;
+use observer::Observer;
 use parking_lot::Mutex;
 use prefix::Prefixes;
 use probation::Ghosts;
@@ -186,6 +193,11 @@ pub struct Store {
     /// Some item was stored with an expiry time, or all were flushed; before that there is nothing
     /// to sweep.
     expiring: AtomicBool,
+    /// Somebody has switched the sweeper off.
+    sweeper_off: AtomicBool,
+    /// Turns of housekeeping.
+    turns: AtomicU64,
+    observer: Observer,
     config: StoreConfig,
     /// What the items lie in, if they are to outlive the process.
     file: Option<MemoryFile>,
@@ -266,6 +278,9 @@ impl Store {
             prefixes: Prefixes::default(),
             sweeper: Mutex::new(Sweeper::default()),
             expiring: AtomicBool::new(false),
+            sweeper_off: AtomicBool::new(false),
+            turns: AtomicU64::new(0),
+            observer: Observer::default(),
             config,
             file,
         })

@@ -34,9 +34,47 @@ pub(super) struct Mover {
     turn: u8,
     /// Pages moved so far.
     pub(super) pages_moved: u64,
+    /// How eagerly pages go from calm classes to busy ones.
+    pub(super) automove: Automove,
+    /// The class that the page taken last is for, until it has got it.
+    promised: Option<ClassId>,
     /// When the last window ended.
     looked: u32,
     habits: Box<[Habit]>,
+}
+
+/// How eagerly pages go from classes that evict nothing to those that do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Automove {
+    /// Not at all. A class without any page still gets one.
+    Off,
+    /// When that has been so for some time.
+    Slow,
+    /// As soon as it is so.
+    Eager,
+}
+
+impl Automove {
+    fn windows_min(self) -> u32 {
+        match self {
+            Self::Off => u32::MAX,
+            Self::Slow => WINDOWS_MIN,
+            Self::Eager => 1,
+        }
+    }
+}
+
+/// Why a page is not moved as asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotMoved {
+    /// Another page is on its way.
+    Busy,
+    /// No such size class.
+    BadClass,
+    /// From a class to itself.
+    Same,
+    /// The class has no page to give, or evicting is switched off.
+    NoSpare,
 }
 
 /// How a class fared of late.
@@ -59,7 +97,27 @@ struct Drain {
 impl Mover {
     pub(super) fn new(n_classes: usize) -> Self {
         let habits = vec![Habit::default(); n_classes].into();
-        Self { draining: None, turn: 0, pages_moved: 0, looked: 0, habits }
+        Self {
+            draining: None,
+            turn: 0,
+            pages_moved: 0,
+            automove: Automove::Slow,
+            promised: None,
+            looked: 0,
+            habits,
+        }
+    }
+
+    /// Whether a page is on its way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.draining.is_some() || self.promised.is_some()
+    }
+
+    /// The classes' tallies begin again from 0.
+    pub(super) fn forget_tallies(&mut self) {
+        for habit in &mut self.habits {
+            habit.evicted = 0;
+        }
     }
 }
 
@@ -71,7 +129,11 @@ impl Store {
         }
         let mut mover = self.mover.lock();
         if mover.draining.is_none() {
-            if self.slabs.free_pages(&self.epochs) < RESERVE_PAGES {
+            if let Some(id) = mover.promised
+                && self.slabs.grow(&mut self.slabs.lock(id), &self.epochs, 0)
+            {
+                mover.promised = None;
+            } else if self.slabs.free_pages(&self.epochs) < RESERVE_PAGES {
                 // A class's only page is not taken for a reserve: it would be asked back at once.
                 self.start(&mut mover, |_, pages| pages >= 2);
             } else {
@@ -79,6 +141,47 @@ impl Store {
             }
         }
         self.drain(&mut mover, MOVE_CHUNKS);
+    }
+
+    /// Begins to move a page from class `from` to class `to`. Classes are counted as memcached
+    /// counts them: from 1, and 0 is the pool of pages that belong to none. A negative `from`
+    /// leaves the choice here.
+    ///
+    /// # Errors
+    /// [`NotMoved`].
+    pub fn reassign(&self, from: i32, to: i32) -> Result<(), NotMoved> {
+        let n = self.slabs.class_ids().count();
+        let class = |number: i32| match usize::try_from(number) {
+            Ok(0) => Ok(None),
+            Ok(number) if number <= n => Ok(u8::try_from(number - 1).ok().map(ClassId)),
+            _ => Err(NotMoved::BadClass),
+        };
+        let mut mover = self.mover.lock();
+        if mover.is_busy() {
+            return Err(NotMoved::Busy);
+        }
+        if from == to {
+            return Err(NotMoved::Same);
+        }
+        let to = class(to)?;
+        let any = from < 0;
+        let from = if any { None } else { class(from)? };
+        if !self.config.evict {
+            return Err(NotMoved::NoSpare);
+        }
+        if any || from.is_some() {
+            self.start(&mut mover, |id, pages| {
+                pages >= 2 && Some(id) != to && (any || Some(id) == from)
+            });
+            if mover.draining.is_none() {
+                // As memcached, which looks for one first.
+                return Err(if any { NotMoved::BadClass } else { NotMoved::NoSpare });
+            }
+        } else if self.slabs.free_pages(&self.epochs) == 0 {
+            return Err(NotMoved::NoSpare);
+        }
+        mover.promised = to;
+        Ok(())
     }
 
     /// Takes a page from another class for one that has none and finds none.
@@ -108,9 +211,10 @@ impl Store {
             }
             habit.evicted = evicted;
         }
-        if mover.habits.iter().any(|h| h.busy_windows >= WINDOWS_MIN) {
+        let windows_min = mover.automove.windows_min();
+        if mover.habits.iter().any(|h| h.busy_windows >= windows_min) {
             let calm: Box<[bool]> =
-                mover.habits.iter().map(|h| h.calm_windows >= WINDOWS_MIN).collect();
+                mover.habits.iter().map(|h| h.calm_windows >= windows_min).collect();
             self.start(mover, |class, pages| pages > KEEP_PAGES && calm[usize::from(class.0)]);
         }
     }
@@ -143,7 +247,9 @@ impl Store {
             let mut class = self.slabs.lock(drain.class);
             for _ in 0..RUN_CHUNKS.min(until - drain.chunk) {
                 self.slabs.with_owner(&mut class, drain.page, drain.chunk, |class, loc, item| {
-                    self.remove(class, loc, item, false)
+                    let before = class.tally.evicted;
+                    self.remove(class, loc, item, false);
+                    class.tally.evicted_by_mover += class.tally.evicted - before;
                 });
                 drain.chunk += 1;
             }

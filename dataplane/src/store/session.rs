@@ -14,7 +14,6 @@ use super::marks::{Inherits, Marks};
 use super::slab::{Class, Gone, Slabs};
 use super::value::{NewItem, Value};
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -24,12 +23,22 @@ pub struct Session {
     store: Arc<Store>,
     /// `None` only while dropping.
     place: Option<Participant>,
-    not_sync: PhantomData<Cell<()>>,
+    /// Look-ups so far that found an expired item, or a flushed one, and so nothing.
+    expired_found: Cell<u64>,
+    flushed_found: Cell<u64>,
+    /// Where the item was that the last change of one was about.
+    changed: Cell<Option<Location>>,
 }
 
 impl Session {
     pub(super) fn new(store: Arc<Store>, place: Participant) -> Self {
-        Self { store, place: Some(place), not_sync: PhantomData }
+        Self {
+            store,
+            place: Some(place),
+            expired_found: Cell::default(),
+            flushed_found: Cell::default(),
+            changed: Cell::default(),
+        }
     }
 
     /// Begins a look at the store.
@@ -45,6 +54,23 @@ impl Session {
     #[inline]
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// Look-ups of this session so far that found an expired item, and those that found a flushed
+    /// one. Each was a miss.
+    pub fn dead_found(&self) -> (u64, u64) {
+        (self.expired_found.get(), self.flushed_found.get())
+    }
+
+    /// The size class, from 0, of the item that the last verb of this session changed, removed or
+    /// refused to change; `None` when there was no item.
+    pub fn changed_class(&self) -> Option<usize> {
+        self.changed.get().and_then(|loc| self.store.slabs.class_of(loc)).map(|id| id.0.into())
+    }
+
+    /// Remembers where the item was that a change is about.
+    pub(super) fn note_changed(&self, loc: Option<Location>) {
+        self.changed.set(loc);
     }
 }
 
@@ -73,20 +99,22 @@ impl Guard<'_> {
     /// expired is none.
     #[inline]
     pub fn verify(&self, loc: Location, key: &[u8]) -> Option<ItemRef<'_>> {
-        let store = self.store();
+        self.at(loc).filter(|item| item.key() == key && self.store().is_live(item))
+    }
+
+    /// The item at `loc`, dead or alive. For any number.
+    #[inline]
+    pub(super) fn at(&self, loc: Location) -> Option<ItemRef<'_>> {
         // SAFETY: a guard is a pinned participant of this store, for as long as its borrow.
-        let item = unsafe { store.slabs.item(loc) }?;
-        (item.key() == key && store.is_live(&item)).then_some(item)
+        unsafe { self.store().slabs.item(loc) }
     }
 
     /// The item with this key and where it is, dead ones included.
     fn present(&self, hash: KeyHash, key: &[u8]) -> Option<(Location, ItemRef<'_>)> {
         let store = self.store();
-        store.index.find(hash, |loc| {
-            // SAFETY: as in `verify`.
-            let item = unsafe { store.slabs.item(loc) }?;
-            (item.key() == key).then_some((loc, item))
-        })
+        store
+            .index
+            .find(hash, |loc| self.at(loc).filter(|item| item.key() == key).map(|item| (loc, item)))
     }
 
     /// Shows `f` the live item with this key under the locks of its buckets: what `f` changes,
@@ -110,7 +138,25 @@ impl Guard<'_> {
     /// The item with this key, by way of the index.
     #[inline]
     pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<ItemRef<'_>> {
-        self.store().index.find(hash, |loc| self.verify(loc, key))
+        let store = self.store();
+        let mut dead = None;
+        let item = store.index.find(hash, |loc| {
+            let item = self.at(loc).filter(|item| item.key() == key)?;
+            if store.is_live(&item) {
+                return Some(item);
+            }
+            dead = Some(item);
+            None
+        });
+        if let (None, Some(dead)) = (item, dead) {
+            let expired = store.clock.has_passed(dead.expiry());
+            let found = match expired {
+                true => &self.session.expired_found,
+                false => &self.session.flushed_found,
+            };
+            found.set(found.get() + 1);
+        }
+        item
     }
 
     /// Lets go of all items seen so far, as a new pin would.
@@ -194,11 +240,13 @@ impl Session {
             let store = guard.store();
             let present = guard.present(hash, key);
             let expect = Expect::Exactly(present.map(|(loc, _)| loc));
-            let item = present.map(|(_, item)| item).filter(|item| store.is_live(item));
+            let live = present.filter(|(_, item)| store.is_live(item));
+            let item = live.map(|(_, item)| item);
+            guard.session.note_changed(live.map(|(loc, _)| loc));
             let (new, said) = match decide(item) {
                 Change::None(said) => return Ok((said, None)),
                 Change::Remove(said) => {
-                    if store.unlink(hash, key, expect) {
+                    if store.unlink(hash, key, expect).is_some() {
                         return Ok((said, None));
                     }
                     continue;
@@ -382,12 +430,12 @@ impl Store {
         }
     }
 
-    /// Takes the key's item out of sight. True when there was a live one.
-    pub(super) fn unlink(&self, hash: KeyHash, key: &[u8], expect: Expect) -> bool {
-        self.swap(hash, key, None, expect).unwrap_or(false)
+    /// Takes the key's item out of sight. Says where it was, if it was a live one.
+    pub(super) fn unlink(&self, hash: KeyHash, key: &[u8], expect: Expect) -> Option<Location> {
+        self.swap(hash, key, None, expect).unwrap_or_default()
     }
 
-    /// The common step: true when there was a live item. `new` says where the new one is, and
+    /// The common step: says where there was a live item. `new` says where the new one is, and
     /// what it takes over from the old one.
     pub(super) fn swap(
         &self,
@@ -395,7 +443,7 @@ impl Store {
         key: &[u8],
         new: Option<(Location, Inherits)>,
         expect: Expect,
-    ) -> Result<bool, UpdateError> {
+    ) -> Result<Option<Location>, UpdateError> {
         let mut gone = Gone::ByClient;
         let is_key = |loc| {
             // SAFETY: the index asks only about locations in buckets that it holds the lock of.
@@ -436,7 +484,7 @@ impl Store {
             // SAFETY: `commit` hid it, and the index gave it to us alone.
             unsafe { self.slabs.retire(old, &self.epochs, gone) };
         }
-        Ok(old.is_some() && gone == Gone::ByClient)
+        Ok(old.filter(|_| gone == Gone::ByClient))
     }
 
     /// Unlinks the item to make room, or because it has expired, with its class locked. False
@@ -459,6 +507,12 @@ impl Store {
         let hide = |_| unsafe { self.slabs.set_linked(loc, false) };
         if self.index.update(hash, None, expect, |l| l == loc, hide).is_err() {
             return false;
+        }
+        if let Gone::Evicted { .. } = why {
+            let tally = &mut class.tally;
+            tally.evicted_expiring += u64::from(item.expiry() != 0);
+            tally.evicted_idle_seconds = u64::from(self.now().saturating_sub(item.accessed()));
+            self.observer.evicted(&item, class.id, self.now());
         }
         // SAFETY: we hid it, and the index gave it to us alone; callers come from
         // `Slabs::with_item`, which gives the item's own class.

@@ -19,6 +19,7 @@
 #![allow(unsafe_code)]
 
 pub(super) mod adopt;
+mod hand;
 mod pages;
 
 use super::epoch::{Epochs, Stamp};
@@ -114,6 +115,18 @@ pub(super) struct Tally {
     pub(super) evicted: u64,
     pub(super) evicted_unfetched: u64,
     pub(super) evicted_active: u64,
+    /// Of the evicted, those that would have expired one day.
+    pub(super) evicted_expiring: u64,
+    /// Seconds for which the item evicted last had not been asked for.
+    pub(super) evicted_idle_seconds: u64,
+    /// Of the evicted, those that lay in a page that was taken from the class.
+    pub(super) evicted_by_mover: u64,
+    /// Items that the hand left for another round, because they had been asked for.
+    pub(super) spared: u64,
+    /// Items that the sweeper looked at.
+    pub(super) swept: u64,
+    /// Of these, dead ones, which it removed.
+    pub(super) swept_out: u64,
     pub(super) expired: u64,
     pub(super) expired_unfetched: u64,
     pub(super) out_of_memory: u64,
@@ -141,6 +154,8 @@ pub(super) struct Class {
     /// Chunks given out last, for [`Slabs::newcomer`].
     queue: Queue,
     pub(super) tally: Tally,
+    /// Of [`Tally::stored`], what was there when counting began again.
+    pub(super) stored_before: u64,
 }
 
 impl Class {
@@ -197,6 +212,7 @@ impl Slabs {
                 hand_chunk: 0,
                 queue: Queue::new(n_pages * size.per_page as usize),
                 tally: Tally::default(),
+                stored_before: 0,
             })
         };
         Self {
@@ -249,7 +265,7 @@ impl Slabs {
 
     /// The class of the chunk at `loc`, if there is a chunk. Any number may be asked about.
     #[inline]
-    fn class_of(&self, loc: Location) -> Option<ClassId> {
+    pub(super) fn class_of(&self, loc: Location) -> Option<ClassId> {
         let (class, carved) = self.page(loc.0 >> PAGE_SHIFT)?;
         let n = self.sizes.get(usize::from(class.0))?.chunk_at(loc.0 & (PAGE_UNITS - 1))?;
         (n < carved).then_some(class)
@@ -554,25 +570,6 @@ impl Slabs {
             if let Some(n) = class.size.chunk_at(loc.0 & (PAGE_UNITS - 1)) {
                 return Some((loc.0 >> PAGE_SHIFT, n, ticket));
             }
-        }
-        None
-    }
-
-    /// The next place of the class's hand: a page and the number of a chunk in it.
-    pub(super) fn hand(&self, class: &mut Class) -> Option<(u32, u32)> {
-        if class.pages == 0 {
-            return None;
-        }
-        for _ in 0..=class.pages {
-            let page = class.hand_page;
-            let draining = get(&self.pages[page as usize].draining) == 1;
-            let carved = self.page(page).map_or(0, |(_, carved)| carved);
-            if !draining && class.hand_chunk < carved {
-                class.hand_chunk += 1;
-                return Some((page, class.hand_chunk - 1));
-            }
-            class.hand_page = get(&self.pages[page as usize].ring_next);
-            class.hand_chunk = 0;
         }
         None
     }

@@ -3,8 +3,9 @@
 //! Commands, hits and misses are counted by whoever serves them. Gathering locks one size class
 //! after the other, so the sums are of almost the same moment. Never fails.
 
-use super::{ItemRef, Store};
+use super::Store;
 use driver_shim::MemoryKind;
+use std::sync::atomic::Ordering;
 
 /// The store's numbers. Counts are since start-up unless they say what is there now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +28,22 @@ pub struct StoreStats {
     pub reclaimed: u64,
     /// Of these, never asked for.
     pub expired_unfetched: u64,
+    /// Of the evictions, those by the mover, which empties pages.
+    pub evicted_by_mover: u64,
+    /// Items that the evicting hand left for another round.
+    pub spared: u64,
+    /// Items that the sweeper looked at.
+    pub swept: u64,
+    /// Of these, dead ones, which it removed.
+    pub swept_out: u64,
+    /// Rounds of the sweeper.
+    pub sweeps: u64,
+    /// The sweeper is at work.
+    pub sweeping: bool,
+    /// Turns of housekeeping.
+    pub turns: u64,
+    /// A page is on its way from one class to another.
+    pub moving: bool,
     /// Items refused for want of memory.
     pub out_of_memory: u64,
     /// Chunks whose item is gone and that somebody may still be looking at.
@@ -78,6 +95,20 @@ pub struct ClassStats {
     pub evicted_unfetched: u64,
     /// As in [`StoreStats::evicted_active`].
     pub evicted_active: u64,
+    /// Of the evicted, those that would have expired one day.
+    pub evicted_expiring: u64,
+    /// Seconds for which the item evicted last had not been asked for.
+    pub evicted_idle_seconds: u64,
+    /// As in [`StoreStats::evicted_by_mover`].
+    pub evicted_by_mover: u64,
+    /// As in [`StoreStats::spared`].
+    pub spared: u64,
+    /// As in [`StoreStats::swept`].
+    pub swept: u64,
+    /// As in [`StoreStats::swept_out`].
+    pub swept_out: u64,
+    /// Seconds for which an item that is soon to be evicted has not been asked for.
+    pub age_seconds: u64,
     /// As in [`StoreStats::reclaimed`].
     pub reclaimed: u64,
     /// As in [`StoreStats::expired_unfetched`].
@@ -86,20 +117,18 @@ pub struct ClassStats {
     pub out_of_memory: u64,
 }
 
-impl Store {
-    /// Number of the size class that the item is in, as in [`ClassStats::class`].
-    pub fn class_of(&self, item: &ItemRef<'_>) -> u32 {
-        let class = self.slabs.class_for(item.len_bytes()).or_else(|| self.slabs.large_class());
-        class.map_or(0, |id| u32::from(id.0) + 1)
-    }
+/// Chunks looked at, a class, for an old item.
+const AGE_CHUNKS: u32 = 64;
 
+impl Store {
     /// The numbers now. Allocates, and locks each size class in turn: not for the data path.
     pub fn stats(&self) -> StoreStats {
         let all: Vec<ClassStats> = self
             .slabs
             .class_ids()
             .map(|id| {
-                let (size, c) = (self.slabs.size(id), self.slabs.lock(id));
+                let (size, mut c) = (self.slabs.size(id), self.slabs.lock(id));
+                let oldest = self.slabs.oldest_access(&mut c, AGE_CHUNKS);
                 ClassStats {
                     class: u32::from(id.0) + 1,
                     chunk_size: size.bytes() as u64,
@@ -110,32 +139,50 @@ impl Store {
                     used_chunks: u64::from(c.used),
                     limbo_chunks: u64::from(c.in_limbo()),
                     mem_requested: c.tally.bytes,
-                    total_items: c.tally.stored,
+                    total_items: c.tally.stored.saturating_sub(c.stored_before),
                     evicted: c.tally.evicted,
                     evicted_unfetched: c.tally.evicted_unfetched,
                     evicted_active: c.tally.evicted_active,
+                    evicted_expiring: c.tally.evicted_expiring,
+                    evicted_idle_seconds: c.tally.evicted_idle_seconds,
+                    evicted_by_mover: c.tally.evicted_by_mover,
+                    spared: c.tally.spared,
+                    swept: c.tally.swept,
+                    swept_out: c.tally.swept_out,
+                    age_seconds: oldest.map_or(0, |t| self.now().saturating_sub(t).into()),
                     reclaimed: c.tally.expired,
                     expired_unfetched: c.tally.expired_unfetched,
                     out_of_memory: c.tally.out_of_memory,
                 }
             })
             .collect();
+        let mover = self.mover.lock();
+        let (pages_moved, moving) = (mover.pages_moved, mover.is_busy());
+        drop(mover);
         let sum = |of: fn(&ClassStats) -> u64| all.iter().map(of).sum();
         StoreStats {
             curr_items: sum(|c| c.curr_items),
             total_items: sum(|c| c.total_items),
             bytes: sum(|c| c.mem_requested),
-            limit_maxbytes: u64::from(self.slabs.n_pages()) * super::PAGE_BYTES as u64,
+            limit_maxbytes: self.limit_bytes() as u64,
             evictions: sum(|c| c.evicted),
             evicted_unfetched: sum(|c| c.evicted_unfetched),
             evicted_active: sum(|c| c.evicted_active),
             reclaimed: sum(|c| c.reclaimed),
             expired_unfetched: sum(|c| c.expired_unfetched),
+            evicted_by_mover: sum(|c| c.evicted_by_mover),
+            spared: sum(|c| c.spared),
+            swept: sum(|c| c.swept),
+            swept_out: sum(|c| c.swept_out),
+            sweeps: self.sweeper.lock().rounds,
+            sweeping: self.is_sweeping(),
+            turns: self.turns.load(Ordering::Relaxed),
+            moving,
             out_of_memory: sum(|c| c.out_of_memory),
             limbo_chunks: sum(|c| c.limbo_chunks),
             pages_total: u64::from(self.slabs.n_pages()),
             pages_free: u64::from(self.slabs.free_pages(&self.epochs)),
-            pages_moved: self.mover.lock().pages_moved,
+            pages_moved,
             index_slots: self.index.slots() as u64,
             index_bytes: self.index.len_bytes() as u64,
             item_memory: self.slabs.arena().kind(),

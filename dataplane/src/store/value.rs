@@ -24,7 +24,7 @@ impl NewItem<'_> {
 
     /// Bytes of slab memory needed, as if it all lay in one piece.
     pub(super) fn len_bytes(&self) -> usize {
-        HEADER_BYTES + self.key.len() + self.value_len() + TRAILER_BYTES
+        len_bytes(self.key.len(), self.value_len())
     }
 
     /// Parts that the value needs beside the item's own chunk, when each chunk has `chunk` bytes.
@@ -36,6 +36,12 @@ impl NewItem<'_> {
         // Each further part takes a place in the list from the first.
         self.value_len().saturating_sub(first).div_ceil(chunk - HEADER_BYTES - PLACE_BYTES)
     }
+}
+
+/// Bytes of slab memory that an item with a key and a value of these lengths needs.
+#[inline]
+pub(super) fn len_bytes(key_len: usize, value_len: usize) -> usize {
+    HEADER_BYTES + key_len + value_len + TRAILER_BYTES
 }
 
 /// The bytes of a value.

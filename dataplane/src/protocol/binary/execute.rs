@@ -6,6 +6,7 @@
 use super::header::{Header, REQUEST_MAGIC, RESPONSE_MAGIC, opcode};
 use super::{Action, Request, Send, Status, stat};
 use crate::protocol::command::{Arith, Refusal, Store, StoreMode};
+use crate::protocol::executor::{count_delete, count_get, count_store};
 use crate::protocol::stats::{OpCounters, Server};
 use crate::protocol::{Flow, Sink};
 use crate::store::verbs::{self, ArithFailure, NotDeleted, NotStored};
@@ -85,12 +86,16 @@ pub fn execute<'a>(
         Action::Get { key, touch, send } => {
             let guard = session.pin();
             let item = look_up(&guard, ops, key, touch);
+            let class = item.map(|item| (guard.store().class_of(&item), item.value().len()));
+            count_get(ops, server, key, class, touch.is_some());
             found(request, item, server, key, send, out);
+            drop(guard);
+            ops.count_dead(session);
             return Flow::Continue;
         }
         Action::Store(ref what) => store(request, session, ops, server, what),
         Action::Delete { key, cas } => {
-            delete(session, ops, key, cas.map(|cas| server.cas_expected(cas)))
+            delete(session, ops, server, key, cas.map(|cas| server.cas_expected(cas)))
         }
         Action::Arith(ref what) => match arith(session, ops, server, what) {
             Ok((number, cas)) => {
@@ -113,12 +118,15 @@ pub fn execute<'a>(
             return Flow::Continue;
         }
         Action::Stat(what) => {
-            stat::write(request, what, server, out);
+            stat::write(request, what, server, session, out);
             return Flow::Continue;
         }
         Action::Refused { status, forget, .. } => {
             if let Some(key) = forget {
                 verbs::delete(session, key);
+            }
+            if status == Status::TooLarge {
+                ops.store_too_large.inc();
             }
             Err(status)
         }
@@ -213,9 +221,9 @@ fn store(
     if !matches!(result, Err((_, Status::TooLarge | Status::OutOfMemory))) {
         ops.cmd_set.inc();
     }
-    if cas.is_some() && mode == StoreMode::Set {
-        ops.count_cas(result.map(|_| ()).map_err(|(why, _)| why));
-    }
+    // Only a `set` with a CAS id is counted as one.
+    let counted = Store { cas: cas.filter(|_| mode == StoreMode::Set), ..*what };
+    count_store(session, ops, server, &counted, result.map_err(|(why, _)| why));
     result.map(|cas| server.cas_shown(cas)).map_err(|(_, status)| status)
 }
 
@@ -236,6 +244,7 @@ fn failure(mode: StoreMode, why: NotStored) -> Status {
 fn delete(
     session: &mut Session,
     ops: &OpCounters,
+    server: &Server,
     key: &[u8],
     cas: Option<u64>,
 ) -> Result<u64, Status> {
@@ -243,6 +252,7 @@ fn delete(
         Some(cas) => verbs::delete_if(session, key, cas),
         None => verbs::delete(session, key).then_some(()).ok_or(NotDeleted::NotFound),
     };
+    count_delete(session, ops, server, key, result.is_ok());
     match result {
         Ok(()) => ops.delete_hits.inc(),
         Err(NotDeleted::NotFound) => ops.delete_misses.inc(),
@@ -260,7 +270,8 @@ fn arith(
 ) -> Result<(u64, u64), Status> {
     let cas = what.cas.map(|cas| server.cas_expected(cas));
     let result = verbs::arith(session, &Arith { cas, ..*what });
-    ops.count_arith(what.decrement, &result);
+    ops.hot_keys.see(what.key);
+    ops.count_arith(what.decrement, &result, session.changed_class());
     let counted = result.map_err(|why: ArithFailure| Status::from(why))?;
     Ok((counted.number, server.cas_shown(counted.cas)))
 }

@@ -6,9 +6,9 @@
 
 use super::{Flags, Key, Request, Verb, decode};
 use crate::protocol::command::{Arith, Refusal, Store, StoreMode};
-use crate::protocol::executor::store_counted;
+use crate::protocol::executor::{count_delete, count_get, store_counted};
 use crate::protocol::sink::Sink;
-use crate::protocol::stats::OpCounters;
+use crate::protocol::stats::{OpCounters, Server};
 use crate::store::Session;
 use crate::store::verbs::{
     self, ArithFailure, Claim, Fetch, Found, NotDeleted, NotStored, Recache,
@@ -24,26 +24,40 @@ pub fn execute(
     request: &Request<'_>,
     session: &mut Session,
     ops: &OpCounters,
+    server: &Server,
     out: &mut impl Sink,
 ) {
+    let ends = Ends { ops, server };
     let flags = &request.flags;
     // The parser has done the same: there is a key.
     let key = &decode(request.key, flags.base64_key).unwrap_or_default();
     match request.verb {
-        Verb::Get => get(key, flags, session, ops, out),
-        Verb::Set { mode, value } => set(key, flags, mode, value, session, ops, out),
+        Verb::Get => {
+            get(key, flags, session, ends, out);
+            ops.count_dead(session);
+        }
+        Verb::Set { mode, value } => set(key, flags, mode, value, session, ends, out),
         Verb::SetTooLarge => {
+            ops.store_too_large.inc();
             verbs::delete(session, key);
             out.put(Refusal::TooLarge.line());
         }
-        Verb::Delete => delete(key, flags, session, ops, out),
+        Verb::Delete => delete(key, flags, session, ends, out),
         Verb::Arith { decrement } => arith(key, flags, decrement, session, ops, out),
         Verb::Debug => debug(key, session, ops, out),
         Verb::Noop => out.put(b"MN\r\n"),
     }
 }
 
-fn get(key: &Key, flags: &Flags<'_>, session: &mut Session, ops: &OpCounters, out: &mut impl Sink) {
+/// Where requests are counted.
+#[derive(Clone, Copy)]
+struct Ends<'a> {
+    ops: &'a OpCounters,
+    server: &'a Server,
+}
+
+fn get(key: &Key, flags: &Flags<'_>, session: &mut Session, ends: Ends<'_>, out: &mut impl Sink) {
+    let Ends { ops, server } = ends;
     let clock = session.store().clock();
     let (now, expiry) = (clock.now(), |exptime| clock.expiry(exptime));
     let (touch, create) = (flags.exptime.map(expiry), flags.create.map(expiry));
@@ -54,6 +68,8 @@ fn get(key: &Key, flags: &Flags<'_>, session: &mut Session, ops: &OpCounters, ou
     let what = Fetch { key, touch, recache, create: create.and(last), unnoticed: flags.unnoticed };
     verbs::fetch(session, &what, |found| match found {
         Some(found) => {
+            let what = (found.class, found.value.len());
+            count_get(ops, server, key, Some(what), touch.is_some());
             if touch.is_some() {
                 ops.cmd_touch.inc();
                 ops.touch_hits.inc();
@@ -80,6 +96,7 @@ fn get(key: &Key, flags: &Flags<'_>, session: &mut Session, ops: &OpCounters, ou
             }
         }
         None => {
+            count_get(ops, server, key, None, false);
             ops.cmd_get.inc();
             ops.get_misses.inc();
             if !flags.quiet {
@@ -121,7 +138,7 @@ fn set(
     mode: StoreMode,
     value: &[u8],
     session: &mut Session,
-    ops: &OpCounters,
+    Ends { ops, server }: Ends<'_>,
     out: &mut impl Sink,
 ) {
     let joins = matches!(mode, StoreMode::Append | StoreMode::Prepend);
@@ -133,7 +150,7 @@ fn set(
         base64_key: flags.base64_key,
         ..Store::set(key, flags.client_flags, flags.exptime.unwrap_or(0), value)
     };
-    let (code, cas): (&[u8], _) = match store_counted(session, ops, &what) {
+    let (code, cas): (&[u8], _) = match store_counted(session, ops, server, &what) {
         Ok(_) if flags.quiet => return,
         Ok(cas) => (b"HD", cas),
         Err(NotStored::Condition) => (b"NS", 0),
@@ -156,7 +173,7 @@ fn delete(
     key: &Key,
     flags: &Flags<'_>,
     session: &mut Session,
-    ops: &OpCounters,
+    Ends { ops, server }: Ends<'_>,
     out: &mut impl Sink,
 ) {
     let result = match flags.cas {
@@ -165,6 +182,7 @@ fn delete(
         None if verbs::delete(session, key) => Ok(()),
         None => Err(NotDeleted::NotFound),
     };
+    count_delete(session, ops, server, key, result.is_ok() && !flags.invalidate);
     match result {
         Ok(()) if flags.invalidate => {}
         Ok(()) => ops.delete_hits.inc(),
@@ -201,7 +219,8 @@ fn arith(
         exptime,
     };
     let result = verbs::arith(session, &what);
-    ops.count_arith(decrement, &result);
+    ops.hot_keys.see(key);
+    ops.count_arith(decrement, &result, session.changed_class());
     let done = match result {
         Ok(done) => done,
         Err(ArithFailure::NotFound) => return answer(b"NF", key, flags, None, out),
@@ -255,7 +274,7 @@ fn debug(key: &Key, session: &mut Session, ops: &OpCounters, out: &mut impl Sink
         now - i64::from(item.accessed()),
         item.cas(),
         if item.was_fetched() { "yes" } else { "no" },
-        store.class_of(&item),
+        store.class_of(&item) + 1,
         item.len_bytes(),
     );
     let mut text = arrayvec::ArrayString::<160>::new();

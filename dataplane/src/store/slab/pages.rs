@@ -24,6 +24,8 @@ pub(super) struct Pool {
     limbo_head: u32,
     limbo_count: u32,
     limbo_stamp: Option<Stamp>,
+    /// Pages that are to stay unused: the memory limit is that much below what is mapped.
+    withheld: u32,
 }
 
 impl Default for Pool {
@@ -35,6 +37,7 @@ impl Default for Pool {
             limbo_head: NIL,
             limbo_count: 0,
             limbo_stamp: None,
+            withheld: 0,
         }
     }
 }
@@ -81,7 +84,7 @@ impl Slabs {
         let mut pool = self.pool.lock();
         self.collect_pages(&mut pool, epochs);
         let fresh_left = self.n_pages() - pool.fresh;
-        if fresh_left + pool.recycled <= reserve {
+        if fresh_left + pool.recycled <= reserve + pool.withheld {
             return None;
         }
         if fresh_left > 0 {
@@ -109,6 +112,16 @@ impl Slabs {
         pool.limbo_stamp = None;
     }
 
+    /// Pages that may be used.
+    pub(in crate::store) fn limit_pages(&self) -> u32 {
+        self.n_pages() - self.pool.lock().withheld
+    }
+
+    /// Lets at most `pages` be used. Those in use beyond that stay so until they are given up.
+    pub(in crate::store) fn set_limit_pages(&self, pages: u32) {
+        self.pool.lock().withheld = self.n_pages().saturating_sub(pages);
+    }
+
     /// Says which pages nobody has, when pages were given to classes by [`Self::adopt`].
     pub(in crate::store) fn fill_pool(&self) {
         let mut pool = self.pool.lock();
@@ -121,11 +134,12 @@ impl Slabs {
         }
     }
 
-    /// Pages that belong to no class, those included that may still be looked at.
+    /// Pages that belong to no class and may be used, those included that may still be looked at.
     pub(in crate::store) fn free_pages(&self, epochs: &Epochs) -> u32 {
         let mut pool = self.pool.lock();
         self.collect_pages(&mut pool, epochs);
-        self.n_pages() - pool.fresh + pool.recycled + pool.limbo_count
+        (self.n_pages() - pool.fresh + pool.recycled + pool.limbo_count)
+            .saturating_sub(pool.withheld)
     }
 
     /// Marks a page of the class as draining, the one with the most free chunks among the next

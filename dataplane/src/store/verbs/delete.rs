@@ -28,7 +28,9 @@ impl From<Refused> for NotDeleted {
 /// Removes the item with this key. True when there was a live one.
 pub fn delete(session: &mut Session, key: &[u8]) -> bool {
     let store = session.store();
-    store.unlink(store.hash(key), key, Expect::Any)
+    let gone = store.unlink(store.hash(key), key, Expect::Any);
+    session.note_changed(gone);
+    gone.is_some()
 }
 
 /// Removes the item with this key if it has this CAS id.

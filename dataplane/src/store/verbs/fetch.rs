@@ -62,6 +62,8 @@ pub struct Found<'a> {
     pub stale: bool,
     /// Who is to fetch it anew.
     pub claim: Claim,
+    /// Its size class, from 0.
+    pub class: usize,
     /// It was not there: the look-up made it.
     pub created: bool,
 }
@@ -120,6 +122,7 @@ fn look<'g>(guard: &'g Guard<'_>, what: &Fetch<'_>) -> Option<Found<'g>> {
         base64_key: item.has_base64_key(),
         stale: item.is_stale(),
         claim,
+        class: store.class_of(&item),
         created: false,
     };
     if !what.unnoticed {
@@ -165,6 +168,7 @@ fn create(
         }
     })?;
     let accessed = session.store().now();
+    let class = session.store().class_for(key.len(), 0).unwrap_or(0);
     Ok(cas.map(|cas| Found {
         value: Value::Whole(&[]),
         flags: 0,
@@ -175,6 +179,7 @@ fn create(
         base64_key: false,
         stale: false,
         claim: Claim::Won,
+        class,
         created: true,
     }))
 }

@@ -1,0 +1,198 @@
+//! What administrators ask, and who hears of it.
+
+use crate::client::Tcp;
+use crate::server::{SOON, Server};
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+fn value<'a>(page: &'a str, name: &str) -> &'a str {
+    let prefix = format!("STAT {name} ");
+    page.lines().find_map(|l| l.strip_prefix(&prefix)).unwrap_or_else(|| panic!("{name}: {page}"))
+}
+
+#[test]
+fn a_dump_tells_every_item_while_others_are_served() {
+    const ITEMS: usize = 20_000;
+    let server = Server::start(&["-m", "32", "-t", "1"]);
+    let (mut c, mut other) = (Tcp::connect(server.tcp()), Tcp::connect(server.tcp()));
+    let mut sets = String::new();
+    for i in 0..ITEMS {
+        sets += &format!("set user:{i} 0 {} 1 noreply\r\nx\r\n", if i == 7 { 1000 } else { 0 });
+    }
+    c.send(sets);
+    c.expect("get user:7\r\n", "VALUE user:7 0 1\r\nx\r\nEND\r\n");
+    // Two dumps behind one another, of which nothing is read before somebody else was served.
+    c.send("lru_crawler metadump all\r\nlru_crawler metadump 1\r\n");
+    other.expect("get nothing\r\n", "END\r\n");
+    for _ in 0..2 {
+        let dump = c.until_end("");
+        let keys: BTreeSet<&str> =
+            dump.lines().filter_map(|l| l.strip_prefix("key=")?.split(' ').next()).collect();
+        assert_eq!(keys.len(), ITEMS);
+        assert_eq!(dump.lines().count(), ITEMS + 1);
+        let line = dump.lines().find(|l| l.starts_with("key=user%3A7 ")).unwrap();
+        let field = |name: &str| {
+            let word = line.split(' ').find_map(|w| w.strip_prefix(name)).unwrap();
+            word.parse::<i64>().map_err(|_| word.to_owned())
+        };
+        assert!(field("exp=").unwrap() >= field("la=").unwrap() + 900, "{line}");
+        assert_eq!((field("fetch="), field("cls=")), (Err("yes".to_owned()), Ok(1)));
+        assert!(field("cas=").unwrap() > 0 && field("size=").unwrap() > 8);
+    }
+    assert_eq!(c.until_end("stats cachedump 1 5\r\n").matches("ITEM user:").count(), 5);
+    for (request, reply) in [
+        ("lru_crawler metadump 0\r\n", "BADCLASS invalid class id\r\n"),
+        ("lru_crawler disable\r\n", "OK\r\n"),
+        ("lru_crawler metadump all\r\n", "CLIENT_ERROR lru crawler disabled\r\n"),
+        ("lru_crawler enable\r\n", "OK\r\n"),
+        ("stats cachedump 999 0\r\n", "CLIENT_ERROR Illegal slab id\r\n"),
+    ] {
+        c.expect(request, reply);
+    }
+}
+
+#[test]
+fn a_watcher_hears_what_it_asked_for() {
+    let server = Server::start(&["-m", "8"]);
+    let mut watcher = Tcp::connect(server.tcp());
+    watcher.expect("watch fetchers mutations connevents\r\n", "OK\r\n");
+    let mut c = Tcp::connect(server.tcp());
+    c.expect("set a:b 0 0 3\r\nabc\r\n", "STORED\r\n");
+    c.expect("get a:b x\r\n", "VALUE a:b 0 3\r\nabc\r\nEND\r\n");
+    let stats = c.until_end("stats\r\n");
+    assert_eq!(value(&stats, "log_watchers"), "1");
+    c.send("quit\r\n");
+    c.rest();
+    let mut text = String::new();
+    while !text.contains("conn_close") || !text.ends_with('\n') {
+        text.push_str(std::str::from_utf8(&watcher.receive(1)).unwrap());
+    }
+    let kinds: Vec<&str> =
+        text.lines().map(|l| l.split(' ').nth(2).unwrap().trim_start_matches("type=")).collect();
+    assert_eq!(kinds, ["conn_new", "item_store", "item_get", "item_get", "conn_close"], "{text}");
+    for part in [
+        "type=item_store key=a%3Ab status=stored cmd=set ttl=0 clsid=1 cfd=",
+        "type=item_get key=a%3Ab status=found clsid=1 cfd=",
+        "type=item_get key=x status=not_found clsid=0 cfd=",
+        "transport=tcp reason=normal cfd=",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    drop(watcher);
+    let mut c = Tcp::connect(server.tcp());
+    let deadline = Instant::now() + SOON;
+    while value(&c.until_end("stats\r\n"), "log_watchers") != "0" {
+        assert!(Instant::now() < deadline, "the watcher is still there");
+    }
+}
+
+#[test]
+fn a_watcher_hears_of_evictions() {
+    let server = Server::start(&["-m", "8"]);
+    let mut watcher = Tcp::connect(server.tcp());
+    watcher.expect("watch evictions\r\n", "OK\r\n");
+    let mut c = Tcp::connect(server.tcp());
+    let big = "v".repeat(100_000);
+    for i in 0..200 {
+        c.send(format!("set big{i} 0 0 100000 noreply\r\n{big}\r\n"));
+    }
+    c.expect("version\r\n", "VERSION ");
+    let line = String::from_utf8(watcher.receive(200)).unwrap();
+    assert!(line.contains("type=eviction key=big"), "{line}");
+    assert!(line.contains(" fetch=no ttl=-1 la="), "{line}");
+    assert!(line.contains(" size=100000\n"), "{line}");
+}
+
+#[test]
+fn connections_are_listed_with_what_they_do() {
+    let server = Server::start(&["-m", "8", "-t", "2"]);
+    let mut c = Tcp::connect(server.tcp());
+    let mut watcher = Tcp::connect(server.tcp());
+    watcher.expect("watch\r\n", "OK\r\n");
+    let deadline = Instant::now() + SOON;
+    loop {
+        let page = c.until_end("stats conns\r\n");
+        let me = format!(":addr tcp:{}", c.0.local_addr().unwrap());
+        let fd = page.lines().find_map(|l| l.strip_prefix("STAT ")?.strip_suffix(&me)).unwrap();
+        let listener = format!("tcp:{}", server.tcp());
+        assert_eq!(value(&page, &format!("{fd}:listen_addr")), listener);
+        assert_eq!(value(&page, &format!("{fd}:state")), "conn_parse_cmd");
+        assert!(value(&page, &format!("{fd}:secs_since_last_cmd")).parse::<u64>().is_ok());
+        assert!(page.contains(":state conn_listening\r\n"), "{page}");
+        if page.contains(":state conn_watch\r\n") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{page}");
+    }
+}
+
+#[test]
+fn shutdown_ends_the_process_where_it_may() {
+    let server = Server::start(&["-m", "8"]);
+    let mut c = Tcp::connect(server.tcp());
+    c.expect("shutdown\r\n", "ERROR: shutdown not enabled\r\n");
+    c.expect("get a\r\n", "END\r\n");
+    for mode in ["", " graceful"] {
+        let mut server = Server::start(&["-m", "8", "-A"]);
+        let mut c = Tcp::connect(server.tcp());
+        c.expect("shutdown bogus\r\n", "CLIENT_ERROR invalid shutdown mode\r\n");
+        c.send(format!("shutdown{mode}\r\n"));
+        assert!(c.rest().is_empty());
+        assert_eq!(server.exit_code(), Some(0));
+    }
+}
+
+#[test]
+fn pages_of_statistics_count_by_class_prefix_and_time() {
+    let server = Server::start(&["-m", "8"]);
+    let mut c = Tcp::connect(server.tcp());
+    c.expect("stats detail on\r\n", "OK\r\n");
+    c.expect("set a:1 0 0 1\r\n7\r\n", "STORED\r\n");
+    c.expect("get a:1 a:2\r\n", "VALUE a:1 0 1\r\n7\r\nEND\r\n");
+    c.expect("incr a:1 2\r\n", "9\r\n");
+    c.expect("decr a:1 1\r\n", "8\r\n");
+    c.expect("touch a:1 0\r\n", "TOUCHED\r\n");
+    c.expect("cas a:1 0 0 1 999\r\nx\r\n", "EXISTS\r\n");
+    c.expect("delete a:1\r\n", "DELETED\r\n");
+    let slabs = c.until_end("stats slabs\r\n");
+    for (name, n) in [
+        ("get_hits", "1"),
+        ("cmd_set", "2"),
+        ("delete_hits", "1"),
+        ("incr_hits", "1"),
+        ("decr_hits", "1"),
+        ("cas_hits", "0"),
+        ("cas_badval", "1"),
+        ("touch_hits", "1"),
+    ] {
+        assert_eq!(value(&slabs, &format!("1:{name}")), n, "{name}");
+    }
+    c.expect("stats detail dump\r\n", "PREFIX a get 2 hit 1 set 2 del 1\r\nEND\r\n");
+    let latency = c.until_end("stats latency\r\n");
+    assert_eq!(value(&latency, "tcp:get:count"), "1");
+    assert_eq!(value(&latency, "tcp:store:count"), "2");
+    let (p50, max) = (value(&latency, "tcp:arith:p50_ns"), value(&latency, "tcp:arith:max_ns"));
+    assert!(p50.parse::<u64>().unwrap() <= max.parse().unwrap());
+    c.expect("stats reset\r\n", "RESET\r\n");
+    let stats = c.until_end("stats\r\n");
+    for name in ["cmd_get", "cmd_set", "get_hits", "total_items", "cas_badval"] {
+        assert_eq!(value(&stats, name), "0", "{name}");
+    }
+    assert_eq!(value(&stats, "curr_connections"), "1");
+    assert_eq!(value(&c.until_end("stats slabs\r\n"), "1:get_hits"), "0");
+}
+
+#[test]
+fn what_flags_forbid_is_refused() {
+    let server = Server::start(&["-m", "8", "-X", "-W", "-F"]);
+    let mut c = Tcp::connect(server.tcp());
+    for (request, reply) in [
+        ("lru_crawler metadump all\r\n", "ERROR metadump not allowed\r\n"),
+        ("stats cachedump 1 0\r\n", "CLIENT_ERROR stats cachedump not allowed\r\n"),
+        ("watch\r\n", "CLIENT_ERROR watch commands not allowed\r\n"),
+        ("flush_all\r\n", "CLIENT_ERROR flush_all not allowed\r\n"),
+    ] {
+        c.expect(request, reply);
+    }
+    assert_eq!(value(&c.until_end("stats\r\n"), "cmd_flush"), "0");
+}

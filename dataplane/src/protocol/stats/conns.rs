@@ -1,0 +1,198 @@
+//! `stats conns`: who is connected, and what each connection does.
+//!
+//! Enters: listeners once, connections as they come. Leaves: a page, by file descriptor. A
+//! connection tells what it does by storing two numbers; the lock is taken when one comes or goes,
+//! and for the page. Never fails.
+
+use super::Rows;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// What a connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ConnState {
+    /// Waiting for connections.
+    Listening,
+    /// Waiting for requests.
+    Reading,
+    /// Answering.
+    Answering,
+    /// Sending replies.
+    Writing,
+    /// Watching what happens.
+    Watching,
+    /// Ended by us, and waiting for the client to end it too.
+    Closing,
+}
+
+impl ConnState {
+    const ALL: [Self; 6] = [
+        Self::Listening,
+        Self::Reading,
+        Self::Answering,
+        Self::Writing,
+        Self::Watching,
+        Self::Closing,
+    ];
+
+    /// memcached's name for it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Listening => "conn_listening",
+            Self::Reading => "conn_read",
+            Self::Answering => "conn_parse_cmd",
+            Self::Writing => "conn_mwrite",
+            Self::Watching => "conn_watch",
+            Self::Closing => "conn_closing",
+        }
+    }
+}
+
+/// All connections there are.
+#[derive(Debug)]
+pub struct Conns {
+    open: Mutex<BTreeMap<i32, Arc<Entry>>>,
+    started: Instant,
+}
+
+impl Default for Conns {
+    fn default() -> Self {
+        Self { open: Mutex::default(), started: Instant::now() }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    address: String,
+    /// The listener that it came through; `None` for a listener.
+    listener: Option<String>,
+    state: AtomicU8,
+    /// Seconds after `Conns::started`.
+    last_command: AtomicU64,
+}
+
+/// A connection's place in the list, given up on drop.
+#[derive(Debug)]
+pub struct Conn {
+    all: Arc<Conns>,
+    fd: i32,
+    entry: Arc<Entry>,
+}
+
+impl Conns {
+    /// Enters a connection, or a listener, which has no `listener` of its own. Addresses say
+    /// their kind first, as in `tcp:127.0.0.1:11211`.
+    pub fn enter(self: &Arc<Self>, fd: i32, address: String, listener: Option<String>) -> Conn {
+        let state = if listener.is_some() { ConnState::Reading } else { ConnState::Listening };
+        let entry = Arc::new(Entry {
+            address,
+            listener,
+            state: AtomicU8::new(state as u8),
+            last_command: AtomicU64::new(self.seconds()),
+        });
+        self.open.lock().insert(fd, Arc::clone(&entry));
+        Conn { all: Arc::clone(self), fd, entry }
+    }
+
+    fn seconds(&self) -> u64 {
+        self.started.elapsed().as_secs()
+    }
+
+    /// Writes the page.
+    pub(super) fn page(&self, rows: &mut impl Rows) {
+        let now = self.seconds();
+        // The lock is not held while the page is written: a client may be slow to take it.
+        let open: Vec<(i32, Arc<Entry>)> =
+            self.open.lock().iter().map(|(fd, e)| (*fd, Arc::clone(e))).collect();
+        for (fd, entry) in open {
+            rows.row(&format!("{fd}:addr"), &entry.address);
+            if let Some(listener) = &entry.listener {
+                rows.row(&format!("{fd}:listen_addr"), listener);
+            }
+            let state = usize::from(entry.state.load(Ordering::Relaxed));
+            let state = ConnState::ALL.get(state).copied().unwrap_or(ConnState::Reading);
+            rows.row(&format!("{fd}:state"), &state.name());
+            let idle = now.saturating_sub(entry.last_command.load(Ordering::Relaxed));
+            rows.row(&format!("{fd}:secs_since_last_cmd"), &idle);
+        }
+    }
+}
+
+impl Conn {
+    /// Its file descriptor.
+    pub fn fd(&self) -> i32 {
+        self.fd
+    }
+
+    /// Says what it does now.
+    pub fn is(&self, state: ConnState) {
+        self.entry.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    /// A command came.
+    pub fn has_command(&self) {
+        self.is(ConnState::Answering);
+        self.entry.last_command.store(self.all.seconds(), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        let mut open = self.all.open.lock();
+        // The number may belong to a newer connection already.
+        if open.get(&self.fd).is_some_and(|e| Arc::ptr_eq(e, &self.entry)) {
+            open.remove(&self.fd);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Display;
+
+    #[derive(Default)]
+    struct Text(String);
+
+    impl Rows for Text {
+        fn row(&mut self, name: &str, value: &dyn Display) {
+            self.0 += &format!("{name} {value}\n");
+        }
+    }
+
+    #[test]
+    fn states_are_in_their_places() {
+        for (n, state) in ConnState::ALL.into_iter().enumerate() {
+            assert_eq!(state as usize, n);
+        }
+    }
+
+    #[test]
+    fn connections_come_and_go() {
+        let all: Arc<Conns> = Arc::default();
+        let listener = all.enter(3, "tcp:[::]:1".to_owned(), None);
+        let old = all.enter(7, "tcp:a:1".to_owned(), Some("tcp:[::]:1".to_owned()));
+        old.is(ConnState::Writing);
+        let mut page = Text::default();
+        all.page(&mut page);
+        assert_eq!(
+            page.0,
+            "3:addr tcp:[::]:1\n3:state conn_listening\n3:secs_since_last_cmd 0\n\
+             7:addr tcp:a:1\n7:listen_addr tcp:[::]:1\n7:state conn_mwrite\n\
+             7:secs_since_last_cmd 0\n"
+        );
+        let new = all.enter(7, "tcp:b:1".to_owned(), Some(String::new()));
+        drop((old, listener));
+        page.0.clear();
+        all.page(&mut page);
+        assert!(page.0.starts_with("7:addr tcp:b:1\n"), "{}", page.0);
+        drop(new);
+        page.0.clear();
+        all.page(&mut page);
+        assert_eq!(page.0, "");
+    }
+}

@@ -1,0 +1,51 @@
+//! Settings of memcached's that administrators change while it runs, and that stand for nothing
+//! here: there are no LRU segments to be of a size, and the sweeper needs no pauses.
+//!
+//! Enters: what was set. Leaves: the same, for `stats settings`, so that tools find what they set.
+
+use parking_lot::Mutex;
+
+/// The settings, at memcached's defaults in the beginning.
+#[derive(Debug, Default)]
+pub struct Tuning(Mutex<Values>);
+
+/// What they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Values {
+    pub(super) crawler_sleep_us: u32,
+    pub(super) crawler_to_crawl: u32,
+    pub(super) hot_percent: u32,
+    pub(super) warm_percent: u32,
+    pub(super) hot_factor_hundredths: u32,
+    pub(super) warm_factor_hundredths: u32,
+    pub(super) segmented: bool,
+    /// `None`: short-lived items are not kept apart.
+    pub(super) temporary_ttl: Option<u32>,
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        Self {
+            crawler_sleep_us: 100,
+            crawler_to_crawl: 0,
+            hot_percent: 20,
+            warm_percent: 40,
+            hot_factor_hundredths: 20,
+            warm_factor_hundredths: 200,
+            segmented: true,
+            temporary_ttl: None,
+        }
+    }
+}
+
+impl Tuning {
+    /// What is set now.
+    pub(super) fn now(&self) -> Values {
+        *self.0.lock()
+    }
+
+    /// Changes it.
+    pub(super) fn set(&self, change: impl FnOnce(&mut Values)) {
+        change(&mut self.0.lock());
+    }
+}
