@@ -77,6 +77,18 @@ server_start() {
   undo stop_pid "$server_pid"
 }
 
+# memcached_start NS ARGS...: starts the genuine server on $genuine, TCP and UDP. Sets $memcached_pid.
+genuine=127.0.0.1:11311
+memcached_start() {
+  local ns=$1
+  shift
+  ip netns exec "$ns" memcached -u nobody -l "${genuine%:*}" -p "${genuine##*:}" -U "${genuine##*:}" -t 2 "$@" \
+    >"$scratch/memcached.log" 2>&1 &
+  memcached_pid=$!
+  undo stop_pid "$memcached_pid"
+  check "memcached answers" in_ns "$ns" "$memc" wait "$genuine" 10
+}
+
 # server_wait NAME COMMAND...: until the command succeeds, as long as the server lives; 30 s.
 # On failure shows the server's log and ends the script.
 server_wait() {
