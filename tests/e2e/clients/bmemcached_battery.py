@@ -38,12 +38,14 @@ def _(client):
 @check("a value beyond the limit is refused, and the connection goes on")
 def _(client):
     key = new_key()
+    same(client.set(key, "old"), True)
     try:
         stored = client.set(key, b"x" * ((1 << 20) + 1), compress_level=0)
     except bmemcached.exceptions.MemcachedException:
         stored = False
     same(stored, False)
     same(client.get(key), None)
+    same(client.set(key, "new"), True)
 
 
 @check("add and replace")

@@ -11,7 +11,8 @@ cd "$(dirname "$0")/../../.."
 make_scratch
 server=$1
 label=${3:-}
-tool() { timeout 60 perl /usr/share/memcached/scripts/memcached-tool "$server" "$@" 2>"$scratch/errors"; }
+# A mode that ends sooner than this or not at all.
+tool() { timeout 10 perl /usr/share/memcached/scripts/memcached-tool "$server" "$@" 2>"$scratch/errors"; }
 
 # shows NAME COUNT REGEX MODE...: whether this mode prints COUNT such lines, or more; within 20 s, as
 # the server may be counting or crawling.

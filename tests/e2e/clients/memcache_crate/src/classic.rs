@@ -63,6 +63,11 @@ fn get(client: &Client, key: &str) -> Result<Option<String>, MemcacheError> {
     client.get(key)
 }
 
+/// Fails unless the server gave this number.
+fn counts(got: Result<u64, MemcacheError>, wanted: u64, what: &str) -> Checked {
+    same(got.map_err(|why| format!("{what}: {why}"))?, wanted, what)
+}
+
 /// Fails unless the server said that there is no such key.
 fn missing(got: Result<u64, MemcacheError>, what: &str) -> Checked {
     match got {
@@ -123,18 +128,18 @@ fn arithmetic(client: &Client, binary: bool) -> Checked {
     let key = new_key();
     if binary {
         // Here the crate asks for an initial value, 0.
-        same(client.increment(&key, 1)?, 0, "increment of nothing")?;
-        same(client.decrement(&new_key(), 1)?, 0, "decrement of nothing")?;
+        counts(client.increment(&key, 1), 0, "increment of nothing")?;
+        counts(client.decrement(&new_key(), 1), 0, "decrement of nothing")?;
     } else {
         missing(client.increment(&key, 1), "increment of nothing")?;
         missing(client.decrement(&key, 1), "decrement of nothing")?;
     }
     client.set(&key, "20", 0)?;
-    same(client.increment(&key, 11)?, 31, "increment")?;
-    same(client.decrement(&key, 1)?, 30, "decrement")?;
-    same(client.decrement(&key, 100)?, 0, "below zero")?;
+    counts(client.increment(&key, 11), 31, "increment")?;
+    counts(client.decrement(&key, 1), 30, "decrement")?;
+    counts(client.decrement(&key, 100), 0, "below zero")?;
     client.set(&key, u64::MAX.to_string(), 0)?;
-    same(client.increment(&key, 2)?, 1, "beyond 64 bits")?;
+    counts(client.increment(&key, 2), 1, "beyond 64 bits")?;
     client.set(&key, "no number", 0)?;
     holds(client.increment(&key, 1).is_err(), "increment of a text")
 }
