@@ -3,12 +3,13 @@
 //! In: arguments. Out: [`ServeFlags`]. Whether they make sense together, and on this machine, is
 //! the business of [`crate::plan`]. Letters that memcached has mean what they mean there.
 
+mod policy;
 mod values;
 
+pub use policy::{PingLimit, PolicyFlags, RateLimit};
 pub use values::{CpuList, IpFlag, ListenAddr, Network, PortSpec, ServicePort, SideDoorFlag};
 
 use clap::{Parser, Subcommand, ValueEnum};
-use dataplane::wire::Cidr;
 use std::ffi::OsString;
 use values::parse_size;
 
@@ -137,17 +138,6 @@ pub struct ServeFlags {
     )]
     pub ip: Vec<IpFlag>,
 
-    /// Networks whose UDP requests are answered; may be repeated. Default: loopback, and the
-    /// subnets of --ip.
-    #[arg(
-        long,
-        value_name = "CIDR",
-        env = "GNOMON_ALLOW",
-        value_delimiter = ',',
-        help_heading = "Ports"
-    )]
-    pub allow: Vec<Cidr>,
-
     /// Where frames go that are not for the key-value service, TCP among them: a kernel TAP device,
     /// or none. Default: tap with a --port, none without.
     #[arg(long, value_name = "tap[=NAME]|none", env = "GNOMON_SIDE_DOOR", help_heading = "Ports")]
@@ -156,6 +146,10 @@ pub struct ServeFlags {
     /// Packet slots of 2 KB each. Default: by the number of queues.
     #[arg(long, value_name = "NUM", env = "GNOMON_SLOTS", help_heading = "Ports")]
     pub slots: Option<u32>,
+
+    /// Who is answered over UDP, and how much.
+    #[command(flatten)]
+    pub policy: PolicyFlags,
 
     /// CPUs that serve packets, one worker each (2-7,10). Default: every allowed CPU but the
     /// control core; at most four without --port.

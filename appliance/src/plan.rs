@@ -5,9 +5,11 @@
 
 mod error;
 mod network;
+mod policy;
 mod resources;
 
 pub use error::PlanError;
+pub use policy::PolicyPlan;
 
 use crate::flags::{BatchModeFlag, HugeFlag, Network, ServeFlags};
 use crate::machine::{Gpu, Machine};
@@ -64,6 +66,8 @@ pub struct Plan {
     /// Networks whose UDP requests are answered.
     #[serde(serialize_with = "as_text")]
     pub allow: Vec<Cidr>,
+    /// How much each of them gets.
+    pub policy: PolicyPlan,
     /// Arguments for DPDK.
     pub eal: Vec<String>,
     /// What an operator may not expect.
@@ -188,11 +192,18 @@ impl Plan {
         let (engine, gpu) = resources::engine(flags.engine, machine)?;
         if let Some(ip) = network::unanswered(flags, &ports) {
             notes.push(format!(
-                "UDP listens on {ip} and answers only this machine: name your clients' networks with --allow"
+                "UDP listens on {ip} and answers only this machine: name your clients' networks with --trusted or --allow"
+            ));
+        }
+        let policy = PolicyPlan::new(&flags.policy, network::trusted(flags));
+        if let Some(everybody) = policy.everybody() {
+            notes.push(format!(
+                "--trusted {everybody} is everybody: whoever forges a source address has replies of any size sent there"
             ));
         }
         Ok(Self {
             allow: network::allow(flags),
+            policy,
             ports,
             tcp,
             tcp_threads: usize::from(flags.threads),

@@ -136,6 +136,7 @@ fn in_service(
         .map_err(|source| PortsError::Addresses { port: info.name.clone(), source })?;
     let local = Local {
         any_destination: info.any_destination,
+        trusted: plan.policy.trusted.iter().copied().collect(),
         allow: plan.allow.iter().copied().collect(),
         side_door: port.side_door.is_some(),
         ..local

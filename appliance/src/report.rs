@@ -1,16 +1,18 @@
 //! What the process says on standard output: the plan, one line when it is ready, one report at
 //! the end. For people as a table, for programs as JSON.
 
-use crate::flags::CpuList;
+use crate::flags::{CpuList, RateLimit};
 use crate::machine::Gpu;
-use crate::plan::{BatchMode, Device, Engine, Huge, Plan, SLOT_BYTES};
-use dataplane::Ledger;
+use crate::plan::{BatchMode, Device, Engine, Huge, Plan, PolicyPlan, SLOT_BYTES};
 use dataplane::protocol::stats::OpTotals;
+use dataplane::side_door::SideDoorCounters;
+use dataplane::{Ledger, WorkerCounters};
 use driver_shim::PortCounters;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A table of two columns.
@@ -101,6 +103,7 @@ pub fn plan_text(plan: &Plan) -> String {
             ),
         );
         t.row("UDP allowed", list(&plan.allow));
+        policy_rows(&mut t, &plan.policy);
     }
     if !plan.eal.is_empty() {
         t.row("EAL", plan.eal.join(" "));
@@ -109,6 +112,35 @@ pub fn plan_text(plan: &Plan) -> String {
         t.row("note", note);
     }
     t.0
+}
+
+fn policy_rows(t: &mut Table, policy: &PolicyPlan) {
+    match policy.trusted.as_slice() {
+        [] => t.row("UDP trusted", "nobody"),
+        networks => t.row("UDP trusted", list(networks)),
+    }
+    let per_source = [
+        ("each trusted", policy.rate_limit_trusted),
+        ("each other", policy.rate_limit),
+        ("all others", policy.rate_limit_total),
+    ];
+    for (who, limit) in per_source {
+        t.row(who, rate(limit));
+    }
+    t.row("others' reply", format_args!("{} times the request at most", policy.amp_factor));
+    match policy.rate_limit_ping.0 {
+        Some(n) => t.row("pings", format_args!("{n} per second and worker; as many ARP and ND")),
+        None => t.row("pings", "any number; ARP and ND too"),
+    }
+}
+
+fn rate(limit: RateLimit) -> String {
+    let requests = limit.requests.map(|n| format!("{n} requests"));
+    let replies = limit.reply_bytes.map(|n| format!("{} of replies", bytes(n.get())));
+    match requests.into_iter().chain(replies).collect::<Vec<_>>().as_slice() {
+        [] => "no rate limit".to_owned(),
+        limits => format!("{} per second", limits.join(" and ")),
+    }
 }
 
 impl Engine {
@@ -186,6 +218,11 @@ pub struct Report {
     pub slots_home: usize,
     /// Received equals the sum of all fates, nothing is in flight, and every slot is home.
     pub balanced: bool,
+    /// Replies that a refusal took the place of, as larger than their source may have. Answered,
+    /// where the refusal left.
+    pub amplification_refused: u64,
+    /// Pings, ARP and neighbour requests answered in user space.
+    pub responded: u64,
     /// Keys asked for, and found.
     pub gets: [u64; 2],
     /// Storage commands.
@@ -198,7 +235,7 @@ pub struct Report {
     pub failed: Vec<String>,
 }
 
-/// What the driver of one port counted.
+/// What the driver of one port and its side door counted.
 #[derive(Debug, Serialize)]
 pub struct PortReport {
     /// The port.
@@ -213,11 +250,50 @@ pub struct PortReport {
     pub rx_errors: u64,
     /// Failed on transmit.
     pub tx_errors: u64,
+    /// What went by way of the kernel, where there is a way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub side_door: Option<SideDoorReport>,
+}
+
+/// What a side door counted, in frames.
+#[derive(Debug, Serialize)]
+pub struct SideDoorReport {
+    /// Taken from workers for the kernel.
+    pub punted: u64,
+    /// Of those, taken by the kernel.
+    pub written: u64,
+    /// Of those, refused by the kernel.
+    pub write_errors: u64,
+    /// Read from the kernel.
+    pub read: u64,
+    /// Of those, given to a worker to transmit.
+    pub sent_on: u64,
+    /// Of those, too short to be frames.
+    pub runts: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Rounds that left the kernel waiting: above the rate, no slot, or the queue full.
+    pub held_back: u64,
+}
+
+impl From<SideDoorCounters> for SideDoorReport {
+    fn from(c: SideDoorCounters) -> Self {
+        Self {
+            punted: c.punted,
+            written: c.written,
+            write_errors: c.write_errors,
+            read: c.read,
+            sent_on: c.sent_on,
+            runts: c.runts,
+            read_errors: c.read_errors,
+            held_back: c.held_back,
+        }
+    }
 }
 
 impl PortReport {
     /// The part of the counters that matters at the end.
-    pub fn new(name: String, c: PortCounters) -> Self {
+    pub fn new(name: String, c: PortCounters, side_door: Option<SideDoorCounters>) -> Self {
         Self {
             name,
             rx_frames: c.rx_frames,
@@ -225,6 +301,7 @@ impl PortReport {
             rx_missed: c.rx_missed + c.rx_no_slot,
             rx_errors: c.rx_errors,
             tx_errors: c.tx_errors,
+            side_door: side_door.map(Into::into),
         }
     }
 }
@@ -233,13 +310,17 @@ impl Report {
     /// Sums up. `slots` are all packet slots and those at home.
     pub fn new(
         served: Duration,
-        ledger: &Ledger,
+        workers: &[Arc<WorkerCounters>],
         slots: Option<(usize, usize)>,
         ports: Vec<PortReport>,
         ops: &OpTotals,
         failed: Vec<String>,
     ) -> Self {
         let (slots, slots_home) = slots.unwrap_or_default();
+        let mut ledger = Ledger::default();
+        for worker in workers {
+            ledger.add(&worker.ledger());
+        }
         let dropped = ledger.dropped.iter().filter(|&(_, &n)| n > 0);
         Self {
             seconds: served.as_secs_f64(),
@@ -251,6 +332,8 @@ impl Report {
             slots,
             slots_home,
             balanced: ledger.balances() && ledger.in_flight == 0 && slots == slots_home,
+            amplification_refused: workers.iter().map(|w| w.amplification_refused.get()).sum(),
+            responded: workers.iter().map(|w| w.responded.get()).sum(),
             gets: [ops.cmd_get, ops.get_hits],
             sets: ops.cmd_set,
             connections: [ops.total_connections, ops.rejected_connections],
@@ -290,6 +373,10 @@ impl fmt::Display for Report {
         for (reason, n) in &self.dropped {
             t.row("  dropped", format_args!("{n} {reason}"));
         }
+        if self.amplification_refused > 0 {
+            let n = self.amplification_refused;
+            t.row("refused", format_args!("{n} replies larger than --amp-factor allows"));
+        }
         t.row("slots", format_args!("{} of {} at home", self.slots_home, self.slots));
         for p in &self.ports {
             t.row(
@@ -299,6 +386,19 @@ impl fmt::Display for Report {
                     p.name, p.rx_frames, p.tx_frames, p.rx_missed, p.rx_errors, p.tx_errors
                 ),
             );
+            if let Some(d) = &p.side_door {
+                t.row(
+                    "  side door",
+                    format_args!(
+                        "{} to the kernel, {} from it, {} and {} lost, held back {} times",
+                        d.written,
+                        d.sent_on,
+                        d.punted - d.written.min(d.punted),
+                        d.read - d.sent_on.min(d.read),
+                        d.held_back
+                    ),
+                );
+            }
         }
         for name in &self.failed {
             t.row("failed", format_args!("thread {name} did not end well"));
@@ -331,6 +431,7 @@ mod tests {
     use crate::flags;
     use crate::machine::{Gpu, Machine};
     use crate::plan::tests::planned as plan;
+    use dataplane::DropReason;
 
     #[test]
     fn the_default_plan_reads_so() {
@@ -348,6 +449,12 @@ huge pages    where there are any
 engine        cpu
 batches       512 requests at most, adaptive
 UDP allowed   127.0.0.0/8, ::1/128
+UDP trusted   127.0.0.0/8, ::1/128
+each trusted  no rate limit
+each other    10000 requests and 4 MB of replies per second
+all others    100000 requests and 40 MB of replies per second
+others' reply 3 times the request at most
+pings         1000 per second and worker; as many ARP and ND
 "
         );
     }
@@ -355,7 +462,9 @@ UDP allowed   127.0.0.0/8, ::1/128
     #[test]
     fn a_plan_with_a_port_reads_so() {
         let args = "-p 0 -M -I 512k --huge off --port net_tap0,iface=kv --ip 10.0.0.1/24 --cores 1,3 \
-                    --batch 64 --batch-mode fixed --allow 10.0.0.0/8 -- --no-telemetry";
+                    --batch 64 --batch-mode fixed --allow 10.0.0.0/8 --amp-factor 5 --rate-limit 500 \
+                    --rate-limit-total :1m --rate-limit-trusted 9:9 --rate-limit-ping off \
+                    -- --no-telemetry";
         assert_eq!(
             plan_text(&plan(args)),
             "\
@@ -370,6 +479,12 @@ huge pages    never
 engine        cpu
 batches       64 requests at most, fixed
 UDP allowed   10.0.0.0/8
+UDP trusted   10.0.0.0/24
+each trusted  9 requests and 9 bytes of replies per second
+each other    500 requests per second
+all others    1 MB of replies per second
+others' reply 5 times the request at most
+pings         any number; ARP and ND too
 EAL           --no-telemetry
 "
         );
@@ -410,6 +525,49 @@ EAL           --no-telemetry
     }
 
     #[test]
+    fn the_report_tells_of_refusals_and_the_side_door() {
+        let worker = Arc::new(WorkerCounters::default());
+        worker.received.add(9);
+        worker.answered.add(4);
+        worker.amplification_refused.add(2);
+        worker.responded.add(1);
+        for reason in [DropReason::RateSource, DropReason::RateSource, DropReason::Amplification] {
+            worker.count_drop(reason);
+        }
+        worker.punted.add(2);
+        let door = SideDoorCounters {
+            punted: 7,
+            written: 5,
+            read: 4,
+            sent_on: 3,
+            held_back: 6,
+            ..SideDoorCounters::default()
+        };
+        let ports = vec![
+            PortReport::new("with".to_owned(), PortCounters::default(), Some(door)),
+            PortReport::new("without".to_owned(), PortCounters::default(), None),
+        ];
+        let ops = OpTotals::default();
+        let served = Duration::from_secs(1);
+        let report = Report::new(served, &[worker], Some((8, 8)), ports, &ops, Vec::new());
+        assert!(report.balanced);
+        let text = report.to_string();
+        for row in [
+            "frames        9 received = 4 answered + 2 punted + 3 dropped + 0 in flight\n",
+            "  dropped     1 amplification\n  dropped     2 rate_source\n",
+            "refused       2 replies larger than --amp-factor allows\n",
+            "  side door   5 to the kernel, 3 from it, 2 and 1 lost, held back 6 times\nport          without",
+        ] {
+            assert!(text.contains(row), "{row} is not in {text}");
+        }
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["amplification_refused"], 2);
+        assert_eq!(json["responded"], 1);
+        assert_eq!(json["ports"][0]["side_door"]["written"], 5);
+        assert!(json["ports"][1].get("side_door").is_none());
+    }
+
+    #[test]
     fn the_plan_in_json() {
         let plan = plan("--port net_tap0 --ip 10.0.0.1/24 --cores 2 -l ::1");
         let json = serde_json::to_value(&plan).unwrap();
@@ -441,6 +599,14 @@ EAL           --no-telemetry
             "batch": 512,
             "batch_mode": "adaptive",
             "allow": ["127.0.0.0/8", "::1/128", "10.0.0.0/24"],
+            "policy": {
+                "trusted": ["127.0.0.0/8", "::1/128", "10.0.0.0/24"],
+                "amp_factor": 3,
+                "rate_limit": { "requests": 10_000, "reply_bytes": 4 << 20 },
+                "rate_limit_total": { "requests": 100_000, "reply_bytes": 40 << 20 },
+                "rate_limit_trusted": { "requests": null, "reply_bytes": null },
+                "rate_limit_ping": 1000,
+            },
             "eal": [],
             "notes": [],
         });

@@ -3,9 +3,9 @@
 //! In: a running [`Appliance`] and the flag that asks it to stop. Out: the final [`Report`], in
 //! which every frame and every packet slot must be accounted for (D10). Each wait has a bound.
 
+use crate::ports::OpenPort;
 use crate::report::{PortReport, Report};
 use crate::topology::{Appliance, Running};
-use dataplane::Ledger;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ fn ended(appliance: &Appliance) -> Vec<String> {
 }
 
 /// TCP first, which answers what it has read; then the workers, which answer what they have taken
-/// in; then the ports. Names what did not end well.
+/// in. Names what did not end well.
 fn drain(appliance: &mut Appliance) -> Vec<String> {
     let mut failed = Vec::new();
     if appliance.tcp.take().is_some_and(|tcp| !tcp.stop()) {
@@ -72,10 +72,6 @@ fn drain(appliance: &mut Appliance) -> Vec<String> {
     let deadline = Instant::now() + JOIN_MAX;
     for running in appliance.workers.drain(..).chain(appliance.side_doors.drain(..)) {
         failed.extend(join(running, deadline).err());
-    }
-    for port in &mut appliance.ports {
-        port.side_door = None;
-        port.control.stop();
     }
     failed
 }
@@ -90,14 +86,16 @@ fn join(running: Running, deadline: Instant) -> Result<(), String> {
     running.thread.join().map_err(|_| running.name)
 }
 
+/// Stops a port, whose frames go home, and gives its last counts.
+fn close(mut port: OpenPort) -> PortReport {
+    let side_door = port.side_door.take().map(|door| door.counters());
+    port.control.stop();
+    PortReport::new(port.info.name, port.control.counters(), side_door)
+}
+
 fn report(appliance: Appliance, served: Duration, failed: Vec<String>) -> Report {
     let Appliance { counters, ports, region, server, .. } = appliance;
-    let mut ledger = Ledger::default();
-    for worker in &counters {
-        ledger.add(&worker.ledger());
-    }
-    let ports: Vec<PortReport> =
-        ports.into_iter().map(|p| PortReport::new(p.info.name, p.control.counters())).collect();
+    let ports: Vec<PortReport> = ports.into_iter().map(close).collect();
     let slots = region.map(|r| (r.capacity(), r.available()));
-    Report::new(served, &ledger, slots, ports, &server.totals(), failed)
+    Report::new(served, &counters, slots, ports, &server.totals(), failed)
 }

@@ -23,6 +23,7 @@ use dataplane::{WorkerCounters, cpu_engine};
 use driver_shim::{Pages, QueuePair, Region};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
@@ -136,6 +137,10 @@ pub fn build(plan: &Plan, listeners: Vec<TcpListener>) -> Result<Appliance, Buil
         }
     }
     if let Some(region) = region {
+        // A device may have fewer queues than the plan has CPUs.
+        let workers = ports.iter().map(|p| p.queues.len()).max().unwrap_or(0);
+        let workers = u32::try_from(workers).ok().and_then(NonZeroU32::new);
+        let policy = plan.policy.policy().for_one_of(workers.unwrap_or(NonZeroU32::MIN));
         let mut queues: Vec<_> =
             ports.iter_mut().map(|p| std::mem::take(&mut p.queues).into_iter()).collect();
         for (n, &cpu) in plan.worker_cpus.iter().enumerate() {
@@ -152,6 +157,7 @@ pub fn build(plan: &Plan, listeners: Vec<TcpListener>) -> Result<Appliance, Buil
                 server: Arc::clone(&server),
                 group: cpu_engine::GROUP_DEFAULT,
                 batch: batch_policy(plan),
+                policy,
             });
             appliance.counters.push(worker.counters());
             let (driver, stop) = (driver.clone(), Arc::clone(&stop));
@@ -205,6 +211,7 @@ fn store(plan: &Plan) -> Result<Arc<Store>, StoreError> {
         pages: plan.huge.into(),
         hash_key: None,
         sessions_max: plan.worker_cpus.len() + plan.tcp_threads,
+        ..StoreConfig::default()
     })
 }
 

@@ -48,6 +48,9 @@ pub struct WorkerCounters {
     pub in_flight: Counter,
     /// Answered ARP, neighbour and echo packets, in `answered` too.
     pub responded: Counter,
+    /// Replies that a refusal took the place of, as larger than their source may have. The refusals
+    /// are in `answered` when they have left.
+    pub amplification_refused: Counter,
     /// Given to the driver, replies of several datagrams and kernel frames included.
     pub tx_frames: Counter,
     /// Bytes queued for the driver, frames that it did not take included.

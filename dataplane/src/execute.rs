@@ -7,14 +7,17 @@
 
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
+use crate::policy::allowance;
 use crate::protocol::ascii::{self, Parsed};
 use crate::protocol::executor::{self, Flow, put_value};
+use crate::protocol::udp_frame::HEADER_BYTES;
 use crate::protocol::{Command, OpCounters, Refusal, Server, Sink};
 use crate::reply::{Datagrams, Headers, REPLY_DATAGRAMS_MAX, Reply, ReplyFault, in_place};
 use crate::store::{Guard, ItemRef, Location, Session};
 use arrayvec::ArrayVec;
 use driver_shim::{Frame, Region};
 use gpu::{BadReason, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, ReqDesc, Verb, Verdict};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// Most bytes of a `VALUE` line and its line ends beside key and value: the words and blanks, two
@@ -28,6 +31,8 @@ pub struct Execute {
     server: Arc<Server>,
     region: Region,
     item_max_bytes: usize,
+    /// Most reply bytes per request byte, for sources that are not trusted.
+    amp_factor: NonZeroU32,
     /// The request's text while its frame becomes the reply.
     text: Vec<u8>,
     /// Frames of the reply being written.
@@ -42,20 +47,26 @@ impl std::fmt::Debug for Execute {
 
 impl Execute {
     /// A room over one store session. Replies of several datagrams take slots from `region`.
-    pub fn new(session: Session, server: Arc<Server>, region: Region) -> Self {
+    pub fn new(
+        session: Session,
+        server: Arc<Server>,
+        region: Region,
+        amp_factor: NonZeroU32,
+    ) -> Self {
         Self {
             ops: server.ops(),
             item_max_bytes: session.store().config().item_max_bytes,
             session,
             server,
             region,
+            amp_factor,
             text: Vec::with_capacity(driver_shim::SLOT_BYTES),
             frames: Vec::with_capacity(REPLY_DATAGRAMS_MAX),
         }
     }
 
     /// Answers a finished batch. `frames`, `entries` and `descs` belong together, in order;
-    /// `frames` is empty afterwards. `emit` takes each reply with the mark of its entry.
+    /// `frames` is empty afterwards. `emit` takes each reply with its entry.
     pub fn answer(
         &mut self,
         frames: &mut Vec<Frame>,
@@ -63,7 +74,7 @@ impl Execute {
         descs: &[ReqDesc],
         misses_are_final: bool,
         counters: &WorkerCounters,
-        mut emit: impl FnMut(Reply, u8),
+        mut emit: impl FnMut(Reply, &Entry),
     ) {
         let mut work = frames.drain(..).zip(entries.iter().zip(descs));
         // A mutation in this batch makes the misses that were proposed before it stale.
@@ -71,11 +82,17 @@ impl Execute {
         loop {
             let mut slow = None;
             let guard = self.session.pin();
-            let look_up = LookUp { guard: &guard, misses_are_final, ops: &self.ops, counters };
+            let look_up = LookUp {
+                guard: &guard,
+                misses_are_final,
+                ops: &self.ops,
+                counters,
+                amp_factor: self.amp_factor,
+            };
             for (frame, (entry, desc)) in work.by_ref() {
                 match desc.verdict {
                     Verdict::Ready => match look_up.answer(frame, entry, desc) {
-                        Ok(reply) => emit(reply, entry.mark),
+                        Ok(reply) => emit(reply, entry),
                         Err(frame) => {
                             slow = Some((frame, entry, desc));
                             break;
@@ -91,7 +108,7 @@ impl Execute {
             drop(guard);
             let Some((frame, entry, desc)) = slow else { break };
             misses_are_final = false;
-            self.read_and_answer(frame, entry, desc, counters, |reply| emit(reply, entry.mark));
+            self.read_and_answer(frame, entry, desc, counters, |reply| emit(reply, entry));
         }
     }
 
@@ -112,7 +129,8 @@ impl Execute {
         self.text.clear();
         self.text.extend_from_slice(text.unwrap_or_default());
         self.ops.bytes_read.add(self.text.len() as u64);
-        let mut out = Datagrams::new(&self.region, frame, headers(entry), &mut self.frames);
+        let most = allowance(entry, desc.payload_len, self.amp_factor);
+        let mut out = Datagrams::new(&self.region, frame, headers(entry), most, &mut self.frames);
         let mut rest = self.text.as_slice();
         while !rest.is_empty() {
             let (command, used) = match ascii::parse(rest, self.item_max_bytes) {
@@ -128,13 +146,10 @@ impl Execute {
             }
             rest = rest.get(used..).unwrap_or_default();
         }
-        if out.fault() == Some(ReplyFault::TooLarge) {
-            out.restart();
-            out.put(Refusal::ReplyTooLarge.line());
-        }
-        if out.fault().is_some() {
+        refuse_too_large(&mut out, counters);
+        if let Some(fault) = out.fault() {
             drop(out);
-            counters.count_drop(DropReason::NoFrame);
+            counters.count_drop(unsent(fault));
         } else if out.is_empty() {
             drop(out);
             counters.answered.inc();
@@ -150,11 +165,12 @@ struct LookUp<'a> {
     misses_are_final: bool,
     ops: &'a OpCounters,
     counters: &'a WorkerCounters,
+    amp_factor: NonZeroU32,
 }
 
 impl<'a> LookUp<'a> {
     /// Answers a plain get in its own frame, or gives the frame back when the reply may not
-    /// fit one datagram.
+    /// fit one datagram, or is more than its source may have.
     fn answer(&self, frame: Frame, entry: &Entry, desc: &ReqDesc) -> Result<Reply, Frame> {
         let mut items: ArrayVec<ItemRef<'a>, KEYS_MAX> = ArrayVec::new();
         let mut text_max = b"END\r\n".len();
@@ -166,6 +182,13 @@ impl<'a> LookUp<'a> {
             }
         }
         let with_cas = desc.verb == Verb::Gets;
+        if entry.flags.has(EntryFlags::LIMITED) {
+            let most = allowance(entry, desc.payload_len, self.amp_factor);
+            let exact = || HEADER_BYTES + text_bytes(&items, with_cas);
+            if HEADER_BYTES + text_max > most && exact() > most {
+                return Err(frame);
+            }
+        }
         let reply = in_place(frame, headers(entry), text_max, |out| {
             for item in &items {
                 let cas = with_cas.then(|| item.cas());
@@ -206,6 +229,49 @@ impl<'a> LookUp<'a> {
     }
 }
 
+/// Bytes of the text that answers a plain get with these hits.
+fn text_bytes(items: &[ItemRef<'_>], with_cas: bool) -> usize {
+    let mut count = ByteCount(0);
+    for item in items {
+        let cas = with_cas.then(|| item.cas());
+        put_value(item.key(), item.flags(), cas, item.value(), &mut count);
+    }
+    count.put(b"END\r\n");
+    count.0
+}
+
+/// A sink that only counts.
+struct ByteCount(usize);
+
+impl Sink for ByteCount {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+}
+
+/// Puts a line in the place of a reply that is too large to be sent. [`Datagrams::fault`] says
+/// whether even that is too much.
+fn refuse_too_large(out: &mut Datagrams<'_>, counters: &WorkerCounters) {
+    let refusal = match out.fault() {
+        Some(ReplyFault::TooLarge) => Refusal::ReplyTooLarge,
+        Some(ReplyFault::Amplified) => Refusal::Amplified,
+        Some(ReplyFault::NoFrame) | None => return,
+    };
+    out.restart();
+    out.put(refusal.line());
+    if refusal == Refusal::Amplified && out.fault().is_none() {
+        counters.amplification_refused.inc();
+    }
+}
+
+/// What a request is dropped for whose reply cannot be sent.
+fn unsent(fault: ReplyFault) -> DropReason {
+    match fault {
+        ReplyFault::NoFrame | ReplyFault::TooLarge => DropReason::NoFrame,
+        ReplyFault::Amplified => DropReason::Amplification,
+    }
+}
+
 fn headers(entry: &Entry) -> Headers {
     Headers { l3: entry.l3, l4: entry.l4, ipv6: entry.flags.has(EntryFlags::IPV6) }
 }
@@ -223,9 +289,10 @@ fn refused<'a>(reply: Refusal) -> Command<'a> {
 /// The command, or its refusal where UDP is not the place for it (D13).
 fn over_udp(command: Command<'_>) -> Command<'_> {
     match command {
-        Command::Stats(Some(_)) | Command::Flush { .. } | Command::Verbosity { .. } => {
-            refused(Refusal::NotOverUdp)
-        }
+        Command::Stats(Some(_))
+        | Command::Flush { .. }
+        | Command::FlushPrefix { .. }
+        | Command::Verbosity { .. } => refused(Refusal::NotOverUdp),
         other => other,
     }
 }

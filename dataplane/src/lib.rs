@@ -18,6 +18,7 @@ pub mod pipeline;
 // The furniture.
 pub mod counters;
 pub mod drop_reason;
+pub mod policy;
 pub mod prefetch;
 pub mod protocol;
 pub mod reply;

@@ -10,6 +10,7 @@ use crate::counters::WorkerCounters;
 use crate::cpu_engine::CpuEngine;
 use crate::drop_reason::DropReason;
 use crate::execute::Execute;
+use crate::policy::{Answer, Gate, Policy};
 use crate::protocol::Server;
 use crate::reply::Meaning;
 use crate::respond::respond;
@@ -17,7 +18,7 @@ use crate::rx;
 use crate::side_door::SideDoor;
 use crate::store::Session;
 use crate::tx::Tx;
-use crate::wire::{Class, Local, classify};
+use crate::wire::{Class, Local, Respond, classify};
 use driver_shim::{Burst, Frame, PortInfo, QueuePair, Region, RxQueue, SLOT_BYTES};
 use gpu::{Engine, Entry, EntryFlags, PacketMemory};
 use std::sync::Arc;
@@ -61,6 +62,8 @@ pub struct WorkerConfig {
     pub group: usize,
     /// How batches are made.
     pub batch: BatchPolicy,
+    /// This worker's share of what sources may have ([`Policy::for_one_of`]).
+    pub policy: Policy,
 }
 
 struct PortEnd {
@@ -74,6 +77,7 @@ struct PortEnd {
 /// A worker. Runs on one thread, which owns it.
 pub struct Worker {
     ports: Vec<PortEnd>,
+    gate: Gate,
     batcher: Batcher,
     // Before `region`, which it reads from.
     engine: Box<dyn Engine>,
@@ -97,7 +101,7 @@ impl std::fmt::Debug for Worker {
 impl Worker {
     /// Builds every room. All memory that the worker will use is taken here.
     pub fn new(config: WorkerConfig) -> Self {
-        let WorkerConfig { ports, region, session, server, group, batch } = config;
+        let WorkerConfig { ports, region, session, server, group, batch, policy } = config;
         // SAFETY: the region stays mapped as long as `region` below, and `engine` is declared,
         // and so dropped, before it.
         let packets = unsafe { PacketMemory::new(region.base(), SLOT_BYTES, region.capacity()) };
@@ -118,10 +122,11 @@ impl Worker {
                     sends_for_kernel: p.sends_for_kernel,
                 })
                 .collect(),
+            gate: Gate::new(&policy),
             with_engine: (0..=batch.in_flight_max.max(1)).map(|_| Vec::new()).collect(),
             batcher: Batcher::new(batch),
             engine: Box::new(engine),
-            execute: Execute::new(session, server, region.clone()),
+            execute: Execute::new(session, server, region.clone(), policy.amp_factor),
             burst: Some(Box::default()),
             counters: Arc::default(),
             started: Instant::now(),
@@ -225,8 +230,11 @@ impl Worker {
             return self.counters.drop_frame(frame, DropReason::ForeignSlot);
         }
         match classify(frame.bytes(), &port.local) {
-            Class::Kv { l3, l4, ipv6 } => {
-                let entry = entry(&frame, l3, l4, ipv6, index);
+            Class::Kv { l3, l4, ipv6, limited } => {
+                let entry = entry(&frame, l3, l4, ipv6, limited, index);
+                if let Err(reason) = self.gate.admit(frame.bytes(), &entry, now_ns) {
+                    return self.counters.drop_frame(frame, reason);
+                }
                 if let Err(frame) = self.batcher.push(frame, entry) {
                     self.ship_and_finish(now_ns, false);
                     if let Err(frame) = self.batcher.push(frame, entry) {
@@ -234,13 +242,18 @@ impl Worker {
                     }
                 }
             }
-            Class::Respond(what) => match respond(&mut frame, what, &port.local) {
-                Ok(()) => {
-                    self.counters.responded.inc();
-                    port.tx.push(frame, Meaning::Answer, &self.counters);
+            Class::Respond(what) => {
+                let answer = answer_to(what);
+                let may = self.gate.may_answer(answer, now_ns);
+                match may.and_then(|()| respond(&mut frame, what, &port.local)) {
+                    Ok(()) => {
+                        self.gate.answered(answer, now_ns);
+                        self.counters.responded.inc();
+                        port.tx.push(frame, Meaning::Answer, &self.counters);
+                    }
+                    Err(reason) => self.counters.drop_frame(frame, reason),
                 }
-                Err(reason) => self.counters.drop_frame(frame, reason),
-            },
+            }
             Class::Punt => match &port.side_door {
                 Some(door) => match door.offer(frame) {
                     Ok(()) => self.counters.punted.inc(),
@@ -257,7 +270,7 @@ impl Worker {
         let mut work = 0;
         loop {
             let shipped = self.ship(now_ns, all);
-            let finished = self.finish();
+            let finished = self.finish(now_ns);
             work += finished;
             if shipped == 0 && finished == 0 {
                 break;
@@ -287,22 +300,23 @@ impl Worker {
         }
     }
 
-    fn finish(&mut self) -> usize {
+    fn finish(&mut self, now_ns: u64) -> usize {
         let Some(meta) = self.engine.poll() else { return 0 };
         let mut frames = match self.with_engine.get_mut(meta.id as usize) {
             Some(place) => std::mem::take(place),
             None => return 0,
         };
         let requests = frames.len();
-        let ports = &mut self.ports;
+        let (ports, gate) = (&mut self.ports, &mut self.gate);
         self.execute.answer(
             &mut frames,
             &meta.entries,
             &meta.descs,
             self.engine.misses_are_final(),
             &self.counters,
-            |reply, mark| {
-                if let Some(port) = ports.get_mut(usize::from(mark)) {
+            |reply, entry| {
+                if let Some(port) = ports.get_mut(usize::from(entry.mark)) {
+                    gate.charge(reply.frame.bytes(), entry, reply.payload_bytes(), now_ns);
                     port.tx.reply(reply, &self.counters);
                 }
             },
@@ -318,10 +332,18 @@ impl Worker {
     }
 }
 
-fn entry(frame: &Frame, l3: u8, l4: u8, ipv6: bool, port: usize) -> Entry {
+fn answer_to(what: Respond) -> Answer {
+    match what {
+        Respond::Echo4 { .. } | Respond::Echo6 { .. } => Answer::Echo,
+        Respond::Arp { .. } | Respond::NeighbourSolicit { .. } => Answer::Neighbour,
+    }
+}
+
+fn entry(frame: &Frame, l3: u8, l4: u8, ipv6: bool, limited: bool, port: usize) -> Entry {
     let mut flags = EntryFlags::default();
     for (known, flag) in [
         (ipv6, EntryFlags::IPV6),
+        (limited, EntryFlags::LIMITED),
         (frame.rx.ip_good, EntryFlags::IP_GOOD),
         (frame.rx.udp_good, EntryFlags::UDP_GOOD),
     ] {

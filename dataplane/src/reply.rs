@@ -56,6 +56,13 @@ pub struct Reply {
     pub meaning: Meaning,
 }
 
+impl Reply {
+    /// Bytes of UDP payload: the memcached frame header and the text behind it.
+    pub fn payload_bytes(&self) -> usize {
+        self.frame.len().saturating_sub(self.headers.kv())
+    }
+}
+
 /// Writes the memcached frame header of datagram `seq` of `total`, keeping the request's id.
 fn number(frame: &mut Frame, headers: Headers, seq: usize, total: usize) {
     let at = headers.kv();
@@ -119,6 +126,8 @@ pub enum ReplyFault {
     NoFrame,
     /// More than [`REPLY_DATAGRAMS_MAX`] datagrams.
     TooLarge,
+    /// More bytes than the source of the request may have.
+    Amplified,
 }
 
 /// Cuts a reply into datagrams of [`PAYLOAD_MAX_BYTES`], the first in the request's own frame.
@@ -131,21 +140,37 @@ pub struct Datagrams<'a> {
     frames: &'a mut Vec<Frame>,
     /// Text bytes in the last frame.
     used: usize,
+    /// Most bytes of UDP payload in all of them, frame headers included.
+    allowance: usize,
+    /// What is left of that.
+    left: usize,
     fault: Option<ReplyFault>,
 }
 
 impl<'a> Datagrams<'a> {
-    /// Begins a reply in the request's frame. The request's text is lost.
+    /// Begins a reply in the request's frame, of at most `allowance` bytes of UDP payload, frame
+    /// headers included. The request's text is lost.
     pub fn new(
         region: &'a Region,
         frame: Frame,
         headers: Headers,
+        allowance: usize,
         frames: &'a mut Vec<Frame>,
     ) -> Self {
         debug_assert!(frames.is_empty() && frames.capacity() >= REPLY_DATAGRAMS_MAX);
-        let mut new = Self { region, headers, frames, used: 0, fault: None };
+        let mut new =
+            Self { region, headers, frames, used: 0, allowance, left: allowance, fault: None };
+        new.take(HEADER_BYTES);
         new.begin(frame);
         new
+    }
+
+    /// Takes payload bytes out of the allowance, if there are as many left.
+    fn take(&mut self, bytes: usize) {
+        match self.left.checked_sub(bytes) {
+            Some(left) => self.left = left,
+            None => self.fault = Some(ReplyFault::Amplified),
+        }
     }
 
     fn begin(&mut self, mut frame: Frame) {
@@ -160,6 +185,10 @@ impl<'a> Datagrams<'a> {
     fn next(&mut self) {
         if self.frames.len() >= REPLY_DATAGRAMS_MAX {
             self.fault = Some(ReplyFault::TooLarge);
+            return;
+        }
+        self.take(HEADER_BYTES);
+        if self.fault.is_some() {
             return;
         }
         let Some(mut frame) = self.region.alloc() else {
@@ -182,9 +211,11 @@ impl<'a> Datagrams<'a> {
     pub fn restart(&mut self) {
         self.frames.truncate(1);
         self.used = 0;
-        if self.fault == Some(ReplyFault::TooLarge) {
+        if matches!(self.fault, Some(ReplyFault::TooLarge | ReplyFault::Amplified)) {
             self.fault = None;
         }
+        self.left = self.allowance;
+        self.take(HEADER_BYTES);
     }
 
     /// What went wrong, if anything.
@@ -223,6 +254,10 @@ impl Sink for Datagrams<'_> {
                 continue;
             }
             let (now, later) = bytes.split_at(bytes.len().min(PAYLOAD_MAX_BYTES - self.used));
+            self.take(now.len());
+            if self.fault.is_some() {
+                return;
+            }
             let start = self.headers.text() + self.used;
             let frame = self.frames.last_mut().map(Frame::bytes_mut);
             match frame.and_then(|b| b.get_mut(start..start + now.len())) {
@@ -252,8 +287,17 @@ mod tests {
     }
 
     fn cut(region: &Region, text: &[u8]) -> Result<Vec<Reply>, ReplyFault> {
+        cut_within(region, text, usize::MAX)
+    }
+
+    fn cut_within(
+        region: &Region,
+        text: &[u8],
+        allowance: usize,
+    ) -> Result<Vec<Reply>, ReplyFault> {
         let mut frames = Vec::with_capacity(REPLY_DATAGRAMS_MAX);
-        let mut datagrams = Datagrams::new(region, request(region), HEADERS, &mut frames);
+        let mut datagrams =
+            Datagrams::new(region, request(region), HEADERS, allowance, &mut frames);
         for piece in text.chunks(1000) {
             datagrams.put(piece);
         }
@@ -299,6 +343,39 @@ mod tests {
         assert_eq!(region.available(), region.capacity());
         let region = Region::new(3, Pages::Small).unwrap();
         assert_eq!(cut(&region, &[0; 1392 * 4]).unwrap_err(), ReplyFault::NoFrame);
+        assert_eq!(region.available(), region.capacity());
+    }
+
+    #[test]
+    fn the_allowance_counts_every_byte_of_payload_and_is_exact() {
+        let region = Region::new(16, Pages::Small).unwrap();
+        for len in [1, 37, 1392, 1393, 2784, 4000] {
+            let text = vec![b'x'; len];
+            let payload = len + 8 * len.div_ceil(PAYLOAD_MAX_BYTES);
+            let replies = cut_within(&region, &text, payload).unwrap();
+            assert_eq!(replies.iter().map(Reply::payload_bytes).sum::<usize>(), payload);
+            drop(replies);
+            let fault = cut_within(&region, &text, payload - 1).unwrap_err();
+            assert_eq!(fault, ReplyFault::Amplified, "{len}");
+            assert_eq!(region.available(), region.capacity());
+        }
+    }
+
+    #[test]
+    fn a_reply_begun_again_has_its_whole_allowance() {
+        let region = Region::new(16, Pages::Small).unwrap();
+        let mut frames = Vec::with_capacity(REPLY_DATAGRAMS_MAX);
+        let mut out = Datagrams::new(&region, request(&region), HEADERS, 45, &mut frames);
+        out.put(&[b'x'; 30]);
+        out.put(&[b'x'; 8]);
+        assert_eq!(out.fault(), Some(ReplyFault::Amplified));
+        out.restart();
+        out.put(&[b'y'; 37]);
+        assert_eq!(out.fault(), None);
+        out.restart();
+        out.put(&[b'z'; 38]);
+        assert_eq!(out.fault(), Some(ReplyFault::Amplified));
+        drop(out);
         assert_eq!(region.available(), region.capacity());
     }
 

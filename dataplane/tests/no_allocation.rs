@@ -4,15 +4,18 @@
 #![allow(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use dataplane::DropReason;
 use dataplane::batcher::{BatchMode, BatchPolicy};
 use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
+use dataplane::policy::{Policy, Rate};
 use dataplane::protocol::Server;
 use dataplane::store::{Store, StoreConfig};
-use dataplane::wire::Local;
+use dataplane::wire::{Cidr, Local};
 use driver_shim::ports::memory::{LoopingConfig, MAC, looping};
 use driver_shim::{Pages, Region, RxChecksum, TxCaps};
 use etherparse::PacketBuilder;
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -40,6 +43,23 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+const TRUSTED: [u8; 4] = [10, 0, 0, 1];
+
+/// Some sources are trusted, some are above their rate, and all are charged for.
+fn policy() -> Policy {
+    let rate = |requests, bytes| Rate {
+        requests: NonZeroU32::new(requests),
+        reply_bytes: NonZeroU64::new(bytes),
+    };
+    Policy {
+        source: rate(10, 20_000),
+        total: rate(1_000_000_000, 1_000_000_000_000),
+        trusted_source: rate(1_000_000_000, 1_000_000_000_000),
+        answers: NonZeroU32::new(1),
+        ..Policy::default()
+    }
+}
+
 /// Frames of every kind that the data path knows, over and over.
 fn templates() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
@@ -57,18 +77,31 @@ fn templates() -> Vec<Vec<u8>> {
         ] {
             let mut payload = vec![0, 1, 0, 0, 0, 1, 0, 0];
             payload.extend_from_slice(text.as_bytes());
-            let mut frame = Vec::new();
-            PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], MAC.0)
-                .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
-                .udp(40_000, 11_211)
-                .write(&mut frame, &payload)
-                .unwrap();
+            let from = |source| {
+                let mut frame = Vec::new();
+                PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], MAC.0)
+                    .ipv4(source, [10, 0, 0, 2], 64)
+                    .udp(40_000, 11_211)
+                    .write(&mut frame, &payload)
+                    .unwrap();
+                frame
+            };
+            let mut frame = from(TRUSTED);
             all.push(frame.clone());
             // Its checksum broken: dropped.
             let last = frame.len() - 1;
             frame[last] ^= 1;
             all.push(frame);
+            // From sources that are served, but not trusted.
+            all.push(from([10, 0, 0, u8::try_from(3 + i).unwrap()]));
         }
+        let mut ping = Vec::new();
+        PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], MAC.0)
+            .ipv4(TRUSTED, [10, 0, 0, 2], 64)
+            .icmpv4_echo_request(1, 1)
+            .write(&mut ping, b"ping")
+            .unwrap();
+        all.push(ping);
     }
     all
 }
@@ -93,6 +126,9 @@ fn the_data_path_allocates_nothing() {
     )
     .unwrap();
     let addresses = [([10, 0, 0, 2].into(), 24)];
+    let own = Local::new(MAC, &addresses, 11_211).unwrap();
+    let trusted = std::iter::once(Cidr::around(TRUSTED.into(), 32)).collect();
+    let local = Arc::new(Local { allow: own.trusted.clone(), trusted, ..own });
     let mut worker = Worker::new(WorkerConfig {
         ports: port
             .queues
@@ -100,7 +136,7 @@ fn the_data_path_allocates_nothing() {
             .map(|queues| WorkerPort {
                 queues,
                 info: port.info.clone(),
-                local: Arc::new(Local::new(MAC, &addresses, 11_211).unwrap()),
+                local: Arc::clone(&local),
                 side_door: None,
                 sends_for_kernel: false,
             })
@@ -110,6 +146,7 @@ fn the_data_path_allocates_nothing() {
         server: Arc::new(Server::new(Arc::clone(&store), "test".to_owned())),
         group: 32,
         batch: BatchPolicy { mode: BatchMode::Fixed, ..BatchPolicy::default() },
+        policy: policy(),
     });
     let counters = worker.counters();
     let mut work = |requests: u64| {
@@ -120,11 +157,15 @@ fn the_data_path_allocates_nothing() {
     };
     work(10_000);
     ARMED.store(true, Ordering::Relaxed);
-    work(100_000);
+    work(150_000);
     ARMED.store(false, Ordering::Relaxed);
     assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0, "allocations on the data path");
     let ledger = counters.ledger();
     assert!(ledger.balances());
     assert!(counters.fast.get() > 10_000 && counters.slow.get() > 10_000);
     assert!(ledger.answered > 40_000);
+    assert!(counters.amplification_refused.get() > 0);
+    for reason in [DropReason::RateSource, DropReason::RateEcho] {
+        assert!(*ledger.dropped.of(reason) > 0, "{}", reason.name());
+    }
 }

@@ -80,7 +80,10 @@ fn run(ops: Vec<Op>, memory_bytes: usize, exact: bool) {
                 let live = model.get(&key).filter(|e| !store.clock().has_passed(e.expiry));
                 match (found, live) {
                     (Some(item), Some(e)) => {
-                        assert_eq!((item.value(), item.flags()), (&e.value[..], e.flags));
+                        assert_eq!(
+                            (item.value().whole(), item.flags()),
+                            (Some(&e.value[..]), e.flags)
+                        );
                     }
                     (Some(item), None) => panic!("{item:?} should be gone"),
                     (None, Some(_)) => assert!(!exact, "key {key} was lost"),
@@ -93,7 +96,7 @@ fn run(ops: Vec<Op>, memory_bytes: usize, exact: bool) {
                 if let Some(item) = g.verify(Location(location), &k) {
                     let e = &model[&key];
                     assert!(!store.clock().has_passed(e.expiry));
-                    assert_eq!((item.key(), item.value()), (&k[..], &e.value[..]));
+                    assert_eq!((item.key(), item.value().whole()), (&k[..], Some(&e.value[..])));
                 }
             }
             Op::Skip { seconds } => store.clock().skip_ahead(seconds),

@@ -18,6 +18,9 @@ const PORT: u16 = 11_211;
 const OWN4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const OWN6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
 
+/// Source ports that no client has.
+const REFLECTORS: [u16; 10] = [0, 7, 17, 19, 53, 123, 161, 389, 1900, PORT];
+
 fn local() -> Local {
     let mut local = Local::new(US, &[(OWN4.into(), 24), (OWN6.into(), 64)], PORT).unwrap();
     local.side_door = true;
@@ -74,17 +77,19 @@ fn theirs(frame: &[u8]) -> Option<Seen> {
         }
         _ => return None,
     };
-    let broadcast = [Ipv4Addr::BROADCAST, Ipv4Addr::new(10, 0, 0, 255)];
+    let whole_network = [Ipv4Addr::new(10, 0, 0, 0), Ipv4Addr::new(10, 0, 0, 255)];
+    let reserved = |a: Ipv4Addr| a.octets()[0] == 0 || a.octets()[0] >= 240;
     let no_peer = src.is_unspecified()
         || src.is_multicast()
         || src.is_loopback()
         || own_source(src)
-        || broadcast.iter().any(|b| src == *b)
+        || whole_network.iter().any(|n| src == *n)
+        || matches!(src, IpAddr::V4(a) if reserved(a))
         || matches!(src, IpAddr::V6(a) if a.to_ipv4_mapped().is_some());
     let request = own_source(dst)
         && udp.destination_port() == PORT
         && usize::from(udp.length()) == ip_payload_len
-        && ![0, PORT].contains(&udp.source_port())
+        && !REFLECTORS.contains(&udp.source_port())
         && !no_peer;
     let none_ok = udp.checksum() == 0 && src.is_ipv4();
     request.then(|| Seen {
@@ -98,7 +103,7 @@ fn theirs(frame: &[u8]) -> Option<Seen> {
 
 /// What we see.
 fn ours(frame: &[u8]) -> Option<Seen> {
-    let Class::Kv { l3, l4, ipv6 } = classify(frame, &local()) else { return None };
+    let Class::Kv { l3, l4, ipv6, .. } = classify(frame, &local()) else { return None };
     let eth = Eth::checked(frame).unwrap();
     let (src, dst, udp): (IpAddr, IpAddr, _) = if ipv6 {
         let ip = Ipv6::checked(&eth).unwrap();
@@ -133,6 +138,8 @@ fn peers() -> impl Strategy<Value = IpAddr> {
             OWN6.into(),
             [127, 0, 0, 1].into(),
             [10, 0, 0, 255].into(),
+            [10, 0, 0, 0].into(),
+            [240, 0, 0, 1].into(),
             Ipv6Addr::LOCALHOST.into(),
             [0, 0, 0, 0, 0, 0xffff, 0x0a00, 1].into(),
         ]),
@@ -145,7 +152,7 @@ prop_compose! {
         src_mac in macs(),
         vlans in vlans(),
         src in peers(),
-        src_port in prop_oneof![any::<u16>(), Just(0), Just(PORT)],
+        src_port in prop_oneof![2 => any::<u16>(), 1 => prop::sample::select(&REFLECTORS[..])],
         payload in prop::collection::vec(any::<u8>(), 0..100),
     ) -> Vec<u8> {
         let dst = if src.is_ipv4() { IpAddr::V4(OWN4) } else { OWN6.into() };
@@ -221,7 +228,7 @@ proptest! {
         frame in requests(),
         reply in prop::collection::vec(any::<u8>(), 0..1392),
     ) {
-        let Class::Kv { l3, l4, ipv6 } = classify(&frame, &local()) else { return Ok(()) };
+        let Class::Kv { l3, l4, ipv6, .. } = classify(&frame, &local()) else { return Ok(()) };
         let asked = ours(&frame).unwrap();
         let mut frame = frame;
         frame.truncate(usize::from(l4) + 8);

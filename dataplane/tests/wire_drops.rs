@@ -78,7 +78,8 @@ fn good_requests_pass_with_any_tags_and_padding() {
         for vlans in [&[][..], &[7], &[7, 8]] {
             let mut frame = good(ipv6, vlans);
             let l3 = u8::try_from(14 + 4 * vlans.len()).unwrap();
-            let kv = Class::Kv { l3, l4: l3 + if ipv6 { 40 } else { 20 }, ipv6 };
+            let l4 = l3 + if ipv6 { 40 } else { 20 };
+            let kv = Class::Kv { l3, l4, ipv6, limited: false };
             for _ in 0..30 {
                 assert_eq!(classify(&frame, &local()), kv);
                 assert_eq!(reason(&frame, &local()), None);
@@ -190,11 +191,18 @@ fn every_reason_up_to_the_engine_has_a_frame_here() {
     for r in DropReason::ALL {
         let later = matches!(
             r,
-            R::SideDoorRate
+            R::RateSource
+                | R::RateSourceBytes
+                | R::RateTotal
+                | R::RateTotalBytes
+                | R::RateEcho
+                | R::RateNeighbour
+                | R::SideDoorRate
                 | R::SideDoorFull
                 | R::ForeignSlot
                 | R::Overload
                 | R::NoFrame
+                | R::Amplification
                 | R::TxFull
         );
         assert!(later || seen.contains(&r), "no frame gets {}", r.name());
@@ -215,6 +223,9 @@ fn sources_that_cannot_be_are_dropped_on_a_wire_and_the_kernels_own_pass_on_a_so
         ("255.255.255.255", false, false),
         ("10.0.0.255", false, false),
         ("224.0.0.1", false, false),
+        ("240.0.0.1", false, false),
+        ("0.1.2.3", false, false),
+        ("10.0.0.0", false, false),
         ("fd00::1", true, true),
         ("::1", false, true),
         ("fd00::2", false, true),
@@ -235,6 +246,17 @@ fn sources_that_cannot_be_are_dropped_on_a_wire_and_the_kernels_own_pass_on_a_so
 }
 
 #[test]
+fn ports_that_answer_anything_get_no_answer() {
+    for port in [0, 7, 17, 19, 53, 123, 161, 389, 1900, 11_211] {
+        for (src, dst) in [("10.0.0.1", "10.0.0.2:11211"), ("[fd00::1]", "[fd00::2]:11211")] {
+            let from = |port: u16| udp(&format!("{src}:{port}"), dst, &[], REQUEST);
+            assert_eq!(reason(&from(port), &local()), Some(DropReason::SourcePort), "{port}");
+            assert_eq!(reason(&from(port + 1), &local()), None, "{port}");
+        }
+    }
+}
+
+#[test]
 fn the_allow_list_decides() {
     let mut l = local();
     let outside = udp("203.0.113.5:4000", "10.0.0.2:11211", &[], REQUEST);
@@ -244,7 +266,10 @@ fn the_allow_list_decides() {
     l.allow.extend(["203.0.113.0/24", "2001:db8::/32"].map(|c| c.parse::<Cidr>().unwrap()));
     assert_eq!(reason(&outside, &l), None);
     assert_eq!(reason(&outside6, &l), None);
-    l.allow = AllowList::default();
+    let limited = |frame: &[u8]| matches!(classify(frame, &l), Class::Kv { limited: true, .. });
+    assert!(limited(&outside) && limited(&outside6));
+    assert!(!limited(&good(false, &[])) && !limited(&good(true, &[])));
+    l.trusted = AllowList::default();
     assert_eq!(reason(&good(false, &[]), &l), Some(DropReason::SourceNotAllowed));
 }
 

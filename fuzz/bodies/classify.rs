@@ -8,6 +8,7 @@ use dataplane::wire::build::UdpFrame;
 use dataplane::wire::classify::{Class, classify};
 use dataplane::wire::corrupt::Corruption;
 use dataplane::wire::reply::{seal, turn_around};
+use dataplane::wire::udp::is_reflector;
 use dataplane::wire::verify::{verify_ip4_header, verify_udp};
 use driver_shim::{MacAddr, Pages, Region, TxCaps, TxOffload};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -43,7 +44,7 @@ pub(crate) fn run(data: &[u8]) {
 /// Bytes straight from the wire.
 fn any_frame(data: &[u8], local: &Local) {
     match classify(data, local) {
-        Class::Kv { l3, l4, ipv6 } => {
+        Class::Kv { l3, l4, ipv6, .. } => {
             assert!([14, 18, 22].contains(&l3));
             assert_eq!(l4 - l3, if ipv6 { 40 } else { 20 });
             assert!(usize::from(l4) + 8 <= data.len());
@@ -91,7 +92,7 @@ fn request(data: &[u8], local: &Local) {
     };
     let ipv6 = choice & 1 == 1;
     let src_port = match u16::from_be_bytes([port_hi, port_lo]) {
-        0 | PORT => 40_000,
+        port if port == PORT || is_reflector(port) => 40_000,
         port => port,
     };
     let payload = [&KV_HEADER, text, b"\n"].concat();
@@ -115,7 +116,7 @@ fn request(data: &[u8], local: &Local) {
 /// What room 3 and the engine's checks say of a datagram: `None` is a request.
 pub(crate) fn reason(frame: &[u8], local: &Local) -> Option<DropReason> {
     let (l3, l4, ipv6) = match classify(frame, local) {
-        Class::Kv { l3, l4, ipv6 } => (l3, l4, ipv6),
+        Class::Kv { l3, l4, ipv6, .. } => (l3, l4, ipv6),
         Class::Drop(reason) => return Some(reason),
         other => panic!("{other:?}"),
     };

@@ -28,6 +28,8 @@ impl EntryFlags {
     pub const IP_GOOD: Self = Self(2);
     /// The UDP checksum is known to be right.
     pub const UDP_GOOD: Self = Self(4);
+    /// The source is not trusted: room 6 bounds its reply. Engines leave it alone.
+    pub const LIMITED: Self = Self(8);
 
     /// Both sets of flags.
     #[must_use]

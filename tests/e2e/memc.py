@@ -7,6 +7,9 @@ Every UDP reply is checked against protocol.txt: the request id comes back, data
     memc.py wait HOST:PORT SECONDS         until the server answers `version` over UDP
     memc.py udp HOST:PORT 'get a b'        one request, the reply on standard output
     memc.py tcp HOST:PORT 'stats'          the same over TCP
+    memc.py flood HOST:PORT 'get a' COUNT  as many requests as fast as can be, over UDP, unheard
+
+With `--source ADDR` at the end, from that address.
 """
 
 import itertools
@@ -202,10 +205,19 @@ def wait(server, seconds):
 
 def main(argv):
     """The command line above."""
+    source = None
+    if argv[-2:-1] == ["--source"]:
+        source = (argv[-1], 0)
+        argv = argv[:-2]
     verb, server, argument = argv[1:4]
     if verb == "wait":
         return 0 if wait(server, float(argument)) else 1
-    client = {"udp": Udp, "tcp": Tcp}[verb](server)
+    if verb == "flood":
+        client = Udp(server, source)
+        for _ in range(int(argv[4])):
+            client.send(argument.encode() + b"\r\n")
+        return 0
+    client = {"udp": Udp, "tcp": Tcp}[verb](server, source)
     sys.stdout.write(client.ask(argument.encode() + b"\r\n").decode("latin-1"))
     return 0
 

@@ -117,7 +117,7 @@ pub enum PlanError {
     #[error("-m {0}: item memory must be 4 MB at least; raise -m")]
     MemoryTooSmall(u64),
     /// Below memcached's bound, or above a slab page.
-    #[error("-I {0}: an item's limit must lie between 1k and 2m")]
+    #[error("-I {0}: an item's limit must lie between 1k and 1024m")]
     ItemSize(u64),
     /// No room for two.
     #[error("-I {item_max} is more than half of -m {memory_mb} MB: raise -m or lower -I")]

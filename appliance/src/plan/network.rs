@@ -167,11 +167,34 @@ fn side_door(flags: &ServeFlags, index: usize) -> Result<Option<String>, PlanErr
     Ok(Some(name))
 }
 
-/// What `--allow` says; else loopback and the ports' subnets.
+/// What `--allow` says, else loopback and the ports' subnets; and what `--trusted` says.
 pub(super) fn allow(flags: &ServeFlags) -> Vec<Cidr> {
-    if !flags.allow.is_empty() {
-        return flags.allow.clone();
+    let policy = &flags.policy;
+    let mut networks =
+        if policy.allow.is_empty() { own_networks(flags) } else { policy.allow.clone() };
+    for network in &policy.trusted {
+        if !networks.contains(network) {
+            networks.push(*network);
+        }
     }
+    networks
+}
+
+/// What `--trusted` says, else as much of loopback and the ports' subnets as is allowed.
+pub(super) fn trusted(flags: &ServeFlags) -> Vec<Cidr> {
+    let policy = &flags.policy;
+    if !policy.trusted.is_empty() {
+        return policy.trusted.clone();
+    }
+    let own = own_networks(flags);
+    if policy.allow.is_empty() {
+        return own;
+    }
+    let both = |own: Cidr| policy.allow.iter().filter_map(move |allowed| own.meet(*allowed));
+    own.into_iter().flat_map(both).collect()
+}
+
+fn own_networks(flags: &ServeFlags) -> Vec<Cidr> {
     let loopback = [(Ipv4Addr::LOCALHOST.into(), 8), (Ipv6Addr::LOCALHOST.into(), 128)];
     let own = flags.ip.iter().map(|i| (i.network.ip, i.network.prefix_len));
     let mut networks = Vec::new();
@@ -184,9 +207,10 @@ pub(super) fn allow(flags: &ServeFlags) -> Vec<Cidr> {
     networks
 }
 
-/// A kernel address that strangers reach over UDP, to be turned away for want of `--allow`.
+/// A kernel address that strangers reach over UDP, to be turned away for want of `--allow` and
+/// `--trusted`.
 pub(super) fn unanswered(flags: &ServeFlags, ports: &[PortPlan]) -> Option<IpAddr> {
-    if !flags.allow.is_empty() {
+    if !flags.policy.allow.is_empty() || !flags.policy.trusted.is_empty() {
         return None;
     }
     ports

@@ -13,7 +13,7 @@ pub(super) const INDEX_SHARE: u64 = 7;
 /// Two slab pages: one in use, one for the next size that turns up.
 const MEMORY_LEAST_BYTES: u64 = 4 << 20;
 /// An item lies within one slab page.
-const ITEM_MOST_BYTES: u64 = 2 << 20;
+const ITEM_MOST_BYTES: u64 = 1 << 30;
 /// Open files besides connections and sockets: devices, logs, polls, what libraries open.
 const FILES_BESIDES: u64 = 128;
 

@@ -196,8 +196,8 @@ fn each_contradiction_is_told_with_a_way_out() {
             "-m 9000",
             "9000 MB for items, 1285 MB for their index and 32 MB for packets are more than the 8192 MB available",
         ),
-        ("-I 1023", "-I 1023: an item's limit must lie between 1k and 2m"),
-        ("-I 3m", "-I 3145728: an item's limit must lie between 1k and 2m"),
+        ("-I 1023", "-I 1023: an item's limit must lie between 1k and 1024m"),
+        ("-I 1025m", "-I 1074790400: an item's limit must lie between 1k and 1024m"),
         ("-m 3", "-m 3: item memory must be 4 MB at least; raise -m"),
         ("--slots 10 --cores 1", "--slots 10 is too few: 1 queues need at least 1280"),
         ("-c 65536", "-c 65536 needs 65688 open files and the limit is 65536"),
@@ -247,4 +247,51 @@ fn asking_for_a_gpu_tells_exactly_what_is_missing() {
         said(Some(|| Gpu::Found(vec!["card A".to_owned(), "card B".to_owned()]))),
         "--engine gpu: there is card A; card B, but this release has no GPU engine yet: use --engine auto or cpu"
     );
+}
+
+#[test]
+fn trusted_networks_are_allowed_and_by_default_the_own_ones() {
+    let port = "--port net_tap0 --ip 10.0.0.1/24";
+    let own = [cidr("127.0.0.0/8"), cidr("::1/128"), cidr("10.0.0.0/24")];
+    let p = plan(port).unwrap();
+    assert_eq!((&p.allow[..], &p.policy.trusted[..]), (&own[..], &own[..]));
+    // Allowing more trusts nobody more.
+    let p = plan(&format!("{port} --allow 10.0.0.0/8")).unwrap();
+    assert_eq!(p.allow, [cidr("10.0.0.0/8")]);
+    assert_eq!(p.policy.trusted, [cidr("10.0.0.0/24")]);
+    // Nobody is trusted who is not allowed.
+    let p = plan(&format!("{port} --allow 10.0.0.64/26,10.5.0.0/16")).unwrap();
+    assert_eq!(p.policy.trusted, [cidr("10.0.0.64/26")]);
+    assert!(plan(&format!("{port} --allow 10.5.0.0/16")).unwrap().policy.trusted.is_empty());
+    // Trusting more allows more.
+    let p = plan(&format!("{port} --trusted 10.2.0.0/16")).unwrap();
+    assert_eq!(p.policy.trusted, [cidr("10.2.0.0/16")]);
+    assert_eq!(p.allow, [&own[..], &[cidr("10.2.0.0/16")]].concat());
+    let p = plan(&format!("{port} --allow 10.9.0.0/16 --trusted 10.2.0.0/16")).unwrap();
+    assert_eq!(p.allow, [cidr("10.9.0.0/16"), cidr("10.2.0.0/16")]);
+    let p = plan(&format!("{port} --allow 10.2.0.0/16 --trusted 10.2.0.0/16")).unwrap();
+    assert_eq!(p.allow, [cidr("10.2.0.0/16")]);
+    assert!(p.notes.is_empty());
+}
+
+#[test]
+fn trusting_everybody_is_noted() {
+    for all in ["0.0.0.0/0", "::/0"] {
+        let p = plan(&format!("--trusted {all}")).unwrap();
+        assert!(p.notes[0].starts_with(&format!("--trusted {all} is everybody")), "{:?}", p.notes);
+    }
+    assert!(plan("--trusted 10.0.0.0/8 -l 0.0.0.0").unwrap().notes.is_empty());
+}
+
+#[test]
+fn the_policy_of_the_plan_is_the_flags() {
+    let p = plan("--amp-factor 7 --rate-limit 5:1k --rate-limit-total :9 --rate-limit-trusted off");
+    let policy = p.unwrap().policy.policy();
+    assert_eq!(policy.amp_factor.get(), 7);
+    let numbers =
+        |r: dataplane::policy::Rate| (r.requests.map(u32::from), r.reply_bytes.map(u64::from));
+    assert_eq!(numbers(policy.source), (Some(5), Some(1024)));
+    assert_eq!(numbers(policy.total), (None, Some(9)));
+    assert_eq!(numbers(policy.trusted_source), (None, None));
+    assert_eq!(policy.answers.map(u32::from), Some(1000));
 }

@@ -33,6 +33,8 @@ fn dry_run_prints_the_plan_and_ends() {
     let plan: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(plan["memory_bytes"], 8 << 20);
     assert_eq!(plan["tcp"][0]["address"], "127.0.0.1:0");
+    assert_eq!(plan["policy"]["amp_factor"], 3);
+    assert_eq!(plan["policy"]["trusted"][0], "127.0.0.0/8");
 }
 
 #[test]

@@ -48,6 +48,20 @@ fn a_value_of_nearly_a_megabyte() {
 }
 
 #[test]
+fn a_value_of_many_megabytes() {
+    let server = Server::start(&["-m", "128", "-I", "64m"]);
+    let mut c = Tcp::connect(server.tcp());
+    let value: Vec<u8> = (0..50_000_000u32).map(|i| (i * 7 + i / 256) as u8).collect();
+    c.set("big", &value);
+    c.send("get big\r\n");
+    assert_eq!(c.receive(22), b"VALUE big 0 50000000\r\n");
+    assert!(c.receive(value.len()) == value, "another value came back");
+    assert_eq!(c.receive(7), b"\r\nEND\r\n");
+    c.expect("append big 0 0 3\r\nend\r\n", "STORED\r\n");
+    c.expect("delete big\r\n", "DELETED\r\n");
+}
+
+#[test]
 fn a_thousand_commands_in_one_write_are_answered_in_order() {
     let server = Server::start(&["-m", "8"]);
     let mut c = Tcp::connect(server.tcp());

@@ -60,3 +60,44 @@ fn a_value_of_several_datagrams_arrives_whole() {
     let expected = [b"VALUE k 0 4000\r\n", &value[..], b"\r\nEND\r\n"].concat();
     assert!(parts.concat() == expected, "the parts do not make up the reply");
 }
+
+#[test]
+fn who_is_not_trusted_gets_small_replies_and_no_more_than_its_rate() {
+    // Loopback is served, and only another network is trusted.
+    let args = ["-m", "8", "--cores", "0", "--allow", "127.0.0.0/8", "--trusted", "10.0.0.0/8"];
+    let server = Server::start(&[&args[..], &["--rate-limit", "4"]].concat());
+    let mut tcp = Tcp::connect(server.tcp());
+    tcp.set("big", &[b'v'; 5000]);
+    tcp.set("k", b"0123456789abcdef");
+    let udp = Udp::to(server.udp());
+    udp.expect(1, "get big\r\n", "SERVER_ERROR too large, use TCP\r\n");
+    // 45 bytes for 15, frame headers included.
+    udp.expect(2, "get k\r\n", "VALUE k 0 16\r\n0123456789abcdef\r\nEND\r\n");
+    tcp.set("k", b"0123456789abcdefg");
+    udp.expect(3, "get k\r\n", "SERVER_ERROR too large, use TCP\r\n");
+    // A thousand at once, of four per second. What passes depends on the clock; all do not,
+    // unless sending them takes four minutes.
+    for id in 0..1000 {
+        udp.send(id, "get nothing\r\n");
+    }
+    while udp.receive(Duration::from_millis(300)).is_some() {}
+    let report = server.stop();
+    assert_eq!(report["amplification_refused"], 2);
+    assert!(report["dropped"]["rate_source"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(report["responded"], 0);
+}
+
+#[test]
+fn trusted_sources_are_limited_when_asked_for() {
+    // One reply is worth more seconds than the test takes.
+    let server = Server::start(&["-m", "8", "--cores", "0", "--rate-limit-trusted", ":100"]);
+    Tcp::connect(server.tcp()).set("k", &[b'v'; 100_000]);
+    let udp = Udp::to(server.udp());
+    udp.send(1, "get k\r\n");
+    assert!(udp.receive(SOON).is_some());
+    while udp.receive(Duration::from_millis(300)).is_some() {}
+    udp.send(2, "get k\r\n");
+    assert_eq!(udp.receive(Duration::from_millis(300)), None);
+    let report = server.stop();
+    assert_eq!(report["dropped"], serde_json::json!({ "rate_source_bytes": 1 }));
+}

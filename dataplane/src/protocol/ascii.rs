@@ -73,6 +73,9 @@ pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
             done(touch(key, exptime, more == [b"noreply"]))
         }
         [b"flush_all", more @ ..] if more.len() <= 2 => done(flush_all(more)),
+        [b"flush_prefix", prefix, more @ ..] if more.len() <= 1 => {
+            done(Command::FlushPrefix { prefix, noreply: more == [b"noreply"] })
+        }
         [b"verbosity", level, more @ ..] if more.len() <= 1 => {
             let noreply = *more.last().unwrap_or(level) == b"noreply";
             done(match number::<u64>(level) {
@@ -383,6 +386,8 @@ mod tests {
         ] {
             assert_eq!(command(line), Command::Flush { delay, noreply });
         }
+        let flush = Command::FlushPrefix { prefix: b"a:b", noreply: true };
+        assert_eq!(command(b"flush_prefix a:b noreply\r\n"), flush);
         assert_eq!(refusal(b"flush_all x\r\n"), Refusal::InvalidExptime);
         assert_eq!(refusal(b"flush_all 0 1 2\r\n"), Refusal::Error);
         assert_eq!(command(b"verbosity 9\r\n"), Command::Verbosity { noreply: false });

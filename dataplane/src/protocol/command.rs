@@ -55,6 +55,13 @@ pub enum Command<'a> {
         /// Send no answer.
         noreply: bool,
     },
+    /// `flush_prefix`: forgets the keys that begin with a prefix and the delimiter.
+    FlushPrefix {
+        /// The prefix, without the delimiter behind it.
+        prefix: &'a [u8],
+        /// Send no answer.
+        noreply: bool,
+    },
     /// `verbosity`: nothing follows from it but the answer.
     Verbosity {
         /// Send no answer.
@@ -188,10 +195,15 @@ pub enum Refusal {
     NonNumeric,
     /// `flush_all` is switched off.
     FlushNotAllowed,
+    /// Too many prefixes were flushed within some seconds.
+    TooManyPrefixes,
     /// An administrator's command over UDP.
     NotOverUdp,
     /// A reply of more datagrams than one request may ask for.
     ReplyTooLarge,
+    /// A reply larger than the source of the request may have. Short, so that it may be sent for
+    /// the shortest `get` at the default factor.
+    Amplified,
 }
 
 impl Refusal {
@@ -208,10 +220,12 @@ impl Refusal {
             Self::InvalidDelta => b"CLIENT_ERROR invalid numeric delta argument\r\n",
             Self::NonNumeric => b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
             Self::FlushNotAllowed => b"CLIENT_ERROR flush_all not allowed\r\n",
+            Self::TooManyPrefixes => b"SERVER_ERROR too many prefixes flushed, try again\r\n",
             Self::DeleteUsage => {
                 b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n"
             }
             Self::ReplyTooLarge => b"SERVER_ERROR reply too large for UDP, use TCP\r\n",
+            Self::Amplified => b"SERVER_ERROR too large, use TCP\r\n",
             Self::NotOverUdp => b"SERVER_ERROR command not available over UDP\r\n",
         }
     }

@@ -7,7 +7,7 @@ use super::command::{Arith, Command, Keys, Refusal, Store};
 use super::sink::Sink;
 use super::stats::{self, OpCounters, Server};
 use crate::store::verbs::{self, ArithFailure, NotStored};
-use crate::store::{Guard, Session};
+use crate::store::{Guard, PrefixRefused, Session, Value};
 
 /// Whether the conversation goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +71,17 @@ pub fn execute<'a>(
             session.store().flush(delay);
             if !noreply {
                 out.put(b"OK\r\n");
+            }
+        }
+        Command::FlushPrefix { prefix, noreply } => {
+            ops.cmd_flush.inc();
+            let reply = match session.store().flush_prefix(prefix) {
+                Ok(()) => &b"OK\r\n"[..],
+                Err(PrefixRefused::Malformed) => Refusal::BadLineFormat.line(),
+                Err(PrefixRefused::TooMany) => Refusal::TooManyPrefixes.line(),
+            };
+            if !noreply {
+                out.put(reply);
             }
         }
         Command::Verbosity { noreply } => {
@@ -171,7 +182,7 @@ fn get<'a>(
 }
 
 /// Writes `VALUE <key> <flags> <bytes> [<cas>]\r\n<data>\r\n`.
-pub fn put_value(key: &[u8], flags: u32, cas: Option<u64>, value: &[u8], out: &mut impl Sink) {
+pub fn put_value(key: &[u8], flags: u32, cas: Option<u64>, value: Value<'_>, out: &mut impl Sink) {
     out.put(b"VALUE ");
     out.put(key);
     out.put(b" ");
@@ -183,6 +194,6 @@ pub fn put_value(key: &[u8], flags: u32, cas: Option<u64>, value: &[u8], out: &m
         out.put_decimal(cas);
     }
     out.put(b"\r\n");
-    out.put(value);
+    value.pieces().for_each(|piece| out.put(piece));
     out.put(b"\r\n");
 }

@@ -221,7 +221,7 @@ fn general(server: &Server, out: &mut impl Sink) {
 fn items(server: &Server, out: &mut impl Sink) {
     for c in server.store.stats().classes {
         let mut row = |name, value| line(out, &format!("items:{}:{name}", c.class), value);
-        row("number", c.used_chunks);
+        row("number", c.curr_items);
         row("mem_requested", c.mem_requested);
         row("evicted", c.evicted);
         row("evicted_unfetched", c.evicted_unfetched);

@@ -39,12 +39,14 @@ const SWEEP_CHUNKS: u32 = 2048;
 pub(super) struct Sweeper {
     page: u32,
     chunk: u32,
+    /// Prefixes flushed when this round began.
+    prefixes: u64,
 }
 
 impl Store {
-    /// A chunk of the class, or of a larger one, the caller's alone. `None` after about 100 µs
-    /// of trying.
-    pub(super) fn allocate(&self, id: ClassId, bytes: usize) -> Option<Location> {
+    /// A chunk of the class, the caller's alone; if he needs only one, it may be of a larger class.
+    /// `chunks` is how many he needs in all. `None` after about 100 µs of trying.
+    pub(super) fn allocate(&self, id: ClassId, bytes: usize, chunks: u32) -> Option<Location> {
         for turn in 0..TRIES_MAX {
             let mut class = self.slabs.lock(id);
             self.replenish(&mut class);
@@ -52,10 +54,16 @@ impl Store {
                 return Some(loc);
             }
             let (starved, hopeless) =
-                (class.pages == 0, !self.config.evict && class.in_limbo() == 0);
+                (class.chunks() < chunks, !self.config.evict && class.in_limbo() == 0);
+            // What a large item needs is not kept back for others.
+            if starved && class.pages > 0 && self.slabs.grow(&mut class, &self.epochs, 0) {
+                continue;
+            }
             drop(class);
             if starved || hopeless {
-                if let Some(loc) = self.borrow(id, bytes, BORROW_FACTOR) {
+                if chunks == 1
+                    && let Some(loc) = self.borrow(id, bytes, BORROW_FACTOR)
+                {
                     return Some(loc);
                 }
                 if hopeless {
@@ -69,7 +77,7 @@ impl Store {
                 std::thread::yield_now();
             }
         }
-        let borrowed = self.borrow(id, bytes, u32::MAX);
+        let borrowed = if chunks == 1 { self.borrow(id, bytes, u32::MAX) } else { None };
         if borrowed.is_none() {
             self.slabs.lock(id).tally.out_of_memory += 1;
         }
@@ -180,6 +188,10 @@ impl Store {
             let Some((id, _)) = here else {
                 s.page = (s.page + 1) % self.slabs.n_pages();
                 s.chunk = 0;
+                if s.page == 0 {
+                    self.prefixes.forget(s.prefixes);
+                    s.prefixes = self.prefixes.count();
+                }
                 continue;
             };
             let mut class = self.slabs.lock(id);

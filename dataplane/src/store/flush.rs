@@ -29,11 +29,12 @@ impl Store {
         }
     }
 
-    /// Whether the item has neither expired nor been flushed.
+    /// Whether the item has neither expired nor been flushed, with all others or with its prefix.
     #[inline]
     pub fn is_live(&self, item: &ItemRef<'_>) -> bool {
         !self.clock.has_passed(item.expiry())
             && item.cas() > self.flushed.up_to.load(Ordering::Acquire)
+            && !self.prefix_flushed(item)
     }
 
     /// Housekeeping's turn.

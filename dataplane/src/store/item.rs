@@ -13,12 +13,21 @@
 //!                       └────────────────give back───────────────────────────────────▲
 //! ```
 //!
+//! A value that is too long for one chunk (a large one) lies in several of the same class:
+//!
+//! ```text
+//! the item's chunk    32 key, number of parts u32, bytes here u32, parts' places i32 each, bytes
+//! each further part   0 state  4 value_len: bytes here  8 flags: the item's place  32 bytes
+//! ```
+//!
 //! An item is written while nobody else can reach it (`writing`) and does not change while it is
 //! `linked`, but for the atomics. It stays as it is after `unlinked` until every participant has
 //! moved past the epoch of that moment. So whoever has seen `linked` while pinned may read on.
 //! Fails: never; a wrong location is found out before it gets here (`slab.rs`).
 #![allow(unsafe_code)]
 
+use super::sizes::PAGE_BYTES;
+use super::value::{NewItem, Value};
 use crate::prefetch::prefetch_read;
 use crate::wire::checksum;
 use driver_shim::{Mapping, MemoryKind, Pages};
@@ -45,7 +54,14 @@ const VISITED: u8 = 1;
 const FETCHED: u8 = 2;
 
 /// Bytes behind the value: its sum.
-const TRAILER_BYTES: usize = size_of::<u16>();
+pub(super) const TRAILER_BYTES: usize = size_of::<u16>();
+
+/// Longest value that lies in one chunk, whatever its key. A longer one is large.
+pub(super) const WHOLE_MAX_BYTES: usize =
+    PAGE_BYTES - HEADER_BYTES - crate::protocol::KEY_MAX_BYTES - TRAILER_BYTES;
+
+/// Bytes of a number in a large item's list of parts.
+pub(super) const PLACE_BYTES: usize = size_of::<u32>();
 
 /// What readers are told of an item's freshness (meta protocol: flags X, W, Z).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,6 +93,8 @@ pub(super) enum State {
     Writing = 1,
     Linked = 2,
     Unlinked = 3,
+    /// A further part of a large value, reached by way of its item only.
+    Part = 4,
 }
 
 #[derive(Debug)]
@@ -133,29 +151,6 @@ impl Arena {
         // SAFETY: the chunk lies in the arena (the caller's promise), so the offset does.
         let start = unsafe { self.0.base().add(loc.0 as usize * UNIT_BYTES) };
         Chunk { header: start.cast(), life: PhantomData }
-    }
-}
-
-/// What an item is made of.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct NewItem<'a> {
-    pub(super) key: &'a [u8],
-    pub(super) flags: u32,
-    /// On the store's clock.
-    pub(super) expiry: u32,
-    /// The value, in up to two parts.
-    pub(super) value: [&'a [u8]; 2],
-    pub(super) lease: Lease,
-}
-
-impl NewItem<'_> {
-    pub(super) fn value_len(&self) -> usize {
-        self.value[0].len() + self.value[1].len()
-    }
-
-    /// Bytes of slab memory needed.
-    pub(super) fn len_bytes(&self) -> usize {
-        HEADER_BYTES + self.key.len() + self.value_len() + TRAILER_BYTES
     }
 }
 
@@ -222,18 +217,97 @@ impl<'a> Chunk<'a> {
         ItemRef { header: unsafe { self.header.as_ref() }, start: self.header.cast() }
     }
 
+    /// Whose part this is.
+    pub(super) fn owner(self) -> Option<Location> {
+        if self.state_cell().load(Ordering::Acquire) != State::Part as u8 {
+            return None;
+        }
+        // SAFETY: seen as a part, so it was written before (acquire), and stays one while the
+        // class is locked, which it is where callers come from.
+        Some(Location(unsafe { self.settled() }.header.flags))
+    }
+
     /// Writes an item into the chunk, all but its state.
     ///
     /// # Safety
     /// The chunk is `writing` and the caller's alone; `new.len_bytes()` bytes fit, the key has at
-    /// most 250 and the value fewer than 2^32.
+    /// most 250 and the value at most [`WHOLE_MAX_BYTES`].
     pub(super) unsafe fn write(self, new: &NewItem<'_>, cas: u64, now: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.write_header(new, cas, now) };
+        // SAFETY: the chunk's bytes behind the header, as many as are needed.
+        let mut pen = unsafe { Pen::new(self, new.len_bytes() - HEADER_BYTES) };
+        pen.put(new.key);
+        new.value.iter().flat_map(Value::pieces).for_each(|piece| pen.put(piece));
+        // SAFETY: just written, and still the caller's alone.
+        let sum = unsafe { self.settled() }.value().whole().map_or(0, checksum::sum);
+        pen.put(&sum.to_ne_bytes());
+    }
+
+    /// Writes a large item into the chunk and `parts`, all but the chunk's state.
+    ///
+    /// # Safety
+    /// The chunk, at `place`, and the parts are `writing` and the caller's alone; each has
+    /// `chunk_bytes`, there are [`NewItem::n_parts`] of them, and the key has at most 250 bytes.
+    pub(super) unsafe fn write_large(
+        self,
+        new: &NewItem<'_>,
+        (cas, now): (u64, u32),
+        place: Location,
+        chunk_bytes: usize,
+        parts: &[(Location, Chunk<'_>)],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { self.write_header(new, cas, now) };
+        // SAFETY: the chunk's bytes behind the header.
+        let mut pen = unsafe { Pen::new(self, chunk_bytes - HEADER_BYTES) };
+        pen.put(new.key);
+        let here = pen.room - (2 + parts.len()) * PLACE_BYTES;
+        pen.put(&to_u32(parts.len()).to_ne_bytes());
+        pen.put(&to_u32(here).to_ne_bytes());
+        for (part, _) in parts {
+            pen.put(&part.0.wrapping_sub(place.0).to_ne_bytes());
+        }
+        let mut left = new.value_len() - here;
+        let mut further = parts.iter().map(|(_, chunk)| {
+            let len = left.min(chunk_bytes - HEADER_BYTES);
+            left -= len;
+            let (value, lease) = ([Value::Whole(&[]); 2], Lease::default());
+            let header = NewItem { key: &[], flags: place.0, expiry: 0, value, lease };
+            // SAFETY: the caller's promise.
+            unsafe { chunk.write_header(&header, 0, 0) };
+            // SAFETY: in the chunk.
+            let value_len = unsafe { &raw mut (*chunk.header.as_ptr()).value_len };
+            // SAFETY: aligned, and the chunk is the caller's alone.
+            unsafe { value_len.write(to_u32(len)) };
+            chunk.set_state(State::Part);
+            // SAFETY: the chunk's bytes behind its header.
+            unsafe { Pen::new(*chunk, len) }
+        });
+        for mut piece in new.value.iter().flat_map(Value::pieces) {
+            while !piece.is_empty() {
+                if pen.room == 0 {
+                    let Some(next) = further.next() else { return };
+                    pen = next;
+                }
+                let (now, later) = piece.split_at(pen.room.min(piece.len()));
+                pen.put(now);
+                piece = later;
+            }
+        }
+    }
+
+    /// Writes all of the header but the state.
+    ///
+    /// # Safety
+    /// The chunk is `writing` and the caller's alone.
+    unsafe fn write_header(self, new: &NewItem<'_>, cas: u64, now: u32) {
         let fields = Header {
             state: AtomicU8::new(State::Writing as u8),
             recency: AtomicU8::new(0),
             key_len: u8::try_from(new.key.len()).unwrap_or(0),
             lease: AtomicU8::new(new.lease.0),
-            value_len: u32::try_from(new.value_len()).unwrap_or(0),
+            value_len: to_u32(new.value_len()),
             flags: new.flags,
             exptime: AtomicU32::new(new.expiry),
             cas,
@@ -251,21 +325,41 @@ impl<'a> Chunk<'a> {
         // alone, a local and the arena do not overlap, and all 31 bytes are initialised: the
         // header has no padding.
         unsafe { std::ptr::copy_nonoverlapping(from, to.as_ptr(), HEADER_BYTES - 1) };
-        let mut at = HEADER_BYTES;
-        for part in [new.key, new.value[0], new.value[1]] {
-            // SAFETY: len_bytes() bytes fit in the chunk and this part is within them.
-            let to = unsafe { start.add(at) };
-            // SAFETY: `part` is valid for its length, so is `to`; the caller's bytes are not in
-            // a chunk that is his alone to write.
-            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to.as_ptr(), part.len()) };
-            at += part.len();
-        }
-        // SAFETY: just written, and still the caller's alone.
-        let sum = checksum::sum(unsafe { self.settled() }.value());
-        // SAFETY: len_bytes() bytes fit in the chunk, and the sum is the last of them.
-        let to = unsafe { start.add(at) };
-        // SAFETY: valid for two bytes, no alignment asked, and the chunk is the caller's alone.
-        unsafe { to.cast::<u16>().write_unaligned(sum) };
+    }
+}
+
+/// A length that fits, because no item is longer than a gigabyte.
+fn to_u32(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(0)
+}
+
+/// Writes bytes into a chunk, one behind the other.
+struct Pen {
+    at: NonNull<u8>,
+    room: usize,
+}
+
+impl Pen {
+    /// Begins behind the header.
+    ///
+    /// # Safety
+    /// The chunk has `room` bytes behind its header, and they are the caller's alone for as long
+    /// as the pen is used.
+    unsafe fn new(chunk: Chunk<'_>, room: usize) -> Self {
+        // SAFETY: a chunk has room for its header at least.
+        let at = unsafe { chunk.header.cast::<u8>().add(HEADER_BYTES) };
+        Self { at, room }
+    }
+
+    /// Writes `bytes`, or as many as there is room for.
+    fn put(&mut self, bytes: &[u8]) {
+        let len = bytes.len().min(self.room);
+        // SAFETY: `len` bytes are readable at `bytes`, writable here (`new`), and what is being
+        // written is nobody else's, so not `bytes` either.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.as_ptr(), len) };
+        // SAFETY: at most one past the room.
+        self.at = unsafe { self.at.add(len) };
+        self.room -= len;
     }
 }
 
@@ -307,8 +401,52 @@ impl<'a> ItemRef<'a> {
 
     /// The value, as the client sent it, without a line end.
     #[inline]
-    pub fn value(&self) -> &'a [u8] {
-        self.bytes(usize::from(self.header.key_len), self.header.value_len as usize)
+    pub fn value(&self) -> Value<'a> {
+        if self.is_large() {
+            return Value::Parts(*self);
+        }
+        Value::Whole(self.bytes(usize::from(self.header.key_len), self.value_len()))
+    }
+
+    #[inline]
+    pub(super) fn value_len(&self) -> usize {
+        self.header.value_len as usize
+    }
+
+    #[inline]
+    fn is_large(&self) -> bool {
+        self.value_len() > WHOLE_MAX_BYTES
+    }
+
+    /// A number of a large item's list.
+    fn list(&self, n: usize) -> u32 {
+        let at = usize::from(self.header.key_len) + n * PLACE_BYTES;
+        self.bytes(at, PLACE_BYTES).try_into().map_or(0, u32::from_ne_bytes)
+    }
+
+    /// Parts of a large value beside the first. 0 for other values.
+    pub(super) fn n_parts(&self) -> usize {
+        if self.is_large() { self.list(0) as usize } else { 0 }
+    }
+
+    pub(super) fn first_part(&self) -> &'a [u8] {
+        let behind = usize::from(self.header.key_len) + (2 + self.n_parts()) * PLACE_BYTES;
+        self.bytes(behind, self.list(1) as usize)
+    }
+
+    /// How far from the item part `n` lies, in units, modulo 2^32.
+    pub(super) fn part_place(&self, n: usize) -> u32 {
+        self.list(2 + n)
+    }
+
+    pub(super) fn part(&self, n: usize) -> &'a [u8] {
+        let units = self.part_place(n).cast_signed() as isize;
+        // SAFETY: a part of this item, so in the arena with it (Chunk::write_large).
+        let start = unsafe { self.start.offset(units * UNIT_BYTES.cast_signed()) };
+        // SAFETY: written before the item was linked, and let go of only after it was unlinked:
+        // valid and unchanged during 'a, as the item is.
+        let header = unsafe { start.cast::<Header>().as_ref() };
+        ItemRef { header, start }.bytes(0, header.value_len as usize)
     }
 
     /// The client's own 32 bits.
@@ -324,9 +462,12 @@ impl<'a> ItemRef<'a> {
     }
 
     /// The ones-complement sum of the value as big-endian 16-bit words, padded with a zero byte
-    /// (RFC 1071), not inverted.
+    /// (RFC 1071), not inverted. Large values have none: it is 0.
     #[inline]
     pub fn value_sum(&self) -> u16 {
+        if self.is_large() {
+            return 0;
+        }
         let at = usize::from(self.header.key_len) + self.header.value_len as usize;
         self.bytes(at, TRAILER_BYTES).try_into().map_or(0, u16::from_ne_bytes)
     }
@@ -418,7 +559,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let arena = Arena::new(1 << 21, Pages::Small).unwrap();
-        let value: [&[u8]; 2] = [b"hello ", b"world"];
+        let value = [Value::Whole(b"hello "), Value::Whole(b"world")];
         let new = NewItem { key: b"k1", flags: 9, expiry: 77, value, lease: Lease::default() };
         // SAFETY: unit 3 of an arena that nobody else uses, and the item is small.
         let chunk = unsafe { arena.chunk(Location(3)) };
@@ -427,7 +568,8 @@ mod tests {
         assert!(chunk.item().is_none(), "not linked yet");
         chunk.set_state(State::Linked);
         let item = chunk.item().unwrap();
-        assert_eq!((item.key(), item.value()), (&b"k1"[..], &b"hello world"[..]));
+        assert_eq!(item.key(), b"k1");
+        assert_eq!(item.value().whole(), Some(&b"hello world"[..]));
         assert_eq!((item.flags(), item.cas(), item.expiry()), (9, 5, 77));
         assert_eq!(item.value_sum(), checksum::sum(b"hello world"));
         assert_eq!(item.len_bytes(), 32 + 2 + 11 + 2);

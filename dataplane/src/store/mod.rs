@@ -30,16 +30,20 @@ mod index;
 mod item;
 mod session;
 mod mover;
+mod prefix;
 mod sizes;
 mod slab;
+mod value;
 pub mod stats;
 pub mod verbs;
 
 pub use clock::Clock;
 pub use hash::KeyHash;
 pub use item::{ItemRef, Location};
+pub use prefix::{PREFIX_DEPTH_MAX, PrefixRefused};
 pub use session::{Guard, Session};
 pub use stats::StoreStats;
+pub use value::Value;
 
 use driver_shim::Pages;
 use epoch::Epochs;
@@ -50,9 +54,11 @@ use index::Index;
 use item::{Arena, UNIT_BYTES};
 use mover::Mover;
 use parking_lot::Mutex;
+use prefix::Prefixes;
 pub(crate) use sizes::PAGE_BYTES;
 use sizes::size_classes;
 use slab::{PAGES_MAX, Slabs};
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -62,6 +68,9 @@ const PAGES_MIN: usize = 2;
 
 /// Smallest item limit, as in memcached.
 const ITEM_MAX_BYTES_LEAST: usize = 1 << 10;
+
+/// Largest item limit, as in memcached.
+const ITEM_MAX_BYTES_MOST: usize = 1 << 30;
 
 /// How to build a store.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,6 +90,8 @@ pub struct StoreConfig {
     pub hash_key: Option<[u8; 16]>,
     /// Most sessions at a time.
     pub sessions_max: usize,
+    /// What ends a prefix in a key.
+    pub prefix_delimiter: u8,
 }
 
 impl Default for StoreConfig {
@@ -93,6 +104,7 @@ impl Default for StoreConfig {
             pages: Pages::Prefer,
             hash_key: None,
             sessions_max: 64,
+            prefix_delimiter: b':',
         }
     }
 }
@@ -112,9 +124,9 @@ pub enum StoreError {
         /// What was asked for.
         asked: usize,
     },
-    /// An item lies within one slab page.
+    /// Too small for any item, or too large.
     #[error(
-        "an item limit of {asked} bytes is out of range: give {ITEM_MAX_BYTES_LEAST} to {PAGE_BYTES}"
+        "an item limit of {asked} bytes is out of range: give {ITEM_MAX_BYTES_LEAST} to {ITEM_MAX_BYTES_MOST}"
     )]
     ItemMax {
         /// What was asked for.
@@ -147,7 +159,6 @@ pub enum StoreError {
 }
 
 /// The store. Shared by all workers and TCP threads, each with a [`Session`] of its own.
-#[derive(Debug)]
 pub struct Store {
     slabs: Slabs,
     index: Index,
@@ -157,12 +168,19 @@ pub struct Store {
     /// The last CAS id given.
     cas: AtomicU64,
     flushed: Flushed,
+    prefixes: Prefixes,
     mover: Mutex<Mover>,
     sweeper: Mutex<Sweeper>,
     /// Some item was stored with an expiry time, or all were flushed; before that there is nothing
     /// to sweep.
     expiring: AtomicBool,
     config: StoreConfig,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 impl Store {
@@ -178,13 +196,13 @@ impl Store {
         if n_pages > PAGES_MAX {
             return Err(StoreError::MemoryTooLarge { asked: config.memory_bytes });
         }
-        if !(ITEM_MAX_BYTES_LEAST..=PAGE_BYTES).contains(&config.item_max_bytes) {
+        if !(ITEM_MAX_BYTES_LEAST..=ITEM_MAX_BYTES_MOST).contains(&config.item_max_bytes) {
             return Err(StoreError::ItemMax { asked: config.item_max_bytes });
         }
         let growth = config.growth_factor;
         let sizes = (1.05..=100.0)
             .contains(&growth)
-            .then(|| size_classes(growth, config.item_max_bytes))
+            .then(|| size_classes(growth, config.item_max_bytes.min(PAGE_BYTES)))
             .flatten()
             .ok_or(StoreError::GrowthFactor { asked: growth })?;
         let bytes = n_pages * PAGE_BYTES;
@@ -200,6 +218,7 @@ impl Store {
             clock: Clock::new(),
             cas: AtomicU64::new(0),
             flushed: Flushed::default(),
+            prefixes: Prefixes::default(),
             sweeper: Mutex::new(Sweeper::default()),
             expiring: AtomicBool::new(false),
             config,

@@ -142,7 +142,7 @@ impl Store {
         while drain.chunk < until {
             let mut class = self.slabs.lock(drain.class);
             for _ in 0..RUN_CHUNKS.min(until - drain.chunk) {
-                self.slabs.with_item(&mut class, drain.page, drain.chunk, |class, loc, item| {
+                self.slabs.with_owner(&mut class, drain.page, drain.chunk, |class, loc, item| {
                     self.remove(class, loc, item, false)
                 });
                 drain.chunk += 1;

@@ -9,8 +9,9 @@ use super::Store;
 use super::epoch::Participant;
 use super::hash::KeyHash;
 use super::index::{Expect, UpdateError};
-use super::item::{ItemRef, Lease, Location, NewItem};
-use super::slab::{Class, Gone};
+use super::item::{ItemRef, Lease, Location, WHOLE_MAX_BYTES};
+use super::slab::{Class, Gone, Slabs};
+use super::value::{NewItem, Value};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -221,17 +222,25 @@ pub(super) enum Refused {
 pub(super) struct Fresh<'s> {
     store: &'s Store,
     loc: Location,
+    /// The further chunks of a large item.
+    parts: Vec<Location>,
     len_bytes: usize,
     cas: u64,
     /// Takes over the expiry time of what it replaces.
     inherits: bool,
+    /// It belongs to the index now.
+    linked: bool,
 }
 
 impl Drop for Fresh<'_> {
     fn drop(&mut self) {
-        // SAFETY: `make` popped the chunk for us, it was not linked (`link` forgets the value),
-        // and we are going away.
+        if self.linked {
+            return;
+        }
+        // SAFETY: `make` popped the chunk for us, it was not linked, and we are going away.
         unsafe { self.store.slabs.give_back(self.loc, self.len_bytes) };
+        // SAFETY: as above; `make` counted them as parts.
+        unsafe { self.store.slabs.give_back_parts(&self.parts) };
     }
 }
 
@@ -252,13 +261,43 @@ impl Store {
             return Err(Refused::TooLarge);
         }
         let len_bytes = new.len_bytes();
-        let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
-        let loc = self.allocate(class, len_bytes).ok_or(Refused::OutOfMemory)?;
+        let (loc, parts) = if new.value_len() > WHOLE_MAX_BYTES {
+            self.allocate_large(new)?
+        } else {
+            let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
+            (self.allocate(class, len_bytes, 1).ok_or(Refused::OutOfMemory)?, Vec::new())
+        };
         let cas = self.cas.fetch_add(1, Ordering::Relaxed) + 1;
-        // SAFETY: just popped, for this many bytes; the key's length was checked.
-        unsafe { self.slabs.write(loc, new, cas, self.now()) };
+        if parts.is_empty() {
+            // SAFETY: just popped, for this many bytes; the key's length was checked.
+            unsafe { self.slabs.write(loc, new, cas, self.now()) };
+        } else {
+            // SAFETY: just popped, all of them, for this item; the key's length was checked.
+            unsafe { self.slabs.write_large(loc, &parts, new, cas, self.now()) };
+        }
         self.note_expiry(new.expiry);
-        Ok(Fresh { store: self, loc, len_bytes, cas, inherits: false })
+        Ok(Fresh { store: self, loc, parts, len_bytes, cas, inherits: false, linked: false })
+    }
+
+    /// Chunks for a large item: its own, and those for the other parts.
+    fn allocate_large(&self, new: &NewItem<'_>) -> Result<(Location, Vec<Location>), Refused> {
+        let id = self.slabs.large_class().ok_or(Refused::TooLarge)?;
+        let n_parts = new.n_parts(self.slabs.size(id).bytes());
+        let chunks = u32::try_from(n_parts + 1).map_err(|_| Refused::TooLarge)?;
+        let mut parts = Vec::with_capacity(n_parts);
+        while parts.len() < n_parts {
+            let Some(part) = self.allocate(id, 0, chunks) else { break };
+            Slabs::count_as_part(&mut self.slabs.lock(id));
+            parts.push(part);
+        }
+        if parts.len() == n_parts
+            && let Some(loc) = self.allocate(id, new.len_bytes(), chunks)
+        {
+            return Ok((loc, parts));
+        }
+        // SAFETY: popped and counted above, not linked, and given up here.
+        unsafe { self.slabs.give_back_parts(&parts) };
+        Err(Refused::OutOfMemory)
     }
 
     /// Makes and links what `modify` decided on.
@@ -271,17 +310,18 @@ impl Store {
         item: Option<ItemRef<'_>>,
         expect: Expect,
     ) -> Result<u64, Refused> {
-        let present = item.map_or(&b""[..], |item| item.value());
+        let nothing = Value::Whole(&[]);
+        let (given, present) = (Value::Whole(given), item.map_or(nothing, |item| item.value()));
         let mut digits = itoa::Buffer::new();
         let value = match new.value {
-            NewValue::Given => [given, &[]],
-            NewValue::Present => [present, &[]],
+            NewValue::Given => [given, nothing],
+            NewValue::Present => [present, nothing],
             NewValue::PresentThenGiven => [present, given],
             NewValue::GivenThenPresent => [given, present],
             NewValue::Number { number, width } => {
                 let digits = digits.format(number).as_bytes();
                 let blanks = BLANKS.get(..width.saturating_sub(digits.len()));
-                [digits, blanks.unwrap_or_default()]
+                [Value::Whole(digits), Value::Whole(blanks.unwrap_or_default())]
             }
         };
         let expiry = new.expiry.or_else(|| item.map(|item| item.expiry())).unwrap_or(0);
@@ -304,16 +344,14 @@ impl Store {
         &self,
         hash: KeyHash,
         key: &[u8],
-        fresh: Fresh<'_>,
+        mut fresh: Fresh<'_>,
         expect: Expect,
     ) -> Result<u64, Refused> {
         debug_assert!(std::ptr::eq(self, fresh.store), "an item of another store");
         match fresh.store.swap(hash, key, Some((fresh.loc, fresh.inherits)), expect) {
             Ok(_) => {
-                let cas = fresh.cas;
-                // Linked: the chunk belongs to the index now.
-                std::mem::forget(fresh);
-                Ok(cas)
+                fresh.linked = true;
+                Ok(fresh.cas)
             }
             Err(UpdateError::Mismatch(_)) => Err(Refused::Mismatch),
             Err(UpdateError::Full) => Err(Refused::OutOfMemory),

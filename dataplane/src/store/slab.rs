@@ -21,8 +21,9 @@
 mod pages;
 
 use super::epoch::{Epochs, Stamp};
-use super::item::{Arena, Chunk, ItemRef, Location, NewItem, State};
+use super::item::{Arena, Chunk, ItemRef, Location, State};
 use super::sizes::{PAGE_SHIFT, PAGE_UNITS, SizeClass};
+use super::value::NewItem;
 use pages::Pool;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,6 +42,9 @@ const LIMBO_CHUNKS: u32 = 64;
 
 /// Where the class stands in a page word.
 const CLASS_SHIFT: u32 = 24;
+
+/// Chunks that large items are cut into are the smallest of at least this size.
+const LARGE_CHUNK_BYTES: usize = 512 << 10;
 
 /// No chunk, no page.
 pub(super) const NIL: u32 = u32::MAX;
@@ -123,6 +127,8 @@ pub(super) struct Class {
     free: u32,
     /// Chunks in use: being written, or linked.
     pub(super) used: u32,
+    /// Of these, further parts of large items.
+    pub(super) parts: u32,
     avail_head: u32,
     /// The page that is not carved to its end, or [`NIL`].
     carving: u32,
@@ -173,6 +179,7 @@ impl Slabs {
                 pages: 0,
                 free: 0,
                 used: 0,
+                parts: 0,
                 avail_head: NIL,
                 carving: NIL,
                 open: Limbo::default(),
@@ -276,6 +283,36 @@ impl Slabs {
         Some(f(class, loc, item))
     }
 
+    /// Calls `f` with the item that lies in chunk `n` of `page`, in whole or in part, if the page
+    /// belongs to the locked class. All parts of an item lie in one class.
+    pub(super) fn with_owner<R>(
+        &self,
+        class: &mut Class,
+        page: u32,
+        n: u32,
+        f: impl FnOnce(&mut Class, Location, ItemRef<'_>) -> R,
+    ) -> Option<R> {
+        let (id, carved) = self.page(page)?;
+        if id != class.id || n >= carved {
+            return None;
+        }
+        let loc = Location((page << PAGE_SHIFT) + n * class.size.units);
+        let owner = self.chunk(loc).owner().unwrap_or(loc);
+        let item = self.chunk(owner).item()?;
+        Some(f(class, owner, item))
+    }
+
+    /// The class that large items lie in.
+    pub(super) fn large_class(&self) -> Option<ClassId> {
+        self.class_for(LARGE_CHUNK_BYTES)
+    }
+
+    /// Counts a chunk that [`Self::pop`] gave as a part of a large item, not as one more item.
+    pub(super) fn count_as_part(class: &mut Class) {
+        class.parts += 1;
+        class.tally.stored -= 1;
+    }
+
     /// Takes a chunk out of the free lists; it is the caller's alone and in state `writing`.
     pub(super) fn pop(&self, class: &mut Class, bytes: usize) -> Option<Location> {
         if class.free == 0 && !self.carve(class) {
@@ -357,6 +394,41 @@ impl Slabs {
         self.push(&mut class, loc);
     }
 
+    /// [`Self::give_back`] for the parts of a large item.
+    ///
+    /// # Safety
+    /// As for [`Self::give_back`]; each was counted by [`Self::count_as_part`].
+    pub(super) unsafe fn give_back_parts(&self, parts: &[Location]) {
+        let Some(id) = parts.first().and_then(|first| self.class_of(*first)) else { return };
+        let mut class = self.lock(id);
+        for part in parts {
+            class.used -= 1;
+            class.parts -= 1;
+            self.push(&mut class, *part);
+        }
+    }
+
+    /// Writes a large item.
+    ///
+    /// # Safety
+    /// As for [`Self::write`], and for each of `parts` too; all are of the large class, and there
+    /// are as many as the item needs.
+    pub(super) unsafe fn write_large(
+        &self,
+        loc: Location,
+        parts: &[Location],
+        new: &NewItem<'_>,
+        cas: u64,
+        now: u32,
+    ) {
+        let Some(size) = self.class_of(loc).map(|id| self.size(id).bytes()) else { return };
+        debug_assert_eq!(new.n_parts(size), parts.len());
+        let parts: Vec<(Location, Chunk<'_>)> =
+            parts.iter().map(|part| (*part, self.chunk(*part))).collect();
+        // SAFETY: popped, so in state `writing`, and the caller's alone, as are the parts.
+        unsafe { self.chunk(loc).write_large(new, (cas, now), loc, size, &parts) };
+    }
+
     /// Writes an item.
     ///
     /// # Safety
@@ -406,12 +478,13 @@ impl Slabs {
         why: Gone,
     ) {
         debug_assert_eq!(self.class_of(loc), Some(class.id));
-        let chunk = self.chunk(loc);
         // SAFETY: it was linked, and only whoever unlinked it (the caller) lets it be reused.
-        let bytes = unsafe { chunk.settled() }.len_bytes();
-        class.used -= 1;
+        let item = unsafe { self.chunk(loc).settled() };
+        let n_parts = item.n_parts();
+        class.used -= 1 + u32::try_from(n_parts).unwrap_or(0);
+        class.parts -= u32::try_from(n_parts).unwrap_or(0);
         let t = &mut class.tally;
-        t.bytes -= bytes as u64;
+        t.bytes -= item.len_bytes() as u64;
         match why {
             Gone::ByClient => {}
             Gone::Evicted { fetched, active } => {
@@ -424,9 +497,14 @@ impl Slabs {
                 t.expired_unfetched += u64::from(!fetched);
             }
         }
-        chunk.set_next(class.open.head.map_or(NIL, |l| l.0));
-        class.open.head = Some(loc);
-        class.open.count += 1;
+        let parts = (0..n_parts).map(|n| Location(loc.0.wrapping_add(item.part_place(n))));
+        for loc in parts.chain([loc]) {
+            let chunk = self.chunk(loc);
+            chunk.set_state(State::Unlinked);
+            chunk.set_next(class.open.head.map_or(NIL, |l| l.0));
+            class.open.head = Some(loc);
+            class.open.count += 1;
+        }
         class.open.stamp = class.open.stamp.max(Some(epochs.stamp()));
     }
 

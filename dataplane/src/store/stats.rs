@@ -62,7 +62,9 @@ pub struct ClassStats {
     pub total_pages: u64,
     /// Chunks in those.
     pub total_chunks: u64,
-    /// Chunks that hold an item.
+    /// Items there now.
+    pub curr_items: u64,
+    /// Chunks that hold an item, or a part of a large one.
     pub used_chunks: u64,
     /// Chunks waiting for their epoch to pass.
     pub limbo_chunks: u64,
@@ -98,6 +100,7 @@ impl Store {
                     chunks_per_page: u64::from(size.per_page),
                     total_pages: u64::from(c.pages),
                     total_chunks: u64::from(c.chunks()),
+                    curr_items: u64::from(c.used - c.parts),
                     used_chunks: u64::from(c.used),
                     limbo_chunks: u64::from(c.in_limbo()),
                     mem_requested: c.tally.bytes,
@@ -113,7 +116,7 @@ impl Store {
             .collect();
         let sum = |of: fn(&ClassStats) -> u64| all.iter().map(of).sum();
         StoreStats {
-            curr_items: sum(|c| c.used_chunks),
+            curr_items: sum(|c| c.curr_items),
             total_items: sum(|c| c.total_items),
             bytes: sum(|c| c.mem_requested),
             limit_maxbytes: u64::from(self.slabs.n_pages()) * super::PAGE_BYTES as u64,

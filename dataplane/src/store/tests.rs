@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use super::index::Expect;
-use super::item::{Lease, NewItem};
+use super::item::{Lease, WHOLE_MAX_BYTES};
 use super::session::Refused;
-use super::verbs::{NotDeleted, NotStored, delete, get, store as set};
+use super::value::NewItem;
+use super::verbs::{ArithFailure, NotDeleted, NotStored, delete, get, store as set};
 use super::*;
 use crate::protocol::{self, Arith, StoreMode};
 use std::sync::atomic::Ordering;
@@ -31,7 +32,7 @@ fn set_get_delete() {
     let cas = {
         let g = s.pin();
         let i = get(&g, b"a").unwrap();
-        assert_eq!((i.key(), i.value(), i.flags()), (&b"a"[..], &b"one"[..], 7));
+        assert_eq!((i.key(), i.value().whole(), i.flags()), (&b"a"[..], Some(&b"one"[..]), 7));
         i.cas()
     };
     assert_eq!(put(&mut s, b"a", b"two", 0), Ok(()));
@@ -54,7 +55,7 @@ fn hints_are_verified() {
         (store.propose(store.hash(b"a")).unwrap(), store.propose(store.hash(b"b")).unwrap());
     assert_eq!(store.propose(store.hash(b"c")), None);
     let g = s.pin();
-    assert_eq!(g.verify(a, b"a").unwrap().value(), b"one");
+    assert_eq!(g.verify(a, b"a").unwrap().value().whole(), Some(&b"one"[..]));
     assert!(g.verify(a, b"b").is_none());
     assert!(g.verify(Location(a.0 + 1), b"b").is_some(), "the next chunk");
     assert_eq!(b.0, a.0 + 1);
@@ -241,7 +242,7 @@ fn wrong_configurations_are_refused_in_words() {
     assert!(matches!(e, StoreError::MemoryTooSmall { .. }) && e.to_string().contains("4194304"));
     let e = refuse(StoreConfig { memory_bytes: 1 << 40, ..d() });
     assert!(matches!(e, StoreError::MemoryTooLarge { .. }));
-    for item_max_bytes in [0, 1023, (2 << 20) + 1] {
+    for item_max_bytes in [0, 1023, (1 << 30) + 1] {
         let e = refuse(StoreConfig { item_max_bytes, ..d() });
         assert!(matches!(e, StoreError::ItemMax { .. }));
     }
@@ -281,18 +282,23 @@ fn what_a_guard_shows_stays() {
     for n in 0..10u8 {
         let _ = put(&mut writer, b"k", &[n; 400_000], 0);
     }
-    assert!(seen.value().iter().all(|b| *b == b'a'));
+    assert!(seen.value().whole().unwrap().iter().all(|b| *b == b'a'));
     g.refresh();
     assert_eq!(put(&mut writer, b"k", &[b'z'; 400_000], 0), Ok(()));
-    assert!(get(&g, b"k").unwrap().value().iter().all(|b| *b == b'z'));
+    assert!(get(&g, b"k").unwrap().value().whole().unwrap().iter().all(|b| *b == b'z'));
 }
 
 #[test]
 fn an_item_is_out_of_sight_until_it_is_linked() {
     let store = store(4 << 20);
     let mut s = store.session().unwrap();
-    let new =
-        NewItem { key: b"k", flags: 0, expiry: 0, value: [b"v", b""], lease: Lease::default() };
+    let new = NewItem {
+        key: b"k",
+        flags: 0,
+        expiry: 0,
+        value: [Value::Whole(b"v"), Value::Whole(b"")],
+        lease: Lease::default(),
+    };
     let fresh = store.make(&new).unwrap();
     assert!((0..64).all(|n| s.pin().verify(Location(n), b"k").is_none()));
     drop(fresh);
@@ -320,7 +326,7 @@ fn old_hints_end_when_the_new_item_is_linked() {
     let class = store.slabs.lock(store.slabs.class_for(36).unwrap());
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || put(&mut writer, b"k", &[b'n'; 999], 0));
-        while get(&s.pin(), b"k").unwrap().value() == b"old" {
+        while get(&s.pin(), b"k").unwrap().value() == &b"old"[..] {
             std::thread::yield_now();
         }
         assert!(s.pin().verify(old, b"k").is_none());
@@ -391,7 +397,9 @@ fn stale_values_and_leases() {
     {
         let g = s.pin();
         let item = get(&g, b"k").unwrap();
-        assert!(item.is_stale() && item.cas() > cas && item.value() == b"old" && item.flags() == 7);
+        assert!(
+            item.is_stale() && item.cas() > cas && item.value() == &b"old"[..] && item.flags() == 7
+        );
         assert!(item.win() && !item.win(), "one client fetches anew");
     }
     // What that one brings, with the CAS id from before it was marked: stale still, and won.
@@ -404,7 +412,7 @@ fn stale_values_and_leases() {
     {
         let g = s.pin();
         let item = get(&g, b"k").unwrap();
-        assert!(item.is_stale() && item.is_won() && item.value() == b"x");
+        assert!(item.is_stale() && item.is_won() && item.value() == &b"x"[..]);
         assert_ne!(item.expiry(), 0, "for no longer than before");
         what.cas = Some(item.cas());
     }
@@ -464,4 +472,80 @@ fn a_touch_moves_the_end() {
     store.clock().skip_ahead(1);
     assert_eq!(value_of(&mut s, b"k"), None, "what is appended to keeps its end");
     assert!(verbs::touch(&s.pin(), b"k", 50).is_none());
+}
+
+fn large_store(memory_bytes: usize) -> Arc<Store> {
+    let pages = Pages::Small;
+    let item_max_bytes = memory_bytes / 2;
+    Store::new(StoreConfig { memory_bytes, item_max_bytes, pages, ..StoreConfig::default() })
+        .unwrap()
+}
+
+/// Bytes that tell where they stand.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 16).to_le_bytes()[0]).collect()
+}
+
+#[test]
+fn large_values_come_back_as_they_went() {
+    let store = large_store(128 << 20);
+    let mut s = store.session().unwrap();
+    let whole = pattern(64 << 20);
+    let most_in_one = WHOLE_MAX_BYTES;
+    for len in [most_in_one, most_in_one + 1, (2 << 20) + 17, 10_000_000, (64 << 20) - 400] {
+        for key in [&b"k"[..], &[b'l'; 250]] {
+            assert_eq!(put(&mut s, key, &whole[..len], 0), Ok(()), "{len}");
+            let g = s.pin();
+            let item = get(&g, key).unwrap();
+            assert_eq!((item.key(), item.flags(), item.value().len()), (key, 7, len));
+            assert!(item.value() == &whole[..len], "{len}");
+            assert_eq!(item.value().pieces().count() == 1, len <= most_in_one);
+            drop(g);
+            assert_eq!(store.stats().curr_items, 1);
+            assert!(delete(&mut s, key));
+        }
+    }
+    assert_eq!(put(&mut s, b"k", &whole, 0), Err(NotStored::TooLarge));
+    (0..4).for_each(|_| store.housekeep());
+    let st = store.stats();
+    assert_eq!((st.curr_items, st.bytes, st.limbo_chunks), (0, 0, 0), "{st:?}");
+    assert!(st.classes.iter().all(|c| c.used_chunks == 0));
+}
+
+#[test]
+fn large_values_are_joined() {
+    let store = large_store(64 << 20);
+    let mut s = store.session().unwrap();
+    let whole = pattern(9_000_000);
+    assert_eq!(put(&mut s, b"k", &whole[1_500_000..3_000_000], 0), Ok(()));
+    for (mode, range) in [
+        (StoreMode::Append, 3_000_000..4_500_001),
+        (StoreMode::Prepend, 0..1_500_000),
+        (StoreMode::Append, 4_500_001..9_000_000),
+    ] {
+        let what = protocol::Store { mode, ..protocol::Store::set(b"k", 0, 0, &whole[range]) };
+        assert!(set(&mut s, &what).is_ok());
+    }
+    assert!(get(&s.pin(), b"k").unwrap().value() == &whole[..]);
+    let one =
+        Arith { key: b"k", delta: 1, decrement: false, cas: None, initial: None, exptime: None };
+    assert_eq!(verbs::arith(&mut s, &one), Err(ArithFailure::NonNumeric));
+}
+
+#[test]
+fn large_values_find_room_among_small_ones_and_the_other_way_round() {
+    let store = large_store(64 << 20);
+    let mut s = store.session().unwrap();
+    let whole = pattern(30_000_000);
+    for round in 0..3u32 {
+        for n in 0..700_000u32 {
+            let key = (n + round * 700_000).to_le_bytes();
+            assert_eq!(put(&mut s, &key, &[b's'; 40], 0), Ok(()), "{n}");
+        }
+        assert_eq!(put(&mut s, b"large", &whole, 0), Ok(()), "{:?}", store.stats());
+        assert!(get(&s.pin(), b"large").unwrap().value() == &whole[..]);
+        assert_eq!(put(&mut s, b"other", &whole[..20_000_000], 0), Ok(()), "{:?}", store.stats());
+        assert!(get(&s.pin(), b"other").unwrap().value() == &whole[..20_000_000]);
+    }
+    assert!(store.stats().evictions > 0 && store.stats().pages_moved > 0);
 }

@@ -1,4 +1,4 @@
-//! Who is served: networks in CIDR notation (RFC 4632), and the list of allowed ones (D13).
+//! Who is served: networks in CIDR notation (RFC 4632), and lists of them (D13).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -71,6 +71,13 @@ impl Cidr {
     pub fn prefix(&self) -> u8 {
         self.prefix
     }
+
+    /// What is in both networks: nothing, or the smaller one.
+    pub fn meet(self, other: Self) -> Option<Self> {
+        let (small, large) =
+            if self.prefix >= other.prefix { (self, other) } else { (other, self) };
+        (Self::around(small.first, large.prefix) == large).then_some(small)
+    }
 }
 
 impl fmt::Display for Cidr {
@@ -116,7 +123,7 @@ pub(crate) fn mask6(prefix: u8) -> u128 {
     u128::MAX.checked_shl(128u32.saturating_sub(prefix.into())).unwrap_or(0)
 }
 
-/// The networks whose hosts are served. Made at start-up, then only read; a look-up walks the
+/// Networks whose hosts are served. Made at start-up, then only read; a look-up walks the
 /// list, which is short.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowList {
@@ -203,6 +210,24 @@ mod tests {
         ] {
             let e = text.parse::<Cidr>().unwrap_err().to_string();
             assert!(e.contains(hint), "{text}: {e}");
+        }
+    }
+
+    #[test]
+    fn networks_meet_in_the_smaller_one_or_not_at_all() {
+        for (a, b, both) in [
+            ("10.0.0.0/8", "10.1.0.0/16", Some("10.1.0.0/16")),
+            ("10.0.0.0/8", "10.0.0.0/8", Some("10.0.0.0/8")),
+            ("10.0.0.0/8", "0.0.0.0/0", Some("10.0.0.0/8")),
+            ("10.0.0.0/8", "11.0.0.0/8", None),
+            ("10.0.0.0/16", "10.1.0.0/24", None),
+            ("fd00::/8", "fd00:1::/32", Some("fd00:1::/32")),
+            ("::/0", "10.0.0.0/8", None),
+            ("0.0.0.0/0", "::/0", None),
+        ] {
+            let net = |text: &str| text.parse::<Cidr>().unwrap();
+            assert_eq!(net(a).meet(net(b)), both.map(net), "{a} {b}");
+            assert_eq!(net(b).meet(net(a)), both.map(net), "{b} {a}");
         }
     }
 

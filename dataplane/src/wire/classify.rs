@@ -18,7 +18,7 @@ use super::icmp::{self, Echo, Neighbour};
 use super::ipv4::{self, Ipv4};
 use super::ipv6::{self, Ipv6};
 use super::local::{Local, To};
-use super::udp::Udp;
+use super::udp::{self, Udp};
 use crate::drop_reason::DropReason;
 use zerocopy::FromBytes;
 
@@ -33,6 +33,8 @@ pub enum Class {
         l4: u8,
         /// The network header is IPv6.
         ipv6: bool,
+        /// The source is served, but not trusted.
+        limited: bool,
     },
     /// To be answered in user space.
     Respond(Respond),
@@ -117,10 +119,11 @@ fn over_ipv4(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
                 return Err(DropReason::Ipv4Options);
             }
             check_request(&udp, alone, local.is_spoofed4(ip.src()), local)?;
-            if !local.allow.permits4(ip.src()) {
+            let limited = !local.trusted.permits4(ip.src());
+            if limited && !local.allow.permits4(ip.src()) {
                 return Err(DropReason::SourceNotAllowed);
             }
-            Ok(Class::Kv { l3: eth.l3(), l4: ip.l4(), ipv6: false })
+            Ok(Class::Kv { l3: eth.l3(), l4: ip.l4(), ipv6: false, limited })
         }
         ipv4::ICMP
             if alone
@@ -155,10 +158,11 @@ fn over_ipv6(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
                 return punt(local);
             }
             check_request(&udp, alone, local.is_spoofed6(ip.src()), local)?;
-            if !local.allow.permits6(ip.src()) {
+            let limited = !local.trusted.permits6(ip.src());
+            if limited && !local.allow.permits6(ip.src()) {
                 return Err(DropReason::SourceNotAllowed);
             }
-            Ok(Class::Kv { l3: eth.l3(), l4: ip.l4(), ipv6: true })
+            Ok(Class::Kv { l3: eth.l3(), l4: ip.l4(), ipv6: true, limited })
         }
         ipv6::ICMPV6 => over_icmpv6(eth, &ip, alone, local),
         next if ipv6::is_extension(next) => behind_extensions(&ip, local),
@@ -183,7 +187,7 @@ fn check_request(
     if spoofed {
         return Err(DropReason::SourceSpoofed);
     }
-    if udp.src_port() == 0 || udp.src_port() == local.service_port {
+    if udp::is_reflector(udp.src_port()) || udp.src_port() == local.service_port {
         return Err(DropReason::SourcePort);
     }
     Ok(())

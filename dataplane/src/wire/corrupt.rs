@@ -55,8 +55,13 @@ corruptions! {
     Ipv6Extension "ipv6-extension" Ipv6Extension "An IPv6 destination options header that does nothing."
     ToGroup "to-group" RequestToGroup "To the broadcast station, with our IP address."
     SourceSpoofed "source-spoofed" SourceSpoofed "From a multicast IP address."
+    SourceReserved "source-reserved" SourceSpoofed "From a reserved IPv4 address, or an IPv4 address inside an IPv6 one."
+    SourceBroadcast "source-broadcast" SourceSpoofed "From the IPv4 broadcast address."
+    SourceLoopback "source-loopback" SourceSpoofed "From the loopback address, on a wire."
+    SourceOwn "source-own" SourceSpoofed "From the address that it is sent to."
     SourcePortZero "source-port-zero" SourcePort "From UDP port 0."
     SourcePortService "source-port-service" SourcePort "From the service's own UDP port."
+    SourcePortReflector "source-port-reflector" SourcePort "From UDP port 53, as if a name server had been made to send it."
     SourceNotAllowed "source-not-allowed" SourceNotAllowed "From a documentation network (RFC 5737, RFC 3849), which nobody allows."
     UdpTruncated "udp-truncated" UdpTruncated "An IP packet with half a UDP header."
     UdpLong "udp-long" UdpLength "UDP length one more than the IP packet holds."
@@ -99,7 +104,8 @@ impl Corruption {
             | Self::Ipv4Options
             | Self::Ipv4FirstFragment
             | Self::Ipv4LaterFragment
-            | Self::Ipv4Checksum => return !ipv6 && self.spoil_ipv4(frame, l3, l4),
+            | Self::Ipv4Checksum
+            | Self::SourceBroadcast => return !ipv6 && self.spoil_ipv4(frame, l3, l4),
             Self::Ipv6Truncated
             | Self::Ipv6Version
             | Self::Ipv6PayloadLong
@@ -109,6 +115,19 @@ impl Corruption {
             Self::SourceSpoofed => {
                 set_source(frame, l3, l4, ipv6, [224, 0, 0, 1], 0xff02 << 112 | 1)
             }
+            Self::SourceReserved => {
+                set_source(frame, l3, l4, ipv6, [240, 0, 0, 1], 0xffff_0a00_0001)
+            }
+            Self::SourceLoopback => set_source(frame, l3, l4, ipv6, [127, 0, 0, 1], 1),
+            Self::SourceOwn => {
+                let Some(network) = frame.get_mut(l3..) else { return false };
+                if ipv6 {
+                    with(network, |ip: &mut Ipv6Header| ip.addresses.src = ip.addresses.dst);
+                } else {
+                    with(network, |ip: &mut Ipv4Header| ip.addresses.src = ip.addresses.dst);
+                }
+                sum_again(frame, l3, l4, ipv6);
+            }
             Self::SourceNotAllowed => {
                 let documentation = 0x2001_0db8 << 96 | 0x77;
                 set_source(frame, l3, l4, ipv6, [198, 51, 100, 77], documentation);
@@ -116,6 +135,9 @@ impl Corruption {
             Self::SourcePortZero => self.spoil_udp(frame, l3, l4, ipv6, |u| u.src_port = 0.into()),
             Self::SourcePortService => {
                 self.spoil_udp(frame, l3, l4, ipv6, |u| u.src_port = u.dst_port);
+            }
+            Self::SourcePortReflector => {
+                self.spoil_udp(frame, l3, l4, ipv6, |u| u.src_port = 53.into());
             }
             Self::UdpLong => self.spoil_udp(frame, l3, l4, ipv6, |u| step(&mut u.len, 1)),
             Self::UdpShort => self.spoil_udp(frame, l3, l4, ipv6, |u| step(&mut u.len, -1)),
@@ -175,6 +197,7 @@ impl Corruption {
             }
             Self::Ipv4FirstFragment => ip.flags_offset = FLAG_MF.into(),
             Self::Ipv4LaterFragment => ip.flags_offset = 1.into(),
+            Self::SourceBroadcast => ip.addresses.src = [255; 4],
             _ => {}
         });
         sum_again(frame, l3, end, false);

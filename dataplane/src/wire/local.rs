@@ -38,7 +38,9 @@ pub struct Local {
     pub any_destination: bool,
     /// UDP port of the service.
     pub service_port: u16,
-    /// Who is served.
+    /// Who is served without limits.
+    pub trusted: AllowList,
+    /// Who else is served, within the limits of [`crate::policy::Policy`].
     pub allow: AllowList,
     /// There is a kernel to take what is not ours.
     pub side_door: bool,
@@ -56,8 +58,8 @@ pub(crate) enum To {
 }
 
 impl Local {
-    /// A port with these addresses and prefixes that serves loopback and its own networks, with
-    /// no side door. The fields can be changed from there.
+    /// A port with these addresses and prefixes that serves and trusts loopback and its own
+    /// networks, with no side door. The fields can be changed from there.
     ///
     /// # Errors
     /// [`LocalError`].
@@ -72,7 +74,8 @@ impl Local {
             v6: ArrayVec::new(),
             any_destination: false,
             service_port,
-            allow: AllowList::default_for(addresses),
+            trusted: AllowList::default_for(addresses),
+            allow: AllowList::default(),
             side_door: false,
         };
         for &(address, prefix) in addresses {
@@ -130,12 +133,17 @@ impl Local {
         }
     }
 
-    /// Whether no peer can have sent from `src`.
+    /// Whether no peer can have sent from `src`: "this network", multicast and reserved addresses
+    /// (RFC 6890, table 1; RFC 5735, section 3), those of a whole network, and on a wire loopback
+    /// and our own.
     #[inline]
     pub(crate) fn is_spoofed4(&self, src: Ipv4Addr) -> bool {
-        src.is_unspecified()
-            || src.is_multicast()
-            || self.is_broadcast(src)
+        /// First octet of 224.0.0.0/3: multicast, reserved, and the limited broadcast.
+        const GROUPS_AND_RESERVED: u8 = 224;
+        let [first, ..] = src.octets();
+        first == 0
+            || first >= GROUPS_AND_RESERVED
+            || self.names_a_network(src)
             || (!self.any_destination && (src.is_loopback() || self.owns4(src)))
     }
 
@@ -157,6 +165,18 @@ impl Local {
                 .v4
                 .iter()
                 .any(|&(own, prefix)| prefix <= 30 && a.to_bits() == own.to_bits() | !mask4(prefix))
+    }
+
+    /// The broadcast address of one of our networks, or its first address, which is the network's
+    /// own name and an old form of broadcast (RFC 1122, section 3.3.6).
+    #[inline]
+    fn names_a_network(&self, a: Ipv4Addr) -> bool {
+        self.v4.iter().any(|&(own, prefix)| {
+            let mask = mask4(prefix);
+            let same_network = (a.to_bits() ^ own.to_bits()) & mask == 0;
+            let host = a.to_bits() & !mask;
+            same_network && prefix <= 30 && (host == 0 || host == !mask)
+        })
     }
 }
 
@@ -212,9 +232,15 @@ mod tests {
         for (ip, on_wire, on_socket) in [
             ("10.0.0.1", false, false),
             ("0.0.0.0", true, true),
+            ("0.1.2.3", true, true),
+            ("223.255.255.255", false, false),
             ("224.0.0.1", true, true),
+            ("240.0.0.1", true, true),
             ("255.255.255.255", true, true),
             ("10.0.0.255", true, true),
+            ("10.0.0.0", true, true),
+            ("10.0.1.0", false, false),
+            ("10.0.1.255", false, false),
             ("127.0.0.1", true, false),
             ("10.0.0.2", true, false),
             ("fd00::1", false, false),

@@ -8,6 +8,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = size_of::<UdpHeader>();
 
+/// Whether no client of ours sends from `port`: port 0 is none (RFC 768), and the others belong to
+/// services that answer whatever comes (echo, quotation of the day, character generator, DNS, NTP,
+/// SNMP, CLDAP, SSDP). A request from there is a forged one's echo, and an answer would go on.
+#[inline]
+pub fn is_reflector(port: u16) -> bool {
+    const LAST: u16 = 1900;
+    // One comparison for nearly all clients.
+    port <= LAST && matches!(port, 0 | 7 | 17 | 19 | 53 | 123 | 161 | 389 | LAST)
+}
+
 /// Field map of the header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

@@ -6,5 +6,6 @@
 
 mod bad;
 mod faults;
+mod policy;
 mod replies;
 mod world;

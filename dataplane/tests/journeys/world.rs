@@ -2,13 +2,15 @@
 
 use dataplane::batcher::BatchPolicy;
 use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
+use dataplane::policy::Policy;
 use dataplane::protocol::Server;
 use dataplane::store::{Store, StoreConfig};
-use dataplane::wire::Local;
+use dataplane::wire::{AllowList, Local};
 use dataplane::{DropReason, Ledger, WorkerCounters};
 use driver_shim::ports::memory::{MAC, PEER_MAC, linked};
 use driver_shim::{Burst, Frame, Pages, QueuePair, Region};
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 pub(crate) const PORT: u16 = 11_211;
@@ -17,6 +19,12 @@ pub(crate) const CLIENT4: [u8; 4] = [10, 0, 0, 1];
 pub(crate) const SERVER6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
 pub(crate) const CLIENT6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 pub(crate) const CLIENT_PORT: u16 = 40_000;
+
+/// The server's addresses and their prefixes.
+pub(crate) const ADDRESSES: [(IpAddr, u8); 2] = [
+    (IpAddr::V4(Ipv4Addr::from_octets(SERVER4)), 24),
+    (IpAddr::V6(Ipv6Addr::from_octets(SERVER6)), 64),
+];
 
 /// How the client wraps its datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,14 +67,30 @@ impl World {
     pub(crate) fn with(
         workers: usize,
         config: StoreConfig,
+        wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
+    ) -> Self {
+        Self::serving(workers, config, &AllowList::default(), Policy::default(), wrap)
+    }
+
+    /// One worker that trusts its own networks and serves `allow` by `policy`.
+    pub(crate) fn policed(allow: &AllowList, policy: Policy) -> Self {
+        let config = StoreConfig { memory_bytes: 16 << 20, ..StoreConfig::default() };
+        Self::serving(1, config, allow, policy, |q, _| q)
+    }
+
+    fn serving(
+        workers: usize,
+        config: StoreConfig,
+        allow: &AllowList,
+        policy: Policy,
         mut wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
     ) -> Self {
         let region = Region::new(4096, Pages::Small).unwrap();
         let store = Store::new(StoreConfig { pages: Pages::Small, ..config }).unwrap();
         let server = Arc::new(Server::new(Arc::clone(&store), "test".to_owned()));
         let (port, far) = linked(workers, 2048);
-        let addresses = [(SERVER4.into(), 24), (SERVER6.into(), 64)];
-        let local = Arc::new(Local::new(MAC, &addresses, PORT).unwrap());
+        let local = Local::new(MAC, &ADDRESSES, PORT).unwrap();
+        let local = Arc::new(Local { allow: allow.clone(), ..local });
         let workers: Vec<Worker> = port
             .queues
             .into_iter()
@@ -84,6 +108,7 @@ impl World {
                     server: Arc::clone(&server),
                     group: 32,
                     batch: BatchPolicy::default(),
+                    policy,
                 })
             })
             .collect();

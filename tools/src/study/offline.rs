@@ -7,6 +7,7 @@
 
 use dataplane::batcher::BatchPolicy;
 use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
+use dataplane::policy::Policy;
 use dataplane::protocol::{Server, Store as SetRequest};
 use dataplane::store::Session;
 use dataplane::store::verbs;
@@ -202,6 +203,7 @@ impl Bench {
             server: Arc::clone(&self.server),
             group,
             batch: BatchPolicy::default(),
+            policy: Policy::default(),
         });
         let counters = worker.counters();
         // A tenth first, so that caches and branch predictors know the work.

@@ -66,7 +66,7 @@ pub fn arith(session: &mut Session, what: &Arith<'_>) -> Result<Counted, ArithFa
         if what.cas.is_some_and(|cas| cas != item.cas()) {
             return Change::None(Err(ArithFailure::Exists));
         }
-        let Some(number) = parse(item.value()) else {
+        let Some(number) = item.value().whole().and_then(parse) else {
             return Change::None(Err(ArithFailure::NonNumeric));
         };
         let number = match what.decrement {

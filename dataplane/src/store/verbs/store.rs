@@ -2,8 +2,9 @@
 
 use crate::protocol::{Store, StoreMode};
 use crate::store::index::Expect;
-use crate::store::item::{Lease, NewItem};
+use crate::store::item::Lease;
 use crate::store::session::{Change, NewValue, Refused, Replacement};
+use crate::store::value::{NewItem, Value};
 use crate::store::{ItemRef, Session};
 
 /// Why nothing was stored.
@@ -95,7 +96,7 @@ fn set(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> {
         key: what.key,
         flags: what.flags,
         expiry: store.clock().expiry(what.exptime),
-        value: [what.value, &[]],
+        value: [what.value.into(), Value::Whole(&[])],
         lease: Lease::default(),
     };
     let stored = store.make(&new).and_then(|fresh| store.link(hash, what.key, fresh, Expect::Any));

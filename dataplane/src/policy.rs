@@ -1,0 +1,237 @@
+//! How much each source gets (D13): bounded replies and bounded rates for sources that are not
+//! trusted, and a bounded rate of answers to ping, ARP and neighbour discovery.
+//!
+//! In: a request that room 3 found to be from an allowed source, trusted or not, and the bytes of
+//! each reply. Out: that the request goes on, or the [`DropReason`]. A [`Policy`] is fixed at
+//! start-up; each worker owns a [`Gate`] made of it, so there is nothing to lock. All memory is
+//! taken when the gate is made. Nothing here can fail or panic on any bytes.
+//!
+//! **What is counted.** Requests: UDP datagrams for the service. Reply bytes: UDP payload, the
+//! 8-byte memcached frame header of each datagram included, Ethernet, IP and UDP headers not. The
+//! same on both sides of the amplification factor, so a request of 15 bytes (`get a`) may have 45
+//! bytes of reply at factor 3.
+//!
+//! **Reply bytes are charged when the reply leaves**, because nobody knows before how many they
+//! are. A request is let in while its source has any left; what is then in flight can overdraw,
+//! and the source waits until that is paid back. So the average is exact, and what comes at once
+//! is bounded by a second's worth and what was in flight.
+#![deny(clippy::indexing_slicing)]
+
+mod buckets;
+
+use crate::drop_reason::DropReason;
+use crate::protocol::udp_frame;
+use buckets::{Bucket, Meter, Over, Sources, UnitPrice};
+use gpu::{Entry, EntryFlags};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::{NonZeroU32, NonZeroU64};
+
+/// What may pass per second. A second's worth may come at once. `None`: any number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rate {
+    /// Requests.
+    pub requests: Option<NonZeroU32>,
+    /// Bytes of replies.
+    pub reply_bytes: Option<NonZeroU64>,
+}
+
+impl Rate {
+    /// The part of one worker among `workers`, rounded up.
+    fn share(self, workers: NonZeroU32) -> Self {
+        let bytes = |n: NonZeroU64| n.get().div_ceil(u64::from(workers.get()));
+        Self {
+            requests: self.requests.and_then(|n| NonZeroU32::new(n.get().div_ceil(workers.get()))),
+            reply_bytes: self.reply_bytes.and_then(|n| NonZeroU64::new(bytes(n))),
+        }
+    }
+}
+
+/// Who gets how much. Who is trusted, and who is served at all, is in [`crate::wire::Local`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Most bytes of reply per byte of request, for sources that are not trusted.
+    pub amp_factor: NonZeroU32,
+    /// What each of those may have.
+    pub source: Rate,
+    /// What all of those may have together.
+    pub total: Rate,
+    /// What each trusted source may have.
+    pub trusted_source: Rate,
+    /// Echo requests answered per second; as many ARP requests and neighbour solicitations.
+    pub answers: Option<NonZeroU32>,
+}
+
+impl Policy {
+    /// The factor of RFC 9000, section 8.1.
+    pub const AMP_FACTOR_DEFAULT: NonZeroU32 = NonZeroU32::new(3).unwrap();
+
+    /// The policy of one worker among `workers`: its share of each rate on requests, because a
+    /// source's packets are spread over the workers by address and port. Not of the answers: a NIC
+    /// brings what is not IP to one queue.
+    #[must_use]
+    pub fn for_one_of(self, workers: NonZeroU32) -> Self {
+        Self {
+            source: self.source.share(workers),
+            total: self.total.share(workers),
+            trusted_source: self.trusted_source.share(workers),
+            ..self
+        }
+    }
+}
+
+impl Default for Policy {
+    /// No limit but the amplification factor.
+    fn default() -> Self {
+        Self {
+            amp_factor: Self::AMP_FACTOR_DEFAULT,
+            source: Rate::default(),
+            total: Rate::default(),
+            trusted_source: Rate::default(),
+            answers: None,
+        }
+    }
+}
+
+/// Answers in user space that have a rate, each kind its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// To ping, over both IP versions.
+    Echo,
+    /// To ARP requests and neighbour solicitations.
+    Neighbour,
+}
+
+/// One worker's doorkeeper.
+#[derive(Debug)]
+pub struct Gate {
+    sources: Option<Sources>,
+    total: Meter,
+    trusted_sources: Option<Sources>,
+    answer: Option<UnitPrice>,
+    echo: Bucket,
+    neighbour: Bucket,
+}
+
+impl Gate {
+    /// A gate with all buckets full. `policy` is this worker's alone ([`Policy::for_one_of`]).
+    pub fn new(policy: &Policy) -> Self {
+        Self {
+            sources: Sources::new(policy.source),
+            total: Meter::new(policy.total),
+            trusted_sources: Sources::new(policy.trusted_source),
+            answer: policy.answers.map(UnitPrice::per_second),
+            echo: Bucket::default(),
+            neighbour: Bucket::default(),
+        }
+    }
+
+    /// Lets a request in, or says why not.
+    ///
+    /// # Errors
+    /// [`DropReason::RateSource`], [`DropReason::RateSourceBytes`], [`DropReason::RateTotal`],
+    /// [`DropReason::RateTotalBytes`].
+    #[inline]
+    pub fn admit(&mut self, frame: &[u8], entry: &Entry, now_ns: u64) -> Result<(), DropReason> {
+        if entry.flags.has(EntryFlags::LIMITED) {
+            return self.admit_limited(frame, entry, now_ns);
+        }
+        match &mut self.trusted_sources {
+            None => Ok(()),
+            Some(sources) => sources.admit(source(frame, entry), now_ns).map_err(of_source),
+        }
+    }
+
+    fn admit_limited(
+        &mut self,
+        frame: &[u8],
+        entry: &Entry,
+        now_ns: u64,
+    ) -> Result<(), DropReason> {
+        // The source first: one that is over its own limit takes nothing from the others.
+        if let Some(sources) = &mut self.sources {
+            sources.admit(source(frame, entry), now_ns).map_err(of_source)?;
+        }
+        self.total.admit(now_ns).map_err(|over| match over {
+            Over::Requests => DropReason::RateTotal,
+            Over::Bytes => DropReason::RateTotalBytes,
+        })
+    }
+
+    /// Charges a datagram that leaves for the source of its request, whose headers it still has:
+    /// `payload_bytes` of UDP payload.
+    #[inline]
+    pub fn charge(&mut self, frame: &[u8], entry: &Entry, payload_bytes: usize, now_ns: u64) {
+        let limited = entry.flags.has(EntryFlags::LIMITED);
+        if !limited && self.trusted_sources.is_none() {
+            return;
+        }
+        let sources = if limited { &mut self.sources } else { &mut self.trusted_sources };
+        let bytes = payload_bytes as u64;
+        if let Some(sources) = sources
+            && sources.counts_bytes()
+        {
+            sources.charge(source(frame, entry), bytes, now_ns);
+        }
+        if limited {
+            self.total.charge(bytes, now_ns);
+        }
+    }
+
+    /// Whether there is an answer left.
+    ///
+    /// # Errors
+    /// [`DropReason::RateEcho`], [`DropReason::RateNeighbour`].
+    pub fn may_answer(&mut self, answer: Answer, now_ns: u64) -> Result<(), DropReason> {
+        let Some(price) = self.answer else { return Ok(()) };
+        let (bucket, reason) = self.answers(answer);
+        if bucket.has_one(price, now_ns) { Ok(()) } else { Err(reason) }
+    }
+
+    /// Counts an answer that leaves. What turned out to be malformed costs nothing, so that nobody
+    /// can use up from afar what the neighbours need.
+    pub fn answered(&mut self, answer: Answer, now_ns: u64) {
+        let Some(price) = self.answer else { return };
+        self.answers(answer).0.take_one(price, now_ns);
+    }
+
+    fn answers(&mut self, answer: Answer) -> (&mut Bucket, DropReason) {
+        match answer {
+            Answer::Echo => (&mut self.echo, DropReason::RateEcho),
+            Answer::Neighbour => (&mut self.neighbour, DropReason::RateNeighbour),
+        }
+    }
+}
+
+fn of_source(over: Over) -> DropReason {
+    match over {
+        Over::Requests => DropReason::RateSource,
+        Over::Bytes => DropReason::RateSourceBytes,
+    }
+}
+
+/// Most bytes of UDP payload that the reply to a request may have, all datagrams together.
+/// `text_bytes` is what the request has behind its frame header.
+#[inline]
+pub fn allowance(entry: &Entry, text_bytes: u16, amp_factor: NonZeroU32) -> usize {
+    if !entry.flags.has(EntryFlags::LIMITED) {
+        return usize::MAX;
+    }
+    let request = udp_frame::HEADER_BYTES + usize::from(text_bytes);
+    request.saturating_mul(usize::try_from(amp_factor.get()).unwrap_or(usize::MAX))
+}
+
+/// The source address in an IP header that room 3 has checked to be there.
+#[inline]
+fn source(frame: &[u8], entry: &Entry) -> IpAddr {
+    let header = frame.get(usize::from(entry.l3)..).unwrap_or_default();
+    if entry.flags.has(EntryFlags::IPV6) {
+        let at = header.get(8..).and_then(<[u8]>::first_chunk::<16>);
+        at.map_or(Ipv6Addr::UNSPECIFIED, |a| Ipv6Addr::from(*a)).into()
+    } else {
+        let at = header.get(12..).and_then(<[u8]>::first_chunk::<4>);
+        at.map_or(Ipv4Addr::UNSPECIFIED, |a| Ipv4Addr::from(*a)).into()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! What an item is made of, and a value's bytes, in one piece or several.
+//!
+//! Enters: a client's bytes, or an item. Leaves: pieces, in order. Never fails.
+
+use super::item::{HEADER_BYTES, ItemRef, Lease, PLACE_BYTES, TRAILER_BYTES, WHOLE_MAX_BYTES};
+
+/// What an item is made of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NewItem<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) flags: u32,
+    /// On the store's clock.
+    pub(super) expiry: u32,
+    /// The value, in up to two pieces.
+    pub(super) value: [Value<'a>; 2],
+    pub(super) lease: Lease,
+}
+
+impl NewItem<'_> {
+    pub(super) fn value_len(&self) -> usize {
+        self.value[0].len() + self.value[1].len()
+    }
+
+    /// Bytes of slab memory needed, as if it all lay in one piece.
+    pub(super) fn len_bytes(&self) -> usize {
+        HEADER_BYTES + self.key.len() + self.value_len() + TRAILER_BYTES
+    }
+
+    /// Parts that the value needs beside the item's own chunk, when each chunk has `chunk` bytes.
+    pub(super) fn n_parts(&self, chunk: usize) -> usize {
+        if self.value_len() <= WHOLE_MAX_BYTES {
+            return 0;
+        }
+        let first = chunk - HEADER_BYTES - self.key.len() - 2 * PLACE_BYTES;
+        // Each further part takes a place in the list from the first.
+        self.value_len().saturating_sub(first).div_ceil(chunk - HEADER_BYTES - PLACE_BYTES)
+    }
+}
+
+/// The bytes of a value.
+#[derive(Debug, Clone, Copy)]
+pub enum Value<'a> {
+    /// In one piece.
+    Whole(&'a [u8]),
+    /// A large one, in the parts of its item.
+    Parts(ItemRef<'a>),
+}
+
+impl<'a> Value<'a> {
+    /// Its length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Whole(bytes) => bytes.len(),
+            Self::Parts(item) => item.value_len(),
+        }
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes, if they are in one piece.
+    pub fn whole(&self) -> Option<&'a [u8]> {
+        match self {
+            Self::Whole(bytes) => Some(bytes),
+            Self::Parts(_) => None,
+        }
+    }
+
+    /// The pieces, in order.
+    #[inline]
+    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (first, item) = match *self {
+            Self::Whole(bytes) => (bytes, None),
+            Self::Parts(item) => (item.first_part(), Some(item)),
+        };
+        let further = item.into_iter().flat_map(|i| (0..i.n_parts()).map(move |n| i.part(n)));
+        std::iter::once(first).chain(further)
+    }
+
+    /// A copy of all of it.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.pieces().collect::<Vec<_>>().concat()
+    }
+}
+
+impl<'a> From<&'a [u8]> for Value<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Whole(bytes)
+    }
+}
+
+impl PartialEq<&[u8]> for Value<'_> {
+    fn eq(&self, other: &&[u8]) -> bool {
+        let mut rest = *other;
+        self.len() == rest.len()
+            && self.pieces().all(|piece| {
+                let (head, tail) = rest.split_at(piece.len().min(rest.len()));
+                rest = tail;
+                head == piece
+            })
+    }
+}
