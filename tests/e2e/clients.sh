@@ -34,26 +34,34 @@ check "the crate's battery" cargo build -q --locked --manifest-path "$batteries/
 host=""
 netns host
 
-# battery NAME ARGS...: runs it in the namespace, against $server. None takes this long.
-battery() { counted in_ns "$host" timeout --foreground 120 "$1" "$server" --label "$who, " "${@:2}"; }
-python() { counted in_ns "$host" timeout --foreground 120 "$venv/bin/python" -B "$batteries/$1.py" "$server" --label "$who, "; }
+# battery LABEL PROGRAM ARGS...: runs it in the namespace, against $server. None takes this long.
+battery() {
+  local label="$who," program=$2
+  [ -z "$1" ] || label+=" $1:"
+  counted in_ns "$host" timeout --foreground 240 "$program" "$server" --label "$label " "${@:3}"
+}
+# python NAME: a battery in Python, with the libraries at hand.
+python() {
+  counted in_ns "$host" timeout --foreground 240 \
+    "$venv/bin/python" -B "$batteries/$1.py" "$server" --label "$who, ${1%_battery}: "
+}
 
 # every_client: each battery in turn; some flush the server.
 every_client() {
-  local name
-  for name in pymemcache_battery python_memcached_battery pylibmc_battery bmemcached_battery aiomcache_battery; do
-    echo "   ${name%_battery}"
-    python "$name"
-  done
-  battery "$batteries/cache_memcached_fast.pl"
-  battery "$batteries/dalli.rb"
+  python pymemcache_battery
+  python python_memcached_battery
+  python pylibmc_battery
+  python bmemcached_battery
+  python aiomcache_battery
+  battery Cache::Memcached::Fast "$batteries/cache_memcached_fast.pl"
+  battery Dalli "$batteries/dalli.rb"
   if [ "$who" = memcached ]; then
-    battery "$crate/debug/memcache-battery" --memcached
+    battery "" "$crate/debug/memcache-battery" --memcached
   else
-    battery "$crate/debug/memcache-battery"
+    battery "" "$crate/debug/memcache-battery"
   fi
-  battery "$batteries/libmemcached_tools.sh"
-  battery "$batteries/memcached_tool.sh"
+  battery libmemcached "$batteries/libmemcached_tools.sh"
+  battery "" "$batteries/memcached_tool.sh"
   python exporter
 }
 

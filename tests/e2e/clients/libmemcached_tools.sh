@@ -83,14 +83,14 @@ load() {
 capable() {
   local log=$scratch/capable name result count=0
   timeout 120 memccapable -h "${server%:*}" -p "${server##*:}" -t 5 "$1" >"$log" 2>&1 || true
-  while read -r name result; do
+  while IFS=$'\t' read -r name result; do
     count=$((count + 1))
     if [ "$result" = pass ]; then
       ok "${label}memccapable: $name"
     else
       not_ok "${label}memccapable: $name" "$result"
     fi
-  done < <(sed -nE 's/^((ascii|binary) [a-z ]*[a-z]) +\[(.*)\]$/\1\t\3/p' "$log" | tr ' ' '_')
+  done < <(sed -nE 's/^((ascii|binary) [a-z ]*[a-z]) +\[(.*)\]$/\1\t\3/p' "$log")
   if [ "$count" -ne "$2" ]; then
     not_ok "${label}memccapable $1" "$count tests instead of $2"
     tail -n 5 "$log" | sed 's/^/        | /'
