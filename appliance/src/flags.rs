@@ -3,11 +3,19 @@
 //! In: arguments. Out: [`ServeFlags`]. Whether they make sense together, and on this machine, is
 //! the business of [`crate::plan`]. Letters that memcached has mean what they mean there.
 
+mod clients;
+mod extended;
 mod policy;
+mod process;
 mod values;
 
+pub use clients::{ClientFlags, Dialect};
+pub use extended::Extended;
 pub use policy::{PingLimit, PolicyFlags, RateLimit};
-pub use values::{CpuList, IpFlag, ListenAddr, Network, PortSpec, ServicePort, SideDoorFlag};
+pub use process::ProcessFlags;
+pub use values::{
+    CpuList, FileMask, IpFlag, ListenAddr, Network, PortSpec, ServicePort, SideDoorFlag,
+};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -66,17 +74,17 @@ fn with_default_command(args: impl IntoIterator<Item = OsString>) -> Vec<OsStrin
 
 /// Flags of `gnomon serve`.
 #[derive(Debug, Clone, Parser)]
-#[command(version = LONG_VERSION)]
+#[command(version = LONG_VERSION, args_override_self = true)]
 pub struct ServeFlags {
     /// TCP port; 0 turns TCP off, -1 takes any free port.
     #[arg(short = 'p', long, value_name = "NUM", env = "GNOMON_TCP_PORT", default_value = "11211")]
     #[arg(allow_negative_numbers = true)]
     pub tcp_port: ServicePort,
 
-    /// UDP port; 0 turns UDP off, -1 takes any free port.
-    #[arg(short = 'U', long, value_name = "NUM", env = "GNOMON_UDP_PORT", default_value = "11211")]
+    /// UDP port; 0 turns UDP off, -1 takes any free port. Default: 11211, or off with -Y.
+    #[arg(short = 'U', long, value_name = "NUM", env = "GNOMON_UDP_PORT")]
     #[arg(allow_negative_numbers = true)]
-    pub udp_port: ServicePort,
+    pub udp_port: Option<ServicePort>,
 
     /// Kernel address to listen on, ADDR or ADDR:PORT (IPv6 in brackets before a port); may be
     /// repeated. TCP listens there, and UDP too when there is no --port.
@@ -85,7 +93,8 @@ pub struct ServeFlags {
     pub listen: Vec<ListenAddr>,
 
     /// Memory for items, in megabytes.
-    #[arg(short, long, value_name = "MB", env = "GNOMON_MEMORY", default_value = "64")]
+    #[arg(short, long = "memory-limit", visible_alias = "memory", value_name = "MB")]
+    #[arg(env = "GNOMON_MEMORY", default_value = "64")]
     pub memory: u64,
 
     /// TCP threads.
@@ -112,9 +121,23 @@ pub struct ServeFlags {
     #[arg(default_value = "1.25")]
     pub slab_growth_factor: f64,
 
+    /// Space for key, value and flags that the smallest chunk has at least, in bytes. Default: the
+    /// smallest chunk that there can be.
+    #[arg(short = 'n', long, value_name = "BYTES", env = "GNOMON_SLAB_MIN_SIZE")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub slab_min_size: Option<u32>,
+
     /// Say more on standard error: -v what happens, -vv in detail.
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
+
+    /// Connections.
+    #[command(flatten)]
+    pub clients: ClientFlags,
+
+    /// The process.
+    #[command(flatten)]
+    pub process: ProcessFlags,
 
     /// Serve UDP from this port: a NIC by its PCI address (0000:81:00.0), or a DPDK virtual device
     /// (net_tap0,iface=gnomon0). May be repeated. Without it: kernel sockets at --listen.
@@ -259,6 +282,7 @@ pub(crate) fn parse(args: &[&str]) -> Result<ServeFlags, clap::Error> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use std::path::Path;
 
     #[test]
     fn clap_finds_no_contradiction() {
@@ -280,18 +304,116 @@ mod tests {
     fn memcached_letters_and_their_defaults() {
         let f = parse(&[]).unwrap();
         assert_eq!(f.tcp_port, ServicePort::Fixed(11211));
-        assert_eq!(f.udp_port, ServicePort::Fixed(11211));
+        assert_eq!(f.udp_port, None);
         assert_eq!(f.listen, ["127.0.0.1".parse().unwrap()]);
         assert_eq!((f.memory, f.threads, f.conn_limit), (64, 4, 1024));
         assert_eq!(f.max_item_size, 1 << 20);
         let f = parse(&["-U", "0", "-p", "-1", "-l", "::1,10.0.0.1:99", "-c", "5", "-I", "512k"]);
         let f = f.unwrap();
-        assert_eq!((f.udp_port, f.tcp_port), (ServicePort::Off, ServicePort::Any));
+        assert_eq!((f.udp_port, f.tcp_port), (Some(ServicePort::Off), ServicePort::Any));
         assert_eq!(f.listen, ["::1".parse().unwrap(), "10.0.0.1:99".parse().unwrap()]);
         assert_eq!((f.conn_limit, f.max_item_size), (5, 512 << 10));
         let f = parse(&["-Mvvt", "2", "-f", "2"]).unwrap();
         assert_eq!((f.disable_evictions, f.verbose, f.threads), (true, 2, 2));
         assert!((f.slab_growth_factor - 2.0).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn letters_about_clients_and_the_process() {
+        let f = parse(&[]).unwrap();
+        let c = &f.clients;
+        assert_eq!((c.listen_backlog, c.max_reqs_per_event, c.protocol), (1024, 20, Dialect::Auto));
+        assert_eq!(c.unix_mask, FileMask(0o700));
+        assert!(!(c.disable_cas || c.disable_flush_all || c.enable_shutdown || f.process.daemon));
+        let f = parse(&[
+            "-s",
+            "/x",
+            "-a",
+            "0770",
+            "-b",
+            "5",
+            "-R",
+            "1",
+            "-B",
+            "ascii",
+            "-Y",
+            "auth",
+            "-CFAXW",
+            "-D",
+            "|",
+            "-o",
+            "modern,idle_timeout=9",
+            "-o",
+            "track_sizes",
+            "-n",
+            "100",
+            "-dkrL",
+            "-P",
+            "/pid",
+            "-u",
+            "nobody",
+        ])
+        .unwrap();
+        let (c, p) = (&f.clients, &f.process);
+        assert_eq!(
+            (c.unix_socket.as_deref(), c.unix_mask),
+            (Some(Path::new("/x")), FileMask(0o770))
+        );
+        assert_eq!((c.listen_backlog, c.max_reqs_per_event, c.protocol), (5, 1, Dialect::Ascii));
+        assert_eq!(c.auth_file.as_deref(), Some(Path::new("auth")));
+        assert!(c.disable_cas && c.disable_flush_all && c.enable_shutdown);
+        assert!(c.disable_dumping && c.disable_watch && c.prefix_delimiter == b'|');
+        assert_eq!((c.extended.len(), &c.extended[1]), (3, &Extended::IdleTimeout(9)));
+        assert!(p.daemon && p.lock_memory && p.enable_coredumps && p.enable_largepages);
+        assert_eq!(
+            (p.pidfile.as_deref(), p.user.as_deref()),
+            (Some(Path::new("/pid")), Some("nobody"))
+        );
+        assert_eq!(f.slab_min_size, Some(100));
+    }
+
+    #[test]
+    fn long_names_are_memcacheds() {
+        let f = parse(&[
+            "--udp-port=1",
+            "--unix-socket=/s",
+            "--unix-mask=700",
+            "--enable-shutdown",
+            "--listen=::1",
+            "--daemon",
+            "--enable-coredumps",
+            "--user=u",
+            "--memory-limit=8",
+            "--disable-evictions",
+            "--conn-limit=2",
+            "--lock-memory",
+            "--verbose",
+            "--pidfile=p",
+            "--slab-growth-factor=2",
+            "--slab-min-size=9",
+            "--enable-largepages",
+            "--threads=1",
+            "--max-reqs-per-event=3",
+            "--disable-cas",
+            "--listen-backlog=4",
+            "--protocol=ascii",
+            "--max-item-size=2m",
+            "--disable-flush-all",
+            "--disable-dumping",
+            "--disable-watch",
+            "--auth-file=f",
+            "--extended=modern",
+            "--enable-sasl",
+            "--enable-ssl",
+        ]);
+        assert_eq!(f.unwrap().memory, 8);
+        assert_eq!(parse(&["--tcp-port=1", "--memory=9"]).unwrap().memory, 9);
+    }
+
+    #[test]
+    fn the_last_of_several_counts_except_for_lists() {
+        let f = parse(&["-m", "8", "-l", "::1", "-m", "9", "-M", "-l", "::2", "-M"]).unwrap();
+        assert_eq!((f.memory, f.listen.len(), f.disable_evictions), (9, 2, true));
     }
 
     #[test]
@@ -338,6 +460,16 @@ mod tests {
             (&["-I", "99999999999999999m"], "not a size in bytes"),
             (&["-t", "0"], "0 is not in 1..=256"),
             (&["-c", "0"], "0 is not in 1..=1000000"),
+            (&["-R", "0"], "0 is not in 1.."),
+            (&["-b", "x"], "invalid digit"),
+            (&["-n", "0"], "0 is not in 1.."),
+            (&["-B", "x"], "possible values: auto, ascii, binary"),
+            (&["-a", "789"], "not an octal mask"),
+            (&["-a", "7777"], "not an octal mask"),
+            (&["-D", "ab"], "not one printable ASCII character"),
+            (&["-D", ""], "not one printable ASCII character"),
+            (&["-o", "modern,foo"], "'foo' is none of memcached's options"),
+            (&["-q"], "unexpected argument '-q'"),
             (&["-m", "-1"], "unexpected argument '-1'"),
             (&["-f", "x"], "invalid float literal"),
             (&["--port", "eth0"], "neither a PCI address"),

@@ -1,9 +1,13 @@
 //! `gnomon`: a kernel-bypass, memcached-compatible key-value appliance.
 
+use appliance::credentials::Credentials;
 use appliance::flags::{Cli, Command, ServeFlags};
 use appliance::machine::{self, Machine};
+use appliance::pid_file::PidFile;
 use appliance::plan::Plan;
-use appliance::{report, run, signals, sockets, topology};
+use appliance::privileges::{self, Identity};
+use appliance::topology::Prepared;
+use appliance::{daemon, report, run, signals, sockets, topology};
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
@@ -11,6 +15,12 @@ use tracing::Level;
 
 fn main() -> ExitCode {
     let Command::Serve(flags) = Cli::from_args().command;
+    if flags.process.daemon && !flags.dry_run && !daemon::is_detached() {
+        return daemon::detach().unwrap_or_else(|error| {
+            complain(format_args!("gnomon: cannot start in the background: {error}\n"));
+            ExitCode::FAILURE
+        });
+    }
     match serve(&flags) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -26,7 +36,15 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     log(flags.verbose);
     let asked = Plan::new(flags, &Machine::observe())?;
     let mut plan = asked.clone();
-    let listeners = sockets::listen(&plan)?;
+    let process = &asked.process;
+    if process.daemon && !flags.dry_run {
+        daemon::begin()?;
+    }
+    let prepared = Prepared {
+        credentials: plan.clients.auth_file.as_deref().map(Credentials::load).transpose()?,
+        identity: process.user.as_deref().map(Identity::find).transpose()?.flatten(),
+        listeners: sockets::listen(&plan)?,
+    };
     sockets::probe_udp(&mut plan)?;
     if flags.dry_run {
         let text = match flags.json {
@@ -42,15 +60,28 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         plan.notes.iter().for_each(|note| complain(format_args!("gnomon: {note}\n")));
     }
     machine::allow_open_files(plan.open_files)?;
-    let stop = signals::stop_flag()?;
-    let appliance = topology::build(&plan, listeners)?;
+    if process.core_dumps {
+        privileges::raise_core_limit()?;
+    }
+    if process.lock_memory {
+        privileges::raise_lock_limit();
+    }
+    let signals = signals::heed()?;
+    let appliance = topology::build(&plan, prepared)?;
+    if process.lock_memory {
+        privileges::lock_memory();
+    }
+    let _pid_file = process.pid_file.as_deref().map(PidFile::write).transpose()?;
     let ready = appliance.ready(&plan);
     if let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") {
         sockets::write_port_file(path.as_ref(), &ready.tcp, &ready.udp)
             .map_err(|e| format!("cannot write MEMCACHED_PORT_FILENAME {}: {e}", path.display()))?;
     }
     say(flags.json, &ready)?;
-    let report = run::serve(appliance, &stop);
+    if process.daemon {
+        daemon::settle(flags.verbose > 0)?;
+    }
+    let report = run::serve(appliance, &signals);
     say(flags.json, &report)?;
     Ok(report.is_good())
 }

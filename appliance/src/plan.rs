@@ -3,20 +3,25 @@
 //! In: [`ServeFlags`] and [`Machine`]. Out: [`Plan`], or a [`PlanError`] that says what to do.
 //! [`crate::topology`] builds from a plan without asking again.
 
+mod clients;
 mod error;
 mod network;
 mod policy;
+mod process;
 mod resources;
 
+pub use clients::{ClientsPlan, UnixPlan};
 pub use error::PlanError;
 pub use policy::PolicyPlan;
+pub use process::ProcessPlan;
 
-use crate::flags::{BatchModeFlag, HugeFlag, Network, ServeFlags};
+use crate::flags::{BatchModeFlag, Dialect, FileMask, HugeFlag, Network, ServeFlags};
 use crate::machine::{Gpu, Machine};
 use dataplane::wire::Cidr;
 use serde::{Serialize, Serializer};
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 /// Bytes per packet slot.
 pub(crate) const SLOT_BYTES: u64 = driver_shim::SLOT_BYTES as u64;
@@ -32,6 +37,10 @@ pub struct Plan {
     pub tcp_threads: usize,
     /// Most TCP connections at a time.
     pub conn_limit: usize,
+    /// How clients connect, and what they may ask for.
+    pub clients: ClientsPlan,
+    /// How the process runs.
+    pub process: ProcessPlan,
     /// Files that may be open at once.
     pub open_files: u64,
     /// The CPU of each worker. Empty: no UDP.
@@ -50,6 +59,8 @@ pub struct Plan {
     pub evict: bool,
     /// Size ratio between neighbouring slab classes.
     pub growth_factor: f64,
+    /// Space for key, value and flags that the smallest chunk has at least.
+    pub chunk_min_bytes: u32,
     /// Packet slots.
     pub slots: u32,
     /// Huge pages.
@@ -72,6 +83,8 @@ pub struct Plan {
     pub eal: Vec<String>,
     /// What an operator may not expect.
     pub notes: Vec<String>,
+    /// What was given and changes nothing here.
+    pub unused: Vec<String>,
 }
 
 /// A port of the plan.
@@ -163,10 +176,11 @@ impl Plan {
     /// The first contradiction found, with what to do about it.
     pub fn new(flags: &ServeFlags, machine: &Machine) -> Result<Self, PlanError> {
         let mut notes = Vec::new();
+        let clients = clients::clients(flags)?;
         let ports = network::ports(flags, machine)?;
         let with_dpdk = !flags.port.is_empty();
         let tcp = network::tcp(flags, &ports);
-        if ports.is_empty() && tcp.is_empty() {
+        if ports.is_empty() && tcp.is_empty() && clients.unix.is_none() {
             return Err(PlanError::NothingToServe);
         }
         let (worker_cpus, control_cpu) = resources::cpus(flags, machine, !ports.is_empty())?;
@@ -182,12 +196,18 @@ impl Plan {
         }
         let (memory_bytes, slots) =
             resources::memory(flags, machine, worker_cpus.len() * ports.len())?;
-        let open_files = resources::open_files(flags, machine, &ports, &tcp, worker_cpus.len())?;
+        let listeners = tcp.len() + usize::from(clients.unix.is_some());
+        let open_files =
+            resources::open_files(flags, machine, &ports, listeners, worker_cpus.len())?;
         if !(1.05..=100.0).contains(&flags.slab_growth_factor) {
             return Err(PlanError::GrowthFactor(flags.slab_growth_factor));
         }
         if !with_dpdk && !flags.eal.is_empty() {
             return Err(PlanError::EalWithoutPort);
+        }
+        let chunk_min_bytes = flags.slab_min_size.unwrap_or(0);
+        if u64::from(chunk_min_bytes) > flags.max_item_size {
+            return Err(PlanError::ChunkMin(chunk_min_bytes));
         }
         let (engine, gpu) = resources::engine(flags.engine, machine)?;
         if let Some(ip) = network::unanswered(flags, &ports) {
@@ -201,6 +221,9 @@ impl Plan {
                 "--trusted {everybody} is everybody: whoever forges a source address has replies of any size sent there"
             ));
         }
+        if clients.auth_file.is_some() && clients.unix.is_none() && flags.udp_port.is_none() {
+            notes.push("-Y turns UDP off, where no client can authenticate".to_owned());
+        }
         Ok(Self {
             allow: network::allow(flags),
             policy,
@@ -208,6 +231,8 @@ impl Plan {
             tcp,
             tcp_threads: usize::from(flags.threads),
             conn_limit: flags.conn_limit as usize,
+            clients,
+            process: process::process(flags),
             open_files,
             worker_cpus,
             cores_given: flags.cores.is_some(),
@@ -217,6 +242,7 @@ impl Plan {
             item_max_bytes: flags.max_item_size,
             evict: !flags.disable_evictions,
             growth_factor: flags.slab_growth_factor,
+            chunk_min_bytes,
             slots,
             huge: match flags.huge {
                 HugeFlag::Auto => Huge::Prefer,
@@ -232,6 +258,7 @@ impl Plan {
             },
             eal: flags.eal.clone(),
             notes,
+            unused: clients::unused(flags),
         })
     }
 
@@ -239,16 +266,35 @@ impl Plan {
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         let udp_port = self.ports.first().map_or(0, |p| p.udp_port);
         let tcp_port = self.tcp.first().map_or(0, |t| t.address.port());
+        let clients = &self.clients;
+        let yes = |on| if on { "yes" } else { "no" }.to_owned();
+        let unix = clients.unix.as_ref();
         vec![
             ("maxbytes", self.memory_bytes.to_string()),
             ("maxconns", self.conn_limit.to_string()),
             ("tcpport", tcp_port.to_string()),
             ("udpport", udp_port.to_string()),
             ("evictions", if self.evict { "on" } else { "off" }.to_owned()),
+            (
+                "domain_socket",
+                unix.map_or_else(|| "NULL".to_owned(), |u| u.path.display().to_string()),
+            ),
+            ("umask", unix.map_or(FileMask(0o700), |u| u.mask).to_string()),
+            ("shutdown_command", yes(clients.shutdown_allowed)),
             ("growth_factor", format!("{:.2}", self.growth_factor)),
+            ("chunk_size", self.chunk_min_bytes.to_string()),
             ("num_threads", (self.worker_cpus.len() + self.tcp_threads).to_string()),
-            ("cas_enabled", "yes".to_owned()),
+            ("stat_key_prefix", char::from(clients.prefix_delimiter).to_string()),
+            ("reqs_per_event", clients.requests_per_turn.to_string()),
+            ("cas_enabled", yes(clients.cas_enabled)),
+            ("tcp_backlog", clients.backlog.to_string()),
+            ("binding_protocol", clients.dialect.setting().to_owned()),
+            ("auth_enabled_sasl", yes(false)),
+            ("auth_enabled_ascii", yes(clients.auth_file.is_some())),
             ("item_size_max", self.item_max_bytes.to_string()),
+            ("maxconns_fast", yes(clients.refuse_over_limit)),
+            ("flush_enabled", yes(clients.flush_allowed)),
+            ("idle_timeout", clients.idle_timeout_seconds.to_string()),
             ("engine", self.engine.name().to_owned()),
             ("batch", self.batch.to_string()),
         ]
@@ -258,6 +304,22 @@ impl Plan {
     pub fn needs_dpdk(&self) -> bool {
         self.ports.iter().any(|p| !matches!(p.device, Device::Sockets(_)))
     }
+}
+
+impl Dialect {
+    /// What `stats settings` calls it.
+    fn setting(self) -> &'static str {
+        match self {
+            Self::Auto => "auto-negotiate",
+            Self::Ascii => "ascii",
+            Self::Binary => "binary",
+        }
+    }
+}
+
+/// The path from the root on, which stays right when the working directory changes.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 fn as_text<T: Display, S: Serializer>(items: &[T], s: S) -> Result<S::Ok, S::Error> {

@@ -12,6 +12,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,12 +53,18 @@ pub fn plan_text(plan: &Plan) -> String {
         let (threads, limit) = (plan.tcp_threads, plan.conn_limit);
         t.row("TCP", format_args!("{listeners}; {threads} threads, {limit} connections at most"));
     }
+    if let Some(unix) = &plan.clients.unix {
+        t.row("Unix socket", format_args!("{}, mask {}", unix.path.display(), unix.mask));
+    }
+    if let Some(file) = &plan.clients.auth_file {
+        t.row("users", format_args!("those of {}; nobody else", file.display()));
+    }
     match plan.worker_cpus.as_slice() {
         [] => t.row("workers", "none: UDP is off"),
         cpus => t.row("workers", format_args!("{} on CPU {}", cpus.len(), cpu_list(cpus))),
     }
     t.row("control", format_args!("CPU {}", plan.control_cpu));
-    if !plan.tcp.is_empty() {
+    if !plan.tcp.is_empty() || plan.clients.unix.is_some() {
         t.row("TCP threads", format_args!("CPU {}", cpu_list(&plan.tcp_cpus)));
     }
     t.row(
@@ -111,6 +118,9 @@ pub fn plan_text(plan: &Plan) -> String {
     for note in &plan.notes {
         t.row("note", note);
     }
+    if !plan.unused.is_empty() {
+        t.row("no effect", plan.unused.join(", "));
+    }
     t.0
 }
 
@@ -163,6 +173,9 @@ pub struct Ready {
     pub udp: Vec<SocketAddr>,
     /// Where TCP is served.
     pub tcp: Vec<SocketAddr>,
+    /// The Unix socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unix: Option<PathBuf>,
     /// Workers.
     pub workers: usize,
     /// What looks requests up.
@@ -188,6 +201,9 @@ impl fmt::Display for Ready {
         }
         if !self.tcp.is_empty() {
             write!(f, " TCP {};", list(&self.tcp))?;
+        }
+        if let Some(path) = &self.unix {
+            write!(f, " Unix socket {};", path.display())?;
         }
         if let Some(memory) = self.packet_memory {
             write!(f, " packets in {memory},")?;
@@ -584,6 +600,26 @@ EAL           --no-telemetry
             ],
             "tcp_threads": 4,
             "conn_limit": 1024,
+            "clients": {
+                "unix": null,
+                "backlog": 1024,
+                "requests_per_turn": 20,
+                "dialect": "auto",
+                "auth_file": null,
+                "idle_timeout_seconds": 0,
+                "refuse_over_limit": true,
+                "flush_allowed": true,
+                "shutdown_allowed": false,
+                "cas_enabled": true,
+                "prefix_delimiter": 58,
+            },
+            "process": {
+                "daemon": false,
+                "pid_file": null,
+                "user": null,
+                "core_dumps": false,
+                "lock_memory": false,
+            },
             "open_files": 1024 + 128 + 4 * 6,
             "worker_cpus": [2],
             "cores_given": true,
@@ -593,6 +629,7 @@ EAL           --no-telemetry
             "item_max_bytes": 1 << 20,
             "evict": true,
             "growth_factor": 1.25,
+            "chunk_min_bytes": 0,
             "slots": 4096,
             "huge": "prefer",
             "engine": "cpu",
@@ -609,6 +646,7 @@ EAL           --no-telemetry
             },
             "eal": [],
             "notes": [],
+            "unused": [],
         });
         assert_eq!(json, expected);
     }

@@ -5,8 +5,9 @@
 
 use crate::ports::OpenPort;
 use crate::report::{PortReport, Report};
+use crate::signals::Signals;
 use crate::topology::{Appliance, Running};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Pause between two turns of the store's housekeeping: its clock, sweeper and page mover.
@@ -18,13 +19,16 @@ const JOIN_MAX: Duration = Duration::from_secs(3);
 /// Pause between two looks whether a thread has ended.
 const JOIN_PAUSE: Duration = Duration::from_millis(1);
 
-/// Serves until `stop` is set, or until a thread has ended by itself, then drains.
-pub fn serve(mut appliance: Appliance, stop: &AtomicBool) -> Report {
+/// Serves until a signal asks it to stop, or until a thread has ended by itself, then drains.
+pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
     let begun = Instant::now();
     let mut links = vec![true; appliance.ports.len()];
     let mut broken = Vec::new();
     let mut turn = 0u64;
-    while !stop.load(Ordering::Relaxed) && broken.is_empty() {
+    while !signals.stop.load(Ordering::Relaxed) && broken.is_empty() {
+        if signals.reload.swap(false, Ordering::Relaxed) {
+            reload(&appliance);
+        }
         appliance.store.housekeep();
         if turn.is_multiple_of(LINK_TURNS) {
             look_at_links(&appliance, &mut links);
@@ -37,6 +41,15 @@ pub fn serve(mut appliance: Appliance, stop: &AtomicBool) -> Report {
     tracing::info!("draining");
     broken.extend(drain(&mut appliance));
     report(appliance, served, broken)
+}
+
+/// Reads again what can change while it serves: the file of users.
+fn reload(appliance: &Appliance) {
+    match appliance.credentials.as_ref().map(|c| c.reload()) {
+        None => tracing::info!("SIGHUP: there is no file to read again"),
+        Some(Ok(())) => tracing::info!("SIGHUP: read the authentication file again"),
+        Some(Err(error)) => tracing::warn!("SIGHUP: {error}; the users stay as they were"),
+    }
 }
 
 fn look_at_links(appliance: &Appliance, links: &mut [bool]) {

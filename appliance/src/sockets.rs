@@ -1,16 +1,18 @@
-//! The plan's kernel addresses: TCP listeners, and a look whether the UDP ports are free.
+//! The plan's kernel addresses: TCP and Unix listeners, and a look whether the UDP ports are free.
 //!
 //! Done before anything else is built, so that a port in use costs one line and nothing more.
 
+mod unix;
+
+pub use unix::SocketFile;
+
 use crate::plan::{Device, Plan};
+use crate::tcp::Source;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt::Write as _;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::path::Path;
-
-/// Connections that may wait to be accepted: memcached's figure.
-const BACKLOG: i32 = 1024;
+use std::path::{Path, PathBuf};
 
 /// An address that cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,22 @@ pub enum SocketError {
         /// The address.
         address: SocketAddr,
     },
+    /// Somebody answers there.
+    #[error(
+        "the Unix socket {0} is in use: stop what listens there, or choose another path with -s"
+    )]
+    UnixInUse(PathBuf),
+    /// Something else is there.
+    #[error("-s: {0} is no socket: take it away, or choose another path")]
+    NotASocket(PathBuf),
+    /// Anything else about the Unix socket.
+    #[error("cannot listen on the Unix socket {path}: {source}; choose another path with -s")]
+    Unix {
+        /// Where.
+        path: PathBuf,
+        /// The kernel's words.
+        source: io::Error,
+    },
     /// Anything else.
     #[error("cannot listen on {protocol} {address}: {source}; choose another address with -l")]
     Other {
@@ -71,18 +89,39 @@ fn refused(protocol: &'static str, address: SocketAddr) -> impl Fn(io::Error) ->
     }
 }
 
-/// Opens every TCP listener of the plan. The kernel queues connections from here on.
+/// Where clients connect.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    /// Non-blocking listeners.
+    pub sources: Vec<Source>,
+    /// The addresses of those on TCP.
+    pub tcp: Vec<SocketAddr>,
+    /// The file of the one that is a Unix socket.
+    pub unix: Option<SocketFile>,
+}
+
+/// Opens every listener of the plan. The kernel queues connections from here on.
 ///
 /// # Errors
 /// The first address that cannot be had.
-pub fn listen(plan: &Plan) -> Result<Vec<TcpListener>, SocketError> {
-    plan.tcp
-        .iter()
-        .map(|t| listen_on(t.address, t.behind_side_door).map_err(refused("TCP", t.address)))
-        .collect()
+pub fn listen(plan: &Plan) -> Result<Listeners, SocketError> {
+    let mut listeners = Listeners::default();
+    let backlog = plan.clients.backlog;
+    for t in &plan.tcp {
+        let refused = refused("TCP", t.address);
+        let listener = listen_on(t.address, t.behind_side_door, backlog).map_err(&refused)?;
+        listeners.tcp.push(listener.local_addr().map_err(&refused)?);
+        listeners.sources.push(Source::Tcp(listener));
+    }
+    if let Some(plan) = &plan.clients.unix {
+        let (listener, file) = unix::listen(plan, backlog)?;
+        listeners.sources.push(Source::Unix(listener));
+        listeners.unix = Some(file);
+    }
+    Ok(listeners)
 }
 
-fn listen_on(address: SocketAddr, before_it_exists: bool) -> io::Result<TcpListener> {
+fn listen_on(address: SocketAddr, before_it_exists: bool, backlog: i32) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
@@ -97,7 +136,7 @@ fn listen_on(address: SocketAddr, before_it_exists: bool) -> io::Result<TcpListe
         }
     }
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
+    socket.listen(backlog)?;
     Ok(socket.into())
 }
 
@@ -155,13 +194,14 @@ pub fn write_port_file(path: &Path, tcp: &[SocketAddr], udp: &[SocketAddr]) -> i
 mod tests {
     use super::*;
     use crate::plan::tests::planned as plan;
+    use std::time::Duration;
 
     #[test]
     fn any_free_port_becomes_a_number() {
         let mut p = plan("-p -1 -U -1 -l 127.0.0.1,127.0.0.2");
         let listeners = listen(&p).unwrap();
-        assert_eq!(listeners.len(), 2);
-        assert!(listeners.iter().all(|l| l.local_addr().unwrap().port() != 0));
+        assert_eq!((listeners.sources.len(), listeners.tcp.len()), (2, 2));
+        assert!(listeners.tcp.iter().all(|a| a.port() != 0));
         probe_udp(&mut p).unwrap();
         assert_ne!(p.ports[0].udp_port, 0);
     }
@@ -193,10 +233,24 @@ mod tests {
 
     #[test]
     fn an_address_behind_the_side_door_need_not_exist_yet() {
-        let port = listen(&plan("-p -1")).unwrap()[0].local_addr().unwrap().port();
+        let port = listen(&plan("-p -1")).unwrap().tcp[0].port();
         let args = "--port net_ring0 --ip 192.0.2.1/24 --ip 2001:db8::1/64";
         let p = plan(&format!("-p {port} {args}"));
-        assert_eq!(listen(&p).unwrap().len(), 3);
+        assert_eq!(listen(&p).unwrap().tcp.len(), 3);
+    }
+
+    #[test]
+    fn the_backlog_bounds_those_who_wait() {
+        let waiting = |backlog: i32| {
+            let listeners = listen(&plan(&format!("-p -1 -b {backlog}"))).unwrap();
+            let connect = || {
+                std::net::TcpStream::connect_timeout(&listeners.tcp[0], Duration::from_millis(200))
+            };
+            let clients: Vec<_> = (0..5).map_while(|_| connect().ok()).collect();
+            clients.len()
+        };
+        // The kernel lets one more in than it was told.
+        assert_eq!((waiting(1), waiting(50)), (2, 5));
     }
 
     #[test]

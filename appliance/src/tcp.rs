@@ -1,28 +1,34 @@
-//! The protocol over TCP, for what UDP does not carry: mutations, large values, `stats`.
+//! The protocol over TCP and Unix sockets, for what UDP does not carry: mutations, large values,
+//! `stats`.
 //!
 //! In: bytes of kernel connections. Out: replies, in order. Each thread runs a runtime of its own
 //! over all listeners, with one store session and one block of counters; connections share
 //! nothing else. A connection reads only when everything it owes has been sent, so that a client
 //! that does not read holds at most one input and one output buffer.
 
+mod auth;
 mod connection;
+mod transport;
+
+pub use transport::Source;
 
 use crate::affinity;
+use crate::credentials::Credentials;
+use crate::plan::ClientsPlan;
 use connection::Desk;
 use dataplane::protocol::Server;
 use dataplane::store::Session;
 use std::cell::RefCell;
 use std::io;
-use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{sleep, timeout};
+use transport::{Listener, Stream};
 
 /// How long connections may take to send what they owe when the service stops.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
@@ -45,7 +51,7 @@ pub enum TcpError {
 #[derive(Debug)]
 pub struct TcpConfig {
     /// Non-blocking listeners; every thread accepts from all of them.
-    pub listeners: Vec<TcpListener>,
+    pub listeners: Vec<Source>,
     /// One store session per thread.
     pub sessions: Vec<Session>,
     /// What `stats` and `version` tell.
@@ -54,6 +60,10 @@ pub struct TcpConfig {
     pub conn_limit: usize,
     /// Largest item, in bytes.
     pub item_max_bytes: usize,
+    /// How connections are treated.
+    pub clients: ClientsPlan,
+    /// Whom clients must be, where they must authenticate.
+    pub credentials: Option<Arc<Credentials>>,
     /// CPUs of the threads.
     pub cpus: Vec<usize>,
 }
@@ -71,16 +81,22 @@ impl TcpService {
     /// # Errors
     /// [`TcpError`]; threads already started end by themselves.
     pub fn start(config: TcpConfig) -> Result<Self, TcpError> {
-        let TcpConfig { listeners, sessions, server, conn_limit, item_max_bytes, cpus } = config;
+        let TcpConfig { listeners, sessions, server, conn_limit, item_max_bytes, cpus, .. } =
+            config;
+        let ClientsPlan { requests_per_turn, dialect, refuse_over_limit, .. } = config.clients;
+        let idle_max = match config.clients.idle_timeout_seconds {
+            0 => None,
+            n => Some(Duration::from_secs(n.into())),
+        };
         let (stop, stopped) = watch::channel(false);
-        let open = Arc::new(AtomicUsize::new(0));
+        let seats = Arc::new(Semaphore::new(conn_limit));
         let mut threads = Vec::new();
         for (n, session) in sessions.into_iter().enumerate() {
             let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
             let listeners =
-                listeners.iter().map(TcpListener::try_clone).collect::<io::Result<Vec<_>>>()?;
-            let (server, open, cpus) = (Arc::clone(&server), Arc::clone(&open), cpus.clone());
-            let stopped = stopped.clone();
+                listeners.iter().map(Source::try_clone).collect::<io::Result<Vec<_>>>()?;
+            let (server, seats, cpus) = (Arc::clone(&server), Arc::clone(&seats), cpus.clone());
+            let (stopped, credentials) = (stopped.clone(), config.credentials.clone());
             threads.push(std::thread::Builder::new().name(format!("tcp-{n}")).spawn(
                 move || {
                     affinity::keep_on(&cpus);
@@ -89,9 +105,13 @@ impl TcpService {
                         ops: server.ops(),
                         server,
                         item_max_bytes,
+                        requests_per_turn,
+                        dialect,
+                        credentials,
+                        idle_max,
                         stopped,
                     };
-                    run(&runtime, listeners, Rc::new(Room { desk, open, conn_limit }));
+                    run(&runtime, listeners, Rc::new(Room { desk, seats, refuse_over_limit }));
                 },
             )?);
         }
@@ -115,12 +135,13 @@ impl TcpService {
 /// What the connections of one thread share.
 struct Room {
     desk: Desk,
-    /// Open connections of all threads.
-    open: Arc<AtomicUsize>,
-    conn_limit: usize,
+    /// One for each connection that `-c` allows, over all threads.
+    seats: Arc<Semaphore>,
+    /// A connection that finds no seat is refused; otherwise it waits for one.
+    refuse_over_limit: bool,
 }
 
-fn run(runtime: &Runtime, listeners: Vec<TcpListener>, room: Rc<Room>) {
+fn run(runtime: &Runtime, listeners: Vec<Source>, room: Rc<Room>) {
     let local = LocalSet::new();
     local.block_on(runtime, async {
         let mut accepting = JoinSet::new();
@@ -132,10 +153,10 @@ fn run(runtime: &Runtime, listeners: Vec<TcpListener>, room: Rc<Room>) {
 }
 
 /// Accepts until told to stop, then waits for its connections.
-async fn accept_on(listener: TcpListener, room: Rc<Room>) {
-    let listener = match tokio::net::TcpListener::from_std(listener) {
+async fn accept_on(source: Source, room: Rc<Room>) {
+    let listener = match Listener::new(source) {
         Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "cannot watch a TCP listener"),
+        Err(error) => return tracing::error!(%error, "cannot watch a listener"),
     };
     let mut stopped = room.desk.stopped.clone();
     let mut connections = JoinSet::new();
@@ -144,9 +165,13 @@ async fn accept_on(listener: TcpListener, room: Rc<Room>) {
             _ = stopped.wait_for(|&stop| stop) => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => admit(stream, &room, &mut connections),
+                Ok(stream) => {
+                    if let Some(seat) = seat(&stream, &room).await {
+                        connections.spawn_local(serve(stream, seat));
+                    }
+                }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a TCP connection");
+                    tracing::warn!(%error, "cannot accept a connection");
                     sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -156,34 +181,42 @@ async fn accept_on(listener: TcpListener, room: Rc<Room>) {
     let _ = timeout(DRAIN_MAX, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-fn admit(stream: tokio::net::TcpStream, room: &Rc<Room>, connections: &mut JoinSet<()>) {
-    let Some(seat) = Seat::take(room) else {
+async fn serve(stream: Stream, seat: Seat) {
+    let end = connection::serve(stream, &seat.room.desk).await;
+    tracing::debug!(?end, "a connection ended");
+}
+
+/// A seat for a fresh connection. Where all are taken it is refused one, or waits; nothing more is
+/// accepted here meanwhile. `None` when there is none to be had.
+async fn seat(stream: &Stream, room: &Rc<Room>) -> Option<Seat> {
+    let seats = Arc::clone(&room.seats);
+    let permit = if room.refuse_over_limit {
+        seats.try_acquire_owned().ok()
+    } else {
+        let mut stopped = room.desk.stopped.clone();
+        tokio::select! {
+            _ = stopped.wait_for(|&stop| stop) => return None,
+            permit = seats.acquire_owned() => permit.ok(),
+        }
+    };
+    let Some(permit) = permit else {
         room.desk.ops.rejected_connections.inc();
         // A fresh connection's send buffer has room for a line.
         let _ = stream.try_write(TOO_MANY);
-        return;
+        return None;
     };
-    connections.spawn_local(async move {
-        let end = connection::serve(stream, &seat.0.desk).await;
-        tracing::debug!(?end, "a TCP connection ended");
-    });
+    room.desk.ops.total_connections.inc();
+    Some(Seat { room: Rc::clone(room), _permit: permit })
 }
 
 /// One of the places that `-c` allows, given back on drop.
-struct Seat(Rc<Room>);
-
-impl Seat {
-    fn take(room: &Rc<Room>) -> Option<Self> {
-        let free = |n: usize| (n < room.conn_limit).then_some(n + 1);
-        room.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
-        room.desk.ops.total_connections.inc();
-        Some(Self(Rc::clone(room)))
-    }
+struct Seat {
+    room: Rc<Room>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
-        self.0.desk.ops.closed_connections.inc();
+        self.room.desk.ops.closed_connections.inc();
     }
 }

@@ -10,10 +10,13 @@
 //! [`BuildError`]; what had been started by then ends with the process.
 
 use crate::affinity;
+use crate::credentials::Credentials;
 use crate::flags::LONG_VERSION;
 use crate::plan::{BatchMode, Huge, Plan};
 use crate::ports::{self, OpenPort, Opened, PortsError};
+use crate::privileges::{self, Identity, PrivilegeError};
 use crate::report::Ready;
+use crate::sockets::{Listeners, SocketFile};
 use crate::tcp::{TcpConfig, TcpError, TcpService};
 use dataplane::batcher::{self, BatchPolicy};
 use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
@@ -22,7 +25,7 @@ use dataplane::store::{Session, Store, StoreConfig, StoreError};
 use dataplane::{WorkerCounters, cpu_engine};
 use driver_shim::{Pages, QueuePair, Region};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -52,6 +55,9 @@ pub enum BuildError {
     /// The TCP service.
     #[error(transparent)]
     Tcp(#[from] TcpError),
+    /// `-u`.
+    #[error(transparent)]
+    Privilege(#[from] PrivilegeError),
     /// A thread.
     #[error(
         "cannot start the thread {name}: {source}; raise the limit on threads (ulimit -u, pids.max)"
@@ -76,6 +82,9 @@ pub(crate) struct Running {
 pub struct Appliance {
     pub(crate) tcp: Option<TcpService>,
     pub(crate) tcp_addresses: Vec<SocketAddr>,
+    /// Goes from the file system with the appliance.
+    pub(crate) unix: Option<SocketFile>,
+    pub(crate) credentials: Option<Arc<Credentials>>,
     /// Set to make workers and side doors end.
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) workers: Vec<Running>,
@@ -94,6 +103,7 @@ impl Appliance {
             version: LONG_VERSION,
             udp: self.ports.iter().flat_map(|p| p.addresses.iter().copied()).collect(),
             tcp: self.tcp_addresses.clone(),
+            unix: self.unix.as_ref().map(|file| file.path().to_owned()),
             workers: self.workers.len(),
             engine: plan.engine.name(),
             packet_memory: self.region.as_ref().map(|r| r.kind().name()),
@@ -102,21 +112,39 @@ impl Appliance {
     }
 }
 
+/// What start-up has brought about before anything is built.
+#[derive(Debug, Default)]
+pub struct Prepared {
+    /// Where clients connect.
+    pub listeners: Listeners,
+    /// Whom clients must be, where they must authenticate.
+    pub credentials: Option<Credentials>,
+    /// Whom the process becomes as soon as everything is open.
+    pub identity: Option<Identity>,
+}
+
 /// Builds and starts everything.
 ///
 /// # Errors
 /// [`BuildError`], which says what to do.
-pub fn build(plan: &Plan, listeners: Vec<TcpListener>) -> Result<Appliance, BuildError> {
+pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
+    let Prepared { listeners, credentials, identity } = prepared;
+    let credentials = credentials.map(Arc::new);
     let store = store(plan)?;
     let server = Arc::new(server(plan, &store));
     let Opened { driver, region, mut ports } = ports::open(plan)?;
     // After DPDK's start, which moves the thread that calls it.
     affinity::keep_on(&[plan.control_cpu]);
+    if let Some(identity) = identity {
+        become_user(&identity, plan, &listeners)?;
+    }
 
     let stop = Arc::new(AtomicBool::new(false));
     let mut appliance = Appliance {
         tcp: None,
-        tcp_addresses: listeners.iter().filter_map(|l| l.local_addr().ok()).collect(),
+        tcp_addresses: listeners.tcp,
+        unix: listeners.unix,
+        credentials: credentials.clone(),
         stop: Arc::clone(&stop),
         workers: Vec::new(),
         side_doors: Vec::new(),
@@ -169,20 +197,38 @@ pub fn build(plan: &Plan, listeners: Vec<TcpListener>) -> Result<Appliance, Buil
         }
     }
     appliance.ports = ports;
-    if !listeners.is_empty() {
+    if !listeners.sources.is_empty() {
         let sessions: Result<Vec<Session>, StoreError> =
             (0..plan.tcp_threads).map(|_| store.session()).collect();
         appliance.tcp = Some(TcpService::start(TcpConfig {
-            listeners,
+            listeners: listeners.sources,
             sessions: sessions?,
             server,
             conn_limit: plan.conn_limit,
             item_max_bytes: store.config().item_max_bytes,
+            clients: plan.clients.clone(),
+            credentials,
             cpus: plan.tcp_cpus.clone(),
         })?);
     }
     wait_for_workers(&appliance);
     Ok(appliance)
+}
+
+/// Gives up root's rights, before any thread of ours serves anybody.
+fn become_user(
+    identity: &Identity,
+    plan: &Plan,
+    listeners: &Listeners,
+) -> Result<(), PrivilegeError> {
+    if let Some(file) = &listeners.unix {
+        identity.give(file.path())?;
+    }
+    identity.assume()?;
+    if plan.process.core_dumps {
+        privileges::stay_dumpable();
+    }
+    Ok(())
 }
 
 /// Until every worker has been once around its loop: ready means served, not merely started.
@@ -207,11 +253,12 @@ fn store(plan: &Plan) -> Result<Arc<Store>, StoreError> {
         memory_bytes: bytes(plan.memory_bytes),
         item_max_bytes: bytes(plan.item_max_bytes),
         growth_factor: plan.growth_factor,
+        chunk_min_bytes: plan.chunk_min_bytes as usize,
+        prefix_delimiter: plan.clients.prefix_delimiter,
         evict: plan.evict,
         pages: plan.huge.into(),
         hash_key: None,
         sessions_max: plan.worker_cpus.len() + plan.tcp_threads,
-        ..StoreConfig::default()
     })
 }
 
@@ -219,6 +266,9 @@ fn server(plan: &Plan, store: &Arc<Store>) -> Server {
     let mut server = Server::new(Arc::clone(store), VERSION.to_owned());
     server.threads = plan.worker_cpus.len() + plan.tcp_threads;
     server.max_connections = plan.conn_limit;
+    server.flush_allowed = plan.clients.flush_allowed;
+    server.shutdown_allowed = plan.clients.shutdown_allowed;
+    server.cas_enabled = plan.clients.cas_enabled;
     server.settings = plan.settings();
     server
 }

@@ -88,6 +88,7 @@ impl Execute {
                 ops: &self.ops,
                 counters,
                 amp_factor: self.amp_factor,
+                server: &self.server,
             };
             for (frame, (entry, desc)) in work.by_ref() {
                 match desc.verdict {
@@ -163,6 +164,7 @@ impl Execute {
 struct LookUp<'a> {
     guard: &'a Guard<'a>,
     misses_are_final: bool,
+    server: &'a Server,
     ops: &'a OpCounters,
     counters: &'a WorkerCounters,
     amp_factor: NonZeroU32,
@@ -191,7 +193,7 @@ impl<'a> LookUp<'a> {
         }
         let reply = in_place(frame, headers(entry), text_max, |out| {
             for item in &items {
-                let cas = with_cas.then(|| item.cas());
+                let cas = with_cas.then(|| self.server.cas_shown(item.cas()));
                 put_value(item.key(), item.flags(), cas, item.value(), out);
             }
             out.put(b"END\r\n");

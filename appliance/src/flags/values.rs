@@ -255,3 +255,36 @@ pub(super) fn parse_size(s: &str) -> Result<u64, String> {
     let n: u64 = digits.and_then(|d| d.parse().ok()).ok_or_else(wrong)?;
     n.checked_mul(unit).ok_or_else(wrong)
 }
+
+/// The one character that `-D` takes.
+pub(super) fn parse_delimiter(s: &str) -> Result<u8, String> {
+    match *s.as_bytes() {
+        [byte] if byte.is_ascii_graphic() => Ok(byte),
+        _ => Err("not one printable ASCII character".to_owned()),
+    }
+}
+
+/// Who may do what with a file, as three octal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileMask(pub u32);
+
+impl FromStr for FileMask {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let mask = u32::from_str_radix(s, 8).ok().filter(|m| *m <= 0o777);
+        mask.map(Self).ok_or_else(|| "not an octal mask (0 to 777)".to_owned())
+    }
+}
+
+impl fmt::Display for FileMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:o}", self.0)
+    }
+}
+
+impl Serialize for FileMask {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}

@@ -178,6 +178,39 @@ pub enum PlanError {
     /// Classes that do not grow.
     #[error("-f {0}: the growth factor must lie between 1.05 and 100")]
     GrowthFactor(f64),
+    /// No room for a chunk.
+    #[error(
+        "-n {0}: the smallest chunk would be larger than the largest item: lower -n, or raise -I"
+    )]
+    ChunkMin(u32),
+    /// `-S`.
+    #[error("-S: SASL is not supported: use -Y FILE, authentication in the ASCII protocol")]
+    Sasl,
+    /// `-Z`.
+    #[error(
+        "-Z: TLS is not supported: leave it out, and put a TLS proxy in front where you need one"
+    )]
+    Tls,
+    /// `-Y` and a UDP port.
+    #[error(
+        "-Y: no client can authenticate over UDP, so it would be open to all: turn it off with -U 0, or leave -U out"
+    )]
+    AuthWithUdp,
+    /// `-Y` and a port, whose service is UDP.
+    #[error(
+        "-Y: a --port serves UDP, where no client can authenticate: leave --port out, or -Y, and name the clients' networks with --allow"
+    )]
+    AuthWithPort,
+    /// `-Y` and `-B binary`.
+    #[error(
+        "-Y: only clients of the ASCII protocol can authenticate: leave -B out, or say -B ascii"
+    )]
+    AuthWithBinary,
+    /// `-s` and a port.
+    #[error(
+        "-s serves a Unix socket and no network, and --port serves a network: leave one of them out"
+    )]
+    UnixWithPort,
     /// `--engine gpu` in a build that cannot look for a GPU.
     #[error(
         "--engine gpu: this build leaves out CUDA (the feature cuda), and this release has no GPU engine yet: use --engine auto or cpu"

@@ -1,5 +1,6 @@
 //! Ports, listeners and who is answered.
 
+use super::clients::udp_port;
 use super::{Device, PlanError, PortPlan, TcpPlan};
 use crate::flags::{IpFlag, ListenAddr, PortSpec, ServeFlags, ServicePort, SideDoorFlag};
 use crate::machine::Machine;
@@ -25,7 +26,7 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
     if !machine.has_dpdk {
         return Err(PlanError::NoDpdk);
     }
-    let udp_port = match flags.udp_port {
+    let udp_port = match udp_port(flags) {
         ServicePort::Fixed(n) => n,
         ServicePort::Off | ServicePort::Any => return Err(PlanError::PortWithoutUdp),
     };
@@ -56,9 +57,13 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
 
 /// One port per UDP port number, over every address that has it.
 fn socket_ports(flags: &ServeFlags) -> Vec<PortPlan> {
+    if flags.clients.unix_socket.is_some() {
+        return Vec::new();
+    }
+    let service = udp_port(flags);
     let mut by_port = BTreeMap::<u16, Vec<IpAddr>>::new();
     for listen in &flags.listen {
-        if let Some(port) = port_of(listen, flags.udp_port) {
+        if let Some(port) = port_of(listen, service) {
             let ips = by_port.entry(port).or_default();
             if !ips.contains(&listen.ip) {
                 ips.push(listen.ip);
@@ -125,6 +130,9 @@ fn give_addresses(plans: &mut [PortPlan], ips: &[IpFlag]) -> Result<(), PlanErro
 
 pub(super) fn tcp(flags: &ServeFlags, ports: &[PortPlan]) -> Vec<TcpPlan> {
     let mut plans = Vec::<TcpPlan>::new();
+    if flags.clients.unix_socket.is_some() {
+        return plans;
+    }
     let kernel = flags.listen.iter().filter_map(|l| {
         let address = SocketAddr::new(l.ip, port_of(l, flags.tcp_port)?);
         Some(TcpPlan { address, behind_side_door: false })

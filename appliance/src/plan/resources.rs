@@ -1,6 +1,6 @@
 //! CPUs, memory, files and engines.
 
-use super::{Device, Engine, PlanError, PortPlan, SLOT_BYTES, TcpPlan};
+use super::{Device, Engine, PlanError, PortPlan, SLOT_BYTES};
 use crate::flags::{CpuList, EngineFlag, HugeFlag, ServeFlags};
 use crate::machine::{Gpu, Machine};
 
@@ -113,7 +113,7 @@ pub(super) fn open_files(
     flags: &ServeFlags,
     machine: &Machine,
     ports: &[PortPlan],
-    tcp: &[TcpPlan],
+    listeners: usize,
     workers: usize,
 ) -> Result<u64, PlanError> {
     let sockets: usize = ports
@@ -124,7 +124,7 @@ pub(super) fn open_files(
         })
         .sum();
     // Each thread has handles of its own on the listeners, and a few for its runtime.
-    let per_thread = tcp.len() + 4;
+    let per_thread = listeners + 4;
     let fixed = sockets + per_thread * usize::from(flags.threads);
     let need = u64::from(flags.conn_limit) + fixed as u64 + FILES_BESIDES;
     match machine.open_files_max {

@@ -1,5 +1,9 @@
-//! One TCP connection: read, answer whole commands, write, in turn.
+//! One connection: read, answer whole commands, write, in turn.
 
+use super::auth::Gate;
+use super::transport::Stream;
+use crate::credentials::Credentials;
+use crate::flags::Dialect;
 use dataplane::protocol::stream::Conversation;
 use dataplane::protocol::{OpCounters, Server};
 use dataplane::store::Session;
@@ -7,10 +11,9 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::task::yield_now;
+use tokio::time::{sleep, timeout};
 
 /// Room made for each read.
 const READ_BYTES: usize = 16 << 10;
@@ -27,6 +30,12 @@ pub(super) struct Desk {
     pub(super) ops: Arc<OpCounters>,
     pub(super) server: Arc<Server>,
     pub(super) item_max_bytes: usize,
+    pub(super) requests_per_turn: usize,
+    pub(super) dialect: Dialect,
+    /// Whom clients must be, where they must authenticate.
+    pub(super) credentials: Option<Arc<Credentials>>,
+    /// How long a connection may send nothing.
+    pub(super) idle_max: Option<Duration>,
     pub(super) stopped: watch::Receiver<bool>,
 }
 
@@ -37,6 +46,8 @@ pub(super) enum End {
     Client,
     /// `quit`, or input that cannot be followed.
     Conversation,
+    /// Nothing came for too long.
+    Idle,
     /// The service stops.
     Service,
     /// The network.
@@ -45,33 +56,53 @@ pub(super) enum End {
 }
 
 /// Serves the connection to its end.
-pub(super) async fn serve(mut stream: TcpStream, desk: &Desk) -> End {
-    let end = converse(&mut stream, desk).await.unwrap_or_else(End::Failed);
+pub(super) async fn serve(stream: Stream, desk: &Desk) -> End {
+    let end = converse(&stream, desk).await.unwrap_or_else(End::Failed);
     if matches!(end, End::Conversation) {
-        let _ = timeout(PARTING_MAX, part(&mut stream)).await;
+        let _ = timeout(PARTING_MAX, part(&stream)).await;
     }
     end
 }
 
 /// Ends the connection from our side and reads on until the client has ended it too: closing with
 /// bytes unread would reset it, and take from the client replies that have not arrived yet.
-async fn part(stream: &mut TcpStream) -> io::Result<()> {
-    stream.shutdown().await?;
-    let mut unwanted = vec![0; READ_BYTES];
-    while stream.read(&mut unwanted).await? > 0 {}
-    Ok(())
+async fn part(stream: &Stream) -> io::Result<()> {
+    stream.shutdown()?;
+    let mut unwanted = Vec::with_capacity(READ_BYTES);
+    loop {
+        stream.readable().await?;
+        match stream.try_read_buf(&mut unwanted) {
+            Ok(0) => return Ok(()),
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
+            _ => unwanted.clear(),
+        }
+    }
 }
 
-async fn converse(stream: &mut TcpStream, desk: &Desk) -> io::Result<End> {
-    stream.set_nodelay(true)?;
+/// Ends when a connection that sends nothing has done so for too long.
+async fn idle(most: Option<Duration>) {
+    match most {
+        Some(most) => sleep(most).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn converse(stream: &Stream, desk: &Desk) -> io::Result<End> {
+    stream.set_nodelay()?;
     let mut stopped = desk.stopped.clone();
-    let mut conversation = Conversation::new(desk.item_max_bytes);
+    let mut gate = Gate::new(desk.dialect, desk.credentials.as_deref());
+    let mut conversation =
+        Conversation::new(desk.item_max_bytes).in_turns_of(desk.requests_per_turn);
     let mut input = Input::default();
     let mut out = Vec::new();
     loop {
         tokio::select! {
             _ = stopped.wait_for(|&stop| stop) => return Ok(End::Service),
             ready = stream.readable() => ready?,
+            () = idle(desk.idle_max) => {
+                desk.ops.idle_kicks.inc();
+                return Ok(End::Idle);
+            }
         }
         input.make_room(conversation.wants());
         match stream.try_read_buf(&mut input.bytes) {
@@ -79,6 +110,18 @@ async fn converse(stream: &mut TcpStream, desk: &Desk) -> io::Result<End> {
             Ok(n) => desk.ops.bytes_read.add(n as u64),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
             Err(e) => return Err(e),
+        }
+        if !gate.is_open() {
+            let admission = gate.advance(input.unread(), &desk.ops, &mut out);
+            input.at += admission.consumed;
+            if !gate.is_open() {
+                send(stream, desk, &mut out).await?;
+                if admission.close {
+                    return Ok(End::Conversation);
+                }
+                input.rest();
+                continue;
+            }
         }
         loop {
             let progress = conversation.advance(
@@ -91,20 +134,28 @@ async fn converse(stream: &mut TcpStream, desk: &Desk) -> io::Result<End> {
             );
             input.at += progress.consumed;
             let full = out.len() >= OUT_BYTES;
-            if !out.is_empty() {
-                stream.write_all(&out).await?;
-                desk.ops.bytes_written.add(out.len() as u64);
-                empty(&mut out);
-            }
+            send(stream, desk, &mut out).await?;
             if progress.close {
                 return Ok(End::Conversation);
             }
-            if !full {
+            if progress.more {
+                desk.ops.conn_yields.inc();
+                yield_now().await;
+            } else if !full {
                 break;
             }
         }
         input.rest();
     }
+}
+
+async fn send(stream: &Stream, desk: &Desk, out: &mut Vec<u8>) -> io::Result<()> {
+    if !out.is_empty() {
+        stream.write_all(out).await?;
+        desk.ops.bytes_written.add(out.len() as u64);
+        empty(out);
+    }
+    Ok(())
 }
 
 fn empty(buffer: &mut Vec<u8>) {

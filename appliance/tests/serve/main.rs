@@ -3,10 +3,13 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(clippy::cast_possible_truncation)]
 
+mod auth;
 mod client;
+mod connections;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod lifecycle;
+mod process;
 mod server;
 mod start;
 mod tcp;

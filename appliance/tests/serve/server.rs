@@ -5,6 +5,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -44,6 +45,50 @@ fn wait_for_exit(child: &mut Child, at_most: Duration) -> Option<ExitStatus> {
         std::thread::sleep(Duration::from_millis(2));
     }
     None
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// One line on standard error that begins so, nothing on standard output, exit status 1.
+pub(crate) fn refuses(out: &Output, with: &str) {
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert_eq!(text(&out.stdout), "");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with(&format!("gnomon: {with}")), "{said}");
+}
+
+/// A directory of its own that goes with the test.
+pub(crate) struct Tree(PathBuf);
+
+impl Tree {
+    pub(crate) fn empty(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("gnomon-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    pub(crate) fn new(name: &str, file: &str, text: &str) -> Self {
+        let tree = Self::empty(name);
+        tree.write(file, text);
+        tree
+    }
+
+    pub(crate) fn path(&self, file: &str) -> String {
+        self.0.join(file).to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn write(&self, file: &str, text: &str) {
+        std::fs::write(self.0.join(file), text).unwrap();
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 pub(crate) struct Server {
@@ -89,6 +134,10 @@ impl Server {
 
     pub(crate) fn udp(&self) -> SocketAddr {
         self.ready["udp"][0].as_str().expect("a UDP address").parse().unwrap()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -1,23 +1,9 @@
 //! What happens before anything is served: plans, messages, exit codes.
 
 use crate::client::Tcp;
-use crate::server::{Server, gnomon, run};
+use crate::server::{Server, Tree, gnomon, refuses, run, text};
 use serde_json::Value;
 use std::net::{TcpListener, UdpSocket};
-use std::process::Output;
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-/// One line on standard error that begins so, nothing on standard output, exit status 1.
-fn refuses(out: &Output, with: &str) {
-    let said = text(&out.stderr);
-    assert_eq!(out.status.code(), Some(1), "{said}");
-    assert_eq!(text(&out.stdout), "");
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.starts_with(&format!("gnomon: {with}")), "{said}");
-}
 
 #[test]
 fn dry_run_prints_the_plan_and_ends() {
@@ -83,6 +69,11 @@ fn a_plan_that_cannot_be_is_one_line() {
     refuses(&run(&["-p", "0", "-U", "0"]), "nothing to serve");
     refuses(&run(&["-p", "-1", "-U", "0", "-m", "999999999"]), "999999999 MB for items, ");
     refuses(&run(&["-p", "-1", "-U", "-1", "--engine", "gpu"]), "--engine gpu: ");
+    refuses(&run(&["-p", "-1", "-S"]), "-S: SASL is not supported: use -Y FILE");
+    refuses(&run(&["-p", "-1", "-Y", "/none", "-U", "0"]), "cannot read the authentication file");
+    refuses(&run(&["-p", "-1", "-Y", "/none", "-U", "1"]), "-Y: no client can authenticate");
+    let users = Tree::new("broken", "users", "nobody\n");
+    refuses(&run(&["-p", "-1", "-Y", &users.path("users")]), "the authentication file ");
     refuses(&run(&["-p", "-1", "-U", "-1", "--cores", "8191"]), "--cores: CPU 8191 is not among");
 }
 
@@ -127,6 +118,18 @@ fn the_port_file_names_the_ports_in_use() {
     std::fs::remove_file(&path).unwrap();
     let (tcp, udp) = (server.tcp().port(), server.udp().port());
     assert_eq!(said, format!("TCP INET: {tcp}\nUDP INET: {udp}\n"));
+}
+
+#[test]
+fn options_without_effect_are_told_once_when_asked() {
+    let args = ["-p", "-1", "-U", "0", "-m", "8", "-X", "-o", "modern,hashpower=20", "--dry-run"];
+    let plan = text(&run(&args).stdout);
+    let line = "\nno effect     -X, -o modern, -o hashpower=20\n";
+    assert_eq!(plan.matches(line).count(), 1, "{plan}");
+    assert!(!plan[..plan.find("no effect").unwrap()].contains("modern"));
+    let out = run(&["-o", "modern,rubbish"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(text(&out.stderr).contains("'rubbish' is none of memcached's options"));
 }
 
 #[test]

@@ -30,12 +30,13 @@ pub fn execute<'a>(
 ) -> Flow<'a> {
     match *command {
         Command::Get { keys, with_cas, touch } => {
-            if let Some(keys) = get(&session.pin(), ops, keys, with_cas, touch, out) {
+            if let Some(keys) = get(&session.pin(), ops, server, keys, with_cas, touch, out) {
                 return Flow::Rest(Command::Get { keys, with_cas, touch });
             }
         }
         Command::Store { ref what, noreply } => {
-            let reply = store(session, ops, what);
+            let cas = what.cas.map(|cas| server.cas_expected(cas));
+            let reply = store(session, ops, &Store { cas, ..*what });
             if !noreply {
                 out.put(reply);
             }
@@ -141,6 +142,7 @@ fn arith(session: &mut Session, ops: &OpCounters, what: &Arith<'_>) -> Result<u6
 fn get<'a>(
     guard: &Guard<'_>,
     ops: &OpCounters,
+    server: &Server,
     mut keys: Keys<'a>,
     with_cas: bool,
     touch: Option<i64>,
@@ -160,7 +162,8 @@ fn get<'a>(
         match item {
             Some(item) => {
                 hits += 1;
-                put_value(key, item.flags(), with_cas.then(|| item.cas()), item.value(), out);
+                let cas = with_cas.then(|| server.cas_shown(item.cas()));
+                put_value(key, item.flags(), cas, item.value(), out);
             }
             None => misses += 1,
         }

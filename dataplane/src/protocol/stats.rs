@@ -73,6 +73,14 @@ op_counters! {
     closed_connections
     /// TCP connections refused for want of room.
     rejected_connections
+    /// Connections closed because nothing came for too long.
+    idle_kicks
+    /// Turns that a connection ended with requests left.
+    conn_yields
+    /// Attempts to authenticate.
+    auth_cmds
+    /// Attempts to authenticate that failed.
+    auth_errors
 }
 
 impl OpCounters {
@@ -110,6 +118,12 @@ pub struct Server {
     pub threads: usize,
     /// Most TCP connections at once.
     pub max_connections: usize,
+    /// `flush_all` is carried out (`-F` forbids it).
+    pub flush_allowed: bool,
+    /// `shutdown` is carried out (`-A` allows it).
+    pub shutdown_allowed: bool,
+    /// Clients see items' CAS numbers (`-C`: each is 0, and none is ever as expected).
+    pub cas_enabled: bool,
     started: Instant,
     ops: Mutex<Vec<Arc<OpCounters>>>,
 }
@@ -129,9 +143,25 @@ impl Server {
             settings: Vec::new(),
             threads: 1,
             max_connections: 0,
+            flush_allowed: true,
+            shutdown_allowed: false,
+            cas_enabled: true,
             started: Instant::now(),
             ops: Mutex::new(Vec::new()),
         }
+    }
+
+    /// What clients are told of an item's CAS number.
+    #[inline]
+    pub fn cas_shown(&self, cas: u64) -> u64 {
+        if self.cas_enabled { cas } else { 0 }
+    }
+
+    /// What is to be compared with an item's CAS number when a client expects this one.
+    #[inline]
+    pub fn cas_expected(&self, cas: u64) -> u64 {
+        // No item gets as far as the last number.
+        if self.cas_enabled { cas } else { u64::MAX }
     }
 
     /// A block of counters for one more thread.
@@ -203,10 +233,14 @@ fn general(server: &Server, out: &mut impl Sink) {
     line(out, "cas_badval", ops.cas_badval);
     line(out, "touch_hits", ops.touch_hits);
     line(out, "touch_misses", ops.touch_misses);
+    line(out, "auth_cmds", ops.auth_cmds);
+    line(out, "auth_errors", ops.auth_errors);
+    line(out, "idle_kicks", ops.idle_kicks);
     line(out, "bytes_read", ops.bytes_read);
     line(out, "bytes_written", ops.bytes_written);
     line(out, "limit_maxbytes", store.limit_maxbytes);
     line(out, "threads", server.threads);
+    line(out, "conn_yields", ops.conn_yields);
     line(out, "hash_bytes", store.index_bytes);
     line(out, "bytes", store.bytes);
     line(out, "curr_items", store.curr_items);

@@ -16,6 +16,8 @@ const BINARY_MAGIC: u8 = 0x80;
 #[derive(Debug)]
 pub struct Conversation {
     item_max_bytes: usize,
+    /// Most requests per turn.
+    requests_max: usize,
     /// Nothing came yet: the first byte tells the dialect.
     fresh: bool,
     /// Bytes of a refused data block still to be thrown away.
@@ -34,12 +36,20 @@ pub struct Progress {
     pub consumed: usize,
     /// The connection is to be closed once the output is sent.
     pub close: bool,
+    /// The turn is over and requests may be left: others first, then again.
+    pub more: bool,
 }
 
 impl Conversation {
     /// A fresh conversation with the given item size limit.
     pub fn new(item_max_bytes: usize) -> Self {
-        Self { item_max_bytes, fresh: true, skip: 0, wait_for: 0, keys_left: None }
+        let requests_max = usize::MAX;
+        Self { item_max_bytes, requests_max, fresh: true, skip: 0, wait_for: 0, keys_left: None }
+    }
+
+    /// The same, answering that many requests at most each time it advances.
+    pub fn in_turns_of(self, requests_max: usize) -> Self {
+        Self { requests_max, ..self }
     }
 
     /// Bytes of input that the next [`Self::advance`] needs to get anywhere: room to make in the
@@ -48,8 +58,8 @@ impl Conversation {
         self.wait_for
     }
 
-    /// Answers whole commands of `input`, in order, until the input is used up or `out` holds
-    /// `out_max_bytes`, whichever comes first. One value may go beyond that bound; a get of many
+    /// Answers whole commands of `input`, in order, until the input is used up, `out` holds
+    /// `out_max_bytes` or the turn is over, whichever comes first. One value may go beyond that bound; a get of many
     /// pauses between two and goes on at the next call.
     pub fn advance(
         &mut self,
@@ -60,7 +70,8 @@ impl Conversation {
         out: &mut Vec<u8>,
         out_max_bytes: usize,
     ) -> Progress {
-        let mut consumed = 0;
+        let (mut consumed, mut requests) = (0, 0);
+        let mut more = false;
         // The binary protocol is not spoken: its clients learn it at once, and not by waiting.
         let mut close = self.fresh && input.first() == Some(&BINARY_MAGIC);
         self.fresh &= input.is_empty();
@@ -76,6 +87,11 @@ impl Conversation {
             if rest.is_empty() || rest.len() < self.wait_for {
                 break;
             }
+            if requests == self.requests_max {
+                more = true;
+                break;
+            }
+            requests += 1;
             self.wait_for = 0;
             match ascii::parse(rest, self.item_max_bytes) {
                 Parsed::Command { command, used } => {
@@ -102,7 +118,7 @@ impl Conversation {
                 Parsed::Hopeless => close = true,
             }
         }
-        Progress { consumed, close }
+        Progress { consumed, close, more }
     }
 }
 
@@ -159,6 +175,31 @@ mod tests {
             }
         }
         (sent, false, largest)
+    }
+
+    #[test]
+    fn a_turn_has_so_many_requests_and_no_more() {
+        let config =
+            StoreConfig { memory_bytes: 4 << 20, pages: Pages::Small, ..StoreConfig::default() };
+        let store = Store::new(config).unwrap();
+        let mut session = store.session().unwrap();
+        let server = Server::new(Arc::clone(&store), "test".to_owned());
+        let ops = server.ops();
+        let mut conversation = Conversation::new(1 << 20).in_turns_of(3);
+        let input = b"get a\r\n".repeat(7);
+        let (mut at, mut turns) = (0, Vec::new());
+        loop {
+            let mut out = Vec::new();
+            let rest = &input[at..];
+            let p = conversation.advance(&mut session, &ops, &server, rest, &mut out, 1 << 20);
+            at += p.consumed;
+            turns.push((out.len() / b"END\r\n".len(), p.more));
+            if !p.more {
+                break;
+            }
+        }
+        assert_eq!(turns, [(3, true), (3, true), (1, false)]);
+        assert_eq!(at, input.len());
     }
 
     #[test]

@@ -82,6 +82,8 @@ pub struct StoreConfig {
     /// Each size class's chunks are this much larger than the one's before. 2.0 gives powers
     /// of two.
     pub growth_factor: f64,
+    /// Space for key, value and flags that the smallest chunk has at least.
+    pub chunk_min_bytes: usize,
     /// Make room by evicting; otherwise a full store refuses.
     pub evict: bool,
     /// Which memory pages to ask for.
@@ -100,6 +102,7 @@ impl Default for StoreConfig {
             memory_bytes: 64 << 20,
             item_max_bytes: 1 << 20,
             growth_factor: 1.25,
+            chunk_min_bytes: 0,
             evict: true,
             pages: Pages::Prefer,
             hash_key: None,
@@ -202,7 +205,10 @@ impl Store {
         let growth = config.growth_factor;
         let sizes = (1.05..=100.0)
             .contains(&growth)
-            .then(|| size_classes(growth, config.item_max_bytes.min(PAGE_BYTES)))
+            .then(|| {
+                let largest = config.item_max_bytes.min(PAGE_BYTES);
+                size_classes(growth, config.chunk_min_bytes, largest)
+            })
             .flatten()
             .ok_or(StoreError::GrowthFactor { asked: growth })?;
         let bytes = n_pages * PAGE_BYTES;

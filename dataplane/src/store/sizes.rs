@@ -1,10 +1,10 @@
 //! Chunk sizes: what a slab page is cut into.
 //!
-//! Enters: the growth factor and the item limit. Leaves: the size classes, smallest first, and the
+//! Enters: the growth factor, the space in the smallest chunk and the item limit. Leaves: the size classes, smallest first, and the
 //! arithmetic from a place in a page to a chunk's number, without a division. Fails: `None` for a
 //! growth factor that makes too many classes.
 
-use super::item::UNIT_BYTES;
+use super::item::{HEADER_BYTES, UNIT_BYTES};
 
 /// Bytes of a slab page.
 pub(crate) const PAGE_BYTES: usize = 2 << 20;
@@ -39,12 +39,17 @@ impl SizeClass {
     }
 }
 
-/// The chunk sizes: from one unit up to `item_max` bytes by `growth`, each stretched as far as it
-/// goes without losing a chunk a page. `None` when there would be too many.
-pub(super) fn size_classes(growth: f64, item_max: usize) -> Option<Box<[SizeClass]>> {
-    let top = item_max.div_ceil(UNIT_BYTES).min(PAGE_UNITS as usize);
+/// The chunk sizes: from one with `space_min` bytes beside the header up to `item_max` bytes by
+/// `growth`, each stretched as far as it goes without losing a chunk a page. `None` when there
+/// would be too many.
+pub(super) fn size_classes(
+    growth: f64,
+    space_min: usize,
+    item_max: usize,
+) -> Option<Box<[SizeClass]>> {
+    let top = item_max.div_ceil(UNIT_BYTES).clamp(1, PAGE_UNITS as usize);
     let mut classes = Vec::new();
-    let mut wanted = 1;
+    let mut wanted = HEADER_BYTES.saturating_add(space_min).div_ceil(UNIT_BYTES).min(top);
     loop {
         let per_page = PAGE_UNITS / u32::try_from(wanted).ok()?;
         let units = PAGE_UNITS / per_page;
@@ -75,7 +80,7 @@ mod tests {
     #[test]
     fn sizes_grow_fit_and_waste_little() {
         for growth in [1.05, 1.25, 2.0, 10.0] {
-            let sizes = size_classes(growth, 1 << 20).unwrap();
+            let sizes = size_classes(growth, 0, 1 << 20).unwrap();
             assert_eq!((sizes[0].bytes(), sizes[sizes.len() - 1].bytes()), (64, 1 << 20));
             for s in &sizes {
                 assert!(s.per_page * s.units <= PAGE_UNITS);
@@ -87,8 +92,11 @@ mod tests {
             }
             assert!(sizes.windows(2).all(|w| w[0].units < w[1].units));
         }
-        let powers = size_classes(2.0, 1 << 20).unwrap();
+        let powers = size_classes(2.0, 0, 1 << 20).unwrap();
         assert!(powers.iter().enumerate().all(|(i, s)| s.units == 1 << i));
-        assert!(size_classes(1.0001, 2 << 20).is_none());
+        for (space, smallest) in [(32, 64), (33, 128), (480, 512), (usize::MAX, 1 << 20)] {
+            assert_eq!(size_classes(1.25, space, 1 << 20).unwrap()[0].bytes(), smallest);
+        }
+        assert!(size_classes(1.0001, 0, 2 << 20).is_none());
     }
 }

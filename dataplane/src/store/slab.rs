@@ -560,7 +560,7 @@ mod tests {
 
     fn slabs(n_pages: usize) -> Slabs {
         let arena = Arena::new(n_pages * PAGE_BYTES, Pages::Small).unwrap();
-        Slabs::new(arena, n_pages, size_classes(1.25, 1 << 20).unwrap())
+        Slabs::new(arena, n_pages, size_classes(1.25, 0, 1 << 20).unwrap())
     }
 
     #[test]

@@ -1,0 +1,201 @@
+//! `-o`: memcached's extended options, each checked as memcached checks it.
+//!
+//! In: one option, `name` or `name=value`. Out: what it means here, which for most is nothing,
+//! because they tune parts that gnomon does not have. Unknown ones are refused by name.
+
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// One option of `-o`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Extended {
+    /// Whether a connection over the limit is refused at once, or waits.
+    MaxconnsFast(bool),
+    /// Seconds after which an idle connection is closed; 0: never.
+    IdleTimeout(u32),
+    /// Correct, and without effect here. As it was typed.
+    Unused(String),
+}
+
+/// What may follow the name.
+enum Takes {
+    Nothing,
+    Number(RangeInclusive<u64>),
+    Fraction(RangeInclusive<f64>),
+    OneOf(&'static [&'static str]),
+}
+
+const ANY: Takes = Takes::Number(0..=u32::MAX as u64);
+/// memcached's factors have no upper bound.
+const FACTOR: Takes = Takes::Fraction(f64::MIN_POSITIVE..=f64::MAX);
+const SHARE: Takes = Takes::Fraction(f64::MIN_POSITIVE..=1.0 - f64::EPSILON);
+const PERCENT: Takes = Takes::Number(1..=79);
+
+/// Every option but those of [`REFUSED`].
+const KNOWN: [(&str, Takes); 40] = [
+    ("maxconns_fast", Takes::Nothing),
+    ("no_maxconns_fast", Takes::Nothing),
+    ("idle_timeout", ANY),
+    ("modern", Takes::Nothing),
+    ("no_modern", Takes::Nothing),
+    ("hashpower", Takes::Number(12..=32)),
+    ("hash_algorithm", Takes::OneOf(&["jenkins", "murmur3", "xxh3"])),
+    ("no_hashexpand", Takes::Nothing),
+    ("tail_repair_time", Takes::Number(10..=u32::MAX as u64)),
+    ("slab_reassign", Takes::Nothing),
+    ("no_slab_reassign", Takes::Nothing),
+    ("slab_automove", Takes::Number(0..=2)),
+    ("slab_automove_ratio", SHARE),
+    ("slab_automove_window", Takes::Number(3..=u32::MAX as u64)),
+    ("slab_automove_freeratio", SHARE),
+    ("slab_chunk_max", Takes::Number(1..=u32::MAX as u64)),
+    ("no_chunked_items", Takes::Nothing),
+    ("lru_crawler", Takes::Nothing),
+    ("no_lru_crawler", Takes::Nothing),
+    ("lru_crawler_sleep", Takes::Number(0..=1_000_000)),
+    ("lru_crawler_tocrawl", ANY),
+    ("lru_maintainer", Takes::Nothing),
+    ("no_lru_maintainer", Takes::Nothing),
+    ("lru_segmented", Takes::Nothing),
+    ("no_lru_segmented", Takes::Nothing),
+    ("hot_lru_pct", PERCENT),
+    ("warm_lru_pct", PERCENT),
+    ("hot_max_factor", FACTOR),
+    ("warm_max_factor", FACTOR),
+    ("temporary_ttl", ANY),
+    ("watcher_logbuf_size", ANY),
+    ("worker_logbuf_size", ANY),
+    ("read_buf_mem_limit", ANY),
+    ("resp_obj_mem_limit", ANY),
+    ("track_sizes", Takes::Nothing),
+    ("inline_ascii_resp", Takes::Nothing),
+    ("no_inline_ascii_resp", Takes::Nothing),
+    ("inline_ascii_response", Takes::Nothing),
+    ("no_inline_ascii_response", Takes::Nothing),
+    ("no_drop_privileges", Takes::Nothing),
+];
+
+/// Options that ask for something that would be missed, by how their names begin.
+const REFUSED: [(&str, &str); 4] = [
+    ("ssl_", "TLS is not supported: leave it out, and put a TLS proxy in front where you need one"),
+    ("ext_", "external storage is not supported: items lie in memory; leave it out"),
+    (
+        "drop_privileges",
+        "system calls are not filtered: leave it out, and use your service manager",
+    ),
+    ("sock_cookie_id", "socket cookies are not supported: leave it out"),
+];
+
+impl FromStr for Extended {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let (name, value) = match s.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (s, None),
+        };
+        if let Some((_, why)) = REFUSED.iter().find(|(start, _)| name.starts_with(start)) {
+            return Err(format!("{name}: {why}"));
+        }
+        let (_, takes) = KNOWN
+            .iter()
+            .find(|(known, _)| *known == name)
+            .ok_or_else(|| format!("'{name}' is none of memcached's options"))?;
+        let number = takes.check(value).map_err(|wants| format!("{name} {wants}"))?;
+        Ok(match name {
+            "maxconns_fast" => Self::MaxconnsFast(true),
+            "no_maxconns_fast" | "no_modern" => Self::MaxconnsFast(false),
+            "idle_timeout" => Self::IdleTimeout(number),
+            _ => Self::Unused(s.to_owned()),
+        })
+    }
+}
+
+impl Takes {
+    /// The value as a number where it is one and small enough, or what should have been written.
+    fn check(&self, value: Option<&str>) -> Result<u32, String> {
+        match (self, value) {
+            // memcached, too, takes no notice of a value here.
+            (Self::Nothing, _) => Ok(0),
+            (Self::Number(range), value) => {
+                let (least, most) = (range.start(), range.end());
+                let number = value.and_then(|v| v.parse::<u64>().ok());
+                let number = number.filter(|n| range.contains(n));
+                number
+                    .and_then(|n| u32::try_from(n).ok())
+                    .ok_or_else(|| format!("wants a number from {least} to {most}"))
+            }
+            (Self::Fraction(range), value) => {
+                let number = value.and_then(|v| v.parse::<f64>().ok());
+                match number.filter(|n| range.contains(n)) {
+                    Some(_) => Ok(0),
+                    None if *range.end() < 1.0 => {
+                        Err("wants a fraction between 0 and 1".to_owned())
+                    }
+                    None => Err("wants a number above 0".to_owned()),
+                }
+            }
+            (Self::OneOf(words), Some(word)) if words.contains(&word) => Ok(0),
+            (Self::OneOf(words), _) => Err(format!("wants one of {}", words.join(", "))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(s: &str) -> Result<Extended, String> {
+        s.parse()
+    }
+
+    #[test]
+    fn what_means_something_here_is_told_apart() {
+        assert_eq!(parse("maxconns_fast"), Ok(Extended::MaxconnsFast(true)));
+        assert_eq!(parse("no_maxconns_fast"), Ok(Extended::MaxconnsFast(false)));
+        assert_eq!(parse("no_modern"), Ok(Extended::MaxconnsFast(false)));
+        assert_eq!(parse("idle_timeout=30"), Ok(Extended::IdleTimeout(30)));
+        for unused in ["modern", "hashpower=20", "hash_algorithm=xxh3", "hot_max_factor=0.2"] {
+            assert_eq!(parse(unused), Ok(Extended::Unused(unused.to_owned())));
+        }
+    }
+
+    #[test]
+    fn every_option_can_be_had() {
+        for (name, takes) in &KNOWN {
+            let typed = match takes {
+                Takes::Nothing => (*name).to_owned(),
+                Takes::Number(range) => format!("{name}={}", range.start()),
+                Takes::Fraction(_) => format!("{name}=0.5"),
+                Takes::OneOf(words) => format!("{name}={}", words[0]),
+            };
+            assert!(parse(&typed).is_ok(), "{typed}");
+        }
+    }
+
+    #[test]
+    fn each_refusal_names_the_option() {
+        for (typed, said) in [
+            ("foo", "'foo' is none of memcached's options"),
+            ("no_idle_timeout", "'no_idle_timeout' is none of memcached's options"),
+            ("", "'' is none of memcached's options"),
+            ("idle_timeout", "idle_timeout wants a number from 0 to 4294967295"),
+            ("idle_timeout=x", "idle_timeout wants a number from 0 to 4294967295"),
+            ("idle_timeout=-1", "idle_timeout wants a number from 0 to 4294967295"),
+            ("hashpower=1", "hashpower wants a number from 12 to 32"),
+            ("hash_algorithm=md5", "hash_algorithm wants one of jenkins, murmur3, xxh3"),
+            ("slab_automove=3", "slab_automove wants a number from 0 to 2"),
+            ("slab_automove_ratio=1", "slab_automove_ratio wants a fraction between 0 and 1"),
+            ("slab_automove_ratio=NaN", "slab_automove_ratio wants a fraction between 0 and 1"),
+            ("hot_max_factor=0", "hot_max_factor wants a number above 0"),
+            ("hot_lru_pct=80", "hot_lru_pct wants a number from 1 to 79"),
+            ("tail_repair_time=9", "tail_repair_time wants a number from 10"),
+            ("ssl_key=x", "ssl_key: TLS is not supported"),
+            ("ext_path=/x:1G", "ext_path: external storage is not supported"),
+            ("drop_privileges", "drop_privileges: system calls are not filtered"),
+        ] {
+            let error = parse(typed).expect_err(typed);
+            assert!(error.starts_with(said), "{typed}: {error}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Connections, and what clients may do.
+
+use super::{PlanError, absolute};
+use crate::flags::{Dialect, Extended, FileMask, ServeFlags, ServicePort};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// memcached's port.
+const UDP_PORT: u16 = 11211;
+
+/// How clients connect, and what they may ask for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClientsPlan {
+    /// The Unix socket, which takes the place of TCP and UDP.
+    pub unix: Option<UnixPlan>,
+    /// Connections that may wait to be accepted.
+    pub backlog: i32,
+    /// Most requests of one connection before the others get a turn.
+    pub requests_per_turn: usize,
+    /// What connections speak.
+    pub dialect: Dialect,
+    /// Who may authenticate; nobody need without it.
+    pub auth_file: Option<PathBuf>,
+    /// An idle connection is closed after so many seconds; 0: never.
+    pub idle_timeout_seconds: u32,
+    /// A connection over the limit is refused at once; otherwise it waits.
+    pub refuse_over_limit: bool,
+    /// `flush_all` is carried out.
+    pub flush_allowed: bool,
+    /// `shutdown` is carried out.
+    pub shutdown_allowed: bool,
+    /// Items have CAS numbers.
+    pub cas_enabled: bool,
+    /// What separates prefixes within a key.
+    pub prefix_delimiter: u8,
+}
+
+/// A Unix socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnixPlan {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Who may connect.
+    pub mask: FileMask,
+}
+
+pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
+    let clients = &flags.clients;
+    if clients.enable_sasl {
+        return Err(PlanError::Sasl);
+    }
+    if clients.enable_ssl {
+        return Err(PlanError::Tls);
+    }
+    if clients.auth_file.is_some() {
+        if !flags.port.is_empty() {
+            return Err(PlanError::AuthWithPort);
+        }
+        if !matches!(flags.udp_port, None | Some(ServicePort::Off)) {
+            return Err(PlanError::AuthWithUdp);
+        }
+        if clients.protocol == Dialect::Binary {
+            return Err(PlanError::AuthWithBinary);
+        }
+    }
+    if clients.unix_socket.is_some() && !flags.port.is_empty() {
+        return Err(PlanError::UnixWithPort);
+    }
+    let mut plan = ClientsPlan {
+        unix: clients
+            .unix_socket
+            .as_deref()
+            .map(|path| UnixPlan { path: absolute(path), mask: clients.unix_mask }),
+        backlog: clients.listen_backlog,
+        requests_per_turn: clients.max_reqs_per_event as usize,
+        dialect: match clients.auth_file {
+            Some(_) => Dialect::Ascii,
+            None => clients.protocol,
+        },
+        auth_file: clients.auth_file.as_deref().map(absolute),
+        idle_timeout_seconds: 0,
+        refuse_over_limit: true,
+        flush_allowed: !clients.disable_flush_all,
+        shutdown_allowed: clients.enable_shutdown,
+        cas_enabled: !clients.disable_cas,
+        prefix_delimiter: clients.prefix_delimiter,
+    };
+    for option in &clients.extended {
+        match option {
+            Extended::MaxconnsFast(fast) => plan.refuse_over_limit = *fast,
+            Extended::IdleTimeout(seconds) => plan.idle_timeout_seconds = *seconds,
+            Extended::Unused(_) => {}
+        }
+    }
+    Ok(plan)
+}
+
+/// The UDP port: as it was given, and otherwise off where clients must authenticate.
+pub(super) fn udp_port(flags: &ServeFlags) -> ServicePort {
+    match (flags.udp_port, &flags.clients.auth_file) {
+        (Some(port), _) => port,
+        (None, Some(_)) => ServicePort::Off,
+        (None, None) => ServicePort::Fixed(UDP_PORT),
+    }
+}
+
+/// What was given and changes nothing here.
+pub(super) fn unused(flags: &ServeFlags) -> Vec<String> {
+    let clients = &flags.clients;
+    let letters = [
+        ("-L", flags.process.enable_largepages),
+        ("-W", clients.disable_watch),
+        ("-X", clients.disable_dumping),
+    ];
+    let letters = letters.iter().filter(|(_, given)| *given).map(|(l, _)| (*l).to_owned());
+    let options = clients.extended.iter().filter_map(|o| match o {
+        Extended::Unused(typed) => Some(format!("-o {typed}")),
+        Extended::MaxconnsFast(_) | Extended::IdleTimeout(_) => None,
+    });
+    letters.chain(options).collect()
+}

@@ -1,0 +1,104 @@
+//! The Unix socket of `-s`: made with the mask it was asked for, and gone with its owner.
+//!
+//! A socket that a process left behind is taken away; one that still answers, and a file that is
+//! no socket, are left alone and told.
+
+use super::SocketError;
+use crate::plan::UnixPlan;
+use nix::sys::stat::{Mode, umask};
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// The socket's place in the file system, given up on drop.
+#[derive(Debug)]
+pub struct SocketFile(PathBuf);
+
+impl SocketFile {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "cannot remove the Unix socket");
+        }
+    }
+}
+
+/// Listens there. To be called while the process has one thread: the mask is the process's.
+pub(super) fn listen(
+    plan: &UnixPlan,
+    backlog: i32,
+) -> Result<(UnixListener, SocketFile), SocketError> {
+    let refused = |source| SocketError::Unix { path: plan.path.clone(), source };
+    clear(&plan.path)?;
+    let address = SockAddr::unix(&plan.path).map_err(refused)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(refused)?;
+    socket.set_nonblocking(true).map_err(refused)?;
+    let before = umask(Mode::from_bits_truncate(!plan.mask.0 & 0o777));
+    let bound = socket.bind(&address);
+    umask(before);
+    bound.map_err(refused)?;
+    let file = SocketFile(plan.path.clone());
+    socket.listen(backlog).map_err(refused)?;
+    Ok((socket.into(), file))
+}
+
+/// Takes away what an ended process left behind.
+fn clear(path: &Path) -> Result<(), SocketError> {
+    let owned = || path.to_owned();
+    let refused = |source| SocketError::Unix { path: owned(), source };
+    match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(refused(e)),
+        Ok(found) if !found.file_type().is_socket() => Err(SocketError::NotASocket(owned())),
+        Ok(_) => match UnixStream::connect(path) {
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+                fs::remove_file(path).map_err(refused)
+            }
+            _ => Err(SocketError::UnixInUse(owned())),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::FileMask;
+    use crate::machine::tests::Tree;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn plan(t: &Tree, name: &str) -> UnixPlan {
+        UnixPlan { path: t.0.join(name), mask: FileMask(0o750) }
+    }
+
+    #[test]
+    fn a_left_over_socket_gives_way_and_nothing_else_does() {
+        let t = Tree::new("unix", &[("file", "precious")]);
+        let p = plan(&t, "socket");
+        drop(UnixListener::bind(&p.path).unwrap());
+        assert!(p.path.exists());
+        let (_listener, file) = listen(&p, 5).unwrap();
+        let mode = fs::metadata(file.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o750);
+        let said = listen(&p, 5).unwrap_err().to_string();
+        assert!(said.contains("is in use: "), "{said}");
+        assert!(UnixStream::connect(&p.path).is_ok());
+        drop(file);
+        assert!(!p.path.exists());
+
+        let said = listen(&plan(&t, "file"), 5).unwrap_err().to_string();
+        assert!(said.contains("file is no socket"), "{said}");
+        assert_eq!(fs::read_to_string(t.0.join("file")).unwrap(), "precious");
+        let said = listen(&plan(&t, "none/socket"), 5).unwrap_err().to_string();
+        assert!(said.starts_with("cannot listen on the Unix socket "), "{said}");
+        assert!(listen(&plan(&t, &"x".repeat(200)), 5).is_err());
+    }
+}

@@ -1,0 +1,78 @@
+//! `-Y`: who is served, and SIGHUP.
+
+use crate::client::Tcp;
+use crate::server::{Server, Tree, gnomon};
+use nix::sys::signal::Signal;
+use std::io::Read;
+
+fn start(users: &Tree) -> Server {
+    let path = users.path("users");
+    Server::spawn(gnomon().args(["-p", "-1", "-m", "8", "-t", "2", "-Y", &path]))
+}
+
+const LOGIN: &str = "set any 1 2 10\r\nann s3cret\r\n";
+
+#[test]
+fn nobody_is_served_before_authenticating() {
+    let users = Tree::new("auth", "users", "ann:s3cret\nbob:x\n");
+    let server = start(&users);
+    assert_eq!(server.ready["udp"], serde_json::json!([]));
+    let mut c = Tcp::connect(server.tcp());
+    for refused in ["get a\r\n", "stats\r\n", "quit\r\n", "set a 0 0 x\r\n"] {
+        c.expect(refused, "CLIENT_ERROR unauthenticated\r\n");
+    }
+    c.expect("set a 0 0 9\r\nann wrong\r\n", "CLIENT_ERROR authentication failure\r\n");
+    c.expect("set a 0 0 3\r\nann\r\n", "CLIENT_ERROR bad authentication token format\r\n");
+    // What comes right after the words belongs to the conversation.
+    let request = LOGIN.to_owned() + "set k 0 0 1\r\nv\r\nget k any\r\n";
+    c.expect(&request, "STORED\r\nSTORED\r\nVALUE k 0 1\r\nv\r\nEND\r\n");
+    let stats = c.until_end("stats\r\n");
+    assert!(stats.contains("STAT auth_cmds 2\r\n"), "{stats}");
+    assert!(stats.contains("STAT auth_errors 1\r\n"), "{stats}");
+    // Each connection for itself; and a binary client is closed at once.
+    let mut other = Tcp::connect(server.tcp());
+    other.expect("get k\r\n", "CLIENT_ERROR unauthenticated\r\n");
+    let mut binary = Tcp::connect(server.tcp());
+    binary.send(b"\x80");
+    assert!(binary.rest().is_empty());
+    let mut rubbish = Tcp::connect(server.tcp());
+    rubbish.send([b'x'; 4000]);
+    assert!(ends(&mut rubbish));
+    server.stop();
+}
+
+/// The server closes, in good order or not: bytes of ours may be unread.
+fn ends(c: &mut Tcp) -> bool {
+    !matches!(c.0.read(&mut [0; 100]), Ok(1..))
+}
+
+#[test]
+fn sighup_reads_the_users_again() {
+    let users = Tree::new("hup", "users", "ann:s3cret\n");
+    let server = start(&users);
+    let mut known = Tcp::connect(server.tcp());
+    known.expect(LOGIN, "STORED\r\n");
+    users.write("users", "ann:new\n");
+    server.signal(Signal::SIGHUP);
+    server.wait_for_log("read the authentication file again");
+    let mut c = Tcp::connect(server.tcp());
+    c.expect(LOGIN, "CLIENT_ERROR authentication failure\r\n");
+    c.expect("set a 0 0 7\r\nann new\r\n", "STORED\r\n");
+    // Who was in stays in.
+    known.expect("get a\r\n", "END\r\n");
+
+    users.write("users", "broken");
+    server.signal(Signal::SIGHUP);
+    server.wait_for_log("line 1 is not user:password; the users stay as they were");
+    Tcp::connect(server.tcp()).expect("set a 0 0 7\r\nann new\r\n", "STORED\r\n");
+    server.stop();
+}
+
+#[test]
+fn sighup_without_a_file_ends_nothing() {
+    let server = Server::start(&["-m", "8"]);
+    server.signal(Signal::SIGHUP);
+    server.wait_for_log("there is no file to read again");
+    Tcp::connect(server.tcp()).expect("get a\r\n", "END\r\n");
+    server.stop();
+}
