@@ -9,13 +9,13 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
 make_scratch
-cargo build --release -q
+cargo build --release --workspace --bins -q
 arguments=()
 if [ "${1:-}" = --against ]; then
   arguments=("$@")
   set -- clients
 fi
-[ "$#" -gt 0 ] || set -- loopback clients af_packet net_tap policy
+[ "$#" -gt 0 ] || set -- loopback clients linear af_packet net_tap policy
 
 for name in "$@"; do
   echo "-- $name"

@@ -19,6 +19,7 @@ pub use values::{
 
 use clap::{Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use values::parse_size;
 
 /// The version for people: release, commit and compiler.
@@ -96,6 +97,11 @@ pub struct ServeFlags {
     #[arg(short, long = "memory-limit", visible_alias = "memory", value_name = "MB")]
     #[arg(env = "GNOMON_MEMORY", default_value = "64")]
     pub memory: u64,
+
+    /// Keep items in this file, in a tmpfs or hugetlbfs: after SIGUSR1 the next start with the same
+    /// file, -m, -I, -f and -n finds them there.
+    #[arg(short = 'e', long, value_name = "FILE", env = "GNOMON_MEMORY_FILE")]
+    pub memory_file: Option<PathBuf>,
 
     /// TCP threads.
     #[arg(short, long, value_name = "NUM", env = "GNOMON_THREADS", default_value = "4")]

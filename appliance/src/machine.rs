@@ -6,6 +6,9 @@
 //! machine that nobody has. A fact that cannot be read is `None`, and whatever depends on it is
 //! left for the part that needs it to find out.
 
+mod memory_file;
+
+pub use memory_file::{FileFault, FileRoom, FileSystem};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
@@ -33,6 +36,8 @@ pub struct Machine {
     pub find_gpu: Option<fn() -> Gpu>,
     /// This build has the SIMT executor.
     pub has_simt: bool,
+    /// Looks at a place for a memory file.
+    pub look_at_file: fn(&Path) -> Result<FileRoom, FileFault>,
 }
 
 /// What became of the search for a GPU.
@@ -61,6 +66,7 @@ impl Machine {
             #[cfg(not(feature = "cuda"))]
             find_gpu: None,
             has_simt: false,
+            look_at_file: memory_file::look,
         }
     }
 
@@ -147,6 +153,10 @@ impl Machine {
             has_dpdk: true,
             find_gpu: None,
             has_simt: false,
+            look_at_file: |_| {
+                let system = FileSystem::Tmpfs;
+                Ok(FileRoom { system, taken_bytes: 0, free_bytes: Some(4 << 30) })
+            },
         }
     }
 }

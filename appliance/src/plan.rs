@@ -53,6 +53,9 @@ pub struct Plan {
     pub tcp_cpus: Vec<usize>,
     /// Memory for items, in bytes.
     pub memory_bytes: u64,
+    /// The file that items lie in, if they are to outlive the process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_file: Option<PathBuf>,
     /// Largest item, in bytes.
     pub item_max_bytes: u64,
     /// Evict when memory is full.
@@ -239,6 +242,7 @@ impl Plan {
             control_cpu,
             tcp_cpus,
             memory_bytes,
+            memory_file: flags.memory_file.clone(),
             item_max_bytes: flags.max_item_size,
             evict: !flags.disable_evictions,
             growth_factor: flags.slab_growth_factor,
@@ -298,6 +302,12 @@ impl Plan {
             ("engine", self.engine.name().to_owned()),
             ("batch", self.batch.to_string()),
         ]
+    }
+
+    /// CPUs that anything runs on.
+    pub fn cpus(&self) -> Vec<usize> {
+        let all = [&self.worker_cpus[..], &self.tcp_cpus, &[self.control_cpu]];
+        all.concat()
     }
 
     /// Whether any port needs DPDK.

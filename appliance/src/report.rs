@@ -77,6 +77,9 @@ pub fn plan_text(plan: &Plan) -> String {
             if plan.evict { "evicting" } else { "never evicting" }
         ),
     );
+    if let Some(path) = &plan.memory_file {
+        t.row("memory file", path.display());
+    }
     if plan.slots > 0 {
         let memory = bytes(u64::from(plan.slots) * SLOT_BYTES);
         t.row("packets", format_args!("{} slots ({memory})", plan.slots));
@@ -184,6 +187,9 @@ pub struct Ready {
     pub packet_memory: Option<&'static str>,
     /// What items lie in.
     pub item_memory: &'static str,
+    /// Items of the process before, taken up from the memory file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept_items: Option<u64>,
 }
 
 impl fmt::Display for Ready {
@@ -208,7 +214,11 @@ impl fmt::Display for Ready {
         if let Some(memory) = self.packet_memory {
             write!(f, " packets in {memory},")?;
         }
-        write!(f, " items in {}", self.item_memory)
+        write!(f, " items in {}", self.item_memory)?;
+        match self.kept_items {
+            Some(n) => write!(f, ", {n} kept from before"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -249,6 +259,12 @@ pub struct Report {
     pub ports: Vec<PortReport>,
     /// Threads that did not end well.
     pub failed: Vec<String>,
+    /// Items left in the memory file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept_items: Option<u64>,
+    /// Why items were not left there, although they should have been.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_kept: Option<String>,
 }
 
 /// What the driver of one port and its side door counted.
@@ -323,7 +339,8 @@ impl PortReport {
 }
 
 impl Report {
-    /// Sums up. `slots` are all packet slots and those at home.
+    /// Sums up. `slots` are all packet slots and those at home, `kept` what became of the items
+    /// that were to be kept.
     pub fn new(
         served: Duration,
         workers: &[Arc<WorkerCounters>],
@@ -331,6 +348,7 @@ impl Report {
         ports: Vec<PortReport>,
         ops: &OpTotals,
         failed: Vec<String>,
+        kept: Result<Option<u64>, String>,
     ) -> Self {
         let (slots, slots_home) = slots.unwrap_or_default();
         let mut ledger = Ledger::default();
@@ -355,12 +373,14 @@ impl Report {
             connections: [ops.total_connections, ops.rejected_connections],
             ports,
             failed,
+            kept_items: kept.as_ref().ok().copied().flatten(),
+            not_kept: kept.err(),
         }
     }
 
     /// Whether the process may end with success.
     pub fn is_good(&self) -> bool {
-        self.balanced && self.failed.is_empty()
+        self.balanced && self.failed.is_empty() && self.not_kept.is_none()
     }
 }
 
@@ -418,6 +438,12 @@ impl fmt::Display for Report {
         }
         for name in &self.failed {
             t.row("failed", format_args!("thread {name} did not end well"));
+        }
+        if let Some(n) = self.kept_items {
+            t.row("memory file", format_args!("{n} items kept"));
+        }
+        if let Some(why) = &self.not_kept {
+            t.row("memory file", format_args!("items LOST: {why}"));
         }
         t.row("balanced", if self.balanced { "yes" } else { "NO" });
         f.write_str(t.0.trim_end())
@@ -565,7 +591,8 @@ EAL           --no-telemetry
         ];
         let ops = OpTotals::default();
         let served = Duration::from_secs(1);
-        let report = Report::new(served, &[worker], Some((8, 8)), ports, &ops, Vec::new());
+        let report =
+            Report::new(served, &[worker], Some((8, 8)), ports, &ops, Vec::new(), Ok(None));
         assert!(report.balanced);
         let text = report.to_string();
         for row in [

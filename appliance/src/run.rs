@@ -1,12 +1,16 @@
-//! From ready to the last line: housekeeping while it serves, then draining in order.
+//! From ready to the last line: housekeeping while it serves, then draining in order, then keeping
+//! the items, if that is asked.
 //!
-//! In: a running [`Appliance`] and the flag that asks it to stop. Out: the final [`Report`], in
+//! In: a running [`Appliance`] and what asks it to stop. Out: the final [`Report`], in
 //! which every frame and every packet slot must be accounted for (D10). Each wait has a bound.
 
+use crate::affinity;
 use crate::ports::OpenPort;
 use crate::report::{PortReport, Report};
 use crate::signals::Signals;
 use crate::topology::{Appliance, Running};
+use dataplane::store::Store;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -40,7 +44,7 @@ pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
     let served = begun.elapsed();
     tracing::info!("draining");
     broken.extend(drain(&mut appliance));
-    report(appliance, served, broken)
+    report(appliance, served, broken, signals.keep.load(Ordering::Relaxed))
 }
 
 /// Reads again what can change while it serves: the file of users.
@@ -106,9 +110,23 @@ fn close(mut port: OpenPort) -> PortReport {
     PortReport::new(port.info.name, port.control.counters(), side_door)
 }
 
-fn report(appliance: Appliance, served: Duration, failed: Vec<String>) -> Report {
-    let Appliance { counters, ports, region, server, .. } = appliance;
+fn report(appliance: Appliance, served: Duration, failed: Vec<String>, keep: bool) -> Report {
+    let Appliance { counters, ports, region, server, store, cpus, .. } = appliance;
     let ports: Vec<PortReport> = ports.into_iter().map(close).collect();
     let slots = region.map(|r| (r.capacity(), r.available()));
-    Report::new(served, &counters, slots, ports, &server.totals(), failed)
+    let totals = server.totals();
+    // It holds the store, too.
+    drop(server);
+    let kept = if keep { keep_items(store, &cpus, &failed) } else { Ok(None) };
+    Report::new(served, &counters, slots, ports, &totals, failed, kept)
+}
+
+/// Leaves the items in their file, if they lie in one: how many, or why not.
+fn keep_items(store: Arc<Store>, cpus: &[usize], failed: &[String]) -> Result<Option<u64>, String> {
+    if !failed.is_empty() {
+        return Err("a thread did not end well, and may have left an item half done".to_owned());
+    }
+    // Nobody else works any more.
+    affinity::keep_on(cpus);
+    store.close().map_err(|error| error.to_string())
 }

@@ -1,9 +1,11 @@
-//! SIGTERM and SIGINT: the first asks the process to stop, the second ends it at once. SIGHUP asks it
-//! to read its files again.
+//! SIGTERM, SIGINT and SIGUSR1: the first asks the process to stop; after it, SIGTERM or SIGINT end
+//! it at once. SIGHUP asks it to read its files again.
 //!
-//! The handlers set a flag or call `_exit`; all else is done by the thread that reads the flag.
+//! SIGUSR1 asks for a stop that keeps the items (memcached's graceful restart), whether it comes
+//! first or while the process stops already. The handlers set flags or call `_exit`; all else is
+//! done by the thread that reads the flags.
 
-use signal_hook::consts::{SIGHUP, TERM_SIGNALS};
+use signal_hook::consts::{SIGHUP, SIGUSR1, TERM_SIGNALS};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use std::io;
 use std::sync::Arc;
@@ -14,12 +16,14 @@ use std::sync::atomic::AtomicBool;
 pub struct Signals {
     /// To stop.
     pub stop: Arc<AtomicBool>,
+    /// To keep the items then, where there is something to keep them in.
+    pub keep: Arc<AtomicBool>,
     /// To read files again; to be unset by whoever does.
     pub reload: Arc<AtomicBool>,
 }
 
-/// From now on a signal to end sets a flag, and another one ends the process with the status that a
-/// shell gives to a process ended by that signal. A hangup sets the other flag.
+/// From now on a signal to end sets a flag, and another one but SIGUSR1 ends the process with the
+/// status that a shell gives to a process ended by that signal. A hangup sets a flag of its own.
 ///
 /// # Errors
 /// The kernel's refusal.
@@ -30,6 +34,8 @@ pub fn heed() -> io::Result<Signals> {
         register_conditional_shutdown(signal, 128 + signal, Arc::clone(&signals.stop))?;
         register(signal, Arc::clone(&signals.stop))?;
     }
+    register(SIGUSR1, Arc::clone(&signals.keep))?;
+    register(SIGUSR1, Arc::clone(&signals.stop))?;
     register(SIGHUP, Arc::clone(&signals.reload))?;
     Ok(signals)
 }

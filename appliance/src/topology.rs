@@ -21,6 +21,7 @@ use crate::tcp::{TcpConfig, TcpError, TcpService};
 use dataplane::batcher::{self, BatchPolicy};
 use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
 use dataplane::protocol::Server;
+use dataplane::store::restart::TakenUp;
 use dataplane::store::{Session, Store, StoreConfig, StoreError};
 use dataplane::{WorkerCounters, cpu_engine};
 use driver_shim::{Pages, QueuePair, Region};
@@ -94,6 +95,10 @@ pub struct Appliance {
     pub(crate) region: Option<Region>,
     pub(crate) server: Arc<Server>,
     pub(crate) store: Arc<Store>,
+    /// Items that the store took up.
+    pub(crate) kept_items: Option<u64>,
+    /// CPUs that the process may use.
+    pub(crate) cpus: Vec<usize>,
 }
 
 impl Appliance {
@@ -108,6 +113,7 @@ impl Appliance {
             engine: plan.engine.name(),
             packet_memory: self.region.as_ref().map(|r| r.kind().name()),
             item_memory: self.store.stats().item_memory.name(),
+            kept_items: self.kept_items,
         }
     }
 }
@@ -130,7 +136,7 @@ pub struct Prepared {
 pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
     let Prepared { listeners, credentials, identity } = prepared;
     let credentials = credentials.map(Arc::new);
-    let store = store(plan)?;
+    let (store, kept_items) = store(plan)?;
     let server = Arc::new(server(plan, &store));
     let Opened { driver, region, mut ports } = ports::open(plan)?;
     // After DPDK's start, which moves the thread that calls it.
@@ -153,6 +159,8 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
         region: region.clone(),
         server: Arc::clone(&server),
         store: Arc::clone(&store),
+        kept_items,
+        cpus: plan.cpus(),
     };
     for (index, port) in ports.iter().enumerate() {
         if let Some(door) = &port.side_door {
@@ -246,10 +254,11 @@ fn wait_for_workers(appliance: &Appliance) {
     }
 }
 
-fn store(plan: &Plan) -> Result<Arc<Store>, StoreError> {
+/// The store, and how many items it took up from its file.
+fn store(plan: &Plan) -> Result<(Arc<Store>, Option<u64>), StoreError> {
     // The plan compared these with the machine's memory: they fit its address space.
     let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-    Store::new(StoreConfig {
+    let config = StoreConfig {
         memory_bytes: bytes(plan.memory_bytes),
         item_max_bytes: bytes(plan.item_max_bytes),
         growth_factor: plan.growth_factor,
@@ -259,13 +268,27 @@ fn store(plan: &Plan) -> Result<Arc<Store>, StoreError> {
         pages: plan.huge.into(),
         hash_key: None,
         sessions_max: plan.worker_cpus.len() + plan.tcp_threads,
-    })
+    };
+    let Some(path) = &plan.memory_file else {
+        return Ok((Store::new(config)?, None));
+    };
+    let (store, taken) = Store::open(config, path)?;
+    let kept = match taken {
+        TakenUp::New => None,
+        TakenUp::Kept(items) => Some(items),
+        TakenUp::Discarded(why) => {
+            tracing::warn!("memory file {}: its items are discarded: {why}", path.display());
+            None
+        }
+    };
+    Ok((store, kept))
 }
 
 fn server(plan: &Plan, store: &Arc<Store>) -> Server {
     let mut server = Server::new(Arc::clone(store), VERSION.to_owned());
     server.threads = plan.worker_cpus.len() + plan.tcp_threads;
     server.max_connections = plan.conn_limit;
+    server.dialects = plan.clients.dialect.into();
     server.flush_allowed = plan.clients.flush_allowed;
     server.shutdown_allowed = plan.clients.shutdown_allowed;
     server.cas_enabled = plan.clients.cas_enabled;

@@ -8,10 +8,10 @@
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
 use crate::policy::allowance;
-use crate::protocol::ascii::{self, Parsed};
+use crate::protocol::binary::Action;
 use crate::protocol::executor::{self, Flow, put_value};
 use crate::protocol::udp_frame::HEADER_BYTES;
-use crate::protocol::{Command, OpCounters, Refusal, Server, Sink};
+use crate::protocol::{Command, Dialect, OpCounters, Parsed, Refusal, Server, Sink};
 use crate::reply::{Datagrams, Headers, REPLY_DATAGRAMS_MAX, Reply, ReplyFault, in_place};
 use crate::store::{Guard, ItemRef, Location, Session};
 use arrayvec::ArrayVec;
@@ -130,15 +130,28 @@ impl Execute {
         self.text.clear();
         self.text.extend_from_slice(text.unwrap_or_default());
         self.ops.bytes_read.add(self.text.len() as u64);
+        let first = self.text.first().copied().unwrap_or_default();
+        let dialect = self.server.dialects.of(first);
         let most = allowance(entry, desc.payload_len, self.amp_factor);
         let mut out = Datagrams::new(&self.region, frame, headers(entry), most, &mut self.frames);
         let mut rest = self.text.as_slice();
         while !rest.is_empty() {
-            let (command, used) = match ascii::parse(rest, self.item_max_bytes) {
-                Parsed::Command { command, used } => (over_udp(command), used),
-                Parsed::Swallow { command, .. } => (command, rest.len()),
-                Parsed::Incomplete { .. } => (cut_short(rest), rest.len()),
-                Parsed::Hopeless => (refused(Refusal::Error), rest.len()),
+            let (command, used) = match dialect.parse(rest, self.item_max_bytes) {
+                Parsed::Command { command, used } if for_tcp(&command) => {
+                    dialect.refuse(rest, Refusal::NotOverUdp, &mut out);
+                    rest = rest.get(used..).unwrap_or_default();
+                    continue;
+                }
+                Parsed::Command { command, used } => (command, used),
+                Parsed::Swallow { command, used, skip } => (command, used.saturating_add(skip)),
+                Parsed::Incomplete { .. } => {
+                    dialect.refuse(rest, cut_short(rest), &mut out);
+                    break;
+                }
+                Parsed::Hopeless => {
+                    dialect.refuse(rest, Refusal::Error, &mut out);
+                    break;
+                }
             };
             let flow =
                 executor::execute(&command, &mut self.session, &self.ops, &self.server, &mut out);
@@ -147,7 +160,7 @@ impl Execute {
             }
             rest = rest.get(used..).unwrap_or_default();
         }
-        refuse_too_large(&mut out, counters);
+        refuse_too_large(dialect, &self.text, &mut out, counters);
         if let Some(fault) = out.fault() {
             drop(out);
             counters.count_drop(unsent(fault));
@@ -251,16 +264,21 @@ impl Sink for ByteCount {
     }
 }
 
-/// Puts a line in the place of a reply that is too large to be sent. [`Datagrams::fault`] says
+/// Puts a refusal in the place of a reply that is too large to be sent. [`Datagrams::fault`] says
 /// whether even that is too much.
-fn refuse_too_large(out: &mut Datagrams<'_>, counters: &WorkerCounters) {
+fn refuse_too_large(
+    dialect: Dialect,
+    text: &[u8],
+    out: &mut Datagrams<'_>,
+    counters: &WorkerCounters,
+) {
     let refusal = match out.fault() {
         Some(ReplyFault::TooLarge) => Refusal::ReplyTooLarge,
         Some(ReplyFault::Amplified) => Refusal::Amplified,
         Some(ReplyFault::NoFrame) | None => return,
     };
     out.restart();
-    out.put(refusal.line());
+    dialect.refuse(text, refusal, out);
     if refusal == Refusal::Amplified && out.fault().is_none() {
         counters.amplification_refused.inc();
     }
@@ -278,24 +296,25 @@ fn headers(entry: &Entry) -> Headers {
     Headers { l3: entry.l3, l4: entry.l4, ipv6: entry.flags.has(EntryFlags::IPV6) }
 }
 
-/// What is left of a datagram is not a whole command: a storage command whose data block did not
+/// Why what is left of a datagram is no whole command: a storage command whose data block did not
 /// fit, or a line without an end.
-fn cut_short(rest: &[u8]) -> Command<'_> {
-    refused(if rest.contains(&b'\n') { Refusal::BadDataChunk } else { Refusal::Error })
+fn cut_short(rest: &[u8]) -> Refusal {
+    if rest.contains(&b'\n') { Refusal::BadDataChunk } else { Refusal::Error }
 }
 
-fn refused<'a>(reply: Refusal) -> Command<'a> {
-    Command::Refused { reply, noreply: false, forget: None }
-}
-
-/// The command, or its refusal where UDP is not the place for it (D13).
-fn over_udp(command: Command<'_>) -> Command<'_> {
+/// Whether UDP is not the place for this command (D13).
+fn for_tcp(command: &Command<'_>) -> bool {
     match command {
         Command::Stats(Some(_))
         | Command::Flush { .. }
         | Command::FlushPrefix { .. }
-        | Command::Verbosity { .. } => refused(Refusal::NotOverUdp),
-        other => other,
+        | Command::Verbosity { .. } => true,
+        Command::Binary(request) => match request.action {
+            Action::Stat(what) => !what.is_empty(),
+            Action::Flush { .. } => true,
+            _ => false,
+        },
+        _ => false,
     }
 }
 

@@ -1,21 +1,33 @@
 //! Every committed input of every fuzz target, through the same function that the fuzzer runs.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 #[path = "../../fuzz/bodies/ascii.rs"]
 mod ascii;
+#[path = "../../fuzz/bodies/binary.rs"]
+mod binary;
 #[path = "../../fuzz/bodies/classify.rs"]
 mod classify;
+#[path = "../../fuzz/bodies/meta.rs"]
+mod meta;
+#[path = "../../fuzz/bodies/restart.rs"]
+mod restart;
 #[path = "../../fuzz/bodies/udp_frame.rs"]
 mod udp_frame;
 
 type Body = fn(&[u8]);
 
 /// Name of the target, as of its directory in `fuzz/corpus`, and its body.
-const TARGETS: &[(&str, Body)] =
-    &[("ascii", ascii::run), ("classify", classify::run), ("udp_frame", udp_frame::run)];
+const TARGETS: &[(&str, Body)] = &[
+    ("ascii", ascii::run),
+    ("binary", binary::run),
+    ("classify", classify::run),
+    ("meta", meta::run),
+    ("restart", restart::run),
+    ("udp_frame", udp_frame::run),
+];
 
 fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus")

@@ -4,11 +4,15 @@
 #![allow(clippy::unwrap_used)]
 
 use dataplane::protocol;
+use dataplane::store::restart::TakenUp;
 use dataplane::store::verbs::{NotStored, delete, get, store as set};
 use dataplane::store::{Location, Store, StoreConfig};
 use driver_shim::Pages;
 use proptest::prelude::*;
 use std::collections::HashMap;
+
+mod temp_file;
+use temp_file::TempFile;
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -17,6 +21,7 @@ enum Op {
     Get { key: u8 },
     Hint { key: u8, location: u32 },
     Skip { seconds: u32 },
+    Restart,
     Housekeep,
 }
 
@@ -30,6 +35,7 @@ fn ops(len: impl Strategy<Value = usize> + Clone + 'static) -> impl Strategy<Val
             .prop_map(|(key, location)| Op::Hint { key, location }),
         1 => (1u32..8).prop_map(|seconds| Op::Skip { seconds }),
         1 => Just(Op::Housekeep),
+        1 => Just(Op::Restart),
     ];
     prop::collection::vec(op, 1..400)
 }
@@ -50,7 +56,8 @@ fn run(ops: Vec<Op>, memory_bytes: usize, exact: bool) {
     let hash_key = Some(*b"a fixed hash key");
     let config =
         StoreConfig { memory_bytes, hash_key, pages: Pages::Small, ..StoreConfig::default() };
-    let store = Store::new(config).unwrap();
+    let file = TempFile::new();
+    let (mut store, _) = Store::open(config.clone(), &file.0).unwrap();
     let mut s = store.session().unwrap();
     let mut model: HashMap<u8, Entry> = HashMap::new();
     for (i, op) in ops.into_iter().enumerate() {
@@ -101,6 +108,14 @@ fn run(ops: Vec<Op>, memory_bytes: usize, exact: bool) {
             }
             Op::Skip { seconds } => store.clock().skip_ahead(seconds),
             Op::Housekeep => store.housekeep(),
+            Op::Restart => {
+                drop(s);
+                store.close().unwrap();
+                let (next, taken) = Store::open(config.clone(), &file.0).unwrap();
+                assert!(matches!(taken, TakenUp::Kept(_)), "{taken:?}");
+                store = next;
+                s = store.session().unwrap();
+            }
         }
     }
     let st = store.stats();
@@ -117,7 +132,7 @@ proptest! {
 
     #[test]
     fn agrees_with_a_map(ops in ops(prop_oneof![0usize..2_000, 0usize..20_000])) {
-        run(ops, 128 << 20, true);
+        run(ops, 64 << 20, true);
     }
 
     #[test]

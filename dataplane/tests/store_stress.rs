@@ -4,11 +4,16 @@
 #![allow(clippy::unwrap_used)]
 
 use dataplane::protocol;
+use dataplane::store::restart::TakenUp;
 use dataplane::store::verbs::{delete, get, store as set};
-use dataplane::store::{ItemRef, Location, Session, Store, StoreConfig};
+use dataplane::store::{ItemRef, Location, Session, Store, StoreConfig, StoreStats};
 use driver_shim::Pages;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+mod temp_file;
+use temp_file::TempFile;
 
 const KEYS: u32 = 200;
 const HEAD_BYTES: usize = 12;
@@ -75,10 +80,10 @@ fn write(s: &mut Session, buf: &mut Vec<u8>, n: u32, round: u64, len: usize) -> 
 }
 
 /// Writes its own keys, with rising rounds, and deletes some.
-fn writer(store: &Arc<Store>, which: u32, rounds: u64, largest: u32, refused: &AtomicU64) {
+fn writer(store: &Arc<Store>, which: u32, rounds: Range<u64>, largest: u32, refused: &AtomicU64) {
     let mut s = store.session().unwrap();
     let (mut random, mut buf) = (Random(0x9e37 + u64::from(which)), Vec::new());
-    for round in 1..=rounds {
+    for round in rounds {
         let n = random.below(KEYS / 2) * 2 + which;
         let len = match random.below(100) {
             0 => 200_000 + random.below(largest - 200_000),
@@ -136,60 +141,106 @@ fn reader(store: &Arc<Store>, seed: u64, stop: &AtomicBool) -> u64 {
     hits
 }
 
+/// Writers, readers and housekeeping on one store, until the writers are done.
+fn storm(store: &Arc<Store>, rounds: Range<u64>, largest: u32) -> StoreStats {
+    let (stop, refused) = (AtomicBool::new(false), AtomicU64::new(0));
+    let stored_before = store.stats().total_items;
+    std::thread::scope(|scope| {
+        let readers = [1, 2].map(|seed| {
+            let stop = &stop;
+            scope.spawn(move || reader(store, seed, stop))
+        });
+        let keeper = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                store.housekeep();
+                std::thread::yield_now();
+            }
+        });
+        let writers = [0, 1].map(|which| {
+            let refused = &refused;
+            let rounds = rounds.clone();
+            scope.spawn(move || writer(store, which, rounds, largest, refused))
+        });
+        let ends = writers.map(|w| w.join());
+        stop.store(true, Ordering::Relaxed);
+        keeper.join().unwrap();
+        let hits: u64 = readers.map(|r| r.join().unwrap()).iter().sum();
+        for end in ends {
+            end.unwrap();
+        }
+        assert!(hits > 1_000, "the readers saw something: {hits}");
+    });
+    let st = store.stats();
+    // Sets are refused while a reader that lost the CPU holds back what was freed: how many
+    // depends on the scheduler, so only a store that mostly refuses is a fault.
+    let (refused, stored) = (refused.into_inner(), st.total_items - stored_before);
+    assert!(refused < stored, "{refused} refused, {st:?}");
+    st
+}
+
+/// Every chunk in use is a key that is found, and comes back when that is deleted.
+fn nothing_leaks(store: &Arc<Store>) {
+    let st = store.stats();
+    let mut s = store.session().unwrap();
+    let there = (0..KEYS).filter(|n| get(&s.pin(), &key(*n)).is_some()).count();
+    assert_eq!(there as u64, st.curr_items, "every chunk in use is a key that is found");
+    for n in 0..KEYS {
+        delete(&mut s, &key(n));
+    }
+    (0..3).for_each(|_| store.housekeep());
+    let st = store.stats();
+    assert_eq!((st.curr_items, st.bytes, st.limbo_chunks), (0, 0, 0), "nothing leaks");
+}
+
+/// Two pages for two dozen sizes, and twelve; and values of several pages. With the rounds, and the
+/// longest value.
+const TIGHT: [(usize, u64, u32); 3] =
+    [(4 << 20, 3_000, 500_000), (24 << 20, 30_000, 500_000), (64 << 20, 10_000, 7_000_000)];
+
+fn tight(memory_bytes: usize, largest: u32) -> StoreConfig {
+    let item_max_bytes = (largest as usize).next_power_of_two();
+    StoreConfig { memory_bytes, item_max_bytes, pages: Pages::Small, ..StoreConfig::default() }
+}
+
 #[test]
 fn nothing_torn_stale_or_foreign_is_ever_seen() {
-    // Two pages for two dozen sizes, and twelve; and values of several pages.
-    for (memory_bytes, rounds, largest) in
-        [(4 << 20, 3_000, 500_000), (24 << 20, 30_000, 500_000), (64 << 20, 10_000, 7_000_000)]
-    {
-        let item_max_bytes = (largest as usize).next_power_of_two();
-        let config = StoreConfig {
-            memory_bytes,
-            item_max_bytes,
-            pages: Pages::Small,
-            ..StoreConfig::default()
-        };
-        let store = Store::new(config).unwrap();
-        let (stop, refused) = (AtomicBool::new(false), AtomicU64::new(0));
-        std::thread::scope(|scope| {
-            let readers = [1, 2].map(|seed| {
-                let (st, stop) = (&store, &stop);
-                scope.spawn(move || reader(st, seed, stop))
-            });
-            let keeper = scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    store.housekeep();
-                    std::thread::yield_now();
-                }
-            });
-            let writers = [0, 1].map(|which| {
-                let (st, refused) = (&store, &refused);
-                scope.spawn(move || writer(st, which, rounds, largest, refused))
-            });
-            let ends = writers.map(|w| w.join());
-            stop.store(true, Ordering::Relaxed);
-            keeper.join().unwrap();
-            let hits: u64 = readers.map(|r| r.join().unwrap()).iter().sum();
-            for end in ends {
-                end.unwrap();
-            }
-            assert!(hits > 1_000, "the readers saw something: {hits}");
-        });
-        let st = store.stats();
+    for (memory_bytes, rounds, largest) in TIGHT {
+        let store = Store::new(tight(memory_bytes, largest)).unwrap();
+        let st = storm(&store, 1..rounds, largest);
         assert!(st.evictions > 0 && st.pages_moved > 0, "{st:?}");
-        // Sets are refused while a reader that lost the CPU holds back what was freed: how many
-        // depends on the scheduler, so only a store that mostly refuses is a fault.
-        let (refused, stored) = (refused.into_inner(), st.total_items);
-        assert!(refused < stored, "{refused} refused, {st:?}");
-        let mut s = store.session().unwrap();
-        let there = (0..KEYS).filter(|n| get(&s.pin(), &key(*n)).is_some()).count();
-        assert_eq!(there as u64, st.curr_items, "every chunk in use is a key that is found");
-        for n in 0..KEYS {
-            delete(&mut s, &key(n));
+        nothing_leaks(&store);
+    }
+}
+
+/// The same, over restarts: whatever state the pages are left in, the next store takes it up.
+#[test]
+fn a_store_taken_up_is_as_good_as_new() {
+    for (memory_bytes, rounds, largest) in TIGHT {
+        let config = tight(memory_bytes, largest);
+        let file = TempFile::new();
+        let open = || Store::open(config.clone(), &file.0).unwrap();
+        let ((mut store, _), mut moved) = (open(), 0);
+        for restart in 0..4 {
+            let begin = restart * rounds / 4;
+            let st = storm(&store, begin + 1..begin + rounds / 4, largest);
+            moved += st.pages_moved;
+            let items = st.curr_items;
+            assert_eq!(store.close().unwrap(), Some(items));
+            let (next, taken) = open();
+            assert_eq!(taken, TakenUp::Kept(items));
+            let mut s = next.session().unwrap();
+            for n in 0..KEYS {
+                if let Some(item) = get(&s.pin(), &key(n)) {
+                    check(&item, n);
+                }
+            }
+            drop(s);
+            if restart % 2 == 1 {
+                nothing_leaks(&next);
+            }
+            store = next;
         }
-        (0..3).for_each(|_| store.housekeep());
-        let st = store.stats();
-        assert_eq!((st.curr_items, st.bytes, st.limbo_chunks), (0, 0, 0), "nothing leaks");
+        assert!(moved > 0);
     }
 }
 

@@ -1,10 +1,19 @@
-//! Zeroed, 2 MB-aligned memory, on huge pages where the machine has them.
+//! 2 MB-aligned memory, on huge pages where the machine has them: zeroed, or a file's.
 //!
 //! One type serves the packet region here and the slabs and the index in the store. What was
 //! really obtained is kept beside the memory ([`Mapping::kind`]) so that start-up can report it.
+//!
+//! A file's memory outlives the process. Its space must be set aside first ([`reserve`]): a touch
+//! of a page that the file system cannot give, or that somebody has cut off, ends the process
+//! (SIGBUS).
 #![allow(unsafe_code)]
 
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs};
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
 /// Alignment and granularity of every mapping: one x86-64 huge page.
@@ -29,8 +38,12 @@ pub enum MemoryKind {
     Small,
     /// Aligned for, and advised to become, transparent huge pages.
     Transparent,
-    /// Reserved 2 MB pages (hugetlb).
+    /// Reserved 2 MB pages (hugetlb, hugetlbfs).
     Huge,
+    /// A file in memory (tmpfs), in pages as its mount's option `huge=` says.
+    Tmpfs,
+    /// A file on a disk, by way of the kernel's page cache.
+    Disk,
     /// Host memory pinned and mapped by the CUDA driver.
     Pinned,
     /// GPU memory that the NIC reaches by peer DMA.
@@ -44,13 +57,15 @@ impl MemoryKind {
             Self::Small => "4 KB pages",
             Self::Transparent => "transparent huge pages",
             Self::Huge => "2 MB huge pages",
+            Self::Tmpfs => "a tmpfs file",
+            Self::Disk => "a file on disk",
             Self::Pinned => "pinned (CUDA)",
             Self::Device => "GPU memory",
         }
     }
 }
 
-/// An anonymous, zeroed, 2 MB-aligned mapping. Unmapped on drop.
+/// A 2 MB-aligned mapping: anonymous and zeroed, or of a file. Unmapped on drop.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -70,10 +85,7 @@ impl Mapping {
     /// # Errors
     /// The kernel's refusal: out of memory, or no huge pages under [`Pages::Require`].
     pub fn new(bytes: usize, pages: Pages) -> io::Result<Self> {
-        let len = bytes
-            .max(1)
-            .checked_next_multiple_of(HUGE_PAGE_BYTES)
-            .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let len = rounded(bytes)?;
         if pages != Pages::Small {
             // By its size: a machine may be set to have larger ones by default, which could not be
             // unmapped in steps of 2 MB.
@@ -83,32 +95,63 @@ impl Mapping {
                 Err(_) => {}
             }
         }
-        // One huge page more than asked for, then the ends are given back, so that the base is
-        // aligned: the kernel makes transparent huge pages only of aligned 2 MB runs.
-        let padded = len
-            .checked_add(HUGE_PAGE_BYTES)
-            .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        let raw = map(padded, libc::MAP_NORESERVE)?;
-        let skip = raw.as_ptr().align_offset(HUGE_PAGE_BYTES);
-        // SAFETY: `skip < HUGE_PAGE_BYTES`, so base..base+len lies within the padded mapping.
-        let base = unsafe { raw.add(skip) };
-        if skip > 0 {
-            // SAFETY: the first `skip` bytes belong to the mapping just made and nobody uses them.
-            unsafe { libc::munmap(raw.as_ptr().cast(), skip) };
+        let mut mapping = Self { base: map_aligned(len)?, len, kind: MemoryKind::Small };
+        if pages != Pages::Small && mapping.advise_huge() {
+            mapping.kind = MemoryKind::Transparent;
         }
-        // SAFETY: `skip` is less than the padding, so the mapping goes on behind base+len.
-        let end = unsafe { base.add(len) };
-        // SAFETY: the rest of the padding: inside the mapping just made, and unused.
-        unsafe { libc::munmap(end.as_ptr().cast(), HUGE_PAGE_BYTES - skip) };
-        let mut kind = MemoryKind::Small;
-        if pages != Pages::Small {
-            // SAFETY: base..base+len is a live mapping of ours; advice does not change contents.
-            let rc = unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
-            if rc == 0 {
-                kind = MemoryKind::Transparent;
-            }
+        Ok(mapping)
+    }
+
+    /// Maps at least `bytes` (rounded up to 2 MB) of a file, from `offset` on, which must be a
+    /// multiple of 2 MB. What is written there is the file's at once.
+    ///
+    /// # Errors
+    /// A file that ends earlier, no huge pages under [`Pages::Require`], or the kernel's refusal.
+    pub fn of_file(file: &File, offset: u64, bytes: usize, pages: Pages) -> io::Result<Self> {
+        let len = rounded(bytes)?;
+        let wrong = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        if file.metadata()?.len() < offset.saturating_add(len as u64) {
+            return wrong("the file ends before the memory does");
         }
-        Ok(Self { base, len, kind })
+        let Ok(from) = libc::off_t::try_from(offset) else {
+            return wrong("an offset beyond what files have");
+        };
+        let system = fstatfs(file)?.filesystem_type();
+        let kind = match system {
+            HUGETLBFS_MAGIC => MemoryKind::Huge,
+            TMPFS_MAGIC => MemoryKind::Tmpfs,
+            _ => MemoryKind::Disk,
+        };
+        if pages == Pages::Require && kind != MemoryKind::Huge {
+            return wrong("not in a hugetlbfs, so not on huge pages");
+        }
+        let mapping = Self { base: map_aligned(len)?, len, kind };
+        // SAFETY: takes the place of a mapping that is ours, whole, and not used yet. Whoever is
+        // given the address is told by the module that the file must keep its length.
+        let p = unsafe {
+            libc::mmap(
+                mapping.base.as_ptr().cast(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                file.as_raw_fd(),
+                from,
+            )
+        };
+        if p == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        if pages != Pages::Small && kind == MemoryKind::Tmpfs {
+            // What comes of it is the mount's affair, and not told.
+            let _ = mapping.advise_huge();
+        }
+        Ok(mapping)
+    }
+
+    /// Asks for transparent huge pages. False when the kernel has none.
+    fn advise_huge(&self) -> bool {
+        // SAFETY: a live mapping of ours; advice does not change contents.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) == 0 }
     }
 
     /// First byte. Valid for `len()` bytes as long as the mapping lives.
@@ -137,6 +180,63 @@ impl Drop for Mapping {
         // SAFETY: the range is ours, whole and mapped; the owner is going away.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
+}
+
+/// Gives the file this length, and each of its bytes a place in memory or on the disk.
+///
+/// # Errors
+/// The file system's refusal: no space left, or it cannot set space aside.
+pub fn reserve(file: &File, len: u64) -> io::Result<()> {
+    file.set_len(len)?;
+    let most = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+    loop {
+        // A signal that comes meanwhile is for somebody else, who sets a flag and is done.
+        match fallocate(file, FallocateFlags::empty(), 0, most) {
+            Err(Errno::EINTR) => {}
+            done => return done.map_err(io::Error::from),
+        }
+    }
+}
+
+/// Writes the first bytes of the file, and returns when the file is as safe as its file system
+/// makes it. By way of a mapping, because hugetlbfs takes nothing else.
+///
+/// # Errors
+/// As [`Mapping::of_file`]; or the file could not be synced.
+pub fn write_start(file: &File, bytes: &[u8]) -> io::Result<()> {
+    let window = Mapping::of_file(file, 0, bytes.len(), Pages::Small)?;
+    // SAFETY: the window is as long as `bytes` or longer, was mapped just now, and nobody else
+    // has its address.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), window.base.as_ptr(), bytes.len()) };
+    drop(window);
+    file.sync_all()
+}
+
+/// So many bytes in whole huge pages, one at least.
+fn rounded(bytes: usize) -> io::Result<usize> {
+    let len = bytes.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES);
+    len.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))
+}
+
+/// Ordinary memory at an aligned address: the kernel makes huge pages only of aligned 2 MB runs.
+fn map_aligned(len: usize) -> io::Result<NonNull<u8>> {
+    // One huge page more than asked for, then the ends are given back.
+    let padded = len
+        .checked_add(HUGE_PAGE_BYTES)
+        .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    let raw = map(padded, libc::MAP_NORESERVE)?;
+    let skip = raw.as_ptr().align_offset(HUGE_PAGE_BYTES);
+    // SAFETY: `skip < HUGE_PAGE_BYTES`, so base..base+len lies within the padded mapping.
+    let base = unsafe { raw.add(skip) };
+    if skip > 0 {
+        // SAFETY: the first `skip` bytes belong to the mapping just made and nobody uses them.
+        unsafe { libc::munmap(raw.as_ptr().cast(), skip) };
+    }
+    // SAFETY: `skip` is less than the padding, so the mapping goes on behind base+len.
+    let end = unsafe { base.add(len) };
+    // SAFETY: the rest of the padding: inside the mapping just made, and unused.
+    unsafe { libc::munmap(end.as_ptr().cast(), HUGE_PAGE_BYTES - skip) };
+    Ok(base)
 }
 
 fn map(len: usize, extra: libc::c_int) -> io::Result<NonNull<u8>> {
@@ -173,6 +273,36 @@ mod tests {
             // SAFETY: mapped, and initialised by the kernel.
             assert_eq!(unsafe { last.read() }, 0);
         }
+    }
+
+    #[test]
+    fn a_file_keeps_what_is_written() {
+        let path = std::env::temp_dir().join(format!("gnomon-mapping-{}", std::process::id()));
+        let mut open = File::options();
+        let file = open.read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let two = 2 * HUGE_PAGE_BYTES;
+        assert!(Mapping::of_file(&file, 0, 1, Pages::Small).is_err(), "empty");
+        reserve(&file, two as u64).unwrap();
+        write_start(&file, b"head").unwrap();
+        let m = Mapping::of_file(&file, HUGE_PAGE_BYTES as u64, 7, Pages::Prefer).unwrap();
+        assert_eq!(m.len(), HUGE_PAGE_BYTES);
+        assert_eq!(m.base().as_ptr().align_offset(HUGE_PAGE_BYTES), 0);
+        assert!(matches!(m.kind(), MemoryKind::Tmpfs | MemoryKind::Disk), "{:?}", m.kind());
+        // SAFETY: mapped, and zero or what was written.
+        unsafe { m.base().write(7) };
+        drop(m);
+        let bytes = |at, len| {
+            use std::os::unix::fs::FileExt;
+            let mut bytes = vec![0; len];
+            file.read_exact_at(&mut bytes, at).unwrap();
+            bytes
+        };
+        assert_eq!(bytes(0, 5), b"head\0");
+        assert_eq!(bytes(HUGE_PAGE_BYTES as u64, 2), [7, 0]);
+        assert!(Mapping::of_file(&file, 0, two + 1, Pages::Small).is_err(), "it ends earlier");
+        assert!(Mapping::of_file(&file, 5, 1, Pages::Small).is_err(), "not aligned");
+        assert!(Mapping::of_file(&file, 0, two, Pages::Require).is_err(), "no hugetlbfs");
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 /// The strict parser keeps the protocol's law on any input.
 pub(crate) fn run(data: &[u8]) {
-    use dataplane::protocol::ascii::{Parsed, parse};
+    use dataplane::protocol::meta::Verb;
     use dataplane::protocol::{Command, KEY_MAX_BYTES};
+    use dataplane::protocol::{Parsed, ascii::parse};
     const ITEM_MAX_BYTES: usize = 4096;
 
     let key_ok = |k: &[u8]| {
@@ -27,6 +28,8 @@ pub(crate) fn run(data: &[u8]) {
                     }
                     Command::Delete { key, .. } | Command::Touch { key, .. } => key_ok(key),
                     Command::Arith { what, .. } => key_ok(what.key),
+                    Command::Meta(request) if request.verb == Verb::Noop => {}
+                    Command::Meta(request) => key_ok(request.key),
                     _ => {}
                 }
                 // What follows a whole request does not change it.
@@ -35,10 +38,17 @@ pub(crate) fn run(data: &[u8]) {
                 rest = rest.get(used..).unwrap_or_default();
             }
             Parsed::Swallow { command, used, skip } => {
-                // Too large a value, whose key is forgotten, or a command that is not spoken.
-                let Command::Refused { forget, .. } = command else { panic!("{command:?}") };
+                // Too large a value, whose key is forgotten, or flags that mean nothing.
                 assert!(used > 0 && used <= rest.len() && skip >= 2);
-                assert!(forget.is_none() || skip > ITEM_MAX_BYTES);
+                match command {
+                    Command::Refused { forget, .. } => {
+                        assert!(forget.is_none() || skip > ITEM_MAX_BYTES);
+                    }
+                    Command::Meta(request) => {
+                        assert!(request.verb == Verb::SetTooLarge && skip > ITEM_MAX_BYTES);
+                    }
+                    other => panic!("{other:?}"),
+                }
                 rest = rest.get(used.saturating_add(skip)..).unwrap_or_default();
             }
             Parsed::Incomplete { at_least } => {

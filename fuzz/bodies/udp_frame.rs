@@ -4,8 +4,8 @@
 /// offset lies inside the frame.
 pub(crate) fn run(data: &[u8]) {
     use dataplane::cpu_engine::{keys, read};
-    use dataplane::protocol::ascii::{Parsed, parse};
     use dataplane::protocol::{Command, udp_frame::split};
+    use dataplane::protocol::{Parsed, ascii::parse};
     use gpu::{Entry, EntryFlags, Verb, Verdict};
 
     // A UDP header around the input, so that all of it is the datagram.

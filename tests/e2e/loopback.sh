@@ -26,6 +26,7 @@ memcached_start "$host" -m 512
 server_start "$host" -m 512
 server_wait "starts beside memcached" in_ns "$host" "$memc" wait "$here" 1
 counted in_ns "$host" tests/e2e/differential.py "$genuine" "$here"
+counted in_ns "$host" tests/e2e/differential_binary.py "$genuine" "$here"
 stop_pid "$memcached_pid"
 server_stop
 

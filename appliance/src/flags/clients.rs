@@ -3,6 +3,7 @@
 use super::Extended;
 use super::values::{FileMask, parse_delimiter};
 use clap::{Args, ValueEnum};
+use dataplane::protocol;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -87,4 +88,14 @@ pub enum Dialect {
     Ascii,
     /// The binary protocol.
     Binary,
+}
+
+impl From<Dialect> for protocol::Dialects {
+    fn from(typed: Dialect) -> Self {
+        match typed {
+            Dialect::Auto => Self::Auto,
+            Dialect::Ascii => Self::Only(protocol::Dialect::Ascii),
+            Dialect::Binary => Self::Only(protocol::Dialect::Binary),
+        }
+    }
 }

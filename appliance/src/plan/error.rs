@@ -1,7 +1,9 @@
 //! Why there is no plan, and what to do about it.
 
 use crate::flags::Network;
+use crate::machine::FileFault;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 /// Why there is no plan. Each message names the flag and the way out.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -162,6 +164,47 @@ pub enum PlanError {
         pages: u64,
         /// Free.
         free: u64,
+    },
+    /// A memory file where none can be.
+    #[error("-e {}: {why}", path.display())]
+    MemoryFile {
+        /// As given.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: FileFault,
+    },
+    /// `--huge on` with a memory file elsewhere.
+    #[error(
+        "--huge on: -e {} is not in a hugetlbfs: mount one (mount -t hugetlbfs -o pagesize=2M none DIR), or use --huge auto",
+        path.display()
+    )]
+    MemoryFileNotHuge {
+        /// As given.
+        path: PathBuf,
+    },
+    /// Pages that slabs do not fit.
+    #[error(
+        "-e {}: its hugetlbfs has pages of {page_mb} MB: mount one with pages of 2 MB (-o pagesize=2M)",
+        path.display()
+    )]
+    MemoryFilePages {
+        /// As given.
+        path: PathBuf,
+        /// The mount's.
+        page_mb: u64,
+    },
+    /// No room for it.
+    #[error(
+        "-e {}: {need_mb} MB are needed and its file system has {free_mb} MB: make that larger (mount -o remount,size=…), or lower -m",
+        path.display()
+    )]
+    MemoryFileSpace {
+        /// As given.
+        path: PathBuf,
+        /// Items and metadata.
+        need_mb: u64,
+        /// Free, and the file's already.
+        free_mb: u64,
     },
     /// The limit on open files.
     #[error(

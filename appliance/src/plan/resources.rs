@@ -2,7 +2,8 @@
 
 use super::{Device, Engine, PlanError, PortPlan, SLOT_BYTES};
 use crate::flags::{CpuList, EngineFlag, HugeFlag, ServeFlags};
-use crate::machine::{Gpu, Machine};
+use crate::machine::{FileSystem, Gpu, Machine};
+use dataplane::store::restart;
 
 /// Workers over kernel sockets when nobody says how many: memcached's number of threads.
 const SOCKET_WORKERS: usize = 4;
@@ -14,6 +15,8 @@ pub(super) const INDEX_SHARE: u64 = 7;
 const MEMORY_LEAST_BYTES: u64 = 4 << 20;
 /// An item lies within one slab page.
 const ITEM_MOST_BYTES: u64 = 1 << 30;
+/// The huge pages that slabs are made of.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Open files besides connections and sockets: devices, logs, polls, what libraries open.
 const FILES_BESIDES: u64 = 128;
 
@@ -86,7 +89,9 @@ pub(super) fn memory(
         None => queues.saturating_mul(SLOTS_PER_QUEUE).max(least),
     };
     let packets = u64::from(slots) * SLOT_BYTES;
-    let need = items.saturating_add(items / INDEX_SHARE).saturating_add(packets);
+    let taken = memory_file(flags, machine, items)?;
+    let rest = (items / INDEX_SHARE).saturating_add(packets);
+    let need = items.saturating_sub(taken).saturating_add(rest);
     let huge = machine.huge_free_bytes;
     let available = match flags.huge {
         HugeFlag::On if need > huge => {
@@ -106,6 +111,34 @@ pub(super) fn memory(
         }),
         _ => Ok((items, slots)),
     }
+}
+
+/// Checks the place of the memory file. Gives the bytes of memory that it has already.
+fn memory_file(flags: &ServeFlags, machine: &Machine, items: u64) -> Result<u64, PlanError> {
+    const MB: u64 = 1 << 20;
+    let Some(path) = &flags.memory_file else { return Ok(0) };
+    let path = path.clone();
+    let room = match (machine.look_at_file)(&path) {
+        Ok(room) => room,
+        Err(why) => return Err(PlanError::MemoryFile { path, why }),
+    };
+    let free = match room.system {
+        FileSystem::Hugetlbfs { page_bytes } if page_bytes != HUGE_PAGE_BYTES => {
+            return Err(PlanError::MemoryFilePages { path, page_mb: page_bytes / MB });
+        }
+        // A mount without a limit of its own has what there is.
+        FileSystem::Hugetlbfs { .. } => room.free_bytes.unwrap_or(machine.huge_free_bytes),
+        _ if flags.huge == HugeFlag::On => return Err(PlanError::MemoryFileNotHuge { path }),
+        _ => room.free_bytes.unwrap_or(u64::MAX),
+    };
+    let need = restart::file_bytes(items);
+    let free = free.saturating_add(room.taken_bytes);
+    if need > free {
+        let (need_mb, free_mb) = (need / MB, free / MB);
+        return Err(PlanError::MemoryFileSpace { path, need_mb, free_mb });
+    }
+    // What a file on a disk has is no memory.
+    Ok(if room.system == FileSystem::Disk { 0 } else { room.taken_bytes })
 }
 
 /// Files that may be open at once.

@@ -2,7 +2,9 @@ use super::resources::{INDEX_SHARE, SLOTS_PER_QUEUE};
 use super::*;
 use crate::flags::{self, Dialect};
 use crate::machine::tests::Tree;
+use crate::machine::{FileFault, FileRoom, FileSystem};
 use std::net::Ipv4Addr;
+use std::path::Path;
 
 fn plan_on(machine: &Machine, args: &str) -> Result<Plan, PlanError> {
     let args: Vec<&str> = args.split_whitespace().collect();
@@ -224,6 +226,58 @@ fn each_contradiction_is_told_with_a_way_out() {
     assert_eq!(plan_on(&no_dpdk, "--port net_ring0"), Err(PlanError::NoDpdk));
     let no_cpus = Machine { cpus: Vec::new(), ..Machine::pretend() };
     assert_eq!(plan_on(&no_cpus, ""), Err(PlanError::NoCpus));
+}
+
+#[test]
+fn a_memory_file_needs_its_place() {
+    const MB: u64 = 1 << 20;
+    let on = |look_at_file, args: &str| {
+        let m = Machine { look_at_file, huge_free_bytes: 500 * MB, ..Machine::pretend() };
+        plan_on(&m, args)
+    };
+    let p = plan("-e /dev/shm/items -m 4000").unwrap();
+    assert_eq!(p.memory_file.unwrap(), Path::new("/dev/shm/items"));
+    assert_eq!(plan("").unwrap().memory_file, None);
+    // Items, and 2 MB that say what they are.
+    assert!(plan("-e /x -m 4095").is_ok(), "whole pages");
+    let error = plan("-e /dev/shm/items -m 4096").unwrap_err().to_string();
+    assert!(error.starts_with("-e /dev/shm/items: 4098 MB are needed and"), "{error}");
+    assert!(error.contains("has 4096 MB: make that larger"), "{error}");
+    let error = plan("-e /x --huge on").unwrap_err().to_string();
+    assert!(error.contains("--huge on: -e /x is not in a hugetlbfs: mount one"), "{error}");
+
+    // What the file has already is neither free nor needed again.
+    let full = |_: &Path| {
+        let system = FileSystem::Tmpfs;
+        Ok(FileRoom { system, taken_bytes: 6002 * MB, free_bytes: Some(MB) })
+    };
+    let most = Machine { memory_available_bytes: Some(2000 * MB), ..Machine::pretend() };
+    let machine = Machine { look_at_file: full, ..most.clone() };
+    assert!(plan_on(&machine, "-e /x -m 6000").is_ok());
+    assert!(matches!(plan_on(&machine, "-e /x -m 6002"), Err(PlanError::MemoryFileSpace { .. })));
+    assert!(matches!(plan_on(&most, "-e /x -m 3000"), Err(PlanError::Memory { .. })));
+    let disk = |_: &Path| {
+        let system = FileSystem::Disk;
+        Ok(FileRoom { system, taken_bytes: 6002 * MB, free_bytes: None })
+    };
+    let machine = Machine { look_at_file: disk, ..most };
+    assert!(matches!(plan_on(&machine, "-e /x -m 6000"), Err(PlanError::Memory { .. })));
+
+    let huge = |_: &Path| {
+        let system = FileSystem::Hugetlbfs { page_bytes: 2 * MB };
+        Ok(FileRoom { system, taken_bytes: 0, free_bytes: None })
+    };
+    assert!(on(huge, "-e /x -m 400 --huge on").is_ok());
+    assert!(on(huge, "-e /x -m 450 --huge on").is_err(), "with index and packets");
+    assert!(matches!(on(huge, "-e /x -m 500"), Err(PlanError::MemoryFileSpace { .. })));
+    let giant = |_: &Path| {
+        let system = FileSystem::Hugetlbfs { page_bytes: 1 << 30 };
+        Ok(FileRoom { system, taken_bytes: 0, free_bytes: None })
+    };
+    let error = on(giant, "-e /x").unwrap_err().to_string();
+    assert!(error.contains("pages of 1024 MB: mount one with pages of 2 MB"), "{error}");
+    let error = on(|_| Err(FileFault::NotAFile), "-e /x").unwrap_err().to_string();
+    assert_eq!(error, "-e /x: not a regular file; name one in a tmpfs or a hugetlbfs");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod connections;
 mod dpdk;
 mod lifecycle;
 mod process;
+mod restart;
 mod server;
 mod start;
 mod tcp;

@@ -155,6 +155,12 @@ impl Server {
         {}
     }
 
+    /// Ends it as a power cut would.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     pub(crate) fn exit_code(&mut self) -> Option<i32> {
         wait_for_exit(&mut self.child, SOON).expect("gnomon ends").code()
     }

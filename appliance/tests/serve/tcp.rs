@@ -146,12 +146,15 @@ fn replies_before_quit_arrive_whatever_follows_it() {
 }
 
 #[test]
-fn a_binary_client_does_not_wait_for_ever() {
+fn a_binary_client_is_answered_in_binary() {
     let server = Server::start(&["-m", "8"]);
     let mut c = Tcp::connect(server.tcp());
-    // A binary `version`.
-    c.send([b"\x80\x0b".as_slice(), &[0; 22]].concat());
-    assert!(c.rest().is_empty());
+    // `noop`, then `quit`, each with an opaque of its own.
+    c.send([b"\x80\x0a".as_slice(), &[0; 10], b"noop", &[0; 8]].concat());
+    c.send([b"\x80\x07".as_slice(), &[0; 10], b"quit", &[0; 8]].concat());
+    let noop = [b"\x81\x0a".as_slice(), &[0; 10], b"noop", &[0; 8]].concat();
+    let quit = [b"\x81\x07".as_slice(), &[0; 10], b"quit", &[0; 8]].concat();
+    assert_eq!(c.rest(), [noop, quit].concat());
 }
 
 #[test]

@@ -5,6 +5,8 @@
 //! separated by blanks, a line ends in `\n` with or without `\r`, a data block in `\r\n`.
 
 use super::command::{Arith, Command, KEY_MAX_BYTES, Keys, Refusal, Store, StoreMode};
+use super::meta;
+use super::parsed::Parsed;
 
 /// Longest command line that is not a `get` or `gets`, in bytes; without an end by then, the
 /// connection is closed. memcached's own figure.
@@ -17,35 +19,6 @@ pub const GET_LINE_MAX_BYTES: usize = 1 << 20;
 /// Tokens of a line that mean anything: a command and its most arguments, and one to notice
 /// that there are more.
 const TOKENS_MAX: usize = 8;
-
-/// What stands at the start of the input.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Parsed<'a> {
-    /// A whole request of `used` bytes.
-    Command {
-        /// What it asks.
-        command: Command<'a>,
-        /// Bytes it took, line ends included.
-        used: usize,
-    },
-    /// A refused storage command whose data block is still to come: throw away `skip` bytes
-    /// behind the first `used`.
-    Swallow {
-        /// The refusal.
-        command: Command<'a>,
-        /// Bytes of the command line.
-        used: usize,
-        /// Bytes of the data block, line end included.
-        skip: usize,
-    },
-    /// Not a whole request yet: no use trying again below this many bytes.
-    Incomplete {
-        /// Bytes needed at least, from the start of the input.
-        at_least: usize,
-    },
-    /// Cannot be followed any further: close the connection.
-    Hopeless,
-}
 
 /// Parses the first request of `input`. `item_max_bytes` is the item size limit (`-I`).
 pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
@@ -67,10 +40,10 @@ pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
         [b"gats", exptime, ..] => done(gat(exptime, rest, true)),
         [b"delete", key, more @ ..] if more.len() <= 2 => done(delete(key, more)),
         [verb @ (b"incr" | b"decr"), key, delta, more @ ..] if more.len() <= 1 => {
-            done(arith(*verb == b"decr", key, delta, more == [b"noreply"]))
+            done(arith(*verb == b"decr", key, delta, *more.last().unwrap_or(delta) == b"noreply"))
         }
         [b"touch", key, exptime, more @ ..] if more.len() <= 1 => {
-            done(touch(key, exptime, more == [b"noreply"]))
+            done(touch(key, exptime, *more.last().unwrap_or(exptime) == b"noreply"))
         }
         [b"flush_all", more @ ..] if more.len() <= 2 => done(flush_all(more)),
         [b"flush_prefix", prefix, more @ ..] if more.len() <= 1 => {
@@ -86,9 +59,12 @@ pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
         [b"version", ..] => done(Command::Version),
         [b"stats", more @ ..] => done(Command::Stats(more.first().copied())),
         [b"quit", ..] => done(Command::Quit),
-        [b"ms", _, len, ..] => not_spoken(len, used),
+        [[b'm', verb], ..] => meta::parse(*verb, rest, input, used, item_max_bytes),
         // A web page made somebody's browser talk to us: nothing in what follows may be obeyed.
-        [.., last] if last.starts_with(b"HTTP/") => Parsed::Hopeless,
+        // (A single letter is never a command, nor a method.)
+        [[_, _, ..], ..] if tokens.last().is_some_and(|t| t.starts_with(b"HTTP/")) => {
+            Parsed::Hopeless
+        }
         _ => done(refused(Refusal::Error, false)),
     }
 }
@@ -127,18 +103,8 @@ impl<'a> StorageLine<'a> {
 }
 
 /// A refusal that leaves the connection usable.
-fn refused<'a>(reply: Refusal, noreply: bool) -> Command<'a> {
+pub(super) fn refused<'a>(reply: Refusal, noreply: bool) -> Command<'a> {
     Command::Refused { reply, noreply, forget: None }
-}
-
-/// Refuses a storage command that is not spoken here, and its data block with it: whoever wrote the
-/// value must not have it read as commands.
-fn not_spoken<'a>(len: &[u8], used: usize) -> Parsed<'a> {
-    let command = refused(Refusal::Error, false);
-    match number::<i32>(len).and_then(|n| usize::try_from(n).ok()) {
-        Some(len) => Parsed::Swallow { command, used, skip: len + 2 },
-        None => Parsed::Command { command, used },
-    }
 }
 
 fn unfinished_line(input: &[u8]) -> Parsed<'_> {
@@ -215,7 +181,7 @@ fn storage<'a>(
     };
     let command = match block.strip_suffix(b"\r\n") {
         Some(value) => {
-            let what = Store { mode, key, flags, exptime, value, cas, or_stale: false };
+            let what = Store { mode, cas, ..Store::set(key, flags, exptime, value) };
             Command::Store { what, noreply }
         }
         None => refused(Refusal::BadDataChunk, noreply),
@@ -267,7 +233,7 @@ fn delete<'a>(key: &'a [u8], more: &[&[u8]]) -> Command<'a> {
 }
 
 /// A decimal number, with a sign where the type has one.
-fn number<T: std::str::FromStr>(token: &[u8]) -> Option<T> {
+pub(super) fn number<T: std::str::FromStr>(token: &[u8]) -> Option<T> {
     std::str::from_utf8(token).ok()?.parse().ok()
 }
 
@@ -470,19 +436,12 @@ mod tests {
     }
 
     #[test]
-    fn values_of_commands_not_spoken_are_no_commands() {
-        let input = b"ms k 9 T0\r\ndelete k\n\r\n";
-        let Parsed::Swallow { command, used, skip } = parse(input, 1024) else { panic!() };
-        assert!(matches!(command, Command::Refused { reply: Refusal::Error, .. }));
-        assert_eq!(used + skip, input.len());
-    }
-
-    #[test]
     fn web_browsers_are_hung_up_on() {
         for line in [&b"GET / HTTP/1.1\r\n"[..], b"POST /x HTTP/1.0\r\nset a 0 0 1\r\nx\r\n"] {
             assert_eq!(parse(line, 1024), Parsed::Hopeless);
         }
         assert!(matches!(command(b"get HTTP/1.1\r\n"), Command::Get { .. }));
+        assert_eq!(refusal(b"G / HTTP/1.1\r\n"), Refusal::Error);
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! Parsers make these and nothing else; the executor takes these and nothing else. A command
 //! borrows its key and value from the bytes that it was parsed from.
 
+use super::binary;
+use super::meta;
+
 /// Longest key, in bytes (protocol.txt).
 pub const KEY_MAX_BYTES: usize = 250;
 
@@ -67,12 +70,16 @@ pub enum Command<'a> {
         /// Send no answer.
         noreply: bool,
     },
+    /// A meta command.
+    Meta(meta::Request<'a>),
     /// `version`.
     Version,
     /// `stats`, with its argument or none.
     Stats(Option<&'a [u8]>),
     /// `quit`.
     Quit,
+    /// A request of the binary protocol, which answers in another form than all these.
+    Binary(binary::Request<'a>),
     /// Something that cannot be understood or carried out; the text says so to the client.
     Refused {
         /// What to answer.
@@ -117,12 +124,23 @@ pub struct Store<'a> {
     pub cas: Option<u64>,
     /// An item with a higher CAS id is replaced too, by this one marked as stale (`ms`, flag I).
     pub or_stale: bool,
+    /// The key came in base64, and is told so to whoever asks for it (`ms`, flag b).
+    pub base64_key: bool,
 }
 
 impl<'a> Store<'a> {
     /// A plain `set`.
     pub fn set(key: &'a [u8], flags: u32, exptime: i64, value: &'a [u8]) -> Self {
-        Self { mode: StoreMode::Set, key, flags, exptime, value, cas: None, or_stale: false }
+        Self {
+            mode: StoreMode::Set,
+            key,
+            flags,
+            exptime,
+            value,
+            cas: None,
+            or_stale: false,
+            base64_key: false,
+        }
     }
 }
 
@@ -201,6 +219,8 @@ pub enum Refusal {
     NotOverUdp,
     /// A reply of more datagrams than one request may ask for.
     ReplyTooLarge,
+    /// Flags of a meta command that mean nothing, or too much.
+    Meta(meta::Fault),
     /// A reply larger than the source of the request may have. Short, so that it may be sent for
     /// the shortest `get` at the default factor.
     Amplified,
@@ -225,6 +245,7 @@ impl Refusal {
                 b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n"
             }
             Self::ReplyTooLarge => b"SERVER_ERROR reply too large for UDP, use TCP\r\n",
+            Self::Meta(fault) => fault.line(),
             Self::Amplified => b"SERVER_ERROR too large, use TCP\r\n",
             Self::NotOverUdp => b"SERVER_ERROR command not available over UDP\r\n",
         }

@@ -3,7 +3,9 @@
 //! Every transport and every engine ends here: there is no other way to answer a request. (Room
 //! 6 answers plain hits by itself, with [`put_value`] from this file.)
 
-use super::command::{Arith, Command, Keys, Refusal, Store};
+use super::binary;
+use super::command::{Arith, Command, Keys, Refusal, Store, StoreMode};
+use super::meta;
 use super::sink::Sink;
 use super::stats::{self, OpCounters, Server};
 use crate::store::verbs::{self, ArithFailure, NotStored};
@@ -90,6 +92,7 @@ pub fn execute<'a>(
                 out.put(b"OK\r\n");
             }
         }
+        Command::Meta(ref request) => meta::execute(request, session, ops, out),
         Command::Version => {
             out.put(b"VERSION ");
             out.put(server.version.as_bytes());
@@ -97,6 +100,9 @@ pub fn execute<'a>(
         }
         Command::Stats(what) => stats::write(what, server, out),
         Command::Quit => return Flow::Close,
+        Command::Binary(ref request) => {
+            return binary::execute(request, session, ops, server, out);
+        }
         Command::Refused { reply, noreply, forget } => {
             if let Some(key) = forget {
                 verbs::delete(session, key);
@@ -111,12 +117,7 @@ pub fn execute<'a>(
 
 /// Stores, and says how it went.
 fn store(session: &mut Session, ops: &OpCounters, what: &Store<'_>) -> &'static [u8] {
-    ops.cmd_set.inc();
-    let result = verbs::store(session, what);
-    if what.cas.is_some() {
-        ops.count_cas(result.map(|_| ()));
-    }
-    match result {
+    match store_counted(session, ops, what) {
         Ok(_) => b"STORED\r\n",
         Err(NotStored::Exists) => b"EXISTS\r\n",
         Err(NotStored::NotFound) => b"NOT_FOUND\r\n",
@@ -126,10 +127,29 @@ fn store(session: &mut Session, ops: &OpCounters, what: &Store<'_>) -> &'static 
     }
 }
 
+/// Stores and counts it. As in memcached, what there is no room to join was not stored, and that
+/// is all that the client is told.
+pub(super) fn store_counted(
+    session: &mut Session,
+    ops: &OpCounters,
+    what: &Store<'_>,
+) -> Result<u64, NotStored> {
+    ops.cmd_set.inc();
+    let result = verbs::store(session, what);
+    if what.cas.is_some() {
+        ops.count_cas(result.map(|_| ()));
+    }
+    let joins = matches!(what.mode, StoreMode::Append | StoreMode::Prepend);
+    match result {
+        Err(NotStored::TooLarge | NotStored::OutOfMemory) if joins => Err(NotStored::Condition),
+        result => result,
+    }
+}
+
 /// The new number, or what to say instead.
 fn arith(session: &mut Session, ops: &OpCounters, what: &Arith<'_>) -> Result<u64, &'static [u8]> {
     let result = verbs::arith(session, what);
-    ops.count_arith(what.decrement, !matches!(result, Err(ArithFailure::NotFound)));
+    ops.count_arith(what.decrement, &result);
     result.map(|done| done.number).map_err(|why| match why {
         ArithFailure::NotFound => &b"NOT_FOUND\r\n"[..],
         ArithFailure::Exists => b"EXISTS\r\n",

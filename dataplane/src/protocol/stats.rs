@@ -1,9 +1,10 @@
 //! What `stats` and `version` report, and the counters behind it.
 
 use super::command::Refusal;
+use super::dialect::Dialects;
 use super::sink::Sink;
 use crate::counters::Counter;
-use crate::store::verbs::NotStored;
+use crate::store::verbs::{ArithFailure, Counted, NotStored};
 use crate::store::{PAGE_BYTES, Store};
 use parking_lot::Mutex;
 use std::fmt;
@@ -39,6 +40,8 @@ op_counters! {
     get_misses
     /// Keys to be given a new exptime.
     cmd_touch
+    /// Questions about items themselves (`me`).
+    cmd_meta
     /// Keys given one.
     touch_hits
     /// Keys to be given one that were not found.
@@ -94,15 +97,15 @@ impl OpCounters {
         }
     }
 
-    /// Counts an increment or decrement, by whether the key was there.
-    pub(super) fn count_arith(&self, decrement: bool, found: bool) {
-        match (decrement, found) {
-            (false, true) => &self.incr_hits,
-            (false, false) => &self.incr_misses,
-            (true, true) => &self.decr_hits,
-            (true, false) => &self.decr_misses,
+    /// Counts an increment or decrement of a number that was there, or of none.
+    pub(super) fn count_arith(&self, decrement: bool, result: &Result<Counted, ArithFailure>) {
+        match (decrement, result) {
+            (false, Ok(Counted { created: false, .. })) => self.incr_hits.inc(),
+            (true, Ok(Counted { created: false, .. })) => self.decr_hits.inc(),
+            (false, Err(ArithFailure::NotFound)) => self.incr_misses.inc(),
+            (true, Err(ArithFailure::NotFound)) => self.decr_misses.inc(),
+            _ => {}
         }
-        .inc();
     }
 }
 
@@ -118,6 +121,8 @@ pub struct Server {
     pub threads: usize,
     /// Most TCP connections at once.
     pub max_connections: usize,
+    /// What clients may speak.
+    pub dialects: Dialects,
     /// `flush_all` is carried out (`-F` forbids it).
     pub flush_allowed: bool,
     /// `shutdown` is carried out (`-A` allows it).
@@ -143,6 +148,7 @@ impl Server {
             settings: Vec::new(),
             threads: 1,
             max_connections: 0,
+            dialects: Dialects::default(),
             flush_allowed: true,
             shutdown_allowed: false,
             cas_enabled: true,
@@ -220,6 +226,7 @@ fn general(server: &Server, out: &mut impl Sink) {
     line(out, "cmd_set", ops.cmd_set);
     line(out, "cmd_flush", ops.cmd_flush);
     line(out, "cmd_touch", ops.cmd_touch);
+    line(out, "cmd_meta", ops.cmd_meta);
     line(out, "get_hits", ops.get_hits);
     line(out, "get_misses", ops.get_misses);
     line(out, "delete_misses", ops.delete_misses);

@@ -2,15 +2,13 @@
 //!
 //! The caller owns both buffers and decides when to read, write and stop; nothing here blocks.
 
-use super::ascii::{self, Parsed};
 use super::command::{Command, Keys};
+use super::dialect::Dialect;
 use super::executor::{Flow, execute};
+use super::parsed::Parsed;
 use super::sink::{Buffer, Sink};
 use super::stats::{OpCounters, Server};
 use crate::store::Session;
-
-/// First byte of every request of the binary protocol, and of no ASCII command.
-const BINARY_MAGIC: u8 = 0x80;
 
 /// Where one connection stands between two reads.
 #[derive(Debug)]
@@ -18,8 +16,8 @@ pub struct Conversation {
     item_max_bytes: usize,
     /// Most requests per turn.
     requests_max: usize,
-    /// Nothing came yet: the first byte tells the dialect.
-    fresh: bool,
+    /// What is spoken. The first byte that comes tells.
+    dialect: Option<Dialect>,
     /// Bytes of a refused data block still to be thrown away.
     skip: usize,
     /// No use parsing again below this many bytes of input.
@@ -44,7 +42,7 @@ impl Conversation {
     /// A fresh conversation with the given item size limit.
     pub fn new(item_max_bytes: usize) -> Self {
         let requests_max = usize::MAX;
-        Self { item_max_bytes, requests_max, fresh: true, skip: 0, wait_for: 0, keys_left: None }
+        Self { item_max_bytes, requests_max, dialect: None, skip: 0, wait_for: 0, keys_left: None }
     }
 
     /// The same, answering that many requests at most each time it advances.
@@ -71,10 +69,9 @@ impl Conversation {
         out_max_bytes: usize,
     ) -> Progress {
         let (mut consumed, mut requests) = (0, 0);
-        let mut more = false;
-        // The binary protocol is not spoken: its clients learn it at once, and not by waiting.
-        let mut close = self.fresh && input.first() == Some(&BINARY_MAGIC);
-        self.fresh &= input.is_empty();
+        let (mut close, mut more) = (false, false);
+        let Some(&first) = input.first() else { return Progress { consumed, close, more } };
+        let dialect = *self.dialect.get_or_insert_with(|| server.dialects.of(first));
         let mut out = Buffer { bytes: out, max_bytes: out_max_bytes };
         while !close && !out.is_full() {
             let rest = input.get(consumed..).unwrap_or_default();
@@ -93,7 +90,7 @@ impl Conversation {
             }
             requests += 1;
             self.wait_for = 0;
-            match ascii::parse(rest, self.item_max_bytes) {
+            match dialect.parse(rest, self.item_max_bytes) {
                 Parsed::Command { command, used } => {
                     let command = resume(command, self.keys_left.take());
                     match execute(&command, session, ops, server, &mut out) {
@@ -217,9 +214,16 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_client_is_hung_up_on_at_once() {
-        assert_eq!(converse(&[0x80, 0x0b, 0, 0], 1, 1 << 20), (Vec::new(), true, 0));
-        // Later on the byte is one like any other.
+    fn the_first_byte_of_a_connection_tells_its_dialect_for_good() {
+        let noop = [&[0x80, 0x0a][..], &[0; 10], b"mark", &[0; 8]].concat();
+        let answer = [&[0x81, 0x0a][..], &[0; 10], b"mark", &[0; 8]].concat();
+        for piece in [1, 23, 1 << 20] {
+            let (sent, closed, _) = converse(&noop.repeat(3), piece, 1 << 20);
+            assert_eq!((sent, closed), (answer.repeat(3), false));
+            let then_ascii = [&noop[..], b"get a\r\nget a\r\nget a\r\nget a\r\n"].concat();
+            let (sent, closed, _) = converse(&then_ascii, piece, 1 << 20);
+            assert_eq!((&sent, closed), (&answer, true));
+        }
         let (sent, closed, _) = converse(b"get \x80\r\n\x80\r\n", 1 << 20, 1 << 20);
         assert_eq!((sent.as_slice(), closed), (&b"END\r\nERROR\r\n"[..], false));
     }

@@ -12,23 +12,33 @@ const START_SECONDS: u32 = 2;
 /// An expiry time that has always passed.
 const ALREADY: u32 = 1;
 
-/// Seconds since start-up.
+/// Seconds since the store was first made; a store that is taken up again goes on with the clock
+/// that its items' times are told on.
 #[derive(Debug)]
 pub struct Clock {
     now: AtomicU32,
     skipped: AtomicU32,
     started: Instant,
-    started_unix: i64,
+    /// The reading at start-up.
+    started_at: u32,
+    /// What Unix time was when the reading was 0, or would have been.
+    zero_unix: i64,
 }
 
 impl Clock {
     pub(super) fn new() -> Self {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        Self::starting_at(START_SECONDS)
+    }
+
+    /// A clock that goes on from this reading.
+    pub(super) fn starting_at(reading: u32) -> Self {
+        let reading = reading.max(START_SECONDS);
         Self {
-            now: AtomicU32::new(START_SECONDS),
+            now: AtomicU32::new(reading),
             skipped: AtomicU32::new(0),
             started: Instant::now(),
-            started_unix: i64::try_from(unix).unwrap_or(i64::MAX) - i64::from(START_SECONDS),
+            started_at: reading,
+            zero_unix: i64::try_from(unix_seconds()).unwrap_or(i64::MAX) - i64::from(reading),
         }
     }
 
@@ -36,7 +46,7 @@ impl Clock {
     pub(super) fn tick(&self) {
         let elapsed = u32::try_from(self.started.elapsed().as_secs()).unwrap_or(u32::MAX);
         let skipped = self.skipped.load(Ordering::Relaxed);
-        let now = START_SECONDS.saturating_add(elapsed).saturating_add(skipped);
+        let now = self.started_at.saturating_add(elapsed).saturating_add(skipped);
         self.now.store(now, Ordering::Relaxed);
     }
 
@@ -54,7 +64,7 @@ impl Clock {
 
     /// Seconds since start-up.
     pub fn uptime_seconds(&self) -> u32 {
-        self.now() - START_SECONDS
+        self.now() - self.started_at
     }
 
     /// A client's exptime on this clock: 0 stays "never", a negative one has passed already, up
@@ -67,7 +77,7 @@ impl Clock {
                 self.now().saturating_add(u32::try_from(exptime).unwrap_or(u32::MAX))
             }
             _ => {
-                let on_clock = exptime.saturating_sub(self.started_unix);
+                let on_clock = exptime.saturating_sub(self.zero_unix);
                 if on_clock <= i64::from(ALREADY) {
                     ALREADY
                 } else {
@@ -84,6 +94,11 @@ impl Clock {
     }
 }
 
+/// The system's time of day: seconds since 1970.
+pub(super) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,7 +111,7 @@ mod tests {
         assert!(c.has_passed(c.expiry(i64::MIN)));
         assert!(!c.has_passed(c.expiry(i64::MAX)));
         let (soon, month) = (c.expiry(2), c.expiry(RELATIVE_MAX_SECONDS));
-        let absolute = c.expiry(c.started_unix + i64::from(c.now()) + 5);
+        let absolute = c.expiry(c.zero_unix + i64::from(c.now()) + 5);
         assert!(c.has_passed(c.expiry(RELATIVE_MAX_SECONDS + 1)), "a second of 1970");
         assert!(!c.has_passed(soon) && !c.has_passed(absolute));
         c.skip_ahead(2);
@@ -104,5 +119,15 @@ mod tests {
         c.skip_ahead(3);
         assert!(c.has_passed(absolute) && !c.has_passed(month));
         assert!(c.uptime_seconds() >= 5);
+    }
+
+    #[test]
+    fn a_clock_goes_on_from_any_reading() {
+        let c = Clock::starting_at(1000);
+        assert_eq!((c.now(), c.uptime_seconds()), (1000, 0));
+        assert!(c.has_passed(1000) && !c.has_passed(1001));
+        let in_five = i64::try_from(unix_seconds()).unwrap() + 5;
+        assert!((1004..=1005).contains(&c.expiry(in_five)), "absolute times are today's");
+        assert_eq!(Clock::starting_at(0).now(), START_SECONDS);
     }
 }

@@ -1,9 +1,10 @@
 //! Making room: the hand that evicts and the sweeper that expires.
 //!
 //! Enters: a class that needs a chunk, or housekeeping's turn. Leaves: chunks in limbo, which come
-//! back when their epoch has passed. Recency is one bit an item (CLOCK; Corbató 1968): the hand
-//! clears it where it is set and evicts where it is not. Chunks are evicted ahead of need, because
-//! a chunk cannot be used again at once. Every loop here is bounded. Fails: a class may get
+//! back when their epoch has passed. Recency is one bit an item. New items queue up and are judged
+//! by it once, soon (`probation.rs`); the others are judged by a hand that goes round (CLOCK;
+//! Corbató 1968): both clear the bit where it is set and evict where it is not. Chunks are evicted
+//! ahead of need, because a chunk cannot be used again at once. Every loop here is bounded. Fails: a class may get
 //! nothing, when all its chunks are being written, or looked at for long.
 
 use super::Store;
@@ -18,6 +19,13 @@ const BORROW_FACTOR: u32 = 8;
 
 /// Chunks kept free ahead of need in a class that has 16 times as many; fewer in smaller ones.
 const SPARE_CHUNKS: u32 = 64;
+
+/// New items give way first while they are more than one in this many.
+const NEWCOMERS_SHARE: u32 = 4;
+
+/// Every so many evictions the hand's turn comes all the same, so that what was stored long ago
+/// and is never asked for does not stay for ever.
+const HAND_EVERY: u64 = 16;
 
 /// Chunks that the hand looks at in one go beyond those that it wants.
 const HAND_STEPS: u32 = 64;
@@ -121,19 +129,36 @@ impl Store {
         }
     }
 
-    /// Moves the class's hand until `want` items are gone, or it has seen enough. At least one
-    /// goes, if any is linked among those that it saw.
+    /// Judges items until `want` are gone, or enough were seen. At least one goes, if any is
+    /// linked among those that were seen.
     fn evict(&self, class: &mut Class, want: u32) {
         let (mut gone, mut last) = (0, None);
         for _ in 0..want * 4 + HAND_STEPS {
-            let Some((page, chunk)) = self.slabs.hand(class) else { break };
+            let many_new = class.newcomers() > class.chunks() / NEWCOMERS_SHARE;
+            let newcomer = match many_new && !class.tally.evicted.is_multiple_of(HAND_EVERY) {
+                true => self.slabs.newcomer(class),
+                false => None,
+            };
+            let (place, ticket) = match newcomer {
+                Some((page, chunk, ticket)) => (Some((page, chunk)), Some(ticket)),
+                None => (self.slabs.hand(class), None),
+            };
+            let Some((page, chunk)) = place else { break };
             let went = self.slabs.with_item(class, page, chunk, |class, loc, item| {
+                if ticket.is_some_and(|ticket| ticket != item.ticket()) {
+                    return false;
+                }
                 if item.is_visited() && self.is_live(&item) {
                     item.clear_visited();
                     last = Some((page, chunk));
                     return false;
                 }
-                self.remove(class, loc, item, false)
+                let hash = self.hash(item.key());
+                let went = self.remove(class, loc, item, false);
+                if went && ticket.is_some() {
+                    self.ghosts.remember(hash);
+                }
+                went
             });
             gone += u32::from(went == Some(true));
             if gone >= want {
@@ -175,7 +200,7 @@ impl Store {
     }
 
     /// Removes dead items, a bounded number of chunks a turn, page after page.
-    fn sweep(&self) {
+    pub(super) fn sweep(&self) {
         if !self.expiring.load(Ordering::Relaxed) {
             return;
         }

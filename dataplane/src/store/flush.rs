@@ -16,6 +16,18 @@ pub(super) struct Flushed {
     due: AtomicU32,
 }
 
+impl Flushed {
+    /// As it was in the store before a restart.
+    pub(super) fn new(up_to: u64, due: u32) -> Self {
+        Self { up_to: AtomicU64::new(up_to), due: AtomicU32::new(due) }
+    }
+
+    /// The CAS id up to which items are dead, and when everything is to be.
+    pub(super) fn parts(&self) -> (u64, u32) {
+        (self.up_to.load(Ordering::Acquire), self.due.load(Ordering::Relaxed))
+    }
+}
+
 impl Store {
     /// Forgets everything that is stored when `delay` has passed: as an exptime, but at once when
     /// it is 0 or less. A later call takes the place of one that is still to come.

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! 0  state     u8   atomic     16 cas    u64
-//! 1  recency   u8   atomic     24 link   u32 atomic  in limbo or free: the next chunk
+//! 1  recency   u8   atomic     24 link   u32 atomic  its ticket; in limbo or free: the next chunk
 //! 2  key_len   u8              28 access u32 atomic  when last asked for
-//! 3  lease     u8   atomic     32 key, then value, then its sum (u16, for checksums)
+//! 3  marks     u8   atomic     32 key, then value, then its sum (u16, for checksums)
 //! 4  value_len u32
 //! 8  flags     u32
 //! 12 exptime   u32  atomic
@@ -26,11 +26,13 @@
 //! Fails: never; a wrong location is found out before it gets here (`slab.rs`).
 #![allow(unsafe_code)]
 
+use super::marks::{Inherits, Marks};
 use super::sizes::PAGE_BYTES;
 use super::value::{NewItem, Value};
 use crate::prefetch::prefetch_read;
 use crate::wire::checksum;
 use driver_shim::{Mapping, MemoryKind, Pages};
+use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -63,25 +65,6 @@ pub(super) const WHOLE_MAX_BYTES: usize =
 /// Bytes of a number in a large item's list of parts.
 pub(super) const PLACE_BYTES: usize = size_of::<u32>();
 
-/// What readers are told of an item's freshness (meta protocol: flags X, W, Z).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Lease(u8);
-
-impl Lease {
-    /// The value is out of date and may be served until it is replaced.
-    pub(super) const STALE: Self = Self(1);
-    /// Somebody was told to fetch the value anew.
-    const WON: Self = Self(2);
-
-    pub(super) fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    fn has(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-}
-
 /// An access time this many seconds old is brought up to date by a plain look-up.
 const ACCESS_GRAIN_SECONDS: u32 = 60;
 
@@ -103,7 +86,7 @@ struct Header {
     state: AtomicU8,
     recency: AtomicU8,
     key_len: u8,
-    lease: AtomicU8,
+    marks: AtomicU8,
     value_len: u32,
     flags: u32,
     exptime: AtomicU32,
@@ -121,6 +104,16 @@ pub(super) struct Arena(Mapping);
 impl Arena {
     pub(super) fn new(bytes: usize, pages: Pages) -> io::Result<Self> {
         Mapping::new(bytes, pages).map(Self)
+    }
+
+    /// Memory that is a file's, from `offset` on.
+    pub(super) fn of_file(
+        file: &File,
+        offset: u64,
+        bytes: usize,
+        pages: Pages,
+    ) -> io::Result<Self> {
+        Mapping::of_file(file, offset, bytes, pages).map(Self)
     }
 
     pub(super) fn kind(&self) -> MemoryKind {
@@ -219,12 +212,18 @@ impl<'a> Chunk<'a> {
 
     /// Whose part this is.
     pub(super) fn owner(self) -> Option<Location> {
+        self.part().map(|part| Location(part.flags()))
+    }
+
+    /// The chunk as a part: its flags are the item's place, its value's length that of the bytes
+    /// here.
+    pub(super) fn part(self) -> Option<ItemRef<'a>> {
         if self.state_cell().load(Ordering::Acquire) != State::Part as u8 {
             return None;
         }
         // SAFETY: seen as a part, so it was written before (acquire), and stays one while the
-        // class is locked, which it is where callers come from.
-        Some(Location(unsafe { self.settled() }.header.flags))
+        // class is locked, or the store not shared yet, as it is where callers come from.
+        Some(unsafe { self.settled() })
     }
 
     /// Writes an item into the chunk, all but its state.
@@ -272,8 +271,8 @@ impl<'a> Chunk<'a> {
         let mut further = parts.iter().map(|(_, chunk)| {
             let len = left.min(chunk_bytes - HEADER_BYTES);
             left -= len;
-            let (value, lease) = ([Value::Whole(&[]); 2], Lease::default());
-            let header = NewItem { key: &[], flags: place.0, expiry: 0, value, lease };
+            let (value, marks) = ([Value::Whole(&[]); 2], Marks::default());
+            let header = NewItem { key: &[], flags: place.0, expiry: 0, value, marks };
             // SAFETY: the caller's promise.
             unsafe { chunk.write_header(&header, 0, 0) };
             // SAFETY: in the chunk.
@@ -306,12 +305,12 @@ impl<'a> Chunk<'a> {
             state: AtomicU8::new(State::Writing as u8),
             recency: AtomicU8::new(0),
             key_len: u8::try_from(new.key.len()).unwrap_or(0),
-            lease: AtomicU8::new(new.lease.0),
+            marks: AtomicU8::new(new.marks.0),
             value_len: to_u32(new.value_len()),
             flags: new.flags,
             exptime: AtomicU32::new(new.expiry),
             cas,
-            link: AtomicU32::new(0),
+            link: AtomicU32::new(self.next()),
             access: AtomicU32::new(now),
         };
         let start = self.header.cast::<u8>();
@@ -487,18 +486,13 @@ impl<'a> ItemRef<'a> {
     /// know yet; the time only when it is a minute off.
     #[inline]
     pub fn mark_visited(&self, now: u32) {
-        if !self.is_visited() {
+        // Not by the first bit alone: an item may be expected to be asked for before it ever was.
+        if self.header.recency.load(Ordering::Relaxed) != VISITED | FETCHED {
             self.header.recency.store(VISITED | FETCHED, Ordering::Relaxed);
         }
         if now >= self.accessed().saturating_add(ACCESS_GRAIN_SECONDS) {
             self.header.access.store(now, Ordering::Relaxed);
         }
-    }
-
-    /// [`Self::mark_visited`], to the second.
-    pub fn mark_accessed(&self, now: u32) {
-        self.mark_visited(now);
-        self.header.access.store(now, Ordering::Relaxed);
     }
 
     /// When the item was last asked for, or else stored, on the store's clock.
@@ -508,25 +502,46 @@ impl<'a> ItemRef<'a> {
     }
 
     #[inline]
-    pub(super) fn lease(&self) -> Lease {
-        Lease(self.header.lease.load(Ordering::Relaxed))
+    fn marks(&self) -> Marks {
+        Marks(self.header.marks.load(Ordering::Relaxed))
     }
 
     /// Whether the value is out of date, to be served until somebody replaces it.
     #[inline]
     pub fn is_stale(&self) -> bool {
-        self.lease().has(Lease::STALE)
+        self.marks().has(Marks::STALE)
     }
 
     /// Whether somebody was told to fetch the value anew.
     #[inline]
     pub fn is_won(&self) -> bool {
-        self.lease().has(Lease::WON)
+        self.marks().has(Marks::WON)
     }
 
-    /// Makes the caller the one who is to fetch the value anew. False when somebody is already.
-    pub fn win(&self) -> bool {
-        !Lease(self.header.lease.fetch_or(Lease::WON.0, Ordering::Relaxed)).has(Lease::WON)
+    /// Whether the key came in base64, and is to be told in base64.
+    #[inline]
+    pub fn has_base64_key(&self) -> bool {
+        self.marks().has(Marks::BASE64_KEY)
+    }
+
+    /// Notes that somebody was told to fetch the value anew. Only under the locks of the item's
+    /// buckets, so that what comes in its place knows.
+    pub(super) fn mark_won(&self) {
+        self.header.marks.fetch_or(Marks::WON.0, Ordering::Relaxed);
+    }
+
+    /// Takes over what `inherits` says from the item before, under the same locks.
+    pub(super) fn take_over(&self, before: &ItemRef<'_>, inherits: Inherits) {
+        if inherits.expiry {
+            self.set_expiry(before.expiry());
+        }
+        let marks = before.marks().0 & inherits.marks.0;
+        self.header.marks.fetch_or(marks, Ordering::Relaxed);
+        if inherits.history {
+            let recency = before.header.recency.load(Ordering::Relaxed);
+            self.header.recency.store(recency, Ordering::Relaxed);
+            self.header.access.store(before.accessed(), Ordering::Relaxed);
+        }
     }
 
     #[inline]
@@ -540,11 +555,37 @@ impl<'a> ItemRef<'a> {
     }
 
     pub(super) fn clear_visited(&self) {
-        self.header.recency.store(FETCHED, Ordering::Relaxed);
+        self.header.recency.fetch_and(!VISITED, Ordering::Relaxed);
+    }
+
+    /// Has the item count as visited, though nobody has asked for it yet.
+    pub(super) fn expect_visit(&self) {
+        self.header.recency.fetch_or(VISITED, Ordering::Relaxed);
+    }
+
+    /// What the chunk was given when it was given out (`probation.rs`).
+    pub(super) fn ticket(&self) -> u32 {
+        self.header.link.load(Ordering::Relaxed)
+    }
+
+    /// Whether the item can be what its header says, in a chunk of so many bytes; of a large one,
+    /// whether its list of parts and the first of them can be. For items from a file; nothing else
+    /// of the item may be looked at before.
+    pub(super) fn fits(&self, chunk_bytes: usize) -> bool {
+        let key_len = usize::from(self.header.key_len);
+        if !(1..=crate::protocol::KEY_MAX_BYTES).contains(&key_len) {
+            return false;
+        }
+        if !self.is_large() {
+            return self.len_bytes() <= chunk_bytes;
+        }
+        let before = HEADER_BYTES + key_len + 2 * PLACE_BYTES;
+        before <= chunk_bytes
+            && before + self.n_parts() * PLACE_BYTES + self.list(1) as usize <= chunk_bytes
     }
 
     /// Bytes of slab memory used.
-    pub(super) fn len_bytes(&self) -> usize {
+    pub fn len_bytes(&self) -> usize {
         HEADER_BYTES
             + usize::from(self.header.key_len)
             + self.header.value_len as usize
@@ -560,7 +601,7 @@ mod tests {
     fn what_is_written_is_read() {
         let arena = Arena::new(1 << 21, Pages::Small).unwrap();
         let value = [Value::Whole(b"hello "), Value::Whole(b"world")];
-        let new = NewItem { key: b"k1", flags: 9, expiry: 77, value, lease: Lease::default() };
+        let new = NewItem { key: b"k1", flags: 9, expiry: 77, value, marks: Marks::default() };
         // SAFETY: unit 3 of an arena that nobody else uses, and the item is small.
         let chunk = unsafe { arena.chunk(Location(3)) };
         // SAFETY: as above.
@@ -577,10 +618,12 @@ mod tests {
         assert_eq!(item.accessed(), 42);
         item.mark_visited(43);
         assert!(item.is_visited() && item.accessed() == 42, "a minute is the grain");
-        item.mark_accessed(43);
-        assert_eq!(item.accessed(), 43);
+        item.mark_visited(42 + ACCESS_GRAIN_SECONDS);
+        assert_eq!(item.accessed(), 42 + ACCESS_GRAIN_SECONDS);
         item.clear_visited();
         assert!(!item.is_visited() && item.was_fetched());
-        assert!(!item.is_won() && item.win() && !item.win() && item.is_won() && !item.is_stale());
+        assert!(!item.is_won());
+        item.mark_won();
+        assert!(item.is_won() && !item.is_stale() && !item.has_base64_key());
     }
 }

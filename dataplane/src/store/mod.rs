@@ -16,8 +16,8 @@
 //! for which no memory can be found.
 //!
 //! To read on: `item` (layout and life of a chunk), `epoch`, `slab`, `index`, then `session` (how
-//! a look-up and a hint check are put together), `verbs` (how a command is), `evict` and `mover`
-//! (where memory comes from when it is all in use).
+//! a look-up and a hint check are put together), `verbs` (how a command is), `evict`,
+//! `probation` and `mover` (where memory comes from when it is all in use).
 
 mod sync;
 
@@ -29,8 +29,11 @@ mod hash;
 mod index;
 mod item;
 mod session;
+mod marks;
 mod mover;
 mod prefix;
+mod probation;
+pub mod restart;
 mod sizes;
 mod slab;
 mod value;
@@ -55,8 +58,10 @@ use item::{Arena, UNIT_BYTES};
 use mover::Mover;
 use parking_lot::Mutex;
 use prefix::Prefixes;
+use probation::Ghosts;
+use restart::{MemoryFile, MemoryFileError};
 pub(crate) use sizes::PAGE_BYTES;
-use sizes::size_classes;
+use sizes::{SizeClass, size_classes};
 use slab::{PAGES_MAX, Slabs};
 use std::fmt;
 use std::io;
@@ -153,6 +158,9 @@ pub enum StoreError {
         /// What the system says.
         source: io::Error,
     },
+    /// The file that items should lie in.
+    #[error(transparent)]
+    MemoryFile(#[from] MemoryFileError),
     /// All places are taken.
     #[error("all {max} sessions of the store are in use: raise sessions_max")]
     Sessions {
@@ -171,6 +179,7 @@ pub struct Store {
     /// The last CAS id given.
     cas: AtomicU64,
     flushed: Flushed,
+    ghosts: Ghosts,
     prefixes: Prefixes,
     mover: Mutex<Mover>,
     sweeper: Mutex<Sweeper>,
@@ -178,6 +187,15 @@ pub struct Store {
     /// to sweep.
     expiring: AtomicBool,
     config: StoreConfig,
+    /// What the items lie in, if they are to outlive the process.
+    file: Option<MemoryFile>,
+}
+
+/// What follows from a [`StoreConfig`]: how item memory is cut.
+#[derive(Debug, Clone)]
+struct Shape {
+    n_pages: usize,
+    sizes: Box<[SizeClass]>,
 }
 
 impl fmt::Debug for Store {
@@ -186,12 +204,8 @@ impl fmt::Debug for Store {
     }
 }
 
-impl Store {
-    /// Maps the memory and builds an empty store.
-    ///
-    /// # Errors
-    /// [`StoreError`], which says what to change.
-    pub fn new(config: StoreConfig) -> Result<Arc<Self>, StoreError> {
+impl Shape {
+    fn new(config: &StoreConfig) -> Result<Self, StoreError> {
         let n_pages = config.memory_bytes / PAGE_BYTES;
         if n_pages < PAGES_MIN {
             return Err(StoreError::MemoryTooSmall { asked: config.memory_bytes });
@@ -211,13 +225,38 @@ impl Store {
             })
             .flatten()
             .ok_or(StoreError::GrowthFactor { asked: growth })?;
-        let bytes = n_pages * PAGE_BYTES;
+        Ok(Self { n_pages, sizes })
+    }
+}
+
+impl Store {
+    /// Maps the memory and builds an empty store.
+    ///
+    /// # Errors
+    /// [`StoreError`], which says what to change.
+    pub fn new(config: StoreConfig) -> Result<Arc<Self>, StoreError> {
+        let shape = Shape::new(&config)?;
+        Self::build(config, shape, None).map(Arc::new)
+    }
+
+    /// An empty store, over the file's memory if there is one.
+    fn build(
+        config: StoreConfig,
+        shape: Shape,
+        file: Option<MemoryFile>,
+    ) -> Result<Self, StoreError> {
+        let bytes = shape.n_pages * PAGE_BYTES;
         let map = |what| move |source| StoreError::Map { what, bytes, source };
-        let arena = Arena::new(bytes, config.pages).map_err(map("items"))?;
+        let arena = match &file {
+            Some(file) => file.map(bytes, config.pages),
+            None => Arena::new(bytes, config.pages),
+        };
+        let arena = arena.map_err(map("items"))?;
         let index = Index::new(bytes / UNIT_BYTES, config.pages).map_err(map("index"))?;
-        Ok(Arc::new(Self {
-            mover: Mutex::new(Mover::new(sizes.len())),
-            slabs: Slabs::new(arena, n_pages, sizes),
+        Ok(Self {
+            ghosts: Ghosts::new(bytes),
+            mover: Mutex::new(Mover::new(shape.sizes.len())),
+            slabs: Slabs::new(arena, shape.n_pages, shape.sizes),
             index,
             epochs: Epochs::new(config.sessions_max),
             hasher: Hasher::new(config.hash_key),
@@ -228,7 +267,8 @@ impl Store {
             sweeper: Mutex::new(Sweeper::default()),
             expiring: AtomicBool::new(false),
             config,
-        }))
+            file,
+        })
     }
 
     /// A session for one thread.

@@ -77,6 +77,11 @@ impl Prefixes {
         found.map_or(0, |(_, slot)| slot.up_to.load(Ordering::Acquire))
     }
 
+    /// Whether any flush is remembered.
+    pub(super) fn in_use(&self) -> bool {
+        self.used.load(Ordering::Acquire) != 0
+    }
+
     /// Flushes so far.
     pub(super) fn count(&self) -> u64 {
         self.recent.lock().count
@@ -133,7 +138,7 @@ impl Store {
     /// Whether the item lies under a prefix that was flushed after it was stored.
     #[inline]
     pub(super) fn prefix_flushed(&self, item: &ItemRef<'_>) -> bool {
-        self.prefixes.used.load(Ordering::Acquire) != 0 && self.under_flushed(item)
+        self.prefixes.in_use() && self.under_flushed(item)
     }
 
     #[cold]

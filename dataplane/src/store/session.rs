@@ -9,7 +9,8 @@ use super::Store;
 use super::epoch::Participant;
 use super::hash::KeyHash;
 use super::index::{Expect, UpdateError};
-use super::item::{ItemRef, Lease, Location, WHOLE_MAX_BYTES};
+use super::item::{ItemRef, Location, WHOLE_MAX_BYTES};
+use super::marks::{Inherits, Marks};
 use super::slab::{Class, Gone, Slabs};
 use super::value::{NewItem, Value};
 use std::cell::Cell;
@@ -88,18 +89,22 @@ impl Guard<'_> {
         })
     }
 
-    /// Moves the expiry time of the live item with this key. Under the locks of its buckets, so
-    /// that whoever puts a new item in its place takes the new time over.
-    pub(super) fn renew(&self, hash: KeyHash, key: &[u8], expiry: u32) -> Option<ItemRef<'_>> {
-        let store = self.store();
+    /// Shows `f` the live item with this key under the locks of its buckets: what `f` changes,
+    /// nobody else changes meanwhile, and whoever puts a new item in its place takes it over.
+    pub(super) fn hold<R>(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        f: impl FnOnce(ItemRef<'_>) -> R,
+    ) -> Option<(ItemRef<'_>, R)> {
         let is_key = |loc| self.verify(loc, key).is_some();
-        let item = store.index.hold(hash, is_key, |loc| {
-            let item = self.verify(loc, key)?;
-            item.set_expiry(expiry);
-            Some(item)
-        })?;
-        store.note_expiry(expiry);
-        item
+        self.store().index.hold(hash, is_key, |loc| self.verify(loc, key).map(|i| (i, f(i))))?
+    }
+
+    /// Moves the expiry time of an item that is held.
+    pub(super) fn renew(&self, item: ItemRef<'_>, expiry: u32) {
+        item.set_expiry(expiry);
+        self.store().note_expiry(expiry);
     }
 
     /// The item with this key, by way of the index.
@@ -144,7 +149,11 @@ pub(super) struct Replacement {
     pub(super) flags: u32,
     /// On the store's clock; `None` for the present item's.
     pub(super) expiry: Option<u32>,
-    pub(super) lease: Lease,
+    pub(super) marks: Marks,
+    /// Which of the present item's marks it has too.
+    pub(super) keeps: Marks,
+    /// It counts as asked for when the present one was.
+    pub(super) in_place: bool,
 }
 
 /// Where a new value comes from: the client gave it, the present item has it, or both.
@@ -226,8 +235,7 @@ pub(super) struct Fresh<'s> {
     parts: Vec<Location>,
     len_bytes: usize,
     cas: u64,
-    /// Takes over the expiry time of what it replaces.
-    inherits: bool,
+    inherits: Inherits,
     /// It belongs to the index now.
     linked: bool,
 }
@@ -253,11 +261,18 @@ const KEY_MAX_BYTES: usize = crate::protocol::KEY_MAX_BYTES;
 
 /// The steps that writing verbs are made of. Each is complete in itself; none needs a pin.
 impl Store {
+    /// Whether such an item is within the item limit, counted as memcached counts.
+    pub fn fits(&self, key_bytes: usize, flags: u32, value_bytes: usize) -> bool {
+        let client_flags = if flags == 0 { 0 } else { 4 };
+        let counted = MEMCACHED_EXTRA_BYTES + client_flags + key_bytes + value_bytes;
+        counted <= self.config.item_max_bytes
+    }
+
     /// Writes an item into memory of its own. May evict, and may wait for at most about 100 µs.
     pub(super) fn make(&self, new: &NewItem<'_>) -> Result<Fresh<'_>, Refused> {
-        let client_flags = if new.flags == 0 { 0 } else { 4 };
-        let counted = MEMCACHED_EXTRA_BYTES + client_flags + new.key.len() + new.value_len();
-        if counted > self.config.item_max_bytes || !(1..=KEY_MAX_BYTES).contains(&new.key.len()) {
+        if !self.fits(new.key.len(), new.flags, new.value_len())
+            || !(1..=KEY_MAX_BYTES).contains(&new.key.len())
+        {
             return Err(Refused::TooLarge);
         }
         let len_bytes = new.len_bytes();
@@ -276,7 +291,15 @@ impl Store {
             unsafe { self.slabs.write_large(loc, &parts, new, cas, self.now()) };
         }
         self.note_expiry(new.expiry);
-        Ok(Fresh { store: self, loc, parts, len_bytes, cas, inherits: false, linked: false })
+        Ok(Fresh {
+            store: self,
+            loc,
+            parts,
+            len_bytes,
+            cas,
+            inherits: Inherits::default(),
+            linked: false,
+        })
     }
 
     /// Chunks for a large item: its own, and those for the other parts.
@@ -325,14 +348,15 @@ impl Store {
             }
         };
         let expiry = new.expiry.or_else(|| item.map(|item| item.expiry())).unwrap_or(0);
-        let whole = NewItem { key, flags: new.flags, expiry, value, lease: new.lease };
+        let whole = NewItem { key, flags: new.flags, expiry, value, marks: new.marks };
         let mut fresh = self.make(&whole)?;
-        fresh.inherits = new.expiry.is_none();
+        fresh.inherits =
+            Inherits { expiry: new.expiry.is_none(), marks: new.keeps, history: new.in_place };
         self.link(hash, key, fresh, expect)
     }
 
     /// From now on there may be something to sweep.
-    fn note_expiry(&self, expiry: u32) {
+    pub(super) fn note_expiry(&self, expiry: u32) {
         if expiry != 0 && !self.expiring.load(Ordering::Relaxed) {
             self.expiring.store(true, Ordering::Relaxed);
         }
@@ -364,12 +388,12 @@ impl Store {
     }
 
     /// The common step: true when there was a live item. `new` says where the new one is, and
-    /// whether it takes over the expiry time of the old one.
-    fn swap(
+    /// what it takes over from the old one.
+    pub(super) fn swap(
         &self,
         hash: KeyHash,
         key: &[u8],
-        new: Option<(Location, bool)>,
+        new: Option<(Location, Inherits)>,
         expect: Expect,
     ) -> Result<bool, UpdateError> {
         let mut gone = Gone::ByClient;
@@ -377,13 +401,14 @@ impl Store {
             // SAFETY: the index asks only about locations in buckets that it holds the lock of.
             unsafe { self.slabs.item(loc) }.is_some_and(|item| item.key() == key)
         };
+        let mut wanted = new.is_some() && self.ghosts.knows(hash);
         let commit = |old: Option<Location>| {
-            let mut expiry = None;
+            let mut before = None;
             if let Some(old) = old {
                 // SAFETY: `old` stands in a locked bucket.
-                let item = unsafe { self.slabs.item(old) };
-                if let Some(item) = item {
-                    expiry = Some(item.expiry());
+                before = unsafe { self.slabs.item(old) };
+                if let Some(item) = before {
+                    wanted |= item.is_visited();
                     if !self.is_live(&item) {
                         gone = Gone::Expired { fetched: item.was_fetched() };
                     }
@@ -392,13 +417,16 @@ impl Store {
                 unsafe { self.slabs.set_linked(old, false) };
             }
             if let Some((new, inherits)) = new {
-                // SAFETY: `new` is about to stand in a locked bucket; `link` got it from `make`,
-                // which wrote it.
+                // SAFETY: `new` is about to stand in a locked bucket; it was written: by `make`, or
+                // before a restart.
                 unsafe { self.slabs.set_linked(new, true) };
-                if let Some(expiry) = expiry.filter(|_| inherits) {
-                    // SAFETY: `new` is linked, and leaves again only under the locks that are held.
-                    if let Some(item) = unsafe { self.slabs.item(new) } {
-                        item.set_expiry(expiry);
+                // SAFETY: `new` is linked, and leaves again only under the locks that are held.
+                if let Some(item) = unsafe { self.slabs.item(new) } {
+                    if let Some(before) = before {
+                        item.take_over(&before, inherits);
+                    }
+                    if wanted {
+                        item.expect_visit();
                     }
                 }
             }

@@ -40,8 +40,8 @@ impl SizeClass {
 }
 
 /// The chunk sizes: from one with `space_min` bytes beside the header up to `item_max` bytes by
-/// `growth`, each stretched as far as it goes without losing a chunk a page. `None` when there
-/// would be too many.
+/// `growth` at most, or a unit, each stretched as far as it goes without losing a chunk a page.
+/// `None` when there would be too many.
 pub(super) fn size_classes(
     growth: f64,
     space_min: usize,
@@ -68,7 +68,7 @@ pub(super) fn size_classes(
             clippy::cast_precision_loss,
             reason = "at most 2^15 units times a growth factor, and a float cast saturates"
         )]
-        let grown = (units as f64 * growth).ceil() as usize;
+        let grown = (units as f64 * growth) as usize;
         wanted = grown.max(units + 1).min(top);
     }
 }

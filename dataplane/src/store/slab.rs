@@ -18,10 +18,12 @@
 //! changes hands.
 #![allow(unsafe_code)]
 
+pub(super) mod adopt;
 mod pages;
 
 use super::epoch::{Epochs, Stamp};
 use super::item::{Arena, Chunk, ItemRef, Location, State};
+use super::probation::Queue;
 use super::sizes::{PAGE_SHIFT, PAGE_UNITS, SizeClass};
 use super::value::NewItem;
 use pages::Pool;
@@ -136,6 +138,8 @@ pub(super) struct Class {
     closed: Limbo,
     hand_page: u32,
     hand_chunk: u32,
+    /// Chunks given out last, for [`Slabs::newcomer`].
+    queue: Queue,
     pub(super) tally: Tally,
 }
 
@@ -148,6 +152,11 @@ impl Class {
     /// Chunks in all.
     pub(super) fn chunks(&self) -> u32 {
         self.pages * self.size.per_page
+    }
+
+    /// Chunks in the queue of the newest.
+    pub(super) fn newcomers(&self) -> u32 {
+        self.queue.len()
     }
 }
 
@@ -186,6 +195,7 @@ impl Slabs {
                 closed: Limbo::default(),
                 hand_page: NIL,
                 hand_chunk: 0,
+                queue: Queue::new(n_pages * size.per_page as usize),
                 tally: Tally::default(),
             })
         };
@@ -201,6 +211,10 @@ impl Slabs {
 
     pub(super) fn arena(&self) -> &Arena {
         &self.arena
+    }
+
+    pub(super) fn sizes(&self) -> &[SizeClass] {
+        &self.sizes
     }
 
     pub(super) fn n_pages(&self) -> u32 {
@@ -331,6 +345,7 @@ impl Slabs {
         class.tally.stored += 1;
         class.tally.bytes += bytes as u64;
         chunk.set_state(State::Writing);
+        chunk.set_next(class.queue.push(loc, class.chunks()));
         Some(loc)
     }
 
@@ -530,6 +545,17 @@ impl Slabs {
                 self.push(class, loc);
             }
         }
+    }
+
+    /// Takes the class's oldest newcomer out of the queue: a page, the number of a chunk in it,
+    /// and the ticket of the item that is meant.
+    pub(super) fn newcomer(&self, class: &mut Class) -> Option<(u32, u32, u32)> {
+        while let Some((loc, ticket)) = class.queue.pop() {
+            if let Some(n) = class.size.chunk_at(loc.0 & (PAGE_UNITS - 1)) {
+                return Some((loc.0 >> PAGE_SHIFT, n, ticket));
+            }
+        }
+        None
     }
 
     /// The next place of the class's hand: a page and the number of a chunk in it.

@@ -3,7 +3,7 @@
 //! Commands, hits and misses are counted by whoever serves them. Gathering locks one size class
 //! after the other, so the sums are of almost the same moment. Never fails.
 
-use super::Store;
+use super::{ItemRef, Store};
 use driver_shim::MemoryKind;
 
 /// The store's numbers. Counts are since start-up unless they say what is there now.
@@ -87,6 +87,12 @@ pub struct ClassStats {
 }
 
 impl Store {
+    /// Number of the size class that the item is in, as in [`ClassStats::class`].
+    pub fn class_of(&self, item: &ItemRef<'_>) -> u32 {
+        let class = self.slabs.class_for(item.len_bytes()).or_else(|| self.slabs.large_class());
+        class.map_or(0, |id| u32::from(id.0) + 1)
+    }
+
     /// The numbers now. Allocates, and locks each size class in turn: not for the data path.
     pub fn stats(&self) -> StoreStats {
         let all: Vec<ClassStats> = self

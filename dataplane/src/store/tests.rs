@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::index::Expect;
-use super::item::{Lease, WHOLE_MAX_BYTES};
+use super::item::WHOLE_MAX_BYTES;
+use super::marks::Marks;
 use super::session::Refused;
 use super::value::NewItem;
 use super::verbs::{ArithFailure, NotDeleted, NotStored, delete, get, store as set};
@@ -127,6 +128,61 @@ fn eviction_keeps_what_is_asked_for() {
     assert!(st.curr_items >= chunks - 130 && st.evictions > 20_000, "{st:?}");
     let there = (0..40_000).filter(|n| value_of(&mut s, &key(*n)).is_some()).count();
     assert_eq!(there as u64, st.curr_items);
+}
+
+/// Sets `keys` of a kind, 100 bytes each, and looks at none.
+fn scan(s: &mut Session, kind: &str, keys: std::ops::Range<u32>) {
+    for n in keys {
+        assert_eq!(put(s, format!("{kind}-{n:08}").as_bytes(), &[b'v'; 100], 0), Ok(()));
+    }
+}
+
+fn there(s: &mut Session, kind: &str, keys: std::ops::Range<u32>) -> usize {
+    keys.filter(|n| value_of(s, format!("{kind}-{n:08}").as_bytes()).is_some()).count()
+}
+
+#[test]
+fn what_was_asked_for_survives_a_scan() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    scan(&mut s, "hot", 0..4_000);
+    assert_eq!(there(&mut s, "hot", 0..4_000), 4_000);
+    // Four times what fits; the hand would have come by twice for each.
+    scan(&mut s, "new", 0..40_000);
+    let hot = there(&mut s, "hot", 0..4_000);
+    assert!(hot > 3_000, "{hot}");
+    // The newest are there all the same.
+    assert!(there(&mut s, "new", 39_000..40_000) > 950);
+}
+
+#[test]
+fn who_comes_back_soon_stays() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    scan(&mut s, "old", 0..20_000);
+    scan(&mut s, "back", 0..100);
+    scan(&mut s, "new", 0..8_000);
+    // The hand takes one in sixteen instead of the oldest newcomer.
+    assert!(there(&mut s, "back", 0..100) < 20);
+    scan(&mut s, "back", 0..100);
+    scan(&mut s, "newer", 0..8_000);
+    let back = there(&mut s, "back", 0..100);
+    assert!(back > 60, "{back}: a few were forgotten");
+    assert!(there(&mut s, "newer", 0..100) < 20, "strangers are not kept");
+}
+
+#[test]
+fn a_new_value_of_what_is_asked_for_need_not_prove_itself() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    scan(&mut s, "old", 0..20_000);
+    for _ in 0..2 {
+        scan(&mut s, "asked", 0..100);
+        there(&mut s, "asked", 0..100);
+    }
+    scan(&mut s, "asked", 0..100);
+    scan(&mut s, "new", 0..8_000);
+    assert!(there(&mut s, "asked", 0..100) > 90);
 }
 
 #[test]
@@ -297,7 +353,7 @@ fn an_item_is_out_of_sight_until_it_is_linked() {
         flags: 0,
         expiry: 0,
         value: [Value::Whole(b"v"), Value::Whole(b"")],
-        lease: Lease::default(),
+        marks: Marks::default(),
     };
     let fresh = store.make(&new).unwrap();
     assert!((0..64).all(|n| s.pin().verify(Location(n), b"k").is_none()));
@@ -385,6 +441,11 @@ fn verbs_that_look_first_are_one_step() {
     assert_eq!(text, b"ab".repeat(usize::try_from(THREADS * ROUNDS / 10).unwrap()));
 }
 
+fn claim(s: &mut Session, key: &[u8]) -> verbs::Claim {
+    let what = verbs::Fetch { key, touch: None, recache: None, create: None, unnoticed: false };
+    verbs::fetch(s, &what, |found| found.unwrap().claim)
+}
+
 #[test]
 fn stale_values_and_leases() {
     let store = store(8 << 20);
@@ -400,8 +461,9 @@ fn stale_values_and_leases() {
         assert!(
             item.is_stale() && item.cas() > cas && item.value() == &b"old"[..] && item.flags() == 7
         );
-        assert!(item.win() && !item.win(), "one client fetches anew");
     }
+    assert_eq!(claim(&mut s, b"k"), verbs::Claim::Won, "one client fetches anew");
+    assert_eq!(claim(&mut s, b"k"), verbs::Claim::Taken);
     // What that one brings, with the CAS id from before it was marked: stale still, and won.
     let mut what = protocol::Store {
         cas: Some(cas),

@@ -2,7 +2,8 @@
 //!
 //! Enters: a client's bytes, or an item. Leaves: pieces, in order. Never fails.
 
-use super::item::{HEADER_BYTES, ItemRef, Lease, PLACE_BYTES, TRAILER_BYTES, WHOLE_MAX_BYTES};
+use super::item::{HEADER_BYTES, ItemRef, PLACE_BYTES, TRAILER_BYTES, WHOLE_MAX_BYTES};
+use super::marks::Marks;
 
 /// What an item is made of.
 #[derive(Debug, Clone, Copy)]
@@ -13,7 +14,7 @@ pub(super) struct NewItem<'a> {
     pub(super) expiry: u32,
     /// The value, in up to two pieces.
     pub(super) value: [Value<'a>; 2],
-    pub(super) lease: Lease,
+    pub(super) marks: Marks,
 }
 
 impl NewItem<'_> {

@@ -5,7 +5,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod bad;
+mod binary;
 mod faults;
 mod policy;
 mod replies;
+mod vulnerabilities;
 mod world;

@@ -1,10 +1,15 @@
 //! `gnomon-study`: how fast, against what.
 
 use clap::{Parser, Subcommand};
+use serde_json::json;
 use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use tools::study::hitrate::{self, Shape, Trace};
 use tools::study::memcached::Memcached;
 use tools::study::offline::{self, Bench, Config, Run};
+use tools::workload::Sizes;
 
 /// Experiments on the data plane, each with its yardstick in the same run.
 #[derive(Debug, Parser)]
@@ -18,6 +23,8 @@ struct Cli {
 enum Study {
     /// CPU time per GET on the whole path, from frames in memory; memcached's beside it.
     Offline(Offline),
+    /// Hits among the same requests, and bytes per item, at equal memory: several servers.
+    Hitrate(Hitrate),
 }
 
 #[derive(Debug, Parser)]
@@ -48,9 +55,54 @@ struct Offline {
     memcached_requests: u64,
 }
 
+#[derive(Debug, Parser)]
+struct Hitrate {
+    /// A server to start, afresh for each trace; {port} and {memory} are filled in. Once for each
+    /// server.
+    #[arg(long = "server", required = true, value_name = "NAME=COMMAND", value_parser = named)]
+    servers: Vec<(String, String)>,
+    /// Memory for items, in megabytes.
+    #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    memory: u64,
+    /// Traces.
+    #[arg(
+        long = "trace",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "zipf099,zipf08,scan,shift"
+    )]
+    traces: Vec<Shape>,
+    /// Keys that requests are drawn from.
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    keys: u64,
+    /// Requests in a trace.
+    #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(2..))]
+    requests: u64,
+    /// Bytes per value: one size, A..B, or a list with weights.
+    #[arg(long, default_value = "16..384")]
+    value_size: Sizes,
+    /// The same after the shift of a shifting trace.
+    #[arg(long, default_value = "400..900")]
+    shifted_size: Sizes,
+    /// Seed of the requests.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write all figures to this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn named(text: &str) -> Result<(String, String), String> {
+    let (name, command) = text.split_once('=').ok_or("write NAME=COMMAND")?;
+    Ok((name.to_owned(), command.to_owned()))
+}
+
 fn main() -> ExitCode {
-    let Study::Offline(args) = Cli::parse().study;
-    match offline_study(&args) {
+    let done = match Cli::parse().study {
+        Study::Offline(args) => offline_study(&args),
+        Study::Hitrate(args) => hitrate_study(&args),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("gnomon-study: {e}");
@@ -143,6 +195,63 @@ fn against_memcached(args: &Offline, config: Config, ours_ns: f64) -> Result<(),
         cost.answered, args.memcached_requests, cost.hits
     );
     println!("gnomon's whole path takes 1/{:.0} of that", ns / ours_ns);
+    Ok(())
+}
+
+fn hitrate_study(args: &Hitrate) -> Result<(), Box<dyn Error>> {
+    println!(
+        "hitrate: {} MB, {} requests a trace for {} keys of {} B, values of {} B (later {}), seed {}",
+        args.memory,
+        args.requests,
+        args.keys,
+        hitrate::client::KEY_BYTES,
+        args.value_size,
+        args.shifted_size,
+        args.seed
+    );
+    println!(
+        "{:8} {:12} {:>8} {:>8} {:>9} {:>10} {:>9} {:>8} {:>8}",
+        "trace",
+        "server",
+        "hits",
+        "2nd half",
+        "items",
+        "key+value",
+        "overhead",
+        "slabs",
+        "resident"
+    );
+    let commands: Vec<&str> = args.servers.iter().map(|(_, command)| command.as_str()).collect();
+    let mut all = Vec::new();
+    for shape in &args.traces {
+        let trace = Trace {
+            shape: *shape,
+            keys: args.keys,
+            length: args.requests,
+            values: args.value_size.clone(),
+            shifted: args.shifted_size.clone(),
+            seed: args.seed,
+        };
+        let trace_name = format!("{shape:?}").to_lowercase();
+        for ((name, _), score) in
+            args.servers.iter().zip(hitrate::play(&trace, &commands, args.memory)?)
+        {
+            println!(
+                "{trace_name:8} {name:12} {:>7.3}% {:>7.3}% {:>9} {:>8.1} B {:>7.1} B {:>5} MB {:>5} MB",
+                100.0 * score.hit_rate(),
+                100.0 * score.late_hit_rate(),
+                score.items,
+                score.item_bytes(),
+                score.overhead_bytes(),
+                score.memory_bytes >> 20,
+                score.resident_bytes >> 20
+            );
+            all.push(json!({ "trace": trace_name, "server": name, "score": score.json() }));
+        }
+    }
+    if let Some(file) = &args.json {
+        fs::write(file, format!("{:#}\n", json!({ "memory_mb": args.memory, "scores": all })))?;
+    }
     Ok(())
 }
 

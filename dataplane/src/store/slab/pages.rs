@@ -47,6 +47,15 @@ impl Slabs {
         };
         // The rest of the page before, if any: only one page is being carved at a time.
         while self.carve(class) {}
+        self.enter_ring(class, page);
+        class.carving = page;
+        let word = (u32::from(class.id.0) + 1) << CLASS_SHIFT;
+        self.words[page as usize].store(word, Ordering::Release);
+        true
+    }
+
+    /// Makes the page one of the class's, without a free chunk yet.
+    pub(super) fn enter_ring(&self, class: &mut Class, page: u32) {
         let p = &self.pages[page as usize];
         put(&p.free_head, NIL);
         put(&p.free_count, 0);
@@ -66,10 +75,6 @@ impl Slabs {
             put(&next.ring_prev, page);
         }
         class.pages += 1;
-        class.carving = page;
-        let word = (u32::from(class.id.0) + 1) << CLASS_SHIFT;
-        self.words[page as usize].store(word, Ordering::Release);
-        true
     }
 
     fn take_page(&self, epochs: &Epochs, reserve: u32) -> Option<u32> {
@@ -102,6 +107,18 @@ impl Slabs {
         }
         pool.recycled += std::mem::take(&mut pool.limbo_count);
         pool.limbo_stamp = None;
+    }
+
+    /// Says which pages nobody has, when pages were given to classes by [`Self::adopt`].
+    pub(in crate::store) fn fill_pool(&self) {
+        let mut pool = self.pool.lock();
+        let used = |page: &u32| self.page(*page).is_some();
+        pool.fresh = (0..self.n_pages()).rfind(used).map_or(0, |last| last + 1);
+        for page in (0..pool.fresh).filter(|page| !used(page)) {
+            put(&self.pages[page as usize].ring_next, pool.head);
+            pool.head = page;
+            pool.recycled += 1;
+        }
     }
 
     /// Pages that belong to no class, those included that may still be looked at.

@@ -2,7 +2,7 @@
 
 use crate::protocol::Arith;
 use crate::store::Session;
-use crate::store::item::Lease;
+use crate::store::marks::Marks;
 use crate::store::session::{Change, NewValue, Refused, Replacement};
 
 /// Longest value that is taken for a number, trailing blanks included, in bytes.
@@ -15,6 +15,9 @@ pub struct Counted {
     pub number: u64,
     /// The CAS id of its item.
     pub cas: u64,
+    /// When the item would have expired before, on the store's clock; 0 for never, and for one that
+    /// was not there.
+    pub expiry: u32,
     /// There was no item: this is the initial number.
     pub created: bool,
 }
@@ -59,11 +62,19 @@ pub fn arith(session: &mut Session, what: &Arith<'_>) -> Result<Counted, ArithFa
                 return Change::None(Err(ArithFailure::NotFound));
             };
             let value = NewValue::Number { number, width: 0 };
-            let new =
-                Replacement { value, flags: 0, expiry: Some(expiry), lease: Lease::default() };
-            return Change::Replace(new, Ok((number, true)));
+            let new = Replacement {
+                value,
+                flags: 0,
+                expiry: Some(expiry),
+                marks: Marks::default(),
+                keeps: Marks::default(),
+                in_place: false,
+            };
+            return Change::Replace(new, Ok((number, None)));
         };
-        if what.cas.is_some_and(|cas| cas != item.cas()) {
+        // In memcached's order: what can be no number at all has no CAS id that counts.
+        let can_be = item.value().whole().is_some_and(|value| !value.is_empty());
+        if can_be && what.cas.is_some_and(|cas| cas != item.cas()) {
             return Change::None(Err(ArithFailure::Exists));
         }
         let Some(number) = item.value().whole().and_then(parse) else {
@@ -74,12 +85,20 @@ pub fn arith(session: &mut Session, what: &Arith<'_>) -> Result<Counted, ArithFa
             false => number.wrapping_add(what.delta),
         };
         let value = NewValue::Number { number, width: item.value().len() };
-        let new = Replacement { value, flags: item.flags(), expiry: exptime, lease: item.lease() };
-        Change::Replace(new, Ok((number, false)))
+        let new = Replacement {
+            value,
+            flags: item.flags(),
+            expiry: exptime,
+            marks: Marks::default(),
+            keeps: Marks::ALL,
+            in_place: true,
+        };
+        Change::Replace(new, Ok((number, Some(item.expiry()))))
     });
     let (result, cas) = done?;
-    let (number, created) = result?;
-    Ok(Counted { number, cas: cas.unwrap_or(0), created })
+    let (number, before) = result?;
+    let (expiry, created) = (before.unwrap_or(0), before.is_none());
+    Ok(Counted { number, cas: cas.unwrap_or(0), expiry, created })
 }
 
 /// The number at the start of a value, as `strtoull` and memcached read it: blanks before it, and

@@ -2,7 +2,7 @@
 
 use crate::store::Session;
 use crate::store::index::Expect;
-use crate::store::item::Lease;
+use crate::store::marks::Marks;
 use crate::store::session::{Change, NewValue, Refused, Replacement};
 
 /// Why nothing was deleted.
@@ -62,8 +62,15 @@ pub fn invalidate(
             Change::None(Err(NotDeleted::Exists))
         }
         Some(item) => {
-            let (value, flags, lease) = (NewValue::Present, item.flags(), Lease::STALE);
-            Change::Replace(Replacement { value, flags, expiry, lease }, Ok(()))
+            let new = Replacement {
+                value: NewValue::Present,
+                flags: item.flags(),
+                expiry,
+                marks: Marks::STALE,
+                keeps: Marks::BASE64_KEY,
+                in_place: true,
+            };
+            Change::Replace(new, Ok(()))
         }
     });
     done?.0

@@ -6,12 +6,14 @@
 
 mod arith;
 mod delete;
+mod fetch;
 mod get;
 mod store;
 mod touch;
 
 pub use arith::{ArithFailure, Counted, arith};
 pub use delete::{NotDeleted, delete, delete_if, invalidate};
+pub use fetch::{Claim, Fetch, Found, Recache, fetch};
 pub use get::get;
 pub use store::{NotStored, store};
 pub use touch::touch;

@@ -2,7 +2,7 @@
 
 use crate::protocol::{Store, StoreMode};
 use crate::store::index::Expect;
-use crate::store::item::Lease;
+use crate::store::marks::Marks;
 use crate::store::session::{Change, NewValue, Refused, Replacement};
 use crate::store::value::{NewItem, Value};
 use crate::store::{ItemRef, Session};
@@ -44,14 +44,19 @@ pub fn store(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> 
     let done = session.modify(what.key, what.value, |item| match decide(what, item) {
         Ok(Decision { value, stale }) => {
             let joined = item.filter(|_| value != NewValue::Given);
+            let own = own_marks(what);
+            let (marks, keeps) = match joined {
+                Some(_) => (Marks::default(), Marks::BASE64_KEY),
+                None if stale => (own.and(Marks::STALE), Marks::WON),
+                None => (own, Marks::default()),
+            };
             let new = Replacement {
                 value,
                 flags: joined.map_or(what.flags, |i| i.flags()),
                 expiry: (joined.is_none() && !stale).then_some(expiry),
-                lease: item
-                    .filter(|_| stale)
-                    .map(|i| i.lease().and(Lease::STALE))
-                    .unwrap_or_default(),
+                marks,
+                keeps,
+                in_place: false,
             };
             Change::Replace(new, Ok(()))
         }
@@ -59,6 +64,10 @@ pub fn store(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> 
     });
     let (result, cas) = done?;
     result.map(|()| cas.unwrap_or(0))
+}
+
+fn own_marks(what: &Store<'_>) -> Marks {
+    if what.base64_key { Marks::BASE64_KEY } else { Marks::default() }
 }
 
 struct Decision {
@@ -97,7 +106,7 @@ fn set(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> {
         flags: what.flags,
         expiry: store.clock().expiry(what.exptime),
         value: [what.value.into(), Value::Whole(&[])],
-        lease: Lease::default(),
+        marks: own_marks(what),
     };
     let stored = store.make(&new).and_then(|fresh| store.link(hash, what.key, fresh, Expect::Any));
     stored.map_err(|refused| {

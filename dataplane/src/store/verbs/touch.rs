@@ -5,7 +5,8 @@ use crate::store::{Guard, ItemRef};
 /// Moves the expiry time of the live item with this key, which counts as asking for it.
 pub fn touch<'g>(guard: &'g Guard<'_>, key: &[u8], exptime: i64) -> Option<ItemRef<'g>> {
     let store = guard.store();
-    let item = guard.renew(store.hash(key), key, store.clock().expiry(exptime))?;
+    let expiry = store.clock().expiry(exptime);
+    let (item, ()) = guard.hold(store.hash(key), key, |item| guard.renew(item, expiry))?;
     item.mark_visited(store.now());
     Some(item)
 }

@@ -1,0 +1,165 @@
+//! A cache that outlives its process, and when it does not.
+
+use crate::client::{Tcp, Udp};
+use crate::server::{Server, run};
+use nix::sys::signal::Signal;
+use std::path::PathBuf;
+
+/// A path for a memory file that goes away with it.
+struct MemoryFile(PathBuf);
+
+impl MemoryFile {
+    fn new(name: &str) -> Self {
+        let shm = PathBuf::from("/dev/shm");
+        let dir = if shm.is_dir() { shm } else { std::env::temp_dir() };
+        Self(dir.join(format!("gnomon-serve-{name}-{}", std::process::id())))
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    fn serve(&self, args: &[&str]) -> Server {
+        Server::start(&[&["-m", "16", "-e", self.path()], args].concat())
+    }
+}
+
+impl Drop for MemoryFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn sigusr1_keeps_the_items_and_a_kill_does_not() {
+    let file = MemoryFile::new("usr1");
+    let server = file.serve(&[]);
+    assert_eq!(server.ready.get("kept_items"), None);
+    let mut tcp = Tcp::connect(server.tcp());
+    for n in 0..2000 {
+        tcp.set(&format!("key-{n}"), format!("value {n}").as_bytes());
+    }
+    let large: Vec<u8> = (0..900_000u32).map(|n| n.to_le_bytes()[0]).collect();
+    tcp.set("large", &large);
+    tcp.expect("set short 7 1 1\r\nx\r\n", "STORED\r\n");
+    tcp.expect("set long 7 1000 1\r\nx\r\n", "STORED\r\n");
+    let gets = tcp.until_end("gets long\r\n");
+    let report = server.stop_by(Signal::SIGUSR1);
+    assert_eq!(report["kept_items"], 2003);
+    // Until `short` has expired, for certain.
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+
+    let server = file.serve(&[]);
+    assert_eq!(server.ready["kept_items"], 2002);
+    let mut tcp = Tcp::connect(server.tcp());
+    for n in 0..2000 {
+        let value = format!("value {n}");
+        let reply = format!("VALUE key-{n} 0 {}\r\n{value}\r\nEND\r\n", value.len());
+        tcp.expect(&format!("get key-{n}\r\n"), &reply);
+    }
+    Udp::to(server.udp()).expect(3, "get key-7\r\n", "VALUE key-7 0 7\r\nvalue 7\r\nEND\r\n");
+    tcp.expect("get short\r\n", "END\r\n");
+    assert_eq!(tcp.until_end("gets long\r\n"), gets, "flags and CAS id");
+    tcp.send("get large\r\n");
+    let head = b"VALUE large 0 900000\r\n";
+    assert_eq!(tcp.receive(head.len()), head);
+    assert!(tcp.receive(large.len()) == large);
+    assert_eq!(tcp.receive(7), b"\r\nEND\r\n");
+    server.kill();
+
+    let server = file.serve(&[]);
+    server.wait_for_log("its items are discarded: whoever used it last did not close it");
+    assert_eq!(server.ready.get("kept_items"), None);
+    let mut tcp = Tcp::connect(server.tcp());
+    tcp.expect("get key-7 large long\r\n", "END\r\n");
+    tcp.set("again", b"x");
+    drop(tcp);
+    assert_eq!(server.stop_by(Signal::SIGUSR1)["kept_items"], 1);
+}
+
+#[test]
+fn the_other_signals_keep_nothing() {
+    let file = MemoryFile::new("term");
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let server = file.serve(&[]);
+        Tcp::connect(server.tcp()).set("a", b"x");
+        let report = server.stop_by(signal);
+        assert_eq!(report.get("kept_items"), None);
+    }
+    let server = file.serve(&[]);
+    Tcp::connect(server.tcp()).expect("get a\r\n", "END\r\n");
+    server.stop();
+}
+
+#[test]
+fn other_flags_begin_empty_and_say_so() {
+    let file = MemoryFile::new("flags");
+    let server = file.serve(&[]);
+    Tcp::connect(server.tcp()).set("a", b"x");
+    server.stop_by(Signal::SIGUSR1);
+    let server = file.serve(&["-f", "2"]);
+    server.wait_for_log("made with -m 16 -I 1048576 -f 1.25 (sizes ");
+    Tcp::connect(server.tcp()).expect("get a\r\n", "END\r\n");
+    // Threads and eviction may be others.
+    server.stop_by(Signal::SIGUSR1);
+    let server = file.serve(&["-f", "2", "-t", "1", "-M"]);
+    assert_eq!(server.ready["kept_items"], 0);
+    server.stop();
+}
+
+#[test]
+fn sigusr1_without_a_memory_file_just_ends_it() {
+    let server = Server::start(&["-m", "8"]);
+    Tcp::connect(server.tcp()).set("a", b"x");
+    let report = server.stop_by(Signal::SIGUSR1);
+    assert_eq!(report.get("kept_items"), None);
+}
+
+#[test]
+fn clients_that_do_not_read_cost_no_items() {
+    let file = MemoryFile::new("stuck");
+    let server = file.serve(&[]);
+    let mut stuck = Tcp::connect(server.tcp());
+    stuck.set("big", &vec![b'x'; 900_000]);
+    stuck.send("get big\r\n".repeat(64));
+    stuck.receive(1000);
+    assert_eq!(server.stop_by(Signal::SIGUSR1)["kept_items"], 1);
+}
+
+#[test]
+fn a_file_that_cannot_be_is_one_line() {
+    let refuses = |path: &str, with: &str| {
+        let out = run(&["-p", "-1", "-U", "0", "-m", "16", "-e", path]);
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(1), "{said}");
+        assert!(said.lines().count() == 1 && said.starts_with("gnomon: "), "{said}");
+        assert!(said.contains(with), "{said}");
+    };
+    refuses("/none/file", "-e /none/file: no file can be made there");
+    refuses("/dev/null", "-e /dev/null: not a regular file");
+    let file = MemoryFile::new("foreign");
+    std::fs::write(&file.0, "somebody's").unwrap();
+    refuses(file.path(), "it holds something else, and is left as it is; remove it");
+    assert_eq!(std::fs::read(&file.0).unwrap(), b"somebody's");
+    std::fs::remove_file(&file.0).unwrap();
+    let _server = file.serve(&[]);
+    refuses(file.path(), "another process uses it");
+}
+
+#[test]
+fn a_second_signal_while_it_keeps_items_costs_them() {
+    let file = MemoryFile::new("twice");
+    let mut server = file.serve(&[]);
+    let mut stuck = Tcp::connect(server.tcp());
+    stuck.set("big", &vec![b'x'; 900_000]);
+    stuck.send("get big\r\n".repeat(64));
+    stuck.receive(1000);
+    server.signal(Signal::SIGUSR1);
+    server.wait_for_log("draining");
+    // Harmless: it is keeping them already.
+    server.signal(Signal::SIGUSR1);
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.exit_code(), Some(128 + 15));
+    let server = file.serve(&[]);
+    server.wait_for_log("did not close it");
+}

@@ -1,0 +1,152 @@
+//! Who is new and has to prove himself: the queue of a class's newest items, and the memory of
+//! those that failed (Yang et al., FIFO queues are all you need for cache eviction, SOSP 2023).
+//!
+//! Most items are never asked for again. They need not wait until the hand has gone round: a new
+//! item that nobody asked for by the time that it is the oldest in the queue goes first. One that
+//! comes back soon after is taken at its word: it counts as asked for from the start.
+//!
+//! Enters: chunks as they are given out, hashes of keys as their items go. Leaves: the oldest of
+//! these chunks, and whether a hash was seen. The queue holds places, not items: whoever takes one
+//! out finds by its ticket whether the same item is still there. Fails: never; what is forgotten
+//! costs a hit, no more.
+
+use super::hash::KeyHash;
+use super::item::Location;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// A class's queue has room for one in this many of its chunks.
+const CHUNKS_PER_PLACE: u32 = 2;
+
+/// Bytes of item memory to one remembered key: about as many keys as items.
+const BYTES_PER_GHOST: usize = 256;
+
+/// The chunks that a class gave out last.
+#[derive(Debug)]
+pub(super) struct Queue {
+    /// The chunk with ticket `t` is at `t % room`.
+    places: Box<[u32]>,
+    room: u32,
+    /// The ticket of the next chunk.
+    next: u32,
+    len: u32,
+}
+
+impl Queue {
+    /// For a class of at most so many chunks. Memory that is not needed is not touched.
+    pub(super) fn new(chunks_max: usize) -> Self {
+        let places = vec![0; (chunks_max / CHUNKS_PER_PLACE as usize).max(1)].into();
+        Self { places, room: 1, next: 0, len: 0 }
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Puts a chunk in, and gives it a ticket. `chunks` is what the class has now; when that has
+    /// changed the queue begins anew. A full queue forgets its oldest.
+    pub(super) fn push(&mut self, loc: Location, chunks: u32) -> u32 {
+        let most = u32::try_from(self.places.len()).unwrap_or(u32::MAX);
+        let room = (chunks / CHUNKS_PER_PLACE).clamp(1, most);
+        if room != self.room {
+            (self.room, self.len) = (room, 0);
+        }
+        let ticket = self.next;
+        self.places[(ticket % room) as usize] = loc.0;
+        self.next = ticket.wrapping_add(1);
+        self.len = (self.len + 1).min(room);
+        ticket
+    }
+
+    /// Takes the oldest chunk out, with its ticket.
+    pub(super) fn pop(&mut self) -> Option<(Location, u32)> {
+        let ticket = self.next.wrapping_sub(self.len);
+        self.len = self.len.checked_sub(1)?;
+        Some((Location(self.places[(ticket % self.room) as usize]), ticket))
+    }
+}
+
+/// The keys whose items went before anybody asked for them, for as long as others do not take
+/// their places.
+#[derive(Debug)]
+pub(super) struct Ghosts(Box<[AtomicU16]>);
+
+impl Ghosts {
+    pub(super) fn new(memory_bytes: usize) -> Self {
+        Self((0..memory_bytes.div_ceil(BYTES_PER_GHOST)).map(|_| AtomicU16::new(0)).collect())
+    }
+
+    /// Where the hash belongs, and what stands there for it: 0 is nobody.
+    fn place(&self, hash: KeyHash) -> (&AtomicU16, u16) {
+        let (high, low) = (hash.0 >> 32, hash.0 & 0xffff_ffff);
+        let at = ((high * self.0.len() as u64) >> 32) as usize;
+        (&self.0[at], u16::try_from(low & 0xffff).unwrap_or(0) | 1)
+    }
+
+    pub(super) fn remember(&self, hash: KeyHash) {
+        let (place, tag) = self.place(hash);
+        place.store(tag, Ordering::Relaxed);
+    }
+
+    pub(super) fn knows(&self, hash: KeyHash) -> bool {
+        let (place, tag) = self.place(hash);
+        place.load(Ordering::Relaxed) == tag
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_in_first_out_and_the_oldest_is_forgotten() {
+        let mut q = Queue::new(200);
+        assert_eq!(q.pop(), None);
+        let tickets: Vec<u32> = (0..150).map(|n| q.push(Location(n), 200)).collect();
+        assert_eq!(q.len(), 100);
+        let left: Vec<_> = std::iter::from_fn(|| q.pop()).collect();
+        let newest = (50..150).map(|n| (Location(n), tickets[n as usize])).collect::<Vec<_>>();
+        assert_eq!(left, newest);
+        assert_eq!((q.len(), q.pop()), (0, None));
+    }
+
+    #[test]
+    fn another_number_of_chunks_another_queue() {
+        let mut q = Queue::new(200);
+        for n in 0..10 {
+            q.push(Location(n), 100);
+        }
+        let ticket = q.push(Location(10), 150);
+        assert_eq!((q.pop(), q.pop()), (Some((Location(10), ticket)), None));
+        // More chunks than it was made for, or hardly any.
+        for n in 0..1_000 {
+            q.push(Location(n), u32::MAX);
+        }
+        assert_eq!(q.len(), 100);
+        q.push(Location(7), 0);
+        assert_eq!(q.pop().map(|(loc, _)| loc), Some(Location(7)));
+    }
+
+    #[test]
+    fn tickets_may_wrap() {
+        let mut q = Queue::new(400);
+        q.next = u32::MAX - 3;
+        let mine: Vec<_> = (0..8).map(|n| (Location(n), q.push(Location(n), 400))).collect();
+        let left: Vec<_> = std::iter::from_fn(|| q.pop()).collect();
+        assert_eq!(left.iter().map(|l| l.1).collect::<Vec<_>>(), {
+            mine.iter().map(|m| m.1).collect::<Vec<_>>()
+        });
+    }
+
+    #[test]
+    fn ghosts_are_known_again_and_strangers_are_not() {
+        let ghosts = Ghosts::new(1 << 20);
+        let hash = |n: u64| {
+            KeyHash(crate::store::hash::Hasher::new(Some([7; 16])).hash(&n.to_le_bytes()).0)
+        };
+        (0..400).for_each(|n| ghosts.remember(hash(n)));
+        let known = |range: std::ops::Range<u64>| range.filter(|n| ghosts.knows(hash(*n))).count();
+        assert!(known(0..400) > 350, "a few were overwritten");
+        assert!(known(1_000..21_000) < 20);
+    }
+}

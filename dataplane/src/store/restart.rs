@@ -1,0 +1,432 @@
+//! Warm restart: items in a file that outlives the process, taken up by the next one.
+//!
+//! ```text
+//! open:  lock ─► read metadata ─► checksum of each page ─► mark in use ─► adopt pages, fill index
+//!                     └────────────── unusable: mark in use, begin empty ◄──────┘
+//! close: everybody is gone ─► checksum of each page ─► sync ─► write metadata, clean
+//! ```
+//!
+//! Enters: a configuration and a path; at the end, a store that nobody else holds. Leaves: a store
+//! with all items of the one before it, or with none, and which of the two. The file is locked as
+//! long as the store is there, and its space is set aside, so that no page can be missing later.
+//! The index is not kept, nor the hash key: each start hashes the keys anew, with a key of its own.
+//!
+//! Nothing in the file is believed: neither a number before its checksum, nor an item before its
+//! bounds were compared with its chunk's. Fails: with a [`MemoryFileError`] where the file cannot
+//! be used at all. A file of ours whose items cannot be taken up is no failure ([`Unusable`]).
+
+mod format;
+
+pub use format::Unusable;
+
+use super::clock::{Clock, unix_seconds};
+use super::flush::Flushed;
+use super::index::{Expect, UpdateError};
+use super::item::{Arena, ItemRef, Location};
+use super::marks::Inherits;
+use super::slab::adopt::{Broken, carved_bytes};
+use super::{PAGE_BYTES, Shape, Store, StoreConfig, StoreError};
+use driver_shim::Pages;
+use driver_shim::mapping::{reserve, write_start};
+use format::{Entry, LEAD_BYTES, Saved, Settings, State};
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Latest reading that a clock is started with: half of what it can count.
+const CLOCK_MAX_SECONDS: u64 = 1 << 31;
+
+/// Last CAS id that a store is started with. None has given as many, and none will come to the end.
+const CAS_MAX: u64 = 1 << 62;
+
+/// What became of the items that the file held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TakenUp {
+    /// The file is new.
+    New,
+    /// All of them are there, but for those that have died meanwhile: so many.
+    Kept(u64),
+    /// None is.
+    Discarded(Unusable),
+}
+
+/// Why a file cannot be the store's memory.
+#[derive(Debug, thiserror::Error)]
+#[error("memory file {}: {why}", path.display())]
+pub struct MemoryFileError {
+    path: PathBuf,
+    why: Refusal,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("cannot open it: {0}; its directory must be there and writable")]
+    Open(io::Error),
+    #[error("not a regular file; name one in a tmpfs or a hugetlbfs")]
+    NotAFile,
+    #[error("another process uses it; give each a file of its own")]
+    Busy,
+    #[error("it holds something else, and is left as it is; remove it, or name another")]
+    Foreign,
+    #[error("cannot read it: {0}")]
+    Read(io::Error),
+    #[error(
+        "cannot set {bytes} bytes aside for it: {source}; make its file system larger, lower the memory limit, or name a file in a tmpfs or a hugetlbfs"
+    )]
+    Reserve { bytes: u64, source: io::Error },
+    #[error("cannot write to it: {0}")]
+    Write(io::Error),
+}
+
+/// Why a store was not closed. Its items are lost.
+#[derive(Debug, thiserror::Error)]
+pub enum CloseError {
+    /// A thread has not ended.
+    #[error("somebody still uses the store")]
+    InUse,
+    /// The file.
+    #[error(transparent)]
+    File(#[from] MemoryFileError),
+}
+
+/// The file, ours alone as long as this lives.
+#[derive(Debug)]
+pub(super) struct MemoryFile {
+    file: File,
+    path: PathBuf,
+    generation: u64,
+}
+
+/// What was found in it.
+enum Found {
+    Nothing,
+    Saved(Saved),
+    Unusable(Unusable),
+}
+
+impl MemoryFile {
+    /// Opens the file, which only its owner may read from now on if it was not there, and locks it.
+    fn open(path: &Path) -> Result<Self, MemoryFileError> {
+        let refused = |why| MemoryFileError { path: path.to_owned(), why };
+        // Asked before it is opened, because opening some devices does something.
+        if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+            return Err(refused(Refusal::NotAFile));
+        }
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(path).map_err(|e| refused(Refusal::Open(e)))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { file, path: path.to_owned(), generation: 0 }),
+            Err(TryLockError::WouldBlock) => Err(refused(Refusal::Busy)),
+            Err(TryLockError::Error(e)) => Err(refused(Refusal::Open(e))),
+        }
+    }
+
+    fn refused(&self, why: Refusal) -> MemoryFileError {
+        MemoryFileError { path: self.path.clone(), why }
+    }
+
+    fn len(&self) -> Result<u64, MemoryFileError> {
+        Ok(self.file.metadata().map_err(|e| self.refused(Refusal::Read(e)))?.len())
+    }
+
+    /// What the file holds, its pages compared with their checksums.
+    fn look(&mut self, settings: &Settings, shape: &Shape) -> Result<Found, MemoryFileError> {
+        let len = self.len()?;
+        if len == 0 {
+            return Ok(Found::Nothing);
+        }
+        let mut start = vec![0; usize::try_from(len).unwrap_or(LEAD_BYTES).min(LEAD_BYTES)];
+        let read = self.file.read_exact_at(&mut start, 0);
+        read.map_err(|e| self.refused(Refusal::Read(e)))?;
+        if !format::is_ours(&start) {
+            return Err(self.refused(Refusal::Foreign));
+        }
+        self.generation = format::generation(&start);
+        let saved = match Saved::parse(&start) {
+            Ok(saved) => saved,
+            Err(why) => return Ok(Found::Unusable(why)),
+        };
+        if saved.settings != *settings {
+            let (was, now) = (saved.settings.to_string(), settings.to_string());
+            return Ok(Found::Unusable(Unusable::Settings { was, now }));
+        }
+        let (cas, flushed) = (saved.state.cas.get(), saved.state.flushed.get());
+        if cas > CAS_MAX || flushed > cas {
+            return Ok(Found::Unusable(damaged("its CAS ids")));
+        }
+        let should = shape.file_bytes();
+        if len != should {
+            return Ok(Found::Unusable(Unusable::Length { is: len, should }));
+        }
+        let Ok(sums) = saved.sizes_of_pages(shape) else {
+            return Ok(Found::Unusable(damaged("its table of pages")));
+        };
+        let sums = self.sums(&sums)?;
+        let expected = saved.used_pages().map(|(_, entry)| entry.sum.get());
+        if sums.into_iter().eq(expected) {
+            Ok(Found::Saved(saved))
+        } else {
+            Ok(Found::Unusable(damaged("the checksum of a page of items")))
+        }
+    }
+
+    /// CRC-32 of the first so many bytes of each of these pages. Through the file and not through
+    /// its mapping, so that whatever else writes there is no matter of memory safety.
+    fn sums(&self, pages: &[(u32, usize)]) -> Result<Vec<u32>, MemoryFileError> {
+        let sums = on_all_cpus(pages, |pages| {
+            let mut buffer = vec![0; PAGE_BYTES];
+            pages
+                .iter()
+                .map(|(page, len)| {
+                    let bytes = buffer.get_mut(..*len).unwrap_or_default();
+                    let offset = LEAD_BYTES as u64 + u64::from(*page) * PAGE_BYTES as u64;
+                    self.file.read_exact_at(bytes, offset)?;
+                    Ok(crc32fast::hash(bytes))
+                })
+                .collect()
+        });
+        sums.map_err(|e| self.refused(Refusal::Read(e)))
+    }
+
+    /// Gives the file its length, all of it set aside.
+    fn reserve(&self, bytes: u64) -> Result<(), MemoryFileError> {
+        reserve(&self.file, bytes)
+            .map_err(|source| self.refused(Refusal::Reserve { bytes, source }))
+    }
+
+    /// From here on the file has no items, whatever happens, until it is closed.
+    fn mark_in_use(&mut self) -> Result<(), MemoryFileError> {
+        self.generation = self.generation.wrapping_add(1);
+        self.write(&format::in_use(self.generation))
+    }
+
+    fn write(&self, start: &[u8]) -> Result<(), MemoryFileError> {
+        write_start(&self.file, start).map_err(|e| self.refused(Refusal::Write(e)))
+    }
+
+    /// The pages.
+    pub(super) fn map(&self, bytes: usize, pages: Pages) -> io::Result<Arena> {
+        Arena::of_file(&self.file, LEAD_BYTES as u64, bytes, pages)
+    }
+}
+
+/// Bytes of the file of a store with so much item memory.
+pub fn file_bytes(memory_bytes: u64) -> u64 {
+    let page = PAGE_BYTES as u64;
+    (memory_bytes / page * page).saturating_add(LEAD_BYTES as u64)
+}
+
+fn damaged(what: &str) -> Unusable {
+    Unusable::Damaged(what.to_owned())
+}
+
+impl Shape {
+    fn file_bytes(&self) -> u64 {
+        file_bytes((self.n_pages * PAGE_BYTES) as u64)
+    }
+}
+
+impl Saved {
+    fn used_pages(&self) -> impl Iterator<Item = (u32, &Entry)> {
+        (0..).zip(&self.pages).filter(|(_, entry)| entry.word != 0)
+    }
+
+    fn sizes_of_pages(&self, shape: &Shape) -> Result<Vec<(u32, usize)>, Broken> {
+        let size = |(page, entry): (u32, &Entry)| {
+            Ok((page, carved_bytes(entry.word.get(), &shape.sizes)?))
+        };
+        self.used_pages().map(size).collect()
+    }
+
+    /// What the store's clock reads now: time went on while nobody looked.
+    fn clock_now(&self) -> Option<u32> {
+        // A system clock that was set back meanwhile counts as no time.
+        let down = unix_seconds().saturating_sub(self.state.unix_seconds.get());
+        let reading = down.checked_add(u64::from(self.state.clock.get()))?;
+        u32::try_from(reading).ok().filter(|_| reading < CLOCK_MAX_SECONDS)
+    }
+}
+
+impl Store {
+    /// A store whose items lie in the file at `path`, and are those that [`Self::close`] left
+    /// there, if there are any and `config` is what it was: memory, item limit, growth factor.
+    ///
+    /// # Errors
+    /// [`StoreError`], which says what to change.
+    pub fn open(config: StoreConfig, path: &Path) -> Result<(Arc<Self>, TakenUp), StoreError> {
+        let shape = Shape::new(&config)?;
+        let settings = Settings::new(&config, &shape);
+        let mut file = MemoryFile::open(path)?;
+        let taken = match file.look(&settings, &shape)? {
+            Found::Nothing => {
+                // So that it is known for ours as soon as it is larger than this.
+                file.reserve(LEAD_BYTES as u64)?;
+                file.mark_in_use()?;
+                TakenUp::New
+            }
+            Found::Unusable(why) => TakenUp::Discarded(why),
+            Found::Saved(saved) => match saved.clock_now() {
+                None => TakenUp::Discarded(Unusable::Clock),
+                Some(now) => {
+                    // Of a copy the space may have to be set aside again.
+                    file.reserve(shape.file_bytes())?;
+                    let mut store = Self::build(config.clone(), shape.clone(), Some(file))?;
+                    store.clock = Clock::starting_at(now);
+                    store.cas = AtomicU64::new(saved.state.cas.get());
+                    let state = &saved.state;
+                    store.flushed = Flushed::new(state.flushed.get(), state.flush_due.get());
+                    store.flush_when_due();
+                    if let Some(file) = &mut store.file {
+                        file.mark_in_use()?;
+                    }
+                    if store.take_up(&saved).is_ok() {
+                        let items = store.stats().curr_items;
+                        return Ok((Arc::new(store), TakenUp::Kept(items)));
+                    }
+                    return Self::begin(config, shape, store.file).map(|store| {
+                        (store, TakenUp::Discarded(damaged("an item that cannot be")))
+                    });
+                }
+            },
+        };
+        Ok((Self::begin(config, shape, Some(file))?, taken))
+    }
+
+    /// An empty store over the file.
+    fn begin(
+        config: StoreConfig,
+        shape: Shape,
+        mut file: Option<MemoryFile>,
+    ) -> Result<Arc<Self>, StoreError> {
+        if let Some(file) = &mut file {
+            file.reserve(shape.file_bytes())?;
+            file.mark_in_use()?;
+        }
+        Self::build(config, shape, file).map(Arc::new)
+    }
+
+    /// Gives the pages to their classes, and the items that are still good to the index.
+    fn take_up(&self, saved: &Saved) -> Result<(), Broken> {
+        let pages: Vec<(u32, u32)> =
+            saved.used_pages().map(|(page, entry)| (page, entry.word.get())).collect();
+        pages.iter().try_for_each(|(page, word)| self.slabs.adopt(*page, *word))?;
+        let mut parts = on_all_cpus(&pages, |pages| {
+            let mut parts = Vec::new();
+            for (page, _) in pages {
+                let keep = |loc, item: ItemRef<'_>| self.take_up_item(loc, &item);
+                self.slabs.pick_items(*page, keep, &mut parts)?;
+            }
+            Ok(parts)
+        })?;
+        parts.sort_unstable();
+        if parts.windows(2).any(|two| two[0] == two[1]) {
+            return Err(Broken);
+        }
+        on_all_cpus(&pages, |pages| {
+            pages.iter().for_each(|(page, _)| self.slabs.settle(*page, &parts));
+            Ok::<Vec<()>, Broken>(Vec::new())
+        })?;
+        self.slabs.fill_pool();
+        Ok(())
+    }
+
+    /// True when the item is in the index now; false when it is not worth it.
+    fn take_up_item(&self, loc: Location, item: &ItemRef<'_>) -> Result<bool, Broken> {
+        if item.cas() == 0 || item.cas() > self.cas.load(Ordering::Relaxed) {
+            return Err(Broken);
+        }
+        if !self.is_live(item) {
+            return Ok(false);
+        }
+        self.note_expiry(item.expiry());
+        let key = item.key();
+        match self.swap(
+            self.hash(key),
+            key,
+            Some((loc, Inherits::default())),
+            Expect::Exactly(None),
+        ) {
+            Ok(_) => Ok(true),
+            Err(UpdateError::Full) => Ok(false),
+            // Two items with one key.
+            Err(UpdateError::Mismatch(_)) => Err(Broken),
+        }
+    }
+
+    /// Ends the store. If its items lie in a file, the next [`Self::open`] finds them there; says
+    /// how many, those included that are dead and not swept yet.
+    ///
+    /// # Errors
+    /// [`CloseError`]: the items are lost then. Every [`super::Session`] must be gone.
+    pub fn close(self: Arc<Self>) -> Result<Option<u64>, CloseError> {
+        let store = Arc::into_inner(self).ok_or(CloseError::InUse)?;
+        let Some(file) = &store.file else { return Ok(None) };
+        store.clock.tick();
+        // Hashes of prefixes mean nothing to the next store: what they tell is done now. Two rounds
+        // of the sweeper at most.
+        while store.prefixes.in_use() {
+            store.sweep();
+        }
+        let (flushed, flush_due) = store.flushed.parts();
+        let shape =
+            Shape { n_pages: store.slabs.n_pages() as usize, sizes: store.slabs.sizes().into() };
+        let word = |page| Entry { word: store.slabs.page_word(page).into(), sum: 0.into() };
+        let mut saved = Saved {
+            generation: file.generation,
+            settings: Settings::new(&store.config, &shape),
+            state: State {
+                clock: store.now().into(),
+                unix_seconds: unix_seconds().into(),
+                cas: store.cas.load(Ordering::Relaxed).into(),
+                flushed: flushed.into(),
+                flush_due: flush_due.into(),
+            },
+            pages: (0..store.slabs.n_pages()).map(word).collect(),
+        };
+        let sizes = saved.sizes_of_pages(&shape).unwrap_or_default();
+        let sums = file.sums(&sizes)?;
+        for ((page, _), sum) in sizes.iter().zip(sums) {
+            if let Some(entry) = saved.pages.get_mut(*page as usize) {
+                entry.sum = sum.into();
+            }
+        }
+        // The items first, so that the metadata never tell of what is not there.
+        file.file.sync_all().map_err(|e| file.refused(Refusal::Write(e)))?;
+        file.write(&saved.to_bytes())?;
+        Ok(Some(store.stats().curr_items))
+    }
+}
+
+/// Hands each CPU that this thread may use a run of `items`, and strings the results together in
+/// the order of the runs.
+fn on_all_cpus<T: Sync, R: Send, E: Send>(
+    items: &[T],
+    work: impl Fn(&[T]) -> Result<Vec<R>, E> + Sync,
+) -> Result<Vec<R>, E> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let run = items.len().div_ceil(cpus).max(1);
+    let work = &work;
+    std::thread::scope(|scope| {
+        let started = |part| {
+            let thread = std::thread::Builder::new().name("restart".to_owned());
+            (part, thread.spawn_scoped(scope, move || work(part)))
+        };
+        let started: Vec<_> = items.chunks(run).map(started).collect();
+        let mut results = Vec::with_capacity(items.len());
+        for (part, thread) in started {
+            results.extend(match thread {
+                Ok(thread) => match thread.join() {
+                    Ok(done) => done?,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                },
+                // No thread to be had: this one does it.
+                Err(_) => work(part)?,
+            });
+        }
+        Ok(results)
+    })
+}

@@ -1,0 +1,180 @@
+//! `mg`: a look-up that may renew what it finds, hand out the right to replace it, or leave an
+//! empty item where there is none.
+
+use crate::store::marks::Marks;
+use crate::store::session::{Change, NewValue, Refused, Replacement};
+use crate::store::{Guard, ItemRef, Session, Value, verbs};
+
+/// What to look for, and what to do with it. Times are on the store's clock.
+#[derive(Debug, Clone, Copy)]
+pub struct Fetch<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// A new expiry time.
+    pub touch: Option<u32>,
+    /// The first to come when less time than this is left may fetch the value anew.
+    pub recache: Option<Recache>,
+    /// When there is nothing: leave an empty item that expires then, and may be filled by whoever
+    /// left it.
+    pub create: Option<u32>,
+    /// Neither the evicting hand nor anybody else is to notice.
+    pub unnoticed: bool,
+}
+
+/// When an item is to be fetched anew before it expires.
+#[derive(Debug, Clone, Copy)]
+pub struct Recache {
+    /// If it expires before this time.
+    pub before: u32,
+    /// The new expiry time of [`Fetch::touch`] counts, not the one that was found.
+    pub touched: bool,
+}
+
+/// Whether a value is to be fetched anew, and by whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// It need not be.
+    None,
+    /// By the caller, and nobody else is told so until it is replaced.
+    Won,
+    /// By somebody who was told before.
+    Taken,
+}
+
+/// What was found, as it was before the look-up changed it.
+#[derive(Debug, Clone, Copy)]
+pub struct Found<'a> {
+    /// The value.
+    pub value: Value<'a>,
+    /// The client's own.
+    pub flags: u32,
+    /// The CAS id.
+    pub cas: u64,
+    /// On the store's clock; 0 for never, and for an item just created.
+    pub expiry: u32,
+    /// Somebody had asked for it before.
+    pub fetched: bool,
+    /// When somebody did, or when it was stored.
+    pub accessed: u32,
+    /// Its key is to be told in base64.
+    pub base64_key: bool,
+    /// It is out of date.
+    pub stale: bool,
+    /// Who is to fetch it anew.
+    pub claim: Claim,
+    /// It was not there: the look-up made it.
+    pub created: bool,
+}
+
+/// Looks, and tells what was found. A miss that leaves an item is a find; without memory for that
+/// it is a miss.
+pub fn fetch<R>(
+    session: &mut Session,
+    what: &Fetch<'_>,
+    tell: impl FnOnce(Option<Found<'_>>) -> R,
+) -> R {
+    loop {
+        let guard = session.pin();
+        if let Some(found) = look(&guard, what) {
+            return tell(Some(found));
+        }
+        drop(guard);
+        let Some(expiry) = what.create else { return tell(None) };
+        match create(session, what.key, expiry) {
+            Ok(Some(found)) => {
+                if !what.unnoticed {
+                    verbs::get(&session.pin(), what.key);
+                }
+                return tell(Some(found));
+            }
+            // Somebody else stored something meanwhile.
+            Ok(None) => {}
+            Err(_) => return tell(None),
+        }
+    }
+}
+
+fn look<'g>(guard: &'g Guard<'_>, what: &Fetch<'_>) -> Option<Found<'g>> {
+    let store = guard.store();
+    let hash = store.hash(what.key);
+    let changes = what.touch.is_some() || what.recache.is_some();
+    let item = if changes { None } else { Some(guard.find(hash, what.key)?) };
+    let (item, (expiry, claim)) = match item {
+        Some(item) if item.is_won() => (item, (item.expiry(), Claim::Taken)),
+        Some(item) if !item.is_stale() => (item, (item.expiry(), Claim::None)),
+        _ => guard.hold(hash, what.key, |item| {
+            let expiry = item.expiry();
+            if let Some(new) = what.touch {
+                guard.renew(item, new);
+            }
+            (expiry, claim(item, expiry, what.recache))
+        })?,
+    };
+    let found = Found {
+        value: item.value(),
+        flags: item.flags(),
+        cas: item.cas(),
+        expiry,
+        fetched: item.was_fetched(),
+        accessed: item.accessed(),
+        base64_key: item.has_base64_key(),
+        stale: item.is_stale(),
+        claim,
+        created: false,
+    };
+    if !what.unnoticed {
+        item.mark_visited(store.now());
+    }
+    Some(found)
+}
+
+/// Whose it is to fetch an item anew that is held, and that would have expired at `expiry`.
+fn claim(item: ItemRef<'_>, expiry: u32, recache: Option<Recache>) -> Claim {
+    if item.is_won() {
+        return Claim::Taken;
+    }
+    let due = recache.is_some_and(|r| {
+        let expiry = if r.touched { item.expiry() } else { expiry };
+        expiry != 0 && expiry < r.before
+    });
+    if !due && !item.is_stale() {
+        return Claim::None;
+    }
+    item.mark_won();
+    Claim::Won
+}
+
+/// Leaves an empty item, won, if there is none.
+fn create(
+    session: &mut Session,
+    key: &[u8],
+    expiry: u32,
+) -> Result<Option<Found<'static>>, Refused> {
+    let (_, cas) = session.modify(key, &[], |item| match item {
+        Some(_) => Change::None(()),
+        None => {
+            let new = Replacement {
+                value: NewValue::Given,
+                flags: 0,
+                expiry: Some(expiry),
+                marks: Marks::WON,
+                keeps: Marks::default(),
+                in_place: false,
+            };
+            Change::Replace(new, ())
+        }
+    })?;
+    let accessed = session.store().now();
+    Ok(cas.map(|cas| Found {
+        value: Value::Whole(&[]),
+        flags: 0,
+        cas,
+        expiry: 0,
+        fetched: false,
+        accessed,
+        base64_key: false,
+        stale: false,
+        claim: Claim::Won,
+        created: true,
+    }))
+}

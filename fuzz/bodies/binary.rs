@@ -1,0 +1,54 @@
+//! The binary parser keeps the protocol's law on any input.
+
+/// The binary parser keeps the protocol's law on any input.
+pub(crate) fn run(data: &[u8]) {
+    use dataplane::protocol::binary::{Action, HEADER_BYTES, Header, REQUEST_MAGIC, parse};
+    use dataplane::protocol::{Command, KEY_MAX_BYTES, Parsed};
+    const ITEM_MAX_BYTES: usize = 4096;
+    /// Extras and key, of the longest.
+    const PARTS_MAX_BYTES: usize = 255 + 65_535;
+
+    let key_ok = |key: &[u8]| assert!((1..=KEY_MAX_BYTES).contains(&key.len()));
+    let mut rest = data;
+    while !rest.is_empty() {
+        let (command, used, skip) = match parse(rest, ITEM_MAX_BYTES) {
+            Parsed::Command { command, used } => (command, used, 0),
+            Parsed::Swallow { command, used, skip } => (command, used, skip),
+            Parsed::Incomplete { at_least } => {
+                assert!(at_least > rest.len());
+                assert!(at_least <= HEADER_BYTES + PARTS_MAX_BYTES + ITEM_MAX_BYTES);
+                return;
+            }
+            Parsed::Hopeless => {
+                assert!(rest.len() >= HEADER_BYTES && rest.first() != Some(&REQUEST_MAGIC));
+                return;
+            }
+        };
+        assert!((HEADER_BYTES..=rest.len()).contains(&used));
+        assert!(skip <= i32::MAX as usize);
+        let Command::Binary(request) = command else { panic!("{command:?}") };
+        let header = Header::split(rest).map(|(header, _)| header);
+        assert_eq!(Some(request.header), header);
+        let whole = HEADER_BYTES + request.header.body_bytes as usize;
+        match request.action {
+            Action::Get { key, .. } | Action::Delete { key, .. } => key_ok(key),
+            Action::Arith(what) => key_ok(what.key),
+            Action::Store(what) => {
+                key_ok(what.key);
+                assert!(what.value.len() <= ITEM_MAX_BYTES);
+            }
+            Action::Refused { forget, close, .. } => {
+                forget.into_iter().for_each(key_ok);
+                assert!(close || used + skip == whole);
+            }
+            _ => {}
+        }
+        if !matches!(request.action, Action::Refused { .. }) {
+            assert_eq!((used, skip), (whole, 0));
+            // What follows a whole request does not change it.
+            let alone = rest.get(..used).unwrap_or_default();
+            assert_eq!(parse(alone, ITEM_MAX_BYTES), Parsed::Command { command, used });
+        }
+        rest = rest.get(used.saturating_add(skip)..).unwrap_or_default();
+    }
+}

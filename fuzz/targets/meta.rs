@@ -1,0 +1,7 @@
+//! Meta commands under libFuzzer.
+#![no_main]
+
+#[path = "../bodies/meta.rs"]
+mod body;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| body::run(data));

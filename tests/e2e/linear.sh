@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Commands that overlap take effect one at a time: contended histories over TCP, and over TCP and
+# UDP together, against the genuine memcached, which must pass too, and against gnomon.
+#
+# memcached breaks one promise itself: a `gets` that overlaps an `incr` or `decr` now and then shows
+# the old value with the CAS id of the new one. So it is not asked for both in one history.
+#
+#   LINEAR_HISTORIES=500 tests/e2e/linear.sh
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+# shellcheck source=tests/e2e/lib.sh
+. tests/e2e/lib.sh
+need_netns
+host=""
+netns host
+linear=target/release/gnomon-linear
+histories=${LINEAR_HISTORIES:-20}
+storing=get,gets,set,add,replace,append,prepend,cas,delete,touch
+counting=get,set,add,delete,incr,decr,touch
+
+# judged NAME SERVER ARGS...: passes when every history is linearizable.
+judged() {
+  local name=$1 server=$2 log=$scratch/linear
+  shift 2
+  if in_ns "$host" timeout 500 "$linear" --server "$server" "$@" >"$log" 2>&1; then
+    ok "$name: $(tail -n 1 "$log")"
+  else
+    not_ok "$name"
+    sed 's/^/        | /' "$log" | tail -n 60
+  fi
+}
+
+genuine=127.0.0.1:11311
+ip netns exec "$host" memcached -u nobody -l 127.0.0.1 -p 11311 -U 11311 -t 2 >"$scratch/memcached.log" 2>&1 &
+memcached_pid=$!
+undo stop_pid "$memcached_pid"
+check "memcached answers" in_ns "$host" "$memc" wait "$genuine" 10
+judged "memcached: storing" "$genuine" --histories 1 --verbs "$storing"
+judged "memcached: counting" "$genuine" --histories 1 --verbs "$counting"
+judged "memcached: meta verbs" "$genuine" --histories 1 --verbs get,mg,ms,md
+judged "memcached: TCP and UDP" "$genuine" --histories 1 --udp-clients 4 --verbs "$storing"
+stop_pid "$memcached_pid"
+
+here=127.0.0.1:11211
+server_start "$host" -t 2
+server_wait "serves with two TCP threads" in_ns "$host" "$memc" wait "$here" 1
+judged "TCP" "$here" --histories "$histories"
+judged "TCP and UDP on two keys" "$here" --histories 3 --udp-clients 8 --keys 2
+server_stop
+totals

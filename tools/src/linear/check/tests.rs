@@ -1,0 +1,272 @@
+use super::*;
+use crate::linear::Condition;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+const BUDGET: usize = 1_000_000;
+
+fn op(process: u32, times: (u64, u64), call: Call, answer: Answer) -> Op {
+    Op { process, call, answer, invoked: times.0, returned: times.1 }
+}
+
+fn set(value: &str) -> Call {
+    Call::Store { condition: Condition::None, value: value.into(), flags: 0 }
+}
+
+fn store(condition: Condition, value: &str) -> Call {
+    Call::Store { condition, value: value.into(), flags: 0 }
+}
+
+fn is(value: &str) -> Answer {
+    Answer::Value { value: value.into(), flags: 0, cas: None }
+}
+
+fn is_with(value: &str, id: u64) -> Answer {
+    Answer::Value { value: value.into(), flags: 0, cas: Some(id) }
+}
+
+fn append(value: &str) -> Call {
+    Call::Join { front: false, value: value.into() }
+}
+
+const INCR: Call = Call::Count { up: true, by: 1 };
+const DELETE: Call = Call::Delete { only: None };
+use Answer::{Done, Exists, Lost, NotANumber, NotFound, NotStored, Number};
+
+/// The history as given, and with the answer of its last operation changed to `wrong`: the one
+/// must pass and the other must not, and that operation must be shown.
+fn judge(good: &[Op], wrong: Answer) {
+    assert_eq!(check(good, BUDGET), Verdict::Linearizable);
+    let (last, rest) = good.split_last().unwrap();
+    let bad: Vec<Op> = rest.iter().cloned().chain([Op { answer: wrong, ..last.clone() }]).collect();
+    let Verdict::Violation(violation) = check(&bad, BUDGET) else { panic!("{bad:?} passed") };
+    assert!(violation.window.contains(&bad[rest.len()]), "{violation}");
+}
+
+#[test]
+fn a_stale_read_is_found() {
+    let two = [op(0, (0, 1), set("a"), Done), op(0, (2, 3), set("b"), Done)];
+    judge(&[&two[..], &[op(1, (4, 5), Call::Get, is("b"))]].concat(), is("a"));
+    // While `b` is being stored both may be seen, and in one order only.
+    let slow = [op(0, (0, 1), set("a"), Done), op(0, (2, 9), set("b"), Done)];
+    let old = op(1, (3, 4), Call::Get, is("a"));
+    judge(&[&slow[..], &[old, op(1, (5, 6), Call::Get, is("a"))]].concat(), is("c"));
+    let new = op(1, (3, 4), Call::Get, is("b"));
+    judge(&[&slow[..], &[new, op(2, (5, 6), Call::Get, is("b"))]].concat(), is("a"));
+}
+
+#[test]
+fn a_lost_update_is_found() {
+    let ops = [
+        op(0, (0, 1), set("5"), Done),
+        op(1, (2, 9), INCR, Number(6)),
+        op(2, (3, 8), INCR, Number(7)),
+    ];
+    judge(&ops, Number(6));
+    let then = [&ops[..], &[op(0, (10, 11), Call::Get, is("7"))]].concat();
+    judge(&then, is("6"));
+}
+
+#[test]
+fn a_cas_that_succeeds_twice_is_found() {
+    let ops = [
+        op(0, (0, 1), set("a"), Done),
+        op(1, (2, 3), Call::Get, is_with("a", 7)),
+        op(2, (2, 3), Call::Get, is_with("a", 7)),
+        op(1, (4, 9), store(Condition::Unchanged(7), "b"), Done),
+        op(2, (5, 8), store(Condition::Unchanged(7), "c"), Exists),
+    ];
+    judge(&ops, Done);
+    judge(&[op(0, (0, 1), store(Condition::Unchanged(7), "b"), NotFound)], Done);
+}
+
+#[test]
+fn an_id_names_one_version() {
+    let ops = [
+        op(0, (0, 1), set("a"), Done),
+        op(0, (2, 3), Call::Get, is_with("a", 7)),
+        op(1, (4, 5), set("a"), Done),
+        op(0, (6, 7), Call::Get, is_with("a", 8)),
+    ];
+    judge(&ops, is_with("a", 7));
+    // Nor may an unchanged item show another.
+    judge(&[&ops[..], &[op(0, (8, 9), Call::Get, is_with("a", 8))]].concat(), is_with("a", 9));
+    let touched = [op(1, (8, 9), Call::Touch, Done), op(0, (10, 11), Call::Get, is_with("a", 8))];
+    judge(&[&ops[..], &touched[..]].concat(), is_with("a", 9));
+}
+
+#[test]
+fn an_add_that_succeeds_twice_is_found() {
+    let add = |value| store(Condition::Absent, value);
+    judge(&[op(0, (0, 9), add("a"), Done), op(1, (1, 8), add("b"), NotStored)], Done);
+    // Unless it was deleted between them.
+    let deleted = [
+        op(0, (0, 1), add("a"), Done),
+        op(2, (2, 9), DELETE, Done),
+        op(1, (3, 8), add("b"), Done),
+        op(1, (10, 11), Call::Get, is("b")),
+    ];
+    judge(&deleted, NotFound);
+}
+
+#[test]
+fn a_torn_append_is_found() {
+    let ops = [
+        op(0, (0, 1), set("x"), Done),
+        op(1, (2, 9), append("ab"), Done),
+        op(2, (3, 8), append("cd"), Done),
+        op(0, (10, 11), Call::Get, is("xcdab")),
+    ];
+    for torn in ["xabc", "xacbd", "xab", "abxcd", "x"] {
+        judge(&ops, is(torn));
+    }
+    let front = Call::Join { front: true, value: b"ab".to_vec() };
+    let ops = [&ops[..1], &[op(1, (2, 9), front, Done), op(0, (10, 11), Call::Get, is("abx"))]];
+    judge(&ops.concat(), is("xab"));
+}
+
+#[test]
+fn each_verb_has_its_own_refusals() {
+    let absent = |call, right, wrong| judge(&[op(0, (0, 1), call, right)], wrong);
+    absent(Call::Get, NotFound, is(""));
+    absent(DELETE, NotFound, Done);
+    absent(Call::Touch, NotFound, Done);
+    absent(INCR, NotFound, Number(1));
+    absent(append("a"), NotStored, Done);
+    absent(store(Condition::Present, "a"), NotStored, Done);
+    let present = |call, right, wrong| {
+        judge(&[op(0, (0, 1), set("a"), Done), op(0, (2, 3), call, right)], wrong);
+    };
+    present(store(Condition::Present, "b"), Done, NotStored);
+    present(INCR, NotANumber, Number(1));
+    present(Call::Touch, Done, NotFound);
+    present(DELETE, Done, NotFound);
+    present(Call::Delete { only: Some(3) }, Exists, Done);
+    let nine = |call, right| [op(0, (0, 1), set("9"), Done), op(0, (2, 3), call, right)];
+    judge(&nine(Call::Count { up: false, by: 10 }, Number(0)), Number(u64::MAX));
+    // A number that got shorter keeps blanks in its place.
+    let shorter = [
+        op(0, (0, 1), set("10"), Done),
+        op(0, (2, 3), Call::Count { up: false, by: 1 }, Number(9)),
+        op(0, (4, 5), Call::Get, is("9 ")),
+    ];
+    judge(&shorter, is("90"));
+}
+
+#[test]
+fn flags_belong_to_the_value() {
+    let flagged = Call::Store { condition: Condition::None, value: b"a".to_vec(), flags: 3 };
+    let with = |flags| Answer::Value { value: b"a".to_vec(), flags, cas: None };
+    judge(&[op(0, (0, 1), flagged, Done), op(0, (2, 3), Call::Get, with(3))], with(0));
+}
+
+#[test]
+fn a_lost_command_may_have_happened_once_or_not() {
+    let lost = |call| op(1, (2, u64::MAX), call, Lost);
+    let five = op(0, (0, 1), set("5"), Done);
+    for seen in ["5", "6"] {
+        let ops = [five.clone(), lost(INCR), op(0, (3, 4), Call::Get, is(seen))];
+        judge(&ops, is("7"));
+    }
+    // Once it was seen to have happened it stays so.
+    let ops =
+        [five, lost(INCR), op(0, (3, 4), Call::Get, is("6")), op(0, (5, 6), Call::Get, is("6"))];
+    judge(&ops, is("5"));
+}
+
+#[test]
+fn the_window_shows_who_wrote_the_stale_value() {
+    let n = 50;
+    let mut ops: Vec<Op> =
+        (0..n).map(|i| op(0, (10 * i, 10 * i + 1), set(&format!("<{i}>")), Done)).collect();
+    ops.push(op(1, (1_000, 1_001), Call::Get, is("<7>")));
+    ops.push(op(1, (1_002, 1_003), Call::Get, is("<49>")));
+    let Verdict::Violation(v) = check(&ops, BUDGET) else { panic!() };
+    assert_eq!(v.window.last().unwrap().returned, 1_001, "the first wrong answer, not the last");
+    assert!(v.window.contains(&ops[7]) && v.window.contains(&ops[49]), "{v}");
+    assert!(v.window.len() < 8 && v.stuck_at.contains("<49>"), "{v}");
+}
+
+#[test]
+fn no_time_is_no_verdict() {
+    let ops = [op(0, (0, 1), set("a"), Done), op(0, (2, 3), set("b"), Done)];
+    assert_eq!(check(&ops, 1), Verdict::Undecided);
+}
+
+/// Every order of the operations, tried one by one.
+fn explained_by_brute_force(ops: &[Op]) -> bool {
+    fn go(
+        steps: &[(Step, &Op)],
+        left: &mut Vec<usize>,
+        shown: &mut Vec<u64>,
+        state: State,
+        values: &mut Values,
+    ) -> bool {
+        if left.iter().all(|i| steps[*i].1.answer == Lost) {
+            return true;
+        }
+        for at in 0..left.len() {
+            let n = left[at];
+            let (step, op) = &steps[n];
+            if left.iter().any(|other| steps[*other].1.returned < op.invoked) {
+                continue;
+            }
+            let Some(after) = step.apply(state, values, |id| shown.contains(&id)) else { continue };
+            left.remove(at);
+            shown.extend(step.shows_cas());
+            let found = go(steps, left, shown, after, values);
+            if step.shows_cas().is_some() {
+                shown.pop();
+            }
+            left.insert(at, n);
+            if found {
+                return true;
+            }
+        }
+        false
+    }
+    let mut values = Values::default();
+    let steps: Vec<_> = ops.iter().map(|op| (Step::new(op, &mut values), op)).collect();
+    go(&steps, &mut (0..ops.len()).collect(), &mut Vec::new(), None, &mut values)
+}
+
+#[test]
+fn agrees_with_brute_force_on_small_histories() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut verdicts = [0; 2];
+    for _ in 0..20_000 {
+        let mut clock = [0; 3];
+        let ops: Vec<Op> = (0..rng.random_range(2..7))
+            .map(|_| {
+                let process = rng.random_range(0..3u32);
+                let at = &mut clock[process as usize];
+                let invoked = *at + rng.random_range(1..4);
+                let returned = invoked + rng.random_range(1..8);
+                *at = returned;
+                let id = rng.random_range(1..3);
+                let value = ["1", "2"][rng.random_range(0..2)];
+                let (call, answers) = match rng.random_range(0..8) {
+                    0 => (set(value), vec![Done]),
+                    1 => (store(Condition::Absent, value), vec![Done, NotStored]),
+                    2 => (store(Condition::Unchanged(id), value), vec![Done, Exists, NotFound]),
+                    3 => (INCR, vec![Number(2), Number(3), NotFound]),
+                    4 => (DELETE, vec![Done, NotFound]),
+                    5 => (append("1"), vec![Done, NotStored]),
+                    _ => (Call::Get, vec![is("1"), is("2"), is_with(value, id), NotFound]),
+                };
+                let answer = answers[rng.random_range(0..answers.len())].clone();
+                op(process, (invoked, returned), call, answer)
+            })
+            .collect();
+        let mut ops = ops;
+        // Now and then a process's last answer does not come.
+        if let Some(last) = ops.last_mut().filter(|_| rng.random_ratio(1, 8)) {
+            (last.answer, last.returned) = (Lost, u64::MAX);
+        }
+        let expected = explained_by_brute_force(&ops);
+        let found = check(&ops, BUDGET) == Verdict::Linearizable;
+        assert_eq!(found, expected, "{ops:#?}");
+        verdicts[usize::from(expected)] += 1;
+    }
+    assert!(verdicts.iter().all(|n| *n > 1_000), "both verdicts are tried: {verdicts:?}");
+}
