@@ -55,11 +55,7 @@ every_client() {
   python aiomcache_battery
   battery Cache::Memcached::Fast "$batteries/cache_memcached_fast.pl"
   battery Dalli "$batteries/dalli.rb"
-  if [ "$who" = memcached ]; then
-    battery "" "$crate/debug/memcache-battery" --memcached
-  else
-    battery "" "$crate/debug/memcache-battery"
-  fi
+  battery "" "$crate/debug/memcache-battery"
   battery libmemcached "$batteries/libmemcached_tools.sh"
   battery "" "$batteries/memcached_tool.sh"
   python exporter

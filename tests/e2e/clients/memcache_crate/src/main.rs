@@ -61,8 +61,6 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) -> Checked {
 pub struct Battery {
     /// `HOST:PORT`, the same for TCP and UDP.
     pub server: String,
-    /// Whether this is memcached, not something that is to be better than it.
-    pub memcached: bool,
     label: String,
     failures: usize,
 }
@@ -81,18 +79,16 @@ impl Battery {
 }
 
 fn main() -> ExitCode {
-    let mut battery =
-        Battery { server: String::new(), memcached: false, label: String::new(), failures: 0 };
+    let mut battery = Battery { server: String::new(), label: String::new(), failures: 0 };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--label" => battery.label = arguments.next().unwrap_or_default(),
-            "--memcached" => battery.memcached = true,
             _ => battery.server = argument,
         }
     }
     if battery.server.is_empty() {
-        eprintln!("usage: memcache-battery HOST:PORT [--label TEXT] [--memcached]");
+        eprintln!("usage: memcache-battery HOST:PORT [--label TEXT]");
         return ExitCode::from(2);
     }
     classic::checks(&mut battery);
