@@ -23,6 +23,7 @@ CRATE_IMPORTS = {
     "driver-shim": {"dpdk-ffi"},
     "dpdk-ffi": set(),
     "gpu": set(),
+    "memcache-battery": set(),
     "gnomon-fuzz": {"gnomon", "dataplane", "driver-shim", "gpu", "tools"},
 }
 """Which crate of ours may depend on which."""

@@ -8,6 +8,8 @@ cd "$(dirname "$0")/.."
 mapfile -t shell_files < <(find scripts tests/e2e -name '*.sh')
 
 check "cargo fmt" cargo fmt --all --check
+check "cargo fmt, the clients' battery" \
+  cargo fmt --manifest-path tests/e2e/clients/memcache_crate/Cargo.toml --check
 check "clippy" cargo clippy --workspace --all-targets -q -- -D warnings
 check "clippy, without DPDK" cargo clippy --workspace --all-targets --no-default-features -q -- -D warnings
 check "clippy, with CUDA" cargo clippy -p gnomon -p gpu --all-targets --features cuda -q -- -D warnings

@@ -6,7 +6,7 @@ set -euo pipefail
 # build
 packages=(gcc make pkg-config libdpdk-dev python3)
 # real clients, and the server that is compared with
-packages+=(memcached libmemcached-tools)
+packages+=(memcached libmemcached-tools python3-venv ruby-dalli libcache-memcached-fast-perl)
 # network namespaces, captures
 packages+=(iproute2 iputils-ping ethtool nftables tshark)
 # checks of the scripts themselves

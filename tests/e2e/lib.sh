@@ -77,6 +77,18 @@ server_start() {
   undo stop_pid "$server_pid"
 }
 
+# memcached_start NS ARGS...: starts the genuine server on $genuine, TCP and UDP. Sets $memcached_pid.
+genuine=127.0.0.1:11311
+memcached_start() {
+  local ns=$1
+  shift
+  ip netns exec "$ns" memcached -u nobody -l "${genuine%:*}" -p "${genuine##*:}" -U "${genuine##*:}" -t 2 "$@" \
+    >"$scratch/memcached.log" 2>&1 &
+  memcached_pid=$!
+  undo stop_pid "$memcached_pid"
+  check "memcached answers" in_ns "$ns" "$memc" wait "$genuine" 10
+}
+
 # server_wait NAME COMMAND...: until the command succeeds, as long as the server lives; 30 s.
 # On failure shows the server's log and ends the script.
 server_wait() {
@@ -114,13 +126,14 @@ server_stop() {
 
 # --- clients ------------------------------------------------------------------------------------
 
-# counted COMMAND...: runs a checker that prints ok and FAILED lines of its own, and counts them.
+# counted COMMAND...: runs a checker that prints ok and FAILED lines of its own, and counts them. It
+# ends in status 1 when a check failed; another status means that it did not get to its end.
 counted() {
   local log=$scratch/counted status=0
   "$@" 2>&1 | tee "$log" || status=$?
   passed=$((passed + $(grep -c '^ok ' "$log" || true)))
   failed=$((failed + $(grep -c '^FAILED ' "$log" || true)))
-  if [ "$status" -ne 0 ] && ! grep -q '^FAILED ' "$log"; then
+  if [ "$status" -gt 1 ] || { [ "$status" -eq 1 ] && ! grep -q '^FAILED ' "$log"; }; then
     not_ok "$*" "exit status $status"
   fi
 }
