@@ -10,6 +10,7 @@ mod connections;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod lifecycle;
+mod matrix;
 mod process;
 mod restart;
 mod server;
