@@ -3,7 +3,7 @@
 //! Enters: every key that a thread serves, of which it looks at one in [`SAMPLE_EVERY`] on average,
 //! at random distances, so that no pattern of requests hides from it. Leaves: the keys with the highest
 //! estimated counts over all threads. The sketch is Space-Saving (Metwally, Agrawal, El Abbadi,
-//! ICDT 2005): [`KEYS`] keys; a new one takes the place of the one seen least and inherits its
+//! ICDT 2005): `KEYS` keys; a new one takes the place of the one seen least and inherits its
 //! count as its error. A key not sampled costs a load and a store. The sketch's lock is never
 //! waited for on the data path: a sample that finds it taken is lost. Never fails.
 
