@@ -9,7 +9,7 @@
 //! ```
 //!
 //! [`run`] drives the clients and gives one list of operations per key: keys are independent, so
-//! a history is linearizable when each key's part is. [`check`] looks for an order of one key's
+//! a history is linearizable when each key's part is. [`mod@check`] looks for an order of one key's
 //! operations that the [`model`] of one item agrees with. [`mix`] draws what to ask; [`wire`] says
 //! it in ASCII or in meta commands and reads the answer; [`report`] shows an operation.
 
