@@ -14,6 +14,8 @@ mod classify;
 mod meta;
 #[path = "../../fuzz/bodies/restart.rs"]
 mod restart;
+#[path = "../../fuzz/bodies/sequence.rs"]
+mod sequence;
 #[path = "../../fuzz/bodies/udp_frame.rs"]
 mod udp_frame;
 
@@ -26,6 +28,7 @@ const TARGETS: &[(&str, Body)] = &[
     ("classify", classify::run),
     ("meta", meta::run),
     ("restart", restart::run),
+    ("sequence", sequence::run),
     ("udp_frame", udp_frame::run),
 ];
 
