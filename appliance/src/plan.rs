@@ -50,7 +50,7 @@ pub struct Plan {
     pub cores_given: bool,
     /// The CPU of everything else.
     pub control_cpu: usize,
-    /// CPUs that TCP threads may use.
+    /// CPUs that TCP threads may use. On kernel sockets all, unless the workers' were chosen.
     pub tcp_cpus: Vec<usize>,
     /// Memory for items, in bytes.
     pub memory_bytes: u64,
@@ -193,7 +193,10 @@ impl Plan {
                 "CPU {control_cpu} serves packets and everything else: allow the process one more CPU"
             ));
         }
-        let spare = machine.cpus.iter().copied().filter(|c| !worker_cpus.contains(c));
+        // Workers on kernel sockets sleep when there is nothing to do: nobody need keep off their
+        // CPUs, unless they were chosen.
+        let own = !flags.port.is_empty() || flags.cores.is_some();
+        let spare = machine.cpus.iter().copied().filter(|c| !own || !worker_cpus.contains(c));
         let mut tcp_cpus: Vec<usize> = spare.collect();
         if tcp_cpus.is_empty() {
             tcp_cpus.push(control_cpu);

@@ -484,7 +484,7 @@ sockets       127.0.0.1, UDP port 11211
 TCP           127.0.0.1:11211; 4 threads, 1024 connections at most
 workers       4 on CPU 1-4
 control       CPU 0
-TCP threads   CPU 0,5-7
+TCP threads   CPU 0-7
 items         64 MB, 1 MB each at most, growth factor 1.25, evicting
 packets       16384 slots (32 MB)
 huge pages    where there are any
