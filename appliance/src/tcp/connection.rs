@@ -11,6 +11,7 @@ use dataplane::protocol::{OpCounters, Server};
 use dataplane::store::Session;
 use std::cell::RefCell;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -113,10 +114,13 @@ async fn converse(stream: &Stream, desk: &Desk, conn: &Conn) -> io::Result<End> 
     let mut input = Input::default();
     let mut out = Vec::new();
     let fd = u64::try_from(conn.fd()).unwrap_or(0);
+    // Made once: at every turn it is only asked.
+    let mut stop = pin!(stopped.wait_for(|&stop| stop));
     loop {
         conn.is(ConnState::Reading);
         tokio::select! {
-            _ = stopped.wait_for(|&stop| stop) => return Ok(End::Service),
+            biased;
+            _ = &mut stop => return Ok(End::Service),
             ready = stream.readable() => ready?,
             () = idle(desk.idle_max) => {
                 desk.ops.idle_kicks.inc();
