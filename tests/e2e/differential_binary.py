@@ -333,7 +333,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("genuine")
     parser.add_argument("ours")
-    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--seed", default="1")
     parser.add_argument("--only", type=int)
     args = parser.parse_args()
