@@ -304,11 +304,7 @@ impl Slabs {
         n: u32,
         f: impl FnOnce(&mut Class, Location, ItemRef<'_>) -> R,
     ) -> Option<R> {
-        let (id, carved) = self.page(page)?;
-        if id != class.id || n >= carved {
-            return None;
-        }
-        let loc = Location((page << PAGE_SHIFT) + n * class.size.units);
+        let loc = self.place(class, page, n)?;
         let item = self.chunk(loc).item()?;
         Some(f(class, loc, item))
     }
@@ -322,14 +318,17 @@ impl Slabs {
         n: u32,
         f: impl FnOnce(&mut Class, Location, ItemRef<'_>) -> R,
     ) -> Option<R> {
-        let (id, carved) = self.page(page)?;
-        if id != class.id || n >= carved {
-            return None;
-        }
-        let loc = Location((page << PAGE_SHIFT) + n * class.size.units);
+        let loc = self.place(class, page, n)?;
         let owner = self.chunk(loc).owner().unwrap_or(loc);
         let item = self.chunk(owner).item()?;
         Some(f(class, owner, item))
+    }
+
+    /// Where chunk `n` of `page` is, if it is carved and the class's.
+    fn place(&self, class: &Class, page: u32, n: u32) -> Option<Location> {
+        let (id, carved) = self.page(page)?;
+        (id == class.id && n < carved)
+            .then(|| Location((page << PAGE_SHIFT) + n * class.size.units))
     }
 
     /// The class that large items lie in.
