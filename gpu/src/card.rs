@@ -140,6 +140,12 @@ pub trait Card: Send + Sync + Debug {
     /// What the driver says.
     unsafe fn read(&self, from: DevAddr, to: &mut [u8]) -> Result<(), CardError>;
 
+    /// Whether memory that was taken or mapped may be let go of: not while a kernel may run that
+    /// nobody can stop. Such memory stays as it is, mapped and never used again.
+    fn may_free(&self) -> bool {
+        true
+    }
+
     /// A new queue of work. May block.
     ///
     /// # Errors
@@ -237,6 +243,9 @@ impl CardMemory {
 
 impl Drop for CardMemory {
     fn drop(&mut self) {
+        if !self.card.may_free() {
+            return;
+        }
         // SAFETY: taken in `new`, given back once. Whoever launches kernels over it keeps it
         // until they have ended (`Stream::launch`'s contract).
         unsafe { self.card.give_back(self.at) }

@@ -161,13 +161,14 @@ pub struct Control {
 
 /// What an [`Op`] does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(u8)]
-pub enum OpKind {
+#[repr(transparent)]
+pub struct OpKind(pub u8);
+
+impl OpKind {
     /// Puts the key's location in, or the new one in the place of the old.
-    #[default]
-    Put = 0,
-    /// Takes the key out.
-    Remove = 1,
+    pub const PUT: Self = Self(0);
+    /// Takes the key out, whatever key it is that has the hash: there is none in the batch.
+    pub const REMOVE: Self = Self(1);
 }
 
 /// One change of the index. A batch of them names each key at most once.
