@@ -16,6 +16,7 @@ pub mod memory;
 pub mod params;
 #[cfg(feature = "simt")]
 pub mod simt;
+pub mod tables;
 
 pub use engine::{Batch, Engine};
 pub use host::Column;
