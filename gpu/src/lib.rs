@@ -18,6 +18,7 @@ pub mod offload;
 pub mod params;
 #[cfg(feature = "simt")]
 pub mod simt;
+pub mod tables;
 
 pub use engine::{Batch, Engine, Outcome};
 pub use host::Column;
