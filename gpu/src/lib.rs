@@ -4,6 +4,7 @@
 //! a batch of request metadata looks like ([`layout`]), and, where they are built, the engines
 //! that run on a GPU. With the feature `cuda`, the module `cuda` tells which GPUs there are.
 
+pub mod bench;
 pub mod card;
 #[cfg(feature = "cuda")]
 pub mod cuda;
