@@ -131,7 +131,8 @@ pub trait Card: Send + Sync + Debug {
     /// `start` was mapped, and no kernel that may touch it runs.
     unsafe fn unmap(&self, start: NonNull<u8>);
 
-    /// Reads the card's memory, behind everything that any stream was given. Blocks.
+    /// Reads the card's memory as it is now: whoever wants what a kernel wrote has seen its stream
+    /// idle. Blocks.
     ///
     /// # Safety
     /// `to.len()` bytes from `from` on are the card's own memory, taken and not given back.
@@ -184,6 +185,16 @@ pub trait Stream: Send + Debug {
     /// # Errors
     /// What the driver says.
     fn replay(&mut self, what: Recorded) -> Result<(), CardError>;
+
+    /// Adds a copy between memory of the card's own and host memory mapped to it, either way, and
+    /// returns at once.
+    ///
+    /// # Safety
+    /// Both ranges are such memory, do not overlap, and stay until the copy has ended.
+    ///
+    /// # Errors
+    /// What the driver says.
+    unsafe fn copy(&mut self, to: DevAddr, from: DevAddr, bytes: usize) -> Result<(), CardError>;
 
     /// Whether all work has ended.
     ///
