@@ -9,12 +9,24 @@ fn main() {
 
 #[cfg(feature = "simt")]
 fn simt() {
-    const KERNELS: [&str; 1] = ["kernels/digest.cu"];
+    const KERNELS: [&str; 7] = [
+        "kernels/digest.cu",
+        "kernels/get_setassoc.cu",
+        "kernels/get_cuckoo.cu",
+        "kernels/serve_setassoc.cu",
+        "kernels/serve_cuckoo.cu",
+        "kernels/update_setassoc.cu",
+        "kernels/update_cuckoo.cu",
+    ];
     println!("cargo::rerun-if-changed=kernels");
     println!("cargo::rerun-if-changed=simt");
     let mut cc = cc::Build::new();
     cc.cpp(true).std("c++20").opt_level(2).warnings(true).extra_warnings(true);
-    cc.flag("-fno-exceptions").flag("-fno-rtti").flag("-Wno-unused-parameter").include(".");
+    cc.flag("-fno-exceptions")
+        .flag("-fno-rtti")
+        .flag("-fno-strict-aliasing")
+        .flag("-Wno-unused-parameter")
+        .include(".");
     cc.file("simt/executor.cc").file("simt/layouts.cc");
     for kernel in KERNELS {
         // `.cu` tells a C++ compiler nothing; one line of C++ per kernel does.

@@ -40,6 +40,15 @@ inline u64 load_relaxed(const u64 *at) { return __atomic_load_n(at, __ATOMIC_REL
 inline u32 load_relaxed(const u32 *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
 inline void store_relaxed(u64 *at, u64 value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
 inline void store_relaxed(u32 *at, u32 value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
+inline u16 load_relaxed(const u16 *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
+inline void store_relaxed(u16 *at, u16 value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
+inline void store_relaxed(u8 *at, u8 value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
+inline uint4 load16_relaxed(const void *at) {
+  if (reinterpret_cast<uintptr_t>(at) % 16) simt::fail("a 16-byte load from an odd address");
+  const u64 *halves = static_cast<const u64 *>(at);
+  u64 low = load_relaxed(halves), high = load_relaxed(halves + 1);
+  return {u32(low), u32(low >> 32), u32(high), u32(high >> 32)};
+}
 inline uint4 load16(const void *at) {
   if (reinterpret_cast<uintptr_t>(at) % 16) simt::fail("a 16-byte load from an odd address");
   return *static_cast<const uint4 *>(at);
@@ -117,6 +126,7 @@ inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __nanosleep(u32) { simt::sleep(); }
+inline u64 clock_ms() { return simt::clock_ms(); }
 
 inline int __popc(u32 x) { return __builtin_popcount(x); }
 inline int __ffs(u32 x) { return __builtin_ffs(int(x)); }
@@ -129,6 +139,10 @@ inline u32 __vcmpeq4(u32 a, u32 b) {
   for (int i = 0; i < 32; i += 8)
     if ((a >> i & 0xff) == (b >> i & 0xff)) same |= 0xffu << i;
   return same;
+}
+// The low word of {high, low} shifted right by 0 to 31 bits.
+inline u32 __funnelshift_r(u32 low, u32 high, u32 by) {
+  return u32((u64(high) << 32 | low) >> (by & 31));
 }
 // Bytes of the pair {a, b} by the four selectors in `s`.
 inline u32 __byte_perm(u32 a, u32 b, u32 s) {

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -327,6 +328,12 @@ uint32_t active_lanes() { return 1u << me().lane(); }
 void sleep() {
   me().state = State::asleep;
   block->leave();
+}
+
+uint64_t clock_ms() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return uint64_t(now.tv_sec) * 1000 + uint64_t(now.tv_nsec) / 1000000;
 }
 
 void fail(const char *why) {

@@ -31,6 +31,7 @@ void sync_threads();
 uint64_t sync_warp(Vote what, uint32_t mask, uint64_t value, uint32_t argument);
 uint32_t active_lanes();
 void sleep();
+uint64_t clock_ms();
 [[noreturn]] void fail(const char *why);
 
 }  // namespace simt

@@ -5,7 +5,10 @@
 //! Nothing here blocks, but what says so.
 #![allow(unsafe_code)]
 
-use crate::params::{DevAddr, DigestParams};
+use crate::params::{
+    DIGEST_SHARED_BYTES, DevAddr, DigestParams, GET_SHARED_BYTES, GetParams, ServeParams,
+    UpdateParams,
+};
 use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,6 +18,18 @@ use std::sync::Arc;
 pub enum Kernel {
     /// Hashes and checksums of byte strings.
     Digest,
+    /// A batch of requests over the set-associative index.
+    GetSetassoc,
+    /// A batch of requests over the cuckoo index.
+    GetCuckoo,
+    /// Batches over the set-associative index, until told to end.
+    ServeSetassoc,
+    /// Batches over the cuckoo index, until told to end.
+    ServeCuckoo,
+    /// Changes of the set-associative index.
+    UpdateSetassoc,
+    /// Changes of the cuckoo index.
+    UpdateCuckoo,
 }
 
 /// What a launch of a kernel needs.
@@ -28,24 +43,60 @@ pub struct KernelFacts {
     pub shared_bytes: u32,
     /// Size of its structure of [`crate::params`].
     pub params_bytes: usize,
+    /// Strings, requests or changes that a block takes at a time. A grid of fewer blocks than that
+    /// asks for does the same, one part after the other.
+    pub per_block: u32,
     /// Its blocks wait for each other or for the host, so that all must run at once.
     pub resident: bool,
 }
 
 impl Kernel {
     /// All of them.
-    pub const ALL: [Self; 1] = [Self::Digest];
+    pub const ALL: [Self; 7] = [
+        Self::Digest,
+        Self::GetSetassoc,
+        Self::GetCuckoo,
+        Self::ServeSetassoc,
+        Self::ServeCuckoo,
+        Self::UpdateSetassoc,
+        Self::UpdateCuckoo,
+    ];
 
     /// What its launch needs.
     pub fn facts(self) -> KernelFacts {
+        let get = KernelFacts {
+            name: "get_setassoc",
+            threads: 256,
+            shared_bytes: GET_SHARED_BYTES,
+            params_bytes: size_of::<GetParams>(),
+            per_block: 128,
+            resident: false,
+        };
+        let serve = KernelFacts { params_bytes: size_of::<ServeParams>(), resident: true, ..get };
+        let update = KernelFacts {
+            name: "update_cuckoo",
+            threads: 128,
+            shared_bytes: 0,
+            params_bytes: size_of::<UpdateParams>(),
+            per_block: 128,
+            resident: false,
+        };
         match self {
             Self::Digest => KernelFacts {
                 name: "digest",
                 threads: 128,
-                shared_bytes: 0,
+                shared_bytes: DIGEST_SHARED_BYTES,
                 params_bytes: size_of::<DigestParams>(),
+                per_block: 128,
                 resident: false,
             },
+            Self::GetSetassoc => get,
+            Self::GetCuckoo => KernelFacts { name: "get_cuckoo", ..get },
+            Self::ServeSetassoc => KernelFacts { name: "serve_setassoc", ..serve },
+            Self::ServeCuckoo => KernelFacts { name: "serve_cuckoo", ..serve },
+            // A warp an operation.
+            Self::UpdateSetassoc => KernelFacts { name: "update_setassoc", per_block: 4, ..update },
+            Self::UpdateCuckoo => update,
         }
     }
 }
@@ -140,6 +191,12 @@ pub trait Card: Send + Sync + Debug {
     /// # Errors
     /// What the driver says.
     unsafe fn read(&self, from: DevAddr, to: &mut [u8]) -> Result<(), CardError>;
+
+    /// Whether memory that was taken or mapped may be let go of: not while a kernel may run that
+    /// nobody can stop. Such memory stays as it is, mapped and never used again.
+    fn may_free(&self) -> bool {
+        true
+    }
 
     /// A new queue of work. May block.
     ///
@@ -248,6 +305,9 @@ impl CardMemory {
 
 impl Drop for CardMemory {
     fn drop(&mut self) {
+        if !self.card.may_free() {
+            return;
+        }
         // SAFETY: taken in `new`, given back once. Whoever launches kernels over it keeps it
         // until they have ended (`Stream::launch`'s contract).
         unsafe { self.card.give_back(self.at) }

@@ -25,13 +25,18 @@ pub const TABLE_KEY_MAX: [u32; TABLES] = [16, 32, 64, 128, 250];
 /// Cells of a bucket in the cuckoo index.
 pub const CELLS: usize = 8;
 
+/// Shared memory of a block of the GET kernels, in bytes.
+pub(crate) const GET_SHARED_BYTES: u32 = 45_584;
+/// Shared memory of a block of `digest`, in bytes.
+pub(crate) const DIGEST_SHARED_BYTES: u32 = 16_896;
+
 /// The shared region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct PacketRegion {
-    /// Its first byte.
+    /// Its first byte; a multiple of 16.
     pub base: DevAddr,
-    /// Bytes from one slot to the next.
+    /// Bytes from one slot to the next; a multiple of 16.
     pub slot_bytes: u32,
     /// Slots.
     pub slots: u32,
@@ -47,13 +52,14 @@ pub struct HashKey {
     pub k1: u64,
 }
 
-/// One table of the set-associative index: keys of one class of lengths.
+/// One table of the set-associative index: keys of one class of lengths. What lies there is said
+/// in [`crate::tables`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct SetTable {
-    /// The sets.
+    /// The sets, on a multiple of 128 bytes.
     pub sets: DevAddr,
-    /// The keys of all ways.
+    /// The keys of all ways, on a multiple of 32 bytes.
     pub keys: DevAddr,
     /// Sets; 0 when there is no such table.
     pub n_sets: u32,
@@ -65,7 +71,7 @@ pub struct SetTable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct CuckooTable {
-    /// The buckets, 64 bytes each.
+    /// The buckets, on a multiple of 64 bytes.
     pub buckets: DevAddr,
     /// Buckets, a power of two; 0 when there is no such index.
     pub n_buckets: u32,
@@ -89,7 +95,7 @@ pub struct Index {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Place {
-    /// The batch's [`crate::Entry`]s.
+    /// The batch's [`crate::Entry`]s, on a multiple of 4 bytes.
     pub entries: DevAddr,
     /// Room for a [`crate::ReqDesc`] each.
     pub descs: DevAddr,
@@ -161,13 +167,14 @@ pub struct Control {
 
 /// What an [`Op`] does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(u8)]
-pub enum OpKind {
+#[repr(transparent)]
+pub struct OpKind(pub u8);
+
+impl OpKind {
     /// Puts the key's location in, or the new one in the place of the old.
-    #[default]
-    Put = 0,
-    /// Takes the key out.
-    Remove = 1,
+    pub const PUT: Self = Self(0);
+    /// Takes the key out, whatever key it is that has the hash: there is none in the batch.
+    pub const REMOVE: Self = Self(1);
 }
 
 /// One change of the index. A batch of them names each key at most once.
@@ -208,7 +215,8 @@ pub struct UpdateCounts {
     pub evicted: u32,
     /// Cells moved along (cuckoo).
     pub moved: u32,
-    /// Keys that found no cell, and are left to the host (cuckoo).
+    /// Keys that found no cell (cuckoo), or for whose length there is no table (set-associative),
+    /// and are left to the host.
     pub overflowed: u32,
     /// Zero.
     pub reserved: u32,
@@ -238,7 +246,7 @@ pub struct UpdateParams {
 pub struct DigestParams {
     /// What is hashed with.
     pub key: HashKey,
-    /// The strings, `stride` bytes from one to the next.
+    /// The strings, `stride` bytes from one to the next, in whole pieces of 16 bytes.
     pub bytes: DevAddr,
     /// A u32 each: its length.
     pub lengths: DevAddr,

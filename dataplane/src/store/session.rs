@@ -117,6 +117,15 @@ impl Guard<'_> {
             .find(hash, |loc| self.at(loc).filter(|item| item.key() == key).map(|item| (loc, item)))
     }
 
+    /// The live item whose key has this hash, and where it is.
+    pub(super) fn at_hash(&self, hash: KeyHash) -> Option<(Location, ItemRef<'_>)> {
+        let store = self.store();
+        store.index.find(hash, |loc| {
+            let item = self.at(loc).filter(|item| store.hash(item.key()) == hash)?;
+            store.is_live(&item).then_some((loc, item))
+        })
+    }
+
     /// Shows `f` the live item with this key under the locks of its buckets: what `f` changes,
     /// nobody else changes meanwhile, and whoever puts a new item in its place takes it over.
     pub(super) fn hold<R>(
@@ -479,12 +488,29 @@ impl Store {
                 }
             }
         };
-        let old = self.index.update(hash, new.map(|(loc, _)| loc), expect, is_key, commit)?;
+        let old = self.change_index(hash, new.map(|(loc, _)| loc), expect, is_key, commit)?;
         if let Some(old) = old {
             // SAFETY: `commit` hid it, and the index gave it to us alone.
             unsafe { self.slabs.retire(old, &self.epochs, gone) };
         }
         Ok(old.filter(|_| gone == Gone::ByClient))
+    }
+
+    /// The only way to the index for writers ([`super::index::Index::update`]): whoever keeps a
+    /// replica is told.
+    fn change_index(
+        &self,
+        hash: KeyHash,
+        new: Option<Location>,
+        expect: Expect,
+        is_key: impl Fn(Location) -> bool,
+        commit: impl FnOnce(Option<Location>),
+    ) -> Result<Option<Location>, UpdateError> {
+        let old = self.index.update(hash, new, expect, is_key, commit)?;
+        if old != new {
+            self.look_again(hash);
+        }
+        Ok(old)
     }
 
     /// Unlinks the item to make room, or because it has expired, with its class locked. False
@@ -505,7 +531,7 @@ impl Store {
         let (hash, expect) = (self.hash(item.key()), Expect::Exactly(Some(loc)));
         // SAFETY: `loc` stands in a locked bucket.
         let hide = |_| unsafe { self.slabs.set_linked(loc, false) };
-        if self.index.update(hash, None, expect, |l| l == loc, hide).is_err() {
+        if self.change_index(hash, None, expect, |l| l == loc, hide).is_err() {
             return false;
         }
         if let Gone::Evicted { .. } = why {

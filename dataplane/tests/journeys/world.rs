@@ -109,6 +109,7 @@ impl World {
                     group: 32,
                     batch: BatchPolicy::default(),
                     policy,
+                    offload: None,
                 })
             })
             .collect();

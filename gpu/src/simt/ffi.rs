@@ -21,6 +21,12 @@ struct Launch {
 unsafe extern "C" {
     fn simt_run(launch: *const Launch, error: *mut c_char, error_bytes: usize) -> c_int;
     fn gnomon_simt_digest(params: *const c_void);
+    fn gnomon_simt_get_setassoc(params: *const c_void);
+    fn gnomon_simt_get_cuckoo(params: *const c_void);
+    fn gnomon_simt_serve_setassoc(params: *const c_void);
+    fn gnomon_simt_serve_cuckoo(params: *const c_void);
+    fn gnomon_simt_update_setassoc(params: *const c_void);
+    fn gnomon_simt_update_cuckoo(params: *const c_void);
     #[cfg(test)]
     static gnomon_layouts: [u32; 0];
     #[cfg(test)]
@@ -30,6 +36,12 @@ unsafe extern "C" {
 fn function(kernel: Kernel) -> KernelFunction {
     match kernel {
         Kernel::Digest => gnomon_simt_digest,
+        Kernel::GetSetassoc => gnomon_simt_get_setassoc,
+        Kernel::GetCuckoo => gnomon_simt_get_cuckoo,
+        Kernel::ServeSetassoc => gnomon_simt_serve_setassoc,
+        Kernel::ServeCuckoo => gnomon_simt_serve_cuckoo,
+        Kernel::UpdateSetassoc => gnomon_simt_update_setassoc,
+        Kernel::UpdateCuckoo => gnomon_simt_update_cuckoo,
     }
 }
 
