@@ -9,7 +9,7 @@ fn main() {
 
 #[cfg(feature = "simt")]
 fn simt() {
-    const KERNELS: [&str; 7] = [
+    const KERNELS: [&str; 10] = [
         "kernels/digest.cu",
         "kernels/get_setassoc.cu",
         "kernels/get_cuckoo.cu",
@@ -17,6 +17,9 @@ fn simt() {
         "kernels/serve_cuckoo.cu",
         "kernels/update_setassoc.cu",
         "kernels/update_cuckoo.cu",
+        "kernels/micro_read.cu",
+        "kernels/micro_ping.cu",
+        "kernels/micro_empty.cu",
     ];
     println!("cargo::rerun-if-changed=kernels");
     println!("cargo::rerun-if-changed=simt");

@@ -59,7 +59,11 @@ impl CpuEngine {
             && batch.entries.iter().zip(batch.descs.iter()).all(|(entry, desc)| {
                 // SAFETY: the slot is in the batch, which we hold (`new`'s contract).
                 let frame = unsafe { self.packets.frame(entry) }.unwrap_or_default();
-                if in_full { same(&read(frame, entry), desc) } else { is_possible(frame, entry, desc) }
+                if in_full {
+                    same(&read(frame, entry), desc)
+                } else {
+                    is_possible(frame, entry, desc)
+                }
             })
     }
 
@@ -139,7 +143,8 @@ fn same(ours: &ReqDesc, theirs: &ReqDesc) -> bool {
     let keys = |d: &ReqDesc| d.keys.map(|key| (key.off, key.len));
     // Of a bad one the reason alone is looked at.
     (ours.verdict, ours.reason) == (theirs.verdict, theirs.reason)
-        && (ours.verdict == Verdict::BAD || facts(ours) == facts(theirs) && keys(ours) == keys(theirs))
+        && (ours.verdict == Verdict::BAD
+            || facts(ours) == facts(theirs) && keys(ours) == keys(theirs))
 }
 
 /// Whether the descriptor can be that of this frame: a verdict that there is, the text where it must
@@ -334,7 +339,8 @@ mod tests {
 
     #[test]
     fn what_this_engine_says_is_possible_and_little_else() {
-        let entry = Entry { flags: EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD), ..Entry::default() };
+        let entry =
+            Entry { flags: EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD), ..Entry::default() };
         for text in [&b"get a\r\n"[..], b"gets ab c def\n", b"set a 0 0 1\r\nx\r\n", b"mn\r\n"] {
             let (frame, right) = ask(text);
             assert!(is_possible(&frame, &entry, &right) && same(&right, &right));

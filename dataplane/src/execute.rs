@@ -20,8 +20,8 @@ use crate::store::{Guard, ItemRef, Location, Session};
 use arrayvec::ArrayVec;
 use driver_shim::{Frame, Region};
 use gpu::{
-    BadReason, Batch, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Outcome, ReplyHead, ReqDesc, Verb,
-    Verdict,
+    BadReason, Batch, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Outcome, ReplyHead, ReqDesc,
+    Verb, Verdict,
 };
 use std::num::NonZeroU32;
 use std::sync::Arc;

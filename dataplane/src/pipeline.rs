@@ -313,18 +313,12 @@ impl Worker {
         };
         let requests = frames.len();
         let (ports, gate) = (&mut self.ports, &mut self.gate);
-        self.execute.answer(
-            &mut frames,
-            &meta,
-            outcome,
-            &self.counters,
-            |reply, entry| {
-                if let Some(port) = ports.get_mut(usize::from(entry.mark)) {
-                    gate.charge(reply.frame.bytes(), entry, reply.payload_bytes(), now_ns);
-                    port.tx.reply(reply, &self.counters);
-                }
-            },
-        );
+        self.execute.answer(&mut frames, &meta, outcome, &self.counters, |reply, entry| {
+            if let Some(port) = ports.get_mut(usize::from(entry.mark)) {
+                gate.charge(reply.frame.bytes(), entry, reply.payload_bytes(), now_ns);
+                port.tx.reply(reply, &self.counters);
+            }
+        });
         self.batcher.recycle(Pending { frames, meta });
         requests
     }

@@ -6,8 +6,8 @@
 #![allow(unsafe_code)]
 
 use crate::params::{
-    DIGEST_SHARED_BYTES, DevAddr, DigestParams, GET_SHARED_BYTES, GetParams, ServeParams,
-    UpdateParams,
+    DIGEST_SHARED_BYTES, DevAddr, DigestParams, GET_SHARED_BYTES, GetParams, MicroEmptyParams,
+    MicroPingParams, MicroReadParams, ServeParams, UpdateParams,
 };
 use std::fmt::Debug;
 use std::ptr::NonNull;
@@ -30,6 +30,12 @@ pub enum Kernel {
     UpdateSetassoc,
     /// Changes of the cuckoo index.
     UpdateCuckoo,
+    /// Reads of memory, to measure it.
+    MicroRead,
+    /// Answers to a doorbell, to measure the way.
+    MicroPing,
+    /// Nothing, to measure a launch.
+    MicroEmpty,
 }
 
 /// What a launch of a kernel needs.
@@ -52,7 +58,7 @@ pub struct KernelFacts {
 
 impl Kernel {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Digest,
         Self::GetSetassoc,
         Self::GetCuckoo,
@@ -60,6 +66,9 @@ impl Kernel {
         Self::ServeCuckoo,
         Self::UpdateSetassoc,
         Self::UpdateCuckoo,
+        Self::MicroRead,
+        Self::MicroPing,
+        Self::MicroEmpty,
     ];
 
     /// What its launch needs.
@@ -97,6 +106,30 @@ impl Kernel {
             // A warp an operation.
             Self::UpdateSetassoc => KernelFacts { name: "update_setassoc", per_block: 4, ..update },
             Self::UpdateCuckoo => update,
+            Self::MicroRead => KernelFacts {
+                name: "micro_read",
+                threads: 256,
+                shared_bytes: 0,
+                params_bytes: size_of::<MicroReadParams>(),
+                per_block: 256,
+                resident: false,
+            },
+            Self::MicroPing => KernelFacts {
+                name: "micro_ping",
+                threads: 32,
+                shared_bytes: 0,
+                params_bytes: size_of::<MicroPingParams>(),
+                per_block: 1,
+                resident: true,
+            },
+            Self::MicroEmpty => KernelFacts {
+                name: "micro_empty",
+                threads: 32,
+                shared_bytes: 0,
+                params_bytes: size_of::<MicroEmptyParams>(),
+                per_block: 1,
+                resident: false,
+            },
         }
     }
 }

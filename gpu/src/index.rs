@@ -16,9 +16,7 @@ pub use feed::Feed;
 pub use updater::{Found, Schedule, Source, Updater, UpdaterCounters};
 
 use crate::card::{Card, CardError, CardMemory, Kernel};
-use crate::params::{
-    CELLS, CuckooTable, HashKey, Index, SetTable, TABLE_KEY_MAX, TABLES, WAYS,
-};
+use crate::params::{CELLS, CuckooTable, HashKey, Index, SetTable, TABLE_KEY_MAX, TABLES, WAYS};
 use std::sync::Arc;
 
 /// How the index is built.

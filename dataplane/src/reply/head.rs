@@ -154,8 +154,7 @@ mod tests {
                     assert!(head_fits(&request, headers, &head, key.as_bytes()));
                     let mut slot = region.alloc().unwrap();
                     slot.fill(&request).unwrap();
-                    let mut reply =
-                        with_head(slot, headers, &head, &value, sum(&value)).unwrap();
+                    let mut reply = with_head(slot, headers, &head, &value, sum(&value)).unwrap();
                     let covered = reply.prepared.unwrap();
                     seal_prepared(reply.frame.bytes_mut(), headers.l4, covered);
                     assert_eq!(reply.frame.bytes(), want, "{ipv6} {vlans:?} {key} {value_len}");

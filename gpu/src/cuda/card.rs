@@ -352,6 +352,10 @@ impl Card for CudaCard {
         self.finish("cuMemcpyDtoHAsync")
     }
 
+    fn may_free(&self) -> bool {
+        !self.context().is_lost()
+    }
+
     fn stream(&self) -> Result<Box<dyn Stream>, CardError> {
         let stream = self.context().stream()?;
         Ok(Box::new(CudaStream::new(Arc::clone(&self.kernels), stream)))

@@ -14,6 +14,15 @@ macro_rules! embedded {
 pub(super) fn of(kernel: Kernel) -> &'static CStr {
     let text = match kernel {
         Kernel::Digest => embedded!("digest"),
+        Kernel::GetSetassoc => embedded!("get_setassoc"),
+        Kernel::GetCuckoo => embedded!("get_cuckoo"),
+        Kernel::ServeSetassoc => embedded!("serve_setassoc"),
+        Kernel::ServeCuckoo => embedded!("serve_cuckoo"),
+        Kernel::UpdateSetassoc => embedded!("update_setassoc"),
+        Kernel::UpdateCuckoo => embedded!("update_cuckoo"),
+        Kernel::MicroRead => embedded!("micro_read"),
+        Kernel::MicroPing => embedded!("micro_ping"),
+        Kernel::MicroEmpty => embedded!("micro_empty"),
     };
     // Ends in the only zero that a text has; were it not so, the driver would refuse the rest.
     CStr::from_bytes_until_nul(text.as_bytes()).unwrap_or_default()

@@ -261,7 +261,7 @@ impl Updater {
 
     fn apply(&mut self) -> Result<(), Fault> {
         let changes = self.ops.len();
-        let per_block = self.kernel.facts().requests.max(1) as usize;
+        let per_block = self.kernel.facts().per_block.max(1) as usize;
         let params = UpdateParams {
             index: self.offload.index().params(),
             ops: self.ops.at(),

@@ -297,7 +297,7 @@ fn stream_of(streams: &mut [Box<dyn Stream>], place: usize) -> Option<&mut Box<d
 }
 
 fn blocks_for(kernel: Kernel, requests: usize) -> u32 {
-    let per_block = kernel.facts().requests.max(1) as usize;
+    let per_block = kernel.facts().per_block.max(1) as usize;
     u32::try_from(requests.div_ceil(per_block).max(1)).unwrap_or(u32::MAX)
 }
 

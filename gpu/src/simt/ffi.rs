@@ -27,6 +27,9 @@ unsafe extern "C" {
     fn gnomon_simt_serve_cuckoo(params: *const c_void);
     fn gnomon_simt_update_setassoc(params: *const c_void);
     fn gnomon_simt_update_cuckoo(params: *const c_void);
+    fn gnomon_simt_micro_read(params: *const c_void);
+    fn gnomon_simt_micro_ping(params: *const c_void);
+    fn gnomon_simt_micro_empty(params: *const c_void);
     #[cfg(test)]
     static gnomon_layouts: [u32; 0];
     #[cfg(test)]
@@ -42,6 +45,9 @@ fn function(kernel: Kernel) -> KernelFunction {
         Kernel::ServeCuckoo => gnomon_simt_serve_cuckoo,
         Kernel::UpdateSetassoc => gnomon_simt_update_setassoc,
         Kernel::UpdateCuckoo => gnomon_simt_update_cuckoo,
+        Kernel::MicroRead => gnomon_simt_micro_read,
+        Kernel::MicroPing => gnomon_simt_micro_ping,
+        Kernel::MicroEmpty => gnomon_simt_micro_empty,
     }
 }
 
