@@ -9,6 +9,8 @@
 //! matched while their items are: the waits overlap.
 #![allow(unsafe_code)]
 
+mod hinted;
+
 use crate::protocol::KEY_MAX_BYTES;
 use crate::protocol::udp_frame;
 use crate::store::{KeyHash, Store};
@@ -224,6 +226,7 @@ pub fn read(frame: &[u8], entry: &Entry) -> ReqDesc {
     if parse_get(text, payload_off, &mut desc).is_none() {
         desc.verdict = Verdict::SLOW;
         desc.n_keys = 0;
+        hinted::read(text, payload_off, &mut desc);
     }
     desc
 }

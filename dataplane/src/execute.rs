@@ -16,7 +16,7 @@ use crate::protocol::{Command, Dialect, OpCounters, Parsed, Refusal, Server, Sin
 use crate::reply::{
     Datagrams, Headers, REPLY_DATAGRAMS_MAX, Reply, ReplyFault, head_fits, in_place, with_head,
 };
-use crate::store::{Guard, ItemRef, Location, Session};
+use crate::store::{Guard, ItemRef, Location, Session, Supposed};
 use arrayvec::ArrayVec;
 use driver_shim::{Frame, Region};
 use gpu::{
@@ -170,6 +170,7 @@ impl Execute {
         let most = allowance(entry, desc.payload_len, self.amp_factor);
         let mut out = Datagrams::new(&self.region, frame, headers(entry), most, &mut self.frames);
         let mut rest = self.text.as_slice();
+        self.session.suppose(supposed(desc));
         while !rest.is_empty() {
             let (command, used) = match dialect.parse(rest, self.item_max_bytes) {
                 Parsed::Command { command, used } if for_tcp(&command) => {
@@ -195,6 +196,11 @@ impl Execute {
                 break;
             }
             rest = rest.get(used..).unwrap_or_default();
+        }
+        match self.session.suppose(Supposed::Nothing) {
+            Supposed::Right => counters.hints_right.inc(),
+            Supposed::Wrong => counters.hints_wrong.inc(),
+            Supposed::Nothing | Supposed::At(_) => {}
         }
         refuse_too_large(dialect, &self.text, &mut out, counters);
         if let Some(fault) = out.fault() {
@@ -364,6 +370,15 @@ impl<'a> LookUp<'a> {
             store.look_again(hash);
         }
         item
+    }
+}
+
+/// Where the engine supposes the one key of a request that it did not understand.
+fn supposed(desc: &ReqDesc) -> Supposed {
+    let [key, ..] = desc.keys;
+    match (desc.verdict, key.hint) {
+        (Verdict::HINTED, Hint::HIT) => Supposed::At(Location(key.location)),
+        _ => Supposed::Nothing,
     }
 }
 

@@ -1,5 +1,6 @@
 // The executor: fibers, their turns, and what they wait for. executor.h says what it promises.
 #include "executor.h"
+#include "watch.h"
 
 #include <sched.h>
 #include <sys/mman.h>
@@ -166,6 +167,10 @@ void thread_main() {
   __builtin_unreachable();
 }
 
+Range range(const void *start, size_t bytes) {
+  return {reinterpret_cast<uintptr_t>(start), reinterpret_cast<uintptr_t>(start) + bytes};
+}
+
 bool lives(const Fiber &fiber) { return fiber.state != State::done; }
 
 }  // namespace
@@ -208,6 +213,10 @@ bool Block::run(uint32_t block_index) {
   memset(shared_base(), POISON, SHARED_MAX - (shared_base() - shared.base));
   random = launch->seed + block_index + 1;
   block = this;
+  const Range own[] = {range(stacks.base, stacks.bytes), range(shared_base(), launch->shared_bytes),
+                       range(fibers.data(), fibers.size() * sizeof(Fiber)),
+                       range(&self, sizeof self)};
+  watch_block(launch, own, sizeof own / sizeof *own);
   while (live) {
     if (launch->seed) shuffle();
     bool moved = false, slept = false;
@@ -229,6 +238,7 @@ bool Block::run(uint32_t block_index) {
     // All that can run only polls: let whoever it waits for have the processor.
     sched_yield();
   }
+  count_block();
   return true;
 }
 
@@ -329,6 +339,10 @@ void sleep() {
   me().state = State::asleep;
   block->leave();
 }
+
+void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+void copy_params(void *to, const void *params, size_t bytes) { memcpy(to, params, bytes); }
 
 uint64_t clock_ms() {
   timespec now;

@@ -4,6 +4,7 @@
 //! a batch of request metadata looks like ([`layout`]), and the engine over a card ([`offload`])
 //! with the index that it looks into ([`index`]). A card is a GPU, or the SIMT executor. With the feature `cuda`, the module `cuda` tells which GPUs there are.
 
+pub mod bench;
 pub mod card;
 #[cfg(feature = "cuda")]
 pub mod cuda;

@@ -52,7 +52,7 @@ pub use mover::{Automove, NotMoved};
 pub use observer::Evictions;
 pub use prefix::{PREFIX_DEPTH_MAX, PrefixRefused};
 pub use replica::StoreSource;
-pub use session::{Guard, Session};
+pub use session::{Guard, Session, Supposed};
 pub use stats::StoreStats;
 pub use value::Value;
 

@@ -28,6 +28,22 @@ pub struct Session {
     flushed_found: Cell<u64>,
     /// Where the item was that the last change of one was about.
     changed: Cell<Option<Location>>,
+    /// Where an engine supposes the item that is looked for next.
+    supposed: Cell<Supposed>,
+}
+
+/// What is known beforehand of the next look-up, and what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Supposed {
+    /// Nothing, or nobody looked.
+    #[default]
+    Nothing,
+    /// The item may be here.
+    At(Location),
+    /// It was there.
+    Right,
+    /// It was not.
+    Wrong,
 }
 
 impl Session {
@@ -38,6 +54,7 @@ impl Session {
             expired_found: Cell::default(),
             flushed_found: Cell::default(),
             changed: Cell::default(),
+            supposed: Cell::default(),
         }
     }
 
@@ -66,6 +83,12 @@ impl Session {
     /// refused to change; `None` when there was no item.
     pub fn changed_class(&self) -> Option<usize> {
         self.changed.get().and_then(|loc| self.store.slabs.class_of(loc)).map(|id| id.0.into())
+    }
+
+    /// Tells where the item may be that [`Guard::find`] is asked for next, and says what became of
+    /// the supposition before this one.
+    pub fn suppose(&self, next: Supposed) -> Supposed {
+        self.supposed.replace(next)
     }
 
     /// Remembers where the item was that a change is about.
@@ -144,9 +167,18 @@ impl Guard<'_> {
         self.store().note_expiry(expiry);
     }
 
-    /// The item with this key, by way of the index.
+    /// The item with this key: where it is supposed to be, if it is there, else by way of the
+    /// index.
     #[inline]
     pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<ItemRef<'_>> {
+        if let Supposed::At(loc) = self.session.supposed.get() {
+            let item = self.verify(loc, key);
+            let outcome = if item.is_some() { Supposed::Right } else { Supposed::Wrong };
+            self.session.supposed.set(outcome);
+            if item.is_some() {
+                return item;
+            }
+        }
         let store = self.store();
         let mut dead = None;
         let item = store.index.find(hash, |loc| {

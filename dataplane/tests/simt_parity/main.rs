@@ -1,0 +1,59 @@
+//! The kernels, run by the SIMT executor, against the CPU engine, the rooms behind it, and a model
+//! of an index.
+//!
+//! `SIMT_PACKETS=N` sets how many random packets are compared; `SIMT_SEED=N` with what they begin.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod descriptors;
+mod golden;
+mod heads;
+mod index;
+mod requests;
+mod rng;
+mod serve;
+#[path = "../journeys/world.rs"]
+#[allow(dead_code, reason = "shared with the journeys, which use more of it")]
+mod world;
+
+use gpu::bench::{Bench, IndexKind, Sizes};
+use gpu::card::Card;
+use gpu::params::{HashKey, Op, OpKind};
+use gpu::simt::SimtCard;
+use std::sync::Arc;
+
+const HASH_KEY: HashKey = HashKey { k0: 0x0706_0504_0302_0100, k1: 0x0f0e_0d0c_0b0a_0908 };
+const SETASSOC: IndexKind = IndexKind::Setassoc { n_sets: [64, 64, 64, 64, 64] };
+const CUCKOO: IndexKind = IndexKind::Cuckoo { n_buckets: 256, kicks_max: 32 };
+const BATCH: usize = 512;
+const SLOT_BYTES: u32 = 2048;
+
+/// A bench over an executor whose threads take turns in an order drawn from `seed`.
+fn bench(kind: IndexKind, seed: u64) -> Bench {
+    let card: Arc<dyn Card> = Arc::new(SimtCard::new(seed));
+    let sizes = Sizes { slots: 512, slot_bytes: SLOT_BYTES, batch: BATCH };
+    Bench::new(&card, kind, HASH_KEY, sizes).unwrap()
+}
+
+/// Hashes keys as the kernels do.
+fn hash(key: &[u8]) -> u64 {
+    use dataplane::store::{Store, StoreConfig};
+    use std::sync::LazyLock;
+    static STORE: LazyLock<Arc<Store>> = LazyLock::new(|| {
+        let bytes: [u8; 16] = std::array::from_fn(|i| u8::try_from(i).unwrap());
+        let config =
+            StoreConfig { memory_bytes: 4 << 20, hash_key: Some(bytes), ..Default::default() };
+        Store::new(config).unwrap()
+    });
+    STORE.hash(key).0
+}
+
+/// Puts a key in.
+fn put(key: &[u8], location: u32, flags: u32, value_len: u32) -> (Op, &[u8]) {
+    let op = Op { hash: hash(key), location, flags, value_len, ..Op::default() };
+    (op, key)
+}
+
+/// Takes a key out.
+fn remove(key: &[u8]) -> (Op, &[u8]) {
+    (Op { hash: hash(key), kind: OpKind::Remove, ..Op::default() }, key)
+}
