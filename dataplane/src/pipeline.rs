@@ -21,6 +21,8 @@ use crate::store::Session;
 use crate::tx::Tx;
 use crate::wire::{Class, Local, Respond, classify};
 use driver_shim::{Burst, Frame, PortInfo, QueuePair, Region, RxQueue, SLOT_BYTES};
+use gpu::card::{Card, CardError};
+use gpu::offload::{Offload, OffloadConfig};
 use gpu::{Engine, Entry, EntryFlags, PacketMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,9 +107,8 @@ impl Worker {
     /// Builds every room. All memory that the worker will use is taken here.
     pub fn new(config: WorkerConfig) -> Self {
         let WorkerConfig { ports, region, session, server, group, batch, policy, offload } = config;
-        // SAFETY: the region stays mapped as long as `region` below, and `engine` is declared,
-        // and so dropped, before it.
-        let packets = unsafe { PacketMemory::new(region.base(), SLOT_BYTES, region.capacity()) };
+        // SAFETY: `engine` is declared, and so dropped, before `region` below.
+        let packets = unsafe { packets(&region) };
         let store = Arc::clone(session.store());
         // SAFETY: batches reach this engine only through `ship`, which keeps the frames that own
         // the slots in `with_engine`, untouched, until `finish` has polled the batch; `sort` lets
@@ -330,6 +331,29 @@ impl Worker {
         let started = self.started;
         self.execute.handed_over(|| now_ns(started));
     }
+}
+
+/// The card in use for workers over this region.
+///
+/// # Errors
+/// What is wrong with the card.
+pub fn offload(
+    card: Arc<dyn Card>,
+    region: &Region,
+    config: OffloadConfig,
+) -> Result<Arc<Offload>, CardError> {
+    // SAFETY: the handle on the region, which keeps it mapped, goes with it.
+    let packets = unsafe { packets(region) };
+    Offload::new(card, packets, Box::new(region.clone()), config)
+}
+
+/// The region as engines see it.
+///
+/// # Safety
+/// Whoever makes an engine over it keeps a handle on the region for as long.
+unsafe fn packets(region: &Region) -> PacketMemory {
+    // SAFETY: the region stays mapped as long as there is a handle on it.
+    unsafe { PacketMemory::new(region.base(), SLOT_BYTES, region.capacity()) }
 }
 
 /// The worker's clock, in nanoseconds.

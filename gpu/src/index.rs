@@ -17,6 +17,7 @@ pub use updater::{Found, Schedule, Source, Updater, UpdaterCounters};
 
 use crate::card::{Card, CardError, CardMemory, Kernel};
 use crate::params::{CELLS, CuckooTable, HashKey, Index, SetTable, TABLE_KEY_MAX, TABLES, WAYS};
+use crate::tables::{Bucket, Set, way_bytes};
 use std::sync::Arc;
 
 /// How the index is built.
@@ -75,14 +76,6 @@ pub struct IndexConfig {
     pub shares: Shares,
 }
 
-/// Bytes of a set, beside its keys: tags, locations and stamps.
-const SET_BYTES: u64 = 128;
-/// Bytes that a way keeps before its key.
-const WAY_BYTES: u64 = 12;
-/// What ways are a multiple of: a sector of the card's memory.
-const WAY_ALIGN: u64 = 32;
-/// Bytes of a bucket.
-const BUCKET_BYTES: u64 = 64;
 /// Most cells that one insertion moves along: beyond 32, a table of eight cells a bucket is full.
 const KICKS_MAX: u32 = 32;
 /// Where parts of the index begin.
@@ -96,9 +89,14 @@ struct Sizes {
     buckets: u32,
 }
 
+/// Bytes of a set, beside its keys.
+const SET_BYTES: u64 = size_of::<Set>() as u64;
+/// Bytes of a bucket.
+const BUCKET_BYTES: u64 = size_of::<Bucket>() as u64;
+
 /// Bytes of all ways of a set that hold keys of up to `key_max` bytes.
 fn ways_bytes(key_max: u32) -> u64 {
-    WAYS as u64 * (WAY_BYTES + u64::from(key_max)).next_multiple_of(WAY_ALIGN)
+    (WAYS * way_bytes(key_max)) as u64
 }
 
 impl Sizes {

@@ -9,6 +9,7 @@ pub mod card;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod engine;
+pub mod faulty;
 pub mod host;
 pub mod index;
 pub mod layout;
