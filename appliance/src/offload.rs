@@ -52,7 +52,6 @@ pub(crate) struct Beside {
     plan: OffloadPlan,
     forced: bool,
     batch_max: usize,
-    engine: &'static str,
     fault_told: AtomicBool,
 }
 
@@ -124,7 +123,6 @@ impl Beside {
             plan: offload_plan,
             forced,
             batch_max,
-            engine,
             fault_told: AtomicBool::new(false),
         };
         Ok((Arc::new(beside), updater))

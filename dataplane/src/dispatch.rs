@@ -210,7 +210,7 @@ impl Dispatch {
     }
 
     /// A batch of the other engine's, looked over; or the CPU engine's word instead.
-    fn from_beside(&mut self) -> Option<(Box<Batch>, Outcome)> {
+    fn poll_beside(&mut self) -> Option<(Box<Batch>, Outcome)> {
         let beside = self.beside.as_mut()?;
         let (batch, outcome) = beside.poll()?;
         if outcome != Outcome::Lost {
@@ -266,7 +266,7 @@ impl Engine for Dispatch {
         if let Some(done) = self.cpu.poll() {
             return Some(done);
         }
-        let done = self.from_beside()?;
+        let done = self.poll_beside()?;
         if let Some(beside) = &self.beside {
             let threshold = beside.threshold(self.batch_max).max(0.0).ceil();
             // At most twice a batch.
