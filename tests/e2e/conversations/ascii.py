@@ -30,7 +30,8 @@ META_FLAGS = [bytes([c]) for c in b"bcfhklqstuvPLICDEFJMNORST1x\xff"]
 # The default item size limit of both.
 LIMIT_BYTES = 1 << 20
 LENGTHS = (0, 1, 2, 3, 10, 100, 1000, 5000, 16384, 70_000)
-TAME_LENGTHS = (0, 1, 2, 3, 10, 100, 1000)
+TAME_LENGTHS = (0, 1, 2, 3, 10, 100, 1000, 1000, 5000, 16384)
+DATAGRAM_LENGTHS = (0, 1, 2, 3, 10, 100, 1000)
 # Longer lines end the connection or do not, as the network cuts them.
 LINE_SAFE_BYTES = 2000
 DATAGRAM_SAFE_BYTES = 1300
@@ -47,11 +48,12 @@ WILD_LINES = (b"stats", b"set", b"stats bogus", b"GET / HTTP/1.1", b"stats setti
 class Commands:
     """Makes commands on keys that no other conversation has.
 
-    A tame one fits a datagram, brings all of its data block, and leaves the connection as it is.
+    A tame one brings all of its data block, and leaves the connection as it is; one for UDP, which
+    must be tame, fits a datagram.
     """
 
-    def __init__(self, rng, prefix, tame=False, may_flush=False):
-        self.rng, self.prefix, self.tame, self.may_flush = rng, prefix, tame, may_flush
+    def __init__(self, rng, prefix, tame=False, udp=False, may_flush=False):
+        self.rng, self.prefix, self.tame, self.udp, self.may_flush = rng, prefix, tame, udp, may_flush
         keys = distinct(self.key, 10)
         # Numbers alone are counted: what counting leaves of marks and blanks depends on memcached's
         # buffers. So does what joining leaves of a key's encoding.
@@ -86,9 +88,10 @@ class Commands:
             line = line[:at] + bytes([rng.choice((32, 1, 127, rng.randrange(0x21, 0x100)))]) + line[at + 1 :]
         words = line.split()
         id_as_key = b"??" in b"".join(words[1:2])
-        if words and (words[0] in OTHER_VERBS or id_as_key or lenient_base64(words) or late_refusal(words)):
+        mishap = words and (words[0] in OTHER_VERBS or id_as_key or lenient_base64(words) or late_refusal(words))
+        if mishap or any(map(too_large, words)):
             return b"version\r\n"
-        if self.tame and len(line) + len(block) > DATAGRAM_SAFE_BYTES:
+        if self.udp and len(line) + len(block) > DATAGRAM_SAFE_BYTES:
             return b"version\r\n"
         if len(line) > LINE_SAFE_BYTES and not (first and line.startswith((b"get ", b"gets "))):
             line = line[:LINE_SAFE_BYTES]
@@ -123,7 +126,7 @@ class Commands:
         """A value that is no number, and the block to send."""
         rng = self.rng
         if self.tame:
-            size = rng.choice(TAME_LENGTHS)
+            size = rng.choice(DATAGRAM_LENGTHS if self.udp else TAME_LENGTHS)
         else:
             size = rng.choices((rng.choice(LENGTHS), 1_000_000, limit, 1_100_000), (200, 1, 1, 1))[0]
         value = ((b"v" + rng.randbytes(62) + b"\n") * (size // 64 + 1))[:size]
@@ -297,6 +300,12 @@ def lenient_base64(words):
         return base64.b64encode(base64.b64decode(words[1], validate=True)) != words[1]
     except binascii.Error:
         return True
+
+
+def too_large(word):
+    """Whether damage has made a number of which memcached cuts off the upper bits."""
+    digits = word.lstrip(b"FTN+-")
+    return digits.isdigit() and (1 << 31) - 1 < int(digits) < 1 << 63 and digits != b"4294967295"
 
 
 def late_refusal(words):

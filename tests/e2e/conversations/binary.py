@@ -18,19 +18,21 @@ LENGTHS = (0, 1, 2, 10, 100, 1300, 1400, 5000, 20_000)
 LIMIT_BYTES = 1 << 20
 # A delayed flush never comes within a run.
 FLUSH_DELAYED = struct.pack("!I", 1_000_000)
+FLUSH_NOW = (b"", bytes(4))
 
 
 class Requests:
     """Makes requests on the keys given. The first has short texts, numbers most of them, the others
-    anything; `unjoined` ones are not appended to. `udp` ones fit a datagram; tame ones too, and leave
-    the connection as it is. Whoever sends says so before each burst (`begin_burst`).
+    anything; `unjoined` ones are not appended to. `udp` ones fit a datagram; tame ones leave the
+    connection as it is. Whoever sends says so before each burst (`begin_burst`).
     """
 
     def __init__(self, rng, keys, udp=False, tame=False, may_flush=False, unjoined=()):
         self.rng, self.keys, self.udp, self.tame = rng, keys, udp, tame
         self.joined = [key for key in keys if key not in unjoined]
-        # Not both kinds: a flush to come brings back what one before it has flushed, in memcached.
-        self.flushes = rng.choice(((b"", bytes(4)), (FLUSH_DELAYED,)))
+        # Not both kinds, and ASCII has but one: a flush to come brings back what one before it has
+        # flushed, in memcached.
+        self.flushes = rng.choice((FLUSH_NOW, FLUSH_NOW if tame else (FLUSH_DELAYED,)))
         self.may_flush, self.may_damage = may_flush, not tame
         self.is_first = True
         self.number_fetched = False
@@ -44,9 +46,9 @@ class Requests:
         if key == self.keys[0]:
             return rng.choice(JOINED if kind is JOINS else TEXTS)
         size = rng.choice(LENGTHS)
-        if self.udp or self.tame:
+        if self.udp:
             size = min(size, 1000)
-        elif rng.random() < 0.01:
+        elif not self.tame and rng.random() < 0.01:
             size = LIMIT_BYTES + rng.choice((-400, -310, -70, -59, -58, -57, 0, 1, 1000))
         return (rng.randbytes(64) * (size // 64 + 1))[:size]
 

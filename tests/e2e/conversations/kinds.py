@@ -12,6 +12,8 @@ from conversations import ascii, binary, packets
 from conversations.links import ANSWER_S, Tcp, Udp, push_cut
 from conversations.normal import Ids, ascii_form, binary_form
 
+# What fits a datagram. Damaged requests are cut off there.
+DATAGRAM_BYTES = 1400
 
 
 def ascii_sentinel(token):
@@ -160,7 +162,7 @@ class Mixed:
     def maker(rng, dialect, transport, names, may_flush):
         """What makes commands of a dialect on these keys."""
         if dialect is ascii:
-            made = ascii.Commands(rng, names.prefix, tame=True, may_flush=may_flush)
+            made = ascii.Commands(rng, names.prefix, True, transport is Udp, may_flush)
             made.keys, made.numbers, made.encoded, made.binary = names.keys, names.numbers, names.encoded, names.binary
             return made
         number = names.numbers[0]
@@ -208,6 +210,7 @@ class Side:
     def __init__(self, server, is_genuine, ways, before):
         self.dialects = [dialect for dialect, _ in ways]
         self.links = [Tcp(server) if transport is Tcp else Udp(server, is_genuine) for _, transport in ways]
+        self.most = [None if transport is Tcp else DATAGRAM_BYTES for _, transport in ways]
         self.ids = Ids()
         self.answers = {}
         first = Tcp(server)
@@ -225,7 +228,7 @@ class Side:
                 datas = [ascii.filled(command, recent) for command in commands]
                 sentinel, self.answers[index] = ascii_sentinel(token)
             else:
-                datas = [request.packet(seen)[:1400] for request in commands]
+                datas = [request.packet(seen)[: self.most[index]] for request in commands]
                 sentinel, self.answers[index] = binary_sentinel(b"end!")
             self.links[index].send(datas, sentinel)
 
