@@ -130,7 +130,7 @@ class Commands:
         else:
             size = rng.choices((rng.choice(LENGTHS), 1_000_000, limit, 1_100_000), (200, 1, 1, 1))[0]
         value = ((b"v" + rng.randbytes(62) + b"\n") * (size // 64 + 1))[:size]
-        if self.tame and size > 100:
+        if self.udp and size > 100:
             # Read as commands after a refusal, it must be few: memcached forgets what stands behind
             # the twentieth of a datagram.
             value = value.replace(b"\n", b"n")
