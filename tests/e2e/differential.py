@@ -26,7 +26,7 @@ KINDS = (Ascii, Binary, Ascii, Mixed)
 FLUSHING = 31
 # Memory is freed each time that so many have been held.
 SLICE = 5000
-# Longest silence that is taken for one. Tried again when it was the only difference.
+# Longest silence that is taken for one: short at first, long before a difference counts.
 PATIENCE_S = ((b"a", 0.1), (b"b", ANSWER_S))
 # For the tries with fewer commands. All of one length, or the conversation would be another.
 MARKS = [bytes([c]) for c in b"cdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ!#$%&()*+,-.:;<=>?@[]^_{|}~"]
@@ -42,7 +42,7 @@ def agree(genuine, ours, lossy):
     """Whether two answers are the same. At a lossy end the genuine server may have said less."""
     (got, genuine_end), (wanted, ours_end) = genuine, ours
     if genuine_end not in lossy:
-        return got == wanted and genuine_end == ours_end == ("closed" if genuine_end == "closed" else "end")
+        return got == wanted and genuine_end == ours_end and genuine_end in ("end", "closed")
     if got and isinstance(got[-1], bytes) and genuine_end == "closed":
         # Half of an answer.
         got = got[:-1]

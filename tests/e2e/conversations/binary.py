@@ -2,7 +2,8 @@
 
 import struct
 
-from conversations.packets import *
+from conversations.packets import COUNTS, DELETES, GATS, GETS, JOINS, SASL, SETS, UNKNOWN
+from conversations.packets import FLUSH, FLUSHQ, GETK, NOOP, QUIT, QUITQ, STAT, VERSION, Request
 
 # These name a body; whoever makes it longer than they say means what follows to be read twice.
 NO_LONGER = (*GATS, STAT)
