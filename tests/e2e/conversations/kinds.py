@@ -126,7 +126,8 @@ def few_keys(maker):
 
 class Mixed:
     """Several connections, each ASCII or binary, over TCP or UDP, in one order for both servers: a
-    burst on one of them, on keys that all use, or bursts on all at once, each on keys of its own. Most keys are there before."""
+    burst on one of them, on keys that all use, or bursts on all at once, each on keys of its own. Most
+    keys are there before."""
 
     lossy = ()
     # Dialect and transport, and how often.
