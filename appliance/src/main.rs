@@ -3,7 +3,7 @@
 use appliance::bind::{self, BindError, Bound};
 use appliance::check::{self, CheckReport, Host, PciAddress, Wants};
 use appliance::credentials::Credentials;
-use appliance::flags::{Cli, Command, ServeFlags};
+use appliance::flags::{Asked, Cli, Command, ServeFlags};
 use appliance::machine::{self, Machine};
 use appliance::pid_file::PidFile;
 use appliance::plan::Plan;
@@ -16,7 +16,15 @@ use std::process::ExitCode;
 use tracing::Level;
 
 fn main() -> ExitCode {
-    let done = match Cli::from_args().command {
+    let asked = match Cli::from_args() {
+        Ok(Asked::Do(command)) => command,
+        Ok(Asked::PrintConfig(text)) => return printed(&text),
+        Err(error) => {
+            complain(format_args!("gnomon: {error}\n"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let done = match asked {
         Command::Serve(flags) => {
             if flags.process.daemon && !flags.dry_run && !daemon::is_detached() {
                 return daemon::detach().unwrap_or_else(|error| {
@@ -37,6 +45,13 @@ fn main() -> ExitCode {
             complain(format_args!("gnomon: {error}\n"));
             ExitCode::FAILURE
         }
+    }
+}
+
+fn printed(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }
 
