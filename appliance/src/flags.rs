@@ -68,6 +68,18 @@ pub enum Command {
         #[arg(value_name = "ADDRESS", value_parser = values::pci)]
         nic: PciAddress,
     },
+    /// Write the manual pages into a directory.
+    Man {
+        /// The directory; it must exist.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
+    /// Print the completions for a shell.
+    Completions {
+        /// The shell.
+        #[arg(value_name = "SHELL")]
+        shell: clap_complete::Shell,
+    },
 }
 
 impl Cli {

@@ -9,7 +9,7 @@ use appliance::pid_file::PidFile;
 use appliance::plan::Plan;
 use appliance::privileges::{self, Identity};
 use appliance::topology::Prepared;
-use appliance::{daemon, report, run, signals, sockets, topology};
+use appliance::{daemon, pages, report, run, service, signals, sockets, topology};
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
@@ -36,6 +36,11 @@ fn main() -> ExitCode {
         }
         Command::Check(flags) => examine(&flags),
         Command::Bind { nic } => tell(&nic, bind::bind(&Host::this(), &nic)),
+        Command::Man { dir } => pages::manual(&dir).map(|()| true).map_err(Into::into),
+        Command::Completions { shell } => {
+            pages::completions(shell, &mut std::io::stdout());
+            Ok(true)
+        }
         Command::Unbind { nic } => tell(&nic, bind::unbind(&Host::this(), &nic)),
     };
     match done {
@@ -128,6 +133,7 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     if process.daemon {
         daemon::settle(flags.verbose > 0)?;
     }
+    service::ready(&format!("{ready}"));
     let report = run::serve(appliance, &signals);
     say(flags.json, &report)?;
     Ok(report.is_good())
