@@ -199,7 +199,7 @@ pub(crate) fn run(data: &[u8]) {
         if resealed {
             image.reseal();
         }
-        open(image, resealed, rest.len());
+        open(image, resealed, data.iter().copied().map(usize::from).sum());
         image.restore();
     });
 }
@@ -232,7 +232,7 @@ fn open(image: &Image, resealed: bool, which: usize) {
         TakenUp::Kept(items) => assert!(items <= 1 << 16),
         TakenUp::New | TakenUp::Discarded(_) => assert_eq!(there, 0),
     }
-    for unit in (which as u32 % 61..1 << 16).step_by(61) {
+    for unit in (0..1 << 16).skip(which % 61).step_by(61) {
         if let Some(item) = session.pin().verify(Location(unit), b"k") {
             std::hint::black_box(item.value().to_vec());
         }

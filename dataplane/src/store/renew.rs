@@ -88,7 +88,9 @@ mod tests {
             stored.push(verbs::store(&mut session, &what).is_ok());
         }
         let large = vec![b'l'; 3 << 20];
-        stored.push(verbs::store(&mut session, &protocol::Store::set(b"large", 0, 0, &large)).is_ok());
+        stored.push(
+            verbs::store(&mut session, &protocol::Store::set(b"large", 0, 0, &large)).is_ok(),
+        );
         store.flush_prefix(b"p").unwrap();
         store.flush(5);
         store.clock().skip_ahead(2);
@@ -119,8 +121,8 @@ mod tests {
             Arc::get_mut(&mut store).unwrap().renew();
             assert_eq!(store.stats(), new);
             assert_eq!((store.now(), store.is_sweeping()), (2, false));
-            let occupied =
-                (0..12_000).filter(|n| store.propose(store.hash(format!("p:{n}").as_bytes())).is_some());
+            let occupied = (0..12_000)
+                .filter(|n| store.propose(store.hash(format!("p:{n}").as_bytes())).is_some());
             assert_eq!(occupied.count(), 0, "the index is empty");
         }
     }
