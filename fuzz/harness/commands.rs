@@ -6,6 +6,40 @@
 pub(crate) const KEYS: [&str; 5] =
     ["a", "b", "ns:c", "ns:d:e", "a-key-that-is-somewhat-longer-than-others"];
 
+/// What `stats` tells of times and memory.
+const PAGES: [&str; 12] = [
+    "",
+    " items",
+    " slabs",
+    " sizes",
+    " settings",
+    " conns",
+    " reset",
+    " latency",
+    " hotkeys",
+    " cachedump 1 0",
+    " cachedump 2 3",
+    " nothing",
+];
+
+/// What an administrator sets, or begins.
+const SETTINGS: [&str; 14] = [
+    "lru_crawler crawl all",
+    "lru_crawler crawl 1,2",
+    "lru_crawler disable",
+    "lru_crawler enable",
+    "lru_crawler sleep 100",
+    "lru_crawler tocrawl 7",
+    "lru mode flat",
+    "lru tune 10 20 0.1 2.0",
+    "lru temp_ttl 61",
+    "slabs automove 2",
+    "slabs reassign 1 2",
+    "slabs reassign 2 0",
+    "cache_memlimit 8",
+    "watch fetchers mutations evictions",
+];
+
 /// A command, or part of one.
 #[derive(Debug, Default)]
 pub(crate) struct Command {
@@ -66,17 +100,10 @@ pub(crate) fn ascii(op: u8, arg: u8) -> Command {
                 35 => format!("verbosity {n}"),
                 36 => {
                     own = true;
-                    let page = ["", " items", " slabs", " sizes", " settings", " conns", " reset"];
-                    format!("stats{}", page[n % page.len()])
+                    format!("stats{}", PAGES[n % PAGES.len()])
                 }
-                37 => {
-                    let what = ["on", "dump", "off"];
-                    format!("stats detail {}", what[n % what.len()])
-                }
-                38 => {
-                    let what = ["lru_crawler crawl all", "lru_crawler disable", "lru mode flat"];
-                    what[n % what.len()].to_owned()
-                }
+                37 => format!("stats detail {}", ["on", "dump", "off"][n % 3]),
+                38 => SETTINGS[n % SETTINGS.len()].to_owned(),
                 _ => {
                     // Noise, and an end of line only now and then.
                     return Command { text: vec![arg], for_udp, own };
@@ -97,9 +124,13 @@ pub(crate) fn binary(op: u8, arg: u8) -> Command {
         0x1c..=0x1e | 0x23 | 0x24 => 4,
         _ => 0,
     };
-    let all_stats = opcode == 0x10 && arg % 2 == 1;
-    let keyless = all_stats || matches!(opcode, 0x07 | 0x08 | 0x0a | 0x0b | 0x17 | 0x18);
-    let key = if keyless { "" } else { KEYS[usize::from(arg) % KEYS.len()] };
+    let keyless = matches!(opcode, 0x07 | 0x08 | 0x0a | 0x0b | 0x17 | 0x18);
+    let page = PAGES[usize::from(arg) % PAGES.len()].trim_start();
+    let key = match opcode {
+        _ if keyless => "",
+        0x10 => page,
+        _ => KEYS[usize::from(arg) % KEYS.len()],
+    };
     let stores = matches!(opcode, 0x01..=0x03 | 0x0e | 0x0f | 0x11..=0x13 | 0x19 | 0x1a);
     let value = if stores { vec![b'8'; usize::from(arg / 2)] } else { Vec::new() };
     let body = extras + key.len() + value.len();
@@ -115,5 +146,5 @@ pub(crate) fn binary(op: u8, arg: u8) -> Command {
     text.extend((0..extras).map(|n| if n == 7 { arg / 16 } else { 0 }));
     text.extend_from_slice(key.as_bytes());
     text.extend_from_slice(&value);
-    Command { text, for_udp: !matches!(opcode, 0x08 | 0x10 | 0x18), own: all_stats }
+    Command { text, for_udp: !matches!(opcode, 0x08 | 0x10 | 0x18), own: opcode == 0x10 }
 }

@@ -2,6 +2,7 @@
 //! it, so each begins on a new store; what would take most of the time, memory, is used again.
 
 use dataplane::protocol::stream::Conversation;
+use dataplane::protocol::watch::Watching;
 use dataplane::protocol::{OpCounters, Server};
 use dataplane::store::{Session, Store, StoreConfig};
 use driver_shim::Pages;
@@ -48,14 +49,15 @@ pub(crate) fn on_a_new_server<R>(f: impl FnOnce(&Arc<Server>) -> R) -> R {
 pub(crate) struct Connection {
     conversation: Conversation,
     waiting: Vec<u8>,
-    /// By the server, or it only talks from now on.
+    /// The client has become a watcher, who is told what happens and says nothing more.
+    watching: Option<Watching>,
     closed: bool,
 }
 
 impl Connection {
     pub(crate) fn new() -> Self {
         let conversation = Conversation::new(ITEM_MAX_BYTES);
-        Self { conversation, waiting: Vec::new(), closed: false }
+        Self { conversation, waiting: Vec::new(), watching: None, closed: false }
     }
 
     /// Sends `input` in pieces and adds what is answered to `out`.
@@ -69,14 +71,15 @@ impl Connection {
     ) {
         for piece in input.chunks(piece) {
             self.waiting.extend_from_slice(piece);
-            while !self.closed {
+            while !self.closed && self.watching.is_none() {
                 let before = out.len();
                 let progress = OPS.with(|ops| {
                     let waiting = &self.waiting;
                     self.conversation.advance(session, ops, server, waiting, out, usize::MAX)
                 });
                 self.waiting.drain(..progress.consumed);
-                self.closed = progress.close || self.conversation.take_watching().is_some();
+                self.closed = progress.close;
+                self.watching = self.conversation.take_watching();
                 if progress.consumed == 0 && out.len() == before && !progress.more {
                     break;
                 }
