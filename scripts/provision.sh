@@ -4,7 +4,7 @@
 set -euo pipefail
 
 # build
-packages=(gcc make pkg-config libdpdk-dev python3)
+packages=(gcc g++ make pkg-config libdpdk-dev python3)
 # real clients, and the server that is compared with
 packages+=(memcached libmemcached-tools python3-venv ruby-dalli libcache-memcached-fast-perl)
 # network namespaces, captures

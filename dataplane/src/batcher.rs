@@ -59,15 +59,15 @@ pub struct Batcher {
 }
 
 impl Batcher {
-    /// Makes every place that will ever be used.
-    pub fn new(policy: BatchPolicy) -> Self {
+    /// Makes every place that will ever be used; `batch` makes the engine's part of one.
+    pub fn new(policy: BatchPolicy, mut batch: impl FnMut(u32, usize) -> Box<Batch>) -> Self {
         let size = policy.size.max(1);
         let policy = BatchPolicy { size, in_flight_max: policy.in_flight_max.max(1), ..policy };
         // One is filling while the others are in flight.
         let free = (0..=policy.in_flight_max)
             .map(|id| Pending {
                 frames: Vec::with_capacity(size),
-                meta: Box::new(Batch::with_capacity(u32::try_from(id).unwrap_or(0), size)),
+                meta: batch(u32::try_from(id).unwrap_or(0), size),
             })
             .collect();
         Self { policy, filling: None, free }
@@ -86,8 +86,10 @@ impl Batcher {
                 None => return Err(frame),
             },
         };
+        if batch.meta.entries.push(entry).is_err() {
+            return Err(frame);
+        }
         batch.frames.push(frame);
-        batch.meta.entries.push(entry);
         Ok(())
     }
 
@@ -144,7 +146,8 @@ mod tests {
 
     fn batcher(size: usize, mode: BatchMode) -> (Region, Batcher) {
         let policy = BatchPolicy { size, mode, in_flight_max: 1 };
-        (Region::new(64, Pages::Small).unwrap(), Batcher::new(policy))
+        let batch = |id, capacity| Box::new(Batch::new(id, capacity));
+        (Region::new(64, Pages::Small).unwrap(), Batcher::new(policy, batch))
     }
 
     fn push(region: &Region, batcher: &mut Batcher, stamp_ns: u64) -> bool {

@@ -68,7 +68,8 @@ impl CpuEngine {
                     }
                     self.hashes.push(hash);
                 }
-                descs.push(desc);
+                // There is room for as many as there are entries.
+                let _ = descs.push(desc);
             }
             let mut hashes = self.hashes.iter();
             for desc in descs.iter_mut().skip(first) {
@@ -79,9 +80,9 @@ impl CpuEngine {
                             if self.group > 1 {
                                 self.store.prefetch_item(location);
                             }
-                            (key.hint, key.location) = (Hint::Hit, location.0);
+                            (key.hint, key.location) = (Hint::HIT, location.0);
                         }
-                        None => key.hint = Hint::Miss,
+                        None => key.hint = Hint::MISS,
                     }
                 }
             }
@@ -129,10 +130,10 @@ pub fn read(frame: &[u8], entry: &Entry) -> ReqDesc {
     let &Entry { l3, l4, flags, .. } = entry;
     let ipv6 = flags.has(EntryFlags::IPV6);
     if !ipv6 && !flags.has(EntryFlags::IP_GOOD) && !verify_ip4_header(frame, l3) {
-        return ReqDesc::bad(BadReason::IpChecksum);
+        return ReqDesc::bad(BadReason::IP_CHECKSUM);
     }
     if !flags.has(EntryFlags::UDP_GOOD) && !verify_udp(frame, l3, l4, ipv6) {
-        return ReqDesc::bad(BadReason::UdpChecksum);
+        return ReqDesc::bad(BadReason::UDP_CHECKSUM);
     }
     let l4 = usize::from(l4);
     // The UDP length, not the frame's end: Ethernet may have padded the frame.
@@ -148,11 +149,11 @@ pub fn read(frame: &[u8], entry: &Entry) -> ReqDesc {
     let start = l4 + 8 + udp_frame::HEADER_BYTES;
     let (Ok(payload_off), Ok(payload_len)) = (u16::try_from(start), u16::try_from(text.len()))
     else {
-        return ReqDesc::bad(BadReason::FrameShort);
+        return ReqDesc::bad(BadReason::FRAME_SHORT);
     };
     let mut desc = ReqDesc { payload_off, payload_len, ..ReqDesc::default() };
     if parse_get(text, payload_off, &mut desc).is_none() {
-        desc.verdict = Verdict::Slow;
+        desc.verdict = Verdict::SLOW;
         desc.n_keys = 0;
     }
     desc
@@ -162,8 +163,8 @@ pub fn read(frame: &[u8], entry: &Entry) -> ReqDesc {
 /// `None`: leave it to the strict parser.
 fn parse_get(text: &[u8], text_off: u16, desc: &mut ReqDesc) -> Option<()> {
     let (verb, skip) = match text {
-        [b'g', b'e', b't', b' ', ..] => (Verb::Get, 4),
-        [b'g', b'e', b't', b's', b' ', ..] => (Verb::Gets, 5),
+        [b'g', b'e', b't', b' ', ..] => (Verb::GET, 4),
+        [b'g', b'e', b't', b's', b' ', ..] => (Verb::GETS, 5),
         _ => return None,
     };
     let line = text.strip_suffix(b"\n")?;
@@ -197,7 +198,7 @@ fn parse_get(text: &[u8], text_off: u16, desc: &mut ReqDesc) -> Option<()> {
         }
     }
     desc.verb = verb;
-    desc.verdict = Verdict::Ready;
+    desc.verdict = Verdict::READY;
     desc.n_keys = u8::try_from(n).ok()?;
     Some(())
 }
@@ -221,20 +222,20 @@ mod tests {
         let (frame, desc) = ask(text);
         assert_eq!(usize::from(desc.payload_len), text.len());
         match desc.verdict {
-            Verdict::Ready => Some((desc.verb, keys(&desc, &frame).map(<[u8]>::to_vec).collect())),
-            Verdict::Slow => None,
-            Verdict::Bad => panic!("{:?}", desc.reason),
+            Verdict::READY => Some((desc.verb, keys(&desc, &frame).map(<[u8]>::to_vec).collect())),
+            Verdict::SLOW => None,
+            _ => panic!("{:?}", desc.reason),
         }
     }
 
     #[test]
     fn simple_gets_are_ready() {
-        assert_eq!(ready(b"get a\r\n"), Some((Verb::Get, vec![b"a".to_vec()])));
-        assert_eq!(ready(b"get a\n"), Some((Verb::Get, vec![b"a".to_vec()])));
+        assert_eq!(ready(b"get a\r\n"), Some((Verb::GET, vec![b"a".to_vec()])));
+        assert_eq!(ready(b"get a\n"), Some((Verb::GET, vec![b"a".to_vec()])));
         let six: Vec<Vec<u8>> = (b'a'..=b'f').map(|c| vec![c; 3]).collect();
-        assert_eq!(ready(b"gets aaa bbb ccc ddd eee fff\r\n"), Some((Verb::Gets, six)));
+        assert_eq!(ready(b"gets aaa bbb ccc ddd eee fff\r\n"), Some((Verb::GETS, six)));
         let long = [b"get ".to_vec(), vec![b'k'; 250], b"\r\n".to_vec()].concat();
-        assert_eq!(ready(&long), Some((Verb::Get, vec![vec![b'k'; 250]])));
+        assert_eq!(ready(&long), Some((Verb::GET, vec![vec![b'k'; 250]])));
     }
 
     #[test]
@@ -264,7 +265,7 @@ mod tests {
         frame.extend_from_slice(b"\0\0\0");
         let flags = EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD);
         let desc = read(&frame, &Entry { flags, ..Entry::default() });
-        assert_eq!((desc.verdict, desc.payload_len), (Verdict::Ready, 7));
+        assert_eq!((desc.verdict, desc.payload_len), (Verdict::READY, 7));
     }
 
     #[test]
@@ -272,7 +273,7 @@ mod tests {
         let flags = EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD);
         for n in 0..24 {
             let entry = Entry { l4: n, flags, ..Entry::default() };
-            assert_eq!(read(&[0; 16], &entry).verdict, Verdict::Bad);
+            assert_eq!(read(&[0; 16], &entry).verdict, Verdict::BAD);
         }
     }
 }

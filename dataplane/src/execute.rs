@@ -17,7 +17,7 @@ use crate::reply::{Datagrams, Headers, REPLY_DATAGRAMS_MAX, Reply, ReplyFault, i
 use crate::store::{Guard, ItemRef, Location, Session};
 use arrayvec::ArrayVec;
 use driver_shim::{Frame, Region};
-use gpu::{BadReason, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, ReqDesc, Verb, Verdict};
+use gpu::{BadReason, Batch, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, ReqDesc, Verb, Verdict};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -72,18 +72,18 @@ impl Execute {
         }
     }
 
-    /// Answers a finished batch. `frames`, `entries` and `descs` belong together, in order;
-    /// `frames` is empty afterwards. `emit` takes each reply with its entry.
+    /// Answers a finished batch. `frames` are its, in order, and none is left afterwards; where
+    /// the engine left no descriptor, the strict parser finds out. `emit` takes each reply with
+    /// its entry.
     pub fn answer(
         &mut self,
         frames: &mut Vec<Frame>,
-        entries: &[Entry],
-        descs: &[ReqDesc],
+        batch: &Batch,
         misses_are_final: bool,
         counters: &WorkerCounters,
         mut emit: impl FnMut(Reply, &Entry),
     ) {
-        let mut work = frames.drain(..).zip(entries.iter().zip(descs));
+        let mut work = frames.drain(..).zip(batch.entries.iter().zip(batch.descs.iter()));
         // A mutation in this batch makes the misses that were proposed before it stale.
         let mut misses_are_final = misses_are_final;
         loop {
@@ -100,7 +100,7 @@ impl Execute {
             for (frame, (entry, desc)) in work.by_ref() {
                 let came_ns = frame.stamp_ns;
                 match desc.verdict {
-                    Verdict::Ready => match look_up.answer(frame, entry, desc) {
+                    Verdict::READY => match look_up.answer(frame, entry, desc) {
                         Ok(reply) => {
                             emit(reply, entry);
                             note(&mut self.answered, came_ns, Kind::Get);
@@ -110,11 +110,11 @@ impl Execute {
                             break;
                         }
                     },
-                    Verdict::Slow => {
+                    Verdict::BAD => counters.drop_frame(frame, reason(desc.reason)),
+                    _ => {
                         slow = Some((frame, entry, desc));
                         break;
                     }
-                    Verdict::Bad => counters.drop_frame(frame, reason(desc.reason)),
                 }
             }
             drop(guard);
@@ -231,7 +231,7 @@ impl<'a> LookUp<'a> {
         if text_max > PAYLOAD_MAX_BYTES {
             return Err(frame);
         }
-        let with_cas = desc.verb == Verb::Gets;
+        let with_cas = desc.verb == Verb::GETS;
         if entry.flags.has(EntryFlags::LIMITED) {
             let most = allowance(entry, desc.payload_len, self.amp_factor);
             let exact = || HEADER_BYTES + text_bytes(&items, with_cas);
@@ -270,15 +270,15 @@ impl<'a> LookUp<'a> {
     fn item(&self, frame: &Frame, desc: &KeyDesc) -> Option<ItemRef<'a>> {
         let key = key(frame, desc)?;
         match desc.hint {
-            Hint::Hit => {
+            Hint::HIT => {
                 if let Some(item) = self.guard.verify(Location(desc.location), key) {
                     self.counters.hints_right.inc();
                     return Some(item);
                 }
                 self.counters.hints_wrong.inc();
             }
-            Hint::Miss if self.misses_are_final => return None,
-            Hint::Miss | Hint::Unknown => {}
+            Hint::MISS if self.misses_are_final => return None,
+            _ => {}
         }
         self.guard.find(self.guard.store().hash(key), key)
     }
@@ -377,9 +377,9 @@ fn for_tcp(command: &Command<'_>) -> bool {
 
 fn reason(bad: BadReason) -> DropReason {
     match bad {
-        BadReason::IpChecksum => DropReason::Ipv4Checksum,
-        BadReason::UdpChecksum => DropReason::UdpChecksum,
-        BadReason::FrameShort | BadReason::None => DropReason::KvFrameShort,
-        BadReason::FrameMultipart => DropReason::KvMultipart,
+        BadReason::IP_CHECKSUM => DropReason::Ipv4Checksum,
+        BadReason::UDP_CHECKSUM => DropReason::UdpChecksum,
+        BadReason::FRAME_MULTIPART => DropReason::KvMultipart,
+        _ => DropReason::KvFrameShort,
     }
 }

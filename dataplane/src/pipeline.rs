@@ -109,7 +109,7 @@ impl Worker {
         // SAFETY: batches reach this engine only through `ship`, which keeps the frames that own
         // the slots in `with_engine`, untouched, until `finish` has polled the batch; `sort` lets
         // in only frames of this region.
-        let engine = unsafe { CpuEngine::new(store, packets, group) };
+        let mut engine = unsafe { CpuEngine::new(store, packets, group) };
         Self {
             busy_poll: ports.iter().any(|p| p.info.busy_poll),
             ports: ports
@@ -124,7 +124,7 @@ impl Worker {
                 .collect(),
             gate: Gate::new(&policy),
             with_engine: (0..=batch.in_flight_max.max(1)).map(|_| Vec::new()).collect(),
-            batcher: Batcher::new(batch),
+            batcher: Batcher::new(batch, |id, capacity| engine.new_batch(id, capacity)),
             engine: Box::new(engine),
             execute: Execute::new(session, server, region.clone(), policy.amp_factor),
             burst: Some(Box::default()),
@@ -310,8 +310,7 @@ impl Worker {
         let (ports, gate) = (&mut self.ports, &mut self.gate);
         self.execute.answer(
             &mut frames,
-            &meta.entries,
-            &meta.descs,
+            &meta,
             self.engine.misses_are_final(),
             &self.counters,
             |reply, entry| {

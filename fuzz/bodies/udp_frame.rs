@@ -17,12 +17,12 @@ pub(crate) fn run(data: &[u8]) {
     let flags = EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD);
     let desc = read(&frame, &Entry { flags, ..Entry::default() });
     match split(data) {
-        Err(reason) => assert_eq!((desc.verdict, desc.reason), (Verdict::Bad, reason)),
+        Err(reason) => assert_eq!((desc.verdict, desc.reason), (Verdict::BAD, reason)),
         Ok((_, text)) => {
             let start = usize::from(desc.payload_off);
             assert_eq!(frame.get(start..start + usize::from(desc.payload_len)), Some(text));
-            assert_ne!(desc.verdict, Verdict::Bad);
-            if desc.verdict == Verdict::Ready {
+            assert_ne!(desc.verdict, Verdict::BAD);
+            if desc.verdict == Verdict::READY {
                 let Parsed::Command {
                     command: Command::Get { keys: strict, with_cas, touch: None },
                     used,
@@ -31,7 +31,7 @@ pub(crate) fn run(data: &[u8]) {
                     panic!("the engine read a get where the strict parser did not");
                 };
                 assert_eq!(used, text.len());
-                assert_eq!(with_cas, desc.verb == Verb::Gets);
+                assert_eq!(with_cas, desc.verb == Verb::GETS);
                 assert!(strict.iter().eq(keys(&desc, &frame)));
             }
         }

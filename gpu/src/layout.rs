@@ -1,4 +1,4 @@
-//! The byte layouts that the host, the GPU and the SIMT executor share.
+//! The byte layouts of a batch, which the host, the GPU and the SIMT executor share.
 //!
 //! ```text
 //! Entry, 12 bytes (what goes in)            ReqDesc, 64 bytes = one cache line (what comes out)
@@ -9,9 +9,15 @@
 //! 9  l4     u8   UDP header, in frame
 //! 10 flags  u8                              KeyDesc, 8 bytes
 //! 11 mark   u8                              0 off u16   2 len u8   3 hint u8   4 location u32
+//!
+//! ReplyHead, 128 bytes (what may come out)
+//! 0  len        u8     2  sum    u16    8  value_len  u32
+//! 1  has_line   u8     4  flags  u32   12  bytes      116 bytes
 //! ```
 //!
-//! All offsets in a `ReqDesc` count from the first byte of the frame.
+//! All offsets in a `ReqDesc` count from the first byte of the frame. `gpu/kernels/layout.h` says
+//! the same in CUDA C++; `layout_check` compares the two. Every field takes every bit pattern: what
+//! a card writes is looked at with suspicion, and cannot be undefined.
 
 /// Keys that travel in one descriptor. A request with more is `Slow`.
 pub const KEYS_MAX: usize = 6;
@@ -65,56 +71,63 @@ pub struct Entry {
 
 /// What became of a request in the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(u8)]
-pub enum Verdict {
+#[repr(transparent)]
+pub struct Verdict(pub u8);
+
+impl Verdict {
     /// Parse it on the CPU with the strict parser. Also what an engine that never ran leaves.
-    #[default]
-    Slow = 0,
+    pub const SLOW: Self = Self(0);
     /// Parsed; the descriptor says what was asked.
-    Ready = 1,
+    pub const READY: Self = Self(1);
     /// Not to be answered; `reason` says why.
-    Bad = 2,
+    pub const BAD: Self = Self(2);
+    /// Parse it on the CPU with the strict parser; the keys listed are the ones it will look for,
+    /// with their hints.
+    pub const HINTED: Self = Self(3);
 }
 
 /// Why a datagram is not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(u8)]
-pub enum BadReason {
+#[repr(transparent)]
+pub struct BadReason(pub u8);
+
+impl BadReason {
     /// Not bad.
-    #[default]
-    None = 0,
+    pub const NONE: Self = Self(0);
     /// The IPv4 header checksum is wrong.
-    IpChecksum = 1,
+    pub const IP_CHECKSUM: Self = Self(1);
     /// The UDP checksum is wrong, or missing over IPv6.
-    UdpChecksum = 2,
+    pub const UDP_CHECKSUM: Self = Self(2);
     /// No room for the 8-byte memcached frame header and a request.
-    FrameShort = 3,
+    pub const FRAME_SHORT: Self = Self(3);
     /// A request in several datagrams (total is not 1).
-    FrameMultipart = 4,
+    pub const FRAME_MULTIPART: Self = Self(4);
 }
 
 /// What a `Ready` request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(u8)]
-pub enum Verb {
+#[repr(transparent)]
+pub struct Verb(pub u8);
+
+impl Verb {
     /// ASCII `get`.
-    #[default]
-    Get = 0,
+    pub const GET: Self = Self(0);
     /// ASCII `gets`: with CAS ids.
-    Gets = 1,
+    pub const GETS: Self = Self(1);
 }
 
 /// What the engine's index says about a key. A proposal, never the truth (D1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(u8)]
-pub enum Hint {
+#[repr(transparent)]
+pub struct Hint(pub u8);
+
+impl Hint {
     /// Not looked up: ask the host index.
-    #[default]
-    Unknown = 0,
+    pub const UNKNOWN: Self = Self(0);
     /// Probably at the location beside it.
-    Hit = 1,
+    pub const HIT: Self = Self(1);
     /// Not in this engine's index.
-    Miss = 2,
+    pub const MISS: Self = Self(2);
 }
 
 /// One key of a request.
@@ -156,10 +169,49 @@ pub struct ReqDesc {
 impl ReqDesc {
     /// A request that is not answered.
     pub fn bad(reason: BadReason) -> Self {
-        Self { verdict: Verdict::Bad, reason, ..Self::default() }
+        Self { verdict: Verdict::BAD, reason, ..Self::default() }
     }
 }
 
+/// Bytes of a reply's head that fit a [`ReplyHead`].
+pub const HEAD_BYTES_MAX: usize = 116;
+
+/// The reply's headers, as an engine with helpers prepared them: what goes before the value, from
+/// the frame's first byte on, for the hit that the descriptor proposes.
+///
+/// Like a hint it may be stale: it is right only if `flags` and `value_len` are the item's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C, align(128))]
+pub struct ReplyHead {
+    /// Bytes in use; 0 when no head was made.
+    pub len: u8,
+    /// 1 when it ends with the `VALUE` line, 0 when it ends with the memcached frame header.
+    pub has_line: u8,
+    /// Ones-complement sum of the UDP pseudo-header, the UDP header with no checksum in it, and
+    /// the bytes of the head behind that, in network order, the last odd byte as a high half.
+    pub sum: u16,
+    /// The item's flags, as the line and the lengths have them.
+    pub flags: u32,
+    /// Bytes of the item's value, as the line and the lengths have them.
+    pub value_len: u32,
+    /// The head.
+    pub bytes: [u8; HEAD_BYTES_MAX],
+}
+
+impl Default for ReplyHead {
+    fn default() -> Self {
+        Self { len: 0, has_line: 0, sum: 0, flags: 0, value_len: 0, bytes: [0; HEAD_BYTES_MAX] }
+    }
+}
+
+impl ReplyHead {
+    /// The bytes in use.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+}
+
+const _: () = assert!(size_of::<ReplyHead>() == 128);
 const _: () = assert!(size_of::<Entry>() == 12);
 const _: () = assert!(size_of::<KeyDesc>() == 8);
 const _: () = assert!(size_of::<ReqDesc>() == 64 && align_of::<ReqDesc>() == 64);

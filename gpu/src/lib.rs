@@ -4,12 +4,22 @@
 //! a batch of request metadata looks like ([`layout`]), and, where they are built, the engines
 //! that run on a GPU. With the feature `cuda`, the module `cuda` tells which GPUs there are.
 
+pub mod card;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod engine;
+pub mod host;
 pub mod layout;
+#[cfg(feature = "simt")]
+mod layout_check;
 pub mod memory;
+pub mod params;
+#[cfg(feature = "simt")]
+pub mod simt;
 
 pub use engine::{Batch, Engine};
-pub use layout::{BadReason, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, ReqDesc, Verb, Verdict};
+pub use host::Column;
+pub use layout::{
+    BadReason, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, ReplyHead, ReqDesc, Verb, Verdict,
+};
 pub use memory::PacketMemory;

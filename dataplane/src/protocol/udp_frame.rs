@@ -23,14 +23,14 @@ pub const PAYLOAD_MAX_BYTES: usize = 1392;
 /// `FrameShort` when nothing follows the header, `FrameMultipart` for a request in pieces.
 pub fn split(datagram: &[u8]) -> Result<(u16, &[u8]), BadReason> {
     let Some((header, text)) = datagram.split_first_chunk::<HEADER_BYTES>() else {
-        return Err(BadReason::FrameShort);
+        return Err(BadReason::FRAME_SHORT);
     };
     let &[id_hi, id_lo, _, _, total_hi, total_lo, _, _] = header;
     if text.is_empty() {
-        return Err(BadReason::FrameShort);
+        return Err(BadReason::FRAME_SHORT);
     }
     if [total_hi, total_lo] != [0, 1] {
-        return Err(BadReason::FrameMultipart);
+        return Err(BadReason::FRAME_MULTIPART);
     }
     Ok((u16::from_be_bytes([id_hi, id_lo]), text))
 }
@@ -58,11 +58,11 @@ mod tests {
     #[test]
     fn refuses_by_name() {
         for short in [&b""[..], b"\0\0\0\0\0\x01\0", b"\0\0\0\0\0\x01\0\0"] {
-            assert_eq!(split(short), Err(BadReason::FrameShort));
+            assert_eq!(split(short), Err(BadReason::FRAME_SHORT));
         }
         for total in [[0, 0], [0, 2], [1, 1]] {
             let d = [0, 1, 0, 0, total[0], total[1], 0, 0, b'g'];
-            assert_eq!(split(&d), Err(BadReason::FrameMultipart));
+            assert_eq!(split(&d), Err(BadReason::FRAME_MULTIPART));
         }
     }
 

@@ -1,0 +1,140 @@
+// CUDA's names over the SIMT executor, as far as the kernels use them. kernels/platform.h includes
+// this where there is no CUDA compiler.
+#pragma once
+#include "executor.h"
+
+#define __global__
+#define __device__
+#define __forceinline__ inline __attribute__((always_inline))
+
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+
+#define threadIdx (simt::self->thread)
+#define blockIdx (simt::self->block)
+#define blockDim (simt::self->block_dim)
+#define gridDim (simt::self->grid_dim)
+
+#define KERNEL(name, Params, threads)                        \
+  static void name##_thread(const Params &p);                \
+  extern "C" void gnomon_simt_##name(const void *params) {   \
+    const Params p = *static_cast<const Params *>(params);   \
+    name##_thread(p);                                        \
+  }                                                          \
+  static void name##_thread(const Params &p)
+
+template <class T> inline T &shared_memory() {
+  return *static_cast<T *>(simt::shared_memory(sizeof(T)));
+}
+
+struct alignas(16) uint4 {
+  u32 x, y, z, w;
+};
+inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
+
+inline u32 load_acquire(const u32 *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
+inline void store_release(u32 *at, u32 value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
+inline u64 load_relaxed(const u64 *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
+inline u32 load_relaxed(const u32 *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
+inline void store_relaxed(u64 *at, u64 value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
+inline void store_relaxed(u32 *at, u32 value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
+inline uint4 load16(const void *at) {
+  if (reinterpret_cast<uintptr_t>(at) % 16) simt::fail("a 16-byte load from an odd address");
+  return *static_cast<const uint4 *>(at);
+}
+inline void store16(void *at, uint4 value) {
+  if (reinterpret_cast<uintptr_t>(at) % 16) simt::fail("a 16-byte store to an odd address");
+  *static_cast<uint4 *>(at) = value;
+}
+
+inline void __syncthreads() { simt::sync_threads(); }
+inline void __syncwarp(u32 mask = 0xffffffff) { simt::sync_warp(simt::Vote::sync, mask, 0, 0); }
+inline u32 __activemask() { return simt::active_lanes(); }
+inline u32 __ballot_sync(u32 mask, int p) {
+  return u32(simt::sync_warp(simt::Vote::ballot, mask, p != 0, 0));
+}
+inline int __any_sync(u32 mask, int p) {
+  return int(simt::sync_warp(simt::Vote::any, mask, p != 0, 0));
+}
+inline int __all_sync(u32 mask, int p) {
+  return int(simt::sync_warp(simt::Vote::all, mask, p != 0, 0));
+}
+inline u32 __match_any_sync(u32 mask, u64 value) {
+  return u32(simt::sync_warp(simt::Vote::match, mask, value, 0));
+}
+inline u32 __reduce_add_sync(u32 mask, u32 value) {
+  return u32(simt::sync_warp(simt::Vote::add, mask, value, 0));
+}
+inline u32 __reduce_max_sync(u32 mask, u32 value) {
+  return u32(simt::sync_warp(simt::Vote::max, mask, value, 0));
+}
+// Shuffles: `width` is a power of two; a lane outside its group reads its own value, as CUDA says.
+template <class T> inline T shuffle_from(u32 mask, T value, u32 from) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "shuffles move words");
+  u64 bits = 0;
+  __builtin_memcpy(&bits, &value, sizeof value);
+  bits = simt::sync_warp(simt::Vote::shuffle, mask, bits, from);
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+}
+inline u32 simt_lane() { return threadIdx.x % simt::WARP; }
+template <class T> inline T __shfl_sync(u32 mask, T value, int from, int width = 32) {
+  return shuffle_from(mask, value, (simt_lane() & ~u32(width - 1)) | (u32(from) & u32(width - 1)));
+}
+template <class T> inline T __shfl_xor_sync(u32 mask, T value, int lanes, int width = 32) {
+  u32 lane = simt_lane(), from = lane ^ u32(lanes);
+  return shuffle_from(mask, value, from / u32(width) > lane / u32(width) ? lane : from);
+}
+template <class T> inline T __shfl_down_sync(u32 mask, T value, u32 by, int width = 32) {
+  u32 lane = simt_lane(), from = lane + by;
+  return shuffle_from(mask, value, from / u32(width) == lane / u32(width) ? from : lane);
+}
+template <class T> inline T __shfl_up_sync(u32 mask, T value, u32 by, int width = 32) {
+  u32 lane = simt_lane();
+  return shuffle_from(mask, value, lane % u32(width) >= by ? lane - by : lane);
+}
+
+template <class T> inline T atomicAdd(T *at, T by) {
+  return __atomic_fetch_add(at, by, __ATOMIC_RELAXED);
+}
+template <class T> inline T atomicMax(T *at, T value) {
+  T seen = __atomic_load_n(at, __ATOMIC_RELAXED);
+  while (seen < value &&
+         !__atomic_compare_exchange_n(at, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+  return seen;
+}
+template <class T> inline T atomicExch(T *at, T value) {
+  return __atomic_exchange_n(at, value, __ATOMIC_RELAXED);
+}
+template <class T> inline T atomicCAS(T *at, T expected, T value) {
+  __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return expected;
+}
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __nanosleep(u32) { simt::sleep(); }
+
+inline int __popc(u32 x) { return __builtin_popcount(x); }
+inline int __ffs(u32 x) { return __builtin_ffs(int(x)); }
+inline int __clz(u32 x) { return x ? __builtin_clz(x) : 32; }
+inline u64 __umul64hi(u64 a, u64 b) { return u64((static_cast<unsigned __int128>(a) * b) >> 64); }
+inline u32 __umulhi(u32 a, u32 b) { return u32((u64(a) * b) >> 32); }
+// 0xff in each byte in which the two are equal.
+inline u32 __vcmpeq4(u32 a, u32 b) {
+  u32 same = 0;
+  for (int i = 0; i < 32; i += 8)
+    if ((a >> i & 0xff) == (b >> i & 0xff)) same |= 0xffu << i;
+  return same;
+}
+// Bytes of the pair {a, b} by the four selectors in `s`.
+inline u32 __byte_perm(u32 a, u32 b, u32 s) {
+  u64 bytes = u64(b) << 32 | a;
+  u32 out = 0;
+  for (int i = 0; i < 4; i++) out |= u32(bytes >> 8 * (s >> 4 * i & 7) & 0xff) << 8 * i;
+  return out;
+}
+template <class T> inline T __ldg(const T *at) { return *at; }

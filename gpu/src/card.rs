@@ -1,0 +1,244 @@
+//! What runs kernels: a CUDA device, or the SIMT executor in its place.
+//!
+//! Thin on purpose: memory, streams, launches and their end. Everything that is more than that
+//! (places, doorbells, deadlines, what an index is) is above it, and the same for every card.
+//! Nothing here blocks, but what says so.
+#![allow(unsafe_code)]
+
+use crate::params::{DevAddr, DigestParams};
+use std::fmt::Debug;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The kernels, by the names that they have in `gpu/kernels`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kernel {
+    /// Hashes and checksums of byte strings.
+    Digest,
+}
+
+/// What a launch of a kernel needs.
+#[derive(Debug, Clone, Copy)]
+pub struct KernelFacts {
+    /// Its name in the sources.
+    pub name: &'static str,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of shared memory of a block.
+    pub shared_bytes: u32,
+    /// Size of its structure of [`crate::params`].
+    pub params_bytes: usize,
+    /// Its blocks wait for each other or for the host, so that all must run at once.
+    pub resident: bool,
+}
+
+impl Kernel {
+    /// All of them.
+    pub const ALL: [Self; 1] = [Self::Digest];
+
+    /// What its launch needs.
+    pub fn facts(self) -> KernelFacts {
+        match self {
+            Self::Digest => KernelFacts {
+                name: "digest",
+                threads: 128,
+                shared_bytes: 0,
+                params_bytes: size_of::<DigestParams>(),
+                resident: false,
+            },
+        }
+    }
+}
+
+/// What a card cannot do, or says went wrong. `sticky` ones end the card's use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CardError {
+    /// The card has no room for that.
+    #[error("the card has no {bytes} bytes of memory left")]
+    OutOfMemory {
+        /// What was asked for.
+        bytes: usize,
+    },
+    /// Host memory was not mapped.
+    #[error("{bytes} bytes of host memory cannot be mapped to the card: {why}")]
+    NotMapped {
+        /// How much.
+        bytes: usize,
+        /// What the driver says.
+        why: String,
+    },
+    /// The kernels cannot be loaded.
+    #[error("the card refuses the kernels: {0}")]
+    NotLoaded(String),
+    /// A call failed, and others may work.
+    #[error("{call}: {why}")]
+    Refused {
+        /// The function.
+        call: &'static str,
+        /// What the driver says.
+        why: String,
+    },
+    /// Nothing will work any more in this process.
+    #[error("{call}: {why}; the card cannot be used any more before a restart")]
+    Sticky {
+        /// The function.
+        call: &'static str,
+        /// What the driver says.
+        why: String,
+    },
+}
+
+/// What a card is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CardFacts {
+    /// The vendor's name for it.
+    pub name: String,
+    /// Blocks run on so many processors.
+    pub multiprocessors: u32,
+    /// Its own memory.
+    pub memory_bytes: u64,
+}
+
+/// A machine that runs kernels. Shared by all engines.
+pub trait Card: Send + Sync + Debug {
+    /// What it is.
+    fn facts(&self) -> CardFacts;
+
+    /// Takes `bytes` of the card's own memory, zeroed.
+    ///
+    /// # Errors
+    /// [`CardError::OutOfMemory`], or what the driver says. May block.
+    fn take(&self, bytes: usize) -> Result<DevAddr, CardError>;
+
+    /// Gives back what [`Card::take`] gave. May block.
+    ///
+    /// # Safety
+    /// `at` came from `take`, was not given back, and no kernel that may touch it runs.
+    unsafe fn give_back(&self, at: DevAddr);
+
+    /// Pins `bytes` of host memory and maps them to the card. May block.
+    ///
+    /// # Safety
+    /// The memory is mapped and stays so until [`Card::unmap`].
+    ///
+    /// # Errors
+    /// [`CardError::NotMapped`].
+    unsafe fn map(&self, start: NonNull<u8>, bytes: usize) -> Result<DevAddr, CardError>;
+
+    /// Undoes [`Card::map`]. May block.
+    ///
+    /// # Safety
+    /// `start` was mapped, and no kernel that may touch it runs.
+    unsafe fn unmap(&self, start: NonNull<u8>);
+
+    /// Reads the card's memory, behind everything that any stream was given. Blocks.
+    ///
+    /// # Safety
+    /// `to.len()` bytes from `from` on are the card's own memory, taken and not given back.
+    ///
+    /// # Errors
+    /// What the driver says.
+    unsafe fn read(&self, from: DevAddr, to: &mut [u8]) -> Result<(), CardError>;
+
+    /// A new queue of work. May block.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn stream(&self) -> Result<Box<dyn Stream>, CardError>;
+}
+
+/// Work in order, beside that of other streams. Dropping one waits for its work, at most a second;
+/// what has not ended by then is left alone, and so is what it uses.
+pub trait Stream: Send + Debug {
+    /// Adds a launch of `blocks` blocks and returns at once.
+    ///
+    /// # Safety
+    /// `params` points to the kernel's structure of [`crate::params`]; the addresses in it hold
+    /// what that structure says, and stay so until the kernel has ended.
+    ///
+    /// # Errors
+    /// What the driver says. The work of earlier launches may be the cause.
+    unsafe fn launch(
+        &mut self,
+        kernel: Kernel,
+        blocks: u32,
+        params: *const u8,
+    ) -> Result<(), CardError>;
+
+    /// Makes a launch ready that will be repeated as it is, with [`Stream::replay`]: a graph.
+    ///
+    /// # Safety
+    /// As [`Stream::launch`], until the stream is dropped.
+    ///
+    /// # Errors
+    /// What the driver says.
+    unsafe fn record(
+        &mut self,
+        kernel: Kernel,
+        blocks: u32,
+        params: *const u8,
+    ) -> Result<Recorded, CardError>;
+
+    /// Adds a recorded launch and returns at once.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn replay(&mut self, what: Recorded) -> Result<(), CardError>;
+
+    /// Whether all work has ended.
+    ///
+    /// # Errors
+    /// What the driver says went wrong in it.
+    fn is_idle(&mut self) -> Result<bool, CardError>;
+}
+
+/// Names a recorded launch of one stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recorded(pub usize);
+
+/// Memory of a card's own, given back on drop.
+#[derive(Debug)]
+pub struct CardMemory {
+    card: Arc<dyn Card>,
+    at: DevAddr,
+    bytes: usize,
+}
+
+impl CardMemory {
+    /// Takes `bytes`, zeroed.
+    ///
+    /// # Errors
+    /// As [`Card::take`].
+    pub fn new(card: &Arc<dyn Card>, bytes: usize) -> Result<Self, CardError> {
+        Ok(Self { at: card.take(bytes)?, card: Arc::clone(card), bytes })
+    }
+
+    /// Its first byte.
+    pub fn at(&self) -> DevAddr {
+        self.at
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Reads from its first byte on. Blocks.
+    ///
+    /// # Errors
+    /// As [`Card::read`].
+    pub fn read(&self, to: &mut [u8]) -> Result<(), CardError> {
+        let n = to.len().min(self.bytes);
+        let to = to.get_mut(..n).unwrap_or_default();
+        // SAFETY: `n` bytes of memory that is ours until drop.
+        unsafe { self.card.read(self.at, to) }
+    }
+}
+
+impl Drop for CardMemory {
+    fn drop(&mut self) {
+        // SAFETY: taken in `new`, given back once. Whoever launches kernels over it keeps it
+        // until they have ended (`Stream::launch`'s contract).
+        unsafe { self.card.give_back(self.at) }
+    }
+}
