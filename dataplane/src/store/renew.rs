@@ -117,7 +117,11 @@ mod tests {
             let used = store.stats();
             assert!(used.evictions > 0 && used.curr_items > 0);
             let now = (stored, used);
-            assert_eq!(*before.get_or_insert_with(|| now.clone()), now, "the same as the first time");
+            assert_eq!(
+                *before.get_or_insert_with(|| now.clone()),
+                now,
+                "the same as the first time"
+            );
             Arc::get_mut(&mut store).unwrap().renew();
             assert_eq!(store.stats(), new);
             assert_eq!((store.now(), store.is_sweeping()), (2, false));
