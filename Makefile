@@ -22,7 +22,7 @@ bench:  ## side by side with memcached, in one run
 	@scripts/bench.sh
 fuzz:   ## each fuzz target for FUZZ_SECONDS (default 60)
 	@scripts/fuzz.sh
-docs:   ## the API documentation, warnings refused
+docs:   ## the API documentation, manual pages and completions, warnings refused
 	@scripts/test.sh docs
 clean:  ## remove what was built
 	@cargo clean

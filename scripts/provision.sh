@@ -10,7 +10,7 @@ packages+=(memcached libmemcached-tools python3-venv ruby-dalli libcache-memcach
 # network namespaces, captures
 packages+=(iproute2 iputils-ping ethtool nftables tshark)
 # checks of the scripts themselves
-packages+=(shellcheck ruby)
+packages+=(shellcheck ruby systemd man-db zsh fish)
 
 if ! command -v cargo >/dev/null; then
   echo "provision: there is no Rust tool chain; install one from https://rustup.rs and start again" >&2

@@ -20,7 +20,10 @@ part_unit() {
   return "$status"
 }
 part_loom() { scripts/loom.sh; }
-part_docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps -q; }
+part_docs() {
+  RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps -q || return
+  cargo build -q --bin gnomon && scripts/check_pages.sh
+}
 part_e2e() { scripts/e2e.sh; }
 part_demo() { scripts/demo.sh; }
 
