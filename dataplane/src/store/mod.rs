@@ -36,6 +36,7 @@ mod mover;
 mod observer;
 mod prefix;
 mod probation;
+mod renew;
 pub mod restart;
 mod sizes;
 mod slab;

@@ -21,7 +21,7 @@ const CHUNKS_PER_PLACE: u32 = 2;
 const BYTES_PER_GHOST: usize = 256;
 
 /// The chunks that a class gave out last.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Queue {
     /// The chunk with ticket `t` is at `t % room`.
     places: Box<[u32]>,
@@ -36,6 +36,11 @@ impl Queue {
     pub(super) fn new(chunks_max: usize) -> Self {
         let places = vec![0; (chunks_max / CHUNKS_PER_PLACE as usize).max(1)].into();
         Self { places, room: 1, next: 0, len: 0 }
+    }
+
+    /// An empty one in the same memory.
+    pub(super) fn renewed(self) -> Self {
+        Self { places: self.places, room: 1, next: 0, len: 0 }
     }
 
     /// How many there are.
@@ -74,6 +79,11 @@ pub(super) struct Ghosts(Box<[AtomicU16]>);
 impl Ghosts {
     pub(super) fn new(memory_bytes: usize) -> Self {
         Self((0..memory_bytes.div_ceil(BYTES_PER_GHOST)).map(|_| AtomicU16::new(0)).collect())
+    }
+
+    /// Forgets everybody.
+    pub(super) fn renew(&mut self) {
+        self.0.iter_mut().for_each(|place| *place = AtomicU16::new(0));
     }
 
     /// Where the hash belongs, and what stands there for it: 0 is nobody.
