@@ -1,13 +1,13 @@
 # Thin on purpose: one line to a script each. `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint unit loom e2e bench fuzz docs clean
+.PHONY: help demo test quick lint unit loom instructions e2e bench fuzz docs clean
 
 help:   ## this list
 	@sed -n 's/^\([a-z0-9]*\): *## /  make \1	/p' $(MAKEFILE_LIST)
 demo:   ## build, boot the appliance on a DPDK port, replay a workload, verify every reply
 	@scripts/demo.sh
 test:   ## everything that CI runs
-	@scripts/test.sh lint unit loom docs e2e demo
+	@scripts/test.sh lint unit loom docs instructions e2e demo
 quick:  ## format, lints, structure, unit tests: under 3 minutes on a warm tree
 	@scripts/test.sh lint unit
 lint:   ## format, clippy, structure and script checks
@@ -16,6 +16,8 @@ unit:   ## cargo test, every crate
 	@scripts/test.sh unit
 loom:   ## every interleaving of the lock-free parts
 	@scripts/test.sh loom
+instructions: ## of the data plane per request, against the budget
+	@scripts/test.sh instructions
 e2e:    ## real clients against a live server, in network namespaces
 	@scripts/test.sh e2e
 bench:  ## side by side with memcached, in one run

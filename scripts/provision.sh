@@ -9,6 +9,8 @@ packages=(gcc g++ make pkg-config libdpdk-dev python3)
 packages+=(memcached libmemcached-tools python3-venv ruby-dalli libcache-memcached-fast-perl)
 # network namespaces, captures
 packages+=(iproute2 iputils-ping ethtool nftables tshark)
+# instructions per request
+packages+=(valgrind)
 # checks of the scripts themselves
 packages+=(shellcheck ruby systemd man-db zsh fish)
 

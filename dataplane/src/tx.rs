@@ -7,8 +7,8 @@
 
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
-use crate::reply::{Meaning, Reply};
-use crate::wire::reply::{seal, turn_around};
+use crate::reply::{Headers, Meaning, Reply};
+use crate::wire::reply::turn_and_seal;
 use arrayvec::ArrayVec;
 use driver_shim::{BURST_MAX, Burst, Frame, TxCaps, TxQueue};
 
@@ -39,11 +39,9 @@ impl Tx {
     }
 
     /// Finishes a reply and queues it; sends when a burst is full.
-    pub fn reply(&mut self, reply: Reply, counters: &WorkerCounters) {
-        let Reply { mut frame, headers, meaning } = reply;
-        turn_around(frame.bytes_mut(), headers.l3, headers.l4, headers.ipv6);
-        frame.tx = seal(frame.bytes_mut(), headers.l3, headers.l4, headers.ipv6, self.caps);
-        self.push(frame, meaning, counters);
+    pub fn reply(&mut self, mut reply: Reply, counters: &WorkerCounters) {
+        finish(&mut reply, self.caps);
+        self.push(reply.frame, reply.meaning, counters);
     }
 
     /// Queues a frame that is fit to send.
@@ -84,4 +82,12 @@ impl Tx {
             }
         }
     }
+}
+
+/// Makes a reply fit to send.
+#[inline(never)]
+fn finish(reply: &mut Reply, caps: TxCaps) {
+    let Headers { l3, l4, ipv6 } = reply.headers;
+    let frame = &mut reply.frame;
+    frame.tx = turn_and_seal(frame.bytes_mut(), l3, l4, ipv6, caps, reply.payload_sum);
 }

@@ -12,6 +12,7 @@
 
 use super::hash::KeyHash;
 use super::item::Location;
+use crate::prefetch::prefetch_read;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A class's queue has room for one in this many of its chunks.
@@ -91,6 +92,11 @@ impl Ghosts {
         let (high, low) = (hash.0 >> 32, hash.0 & 0xffff_ffff);
         let at = ((high * self.0.len() as u64) >> 32) as usize;
         (&self.0[at], u16::try_from(low & 0xffff).unwrap_or(0) | 1)
+    }
+
+    /// Asks the CPU for the line that a look will read.
+    pub(super) fn prefetch(&self, hash: KeyHash) {
+        prefetch_read(self.place(hash).0);
     }
 
     pub(super) fn remember(&self, hash: KeyHash) {

@@ -286,10 +286,16 @@ impl Slabs {
         Some((ClassId(class), word & ((1 << CLASS_SHIFT) - 1)))
     }
 
+    /// The same of the page that `loc` lies in.
+    #[inline]
+    pub(super) fn page_of(&self, loc: Location) -> Option<(ClassId, u32)> {
+        self.page(loc.0 >> PAGE_SHIFT)
+    }
+
     /// The class of the chunk at `loc`, if there is a chunk. Any number may be asked about.
     #[inline]
     pub(super) fn class_of(&self, loc: Location) -> Option<ClassId> {
-        let (class, carved) = self.page(loc.0 >> PAGE_SHIFT)?;
+        let (class, carved) = self.page_of(loc)?;
         let n = self.sizes.get(usize::from(class.0))?.chunk_at(loc.0 & (PAGE_UNITS - 1))?;
         (n < carved).then_some(class)
     }
