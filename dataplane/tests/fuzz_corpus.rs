@@ -10,12 +10,20 @@ mod ascii;
 mod binary;
 #[path = "../../fuzz/bodies/classify.rs"]
 mod classify;
+#[path = "../../fuzz/harness/commands.rs"]
+mod commands;
+#[path = "../../fuzz/bodies/datagram.rs"]
+mod datagram;
 #[path = "../../fuzz/bodies/meta.rs"]
 mod meta;
 #[path = "../../fuzz/bodies/restart.rs"]
 mod restart;
 #[path = "../../fuzz/bodies/sequence.rs"]
 mod sequence;
+#[path = "../../fuzz/harness/tcp.rs"]
+mod tcp;
+#[path = "../../fuzz/harness/udp.rs"]
+mod udp;
 #[path = "../../fuzz/bodies/udp_frame.rs"]
 mod udp_frame;
 
@@ -26,6 +34,7 @@ const TARGETS: &[(&str, Body)] = &[
     ("ascii", ascii::run),
     ("binary", binary::run),
     ("classify", classify::run),
+    ("datagram", datagram::run),
     ("meta", meta::run),
     ("restart", restart::run),
     ("sequence", sequence::run),
