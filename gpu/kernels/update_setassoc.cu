@@ -8,7 +8,7 @@
 
 // Turns of waiting for a lock, far more than any update takes. What holds it longer is not an
 // update: the set is taken all the same, for its content may be anything.
-enum : u32 { LOCK_TURNS_MAX = 1 << 12, LOCK_TURN_NS = 200 };
+enum : u32 { LOCK_TURNS_MAX = 256, LOCK_TURN_NS = 4000 };
 
 // By one lane.
 __device__ inline void lock_set(Set *set) {
