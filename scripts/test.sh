@@ -17,6 +17,8 @@ part_unit() {
   # What the default features leave out.
   cargo test -p gpu --features cuda --no-fail-fast -q || status=$?
   cargo test -p gnomon --features cuda --test gpu_probe --no-fail-fast -q || status=$?
+  # A million packets through the kernels: the everyday number is smaller.
+  SIMT_PACKETS=1000000 cargo test -p dataplane --test simt_parity -q random_packets || status=$?
   return "$status"
 }
 part_loom() { scripts/loom.sh; }
