@@ -8,7 +8,7 @@ use gpu::bench::{Bench, IndexKind};
 use gpu::{Hint, KeyDesc, ReqDesc};
 use std::collections::HashMap;
 
-/// Packets compared by each test of an ordinary run; `SIMT_PACKETS` for all of them in its place.
+/// Packets compared by each of the two tests of random packets; `SIMT_PACKETS` is for both.
 const PACKETS: usize = 12_000;
 
 fn number(name: &str) -> Option<u64> {
@@ -108,7 +108,7 @@ fn same(want: &ReqDesc, got: &ReqDesc) -> Result<(), &'static str> {
 
 fn random_packets(kind: IndexKind, seed: u64) {
     let seed = number("SIMT_SEED").unwrap_or(seed);
-    let packets = number("SIMT_PACKETS").map_or(PACKETS, |n| usize::try_from(n / 4).unwrap());
+    let packets = number("SIMT_PACKETS").map_or(PACKETS, |n| usize::try_from(n / 2).unwrap());
     let mut done = 0;
     // Each pair has keys, and an order of threads, of its own.
     for round in 0.. {
