@@ -1,17 +1,19 @@
 # Thin on purpose: one line to a script each. `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint unit loom e2e bench fuzz docs clean
+.PHONY: help demo test quick lint ptx unit loom e2e bench fuzz docs clean
 
 help:   ## this list
 	@sed -n 's/^\([a-z0-9]*\): *## /  make \1	/p' $(MAKEFILE_LIST)
 demo:   ## build, boot the appliance on a DPDK port, replay a workload, verify every reply
 	@scripts/demo.sh
 test:   ## everything that CI runs
-	@scripts/test.sh lint unit kernels loom docs e2e demo
+	@scripts/test.sh lint ptx unit kernels loom docs e2e demo
 quick:  ## format, lints, structure, unit tests: under 3 minutes on a warm tree
 	@scripts/test.sh lint unit
 lint:   ## format, clippy, structure and script checks
 	@scripts/test.sh lint
+ptx:    ## the committed PTX is what the kernels' sources make, and spills nothing
+	@scripts/test.sh ptx
 unit:   ## cargo test, every crate
 	@scripts/test.sh unit
 loom:   ## every interleaving of the lock-free parts

@@ -12,7 +12,7 @@ fn main() {
 
 #[cfg(feature = "simt")]
 fn simt() {
-    const KERNELS: [&str; 7] = [
+    const KERNELS: [&str; 10] = [
         "digest",
         "get_setassoc",
         "get_cuckoo",
@@ -20,6 +20,9 @@ fn simt() {
         "serve_cuckoo",
         "update_setassoc",
         "update_cuckoo",
+        "micro_read",
+        "micro_ping",
+        "micro_empty",
     ];
     println!("cargo::rerun-if-changed=kernels");
     println!("cargo::rerun-if-changed=simt");

@@ -17,6 +17,7 @@ pub use values::{
     CpuList, FileMask, IpFlag, ListenAddr, Network, PortSpec, ServicePort, SideDoorFlag,
 };
 
+use crate::check::PciAddress;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -49,6 +50,22 @@ pub struct Cli {
 pub enum Command {
     /// Serve the memcached protocol over UDP and TCP until told to stop.
     Serve(Box<ServeFlags>),
+    /// Tell whether this machine is fit for `serve` with the same flags, and what mends it. Exit
+    /// code 1 when something failed. Changes nothing.
+    Check(Box<ServeFlags>),
+    /// Take a NIC from the kernel and give it to vfio-pci, for --port. Refuses the one that carries
+    /// the default route.
+    Bind {
+        /// Its PCI address (0000:81:00.0).
+        #[arg(value_name = "ADDRESS", value_parser = values::pci)]
+        nic: PciAddress,
+    },
+    /// Give a NIC back to the driver that it had before `bind`.
+    Unbind {
+        /// Its PCI address (0000:81:00.0).
+        #[arg(value_name = "ADDRESS", value_parser = values::pci)]
+        nic: PciAddress,
+    },
 }
 
 impl Cli {
@@ -280,8 +297,10 @@ pub enum BatchModeFlag {
 #[cfg(test)]
 pub(crate) fn parse(args: &[&str]) -> Result<ServeFlags, clap::Error> {
     let args = std::iter::once("gnomon").chain(args.iter().copied()).map(OsString::from);
-    let Command::Serve(flags) = Cli::try_parse_from(with_default_command(args))?.command;
-    Ok(*flags)
+    match Cli::try_parse_from(with_default_command(args))?.command {
+        Command::Serve(flags) => Ok(*flags),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[cfg(test)]
@@ -496,7 +515,9 @@ mod tests {
             (&["--engine", "fpga"], "possible values: auto, cpu, gpu, simt"),
             (&["--huge", "maybe"], "possible values: auto, on, off"),
             (&["--batch-mode", "x"], "possible values: adaptive, fixed"),
-            (&["bind"], "unrecognized subcommand 'bind'"),
+            (&["bind"], "required arguments were not provided"),
+            (&["unbind", "eth0"], "not a PCI address"),
+            (&["fly"], "unrecognized subcommand 'fly'"),
         ] {
             let said = parse(args).expect_err(&format!("{args:?}")).to_string();
             assert!(said.contains(reason), "{args:?}: {said}");

@@ -3,7 +3,7 @@
 //! Start-up is a plan (D15), read from top to bottom: [`flags`] is what was typed, [`plan`] what
 //! follows from it on this [`machine`], [`topology`] builds and wires it from [`sockets`],
 //! [`ports`] and [`tcp`], [`run`] serves until told to stop, and [`report`] says what became of it.
-//! [`daemon`], [`privileges`] and [`pid_file`] are about the process itself.
+//! [`check`] and [`bind`] get the machine ready before all that. [`daemon`], [`privileges`] and [`pid_file`] are about the process itself.
 
 pub mod flags;
 pub mod machine;
@@ -16,6 +16,8 @@ pub mod run;
 pub mod report;
 
 pub mod affinity;
+pub mod bind;
+pub mod check;
 pub mod credentials;
 pub mod daemon;
 pub mod pid_file;

@@ -1,5 +1,7 @@
 //! `gnomon`: a kernel-bypass, memcached-compatible key-value appliance.
 
+use appliance::bind::{self, BindError, Bound};
+use appliance::check::{self, CheckReport, Host, PciAddress, Wants};
 use appliance::credentials::Credentials;
 use appliance::flags::{Cli, Command, ServeFlags};
 use appliance::machine::{self, Machine};
@@ -14,14 +16,21 @@ use std::process::ExitCode;
 use tracing::Level;
 
 fn main() -> ExitCode {
-    let Command::Serve(flags) = Cli::from_args().command;
-    if flags.process.daemon && !flags.dry_run && !daemon::is_detached() {
-        return daemon::detach().unwrap_or_else(|error| {
-            complain(format_args!("gnomon: cannot start in the background: {error}\n"));
-            ExitCode::FAILURE
-        });
-    }
-    match serve(&flags) {
+    let done = match Cli::from_args().command {
+        Command::Serve(flags) => {
+            if flags.process.daemon && !flags.dry_run && !daemon::is_detached() {
+                return daemon::detach().unwrap_or_else(|error| {
+                    complain(format_args!("gnomon: cannot start in the background: {error}\n"));
+                    ExitCode::FAILURE
+                });
+            }
+            serve(&flags)
+        }
+        Command::Check(flags) => examine(&flags),
+        Command::Bind { nic } => tell(&nic, bind::bind(&Host::this(), &nic)),
+        Command::Unbind { nic } => tell(&nic, bind::unbind(&Host::this(), &nic)),
+    };
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -31,10 +40,33 @@ fn main() -> ExitCode {
     }
 }
 
+/// `check`: everything that matters to these flags, and the flags themselves.
+fn examine(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
+    let machine = Machine::observe();
+    let mut findings = check::check(&Host::this(), &Wants::new(flags, &machine));
+    findings.push(check::flags(Plan::new(flags, &machine).map(|_| ())));
+    let report = CheckReport { findings };
+    say(flags.json, &report)?;
+    Ok(report.is_good())
+}
+
+/// What `bind` or `unbind` did.
+fn tell(nic: &PciAddress, done: Result<Bound, BindError>) -> Result<bool, Box<dyn Error>> {
+    let line = match done? {
+        Bound::Already(driver) => format!("{nic} has {driver} already"),
+        Bound::Now(driver) if driver.is_empty() => format!("{nic} has no driver now"),
+        Bound::Now(driver) => format!("{nic} has {driver} now"),
+    };
+    say(false, &line)?;
+    Ok(true)
+}
+
 /// Flags to plan to topology to the end. False when what was received is not accounted for.
 fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     log(flags.verbose);
-    let asked = Plan::new(flags, &Machine::observe())?;
+    let machine = Machine::observe();
+    let asked = Plan::new(flags, &machine)?;
+    check::door(&Host::this(), &Wants::new(flags, &machine))?;
     let mut plan = asked.clone();
     let process = &asked.process;
     if process.daemon && !flags.dry_run {

@@ -15,6 +15,7 @@ pub use clients::{ClientsPlan, UnixPlan};
 pub use error::PlanError;
 pub use policy::PolicyPlan;
 pub use process::ProcessPlan;
+pub(crate) use resources::{needed_bytes, worker_cpus};
 
 use crate::flags::{BatchModeFlag, FileMask, HugeFlag, Network, ServeFlags};
 use crate::machine::{Gpu, Machine};

@@ -194,6 +194,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
                 group: cpu_engine::GROUP_DEFAULT,
                 batch: batch_policy(plan),
                 policy,
+                offload: None,
             });
             appliance.counters.push(worker.counters());
             let (driver, stop) = (driver.clone(), Arc::clone(&stop));

@@ -13,11 +13,16 @@ use crate::protocol::executor::{self, Flow, count_get, put_value};
 use crate::protocol::stats::{Kind, Transport};
 use crate::protocol::udp_frame::{HEADER_BYTES, PAYLOAD_MAX_BYTES};
 use crate::protocol::{Command, Dialect, OpCounters, Parsed, Refusal, Server, Sink};
-use crate::reply::{Datagrams, Headers, REPLY_DATAGRAMS_MAX, Reply, ReplyFault, in_place};
+use crate::reply::{
+    Datagrams, Headers, REPLY_DATAGRAMS_MAX, Reply, ReplyFault, head_fits, in_place, with_head,
+};
 use crate::store::{Guard, ItemRef, Location, Session, Supposed};
 use arrayvec::ArrayVec;
 use driver_shim::{Frame, Region};
-use gpu::{BadReason, Batch, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, ReqDesc, Verb, Verdict};
+use gpu::{
+    BadReason, Batch, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Outcome, ReplyHead, ReqDesc,
+    Verb, Verdict,
+};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -72,35 +77,35 @@ impl Execute {
         }
     }
 
-    /// Answers a finished batch. `frames` are its, in order, and none is left afterwards; where
-    /// the engine left no descriptor, the strict parser finds out. `emit` takes each reply with
-    /// its entry.
+    /// Answers a finished batch. `frames` are its, in order, and none is left afterwards. `emit`
+    /// takes each reply with its entry.
     pub fn answer(
         &mut self,
         frames: &mut Vec<Frame>,
         batch: &Batch,
-        misses_are_final: bool,
+        outcome: Outcome,
         counters: &WorkerCounters,
         mut emit: impl FnMut(Reply, &Entry),
     ) {
-        let mut work = frames.drain(..).zip(batch.entries.iter().zip(batch.descs.iter()));
+        let mut work = frames.drain(..).zip(batch.requests());
         // A mutation in this batch makes the misses that were proposed before it stale.
-        let mut misses_are_final = misses_are_final;
+        let mut misses_are_final = outcome == Outcome::Final;
         loop {
             let mut slow = None;
             let guard = self.session.pin();
             let look_up = LookUp {
                 guard: &guard,
                 misses_are_final,
+                from_replica: outcome == Outcome::Replica,
                 ops: &self.ops,
                 counters,
                 amp_factor: self.amp_factor,
                 server: &self.server,
             };
-            for (frame, (entry, desc)) in work.by_ref() {
+            for (frame, (entry, desc, head)) in work.by_ref() {
                 let came_ns = frame.stamp_ns;
                 match desc.verdict {
-                    Verdict::READY => match look_up.answer(frame, entry, desc) {
+                    Verdict::READY => match look_up.answer(frame, entry, desc, head) {
                         Ok(reply) => {
                             emit(reply, entry);
                             note(&mut self.answered, came_ns, Kind::Get);
@@ -111,6 +116,7 @@ impl Execute {
                         }
                     },
                     Verdict::BAD => counters.drop_frame(frame, reason(desc.reason)),
+                    _ if desc.payload_off == 0 => counters.drop_frame(frame, DropReason::Unread),
                     _ => {
                         slow = Some((frame, entry, desc));
                         break;
@@ -194,7 +200,7 @@ impl Execute {
         match self.session.suppose(Supposed::Nothing) {
             Supposed::Right => counters.hints_right.inc(),
             Supposed::Wrong => counters.hints_wrong.inc(),
-            Supposed::Nothing | Supposed::At(_) => {}
+            Supposed::Nothing | Supposed::Unknown | Supposed::At(_) => {}
         }
         refuse_too_large(dialect, &self.text, &mut out, counters);
         if let Some(fault) = out.fault() {
@@ -214,6 +220,8 @@ impl Execute {
 struct LookUp<'a> {
     guard: &'a Guard<'a>,
     misses_are_final: bool,
+    /// What hints say comes from a replica of the index, which is told where it is wrong.
+    from_replica: bool,
     ops: &'a OpCounters,
     server: &'a Server,
     counters: &'a WorkerCounters,
@@ -223,7 +231,75 @@ struct LookUp<'a> {
 impl<'a> LookUp<'a> {
     /// Answers a plain get in its own frame, or gives the frame back when the reply may not
     /// fit one datagram, or is more than its source may have.
-    fn answer(&self, frame: Frame, entry: &Entry, desc: &ReqDesc) -> Result<Reply, Frame> {
+    fn answer(
+        &self,
+        frame: Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        head: Option<&ReplyHead>,
+    ) -> Result<Reply, Frame> {
+        match head {
+            Some(head) if head.len > 0 => {
+                self.with_head(frame, entry, desc, head).or_else(|frame| {
+                    self.counters.heads_unused.inc();
+                    self.in_full(frame, entry, desc)
+                })
+            }
+            _ => self.in_full(frame, entry, desc),
+        }
+    }
+
+    /// Answers a get of one key by the head that the engine made for it, or gives the frame back
+    /// when that is not the head of the reply.
+    fn with_head(
+        &self,
+        frame: Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        head: &ReplyHead,
+    ) -> Result<Reply, Frame> {
+        let Some((item, value)) = self.item_of_head(&frame, entry, desc, head) else {
+            return Err(frame);
+        };
+        let reply = with_head(frame, headers(entry), head, value, item.value_sum())?;
+        let store = self.guard.store();
+        let found = Some((store.class_of(&item), value.len()));
+        count_get(self.ops, self.server, item.key(), found, false);
+        item.mark_visited(store.now());
+        self.counters.hints_right.inc();
+        self.counters.heads_used.inc();
+        self.counters.fast.inc();
+        self.ops.cmd_get.inc();
+        self.ops.get_hits.inc();
+        self.ops.bytes_read.add(u64::from(desc.payload_len));
+        Ok(reply)
+    }
+
+    /// The item that the head is about, and its value, if the hint holds and all that the head
+    /// says is true.
+    fn item_of_head(
+        &self,
+        frame: &Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        head: &ReplyHead,
+    ) -> Option<(ItemRef<'a>, &'a [u8])> {
+        let [asked, ..] = &desc.keys;
+        let key = key(frame, asked)?;
+        if (desc.verb, desc.n_keys, asked.hint) != (Verb::GET, 1, Hint::HIT)
+            || entry.flags.has(EntryFlags::LIMITED)
+            || !head_fits(frame.bytes(), headers(entry), head, key)
+        {
+            return None;
+        }
+        let item = self.guard.verify(Location(asked.location), key)?;
+        let value = item.value().whole()?;
+        let told = (head.flags, usize::try_from(head.value_len).ok()?);
+        (told == (item.flags(), value.len())).then_some((item, value))
+    }
+
+    /// Answers a plain get without a head.
+    fn in_full(&self, frame: Frame, entry: &Entry, desc: &ReqDesc) -> Result<Reply, Frame> {
         let mut items: ArrayVec<Option<ItemRef<'a>>, KEYS_MAX> = ArrayVec::new();
         let mut text_max = b"END\r\n".len();
         let n_keys = usize::from(desc.n_keys).min(KEYS_MAX);
@@ -286,7 +362,14 @@ impl<'a> LookUp<'a> {
             Hint::MISS if self.misses_are_final => return None,
             _ => {}
         }
-        self.guard.find(self.guard.store().hash(key), key)
+        let store = self.guard.store();
+        let hash = store.hash(key);
+        let item = self.guard.find(hash, key);
+        // A replica that had it wrong, or does not have it.
+        if self.from_replica && (desc.hint == Hint::HIT || item.is_some()) {
+            store.look_again(hash);
+        }
+        item
     }
 }
 
@@ -295,6 +378,7 @@ fn supposed(desc: &ReqDesc) -> Supposed {
     let [key, ..] = desc.keys;
     match (desc.verdict, key.hint) {
         (Verdict::HINTED, Hint::HIT) => Supposed::At(Location(key.location)),
+        (Verdict::HINTED, Hint::MISS) => Supposed::Unknown,
         _ => Supposed::Nothing,
     }
 }

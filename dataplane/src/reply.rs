@@ -3,6 +3,10 @@
 //! A [`Reply`] is not fit to send: addresses still point the wrong way round and lengths and
 //! checksums are stale. Only room 7 takes it, and only room 7 makes it fit.
 
+mod head;
+
+pub use head::{head_fits, with_head};
+
 use crate::protocol::sink::Sink;
 use crate::protocol::udp_frame::{self, HEADER_BYTES, PAYLOAD_MAX_BYTES};
 use driver_shim::{Frame, Region};
@@ -54,6 +58,9 @@ pub struct Reply {
     pub headers: Headers,
     /// What its leaving means.
     pub meaning: Meaning,
+    /// The headers are the reply's own already, and this is the sum of all that the UDP checksum,
+    /// the one thing missing, covers.
+    pub prepared: Option<u16>,
 }
 
 impl Reply {
@@ -116,7 +123,7 @@ pub fn in_place(
     let shrunk = frame.set_len(len);
     debug_assert!(shrunk.is_ok());
     number(&mut frame, headers, 0, 1);
-    Ok(Reply { frame, headers, meaning: Meaning::Answer })
+    Ok(Reply { frame, headers, meaning: Meaning::Answer, prepared: None })
 }
 
 /// Why a reply cannot be sent as it is.
@@ -234,7 +241,7 @@ impl<'a> Datagrams<'a> {
             }
             number(&mut frame, self.headers, seq, total);
             let meaning = if last { Meaning::Answer } else { Meaning::Part };
-            emit(Reply { frame, headers: self.headers, meaning });
+            emit(Reply { frame, headers: self.headers, meaning, prepared: None });
         }
     }
 }

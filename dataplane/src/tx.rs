@@ -8,9 +8,9 @@
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
 use crate::reply::{Meaning, Reply};
-use crate::wire::reply::{seal, turn_around};
+use crate::wire::reply::{seal, seal_prepared, turn_around};
 use arrayvec::ArrayVec;
-use driver_shim::{BURST_MAX, Burst, Frame, TxCaps, TxQueue};
+use driver_shim::{BURST_MAX, Burst, Frame, TxCaps, TxOffload, TxQueue};
 
 /// Tries at a transmit queue that takes nothing, before frames are dropped. About 10 µs of
 /// spinning: longer than a NIC needs for a burst at 10 Gb/s, shorter than a receive ring of
@@ -40,9 +40,19 @@ impl Tx {
 
     /// Finishes a reply and queues it; sends when a burst is full.
     pub fn reply(&mut self, reply: Reply, counters: &WorkerCounters) {
-        let Reply { mut frame, headers, meaning } = reply;
-        turn_around(frame.bytes_mut(), headers.l3, headers.l4, headers.ipv6);
-        frame.tx = seal(frame.bytes_mut(), headers.l3, headers.l4, headers.ipv6, self.caps);
+        let Reply { mut frame, headers, meaning, prepared } = reply;
+        match prepared {
+            Some(covered) if self.caps == TxCaps::default() => {
+                seal_prepared(frame.bytes_mut(), headers.l4, covered);
+                frame.tx = TxOffload::default();
+            }
+            prepared => {
+                if prepared.is_none() {
+                    turn_around(frame.bytes_mut(), headers.l3, headers.l4, headers.ipv6);
+                }
+                frame.tx = seal(frame.bytes_mut(), headers.l3, headers.l4, headers.ipv6, self.caps);
+            }
+        }
         self.push(frame, meaning, counters);
     }
 

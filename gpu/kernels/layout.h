@@ -143,3 +143,17 @@ struct DigestParams {
   u64 bytes, lengths, hashes, sums;
   u32 n, stride;
 };
+
+struct MicroReadParams {
+  u64 from, to, sum;
+  u32 items, item_bytes, stride, to_stride, lanes, groups, rounds, seed, random, reserved;
+};
+
+struct MicroPingParams {
+  u64 bell, answer;
+  u32 answers, patience, pause_ns, reserved;
+};
+
+struct MicroEmptyParams {
+  u64 runs;
+};

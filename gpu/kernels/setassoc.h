@@ -29,13 +29,18 @@ struct SetView {
   __device__ __forceinline__ u8 *way(u32 i) const { return ways + u64(i) * stride; }
 };
 
+// The set of a hash in a table that has any.
+__device__ inline SetView set_in(const SetTable &table, u64 hash) {
+  u32 set = __umulhi(u32(hash >> 32), table.n_sets), stride = way_bytes(table.key_max);
+  return {at<Set>(table.sets) + set, at<u8>(table.keys) + u64(set) * WAYS * stride, stride};
+}
+
 // The set of a key of this length. No set (null) if there is no table for it.
 __device__ inline SetView find_set(const Index &index, u64 hash, u32 len) {
   for (u32 t = 0; t < TABLES; t++) {
     const SetTable &table = index.tables[t];
     if (len > table.key_max || table.n_sets == 0) continue;
-    u32 set = __umulhi(u32(hash >> 32), table.n_sets), stride = way_bytes(table.key_max);
-    return {at<Set>(table.sets) + set, at<u8>(table.keys) + u64(set) * WAYS * stride, stride};
+    return set_in(table, hash);
   }
   return {nullptr, nullptr, 0};
 }

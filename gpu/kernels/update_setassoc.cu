@@ -88,12 +88,38 @@ __device__ inline void put(const SetView &view, const Op &op, const u8 *key, u32
   if (evicts) count(&counts->evicted);
 }
 
-__device__ inline void remove(const SetView &view, const Op &op, const u8 *key, u32 lane,
-                              UpdateCounts *counts) {
-  u32 way = find_way(view, tag_of(op.hash), key, op.key_len, lane);
-  if (lane != 0) return;
-  if (way < WAYS) store_relaxed(&view.set->tags[way], u8(0));
-  count(way < WAYS ? &counts->removed : &counts->absent);
+// Whether the way holds a key of this hash. Its set is locked, so that its key stays.
+__device__ inline bool has_hash(const HashKey &key, const SetView &view, u32 key_max, u32 i,
+                                u64 hash) {
+  const u8 *way = view.way(i);
+  u32 len = reinterpret_cast<const Way *>(way)->key_len;
+  if (len > key_max) return false;
+  Frame frame = {reinterpret_cast<const u32 *>(way), way, u32(sizeof(Way)), len};
+  return siphash(key, frame, 0, len) == hash;
+}
+
+// Takes out the key of this hash, whatever key it is: of tables for any length.
+__device__ inline void remove(const Index &index, u64 hash, u32 lane, UpdateCounts *counts) {
+  u32 removed = 0;
+  for (u32 t = 0; t < TABLES; t++) {
+    const SetTable &table = index.tables[t];
+    if (table.n_sets == 0) continue;
+    SetView view = set_in(table, hash);
+    u32 tagged = ways_with_tag(view.set, tag_of(hash));
+    if (!__any_sync(~0u, tagged != 0)) continue;
+    if (lane == 0) lock_set(view.set);
+    __syncwarp();
+    tagged = ways_with_tag(view.set, tag_of(hash));
+    bool mine = lane < WAYS && (tagged >> lane & 1) &&
+                has_hash(index.key, view, table.key_max, lane, hash);
+    if (mine) store_relaxed(&view.set->tags[lane], u8(0));
+    removed |= __ballot_sync(~0u, mine);
+    __threadfence();
+    __syncwarp();
+    if (lane == 0) unlock_set(view.set);
+    __syncwarp();
+  }
+  if (lane == 0) count(removed ? &counts->removed : &counts->absent);
 }
 
 KERNEL(update_setassoc, UpdateParams, UPDATE_THREADS) {
@@ -101,19 +127,20 @@ KERNEL(update_setassoc, UpdateParams, UPDATE_THREADS) {
   u32 lane = threadIdx.x % 32, warps = gridDim.x * (UPDATE_THREADS / 32);
   for (u32 i = blockIdx.x * (UPDATE_THREADS / 32) + threadIdx.x / 32; i < p.n; i += warps) {
     Op op = load_op(p, i);
+    if (op.kind != OP_PUT) {
+      remove(p.index, op.hash, lane, counts);
+      continue;
+    }
     const u8 *key = at<const u8>(p.keys) + op.key_off;
     SetView view = find_set(p.index, op.hash, op.key_len);
     if (!view.set) {
       // Left to the host.
-      if (lane == 0) count(op.kind == OP_PUT ? &counts->overflowed : &counts->absent);
+      if (lane == 0) count(&counts->overflowed);
       continue;
     }
     if (lane == 0) lock_set(view.set);
     __syncwarp();
-    if (op.kind == OP_PUT)
-      put(view, op, key, p.now, lane, counts);
-    else
-      remove(view, op, key, lane, counts);
+    put(view, op, key, p.now, lane, counts);
     __syncwarp();
     if (lane == 0) unlock_set(view.set);
   }

@@ -75,7 +75,7 @@ pub struct Entry {
 pub struct Verdict(pub u8);
 
 impl Verdict {
-    /// Parse it on the CPU with the strict parser. Also what an engine that never ran leaves.
+    /// Parse it on the CPU with the strict parser.
     pub const SLOW: Self = Self(0);
     /// Parsed; the descriptor says what was asked.
     pub const READY: Self = Self(1);
@@ -167,6 +167,18 @@ pub struct ReqDesc {
 }
 
 impl ReqDesc {
+    /// A request that no engine has looked at: its text begins nowhere.
+    pub const UNREAD: Self = Self {
+        verdict: Verdict::SLOW,
+        reason: BadReason::NONE,
+        verb: Verb::GET,
+        n_keys: 0,
+        payload_off: 0,
+        payload_len: 0,
+        reserved: [0; 8],
+        keys: [KeyDesc { off: 0, len: 0, hint: Hint::UNKNOWN, location: 0 }; KEYS_MAX],
+    };
+
     /// A request that is not answered.
     pub fn bad(reason: BadReason) -> Self {
         Self { verdict: Verdict::BAD, reason, ..Self::default() }

@@ -5,8 +5,9 @@ mod tests {
     use crate::layout::{Entry, HEAD_BYTES_MAX, KEYS_MAX, KeyDesc, ReplyHead, ReqDesc};
     use crate::params::{
         CELLS, Control, CuckooTable, DIGEST_SHARED_BYTES, DigestParams, GET_SHARED_BYTES,
-        GetParams, HashKey, Index, Op, PacketRegion, Place, ServeParams, SetTable, TABLE_KEY_MAX,
-        TABLES, UpdateCounts, UpdateParams, WAYS,
+        GetParams, HashKey, Index, MicroEmptyParams, MicroPingParams, MicroReadParams, Op,
+        PacketRegion, Place, ServeParams, SetTable, TABLE_KEY_MAX, TABLES, UpdateCounts,
+        UpdateParams, WAYS,
     };
     use crate::tables::{Bucket, Set, Way, way_bytes};
     use std::mem::offset_of;
@@ -40,6 +41,11 @@ mod tests {
             UpdateCounts { inserted replaced removed absent evicted moved overflowed }
             UpdateParams { index ops keys counts n now }
             DigestParams { key bytes lengths hashes sums n stride }
+            MicroReadParams {
+                from to sum items item_bytes stride to_stride lanes groups rounds seed random
+            }
+            MicroPingParams { bell answer answers patience pause_ns }
+            MicroEmptyParams { runs }
         };
         host.extend([KEYS_MAX, HEAD_BYTES_MAX, WAYS, TABLES, CELLS]);
         host.extend([GET_SHARED_BYTES, DIGEST_SHARED_BYTES].map(|n| n as usize));

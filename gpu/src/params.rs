@@ -167,13 +167,14 @@ pub struct Control {
 
 /// What an [`Op`] does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(u8)]
-pub enum OpKind {
+#[repr(transparent)]
+pub struct OpKind(pub u8);
+
+impl OpKind {
     /// Puts the key's location in, or the new one in the place of the old.
-    #[default]
-    Put = 0,
-    /// Takes the key out.
-    Remove = 1,
+    pub const PUT: Self = Self(0);
+    /// Takes the key out, whatever key it is that has the hash: there is none in the batch.
+    pub const REMOVE: Self = Self(1);
 }
 
 /// One change of the index. A batch of them names each key at most once.
@@ -257,4 +258,62 @@ pub struct DigestParams {
     pub n: u32,
     /// Bytes from one string to the next.
     pub stride: u32,
+}
+
+/// `micro_read`: reads of items, and writes of what was read.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct MicroReadParams {
+    /// The items, each from a multiple of 16 bytes on.
+    pub from: DevAddr,
+    /// Room for as many, or 0: nothing is written but the sum.
+    pub to: DevAddr,
+    /// A u32 to which the words of all that is read are added, in some order.
+    pub sum: DevAddr,
+    /// Items, at least 1.
+    pub items: u32,
+    /// Bytes of an item that are read: 8, or 16 to 16 × `lanes`.
+    pub item_bytes: u32,
+    /// Bytes from one item to the next.
+    pub stride: u32,
+    /// The same where they are written to.
+    pub to_stride: u32,
+    /// Threads that read an item together: a power of two, at most 32.
+    pub lanes: u32,
+    /// Groups of so many threads; the grid may have more, which do nothing.
+    pub groups: u32,
+    /// Items that each group reads, a multiple of 4.
+    pub rounds: u32,
+    /// Which random items.
+    pub seed: u32,
+    /// Not 0: random items, else one after the other.
+    pub random: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// `micro_ping`: answers to a doorbell.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct MicroPingParams {
+    /// A u32 that the host changes.
+    pub bell: DevAddr,
+    /// A u32 that the kernel makes equal to it.
+    pub answer: DevAddr,
+    /// Answers after which it ends.
+    pub answers: u32,
+    /// Milliseconds without a change after which it ends.
+    pub patience: u32,
+    /// Nanoseconds between two looks.
+    pub pause_ns: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// `micro_empty`: nothing.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct MicroEmptyParams {
+    /// A u32 to which each run adds 1.
+    pub runs: DevAddr,
 }

@@ -1,5 +1,6 @@
 //! Values of flags: what each accepts, and what it says of anything else.
 
+use crate::check::PciAddress;
 use serde::Serialize;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -98,6 +99,11 @@ impl FromStr for PortSpec {
         Err("neither a PCI address (0000:81:00.0) nor a DPDK virtual device (net_tap0,iface=…)"
             .to_owned())
     }
+}
+
+/// The address of a PCI device, for clap.
+pub(super) fn pci(s: &str) -> Result<PciAddress, String> {
+    pci_address(s).map(PciAddress).ok_or_else(|| "not a PCI address (0000:81:00.0)".to_owned())
 }
 
 /// `0000:81:00.0` or `81:00.0`, in full and in lower case.

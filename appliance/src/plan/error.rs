@@ -27,7 +27,7 @@ pub enum PlanError {
     NoSuchDevice(String),
     /// Held by a driver that will not share it.
     #[error(
-        "--port {address} is held by {driver}: bind it to vfio-pci first (dpdk-devbind.py -b vfio-pci {address}); its kernel interface goes away with that"
+        "--port {address} is held by {driver}: bind it to vfio-pci first (gnomon bind {address}); its kernel interface goes away with that"
     )]
     WrongDriver {
         /// The device.

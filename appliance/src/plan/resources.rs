@@ -62,6 +62,28 @@ pub(super) fn cpus(
     Ok((if with_workers { cores.clone() } else { Vec::new() }, control))
 }
 
+/// The workers' CPUs, as far as the flags can be understood.
+pub(crate) fn worker_cpus(flags: &ServeFlags, machine: &Machine) -> Option<Vec<usize>> {
+    cpus(flags, machine, true).ok().map(|(workers, _)| workers)
+}
+
+/// Bytes for items, their index and packets.
+pub(crate) fn needed_bytes(flags: &ServeFlags, queues: usize) -> u64 {
+    let items = flags.memory.saturating_mul(1 << 20);
+    let queues = u32::try_from(queues).unwrap_or(u32::MAX);
+    let slots = flags.slots.unwrap_or_else(|| slots_by_default(flags, queues));
+    items.saturating_add(items / INDEX_SHARE).saturating_add(u64::from(slots) * SLOT_BYTES)
+}
+
+/// Two batches on their way and what a burst or two bring meanwhile.
+fn slots_least(flags: &ServeFlags, queues: u32) -> u32 {
+    queues.saturating_mul(flags.batch.saturating_mul(2).saturating_add(256))
+}
+
+fn slots_by_default(flags: &ServeFlags, queues: u32) -> u32 {
+    queues.saturating_mul(SLOTS_PER_QUEUE).max(slots_least(flags, queues))
+}
+
 /// Bytes for items, and packet slots.
 pub(super) fn memory(
     flags: &ServeFlags,
@@ -81,12 +103,11 @@ pub(super) fn memory(
         return Err(PlanError::ItemAboveHalf { item_max, memory_mb: flags.memory });
     }
     let queues = u32::try_from(queues).unwrap_or(u32::MAX);
-    // Two batches on their way and what a burst or two bring meanwhile.
-    let least = queues.saturating_mul(flags.batch.saturating_mul(2).saturating_add(256));
+    let least = slots_least(flags, queues);
     let slots = match flags.slots {
         Some(slots) if slots < least => return Err(PlanError::Slots { slots, queues, least }),
         Some(slots) => slots,
-        None => queues.saturating_mul(SLOTS_PER_QUEUE).max(least),
+        None => slots_by_default(flags, queues),
     };
     let packets = u64::from(slots) * SLOT_BYTES;
     let taken = memory_file(flags, machine, items)?;

@@ -36,6 +36,7 @@ mod mover;
 mod observer;
 mod prefix;
 mod probation;
+mod replica;
 pub mod restart;
 mod sizes;
 mod slab;
@@ -50,6 +51,7 @@ pub use item::{ItemRef, Location};
 pub use mover::{Automove, NotMoved};
 pub use observer::Evictions;
 pub use prefix::{PREFIX_DEPTH_MAX, PrefixRefused};
+pub use replica::StoreSource;
 pub use session::{Guard, Session, Supposed};
 pub use stats::StoreStats;
 pub use value::Value;
@@ -66,6 +68,7 @@ use observer::Observer;
 use parking_lot::Mutex;
 use prefix::Prefixes;
 use probation::Ghosts;
+use replica::Replica;
 use restart::{MemoryFile, MemoryFileError};
 pub(crate) use sizes::PAGE_BYTES;
 use sizes::{SizeClass, size_classes};
@@ -198,6 +201,7 @@ pub struct Store {
     /// Turns of housekeeping.
     turns: AtomicU64,
     observer: Observer,
+    replica: Replica,
     config: StoreConfig,
     /// What the items lie in, if they are to outlive the process.
     file: Option<MemoryFile>,
@@ -281,6 +285,7 @@ impl Store {
             sweeper_off: AtomicBool::new(false),
             turns: AtomicU64::new(0),
             observer: Observer::default(),
+            replica: Replica::default(),
             config,
             file,
         })

@@ -40,6 +40,8 @@ pub enum Supposed {
     Nothing,
     /// The item may be here.
     At(Location),
+    /// A replica of the index does not have it.
+    Unknown,
     /// It was there.
     Right,
     /// It was not.
@@ -140,6 +142,15 @@ impl Guard<'_> {
             .find(hash, |loc| self.at(loc).filter(|item| item.key() == key).map(|item| (loc, item)))
     }
 
+    /// The live item whose key has this hash, and where it is.
+    pub(super) fn at_hash(&self, hash: KeyHash) -> Option<(Location, ItemRef<'_>)> {
+        let store = self.store();
+        store.index.find(hash, |loc| {
+            let item = self.at(loc).filter(|item| store.hash(item.key()) == hash)?;
+            store.is_live(&item).then_some((loc, item))
+        })
+    }
+
     /// Shows `f` the live item with this key under the locks of its buckets: what `f` changes,
     /// nobody else changes meanwhile, and whoever puts a new item in its place takes it over.
     pub(super) fn hold<R>(
@@ -162,13 +173,25 @@ impl Guard<'_> {
     /// index.
     #[inline]
     pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<ItemRef<'_>> {
-        if let Supposed::At(loc) = self.session.supposed.get() {
-            let item = self.verify(loc, key);
-            let outcome = if item.is_some() { Supposed::Right } else { Supposed::Wrong };
-            self.session.supposed.set(outcome);
-            if item.is_some() {
+        match self.session.supposed.get() {
+            Supposed::At(loc) => {
+                let item = self.verify(loc, key);
+                let outcome = if item.is_some() { Supposed::Right } else { Supposed::Wrong };
+                self.session.supposed.set(outcome);
+                if item.is_some() {
+                    return item;
+                }
+                self.store().look_again(hash);
+            }
+            Supposed::Unknown => {
+                self.session.supposed.set(Supposed::Nothing);
+                let item = self.find(hash, key);
+                if item.is_some() {
+                    self.store().look_again(hash);
+                }
                 return item;
             }
+            _ => {}
         }
         let store = self.store();
         let mut dead = None;
@@ -511,12 +534,29 @@ impl Store {
                 }
             }
         };
-        let old = self.index.update(hash, new.map(|(loc, _)| loc), expect, is_key, commit)?;
+        let old = self.change_index(hash, new.map(|(loc, _)| loc), expect, is_key, commit)?;
         if let Some(old) = old {
             // SAFETY: `commit` hid it, and the index gave it to us alone.
             unsafe { self.slabs.retire(old, &self.epochs, gone) };
         }
         Ok(old.filter(|_| gone == Gone::ByClient))
+    }
+
+    /// The only way to the index for writers ([`super::index::Index::update`]): whoever keeps a
+    /// replica is told.
+    fn change_index(
+        &self,
+        hash: KeyHash,
+        new: Option<Location>,
+        expect: Expect,
+        is_key: impl Fn(Location) -> bool,
+        commit: impl FnOnce(Option<Location>),
+    ) -> Result<Option<Location>, UpdateError> {
+        let old = self.index.update(hash, new, expect, is_key, commit)?;
+        if old != new {
+            self.look_again(hash);
+        }
+        Ok(old)
     }
 
     /// Unlinks the item to make room, or because it has expired, with its class locked. False
@@ -537,7 +577,7 @@ impl Store {
         let (hash, expect) = (self.hash(item.key()), Expect::Exactly(Some(loc)));
         // SAFETY: `loc` stands in a locked bucket.
         let hide = |_| unsafe { self.slabs.set_linked(loc, false) };
-        if self.index.update(hash, None, expect, |l| l == loc, hide).is_err() {
+        if self.change_index(hash, None, expect, |l| l == loc, hide).is_err() {
             return false;
         }
         if let Gone::Evicted { .. } = why {

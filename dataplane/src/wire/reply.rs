@@ -88,6 +88,16 @@ pub fn seal_with_sum(
     }
 }
 
+/// Completes a frame that is fit to send but for its UDP checksum: `covered` is the [`sum`] of all
+/// that it covers, the pseudo-header with it.
+#[inline]
+pub fn seal_prepared(frame: &mut [u8], l4: u8, covered: u16) {
+    let udp = frame.get_mut(usize::from(l4)..).map(UdpHeader::mut_from_prefix);
+    if let Some(Ok((udp, _))) = udp {
+        udp.checksum = udp_field(covered).into();
+    }
+}
+
 /// Ethernet header and tags, network header, and the rest.
 #[inline]
 fn split(frame: &mut [u8], l3: u8, l4: u8) -> Option<(&mut [u8], &mut [u8], &mut [u8])> {

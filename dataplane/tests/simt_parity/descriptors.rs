@@ -119,8 +119,8 @@ fn random_packets(kind: IndexKind, seed: u64) {
             pair.compare(&batch, u32::try_from(blocks).unwrap(), turn % 3 == 0);
             done += batch.len();
         }
-        assert!(pair.verdicts.iter().all(|&n| n > 50), "{:?}", pair.verdicts);
-        assert!(pair.hits > 500, "{}", pair.hits);
+        assert!(pair.verdicts.iter().all(|&n| n > 10), "{:?}", pair.verdicts);
+        assert!(pair.hits > 50, "{}", pair.hits);
         if done >= packets {
             break;
         }

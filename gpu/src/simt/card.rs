@@ -84,7 +84,7 @@ impl Card for SimtCard {
 
     fn take(&self, bytes: usize) -> Result<DevAddr, CardError> {
         let memory = HostMemory::new(bytes);
-        let at = memory.start().addr().get() as u64;
+        let at = memory.start().expose_provenance().get() as u64;
         held(&self.taken).insert(at, memory);
         self.note(at, bytes);
         Ok(DevAddr(at))
@@ -106,21 +106,20 @@ impl Card for SimtCard {
     }
 
     unsafe fn read(&self, from: DevAddr, to: &mut [u8]) -> Result<(), CardError> {
-        let from = std::ptr::with_exposed_provenance::<u8>(usize::try_from(from.0).unwrap_or(0));
-        // SAFETY: the caller's promise; the card's memory is the host's.
-        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(pointer(from), to.as_mut_ptr(), to.len()) };
         Ok(())
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>, CardError> {
-        let (work, jobs) = sync_channel::<Job>(LAUNCHES_MAX);
+        let (work, jobs) = sync_channel::<Work>(LAUNCHES_MAX);
         let shared = Arc::new(Shared::default());
         let (mine, seed, watcher) = (Arc::clone(&shared), self.seed, self.watcher.clone());
         thread::Builder::new()
             .name("simt".to_owned())
             .spawn(move || {
-                while let Ok(job) = jobs.recv() {
-                    mine.run(&job, seed, watcher.as_deref());
+                while let Ok(work) = jobs.recv() {
+                    mine.work(&work, seed, watcher.as_deref());
                 }
             })
             .map_err(|why| refused("a thread for a stream", &why))?;
@@ -130,6 +129,17 @@ impl Card for SimtCard {
 
 fn refused(call: &'static str, why: &std::io::Error) -> CardError {
     CardError::Refused { call, why: why.to_string() }
+}
+
+/// What a stream was given.
+#[derive(Debug, Clone)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a queue of them is made once, and then none is taken"
+)]
+enum Work {
+    Launch(Job),
+    Copy { to: DevAddr, from: DevAddr, bytes: usize },
 }
 
 /// A launch, with its parameters as they were then.
@@ -153,6 +163,18 @@ struct Shared {
 }
 
 impl Shared {
+    fn work(&self, work: &Work, seed: u64, watcher: Option<&Watcher>) {
+        match work {
+            Work::Launch(job) => self.run(job, seed, watcher),
+            Work::Copy { to, from, bytes } => {
+                let (to, from) = (pointer(*to), pointer(*from));
+                // SAFETY: whoever asked for the copy promised it (`Stream::copy`), until its end.
+                unsafe { std::ptr::copy_nonoverlapping(from, to, *bytes) };
+            }
+        }
+        self.pending.fetch_sub(1, Ordering::Release);
+    }
+
     fn run(&self, job: &Job, seed: u64, watcher: Option<&Watcher>) {
         let whole = Blocks { blocks: job.blocks, first: 0, count: job.blocks };
         let done = if job.kernel.facts().resident {
@@ -176,8 +198,12 @@ impl Shared {
         if let Err(why) = done {
             *held(&self.failed) = Some(why);
         }
-        self.pending.fetch_sub(1, Ordering::Release);
     }
+}
+
+/// The card's memory is the host's.
+fn pointer(at: DevAddr) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(usize::try_from(at.0).unwrap_or(0))
 }
 
 impl Job {
@@ -201,16 +227,16 @@ impl Job {
 
 #[derive(Debug)]
 struct SimtStream {
-    work: SyncSender<Job>,
+    work: SyncSender<Work>,
     shared: Arc<Shared>,
     recorded: Vec<Job>,
 }
 
 impl SimtStream {
-    fn add(&self, job: Job) -> Result<(), CardError> {
+    fn add(&self, work: Work) -> Result<(), CardError> {
         self.check()?;
         self.shared.pending.fetch_add(1, Ordering::Relaxed);
-        self.work.try_send(job).map_err(|why| {
+        self.work.try_send(work).map_err(|why| {
             self.shared.pending.fetch_sub(1, Ordering::Relaxed);
             let why = match why {
                 TrySendError::Full(_) => "too many launches are waiting",
@@ -248,7 +274,7 @@ impl Stream for SimtStream {
         params: *const u8,
     ) -> Result<(), CardError> {
         // SAFETY: the caller's promise.
-        self.add(unsafe { job(kernel, blocks, params) })
+        self.add(Work::Launch(unsafe { job(kernel, blocks, params) }))
     }
 
     unsafe fn record(
@@ -264,9 +290,13 @@ impl Stream for SimtStream {
 
     fn replay(&mut self, what: Recorded) -> Result<(), CardError> {
         match self.recorded.get(what.0) {
-            Some(job) => self.add(job.clone()),
+            Some(job) => self.add(Work::Launch(job.clone())),
             None => Err(CardError::Refused { call: "replay", why: "no such record".to_owned() }),
         }
+    }
+
+    unsafe fn copy(&mut self, to: DevAddr, from: DevAddr, bytes: usize) -> Result<(), CardError> {
+        self.add(Work::Copy { to, from, bytes })
     }
 
     fn is_idle(&mut self) -> Result<bool, CardError> {

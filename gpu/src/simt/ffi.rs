@@ -71,6 +71,9 @@ unsafe extern "C" {
     fn gnomon_simt_serve_cuckoo(params: *const c_void);
     fn gnomon_simt_update_setassoc(params: *const c_void);
     fn gnomon_simt_update_cuckoo(params: *const c_void);
+    fn gnomon_simt_micro_read(params: *const c_void);
+    fn gnomon_simt_micro_ping(params: *const c_void);
+    fn gnomon_simt_micro_empty(params: *const c_void);
     fn gnomon_simt_watched_digest(params: *const c_void);
     fn gnomon_simt_watched_get_setassoc(params: *const c_void);
     fn gnomon_simt_watched_get_cuckoo(params: *const c_void);
@@ -78,6 +81,9 @@ unsafe extern "C" {
     fn gnomon_simt_watched_serve_cuckoo(params: *const c_void);
     fn gnomon_simt_watched_update_setassoc(params: *const c_void);
     fn gnomon_simt_watched_update_cuckoo(params: *const c_void);
+    fn gnomon_simt_watched_micro_read(params: *const c_void);
+    fn gnomon_simt_watched_micro_ping(params: *const c_void);
+    fn gnomon_simt_watched_micro_empty(params: *const c_void);
     #[cfg(test)]
     static gnomon_layouts: [u32; 0];
     #[cfg(test)]
@@ -100,6 +106,12 @@ fn function(kernel: Kernel, watched: bool) -> KernelFunction {
         (Kernel::UpdateSetassoc, true) => gnomon_simt_watched_update_setassoc,
         (Kernel::UpdateCuckoo, false) => gnomon_simt_update_cuckoo,
         (Kernel::UpdateCuckoo, true) => gnomon_simt_watched_update_cuckoo,
+        (Kernel::MicroRead, false) => gnomon_simt_micro_read,
+        (Kernel::MicroRead, true) => gnomon_simt_watched_micro_read,
+        (Kernel::MicroPing, false) => gnomon_simt_micro_ping,
+        (Kernel::MicroPing, true) => gnomon_simt_watched_micro_ping,
+        (Kernel::MicroEmpty, false) => gnomon_simt_micro_empty,
+        (Kernel::MicroEmpty, true) => gnomon_simt_watched_micro_empty,
     }
 }
 
