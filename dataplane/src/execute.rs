@@ -200,7 +200,7 @@ impl Execute {
         match self.session.suppose(Supposed::Nothing) {
             Supposed::Right => counters.hints_right.inc(),
             Supposed::Wrong => counters.hints_wrong.inc(),
-            Supposed::Nothing | Supposed::At(_) => {}
+            Supposed::Nothing | Supposed::Unknown | Supposed::At(_) => {}
         }
         refuse_too_large(dialect, &self.text, &mut out, counters);
         if let Some(fault) = out.fault() {
@@ -378,6 +378,7 @@ fn supposed(desc: &ReqDesc) -> Supposed {
     let [key, ..] = desc.keys;
     match (desc.verdict, key.hint) {
         (Verdict::HINTED, Hint::HIT) => Supposed::At(Location(key.location)),
+        (Verdict::HINTED, Hint::MISS) => Supposed::Unknown,
         _ => Supposed::Nothing,
     }
 }

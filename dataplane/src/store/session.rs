@@ -40,6 +40,8 @@ pub enum Supposed {
     Nothing,
     /// The item may be here.
     At(Location),
+    /// A replica of the index does not have it.
+    Unknown,
     /// It was there.
     Right,
     /// It was not.
@@ -171,13 +173,25 @@ impl Guard<'_> {
     /// index.
     #[inline]
     pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<ItemRef<'_>> {
-        if let Supposed::At(loc) = self.session.supposed.get() {
-            let item = self.verify(loc, key);
-            let outcome = if item.is_some() { Supposed::Right } else { Supposed::Wrong };
-            self.session.supposed.set(outcome);
-            if item.is_some() {
+        match self.session.supposed.get() {
+            Supposed::At(loc) => {
+                let item = self.verify(loc, key);
+                let outcome = if item.is_some() { Supposed::Right } else { Supposed::Wrong };
+                self.session.supposed.set(outcome);
+                if item.is_some() {
+                    return item;
+                }
+                self.store().look_again(hash);
+            }
+            Supposed::Unknown => {
+                self.session.supposed.set(Supposed::Nothing);
+                let item = self.find(hash, key);
+                if item.is_some() {
+                    self.store().look_again(hash);
+                }
                 return item;
             }
+            _ => {}
         }
         let store = self.store();
         let mut dead = None;

@@ -55,5 +55,5 @@ fn put(key: &[u8], location: u32, flags: u32, value_len: u32) -> (Op, &[u8]) {
 
 /// Takes a key out.
 fn remove(key: &[u8]) -> (Op, &[u8]) {
-    (Op { hash: hash(key), kind: OpKind::Remove, ..Op::default() }, key)
+    (Op { hash: hash(key), kind: OpKind::REMOVE, ..Op::default() }, key)
 }
