@@ -25,6 +25,7 @@ pub mod clock;
 pub mod admin;
 pub mod dump;
 pub mod epoch;
+mod drain;
 mod evict;
 mod flush;
 mod hash;
@@ -39,6 +40,7 @@ mod probation;
 mod replica;
 mod renew;
 pub mod restart;
+mod returns;
 mod sizes;
 mod slab;
 mod value;
@@ -71,6 +73,7 @@ use prefix::Prefixes;
 use probation::Ghosts;
 use replica::Replica;
 use restart::{MemoryFile, MemoryFileError};
+use returns::Returns;
 pub(crate) use sizes::PAGE_BYTES;
 use sizes::{SizeClass, size_classes};
 use slab::{PAGES_MAX, Slabs};
@@ -191,6 +194,7 @@ pub struct Store {
     cas: AtomicU64,
     flushed: Flushed,
     ghosts: Ghosts,
+    returns: Returns,
     prefixes: Prefixes,
     mover: Mutex<Mover>,
     sweeper: Mutex<Sweeper>,
@@ -272,6 +276,7 @@ impl Store {
         let index = Index::new(bytes / UNIT_BYTES, config.pages).map_err(map("index"))?;
         Ok(Self {
             ghosts: Ghosts::new(bytes),
+            returns: Returns::new(bytes, shape.sizes.len()),
             mover: Mutex::new(Mover::new(shape.sizes.len())),
             slabs: Slabs::new(arena, shape.n_pages, shape.sizes),
             index,
