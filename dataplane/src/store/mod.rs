@@ -54,8 +54,8 @@ pub use item::{ItemRef, Location};
 pub use mover::{Automove, NotMoved};
 pub use observer::Evictions;
 pub use prefix::{PREFIX_DEPTH_MAX, PrefixRefused};
-pub use replica::StoreSource;
-pub use session::{Guard, Session, Supposed};
+pub use replica::{StoreSource, Supposed};
+pub use session::{Guard, Session};
 pub use stats::StoreStats;
 pub use value::Value;
 

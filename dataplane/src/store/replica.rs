@@ -5,7 +5,8 @@
 //! time of asking. So the replica ends up right whatever was lost or came twice on the way. Without
 //! a replica a change of the index costs one look at a pointer. Never fails; a full feed forgets.
 
-use super::{KeyHash, Session, Store};
+use super::index::{Expect, UpdateError};
+use super::{Guard, ItemRef, KeyHash, Location, Session, Store};
 use gpu::index::{Feed, Found, Source};
 use gpu::params::HashKey;
 use std::sync::{Arc, OnceLock};
@@ -28,10 +29,54 @@ impl Store {
         }
     }
 
+    /// The only way to the index for writers ([`Index::update`](super::index::Index::update)): whoever keeps a
+    /// replica is told.
+    pub(super) fn change_index(
+        &self,
+        hash: KeyHash,
+        new: Option<Location>,
+        expect: Expect,
+        is_key: impl Fn(Location) -> bool,
+        commit: impl FnOnce(Option<Location>),
+    ) -> Result<Option<Location>, UpdateError> {
+        let old = self.index.update(hash, new, expect, is_key, commit)?;
+        if old != new {
+            self.look_again(hash);
+        }
+        Ok(old)
+    }
+
     /// What keys are hashed with, for an engine that does the same. It leaves this process by no
     /// way: who knows it can choose keys that collide.
     pub fn hash_key(&self) -> HashKey {
         self.hasher.key()
+    }
+}
+
+/// What is known beforehand of the next look-up, and what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Supposed {
+    /// Nothing, or nobody looked.
+    #[default]
+    Nothing,
+    /// The item may be here.
+    At(Location),
+    /// A replica of the index does not have it.
+    Unknown,
+    /// It was there.
+    Right,
+    /// It was not.
+    Wrong,
+}
+
+impl Guard<'_> {
+    /// The live item whose key has this hash, and where it is.
+    pub(super) fn at_hash(&self, hash: KeyHash) -> Option<(Location, ItemRef<'_>)> {
+        let store = self.store();
+        store.index.find(hash, |loc| {
+            let item = self.at(loc).filter(|item| store.hash(item.key()) == hash)?;
+            store.is_live(&item).then_some((loc, item))
+        })
     }
 }
 

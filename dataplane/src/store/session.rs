@@ -11,6 +11,7 @@ use super::hash::KeyHash;
 use super::index::{Expect, UpdateError};
 use super::item::{ItemRef, Location, WHOLE_MAX_BYTES};
 use super::marks::{Inherits, Marks};
+use super::replica::Supposed;
 use super::slab::{Class, Gone, Slabs};
 use super::value::{NewItem, Value};
 use crate::short;
@@ -31,22 +32,6 @@ pub struct Session {
     changed: Cell<Option<Location>>,
     /// Where an engine supposes the item that is looked for next.
     supposed: Cell<Supposed>,
-}
-
-/// What is known beforehand of the next look-up, and what became of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Supposed {
-    /// Nothing, or nobody looked.
-    #[default]
-    Nothing,
-    /// The item may be here.
-    At(Location),
-    /// A replica of the index does not have it.
-    Unknown,
-    /// It was there.
-    Right,
-    /// It was not.
-    Wrong,
 }
 
 impl Session {
@@ -141,15 +126,6 @@ impl Guard<'_> {
         store
             .index
             .find(hash, |loc| self.at(loc).filter(|item| item.key() == key).map(|item| (loc, item)))
-    }
-
-    /// The live item whose key has this hash, and where it is.
-    pub(super) fn at_hash(&self, hash: KeyHash) -> Option<(Location, ItemRef<'_>)> {
-        let store = self.store();
-        store.index.find(hash, |loc| {
-            let item = self.at(loc).filter(|item| store.hash(item.key()) == hash)?;
-            store.is_live(&item).then_some((loc, item))
-        })
     }
 
     /// Shows `f` the live item with this key under the locks of its buckets: what `f` changes,
@@ -544,23 +520,6 @@ impl Store {
             unsafe { self.slabs.retire(old, &self.epochs, gone) };
         }
         Ok(old.filter(|_| gone == Gone::ByClient))
-    }
-
-    /// The only way to the index for writers ([`super::index::Index::update`]): whoever keeps a
-    /// replica is told.
-    fn change_index(
-        &self,
-        hash: KeyHash,
-        new: Option<Location>,
-        expect: Expect,
-        is_key: impl Fn(Location) -> bool,
-        commit: impl FnOnce(Option<Location>),
-    ) -> Result<Option<Location>, UpdateError> {
-        let old = self.index.update(hash, new, expect, is_key, commit)?;
-        if old != new {
-            self.look_again(hash);
-        }
-        Ok(old)
     }
 
     /// Unlinks the item to make room, or because it has expired, with its class locked. False
