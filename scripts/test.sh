@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the named parts of the tests, each to its end, and adds up what they counted.
 #
-#   scripts/test.sh PART...     parts: lint ptx unit loom docs e2e demo
+#   scripts/test.sh PART...     parts: lint ptx unit kernels loom docs e2e demo
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -20,6 +20,8 @@ part_unit() {
   cargo test -p gnomon --features cuda --test gpu_probe --no-fail-fast -q || status=$?
   return "$status"
 }
+# A million packets through the kernels on a CPU; `unit` has some thousands.
+part_kernels() { SIMT_PACKETS=1000000 cargo test --workspace --test simt_parity -q random_packets; }
 part_loom() { scripts/loom.sh; }
 part_docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps -q; }
 part_e2e() { scripts/e2e.sh; }

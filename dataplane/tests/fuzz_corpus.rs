@@ -12,6 +12,8 @@ mod binary;
 mod classify;
 #[path = "../../fuzz/bodies/meta.rs"]
 mod meta;
+#[path = "../../fuzz/bodies/parsers.rs"]
+mod parsers;
 #[path = "../../fuzz/bodies/restart.rs"]
 mod restart;
 #[path = "../../fuzz/bodies/sequence.rs"]
@@ -27,6 +29,7 @@ const TARGETS: &[(&str, Body)] = &[
     ("binary", binary::run),
     ("classify", classify::run),
     ("meta", meta::run),
+    ("parsers", parsers::run),
     ("restart", restart::run),
     ("sequence", sequence::run),
     ("udp_frame", udp_frame::run),

@@ -88,7 +88,7 @@ __device__ inline u32 wrong_checksum(const Frame &frame, const Entry &entry) {
     reason = REASON_IP_CHECKSUM;
 
   u32 len = 0, sum = 0, from = frame.lead + l4;
-  if (reason == REASON_UDP_CHECKSUM && l4 + 8 <= frame.len) {
+  if (reason == REASON_UDP_CHECKSUM && l3 <= frame.len && l4 + 8 <= frame.len) {
     len = frame.half(l4 + 4);
     bool whole = len >= 8 && l4 + len <= frame.len;
     bool has_addresses = l3 + (ipv6 ? 40 : 20) <= frame.len;

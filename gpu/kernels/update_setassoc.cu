@@ -8,7 +8,7 @@
 
 // Turns of waiting for a lock, far more than any update takes. What holds it longer is not an
 // update: the set is taken all the same, for its content may be anything.
-enum : u32 { LOCK_TURNS_MAX = 1 << 12, LOCK_TURN_NS = 200 };
+enum : u32 { LOCK_TURNS_MAX = 256, LOCK_TURN_NS = 4000 };
 
 // By one lane.
 __device__ inline void lock_set(Set *set) {
@@ -114,6 +114,8 @@ __device__ inline void remove(const Index &index, u64 hash, u32 lane, UpdateCoun
                 has_hash(index.key, view, table.key_max, lane, hash);
     if (mine) store_relaxed(&view.set->tags[lane], u8(0));
     removed |= __ballot_sync(~0u, mine);
+    __threadfence();
+    __syncwarp();
     if (lane == 0) unlock_set(view.set);
     __syncwarp();
   }

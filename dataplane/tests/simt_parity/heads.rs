@@ -41,7 +41,7 @@ fn request(rng: &mut Rng, key: &[u8]) -> (Vec<u8>, Entry) {
     payload.extend([0, rng.byte(), 0, 1, 0, rng.byte()]);
     payload.extend_from_slice(b"get ");
     payload.extend_from_slice(key);
-    payload.extend_from_slice(*rng.pick(&[&b"\r\n"[..], b"\n"]));
+    payload.extend_from_slice(rng.one_of(&[&b"\r\n"[..], b"\n"]));
     let frame = UdpFrame {
         src_mac: PEER_MAC,
         dst_mac: MAC,
@@ -109,8 +109,8 @@ fn heads_are_what_rooms_6_and_7_send() {
     let mut ops = Vec::new();
     let (mut values, mut with, mut without) = (Vec::new(), 0, 0);
     for (i, key) in keys.iter().enumerate() {
-        let value_len = *rng.pick(&[0, 1, 9, 10, 99, 100, 999, 1000, 1300]) + rng.below(40);
-        let flags = *rng.pick(&[0, 9, 10, u32::MAX, 12345]);
+        let value_len = rng.one_of(&[0, 1, 9, 10, 99, 100, 999, 1000, 1300]) + rng.below(40);
+        let flags = rng.one_of(&[0, 9, 10, u32::MAX, 12345]);
         let value = rng.bytes(value_len);
         verbs::store(&mut session, &SetRequest::set(key, flags, 0, &value)).unwrap();
         values.push((flags, value_len));

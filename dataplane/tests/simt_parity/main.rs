@@ -29,9 +29,18 @@ const SLOT_BYTES: u32 = 2048;
 
 /// A bench over an executor whose threads take turns in an order drawn from `seed`.
 fn bench(kind: IndexKind, seed: u64) -> Bench {
-    let card: Arc<dyn Card> = Arc::new(SimtCard::new(seed));
+    over(&(Arc::new(SimtCard::new(seed)) as Arc<dyn Card>), kind)
+}
+
+/// The same over one that watches every access.
+fn watched_bench(kind: IndexKind, seed: u64) -> (Bench, Arc<SimtCard>) {
+    let card = Arc::new(SimtCard::watching(seed));
+    (over(&(Arc::clone(&card) as Arc<dyn Card>), kind), card)
+}
+
+fn over(card: &Arc<dyn Card>, kind: IndexKind) -> Bench {
     let sizes = Sizes { slots: 512, slot_bytes: SLOT_BYTES, batch: BATCH };
-    Bench::new(&card, kind, HASH_KEY, sizes).unwrap()
+    Bench::new(card, kind, HASH_KEY, sizes).unwrap()
 }
 
 /// Hashes keys as the kernels do.

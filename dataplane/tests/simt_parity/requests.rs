@@ -37,7 +37,7 @@ pub(crate) fn corpus() -> Vec<Vec<u8>> {
 pub(crate) fn keys(rng: &mut Rng, n: usize) -> Vec<Vec<u8>> {
     let mut keys: Vec<Vec<u8>> = (0..n)
         .map(|i| {
-            let longest = *rng.pick(&[8, 16, 32, 64, 128, 250]);
+            let longest = rng.one_of(&[8, 16, 32, 64, 128, 250]);
             let mut key = format!("{i}:").into_bytes();
             let len = (1 + rng.below(longest)).max(key.len());
             key.resize_with(len, || b'!' + rng.byte() % 0xdf);
@@ -53,7 +53,7 @@ impl Source {
     fn key(&mut self) -> Vec<u8> {
         let rng = &mut self.rng;
         match rng.below(12) {
-            0 => vec![b'k'; *rng.pick(&[0, 1, 249, 250, 251, 252, 300])],
+            0 => vec![b'k'; rng.one_of(&[0, 1, 249, 250, 251, 252, 300])],
             1 => {
                 let n = rng.below(20);
                 rng.bytes(n)
@@ -75,13 +75,13 @@ impl Source {
     fn get(&mut self) -> Vec<u8> {
         let mut text =
             self.rng.pick(&[&b"get"[..], b"get", b"get", b"gets", b"gat", b"Get"]).to_vec();
-        let n = *self.rng.pick(&[1, 1, 1, 1, 1, 1, 2, 3, 5, 6, 7, 8]);
+        let n = self.rng.one_of(&[1, 1, 1, 1, 1, 1, 2, 3, 5, 6, 7, 8]);
         for _ in 0..n {
             text.push(b' ');
             text.extend(self.key());
         }
         if self.rng.one_in(30) {
-            text.push(*self.rng.pick(b" \t\0\n"));
+            text.push(self.rng.one_of(b" \t\0\n"));
         }
         text.extend_from_slice(self.line_end());
         text
@@ -93,7 +93,7 @@ impl Source {
         for _ in 0..self.rng.below(6) {
             let flags =
                 [&b" v"[..], b" s", b" t", b" Oabc", b" q", b" b", b" k", b"b", b" N30", b"  "];
-            text.extend_from_slice(self.rng.pick(&flags));
+            text.extend_from_slice(self.rng.one_of(&flags));
         }
         text.extend_from_slice(self.line_end());
         text
@@ -102,14 +102,14 @@ impl Source {
     fn line_end(&mut self) -> &'static [u8] {
         let ends =
             [&b"\r\n"[..], b"\r\n", b"\r\n", b"\r\n", b"\n", b"", b"\r", b" \r\n", b"\r\r\n"];
-        self.rng.pick(&ends)
+        self.rng.one_of(&ends)
     }
 
     fn binary(&mut self) -> Vec<u8> {
         let key = self.key();
         let len = u16::try_from(key.len()).unwrap();
         let rng = &mut self.rng;
-        let mut packet = vec![0x80, *rng.pick(&[0, 0, 9, 12, 13, 1, 10, 29, 35])];
+        let mut packet = vec![0x80, rng.one_of(&[0, 0, 9, 12, 13, 1, 10, 29, 35])];
         packet.extend(len.to_be_bytes());
         packet.extend([0, 0, 0, 0]);
         packet.extend(u32::from(len).to_be_bytes());
@@ -117,7 +117,7 @@ impl Source {
         packet.extend(key);
         if rng.one_in(4) {
             let at = rng.below(24.min(packet.len()));
-            packet[at] = *rng.pick(&[0, 1, 4, 0x80, 250, 255]);
+            packet[at] = rng.one_of(&[0, 1, 4, 0x80, 250, 255]);
         }
         match rng.below(10) {
             0 => packet.push(0),
@@ -160,9 +160,9 @@ impl Source {
     fn wrap(&mut self, text: &[u8]) -> Packet {
         let rng = &mut self.rng;
         let mut payload = rng.bytes(4);
-        payload.extend(*rng.pick(&[[0, 1, 0, 0], [0, 1, 0, 0], [0, 1, 0, 0], [0, 1, 9, 9]]));
+        payload.extend(rng.one_of(&[[0, 1, 0, 0], [0, 1, 0, 0], [0, 1, 0, 0], [0, 1, 9, 9]]));
         if rng.one_in(20) {
-            payload[4..6].copy_from_slice(rng.pick(&[[0, 0], [0, 2], [1, 1], [255, 255]]));
+            payload[4..6].copy_from_slice(&rng.one_of(&[[0, 0], [0, 2], [1, 1], [255, 255]]));
         }
         payload.extend_from_slice(text);
         if rng.one_in(40) {
@@ -170,7 +170,7 @@ impl Source {
             payload.truncate(keep);
         }
         let ipv6 = rng.one_in(3);
-        let vlans = &[5, 6][..*rng.pick(&[0, 0, 0, 1, 2])];
+        let vlans = &[5, 6][..rng.one_of(&[0, 0, 0, 1, 2])];
         let (src, dst) = if ipv6 {
             ("[fd00::1]:40000", "[fd00::2]:11211")
         } else {

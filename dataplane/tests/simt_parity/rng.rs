@@ -37,4 +37,8 @@ impl Rng {
     pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }
+
+    pub(crate) fn one_of<T: Copy>(&mut self, from: &[T]) -> T {
+        *self.pick(from)
+    }
 }

@@ -12,7 +12,7 @@ fn batches_are_served_one_after_the_other_until_the_stop() {
         let mut bench = bench(kind, 9);
         let keys = keys(&mut rng, 300);
         let all: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        let known = |n: usize| (n % 2 == 0).then(|| u32::try_from(n).unwrap());
+        let known = |n: usize| n.is_multiple_of(2).then(|| u32::try_from(n).unwrap());
         let ops: Vec<_> = all
             .iter()
             .enumerate()
