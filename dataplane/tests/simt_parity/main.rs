@@ -1,6 +1,7 @@
 //! The kernels, run by the SIMT executor, against the CPU engine, the rooms behind it, and a model
 //! of an index.
 //!
+//! `GNOMON_TEST_CARD=cuda` runs the kernels on the first GPU instead, which must be there.
 //! `SIMT_PACKETS=N` sets how many random packets are compared; `SIMT_SEED=N` with what they begin.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -17,6 +18,7 @@ mod world;
 
 use gpu::bench::{Bench, IndexKind, Sizes};
 use gpu::card::Card;
+use gpu::cuda::CudaCard;
 use gpu::params::{HashKey, Op, OpKind};
 use gpu::simt::SimtCard;
 use std::sync::Arc;

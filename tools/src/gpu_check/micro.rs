@@ -81,6 +81,7 @@ impl Micro {
     /// As the card says, or the report cannot be written.
     pub fn run(&self, report: &mut Report) -> Done {
         self.doorbell(report)?;
+        self.beside_a_kernel_that_stays(report)?;
         self.launches(report)?;
         self.host_reads(report)?;
         self.copies(report)?;
@@ -120,12 +121,9 @@ impl Micro {
         let from = HostMemory::mapped(&self.card, slots * SLOT_BYTES as usize)?;
         let to = HostMemory::mapped(&self.card, slots * 256)?;
         let mut stream = self.card.stream()?;
-        for (item_bytes, stride, random) in [
-            (96, SLOT_BYTES, true),
-            (128, SLOT_BYTES, true),
-            (96, 96, false),
-            (128, 128, false),
-        ] {
+        for (item_bytes, stride, random) in
+            [(96, SLOT_BYTES, true), (128, SLOT_BYTES, true), (96, 96, false), (128, 128, false)]
+        {
             for to_stride in [0, 128] {
                 if !self.extent.goes_on() {
                     return Ok(());
@@ -163,7 +161,7 @@ impl Micro {
         }
         if shape.stride < shape.item_bytes
             || from.bytes < shape.item_bytes as usize
-            || shape.stride % 16 != 0
+            || !shape.stride.is_multiple_of(16)
             || to.is_some_and(|to| to.bytes < 128 || shape.to_stride < 128)
         {
             return Err(CardError::Refused { call: "read", why: "a wrong shape".to_owned() });
@@ -211,8 +209,10 @@ impl Micro {
         let depth = self.extent.pick(256, 16);
         for kilobytes in [64_usize, 256, 1024, 16384] {
             let bytes = self.extent.pick(kilobytes << 10, kilobytes << 4);
-            let (up, down) = (HostMemory::mapped(&self.card, bytes)?, HostMemory::mapped(&self.card, bytes)?);
-            let (mine, yours) = (CardMemory::new(&self.card, bytes)?, CardMemory::new(&self.card, bytes)?);
+            let (up, down) =
+                (HostMemory::mapped(&self.card, bytes)?, HostMemory::mapped(&self.card, bytes)?);
+            let (mine, yours) =
+                (CardMemory::new(&self.card, bytes)?, CardMemory::new(&self.card, bytes)?);
             let to_card = (mine.at(), up.at());
             let to_host = (down.at(), yours.at());
             for (way, pairs) in [
@@ -242,7 +242,9 @@ impl Micro {
                             wait(&mut **stream)?;
                         }
                     }
-                    Ok::<_, CardError>(f64::from(copies) * bytes as f64 / begun.elapsed().as_secs_f64())
+                    Ok::<_, CardError>(
+                        f64::from(copies) * bytes as f64 / begun.elapsed().as_secs_f64(),
+                    )
                 };
                 let mut rates = Vec::new();
                 for _ in 0..self.extent.runs() {
@@ -301,6 +303,44 @@ impl Micro {
                 "doorbell",
                 json!({ "pause_ns": pause_ns, "rounds": rounds, "us_p50": percentile(&times, 0.5),
                         "us_p99": percentile(&times, 0.99) }),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Whether calls of the driver wait for a kernel that runs: what must not be called beside a
+    /// kernel that stays takes as long here as that kernel.
+    fn beside_a_kernel_that_stays(&self, report: &mut Report) -> Done {
+        let patience = self.extent.pick(500, 50);
+        let words = HostMemory::mapped(&self.card, 128)?;
+        let params = MicroPingParams {
+            bell: words.at(),
+            answer: words.at().plus(64),
+            answers: 1,
+            patience,
+            pause_ns: 100,
+            reserved: 0,
+        };
+        type Call<'a> = &'a dyn Fn() -> Result<Option<CardMemory>, CardError>;
+        let calls: [(&str, Call<'_>); 4] = [
+            ("take the card's memory", &|| CardMemory::new(&self.card, 1 << 20).map(Some)),
+            ("take and give back", &|| CardMemory::new(&self.card, 1 << 20).map(|_| None)),
+            ("map and unmap", &|| HostMemory::mapped(&self.card, 1 << 20).map(|_| None)),
+            ("make and end a stream", &|| self.card.stream().map(|_| None)),
+        ];
+        for (what, call) in calls {
+            let mut stream = self.card.stream()?;
+            // SAFETY: the kernel's own structure; the words outlive the work, which ends below.
+            unsafe { stream.launch(Kernel::MicroPing, 1, (&raw const params).cast()) }?;
+            let begun = Instant::now();
+            let taken = call()?;
+            let took = begun.elapsed();
+            wait(&mut *stream)?;
+            drop(taken);
+            report.row(
+                "beside_a_kernel",
+                json!({ "call": what, "kernel_ms": patience, "took_ms": took.as_secs_f64() * 1e3,
+                        "waits": took >= Duration::from_millis(u64::from(patience)) * 9 / 10 }),
             )?;
         }
         Ok(())
@@ -367,7 +407,8 @@ impl Micro {
                 .collect();
             let mut all = 0.0;
             for work in works {
-                let died = |_| CardError::Refused { call: "launch", why: "a thread died".to_owned() };
+                let died =
+                    |_| CardError::Refused { call: "launch", why: "a thread died".to_owned() };
                 all += f64::from(work.join().map_err(died)??);
             }
             Ok::<_, CardError>(all)

@@ -53,7 +53,11 @@ pub fn median(of: &mut [f64]) -> f64 {
 
 /// The value below which the share `p` of sorted values lies.
 pub fn percentile(sorted: &[f64], p: f64) -> f64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place in a slice")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a place in a slice"
+    )]
     let at = (sorted.len() as f64 * p) as usize;
     sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
 }

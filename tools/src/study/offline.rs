@@ -31,11 +31,11 @@ const RING_FRAMES: usize = 1024;
 /// with bursts.
 const CHECK_EVERY: NonZeroU64 = NonZeroU64::MIN.saturating_add(96);
 /// The worker's address.
-const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 11_211);
+pub(crate) const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 11_211);
 /// The client's.
 const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 40_000);
 /// Where the text of a reply begins: Ethernet, IPv4, UDP and memcached headers.
-const TEXT_AT: usize = 14 + 20 + 8 + 8;
+pub(crate) const TEXT_AT: usize = 14 + 20 + 8 + 8;
 
 /// What to measure.
 #[derive(Debug, Clone, Copy)]
@@ -115,7 +115,7 @@ impl Bench {
         }
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(config.seed);
         let templates = (0..config.frames)
-            .map(|_| request(&key(rng.random_range(0..config.items), config.key_bytes)))
+            .map(|_| request(&key(rng.random_range(0..config.items), config.key_bytes), 0))
             .collect::<Option<Vec<_>>>()
             .ok_or("a request does not fit a frame")?;
         let server = Arc::new(Server::new(Arc::clone(&store), "study".to_owned()));
@@ -237,9 +237,9 @@ fn region() -> Result<Region, Box<dyn Error>> {
     Ok(Region::new(2 * 1024, Pages::Prefer)?)
 }
 
-/// The frame that asks for `key`.
-fn request(key: &[u8]) -> Option<Vec<u8>> {
-    let payload = [&[0, 0, 0, 0, 0, 1, 0, 0], &b"get "[..], key, b"\r\n"].concat();
+/// The frame that asks for `key`, as the request of number `id`.
+pub(crate) fn request(key: &[u8], id: u16) -> Option<Vec<u8>> {
+    let payload = [&id.to_be_bytes()[..], &[0, 0, 0, 1, 0, 0], &b"get "[..], key, b"\r\n"].concat();
     UdpFrame {
         src_mac: PEER_MAC,
         dst_mac: MAC,
@@ -252,7 +252,7 @@ fn request(key: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Whether a reply frame holds exactly one value, the one that belongs to its key.
-fn is_right(frame: &[u8], key_bytes: usize, value_bytes: usize) -> bool {
+pub(crate) fn is_right(frame: &[u8], key_bytes: usize, value_bytes: usize) -> bool {
     let text = frame.get(TEXT_AT..).unwrap_or_default();
     let Some(key) = text.get(6..6 + key_bytes) else { return false };
     let Some(i) = std::str::from_utf8(key).ok().and_then(|k| k.parse().ok()) else { return false };
