@@ -35,7 +35,7 @@ const STUDY: &[&str] = &[
     "refused",
 ];
 
-const TABLES: [Table; 14] = [
+const TABLES: [Table; 15] = [
     Table {
         name: "parity",
         title: "Kernels against the CPU engine",
@@ -121,6 +121,13 @@ const TABLES: [Table; 14] = [
         plot: None,
     },
     Table {
+        name: "sets",
+        title: "The whole pipeline: beside a thread that writes",
+        says: "Changes reach the card's index in batches, beside the searches.",
+        columns: STUDY,
+        plot: None,
+    },
+    Table {
         name: "in_flight",
         title: "One worker: batches in flight",
         says: "`us_per_batch` is by Little's law, from the start of a batch to its replies, every place taken.",
@@ -130,7 +137,7 @@ const TABLES: [Table; 14] = [
     Table {
         name: "batch",
         title: "The whole pipeline: requests in a batch",
-        says: "",
+        says: "Small ones cost starts, large ones wait.",
         columns: STUDY,
         plot: Some(("batch", "requests_per_s", "engine")),
     },
