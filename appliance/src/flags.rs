@@ -5,12 +5,14 @@
 
 mod clients;
 mod extended;
+mod offload;
 mod policy;
 mod process;
 mod values;
 
 pub use clients::{ClientFlags, Dialect};
 pub use extended::Extended;
+pub use offload::{GpuIndexFlag, GpuModeFlag, OffloadFlags};
 pub use policy::{PingLimit, PolicyFlags, RateLimit};
 pub use process::ProcessFlags;
 pub use values::{
@@ -216,7 +218,8 @@ pub struct ServeFlags {
     )]
     pub huge: HugeFlag,
 
-    /// What looks requests up: the CPU, a GPU, or the GPU's kernels on the CPU (for tests).
+    /// What looks requests up: the CPU with a GPU's help where there is one, the CPU alone, a GPU
+    /// alone, or the GPU's kernels on the CPU (for tests).
     #[arg(
         long,
         value_name = "ENGINE",
@@ -247,6 +250,10 @@ pub struct ServeFlags {
     )]
     pub batch_mode: BatchModeFlag,
 
+    /// The GPU.
+    #[command(flatten)]
+    pub offload: OffloadFlags,
+
     /// Print for programs: the plan as JSON, the ready line and the final report as JSON lines.
     #[arg(long, env = "GNOMON_JSON", help_heading = "Output")]
     #[arg(value_parser = clap::builder::BoolishValueParser::new())]
@@ -275,13 +282,13 @@ pub enum HugeFlag {
 /// `--engine`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EngineFlag {
-    /// What suits the machine; in this release the CPU always.
+    /// The CPU, and a GPU beside it where there is one and whenever it is quicker.
     Auto,
     /// The CPU.
     Cpu,
-    /// A GPU; not in this release.
+    /// A GPU, for everything, as long as it works.
     Gpu,
-    /// The GPU's kernels, run on the CPU.
+    /// The GPU's kernels, run on the CPU, for everything.
     Simt,
 }
 

@@ -39,6 +39,7 @@ pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
         appliance.store.housekeep();
         if turn.is_multiple_of(LINK_TURNS) {
             look_at_links(&appliance, &mut links);
+            appliance.beside.iter().for_each(|beside| beside.watch());
         }
         broken = ended(&appliance);
         turn += 1;
@@ -73,7 +74,7 @@ fn look_at_links(appliance: &Appliance, links: &mut [bool]) {
 
 /// Names of threads that have ended although nobody told them to.
 fn ended(appliance: &Appliance) -> Vec<String> {
-    let threads = appliance.workers.iter().chain(&appliance.side_doors);
+    let threads = appliance.workers.iter().chain(&appliance.side_doors).chain(&appliance.updater);
     let mut names: Vec<String> =
         threads.filter(|r| r.thread.is_finished()).map(|r| r.name.clone()).collect();
     if appliance.tcp.as_ref().is_some_and(|tcp| tcp.is_broken()) {
@@ -91,7 +92,8 @@ fn drain(appliance: &mut Appliance) -> Vec<String> {
     }
     appliance.stop.store(true, Ordering::Relaxed);
     let deadline = Instant::now() + JOIN_MAX;
-    for running in appliance.workers.drain(..).chain(appliance.side_doors.drain(..)) {
+    let others = appliance.side_doors.drain(..).chain(appliance.updater.take());
+    for running in appliance.workers.drain(..).chain(others) {
         failed.extend(join(running, deadline).err());
     }
     failed

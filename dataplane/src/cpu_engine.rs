@@ -189,6 +189,10 @@ fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc) -> bool {
                     return false;
                 }
                 at += usize::from(key.len);
+                // Not even the last one goes on into the line end.
+                if frame.get(at - 1).is_none_or(|last| *last <= b' ') {
+                    return false;
+                }
             }
             matches!(frame.get(at..text_end), Some(b"\r\n" | b"\n"))
         }

@@ -110,13 +110,11 @@ impl Beside {
         }
     }
 
-    /// Requests from which on a batch is done sooner over there; more than any batch has, where it
-    /// never is.
-    fn threshold(&self, batch_max: usize) -> f64 {
+    /// Requests from which on a batch is done sooner over there; infinite, where it never is.
+    fn threshold(&self) -> f64 {
         let (start, each) = self.offloaded.fit();
-        let never = 2.0 * batch_max as f64;
         let gained = self.on_cpu.get() - each;
-        if gained <= 0.0 { never } else { (start / gained).min(never) }
+        if gained <= 0.0 { f64::INFINITY } else { start / gained }
     }
 
     /// D7, for a batch of `n` requests.
@@ -127,7 +125,7 @@ impl Beside {
         if self.forced {
             return Way::Beside;
         }
-        let threshold = self.threshold(batch_max);
+        let threshold = self.threshold();
         if self.engine.in_flight() == 0 {
             // So that it does not change its mind with every batch.
             let from = threshold * if self.busy { 0.5 } else { 1.5 };
@@ -210,7 +208,7 @@ impl Dispatch {
     }
 
     /// A batch of the other engine's, looked over; or the CPU engine's word instead.
-    fn from_beside(&mut self) -> Option<(Box<Batch>, Outcome)> {
+    fn poll_beside(&mut self) -> Option<(Box<Batch>, Outcome)> {
         let beside = self.beside.as_mut()?;
         let (batch, outcome) = beside.poll()?;
         if outcome != Outcome::Lost {
@@ -266,10 +264,11 @@ impl Engine for Dispatch {
         if let Some(done) = self.cpu.poll() {
             return Some(done);
         }
-        let done = self.from_beside()?;
+        let done = self.poll_beside()?;
         if let Some(beside) = &self.beside {
-            let threshold = beside.threshold(self.batch_max).max(0.0).ceil();
-            // At most twice a batch.
+            // More than a batch is never.
+            let threshold = beside.threshold().clamp(0.0, 1.0 + self.batch_max as f64).ceil();
+            // In range by the clamp.
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             self.counters.gpu_from.set(threshold as u64);
         }
@@ -280,3 +279,7 @@ impl Engine for Dispatch {
         self.cpu.in_flight() + self.beside.as_ref().map_or(0, |beside| beside.engine.in_flight())
     }
 }
+
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod tests;

@@ -31,7 +31,7 @@ else
     uname -a
   } >"$out/machine.txt" 2>&1
   # A small case under NVIDIA's checker first: it finds what a plain run may survive.
-  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1 || true)
+  sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
   if [ -n "$sanitizer" ]; then
     for tool in memcheck racecheck; do
       timeout 60 "$sanitizer" --tool "$tool" --error-exitcode 9 \

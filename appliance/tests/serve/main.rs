@@ -11,6 +11,8 @@ mod connections;
 mod dpdk;
 mod lifecycle;
 mod matrix;
+#[cfg(feature = "simt")]
+mod offload;
 mod process;
 mod restart;
 mod server;

@@ -104,7 +104,7 @@ mod tests {
     fn what_was_is_forgotten() {
         let mut rate = Rate::default();
         rate.add(1000.0);
-        for _ in 0..500 {
+        for _ in 0..2000 {
             rate.add(10.0);
         }
         assert!(near(rate.get(), 10.0));

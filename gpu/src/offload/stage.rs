@@ -272,10 +272,15 @@ impl Drop for Stage {
         loop {
             match self.is_idle() {
                 Ok(true) => return,
-                Ok(false) if begun.elapsed() < END_MAX => std::thread::sleep(END_PAUSE),
-                Ok(false) => return self.offload.fail(Fault::Unstoppable),
-                Err(error) => return self.offload.fail(error.into()),
+                Ok(false) if begun.elapsed() < END_MAX => {
+                    std::thread::sleep(END_PAUSE);
+                    continue;
+                }
+                Ok(false) => self.offload.fail(Fault::Unstoppable),
+                Err(error) => self.offload.fail(error.into()),
             }
+            // Dropping them would wait for each once more.
+            return self.streams.drain(..).for_each(std::mem::forget);
         }
     }
 }
