@@ -184,12 +184,6 @@ impl Stream for FaultyStream {
         if self.may_launch()? { self.stream.replay(what) } else { Ok(()) }
     }
 
-    unsafe fn copy(&mut self, to: DevAddr, from: DevAddr, bytes: usize) -> Result<(), CardError> {
-        self.switches.call("copy")?;
-        // SAFETY: the caller's promise.
-        unsafe { self.stream.copy(to, from, bytes) }
-    }
-
     fn is_idle(&mut self) -> Result<bool, CardError> {
         self.switches.call("is_idle")?;
         let idle = self.stream.is_idle()?;
