@@ -5,10 +5,8 @@ use dataplane::cpu_engine;
 use dataplane::store::{Store, StoreConfig};
 use dataplane::wire::checksum;
 use gpu::bench::{Bench, Sizes};
-use gpu::card::Card;
 use gpu::params::HashKey;
 use gpu::{BadReason, Entry, EntryFlags, ReqDesc, Verb, Verdict};
-use std::sync::Arc;
 
 const VECTORS: &str = include_str!("../../../gpu/golden.txt");
 

@@ -29,12 +29,21 @@ const CUCKOO: IndexKind = IndexKind::Cuckoo { n_buckets: 256, kicks_max: 32 };
 const BATCH: usize = 512;
 const SLOT_BYTES: u32 = 2048;
 
-/// A bench over an executor whose threads take turns in an order drawn from `seed`.
-fn bench(kind: IndexKind, seed: u64) -> Bench {
-    over(&(Arc::new(SimtCard::new(seed)) as Arc<dyn Card>), kind)
+/// An executor whose threads take turns in an order drawn from `seed`; or a GPU.
+fn card(seed: u64) -> Arc<dyn Card> {
+    match std::env::var("GNOMON_TEST_CARD").as_deref() {
+        Ok("cuda") => Arc::new(CudaCard::open(0).unwrap()),
+        Ok("simt") | Err(_) => Arc::new(SimtCard::new(seed)),
+        Ok(other) => panic!("GNOMON_TEST_CARD is cuda or simt, not {other}"),
+    }
 }
 
-/// The same over one that watches every access.
+/// A bench over a card.
+fn bench(kind: IndexKind, seed: u64) -> Bench {
+    over(&card(seed), kind)
+}
+
+/// The same over an executor that watches every access.
 fn watched_bench(kind: IndexKind, seed: u64) -> (Bench, Arc<SimtCard>) {
     let card = Arc::new(SimtCard::watching(seed));
     (over(&(Arc::clone(&card) as Arc<dyn Card>), kind), card)

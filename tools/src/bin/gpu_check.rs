@@ -104,7 +104,7 @@ fn run(cli: &Cli, report: &mut Report) -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     report.fact("arguments", json!(arguments.join(" ")))?;
     for (number, step) in cli.steps.iter().enumerate() {
-        let seconds = cli.seconds.get(number).or(cli.seconds.last()).copied().unwrap_or(60);
+        let seconds = cli.seconds.get(number).or_else(|| cli.seconds.last()).copied().unwrap_or(60);
         let limit = Duration::from_secs(seconds);
         let extent = Extent { tiny: cli.tiny, until: Instant::now() + limit };
         match step {
