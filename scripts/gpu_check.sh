@@ -15,6 +15,7 @@ parity=$(cargo test --release -q -p dataplane --test simt_parity --no-run --mess
   sed -nE 's/.*"name":"simt_parity".*"executable":"([^"]+)".*/\1/p' | tail -n 1)
 cp "$parity" "$bundle/gnomon-gpu-parity"
 strip "$bundle/gnomon-gpu-check" "$bundle/gnomon-gpu-parity"
+cp -r fuzz/corpus "$bundle/corpus"
 cp scripts/gpu_check/run.sh scripts/gpu_check/README "$bundle/"
 
 # Only what every Linux has. The C++ library is needed by the executor, and is checked for too.

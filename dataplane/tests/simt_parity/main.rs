@@ -1,7 +1,8 @@
 //! The kernels, run by the SIMT executor, against the CPU engine, the rooms behind it, and a model
 //! of an index.
 //!
-//! `GNOMON_TEST_CARD=cuda` runs the kernels on the first GPU instead, which must be there.
+//! `GNOMON_TEST_CARD=cuda` runs the kernels on the first GPU instead, which must be there;
+//! `GNOMON_TEST_CORPUS=DIRECTORY` is where the fuzz inputs are, when not in the tree.
 //! `SIMT_PACKETS=N` sets how many random packets are compared; `SIMT_SEED=N` with what they begin.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

@@ -31,7 +31,8 @@ struct Cli {
     /// Time for each step, in seconds. What is under way when it ends is finished.
     #[arg(long, value_delimiter = ',', default_value = "90,150,30,240")]
     seconds: Vec<u64>,
-    /// The test program of the kernels; without it, parity is left out.
+    /// The test program of the kernels; without it, parity is left out. Fuzz inputs are taken from
+    /// `corpus` beside it, if that is there.
     #[arg(long, value_name = "FILE")]
     parity: Option<PathBuf>,
     /// Items in the store.
@@ -129,8 +130,14 @@ fn parity(
 ) -> Result<(), Box<dyn Error>> {
     let name = if card == Kind::Cuda { "cuda" } else { "simt" };
     let begun = Instant::now();
+    let mut command = Command::new(program);
+    // In a bundle, the fuzz inputs lie beside it.
+    let corpus = program.with_file_name("corpus");
+    if corpus.is_dir() {
+        command.env("GNOMON_TEST_CORPUS", corpus);
+    }
     // One by one: each opens the card.
-    let mut child = Command::new(program)
+    let mut child = command
         .args(["--test-threads", "1"])
         .env("GNOMON_TEST_CARD", name)
         .stdout(std::process::Stdio::piped())
