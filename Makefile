@@ -1,13 +1,13 @@
 # Thin on purpose: one line to a script each. `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint ptx unit loom e2e bench gpu-check fuzz docs clean
+.PHONY: help demo test quick lint ptx unit loom instructions e2e bench gpu-check fuzz docs clean
 
 help:   ## this list
 	@sed -n 's/^\([a-z0-9-]*\): *## /  make \1	/p' $(MAKEFILE_LIST)
 demo:   ## build, boot the appliance on a DPDK port, replay a workload, verify every reply
 	@scripts/demo.sh
 test:   ## everything that CI runs
-	@scripts/test.sh lint ptx unit kernels loom docs e2e demo
+	@scripts/test.sh lint ptx unit kernels loom docs instructions e2e demo
 quick:  ## format, lints, structure, unit tests: under 3 minutes on a warm tree
 	@scripts/test.sh lint unit
 lint:   ## format, clippy, structure and script checks
@@ -18,6 +18,8 @@ unit:   ## cargo test, every crate
 	@scripts/test.sh unit
 loom:   ## every interleaving of the lock-free parts
 	@scripts/test.sh loom
+instructions: ## of the data plane per request, against the budget
+	@scripts/test.sh instructions
 e2e:    ## real clients against a live server, in network namespaces
 	@scripts/test.sh e2e
 bench:  ## side by side with memcached, in one run
@@ -26,7 +28,7 @@ gpu-check: ## target/gpu-check/: what a machine with a GPU runs to check and mea
 	@scripts/gpu_check.sh
 fuzz:   ## each fuzz target for FUZZ_SECONDS (default 60)
 	@scripts/fuzz.sh
-docs:   ## the API documentation, warnings refused
+docs:   ## the API documentation, manual pages and completions, warnings refused
 	@scripts/test.sh docs
 clean:  ## remove what was built
 	@cargo clean

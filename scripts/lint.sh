@@ -17,4 +17,5 @@ check "structure of the tree" python3 scripts/check_structure.py
 check "shellcheck" shellcheck -x .ci/run "${shell_files[@]}"
 check "Vagrantfile parses" ruby -c Vagrantfile
 check "Vagrantfile says what it should" ruby scripts/tests/vagrantfile_test.rb
+check "systemd units" scripts/check_units.sh
 totals

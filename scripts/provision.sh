@@ -9,8 +9,10 @@ packages=(gcc g++ make pkg-config libdpdk-dev python3)
 packages+=(memcached libmemcached-tools python3-venv ruby-dalli libcache-memcached-fast-perl)
 # network namespaces, captures
 packages+=(iproute2 iputils-ping ethtool nftables tshark)
+# instructions per request
+packages+=(valgrind)
 # checks of the scripts themselves
-packages+=(shellcheck ruby)
+packages+=(shellcheck ruby systemd man-db zsh fish)
 
 if ! command -v cargo >/dev/null; then
   echo "provision: there is no Rust tool chain; install one from https://rustup.rs and start again" >&2

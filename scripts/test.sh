@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the named parts of the tests, each to its end, and adds up what they counted.
 #
-#   scripts/test.sh PART...     parts: lint ptx unit kernels loom docs e2e demo
+#   scripts/test.sh PART...     parts: lint ptx unit kernels loom docs instructions e2e demo
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -16,7 +16,11 @@ part_unit() {
   cargo test --workspace --no-fail-fast -q
 }
 part_loom() { scripts/loom.sh; }
-part_docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps -q; }
+part_docs() {
+  RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps -q || return
+  cargo build -q --bin gnomon && scripts/check_pages.sh
+}
+part_instructions() { scripts/instructions.sh; }
 part_e2e() { scripts/e2e.sh; }
 part_demo() { scripts/demo.sh; }
 

@@ -4,6 +4,7 @@
 //! the business of [`crate::plan`]. Letters that memcached has mean what they mean there.
 
 mod clients;
+mod config;
 mod extended;
 mod offload;
 mod policy;
@@ -11,6 +12,7 @@ mod process;
 mod values;
 
 pub use clients::{ClientFlags, Dialect};
+pub use config::ConfigError;
 pub use extended::Extended;
 pub use offload::{GpuIndexFlag, GpuModeFlag, OffloadFlags};
 pub use policy::{PingLimit, PolicyFlags, RateLimit};
@@ -20,7 +22,7 @@ pub use values::{
 };
 
 use crate::check::PciAddress;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use values::parse_size;
@@ -68,14 +70,48 @@ pub enum Command {
         #[arg(value_name = "ADDRESS", value_parser = values::pci)]
         nic: PciAddress,
     },
+    /// Write the manual pages into a directory.
+    Man {
+        /// The directory; it must exist.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
+    /// Print the completions for a shell.
+    Completions {
+        /// The shell.
+        #[arg(value_name = "SHELL")]
+        shell: clap_complete::Shell,
+    },
 }
 
 impl Cli {
     /// Parses the process's arguments. Prints help, the version or what is wrong, and ends the
     /// process, where that is all there is to do.
-    pub fn from_args() -> Self {
-        Self::parse_from(with_default_command(std::env::args_os()))
+    ///
+    /// # Errors
+    /// What is wrong with the file of `--config`.
+    pub fn from_args() -> Result<Asked, ConfigError> {
+        let root = Self::command();
+        let merged = config::merge(&root, with_default_command(std::env::args_os()))?;
+        let matches = root.clone().get_matches_from(&merged.args);
+        if let Some((name, typed)) = matches.subcommand()
+            && let Some(command) = root.find_subcommand(name)
+            && typed.try_get_one::<bool>("print_config").is_ok_and(|flag| flag == Some(&true))
+        {
+            return Ok(Asked::PrintConfig(config::print(command, typed, &merged)));
+        }
+        let cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        Ok(Asked::Do(cli.command))
     }
+}
+
+/// What the process is asked.
+#[derive(Debug)]
+pub enum Asked {
+    /// To do something.
+    Do(Command),
+    /// To print these settings.
+    PrintConfig(String),
 }
 
 /// Puts `serve` in front when the first argument is a flag of its own, or when there is none.
@@ -254,6 +290,15 @@ pub struct ServeFlags {
     #[command(flatten)]
     pub offload: OffloadFlags,
 
+    /// Read flags from this file, one a line; the command line and the environment win.
+    #[arg(long, value_name = "FILE", env = "GNOMON_CONFIG", help_heading = "Output")]
+    pub config: Option<PathBuf>,
+
+    /// Print every setting that is not the default and where it comes from, as a file for
+    /// --config, and end.
+    #[arg(long, help_heading = "Output")]
+    pub print_config: bool,
+
     /// Print for programs: the plan as JSON, the ready line and the final report as JSON lines.
     #[arg(long, env = "GNOMON_JSON", help_heading = "Output")]
     #[arg(value_parser = clap::builder::BoolishValueParser::new())]
@@ -313,7 +358,6 @@ pub(crate) fn parse(args: &[&str]) -> Result<ServeFlags, clap::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
     use std::path::Path;
 
     #[test]

@@ -3,20 +3,28 @@
 use appliance::bind::{self, BindError, Bound};
 use appliance::check::{self, CheckReport, Host, PciAddress, Wants};
 use appliance::credentials::Credentials;
-use appliance::flags::{Cli, Command, ServeFlags};
+use appliance::flags::{Asked, Cli, Command, ServeFlags};
 use appliance::machine::{self, Machine};
 use appliance::pid_file::PidFile;
 use appliance::plan::Plan;
 use appliance::privileges::{self, Identity};
 use appliance::topology::Prepared;
-use appliance::{daemon, report, run, signals, sockets, topology};
+use appliance::{daemon, pages, report, run, service, signals, sockets, topology};
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
 use tracing::Level;
 
 fn main() -> ExitCode {
-    let done = match Cli::from_args().command {
+    let asked = match Cli::from_args() {
+        Ok(Asked::Do(command)) => command,
+        Ok(Asked::PrintConfig(text)) => return printed(&text),
+        Err(error) => {
+            complain(format_args!("gnomon: {error}\n"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let done = match asked {
         Command::Serve(flags) => {
             if flags.process.daemon && !flags.dry_run && !daemon::is_detached() {
                 return daemon::detach().unwrap_or_else(|error| {
@@ -28,6 +36,11 @@ fn main() -> ExitCode {
         }
         Command::Check(flags) => examine(&flags),
         Command::Bind { nic } => tell(&nic, bind::bind(&Host::this(), &nic)),
+        Command::Man { dir } => pages::manual(&dir).map(|()| true).map_err(Into::into),
+        Command::Completions { shell } => {
+            pages::completions(shell, &mut std::io::stdout());
+            Ok(true)
+        }
         Command::Unbind { nic } => tell(&nic, bind::unbind(&Host::this(), &nic)),
     };
     match done {
@@ -37,6 +50,13 @@ fn main() -> ExitCode {
             complain(format_args!("gnomon: {error}\n"));
             ExitCode::FAILURE
         }
+    }
+}
+
+fn printed(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }
 
@@ -113,6 +133,7 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     if process.daemon {
         daemon::settle(flags.verbose > 0)?;
     }
+    service::ready(&format!("{ready}"));
     let report = run::serve(appliance, &signals);
     say(flags.json, &report)?;
     Ok(report.is_good())

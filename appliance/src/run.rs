@@ -7,6 +7,7 @@
 use crate::affinity;
 use crate::ports::OpenPort;
 use crate::report::{PortReport, Report};
+use crate::service::{self, Watchdog};
 use crate::signals::Signals;
 use crate::topology::{Appliance, Running};
 use dataplane::store::Store;
@@ -29,6 +30,7 @@ pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
     let begun = Instant::now();
     let mut links = vec![true; appliance.ports.len()];
     let mut broken = Vec::new();
+    let mut watchdog = Watchdog::new();
     let mut turn = 0u64;
     while !(signals.stop.load(Ordering::Relaxed) || appliance.server.is_stop_asked())
         && broken.is_empty()
@@ -42,11 +44,13 @@ pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
             appliance.beside.iter().for_each(|beside| beside.watch());
         }
         broken = ended(&appliance);
+        watchdog.beat(&appliance);
         turn += 1;
         std::thread::sleep(HOUSEKEEPING);
     }
     let served = begun.elapsed();
     tracing::info!("draining");
+    service::stopping();
     broken.extend(drain(&mut appliance));
     let keep = signals.keep.load(Ordering::Relaxed) || appliance.server.is_keep_asked();
     report(appliance, served, broken, keep)

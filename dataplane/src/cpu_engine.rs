@@ -6,7 +6,8 @@
 //!
 //! A look-up touches two places in memory, and each costs more than all the arithmetic of a
 //! request. So a group of requests is parsed and hashed while their buckets are on the way, and
-//! matched while their items are: the waits overlap.
+//! matched while their items are: the waits overlap. For what only room 6 understands, sets above
+//! all, the key's lines are asked for all the same.
 #![allow(unsafe_code)]
 
 mod hinted;
@@ -32,6 +33,8 @@ pub struct CpuEngine {
     group: usize,
     /// Hashes of the group's keys, in order.
     hashes: Vec<KeyHash>,
+    /// Hashes of the keys that requests name which the strict parser will read.
+    others: Vec<KeyHash>,
     done: Option<Box<Batch>>,
 }
 
@@ -50,7 +53,8 @@ impl CpuEngine {
     /// and nobody writes to it until the batch has been polled.
     pub unsafe fn new(store: Arc<Store>, packets: PacketMemory, group: usize) -> Self {
         let group = group.max(1);
-        Self { store, packets, group, hashes: Vec::with_capacity(group * KEYS_MAX), done: None }
+        let hashes = Vec::with_capacity(group * KEYS_MAX);
+        Self { store, packets, group, hashes, others: Vec::with_capacity(group), done: None }
     }
 
     /// Whether another engine's descriptors are ones that this engine could have made; with
@@ -75,16 +79,26 @@ impl CpuEngine {
         for group in entries.chunks(self.group) {
             let first = descs.len();
             self.hashes.clear();
+            self.others.clear();
             for entry in group {
                 // SAFETY: the slot is in the batch, which we hold (`new`'s contract).
                 let frame = unsafe { self.packets.frame(entry) };
-                let desc = read(frame.unwrap_or_default(), entry);
-                for key in frame.into_iter().flat_map(|f| keys(&desc, f)) {
+                let frame = frame.unwrap_or_default();
+                let desc = read(frame, entry);
+                for key in keys(&desc, frame) {
                     let hash = self.store.hash(key);
                     if self.group > 1 {
                         self.store.prefetch(hash);
                     }
                     self.hashes.push(hash);
+                }
+                if self.group > 1
+                    && desc.verdict == Verdict::SLOW
+                    && let Some(key) = text(&desc, frame).and_then(second_word)
+                {
+                    let hash = self.store.hash(key);
+                    self.store.prefetch_change(hash);
+                    self.others.push(hash);
                 }
                 // There is room for as many as there are entries.
                 let _ = descs.push(desc);
@@ -102,6 +116,11 @@ impl CpuEngine {
                         }
                         None => key.hint = Hint::MISS,
                     }
+                }
+            }
+            for &hash in &self.others {
+                if let Some(location) = self.store.propose(hash) {
+                    self.store.prefetch_item(location);
                 }
             }
         }
@@ -200,7 +219,26 @@ fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc) -> bool {
     }
 }
 
+/// The request text of a descriptor, in its frame.
+#[inline]
+fn text<'a>(desc: &ReqDesc, frame: &'a [u8]) -> Option<&'a [u8]> {
+    let start = usize::from(desc.payload_off);
+    frame.get(start..start + usize::from(desc.payload_len))
+}
+
+/// What stands behind the verb of a command in text: in nearly all a key. Only a guess, which
+/// nothing but memory's readiness depends on.
+#[inline]
+fn second_word(text: &[u8]) -> Option<&[u8]> {
+    /// Longest verb that is looked behind (`prepend`, `replace`), and the blank.
+    const VERB_MAX: usize = 8;
+    let blank = text.iter().take(VERB_MAX).position(|b| *b == b' ')?;
+    let behind = text.get(blank + 1..)?;
+    behind.get(..key_len(behind).min(KEY_MAX_BYTES))
+}
+
 /// What a frame asks, as far as an engine can tell: checksums, frame header, simple gets.
+#[inline(never)]
 pub fn read(frame: &[u8], entry: &Entry) -> ReqDesc {
     let &Entry { l3, l4, flags, .. } = entry;
     let ipv6 = flags.has(EntryFlags::IPV6);
@@ -237,46 +275,56 @@ pub fn read(frame: &[u8], entry: &Entry) -> ReqDesc {
 
 /// Reads a datagram that holds one `get` or `gets` of a few ordinary keys and nothing else.
 /// `None`: leave it to the strict parser.
+#[inline]
 fn parse_get(text: &[u8], text_off: u16, desc: &mut ReqDesc) -> Option<()> {
     let (verb, skip) = match text {
         [b'g', b'e', b't', b' ', ..] => (Verb::GET, 4),
         [b'g', b'e', b't', b's', b' ', ..] => (Verb::GETS, 5),
         _ => return None,
     };
-    let line = text.strip_suffix(b"\n")?;
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let mut n = 0;
     let mut start = skip;
-    let mut at = skip;
     // One blank between keys, none after the last: what every client sends.
-    loop {
-        let byte = line.get(at).copied();
-        match byte {
-            Some(b) if b > b' ' => at += 1,
-            None | Some(b' ') => {
-                let len = at - start;
-                if len == 0 || len > KEY_MAX_BYTES {
-                    return None;
-                }
-                *desc.keys.get_mut(n)? = KeyDesc {
-                    off: text_off + u16::try_from(start).ok()?,
-                    len: u8::try_from(len).ok()?,
-                    ..KeyDesc::default()
-                };
-                n += 1;
-                if byte.is_none() {
-                    break;
-                }
-                at += 1;
-                start = at;
+    for (n, key) in desc.keys.iter_mut().enumerate() {
+        let end = start + key_len(text.get(start..)?);
+        let len = end - start;
+        if len == 0 || len > KEY_MAX_BYTES {
+            return None;
+        }
+        *key = KeyDesc {
+            off: text_off + u16::try_from(start).ok()?,
+            len: u8::try_from(len).ok()?,
+            ..KeyDesc::default()
+        };
+        match text.get(end..)? {
+            b"\r\n" | b"\n" => {
+                desc.verb = verb;
+                desc.verdict = Verdict::READY;
+                desc.n_keys = u8::try_from(n + 1).ok()?;
+                return Some(());
             }
-            Some(_) => return None,
+            [b' ', ..] => start = end + 1,
+            _ => return None,
         }
     }
-    desc.verb = verb;
-    desc.verdict = Verdict::READY;
-    desc.n_keys = u8::try_from(n).ok()?;
-    Some(())
+    None
+}
+
+/// Bytes before the first that no key holds: a blank or a control character.
+#[inline]
+fn key_len(text: &[u8]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let (words, rest) = text.as_chunks::<8>();
+    let mut len = 0;
+    for word in words {
+        let word = u64::from_le_bytes(*word);
+        // The top bit of the lowest byte below '!' (those above it may be wrong: a borrow).
+        let ends = word.wrapping_sub(ONES * u64::from(b'!')) & !word & (ONES << 7);
+        if ends != 0 {
+            return len + ends.trailing_zeros() as usize / 8;
+        }
+        len += 8;
+    }
+    len + rest.iter().take_while(|b| **b > b' ').count()
 }
 
 #[cfg(test)]
@@ -325,6 +373,11 @@ mod tests {
             b"get a\r\nget b\r\n",
             b"get a\tb\r\n",
             b"get a\0\r\n",
+            b"get a\r\r\n",
+            b"get a\r\n\n",
+            b"get a\n\r\n",
+            b"get a\r",
+            b"get \n",
             b"set a 0 0 1\r\nx\r\n",
             b"gat 0 a\r\n",
             b"\x80\0\0\0",
@@ -333,6 +386,46 @@ mod tests {
         }
         let long = [b"get ".to_vec(), vec![b'k'; 251], b"\r\n".to_vec()].concat();
         assert_eq!(ready(&long), None);
+    }
+
+    #[test]
+    fn keys_end_where_they_should_at_every_length_and_with_every_byte() {
+        for len in 1..=40 {
+            for b in 0..=255u8 {
+                for at in 0..len {
+                    let mut key = vec![b'k'; len];
+                    key[at] = b;
+                    let text = [b"get ", key.as_slice(), b"\r\n"].concat();
+                    let want = match (b, at) {
+                        (..b' ', _) => None,
+                        (b' ', 0) => None,
+                        (b' ', at) if at + 1 == len => None,
+                        (b' ', at) => Some(vec![key[..at].to_vec(), key[at + 1..].to_vec()]),
+                        _ => Some(vec![key]),
+                    };
+                    let want = want.map(|keys| (Verb::GET, keys));
+                    assert_eq!(ready(&text), want, "{b:#x} at {at} of {len}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_word_behind_the_verb_is_the_key() {
+        for (text, key) in [
+            (&b"set key 0 0 1\r\nx\r\n"[..], Some(&b"key"[..])),
+            (b"prepend k 0 0 1\r\nx\r\n", Some(b"k")),
+            (b"delete long-key-of-many-bytes\r\n", Some(b"long-key-of-many-bytes")),
+            (b"mg k v", Some(b"k")),
+            (b"version\r\n", None),
+            (b"flush_all 10\r\n", None),
+            (b"set ", Some(b"")),
+            (b"", None),
+        ] {
+            assert_eq!(second_word(text), key, "{:?}", String::from_utf8_lossy(text));
+        }
+        let long = [&b"set "[..], &[b'k'; 300]].concat();
+        assert_eq!(second_word(&long), Some(&[b'k'; 250][..]));
     }
 
     #[test]

@@ -14,9 +14,10 @@ use crate::protocol::stats::{Kind, Transport};
 use crate::protocol::udp_frame::{HEADER_BYTES, PAYLOAD_MAX_BYTES};
 use crate::protocol::{Command, Dialect, OpCounters, Parsed, Refusal, Server, Sink};
 use crate::reply::{
-    Datagrams, Headers, REPLY_DATAGRAMS_MAX, Reply, ReplyFault, head_fits, in_place, with_head,
+    Datagrams, Headers, REPLY_DATAGRAMS_MAX, Reply, ReplyFault, Sum, head_fits, in_place, with_head,
 };
 use crate::store::{Guard, ItemRef, Location, Session, Supposed};
+use crate::wire::checksum;
 use arrayvec::ArrayVec;
 use driver_shim::{Frame, Region};
 use gpu::{
@@ -30,7 +31,12 @@ use std::sync::Arc;
 /// 32-bit numbers and a 64-bit one in decimal.
 const VALUE_OVERHEAD_BYTES: usize = 6 + 1 + 10 + 1 + 10 + 1 + 20 + 2 + 2;
 
-/// Requests whose durations are known at the end of a turn. A turn that answers more loses some.
+/// From this many bytes on, a value's sum is taken from the store and not made again: below, the
+/// pieces around it cost as much as summing all.
+const SUM_KEPT_MIN_BYTES: usize = 192;
+
+/// Runs of requests whose durations are known at the end of a turn. A turn that answers more loses
+/// some.
 const DURATIONS_MAX: usize = 4096;
 
 /// Room 6 of one worker.
@@ -47,7 +53,7 @@ pub struct Execute {
     /// Frames of the reply being written.
     frames: Vec<Frame>,
     /// When requests came whose replies have not been handed over yet, and what they asked.
-    answered: Vec<(u64, Kind)>,
+    answered: Vec<Answered>,
 }
 
 impl std::fmt::Debug for Execute {
@@ -93,36 +99,36 @@ impl Execute {
         loop {
             let mut slow = None;
             let guard = self.session.pin();
-            let look_up = LookUp {
+            let mut look_up = LookUp {
                 guard: &guard,
                 misses_are_final,
                 from_replica: outcome == Outcome::Replica,
                 ops: &self.ops,
-                counters,
                 amp_factor: self.amp_factor,
                 server: &self.server,
+                done: Done::default(),
             };
-            for (frame, (entry, desc, head)) in work.by_ref() {
-                let came_ns = frame.stamp_ns;
-                match desc.verdict {
-                    Verdict::READY => match look_up.answer(frame, entry, desc, head) {
-                        Ok(reply) => {
-                            emit(reply, entry);
-                            note(&mut self.answered, came_ns, Kind::Get);
-                        }
-                        Err(frame) => {
-                            slow = Some((frame, entry, desc));
-                            break;
-                        }
-                    },
-                    Verdict::BAD => counters.drop_frame(frame, reason(desc.reason)),
-                    _ if desc.payload_off == 0 => counters.drop_frame(frame, DropReason::Unread),
-                    _ => {
-                        slow = Some((frame, entry, desc));
-                        break;
+            for (mut frame, (entry, desc, head)) in work.by_ref() {
+                let answered = match desc.verdict {
+                    Verdict::READY => look_up.answer_any(&mut frame, entry, desc, head),
+                    Verdict::BAD => {
+                        counters.drop_frame(frame, reason(desc.reason));
+                        continue;
                     }
-                }
+                    _ if desc.payload_off == 0 => {
+                        counters.drop_frame(frame, DropReason::Unread);
+                        continue;
+                    }
+                    _ => Err(Unfit),
+                };
+                let Ok(sum) = answered else {
+                    slow = Some((frame, entry, desc));
+                    break;
+                };
+                note(&mut self.answered, frame.stamp_ns, Kind::Get);
+                emit(Reply::whole(frame, headers(entry), sum), entry);
             }
+            look_up.done.count(&self.ops, counters);
             drop(guard);
             let Some((frame, entry, desc)) = slow else { break };
             misses_are_final = false;
@@ -141,9 +147,9 @@ impl Execute {
             return;
         }
         let now_ns = now_ns();
-        for (came_ns, kind) in self.answered.drain(..) {
+        for Answered { came_ns, kind, requests } in self.answered.drain(..) {
             let ns = now_ns.saturating_sub(came_ns);
-            self.ops.latency.record(Transport::Udp, kind, ns, 1);
+            self.ops.latency.record(Transport::Udp, kind, ns, requests);
         }
     }
 
@@ -216,6 +222,9 @@ impl Execute {
     }
 }
 
+/// A request that the fast way has no answer to.
+struct Unfit;
+
 /// The fast way: what one run of plain gets needs.
 struct LookUp<'a> {
     guard: &'a Guard<'a>,
@@ -224,55 +233,82 @@ struct LookUp<'a> {
     from_replica: bool,
     ops: &'a OpCounters,
     server: &'a Server,
-    counters: &'a WorkerCounters,
     amp_factor: NonZeroU32,
+    done: Done,
+}
+
+/// What a run of plain gets did, to be counted at its end.
+#[derive(Default)]
+struct Done {
+    requests: u64,
+    text_bytes: u64,
+    keys: u64,
+    hits: u64,
+    hints_right: u64,
+    hints_wrong: u64,
+    heads_used: u64,
+    heads_unused: u64,
+}
+
+impl Done {
+    fn count(&self, ops: &OpCounters, counters: &WorkerCounters) {
+        counters.fast.add(self.requests);
+        counters.hints_right.add(self.hints_right);
+        counters.hints_wrong.add(self.hints_wrong);
+        counters.heads_used.add(self.heads_used);
+        counters.heads_unused.add(self.heads_unused);
+        ops.cmd_get.add(self.keys);
+        ops.get_hits.add(self.hits);
+        ops.get_misses.add(self.keys - self.hits);
+        ops.bytes_read.add(self.text_bytes);
+    }
 }
 
 impl<'a> LookUp<'a> {
-    /// Answers a plain get in its own frame, or gives the frame back when the reply may not
-    /// fit one datagram, or is more than its source may have.
-    fn answer(
-        &self,
-        frame: Frame,
+    /// Answers by the head that the engine made, if it made one and it is right; else without.
+    #[inline]
+    fn answer_any(
+        &mut self,
+        frame: &mut Frame,
         entry: &Entry,
         desc: &ReqDesc,
         head: Option<&ReplyHead>,
-    ) -> Result<Reply, Frame> {
-        match head {
-            Some(head) if head.len > 0 => {
-                self.with_head(frame, entry, desc, head).or_else(|frame| {
-                    self.counters.heads_unused.inc();
-                    self.in_full(frame, entry, desc)
-                })
+    ) -> Result<Sum, Unfit> {
+        if let Some(head) = head
+            && head.len > 0
+        {
+            if let Some(sum) = self.with_head(frame, entry, desc, head) {
+                self.done.heads_used += 1;
+                return Ok(sum);
             }
-            _ => self.in_full(frame, entry, desc),
+            self.done.heads_unused += 1;
         }
+        let payload_sum = self.answer_all(frame, entry, desc)?;
+        Ok(payload_sum.map_or(Sum::Unknown, Sum::Payload))
     }
 
-    /// Answers a get of one key by the head that the engine made for it, or gives the frame back
-    /// when that is not the head of the reply.
+    /// Answers a get of one key by the head that the engine made for it. `None`: it is not the head
+    /// of the reply, and the frame is as it was.
+    #[inline(never)]
     fn with_head(
-        &self,
-        frame: Frame,
+        &mut self,
+        frame: &mut Frame,
         entry: &Entry,
         desc: &ReqDesc,
         head: &ReplyHead,
-    ) -> Result<Reply, Frame> {
-        let Some((item, value)) = self.item_of_head(&frame, entry, desc, head) else {
-            return Err(frame);
-        };
-        let reply = with_head(frame, headers(entry), head, value, item.value_sum())?;
+    ) -> Option<Sum> {
+        let (item, value) = self.item_of_head(frame, entry, desc, head)?;
+        let sum = with_head(frame, headers(entry), head, value, item.value_sum())?;
         let store = self.guard.store();
         let found = Some((store.class_of(&item), value.len()));
         count_get(self.ops, self.server, item.key(), found, false);
         item.mark_visited(store.now());
-        self.counters.hints_right.inc();
-        self.counters.heads_used.inc();
-        self.counters.fast.inc();
-        self.ops.cmd_get.inc();
-        self.ops.get_hits.inc();
-        self.ops.bytes_read.add(u64::from(desc.payload_len));
-        Ok(reply)
+        self.done.hints_right += 1;
+        self.done.hits += 1;
+        self.done.requests += 1;
+        self.done.keys += 1;
+        self.done.text_bytes += u64::from(desc.payload_len);
+        Some(sum)
     }
 
     /// The item that the head is about, and its value, if the hint holds and all that the head
@@ -298,66 +334,106 @@ impl<'a> LookUp<'a> {
         (told == (item.flags(), value.len())).then_some((item, value))
     }
 
-    /// Answers a plain get without a head.
-    fn in_full(&self, frame: Frame, entry: &Entry, desc: &ReqDesc) -> Result<Reply, Frame> {
-        let mut items: ArrayVec<Option<ItemRef<'a>>, KEYS_MAX> = ArrayVec::new();
+    /// [`Self::answer`], compiled apart for the usual single key.
+    #[inline]
+    fn answer_all(
+        &mut self,
+        frame: &mut Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+    ) -> Result<Option<u16>, Unfit> {
+        match desc.n_keys {
+            1 => self.answer::<1>(frame, entry, desc),
+            _ => self.answer::<KEYS_MAX>(frame, entry, desc),
+        }
+    }
+
+    /// Answers a plain get of at most `N` keys in its own frame. Returns the sum of the UDP payload
+    /// when the store has most of it.
+    ///
+    /// # Errors
+    /// The frame is as it was: the reply may not fit one datagram, or is more than its source may
+    /// have.
+    ///
+    /// Not inlined, as the others on the way of every request: alone, each keeps what it works on
+    /// in registers.
+    #[inline(never)]
+    fn answer<const N: usize>(
+        &mut self,
+        frame: &mut Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+    ) -> Result<Option<u16>, Unfit> {
+        let mut items: ArrayVec<Option<ItemRef<'a>>, N> = ArrayVec::new();
         let mut text_max = b"END\r\n".len();
-        let n_keys = usize::from(desc.n_keys).min(KEYS_MAX);
+        let n_keys = usize::from(desc.n_keys).min(N);
         for key in desc.keys.iter().take(n_keys) {
-            let item = self.item(&frame, key);
+            let item = self.item(frame, key);
             if let Some(item) = &item {
                 text_max += VALUE_OVERHEAD_BYTES + item.key().len() + item.value().len();
             }
             items.push(item);
         }
         if text_max > PAYLOAD_MAX_BYTES {
-            return Err(frame);
+            return Err(Unfit);
         }
         let with_cas = desc.verb == Verb::GETS;
         if entry.flags.has(EntryFlags::LIMITED) {
             let most = allowance(entry, desc.payload_len, self.amp_factor);
             let exact = || HEADER_BYTES + text_bytes(&items, with_cas);
             if HEADER_BYTES + text_max > most && exact() > most {
-                return Err(frame);
+                return Err(Unfit);
             }
         }
-        for (desc, item) in desc.keys.iter().zip(&items) {
-            let key = key(&frame, desc).unwrap_or_default();
-            let store = self.guard.store();
-            let found = item.map(|item| (store.class_of(&item), item.value().len()));
-            count_get(self.ops, self.server, key, found, false);
-        }
-        let reply = in_place(frame, headers(entry), text_max, |out| {
+        self.count(frame, desc, &items);
+        let written = in_place(frame, headers(entry), text_max, |out| {
             for item in items.iter().flatten() {
                 let cas = with_cas.then(|| self.server.cas_shown(item.cas()));
                 put_value(item.key(), item.flags(), cas, item.value(), out);
             }
             out.put(b"END\r\n");
-        })?;
+        });
+        if !written {
+            return Err(Unfit);
+        }
         let now = self.guard.store().now();
         for item in items.iter().flatten() {
             item.mark_visited(now);
         }
-        let (keys, hits) = (n_keys as u64, items.iter().flatten().count() as u64);
-        self.counters.fast.inc();
-        self.ops.cmd_get.add(keys);
-        self.ops.get_hits.add(hits);
-        self.ops.get_misses.add(keys - hits);
-        self.ops.bytes_read.add(u64::from(desc.payload_len));
-        Ok(reply)
+        match items.as_slice() {
+            [Some(item)] if item.value().len() >= SUM_KEPT_MIN_BYTES => {
+                Ok(sum_around(frame, headers(entry), item))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Counts what was asked and found, while the frame holds the keys.
+    #[inline(always)]
+    fn count(&mut self, frame: &Frame, desc: &ReqDesc, items: &[Option<ItemRef<'_>>]) {
+        let store = self.guard.store();
+        for (desc, item) in desc.keys.iter().zip(items) {
+            let found = item.map(|item| (store.class_of(&item), item.value().len()));
+            let key = key(frame, desc).unwrap_or_default();
+            count_get(self.ops, self.server, key, found, false);
+            self.done.hits += u64::from(found.is_some());
+        }
+        self.done.requests += 1;
+        self.done.text_bytes += u64::from(desc.payload_len);
+        self.done.keys += items.len() as u64;
     }
 
     /// The item under `key`, by the hint if it holds, else by the host index.
-    #[inline]
-    fn item(&self, frame: &Frame, desc: &KeyDesc) -> Option<ItemRef<'a>> {
+    #[inline(always)]
+    fn item(&mut self, frame: &Frame, desc: &KeyDesc) -> Option<ItemRef<'a>> {
         let key = key(frame, desc)?;
         match desc.hint {
             Hint::HIT => {
                 if let Some(item) = self.guard.verify(Location(desc.location), key) {
-                    self.counters.hints_right.inc();
+                    self.done.hints_right += 1;
                     return Some(item);
                 }
-                self.counters.hints_wrong.inc();
+                self.done.hints_wrong += 1;
             }
             Hint::MISS if self.misses_are_final => return None,
             _ => {}
@@ -390,12 +466,41 @@ fn key<'f>(frame: &'f Frame, desc: &KeyDesc) -> Option<&'f [u8]> {
     frame.bytes().get(start..start + usize::from(desc.len))
 }
 
+/// The sum of the UDP payload of a reply that holds this one item's value, by the sum that the
+/// store keeps of the value: O(bytes beside it). `None`: it keeps none.
+fn sum_around(frame: &Frame, headers: Headers, item: &ItemRef<'_>) -> Option<u16> {
+    let value_len = item.value().whole()?.len();
+    let payload = frame.bytes().get(headers.kv()..)?;
+    let (before, behind) =
+        payload.split_at_checked(payload.len().checked_sub(value_len + b"\r\nEND\r\n".len())?)?;
+    let behind_sum = checksum::sum(behind.get(value_len..)?);
+    let sum = checksum::sum(before);
+    let add_at = |sum, at: usize, piece| match at % 2 {
+        0 => checksum::add(sum, piece),
+        _ => checksum::add_swapped(sum, piece),
+    };
+    let sum = add_at(sum, before.len(), item.value_sum());
+    Some(add_at(sum, before.len() + value_len, behind_sum))
+}
+
+/// Requests of one kind that came at the same time, and have been answered.
+struct Answered {
+    came_ns: u64,
+    kind: Kind,
+    requests: u64,
+}
+
 /// Keeps for later when a request came that has been answered.
 #[inline]
-fn note(answered: &mut Vec<(u64, Kind)>, came_ns: u64, kind: Kind) {
-    // Its memory was taken at start-up: no more than that.
-    if answered.len() < DURATIONS_MAX {
-        answered.push((came_ns, kind));
+fn note(answered: &mut Vec<Answered>, came_ns: u64, kind: Kind) {
+    // Those of one burst came together.
+    if let Some(last) = answered.last_mut()
+        && (last.came_ns, last.kind) == (came_ns, kind)
+    {
+        last.requests += 1;
+    } else if answered.len() < DURATIONS_MAX {
+        // Its memory was taken at start-up: no more than that.
+        answered.push(Answered { came_ns, kind, requests: 1 });
     }
 }
 

@@ -23,6 +23,7 @@ pub mod policy;
 pub mod prefetch;
 pub mod protocol;
 pub mod reply;
+mod short;
 pub mod store;
 
 pub use counters::{Counter, Ledger, WorkerCounters};

@@ -9,7 +9,9 @@ pub use head::{head_fits, with_head};
 
 use crate::protocol::sink::Sink;
 use crate::protocol::udp_frame::{self, HEADER_BYTES, PAYLOAD_MAX_BYTES};
+use crate::short;
 use driver_shim::{Frame, Region};
+use std::mem;
 
 /// Most datagrams of one reply: a value of 1 MB takes 754. One request can hold no more slots
 /// than this.
@@ -58,12 +60,28 @@ pub struct Reply {
     pub headers: Headers,
     /// What its leaving means.
     pub meaning: Meaning,
-    /// The headers are the reply's own already, and this is the sum of all that the UDP checksum,
-    /// the one thing missing, covers.
-    pub prepared: Option<u16>,
+    /// What is known of its checksum.
+    pub sum: Sum,
+}
+
+/// What is known of the checksum of a reply that is not sealed yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sum {
+    /// Nothing.
+    Unknown,
+    /// The sum of the UDP payload, which was had for less than summing it.
+    Payload(u16),
+    /// The headers are the reply's own already, but for the UDP checksum: this is the sum of all
+    /// that it covers.
+    Covered(u16),
 }
 
 impl Reply {
+    /// The reply to a request, all of it in one datagram.
+    pub fn whole(frame: Frame, headers: Headers, sum: Sum) -> Self {
+        Self { frame, headers, meaning: Meaning::Answer, sum }
+    }
+
     /// Bytes of UDP payload: the memcached frame header and the text behind it.
     pub fn payload_bytes(&self) -> usize {
         self.frame.len().saturating_sub(self.headers.kv())
@@ -71,59 +89,59 @@ impl Reply {
 }
 
 /// Writes the memcached frame header of datagram `seq` of `total`, keeping the request's id.
+#[inline]
 fn number(frame: &mut Frame, headers: Headers, seq: usize, total: usize) {
-    let at = headers.kv();
-    if let Some(field) = frame.bytes_mut().get_mut(at..at + HEADER_BYTES) {
-        let id = u16::from_be_bytes([
-            field.first().copied().unwrap_or(0),
-            field.get(1).copied().unwrap_or(0),
-        ]);
+    let field = frame.bytes_mut().get_mut(headers.kv()..);
+    if let Some(field) = field.and_then(<[u8]>::first_chunk_mut::<HEADER_BYTES>) {
+        let &mut [id_hi, id_lo, ..] = field;
         let clip = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
-        field.copy_from_slice(&udp_frame::header(id, clip(seq), clip(total)));
+        *field = udp_frame::header(u16::from_be_bytes([id_hi, id_lo]), clip(seq), clip(total));
     }
 }
 
 /// Writes into the text of a single datagram. What does not fit is not written.
 #[derive(Debug)]
 pub struct OneDatagram<'a> {
-    text: &'a mut [u8],
-    used: usize,
+    /// Where the next byte goes.
+    rest: &'a mut [u8],
 }
 
 impl Sink for OneDatagram<'_> {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
-        if let Some(to) = self.text.get_mut(self.used..self.used + bytes.len()) {
-            to.copy_from_slice(bytes);
-            self.used += bytes.len();
+        if bytes.len() <= self.rest.len() {
+            let (to, rest) = mem::take(&mut self.rest).split_at_mut(bytes.len());
+            short::copy(to, bytes);
+            self.rest = rest;
         }
     }
 }
 
-/// Builds a reply of at most `text_max` bytes in the request's own frame.
+/// Makes a request's frame its reply, of at most `text_max` bytes that `write` puts there.
 ///
-/// # Errors
-/// The frame, unchanged, when that does not fit its slot.
+/// False: the frame is unchanged, because that does not fit its slot.
 #[inline]
+#[must_use]
 pub fn in_place(
-    mut frame: Frame,
+    frame: &mut Frame,
     headers: Headers,
     text_max: usize,
     write: impl FnOnce(&mut OneDatagram<'_>),
-) -> Result<Reply, Frame> {
+) -> bool {
     let start = headers.text();
-    if text_max > PAYLOAD_MAX_BYTES || frame.set_len(start + text_max).is_err() {
-        return Err(frame);
+    let end = start + text_max;
+    if text_max > PAYLOAD_MAX_BYTES || frame.set_len(end).is_err() {
+        return false;
     }
-    let Some(text) = frame.bytes_mut().get_mut(start..) else { return Err(frame) };
-    let mut sink = OneDatagram { text, used: 0 };
+    let Some(rest) = frame.bytes_mut().get_mut(start..) else { return false };
+    let mut sink = OneDatagram { rest };
     write(&mut sink);
-    let len = start + sink.used;
+    let len = end - sink.rest.len();
     // Shorter than the length just set, so it fits.
     let shrunk = frame.set_len(len);
     debug_assert!(shrunk.is_ok());
-    number(&mut frame, headers, 0, 1);
-    Ok(Reply { frame, headers, meaning: Meaning::Answer, prepared: None })
+    number(frame, headers, 0, 1);
+    true
 }
 
 /// Why a reply cannot be sent as it is.
@@ -241,7 +259,7 @@ impl<'a> Datagrams<'a> {
             }
             number(&mut frame, self.headers, seq, total);
             let meaning = if last { Meaning::Answer } else { Meaning::Part };
-            emit(Reply { frame, headers: self.headers, meaning, prepared: None });
+            emit(Reply { frame, headers: self.headers, meaning, sum: Sum::Unknown });
         }
     }
 }
@@ -389,8 +407,16 @@ mod tests {
     #[test]
     fn in_place_keeps_the_id_and_sets_the_length() {
         let region = Region::new(1, Pages::Small).unwrap();
-        let reply = in_place(request(&region), HEADERS, 100, |s| s.put(b"END\r\n")).unwrap();
-        assert_eq!(&reply.frame.bytes()[HEADERS.kv()..], b"\x12\x34\0\0\0\x01\0\0END\r\n");
-        assert!(in_place(reply.frame, HEADERS, PAYLOAD_MAX_BYTES + 1, |_| {}).is_err());
+        let mut frame = request(&region);
+        assert!(in_place(&mut frame, HEADERS, 100, |s| s.put(b"END\r\n")));
+        assert_eq!(&frame.bytes()[HEADERS.kv()..], b"\x12\x34\0\0\0\x01\0\0END\r\n");
+        let before = frame.bytes().to_vec();
+        assert!(!in_place(&mut frame, HEADERS, PAYLOAD_MAX_BYTES + 1, |_| {}));
+        assert_eq!(frame.bytes(), before);
+        assert!(
+            in_place(&mut frame, HEADERS, 3, |s| s.put(b"four")),
+            "what does not fit is left out"
+        );
+        assert_eq!(frame.len(), HEADERS.text());
     }
 }

@@ -7,10 +7,10 @@
 
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
-use crate::reply::{Meaning, Reply};
-use crate::wire::reply::{seal, seal_prepared, turn_around};
+use crate::reply::{Headers, Meaning, Reply, Sum};
+use crate::wire::reply::{seal_prepared, turn_and_seal};
 use arrayvec::ArrayVec;
-use driver_shim::{BURST_MAX, Burst, Frame, TxCaps, TxOffload, TxQueue};
+use driver_shim::{BURST_MAX, Burst, Frame, TxCaps, TxQueue};
 
 /// Tries at a transmit queue that takes nothing, before frames are dropped. About 10 µs of
 /// spinning: longer than a NIC needs for a burst at 10 Gb/s, shorter than a receive ring of
@@ -39,21 +39,9 @@ impl Tx {
     }
 
     /// Finishes a reply and queues it; sends when a burst is full.
-    pub fn reply(&mut self, reply: Reply, counters: &WorkerCounters) {
-        let Reply { mut frame, headers, meaning, prepared } = reply;
-        match prepared {
-            Some(covered) if self.caps == TxCaps::default() => {
-                seal_prepared(frame.bytes_mut(), headers.l4, covered);
-                frame.tx = TxOffload::default();
-            }
-            prepared => {
-                if prepared.is_none() {
-                    turn_around(frame.bytes_mut(), headers.l3, headers.l4, headers.ipv6);
-                }
-                frame.tx = seal(frame.bytes_mut(), headers.l3, headers.l4, headers.ipv6, self.caps);
-            }
-        }
-        self.push(frame, meaning, counters);
+    pub fn reply(&mut self, mut reply: Reply, counters: &WorkerCounters) {
+        finish(&mut reply, self.caps);
+        self.push(reply.frame, reply.meaning, counters);
     }
 
     /// Queues a frame that is fit to send.
@@ -94,4 +82,17 @@ impl Tx {
             }
         }
     }
+}
+
+/// Makes a reply fit to send.
+#[inline(never)]
+fn finish(reply: &mut Reply, caps: TxCaps) {
+    let Headers { l3, l4, ipv6 } = reply.headers;
+    let frame = &mut reply.frame;
+    let bytes = frame.bytes_mut();
+    frame.tx = match reply.sum {
+        Sum::Unknown => turn_and_seal(bytes, l3, l4, ipv6, caps, None),
+        Sum::Payload(sum) => turn_and_seal(bytes, l3, l4, ipv6, caps, Some(sum)),
+        Sum::Covered(sum) => seal_prepared(bytes, l3, l4, ipv6, caps, sum),
+    };
 }

@@ -10,6 +10,10 @@ mod ascii;
 mod binary;
 #[path = "../../fuzz/bodies/classify.rs"]
 mod classify;
+#[path = "../../fuzz/harness/commands.rs"]
+mod commands;
+#[path = "../../fuzz/bodies/datagram.rs"]
+mod datagram;
 #[path = "../../fuzz/bodies/meta.rs"]
 mod meta;
 #[path = "../../fuzz/bodies/parsers.rs"]
@@ -18,6 +22,10 @@ mod parsers;
 mod restart;
 #[path = "../../fuzz/bodies/sequence.rs"]
 mod sequence;
+#[path = "../../fuzz/harness/tcp.rs"]
+mod tcp;
+#[path = "../../fuzz/harness/udp.rs"]
+mod udp;
 #[path = "../../fuzz/bodies/udp_frame.rs"]
 mod udp_frame;
 
@@ -28,6 +36,7 @@ const TARGETS: &[(&str, Body)] = &[
     ("ascii", ascii::run),
     ("binary", binary::run),
     ("classify", classify::run),
+    ("datagram", datagram::run),
     ("meta", meta::run),
     ("parsers", parsers::run),
     ("restart", restart::run),

@@ -5,7 +5,7 @@
 use dataplane::wire::build::UdpFrame;
 use dataplane::wire::checksum;
 use dataplane::wire::classify::{Class, classify};
-use dataplane::wire::reply::{seal, turn_around};
+use dataplane::wire::reply::turn_and_seal;
 use dataplane::wire::verify::{verify_ip4_header, verify_udp};
 use dataplane::wire::{Cidr, Eth, Ipv4, Ipv6, Local, Udp};
 use driver_shim::{MacAddr, TxCaps};
@@ -233,8 +233,7 @@ proptest! {
         let mut frame = frame;
         frame.truncate(usize::from(l4) + 8);
         frame.extend_from_slice(&reply);
-        turn_around(&mut frame, l3, l4, ipv6);
-        seal(&mut frame, l3, l4, ipv6, TxCaps::default());
+        turn_and_seal(&mut frame, l3, l4, ipv6, TxCaps::default(), None);
         let packet = SlicedPacket::from_ethernet(&frame).unwrap();
         let Some(TransportSlice::Udp(udp)) = &packet.transport else { panic!("{packet:?}") };
         prop_assert_eq!(udp.payload(), reply);

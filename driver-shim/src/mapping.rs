@@ -159,6 +159,13 @@ impl Mapping {
         self.base
     }
 
+    /// All of it, while nobody else has it: whoever has handed out addresses behind [`Self::base`]
+    /// keeps the mapping to himself.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: mapped for `len` bytes, initialised by the kernel, and borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+    }
+
     /// Bytes mapped: a multiple of 2 MB.
     pub fn len(&self) -> usize {
         self.len

@@ -7,7 +7,7 @@ use dataplane::wire::Local;
 use dataplane::wire::build::UdpFrame;
 use dataplane::wire::classify::{Class, classify};
 use dataplane::wire::corrupt::Corruption;
-use dataplane::wire::reply::{seal, turn_around};
+use dataplane::wire::reply::turn_and_seal;
 use dataplane::wire::udp::is_reflector;
 use dataplane::wire::verify::{verify_ip4_header, verify_udp};
 use driver_shim::{MacAddr, Pages, Region, TxCaps, TxOffload};
@@ -73,8 +73,7 @@ fn any_frame(data: &[u8], local: &Local) {
 /// Any request, padding and wrong checksums included, becomes a whole reply.
 fn reply(data: &[u8], l3: u8, l4: u8, ipv6: bool) {
     let mut frame = data.to_vec();
-    turn_around(&mut frame, l3, l4, ipv6);
-    let tx = seal(&mut frame, l3, l4, ipv6, TxCaps::default());
+    let tx = turn_and_seal(&mut frame, l3, l4, ipv6, TxCaps::default(), None);
     assert_eq!(frame.len(), data.len());
     if data.len() - usize::from(l3) <= usize::from(u16::MAX) {
         assert_eq!(tx, TxOffload::default());

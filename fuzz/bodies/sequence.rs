@@ -1,144 +1,232 @@
-//! Whole conversations, made of commands that mean something: every verb of each dialect on a few
-//! keys, with noise between. Answers are the same however the input is cut, and when all keys are
-//! deleted the store has lost nothing.
+//! A whole server with several clients at a time: connections in each dialect, and datagrams through
+//! a worker, some of which wait for the engine together. What each is answered must be what it is
+//! answered when all ask one after the other, on connections, and input is not cut.
 
-const KEYS: [&str; 5] = ["a", "b", "ns:c", "ns:d:e", "a-key-that-is-somewhat-longer-than-others"];
-const ITEM_MAX_BYTES: usize = 4096;
-const DATA_MAX_BYTES: usize = 1000;
+use crate::commands::{Command, KEYS, ascii, binary};
+use crate::tcp::{Connection, on_a_new_server};
+use crate::udp::{REQUEST_MAX_BYTES, Wire};
+use dataplane::protocol::Server;
+use dataplane::store::{Session, verbs};
+use std::sync::Arc;
 
-/// The input's bytes, two to a command, spelt in ASCII.
-fn ascii(data: &[u8]) -> Vec<u8> {
-    let mut text = Vec::new();
-    for pair in data.chunks_exact(2) {
-        let (op, arg) = (pair[0], usize::from(pair[1]));
-        let key = KEYS[arg % KEYS.len()];
-        let (n, len) = (arg / KEYS.len(), arg * arg / 64);
-        let value = "7".repeat(len);
-        let line = match op % 24 {
-            0 => format!("get {key}"),
-            1 => format!("gets {key} b {key}"),
-            2 => format!("set {key} {n} 0 {len}\r\n{value}"),
-            3 => format!("add {key} {n} 100 1\r\n5"),
-            4 => format!("replace {key} 0 0 {len}\r\n{value}"),
-            5 => format!("append {key} 0 0 2\r\n12"),
-            6 => format!("prepend {key} 0 0 {len}\r\n{value}"),
-            7 => format!("cas {key} 0 0 1 {n}\r\n3"),
-            8 => format!("incr {key} {n}"),
-            9 => format!("decr {key} {n}"),
-            10 => format!("delete {key}"),
-            11 => format!("touch {key} {n}"),
-            12 => format!("gat {n} {key} a"),
-            13 => format!("mg {key} v f c t s k h O{n}"),
-            14 => format!("mg {key} N30 R{n} v q"),
-            15 => format!("ms {key} {len} T{n} I C{n} c\r\n{value}"),
-            16 => format!("ms {key} 1 MA q\r\nx"),
-            17 => format!("md {key} I T{n} q"),
-            18 => format!("ma {key} N0 J{n} D{n} MD v c t"),
-            19 => format!("flush_prefix {key}"),
-            20 => "flush_all".to_owned(),
-            21 => format!("set {key} 0 0 {len} noreply\r\n{value}"),
-            22 => format!("lru_crawler metadump all\r\nme {key}\r\nmn"),
-            _ => {
-                // Noise, and an end of line only now and then.
-                text.push(pair[1]);
-                continue;
-            }
+/// No more noise than `commands` reckons with.
+const DATA_MAX_BYTES: usize = 1500;
+
+/// Connections; the last one speaks binary.
+const CONNECTIONS: usize = 3;
+
+/// Pieces that the input of a step is cut into, and one more: each takes time.
+const PIECES_MAX: usize = 16;
+
+/// Requests that wait for the engine together.
+const WAITING_MAX: usize = 12;
+
+/// Who does something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    /// A connection.
+    Tcp(usize),
+    /// A datagram, over IPv4 or IPv6. It may wait for others.
+    Udp { ipv6: bool, waits: bool },
+    /// Time goes by, so many seconds.
+    Time(u32),
+}
+
+#[derive(Debug)]
+struct Step {
+    who: Who,
+    is_binary: bool,
+    command: Command,
+}
+
+/// The steps, three bytes each: who, what command, and what about. At the end everybody is asked
+/// for every key.
+fn steps(data: &[u8]) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for step in data.chunks_exact(3) {
+        let (who, op, arg) = (step[0], step[1], step[2]);
+        let waits = who & 0x80 != 0;
+        let (who, is_binary) = match who % 8 {
+            n @ 0..=1 => (Who::Tcp(n.into()), false),
+            2 => (Who::Tcp(CONNECTIONS - 1), true),
+            3 => (Who::Udp { ipv6: false, waits }, false),
+            4 => (Who::Udp { ipv6: true, waits }, false),
+            5 => (Who::Udp { ipv6: true, waits }, true),
+            // In the same packet as the one before.
+            6 => match steps.last() {
+                Some(last) => (last.who, last.is_binary),
+                None => continue,
+            },
+            _ => (Who::Time(op.into()), false),
         };
-        text.extend_from_slice(line.as_bytes());
-        text.extend_from_slice(if op < 240 { b"\r\n" } else { b"\n" });
-    }
-    text
-}
-
-/// The same in binary.
-fn binary(data: &[u8]) -> Vec<u8> {
-    let mut packets = Vec::new();
-    for pair in data.chunks_exact(2) {
-        let (opcode, arg) = (pair[0] % 0x26, pair[1]);
-        let extras = match opcode {
-            0x01..=0x03 | 0x11..=0x13 => 8,
-            0x05 | 0x06 | 0x15 | 0x16 => 20,
-            0x1c..=0x1e | 0x23 | 0x24 => 4,
-            _ => 0,
+        let command = match who {
+            Who::Time(_) => Command::default(),
+            _ if is_binary => binary(op, arg),
+            _ => ascii(op, arg),
         };
-        let keyless = matches!(opcode, 0x07 | 0x08 | 0x0a | 0x0b | 0x17 | 0x18);
-        let key = if keyless { "" } else { KEYS[usize::from(arg) % KEYS.len()] };
-        let stores = matches!(opcode, 0x01..=0x03 | 0x0e | 0x0f | 0x11..=0x13 | 0x19 | 0x1a);
-        let value = if stores { vec![b'8'; usize::from(arg / 2)] } else { Vec::new() };
-        let body = extras + key.len() + value.len();
-        let mut header = [0u8; 24];
-        header[0] = 0x80;
-        header[1] = opcode;
-        header[3] = key.len().to_le_bytes()[0];
-        header[4] = extras.to_le_bytes()[0];
-        header[10..12].copy_from_slice(&u16::try_from(body).unwrap_or(0).to_be_bytes());
-        // A CAS id, sometimes the right one.
-        header[23] = if pair[0] > 200 { arg } else { 0 };
-        packets.extend_from_slice(&header);
-        packets.extend((0..extras).map(|n| if n == 7 { arg / 16 } else { 0 }));
-        packets.extend_from_slice(key.as_bytes());
-        packets.extend_from_slice(&value);
-    }
-    packets
-}
-
-/// Runs the conversation over two fresh servers, whole and in pieces.
-pub(crate) fn run(data: &[u8]) {
-    // A line of 2,048 bytes ends the connection or does not, as the input is cut: there is none.
-    let data = data.get(..DATA_MAX_BYTES).unwrap_or(data);
-    let Some((first, rest)) = data.split_first() else { return };
-    let input = if first & 1 == 0 { ascii(rest) } else { binary(rest) };
-    let whole = answers(&input, usize::MAX);
-    let piece = usize::from(first / 2) + 1;
-    if whole != answers(&input, piece) {
-        // Unless the clock moved on between the two, which absolute times tell.
-        let (whole, cut) = (answers(&input, usize::MAX), answers(&input, piece));
-        assert_eq!(String::from_utf8_lossy(&whole), String::from_utf8_lossy(&cut));
-    }
-}
-
-fn answers(input: &[u8], piece: usize) -> Vec<u8> {
-    use dataplane::protocol::Server;
-    use dataplane::protocol::stream::Conversation;
-    use dataplane::store::{Store, StoreConfig, verbs};
-    use driver_shim::Pages;
-    use std::sync::Arc;
-
-    let store = Store::new(StoreConfig {
-        memory_bytes: 32 << 20,
-        item_max_bytes: ITEM_MAX_BYTES,
-        pages: Pages::Small,
-        // The hash decides where a dump finds an item.
-        hash_key: Some([7; 16]),
-        ..StoreConfig::default()
-    });
-    let Ok(store) = store else { panic!("no store") };
-    let Ok(mut session) = store.session() else { panic!("no session") };
-    let server = Server::new(Arc::clone(&store), String::new());
-    let ops = server.ops();
-    let mut conversation = Conversation::new(ITEM_MAX_BYTES);
-    let (mut waiting, mut out) = (Vec::new(), Vec::new());
-    'all: for piece in input.chunks(piece) {
-        waiting.extend_from_slice(piece);
-        loop {
-            let before = out.len();
-            let progress =
-                conversation.advance(&mut session, &ops, &server, &waiting, &mut out, usize::MAX);
-            waiting.drain(..progress.consumed);
-            if progress.close {
-                break 'all;
+        let over_udp = matches!(who, Who::Udp { .. });
+        if over_udp && !(command.for_udp && command.text.len() <= REQUEST_MAX_BYTES) {
+            continue;
+        }
+        match steps.last_mut() {
+            Some(last)
+                if step[0] % 8 == 6
+                    && (!over_udp
+                        || last.command.text.len() + command.text.len() <= REQUEST_MAX_BYTES) =>
+            {
+                last.command.text.extend_from_slice(&command.text);
+                last.command.own |= command.own;
             }
-            if progress.consumed == 0 && out.len() == before {
-                break;
-            }
+            _ => steps.push(Step { who, is_binary, command }),
         }
     }
+    for (n, key) in KEYS.into_iter().enumerate() {
+        let text = format!("gets {key}\r\n").into_bytes();
+        let command = Command { text, for_udp: true, own: false };
+        let who = Who::Udp { ipv6: n % 2 == 1, waits: true };
+        steps.push(Step { who, is_binary: false, command });
+    }
+    steps
+}
+
+/// The first byte says how the input of connections is cut.
+pub(crate) fn run(data: &[u8]) {
+    let data = data.get(..DATA_MAX_BYTES).unwrap_or(data);
+    let Some((&cut, rest)) = data.split_first() else { return };
+    let steps = steps(rest);
+    let piece = usize::from(cut) + 1;
+    let both = || (together(&steps, piece), one_by_one(&steps));
+    let (mut one, mut other) = both();
+    if one != other {
+        // Unless the clock moved on between the two, which absolute times tell.
+        (one, other) = both();
+    }
+    for ((step, one), other) in steps.iter().zip(&one).zip(&other) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert_eq!(text(one), text(other), "{:?}: {}", step.who, text(&step.command.text));
+    }
+    assert_eq!(one, other);
+}
+
+/// The answer is of whole lines, or of whole packets.
+fn well_formed(step: &Step, mut answer: &[u8]) {
+    if !step.is_binary {
+        return assert!(answer.is_empty() || answer.ends_with(b"\n"));
+    }
+    while let Some((header, rest)) = answer.split_first_chunk::<24>() {
+        assert_eq!((header[0], header[5]), (0x81, 0));
+        let body = u32::from_be_bytes([header[8], header[9], header[10], header[11]]) as usize;
+        let parts =
+            usize::from(header[4]) + usize::from(u16::from_be_bytes([header[2], header[3]]));
+        assert!(parts <= body && body <= rest.len());
+        answer = &rest[body..];
+    }
+    assert!(answer.is_empty());
+}
+
+fn together(steps: &[Step], piece: usize) -> Vec<Vec<u8>> {
+    on_a_new_server(|server| {
+        let mut session = server.store.session().expect("a session");
+        let mut connections = [(); CONNECTIONS].map(|()| Connection::new());
+        let mut answers = vec![Vec::new(); steps.len()];
+        let mut udp = Udp { wire: Wire::new(server), sent: Vec::new(), waiting: 0 };
+        for (n, Step { who, command, .. }) in steps.iter().enumerate() {
+            match *who {
+                Who::Udp { ipv6, waits } => {
+                    udp.send(n, ipv6, &command.text);
+                    if !waits || udp.waiting == WAITING_MAX {
+                        udp.settle(&mut answers);
+                    }
+                }
+                Who::Tcp(c) => {
+                    udp.settle(&mut answers);
+                    let answer = &mut answers[n];
+                    let piece = piece.max(command.text.len() / PIECES_MAX);
+                    connections[c].say(server, &mut session, &command.text, piece, answer);
+                }
+                Who::Time(seconds) => {
+                    udp.settle(&mut answers);
+                    pass(server, seconds);
+                }
+            }
+        }
+        udp.settle(&mut answers);
+        assert_eq!(udp.wire.hang_up(), 0, "a request was dropped");
+        finish(server, session, steps, &mut answers);
+        answers
+    })
+}
+
+struct Udp {
+    wire: Wire,
+    /// The step of each request, by its id.
+    sent: Vec<usize>,
+    /// Requests that the worker has not seen yet.
+    waiting: usize,
+}
+
+impl Udp {
+    fn send(&mut self, step: usize, ipv6: bool, text: &[u8]) {
+        let id = self.wire.send(ipv6, text);
+        assert_eq!(usize::from(id), self.sent.len());
+        self.sent.push(step);
+        self.waiting += 1;
+    }
+
+    /// Has all requests answered.
+    fn settle(&mut self, answers: &mut [Vec<u8>]) {
+        if std::mem::take(&mut self.waiting) == 0 {
+            return;
+        }
+        for reply in self.wire.settle() {
+            let place = &mut answers[self.sent[usize::from(reply.id)]];
+            assert!(place.is_empty(), "one reply to a request");
+            *place = reply.text;
+        }
+    }
+}
+
+fn one_by_one(steps: &[Step]) -> Vec<Vec<u8>> {
+    on_a_new_server(|server| {
+        let mut session = server.store.session().expect("a session");
+        let mut connections = [(); CONNECTIONS].map(|()| Connection::new());
+        let mut answers = vec![Vec::new(); steps.len()];
+        for (Step { who, command, .. }, answer) in steps.iter().zip(&mut answers) {
+            let mut alone = Connection::new();
+            let connection = match *who {
+                Who::Tcp(c) => &mut connections[c],
+                Who::Udp { .. } => &mut alone,
+                Who::Time(seconds) => {
+                    pass(server, seconds);
+                    continue;
+                }
+            };
+            connection.say(server, &mut session, &command.text, usize::MAX, answer);
+        }
+        finish(server, session, steps, &mut answers);
+        answers
+    })
+}
+
+fn pass(server: &Server, seconds: u32) {
+    server.store.clock().skip_ahead(seconds);
+    server.store.housekeep();
+}
+
+/// Deletes every key: then the store has nothing left that it counts. Answers are well formed; those
+/// that are a server's own, which no other can give, are no more than that.
+fn finish(server: &Arc<Server>, mut session: Session, steps: &[Step], answers: &mut [Vec<u8>]) {
     for key in KEYS {
         verbs::delete(&mut session, key.as_bytes());
     }
     drop(session);
     // Noise may have spelt other keys; what is there is what is counted.
-    let stats = store.stats();
+    let stats = server.store.stats();
     assert_eq!(stats.curr_items == 0, stats.bytes == 0, "{stats:?}");
-    out
+    for (step, answer) in steps.iter().zip(answers) {
+        well_formed(step, answer);
+        if step.command.own {
+            answer.clear();
+        }
+    }
 }

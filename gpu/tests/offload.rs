@@ -2,6 +2,7 @@
 //! both indexes, and every fault.
 #![cfg(feature = "simt")]
 #![allow(unsafe_code, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::multiple_unsafe_ops_per_block, reason = "tests")]
 
 use gpu::card::{Card, CardError};
 use gpu::faulty::{FaultyCard, Switches};

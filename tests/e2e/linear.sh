@@ -2,8 +2,9 @@
 # Commands that overlap take effect one at a time: contended histories over TCP, and over TCP and
 # UDP together, against the genuine memcached, which must pass too, and against gnomon.
 #
-# memcached breaks one promise itself: a `gets` that overlaps an `incr` or `decr` now and then shows
-# the old value with the CAS id of the new one. So it is not asked for both in one history.
+# memcached breaks one promise itself: a `gets`, `gats` or `mg` with flag c that overlaps an `incr`,
+# `decr` or `ma` now and then shows the old value with the CAS id of the new one. So it is not asked
+# for both in one history.
 #
 #   LINEAR_HISTORIES=500 tests/e2e/linear.sh
 set -euo pipefail
@@ -15,8 +16,8 @@ host=""
 netns host
 linear=target/release/gnomon-linear
 histories=${LINEAR_HISTORIES:-20}
-storing=get,gets,set,add,replace,append,prepend,cas,delete,touch
-counting=get,set,add,delete,incr,decr,touch
+storing=get,gets,gat,gats,set,add,replace,append,prepend,cas,delete,touch
+counting=get,gat,set,add,delete,incr,decr,ma,touch
 
 # judged NAME SERVER ARGS...: passes when every history is linearizable.
 judged() {

@@ -21,12 +21,12 @@ server_wait "serves without a flag" in_ns "$host" "$memc" wait "$here" 1
 counted in_ns "$host" tests/e2e/edges.py "$here" "$here" --label "loopback: "
 server_stop
 
-# Both with room for all that is stored: what is evicted when is each server's own.
-memcached_start "$host" -m 512
+# Both with room for all that is stored: what is evicted when is each server's own. With one thread
+# memcached answers datagrams in their order.
+memcached_start "$host" -m 512 -t 1
 server_start "$host" -m 512
 server_wait "starts beside memcached" in_ns "$host" "$memc" wait "$here" 1
 counted in_ns "$host" tests/e2e/differential.py "$genuine" "$here"
-counted in_ns "$host" tests/e2e/differential_binary.py "$genuine" "$here"
 stop_pid "$memcached_pid"
 server_stop
 

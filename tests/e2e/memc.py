@@ -12,6 +12,7 @@ Every UDP reply is checked against protocol.txt: the request id comes back, data
 With `--source ADDR` at the end, from that address.
 """
 
+import functools
 import itertools
 import socket
 import struct
@@ -68,6 +69,7 @@ class Reassembly:
         return b"".join(self.parts[i] for i in range(self.total))
 
 
+@functools.cache
 def address(text):
     """`host:port` or `[v6]:port` as (family, sockaddr)."""
     host, _, port = text.rpartition(":")

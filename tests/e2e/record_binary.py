@@ -12,7 +12,8 @@ import struct
 import sys
 
 import memc
-from differential_binary import *  # the opcodes
+from conversations.normal import Ids
+from conversations.packets import *  # the opcodes
 
 IDLE_S = 0.3
 
@@ -164,14 +165,11 @@ def main():
                 request = request.packet([])
             data += request
         got, end = ask(sys.argv[1], data)
-        packets, left = answers(got)
+        packets, left = responses(got)
         assert not left, (name, left)
-        normal, reply = Normal(), b""
+        ids, reply = Ids(), b""
         for magic, opcode, key, extras, data_type, status, opaque, cas, body in packets:
-            if cas and cas not in normal.seen:
-                normal.seen.append(cas)
-            cas = normal.seen.index(cas) + 1 if cas else 0
-            reply += HEADER.pack(magic, opcode, key, extras, data_type, status, len(body), opaque, cas) + body
+            reply += HEADER.pack(magic, opcode, key, extras, data_type, status, len(body), opaque, ids.place(cas)) + body
         print(f"# {name}\n> {data.hex()}\n< {reply.hex()}\n= {end}")
 
 

@@ -1,9 +1,10 @@
 //! Ready, running, and the several ways to end.
 
 use crate::client::{Tcp, Udp};
-use crate::server::{SOON, Server};
+use crate::server::{SOON, Server, Tree, gnomon};
 use nix::sys::signal::Signal;
 use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -107,4 +108,33 @@ fn the_port_is_free_again_afterwards() {
         "8",
     ]));
     assert_eq!((again.tcp(), again.udp()), (tcp, udp));
+}
+
+/// What a service manager hears, until `last` or for `SOON`.
+fn heard(socket: &UnixDatagram, last: &str) -> Vec<String> {
+    let deadline = Instant::now() + SOON;
+    let mut lines = Vec::new();
+    let mut buffer = [0; 1024];
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    while Instant::now() < deadline && !lines.iter().any(|l| l == last) {
+        if let Ok(n) = socket.recv(&mut buffer) {
+            lines.extend(std::str::from_utf8(&buffer[..n]).unwrap().lines().map(str::to_owned));
+        }
+    }
+    lines
+}
+
+#[test]
+fn a_service_manager_hears_when_it_is_ready_alive_and_stopping() {
+    let tree = Tree::empty("notify");
+    let path = tree.path("socket");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    let mut command = gnomon();
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000");
+    let server = Server::spawn(command.args(["serve", "-p", "-1", "-U", "-1", "-m", "8"]));
+    let said = heard(&socket, "WATCHDOG=1");
+    assert!(said.contains(&"READY=1".to_owned()), "{said:?}");
+    assert!(said.contains(&"WATCHDOG=1".to_owned()), "{said:?}");
+    server.stop();
+    assert!(heard(&socket, "STOPPING=1").contains(&"STOPPING=1".to_owned()));
 }

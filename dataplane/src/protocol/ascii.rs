@@ -8,6 +8,7 @@ use super::admin;
 use super::command::{Arith, Command, KEY_MAX_BYTES, Keys, Refusal, Store, StoreMode};
 use super::meta;
 use super::parsed::Parsed;
+use std::str::FromStr;
 
 /// Longest command line that is not a `get` or `gets`, in bytes; without an end by then, the
 /// connection is closed. memcached's own figure.
@@ -235,8 +236,14 @@ fn delete<'a>(key: &'a [u8], more: &[&[u8]]) -> Command<'a> {
 }
 
 /// A decimal number, with a sign where the type has one.
-pub(super) fn number<T: std::str::FromStr>(token: &[u8]) -> Option<T> {
-    std::str::from_utf8(token).ok()?.parse().ok()
+#[inline]
+pub(super) fn number<T: FromStr + TryFrom<u8>>(token: &[u8]) -> Option<T> {
+    match *token {
+        // Most flags, expiry times and lengths.
+        [a @ b'0'..=b'9'] => T::try_from(a - b'0').ok(),
+        [a @ b'0'..=b'9', b @ b'0'..=b'9'] => T::try_from((a - b'0') * 10 + b - b'0').ok(),
+        _ => std::str::from_utf8(token).ok()?.parse().ok(),
+    }
 }
 
 #[cfg(test)]
@@ -258,6 +265,22 @@ mod tests {
             Command::Refused { reply, .. } => reply,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn numbers_are_read_as_the_standard_library_reads_them() {
+        let bytes = |n: u32| n.to_le_bytes();
+        for n in 0..=u32::from(u16::MAX) {
+            let text = bytes(n);
+            for token in [&text[..1], &text[..2]] {
+                let theirs = std::str::from_utf8(token).ok();
+                assert_eq!(number::<u8>(token), theirs.and_then(|t| t.parse().ok()), "{token:?}");
+                assert_eq!(number::<i64>(token), theirs.and_then(|t| t.parse().ok()), "{token:?}");
+            }
+        }
+        assert_eq!(number::<i32>(b"-12"), Some(-12));
+        assert_eq!(number::<u8>(b"256"), None);
+        assert_eq!(number::<u64>(b""), None);
     }
 
     #[test]

@@ -334,19 +334,35 @@ pub(crate) fn count_get(
     }
 }
 
-/// Writes `VALUE <key> <flags> <bytes> [<cas>]\r\n<data>\r\n`.
-pub fn put_value(key: &[u8], flags: u32, cas: Option<u64>, value: Value<'_>, out: &mut impl Sink) {
-    out.put(b"VALUE ");
-    out.put(key);
+/// Writes ` <flags> <bytes> [<cas>]\r\n`.
+fn put_numbers(flags: u32, len: usize, cas: Option<u64>, out: &mut impl Sink) {
     out.put(b" ");
     out.put_decimal(u64::from(flags));
     out.put(b" ");
-    out.put_decimal(value.len() as u64);
+    out.put_decimal(len as u64);
     if let Some(cas) = cas {
         out.put(b" ");
         out.put_decimal(cas);
     }
     out.put(b"\r\n");
-    value.pieces().for_each(|piece| out.put(piece));
+}
+
+/// Writes `VALUE <key> <flags> <bytes> [<cas>]\r\n<data>\r\n`.
+#[inline(always)]
+pub fn put_value(key: &[u8], flags: u32, cas: Option<u64>, value: Value<'_>, out: &mut impl Sink) {
+    out.put(b"VALUE ");
+    out.put(key);
+    match (u8::try_from(flags), u8::try_from(value.len()), cas) {
+        // The usual line, at one stroke.
+        (Ok(flags @ 0..10), Ok(len @ 10..100), None) => {
+            let (tens, ones) = (b'0' + len / 10, b'0' + len % 10);
+            out.put(&[b' ', b'0' + flags, b' ', tens, ones, b'\r', b'\n']);
+        }
+        _ => put_numbers(flags, value.len(), cas, out),
+    }
+    match value.whole() {
+        Some(bytes) => out.put(bytes),
+        None => value.pieces().for_each(|piece| out.put(piece)),
+    }
     out.put(b"\r\n");
 }

@@ -13,8 +13,14 @@ pub trait Sink {
     }
 
     /// Appends a number in decimal.
+    #[inline]
     fn put_decimal(&mut self, n: u64) {
-        self.put(itoa::Buffer::new().format(n).as_bytes());
+        match u8::try_from(n) {
+            // Client flags and lengths of small values.
+            Ok(n @ 0..10) => self.put(&[b'0' + n]),
+            Ok(n @ 10..100) => self.put(&[b'0' + n / 10, b'0' + n % 10]),
+            _ => self.put(itoa::Buffer::new().format(n).as_bytes()),
+        }
     }
 }
 
@@ -34,5 +40,19 @@ impl Sink for Buffer<'_> {
 
     fn is_full(&self) -> bool {
         self.bytes.len() >= self.max_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_decimal() {
+        for n in (0..2000).chain([u64::MAX]) {
+            let mut bytes = Vec::new();
+            Buffer { bytes: &mut bytes, max_bytes: 0 }.put_decimal(n);
+            assert_eq!(bytes, n.to_string().as_bytes());
+        }
     }
 }

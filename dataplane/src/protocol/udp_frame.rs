@@ -21,6 +21,7 @@ pub const PAYLOAD_MAX_BYTES: usize = 1392;
 ///
 /// # Errors
 /// `FrameShort` when nothing follows the header, `FrameMultipart` for a request in pieces.
+#[inline]
 pub fn split(datagram: &[u8]) -> Result<(u16, &[u8]), BadReason> {
     let Some((header, text)) = datagram.split_first_chunk::<HEADER_BYTES>() else {
         return Err(BadReason::FRAME_SHORT);
@@ -36,6 +37,7 @@ pub fn split(datagram: &[u8]) -> Result<(u16, &[u8]), BadReason> {
 }
 
 /// The header of datagram `seq` of `total`.
+#[inline]
 pub fn header(id: u16, seq: u16, total: u16) -> [u8; HEADER_BYTES] {
     let [a, b] = id.to_be_bytes();
     let [c, d] = seq.to_be_bytes();

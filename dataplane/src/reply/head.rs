@@ -6,8 +6,9 @@
 //! caller at flags and length. What is left is arithmetic, of which an engine's batches are checked
 //! now and then.
 
-use super::{Headers, Meaning, Reply};
+use super::{Headers, Sum};
 use crate::protocol::udp_frame::{self, PAYLOAD_MAX_BYTES};
+use crate::short;
 use crate::wire::checksum::{add, add_swapped, sum};
 use driver_shim::Frame;
 use gpu::ReplyHead;
@@ -57,24 +58,21 @@ fn fits(request: &[u8], headers: Headers, head: &ReplyHead, key: &[u8]) -> Optio
 /// Makes the request's frame the reply: head, value, end. `value_sum` is the value's own [`sum`],
 /// so that what it costs does not grow with the value, but for the copy.
 ///
-/// # Errors
-/// The frame, unchanged, when that does not fit its slot.
+/// `None`: the frame is unchanged, because that does not fit its slot.
 #[inline]
 pub fn with_head(
-    mut frame: Frame,
+    frame: &mut Frame,
     headers: Headers,
     head: &ReplyHead,
     value: &[u8],
     value_sum: u16,
-) -> Result<Reply, Frame> {
+) -> Option<Sum> {
     let (at_value, at_tail) = (head.bytes().len(), head.bytes().len() + value.len());
-    if frame.set_len(at_tail + TAIL.len()).is_err() {
-        return Err(frame);
-    }
+    frame.set_len(at_tail + TAIL.len()).ok()?;
     let pieces = [(0, head.bytes()), (at_value, value), (at_tail, TAIL)];
     for (at, piece) in pieces {
         if let Some(to) = frame.bytes_mut().get_mut(at..at + piece.len()) {
-            to.copy_from_slice(piece);
+            short::copy(to, piece);
         }
     }
     let l4 = usize::from(headers.l4);
@@ -86,8 +84,7 @@ pub fn with_head(
             add_swapped(so_far, piece_sum)
         }
     };
-    let covered = put(put(head.sum, value_sum, at_value), sum(TAIL), at_tail);
-    Ok(Reply { frame, headers, meaning: Meaning::Answer, prepared: Some(covered) })
+    Some(Sum::Covered(put(put(head.sum, value_sum, at_value), sum(TAIL), at_tail)))
 }
 
 /// Digits of a number in decimal.
@@ -100,7 +97,7 @@ mod tests {
     use super::*;
     use crate::wire::build::UdpFrame;
     use crate::wire::reply::seal_prepared;
-    use driver_shim::{MacAddr, Pages, Region};
+    use driver_shim::{MacAddr, Pages, Region, TxCaps};
     use gpu::layout::HEAD_BYTES_MAX;
 
     const CLIENT: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -154,10 +151,11 @@ mod tests {
                     assert!(head_fits(&request, headers, &head, key.as_bytes()));
                     let mut slot = region.alloc().unwrap();
                     slot.fill(&request).unwrap();
-                    let mut reply = with_head(slot, headers, &head, &value, sum(&value)).unwrap();
-                    let covered = reply.prepared.unwrap();
-                    seal_prepared(reply.frame.bytes_mut(), headers.l4, covered);
-                    assert_eq!(reply.frame.bytes(), want, "{ipv6} {vlans:?} {key} {value_len}");
+                    let made = with_head(&mut slot, headers, &head, &value, sum(&value)).unwrap();
+                    let Sum::Covered(covered) = made else { panic!("{made:?}") };
+                    let Headers { l3, l4, .. } = headers;
+                    seal_prepared(slot.bytes_mut(), l3, l4, ipv6, TxCaps::default(), covered);
+                    assert_eq!(slot.bytes(), want, "{ipv6} {vlans:?} {key} {value_len}");
                 }
             }
         }

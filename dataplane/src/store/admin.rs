@@ -92,7 +92,7 @@ impl Store {
     #[inline]
     pub fn class_of(&self, item: &ItemRef<'_>) -> usize {
         let loc = self.slabs.arena().location(item);
-        self.slabs.class_of(loc).map_or(0, |id| id.0.into())
+        self.slabs.page_of(loc).map_or(0, |(id, _)| id.0.into())
     }
 
     /// The size class, from 0, that an item with a key and a value of these lengths belongs to;

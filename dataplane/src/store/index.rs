@@ -249,6 +249,21 @@ impl Index {
         prefetch_read(self.bucket(self.other(b, tag)));
     }
 
+    /// The first location whose tag fits, to be asked about elsewhere. `None` as from
+    /// [`Self::find`].
+    #[inline]
+    pub(super) fn first(&self, hash: KeyHash) -> Option<Location> {
+        let (tag, b1) = self.place(hash);
+        for bucket in [self.bucket(b1), self.bucket(self.other(b1, tag))] {
+            let slots = bucket.matches(tag);
+            if slots != 0 {
+                return Some(bucket.location(slots.trailing_zeros() as usize % SLOTS));
+            }
+        }
+        // Nothing, unless a writer was just moving it.
+        self.find(hash, Some)
+    }
+
     /// The first location for which `answer` has something to say, among those whose tag fits.
     /// `None` means that at one moment during the call there was none.
     #[inline]

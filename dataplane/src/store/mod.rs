@@ -37,6 +37,7 @@ mod observer;
 mod prefix;
 mod probation;
 mod replica;
+mod renew;
 pub mod restart;
 mod sizes;
 mod slab;
@@ -318,11 +319,18 @@ impl Store {
         self.index.prefetch(hash);
     }
 
+    /// Asks the CPU for the lines of this hash that a change reads beside the item's.
+    #[inline]
+    pub fn prefetch_change(&self, hash: KeyHash) {
+        self.index.prefetch(hash);
+        self.ghosts.prefetch(hash);
+    }
+
     /// Where the key with this hash probably is, by its tag alone: items are not looked at, and
     /// no pin is needed. `None` means that it was not in the index at the time.
     #[inline]
     pub fn propose(&self, hash: KeyHash) -> Option<Location> {
-        self.index.find(hash, Some)
+        self.index.first(hash)
     }
 
     /// Asks the CPU for the first lines of the item there. Harmless for any number.

@@ -66,6 +66,14 @@ impl Default for Prefixes {
 }
 
 impl Prefixes {
+    /// Forgets all flushes.
+    pub(super) fn renew(&mut self) {
+        // Slots not in use are as they were made.
+        if self.count() != 0 {
+            *self = Self::default();
+        }
+    }
+
     fn window(&self, hash: u64) -> impl Iterator<Item = (usize, &Slot)> {
         let first = usize::try_from(hash % SLOTS as u64).unwrap_or(0);
         (0..WINDOW).map(move |n| (first + n) % SLOTS).filter_map(|n| Some((n, self.slots.get(n)?)))

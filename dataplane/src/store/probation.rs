@@ -12,6 +12,7 @@
 
 use super::hash::KeyHash;
 use super::item::Location;
+use crate::prefetch::prefetch_read;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A class's queue has room for one in this many of its chunks.
@@ -21,7 +22,7 @@ const CHUNKS_PER_PLACE: u32 = 2;
 const BYTES_PER_GHOST: usize = 256;
 
 /// The chunks that a class gave out last.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Queue {
     /// The chunk with ticket `t` is at `t % room`.
     places: Box<[u32]>,
@@ -36,6 +37,11 @@ impl Queue {
     pub(super) fn new(chunks_max: usize) -> Self {
         let places = vec![0; (chunks_max / CHUNKS_PER_PLACE as usize).max(1)].into();
         Self { places, room: 1, next: 0, len: 0 }
+    }
+
+    /// An empty one in the same memory.
+    pub(super) fn renewed(self) -> Self {
+        Self { places: self.places, room: 1, next: 0, len: 0 }
     }
 
     /// How many there are.
@@ -76,11 +82,21 @@ impl Ghosts {
         Self((0..memory_bytes.div_ceil(BYTES_PER_GHOST)).map(|_| AtomicU16::new(0)).collect())
     }
 
+    /// Forgets everybody.
+    pub(super) fn renew(&mut self) {
+        self.0.iter_mut().for_each(|place| *place = AtomicU16::new(0));
+    }
+
     /// Where the hash belongs, and what stands there for it: 0 is nobody.
     fn place(&self, hash: KeyHash) -> (&AtomicU16, u16) {
         let (high, low) = (hash.0 >> 32, hash.0 & 0xffff_ffff);
         let at = ((high * self.0.len() as u64) >> 32) as usize;
         (&self.0[at], u16::try_from(low & 0xffff).unwrap_or(0) | 1)
+    }
+
+    /// Asks the CPU for the line that a look will read.
+    pub(super) fn prefetch(&self, hash: KeyHash) {
+        prefetch_read(self.place(hash).0);
     }
 
     pub(super) fn remember(&self, hash: KeyHash) {

@@ -13,6 +13,7 @@ use super::item::{ItemRef, Location, WHOLE_MAX_BYTES};
 use super::marks::{Inherits, Marks};
 use super::slab::{Class, Gone, Slabs};
 use super::value::{NewItem, Value};
+use crate::short;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -124,7 +125,7 @@ impl Guard<'_> {
     /// expired is none.
     #[inline]
     pub fn verify(&self, loc: Location, key: &[u8]) -> Option<ItemRef<'_>> {
-        self.at(loc).filter(|item| item.key() == key && self.store().is_live(item))
+        self.at(loc).filter(|item| short::equal(item.key(), key) && self.store().is_live(item))
     }
 
     /// The item at `loc`, dead or alive. For any number.
@@ -196,7 +197,7 @@ impl Guard<'_> {
         let store = self.store();
         let mut dead = None;
         let item = store.index.find(hash, |loc| {
-            let item = self.at(loc).filter(|item| item.key() == key)?;
+            let item = self.at(loc).filter(|item| short::equal(item.key(), key))?;
             if store.is_live(&item) {
                 return Some(item);
             }

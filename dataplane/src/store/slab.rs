@@ -71,6 +71,19 @@ struct Page {
     draining: AtomicU32,
 }
 
+impl Default for Page {
+    fn default() -> Self {
+        Self {
+            free_head: AtomicU32::new(NIL),
+            free_count: AtomicU32::new(0),
+            next_avail: AtomicU32::new(NIL),
+            ring_next: AtomicU32::new(NIL),
+            ring_prev: AtomicU32::new(NIL),
+            draining: AtomicU32::new(0),
+        }
+    }
+}
+
 fn get(cell: &AtomicU32) -> u32 {
     cell.load(Ordering::Relaxed)
 }
@@ -159,6 +172,27 @@ pub(super) struct Class {
 }
 
 impl Class {
+    /// A class without a page.
+    fn new(id: ClassId, size: SizeClass, queue: Queue) -> Self {
+        Self {
+            id,
+            size,
+            pages: 0,
+            free: 0,
+            used: 0,
+            parts: 0,
+            avail_head: NIL,
+            carving: NIL,
+            open: Limbo::default(),
+            closed: Limbo::default(),
+            hand_page: NIL,
+            hand_chunk: 0,
+            queue,
+            tally: Tally::default(),
+            stored_before: 0,
+        }
+    }
+
     /// Chunks waiting for their epoch.
     pub(super) fn in_limbo(&self) -> u32 {
         self.open.count + self.closed.count
@@ -188,41 +222,30 @@ pub(super) struct Slabs {
 
 impl Slabs {
     pub(super) fn new(arena: Arena, n_pages: usize, sizes: Box<[SizeClass]>) -> Self {
-        let page = |_| Page {
-            free_head: AtomicU32::new(NIL),
-            free_count: AtomicU32::new(0),
-            next_avail: AtomicU32::new(NIL),
-            ring_next: AtomicU32::new(NIL),
-            ring_prev: AtomicU32::new(NIL),
-            draining: AtomicU32::new(0),
-        };
         let class = |(n, size): (u8, &SizeClass)| {
-            Mutex::new(Class {
-                id: ClassId(n),
-                size: *size,
-                pages: 0,
-                free: 0,
-                used: 0,
-                parts: 0,
-                avail_head: NIL,
-                carving: NIL,
-                open: Limbo::default(),
-                closed: Limbo::default(),
-                hand_page: NIL,
-                hand_chunk: 0,
-                queue: Queue::new(n_pages * size.per_page as usize),
-                tally: Tally::default(),
-                stored_before: 0,
-            })
+            let queue = Queue::new(n_pages * size.per_page as usize);
+            Mutex::new(Class::new(ClassId(n), *size, queue))
         };
         Self {
             arena,
             words: (0..n_pages).map(|_| AtomicU32::new(0)).collect(),
-            pages: (0..n_pages).map(page).collect(),
+            pages: (0..n_pages).map(|_| Page::default()).collect(),
             classes: (0..=u8::MAX).zip(sizes.iter()).map(class).collect(),
             sizes,
             pool: Mutex::default(),
         }
+    }
+
+    /// Forgets what every page and chunk is used for, for [`super::Store::renew`].
+    pub(super) fn renew(&mut self) {
+        self.words.iter_mut().for_each(|word| *word = AtomicU32::new(0));
+        self.pages.iter_mut().for_each(|page| *page = Page::default());
+        for class in &mut self.classes {
+            let class = class.get_mut();
+            let queue = std::mem::take(&mut class.queue).renewed();
+            *class = Class::new(class.id, class.size, queue);
+        }
+        self.pool = Mutex::default();
     }
 
     pub(super) fn arena(&self) -> &Arena {
@@ -263,10 +286,16 @@ impl Slabs {
         Some((ClassId(class), word & ((1 << CLASS_SHIFT) - 1)))
     }
 
+    /// The same of the page that `loc` lies in.
+    #[inline]
+    pub(super) fn page_of(&self, loc: Location) -> Option<(ClassId, u32)> {
+        self.page(loc.0 >> PAGE_SHIFT)
+    }
+
     /// The class of the chunk at `loc`, if there is a chunk. Any number may be asked about.
     #[inline]
     pub(super) fn class_of(&self, loc: Location) -> Option<ClassId> {
-        let (class, carved) = self.page(loc.0 >> PAGE_SHIFT)?;
+        let (class, carved) = self.page_of(loc)?;
         let n = self.sizes.get(usize::from(class.0))?.chunk_at(loc.0 & (PAGE_UNITS - 1))?;
         (n < carved).then_some(class)
     }

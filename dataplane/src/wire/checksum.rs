@@ -5,49 +5,73 @@
 
 /// The sum of `bytes`, an odd last byte padded with zero.
 ///
-/// Works on whole 64-bit words in the machine's own byte order: the ones' complement sum does
-/// not depend on it (RFC 1071, section 2(B)), so one swap at the end is enough.
+/// Works on whole 64-bit words of the other byte order: the ones' complement sum does not depend
+/// on it (RFC 1071, section 2(B)), so one swap at the end is enough.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u16 {
+    fold(total(bytes)).swap_bytes()
+}
+
+/// As [`sum`], compiled into its caller: for a header, whose length is known there.
+#[inline(always)]
+pub(super) fn header_sum(header: &[u8]) -> u16 {
+    fold(total(header)).swap_bytes()
+}
+
+/// The words of `bytes` added up; the upper half counts the carries.
+#[inline(always)]
+fn total(bytes: &[u8]) -> u128 {
     let (blocks, rest) = bytes.as_chunks::<32>();
-    // Two chains of add-with-carry; the upper halves count the carries.
+    // Two chains of add-with-carry.
     let (mut even, mut odd) = (0u128, 0u128);
     for block in blocks {
-        let (words, _) = block.as_chunks::<8>();
-        if let [a, b, c, d] = words {
-            even += u128::from(u64::from_ne_bytes(*a)) + u128::from(u64::from_ne_bytes(*b));
-            odd += u128::from(u64::from_ne_bytes(*c)) + u128::from(u64::from_ne_bytes(*d));
+        if let ([a, b, c, d], _) = block.as_chunks::<8>() {
+            even += u128::from(u64::from_le_bytes(*a));
+            odd += u128::from(u64::from_le_bytes(*b));
+            even += u128::from(u64::from_le_bytes(*c));
+            odd += u128::from(u64::from_le_bytes(*d));
         }
     }
-    let (words, mut rest) = rest.as_chunks::<8>();
+    let (words, rest) = rest.as_chunks::<8>();
     for word in words {
-        even += u128::from(u64::from_ne_bytes(*word));
+        even += u128::from(u64::from_le_bytes(*word));
     }
-    let mut tail = 0u64;
-    if let Some((four, behind)) = rest.split_first_chunk::<4>() {
-        tail += u64::from(u32::from_ne_bytes(*four));
+    even + odd + u128::from(tail(bytes, rest))
+}
+
+/// The last bytes of `bytes`, fewer than a word, as a word with zeros behind.
+#[inline(always)]
+fn tail(bytes: &[u8], mut rest: &[u8]) -> u64 {
+    if rest.is_empty() {
+        return 0;
+    }
+    if let Some(last) = bytes.last_chunk::<8>() {
+        // Without the bytes before `rest`, which are counted already.
+        return u64::from_le_bytes(*last) >> (64 - 8 * rest.len());
+    }
+    let mut word = 0;
+    if let Some((&four, behind)) = rest.split_first_chunk::<4>() {
+        word += u64::from(u32::from_le_bytes(four));
         rest = behind;
     }
-    if let Some((two, behind)) = rest.split_first_chunk::<2>() {
-        tail += u64::from(u16::from_ne_bytes(*two));
+    if let Some((&two, behind)) = rest.split_first_chunk::<2>() {
+        word += u64::from(u16::from_le_bytes(two));
         rest = behind;
     }
-    if let Some(&last) = rest.first() {
-        tail += u64::from(u16::from_ne_bytes([last, 0]));
-    }
-    u16::from_be(fold(even + odd + u128::from(tail)))
+    word + rest.first().map_or(0, |&last| u64::from(last))
 }
 
 /// Folds a wide sum to 16 bits, carries going round.
-#[inline]
-#[expect(clippy::cast_possible_truncation, reason = "each step keeps the low half on purpose")]
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "each step keeps one half on purpose")]
 fn fold(wide: u128) -> u16 {
-    let (low, carry) = (wide as u64).overflowing_add((wide >> 64) as u64);
-    let s = u64::from(low as u32) + (low >> 32) + u64::from(carry);
-    let s = (s & 0xffff) + ((s >> 16) & 0xffff) + (s >> 32);
-    let s = (s & 0xffff) + (s >> 16);
-    let s = (s & 0xffff) + (s >> 16);
-    s as u16
+    // Few carries were counted, so that taking them in makes at most one more and no further.
+    let (word, carry) = (wide as u64).overflowing_add((wide >> 64) as u64);
+    let word = word + u64::from(carry);
+    // A number and itself turned round by half: the upper half of that is both halves added, the
+    // carry from below taken in.
+    let half = (word.wrapping_add(word.rotate_left(32)) >> 32) as u32;
+    (half.wrapping_add(half.rotate_left(16)) >> 16) as u16
 }
 
 /// Adds two sums of pieces that both begin at an even offset.
@@ -67,9 +91,9 @@ pub fn add_swapped(a: u16, b: u16) -> u16 {
 /// The sum of the pseudo-header before UDP, TCP and ICMPv6 (RFC 768; RFC 8200, section 8.1).
 /// `addresses` are source and destination as they stand in the IP header, 8 or 32 bytes;
 /// `len` is that of the upper protocol's header and data, in bytes.
-#[inline]
+#[inline(always)]
 pub fn pseudo(addresses: &[u8], protocol: u8, len: u16) -> u16 {
-    add(add(sum(addresses), u16::from(protocol)), len)
+    add(add(header_sum(addresses), u16::from(protocol)), len)
 }
 
 /// What stands in a checksum field over bytes of this sum.

@@ -1,12 +1,11 @@
 //! The header half of room 7: a request's headers become its reply's, in place.
 //!
 //! In: a frame that [`super::classify()`] called `Kv`, with the reply behind its UDP header, and
-//! the offsets it gave. Out: the same frame, fit to send. [`turn_around`] swaps the parties,
-//! [`seal`] sets lengths and checksums from the length of the frame: in that order or the other,
-//! once each. Nothing fails: a frame that does not hold the headers that the offsets promise is
-//! left as it is, which no frame of room 3 can be.
+//! the offsets it gave. Out: the same frame, fit to send: [`turn_and_seal`] swaps the parties and
+//! sets lengths and checksums from the length of the frame. Nothing fails: a frame that does not
+//! hold the headers that the offsets promise is left as it is, which no frame of room 3 can be.
 
-use super::checksum::{add, field, pseudo, sum, udp_field};
+use super::checksum::{add, field, header_sum, pseudo, sum, udp_field};
 use super::eth::EthHeader;
 use super::ipv4::{self, FLAG_DF, Ipv4Header, VERSION_IHL};
 use super::ipv6::{self, Ipv6Header};
@@ -18,92 +17,126 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Hops that a reply may take (RFC 1700's default).
 pub const TTL: u8 = 64;
 
-/// Swaps the Ethernet and IP addresses and the UDP ports. Sums of the headers stay what they
-/// were.
-#[inline]
-pub fn turn_around(frame: &mut [u8], l3: u8, l4: u8, ipv6: bool) {
-    let Some((ethernet, network, udp)) = split(frame, l3, l4) else { return };
-    let Ok((udp, _)) = UdpHeader::mut_from_prefix(udp) else { return };
-    if ipv6 {
-        let Ok((ip, _)) = Ipv6Header::mut_from_prefix(network) else { return };
-        swap(&mut ip.addresses.src, &mut ip.addresses.dst);
-    } else {
-        let Ok((ip, _)) = Ipv4Header::mut_from_prefix(network) else { return };
-        swap(&mut ip.addresses.src, &mut ip.addresses.dst);
-    }
-    swap(&mut udp.src_port, &mut udp.dst_port);
-    turn_ethernet(ethernet);
-}
-
 /// Sets every length and checksum for the frame's length, and whatever of the IP header is the
 /// sender's to choose. Says what the port has to fill in, by what it offers in `caps`.
 ///
 /// O(bytes of the payload), unless the port sums UDP itself.
 #[inline]
 pub fn seal(frame: &mut [u8], l3: u8, l4: u8, ipv6: bool, caps: TxCaps) -> TxOffload {
-    let payload_sum =
-        if caps.udp { 0 } else { frame.get(usize::from(l4) + udp::HEADER_BYTES..).map_or(0, sum) };
-    seal_with_sum(frame, l3, l4, ipv6, caps, payload_sum)
+    let headers = Headers::of(frame, l3, l4, ipv6);
+    headers.map_or_else(TxOffload::default, |headers| headers.seal(caps, None))
 }
 
-/// As [`seal`], where the caller knows the [`sum`] of everything behind the UDP header: O(1).
+/// [`seal`], with the Ethernet and IP addresses and the UDP ports swapped. O(1) where the caller
+/// knows the [`sum`] of everything behind the UDP header.
 #[inline]
-pub fn seal_with_sum(
+pub fn turn_and_seal(
     frame: &mut [u8],
     l3: u8,
     l4: u8,
     ipv6: bool,
     caps: TxCaps,
-    payload_sum: u16,
+    payload_sum: Option<u16>,
 ) -> TxOffload {
-    let none = TxOffload::default();
-    let Some((_, network, udp)) = split(frame, l3, l4) else { return none };
-    let (Ok(total_len), Ok(udp_len)) =
-        (u16::try_from(network.len() + udp.len()), u16::try_from(udp.len()))
-    else {
-        return none;
-    };
-    let Ok((udp, _)) = UdpHeader::mut_from_prefix(udp) else { return none };
-    let pseudo_sum = if ipv6 {
-        let Ok((ip, _)) = Ipv6Header::mut_from_prefix(network) else { return none };
-        set_ipv6(ip, udp_len, TTL);
-        pseudo(ip.addresses.as_bytes(), ipv4::UDP, udp_len)
-    } else {
-        let Ok((ip, _)) = Ipv4Header::mut_from_prefix(network) else { return none };
-        set_ipv4(ip, total_len, caps.ip);
-        pseudo(ip.addresses.as_bytes(), ipv4::UDP, udp_len)
-    };
-    udp.len = udp_len.into();
-    udp.checksum = 0.into();
-    udp.checksum = if caps.udp {
-        pseudo_sum.into()
-    } else {
-        udp_field(add(add(pseudo_sum, sum(udp.as_bytes())), payload_sum)).into()
-    };
-    let (ip_by_port, udp_by_port) = (caps.ip && !ipv6, caps.udp);
-    if ip_by_port || udp_by_port {
-        TxOffload { ip: ip_by_port, udp: udp_by_port, ipv6, l2_len: l3, l3_len: l4 - l3 }
-    } else {
-        none
-    }
+    let Some(mut headers) = Headers::of(frame, l3, l4, ipv6) else { return TxOffload::default() };
+    headers.turn_around();
+    headers.seal(caps, payload_sum)
 }
 
 /// Completes a frame that is fit to send but for its UDP checksum: `covered` is the [`sum`] of all
-/// that it covers, the pseudo-header with it.
+/// that it covers, the pseudo-header with it. O(1), unless the port fills something in.
 #[inline]
-pub fn seal_prepared(frame: &mut [u8], l4: u8, covered: u16) {
-    let udp = frame.get_mut(usize::from(l4)..).map(UdpHeader::mut_from_prefix);
-    if let Some(Ok((udp, _))) = udp {
-        udp.checksum = udp_field(covered).into();
+pub fn seal_prepared(
+    frame: &mut [u8],
+    l3: u8,
+    l4: u8,
+    ipv6: bool,
+    caps: TxCaps,
+    covered: u16,
+) -> TxOffload {
+    let Some(headers) = Headers::of(frame, l3, l4, ipv6) else { return TxOffload::default() };
+    if caps != TxCaps::default() {
+        return headers.seal(caps, None);
     }
+    headers.udp.checksum = udp_field(covered).into();
+    TxOffload::default()
 }
 
-/// Ethernet header and tags, network header, and the rest.
-#[inline]
-fn split(frame: &mut [u8], l3: u8, l4: u8) -> Option<(&mut [u8], &mut [u8], &mut [u8])> {
-    let (ethernet, packet) = frame.split_at_mut_checked(usize::from(l3))?;
-    let (network, upper) = packet.split_at_mut_checked(usize::from(l4.checked_sub(l3)?))?;
-    Some((ethernet, network, upper))
+/// The headers of a frame, found once.
+struct Headers<'a> {
+    l3: u8,
+    l4: u8,
+    ethernet: &'a mut [u8],
+    network: Network<'a>,
+    udp: &'a mut UdpHeader,
+    payload: &'a mut [u8],
+}
+
+enum Network<'a> {
+    V4(&'a mut Ipv4Header),
+    V6(&'a mut Ipv6Header),
+}
+
+impl<'a> Headers<'a> {
+    #[inline(always)]
+    fn of(frame: &'a mut [u8], l3: u8, l4: u8, ipv6: bool) -> Option<Self> {
+        let (ethernet, packet) = frame.split_at_mut_checked(usize::from(l3))?;
+        let (network, upper) = packet.split_at_mut_checked(usize::from(l4.checked_sub(l3)?))?;
+        let (udp, payload) = UdpHeader::mut_from_prefix(upper).ok()?;
+        let network = if ipv6 {
+            Network::V6(Ipv6Header::mut_from_prefix(network).ok()?.0)
+        } else {
+            Network::V4(Ipv4Header::mut_from_prefix(network).ok()?.0)
+        };
+        Some(Self { l3, l4, ethernet, network, udp, payload })
+    }
+
+    /// Swaps the parties. Sums of the headers stay what they were.
+    #[inline(always)]
+    fn turn_around(&mut self) {
+        match &mut self.network {
+            Network::V4(ip) => swap(&mut ip.addresses.src, &mut ip.addresses.dst),
+            Network::V6(ip) => swap(&mut ip.addresses.src, &mut ip.addresses.dst),
+        }
+        swap(&mut self.udp.src_port, &mut self.udp.dst_port);
+        turn_ethernet(self.ethernet);
+    }
+
+    #[inline(always)]
+    fn seal(self, caps: TxCaps, payload_sum: Option<u16>) -> TxOffload {
+        let Self { l3, l4, network, udp, payload, .. } = self;
+        let l3_len = l4 - l3;
+        let len = udp::HEADER_BYTES + payload.len();
+        let (Ok(total_len), Ok(udp_len)) =
+            (u16::try_from(usize::from(l3_len) + len), u16::try_from(len))
+        else {
+            return TxOffload::default();
+        };
+        let (pseudo_sum, ipv6) = match network {
+            Network::V4(ip) => {
+                set_ipv4(ip, total_len, caps.ip);
+                (pseudo(ip.addresses.as_bytes(), ipv4::UDP, udp_len), false)
+            }
+            Network::V6(ip) => {
+                set_ipv6(ip, udp_len, TTL);
+                (pseudo(ip.addresses.as_bytes(), ipv4::UDP, udp_len), true)
+            }
+        };
+        udp.len = udp_len.into();
+        udp.checksum = 0.into();
+        udp.checksum = if caps.udp {
+            pseudo_sum.into()
+        } else {
+            let payload_sum = payload_sum.unwrap_or_else(|| sum(payload));
+            udp_field(add(add(pseudo_sum, header_sum(udp.as_bytes())), payload_sum)).into()
+        };
+        let (ip_by_port, udp_by_port) = (caps.ip && !ipv6, caps.udp);
+        if ip_by_port || udp_by_port {
+            TxOffload { ip: ip_by_port, udp: udp_by_port, ipv6, l2_len: l3, l3_len }
+        } else {
+            TxOffload::default()
+        }
+    }
 }
 
 /// Swaps the stations. Tags stay: the reply goes to the network that the request came from.
@@ -116,7 +149,7 @@ pub(crate) fn turn_ethernet(ethernet: &mut [u8]) {
 /// What the sender of a whole packet without options sets. The id stays 0: it has no meaning in
 /// a packet that must not be fragmented (RFC 6864). The request's traffic class is not repeated,
 /// so a congestion mark does not come back as ours.
-#[inline]
+#[inline(always)]
 pub(crate) fn set_ipv4(ip: &mut Ipv4Header, total_len: u16, leave_checksum: bool) {
     ip.version_ihl = VERSION_IHL;
     ip.tos = 0;
@@ -126,7 +159,7 @@ pub(crate) fn set_ipv4(ip: &mut Ipv4Header, total_len: u16, leave_checksum: bool
     ip.ttl = TTL;
     ip.checksum = 0.into();
     if !leave_checksum {
-        ip.checksum = field(sum(ip.as_bytes())).into();
+        ip.checksum = field(header_sum(ip.as_bytes())).into();
     }
 }
 
@@ -201,11 +234,11 @@ mod tests {
                     }
                     f.truncate(usize::from(l4) + 8);
                     f.extend_from_slice(reply);
-                    turn_around(&mut f, l3, l4, ipv6);
                     let mut g = f.clone();
-                    assert_eq!(seal(&mut f, l3, l4, ipv6, NONE), TxOffload::default());
+                    let tx = turn_and_seal(&mut f, l3, l4, ipv6, NONE, None);
+                    assert_eq!(tx, TxOffload::default());
                     assert_eq!(f, expected(ipv6, vlans, reply));
-                    seal_with_sum(&mut g, l3, l4, ipv6, NONE, sum(reply));
+                    turn_and_seal(&mut g, l3, l4, ipv6, NONE, Some(sum(reply)));
                     assert_eq!(f, g);
                     assert!(verify_udp(&f, l3, l4, ipv6));
                     assert!(ipv6 || verify_ip4_header(&f, l3));
@@ -252,13 +285,12 @@ mod tests {
             let (good, l3, l4) = request(ipv6, &[], b"");
             for n in 0..good.len() {
                 let mut f = good[..n].to_vec();
-                turn_around(&mut f, l3, l4, ipv6);
-                assert_eq!(seal(&mut f, l3, l4, ipv6, ALL), TxOffload::default());
+                let tx = turn_and_seal(&mut f, l3, l4, ipv6, ALL, None);
+                assert_eq!(tx, TxOffload::default());
                 assert_eq!(f, good[..n]);
             }
             let mut f = good.clone();
-            seal(&mut f, l4, l3, ipv6, NONE);
-            turn_around(&mut f, l4, l3, ipv6);
+            turn_and_seal(&mut f, l4, l3, ipv6, NONE, None);
             assert_eq!(f, good);
             let mut long = good.clone();
             long.resize(70_000, 0);

@@ -3,7 +3,7 @@
 //! In: a frame that [`super::classify()`] called `Kv`, and the offsets it gave. A frame that does
 //! not hold what the offsets say is simply wrong: nothing here panics.
 
-use super::checksum::{add, pseudo, sum};
+use super::checksum::{add, header_sum, pseudo, sum};
 use super::ipv4::{self, Ipv4Header};
 use super::ipv6::Ipv6Header;
 use super::udp::{self, UdpHeader};
@@ -14,6 +14,9 @@ use zerocopy::{FromBytes, IntoBytes};
 pub fn verify_ip4_header(bytes: &[u8], l3: u8) -> bool {
     let Some(packet) = bytes.get(usize::from(l3)..) else { return false };
     let Ok((head, _)) = Ipv4Header::ref_from_prefix(packet) else { return false };
+    if usize::from(head.header_len()) == ipv4::HEADER_BYTES {
+        return header_sum(head.as_bytes()) == 0xffff;
+    }
     packet
         .get(..usize::from(head.header_len()))
         .is_some_and(|h| h.len() >= ipv4::HEADER_BYTES && sum(h) == 0xffff)
@@ -35,12 +38,14 @@ pub fn verify_udp(bytes: &[u8], l3: u8, l4: u8, ipv6: bool) -> bool {
     if head.checksum.get() == 0 {
         return !ipv6;
     }
-    let addresses = if ipv6 {
-        Ipv6Header::ref_from_prefix(packet).map(|(h, _)| h.addresses.as_bytes()).ok()
+    let pseudo_sum = if ipv6 {
+        let head = Ipv6Header::ref_from_prefix(packet);
+        head.map(|(h, _)| pseudo(h.addresses.as_bytes(), ipv4::UDP, len)).ok()
     } else {
-        Ipv4Header::ref_from_prefix(packet).map(|(h, _)| h.addresses.as_bytes()).ok()
+        let head = Ipv4Header::ref_from_prefix(packet);
+        head.map(|(h, _)| pseudo(h.addresses.as_bytes(), ipv4::UDP, len)).ok()
     };
-    addresses.is_some_and(|a| add(pseudo(a, ipv4::UDP, len), sum(datagram)) == 0xffff)
+    pseudo_sum.is_some_and(|pseudo_sum| add(pseudo_sum, sum(datagram)) == 0xffff)
 }
 
 #[cfg(test)]

@@ -21,6 +21,31 @@ fn set_get_delete_over_every_wrapping() {
     }
 }
 
+/// Around where room 6 begins to take a value's sum from the store, with the value at odd and even
+/// places and of odd and even lengths. The world checks every checksum.
+#[test]
+fn values_of_every_length_and_place_have_right_checksums() {
+    for wrap in [Wrap::V4, Wrap::V6] {
+        let mut w = World::new();
+        for len in (0..=12).chain(95..=102).chain(180..=200).chain([999, 1000, 1001]) {
+            let value: String = ('!'..='z').cycle().step_by(7).take(len).collect();
+            for key in ["k", "kk"] {
+                let set = format!("set {key} {len} 0 {len}\r\n{value}\r\n");
+                assert_eq!(w.ask_by(wrap, set.as_bytes()), b"STORED\r\n");
+                let want = format!("VALUE {key} {len} {len}\r\n{value}\r\nEND\r\n");
+                let got = w.ask_by(wrap, format!("get {key}\r\n").as_bytes());
+                assert_eq!(got, want.as_bytes());
+                let set = format!("set {key} 0 0 {len}\r\n{value}\r\n");
+                assert_eq!(w.ask_by(wrap, set.as_bytes()), b"STORED\r\n");
+                let want = format!("VALUE {key} 0 {len}\r\n{value}\r\nEND\r\n");
+                let got = w.ask_by(wrap, format!("get {key}\r\n").as_bytes());
+                assert_eq!(got, want.as_bytes());
+            }
+        }
+        w.end();
+    }
+}
+
 #[test]
 fn many_keys_and_cas_ids() {
     let mut w = World::new();

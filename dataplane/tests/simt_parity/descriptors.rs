@@ -9,7 +9,7 @@ use gpu::{Hint, KeyDesc, ReqDesc};
 use std::collections::HashMap;
 
 /// Packets compared by each of the two tests of random packets; `SIMT_PACKETS` is for both.
-const PACKETS: usize = 12_000;
+const PACKETS: usize = 40_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|n| n.parse().unwrap())

@@ -1,15 +1,20 @@
 //! `gnomon-study`: how fast, against what.
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use serde_json::json;
 use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tools::study::hitrate::{self, Shape, Trace};
+use tools::study::hitrate::{self, Shape as TraceShape, Trace};
+use tools::study::load::{Load, Shape};
 use tools::study::memcached::Memcached;
-use tools::study::offline::{self, Bench, Config, Run};
+use tools::study::memory::Lines;
+use tools::study::offline::{Bench, Config};
 use tools::workload::Sizes;
+
+/// Most distinct request frames that are prepared.
+const FRAMES_MAX: u64 = 4_000_000;
 
 /// Experiments on the data plane, each with its yardstick in the same run.
 #[derive(Debug, Parser)]
@@ -21,14 +26,18 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Study {
-    /// CPU time per GET on the whole path, from frames in memory; memcached's beside it.
+    /// CPU time per request on the whole path, from frames in memory; beside it what memory gives,
+    /// and memcached.
     Offline(Offline),
+    /// One load on the whole path and nothing else, for `scripts/instructions.sh` and profilers.
+    Path(Path),
     /// Hits among the same requests, and bytes per item, at equal memory: several servers.
     Hitrate(Hitrate),
 }
 
-#[derive(Debug, Parser)]
-struct Offline {
+/// The store and what is asked of it.
+#[derive(Debug, Args)]
+struct Stage {
     /// Items in the store.
     #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     items: u64,
@@ -42,17 +51,47 @@ struct Offline {
     #[arg(long, default_value_t = 8_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     requests: u64,
     /// Requests whose memory accesses overlap.
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(2..=512))]
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=512))]
     group: u16,
-    /// Measurements of each kind; the median is shown.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=99))]
-    rounds: u8,
     /// Seed of the random keys.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+impl Stage {
+    fn config(&self) -> Config {
+        Config {
+            items: self.items,
+            shape: Shape {
+                key_bytes: usize::from(self.key_size),
+                value_bytes: usize::from(self.value_size),
+            },
+            requests: self.requests,
+            frames: self.items.min(FRAMES_MAX),
+            seed: self.seed,
+        }
+    }
+}
+
+#[derive(Debug, Parser)]
+struct Offline {
+    #[command(flatten)]
+    stage: Stage,
+    /// Measurements of each kind; the median is shown.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=99))]
+    rounds: u8,
     /// UDP requests to memcached; 0 leaves it out.
     #[arg(long, default_value_t = 300_000)]
     memcached_requests: u64,
+}
+
+#[derive(Debug, Parser)]
+struct Path {
+    #[command(flatten)]
+    stage: Stage,
+    /// What is asked.
+    #[arg(long, value_enum, default_value = "get")]
+    load: Load,
 }
 
 #[derive(Debug, Parser)]
@@ -71,7 +110,7 @@ struct Hitrate {
         value_delimiter = ',',
         default_value = "zipf099,zipf08,scan,shift"
     )]
-    traces: Vec<Shape>,
+    traces: Vec<TraceShape>,
     /// Keys that requests are drawn from.
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     keys: u64,
@@ -100,6 +139,7 @@ fn named(text: &str) -> Result<(String, String), String> {
 fn main() -> ExitCode {
     let done = match Cli::parse().study {
         Study::Offline(args) => offline_study(&args),
+        Study::Path(args) => path_study(&args),
         Study::Hitrate(args) => hitrate_study(&args),
     };
     match done {
@@ -112,76 +152,131 @@ fn main() -> ExitCode {
 }
 
 fn offline_study(args: &Offline) -> Result<(), Box<dyn Error>> {
-    let (key_bytes, value_bytes) = (usize::from(args.key_size), usize::from(args.value_size));
-    let config = Config {
-        items: args.items,
-        key_bytes,
-        value_bytes,
-        requests: args.requests,
-        frames: args.items.min(4_000_000),
-        seed: args.seed,
-    };
+    let config = args.stage.config();
+    let Config { items, requests, seed, shape, .. } = config;
+    let Shape { key_bytes, value_bytes } = shape;
     let bench = Bench::new(config)?;
     let stats = bench.store().stats();
+    // As much as the items take, so that the caches help as little.
+    let mut lines = Lines::new(usize::try_from(items)? * shape.item_bytes())?;
     println!(
         "offline: {} items of {key_bytes} B keys and {value_bytes} B values, uniform, seed {}",
-        args.items, args.seed
+        items, seed
     );
     println!(
-        "items on {}, index on {}; one worker, {} GETs a measurement, median of {}",
+        "items on {}, index on {}, {} MB of lines on {}; one worker, {} requests a measurement, \
+         median of {}",
         stats.item_memory.name(),
         stats.index_memory.name(),
-        args.requests,
+        lines.len_bytes() >> 20,
+        lines.kind().name(),
+        requests,
         args.rounds
     );
+    let (get, set) = (bench.requests(Load::Get)?, bench.requests(Load::Set)?);
+    let group = usize::from(args.stage.group);
+    let mut rows = [
+        Row::new(format!("random lines, {group} at a time"), Case::Lines(group)),
+        Row::new("random lines, one by one", Case::Lines(1)),
+        Row::new("look-ups alone, group prefetch", Case::LookUps(group)),
+        Row::new("look-ups alone, one by one, no prefetch", Case::LookUps(1)),
+        Row::new("the memory port alone (no part of a NIC's work)", Case::Port),
+        Row::new("whole path, GET, group prefetch", Case::Path(Load::Get, group, true)),
+        Row::new("whole path, GET, one by one, no prefetch", Case::Path(Load::Get, 1, true)),
+        Row::new("whole path, GET, checksums by the port", Case::Path(Load::Get, group, false)),
+        Row::new("whole path, SET", Case::Path(Load::Set, group, true)),
+    ];
+    let (mut checked, mut wrong) = (0, 0);
     // Side by side: one round of everything, then the next, so that a slow minute of a shared
     // machine hits all alike.
-    let group = usize::from(args.group);
-    let cases = [
-        ("whole path, group prefetch", group, true),
-        ("whole path, one by one, no prefetch", 1, true),
-        ("group prefetch, checksums by the port", group, false),
-    ];
-    let mut port = Vec::new();
-    let mut runs: [Vec<Run>; 3] = Default::default();
     for _ in 0..args.rounds {
-        port.push(bench.port_alone()?);
-        for ((_, group, software), runs) in cases.iter().zip(&mut runs) {
-            runs.push(bench.whole_path(*group, *software)?);
+        for row in &mut rows {
+            row.ns.push(match row.case {
+                Case::Lines(group) => lines.read(group, requests, seed),
+                Case::LookUps(group) => bench.lookups(group)?,
+                Case::Port => bench.port_alone(&get)?,
+                Case::Path(load, group, software) => {
+                    let frames = if load == Load::Set { &set } else { &get };
+                    let run = bench.whole_path(load, frames, group, software)?;
+                    checked += run.checked;
+                    wrong += run.wrong;
+                    run.cpu_ns
+                }
+            });
         }
     }
-    let port_ns = median(&mut port);
     println!();
-    println!("{:40} {:>12} {:>10} {:>12}", "", "CPU ns/req", "M req/s", "of the first");
-    println!(
-        "{:40} {port_ns:>12.1} {:>10.1}",
-        "the memory port alone (not part of a NIC's work)",
-        1e3 / port_ns
-    );
-    let mut first = None;
-    for ((name, ..), runs) in cases.iter().zip(&runs) {
-        let ns = median(&mut runs.iter().map(|r| r.cpu_ns).collect::<Vec<_>>());
-        let first = *first.get_or_insert(ns);
-        println!("{name:40} {ns:>12.1} {:>10.2} {:>11.2}x", 1e3 / ns, ns / first);
+    println!("{:48} {:>10} {:>9} {:>13}", "", "CPU ns", "M/s", "of the lines");
+    let line_ns = rows.first_mut().map_or(f64::NAN, |row| median(&mut row.ns));
+    for row in &mut rows {
+        let ns = median(&mut row.ns);
+        println!("{:48} {ns:>10.1} {:>9.2} {:>12.1}%", row.name, 1e3 / ns, 100.0 * line_ns / ns);
     }
-    let checked: u64 = runs.iter().flatten().map(|r| r.checked).sum();
-    let wrong: u64 = runs.iter().flatten().map(|r| r.wrong).sum();
+    let mut ns = |case| {
+        let row = rows.iter_mut().find(|row| row.case == case);
+        row.map_or(f64::NAN, |row| median(&mut row.ns))
+    };
+    let path_ns = ns(Case::Path(Load::Get, group, true));
+    println!(
+        "group prefetch makes look-ups {:.2} times as fast, the whole path {:.2} times",
+        ns(Case::LookUps(1)) / ns(Case::LookUps(group)),
+        ns(Case::Path(Load::Get, 1, true)) / path_ns
+    );
     println!("replies checked to the byte: {checked}, wrong: {wrong}");
     if wrong > 0 || checked == 0 {
         return Err("a reply was not what it must be".into());
     }
     if args.memcached_requests > 0 {
-        against_memcached(args, config, first.unwrap_or(f64::NAN))?;
+        against_memcached(args, config, path_ns)?;
+    }
+    Ok(())
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    /// Random lines, so many at a time.
+    Lines(usize),
+    /// Look-ups, so many at a time.
+    LookUps(usize),
+    /// The port alone.
+    Port,
+    /// A load on the whole path, in groups, with checksums in software or without.
+    Path(Load, usize, bool),
+}
+
+/// A case, and what it took in each round, in nanoseconds.
+#[derive(Debug)]
+struct Row {
+    name: String,
+    case: Case,
+    ns: Vec<f64>,
+}
+
+impl Row {
+    fn new(name: impl Into<String>, case: Case) -> Self {
+        Self { name: name.into(), case, ns: Vec::new() }
+    }
+}
+
+fn path_study(args: &Path) -> Result<(), Box<dyn Error>> {
+    let bench = Bench::new(args.stage.config())?;
+    let group = usize::from(args.stage.group);
+    let run = bench.whole_path(args.load, &bench.requests(args.load)?, group, true)?;
+    println!("{} answered, {} checked, {} wrong", run.answered, run.checked, run.wrong);
+    if run.wrong > 0 || run.checked == 0 {
+        return Err("a reply was not what it must be".into());
     }
     Ok(())
 }
 
 fn against_memcached(args: &Offline, config: Config, ours_ns: f64) -> Result<(), Box<dyn Error>> {
-    let item_bytes = (config.key_bytes + config.value_bytes + 80) as u64;
+    let Shape { key_bytes, value_bytes } = config.shape;
+    let item_bytes = (key_bytes + value_bytes + 80) as u64;
     let memory_mb = usize::try_from((config.items * item_bytes) >> 20)? * 3 / 2 + 64;
     let server = Memcached::start(memory_mb).map_err(|e| format!("cannot start memcached: {e}"))?;
-    let key = |i| offline::key(i, config.key_bytes);
-    server.load(config.items, key, |i| offline::value(i, config.value_bytes))?;
+    let key = |i| config.shape.key(i);
+    server.load(config.items, key, |i| config.shape.value(i))?;
     let cost = server.ask(args.memcached_requests, |n| {
         // Knuth's multiplicative hash: spread over all items, no two alike in a row.
         key(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % config.items)

@@ -8,7 +8,7 @@
 
 use super::Extent;
 use super::report::Report;
-use crate::study::offline::{self, key, value};
+use crate::study::load::{Load, SERVER, Shape, TEXT_AT};
 use crate::workload::{Popularity, Sampler};
 use dataplane::batcher::{BatchMode, BatchPolicy};
 use dataplane::dispatch::Offloading;
@@ -32,9 +32,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of every key and value.
-const KEY_BYTES: usize = 16;
-const VALUE_BYTES: usize = 64;
+/// Keys and values.
+const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 64 };
 /// Every how many replies one is compared. A prime, so that it does not fall in step with bursts.
 const CHECK_EVERY: NonZeroU64 = NonZeroU64::MIN.saturating_add(96);
 /// Every how many batches one is read again by the CPU engine.
@@ -91,7 +90,7 @@ impl Study {
     /// # Errors
     /// Not enough memory.
     pub fn new(card: &Arc<dyn Card>, items: u64, extent: Extent) -> Result<Self> {
-        let per_item = (KEY_BYTES + VALUE_BYTES + 64).next_multiple_of(64) + 16;
+        let per_item = SHAPE.item_bytes() + 16;
         let memory_bytes = usize::try_from(items)? * per_item * 5 / 4 + (64 << 20);
         let store = Store::new(StoreConfig { memory_bytes, ..StoreConfig::default() })?;
         let feed = Arc::new(Feed::new(FEED));
@@ -103,7 +102,7 @@ impl Study {
                     scope.spawn(move || {
                         let mut session = store.session().map_err(|e| e.to_string())?;
                         for i in (part..items).step_by(usize::try_from(threads).unwrap_or(1)) {
-                            let (key, value) = (key(i, KEY_BYTES), value(i, VALUE_BYTES));
+                            let (key, value) = (SHAPE.key(i), SHAPE.value(i));
                             verbs::store(&mut session, &SetRequest::set(&key, 0, 0, &value))
                                 .map_err(|_| format!("item {i} does not fit"))?;
                         }
@@ -206,8 +205,7 @@ impl Study {
             },
         )?;
         let mut card = case.card.map(|way| self.open(way, &region)).transpose()?;
-        let local =
-            Arc::new(Local::new(MAC, &[(offline::SERVER.0.into(), 24)], offline::SERVER.1)?);
+        let local = Arc::new(Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?);
         let mut workers = Vec::new();
         while let Some(queues) = port.queues.pop() {
             let offload = match &card {
@@ -275,7 +273,7 @@ impl Study {
                     let mut i = 0;
                     while !stop.load(Ordering::Relaxed) {
                         i = (i + 7919) % self.items;
-                        let (key, value) = (key(i, KEY_BYTES), value(i, VALUE_BYTES));
+                        let (key, value) = (SHAPE.key(i), SHAPE.value(i));
                         if verbs::store(&mut session, &SetRequest::set(&key, 0, 0, &value)).is_ok()
                         {
                             written.fetch_add(1, Ordering::Relaxed);
@@ -345,7 +343,7 @@ impl Study {
         let mut next = 0;
         while next < self.items {
             let end = (next + FEED as u64 / 2).min(self.items);
-            (next..end).for_each(|i| self.store.look_again(self.store.hash(&key(i, KEY_BYTES))));
+            (next..end).for_each(|i| self.store.look_again(self.store.hash(&SHAPE.key(i))));
             next = end;
             while updater.turn() > 0 {}
         }
@@ -355,15 +353,15 @@ impl Study {
         }
     }
 
-    /// The frames that ask. A request's number, which replies repeat, says whether it must hit.
+    /// The frames that ask.
     fn requests(&self, case: Case) -> Result<Vec<Vec<u8>>> {
         let popularity = if case.zipf { Popularity::Zipf(0.99) } else { Popularity::Uniform };
         let sampler = Sampler::new(self.items, popularity).ok_or("no such popularity")?;
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let frames = (0..self.extent.pick(1 << 20, 1 << 10)).map(|_| {
             let hit = rng.random_range(0..100) < case.hits;
-            let i = sampler.read(&mut rng) + if hit { 0 } else { self.items };
-            offline::request(&key(i, KEY_BYTES), u16::from(hit))
+            let load = if hit { Load::Get } else { Load::Miss };
+            load.request(SHAPE, &[sampler.read(&mut rng)], self.items)
         });
         frames.collect::<Option<_>>().ok_or_else(|| "a request does not fit a frame".into())
     }
@@ -379,11 +377,9 @@ struct Checks {
 impl Checks {
     fn look(&self, frame: &[u8]) {
         self.seen.fetch_add(1, Ordering::Relaxed);
-        let right = match frame.get(offline::TEXT_AT - 8..offline::TEXT_AT - 6) {
-            Some([0, 1]) => offline::is_right(frame, KEY_BYTES, VALUE_BYTES),
-            Some([0, 0]) => frame.get(offline::TEXT_AT..) == Some(b"END\r\n"),
-            _ => false,
-        };
+        let asked = frame.get(TEXT_AT - 8..TEXT_AT - 6);
+        let load = [Load::Get, Load::Miss].into_iter().find(|l| asked == Some(&[0, *l as u8]));
+        let right = load.is_some_and(|load| load.is_right(SHAPE, frame));
         if !right {
             self.wrong.fetch_add(1, Ordering::Relaxed);
         }

@@ -42,7 +42,7 @@ pub struct Flags {
         value_enum,
         value_delimiter = ',',
         value_name = "VERB,...",
-        default_value = "get,gets,set,add,replace,append,prepend,cas,delete,incr,decr,touch"
+        default_value = "get,gets,gat,gats,set,add,replace,append,prepend,cas,delete,incr,decr,touch,mg,ms,md,ma"
     )]
     pub verbs: Vec<Verb>,
     /// Seed of the first history's calls; each further one takes the next number.

@@ -44,7 +44,8 @@ impl Mix {
         }
         // Reads see what the others did: half as often again as any other verb.
         let verb = match self.rng.random_range(0..3) {
-            0 => self.pick(|v| matches!(v, Verb::Get | Verb::Gets | Verb::Mg)),
+            0 => self
+                .pick(|v| matches!(v, Verb::Get | Verb::Gets | Verb::Gat | Verb::Gats | Verb::Mg)),
             _ => self.pick(|_| true),
         };
         let numbers = match verb {

@@ -3,8 +3,11 @@
 //! As MemcachedGPU's limit study (section 5.5) and MICA's offline test: no NIC, no kernel, one
 //! worker on one thread. Requests are uniform over all items, so that nearly every look-up misses
 //! the caches. The port copies each request into a slot, as a NIC would write it, and takes each
-//! reply back; what that alone costs is measured in the same run and shown beside the rest.
+//! reply back; what that alone costs is measured in the same run and shown beside the rest, and so
+//! is what the look-ups alone cost.
 
+use super::load::{Load, SERVER, Shape};
+use super::{per, thread_cpu};
 use dataplane::batcher::BatchPolicy;
 use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
 use dataplane::policy::Policy;
@@ -13,39 +16,32 @@ use dataplane::store::Session;
 use dataplane::store::verbs;
 use dataplane::store::{Store, StoreConfig};
 use dataplane::wire::Local;
-use dataplane::wire::build::UdpFrame;
-use driver_shim::ports::memory::{Inspect, LoopingConfig, MAC, PEER_MAC, looping};
+use driver_shim::ports::memory::{Inspect, LoopingConfig, MAC, looping};
 use driver_shim::{Burst, Frame, Pages, Port, Region, RxChecksum, TxCaps};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::error::Error;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU64;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// Frames that circulate in the looping port: a NIC's receive ring.
 const RING_FRAMES: usize = 1024;
-/// Every how many replies one is checked to the byte. A prime, so that checks do not fall in step
-/// with bursts.
+/// Every how many replies one is kept, to be checked to the byte when the clock has stopped. A
+/// prime, so that checks do not fall in step with bursts.
 const CHECK_EVERY: NonZeroU64 = NonZeroU64::MIN.saturating_add(96);
-/// The worker's address.
-pub(crate) const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 11_211);
-/// The client's.
-const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 40_000);
-/// Where the text of a reply begins: Ethernet, IPv4, UDP and memcached headers.
-pub(crate) const TEXT_AT: usize = 14 + 20 + 8 + 8;
+/// Room for kept replies; what comes when it is full is not kept.
+const KEPT_MAX_BYTES: usize = 16 << 20;
+/// The hash key, so that a run can be repeated to the instruction.
+const HASH_KEY: [u8; 16] = *b"gnomon's offline";
 
 /// What to measure.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
     /// Items in the store.
     pub items: u64,
-    /// Bytes of every key.
-    pub key_bytes: usize,
-    /// Bytes of every value.
-    pub value_bytes: usize,
+    /// Lengths of their keys and values.
+    pub shape: Shape,
     /// Requests per measurement.
     pub requests: u64,
     /// Distinct request frames prepared.
@@ -57,15 +53,11 @@ pub struct Config {
 /// What one measurement gave.
 #[derive(Debug, Clone, Copy)]
 pub struct Run {
-    /// Requests whose memory accesses overlap.
-    pub group: usize,
-    /// Whether checksums were verified and made in software.
-    pub software_checksums: bool,
     /// CPU time of the thread per request, in nanoseconds, the port's part included.
     pub cpu_ns: f64,
     /// Elapsed time per request, in nanoseconds.
     pub wall_ns: f64,
-    /// Requests answered.
+    /// Requests answered, those before the clock started included.
     pub answered: u64,
     /// Replies checked to the byte.
     pub checked: u64,
@@ -78,7 +70,6 @@ pub struct Bench {
     config: Config,
     store: Arc<Store>,
     server: Arc<Server>,
-    templates: Vec<Vec<u8>>,
 }
 
 impl std::fmt::Debug for Bench {
@@ -87,39 +78,47 @@ impl std::fmt::Debug for Bench {
     }
 }
 
-/// The key of item `i`, of exactly `bytes` bytes (at least its decimal digits).
-pub fn key(i: u64, bytes: usize) -> Vec<u8> {
-    format!("{i:0bytes$}").into_bytes()
+/// Replies that were kept: their bytes end to end, and where each ends.
+#[derive(Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
 }
 
-/// The value of item `i`: its number over and over, so that a reply can be checked from its key.
-pub fn value(i: u64, bytes: usize) -> Vec<u8> {
-    i.to_string().bytes().cycle().take(bytes).collect()
+impl Kept {
+    fn keep(&mut self, reply: &[u8]) {
+        let room = self.bytes.capacity() - self.bytes.len();
+        if reply.len() <= room && self.ends.len() < self.ends.capacity() {
+            self.bytes.extend_from_slice(reply);
+            self.ends.push(self.bytes.len());
+        }
+    }
+
+    fn replies(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(from, to)| self.bytes.get(from..*to).unwrap_or_default())
+    }
 }
 
 impl Bench {
-    /// Fills a store and prepares the request frames.
+    /// Fills a store.
     ///
     /// # Errors
     /// Not enough memory.
     pub fn new(config: Config) -> Result<Self, Box<dyn Error>> {
-        let per_item = (config.key_bytes + config.value_bytes + 64).next_multiple_of(64) + 16;
-        let memory_bytes = usize::try_from(config.items)? * per_item * 5 / 4 + (64 << 20);
-        let store = Store::new(StoreConfig { memory_bytes, ..StoreConfig::default() })?;
+        let shape = config.shape;
+        let memory_bytes = usize::try_from(config.items)? * shape.item_bytes() * 5 / 4 + (64 << 20);
+        let hash_key = Some(HASH_KEY);
+        let store = Store::new(StoreConfig { memory_bytes, hash_key, ..StoreConfig::default() })?;
         let mut session = store.session()?;
         for i in 0..config.items {
-            let (key, value) = (key(i, config.key_bytes), value(i, config.value_bytes));
+            let (key, value) = (shape.key(i), shape.value(i));
             if verbs::store(&mut session, &SetRequest::set(&key, 0, 0, &value)).is_err() {
                 return Err(format!("item {i} did not fit in {memory_bytes} bytes").into());
             }
         }
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(config.seed);
-        let templates = (0..config.frames)
-            .map(|_| request(&key(rng.random_range(0..config.items), config.key_bytes), 0))
-            .collect::<Option<Vec<_>>>()
-            .ok_or("a request does not fit a frame")?;
         let server = Arc::new(Server::new(Arc::clone(&store), "study".to_owned()));
-        Ok(Self { config, store, server, templates })
+        Ok(Self { config, store, server })
     }
 
     /// The store, for its report of pages and sizes.
@@ -127,9 +126,25 @@ impl Bench {
         &self.store
     }
 
+    /// The request frames of a load, uniform over the items.
+    ///
+    /// # Errors
+    /// A request that does not fit a frame.
+    pub fn requests(&self, load: Load) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
+        let Config { items, shape, frames, seed, .. } = self.config;
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut asked = vec![0; load.keys()];
+        let frames = (0..frames).map(|_| {
+            asked.fill_with(|| rng.random_range(0..items));
+            load.request(shape, &asked, items)
+        });
+        Ok(frames.collect::<Option<Vec<_>>>().ok_or("a request does not fit a frame")?)
+    }
+
     fn port(
         &self,
         region: &Region,
+        templates: &[Vec<u8>],
         software: bool,
         inspect: Option<Inspect>,
     ) -> Result<Port, Box<dyn Error>> {
@@ -137,7 +152,7 @@ impl Bench {
         Ok(looping(
             region,
             &LoopingConfig {
-                templates: self.templates.clone(),
+                templates: templates.to_vec(),
                 queues: 1,
                 frames_per_queue: RING_FRAMES,
                 rx: RxChecksum { ip_good: hardware, udp_good: hardware },
@@ -151,9 +166,9 @@ impl Bench {
     ///
     /// # Errors
     /// Not enough memory.
-    pub fn port_alone(&self) -> Result<f64, Box<dyn Error>> {
+    pub fn port_alone(&self, templates: &[Vec<u8>]) -> Result<f64, Box<dyn Error>> {
         let region = region()?;
-        let mut port = self.port(&region, true, None)?;
+        let mut port = self.port(&region, templates, true, None)?;
         let queues = port.queues.first_mut().ok_or("no queue")?;
         let mut burst = Burst::new();
         let mut done = 0;
@@ -165,30 +180,86 @@ impl Bench {
         Ok(per(thread_cpu() - begun, done))
     }
 
+    /// What a look-up alone costs, in nanoseconds of CPU time: hash, index, item, key compared and
+    /// the value's first byte read, for `group` keys at a time.
+    ///
+    /// # Errors
+    /// No place for a session, or a key that was not found.
+    pub fn lookups(&self, group: usize) -> Result<f64, Box<dyn Error>> {
+        let Config { items, shape, requests, frames, seed, .. } = self.config;
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let keys = usize::try_from(requests.min(frames))?;
+        let keys: Vec<u8> = (0..keys).flat_map(|_| shape.key(rng.random_range(0..items))).collect();
+        let mut session = self.store.session()?;
+        let mut hashes = Vec::with_capacity(group);
+        let mut places = Vec::with_capacity(group);
+        let (mut done, mut found, mut first) = (0, 0u64, 0u8);
+        let begun = thread_cpu();
+        while done < requests {
+            for keys in keys.chunks(shape.key_bytes * group) {
+                hashes.clear();
+                places.clear();
+                for key in keys.chunks_exact(shape.key_bytes) {
+                    let hash = self.store.hash(key);
+                    if group > 1 {
+                        self.store.prefetch(hash);
+                    }
+                    hashes.push(hash);
+                }
+                for &hash in &hashes {
+                    let place = self.store.propose(hash);
+                    if group > 1
+                        && let Some(place) = place
+                    {
+                        self.store.prefetch_item(place);
+                    }
+                    places.push(place);
+                }
+                let guard = session.pin();
+                for (key, place) in keys.chunks_exact(shape.key_bytes).zip(&places) {
+                    if let Some(item) = place.and_then(|place| guard.verify(place, key)) {
+                        found += 1;
+                        let value = item.value().whole().unwrap_or_default();
+                        first ^= value.first().copied().unwrap_or_default();
+                    }
+                }
+                done += places.len() as u64;
+            }
+        }
+        let ns = per(thread_cpu() - begun, done);
+        std::hint::black_box(first);
+        // A tag that two keys share costs the worker a second look; here it only must be rare.
+        if found < done - done / 100 {
+            return Err(format!("{found} of {done} keys were found").into());
+        }
+        Ok(ns)
+    }
+
     /// Runs the whole path with the given group size.
     ///
     /// # Errors
-    /// Not enough memory.
+    /// Not enough memory, or frames that are not accounted for.
     pub fn whole_path(
         &self,
+        load: Load,
+        templates: &[Vec<u8>],
         group: usize,
         software_checksums: bool,
     ) -> Result<Run, Box<dyn Error>> {
         let region = region()?;
-        let checked = Arc::new(AtomicU64::new(0));
-        let wrong = Arc::new(AtomicU64::new(0));
-        let Config { key_bytes, value_bytes, .. } = self.config;
+        let kept = Kept {
+            bytes: Vec::with_capacity(KEPT_MAX_BYTES),
+            ends: Vec::with_capacity(KEPT_MAX_BYTES >> 6),
+        };
+        let kept = Arc::new(Mutex::new(kept));
         let look = {
-            let (checked, wrong) = (Arc::clone(&checked), Arc::clone(&wrong));
+            let kept = Arc::clone(&kept);
             move |_queue: usize, frame: &Frame| {
-                checked.fetch_add(1, Ordering::Relaxed);
-                if !is_right(frame.bytes(), key_bytes, value_bytes) {
-                    wrong.fetch_add(1, Ordering::Relaxed);
-                }
+                kept.lock().unwrap_or_else(PoisonError::into_inner).keep(frame.bytes());
             }
         };
         let inspect = Inspect { every: CHECK_EVERY, look: Arc::new(look) };
-        let mut port = self.port(&region, software_checksums, Some(inspect))?;
+        let mut port = self.port(&region, templates, software_checksums, Some(inspect))?;
         let session: Session = self.store.session()?;
         let mut worker = Worker::new(WorkerConfig {
             ports: vec![WorkerPort {
@@ -217,60 +288,22 @@ impl Bench {
             worker.turn();
         }
         let (cpu, wall) = (thread_cpu() - cpu, wall.elapsed());
-        let answered = counters.answered.get() - before;
+        let answered = counters.answered.get();
         if !counters.ledger().balances() {
             return Err(format!("frames are unaccounted for: {:?}", counters.ledger()).into());
         }
+        let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let wrong = kept.replies().filter(|reply| !load.is_right(self.config.shape, reply));
         Ok(Run {
-            group,
-            software_checksums,
-            cpu_ns: per(cpu, answered),
-            wall_ns: per(wall, answered),
+            cpu_ns: per(cpu, answered - before),
+            wall_ns: per(wall, answered - before),
             answered,
-            checked: checked.load(Ordering::Relaxed),
-            wrong: wrong.load(Ordering::Relaxed),
+            checked: kept.ends.len() as u64,
+            wrong: wrong.count() as u64,
         })
     }
 }
 
 fn region() -> Result<Region, Box<dyn Error>> {
     Ok(Region::new(2 * 1024, Pages::Prefer)?)
-}
-
-/// The frame that asks for `key`, as the request of number `id`.
-pub(crate) fn request(key: &[u8], id: u16) -> Option<Vec<u8>> {
-    let payload = [&id.to_be_bytes()[..], &[0, 0, 0, 1, 0, 0], &b"get "[..], key, b"\r\n"].concat();
-    UdpFrame {
-        src_mac: PEER_MAC,
-        dst_mac: MAC,
-        vlans: &[],
-        src: SocketAddr::from(CLIENT),
-        dst: SocketAddr::from(SERVER),
-        payload: &payload,
-    }
-    .to_vec()
-}
-
-/// Whether a reply frame holds exactly one value, the one that belongs to its key.
-pub(crate) fn is_right(frame: &[u8], key_bytes: usize, value_bytes: usize) -> bool {
-    let text = frame.get(TEXT_AT..).unwrap_or_default();
-    let Some(key) = text.get(6..6 + key_bytes) else { return false };
-    let Some(i) = std::str::from_utf8(key).ok().and_then(|k| k.parse().ok()) else { return false };
-    let want = format!(
-        "VALUE {} 0 {value_bytes}\r\n{}\r\nEND\r\n",
-        String::from_utf8_lossy(key),
-        String::from_utf8_lossy(&value(i, value_bytes))
-    );
-    text == want.as_bytes()
-}
-
-fn per(time: Duration, requests: u64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "a count below 2^52")]
-    let n = requests.max(1) as f64;
-    time.as_secs_f64() * 1e9 / n
-}
-
-fn thread_cpu() -> Duration {
-    nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID)
-        .map_or(Duration::ZERO, Duration::from)
 }

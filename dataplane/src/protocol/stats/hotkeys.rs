@@ -49,6 +49,10 @@ struct Sketch {
     counts: [Count; KEYS],
     keys: Box<[Key; KEYS]>,
     samples: u64,
+    /// No count was below this when a key last had to go.
+    least: u64,
+    /// Places before this one have more.
+    hand: usize,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -67,7 +71,8 @@ struct Key {
 impl Default for Sketch {
     fn default() -> Self {
         let keys = Box::new([Key { len: 0, bytes: [0; KEY_MAX_BYTES] }; KEYS]);
-        Self { used: 0, hashes: [0; KEYS], counts: [Count::default(); KEYS], keys, samples: 0 }
+        let counts = [Count::default(); KEYS];
+        Self { used: 0, hashes: [0; KEYS], counts, keys, samples: 0, least: 0, hand: 0 }
     }
 }
 
@@ -98,8 +103,8 @@ impl HotKeys {
     /// Forgets what was seen.
     pub(super) fn forget(&self) {
         let mut sketch = self.sketch.lock();
-        sketch.used = 0;
-        sketch.samples = 0;
+        (sketch.used, sketch.samples) = (0, 0);
+        (sketch.least, sketch.hand) = (0, 0);
     }
 }
 
@@ -109,8 +114,7 @@ impl Sketch {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         let hash = hasher.finish();
-        let known = self.hashes.iter().take(self.used).position(|h| *h == hash);
-        if let Some(count) = known.and_then(|n| self.counts.get_mut(n)) {
+        if let Some(count) = self.known(hash).and_then(|n| self.counts.get_mut(n)) {
             count.samples += 1;
             return;
         }
@@ -118,8 +122,7 @@ impl Sketch {
             self.used += 1;
             (self.used - 1, 0)
         } else {
-            let least = self.counts.iter().enumerate().min_by_key(|(_, c)| c.samples);
-            least.map_or((0, 0), |(n, c)| (n, c.samples))
+            (self.seen_least(), self.least)
         };
         let (Some(h), Some(c), Some(k)) =
             (self.hashes.get_mut(place), self.counts.get_mut(place), self.keys.get_mut(place))
@@ -132,6 +135,31 @@ impl Sketch {
             to.copy_from_slice(key);
             k.len = len;
         }
+    }
+
+    /// The place of the key with this hash.
+    fn known(&self, hash: u64) -> Option<usize> {
+        const RUN: usize = 16;
+        // Without a branch for each: nearly all keys are not there.
+        let any = |run: &[u64; RUN]| run.iter().fold(false, |any, h| any | (*h == hash));
+        let (runs, _) = self.hashes.as_chunks::<RUN>();
+        let run = runs.iter().position(any)?;
+        let n = run * RUN + runs.get(run)?.iter().position(|h| *h == hash)?;
+        (n < self.used).then_some(n)
+    }
+
+    /// A place with the smallest count, when all are in use; that count is `least` then. The hand
+    /// moves on, so that places with the same count take turns and few are looked at.
+    fn seen_least(&mut self) -> usize {
+        let is_least = |least: u64| move |c: &Count| c.samples <= least;
+        let ahead = self.counts.iter().skip(self.hand).position(is_least(self.least));
+        let place = ahead.map(|n| self.hand + n).or_else(|| {
+            self.least = self.counts.iter().map(|c| c.samples).min().unwrap_or(0);
+            self.counts.iter().position(is_least(self.least))
+        });
+        let place = place.unwrap_or(0);
+        self.hand = place + 1;
+        place
     }
 
     fn each(&self) -> impl Iterator<Item = (&[u8], Count)> {

@@ -1,0 +1,89 @@
+//! A server for each run, and its clients on connections. A run must not depend on the ones before
+//! it, so each begins on a new store; what would take most of the time, memory, is used again.
+
+use dataplane::protocol::stream::Conversation;
+use dataplane::protocol::watch::Watching;
+use dataplane::protocol::{OpCounters, Server};
+use dataplane::store::{Session, Store, StoreConfig};
+use driver_shim::Pages;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// Largest item.
+pub(crate) const ITEM_MAX_BYTES: usize = 4096;
+
+thread_local! {
+    /// Stores that were used, and that nobody uses now.
+    static IDLE: RefCell<Vec<Arc<Store>>> = const { RefCell::new(Vec::new()) };
+    /// Only written to. It is in no server's books, so that `stats` of a run does not depend on it.
+    static OPS: OpCounters = OpCounters::default();
+}
+
+/// Runs `f` with a new server, all of whose sessions have to be gone at the end.
+pub(crate) fn on_a_new_server<R>(f: impl FnOnce(&Arc<Server>) -> R) -> R {
+    let idle = IDLE.with_borrow_mut(Vec::pop);
+    let mut store = idle.unwrap_or_else(|| {
+        let config = StoreConfig {
+            // A page for each of the four classes, so that nothing is evicted or refused.
+            memory_bytes: 10 << 20,
+            growth_factor: 4.0,
+            item_max_bytes: ITEM_MAX_BYTES,
+            pages: Pages::Small,
+            // The hash decides where a dump finds an item.
+            hash_key: Some([7; 16]),
+            sessions_max: 2,
+            ..StoreConfig::default()
+        };
+        Store::new(config).expect("a store")
+    });
+    // Now and not when it was put away, because its clock begins to run.
+    Arc::get_mut(&mut store).expect("nobody else has it").renew();
+    let server = Arc::new(Server::new(Arc::clone(&store), String::new()));
+    let result = f(&server);
+    drop(server);
+    IDLE.with_borrow_mut(|idle| idle.push(store));
+    result
+}
+
+/// A client's connection.
+pub(crate) struct Connection {
+    conversation: Conversation,
+    waiting: Vec<u8>,
+    /// The client has become a watcher, who is told what happens and says nothing more.
+    watching: Option<Watching>,
+    closed: bool,
+}
+
+impl Connection {
+    pub(crate) fn new() -> Self {
+        let conversation = Conversation::new(ITEM_MAX_BYTES);
+        Self { conversation, waiting: Vec::new(), watching: None, closed: false }
+    }
+
+    /// Sends `input` in pieces and adds what is answered to `out`.
+    pub(crate) fn say(
+        &mut self,
+        server: &Server,
+        session: &mut Session,
+        input: &[u8],
+        piece: usize,
+        out: &mut Vec<u8>,
+    ) {
+        for piece in input.chunks(piece) {
+            self.waiting.extend_from_slice(piece);
+            while !self.closed && self.watching.is_none() {
+                let before = out.len();
+                let progress = OPS.with(|ops| {
+                    let waiting = &self.waiting;
+                    self.conversation.advance(session, ops, server, waiting, out, usize::MAX)
+                });
+                self.waiting.drain(..progress.consumed);
+                self.closed = progress.close;
+                self.watching = self.conversation.take_watching();
+                if progress.consumed == 0 && out.len() == before && !progress.more {
+                    break;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# How many instructions the data plane spends on a request, against docs/benchmarks/instructions.toml.
+# Counted under valgrind, so the same on a busy machine as on an idle one; only the compiler and the
+# processor's architecture matter, and where they are others nothing is compared.
+#
+#   scripts/instructions.sh             compares
+#   scripts/instructions.sh --update    writes the file anew
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib.sh
+. scripts/lib.sh
+make_scratch
+budget=docs/benchmarks/instructions.toml
+requests=20000
+
+# load, key bytes, value bytes
+scenarios=(
+  "get 16 64" "get 16 1000" "get 100 64" "miss 16 64" "multiget 16 64" "set 16 64" "set 16 1000"
+)
+
+toolchain=$(rustc -vV | sed -n 's/^\(rustc .*\|host: .*\|LLVM version: .*\)/\1/p' | paste -sd ';' | sed 's/;/; /g')
+if [ "${1:-}" != --update ]; then
+  if ! command -v valgrind >/dev/null; then
+    skip "instructions per request" "there is no valgrind"
+    totals
+    exit
+  fi
+  written=$(python3 scripts/instructions.py toolchain "$budget")
+  if [ "$toolchain" != "$written" ]; then
+    skip "instructions per request" "counted with '$written', this is '$toolchain'"
+    totals
+    exit
+  fi
+fi
+
+cargo build --release -p tools --bin gnomon-study -q
+
+# count LOAD KEY VALUE: instructions per request.
+count() {
+  local profile=$scratch/callgrind.out answered
+  answered=$(valgrind -q --tool=callgrind --callgrind-out-file="$profile" \
+    --toggle-collect='dataplane::pipeline::Worker::turn' \
+    target/release/gnomon-study path --load "$1" --key-size "$2" --value-size "$3" \
+    --items 5000 --requests "$requests" 2>"$scratch/valgrind.log" | sed -n 's/^\([0-9]*\) answered.*/\1/p')
+  python3 scripts/instructions.py count "$profile" "${answered:-0}"
+}
+
+name() { echo "$1-k$2-v$3"; }
+
+if [ "${1:-}" = --update ]; then
+  {
+    echo "# Instructions per request on the way from a frame in memory to the reply's frame: written by"
+    echo "# scripts/instructions.sh --update. Load, bytes of key and value; a multi-get has four keys."
+    echo "toolchain = \"$toolchain\""
+    echo
+    echo "[instructions]"
+    for scenario in "${scenarios[@]}"; do
+      # shellcheck disable=SC2086 # the scenario is three words
+      echo "$(name $scenario) = $(count $scenario)"
+    done
+  } >"$scratch/budget"
+  cp "$scratch/budget" "$budget"
+  cat "$budget"
+  exit
+fi
+
+for scenario in "${scenarios[@]}"; do
+  # shellcheck disable=SC2086 # the scenario is three words
+  key=$(name $scenario)
+  # shellcheck disable=SC2086
+  if text=$(n=$(count $scenario) && python3 scripts/instructions.py compare "$budget" "$key" "$n"); then
+    ok "$key: $text"
+  else
+    not_ok "$key" "$text"
+  fi
+done
+totals

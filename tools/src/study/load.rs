@@ -1,0 +1,164 @@
+//! What the offline study asks a worker, and what the right answers are.
+//!
+//! In: the number of an item, or several. Out: the frame of a request, and whether a reply is the
+//! right one to the byte. Items are known by their numbers: key and value follow from that.
+
+use dataplane::wire::build::UdpFrame;
+use driver_shim::ports::memory::{MAC, PEER_MAC};
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// The worker's address.
+pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 11_211);
+/// The client's.
+const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 40_000);
+/// Where the text of a reply begins: Ethernet, IPv4, UDP and memcached headers.
+pub(crate) const TEXT_AT: usize = 14 + 20 + 8 + 8;
+
+/// What is asked, one request to a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Load {
+    /// One key that is there.
+    Get,
+    /// One key that is not.
+    Miss,
+    /// Several keys that are there.
+    Multiget,
+    /// A key that is there gets a new value.
+    Set,
+}
+
+/// Keys in a request of [`Load::Multiget`].
+const MULTIGET_KEYS: usize = 4;
+
+/// What the store keeps of an item beside its key and value.
+const ITEM_OVERHEAD_BYTES: usize = 34;
+
+/// Lengths of keys and values.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Bytes of every key.
+    pub key_bytes: usize,
+    /// Bytes of every value.
+    pub value_bytes: usize,
+}
+
+impl Shape {
+    /// The key of item `i`: at least its decimal digits.
+    pub fn key(self, i: u64) -> Vec<u8> {
+        format!("{i:0width$}", width = self.key_bytes).into_bytes()
+    }
+
+    /// The value of item `i`: its number over and over, so that a reply can be checked from its
+    /// key.
+    pub fn value(self, i: u64) -> Vec<u8> {
+        i.to_string().bytes().cycle().take(self.value_bytes).collect()
+    }
+
+    /// Bytes that an item of this shape takes in the store, whole cache lines.
+    pub fn item_bytes(self) -> usize {
+        (self.key_bytes + self.value_bytes + ITEM_OVERHEAD_BYTES).next_multiple_of(64)
+    }
+
+    fn key_in(self, text: &[u8]) -> Option<u64> {
+        std::str::from_utf8(text.get(..self.key_bytes)?).ok()?.parse().ok()
+    }
+}
+
+impl Load {
+    /// Items that one request asks for.
+    pub fn keys(self) -> usize {
+        if self == Self::Multiget { MULTIGET_KEYS } else { 1 }
+    }
+
+    /// The frame that asks for these items, of `items` in the store. `None`: it does not fit a
+    /// datagram.
+    pub fn request(self, shape: Shape, asked: &[u64], items: u64) -> Option<Vec<u8>> {
+        // Replies repeat the request's number: it tells what was asked.
+        let mut text = vec![0, self as u8, 0, 0, 0, 1, 0, 0];
+        match self {
+            Self::Set => {
+                for &i in asked {
+                    text.extend(b"set ");
+                    text.extend(shape.key(i));
+                    text.extend(format!(" 0 0 {}\r\n", shape.value_bytes).bytes());
+                    text.extend(shape.value(i));
+                }
+            }
+            Self::Get | Self::Multiget | Self::Miss => {
+                text.extend(b"get");
+                for &i in asked {
+                    text.push(b' ');
+                    text.extend(shape.key(if self == Self::Miss { items + i } else { i }));
+                }
+            }
+        }
+        text.extend(b"\r\n");
+        UdpFrame {
+            src_mac: PEER_MAC,
+            dst_mac: MAC,
+            vlans: &[],
+            src: SocketAddr::from(CLIENT),
+            dst: SocketAddr::from(SERVER),
+            payload: &text,
+        }
+        .to_vec()
+    }
+
+    /// Whether a reply frame is what such a request must get, whichever items it asked for.
+    pub fn is_right(self, shape: Shape, reply: &[u8]) -> bool {
+        let mut text = reply.get(TEXT_AT..).unwrap_or_default();
+        if self == Self::Set {
+            return text == b"STORED\r\n";
+        }
+        let values = if self == Self::Miss { 0 } else { self.keys() };
+        for _ in 0..values {
+            let Some(rest) = text.strip_prefix(b"VALUE ") else { return false };
+            let Some(i) = shape.key_in(rest) else { return false };
+            let mut want = shape.key(i);
+            want.extend(format!(" 0 {}\r\n", shape.value_bytes).bytes());
+            want.extend(shape.value(i));
+            want.extend(b"\r\n");
+            let Some(rest) = rest.strip_prefix(want.as_slice()) else { return false };
+            text = rest;
+        }
+        text == b"END\r\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape { key_bytes: 10, value_bytes: 5 };
+
+    fn text(frame: &[u8]) -> &[u8] {
+        &frame[TEXT_AT..]
+    }
+
+    #[test]
+    fn requests_ask_for_what_they_should() {
+        let ask = |load: Load, asked: &[u64]| load.request(SHAPE, asked, 100).unwrap();
+        assert_eq!(text(&ask(Load::Get, &[7])), b"get 0000000007\r\n");
+        assert_eq!(text(&ask(Load::Miss, &[7])), b"get 0000000107\r\n");
+        assert_eq!(text(&ask(Load::Multiget, &[7, 12])), b"get 0000000007 0000000012\r\n");
+        assert_eq!(text(&ask(Load::Set, &[12])), b"set 0000000012 0 0 5\r\n12121\r\n");
+    }
+
+    #[test]
+    fn only_the_right_reply_is_right() {
+        let reply = |text: &[u8]| [&[0; TEXT_AT][..], text].concat();
+        let hit = reply(b"VALUE 0000000012 0 5\r\n12121\r\nEND\r\n");
+        assert!(Load::Get.is_right(SHAPE, &hit));
+        assert!(!Load::Miss.is_right(SHAPE, &hit) && !Load::Multiget.is_right(SHAPE, &hit));
+        for at in TEXT_AT..hit.len() {
+            let mut wrong = hit.clone();
+            wrong[at] ^= 1;
+            assert!(!Load::Get.is_right(SHAPE, &wrong), "byte {at}");
+            assert!(!Load::Get.is_right(SHAPE, &hit[..at]), "cut at {at}");
+        }
+        assert!(Load::Miss.is_right(SHAPE, &reply(b"END\r\n")));
+        assert!(!Load::Get.is_right(SHAPE, &reply(b"END\r\n")));
+        assert!(Load::Set.is_right(SHAPE, &reply(b"STORED\r\n")));
+        assert!(!Load::Set.is_right(SHAPE, &reply(b"NOT_STORED\r\n")));
+    }
+}

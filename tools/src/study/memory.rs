@@ -1,0 +1,68 @@
+//! What the machine's memory gives: random cache lines, so many on their way at a time.
+//!
+//! The yardstick for look-ups, which are hardly anything but that. In: how much memory, how many
+//! lines in a group. Out: CPU time per line. Fails when there is not enough memory.
+
+use super::thread_cpu;
+use dataplane::prefetch::prefetch_read;
+use driver_shim::mapping::{Mapping, MemoryKind, Pages};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::hint::black_box;
+use std::io;
+
+/// A cache line.
+const LINE_BYTES: usize = 64;
+
+/// Memory to read lines from, as the store has it.
+#[derive(Debug)]
+pub struct Lines(Mapping);
+
+impl Lines {
+    /// At least so many bytes, none of them the kernel's shared page of zeros.
+    ///
+    /// # Errors
+    /// Not enough memory.
+    pub fn new(bytes: usize) -> io::Result<Self> {
+        let mut mapping = Mapping::new(bytes, Pages::Prefer)?;
+        mapping.bytes_mut().fill(1);
+        Ok(Self(mapping))
+    }
+
+    /// Bytes in all.
+    pub fn len_bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The kind of memory obtained.
+    pub fn kind(&self) -> MemoryKind {
+        self.0.kind()
+    }
+
+    /// CPU time per random line, in nanoseconds, with `group` of them asked for before the first
+    /// is read; with a group of 1 nothing is asked for ahead.
+    pub fn read(&mut self, group: usize, n: u64, seed: u64) -> f64 {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let (lines, _) = self.0.bytes_mut().as_chunks::<LINE_BYTES>();
+        let mut at = vec![0; group.max(1)];
+        let (mut sum, mut done) = (0u64, 0);
+        let begun = thread_cpu();
+        while done < n {
+            for at in &mut at {
+                *at = rng.random_range(0..lines.len());
+                if group > 1
+                    && let Some(line) = lines.get(*at)
+                {
+                    prefetch_read(line);
+                }
+            }
+            for at in &at {
+                let first = lines.get(*at).and_then(|l| l.first_chunk::<8>());
+                sum = sum.wrapping_add(first.map_or(0, |w| u64::from_ne_bytes(*w)));
+            }
+            done += at.len() as u64;
+        }
+        black_box(sum);
+        super::per(thread_cpu() - begun, done)
+    }
+}
