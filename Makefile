@@ -1,9 +1,9 @@
 # Thin on purpose: one line to a script each. `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint ptx unit loom instructions e2e bench fuzz docs clean
+.PHONY: help demo test quick lint ptx unit loom instructions e2e bench gpu-check fuzz docs clean
 
 help:   ## this list
-	@sed -n 's/^\([a-z0-9]*\): *## /  make \1	/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z0-9-]*\): *## /  make \1	/p' $(MAKEFILE_LIST)
 demo:   ## build, boot the appliance on a DPDK port, replay a workload, verify every reply
 	@scripts/demo.sh
 test:   ## everything that CI runs
@@ -24,6 +24,8 @@ e2e:    ## real clients against a live server, in network namespaces
 	@scripts/test.sh e2e
 bench:  ## side by side with memcached, in one run
 	@scripts/bench.sh
+gpu-check: ## target/gpu-check/: what a machine with a GPU runs to check and measure it
+	@scripts/gpu_check.sh
 fuzz:   ## each fuzz target for FUZZ_SECONDS (default 60)
 	@scripts/fuzz.sh
 docs:   ## the API documentation, manual pages and completions, warnings refused

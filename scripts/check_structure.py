@@ -18,7 +18,7 @@ LINES_MAX = 600
 
 CRATE_IMPORTS = {
     "gnomon": {"dataplane", "driver-shim", "gpu"},
-    "tools": {"dataplane", "driver-shim"},
+    "tools": {"dataplane", "driver-shim", "gpu"},
     "dataplane": {"driver-shim", "gpu"},
     "driver-shim": {"dpdk-ffi"},
     "dpdk-ffi": set(),

@@ -23,9 +23,12 @@ unsafe extern "C" {
 /// What the test may ask of its driver.
 #[derive(Clone, Copy)]
 struct Fake {
-    plan: unsafe extern "C" fn(*const c_char, c_int, c_int),
-    held: unsafe extern "C" fn() -> usize,
+    plan: Plan,
+    held: Held,
 }
+
+type Plan = unsafe extern "C" fn(*const c_char, c_int, c_int);
+type Held = unsafe extern "C" fn() -> usize;
 
 impl Fake {
     /// `call` answers `status` from its `after`-th time on; 0 ends that.
@@ -66,9 +69,9 @@ fn driver() -> (MutexGuard<'static, ()>, Fake) {
         assert!(!plan.is_null() && !held.is_null());
         Fake {
             // SAFETY: a function of that type in driver.cc.
-            plan: unsafe { std::mem::transmute::<*mut c_void, _>(plan) },
+            plan: unsafe { std::mem::transmute::<*mut c_void, Plan>(plan) },
             // SAFETY: as above.
-            held: unsafe { std::mem::transmute::<*mut c_void, _>(held) },
+            held: unsafe { std::mem::transmute::<*mut c_void, Held>(held) },
         }
     });
     (turn, *fake)

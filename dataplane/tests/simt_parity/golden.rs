@@ -5,11 +5,8 @@ use dataplane::cpu_engine;
 use dataplane::store::{Store, StoreConfig};
 use dataplane::wire::checksum;
 use gpu::bench::{Bench, Sizes};
-use gpu::card::Card;
 use gpu::params::HashKey;
-use gpu::simt::SimtCard;
 use gpu::{BadReason, Entry, EntryFlags, ReqDesc, Verb, Verdict};
-use std::sync::Arc;
 
 const VECTORS: &str = include_str!("../../../gpu/golden.txt");
 
@@ -50,7 +47,7 @@ fn unescape(text: &str) -> Vec<u8> {
 }
 
 fn bench(seed: u64) -> Bench {
-    let card: Arc<dyn Card> = Arc::new(SimtCard::new(seed));
+    let card = crate::card(seed);
     let sizes = Sizes { slots: 512, slot_bytes: SLOT_BYTES, batch: BATCH };
     Bench::new(&card, SETASSOC, HashKey::default(), sizes).unwrap()
 }

@@ -1,6 +1,8 @@
 //! The kernels, run by the SIMT executor, against the CPU engine, the rooms behind it, and a model
 //! of an index.
 //!
+//! `GNOMON_TEST_CARD=cuda` runs the kernels on the first GPU instead, which must be there;
+//! `GNOMON_TEST_CORPUS=DIRECTORY` is where the fuzz inputs are, when not in the tree.
 //! `SIMT_PACKETS=N` sets how many random packets are compared; `SIMT_SEED=N` with what they begin.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -17,6 +19,7 @@ mod world;
 
 use gpu::bench::{Bench, IndexKind, Sizes};
 use gpu::card::Card;
+use gpu::cuda::CudaCard;
 use gpu::params::{HashKey, Op, OpKind};
 use gpu::simt::SimtCard;
 use std::sync::Arc;
@@ -27,12 +30,21 @@ const CUCKOO: IndexKind = IndexKind::Cuckoo { n_buckets: 256, kicks_max: 32 };
 const BATCH: usize = 512;
 const SLOT_BYTES: u32 = 2048;
 
-/// A bench over an executor whose threads take turns in an order drawn from `seed`.
-fn bench(kind: IndexKind, seed: u64) -> Bench {
-    over(&(Arc::new(SimtCard::new(seed)) as Arc<dyn Card>), kind)
+/// An executor whose threads take turns in an order drawn from `seed`; or a GPU.
+fn card(seed: u64) -> Arc<dyn Card> {
+    match std::env::var("GNOMON_TEST_CARD").as_deref() {
+        Ok("cuda") => Arc::new(CudaCard::open(0).unwrap()),
+        Ok("simt") | Err(_) => Arc::new(SimtCard::new(seed)),
+        Ok(other) => panic!("GNOMON_TEST_CARD is cuda or simt, not {other}"),
+    }
 }
 
-/// The same over one that watches every access.
+/// A bench over a card.
+fn bench(kind: IndexKind, seed: u64) -> Bench {
+    over(&card(seed), kind)
+}
+
+/// The same over an executor that watches every access.
 fn watched_bench(kind: IndexKind, seed: u64) -> (Bench, Arc<SimtCard>) {
     let card = Arc::new(SimtCard::watching(seed));
     (over(&(Arc::clone(&card) as Arc<dyn Card>), kind), card)

@@ -21,7 +21,8 @@ pub(crate) struct Source {
 
 /// Every committed input of every fuzz target.
 pub(crate) fn corpus() -> Vec<Vec<u8>> {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+    let here = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+    let root = std::env::var_os("GNOMON_TEST_CORPUS").map_or_else(here, PathBuf::from);
     let mut all = Vec::new();
     for target in root.read_dir().unwrap() {
         for input in target.unwrap().path().read_dir().unwrap() {
