@@ -63,7 +63,9 @@ enum How {
     Launch(Vec<GetParams>),
     /// Recorded launches by place.
     Graph(Vec<Recorded>),
-    Persistent,
+    /// Parameters until the first batch starts the kernel: a call that takes or maps memory may
+    /// wait for every kernel that runs, and this one does not end. By then all engines have theirs.
+    Persistent(Option<(u32, ServeParams)>),
 }
 
 impl Stage {
@@ -75,7 +77,7 @@ impl Stage {
         let n = config.places;
         let mut stage = Self {
             streams: Vec::new(),
-            how: How::Persistent,
+            how: How::Persistent(None),
             kernel: offload.kernel(),
             batches: (0..n).map(|_| None).collect(),
             rung: vec![0; n],
@@ -110,19 +112,20 @@ impl Stage {
                 }
                 stage.how = How::Graph(recorded);
             }
-            Mode::Persistent => stage.stay(arrived, batch_max)?,
+            Mode::Persistent => {
+                stage.how = How::Persistent(Some(stage.kernel_that_stays(arrived, batch_max)));
+            }
         }
         Ok(stage)
     }
 
-    /// Starts the kernel that stays.
-    fn stay(&mut self, arrived: DevAddr, batch_max: usize) -> Result<(), CardError> {
+    /// Blocks and parameters of the kernel that stays.
+    fn kernel_that_stays(&self, arrived: DevAddr, batch_max: usize) -> (u32, ServeParams) {
         let control = Control { patience: PATIENCE_MS, ..Control::default() };
         // SAFETY: memory of that size and alignment, which nobody else has seen yet.
         unsafe { self.control.start().cast::<Control>().write(control) };
-        let n = self.batches.len();
         let blocks_per_place = blocks_for(self.kernel, batch_max);
-        let n_places = u32::try_from(n).unwrap_or(u32::MAX);
+        let n_places = u32::try_from(self.batches.len()).unwrap_or(u32::MAX);
         let params = ServeParams {
             packets: self.offload.region.region(),
             index: self.offload.index.params(),
@@ -132,12 +135,7 @@ impl Stage {
             n_places,
             blocks_per_place,
         };
-        let blocks = n_places.saturating_mul(blocks_per_place);
-        let params: *const ServeParams = &raw const params;
-        let Some(stream) = self.streams.first_mut() else { return Ok(()) };
-        // SAFETY: the kernel's own structure; the addresses are the stage's and the offload's,
-        // which stay until the kernel has ended (`drop`).
-        unsafe { stream.launch(self.kernel, blocks, params.cast()) }
+        (n_places.saturating_mul(blocks_per_place), params)
     }
 
     /// Puts a batch at a free place and tells the card. The batch comes back when that fails.
@@ -176,8 +174,16 @@ impl Stage {
         *slot = Some(batch);
         // SAFETY: a place of ours.
         unsafe { word(at, offset_of!(Place, rung)) }.store(number, Ordering::Release);
-        let told = match &self.how {
-            How::Persistent => Ok(()),
+        let told = match &mut self.how {
+            How::Persistent(start) => match (start.take(), self.streams.first_mut()) {
+                (Some((blocks, params)), Some(stream)) => {
+                    let params: *const ServeParams = &raw const params;
+                    // SAFETY: the kernel's own structure; the addresses are the stage's and the
+                    // offload's, which stay until the kernel has ended (`drop`).
+                    unsafe { stream.launch(self.kernel, blocks, params.cast()) }
+                }
+                _ => Ok(()),
+            },
             How::Graph(recorded) => {
                 let recorded = recorded.get(place).copied();
                 match (stream_of(&mut self.streams, place), recorded) {
@@ -238,7 +244,7 @@ impl Stage {
 
     /// Tells a kernel that stays that somebody is there.
     pub(super) fn beat(&self) {
-        if matches!(self.how, How::Persistent) {
+        if matches!(self.how, How::Persistent(_)) {
             let at = self.control.start();
             // SAFETY: the control block is ours, and the card only reads it.
             unsafe { word(at, offset_of!(Control, beat)) }.fetch_add(1, Ordering::Relaxed);
