@@ -15,6 +15,7 @@ mod hinted;
 use crate::protocol::KEY_MAX_BYTES;
 use crate::protocol::udp_frame;
 use crate::store::{KeyHash, Store};
+use crate::wire::ipv4::{PLAIN_L3, PLAIN_L4};
 use crate::wire::verify::{verify_ip4_header, verify_udp};
 use gpu::{
     BadReason, Batch, Engine, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Outcome, PacketMemory,
@@ -75,17 +76,17 @@ impl CpuEngine {
 
     fn run(&mut self, batch: &mut Batch) {
         let Batch { entries, descs, .. } = batch;
-        descs.clear();
-        for group in entries.chunks(self.group) {
-            let first = descs.len();
+        // There is room for as many as there are entries, and each is written below, in its place.
+        descs.set_len(entries.len());
+        for (group, descs) in entries.chunks(self.group).zip(descs.chunks_mut(self.group)) {
             self.hashes.clear();
             self.others.clear();
-            for entry in group {
+            for (entry, desc) in group.iter().zip(descs.iter_mut()) {
                 // SAFETY: the slot is in the batch, which we hold (`new`'s contract).
                 let frame = unsafe { self.packets.frame(entry) };
                 let frame = frame.unwrap_or_default();
-                let desc = read(frame, entry);
-                for key in keys(&desc, frame) {
+                read_into(desc, frame, entry);
+                for key in keys(desc, frame) {
                     let hash = self.store.hash(key);
                     if self.group > 1 {
                         self.store.prefetch(hash);
@@ -94,17 +95,15 @@ impl CpuEngine {
                 }
                 if self.group > 1
                     && desc.verdict == Verdict::SLOW
-                    && let Some(key) = text(&desc, frame).and_then(second_word)
+                    && let Some(key) = text(desc, frame).and_then(second_word)
                 {
                     let hash = self.store.hash(key);
                     self.store.prefetch_change(hash);
                     self.others.push(hash);
                 }
-                // There is room for as many as there are entries.
-                let _ = descs.push(desc);
             }
             let mut hashes = self.hashes.iter();
-            for desc in descs.iter_mut().skip(first) {
+            for desc in descs {
                 let n = usize::from(desc.n_keys);
                 for (key, &hash) in desc.keys.iter_mut().take(n).zip(hashes.by_ref()) {
                     match self.store.propose(hash) {
@@ -238,15 +237,52 @@ fn second_word(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// What a frame asks, as far as an engine can tell: checksums, frame header, simple gets.
-#[inline(never)]
 pub fn read(frame: &[u8], entry: &Entry) -> ReqDesc {
+    let mut desc = ReqDesc::default();
+    read_into(&mut desc, frame, entry);
+    desc
+}
+
+/// As [`read`], over whatever stands in `desc`.
+#[inline(never)]
+fn read_into(desc: &mut ReqDesc, frame: &[u8], entry: &Entry) {
     let &Entry { l3, l4, flags, .. } = entry;
-    let ipv6 = flags.has(EntryFlags::IPV6);
+    let read = match (l3, l4, flags.has(EntryFlags::IPV6)) {
+        // The usual place, compiled with what is known of it.
+        (PLAIN_L3, PLAIN_L4, false) => read_at(desc, frame, PLAIN_L3, PLAIN_L4, false, flags),
+        (_, _, ipv6) => read_anywhere(desc, frame, l3, l4, ipv6, flags),
+    };
+    if let Err(reason) = read {
+        *desc = ReqDesc::bad(reason);
+    }
+}
+
+#[inline(never)]
+fn read_anywhere(
+    desc: &mut ReqDesc,
+    frame: &[u8],
+    l3: u8,
+    l4: u8,
+    ipv6: bool,
+    flags: EntryFlags,
+) -> Result<(), BadReason> {
+    read_at(desc, frame, l3, l4, ipv6, flags)
+}
+
+#[inline(always)]
+fn read_at(
+    desc: &mut ReqDesc,
+    frame: &[u8],
+    l3: u8,
+    l4: u8,
+    ipv6: bool,
+    flags: EntryFlags,
+) -> Result<(), BadReason> {
     if !ipv6 && !flags.has(EntryFlags::IP_GOOD) && !verify_ip4_header(frame, l3) {
-        return ReqDesc::bad(BadReason::IP_CHECKSUM);
+        return Err(BadReason::IP_CHECKSUM);
     }
     if !flags.has(EntryFlags::UDP_GOOD) && !verify_udp(frame, l3, l4, ipv6) {
-        return ReqDesc::bad(BadReason::UDP_CHECKSUM);
+        return Err(BadReason::UDP_CHECKSUM);
     }
     let l4 = usize::from(l4);
     // The UDP length, not the frame's end: Ethernet may have padded the frame.
@@ -255,27 +291,24 @@ pub fn read(frame: &[u8], entry: &Entry) -> ReqDesc {
         _ => 0,
     };
     let datagram = frame.get(l4 + 8..l4 + udp_len).unwrap_or_default();
-    let text = match udp_frame::split(datagram) {
-        Ok((_, text)) => text,
-        Err(reason) => return ReqDesc::bad(reason),
-    };
+    let (_, text) = udp_frame::split(datagram)?;
     let start = l4 + 8 + udp_frame::HEADER_BYTES;
     let (Ok(payload_off), Ok(payload_len)) = (u16::try_from(start), u16::try_from(text.len()))
     else {
-        return ReqDesc::bad(BadReason::FRAME_SHORT);
+        return Err(BadReason::FRAME_SHORT);
     };
-    let mut desc = ReqDesc { payload_off, payload_len, ..ReqDesc::default() };
-    if parse_get(text, payload_off, &mut desc).is_none() {
+    *desc = ReqDesc { payload_off, payload_len, ..ReqDesc::default() };
+    if parse_get(text, payload_off, desc).is_none() {
         desc.verdict = Verdict::SLOW;
         desc.n_keys = 0;
-        hinted::read(text, payload_off, &mut desc);
+        hinted::read(text, payload_off, desc);
     }
-    desc
+    Ok(())
 }
 
 /// Reads a datagram that holds one `get` or `gets` of a few ordinary keys and nothing else.
 /// `None`: leave it to the strict parser.
-#[inline]
+#[inline(always)]
 fn parse_get(text: &[u8], text_off: u16, desc: &mut ReqDesc) -> Option<()> {
     let (verb, skip) = match text {
         [b'g', b'e', b't', b' ', ..] => (Verb::GET, 4),
@@ -310,7 +343,7 @@ fn parse_get(text: &[u8], text_off: u16, desc: &mut ReqDesc) -> Option<()> {
 }
 
 /// Bytes before the first that no key holds: a blank or a control character.
-#[inline]
+#[inline(always)]
 fn key_len(text: &[u8]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let (words, rest) = text.as_chunks::<8>();

@@ -178,14 +178,16 @@ impl Execute {
         let mut rest = self.text.as_slice();
         self.session.suppose(supposed(desc));
         while !rest.is_empty() {
-            let (command, used) = match dialect.parse(rest, self.item_max_bytes) {
-                Parsed::Command { command, used } if for_tcp(&command) => {
+            // Looked at where it is: a command is large to be moved.
+            let parsed = dialect.parse(rest, self.item_max_bytes);
+            let (command, used) = match &parsed {
+                Parsed::Command { command, used } if for_tcp(command) => {
                     dialect.refuse(rest, Refusal::NotOverUdp, &mut out);
-                    rest = rest.get(used..).unwrap_or_default();
+                    rest = rest.get(*used..).unwrap_or_default();
                     continue;
                 }
-                Parsed::Command { command, used } => (command, used),
-                Parsed::Swallow { command, used, skip } => (command, used.saturating_add(skip)),
+                Parsed::Command { command, used } => (command, *used),
+                Parsed::Swallow { command, used, skip } => (command, used.saturating_add(*skip)),
                 Parsed::Incomplete { .. } => {
                     dialect.refuse(rest, cut_short(rest), &mut out);
                     break;
@@ -197,7 +199,7 @@ impl Execute {
             };
             kind = command.kind();
             let flow =
-                executor::execute(&command, &mut self.session, &self.ops, &self.server, &mut out);
+                executor::execute(command, &mut self.session, &self.ops, &self.server, &mut out);
             if flow == Flow::Close {
                 break;
             }
@@ -366,7 +368,8 @@ impl<'a> LookUp<'a> {
     ) -> Result<Option<u16>, Unfit> {
         let mut items: ArrayVec<Option<ItemRef<'a>>, N> = ArrayVec::new();
         let mut text_max = b"END\r\n".len();
-        let n_keys = usize::from(desc.n_keys).min(N);
+        // Of a single key the compiler knows the number, and needs no list and no loops.
+        let n_keys = if N == 1 { 1 } else { usize::from(desc.n_keys).min(N) };
         for key in desc.keys.iter().take(n_keys) {
             let item = self.item(frame, key);
             if let Some(item) = &item {

@@ -376,8 +376,8 @@ fn entry(frame: &Frame, l3: u8, l4: u8, ipv6: bool, limited: bool, port: usize) 
     for (known, flag) in [
         (ipv6, EntryFlags::IPV6),
         (limited, EntryFlags::LIMITED),
-        (frame.rx.ip_good, EntryFlags::IP_GOOD),
-        (frame.rx.udp_good, EntryFlags::UDP_GOOD),
+        (frame.rx.ip_good.is_set(), EntryFlags::IP_GOOD),
+        (frame.rx.udp_good.is_set(), EntryFlags::UDP_GOOD),
     ] {
         if known {
             flags = flags.with(flag);

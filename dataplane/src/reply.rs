@@ -92,11 +92,16 @@ impl Reply {
 #[inline]
 fn number(frame: &mut Frame, headers: Headers, seq: usize, total: usize) {
     let field = frame.bytes_mut().get_mut(headers.kv()..);
-    if let Some(field) = field.and_then(<[u8]>::first_chunk_mut::<HEADER_BYTES>) {
-        let &mut [id_hi, id_lo, ..] = field;
-        let clip = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
-        *field = udp_frame::header(u16::from_be_bytes([id_hi, id_lo]), clip(seq), clip(total));
+    if let Some(field) = field.and_then(<[u8]>::first_chunk_mut) {
+        renumber(field, seq, total);
     }
+}
+
+#[inline]
+fn renumber(field: &mut [u8; HEADER_BYTES], seq: usize, total: usize) {
+    let &mut [id_hi, id_lo, ..] = field;
+    let clip = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
+    *field = udp_frame::header(u16::from_be_bytes([id_hi, id_lo]), clip(seq), clip(total));
 }
 
 /// Writes into the text of a single datagram. What does not fit is not written.
@@ -128,19 +133,21 @@ pub fn in_place(
     text_max: usize,
     write: impl FnOnce(&mut OneDatagram<'_>),
 ) -> bool {
-    let start = headers.text();
-    let end = start + text_max;
+    let end = headers.text() + text_max;
     if text_max > PAYLOAD_MAX_BYTES || frame.set_len(end).is_err() {
         return false;
     }
-    let Some(rest) = frame.bytes_mut().get_mut(start..) else { return false };
+    let payload = frame.bytes_mut().get_mut(headers.kv()..);
+    let Some((field, rest)) = payload.and_then(<[u8]>::split_first_chunk_mut) else {
+        return false;
+    };
+    renumber(field, 0, 1);
     let mut sink = OneDatagram { rest };
     write(&mut sink);
     let len = end - sink.rest.len();
     // Shorter than the length just set, so it fits.
     let shrunk = frame.set_len(len);
     debug_assert!(shrunk.is_ok());
-    number(frame, headers, 0, 1);
     true
 }
 

@@ -14,25 +14,46 @@ use std::ptr::NonNull;
 /// Frames that travel together, oldest first, without allocation.
 pub type Burst = ArrayVec<Frame, BURST_MAX>;
 
+/// Yes or no, in a byte that may hold anything. A `bool` may not, and the compiler would use what it
+/// may not hold to say that there is no frame: then a frame, which is moved at every step of its
+/// way, would be moved field by field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flag(u8);
+
+impl Flag {
+    /// Whether it is yes.
+    #[inline]
+    pub fn is_set(self) -> bool {
+        self.0 != 0
+    }
+}
+
+impl From<bool> for Flag {
+    #[inline]
+    fn from(yes: bool) -> Self {
+        Self(yes.into())
+    }
+}
+
 /// What the receiving driver knows of a frame's checksums. Anything but `Good` is checked again
 /// in software: a driver that says nothing has not said that they are right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RxChecksum {
     /// The IPv4 header checksum was verified and is right.
-    pub ip_good: bool,
+    pub ip_good: Flag,
     /// The UDP checksum was verified and is right.
-    pub udp_good: bool,
+    pub udp_good: Flag,
 }
 
 /// What the sending driver is asked to fill in. All zero: the frame goes as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TxOffload {
     /// Fill in the IPv4 header checksum (the field holds 0).
-    pub ip: bool,
+    pub ip: Flag,
     /// Fill in the UDP checksum (the field holds the pseudo-header's sum).
-    pub udp: bool,
+    pub udp: Flag,
     /// The network header is IPv6.
-    pub ipv6: bool,
+    pub ipv6: Flag,
     /// Bytes before the network header.
     pub l2_len: u8,
     /// Bytes of the network header.

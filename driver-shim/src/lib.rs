@@ -15,7 +15,7 @@ pub mod ports;
 pub mod region;
 
 pub use counter::Counter;
-pub use frame::{Burst, Frame, RxChecksum, TxOffload};
+pub use frame::{Burst, Flag, Frame, RxChecksum, TxOffload};
 pub use mapping::{Mapping, MemoryKind, Pages};
 pub use port::{
     BURST_MAX, MacAddr, Port, PortControl, PortCounters, PortInfo, QueuePair, RxQueue, TxCaps,

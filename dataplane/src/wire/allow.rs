@@ -115,7 +115,14 @@ impl FromStr for Cidr {
 
 /// The leading `prefix` bits of an IPv4 address.
 pub(crate) fn mask4(prefix: u8) -> u32 {
-    u32::MAX.checked_shl(32u32.saturating_sub(prefix.into())).unwrap_or(0)
+    !hosts4(prefix)
+}
+
+/// The other bits.
+#[inline]
+pub(crate) fn hosts4(prefix: u8) -> u32 {
+    let bits = u64::from(u32::MAX).checked_shr(prefix.into()).unwrap_or(0);
+    u32::try_from(bits).unwrap_or(0)
 }
 
 /// The leading `prefix` bits of an IPv6 address.
@@ -136,7 +143,7 @@ impl AllowList {
     /// Loopback, and the networks that a port's own addresses (with their prefixes) lie in.
     pub fn default_for(addresses: &[(IpAddr, u8)]) -> Self {
         let loopback = [(Ipv4Addr::LOCALHOST.into(), 8), (Ipv6Addr::LOCALHOST.into(), 128)];
-        loopback.iter().chain(addresses).map(|&(a, prefix)| Cidr::around(a, prefix)).collect()
+        addresses.iter().chain(&loopback).map(|&(a, prefix)| Cidr::around(a, prefix)).collect()
     }
 
     /// Whether `source` is in one of the networks.

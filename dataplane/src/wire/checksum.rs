@@ -12,15 +12,53 @@ pub fn sum(bytes: &[u8]) -> u16 {
     fold(total(bytes)).swap_bytes()
 }
 
-/// As [`sum`], compiled into its caller: for a header, whose length is known there.
-#[inline(always)]
-pub(super) fn header_sum(header: &[u8]) -> u16 {
-    fold(total(header)).swap_bytes()
+/// A sum that is still being made: it takes pieces and is folded once, at the end. Holds the words
+/// of the other byte order in a number wide enough for millions of pieces.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pieces(u64);
+
+impl Pieces {
+    /// Any bytes.
+    #[inline(always)]
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let word = total(bytes);
+        Self((word >> 32) + (word & u64::from(u32::MAX)))
+    }
+
+    /// A header, or a part of one: few bytes, and the caller knows how many.
+    #[inline(always)]
+    pub(super) fn of_header(header: &[u8]) -> Self {
+        let (words, rest) = header.as_chunks::<4>();
+        let sum: u64 = words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).sum();
+        Self(sum + tail(header, rest))
+    }
+
+    /// One word, or the sum of others.
+    #[inline(always)]
+    pub(super) fn word(word: u16) -> Self {
+        Self(word.swap_bytes().into())
+    }
+
+    /// The sum.
+    #[inline(always)]
+    pub(super) fn sum(self) -> u16 {
+        fold(self.0).swap_bytes()
+    }
 }
 
-/// The words of `bytes` added up; the upper half counts the carries.
+impl std::ops::Add for Pieces {
+    type Output = Self;
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+}
+
+/// The words of `bytes` added up, carries going round.
 #[inline(always)]
-fn total(bytes: &[u8]) -> u128 {
+#[expect(clippy::cast_possible_truncation, reason = "each step keeps one half on purpose")]
+fn total(bytes: &[u8]) -> u64 {
     let (blocks, rest) = bytes.as_chunks::<32>();
     // Two chains of add-with-carry.
     let (mut even, mut odd) = (0u128, 0u128);
@@ -32,11 +70,22 @@ fn total(bytes: &[u8]) -> u128 {
             odd += u128::from(u64::from_le_bytes(*d));
         }
     }
-    let (words, rest) = rest.as_chunks::<8>();
-    for word in words {
-        even += u128::from(u64::from_le_bytes(*word));
+    // What is left of a block, without a loop: 16 bytes, 8, and the last few.
+    let mut rest = rest;
+    if let Some((&two, behind)) = rest.split_first_chunk::<16>() {
+        let two = u128::from_le_bytes(two);
+        even += two >> 64;
+        odd += two & u128::from(u64::MAX);
+        rest = behind;
     }
-    even + odd + u128::from(tail(bytes, rest))
+    if let Some((&word, behind)) = rest.split_first_chunk::<8>() {
+        even += u128::from(u64::from_le_bytes(word));
+        rest = behind;
+    }
+    let wide = even + odd + u128::from(tail(bytes, rest));
+    // Few carries were counted, so that taking them in makes at most one more and no further.
+    let (word, carry) = (wide as u64).overflowing_add((wide >> 64) as u64);
+    word + u64::from(carry)
 }
 
 /// The last bytes of `bytes`, fewer than a word, as a word with zeros behind.
@@ -63,11 +112,7 @@ fn tail(bytes: &[u8], mut rest: &[u8]) -> u64 {
 
 /// Folds a wide sum to 16 bits, carries going round.
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "each step keeps one half on purpose")]
-fn fold(wide: u128) -> u16 {
-    // Few carries were counted, so that taking them in makes at most one more and no further.
-    let (word, carry) = (wide as u64).overflowing_add((wide >> 64) as u64);
-    let word = word + u64::from(carry);
+fn fold(word: u64) -> u16 {
     // A number and itself turned round by half: the upper half of that is both halves added, the
     // carry from below taken in.
     let half = (word.wrapping_add(word.rotate_left(32)) >> 32) as u32;
@@ -91,9 +136,15 @@ pub fn add_swapped(a: u16, b: u16) -> u16 {
 /// The sum of the pseudo-header before UDP, TCP and ICMPv6 (RFC 768; RFC 8200, section 8.1).
 /// `addresses` are source and destination as they stand in the IP header, 8 or 32 bytes;
 /// `len` is that of the upper protocol's header and data, in bytes.
-#[inline(always)]
+#[inline]
 pub fn pseudo(addresses: &[u8], protocol: u8, len: u16) -> u16 {
-    add(add(header_sum(addresses), u16::from(protocol)), len)
+    pseudo_pieces(addresses, protocol, len).sum()
+}
+
+/// As [`pseudo`], for a sum that goes on.
+#[inline(always)]
+pub(super) fn pseudo_pieces(addresses: &[u8], protocol: u8, len: u16) -> Pieces {
+    Pieces::of_header(addresses) + Pieces::word(protocol.into()) + Pieces::word(len)
 }
 
 /// What stands in a checksum field over bytes of this sum.

@@ -76,7 +76,7 @@ pub enum Respond {
 }
 
 /// Says what to do with `frame`, received on the port that `local` describes.
-#[inline(never)]
+#[inline]
 pub fn classify(frame: &[u8], local: &Local) -> Class {
     sort(frame, local).unwrap_or_else(Class::Drop)
 }

@@ -23,6 +23,12 @@ const OFFSET_MASK: u16 = 0x1fff;
 
 /// Bytes of the header without options.
 pub const HEADER_BYTES: usize = size_of::<Ipv4Header>();
+/// Where the IPv4 header of nearly all requests begins: behind Ethernet without tags.
+pub(crate) const PLAIN_L3: u8 = 14;
+/// Where what it carries begins, when it has no options.
+pub(crate) const PLAIN_L4: u8 = 34;
+const _: () = assert!(PLAIN_L3 as usize == eth::HEADER_BYTES);
+const _: () = assert!(PLAIN_L4 as usize == eth::HEADER_BYTES + HEADER_BYTES);
 
 /// Field map of the header without options.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -1,6 +1,6 @@
 //! What is ours on one port: addresses, the service, and who may use it.
 
-use super::allow::{AllowList, mask4};
+use super::allow::{AllowList, hosts4};
 use arrayvec::ArrayVec;
 use driver_shim::MacAddr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -143,8 +143,13 @@ impl Local {
         let [first, ..] = src.octets();
         first == 0
             || first >= GROUPS_AND_RESERVED
-            || self.names_a_network(src)
-            || (!self.any_destination && (src.is_loopback() || self.owns4(src)))
+            || (!self.any_destination && src.is_loopback())
+            || self.v4.iter().any(|&(own, prefix)| {
+                let (differs, hosts) = (src.to_bits() ^ own.to_bits(), hosts4(prefix));
+                // In our network at all: nothing but the bits of hosts differs.
+                differs <= hosts
+                    && (names_the_network(src, prefix) || (!self.any_destination && differs == 0))
+            })
     }
 
     /// Whether no peer can have sent from `src`. IPv4 addresses inside IPv6 ones exist in
@@ -164,20 +169,18 @@ impl Local {
             || self
                 .v4
                 .iter()
-                .any(|&(own, prefix)| prefix <= 30 && a.to_bits() == own.to_bits() | !mask4(prefix))
+                .any(|&(own, prefix)| prefix <= 30 && a.to_bits() == own.to_bits() | hosts4(prefix))
     }
+}
 
-    /// The broadcast address of one of our networks, or its first address, which is the network's
-    /// own name and an old form of broadcast (RFC 1122, section 3.3.6).
-    #[inline]
-    fn names_a_network(&self, a: Ipv4Addr) -> bool {
-        self.v4.iter().any(|&(own, prefix)| {
-            let mask = mask4(prefix);
-            let same_network = (a.to_bits() ^ own.to_bits()) & mask == 0;
-            let host = a.to_bits() & !mask;
-            same_network && prefix <= 30 && (host == 0 || host == !mask)
-        })
-    }
+/// Whether `a`, in a network of this prefix, is its broadcast address, or its first address, which
+/// is the network's own name and an old form of broadcast (RFC 1122, section 3.3.6). Networks of
+/// one or two hosts have neither (RFC 3021).
+#[inline]
+fn names_the_network(a: Ipv4Addr, prefix: u8) -> bool {
+    let hosts = hosts4(prefix);
+    let host = a.to_bits() & hosts;
+    prefix <= 30 && (host == 0 || host == hosts)
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@
 //! sets lengths and checksums from the length of the frame. Nothing fails: a frame that does not
 //! hold the headers that the offsets promise is left as it is, which no frame of room 3 can be.
 
-use super::checksum::{add, field, header_sum, pseudo, sum, udp_field};
+use super::checksum::{Pieces, field, pseudo_pieces, udp_field};
 use super::eth::EthHeader;
-use super::ipv4::{self, FLAG_DF, Ipv4Header, VERSION_IHL};
+use super::ipv4::{self, FLAG_DF, Ipv4Header, PLAIN_L3, PLAIN_L4, VERSION_IHL};
 use super::ipv6::{self, Ipv6Header};
 use super::udp::{self, UdpHeader};
 use driver_shim::{TxCaps, TxOffload};
 use std::mem::swap;
+use std::ops::Add as _;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Hops that a reply may take (RFC 1700's default).
@@ -28,9 +29,27 @@ pub fn seal(frame: &mut [u8], l3: u8, l4: u8, ipv6: bool, caps: TxCaps) -> TxOff
 }
 
 /// [`seal`], with the Ethernet and IP addresses and the UDP ports swapped. O(1) where the caller
-/// knows the [`sum`] of everything behind the UDP header.
+/// knows the [`sum`](super::checksum::sum) of everything behind the UDP header.
 #[inline]
 pub fn turn_and_seal(
+    frame: &mut [u8],
+    l3: u8,
+    l4: u8,
+    ipv6: bool,
+    caps: TxCaps,
+    payload_sum: Option<u16>,
+) -> TxOffload {
+    match (l3, l4, ipv6) {
+        // The usual place, compiled with what is known of it.
+        (PLAIN_L3, PLAIN_L4, false) => {
+            turn_and_seal_at(frame, PLAIN_L3, PLAIN_L4, false, caps, payload_sum)
+        }
+        _ => turn_and_seal_at(frame, l3, l4, ipv6, caps, payload_sum),
+    }
+}
+
+#[inline(always)]
+fn turn_and_seal_at(
     frame: &mut [u8],
     l3: u8,
     l4: u8,
@@ -112,27 +131,33 @@ impl<'a> Headers<'a> {
         else {
             return TxOffload::default();
         };
-        let (pseudo_sum, ipv6) = match network {
+        let (pseudo, ipv6) = match network {
             Network::V4(ip) => {
                 set_ipv4(ip, total_len, caps.ip);
-                (pseudo(ip.addresses.as_bytes(), ipv4::UDP, udp_len), false)
+                (pseudo_pieces(ip.addresses.as_bytes(), ipv4::UDP, udp_len), false)
             }
             Network::V6(ip) => {
                 set_ipv6(ip, udp_len, TTL);
-                (pseudo(ip.addresses.as_bytes(), ipv4::UDP, udp_len), true)
+                (pseudo_pieces(ip.addresses.as_bytes(), ipv4::UDP, udp_len), true)
             }
         };
         udp.len = udp_len.into();
-        udp.checksum = 0.into();
         udp.checksum = if caps.udp {
-            pseudo_sum.into()
+            pseudo.sum().into()
         } else {
-            let payload_sum = payload_sum.unwrap_or_else(|| sum(payload));
-            udp_field(add(add(pseudo_sum, header_sum(udp.as_bytes())), payload_sum)).into()
+            let ports = Pieces::word(udp.src_port.get()) + Pieces::word(udp.dst_port.get());
+            let payload = payload_sum.map_or_else(|| Pieces::of(payload), Pieces::word);
+            udp_field((pseudo + ports + Pieces::word(udp_len) + payload).sum()).into()
         };
         let (ip_by_port, udp_by_port) = (caps.ip && !ipv6, caps.udp);
         if ip_by_port || udp_by_port {
-            TxOffload { ip: ip_by_port, udp: udp_by_port, ipv6, l2_len: l3, l3_len }
+            TxOffload {
+                ip: ip_by_port.into(),
+                udp: udp_by_port.into(),
+                ipv6: ipv6.into(),
+                l2_len: l3,
+                l3_len,
+            }
         } else {
             TxOffload::default()
         }
@@ -157,10 +182,19 @@ pub(crate) fn set_ipv4(ip: &mut Ipv4Header, total_len: u16, leave_checksum: bool
     ip.id = 0.into();
     ip.flags_offset = FLAG_DF.into();
     ip.ttl = TTL;
-    ip.checksum = 0.into();
-    if !leave_checksum {
-        ip.checksum = field(header_sum(ip.as_bytes())).into();
-    }
+    // Of what was just written, and not read back: that would wait for the writing.
+    let words = [
+        u16::from_be_bytes([VERSION_IHL, 0]),
+        total_len,
+        FLAG_DF,
+        u16::from_be_bytes([TTL, ip.protocol]),
+    ];
+    ip.checksum = if leave_checksum {
+        0.into()
+    } else {
+        let addresses = Pieces::of_header(ip.addresses.as_bytes());
+        field(words.into_iter().map(Pieces::word).fold(addresses, Pieces::add).sum()).into()
+    };
 }
 
 /// What the sender of a packet without extension headers sets.
@@ -175,6 +209,7 @@ pub(crate) fn set_ipv6(ip: &mut Ipv6Header, payload_len: u16, hop_limit: u8) {
 mod tests {
     use super::*;
     use crate::wire::build::UdpFrame;
+    use crate::wire::checksum::sum;
     use crate::wire::verify::{verify_ip4_header, verify_udp};
     use driver_shim::MacAddr;
 
@@ -253,7 +288,14 @@ mod tests {
             let (mut f, l3, l4) = request(ipv6, &[9], b"VALUE");
             let want = f.clone();
             let tx = seal(&mut f, l3, l4, ipv6, ALL);
-            assert_eq!(tx, TxOffload { ip: !ipv6, udp: true, ipv6, l2_len: l3, l3_len: l4 - l3 });
+            let left = TxOffload {
+                ip: (!ipv6).into(),
+                udp: true.into(),
+                ipv6: ipv6.into(),
+                l2_len: l3,
+                l3_len: l4 - l3,
+            };
+            assert_eq!(tx, left);
             let (at3, at4) = (usize::from(l3), usize::from(l4));
             if !ipv6 {
                 assert_eq!(f[at3 + 10..at3 + 12], [0, 0]);
@@ -271,9 +313,9 @@ mod tests {
     fn one_offload_without_the_other() {
         let (mut f, l3, l4) = request(false, &[], b"x");
         let tx = seal(&mut f, l3, l4, false, TxCaps { ip: true, udp: false });
-        assert!(tx.ip && !tx.udp && verify_udp(&f, l3, l4, false));
+        assert!(tx.ip.is_set() && !tx.udp.is_set() && verify_udp(&f, l3, l4, false));
         let tx = seal(&mut f, l3, l4, false, TxCaps { ip: false, udp: true });
-        assert!(!tx.ip && tx.udp && verify_ip4_header(&f, l3));
+        assert!(!tx.ip.is_set() && tx.udp.is_set() && verify_ip4_header(&f, l3));
         let (mut f, l3, l4) = request(true, &[], b"x");
         let tx = seal(&mut f, l3, l4, true, TxCaps { ip: true, udp: false });
         assert_eq!(tx, TxOffload::default());

@@ -3,19 +3,19 @@
 //! In: a frame that [`super::classify()`] called `Kv`, and the offsets it gave. A frame that does
 //! not hold what the offsets say is simply wrong: nothing here panics.
 
-use super::checksum::{add, header_sum, pseudo, sum};
+use super::checksum::{Pieces, pseudo_pieces, sum};
 use super::ipv4::{self, Ipv4Header};
 use super::ipv6::Ipv6Header;
 use super::udp::{self, UdpHeader};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Whether the checksum of the IPv4 header at `l3` is right.
-#[inline]
+#[inline(always)]
 pub fn verify_ip4_header(bytes: &[u8], l3: u8) -> bool {
     let Some(packet) = bytes.get(usize::from(l3)..) else { return false };
     let Ok((head, _)) = Ipv4Header::ref_from_prefix(packet) else { return false };
     if usize::from(head.header_len()) == ipv4::HEADER_BYTES {
-        return header_sum(head.as_bytes()) == 0xffff;
+        return Pieces::of_header(head.as_bytes()).sum() == 0xffff;
     }
     packet
         .get(..usize::from(head.header_len()))
@@ -25,7 +25,7 @@ pub fn verify_ip4_header(bytes: &[u8], l3: u8) -> bool {
 /// Whether the checksum of the datagram at `l4` is right, over the pseudo-header from the IP
 /// header at `l3`. No checksum is right over IPv4 and wrong over IPv6 (RFC 768; RFC 8200,
 /// section 8.1).
-#[inline]
+#[inline(always)]
 pub fn verify_udp(bytes: &[u8], l3: u8, l4: u8, ipv6: bool) -> bool {
     let Some(packet) = bytes.get(usize::from(l3)..) else { return false };
     let Some(behind) = bytes.get(usize::from(l4)..) else { return false };
@@ -38,14 +38,15 @@ pub fn verify_udp(bytes: &[u8], l3: u8, l4: u8, ipv6: bool) -> bool {
     if head.checksum.get() == 0 {
         return !ipv6;
     }
-    let pseudo_sum = if ipv6 {
+    let pseudo = if ipv6 {
         let head = Ipv6Header::ref_from_prefix(packet);
-        head.map(|(h, _)| pseudo(h.addresses.as_bytes(), ipv4::UDP, len)).ok()
+        head.map(|(h, _)| pseudo_pieces(h.addresses.as_bytes(), ipv4::UDP, len)).ok()
     } else {
         let head = Ipv4Header::ref_from_prefix(packet);
-        head.map(|(h, _)| pseudo(h.addresses.as_bytes(), ipv4::UDP, len)).ok()
+        head.map(|(h, _)| pseudo_pieces(h.addresses.as_bytes(), ipv4::UDP, len)).ok()
     };
-    pseudo_sum.is_some_and(|pseudo_sum| add(pseudo_sum, sum(datagram)) == 0xffff)
+    let Some(pseudo) = pseudo else { return false };
+    (pseudo + Pieces::of(datagram)).sum() == 0xffff
 }
 
 #[cfg(test)]

@@ -346,8 +346,8 @@ mod tests {
         let mut burst = Burst::new();
         for i in 0..5 {
             let mut f = frame(&region, &[i; 60]);
-            f.rx.ip_good = true;
-            f.tx.udp = true;
+            f.rx.ip_good = true.into();
+            f.tx.udp = true.into();
             f.stamp_ns = 7;
             burst.push(f);
         }
@@ -400,7 +400,7 @@ mod tests {
             templates,
             queues: 1,
             frames_per_queue: 100,
-            rx: RxChecksum { ip_good: true, udp_good: true },
+            rx: RxChecksum { ip_good: true.into(), udp_good: true.into() },
             tx_caps: TxCaps::default(),
             inspect: None,
         }
@@ -428,7 +428,7 @@ mod tests {
             assert_eq!(port.queues[0].rx.burst(&mut burst), 64);
             for f in &mut burst {
                 assert_eq!(f.bytes(), templates[i % 3]);
-                assert!(f.rx.ip_good && f.rx.udp_good);
+                assert!(f.rx.ip_good.is_set() && f.rx.udp_good.is_set());
                 i += 1;
                 f.fill(b"reply").unwrap();
             }

@@ -287,7 +287,7 @@ fn finish(frame: &mut Frame, skip: usize, arrival: &Arrival, port: u16) -> Optio
     }
     frame.set_len(skip + arrival.len).ok()?;
     headers::write(frame.bytes_mut(), arrival.from()?, arrival.to()?, port)?;
-    frame.rx = RxChecksum { ip_good: true, udp_good: true };
+    frame.rx = RxChecksum { ip_good: true.into(), udp_good: true.into() };
     Some(())
 }
 

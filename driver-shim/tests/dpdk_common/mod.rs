@@ -126,7 +126,13 @@ pub fn turn_round(f: &mut Frame, offload: bool) {
     let pseudo = sum(&b[26..34]) + 17 + u32::from(udp_len);
     if offload {
         b[40..42].copy_from_slice(&fold(pseudo).to_be_bytes());
-        f.tx = driver_shim::TxOffload { ip: true, udp: true, ipv6: false, l2_len: 14, l3_len: 20 };
+        f.tx = driver_shim::TxOffload {
+            ip: true.into(),
+            udp: true.into(),
+            ipv6: false.into(),
+            l2_len: 14,
+            l3_len: 20,
+        };
     } else {
         let ip = !fold(sum(&b[14..34]));
         b[24..26].copy_from_slice(&ip.to_be_bytes());

@@ -155,7 +155,7 @@ impl Bench {
                 templates: templates.to_vec(),
                 queues: 1,
                 frames_per_queue: RING_FRAMES,
-                rx: RxChecksum { ip_good: hardware, udp_good: hardware },
+                rx: RxChecksum { ip_good: hardware.into(), udp_good: hardware.into() },
                 tx_caps: TxCaps { ip: hardware, udp: hardware },
                 inspect,
             },

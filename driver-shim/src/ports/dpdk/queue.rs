@@ -94,8 +94,8 @@ impl RxQueue for DpdkRx {
             // SAFETY: the shim gave us the slot, which is ours alone from here on.
             let mut frame = unsafe { port.region.frame(f.slot, f.off.into(), f.len.into()) };
             frame.rx = RxChecksum {
-                ip_good: f.flags & ffi::RX_IP_GOOD != 0,
-                udp_good: f.flags & ffi::RX_UDP_GOOD != 0,
+                ip_good: (f.flags & ffi::RX_IP_GOOD != 0).into(),
+                udp_good: (f.flags & ffi::RX_UDP_GOOD != 0).into(),
             };
             // There is room for as many as were asked for; were there not, the slot goes home.
             drop(into.try_push(frame));
@@ -161,13 +161,13 @@ impl TxQueue for DpdkTx {
 /// A frame as the shim takes it.
 fn describe(frame: &Frame) -> ffi::GnTx {
     let mut flags = 0;
-    if frame.tx.ip {
+    if frame.tx.ip.is_set() {
         flags |= ffi::TX_IP;
     }
-    if frame.tx.udp {
+    if frame.tx.udp.is_set() {
         flags |= ffi::TX_UDP;
     }
-    if frame.tx.ipv6 {
+    if frame.tx.ipv6.is_set() {
         flags |= ffi::TX_IPV6;
     }
     debug_assert!(frame.len() <= SLOT_BYTES);

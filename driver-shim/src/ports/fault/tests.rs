@@ -20,8 +20,8 @@ fn numbered(region: &Region, n: u16) -> Burst {
         .map(|i| {
             let mut f = region.alloc().unwrap();
             f.fill(&[&i.to_be_bytes()[..], &[0xaa; 58]].concat()).unwrap();
-            f.rx.ip_good = true;
-            f.tx.udp = true;
+            f.rx.ip_good = true.into();
+            f.tx.udp = true.into();
             f
         })
         .collect()

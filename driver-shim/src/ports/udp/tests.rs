@@ -65,7 +65,7 @@ fn echo(bind: &str) {
         let d = headers::parse(frame.bytes()).unwrap();
         assert_eq!((d.from, d.to), (client.local_addr().unwrap(), addr));
         assert_eq!(d.payload, payload);
-        assert!(frame.rx.ip_good && frame.rx.udp_good);
+        assert!(frame.rx.ip_good.is_set() && frame.rx.udp_good.is_set());
         assert_eq!(frame.bytes()[0..6], port.info.mac.0);
         turn_round(frame);
     }
