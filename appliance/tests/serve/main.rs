@@ -11,6 +11,7 @@ mod connections;
 mod dpdk;
 mod lifecycle;
 mod matrix;
+mod metrics;
 mod process;
 mod restart;
 mod server;
