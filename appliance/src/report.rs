@@ -217,6 +217,9 @@ impl fmt::Display for Ready {
         if let Some(path) = &self.unix {
             write!(f, " Unix socket {};", path.display())?;
         }
+        if let Some(address) = &self.metrics {
+            write!(f, " metrics at {address};")?;
+        }
         if let Some(memory) = self.packet_memory {
             write!(f, " packets in {memory},")?;
         }
