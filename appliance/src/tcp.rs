@@ -15,7 +15,7 @@ pub use transport::Source;
 use crate::affinity;
 use crate::credentials::Credentials;
 use crate::plan::ClientsPlan;
-use connection::Desk;
+use connection::{Desk, Spare};
 use dataplane::protocol::Server;
 use dataplane::store::Session;
 use std::cell::RefCell;
@@ -111,6 +111,8 @@ impl TcpService {
                         credentials,
                         idle_max,
                         stopped,
+                        spare_input: Spare::default(),
+                        spare_output: Spare::default(),
                     };
                     run(&runtime, listeners, Rc::new(Room { desk, seats, refuse_over_limit }));
                 },

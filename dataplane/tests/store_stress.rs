@@ -212,6 +212,70 @@ fn nothing_torn_stale_or_foreign_is_ever_seen() {
     }
 }
 
+/// Readers ask for the same keys while their pages are taken, again and again: what is never
+/// replaced nor evicted is never missed, and never another.
+#[test]
+fn items_that_move_are_never_missed() {
+    const FIXED: u32 = 100;
+    const OTHERS: u32 = 60;
+    const LEN: usize = 40_000;
+    let config =
+        StoreConfig { memory_bytes: 16 << 20, pages: Pages::Small, ..StoreConfig::default() };
+    let store = Store::new(config).unwrap();
+    let (mut s, mut buf) = (store.session().unwrap(), Vec::new());
+    for n in 0..FIXED {
+        assert!(write(&mut s, &mut buf, n, 1, LEN));
+    }
+    let class = i32::try_from(store.class_for(20, HEAD_BYTES + LEN).unwrap() + 1).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers = [1, 2].map(|seed| {
+            let (store, stop) = (&store, &stop);
+            scope.spawn(move || {
+                let (mut s, mut random) = (store.session().unwrap(), Random(seed));
+                let (mut hints, mut hits) = (vec![Location(0); FIXED as usize], 0u64);
+                while !stop.load(Ordering::Relaxed) {
+                    let n = random.below(FIXED);
+                    let (g, k) = (s.pin(), key(n));
+                    let item = get(&g, &k)?;
+                    assert_eq!(check(&item, n), 1);
+                    if let Some(item) = g.verify(hints[n as usize], &k) {
+                        assert_eq!(check(&item, n), 1);
+                    }
+                    hints[n as usize] = store.propose(store.hash(&k)).unwrap_or(Location(0));
+                    hits += 1;
+                }
+                Some(hits)
+            })
+        });
+        // A page comes, others' items fill it up, and another page goes.
+        for round in 1..100_000 {
+            if store.stats().rescued >= 500 {
+                break;
+            }
+            let n = FIXED + u32::try_from(round % u64::from(OTHERS)).unwrap();
+            write(&mut s, &mut buf, n, round, LEN);
+            if round % 20 == 0 {
+                // Four pages have room for all, and for what is replaced.
+                let pages: u64 = store.stats().classes.iter().map(|c| c.total_pages).sum();
+                let (from, to) = if pages > 4 { (class, 0) } else { (0, class) };
+                let _ = store.reassign(from, to);
+            }
+            store.housekeep();
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+        for reader in readers {
+            let hits = reader.join().unwrap();
+            assert!(hits.is_some_and(|n| n > 0), "an item was missed: {:?}", store.stats());
+        }
+    });
+    let st = store.stats();
+    assert!(st.rescued >= 500 && st.evictions == 0, "{st:?}");
+    (0..3).for_each(|_| store.housekeep());
+    nothing_leaks(&store);
+}
+
 /// With nobody looking there is nothing to wait for: what refuses then is the store's own fault,
 /// whatever the scheduler does.
 #[test]

@@ -9,7 +9,8 @@ use dataplane::protocol::stream::Conversation;
 use dataplane::protocol::watch::{BUFFER_BYTES, Watching};
 use dataplane::protocol::{OpCounters, Server};
 use dataplane::store::Session;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use tokio::time::{sleep, timeout};
 const READ_BYTES: usize = 16 << 10;
 /// Replies gathered before they are sent: many small ones leave in one write.
 const OUT_BYTES: usize = 64 << 10;
-/// Largest buffer that a connection keeps while it waits.
-const KEEP_BYTES: usize = 64 << 10;
+/// Largest buffer that is kept for the next to need one.
+const KEEP_BYTES: usize = 256 << 10;
 /// Pause between two looks for lines that a watching client is to get.
 const WATCH_PAUSE: Duration = Duration::from_millis(20);
 /// How long a client may take to receive the last replies of a connection that we end.
@@ -42,6 +43,16 @@ pub(super) struct Desk {
     /// How long a connection may send nothing.
     pub(super) idle_max: Option<Duration>,
     pub(super) stopped: watch::Receiver<bool>,
+    /// Room to read into, and to gather replies in.
+    pub(super) spare_input: Spare,
+    pub(super) spare_output: Spare,
+}
+
+impl Desk {
+    /// Whether the service has been told to stop: nothing else is ever said.
+    fn is_stopping(&self) -> bool {
+        self.stopped.has_changed().unwrap_or(true)
+    }
 }
 
 /// How a connection ended.
@@ -73,28 +84,24 @@ impl End {
 }
 
 /// Serves the connection to its end.
-pub(super) async fn serve(stream: Stream, desk: &Desk, conn: &Conn) -> End {
-    let end = converse(&stream, desk, conn).await.unwrap_or_else(End::Failed);
+pub(super) async fn serve(mut stream: Stream, desk: &Desk, conn: &Conn) -> End {
+    let end = converse(&mut stream, desk, conn).await.unwrap_or_else(End::Failed);
     if matches!(end, End::Conversation) {
         conn.is(ConnState::Closing);
-        let _ = timeout(PARTING_MAX, part(&stream)).await;
+        let _ = timeout(PARTING_MAX, part(&mut stream)).await;
     }
     end
 }
 
 /// Ends the connection from our side and reads on until the client has ended it too: closing with
 /// bytes unread would reset it, and take from the client replies that have not arrived yet.
-async fn part(stream: &Stream) -> io::Result<()> {
+async fn part(stream: &mut Stream) -> io::Result<()> {
     stream.shutdown()?;
     let mut unwanted = Vec::with_capacity(READ_BYTES);
-    loop {
-        stream.readable().await?;
-        match stream.try_read_buf(&mut unwanted) {
-            Ok(0) => return Ok(()),
-            Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
-            _ => unwanted.clear(),
-        }
+    while stream.read_buf(&mut unwanted).await? > 0 {
+        unwanted.clear();
     }
+    Ok(())
 }
 
 /// Ends when a connection that sends nothing has done so for too long.
@@ -105,37 +112,37 @@ async fn idle(most: Option<Duration>) {
     }
 }
 
-async fn converse(stream: &Stream, desk: &Desk, conn: &Conn) -> io::Result<End> {
+async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<End> {
     stream.set_nodelay()?;
     let mut stopped = desk.stopped.clone();
     let mut gate = Gate::new(desk.dialect, desk.credentials.as_deref());
     let mut conversation =
         Conversation::new(desk.item_max_bytes).in_turns_of(desk.requests_per_turn);
     let mut input = Input::default();
-    let mut out = Vec::new();
     let fd = u64::try_from(conn.fd()).unwrap_or(0);
-    // Made once: at every turn it is only asked.
+    // Made once: it is only asked, and only when nothing has come.
     let mut stop = pin!(stopped.wait_for(|&stop| stop));
     loop {
+        if desk.is_stopping() {
+            return Ok(End::Service);
+        }
         conn.is(ConnState::Reading);
-        tokio::select! {
+        let come = tokio::select! {
             biased;
+            come = input.receive(stream, &desk.spare_input, conversation.wants()) => come?,
             _ = &mut stop => return Ok(End::Service),
-            ready = stream.readable() => ready?,
             () = idle(desk.idle_max) => {
                 desk.ops.idle_kicks.inc();
                 return Ok(End::Idle);
             }
+        };
+        if come == 0 {
+            return Ok(End::Client);
         }
-        input.make_room(conversation.wants());
-        match stream.try_read_buf(&mut input.bytes) {
-            Ok(0) => return Ok(End::Client),
-            Ok(n) => desk.ops.bytes_read.add(n as u64),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(e) => return Err(e),
-        }
+        desk.ops.bytes_read.add(come as u64);
         let came = Instant::now();
-        conn.has_command();
+        conn.has_command(came);
+        let mut out = desk.spare_output.take();
         if !gate.is_open() {
             let admission = gate.advance(input.unread(), &desk.ops, &mut out);
             input.at += admission.consumed;
@@ -144,7 +151,8 @@ async fn converse(stream: &Stream, desk: &Desk, conn: &Conn) -> io::Result<End> 
                 if admission.close {
                     return Ok(End::Conversation);
                 }
-                input.rest();
+                input.rest(&desk.spare_input);
+                desk.spare_output.give(out);
                 continue;
             }
         }
@@ -179,26 +187,24 @@ async fn converse(stream: &Stream, desk: &Desk, conn: &Conn) -> io::Result<End> 
                 break;
             }
         }
-        input.rest();
+        input.rest(&desk.spare_input);
+        desk.spare_output.give(out);
     }
 }
 
 /// Sends a watching client its lines until it goes. What it says is not heard.
-async fn watch(stream: &Stream, desk: &Desk, watching: Watching) -> io::Result<End> {
+async fn watch(stream: &mut Stream, desk: &Desk, watching: Watching) -> io::Result<End> {
     let mut stopped = desk.stopped.clone();
     let mut unheard = Vec::with_capacity(READ_BYTES);
     let mut lines = Vec::with_capacity(BUFFER_BYTES);
     loop {
         tokio::select! {
             _ = stopped.wait_for(|&stop| stop) => return Ok(End::Service),
-            ready = stream.readable() => {
-                ready?;
-                unheard.clear();
-                match stream.try_read_buf(&mut unheard) {
-                    Ok(0) => return Ok(End::Client),
-                    Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
-                    _ => {}
+            come = stream.read_buf(&mut unheard) => {
+                if come? == 0 {
+                    return Ok(End::Client);
                 }
+                unheard.clear();
             }
             () = sleep(WATCH_PAUSE) => {}
         }
@@ -212,19 +218,34 @@ async fn watch(stream: &Stream, desk: &Desk, watching: Watching) -> io::Result<E
     }
 }
 
-async fn send(stream: &Stream, desk: &Desk, conn: &Conn, out: &mut Vec<u8>) -> io::Result<()> {
+async fn send(stream: &mut Stream, desk: &Desk, conn: &Conn, out: &mut Vec<u8>) -> io::Result<()> {
     if !out.is_empty() {
         conn.is(ConnState::Writing);
         stream.write_all(out).await?;
         desk.ops.bytes_written.add(out.len() as u64);
-        empty(out);
+        out.clear();
     }
     Ok(())
 }
 
-fn empty(buffer: &mut Vec<u8>) {
-    buffer.clear();
-    buffer.shrink_to(KEEP_BYTES);
+/// A buffer that the connections of one thread pass on: whoever owes nothing and is owed nothing
+/// has none.
+#[derive(Default)]
+pub(super) struct Spare(Cell<Vec<u8>>);
+
+impl Spare {
+    /// An empty buffer.
+    fn take(&self) -> Vec<u8> {
+        self.0.take()
+    }
+
+    /// Gives a buffer back.
+    fn give(&self, mut buffer: Vec<u8>) {
+        if buffer.capacity() <= KEEP_BYTES {
+            buffer.clear();
+            self.0.set(buffer);
+        }
+    }
 }
 
 /// Bytes received and not used up yet.
@@ -236,22 +257,43 @@ struct Input {
 }
 
 impl Input {
+    /// Waits for more of a request of `whole` bytes, and takes what there is.
+    async fn receive(
+        &mut self,
+        stream: &mut Stream,
+        spare: &Spare,
+        whole: usize,
+    ) -> io::Result<usize> {
+        poll_fn(|cx| {
+            self.make_room(spare, whole);
+            let come = pin!(stream.read_buf(&mut self.bytes)).poll(cx);
+            if come.is_pending() {
+                self.rest(spare);
+            }
+            come
+        })
+        .await
+    }
+
     fn unread(&self) -> &[u8] {
         self.bytes.get(self.at..).unwrap_or_default()
     }
 
-    /// Moves what is left to the front.
-    fn rest(&mut self) {
+    /// Moves what is left to the front. Keeps no buffer for nothing.
+    fn rest(&mut self, spare: &Spare) {
         self.bytes.drain(..self.at);
         self.at = 0;
         if self.bytes.is_empty() {
-            empty(&mut self.bytes);
+            spare.give(std::mem::take(&mut self.bytes));
         }
     }
 
     /// Makes room to read towards a request of `whole` bytes. Grows with what has come, not with
     /// what was announced.
-    fn make_room(&mut self, whole: usize) {
+    fn make_room(&mut self, spare: &Spare, whole: usize) {
+        if self.bytes.capacity() == 0 {
+            self.bytes = spare.take();
+        }
         let missing = whole.saturating_sub(self.bytes.len());
         self.bytes.reserve(missing.min(self.bytes.len()).max(READ_BYTES));
     }
@@ -263,23 +305,41 @@ mod tests {
 
     #[test]
     fn input_grows_with_what_has_come() {
-        let mut input = Input::default();
-        input.make_room(1 << 30);
+        let (mut input, spare) = (Input::default(), Spare::default());
+        input.make_room(&spare, 1 << 30);
         assert!((READ_BYTES..2 * READ_BYTES).contains(&input.bytes.capacity()));
         input.bytes.resize(READ_BYTES, 0);
-        input.make_room(1 << 30);
+        input.make_room(&spare, 1 << 30);
         assert!(input.bytes.capacity() <= 4 * READ_BYTES);
     }
 
     #[test]
     fn input_forgets_what_was_used_and_gives_memory_back() {
+        let spare = Spare::default();
         let mut input = Input { bytes: vec![7; 1 << 20], at: (1 << 20) - 2 };
         assert_eq!(input.unread(), [7, 7]);
-        input.rest();
+        input.rest(&spare);
         assert_eq!(input.unread(), [7, 7]);
         input.at = 2;
-        input.rest();
+        input.rest(&spare);
         assert!(input.unread().is_empty());
-        assert!(input.bytes.capacity() <= KEEP_BYTES);
+        assert_eq!(input.bytes.capacity(), 0);
+        assert_eq!(spare.take().capacity(), 0, "too large to be kept");
+    }
+
+    #[test]
+    fn a_buffer_goes_from_one_input_to_the_next() {
+        let spare = Spare::default();
+        let (mut one, mut other) = (Input::default(), Input::default());
+        one.make_room(&spare, 0);
+        one.bytes.extend([1, 2, 3]);
+        one.at = 3;
+        let buffer = one.bytes.as_ptr();
+        other.make_room(&spare, 0);
+        assert_ne!(other.bytes.as_ptr(), buffer, "in use");
+        one.rest(&spare);
+        assert_eq!(one.bytes.capacity(), 0);
+        one.make_room(&spare, 0);
+        assert_eq!((one.bytes.as_ptr(), one.bytes.len()), (buffer, 0));
     }
 }

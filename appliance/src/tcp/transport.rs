@@ -4,6 +4,7 @@ use socket2::SockRef;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// Where connections come from, before a runtime knows it.
@@ -113,24 +114,13 @@ impl Stream {
         }
     }
 
-    pub(super) async fn readable(&self) -> io::Result<()> {
+    /// Waits until something has come, and takes what there is, as far as there is room behind
+    /// `into`. One system call: a read that leaves room has taken everything. 0 at the end.
+    /// Nothing is lost when it is dropped.
+    pub(super) async fn read_buf(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         match self {
-            Self::Tcp(s) => s.readable().await,
-            Self::Unix(s) => s.readable().await,
-        }
-    }
-
-    pub(super) fn try_read_buf(&self, into: &mut Vec<u8>) -> io::Result<usize> {
-        match self {
-            Self::Tcp(s) => s.try_read_buf(into),
-            Self::Unix(s) => s.try_read_buf(into),
-        }
-    }
-
-    async fn writable(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(s) => s.writable().await,
-            Self::Unix(s) => s.writable().await,
+            Self::Tcp(s) => s.read_buf(into).await,
+            Self::Unix(s) => s.read_buf(into).await,
         }
     }
 
@@ -141,17 +131,11 @@ impl Stream {
         }
     }
 
-    pub(super) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            self.writable().await?;
-            match self.try_write(bytes) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(e) => return Err(e),
-            }
+    pub(super) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Tcp(s) => s.write_all(bytes).await,
+            Self::Unix(s) => s.write_all(bytes).await,
         }
-        Ok(())
     }
 
     /// Nothing more will be sent.

@@ -189,3 +189,18 @@ fn many_connections_at_once() {
         c.expect(&format!("get k{j}\r\n"), &format!("VALUE k{j} 0 3\r\n{j:03}\r\nEND\r\n"));
     }
 }
+
+#[test]
+fn requests_in_pieces_on_many_connections_do_not_mix() {
+    let server = Server::start(&["-m", "8", "-t", "1"]);
+    let mut clients: Vec<Tcp> = (0..30).map(|_| Tcp::connect(server.tcp())).collect();
+    let request = |i: usize| format!("get none\r\nset k{i} {i} 0 40\r\n{i:040}\r\nget k{i}\r\n");
+    // Every client is cut somewhere else, and each piece is taken before the next one is sent.
+    for (i, c) in clients.iter_mut().enumerate() {
+        c.expect(&request(i)[..20 + i], "END\r\n");
+    }
+    for (i, c) in clients.iter_mut().enumerate().rev() {
+        let reply = format!("STORED\r\nVALUE k{i} {i} 40\r\n{i:040}\r\nEND\r\n");
+        c.expect(&request(i)[20 + i..], &reply);
+    }
+}

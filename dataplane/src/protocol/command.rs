@@ -7,6 +7,7 @@ use super::admin::Admin;
 use super::binary::{self, Action};
 use super::meta;
 use super::stats::Kind;
+use memchr::memchr;
 
 /// Longest key, in bytes (protocol.txt).
 pub const KEY_MAX_BYTES: usize = 250;
@@ -231,7 +232,7 @@ impl<'a> Keys<'a> {
     pub fn split_first(self) -> Option<(&'a [u8], Self)> {
         let blanks = self.0.iter().take_while(|&&b| b == b' ').count();
         let text = self.0.get(blanks..)?;
-        let (key, rest) = match text.iter().position(|&b| b == b' ') {
+        let (key, rest) = match memchr(b' ', text) {
             Some(end) => text.split_at_checked(end)?,
             None => (text, &b""[..]),
         };

@@ -69,7 +69,6 @@ impl Store {
     /// Begins again to count what is counted since start-up. What is there now stays counted.
     pub fn reset_counts(&self) {
         let mut mover = self.mover.lock();
-        mover.forget_tallies();
         mover.pages_moved = 0;
         for id in self.slabs.class_ids() {
             let mut class = self.slabs.lock(id);

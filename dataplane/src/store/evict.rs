@@ -53,6 +53,11 @@ pub(super) struct Sweeper {
     prefixes: u64,
 }
 
+/// Chunks that the class keeps free ahead of need.
+pub(super) fn spare_wanted(class: &Class) -> u32 {
+    (class.chunks() / 16).min(SPARE_CHUNKS)
+}
+
 impl Store {
     /// A chunk of the class, the caller's alone; if he needs only one, it may be of a larger class.
     /// `chunks` is how many he needs in all. `None` after about 100 µs of trying.
@@ -111,7 +116,7 @@ impl Store {
 
     /// Sees to it that the class has chunks to give, now and for the next few requests.
     fn replenish(&self, class: &mut Class) {
-        let want = (class.chunks() / 16).min(SPARE_CHUNKS);
+        let want = spare_wanted(class);
         if self.slabs.spare(class) > want {
             return;
         }
@@ -133,7 +138,7 @@ impl Store {
 
     /// Judges items until `want` are gone, or enough were seen. At least one goes, if any is
     /// linked among those that were seen.
-    fn evict(&self, class: &mut Class, want: u32) {
+    pub(super) fn evict(&self, class: &mut Class, want: u32) {
         let (mut gone, mut last) = (0, None);
         for _ in 0..want * 4 + HAND_STEPS {
             let many_new = class.newcomers() > class.chunks() / NEWCOMERS_SHARE;
@@ -143,7 +148,10 @@ impl Store {
             };
             let (place, ticket) = match newcomer {
                 Some((page, chunk, ticket)) => (Some((page, chunk)), Some(ticket)),
-                None => (self.slabs.hand(class), None),
+                None => {
+                    class.hand_steps += 1;
+                    (self.slabs.hand(class), None)
+                }
             };
             let Some((page, chunk)) = place else { break };
             let went = self.slabs.with_item(class, page, chunk, |class, loc, item| {

@@ -26,7 +26,9 @@
 //! Fails: never; a wrong location is found out before it gets here (`slab.rs`).
 #![allow(unsafe_code)]
 
-use super::marks::{Inherits, Marks};
+mod live;
+
+use super::marks::Marks;
 use super::sizes::PAGE_BYTES;
 use super::value::{NewItem, Value, len_bytes};
 use crate::prefetch::prefetch_read;
@@ -50,11 +52,6 @@ pub(super) const UNIT_BYTES: usize = 64;
 /// Bytes before the key.
 pub(super) const HEADER_BYTES: usize = size_of::<Header>();
 
-/// Recency bit: asked for since the hand came by.
-const VISITED: u8 = 1;
-/// Recency bit: asked for at least once.
-const FETCHED: u8 = 2;
-
 /// Bytes behind the value: its sum.
 pub(super) const TRAILER_BYTES: usize = size_of::<u16>();
 
@@ -64,9 +61,6 @@ pub(super) const WHOLE_MAX_BYTES: usize =
 
 /// Bytes of a number in a large item's list of parts.
 pub(super) const PLACE_BYTES: usize = size_of::<u32>();
-
-/// An access time this many seconds old is brought up to date by a plain look-up.
-const ACCESS_GRAIN_SECONDS: u32 = 60;
 
 /// Where a chunk is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -478,103 +472,6 @@ impl<'a> ItemRef<'a> {
         self.bytes(at, TRAILER_BYTES).try_into().map_or(0, u16::from_ne_bytes)
     }
 
-    /// When the item expires, on the store's clock; 0 for never.
-    #[inline]
-    pub fn expiry(&self) -> u32 {
-        self.header.exptime.load(Ordering::Relaxed)
-    }
-
-    /// Moves the expiry time.
-    pub(super) fn set_expiry(&self, expiry: u32) {
-        self.header.exptime.store(expiry, Ordering::Relaxed);
-    }
-
-    /// Tells the evicting hand that the item was asked for at `now`. Writes only what it does not
-    /// know yet; the time only when it is a minute off.
-    #[inline]
-    pub fn mark_visited(&self, now: u32) {
-        // Not by the first bit alone: an item may be expected to be asked for before it ever was.
-        if self.header.recency.load(Ordering::Relaxed) != VISITED | FETCHED {
-            self.header.recency.store(VISITED | FETCHED, Ordering::Relaxed);
-        }
-        if now >= self.accessed().saturating_add(ACCESS_GRAIN_SECONDS) {
-            self.header.access.store(now, Ordering::Relaxed);
-        }
-    }
-
-    /// When the item was last asked for, or else stored, on the store's clock.
-    #[inline]
-    pub fn accessed(&self) -> u32 {
-        self.header.access.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    fn marks(&self) -> Marks {
-        Marks(self.header.marks.load(Ordering::Relaxed))
-    }
-
-    /// Whether the value is out of date, to be served until somebody replaces it.
-    #[inline]
-    pub fn is_stale(&self) -> bool {
-        self.marks().has(Marks::STALE)
-    }
-
-    /// Whether somebody was told to fetch the value anew.
-    #[inline]
-    pub fn is_won(&self) -> bool {
-        self.marks().has(Marks::WON)
-    }
-
-    /// Whether the key came in base64, and is to be told in base64.
-    #[inline]
-    pub fn has_base64_key(&self) -> bool {
-        self.marks().has(Marks::BASE64_KEY)
-    }
-
-    /// Notes that somebody was told to fetch the value anew. Only under the locks of the item's
-    /// buckets, so that what comes in its place knows.
-    pub(super) fn mark_won(&self) {
-        self.header.marks.fetch_or(Marks::WON.0, Ordering::Relaxed);
-    }
-
-    /// Takes over what `inherits` says from the item before, under the same locks.
-    pub(super) fn take_over(&self, before: &ItemRef<'_>, inherits: Inherits) {
-        if inherits.expiry {
-            self.set_expiry(before.expiry());
-        }
-        let marks = before.marks().0 & inherits.marks.0;
-        self.header.marks.fetch_or(marks, Ordering::Relaxed);
-        if inherits.history {
-            let recency = before.header.recency.load(Ordering::Relaxed);
-            self.header.recency.store(recency, Ordering::Relaxed);
-            self.header.access.store(before.accessed(), Ordering::Relaxed);
-        }
-    }
-
-    #[inline]
-    pub(super) fn is_visited(&self) -> bool {
-        self.header.recency.load(Ordering::Relaxed) & VISITED != 0
-    }
-
-    /// Whether anybody ever asked for the item.
-    pub fn was_fetched(&self) -> bool {
-        self.header.recency.load(Ordering::Relaxed) & FETCHED != 0
-    }
-
-    pub(super) fn clear_visited(&self) {
-        self.header.recency.fetch_and(!VISITED, Ordering::Relaxed);
-    }
-
-    /// Has the item count as visited, though nobody has asked for it yet.
-    pub(super) fn expect_visit(&self) {
-        self.header.recency.fetch_or(VISITED, Ordering::Relaxed);
-    }
-
-    /// What the chunk was given when it was given out (`probation.rs`).
-    pub(super) fn ticket(&self) -> u32 {
-        self.header.link.load(Ordering::Relaxed)
-    }
-
     /// Whether the item can be what its header says, in a chunk of so many bytes; of a large one,
     /// whether its list of parts and the first of them can be. For items from a file; nothing else
     /// of the item may be looked at before.
@@ -598,36 +495,4 @@ impl<'a> ItemRef<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_written_is_read() {
-        let arena = Arena::new(1 << 21, Pages::Small).unwrap();
-        let value = [Value::Whole(b"hello "), Value::Whole(b"world")];
-        let new = NewItem { key: b"k1", flags: 9, expiry: 77, value, marks: Marks::default() };
-        // SAFETY: unit 3 of an arena that nobody else uses, and the item is small.
-        let chunk = unsafe { arena.chunk(Location(3)) };
-        // SAFETY: as above.
-        unsafe { chunk.write(&new, 5, 42) };
-        assert!(chunk.item().is_none(), "not linked yet");
-        chunk.set_state(State::Linked);
-        let item = chunk.item().unwrap();
-        assert_eq!(item.key(), b"k1");
-        assert_eq!(item.value().whole(), Some(&b"hello world"[..]));
-        assert_eq!((item.flags(), item.cas(), item.expiry()), (9, 5, 77));
-        assert_eq!(item.value_sum(), checksum::sum(b"hello world"));
-        assert_eq!(item.len_bytes(), 32 + 2 + 11 + 2);
-        assert!(!item.is_visited() && !item.was_fetched());
-        assert_eq!(item.accessed(), 42);
-        item.mark_visited(43);
-        assert!(item.is_visited() && item.accessed() == 42, "a minute is the grain");
-        item.mark_visited(42 + ACCESS_GRAIN_SECONDS);
-        assert_eq!(item.accessed(), 42 + ACCESS_GRAIN_SECONDS);
-        item.clear_visited();
-        assert!(!item.is_visited() && item.was_fetched());
-        assert!(!item.is_won());
-        item.mark_won();
-        assert!(item.is_won() && !item.is_stale() && !item.has_base64_key());
-    }
-}
+mod tests;

@@ -25,6 +25,7 @@ pub mod clock;
 pub mod admin;
 pub mod dump;
 pub mod epoch;
+mod drain;
 mod evict;
 mod flush;
 mod hash;
@@ -38,6 +39,7 @@ mod prefix;
 mod probation;
 mod renew;
 pub mod restart;
+mod returns;
 mod sizes;
 mod slab;
 mod value;
@@ -68,6 +70,7 @@ use parking_lot::Mutex;
 use prefix::Prefixes;
 use probation::Ghosts;
 use restart::{MemoryFile, MemoryFileError};
+use returns::Returns;
 pub(crate) use sizes::PAGE_BYTES;
 use sizes::{SizeClass, size_classes};
 use slab::{PAGES_MAX, Slabs};
@@ -188,6 +191,7 @@ pub struct Store {
     cas: AtomicU64,
     flushed: Flushed,
     ghosts: Ghosts,
+    returns: Returns,
     prefixes: Prefixes,
     mover: Mutex<Mover>,
     sweeper: Mutex<Sweeper>,
@@ -268,6 +272,7 @@ impl Store {
         let index = Index::new(bytes / UNIT_BYTES, config.pages).map_err(map("index"))?;
         Ok(Self {
             ghosts: Ghosts::new(bytes),
+            returns: Returns::new(bytes, shape.sizes.len()),
             mover: Mutex::new(Mover::new(shape.sizes.len())),
             slabs: Slabs::new(arena, shape.n_pages, shape.sizes),
             index,

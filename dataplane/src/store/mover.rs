@@ -1,65 +1,63 @@
-//! Pages on the move: from a class that has many to one that has none, or too few.
+//! Pages on the move: from a class that can do without to one that has none, or too few.
 //!
 //! Enters: housekeeping's turn, or a class that finds no page at all. Leaves: pages in the pool.
-//! A page is emptied by evicting what is in it; that takes one class's lock for a short run of
-//! chunks at a time. Three reasons to move one: the reserve for classes without pages is gone; a
-//! class without pages needs one now; for some time one class evicts and another does not (as
-//! memcached's automover decides). Fails: not at all, but a page may be slow in coming, as long
-//! as somebody looks at what was in it.
+//! Three reasons to move one: the reserve for classes without pages is gone; a class without pages
+//! needs one now; classes are out of step (`balance`). How it is emptied: `drain.rs`. Fails: not at
+//! all, but a page may be slow in coming.
+
+mod balance;
 
 use super::Store;
-use super::evict::RUN_CHUNKS;
+use super::drain::Drain;
 use super::slab::ClassId;
+use balance::{ANYBODY, Balance, Seen, Standing};
 
 /// Pages kept for classes that have none.
 pub(super) const RESERVE_PAGES: u32 = 1;
 
-/// Chunks that the mover visits in one turn of housekeeping.
-const MOVE_CHUNKS: u32 = 8192;
-
-/// Seconds between two looks at who evicts and who does not.
-const WINDOW_SECONDS: u32 = 1;
-
-/// Windows in a row that make a habit.
-const WINDOWS_MIN: u32 = 3;
-
-/// Pages that a class keeps when others evict more than it does.
-const KEEP_PAGES: u32 = 2;
+/// Pages that a class keeps when others need them more.
+const KEEP_PAGES: u32 = 1;
 
 /// Who gives pages to whom.
 #[derive(Debug)]
 pub(super) struct Mover {
     draining: Option<Drain>,
-    /// Where to begin looking for the richest class, so that ties take turns.
-    turn: u8,
     /// Pages moved so far.
     pub(super) pages_moved: u64,
-    /// How eagerly pages go from calm classes to busy ones.
+    /// How eagerly pages go to classes that need them more.
     pub(super) automove: Automove,
     /// The class that the page taken last is for, until it has got it.
     promised: Option<ClassId>,
-    /// When the last window ended.
-    looked: u32,
-    habits: Box<[Habit]>,
+    balance: Balance,
 }
 
-/// How eagerly pages go from classes that evict nothing to those that do.
+/// How eagerly pages go from classes that keep items for longer to those that keep them shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Automove {
     /// Not at all. A class without any page still gets one.
     Off,
-    /// When that has been so for some time.
+    /// When that saves more items that are asked for again than it costs, by half.
     Slow,
-    /// As soon as it is so.
+    /// When it saves as many as it costs.
     Eager,
 }
 
+/// When classes that are out of step move a page.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    /// Pages that the giver's hand is behind, at least.
+    behind: f64,
+    /// How many times as much the page must be worth to the one that gets it.
+    gain: f64,
+}
+
 impl Automove {
-    fn windows_min(self) -> u32 {
+    fn terms(self) -> Option<Terms> {
         match self {
-            Self::Off => u32::MAX,
-            Self::Slow => WINDOWS_MIN,
-            Self::Eager => 1,
+            Self::Off => None,
+            // Half a page, as if rounded. A page on the way costs both of them some items.
+            Self::Slow => Some(Terms { behind: 0.5, gain: 1.5 }),
+            Self::Eager => Some(Terms { behind: 0.5, gain: 1.0 }),
         }
     }
 }
@@ -77,34 +75,14 @@ pub enum NotMoved {
     NoSpare,
 }
 
-/// How a class fared of late.
-#[derive(Debug, Clone, Copy, Default)]
-struct Habit {
-    /// Evictions up to the last look.
-    evicted: u64,
-    /// Windows since then with evictions, or without.
-    busy_windows: u32,
-    calm_windows: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Drain {
-    class: ClassId,
-    page: u32,
-    chunk: u32,
-}
-
 impl Mover {
     pub(super) fn new(n_classes: usize) -> Self {
-        let habits = vec![Habit::default(); n_classes].into();
         Self {
             draining: None,
-            turn: 0,
             pages_moved: 0,
             automove: Automove::Slow,
             promised: None,
-            looked: 0,
-            habits,
+            balance: Balance::new(n_classes),
         }
     }
 
@@ -112,13 +90,10 @@ impl Mover {
     pub(super) fn is_busy(&self) -> bool {
         self.draining.is_some() || self.promised.is_some()
     }
+}
 
-    /// The classes' tallies begin again from 0.
-    pub(super) fn forget_tallies(&mut self) {
-        for habit in &mut self.habits {
-            habit.evicted = 0;
-        }
-    }
+fn class(n: usize) -> Option<ClassId> {
+    u8::try_from(n).ok().map(ClassId)
 }
 
 impl Store {
@@ -129,18 +104,28 @@ impl Store {
         }
         let mut mover = self.mover.lock();
         if mover.draining.is_none() {
+            let free = self.slabs.free_pages(&self.epochs);
+            self.look(&mut mover);
             if let Some(id) = mover.promised
                 && self.slabs.grow(&mut self.slabs.lock(id), &self.epochs, 0)
             {
                 mover.promised = None;
-            } else if self.slabs.free_pages(&self.epochs) < RESERVE_PAGES {
+            } else if free < RESERVE_PAGES {
                 // A class's only page is not taken for a reserve: it would be asked back at once.
-                self.start(&mut mover, |_, pages| pages >= 2);
-            } else {
-                self.balance(&mut mover);
+                self.start(&mut mover, ANYBODY, |_, giver| giver.pages >= 2);
+            } else if free == RESERVE_PAGES
+                && let Some(terms) = mover.automove.terms()
+                && let Some((needy, worth)) = mover.balance.needy()
+            {
+                self.start(&mut mover, terms.behind, |n, giver| {
+                    n != needy && giver.pages > KEEP_PAGES && giver.worth * terms.gain <= worth
+                });
+                if mover.draining.is_some() {
+                    mover.promised = class(needy);
+                }
             }
         }
-        self.drain(&mut mover, MOVE_CHUNKS);
+        self.go_on(&mut mover, false);
     }
 
     /// Begins to move a page from class `from` to class `to`. Classes are counted as memcached
@@ -153,7 +138,7 @@ impl Store {
         let n = self.slabs.class_ids().count();
         let class = |number: i32| match usize::try_from(number) {
             Ok(0) => Ok(None),
-            Ok(number) if number <= n => Ok(u8::try_from(number - 1).ok().map(ClassId)),
+            Ok(number) if number <= n => Ok(class(number - 1)),
             _ => Err(NotMoved::BadClass),
         };
         let mut mover = self.mover.lock();
@@ -170,8 +155,10 @@ impl Store {
             return Err(NotMoved::NoSpare);
         }
         if any || from.is_some() {
-            self.start(&mut mover, |id, pages| {
-                pages >= 2 && Some(id) != to && (any || Some(id) == from)
+            let is = |n: usize, id: Option<ClassId>| id.is_some_and(|id| usize::from(id.0) == n);
+            self.look(&mut mover);
+            self.start(&mut mover, ANYBODY, |n, giver| {
+                giver.pages >= 2 && !is(n, to) && (any || is(n, from))
             });
             if mover.draining.is_none() {
                 // As memcached, which looks for one first.
@@ -189,85 +176,47 @@ impl Store {
         // Whoever holds the lock is moving a page already.
         let Some(mut mover) = self.mover.try_lock() else { return };
         if mover.draining.is_none() && self.slabs.free_pages(&self.epochs) == 0 {
-            self.start(&mut mover, |class, pages| class != id && pages >= 1);
+            self.look(&mut mover);
+            self.start(&mut mover, ANYBODY, |n, _| n != usize::from(id.0));
         }
-        self.drain(&mut mover, u32::MAX);
+        self.go_on(&mut mover, true);
     }
 
-    /// Once a window: takes a page from the class with the most pages among those that have
-    /// evicted nothing for some time, if another evicted all the time.
-    fn balance(&self, mover: &mut Mover) {
-        let now = self.now();
-        if now < mover.looked + WINDOW_SECONDS {
-            return;
-        }
-        mover.looked = now;
-        for (id, habit) in self.slabs.class_ids().zip(&mut mover.habits) {
-            let evicted = self.slabs.lock(id).tally.evicted;
-            if evicted > habit.evicted {
-                (habit.busy_windows, habit.calm_windows) = (habit.busy_windows + 1, 0);
-            } else {
-                (habit.busy_windows, habit.calm_windows) = (0, habit.calm_windows + 1);
+    /// Takes note of how each class stands.
+    fn look(&self, mover: &mut Mover) {
+        self.returns.fade();
+        let seen = self.slabs.class_ids().map(|id| {
+            let class = self.slabs.lock(id);
+            // A page that is free costs nobody anything.
+            let idle = self.slabs.spare(&class) >= self.slabs.size(id).per_page * 2;
+            Seen {
+                pages: class.pages,
+                chunks: class.chunks(),
+                steps: class.hand_steps,
+                missed: if idle { 0.0 } else { self.returns.share(usize::from(id.0)) },
+                evicted: class.tally.evicted - class.tally.evicted_by_mover,
             }
-            habit.evicted = evicted;
-        }
-        let windows_min = mover.automove.windows_min();
-        if mover.habits.iter().any(|h| h.busy_windows >= windows_min) {
-            let calm: Box<[bool]> =
-                mover.habits.iter().map(|h| h.calm_windows >= windows_min).collect();
-            self.start(mover, |class, pages| pages > KEEP_PAGES && calm[usize::from(class.0)]);
-        }
+        });
+        mover.balance.look(seen);
     }
 
-    /// Begins to take a page from the richest class that may give one.
-    fn start(&self, mover: &mut Mover, may_give: impl Fn(ClassId, u32) -> bool) {
-        let n = self.slabs.class_ids().count();
-        let richest = self
-            .slabs
-            .class_ids()
-            .cycle()
-            .skip(usize::from(mover.turn) % n)
-            .take(n)
-            .map(|id| (self.slabs.lock(id).pages, id))
-            .filter(|(pages, id)| may_give(*id, *pages))
-            .max_by_key(|(pages, _)| *pages);
-        mover.turn = mover.turn.wrapping_add(1);
-        mover.draining = richest.and_then(|(_, class)| {
-            let page = self.slabs.start_drain(&mut self.slabs.lock(class))?;
-            Some(Drain { class, page, chunk: 0 })
+    /// Begins to take a page from the class that can best do without, among those that may give
+    /// one.
+    fn start(&self, mover: &mut Mover, behind: f64, may: impl Fn(usize, &Standing) -> bool) {
+        let giver = mover.balance.giver(behind, may);
+        mover.draining = giver.and_then(class).and_then(|id| {
+            let page = self.slabs.start_drain(&mut self.slabs.lock(id))?;
+            Some(Drain::new(id, page, self.slabs.taken(page)))
         });
     }
 
-    /// Goes on emptying the page that is being taken, for at most `budget` chunks.
-    fn drain(&self, mover: &mut Mover, budget: u32) {
-        let Some(mut drain) = mover.draining else { return };
-        let per_page = self.slabs.size(drain.class).per_page;
-        let until = drain.chunk.saturating_add(budget).min(per_page);
-        while drain.chunk < until {
-            let mut class = self.slabs.lock(drain.class);
-            for _ in 0..RUN_CHUNKS.min(until - drain.chunk) {
-                self.slabs.with_owner(&mut class, drain.page, drain.chunk, |class, loc, item| {
-                    let before = class.tally.evicted;
-                    self.remove(class, loc, item, false);
-                    class.tally.evicted_by_mover += class.tally.evicted - before;
-                });
-                drain.chunk += 1;
-            }
-        }
-        mover.draining = Some(drain);
-        if drain.chunk < per_page {
-            return;
-        }
-        self.empty_limbo(drain.class);
-        let mut class = self.slabs.lock(drain.class);
-        if self.slabs.finish_drain(&mut class, drain.page, &self.epochs) {
+    /// Goes on with the page that is being taken.
+    fn go_on(&self, mover: &mut Mover, urgent: bool) {
+        if let Some(drain) = &mut mover.draining
+            && self.drain(drain, urgent)
+        {
             mover.pages_moved += 1;
-            // What the move itself evicted tells nothing of the class's needs.
-            mover.habits[usize::from(drain.class.0)].evicted = class.tally.evicted;
             mover.draining = None;
-        } else {
-            // Chunks that were being written are linked by now: once more from the start.
-            mover.draining = Some(Drain { chunk: 0, ..drain });
         }
     }
 }

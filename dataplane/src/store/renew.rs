@@ -28,6 +28,7 @@ impl Store {
             cas,
             flushed,
             ghosts,
+            returns,
             prefixes,
             mover,
             sweeper,
@@ -44,6 +45,7 @@ impl Store {
         *cas = AtomicU64::new(0);
         *flushed = Flushed::default();
         ghosts.renew();
+        returns.renew();
         prefixes.renew();
         *mover = Mutex::new(Mover::new(slabs.sizes().len()));
         *sweeper = Mutex::new(Sweeper::default());

@@ -451,6 +451,9 @@ impl Store {
             unsafe { self.slabs.item(loc) }.is_some_and(|item| item.key() == key)
         };
         let mut wanted = new.is_some() && self.ghosts.knows(hash);
+        if new.is_some() {
+            self.returns.stored(hash);
+        }
         let commit = |old: Option<Location>| {
             let mut before = None;
             if let Some(old) = old {
@@ -514,10 +517,51 @@ impl Store {
             tally.evicted_expiring += u64::from(item.expiry() != 0);
             tally.evicted_idle_seconds = u64::from(self.now().saturating_sub(item.accessed()));
             self.observer.evicted(&item, class.id, self.now());
+            self.returns.gone(hash, class.id.0);
         }
         // SAFETY: we hid it, and the index gave it to us alone; callers come from
         // `Slabs::with_item`, which gives the item's own class.
         unsafe { self.slabs.retire_in(class, loc, &self.epochs, why) };
+        true
+    }
+}
+
+impl Store {
+    /// Puts the item in another chunk of its class, with its class locked. It stays the same to
+    /// everybody who asks, down to its CAS id. False when there is no chunk, or somebody else just
+    /// changed it.
+    pub(super) fn relocate(&self, class: &mut Class, loc: Location, item: ItemRef<'_>) -> bool {
+        let Some(to) = self.slabs.pop_for_move(class, &item) else { return false };
+        let new = NewItem {
+            key: item.key(),
+            flags: item.flags(),
+            expiry: item.expiry(),
+            value: [item.value(), Value::Whole(&[])],
+            marks: Marks::default(),
+        };
+        // SAFETY: just popped, from the class that holds an item of the same length.
+        unsafe { self.slabs.write(to, &new, item.cas(), item.accessed()) };
+        let (hash, expect) = (self.hash(item.key()), Expect::Exactly(Some(loc)));
+        let swap = |_| {
+            // SAFETY: `loc` stands in a locked bucket.
+            unsafe { self.slabs.set_linked(loc, false) };
+            // SAFETY: `to` is about to stand there; it was written above.
+            unsafe { self.slabs.set_linked(to, true) };
+            // SAFETY: `to` is linked, and leaves again only under the locks that are held.
+            if let Some(copy) = unsafe { self.slabs.item(to) } {
+                let all = Inherits { expiry: true, marks: Marks::ALL, history: true };
+                copy.take_over(&item, all);
+            }
+        };
+        if self.index.update(hash, Some(to), expect, |l| l == loc, swap).is_err() {
+            // SAFETY: popped above, not linked, and given up here.
+            unsafe { self.slabs.give_back_in(class, to, item.len_bytes()) };
+            return false;
+        }
+        // SAFETY: we hid it, and the index gave it to us alone; callers come from
+        // `Slabs::with_owner`, which gives the item's own class.
+        unsafe { self.slabs.retire_in(class, loc, &self.epochs, Gone::Moved) };
+        class.tally.rescued += 1;
         true
     }
 }

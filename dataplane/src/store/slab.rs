@@ -21,6 +21,7 @@
 pub(super) mod adopt;
 mod hand;
 mod pages;
+mod tally;
 
 use super::epoch::{Epochs, Stamp};
 use super::item::{Arena, Chunk, ItemRef, Location, State};
@@ -30,6 +31,7 @@ use super::value::NewItem;
 use pages::Pool;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering};
+pub(super) use tally::{Gone, Tally};
 
 /// Pages that 32-bit locations reach, but for the last: its last chunk would be [`NIL`].
 pub(super) const PAGES_MAX: usize = (1 << (32 - PAGE_SHIFT)) - 1;
@@ -101,50 +103,6 @@ struct Limbo {
     stamp: Option<Stamp>,
 }
 
-/// Why an item went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Gone {
-    /// A client replaced or deleted it, or it never came to be linked.
-    ByClient,
-    /// To make room.
-    Evicted {
-        /// Somebody had asked for it.
-        fetched: bool,
-        /// Since the hand last came by.
-        active: bool,
-    },
-    /// It had expired.
-    Expired {
-        /// Somebody had asked for it.
-        fetched: bool,
-    },
-}
-
-/// What a class counts, under its lock.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tally {
-    pub(super) stored: u64,
-    pub(super) bytes: u64,
-    pub(super) evicted: u64,
-    pub(super) evicted_unfetched: u64,
-    pub(super) evicted_active: u64,
-    /// Of the evicted, those that would have expired one day.
-    pub(super) evicted_expiring: u64,
-    /// Seconds for which the item evicted last had not been asked for.
-    pub(super) evicted_idle_seconds: u64,
-    /// Of the evicted, those that lay in a page that was taken from the class.
-    pub(super) evicted_by_mover: u64,
-    /// Items that the hand left for another round, because they had been asked for.
-    pub(super) spared: u64,
-    /// Items that the sweeper looked at.
-    pub(super) swept: u64,
-    /// Of these, dead ones, which it removed.
-    pub(super) swept_out: u64,
-    pub(super) expired: u64,
-    pub(super) expired_unfetched: u64,
-    pub(super) out_of_memory: u64,
-}
-
 /// A class's books.
 #[derive(Debug)]
 pub(super) struct Class {
@@ -164,6 +122,8 @@ pub(super) struct Class {
     closed: Limbo,
     hand_page: u32,
     hand_chunk: u32,
+    /// Chunks that the hand has judged so far.
+    pub(super) hand_steps: u64,
     /// Chunks given out last, for [`Slabs::newcomer`].
     queue: Queue,
     pub(super) tally: Tally,
@@ -187,6 +147,7 @@ impl Class {
             closed: Limbo::default(),
             hand_page: NIL,
             hand_chunk: 0,
+            hand_steps: 0,
             queue,
             tally: Tally::default(),
             stored_before: 0,
@@ -371,8 +332,25 @@ impl Slabs {
         class.tally.stored -= 1;
     }
 
-    /// Takes a chunk out of the free lists; it is the caller's alone and in state `writing`.
+    /// Takes a chunk out of the free lists, for a new item; it is the caller's alone and in state
+    /// `writing`.
     pub(super) fn pop(&self, class: &mut Class, bytes: usize) -> Option<Location> {
+        let loc = self.take(class, bytes)?;
+        class.tally.stored += 1;
+        let ticket = class.queue.push(loc, class.chunks());
+        self.chunk(loc).set_next(ticket);
+        Some(loc)
+    }
+
+    /// [`Self::pop`] for an item that is there already, and keeps its `ticket`.
+    pub(super) fn pop_for_move(&self, class: &mut Class, item: &ItemRef<'_>) -> Option<Location> {
+        let loc = self.take(class, item.len_bytes())?;
+        self.chunk(loc).set_next(item.ticket());
+        Some(loc)
+    }
+
+    /// Takes a chunk out of the free lists.
+    fn take(&self, class: &mut Class, bytes: usize) -> Option<Location> {
         if class.free == 0 && !self.carve(class) {
             return None;
         }
@@ -386,10 +364,8 @@ impl Slabs {
         }
         class.free -= 1;
         class.used += 1;
-        class.tally.stored += 1;
         class.tally.bytes += bytes as u64;
         chunk.set_state(State::Writing);
-        chunk.set_next(class.queue.push(loc, class.chunks()));
         Some(loc)
     }
 
@@ -447,10 +423,19 @@ impl Slabs {
     pub(super) unsafe fn give_back(&self, loc: Location, bytes: usize) {
         let Some(id) = self.class_of(loc) else { return };
         let mut class = self.lock(id);
-        class.used -= 1;
         class.tally.stored -= 1;
+        // SAFETY: the caller's promise; this is the chunk's class.
+        unsafe { self.give_back_in(&mut class, loc, bytes) };
+    }
+
+    /// [`Self::give_back`] for a chunk from [`Self::pop_for_move`], with the lock held already.
+    ///
+    /// # Safety
+    /// As for [`Self::give_back`], and `class` is the chunk's.
+    pub(super) unsafe fn give_back_in(&self, class: &mut Class, loc: Location, bytes: usize) {
+        class.used -= 1;
         class.tally.bytes -= bytes as u64;
-        self.push(&mut class, loc);
+        self.push(class, loc);
     }
 
     /// [`Self::give_back`] for the parts of a large item.
@@ -545,7 +530,7 @@ impl Slabs {
         let t = &mut class.tally;
         t.bytes -= item.len_bytes() as u64;
         match why {
-            Gone::ByClient => {}
+            Gone::ByClient | Gone::Moved => {}
             Gone::Evicted { fetched, active } => {
                 t.evicted += 1;
                 t.evicted_unfetched += u64::from(!fetched);
@@ -604,68 +589,4 @@ impl Slabs {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::sizes::{PAGE_BYTES, size_classes};
-    use super::*;
-    use driver_shim::Pages;
-
-    fn slabs(n_pages: usize) -> Slabs {
-        let arena = Arena::new(n_pages * PAGE_BYTES, Pages::Small).unwrap();
-        Slabs::new(arena, n_pages, size_classes(1.25, 0, 1 << 20).unwrap())
-    }
-
-    #[test]
-    fn the_smallest_class_that_holds_it() {
-        let s = slabs(2);
-        for bytes in [1, 64, 65, 128, 129, 1000, 4096, 500_000, 1 << 20] {
-            let id = s.class_for(bytes).unwrap();
-            assert!(s.size(id).bytes() >= bytes);
-            assert!(id.0 == 0 || s.size(ClassId(id.0 - 1)).bytes() < bytes);
-        }
-        assert_eq!(s.class_for((1 << 20) + 1), None);
-    }
-
-    #[test]
-    fn chunks_are_found_once_carved_and_not_before() {
-        let (s, e) = (slabs(2), Epochs::new(1));
-        let mut c = s.lock(ClassId(2));
-        assert_eq!(s.class_of(Location(0)), None);
-        assert!(s.grow(&mut c, &e, 0));
-        let all: Vec<Location> = std::iter::from_fn(|| s.pop(&mut c, 1)).collect();
-        assert_eq!(all.len(), PAGE_UNITS as usize / 3);
-        assert_eq!((s.spare(&c), c.used), (0, c.chunks()));
-        let mut units: Vec<u32> = all.iter().map(|l| l.0).collect();
-        units.sort_unstable();
-        assert!(units.iter().enumerate().all(|(i, u)| *u as usize == 3 * i), "each once");
-        for n in 0..PAGE_UNITS {
-            let there = n.is_multiple_of(3) && n < c.chunks() * 3;
-            assert_eq!(s.class_of(Location(n)), there.then_some(ClassId(2)));
-        }
-        assert_eq!(s.class_of(Location(PAGE_UNITS)), None, "the page after");
-    }
-
-    /// A reader that read the page word before may look at the page a moment later.
-    #[test]
-    fn a_drained_page_waits_for_its_epoch() {
-        let (s, e) = (slabs(1), Epochs::new(1));
-        let mut a = s.lock(ClassId(0));
-        assert!(s.grow(&mut a, &e, 0));
-        let loc = s.pop(&mut a, 64).unwrap();
-        let page = s.start_drain(&mut a).unwrap();
-        assert_eq!(s.pop(&mut a, 64), None, "a draining page gives nothing");
-        assert!(!s.finish_drain(&mut a, page, &e), "one chunk is out");
-        drop(a);
-        // SAFETY: popped above, and not used again.
-        unsafe { s.give_back(loc, 64) };
-        let reader = e.join().unwrap();
-        e.pin(&reader);
-        let (mut a, mut b) = (s.lock(ClassId(0)), s.lock(ClassId(9)));
-        assert!(s.finish_drain(&mut a, page, &e));
-        assert_eq!((a.pages, a.used, s.spare(&a)), (0, 0, 0));
-        assert_eq!(s.class_of(loc), None);
-        assert!(!s.grow(&mut b, &e, 0));
-        e.unpin(&reader);
-        assert!(s.grow(&mut b, &e, 0));
-        assert_eq!(s.pop(&mut b, 64).map(|l| l.0), Some(0));
-    }
-}
+mod tests;

@@ -30,6 +30,8 @@ pub struct StoreStats {
     pub expired_unfetched: u64,
     /// Of the evictions, those by the mover, which empties pages.
     pub evicted_by_mover: u64,
+    /// Items that the mover took out of such a page and put elsewhere in their class.
+    pub rescued: u64,
     /// Items that the evicting hand left for another round.
     pub spared: u64,
     /// Items that the sweeper looked at.
@@ -104,6 +106,8 @@ pub struct ClassStats {
     pub evicted_idle_seconds: u64,
     /// As in [`StoreStats::evicted_by_mover`].
     pub evicted_by_mover: u64,
+    /// As in [`StoreStats::rescued`].
+    pub rescued: u64,
     /// As in [`StoreStats::spared`].
     pub spared: u64,
     /// As in [`StoreStats::swept`].
@@ -149,6 +153,7 @@ impl Store {
                     evicted_expiring: c.tally.evicted_expiring,
                     evicted_idle_seconds: c.tally.evicted_idle_seconds,
                     evicted_by_mover: c.tally.evicted_by_mover,
+                    rescued: c.tally.rescued,
                     spared: c.tally.spared,
                     swept: c.tally.swept,
                     swept_out: c.tally.swept_out,
@@ -174,6 +179,7 @@ impl Store {
             reclaimed: sum(|c| c.reclaimed),
             expired_unfetched: sum(|c| c.expired_unfetched),
             evicted_by_mover: sum(|c| c.evicted_by_mover),
+            rescued: sum(|c| c.rescued),
             spared: sum(|c| c.spared),
             swept: sum(|c| c.swept),
             swept_out: sum(|c| c.swept_out),

@@ -11,6 +11,8 @@ use tools::study::load::{Load, Shape};
 use tools::study::memcached::Memcached;
 use tools::study::memory::Lines;
 use tools::study::offline::{Bench, Config};
+use tools::study::server::named;
+use tools::study::tcp;
 use tools::workload::Sizes;
 
 /// Most distinct request frames that are prepared.
@@ -33,6 +35,8 @@ enum Study {
     Path(Path),
     /// Hits among the same requests, and bytes per item, at equal memory: several servers.
     Hitrate(Hitrate),
+    /// Requests per second and CPU time per request over TCP, pipelined and not: several servers.
+    Tcp(tcp::Cli),
 }
 
 /// The store and what is asked of it.
@@ -131,16 +135,12 @@ struct Hitrate {
     json: Option<PathBuf>,
 }
 
-fn named(text: &str) -> Result<(String, String), String> {
-    let (name, command) = text.split_once('=').ok_or("write NAME=COMMAND")?;
-    Ok((name.to_owned(), command.to_owned()))
-}
-
 fn main() -> ExitCode {
     let done = match Cli::parse().study {
         Study::Offline(args) => offline_study(&args),
         Study::Path(args) => path_study(&args),
         Study::Hitrate(args) => hitrate_study(&args),
+        Study::Tcp(args) => args.run().map_err(Into::into),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,7 +4,8 @@
 //! time that its process used meanwhile, user and system together: the kernel's share of a
 //! request is part of the price that a user pays.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use super::server::Cpu;
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -103,7 +104,7 @@ impl Memcached {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         socket.connect((Ipv4Addr::LOCALHOST, self.port))?;
         socket.set_read_timeout(Some(ANSWER_MAX))?;
-        let before = self.cpu()?;
+        let before = Cpu::of(self.child.id())?;
         let (mut answered, mut hits, mut waiting) = (0, 0, 0);
         let mut datagram = Vec::new();
         let mut answer = [0; 2048];
@@ -136,19 +137,7 @@ impl Memcached {
                 Err(e) => return Err(e),
             }
         }
-        Ok(Cost { answered, hits, cpu: self.cpu()?.saturating_sub(before) })
-    }
-
-    /// CPU time used so far, from the kernel's account of the process (proc(5), fields 14, 15).
-    fn cpu(&self) -> io::Result<Duration> {
-        let mut stat = String::new();
-        std::fs::File::open(format!("/proc/{}/stat", self.child.id()))?
-            .read_to_string(&mut stat)?;
-        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let ticks: u64 =
-            fields.split_whitespace().skip(11).take(2).filter_map(|f| f.parse::<u64>().ok()).sum();
-        // USER_HZ is 100 on every Linux that Debian builds.
-        Ok(Duration::from_millis(ticks * 10))
+        Ok(Cost { answered, hits, cpu: Cpu::of(self.child.id())?.since(before).total() })
     }
 }
 

@@ -8,6 +8,8 @@ pub mod load;
 pub mod memcached;
 pub mod memory;
 pub mod offline;
+pub mod server;
+pub mod tcp;
 
 use std::time::Duration;
 

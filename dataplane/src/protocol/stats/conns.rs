@@ -92,19 +92,19 @@ impl Conns {
             address,
             listener,
             state: AtomicU8::new(state as u8),
-            last_command: AtomicU64::new(self.seconds()),
+            last_command: AtomicU64::new(self.seconds(Instant::now())),
         });
         self.open.lock().insert(fd, Arc::clone(&entry));
         Conn { all: Arc::clone(self), fd, entry }
     }
 
-    fn seconds(&self) -> u64 {
-        self.started.elapsed().as_secs()
+    fn seconds(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.started).as_secs()
     }
 
     /// Writes the page.
     pub(super) fn page(&self, rows: &mut impl Rows) {
-        let now = self.seconds();
+        let now = self.seconds(Instant::now());
         // The lock is not held while the page is written: a client may be slow to take it.
         let open: Vec<(i32, Arc<Entry>)> =
             self.open.lock().iter().map(|(fd, e)| (*fd, Arc::clone(e))).collect();
@@ -133,10 +133,10 @@ impl Conn {
         self.entry.state.store(state as u8, Ordering::Relaxed);
     }
 
-    /// A command came.
-    pub fn has_command(&self) {
+    /// A command came, now.
+    pub fn has_command(&self, now: Instant) {
         self.is(ConnState::Answering);
-        self.entry.last_command.store(self.all.seconds(), Ordering::Relaxed);
+        self.entry.last_command.store(self.all.seconds(now), Ordering::Relaxed);
     }
 }
 

@@ -111,8 +111,8 @@ fn memory(server: &Server, ops: &OpTotals, store: &StoreStats, rows: &mut impl R
     rows.row("hash_power_level", &store.index_slots.checked_ilog2().unwrap_or(0));
     rows.row("hash_bytes", &store.index_bytes);
     rows.row("hash_is_expanding", &0);
-    // A page is emptied by evicting: nothing is copied out of it, and nothing stands in the way.
-    rows.row("slab_reassign_rescues", &0);
+    // Whoever looks at an item of a page that is emptied delays the page, and is not counted.
+    rows.row("slab_reassign_rescues", &store.rescued);
     rows.row("slab_reassign_chunk_rescues", &0);
     rows.row("slab_reassign_evictions_nomem", &store.evicted_by_mover);
     rows.row("slab_reassign_inline_reclaim", &0);

@@ -142,18 +142,18 @@ impl Slabs {
             .saturating_sub(pool.withheld)
     }
 
-    /// Marks a page of the class as draining, the one with the most free chunks among the next
-    /// few: from now on its chunks come back and are not given out.
+    /// Marks a page of the class as draining, the one with the most free chunks among the last few
+    /// that the hand came through: from now on its chunks come back and are not given out.
     pub(in crate::store) fn start_drain(&self, class: &mut Class) -> Option<u32> {
         const LOOK_AT_PAGES: u32 = 16;
         let mut page = class.hand_page;
         let mut best: Option<(u32, u32)> = None;
         for _ in 0..class.pages.min(LOOK_AT_PAGES) {
+            page = get(&self.pages[page as usize].ring_prev);
             let free = get(&self.pages[page as usize].free_count);
             if best.is_none_or(|(most, _)| free > most) {
                 best = Some((free, page));
             }
-            page = get(&self.pages[page as usize].ring_next);
         }
         let (free, page) = best?;
         put(&self.pages[page as usize].draining, 1);
@@ -176,6 +176,12 @@ impl Slabs {
             }
         }
         Some(page)
+    }
+
+    /// Chunks of the page that are not free: in use, or in limbo.
+    pub(in crate::store) fn taken(&self, page: u32) -> u32 {
+        let carved = self.page(page).map_or(0, |(_, carved)| carved);
+        carved - get(&self.pages[page as usize].free_count).min(carved)
     }
 
     /// Takes a drained page from its class when all its chunks are home.

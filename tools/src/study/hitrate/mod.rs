@@ -5,15 +5,14 @@
 //! the next. When the trace is over, every key that was ever stored is asked for once more, so that
 //! items and bytes held are counted by what comes back and not by what the server says.
 //!
-//! [`traces`] says who is asked for, [`server`] starts and ends a server, [`client`] talks to it.
+//! [`traces`] says who is asked for, [`client`] talks to a server.
 
 pub mod client;
-pub mod server;
 pub mod traces;
 
+use super::server::Server;
 use client::Client;
 use serde_json::{Value, json};
-use server::Server;
 use std::io;
 use std::thread;
 pub use traces::{Shape, Trace};

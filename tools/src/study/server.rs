@@ -98,6 +98,53 @@ impl Server {
             .unwrap_or(0u64);
         Ok(kilobytes << 10)
     }
+
+    /// CPU time that the process has used so far.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn cpu(&self) -> io::Result<Cpu> {
+        Cpu::of(self.child.id())
+    }
+}
+
+/// CPU time of a process, by the kernel's account of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cpu {
+    /// In its own code.
+    pub user: Duration,
+    /// In the kernel on its behalf.
+    pub system: Duration,
+}
+
+impl Cpu {
+    /// So far, from proc(5), `stat`, fields 14 and 15.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn of(process: u32) -> io::Result<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let mut times = fields.split_whitespace().skip(11).map(|ticks| {
+            // USER_HZ is 100 on every Linux that Debian builds.
+            Duration::from_millis(ticks.parse::<u64>().unwrap_or(0) * 10)
+        });
+        let mut next = || times.next().unwrap_or_default();
+        Ok(Self { user: next(), system: next() })
+    }
+
+    /// User and system together.
+    pub fn total(self) -> Duration {
+        self.user + self.system
+    }
+
+    /// What was used since `before`.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(before.user),
+            system: self.system.saturating_sub(before.system),
+        }
+    }
 }
 
 impl Drop for Server {
@@ -105,4 +152,13 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A server on the command line: its name in reports, and the command that starts it.
+///
+/// # Errors
+/// Not of that form.
+pub fn named(text: &str) -> Result<(String, String), String> {
+    let (name, command) = text.split_once('=').ok_or("write NAME=COMMAND")?;
+    Ok((name.to_owned(), command.to_owned()))
 }

@@ -1,0 +1,16 @@
+//! The TCP study: requests per second and CPU time per request of several servers under the same
+//! load, pipelined and not.
+//!
+//! One client thread, a closed loop: each connection sends so many requests in one write, and the
+//! next ones when every reply has come and was right to the byte. Servers run all the time and are
+//! measured in turn, a short round each, so that whatever else the machine does falls on all of
+//! them; medians and ratios within a round are shown.
+//!
+//! [`script`] says what is sent and what must come back, [`client`] sends and compares, [`cli`]
+//! measures and prints.
+
+mod cli;
+pub mod client;
+pub mod script;
+
+pub use cli::Cli;
