@@ -52,15 +52,27 @@ pub enum SocketError {
     },
     /// Somebody answers there.
     #[error(
-        "the Unix socket {0} is in use: stop what listens there, or choose another path with -s"
+        "the Unix socket {path} is in use: stop what listens there, or choose another path with {flag}"
     )]
-    UnixInUse(PathBuf),
+    UnixInUse {
+        /// The flag that sets the path.
+        flag: &'static str,
+        /// Where.
+        path: PathBuf,
+    },
     /// Something else is there.
-    #[error("-s: {0} is no socket: take it away, or choose another path")]
-    NotASocket(PathBuf),
+    #[error("{flag}: {path} is no socket: take it away, or choose another path")]
+    NotASocket {
+        /// The flag that sets the path.
+        flag: &'static str,
+        /// Where.
+        path: PathBuf,
+    },
     /// Anything else about the Unix socket.
-    #[error("cannot listen on the Unix socket {path}: {source}; choose another path with -s")]
+    #[error("cannot listen on the Unix socket {path}: {source}; choose another path with {flag}")]
     Unix {
+        /// The flag that sets the path.
+        flag: &'static str,
         /// Where.
         path: PathBuf,
         /// The kernel's words.
@@ -137,7 +149,7 @@ pub fn listen(plan: &Plan) -> Result<Listeners, SocketError> {
         listeners.sources.push(Source::Tcp(listener));
     }
     if let Some(plan) = &plan.clients.unix {
-        let (listener, file) = unix::listen(plan, backlog)?;
+        let (listener, file) = unix::listen(plan, "-s", backlog)?;
         listeners.sources.push(Source::Unix(listener));
         listeners.unix = Some(file);
     }
@@ -149,7 +161,7 @@ fn metrics(address: &MetricsAddr) -> Result<MetricsListener, SocketError> {
     match address {
         MetricsAddr::Unix(path) => {
             let plan = UnixPlan { path: path.clone(), mask: METRICS_MASK };
-            let (listener, file) = unix::listen(&plan, METRICS_BACKLOG)?;
+            let (listener, file) = unix::listen(&plan, "--metrics", METRICS_BACKLOG)?;
             let (source, address) = (Source::Unix(listener), address.clone());
             Ok(MetricsListener { source, address, file: Some(file) })
         }
