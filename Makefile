@@ -1,17 +1,19 @@
 # Thin on purpose: one line to a script each. `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint unit loom instructions e2e bench fuzz docs clean
+.PHONY: help demo test quick lint ptx unit loom instructions e2e bench gpu-check fuzz docs clean
 
 help:   ## this list
-	@sed -n 's/^\([a-z0-9]*\): *## /  make \1	/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z0-9-]*\): *## /  make \1	/p' $(MAKEFILE_LIST)
 demo:   ## build, boot the appliance on a DPDK port, replay a workload, verify every reply
 	@scripts/demo.sh
 test:   ## everything that CI runs
-	@scripts/test.sh lint unit loom docs instructions e2e demo
+	@scripts/test.sh lint ptx unit kernels loom docs instructions e2e demo
 quick:  ## format, lints, structure, unit tests: under 3 minutes on a warm tree
 	@scripts/test.sh lint unit
 lint:   ## format, clippy, structure and script checks
 	@scripts/test.sh lint
+ptx:    ## the committed PTX is what the kernels' sources make, and spills nothing
+	@scripts/test.sh ptx
 unit:   ## cargo test, every crate
 	@scripts/test.sh unit
 loom:   ## every interleaving of the lock-free parts
@@ -22,6 +24,8 @@ e2e:    ## real clients against a live server, in network namespaces
 	@scripts/test.sh e2e
 bench:  ## side by side with memcached, in one run
 	@scripts/bench.sh
+gpu-check: ## target/gpu-check/: what a machine with a GPU runs to check and measure it
+	@scripts/gpu_check.sh
 fuzz:   ## each fuzz target for FUZZ_SECONDS (default 60)
 	@scripts/fuzz.sh
 docs:   ## the API documentation, manual pages and completions, warnings refused

@@ -1,5 +1,8 @@
 //! Compiles the kernels and the SIMT executor with the system's C++ compiler, for the feature
 //! `simt`. CUDA is not needed for anything here.
+//!
+//! The kernels are compiled twice: plain, and in a namespace of their own with the compiler's
+//! instrumentation, whose calls `simt/watch.cc` takes.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -9,23 +12,55 @@ fn main() {
 
 #[cfg(feature = "simt")]
 fn simt() {
-    const KERNELS: [&str; 1] = ["kernels/digest.cu"];
+    const KERNELS: [&str; 10] = [
+        "digest",
+        "get_setassoc",
+        "get_cuckoo",
+        "serve_setassoc",
+        "serve_cuckoo",
+        "update_setassoc",
+        "update_cuckoo",
+        "micro_read",
+        "micro_ping",
+        "micro_empty",
+    ];
     println!("cargo::rerun-if-changed=kernels");
     println!("cargo::rerun-if-changed=simt");
+    let mut watched = compiler();
+    watched.flag("-fsanitize=thread").flag("-fsanitize-coverage=trace-pc");
+    let mut plain = compiler();
+    plain.file("simt/executor.cc").file("simt/watch.cc").file("simt/layouts.cc");
+    for kernel in KERNELS {
+        // `.cu` tells a C++ compiler nothing; a few lines of C++ per kernel do.
+        plain.file(wrapper(kernel, &format!("#include \"kernels/{kernel}.cu\"\n")));
+        // Headers of the system and the executor stay outside of the namespace.
+        let lines = format!(
+            "#include \"simt/watch.h\"\n#define SIMT_WATCHING\nnamespace watched {{\n\
+             #include \"kernels/{kernel}.cu\"\n}}\n"
+        );
+        watched.file(wrapper(&format!("{kernel}_watched"), &lines));
+    }
+    // Calls go from the first to the second.
+    watched.compile("gnomon_simt_watched");
+    plain.compile("gnomon_simt");
+}
+
+#[cfg(feature = "simt")]
+fn compiler() -> cc::Build {
     let mut cc = cc::Build::new();
     cc.cpp(true).std("c++20").opt_level(2).warnings(true).extra_warnings(true);
-    cc.flag("-fno-exceptions").flag("-fno-rtti").flag("-Wno-unused-parameter").include(".");
-    cc.file("simt/executor.cc").file("simt/layouts.cc");
-    for kernel in KERNELS {
-        // `.cu` tells a C++ compiler nothing; one line of C++ per kernel does.
-        let name = kernel.trim_start_matches("kernels/").trim_end_matches(".cu");
-        let out = std::env::var("OUT_DIR").unwrap_or_default();
-        let wrapper = format!("{out}/{name}.cc");
-        let line = format!("#include \"{kernel}\"\n");
-        if let Err(why) = std::fs::write(&wrapper, line) {
-            println!("cargo::error=cannot write {wrapper}: {why}");
-        }
-        cc.file(wrapper);
+    cc.flag("-fno-exceptions").flag("-fno-rtti").flag("-fno-strict-aliasing");
+    cc.flag("-Wno-unused-parameter").include(".");
+    cc
+}
+
+/// Writes a source file and says where it is.
+#[cfg(feature = "simt")]
+fn wrapper(name: &str, text: &str) -> String {
+    let out = std::env::var("OUT_DIR").unwrap_or_default();
+    let path = format!("{out}/{name}.cc");
+    if let Err(why) = std::fs::write(&path, text) {
+        println!("cargo::error=cannot write {path}: {why}");
     }
-    cc.compile("gnomon_simt");
+    path
 }

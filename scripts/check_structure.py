@@ -18,7 +18,7 @@ LINES_MAX = 600
 
 CRATE_IMPORTS = {
     "gnomon": {"dataplane", "driver-shim", "gpu"},
-    "tools": {"dataplane", "driver-shim"},
+    "tools": {"dataplane", "driver-shim", "gpu"},
     "dataplane": {"driver-shim", "gpu"},
     "driver-shim": {"dpdk-ffi"},
     "dpdk-ffi": set(),
@@ -31,11 +31,13 @@ CRATE_IMPORTS = {
 CRATE_DEV_IMPORTS = {"gnomon": {"tools"}}
 """The same for dev-dependencies alone: end-to-end tests drive the appliance with the tools."""
 
-ROOMS = ["rx", "wire::classify", "respond", "side_door", "batcher", "cpu_engine", "execute", "tx"]
+ROOMS = [
+    "rx", "wire::classify", "respond", "side_door", "batcher", "dispatch", "cpu_engine", "execute", "tx",
+]
 """The rooms of `dataplane`, as module paths, in packet order; the two that take early exits too."""
 
-ROOM_INPUTS = {("respond", "wire::classify")}
-"""Rooms whose input is a type of the room before: what is to be answered."""
+ROOM_INPUTS = {("respond", "wire::classify"), ("dispatch", "cpu_engine")}
+"""Rooms that know another one: whose type is what is to be answered, or that stands behind them."""
 
 KNOWS_ALL_ROOMS = {"pipeline"}
 """The modules of `dataplane` that know the order of the rooms."""

@@ -12,7 +12,6 @@ check "cargo fmt, the clients' battery" \
   cargo fmt --manifest-path tests/e2e/clients/memcache_crate/Cargo.toml --check
 check "clippy" cargo clippy --workspace --all-targets -q -- -D warnings
 check "clippy, without DPDK" cargo clippy --workspace --all-targets --no-default-features -q -- -D warnings
-check "clippy, with CUDA" cargo clippy -p gnomon -p gpu --all-targets --features cuda -q -- -D warnings
 check "the checkers notice what they should" python3 -m unittest discover -q -s scripts/tests
 check "structure of the tree" python3 scripts/check_structure.py
 check "shellcheck" shellcheck -x .ci/run "${shell_files[@]}"

@@ -7,6 +7,7 @@ mod clients;
 mod config;
 mod extended;
 mod observe;
+mod offload;
 mod policy;
 mod process;
 mod values;
@@ -15,6 +16,7 @@ pub use clients::{ClientFlags, Dialect};
 pub use config::ConfigError;
 pub use extended::Extended;
 pub use observe::{StatsFlags, TopFlags, WhereFlags};
+pub use offload::{GpuIndexFlag, GpuModeFlag, OffloadFlags};
 pub use policy::{PingLimit, PolicyFlags, RateLimit};
 pub use process::ProcessFlags;
 pub use values::{
@@ -260,7 +262,8 @@ pub struct ServeFlags {
     )]
     pub huge: HugeFlag,
 
-    /// What looks requests up: the CPU, a GPU, or the GPU's kernels on the CPU (for tests).
+    /// What looks requests up: the CPU with a GPU's help where there is one, the CPU alone, a GPU
+    /// alone, or the GPU's kernels on the CPU (for tests).
     #[arg(
         long,
         value_name = "ENGINE",
@@ -290,6 +293,10 @@ pub struct ServeFlags {
         help_heading = "Machine"
     )]
     pub batch_mode: BatchModeFlag,
+
+    /// The GPU.
+    #[command(flatten)]
+    pub offload: OffloadFlags,
 
     /// Serve metrics at http://ADDR:PORT/metrics, or at /metrics on a Unix socket. Keep a TCP
     /// address to a network that you trust.
@@ -338,13 +345,13 @@ pub enum HugeFlag {
 /// `--engine`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EngineFlag {
-    /// What suits the machine; in this release the CPU always.
+    /// The CPU, and a GPU beside it where there is one and whenever it is quicker.
     Auto,
     /// The CPU.
     Cpu,
-    /// A GPU; not in this release.
+    /// A GPU, for everything, as long as it works.
     Gpu,
-    /// The GPU's kernels, run on the CPU.
+    /// The GPU's kernels, run on the CPU, for everything.
     Simt,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Start-up is a plan (D15), read from top to bottom: [`flags`] is what was typed, [`plan`] what
 //! follows from it on this [`machine`], [`topology`] builds and wires it from [`sockets`],
-//! [`ports`] and [`tcp`], [`run`] serves until told to stop, and [`report`] says what became of it.
+//! [`ports`], [`offload`] and [`tcp`], [`run`] serves until told to stop, and [`report`] says what became of it.
 //! [`check`] and [`bind`] get the machine ready before all that. [`metrics`] are what it counts, and
 //! [`observe`] reads them from another process. [`daemon`], [`privileges`] [`pid_file`] and
 //! [`service`] are about the process itself.
@@ -12,6 +12,7 @@ pub mod machine;
 pub mod plan;
 pub mod sockets;
 pub mod ports;
+pub mod offload;
 pub mod tcp;
 pub mod topology;
 pub mod run;

@@ -65,7 +65,7 @@ impl Machine {
             find_gpu: Some(find_gpu),
             #[cfg(not(feature = "cuda"))]
             find_gpu: None,
-            has_simt: false,
+            has_simt: cfg!(feature = "simt"),
             look_at_file: memory_file::look,
         }
     }

@@ -6,6 +6,7 @@
 mod clients;
 mod error;
 mod network;
+mod offload;
 mod policy;
 mod process;
 mod resources;
@@ -13,6 +14,7 @@ mod settings;
 
 pub use clients::{ClientsPlan, UnixPlan};
 pub use error::PlanError;
+pub use offload::OffloadPlan;
 pub use policy::PolicyPlan;
 pub use process::ProcessPlan;
 pub(crate) use resources::{needed_bytes, worker_cpus};
@@ -72,9 +74,12 @@ pub struct Plan {
     pub huge: Huge,
     /// What looks requests up.
     pub engine: Engine,
-    /// What GPU there is, where it was looked for. No engine of this release uses it.
+    /// What GPU there is, where it was looked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<Gpu>,
+    /// How it is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offload: Option<OffloadPlan>,
     /// Most requests per batch.
     pub batch: usize,
     /// When a batch goes.
@@ -163,6 +168,10 @@ pub enum Huge {
 pub enum Engine {
     /// The CPU.
     Cpu,
+    /// The CPU, and a GPU where that is quicker.
+    Auto,
+    /// A GPU.
+    Gpu,
     /// The GPU's kernels on the CPU.
     Simt,
 }
@@ -263,6 +272,7 @@ impl Plan {
             },
             engine,
             gpu,
+            offload: OffloadPlan::new(&flags.offload, engine, memory_bytes),
             batch: flags.batch as usize,
             batch_mode: match flags.batch_mode {
                 BatchModeFlag::Adaptive => BatchMode::Adaptive,

@@ -96,10 +96,15 @@ pub fn plan_text(plan: &Plan) -> String {
         t.row("engine", plan.engine.name());
         match &plan.gpu {
             Some(Gpu::Found(devices)) => {
-                devices.iter().for_each(|d| t.row("GPU", format_args!("{d}; not used")));
+                devices.iter().for_each(|d| t.row("GPU", d));
             }
             Some(Gpu::Absent(why)) => t.row("GPU", why),
             None => {}
+        }
+        if let Some(offload) = &plan.offload {
+            let (mode, index) = (offload.mode.name(), offload.index.name());
+            let (memory, ms) = (bytes(offload.index_bytes), offload.deadline_ms);
+            t.row("offload", format_args!("{mode}, {index} index in {memory}, {ms} ms a batch"));
         }
         t.row(
             "batches",
@@ -164,6 +169,8 @@ impl Engine {
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
+            Self::Auto => "auto",
+            Self::Gpu => "gpu",
             Self::Simt => "simt",
         }
     }

@@ -42,6 +42,7 @@ pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
         appliance.store.housekeep();
         if turn.is_multiple_of(LINK_TURNS) {
             look_at_ports(&appliance, &mut links);
+            appliance.beside.iter().for_each(|beside| beside.watch());
         }
         broken = ended(&appliance);
         watchdog.beat(&appliance);
@@ -89,7 +90,7 @@ fn look_at_ports(appliance: &Appliance, links: &mut [bool]) {
 
 /// Names of threads that have ended although nobody told them to.
 fn ended(appliance: &Appliance) -> Vec<String> {
-    let threads = appliance.workers.iter().chain(&appliance.side_doors);
+    let threads = appliance.workers.iter().chain(&appliance.side_doors).chain(&appliance.updater);
     let mut names: Vec<String> =
         threads.filter(|r| r.thread.is_finished()).map(|r| r.name.clone()).collect();
     if appliance.tcp.as_ref().is_some_and(|tcp| tcp.is_broken()) {
@@ -107,8 +108,9 @@ fn drain(appliance: &mut Appliance) -> Vec<String> {
     }
     appliance.stop.store(true, Ordering::Relaxed);
     let deadline = Instant::now() + JOIN_MAX;
-    let threads = appliance.workers.drain(..).chain(appliance.side_doors.drain(..));
-    for running in threads.chain(appliance.metrics.take()) {
+    let others = appliance.side_doors.drain(..).chain(appliance.updater.take());
+    let others = others.chain(appliance.metrics.take());
+    for running in appliance.workers.drain(..).chain(others) {
         failed.extend(join(running, deadline).err());
     }
     failed

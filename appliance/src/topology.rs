@@ -3,6 +3,7 @@
 //! ```text
 //!  listeners ─────────────────────────────────────────► TCP threads ─┐ a session each
 //!  ports ─► region, queues ─► workers, one per CPU ──────────────────┼──► store ◄── housekeeping
+//!        │              └── engines ── card ◄── index updater ────────┤
 //!        └► side doors, one per port, one thread each                ┘
 //! ```
 //!
@@ -13,6 +14,7 @@ use crate::affinity;
 use crate::credentials::Credentials;
 use crate::flags::{LONG_VERSION, MetricsAddr};
 use crate::metrics::{self, MetricsError, PortFigures, Sources};
+use crate::offload::{self, Beside, Facts, OffloadError, PLACES};
 use crate::plan::{BatchMode, Huge, Plan};
 use crate::ports::{self, OpenPort, Opened, PortsError};
 use crate::privileges::{self, Identity, PrivilegeError};
@@ -60,6 +62,9 @@ pub enum BuildError {
     /// The metrics.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
+    /// The card beside the CPU.
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
     /// `-u`.
     #[error(transparent)]
     Privilege(#[from] PrivilegeError),
@@ -100,6 +105,9 @@ pub struct Appliance {
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) workers: Vec<Running>,
     pub(crate) side_doors: Vec<Running>,
+    /// Keeps the index on the card up to date.
+    pub(crate) updater: Option<Running>,
+    pub(crate) beside: Option<Arc<Beside>>,
     pub(crate) counters: Vec<Arc<WorkerCounters>>,
     pub(crate) ports: Vec<OpenPort>,
     pub(crate) region: Option<Region>,
@@ -170,6 +178,8 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
         stop: Arc::clone(&stop),
         workers: Vec::new(),
         side_doors: Vec::new(),
+        updater: None,
+        beside: None,
         counters: Vec::new(),
         ports: Vec::new(),
         region: region.clone(),
@@ -189,6 +199,14 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
         }
     }
     if let Some(region) = region {
+        if let Some((beside, updater)) = offload::open(plan, &region, &store)? {
+            appliance.beside = Some(beside);
+            let (stop, cpu) = (Arc::clone(&stop), plan.control_cpu);
+            appliance.updater = Some(start("index-updater".to_owned(), move || {
+                affinity::keep_on(&[cpu]);
+                updater.run(&stop);
+            })?);
+        }
         // A device may have fewer queues than the plan has CPUs.
         let workers = ports.iter().map(|p| p.queues.len()).max().unwrap_or(0);
         let workers = u32::try_from(workers).ok().and_then(NonZeroU32::new);
@@ -210,6 +228,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
                 group: cpu_engine::GROUP_DEFAULT,
                 batch: batch_policy(plan),
                 policy,
+                offload: appliance.beside.as_ref().and_then(|beside| beside.engine()),
             });
             appliance.counters.push(worker.counters());
             let (driver, stop) = (driver.clone(), Arc::clone(&stop));
@@ -221,6 +240,11 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
         }
     }
     appliance.ports = ports;
+    server.tell_engine(Arc::new(Facts {
+        engine: plan.engine.name(),
+        workers: appliance.counters.clone(),
+        beside: appliance.beside.clone(),
+    }));
     if !listeners.sources.is_empty() {
         let sessions: Result<Vec<Session>, StoreError> =
             (0..plan.tcp_threads).map(|_| store.session()).collect();
@@ -299,7 +323,8 @@ fn store(plan: &Plan) -> Result<(Arc<Store>, Option<u64>), StoreError> {
         evict: plan.evict,
         pages: plan.huge.into(),
         hash_key: None,
-        sessions_max: plan.worker_cpus.len() + plan.tcp_threads,
+        // One for the index on a card.
+        sessions_max: plan.worker_cpus.len() + plan.tcp_threads + 1,
     };
     let Some(path) = &plan.memory_file else {
         return Ok((Store::new(config)?, None));
@@ -349,7 +374,8 @@ fn batch_policy(plan: &Plan) -> BatchPolicy {
             BatchMode::Adaptive => batcher::BatchMode::Adaptive,
             BatchMode::Fixed => batcher::BatchMode::Fixed,
         },
-        in_flight_max: BATCHES_IN_FLIGHT,
+        // One more may be with the CPU.
+        in_flight_max: if plan.offload.is_some() { PLACES + 1 } else { BATCHES_IN_FLIGHT },
     }
 }
 

@@ -65,6 +65,20 @@ pub struct WorkerCounters {
     pub batches: Counter,
     /// Requests in them.
     pub batched: Counter,
+    /// Of the batches, those given to the GPU engine.
+    pub gpu_batches: Counter,
+    /// Requests in those.
+    pub gpu_batched: Counter,
+    /// Batches that the GPU engine lost, and that the CPU engine did instead.
+    pub gpu_lost: Counter,
+    /// Batches of the GPU engine's that the CPU engine read again, to compare.
+    pub gpu_checked: Counter,
+    /// Gauge: requests from which on a batch goes to an idle GPU.
+    pub gpu_from: Counter,
+    /// Replies begun with a head that the GPU made.
+    pub heads_used: Counter,
+    /// Heads that did not fit the item, or the request.
+    pub heads_unused: Counter,
     /// Requests answered from the engine's descriptor.
     pub fast: Counter,
     /// Requests parsed by the strict parser.

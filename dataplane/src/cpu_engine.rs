@@ -10,13 +10,15 @@
 //! all, the key's lines are asked for all the same.
 #![allow(unsafe_code)]
 
+mod hinted;
+
 use crate::protocol::KEY_MAX_BYTES;
 use crate::protocol::udp_frame;
 use crate::store::{KeyHash, Store};
 use crate::wire::verify::{verify_ip4_header, verify_udp};
 use gpu::{
-    BadReason, Batch, Engine, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, PacketMemory, ReqDesc,
-    Verb, Verdict,
+    BadReason, Batch, Engine, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Outcome, PacketMemory,
+    ReqDesc, Verb, Verdict,
 };
 use std::sync::Arc;
 
@@ -53,6 +55,22 @@ impl CpuEngine {
         let group = group.max(1);
         let hashes = Vec::with_capacity(group * KEYS_MAX);
         Self { store, packets, group, hashes, others: Vec::with_capacity(group), done: None }
+    }
+
+    /// Whether another engine's descriptors are ones that this engine could have made; with
+    /// `in_full`, whether they are the ones that it would have made, but for the hints. The batch
+    /// is one that this engine might have been given.
+    pub fn confirms(&self, batch: &Batch, in_full: bool) -> bool {
+        batch.descs.len() == batch.entries.len()
+            && batch.entries.iter().zip(batch.descs.iter()).all(|(entry, desc)| {
+                // SAFETY: the slot is in the batch, which we hold (`new`'s contract).
+                let frame = unsafe { self.packets.frame(entry) }.unwrap_or_default();
+                if in_full {
+                    same(&read(frame, entry), desc)
+                } else {
+                    is_possible(frame, entry, desc)
+                }
+            })
     }
 
     fn run(&mut self, batch: &mut Batch) {
@@ -123,16 +141,12 @@ impl Engine for CpuEngine {
         Ok(())
     }
 
-    fn poll(&mut self) -> Option<Box<Batch>> {
-        self.done.take()
+    fn poll(&mut self) -> Option<(Box<Batch>, Outcome)> {
+        self.done.take().map(|batch| (batch, Outcome::Final))
     }
 
     fn in_flight(&self) -> usize {
         usize::from(self.done.is_some())
-    }
-
-    fn misses_are_final(&self) -> bool {
-        true
     }
 }
 
@@ -142,6 +156,67 @@ pub fn keys<'a>(desc: &'a ReqDesc, frame: &'a [u8]) -> impl Iterator<Item = &'a 
         let start = usize::from(k.off);
         frame.get(start..start + usize::from(k.len))
     })
+}
+
+/// Whether two descriptors say the same, but for hints.
+fn same(ours: &ReqDesc, theirs: &ReqDesc) -> bool {
+    let facts = |d: &ReqDesc| (d.verdict, d.reason, d.verb, d.n_keys, d.payload_off, d.payload_len);
+    let keys = |d: &ReqDesc| d.keys.map(|key| (key.off, key.len));
+    // Of a bad one the reason alone is looked at.
+    (ours.verdict, ours.reason) == (theirs.verdict, theirs.reason)
+        && (ours.verdict == Verdict::BAD
+            || facts(ours) == facts(theirs) && keys(ours) == keys(theirs))
+}
+
+/// Whether the descriptor can be that of this frame: a verdict that there is, the text where it must
+/// be, and keys that lie in it one behind the other, as the verb has them. Costs no look at the
+/// keys' bytes.
+fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc) -> bool {
+    if desc.verdict == Verdict::BAD {
+        return desc.reason != BadReason::NONE;
+    }
+    let udp = usize::from(entry.l4);
+    let text_off = udp + 8 + udp_frame::HEADER_BYTES;
+    let udp_len = match frame.get(udp + 4..udp + 6) {
+        Some(&[hi, lo]) => usize::from(u16::from_be_bytes([hi, lo])),
+        _ => return false,
+    };
+    let text_end = udp + udp_len;
+    let (off, len) = (usize::from(desc.payload_off), usize::from(desc.payload_len));
+    if off != text_off || off + len != text_end {
+        return false;
+    }
+    let Some(text) = frame.get(text_off..text_end) else { return false };
+    match desc.verdict {
+        Verdict::SLOW => true,
+        Verdict::HINTED => keys(desc, frame).count() == usize::from(desc.n_keys),
+        Verdict::READY => {
+            let word: &[u8] = match desc.verb {
+                Verb::GET => b"get ",
+                Verb::GETS => b"gets ",
+                _ => return false,
+            };
+            let n_keys = usize::from(desc.n_keys);
+            if !text.starts_with(word) || !(1..=KEYS_MAX).contains(&n_keys) {
+                return false;
+            }
+            let mut at = text_off + word.len();
+            for (n, key) in desc.keys.iter().take(n_keys).enumerate() {
+                let blank = n > 0 && frame.get(at) == Some(&b' ');
+                at += usize::from(blank);
+                if (n > 0) != blank || usize::from(key.off) != at || key.len == 0 {
+                    return false;
+                }
+                at += usize::from(key.len);
+                // Not even the last one goes on into the line end.
+                if frame.get(at - 1).is_none_or(|last| *last <= b' ') {
+                    return false;
+                }
+            }
+            matches!(frame.get(at..text_end), Some(b"\r\n" | b"\n"))
+        }
+        _ => false,
+    }
 }
 
 /// The request text of a descriptor, in its frame.
@@ -193,6 +268,7 @@ pub fn read(frame: &[u8], entry: &Entry) -> ReqDesc {
     if parse_get(text, payload_off, &mut desc).is_none() {
         desc.verdict = Verdict::SLOW;
         desc.n_keys = 0;
+        hinted::read(text, payload_off, &mut desc);
     }
     desc
 }
@@ -359,6 +435,42 @@ mod tests {
         let flags = EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD);
         let desc = read(&frame, &Entry { flags, ..Entry::default() });
         assert_eq!((desc.verdict, desc.payload_len), (Verdict::READY, 7));
+    }
+
+    #[test]
+    fn what_this_engine_says_is_possible_and_little_else() {
+        let entry =
+            Entry { flags: EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD), ..Entry::default() };
+        for text in [&b"get a\r\n"[..], b"gets ab c def\n", b"set a 0 0 1\r\nx\r\n", b"mn\r\n"] {
+            let (frame, right) = ask(text);
+            assert!(is_possible(&frame, &entry, &right) && same(&right, &right));
+            let mut wrong = vec![
+                ReqDesc { verdict: Verdict(9), ..right },
+                ReqDesc { payload_off: right.payload_off + 1, ..right },
+                ReqDesc { payload_len: right.payload_len - 1, ..right },
+                ReqDesc::UNREAD,
+                ReqDesc { verdict: Verdict::BAD, ..right },
+            ];
+            if right.verdict == Verdict::READY {
+                wrong.push(ReqDesc { verb: Verb(right.verb.0 ^ 1), ..right });
+                wrong.push(ReqDesc { n_keys: right.n_keys + 1, ..right });
+                wrong.push(ReqDesc { n_keys: right.n_keys - 1, ..right });
+                wrong.push(ReqDesc { n_keys: 255, ..right });
+                for (off, len) in [(1, 0), (0, 1), (1, 255)] {
+                    let mut desc = right;
+                    desc.keys[0].off = desc.keys[0].off.wrapping_add(off);
+                    desc.keys[0].len = desc.keys[0].len.wrapping_add(len);
+                    wrong.push(desc);
+                }
+            }
+            for wrong in wrong {
+                assert!(!is_possible(&frame, &entry, &wrong), "{wrong:?}");
+                assert!(!same(&right, &wrong), "{wrong:?}");
+            }
+            for n in 0..frame.len() {
+                assert!(!is_possible(&frame[..n], &entry, &right));
+            }
+        }
     }
 
     #[test]

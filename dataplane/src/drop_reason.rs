@@ -68,6 +68,7 @@ drop_reasons! {
     SideDoorFull "side_door_full" "For the kernel, and the side door's queue was full."
     ForeignSlot "foreign_slot" "In a slot of another region than the worker's: its port was opened over the wrong one."
     Overload "overload" "The batcher had no place left."
+    Unread "unread" "No engine has said what was asked."
     NoFrame "no_frame" "No free slot for a datagram of the reply."
     Amplification "amplification" "The source is not trusted, and even a refusal is more than it may be sent for its request."
     TxFull "tx_full" "The transmit queue stayed full."

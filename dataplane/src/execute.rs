@@ -13,12 +13,17 @@ use crate::protocol::executor::{self, Flow, count_get, put_value};
 use crate::protocol::stats::{Kind, Transport};
 use crate::protocol::udp_frame::{HEADER_BYTES, PAYLOAD_MAX_BYTES};
 use crate::protocol::{Command, Dialect, OpCounters, Parsed, Refusal, Server, Sink};
-use crate::reply::{Datagrams, Headers, REPLY_DATAGRAMS_MAX, Reply, ReplyFault, in_place};
-use crate::store::{Guard, ItemRef, Location, Session};
+use crate::reply::{
+    Datagrams, Headers, REPLY_DATAGRAMS_MAX, Reply, ReplyFault, Sum, head_fits, in_place, with_head,
+};
+use crate::store::{Guard, ItemRef, Location, Session, Supposed};
 use crate::wire::checksum;
 use arrayvec::ArrayVec;
 use driver_shim::{Frame, Region};
-use gpu::{BadReason, Batch, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, ReqDesc, Verb, Verdict};
+use gpu::{
+    BadReason, Batch, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Outcome, ReplyHead, ReqDesc,
+    Verb, Verdict,
+};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -78,46 +83,50 @@ impl Execute {
         }
     }
 
-    /// Answers a finished batch. `frames` are its, in order, and none is left afterwards; where
-    /// the engine left no descriptor, the strict parser finds out. `emit` takes each reply with
-    /// its entry.
+    /// Answers a finished batch. `frames` are its, in order, and none is left afterwards. `emit`
+    /// takes each reply with its entry.
     pub fn answer(
         &mut self,
         frames: &mut Vec<Frame>,
         batch: &Batch,
-        misses_are_final: bool,
+        outcome: Outcome,
         counters: &WorkerCounters,
         mut emit: impl FnMut(Reply, &Entry),
     ) {
-        let mut work = frames.drain(..).zip(batch.entries.iter().zip(batch.descs.iter()));
+        let mut work = frames.drain(..).zip(batch.requests());
         // A mutation in this batch makes the misses that were proposed before it stale.
-        let mut misses_are_final = misses_are_final;
+        let mut misses_are_final = outcome == Outcome::Final;
         loop {
             let mut slow = None;
             let guard = self.session.pin();
             let mut look_up = LookUp {
                 guard: &guard,
                 misses_are_final,
+                from_replica: outcome == Outcome::Replica,
                 ops: &self.ops,
                 amp_factor: self.amp_factor,
                 server: &self.server,
                 done: Done::default(),
             };
-            for (mut frame, (entry, desc)) in work.by_ref() {
+            for (mut frame, (entry, desc, head)) in work.by_ref() {
                 let answered = match desc.verdict {
-                    Verdict::READY => look_up.answer_all(&mut frame, entry, desc),
+                    Verdict::READY => look_up.answer_any(&mut frame, entry, desc, head),
                     Verdict::BAD => {
                         counters.drop_frame(frame, reason(desc.reason));
                         continue;
                     }
+                    _ if desc.payload_off == 0 => {
+                        counters.drop_frame(frame, DropReason::Unread);
+                        continue;
+                    }
                     _ => Err(Unfit),
                 };
-                let Ok(payload_sum) = answered else {
+                let Ok(sum) = answered else {
                     slow = Some((frame, entry, desc));
                     break;
                 };
                 note(&mut self.answered, frame.stamp_ns, Kind::Get);
-                emit(Reply::whole(frame, headers(entry), payload_sum), entry);
+                emit(Reply::whole(frame, headers(entry), sum), entry);
             }
             look_up.done.count(&self.ops, counters);
             drop(guard);
@@ -167,6 +176,7 @@ impl Execute {
         let most = allowance(entry, desc.payload_len, self.amp_factor);
         let mut out = Datagrams::new(&self.region, frame, headers(entry), most, &mut self.frames);
         let mut rest = self.text.as_slice();
+        self.session.suppose(supposed(desc));
         while !rest.is_empty() {
             let (command, used) = match dialect.parse(rest, self.item_max_bytes) {
                 Parsed::Command { command, used } if for_tcp(&command) => {
@@ -193,6 +203,11 @@ impl Execute {
             }
             rest = rest.get(used..).unwrap_or_default();
         }
+        match self.session.suppose(Supposed::Nothing) {
+            Supposed::Right => counters.hints_right.inc(),
+            Supposed::Wrong => counters.hints_wrong.inc(),
+            Supposed::Nothing | Supposed::Unknown | Supposed::At(_) => {}
+        }
         refuse_too_large(dialect, &self.text, &mut out, counters);
         if let Some(fault) = out.fault() {
             drop(out);
@@ -214,6 +229,8 @@ struct Unfit;
 struct LookUp<'a> {
     guard: &'a Guard<'a>,
     misses_are_final: bool,
+    /// What hints say comes from a replica of the index, which is told where it is wrong.
+    from_replica: bool,
     ops: &'a OpCounters,
     server: &'a Server,
     amp_factor: NonZeroU32,
@@ -229,6 +246,8 @@ struct Done {
     hits: u64,
     hints_right: u64,
     hints_wrong: u64,
+    heads_used: u64,
+    heads_unused: u64,
 }
 
 impl Done {
@@ -236,6 +255,8 @@ impl Done {
         counters.fast.add(self.requests);
         counters.hints_right.add(self.hints_right);
         counters.hints_wrong.add(self.hints_wrong);
+        counters.heads_used.add(self.heads_used);
+        counters.heads_unused.add(self.heads_unused);
         ops.cmd_get.add(self.keys);
         ops.get_hits.add(self.hits);
         ops.get_misses.add(self.keys - self.hits);
@@ -244,6 +265,75 @@ impl Done {
 }
 
 impl<'a> LookUp<'a> {
+    /// Answers by the head that the engine made, if it made one and it is right; else without.
+    #[inline]
+    fn answer_any(
+        &mut self,
+        frame: &mut Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        head: Option<&ReplyHead>,
+    ) -> Result<Sum, Unfit> {
+        if let Some(head) = head
+            && head.len > 0
+        {
+            if let Some(sum) = self.with_head(frame, entry, desc, head) {
+                self.done.heads_used += 1;
+                return Ok(sum);
+            }
+            self.done.heads_unused += 1;
+        }
+        let payload_sum = self.answer_all(frame, entry, desc)?;
+        Ok(payload_sum.map_or(Sum::Unknown, Sum::Payload))
+    }
+
+    /// Answers a get of one key by the head that the engine made for it. `None`: it is not the head
+    /// of the reply, and the frame is as it was.
+    #[inline(never)]
+    fn with_head(
+        &mut self,
+        frame: &mut Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        head: &ReplyHead,
+    ) -> Option<Sum> {
+        let (item, value) = self.item_of_head(frame, entry, desc, head)?;
+        let sum = with_head(frame, headers(entry), head, value, item.value_sum())?;
+        let store = self.guard.store();
+        let found = Some((store.class_of(&item), value.len()));
+        count_get(self.ops, self.server, item.key(), found, false);
+        item.mark_visited(store.now());
+        self.done.hints_right += 1;
+        self.done.hits += 1;
+        self.done.requests += 1;
+        self.done.keys += 1;
+        self.done.text_bytes += u64::from(desc.payload_len);
+        Some(sum)
+    }
+
+    /// The item that the head is about, and its value, if the hint holds and all that the head
+    /// says is true.
+    fn item_of_head(
+        &self,
+        frame: &Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        head: &ReplyHead,
+    ) -> Option<(ItemRef<'a>, &'a [u8])> {
+        let [asked, ..] = &desc.keys;
+        let key = key(frame, asked)?;
+        if (desc.verb, desc.n_keys, asked.hint) != (Verb::GET, 1, Hint::HIT)
+            || entry.flags.has(EntryFlags::LIMITED)
+            || !head_fits(frame.bytes(), headers(entry), head, key)
+        {
+            return None;
+        }
+        let item = self.guard.verify(Location(asked.location), key)?;
+        let value = item.value().whole()?;
+        let told = (head.flags, usize::try_from(head.value_len).ok()?);
+        (told == (item.flags(), value.len())).then_some((item, value))
+    }
+
     /// [`Self::answer`], compiled apart for the usual single key.
     #[inline]
     fn answer_all(
@@ -348,7 +438,24 @@ impl<'a> LookUp<'a> {
             Hint::MISS if self.misses_are_final => return None,
             _ => {}
         }
-        self.guard.find(self.guard.store().hash(key), key)
+        let store = self.guard.store();
+        let hash = store.hash(key);
+        let item = self.guard.find(hash, key);
+        // A replica that had it wrong, or does not have it.
+        if self.from_replica && (desc.hint == Hint::HIT || item.is_some()) {
+            store.look_again(hash);
+        }
+        item
+    }
+}
+
+/// Where the engine supposes the one key of a request that it did not understand.
+fn supposed(desc: &ReqDesc) -> Supposed {
+    let [key, ..] = desc.keys;
+    match (desc.verdict, key.hint) {
+        (Verdict::HINTED, Hint::HIT) => Supposed::At(Location(key.location)),
+        (Verdict::HINTED, Hint::MISS) => Supposed::Unknown,
+        _ => Supposed::Nothing,
     }
 }
 

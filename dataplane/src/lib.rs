@@ -10,6 +10,7 @@ pub mod respond;
 pub mod side_door;
 pub mod batcher;
 pub mod cpu_engine;
+pub mod dispatch;
 pub mod execute;
 pub mod tx;
 // Who knows their order.

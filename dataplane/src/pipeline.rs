@@ -8,6 +8,7 @@
 use crate::batcher::{BatchPolicy, Batcher, Pending};
 use crate::counters::WorkerCounters;
 use crate::cpu_engine::CpuEngine;
+use crate::dispatch::{Dispatch, Offloading};
 use crate::drop_reason::DropReason;
 use crate::execute::Execute;
 use crate::policy::{Answer, Gate, Policy};
@@ -20,6 +21,8 @@ use crate::store::Session;
 use crate::tx::Tx;
 use crate::wire::{Class, Local, Respond, classify};
 use driver_shim::{Burst, Frame, PortInfo, QueuePair, Region, RxQueue, SLOT_BYTES};
+use gpu::card::{Card, CardError};
+use gpu::offload::{Offload, OffloadConfig};
 use gpu::{Engine, Entry, EntryFlags, PacketMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,6 +67,8 @@ pub struct WorkerConfig {
     pub batch: BatchPolicy,
     /// This worker's share of what sources may have ([`Policy::for_one_of`]).
     pub policy: Policy,
+    /// An engine beside the CPU's, made over this region.
+    pub offload: Option<Offloading>,
 }
 
 struct PortEnd {
@@ -80,7 +85,7 @@ pub struct Worker {
     gate: Gate,
     batcher: Batcher,
     // Before `region`, which it reads from.
-    engine: Box<dyn Engine>,
+    engine: Dispatch,
     /// Frames of the batches that are with the engine, by batch id.
     with_engine: Vec<Vec<Frame>>,
     execute: Execute,
@@ -101,15 +106,16 @@ impl std::fmt::Debug for Worker {
 impl Worker {
     /// Builds every room. All memory that the worker will use is taken here.
     pub fn new(config: WorkerConfig) -> Self {
-        let WorkerConfig { ports, region, session, server, group, batch, policy } = config;
-        // SAFETY: the region stays mapped as long as `region` below, and `engine` is declared,
-        // and so dropped, before it.
-        let packets = unsafe { PacketMemory::new(region.base(), SLOT_BYTES, region.capacity()) };
+        let WorkerConfig { ports, region, session, server, group, batch, policy, offload } = config;
+        // SAFETY: `engine` is declared, and so dropped, before `region` below.
+        let packets = unsafe { packets(&region) };
         let store = Arc::clone(session.store());
         // SAFETY: batches reach this engine only through `ship`, which keeps the frames that own
         // the slots in `with_engine`, untouched, until `finish` has polled the batch; `sort` lets
         // in only frames of this region.
-        let mut engine = unsafe { CpuEngine::new(store, packets, group) };
+        let cpu = unsafe { CpuEngine::new(store, packets, group) };
+        let counters = Arc::default();
+        let mut engine = Dispatch::new(cpu, offload, batch.size.max(1), Arc::clone(&counters));
         Self {
             busy_poll: ports.iter().any(|p| p.info.busy_poll),
             ports: ports
@@ -125,10 +131,10 @@ impl Worker {
             gate: Gate::new(&policy),
             with_engine: (0..=batch.in_flight_max.max(1)).map(|_| Vec::new()).collect(),
             batcher: Batcher::new(batch, |id, capacity| engine.new_batch(id, capacity)),
-            engine: Box::new(engine),
+            engine,
             execute: Execute::new(session, server, region.clone(), policy.amp_factor),
             burst: Some(Box::default()),
-            counters: Arc::default(),
+            counters,
             started: Instant::now(),
             region,
         }
@@ -304,25 +310,19 @@ impl Worker {
     }
 
     fn finish(&mut self, now_ns: u64) -> usize {
-        let Some(meta) = self.engine.poll() else { return 0 };
+        let Some((meta, outcome)) = self.engine.poll() else { return 0 };
         let mut frames = match self.with_engine.get_mut(meta.id as usize) {
             Some(place) => std::mem::take(place),
             None => return 0,
         };
         let requests = frames.len();
         let (ports, gate) = (&mut self.ports, &mut self.gate);
-        self.execute.answer(
-            &mut frames,
-            &meta,
-            self.engine.misses_are_final(),
-            &self.counters,
-            |reply, entry| {
-                if let Some(port) = ports.get_mut(usize::from(entry.mark)) {
-                    gate.charge(reply.frame.bytes(), entry, reply.payload_bytes(), now_ns);
-                    port.tx.reply(reply, &self.counters);
-                }
-            },
-        );
+        self.execute.answer(&mut frames, &meta, outcome, &self.counters, |reply, entry| {
+            if let Some(port) = ports.get_mut(usize::from(entry.mark)) {
+                gate.charge(reply.frame.bytes(), entry, reply.payload_bytes(), now_ns);
+                port.tx.reply(reply, &self.counters);
+            }
+        });
         self.batcher.recycle(Pending { frames, meta });
         requests
     }
@@ -334,6 +334,29 @@ impl Worker {
         let started = self.started;
         self.execute.handed_over(|| now_ns(started));
     }
+}
+
+/// The card in use for workers over this region.
+///
+/// # Errors
+/// What is wrong with the card.
+pub fn offload(
+    card: Arc<dyn Card>,
+    region: &Region,
+    config: OffloadConfig,
+) -> Result<Arc<Offload>, CardError> {
+    // SAFETY: the handle on the region, which keeps it mapped, goes with it.
+    let packets = unsafe { packets(region) };
+    Offload::new(card, packets, Box::new(region.clone()), config)
+}
+
+/// The region as engines see it.
+///
+/// # Safety
+/// Whoever makes an engine over it keeps a handle on the region for as long.
+unsafe fn packets(region: &Region) -> PacketMemory {
+    // SAFETY: the region stays mapped as long as there is a handle on it.
+    unsafe { PacketMemory::new(region.base(), SLOT_BYTES, region.capacity()) }
 }
 
 /// The worker's clock, in nanoseconds.

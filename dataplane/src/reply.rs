@@ -3,6 +3,10 @@
 //! A [`Reply`] is not fit to send: addresses still point the wrong way round and lengths and
 //! checksums are stale. Only room 7 takes it, and only room 7 makes it fit.
 
+mod head;
+
+pub use head::{head_fits, with_head};
+
 use crate::protocol::sink::Sink;
 use crate::protocol::udp_frame::{self, HEADER_BYTES, PAYLOAD_MAX_BYTES};
 use crate::short;
@@ -56,14 +60,26 @@ pub struct Reply {
     pub headers: Headers,
     /// What its leaving means.
     pub meaning: Meaning,
-    /// The sum of its UDP payload, where it was had for less than summing it.
-    pub payload_sum: Option<u16>,
+    /// What is known of its checksum.
+    pub sum: Sum,
+}
+
+/// What is known of the checksum of a reply that is not sealed yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sum {
+    /// Nothing.
+    Unknown,
+    /// The sum of the UDP payload, which was had for less than summing it.
+    Payload(u16),
+    /// The headers are the reply's own already, but for the UDP checksum: this is the sum of all
+    /// that it covers.
+    Covered(u16),
 }
 
 impl Reply {
     /// The reply to a request, all of it in one datagram.
-    pub fn whole(frame: Frame, headers: Headers, payload_sum: Option<u16>) -> Self {
-        Self { frame, headers, meaning: Meaning::Answer, payload_sum }
+    pub fn whole(frame: Frame, headers: Headers, sum: Sum) -> Self {
+        Self { frame, headers, meaning: Meaning::Answer, sum }
     }
 
     /// Bytes of UDP payload: the memcached frame header and the text behind it.
@@ -243,7 +259,7 @@ impl<'a> Datagrams<'a> {
             }
             number(&mut frame, self.headers, seq, total);
             let meaning = if last { Meaning::Answer } else { Meaning::Part };
-            emit(Reply { frame, headers: self.headers, meaning, payload_sum: None });
+            emit(Reply { frame, headers: self.headers, meaning, sum: Sum::Unknown });
         }
     }
 }

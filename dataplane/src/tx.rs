@@ -7,8 +7,8 @@
 
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
-use crate::reply::{Headers, Meaning, Reply};
-use crate::wire::reply::turn_and_seal;
+use crate::reply::{Headers, Meaning, Reply, Sum};
+use crate::wire::reply::{seal_prepared, turn_and_seal};
 use arrayvec::ArrayVec;
 use driver_shim::{BURST_MAX, Burst, Frame, TxCaps, TxQueue};
 
@@ -89,5 +89,10 @@ impl Tx {
 fn finish(reply: &mut Reply, caps: TxCaps) {
     let Headers { l3, l4, ipv6 } = reply.headers;
     let frame = &mut reply.frame;
-    frame.tx = turn_and_seal(frame.bytes_mut(), l3, l4, ipv6, caps, reply.payload_sum);
+    let bytes = frame.bytes_mut();
+    frame.tx = match reply.sum {
+        Sum::Unknown => turn_and_seal(bytes, l3, l4, ipv6, caps, None),
+        Sum::Payload(sum) => turn_and_seal(bytes, l3, l4, ipv6, caps, Some(sum)),
+        Sum::Covered(sum) => seal_prepared(bytes, l3, l4, ipv6, caps, sum),
+    };
 }

@@ -16,6 +16,8 @@ mod commands;
 mod datagram;
 #[path = "../../fuzz/bodies/meta.rs"]
 mod meta;
+#[path = "../../fuzz/bodies/parsers.rs"]
+mod parsers;
 #[path = "../../fuzz/bodies/restart.rs"]
 mod restart;
 #[path = "../../fuzz/bodies/sequence.rs"]
@@ -36,6 +38,7 @@ const TARGETS: &[(&str, Body)] = &[
     ("classify", classify::run),
     ("datagram", datagram::run),
     ("meta", meta::run),
+    ("parsers", parsers::run),
     ("restart", restart::run),
     ("sequence", sequence::run),
     ("udp_frame", udp_frame::run),

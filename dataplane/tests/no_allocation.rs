@@ -147,6 +147,7 @@ fn the_data_path_allocates_nothing() {
         group: 32,
         batch: BatchPolicy { mode: BatchMode::Fixed, ..BatchPolicy::default() },
         policy: policy(),
+        offload: None,
     });
     let counters = worker.counters();
     let mut work = |requests: u64| {

@@ -73,6 +73,7 @@ impl Wire {
             group: BATCH / 2,
             batch: BatchPolicy { size: BATCH, in_flight_max: 2, ..BatchPolicy::default() },
             policy: Policy::default(),
+            offload: None,
         });
         let near = near.queues.into_iter().next().expect("a queue");
         Self { counters: worker.counters(), worker, near, region, sent: 0 }

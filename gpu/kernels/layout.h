@@ -4,6 +4,8 @@
 #include "platform.h"
 
 enum : u32 { KEYS_MAX = 6, HEAD_BYTES_MAX = 116, WAYS = 16, TABLES = 5, CELLS = 8 };
+// Shared memory of a block, as launches give it.
+enum : u32 { GET_SHARED_BYTES = 45584, DIGEST_SHARED_BYTES = 16896 };
 
 // Entry.flags
 enum : u8 { ENTRY_IPV6 = 1, ENTRY_IP_GOOD = 2, ENTRY_UDP_GOOD = 4, ENTRY_LIMITED = 8 };
@@ -64,6 +66,28 @@ struct SetTable {
   u32 n_sets, key_max;
 };
 
+// One set of a table: all that a look-up needs before it looks at keys, in one line of memory.
+struct alignas(128) Set {
+  // 0: empty.
+  u8 tags[WAYS];
+  // Not 0 while an update is at work here. Searches leave it alone.
+  u32 lock;
+  u32 reserved[3];
+  u32 locations[WAYS];
+  // When each was last found, in seconds, the low 16 bits.
+  u16 stamps[WAYS];
+};
+
+// What a table keeps of a way beside that, followed by the key.
+struct Way {
+  u32 flags, value_len, key_len;
+};
+
+// A bucket of the cuckoo index. A cell is signature << 32 | location, or 0.
+struct alignas(64) Bucket {
+  u64 cells[CELLS];
+};
+
 struct CuckooTable {
   u64 buckets;
   u32 n_buckets, kicks_max;
@@ -118,4 +142,18 @@ struct DigestParams {
   HashKey key;
   u64 bytes, lengths, hashes, sums;
   u32 n, stride;
+};
+
+struct MicroReadParams {
+  u64 from, to, sum;
+  u32 items, item_bytes, stride, to_stride, lanes, groups, rounds, seed, random, reserved;
+};
+
+struct MicroPingParams {
+  u64 bell, answer;
+  u32 answers, patience, pause_ns, reserved;
+};
+
+struct MicroEmptyParams {
+  u64 runs;
 };

@@ -47,12 +47,36 @@ __device__ __forceinline__ void store_relaxed(u64 *at, u64 value) {
 __device__ __forceinline__ void store_relaxed(u32 *at, u32 value) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
+__device__ __forceinline__ u16 load_relaxed(const u16 *at) {
+  u16 value;
+  asm volatile("ld.relaxed.gpu.global.u16 %0, [%1];" : "=h"(value) : "l"(at) : "memory");
+  return value;
+}
+__device__ __forceinline__ void store_relaxed(u16 *at, u16 value) {
+  asm volatile("st.relaxed.gpu.global.u16 [%0], %1;" ::"l"(at), "h"(value) : "memory");
+}
+__device__ __forceinline__ void store_relaxed(u8 *at, u8 value) {
+  asm volatile("st.relaxed.gpu.global.u8 [%0], %1;" ::"l"(at), "r"(u32(value)) : "memory");
+}
+// 16 bytes of an index: each half of them is not torn.
+__device__ __forceinline__ uint4 load16_relaxed(const void *at) {
+  u64 low, high;
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(low), "=l"(high) : "l"(at) : "memory");
+  return make_uint4(u32(low), u32(low >> 32), u32(high), u32(high >> 32));
+}
 // 16 bytes at once, from an address that is a multiple of 16.
 __device__ __forceinline__ uint4 load16(const void *at) {
   return *static_cast<const uint4 *>(at);
 }
 __device__ __forceinline__ void store16(void *at, uint4 value) {
   *static_cast<uint4 *>(at) = value;
+}
+// Milliseconds since some moment, the same for all blocks.
+__device__ __forceinline__ u64 clock_ms() {
+  u64 ns;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+  return ns / 1000000;
 }
 
 #else

@@ -1,6 +1,6 @@
 // SipHash-1-3 (Aumasson and Bernstein, 2012), as dataplane/src/store/hash.rs computes it.
 #pragma once
-#include "layout.h"
+#include "packet.h"
 
 __device__ __forceinline__ u64 rotate_left(u64 x, int n) { return x << n | x >> (64 - n); }
 
@@ -39,17 +39,14 @@ struct SipState {
   }
 };
 
-// The hash of `len` bytes, of any alignment, in any memory.
-__device__ inline u64 siphash(const HashKey &key, const u8 *bytes, u32 len) {
+// The hash of `len` bytes of the frame from offset `off` on.
+__device__ inline u64 siphash(const HashKey &key, const Frame &frame, u32 off, u32 len) {
   SipState state(key);
   u32 at = 0;
-  for (; at + 8 <= len; at += 8) {
-    u64 word = 0;
-    for (u32 i = 0; i < 8; i++) word |= u64(bytes[at + i]) << 8 * i;
-    state.absorb(word);
-  }
-  u64 last = u64(len) << 56;
-  for (u32 i = 0; at + i < len; i++) last |= u64(bytes[at + i]) << 8 * i;
-  state.absorb(last);
+  for (; at + 8 <= len; at += 8)
+    state.absorb(frame.word(off + at) | u64(frame.word(off + at + 4)) << 32);
+  u64 last = frame.word(off + at) | u64(frame.word(off + at + 4)) << 32;
+  last &= (1ull << len % 8 * 8) - 1;
+  state.absorb(last | u64(len) << 56);
   return state.finish();
 }

@@ -17,12 +17,28 @@ typedef uint64_t u64;
 #define blockDim (simt::self->block_dim)
 #define gridDim (simt::self->grid_dim)
 
-#define KERNEL(name, Params, threads)                        \
-  static void name##_thread(const Params &p);                \
-  extern "C" void gnomon_simt_##name(const void *params) {   \
-    const Params p = *static_cast<const Params *>(params);   \
-    name##_thread(p);                                        \
-  }                                                          \
+#if defined(SIMT_WATCHING)
+#define SIMT_LOAD16 simt::watched_load16
+#define SIMT_STORE16 simt::watched_store16
+#else
+#define SIMT_LOAD16 simt::load16
+#define SIMT_STORE16 simt::store16
+#endif
+
+// The watching build's kernels have names of their own, beside the plain ones.
+#if defined(SIMT_WATCHING)
+#define SIMT_KERNEL(name) gnomon_simt_watched_##name
+#else
+#define SIMT_KERNEL(name) gnomon_simt_##name
+#endif
+
+#define KERNEL(name, Params, threads)                      \
+  static void name##_thread(const Params &p);              \
+  extern "C" void SIMT_KERNEL(name)(const void *params) {  \
+    Params p;                                              \
+    simt::copy_params(&p, params, sizeof p);               \
+    name##_thread(p);                                      \
+  }                                                        \
   static void name##_thread(const Params &p)
 
 template <class T> inline T &shared_memory() {
@@ -40,13 +56,19 @@ inline u64 load_relaxed(const u64 *at) { return __atomic_load_n(at, __ATOMIC_REL
 inline u32 load_relaxed(const u32 *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
 inline void store_relaxed(u64 *at, u64 value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
 inline void store_relaxed(u32 *at, u32 value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
-inline uint4 load16(const void *at) {
+inline u16 load_relaxed(const u16 *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
+inline void store_relaxed(u16 *at, u16 value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
+inline void store_relaxed(u8 *at, u8 value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
+// 16 bytes at once: for whoever watches one access, whatever the C++ compiler makes of it.
+__forceinline__ uint4 load16_relaxed(const void *at) {
   if (reinterpret_cast<uintptr_t>(at) % 16) simt::fail("a 16-byte load from an odd address");
-  return *static_cast<const uint4 *>(at);
+  simt::Pair pair = SIMT_LOAD16(at);
+  return {u32(pair.low), u32(pair.low >> 32), u32(pair.high), u32(pair.high >> 32)};
 }
-inline void store16(void *at, uint4 value) {
+__forceinline__ uint4 load16(const void *at) { return load16_relaxed(at); }
+__forceinline__ void store16(void *at, uint4 value) {
   if (reinterpret_cast<uintptr_t>(at) % 16) simt::fail("a 16-byte store to an odd address");
-  *static_cast<uint4 *>(at) = value;
+  SIMT_STORE16(at, (simt::Pair{value.x | u64(value.y) << 32, value.z | u64(value.w) << 32}));
 }
 
 inline void __syncthreads() { simt::sync_threads(); }
@@ -113,10 +135,11 @@ template <class T> inline T atomicCAS(T *at, T expected, T value) {
   __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return expected;
 }
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence() { simt::fence(); }
+inline void __threadfence_system() { simt::fence(); }
+inline void __threadfence_block() { simt::fence(); }
 inline void __nanosleep(u32) { simt::sleep(); }
+inline u64 clock_ms() { return simt::clock_ms(); }
 
 inline int __popc(u32 x) { return __builtin_popcount(x); }
 inline int __ffs(u32 x) { return __builtin_ffs(int(x)); }
@@ -129,6 +152,10 @@ inline u32 __vcmpeq4(u32 a, u32 b) {
   for (int i = 0; i < 32; i += 8)
     if ((a >> i & 0xff) == (b >> i & 0xff)) same |= 0xffu << i;
   return same;
+}
+// The low word of {high, low} shifted right by 0 to 31 bits.
+inline u32 __funnelshift_r(u32 low, u32 high, u32 by) {
+  return u32((u64(high) << 32 | low) >> (by & 31));
 }
 // Bytes of the pair {a, b} by the four selectors in `s`.
 inline u32 __byte_perm(u32 a, u32 b, u32 s) {

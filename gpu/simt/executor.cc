@@ -1,8 +1,10 @@
 // The executor: fibers, their turns, and what they wait for. executor.h says what it promises.
 #include "executor.h"
+#include "watch.h"
 
 #include <sched.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +22,8 @@ constexpr size_t PAGE = 4096;
 constexpr size_t STACK = 32 * 1024;
 constexpr uint32_t THREADS_MAX = 1024;
 constexpr size_t SHARED_MAX = 228 * 1024;
+// Rounds in which threads only poll between two that give the processor away: some 20 µs.
+constexpr uint32_t ROUNDS_PER_YIELD = 64;
 // Fills shared memory before each block: what a block did not write, it must not rely on.
 constexpr int POISON = 0xa5;
 
@@ -165,6 +169,10 @@ void thread_main() {
   __builtin_unreachable();
 }
 
+Range range(const void *start, size_t bytes) {
+  return {reinterpret_cast<uintptr_t>(start), reinterpret_cast<uintptr_t>(start) + bytes};
+}
+
 bool lives(const Fiber &fiber) { return fiber.state != State::done; }
 
 }  // namespace
@@ -196,6 +204,7 @@ void Block::shuffle() {
 
 // One block from its first thread's start to its last one's end.
 bool Block::run(uint32_t block_index) {
+  uint32_t idle = 0;
   live = launch->threads;
   waiting = 0;
   why[0] = 0;
@@ -207,6 +216,10 @@ bool Block::run(uint32_t block_index) {
   memset(shared_base(), POISON, SHARED_MAX - (shared_base() - shared.base));
   random = launch->seed + block_index + 1;
   block = this;
+  const Range own[] = {range(stacks.base, stacks.bytes), range(shared_base(), launch->shared_bytes),
+                       range(fibers.data(), fibers.size() * sizeof(Fiber)),
+                       range(&self, sizeof self)};
+  watch_block(launch, own, sizeof own / sizeof *own);
   while (live) {
     if (launch->seed) shuffle();
     bool moved = false, slept = false;
@@ -225,9 +238,10 @@ bool Block::run(uint32_t block_index) {
       describe_deadlock();
       return false;
     }
-    // All that can run only polls: let whoever it waits for have the processor.
-    sched_yield();
+    // All that can run only polls: let whoever it waits for have the processor, now and then.
+    if (++idle % ROUNDS_PER_YIELD == 0) sched_yield();
   }
+  count_block();
   return true;
 }
 
@@ -327,6 +341,16 @@ uint32_t active_lanes() { return 1u << me().lane(); }
 void sleep() {
   me().state = State::asleep;
   block->leave();
+}
+
+void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+void copy_params(void *to, const void *params, size_t bytes) { memcpy(to, params, bytes); }
+
+uint64_t clock_ms() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return uint64_t(now.tv_sec) * 1000 + uint64_t(now.tv_nsec) / 1000000;
 }
 
 void fail(const char *why) {

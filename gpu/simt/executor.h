@@ -31,7 +31,24 @@ void sync_threads();
 uint64_t sync_warp(Vote what, uint32_t mask, uint64_t value, uint32_t argument);
 uint32_t active_lanes();
 void sleep();
+void fence();
+uint64_t clock_ms();
 [[noreturn]] void fail(const char *why);
+// The launch's structure, as a thread of its own keeps it.
+void copy_params(void *to, const void *params, size_t bytes);
+
+struct Pair {
+  uint64_t low, high;
+};
+inline Pair load16(const void *at) {
+  const uint64_t *halves = static_cast<const uint64_t *>(at);
+  return {__atomic_load_n(halves, __ATOMIC_RELAXED), __atomic_load_n(halves + 1, __ATOMIC_RELAXED)};
+}
+inline void store16(void *at, Pair value) {
+  uint64_t *halves = static_cast<uint64_t *>(at);
+  __atomic_store_n(halves, value.low, __ATOMIC_RELAXED);
+  __atomic_store_n(halves + 1, value.high, __ATOMIC_RELAXED);
+}
 
 }  // namespace simt
 
@@ -39,6 +56,19 @@ extern "C" {
 
 // A kernel, as `KERNEL` of cuda.h makes it.
 typedef void (*simt_kernel)(const void *params);
+
+// Memory that a launch may touch.
+struct simt_region {
+  uint64_t start, bytes;
+};
+
+// What the watching build counts (watch.h).
+struct simt_counts {
+  // Basic blocks that a warp entered, and the lanes that did so each time.
+  uint64_t steps, lanes;
+  // Accesses of warps to the launch's memory, and the 32-byte sectors that they touched.
+  uint64_t accesses, sectors;
+};
 
 struct simt_launch {
   simt_kernel kernel;
@@ -49,6 +79,11 @@ struct simt_launch {
   uint32_t shared_bytes;
   // 0: threads take turns in order.
   uint64_t seed;
+  // Of the watching build, whose kernels need both: the memory that may be touched, in order of
+  // addresses, and what is added to. Null otherwise.
+  const struct simt_region *regions;
+  size_t n_regions;
+  struct simt_counts *counts;
 };
 
 // Runs blocks one after the other. 0, or the text of what went wrong in `error`.

@@ -1,6 +1,6 @@
 // The layouts as the kernels' compiler sees them: size, then every field's offset, in the order of
 // gpu/src/layout_check.rs.
-#include "kernels/layout.h"
+#include "kernels/setassoc.h"
 
 #include <cstddef>
 
@@ -19,6 +19,9 @@ extern "C" const uint32_t gnomon_layouts[] = {
     sizeof(HashKey), AT(HashKey, k0), AT(HashKey, k1),
     sizeof(SetTable), AT(SetTable, sets), AT(SetTable, keys), AT(SetTable, n_sets),
     AT(SetTable, key_max),
+    sizeof(Set), AT(Set, tags), AT(Set, lock), AT(Set, locations), AT(Set, stamps),
+    sizeof(Way), AT(Way, flags), AT(Way, value_len), AT(Way, key_len),
+    sizeof(Bucket), AT(Bucket, cells),
     sizeof(CuckooTable), AT(CuckooTable, buckets), AT(CuckooTable, n_buckets),
     AT(CuckooTable, kicks_max),
     sizeof(Index), AT(Index, key), AT(Index, tables), AT(Index, cuckoo),
@@ -41,6 +44,15 @@ extern "C" const uint32_t gnomon_layouts[] = {
     sizeof(DigestParams), AT(DigestParams, key), AT(DigestParams, bytes),
     AT(DigestParams, lengths), AT(DigestParams, hashes), AT(DigestParams, sums),
     AT(DigestParams, n), AT(DigestParams, stride),
-    KEYS_MAX, HEAD_BYTES_MAX, WAYS, TABLES, CELLS,
+    sizeof(MicroReadParams), AT(MicroReadParams, from), AT(MicroReadParams, to),
+    AT(MicroReadParams, sum), AT(MicroReadParams, items), AT(MicroReadParams, item_bytes),
+    AT(MicroReadParams, stride), AT(MicroReadParams, to_stride), AT(MicroReadParams, lanes),
+    AT(MicroReadParams, groups), AT(MicroReadParams, rounds), AT(MicroReadParams, seed),
+    AT(MicroReadParams, random),
+    sizeof(MicroPingParams), AT(MicroPingParams, bell), AT(MicroPingParams, answer),
+    AT(MicroPingParams, answers), AT(MicroPingParams, patience), AT(MicroPingParams, pause_ns),
+    sizeof(MicroEmptyParams), AT(MicroEmptyParams, runs),
+    KEYS_MAX, HEAD_BYTES_MAX, WAYS, TABLES, CELLS, GET_SHARED_BYTES, DIGEST_SHARED_BYTES,
+    way_bytes(16), way_bytes(32), way_bytes(64), way_bytes(128), way_bytes(250),
 };
 extern "C" const uint32_t gnomon_layouts_len = sizeof gnomon_layouts / sizeof *gnomon_layouts;

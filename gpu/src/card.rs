@@ -5,7 +5,10 @@
 //! Nothing here blocks, but what says so.
 #![allow(unsafe_code)]
 
-use crate::params::{DevAddr, DigestParams};
+use crate::params::{
+    DIGEST_SHARED_BYTES, DevAddr, DigestParams, GET_SHARED_BYTES, GetParams, MicroEmptyParams,
+    MicroPingParams, MicroReadParams, ServeParams, UpdateParams,
+};
 use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,6 +18,24 @@ use std::sync::Arc;
 pub enum Kernel {
     /// Hashes and checksums of byte strings.
     Digest,
+    /// A batch of requests over the set-associative index.
+    GetSetassoc,
+    /// A batch of requests over the cuckoo index.
+    GetCuckoo,
+    /// Batches over the set-associative index, until told to end.
+    ServeSetassoc,
+    /// Batches over the cuckoo index, until told to end.
+    ServeCuckoo,
+    /// Changes of the set-associative index.
+    UpdateSetassoc,
+    /// Changes of the cuckoo index.
+    UpdateCuckoo,
+    /// Reads of memory, to measure it.
+    MicroRead,
+    /// Answers to a doorbell, to measure the way.
+    MicroPing,
+    /// Nothing, to measure a launch.
+    MicroEmpty,
 }
 
 /// What a launch of a kernel needs.
@@ -28,22 +49,85 @@ pub struct KernelFacts {
     pub shared_bytes: u32,
     /// Size of its structure of [`crate::params`].
     pub params_bytes: usize,
+    /// Strings, requests or changes that a block takes at a time. A grid of fewer blocks than that
+    /// asks for does the same, one part after the other.
+    pub per_block: u32,
     /// Its blocks wait for each other or for the host, so that all must run at once.
     pub resident: bool,
 }
 
 impl Kernel {
     /// All of them.
-    pub const ALL: [Self; 1] = [Self::Digest];
+    pub const ALL: [Self; 10] = [
+        Self::Digest,
+        Self::GetSetassoc,
+        Self::GetCuckoo,
+        Self::ServeSetassoc,
+        Self::ServeCuckoo,
+        Self::UpdateSetassoc,
+        Self::UpdateCuckoo,
+        Self::MicroRead,
+        Self::MicroPing,
+        Self::MicroEmpty,
+    ];
 
     /// What its launch needs.
     pub fn facts(self) -> KernelFacts {
+        let get = KernelFacts {
+            name: "get_setassoc",
+            threads: 256,
+            shared_bytes: GET_SHARED_BYTES,
+            params_bytes: size_of::<GetParams>(),
+            per_block: 128,
+            resident: false,
+        };
+        let serve = KernelFacts { params_bytes: size_of::<ServeParams>(), resident: true, ..get };
+        let update = KernelFacts {
+            name: "update_cuckoo",
+            threads: 128,
+            shared_bytes: 0,
+            params_bytes: size_of::<UpdateParams>(),
+            per_block: 128,
+            resident: false,
+        };
         match self {
             Self::Digest => KernelFacts {
                 name: "digest",
                 threads: 128,
-                shared_bytes: 0,
+                shared_bytes: DIGEST_SHARED_BYTES,
                 params_bytes: size_of::<DigestParams>(),
+                per_block: 128,
+                resident: false,
+            },
+            Self::GetSetassoc => get,
+            Self::GetCuckoo => KernelFacts { name: "get_cuckoo", ..get },
+            Self::ServeSetassoc => KernelFacts { name: "serve_setassoc", ..serve },
+            Self::ServeCuckoo => KernelFacts { name: "serve_cuckoo", ..serve },
+            // A warp an operation.
+            Self::UpdateSetassoc => KernelFacts { name: "update_setassoc", per_block: 4, ..update },
+            Self::UpdateCuckoo => update,
+            Self::MicroRead => KernelFacts {
+                name: "micro_read",
+                threads: 256,
+                shared_bytes: 0,
+                params_bytes: size_of::<MicroReadParams>(),
+                per_block: 256,
+                resident: false,
+            },
+            Self::MicroPing => KernelFacts {
+                name: "micro_ping",
+                threads: 32,
+                shared_bytes: 0,
+                params_bytes: size_of::<MicroPingParams>(),
+                per_block: 1,
+                resident: true,
+            },
+            Self::MicroEmpty => KernelFacts {
+                name: "micro_empty",
+                threads: 32,
+                shared_bytes: 0,
+                params_bytes: size_of::<MicroEmptyParams>(),
+                per_block: 1,
                 resident: false,
             },
         }
@@ -131,7 +215,8 @@ pub trait Card: Send + Sync + Debug {
     /// `start` was mapped, and no kernel that may touch it runs.
     unsafe fn unmap(&self, start: NonNull<u8>);
 
-    /// Reads the card's memory, behind everything that any stream was given. Blocks.
+    /// Reads the card's memory as it is now: whoever wants what a kernel wrote has seen its stream
+    /// idle. Blocks.
     ///
     /// # Safety
     /// `to.len()` bytes from `from` on are the card's own memory, taken and not given back.
@@ -139,6 +224,12 @@ pub trait Card: Send + Sync + Debug {
     /// # Errors
     /// What the driver says.
     unsafe fn read(&self, from: DevAddr, to: &mut [u8]) -> Result<(), CardError>;
+
+    /// Whether memory that was taken or mapped may be let go of: not while a kernel may run that
+    /// nobody can stop. Such memory stays as it is, mapped and never used again.
+    fn may_free(&self) -> bool {
+        true
+    }
 
     /// A new queue of work. May block.
     ///
@@ -184,6 +275,16 @@ pub trait Stream: Send + Debug {
     /// # Errors
     /// What the driver says.
     fn replay(&mut self, what: Recorded) -> Result<(), CardError>;
+
+    /// Adds a copy between memory of the card's own and host memory mapped to it, either way, and
+    /// returns at once.
+    ///
+    /// # Safety
+    /// Both ranges are such memory, do not overlap, and stay until the copy has ended.
+    ///
+    /// # Errors
+    /// What the driver says.
+    unsafe fn copy(&mut self, to: DevAddr, from: DevAddr, bytes: usize) -> Result<(), CardError>;
 
     /// Whether all work has ended.
     ///
@@ -237,6 +338,9 @@ impl CardMemory {
 
 impl Drop for CardMemory {
     fn drop(&mut self) {
+        if !self.card.may_free() {
+            return;
+        }
         // SAFETY: taken in `new`, given back once. Whoever launches kernels over it keeps it
         // until they have ended (`Stream::launch`'s contract).
         unsafe { self.card.give_back(self.at) }

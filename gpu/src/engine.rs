@@ -3,6 +3,9 @@
 use crate::host::Column;
 use crate::layout::{Entry, ReplyHead, ReqDesc};
 
+/// What stands for a descriptor that is not there.
+static UNREAD: ReqDesc = ReqDesc::UNREAD;
+
 /// A batch on its way through an engine. Reused for ever; its columns never grow.
 #[derive(Debug)]
 pub struct Batch {
@@ -23,12 +26,46 @@ impl Batch {
         Self { id, entries: Column::new(capacity), descs: Column::new(capacity), heads }
     }
 
+    /// Each request: what is known of its frame, what the engine found out, and the head of its
+    /// reply where the engine made one. A request without a descriptor is one that nobody read.
+    pub fn requests(&self) -> impl Iterator<Item = (&Entry, &ReqDesc, Option<&ReplyHead>)> {
+        let descs = self.descs.iter().chain(std::iter::repeat(&UNREAD));
+        let heads = self.heads.iter().map(Some).chain(std::iter::repeat(None));
+        self.entries.iter().zip(descs).zip(heads).map(|((entry, desc), head)| (entry, desc, head))
+    }
+
+    /// Moves the entries into memory that no card sees, and leaves what was there to its own fate
+    /// ([`crate::card::Card::may_free`]): a kernel that hangs may still write to it. Takes new
+    /// memory, and is meant for the one time that a card fails.
+    pub(crate) fn rescue(&mut self) {
+        let mut fresh = Self::new(self.id, self.entries.capacity());
+        for entry in self.entries.iter() {
+            // There is room for as many.
+            let _ = fresh.entries.push(*entry);
+        }
+        *self = fresh;
+    }
+
     /// Forgets the requests and keeps the memory.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.descs.clear();
         self.heads.clear();
     }
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// There is a descriptor per entry, and a `Miss` in them means that the host index had no such
+    /// key at the time of asking: nobody needs to look again.
+    Final,
+    /// There is a descriptor per entry, from an index that follows the host's: whoever wants to be
+    /// sure of a `Miss` asks the host index.
+    Replica,
+    /// The engine has failed and says nothing: the entries are what they were, and another engine
+    /// may have the batch.
+    Lost,
 }
 
 /// Room 5. Finds out what was asked and where it probably is; answers nothing itself.
@@ -43,19 +80,24 @@ pub trait Engine: Send {
         Box::new(Batch::new(id, capacity))
     }
 
-    /// Takes the batch, or gives it back when all places are taken.
+    /// Takes the batch, or gives it back when all places are taken, or when the engine has failed.
     ///
     /// # Errors
-    /// The batch itself, untouched: try again after a `poll`.
+    /// The batch itself, its entries untouched: try again after a `poll`.
     fn submit(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>>;
 
-    /// A finished batch, oldest first.
-    fn poll(&mut self) -> Option<Box<Batch>>;
+    /// A batch that the engine is done with, and how: the oldest first. Every batch that was taken
+    /// comes back, a failed engine's within its deadline.
+    fn poll(&mut self) -> Option<(Box<Batch>, Outcome)>;
 
     /// Batches submitted and not yet polled.
     fn in_flight(&self) -> usize;
 
-    /// True when `Miss` means that the host index had no such key at the time of asking, so
-    /// that nobody needs to look again.
-    fn misses_are_final(&self) -> bool;
+    /// Whether it has failed, for good.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
+    /// Somebody has found out that a descriptor of this engine's was wrong: it fails.
+    fn distrust(&mut self) {}
 }

@@ -1,12 +1,13 @@
 //! Host memory that a card may reach, and columns of plain values in it.
 //!
 //! Taken at start-up, page by page, zeroed; mapped to the card when one is named. A [`Column`] is
-//! a vector of fixed capacity over a piece of it.
+//! a vector of fixed capacity over a piece of it. Given back on drop, unless a kernel that nobody
+//! can stop may still use it.
 #![allow(unsafe_code)]
 
 use crate::card::{Card, CardError};
 use crate::layout::{Entry, ReplyHead, ReqDesc};
-use crate::params::DevAddr;
+use crate::params::{DevAddr, Op, UpdateCounts};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -68,11 +69,19 @@ impl HostMemory {
     pub fn at(&self) -> DevAddr {
         self.mapped.as_ref().map_or(DevAddr(0), |(_, at)| *at)
     }
+
+    /// Whether `card` sees it.
+    pub fn is_mapped_to(&self, card: &Arc<dyn Card>) -> bool {
+        self.mapped.as_ref().is_some_and(|(mine, _)| Arc::ptr_eq(mine, card))
+    }
 }
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
         if let Some((card, _)) = &self.mapped {
+            if !card.may_free() {
+                return;
+            }
             // SAFETY: mapped in `mapped`, once. Whoever launches kernels over it keeps it until
             // they have ended (`Stream::launch`'s contract).
             unsafe { card.unmap(self.start) }
@@ -94,6 +103,10 @@ unsafe impl Plain for Entry {}
 unsafe impl Plain for ReqDesc {}
 // SAFETY: as above.
 unsafe impl Plain for ReplyHead {}
+// SAFETY: as above.
+unsafe impl Plain for Op {}
+// SAFETY: as above.
+unsafe impl Plain for UpdateCounts {}
 // SAFETY: an integer.
 unsafe impl Plain for u8 {}
 // SAFETY: an integer.
@@ -132,6 +145,11 @@ impl<T: Plain> Column<T> {
     /// The first value's address as the card sees it; 0 when it is not mapped.
     pub fn at(&self) -> DevAddr {
         self.memory.at()
+    }
+
+    /// Whether `card` sees it.
+    pub fn is_mapped_to(&self, card: &Arc<dyn Card>) -> bool {
+        self.memory.is_mapped_to(card)
     }
 
     /// Most values.

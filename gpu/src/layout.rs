@@ -75,7 +75,7 @@ pub struct Entry {
 pub struct Verdict(pub u8);
 
 impl Verdict {
-    /// Parse it on the CPU with the strict parser. Also what an engine that never ran leaves.
+    /// Parse it on the CPU with the strict parser.
     pub const SLOW: Self = Self(0);
     /// Parsed; the descriptor says what was asked.
     pub const READY: Self = Self(1);
@@ -167,6 +167,18 @@ pub struct ReqDesc {
 }
 
 impl ReqDesc {
+    /// A request that no engine has looked at: its text begins nowhere.
+    pub const UNREAD: Self = Self {
+        verdict: Verdict::SLOW,
+        reason: BadReason::NONE,
+        verb: Verb::GET,
+        n_keys: 0,
+        payload_off: 0,
+        payload_len: 0,
+        reserved: [0; 8],
+        keys: [KeyDesc { off: 0, len: 0, hint: Hint::UNKNOWN, location: 0 }; KEYS_MAX],
+    };
+
     /// A request that is not answered.
     pub fn bad(reason: BadReason) -> Self {
         Self { verdict: Verdict::BAD, reason, ..Self::default() }
@@ -179,16 +191,20 @@ pub const HEAD_BYTES_MAX: usize = 116;
 /// The reply's headers, as an engine with helpers prepared them: what goes before the value, from
 /// the frame's first byte on, for the hit that the descriptor proposes.
 ///
+/// Made for a hit of a `Ready` [`Verb::GET`] of one key, where the head fits and the reply is one
+/// datagram; only by an index that knows flags and lengths of values. One that ends before the line
+/// would spare the host less than it costs it to read.
+///
 /// Like a hint it may be stale: it is right only if `flags` and `value_len` are the item's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(128))]
 pub struct ReplyHead {
     /// Bytes in use; 0 when no head was made.
     pub len: u8,
-    /// 1 when it ends with the `VALUE` line, 0 when it ends with the memcached frame header.
+    /// 1: it ends with the `VALUE` line, its line end included. All do.
     pub has_line: u8,
     /// Ones-complement sum of the UDP pseudo-header, the UDP header with no checksum in it, and
-    /// the bytes of the head behind that, in network order, the last odd byte as a high half.
+    /// the bytes of the head behind that, in network order, folded; an odd last byte is a high half.
     pub sum: u16,
     /// The item's flags, as the line and the lengths have them.
     pub flags: u32,

@@ -4,9 +4,12 @@
 mod tests {
     use crate::layout::{Entry, HEAD_BYTES_MAX, KEYS_MAX, KeyDesc, ReplyHead, ReqDesc};
     use crate::params::{
-        CELLS, Control, CuckooTable, DigestParams, GetParams, HashKey, Index, Op, PacketRegion,
-        Place, ServeParams, SetTable, TABLES, UpdateCounts, UpdateParams, WAYS,
+        CELLS, Control, CuckooTable, DIGEST_SHARED_BYTES, DigestParams, GET_SHARED_BYTES,
+        GetParams, HashKey, Index, MicroEmptyParams, MicroPingParams, MicroReadParams, Op,
+        PacketRegion, Place, ServeParams, SetTable, TABLE_KEY_MAX, TABLES, UpdateCounts,
+        UpdateParams, WAYS,
     };
+    use crate::tables::{Bucket, Set, Way, way_bytes};
     use std::mem::offset_of;
 
     macro_rules! layouts {
@@ -25,6 +28,9 @@ mod tests {
             PacketRegion { base slot_bytes slots }
             HashKey { k0 k1 }
             SetTable { sets keys n_sets key_max }
+            Set { tags lock locations stamps }
+            Way { flags value_len key_len }
+            Bucket { cells }
             CuckooTable { buckets n_buckets kicks_max }
             Index { key tables cuckoo }
             Place { entries descs heads n now rung done }
@@ -35,8 +41,15 @@ mod tests {
             UpdateCounts { inserted replaced removed absent evicted moved overflowed }
             UpdateParams { index ops keys counts n now }
             DigestParams { key bytes lengths hashes sums n stride }
+            MicroReadParams {
+                from to sum items item_bytes stride to_stride lanes groups rounds seed random
+            }
+            MicroPingParams { bell answer answers patience pause_ns }
+            MicroEmptyParams { runs }
         };
         host.extend([KEYS_MAX, HEAD_BYTES_MAX, WAYS, TABLES, CELLS]);
+        host.extend([GET_SHARED_BYTES, DIGEST_SHARED_BYTES].map(|n| n as usize));
+        host.extend(TABLE_KEY_MAX.map(way_bytes));
         let kernels: Vec<usize> = crate::simt::layouts().map(|n| n as usize).collect();
         assert_eq!(host, kernels);
     }

@@ -1,23 +1,28 @@
 //! A batch in, hints out: room 5's contract.
 //!
 //! This crate knows no packet I/O and no store. It defines what an engine is ([`Engine`]), what
-//! a batch of request metadata looks like ([`layout`]), and, where they are built, the engines
-//! that run on a GPU. With the feature `cuda`, the module `cuda` tells which GPUs there are.
+//! a batch of request metadata looks like ([`layout`]), and the engine over a card ([`offload`])
+//! with the index that it looks into ([`index`]). A card is a GPU, or the SIMT executor. With the feature `cuda`, the module `cuda` tells which GPUs there are.
 
+pub mod bench;
 pub mod card;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod engine;
+pub mod faulty;
 pub mod host;
+pub mod index;
 pub mod layout;
 #[cfg(feature = "simt")]
 mod layout_check;
 pub mod memory;
+pub mod offload;
 pub mod params;
 #[cfg(feature = "simt")]
 pub mod simt;
+pub mod tables;
 
-pub use engine::{Batch, Engine};
+pub use engine::{Batch, Engine, Outcome};
 pub use host::Column;
 pub use layout::{
     BadReason, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, ReplyHead, ReqDesc, Verb, Verdict,

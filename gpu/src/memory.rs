@@ -27,6 +27,21 @@ impl PacketMemory {
         Self { base, slot_bytes, slots }
     }
 
+    /// The region's first byte.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes from one slot to the next.
+    pub fn slot_bytes(&self) -> usize {
+        self.slot_bytes
+    }
+
+    /// Slots.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
     /// The bytes of the entry's frame; `None` when the entry names bytes outside its slot.
     ///
     /// # Safety

@@ -25,13 +25,18 @@ pub const TABLE_KEY_MAX: [u32; TABLES] = [16, 32, 64, 128, 250];
 /// Cells of a bucket in the cuckoo index.
 pub const CELLS: usize = 8;
 
+/// Shared memory of a block of the GET kernels, in bytes.
+pub(crate) const GET_SHARED_BYTES: u32 = 45_584;
+/// Shared memory of a block of `digest`, in bytes.
+pub(crate) const DIGEST_SHARED_BYTES: u32 = 16_896;
+
 /// The shared region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct PacketRegion {
-    /// Its first byte.
+    /// Its first byte; a multiple of 16.
     pub base: DevAddr,
-    /// Bytes from one slot to the next.
+    /// Bytes from one slot to the next; a multiple of 16.
     pub slot_bytes: u32,
     /// Slots.
     pub slots: u32,
@@ -47,13 +52,14 @@ pub struct HashKey {
     pub k1: u64,
 }
 
-/// One table of the set-associative index: keys of one class of lengths.
+/// One table of the set-associative index: keys of one class of lengths. What lies there is said
+/// in [`crate::tables`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct SetTable {
-    /// The sets.
+    /// The sets, on a multiple of 128 bytes.
     pub sets: DevAddr,
-    /// The keys of all ways.
+    /// The keys of all ways, on a multiple of 32 bytes.
     pub keys: DevAddr,
     /// Sets; 0 when there is no such table.
     pub n_sets: u32,
@@ -65,7 +71,7 @@ pub struct SetTable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct CuckooTable {
-    /// The buckets, 64 bytes each.
+    /// The buckets, on a multiple of 64 bytes.
     pub buckets: DevAddr,
     /// Buckets, a power of two; 0 when there is no such index.
     pub n_buckets: u32,
@@ -89,7 +95,7 @@ pub struct Index {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Place {
-    /// The batch's [`crate::Entry`]s.
+    /// The batch's [`crate::Entry`]s, on a multiple of 4 bytes.
     pub entries: DevAddr,
     /// Room for a [`crate::ReqDesc`] each.
     pub descs: DevAddr,
@@ -161,13 +167,14 @@ pub struct Control {
 
 /// What an [`Op`] does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(u8)]
-pub enum OpKind {
+#[repr(transparent)]
+pub struct OpKind(pub u8);
+
+impl OpKind {
     /// Puts the key's location in, or the new one in the place of the old.
-    #[default]
-    Put = 0,
-    /// Takes the key out.
-    Remove = 1,
+    pub const PUT: Self = Self(0);
+    /// Takes the key out, whatever key it is that has the hash: there is none in the batch.
+    pub const REMOVE: Self = Self(1);
 }
 
 /// One change of the index. A batch of them names each key at most once.
@@ -208,7 +215,8 @@ pub struct UpdateCounts {
     pub evicted: u32,
     /// Cells moved along (cuckoo).
     pub moved: u32,
-    /// Keys that found no cell, and are left to the host (cuckoo).
+    /// Keys that found no cell (cuckoo), or for whose length there is no table (set-associative),
+    /// and are left to the host.
     pub overflowed: u32,
     /// Zero.
     pub reserved: u32,
@@ -238,7 +246,7 @@ pub struct UpdateParams {
 pub struct DigestParams {
     /// What is hashed with.
     pub key: HashKey,
-    /// The strings, `stride` bytes from one to the next.
+    /// The strings, `stride` bytes from one to the next, in whole pieces of 16 bytes.
     pub bytes: DevAddr,
     /// A u32 each: its length.
     pub lengths: DevAddr,
@@ -250,4 +258,62 @@ pub struct DigestParams {
     pub n: u32,
     /// Bytes from one string to the next.
     pub stride: u32,
+}
+
+/// `micro_read`: reads of items, and writes of what was read.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct MicroReadParams {
+    /// The items, each from a multiple of 16 bytes on.
+    pub from: DevAddr,
+    /// Room for as many, or 0: nothing is written but the sum.
+    pub to: DevAddr,
+    /// A u32 to which the words of all that is read are added, in some order.
+    pub sum: DevAddr,
+    /// Items, at least 1.
+    pub items: u32,
+    /// Bytes of an item that are read: 8, or 16 to 16 × `lanes`.
+    pub item_bytes: u32,
+    /// Bytes from one item to the next.
+    pub stride: u32,
+    /// The same where they are written to.
+    pub to_stride: u32,
+    /// Threads that read an item together: a power of two, at most 32.
+    pub lanes: u32,
+    /// Groups of so many threads; the grid may have more, which do nothing.
+    pub groups: u32,
+    /// Items that each group reads, a multiple of 4.
+    pub rounds: u32,
+    /// Which random items.
+    pub seed: u32,
+    /// Not 0: random items, else one after the other.
+    pub random: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// `micro_ping`: answers to a doorbell.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct MicroPingParams {
+    /// A u32 that the host changes.
+    pub bell: DevAddr,
+    /// A u32 that the kernel makes equal to it.
+    pub answer: DevAddr,
+    /// Answers after which it ends.
+    pub answers: u32,
+    /// Milliseconds without a change after which it ends.
+    pub patience: u32,
+    /// Nanoseconds between two looks.
+    pub pause_ns: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// `micro_empty`: nothing.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct MicroEmptyParams {
+    /// A u32 to which each run adds 1.
+    pub runs: DevAddr,
 }

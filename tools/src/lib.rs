@@ -2,7 +2,9 @@
 //! and the frames in them ([`trace`]), and playing a capture at a server while checking each
 //! byte that comes back ([`replay`]). Behind `gnomon-linear`: whether commands that overlap take
 //! effect one at a time ([`linear`]). Behind `gnomon-study`: experiments ([`study`]).
+//! Behind `gnomon-gpu-check`: what a GPU does for us, and what it could do ([`gpu_check`]).
 
+pub mod gpu_check;
 pub mod linear;
 pub mod replay;
 pub mod trace;

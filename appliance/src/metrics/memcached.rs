@@ -408,7 +408,7 @@ fn commands(general: &Page, out: &mut Exposition) {
 
 /// A page of `stats`, or the part of it that is about one class.
 #[derive(Debug, Default)]
-struct Page(BTreeMap<String, String>);
+pub(super) struct Page(BTreeMap<String, String>);
 
 impl Rows for Page {
     fn row(&mut self, name: &str, value: &dyn Display) {
@@ -424,12 +424,17 @@ impl Page {
     }
 
     /// A row as a sample has it.
-    fn number(&self, row: &str) -> Option<&str> {
+    pub(super) fn number(&self, row: &str) -> Option<&str> {
         match self.0.get(row)?.as_str() {
             "yes" => Some("1"),
             "no" => Some("0"),
             value => value.parse::<f64>().is_ok().then_some(value),
         }
+    }
+
+    /// A row as it is.
+    pub(super) fn text(&self, row: &str) -> Option<&str> {
+        self.0.get(row).map(String::as_str)
     }
 
     fn count(&self, row: &str) -> u64 {

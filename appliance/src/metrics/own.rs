@@ -3,11 +3,12 @@
 //! In: [`Sources`]. Out: their families. Workers and ports are labelled, never summed.
 
 use super::family::{Exposition, Family, Kind, counter, gauge};
+use super::memcached::Page;
 use super::power::Power;
 use super::sources::{PortSample, Sources};
 use crate::flags::LONG_VERSION;
 use dataplane::WorkerCounters;
-use dataplane::protocol::stats::OpTotals;
+use dataplane::protocol::stats::{OpTotals, Overview, overview};
 use dataplane::side_door::SideDoorCounters;
 use dataplane::store::StoreStats;
 
@@ -120,29 +121,88 @@ static WORKERS: &[Field<WorkerCounters>] = &[
     ),
 ];
 
-/// Of each worker's engine.
+static BATCHES: Family =
+    counter("gnomon_engine_batches_total", ENGINE, "Batches given to the engine.");
+static BATCHED: Family = counter("gnomon_engine_requests_total", ENGINE, "Requests in them.");
+
+/// Of each worker's engines together.
 static ENGINES: &[Field<WorkerCounters>] = &[
-    (counter("gnomon_engine_batches_total", ENGINE, "Batches given to the engine."), |w| {
-        w.batches.get()
-    }),
-    (counter("gnomon_engine_requests_total", ENGINE, "Requests in them."), |w| w.batched.get()),
     (
         counter(
             "gnomon_engine_hints_right_total",
-            ENGINE,
-            "Keys that the engine located and the store confirmed.",
+            WORKER,
+            "Keys that an engine located and the store confirmed.",
         ),
         |w| w.hints_right.get(),
     ),
     (
         counter(
             "gnomon_engine_hints_wrong_total",
-            ENGINE,
-            "Keys that the engine located and the store did not confirm.",
+            WORKER,
+            "Keys that an engine located and the store did not confirm.",
         ),
         |w| w.hints_wrong.get(),
     ),
+    (
+        counter(
+            "gnomon_gpu_batches_lost_total",
+            WORKER,
+            "Batches that the GPU engine lost, and that the CPU engine did instead.",
+        ),
+        |w| w.gpu_lost.get(),
+    ),
+    (
+        counter(
+            "gnomon_gpu_batches_checked_total",
+            WORKER,
+            "Batches of the GPU engine's that the CPU engine read again, to compare.",
+        ),
+        |w| w.gpu_checked.get(),
+    ),
+    (
+        gauge(
+            "gnomon_gpu_from_requests",
+            WORKER,
+            "Requests from which on a batch goes to an idle GPU.",
+        ),
+        |w| w.gpu_from.get(),
+    ),
+    (
+        counter(
+            "gnomon_gpu_heads_used_total",
+            WORKER,
+            "Replies begun with a head that the GPU made.",
+        ),
+        |w| w.heads_used.get(),
+    ),
+    (
+        counter(
+            "gnomon_gpu_heads_unused_total",
+            WORKER,
+            "Heads that did not fit the item, or the request.",
+        ),
+        |w| w.heads_unused.get(),
+    ),
 ];
+
+/// Of the GPU's index, from `stats engine`; no sample without a GPU engine.
+static GPU: &[(Family, &str)] = &[
+    (gauge("gnomon_gpu_index_bytes", &[], "Memory of the GPU's index."), "index_bytes"),
+    (gauge("gnomon_gpu_index_entries", &[], "Entries of the GPU's index."), "index_entries"),
+    (
+        gauge("gnomon_gpu_feed_waiting", &[], "Changes on their way to the GPU's index."),
+        "feed_waiting",
+    ),
+    (
+        counter("gnomon_gpu_feed_lost_total", &[], "Changes that found no place on that way."),
+        "feed_lost",
+    ),
+];
+static GPU_UP: Family = gauge(
+    "gnomon_gpu_up",
+    &[],
+    "The GPU engine works: 1, or 0 since it failed; no sample without one.",
+);
 
 static BATCH_LIMIT: Family =
     gauge("gnomon_engine_batch_limit", &[], "Most requests in a batch (`--batch`).");
@@ -317,7 +377,7 @@ static DURATION: Family = Family {
     name: "gnomon_request_duration_seconds",
     kind: Kind::Histogram,
     labels: &["transport", "engine", "command"],
-    help: "From a request's arrival to the hand-over of its reply; over TCP no engine takes part.",
+    help: "From a request's arrival to the hand-over of its reply; `engine` is what `--engine` says, and none over TCP.",
 };
 
 static ENERGY: Family = counter(
@@ -339,8 +399,11 @@ pub(super) fn families() -> impl Iterator<Item = &'static Family> {
     std::iter::once(&BUILD)
         .chain(of(WORKERS))
         .chain([&DROPPED])
+        .chain([&BATCHES, &BATCHED])
         .chain(of(ENGINES))
         .chain([&BATCH_LIMIT])
+        .chain(GPU.iter().map(|(family, _)| family))
+        .chain([&GPU_UP])
         .chain(of(PORTS))
         .chain(of(DOORS))
         .chain([&SLOTS, &SLOTS_FREE])
@@ -366,12 +429,10 @@ pub(super) fn collect(sources: &Sources, power: &mut Power, out: &mut Exposition
             dropped.sample(&[n, reason.name()], count.get());
         }
     }
-    for (family, figure) in ENGINES {
-        let mut samples = out.family(family);
-        workers.iter().for_each(|(n, w)| samples.sample(&[n, sources.engine], figure(w)));
-    }
+    engines(sources, &workers, out);
     out.family(&BATCH_LIMIT).sample(&[], sources.batch);
 
+    gpu(sources, out);
     let ports = sources.ports.lock().clone();
     for (family, figure) in PORTS {
         let mut samples = out.family(family);
@@ -408,6 +469,46 @@ pub(super) fn collect(sources: &Sources, power: &mut Power, out: &mut Exposition
     }
     let mut per_joule = out.family(&PER_JOULE);
     power.requests_per_joule().inspect(|ratio| per_joule.sample(&[], ratio));
+}
+
+/// What each engine did, and what all did together.
+fn engines(sources: &Sources, workers: &[(String, &WorkerCounters)], out: &mut Exposition) {
+    // Beside the CPU's, which takes what is left.
+    let beside = match sources.engine {
+        "cpu" => None,
+        "simt" => Some("simt"),
+        _ => Some("gpu"),
+    };
+    let shares: [Field2<'_>; 2] = [
+        (&BATCHES, |w| (w.batches.get(), w.gpu_batches.get())),
+        (&BATCHED, |w| (w.batched.get(), w.gpu_batched.get())),
+    ];
+    for (family, figures) in shares {
+        let mut samples = out.family(family);
+        for (n, worker) in workers {
+            let (all, by_gpu) = figures(worker);
+            samples.sample(&[n, "cpu"], all.saturating_sub(by_gpu));
+            beside.inspect(|name| samples.sample(&[n, name], by_gpu));
+        }
+    }
+    for (family, figure) in ENGINES {
+        let mut samples = out.family(family);
+        workers.iter().for_each(|(n, w)| samples.sample(&[n], figure(w)));
+    }
+}
+
+/// A family, and where all and the GPU's part of it are.
+type Field2<'a> = (&'a Family, fn(&WorkerCounters) -> (u64, u64));
+
+fn gpu(sources: &Sources, out: &mut Exposition) {
+    let mut rows = Page::default();
+    overview(Overview::Engine, &sources.server, &mut rows);
+    for (family, row) in GPU {
+        let mut samples = out.family(family);
+        rows.number(row).inspect(|value| samples.sample(&[], value));
+    }
+    let mut up = out.family(&GPU_UP);
+    rows.text("gpu_state").inspect(|state| up.sample(&[], u8::from(*state == "used")));
 }
 
 fn durations(sources: &Sources, out: &mut Exposition) {

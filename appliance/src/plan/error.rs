@@ -256,17 +256,12 @@ pub enum PlanError {
     UnixWithPort,
     /// `--engine gpu` in a build that cannot look for a GPU.
     #[error(
-        "--engine gpu: this build leaves out CUDA (the feature cuda), and this release has no GPU engine yet: use --engine auto or cpu"
+        "--engine gpu: this build leaves out CUDA (the feature cuda): use --engine auto or cpu"
     )]
     NoCuda,
     /// `--engine gpu` without a GPU.
-    #[error("--engine gpu: {0}; and this release has no GPU engine yet: use --engine auto or cpu")]
+    #[error("--engine gpu: {0}; or use --engine auto or cpu")]
     NoGpu(String),
-    /// `--engine gpu` with a GPU that nothing would use.
-    #[error(
-        "--engine gpu: there is {0}, but this release has no GPU engine yet: use --engine auto or cpu"
-    )]
-    NoGpuEngine(String),
     /// Not built in.
     #[error("--engine {0} is not available in this build: use --engine auto or cpu")]
     NoEngine(&'static str),

@@ -197,12 +197,15 @@ pub(super) fn engine(
     let find = || machine.find_gpu.map(|find| find());
     match flag {
         EngineFlag::Cpu => Ok((Engine::Cpu, None)),
-        EngineFlag::Auto => Ok((Engine::Cpu, find())),
-        EngineFlag::Gpu => Err(match find() {
-            None => PlanError::NoCuda,
-            Some(Gpu::Absent(why)) => PlanError::NoGpu(why),
-            Some(Gpu::Found(devices)) => PlanError::NoGpuEngine(devices.join("; ")),
-        }),
+        EngineFlag::Auto => match find() {
+            Some(found @ Gpu::Found(_)) => Ok((Engine::Auto, Some(found))),
+            none => Ok((Engine::Cpu, none)),
+        },
+        EngineFlag::Gpu => match find() {
+            None => Err(PlanError::NoCuda),
+            Some(Gpu::Absent(why)) => Err(PlanError::NoGpu(why)),
+            Some(found) => Ok((Engine::Gpu, Some(found))),
+        },
         EngineFlag::Simt if machine.has_simt => Ok((Engine::Simt, None)),
         EngineFlag::Simt => Err(PlanError::NoEngine("simt")),
     }

@@ -12,6 +12,8 @@ mod dpdk;
 mod lifecycle;
 mod matrix;
 mod metrics;
+#[cfg(feature = "simt")]
+mod offload;
 mod process;
 mod restart;
 mod server;

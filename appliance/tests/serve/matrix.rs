@@ -38,6 +38,7 @@ const ASCII: &[(&str, &str, &str)] = &[
     ("stats cachedump", "stats cachedump 1 1", "ITEM "),
     ("stats latency", "stats latency", "STAT "),
     ("stats hotkeys", "stats hotkeys", ""),
+    ("stats engine", "stats engine", "STAT "),
     ("lru_crawler", "lru_crawler tocrawl 0", "OK\r\n"),
     ("lru", "lru temp_ttl 0", "OK\r\n"),
     ("slabs", "slabs automove 1", "OK\r\n"),

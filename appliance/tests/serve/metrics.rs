@@ -174,7 +174,7 @@ fn work(server: &Server) {
 
 #[test]
 fn all_that_memcached_exporter_has_is_there_and_means_the_same() {
-    let (server, address) = start(&[]);
+    let (server, address) = start(&["--engine", "cpu"]);
     work(&server);
     let page = page_when(address, |p| p.sum("gnomon_worker_frames_answered_total") >= 7.0);
     let types = page.types();
@@ -234,6 +234,24 @@ fn all_that_memcached_exporter_has_is_there_and_means_the_same() {
         assert!((page.sum(with) - value).abs() < 1e-9, "{with}: {}", page.sum(with));
     }
     page_when(address, |p| p.sum("gnomon_port_frames_received_total{") >= 7.0);
+    server.stop();
+}
+
+#[cfg(feature = "simt")]
+#[test]
+fn the_engine_beside_the_cpu_has_its_share() {
+    let (server, address) = start(&["--engine", "simt"]);
+    work(&server);
+    let page = page_when(address, |p| {
+        p.0.lines().any(|l| {
+            l.starts_with("gnomon_engine_requests_total{")
+                && l.contains("engine=\"simt\"")
+                && !l.ends_with(" 0")
+        })
+    });
+    assert!((page.value("gnomon_gpu_up") - 1.0).abs() < 1e-9);
+    assert!(page.value("gnomon_gpu_index_bytes") > 0.0);
+    assert!((page.sum("gnomon_engine_requests_total{") - 7.0).abs() < 1e-9);
     server.stop();
 }
 

@@ -1,6 +1,7 @@
 //! The keyed hash of a key: SipHash-1-3 (Aumasson and Bernstein, 2012), so that nobody outside can
 //! choose keys that collide.
 
+use gpu::params::HashKey;
 use std::hash::{BuildHasher, RandomState};
 
 /// The hash of a key under one store's hash key.
@@ -28,6 +29,11 @@ impl Hasher {
                 Self { k0: random.hash_one(0u64), k1: random.hash_one(1u64) }
             }
         }
+    }
+
+    /// Its key.
+    pub(super) fn key(self) -> HashKey {
+        HashKey { k0: self.k0, k1: self.k1 }
     }
 
     /// The hash of `bytes`.

@@ -37,6 +37,7 @@ mod mover;
 mod observer;
 mod prefix;
 mod probation;
+mod replica;
 mod renew;
 pub mod restart;
 mod returns;
@@ -53,6 +54,7 @@ pub use item::{ItemRef, Location};
 pub use mover::{Automove, NotMoved};
 pub use observer::Evictions;
 pub use prefix::{PREFIX_DEPTH_MAX, PrefixRefused};
+pub use replica::{StoreSource, Supposed};
 pub use session::{Guard, Session};
 pub use stats::StoreStats;
 pub use value::Value;
@@ -69,6 +71,7 @@ use observer::Observer;
 use parking_lot::Mutex;
 use prefix::Prefixes;
 use probation::Ghosts;
+use replica::Replica;
 use restart::{MemoryFile, MemoryFileError};
 use returns::Returns;
 pub(crate) use sizes::PAGE_BYTES;
@@ -203,6 +206,7 @@ pub struct Store {
     /// Turns of housekeeping.
     turns: AtomicU64,
     observer: Observer,
+    replica: Replica,
     config: StoreConfig,
     /// What the items lie in, if they are to outlive the process.
     file: Option<MemoryFile>,
@@ -287,6 +291,7 @@ impl Store {
             sweeper_off: AtomicBool::new(false),
             turns: AtomicU64::new(0),
             observer: Observer::default(),
+            replica: Replica::default(),
             config,
             file,
         })

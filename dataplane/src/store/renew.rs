@@ -10,6 +10,7 @@ use super::flush::Flushed;
 use super::index::Expect;
 use super::mover::Mover;
 use super::observer::Observer;
+use super::replica::Replica;
 use super::{Clock, Store};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -36,6 +37,7 @@ impl Store {
             sweeper_off,
             turns,
             observer,
+            replica,
             config,
             file: _,
         } = self;
@@ -53,6 +55,7 @@ impl Store {
         *sweeper_off = AtomicBool::new(false);
         *turns = AtomicU64::new(0);
         *observer = Observer::default();
+        *replica = Replica::default();
     }
 
     /// Takes every item out of the index. Whatever is in there is in a chunk.

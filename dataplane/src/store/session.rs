@@ -11,6 +11,7 @@ use super::hash::KeyHash;
 use super::index::{Expect, UpdateError};
 use super::item::{ItemRef, Location, WHOLE_MAX_BYTES};
 use super::marks::{Inherits, Marks};
+use super::replica::Supposed;
 use super::slab::{Class, Gone, Slabs};
 use super::value::{NewItem, Value};
 use crate::short;
@@ -29,6 +30,8 @@ pub struct Session {
     flushed_found: Cell<u64>,
     /// Where the item was that the last change of one was about.
     changed: Cell<Option<Location>>,
+    /// Where an engine supposes the item that is looked for next.
+    supposed: Cell<Supposed>,
 }
 
 impl Session {
@@ -39,6 +42,7 @@ impl Session {
             expired_found: Cell::default(),
             flushed_found: Cell::default(),
             changed: Cell::default(),
+            supposed: Cell::default(),
         }
     }
 
@@ -67,6 +71,12 @@ impl Session {
     /// refused to change; `None` when there was no item.
     pub fn changed_class(&self) -> Option<usize> {
         self.changed.get().and_then(|loc| self.store.slabs.class_of(loc)).map(|id| id.0.into())
+    }
+
+    /// Tells where the item may be that [`Guard::find`] is asked for next, and says what became of
+    /// the supposition before this one.
+    pub fn suppose(&self, next: Supposed) -> Supposed {
+        self.supposed.replace(next)
     }
 
     /// Remembers where the item was that a change is about.
@@ -136,9 +146,30 @@ impl Guard<'_> {
         self.store().note_expiry(expiry);
     }
 
-    /// The item with this key, by way of the index.
+    /// The item with this key: where it is supposed to be, if it is there, else by way of the
+    /// index.
     #[inline]
     pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<ItemRef<'_>> {
+        match self.session.supposed.get() {
+            Supposed::At(loc) => {
+                let item = self.verify(loc, key);
+                let outcome = if item.is_some() { Supposed::Right } else { Supposed::Wrong };
+                self.session.supposed.set(outcome);
+                if item.is_some() {
+                    return item;
+                }
+                self.store().look_again(hash);
+            }
+            Supposed::Unknown => {
+                self.session.supposed.set(Supposed::Nothing);
+                let item = self.find(hash, key);
+                if item.is_some() {
+                    self.store().look_again(hash);
+                }
+                return item;
+            }
+            _ => {}
+        }
         let store = self.store();
         let mut dead = None;
         let item = store.index.find(hash, |loc| {
@@ -483,7 +514,7 @@ impl Store {
                 }
             }
         };
-        let old = self.index.update(hash, new.map(|(loc, _)| loc), expect, is_key, commit)?;
+        let old = self.change_index(hash, new.map(|(loc, _)| loc), expect, is_key, commit)?;
         if let Some(old) = old {
             // SAFETY: `commit` hid it, and the index gave it to us alone.
             unsafe { self.slabs.retire(old, &self.epochs, gone) };
@@ -509,7 +540,7 @@ impl Store {
         let (hash, expect) = (self.hash(item.key()), Expect::Exactly(Some(loc)));
         // SAFETY: `loc` stands in a locked bucket.
         let hide = |_| unsafe { self.slabs.set_linked(loc, false) };
-        if self.index.update(hash, None, expect, |l| l == loc, hide).is_err() {
+        if self.change_index(hash, None, expect, |l| l == loc, hide).is_err() {
             return false;
         }
         if let Gone::Evicted { .. } = why {

@@ -7,6 +7,8 @@
 mod bad;
 mod binary;
 mod faults;
+mod offload;
+mod offload_faults;
 mod policy;
 mod replies;
 mod vulnerabilities;

@@ -68,6 +68,31 @@ fn many_keys_and_cas_ids() {
     w.end();
 }
 
+/// Requests that only the strict parser understands find their item where the engine saw it.
+#[test]
+fn hints_spare_the_strict_parser_a_look_up() {
+    let mut w = World::new();
+    let binary_get = |key: &[u8]| {
+        let len = u8::try_from(key.len()).unwrap();
+        [&[0x80, 0, 0, len, 0, 0, 0, 0, 0, 0, 0, len][..], &[0; 12], key].concat()
+    };
+    assert_eq!(w.ask(b"set k 0 0 1\r\n1\r\n"), b"STORED\r\n");
+    assert_eq!(w.ask(b"mg k v\r\n"), b"VA 1\r\n1\r\n");
+    assert!(w.ask(&binary_get(b"k")).ends_with(b"1"));
+    assert_eq!(w.ask(b"mg x v\r\n"), b"EN\r\n");
+    let hints = |w: &World| (w.counters[0].hints_right.get(), w.counters[0].hints_wrong.get());
+    assert_eq!(hints(&w), (2, 0));
+    // The engine looks before the item changes.
+    w.send(&request(Wrap::V4, 1, b"set k 0 0 1\r\n2\r\n"));
+    w.send(&request(Wrap::V4, 2, b"mg k v\r\n"));
+    w.settle();
+    let got = w.received(0);
+    assert_eq!(crate::world::open(Wrap::V4, got[1].bytes()).text, b"VA 1\r\n2\r\n");
+    assert_eq!(hints(&w), (2, 1));
+    drop(got);
+    w.end();
+}
+
 #[test]
 fn a_read_sees_the_write_before_it_in_the_same_burst() {
     let mut w = World::new();

@@ -1,17 +1,25 @@
 //! A worker with a store between two ports in memory, and a client on the far side.
 
 use dataplane::batcher::BatchPolicy;
-use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
+use dataplane::dispatch::Offloading;
+use dataplane::pipeline::{self, Worker, WorkerConfig, WorkerPort};
 use dataplane::policy::Policy;
 use dataplane::protocol::Server;
-use dataplane::store::{Store, StoreConfig};
+use dataplane::store::{Store, StoreConfig, StoreSource};
 use dataplane::wire::{AllowList, Local};
 use dataplane::{DropReason, Ledger, WorkerCounters};
 use driver_shim::ports::memory::{MAC, PEER_MAC, linked};
 use driver_shim::{Burst, Frame, Pages, QueuePair, Region};
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
+use gpu::Engine;
+use gpu::card::Card;
+use gpu::index::{Feed, IndexConfig, IndexKind, SHARES_DEFAULT, Schedule, Updater};
+use gpu::offload::{GpuEngine, Mode, Offload, OffloadConfig};
+use gpu::simt::SimtCard;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 pub(crate) const PORT: u16 = 11_211;
 pub(crate) const SERVER4: [u8; 4] = [10, 0, 0, 2];
@@ -47,6 +55,55 @@ pub(crate) struct World {
     /// The client's end of each worker's wire.
     pub(crate) wires: Vec<QueuePair>,
     pub(crate) slots: usize,
+    /// The card, where there is one.
+    pub(crate) offload: Option<Arc<Offload>>,
+    /// Of the index on it. It works when it is told to.
+    pub(crate) updater: Option<Updater>,
+}
+
+/// A card beside the CPU, which gets everything.
+pub(crate) struct Beside {
+    pub(crate) card: Arc<dyn Card>,
+    pub(crate) mode: Mode,
+    pub(crate) kind: IndexKind,
+    pub(crate) deadline: Duration,
+    /// Hashes that the feed holds.
+    pub(crate) feed: usize,
+    /// What stands between the engine and the worker.
+    pub(crate) wrap: fn(Box<dyn Engine>) -> Box<dyn Engine>,
+}
+
+impl Beside {
+    pub(crate) fn new(mode: Mode, kind: IndexKind) -> Self {
+        let card = Arc::new(SimtCard::default());
+        let deadline = Duration::from_secs(60);
+        Self { card, mode, kind, deadline, feed: 1 << 12, wrap: |engine| engine }
+    }
+
+    fn open(&self, region: &Region, store: &Arc<Store>) -> (Arc<Offload>, Updater) {
+        let index = IndexConfig { kind: self.kind, memory_bytes: 1 << 20, shares: SHARES_DEFAULT };
+        let config = OffloadConfig {
+            mode: self.mode,
+            index,
+            hash_key: store.hash_key(),
+            places: 3,
+            deadline: self.deadline,
+            start_deadline: Duration::from_secs(60),
+            heads: true,
+        };
+        let offload = pipeline::offload(Arc::clone(&self.card), region, config).unwrap();
+        let feed = Arc::new(Feed::new(self.feed));
+        store.feed_replica(Arc::clone(&feed));
+        let source = Box::new(StoreSource::new(store.session().unwrap()));
+        let updater = Updater::new(&offload, feed, source, Schedule::default()).unwrap();
+        (offload, updater)
+    }
+
+    fn engine(&self, offload: &Arc<Offload>) -> Offloading {
+        let engine = GpuEngine::new(offload, BatchPolicy::default().size).unwrap();
+        let (engine, verify_one_in) = ((self.wrap)(Box::new(engine)), NonZeroU32::MIN);
+        Offloading { engine, forced: true, verify_one_in: verify_one_in.saturating_add(6) }
+    }
 }
 
 /// A datagram of a reply: frame header fields and text.
@@ -69,13 +126,19 @@ impl World {
         config: StoreConfig,
         wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
     ) -> Self {
-        Self::serving(workers, config, &AllowList::default(), Policy::default(), wrap)
+        Self::serving(workers, config, &AllowList::default(), Policy::default(), None, wrap)
+    }
+
+    /// `workers` workers over one store, and a card.
+    pub(crate) fn beside(workers: usize, config: StoreConfig, beside: &Beside) -> Self {
+        let (allow, policy) = (AllowList::default(), Policy::default());
+        Self::serving(workers, config, &allow, policy, Some(beside), |q, _| q)
     }
 
     /// One worker that trusts its own networks and serves `allow` by `policy`.
     pub(crate) fn policed(allow: &AllowList, policy: Policy) -> Self {
         let config = StoreConfig { memory_bytes: 16 << 20, ..StoreConfig::default() };
-        Self::serving(1, config, allow, policy, |q, _| q)
+        Self::serving(1, config, allow, policy, None, |q, _| q)
     }
 
     fn serving(
@@ -83,6 +146,7 @@ impl World {
         config: StoreConfig,
         allow: &AllowList,
         policy: Policy,
+        beside: Option<&Beside>,
         mut wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
     ) -> Self {
         let region = Region::new(4096, Pages::Small).unwrap();
@@ -91,6 +155,7 @@ impl World {
         let (port, far) = linked(workers, 2048);
         let local = Local::new(MAC, &ADDRESSES, PORT).unwrap();
         let local = Arc::new(Local { allow: allow.clone(), ..local });
+        let (offload, updater) = beside.map(|beside| beside.open(&region, &store)).unzip();
         let workers: Vec<Worker> = port
             .queues
             .into_iter()
@@ -109,6 +174,7 @@ impl World {
                     group: 32,
                     batch: BatchPolicy::default(),
                     policy,
+                    offload: beside.zip(offload.as_ref()).map(|(b, offload)| b.engine(offload)),
                 })
             })
             .collect();
@@ -119,6 +185,8 @@ impl World {
             store,
             workers,
             wires: far.queues,
+            offload,
+            updater,
         }
     }
 
@@ -135,14 +203,20 @@ impl World {
         assert_eq!(self.wires[worker].tx.burst(&mut burst), 1, "the wire is full");
     }
 
-    /// Lets every worker work until nothing moves any more.
+    /// Lets every worker work until nothing moves any more, and no engine is at work.
     pub(crate) fn settle(&mut self) {
-        for _ in 0..10_000 {
-            if self.workers.iter_mut().map(Worker::turn).sum::<usize>() == 0 {
-                return;
-            }
+        let begun = Instant::now();
+        let moved = |workers: &mut Vec<Worker>| workers.iter_mut().map(Worker::turn).sum::<usize>();
+        while moved(&mut self.workers) > 0 || self.ledger().in_flight > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the workers do not come to rest");
         }
-        panic!("the workers do not come to rest");
+    }
+
+    /// Brings the index on the card up to date.
+    pub(crate) fn refresh(&mut self) {
+        if let Some(updater) = &mut self.updater {
+            while updater.turn() > 0 {}
+        }
     }
 
     /// What has come out for the client of worker `n`.
@@ -205,6 +279,7 @@ impl World {
         assert_eq!(ledger.in_flight, 0);
         drop(self.workers);
         drop(self.wires);
+        drop((self.updater, self.offload));
         assert_eq!(self.region.available(), self.slots, "slots leaked");
         ledger
     }

@@ -1,6 +1,12 @@
 //! NVIDIA GPUs, through the CUDA driver. The driver's library is loaded at run time: nothing of
 //! CUDA is needed to build, and a machine without it gets an error, not a crash.
 
+mod card;
+mod context;
+mod driver;
 mod probe;
+mod ptx;
+mod stream;
 
+pub use card::CudaCard;
 pub use probe::{Device, ProbeError, Version, probe};

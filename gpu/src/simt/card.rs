@@ -1,15 +1,15 @@
 //! The executor as a card: its memory is the host's, each stream is a thread.
 #![allow(unsafe_code)]
 
-use super::ffi::{self, Blocks};
+use super::ffi::{self, Blocks, Region, Watch, WatchCounts};
 use crate::card::{Card, CardError, CardFacts, Kernel, Recorded, Stream};
 use crate::host::HostMemory;
 use crate::params::DevAddr;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,12 +25,50 @@ const DROP_WAIT_MAX: Duration = Duration::from_secs(1);
 pub struct SimtCard {
     seed: u64,
     taken: Mutex<HashMap<u64, HostMemory>>,
+    watcher: Option<Arc<Watcher>>,
+}
+
+/// What a watching card knows.
+#[derive(Debug, Default)]
+struct Watcher {
+    /// First byte and size of all memory that is taken or mapped.
+    regions: Mutex<BTreeMap<u64, u64>>,
+    counts: Mutex<WatchCounts>,
+}
+
+/// What a lock guards, whoever panicked holding it.
+fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl SimtCard {
     /// Threads of a block take turns in order, or in an order drawn from `seed` if that is not 0.
     pub fn new(seed: u64) -> Self {
-        Self { seed, taken: Mutex::default() }
+        Self { seed, ..Self::default() }
+    }
+
+    /// As [`Self::new`], with the instrumented build of the kernels. An access to memory that was
+    /// neither taken nor mapped when the kernel was started ends it with an error. Some hundred
+    /// times slower.
+    pub fn watching(seed: u64) -> Self {
+        Self { seed, watcher: Some(Arc::default()), ..Self::default() }
+    }
+
+    /// What watched kernels did so far.
+    pub fn counts(&self) -> WatchCounts {
+        self.watcher.as_ref().map(|w| *held(&w.counts)).unwrap_or_default()
+    }
+
+    fn note(&self, start: u64, bytes: usize) {
+        if let Some(watcher) = &self.watcher {
+            held(&watcher.regions).insert(start, bytes as u64);
+        }
+    }
+
+    fn forget(&self, start: u64) {
+        if let Some(watcher) = &self.watcher {
+            held(&watcher.regions).remove(&start);
+        }
     }
 }
 
@@ -46,37 +84,42 @@ impl Card for SimtCard {
 
     fn take(&self, bytes: usize) -> Result<DevAddr, CardError> {
         let memory = HostMemory::new(bytes);
-        let at = memory.start().addr().get() as u64;
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).insert(at, memory);
+        let at = memory.start().expose_provenance().get() as u64;
+        held(&self.taken).insert(at, memory);
+        self.note(at, bytes);
         Ok(DevAddr(at))
     }
 
     unsafe fn give_back(&self, at: DevAddr) {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(&at.0);
+        self.forget(at.0);
+        held(&self.taken).remove(&at.0);
     }
 
-    unsafe fn map(&self, start: NonNull<u8>, _bytes: usize) -> Result<DevAddr, CardError> {
-        Ok(DevAddr(start.expose_provenance().get() as u64))
+    unsafe fn map(&self, start: NonNull<u8>, bytes: usize) -> Result<DevAddr, CardError> {
+        let at = start.expose_provenance().get() as u64;
+        self.note(at, bytes);
+        Ok(DevAddr(at))
     }
 
-    unsafe fn unmap(&self, _start: NonNull<u8>) {}
+    unsafe fn unmap(&self, start: NonNull<u8>) {
+        self.forget(start.addr().get() as u64);
+    }
 
     unsafe fn read(&self, from: DevAddr, to: &mut [u8]) -> Result<(), CardError> {
-        let from = std::ptr::with_exposed_provenance::<u8>(usize::try_from(from.0).unwrap_or(0));
-        // SAFETY: the caller's promise; the card's memory is the host's.
-        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(pointer(from), to.as_mut_ptr(), to.len()) };
         Ok(())
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>, CardError> {
-        let (work, jobs) = sync_channel::<Job>(LAUNCHES_MAX);
+        let (work, jobs) = sync_channel::<Work>(LAUNCHES_MAX);
         let shared = Arc::new(Shared::default());
-        let (mine, seed) = (Arc::clone(&shared), self.seed);
+        let (mine, seed, watcher) = (Arc::clone(&shared), self.seed, self.watcher.clone());
         thread::Builder::new()
             .name("simt".to_owned())
             .spawn(move || {
-                while let Ok(job) = jobs.recv() {
-                    mine.run(&job, seed);
+                while let Ok(work) = jobs.recv() {
+                    mine.work(&work, seed, watcher.as_deref());
                 }
             })
             .map_err(|why| refused("a thread for a stream", &why))?;
@@ -86,6 +129,17 @@ impl Card for SimtCard {
 
 fn refused(call: &'static str, why: &std::io::Error) -> CardError {
     CardError::Refused { call, why: why.to_string() }
+}
+
+/// What a stream was given.
+#[derive(Debug, Clone)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a queue of them is made once, and then none is taken"
+)]
+enum Work {
+    Launch(Job),
+    Copy { to: DevAddr, from: DevAddr, bytes: usize },
 }
 
 /// A launch, with its parameters as they were then.
@@ -109,14 +163,27 @@ struct Shared {
 }
 
 impl Shared {
-    fn run(&self, job: &Job, seed: u64) {
+    fn work(&self, work: &Work, seed: u64, watcher: Option<&Watcher>) {
+        match work {
+            Work::Launch(job) => self.run(job, seed, watcher),
+            Work::Copy { to, from, bytes } => {
+                let (to, from) = (pointer(*to), pointer(*from));
+                // SAFETY: whoever asked for the copy promised it (`Stream::copy`), until its end.
+                unsafe { std::ptr::copy_nonoverlapping(from, to, *bytes) };
+            }
+        }
+        self.pending.fetch_sub(1, Ordering::Release);
+    }
+
+    fn run(&self, job: &Job, seed: u64, watcher: Option<&Watcher>) {
         let whole = Blocks { blocks: job.blocks, first: 0, count: job.blocks };
         let done = if job.kernel.facts().resident {
             // Its blocks wait for the host: each needs a thread of its own.
             thread::scope(|scope| {
                 let runs: Vec<_> = (0..job.blocks)
                     .map(|first| {
-                        scope.spawn(move || job.run(Blocks { first, count: 1, ..whole }, seed))
+                        let blocks = Blocks { first, count: 1, ..whole };
+                        scope.spawn(move || job.run(blocks, seed, watcher))
                     })
                     .collect();
                 let joined = runs.into_iter().map(|run| match run.join() {
@@ -126,34 +193,50 @@ impl Shared {
                 joined.collect()
             })
         } else {
-            job.run(whole, seed)
+            job.run(whole, seed, watcher)
         };
         if let Err(why) = done {
-            *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+            *held(&self.failed) = Some(why);
         }
-        self.pending.fetch_sub(1, Ordering::Release);
     }
 }
 
+/// The card's memory is the host's.
+fn pointer(at: DevAddr) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(usize::try_from(at.0).unwrap_or(0))
+}
+
 impl Job {
-    fn run(&self, blocks: Blocks, seed: u64) -> Result<(), String> {
+    fn run(&self, blocks: Blocks, seed: u64, watcher: Option<&Watcher>) -> Result<(), String> {
+        let regions: Vec<Region> = watcher
+            .iter()
+            .flat_map(|w| held(&w.regions).clone())
+            .map(|(start, bytes)| Region { start, bytes })
+            .collect();
+        let mut counts = WatchCounts::default();
+        let watch = watcher.map(|_| Watch { regions: &regions, counts: &mut counts });
         // SAFETY: whoever launched this promised it (`Stream::launch`), until the kernel ends.
-        unsafe { ffi::run(self.kernel, blocks, self.params.as_ptr().cast(), seed) }
+        let done =
+            unsafe { ffi::run(self.kernel, blocks, self.params.as_ptr().cast(), seed, watch) };
+        if let Some(watcher) = watcher {
+            held(&watcher.counts).add(counts);
+        }
+        done
     }
 }
 
 #[derive(Debug)]
 struct SimtStream {
-    work: SyncSender<Job>,
+    work: SyncSender<Work>,
     shared: Arc<Shared>,
     recorded: Vec<Job>,
 }
 
 impl SimtStream {
-    fn add(&self, job: Job) -> Result<(), CardError> {
+    fn add(&self, work: Work) -> Result<(), CardError> {
         self.check()?;
         self.shared.pending.fetch_add(1, Ordering::Relaxed);
-        self.work.try_send(job).map_err(|why| {
+        self.work.try_send(work).map_err(|why| {
             self.shared.pending.fetch_sub(1, Ordering::Relaxed);
             let why = match why {
                 TrySendError::Full(_) => "too many launches are waiting",
@@ -164,7 +247,7 @@ impl SimtStream {
     }
 
     fn check(&self) -> Result<(), CardError> {
-        match &*self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*held(&self.shared.failed) {
             Some(why) => Err(CardError::Sticky { call: "launch", why: why.clone() }),
             None => Ok(()),
         }
@@ -191,7 +274,7 @@ impl Stream for SimtStream {
         params: *const u8,
     ) -> Result<(), CardError> {
         // SAFETY: the caller's promise.
-        self.add(unsafe { job(kernel, blocks, params) })
+        self.add(Work::Launch(unsafe { job(kernel, blocks, params) }))
     }
 
     unsafe fn record(
@@ -207,9 +290,13 @@ impl Stream for SimtStream {
 
     fn replay(&mut self, what: Recorded) -> Result<(), CardError> {
         match self.recorded.get(what.0) {
-            Some(job) => self.add(job.clone()),
+            Some(job) => self.add(Work::Launch(job.clone())),
             None => Err(CardError::Refused { call: "replay", why: "no such record".to_owned() }),
         }
+    }
+
+    unsafe fn copy(&mut self, to: DevAddr, from: DevAddr, bytes: usize) -> Result<(), CardError> {
+        self.add(Work::Copy { to, from, bytes })
     }
 
     fn is_idle(&mut self) -> Result<bool, CardError> {
@@ -231,55 +318,28 @@ impl Drop for SimtStream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::Column;
-    use crate::params::{DigestParams, HashKey};
+    use crate::bench::{Bench, IndexKind, Sizes};
+    use crate::params::HashKey;
 
-    fn digest(key: HashKey, strings: &[&[u8]], seed: u64) -> Vec<(u64, u32)> {
-        const STRIDE: usize = 256;
+    fn digest(seed: u64) -> Vec<(u64, u32)> {
+        let key = HashKey { k0: 0x0706_0504_0302_0100, k1: 0x0f0e_0d0c_0b0a_0908 };
         let card: Arc<dyn Card> = Arc::new(SimtCard::new(seed));
-        let n = strings.len();
-        let mut bytes = Column::<u8>::mapped(&card, n * STRIDE).unwrap();
-        let mut lengths = Column::<u32>::mapped(&card, n).unwrap();
-        let mut hashes = Column::<u64>::mapped(&card, n).unwrap();
-        let mut sums = Column::<u32>::mapped(&card, n).unwrap();
-        bytes.set_len(n * STRIDE);
-        for (i, string) in strings.iter().enumerate() {
-            bytes[i * STRIDE..][..string.len()].copy_from_slice(string);
-            lengths.push(u32::try_from(string.len()).unwrap()).unwrap();
+        let kind = IndexKind::Cuckoo { n_buckets: 1, kicks_max: 0 };
+        let sizes = Sizes { slots: 200, slot_bytes: 256, batch: 1 };
+        let mut bench = Bench::new(&card, kind, key, sizes).unwrap();
+        for slot in 0..200 {
+            bench.slot(slot).iter_mut().zip(0..=255).for_each(|(b, n)| *b = n);
         }
-        let params = DigestParams {
-            key,
-            bytes: bytes.at(),
-            lengths: lengths.at(),
-            hashes: hashes.at(),
-            sums: sums.at(),
-            n: u32::try_from(n).unwrap(),
-            stride: 256,
-        };
-        let mut stream = card.stream().unwrap();
-        let blocks = u32::try_from(n.div_ceil(128)).unwrap();
-        // SAFETY: the columns outlive the stream's work, which ends below.
-        unsafe { stream.launch(Kernel::Digest, blocks, (&raw const params).cast()) }.unwrap();
-        let begun = Instant::now();
-        while !stream.is_idle().unwrap() {
-            assert!(begun.elapsed() < Duration::from_secs(60));
-            thread::yield_now();
-        }
-        hashes.set_len(n);
-        sums.set_len(n);
-        hashes.iter().copied().zip(sums.iter().copied()).collect()
+        bench.digest(&(0..200).collect::<Vec<u32>>()).unwrap()
     }
 
     /// SipHash-1-3 of the bytes 0, 1, 2, … under the key 0, 1, … 15: from the reference
     /// implementation's `vectors_siphash` rule, computed with its 1-3 variant.
     #[test]
     fn kernels_run() {
-        let key = HashKey { k0: 0x0706_0504_0302_0100, k1: 0x0f0e_0d0c_0b0a_0908 };
-        let strings: Vec<Vec<u8>> = (0..200).map(|n| (0..n).collect()).collect();
-        let strings: Vec<&[u8]> = strings.iter().map(Vec::as_slice).collect();
-        let plain = digest(key, &strings, 0);
+        let plain = digest(0);
         assert_eq!(plain[0].0, 0xabac_0158_050f_c4dc);
         assert_eq!(plain[..4].iter().map(|d| d.1).collect::<Vec<_>>(), [0, 0, 1, 0x0201]);
-        assert_eq!(plain, digest(key, &strings, 7));
+        assert_eq!(plain, digest(7));
     }
 }

@@ -5,6 +5,7 @@ mod card;
 mod ffi;
 
 pub use card::SimtCard;
+pub use ffi::WatchCounts;
 
 /// What the kernels' compiler says of the shared layouts.
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 11_211);
 /// The client's.
 const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 40_000);
 /// Where the text of a reply begins: Ethernet, IPv4, UDP and memcached headers.
-const TEXT_AT: usize = 14 + 20 + 8 + 8;
+pub(crate) const TEXT_AT: usize = 14 + 20 + 8 + 8;
 
 /// What is asked, one request to a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -73,7 +73,8 @@ impl Load {
     /// The frame that asks for these items, of `items` in the store. `None`: it does not fit a
     /// datagram.
     pub fn request(self, shape: Shape, asked: &[u64], items: u64) -> Option<Vec<u8>> {
-        let mut text = vec![0, 0, 0, 0, 0, 1, 0, 0];
+        // Replies repeat the request's number: it tells what was asked.
+        let mut text = vec![0, self as u8, 0, 0, 0, 1, 0, 0];
         match self {
             Self::Set => {
                 for &i in asked {

@@ -275,6 +275,7 @@ impl Bench {
             group,
             batch: BatchPolicy::default(),
             policy: Policy::default(),
+            offload: None,
         });
         let counters = worker.counters();
         // A tenth first, so that caches and branch predictors know the work.

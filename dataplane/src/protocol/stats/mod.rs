@@ -30,8 +30,8 @@ use crate::store::verbs::{ArithFailure, Counted, NotStored};
 use crate::store::{Cursor, Session, Store};
 use parking_lot::Mutex;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 macro_rules! op_counters {
@@ -219,6 +219,7 @@ pub struct Server {
     pub conns: Arc<Conns>,
     /// What administrators have set while it runs.
     pub tuning: Tuning,
+    engine: OnceLock<Arc<dyn EngineFacts>>,
     stop_asked: AtomicBool,
     keep_asked: AtomicBool,
     started: Instant,
@@ -263,12 +264,18 @@ impl Server {
             watchers,
             conns: Arc::default(),
             tuning: Tuning::default(),
+            engine: OnceLock::new(),
             stop_asked: AtomicBool::new(false),
             keep_asked: AtomicBool::new(false),
             started: Instant::now(),
             ops: Mutex::new(Vec::new()),
             before: Mutex::default(),
         }
+    }
+
+    /// Names the one who tells of engines. The first call counts.
+    pub fn tell_engine(&self, facts: Arc<dyn EngineFacts>) {
+        let _ = self.engine.set(facts);
     }
 
     /// What clients are told of an item's CAS number.
@@ -369,6 +376,12 @@ impl Server {
     }
 }
 
+/// Tells of the engines: what they are, and what they have done.
+pub trait EngineFacts: Send + Sync {
+    /// Names and values, in order.
+    fn rows(&self, row: &mut dyn FnMut(&str, &dyn fmt::Display));
+}
+
 /// Takes the rows of a page, in order.
 pub trait Rows {
     /// Takes one.
@@ -396,6 +409,8 @@ pub enum Overview {
     Items,
     /// `stats slabs`.
     Slabs,
+    /// `stats engine`.
+    Engine,
 }
 
 /// Writes the rows of such a page, for which nobody need be a client.
@@ -405,6 +420,11 @@ pub fn overview(page: Overview, server: &Server, rows: &mut impl Rows) {
         Overview::Settings => settings::page(server, rows),
         Overview::Items => classes::items(server, rows),
         Overview::Slabs => classes::slabs(server, rows),
+        Overview::Engine => {
+            if let Some(engine) = server.engine.get() {
+                engine.rows(&mut |name, value| rows.row(name, value));
+            }
+        }
     }
 }
 
@@ -441,6 +461,7 @@ pub fn page(
         }
         [b"conns", ..] => server.conns.page(rows),
         [b"latency", ..] => server.latencies_counted().page(rows),
+        [b"engine", ..] => overview(Overview::Engine, server, rows),
         [b"hotkeys", ..] => hotkeys::page(server.ops.lock().iter().map(|o| &o.hot_keys), rows),
         [b"reset", ..] => {
             server.reset();

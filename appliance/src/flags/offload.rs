@@ -1,0 +1,69 @@
+//! Flags about the GPU beside the CPU: how batches get there, and the index on it.
+
+use clap::{Args, ValueEnum};
+use std::num::NonZeroU32;
+
+/// How a GPU is used.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "GPU")]
+pub struct OffloadFlags {
+    /// How batches get to the GPU: a kernel launch each, a recorded launch repeated, or a kernel
+    /// that stays and a doorbell.
+    #[arg(long, value_name = "MODE", env = "GNOMON_GPU_MODE", default_value = "launch")]
+    pub gpu_mode: GpuModeFlag,
+
+    /// Which GPU, as nvidia-smi -L and CUDA_VISIBLE_DEVICES count.
+    #[arg(long, value_name = "NUM", env = "GNOMON_GPU_DEVICE", default_value = "0")]
+    pub gpu_device: u32,
+
+    /// The index on the GPU: sets of sixteen ways with keys in them, or buckets of eight cells of
+    /// signatures.
+    #[arg(long, visible_alias = "index", value_name = "KIND", env = "GNOMON_GPU_INDEX")]
+    #[arg(default_value = "setassoc")]
+    pub gpu_index: GpuIndexFlag,
+
+    /// GPU memory for the index, in megabytes. Default: a quarter of the memory for items.
+    #[arg(long, value_name = "MB", env = "GNOMON_INDEX_MEMORY")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub index_memory: Option<u32>,
+
+    /// Length of a cycle of the index's updates, in microseconds.
+    #[arg(long, value_name = "US", env = "GNOMON_INDEX_CYCLE", default_value = "200")]
+    #[arg(value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+    pub index_cycle: u32,
+
+    /// Cycles from one batch of updates to the next.
+    #[arg(long, value_name = "NUM", env = "GNOMON_INDEX_EVERY", default_value = "2")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub index_every: u32,
+
+    /// Longest time for a batch, in milliseconds; one that takes longer ends the GPU's use. Default:
+    /// 5, or 10000 with --engine simt.
+    #[arg(long, value_name = "MS", env = "GNOMON_GPU_DEADLINE")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub gpu_deadline: Option<u32>,
+
+    /// The CPU reads one of so many of the GPU's batches again, and compares.
+    #[arg(long, value_name = "NUM", env = "GNOMON_GPU_VERIFY_RATIO", default_value = "1024")]
+    pub gpu_verify_ratio: NonZeroU32,
+}
+
+/// `--gpu-mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GpuModeFlag {
+    /// A kernel launch for each batch.
+    Launch,
+    /// A recorded launch, repeated.
+    Graph,
+    /// A kernel that stays, and a doorbell.
+    Persistent,
+}
+
+/// `--gpu-index`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GpuIndexFlag {
+    /// Sixteen ways a set, 8-bit tags, keys inline (MemcachedGPU).
+    Setassoc,
+    /// Eight cells a bucket, 32-bit signatures (Mega-KV).
+    Cuckoo,
+}

@@ -1,0 +1,285 @@
+//! Room 5's front: which engine a batch goes to.
+//!
+//! In: batches as the batcher has them. Out: the same with descriptors, from the CPU engine or from
+//! the one beside it, a GPU's mostly. Work-conserving (D7): few requests, and the GPU idle: the CPU
+//! has them at once. Otherwise a free place of the GPU takes all that is queued. Otherwise they
+//! gather, and the CPU takes them when the batch is full or the wait is long. What is few is found
+//! out while it runs (`cost.rs`). The second engine is never trusted with more than speed: what it
+//! says is looked over, now and then in full, and what it loses the CPU engine does at once. Batches
+//! come out in order of finishing. Nothing here fails, waits or allocates.
+
+mod cost;
+
+use crate::counters::WorkerCounters;
+use crate::cpu_engine::CpuEngine;
+use cost::{Line, Rate};
+use gpu::{Batch, Engine, Outcome};
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// An engine beside the CPU's, and how to use it.
+pub struct Offloading {
+    /// The engine.
+    pub engine: Box<dyn Engine>,
+    /// It gets everything, as long as it works.
+    pub forced: bool,
+    /// One of so many of its batches is read again by the CPU, and compared.
+    pub verify_one_in: NonZeroU32,
+}
+
+impl std::fmt::Debug for Offloading {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Offloading").field("engine", &self.engine.name()).finish_non_exhaustive()
+    }
+}
+
+/// Longest wait for a place of the GPU before the CPU takes a batch: a fifth of what a reply may
+/// take under load.
+const WAIT_MAX: Duration = Duration::from_micros(50);
+/// The GPU's costs are measured anew when nothing has gone there for so long.
+const PROBE_AFTER: Duration = Duration::from_millis(10);
+/// Fewest requests that tell something of the GPU.
+const PROBE_LEAST: usize = 16;
+/// Longest queue of start times: more than there are places.
+const STARTED_MAX: usize = 64;
+
+/// Both engines, as one.
+pub struct Dispatch {
+    cpu: CpuEngine,
+    beside: Option<Beside>,
+    /// Most requests in a batch.
+    batch_max: usize,
+    counters: Arc<WorkerCounters>,
+}
+
+impl std::fmt::Debug for Dispatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dispatch").field("batch_max", &self.batch_max).finish_non_exhaustive()
+    }
+}
+
+/// The other engine, and what is known of it and of the CPU.
+struct Beside {
+    engine: Box<dyn Engine>,
+    forced: bool,
+    verify_one_in: u32,
+    /// Batches until the next one that is compared.
+    verify_in: u32,
+    /// When the batches in flight began, and whether the engine was idle then.
+    started: VecDeque<(Instant, bool)>,
+    last_sent: Instant,
+    /// Since when a batch waits for a place.
+    waits_since: Option<Instant>,
+    /// Nanoseconds from giving a batch to an idle engine to its end.
+    offloaded: Line,
+    /// Nanoseconds of the CPU for giving a batch away.
+    handing: Rate,
+    /// Nanoseconds of the CPU engine for a request.
+    on_cpu: Rate,
+    /// The last batch that found the engine idle went there.
+    busy: bool,
+}
+
+/// Where a batch goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Cpu,
+    Beside,
+    /// Nowhere yet.
+    Wait,
+}
+
+impl Beside {
+    fn new(offloading: Offloading) -> Self {
+        let verify_one_in = offloading.verify_one_in.get();
+        Self {
+            engine: offloading.engine,
+            forced: offloading.forced,
+            verify_one_in,
+            // The first is compared.
+            verify_in: 1,
+            started: VecDeque::with_capacity(STARTED_MAX),
+            last_sent: Instant::now(),
+            waits_since: None,
+            offloaded: Line::default(),
+            handing: Rate::default(),
+            on_cpu: Rate::default(),
+            busy: false,
+        }
+    }
+
+    /// Requests from which on a batch is done sooner over there; infinite, where it never is.
+    fn threshold(&self) -> f64 {
+        let (start, each) = self.offloaded.fit();
+        let gained = self.on_cpu.get() - each;
+        if gained <= 0.0 { f64::INFINITY } else { start / gained }
+    }
+
+    /// D7, for a batch of `n` requests.
+    fn choose(&self, n: usize, batch_max: usize, now: Instant) -> Way {
+        if self.engine.has_failed() {
+            return Way::Cpu;
+        }
+        if self.forced {
+            return Way::Beside;
+        }
+        let threshold = self.threshold();
+        if self.engine.in_flight() == 0 {
+            // So that it does not change its mind with every batch.
+            let from = threshold * if self.busy { 0.5 } else { 1.5 };
+            let probe = n >= PROBE_LEAST && now.duration_since(self.last_sent) > PROBE_AFTER;
+            return if n as f64 >= from || probe { Way::Beside } else { Way::Cpu };
+        }
+        let worthwhile = n as f64 * self.on_cpu.get() > self.handing.get();
+        if threshold <= batch_max as f64 && worthwhile { Way::Beside } else { Way::Cpu }
+    }
+
+    /// What becomes of a batch that found no place.
+    fn without_place(&mut self, n: usize, batch_max: usize, now: Instant) -> Way {
+        if self.forced && !self.engine.has_failed() {
+            return Way::Wait;
+        }
+        let since = *self.waits_since.get_or_insert(now);
+        if n >= batch_max || now.duration_since(since) >= WAIT_MAX { Way::Cpu } else { Way::Wait }
+    }
+
+    fn submit(&mut self, batch: Box<Batch>, now: Instant) -> Result<(), Box<Batch>> {
+        let idle = self.engine.in_flight() == 0;
+        self.engine.submit(batch)?;
+        if self.started.len() < STARTED_MAX {
+            self.started.push_back((now, idle));
+        }
+        self.last_sent = now;
+        self.waits_since = None;
+        self.busy = true;
+        self.handing.add(nanos(now.elapsed()));
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<(Box<Batch>, Outcome)> {
+        let (batch, outcome) = self.engine.poll()?;
+        if let Some((began, alone)) = self.started.pop_front()
+            && alone
+            && outcome != Outcome::Lost
+        {
+            self.offloaded.add(batch.entries.len() as f64, nanos(began.elapsed()));
+        }
+        Some((batch, outcome))
+    }
+
+    /// Whether this batch is one to be compared.
+    fn is_to_verify(&mut self) -> bool {
+        self.verify_in -= 1;
+        if self.verify_in > 0 {
+            return false;
+        }
+        self.verify_in = self.verify_one_in;
+        true
+    }
+}
+
+fn nanos(time: Duration) -> f64 {
+    time.as_nanos() as f64
+}
+
+impl Dispatch {
+    /// Both engines, for batches of up to `batch_max` requests. Counts where they go.
+    pub fn new(
+        cpu: CpuEngine,
+        beside: Option<Offloading>,
+        batch_max: usize,
+        counters: Arc<WorkerCounters>,
+    ) -> Self {
+        Self { cpu, beside: beside.map(Beside::new), batch_max, counters }
+    }
+
+    fn by_cpu(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
+        let Some(beside) = &mut self.beside else { return self.cpu.submit(batch) };
+        let (began, n) = (Instant::now(), batch.entries.len());
+        self.cpu.submit(batch)?;
+        beside.waits_since = None;
+        if beside.engine.in_flight() == 0 {
+            beside.busy = false;
+        }
+        beside.on_cpu.add(nanos(began.elapsed()) / n.max(1) as f64);
+        Ok(())
+    }
+
+    /// A batch of the other engine's, looked over; or the CPU engine's word instead.
+    fn poll_beside(&mut self) -> Option<(Box<Batch>, Outcome)> {
+        let beside = self.beside.as_mut()?;
+        let (batch, outcome) = beside.poll()?;
+        if outcome != Outcome::Lost {
+            let in_full = beside.is_to_verify();
+            if in_full {
+                self.counters.gpu_checked.inc();
+            }
+            if self.cpu.confirms(&batch, in_full) {
+                return Some((batch, outcome));
+            }
+            beside.engine.distrust();
+        }
+        self.counters.gpu_lost.inc();
+        // It is free: what it is done with has been polled before.
+        let taken = self.cpu.submit(batch);
+        debug_assert!(taken.is_ok());
+        self.cpu.poll()
+    }
+}
+
+impl Engine for Dispatch {
+    fn name(&self) -> &'static str {
+        self.beside.as_ref().map_or_else(|| self.cpu.name(), |beside| beside.engine.name())
+    }
+
+    fn new_batch(&mut self, id: u32, capacity: usize) -> Box<Batch> {
+        match &mut self.beside {
+            Some(beside) => beside.engine.new_batch(id, capacity),
+            None => self.cpu.new_batch(id, capacity),
+        }
+    }
+
+    fn submit(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
+        let Some(beside) = &mut self.beside else { return self.cpu.submit(batch) };
+        let (n, now) = (batch.entries.len(), Instant::now());
+        if beside.choose(n, self.batch_max, now) == Way::Cpu {
+            return self.by_cpu(batch);
+        }
+        match beside.submit(batch, now) {
+            Ok(()) => {
+                self.counters.gpu_batches.inc();
+                self.counters.gpu_batched.add(n as u64);
+                Ok(())
+            }
+            Err(batch) => match beside.without_place(n, self.batch_max, now) {
+                Way::Cpu => self.by_cpu(batch),
+                Way::Beside | Way::Wait => Err(batch),
+            },
+        }
+    }
+
+    fn poll(&mut self) -> Option<(Box<Batch>, Outcome)> {
+        if let Some(done) = self.cpu.poll() {
+            return Some(done);
+        }
+        let done = self.poll_beside()?;
+        if let Some(beside) = &self.beside {
+            // More than a batch is never.
+            let threshold = beside.threshold().clamp(0.0, 1.0 + self.batch_max as f64).ceil();
+            // In range by the clamp.
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            self.counters.gpu_from.set(threshold as u64);
+        }
+        Some(done)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.cpu.in_flight() + self.beside.as_ref().map_or(0, |beside| beside.engine.in_flight())
+    }
+}
+
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod tests;

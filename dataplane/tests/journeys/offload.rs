@@ -1,0 +1,233 @@
+//! A card beside the CPU: whatever its mode, its index and what it has not heard of yet, clients see
+//! the very bytes that the CPU engine alone would have sent.
+
+use crate::world::{Beside, World, Wrap, request};
+use dataplane::protocol;
+use dataplane::store::{StoreConfig, verbs};
+use gpu::index::IndexKind;
+use gpu::offload::Mode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+pub(crate) const MODES: [Mode; 3] = [Mode::Launch, Mode::Graph, Mode::Persistent];
+pub(crate) const KINDS: [IndexKind; 2] = [IndexKind::SetAssoc, IndexKind::Cuckoo];
+
+pub(crate) fn small() -> StoreConfig {
+    StoreConfig { memory_bytes: 16 << 20, ..StoreConfig::default() }
+}
+
+/// Numbers from a seed (splitmix64).
+pub(crate) struct Draw(pub(crate) u64);
+
+impl Draw {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % n as u64).unwrap()
+    }
+}
+
+/// A key of one of many lengths.
+fn key(n: usize) -> String {
+    let len = [3, 9, 16, 17, 40, 100, 250][n % 7];
+    format!("{n:03}{}", "k".repeat(len - 3))
+}
+
+/// Something that a client might ask for.
+pub(crate) fn any_request(draw: &mut Draw) -> Vec<u8> {
+    let key = key(draw.below(60));
+    let number = draw.below(1000);
+    match draw.below(24) {
+        0..=4 => {
+            let len = [0, 1, 2, 63, 64, 65, 300, 1300][draw.below(8)];
+            let value = char::from(b'a' + u8::try_from(number % 26).unwrap()).to_string();
+            let (flags, value) = ([0, 7, 65_535, u32::MAX][number % 4], value.repeat(len));
+            format!("set {key} {flags} 0 {len}\r\n{value}\r\n").into_bytes()
+        }
+        5 => format!("delete {key}\r\n").into_bytes(),
+        6 => format!("append {key} 0 0 3\r\n+++\r\n").into_bytes(),
+        7 => format!("touch {key} 1000\r\n").into_bytes(),
+        8 => format!("gets {key}\r\n").into_bytes(),
+        9 => format!("get {key} {} nobody\r\n", self::key(draw.below(60))).into_bytes(),
+        10 => format!("mg {key} v f t\r\n").into_bytes(),
+        11 => binary_get(&key),
+        12 => format!("get {key}\n").into_bytes(),
+        13 => format!("get {key} \r\nget {key}\r\n").into_bytes(),
+        14 => format!("incr {key} {number}\r\n").into_bytes(),
+        15 => b"bogus\r\n".to_vec(),
+        _ => format!("get {key}\r\n").into_bytes(),
+    }
+}
+
+fn binary_get(key: &str) -> Vec<u8> {
+    let len = u8::try_from(key.len()).unwrap();
+    let mut packet = vec![0x80, 0, 0, len, 0, 0, 0, 0, 0, 0, 0, len];
+    packet.extend_from_slice(b"mark\0\0\0\0\0\0\0\0");
+    packet.extend_from_slice(key.as_bytes());
+    packet
+}
+
+/// Puts the same traffic through a world with the card and one without: every frame that comes out
+/// must be the same. `between` is called after each burst.
+pub(crate) fn compare(
+    beside: &Beside,
+    bursts: usize,
+    seed: u64,
+    mut between: impl FnMut(&mut World, usize),
+) -> World {
+    let (mut with, mut without) =
+        (World::beside(1, small(), beside), World::with(1, small(), |q, _| q));
+    let mut draw = Draw(seed);
+    for burst in 0..bursts {
+        for _ in 0..=draw.below(200) {
+            let wrap = Wrap::ALL[draw.below(4)];
+            let id = u16::try_from(draw.below(1 << 16)).unwrap();
+            let frame = request(wrap, id, &any_request(&mut draw));
+            with.send(&frame);
+            without.send(&frame);
+        }
+        with.settle();
+        without.settle();
+        let (ours, theirs) = (with.received(0), without.received(0));
+        assert_eq!(ours.len(), theirs.len());
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            let (a, b) = (ours.bytes(), theirs.bytes());
+            assert!(a == b, "{}\n{}", String::from_utf8_lossy(a), String::from_utf8_lossy(b));
+        }
+        drop((ours, theirs));
+        between(&mut with, burst);
+    }
+    without.end();
+    with
+}
+
+#[test]
+fn replies_are_the_cpu_engines_in_every_mode_and_with_both_indexes() {
+    for kind in KINDS {
+        for mode in MODES {
+            let mut draw = Draw(99);
+            let world = compare(&Beside::new(mode, kind), 60, 5, |world, _| {
+                if draw.below(3) == 0 {
+                    world.refresh();
+                }
+            });
+            let c = Arc::clone(&world.counters[0]);
+            assert!(world.offload.as_ref().unwrap().fault().is_none());
+            world.end();
+            assert_eq!(c.gpu_batched.get(), c.batched.get(), "{kind:?} {mode:?}");
+            assert!(c.gpu_checked.get() > 3 && c.gpu_lost.get() == 0);
+            assert!(c.hints_right.get() > 300, "{} hints", c.hints_right.get());
+            assert!(c.hints_wrong.get() > 10, "what changed since was found out");
+            let heads = c.heads_used.get();
+            assert!((heads > 100) == (kind == IndexKind::SetAssoc), "{heads} heads");
+        }
+    }
+}
+
+#[test]
+fn an_index_that_hears_of_nothing_learns_from_those_who_ask() {
+    let mut w = World::beside(1, small(), &Beside::new(Mode::Launch, IndexKind::SetAssoc));
+    let mut session = w.store.session().unwrap();
+    let mut set = |value: &[u8]| {
+        verbs::store(&mut session, &protocol::Store::set(b"key", 0, 0, value)).unwrap();
+    };
+    set(b"one");
+    // As a card that was put in later: what was told before is gone.
+    w.refresh();
+    let right = |w: &World| w.counters[0].hints_right.get();
+    let wrong = |w: &World| w.counters[0].hints_wrong.get();
+    assert_eq!(w.ask(b"get key\r\n"), b"VALUE key 0 3\r\none\r\nEND\r\n");
+    assert_eq!((right(&w), wrong(&w)), (1, 0));
+    set(b"other");
+    // The change waits in the feed; the hint is stale, the reply is not.
+    assert_eq!(w.ask(b"get key\r\n"), b"VALUE key 0 5\r\nother\r\nEND\r\n");
+    assert_eq!((right(&w), wrong(&w)), (1, 1));
+    w.refresh();
+    assert_eq!(w.ask(b"get key\r\n"), b"VALUE key 0 5\r\nother\r\nEND\r\n");
+    assert_eq!((right(&w), wrong(&w)), (2, 1));
+    drop(session);
+    w.end();
+}
+
+#[test]
+fn a_feed_that_overflows_heals() {
+    let beside = Beside { feed: 1, ..Beside::new(Mode::Persistent, IndexKind::SetAssoc) };
+    let mut w = World::beside(1, small(), &beside);
+    let mut session = w.store.session().unwrap();
+    for n in 0..5 {
+        let key = format!("key{n}");
+        let request = protocol::Store::set(key.as_bytes(), 0, 0, b"v");
+        verbs::store(&mut session, &request).unwrap();
+    }
+    // One of five was told. Each question about another one tells of that.
+    for _ in 0..8 {
+        for n in 0..5 {
+            let asked = format!("get key{n}\r\n");
+            let want = format!("VALUE key{n} 0 1\r\nv\r\nEND\r\n");
+            assert_eq!(w.ask(asked.as_bytes()), want.as_bytes());
+            w.refresh();
+        }
+    }
+    let c = &w.counters[0];
+    assert_eq!((c.hints_wrong.get(), c.hints_right.get()), (0, 35));
+    drop(session);
+    w.end();
+}
+
+/// Values tell their version; a reply must tell one that is no older than what was stored before
+/// the question went out, and its bytes must be of one piece.
+#[test]
+fn nobody_ever_reads_less_than_was_there_when_he_asked() {
+    const KEYS: u64 = 8;
+    for kind in KINDS {
+        for mode in [Mode::Launch, Mode::Persistent] {
+            let mut w = World::beside(1, small(), &Beside::new(mode, kind));
+            let mut updater = w.updater.take().unwrap();
+            let stored: Arc<Vec<AtomicU64>> =
+                Arc::new((0..KEYS).map(|_| AtomicU64::new(0)).collect());
+            let stop = Arc::new(AtomicBool::new(false));
+            let (mut session, mine, end) =
+                (w.store.session().unwrap(), Arc::clone(&stored), Arc::clone(&stop));
+            let writer = std::thread::spawn(move || {
+                let mut draw = Draw(3);
+                for version in 1.. {
+                    let n = draw.below(8);
+                    let value = format!("{version:08}").repeat(1 + draw.below(20));
+                    let key = format!("key{n}");
+                    let request = protocol::Store::set(key.as_bytes(), 0, 0, value.as_bytes());
+                    verbs::store(&mut session, &request).unwrap();
+                    mine[n].store(version, Ordering::Release);
+                    if end.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    if version % 64 == 0 {
+                        updater.turn();
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            let begun = Instant::now();
+            for id in 0..500_u16 {
+                let n = usize::from(id) % 8;
+                let least = stored[n].load(Ordering::Acquire);
+                let text = w.ask(format!("get key{n}\r\n").as_bytes());
+                assert!(begun.elapsed() < Duration::from_secs(120));
+                let text = String::from_utf8(text).unwrap();
+                let Some(value) = text.lines().nth(1) else {
+                    assert_eq!((text.as_str(), least), ("END\r\n", 0));
+                    continue;
+                };
+                assert!(text.starts_with(&format!("VALUE key{n} 0 {}\r\n", value.len())), "{text}");
+                let version: u64 = value[..8].parse().unwrap();
+                assert_eq!(value, format!("{version:08}").repeat(value.len() / 8));
+                assert!(version >= least, "{version} after {least}");
+            }
+            stop.store(true, Ordering::Relaxed);
+            writer.join().unwrap();
+            w.end();
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A card that fails, in every way that there is: the service goes on, no reply changes, and no slot
+//! is lost.
+
+use crate::offload::{KINDS, MODES, compare, small};
+use crate::world::{Beside, World};
+use gpu::faulty::{FaultyCard, Switches};
+use gpu::index::IndexKind;
+use gpu::layout::HEAD_BYTES_MAX;
+use gpu::offload::{Fault, Mode};
+use gpu::simt::SimtCard;
+use gpu::{Batch, Engine, Hint, Outcome, Verdict};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Compares while `turn` is carried out after a few bursts. Says what became of the card.
+fn fail_with(mode: Mode, deadline: Duration, turn: impl Fn(&Switches)) -> Fault {
+    let (card, switches) = FaultyCard::new(Arc::new(SimtCard::default()));
+    let beside =
+        Beside { card: Arc::new(card), deadline, ..Beside::new(mode, IndexKind::SetAssoc) };
+    let world = compare(&beside, 12, 77, |world, burst| match burst {
+        2 => turn(&switches),
+        _ => world.refresh(),
+    });
+    let fault = world.offload.as_ref().unwrap().fault().cloned();
+    let c = Arc::clone(&world.counters[0]);
+    world.end();
+    assert!(c.gpu_batched.get() < c.batched.get(), "the CPU has taken over");
+    fault.expect("a fault")
+}
+
+#[test]
+fn launches_that_get_lost() {
+    for mode in [Mode::Launch, Mode::Graph] {
+        let lose = |s: &Switches| s.lose_launches.store(true, Ordering::Relaxed);
+        let fault = fail_with(mode, Duration::from_millis(5), lose);
+        assert!(matches!(fault, Fault::Late { .. } | Fault::UpdateLate { .. }), "{fault}");
+    }
+}
+
+#[test]
+fn launches_that_are_refused() {
+    for mode in [Mode::Launch, Mode::Graph] {
+        let refuse = |s: &Switches| s.refuse_launches.store(true, Ordering::Relaxed);
+        let fault = fail_with(mode, Duration::from_secs(60), refuse);
+        assert!(matches!(fault, Fault::Card(_)), "{fault}");
+    }
+}
+
+#[test]
+fn a_sticky_error() {
+    for mode in MODES {
+        let stick = |s: &Switches| s.sticky.store(true, Ordering::Relaxed);
+        let fault = fail_with(mode, Duration::from_secs(60), stick);
+        assert!(matches!(fault, Fault::Card(_)), "{fault}");
+    }
+}
+
+/// From a kernel that is late to the CPU's reply: the deadline, and the CPU's time.
+#[test]
+fn the_cpu_takes_over_when_the_deadline_has_passed() {
+    let (card, switches) = FaultyCard::new(Arc::new(SimtCard::default()));
+    let deadline = Duration::from_millis(5);
+    let beside = Beside::new(Mode::Launch, IndexKind::SetAssoc);
+    let mut w = World::beside(1, small(), &Beside { card: Arc::new(card), deadline, ..beside });
+    switches.lose_launches.store(true, Ordering::Relaxed);
+    let begun = Instant::now();
+    assert_eq!(w.ask(b"get key\r\n"), b"END\r\n");
+    let took = begun.elapsed();
+    assert!(took >= deadline && took < Duration::from_secs(20), "{took:?}");
+    assert_eq!(w.counters[0].gpu_lost.get(), 1);
+    w.end();
+}
+
+/// An engine whose answers something happens to.
+struct Bent {
+    engine: Box<dyn Engine>,
+    bend: fn(&mut Batch, u64),
+    batches: u64,
+}
+
+impl Engine for Bent {
+    fn name(&self) -> &'static str {
+        "bent"
+    }
+
+    fn new_batch(&mut self, id: u32, capacity: usize) -> Box<Batch> {
+        self.engine.new_batch(id, capacity)
+    }
+
+    fn submit(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
+        self.engine.submit(batch)
+    }
+
+    fn poll(&mut self) -> Option<(Box<Batch>, Outcome)> {
+        let (mut batch, outcome) = self.engine.poll()?;
+        self.batches += 1;
+        (self.bend)(&mut batch, self.batches);
+        Some((batch, outcome))
+    }
+
+    fn in_flight(&self) -> usize {
+        self.engine.in_flight()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.engine.has_failed()
+    }
+
+    fn distrust(&mut self) {
+        self.engine.distrust();
+    }
+}
+
+/// Compares with an engine that is bent; whether it was found out.
+fn compare_bent(kind: IndexKind, wrap: fn(Box<dyn Engine>) -> Box<dyn Engine>) -> bool {
+    let beside = Beside { wrap, ..Beside::new(Mode::Launch, kind) };
+    let world = compare(&beside, 20, 31, |world, _| world.refresh());
+    let fault = world.offload.as_ref().unwrap().fault().cloned();
+    world.end();
+    assert!(matches!(fault, None | Some(Fault::Wrong)), "{fault:?}");
+    fault.is_some()
+}
+
+#[test]
+fn hints_that_are_all_wrong() {
+    fn bend(batch: &mut Batch, n: u64) {
+        for desc in batch.descs.iter_mut() {
+            for key in &mut desc.keys {
+                key.hint = Hint(u8::try_from(n % 4).unwrap());
+                key.location = key.location.wrapping_mul(u32::try_from(n).unwrap()) ^ 0x55;
+            }
+        }
+    }
+    for kind in KINDS {
+        let found_out = compare_bent(kind, |engine| Box::new(Bent { engine, bend, batches: 0 }));
+        assert!(!found_out, "hints may be wrong");
+    }
+}
+
+#[test]
+fn descriptors_that_are_wrong() {
+    const BENDS: [fn(&mut Batch, u64); 5] = [
+        |batch, n| {
+            if n > 3 {
+                batch.descs.set_len(batch.entries.len() - 1)
+            }
+        },
+        |batch, n| {
+            if n > 3 {
+                batch.descs[0].verdict = Verdict(200)
+            }
+        },
+        |batch, n| {
+            if n > 3 {
+                batch.descs[0].payload_off ^= 1
+            }
+        },
+        |batch, n| {
+            if n > 3 {
+                batch.descs.iter_mut().for_each(|d| d.payload_len = 9999)
+            }
+        },
+        |batch, n| {
+            let ready = |d: &&mut gpu::ReqDesc| d.verdict == Verdict::READY;
+            if n > 3
+                && let Some(desc) = batch.descs.iter_mut().find(ready)
+            {
+                desc.keys[0].len += 1;
+            }
+        },
+    ];
+    fn bent<const N: usize>(engine: Box<dyn Engine>) -> Box<dyn Engine> {
+        Box::new(Bent { engine, bend: BENDS[N], batches: 0 })
+    }
+    for wrap in [bent::<0>, bent::<1>, bent::<2>, bent::<3>, bent::<4>] {
+        assert!(compare_bent(IndexKind::SetAssoc, wrap), "found out");
+    }
+}
+
+/// Heads of other requests, of other items, or of no sense: used by nobody.
+#[test]
+fn heads_that_are_wrong() {
+    fn bend(batch: &mut Batch, n: u64) {
+        let heads = batch.heads.len();
+        match n % 4 {
+            0 => batch.heads.rotate_left(1.min(heads)),
+            1 => batch.heads.iter_mut().for_each(|head| head.flags ^= 1),
+            2 => batch.heads.iter_mut().for_each(|head| head.value_len += 1),
+            _ => {
+                for (i, head) in batch.heads.iter_mut().enumerate() {
+                    head.len = u8::try_from((i * 7) % (HEAD_BYTES_MAX + 100)).unwrap();
+                }
+            }
+        }
+    }
+    compare_bent(IndexKind::SetAssoc, |engine| Box::new(Bent { engine, bend, batches: 0 }));
+}

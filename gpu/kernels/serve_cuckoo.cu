@@ -1,0 +1,8 @@
+// Batches over the cuckoo index, for as long as the host wants. All blocks must run at
+// once; `blocks_per_place` of them share the batches of a place.
+#include "serve.h"
+#include "cuckoo.h"
+
+KERNEL(serve_cuckoo, ServeParams, GET_THREADS) {
+  serve<CuckooSearch>(p, shared_memory<GetShared>());
+}

@@ -1,0 +1,373 @@
+//! A CUDA device as a [`Card`].
+//!
+//! In: the number of a device. Out: its memory, host memory mapped to it, and streams. All kernels
+//! are compiled and loaded when it is opened, so that no launch waits for that, or for kernels that
+//! never end. Fails with what the driver says; nothing here panics.
+//!
+//! While a kernel that stays is running, [`Card::take`], [`Card::give_back`], [`Card::map`] and
+//! [`Card::unmap`] may wait for its end: CUDA says of such calls that they may synchronise.
+#![allow(unsafe_code)]
+
+use super::context::Context;
+use super::ptx;
+use super::stream::CudaStream;
+use crate::card::{Card, CardError, CardFacts, Kernel, Stream};
+use crate::params::DevAddr;
+use cudarc::driver::sys::{CUdevice_attribute, CUfunction, CUmodule, CUstream};
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Longest wait for a copy or a fill.
+const COPY_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Longest time for a stream's work to end when the stream is dropped.
+pub(super) const DROP_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Host memory that one call registers. Drivers fail above half a terabyte.
+const REGISTER_BYTES_MAX: usize = 64 << 30;
+/// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
+const REGISTER_FLAGS: u32 = 1 | 2;
+/// Shared memory that every kernel may have unasked.
+const SHARED_BYTES_FREE: u32 = 48 << 10;
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+const SHARED_BYTES_OF_FUNCTION: i32 = 8;
+/// `CU_JIT_ERROR_LOG_BUFFER` and `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
+const JIT_ERROR_LOG: [i32; 2] = [5, 6];
+/// Room for what the driver says of PTX that it refuses.
+const JIT_LOG_BYTES: usize = 4096;
+
+/// A CUDA device.
+#[derive(Debug)]
+pub struct CudaCard {
+    // In this order: kernels go before their context.
+    kernels: Arc<Kernels>,
+    facts: CardFacts,
+    /// For fills and reads of this card's own.
+    stream: CUstream,
+    /// Host memory that is registered, by its first byte, as the pieces that it was registered in.
+    mapped: Mutex<HashMap<usize, Vec<NonNull<u8>>>>,
+}
+
+// SAFETY: the handles are only passed to the driver, whose functions may be called from every
+// thread; addresses of host memory are not followed.
+unsafe impl Send for CudaCard {}
+// SAFETY: as above.
+unsafe impl Sync for CudaCard {}
+
+impl CudaCard {
+    /// Opens the device of that number, as `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES` count. Takes
+    /// seconds: the driver compiles the kernels, unless it remembers them from last time.
+    ///
+    /// # Errors
+    /// There is no driver or no such device, the driver is too old for the kernels, or it says
+    /// something else.
+    pub fn open(ordinal: u32) -> Result<Self, CardError> {
+        let context = Arc::new(Context::new(i32::try_from(ordinal).unwrap_or(i32::MAX))?);
+        let facts = facts(&context)?;
+        context.enter()?;
+        let kernels = Arc::new(Kernels::load(context, facts.multiprocessors)?);
+        let stream = kernels.context().stream()?;
+        Ok(Self { kernels, facts, stream, mapped: Mutex::default() })
+    }
+
+    fn context(&self) -> &Context {
+        self.kernels.context()
+    }
+
+    /// Waits for what this card's own stream was given.
+    fn finish(&self, call: &'static str) -> Result<(), CardError> {
+        // SAFETY: the stream is this context's, and there until drop.
+        if unsafe { self.context().wait(self.stream, COPY_WAIT_MAX) }? {
+            return Ok(());
+        }
+        self.context().lose();
+        let why = format!("not done after {} s", COPY_WAIT_MAX.as_secs());
+        Err(CardError::Sticky { call, why })
+    }
+
+    /// Registers one piece of host memory; its address for the card.
+    ///
+    /// # Safety
+    /// As [`Card::map`].
+    unsafe fn register(&self, start: NonNull<u8>, bytes: usize) -> Result<u64, CardError> {
+        let context = self.context();
+        let driver = &context.driver;
+        // SAFETY: the caller's promise.
+        let status =
+            unsafe { (driver.host_register)(start.as_ptr().cast(), bytes, REGISTER_FLAGS) };
+        context.check("cuMemHostRegister", status)?;
+        let mut at = 0;
+        // SAFETY: writes one address, of memory that is registered with the flag for it.
+        let status = unsafe { (driver.host_address)(&raw mut at, start.as_ptr().cast(), 0) };
+        context.check("cuMemHostGetDevicePointer", status).inspect_err(|_| {
+            // SAFETY: registered above.
+            unsafe { self.unregister(start) };
+        })?;
+        Ok(at)
+    }
+
+    /// Undoes [`Self::register`].
+    ///
+    /// # Safety
+    /// As [`Card::unmap`], of one piece.
+    unsafe fn unregister(&self, start: NonNull<u8>) {
+        // SAFETY: the caller's promise. What it answers is of no use: there is nothing to be done.
+        unsafe { (self.context().driver.host_unregister)(start.as_ptr().cast()) };
+    }
+
+    fn registered(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Vec<NonNull<u8>>>> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the device is; refuses one without the addressing that mappings rely on.
+fn facts(context: &Context) -> Result<CardFacts, CardError> {
+    use CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY as MAPS_HOST,
+        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as MULTIPROCESSORS,
+        CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING as UNIFIED,
+    };
+    let mut name = [0_u8; 256];
+    let mut bytes = 0;
+    let (driver, device) = (&context.driver, context.device);
+    // SAFETY: writes at most that many bytes, with a zero at their end.
+    let status = unsafe { (driver.device_name)(name.as_mut_ptr().cast(), 256, device) };
+    context.check("cuDeviceGetName", status)?;
+    // SAFETY: writes one size.
+    let status = unsafe { (driver.device_memory)(&raw mut bytes, device) };
+    context.check("cuDeviceTotalMem", status)?;
+    if context.attribute(UNIFIED)? == 0 || context.attribute(MAPS_HOST)? == 0 {
+        let why = "this device does not see host memory under unified addresses".to_owned();
+        return Err(CardError::NotLoaded(why));
+    }
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(CardFacts {
+        name: String::from_utf8_lossy(name).into_owned(),
+        multiprocessors: u32::try_from(context.attribute(MULTIPROCESSORS)?).unwrap_or(0),
+        memory_bytes: bytes as u64,
+    })
+}
+
+/// A loaded kernel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Loaded {
+    kernel: Kernel,
+    pub(super) function: CUfunction,
+    /// Blocks that the whole device runs at once, with nothing else on it.
+    pub(super) resident_max: u32,
+}
+
+/// All kernels, ready for launches, and their context.
+#[derive(Debug)]
+pub(super) struct Kernels {
+    modules: Vec<CUmodule>,
+    loaded: Vec<Loaded>,
+    context: Arc<Context>,
+}
+
+// SAFETY: the handles are only passed to the driver, whose functions may be called from every
+// thread.
+unsafe impl Send for Kernels {}
+// SAFETY: as above.
+unsafe impl Sync for Kernels {}
+
+impl Kernels {
+    fn load(context: Arc<Context>, multiprocessors: u32) -> Result<Self, CardError> {
+        let mut new = Self { modules: Vec::new(), loaded: Vec::new(), context };
+        for kernel in Kernel::ALL {
+            let loaded = new.load_one(kernel, multiprocessors)?;
+            new.loaded.push(loaded);
+        }
+        Ok(new)
+    }
+
+    fn load_one(&mut self, kernel: Kernel, multiprocessors: u32) -> Result<Loaded, CardError> {
+        let (context, driver, facts) = (&self.context, self.context.driver, kernel.facts());
+        let mut module = std::ptr::null_mut();
+        let mut log = [0_u8; JIT_LOG_BYTES];
+        let mut options = JIT_ERROR_LOG;
+        let mut values: [*mut c_void; 2] =
+            [log.as_mut_ptr().cast(), std::ptr::without_provenance_mut(log.len())];
+        // SAFETY: the text ends in a zero; two options with their values (an address of that many
+        // bytes, and the number of them, which goes by value), all of which outlive the call.
+        let status = unsafe {
+            (driver.module_load)(
+                &raw mut module,
+                ptx::of(kernel).as_ptr().cast(),
+                2,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        if status != 0 {
+            let said = log.split(|byte| *byte == 0).next().unwrap_or_default();
+            let (name, said) = (context.driver.name(status), String::from_utf8_lossy(said));
+            return Err(CardError::NotLoaded(format!("{}: {name} {}", facts.name, said.trim())));
+        }
+        self.modules.push(module);
+        let name = CString::new(facts.name).unwrap_or_default();
+        let mut function = std::ptr::null_mut();
+        // SAFETY: writes one handle, of a module that stays loaded; the name ends in a zero.
+        let status = unsafe { (driver.module_function)(&raw mut function, module, name.as_ptr()) };
+        context.check("cuModuleGetFunction", status)?;
+        // By default the driver loads a kernel at its first launch, which waits for kernels that
+        // run, and so for ever behind one that stays.
+        // SAFETY: a function of a loaded module.
+        context.check("cuFuncLoad", unsafe { (driver.function_load)(function) })?;
+        let shared = facts.shared_bytes;
+        if shared > SHARED_BYTES_FREE {
+            let bytes = i32::try_from(shared).unwrap_or(i32::MAX);
+            // SAFETY: as above.
+            let status =
+                unsafe { (driver.function_set)(function, SHARED_BYTES_OF_FUNCTION, bytes) };
+            context.check("cuFuncSetAttribute", status)?;
+        }
+        let threads = i32::try_from(facts.threads).unwrap_or(i32::MAX);
+        let mut blocks = 0;
+        // SAFETY: writes one int; a loaded function.
+        let status =
+            unsafe { (driver.blocks_at_once)(&raw mut blocks, function, threads, shared as usize) };
+        context.check("cuOccupancyMaxActiveBlocksPerMultiprocessor", status)?;
+        let resident_max = u32::try_from(blocks).unwrap_or(0).saturating_mul(multiprocessors);
+        Ok(Loaded { kernel, function, resident_max })
+    }
+
+    /// Where they are loaded.
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// A kernel's handle.
+    pub(super) fn of(&self, kernel: Kernel) -> Option<Loaded> {
+        self.loaded.iter().copied().find(|loaded| loaded.kernel == kernel)
+    }
+}
+
+impl Drop for Kernels {
+    fn drop(&mut self) {
+        if self.context.is_lost() || self.context.enter().is_err() {
+            return;
+        }
+        for module in &self.modules {
+            // SAFETY: loaded above, unloaded once. Streams, whose kernels may run, are idle, or
+            // have said that the context is lost.
+            unsafe { (self.context.driver.module_unload)(*module) };
+        }
+    }
+}
+
+impl Card for CudaCard {
+    fn facts(&self) -> CardFacts {
+        self.facts.clone()
+    }
+
+    fn take(&self, bytes: usize) -> Result<DevAddr, CardError> {
+        let context = self.context();
+        let driver = &context.driver;
+        context.enter()?;
+        let mut at = 0;
+        // SAFETY: writes one address.
+        let status = unsafe { (driver.memory_take)(&raw mut at, bytes.max(1)) };
+        context.check_room("cuMemAlloc", status, bytes)?;
+        // SAFETY: memory of that size, which nobody else knows yet.
+        let status = unsafe { (driver.memory_fill)(at, 0, bytes.max(1), self.stream) };
+        context
+            .check("cuMemsetD8Async", status)
+            .and_then(|()| self.finish("cuMemsetD8Async"))
+            .inspect_err(
+                // SAFETY: taken above, and given to nobody.
+                |_| unsafe { self.give_back(DevAddr(at)) },
+            )?;
+        Ok(DevAddr(at))
+    }
+
+    unsafe fn give_back(&self, at: DevAddr) {
+        if self.context().is_lost() || self.context().enter().is_err() {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { (self.context().driver.memory_free)(at.0) };
+    }
+
+    /// Registers the memory piece by piece. Under unified addressing the card sees registered
+    /// memory at the host's own addresses, so pieces that touch on the host touch there too; that
+    /// they do is looked at, not taken for granted.
+    unsafe fn map(&self, start: NonNull<u8>, bytes: usize) -> Result<DevAddr, CardError> {
+        self.context().enter()?;
+        let mut pieces = Vec::new();
+        let mut first = None;
+        let mut done = 0;
+        let failed = loop {
+            if done >= bytes {
+                break None;
+            }
+            let piece = (bytes - done).min(REGISTER_BYTES_MAX);
+            // SAFETY: inside the caller's memory.
+            let at = unsafe { start.add(done) };
+            // SAFETY: the caller's promise, for a part of it.
+            match unsafe { self.register(at, piece) } {
+                Ok(address) => {
+                    pieces.push(at);
+                    let first = *first.get_or_insert(address);
+                    if address.wrapping_sub(first) != done as u64 {
+                        break Some("its pieces lie apart on the card".to_owned());
+                    }
+                }
+                Err(sticky @ CardError::Sticky { .. }) => return Err(sticky),
+                Err(why) => break Some(why.to_string()),
+            }
+            done += piece;
+        };
+        if let Some(why) = failed {
+            for piece in pieces {
+                // SAFETY: registered above, and known to nobody.
+                unsafe { self.unregister(piece) };
+            }
+            return Err(CardError::NotMapped { bytes, why });
+        }
+        self.registered().insert(start.addr().get(), pieces);
+        Ok(DevAddr(first.unwrap_or(0)))
+    }
+
+    unsafe fn unmap(&self, start: NonNull<u8>) {
+        let pieces = self.registered().remove(&start.addr().get()).unwrap_or_default();
+        if self.context().is_lost() || self.context().enter().is_err() {
+            return;
+        }
+        for piece in pieces {
+            // SAFETY: registered in `map`; the caller's promise.
+            unsafe { self.unregister(piece) };
+        }
+    }
+
+    unsafe fn read(&self, from: DevAddr, to: &mut [u8]) -> Result<(), CardError> {
+        self.context().enter()?;
+        let driver = &self.context().driver;
+        // SAFETY: the caller's promise, and a slice of that many bytes, which is borrowed until
+        // the wait below is over.
+        let status =
+            unsafe { (driver.memory_read)(to.as_mut_ptr().cast(), from.0, to.len(), self.stream) };
+        self.context().check("cuMemcpyDtoHAsync", status)?;
+        self.finish("cuMemcpyDtoHAsync")
+    }
+
+    fn may_free(&self) -> bool {
+        !self.context().is_lost()
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>, CardError> {
+        let stream = self.context().stream()?;
+        Ok(Box::new(CudaStream::new(Arc::clone(&self.kernels), stream)))
+    }
+}
+
+impl Drop for CudaCard {
+    fn drop(&mut self) {
+        if self.context().is_lost() || self.context().enter().is_err() {
+            return;
+        }
+        // SAFETY: made in `open`, idle after each use, and destroyed once.
+        unsafe { (self.context().driver.stream_destroy)(self.stream) };
+    }
+}

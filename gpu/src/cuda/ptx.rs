@@ -1,0 +1,60 @@
+//! The kernels as PTX, which the driver compiles for the card that it finds. Made of
+//! `gpu/kernels/*.cu` by `scripts/ptx.py`, which also sees to it that they are in step.
+
+use crate::card::Kernel;
+use std::ffi::CStr;
+
+macro_rules! embedded {
+    ($file:literal) => {
+        concat!(include_str!(concat!("../../ptx/", $file, ".ptx")), "\0")
+    };
+}
+
+/// The PTX that holds a kernel.
+pub(super) fn of(kernel: Kernel) -> &'static CStr {
+    let text = match kernel {
+        Kernel::Digest => embedded!("digest"),
+        Kernel::GetSetassoc => embedded!("get_setassoc"),
+        Kernel::GetCuckoo => embedded!("get_cuckoo"),
+        Kernel::ServeSetassoc => embedded!("serve_setassoc"),
+        Kernel::ServeCuckoo => embedded!("serve_cuckoo"),
+        Kernel::UpdateSetassoc => embedded!("update_setassoc"),
+        Kernel::UpdateCuckoo => embedded!("update_cuckoo"),
+        Kernel::MicroRead => embedded!("micro_read"),
+        Kernel::MicroPing => embedded!("micro_ping"),
+        Kernel::MicroEmpty => embedded!("micro_empty"),
+    };
+    // Ends in the only zero that a text has; were it not so, the driver would refuse the rest.
+    CStr::from_bytes_until_nul(text.as_bytes()).unwrap_or_default()
+}
+
+/// The newest CUDA whose PTX that is: 1000 × major + 10 × minor.
+pub(super) const CUDA_MIN: i32 = 12080;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_in_the_ptx_with_the_facts_that_launches_use() {
+        for kernel in Kernel::ALL {
+            let (facts, text) = (kernel.facts(), of(kernel).to_str().unwrap());
+            let name = facts.name;
+            let (_, entry) = text.split_once(&format!(".visible .entry {name}(\n")).unwrap();
+            let (head, _) = entry.split_once("\n{\n").unwrap();
+            let bytes = facts.params_bytes;
+            assert!(head.contains(&format!("{name}_param_0[{bytes}]")), "{head}");
+            assert!(head.contains(&format!(".maxntid {}, 1, 1", facts.threads)), "{head}");
+        }
+    }
+
+    /// PTX is numbered by itself; 8.7 came with CUDA 12.8.
+    #[test]
+    fn drivers_that_can_read_the_ptx_are_known() {
+        for kernel in Kernel::ALL {
+            let text = of(kernel).to_str().unwrap();
+            assert!(text.contains("\n.version 8.7\n") && text.contains("\n.target sm_75\n"));
+        }
+        assert_eq!(CUDA_MIN, 12080);
+    }
+}

@@ -1,0 +1,276 @@
+//! The index on the card: a replica of the host's, made from what the host store says, always a
+//! little behind, and never believed without a look at the item (D1).
+//!
+//! ```text
+//!  store ── "look at this hash again" ──► Feed ──► Updater ── what is there now? ──► store
+//!                                                     └── a batch of changes ──► kernel ──► Mirror
+//! ```
+//!
+//! In: a kind, memory, and how long keys are expected to be. Out: tables of the right sizes in the
+//! card's memory, as kernels see them. Owns that memory. Fails when the card has not got it.
+
+mod feed;
+mod updater;
+
+pub use feed::Feed;
+pub use updater::{Found, Schedule, Source, Updater, UpdaterCounters};
+
+use crate::card::{Card, CardError, CardMemory, Kernel};
+use crate::params::{CELLS, CuckooTable, HashKey, Index, SetTable, TABLE_KEY_MAX, TABLES, WAYS};
+use crate::tables::{Bucket, Set, way_bytes};
+use std::sync::Arc;
+
+/// How the index is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexKind {
+    /// Sixteen ways a set, 8-bit tags, keys inline, in tables by the length of keys (MemcachedGPU).
+    SetAssoc,
+    /// Buckets of eight cells, a 32-bit signature and a location each (Mega-KV).
+    Cuckoo,
+}
+
+impl IndexKind {
+    /// The word for people and flags.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SetAssoc => "setassoc",
+            Self::Cuckoo => "cuckoo",
+        }
+    }
+
+    /// The kernel that answers a batch, or that stays and answers many.
+    pub(crate) fn batch_kernel(self, stays: bool) -> Kernel {
+        match (self, stays) {
+            (Self::SetAssoc, false) => Kernel::GetSetassoc,
+            (Self::SetAssoc, true) => Kernel::ServeSetassoc,
+            (Self::Cuckoo, false) => Kernel::GetCuckoo,
+            (Self::Cuckoo, true) => Kernel::ServeCuckoo,
+        }
+    }
+
+    fn update_kernel(self) -> Kernel {
+        match self {
+            Self::SetAssoc => Kernel::UpdateSetassoc,
+            Self::Cuckoo => Kernel::UpdateCuckoo,
+        }
+    }
+}
+
+/// What fraction of the keys falls in each table, by their length: the classes of
+/// [`TABLE_KEY_MAX`].
+pub type Shares = [f64; TABLES];
+
+/// Shares when nobody knows: most keys of caches are short (Atikoglu et al., SIGMETRICS 2012: 90 %
+/// within 20 to 40 bytes in their largest pool), and a table that is too small only sends its keys
+/// to the host.
+pub const SHARES_DEFAULT: Shares = [0.35, 0.40, 0.17, 0.06, 0.02];
+
+/// What index to make.
+#[derive(Debug, Clone, Copy)]
+pub struct IndexConfig {
+    /// How it is built.
+    pub kind: IndexKind,
+    /// Most memory for it, in bytes.
+    pub memory_bytes: u64,
+    /// How long keys are; for [`IndexKind::SetAssoc`].
+    pub shares: Shares,
+}
+
+/// Most cells that one insertion moves along: beyond 32, a table of eight cells a bucket is full.
+const KICKS_MAX: u32 = 32;
+/// Where parts of the index begin.
+const ALIGN: u64 = 256;
+
+/// How large the parts of an index are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Sizes {
+    /// Sets of each table.
+    sets: [u32; TABLES],
+    buckets: u32,
+}
+
+/// Bytes of a set, beside its keys.
+const SET_BYTES: u64 = size_of::<Set>() as u64;
+/// Bytes of a bucket.
+const BUCKET_BYTES: u64 = size_of::<Bucket>() as u64;
+
+/// Bytes of all ways of a set that hold keys of up to `key_max` bytes.
+fn ways_bytes(key_max: u32) -> u64 {
+    (WAYS * way_bytes(key_max)) as u64
+}
+
+impl Sizes {
+    /// The largest that fit.
+    fn within(config: &IndexConfig) -> Self {
+        let mut sizes = Self::default();
+        match config.kind {
+            IndexKind::Cuckoo => {
+                let most = (config.memory_bytes / BUCKET_BYTES).clamp(2, 1 << 31);
+                let power = u32::try_from(most).unwrap_or(1 << 31).max(1).ilog2();
+                sizes.buckets = 1 << power;
+            }
+            IndexKind::SetAssoc => {
+                let weights = config.shares.map(|share| if share > 0.0 { share } else { 0.0 });
+                let cost = |table: usize| {
+                    let key_max = TABLE_KEY_MAX.get(table).copied().unwrap_or(0);
+                    (SET_BYTES + ways_bytes(key_max)) as f64
+                };
+                let weighted: f64 =
+                    weights.iter().enumerate().map(|(table, weight)| weight * cost(table)).sum();
+                for (sets, weight) in sizes.sets.iter_mut().zip(weights) {
+                    if weight <= 0.0 || weighted <= 0.0 {
+                        continue;
+                    }
+                    let n = config.memory_bytes as f64 * weight / weighted;
+                    // Within range by the clamp; a fraction of a set is none.
+                    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+                    let n = n.clamp(1.0, f64::from(1 << 30)) as u32;
+                    *sets = n;
+                }
+            }
+        }
+        sizes
+    }
+
+    /// Where the parts lie behind each other: sets and keys of each table, buckets, the end.
+    fn layout(&self) -> ([(u64, u64); TABLES], u64, u64) {
+        let mut end = 0u64;
+        let mut take = |bytes: u64| {
+            let at = end;
+            end = (end + bytes).next_multiple_of(ALIGN);
+            at
+        };
+        let mut tables = [(0, 0); TABLES];
+        for ((table, sets), key_max) in tables.iter_mut().zip(self.sets).zip(TABLE_KEY_MAX) {
+            let sets = u64::from(sets);
+            *table = (take(sets * SET_BYTES), take(sets * ways_bytes(key_max)));
+        }
+        let buckets = take(u64::from(self.buckets) * BUCKET_BYTES);
+        (tables, buckets, end)
+    }
+
+    fn entries(&self) -> u64 {
+        let sets: u64 = self.sets.iter().copied().map(u64::from).sum();
+        sets * WAYS as u64 + u64::from(self.buckets) * CELLS as u64
+    }
+}
+
+/// The index on a card.
+#[derive(Debug)]
+pub struct Mirror {
+    /// Kernels look there, nobody here.
+    memory: CardMemory,
+    params: Index,
+    kind: IndexKind,
+    entries: u64,
+}
+
+impl Mirror {
+    /// An empty index.
+    ///
+    /// # Errors
+    /// [`CardError::OutOfMemory`], or what the driver says.
+    pub(crate) fn new(
+        card: &Arc<dyn Card>,
+        config: IndexConfig,
+        key: HashKey,
+    ) -> Result<Self, CardError> {
+        let sizes = Sizes::within(&config);
+        let (at, buckets, bytes) = sizes.layout();
+        let bytes =
+            usize::try_from(bytes).map_err(|_| CardError::OutOfMemory { bytes: usize::MAX })?;
+        let memory = CardMemory::new(card, bytes)?;
+        // An offset within memory that was just taken.
+        let plus = |offset: u64| memory.at().plus(usize::try_from(offset).unwrap_or(0));
+        let mut params = Index { key, ..Index::default() };
+        let shapes = sizes.sets.into_iter().zip(TABLE_KEY_MAX).zip(at);
+        for (table, ((n_sets, key_max), (sets, keys))) in params.tables.iter_mut().zip(shapes) {
+            if n_sets > 0 {
+                *table = SetTable { sets: plus(sets), keys: plus(keys), n_sets, key_max };
+            }
+        }
+        if sizes.buckets > 0 {
+            let (buckets, n_buckets) = (plus(buckets), sizes.buckets);
+            params.cuckoo = CuckooTable { buckets, n_buckets, kicks_max: KICKS_MAX };
+        }
+        Ok(Self { memory, params, kind: config.kind, entries: sizes.entries() })
+    }
+
+    /// As kernels see it.
+    pub(crate) fn params(&self) -> Index {
+        self.params
+    }
+
+    /// How it is built.
+    pub fn kind(&self) -> IndexKind {
+        self.kind
+    }
+
+    /// Keys that it has room for.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: u64 = 1 << 20;
+
+    fn sizes(kind: IndexKind, memory_bytes: u64, shares: Shares) -> Sizes {
+        Sizes::within(&IndexConfig { kind, memory_bytes, shares })
+    }
+
+    #[test]
+    fn a_budget_is_used_and_kept() {
+        for kind in [IndexKind::SetAssoc, IndexKind::Cuckoo] {
+            for mb in [1, 3, 64, 1000, 20_000] {
+                let sizes = sizes(kind, mb * MB, SHARES_DEFAULT);
+                let (_, _, bytes) = sizes.layout();
+                // Parts begin at round addresses.
+                assert!(bytes <= mb * MB + 12 * ALIGN, "{kind:?} {mb}");
+                let least = if kind == IndexKind::Cuckoo { mb * MB / 2 } else { mb * MB * 9 / 10 };
+                assert!(bytes >= least, "{kind:?} {mb} {bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn tables_hold_keys_in_their_shares() {
+        let sizes = sizes(IndexKind::SetAssoc, 64 * MB, [0.5, 0.0, 0.25, 0.25, 0.0]);
+        let [a, b, c, d, e] = sizes.sets;
+        assert_eq!((b, e), (0, 0));
+        assert!(c.abs_diff(d) <= 1 && a.abs_diff(2 * c) <= 2, "{:?}", sizes.sets);
+        let total = u64::from(a) + u64::from(c) + u64::from(d);
+        assert_eq!(sizes.entries(), 16 * total);
+    }
+
+    #[test]
+    fn parts_do_not_overlap() {
+        let sizes = sizes(IndexKind::SetAssoc, 5 * MB, SHARES_DEFAULT);
+        let (tables, buckets, end) = sizes.layout();
+        let mut last = 0;
+        for (((sets, keys), n), key_max) in tables.into_iter().zip(sizes.sets).zip(TABLE_KEY_MAX) {
+            assert!(sets >= last && sets % ALIGN == 0);
+            assert!(keys >= sets + u64::from(n) * SET_BYTES && keys % ALIGN == 0);
+            last = keys + u64::from(n) * ways_bytes(key_max);
+        }
+        assert!(buckets >= last && end >= buckets);
+    }
+
+    #[test]
+    fn hopeless_numbers_are_survived() {
+        for kind in [IndexKind::SetAssoc, IndexKind::Cuckoo] {
+            for bytes in [0, 1, u64::MAX / 2] {
+                sizes(kind, bytes, SHARES_DEFAULT).layout();
+                sizes(kind, bytes, [f64::NAN, -1.0, 0.0, f64::INFINITY, 1e300]).layout();
+            }
+        }
+    }
+}

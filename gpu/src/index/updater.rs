@@ -1,0 +1,301 @@
+//! The only writer of the index on the card.
+//!
+//! In: hashes from the [`Feed`], and the store's answer to what is there now. Out: batches of
+//! changes, each a kernel launch on a stream of the updater's own, every so many cycles (Mega-KV's
+//! delayed scheduling), never one for each `set`. Runs on a thread of its own. Every wait has a
+//! bound. Fails by the card's fault, and then empties the feed for nobody, so that the store goes
+//! on as if there were no card.
+#![allow(unsafe_code)]
+
+use super::Feed;
+use crate::card::{CardError, Kernel, Stream};
+use crate::host::Column;
+use crate::offload::{Fault, Offload};
+use crate::params::{DevAddr, Op, OpKind, UpdateCounts, UpdateParams};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Changes of one batch.
+const OPS_MAX: usize = 4096;
+/// Longest time for a batch of changes.
+const UPDATE_MAX: Duration = Duration::from_secs(1);
+/// Pause between two looks whether a batch is done.
+const UPDATE_PAUSE: Duration = Duration::from_micros(20);
+/// Longest pause of an updater with nothing to do.
+const IDLE_MAX: Duration = Duration::from_millis(5);
+
+/// What the store has at a hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// Where the item is.
+    pub location: u32,
+    /// Its flags.
+    pub flags: u32,
+    /// Bytes of its value.
+    pub value_len: u32,
+    /// Its key, 1 to 250 bytes.
+    pub key: &'a [u8],
+}
+
+/// Whom the updater asks what is true.
+pub trait Source: Send {
+    /// Tells for each hash, in order, what is there now, or that nothing is.
+    fn look(&mut self, hashes: &[u64], tell: &mut dyn FnMut(u64, Option<Found<'_>>));
+
+    /// The store's clock, in seconds.
+    fn now(&self) -> u32;
+}
+
+/// When the index is brought up to date.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Schedule {
+    /// Length of a cycle.
+    pub cycle: Duration,
+    /// Cycles from one batch of changes to the next.
+    pub every: u32,
+}
+
+impl Default for Schedule {
+    /// A hint is 400 µs old at most, as long as nobody writes faster than 10 M keys a second.
+    fn default() -> Self {
+        Self { cycle: Duration::from_micros(200), every: 2 }
+    }
+}
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])* $name:ident)*) => {
+        /// What the updater has done. It alone writes them.
+        #[derive(Debug, Default)]
+        pub struct UpdaterCounters {
+            $($(#[doc = $doc])* pub $name: AtomicU64,)*
+        }
+
+        impl UpdaterCounters {
+            /// Names and values, in order.
+            pub fn rows(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name.load(Ordering::Relaxed)),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Hashes taken from the feed.
+    looks
+    /// Of those, the same as another one of the batch.
+    looks_saved
+    /// Batches of changes given to the card.
+    updates
+    /// Changes in them.
+    changes
+    /// Keys that became new in the index.
+    inserted
+    /// Keys that got a new location.
+    replaced
+    /// Keys taken out.
+    removed
+    /// Keys to be taken out that were not there.
+    absent
+    /// Keys that lost their way to another one.
+    evicted
+    /// Cells moved along.
+    moved
+    /// Keys that found no cell.
+    overflowed
+}
+
+impl UpdaterCounters {
+    /// Keys in the index, as far as can be told from what went in and out.
+    pub fn filled(&self) -> u64 {
+        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        get(&self.inserted).saturating_sub(get(&self.removed) + get(&self.evicted))
+    }
+
+    /// Adds what the card has counted since `before`.
+    fn add(&self, now: &UpdateCounts, before: &UpdateCounts) {
+        let pairs = [
+            (&self.inserted, now.inserted, before.inserted),
+            (&self.replaced, now.replaced, before.replaced),
+            (&self.removed, now.removed, before.removed),
+            (&self.absent, now.absent, before.absent),
+            (&self.evicted, now.evicted, before.evicted),
+            (&self.moved, now.moved, before.moved),
+            (&self.overflowed, now.overflowed, before.overflowed),
+        ];
+        for (counter, now, before) in pairs {
+            bump(counter, u64::from(now.wrapping_sub(before)));
+        }
+    }
+}
+
+fn bump(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
+/// Keeps the index on the card up to date.
+pub struct Updater {
+    offload: Arc<Offload>,
+    stream: Box<dyn Stream>,
+    feed: Arc<Feed>,
+    source: Box<dyn Source>,
+    schedule: Schedule,
+    kernel: Kernel,
+    hashes: Vec<u64>,
+    ops: Column<Op>,
+    keys: Column<u8>,
+    /// One value, which the card adds to.
+    counts: Column<UpdateCounts>,
+    counted: UpdateCounts,
+    counters: Arc<UpdaterCounters>,
+}
+
+impl fmt::Debug for Updater {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Updater").field("schedule", &self.schedule).finish_non_exhaustive()
+    }
+}
+
+impl Updater {
+    /// An updater of `offload`'s index, which nobody else updates. Takes all its memory here.
+    ///
+    /// # Errors
+    /// What the card says.
+    pub fn new(
+        offload: &Arc<Offload>,
+        feed: Arc<Feed>,
+        source: Box<dyn Source>,
+        schedule: Schedule,
+    ) -> Result<Self, CardError> {
+        let card = offload.card();
+        let mut counts = Column::mapped(card, 1)?;
+        counts.set_len(1);
+        offload.set_now(source.now());
+        Ok(Self {
+            stream: card.stream()?,
+            feed,
+            source,
+            schedule: Schedule { every: schedule.every.max(1), ..schedule },
+            kernel: offload.index().kind().update_kernel(),
+            hashes: Vec::with_capacity(OPS_MAX),
+            ops: Column::mapped(card, OPS_MAX)?,
+            keys: Column::mapped(card, OPS_MAX * usize::from(u8::MAX))?,
+            counts,
+            counted: UpdateCounts::default(),
+            counters: Arc::default(),
+            offload: Arc::clone(offload),
+        })
+    }
+
+    /// What it has done, for others to read.
+    pub fn counters(&self) -> Arc<UpdaterCounters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Works until `stop` is set.
+    pub fn run(mut self, stop: &AtomicBool) {
+        let (mut cycles, mut pause) = (0, self.schedule.cycle);
+        while !stop.load(Ordering::Relaxed) {
+            thread::sleep(pause);
+            cycles += 1;
+            let due = cycles >= self.schedule.every || self.feed.len() >= OPS_MAX;
+            if !due {
+                continue;
+            }
+            cycles = 0;
+            if self.turn() > 0 {
+                pause = self.schedule.cycle;
+            } else {
+                pause = (pause * 2).min(IDLE_MAX.max(self.schedule.cycle));
+            }
+        }
+    }
+
+    /// One batch of changes, of what waits in the feed; done when this returns. Says how many
+    /// hashes it took.
+    pub fn turn(&mut self) -> usize {
+        self.offload.set_now(self.source.now());
+        self.hashes.clear();
+        while self.hashes.len() < OPS_MAX
+            && let Some(hash) = self.feed.take()
+        {
+            self.hashes.push(hash);
+        }
+        let taken = self.hashes.len();
+        if taken == 0 || self.offload.fault().is_some() {
+            return taken;
+        }
+        self.hashes.sort_unstable();
+        self.hashes.dedup();
+        bump(&self.counters.looks, taken as u64);
+        bump(&self.counters.looks_saved, (taken - self.hashes.len()) as u64);
+        self.write_ops();
+        if let Err(fault) = self.apply() {
+            self.offload.fail(fault);
+        }
+        taken
+    }
+
+    fn write_ops(&mut self) {
+        let Self { ops, keys, source, hashes, .. } = self;
+        ops.clear();
+        keys.clear();
+        source.look(hashes, &mut |hash, found| {
+            let mut op = Op { hash, kind: OpKind::REMOVE, ..Op::default() };
+            if let Some(found) = found {
+                op.kind = OpKind::PUT;
+                (op.location, op.flags) = (found.location, found.flags);
+                op.value_len = found.value_len;
+                op.key_off = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+                // A key has at most 250 bytes, for which there is room with every change.
+                op.key_len = u8::try_from(found.key.len()).unwrap_or(0);
+                for byte in found.key.iter().take(usize::from(op.key_len)) {
+                    let _ = keys.push(*byte);
+                }
+            }
+            let _ = ops.push(op);
+        });
+    }
+
+    fn apply(&mut self) -> Result<(), Fault> {
+        let changes = self.ops.len();
+        let per_block = self.kernel.facts().per_block.max(1) as usize;
+        let params = UpdateParams {
+            index: self.offload.index().params(),
+            ops: self.ops.at(),
+            keys: self.keys.at(),
+            counts: self.counts.at(),
+            n: u32::try_from(changes).unwrap_or(0),
+            now: self.source.now(),
+        };
+        debug_assert_ne!(params.counts, DevAddr(0));
+        let blocks = u32::try_from(changes.div_ceil(per_block)).unwrap_or(u32::MAX);
+        let at: *const UpdateParams = &raw const params;
+        // SAFETY: the kernel's own structure; columns of ours and the offload's index, which stay
+        // until the kernel has ended: `wait` sees to that, or makes it a fault, and then they stay
+        // for ever.
+        unsafe { self.stream.launch(self.kernel, blocks, at.cast()) }?;
+        self.wait(changes)?;
+        if let Some(now) = self.counts.first() {
+            self.counters.add(now, &self.counted);
+            self.counted = *now;
+        }
+        bump(&self.counters.updates, 1);
+        bump(&self.counters.changes, changes as u64);
+        Ok(())
+    }
+
+    fn wait(&mut self, changes: usize) -> Result<(), Fault> {
+        let begun = Instant::now();
+        while !self.stream.is_idle()? {
+            if begun.elapsed() > UPDATE_MAX {
+                let waited_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+                return Err(Fault::UpdateLate { changes, waited_us });
+            }
+            thread::sleep(UPDATE_PAUSE);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! Everything between a worker and a card, the same for every card.
+//!
+//! ```text
+//!  worker ── GpuEngine ── Stage: places, doorbells, streams ──► kernels ──► the index on the card
+//!  worker ── GpuEngine ── Stage                             ──►    ▲                ▲
+//!                                                               packets          Updater ◄── feed
+//! ```
+//!
+//! In: a card, the memory that packets lie in, and how to use them. Out: one [`Offload`], which
+//! every engine and the index's updater share: the region mapped to the card, the index on it, and
+//! the [`Fault`] that ends its use. Engines own what they submit; nothing here is locked while
+//! packets are served. Fails: at start-up with a [`CardError`]; later by a fault, once and for all.
+
+mod custody;
+mod engine;
+mod region;
+mod stage;
+
+pub use custody::Fault;
+pub use engine::GpuEngine;
+
+use crate::card::{Card, CardError, Kernel};
+use crate::index::{IndexConfig, Mirror};
+use crate::memory::PacketMemory;
+use crate::params::HashKey;
+use custody::Custody;
+use region::MappedRegion;
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// How batches get to the card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// A kernel launch for each.
+    Launch,
+    /// A launch that was recorded once for each place, repeated.
+    Graph,
+    /// A kernel that stays, and a doorbell.
+    Persistent,
+}
+
+impl Mode {
+    /// The word for people and flags.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Launch => "launch",
+            Self::Graph => "graph",
+            Self::Persistent => "persistent",
+        }
+    }
+}
+
+/// How to use a card.
+#[derive(Debug, Clone, Copy)]
+pub struct OffloadConfig {
+    /// How batches get there.
+    pub mode: Mode,
+    /// The index on it.
+    pub index: IndexConfig,
+    /// What keys are hashed with: the store's.
+    pub hash_key: HashKey,
+    /// Most batches of one engine in flight, 1 to [`PLACES_MAX`].
+    pub places: usize,
+    /// Longest time for a batch. One that takes longer ends the card's use.
+    pub deadline: Duration,
+    /// Longest time for the first batch of all, for which the driver may load things.
+    pub start_deadline: Duration,
+    /// Have reply heads made.
+    pub heads: bool,
+}
+
+/// Most batches of one engine in flight.
+pub const PLACES_MAX: usize = 16;
+
+/// A card in use: what its engines and its updater share.
+#[derive(Debug)]
+pub struct Offload {
+    // In this order: the region's mapping needs the card, and ends before its memory may.
+    index: Mirror,
+    region: MappedRegion,
+    custody: Arc<Custody>,
+    card: Arc<dyn Card>,
+    config: OffloadConfig,
+    /// The store's clock, in seconds, as of the last turn of the updater.
+    now: AtomicU32,
+}
+
+impl Offload {
+    /// Maps the packets to the card and makes an empty index on it. `keep` holds the packets'
+    /// memory: it is let go of when no kernel can look there any more, or never.
+    ///
+    /// # Errors
+    /// [`CardError`]: no memory, or no mapping.
+    pub fn new(
+        card: Arc<dyn Card>,
+        packets: PacketMemory,
+        keep: Box<dyn Any + Send + Sync>,
+        config: OffloadConfig,
+    ) -> Result<Arc<Self>, CardError> {
+        let custody = Arc::new(Custody::new(card));
+        let card: Arc<dyn Card> = Arc::clone(&custody) as _;
+        let region = MappedRegion::new(&card, packets, keep)?;
+        let index = Mirror::new(&card, config.index, config.hash_key)?;
+        let places = config.places.clamp(1, PLACES_MAX);
+        let config = OffloadConfig { places, ..config };
+        Ok(Arc::new(Self { index, region, custody, card, config, now: AtomicU32::new(0) }))
+    }
+
+    /// How the card is used.
+    pub fn config(&self) -> &OffloadConfig {
+        &self.config
+    }
+
+    /// What ended the card's use, if anything has.
+    pub fn fault(&self) -> Option<&Fault> {
+        self.custody.fault()
+    }
+
+    /// Ends the card's use, for every engine: the first fault counts. Batches in flight come back
+    /// as lost.
+    pub fn fail(&self, fault: Fault) {
+        self.custody.fail(fault);
+    }
+
+    /// The index on the card.
+    pub fn index(&self) -> &Mirror {
+        &self.index
+    }
+
+    /// What the card is called.
+    pub fn card_name(&self) -> String {
+        self.card.facts().name
+    }
+
+    pub(crate) fn card(&self) -> &Arc<dyn Card> {
+        &self.card
+    }
+
+    pub(crate) fn set_now(&self, seconds: u32) {
+        self.now.store(seconds, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u32 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// The kernel that answers batches.
+    fn kernel(&self) -> Kernel {
+        self.config.index.kind.batch_kernel(self.config.mode == Mode::Persistent)
+    }
+}

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Builds target/gpu-check/: all that a machine with an NVIDIA driver needs to check and measure its
+# GPU with. No Rust, DPDK, CUDA toolkit or network is needed there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+bundle=target/gpu-check
+rm -rf "$bundle"
+mkdir -p "$bundle"
+
+cargo build --release -q -p tools --no-default-features --bin gnomon-gpu-check
+cp target/release/gnomon-gpu-check "$bundle/"
+# The kernels' tests, as a program.
+parity=$(cargo test --release -q -p dataplane --test simt_parity --no-run --message-format=json |
+  sed -nE 's/.*"name":"simt_parity".*"executable":"([^"]+)".*/\1/p' | tail -n 1)
+cp "$parity" "$bundle/gnomon-gpu-parity"
+strip "$bundle/gnomon-gpu-check" "$bundle/gnomon-gpu-parity"
+cp -r fuzz/corpus "$bundle/corpus"
+cp scripts/gpu_check/run.sh scripts/gpu_check/README "$bundle/"
+
+# Only what every Linux has. The C++ library is needed by the executor, and is checked for too.
+for program in "$bundle/gnomon-gpu-check" "$bundle/gnomon-gpu-parity"; do
+  strange=$(ldd "$program" | awk '{ print $1 }' |
+    grep -vE '^(linux-vdso|libc|libm|libgcc_s|libpthread|libdl|librt|libstdc\+\+)\.so|^/lib64/ld-linux' || true)
+  if [ -n "$strange" ]; then
+    echo "gpu-check: $program needs $strange, which may not be there" >&2
+    exit 1
+  fi
+done
+
+bytes=$(du -sb "$bundle" | cut -f 1)
+if [ "$bytes" -ge $((64 << 20)) ]; then
+  echo "gpu-check: $bundle has $bytes bytes, and must have fewer than 64 MiB" >&2
+  exit 1
+fi
+echo "$bundle: $((bytes >> 20)) MiB; on the machine with the GPU: run.sh DIRECTORY"

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Real clients against a server whose requests go through the GPU's kernels, run on the CPU: every
+# way of getting batches there, both indexes.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+# shellcheck source=tests/e2e/lib.sh
+. tests/e2e/lib.sh
+
+need_netns
+host=""
+netns host
+server=127.0.0.1:11211
+
+# fact NAME: what `stats engine` tells.
+fact() {
+  in_ns "$host" "$memc" tcp "$server" "stats engine" | tr -d '\r' | sed -n "s/^STAT $1 //p"
+}
+
+# used: hints were right, and nothing went by the CPU or was lost.
+used() {
+  [ "$(fact hints_right)" -gt 0 ] && [ "$(fact cpu_requests)" -eq 0 ] &&
+    [ "$(fact gpu_lost)" -eq 0 ] && [ "$(fact gpu_state)" = used ]
+}
+
+# gets: what was stored is found as a plain get asks for it, at once and from the index. (memcaslap
+# puts a blank behind each key, which is the strict parser's business.)
+gets() {
+  local n
+  in_ns "$host" "$memc" tcp "$server" $'set key 3 0 5\r\nvalue' >/dev/null
+  for n in $(seq 20); do
+    in_ns "$host" "$memc" udp "$server" "get key" | grep -q "^VALUE key 3 5" || return 1
+  done
+}
+
+# load NAME ARGS...: memcaslap, every value verified, nothing lost.
+load() { slap "$who, memcaslap $1" "$host" strict -s "$server" -T 1 -c 8 -x 3000 "${@:2}"; }
+
+for args in "launch setassoc" "graph cuckoo" "persistent setassoc"; do
+  read -r mode index <<<"$args"
+  who="$mode, $index"
+  server_start "$host" -m 128 --engine simt --gpu-mode "$mode" --gpu-index "$index" --gpu-verify-ratio 8
+  server_wait "$who: gnomon starts" in_ns "$host" "$memc" wait "$server" 1
+  load "-U: UDP" -U
+  load "-U -d 10: multi-get over UDP" -U -d 10
+  load "-a -d 10: set by TCP, multi-get by UDP" -a -d 10
+  load "-B: binary" -B
+  check "$who: plain gets" gets
+  check "$who: the kernels did it" used
+  server_stop
+done
+totals

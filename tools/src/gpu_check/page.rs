@@ -1,0 +1,330 @@
+//! The report as a page for people: `report.md`, with a plot for each curve.
+//!
+//! In: the figures. Out: Markdown, and plots as SVG beside it. Fails as the file system does.
+
+use super::report::Report;
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+
+/// A table of the report.
+struct Table {
+    name: &'static str,
+    title: &'static str,
+    says: &'static str,
+    columns: &'static [&'static str],
+    /// What is drawn: along, up, and what tells the curves apart.
+    plot: Option<(&'static str, &'static str, &'static str)>,
+}
+
+const STUDY: &[&str] = &[
+    "engine",
+    "workers",
+    "batch",
+    "in_flight",
+    "hits",
+    "popularity",
+    "requests_per_s",
+    "sets_per_s",
+    "us_per_batch",
+    "roof_per_s",
+    "of_roof",
+    "checked",
+    "wrong",
+    "refused",
+];
+
+const TABLES: [Table; 15] = [
+    Table {
+        name: "parity",
+        title: "Kernels against the CPU engine",
+        says: "Random and hostile packets through every kernel: descriptors, reply heads and index changes must be what the CPU engine and a model say.",
+        columns: &["card", "passed", "failed", "seconds"],
+        plot: None,
+    },
+    Table {
+        name: "doorbell",
+        title: "A word to a kernel that stays, and back",
+        says: "Microseconds from the host's store to the answer it sees. What a batch in the persistent mode cannot fall below.",
+        columns: &["pause_ns", "rounds", "us_p50", "us_p99"],
+        plot: None,
+    },
+    Table {
+        name: "beside_a_kernel",
+        title: "Calls of the driver beside a kernel that stays",
+        says: "A call that waits must not be made while batches are served by a persistent kernel.",
+        columns: &["call", "kernel_ms", "took_ms", "waits"],
+        plot: None,
+    },
+    Table {
+        name: "launches",
+        title: "Starting an empty kernel",
+        says: "The processor's time for a start among others, and from a start to its end, seen by polling.",
+        columns: &["how", "enqueue_us", "launch_and_poll_us", "launch_and_poll_us_p99"],
+        plot: None,
+    },
+    Table {
+        name: "launch_rates",
+        title: "Empty kernels a second, from several threads",
+        says: "Batches a second that the launching modes cannot exceed.",
+        columns: &["how", "threads", "launches_per_s"],
+        plot: Some(("threads", "launches_per_s", "how")),
+    },
+    Table {
+        name: "host_reads",
+        title: "Reads of the host's memory by the card",
+        says: "A packet each, at random slots of 2 KB or densely packed, alone and with 128 B written back. The roof of a stage that is fed from host memory.",
+        columns: &["item_bytes", "random", "writes", "reads_per_s", "gb_per_s"],
+        plot: None,
+    },
+    Table {
+        name: "copies",
+        title: "Copies by the copy engines",
+        says: "Gigabytes a second, each way.",
+        columns: &["kilobytes", "way", "gb_per_s_each_way"],
+        plot: Some(("kilobytes", "gb_per_s_each_way", "way")),
+    },
+    Table {
+        name: "card_reads",
+        title: "Random reads of the card's memory",
+        says: "Places a second by size of the memory and of the item. The roof of an index; a fall with the memory's size is its address translation.",
+        columns: &["memory_gb", "item_bytes", "reads_per_s", "gb_per_s"],
+        plot: Some(("memory_gb", "reads_per_s", "item_bytes")),
+    },
+    Table {
+        name: "cpu",
+        title: "The processor",
+        says: "Random lines of memory, and values of 64 B copied to replies: the roof of the room that fills values, whatever the engine.",
+        columns: &["what", "threads", "per_s", "per_s_and_thread"],
+        plot: Some(("threads", "per_s", "what")),
+    },
+    Table {
+        name: "modes",
+        title: "The whole pipeline: modes and indexes",
+        says: "From requests in memory to complete replies in memory. `cpu` is the processor alone, in the same run.",
+        columns: STUDY,
+        plot: None,
+    },
+    Table {
+        name: "workers",
+        title: "The whole pipeline: workers",
+        says: "At equal numbers of threads, with a card and without.",
+        columns: STUDY,
+        plot: Some(("workers", "requests_per_s", "engine")),
+    },
+    Table {
+        name: "load",
+        title: "The whole pipeline: hits and popularity",
+        says: "A miss of the card's index is looked up again on the host.",
+        columns: STUDY,
+        plot: None,
+    },
+    Table {
+        name: "sets",
+        title: "The whole pipeline: beside a thread that writes",
+        says: "Changes reach the card's index in batches, beside the searches.",
+        columns: STUDY,
+        plot: None,
+    },
+    Table {
+        name: "in_flight",
+        title: "One worker: batches in flight",
+        says: "`us_per_batch` is by Little's law, from the start of a batch to its replies, every place taken.",
+        columns: STUDY,
+        plot: Some(("in_flight", "requests_per_s", "engine")),
+    },
+    Table {
+        name: "batch",
+        title: "The whole pipeline: requests in a batch",
+        says: "Small ones cost starts, large ones wait.",
+        columns: STUDY,
+        plot: Some(("batch", "requests_per_s", "engine")),
+    },
+];
+
+/// Writes the page.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write(report: &Report) -> io::Result<()> {
+    let mut page = "# What the card does\n\n".to_owned();
+    for fact in
+        ["card", "multiprocessors", "memory_gb", "processors", "arguments", "seconds", "error"]
+    {
+        if let Some(value) = report.get(fact) {
+            let _ = writeln!(page, "* {fact}: {}", cell(Some(value)));
+        }
+    }
+    for table in TABLES {
+        let rows = report.rows(table.name);
+        if rows.is_empty() {
+            continue;
+        }
+        let _ = writeln!(page, "\n## {}\n\n{}\n", table.title, table.says);
+        let columns: Vec<&str> = table
+            .columns
+            .iter()
+            .copied()
+            .filter(|column| rows.iter().any(|row| row.get(column).is_some_and(|v| !v.is_null())))
+            .collect();
+        let _ = writeln!(page, "| {} |", columns.join(" | "));
+        let _ = writeln!(page, "|{}", "---|".repeat(columns.len()));
+        for row in rows {
+            let cells: Vec<String> = columns.iter().map(|column| cell(row.get(column))).collect();
+            let _ = writeln!(page, "| {} |", cells.join(" | "));
+        }
+        if let Some((x, y, by)) = table.plot {
+            let file = format!("{}.svg", table.name);
+            fs::write(report.dir().join(&file), plot(rows, x, y, by))?;
+            let _ = writeln!(page, "\n![{}]({file})", table.title);
+        }
+    }
+    fs::write(report.dir().join("report.md"), page)
+}
+
+fn cell(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(number)) if number.is_f64() => figure(number.as_f64().unwrap_or(0.0)),
+        Some(other) => other.to_string(),
+    }
+}
+
+/// Three digits or more, and a unit for what is large.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1e9 => format!("{:.2} G", value / 1e9),
+        size if size >= 1e6 => format!("{:.2} M", value / 1e6),
+        size if size >= 1e4 => format!("{:.1} K", value / 1e3),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 360.0;
+/// Room for labels, left of the curves and below them.
+const MARGIN: f64 = 70.0;
+const COLOURS: [&str; 6] = ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#9c6b4e", "#97bbf5"];
+
+/// Curves over a logarithmic axis, from 0 up.
+fn plot(rows: &[Value], x: &str, y: &str, by: &str) -> String {
+    let mut curves: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+    for row in rows {
+        let point = (row.get(x).and_then(Value::as_f64), row.get(y).and_then(Value::as_f64));
+        let (Some(along), Some(up)) = point else { continue };
+        let name = cell(row.get(by));
+        match curves.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, points)) => points.push((along, up)),
+            None => curves.push((name, vec![(along, up)])),
+        }
+    }
+    let all = || curves.iter().flat_map(|(_, points)| points).copied();
+    let left = all().map(|p| p.0).fold(f64::INFINITY, f64::min).max(1e-9);
+    let right = all().map(|p| p.0).fold(left * 2.0, f64::max);
+    let top = all().map(|p| p.1).fold(1e-9, f64::max) * 1.05;
+    let place = |(along, up): (f64, f64)| {
+        let share = (along.max(left) / left).ln() / (right / left).ln();
+        (
+            MARGIN + share * (WIDTH - 2.0 * MARGIN),
+            HEIGHT - MARGIN - up / top * (HEIGHT - MARGIN - 30.0),
+        )
+    };
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n"
+    );
+    for part in 0..=4 {
+        let up = top * f64::from(part) / 4.0;
+        let (_, at) = place((left, up));
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{MARGIN} {at:.1}H{:.1}\" stroke=\"#ddd\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            WIDTH - MARGIN,
+            MARGIN - 6.0,
+            at + 4.0,
+            figure(up)
+        );
+    }
+    let mut ticks: Vec<f64> = all().map(|p| p.0).collect();
+    ticks.sort_by(f64::total_cmp);
+    ticks.dedup();
+    for tick in ticks {
+        let (at, _) = place((tick, 0.0));
+        let _ = writeln!(
+            svg,
+            "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{tick}</text>",
+            HEIGHT - MARGIN + 18.0
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text><text x=\"{MARGIN}\" y=\"20\">{}</text>",
+        WIDTH / 2.0,
+        HEIGHT - MARGIN + 38.0,
+        escape(x),
+        escape(y)
+    );
+    for (number, (name, points)) in curves.iter().enumerate() {
+        let colour = COLOURS.get(number % COLOURS.len()).copied().unwrap_or("#000");
+        let line: Vec<String> = points
+            .iter()
+            .map(|point| {
+                let (along, up) = place(*point);
+                format!("{along:.1},{up:.1}")
+            })
+            .collect();
+        let _ = writeln!(
+            svg,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" fill=\"{colour}\">{}</text>",
+            line.join(" "),
+            MARGIN + 10.0 + 95.0 * (number % 6) as f64,
+            HEIGHT - 10.0,
+            escape(name)
+        );
+    }
+    svg + "</svg>\n"
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn figures_read_well() {
+        let want = [(1.5e9, "1.50 G"), (2.25e6, "2.25 M"), (45_600.0, "45.6 K"), (0.5, "0.500")];
+        for (value, text) in want {
+            assert_eq!(figure(value), text);
+        }
+    }
+
+    #[test]
+    fn a_page_holds_each_figure_and_a_plot_each_point() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut report = Report::new(dir.path()).unwrap();
+        report.fact("card", json!("X <1>")).unwrap();
+        for (threads, rate) in [(1, 10.0), (2, 19.0), (4, 31.0)] {
+            let row = json!({ "how": "a<b", "threads": threads, "launches_per_s": rate });
+            report.row("launch_rates", row).unwrap();
+        }
+        write(&report).unwrap();
+        let page = fs::read_to_string(dir.path().join("report.md")).unwrap();
+        assert!(page.contains("* card: X <1>") && page.contains("| a<b | 4 | 31.00 |"), "{page}");
+        let svg = fs::read_to_string(dir.path().join("launch_rates.svg")).unwrap();
+        let line = svg.lines().find(|line| line.starts_with("<polyline")).unwrap();
+        assert_eq!(line.matches(',').count(), 3);
+        assert!(line.contains(">a&lt;b<"), "{line}");
+        let kept: Value =
+            serde_json::from_slice(&fs::read(dir.path().join("results.json")).unwrap()).unwrap();
+        assert_eq!(kept["launch_rates"][1]["launches_per_s"], 19.0);
+    }
+}
