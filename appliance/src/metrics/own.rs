@@ -188,7 +188,10 @@ static ENGINES: &[Field<WorkerCounters>] = &[
 /// Of the GPU's index, from `stats engine`; no sample without a GPU engine.
 static GPU: &[(Family, &str)] = &[
     (gauge("gnomon_gpu_index_bytes", &[], "Memory of the GPU's index."), "index_bytes"),
-    (gauge("gnomon_gpu_index_entries", &[], "Entries of the GPU's index."), "index_entries"),
+    (
+        gauge("gnomon_gpu_index_entries", &[], "Entries that the GPU's index has room for."),
+        "index_entries",
+    ),
     (
         gauge("gnomon_gpu_feed_waiting", &[], "Changes on their way to the GPU's index."),
         "feed_waiting",
