@@ -6,6 +6,7 @@
 mod clients;
 mod config;
 mod extended;
+mod observe;
 mod offload;
 mod policy;
 mod process;
@@ -14,11 +15,13 @@ mod values;
 pub use clients::{ClientFlags, Dialect};
 pub use config::ConfigError;
 pub use extended::Extended;
+pub use observe::{StatsFlags, TopFlags, WhereFlags};
 pub use offload::{GpuIndexFlag, GpuModeFlag, OffloadFlags};
 pub use policy::{PingLimit, PolicyFlags, RateLimit};
 pub use process::ProcessFlags;
 pub use values::{
-    CpuList, FileMask, IpFlag, ListenAddr, Network, PortSpec, ServicePort, SideDoorFlag,
+    CpuList, FileMask, IpFlag, ListenAddr, MetricsAddr, Network, PortSpec, ServicePort,
+    SideDoorFlag,
 };
 
 use crate::check::PciAddress;
@@ -70,6 +73,11 @@ pub enum Command {
         #[arg(value_name = "ADDRESS", value_parser = values::pci)]
         nic: PciAddress,
     },
+    /// Print the metrics of a running gnomon, for scripts. Exit code 1 when there is none of that
+    /// name.
+    Stats(StatsFlags),
+    /// Watch a running gnomon: rates, durations, workers, drops.
+    Top(TopFlags),
     /// Write the manual pages into a directory.
     Man {
         /// The directory; it must exist.
@@ -289,6 +297,16 @@ pub struct ServeFlags {
     /// The GPU.
     #[command(flatten)]
     pub offload: OffloadFlags,
+
+    /// Serve metrics at http://ADDR:PORT/metrics, or at /metrics on a Unix socket. Keep a TCP
+    /// address to a network that you trust.
+    #[arg(
+        long,
+        value_name = "unix:PATH|ADDR:PORT",
+        env = "GNOMON_METRICS",
+        help_heading = "Output"
+    )]
+    pub metrics: Option<MetricsAddr>,
 
     /// Read flags from this file, one a line; the command line and the environment win.
     #[arg(long, value_name = "FILE", env = "GNOMON_CONFIG", help_heading = "Output")]

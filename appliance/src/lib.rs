@@ -3,7 +3,8 @@
 //! Start-up is a plan (D15), read from top to bottom: [`flags`] is what was typed, [`plan`] what
 //! follows from it on this [`machine`], [`topology`] builds and wires it from [`sockets`],
 //! [`ports`], [`offload`] and [`tcp`], [`run`] serves until told to stop, and [`report`] says what became of it.
-//! [`check`] and [`bind`] get the machine ready before all that. [`daemon`], [`privileges`] [`pid_file`] and
+//! [`check`] and [`bind`] get the machine ready before all that. [`metrics`] are what it counts, and
+//! [`observe`] reads them from another process. [`daemon`], [`privileges`] [`pid_file`] and
 //! [`service`] are about the process itself.
 
 pub mod flags;
@@ -22,6 +23,8 @@ pub mod bind;
 pub mod check;
 pub mod credentials;
 pub mod daemon;
+pub mod metrics;
+pub mod observe;
 pub mod pages;
 pub mod pid_file;
 pub mod privileges;

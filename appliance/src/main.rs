@@ -9,7 +9,7 @@ use appliance::pid_file::PidFile;
 use appliance::plan::Plan;
 use appliance::privileges::{self, Identity};
 use appliance::topology::Prepared;
-use appliance::{daemon, pages, report, run, service, signals, sockets, topology};
+use appliance::{daemon, observe, pages, report, run, service, signals, sockets, topology};
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
@@ -36,6 +36,8 @@ fn main() -> ExitCode {
         }
         Command::Check(flags) => examine(&flags),
         Command::Bind { nic } => tell(&nic, bind::bind(&Host::this(), &nic)),
+        Command::Stats(flags) => observe::stats(&flags),
+        Command::Top(flags) => observe::top(&flags).map(|()| true),
         Command::Man { dir } => pages::manual(&dir).map(|()| true).map_err(Into::into),
         Command::Completions { shell } => {
             pages::completions(shell, &mut std::io::stdout());

@@ -19,7 +19,7 @@ pub use policy::PolicyPlan;
 pub use process::ProcessPlan;
 pub(crate) use resources::{needed_bytes, worker_cpus};
 
-use crate::flags::{BatchModeFlag, FileMask, HugeFlag, Network, ServeFlags};
+use crate::flags::{BatchModeFlag, FileMask, HugeFlag, MetricsAddr, Network, ServeFlags};
 use crate::machine::{Gpu, Machine};
 use dataplane::wire::Cidr;
 use serde::{Serialize, Serializer};
@@ -89,6 +89,9 @@ pub struct Plan {
     pub allow: Vec<Cidr>,
     /// How much each of them gets.
     pub policy: PolicyPlan,
+    /// Where metrics are served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<MetricsAddr>,
     /// Arguments for DPDK.
     pub eal: Vec<String>,
     /// What an operator may not expect.
@@ -275,6 +278,10 @@ impl Plan {
                 BatchModeFlag::Adaptive => BatchMode::Adaptive,
                 BatchModeFlag::Fixed => BatchMode::Fixed,
             },
+            metrics: flags.metrics.clone().map(|address| match address {
+                MetricsAddr::Unix(path) => MetricsAddr::Unix(absolute(&path)),
+                tcp @ MetricsAddr::Tcp(_) => tcp,
+            }),
             eal: flags.eal.clone(),
             notes,
             unused: clients::unused(flags),

@@ -1,7 +1,7 @@
 //! What the process says on standard output: the plan, one line when it is ready, one report at
 //! the end. For people as a table, for programs as JSON.
 
-use crate::flags::{CpuList, RateLimit};
+use crate::flags::{CpuList, MetricsAddr, RateLimit};
 use crate::machine::Gpu;
 use crate::plan::{BatchMode, Device, Engine, Huge, Plan, PolicyPlan, SLOT_BYTES};
 use dataplane::protocol::stats::OpTotals;
@@ -120,6 +120,9 @@ pub fn plan_text(plan: &Plan) -> String {
         t.row("UDP allowed", list(&plan.allow));
         policy_rows(&mut t, &plan.policy);
     }
+    if let Some(address) = &plan.metrics {
+        t.row("metrics", address);
+    }
     if !plan.eal.is_empty() {
         t.row("EAL", plan.eal.join(" "));
     }
@@ -186,6 +189,9 @@ pub struct Ready {
     /// The Unix socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unix: Option<PathBuf>,
+    /// Where metrics are served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<MetricsAddr>,
     /// Workers.
     pub workers: usize,
     /// What looks requests up.
@@ -217,6 +223,9 @@ impl fmt::Display for Ready {
         }
         if let Some(path) = &self.unix {
             write!(f, " Unix socket {};", path.display())?;
+        }
+        if let Some(address) = &self.metrics {
+            write!(f, " metrics at {address};")?;
         }
         if let Some(memory) = self.packet_memory {
             write!(f, " packets in {memory},")?;

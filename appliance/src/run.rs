@@ -5,6 +5,7 @@
 //! which every frame and every packet slot must be accounted for (D10). Each wait has a bound.
 
 use crate::affinity;
+use crate::metrics::PortSample;
 use crate::ports::OpenPort;
 use crate::report::{PortReport, Report};
 use crate::service::{self, Watchdog};
@@ -40,7 +41,7 @@ pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
         }
         appliance.store.housekeep();
         if turn.is_multiple_of(LINK_TURNS) {
-            look_at_links(&appliance, &mut links);
+            look_at_ports(&appliance, &mut links);
             appliance.beside.iter().for_each(|beside| beside.watch());
         }
         broken = ended(&appliance);
@@ -65,7 +66,9 @@ fn reload(appliance: &Appliance) {
     }
 }
 
-fn look_at_links(appliance: &Appliance, links: &mut [bool]) {
+/// Tells when a link changes, and what is counted there, if somebody may ask for it.
+fn look_at_ports(appliance: &Appliance, links: &mut [bool]) {
+    let mut figures = Vec::new();
     for (port, was_up) in appliance.ports.iter().zip(links) {
         let up = port.control.link_up();
         if up != *was_up {
@@ -73,7 +76,16 @@ fn look_at_links(appliance: &Appliance, links: &mut [bool]) {
             tracing::warn!(port = port.info.name, "link {state}");
         }
         *was_up = up;
+        if appliance.metrics.is_some() {
+            figures.push(PortSample {
+                name: port.info.name.clone(),
+                link_up: up,
+                counters: port.control.counters(),
+                side_door: port.side_door.as_ref().map(|door| door.counters()),
+            });
+        }
     }
+    *appliance.port_figures.lock() = figures;
 }
 
 /// Names of threads that have ended although nobody told them to.
@@ -97,6 +109,7 @@ fn drain(appliance: &mut Appliance) -> Vec<String> {
     appliance.stop.store(true, Ordering::Relaxed);
     let deadline = Instant::now() + JOIN_MAX;
     let others = appliance.side_doors.drain(..).chain(appliance.updater.take());
+    let others = others.chain(appliance.metrics.take());
     for running in appliance.workers.drain(..).chain(others) {
         failed.extend(join(running, deadline).err());
     }

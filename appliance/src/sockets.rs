@@ -6,7 +6,8 @@ mod unix;
 
 pub use unix::SocketFile;
 
-use crate::plan::{Device, Plan};
+use crate::flags::{FileMask, MetricsAddr};
+use crate::plan::{Device, Plan, UnixPlan};
 use crate::tcp::Source;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt::Write as _;
@@ -51,15 +52,27 @@ pub enum SocketError {
     },
     /// Somebody answers there.
     #[error(
-        "the Unix socket {0} is in use: stop what listens there, or choose another path with -s"
+        "the Unix socket {path} is in use: stop what listens there, or choose another path with {flag}"
     )]
-    UnixInUse(PathBuf),
+    UnixInUse {
+        /// The flag that sets the path.
+        flag: &'static str,
+        /// Where.
+        path: PathBuf,
+    },
     /// Something else is there.
-    #[error("-s: {0} is no socket: take it away, or choose another path")]
-    NotASocket(PathBuf),
+    #[error("{flag}: {path} is no socket: take it away, or choose another path")]
+    NotASocket {
+        /// The flag that sets the path.
+        flag: &'static str,
+        /// Where.
+        path: PathBuf,
+    },
     /// Anything else about the Unix socket.
-    #[error("cannot listen on the Unix socket {path}: {source}; choose another path with -s")]
+    #[error("cannot listen on the Unix socket {path}: {source}; choose another path with {flag}")]
     Unix {
+        /// The flag that sets the path.
+        flag: &'static str,
         /// Where.
         path: PathBuf,
         /// The kernel's words.
@@ -80,7 +93,11 @@ pub enum SocketError {
 fn refused(protocol: &'static str, address: SocketAddr) -> impl Fn(io::Error) -> SocketError {
     move |source| match source.kind() {
         io::ErrorKind::AddrInUse => {
-            let flag = if protocol == "TCP" { "-p" } else { "-U" };
+            let flag = match protocol {
+                "TCP" => "-p",
+                "UDP" => "-U",
+                _ => "--metrics",
+            };
             SocketError::InUse { protocol, flag, address }
         }
         io::ErrorKind::PermissionDenied => SocketError::Forbidden { protocol, address },
@@ -98,7 +115,25 @@ pub struct Listeners {
     pub tcp: Vec<SocketAddr>,
     /// The file of the one that is a Unix socket.
     pub unix: Option<SocketFile>,
+    /// Where metrics are asked for.
+    pub metrics: Option<MetricsListener>,
 }
+
+/// Where metrics are asked for.
+#[derive(Debug)]
+pub struct MetricsListener {
+    /// The listener.
+    pub source: Source,
+    /// Its address, with the port that it got.
+    pub address: MetricsAddr,
+    /// Its file, of a Unix socket.
+    pub file: Option<SocketFile>,
+}
+
+/// Who may ask for metrics on a Unix socket: the owner and its group.
+const METRICS_MASK: FileMask = FileMask(0o660);
+/// Scrapers that may wait to be accepted.
+const METRICS_BACKLOG: i32 = 64;
 
 /// Opens every listener of the plan. The kernel queues connections from here on.
 ///
@@ -114,11 +149,29 @@ pub fn listen(plan: &Plan) -> Result<Listeners, SocketError> {
         listeners.sources.push(Source::Tcp(listener));
     }
     if let Some(plan) = &plan.clients.unix {
-        let (listener, file) = unix::listen(plan, backlog)?;
+        let (listener, file) = unix::listen(plan, "-s", backlog)?;
         listeners.sources.push(Source::Unix(listener));
         listeners.unix = Some(file);
     }
+    listeners.metrics = plan.metrics.as_ref().map(metrics).transpose()?;
     Ok(listeners)
+}
+
+fn metrics(address: &MetricsAddr) -> Result<MetricsListener, SocketError> {
+    match address {
+        MetricsAddr::Unix(path) => {
+            let plan = UnixPlan { path: path.clone(), mask: METRICS_MASK };
+            let (listener, file) = unix::listen(&plan, "--metrics", METRICS_BACKLOG)?;
+            let (source, address) = (Source::Unix(listener), address.clone());
+            Ok(MetricsListener { source, address, file: Some(file) })
+        }
+        MetricsAddr::Tcp(address) => {
+            let refused = refused("metrics", *address);
+            let listener = listen_on(*address, false, METRICS_BACKLOG).map_err(&refused)?;
+            let address = MetricsAddr::Tcp(listener.local_addr().map_err(&refused)?);
+            Ok(MetricsListener { source: Source::Tcp(listener), address, file: None })
+        }
+    }
 }
 
 fn listen_on(address: SocketAddr, before_it_exists: bool, backlog: i32) -> io::Result<TcpListener> {

@@ -12,7 +12,8 @@
 
 use crate::affinity;
 use crate::credentials::Credentials;
-use crate::flags::LONG_VERSION;
+use crate::flags::{LONG_VERSION, MetricsAddr};
+use crate::metrics::{self, MetricsError, PortFigures, Sources};
 use crate::offload::{self, Beside, Facts, OffloadError, PLACES};
 use crate::plan::{BatchMode, Huge, Plan};
 use crate::ports::{self, OpenPort, Opened, PortsError};
@@ -58,6 +59,9 @@ pub enum BuildError {
     /// The TCP service.
     #[error(transparent)]
     Tcp(#[from] TcpError),
+    /// The metrics.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
     /// The card beside the CPU.
     #[error(transparent)]
     Offload(#[from] OffloadError),
@@ -91,7 +95,13 @@ pub struct Appliance {
     /// Goes from the file system with the appliance.
     pub(crate) unix: Option<SocketFile>,
     pub(crate) credentials: Option<Arc<Credentials>>,
-    /// Set to make workers and side doors end.
+    /// Where metrics are served, the file of the socket, and who serves them.
+    pub(crate) metrics_address: Option<MetricsAddr>,
+    pub(crate) metrics_file: Option<SocketFile>,
+    pub(crate) metrics: Option<Running>,
+    /// What the metrics tell of the ports.
+    pub(crate) port_figures: PortFigures,
+    /// Set to make workers, side doors and metrics end.
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) workers: Vec<Running>,
     pub(crate) side_doors: Vec<Running>,
@@ -117,6 +127,7 @@ impl Appliance {
             udp: self.ports.iter().flat_map(|p| p.addresses.iter().copied()).collect(),
             tcp: self.tcp_addresses.clone(),
             unix: self.unix.as_ref().map(|file| file.path().to_owned()),
+            metrics: self.metrics_address.clone(),
             workers: self.workers.len(),
             engine: plan.engine.name(),
             packet_memory: self.region.as_ref().map(|r| r.kind().name()),
@@ -142,7 +153,7 @@ pub struct Prepared {
 /// # Errors
 /// [`BuildError`], which says what to do.
 pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
-    let Prepared { listeners, credentials, identity } = prepared;
+    let Prepared { mut listeners, credentials, identity } = prepared;
     let credentials = credentials.map(Arc::new);
     let (store, kept_items) = store(plan)?;
     let server = Arc::new(server(plan, &store));
@@ -153,12 +164,17 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
         become_user(&identity, plan, &listeners)?;
     }
 
+    let metrics = listeners.metrics.take();
     let stop = Arc::new(AtomicBool::new(false));
     let mut appliance = Appliance {
         tcp: None,
         tcp_addresses: listeners.tcp,
         unix: listeners.unix,
         credentials: credentials.clone(),
+        metrics_address: None,
+        metrics_file: None,
+        metrics: None,
+        port_figures: PortFigures::default(),
         stop: Arc::clone(&stop),
         workers: Vec::new(),
         side_doors: Vec::new(),
@@ -235,7 +251,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
         appliance.tcp = Some(TcpService::start(TcpConfig {
             listeners: listeners.sources,
             sessions: sessions?,
-            server,
+            server: Arc::clone(&server),
             conn_limit: plan.conn_limit,
             item_max_bytes: store.config().item_max_bytes,
             clients: plan.clients.clone(),
@@ -244,6 +260,21 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
         })?);
     }
     wait_for_workers(&appliance);
+    if let Some(listener) = metrics {
+        let sources = Sources {
+            server,
+            workers: appliance.counters.clone(),
+            ports: Arc::clone(&appliance.port_figures),
+            region: appliance.region.clone(),
+            engine: plan.engine.name(),
+            batch: plan.batch,
+        };
+        let stop = Arc::clone(&appliance.stop);
+        let thread = metrics::serve(listener.source, sources, plan.control_cpu, stop)?;
+        appliance.metrics = Some(Running { name: "metrics".to_owned(), thread });
+        (appliance.metrics_address, appliance.metrics_file) =
+            (Some(listener.address), listener.file);
+    }
     Ok(appliance)
 }
 
@@ -253,7 +284,8 @@ fn become_user(
     plan: &Plan,
     listeners: &Listeners,
 ) -> Result<(), PrivilegeError> {
-    if let Some(file) = &listeners.unix {
+    let metrics = listeners.metrics.as_ref().and_then(|l| l.file.as_ref());
+    for file in listeners.unix.iter().chain(metrics) {
         identity.give(file.path())?;
     }
     identity.assume()?;

@@ -31,6 +31,7 @@ make_venv() {
 check "the libraries in Python" make_venv
 check "the crate's battery" cargo build -q --locked --manifest-path "$batteries/memcache_crate/Cargo.toml" --target-dir "$crate"
 
+metrics=127.0.0.1:9150
 host=""
 netns host
 
@@ -91,9 +92,10 @@ for who in "${servers[@]}"; do
       ;;
     gnomon)
       server=127.0.0.1:11211
-      server_start "$host" -m 512
+      server_start "$host" -m 512 --metrics "$metrics"
       server_wait "gnomon starts" in_ns "$host" "$memc" wait "$server" 1
       every_client
+      server=$metrics python prometheus_battery
       loads
       server_stop
       ;;

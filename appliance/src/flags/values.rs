@@ -4,6 +4,7 @@ use crate::check::PciAddress;
 use serde::Serialize;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// A TCP or UDP port as memcached takes it.
@@ -247,6 +248,45 @@ impl fmt::Display for CpuList {
             }
         }
         Ok(())
+    }
+}
+
+/// Where metrics are served: `unix:PATH`, or `ADDR:PORT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MetricsAddr {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// A TCP address.
+    Tcp(SocketAddr),
+}
+
+impl FromStr for MetricsAddr {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s.strip_prefix("unix:") {
+            Some("") => Err("unix: and no path".to_owned()),
+            Some(path) => Ok(Self::Unix(path.into())),
+            None => s.parse().map(Self::Tcp).map_err(|_| {
+                "neither unix:PATH nor ADDR:PORT (unix:/run/gnomon/metrics.sock, 127.0.0.1:9150)"
+                    .to_owned()
+            }),
+        }
+    }
+}
+
+impl fmt::Display for MetricsAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => address.fmt(f),
+        }
+    }
+}
+
+impl Serialize for MetricsAddr {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The Unix socket of `-s`: made with the mask it was asked for, and gone with its owner.
+//! A Unix socket, of `-s` or of `--metrics`: made with the mask it was asked for, and gone with its owner.
 //!
 //! A socket that a process left behind is taken away; one that still answers, and a file that is
 //! no socket, are left alone and told.
@@ -35,10 +35,11 @@ impl Drop for SocketFile {
 /// Listens there. To be called while the process has one thread: the mask is the process's.
 pub(super) fn listen(
     plan: &UnixPlan,
+    flag: &'static str,
     backlog: i32,
 ) -> Result<(UnixListener, SocketFile), SocketError> {
-    let refused = |source| SocketError::Unix { path: plan.path.clone(), source };
-    clear(&plan.path)?;
+    let refused = |source| SocketError::Unix { flag, path: plan.path.clone(), source };
+    clear(&plan.path, flag)?;
     let address = SockAddr::unix(&plan.path).map_err(refused)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(refused)?;
     socket.set_nonblocking(true).map_err(refused)?;
@@ -52,18 +53,20 @@ pub(super) fn listen(
 }
 
 /// Takes away what an ended process left behind.
-fn clear(path: &Path) -> Result<(), SocketError> {
+fn clear(path: &Path, flag: &'static str) -> Result<(), SocketError> {
     let owned = || path.to_owned();
-    let refused = |source| SocketError::Unix { path: owned(), source };
+    let refused = |source| SocketError::Unix { flag, path: owned(), source };
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(refused(e)),
-        Ok(found) if !found.file_type().is_socket() => Err(SocketError::NotASocket(owned())),
+        Ok(found) if !found.file_type().is_socket() => {
+            Err(SocketError::NotASocket { flag, path: owned() })
+        }
         Ok(_) => match UnixStream::connect(path) {
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
                 fs::remove_file(path).map_err(refused)
             }
-            _ => Err(SocketError::UnixInUse(owned())),
+            _ => Err(SocketError::UnixInUse { flag, path: owned() }),
         },
     }
 }
@@ -85,20 +88,20 @@ mod tests {
         let p = plan(&t, "socket");
         drop(UnixListener::bind(&p.path).unwrap());
         assert!(p.path.exists());
-        let (_listener, file) = listen(&p, 5).unwrap();
+        let (_listener, file) = listen(&p, "-s", 5).unwrap();
         let mode = fs::metadata(file.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o750);
-        let said = listen(&p, 5).unwrap_err().to_string();
+        let said = listen(&p, "-s", 5).unwrap_err().to_string();
         assert!(said.contains("is in use: "), "{said}");
         assert!(UnixStream::connect(&p.path).is_ok());
         drop(file);
         assert!(!p.path.exists());
 
-        let said = listen(&plan(&t, "file"), 5).unwrap_err().to_string();
+        let said = listen(&plan(&t, "file"), "-s", 5).unwrap_err().to_string();
         assert!(said.contains("file is no socket"), "{said}");
         assert_eq!(fs::read_to_string(t.0.join("file")).unwrap(), "precious");
-        let said = listen(&plan(&t, "none/socket"), 5).unwrap_err().to_string();
+        let said = listen(&plan(&t, "none/socket"), "-s", 5).unwrap_err().to_string();
         assert!(said.starts_with("cannot listen on the Unix socket "), "{said}");
-        assert!(listen(&plan(&t, &"x".repeat(200)), 5).is_err());
+        assert!(listen(&plan(&t, &"x".repeat(200)), "-s", 5).is_err());
     }
 }

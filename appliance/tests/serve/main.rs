@@ -11,6 +11,7 @@ mod connections;
 mod dpdk;
 mod lifecycle;
 mod matrix;
+mod metrics;
 #[cfg(feature = "simt")]
 mod offload;
 mod process;

@@ -127,6 +127,13 @@ impl Epochs {
         self.global.0.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Epochs that the participant furthest behind is behind.
+    pub fn lag(&self) -> u64 {
+        // The horizon first: one that pins later is no further behind.
+        let Horizon(least) = self.horizon();
+        self.global.0.load(Ordering::Relaxed).saturating_sub(least)
+    }
+
     /// Looks at every participant and says what is out of sight, among the things whose stamps
     /// were handed to the caller before (as by a lock that guards them).
     pub fn horizon(&self) -> Horizon {
@@ -153,6 +160,7 @@ mod tests {
         e.advance();
         e.pin(&b);
         assert!(!e.horizon().is_past(s), "a may still look");
+        assert_eq!(e.lag(), 1);
         e.pin(&a);
         assert!(e.horizon().is_past(s), "both pinned later");
         let s2 = e.stamp();

@@ -50,6 +50,9 @@ pub struct StoreStats {
     pub out_of_memory: u64,
     /// Chunks whose item is gone and that somebody may still be looking at.
     pub limbo_chunks: u64,
+    /// Epochs that the reader furthest behind is behind: none of these chunks is used again before
+    /// it moves on.
+    pub epoch_lag: u64,
     /// Slab pages in all.
     pub pages_total: u64,
     /// Slab pages that belong to no class.
@@ -186,6 +189,7 @@ impl Store {
             moving,
             out_of_memory: sum(|c| c.out_of_memory),
             limbo_chunks: sum(|c| c.limbo_chunks),
+            epoch_lag: self.epochs.lag(),
             pages_total: u64::from(self.slabs.n_pages()),
             pages_free: u64::from(self.slabs.free_pages(&self.epochs)),
             pages_moved,

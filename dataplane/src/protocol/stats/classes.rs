@@ -141,8 +141,6 @@ pub(super) fn slabs(server: &Server, rows: &mut impl Rows) {
         row("free_chunks", &c.total_chunks.saturating_sub(c.used_chunks));
         // memcached's count of chunks never used since their page came; it too says 0.
         row("free_chunks_end", &0);
-        // Only older releases have it here; collectors still ask for it.
-        row("mem_requested", &c.mem_requested);
         if let Some(ops) = ops.get(c.class as usize - 1) {
             ops.rows(c.class, rows);
         }

@@ -156,7 +156,45 @@ struct Total {
     max_ns: u64,
 }
 
+/// How long the requests of one kind that came by one transport took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Distribution {
+    /// `tcp` or `udp`.
+    pub transport: &'static str,
+    /// `get`, `store`, …
+    pub kind: &'static str,
+    /// Requests.
+    pub count: u64,
+    /// The sum of their durations.
+    pub sum_ns: u64,
+    /// A duration of 2^n - 1 nanoseconds, and how many took no longer; the longest durations are
+    /// in none of them.
+    pub cumulative: Vec<(u64, u64)>,
+}
+
+/// Powers of two whose buckets a [`Distribution`] tells apart: 1 µs to 17 s.
+const POWERS: std::ops::RangeInclusive<u32> = 10..=34;
+
 impl Totals {
+    /// One for each transport and kind, used or not.
+    pub(super) fn distributions(&self) -> Vec<Distribution> {
+        let all = self.0.iter().enumerate().filter_map(|(n, total)| {
+            Some(Distribution {
+                transport: TRANSPORTS.get(n / KINDS)?,
+                kind: NAMES.get(n % KINDS)?,
+                count: total.buckets.iter().sum(),
+                sum_ns: total.sum_ns,
+                cumulative: POWERS
+                    .map(|power| {
+                        let below = total.buckets.get(..bucket(1 << power)).unwrap_or_default();
+                        ((1 << power) - 1, below.iter().sum())
+                    })
+                    .collect(),
+            })
+        });
+        all.collect()
+    }
+
     /// Adds one thread's.
     pub(super) fn take(&mut self, thread: &Latency) {
         let empty = || Total { buckets: vec![0; BUCKETS].into(), sum_ns: 0, max_ns: 0 };
@@ -253,6 +291,23 @@ mod tests {
         let mut map = Map::default();
         totals.page(&mut map);
         map.0.into_iter().map(|(k, v)| (k, v.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_distribution_counts_what_took_no_longer() {
+        let thread = Latency::default();
+        for ns in [0, 1023, 1024, 2047, 2048, u64::MAX] {
+            thread.record(Transport::Udp, Kind::Touch, ns, 2);
+        }
+        let mut totals = Totals::default();
+        totals.take(&thread);
+        let all = totals.distributions();
+        assert_eq!(all.len(), KINDS * TRANSPORTS.len());
+        let one = all.iter().find(|d| (d.transport, d.kind) == ("udp", "touch")).unwrap();
+        assert_eq!(one.count, 12);
+        assert_eq!(one.cumulative[..3], [(1023, 4), (2047, 8), (4095, 10)]);
+        assert_eq!(one.cumulative.last(), Some(&((1 << 34) - 1, 10)));
+        assert_eq!(all.iter().map(|d| d.count).sum::<u64>(), 12);
     }
 
     #[test]

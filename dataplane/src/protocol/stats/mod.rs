@@ -17,7 +17,7 @@ pub use classes::{ClassCount, ClassOps};
 pub use conns::{Conn, ConnState, Conns};
 pub use detail::Detail;
 pub use hotkeys::HotKeys;
-pub use latency::{Kind, Latency, Transport};
+pub use latency::{Distribution, Kind, Latency, Transport};
 
 use super::command::Refusal;
 use super::dialect::Dialects;
@@ -329,6 +329,17 @@ impl Server {
         totals
     }
 
+    /// How long requests took, since counting last began: one for each transport and kind.
+    pub fn distributions(&self) -> Vec<Distribution> {
+        self.latencies_counted().distributions()
+    }
+
+    fn latencies_counted(&self) -> latency::Totals {
+        let mut totals = self.latencies();
+        totals.subtract(&self.before.lock().latency);
+        totals
+    }
+
     fn latencies(&self) -> latency::Totals {
         let mut totals = latency::Totals::default();
         for ops in self.ops.lock().iter() {
@@ -387,6 +398,36 @@ impl<S: Sink> Rows for Lines<'_, S> {
     }
 }
 
+/// A page about the whole, which collectors read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overview {
+    /// `stats`.
+    General,
+    /// `stats settings`.
+    Settings,
+    /// `stats items`.
+    Items,
+    /// `stats slabs`.
+    Slabs,
+    /// `stats engine`.
+    Engine,
+}
+
+/// Writes the rows of such a page, for which nobody need be a client.
+pub fn overview(page: Overview, server: &Server, rows: &mut impl Rows) {
+    match page {
+        Overview::General => general::page(server, rows),
+        Overview::Settings => settings::page(server, rows),
+        Overview::Items => classes::items(server, rows),
+        Overview::Slabs => classes::slabs(server, rows),
+        Overview::Engine => {
+            if let Some(engine) = server.engine.get() {
+                engine.rows(&mut |name, value| rows.row(name, value));
+            }
+        }
+    }
+}
+
 /// What comes behind the rows of a page.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Page {
@@ -408,10 +449,10 @@ pub fn page(
     let words = what.unwrap_or_default().split(|&b| b == b' ').filter(|w| !w.is_empty());
     let words: arrayvec::ArrayVec<&[u8], 4> = words.take(4).collect();
     match words.as_slice() {
-        [] => general::page(server, rows),
-        [b"settings", ..] => settings::page(server, rows),
-        [b"items", ..] => classes::items(server, rows),
-        [b"slabs", ..] => classes::slabs(server, rows),
+        [] => overview(Overview::General, server, rows),
+        [b"settings", ..] => overview(Overview::Settings, server, rows),
+        [b"items", ..] => overview(Overview::Items, server, rows),
+        [b"slabs", ..] => overview(Overview::Slabs, server, rows),
         // As memcached without `-o track_sizes`.
         [b"sizes" | b"sizes_disable", ..] => rows.row("sizes_status", &"disabled"),
         [b"sizes_enable", ..] => {
@@ -419,16 +460,8 @@ pub fn page(
             rows.row("sizes_error", &"sizes are not tracked by this server");
         }
         [b"conns", ..] => server.conns.page(rows),
-        [b"latency", ..] => {
-            let mut totals = server.latencies();
-            totals.subtract(&server.before.lock().latency);
-            totals.page(rows);
-        }
-        [b"engine", ..] => {
-            if let Some(engine) = server.engine.get() {
-                engine.rows(&mut |name, value| rows.row(name, value));
-            }
-        }
+        [b"latency", ..] => server.latencies_counted().page(rows),
+        [b"engine", ..] => overview(Overview::Engine, server, rows),
         [b"hotkeys", ..] => hotkeys::page(server.ops.lock().iter().map(|o| &o.hot_keys), rows),
         [b"reset", ..] => {
             server.reset();

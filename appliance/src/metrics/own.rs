@@ -1,0 +1,528 @@
+//! The metrics that memcached has not: workers, engine, ports, the store's depths, durations, power.
+//!
+//! In: [`Sources`]. Out: their families. Workers and ports are labelled, never summed.
+
+use super::family::{Exposition, Family, Kind, counter, gauge};
+use super::memcached::Page;
+use super::power::Power;
+use super::sources::{PortSample, Sources};
+use crate::flags::LONG_VERSION;
+use dataplane::WorkerCounters;
+use dataplane::protocol::stats::{OpTotals, Overview, overview};
+use dataplane::side_door::SideDoorCounters;
+use dataplane::store::StoreStats;
+
+const WORKER: &[&str] = &["worker"];
+const ENGINE: &[&str] = &["worker", "engine"];
+const PORT: &[&str] = &["port"];
+
+static BUILD: Family = gauge("gnomon_build_info", &["version"], "Release, commit and compiler: 1.");
+
+/// A family, and where its figure is.
+type Field<T> = (Family, fn(&T) -> u64);
+
+/// Of each worker.
+static WORKERS: &[Field<WorkerCounters>] = &[
+    (
+        counter(
+            "gnomon_worker_frames_received_total",
+            WORKER,
+            "Frames taken from the worker's queues.",
+        ),
+        |w| w.received.get(),
+    ),
+    (
+        counter(
+            "gnomon_worker_frames_answered_total",
+            WORKER,
+            "Requests done with: the reply left, or none was due.",
+        ),
+        |w| w.answered.get(),
+    ),
+    (counter("gnomon_worker_frames_punted_total", WORKER, "Frames given to the side door."), |w| {
+        w.punted.get()
+    }),
+    (
+        gauge("gnomon_worker_frames_in_flight", WORKER, "Frames received and not done with yet."),
+        |w| w.in_flight.get(),
+    ),
+    (
+        counter(
+            "gnomon_worker_responded_total",
+            WORKER,
+            "ARP, neighbour and echo packets answered.",
+        ),
+        |w| w.responded.get(),
+    ),
+    (
+        counter(
+            "gnomon_worker_amplification_refused_total",
+            WORKER,
+            "Replies that a refusal took the place of, as larger than their source may have.",
+        ),
+        |w| w.amplification_refused.get(),
+    ),
+    (counter("gnomon_worker_frames_sent_total", WORKER, "Frames given to the driver."), |w| {
+        w.tx_frames.get()
+    }),
+    (counter("gnomon_worker_bytes_sent_total", WORKER, "Bytes queued for the driver."), |w| {
+        w.tx_bytes.get()
+    }),
+    (
+        counter(
+            "gnomon_worker_reply_parts_lost_total",
+            WORKER,
+            "Datagrams of replies dropped beside the one that counts.",
+        ),
+        |w| w.tx_parts_lost.get(),
+    ),
+    (
+        counter(
+            "gnomon_worker_kernel_frames_sent_total",
+            WORKER,
+            "Frames of the kernel that left.",
+        ),
+        |w| w.kernel_frames.get(),
+    ),
+    (
+        counter(
+            "gnomon_worker_kernel_frames_lost_total",
+            WORKER,
+            "Frames of the kernel that were dropped.",
+        ),
+        |w| w.kernel_lost.get(),
+    ),
+    (
+        counter(
+            "gnomon_worker_requests_from_descriptor_total",
+            WORKER,
+            "Requests answered from what the engine had found out.",
+        ),
+        |w| w.fast.get(),
+    ),
+    (
+        counter(
+            "gnomon_worker_requests_parsed_total",
+            WORKER,
+            "Requests that the strict parser had to read.",
+        ),
+        |w| w.slow.get(),
+    ),
+    (counter("gnomon_worker_turns_total", WORKER, "Turns of the worker's loop."), |w| {
+        w.turns.get()
+    }),
+    (
+        counter(
+            "gnomon_worker_empty_turns_total",
+            WORKER,
+            "Of these, those that found nothing to do.",
+        ),
+        |w| w.empty_turns.get(),
+    ),
+];
+
+static BATCHES: Family =
+    counter("gnomon_engine_batches_total", ENGINE, "Batches given to the engine.");
+static BATCHED: Family = counter("gnomon_engine_requests_total", ENGINE, "Requests in them.");
+
+/// Of each worker's engines together.
+static ENGINES: &[Field<WorkerCounters>] = &[
+    (
+        counter(
+            "gnomon_engine_hints_right_total",
+            WORKER,
+            "Keys that an engine located and the store confirmed.",
+        ),
+        |w| w.hints_right.get(),
+    ),
+    (
+        counter(
+            "gnomon_engine_hints_wrong_total",
+            WORKER,
+            "Keys that an engine located and the store did not confirm.",
+        ),
+        |w| w.hints_wrong.get(),
+    ),
+    (
+        counter(
+            "gnomon_gpu_batches_lost_total",
+            WORKER,
+            "Batches that the GPU engine lost, and that the CPU engine did instead.",
+        ),
+        |w| w.gpu_lost.get(),
+    ),
+    (
+        counter(
+            "gnomon_gpu_batches_checked_total",
+            WORKER,
+            "Batches of the GPU engine's that the CPU engine read again, to compare.",
+        ),
+        |w| w.gpu_checked.get(),
+    ),
+    (
+        gauge(
+            "gnomon_gpu_from_requests",
+            WORKER,
+            "Requests from which on a batch goes to an idle GPU.",
+        ),
+        |w| w.gpu_from.get(),
+    ),
+    (
+        counter(
+            "gnomon_gpu_heads_used_total",
+            WORKER,
+            "Replies begun with a head that the GPU made.",
+        ),
+        |w| w.heads_used.get(),
+    ),
+    (
+        counter(
+            "gnomon_gpu_heads_unused_total",
+            WORKER,
+            "Heads that did not fit the item, or the request.",
+        ),
+        |w| w.heads_unused.get(),
+    ),
+];
+
+/// Of the GPU's index, from `stats engine`; no sample without a GPU engine.
+static GPU: &[(Family, &str)] = &[
+    (gauge("gnomon_gpu_index_bytes", &[], "Memory of the GPU's index."), "index_bytes"),
+    (
+        gauge("gnomon_gpu_index_entries", &[], "Entries that the GPU's index has room for."),
+        "index_entries",
+    ),
+    (
+        gauge("gnomon_gpu_feed_waiting", &[], "Changes on their way to the GPU's index."),
+        "feed_waiting",
+    ),
+    (
+        counter("gnomon_gpu_feed_lost_total", &[], "Changes that found no place on that way."),
+        "feed_lost",
+    ),
+];
+static GPU_UP: Family = gauge(
+    "gnomon_gpu_up",
+    &[],
+    "The GPU engine works: 1, or 0 since it failed; no sample without one.",
+);
+
+static BATCH_LIMIT: Family =
+    gauge("gnomon_engine_batch_limit", &[], "Most requests in a batch (`--batch`).");
+static DROPPED: Family = counter(
+    "gnomon_worker_frames_dropped_total",
+    &["worker", "reason"],
+    "Frames let go, by reason. What was received was answered, punted, dropped, or is in flight.",
+);
+
+/// Of each port, as its driver counts.
+static PORTS: &[Field<PortSample>] = &[
+    (gauge("gnomon_port_link_up", PORT, "The link is up."), |p| p.link_up.into()),
+    (counter("gnomon_port_frames_received_total", PORT, "Frames received."), |p| {
+        p.counters.rx_frames
+    }),
+    (counter("gnomon_port_frames_sent_total", PORT, "Frames sent."), |p| p.counters.tx_frames),
+    (counter("gnomon_port_bytes_received_total", PORT, "Bytes received."), |p| p.counters.rx_bytes),
+    (counter("gnomon_port_bytes_sent_total", PORT, "Bytes sent."), |p| p.counters.tx_bytes),
+    (
+        counter(
+            "gnomon_port_frames_missed_total",
+            PORT,
+            "Frames lost for want of a receive descriptor: the workers are too slow.",
+        ),
+        |p| p.counters.rx_missed,
+    ),
+    (
+        counter(
+            "gnomon_port_frames_without_slot_total",
+            PORT,
+            "Frames lost for want of a packet slot.",
+        ),
+        |p| p.counters.rx_no_slot,
+    ),
+    (
+        counter(
+            "gnomon_port_receive_errors_total",
+            PORT,
+            "Frames that the device or the driver refused.",
+        ),
+        |p| p.counters.rx_errors,
+    ),
+    (
+        counter("gnomon_port_send_errors_total", PORT, "Frames that were taken and did not leave."),
+        |p| p.counters.tx_errors,
+    ),
+];
+
+/// Of each port's side door.
+static DOORS: &[Field<SideDoorCounters>] = &[
+    (
+        counter("gnomon_side_door_punted_total", PORT, "Frames taken from workers for the kernel."),
+        |d| d.punted,
+    ),
+    (
+        counter("gnomon_side_door_written_total", PORT, "Of these, those that the kernel took."),
+        |d| d.written,
+    ),
+    (
+        counter("gnomon_side_door_write_errors_total", PORT, "Of these, those that it refused."),
+        |d| d.write_errors,
+    ),
+    (counter("gnomon_side_door_read_total", PORT, "Frames read from the kernel."), |d| d.read),
+    (
+        counter(
+            "gnomon_side_door_sent_on_total",
+            PORT,
+            "Of these, those given to a worker to send.",
+        ),
+        |d| d.sent_on,
+    ),
+    (
+        counter("gnomon_side_door_runts_total", PORT, "Of these, those too short to be frames."),
+        |d| d.runts,
+    ),
+    (counter("gnomon_side_door_read_errors_total", PORT, "Reads that failed."), |d| d.read_errors),
+    (
+        counter("gnomon_side_door_held_back_total", PORT, "Rounds that left the kernel waiting."),
+        |d| d.held_back,
+    ),
+    (gauge("gnomon_side_door_to_write", PORT, "Frames that wait for the kernel."), |d| d.to_write),
+    (gauge("gnomon_side_door_to_send", PORT, "Frames that wait for a worker."), |d| d.to_send),
+];
+
+static SLOTS: Family = gauge("gnomon_packet_slots", &[], "Packet slots in all.");
+static SLOTS_FREE: Family = gauge("gnomon_packet_slots_free", &[], "Packet slots not in use.");
+
+/// Of the store.
+static STORE: &[Field<StoreStats>] = &[
+    (
+        gauge("gnomon_store_epoch_lag", &[], "Epochs that the reader furthest behind is behind."),
+        |s| s.epoch_lag,
+    ),
+    (
+        gauge(
+            "gnomon_store_limbo_chunks",
+            &[],
+            "Chunks whose item is gone and that somebody may still be looking at.",
+        ),
+        |s| s.limbo_chunks,
+    ),
+    (gauge("gnomon_store_pages", &[], "Slab pages in all."), |s| s.pages_total),
+    (gauge("gnomon_store_pages_free", &[], "Slab pages that belong to no class."), |s| {
+        s.pages_free
+    }),
+    (
+        counter("gnomon_store_pages_moved_total", &[], "Slab pages taken from a class for others."),
+        |s| s.pages_moved,
+    ),
+    (
+        counter("gnomon_store_evicted_by_mover_total", &[], "Live items removed to empty a page."),
+        |s| s.evicted_by_mover,
+    ),
+    (
+        counter(
+            "gnomon_store_evicted_unfetched_total",
+            &[],
+            "Evicted items that nobody had asked for.",
+        ),
+        |s| s.evicted_unfetched,
+    ),
+    (gauge("gnomon_store_index_slots", &[], "Places of the index; items take one each."), |s| {
+        s.index_slots
+    }),
+    (gauge("gnomon_store_index_bytes", &[], "Memory of the index."), |s| s.index_bytes),
+    (
+        counter(
+            "gnomon_store_housekeeping_turns_total",
+            &[],
+            "Turns of housekeeping; 100 a second are due.",
+        ),
+        |s| s.turns,
+    ),
+];
+
+static LIMBO: Family =
+    gauge("gnomon_slab_limbo_chunks", &["slab"], "The same chunks by size class.");
+
+/// Of all threads that serve clients.
+static CLIENTS: &[Field<OpTotals>] = &[
+    (
+        counter(
+            "gnomon_misses_expired_total",
+            &[],
+            "Keys not found whose expired item was still there.",
+        ),
+        |o| o.get_expired,
+    ),
+    (
+        counter(
+            "gnomon_misses_flushed_total",
+            &[],
+            "Keys not found whose flushed item was still there.",
+        ),
+        |o| o.get_flushed,
+    ),
+    (
+        counter(
+            "gnomon_connections_idle_closed_total",
+            &[],
+            "Connections closed because nothing came for too long.",
+        ),
+        |o| o.idle_kicks,
+    ),
+    (counter("gnomon_authentications_total", &[], "Attempts to authenticate."), |o| o.auth_cmds),
+    (counter("gnomon_authentication_failures_total", &[], "Attempts that failed."), |o| {
+        o.auth_errors
+    }),
+];
+
+static DURATION: Family = Family {
+    name: "gnomon_request_duration_seconds",
+    kind: Kind::Histogram,
+    labels: &["transport", "engine", "command"],
+    help: "From a request's arrival to the hand-over of its reply; `engine` is what `--engine` says, and none over TCP.",
+};
+
+static ENERGY: Family = counter(
+    "gnomon_energy_joules_total",
+    &["zone"],
+    "Energy that each package of the machine took since the start, by RAPL.",
+);
+static PER_JOULE: Family = gauge(
+    "gnomon_requests_per_joule",
+    &[],
+    "Requests to a joule of all packages, over the last ten seconds or more.",
+);
+
+/// In the order of the page.
+pub(super) fn families() -> impl Iterator<Item = &'static Family> {
+    fn of<T>(table: &'static [Field<T>]) -> impl Iterator<Item = &'static Family> {
+        table.iter().map(|(family, _)| family)
+    }
+    std::iter::once(&BUILD)
+        .chain(of(WORKERS))
+        .chain([&DROPPED])
+        .chain([&BATCHES, &BATCHED])
+        .chain(of(ENGINES))
+        .chain([&BATCH_LIMIT])
+        .chain(GPU.iter().map(|(family, _)| family))
+        .chain([&GPU_UP])
+        .chain(of(PORTS))
+        .chain(of(DOORS))
+        .chain([&SLOTS, &SLOTS_FREE])
+        .chain(of(STORE))
+        .chain([&LIMBO])
+        .chain(of(CLIENTS))
+        .chain([&DURATION, &ENERGY, &PER_JOULE])
+}
+
+/// Tells them all.
+pub(super) fn collect(sources: &Sources, power: &mut Power, out: &mut Exposition) {
+    out.family(&BUILD).sample(&[LONG_VERSION], 1);
+    let numbers = (0..sources.workers.len()).map(|n| n.to_string());
+    let workers: Vec<(String, &WorkerCounters)> =
+        numbers.zip(sources.workers.iter().map(|w| &**w)).collect();
+    for (family, figure) in WORKERS {
+        let mut samples = out.family(family);
+        workers.iter().for_each(|(n, w)| samples.sample(&[n], figure(w)));
+    }
+    let mut dropped = out.family(&DROPPED);
+    for (n, worker) in &workers {
+        for (reason, count) in worker.dropped.iter() {
+            dropped.sample(&[n, reason.name()], count.get());
+        }
+    }
+    engines(sources, &workers, out);
+    out.family(&BATCH_LIMIT).sample(&[], sources.batch);
+
+    gpu(sources, out);
+    let ports = sources.ports.lock().clone();
+    for (family, figure) in PORTS {
+        let mut samples = out.family(family);
+        ports.iter().for_each(|p| samples.sample(&[&p.name], figure(p)));
+    }
+    for (family, figure) in DOORS {
+        let mut samples = out.family(family);
+        for port in &ports {
+            port.side_door.inspect(|door| samples.sample(&[&port.name], figure(door)));
+        }
+    }
+    let region = sources.region.as_ref();
+    let (mut slots, all) = (out.family(&SLOTS), region.map(|r| r.capacity()));
+    all.inspect(|n| slots.sample(&[], n));
+    let (mut slots, free) = (out.family(&SLOTS_FREE), region.map(|r| r.available()));
+    free.inspect(|n| slots.sample(&[], n));
+
+    let store = sources.server.store.stats();
+    for (family, figure) in STORE {
+        out.family(family).sample(&[], figure(&store));
+    }
+    let mut limbo = out.family(&LIMBO);
+    for class in &store.classes {
+        limbo.sample(&[&class.class.to_string()], class.limbo_chunks);
+    }
+    let ops = sources.server.counted();
+    for (family, figure) in CLIENTS {
+        out.family(family).sample(&[], figure(&ops));
+    }
+    durations(sources, out);
+    let mut energy = out.family(&ENERGY);
+    for (zone, joules) in power.joules() {
+        energy.sample(&[zone], joules);
+    }
+    let mut per_joule = out.family(&PER_JOULE);
+    power.requests_per_joule().inspect(|ratio| per_joule.sample(&[], ratio));
+}
+
+/// What each engine did, and what all did together.
+fn engines(sources: &Sources, workers: &[(String, &WorkerCounters)], out: &mut Exposition) {
+    // Beside the CPU's, which takes what is left.
+    let beside = match sources.engine {
+        "cpu" => None,
+        "simt" => Some("simt"),
+        _ => Some("gpu"),
+    };
+    let shares: [Field2<'_>; 2] = [
+        (&BATCHES, |w| (w.batches.get(), w.gpu_batches.get())),
+        (&BATCHED, |w| (w.batched.get(), w.gpu_batched.get())),
+    ];
+    for (family, figures) in shares {
+        let mut samples = out.family(family);
+        for (n, worker) in workers {
+            let (all, by_gpu) = figures(worker);
+            samples.sample(&[n, "cpu"], all.saturating_sub(by_gpu));
+            beside.inspect(|name| samples.sample(&[n, name], by_gpu));
+        }
+    }
+    for (family, figure) in ENGINES {
+        let mut samples = out.family(family);
+        workers.iter().for_each(|(n, w)| samples.sample(&[n], figure(w)));
+    }
+}
+
+/// A family, and where all and the GPU's part of it are.
+type Field2<'a> = (&'a Family, fn(&WorkerCounters) -> (u64, u64));
+
+fn gpu(sources: &Sources, out: &mut Exposition) {
+    let mut rows = Page::default();
+    overview(Overview::Engine, &sources.server, &mut rows);
+    for (family, row) in GPU {
+        let mut samples = out.family(family);
+        rows.number(row).inspect(|value| samples.sample(&[], value));
+    }
+    let mut up = out.family(&GPU_UP);
+    rows.text("gpu_state").inspect(|state| up.sample(&[], u8::from(*state == "used")));
+}
+
+fn durations(sources: &Sources, out: &mut Exposition) {
+    let mut durations = out.family(&DURATION);
+    for d in sources.server.distributions() {
+        let engine = if d.transport == "udp" { sources.engine } else { "none" };
+        durations.histogram(&[d.transport, engine, d.kind], &d.cumulative, d.count, d.sum_ns);
+    }
+}
+
+/// Requests answered so far, over every transport.
+pub(super) fn requests(sources: &Sources) -> u64 {
+    sources.server.distributions().iter().map(|d| d.count).sum()
+}
