@@ -160,11 +160,13 @@ pub fn keys<'a>(desc: &'a ReqDesc, frame: &'a [u8]) -> impl Iterator<Item = &'a 
 /// Whether two descriptors say the same, but for hints.
 fn same(ours: &ReqDesc, theirs: &ReqDesc) -> bool {
     let facts = |d: &ReqDesc| (d.verdict, d.reason, d.verb, d.n_keys, d.payload_off, d.payload_len);
-    let keys = |d: &ReqDesc| d.keys.map(|key| (key.off, key.len));
+    // Those in use; what stands behind them means nothing.
+    let n_keys = usize::from(ours.n_keys);
+    let keys = |d: &ReqDesc| d.keys.map(|key| (key.off, key.len)).into_iter().take(n_keys);
     // Of a bad one the reason alone is looked at.
     (ours.verdict, ours.reason) == (theirs.verdict, theirs.reason)
         && (ours.verdict == Verdict::BAD
-            || facts(ours) == facts(theirs) && keys(ours) == keys(theirs))
+            || facts(ours) == facts(theirs) && keys(ours).eq(keys(theirs)))
 }
 
 /// Whether the descriptor can be that of this frame: a verdict that there is, the text where it must

@@ -40,7 +40,7 @@ fn key(n: usize) -> String {
 pub(crate) fn any_request(draw: &mut Draw) -> Vec<u8> {
     let key = key(draw.below(60));
     let number = draw.below(1000);
-    match draw.below(24) {
+    match draw.below(25) {
         0..=4 => {
             let len = [0, 1, 2, 63, 64, 65, 300, 1300][draw.below(8)];
             let value = char::from(b'a' + u8::try_from(number % 26).unwrap()).to_string();
@@ -56,6 +56,8 @@ pub(crate) fn any_request(draw: &mut Draw) -> Vec<u8> {
         11 => binary_get(&key),
         12 => format!("get {key}\n").into_bytes(),
         13 => format!("get {key} \r\nget {key}\r\n").into_bytes(),
+        // More keys than a descriptor has room for, and what ends a line too early.
+        16 => format!("get {}{key}\r\n", "k ".repeat(draw.below(9))).into_bytes(),
         14 => format!("incr {key} {number}\r\n").into_bytes(),
         15 => b"bogus\r\n".to_vec(),
         _ => format!("get {key}\r\n").into_bytes(),
