@@ -15,6 +15,8 @@ part_ptx() { scripts/ptx.py check; }
 part_unit() {
   cargo test --workspace --no-fail-fast -q
 }
+# The kernels against the CPU engine on a million packets; the unit tests take fewer.
+part_kernels() { SIMT_PACKETS=1000000 cargo test -p dataplane --test simt_parity -q random_packets; }
 part_loom() { scripts/loom.sh; }
 part_docs() {
   RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps -q || return

@@ -32,6 +32,9 @@ use std::time::{Duration, Instant};
 const SPIN_TURNS: u32 = 64;
 /// Longest sleep of an idle worker: the delay that a frame of the kernel's or a stop can suffer.
 const IDLE_MAX: Duration = Duration::from_micros(500);
+/// The same where a frame wakes it: the delay that only a stop can suffer. Short sleeps alone cost
+/// a core 2 %.
+const IDLE_AWAKENED_MAX: Duration = Duration::from_millis(20);
 /// Longest wait for the engine when a worker drains.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
@@ -155,15 +158,23 @@ impl Worker {
             }
             empty_turns += 1;
             if !self.busy_poll && empty_turns > SPIN_TURNS && self.nothing_in_flight() {
-                let share = u32::try_from(self.ports.len()).unwrap_or(1).max(1);
-                for port in &mut self.ports {
-                    port.rx.idle(IDLE_MAX / share);
-                }
+                self.idle();
             } else {
                 std::hint::spin_loop();
             }
         }
         self.drain();
+    }
+
+    /// Lets the core go until there may be work again.
+    fn idle(&mut self) {
+        match self.ports.as_mut_slice() {
+            [port] if port.rx.wakes() && !port.sends_for_kernel => port.rx.idle(IDLE_AWAKENED_MAX),
+            ports => {
+                let share = u32::try_from(ports.len()).unwrap_or(1).max(1);
+                ports.iter_mut().for_each(|port| port.rx.idle(IDLE_MAX / share));
+            }
+        }
     }
 
     /// Takes nothing more in and finishes what is there, for at most a second.

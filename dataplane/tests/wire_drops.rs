@@ -201,6 +201,7 @@ fn every_reason_up_to_the_engine_has_a_frame_here() {
                 | R::SideDoorFull
                 | R::ForeignSlot
                 | R::Overload
+                | R::Unread
                 | R::NoFrame
                 | R::Amplification
                 | R::TxFull

@@ -37,6 +37,11 @@ pub trait RxQueue: Send {
         let _ = at_most;
         std::hint::spin_loop();
     }
+
+    /// Whether [`RxQueue::idle`] returns as soon as a frame is there, rather than after its time.
+    fn wakes(&self) -> bool {
+        false
+    }
 }
 
 /// Sends frames. One owner, one thread: `Send`, not `Sync`.

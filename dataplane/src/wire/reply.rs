@@ -62,8 +62,9 @@ fn turn_and_seal_at(
     headers.seal(caps, payload_sum)
 }
 
-/// Completes a frame that is fit to send but for its UDP checksum: `covered` is the [`sum`] of all
-/// that it covers, the pseudo-header with it. O(1), unless the port fills something in.
+/// Completes a frame that is fit to send but for its UDP checksum: `covered` is the
+/// [`sum`](super::checksum::sum) of all that it covers, the pseudo-header with it. O(1), unless the
+/// port fills something in.
 #[inline]
 pub fn seal_prepared(
     frame: &mut [u8],

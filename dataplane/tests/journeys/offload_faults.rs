@@ -95,7 +95,10 @@ impl Engine for Bent {
     fn poll(&mut self) -> Option<(Box<Batch>, Outcome)> {
         let (mut batch, outcome) = self.engine.poll()?;
         self.batches += 1;
-        (self.bend)(&mut batch, self.batches);
+        // What is lost has no descriptors.
+        if outcome != Outcome::Lost {
+            (self.bend)(&mut batch, self.batches);
+        }
         Some((batch, outcome))
     }
 

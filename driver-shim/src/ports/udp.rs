@@ -305,6 +305,10 @@ impl RxQueue for UdpRx {
     fn idle(&mut self, at_most: Duration) {
         until_readable(self.sockets.iter().map(|b| b.socket.as_fd()), at_most);
     }
+
+    fn wakes(&self) -> bool {
+        true
+    }
 }
 
 struct UdpTx {

@@ -45,6 +45,7 @@ impl GpuEngine {
             batch_max: batch_max.max(1),
         };
         engine.try_out()?;
+        engine.stage.rest()?;
         Ok(engine)
     }
 

@@ -63,9 +63,8 @@ enum How {
     Launch(Vec<GetParams>),
     /// Recorded launches by place.
     Graph(Vec<Recorded>),
-    /// Parameters until the first batch starts the kernel: a call that takes or maps memory may
-    /// wait for every kernel that runs, and this one does not end. By then all engines have theirs.
-    Persistent(Option<(u32, ServeParams)>),
+    /// Blocks and parameters, and whether the kernel runs. A batch starts it.
+    Persistent { blocks: u32, params: ServeParams, runs: bool },
 }
 
 impl Stage {
@@ -77,7 +76,7 @@ impl Stage {
         let n = config.places;
         let mut stage = Self {
             streams: Vec::new(),
-            how: How::Persistent(None),
+            how: How::Launch(Vec::new()),
             kernel: offload.kernel(),
             batches: (0..n).map(|_| None).collect(),
             rung: vec![0; n],
@@ -113,7 +112,8 @@ impl Stage {
                 stage.how = How::Graph(recorded);
             }
             Mode::Persistent => {
-                stage.how = How::Persistent(Some(stage.kernel_that_stays(arrived, batch_max)));
+                let (blocks, params) = stage.kernel_that_stays(arrived, batch_max);
+                stage.how = How::Persistent { blocks, params, runs: false };
             }
         }
         Ok(stage)
@@ -175,14 +175,16 @@ impl Stage {
         // SAFETY: a place of ours.
         unsafe { word(at, offset_of!(Place, rung)) }.store(number, Ordering::Release);
         let told = match &mut self.how {
-            How::Persistent(start) => match (start.take(), self.streams.first_mut()) {
-                (Some((blocks, params)), Some(stream)) => {
-                    let params: *const ServeParams = &raw const params;
+            How::Persistent { runs: true, .. } => Ok(()),
+            How::Persistent { blocks, params, runs } => match self.streams.first_mut() {
+                Some(stream) => {
+                    *runs = true;
+                    let params: *const ServeParams = params;
                     // SAFETY: the kernel's own structure; the addresses are the stage's and the
                     // offload's, which stay until the kernel has ended (`drop`).
-                    unsafe { stream.launch(self.kernel, blocks, params.cast()) }
+                    unsafe { stream.launch(self.kernel, *blocks, params.cast()) }
                 }
-                _ => Ok(()),
+                None => Err(refused("no stream")),
             },
             How::Graph(recorded) => {
                 let recorded = recorded.get(place).copied();
@@ -244,11 +246,38 @@ impl Stage {
 
     /// Tells a kernel that stays that somebody is there.
     pub(super) fn beat(&self) {
-        if matches!(self.how, How::Persistent(_)) {
+        if matches!(self.how, How::Persistent { .. }) {
             let at = self.control.start();
             // SAFETY: the control block is ours, and the card only reads it.
             unsafe { word(at, offset_of!(Control, beat)) }.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Ends a kernel that stays, until the next batch starts it again: a call that takes or maps
+    /// memory may wait for every kernel that runs, and other engines are still to be made.
+    pub(super) fn rest(&mut self) -> Result<(), Fault> {
+        if !matches!(self.how, How::Persistent { .. }) {
+            return Ok(());
+        }
+        self.tell_to_stop(1);
+        let begun = Instant::now();
+        while !self.is_idle()? {
+            if begun.elapsed() > END_MAX {
+                return Err(Fault::Unstoppable);
+            }
+            std::thread::sleep(END_PAUSE);
+        }
+        self.tell_to_stop(0);
+        if let How::Persistent { runs, .. } = &mut self.how {
+            *runs = false;
+        }
+        Ok(())
+    }
+
+    fn tell_to_stop(&self, stop: u32) {
+        let at = self.control.start();
+        // SAFETY: the control block is ours, and the card only reads it.
+        unsafe { word(at, offset_of!(Control, stop)) }.store(stop, Ordering::Release);
     }
 
     /// Whether every kernel has ended.
@@ -271,9 +300,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        let at = self.control.start();
-        // SAFETY: the control block is ours, and the card only reads it.
-        unsafe { word(at, offset_of!(Control, stop)) }.store(1, Ordering::Release);
+        self.tell_to_stop(1);
         let begun = Instant::now();
         loop {
             match self.is_idle() {

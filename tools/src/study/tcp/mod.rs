@@ -6,7 +6,7 @@
 //! measured in turn, a short round each, so that whatever else the machine does falls on all of
 //! them; medians and ratios within a round are shown.
 //!
-//! [`script`] says what is sent and what must come back, [`client`] sends and compares, [`cli`]
+//! [`script`] says what is sent and what must come back, [`client`] sends and compares, `cli`
 //! measures and prints.
 
 mod cli;
