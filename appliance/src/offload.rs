@@ -1,6 +1,6 @@
 //! The card beside the CPU: opened, given its index and its updater, watched.
 //!
-//! In: a plan that has one, the region and the store. Out: [`Beside`], from which each worker gets
+//! In: a plan that has one, the region and the store. Out: `Beside`, from which each worker gets
 //! an engine, and the updater, which runs on a thread of its own. It keeps nothing from serving: a
 //! card that cannot be used is an error only where somebody asked for one.
 

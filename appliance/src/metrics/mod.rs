@@ -1,8 +1,8 @@
 //! Metrics: every counter there is, as text for Prometheus and for `gnomon stats` and `gnomon top`.
 //!
 //! In: counters that others write, read without taking anything from them. Out: a page in the text
-//! exposition format, over HTTP on a Unix socket or a TCP address of its own. [`memcached`] holds
-//! the metrics that memcached_exporter has, under its names; [`own`] the rest. A family's name,
+//! exposition format, over HTTP on a Unix socket or a TCP address of its own. `memcached` holds
+//! the metrics that memcached_exporter has, under its names; `own` the rest. A family's name,
 //! type, labels and meaning stand in one place, from which `docs/metrics.md` is made.
 
 mod client;
