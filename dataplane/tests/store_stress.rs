@@ -217,7 +217,7 @@ fn nothing_torn_stale_or_foreign_is_ever_seen() {
 #[test]
 fn items_that_move_are_never_missed() {
     const FIXED: u32 = 100;
-    const OTHERS: u32 = 60;
+    const OTHERS: u32 = 20;
     const LEN: usize = 40_000;
     let config =
         StoreConfig { memory_bytes: 16 << 20, pages: Pages::Small, ..StoreConfig::default() };
@@ -237,11 +237,7 @@ fn items_that_move_are_never_missed() {
                 while !stop.load(Ordering::Relaxed) {
                     let n = random.below(FIXED);
                     let (g, k) = (s.pin(), key(n));
-                    let Some(item) = get(&g, &k) else {
-                        // Where readers hold epochs up for long, a page may not find room in time.
-                        assert!(store.stats().evictions > 0, "{k:?} was not evicted, but missed");
-                        continue;
-                    };
+                    let item = get(&g, &k)?;
                     assert_eq!(check(&item, n), 1);
                     if let Some(item) = g.verify(hints[n as usize], &k) {
                         assert_eq!(check(&item, n), 1);
@@ -249,20 +245,20 @@ fn items_that_move_are_never_missed() {
                     hints[n as usize] = store.propose(store.hash(&k)).unwrap_or(Location(0));
                     hits += 1;
                 }
-                hits
+                Some(hits)
             })
         });
         // A page comes, others' items fill it up, and another page goes.
         for round in 1..100_000 {
-            if store.stats().rescued >= 200 {
+            if store.stats().rescued >= 500 {
                 break;
             }
             let n = FIXED + u32::try_from(round % u64::from(OTHERS)).unwrap();
             write(&mut s, &mut buf, n, round, LEN);
             if round % 20 == 0 {
-                // Six pages have room for all, for what is replaced and for what moves.
+                // Four pages have room for all, and for what is replaced.
                 let pages: u64 = store.stats().classes.iter().map(|c| c.total_pages).sum();
-                let (from, to) = if pages > 6 { (class, 0) } else { (0, class) };
+                let (from, to) = if pages > 4 { (class, 0) } else { (0, class) };
                 let _ = store.reassign(from, to);
             }
             store.housekeep();
@@ -270,11 +266,12 @@ fn items_that_move_are_never_missed() {
         }
         stop.store(true, Ordering::Relaxed);
         for reader in readers {
-            assert!(reader.join().unwrap() > 0);
+            let hits = reader.join().unwrap();
+            assert!(hits.is_some_and(|n| n > 0), "an item was missed: {:?}", store.stats());
         }
     });
     let st = store.stats();
-    assert!(st.rescued >= 200 && st.evictions < st.rescued / 4, "{st:?}");
+    assert!(st.rescued >= 500 && st.evictions == 0, "{st:?}");
     (0..3).for_each(|_| store.housekeep());
     nothing_leaks(&store);
 }
