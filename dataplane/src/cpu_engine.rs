@@ -214,7 +214,7 @@ fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc) -> bool {
                     return false;
                 }
             }
-            matches!(frame.get(at..text_end), Some(b"\r\n" | b"\n"))
+            matches!(frame.get(at..text_end), Some(b"\r\n" | b"\n" | b" \r\n" | b" \n"))
         }
         _ => false,
     }
@@ -318,10 +318,16 @@ fn parse_get(text: &[u8], text_off: u16, desc: &mut ReqDesc) -> Option<()> {
         _ => return None,
     };
     let mut start = skip;
-    // One blank between keys, none after the last: what every client sends.
+    // One blank between keys, none after the last or, as libmemcached has it, one.
     for (n, key) in desc.keys.iter_mut().enumerate() {
         let end = start + key_len(text.get(start..)?);
         let len = end - start;
+        if len == 0 && n > 0 && matches!(text.get(start..), Some(b"\r\n" | b"\n")) {
+            desc.verb = verb;
+            desc.verdict = Verdict::READY;
+            desc.n_keys = u8::try_from(n).ok()?;
+            return Some(());
+        }
         if len == 0 || len > KEY_MAX_BYTES {
             return None;
         }
@@ -391,6 +397,8 @@ mod tests {
     fn simple_gets_are_ready() {
         assert_eq!(ready(b"get a\r\n"), Some((Verb::GET, vec![b"a".to_vec()])));
         assert_eq!(ready(b"get a\n"), Some((Verb::GET, vec![b"a".to_vec()])));
+        assert_eq!(ready(b"get a \r\n"), Some((Verb::GET, vec![b"a".to_vec()])));
+        assert_eq!(ready(b"gets a b \n"), Some((Verb::GETS, vec![b"a".to_vec(), b"b".to_vec()])));
         let six: Vec<Vec<u8>> = (b'a'..=b'f').map(|c| vec![c; 3]).collect();
         assert_eq!(ready(b"gets aaa bbb ccc ddd eee fff\r\n"), Some((Verb::GETS, six)));
         let long = [b"get ".to_vec(), vec![b'k'; 250], b"\r\n".to_vec()].concat();
@@ -401,8 +409,11 @@ mod tests {
     fn everything_else_is_left_to_the_strict_parser() {
         for text in [
             &b"get a b c d e f g\r\n"[..],
+            b"get a b c d e f \r\n",
             b"get  a\r\n",
-            b"get a \r\n",
+            b"get a  \r\n",
+            b"get a \r\r\n",
+            b"get a ",
             b"get a",
             b"get \r\n",
             b"get a\r\nget b\r\n",
@@ -434,7 +445,7 @@ mod tests {
                     let want = match (b, at) {
                         (..b' ', _) => None,
                         (b' ', 0) => None,
-                        (b' ', at) if at + 1 == len => None,
+                        (b' ', at) if at + 1 == len => Some(vec![key[..at].to_vec()]),
                         (b' ', at) => Some(vec![key[..at].to_vec(), key[at + 1..].to_vec()]),
                         _ => Some(vec![key]),
                     };
@@ -476,7 +487,13 @@ mod tests {
     fn what_this_engine_says_is_possible_and_little_else() {
         let entry =
             Entry { flags: EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD), ..Entry::default() };
-        for text in [&b"get a\r\n"[..], b"gets ab c def\n", b"set a 0 0 1\r\nx\r\n", b"mn\r\n"] {
+        for text in [
+            &b"get a\r\n"[..],
+            b"gets ab c def\n",
+            b"get a \r\n",
+            b"set a 0 0 1\r\nx\r\n",
+            b"mn\r\n",
+        ] {
             let (frame, right) = ask(text);
             assert!(is_possible(&frame, &entry, &right) && same(&right, &right));
             let mut wrong = vec![

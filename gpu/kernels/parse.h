@@ -47,8 +47,9 @@ __device__ __forceinline__ u32 word_end(const Frame &frame, u32 off, u32 end) {
 // where the first key should be, `end` where the line ends.
 __device__ inline void parse_get(const Frame &frame, u32 verb, u32 off, u32 end, DescRow desc) {
   for (u32 n = 0; n < KEYS_MAX; n++) {
-    // One blank between keys, none after the last: what every client sends.
+    // One blank between keys, none after the last or, as libmemcached has it, one.
     u32 stop = word_end(frame, off, end), len = stop - off;
+    if (n > 0 && off == end) return desc.begin(VERDICT_READY, REASON_NONE, verb, n);
     if (len == 0 || len > KEY_BYTES_MAX) return;
     if (stop < end && frame.byte(stop) != ' ') return;
     desc.key(n, off, len);

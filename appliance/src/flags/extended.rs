@@ -32,7 +32,7 @@ const SHARE: Takes = Takes::Fraction(f64::MIN_POSITIVE..=1.0 - f64::EPSILON);
 const PERCENT: Takes = Takes::Number(1..=79);
 
 /// Every option but those of [`REFUSED`].
-const KNOWN: [(&str, Takes); 40] = [
+const KNOWN: [(&str, Takes); 41] = [
     ("maxconns_fast", Takes::Nothing),
     ("no_maxconns_fast", Takes::Nothing),
     ("idle_timeout", ANY),
@@ -73,6 +73,7 @@ const KNOWN: [(&str, Takes); 40] = [
     ("inline_ascii_response", Takes::Nothing),
     ("no_inline_ascii_response", Takes::Nothing),
     ("no_drop_privileges", Takes::Nothing),
+    ("relaxed_privileges", Takes::Nothing),
 ];
 
 /// Options that ask for something that would be missed, by how their names begin.
