@@ -216,6 +216,13 @@ impl Plan {
         }
         let (memory_bytes, slots) =
             resources::memory(flags, machine, worker_cpus.len() * ports.len())?;
+        if memory_bytes >> 20 > flags.memory {
+            notes.push(format!(
+                "-m {}: items have {} MB, the least that size classes work with",
+                flags.memory,
+                memory_bytes >> 20
+            ));
+        }
         let listeners = tcp.len() + usize::from(clients.unix.is_some());
         let open_files =
             resources::open_files(flags, machine, &ports, listeners, worker_cpus.len())?;

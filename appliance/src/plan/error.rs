@@ -115,9 +115,9 @@ pub enum PlanError {
     /// More bytes than there are numbers.
     #[error("-m {0}: that many megabytes cannot be addressed; lower -m")]
     MemoryAbsurd(u64),
-    /// Less than two slab pages.
-    #[error("-m {0}: item memory must be 4 MB at least; raise -m")]
-    MemoryTooSmall(u64),
+    /// None, or without a limit, as memcached has it.
+    #[error("-m 0: memory for items has a limit here; say how many megabytes")]
+    NoMemory,
     /// Below memcached's bound, or above a slab page.
     #[error("-I {0}: an item's limit must lie between 1k and 1024m")]
     ItemSize(u64),

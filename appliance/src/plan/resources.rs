@@ -13,7 +13,7 @@ pub(super) const SLOTS_PER_QUEUE: u32 = 4096;
 pub(super) const INDEX_SHARE: u64 = 7;
 /// Two slab pages: one in use, one for the next size that turns up.
 const MEMORY_LEAST_BYTES: u64 = 4 << 20;
-/// An item lies within one slab page.
+/// The bound that memcached has for `-I`.
 const ITEM_MOST_BYTES: u64 = 1 << 30;
 /// The huge pages that slabs are made of.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -93,9 +93,10 @@ pub(super) fn memory(
     const MB: u64 = 1 << 20;
     let items = flags.memory.checked_mul(MB).ok_or(PlanError::MemoryAbsurd(flags.memory))?;
     let item_max = flags.max_item_size;
-    if items < MEMORY_LEAST_BYTES {
-        return Err(PlanError::MemoryTooSmall(flags.memory));
+    if items == 0 {
+        return Err(PlanError::NoMemory);
     }
+    let items = items.max(MEMORY_LEAST_BYTES);
     if !(1 << 10..=ITEM_MOST_BYTES).contains(&item_max) {
         return Err(PlanError::ItemSize(item_max));
     }

@@ -200,7 +200,7 @@ fn each_contradiction_is_told_with_a_way_out() {
         ),
         ("-I 1023", "-I 1023: an item's limit must lie between 1k and 1024m"),
         ("-I 1025m", "-I 1074790400: an item's limit must lie between 1k and 1024m"),
-        ("-m 3", "-m 3: item memory must be 4 MB at least; raise -m"),
+        ("-m 0", "-m 0: memory for items has a limit here; say how many megabytes"),
         ("--slots 10 --cores 1", "--slots 10 is too few: 1 queues need at least 1280"),
         ("-c 65536", "-c 65536 needs 65688 open files and the limit is 65536"),
         ("-f 1", "-f 1: the growth factor must lie between 1.05 and 100"),
@@ -427,6 +427,16 @@ fn trusted_networks_are_allowed_and_by_default_the_own_ones() {
     let p = plan(&format!("{port} --allow 10.2.0.0/16 --trusted 10.2.0.0/16")).unwrap();
     assert_eq!(p.allow, [cidr("10.2.0.0/16")]);
     assert!(p.notes.is_empty());
+}
+
+#[test]
+fn less_memory_than_can_be_used_is_rounded_up_and_noted() {
+    for mb in 1..4 {
+        let p = plan(&format!("-m {mb}")).unwrap();
+        assert_eq!(p.memory_bytes, 4 << 20);
+        assert!(p.notes[0].starts_with(&format!("-m {mb}: items have 4 MB")), "{:?}", p.notes);
+    }
+    assert!(plan("-m 4").unwrap().notes.is_empty());
 }
 
 #[test]
