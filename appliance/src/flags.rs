@@ -140,12 +140,13 @@ fn with_default_command(args: impl IntoIterator<Item = OsString>) -> Vec<OsStrin
 #[derive(Debug, Clone, Parser)]
 #[command(version = LONG_VERSION, args_override_self = true)]
 pub struct ServeFlags {
-    /// TCP port; 0 turns TCP off, -1 takes any free port.
-    #[arg(short = 'p', long, value_name = "NUM", env = "GNOMON_TCP_PORT", default_value = "11211")]
+    /// TCP port; 0 turns TCP off, -1 takes any free port. Default: that of -U, or 11211.
+    #[arg(short = 'p', long, value_name = "NUM", env = "GNOMON_TCP_PORT")]
     #[arg(allow_negative_numbers = true)]
-    pub tcp_port: ServicePort,
+    pub tcp_port: Option<ServicePort>,
 
-    /// UDP port; 0 turns UDP off, -1 takes any free port. Default: 11211, or off with -Y.
+    /// UDP port; 0 turns UDP off, -1 takes any free port. Default: that of -p, or 11211; off with
+    /// -Y.
     #[arg(short = 'U', long, value_name = "NUM", env = "GNOMON_UDP_PORT")]
     #[arg(allow_negative_numbers = true)]
     pub udp_port: Option<ServicePort>,
@@ -387,7 +388,7 @@ mod tests {
     fn flags_alone_mean_serve() {
         for args in [&["-p", "1", "-m", "8"][..], &["serve", "-p", "1", "-m", "8"]] {
             let f = parse(args).unwrap();
-            assert_eq!((f.tcp_port, f.memory), (ServicePort::Fixed(1), 8));
+            assert_eq!((f.tcp_port, f.memory), (Some(ServicePort::Fixed(1)), 8));
         }
         assert!(parse(&[]).is_ok());
         let version = parse(&["-V"]).unwrap_err().to_string();
@@ -397,14 +398,13 @@ mod tests {
     #[test]
     fn memcached_letters_and_their_defaults() {
         let f = parse(&[]).unwrap();
-        assert_eq!(f.tcp_port, ServicePort::Fixed(11211));
-        assert_eq!(f.udp_port, None);
+        assert_eq!((f.tcp_port, f.udp_port), (None, None));
         assert_eq!(f.listen, ["127.0.0.1".parse().unwrap()]);
         assert_eq!((f.memory, f.threads, f.conn_limit), (64, 4, 1024));
         assert_eq!(f.max_item_size, 1 << 20);
         let f = parse(&["-U", "0", "-p", "-1", "-l", "::1,10.0.0.1:99", "-c", "5", "-I", "512k"]);
         let f = f.unwrap();
-        assert_eq!((f.udp_port, f.tcp_port), (Some(ServicePort::Off), ServicePort::Any));
+        assert_eq!((f.udp_port, f.tcp_port), (Some(ServicePort::Off), Some(ServicePort::Any)));
         assert_eq!(f.listen, ["::1".parse().unwrap(), "10.0.0.1:99".parse().unwrap()]);
         assert_eq!((f.conn_limit, f.max_item_size), (5, 512 << 10));
         let f = parse(&["-Mvvt", "2", "-f", "2"]).unwrap();

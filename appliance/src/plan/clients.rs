@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 
 /// memcached's port.
-const UDP_PORT: u16 = 11211;
+const SERVICE_PORT: u16 = 11211;
 
 /// How clients connect, and what they may ask for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -101,12 +101,23 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
     Ok(plan)
 }
 
-/// The UDP port: as it was given, and otherwise off where clients must authenticate.
+/// The TCP port: as it was given, and otherwise UDP's, as in memcached.
+pub(super) fn tcp_port(flags: &ServeFlags) -> ServicePort {
+    match (flags.tcp_port, flags.udp_port) {
+        (Some(port), _) | (None, Some(port @ ServicePort::Fixed(_))) => port,
+        (None, _) => ServicePort::Fixed(SERVICE_PORT),
+    }
+}
+
+/// The UDP port: as it was given, and otherwise TCP's, or off where clients must authenticate.
 pub(super) fn udp_port(flags: &ServeFlags) -> ServicePort {
-    match (flags.udp_port, &flags.clients.auth_file) {
+    match (flags.udp_port, flags.tcp_port) {
         (Some(port), _) => port,
-        (None, Some(_)) => ServicePort::Off,
-        (None, None) => ServicePort::Fixed(UDP_PORT),
+        (None, _) if flags.clients.auth_file.is_some() => ServicePort::Off,
+        (None, Some(port @ ServicePort::Fixed(_))) => port,
+        // Clients of a NIC must know the port.
+        (None, Some(ServicePort::Any)) if flags.port.is_empty() => ServicePort::Any,
+        (None, _) => ServicePort::Fixed(SERVICE_PORT),
     }
 }
 

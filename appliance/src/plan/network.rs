@@ -1,6 +1,6 @@
 //! Ports, listeners and who is answered.
 
-use super::clients::udp_port;
+use super::clients::{tcp_port, udp_port};
 use super::{Device, PlanError, PortPlan, TcpPlan};
 use crate::flags::{IpFlag, ListenAddr, PortSpec, ServeFlags, ServicePort, SideDoorFlag};
 use crate::machine::Machine;
@@ -133,12 +133,13 @@ pub(super) fn tcp(flags: &ServeFlags, ports: &[PortPlan]) -> Vec<TcpPlan> {
     if flags.clients.unix_socket.is_some() {
         return plans;
     }
+    let service = tcp_port(flags);
     let kernel = flags.listen.iter().filter_map(|l| {
-        let address = SocketAddr::new(l.ip, port_of(l, flags.tcp_port)?);
+        let address = SocketAddr::new(l.ip, port_of(l, service)?);
         Some(TcpPlan { address, behind_side_door: false })
     });
     // Any free port will not do here: clients of a NIC must know where to connect.
-    let ServicePort::Fixed(port) = flags.tcp_port else { return kernel.collect() };
+    let ServicePort::Fixed(port) = service else { return kernel.collect() };
     let tap = ports
         .iter()
         .filter(|p| p.side_door.is_some())

@@ -60,6 +60,30 @@ fn listen_addresses_make_sockets_grouped_by_port() {
 }
 
 #[test]
+fn one_port_number_is_for_tcp_and_udp() {
+    let ports = |line: &str| {
+        let p = plan(line).unwrap();
+        (p.tcp.first().map(|t| t.address.port()), p.ports.first().map(|p| p.udp_port))
+    };
+    for (line, expected) in [
+        ("", (Some(11211), Some(11211))),
+        ("-p 5", (Some(5), Some(5))),
+        ("-U 5", (Some(5), Some(5))),
+        ("-p 5 -U 6", (Some(5), Some(6))),
+        ("-p 5 -U 0", (Some(5), None)),
+        ("-U 0", (Some(11211), None)),
+        ("-p 0", (None, Some(11211))),
+        ("-p 0 -U 5", (None, Some(5))),
+        ("-U -1", (Some(11211), Some(0))),
+        ("-p -1", (Some(0), Some(0))),
+        ("-p -1 --port net_ring0 --ip 10.0.0.1/24", (Some(0), Some(11211))),
+        ("-p 5 -Y file", (Some(5), None)),
+    ] {
+        assert_eq!(ports(line), expected, "{line}");
+    }
+}
+
+#[test]
 fn tcp_alone_needs_no_worker_and_no_slots() {
     let p = plan("-U 0 -p -1").unwrap();
     assert!(p.ports.is_empty() && p.worker_cpus.is_empty());
