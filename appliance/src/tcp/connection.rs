@@ -126,7 +126,9 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
         if desk.is_stopping() {
             return Ok(End::Service);
         }
-        conn.is(ConnState::Reading);
+        // A line without its end may end with any byte.
+        let in_block = conversation.wants() > input.unread().len() + 1;
+        conn.is(if in_block { ConnState::ReadingRest } else { ConnState::Reading });
         let come = tokio::select! {
             biased;
             come = input.receive(stream, &desk.spare_input, conversation.wants()) => come?,

@@ -109,6 +109,8 @@ fn connections_are_listed_with_what_they_do() {
     let mut c = Tcp::connect(server.tcp());
     let mut watcher = Tcp::connect(server.tcp());
     watcher.expect("watch\r\n", "OK\r\n");
+    let mut sender = Tcp::connect(server.tcp());
+    sender.send(b"set a 0 0 10\r\n01234");
     let deadline = Instant::now() + SOON;
     loop {
         let page = c.until_end("stats conns\r\n");
@@ -119,7 +121,7 @@ fn connections_are_listed_with_what_they_do() {
         assert_eq!(value(&page, &format!("{fd}:state")), "conn_parse_cmd");
         assert!(value(&page, &format!("{fd}:secs_since_last_cmd")).parse::<u64>().is_ok());
         assert!(page.contains(":state conn_listening\r\n"), "{page}");
-        if page.contains(":state conn_watch\r\n") {
+        if page.contains(":state conn_watch\r\n") && page.contains(":state conn_nread\r\n") {
             break;
         }
         assert!(Instant::now() < deadline, "{page}");

@@ -61,9 +61,10 @@ impl Store {
         self.expiring.load(Ordering::Relaxed) && self.is_sweeper_on()
     }
 
-    /// Sends the sweeper round even if nothing was ever stored that can expire.
+    /// Sends the sweeper round, at once and even if nothing was ever stored that can expire.
     pub fn sweep_anyway(&self) {
         self.expiring.store(true, Ordering::Relaxed);
+        self.sweeper.lock().began = 0;
     }
 
     /// Begins again to count what is counted since start-up. What is there now stays counted.

@@ -49,6 +49,8 @@ pub(super) struct Sweeper {
     chunk: u32,
     /// Rounds begun.
     pub(super) rounds: u64,
+    /// When the last one did or might have, on the store's clock; 0: the next may at once.
+    pub(super) began: u32,
     /// Prefixes flushed when this round began.
     prefixes: u64,
 }
@@ -189,7 +191,9 @@ impl Store {
         self.turns.fetch_add(1, Ordering::Relaxed);
         self.clock.tick();
         self.flush_when_due();
-        self.sweep();
+        if self.is_sweep_due() {
+            self.sweep();
+        }
         for id in self.slabs.class_ids() {
             self.empty_limbo(id);
         }
@@ -211,17 +215,29 @@ impl Store {
         }
     }
 
-    /// Removes dead items, a bounded number of chunks a turn, page after page.
+    /// Whether a round is under way, or another may begin: one a second, for the clock has no smaller
+    /// step.
+    fn is_sweep_due(&self) -> bool {
+        let s = self.sweeper.lock();
+        (s.page, s.chunk) != (0, 0) || s.began != self.now()
+    }
+
+    /// Removes dead items, page after page: a bounded number of chunks, to the end of the round at
+    /// most.
     pub(super) fn sweep(&self) {
+        let mut s = self.sweeper.lock();
         if !self.is_sweeping() {
+            s.began = self.now();
             return;
         }
-        let mut s = self.sweeper.lock();
         let mut left = SWEEP_CHUNKS;
         while left > 0 {
             let run = RUN_CHUNKS.min(left);
             left -= run;
-            s.rounds += u64::from((s.page, s.chunk) == (0, 0));
+            if (s.page, s.chunk) == (0, 0) {
+                s.rounds += 1;
+                s.began = self.now();
+            }
             let here = self.slabs.page(s.page).filter(|(_, carved)| s.chunk < *carved);
             let Some((id, _)) = here else {
                 s.page = (s.page + 1) % self.slabs.n_pages();
@@ -229,6 +245,7 @@ impl Store {
                 if s.page == 0 {
                     self.prefixes.forget(s.prefixes);
                     s.prefixes = self.prefixes.count();
+                    return;
                 }
                 continue;
             };

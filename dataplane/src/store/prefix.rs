@@ -213,7 +213,10 @@ mod tests {
         }
         assert!((0..1000).all(|n| !there(&mut s, &format!("p{n}:x"))));
         assert_eq!(store.prefixes.used.load(Ordering::Relaxed), 1000);
-        (0..200).for_each(|_| store.housekeep());
+        for _ in 0..3 {
+            store.clock().skip_ahead(1);
+            (0..200).for_each(|_| store.housekeep());
+        }
         assert_eq!(store.prefixes.used.load(Ordering::Relaxed), 0);
         assert_eq!(store.stats().curr_items, 0);
         assert!((0..1000).all(|n| !there(&mut s, &format!("p{n}:x"))));

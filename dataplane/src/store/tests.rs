@@ -512,6 +512,7 @@ fn a_flush_forgets_what_was_there_and_nothing_else() {
     store.housekeep();
     assert_eq!(value_of(&mut s, b"new"), None);
     assert_eq!(put(&mut s, b"new", b"2", 0), Ok(()));
+    store.clock().skip_ahead(1);
     (0..4).for_each(|_| store.housekeep());
     assert_eq!(store.stats().curr_items, 1, "the sweeper brings the memory back");
     store.flush(10);

@@ -19,6 +19,8 @@ pub enum ConnState {
     Listening,
     /// Waiting for requests.
     Reading,
+    /// Waiting for the rest of a request, whose length is known.
+    ReadingRest,
     /// Answering.
     Answering,
     /// Sending replies.
@@ -30,9 +32,10 @@ pub enum ConnState {
 }
 
 impl ConnState {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Listening,
         Self::Reading,
+        Self::ReadingRest,
         Self::Answering,
         Self::Writing,
         Self::Watching,
@@ -44,6 +47,7 @@ impl ConnState {
         match self {
             Self::Listening => "conn_listening",
             Self::Reading => "conn_read",
+            Self::ReadingRest => "conn_nread",
             Self::Answering => "conn_parse_cmd",
             Self::Writing => "conn_mwrite",
             Self::Watching => "conn_watch",
