@@ -60,8 +60,10 @@ impl Desk {
 pub(super) enum End {
     /// The client closed it.
     Client,
-    /// `quit`, or input that cannot be followed.
+    /// `quit`, or a refusal that ends it.
     Conversation,
+    /// Input that cannot be followed.
+    Lost,
     /// Nothing came for too long.
     Idle,
     /// The service stops.
@@ -78,7 +80,7 @@ impl End {
             Self::Client | Self::Conversation => "normal",
             Self::Idle => "idle_timeout",
             Self::Service => "shutdown",
-            Self::Failed(_) => "error",
+            Self::Lost | Self::Failed(_) => "error",
         }
     }
 }
@@ -86,7 +88,7 @@ impl End {
 /// Serves the connection to its end.
 pub(super) async fn serve(mut stream: Stream, desk: &Desk, conn: &Conn) -> End {
     let end = converse(&mut stream, desk, conn).await.unwrap_or_else(End::Failed);
-    if matches!(end, End::Conversation) {
+    if matches!(end, End::Conversation | End::Lost) {
         conn.is(ConnState::Closing);
         let _ = timeout(PARTING_MAX, part(&mut stream)).await;
     }
@@ -180,7 +182,7 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
                 return watch(stream, desk, watching).await;
             }
             if progress.close {
-                return Ok(End::Conversation);
+                return Ok(if conversation.is_lost() { End::Lost } else { End::Conversation });
             }
             if progress.more {
                 desk.ops.conn_yields.inc();

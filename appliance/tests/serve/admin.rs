@@ -63,10 +63,14 @@ fn a_watcher_hears_what_it_asked_for() {
     assert_eq!(value(&stats, "log_watchers"), "1");
     c.send("quit\r\n");
     c.rest();
-    let mut text = String::new();
-    while !text.contains("conn_close") || !text.ends_with('\n') {
-        text.push_str(std::str::from_utf8(&watcher.receive(1)).unwrap());
-    }
+    let mut until_close = || {
+        let mut text = String::new();
+        while !text.contains("conn_close") || !text.ends_with('\n') {
+            text.push_str(std::str::from_utf8(&watcher.receive(1)).unwrap());
+        }
+        text
+    };
+    let text = until_close();
     let kinds: Vec<&str> =
         text.lines().map(|l| l.split(' ').nth(2).unwrap().trim_start_matches("type=")).collect();
     assert_eq!(kinds, ["conn_new", "item_store", "item_get", "item_get", "conn_close"], "{text}");
@@ -78,6 +82,11 @@ fn a_watcher_hears_what_it_asked_for() {
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
+    let mut c = Tcp::connect(server.tcp());
+    c.send("GET / HTTP/1.1\r\n");
+    c.rest();
+    let text = until_close();
+    assert!(text.contains("transport=tcp reason=error cfd="), "{text}");
     drop(watcher);
     let mut c = Tcp::connect(server.tcp());
     let deadline = Instant::now() + SOON;

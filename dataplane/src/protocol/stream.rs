@@ -31,6 +31,8 @@ pub struct Conversation {
     dump_at: Option<Cursor>,
     /// The client watches, and says nothing more that matters.
     watching: Option<Watching>,
+    /// What came could not be followed.
+    is_lost: bool,
 }
 
 /// What became of the input.
@@ -56,7 +58,13 @@ impl Conversation {
             keys_left: None,
             dump_at: None,
             watching: None,
+            is_lost: false,
         }
+    }
+
+    /// Whether it was closed because what came could not be followed.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     /// The same, answering that many requests at most each time it advances.
@@ -147,7 +155,10 @@ impl Conversation {
                     self.wait_for = at_least;
                     break;
                 }
-                Parsed::Hopeless => close = true,
+                Parsed::Hopeless => {
+                    self.is_lost = true;
+                    close = true;
+                }
             }
         }
         Progress { consumed, close, more }

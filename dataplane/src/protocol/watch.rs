@@ -218,7 +218,7 @@ impl std::fmt::Display for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Some(a) => write!(f, "rip={} rport={} transport=tcp", a.ip(), a.port()),
-            None => write!(f, "rip=unix rport=0 transport=unix"),
+            None => write!(f, "rip=unix rport=0 transport=local"),
         }
     }
 }
