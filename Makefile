@@ -1,6 +1,6 @@
 # Thin on purpose: one line to a script each. `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint ptx unit loom instructions e2e bench gpu-check fuzz docs clean
+.PHONY: help demo test quick lint ptx unit loom instructions e2e soak bench gpu-check fuzz docs clean
 
 help:   ## this list
 	@sed -n 's/^\([a-z0-9-]*\): *## /  make \1	/p' $(MAKEFILE_LIST)
@@ -22,6 +22,8 @@ instructions: ## of the data plane per request, against the budget
 	@scripts/test.sh instructions
 e2e:    ## real clients against a live server, in network namespaces
 	@scripts/test.sh e2e
+soak:   ## a live appliance under a mixed load for SOAK_MINUTES (default 10) on each of two ports
+	@scripts/soak.sh
 bench:  ## side by side with memcached, in one run
 	@scripts/bench.sh
 gpu-check: ## target/gpu-check/: what a machine with a GPU runs to check and measure it

@@ -7,6 +7,8 @@ set -euo pipefail
 packages=(gcc g++ make pkg-config libdpdk-dev python3)
 # real clients, and the server that is compared with
 packages+=(memcached libmemcached-tools python3-venv ruby-dalli libcache-memcached-fast-perl)
+# a proxy in front of several servers
+packages+=(nutcracker)
 # network namespaces, captures
 packages+=(iproute2 iputils-ping ethtool nftables tshark)
 # instructions per request
@@ -65,6 +67,10 @@ if ! install; then
 fi
 
 # Where systemd runs, the policy above is not asked at the next boot.
-if [ -d /run/systemd/system ] && [[ " ${missing[*]} " == *" memcached "* ]]; then
-  "${as_root[@]}" systemctl disable --now memcached >/dev/null 2>&1 || true
+if [ -d /run/systemd/system ]; then
+  for service in memcached nutcracker; do
+    if [[ " ${missing[*]} " == *" $service "* ]]; then
+      "${as_root[@]}" systemctl disable --now "$service" >/dev/null 2>&1 || true
+    fi
+  done
 fi

@@ -9,25 +9,16 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=tests/e2e/lib.sh
 . tests/e2e/lib.sh
+# shellcheck source=tests/e2e/venv.sh
+. tests/e2e/venv.sh
 servers=(memcached gnomon)
 [ "${1:-}" != --against ] || servers=("$2")
 batteries=tests/e2e/clients
-# Outside of the source, and kept: both are made anew only when what they are made from changes.
-venv=target/clients/venv
+# Outside of the source, and kept.
 crate=target/clients/cargo
 
 need_netns
 
-# make_venv: the libraries in Python, as requirements.txt has them.
-make_venv() {
-  if cmp -s "$batteries/requirements.txt" "$venv/made-from"; then
-    return
-  fi
-  rm -rf "$venv"
-  python3 -m venv "$venv"
-  "$venv/bin/pip" install -q --disable-pip-version-check --only-binary :all: -r "$batteries/requirements.txt"
-  cp "$batteries/requirements.txt" "$venv/made-from"
-}
 check "the libraries in Python" make_venv
 check "the crate's battery" cargo build -q --locked --manifest-path "$batteries/memcache_crate/Cargo.toml" --target-dir "$crate"
 
