@@ -6,8 +6,10 @@ use common::*;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::process::Command;
-use tools::trace::{Asked, Reader, Request, Trace};
+use tools::trace::{Asked, Reader, Request, Timing, Trace};
+use tools::workload::Protocol;
 
 /// Reads a frame with etherparse and checks each length and checksum.
 fn dissect(frame: &[u8]) -> (SocketAddr, SocketAddr, Vec<u8>) {
@@ -50,9 +52,9 @@ fn an_independent_parser_agrees_with_every_frame() {
     for base in [trace(), over_ipv6(trace())] {
         for (vlan, name) in [(None, "a.pcap"), (Some(100), "a.pcapng")] {
             let mut t = base.clone();
-            t.workload.get_ratio = 0.5;
-            t.workload.multi_get = 3;
-            t.workload.value_size = "1..1300".parse().unwrap();
+            t.workload.mix.get_ratio = 0.5;
+            t.workload.mix.multi_get = 3;
+            t.workload.mix.value_size = "1..1300".parse().unwrap();
             t.preload = true;
             t.envelope.vlan = vlan;
             let mut next_id: HashMap<SocketAddr, u16> = HashMap::new();
@@ -68,12 +70,12 @@ fn an_independent_parser_agrees_with_every_frame() {
                 let tagged = frame[12..14] == [0x81, 0];
                 assert_eq!(tagged.then(|| u16::from_be_bytes([frame[14], frame[15]])), vlan);
                 match Request::parse(frame).unwrap().asked {
-                    Asked::Get { count, .. } => {
+                    Asked::Get(count) => {
                         assert_eq!(count, 3);
                         gets += 1;
                     }
                     Asked::Set => sets += 1,
-                    Asked::Other => panic!("{}", payload.escape_ascii()),
+                    _ => panic!("{}", payload.escape_ascii()),
                 }
                 assert!(n >= 200 || gets == 0, "the preload comes first");
             }
@@ -88,7 +90,7 @@ fn an_independent_parser_agrees_with_every_frame() {
 fn one_seed_makes_one_file() {
     let with = |seed| {
         let mut t = Trace { corrupt: 0.1, ..trace() };
-        t.workload.get_ratio = 0.9;
+        t.workload.mix.get_ratio = 0.9;
         t.workload.seed = seed;
         frames(&t, "a.pcap")
     };
@@ -101,7 +103,7 @@ fn one_seed_makes_one_file() {
 fn spoilt_frames_are_even_counted_and_never_taken_for_requests() {
     for base in [trace(), over_ipv6(trace())] {
         let mut t = Trace { corrupt: 0.25, ..base };
-        t.workload.get_ratio = 0.5;
+        t.workload.mix.get_ratio = 0.5;
         let dir = tempfile::tempdir().unwrap();
         let (_, summary) = write(dir.path(), "a.pcap", &t);
         let counts: Vec<u64> = summary.corrupt.iter().map(|(_, n)| *n).collect();
@@ -119,30 +121,86 @@ fn spoilt_frames_are_even_counted_and_never_taken_for_requests() {
     }
 }
 
+/// Runs tshark over a capture: the lines that it prints.
+fn tshark(path: &Path, args: &[&str]) -> Vec<String> {
+    let out = Command::new("tshark")
+        .args(["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"])
+        .args(args)
+        .arg("-r")
+        .arg(path)
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
 #[test]
 fn tshark_finds_nothing_wrong() {
     if Command::new("tshark").arg("--version").output().is_err() {
         eprintln!("skipped: tshark is not installed");
         return;
     }
-    for name in ["a.pcap", "a.pcapng"] {
+    for (name, protocol, vlan, v6) in [
+        ("a.pcap", Protocol::Ascii, None, false),
+        ("b.pcapng", Protocol::Meta, Some(5), true),
+        ("c.pcapng", Protocol::Binary, Some(4_094), false),
+        ("d.pcap", Protocol::Binary, None, true),
+    ] {
         let dir = tempfile::tempdir().unwrap();
-        let mut t = trace();
-        t.workload.get_ratio = 0.5;
+        let mut t = if v6 { over_ipv6(trace()) } else { trace() };
+        t.protocol = protocol;
+        t.envelope.vlan = vlan;
+        t.workload.mix.get_ratio = 0.5;
+        t.workload.mix.multi_get = 4;
         t.rate = 1000.0;
         let (path, _) = write(dir.path(), name, &t);
-        let out = Command::new("tshark")
-            .args(["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"])
-            .args(["-T", "fields", "-e", "frame.time_epoch"])
-            .args(["-e", "ip.checksum.status", "-e", "udp.checksum.status", "-r"])
-            .arg(&path)
-            .output()
-            .unwrap();
-        let text = String::from_utf8(out.stdout).unwrap();
-        let lines: Vec<&str> = text.lines().collect();
+        let fields = ["-T", "fields", "-e", "frame.time_epoch", "-e", "udp.checksum.status"];
+        let lines = tshark(&path, &fields);
         assert_eq!(lines.len(), 2_000);
-        assert!(lines.iter().all(|l| l.ends_with("\t1\t1")), "{}", lines[0]);
+        assert!(lines.iter().all(|l| l.ends_with("\t1")), "{}", lines[0]);
         assert!(lines[1_999].starts_with("1.999000000"), "{}", lines[1_999]);
+        let bad = "_ws.malformed || ip.checksum.status == 0 || udp.checksum.status != 1";
+        assert_eq!(tshark(&path, &["-Y", bad]), [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn a_csv_trace_becomes_packets_in_its_order_and_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let csv = dir.path().join("t.csv");
+    let rows = "timestamp,key,key_size,value_size,client,op,ttl\n\
+                100,k1,20,50,1,set,60\n100,k1,20,0,2,get,0\n102,k2,30,5000,1,set,0\n\
+                nonsense\n102,k2,30,0,2,get,0\n103,k1,20,0,1,delete,0\n";
+    std::fs::write(&csv, rows).unwrap();
+    for protocol in [Protocol::Ascii, Protocol::Meta, Protocol::Binary] {
+        let t = Trace {
+            recorded: Some(csv.clone()),
+            timing: Timing::Trace,
+            requests: u64::MAX,
+            protocol,
+            ..trace()
+        };
+        let (path, summary) = write(dir.path(), "t.pcap", &t);
+        assert_eq!((summary.gets, summary.sets, summary.deletes), (2, 2, 1));
+        assert_eq!((summary.rows_skipped, summary.values_cut), (1, 1));
+        let mut reader = Reader::open(&path).unwrap();
+        let mut seen = Vec::new();
+        while reader.advance().unwrap() {
+            let request = Request::parse(reader.frame()).unwrap();
+            let mut keys = Vec::new();
+            request.append_keys(reader.frame(), &mut keys);
+            assert!(reader.frame().len() <= 1514);
+            seen.push((request.asked, keys.len(), reader.time_ns()));
+        }
+        let second = 1_000_000_000;
+        let want = [
+            (Asked::Set, 0, 0),
+            (Asked::Get(1), 20, 0),
+            (Asked::Set, 0, 2 * second),
+            (Asked::Get(1), 30, 3 * second),
+            (Asked::Delete, 0, 3 * second),
+        ];
+        assert_eq!(seen, want, "{protocol:?}");
     }
 }
 
@@ -173,6 +231,14 @@ fn the_command_says_what_it_did_or_why_not() {
     let args = ["--out", "b.pcap", "--requests", "1000", "--corrupt", "0.1", "--seed", &seed];
     let (code, out, _) = run(&args);
     assert!(code == Some(0) && out.contains(&seed), "{out}");
+    // Models by name, cut to what a packet holds.
+    for model in ["etc", "usr", "app", "var", "sys", "ycsb-a", "ycsb-d", "ycsb-e", "ycsb-f"] {
+        for protocol in ["ascii", "meta", "binary"] {
+            let args = ["--out", "m.pcap", "--workload", model, "--protocol", protocol];
+            let (code, out, err) = run(&[&args[..], &["--requests", "500"]].concat());
+            assert!(code == Some(0) && out.contains("packets   500"), "{model}: {out}{err}");
+        }
+    }
     let read = |n: &str| std::fs::read(dir.path().join(n)).unwrap();
     assert_eq!(read("a.pcap"), read("b.pcap"));
 
@@ -183,6 +249,10 @@ fn the_command_says_what_it_did_or_why_not() {
         (&["--out", "c.pcap", "--key-size", "300"], 1, "between 1 and 250"),
         (&["--out", "c.pcap", "--corrupt", "1"], 1, "less than 1"),
         (&["--out", "c.pcap", "--rate", "0"], 1, "above 0"),
+        (&["--out", "c.pcap", "--timing", "trace"], 1, "give one with --trace"),
+        (&["--out", "c.pcap", "--trace", "/no/such.csv"], 1, "check the name"),
+        (&["--out", "c.pcap", "--trace", "x", "--preload"], 1, "not known before"),
+        (&["--out", "c.pcap", "--trace", "x", "--workload", "etc"], 2, "cannot be used with"),
         (&["--out", "c.pcap", "--popularity", "hot"], 2, "write uniform"),
         (&["--out", "c.pcap", "--dst-mac", "x"], 2, "no Ethernet address"),
         (&[], 2, "--out"),

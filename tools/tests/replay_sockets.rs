@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tools::replay::sockets::Sockets;
-use tools::replay::{Plan, Report, play};
+use tools::replay::{Pace, Plan, Report, play};
 use tools::trace::Reader;
+use tools::workload::Protocol;
 
 /// What the server does with its `n`th request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +132,7 @@ fn every_injected_fault_is_reported_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let mut t = trace();
     t.requests = 640;
-    t.workload.value_size = "300".parse().unwrap();
+    t.workload.mix.value_size = "300".parse().unwrap();
     let (sets, _) = write(dir.path(), "sets.pcap", &preload(&t));
     let (gets, _) = write(dir.path(), "gets.pcap", &t);
     let mut store = Store::default();
@@ -183,7 +184,7 @@ fn every_injected_fault_is_reported_and_nothing_else() {
 fn multi_gets_in_pieces_and_misses() {
     let dir = tempfile::tempdir().unwrap();
     let mut t = trace();
-    t.workload.multi_get = 20;
+    t.workload.mix.multi_get = 20;
     let (gets, _) = write(dir.path(), "gets.pcap", &t);
     // Half the keys are there.
     let mut half = preload(&t);
@@ -248,7 +249,8 @@ fn rate_limit_and_loops() {
     let r = run(&gets, server.address, &Plan { loops: 3, limit: Some(5_000), ..base.clone() });
     assert_eq!((r.sent, r.answered, r.misses()), (5_000, 5_000, 5_000));
     let begun = Instant::now();
-    let r = run(&gets, server.address, &Plan { rate: Some(4_000.0), limit: Some(1_000), ..base });
+    let r =
+        run(&gets, server.address, &Plan { pace: Pace::Rate(4_000.0), limit: Some(1_000), ..base });
     assert_eq!(r.answered, 1_000);
     assert!(begun.elapsed() >= Duration::from_micros(249_750), "sent too fast");
 }
@@ -352,20 +354,73 @@ fn genuine_memcached_answers_rightly() {
         eprintln!("skipped: memcached is not installed");
         return;
     };
+    for protocol in [Protocol::Ascii, Protocol::Meta, Protocol::Binary] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut t = trace();
+        t.protocol = protocol;
+        t.requests = 5_000;
+        t.workload.mix.get_ratio = 0.9;
+        t.workload.mix.key_size = "4..100".parse().unwrap();
+        // The largest come back in two datagrams.
+        t.workload.mix.value_size = "1..1300".parse().unwrap();
+        let (sets, _) = write(dir.path(), "sets.pcap", &preload(&t));
+        let (gets, summary) = write(dir.path(), "gets.pcap", &t);
+        let calm = Plan { outstanding: 16, retries: 5, ..patient() };
+        assert_eq!(run(&sets, server.address, &calm).answered, 200);
+        let r = run(&gets, server.address, &Plan { outstanding: 16, ..patient() });
+        assert_eq!((r.gets, r.sets), (summary.gets, summary.sets));
+        assert_eq!((r.answered, r.wrong_total(), r.lost), (5_000, 0, 0), "{protocol:?}\n{r}");
+        assert_eq!((r.hits, r.misses()), (summary.gets, 0));
+        assert!(r.in_pieces > 0, "some replies take two datagrams");
+    }
+}
+
+#[test]
+fn made_up_traffic_is_played_timed_and_drawn() {
     let dir = tempfile::tempdir().unwrap();
-    let mut t = trace();
-    t.requests = 5_000;
-    t.workload.get_ratio = 0.9;
-    t.workload.key_size = "4..100".parse().unwrap();
-    // The largest come back in two datagrams.
-    t.workload.value_size = "1..1340".parse().unwrap();
-    let (sets, _) = write(dir.path(), "sets.pcap", &preload(&t));
-    let (gets, summary) = write(dir.path(), "gets.pcap", &t);
-    let calm = Plan { outstanding: 16, retries: 5, ..patient() };
-    assert_eq!(run(&sets, server.address, &calm).answered, 200);
-    let r = run(&gets, server.address, &Plan { outstanding: 16, ..patient() });
-    assert_eq!((r.gets, r.sets), (summary.gets, summary.sets));
-    assert_eq!((r.answered, r.wrong_total(), r.lost), (5_000, 0, 0), "{r}");
-    assert_eq!((r.hits, r.misses()), (summary.gets, 0));
-    assert!(r.in_pieces > 0, "some replies take two datagrams");
+    let server = Server::start(Store::default(), 1392, |_| Fault::None);
+    let json = dir.path().join("report.json");
+    let plots = dir.path().join("plots");
+    let replay = |args: &str| {
+        let out = Command::new(env!("CARGO_BIN_EXE_gnomon-replay"))
+            .args(["--target", &server.address.to_string(), "--max-lost", "0"])
+            .args(["--timeout-ms", "20000", "--outstanding", "64", "--json"])
+            .arg(&json)
+            .arg("--plots")
+            .arg(&plots)
+            .args(args.split(' '))
+            .output()
+            .unwrap();
+        let text = [out.stdout, out.stderr].concat();
+        (out.status.code(), String::from_utf8(text).unwrap())
+    };
+    let (code, text) = replay(
+        "--workload ycsb-f --keys 300 --fill --requests 1200 --rate 20000 --timing poisson \
+         --protocol binary --expect-hits --seed 5",
+    );
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("seed 5") && text.contains("sent late"), "{text}");
+    let r: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!((&r["preload"]["stored"], &r["answered"]), (&300.into(), &1_200.into()));
+    assert_eq!(r["late_us"]["count"], 1_200);
+    let over_time = &r["over_time"];
+    let sum = |what: &str| -> u64 {
+        over_time[what].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum()
+    };
+    assert_eq!((sum("sent"), sum("answered"), sum("lost")), (1_200, 1_200, 0));
+    for name in ["rate.svg", "latency.svg"] {
+        let svg = std::fs::read_to_string(plots.join(name)).unwrap();
+        assert_eq!(svg.matches("<polyline").count(), 3, "{name}");
+    }
+
+    // A trace of a cache, at ten thousand times its speed.
+    let csv = dir.path().join("t.csv");
+    std::fs::write(&csv, "0,a,12,9,1,set,0\n1,a,12,9,1,get,0\n90,a,12,9,1,get,0\n").unwrap();
+    let csv = csv.to_str().unwrap();
+    let line = format!("--trace {csv} --timing trace --as-captured --speed 10000 --protocol meta");
+    let (code, text) = replay(&line);
+    assert_eq!(code, Some(0), "{text}");
+    let r: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!((&r["sets"], &r["gets"], &r["hits"]), (&1.into(), &2.into(), &2.into()));
+    assert!(r["seconds"].as_f64().unwrap() >= 0.008, "sent too fast");
 }

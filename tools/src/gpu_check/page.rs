@@ -3,6 +3,7 @@
 //! In: the figures. Out: Markdown, and plots as SVG beside it. Fails as the file system does.
 
 use super::report::Report;
+use crate::plot::{Axis, Plot, Scale, figure};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs;
@@ -192,120 +193,23 @@ fn cell(value: Option<&Value>) -> String {
     }
 }
 
-/// Three digits or more, and a unit for what is large.
-fn figure(value: f64) -> String {
-    match value.abs() {
-        size if size >= 1e9 => format!("{:.2} G", value / 1e9),
-        size if size >= 1e6 => format!("{:.2} M", value / 1e6),
-        size if size >= 1e4 => format!("{:.1} K", value / 1e3),
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 360.0;
-/// Room for labels, left of the curves and below them.
-const MARGIN: f64 = 70.0;
-const COLOURS: [&str; 6] = ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#9c6b4e", "#97bbf5"];
-
 /// Curves over a logarithmic axis, from 0 up.
 fn plot(rows: &[Value], x: &str, y: &str, by: &str) -> String {
-    let mut curves: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+    let along = Axis { label: x, scale: Scale::Log };
+    let mut plot = Plot { x: along, y: Axis { label: y, scale: Scale::Linear }, ..Plot::default() };
     for row in rows {
         let point = (row.get(x).and_then(Value::as_f64), row.get(y).and_then(Value::as_f64));
-        let (Some(along), Some(up)) = point else { continue };
-        let name = cell(row.get(by));
-        match curves.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, points)) => points.push((along, up)),
-            None => curves.push((name, vec![(along, up)])),
+        if let (Some(along), Some(up)) = point {
+            plot.add(&cell(row.get(by)), (along, up));
         }
     }
-    let all = || curves.iter().flat_map(|(_, points)| points).copied();
-    let left = all().map(|p| p.0).fold(f64::INFINITY, f64::min).max(1e-9);
-    let right = all().map(|p| p.0).fold(left * 2.0, f64::max);
-    let top = all().map(|p| p.1).fold(1e-9, f64::max) * 1.05;
-    let place = |(along, up): (f64, f64)| {
-        let share = (along.max(left) / left).ln() / (right / left).ln();
-        (
-            MARGIN + share * (WIDTH - 2.0 * MARGIN),
-            HEIGHT - MARGIN - up / top * (HEIGHT - MARGIN - 30.0),
-        )
-    };
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n"
-    );
-    for part in 0..=4 {
-        let up = top * f64::from(part) / 4.0;
-        let (_, at) = place((left, up));
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{MARGIN} {at:.1}H{:.1}\" stroke=\"#ddd\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            WIDTH - MARGIN,
-            MARGIN - 6.0,
-            at + 4.0,
-            figure(up)
-        );
-    }
-    let mut ticks: Vec<f64> = all().map(|p| p.0).collect();
-    ticks.sort_by(f64::total_cmp);
-    ticks.dedup();
-    for tick in ticks {
-        let (at, _) = place((tick, 0.0));
-        let _ = writeln!(
-            svg,
-            "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{tick}</text>",
-            HEIGHT - MARGIN + 18.0
-        );
-    }
-    let _ = writeln!(
-        svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text><text x=\"{MARGIN}\" y=\"20\">{}</text>",
-        WIDTH / 2.0,
-        HEIGHT - MARGIN + 38.0,
-        escape(x),
-        escape(y)
-    );
-    for (number, (name, points)) in curves.iter().enumerate() {
-        let colour = COLOURS.get(number % COLOURS.len()).copied().unwrap_or("#000");
-        let line: Vec<String> = points
-            .iter()
-            .map(|point| {
-                let (along, up) = place(*point);
-                format!("{along:.1},{up:.1}")
-            })
-            .collect();
-        let _ = writeln!(
-            svg,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" fill=\"{colour}\">{}</text>",
-            line.join(" "),
-            MARGIN + 10.0 + 95.0 * (number % 6) as f64,
-            HEIGHT - 10.0,
-            escape(name)
-        );
-    }
-    svg + "</svg>\n"
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    plot.svg()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn figures_read_well() {
-        let want = [(1.5e9, "1.50 G"), (2.25e6, "2.25 M"), (45_600.0, "45.6 K"), (0.5, "0.500")];
-        for (value, text) in want {
-            assert_eq!(figure(value), text);
-        }
-    }
 
     #[test]
     fn a_page_holds_each_figure_and_a_plot_each_point() {

@@ -356,7 +356,7 @@ impl Study {
     /// The frames that ask.
     fn requests(&self, case: Case) -> Result<Vec<Vec<u8>>> {
         let popularity = if case.zipf { Popularity::Zipf(0.99) } else { Popularity::Uniform };
-        let sampler = Sampler::new(self.items, popularity).ok_or("no such popularity")?;
+        let mut sampler = Sampler::new(self.items, popularity).ok_or("no such popularity")?;
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let frames = (0..self.extent.pick(1 << 20, 1 << 10)).map(|_| {
             let hit = rng.random_range(0..100) < case.hits;

@@ -1,10 +1,12 @@
 //! The command line of `gnomon-replay`: flags in, a report and a verdict out.
 
 use super::sockets::Sockets;
-use super::{Link, Plan, PlayError, Report, play};
+use super::{Generated, Link, Pace, Plan, PlayError, Report, Source, play};
 use crate::trace::cli::{CliError, write_text};
-use crate::trace::{ReadError, Reader};
+use crate::trace::flags::RATE_DEFAULT;
+use crate::trace::{GenerateError, ReadError, Reader, Timing, Trace, TraceFlags};
 use clap::Parser;
+use driver_shim::MacAddr;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::io;
@@ -16,22 +18,29 @@ use std::time::Duration;
 const PRELOAD_OUTSTANDING: usize = 64;
 /// Times that a set of the preload is sent again.
 const PRELOAD_RETRIES: u32 = 5;
+/// Where frames go that were made up, unless another address is given.
+const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 /// When a set of the preload is sent again.
 const PRELOAD_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Play a capture of memcached requests at a server, and check every reply.
+/// Play memcached requests at a server, and check every reply.
 ///
-/// Replies are matched to requests by client and request id, put together where they come in
-/// several datagrams, and every value is checked against its key, byte by byte. Make captures
-/// with gnomon-pcapgen. Exit status: 0 all well, 1 could not run, 2 bad flag, 3 the server gave
+/// Requests come from a capture (make one with gnomon-pcapgen), or are made up while they are
+/// sent, from a workload or a CSV trace. Replies are matched to requests by client and request
+/// id, put together where they come in several datagrams, and every value is checked against its
+/// key, byte by byte. Exit status: 0 all well, 1 could not run, 2 bad flag, 3 the server gave
 /// wrong answers or lost more than allowed.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "gnomon-replay", version)]
 #[command(group = clap::ArgGroup::new("way").required(true))]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["file", "workload", "trace"]))]
 pub struct Flags {
-    /// Capture to play: pcap or pcapng.
+    /// Capture to play: pcap or pcapng. What else says what is asked is then not used.
     #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    pub file: Option<PathBuf>,
+    /// What is made up without a capture.
+    #[command(flatten, next_help_heading = "Without a capture")]
+    pub traffic: TraceFlags,
     /// Play through kernel UDP sockets at this server.
     #[arg(long, value_name = "ADDR:PORT", group = "way")]
     pub target: Option<SocketAddr>,
@@ -42,17 +51,30 @@ pub struct Flags {
     pub port: Option<String>,
     /// Send frames to this Ethernet address instead of the one in the capture.
     #[cfg(feature = "dpdk")]
-    #[arg(long, value_name = "MAC", requires = "port", value_parser = crate::trace::cli::parse_mac)]
-    pub dst_mac: Option<driver_shim::MacAddr>,
+    #[arg(long, value_name = "MAC", requires = "port", value_parser = crate::trace::flags::parse_mac)]
+    pub dst_mac: Option<MacAddr>,
+    /// Queues of the port to spread the clients over.
+    #[cfg(feature = "dpdk")]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64), value_name = "N")]
+    pub queues: u16,
     /// Kernel sockets to spread the clients over.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     pub sockets: u16,
     /// First play this capture of sets, slowly, and require each to be stored.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "fill")]
     pub preload: Option<PathBuf>,
+    /// First set every key of the workload, slowly, and require each to be stored.
+    #[arg(long, conflicts_with_all = ["file", "trace"])]
+    pub fill: bool,
     /// Packets per second; flat out without it. Latency counts from when a request was due.
     #[arg(long, value_name = "PPS", value_parser = parse_rate)]
     pub rate: Option<f64>,
+    /// Send when the capture, or the CSV trace, says.
+    #[arg(long, conflicts_with = "rate")]
+    pub as_captured: bool,
+    /// So many times as fast as it says.
+    #[arg(long, default_value_t = 1.0, requires = "as_captured", value_parser = parse_rate, value_name = "FACTOR")]
+    pub speed: f64,
     /// Most requests on their way at once.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20), value_name = "N")]
     pub outstanding: u32,
@@ -74,6 +96,9 @@ pub struct Flags {
     /// Write the report as JSON, to a file or to standard output (-).
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Draw rate and latency over time: rate.svg and latency.svg in this directory.
+    #[arg(long, value_name = "DIR")]
+    pub plots: Option<PathBuf>,
 }
 
 /// Why the program stops.
@@ -85,6 +110,9 @@ pub enum RunError {
     /// Playing broke off.
     #[error(transparent)]
     Play(#[from] PlayError),
+    /// The traffic cannot be made up.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
     /// The report cannot be written.
     #[error(transparent)]
     Cli(#[from] CliError),
@@ -143,8 +171,16 @@ fn parse_share(text: &str) -> Result<f64, String> {
 
 impl Flags {
     fn plan(&self) -> Plan {
+        // What is made up has its times at the rate given, unless it is even.
+        let shaped = self.file.is_none() && self.traffic.timing != Timing::Constant;
+        let pace = match self.rate {
+            _ if self.as_captured => Pace::Source(self.speed),
+            Some(_) if shaped => Pace::Source(1.0),
+            Some(rate) => Pace::Rate(rate),
+            None => Pace::FlatOut,
+        };
         Plan {
-            rate: self.rate,
+            pace,
             outstanding: self.outstanding as usize,
             limit: self.limit,
             loops: self.loops,
@@ -159,27 +195,47 @@ impl Flags {
     /// # Errors
     /// [`RunError`] says what to do.
     pub fn run(&self) -> Result<Verdict, RunError> {
-        // Before anything is sent: both files open.
-        let file = Reader::open(&self.file)?;
-        let preload = self.preload.as_deref().map(Reader::open).transpose()?;
+        // Before anything is sent: all files open.
+        let preload = match &self.preload {
+            Some(path) => Some(Box::new(Reader::open(path)?) as Box<dyn Source>),
+            None if self.fill => {
+                let sets = Trace { preload: true, requests: 0, ..self.made_up(0) };
+                Some(Box::new(Generated::new(sets)?) as Box<dyn Source>)
+            }
+            None => None,
+        };
+        let source: Box<dyn Source> = match &self.file {
+            Some(path) => Box::new(Reader::open(path)?),
+            None => {
+                let seed = self.traffic.seed();
+                eprintln!("seed {seed}");
+                Box::new(Generated::new(self.made_up(seed))?)
+            }
+        };
         #[cfg(feature = "dpdk")]
         if let Some(spec) = &self.port {
-            return self.run_over(super::dpdk::open(spec, self.dst_mac)?, file, preload);
+            let link = super::dpdk::open(spec, self.queues, self.dst_mac)?;
+            return self.run_over(link, source, preload);
         }
         let Some(target) = self.target else { return Err(RunError::NoWay) };
         let link = Sockets::connect(target, self.sockets.into())
             .map_err(|source| RunError::Sockets { target, source })?;
-        self.run_over(link, file, preload)
+        self.run_over(link, source, preload)
+    }
+
+    /// What is asked without a capture.
+    fn made_up(&self, seed: u64) -> Trace {
+        self.traffic.trace(seed, self.rate.unwrap_or(RATE_DEFAULT), SERVER_MAC)
     }
 
     fn run_over<L: Link>(
         &self,
         mut link: L,
-        mut file: Reader,
-        preload: Option<Reader>,
+        mut source: Box<dyn Source>,
+        preload: Option<Box<dyn Source>>,
     ) -> Result<Verdict, RunError> {
         let preload = preload.map(|mut p| play_preload(&mut p, &mut link)).transpose()?;
-        let report = with_bar(|tell| play(&mut file, &mut link, &self.plan(), tell))?;
+        let report = with_bar(|tell| play(&mut source, &mut link, &self.plan(), tell))?;
         self.tell(preload.as_ref(), &report)?;
         Ok(self.judge(&report))
     }
@@ -206,19 +262,25 @@ impl Flags {
             }
             write_text(path, &format!("{all:#}\n"))?;
         }
+        if let Some(dir) = &self.plots {
+            let made = std::fs::create_dir_all(dir);
+            made.map_err(|source| CliError::Create { path: dir.clone(), source })?;
+            write_text(&dir.join("rate.svg"), &report.series.rate_svg())?;
+            write_text(&dir.join("latency.svg"), &report.series.latency_svg())?;
+        }
         Ok(())
     }
 }
 
 /// Plays sets and insists on each.
-fn play_preload<L: Link>(file: &mut Reader, link: &mut L) -> Result<Report, RunError> {
+fn play_preload<L: Link>(sets: &mut Box<dyn Source>, link: &mut L) -> Result<Report, RunError> {
     let plan = Plan {
         outstanding: PRELOAD_OUTSTANDING,
         timeout: PRELOAD_TIMEOUT,
         retries: PRELOAD_RETRIES,
         ..Plan::default()
     };
-    let report = with_bar(|tell| play(file, link, &plan, tell))?;
+    let report = with_bar(|tell| play(sets, link, &plan, tell))?;
     if report.answered < report.sent {
         let Report { sent, answered: stored, lost, .. } = report;
         return Err(RunError::Preload { sent, stored, lost });

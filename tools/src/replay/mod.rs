@@ -1,13 +1,16 @@
 //! Plays a capture at a server and checks every byte that comes back.
 //!
-//! [`run`] reads frames from a capture and paces them; [`pending`] remembers what was asked and
-//! not answered yet; a [`link::Link`] carries requests out and replies in ([`sockets`]: kernel
-//! sockets, [`queues`]: the queues of a port); [`assembly`] puts replies of several datagrams
-//! together; [`verify`] holds them against the request; [`report`] counts and prints.
+//! [`run`] takes frames from a [`source`], a capture or a workload, and paces them; [`pending`]
+//! remembers what was asked and not answered yet; a [`link::Link`] carries requests out and
+//! replies in ([`sockets`]: kernel sockets, [`queues`]: the queues of a port); [`assembly`] puts
+//! replies of several datagrams together; [`verify`] holds them against the request; [`report`]
+//! counts and prints, and [`series`] shows what happened when.
 //!
 //! Nothing here allocates per packet once buffers have grown to the sizes in use.
 
+mod answers;
 pub mod assembly;
+mod book;
 pub mod cli;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
@@ -16,9 +19,12 @@ pub mod pending;
 pub mod queues;
 pub mod report;
 pub mod run;
+pub mod series;
 pub mod sockets;
+pub mod source;
 pub mod verify;
 
 pub use link::{Link, Taken};
 pub use report::Report;
-pub use run::{Plan, PlayError, play};
+pub use run::{Pace, Plan, PlayError, play};
+pub use source::{Generated, Source};

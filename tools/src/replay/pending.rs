@@ -5,6 +5,7 @@
 //! recognised. Waiting requests hang in a list in the order of sending, oldest first.
 
 use super::assembly::Pieces;
+use crate::workload::Protocol;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -27,8 +28,10 @@ pub struct Tag {
 pub enum Want {
     /// Values for so many keys.
     Values(u32),
-    /// `STORED`.
+    /// That a value was stored.
     Stored,
+    /// That a key was deleted or was not there.
+    Deleted,
     /// Nothing in particular: a reply may come or not. Never waits.
     Anything,
 }
@@ -53,6 +56,8 @@ pub struct Slot {
     pub state: State,
     /// What it wants.
     pub want: Want,
+    /// In which protocol.
+    pub protocol: Protocol,
     /// Keys asked for, blank-separated.
     pub keys: Vec<u8>,
     /// The whole frame, where the request may have to be sent again.
@@ -63,7 +68,7 @@ pub struct Slot {
     pub number: u64,
     /// When it should have left, nanoseconds of the player's clock.
     pub intended_ns: u64,
-    /// When it left.
+    /// When it left, the last time.
     pub sent_ns: u64,
     /// Pieces of its reply.
     pub pieces: Pieces,
@@ -118,6 +123,7 @@ impl Pending {
             tag,
             state: State::Lost,
             want: Want::Anything,
+            protocol: Protocol::Ascii,
             keys: Vec::new(),
             frame: Vec::new(),
             tries: 0,

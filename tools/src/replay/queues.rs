@@ -1,5 +1,8 @@
 //! The queues of a port as a link: frames travel as they stand in the capture, and replies are
 //! told apart by the address and port they go to.
+//!
+//! A client keeps to one queue, so that its requests leave in order; replies are taken from all,
+//! since the port's hash, not the client, chooses where they come in.
 
 use super::link::{Link, Taken};
 use super::pending::Tag;
@@ -11,13 +14,18 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// One pair of queues, on whatever drives them.
-pub struct Queues {
+/// A pair of queues and what is to be sent through it.
+struct Lane {
     pair: QueuePair,
+    out: Burst,
+}
+
+/// Pairs of queues, on whatever drives them.
+pub struct Queues {
+    lanes: Vec<Lane>,
     region: Region,
     dst_mac: Option<MacAddr>,
     clients: HashMap<SocketAddr, u32>,
-    out: Burst,
     into: Burst,
     /// Keeps the port open.
     control: Option<Box<dyn PortControl>>,
@@ -38,14 +46,15 @@ impl Drop for Queues {
 }
 
 impl Queues {
-    /// Sends frames made from `region`'s slots; with `dst_mac`, to that Ethernet address.
-    pub fn new(pair: QueuePair, region: Region, dst_mac: Option<MacAddr>) -> Self {
+    /// Sends frames made from `region`'s slots; with `dst_mac`, to that Ethernet address. Without
+    /// any queue, nothing ever leaves.
+    pub fn new(pairs: Vec<QueuePair>, region: Region, dst_mac: Option<MacAddr>) -> Self {
+        let lane = |pair| Lane { pair, out: Burst::new() };
         Self {
-            pair,
+            lanes: pairs.into_iter().map(lane).collect(),
             region,
             dst_mac,
             clients: HashMap::new(),
-            out: Burst::new(),
             into: Burst::new(),
             control: None,
         }
@@ -57,7 +66,9 @@ impl Queues {
         self.control = Some(control);
         self
     }
+}
 
+impl Lane {
     fn flush(&mut self) {
         if !self.out.is_empty() {
             self.pair.tx.burst(&mut self.out);
@@ -72,11 +83,14 @@ impl Link for Queues {
         Tag { lane, id: request.id }
     }
 
-    fn send(&mut self, frame: &[u8], _request: Option<(&Request, Tag)>) -> io::Result<Taken> {
-        if self.out.is_full() {
-            self.flush();
+    fn send(&mut self, frame: &[u8], request: Option<(&Request, Tag)>) -> io::Result<Taken> {
+        let client = request.map_or(0, |(_, tag)| tag.lane as usize);
+        let count = self.lanes.len().max(1);
+        let Some(lane) = self.lanes.get_mut(client % count) else { return Ok(Taken::Never) };
+        if lane.out.is_full() {
+            lane.flush();
         }
-        if self.out.is_full() {
+        if lane.out.is_full() {
             return Ok(Taken::Full);
         }
         let Some(mut out) = self.region.alloc() else { return Ok(Taken::Full) };
@@ -86,24 +100,32 @@ impl Link for Queues {
         if let (Some(mac), Some(to)) = (self.dst_mac, out.bytes_mut().first_chunk_mut()) {
             *to = mac.0;
         }
-        self.out.push(out);
+        lane.out.push(out);
         Ok(Taken::Sent)
     }
 
     fn receive(&mut self, each: &mut dyn FnMut(Option<u32>, &[u8])) -> io::Result<usize> {
-        self.flush();
-        let got = self.pair.rx.burst(&mut self.into);
-        for frame in self.into.drain(..) {
-            // What is no datagram (ARP, neighbour discovery) is not for us.
-            if let Some(d) = Datagram::parse(frame.bytes()) {
-                each(self.clients.get(&d.dst).copied(), &frame.bytes()[d.payload]);
+        let mut got = 0;
+        for lane in &mut self.lanes {
+            lane.flush();
+            got += lane.pair.rx.burst(&mut self.into);
+            for frame in self.into.drain(..) {
+                // What is no datagram (ARP, neighbour discovery) is not for us.
+                if let Some(d) = Datagram::parse(frame.bytes()) {
+                    let payload = frame.bytes().get(d.payload).unwrap_or_default();
+                    each(self.clients.get(&d.dst).copied(), payload);
+                }
             }
         }
         Ok(got)
     }
 
     fn wait(&mut self, at_most: Duration) -> io::Result<()> {
-        self.pair.rx.idle(at_most);
+        // Only one of several can be slept on: then none is.
+        match &mut self.lanes[..] {
+            [lane] => lane.pair.rx.idle(at_most),
+            _ => std::hint::spin_loop(),
+        }
         Ok(())
     }
 }

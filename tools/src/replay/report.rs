@@ -1,7 +1,8 @@
 //! What a run found, as numbers, as a table and as JSON.
 
+use super::series::Series;
 use super::verify::Wrong;
-use hdrhistogram::Histogram;
+use hdrhistogram::{CreationError, Histogram};
 use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub struct Report {
     pub gets: u64,
     /// Of these, sets.
     pub sets: u64,
+    /// Of these, deletes.
+    pub deletes: u64,
     /// Frames sent that call for no particular reply: damaged ones and other commands.
     pub others: u64,
     /// Frames that the link cannot carry, such as damaged headers through kernel sockets.
@@ -61,15 +64,29 @@ pub struct Report {
     pub elapsed: Duration,
     /// Nanoseconds from the moment a request should have left to its whole reply.
     pub latency_ns: Histogram<u64>,
+    /// Nanoseconds from the moment it really left: what hides a stall of the player or of the
+    /// server behind the requests that were never sent meanwhile.
+    pub service_ns: Histogram<u64>,
+    /// Nanoseconds by which frames left after they were due; empty flat out.
+    pub late_ns: Histogram<u64>,
+    /// Of these, frames that had to wait for room in the window or in a queue.
+    pub held: u64,
+    /// What happened when.
+    pub series: Series,
 }
 
 impl Report {
-    /// All zero; `None` when the histogram refuses its bounds.
-    pub(crate) fn new() -> Option<Self> {
-        Some(Self {
+    /// All zero.
+    ///
+    /// # Errors
+    /// A histogram refuses its bounds.
+    pub(crate) fn new() -> Result<Self, CreationError> {
+        let histogram = || Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3);
+        Ok(Self {
             sent: 0,
             gets: 0,
             sets: 0,
+            deletes: 0,
             others: 0,
             skipped: 0,
             retries: 0,
@@ -89,7 +106,11 @@ impl Report {
             hits: 0,
             refusals: 0,
             elapsed: Duration::ZERO,
-            latency_ns: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).ok()?,
+            latency_ns: histogram()?,
+            service_ns: histogram()?,
+            late_ns: histogram()?,
+            held: 0,
+            series: Series::new()?,
         })
     }
 
@@ -110,23 +131,16 @@ impl Report {
 
     /// As JSON.
     pub fn json(&self) -> Value {
-        let us = |ns: u64| ratio(ns, 1_000);
         let wrong: serde_json::Map<String, Value> = Wrong::ALL
             .iter()
             .zip(self.wrong)
             .map(|(w, n)| (w.name().to_owned(), Value::from(n)))
             .collect();
-        let mut latency = serde_json::Map::new();
-        latency.insert("min".to_owned(), us(self.latency_ns.min()).into());
-        latency.insert("mean".to_owned(), (self.latency_ns.mean() / 1e3).into());
-        for (name, p) in PERCENTILES {
-            latency.insert(name.to_owned(), us(self.latency_ns.value_at_percentile(p)).into());
-        }
-        latency.insert("max".to_owned(), us(self.latency_ns.max()).into());
         json!({
             "sent": self.sent,
             "gets": self.gets,
             "sets": self.sets,
+            "deletes": self.deletes,
             "others": self.others,
             "skipped": self.skipped,
             "retries": self.retries,
@@ -151,9 +165,31 @@ impl Report {
             "seconds": self.elapsed.as_secs_f64(),
             "sent_per_s": per_second(self.sent, self.elapsed),
             "answered_per_s": per_second(self.answered, self.elapsed),
-            "latency_us": latency,
+            "latency_us": spread(&self.latency_ns),
+            "service_us": spread(&self.service_ns),
+            "late_us": spread(&self.late_ns),
+            "held": self.held,
+            "over_time": self.series.json(),
         })
     }
+}
+
+/// Microseconds, for people and for JSON.
+pub(super) fn micros(ns: u64) -> f64 {
+    ratio(ns, 1_000)
+}
+
+/// A histogram in microseconds.
+fn spread(ns: &Histogram<u64>) -> Value {
+    let mut all = serde_json::Map::new();
+    all.insert("count".to_owned(), ns.len().into());
+    all.insert("min".to_owned(), micros(ns.min()).into());
+    all.insert("mean".to_owned(), (ns.mean() / 1e3).into());
+    for (name, p) in PERCENTILES {
+        all.insert(name.to_owned(), micros(ns.value_at_percentile(p)).into());
+    }
+    all.insert("max".to_owned(), micros(ns.max()).into());
+    all.into()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown to a few digits")]
@@ -170,10 +206,20 @@ fn per_second(n: u64, elapsed: Duration) -> f64 {
     if s > 0.0 { ratio(n, 1) / s } else { 0.0 }
 }
 
+/// One line of percentiles, in microseconds.
+fn line(f: &mut fmt::Formatter<'_>, name: &str, ns: &Histogram<u64>) -> fmt::Result {
+    write!(f, "{name} min {:.1}", micros(ns.min()))?;
+    for (name, p) in PERCENTILES {
+        write!(f, "  {name} {:.1}", micros(ns.value_at_percentile(p)))?;
+    }
+    writeln!(f, "  max {:.1}", micros(ns.max()))
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pct = |n: u64, of: u64| share(n, of) * 100.0;
-        writeln!(f, "sent        {:>12}  {} gets, {} sets", self.sent, self.gets, self.sets)?;
+        let Self { sent, gets, sets, deletes, .. } = self;
+        writeln!(f, "sent        {sent:>12}  {gets} gets, {sets} sets, {deletes} deletes")?;
         if self.others + self.skipped + self.retries > 0 {
             writeln!(
                 f,
@@ -222,11 +268,12 @@ impl fmt::Display for Report {
             writeln!(f, "refusals    {:>12}  nobody listens at the target", self.refusals)?;
         }
         writeln!(f, "seconds     {:>12.3}", self.elapsed.as_secs_f64())?;
-        write!(f, "latency us ")?;
-        write!(f, " min {:.1}", ratio(self.latency_ns.min(), 1_000))?;
-        for (name, p) in PERCENTILES {
-            write!(f, "  {name} {:.1}", ratio(self.latency_ns.value_at_percentile(p), 1_000))?;
+        line(f, "latency us ", &self.latency_ns)?;
+        if self.late_ns.is_empty() {
+            return Ok(());
         }
-        writeln!(f, "  max {:.1}", ratio(self.latency_ns.max(), 1_000))
+        line(f, "since sent ", &self.service_ns)?;
+        line(f, "sent late  ", &self.late_ns)?;
+        writeln!(f, "held        {:>12}  of these found no room when they were due", self.held)
     }
 }

@@ -1,17 +1,16 @@
 //! The player: sends what is due, takes what has come, gives up what is too old.
 //!
-//! Enters: a capture ([`Reader`]) and a [`Plan`]. Leaves: a [`Report`]. With a rate it is an open
-//! loop: request n is due at start + n / rate whatever became of the others, and its latency
-//! counts from then, so that a stall on either side shows in full. The window bounds what is on
-//! its way in either mode.
+//! Enters: a [`Source`] of frames and a [`Plan`]. Leaves: a [`Report`]. Paced, it is an open loop:
+//! each request is due at its time whatever became of the others, and its latency counts from
+//! then, so that a stall on either side shows in full (no coordinated omission); the latency from
+//! when it really left stands beside it, and how late that was. The window bounds what is on its
+//! way in any mode.
 
-use super::assembly::{Added, Pool};
+use super::book::Book;
 use super::link::{Link, Taken};
-use super::pending::{Pending, State, Tag, Want};
 use super::report::Report;
-use super::verify::{self, Wrong};
-use crate::trace::{Asked, ReadError, Reader, Request};
-use crate::workload::requests::UDP_FRAME_BYTES;
+use super::source::Source;
+use crate::trace::{GenerateError, ReadError, Request};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -26,11 +25,25 @@ const LINGER_MAX: Duration = Duration::from_secs(1);
 /// How often progress is told.
 const PROGRESS: Duration = Duration::from_millis(250);
 
+/// The kernel wakes a sleeper about so late; what is due sooner is waited for without sleep.
+const WAKE_NS: u64 = 200_000;
+
+/// When frames are due.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pace {
+    /// As fast as the window allows.
+    FlatOut,
+    /// So many a second, evenly.
+    Rate(f64),
+    /// As the source says, so many times as fast.
+    Source(f64),
+}
+
 /// How to play.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Frames per second; flat out without it.
-    pub rate: Option<f64>,
+    /// When frames are due.
+    pub pace: Pace,
     /// Most requests on their way at once.
     pub outstanding: usize,
     /// Frames to send in all.
@@ -48,7 +61,7 @@ pub struct Plan {
 impl Default for Plan {
     fn default() -> Self {
         Self {
-            rate: None,
+            pace: Pace::FlatOut,
             outstanding: 1024,
             limit: None,
             loops: 1,
@@ -65,6 +78,9 @@ pub enum PlayError {
     /// The capture cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// The workload cannot be made up.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
     /// The link is broken.
     #[error("the link to the server broke: {0}")]
     Link(#[from] io::Error),
@@ -77,20 +93,14 @@ pub enum PlayError {
 ///
 /// # Errors
 /// [`PlayError`]: the capture or the link broke. A server's faults are in the report.
-pub fn play<L: Link>(
-    source: &mut Reader,
+pub fn play<S: Source, L: Link>(
+    source: &mut S,
     link: &mut L,
     plan: &Plan,
     progress: impl FnMut(&Report),
 ) -> Result<Report, PlayError> {
-    let book = Book {
-        pending: Pending::new(plan.outstanding),
-        pool: Pool::default(),
-        whole: Vec::new(),
-        newest_answered: Vec::new(),
-        report: Report::new().ok_or(PlayError::Histogram)?,
-        expect_hits: plan.expect_hits,
-    };
+    let report = Report::new().map_err(|_| PlayError::Histogram)?;
+    let book = Book::new(plan.outstanding, report, plan.expect_hits);
     let mut player = Player {
         source,
         link,
@@ -100,7 +110,10 @@ pub fn play<L: Link>(
         frame: Vec::with_capacity(2048),
         request: None,
         have_frame: false,
+        held: false,
         taken: 0,
+        taken_this_time: 0,
+        due: Due::default(),
         loops_left: plan.loops,
         ended: plan.loops == 0,
     };
@@ -114,8 +127,8 @@ fn ns(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-struct Player<'a, L> {
-    source: &'a mut Reader,
+struct Player<'a, S, L> {
+    source: &'a mut S,
     link: &'a mut L,
     plan: &'a Plan,
     book: Book,
@@ -124,19 +137,27 @@ struct Player<'a, L> {
     frame: Vec<u8>,
     request: Option<Request>,
     have_frame: bool,
-    /// Frames taken from the capture.
+    /// It was due, and found no room.
+    held: bool,
+    /// Frames taken from the source, and of these since it was last begun.
     taken: u64,
+    taken_this_time: u64,
+    due: Due,
     loops_left: u64,
     ended: bool,
 }
 
-impl<L: Link> Player<'_, L> {
+impl<S: Source, L: Link> Player<'_, S, L> {
     fn run(&mut self, mut progress: impl FnMut(&Report)) -> Result<(), PlayError> {
         let mut told = Duration::ZERO;
         loop {
+            let before = self.start.elapsed();
             let got = self.receive()?;
             let now = self.start.elapsed();
-            self.expire(ns(now))?;
+            // A reply that lies here already is not lost because we were late to look.
+            if got == 0 {
+                self.expire(ns(before))?;
+            }
             let sent = self.send_due()?;
             if got + sent > 0 {
                 self.book.report.elapsed = now;
@@ -149,7 +170,10 @@ impl<L: Link> Player<'_, L> {
                 break;
             }
             if got == 0 && sent == 0 {
-                self.link.wait(self.nap())?;
+                match self.nap() {
+                    Duration::ZERO => std::hint::spin_loop(),
+                    nap => self.link.wait(nap)?,
+                }
             }
         }
         self.linger()?;
@@ -188,26 +212,13 @@ impl<L: Link> Player<'_, L> {
         let now = ns(self.start.elapsed());
         let mut until = now.saturating_add(ns(NAP_MAX));
         // A frame that is due already waits for the window: for a reply, or for a time-out.
-        if self.have_frame && self.due_ns() > now {
-            until = until.min(self.due_ns());
+        if self.have_frame && self.due.ns > now {
+            until = until.min(self.due.ns.saturating_sub(WAKE_NS));
         }
         if let Some((_, since)) = self.book.pending.oldest() {
             until = until.min(since.saturating_add(ns(self.plan.timeout)));
         }
         Duration::from_nanos(until.saturating_sub(now))
-    }
-
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "exact up to 2^53; positive; saturates"
-    )]
-    fn due_ns(&self) -> u64 {
-        match self.plan.rate {
-            Some(rate) => ((self.taken.saturating_sub(1)) as f64 * 1e9 / rate) as u64,
-            None => 0,
-        }
     }
 
     /// Gives up, or sends again, what has waited too long.
@@ -227,7 +238,7 @@ impl<L: Link> Player<'_, L> {
                 self.book.pending.again(i, now);
                 self.book.report.retries += 1;
             } else {
-                self.book.lose(i);
+                self.book.lose(i, now);
             }
         }
         Ok(())
@@ -241,23 +252,31 @@ impl<L: Link> Player<'_, L> {
                 break;
             }
             let now = ns(self.start.elapsed());
-            let due = if self.plan.rate.is_some() { self.due_ns() } else { now };
+            let paced = self.plan.pace != Pace::FlatOut;
+            let due = if paced { self.due.ns } else { now };
             if due > now {
                 break;
             }
             let named = self.request.as_ref().map(|r| (r, self.link.tag(r)));
-            if named.is_some_and(|(_, tag)| !self.book.pending.has_room(tag)) {
-                break;
-            }
-            match self.link.send(&self.frame, named)? {
-                Taken::Full => break,
+            let room = named.is_none_or(|(_, tag)| self.book.pending.has_room(tag));
+            let taken = if room { self.link.send(&self.frame, named)? } else { Taken::Full };
+            match taken {
+                Taken::Full => {
+                    self.held = true;
+                    break;
+                }
                 Taken::Never => self.book.report.skipped += 1,
                 Taken::Sent => {
                     self.book.sent(named, &self.frame, self.plan.retries > 0, due, now);
+                    if paced {
+                        self.book.report.late_ns.saturating_record((now - due).max(1));
+                        self.book.report.held += u64::from(self.held);
+                    }
                     sent += 1;
                 }
             }
             self.have_frame = false;
+            self.held = false;
         }
         Ok(sent)
     }
@@ -269,151 +288,61 @@ impl<L: Link> Player<'_, L> {
                 self.ended = true;
                 break;
             }
-            if let Some(frame) = self.source.next_frame()? {
+            if let Some((stamp_ns, frame)) = self.source.next_frame()? {
                 self.frame.clear();
                 self.frame.extend_from_slice(frame);
                 self.request = Request::parse(&self.frame);
                 self.have_frame = true;
+                self.due.next(self.plan.pace, self.taken, stamp_ns);
                 self.taken += 1;
+                self.taken_this_time += 1;
                 return Ok(true);
             }
             self.loops_left = self.loops_left.saturating_sub(1);
-            if self.loops_left == 0 || self.source.frames() == 0 {
+            if self.loops_left == 0 || self.taken_this_time == 0 {
                 self.ended = true;
             } else {
                 self.source.rewind()?;
+                self.taken_this_time = 0;
+                self.due.again();
             }
         }
         Ok(false)
     }
 }
 
-/// What was asked and what came back.
-struct Book {
-    pending: Pending,
-    pool: Pool,
-    /// A reply put together from pieces.
-    whole: Vec<u8>,
-    /// Per lane, the place of the latest request with a reply.
-    newest_answered: Vec<u64>,
-    report: Report,
-    expect_hits: bool,
+/// When the frame to be sent next is due, in nanoseconds of the player's clock.
+#[derive(Debug, Default)]
+struct Due {
+    ns: u64,
+    /// The source's first time since it was begun, and when that was due.
+    first: Option<u64>,
+    base_ns: u64,
 }
 
-impl Book {
-    fn sent(
-        &mut self,
-        named: Option<(&Request, Tag)>,
-        frame: &[u8],
-        keep: bool,
-        due: u64,
-        now: u64,
-    ) {
-        let Some((request, tag)) = named else {
-            self.report.others += 1;
-            return;
-        };
-        let (want, keys) = match &request.asked {
-            Asked::Get { keys, count } => (Want::Values(*count), keys.clone()),
-            Asked::Set => (Want::Stored, 0..0),
-            Asked::Other => (Want::Anything, 0..0),
-        };
-        match want {
-            Want::Values(_) => self.report.gets += 1,
-            Want::Stored => self.report.sets += 1,
-            Want::Anything => self.report.others += 1,
-        }
-        if want != Want::Anything {
-            self.report.sent += 1;
-        }
-        // A lost request's pieces went when it was lost, so the slot's list is empty.
-        if let Some(slot) = self.pending.begin(tag, want, due, now) {
-            slot.keys.extend_from_slice(&frame[keys]);
-            if keep {
-                slot.frame.extend_from_slice(frame);
+impl Due {
+    /// The `n`th frame of all, which the source would send at `stamp_ns`.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "exact up to 2^53; positive; saturates"
+    )]
+    fn next(&mut self, pace: Pace, n: u64, stamp_ns: u64) {
+        match pace {
+            Pace::FlatOut => {}
+            Pace::Rate(rate) => self.ns = (n as f64 * 1e9 / rate) as u64,
+            Pace::Source(speed) => {
+                let first = *self.first.get_or_insert(stamp_ns);
+                let since = stamp_ns.saturating_sub(first);
+                let since = if speed == 1.0 { since } else { (since as f64 / speed) as u64 };
+                self.ns = self.base_ns.saturating_add(since).max(self.ns);
             }
-        }
-        let lane = tag.lane as usize;
-        if self.newest_answered.len() <= lane {
-            self.newest_answered.resize(lane + 1, 0);
         }
     }
 
-    fn lose(&mut self, i: u32) {
-        let slot = self.pending.slot(i);
-        self.pool.discard(&mut slot.pieces);
-        self.pending.finish(i, State::Lost);
-        self.report.lost += 1;
-    }
-
-    /// Takes a datagram that arrived at `now`.
-    fn reply(&mut self, lane: Option<u32>, payload: &[u8], now: u64) {
-        let Some((header, text)) = payload.split_first_chunk::<UDP_FRAME_BYTES>() else {
-            self.report.bad_datagrams += 1;
-            return;
-        };
-        let [id0, id1, seq0, seq1, total0, total1, ..] = *header;
-        let (id, seq, total) = (
-            u16::from_be_bytes([id0, id1]),
-            u16::from_be_bytes([seq0, seq1]),
-            u16::from_be_bytes([total0, total1]),
-        );
-        let Some(i) = lane.and_then(|lane| self.pending.find(Tag { lane, id })) else {
-            self.report.unexpected += 1;
-            return;
-        };
-        let slot = self.pending.slot(i);
-        match (slot.want, slot.state) {
-            (Want::Anything, _) => self.report.others_answered += 1,
-            (_, State::Answered) => self.report.duplicates += 1,
-            (_, State::Lost) => self.report.late += u64::from(seq == 0),
-            (_, State::Waiting) if total == 1 && seq == 0 && slot.pieces.is_empty() => {
-                self.answer(i, text, now);
-            }
-            (_, State::Waiting) => match self.pool.add(&mut slot.pieces, seq, total, text) {
-                Added::Waiting => {}
-                Added::Duplicate => self.report.duplicates += 1,
-                Added::Bad => self.report.bad_datagrams += 1,
-                Added::NoRoom => self.report.pieces_dropped += 1,
-                Added::Whole => {
-                    self.report.in_pieces += 1;
-                    self.report.pieces_reordered += u64::from(slot.pieces.out_of_order);
-                    let mut whole = std::mem::take(&mut self.whole);
-                    self.pool.join(&mut slot.pieces, &mut whole);
-                    self.answer(i, &whole, now);
-                    self.whole = whole;
-                }
-            },
-        }
-    }
-
-    /// Judges a whole reply.
-    fn answer(&mut self, i: u32, text: &[u8], now: u64) {
-        let slot = self.pending.slot(i);
-        let verdict = match slot.want {
-            Want::Values(count) => match verify::get(&slot.keys, text) {
-                Ok(found) if found < count && self.expect_hits => Err(Wrong::Miss),
-                Ok(found) => Ok((u64::from(count), u64::from(found))),
-                Err(w) => Err(w),
-            },
-            Want::Stored | Want::Anything => verify::set(text).map(|()| (0, 0)),
-        };
-        match verdict {
-            Ok((asked, found)) => {
-                self.report.answered += 1;
-                self.report.keys_asked += asked;
-                self.report.hits += found;
-            }
-            Err(w) => self.report.wrong[w as usize] += 1,
-        }
-        self.report.latency_ns.saturating_record(now.saturating_sub(slot.intended_ns).max(1));
-        if let Some(newest) = self.newest_answered.get_mut(slot.tag.lane as usize) {
-            if slot.number < *newest {
-                self.report.reordered += 1;
-            } else {
-                *newest = slot.number;
-            }
-        }
-        self.pending.finish(i, State::Answered);
+    /// The source begins again: where it ended.
+    fn again(&mut self) {
+        (self.first, self.base_ns) = (None, self.ns);
     }
 }

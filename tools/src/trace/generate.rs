@@ -1,12 +1,18 @@
-//! A workload as a capture file.
+//! A workload as frames, and as a capture file.
 //!
-//! Enters: a [`Trace`]. Leaves: frames, one by one, through a [`Writer`], and a [`Summary`] of
-//! what was written. Memory is bounded whatever the length.
+//! Enters: a [`Trace`]. Leaves: frames with their times, one by one ([`Frames`]), or through a
+//! [`Writer`] ([`generate`]), and a [`Summary`] of what they were. Memory is bounded whatever the
+//! length.
 
+use super::timing::{Clock, Timing};
 use super::{Envelope, Format, Writer};
-use crate::workload::{Op, Requests, Workload, WorkloadError};
+use crate::workload::csv::{CsvError, FileRows};
+use crate::workload::recorded::{Moment, Recorded};
+use crate::workload::{Op, Protocol, Request, Requests, Workload, WorkloadError};
+use dataplane::protocol::command::KEY_MAX_BYTES;
 use dataplane::wire::corrupt::Corruption;
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 /// First byte of the keys in spoilt frames; no key of a workload begins with it.
 pub const SPOILT_MARK: u8 = b'!';
@@ -20,7 +26,9 @@ const PROGRESS_PACKETS: u64 = 1 << 16;
 pub struct Trace {
     /// Who asks for what.
     pub workload: Workload,
-    /// Headers around it.
+    /// What requests are written in.
+    pub protocol: Protocol,
+    /// Headers around them.
     pub envelope: Envelope,
     /// First a set for every key.
     pub preload: bool,
@@ -30,6 +38,10 @@ pub struct Trace {
     pub corrupt: f64,
     /// Packets per second, as the time stamps tell.
     pub rate: f64,
+    /// How they follow each other.
+    pub timing: Timing,
+    /// A CSV trace that says what is asked, instead of draws from the workload's mix.
+    pub recorded: Option<PathBuf>,
 }
 
 /// Why a trace cannot be written.
@@ -38,6 +50,9 @@ pub enum GenerateError {
     /// The workload cannot be.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
+    /// The CSV trace cannot be read.
+    #[error(transparent)]
+    Csv(#[from] CsvError),
     /// Client and server addresses of different families.
     #[error("--src and --dst must both be IPv4 or both be IPv6")]
     Families,
@@ -58,6 +73,12 @@ pub enum GenerateError {
     /// The rate is no rate.
     #[error("the rate must be a number of packets per second above 0")]
     Rate,
+    /// Times of a trace that there is not.
+    #[error("--timing trace takes the times of a CSV trace: give one with --trace")]
+    NoTrace,
+    /// A trace names its own keys.
+    #[error("--preload stores the keys of a workload; those of a CSV trace are not known before")]
+    Preload,
     /// The file cannot be written.
     #[error("cannot write the capture: {0}; check free space")]
     Io(#[from] io::Error),
@@ -78,6 +99,14 @@ pub struct Summary {
     pub keys_asked: u64,
     /// Sets after the preload.
     pub sets: u64,
+    /// Deletes.
+    pub deletes: u64,
+    /// Rows of the CSV trace that made no sense.
+    pub rows_skipped: u64,
+    /// Sets of the CSV trace whose value was longer than a packet holds.
+    pub values_cut: u64,
+    /// When the last frame leaves, nanoseconds from the start.
+    pub last_ns: u64,
     /// Spoilt frames of each kind that fits the IP version; empty when none were asked for.
     pub corrupt: Vec<(Corruption, u64)>,
 }
@@ -99,42 +128,11 @@ pub fn generate<W: Write>(
     out: W,
     progress: impl FnMut(u64),
 ) -> Result<Summary, GenerateError> {
-    trace.check()?;
-    let mut requests = Requests::new(trace.workload.clone())?;
-    let mut summary = Summary::default();
-    if trace.corrupt > 0.0 {
-        summary.corrupt = trace.corruptions();
-    }
-    let mut press = Press {
-        trace,
-        writer: Writer::new(out, format)?,
-        summary,
-        payload: Vec::with_capacity(FRAME_MAX_BYTES),
-        frame: Vec::with_capacity(FRAME_MAX_BYTES),
-        progress,
-    };
-    let preload = if trace.preload { trace.workload.keys } else { 0 };
-    for index in 0..preload {
-        let envelope = requests.envelope();
-        press.request(envelope, Op::Set { index, version: 0 })?;
-    }
-    press.summary.preload_sets = std::mem::take(&mut press.summary.sets);
-    let mut spoilt = 0;
-    for _ in 0..trace.requests {
-        while requests.chance(trace.corrupt) {
-            press.spoilt(requests.envelope(), spoilt)?;
-            spoilt += 1;
-        }
-        let envelope = requests.envelope();
-        press.request(envelope, requests.next_op())?;
-    }
-    press.writer.finish()?;
-    (press.progress)(press.summary.packets);
-    Ok(press.summary)
+    Frames::new(trace)?.write(format, out, progress)
 }
 
 impl Trace {
-    /// Whether the trace can be: [`generate`] asks too, before it writes anything.
+    /// Whether the trace can be: [`Frames::new`] asks too, before anything is written.
     ///
     /// # Errors
     /// [`GenerateError`] says what is out of range.
@@ -144,8 +142,7 @@ impl Trace {
         if workload.clients.first.is_ipv6() != envelope.server.is_ipv6() {
             return Err(GenerateError::Families);
         }
-        let sets = self.preload || workload.get_ratio < 1.0;
-        let (need, room) = (workload.longest_bytes(sets), envelope.payload_max_bytes());
+        let (need, room) = (self.longest_bytes(), envelope.payload_max_bytes());
         if need > room {
             return Err(GenerateError::TooLong { need, room });
         }
@@ -155,7 +152,40 @@ impl Trace {
         if !(*rate > 0.0 && rate.is_finite()) {
             return Err(GenerateError::Rate);
         }
-        Ok(())
+        match (&self.recorded, self.timing) {
+            (None, Timing::Trace) => Err(GenerateError::NoTrace),
+            (Some(_), _) if self.preload => Err(GenerateError::Preload),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same, with scans and with the tails of published value sizes cut to what one packet
+    /// holds.
+    #[must_use]
+    pub fn fitted(mut self) -> Self {
+        let room = self.envelope.payload_max_bytes();
+        let mix = &mut self.workload.mix;
+        let key = mix.key_size.max();
+        let for_value = room.saturating_sub(self.protocol.set_bytes(key, room) - room);
+        let limit = u32::try_from(for_value).unwrap_or(u32::MAX);
+        mix.value_size = mix.value_size.clone().cut_at(limit);
+        if mix.scans {
+            let fits = |n: &u32| self.protocol.get_bytes(*n as usize, key) <= room;
+            mix.multi_get = (1..=mix.multi_get).rev().find(fits).unwrap_or(1);
+        }
+        self
+    }
+
+    /// Longest request of the workload, as a UDP payload.
+    fn longest_bytes(&self) -> usize {
+        let mix = &self.workload.mix;
+        let (key, value) = (mix.key_size.max(), mix.value_size.max());
+        if self.recorded.is_some() {
+            return self.protocol.get_bytes(1, KEY_MAX_BYTES);
+        }
+        let get = self.protocol.get_bytes(mix.multi_get as usize, key);
+        let sets = self.preload || mix.get_ratio < 1.0;
+        if sets { get.max(self.protocol.set_bytes(key, value)) } else { get }
     }
 
     /// The kinds of damage that fit these frames, none counted yet.
@@ -182,73 +212,168 @@ fn spoilt_payload(id: u16, kind: Corruption, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Puts frames into the file and counts them.
-struct Press<'a, W: Write, P> {
-    trace: &'a Trace,
-    writer: Writer<W>,
+/// The frames of a trace, one by one.
+#[derive(Debug)]
+pub struct Frames {
+    trace: Trace,
+    requests: Requests,
+    recorded: Option<Recorded>,
+    clock: Clock,
     summary: Summary,
+    /// Keys of the preload so far, and requests after it.
+    preloaded: u64,
+    asked: u64,
+    /// Spoilt frames so far.
+    spoilt: usize,
     payload: Vec<u8>,
+    /// Room for the longest frame, and the length of the one at hand.
     frame: Vec<u8>,
-    progress: P,
+    len: usize,
 }
 
-impl<W: Write, P: FnMut(u64)> Press<'_, W, P> {
-    fn request(&mut self, (client, id): (u32, u16), op: Op<'_>) -> Result<(), GenerateError> {
-        match op {
-            Op::Get(keys) => {
-                self.summary.gets += 1;
-                self.summary.keys_asked += keys.len() as u64;
+impl Frames {
+    /// # Errors
+    /// [`GenerateError`]: an impossible trace, or a CSV trace that cannot be opened.
+    pub fn new(trace: &Trace) -> Result<Self, GenerateError> {
+        trace.check()?;
+        let clients = trace.workload.clients.count;
+        let overhead = trace.protocol.set_bytes(KEY_MAX_BYTES, 9_999) - 9_999;
+        let value_max = trace.envelope.payload_max_bytes().saturating_sub(overhead);
+        let open =
+            |path| Ok::<_, CsvError>(Recorded::new(FileRows::open(path)?, clients, value_max));
+        let corrupt = if trace.corrupt > 0.0 { trace.corruptions() } else { Vec::new() };
+        Ok(Self {
+            requests: Requests::new(trace.workload.clone())?,
+            recorded: trace.recorded.as_deref().map(open).transpose()?,
+            clock: Clock::new(trace.timing, trace.rate, trace.workload.seed),
+            summary: Summary { corrupt, ..Summary::default() },
+            preloaded: 0,
+            asked: 0,
+            spoilt: 0,
+            payload: Vec::with_capacity(FRAME_MAX_BYTES),
+            frame: vec![0; FRAME_MAX_BYTES],
+            len: 0,
+            trace: trace.clone(),
+        })
+    }
+
+    /// Writes all frames to `out`; see [`generate`].
+    ///
+    /// # Errors
+    /// A CSV trace that cannot be read any further, or what the file says.
+    pub fn write<W: Write>(
+        mut self,
+        format: Format,
+        out: W,
+        mut progress: impl FnMut(u64),
+    ) -> Result<Summary, GenerateError> {
+        let mut writer = Writer::new(out, format)?;
+        while let Some((ns, frame)) = self.next_frame()? {
+            writer.frame(ns, frame)?;
+            if self.summary.packets.is_multiple_of(PROGRESS_PACKETS) {
+                progress(self.summary.packets);
             }
-            Op::Set { .. } => self.summary.sets += 1,
         }
+        writer.finish()?;
+        progress(self.summary.packets);
+        Ok(self.summary)
+    }
+
+    /// The next frame and its time, valid until the next call; `None` at the end.
+    ///
+    /// # Errors
+    /// [`GenerateError::Csv`] where the CSV trace cannot be read any further.
+    pub fn next_frame(&mut self) -> Result<Option<(u64, &[u8])>, GenerateError> {
+        let mut recorded_ns = None;
         self.payload.clear();
-        self.trace.workload.append_payload(id, op, &mut self.payload);
-        let len = self.build(client)?;
-        self.put(len)
-    }
-
-    /// Writes the `n`th spoilt frame.
-    fn spoilt(&mut self, (client, id): (u32, u16), n: usize) -> Result<(), GenerateError> {
-        let kinds = self.summary.corrupt.len().max(1);
-        let Some((kind, count)) = self.summary.corrupt.get_mut(n % kinds) else { return Ok(()) };
-        *count += 1;
-        let kind = *kind;
-        spoilt_payload(id, kind, &mut self.payload);
-        let len = self.build(client)?;
-        self.frame.truncate(len);
-        kind.apply(&mut self.frame);
-        self.put(self.frame.len())
-    }
-
-    /// Builds the frame around the payload, and says how long it is.
-    fn build(&mut self, client: u32) -> Result<usize, GenerateError> {
-        let Trace { envelope, workload, .. } = self.trace;
-        self.frame.resize(FRAME_MAX_BYTES, 0);
-        envelope
-            .frame(workload.clients.get(client), &self.payload)
-            .write_to(&mut self.frame)
-            .ok_or(GenerateError::Families)
-    }
-
-    fn put(&mut self, len: usize) -> Result<(), GenerateError> {
-        let frame = &self.frame[..len];
-        self.writer.frame(stamp_ns(self.summary.packets, self.trace.rate), frame)?;
-        self.summary.packets += 1;
-        self.summary.bytes += len as u64;
-        if self.summary.packets.is_multiple_of(PROGRESS_PACKETS) {
-            (self.progress)(self.summary.packets);
+        if self.trace.preload && self.preloaded < self.trace.workload.keys {
+            let request = self.requests.preload(self.preloaded);
+            self.preloaded += 1;
+            self.summary.preload_sets += 1;
+            self.trace.protocol.append_payload(request.id, request.op, &mut self.payload);
+            self.build(request.client)?;
+        } else if self.asked >= self.trace.requests {
+            return Ok(None);
+        } else if self.requests.chance(self.trace.corrupt) {
+            self.build_spoilt()?;
+        } else {
+            let request = match &mut self.recorded {
+                None => self.requests.next_request(),
+                Some(recorded) => {
+                    let moment = recorded.next_request()?;
+                    let Some(Moment { client, op, at_ns }) = moment else {
+                        self.asked = self.trace.requests;
+                        self.note_rows();
+                        return Ok(None);
+                    };
+                    recorded_ns = Some(at_ns);
+                    Request { client, id: self.requests.id_of(client), op }
+                }
+            };
+            self.asked += 1;
+            self.summary.count(request.op);
+            self.trace.protocol.append_payload(request.id, request.op, &mut self.payload);
+            let client = request.client;
+            self.build(client)?;
+            self.note_rows();
         }
+        let ns = self.clock.next(recorded_ns);
+        self.summary.packets += 1;
+        self.summary.bytes += self.len as u64;
+        self.summary.last_ns = ns;
+        Ok(Some((ns, self.frame.get(..self.len).unwrap_or_default())))
+    }
+
+    fn note_rows(&mut self) {
+        if let Some(recorded) = &self.recorded {
+            self.summary.rows_skipped = recorded.skipped();
+            self.summary.values_cut = recorded.values_cut();
+        }
+    }
+
+    /// Builds the next spoilt frame, each kind in turn.
+    fn build_spoilt(&mut self) -> Result<(), GenerateError> {
+        let (client, id) = self.requests.envelope();
+        let kinds = self.summary.corrupt.len().max(1);
+        let kind = self.summary.corrupt.get_mut(self.spoilt % kinds).map(|(kind, count)| {
+            *count += 1;
+            *kind
+        });
+        self.spoilt += 1;
+        let Some(kind) = kind else { return Ok(()) };
+        spoilt_payload(id, kind, &mut self.payload);
+        self.build(client)?;
+        // Damage may change the length: it is done to a copy.
+        self.payload.clear();
+        self.payload.extend_from_slice(&self.frame[..self.len]);
+        kind.apply(&mut self.payload);
+        self.len = self.payload.len().min(FRAME_MAX_BYTES);
+        self.frame[..self.len].copy_from_slice(&self.payload[..self.len]);
+        Ok(())
+    }
+
+    /// Builds the frame around the payload.
+    fn build(&mut self, client: u32) -> Result<(), GenerateError> {
+        let client = self.trace.workload.clients.get(client);
+        self.len = self
+            .trace
+            .envelope
+            .frame(client, &self.payload)
+            .write_to(&mut self.frame)
+            .ok_or(GenerateError::Families)?;
         Ok(())
     }
 }
 
-/// When packet `n` is sent at `rate` per second.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "exact up to 2^53; positive; saturates"
-)]
-fn stamp_ns(n: u64, rate: f64) -> u64 {
-    (n as f64 * 1e9 / rate) as u64
+impl Summary {
+    fn count(&mut self, op: Op<'_>) {
+        match op {
+            Op::Get(keys) => {
+                self.gets += 1;
+                self.keys_asked += keys.len() as u64;
+            }
+            Op::Set { .. } => self.sets += 1,
+            Op::Delete(_) => self.deletes += 1,
+        }
+    }
 }

@@ -2,14 +2,23 @@
 //! orders, Ethernet only. Hostile files end in an error, never in a panic or in a great
 //! allocation.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// No block or frame beyond this is read: longer ones are damage, not data.
 const BLOCK_MAX_BYTES: usize = 1 << 20;
 const FILE_BUFFER_BYTES: usize = 1 << 20;
 const LINKTYPE_ETHERNET: u32 = 1;
+const NS_PER_S: u64 = 1_000_000_000;
+/// Time stamps of pcapng where an interface says nothing else.
+const MICROSECONDS: u64 = 1_000_000;
+/// Interfaces whose time stamps are told apart; a section with more is odd.
+const INTERFACES_MAX: usize = 1024;
 
 /// Why a capture file cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +77,11 @@ pub struct Reader {
     big_endian: bool,
     frames: u64,
     block: Vec<u8>,
+    /// Units of time stamps in a second, of each interface; of the file in pcap.
+    units_per_s: Vec<u64>,
+    time_ns: u64,
+    /// Where in the block at hand the frame read last stands.
+    at: Range<usize>,
 }
 
 impl Reader {
@@ -85,6 +99,9 @@ impl Reader {
             big_endian: false,
             frames: 0,
             block: Vec::with_capacity(4096),
+            units_per_s: Vec::new(),
+            time_ns: 0,
+            at: 0..0,
         };
         reader.header()?;
         Ok(reader)
@@ -105,16 +122,36 @@ impl Reader {
         self.frames
     }
 
+    /// When the last frame was captured, in nanoseconds since the epoch.
+    pub fn time_ns(&self) -> u64 {
+        self.time_ns
+    }
+
     /// The next frame, valid until the next call; `None` at the end.
     ///
     /// # Errors
     /// [`ReadError`] when the file is damaged or cannot be read.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, ReadError> {
+        if self.advance()? { Ok(Some(self.frame())) } else { Ok(None) }
+    }
+
+    /// Reads the next frame. `false` at the end.
+    ///
+    /// # Errors
+    /// As for [`Reader::next_frame`].
+    pub fn advance(&mut self) -> Result<bool, ReadError> {
         let range = match self.kind {
             Kind::Pcap => self.next_pcap()?,
             Kind::Pcapng => self.next_pcapng()?,
         };
-        Ok(range.map(|r| &self.block[r]))
+        let more = range.is_some();
+        self.at = range.unwrap_or_default();
+        Ok(more)
+    }
+
+    /// The frame read last.
+    pub fn frame(&self) -> &[u8] {
+        self.block.get(self.at.clone()).unwrap_or_default()
     }
 
     fn io(&self, source: io::Error) -> ReadError {
@@ -160,9 +197,12 @@ impl Reader {
             0x0a0d_0d0a => (Kind::Pcapng, false),
             _ => return Err(magic(self)),
         };
+        self.units_per_s.clear();
         if self.kind == Kind::Pcapng {
             return self.section();
         }
+        let nanoseconds = first == [0x4d, 0x3c, 0xb2, 0xa1] || first == [0xa1, 0xb2, 0x3c, 0x4d];
+        self.units_per_s.push(if nanoseconds { NS_PER_S } else { MICROSECONDS });
         if !self.read_block(20)? {
             return Err(magic(self));
         }
@@ -177,10 +217,13 @@ impl Reader {
         Err(ReadError::LinkType { path: self.path.clone(), linktype })
     }
 
-    fn next_pcap(&mut self) -> Result<Option<std::ops::Range<usize>>, ReadError> {
+    fn next_pcap(&mut self) -> Result<Option<Range<usize>>, ReadError> {
         if !self.read_block(16)? {
             return Ok(None);
         }
+        let (seconds, units) = (self.block_word(0), self.block_word(1));
+        let scale = NS_PER_S / self.units_per_s.first().copied().unwrap_or(NS_PER_S).max(1);
+        self.time_ns = u64::from(seconds) * NS_PER_S + u64::from(units) * scale;
         let len = self.block_word(2) as usize;
         if len > BLOCK_MAX_BYTES {
             return Err(self.damaged("a frame claims to be longer than 1 MB"));
@@ -202,6 +245,7 @@ impl Reader {
             [0x1a, 0x2b, 0x3c, 0x4d] => true,
             _ => return Err(ReadError::Magic(self.path.clone())),
         };
+        self.units_per_s.clear();
         let len = self.block_word(0) as usize;
         self.rest_of_block(len, 12)
     }
@@ -217,7 +261,29 @@ impl Reader {
         Ok(())
     }
 
-    fn next_pcapng(&mut self) -> Result<Option<std::ops::Range<usize>>, ReadError> {
+    /// Units of time stamps in a second, as the interface block at hand says in its options.
+    fn resolution(&self, body: usize) -> u64 {
+        let half = |at: usize| {
+            let bytes = self.block.get(at..at + 2).and_then(|b| b.first_chunk::<2>())?;
+            let n = if self.big_endian { u16::from_be_bytes } else { u16::from_le_bytes };
+            Some(n(*bytes))
+        };
+        let mut at = 8;
+        while let (Some(code), Some(len)) = (half(at), half(at + 2)) {
+            let value = self.block.get(at + 4).copied().filter(|_| at + 4 < body);
+            match (code, value) {
+                (0, _) | (9, None) => break,
+                (9, Some(power)) => {
+                    let (base, power) = (if power & 0x80 == 0 { 10u64 } else { 2 }, power & 0x7f);
+                    return base.checked_pow(power.into()).unwrap_or(u64::MAX);
+                }
+                _ => at += 4 + usize::from(len).next_multiple_of(4),
+            }
+        }
+        MICROSECONDS
+    }
+
+    fn next_pcapng(&mut self) -> Result<Option<Range<usize>>, ReadError> {
         loop {
             if !self.read_block(4)? {
                 return Ok(None);
@@ -240,11 +306,21 @@ impl Reader {
                     let word = self.block_word(0);
                     let linktype = if self.big_endian { word >> 16 } else { word & 0xffff };
                     self.check_linktype(linktype)?;
+                    if self.units_per_s.len() < INTERFACES_MAX {
+                        self.units_per_s.push(self.resolution(body));
+                    }
                     continue;
                 }
                 // Simple packet: the original length, then as much of it as the block holds.
                 3 => (4, (self.block_word(0) as usize).min(body.saturating_sub(4))),
-                6 => (20, self.block_word(3) as usize),
+                6 => {
+                    let interface = self.block_word(0) as usize;
+                    let units = u64::from(self.block_word(1)) << 32 | u64::from(self.block_word(2));
+                    let per_s = self.units_per_s.get(interface).copied().unwrap_or(MICROSECONDS);
+                    let ns = u128::from(units) * u128::from(NS_PER_S) / u128::from(per_s.max(1));
+                    self.time_ns = u64::try_from(ns).unwrap_or(u64::MAX);
+                    (20, self.block_word(3) as usize)
+                }
                 _ => continue,
             };
             if frame_len > body.saturating_sub(at) {
@@ -253,107 +329,5 @@ impl Reader {
             self.frames += 1;
             return Ok(Some(at..at + frame_len));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::writer::{Format, Writer};
-    use super::*;
-
-    fn file(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("t.pcap");
-        std::fs::write(&path, bytes).unwrap();
-        (dir, path)
-    }
-
-    fn written(format: Format) -> Vec<u8> {
-        let mut w = Writer::new(Vec::new(), format).unwrap();
-        for len in [0u8, 1, 60, 61, 100] {
-            w.frame(u64::from(len) * 1_500_000_000, &vec![len; len.into()]).unwrap();
-        }
-        w.finish().unwrap()
-    }
-
-    fn read_all(path: &Path) -> Result<Vec<Vec<u8>>, ReadError> {
-        let mut r = Reader::open(path)?;
-        let mut all = Vec::new();
-        while let Some(f) = r.next_frame()? {
-            all.push(f.to_vec());
-        }
-        Ok(all)
-    }
-
-    #[test]
-    fn both_formats_come_back_twice() {
-        for format in [Format::Pcap, Format::Pcapng] {
-            let (_dir, path) = file(&written(format));
-            let all = read_all(&path).unwrap();
-            assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [0, 1, 60, 61, 100]);
-            assert!(all.iter().all(|f| f.iter().all(|b| usize::from(*b) == f.len())));
-            let mut r = Reader::open(&path).unwrap();
-            while r.next_frame().unwrap().is_some() {}
-            assert_eq!(r.frames(), 5);
-            r.rewind().unwrap();
-            assert_eq!(r.next_frame().unwrap(), Some(&[][..]));
-        }
-    }
-
-    #[test]
-    fn the_other_byte_order_is_read() {
-        let mut be = Vec::new();
-        for word in [0xa1b2_c3d4_u32, 0x0002_0004, 0, 0, 65_535, 1, 9, 9, 3, 3] {
-            be.extend_from_slice(&word.to_be_bytes());
-        }
-        be.extend_from_slice(b"abc");
-        let (_dir, path) = file(&be);
-        assert_eq!(read_all(&path).unwrap(), [b"abc"]);
-
-        let mut be = Vec::new();
-        let section = [0x0a0d_0d0a_u32, 28, 0x1a2b_3c4d, 0x0001_0000, !0, !0, 28];
-        let interface = [1, 20, 0x0001_0000, 65_535, 20];
-        let packet = [6, 36, 0, 0, 0, 3, 3, 0x6162_6300, 36];
-        for word in section.iter().chain(&interface).chain(&packet) {
-            be.extend_from_slice(&word.to_be_bytes());
-        }
-        let (_dir, path) = file(&be);
-        assert_eq!(read_all(&path).unwrap(), [b"abc"]);
-    }
-
-    #[test]
-    fn damage_is_an_error_at_every_length_and_never_a_panic() {
-        for format in [Format::Pcap, Format::Pcapng] {
-            let whole = written(format);
-            let mut good = 0;
-            for len in 0..whole.len() {
-                let (_dir, path) = file(&whole[..len]);
-                good += usize::from(read_all(&path).is_ok());
-            }
-            // It may end after the header and after each frame but the last; in pcapng also
-            // after the section header alone.
-            assert_eq!(good, if format == Format::Pcap { 5 } else { 6 });
-            for at in 0..120 {
-                for bits in [0xff, 1] {
-                    let mut bytes = whole.clone();
-                    bytes[at] ^= bits;
-                    let (_dir, path) = file(&bytes);
-                    let _ = read_all(&path);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn refusals_say_what_to_do() {
-        let missing = Reader::open(Path::new("/nonexistent/x.pcap")).unwrap_err();
-        assert!(missing.to_string().contains("check the name"), "{missing}");
-        let (_dir, path) = file(b"GIF89a..................");
-        let e = read_all(&path).unwrap_err();
-        assert!(matches!(e, ReadError::Magic(_)), "{e}");
-        let mut other = written(Format::Pcap);
-        other[20] = 101;
-        let (_dir, path) = file(&other);
-        assert!(matches!(read_all(&path), Err(ReadError::LinkType { linktype: 101, .. })));
     }
 }

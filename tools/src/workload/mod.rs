@@ -1,19 +1,30 @@
-//! Who asks for what: keys, values, sizes, popularity and clients.
+//! Who asks for what: keys, values, sizes, popularity and clients; workloads by name ([`models`])
+//! and traces of real caches ([`mod@csv`]).
 //!
 //! Everything is a pure function of a key's index or of a seed, so that two programs, or two
 //! runs, that share the parameters agree on every byte. A value describes itself: whoever knows
 //! the key can tell whether the value is one that this module made for it.
 
+pub mod cli;
 pub mod clients;
+pub mod csv;
+pub mod fits;
 pub mod keys;
+pub mod models;
+pub mod permutation;
 pub mod popularity;
+pub mod protocol;
+pub mod recorded;
 pub mod requests;
 pub mod sizes;
 pub mod values;
 
+pub use cli::WorkloadFlags;
 pub use clients::Clients;
+pub use models::{Mix, Model, Writes};
 pub use popularity::{Popularity, Sampler};
-pub use requests::{Op, Requests, Workload, WorkloadError};
+pub use protocol::Protocol;
+pub use requests::{Ids, Key, Op, Request, Requests, Workload, WorkloadError};
 pub use sizes::Sizes;
 
 /// The finaliser of SplitMix64: every bit of the result depends on every bit of `x`.

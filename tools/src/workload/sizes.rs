@@ -1,8 +1,10 @@
 //! Sizes of keys and values: one for all, or drawn per key.
 //!
-//! Written `64`, `16..250` (each alike likely, both ends included) or `16,64,1024` (a list, with
-//! weights where wanted: `16:8,1024:1`).
+//! Written `64`, `16..250` (each alike likely, both ends included), `16,64,1024` (a list, with
+//! weights where wanted: `16:8,1024:1`) or by the name of a published distribution (`etc-key`,
+//! `etc-value`; `etc-value:1300` is cut at 1,300).
 
+use super::fits::Fit;
 use super::mix;
 use std::fmt;
 use std::str::FromStr;
@@ -30,20 +32,44 @@ pub enum Sizes {
     },
     /// Sizes with their weights; never empty, and the weights add up to more than 0.
     List(Vec<(u32, u32)>),
+    /// A published distribution.
+    Fit {
+        /// Which.
+        fit: Fit,
+        /// Sizes above are cut to this.
+        max: u32,
+    },
 }
 
 /// The text does not describe sizes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no size: write 64, 16..250, or a list such as 16,64 or 16:8,64:1")]
+#[error(
+    "`{0}` is no size: write 64, 16..250, a list such as 16,64 or 16:8,64:1, etc-key or etc-value"
+)]
 pub struct BadSizes(String);
 
+impl From<Fit> for Sizes {
+    fn from(fit: Fit) -> Self {
+        Self::Fit { fit, max: fit.max() }
+    }
+}
+
 impl Sizes {
+    /// The same, with the tail of a published distribution cut at `limit`. What was written out
+    /// stays as it is.
+    #[must_use]
+    pub fn cut_at(self, limit: u32) -> Self {
+        match self {
+            Self::Fit { fit, max } => Self::Fit { fit, max: max.min(limit).max(fit.min()) },
+            other => other,
+        }
+    }
+
     /// The size that belongs to key `index`: always the same one.
     pub fn of(&self, index: u64, what: Of) -> usize {
-        let draw = |n: u64| {
-            let salt = if what == Of::Key { 0x6b65_7973 } else { 0x7661_6c73 };
-            ((u128::from(mix(index ^ mix(salt))) * u128::from(n)) >> 64) as u64
-        };
+        let salt = if what == Of::Key { 0x6b65_7973 } else { 0x7661_6c73 };
+        let drawn = || mix(index ^ mix(salt));
+        let draw = |n: u64| ((u128::from(drawn()) * u128::from(n)) >> 64) as u64;
         let size = match self {
             Self::Fixed(n) => u64::from(*n),
             Self::Uniform { min, max } => u64::from(*min) + draw(u64::from(max - min) + 1),
@@ -56,6 +82,11 @@ impl Sizes {
                 });
                 hit.map_or(0, |(n, _)| u64::from(*n))
             }
+            Self::Fit { fit, max } => {
+                // The upper 53 bits, as many as a float holds, in the middle of their step.
+                let share = ((drawn() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+                u64::from(fit.quantile(share).min(*max))
+            }
         };
         usize::try_from(size).unwrap_or(usize::MAX)
     }
@@ -65,6 +96,7 @@ impl Sizes {
         let min = match self {
             Self::Fixed(n) | Self::Uniform { min: n, .. } => *n,
             Self::List(l) => l.iter().filter(|(_, w)| *w > 0).map(|(n, _)| *n).min().unwrap_or(0),
+            Self::Fit { fit, .. } => fit.min(),
         };
         min as usize
     }
@@ -74,6 +106,7 @@ impl Sizes {
         let max = match self {
             Self::Fixed(n) | Self::Uniform { max: n, .. } => *n,
             Self::List(l) => l.iter().filter(|(_, w)| *w > 0).map(|(n, _)| *n).max().unwrap_or(0),
+            Self::Fit { max, .. } => *max,
         };
         max as usize
     }
@@ -85,6 +118,16 @@ impl FromStr for Sizes {
     fn from_str(s: &str) -> Result<Self, BadSizes> {
         let bad = || BadSizes(s.to_owned());
         let number = |t: &str| t.trim().parse::<u32>().map_err(|_| bad());
+        let (name, limit) = s.split_once(':').map_or((s, None), |(n, l)| (n, Some(l)));
+        if let Some(fit) = Fit::named(name) {
+            let limit = limit.map(number).transpose()?.unwrap_or_else(|| fit.max());
+            let known = fit.min()..=fit.max();
+            return if known.contains(&limit) {
+                Ok(Self::Fit { fit, max: limit })
+            } else {
+                Err(bad())
+            };
+        }
         if let Some((min, max)) = s.split_once("..") {
             let (min, max) = (number(min)?, number(max.trim_start_matches('='))?);
             return if min <= max { Ok(Self::Uniform { min, max }) } else { Err(bad()) };
@@ -114,6 +157,8 @@ impl fmt::Display for Sizes {
                 }
                 Ok(())
             }
+            Self::Fit { fit, max } if *max == fit.max() => f.write_str(fit.name()),
+            Self::Fit { fit, max } => write!(f, "{}:{max}", fit.name()),
         }
     }
 }
@@ -124,10 +169,12 @@ mod tests {
 
     #[test]
     fn text_and_back() {
-        for t in ["64", "16..250", "16:8,64:1"] {
+        for t in ["64", "16..250", "16:8,64:1", "etc-key", "etc-value:1300"] {
             assert_eq!(t.parse::<Sizes>().unwrap().to_string(), t);
         }
-        for t in ["", "x", "9..8", "-1", "3:0", "1,,2", "5000000000"] {
+        for t in
+            ["", "x", "9..8", "-1", "3:0", "1,,2", "5000000000", "etc", "etc-key:10", "etc-value:"]
+        {
             assert!(t.parse::<Sizes>().is_err(), "{t}");
         }
     }
@@ -145,6 +192,22 @@ mod tests {
         assert!((count(&l, 8) - 75_000).abs() < 1_000);
         assert_eq!(count(&l, 8) + count(&l, 100), 100_000);
         assert_eq!((l.min(), l.max(), u.min(), u.max()), (8, 100, 10, 19));
+    }
+
+    #[test]
+    fn a_published_size_is_drawn_per_key_and_cut_on_demand() {
+        let s = Sizes::from(Fit::EtcValue);
+        let cut = s.clone().cut_at(1_300);
+        let (mut small, mut at_the_cut) = (0, 0);
+        for i in 0..100_000 {
+            let whole = s.of(i, Of::Value);
+            assert_eq!(cut.of(i, Of::Value), whole.min(1_300));
+            small += u32::from(whole < 15);
+            at_the_cut += u32::from(whole > 1_300);
+        }
+        assert!((43_000..45_300).contains(&small) && at_the_cut > 1_000, "{small} {at_the_cut}");
+        assert_eq!((cut.min(), cut.max()), (0, 1_300));
+        assert_eq!(Sizes::Fixed(9_000).cut_at(10), Sizes::Fixed(9_000));
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Trace {
     /// The requests, from the first. None when there are no keys.
     pub fn requests(&self) -> impl Iterator<Item = Request> + '_ {
         let theta = if self.shape == Shape::Zipf08 { 0.8 } else { 0.99 };
-        let sampler = Sampler::new(self.keys, Popularity::Zipf(theta));
+        let mut sampler = Sampler::new(self.keys, Popularity::Zipf(theta));
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let mut fresh = self.keys;
         (0..self.length).map_while(move |n| {
@@ -63,7 +63,7 @@ impl Trace {
                 fresh += 1;
                 fresh - 1
             } else {
-                sampler.as_ref()?.read(&mut rng)
+                sampler.as_mut()?.read(&mut rng)
             };
             let late = self.shape == Shape::Shift && n >= self.length / 2;
             let sizes = if late { &self.shifted } else { &self.values };
