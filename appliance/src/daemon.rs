@@ -55,17 +55,24 @@ pub fn begin() -> io::Result<()> {
     Ok(setsid().map(|_| ())?)
 }
 
-/// Lets go of the directory, the pipe and, unless it is to be verbose, standard error. To be
-/// called when the process has said that it serves.
+/// Lets go of the directory, and opens what [`settle`] wants.
 ///
 /// # Errors
 /// The system's refusal.
-pub fn settle(verbose: bool) -> io::Result<()> {
+pub fn leave() -> io::Result<File> {
     chdir("/")?;
-    let nowhere = File::options().write(true).open("/dev/null")?;
-    dup2_stdout(&nowhere)?;
+    File::options().write(true).open("/dev/null")
+}
+
+/// Lets go of the pipe and, unless it is to be verbose, standard error, in favour of `nowhere`. To
+/// be called when the process has said that it serves.
+///
+/// # Errors
+/// The system's refusal.
+pub fn settle(nowhere: &File, verbose: bool) -> io::Result<()> {
+    dup2_stdout(nowhere)?;
     if !verbose {
-        dup2_stderr(&nowhere)?;
+        dup2_stderr(nowhere)?;
     }
     Ok(())
 }

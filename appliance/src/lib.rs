@@ -4,8 +4,8 @@
 //! follows from it on this [`machine`], [`topology`] builds and wires it from [`sockets`],
 //! [`ports`], [`offload`] and [`tcp`], [`run`] serves until told to stop, and [`report`] says what became of it.
 //! [`check`] and [`bind`] get the machine ready before all that. [`metrics`] are what it counts, and
-//! [`observe`] reads them from another process. [`daemon`], [`privileges`] [`pid_file`] and
-//! [`service`] are about the process itself.
+//! [`observe`] reads them from another process. [`daemon`], [`privileges`], [`sandbox`],
+//! [`pid_file`] and [`service`] are about the process itself.
 
 pub mod flags;
 pub mod machine;
@@ -28,5 +28,6 @@ pub mod observe;
 pub mod pages;
 pub mod pid_file;
 pub mod privileges;
+pub mod sandbox;
 pub mod service;
 pub mod signals;

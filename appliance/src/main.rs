@@ -8,6 +8,7 @@ use appliance::machine::{self, Machine};
 use appliance::pid_file::PidFile;
 use appliance::plan::Plan;
 use appliance::privileges::{self, Identity};
+use appliance::sandbox::{self, Needs};
 use appliance::topology::Prepared;
 use appliance::{daemon, observe, pages, report, run, service, signals, sockets, topology};
 use std::error::Error;
@@ -121,19 +122,25 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         privileges::raise_lock_limit();
     }
     let signals = signals::heed()?;
-    let appliance = topology::build(&plan, prepared)?;
+    let built = topology::build(&plan, prepared)?;
+    let _pid_file = process.pid_file.as_deref().map(PidFile::write).transpose()?;
+    if let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") {
+        sockets::write_port_file(path.as_ref(), built.tcp_addresses(), &built.udp_addresses())
+            .map_err(|e| format!("cannot write MEMCACHED_PORT_FILENAME {}: {e}", path.display()))?;
+    }
+    let nowhere = if process.daemon { Some(daemon::leave()?) } else { None };
+    let sandbox = match process.sandbox {
+        true => sandbox::enter(&Needs::of(&plan, built.driver_dir())),
+        false => sandbox::none(),
+    };
+    let appliance = built.start(&plan, sandbox)?;
     if process.lock_memory {
         privileges::lock_memory();
     }
-    let _pid_file = process.pid_file.as_deref().map(PidFile::write).transpose()?;
     let ready = appliance.ready(&plan);
-    if let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") {
-        sockets::write_port_file(path.as_ref(), &ready.tcp, &ready.udp)
-            .map_err(|e| format!("cannot write MEMCACHED_PORT_FILENAME {}: {e}", path.display()))?;
-    }
     say(flags.json, &ready)?;
-    if process.daemon {
-        daemon::settle(flags.verbose > 0)?;
+    if let Some(nowhere) = nowhere {
+        daemon::settle(&nowhere, flags.verbose > 0)?;
     }
     service::ready(&format!("{ready}"));
     let report = run::serve(appliance, &signals);

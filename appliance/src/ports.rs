@@ -14,6 +14,7 @@ use driver_shim::ports::udp::{self, UdpPortConfig, UdpPortError};
 use driver_shim::{Port, PortControl, PortInfo, QueuePair, Region, RegionError};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Why the ports could not be opened.
@@ -97,6 +98,14 @@ impl Driver {
             #[cfg(feature = "dpdk")]
             _thread: self.eal.as_ref().and_then(|eal| dpdk::enrol(eal)),
         }
+    }
+
+    /// The directory that the library removes at its end, where it has one.
+    pub fn dir(&self) -> Option<&Path> {
+        #[cfg(feature = "dpdk")]
+        return self.eal.as_ref().and_then(|eal| eal.runtime_dir());
+        #[cfg(not(feature = "dpdk"))]
+        None
     }
 }
 

@@ -7,8 +7,9 @@
 //!        └► side doors, one per port, one thread each                ┘
 //! ```
 //!
-//! In: a [`Plan`] and its listeners. Out: an [`Appliance`], everything in it running. Fails with a
-//! [`BuildError`]; what had been started by then ends with the process.
+//! In: a [`Plan`] and its listeners. Out: [`Built`], in which everything is open and nothing runs, so
+//! that rights can be given up in between, and from that an [`Appliance`], everything in it running.
+//! Fails with a [`BuildError`]; what had been started by then ends with the process.
 
 use crate::affinity;
 use crate::credentials::Credentials;
@@ -16,10 +17,11 @@ use crate::flags::{LONG_VERSION, MetricsAddr};
 use crate::metrics::{self, MetricsError, PortFigures, Sources};
 use crate::offload::{self, Beside, Facts, OffloadError, PLACES};
 use crate::plan::{BatchMode, Huge, Plan};
-use crate::ports::{self, OpenPort, Opened, PortsError};
+use crate::ports::{self, Driver, OpenPort, Opened, PortsError};
 use crate::privileges::{self, Identity, PrivilegeError};
 use crate::report::Ready;
-use crate::sockets::{Listeners, SocketFile};
+use crate::sandbox;
+use crate::sockets::{Listeners, MetricsListener, SocketFile};
 use crate::tcp::{TcpConfig, TcpError, TcpService};
 use dataplane::batcher::{self, BatchPolicy};
 use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
@@ -28,13 +30,14 @@ use dataplane::store::restart::TakenUp;
 use dataplane::store::{Session, Store, StoreConfig, StoreError};
 use dataplane::{WorkerCounters, cpu_engine};
 use driver_shim::{Pages, QueuePair, Region};
-use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 /// What `version` says: the memcached whose surface this follows, for clients that look at the
 /// number, and then our own.
@@ -87,6 +90,36 @@ pub(crate) struct Running {
     pub(crate) thread: JoinHandle<()>,
 }
 
+/// A thread to be started, and what it will do.
+struct Waiting {
+    name: String,
+    body: Box<dyn FnOnce() + Send>,
+}
+
+impl Waiting {
+    fn new(name: String, body: impl FnOnce() + Send + 'static) -> Self {
+        Self { name, body: Box::new(body) }
+    }
+
+    fn start(self) -> Result<Running, BuildError> {
+        let Self { name, body } = self;
+        match std::thread::Builder::new().name(name.clone()).spawn(body) {
+            Ok(thread) => Ok(Running { name, thread }),
+            Err(source) => Err(BuildError::Thread { name, source }),
+        }
+    }
+}
+
+fn start(threads: Vec<Waiting>) -> Result<Vec<Running>, BuildError> {
+    threads.into_iter().map(Waiting::start).collect()
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 /// Everything that runs.
 #[derive(Debug)]
 pub struct Appliance {
@@ -124,7 +157,7 @@ impl Appliance {
     pub fn ready(&self, plan: &Plan) -> Ready {
         Ready {
             version: LONG_VERSION,
-            udp: self.ports.iter().flat_map(|p| p.addresses.iter().copied()).collect(),
+            udp: self.udp_addresses(),
             tcp: self.tcp_addresses.clone(),
             unix: self.unix.as_ref().map(|file| file.path().to_owned()),
             metrics: self.metrics_address.clone(),
@@ -134,6 +167,10 @@ impl Appliance {
             item_memory: self.store.stats().item_memory.name(),
             kept_items: self.kept_items,
         }
+    }
+
+    fn udp_addresses(&self) -> Vec<SocketAddr> {
+        self.ports.iter().flat_map(|p| p.addresses.iter().copied()).collect()
     }
 }
 
@@ -148,11 +185,23 @@ pub struct Prepared {
     pub identity: Option<Identity>,
 }
 
-/// Builds and starts everything.
+/// Everything open, nothing started: no thread of ours runs yet, and nobody is served.
+#[derive(Debug)]
+pub struct Built {
+    appliance: Appliance,
+    side_doors: Vec<Waiting>,
+    updater: Option<Waiting>,
+    workers: Vec<Waiting>,
+    tcp: Option<TcpConfig>,
+    metrics: Option<MetricsListener>,
+    driver: Driver,
+}
+
+/// Opens and wires everything.
 ///
 /// # Errors
 /// [`BuildError`], which says what to do.
-pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
+pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     let Prepared { mut listeners, credentials, identity } = prepared;
     let credentials = credentials.map(Arc::new);
     let (store, kept_items) = store(plan)?;
@@ -165,6 +214,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
     }
 
     let metrics = listeners.metrics.take();
+    let (mut side_doors, mut updating, mut working) = (Vec::new(), None, Vec::new());
     let stop = Arc::new(AtomicBool::new(false));
     let mut appliance = Appliance {
         tcp: None,
@@ -192,20 +242,20 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
         if let Some(door) = &port.side_door {
             let (door, stop) = (Arc::clone(door), Arc::clone(&stop));
             let cpu = plan.control_cpu;
-            appliance.side_doors.push(start(format!("side-door-{index}"), move || {
+            side_doors.push(Waiting::new(format!("side-door-{index}"), move || {
                 affinity::keep_on(&[cpu]);
                 door.run(&stop);
-            })?);
+            }));
         }
     }
     if let Some(region) = region {
         if let Some((beside, updater)) = offload::open(plan, &region, &store)? {
             appliance.beside = Some(beside);
             let (stop, cpu) = (Arc::clone(&stop), plan.control_cpu);
-            appliance.updater = Some(start("index-updater".to_owned(), move || {
+            updating = Some(Waiting::new("index-updater".to_owned(), move || {
                 affinity::keep_on(&[cpu]);
                 updater.run(&stop);
-            })?);
+            }));
         }
         // A device may have fewer queues than the plan has CPUs.
         let workers = ports.iter().map(|p| p.queues.len()).max().unwrap_or(0);
@@ -232,11 +282,11 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
             });
             appliance.counters.push(worker.counters());
             let (driver, stop) = (driver.clone(), Arc::clone(&stop));
-            appliance.workers.push(start(format!("worker-{n}"), move || {
+            working.push(Waiting::new(format!("worker-{n}"), move || {
                 affinity::keep_on(&[cpu]);
                 let _known = driver.enrol();
                 worker.run(&stop);
-            })?);
+            }));
         }
     }
     appliance.ports = ports;
@@ -245,37 +295,71 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Appliance, BuildError> {
         workers: appliance.counters.clone(),
         beside: appliance.beside.clone(),
     }));
+    let mut tcp = None;
     if !listeners.sources.is_empty() {
         let sessions: Result<Vec<Session>, StoreError> =
             (0..plan.tcp_threads).map(|_| store.session()).collect();
-        appliance.tcp = Some(TcpService::start(TcpConfig {
+        tcp = Some(TcpConfig {
             listeners: listeners.sources,
             sessions: sessions?,
-            server: Arc::clone(&server),
+            server,
             conn_limit: plan.conn_limit,
             item_max_bytes: store.config().item_max_bytes,
             clients: plan.clients.clone(),
             credentials,
             cpus: plan.tcp_cpus.clone(),
-        })?);
+        });
     }
-    wait_for_workers(&appliance);
-    if let Some(listener) = metrics {
-        let sources = Sources {
-            server,
-            workers: appliance.counters.clone(),
-            ports: Arc::clone(&appliance.port_figures),
-            region: appliance.region.clone(),
-            engine: plan.engine.name(),
-            batch: plan.batch,
-        };
-        let stop = Arc::clone(&appliance.stop);
-        let thread = metrics::serve(listener.source, sources, plan.control_cpu, stop)?;
-        appliance.metrics = Some(Running { name: "metrics".to_owned(), thread });
-        (appliance.metrics_address, appliance.metrics_file) =
-            (Some(listener.address), listener.file);
+    Ok(Built { appliance, side_doors, updater: updating, workers: working, tcp, metrics, driver })
+}
+
+impl Built {
+    /// Where TCP listens.
+    pub fn tcp_addresses(&self) -> &[SocketAddr] {
+        &self.appliance.tcp_addresses
     }
-    Ok(appliance)
+
+    /// Where UDP requests are answered.
+    pub fn udp_addresses(&self) -> Vec<SocketAddr> {
+        self.appliance.udp_addresses()
+    }
+
+    /// The directory that the driver library removes at its end, where it has one.
+    pub fn driver_dir(&self) -> Option<&Path> {
+        self.driver.dir()
+    }
+
+    /// Starts everything. `sandbox` is told to whoever asks.
+    ///
+    /// # Errors
+    /// [`BuildError`], which says what to do.
+    pub fn start(self, plan: &Plan, sandbox: sandbox::State) -> Result<Appliance, BuildError> {
+        let Self { mut appliance, side_doors, updater, workers, tcp, metrics, .. } = self;
+        let server = Arc::clone(&appliance.server);
+        server.tell_settings(sandbox.settings());
+        appliance.side_doors = start(side_doors)?;
+        appliance.updater = updater.map(Waiting::start).transpose()?;
+        appliance.workers = start(workers)?;
+        appliance.tcp = tcp.map(TcpService::start).transpose()?;
+        wait_for_workers(&appliance);
+        if let Some(listener) = metrics {
+            let sources = Sources {
+                server,
+                workers: appliance.counters.clone(),
+                ports: Arc::clone(&appliance.port_figures),
+                region: appliance.region.clone(),
+                engine: plan.engine.name(),
+                batch: plan.batch,
+                sandbox,
+            };
+            let stop = Arc::clone(&appliance.stop);
+            let thread = metrics::serve(listener.source, sources, plan.control_cpu, stop)?;
+            appliance.metrics = Some(Running { name: "metrics".to_owned(), thread });
+            (appliance.metrics_address, appliance.metrics_file) =
+                (Some(listener.address), listener.file);
+        }
+        Ok(appliance)
+    }
 }
 
 /// Gives up root's rights, before any thread of ours serves anybody.
@@ -376,13 +460,6 @@ fn batch_policy(plan: &Plan) -> BatchPolicy {
         },
         // One more may be with the CPU.
         in_flight_max: if plan.offload.is_some() { PLACES + 1 } else { BATCHES_IN_FLIGHT },
-    }
-}
-
-fn start(name: String, body: impl FnOnce() + Send + 'static) -> Result<Running, BuildError> {
-    match std::thread::Builder::new().name(name.clone()).spawn(body) {
-        Ok(thread) => Ok(Running { name, thread }),
-        Err(source) => Err(BuildError::Thread { name, source }),
     }
 }
 

@@ -27,6 +27,11 @@ pub struct ProcessFlags {
     #[arg(short = 'k', long)]
     pub lock_memory: bool,
 
+    /// Keep files, addresses and system calls within reach that serving does not need.
+    #[arg(long, env = "GNOMON_NO_SANDBOX")]
+    #[arg(value_parser = clap::builder::BoolishValueParser::new())]
+    pub no_sandbox: bool,
+
     /// Accepted: huge pages are taken where there are any. --huge decides.
     #[arg(short = 'L', long)]
     pub enable_largepages: bool,

@@ -17,6 +17,8 @@ const ENGINE: &[&str] = &["worker", "engine"];
 const PORT: &[&str] = &["port"];
 
 static BUILD: Family = gauge("gnomon_build_info", &["version"], "Release, commit and compiler: 1.");
+static SANDBOX: Family =
+    gauge("gnomon_sandbox", &["part"], "This part of the sandbox is in force (docs/security.md).");
 
 /// A family, and where its figure is.
 type Field<T> = (Family, fn(&T) -> u64);
@@ -399,7 +401,8 @@ pub(super) fn families() -> impl Iterator<Item = &'static Family> {
     fn of<T>(table: &'static [Field<T>]) -> impl Iterator<Item = &'static Family> {
         table.iter().map(|(family, _)| family)
     }
-    std::iter::once(&BUILD)
+    [&BUILD, &SANDBOX]
+        .into_iter()
         .chain(of(WORKERS))
         .chain([&DROPPED])
         .chain([&BATCHES, &BATCHED])
@@ -419,6 +422,10 @@ pub(super) fn families() -> impl Iterator<Item = &'static Family> {
 /// Tells them all.
 pub(super) fn collect(sources: &Sources, power: &mut Power, out: &mut Exposition) {
     out.family(&BUILD).sample(&[LONG_VERSION], 1);
+    let mut sandbox = out.family(&SANDBOX);
+    for (part, on) in sources.sandbox.parts() {
+        sandbox.sample(&[part], u8::from(on));
+    }
     let numbers = (0..sources.workers.len()).map(|n| n.to_string());
     let workers: Vec<(String, &WorkerCounters)> =
         numbers.zip(sources.workers.iter().map(|w| &**w)).collect();

@@ -1,5 +1,6 @@
 //! Where the figures come from: blocks of counters that others write.
 
+use crate::sandbox::State;
 use dataplane::WorkerCounters;
 use dataplane::protocol::Server;
 use dataplane::side_door::SideDoorCounters;
@@ -22,6 +23,8 @@ pub struct Sources {
     pub engine: &'static str,
     /// Most requests in a batch.
     pub batch: usize,
+    /// What the process has given up.
+    pub sandbox: State,
 }
 
 /// Figures of every port. Whoever owns the ports puts them here, because a driver is asked by one

@@ -18,6 +18,8 @@ pub struct ProcessPlan {
     pub core_dumps: bool,
     /// None of its memory may be swapped out.
     pub lock_memory: bool,
+    /// It gives up what serving does not need.
+    pub sandbox: bool,
 }
 
 pub(super) fn process(flags: &ServeFlags) -> ProcessPlan {
@@ -28,5 +30,6 @@ pub(super) fn process(flags: &ServeFlags) -> ProcessPlan {
         user: process.user.clone(),
         core_dumps: process.enable_coredumps,
         lock_memory: process.lock_memory,
+        sandbox: !process.no_sandbox,
     }
 }

@@ -179,6 +179,7 @@ fn the_plan_in_json() {
             "user": null,
             "core_dumps": false,
             "lock_memory": false,
+            "sandbox": true,
         },
         "open_files": 1024 + 128 + 4 * 6,
         "worker_cpus": [2],

@@ -16,6 +16,7 @@ mod metrics;
 mod offload;
 mod process;
 mod restart;
+mod sandbox;
 mod server;
 mod start;
 mod tcp;

@@ -45,7 +45,7 @@ impl Drop for Daemon {
 }
 
 /// A line of `/proc/PID/status`.
-fn status(of: &Path, line: &str) -> String {
+pub(crate) fn status(of: &Path, line: &str) -> String {
     let text = fs::read_to_string(of.join("status")).unwrap();
     let found = text.lines().find_map(|l| l.strip_prefix(line)?.strip_prefix(':'));
     found.unwrap().split_whitespace().collect::<Vec<_>>().join(" ")

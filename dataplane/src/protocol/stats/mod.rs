@@ -220,6 +220,7 @@ pub struct Server {
     /// What administrators have set while it runs.
     pub tuning: Tuning,
     engine: OnceLock<Arc<dyn EngineFacts>>,
+    late_settings: OnceLock<Vec<(&'static str, String)>>,
     stop_asked: AtomicBool,
     keep_asked: AtomicBool,
     started: Instant,
@@ -265,6 +266,7 @@ impl Server {
             conns: Arc::default(),
             tuning: Tuning::default(),
             engine: OnceLock::new(),
+            late_settings: OnceLock::new(),
             stop_asked: AtomicBool::new(false),
             keep_asked: AtomicBool::new(false),
             started: Instant::now(),
@@ -276,6 +278,11 @@ impl Server {
     /// Names the one who tells of engines. The first call counts.
     pub fn tell_engine(&self, facts: Arc<dyn EngineFacts>) {
         let _ = self.engine.set(facts);
+    }
+
+    /// Adds to `stats settings` what start-up learns last. The first call counts.
+    pub fn tell_settings(&self, settings: Vec<(&'static str, String)>) {
+        let _ = self.late_settings.set(settings);
     }
 
     /// What clients are told of an item's CAS number.

@@ -8,7 +8,8 @@ use crate::store::Automove;
 
 /// Writes the page.
 pub(super) fn page(server: &Server, rows: &mut impl Rows) {
-    for (name, at_start) in &server.settings {
+    let late = server.late_settings.get().into_iter().flatten();
+    for (name, at_start) in server.settings.iter().chain(late) {
         match now(name, server) {
             Some(value) => rows.row(name, &value),
             None => rows.row(name, at_start),

@@ -12,7 +12,7 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -152,6 +152,11 @@ impl Eal {
         Ok(Self {
             shared: Arc::new(EalShared { open: Mutex::new(Open::default()), huge, own_dir }),
         })
+    }
+
+    /// The directory of DPDK's sockets, where it goes with this.
+    pub fn runtime_dir(&self) -> Option<&Path> {
+        self.shared.own_dir.as_deref()
     }
 
     /// DPDK's version, as it names itself.
