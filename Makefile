@@ -24,7 +24,7 @@ e2e:    ## real clients against a live server, in network namespaces
 	@scripts/test.sh e2e
 soak:   ## a live appliance under a mixed load for SOAK_MINUTES (default 10) on each of two ports
 	@scripts/soak.sh
-bench:  ## side by side with memcached, in one run
+bench:  ## beside the commit before, the memory and memcached, in one run
 	@scripts/bench.sh
 gpu-check: ## target/gpu-check/: what a machine with a GPU runs to check and measure it
 	@scripts/gpu_check.sh

@@ -1,23 +1,85 @@
 #!/usr/bin/env bash
-# gnomon beside memcached, in one run, four ways. First the same client and the same requests over
-# kernel sockets on loopback, in a namespace of its own: memcaslap's mix, then SET and GET over TCP,
-# pipelined and not, with 8 connections and among as many as the limit on open files allows (up to
-# 10,000). Then the CPU time of a GET without any network, and the hit rate at equal memory. All but
-# the first are gnomon-study's. The ratios count; the bare numbers are this machine's.
+# gnomon beside the commit before, the machine's memory, and memcached, in one run. The ratios count;
+# the bare numbers are this machine's.
 #
-#   BENCH_ROUNDS=5 BENCH_SECONDS=5 scripts/bench.sh [speed|tcp|offline|hitrate]...  default: all
+#   scripts/bench.sh [PART...]        default: ratios
+#
+# `ratios` takes less than five minutes, building aside: what a GET takes on the whole path, as a
+# share of the random lines that the memory gives and of memcached's CPU time, of this commit and of
+# the one before it, alternately. The commit before is built once, in target/bench-prev.
+#   BENCH_AGAINST=COMMIT  instead of the commit before
+# The others take longer. `speed`: the same client and the same requests over kernel sockets on
+# loopback, in a namespace of its own: memcaslap's mix. `tcp`: SET and GET over TCP, pipelined and not,
+# with 8 connections and among as many as the limit on open files allows (up to 10,000). `hitrate`: hits
+# at equal memory. `study`: every study at full size, into BENCH_OUT (default: target/study).
+#   BENCH_ROUNDS=5 BENCH_SECONDS=5
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/provision.sh
 cargo build --release --workspace --bins -q
+study=target/release/gnomon-study
 # shellcheck source=tests/e2e/lib.sh
 . tests/e2e/lib.sh
-need_netns
-host=""
-netns host
+out=${BENCH_OUT:-target/study}
 rounds=${BENCH_ROUNDS:-5}
 seconds=${BENCH_SECONDS:-5}
-[ "$#" -gt 0 ] || set -- speed tcp offline hitrate
+[ "$#" -gt 0 ] || set -- ratios
+
+# own_namespace: a namespace for servers and clients, once.
+host=""
+own_namespace() {
+  [ -z "$host" ] || return 0
+  need_netns
+  netns host
+}
+
+# build_previous: builds the study of another commit, unless it is there, and sets $previous to it.
+build_previous() {
+  local commit cache=target/bench-prev
+  commit=$(git rev-parse --verify --quiet "${BENCH_AGAINST:-HEAD^}^{commit}") || return 1
+  previous=$PWD/$cache/gnomon-study-$commit
+  [ ! -x "$previous" ] || return 0
+  echo "building ${commit:0:12}, once: some minutes, not counted"
+  mkdir -p "$cache"
+  git worktree prune
+  git worktree add --quiet --detach --force "$cache/source" "$commit"
+  undo git worktree remove --force "$cache/source"
+  CARGO_TARGET_DIR=$PWD/$cache/target cargo build --release -q -p tools --bin gnomon-study \
+    --manifest-path "$cache/source/Cargo.toml" || return 1
+  cp "$cache/target/release/gnomon-study" "$previous"
+  # The last few are kept.
+  find "$cache" -maxdepth 1 -name 'gnomon-study-*' -printf '%T@ %p\n' | sort -rn | tail -n +6 | cut -d' ' -f2- |
+    xargs -r rm -f
+}
+
+part_ratios() {
+  local dir=$scratch/ratios began round previous="" ask
+  if ! build_previous; then
+    echo "the commit before cannot be had: this one alone"
+    previous=""
+  elif ! "$previous" offline --help 2>/dev/null | grep -q -- --path-only; then
+    echo "the study of the commit before cannot be asked for this: this one alone"
+    previous=""
+  fi
+  began=$SECONDS
+  ask=(offline --path-only --rounds 1 --items "${BENCH_ITEMS:-1000000}" --requests 2000000)
+  for ((round = 0; round < rounds; round++)); do
+    # Alternately, so that whatever else the machine does falls on both; memcached once.
+    "$study" "${ask[@]}" --memcached-requests $((round == 0 ? 200000 : 0)) --out "$dir/this-$round" >/dev/null 2>&1
+    [ -z "$previous" ] ||
+      "$previous" "${ask[@]}" --memcached-requests 0 --out "$dir/previous-$round" >/dev/null 2>&1
+  done
+  python3 scripts/bench_ratios.py "$dir"
+  echo "took $((SECONDS - began)) s"
+}
+
+# Every study at full size.
+part_study() {
+  local each
+  for each in offline stages batch latency simd hitrate; do
+    nice "$study" "$each" --out "$out"
+  done
+}
 
 # cpu_ticks PID: CPU time that the process has used, user and system, in hundredths of a second.
 cpu_ticks() {
@@ -41,6 +103,7 @@ slap_sample() {
 }
 
 part_speed() {
+  own_namespace
   ip netns exec "$host" memcached -u nobody -l 127.0.0.1 -p 11311 -U 11311 -t 1 >"$scratch/memcached.log" 2>&1 &
   local memcached_pid=$!
   undo stop_pid "$memcached_pid"
@@ -74,7 +137,8 @@ WORKLOADS
 
 # tcp_study ARGS...: both servers, one TCP thread each.
 tcp_study() {
-  in_ns "$host" target/release/gnomon-study tcp --rounds "$((rounds * 5))" --milliseconds "$((seconds * 100))" \
+  own_namespace
+  in_ns "$host" "$study" tcp --out "$out" --rounds "$((rounds * 5))" --milliseconds "$((seconds * 100))" \
     --server "memcached=memcached -u nobody -l 127.0.0.1 -p {port} -U 0 -m {memory} -t 1 -c 11000" \
     --server "gnomon=$gnomon serve -p {port} -U 0 -m {memory} -t 1 -c 11000" "$@"
 }
@@ -87,13 +151,10 @@ part_tcp() {
   tcp_study --verb get --idle "$((idle < 10000 ? idle : 10000))"
 }
 
-part_offline() {
-  in_ns "$host" target/release/gnomon-study offline --items "${BENCH_ITEMS:-1000000}" --rounds "$rounds"
-}
-
 # Servers of its own, afresh for each trace.
 part_hitrate() {
-  in_ns "$host" target/release/gnomon-study hitrate --requests "${BENCH_REQUESTS:-20000000}" \
+  own_namespace
+  in_ns "$host" "$study" hitrate-live --out "$out" --requests "${BENCH_REQUESTS:-20000000}" \
     --server "memcached=memcached -u nobody -l 127.0.0.1 -p {port} -m {memory} -t 2" \
     --server "gnomon=$gnomon serve -p {port} -U 0 -m {memory} -t 2"
 }

@@ -3,12 +3,13 @@
 //! byte that comes back ([`replay`]). Behind `gnomon-linear`: whether commands that overlap take
 //! effect one at a time ([`linear`]). Behind `gnomon-study`: experiments ([`study`]).
 //! Behind `gnomon-gpu-check`: what a GPU does for us, and what it could do ([`gpu_check`]).
-//! They draw by one [`plot`].
+//! Reports of figures and their plots: [`report`], [`plot`].
 
 pub mod gpu_check;
 pub mod linear;
 pub mod plot;
 pub mod replay;
+pub mod report;
 pub mod trace;
 pub mod study;
 pub mod workload;

@@ -1,10 +1,13 @@
-//! Curves as SVG, for reports.
+//! Curves as SVG, for reports; and [`bars`].
 //!
 //! In: names, axes, points. Out: the text of an SVG file, which holds every point. Nothing fails:
 //! what cannot be placed (no number, or not above 0 on a logarithmic axis) is left out.
 
+mod bars;
 #[cfg(test)]
 mod tests;
+
+pub use bars::bars;
 
 use std::fmt::Write as _;
 
@@ -25,6 +28,18 @@ pub struct Axis<'a> {
     pub label: &'a str,
     /// How it counts.
     pub scale: Scale,
+}
+
+impl<'a> Axis<'a> {
+    /// From 0 up.
+    pub const fn linear(label: &'a str) -> Self {
+        Self { label, scale: Scale::Linear }
+    }
+
+    /// By factors.
+    pub const fn log(label: &'a str) -> Self {
+        Self { label, scale: Scale::Log }
+    }
 }
 
 /// A curve: its name and its points, along and up.
@@ -107,8 +122,8 @@ impl Plot<'_> {
         );
         for (number, curve) in self.curves.iter().enumerate() {
             let colour = COLOURS.get(number % COLOURS.len()).copied().unwrap_or("#000");
-            let points = curve.points.iter().filter_map(|p| place(*p));
-            let line: Vec<String> = points.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+            let points: Vec<(f64, f64)> = curve.points.iter().filter_map(|p| place(*p)).collect();
+            let line: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
             let (row, column) = (number / LEGEND_COLUMNS, number % LEGEND_COLUMNS);
             let _ = writeln!(
                 svg,
@@ -119,6 +134,11 @@ impl Plot<'_> {
                 HEIGHT - 10.0 + LEGEND_ROW * row as f64,
                 escape(&curve.name)
             );
+            for (x, y) in points.iter().filter(|_| points.len() <= DOTS_MAX) {
+                let dot =
+                    format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
+                let _ = writeln!(svg, "{dot}");
+            }
         }
         svg + "</svg>\n"
     }
@@ -135,11 +155,13 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 30.0;
 const BOTTOM: f64 = 70.0;
 const TOP: f64 = 44.0;
-const LEGEND_COLUMNS: usize = 5;
-const LEGEND_WIDTH: f64 = 110.0;
+const LEGEND_COLUMNS: usize = 4;
+const LEGEND_WIDTH: f64 = 142.0;
 const LEGEND_ROW: f64 = 16.0;
 const COLOURS: [&str; 8] =
     ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#9c6b4e", "#97bbf5", "#a463f2", "#3ca951"];
+/// Longer curves get no dots.
+const DOTS_MAX: usize = 64;
 /// Marks on an axis, about so many.
 const TICKS: f64 = 5.0;
 

@@ -150,6 +150,13 @@ impl Epochs {
 mod tests {
     use super::*;
 
+    /// Pinning writes to a pair of cache lines of one's own.
+    #[test]
+    fn participants_share_no_line() {
+        assert_eq!((size_of::<Padded<Slot>>(), align_of::<Padded<Slot>>()), (128, 128));
+        assert_eq!(align_of::<Padded<AtomicU64>>(), 128);
+    }
+
     #[test]
     fn a_pinned_participant_holds_up_what_comes_after() {
         let e = Epochs::new(2);

@@ -11,9 +11,9 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tools::gpu_check::micro::Micro;
-use tools::gpu_check::report::Report;
 use tools::gpu_check::study::Study;
 use tools::gpu_check::{Extent, cpu, page};
+use tools::report::Report;
 
 /// Checks and measures a GPU, and writes results.json, report.md and plots.
 #[derive(Debug, Parser)]
@@ -69,7 +69,7 @@ enum Step {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let begun = Instant::now();
-    let done = Report::new(&cli.out).map_err(Box::from).and_then(|mut report| {
+    let done = Report::new(&cli.out, "results").map_err(Box::from).and_then(|mut report| {
         let done = run(&cli, &mut report);
         if let Err(why) = &done {
             report.fact("error", json!(why.to_string()))?;

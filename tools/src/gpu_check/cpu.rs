@@ -3,8 +3,8 @@
 //! In: a number of threads. Out: operations a second of all of them. The roof of the room that fills
 //! replies, which is the processor's work whatever engine there is.
 
-use super::report::Report;
 use super::{Extent, median};
+use crate::report::Report;
 use dataplane::prefetch::prefetch_read;
 use serde_json::json;
 use std::hint::black_box;

@@ -5,8 +5,8 @@
 //! bound. Fails as the card does.
 #![allow(unsafe_code)]
 
-use super::report::Report;
 use super::{Extent, median, percentile};
+use crate::report::Report;
 use gpu::card::{Card, CardError, CardMemory, Kernel, Recorded, Stream};
 use gpu::host::HostMemory;
 use gpu::params::{DevAddr, MicroEmptyParams, MicroPingParams, MicroReadParams};

@@ -1,7 +1,7 @@
 //! Behind `gnomon-gpu-check`: what a card does for this program, and what it could do.
 //!
 //! In: a card, or the SIMT executor in its place. Out: figures, each written down as soon as it is
-//! known ([`report`]), and a page with tables and plots ([`page`]). First what the card, the way to
+//! known ([`Report`](crate::report::Report)), and a page with tables and plots ([`page`]). First what the card, the way to
 //! it and the processor can do at all ([`micro`], [`cpu`]), then what the whole pipeline makes of it
 //! ([`study`]), beside the first. Each step has a time limit, after which it begins nothing new.
 //! Fails when the card does; what was measured before is kept.
@@ -9,9 +9,9 @@
 pub mod cpu;
 pub mod micro;
 pub mod page;
-pub mod report;
 pub mod study;
 
+use crate::study::median;
 use std::time::{Duration, Instant};
 
 /// How much of everything is measured.
@@ -43,12 +43,6 @@ impl Extent {
     pub fn pick<T>(&self, full: T, tiny: T) -> T {
         if self.tiny { tiny } else { full }
     }
-}
-
-/// The median; of none, not a number.
-pub fn median(of: &mut [f64]) -> f64 {
-    of.sort_by(f64::total_cmp);
-    of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The value below which the share `p` of sorted values lies.

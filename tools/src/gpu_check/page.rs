@@ -2,22 +2,12 @@
 //!
 //! In: the figures. Out: Markdown, and plots as SVG beside it. Fails as the file system does.
 
-use super::report::Report;
-use crate::plot::{Axis, Plot, Scale, figure};
-use serde_json::Value;
+use crate::plot::Axis;
+use crate::report::Report;
+use crate::report::table::{Draw, Table, cell};
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-
-/// A table of the report.
-struct Table {
-    name: &'static str,
-    title: &'static str,
-    says: &'static str,
-    columns: &'static [&'static str],
-    /// What is drawn: along, up, and what tells the curves apart.
-    plot: Option<(&'static str, &'static str, &'static str)>,
-}
 
 const STUDY: &[&str] = &[
     "engine",
@@ -35,6 +25,11 @@ const STUDY: &[&str] = &[
     "wrong",
     "refused",
 ];
+
+/// Curves over a logarithmic axis, from 0 up.
+const fn over(x: &'static str, y: &'static str, by: &'static str) -> Draw {
+    Draw::Lines { x: Axis::log(x), y: Axis::linear(y), by }
+}
 
 const TABLES: [Table; 15] = [
     Table {
@@ -70,7 +65,7 @@ const TABLES: [Table; 15] = [
         title: "Empty kernels a second, from several threads",
         says: "Batches a second that the launching modes cannot exceed.",
         columns: &["how", "threads", "launches_per_s"],
-        plot: Some(("threads", "launches_per_s", "how")),
+        plot: Some(over("threads", "launches_per_s", "how")),
     },
     Table {
         name: "host_reads",
@@ -84,21 +79,21 @@ const TABLES: [Table; 15] = [
         title: "Copies by the copy engines",
         says: "Gigabytes a second, each way.",
         columns: &["kilobytes", "way", "gb_per_s_each_way"],
-        plot: Some(("kilobytes", "gb_per_s_each_way", "way")),
+        plot: Some(over("kilobytes", "gb_per_s_each_way", "way")),
     },
     Table {
         name: "card_reads",
         title: "Random reads of the card's memory",
         says: "Places a second by size of the memory and of the item. The roof of an index; a fall with the memory's size is its address translation.",
         columns: &["memory_gb", "item_bytes", "reads_per_s", "gb_per_s"],
-        plot: Some(("memory_gb", "reads_per_s", "item_bytes")),
+        plot: Some(over("memory_gb", "reads_per_s", "item_bytes")),
     },
     Table {
         name: "cpu",
         title: "The processor",
         says: "Random lines of memory, and values of 64 B copied to replies: the roof of the room that fills values, whatever the engine.",
         columns: &["what", "threads", "per_s", "per_s_and_thread"],
-        plot: Some(("threads", "per_s", "what")),
+        plot: Some(over("threads", "per_s", "what")),
     },
     Table {
         name: "modes",
@@ -112,7 +107,7 @@ const TABLES: [Table; 15] = [
         title: "The whole pipeline: workers",
         says: "At equal numbers of threads, with a card and without.",
         columns: STUDY,
-        plot: Some(("workers", "requests_per_s", "engine")),
+        plot: Some(over("workers", "requests_per_s", "engine")),
     },
     Table {
         name: "load",
@@ -133,14 +128,14 @@ const TABLES: [Table; 15] = [
         title: "One worker: batches in flight",
         says: "`us_per_batch` is by Little's law, from the start of a batch to its replies, every place taken.",
         columns: STUDY,
-        plot: Some(("in_flight", "requests_per_s", "engine")),
+        plot: Some(over("in_flight", "requests_per_s", "engine")),
     },
     Table {
         name: "batch",
         title: "The whole pipeline: requests in a batch",
         says: "Small ones cost starts, large ones wait.",
         columns: STUDY,
-        plot: Some(("batch", "requests_per_s", "engine")),
+        plot: Some(over("batch", "requests_per_s", "engine")),
     },
 ];
 
@@ -163,58 +158,25 @@ pub fn write(report: &Report) -> io::Result<()> {
             continue;
         }
         let _ = writeln!(page, "\n## {}\n\n{}\n", table.title, table.says);
-        let columns: Vec<&str> = table
-            .columns
-            .iter()
-            .copied()
-            .filter(|column| rows.iter().any(|row| row.get(column).is_some_and(|v| !v.is_null())))
-            .collect();
-        let _ = writeln!(page, "| {} |", columns.join(" | "));
-        let _ = writeln!(page, "|{}", "---|".repeat(columns.len()));
-        for row in rows {
-            let cells: Vec<String> = columns.iter().map(|column| cell(row.get(column))).collect();
-            let _ = writeln!(page, "| {} |", cells.join(" | "));
-        }
-        if let Some((x, y, by)) = table.plot {
+        page.push_str(&table.markdown(rows));
+        if let Some(svg) = table.svg(rows) {
             let file = format!("{}.svg", table.name);
-            fs::write(report.dir().join(&file), plot(rows, x, y, by))?;
+            fs::write(report.dir().join(&file), svg)?;
             let _ = writeln!(page, "\n![{}]({file})", table.title);
         }
     }
     fs::write(report.dir().join("report.md"), page)
 }
 
-fn cell(value: Option<&Value>) -> String {
-    match value {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Number(number)) if number.is_f64() => figure(number.as_f64().unwrap_or(0.0)),
-        Some(other) => other.to_string(),
-    }
-}
-
-/// Curves over a logarithmic axis, from 0 up.
-fn plot(rows: &[Value], x: &str, y: &str, by: &str) -> String {
-    let along = Axis { label: x, scale: Scale::Log };
-    let mut plot = Plot { x: along, y: Axis { label: y, scale: Scale::Linear }, ..Plot::default() };
-    for row in rows {
-        let point = (row.get(x).and_then(Value::as_f64), row.get(y).and_then(Value::as_f64));
-        if let (Some(along), Some(up)) = point {
-            plot.add(&cell(row.get(by)), (along, up));
-        }
-    }
-    plot.svg()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn a_page_holds_each_figure_and_a_plot_each_point() {
         let dir = tempfile::tempdir().unwrap();
-        let mut report = Report::new(dir.path()).unwrap();
+        let mut report = Report::new(dir.path(), "results").unwrap();
         report.fact("card", json!("X <1>")).unwrap();
         for (threads, rate) in [(1, 10.0), (2, 19.0), (4, 31.0)] {
             let row = json!({ "how": "a<b", "threads": threads, "launches_per_s": rate });

@@ -7,26 +7,26 @@
 //! are unaccounted for, and as the card does.
 
 use super::Extent;
-use super::report::Report;
-use crate::study::load::{Load, SERVER, Shape, TEXT_AT};
+use crate::report::Report;
+use crate::study::engine::{Beside, FEED, Way};
+use crate::study::load::{Load, SERVER, Shape};
 use crate::workload::{Popularity, Sampler};
 use dataplane::batcher::{BatchMode, BatchPolicy};
-use dataplane::dispatch::Offloading;
-use dataplane::pipeline::{self, Worker, WorkerConfig, WorkerPort};
+use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
 use dataplane::policy::Policy;
 use dataplane::protocol::{Server, Store as SetRequest};
-use dataplane::store::{Store, StoreConfig, StoreSource, verbs};
+use dataplane::store::{Store, StoreConfig, verbs};
 use dataplane::wire::Local;
 use driver_shim::ports::memory::{Inspect, LoopingConfig, MAC, looping};
 use driver_shim::{Frame, Pages, Region, RxChecksum, TxCaps};
 use gpu::card::Card;
-use gpu::index::{Feed, IndexConfig, IndexKind, Schedule, Updater};
-use gpu::offload::{GpuEngine, Mode, Offload, OffloadConfig};
+use gpu::index::{Feed, IndexKind, Updater};
+use gpu::offload::Mode;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Value, json};
 use std::error::Error;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -36,14 +36,10 @@ use std::time::{Duration, Instant};
 const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 64 };
 /// Every how many replies one is compared. A prime, so that it does not fall in step with bursts.
 const CHECK_EVERY: NonZeroU64 = NonZeroU64::MIN.saturating_add(96);
-/// Every how many batches one is read again by the CPU engine.
-const VERIFY_EVERY: NonZeroU32 = NonZeroU32::MIN.saturating_add(1022);
 /// Requests whose memory accesses overlap in the CPU engine.
 const GROUP: usize = 32;
 /// Longest time for a batch: any figure above it would be worth nothing.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// Hashes that wait for the index's updater.
-const FEED: usize = 1 << 16;
 
 /// One measurement.
 #[derive(Debug, Clone, Copy)]
@@ -204,18 +200,19 @@ impl Study {
                 }),
             },
         )?;
-        let mut card = case.card.map(|way| self.open(way, &region)).transpose()?;
+        let mut card = match case.card {
+            Some((mode, kind, places)) => {
+                let deadline = self.extent.pick(DEADLINE, 20 * DEADLINE);
+                let way = Way { mode, kind, places, deadline, forced: true };
+                let store = (&self.store, &self.feed);
+                Some(Beside::open(&self.card, way, &region, store, (self.items, SHAPE))?)
+            }
+            None => None,
+        };
         let local = Arc::new(Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?);
         let mut workers = Vec::new();
         while let Some(queues) = port.queues.pop() {
-            let offload = match &card {
-                Some((offload, _)) => Some(Offloading {
-                    engine: Box::new(GpuEngine::new(offload, case.batch)?),
-                    forced: true,
-                    verify_one_in: VERIFY_EVERY,
-                }),
-                None => None,
-            };
+            let offload = card.as_ref().map(|card| card.engine(case.batch)).transpose()?;
             workers.push(Worker::new(WorkerConfig {
                 ports: vec![WorkerPort {
                     queues,
@@ -237,11 +234,9 @@ impl Study {
                 offload,
             }));
         }
-        let updater = card.as_mut().and_then(|(_, updater)| updater.take());
+        let updater = card.as_mut().and_then(|card| card.updater.take());
         let (per_s, sets_per_s) = self.drive(workers, updater, case.sets)?;
-        if let Some(fault) = card.as_ref().and_then(|(offload, _)| offload.fault()) {
-            return Err(fault.to_string().into());
-        }
+        card.map_or(Ok(()), |card| card.is_well())?;
         let (checked, wrong) =
             (checks.seen.load(Ordering::Relaxed), checks.wrong.load(Ordering::Relaxed));
         if wrong > 0 {
@@ -312,47 +307,6 @@ impl Study {
         Ok(measured)
     }
 
-    /// The card in use over this region, with all items in its index.
-    fn open(
-        &self,
-        (mode, kind, places): (Mode, IndexKind, usize),
-        region: &Region,
-    ) -> Result<(Arc<Offload>, Option<Updater>)> {
-        // Room to spare: 16 ways of a set fill unevenly.
-        let bytes = match kind {
-            IndexKind::SetAssoc => 64,
-            IndexKind::Cuckoo => 16,
-        };
-        let config = OffloadConfig {
-            mode,
-            index: IndexConfig {
-                kind,
-                memory_bytes: self.items * bytes + (1 << 20),
-                shares: [1.0, 0.0, 0.0, 0.0, 0.0],
-            },
-            hash_key: self.store.hash_key(),
-            places,
-            deadline: self.extent.pick(DEADLINE, 20 * DEADLINE),
-            start_deadline: 30 * DEADLINE,
-            heads: true,
-        };
-        let offload = pipeline::offload(Arc::clone(&self.card), region, config)?;
-        let source = Box::new(StoreSource::new(self.store.session()?));
-        let mut updater =
-            Updater::new(&offload, Arc::clone(&self.feed), source, Schedule::default())?;
-        let mut next = 0;
-        while next < self.items {
-            let end = (next + FEED as u64 / 2).min(self.items);
-            (next..end).for_each(|i| self.store.look_again(self.store.hash(&SHAPE.key(i))));
-            next = end;
-            while updater.turn() > 0 {}
-        }
-        match offload.fault() {
-            Some(fault) => Err(fault.to_string().into()),
-            None => Ok((offload, Some(updater))),
-        }
-    }
-
     /// The frames that ask.
     fn requests(&self, case: Case) -> Result<Vec<Vec<u8>>> {
         let popularity = if case.zipf { Popularity::Zipf(0.99) } else { Popularity::Uniform };
@@ -377,10 +331,7 @@ struct Checks {
 impl Checks {
     fn look(&self, frame: &[u8]) {
         self.seen.fetch_add(1, Ordering::Relaxed);
-        let asked = frame.get(TEXT_AT - 8..TEXT_AT - 6);
-        let load = [Load::Get, Load::Miss].into_iter().find(|l| asked == Some(&[0, *l as u8]));
-        let right = load.is_some_and(|load| load.is_right(SHAPE, frame));
-        if !right {
+        if !SHAPE.is_right(frame) {
             self.wrong.fetch_add(1, Ordering::Relaxed);
         }
     }

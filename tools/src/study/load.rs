@@ -12,7 +12,7 @@ pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 11_211);
 /// The client's.
 const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 40_000);
 /// Where the text of a reply begins: Ethernet, IPv4, UDP and memcached headers.
-pub(crate) const TEXT_AT: usize = 14 + 20 + 8 + 8;
+const TEXT_AT: usize = 14 + 20 + 8 + 8;
 
 /// What is asked, one request to a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -59,12 +59,31 @@ impl Shape {
         (self.key_bytes + self.value_bytes + ITEM_OVERHEAD_BYTES).next_multiple_of(64)
     }
 
+    /// Whether a reply frame is what its request must get, whatever it was: a request's number,
+    /// which replies repeat, tells.
+    pub fn is_right(self, reply: &[u8]) -> bool {
+        let asked = reply.get(TEXT_AT - 8..TEXT_AT - 6);
+        let loads = [Load::Get, Load::Miss, Load::Multiget, Load::Set];
+        let load = loads.into_iter().find(|load| asked == Some(&[0, *load as u8]));
+        load.is_some_and(|load| load.is_right(self, reply))
+    }
+
     fn key_in(self, text: &[u8]) -> Option<u64> {
         std::str::from_utf8(text.get(..self.key_bytes)?).ok()?.parse().ok()
     }
 }
 
 impl Load {
+    /// The word for people and flags.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Miss => "miss",
+            Self::Multiget => "multiget",
+            Self::Set => "set",
+        }
+    }
+
     /// Items that one request asks for.
     pub fn keys(self) -> usize {
         if self == Self::Multiget { MULTIGET_KEYS } else { 1 }

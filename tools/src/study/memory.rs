@@ -1,7 +1,7 @@
-//! What the machine's memory gives: random cache lines, so many on their way at a time.
+//! What the machine's memory gives: random cache lines, so many on their way at a time, and copies.
 //!
 //! The yardstick for look-ups, which are hardly anything but that. In: how much memory, how many
-//! lines in a group. Out: CPU time per line. Fails when there is not enough memory.
+//! lines in a group. Out: CPU time per line or byte. Fails when there is not enough memory.
 
 use super::thread_cpu;
 use dataplane::prefetch::prefetch_read;
@@ -64,5 +64,35 @@ impl Lines {
         }
         black_box(sum);
         super::per(thread_cpu() - begun, done)
+    }
+
+    /// Bytes copied in a nanosecond of CPU time, from one half to the other, `n` or more in all.
+    pub fn copy(&mut self, n: u64) -> f64 {
+        let bytes = self.0.bytes_mut();
+        let (to, from) = bytes.split_at_mut(bytes.len() / 2);
+        let Some(from) = from.get(..to.len()) else { return 0.0 };
+        let mut done = 0;
+        let begun = thread_cpu();
+        while done < n.max(1) {
+            to.copy_from_slice(black_box(from));
+            black_box(&mut *to);
+            done += from.len() as u64;
+        }
+        1.0 / super::per(thread_cpu() - begun, done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_and_copied() {
+        let mut lines = Lines::new(1 << 20).unwrap();
+        assert!(lines.read(32, 10_000, 1) > 0.0);
+        let half = lines.len_bytes() / 2;
+        lines.0.bytes_mut()[half..].fill(7);
+        assert!(lines.copy(1) > 0.0);
+        assert!(lines.0.bytes_mut()[..half].iter().all(|b| *b == 7));
     }
 }

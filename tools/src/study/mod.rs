@@ -1,14 +1,35 @@
 //! `gnomon-study`: experiments that show how fast the data plane is, and against what.
 //!
-//! Each prints its figures as ratios beside what they were measured against, in one run: machines
-//! are shared, and a bare time says little.
+//! Each prints its figures beside what they were measured against, in one run: machines are shared,
+//! and a bare time says little. What all have in common is in [`frame`]: flags, facts about the run,
+//! and the figures, tables and plots that are left of it.
+//!
+//! | study | question |
+//! |---|---|
+//! | [`offline`] | what a request takes, from frames in memory |
+//! | [`stages`] | in which room |
+//! | [`batch`] | what batches do to throughput and latency |
+//! | [`latency`] | how long a client waits, by load |
+//! | [`simd`] | how well kernels keep their lanes together |
+//! | [`hitrate`] | what a hash table's form costs in misses |
+//! | [`hitrate_live`], [`tcp`] | the same and more of live servers, side by side |
 
+pub mod batch;
+pub mod bench;
+pub mod engine;
+pub mod frame;
 pub mod hitrate;
+pub mod hitrate_live;
+pub mod latency;
 pub mod load;
 pub mod memcached;
 pub mod memory;
 pub mod offline;
+pub mod paced;
+pub mod path;
 pub mod server;
+pub mod simd;
+pub mod stages;
 pub mod tcp;
 
 use std::time::Duration;
@@ -21,7 +42,11 @@ fn thread_cpu() -> Duration {
 
 /// Nanoseconds each, of `n`.
 fn per(time: Duration, n: u64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "a count below 2^52")]
-    let n = n.max(1) as f64;
-    time.as_secs_f64() * 1e9 / n
+    time.as_secs_f64() * 1e9 / n.max(1) as f64
+}
+
+/// The middle one of these, which are sorted; of none, not a number.
+pub fn median(of: &mut [f64]) -> f64 {
+    of.sort_by(f64::total_cmp);
+    of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -1,140 +1,296 @@
-//! The hit rate study: how much of the same requests two caches of the same size can serve.
+//! The hit rate study: what a hash table's form costs in misses (MemcachedGPU, section 5.2 and
+//! figure 2).
 //!
-//! Each trace is played at fresh servers, at all of them at once, by one read-through client each:
-//! what is not there is stored. Requests go out in multi-gets; the misses of one are stored before
-//! the next. When the trace is over, every key that was ever stored is asked for once more, so that
-//! items and bytes held are counted by what comes back and not by what the server says.
-//!
-//! [`traces`] says who is asked for, [`client`] talks to a server.
+//! In: forms of a table, sizes beside the number of keys, traces. Out: miss rates of gets. As in the
+//! paper, the table is first loaded with every key once; then come 95 % gets and 5 % sets, and who
+//! gets in vain sets. Items are counted, not bytes. [`ways`] has tables with few places for a key,
+//! [`chain`] the one with any; [`policy`] says who leaves.
 
-pub mod client;
-pub mod traces;
+pub mod chain;
+pub mod policy;
+pub mod ways;
 
-use super::server::Server;
-use client::Client;
+use super::frame::{Common, Frame};
+use crate::plot::Axis;
+use crate::report::table::{Draw, Table};
+use crate::workload::{Popularity, Sampler};
+use chain::Chain;
+use clap::{Parser, ValueEnum};
+use policy::Policy;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Value, json};
-use std::io;
-use std::thread;
-pub use traces::{Shape, Trace};
+use std::error::Error;
+use ways::Ways;
 
-/// Keys in one multi-get.
-const KEYS_PER_GET: usize = 32;
+/// A cache of items.
+pub trait Cache {
+    /// Whether the key is there. If it was not, it is now.
+    fn ask(&mut self, key: u64) -> bool;
 
-/// What one server made of one trace.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Score {
-    /// Keys asked for.
-    pub requests: u64,
-    /// Of these, found.
-    pub hits: u64,
-    /// Found in the second half of the trace.
-    pub late_hits: u64,
-    /// Items there at the end.
-    pub items: u64,
-    /// Bytes of their keys and values.
-    pub bytes: u64,
-    /// Memory for items: as the server was told, or more, if by its own account it took more.
-    pub memory_bytes: u64,
-    /// Memory that the process used in all, at the end.
-    pub resident_bytes: u64,
-}
+    /// Items held.
+    fn len(&self) -> usize;
 
-#[expect(clippy::cast_precision_loss, reason = "counts and sizes below 2^52")]
-impl Score {
-    /// Hits among all requests.
-    pub fn hit_rate(&self) -> f64 {
-        self.hits as f64 / self.requests as f64
-    }
-
-    /// Hits among the requests of the second half.
-    pub fn late_hit_rate(&self) -> f64 {
-        self.late_hits as f64 / (self.requests - self.requests / 2) as f64
-    }
-
-    /// Bytes of key and value of an item held, on average.
-    pub fn item_bytes(&self) -> f64 {
-        self.bytes as f64 / self.items as f64
-    }
-
-    /// Bytes of item memory that an item costs beyond its key and value.
-    pub fn overhead_bytes(&self) -> f64 {
-        (self.memory_bytes as f64 - self.bytes as f64) / self.items as f64
-    }
-
-    /// All of it, for programs.
-    pub fn json(&self) -> Value {
-        json!({
-            "requests": self.requests,
-            "hits": self.hits,
-            "hit_rate": self.hit_rate(),
-            "hit_rate_second_half": self.late_hit_rate(),
-            "items": self.items,
-            "mean_item_bytes": self.item_bytes(),
-            "overhead_bytes_per_item": self.overhead_bytes(),
-            "memory_bytes": self.memory_bytes,
-            "resident_bytes": self.resident_bytes,
-        })
+    /// Nothing is held.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 
-/// Plays the trace at a fresh server of each command, at all of them at the same time.
-///
-/// # Errors
-/// A server that does not start, or does not answer as it must.
-pub fn play(trace: &Trace, commands: &[&str], memory_mb: u64) -> io::Result<Vec<Score>> {
-    let one = |command: &str| {
-        let server = Server::start(command, memory_mb)?;
-        let mut client = Client::connect(server.address())?;
-        let mut score = through(trace, &mut client)?;
-        (score.items, score.bytes) = held(trace, &mut client)?;
-        score.memory_bytes = client.slab_bytes()?.max(memory_mb << 20);
-        score.resident_bytes = server.resident_bytes()?;
-        Ok(score)
-    };
-    thread::scope(|scope| {
-        let all: Vec<_> = commands.iter().map(|c| scope.spawn(|| one(c))).collect();
-        let join = |t: thread::ScopedJoinHandle<'_, _>| match t.join() {
-            Ok(score) => score,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        all.into_iter().map(join).collect()
-    })
+/// Forms of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Layout {
+    /// A key has the places of one set.
+    SetAssociative,
+    /// A key has the places of two sets, and takes one in the emptier.
+    TwoChoice,
+    /// The same, and items move to their other set to make room.
+    Cuckoo,
+    /// A key has the places next to its home, and items move within theirs to make room.
+    Hopscotch,
+    /// A key may be anywhere.
+    Chaining,
 }
 
-/// The trace itself: get, and set what was missing.
-fn through(trace: &Trace, client: &mut Client) -> io::Result<Score> {
-    let mut score = Score::default();
-    let mut requests = trace.requests();
-    let mut asked = Vec::with_capacity(KEYS_PER_GET);
-    loop {
-        asked.clear();
-        asked.extend(requests.by_ref().take(KEYS_PER_GET));
-        if asked.is_empty() {
-            return Ok(score);
+impl Layout {
+    fn name(self) -> &'static str {
+        match self {
+            Self::SetAssociative => "set-associative",
+            Self::TwoChoice => "two-choice",
+            Self::Cuckoo => "cuckoo",
+            Self::Hopscotch => "hopscotch",
+            Self::Chaining => "chaining",
         }
-        client.get(asked.iter().map(|r| r.key), |_, _| ())?;
-        for request in &asked {
-            let hit = client.had(request.key);
-            score.hits += u64::from(hit);
-            score.late_hits += u64::from(hit && score.requests >= trace.length / 2);
-            score.requests += 1;
-            if !hit {
-                client.set(request.key, request.value_bytes);
+    }
+}
+
+/// Sets among a hundred requests, as in YCSB's workloads B and D.
+const SETS: u32 = 5;
+
+/// The traces of figure 2 and the text beside it. The load goes by number, so that popular keys must
+/// not be those of low numbers.
+const TRACES: [(&str, Popularity); 3] = [
+    ("zipf", Popularity::Scrambled(0.99)),
+    ("latest", Popularity::Latest(0.99)),
+    ("uniform", Popularity::Uniform),
+];
+
+const CURVES: Option<Draw> =
+    Some(Draw::Lines { x: Axis::linear("size"), y: Axis::linear("miss_rate"), by: "curve" });
+const COLUMNS: &[&str] =
+    &["trace", "size", "layout", "ways", "policy", "items", "miss_rate", "hits_of_full_lru"];
+
+const ASSOCIATIVITY: Table = Table {
+    name: "associativity",
+    title: "Associativity (zipf, LRU)",
+    says: "Misses among gets by size of the table, in parts of the number of keys; MemcachedGPU's figure 2.",
+    columns: COLUMNS,
+    plot: CURVES,
+};
+const LAYOUTS: Table = Table {
+    name: "layouts",
+    title: "Forms of a table (zipf, LRU, 4 ways)",
+    says: "With as many places for a key in a set or neighbourhood.",
+    columns: COLUMNS,
+    plot: CURVES,
+};
+const POLICIES: Table = Table {
+    name: "policies",
+    title: "Who leaves (zipf, 16 ways and chaining)",
+    says: "LRU, CLOCK and SIEVE within a set, and over all items.",
+    columns: COLUMNS,
+    plot: CURVES,
+};
+const OTHER_TRACES: Table = Table {
+    name: "traces",
+    title: "Other traces (LRU, 1 and 16 ways and chaining)",
+    says: "YCSB's latest and uniform.",
+    columns: COLUMNS,
+    plot: CURVES,
+};
+
+/// What to simulate.
+#[derive(Debug, Parser)]
+pub struct Cli {
+    #[command(flatten)]
+    common: Common,
+    /// Keys that are asked for.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(64..=100_000_000))]
+    keys: Option<u64>,
+    /// Requests after the load.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    requests: Option<u64>,
+    /// Places of a table, in parts of the number of keys.
+    #[arg(long, value_delimiter = ',', default_value = "0.1,0.25,0.5,0.8,1,1.2", value_parser = part)]
+    sizes: Vec<f64>,
+    /// Places in a set.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_parser = clap::value_parser!(u16).range(1..=32))]
+    ways: Vec<u16>,
+}
+
+fn part(text: &str) -> Result<f64, String> {
+    let part: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    if (0.001..=100.0).contains(&part) { Ok(part) } else { Err("from 0.001 to 100".to_owned()) }
+}
+
+/// Requests: the key, and whether it is a set.
+type Trace = Vec<(u64, bool)>;
+
+impl Cli {
+    /// Simulates, prints and writes.
+    ///
+    /// # Errors
+    /// The report cannot be written.
+    pub fn run(&self) -> Result<(), Box<dyn Error>> {
+        let mut frame = Frame::begin("hitrate", &self.common)?;
+        let keys = self.keys.unwrap_or_else(|| self.common.pick(200_000, 1_000));
+        let requests = self.requests.unwrap_or_else(|| self.common.pick(400_000, 2_000));
+        frame.report.fact("keys", json!(keys))?;
+        frame.report.fact("requests", json!(requests))?;
+        let mut all = Vec::new();
+        for (name, popularity) in TRACES {
+            let trace = trace(keys, requests, popularity, self.common.seed);
+            for size in &self.sizes {
+                all.extend(self.tables(name, &trace, keys, *size));
+                eprintln!("{name}, size {size}");
             }
         }
+        let is = |row: &Value, field: &str, one_of: &[&str]| {
+            one_of.iter().any(|value| row.get(field) == Some(&json!(value)))
+        };
+        let has_ways = |row: &Value, ways: &[u16]| {
+            is(row, "layout", &["chaining"])
+                || ways.iter().any(|ways| row.get("ways") == Some(&json!(ways)))
+        };
+        let plain = ["set-associative", "chaining"];
+        let select = |which: &dyn Fn(&Value) -> bool| -> Vec<Value> {
+            all.iter().filter(|row| which(row)).cloned().collect()
+        };
+        let zipf_lru = |row: &Value| is(row, "trace", &["zipf"]) && is(row, "policy", &["lru"]);
+        frame.show(&ASSOCIATIVITY, &select(&|r| zipf_lru(r) && is(r, "layout", &plain)))?;
+        frame.show(&LAYOUTS, &select(&|r| zipf_lru(r) && has_ways(r, &[4])))?;
+        frame.show(
+            &POLICIES,
+            &select(&|r| {
+                is(r, "trace", &["zipf"]) && is(r, "layout", &plain) && has_ways(r, &[16])
+            }),
+        )?;
+        let others = select(&|r| {
+            is(r, "trace", &["latest", "uniform"])
+                && is(r, "policy", &["lru"])
+                && is(r, "layout", &plain)
+                && has_ways(r, &[1, 16])
+        });
+        frame.show(&OTHER_TRACES, &others)?;
+        frame.report.table("hitrate", all)?;
+        Ok(frame.end(&[])?)
+    }
+
+    /// Every form of a table of this size, under one trace.
+    fn tables(&self, name: &str, trace: &Trace, keys: u64, size: f64) -> Vec<Value> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a number of items, from 0 up"
+        )]
+        let items = (keys as f64 * size) as usize;
+        let mut full_lru = None;
+        let mut rows = Vec::new();
+        let mut add = |layout: Layout, ways: Option<u16>, policy: Policy, cache: &mut dyn Cache| {
+            let miss_rate = misses(trace, keys, cache);
+            // The first of all.
+            let full = *full_lru.get_or_insert(1.0 - miss_rate);
+            let curve = match (ways, name) {
+                (Some(ways), "zipf") => format!("{} {ways} {}", layout.name(), policy.name()),
+                (None, "zipf") => format!("{} {}", layout.name(), policy.name()),
+                (Some(ways), name) => format!("{name}, {ways} ways"),
+                (None, name) => format!("{name}, chaining"),
+            };
+            rows.push(json!({
+                "trace": name, "size": size, "items": items, "layout": layout.name(),
+                "ways": ways, "policy": policy.name(), "miss_rate": miss_rate,
+                "held": cache.len(), "hits_of_full_lru": (1.0 - miss_rate) / full, "curve": curve,
+            }));
+        };
+        let policies = [Policy::Lru, Policy::Clock, Policy::Sieve];
+        for policy in policies {
+            add(Layout::Chaining, None, policy, &mut Chain::new(policy, items));
+        }
+        let layouts =
+            [Layout::SetAssociative, Layout::TwoChoice, Layout::Cuckoo, Layout::Hopscotch];
+        for layout in layouts {
+            for ways in &self.ways {
+                for policy in policies {
+                    let mut table =
+                        Ways::new(layout, policy, items, usize::from(*ways), self.common.seed);
+                    add(layout, Some(*ways), policy, &mut table);
+                }
+            }
+        }
+        rows
     }
 }
 
-/// Items held, and their keys' and values' bytes.
-fn held(trace: &Trace, client: &mut Client) -> io::Result<(u64, u64)> {
-    let (mut items, mut bytes) = (0, 0);
-    let keys = trace.keys_used();
-    for first in (0..keys).step_by(KEYS_PER_GET) {
-        let some = first..keys.min(first + KEYS_PER_GET as u64);
-        client.get(some, |key_bytes, value_bytes| {
-            items += 1;
-            bytes += (key_bytes + value_bytes) as u64;
-        })?;
+/// The requests behind the load.
+fn trace(keys: u64, requests: u64, popularity: Popularity, seed: u64) -> Trace {
+    let Some(mut sampler) = Sampler::new(keys, popularity) else { return Vec::new() };
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let request = |_| {
+        let set = rng.random_range(0..100) < SETS;
+        let key = if set { sampler.write(&mut rng) } else { sampler.read(&mut rng) };
+        (key, set)
+    };
+    (0..requests).map(request).collect()
+}
+
+/// Misses among the gets of a trace, behind the load.
+fn misses(trace: &Trace, keys: u64, cache: &mut dyn Cache) -> f64 {
+    for key in 0..keys {
+        cache.ask(key);
     }
-    Ok((items, bytes))
+    let (mut gets, mut misses) = (0_u64, 0_u64);
+    for (key, set) in trace {
+        let hit = cache.ask(*key);
+        if !set {
+            gets += 1;
+            misses += u64::from(!hit);
+        }
+    }
+    misses as f64 / gets.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_for_all_keys_misses_none_if_a_key_may_be_anywhere() {
+        for (_, popularity) in TRACES {
+            let trace = trace(1_000, 5_000, popularity, 1);
+            assert!(misses(&trace, 1_000, &mut Chain::new(Policy::Lru, 1_000)) == 0.0);
+            let mut direct = Ways::new(Layout::SetAssociative, Policy::Lru, 1_000, 1, 1);
+            assert!(misses(&trace, 1_000, &mut direct) > 0.05);
+        }
+    }
+
+    /// Uniform over K keys with room for C: C / K are hits, whoever leaves.
+    #[test]
+    fn uniform_is_what_arithmetic_says() {
+        let trace = trace(10_000, 50_000, Popularity::Uniform, 1);
+        for policy in [Policy::Lru, Policy::Clock, Policy::Sieve] {
+            let miss_rate = misses(&trace, 10_000, &mut Chain::new(policy, 2_500));
+            assert!((miss_rate - 0.75).abs() < 0.01, "{policy:?}: {miss_rate}");
+        }
+    }
+
+    #[test]
+    fn more_ways_are_nearer_to_full_lru() {
+        let trace = trace(20_000, 40_000, Popularity::Scrambled(0.99), 1);
+        let rate = |ways| {
+            let mut table = Ways::new(Layout::SetAssociative, Policy::Lru, 16_000, ways, 1);
+            misses(&trace, 20_000, &mut table)
+        };
+        let full = misses(&trace, 20_000, &mut Chain::new(Policy::Lru, 16_000));
+        assert!(rate(1) > rate(4) && rate(4) > rate(16) && rate(16) > full);
+    }
 }

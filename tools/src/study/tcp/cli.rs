@@ -2,14 +2,43 @@
 
 use super::client::Client;
 use super::script::{KEY_BYTES, Script, Verb};
+use crate::report::table::{Draw, Table};
+use crate::study::frame::{Common, Frame};
+use crate::study::median;
 use crate::study::server::{Cpu, Server, named};
 use clap::Parser;
+use serde_json::{Value, json};
 use std::io;
 use std::time::{Duration, Instant};
+
+const TABLE: Table = Table {
+    name: "tcp",
+    title: "Requests over TCP, closed loop",
+    says: "Medians; CPU time of the server's whole process per request, in microseconds; ratios to the first server, and their spread over the rounds.",
+    columns: &[
+        "case",
+        "server",
+        "per_s",
+        "user_us",
+        "system_us",
+        "cpu_us",
+        "cpu_ratio",
+        "rate_ratio",
+        "least_ratio",
+        "most_ratio",
+    ],
+    plot: Some(Draw::Bars {
+        label: "label",
+        y: "CPU us per request",
+        parts: &["user_us", "system_us"],
+    }),
+};
 
 /// What to measure.
 #[derive(Debug, Parser)]
 pub struct Cli {
+    #[command(flatten)]
+    common: Common,
     /// A server to start; {port} and {memory} are filled in. Once for each server; the first is the
     /// yardstick.
     #[arg(long = "server", required = true, value_name = "NAME=COMMAND", value_parser = named)]
@@ -36,11 +65,11 @@ pub struct Cli {
     #[arg(short, long, default_value_t = 256)]
     memory: u64,
     /// Measurements of each kind.
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
     /// Length of each measurement, in milliseconds.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
-    milliseconds: u64,
+    #[arg(long, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    milliseconds: Option<u64>,
 }
 
 /// A server under load.
@@ -58,7 +87,6 @@ struct Sample {
     cpu: Cpu,
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
 impl Sample {
     fn rate(&self) -> f64 {
         self.requests as f64 / self.wall.as_secs_f64()
@@ -88,25 +116,40 @@ impl Cli {
             client.load(&Script::new(Verb::Set, self.keys, value_bytes))?;
             sides.push(Side { server, client, _idle });
         }
-        println!(
-            "tcp: {} connections and {} idle ones, {} keys of {KEY_BYTES} B, values of {value_bytes} B, \
-             closed loop, {} rounds of {} ms, medians",
-            self.connections, self.idle, self.keys, self.rounds, self.milliseconds
-        );
-        println!(
-            "{:14} {:12} {:>10} {:>8} {:>8} {:>8} {:>9} {:>9} (spread)",
-            "", "server", "requests/s", "user us", "sys us", "CPU us", "CPU ratio", "rate ratio"
-        );
+        let mut frame = Frame::begin("tcp", &self.common)?;
+        for (fact, value) in [
+            ("connections", json!(self.connections)),
+            ("idle_connections", json!(self.idle)),
+            ("keys", json!(self.keys)),
+            ("key_bytes", json!(KEY_BYTES)),
+            ("value_bytes", json!(value_bytes)),
+            ("rounds", json!(self.rounds())),
+            ("milliseconds", json!(self.milliseconds())),
+        ] {
+            frame.report.fact(fact, value)?;
+        }
         let mut answered = 0;
         for verb in &self.verbs {
             let script = Script::new(*verb, self.keys, value_bytes);
             for depth in &self.depths {
                 let samples = self.samples(&mut sides, &script, *depth, &mut answered)?;
-                self.print(&format!("{verb:?}").to_lowercase(), *depth, &samples);
+                for row in self.rows(&format!("{verb:?}").to_lowercase(), *depth, &samples) {
+                    frame.report.row("tcp", row)?;
+                }
             }
         }
+        frame.report.fact("answered", json!(answered))?;
+        frame.end(&[TABLE])?;
         println!("{answered} requests, every reply as it must be");
         Ok(())
+    }
+
+    fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or_else(|| self.common.pick(9, 1))
+    }
+
+    fn milliseconds(&self) -> u64 {
+        self.milliseconds.unwrap_or_else(|| self.common.pick(1000, 100))
     }
 
     /// The samples of each server, round by round. Every other round goes the other way around.
@@ -118,8 +161,8 @@ impl Cli {
         answered: &mut u64,
     ) -> io::Result<Vec<Vec<Sample>>> {
         let mut samples = vec![Vec::new(); sides.len()];
-        let time = Duration::from_millis(self.milliseconds);
-        for round in 0..self.rounds {
+        let time = Duration::from_millis(self.milliseconds());
+        for round in 0..self.rounds() {
             let mut order: Vec<_> = sides.iter_mut().zip(&mut samples).collect();
             if round % 2 == 1 {
                 order.reverse();
@@ -137,28 +180,25 @@ impl Cli {
         Ok(samples)
     }
 
-    fn print(&self, verb: &str, depth: u64, samples: &[Vec<Sample>]) {
-        let Some(first) = samples.first() else { return };
+    fn rows(&self, verb: &str, depth: u64, samples: &[Vec<Sample>]) -> Vec<Value> {
+        let Some(first) = samples.first() else { return Vec::new() };
         let first_cpu_us = Sample::cpu_us(first, Cpu::total);
-        for ((name, _), these) in self.servers.iter().zip(samples) {
+        let row = |((name, _), these): (&(String, String), &Vec<Sample>)| {
             let mut ratios: Vec<_> =
                 these.iter().zip(first).map(|(s, f)| s.rate() / f.rate()).collect();
             let ratio = median(&mut ratios);
-            let (least, most) = (ratios.first().unwrap_or(&ratio), ratios.last().unwrap_or(&ratio));
             let cpu_us = Sample::cpu_us(these, Cpu::total);
-            println!(
-                "{:14} {name:12} {:>10.0} {:>8.2} {:>8.2} {cpu_us:>8.2} {:>9.2} {ratio:>9.2} ({least:.2} to {most:.2})",
-                format!("{verb}, depth {depth}"),
-                median(&mut these.iter().map(Sample::rate).collect::<Vec<_>>()),
-                Sample::cpu_us(these, |cpu| cpu.user),
-                Sample::cpu_us(these, |cpu| cpu.system),
-                cpu_us / first_cpu_us,
-            );
-        }
+            json!({
+                "case": format!("{verb}, depth {depth}"), "server": name,
+                "label": format!("{name}, {verb} {depth}"),
+                "per_s": median(&mut these.iter().map(Sample::rate).collect::<Vec<_>>()),
+                "user_us": Sample::cpu_us(these, |cpu| cpu.user),
+                "system_us": Sample::cpu_us(these, |cpu| cpu.system),
+                "cpu_us": cpu_us, "cpu_ratio": cpu_us / first_cpu_us, "rate_ratio": ratio,
+                // Sorted by the median.
+                "least_ratio": ratios.first(), "most_ratio": ratios.last(),
+            })
+        };
+        self.servers.iter().zip(samples).map(row).collect()
     }
-}
-
-fn median(of: &mut [f64]) -> f64 {
-    of.sort_by(f64::total_cmp);
-    of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
 }

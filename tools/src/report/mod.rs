@@ -1,7 +1,10 @@
 //! Figures, kept as they come.
 //!
-//! In: rows, each of a step. Out: `results.json`, written anew after each row, so that whoever is
-//! ended early leaves what was measured. Fails as the file system does.
+//! In: rows, each of a table. Out: a file of JSON, written anew after each row, so that whoever is
+//! ended early leaves what was measured. [`table`] shows them to people. Fails as the file system
+//! does.
+
+pub mod table;
 
 use serde_json::{Map, Value};
 use std::fs;
@@ -12,22 +15,28 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Report {
     dir: PathBuf,
+    name: String,
     all: Map<String, Value>,
 }
 
 impl Report {
-    /// An empty report, to be kept in `dir`, which is made.
+    /// An empty report, to be kept in `dir`, which is made, in the file `name`.json.
     ///
     /// # Errors
     /// The directory cannot be made.
-    pub fn new(dir: &Path) -> io::Result<Self> {
+    pub fn new(dir: &Path, name: &str) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
-        Ok(Self { dir: dir.to_owned(), all: Map::new() })
+        Ok(Self { dir: dir.to_owned(), name: name.to_owned(), all: Map::new() })
     }
 
     /// Where it is kept.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// What its file is called, without the ending.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Notes a fact about the run.
@@ -39,17 +48,25 @@ impl Report {
         self.write()
     }
 
-    /// Adds a row to a table, and says it.
+    /// Adds a row to a table, and says it to who waits.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn row(&mut self, table: &str, row: Value) -> io::Result<()> {
-        println!("{table}: {row}");
+        eprintln!("{table}: {row}");
         let rows = self.all.entry(table).or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(rows) = rows {
             rows.push(row);
         }
         self.write()
+    }
+
+    /// Keeps all rows of a table at once.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn table(&mut self, table: &str, rows: Vec<Value>) -> io::Result<()> {
+        self.fact(table, Value::Array(rows))
     }
 
     /// The rows of a table.
@@ -64,7 +81,8 @@ impl Report {
 
     fn write(&self) -> io::Result<()> {
         // Whole or not at all, whenever the process ends.
-        let (new, file) = (self.dir.join("results.json.new"), self.dir.join("results.json"));
+        let file = self.dir.join(format!("{}.json", self.name));
+        let new = self.dir.join(format!("{}.json.new", self.name));
         fs::write(&new, format!("{:#}\n", Value::Object(self.all.clone())))?;
         fs::rename(new, file)
     }

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "that is how a test fails")]
 
 use std::collections::HashMap;
-use tools::study::hitrate::client::KEY_BYTES;
-use tools::study::hitrate::{Shape, Trace, play};
+use tools::study::hitrate_live::client::KEY_BYTES;
+use tools::study::hitrate_live::{Shape, Trace, play};
 use tools::workload::Sizes;
 
 const MEMCACHED: &str = "memcached -u nobody -l 127.0.0.1 -p {port} -m {memory} -t 1";

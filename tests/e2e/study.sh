@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Every study runs to its end at its smallest size, says what it must, and leaves figures and plots
+# that programs can read. What it measures is not looked at: CI's machines are nobody's yardstick.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+# shellcheck source=tests/e2e/lib.sh
+. tests/e2e/lib.sh
+study=${STUDY:-target/release/gnomon-study}
+out=$scratch/study
+
+# left NAME TABLE...: the figures of a study have its facts and rows in these tables, and there is a
+# plot, all well-formed.
+left() {
+  python3 - "$out" "$@" <<'LEFT'
+import json, pathlib, sys
+import xml.etree.ElementTree as xml
+
+out, name, *tables = sys.argv[1:]
+figures = json.loads(pathlib.Path(out, f"{name}.json").read_text())
+assert figures["study"] == name and figures["seed"] == 1 and figures["seconds"] > 0, figures
+assert len(figures["commit"]) >= 7, figures["commit"]
+for fact in ("cpu", "processors", "memory", "kernel", "compiler", "optimised", "load_average"):
+    assert figures["machine"][fact] not in ("", None), fact
+for table in tables:
+    assert len(figures[table]) > 0, table
+    for row in figures[table]:
+        assert row.get("wrong", 0) == 0, row
+plots = sorted(pathlib.Path(out).glob(f"{name}-*.svg"))
+assert plots, "no plot"
+for plot in plots:
+    root = xml.parse(plot).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg", root.tag
+    drawn = [e for e in root.iter() if e.tag.split("}")[1] in ("polyline", "rect")]
+    assert len(drawn) > 1, f"{plot}: nothing is drawn"
+LEFT
+}
+
+# try_study NAME TABLES COMMAND...
+try_study() {
+  local name=$1 tables=$2
+  shift 2
+  check "$name runs" timeout 80 "$@" --quick --out "$out"
+  # shellcheck disable=SC2086 # the tables are words
+  check "$name leaves figures and plots" left "$name" $tables
+}
+
+try_study offline "memory path mixes shapes workers each_worker engines" "$study" offline
+try_study stages "ns batches" "$study" stages
+try_study batch "throughput latency in_flight load" "$study" batch
+try_study simd "keys batch hits dialect" "$study" simd
+try_study hitrate hitrate "$study" hitrate
+try_study latency "rtt inside" "$study" latency
+server="gnomon=$gnomon serve -p {port} -U 0 -m {memory} -t 1"
+try_study hitrate-live scores "$study" hitrate-live --memory 64 --trace zipf099 --server "$server"
+try_study tcp tcp "$study" tcp --memory 64 --server "$server"
+
+# same NAME TABLE...: what does not depend on time is the same each time.
+same() {
+  "$study" "$1" --quick --out "$scratch/again" >/dev/null 2>&1
+  python3 - "$out" "$scratch/again" "$@" <<'SAME'
+import json, pathlib, sys
+
+one, two, name, *tables = sys.argv[1:]
+one, two = (json.loads(pathlib.Path(d, f"{name}.json").read_text()) for d in (one, two))
+for table in tables:
+    assert one[table] == two[table], table
+SAME
+}
+check "hitrate: one seed, one result" same hitrate hitrate
+check "simd: one seed, one result" same simd keys batch hits dialect
+totals

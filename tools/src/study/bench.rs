@@ -1,0 +1,244 @@
+//! A filled store, and workers over it.
+//!
+//! In: how many items of which shape. Out: request frames, workers on ports of one's choice, and what
+//! a look-up alone costs. Fails when there is not enough memory.
+
+use super::engine::{Beside, FEED, Way};
+use super::load::{Load, SERVER, Shape};
+use super::{per, thread_cpu};
+use crate::workload::{Popularity, Sampler};
+use dataplane::batcher::BatchPolicy;
+use dataplane::dispatch::Offloading;
+use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
+use dataplane::policy::Policy;
+use dataplane::protocol::{Server, Store as SetRequest};
+use dataplane::store::{Store, StoreConfig, verbs};
+use dataplane::wire::Local;
+use driver_shim::ports::memory::MAC;
+use driver_shim::{PortInfo, QueuePair, Region};
+use gpu::card::Card;
+use gpu::index::Feed;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::error::Error;
+use std::sync::Arc;
+
+/// The hash key, so that a run can be repeated to the instruction.
+const HASH_KEY: [u8; 16] = *b"gnomon's offline";
+
+/// What is in the store.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// Items.
+    pub items: u64,
+    /// Lengths of their keys and values.
+    pub shape: Shape,
+    /// Of the random keys.
+    pub seed: u64,
+}
+
+/// A filled store, ready to be measured.
+pub struct Bench {
+    config: Config,
+    store: Arc<Store>,
+    server: Arc<Server>,
+    feed: Option<Arc<Feed>>,
+}
+
+impl std::fmt::Debug for Bench {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bench").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// How a worker works.
+#[derive(Debug)]
+pub struct Manner {
+    /// Requests whose memory accesses overlap in the CPU engine.
+    pub group: usize,
+    /// How batches are made.
+    pub batch: BatchPolicy,
+    /// An engine beside the CPU's.
+    pub offload: Option<Offloading>,
+}
+
+impl Bench {
+    /// Fills a store. `with_card`: cards will follow what changes in it.
+    ///
+    /// # Errors
+    /// Not enough memory.
+    pub fn new(config: Config, with_card: bool) -> Result<Self, Box<dyn Error>> {
+        let shape = config.shape;
+        if u32::try_from(shape.key_bytes)
+            .is_ok_and(|n| 10_u64.checked_pow(n).is_some_and(|names| names < 2 * config.items))
+        {
+            return Err(format!("{} B keys cannot name as many items", shape.key_bytes).into());
+        }
+        let memory_bytes = usize::try_from(config.items)? * shape.item_bytes() * 5 / 4 + (64 << 20);
+        let hash_key = Some(HASH_KEY);
+        let store = Store::new(StoreConfig { memory_bytes, hash_key, ..StoreConfig::default() })?;
+        let mut session = store.session()?;
+        for i in 0..config.items {
+            let (key, value) = (shape.key(i), shape.value(i));
+            if verbs::store(&mut session, &SetRequest::set(&key, 0, 0, &value)).is_err() {
+                return Err(format!("item {i} did not fit in {memory_bytes} bytes").into());
+            }
+        }
+        drop(session);
+        let feed = with_card.then(|| Arc::new(Feed::new(FEED)));
+        if let Some(feed) = &feed {
+            store.feed_replica(Arc::clone(feed));
+        }
+        let server = Arc::new(Server::new(Arc::clone(&store), "study".to_owned()));
+        Ok(Self { config, store, server, feed })
+    }
+
+    /// What is in the store.
+    pub fn config(&self) -> Config {
+        self.config
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// What `stats` tells.
+    pub fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// `n` request frames of these loads by weight, for keys of this popularity.
+    ///
+    /// # Errors
+    /// A request that does not fit a frame, or no weight at all.
+    pub fn requests(
+        &self,
+        loads: &[(Load, u32)],
+        popularity: Popularity,
+        n: u64,
+    ) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
+        let Config { items, shape, seed } = self.config;
+        let mut sampler = Sampler::new(items, popularity).ok_or("no such popularity")?;
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let weights: u32 = loads.iter().map(|(_, weight)| weight).sum();
+        let mut asked = Vec::new();
+        let frames = (0..n).map(|_| {
+            let mut at = if loads.len() > 1 { rng.random_range(0..weights.max(1)) } else { 0 };
+            let (load, _) = loads.iter().find(|(_, weight)| {
+                let here = at < *weight;
+                at = at.saturating_sub(*weight);
+                here
+            })?;
+            asked.clear();
+            asked.extend((0..load.keys()).map(|_| sampler.read(&mut rng)));
+            load.request(shape, &asked, items)
+        });
+        Ok(frames.collect::<Option<Vec<_>>>().ok_or("a request does not fit a frame")?)
+    }
+
+    /// A worker on one pair of queues.
+    ///
+    /// # Errors
+    /// No place for a session.
+    pub fn worker(
+        &self,
+        info: &PortInfo,
+        queues: QueuePair,
+        region: &Region,
+        manner: Manner,
+    ) -> Result<Worker, Box<dyn Error>> {
+        Ok(Worker::new(WorkerConfig {
+            ports: vec![WorkerPort {
+                queues,
+                info: info.clone(),
+                local: Arc::new(Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?),
+                side_door: None,
+                sends_for_kernel: false,
+            }],
+            region: region.clone(),
+            session: self.store.session()?,
+            server: Arc::clone(&self.server),
+            group: manner.group,
+            batch: manner.batch,
+            policy: Policy::default(),
+            offload: manner.offload,
+        }))
+    }
+
+    /// A card beside workers on this region. The store must have been made for one.
+    ///
+    /// # Errors
+    /// What is wrong with the card.
+    pub fn beside(
+        &self,
+        card: &Arc<dyn Card>,
+        way: Way,
+        region: &Region,
+    ) -> Result<Beside, Box<dyn Error>> {
+        let feed = self.feed.as_ref().ok_or("this store feeds no card")?;
+        let Config { items, shape, .. } = self.config;
+        Beside::open(card, way, region, (&self.store, feed), (items, shape))
+    }
+
+    /// What a look-up alone costs, in nanoseconds of CPU time: hash, index, item, key compared and
+    /// the value's first byte read, for `group` keys at a time, `requests` in all among so many
+    /// different ones.
+    ///
+    /// # Errors
+    /// No place for a session, or a key that was not found.
+    pub fn lookups(
+        &self,
+        group: usize,
+        requests: u64,
+        different: u64,
+    ) -> Result<f64, Box<dyn Error>> {
+        let Config { items, shape, seed } = self.config;
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let keys = usize::try_from(requests.min(different))?;
+        let keys: Vec<u8> = (0..keys).flat_map(|_| shape.key(rng.random_range(0..items))).collect();
+        let mut session = self.store.session()?;
+        let mut hashes = Vec::with_capacity(group);
+        let mut places = Vec::with_capacity(group);
+        let (mut done, mut found, mut first) = (0, 0u64, 0u8);
+        let begun = thread_cpu();
+        while done < requests {
+            for keys in keys.chunks(shape.key_bytes * group) {
+                hashes.clear();
+                places.clear();
+                for key in keys.chunks_exact(shape.key_bytes) {
+                    let hash = self.store.hash(key);
+                    if group > 1 {
+                        self.store.prefetch(hash);
+                    }
+                    hashes.push(hash);
+                }
+                for &hash in &hashes {
+                    let place = self.store.propose(hash);
+                    if group > 1
+                        && let Some(place) = place
+                    {
+                        self.store.prefetch_item(place);
+                    }
+                    places.push(place);
+                }
+                let guard = session.pin();
+                for (key, place) in keys.chunks_exact(shape.key_bytes).zip(&places) {
+                    if let Some(item) = place.and_then(|place| guard.verify(place, key)) {
+                        found += 1;
+                        let value = item.value().whole().unwrap_or_default();
+                        first ^= value.first().copied().unwrap_or_default();
+                    }
+                }
+                done += places.len() as u64;
+            }
+        }
+        let ns = per(thread_cpu() - begun, done);
+        std::hint::black_box(first);
+        // A tag that two keys share costs the worker a second look; here it only must be rare.
+        if found < done - done / 100 {
+            return Err(format!("{found} of {done} keys were found").into());
+        }
+        Ok(ns)
+    }
+}

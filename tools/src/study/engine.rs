@@ -1,0 +1,129 @@
+//! A card beside the CPU engine, with every item of a store in its index.
+//!
+//! In: a card, how to use it, a region, a filled store. Out: what engines are made of, and what keeps
+//! the index up to date. Fails as the card does.
+
+use super::load::Shape;
+use dataplane::dispatch::Offloading;
+use dataplane::pipeline;
+use dataplane::store::{Store, StoreSource};
+use driver_shim::Region;
+use gpu::card::Card;
+use gpu::index::{Feed, IndexConfig, IndexKind, Schedule, Updater};
+use gpu::offload::{GpuEngine, Mode, Offload, OffloadConfig};
+use gpu::params::TABLE_KEY_MAX;
+use std::error::Error;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Hashes that wait for the index's updater.
+pub const FEED: usize = 1 << 16;
+/// Every how many batches one is read again by the CPU engine.
+const VERIFY_EVERY: NonZeroU32 = NonZeroU32::MIN.saturating_add(1022);
+/// Longest time for the first batch, in deadlines.
+const START_DEADLINES: u32 = 30;
+
+/// How a card is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Way {
+    /// How batches get there.
+    pub mode: Mode,
+    /// Its index.
+    pub kind: IndexKind,
+    /// Batches in flight, of each worker.
+    pub places: usize,
+    /// Longest time for a batch.
+    pub deadline: Duration,
+    /// It gets everything.
+    pub forced: bool,
+}
+
+impl Way {
+    /// For people.
+    pub fn name(self) -> String {
+        format!("{} {}", self.mode.name(), self.kind.name())
+    }
+}
+
+/// A card in use.
+pub struct Beside {
+    offload: Arc<Offload>,
+    /// To be run by a thread of its own, where items change.
+    pub updater: Option<Updater>,
+    forced: bool,
+}
+
+impl std::fmt::Debug for Beside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Beside").field("offload", &self.offload).finish_non_exhaustive()
+    }
+}
+
+impl Beside {
+    /// Puts the store's first `items` items into the index of a card over this region. `feed` is
+    /// the store's.
+    ///
+    /// # Errors
+    /// What is wrong with the card.
+    pub fn open(
+        card: &Arc<dyn Card>,
+        way: Way,
+        region: &Region,
+        (store, feed): (&Arc<Store>, &Arc<Feed>),
+        (items, shape): (u64, Shape),
+    ) -> Result<Self, Box<dyn Error>> {
+        let table = TABLE_KEY_MAX.iter().position(|max| shape.key_bytes <= *max as usize);
+        let table = table.ok_or("keys are too long for the index")?;
+        // Room to spare: 16 ways of a set fill unevenly.
+        let bytes = match way.kind {
+            IndexKind::SetAssoc => 48 + TABLE_KEY_MAX.get(table).map_or(0, |max| *max as u64),
+            IndexKind::Cuckoo => 16,
+        };
+        let config = OffloadConfig {
+            mode: way.mode,
+            index: IndexConfig {
+                kind: way.kind,
+                memory_bytes: items * bytes + (1 << 20),
+                shares: std::array::from_fn(|i| if i == table { 1.0 } else { 0.0 }),
+            },
+            hash_key: store.hash_key(),
+            places: way.places,
+            deadline: way.deadline,
+            start_deadline: START_DEADLINES * way.deadline,
+            heads: true,
+        };
+        let offload = pipeline::offload(Arc::clone(card), region, config)?;
+        let source = Box::new(StoreSource::new(store.session()?));
+        let mut updater = Updater::new(&offload, Arc::clone(feed), source, Schedule::default())?;
+        let mut next = 0;
+        while next < items {
+            let end = (next + FEED as u64 / 2).min(items);
+            (next..end).for_each(|i| store.look_again(store.hash(&shape.key(i))));
+            next = end;
+            while updater.turn() > 0 {}
+        }
+        let beside = Self { offload, updater: Some(updater), forced: way.forced };
+        beside.is_well().map(|()| beside)
+    }
+
+    /// An engine for one worker, for batches of up to `batch` requests.
+    ///
+    /// # Errors
+    /// What is wrong with the card.
+    pub fn engine(&self, batch: usize) -> Result<Offloading, Box<dyn Error>> {
+        Ok(Offloading {
+            engine: Box::new(GpuEngine::new(&self.offload, batch)?),
+            forced: self.forced,
+            verify_one_in: VERIFY_EVERY,
+        })
+    }
+
+    /// Whether it was in use all the time.
+    ///
+    /// # Errors
+    /// What ended its use.
+    pub fn is_well(&self) -> Result<(), Box<dyn Error>> {
+        self.offload.fault().map_or(Ok(()), |fault| Err(fault.to_string().into()))
+    }
+}

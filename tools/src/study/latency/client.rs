@@ -1,0 +1,190 @@
+//! Asks, when requests are due, and notes when replies come.
+//!
+//! In: one pair of queues, request frames. Out: round trips from when a request was due, so that one
+//! that had to wait for room is not forgiven (no coordinated omission). One thread. Fails never; what
+//! gets no reply is lost, and counted.
+
+use crate::study::load::{Load, Shape};
+use crate::study::paced::{Pace, Schedule, histogram};
+use dataplane::wire::checksum;
+use driver_shim::{Burst, QueuePair, Region};
+use hdrhistogram::Histogram;
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+/// Where the request's number stands in a frame, and UDP's checksum.
+const NUMBER_AT: usize = 14 + 20 + 8;
+const CHECKSUM_AT: usize = 14 + 20 + 6;
+/// Requests that can be told apart, and half of them: most that may be under way.
+const NUMBERS: usize = 1 << 16;
+const WAITING_MAX: usize = NUMBERS / 2;
+/// Every how many replies one is checked to the byte.
+const CHECK_EVERY: u64 = 97;
+/// Longest wait for a reply when nothing is asked any more.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A client of one server.
+#[derive(Debug)]
+pub struct Client<'a> {
+    queues: QueuePair,
+    region: &'a Region,
+    templates: &'a [Vec<u8>],
+    shape: Shape,
+    /// When the request of each number was due; none is under way at [`u64::MAX`].
+    due_ns: Vec<u64>,
+    next: usize,
+}
+
+/// What a run gave.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Requests sent.
+    pub sent: u64,
+    /// Of these, answered.
+    pub answered: u64,
+    /// And not.
+    pub lost: u64,
+    /// Replies checked to the byte.
+    pub checked: u64,
+    /// Of these, wrong.
+    pub wrong: u64,
+    /// From the first request to the last reply.
+    pub wall: Duration,
+    /// Round trips, in nanoseconds.
+    pub rtt: Histogram<u64>,
+}
+
+impl Outcome {
+    /// Answers a second.
+    pub fn per_s(&self) -> f64 {
+        self.answered as f64 / self.wall.as_secs_f64()
+    }
+}
+
+impl<'a> Client<'a> {
+    /// A client at the other end of a server's queues.
+    pub fn new(
+        queues: QueuePair,
+        region: &'a Region,
+        templates: &'a [Vec<u8>],
+        shape: Shape,
+    ) -> Self {
+        Self { queues, region, templates, shape, due_ns: vec![u64::MAX; NUMBERS], next: 0 }
+    }
+
+    /// Asks for so long, at this pace and with at most `window` requests under way.
+    ///
+    /// # Errors
+    /// No memory for the histogram.
+    pub fn run(
+        &mut self,
+        pace: Pace,
+        window: usize,
+        length: Duration,
+        seed: u64,
+    ) -> Result<Outcome, Box<dyn Error>> {
+        let window = window.min(WAITING_MAX) as u64;
+        let mut schedule = match pace {
+            Pace::Open(per_s) => Some(Schedule::new(per_s, seed)),
+            Pace::Closed => None,
+        };
+        let (mut out, mut back) = (Burst::new(), Burst::new());
+        let (mut sent, mut answered, mut checked, mut wrong) = (0, 0, 0, 0);
+        let mut rtt = histogram()?;
+        let begun = Instant::now();
+        let now_ns = || u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let length_ns = u64::try_from(length.as_nanos())?;
+        let mut last = Instant::now();
+        loop {
+            let now = now_ns();
+            let over = now >= length_ns;
+            while !over && !out.is_full() && sent - answered < window {
+                // A slot first: a request that is due must not be forgotten for want of one.
+                let Some(mut frame) = self.region.alloc() else { break };
+                let due = match &mut schedule {
+                    Some(schedule) => schedule.due(now),
+                    None => Some(now),
+                };
+                let Some(due) = due else { break };
+                let template = self.templates.get(self.next % self.templates.len().max(1));
+                // Fits: requests are made for a slot.
+                let filled = frame.fill(template.map_or(&[][..], Vec::as_slice));
+                debug_assert!(filled.is_ok());
+                let number = self.next % NUMBERS;
+                set_number(frame.bytes_mut(), number);
+                if let Some(place) = self.due_ns.get_mut(number) {
+                    *place = due;
+                }
+                self.next += 1;
+                sent += 1;
+                out.push(frame);
+            }
+            self.queues.tx.burst(&mut out);
+            if self.queues.rx.burst(&mut back) > 0 {
+                last = Instant::now();
+            }
+            let now = now_ns();
+            for frame in back.drain(..) {
+                let bytes = frame.bytes();
+                let number = bytes.get(NUMBER_AT..NUMBER_AT + 2);
+                let number =
+                    number.map_or(NUMBERS, |n| n.iter().fold(0, |a, b| a << 8 | usize::from(*b)));
+                let Some(due) = self.due_ns.get_mut(number).filter(|due| **due != u64::MAX) else {
+                    continue;
+                };
+                rtt.saturating_record(now.saturating_sub(std::mem::replace(due, u64::MAX)));
+                answered += 1;
+                if answered % CHECK_EVERY == 1 {
+                    checked += 1;
+                    wrong += u64::from(!Load::Get.is_right(self.shape, bytes));
+                }
+            }
+            if over && (sent == answered || last.elapsed() > GRACE) {
+                break;
+            }
+        }
+        self.due_ns.fill(u64::MAX);
+        let wall =
+            begun.elapsed().saturating_sub(if sent == answered { Duration::ZERO } else { GRACE });
+        Ok(Outcome { sent, answered, lost: sent - answered, checked, wrong, wall, rtt })
+    }
+}
+
+/// Puts another number in the place of the template's, which is 0, and makes UDP's checksum fit (RFC
+/// 1624).
+fn set_number(frame: &mut [u8], number: usize) {
+    let number = u16::try_from(number).unwrap_or(0);
+    let old = frame.get(NUMBER_AT..NUMBER_AT + 2).map_or([0, 0], |n| [n[0], n[1]]);
+    let sum = frame.get(CHECKSUM_AT..CHECKSUM_AT + 2).map_or([0, 0], |n| [n[0], n[1]]);
+    let words = [!u16::from_be_bytes(sum), !u16::from_be_bytes(old), number];
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
+    let new = match !checksum::sum(&bytes) {
+        0 => 0xffff,
+        sum => sum,
+    };
+    for (at, word) in [(NUMBER_AT, number), (CHECKSUM_AT, new)] {
+        if let Some(place) = frame.get_mut(at..at + 2) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dataplane::wire::verify::verify_udp;
+
+    const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 64 };
+
+    #[test]
+    fn a_numbered_request_has_a_good_checksum() {
+        let template = Load::Get.request(SHAPE, &[7], 10).unwrap();
+        for number in [0, 1, 0x1234, 0xffff] {
+            let mut frame = template.clone();
+            set_number(&mut frame, number);
+            assert_eq!(usize::from(u16::from_be_bytes([frame[42], frame[43]])), number);
+            assert_eq!(frame[44..], template[44..]);
+            assert!(verify_udp(&frame, 14, 34, false), "{number}");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Answers, and notes how long each request was inside.
+//!
+//! In: a filled store, one pair of queues. Out: replies; how long requests were inside, from the
+//! receive burst that took them in to the transmit burst that took their replies, on demand. Works as
+//! a thread ([`beside`]) or as a process ([`Process`], which runs [`Cli`]). Never sleeps: like a worker
+//! on a NIC. Fails when a port cannot be had.
+
+use super::{Answering, SLOTS};
+use crate::study::bench::{Bench, Manner};
+use crate::study::paced::histogram;
+use clap::{Parser, ValueEnum};
+use dataplane::batcher::{BatchMode, BatchPolicy};
+use driver_shim::ports::memory::linked;
+use driver_shim::{Burst, Pages, PortInfo, QueuePair, Region, RxQueue, TxQueue};
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+/// Requests whose memory accesses overlap in the CPU engine.
+const GROUP: usize = 32;
+/// Frames that wait in each direction between two threads.
+const RING_DEPTH: usize = 1024;
+/// Most requests in a batch.
+const BATCH: usize = 512;
+
+/// What is known of the requests inside.
+#[derive(Debug)]
+struct State {
+    came_ns: Vec<u64>,
+    begun: Instant,
+    inside: Histogram<u64>,
+}
+
+/// How long requests were inside.
+#[derive(Debug, Clone)]
+pub struct Inside(Arc<Mutex<State>>);
+
+impl Inside {
+    /// For frames of a region.
+    ///
+    /// # Errors
+    /// No memory for the histogram.
+    pub fn new(region: &Region) -> Result<Self, Box<dyn Error>> {
+        let came_ns = vec![0; region.capacity()];
+        let state = State { came_ns, begun: Instant::now(), inside: histogram()? };
+        Ok(Self(Arc::new(Mutex::new(state))))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same queues, watched.
+    fn watch(&self, QueuePair { rx, tx }: QueuePair) -> QueuePair {
+        QueuePair {
+            rx: Box::new(WatchedRx { rx, inside: self.clone() }),
+            tx: Box::new(WatchedTx { tx, inside: self.clone() }),
+        }
+    }
+
+    /// What came out since this was asked last.
+    fn take(&self) -> Value {
+        let mut state = self.state();
+        let us = |q| state.inside.value_at_quantile(q) as f64 / 1e3;
+        let value = json!({ "requests": state.inside.len(), "p50_us": us(0.5), "p95_us": us(0.95),
+            "p99_us": us(0.99), "max_us": us(1.0) });
+        state.inside.reset();
+        value
+    }
+}
+
+impl Answering for Inside {
+    fn inside(&mut self) -> Result<Value, Box<dyn Error>> {
+        Ok(self.take())
+    }
+}
+
+impl State {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+struct WatchedRx {
+    rx: Box<dyn RxQueue>,
+    inside: Inside,
+}
+
+impl RxQueue for WatchedRx {
+    fn burst(&mut self, into: &mut Burst) -> usize {
+        let before = into.len();
+        let n = self.rx.burst(into);
+        if n > 0 {
+            let mut state = self.inside.state();
+            let now = state.now_ns();
+            for frame in into.get(before..).unwrap_or_default() {
+                if let Some(came) = state.came_ns.get_mut(frame.slot() as usize) {
+                    *came = now;
+                }
+            }
+        }
+        n
+    }
+}
+
+struct WatchedTx {
+    tx: Box<dyn TxQueue>,
+    inside: Inside,
+}
+
+impl TxQueue for WatchedTx {
+    fn burst(&mut self, from: &mut Burst) -> usize {
+        let slots: Vec<u32> = from.iter().map(driver_shim::Frame::slot).collect();
+        let n = self.tx.burst(from);
+        let mut guard = self.inside.state();
+        let state = &mut *guard;
+        let now = state.now_ns();
+        for slot in slots.iter().take(n) {
+            let came = state.came_ns.get(*slot as usize).copied().unwrap_or(now);
+            state.inside.saturating_record(now.saturating_sub(came));
+        }
+        n
+    }
+}
+
+/// Answers until told to stop.
+fn serve(
+    bench: &Bench,
+    info: &PortInfo,
+    queues: QueuePair,
+    region: &Region,
+    mode: BatchMode,
+    stop: &AtomicBool,
+) -> Result<(), String> {
+    let info = PortInfo { busy_poll: true, ..info.clone() };
+    let batch = BatchPolicy { size: BATCH, mode, ..BatchPolicy::default() };
+    let manner = Manner { group: GROUP, batch, offload: None };
+    let worker = bench.worker(&info, queues, region, manner).map_err(|e| e.to_string())?;
+    let counters = worker.counters();
+    worker.run(stop);
+    if counters.ledger().balances() { Ok(()) } else { Err("frames are unaccounted for".to_owned()) }
+}
+
+/// Answers in a thread, at one end of a pair of rings, while `ask` works with the other.
+///
+/// # Errors
+/// Not enough memory, or `ask`'s.
+pub fn beside<'r>(
+    bench: &Bench,
+    mode: BatchMode,
+    ask: impl FnOnce(QueuePair, &Region, &mut Inside) -> Result<(), Box<dyn Error>> + 'r,
+) -> Result<(), Box<dyn Error>> {
+    let region = Region::new(SLOTS, Pages::Prefer)?;
+    let (mut here, mut there) = linked(1, RING_DEPTH);
+    let mut inside = Inside::new(&region)?;
+    let queues = inside.watch(here.queues.pop().ok_or("no queue")?);
+    let client = there.queues.pop().ok_or("no queue")?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| serve(bench, &here.info, queues, &region, mode, &stop));
+        let asked = ask(client, &region, &mut inside);
+        stop.store(true, Ordering::Relaxed);
+        let served = worker.join().unwrap_or_else(|_| Err("the server died".to_owned()));
+        asked?;
+        Ok(served?)
+    })
+}
+
+/// How batches are made, as a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// They wait for nothing.
+    Adaptive,
+    /// They wait to be filled.
+    Fixed,
+}
+
+/// The server as a process: says `ready`, then how long requests were inside for each line that it
+/// reads, until there are no more.
+#[derive(Debug, Parser)]
+pub struct Cli {
+    /// The memif's socket.
+    #[arg(long)]
+    socket: std::path::PathBuf,
+    /// Items in the store.
+    #[arg(long)]
+    items: u64,
+    /// How batches are made.
+    #[arg(long, value_enum)]
+    mode: Mode,
+}
+
+#[cfg(not(feature = "dpdk"))]
+impl Cli {
+    /// Cannot be done.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn run(&self) -> Result<(), Box<dyn Error>> {
+        Err("built without DPDK".into())
+    }
+}
+
+#[cfg(feature = "dpdk")]
+pub use process::Process;
+
+#[cfg(feature = "dpdk")]
+mod process {
+    use super::super::{SHAPE, memif};
+    use super::{Answering, Cli, Inside, Mode, serve};
+    use crate::study::bench::{Bench, Config};
+    use crate::study::frame::Common;
+    use dataplane::batcher::BatchMode;
+    use serde_json::Value;
+    use std::error::Error;
+    use std::io::{BufRead, BufReader, Write};
+    use std::path::{Path, PathBuf};
+    use std::process::{Child, ChildStdin, Command, Stdio};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::{Receiver, channel};
+    use std::thread;
+    use std::time::Duration;
+
+    /// Longest wait for a word of the server: it fills a store first.
+    const WORD_MAX: Duration = Duration::from_secs(300);
+
+    impl Cli {
+        /// Serves.
+        ///
+        /// # Errors
+        /// The port cannot be had.
+        pub fn run(&self) -> Result<(), Box<dyn Error>> {
+            let config = Config { items: self.items, shape: SHAPE, seed: 0 };
+            let bench = Bench::new(config, false)?;
+            let dpdk = memif::Dpdk::start()?;
+            let mut port = dpdk.server(&self.socket)?;
+            let inside = Inside::new(dpdk.region())?;
+            let queues = inside.watch(port.queues.pop().ok_or("the port has no queue")?);
+            let mode = match self.mode {
+                Mode::Adaptive => BatchMode::Adaptive,
+                Mode::Fixed => BatchMode::Fixed,
+            };
+            let stop = AtomicBool::new(false);
+            println!("ready");
+            thread::scope(|scope| {
+                let (info, region) = (&port.info, dpdk.region());
+                let worker = scope.spawn(|| serve(&bench, info, queues, region, mode, &stop));
+                for line in std::io::stdin().lock().lines() {
+                    if line.is_err() || worker.is_finished() {
+                        break;
+                    }
+                    println!("{}", inside.take());
+                }
+                stop.store(true, Ordering::Relaxed);
+                worker.join().unwrap_or_else(|_| Err("the server died".to_owned()))
+            })?;
+            Ok(())
+        }
+    }
+
+    /// A server as another process. Ended when dropped.
+    #[derive(Debug)]
+    pub struct Process {
+        child: Child,
+        to: Option<ChildStdin>,
+        said: Receiver<String>,
+        socket: PathBuf,
+    }
+
+    impl Process {
+        /// Starts this program again, as the server.
+        ///
+        /// # Errors
+        /// It does not come up.
+        pub fn start(
+            common: &Common,
+            config: Config,
+            mode: BatchMode,
+        ) -> Result<Self, Box<dyn Error>> {
+            let name = if mode == BatchMode::Fixed { "fixed" } else { "adaptive" };
+            let socket =
+                std::env::temp_dir().join(format!("gnomon-study-{}-{name}", std::process::id()));
+            let _ = std::fs::remove_file(&socket);
+            let mut child = Command::new(std::env::current_exe()?)
+                .args(["latency-server", "--items", &config.items.to_string(), "--mode", name])
+                .arg("--socket")
+                .arg(&socket)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(if common.quick { Stdio::null() } else { Stdio::inherit() })
+                .spawn()?;
+            let to = child.stdin.take();
+            let from = child.stdout.take().ok_or("no pipe")?;
+            let (say, said) = channel();
+            thread::spawn(move || {
+                for line in BufReader::new(from).lines().map_while(Result::ok) {
+                    if say.send(line).is_err() {
+                        break;
+                    }
+                }
+            });
+            let mut server = Self { child, to, said, socket };
+            // DPDK may say something first.
+            while server.word()? != "ready" {}
+            Ok(server)
+        }
+
+        /// The memif's socket.
+        pub fn socket(&self) -> &Path {
+            &self.socket
+        }
+
+        fn word(&mut self) -> Result<String, Box<dyn Error>> {
+            self.said.recv_timeout(WORD_MAX).map_err(|_| "the server says nothing".into())
+        }
+    }
+
+    impl Answering for Process {
+        fn inside(&mut self) -> Result<Value, Box<dyn Error>> {
+            let to = self.to.as_mut().ok_or("no pipe")?;
+            to.write_all(b"\n")?;
+            to.flush()?;
+            Ok(serde_json::from_str(&self.word()?)?)
+        }
+    }
+
+    impl Drop for Process {
+        fn drop(&mut self) {
+            // Without input it ends by itself.
+            self.to = None;
+            for _ in 0..200 {
+                if !matches!(self.child.try_wait(), Ok(None)) {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            let _ = std::fs::remove_file(&self.socket);
+        }
+    }
+}

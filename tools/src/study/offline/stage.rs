@@ -1,0 +1,163 @@
+//! How much of everything the offline study takes, and the cases that it compares.
+//!
+//! In: flags. Out: a store's configuration, and cases with their names. Nothing fails.
+
+use crate::study::bench::{Bench, Config};
+use crate::study::frame::Common;
+use crate::study::load::{Load, Shape};
+use crate::study::path::{Walk, walk};
+use crate::workload::Popularity;
+use clap::{Args, Parser};
+use std::error::Error;
+use std::path::PathBuf;
+
+/// Most distinct request frames that are prepared.
+const FRAMES_MAX: u64 = 4_000_000;
+
+/// The store and what is asked of it.
+#[derive(Debug, Args)]
+pub struct Stage {
+    /// Items in the store.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    items: Option<u64>,
+    /// Bytes per key.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(8..=250))]
+    key_size: u16,
+    /// Bytes per value.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    value_size: u16,
+    /// Requests per measurement.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    requests: Option<u64>,
+    /// Requests whose memory accesses overlap.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=512))]
+    group: u16,
+}
+
+impl Stage {
+    /// What is in the store.
+    pub fn config(&self, common: &Common) -> Config {
+        Config {
+            items: self.items.unwrap_or_else(|| common.pick(4_000_000, 2_000)),
+            shape: Shape {
+                key_bytes: usize::from(self.key_size),
+                value_bytes: usize::from(self.value_size),
+            },
+            seed: common.seed,
+        }
+    }
+
+    /// Requests per measurement.
+    pub fn requests(&self, common: &Common) -> u64 {
+        self.requests.unwrap_or_else(|| common.pick(8_000_000, 5_000))
+    }
+
+    /// Different requests among them.
+    pub fn different(&self, common: &Common) -> u64 {
+        self.config(common).items.min(FRAMES_MAX)
+    }
+
+    /// Requests whose memory accesses overlap.
+    pub fn group(&self) -> usize {
+        usize::from(self.group)
+    }
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Case {
+    /// Random lines, so many at a time.
+    Lines(usize),
+    /// Look-ups, so many at a time.
+    LookUps(usize),
+    /// The port alone.
+    Port,
+    /// A load on the whole path.
+    Path {
+        /// What is asked.
+        load: Load,
+        /// So many at a time.
+        group: usize,
+        /// With checksums in software.
+        software: bool,
+    },
+}
+
+impl Case {
+    /// All of them, each with room for what it takes in each round.
+    pub fn all(group: usize) -> Vec<(Self, Vec<f64>)> {
+        let path = |load, group, software| Self::Path { load, group, software };
+        let mut all: Vec<Self> = [1, 4, 8, 16, 32, 64].map(Self::Lines).to_vec();
+        if !all.contains(&Self::Lines(group)) {
+            all.push(Self::Lines(group));
+        }
+        let mut groups = vec![group];
+        if group > 1 {
+            groups.push(1);
+        }
+        all.extend(groups.iter().map(|group| Self::LookUps(*group)));
+        all.push(Self::Port);
+        all.extend(groups.iter().map(|group| path(Load::Get, *group, true)));
+        all.extend([path(Load::Get, group, false), path(Load::Set, group, true)]);
+        all.into_iter().map(|case| (case, Vec::new())).collect()
+    }
+
+    /// In full and in short.
+    pub fn names(self) -> (String, String) {
+        let how = |group| if group > 1 { "group prefetch" } else { "one by one, no prefetch" };
+        let short = |group: usize| if group > 1 { "" } else { ", 1" };
+        match self {
+            Self::Lines(n) => (format!("random lines, {n} at a time"), format!("lines, {n}")),
+            Self::LookUps(n) => {
+                (format!("look-ups alone, {}", how(n)), format!("look-ups{}", short(n)))
+            }
+            Self::Port => {
+                ("the memory port alone (no part of a NIC's work)".to_owned(), "port".to_owned())
+            }
+            Self::Path { load, group, software } => {
+                let sums = if software { "" } else { ", checksums by the port" };
+                let bare = if software { "" } else { ", hw" };
+                let name = load.name();
+                (
+                    format!("whole path, {name}, {}{sums}", how(group)),
+                    format!("{name}{}{bare}", short(group)),
+                )
+            }
+        }
+    }
+}
+
+/// One load on the whole path and nothing else, for `scripts/instructions.sh` and profilers.
+#[derive(Debug, Parser)]
+pub struct PathCli {
+    #[command(flatten)]
+    stage: Stage,
+    /// What is asked.
+    #[arg(long, value_enum, default_value = "get")]
+    load: Load,
+    /// Seed of the random keys.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl PathCli {
+    /// Walks and says how many were answered.
+    ///
+    /// # Errors
+    /// A wrong reply.
+    pub fn run(&self) -> Result<(), Box<dyn Error>> {
+        let common = Common { out: PathBuf::new(), seed: self.seed, quick: false };
+        let bench = Bench::new(self.stage.config(&common), false)?;
+        let different = self.stage.different(&common);
+        let templates = bench.requests(&[(self.load, 1)], Popularity::Uniform, different)?;
+        let (requests, group) = (self.stage.requests(&common), self.stage.group());
+        let how =
+            Walk { templates: &templates, requests, workers: 1, group, software: true, card: None };
+        let run = walk(&bench, &how)?;
+        println!("{} answered, {} checked, {} wrong", run.answered(), run.checked, run.wrong);
+        if run.wrong > 0 || run.checked == 0 {
+            return Err("a reply was not what it must be".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,212 @@
+//! The study of stages: where a request's time goes, room by room (as the FPGA appliance's figures 7
+//! and 8).
+//!
+//! In: a filled store. Out: nanoseconds of each room per request, and instructions where valgrind is
+//! there to count them, for each kind of request and several sizes of a batch. [`rooms`] walks a
+//! batch through the rooms, [`callgrind`] counts. The port in memory, which stands in for a NIC, is
+//! shown apart. Fails when a request is not answered.
+
+pub mod callgrind;
+pub mod rooms;
+
+use super::bench::{Bench, Config};
+use super::frame::{Common, Frame};
+use super::load::{Load, Shape};
+use super::median;
+use crate::report::table::{Draw, Table};
+use crate::workload::Popularity;
+use clap::Parser;
+use driver_shim::ports::memory::{LoopingConfig, looping};
+use driver_shim::{Pages, Region, RxChecksum, TxCaps};
+use rooms::{ROOMS, Rooms};
+use serde_json::{Map, Value, json};
+use std::error::Error;
+
+/// Keys and values.
+const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 64 };
+/// Requests whose memory accesses overlap in the CPU engine.
+const GROUP: usize = 32;
+/// Batches of the size that most is measured with.
+const BATCH: usize = 512;
+
+const COLUMNS: &[&str] =
+    &["load", "batch", "port", "rx", "classify", "batcher", "engine", "execute", "tx", "total"];
+
+const TABLES: [Table; 3] = [
+    Table {
+        name: "ns",
+        title: "Nanoseconds per request, room by room",
+        says: "Medians over batches of 512; the total is without the port in memory.",
+        columns: COLUMNS,
+        plot: Some(Draw::Bars { label: "load", y: "ns per request", parts: &ROOMS }),
+    },
+    Table {
+        name: "batches",
+        title: "Nanoseconds per GET, by size of the batch",
+        says: "What a request of a small batch costs: less overlaps, each room is begun more often, and the clock is read more often.",
+        columns: COLUMNS,
+        plot: Some(Draw::Bars { label: "batch", y: "ns per request", parts: &ROOMS }),
+    },
+    Table {
+        name: "instructions",
+        title: "Instructions per request, room by room",
+        says: "Counted by valgrind; the port is within rx and tx here.",
+        columns: COLUMNS,
+        plot: Some(Draw::Bars { label: "load", y: "instructions per request", parts: &ROOMS }),
+    },
+];
+
+/// What to measure.
+#[derive(Debug, Parser)]
+pub struct Cli {
+    #[command(flatten)]
+    common: Common,
+    /// Items in the store.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    items: Option<u64>,
+    /// Requests of each kind.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    requests: Option<u64>,
+    /// Do not count instructions.
+    #[arg(long)]
+    no_instructions: bool,
+    /// Only walk, with this load, for a profiler.
+    #[arg(long, value_enum)]
+    only: Option<Load>,
+}
+
+impl Cli {
+    /// Measures, prints and writes.
+    ///
+    /// # Errors
+    /// Not enough memory, or a request that is not answered.
+    pub fn run(&self) -> Result<(), Box<dyn Error>> {
+        let items = self.items.unwrap_or_else(|| self.common.pick(1_000_000, 2_000));
+        let requests = self.requests.unwrap_or_else(|| self.common.pick(2_000_000, 4_000));
+        let config = Config { items, shape: SHAPE, seed: self.common.seed };
+        let bench = Bench::new(config, false)?;
+        if let Some(load) = self.only {
+            println!("{}", walk(&bench, load, BATCH, requests, 0)?.len() * BATCH);
+            return Ok(());
+        }
+        let mut frame = Frame::begin("stages", &self.common)?;
+        frame.report.fact("items", json!(items))?;
+        frame.report.fact("requests", json!(requests))?;
+        let loads = [Load::Get, Load::Miss, Load::Multiget, Load::Set];
+        for load in loads {
+            frame.report.row("ns", timed(&bench, load, BATCH, requests)?)?;
+        }
+        for &batch in self.common.pick(&[1, 8, 32, 64, 128, 512][..], &[1, 64]) {
+            let requests = requests.min(batch as u64 * self.common.pick(20_000, 100));
+            frame.report.row("batches", timed(&bench, Load::Get, batch, requests)?)?;
+        }
+        if self.no_instructions || !callgrind::is_there() {
+            frame.report.fact("instructions_left_out", json!("no valgrind, or not wanted"))?;
+        } else {
+            for &load in self.common.pick(&loads[..], &[Load::Get]) {
+                let row = self.counted(load, &frame)?;
+                frame.report.row("instructions", row)?;
+            }
+        }
+        Ok(frame.end(&TABLES)?)
+    }
+
+    /// Instructions of each room. Few items: what is counted does not depend on how many.
+    fn counted(&self, load: Load, frame: &Frame) -> Result<Value, Box<dyn Error>> {
+        let word = load.name();
+        let requests = self.common.pick(20_000, 2_000).to_string();
+        let args = ["stages", "--items", "5000", "--requests", &requests, "--only", word];
+        let profile = frame.report.dir().join("callgrind.out");
+        let (said, costs) = callgrind::run(&args.map(str::to_owned), &profile)?;
+        let walked: u64 = said.trim().parse().map_err(|_| format!("it said `{said}`"))?;
+        let mut parts = [0.0; ROOMS.len()];
+        for (part, room) in parts.iter_mut().zip(ROOMS).skip(1) {
+            let name = format!("::rooms::room_{room}");
+            let cost: u64 = costs.iter().filter(|(f, _)| f.ends_with(&name)).map(|(_, n)| n).sum();
+            if cost == 0 {
+                return Err(format!("the profile does not know room {room}").into());
+            }
+            *part = cost as f64 / walked.max(1) as f64;
+        }
+        Ok(row(load, BATCH, &parts))
+    }
+}
+
+/// The median of each room over all batches: where others are at work too, some take long for
+/// reasons of their own.
+fn timed(bench: &Bench, load: Load, batch: usize, requests: u64) -> Result<Value, Box<dyn Error>> {
+    let each = walk(bench, load, batch, requests, requests / batch as u64 / 10)?;
+    let parts = std::array::from_fn(|room| {
+        let of = |spent: &[u64; ROOMS.len()]| spent.get(room).copied().unwrap_or(0) as f64;
+        median(&mut each.iter().map(of).collect::<Vec<_>>()) / batch as f64
+    });
+    Ok(row(load, batch, &parts))
+}
+
+fn row(load: Load, batch: usize, parts: &[f64; ROOMS.len()]) -> Value {
+    let mut row = Map::new();
+    row.insert("load".to_owned(), json!(load.name()));
+    row.insert("batch".to_owned(), json!(batch));
+    for (room, part) in ROOMS.iter().zip(parts) {
+        row.insert((*room).to_owned(), json!(part));
+    }
+    row.insert("total".to_owned(), json!(parts.iter().skip(1).sum::<f64>()));
+    Value::Object(row)
+}
+
+/// Takes at least `requests` requests through the rooms, after `warm` batches that do not count.
+/// Returns the nanoseconds that each room took, for each batch.
+fn walk(
+    bench: &Bench,
+    load: Load,
+    batch: usize,
+    requests: u64,
+    warm: u64,
+) -> Result<Vec<[u64; ROOMS.len()]>, Box<dyn Error>> {
+    let different = bench.config().items.min(1_000_000);
+    let templates = bench.requests(&[(load, 1)], Popularity::Uniform, different)?;
+    let region = Region::new(u32::try_from(2 * batch + 64)?, Pages::Prefer)?;
+    let port = looping(
+        &region,
+        &LoopingConfig {
+            templates,
+            queues: 1,
+            frames_per_queue: batch,
+            rx: RxChecksum::default(),
+            tx_caps: TxCaps::default(),
+            inspect: None,
+        },
+    )?;
+    let mut rooms = Rooms::new(bench, port, &region, batch, GROUP)?;
+    for _ in 0..warm {
+        rooms.walk(&mut [0; ROOMS.len()])?;
+    }
+    let mut each = Vec::new();
+    for _ in 0..requests.div_ceil(batch as u64) {
+        let mut spent = [0; ROOMS.len()];
+        rooms.walk(&mut spent)?;
+        each.push(spent);
+    }
+    Ok(each)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_room_takes_time_for_every_load() {
+        let bench = Bench::new(Config { items: 1_000, shape: SHAPE, seed: 1 }, false).unwrap();
+        for load in [Load::Get, Load::Miss, Load::Multiget, Load::Set] {
+            for batch in [1, 96, 512] {
+                let each = walk(&bench, load, batch, 2_000, 1).unwrap();
+                assert_eq!(each.len(), 2_000_usize.div_ceil(batch));
+                let spent = |room: usize| each.iter().map(|spent| spent[room]).sum::<u64>();
+                assert!((0..ROOMS.len()).all(|room| spent(room) > 0), "{load:?} {batch}");
+                let row = timed(&bench, load, batch, 1_000).unwrap();
+                let sum: f64 = ROOMS[1..].iter().map(|r| row[*r].as_f64().unwrap()).sum();
+                assert!((row["total"].as_f64().unwrap() - sum).abs() < 1e-6);
+            }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The rooms of a worker, walked through one after the other with a clock between them.
+//!
+//! In: a batch's worth of requests from a port in memory. Out: replies on the same port, and the time
+//! that each room took. The order is `dataplane/src/pipeline.rs`'s; what differs is that each room is
+//! done with all of a batch before the next begins, bursts included, so that the clock is read a few
+//! times for a batch. Each room is a function that is never inlined, for profilers to find.
+#![allow(unsafe_code)]
+
+use crate::study::bench::Bench;
+use crate::study::load::SERVER;
+use dataplane::batcher::{BatchMode, BatchPolicy, Batcher, Pending};
+use dataplane::counters::WorkerCounters;
+use dataplane::cpu_engine::CpuEngine;
+use dataplane::execute::Execute;
+use dataplane::policy::{Gate, Policy};
+use dataplane::reply::Reply;
+use dataplane::tx::Tx;
+use dataplane::wire::{Class, Local, classify};
+use dataplane::{DropReason, rx};
+use driver_shim::ports::memory::MAC;
+use driver_shim::{
+    BURST_MAX, Burst, Port, QueuePair, Region, RxQueue, SLOT_BYTES, TxCaps, TxQueue,
+};
+use gpu::{Batch, Engine, Entry, EntryFlags, Outcome, PacketMemory};
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// What is timed, in the order of a packet.
+pub const ROOMS: [&str; 7] = ["port", "rx", "classify", "batcher", "engine", "execute", "tx"];
+
+/// A queue whose bursts are timed.
+struct Timed<Q> {
+    queue: Q,
+    spent_ns: Arc<AtomicU64>,
+}
+
+impl<Q> Timed<Q> {
+    fn time(&mut self, work: impl FnOnce(&mut Q) -> usize) -> usize {
+        let begun = Instant::now();
+        let n = work(&mut self.queue);
+        self.spent_ns.fetch_add(ns_since(begun), Ordering::Relaxed);
+        n
+    }
+}
+
+impl RxQueue for Timed<Box<dyn RxQueue>> {
+    fn burst(&mut self, into: &mut Burst) -> usize {
+        self.time(|queue| queue.burst(into))
+    }
+}
+
+impl TxQueue for Timed<Box<dyn TxQueue>> {
+    fn burst(&mut self, from: &mut Burst) -> usize {
+        self.time(|queue| queue.burst(from))
+    }
+}
+
+fn ns_since(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The rooms, with what they hold.
+pub struct Rooms {
+    rx: Box<dyn RxQueue>,
+    tx: Tx,
+    local: Local,
+    classes: Vec<Class>,
+    gate: Gate,
+    batcher: Batcher,
+    // Before `_region`, which it reads from.
+    engine: CpuEngine,
+    execute: Execute,
+    replies: Vec<Reply>,
+    counters: WorkerCounters,
+    /// Time spent in the port.
+    port_ns: Arc<AtomicU64>,
+    begun: Instant,
+    /// Keeps the slots mapped.
+    _region: Region,
+    batch: usize,
+}
+
+impl std::fmt::Debug for Rooms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rooms").field("batch", &self.batch).finish_non_exhaustive()
+    }
+}
+
+impl Rooms {
+    /// Rooms on the first queues of `port`, which is over `region` and has at least `batch` frames,
+    /// for batches of `batch` requests.
+    ///
+    /// # Errors
+    /// No queue, or no place for a session.
+    pub fn new(
+        bench: &Bench,
+        mut port: Port,
+        region: &Region,
+        batch: usize,
+        group: usize,
+    ) -> Result<Self, Box<dyn Error>> {
+        let QueuePair { rx, tx } = port.queues.pop().ok_or("no queue")?;
+        let port_ns = Arc::new(AtomicU64::new(0));
+        let tx = Timed { queue: tx, spent_ns: Arc::clone(&port_ns) };
+        // SAFETY: the region outlives the engine: it is dropped after it, below.
+        let packets = unsafe { PacketMemory::new(region.base(), SLOT_BYTES, region.capacity()) };
+        let store = Arc::clone(bench.store());
+        // SAFETY: `walk` keeps the frames of a batch, untouched, until it has polled it; all are of
+        // this region, which the port is over.
+        let mut engine = unsafe { CpuEngine::new(store, packets, group) };
+        let policy = BatchPolicy { size: batch, mode: BatchMode::Adaptive, in_flight_max: 1 };
+        let (server, session) = (Arc::clone(bench.server()), bench.store().session()?);
+        Ok(Self {
+            rx: Box::new(Timed { queue: rx, spent_ns: Arc::clone(&port_ns) }),
+            tx: Tx::new(Box::new(tx), TxCaps::default()),
+            local: Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?,
+            classes: Vec::with_capacity(BURST_MAX),
+            gate: Gate::new(&Policy::default()),
+            batcher: Batcher::new(policy, |id, capacity| engine.new_batch(id, capacity)),
+            engine,
+            execute: Execute::new(session, server, region.clone(), Policy::default().amp_factor),
+            replies: Vec::with_capacity(2 * batch),
+            counters: WorkerCounters::default(),
+            port_ns,
+            begun: Instant::now(),
+            _region: region.clone(),
+            batch,
+        })
+    }
+
+    /// Takes a batch through all rooms, and adds the nanoseconds of each to `spent`.
+    ///
+    /// # Errors
+    /// A request that was not answered.
+    pub fn walk(&mut self, spent: &mut [u64; ROOMS.len()]) -> Result<(), Box<dyn Error>> {
+        let port_before = self.port_ns.load(Ordering::Relaxed);
+        let [port, rx, classify, batcher, engine, execute, tx] = spent;
+        let answered = self.counters.answered.get();
+        let mut burst = Burst::new();
+        let mut taken = 0;
+        while taken < self.batch {
+            let now_ns = ns_since(self.begun);
+            let begun = Instant::now();
+            let n = room_rx(self.rx.as_mut(), &mut burst, now_ns);
+            *rx += ns_since(begun);
+            let begun = Instant::now();
+            room_classify(&burst, &self.local, &mut self.classes);
+            *classify += ns_since(begun);
+            let begun = Instant::now();
+            room_batcher(&mut self.batcher, &mut self.gate, &mut burst, &self.classes, now_ns)
+                .map_err(|reason| format!("a request was dropped: {reason:?}"))?;
+            *batcher += ns_since(begun);
+            taken += n;
+            if n == 0 {
+                return Err("the port has too few frames".into());
+            }
+        }
+        let port_in = self.port_ns.load(Ordering::Relaxed) - port_before;
+        let begun = Instant::now();
+        let Some(Pending { mut frames, meta }) = self.batcher.ready(ns_since(self.begun), true)
+        else {
+            return Err("there is no batch".into());
+        };
+        *batcher += ns_since(begun);
+        let begun = Instant::now();
+        let (meta, outcome) = room_engine(&mut self.engine, meta).ok_or("the engine took none")?;
+        *engine += ns_since(begun);
+        let begun = Instant::now();
+        room_execute(
+            &mut self.execute,
+            &mut frames,
+            (&meta, outcome),
+            &self.counters,
+            &mut self.replies,
+        );
+        *execute += ns_since(begun);
+        let begun = Instant::now();
+        self.batcher.recycle(Pending { frames, meta });
+        *batcher += ns_since(begun);
+        let begun = Instant::now();
+        room_tx(&mut self.tx, &mut self.replies, &self.counters);
+        *tx += ns_since(begun);
+        self.execute.handed_over(|| ns_since(self.begun));
+        let in_port = self.port_ns.load(Ordering::Relaxed) - port_before;
+        *port += in_port;
+        *rx = rx.saturating_sub(port_in);
+        *tx = tx.saturating_sub(in_port - port_in);
+        if self.counters.answered.get() - answered < taken as u64 {
+            return Err("a request was not answered".into());
+        }
+        Ok(())
+    }
+}
+
+#[inline(never)]
+fn room_rx(queue: &mut dyn RxQueue, into: &mut Burst, now_ns: u64) -> usize {
+    rx::receive(queue, into, now_ns)
+}
+
+#[inline(never)]
+fn room_classify(burst: &Burst, local: &Local, classes: &mut Vec<Class>) {
+    classes.clear();
+    classes.extend(burst.iter().map(|frame| classify(frame.bytes(), local)));
+}
+
+#[inline(never)]
+fn room_batcher(
+    batcher: &mut Batcher,
+    gate: &mut Gate,
+    burst: &mut Burst,
+    classes: &[Class],
+    now_ns: u64,
+) -> Result<(), DropReason> {
+    for (frame, class) in burst.drain(..).zip(classes) {
+        let Class::Kv { l3, l4, .. } = class else { return Err(DropReason::Unread) };
+        let entry = Entry {
+            slot: frame.slot(),
+            off: frame.offset(),
+            len: u16::try_from(frame.len()).unwrap_or(u16::MAX),
+            l3: *l3,
+            l4: *l4,
+            flags: EntryFlags::default(),
+            mark: 0,
+        };
+        gate.admit(frame.bytes(), &entry, now_ns)?;
+        batcher.push(frame, entry).map_err(|_| DropReason::Overload)?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn room_engine(engine: &mut CpuEngine, batch: Box<Batch>) -> Option<(Box<Batch>, Outcome)> {
+    engine.submit(batch).ok()?;
+    engine.poll()
+}
+
+#[inline(never)]
+fn room_execute(
+    execute: &mut Execute,
+    frames: &mut Vec<driver_shim::Frame>,
+    (meta, outcome): (&Batch, Outcome),
+    counters: &WorkerCounters,
+    replies: &mut Vec<Reply>,
+) {
+    execute.answer(frames, meta, outcome, counters, |reply, _| replies.push(reply));
+}
+
+#[inline(never)]
+fn room_tx(tx: &mut Tx, replies: &mut Vec<Reply>, counters: &WorkerCounters) {
+    for reply in replies.drain(..) {
+        tx.reply(reply, counters);
+    }
+    tx.flush(counters);
+}
