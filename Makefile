@@ -1,13 +1,13 @@
 # Thin on purpose: one line to a script each. `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint ptx unit loom instructions e2e soak bench gpu-check fuzz docs clean
+.PHONY: help demo test quick lint ptx unit loom instructions e2e soak bench gpu-check fuzz docs dist newcomer clean
 
 help:   ## this list
 	@sed -n 's/^\([a-z0-9-]*\): *## /  make \1	/p' $(MAKEFILE_LIST)
 demo:   ## build, boot the appliance on a DPDK port, replay a workload, verify every reply
 	@scripts/demo.sh
 test:   ## everything that CI runs
-	@scripts/test.sh lint ptx unit kernels loom docs instructions e2e demo
+	@scripts/test.sh lint ptx unit kernels loom docs instructions e2e demo dist
 quick:  ## format, lints, structure, unit tests: under 3 minutes on a warm tree
 	@scripts/test.sh lint unit
 lint:   ## format, clippy, structure and script checks
@@ -32,5 +32,9 @@ fuzz:   ## each fuzz target for FUZZ_SECONDS (default 60)
 	@scripts/fuzz.sh
 docs:   ## the API documentation, manual pages and completions, warnings refused
 	@scripts/test.sh docs
+dist:   ## target/dist/: a Debian package, and an archive that runs where it is unpacked
+	@scripts/dist.sh
+newcomer: ## README.md's and the quickstart's commands, typed into fresh Debian roots
+	@scripts/newcomer.sh
 clean:  ## remove what was built
 	@cargo clean

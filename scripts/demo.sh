@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
-scripts/provision.sh
+scripts/provision.sh demo
 make_scratch
 
 keys=${DEMO_KEYS:-100000}

@@ -35,6 +35,18 @@ check() {
   return 0
 }
 
+# counted COMMAND...: runs a checker that prints ok and FAILED lines of its own, and counts them. It
+# ends in status 1 when a check failed; another status means that it did not get to its end.
+counted() {
+  local log=$scratch/counted status=0
+  "$@" 2>&1 | tee "$log" || status=$?
+  passed=$((passed + $(grep -c '^ok ' "$log" || true)))
+  failed=$((failed + $(grep -c '^FAILED ' "$log" || true)))
+  if [ "$status" -gt 1 ] || { [ "$status" -eq 1 ] && ! grep -q '^FAILED ' "$log"; }; then
+    not_ok "$*" "exit status $status"
+  fi
+}
+
 # totals: the last line of a part, and its exit status.
 totals() {
   [ "$skipped" -eq 0 ] || echo "$skipped skipped"

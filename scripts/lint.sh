@@ -14,7 +14,7 @@ check "clippy" cargo clippy --workspace --all-targets -q -- -D warnings
 check "clippy, without DPDK" cargo clippy --workspace --all-targets --no-default-features -q -- -D warnings
 check "the checkers notice what they should" python3 -m unittest discover -q -s scripts/tests
 check "structure of the tree" python3 scripts/check_structure.py
-check "shellcheck" shellcheck -x .ci/run "${shell_files[@]}"
+check "shellcheck" shellcheck -x .ci/run scripts/dist/{postinst,prerm,postrm} "${shell_files[@]}"
 check "Vagrantfile parses" ruby -c Vagrantfile
 check "Vagrantfile says what it should" ruby scripts/tests/vagrantfile_test.rb
 check "systemd units" scripts/check_units.sh

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # Installs what building, testing and the demo need, and nothing that is there already.
 # Quick when nothing is missing. Starts no service. Used by make, CI and the Vagrantfile.
+#
+#   scripts/provision.sh [demo|dist]      only what the demo needs, or the package; else everything
 set -euo pipefail
 
 # build
 packages=(gcc g++ make pkg-config libdpdk-dev python3)
+demo=("${packages[@]}" iproute2)
+dist=("${packages[@]}" dpkg-dev git help2man patchelf)
 # real clients, and the server that is compared with
 packages+=(memcached libmemcached-tools python3-venv ruby-dalli libcache-memcached-fast-perl)
 # a proxy in front of several servers
@@ -15,6 +19,13 @@ packages+=(iproute2 iputils-ping ethtool nftables tshark)
 packages+=(valgrind)
 # checks of the scripts themselves
 packages+=(shellcheck ruby systemd man-db zsh fish)
+# the package, the archive, and Debian roots to try them in
+packages+=(lintian mmdebstrap "${dist[@]}")
+
+case ${1:-} in
+  demo) packages=("${demo[@]}") ;;
+  dist) packages=("${dist[@]}") ;;
+esac
 
 if ! command -v cargo >/dev/null; then
   echo "provision: there is no Rust tool chain; install one from https://rustup.rs and start again" >&2

@@ -1,5 +1,6 @@
 //! The machine as files: `/proc` and `/sys` under a root that tests choose.
 
+use driver_shim::ports::bundled::drivers_beside;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -70,6 +71,13 @@ impl Host {
     pub fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
         let target = fs::read_link(self.path(path)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
+    }
+
+    /// The DPDK drivers that travel with this program, where there are any.
+    pub fn bundled_drivers(&self) -> Option<PathBuf> {
+        let program = fs::read_link(self.path("proc/self/exe")).ok()?;
+        let dir = drivers_beside(&program)?;
+        self.has(dir.strip_prefix("/").ok()?).then_some(dir)
     }
 
     /// Where sysfs has a PCI device.

@@ -70,7 +70,8 @@ fn drivers(host: &Host) -> Finding {
         let name = host.list(dir).into_iter().find(|name| name.starts_with("pmds-"))?;
         Some(format!("/{dir}/{name}"))
     });
-    match found {
+    let bundled = host.bundled_drivers().map(|dir| dir.display().to_string());
+    match bundled.or(found) {
         Some(dir) => Finding::pass(WHAT, dir),
         None => Finding::fail(WHAT, "no directory pmds-*", "apt-get install librte-meta-net"),
     }

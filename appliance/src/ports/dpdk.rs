@@ -28,6 +28,7 @@ pub(super) fn open(plan: &Plan) -> Result<Opened, PortsError> {
         pci_allow: pci.collect(),
         cpus: vec![plan.control_cpu],
         extra: plan.eal.clone(),
+        ..EalConfig::default()
     })?;
     let region = region(&eal, plan.slots, plan.huge.into())?;
     let mut ports = Vec::new();

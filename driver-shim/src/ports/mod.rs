@@ -1,5 +1,6 @@
 //! One file per kind of port.
 
+pub mod bundled;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod fault;

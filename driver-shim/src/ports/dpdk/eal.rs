@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::error::{DpdkError, check};
+use crate::ports::bundled;
 use dpdk_ffi as ffi;
 use parking_lot::Mutex;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
@@ -44,6 +45,9 @@ pub struct EalConfig {
     pub pci_allow: Vec<String>,
     /// CPUs for DPDK's own threads (interrupts, telemetry). None: those this thread may use.
     pub cpus: Vec<usize>,
+    /// A directory of drivers besides the one that DPDK was built with. [`Default`]: those that
+    /// travel with the program.
+    pub drivers: Option<PathBuf>,
     /// Further arguments for `rte_eal_init`, as typed after `--`.
     pub extra: Vec<String>,
 }
@@ -56,6 +60,7 @@ impl Default for EalConfig {
             file_prefix: None,
             pci_allow: Vec::new(),
             cpus: Vec::new(),
+            drivers: bundled::drivers(),
             extra: Vec::new(),
         }
     }
@@ -287,6 +292,12 @@ fn arguments(config: &EalConfig, huge: bool, cpus: &[usize]) -> Result<Vec<Strin
         args.push("--no-pci".to_owned());
     }
     args.extend(config.pci_allow.iter().map(|d| format!("--allow={d}")));
+    if let Some(dir) = &config.drivers {
+        let dir = dir
+            .to_str()
+            .ok_or_else(|| DpdkError::BadArgument { arg: dir.display().to_string() })?;
+        args.extend(["-d".to_owned(), dir.to_owned()]);
+    }
     args.extend(config.extra.iter().cloned());
     Ok(args)
 }
@@ -350,6 +361,13 @@ mod tests {
         assert!(args.iter().any(|a| a == "--allow=0000:81:00.0,mprq_en=1"));
         assert!(args.iter().any(|a| a == "--in-memory"));
         assert!(!args.iter().any(|a| a == "--no-pci" || a == "--no-huge"));
+    }
+
+    #[test]
+    fn drivers_beside_the_program_are_told() {
+        let config = EalConfig { drivers: Some("/opt/g/pmds".into()), ..EalConfig::default() };
+        let args = arguments(&config, false, &[0]).unwrap();
+        assert!(args.windows(2).any(|pair| pair == ["-d", "/opt/g/pmds"]));
     }
 
     #[test]

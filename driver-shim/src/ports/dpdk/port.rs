@@ -127,8 +127,8 @@ fn claim(eal: &EalShared, spec: &Spec, config: &PortConfig) -> Result<(u16, bool
         source,
         hint: if spec.pci {
             "see that the address is right (lspci -D), that the device was allowed when DPDK was \
-             started, and that it is bound to vfio-pci (dpdk-devbind.py -b vfio-pci ADDRESS) \
-             unless its driver is one that shares it with the kernel, as mlx5 does"
+             started, and that it is bound to vfio-pci (gnomon bind ADDRESS) unless its driver is \
+             one that shares it with the kernel, as mlx5 does"
         } else {
             "see that the driver's name and arguments are right, that DPDK's plugin for it is \
              installed, and that what it stands on (interface, socket, file) exists"
