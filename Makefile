@@ -1,13 +1,13 @@
 # Thin on purpose: one line to a script each. `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint ptx unit loom instructions e2e soak bench gpu-check fuzz docs dist newcomer clean
+.PHONY: help demo test quick lint ptx unit loom instructions e2e soak boot-test image bench gpu-check fuzz docs dist newcomer clean
 
 help:   ## this list
 	@sed -n 's/^\([a-z0-9-]*\): *## /  make \1	/p' $(MAKEFILE_LIST)
 demo:   ## build, boot the appliance on a DPDK port, replay a workload, verify every reply
 	@scripts/demo.sh
 test:   ## everything that CI runs
-	@scripts/test.sh lint ptx unit kernels loom docs instructions e2e demo dist
+	@scripts/test.sh lint ptx unit kernels loom docs instructions e2e demo dist boot
 quick:  ## format, lints, structure, unit tests: under 3 minutes on a warm tree
 	@scripts/test.sh lint unit
 lint:   ## format, clippy, structure and script checks
@@ -22,6 +22,10 @@ instructions: ## of the data plane per request, against the budget
 	@scripts/test.sh instructions
 e2e:    ## real clients against a live server, in network namespaces
 	@scripts/test.sh e2e
+boot-test: ## the image in QEMU, a NIC under vfio-pci, a client at its other end (NIC=all, DISK=1)
+	@NIC=$(NIC) DISK=$(DISK) scripts/test.sh boot
+image:  ## target/image/: a disk image (qcow2, raw) that boots to serving, its kernel and initrd
+	@cargo build --release -q --bin gnomon && scripts/image.sh
 soak:   ## a live appliance under a mixed load for SOAK_MINUTES (default 10) on each of two ports
 	@scripts/soak.sh
 bench:  ## beside the commit before, the memory and memcached, in one run

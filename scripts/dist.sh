@@ -109,6 +109,7 @@ mkdir -p "$tree"/{DEBIAN,etc,lib/systemd/system}
 cp -r "$usr" "$tree/usr"
 cp appliance/systemd/gnomon.conf "$tree/etc/"
 cp appliance/systemd/*.service "$tree/lib/systemd/system/"
+install -D -m 755 appliance/systemd/gnomon-generator "$tree/lib/systemd/system-generators/gnomon-generator"
 printf 'gnomon (%s) unstable; urgency=medium\n\n  * Commit %s.\n\n -- gnomon contributors <gnomon@gnomon.invalid>  %s\n' \
   "$version" "$(git rev-parse --short=12 HEAD)" "$(date -Rd "@$SOURCE_DATE_EPOCH")" |
   gzip -9n >"$tree/usr/share/doc/gnomon/changelog.gz"

@@ -17,6 +17,8 @@ packages+=(nutcracker)
 packages+=(iproute2 iputils-ping ethtool nftables tshark)
 # instructions per request
 packages+=(valgrind)
+# the disk image, and the guest that boots it
+packages+=(qemu-system-x86 qemu-utils fdisk dosfstools mtools grub-pc-bin grub-efi-amd64-bin)
 # checks of the scripts themselves
 packages+=(shellcheck ruby systemd man-db zsh fish)
 # the package, the archive, and Debian roots to try them in

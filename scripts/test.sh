@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the named parts of the tests, each to its end, and adds up what they counted.
 #
-#   scripts/test.sh PART...     parts: lint ptx unit kernels loom docs instructions e2e demo dist
+#   scripts/test.sh PART...     parts: lint ptx unit kernels loom docs instructions e2e demo dist boot
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -26,6 +26,9 @@ part_instructions() { scripts/instructions.sh; }
 part_e2e() { scripts/e2e.sh; }
 part_demo() { scripts/demo.sh; }
 part_dist() { scripts/dist.sh && tests/e2e/package.sh; }
+part_boot() {
+  cargo build --release --workspace --bins -q && scripts/boot_test.sh --nic "${NIC:-e1000e}" ${DISK:+--disk}
+}
 
 for part in "$@"; do
   echo "== $part"

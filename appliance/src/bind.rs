@@ -12,8 +12,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const VFIO: &str = "vfio-pci";
-/// Where old drivers are written down, a file for each device.
-const STATE: &str = "run/gnomon/bind";
+/// Where old drivers are written down, a file for each device. Not in the service's own directory,
+/// which goes when it stops.
+const STATE: &str = "run/gnomon-bind";
 /// Longest wait for a driver to take a device.
 const TAKE_MAX: Duration = Duration::from_secs(5);
 const TAKE_PAUSE: Duration = Duration::from_millis(10);
@@ -135,7 +136,8 @@ pub fn unbind(host: &Host, nic: &PciAddress) -> Result<Bound, BindError> {
     Ok(Bound::Now(old))
 }
 
-/// Takes the device from `from` and waits until `to` has it; an empty `to` is no driver.
+/// Takes the device from `from` and waits until `to` has it; an empty `to` is no driver. A third one
+/// that was taking it meanwhile, as happens while a machine boots, has to give it up again.
 fn hand_over(host: &Host, nic: &PciAddress, from: Option<&str>, to: &str) -> Result<(), BindError> {
     // The kernel then offers the device to this driver alone; a line end takes that back.
     let only = if to == VFIO { VFIO } else { "" };
@@ -147,15 +149,24 @@ fn hand_over(host: &Host, nic: &PciAddress, from: Option<&str>, to: &str) -> Res
     if to.is_empty() {
         return Ok(());
     }
-    write(host, "sys/bus/pci/drivers_probe".into(), &nic.0)?;
+    let probe = || write(host, "sys/bus/pci/drivers_probe".into(), &nic.0);
+    probe()?;
     let begun = Instant::now();
-    while host.driver(nic).as_deref() != Some(to) {
+    loop {
+        let now = host.driver(nic);
+        if now.as_deref() == Some(to) {
+            return Ok(());
+        }
         if begun.elapsed() > TAKE_MAX {
             return Err(BindError::NotTaken { nic: nic.clone(), driver: to.to_owned() });
         }
+        if let Some(third) = now.filter(|now| from != Some(now.as_str())) {
+            let unbind = format!("sys/bus/pci/drivers/{third}/unbind");
+            write(host, unbind.into(), &nic.0)?;
+            probe()?;
+        }
         std::thread::sleep(TAKE_PAUSE);
     }
-    Ok(())
 }
 
 fn state(nic: &PciAddress) -> PathBuf {
@@ -225,6 +236,40 @@ mod tests {
         until.store(true, Ordering::Relaxed);
         kernel.join().unwrap();
         assert_eq!(host.read("sys/bus/pci/drivers/ixgbe/unbind").as_deref(), Some(NIC));
+    }
+
+    #[test]
+    fn a_driver_that_came_in_between_gives_way() {
+        let fake =
+            Fake::new("bind-race").nic(NIC, "").vfio().file("sys/bus/pci/drivers/ixgbe/unbind", "");
+        let (until, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        // The kernel's part: the first probe finds ixgbe taking the device, the next one, after
+        // ixgbe was told to leave it, gives it to vfio-pci.
+        let kernel = {
+            let (root, until, seen) =
+                (fake.root().to_owned(), Arc::clone(&until), Arc::clone(&seen));
+            std::thread::spawn(move || {
+                let probe = root.join("sys/bus/pci/drivers_probe");
+                while !until.load(Ordering::Relaxed) {
+                    if fs::read_to_string(&probe).is_ok_and(|text| text == NIC) {
+                        fs::write(&probe, "").unwrap();
+                        let link = root.join("sys/bus/pci/devices").join(NIC).join("driver");
+                        let told =
+                            fs::read_to_string(root.join("sys/bus/pci/drivers/ixgbe/unbind"));
+                        let told = told.is_ok_and(|text| text == NIC);
+                        let driver = if told { "vfio-pci" } else { "ixgbe" };
+                        seen.fetch_or(!told, Ordering::Relaxed);
+                        let _ = fs::remove_file(&link);
+                        std::os::unix::fs::symlink(format!("/x/{driver}"), link).unwrap();
+                    }
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            })
+        };
+        assert_eq!(bind(&fake.host(), &nic()).unwrap(), Bound::Now("vfio-pci".to_owned()));
+        until.store(true, Ordering::Relaxed);
+        kernel.join().unwrap();
+        assert!(seen.load(Ordering::Relaxed), "ixgbe had it first");
     }
 
     #[test]

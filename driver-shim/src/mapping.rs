@@ -19,6 +19,11 @@ use std::ptr::NonNull;
 /// Alignment and granularity of every mapping: one x86-64 huge page.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// Where memory for devices goes if it can. A device behind an IOMMU is given virtual addresses, and
+/// not every IOMMU takes 47 bits of them: those of desktop processors, and QEMU's, take 39. DPDK has
+/// its own memory from 4 GB up for the same reason.
+const DEVICE_BASE: usize = 1 << 38;
+
 /// Which pages to ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pages {
@@ -85,17 +90,31 @@ impl Mapping {
     /// # Errors
     /// The kernel's refusal: out of memory, or no huge pages under [`Pages::Require`].
     pub fn new(bytes: usize, pages: Pages) -> io::Result<Self> {
+        Self::near(0, bytes, pages)
+    }
+
+    /// As [`Mapping::new`], at addresses of at most 39 bits where there is room, so that any IOMMU
+    /// can give them to a device.
+    ///
+    /// # Errors
+    /// As [`Mapping::new`].
+    pub fn for_devices(bytes: usize, pages: Pages) -> io::Result<Self> {
+        Self::near(DEVICE_BASE, bytes, pages)
+    }
+
+    /// At that address, or where the kernel likes.
+    fn near(at: usize, bytes: usize, pages: Pages) -> io::Result<Self> {
         let len = rounded(bytes)?;
         if pages != Pages::Small {
             // By its size: a machine may be set to have larger ones by default, which could not be
             // unmapped in steps of 2 MB.
-            match map(len, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB | libc::MAP_POPULATE) {
+            match map(at, len, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB | libc::MAP_POPULATE) {
                 Ok(base) => return Ok(Self { base, len, kind: MemoryKind::Huge }),
                 Err(e) if pages == Pages::Require => return Err(e),
                 Err(_) => {}
             }
         }
-        let mut mapping = Self { base: map_aligned(len)?, len, kind: MemoryKind::Small };
+        let mut mapping = Self { base: map_aligned(at, len)?, len, kind: MemoryKind::Small };
         if pages != Pages::Small && mapping.advise_huge() {
             mapping.kind = MemoryKind::Transparent;
         }
@@ -125,7 +144,7 @@ impl Mapping {
         if pages == Pages::Require && kind != MemoryKind::Huge {
             return wrong("not in a hugetlbfs, so not on huge pages");
         }
-        let mapping = Self { base: map_aligned(len)?, len, kind };
+        let mapping = Self { base: map_aligned(0, len)?, len, kind };
         // SAFETY: takes the place of a mapping that is ours, whole, and not used yet. Whoever is
         // given the address is told by the module that the file must keep its length.
         let p = unsafe {
@@ -226,12 +245,12 @@ fn rounded(bytes: usize) -> io::Result<usize> {
 }
 
 /// Ordinary memory at an aligned address: the kernel makes huge pages only of aligned 2 MB runs.
-fn map_aligned(len: usize) -> io::Result<NonNull<u8>> {
+fn map_aligned(at: usize, len: usize) -> io::Result<NonNull<u8>> {
     // One huge page more than asked for, then the ends are given back.
     let padded = len
         .checked_add(HUGE_PAGE_BYTES)
         .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-    let raw = map(padded, libc::MAP_NORESERVE)?;
+    let raw = map(at, padded, libc::MAP_NORESERVE)?;
     let skip = raw.as_ptr().align_offset(HUGE_PAGE_BYTES);
     // SAFETY: `skip < HUGE_PAGE_BYTES`, so base..base+len lies within the padded mapping.
     let base = unsafe { raw.add(skip) };
@@ -246,12 +265,12 @@ fn map_aligned(len: usize) -> io::Result<NonNull<u8>> {
     Ok(base)
 }
 
-fn map(len: usize, extra: libc::c_int) -> io::Result<NonNull<u8>> {
-    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no
-    // existing memory.
+fn map(at: usize, len: usize, extra: libc::c_int) -> io::Result<NonNull<u8>> {
+    // SAFETY: an anonymous private mapping touches no existing memory: the address is a wish, and
+    // the kernel chooses another where there is something.
     let p = unsafe {
         libc::mmap(
-            std::ptr::null_mut(),
+            std::ptr::without_provenance_mut(at),
             len,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | extra,
@@ -279,6 +298,18 @@ mod tests {
             let last = unsafe { m.base().add(m.len() - 1) };
             // SAFETY: mapped, and initialised by the kernel.
             assert_eq!(unsafe { last.read() }, 0);
+        }
+    }
+
+    #[test]
+    fn devices_reach_all_of_it() {
+        for pages in [Pages::Small, Pages::Prefer] {
+            let m = Mapping::for_devices(3 * HUGE_PAGE_BYTES, pages).unwrap();
+            assert!(m.base().as_ptr().addr() + m.len() <= 1 << 39, "{:?}", m.base());
+            // What is taken already is left alone.
+            let other = Mapping::for_devices(HUGE_PAGE_BYTES, pages).unwrap();
+            let (a, b) = (m.base().as_ptr().addr(), other.base().as_ptr().addr());
+            assert!(b >= a + m.len() || b + other.len() <= a);
         }
     }
 

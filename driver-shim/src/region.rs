@@ -209,7 +209,7 @@ impl Region {
         if slots == 0 {
             return Err(RegionError::Empty.into());
         }
-        let memory = Mapping::new(slots as usize * SLOT_BYTES, pages)
+        let memory = Mapping::for_devices(slots as usize * SLOT_BYTES, pages)
             .map_err(|source| RegionError::Map { slots, source })?;
         let home = make(&memory, slots)?;
         let slots = Box::new(Slots { home, memory, count: slots });

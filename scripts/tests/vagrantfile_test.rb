@@ -44,19 +44,36 @@ def expect(what, truth)
   abort "Vagrantfile: #{what}" unless truth
 end
 
-plain = evaluate
-expect "two data NICs", plain.all(:network).size == 2
-expect "data NICs belong to DPDK", plain.all(:network).all? { |_, _, o| o[:auto_config] == false }
-expect "both providers", plain.all(:provider).map { |_, a, _| a[0] } == %i[libvirt virtualbox]
-expect "an IOMMU under libvirt", plain.all(:qemuargs).any? { |_, _, o| o[:value].to_s.start_with?("intel-iommu") }
-expect "three provisioners", plain.all(:provision).map { |_, a, _| a[0] } == %w[kernel tools demo]
-expect "the one provision script", plain.all(:provision).any? { |_, _, o| o[:inline].include?("scripts/provision.sh") }
-expect "the demo runs", plain.all(:provision).last[2][:inline].include?("make demo")
+def script(recorder, name)
+  recorder.all(:provision).find { |_, a, _| a[0] == name }[2][:inline]
+end
 
-turned = evaluate("NICS" => "3", "CPUS" => "6", "DEMO" => "0", "HUGE_PAGES" => "77", "BOX" => "some/box")
-expect "NICS", turned.all(:network).size == 3
-expect "CPUS", turned.all(:cpus=).all? { |_, a, _| a == [6] }
-expect "DEMO", turned.all(:provision).none? { |_, a, _| a[0] == "demo" }
-expect "HUGE_PAGES", turned.all(:provision).any? { |_, _, o| o[:inline].include?("hugepages=77") }
+# Those of the appliance; the client's have addresses that Vagrant sets.
+def data_nics(recorder)
+  recorder.all(:network).select { |_, _, o| o[:auto_config] == false }
+end
+
+plain = evaluate
+expect "two guests", plain.all(:define).map { |_, a, _| a[0] } == %w[appliance client]
+expect "two data NICs", data_nics(plain).size == 2
+expect "a client's NIC to each", plain.all(:network).size == 4
+expect "both providers for both", plain.all(:provider).map { |_, a, _| a[0] } == %i[libvirt virtualbox] * 2
+expect "an IOMMU under libvirt", plain.all(:qemuargs).any? { |_, _, o| o[:value].to_s.start_with?("intel-iommu") }
+expect "what is done in them", plain.all(:provision).map { |_, a, _| a[0] } == %w[build appliance build replay]
+expect "the one provision script", script(plain, "build").include?("scripts/provision.sh")
+expect "the one set-up script", script(plain, "appliance").include?("scripts/appliance_setup.sh")
+expect "an address to each port", script(plain, "appliance").include?("gnomon.ip=0=10.91.0.1/24,1=10.91.1.1/24")
+expect "NICs by address", script(plain, "appliance").include?("02:00:00:00:7a:00 02:00:00:00:7a:01")
+expect "every reply checked", script(plain, "replay").include?("./gnomon-replay")
+
+turned = evaluate("NICS" => "3", "CPUS" => "6", "NET" => "10.8", "HUGE_PAGES" => "77", "BOX" => "some/box",
+                  "NIC_MODEL" => "virtio", "RATE" => "99", "REQUESTS" => "1234")
+expect "NICS", data_nics(turned).size == 3
+expect "CPUS", turned.all(:cpus=).count { |_, a, _| a == [6] } == 2
+expect "NET", script(turned, "appliance").include?("2=10.8.2.1/24")
+expect "HUGE_PAGES", script(turned, "appliance").include?("GNOMON_HUGE_PAGES=77")
 expect "BOX", turned.all(:box=).first[1] == ["some/box"]
+expect "NIC_MODEL", turned.all(:nic_model_type=).first[1] == ["virtio"]
+expect "RATE", script(turned, "replay").include?("--rate 99")
+expect "REQUESTS", script(turned, "replay").include?("--requests 1234")
 puts "Vagrantfile: as it should be"
