@@ -15,7 +15,7 @@ mod values;
 pub use clients::{ClientFlags, Dialect};
 pub use config::ConfigError;
 pub use extended::Extended;
-pub use observe::{StatsFlags, TopFlags, WhereFlags};
+pub use observe::{CaptureFlags, StatsFlags, TopFlags, WhereFlags};
 pub use offload::{GpuIndexFlag, GpuModeFlag, OffloadFlags};
 pub use policy::{PingLimit, PolicyFlags, RateLimit};
 pub use process::ProcessFlags;
@@ -78,6 +78,9 @@ pub enum Command {
     Stats(StatsFlags),
     /// Watch a running gnomon: rates, durations, workers, drops.
     Top(TopFlags),
+    /// Write frames of a running gnomon as pcapng, for Wireshark, while it serves. Exit code 1 when
+    /// it refuses.
+    Capture(CaptureFlags),
     /// Write the manual pages into a directory.
     Man {
         /// The directory; it must exist.

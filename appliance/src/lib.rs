@@ -20,6 +20,7 @@ pub mod report;
 
 pub mod affinity;
 pub mod bind;
+pub mod capture;
 pub mod check;
 pub mod credentials;
 pub mod daemon;

@@ -10,7 +10,9 @@ use appliance::plan::Plan;
 use appliance::privileges::{self, Identity};
 use appliance::sandbox::{self, Needs};
 use appliance::topology::Prepared;
-use appliance::{daemon, observe, pages, report, run, service, signals, sockets, topology};
+use appliance::{
+    capture, daemon, observe, pages, report, run, service, signals, sockets, topology,
+};
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Command::Bind { nic } => tell(&nic, bind::bind(&Host::this(), &nic)),
         Command::Stats(flags) => observe::stats(&flags),
         Command::Top(flags) => observe::top(&flags).map(|()| true),
+        Command::Capture(flags) => capture::capture(&flags),
         Command::Man { dir } => pages::manual(&dir).map(|()| true).map_err(Into::into),
         Command::Completions { shell } => {
             pages::completions(shell, &mut std::io::stdout());

@@ -4,6 +4,7 @@
 //! an engine, and the updater, which runs on a thread of its own. It keeps nothing from serving: a
 //! card that cannot be used is an error only where somebody asked for one.
 
+use crate::metrics::GpuFigures;
 use crate::plan::{Engine, OffloadPlan, Plan};
 use dataplane::WorkerCounters;
 use dataplane::dispatch::Offloading;
@@ -53,6 +54,20 @@ pub(crate) struct Beside {
     forced: bool,
     batch_max: usize,
     fault_told: AtomicBool,
+}
+
+/// What tells how the GPUs are until it is to stop, where there is a library to ask. That is opened
+/// now, as long as files may be.
+#[cfg(feature = "cuda")]
+pub(crate) fn gpu_health() -> Option<impl FnOnce(&AtomicBool, &GpuFigures) + Send + 'static> {
+    let management = gpu::cuda::Management::open(None)?;
+    Some(move |stop: &AtomicBool, told: &GpuFigures| management.watch(stop, |v| told.put(v)))
+}
+
+/// Nothing: this build knows no GPUs.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn gpu_health() -> Option<fn(&AtomicBool, &GpuFigures)> {
+    None
 }
 
 /// Opens the card, where the plan has one, and makes the index's updater. Says so when it does

@@ -14,9 +14,9 @@
 use crate::affinity;
 use crate::credentials::Credentials;
 use crate::flags::{LONG_VERSION, MetricsAddr};
-use crate::metrics::{self, MetricsError, PortFigures, Sources};
+use crate::metrics::{self, GpuFigures, MetricsError, PortFigures, Sources};
 use crate::offload::{self, Beside, Facts, OffloadError, PLACES};
-use crate::plan::{BatchMode, Huge, Plan};
+use crate::plan::{BatchMode, Engine, Huge, Plan};
 use crate::ports::{self, Driver, OpenPort, Opened, PortsError};
 use crate::privileges::{self, Identity, PrivilegeError};
 use crate::report::Ready;
@@ -24,6 +24,7 @@ use crate::sandbox;
 use crate::sockets::{Listeners, MetricsListener, SocketFile};
 use crate::tcp::{TcpConfig, TcpError, TcpService};
 use dataplane::batcher::{self, BatchPolicy};
+use dataplane::capture::Line;
 use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
 use dataplane::protocol::Server;
 use dataplane::store::restart::TakenUp;
@@ -142,6 +143,7 @@ pub struct Appliance {
     pub(crate) updater: Option<Running>,
     pub(crate) beside: Option<Arc<Beside>>,
     pub(crate) counters: Vec<Arc<WorkerCounters>>,
+    pub(crate) capture_lines: Vec<Arc<Line>>,
     pub(crate) ports: Vec<OpenPort>,
     pub(crate) region: Option<Region>,
     pub(crate) server: Arc<Server>,
@@ -194,6 +196,8 @@ pub struct Built {
     workers: Vec<Waiting>,
     tcp: Option<TcpConfig>,
     metrics: Option<MetricsListener>,
+    gpus: GpuFigures,
+    gpu_health: Option<Waiting>,
     driver: Driver,
 }
 
@@ -231,6 +235,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         updater: None,
         beside: None,
         counters: Vec::new(),
+        capture_lines: Vec::new(),
         ports: Vec::new(),
         region: region.clone(),
         server: Arc::clone(&server),
@@ -281,6 +286,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
                 offload: appliance.beside.as_ref().and_then(|beside| beside.engine()),
             });
             appliance.counters.push(worker.counters());
+            appliance.capture_lines.push(worker.capture_line());
             let (driver, stop) = (driver.clone(), Arc::clone(&stop));
             working.push(Waiting::new(format!("worker-{n}"), move || {
                 affinity::keep_on(&[cpu]);
@@ -310,7 +316,21 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
             cpus: plan.tcp_cpus.clone(),
         });
     }
-    Ok(Built { appliance, side_doors, updater: updating, workers: working, tcp, metrics, driver })
+    let (gpus, watching) = match &metrics {
+        Some(_) => gpu_figures(plan, &appliance),
+        None => (GpuFigures::default(), None),
+    };
+    Ok(Built {
+        appliance,
+        side_doors,
+        updater: updating,
+        workers: working,
+        tcp,
+        metrics,
+        gpus,
+        gpu_health: watching,
+        driver,
+    })
 }
 
 impl Built {
@@ -334,7 +354,17 @@ impl Built {
     /// # Errors
     /// [`BuildError`], which says what to do.
     pub fn start(self, plan: &Plan, sandbox: sandbox::State) -> Result<Appliance, BuildError> {
-        let Self { mut appliance, side_doors, updater, workers, tcp, metrics, .. } = self;
+        let Self {
+            mut appliance,
+            side_doors,
+            updater,
+            workers,
+            tcp,
+            metrics,
+            gpus,
+            gpu_health,
+            ..
+        } = self;
         let server = Arc::clone(&appliance.server);
         server.tell_settings(sandbox.settings());
         appliance.side_doors = start(side_doors)?;
@@ -342,11 +372,15 @@ impl Built {
         appliance.workers = start(workers)?;
         appliance.tcp = tcp.map(TcpService::start).transpose()?;
         wait_for_workers(&appliance);
+        // Nobody waits for its end: it may hang with the driver.
+        gpu_health.map(Waiting::start).transpose()?;
         if let Some(listener) = metrics {
             let sources = Sources {
                 server,
                 workers: appliance.counters.clone(),
+                capture_lines: appliance.capture_lines.clone(),
                 ports: Arc::clone(&appliance.port_figures),
+                gpus,
                 region: appliance.region.clone(),
                 engine: plan.engine.name(),
                 batch: plan.batch,
@@ -360,6 +394,22 @@ impl Built {
         }
         Ok(appliance)
     }
+}
+
+/// Figures of the GPUs, and who asks for them, where one is in use.
+fn gpu_figures(plan: &Plan, appliance: &Appliance) -> (GpuFigures, Option<Waiting>) {
+    let (figures, stop) = (GpuFigures::default(), Arc::clone(&appliance.stop));
+    if appliance.beside.is_none() || !matches!(plan.engine, Engine::Auto | Engine::Gpu) {
+        return (figures, None);
+    }
+    let (told, cpu) = (figures.clone(), plan.control_cpu);
+    let watching = offload::gpu_health().map(|watch| {
+        Waiting::new("gpu-health".to_owned(), move || {
+            affinity::keep_on(&[cpu]);
+            watch(&stop, &told);
+        })
+    });
+    (figures, watching)
 }
 
 /// Gives up root's rights, before any thread of ours serves anybody.

@@ -6,8 +6,8 @@
 //! whoever wants to know.
 
 use crate::drop_reason::DropReason;
+use crate::powers::Powers;
 pub use driver_shim::Counter;
-use driver_shim::Frame;
 
 /// One `T` per [`DropReason`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,11 @@ pub struct WorkerCounters {
     pub batches: Counter,
     /// Requests in them.
     pub batched: Counter,
+    /// Requests of each batch.
+    pub batch_sizes: Powers,
+    /// Nanoseconds that the oldest request of each batch had waited for the engine, by the clock of
+    /// the worker's turns.
+    pub batch_waits: Powers,
     /// Of the batches, those given to the GPU engine.
     pub gpu_batches: Counter,
     /// Requests in those.
@@ -94,13 +99,7 @@ pub struct WorkerCounters {
 }
 
 impl WorkerCounters {
-    /// Lets a frame go, by name. The only place where a received frame ends without an answer.
-    pub fn drop_frame(&self, frame: Frame, reason: DropReason) {
-        drop(frame);
-        self.count_drop(reason);
-    }
-
-    /// Counts a request whose frame is gone already.
+    /// Counts a frame that was let go, by name.
     pub fn count_drop(&self, reason: DropReason) {
         self.dropped.of(reason).inc();
     }

@@ -19,6 +19,11 @@ macro_rules! drop_reasons {
                 match self { $(Self::$variant => $name,)* }
             }
 
+            /// The reason of this name.
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|reason| reason.name() == name)
+            }
+
             /// One line for people.
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $doc,)* }

@@ -5,6 +5,7 @@
 //! torn or wrong one costs a look-up in the host index, never a wrong byte. A miss is a reply.
 //! What an engine left as `Slow` goes through the strict parser and the one executor (D3).
 
+use crate::accounts::Accounts;
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
 use crate::policy::allowance;
@@ -90,7 +91,7 @@ impl Execute {
         frames: &mut Vec<Frame>,
         batch: &Batch,
         outcome: Outcome,
-        counters: &WorkerCounters,
+        counters: &Accounts,
         mut emit: impl FnMut(Reply, &Entry),
     ) {
         let mut work = frames.drain(..).zip(batch.requests());
@@ -112,11 +113,11 @@ impl Execute {
                 let answered = match desc.verdict {
                     Verdict::READY => look_up.answer_any(&mut frame, entry, desc, head),
                     Verdict::BAD => {
-                        counters.drop_frame(frame, reason(desc.reason));
+                        counters.drop_frame(frame, entry.mark.into(), reason(desc.reason));
                         continue;
                     }
                     _ if desc.payload_off == 0 => {
-                        counters.drop_frame(frame, DropReason::Unread);
+                        counters.drop_frame(frame, entry.mark.into(), DropReason::Unread);
                         continue;
                     }
                     _ => Err(Unfit),
@@ -161,7 +162,7 @@ impl Execute {
         frame: Frame,
         entry: &Entry,
         desc: &ReqDesc,
-        counters: &WorkerCounters,
+        counters: &Accounts,
         emit: impl FnMut(Reply),
     ) -> Kind {
         let mut kind = Kind::Other;
@@ -212,8 +213,10 @@ impl Execute {
         }
         refuse_too_large(dialect, &self.text, &mut out, counters);
         if let Some(fault) = out.fault() {
-            drop(out);
-            counters.count_drop(unsent(fault));
+            match out.give_up(&self.text) {
+                Some(frame) => counters.drop_frame(frame, entry.mark.into(), unsent(fault)),
+                None => counters.count_drop(unsent(fault)),
+            }
         } else if out.is_empty() {
             drop(out);
             counters.answered.inc();

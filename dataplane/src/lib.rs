@@ -17,9 +17,12 @@ pub mod tx;
 pub mod pipeline;
 
 // The furniture.
+pub mod accounts;
+pub mod capture;
 pub mod counters;
 pub mod drop_reason;
 pub mod policy;
+pub mod powers;
 pub mod prefetch;
 pub mod protocol;
 pub mod reply;

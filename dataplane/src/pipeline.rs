@@ -5,7 +5,9 @@
 //! other workers but the store's items and the region's free slots.
 #![allow(unsafe_code)]
 
+use crate::accounts::Accounts;
 use crate::batcher::{BatchPolicy, Batcher, Pending};
+use crate::capture::{Line, Tap};
 use crate::counters::WorkerCounters;
 use crate::cpu_engine::CpuEngine;
 use crate::dispatch::{Dispatch, Offloading};
@@ -94,7 +96,7 @@ pub struct Worker {
     execute: Execute,
     /// Away only while a burst is sorted.
     burst: Option<Box<Burst>>,
-    counters: Arc<WorkerCounters>,
+    accounts: Accounts,
     started: Instant,
     busy_poll: bool,
     region: Region,
@@ -117,15 +119,18 @@ impl Worker {
         // the slots in `with_engine`, untouched, until `finish` has polled the batch; `sort` lets
         // in only frames of this region.
         let cpu = unsafe { CpuEngine::new(store, packets, group) };
-        let counters = Arc::default();
+        let (counters, started) = (Arc::default(), Instant::now());
+        let names = ports.iter().map(|p| p.info.name.clone()).collect();
+        let tap = Tap::new(Arc::new(Line::new(started, names)));
         let mut engine = Dispatch::new(cpu, offload, batch.size.max(1), Arc::clone(&counters));
         Self {
             busy_poll: ports.iter().any(|p| p.info.busy_poll),
             ports: ports
                 .into_iter()
-                .map(|p| PortEnd {
+                .enumerate()
+                .map(|(n, p)| PortEnd {
                     rx: p.queues.rx,
-                    tx: Tx::new(p.queues.tx, p.info.tx_caps),
+                    tx: Tx::new(p.queues.tx, p.info.tx_caps, n),
                     local: p.local,
                     side_door: p.side_door,
                     sends_for_kernel: p.sends_for_kernel,
@@ -137,15 +142,20 @@ impl Worker {
             engine,
             execute: Execute::new(session, server, region.clone(), policy.amp_factor),
             burst: Some(Box::default()),
-            counters,
-            started: Instant::now(),
+            accounts: Accounts::new(counters, tap),
+            started,
             region,
         }
     }
 
     /// This worker's counters, for others to read.
     pub fn counters(&self) -> Arc<WorkerCounters> {
-        Arc::clone(&self.counters)
+        self.accounts.counters()
+    }
+
+    /// Where to order captures.
+    pub fn capture_line(&self) -> Arc<Line> {
+        self.accounts.tap.line()
     }
 
     /// Works until `stop` is set, then answers what it has taken in and returns.
@@ -196,6 +206,7 @@ impl Worker {
     /// Never inlined: what a profiler sees of it and below is the cost of the data plane.
     #[inline(never)]
     pub fn turn(&mut self) -> usize {
+        self.accounts.tap.heed();
         let now_ns = self.now_ns();
         let mut work = 0;
         for index in 0..self.ports.len() {
@@ -203,9 +214,9 @@ impl Worker {
         }
         work += self.ship_and_finish(now_ns, false);
         self.flush();
-        self.counters.turns.inc();
+        self.accounts.turns.inc();
         if work == 0 {
-            self.counters.empty_turns.inc();
+            self.accounts.empty_turns.inc();
         }
         work
     }
@@ -215,7 +226,7 @@ impl Worker {
     }
 
     fn nothing_in_flight(&self) -> bool {
-        self.counters.in_flight.get() == 0
+        self.accounts.in_flight.get() == 0
     }
 
     /// Rooms 1 to 4 for one burst of one port, and the kernel's frames the other way.
@@ -227,13 +238,15 @@ impl Worker {
             && let Some(door) = &port.side_door
         {
             door.take_outgoing(&mut burst);
+            self.accounts.tap.kernels(&mut burst);
             work += burst.len();
             for frame in burst.drain(..) {
-                port.tx.push(frame, Meaning::Kernel, &self.counters);
+                port.tx.push(frame, Meaning::Kernel, &self.accounts);
             }
         }
         let received = rx::receive(port.rx.as_mut(), &mut burst, now_ns);
-        self.counters.received.add(received as u64);
+        self.accounts.received.add(received as u64);
+        self.accounts.tap.received(&mut burst, index, port.local.service_port, now_ns);
         work += received;
         for frame in burst.drain(..) {
             self.sort(frame, index, now_ns);
@@ -247,18 +260,18 @@ impl Worker {
         let Some(port) = self.ports.get_mut(index) else { return };
         // The engine knows slots by their numbers alone.
         if !self.region.owns(&frame) {
-            return self.counters.drop_frame(frame, DropReason::ForeignSlot);
+            return self.accounts.drop_frame(frame, index, DropReason::ForeignSlot);
         }
         match classify(frame.bytes(), &port.local) {
             Class::Kv { l3, l4, ipv6, limited } => {
                 let entry = entry(&frame, l3, l4, ipv6, limited, index);
                 if let Err(reason) = self.gate.admit(frame.bytes(), &entry, now_ns) {
-                    return self.counters.drop_frame(frame, reason);
+                    return self.accounts.drop_frame(frame, index, reason);
                 }
                 if let Err(frame) = self.batcher.push(frame, entry) {
                     self.ship_and_finish(now_ns, false);
                     if let Err(frame) = self.batcher.push(frame, entry) {
-                        self.counters.drop_frame(frame, DropReason::Overload);
+                        self.accounts.drop_frame(frame, index, DropReason::Overload);
                     }
                 }
             }
@@ -268,20 +281,20 @@ impl Worker {
                 match may.and_then(|()| respond(&mut frame, what, &port.local)) {
                     Ok(()) => {
                         self.gate.answered(answer, now_ns);
-                        self.counters.responded.inc();
-                        port.tx.push(frame, Meaning::Answer, &self.counters);
+                        self.accounts.responded.inc();
+                        port.tx.push(frame, Meaning::Answer, &self.accounts);
                     }
-                    Err(reason) => self.counters.drop_frame(frame, reason),
+                    Err(reason) => self.accounts.drop_frame(frame, index, reason),
                 }
             }
             Class::Punt => match &port.side_door {
                 Some(door) => match door.offer(frame) {
-                    Ok(()) => self.counters.punted.inc(),
-                    Err((frame, reason)) => self.counters.drop_frame(frame, reason),
+                    Ok(()) => self.accounts.punted.inc(),
+                    Err((frame, reason)) => self.accounts.drop_frame(frame, index, reason),
                 },
-                None => self.counters.drop_frame(frame, DropReason::NoSideDoor),
+                None => self.accounts.drop_frame(frame, index, DropReason::NoSideDoor),
             },
-            Class::Drop(reason) => self.counters.drop_frame(frame, reason),
+            Class::Drop(reason) => self.accounts.drop_frame(frame, index, reason),
         }
     }
 
@@ -297,20 +310,23 @@ impl Worker {
             }
         }
         let in_engine: usize = self.with_engine.iter().map(Vec::len).sum();
-        self.counters.in_flight.set((self.batcher.queued() + in_engine) as u64);
+        self.accounts.in_flight.set((self.batcher.queued() + in_engine) as u64);
         work
     }
 
     fn ship(&mut self, now_ns: u64, all: bool) -> usize {
         let Some(Pending { frames, meta }) = self.batcher.ready(now_ns, all) else { return 0 };
         let (id, requests) = (meta.id as usize, frames.len());
+        let came_ns = frames.first().map_or(now_ns, |oldest| oldest.stamp_ns);
         match self.engine.submit(meta) {
             Ok(()) => {
                 if let Some(place) = self.with_engine.get_mut(id) {
                     *place = frames;
                 }
-                self.counters.batches.inc();
-                self.counters.batched.add(requests as u64);
+                self.accounts.batches.inc();
+                self.accounts.batched.add(requests as u64);
+                self.accounts.batch_sizes.count(requests as u64);
+                self.accounts.batch_waits.count(now_ns.saturating_sub(came_ns));
                 requests
             }
             Err(meta) => {
@@ -328,10 +344,10 @@ impl Worker {
         };
         let requests = frames.len();
         let (ports, gate) = (&mut self.ports, &mut self.gate);
-        self.execute.answer(&mut frames, &meta, outcome, &self.counters, |reply, entry| {
+        self.execute.answer(&mut frames, &meta, outcome, &self.accounts, |reply, entry| {
             if let Some(port) = ports.get_mut(usize::from(entry.mark)) {
                 gate.charge(reply.frame.bytes(), entry, reply.payload_bytes(), now_ns);
-                port.tx.reply(reply, &self.counters);
+                port.tx.reply(reply, &self.accounts);
             }
         });
         self.batcher.recycle(Pending { frames, meta });
@@ -340,7 +356,7 @@ impl Worker {
 
     fn flush(&mut self) {
         for port in &mut self.ports {
-            port.tx.flush(&self.counters);
+            port.tx.flush(&self.accounts);
         }
         let started = self.started;
         self.execute.handed_over(|| now_ns(started));

@@ -229,7 +229,10 @@ impl<'a> Datagrams<'a> {
         };
         let head = self.frames.first().and_then(|f| f.bytes().get(..self.headers.text()));
         match head.map(|head| frame.fill(head)) {
-            Some(Ok(())) => self.begin(frame),
+            Some(Ok(())) => {
+                frame.watched = self.frames.first().map_or(0, |f| f.watched);
+                self.begin(frame);
+            }
             _ => self.fault = Some(ReplyFault::NoFrame),
         }
     }
@@ -253,6 +256,16 @@ impl<'a> Datagrams<'a> {
     /// What went wrong, if anything.
     pub fn fault(&self) -> Option<ReplyFault> {
         self.fault
+    }
+
+    /// The request's frame as it came, with this text of it, in place of a reply.
+    pub fn give_up(self, text: &[u8]) -> Option<Frame> {
+        self.frames.truncate(1);
+        let mut frame = self.frames.pop()?;
+        let start = self.headers.text();
+        frame.set_len(start + text.len()).ok()?;
+        frame.bytes_mut().get_mut(start..)?.copy_from_slice(text);
+        Some(frame)
     }
 
     /// Numbers the datagrams and gives them out in order.

@@ -5,7 +5,7 @@
 //! tried again a bounded number of times; then the frame is dropped by name. A request counts
 //! once, at its last datagram: answered if that left, dropped if it did not.
 
-use crate::counters::WorkerCounters;
+use crate::accounts::Accounts;
 use crate::drop_reason::DropReason;
 use crate::reply::{Headers, Meaning, Reply, Sum};
 use crate::wire::reply::{seal_prepared, turn_and_seal};
@@ -21,6 +21,8 @@ pub const TX_TRIES_MAX: u32 = 256;
 pub struct Tx {
     queue: Box<dyn TxQueue>,
     caps: TxCaps,
+    /// The worker's number for the port.
+    port: usize,
     waiting: Burst,
     /// Meanings of `waiting`, in the same order.
     meanings: ArrayVec<Meaning, BURST_MAX>,
@@ -33,19 +35,19 @@ impl std::fmt::Debug for Tx {
 }
 
 impl Tx {
-    /// A room over `queue`, on a port that fills in what `caps` says.
-    pub fn new(queue: Box<dyn TxQueue>, caps: TxCaps) -> Self {
-        Self { queue, caps, waiting: Burst::new(), meanings: ArrayVec::new() }
+    /// A room over `queue`, on the worker's port of this number, which fills in what `caps` says.
+    pub fn new(queue: Box<dyn TxQueue>, caps: TxCaps, port: usize) -> Self {
+        Self { queue, caps, port, waiting: Burst::new(), meanings: ArrayVec::new() }
     }
 
     /// Finishes a reply and queues it; sends when a burst is full.
-    pub fn reply(&mut self, mut reply: Reply, counters: &WorkerCounters) {
+    pub fn reply(&mut self, mut reply: Reply, counters: &Accounts) {
         finish(&mut reply, self.caps);
         self.push(reply.frame, reply.meaning, counters);
     }
 
     /// Queues a frame that is fit to send.
-    pub fn push(&mut self, frame: Frame, meaning: Meaning, counters: &WorkerCounters) {
+    pub fn push(&mut self, frame: Frame, meaning: Meaning, counters: &Accounts) {
         if self.waiting.is_full() {
             self.flush(counters);
         }
@@ -55,7 +57,8 @@ impl Tx {
     }
 
     /// Sends everything that waits, or drops what will not go.
-    pub fn flush(&mut self, counters: &WorkerCounters) {
+    pub fn flush(&mut self, counters: &Accounts) {
+        counters.tap.sent(&self.waiting, self.port);
         let mut tries = 0;
         while !self.waiting.is_empty() && tries < TX_TRIES_MAX {
             let sent = self.queue.burst(&mut self.waiting).min(self.meanings.len());
@@ -76,10 +79,14 @@ impl Tx {
         }
         for (frame, meaning) in self.waiting.drain(..).zip(self.meanings.drain(..)) {
             match meaning {
-                Meaning::Answer => counters.drop_frame(frame, DropReason::TxFull),
+                Meaning::Answer => {
+                    counters.drop_frame(frame, self.port, DropReason::TxFull);
+                    continue;
+                }
                 Meaning::Part => counters.tx_parts_lost.inc(),
                 Meaning::Kernel => counters.kernel_lost.inc(),
             }
+            counters.tap.dropped(&frame, self.port, DropReason::TxFull);
         }
     }
 }

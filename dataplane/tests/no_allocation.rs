@@ -6,6 +6,7 @@
 
 use dataplane::DropReason;
 use dataplane::batcher::{BatchMode, BatchPolicy};
+use dataplane::capture::{Capture, Filter, KeyPattern, What};
 use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
 use dataplane::policy::{Policy, Rate};
 use dataplane::protocol::Server;
@@ -15,7 +16,7 @@ use driver_shim::ports::memory::{LoopingConfig, MAC, looping};
 use driver_shim::{Pages, Region, RxChecksum, TxCaps};
 use etherparse::PacketBuilder;
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::{NonZeroU8, NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -150,6 +151,7 @@ fn the_data_path_allocates_nothing() {
         offload: None,
     });
     let counters = worker.counters();
+    let line = worker.capture_line();
     let mut work = |requests: u64| {
         let until = counters.received.get() + requests;
         while counters.received.get() < until {
@@ -160,6 +162,29 @@ fn the_data_path_allocates_nothing() {
     ARMED.store(true, Ordering::Relaxed);
     work(150_000);
     ARMED.store(false, Ordering::Relaxed);
+    let filter = |what| Filter {
+        what,
+        source: Some(Cidr::around(TRUSTED.into(), 24)),
+        key: Some(KeyPattern::new(b"key1*").unwrap()),
+        snap_bytes: 2048,
+    };
+    for what in [What::Traffic, What::Drops(None)] {
+        let capture = Arc::new(Capture::new(NonZeroU8::MIN, filter(what), 1, 2048).unwrap());
+        line.order(Some(Arc::clone(&capture))).unwrap();
+        ARMED.store(true, Ordering::Relaxed);
+        work(10_000);
+        while let Some(record) = capture.take() {
+            capture.give_back(record);
+        }
+        work(10_000);
+        line.order(None).unwrap();
+        work(100);
+        ARMED.store(false, Ordering::Relaxed);
+        let [tally] = capture.tallies() else { panic!("one port") };
+        assert!(tally.received.get() > 20_000 && tally.lost.get() > 0);
+        assert_eq!(tally.wanted.get(), tally.lost.get() + 2048 + 2048);
+        assert_eq!(Arc::strong_count(&capture), 1, "the worker has let go");
+    }
     assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0, "allocations on the data path");
     let ledger = counters.ledger();
     assert!(ledger.balances());

@@ -75,6 +75,8 @@ pub struct Frame {
     pub rx: RxChecksum,
     /// Set by room 7 before transmission.
     pub tx: TxOffload,
+    /// The capture that wants to see what becomes of the frame; 0: none.
+    pub watched: u8,
     /// When room 2 saw the frame, in nanoseconds of the worker's clock; 0 before that.
     pub stamp_ns: u64,
 }
@@ -97,6 +99,7 @@ impl Frame {
             len,
             rx: RxChecksum::default(),
             tx: TxOffload::default(),
+            watched: 0,
             stamp_ns: 0,
         }
     }

@@ -21,6 +21,7 @@ pub mod params;
 #[cfg(feature = "simt")]
 pub mod simt;
 pub mod tables;
+pub mod vitals;
 
 pub use engine::{Batch, Engine, Outcome};
 pub use host::Column;

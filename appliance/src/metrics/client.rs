@@ -43,15 +43,21 @@ pub fn fetch(address: &MetricsAddr) -> Result<String, FetchError> {
     }
 }
 
-/// Asks, and reads to the end.
-fn ask(address: &MetricsAddr) -> io::Result<Vec<u8>> {
-    let deadline = Instant::now() + FETCH_MAX;
+/// A connection to whoever serves metrics there.
+pub(crate) fn connect(address: &MetricsAddr) -> io::Result<Socket> {
     let (domain, address) = match address {
         MetricsAddr::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
         MetricsAddr::Tcp(address) => (Domain::for_address(*address), (*address).into()),
     };
-    let mut socket = Socket::new(domain, Type::STREAM, None)?;
+    let socket = Socket::new(domain, Type::STREAM, None)?;
     socket.connect_timeout(&address, FETCH_MAX)?;
+    Ok(socket)
+}
+
+/// Asks, and reads to the end.
+fn ask(address: &MetricsAddr) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + FETCH_MAX;
+    let mut socket = connect(address)?;
     // Into an empty buffer of the kernel's.
     socket.write_all(b"GET /metrics HTTP/1.0\r\nHost: gnomon\r\n\r\n")?;
     let (mut all, mut part) = (Vec::new(), [0; 16 << 10]);

@@ -13,7 +13,7 @@ pub enum Kind {
     Counter,
     /// What is there now.
     Gauge,
-    /// Durations, cumulated by upper bounds.
+    /// Numbers, cumulated by upper bounds.
     Histogram,
 }
 
@@ -98,11 +98,23 @@ impl Samples<'_> {
         count: u64,
         sum_ns: u64,
     ) {
-        for &(ns, n) in cumulative {
-            self.line("_bucket", labels, Some(&Seconds(ns).to_string()), n);
+        self.distribution(labels, cumulative, count, sum_ns, Seconds);
+    }
+
+    /// The same of anything: numbers, and how many were no larger, each written as `unit` has it.
+    pub(super) fn distribution<U: Display>(
+        &mut self,
+        labels: &[&str],
+        cumulative: &[(u64, u64)],
+        count: u64,
+        sum: u64,
+        unit: impl Fn(u64) -> U,
+    ) {
+        for &(number, n) in cumulative {
+            self.line("_bucket", labels, Some(&unit(number).to_string()), n);
         }
         self.line("_bucket", labels, Some("+Inf"), count);
-        self.line("_sum", labels, None, Seconds(sum_ns));
+        self.line("_sum", labels, None, unit(sum));
         self.line("_count", labels, None, count);
     }
 

@@ -1,6 +1,7 @@
 //! `/metrics` over HTTP/1.x, on a thread of its own, apart from everything that serves clients.
 //!
-//! In: a listener and [`Sources`]. Out: a page to each `GET /metrics`. Whoever connects can hold
+//! In: a listener and [`Sources`]. Out: a page to each `GET /metrics`, and over a Unix socket a capture
+//! to `GET /capture` ([`crate::capture`]), one at a time. Whoever connects can hold
 //! neither the service nor this thread: at most [`CONNECTIONS_MAX`] at a time, one request of at most
 //! [`REQUEST_MAX_BYTES`] each, [`EXCHANGE_MAX`] for all of it, and a page is made at most once in
 //! [`PAGE_AGE_MAX`], because making one locks each size class for a moment.
@@ -9,6 +10,7 @@ use super::own;
 use super::power::Power;
 use super::sources::Sources;
 use crate::affinity;
+use crate::capture::{self, Captures, Refused, Request};
 use crate::tcp::Source;
 use std::cell::RefCell;
 use std::io;
@@ -36,6 +38,8 @@ const PAGE_AGE_MAX: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_millis(100);
 /// Pause after a failed accept, which more tries do not mend.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// Longest time that a capture has for its end when all ends.
+const LAST_MAX: Duration = Duration::from_secs(1);
 
 /// Why there are no metrics.
 #[derive(Debug, thiserror::Error)]
@@ -61,30 +65,43 @@ pub fn serve(
     let thread = std::thread::Builder::new().name("metrics".to_owned());
     Ok(thread.spawn(move || {
         affinity::keep_on(&[cpu]);
-        if let Err(error) = run(&runtime, listener, sources, &stop) {
+        if let Err(error) = run(&runtime, listener, sources, stop) {
             tracing::error!(%error, "there are no metrics any more");
         }
     })?)
 }
 
-fn run(runtime: &Runtime, listener: Source, sources: Sources, stop: &AtomicBool) -> io::Result<()> {
-    let desk = Rc::new(RefCell::new(Desk::new(sources)));
+fn run(
+    runtime: &Runtime,
+    listener: Source,
+    sources: Sources,
+    stop: Arc<AtomicBool>,
+) -> io::Result<()> {
+    let local = matches!(listener, Source::Unix(_));
+    let captures = Captures::new(sources.capture_lines.clone());
+    let desk = RefCell::new(Desk::new(sources));
+    let hall = Rc::new(Hall { desk, captures, local, stop });
     let accepting = async {
         match listener {
             Source::Tcp(l) => {
                 let l = TcpListener::from_std(l)?;
-                accept(desk.clone(), async || l.accept().await.map(|(stream, _)| stream)).await
+                accept(hall.clone(), async || l.accept().await.map(|(stream, _)| stream)).await
             }
             Source::Unix(l) => {
                 let l = UnixListener::from_std(l)?;
-                accept(desk.clone(), async || l.accept().await.map(|(stream, _)| stream)).await
+                accept(hall.clone(), async || l.accept().await.map(|(stream, _)| stream)).await
             }
         }
     };
     let until_stopped = async {
-        while !stop.load(Ordering::Relaxed) {
-            desk.borrow_mut().look();
+        while !hall.stop.load(Ordering::Relaxed) {
+            hall.desk.borrow_mut().look();
+            hall.captures.tidy();
             sleep(TICK).await;
+        }
+        let last = Instant::now() + LAST_MAX;
+        while hall.captures.is_running() && Instant::now() < last {
+            sleep(TICK / 10).await;
         }
     };
     LocalSet::new().block_on(runtime, async {
@@ -96,10 +113,7 @@ fn run(runtime: &Runtime, listener: Source, sources: Sources, stop: &AtomicBool)
 }
 
 /// Takes connections one after the other, as long as there is a seat for them.
-async fn accept<S>(
-    desk: Rc<RefCell<Desk>>,
-    mut next: impl AsyncFnMut() -> io::Result<S>,
-) -> io::Result<()>
+async fn accept<S>(hall: Rc<Hall>, mut next: impl AsyncFnMut() -> io::Result<S>) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -108,10 +122,13 @@ where
     while let Ok(seat) = Arc::clone(&seats).acquire_owned().await {
         match next().await {
             Ok(mut stream) => {
-                let desk = Rc::clone(&desk);
+                let hall = Rc::clone(&hall);
                 tokio::task::spawn_local(async move {
                     // Whoever is too slow, or has gone, gets nothing.
-                    let _ = timeout(EXCHANGE_MAX, exchange(&mut stream, &desk)).await;
+                    let asked = timeout(EXCHANGE_MAX, exchange(&mut stream, &hall)).await;
+                    if let Ok(Ok(Some(request))) = asked {
+                        capture(&mut stream, &hall, &request).await;
+                    }
                     drop(seat);
                 });
             }
@@ -124,50 +141,90 @@ where
     Ok(())
 }
 
-/// One request and its answer.
-async fn exchange<S>(stream: &mut S, desk: &RefCell<Desk>) -> io::Result<()>
+/// What all connections share.
+struct Hall {
+    desk: RefCell<Desk>,
+    captures: Captures,
+    /// On a Unix socket, whose permissions say who may connect.
+    local: bool,
+    stop: Arc<AtomicBool>,
+}
+
+async fn capture<S>(stream: &mut S, hall: &Hall, request: &Request)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    if let Err(Refused { status, why }) =
+        capture::serve(stream, &hall.captures, request, &hall.stop).await
+    {
+        let refused = async {
+            stream.write_all(&response(status, &format!("{why}\n"))).await?;
+            stream.shutdown().await
+        };
+        // As above.
+        let _ = timeout(EXCHANGE_MAX, refused).await;
+    }
+}
+
+/// One request and its answer, or the capture that it asks for.
+async fn exchange<S>(stream: &mut S, hall: &Hall) -> io::Result<Option<Request>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut request = Vec::new();
     let answer = loop {
         if request.windows(4).any(|w| w == b"\r\n\r\n") {
-            break answer(&request, || desk.borrow_mut().page());
+            match answer(&request, hall.local, || hall.desk.borrow_mut().page()) {
+                Answer::Whole(answer) => break answer,
+                Answer::Capture(request) => return Ok(Some(request)),
+            }
         }
         if request.len() >= REQUEST_MAX_BYTES {
             break refusal("431 Request Header Fields Too Large");
         }
         let room = REQUEST_MAX_BYTES - request.len();
         if (&mut *stream).take(room as u64).read_buf(&mut request).await? == 0 {
-            return Ok(());
+            return Ok(None);
         }
     };
     stream.write_all(&answer).await?;
-    stream.shutdown().await
+    stream.shutdown().await?;
+    Ok(None)
+}
+
+enum Answer {
+    Whole(Vec<u8>),
+    Capture(Request),
 }
 
 /// What a request with these bytes gets.
-fn answer(request: &[u8], page: impl FnOnce() -> Arc<str>) -> Vec<u8> {
+fn answer(request: &[u8], local: bool, page: impl FnOnce() -> Arc<str>) -> Answer {
     let line = request.split(|&b| b == b'\r').next().unwrap_or_default();
     let mut words = line.split(|&b| b == b' ');
     let (method, target, version, rest) = (words.next(), words.next(), words.next(), words.next());
     let (Some(method), Some(target), Some(version), None) = (method, target, version, rest) else {
-        return refusal("400 Bad Request");
+        return Answer::Whole(refusal("400 Bad Request"));
     };
     if !version.starts_with(b"HTTP/1.") {
-        return refusal("505 HTTP Version Not Supported");
+        return Answer::Whole(refusal("505 HTTP Version Not Supported"));
     }
-    if target.split(|&b| b == b'?').next() != Some(b"/metrics") {
-        return refusal("404 Not Found");
-    }
-    match method {
-        b"GET" => response("200 OK", &page()),
-        b"HEAD" => {
-            let page = page();
-            head("200 OK", page.len()).into_bytes()
+    let mut parts = target.splitn(2, |&b| b == b'?');
+    Answer::Whole(match (parts.next(), method) {
+        (Some(b"/metrics"), b"GET") => response("200 OK", &page()),
+        (Some(b"/metrics"), b"HEAD") => head("200 OK", page().len()).into_bytes(),
+        (Some(b"/capture"), b"GET") if !local => {
+            response("403 Forbidden", "frames are captured only over a Unix socket\n")
         }
-        _ => refusal("405 Method Not Allowed"),
-    }
+        (Some(b"/capture"), b"GET") => {
+            let query = String::from_utf8_lossy(parts.next().unwrap_or_default());
+            match Request::from_query(&query) {
+                Ok(request) => return Answer::Capture(request),
+                Err(error) => response("400 Bad Request", &format!("{error}\n")),
+            }
+        }
+        (Some(b"/metrics" | b"/capture"), _) => refusal("405 Method Not Allowed"),
+        _ => refusal("404 Not Found"),
+    })
 }
 
 fn refusal(status: &str) -> Vec<u8> {
@@ -222,7 +279,8 @@ mod tests {
     use super::*;
 
     fn status(request: &str) -> String {
-        let answer = answer(request.as_bytes(), || "page\n".into());
+        let answer = answer(request.as_bytes(), false, || "page\n".into());
+        let Answer::Whole(answer) = answer else { panic!("a capture over TCP") };
         let text = String::from_utf8(answer).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let length = head.lines().find_map(|l| l.strip_prefix("Content-Length: ")).unwrap();
@@ -235,6 +293,23 @@ mod tests {
     }
 
     #[test]
+    fn captures_over_a_unix_socket() {
+        let ask = |target: &str| {
+            let request = format!("GET {target} HTTP/1.1\r\n\r\n");
+            answer(request.as_bytes(), true, || panic!("no page"))
+        };
+        for (target, wanted) in
+            [("/capture", ""), ("/capture?count=5&what=drops", "count=5&what=drops")]
+        {
+            let Answer::Capture(request) = ask(target) else { panic!("{target}") };
+            assert_eq!(Ok(request), Request::from_query(wanted));
+        }
+        let Answer::Whole(refused) = ask("/capture?what=all") else { panic!("taken") };
+        let refused = String::from_utf8(refused).unwrap();
+        assert!(refused.starts_with("HTTP/1.1 400 ") && refused.ends_with("no value of what\n"));
+    }
+
+    #[test]
     fn requests_and_what_they_get() {
         for (request, wanted) in [
             ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK"),
@@ -243,6 +318,9 @@ mod tests {
             ("GET / HTTP/1.1\r\n\r\n", "404 Not Found"),
             ("GET /metrics/ HTTP/1.1\r\n\r\n", "404 Not Found"),
             ("POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+            ("POST /capture HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+            ("GET /capture HTTP/1.1\r\n\r\n", "403 Forbidden"),
+            ("GET /capture?what=all HTTP/1.1\r\n\r\n", "403 Forbidden"),
             ("GET /metrics HTTP/2\r\n\r\n", "505 HTTP Version Not Supported"),
             ("get a\r\n\r\n", "400 Bad Request"),
             ("\r\n\r\n", "400 Bad Request"),

@@ -2,11 +2,12 @@
 //!
 //! In: counters that others write, read without taking anything from them. Out: a page in the text
 //! exposition format, over HTTP on a Unix socket or a TCP address of its own. `memcached` holds
-//! the metrics that memcached_exporter has, under its names; `own` the rest. A family's name,
+//! the metrics that memcached_exporter has, under its names; `gpus` and `own` the rest. A family's name,
 //! type, labels and meaning stand in one place, from which `docs/metrics.md` is made.
 
 mod client;
 mod family;
+mod gpus;
 mod http;
 mod memcached;
 mod own;
@@ -15,8 +16,10 @@ mod reading;
 mod screen;
 mod sources;
 
+pub(crate) use client::connect;
 pub use client::{FetchError, fetch};
 pub use family::{Family, Kind};
+pub use gpus::GpuFigures;
 pub use http::{MetricsError, serve};
 pub use power::Power;
 pub use reading::Reading;
@@ -28,7 +31,7 @@ use std::fmt::Write;
 
 /// Every family, in the order of the page.
 pub fn families() -> Vec<&'static Family> {
-    memcached::families().chain(own::families()).collect()
+    memcached::families().chain(own::families()).chain(gpus::families()).collect()
 }
 
 /// The page of this moment.
@@ -36,6 +39,7 @@ pub fn page(sources: &Sources, power: &mut Power) -> String {
     let mut out = Exposition::default();
     memcached::collect(sources, &mut out);
     own::collect(sources, power, &mut out);
+    gpus::collect(&sources.gpus, &mut out);
     out.into_text()
 }
 
@@ -81,7 +85,8 @@ has these, are left out. Counters begin anew with the process; those that `stats
 `stats reset`, too.
 
 Each worker serves one queue of every port, the one with its number. A family without samples is one
-that this machine or this build cannot fill: no RAPL that may be read, no side door, no item yet.
+that this machine or this build cannot fill: no RAPL that may be read, no GPU in use, no side door, no
+item yet.
 
 | name | type | labels | meaning |
 |---|---|---|---|

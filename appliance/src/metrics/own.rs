@@ -126,6 +126,21 @@ static WORKERS: &[Field<WorkerCounters>] = &[
 static BATCHES: Family =
     counter("gnomon_engine_batches_total", ENGINE, "Batches given to the engine.");
 static BATCHED: Family = counter("gnomon_engine_requests_total", ENGINE, "Requests in them.");
+static BATCH_SIZES: Family = Family {
+    name: "gnomon_engine_batch_requests",
+    kind: Kind::Histogram,
+    labels: WORKER,
+    help: "Requests in a batch.",
+};
+static BATCH_WAITS: Family = Family {
+    name: "gnomon_engine_batch_wait_seconds",
+    kind: Kind::Histogram,
+    labels: WORKER,
+    help: "How long the oldest request of a batch waited for the engine; 0 when it went in the turn in which it came.",
+};
+/// Bits of the numbers that these tell apart: batches of up to 65,536; 1 µs to 1 s.
+const SIZE_BITS: std::ops::RangeInclusive<u32> = 0..=16;
+const WAIT_BITS: std::ops::RangeInclusive<u32> = 10..=30;
 
 /// Of each worker's engines together.
 static ENGINES: &[Field<WorkerCounters>] = &[
@@ -405,7 +420,7 @@ pub(super) fn families() -> impl Iterator<Item = &'static Family> {
         .into_iter()
         .chain(of(WORKERS))
         .chain([&DROPPED])
-        .chain([&BATCHES, &BATCHED])
+        .chain([&BATCHES, &BATCHED, &BATCH_SIZES, &BATCH_WAITS])
         .chain(of(ENGINES))
         .chain([&BATCH_LIMIT])
         .chain(GPU.iter().map(|(family, _)| family))
@@ -500,6 +515,16 @@ fn engines(sources: &Sources, workers: &[(String, &WorkerCounters)], out: &mut E
             samples.sample(&[n, "cpu"], all.saturating_sub(by_gpu));
             beside.inspect(|name| samples.sample(&[n, name], by_gpu));
         }
+    }
+    let mut sizes = out.family(&BATCH_SIZES);
+    for (n, worker) in workers {
+        let all = &worker.batch_sizes;
+        sizes.distribution(&[n], &all.cumulative(SIZE_BITS), all.total(), all.sum(), |n| n);
+    }
+    let mut waits = out.family(&BATCH_WAITS);
+    for (n, worker) in workers {
+        let all = &worker.batch_waits;
+        waits.histogram(&[n], &all.cumulative(WAIT_BITS), all.total(), all.sum());
     }
     for (family, figure) in ENGINES {
         let mut samples = out.family(family);

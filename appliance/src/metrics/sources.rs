@@ -1,7 +1,9 @@
 //! Where the figures come from: blocks of counters that others write.
 
+use super::gpus::GpuFigures;
 use crate::sandbox::State;
 use dataplane::WorkerCounters;
+use dataplane::capture::Line;
 use dataplane::protocol::Server;
 use dataplane::side_door::SideDoorCounters;
 use driver_shim::{PortCounters, Region};
@@ -15,8 +17,12 @@ pub struct Sources {
     pub server: Arc<Server>,
     /// One block for each worker, in their order.
     pub workers: Vec<Arc<WorkerCounters>>,
+    /// Where to order captures, of each worker.
+    pub capture_lines: Vec<Arc<Line>>,
     /// The ports, as the control plane saw them last.
     pub ports: PortFigures,
+    /// GPUs in use, as their management library saw them last.
+    pub gpus: GpuFigures,
     /// Where frames lie; none without ports.
     pub region: Option<Region>,
     /// What looks requests up.

@@ -1,7 +1,11 @@
 //! Ports under DPDK, with devices that need neither hardware nor privileges.
 
 use crate::client::Tcp;
-use crate::server::{Server, gnomon, run};
+use crate::server::{SOON, Server, gnomon, run};
+use serde_json::Value;
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::io::{Read, Write};
+use std::path::PathBuf;
 
 fn start(args: &[&str]) -> Server {
     let fixed = ["-p", "-1", "-m", "8", "--huge", "off", "--side-door", "none"];
@@ -18,6 +22,36 @@ fn every_frame_of_a_null_device_is_accounted_for() {
     assert!(report["received"].as_u64().unwrap() > 0);
     assert_eq!(report["dropped"]["eth_not_ours"], report["received"]);
     assert_eq!(report["slots"], report["slots_home"]);
+}
+
+/// Where DPDK puts the telemetry socket of a process without a file prefix of its own.
+fn telemetry_socket(server: &Server) -> PathBuf {
+    let base = match nix::unistd::geteuid().is_root() {
+        true => "/var/run".into(),
+        false => std::env::var_os("XDG_RUNTIME_DIR").unwrap_or_else(|| "/tmp".into()),
+    };
+    PathBuf::from(base).join(format!("dpdk/gnomon-{}/dpdk_telemetry.v2", server.pid()))
+}
+
+#[test]
+fn dpdks_own_telemetry_answers() {
+    let server = start(&["--port", "net_null0", "--ip", "10.0.0.1/24", "--cores", "0"]);
+    let mut socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+    socket.set_read_timeout(Some(SOON)).unwrap();
+    socket.connect(&SockAddr::unix(telemetry_socket(&server)).unwrap()).unwrap();
+    let mut answer = |question: &str| -> Value {
+        if !question.is_empty() {
+            socket.write_all(question.as_bytes()).unwrap();
+        }
+        let mut bytes = [0; 16 << 10];
+        let n = socket.read(&mut bytes).unwrap();
+        serde_json::from_slice(&bytes[..n]).unwrap()
+    };
+    assert_eq!(answer("")["pid"], server.pid());
+    assert_eq!(answer("/ethdev/list"), serde_json::json!({ "/ethdev/list": [0] }));
+    let stats = answer("/ethdev/stats,0");
+    assert!(stats["/ethdev/stats"]["ipackets"].as_u64().unwrap() > 0, "{stats}");
+    server.stop();
 }
 
 #[test]

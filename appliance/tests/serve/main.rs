@@ -5,6 +5,7 @@
 
 mod auth;
 mod admin;
+mod capture;
 mod client;
 mod connections;
 #[cfg(feature = "dpdk")]

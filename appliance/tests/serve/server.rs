@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Longest wait for anything that should happen at once.
@@ -30,10 +31,21 @@ pub(crate) fn run(args: &[&str]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("gnomon starts");
+    let (stdout, stderr) = (whole(child.stdout.take()), whole(child.stderr.take()));
     if wait_for_exit(&mut child, SOON).is_none() {
         child.kill().unwrap();
     }
-    child.wait_with_output().unwrap()
+    let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
+    Output { status: child.wait().unwrap(), stdout, stderr }
+}
+
+/// Reads all as it comes, so that nobody waits for a full pipe.
+fn whole(from: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        from.unwrap().read_to_end(&mut bytes).unwrap();
+        bytes
+    })
 }
 
 fn wait_for_exit(child: &mut Child, at_most: Duration) -> Option<ExitStatus> {

@@ -6,6 +6,7 @@
 
 mod bad;
 mod binary;
+mod capture;
 mod faults;
 mod offload;
 mod offload_faults;

@@ -4,9 +4,11 @@
 mod card;
 mod context;
 mod driver;
+mod nvml;
 mod probe;
 mod ptx;
 mod stream;
 
 pub use card::CudaCard;
+pub use nvml::Management;
 pub use probe::{Device, ProbeError, Version, probe};
