@@ -24,6 +24,7 @@ pub mod capture;
 pub mod check;
 pub mod credentials;
 pub mod daemon;
+pub mod health;
 pub mod metrics;
 pub mod observe;
 pub mod pages;

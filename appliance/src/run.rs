@@ -5,7 +5,7 @@
 //! which every frame and every packet slot must be accounted for (D10). Each wait has a bound.
 
 use crate::affinity;
-use crate::metrics::PortSample;
+use crate::health::Health;
 use crate::ports::OpenPort;
 use crate::report::{PortReport, Report};
 use crate::service::{self, Watchdog};
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Pause between two turns of the store's housekeeping: its clock, sweeper and page mover.
 const HOUSEKEEPING: Duration = Duration::from_millis(10);
-/// Turns between two looks at the links: 200 ms, as link changes go unnoticed no longer.
-const LINK_TURNS: u64 = 20;
+/// Turns between two looks at ports and threads: what changes goes unnoticed for 200 ms.
+const LOOK_TURNS: u64 = 20;
 /// Longest wait for workers and side doors to end. A worker gives its engine one second.
 const JOIN_MAX: Duration = Duration::from_secs(3);
 /// Pause between two looks whether a thread has ended.
@@ -29,7 +29,7 @@ const JOIN_PAUSE: Duration = Duration::from_millis(1);
 /// drains.
 pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
     let begun = Instant::now();
-    let mut links = vec![true; appliance.ports.len()];
+    let mut health = Health::new(&appliance, begun);
     let mut broken = Vec::new();
     let mut watchdog = Watchdog::new();
     let mut turn = 0u64;
@@ -39,13 +39,15 @@ pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
         if signals.reload.swap(false, Ordering::Relaxed) {
             reload(&appliance);
         }
+        health.beat(Instant::now());
         appliance.store.housekeep();
-        if turn.is_multiple_of(LINK_TURNS) {
-            look_at_ports(&appliance, &mut links);
+        if turn.is_multiple_of(LOOK_TURNS) {
+            health.look(&mut appliance, Instant::now());
             appliance.beside.iter().for_each(|beside| beside.watch());
         }
         broken = ended(&appliance);
-        watchdog.beat(&appliance);
+        let tcp_is_well = !appliance.tcp.as_ref().is_some_and(|tcp| tcp.is_broken());
+        watchdog.beat(health.workers_move() && tcp_is_well);
         turn += 1;
         std::thread::sleep(HOUSEKEEPING);
     }
@@ -64,28 +66,6 @@ fn reload(appliance: &Appliance) {
         Some(Ok(())) => tracing::info!("SIGHUP: read the authentication file again"),
         Some(Err(error)) => tracing::warn!("SIGHUP: {error}; the users stay as they were"),
     }
-}
-
-/// Tells when a link changes, and what is counted there, if somebody may ask for it.
-fn look_at_ports(appliance: &Appliance, links: &mut [bool]) {
-    let mut figures = Vec::new();
-    for (port, was_up) in appliance.ports.iter().zip(links) {
-        let up = port.control.link_up();
-        if up != *was_up {
-            let state = if up { "up" } else { "down" };
-            tracing::warn!(port = port.info.name, "link {state}");
-        }
-        *was_up = up;
-        if appliance.metrics.is_some() {
-            figures.push(PortSample {
-                name: port.info.name.clone(),
-                link_up: up,
-                counters: port.control.counters(),
-                side_door: port.side_door.as_ref().map(|door| door.counters()),
-            });
-        }
-    }
-    *appliance.port_figures.lock() = figures;
 }
 
 /// Names of threads that have ended although nobody told them to.

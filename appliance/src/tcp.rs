@@ -14,6 +14,7 @@ pub use transport::Source;
 
 use crate::affinity;
 use crate::credentials::Credentials;
+use crate::health::Sparing;
 use crate::plan::ClientsPlan;
 use connection::{Desk, Spare};
 use dataplane::protocol::Server;
@@ -23,7 +24,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinSet, LocalSet};
@@ -164,6 +165,7 @@ async fn accept_on(source: Source, room: Rc<Room>) {
     let entered = room.desk.server.conns.enter(listener.fd(), listener.address(), None);
     let mut stopped = room.desk.stopped.clone();
     let mut connections = JoinSet::new();
+    let mut lines = Sparing::default();
     loop {
         tokio::select! {
             _ = stopped.wait_for(|&stop| stop) => break,
@@ -175,7 +177,9 @@ async fn accept_on(source: Source, room: Rc<Room>) {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    if let Some(more) = lines.allows(Instant::now()) {
+                        tracing::warn!(more, "cannot accept a connection: {error}");
+                    }
                     let ops = &room.desk.ops;
                     ops.accept_failures.inc();
                     sleep(ACCEPT_PAUSE).await;

@@ -14,6 +14,7 @@
 use crate::affinity;
 use crate::credentials::Credentials;
 use crate::flags::{LONG_VERSION, MetricsAddr};
+use crate::health::HealthFigures;
 use crate::metrics::{self, GpuFigures, MetricsError, PortFigures, Sources};
 use crate::offload::{self, Beside, Facts, OffloadError, PLACES};
 use crate::plan::{BatchMode, Engine, Huge, Plan};
@@ -135,6 +136,8 @@ pub struct Appliance {
     pub(crate) metrics: Option<Running>,
     /// What the metrics tell of the ports.
     pub(crate) port_figures: PortFigures,
+    /// And of its threads.
+    pub(crate) health_figures: HealthFigures,
     /// Set to make workers, side doors and metrics end.
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) workers: Vec<Running>,
@@ -229,6 +232,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         metrics_file: None,
         metrics: None,
         port_figures: PortFigures::default(),
+        health_figures: HealthFigures::default(),
         stop: Arc::clone(&stop),
         workers: Vec::new(),
         side_doors: Vec::new(),
@@ -381,6 +385,7 @@ impl Built {
                 capture_lines: appliance.capture_lines.clone(),
                 ports: Arc::clone(&appliance.port_figures),
                 gpus,
+                health: Arc::clone(&appliance.health_figures),
                 region: appliance.region.clone(),
                 engine: plan.engine.name(),
                 batch: plan.batch,

@@ -2,12 +2,13 @@
 //!
 //! In: what happens to frames. Out: counts, and copies where somebody captures. Nothing fails.
 
-use crate::capture::Tap;
+use crate::capture::{Line, Tap};
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
 use driver_shim::Frame;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Where a worker notes what becomes of its frames.
 #[derive(Debug)]
@@ -18,8 +19,9 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    pub(crate) fn new(counters: Arc<WorkerCounters>, tap: Tap) -> Self {
-        Self { counters, tap }
+    /// The books of a worker with ports of these names, whose clock began then.
+    pub fn new(counters: Arc<WorkerCounters>, started: Instant, ports: Vec<String>) -> Self {
+        Self { counters, tap: Tap::new(Arc::new(Line::new(started, ports))) }
     }
 
     pub(crate) fn counters(&self) -> Arc<WorkerCounters> {

@@ -7,7 +7,7 @@
 
 use crate::accounts::Accounts;
 use crate::batcher::{BatchPolicy, Batcher, Pending};
-use crate::capture::{Line, Tap};
+use crate::capture::Line;
 use crate::counters::WorkerCounters;
 use crate::cpu_engine::CpuEngine;
 use crate::dispatch::{Dispatch, Offloading};
@@ -121,7 +121,6 @@ impl Worker {
         let cpu = unsafe { CpuEngine::new(store, packets, group) };
         let (counters, started) = (Arc::default(), Instant::now());
         let names = ports.iter().map(|p| p.info.name.clone()).collect();
-        let tap = Tap::new(Arc::new(Line::new(started, names)));
         let mut engine = Dispatch::new(cpu, offload, batch.size.max(1), Arc::clone(&counters));
         Self {
             busy_poll: ports.iter().any(|p| p.info.busy_poll),
@@ -142,7 +141,7 @@ impl Worker {
             engine,
             execute: Execute::new(session, server, region.clone(), policy.amp_factor),
             burst: Some(Box::default()),
-            accounts: Accounts::new(counters, tap),
+            accounts: Accounts::new(counters, started, names),
             started,
             region,
         }

@@ -10,16 +10,22 @@
 //! or finds the queue full stays with the kernel, which slows its senders down. One thread of its
 //! own, in [`SideDoor::run`], makes the system calls. Memory is fixed by the two queues.
 //!
+//! When somebody takes the device behind it away, the door tries to make it anew, now and then; till
+//! then what workers punt is refused there and counted.
+//!
 //! Frames belong to whoever holds them; those left in the queues go home when the door is
 //! dropped. What fails is counted: [`SideDoorCounters`].
 #![deny(clippy::indexing_slicing)]
+
+mod mend;
 
 use crate::counters::Counter;
 use crate::drop_reason::DropReason;
 use crate::wire::eth;
 use crossbeam_queue::ArrayQueue;
-use driver_shim::ports::tap::Tap;
+use driver_shim::ports::tap::{self, Tap};
 use driver_shim::{BURST_MAX, Burst, Frame, Region};
+use mend::Mend;
 use parking_lot::Mutex;
 use std::fmt;
 use std::io;
@@ -57,6 +63,15 @@ pub trait KernelLink: Send {
 
     /// Sleeps until a frame can be read, at most `at_most`.
     fn wait(&self, at_most: Duration);
+
+    /// Whether this error says that there is nothing on the other side any more.
+    fn is_gone(&self, error: &io::Error) -> bool;
+
+    /// Makes the other side anew.
+    ///
+    /// # Errors
+    /// Why that cannot be; nothing has changed.
+    fn reopen(&mut self) -> io::Result<()>;
 }
 
 impl KernelLink for Tap {
@@ -70,6 +85,14 @@ impl KernelLink for Tap {
 
     fn wait(&self, at_most: Duration) {
         Self::wait(self, at_most);
+    }
+
+    fn is_gone(&self, error: &io::Error) -> bool {
+        tap::is_gone(error)
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        Self::reopen(self).map_err(io::Error::other)
     }
 }
 
@@ -97,6 +120,10 @@ pub struct SideDoorCounters {
     pub read_errors: u64,
     /// Rounds that left the kernel waiting: above the rate, no slot, or the queue full.
     pub held_back: u64,
+    /// There is something on the other side: 1, or 0.
+    pub up: u64,
+    /// Times that the other side was made anew.
+    pub reopened: u64,
 }
 
 /// A way to the kernel for one port. Shared by its workers and the door's own thread.
@@ -118,6 +145,8 @@ pub struct SideDoor {
     runts: Counter,
     read_errors: Counter,
     held_back: Counter,
+    up: Counter,
+    reopened: Counter,
 }
 
 impl fmt::Debug for SideDoor {
@@ -130,6 +159,8 @@ impl SideDoor {
     /// A door to `link` that lets `rate_pps` frames per second through each way. Frames from the
     /// kernel take slots of `region`.
     pub fn new(link: impl KernelLink + 'static, rate_pps: NonZeroU32, region: Region) -> Self {
+        let up = Counter::default();
+        up.set(1);
         Self {
             link: Mutex::new(Box::new(link)),
             region,
@@ -146,6 +177,8 @@ impl SideDoor {
             runts: Counter::default(),
             read_errors: Counter::default(),
             held_back: Counter::default(),
+            up,
+            reopened: Counter::default(),
         }
     }
 
@@ -194,6 +227,8 @@ impl SideDoor {
             to_send: self.to_wire.len() as u64,
             read_errors: self.read_errors.get(),
             held_back: self.held_back.get(),
+            up: self.up.get(),
+            reopened: self.reopened.get(),
         }
     }
 
@@ -203,9 +238,11 @@ impl SideDoor {
     pub fn run(&self, stop: &AtomicBool) {
         let Some(mut link) = self.link.try_lock() else { return };
         let mut idle = IDLE_MIN;
+        let mut mend = Mend::default();
         while !stop.load(Ordering::Relaxed) {
-            let written = self.write_some(link.as_mut());
-            let (read, then) = self.read_some(link.as_mut(), self.now_ns());
+            self.keep_up(&mut mend, link.as_mut());
+            let written = self.write_some(link.as_mut(), &mut mend);
+            let (read, then) = self.read_some(link.as_mut(), self.now_ns(), &mut mend);
             idle = if written + read > 0 { IDLE_MIN } else { (idle * 2).min(IDLE_MAX) };
             match then {
                 Then::Again => {}
@@ -217,27 +254,47 @@ impl SideDoor {
         }
         // Once what the queue holds, and no longer: a worker that did not stop may go on punting.
         for _ in 0..=QUEUE_FRAMES / BURST_MAX {
-            if self.write_some(link.as_mut()) == 0 {
+            if self.write_some(link.as_mut(), &mut mend) == 0 {
                 break;
             }
         }
     }
 
+    /// Makes the other side anew when it is gone and a try is due.
+    fn keep_up(&self, mend: &mut Mend, link: &mut dyn KernelLink) {
+        if mend.is_due(Instant::now()) {
+            let made = link.reopen().is_ok();
+            mend.tried(made, Instant::now());
+            if made {
+                self.reopened.inc();
+            }
+        }
+        self.up.set((!mend.is_broken()).into());
+    }
+
     /// Writes a burst at most, and says how many frames that was.
-    fn write_some(&self, link: &mut dyn KernelLink) -> usize {
+    fn write_some(&self, link: &mut dyn KernelLink, mend: &mut Mend) -> usize {
         for n in 0..BURST_MAX {
             let Some(frame) = self.to_kernel.pop() else { return n };
             match link.write(frame.bytes()) {
                 Ok(()) => self.written.inc(),
-                Err(_) => self.write_errors.inc(),
+                Err(error) => {
+                    self.write_errors.inc();
+                    if link.is_gone(&error) {
+                        mend.broke(Instant::now());
+                    }
+                }
             }
         }
         BURST_MAX
     }
 
     /// Reads a burst at most, and says how many frames that was and what to do after it.
-    fn read_some(&self, link: &mut dyn KernelLink, now_ns: u64) -> (usize, Then) {
+    fn read_some(&self, link: &mut dyn KernelLink, now_ns: u64, mend: &mut Mend) -> (usize, Then) {
         for n in 0..BURST_MAX {
+            if mend.is_broken() {
+                return (n, Then::Pause(IDLE_MAX));
+            }
             let wait_ns = self.rate_out.wait_ns(now_ns);
             if wait_ns > 0 {
                 self.held_back.inc();
@@ -251,8 +308,11 @@ impl SideDoor {
             match link.read(&mut frame) {
                 Ok(true) => {}
                 Ok(false) => return (n, Then::Wait),
-                Err(_) => {
+                Err(error) => {
                     self.read_errors.inc();
+                    if link.is_gone(&error) {
+                        mend.broke(Instant::now());
+                    }
                     return (n, Then::Pause(IDLE_MAX));
                 }
             }
@@ -315,229 +375,4 @@ impl Rate {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use driver_shim::Pages;
-    use std::collections::VecDeque;
-    use std::sync::Arc;
-
-    #[derive(Default)]
-    struct Kernel {
-        wrote: Vec<Vec<u8>>,
-        to_read: VecDeque<io::Result<Vec<u8>>>,
-        refuse: bool,
-    }
-
-    #[derive(Clone, Default)]
-    struct Fake(Arc<Mutex<Kernel>>);
-
-    impl KernelLink for Fake {
-        fn read(&mut self, frame: &mut Frame) -> io::Result<bool> {
-            match self.0.lock().to_read.pop_front() {
-                None => Ok(false),
-                Some(bytes) => {
-                    frame.fill(&bytes?).unwrap();
-                    Ok(true)
-                }
-            }
-        }
-
-        fn write(&mut self, frame: &[u8]) -> io::Result<()> {
-            let mut k = self.0.lock();
-            if k.refuse {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            k.wrote.push(frame.to_vec());
-            Ok(())
-        }
-
-        fn wait(&self, at_most: Duration) {
-            assert!(at_most <= IDLE_MAX);
-            std::thread::sleep(at_most);
-        }
-    }
-
-    fn door(rate: u32, slots: u32) -> (SideDoor, Fake, Region) {
-        let (fake, region) = (Fake::default(), Region::new(slots, Pages::Small).unwrap());
-        let rate = NonZeroU32::new(rate).unwrap();
-        (SideDoor::new(fake.clone(), rate, region.clone()), fake, region)
-    }
-
-    fn frame(region: &Region, n: usize) -> Frame {
-        let mut f = region.alloc().unwrap();
-        f.fill(&bytes(n)).unwrap();
-        f
-    }
-
-    fn bytes(n: usize) -> Vec<u8> {
-        [&[0; 14], n.to_be_bytes().as_slice()].concat()
-    }
-
-    fn assert_balanced(c: SideDoorCounters) {
-        assert_eq!(c.punted, c.written + c.write_errors + c.to_write, "{c:?}");
-        assert_eq!(c.read, c.sent_on + c.runts + c.to_send, "{c:?}");
-    }
-
-    #[test]
-    fn a_bucket_gives_its_burst_and_then_its_rate() {
-        let r = Rate::new(NonZeroU32::new(1000).unwrap());
-        let at_once = |now| (0..1000).filter(|_| r.take(now)).count();
-        assert_eq!(at_once(0), RATE_BURST as usize);
-        assert_eq!(at_once(0), 0);
-        assert_eq!(at_once(5_000_000_000), RATE_BURST as usize);
-        let start = 10_000_000_000;
-        let all = (0..2000).filter(|i| r.take(start + i * 500_000)).count();
-        // A second at 1000 per second, and the burst.
-        assert!(all.abs_diff(1000 + RATE_BURST as usize) <= 1, "{all}");
-    }
-
-    #[test]
-    fn a_bucket_says_how_long_to_wait() {
-        let r = Rate::new(NonZeroU32::new(1000).unwrap());
-        while r.take(0) {}
-        let wait = r.wait_ns(0);
-        assert!(wait > 0 && wait <= 1_000_000);
-        assert!(!r.take(wait - 1));
-        assert_eq!(r.wait_ns(wait), 0);
-        assert!(r.take(wait));
-    }
-
-    #[test]
-    fn frames_above_the_rate_or_the_queue_come_back_by_name() {
-        let (door, mut fake, region) = door(1000, 2048);
-        let mut refused = Vec::new();
-        // Time stands still: the burst passes, no more.
-        for n in 0..RATE_BURST as usize + 3 {
-            refused.extend(door.offer_at(frame(&region, n), 1).err().map(|(_, r)| r));
-        }
-        assert_eq!(refused, [DropReason::SideDoorRate; 3]);
-        // A second is a burst: the queue takes two.
-        for n in 0..RATE_BURST as usize + 2 {
-            let sent = door.offer_at(frame(&region, n), 1_000_000_000);
-            let full = sent.err().map(|(_, r)| r);
-            assert_eq!(full, (n >= RATE_BURST as usize).then_some(DropReason::SideDoorRate));
-        }
-        let late = door.offer_at(frame(&region, 0), 2_000_000_000).unwrap_err();
-        assert_eq!(late.1, DropReason::SideDoorFull);
-        drop(late);
-        let queued = door.counters();
-        assert_eq!((queued.punted, queued.to_write), (256, 256));
-        assert_balanced(queued);
-        while door.write_some(&mut fake) > 0 {}
-        assert_eq!(door.counters().written, 256);
-        assert_balanced(door.counters());
-        let order: Vec<_> = (0..128).chain(0..128).map(bytes).collect();
-        assert_eq!(fake.0.lock().wrote, order);
-        assert_eq!(region.available(), region.capacity());
-    }
-
-    #[test]
-    fn frames_that_the_kernel_refuses_are_counted_and_go_home() {
-        let (door, mut fake, region) = door(1000, 8);
-        fake.0.lock().refuse = true;
-        door.offer(frame(&region, 1)).unwrap();
-        assert_eq!(door.write_some(&mut fake), 1);
-        assert_eq!(door.counters().write_errors, 1);
-        assert_balanced(door.counters());
-        assert_eq!(region.available(), 8);
-    }
-
-    #[test]
-    fn the_kernels_frames_wait_for_the_rate_a_slot_or_the_queue_and_none_is_lost() {
-        let (door, mut fake, region) = door(1000, 400);
-        fake.0.lock().to_read = (0..600).map(|n| Ok(bytes(n))).collect();
-        let mut now = 0;
-        let mut read_all = |now: u64| {
-            loop {
-                match door.read_some(&mut fake, now) {
-                    (_, Then::Again) => {}
-                    (_, then) => return then,
-                }
-            }
-        };
-        // The rate.
-        assert!(matches!(read_all(now), Then::Pause(d) if d <= Duration::from_millis(1)));
-        assert_eq!(door.counters().read, u64::from(RATE_BURST));
-        // The queue.
-        for _ in 0..2 {
-            now += 1_000_000_000;
-            read_all(now);
-        }
-        assert_eq!(door.counters().to_send, QUEUE_FRAMES as u64);
-        assert_eq!(read_all(now), Then::Pause(IDLE_MIN));
-        // A slot.
-        let mut burst = Burst::new();
-        door.take_outgoing(&mut burst);
-        assert_eq!(burst.len(), BURST_MAX);
-        let hold: Vec<Frame> = std::iter::from_fn(|| region.alloc()).collect();
-        assert_eq!(read_all(now), Then::Pause(IDLE_MIN));
-        drop(hold);
-        assert_balanced(door.counters());
-        let mut sent: Vec<_> = burst.drain(..).map(|f| f.bytes().to_vec()).collect();
-        while sent.len() < 600 {
-            now += 1_000_000_000;
-            read_all(now);
-            door.take_outgoing(&mut burst);
-            sent.extend(burst.drain(..).map(|f| f.bytes().to_vec()));
-        }
-        assert_eq!(sent, (0..600).map(bytes).collect::<Vec<_>>());
-        let c = door.counters();
-        assert_eq!((c.read, c.sent_on, c.to_send), (600, 600, 0));
-        assert!(c.held_back >= 4);
-        assert_balanced(c);
-        assert_eq!(region.available(), region.capacity());
-    }
-
-    #[test]
-    fn runts_and_failed_reads_are_counted() {
-        let (door, mut fake, region) = door(1000, 8);
-        fake.0.lock().to_read = [Ok(vec![0; 13]), Err(io::ErrorKind::Other.into())].into();
-        assert_eq!(door.read_some(&mut fake, 0), (1, Then::Pause(IDLE_MAX)));
-        let c = door.counters();
-        assert_eq!((c.read, c.runts, c.read_errors), (1, 1, 1));
-        assert_balanced(c);
-        assert_eq!(region.available(), 8);
-    }
-
-    #[test]
-    fn the_thread_moves_frames_both_ways_and_ends_with_an_empty_queue() {
-        let (door, fake, region) = door(1_000_000, 64);
-        fake.0.lock().to_read = (0..50).map(|n| Ok(bytes(n))).collect();
-        let stop = AtomicBool::new(false);
-        let deadline = Instant::now() + Duration::from_secs(10);
-        std::thread::scope(|s| {
-            s.spawn(|| door.run(&stop));
-            let (mut got, mut n) = (Burst::new(), 0);
-            while got.len() < 50 || fake.0.lock().wrote.len() < 200 {
-                if n < 200
-                    && let Some(mut f) = region.alloc()
-                {
-                    f.fill(&bytes(n)).unwrap();
-                    n += usize::from(door.offer(f).is_ok());
-                }
-                door.take_outgoing(&mut got);
-                assert!(Instant::now() < deadline, "{door:?}");
-            }
-            // A second caller has nothing to do.
-            door.run(&AtomicBool::new(false));
-            for n in 0..10 {
-                door.offer(frame(&region, n)).unwrap();
-            }
-            stop.store(true, Ordering::Relaxed);
-        });
-        let c = door.counters();
-        assert_eq!((c.written, c.to_write, c.read, c.sent_on), (210, 0, 50, 50));
-        assert_balanced(c);
-        drop(door);
-        assert_eq!(region.available(), region.capacity());
-    }
-
-    #[test]
-    fn frames_left_in_a_door_go_home_with_it() {
-        let (door, _, region) = door(1000, 8);
-        door.offer(frame(&region, 1)).unwrap();
-        assert_eq!(region.available(), 7);
-        drop(door);
-        assert_eq!(region.available(), 8);
-    }
-}
+mod tests;

@@ -112,6 +112,18 @@ pub struct PortCounters {
     pub tx_errors: u64,
 }
 
+/// What a device has told of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PortEvents {
+    /// It works no more until it is reset.
+    pub reset_wanted: bool,
+    /// It is gone.
+    pub removed: bool,
+}
+
+/// Why a port could not be reset.
+pub type ResetError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The port itself, as the control plane sees it.
 pub trait PortControl: Send {
     /// Counters since the port was opened.
@@ -120,6 +132,20 @@ pub trait PortControl: Send {
     /// Whether the link is up.
     fn link_up(&self) -> bool {
         true
+    }
+
+    /// What the device has told since this was called last.
+    fn events(&mut self) -> PortEvents {
+        PortEvents::default()
+    }
+
+    /// Resets the device, sets it up as it was, and starts it again. Meanwhile queues receive and
+    /// send nothing; frames that the device held are lost, and their slots go home.
+    ///
+    /// # Errors
+    /// The step that failed. Queues rest until another reset succeeds.
+    fn reset(&mut self) -> Result<(), ResetError> {
+        Err("this port has no reset".into())
     }
 
     /// Stops the port and waits for transmission to end. Queues must be gone or idle.

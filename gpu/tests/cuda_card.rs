@@ -283,17 +283,18 @@ fn what_the_driver_refuses_is_told_and_nothing_is_kept() {
 #[test]
 fn a_broken_context_ends_the_use_of_the_card_and_frees_nothing() {
     let (_turn, fake) = driver();
-    let card = card();
-    let before = fake.held();
-    let taken = CardMemory::new(&card, 64).unwrap();
-    let host = HostMemory::mapped(&card, 64).unwrap();
-    let mut stream = card.stream().unwrap();
-    fake.plan("cuStreamQuery", 700, 0);
-    let why = stream.is_idle().unwrap_err();
-    let illegal = "CUDA_ERROR_ILLEGAL_ADDRESS";
-    assert!(matches!(&why, CardError::Sticky { why, .. } if why == illegal), "{why}");
-    assert!(!card.may_free());
-    drop((stream, taken, host, card));
-    fake.plan("cuStreamQuery", 0, 0);
-    assert_eq!(fake.held(), before + 2);
+    for (status, name) in [(700, "CUDA_ERROR_ILLEGAL_ADDRESS"), (719, "CUDA_ERROR_LAUNCH_FAILED")] {
+        let card = card();
+        let before = fake.held();
+        let taken = CardMemory::new(&card, 64).unwrap();
+        let host = HostMemory::mapped(&card, 64).unwrap();
+        let mut stream = card.stream().unwrap();
+        fake.plan("cuStreamQuery", status, 0);
+        let why = stream.is_idle().unwrap_err();
+        assert!(matches!(&why, CardError::Sticky { why, .. } if why == name), "{why}");
+        assert!(!card.may_free());
+        drop((stream, taken, host, card));
+        fake.plan("cuStreamQuery", 0, 0);
+        assert_eq!(fake.held(), before + 2);
+    }
 }

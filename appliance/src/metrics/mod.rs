@@ -8,6 +8,7 @@
 mod client;
 mod family;
 mod gpus;
+mod health;
 mod http;
 mod memcached;
 mod own;
@@ -31,7 +32,8 @@ use std::fmt::Write;
 
 /// Every family, in the order of the page.
 pub fn families() -> Vec<&'static Family> {
-    memcached::families().chain(own::families()).chain(gpus::families()).collect()
+    let own = own::families().chain(gpus::families()).chain(health::families());
+    memcached::families().chain(own).collect()
 }
 
 /// The page of this moment.
@@ -40,6 +42,7 @@ pub fn page(sources: &Sources, power: &mut Power) -> String {
     memcached::collect(sources, &mut out);
     own::collect(sources, power, &mut out);
     gpus::collect(&sources.gpus, &mut out);
+    health::collect(sources, &mut out);
     out.into_text()
 }
 

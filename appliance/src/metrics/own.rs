@@ -21,7 +21,7 @@ static SANDBOX: Family =
     gauge("gnomon_sandbox", &["part"], "This part of the sandbox is in force (docs/security.md).");
 
 /// A family, and where its figure is.
-type Field<T> = (Family, fn(&T) -> u64);
+pub(super) type Field<T> = (Family, fn(&T) -> u64);
 
 /// Of each worker.
 static WORKERS: &[Field<WorkerCounters>] = &[

@@ -1,6 +1,7 @@
 //! Where the figures come from: blocks of counters that others write.
 
 use super::gpus::GpuFigures;
+use crate::health::{HealthFigures, PortHealth};
 use crate::sandbox::State;
 use dataplane::WorkerCounters;
 use dataplane::capture::Line;
@@ -23,6 +24,8 @@ pub struct Sources {
     pub ports: PortFigures,
     /// GPUs in use, as their management library saw them last.
     pub gpus: GpuFigures,
+    /// The threads, as the control plane saw them last.
+    pub health: HealthFigures,
     /// Where frames lie; none without ports.
     pub region: Option<Region>,
     /// What looks requests up.
@@ -44,6 +47,8 @@ pub struct PortSample {
     pub name: String,
     /// Its link is up.
     pub link_up: bool,
+    /// What has happened to it.
+    pub health: PortHealth,
     /// What the driver counted.
     pub counters: PortCounters,
     /// What its side door counted, where it has one.

@@ -10,10 +10,12 @@ use dataplane::protocol::watch::{BUFFER_BYTES, Watching};
 use dataplane::protocol::{OpCounters, Server};
 use dataplane::store::Session;
 use std::cell::{Cell, RefCell};
+use std::collections::TryReserveError;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::yield_now;
@@ -49,6 +51,13 @@ pub(super) struct Desk {
 }
 
 impl Desk {
+    /// Counts a connection that ends for want of memory.
+    fn count_shortage(&self, error: &io::Error) {
+        if error.kind() == io::ErrorKind::OutOfMemory {
+            self.ops.malloc_fails.inc();
+        }
+    }
+
     /// Whether the service has been told to stop: nothing else is ever said.
     fn is_stopping(&self) -> bool {
         self.stopped.has_changed().unwrap_or(true)
@@ -133,7 +142,9 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
         conn.is(if in_block { ConnState::ReadingRest } else { ConnState::Reading });
         let come = tokio::select! {
             biased;
-            come = input.receive(stream, &desk.spare_input, conversation.wants()) => come?,
+            come = input.receive(stream, &desk.spare_input, conversation.wants()) => {
+                come.inspect_err(|e| desk.count_shortage(e))?
+            }
             _ = &mut stop => return Ok(End::Service),
             () = idle(desk.idle_max) => {
                 desk.ops.idle_kicks.inc();
@@ -269,7 +280,9 @@ impl Input {
         whole: usize,
     ) -> io::Result<usize> {
         poll_fn(|cx| {
-            self.make_room(spare, whole);
+            if self.make_room(spare, whole).is_err() {
+                return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+            }
             let come = pin!(stream.read_buf(&mut self.bytes)).poll(cx);
             if come.is_pending() {
                 self.rest(spare);
@@ -294,12 +307,12 @@ impl Input {
 
     /// Makes room to read towards a request of `whole` bytes. Grows with what has come, not with
     /// what was announced.
-    fn make_room(&mut self, spare: &Spare, whole: usize) {
+    fn make_room(&mut self, spare: &Spare, whole: usize) -> Result<(), TryReserveError> {
         if self.bytes.capacity() == 0 {
             self.bytes = spare.take();
         }
         let missing = whole.saturating_sub(self.bytes.len());
-        self.bytes.reserve(missing.min(self.bytes.len()).max(READ_BYTES));
+        self.bytes.try_reserve(missing.min(self.bytes.len()).max(READ_BYTES))
     }
 }
 
@@ -310,10 +323,10 @@ mod tests {
     #[test]
     fn input_grows_with_what_has_come() {
         let (mut input, spare) = (Input::default(), Spare::default());
-        input.make_room(&spare, 1 << 30);
+        input.make_room(&spare, 1 << 30).unwrap();
         assert!((READ_BYTES..2 * READ_BYTES).contains(&input.bytes.capacity()));
         input.bytes.resize(READ_BYTES, 0);
-        input.make_room(&spare, 1 << 30);
+        input.make_room(&spare, 1 << 30).unwrap();
         assert!(input.bytes.capacity() <= 4 * READ_BYTES);
     }
 
@@ -335,15 +348,15 @@ mod tests {
     fn a_buffer_goes_from_one_input_to_the_next() {
         let spare = Spare::default();
         let (mut one, mut other) = (Input::default(), Input::default());
-        one.make_room(&spare, 0);
+        one.make_room(&spare, 0).unwrap();
         one.bytes.extend([1, 2, 3]);
         one.at = 3;
         let buffer = one.bytes.as_ptr();
-        other.make_room(&spare, 0);
+        other.make_room(&spare, 0).unwrap();
         assert_ne!(other.bytes.as_ptr(), buffer, "in use");
         one.rest(&spare);
         assert_eq!(one.bytes.capacity(), 0);
-        one.make_room(&spare, 0);
+        one.make_room(&spare, 0).unwrap();
         assert_eq!((one.bytes.as_ptr(), one.bytes.len()), (buffer, 0));
     }
 }

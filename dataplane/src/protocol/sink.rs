@@ -27,19 +27,38 @@ pub trait Sink {
 /// A buffer that asks for a pause once it holds `max_bytes`.
 #[derive(Debug)]
 pub struct Buffer<'a> {
-    /// The bytes.
-    pub bytes: &'a mut Vec<u8>,
-    /// Full from here on; what is being written may go beyond.
-    pub max_bytes: usize,
+    bytes: &'a mut Vec<u8>,
+    max_bytes: usize,
+    /// There was no memory for something.
+    lost: bool,
+}
+
+impl<'a> Buffer<'a> {
+    /// Appends to `bytes`. Full from `max_bytes` on; what is being written may go beyond.
+    pub fn new(bytes: &'a mut Vec<u8>, max_bytes: usize) -> Self {
+        Self { bytes, max_bytes, lost: false }
+    }
+
+    /// Whether all that was put is there. If not, nothing is: half a reply would be a wrong one.
+    pub(crate) fn finish(self) -> bool {
+        if self.lost {
+            self.bytes.clear();
+        }
+        !self.lost
+    }
 }
 
 impl Sink for Buffer<'_> {
     fn put(&mut self, bytes: &[u8]) {
+        if self.lost || self.bytes.try_reserve(bytes.len()).is_err() {
+            self.lost = true;
+            return;
+        }
         self.bytes.extend_from_slice(bytes);
     }
 
     fn is_full(&self) -> bool {
-        self.bytes.len() >= self.max_bytes
+        self.lost || self.bytes.len() >= self.max_bytes
     }
 }
 
@@ -51,8 +70,25 @@ mod tests {
     fn numbers_are_decimal() {
         for n in (0..2000).chain([u64::MAX]) {
             let mut bytes = Vec::new();
-            Buffer { bytes: &mut bytes, max_bytes: 0 }.put_decimal(n);
+            Buffer::new(&mut bytes, 0).put_decimal(n);
             assert_eq!(bytes, n.to_string().as_bytes());
         }
+    }
+
+    #[test]
+    fn half_a_reply_is_none() {
+        let mut bytes = Vec::new();
+        let mut out = Buffer::new(&mut bytes, 100);
+        out.put(b"VALUE a 0 3\r\n");
+        assert!(!out.is_full());
+        out.lost = true;
+        out.put(b"abc");
+        assert!(out.is_full());
+        assert!(!out.finish());
+        assert!(bytes.is_empty());
+        let mut out = Buffer::new(&mut bytes, 100);
+        out.put(b"END\r\n");
+        assert!(out.finish());
+        assert_eq!(bytes, b"END\r\n");
     }
 }

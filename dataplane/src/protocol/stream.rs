@@ -100,7 +100,7 @@ impl Conversation {
         let (mut close, mut more) = (false, false);
         let Some(&first) = input.first() else { return Progress { consumed, close, more } };
         let dialect = *self.dialect.get_or_insert_with(|| server.dialects.of(first));
-        let mut out = Buffer { bytes: out, max_bytes: out_max_bytes };
+        let mut out = Buffer::new(out, out_max_bytes);
         while !close && !out.is_full() {
             let rest = input.get(consumed..).unwrap_or_default();
             let dropped = self.skip.min(rest.len());
@@ -160,6 +160,10 @@ impl Conversation {
                     close = true;
                 }
             }
+        }
+        if !out.finish() {
+            ops.malloc_fails.inc();
+            (close, more) = (true, false);
         }
         Progress { consumed, close, more }
     }

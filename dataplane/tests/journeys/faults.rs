@@ -50,7 +50,7 @@ fn a_bad_wire_costs_replies_but_never_a_wrong_byte_or_a_slot() {
 
 /// A reply that came through whole must be the right one for its id. One that the wire broke
 /// shows it by its checksums, as a kernel would see.
-fn is_right(bytes: &[u8]) -> bool {
+pub(crate) fn is_right(bytes: &[u8]) -> bool {
     let Ok(reply) = try_open(Wrap::V4, bytes) else { return false };
     let key = reply.id;
     let text = String::from_utf8(reply.text).unwrap();

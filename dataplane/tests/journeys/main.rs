@@ -7,6 +7,7 @@
 mod bad;
 mod binary;
 mod capture;
+mod drills;
 mod faults;
 mod offload;
 mod offload_faults;

@@ -47,6 +47,11 @@ pub const PORT_RSS: u32 = 8;
 /// [`GnPortConf::flags`]: spread flows over the queues with the given key.
 pub const CONF_RSS: u16 = 1;
 
+/// [`gn_port_told`]: the device works no more until it is reset.
+pub const TOLD_RESET: u32 = 1;
+/// [`gn_port_told`]: the device is gone.
+pub const TOLD_REMOVED: u32 = 2;
+
 /// A pool of buffers. Only ever behind a pointer from [`gn_pool_create`].
 #[repr(C)]
 #[derive(Debug)]
@@ -147,6 +152,20 @@ pub struct GnPortConf {
     pub flags: u16,
     /// The RSS key.
     pub rss_key: [u8; RSS_KEY_BYTES],
+}
+
+impl Default for GnPortConf {
+    fn default() -> Self {
+        Self {
+            queues: 0,
+            rx_desc: 0,
+            tx_desc: 0,
+            mtu: 0,
+            rss_key_bytes: 0,
+            flags: 0,
+            rss_key: [0; RSS_KEY_BYTES],
+        }
+    }
 }
 
 /// What the device counted since it was started.
@@ -331,6 +350,26 @@ unsafe extern "C" {
     /// again.
     pub fn gn_port_stop(port: u16) -> c_int;
 
+    /// From now on what the device tells is kept for [`gn_port_told`].
+    ///
+    /// # Safety
+    /// No other call on this port is running, bursts aside.
+    pub fn gn_port_watch(port: u16) -> c_int;
+
+    /// `TOLD_*`, as far as the device has told since this was called last.
+    ///
+    /// # Safety
+    /// No other call on this port is running, bursts aside.
+    pub fn gn_port_told(port: u16) -> u32;
+
+    /// Resets the device, or stops one that has no reset. Its buffers go home then, or when the
+    /// queues are set up again. To be followed by [`gn_port_configure`], the queues' set-up and
+    /// [`gn_port_start`].
+    ///
+    /// # Safety
+    /// As for [`gn_port_stop`]; no call that plugs in, looks up or removes is running.
+    pub fn gn_port_reset(port: u16) -> c_int;
+
     /// Closes the stopped port; its buffers go home. `unplug` also takes the pool's memory back
     /// from its device and removes that.
     ///
@@ -433,6 +472,8 @@ mod tests {
             PORT_TX_UDP as usize,
             PORT_RSS as usize,
             CONF_RSS.into(),
+            TOLD_RESET as usize,
+            TOLD_REMOVED as usize,
         ];
         let mut c = vec![0u32; rust.len()];
         // SAFETY: `c` is valid for as many writes as it has elements.

@@ -314,6 +314,8 @@ int gn_port_configure(uint16_t port, struct gn_port_conf *conf)
 	eth.rxmode.offloads = rx_checksums(&info);
 	eth.txmode.offloads = info.tx_offload_capa &
 		(RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM);
+	/* Not lsc: with it the link's state is only as good as the device's interrupts. */
+	eth.intr_conf.rmv = (*info.dev_flags & RTE_ETH_DEV_INTR_RMV) != 0;
 	if (conf->flags & GN_CONF_RSS) {
 		eth.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 		eth.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads &
@@ -390,6 +392,59 @@ int gn_port_stop(uint16_t port)
 	return rte_eth_dev_stop(port);
 }
 
+/* What each port's device has told since it was last asked. Written by DPDK's own thread. */
+static uint32_t told[RTE_MAX_ETHPORTS];
+
+static int on_event(uint16_t port, enum rte_eth_event_type event, void *bit, void *unused)
+{
+	(void)event;
+	(void)unused;
+	__atomic_fetch_or(&told[port], (uint32_t)(uintptr_t)bit, __ATOMIC_RELAXED);
+	return 0;
+}
+
+static const struct {
+	enum rte_eth_event_type event;
+	uintptr_t bit;
+} watched[] = {
+	{ RTE_ETH_EVENT_INTR_RESET, GN_TOLD_RESET },
+	{ RTE_ETH_EVENT_INTR_RMV, GN_TOLD_REMOVED },
+};
+
+int gn_port_watch(uint16_t port)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < RTE_DIM(watched) && rc == 0; i++)
+		rc = rte_eth_dev_callback_register(port, watched[i].event, on_event,
+						   (void *)watched[i].bit);
+	return rc;
+}
+
+static void unwatch(uint16_t port)
+{
+	for (size_t i = 0; i < RTE_DIM(watched); i++)
+		rte_eth_dev_callback_unregister(port, watched[i].event, on_event,
+						(void *)watched[i].bit);
+	__atomic_store_n(&told[port], 0, __ATOMIC_RELAXED);
+}
+
+uint32_t gn_port_told(uint16_t port)
+{
+	uint32_t bits = __atomic_exchange_n(&told[port], 0, __ATOMIC_RELAXED);
+
+	/* Some devices do not tell, and know when they are asked. */
+	return rte_eth_dev_is_removed(port) == 1 ? bits | GN_TOLD_REMOVED : bits;
+}
+
+int gn_port_reset(uint16_t port)
+{
+	int rc = rte_eth_dev_reset(port);
+
+	/* What has no reset of its own is set up anew from a stop. */
+	return rc == -ENOTSUP ? rte_eth_dev_stop(port) : rc;
+}
+
 int gn_port_close(uint16_t port, struct gn_pool *pool, int unplug)
 {
 	struct rte_eth_dev_info info;
@@ -397,6 +452,7 @@ int gn_port_close(uint16_t port, struct gn_pool *pool, int unplug)
 
 	if (rc < 0)
 		return rc;
+	unwatch(port);
 	rc = rte_eth_dev_close(port);
 	if (unplug && info.device != NULL) {
 		int removed;
@@ -516,6 +572,7 @@ size_t gn_layout(uint32_t *out, size_t n)
 		GN_BURST_MAX, GN_SLOT_BYTES, GN_NAME_BYTES, GN_RSS_KEY_BYTES,
 		GN_RX_IP_GOOD, GN_RX_UDP_GOOD, GN_TX_IP, GN_TX_UDP, GN_TX_IPV6,
 		GN_PORT_PCI, GN_PORT_TX_IP, GN_PORT_TX_UDP, GN_PORT_RSS, GN_CONF_RSS,
+		GN_TOLD_RESET, GN_TOLD_REMOVED,
 	};
 #undef AT
 	const size_t rows_n = sizeof(rows) / sizeof(rows[0]);

@@ -36,6 +36,8 @@
 
 /* gn_port_conf.flags */
 #define GN_CONF_RSS 1u
+#define GN_TOLD_RESET 1u
+#define GN_TOLD_REMOVED 2u
 
 struct gn_pool;
 
@@ -120,6 +122,9 @@ int gn_port_all_multicast(uint16_t port);
 int gn_port_link_up(uint16_t port);
 int gn_port_stats(uint16_t port, struct gn_port_stats *out);
 int gn_port_stop(uint16_t port);
+int gn_port_watch(uint16_t port);
+uint32_t gn_port_told(uint16_t port);
+int gn_port_reset(uint16_t port);
 int gn_port_close(uint16_t port, struct gn_pool *pool, int unplug);
 
 /* The hot path. */

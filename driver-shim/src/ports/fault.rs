@@ -1,5 +1,5 @@
 //! A bad network around any queue pair, for tests: loss, duplication, reordering, truncation,
-//! flipped bits, short bursts, a full transmit ring.
+//! flipped bits, short bursts, a full transmit ring, a cable that is pulled, a device that rests.
 //!
 //! Enters and leaves: frames, in either direction. The faults follow from the seed and from the
 //! frames' order alone, so that a failing run can be repeated. Each fault is counted, so that a
@@ -22,6 +22,7 @@ use crate::port::{BURST_MAX, QueuePair, RxQueue, TxQueue};
 use crate::region::Region;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 /// How often something happens, in events per million.
@@ -121,11 +122,39 @@ impl Counts {
     }
 }
 
+/// What there is beyond the queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Wire {
+    /// A wire, with its faults.
+    Up,
+    /// None: what comes and what is sent is lost.
+    Down,
+    /// Not even a device, as during a reset or after its removal: queues give and take nothing.
+    Away,
+}
+
+/// Pulls the cable, or the device, and plugs it in again. For any thread, at any time.
+#[derive(Debug, Clone, Default)]
+pub struct Plug(Arc<AtomicU8>);
+
+impl Plug {
+    /// From the next burst on.
+    pub fn set(&self, wire: Wire) {
+        self.0.store(wire as u8, Ordering::Relaxed);
+    }
+
+    fn is(&self, wire: Wire) -> bool {
+        self.0.load(Ordering::Relaxed) == wire as u8
+    }
+}
+
 /// A handle on the counters of one wrapped queue pair. Exact while the queues are at rest.
 #[derive(Debug, Clone)]
 pub struct FaultCounters {
     rx: Arc<Counts>,
     tx: Arc<Counts>,
+    plug: Plug,
 }
 
 impl FaultCounters {
@@ -138,14 +167,20 @@ impl FaultCounters {
     pub fn tx(&self) -> FaultCounts {
         self.tx.read()
     }
+
+    /// The wire's plug, in at first.
+    pub fn plug(&self) -> &Plug {
+        &self.plug
+    }
 }
 
 /// Wraps `pair`. Copies for duplication come from `region`.
 pub fn wrap(pair: QueuePair, region: &Region, config: &FaultConfig) -> (QueuePair, FaultCounters) {
-    let rx = Channel::new(config.rx, config.seed, region);
+    let plug = Plug::default();
+    let rx = Channel::new(config.rx, config.seed, region, &plug);
     // Its own sequence, so that neither direction depends on how calls interleave.
-    let tx = Channel::new(config.tx, !config.seed, region);
-    let counters = FaultCounters { rx: Arc::clone(&rx.counts), tx: Arc::clone(&tx.counts) };
+    let tx = Channel::new(config.tx, !config.seed, region, &plug);
+    let counters = FaultCounters { rx: Arc::clone(&rx.counts), tx: Arc::clone(&tx.counts), plug };
     let pair = QueuePair {
         rx: Box::new(FaultRx { inner: pair.rx, channel: rx, scratch: Burst::new() }),
         tx: Box::new(FaultTx { inner: pair.tx, channel: tx, scratch: Burst::new() }),
@@ -193,11 +228,13 @@ struct Channel {
     /// doubles and brings out the late one: the deque never grows.
     ready: VecDeque<Frame>,
     counts: Arc<Counts>,
+    plug: Plug,
 }
 
 impl Channel {
-    fn new(faults: Faults, seed: u64, region: &Region) -> Self {
+    fn new(faults: Faults, seed: u64, region: &Region, plug: &Plug) -> Self {
         Self {
+            plug: plug.clone(),
             faults,
             random: Random(seed),
             region: region.clone(),
@@ -218,7 +255,7 @@ impl Channel {
             [faults.lose, faults.duplicate, faults.reorder, faults.truncate, faults.flip]
                 .map(|rate| random.happens(rate));
         counts.entered.add(1);
-        if lose {
+        if lose || self.plug.is(Wire::Down) {
             counts.lost.add(1);
             return;
         }
@@ -303,6 +340,9 @@ struct FaultRx {
 impl RxQueue for FaultRx {
     fn burst(&mut self, into: &mut Burst) -> usize {
         let channel = &mut self.channel;
+        if channel.plug.is(Wire::Away) {
+            return 0;
+        }
         if channel.ready.is_empty() {
             if self.inner.burst(&mut self.scratch) == 0 {
                 channel.release();
@@ -349,6 +389,9 @@ impl FaultTx {
 
 impl TxQueue for FaultTx {
     fn burst(&mut self, from: &mut Burst) -> usize {
+        if self.channel.plug.is(Wire::Away) {
+            return 0;
+        }
         if self.channel.random.happens(self.channel.faults.refuse) && !from.is_empty() {
             self.channel.counts.refused.add(1);
             return 0;

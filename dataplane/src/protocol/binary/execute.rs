@@ -330,7 +330,7 @@ mod tests {
                 panic!()
             };
             let mut bytes = Vec::new();
-            let mut out = crate::protocol::sink::Buffer { bytes: &mut bytes, max_bytes: 1 << 20 };
+            let mut out = crate::protocol::sink::Buffer::new(&mut bytes, 1 << 20);
             execute(&request, &mut self.session, &self.ops, &self.server, &mut out);
             let (header, body) = Header::split(&bytes)?;
             assert_eq!((header.magic, header.opaque), (RESPONSE_MAGIC, *b"mark"));
@@ -499,7 +499,7 @@ mod tests {
             cas: 0,
         };
         let request = Request { header, quiet: false, action: Action::Stat(b"") };
-        let mut out = crate::protocol::sink::Buffer { bytes: &mut bytes, max_bytes: 1 << 20 };
+        let mut out = crate::protocol::sink::Buffer::new(&mut bytes, 1 << 20);
         execute(&request, &mut w.session, &w.ops, &w.server, &mut out);
         let (mut rest, mut names, mut last) = (&bytes[..], Vec::new(), None);
         while let Some((header, body)) = Header::split(rest) {

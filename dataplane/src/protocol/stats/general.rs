@@ -123,7 +123,7 @@ fn memory(server: &Server, ops: &OpTotals, store: &StoreStats, rows: &mut impl R
     rows.row("lru_crawler_running", &u8::from(store.sweeping));
     rows.row("lru_crawler_starts", &store.sweeps);
     rows.row("lru_maintainer_juggles", &store.turns);
-    rows.row("malloc_fails", &0);
+    rows.row("malloc_fails", &ops.malloc_fails);
 }
 
 fn watching(server: &Server, rows: &mut impl Rows) {

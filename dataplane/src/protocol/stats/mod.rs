@@ -130,6 +130,8 @@ op_counters! {
     accept_failures
     /// Microseconds in which nothing was accepted because of that.
     accept_paused_us
+    /// Connections ended because there was no memory for what they asked or sent.
+    malloc_fails
     /// Attempts to authenticate.
     auth_cmds
     /// Attempts to authenticate that failed.
@@ -541,7 +543,7 @@ mod tests {
     fn ask(what: &[u8], server: &Server) -> String {
         let mut bytes = Vec::new();
         let mut session = server.store.session().unwrap();
-        let mut buffer = Buffer { bytes: &mut bytes, max_bytes: 0 };
+        let mut buffer = Buffer::new(&mut bytes, 0);
         write(Some(what), server, &mut session, &mut buffer);
         String::from_utf8(bytes).unwrap()
     }

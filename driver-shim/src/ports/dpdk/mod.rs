@@ -17,6 +17,7 @@ mod error;
 mod pool;
 mod port;
 mod queue;
+mod reset;
 mod shared;
 mod spec;
 mod thread;

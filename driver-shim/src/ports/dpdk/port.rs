@@ -10,6 +10,7 @@ use super::eal::{Eal, EalShared};
 use super::error::{DpdkError, check};
 use super::pool::pool_of;
 use super::queue::{DpdkRx, DpdkTx, QueueState};
+use super::reset::MEMORY;
 use super::shared::{DpdkControl, PortShared, State};
 use super::spec::Spec;
 use crate::port::{BURST_MAX, MacAddr, Port, PortInfo, QueuePair, TxCaps};
@@ -82,7 +83,7 @@ impl DpdkPort {
             closed: AtomicBool::new(false),
             rx: Box::default(),
             tx: Box::default(),
-            state: Mutex::new(State { open: true, started: false, last: Default::default() }),
+            state: Mutex::new(State::new(config.promiscuous)),
             eal: Arc::clone(&eal.shared),
         };
         let info = shared.set_up(config)?;
@@ -164,7 +165,6 @@ impl PortShared {
     }
 
     fn set_up(&mut self, config: &PortConfig) -> Result<PortInfo, DpdkError> {
-        const MEMORY: &str = "give DPDK more memory, or ask for fewer descriptors";
         let name = self.name.clone();
         let facts = self.facts()?;
         let has = |flag| facts.flags & flag != 0;
@@ -205,30 +205,13 @@ impl PortShared {
                         device to vfio-pci behind an IOMMU";
             self.step("map the region for DMA", hint, rc)?;
         }
-        // SAFETY: the port is claimed, and `&mut self` means that nobody else calls for it.
-        let rc = unsafe { ffi::gn_port_configure(self.number, &mut conf) };
-        self.step("be configured", MEMORY, rc)?;
-        for q in 0..config.queues {
-            // SAFETY: nobody else calls for the port (as above), and the pool lives as long as
-            // our region, which outlives the close.
-            let rc = unsafe { ffi::gn_port_rx_queue(self.number, q, conf.rx_desc, self.pool()) };
-            self.step("set up a receive queue", MEMORY, rc)?;
-            // SAFETY: nobody else calls for the port (as above).
-            let rc = unsafe { ffi::gn_port_tx_queue(self.number, q, conf.tx_desc) };
-            self.step("set up a transmit queue", MEMORY, rc)?;
-        }
         self.rx = (0..config.queues).map(|_| QueueState::default()).collect();
         self.tx = (0..config.queues).map(|_| QueueState::default()).collect();
-
-        let hint = "the device keeps its filter; leave promiscuous mode as it is";
+        let mut state = self.state.lock();
+        state.conf = conf;
+        self.apply(&mut state)?;
         // SAFETY: nobody else calls for the port (as above).
-        let rc = unsafe { ffi::gn_port_promiscuous(self.number, config.promiscuous.into()) };
-        self.try_step("set promiscuous mode", hint, rc)?;
-        // Neighbour discovery is multicast.
-        let hint = "IPv6 neighbours are found by multicast, which the device does not receive";
-        // SAFETY: nobody else calls for the port (as above).
-        let rc = unsafe { ffi::gn_port_all_multicast(self.number) };
-        self.try_step("receive multicast", hint, rc)?;
+        self.step("be watched", MEMORY, unsafe { ffi::gn_port_watch(self.number) })?;
 
         Ok(PortInfo {
             name,

@@ -2,14 +2,14 @@
 //!
 //! Enters: a port that is set up. Leaves: its counters and its link, and at the end every slot
 //! that the device held, back home. The port is closed once, by its control or when the last
-//! queue goes; from then on bursts do nothing. Can fail: a device that does not stop is reported
+//! queue goes; from then on bursts do nothing, as during a reset (`reset.rs`). Can fail: a device that does not stop is reported
 //! in the log, since nobody can do anything about it.
 #![allow(unsafe_code)]
 
 use super::eal::{EalShared, PoolPtr};
 use super::error::{DpdkError, check};
 use super::queue::{Inside, QueueState};
-use crate::port::{BURST_MAX, PortControl, PortCounters};
+use crate::port::{BURST_MAX, PortControl, PortCounters, PortEvents, ResetError};
 use crate::region::Region;
 use dpdk_ffi as ffi;
 use parking_lot::Mutex;
@@ -24,8 +24,44 @@ const DRAIN_MAX: Duration = Duration::from_millis(50);
 pub(super) struct State {
     pub(super) open: bool,
     pub(super) started: bool,
-    /// The device's counters when it was closed.
+    /// What the device is set up to be, to be the same after a reset.
+    pub(super) conf: ffi::GnPortConf,
+    pub(super) promiscuous: bool,
+    /// What it had counted before it began to count anew.
+    pub(super) before: ffi::GnPortStats,
+    /// All that it had counted when it was asked last.
     pub(super) last: ffi::GnPortStats,
+}
+
+impl State {
+    pub(super) fn new(promiscuous: bool) -> Self {
+        Self {
+            open: true,
+            started: false,
+            conf: ffi::GnPortConf::default(),
+            promiscuous,
+            before: ffi::GnPortStats::default(),
+            last: ffi::GnPortStats::default(),
+        }
+    }
+}
+
+/// Two sets of counts, made one.
+pub(super) fn each(
+    a: &ffi::GnPortStats,
+    b: &ffi::GnPortStats,
+    f: fn(u64, u64) -> u64,
+) -> ffi::GnPortStats {
+    ffi::GnPortStats {
+        rx_frames: f(a.rx_frames, b.rx_frames),
+        tx_frames: f(a.tx_frames, b.tx_frames),
+        rx_bytes: f(a.rx_bytes, b.rx_bytes),
+        tx_bytes: f(a.tx_bytes, b.tx_bytes),
+        rx_missed: f(a.rx_missed, b.rx_missed),
+        rx_errors: f(a.rx_errors, b.rx_errors),
+        rx_no_buffer: f(a.rx_no_buffer, b.rx_no_buffer),
+        tx_errors: f(a.tx_errors, b.tx_errors),
+    }
 }
 
 /// What queues and control share. Closes the port when the last of them goes.
@@ -38,6 +74,7 @@ pub(super) struct PortShared {
     pub(super) plugged: bool,
     /// A `net_ring`, which leaves waiting frames where they are when it is closed.
     pub(super) ring: bool,
+    /// Bursts do nothing: it is closed, or being reset.
     pub(super) closed: AtomicBool,
     pub(super) rx: Box<[QueueState]>,
     pub(super) tx: Box<[QueueState]>,
@@ -92,7 +129,7 @@ impl PortShared {
     }
 
     /// The device's counters; `None` where it has none to give.
-    fn device_stats(&self, _locked: &State) -> Option<ffi::GnPortStats> {
+    pub(super) fn device_stats(&self, _locked: &State) -> Option<ffi::GnPortStats> {
         let mut stats = ffi::GnPortStats::default();
         // SAFETY: every call for a port that is set up is made under its `state`'s lock.
         let rc = unsafe { ffi::gn_port_stats(self.number, &mut stats) };
@@ -101,9 +138,9 @@ impl PortShared {
 
     fn counters(&self) -> PortCounters {
         let device = {
-            let state = self.state.lock();
-            let now = if state.open { self.device_stats(&state) } else { None };
-            now.unwrap_or(state.last)
+            let mut state = self.state.lock();
+            self.count(&mut state);
+            state.last
         };
         let refused = |queues: &[QueueState]| -> u64 {
             queues.iter().map(|q| q.refused.load(Ordering::Relaxed)).sum()
@@ -121,25 +158,40 @@ impl PortShared {
         }
     }
 
-    /// Stops and closes the port, once. Bursts that follow do nothing.
-    fn close(&self) {
+    /// Adds up what has been counted so far.
+    pub(super) fn count(&self, state: &mut State) {
+        let now = if state.open { self.device_stats(state) } else { None };
+        if let Some(now) = now {
+            state.last = each(&state.before, &now, u64::wrapping_add);
+        }
+    }
+
+    /// Keeps bursts out, and waits until none is running. False when one does not end.
+    pub(super) fn shut(&self) -> bool {
         self.closed.store(true, Ordering::SeqCst);
         let deadline = Instant::now() + CLOSE_MAX;
         for queue in self.rx.iter().chain(&self.tx) {
             while queue.busy.load(Ordering::Acquire) {
                 if Instant::now() > deadline {
-                    tracing::error!(port = self.name, "a burst does not end; port left open");
-                    return;
+                    return false;
                 }
                 std::thread::yield_now();
             }
+        }
+        true
+    }
+
+    /// Stops and closes the port, once. Bursts that follow do nothing.
+    fn close(&self) {
+        if !self.shut() {
+            tracing::error!(port = self.name, "a burst does not end; port left open");
+            return;
         }
         let mut open = self.eal.open.lock();
         let mut state = self.state.lock();
         if !state.open {
             return;
         }
-        state.open = false;
         if state.started {
             if self.busy_poll {
                 self.wait_until_sent(&state);
@@ -148,9 +200,8 @@ impl PortShared {
                 self.empty_ring();
             }
         }
-        if let Some(last) = self.device_stats(&state) {
-            state.last = last;
-        }
+        self.count(&mut state);
+        state.open = false;
         if state.started {
             // SAFETY: no burst is running (waited for above), and none begins: `closed` is set.
             // Other calls for the port wait for the lock of `state`.
@@ -234,6 +285,14 @@ impl PortControl for DpdkControl {
 
     fn link_up(&self) -> bool {
         self.shared.link_up()
+    }
+
+    fn events(&mut self) -> PortEvents {
+        self.shared.told()
+    }
+
+    fn reset(&mut self) -> Result<(), ResetError> {
+        self.shared.reset().map_err(Into::into)
     }
 
     fn stop(&mut self) {

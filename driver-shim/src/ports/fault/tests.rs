@@ -122,7 +122,7 @@ fn damage_withdraws_the_drivers_word() {
         Faults { flip: ALWAYS, ..Default::default() },
         Faults { truncate: ALWAYS, ..Default::default() },
     ] {
-        let mut channel = Channel::new(damage, 1, &region);
+        let mut channel = Channel::new(damage, 1, &region, &Plug::default());
         numbered(&region, 4).drain(..).for_each(|f| channel.add(f));
         for f in &channel.ready {
             assert_eq!((f.rx, f.tx), Default::default());
@@ -157,6 +157,28 @@ fn a_refused_burst_keeps_its_frames() {
     assert_eq!(near.queues[0].tx.burst(&mut burst), 0);
     assert_eq!(numbers(&burst), (0..8).collect::<Vec<_>>());
     assert_eq!((counters.tx().refused, counters.tx().entered), (1, 0));
+}
+
+#[test]
+fn a_pulled_cable_loses_frames_and_a_device_that_rests_keeps_them() {
+    let region = Region::new(64, Pages::Small).unwrap();
+    let (mut near, mut far, counters) = faulty(&region, 16, &FaultConfig::default());
+    let (near, far) = (&mut near.queues[0], &mut far.queues[0]);
+    let mut both_ways = || {
+        far.tx.burst(&mut numbered(&region, 4));
+        near.tx.burst(&mut numbered(&region, 4));
+        let (mut in_, mut out) = (Burst::new(), Burst::new());
+        (near.rx.burst(&mut in_), far.rx.burst(&mut out))
+    };
+    assert_eq!(both_ways(), (4, 4));
+    counters.plug().set(Wire::Down);
+    assert_eq!(both_ways(), (0, 0));
+    assert_eq!((counters.rx().lost, counters.tx().lost), (4, 4));
+    counters.plug().set(Wire::Away);
+    assert_eq!(both_ways(), (0, 0));
+    counters.plug().set(Wire::Up);
+    assert_eq!(both_ways(), (8, 4), "what had come meanwhile is there");
+    assert_eq!((counters.rx().lost, counters.tx().lost), (4, 4));
 }
 
 #[test]

@@ -8,8 +8,8 @@
 
 use crate::study::bench::Bench;
 use crate::study::load::SERVER;
+use dataplane::accounts::Accounts;
 use dataplane::batcher::{BatchMode, BatchPolicy, Batcher, Pending};
-use dataplane::counters::WorkerCounters;
 use dataplane::cpu_engine::CpuEngine;
 use dataplane::execute::Execute;
 use dataplane::policy::{Gate, Policy};
@@ -73,7 +73,7 @@ pub struct Rooms {
     engine: CpuEngine,
     execute: Execute,
     replies: Vec<Reply>,
-    counters: WorkerCounters,
+    accounts: Accounts,
     /// Time spent in the port.
     port_ns: Arc<AtomicU64>,
     begun: Instant,
@@ -114,7 +114,7 @@ impl Rooms {
         let (server, session) = (Arc::clone(bench.server()), bench.store().session()?);
         Ok(Self {
             rx: Box::new(Timed { queue: rx, spent_ns: Arc::clone(&port_ns) }),
-            tx: Tx::new(Box::new(tx), TxCaps::default()),
+            tx: Tx::new(Box::new(tx), TxCaps::default(), 0),
             local: Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?,
             classes: Vec::with_capacity(BURST_MAX),
             gate: Gate::new(&Policy::default()),
@@ -122,7 +122,7 @@ impl Rooms {
             engine,
             execute: Execute::new(session, server, region.clone(), Policy::default().amp_factor),
             replies: Vec::with_capacity(2 * batch),
-            counters: WorkerCounters::default(),
+            accounts: Accounts::new(Arc::default(), Instant::now(), vec![port.info.name.clone()]),
             port_ns,
             begun: Instant::now(),
             _region: region.clone(),
@@ -137,7 +137,7 @@ impl Rooms {
     pub fn walk(&mut self, spent: &mut [u64; ROOMS.len()]) -> Result<(), Box<dyn Error>> {
         let port_before = self.port_ns.load(Ordering::Relaxed);
         let [port, rx, classify, batcher, engine, execute, tx] = spent;
-        let answered = self.counters.answered.get();
+        let answered = self.accounts.answered.get();
         let mut burst = Burst::new();
         let mut taken = 0;
         while taken < self.batch {
@@ -172,7 +172,7 @@ impl Rooms {
             &mut self.execute,
             &mut frames,
             (&meta, outcome),
-            &self.counters,
+            &self.accounts,
             &mut self.replies,
         );
         *execute += ns_since(begun);
@@ -180,14 +180,14 @@ impl Rooms {
         self.batcher.recycle(Pending { frames, meta });
         *batcher += ns_since(begun);
         let begun = Instant::now();
-        room_tx(&mut self.tx, &mut self.replies, &self.counters);
+        room_tx(&mut self.tx, &mut self.replies, &self.accounts);
         *tx += ns_since(begun);
         self.execute.handed_over(|| ns_since(self.begun));
         let in_port = self.port_ns.load(Ordering::Relaxed) - port_before;
         *port += in_port;
         *rx = rx.saturating_sub(port_in);
         *tx = tx.saturating_sub(in_port - port_in);
-        if self.counters.answered.get() - answered < taken as u64 {
+        if self.accounts.answered.get() - answered < taken as u64 {
             return Err("a request was not answered".into());
         }
         Ok(())
@@ -241,16 +241,16 @@ fn room_execute(
     execute: &mut Execute,
     frames: &mut Vec<driver_shim::Frame>,
     (meta, outcome): (&Batch, Outcome),
-    counters: &WorkerCounters,
+    accounts: &Accounts,
     replies: &mut Vec<Reply>,
 ) {
-    execute.answer(frames, meta, outcome, counters, |reply, _| replies.push(reply));
+    execute.answer(frames, meta, outcome, accounts, |reply, _| replies.push(reply));
 }
 
 #[inline(never)]
-fn room_tx(tx: &mut Tx, replies: &mut Vec<Reply>, counters: &WorkerCounters) {
+fn room_tx(tx: &mut Tx, replies: &mut Vec<Reply>, accounts: &Accounts) {
     for reply in replies.drain(..) {
-        tx.reply(reply, counters);
+        tx.reply(reply, accounts);
     }
-    tx.flush(counters);
+    tx.flush(accounts);
 }

@@ -1,0 +1,99 @@
+//! The metrics of bad days: links that change, resets, devices and TAP devices that are gone, threads
+//! that stand still. `docs/operations.md` says what to do about each.
+//!
+//! In: [`Sources`]. Out: their families.
+
+use super::family::{Exposition, Family, Seconds, counter, gauge};
+use super::own::Field;
+use super::sources::{PortSample, Sources};
+use dataplane::side_door::SideDoorCounters;
+
+const PORT: &[&str] = &["port"];
+const WORKER: &[&str] = &["worker"];
+
+/// Of each port.
+static PORTS: &[Field<PortSample>] = &[
+    (
+        counter(
+            "gnomon_port_link_changes_total",
+            PORT,
+            "Times that the link was seen to go up or down, five looks a second.",
+        ),
+        |p| p.health.link_changes,
+    ),
+    (counter("gnomon_port_resets_total", PORT, "Resets that the device had asked for."), |p| {
+        p.health.resets
+    }),
+    (
+        counter(
+            "gnomon_port_reset_failures_total",
+            PORT,
+            "Resets that failed and are tried again.",
+        ),
+        |p| p.health.reset_failures,
+    ),
+    (gauge("gnomon_port_removed", PORT, "The device is gone, and the port closed."), |p| {
+        p.health.removed.into()
+    }),
+];
+
+/// Of each port's side door.
+static DOORS: &[Field<SideDoorCounters>] = &[
+    (gauge("gnomon_side_door_up", PORT, "The side door's TAP device is there."), |d| d.up),
+    (
+        counter(
+            "gnomon_side_door_reopened_total",
+            PORT,
+            "Times that the TAP device was made anew after somebody had removed it.",
+        ),
+        |d| d.reopened,
+    ),
+];
+
+static WORKER_STALLED: Family =
+    gauge("gnomon_worker_stalled", WORKER, "The worker has stood still for a second or more.");
+static WORKER_STALLS: Family = counter("gnomon_worker_stalls_total", WORKER, "Times that it did.");
+static CONTROL_STALLS: Family = counter(
+    "gnomon_control_stalls_total",
+    &[],
+    "Times that the control plane stood still for half a second or more.",
+);
+static CONTROL_LONGEST: Family =
+    gauge("gnomon_control_stall_longest_seconds", &[], "The longest of them.");
+
+/// In the order of the page.
+pub(super) fn families() -> impl Iterator<Item = &'static Family> {
+    PORTS.iter().map(|(family, _)| family).chain(DOORS.iter().map(|(family, _)| family)).chain([
+        &WORKER_STALLED,
+        &WORKER_STALLS,
+        &CONTROL_STALLS,
+        &CONTROL_LONGEST,
+    ])
+}
+
+/// Tells them all.
+pub(super) fn collect(sources: &Sources, out: &mut Exposition) {
+    let ports = sources.ports.lock().clone();
+    for (family, figure) in PORTS {
+        let mut samples = out.family(family);
+        ports.iter().for_each(|p| samples.sample(&[&p.name], figure(p)));
+    }
+    for (family, figure) in DOORS {
+        let mut samples = out.family(family);
+        for port in &ports {
+            port.side_door.inspect(|door| samples.sample(&[&port.name], figure(door)));
+        }
+    }
+    let health = sources.health.lock().clone();
+    let mut stalled = out.family(&WORKER_STALLED);
+    for (n, worker) in health.workers.iter().enumerate() {
+        stalled.sample(&[&n.to_string()], u8::from(worker.stalled));
+    }
+    let mut stalls = out.family(&WORKER_STALLS);
+    for (n, worker) in health.workers.iter().enumerate() {
+        stalls.sample(&[&n.to_string()], worker.stalls);
+    }
+    out.family(&CONTROL_STALLS).sample(&[], health.control.stalls);
+    let longest = u64::try_from(health.control.longest.as_nanos()).unwrap_or(u64::MAX);
+    out.family(&CONTROL_LONGEST).sample(&[], Seconds(longest));
+}

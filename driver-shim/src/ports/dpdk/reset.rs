@@ -1,0 +1,94 @@
+//! A device made ready for its start: the first time, and again after it has asked for a reset.
+//!
+//! Enters: a port's configuration, kept in its `State`. Leaves: the device set up by it; after a
+//! reset, started too. Frames that the device held are lost, and their slots go home. Can fail:
+//! [`DpdkError`], with the step; bursts then do nothing until another reset succeeds.
+#![allow(unsafe_code)]
+
+use super::error::DpdkError;
+use super::shared::{PortShared, State, each};
+use crate::port::PortEvents;
+use dpdk_ffi as ffi;
+use std::io;
+use std::sync::atomic::Ordering;
+
+/// What helps where a step of the set-up is short of something.
+pub(super) const MEMORY: &str = "give DPDK more memory, or ask for fewer descriptors";
+
+impl PortShared {
+    /// Sets the stopped device up. No burst is running, and none begins before it has started.
+    pub(super) fn apply(&self, state: &mut State) -> Result<(), DpdkError> {
+        // SAFETY: every call for a port that is set up is made under its `state`'s lock; before
+        // that it is ours alone.
+        let rc = unsafe { ffi::gn_port_configure(self.number, &mut state.conf) };
+        self.step("be configured", MEMORY, rc)?;
+        let conf = &state.conf;
+        for q in 0..conf.queues {
+            // SAFETY: as above, and the pool lives as long as our region, which outlives the
+            // close.
+            let rc = unsafe { ffi::gn_port_rx_queue(self.number, q, conf.rx_desc, self.pool()) };
+            self.step("set up a receive queue", MEMORY, rc)?;
+            // SAFETY: as above.
+            let rc = unsafe { ffi::gn_port_tx_queue(self.number, q, conf.tx_desc) };
+            self.step("set up a transmit queue", MEMORY, rc)?;
+        }
+        let hint = "the device keeps its filter; leave promiscuous mode as it is";
+        // SAFETY: as above.
+        let rc = unsafe { ffi::gn_port_promiscuous(self.number, state.promiscuous.into()) };
+        self.try_step("set promiscuous mode", hint, rc)?;
+        // Neighbour discovery is multicast.
+        let hint = "IPv6 neighbours are found by multicast, which the device does not receive";
+        // SAFETY: as above.
+        let rc = unsafe { ffi::gn_port_all_multicast(self.number) };
+        self.try_step("receive multicast", hint, rc)
+    }
+
+    /// What the device has told since it was last asked. Nothing, once it is closed.
+    pub(super) fn told(&self) -> PortEvents {
+        let state = self.state.lock();
+        if !state.open {
+            return PortEvents::default();
+        }
+        // SAFETY: every call for a port that is set up is made under its `state`'s lock.
+        let bits = unsafe { ffi::gn_port_told(self.number) };
+        PortEvents {
+            reset_wanted: bits & ffi::TOLD_RESET != 0,
+            removed: bits & ffi::TOLD_REMOVED != 0,
+        }
+    }
+
+    /// Resets the device and starts it again. A port that is closed stays closed.
+    pub(super) fn reset(&self) -> Result<(), DpdkError> {
+        const HINT: &str = "it is tried again; if that does not help, restart the process, or the \
+                            machine";
+        let refused = |step, errno| DpdkError::Setup {
+            name: self.name.clone(),
+            step,
+            source: io::Error::from_raw_os_error(errno),
+            hint: HINT,
+        };
+        if !self.shut() {
+            return Err(refused("end a burst", libc::EBUSY));
+        }
+        // In the order in which the close takes them.
+        let _control = self.eal.open.lock();
+        let mut state = self.state.lock();
+        if !state.open {
+            return Err(refused("be reset, being closed", libc::ENODEV));
+        }
+        self.count(&mut state);
+        // SAFETY: no burst is running and none begins (`shut`), and the two locks keep out every
+        // other call for the port, and whoever plugs in or removes.
+        self.step("be reset", HINT, unsafe { ffi::gn_port_reset(self.number) })?;
+        state.started = false;
+        self.apply(&mut state)?;
+        // SAFETY: as above.
+        self.step("start again", HINT, unsafe { ffi::gn_port_start(self.number) })?;
+        state.started = true;
+        // A device that cannot clear its counters goes on from what it had.
+        let now = self.device_stats(&state).unwrap_or_default();
+        state.before = each(&state.last, &now, u64::wrapping_sub);
+        self.closed.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+}
