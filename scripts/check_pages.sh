@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Manual pages render without a warning; completions load in their shells. GNOMON: the binary.
+# Manual pages render without a warning, the reference in Markdown is the committed one, completions
+# load in their shells. GNOMON: the binary.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 gnomon=${GNOMON:-target/debug/gnomon}
@@ -15,6 +16,8 @@ for page in "$tree"/*.1; do
   fi
 done
 [ "$(find "$tree" -name 'gnomon*.1' | wc -l)" -ge 5 ]
+
+"$gnomon" man --markdown | diff docs/configuration.md - >&2
 
 for shell in bash zsh fish; do
   "$gnomon" completions "$shell" >"$tree/completion.$shell"

@@ -42,7 +42,10 @@ fn main() -> ExitCode {
         Command::Stats(flags) => observe::stats(&flags),
         Command::Top(flags) => observe::top(&flags).map(|()| true),
         Command::Capture(flags) => capture::capture(&flags),
-        Command::Man { dir } => pages::manual(&dir).map(|()| true).map_err(Into::into),
+        Command::Man { dir: Some(dir), .. } => {
+            pages::manual(&dir).map(|()| true).map_err(Into::into)
+        }
+        Command::Man { dir: None, .. } => return printed(&pages::reference()),
         Command::Completions { shell } => {
             pages::completions(shell, &mut std::io::stdout());
             Ok(true)

@@ -1,4 +1,8 @@
-//! Manual pages and shell completions, made from the flags.
+//! Manual pages, a reference in Markdown and shell completions, made from the flags.
+
+mod reference;
+
+pub use reference::reference;
 
 use crate::flags::Cli;
 use clap::{Command, CommandFactory};
