@@ -91,6 +91,10 @@ fn row(arg: &Arg) -> String {
 /// Every way to write the flag, with what its value is called.
 fn spelling(arg: &Arg) -> String {
     let values = arg.get_value_names().unwrap_or_default().join(" ");
+    let values = match arg.get_num_args().is_some_and(|count| count.min_values() == 0) {
+        true => format!("[{values}]"),
+        false => values,
+    };
     if arg.is_positional() {
         return code(&match arg.is_last_set() {
             true => format!("-- {values} …"),
