@@ -41,15 +41,13 @@ fn iommu(host: &Host) -> Finding {
     let cpuinfo = host.read("proc/cpuinfo").unwrap_or_default();
     let flag = if cpuinfo.contains("AuthenticAMD") { "amd_iommu=on" } else { "intel_iommu=on" };
     let fix = format!("firmware: VT-d or AMD-Vi on; kernel command line: {flag} iommu=pt");
+    // Packets lie in memory of ours, which a device finds by virtual addresses alone.
     let unsafe_mode = host.read("sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
-    if unsafe_mode.as_deref() == Some("Y") {
-        return Finding::warn(
-            WHAT,
-            "off, and vfio told not to mind: a NIC can write anywhere",
-            fix,
-        );
-    }
-    Finding::fail(WHAT, "off", fix)
+    let found = match unsafe_mode.as_deref() {
+        Some("Y") => "off; that vfio was told not to mind does not help",
+        _ => "off",
+    };
+    Finding::fail(WHAT, found, fix)
 }
 
 fn vfio(host: &Host) -> Finding {
@@ -112,7 +110,7 @@ fn driver(host: &Host, nic: &PciAddress, what: String) -> Finding {
             what,
             format!("{name}, which DPDK shares with the kernel: leave it bound"),
         ),
-        Some(name) if UIO.contains(&name) => Finding::warn(
+        Some(name) if UIO.contains(&name) => Finding::fail(
             what,
             format!("{name}: no IOMMU between the NIC and memory"),
             format!("gnomon bind {nic}"),

@@ -252,7 +252,7 @@ fn iommu_and_vfio() {
     let amd = off().file("proc/cpuinfo", "vendor_id : AuthenticAMD");
     expect(&amd, &wants(), "IOMMU", Fail, "off", "amd_iommu=on iommu=pt");
     let brave = off().file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
-    expect(&brave, &wants(), "IOMMU", Warn, "write anywhere", "iommu=pt");
+    expect(&brave, &wants(), "IOMMU", Fail, "does not help", "iommu=pt");
     let unloaded = Fake::new("vfio").nic(NIC, "ixgbe");
     expect(&unloaded, &wants(), "vfio-pci", Fail, "not loaded", "modprobe vfio-pci");
     let shared = Fake::new("mlx").nic(NIC, "mlx5_core");
@@ -291,8 +291,8 @@ fn drivers_of_nics() {
     let fix = format!("gnomon bind {NIC}");
     expect(&with("ixgbe"), &wants(), &driver, Fail, "ixgbe, the kernel's", &fix);
     expect(&with(""), &wants(), &driver, Fail, "none", &fix);
-    expect(&with("igb_uio"), &wants(), &driver, Warn, "no IOMMU between", &fix);
-    expect(&with("uio_pci_generic"), &wants(), &driver, Warn, "no IOMMU between", &fix);
+    expect(&with("igb_uio"), &wants(), &driver, Fail, "no IOMMU between", &fix);
+    expect(&with("uio_pci_generic"), &wants(), &driver, Fail, "no IOMMU between", &fix);
     expect(&with("mlx5_core"), &wants(), &driver, Pass, "leave it bound", "");
     expect(&with("vfio-pci"), &wants(), &driver, Pass, "vfio-pci", "");
 }
