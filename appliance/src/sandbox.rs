@@ -2,8 +2,8 @@
 //! will not need again.
 //!
 //! In: a [`Plan`], when everything is open and no thread of ours runs. Out: [`State`]: what is in
-//! force, and why something is not. [`files`] first, which holds for the calling thread and the
-//! threads it starts, then [`filter`], which holds for every thread, those of DPDK and of a GPU's
+//! force, and why something is not. `files` first, which holds for the calling thread and the
+//! threads it starts, then `filter`, which holds for every thread, those of DPDK and of a GPU's
 //! driver among them. Never fails: what a kernel cannot do is told in the log, in `stats settings`
 //! and in the metrics.
 
