@@ -86,6 +86,11 @@ pub(super) fn parse<'a>(verb: &[u8], rest: &'a [u8]) -> Option<Command<'a>> {
         b"shutdown" => Ok(Admin::Shutdown(words.first().copied())),
         _ => return None,
     };
+    let (what, noreply) = match what {
+        // A dump has an end to be told. memcached counts the words.
+        Ok(Admin::Dump { .. }) if noreply => (Err(Refusal::Error), false),
+        what => (what, noreply),
+    };
     let what = what.unwrap_or_else(|refusal| Admin::Nonsense(refusal.line()));
     Some(Command::Admin { what, noreply })
 }
@@ -331,6 +336,7 @@ mod tests {
             ("lru_crawler sleep -5", format),
             ("lru_crawler tocrawl x", format),
             ("lru_crawler crawl 1,2", Admin::Crawl(b"1,2")),
+            ("lru_crawler metadump all noreply", error),
             ("lru tune 10 20 0.2 2.0", Admin::LruTune([10, 20, 20, 200])),
             ("lru tune 10 20 0.2", error),
             ("lru tune a b c d", error),
