@@ -104,7 +104,8 @@ void watched_store16(void *at, Pair value) {
 
 extern "C" {
 
-void __sanitizer_cov_trace_pc() {
+// Weak: libFuzzer brings one of its own, and watches nothing.
+__attribute__((weak)) void __sanitizer_cov_trace_pc() {
   if (simt::is_watching())
     simt::watch.lanes[simt::occasion(reinterpret_cast<uintptr_t>(HERE))]++;
 }
