@@ -88,19 +88,7 @@ impl Plot<'_> {
             escape(self.title)
         );
         let place = |(along, up)| Some((across(x.share(along)?), upward(y.share(up)?)));
-        for tick in y.ticks() {
-            let Some(share) = y.share(tick) else { continue };
-            let at = upward(share);
-            let _ = writeln!(
-                svg,
-                "<path d=\"M{LEFT} {at:.1}H{:.1}\" stroke=\"#ddd\"/>\
-                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                WIDTH - RIGHT,
-                LEFT - 6.0,
-                at + 4.0,
-                figure(tick)
-            );
-        }
+        rungs(&mut svg, &y);
         for tick in x.ticks() {
             let Some(share) = x.share(tick) else { continue };
             let _ = writeln!(
@@ -167,6 +155,22 @@ const TICKS: f64 = 5.0;
 
 fn across(share: f64) -> f64 {
     LEFT + share * (WIDTH - LEFT - RIGHT)
+}
+
+/// A line across for each tick of the vertical axis, and its figure.
+fn rungs(svg: &mut String, y: &Extent) {
+    for tick in y.ticks() {
+        let Some(at) = y.share(tick).map(upward) else { continue };
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{LEFT} {at:.1}H{:.1}\" stroke=\"#ddd\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            WIDTH - RIGHT,
+            LEFT - 6.0,
+            at + 4.0,
+            figure(tick)
+        );
+    }
 }
 
 fn upward(share: f64) -> f64 {

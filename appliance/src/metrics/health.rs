@@ -4,7 +4,7 @@
 //! In: [`Sources`]. Out: their families.
 
 use super::family::{Exposition, Family, Seconds, counter, gauge};
-use super::own::Field;
+use super::own::{Field, by_port};
 use super::sources::{PortSample, Sources};
 use dataplane::side_door::SideDoorCounters;
 
@@ -73,17 +73,7 @@ pub(super) fn families() -> impl Iterator<Item = &'static Family> {
 
 /// Tells them all.
 pub(super) fn collect(sources: &Sources, out: &mut Exposition) {
-    let ports = sources.ports.lock().clone();
-    for (family, figure) in PORTS {
-        let mut samples = out.family(family);
-        ports.iter().for_each(|p| samples.sample(&[&p.name], figure(p)));
-    }
-    for (family, figure) in DOORS {
-        let mut samples = out.family(family);
-        for port in &ports {
-            port.side_door.inspect(|door| samples.sample(&[&port.name], figure(door)));
-        }
-    }
+    by_port(sources, PORTS, DOORS, out);
     let health = sources.health.lock().clone();
     let mut stalled = out.family(&WORKER_STALLED);
     for (n, worker) in health.workers.iter().enumerate() {

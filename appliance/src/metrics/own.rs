@@ -458,17 +458,7 @@ pub(super) fn collect(sources: &Sources, power: &mut Power, out: &mut Exposition
     out.family(&BATCH_LIMIT).sample(&[], sources.batch);
 
     gpu(sources, out);
-    let ports = sources.ports.lock().clone();
-    for (family, figure) in PORTS {
-        let mut samples = out.family(family);
-        ports.iter().for_each(|p| samples.sample(&[&p.name], figure(p)));
-    }
-    for (family, figure) in DOORS {
-        let mut samples = out.family(family);
-        for port in &ports {
-            port.side_door.inspect(|door| samples.sample(&[&port.name], figure(door)));
-        }
-    }
+    by_port(sources, PORTS, DOORS, out);
     let region = sources.region.as_ref();
     let (mut slots, all) = (out.family(&SLOTS), region.map(|r| r.capacity()));
     all.inspect(|n| slots.sample(&[], n));
@@ -494,6 +484,26 @@ pub(super) fn collect(sources: &Sources, power: &mut Power, out: &mut Exposition
     }
     let mut per_joule = out.family(&PER_JOULE);
     power.requests_per_joule().inspect(|ratio| per_joule.sample(&[], ratio));
+}
+
+/// Tells a family for each of these fields of ports, and of their side doors.
+pub(super) fn by_port(
+    sources: &Sources,
+    fields: &[Field<PortSample>],
+    doors: &[Field<SideDoorCounters>],
+    out: &mut Exposition,
+) {
+    let ports = sources.ports.lock().clone();
+    for (family, figure) in fields {
+        let mut samples = out.family(family);
+        ports.iter().for_each(|p| samples.sample(&[&p.name], figure(p)));
+    }
+    for (family, figure) in doors {
+        let mut samples = out.family(family);
+        for port in &ports {
+            port.side_door.inspect(|door| samples.sample(&[&port.name], figure(door)));
+        }
+    }
 }
 
 /// What each engine did, and what all did together.

@@ -2,7 +2,7 @@
 
 use super::{
     BOTTOM, COLOURS, Extent, HEIGHT, LEFT, LEGEND_COLUMNS, LEGEND_ROW, LEGEND_WIDTH, RIGHT, Scale,
-    WIDTH, escape, figure, upward,
+    WIDTH, escape, rungs, upward,
 };
 use std::fmt::Write as _;
 
@@ -26,18 +26,7 @@ pub fn bars(title: &str, y: &str, parts: &[&str], bars: &[(String, Vec<f64>)]) -
         escape(title),
         escape(y)
     );
-    for tick in up.ticks() {
-        let Some(at) = up.share(tick).map(upward) else { continue };
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{LEFT} {at:.1}H{:.1}\" stroke=\"#ddd\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            WIDTH - RIGHT,
-            LEFT - 6.0,
-            at + 4.0,
-            figure(tick)
-        );
-    }
+    rungs(&mut svg, &up);
     let step = (WIDTH - LEFT - RIGHT) / bars.len().max(1) as f64;
     for (number, (name, heights)) in bars.iter().enumerate() {
         let left = LEFT + step * (number as f64 + 0.15);
