@@ -14,7 +14,7 @@ mod hinted;
 
 use crate::protocol::KEY_MAX_BYTES;
 use crate::protocol::udp_frame;
-use crate::store::{KeyHash, Store};
+use crate::store::{KeyHash, Location, Store};
 use crate::wire::ipv4::{PLAIN_L3, PLAIN_L4};
 use crate::wire::verify::{verify_ip4_header, verify_udp};
 use gpu::{
@@ -32,8 +32,8 @@ pub struct CpuEngine {
     store: Arc<Store>,
     packets: PacketMemory,
     group: usize,
-    /// Hashes of the group's keys, in order.
-    hashes: Vec<KeyHash>,
+    /// The group's keys that are to be looked up.
+    asked: Vec<Asked>,
     /// Hashes of the keys that requests name which the strict parser will read.
     others: Vec<KeyHash>,
     done: Option<Box<Batch>>,
@@ -54,8 +54,8 @@ impl CpuEngine {
     /// and nobody writes to it until the batch has been polled.
     pub unsafe fn new(store: Arc<Store>, packets: PacketMemory, group: usize) -> Self {
         let group = group.max(1);
-        let hashes = Vec::with_capacity(group * KEYS_MAX);
-        Self { store, packets, group, hashes, others: Vec::with_capacity(group), done: None }
+        let asked = Vec::with_capacity(group * KEYS_MAX);
+        Self { store, packets, group, asked, others: Vec::with_capacity(group), done: None }
     }
 
     /// Whether another engine's descriptors are ones that this engine could have made; with
@@ -79,49 +79,88 @@ impl CpuEngine {
         // There is room for as many as there are entries, and each is written below, in its place.
         descs.set_len(entries.len());
         for (group, descs) in entries.chunks(self.group).zip(descs.chunks_mut(self.group)) {
-            self.hashes.clear();
-            self.others.clear();
-            for (entry, desc) in group.iter().zip(descs.iter_mut()) {
-                // SAFETY: the slot is in the batch, which we hold (`new`'s contract).
-                let frame = unsafe { self.packets.frame(entry) };
-                let frame = frame.unwrap_or_default();
-                read_into(desc, frame, entry);
-                for key in keys(desc, frame) {
-                    let hash = self.store.hash(key);
-                    if self.group > 1 {
-                        self.store.prefetch(hash);
-                    }
-                    self.hashes.push(hash);
+            self.read_group(group, descs);
+            self.look_up_group(descs);
+        }
+    }
+
+    /// Reads the requests of a group, and asks for the buckets of their keys.
+    fn read_group(&mut self, group: &[Entry], descs: &mut [ReqDesc]) {
+        self.asked.clear();
+        self.others.clear();
+        for (n, (entry, desc)) in group.iter().zip(descs).enumerate() {
+            // SAFETY: the slot is in the batch, which we hold (`new`'s contract).
+            let frame = unsafe { self.packets.frame(entry) };
+            let frame = frame.unwrap_or_default();
+            read_into(desc, frame, entry);
+            for (key, bytes) in keys(desc, frame).enumerate() {
+                let hash = self.store.hash(bytes);
+                if self.group > 1 {
+                    self.store.prefetch_near(hash);
                 }
-                if self.group > 1
-                    && desc.verdict == Verdict::SLOW
-                    && let Some(key) = text(desc, frame).and_then(second_word)
-                {
-                    let hash = self.store.hash(key);
-                    self.store.prefetch_change(hash);
-                    self.others.push(hash);
-                }
+                self.asked.push(Asked { hash, desc: n, key });
             }
-            let mut hashes = self.hashes.iter();
-            for desc in descs {
-                let n = usize::from(desc.n_keys);
-                for (key, &hash) in desc.keys.iter_mut().take(n).zip(hashes.by_ref()) {
-                    match self.store.propose(hash) {
-                        Some(location) => {
-                            if self.group > 1 {
-                                self.store.prefetch_item(location);
-                            }
-                            (key.hint, key.location) = (Hint::HIT, location.0);
-                        }
-                        None => key.hint = Hint::MISS,
-                    }
-                }
+            if self.group > 1
+                && desc.verdict == Verdict::SLOW
+                && let Some(key) = text(desc, frame).and_then(second_word)
+            {
+                let hash = self.store.hash(key);
+                self.store.prefetch_change(hash);
+                self.others.push(hash);
             }
-            for &hash in &self.others {
-                if let Some(location) = self.store.propose(hash) {
-                    self.store.prefetch_item(location);
+        }
+    }
+
+    /// Looks the keys of a group up, and asks for their items. Most are in their first bucket; for
+    /// the others the second one is asked for while those are looked up.
+    fn look_up_group(&mut self, descs: &mut [ReqDesc]) {
+        let Self { store, group, asked, others, .. } = self;
+        let ahead = *group > 1;
+        asked.retain(|asked| {
+            let Some(location) = store.propose_near(asked.hash) else {
+                if ahead {
+                    store.prefetch_far(asked.hash);
                 }
+                return true;
+            };
+            if ahead {
+                store.prefetch_item(location);
             }
+            asked.answer(descs, Some(location));
+            false
+        });
+        for asked in &*asked {
+            let location = store.propose(asked.hash);
+            if let (true, Some(location)) = (ahead, location) {
+                store.prefetch_item(location);
+            }
+            asked.answer(descs, location);
+        }
+        for &hash in &*others {
+            if let Some(location) = store.propose(hash) {
+                store.prefetch_item(location);
+            }
+        }
+    }
+}
+
+/// A key that a request of the group asks for.
+#[derive(Clone, Copy)]
+struct Asked {
+    hash: KeyHash,
+    /// Whose it is, and which one.
+    desc: usize,
+    key: usize,
+}
+
+impl Asked {
+    fn answer(&self, descs: &mut [ReqDesc], location: Option<Location>) {
+        let desc = descs.get_mut(self.desc);
+        if let Some(key) = desc.and_then(|desc| desc.keys.get_mut(self.key)) {
+            (key.hint, key.location) = match location {
+                Some(location) => (Hint::HIT, location.0),
+                None => (Hint::MISS, 0),
+            };
         }
     }
 }

@@ -80,6 +80,13 @@ impl Bucket {
         u8::try_from(half(&self.tags[0]) | half(&self.tags[1]) << 4).unwrap_or(0)
     }
 
+    /// The location in the first slot that holds `tag`.
+    #[inline]
+    fn first(&self, tag: u16) -> Option<Location> {
+        let slots = self.matches(tag);
+        (slots != 0).then(|| self.location(slots.trailing_zeros() as usize % SLOTS))
+    }
+
     fn tag(&self, slot: usize) -> u16 {
         let word = self.tags[slot / 4].load(Ordering::Relaxed);
         u16::try_from(word >> (slot % 4 * 16) & 0xffff).unwrap_or(0)
@@ -241,7 +248,21 @@ impl Index {
         if mix >= bucket { mix - bucket } else { mix + self.n_buckets as usize - bucket }
     }
 
-    /// Asks the CPU for the lines that a look-up will read.
+    /// Asks the CPU for the line that a look-up reads first, and mostly alone.
+    #[inline]
+    pub(super) fn prefetch_first(&self, hash: KeyHash) {
+        let (_, b) = self.place(hash);
+        prefetch_read(self.bucket(b));
+    }
+
+    /// Asks the CPU for the line that a look-up reads when the first one holds no such tag.
+    #[inline]
+    pub(super) fn prefetch_second(&self, hash: KeyHash) {
+        let (tag, b) = self.place(hash);
+        prefetch_read(self.bucket(self.other(b, tag)));
+    }
+
+    /// Asks the CPU for both.
     #[inline]
     pub(super) fn prefetch(&self, hash: KeyHash) {
         let (tag, b) = self.place(hash);
@@ -249,19 +270,23 @@ impl Index {
         prefetch_read(self.bucket(self.other(b, tag)));
     }
 
-    /// The first location whose tag fits, to be asked about elsewhere. `None` as from
-    /// [`Self::find`].
+    /// The first location in the first bucket whose tag fits, to be asked about elsewhere.
+    /// `None`: it may be in the other.
+    #[inline]
+    pub(super) fn near(&self, hash: KeyHash) -> Option<Location> {
+        let (tag, b) = self.place(hash);
+        self.bucket(b).first(tag)
+    }
+
+    /// As [`Self::near`], in either bucket. `None` as from [`Self::find`].
     #[inline]
     pub(super) fn first(&self, hash: KeyHash) -> Option<Location> {
         let (tag, b1) = self.place(hash);
-        for bucket in [self.bucket(b1), self.bucket(self.other(b1, tag))] {
-            let slots = bucket.matches(tag);
-            if slots != 0 {
-                return Some(bucket.location(slots.trailing_zeros() as usize % SLOTS));
-            }
-        }
-        // Nothing, unless a writer was just moving it.
-        self.find(hash, Some)
+        self.bucket(b1)
+            .first(tag)
+            .or_else(|| self.bucket(self.other(b1, tag)).first(tag))
+            // Nothing, unless a writer was just moving it.
+            .or_else(|| self.find(hash, Some))
     }
 
     /// The first location for which `answer` has something to say, among those whose tag fits.

@@ -318,7 +318,19 @@ impl Store {
         self.hasher.hash(key)
     }
 
-    /// Asks the CPU for the index lines of this hash.
+    /// Asks the CPU for the index line that a look-up of this hash reads first, and mostly alone.
+    #[inline]
+    pub fn prefetch_near(&self, hash: KeyHash) {
+        self.index.prefetch_first(hash);
+    }
+
+    /// Asks the CPU for the index line that is read when [`Self::propose_near`] finds nothing.
+    #[inline]
+    pub fn prefetch_far(&self, hash: KeyHash) {
+        self.index.prefetch_second(hash);
+    }
+
+    /// Asks the CPU for both.
     #[inline]
     pub fn prefetch(&self, hash: KeyHash) {
         self.index.prefetch(hash);
@@ -329,6 +341,12 @@ impl Store {
     pub fn prefetch_change(&self, hash: KeyHash) {
         self.index.prefetch(hash);
         self.ghosts.prefetch(hash);
+    }
+
+    /// As [`Self::propose`], in the first index line alone: `None` means that it may be in the other.
+    #[inline]
+    pub fn propose_near(&self, hash: KeyHash) -> Option<Location> {
+        self.index.near(hash)
     }
 
     /// Where the key with this hash probably is, by its tag alone: items are not looked at, and
