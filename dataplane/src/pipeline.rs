@@ -21,7 +21,7 @@ use crate::rx;
 use crate::side_door::SideDoor;
 use crate::store::Session;
 use crate::tx::Tx;
-use crate::wire::{Class, Local, Respond, classify};
+use crate::wire::{Class, Local, Plain, Respond, classify};
 use driver_shim::{Burst, Frame, PortInfo, QueuePair, Region, RxQueue, SLOT_BYTES};
 use gpu::card::{Card, CardError};
 use gpu::offload::{Offload, OffloadConfig};
@@ -79,7 +79,7 @@ pub struct WorkerConfig {
 struct PortEnd {
     rx: Box<dyn RxQueue>,
     tx: Tx,
-    local: Arc<Local>,
+    plain: Plain,
     side_door: Option<Arc<SideDoor>>,
     sends_for_kernel: bool,
 }
@@ -130,7 +130,7 @@ impl Worker {
                 .map(|(n, p)| PortEnd {
                     rx: p.queues.rx,
                     tx: Tx::new(p.queues.tx, p.info.tx_caps, n),
-                    local: p.local,
+                    plain: Plain::new(p.local),
                     side_door: p.side_door,
                     sends_for_kernel: p.sends_for_kernel,
                 })
@@ -245,7 +245,7 @@ impl Worker {
         }
         let received = rx::receive(port.rx.as_mut(), &mut burst, now_ns);
         self.accounts.received.add(received as u64);
-        self.accounts.tap.received(&mut burst, index, port.local.service_port, now_ns);
+        self.accounts.tap.received(&mut burst, index, port.plain.local().service_port, now_ns);
         work += received;
         for frame in burst.drain(..) {
             self.sort(frame, index, now_ns);
@@ -261,7 +261,9 @@ impl Worker {
         if !self.region.owns(&frame) {
             return self.accounts.drop_frame(frame, index, DropReason::ForeignSlot);
         }
-        match classify(frame.bytes(), &port.local) {
+        let local = port.plain.local();
+        let plain = port.plain.classify(frame.bytes());
+        match plain.unwrap_or_else(|| classify(frame.bytes(), local)) {
             Class::Kv { l3, l4, ipv6, limited } => {
                 let entry = entry(&frame, l3, l4, ipv6, limited, index);
                 if let Err(reason) = self.gate.admit(frame.bytes(), &entry, now_ns) {
@@ -277,7 +279,7 @@ impl Worker {
             Class::Respond(what) => {
                 let answer = answer_to(what);
                 let may = self.gate.may_answer(answer, now_ns);
-                match may.and_then(|()| respond(&mut frame, what, &port.local)) {
+                match may.and_then(|()| respond(&mut frame, what, local)) {
                     Ok(()) => {
                         self.gate.answered(answer, now_ns);
                         self.accounts.responded.inc();

@@ -97,9 +97,13 @@ fn finish(reply: &mut Reply, caps: TxCaps) {
     let Headers { l3, l4, ipv6 } = reply.headers;
     let frame = &mut reply.frame;
     let bytes = frame.bytes_mut();
-    frame.tx = match reply.sum {
-        Sum::Unknown => turn_and_seal(bytes, l3, l4, ipv6, caps, None),
-        Sum::Payload(sum) => turn_and_seal(bytes, l3, l4, ipv6, caps, Some(sum)),
-        Sum::Covered(sum) => seal_prepared(bytes, l3, l4, ipv6, caps, sum),
+    let payload_sum = match reply.sum {
+        Sum::Unknown => None,
+        Sum::Payload(sum) => Some(sum),
+        Sum::Covered(sum) => {
+            frame.tx = seal_prepared(bytes, l3, l4, ipv6, caps, sum);
+            return;
+        }
     };
+    frame.tx = turn_and_seal(bytes, l3, l4, ipv6, caps, payload_sum);
 }

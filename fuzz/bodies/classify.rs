@@ -3,16 +3,16 @@
 
 use dataplane::DropReason;
 use dataplane::respond::respond;
-use dataplane::wire::Local;
 use dataplane::wire::build::UdpFrame;
 use dataplane::wire::classify::{Class, classify};
 use dataplane::wire::corrupt::Corruption;
 use dataplane::wire::reply::turn_and_seal;
 use dataplane::wire::udp::is_reflector;
 use dataplane::wire::verify::{verify_ip4_header, verify_udp};
+use dataplane::wire::{Local, Plain};
 use driver_shim::{MacAddr, Pages, Region, TxCaps, TxOffload};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const US: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -26,19 +26,21 @@ const KV_HEADER: [u8; 8] = [0x12, 0x34, 0, 0, 0, 1, 0, 0];
 static REGION: LazyLock<Region> = LazyLock::new(|| Region::new(64, Pages::Small).unwrap());
 
 /// A wire with a side door and one without, and a kernel socket.
-static LOCALS: LazyLock<[Local; 3]> = LazyLock::new(|| {
+static PLAIN: LazyLock<[Plain; 3]> = LazyLock::new(|| {
     let closed = Local::new(US, &[(OWN4, 24), (OWN6, 64)], PORT).unwrap();
     let open = Local { side_door: true, ..closed.clone() };
     let socket = Local { any_destination: true, ..closed.clone() };
-    [open, closed, socket]
+    [open, closed, socket].map(|local| Plain::new(Arc::new(local)))
 });
 
 /// The target.
 pub(crate) fn run(data: &[u8]) {
-    for local in LOCALS.iter() {
-        any_frame(data, local);
+    for plain in PLAIN.iter() {
+        let class = plain.classify(data);
+        assert!(class.is_none_or(|class| class == classify(data, plain.local())));
+        any_frame(data, plain.local());
     }
-    request(data, &LOCALS[0]);
+    request(data, PLAIN[0].local());
 }
 
 /// Bytes straight from the wire.

@@ -12,6 +12,8 @@
 //! UDP to other ports, TCP, and everything else that is well enough formed is the kernel's.
 //! Fragmented UDP is dropped whatever its port, which only the first fragment tells.
 
+pub mod plain;
+
 use super::arp::Arp;
 use super::eth::{self, Eth};
 use super::icmp::{self, Echo, Neighbour};
@@ -20,6 +22,7 @@ use super::ipv6::{self, Ipv6};
 use super::local::{Local, To};
 use super::udp::{self, Udp};
 use crate::drop_reason::DropReason;
+use std::net::Ipv4Addr;
 use zerocopy::FromBytes;
 
 /// What to do with a frame.
@@ -119,10 +122,7 @@ fn over_ipv4(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
                 return Err(DropReason::Ipv4Options);
             }
             check_request(&udp, alone, local.is_spoofed4(ip.src()), local)?;
-            let limited = !local.trusted.permits4(ip.src());
-            if limited && !local.allow.permits4(ip.src()) {
-                return Err(DropReason::SourceNotAllowed);
-            }
+            let limited = limited4(ip.src(), local).ok_or(DropReason::SourceNotAllowed)?;
             Ok(Class::Kv { l3: eth.l3(), l4: ip.l4(), ipv6: false, limited })
         }
         ipv4::ICMP
@@ -187,10 +187,23 @@ fn check_request(
     if spoofed {
         return Err(DropReason::SourceSpoofed);
     }
-    if udp::is_reflector(udp.src_port()) || udp.src_port() == local.service_port {
+    if !is_from_client(udp.src_port(), local) {
         return Err(DropReason::SourcePort);
     }
     Ok(())
+}
+
+/// Whether a client may have sent from this port.
+#[inline]
+fn is_from_client(src_port: u16, local: &Local) -> bool {
+    !udp::is_reflector(src_port) && src_port != local.service_port
+}
+
+/// Whether a source that is served has limits. `None`: it is not served.
+#[inline]
+fn limited4(src: Ipv4Addr, local: &Local) -> Option<bool> {
+    let limited = !local.trusted.permits4(src);
+    (!limited || local.allow.permits4(src)).then_some(limited)
 }
 
 #[cold]

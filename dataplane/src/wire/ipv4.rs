@@ -20,6 +20,8 @@ pub(crate) const FLAG_DF: u16 = 0x4000;
 /// More fragments follow.
 pub(crate) const FLAG_MF: u16 = 0x2000;
 const OFFSET_MASK: u16 = 0x1fff;
+/// What is set in every part of a packet, the first included.
+pub(crate) const PART_OF_PACKET: u16 = FLAG_MF | OFFSET_MASK;
 
 /// Bytes of the header without options.
 pub const HEADER_BYTES: usize = size_of::<Ipv4Header>();
@@ -130,7 +132,7 @@ impl<'a> Ipv4<'a> {
 
     /// Whether this is a part of a packet, the first part included.
     pub fn is_fragment(&self) -> bool {
-        self.head.flags_offset.get() & (FLAG_MF | OFFSET_MASK) != 0
+        self.head.flags_offset.get() & PART_OF_PACKET != 0
     }
 
     /// Where the payload begins in the frame.

@@ -31,6 +31,7 @@ pub mod build;
 pub mod corrupt;
 
 pub use allow::{AllowList, Cidr, CidrError};
+pub use classify::plain::Plain;
 pub use classify::{Class, Respond, classify};
 pub use eth::Eth;
 pub use ipv4::Ipv4;
