@@ -154,7 +154,13 @@ impl PathCli {
         let how =
             Walk { templates: &templates, requests, workers: 1, group, software: true, card: None };
         let run = walk(&bench, &how)?;
-        println!("{} answered, {} checked, {} wrong", run.answered(), run.checked, run.wrong);
+        println!(
+            "{} answered, {} checked, {} wrong, {:.1} ns of CPU time each",
+            run.answered(),
+            run.checked,
+            run.wrong,
+            run.cpu_ns()
+        );
         if run.wrong > 0 || run.checked == 0 {
             return Err("a reply was not what it must be".into());
         }
