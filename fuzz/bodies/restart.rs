@@ -1,17 +1,22 @@
 //! A memory file with anything in it is refused, discarded, or taken up without a wrong value.
+//!
+//! Each input is taken up by a store that is there already, in memory ([`Store::reopen`]). One in
+//! [`FILE_EVERY`] is a real file as well, of which the same must be said, and which takes some hundred
+//! times as long; in `cargo test` each one is.
 
 use dataplane::protocol;
 use dataplane::store::restart::TakenUp;
-use dataplane::store::verbs::{get, store as set};
-use dataplane::store::{Location, Store, StoreConfig};
+use dataplane::store::verbs::{delete, get, store as set};
+use dataplane::store::{Location, Session, Store, StoreConfig};
 use driver_shim::Pages;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::sync::OnceLock;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 #[path = "../../dataplane/tests/temp_file/mod.rs"]
 mod temp_file;
@@ -23,6 +28,12 @@ pub(crate) const PAGE_BYTES: usize = 2 << 20;
 pub(crate) const ENTRIES: usize = 76;
 const ENTRY_BYTES: usize = 8;
 const UNIT_BYTES: usize = 64;
+
+/// One input in so many is a file.
+const FILE_EVERY: u32 = 1024;
+
+/// One input in so many may have pages that take long to look at.
+const FAR_EVERY: u32 = 64;
 
 /// Two pages, and chunks of powers of two, so that [`reseal`] knows their sizes.
 pub(crate) fn config() -> StoreConfig {
@@ -38,7 +49,7 @@ const ITEMS: &[(&[u8], usize, i64)] = &[
     (b"a", 0, 0),
     (b"another", 3, 1_000_000),
     (b"k", 20, 0),
-    (b"large", 3_000, 0),
+    (b"large", 80, 0),
     (b"expires", 17, 2_000_000),
     (b"tail", 26, 0),
 ];
@@ -76,35 +87,55 @@ fn put(bytes: &mut [u8], at: usize, number: u32) {
     }
 }
 
+/// The class, counted from 0, and the carved chunks that the table has for a page.
+fn class_and_carved(bytes: &[u8], page: usize) -> Option<(u32, usize)> {
+    let word = number(bytes, ENTRIES + page * ENTRY_BYTES);
+    Some(((word >> 24).checked_sub(1)?, (word & 0xff_ffff) as usize))
+}
+
+/// Bytes of a page that the table says are carved.
+fn carved_bytes(bytes: &[u8], page: usize) -> usize {
+    let Some((class, carved)) = class_and_carved(bytes, page) else { return 0 };
+    (carved * UNIT_BYTES).checked_shl(class).unwrap_or(0).min(PAGE_BYTES)
+}
+
 /// Makes all checksums right again, as far as the table of pages makes sense.
 pub(crate) fn reseal(bytes: &mut [u8]) {
-    let pages = (number(bytes, 24) as usize).min(64);
+    let pages = (number(bytes, 24) as usize).min(PAGES_MAX);
     for page in 0..pages {
-        let entry = ENTRIES + page * ENTRY_BYTES;
-        let word = number(bytes, entry);
-        let Some(class) = (word >> 24).checked_sub(1) else { continue };
-        let carved = (word & 0xff_ffff) as usize;
-        let len = (carved * UNIT_BYTES).checked_shl(class).unwrap_or(0).min(PAGE_BYTES);
+        if class_and_carved(bytes, page).is_none() {
+            continue;
+        }
         let start = LEAD_BYTES + page * PAGE_BYTES;
+        let len = carved_bytes(bytes, page);
         let sum = crc32fast::hash(bytes.get(start..start + len).unwrap_or_default());
-        put(bytes, entry + 4, sum);
+        put(bytes, ENTRIES + page * ENTRY_BYTES + 4, sum);
     }
     let end = ENTRIES + pages * ENTRY_BYTES;
     let sum = crc32fast::hash(bytes.get(..end).unwrap_or_default());
     put(bytes, end, sum);
 }
 
+/// Most pages that [`reseal`] believes in.
+const PAGES_MAX: usize = 64;
+
+/// Where nothing is any more that [`reseal`] writes.
+const TABLE_END: usize = ENTRIES + PAGES_MAX * ENTRY_BYTES + 4;
+
 /// Longest file, of those whose length three bytes tell.
 const FILE_MAX_BYTES: usize = 1 << 24;
 
-/// What is written of a file at a time; what is all zeros is left out, because most of it is.
+/// What is written at a time.
 const BLOCK_BYTES: usize = 4096;
+
+/// Carved bytes that are looked at in no time.
+const NEAR_BYTES: usize = 16 * BLOCK_BYTES;
 
 /// What is to be in the file, and zeros behind it.
 struct Image {
     bytes: Vec<u8>,
-    /// The blocks that are not all zeros, or may not be.
-    blocks: BTreeSet<usize>,
+    /// What was changed in the pages.
+    flipped: Vec<usize>,
     len: usize,
 }
 
@@ -112,78 +143,15 @@ impl Image {
     fn pristine() -> Self {
         let mut bytes = pristine().to_vec();
         let len = bytes.len();
-        let used = |(_, block): &(usize, &[u8])| block.iter().any(|&b| b != 0);
-        let blocks = bytes.chunks(BLOCK_BYTES).enumerate().filter(used).map(|(n, _)| n).collect();
         bytes.resize(FILE_MAX_BYTES, 0);
-        Self { bytes, blocks, len }
+        Self { bytes, flipped: Vec::new(), len }
     }
 
-    fn flip(&mut self, at: usize, bits: u8) {
-        if at < self.len {
-            self.bytes[at] ^= bits;
-            self.blocks.insert(at / BLOCK_BYTES);
-        }
-    }
-
-    fn reseal(&mut self) {
-        reseal(&mut self.bytes[..self.len]);
-        // The sums lie in the first block, and if there are very many of them in the next.
-        self.blocks.extend([0, 1]);
-    }
-
-    /// The blocks, as far as the file goes, and where they are.
-    fn parts(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        self.blocks.iter().filter_map(|n| {
-            let start = n * BLOCK_BYTES;
-            let part = self.bytes.get(start..self.len.min(start + BLOCK_BYTES))?;
-            Some((start as u64, part))
-        })
-    }
-
-    fn write(&self, path: &Path) -> io::Result<()> {
-        let file = File::create(path)?;
-        file.set_len(self.len as u64)?;
-        self.parts().try_for_each(|(at, part)| file.write_all_at(part, at))
-    }
-
-    fn is_in(&self, path: &Path) -> io::Result<bool> {
-        let file = File::open(path)?;
-        let mut same = file.metadata()?.len() == self.len as u64;
-        let mut there = [0; BLOCK_BYTES];
-        for (at, part) in self.parts() {
-            let there = &mut there[..part.len()];
-            file.read_exact_at(there, at)?;
-            same &= there == part;
-        }
-        Ok(same)
-    }
-
-    /// Takes all changes back.
-    fn restore(&mut self) {
-        let pristine = pristine();
-        for n in &self.blocks {
-            let start = n * BLOCK_BYTES;
-            let was = pristine.get(start..start + BLOCK_BYTES);
-            match was {
-                Some(was) => self.bytes[start..start + BLOCK_BYTES].copy_from_slice(was),
-                None => self.bytes[start..start + BLOCK_BYTES].fill(0),
-            }
-        }
-        self.len = pristine.len();
-    }
-}
-
-/// The first byte says whether the checksums are made right after the changes (bit 0), and whether
-/// the next three are the file's length (bit 1). Then changes, five bytes each: in the metadata or
-/// in a page, how far in, and what is flipped there.
-pub(crate) fn run(data: &[u8]) {
-    thread_local! {
-        static IMAGE: RefCell<Image> = RefCell::new(Image::pristine());
-    }
-    let Some((&how, mut rest)) = data.split_first() else { return };
-    IMAGE.with_borrow_mut(|image| {
+    /// Reads `data` as [`run`] says. Returns whether checksums were made right.
+    fn change(&mut self, data: &[u8], may_be_far: bool) -> bool {
+        let Some((&how, mut rest)) = data.split_first() else { return false };
         if let (true, Some((len, more))) = (how & 2 != 0, rest.split_at_checked(3)) {
-            image.len = usize::from(len[0]) << 16 | usize::from(len[1]) << 8 | usize::from(len[2]);
+            self.len = usize::from(len[0]) << 16 | usize::from(len[1]) << 8 | usize::from(len[2]);
             rest = more;
         }
         for change in rest.chunks_exact(5) {
@@ -193,62 +161,204 @@ pub(crate) fn run(data: &[u8]) {
                 0 => far % 96,
                 page => LEAD_BYTES + (usize::from(page) - 1) * PAGE_BYTES + far % PAGE_BYTES,
             };
-            image.flip(at, change[4]);
+            if at < self.len {
+                self.bytes[at] ^= change[4];
+                if at >= LEAD_BYTES {
+                    self.flipped.push(at);
+                }
+            }
+        }
+        if !may_be_far && self.is_far() {
+            let words = ENTRIES..ENTRIES + 2 * ENTRY_BYTES;
+            self.bytes[words.clone()].copy_from_slice(&pristine()[words]);
         }
         let resealed = how & 1 != 0;
         if resealed {
-            image.reseal();
+            reseal(&mut self.bytes[..self.len]);
         }
-        open(image, resealed, data.iter().copied().map(usize::from).sum());
-        image.restore();
+        resealed
+    }
+
+    /// Whether many chunks are carved, or will be: of two pages of a class one becomes whole.
+    fn is_far(&self) -> bool {
+        let class = |page| class_and_carved(&self.bytes, page).map(|(class, _)| class);
+        let far = |page| carved_bytes(&self.bytes, page) > NEAR_BYTES;
+        far(0) || far(1) || (class(0).is_some() && class(0) == class(1))
+    }
+
+    /// Adds the blocks of the pages, counted from the first page on, that are changed or in use.
+    fn add_blocks(&self, blocks: &mut Vec<usize>) {
+        blocks.extend(self.flipped.iter().map(|at| (at - LEAD_BYTES) / BLOCK_BYTES));
+        if self.is_far() {
+            return blocks.extend(0..2 * PAGE_BYTES / BLOCK_BYTES);
+        }
+        for page in 0..2 {
+            let carved = carved_bytes(&self.bytes, page).div_ceil(BLOCK_BYTES);
+            let first = page * PAGE_BYTES / BLOCK_BYTES;
+            blocks.extend(first..first + carved);
+        }
+    }
+
+    /// Makes the file this image. Blocks that are so already keep their memory: to find memory
+    /// for all of them takes most of the time.
+    fn write(&self, file: &File) -> io::Result<()> {
+        file.set_len(self.len as u64)?;
+        let mut there = [0; 16 * BLOCK_BYTES];
+        for (n, part) in self.bytes[..self.len].chunks(there.len()).enumerate() {
+            let (at, there) = ((n * there.len()) as u64, &mut there[..part.len()]);
+            file.read_exact_at(there, at)?;
+            if there != part {
+                file.write_all_at(part, at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all changes back.
+    fn restore(&mut self) {
+        self.bytes[..TABLE_END].copy_from_slice(&pristine()[..TABLE_END]);
+        for at in self.flipped.drain(..) {
+            self.bytes[at] = pristine()[at];
+        }
+        self.len = pristine().len();
+    }
+}
+
+/// Where inputs are tried.
+struct Bench {
+    image: Image,
+    store: Arc<Store>,
+    /// Blocks of the store's memory that are not as in the closed file, or may not be.
+    stale: Vec<usize>,
+    file: File,
+    /// Of `file`, which has no other: it is gone when this process is.
+    path: PathBuf,
+    /// Inputs that were in the file: the fuzzer comes back to one and the same very often.
+    seen: HashSet<u32>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let file = TempFile::new();
+        let opened = File::options().read(true).write(true).create_new(true).open(&file.0);
+        let file = opened.expect("a file");
+        Self {
+            image: Image::pristine(),
+            store: Store::new(config()).expect("a store"),
+            stale: (0..2 * PAGE_BYTES / BLOCK_BYTES).collect(),
+            path: format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
+            file,
+            seen: HashSet::new(),
+        }
+    }
+
+    /// Takes the image up in memory. `None`: it is refused.
+    fn in_memory(&mut self, resealed: bool, which: u32) -> Option<TakenUp> {
+        let Self { image, store, stale, .. } = self;
+        let start = &image.bytes[..image.len.min(LEAD_BYTES)];
+        let pages = &image.bytes[LEAD_BYTES..];
+        let taken = Arc::get_mut(store).expect("nobody else has it").reopen(
+            image.len as u64,
+            start,
+            |memory| {
+                image.add_blocks(stale);
+                for block in stale.drain(..) {
+                    let block = block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES;
+                    memory[block.clone()].copy_from_slice(&pages[block]);
+                }
+                image.add_blocks(stale);
+            },
+        );
+        let taken = taken?;
+        let mut session = store.session().expect("a session");
+        check(&mut session, &taken, resealed, which);
+        for (key, ..) in ITEMS {
+            let there = get(&session.pin(), key).is_some();
+            assert_eq!(delete(&mut session, key), there);
+            assert!(get(&session.pin(), key).is_none());
+        }
+        Some(taken)
+    }
+
+    /// Opens a store over the image in the file, and closes it. `None`: it is refused.
+    fn in_the_file(&mut self, resealed: bool, which: u32) -> Option<TakenUp> {
+        let Self { image, file, path, .. } = self;
+        image.write(file).expect("can be written");
+        let (store, taken) = match Store::open(config(), path) {
+            Ok(opened) => opened,
+            Err(refused) => {
+                let there = std::fs::read(path).expect("is readable");
+                assert!(there == image.bytes[..image.len], "{refused}: left as it is");
+                return None;
+            }
+        };
+        let mut session = store.session().expect("a session");
+        check(&mut session, &taken, resealed, which);
+        // And it is a store like any other.
+        for n in 0..24u32 {
+            let key = format!("key-{n}");
+            let value = value(key.as_bytes(), 40 * n as usize);
+            let stored = set(&mut session, &protocol::Store::set(key.as_bytes(), n, 0, &value));
+            assert!(stored.is_ok());
+            let guard = session.pin();
+            let item = get(&guard, key.as_bytes()).expect("was just stored");
+            assert_eq!((item.value().to_vec(), item.flags()), (value, n));
+            drop(guard);
+            store.housekeep();
+        }
+        drop(session);
+        store.close().expect("closes");
+        Some(taken)
+    }
+}
+
+/// The first byte says whether the checksums are made right after the changes (bit 0), and whether
+/// the next three are the file's length (bit 1). Then changes, five bytes each: in the metadata or
+/// in a page, how far in, and what is flipped there.
+pub(crate) fn run(data: &[u8]) {
+    thread_local! {
+        static BENCH: RefCell<Bench> = RefCell::new(Bench::new());
+    }
+    // Of the whole input, so that inputs made from one another do not all come to the same.
+    let which = crc32fast::hash(data);
+    let one_in = |n: u32| !cfg!(fuzzing) || which.is_multiple_of(n);
+    BENCH.with_borrow_mut(|bench| {
+        let resealed = bench.image.change(data, one_in(FAR_EVERY));
+        let taken = bench.in_memory(resealed, which);
+        if one_in(FILE_EVERY)
+            && bench.seen.insert(which)
+            && bench.in_the_file(resealed, which) != taken
+        {
+            // Unless the clock moved on between the two, and an item expired.
+            let taken = bench.in_memory(resealed, which);
+            assert_eq!(bench.in_the_file(resealed, which), taken, "in the file, and in memory");
+        }
+        bench.image.restore();
     });
 }
 
-/// Opens a store over the image, and looks what came of it. `which` tells some places from others.
-fn open(image: &Image, resealed: bool, which: usize) {
-    let file = TempFile::new();
-    image.write(&file.0).expect("a file can be written");
-    let (store, taken) = match Store::open(config(), &file.0) {
-        Ok(opened) => opened,
-        Err(refused) => {
-            assert!(image.is_in(&file.0).expect("is readable"), "{refused}: left as it is");
-            return;
-        }
-    };
-    let mut session = store.session().expect("a session");
+/// Looks what came of the image. `which` tells some places from others.
+fn check(session: &mut Session, taken: &TakenUp, resealed: bool, which: u32) {
     let mut there = 0;
     for (key, len, _) in ITEMS {
         if let Some(item) = get(&session.pin(), key) {
             there += 1;
-            let same = item.value().to_vec() == value(key, *len) && item.flags() == 5;
+            let same = item.value() == &value(key, *len)[..] && item.flags() == 5;
             // With right checksums it is what it says, whoever wrote that.
             assert!(same || resealed, "{key:?}: {item:?}");
         }
     }
-    match taken {
+    match *taken {
         TakenUp::Kept(items) if !resealed => {
-            assert_eq!((items, there), (ITEMS.len() as u64, there))
+            assert_eq!((items, there), (ITEMS.len() as u64, ITEMS.len()))
         }
         TakenUp::Kept(items) => assert!(items <= 1 << 16),
         TakenUp::New | TakenUp::Discarded(_) => assert_eq!(there, 0),
     }
-    for unit in (0..1 << 16).skip(which % 61).step_by(61) {
-        if let Some(item) = session.pin().verify(Location(unit), b"k") {
+    let guard = session.pin();
+    for unit in (0..1 << 16).skip(which as usize % 4099).step_by(4099) {
+        if let Some(item) = guard.verify(Location(unit), b"k") {
             std::hint::black_box(item.value().to_vec());
         }
     }
-    // And it is a store like any other.
-    for n in 0..24u32 {
-        let key = format!("key-{n}");
-        let value = value(key.as_bytes(), 40 * n as usize);
-        let stored = set(&mut session, &protocol::Store::set(key.as_bytes(), n, 0, &value));
-        assert!(stored.is_ok());
-        let guard = session.pin();
-        let item = get(&guard, key.as_bytes()).expect("was just stored");
-        assert_eq!((item.value().to_vec(), item.flags()), (value, n));
-        drop(guard);
-        store.housekeep();
-    }
-    drop(session);
-    store.close().expect("closes");
 }

@@ -10,9 +10,9 @@ use dataplane::wire::Local;
 use dataplane::wire::build::UdpFrame;
 use dataplane::wire::verify::{verify_ip4_header, verify_udp};
 use driver_shim::ports::memory::{MAC, PEER_MAC, linked};
-use driver_shim::{Burst, Pages, QueuePair, Region};
+use driver_shim::{Burst, Pages, PortInfo, QueuePair, Region, RxQueue, TxQueue};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 const SERVER4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 const CLIENT4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
@@ -32,7 +32,66 @@ const BATCH: usize = 4;
 pub(crate) const REQUEST_MAX_BYTES: usize = 1400;
 
 thread_local! {
-    static REGION: Region = Region::new(SLOTS, Pages::Small).expect("a region");
+    static CABLE: Cable = Cable::new();
+}
+
+/// What one wire after the other is made of. It takes time to make, and nothing is in it between
+/// two of them.
+#[derive(Clone)]
+struct Cable {
+    region: Region,
+    info: PortInfo,
+    local: Arc<Local>,
+    far: Ends,
+    near: Ends,
+}
+
+#[derive(Clone)]
+struct Ends(Lent<dyn RxQueue>, Lent<dyn TxQueue>);
+
+/// A queue that comes back when its user is gone.
+struct Lent<Q: ?Sized>(Arc<Mutex<Box<Q>>>);
+
+impl Cable {
+    fn new() -> Self {
+        let (far, near) = linked(1, SLOTS as usize);
+        let ends = |queues: Vec<QueuePair>| {
+            let queues = queues.into_iter().next().expect("a queue");
+            Ends(Lent(Arc::new(Mutex::new(queues.rx))), Lent(Arc::new(Mutex::new(queues.tx))))
+        };
+        let local = Local::new(MAC, &[(SERVER4, 24), (SERVER6, 64)], PORT).expect("addresses");
+        Self {
+            region: Region::new(SLOTS, Pages::Small).expect("a region"),
+            info: far.info,
+            local: Arc::new(local),
+            far: ends(far.queues),
+            near: ends(near.queues),
+        }
+    }
+}
+
+impl Ends {
+    fn pair(self) -> QueuePair {
+        QueuePair { rx: Box::new(self.0), tx: Box::new(self.1) }
+    }
+}
+
+impl<Q: ?Sized> Clone for Lent<Q> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl RxQueue for Lent<dyn RxQueue> {
+    fn burst(&mut self, into: &mut Burst) -> usize {
+        self.0.lock().expect("one user").burst(into)
+    }
+}
+
+impl TxQueue for Lent<dyn TxQueue> {
+    fn burst(&mut self, from: &mut Burst) -> usize {
+        self.0.lock().expect("one user").burst(from)
+    }
 }
 
 /// What a request gets, of as many datagrams as there are.
@@ -54,19 +113,16 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) fn new(server: &Arc<Server>) -> Self {
-        let region = REGION.with(Region::clone);
-        let (port, near) = linked(1, SLOTS as usize);
-        let local = Local::new(MAC, &[(SERVER4, 24), (SERVER6, 64)], PORT).expect("addresses");
-        let local = Arc::new(local);
-        let ports = port.queues.into_iter().map(|queues| WorkerPort {
-            queues,
-            info: port.info.clone(),
-            local: Arc::clone(&local),
+        let Cable { region, info, local, far, near } = CABLE.with(Cable::clone);
+        let port = WorkerPort {
+            queues: far.pair(),
+            info,
+            local,
             side_door: None,
             sends_for_kernel: false,
-        });
+        };
         let worker = Worker::new(WorkerConfig {
-            ports: ports.collect(),
+            ports: vec![port],
             region: region.clone(),
             session: server.store.session().expect("a session"),
             server: Arc::clone(server),
@@ -75,8 +131,7 @@ impl Wire {
             policy: Policy::default(),
             offload: None,
         });
-        let near = near.queues.into_iter().next().expect("a queue");
-        Self { counters: worker.counters(), worker, near, region, sent: 0 }
+        Self { counters: worker.counters(), worker, near: near.pair(), region, sent: 0 }
     }
 
     /// Puts a request on the wire, and says its id.
@@ -132,13 +187,12 @@ impl Wire {
 
     /// Ends it. Returns how many requests were not answered, for want of frames.
     pub(crate) fn hang_up(mut self) -> u64 {
-        assert!(self.settle().is_empty());
         self.worker.drain();
+        assert!(self.settle().is_empty());
         let ledger = self.counters.ledger();
         assert!(ledger.balances() && ledger.in_flight == 0, "{ledger:?}");
         assert_eq!(ledger.received, u64::from(self.sent));
         drop(self.worker);
-        drop(self.near);
         assert_eq!(self.region.available(), self.region.capacity(), "slots were lost");
         ledger.received - ledger.answered
     }

@@ -114,6 +114,10 @@ impl Arena {
         self.0.kind()
     }
 
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.0.bytes_mut()
+    }
+
     /// Where the item is.
     #[inline]
     pub(super) fn location(&self, item: &ItemRef<'_>) -> Location {

@@ -62,9 +62,14 @@ impl Store {
     fn empty_index(&self) {
         for page in 0..self.slabs.n_pages() {
             let Some((id, carved)) = self.slabs.page(page) else { continue };
+            let chunk_bytes = self.slabs.size(id).bytes();
             let mut class = self.slabs.lock(id);
             for n in 0..carved {
                 self.slabs.with_item(&mut class, page, n, |_, loc, item| {
+                    // Of a damaged image, where it was given up: never got into the index.
+                    if !item.fits(chunk_bytes) {
+                        return;
+                    }
                     let hash = self.hash(item.key());
                     // Fails if it is not in there, and then there is nothing to do.
                     let _ = self.index.update(hash, None, Expect::Any, |at| at == loc, |_| {});

@@ -15,6 +15,7 @@
 //! bounds were compared with its chunk's. Fails: with a [`MemoryFileError`] where the file cannot
 //! be used at all. A file of ours whose items cannot be taken up is no failure ([`Unusable`]).
 
+mod again;
 mod format;
 
 pub use format::Unusable;
@@ -41,6 +42,12 @@ const CLOCK_MAX_SECONDS: u64 = 1 << 31;
 
 /// Last CAS id that a store is started with. None has given as many, and none will come to the end.
 const CAS_MAX: u64 = 1 << 62;
+
+/// What is wrong with a file that no store wrote, for all its checksums.
+const AN_ITEM: &str = "an item that cannot be";
+
+/// Pages that are looked at in less time than it takes to start a thread for them.
+const PAGES_PER_THREAD: usize = 8;
 
 /// What became of the items that the file held.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,8 +110,54 @@ pub(super) struct MemoryFile {
 /// What was found in it.
 enum Found {
     Nothing,
-    Saved(Saved),
+    /// Not a file of ours.
+    Foreign,
+    /// What a store knew, and what its clock reads now.
+    Saved(Saved, u32),
     Unusable(Unusable),
+}
+
+/// What a file holds that has `len` bytes and begins with `start`. `sums` gives the CRC-32 of the
+/// first so many bytes of each of these pages.
+fn judge<E>(
+    (settings, shape): (&Settings, &Shape),
+    len: u64,
+    start: &[u8],
+    sums: impl FnOnce(&[(u32, usize)]) -> Result<Vec<u32>, E>,
+) -> Result<Found, E> {
+    if len == 0 {
+        return Ok(Found::Nothing);
+    }
+    if !format::is_ours(start) {
+        return Ok(Found::Foreign);
+    }
+    let saved = match Saved::parse(start) {
+        Ok(saved) => saved,
+        Err(why) => return Ok(Found::Unusable(why)),
+    };
+    if saved.settings != *settings {
+        let (was, now) = (saved.settings.to_string(), settings.to_string());
+        return Ok(Found::Unusable(Unusable::Settings { was, now }));
+    }
+    let (cas, flushed) = (saved.state.cas.get(), saved.state.flushed.get());
+    if cas > CAS_MAX || flushed > cas {
+        return Ok(Found::Unusable(damaged("its CAS ids")));
+    }
+    let should = shape.file_bytes();
+    if len != should {
+        return Ok(Found::Unusable(Unusable::Length { is: len, should }));
+    }
+    let Ok(sizes) = saved.sizes_of_pages(shape) else {
+        return Ok(Found::Unusable(damaged("its table of pages")));
+    };
+    let expected = saved.used_pages().map(|(_, entry)| entry.sum.get());
+    if !sums(&sizes)?.into_iter().eq(expected) {
+        return Ok(Found::Unusable(damaged("the checksum of a page of items")));
+    }
+    Ok(match saved.clock_now() {
+        Some(now) => Found::Saved(saved, now),
+        None => Found::Unusable(Unusable::Clock),
+    })
 }
 
 impl MemoryFile {
@@ -136,42 +189,11 @@ impl MemoryFile {
     /// What the file holds, its pages compared with their checksums.
     fn look(&mut self, settings: &Settings, shape: &Shape) -> Result<Found, MemoryFileError> {
         let len = self.len()?;
-        if len == 0 {
-            return Ok(Found::Nothing);
-        }
         let mut start = vec![0; usize::try_from(len).unwrap_or(LEAD_BYTES).min(LEAD_BYTES)];
         let read = self.file.read_exact_at(&mut start, 0);
         read.map_err(|e| self.refused(Refusal::Read(e)))?;
-        if !format::is_ours(&start) {
-            return Err(self.refused(Refusal::Foreign));
-        }
         self.generation = format::generation(&start);
-        let saved = match Saved::parse(&start) {
-            Ok(saved) => saved,
-            Err(why) => return Ok(Found::Unusable(why)),
-        };
-        if saved.settings != *settings {
-            let (was, now) = (saved.settings.to_string(), settings.to_string());
-            return Ok(Found::Unusable(Unusable::Settings { was, now }));
-        }
-        let (cas, flushed) = (saved.state.cas.get(), saved.state.flushed.get());
-        if cas > CAS_MAX || flushed > cas {
-            return Ok(Found::Unusable(damaged("its CAS ids")));
-        }
-        let should = shape.file_bytes();
-        if len != should {
-            return Ok(Found::Unusable(Unusable::Length { is: len, should }));
-        }
-        let Ok(sums) = saved.sizes_of_pages(shape) else {
-            return Ok(Found::Unusable(damaged("its table of pages")));
-        };
-        let sums = self.sums(&sums)?;
-        let expected = saved.used_pages().map(|(_, entry)| entry.sum.get());
-        if sums.into_iter().eq(expected) {
-            Ok(Found::Saved(saved))
-        } else {
-            Ok(Found::Unusable(damaged("the checksum of a page of items")))
-        }
+        judge((settings, shape), len, &start, |pages| self.sums(pages))
     }
 
     /// CRC-32 of the first so many bytes of each of these pages. Through the file and not through
@@ -262,6 +284,7 @@ impl Store {
         let settings = Settings::new(&config, &shape);
         let mut file = MemoryFile::open(path)?;
         let taken = match file.look(&settings, &shape)? {
+            Found::Foreign => return Err(file.refused(Refusal::Foreign).into()),
             Found::Nothing => {
                 // So that it is known for ours as soon as it is larger than this.
                 file.reserve(LEAD_BYTES as u64)?;
@@ -269,29 +292,19 @@ impl Store {
                 TakenUp::New
             }
             Found::Unusable(why) => TakenUp::Discarded(why),
-            Found::Saved(saved) => match saved.clock_now() {
-                None => TakenUp::Discarded(Unusable::Clock),
-                Some(now) => {
-                    // Of a copy the space may have to be set aside again.
-                    file.reserve(shape.file_bytes())?;
-                    let mut store = Self::build(config.clone(), shape.clone(), Some(file))?;
-                    store.clock = Clock::starting_at(now);
-                    store.cas = AtomicU64::new(saved.state.cas.get());
-                    let state = &saved.state;
-                    store.flushed = Flushed::new(state.flushed.get(), state.flush_due.get());
-                    store.flush_when_due();
-                    if let Some(file) = &mut store.file {
-                        file.mark_in_use()?;
-                    }
-                    if store.take_up(&saved).is_ok() {
-                        let items = store.stats().curr_items;
-                        return Ok((Arc::new(store), TakenUp::Kept(items)));
-                    }
-                    return Self::begin(config, shape, store.file).map(|store| {
-                        (store, TakenUp::Discarded(damaged("an item that cannot be")))
-                    });
+            Found::Saved(saved, now) => {
+                // Of a copy the space may have to be set aside again.
+                file.reserve(shape.file_bytes())?;
+                let mut store = Self::build(config.clone(), shape.clone(), Some(file))?;
+                if let Some(file) = &mut store.file {
+                    file.mark_in_use()?;
                 }
-            },
+                if let Ok(items) = store.take_up(&saved, now) {
+                    return Ok((Arc::new(store), TakenUp::Kept(items)));
+                }
+                let discarded = TakenUp::Discarded(damaged(AN_ITEM));
+                return Ok((Self::begin(config, shape, store.file)?, discarded));
+            }
         };
         Ok((Self::begin(config, shape, Some(file))?, taken))
     }
@@ -309,8 +322,18 @@ impl Store {
         Self::build(config, shape, file).map(Arc::new)
     }
 
+    /// Goes on where `saved` ended, with what lies in the pages; says with how many items.
+    fn take_up(&mut self, saved: &Saved, now: u32) -> Result<u64, Broken> {
+        self.clock = Clock::starting_at(now);
+        self.cas = AtomicU64::new(saved.state.cas.get());
+        self.flushed = Flushed::new(saved.state.flushed.get(), saved.state.flush_due.get());
+        self.flush_when_due();
+        self.take_up_pages(saved)?;
+        Ok(self.stats().curr_items)
+    }
+
     /// Gives the pages to their classes, and the items that are still good to the index.
-    fn take_up(&self, saved: &Saved) -> Result<(), Broken> {
+    fn take_up_pages(&self, saved: &Saved) -> Result<(), Broken> {
         let pages: Vec<(u32, u32)> =
             saved.used_pages().map(|(page, entry)| (page, entry.word.get())).collect();
         pages.iter().try_for_each(|(page, word)| self.slabs.adopt(*page, *word))?;
@@ -401,14 +424,17 @@ impl Store {
     }
 }
 
-/// Hands each CPU that this thread may use a run of `items`, and strings the results together in
-/// the order of the runs.
+/// Hands each CPU that this thread may use a run of `items`, if there are enough, and strings the
+/// results together in the order of the runs.
 fn on_all_cpus<T: Sync, R: Send, E: Send>(
     items: &[T],
     work: impl Fn(&[T]) -> Result<Vec<R>, E> + Sync,
 ) -> Result<Vec<R>, E> {
+    if items.len() <= PAGES_PER_THREAD {
+        return work(items);
+    }
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let run = items.len().div_ceil(cpus).max(1);
+    let run = items.len().div_ceil(cpus).max(PAGES_PER_THREAD);
     let work = &work;
     std::thread::scope(|scope| {
         let started = |part| {

@@ -35,6 +35,11 @@ impl Slabs {
         self.words.get(page as usize).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
+    /// The memory of all pages, in their order.
+    pub(in crate::store) fn memory_mut(&mut self) -> &mut [u8] {
+        self.arena.bytes_mut()
+    }
+
     /// Gives the page to the class of its `word`, as far as looks go: chunks are found there.
     pub(in crate::store) fn adopt(&self, page: u32, word: u32) -> Result<(), Broken> {
         parts(word, &self.sizes).ok_or(Broken)?;
