@@ -32,7 +32,7 @@ CRATE_DEV_IMPORTS = {"gnomon": {"tools"}}
 """The same for dev-dependencies alone: end-to-end tests drive the appliance with the tools."""
 
 ROOMS = [
-    "rx", "wire::classify", "respond", "side_door", "batcher", "dispatch", "cpu_engine", "execute", "tx",
+    "rx", "wire::classify", "respond", "too_long", "side_door", "batcher", "dispatch", "cpu_engine", "execute", "tx",
 ]
 """The rooms of `dataplane`, as module paths, in packet order; the two that take early exits too."""
 

@@ -263,6 +263,8 @@ pub struct Report {
     /// Replies that a refusal took the place of, as larger than their source may have. Answered,
     /// where the refusal left.
     pub amplification_refused: u64,
+    /// Requests refused as longer than one packet. Answered, where the refusal left.
+    pub too_long_refused: u64,
     /// Pings, ARP and neighbour requests answered in user space.
     pub responded: u64,
     /// Keys asked for, and found.
@@ -383,6 +385,7 @@ impl Report {
             slots_home,
             balanced: ledger.balances() && ledger.in_flight == 0 && slots == slots_home,
             amplification_refused: workers.iter().map(|w| w.amplification_refused.get()).sum(),
+            too_long_refused: workers.iter().map(|w| w.too_long_refused.get()).sum(),
             responded: workers.iter().map(|w| w.responded.get()).sum(),
             gets: [ops.cmd_get, ops.get_hits],
             sets: ops.cmd_set,
@@ -428,6 +431,10 @@ impl fmt::Display for Report {
         if self.amplification_refused > 0 {
             let n = self.amplification_refused;
             t.row("refused", format_args!("{n} replies larger than --amp-factor allows"));
+        }
+        if self.too_long_refused > 0 {
+            let n = self.too_long_refused;
+            t.row("refused", format_args!("{n} requests longer than one packet"));
         }
         t.row("slots", format_args!("{} of {} at home", self.slots_home, self.slots));
         for p in &self.ports {

@@ -212,6 +212,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     let Prepared { mut listeners, credentials, identity } = prepared;
     let credentials = credentials.map(Arc::new);
     let (store, kept_items) = store(plan)?;
+    store.set_sweeper(plan.clients.sweeper);
     let server = Arc::new(server(plan, &store));
     let Opened { driver, region, mut ports } = ports::open(plan)?;
     // After DPDK's start, which moves the thread that calls it.
@@ -299,6 +300,8 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
             }));
         }
     }
+    let sockets = ports.iter().flat_map(|port| port.control.sockets());
+    sockets.for_each(|socket| server.conns.enter_udp(socket));
     appliance.ports = ports;
     server.tell_engine(Arc::new(Facts {
         engine: plan.engine.name(),

@@ -51,6 +51,9 @@ pub struct WorkerCounters {
     /// Replies that a refusal took the place of, as larger than their source may have. The refusals
     /// are in `answered` when they have left.
     pub amplification_refused: Counter,
+    /// Requests refused as longer than one packet. The refusals are in `answered` when they have
+    /// left.
+    pub too_long_refused: Counter,
     /// Given to the driver, replies of several datagrams and kernel frames included.
     pub tx_frames: Counter,
     /// Bytes queued for the driver, frames that it did not take included.

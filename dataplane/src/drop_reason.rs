@@ -3,6 +3,8 @@
 //! Each reason is a counter in every worker. The law that every test of moving packets asserts:
 //! `received = answered + punted + Σ dropped[reason] + in flight`.
 
+use gpu::BadReason;
+
 macro_rules! drop_reasons {
     ($($variant:ident $name:literal $doc:literal)*) => {
         /// Why a frame was let go.
@@ -42,12 +44,12 @@ drop_reasons! {
     Ipv4HeaderLen "ipv4_header_len" "IPv4 header length below 20 bytes."
     Ipv4TotalLen "ipv4_total_len" "IPv4 total length beyond the frame or below the header."
     Ipv4Options "ipv4_options" "A request with IPv4 options."
-    Ipv4Fragment "ipv4_fragment" "A fragment of an IPv4 packet."
+    Ipv4Fragment "ipv4_fragment" "A fragment of an IPv4 packet, but the first of a request."
     Ipv4Checksum "ipv4_checksum" "Wrong IPv4 header checksum."
     Ipv6Truncated "ipv6_truncated" "Shorter than an IPv6 header."
     Ipv6Version "ipv6_version" "EtherType IPv6, version not 6."
     Ipv6PayloadLen "ipv6_payload_len" "IPv6 payload length beyond the frame."
-    Ipv6Fragment "ipv6_fragment" "A fragment of an IPv6 packet."
+    Ipv6Fragment "ipv6_fragment" "A fragment of an IPv6 packet, but the first of a request."
     Ipv6Extension "ipv6_extension" "A request behind IPv6 extension headers, or more of them than are followed."
     RequestToGroup "request_to_group" "A request to a broadcast or multicast address."
     SourceSpoofed "source_spoofed" "A source address that no peer can have: unspecified, multicast, reserved, of a whole network, our own, or loopback on a wire."
@@ -77,6 +79,18 @@ drop_reasons! {
     NoFrame "no_frame" "No free slot for a datagram of the reply."
     Amplification "amplification" "The source is not trusted, and even a refusal is more than it may be sent for its request."
     TxFull "tx_full" "The transmit queue stayed full."
+}
+
+impl From<BadReason> for DropReason {
+    /// What an engine found wrong.
+    fn from(bad: BadReason) -> Self {
+        match bad {
+            BadReason::IP_CHECKSUM => Self::Ipv4Checksum,
+            BadReason::UDP_CHECKSUM => Self::UdpChecksum,
+            BadReason::FRAME_MULTIPART => Self::KvMultipart,
+            _ => Self::KvFrameShort,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -22,8 +22,7 @@ use crate::wire::checksum;
 use arrayvec::ArrayVec;
 use driver_shim::{Frame, Region};
 use gpu::{
-    BadReason, Batch, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Outcome, ReplyHead, ReqDesc,
-    Verb, Verdict,
+    Batch, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Outcome, ReplyHead, ReqDesc, Verb, Verdict,
 };
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -113,7 +112,7 @@ impl Execute {
                 let answered = match desc.verdict {
                     Verdict::READY => look_up.answer_any(&mut frame, entry, desc, head),
                     Verdict::BAD => {
-                        counters.drop_frame(frame, entry.mark.into(), reason(desc.reason));
+                        counters.drop_frame(frame, entry.mark.into(), desc.reason.into());
                         continue;
                     }
                     _ if desc.payload_off == 0 => {
@@ -582,14 +581,5 @@ fn for_tcp(command: &Command<'_>) -> bool {
             _ => false,
         },
         _ => false,
-    }
-}
-
-fn reason(bad: BadReason) -> DropReason {
-    match bad {
-        BadReason::IP_CHECKSUM => DropReason::Ipv4Checksum,
-        BadReason::UDP_CHECKSUM => DropReason::UdpChecksum,
-        BadReason::FRAME_MULTIPART => DropReason::KvMultipart,
-        _ => DropReason::KvFrameShort,
     }
 }

@@ -7,6 +7,7 @@
 pub mod rx;
 pub mod wire;
 pub mod respond;
+pub mod too_long;
 pub mod side_door;
 pub mod batcher;
 pub mod cpu_engine;

@@ -15,11 +15,12 @@ use crate::drop_reason::DropReason;
 use crate::execute::Execute;
 use crate::policy::{Answer, Gate, Policy};
 use crate::protocol::Server;
-use crate::reply::Meaning;
+use crate::reply::{Meaning, Reply, Sum};
 use crate::respond::respond;
 use crate::rx;
 use crate::side_door::SideDoor;
 use crate::store::Session;
+use crate::too_long::TooLong;
 use crate::tx::Tx;
 use crate::wire::{Class, Local, Plain, Respond, classify};
 use driver_shim::{Burst, Frame, PortInfo, QueuePair, Region, RxQueue, SLOT_BYTES};
@@ -88,6 +89,7 @@ struct PortEnd {
 pub struct Worker {
     ports: Vec<PortEnd>,
     gate: Gate,
+    too_long: TooLong,
     batcher: Batcher,
     // Before `region`, which it reads from.
     engine: Dispatch,
@@ -136,6 +138,7 @@ impl Worker {
                 })
                 .collect(),
             gate: Gate::new(&policy),
+            too_long: TooLong::new(server.dialects, policy.amp_factor),
             with_engine: (0..=batch.in_flight_max.max(1)).map(|_| Vec::new()).collect(),
             batcher: Batcher::new(batch, |id, capacity| engine.new_batch(id, capacity)),
             engine,
@@ -274,6 +277,20 @@ impl Worker {
                     if let Err(frame) = self.batcher.push(frame, entry) {
                         self.accounts.drop_frame(frame, index, DropReason::Overload);
                     }
+                }
+            }
+            Class::TooLong { l3, l4, ipv6, limited } => {
+                let entry = entry(&frame, l3, l4, ipv6, limited, index);
+                let admitted = self.gate.admit(frame.bytes(), &entry, now_ns);
+                match admitted.and_then(|()| self.too_long.refuse(&mut frame, &entry)) {
+                    Ok(headers) => {
+                        let reply = Reply::whole(frame, headers, Sum::Unknown);
+                        let bytes = reply.payload_bytes();
+                        self.gate.charge(reply.frame.bytes(), &entry, bytes, now_ns);
+                        self.accounts.too_long_refused.inc();
+                        port.tx.reply(reply, &self.accounts);
+                    }
+                    Err(reason) => self.accounts.drop_frame(frame, index, reason),
                 }
             }
             Class::Respond(what) => {

@@ -18,7 +18,7 @@ pub use counter::Counter;
 pub use frame::{Burst, Flag, Frame, RxChecksum, TxOffload};
 pub use mapping::{Mapping, MemoryKind, Pages};
 pub use port::{
-    BURST_MAX, MacAddr, Port, PortControl, PortCounters, PortEvents, PortInfo, QueuePair,
-    ResetError, RxQueue, TxCaps, TxQueue,
+    BURST_MAX, MacAddr, Port, PortControl, PortCounters, PortEvents, PortInfo, PortSocket,
+    QueuePair, ResetError, RxQueue, Silence, TxCaps, TxQueue,
 };
 pub use region::{HEADROOM_BYTES, Region, RegionError, SLOT_BYTES, SlotHome};

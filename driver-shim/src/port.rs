@@ -2,7 +2,11 @@
 
 use crate::frame::Burst;
 use std::fmt;
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Most frames that one burst carries. 64 hides the cost of a driver call and keeps a burst's
 /// headers in the first-level cache.
@@ -121,6 +125,44 @@ pub struct PortEvents {
     pub removed: bool,
 }
 
+/// A kernel socket behind a port.
+#[derive(Debug, Clone)]
+pub struct PortSocket {
+    /// Its file descriptor.
+    pub fd: RawFd,
+    /// What it is bound to.
+    pub address: SocketAddr,
+    /// Says how long it has received nothing, in whole seconds.
+    pub silence: Silence,
+}
+
+/// How long nothing has come. The receiving thread tells, anybody may ask.
+#[derive(Debug, Clone)]
+pub struct Silence {
+    since: Instant,
+    /// Seconds after `since`.
+    heard: Arc<AtomicU64>,
+}
+
+impl Default for Silence {
+    /// Begins now.
+    fn default() -> Self {
+        Self { since: Instant::now(), heard: Arc::default() }
+    }
+}
+
+impl Silence {
+    /// Something has come.
+    pub fn ends(&self) {
+        self.heard.store(self.since.elapsed().as_secs(), Ordering::Relaxed);
+    }
+
+    /// Seconds since something came, or since the beginning.
+    pub fn seconds(&self) -> u64 {
+        self.since.elapsed().as_secs().saturating_sub(self.heard.load(Ordering::Relaxed))
+    }
+}
+
 /// Why a port could not be reset.
 pub type ResetError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -132,6 +174,11 @@ pub trait PortControl: Send {
     /// Whether the link is up.
     fn link_up(&self) -> bool {
         true
+    }
+
+    /// The kernel sockets that it is made of, if it is.
+    fn sockets(&self) -> Vec<PortSocket> {
+        Vec::new()
     }
 
     /// What the device has told since this was called last.

@@ -2,7 +2,9 @@
 //! the bytes. Run by the fuzzer, and over the committed corpus by `cargo test`.
 
 use dataplane::DropReason;
+use dataplane::protocol::Dialects;
 use dataplane::respond::respond;
+use dataplane::too_long::TooLong;
 use dataplane::wire::build::UdpFrame;
 use dataplane::wire::classify::{Class, classify};
 use dataplane::wire::corrupt::Corruption;
@@ -11,7 +13,9 @@ use dataplane::wire::udp::is_reflector;
 use dataplane::wire::verify::{verify_ip4_header, verify_udp};
 use dataplane::wire::{Local, Plain};
 use driver_shim::{MacAddr, Pages, Region, TxCaps, TxOffload};
+use gpu::{Entry, EntryFlags};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 
 const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -54,6 +58,7 @@ fn any_frame(data: &[u8], local: &Local) {
             verify_ip4_header(data, l3);
             reply(data, l3, l4, ipv6);
         }
+        Class::TooLong { l3, l4, ipv6, limited } => too_long(data, l3, l4, ipv6, limited),
         Class::Respond(what) => {
             let Some(mut frame) = REGION.alloc() else { panic!("a slot was lost") };
             if frame.fill(data).is_err() {
@@ -70,6 +75,30 @@ fn any_frame(data: &[u8], local: &Local) {
             !local.side_door || ![DropReason::NoSideDoor, DropReason::NotForUs].contains(&reason)
         ),
     }
+}
+
+/// The beginning of a request gets a whole reply that its source may have, or none.
+fn too_long(data: &[u8], l3: u8, l4: u8, ipv6: bool, limited: bool) {
+    let Some(mut frame) = REGION.alloc() else { panic!("a slot was lost") };
+    if frame.fill(data).is_err() {
+        return;
+    }
+    let mut flags = EntryFlags::default();
+    for (known, flag) in [(ipv6, EntryFlags::IPV6), (limited, EntryFlags::LIMITED)] {
+        flags = if known { flags.with(flag) } else { flags };
+    }
+    let len = u16::try_from(data.len()).unwrap();
+    let entry = Entry { slot: 0, off: 0, len, l3, l4, flags, mark: 0 };
+    let refuser = TooLong::new(Dialects::Auto, NonZeroU32::MIN);
+    let Ok(headers) = refuser.refuse(&mut frame, &entry) else { return };
+    assert!(!limited || frame.len() - headers.kv() <= data.len() - usize::from(l4) - 8);
+    turn_and_seal(frame.bytes_mut(), l3, headers.l4, ipv6, TxCaps::default(), None);
+    let reply = frame.bytes();
+    let at = usize::from(l3);
+    let whole = if ipv6 { reply[at + 6] == 17 } else { reply[at + 6..at + 8] == [0x40, 0] };
+    assert!(whole, "it is no fragment");
+    assert!(verify_udp(reply, l3, headers.l4, ipv6));
+    assert!(ipv6 || verify_ip4_header(reply, l3));
 }
 
 /// Any request, padding and wrong checksums included, becomes a whole reply.

@@ -9,9 +9,11 @@ mapfile -t cpus < <(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)
 # shellcheck disable=SC2034 # the sourcing scripts use it
 cores=$(IFS=,; echo "${cpus[*]}")
 
-# wire_checks NS DEVICE: all that a client at the other end of a wire may ask of the appliance.
+# wire_checks NS DEVICE [ARGS]: all that a client at the other end of a wire may ask of the appliance.
+# ARGS go to edges.py over IPv4.
 wire_checks() {
   local ns=$1 device=$2 pcap
+  shift 2
   pcap=$(mktemp -u "${TMPDIR:-/tmp}/gnomon-wire-XXXXXX.pcapng")
   undo rm -f "$pcap"
   check "ping" in_ns "$ns" ping -q -c 5 -i 0.2 -W 2 "$v4"
@@ -20,7 +22,7 @@ wire_checks() {
   check "IPv6 ping, 1,400 bytes" in_ns "$ns" ping -q -c 3 -i 0.2 -W 2 -s 1400 "$v6"
 
   check "the capture starts" capture_start "$ns" "$device" "$pcap"
-  counted in_ns "$ns" tests/e2e/edges.py "$v4:11211" "$v4:11211" --source 10.77.0.2 --label "IPv4: "
+  counted in_ns "$ns" tests/e2e/edges.py "$v4:11211" "$v4:11211" --source 10.77.0.2 --label "IPv4: " "$@"
   # Through the side door, IPv6 over TCP as well.
   counted in_ns "$ns" tests/e2e/edges.py "[$v6]:11211" "[$v6]:11211" --source fd77::2 --label "IPv6: "
   check "ping while captured" in_ns "$ns" ping -q -c 2 -i 0.2 -W 2 "$v4"

@@ -11,6 +11,10 @@ use std::str::FromStr;
 pub enum Extended {
     /// Whether a connection over the limit is refused at once, or waits.
     MaxconnsFast(bool),
+    /// Whether dead items are swept from the start.
+    LruCrawler(bool),
+    /// All that `no_modern` switches off: a full house refuses, and the sweeper.
+    NoModern,
     /// Seconds after which an idle connection is closed; 0: never.
     IdleTimeout(u32),
     /// Correct, and without effect here. As it was typed.
@@ -105,7 +109,10 @@ impl FromStr for Extended {
         let number = takes.check(value).map_err(|wants| format!("{name} {wants}"))?;
         Ok(match name {
             "maxconns_fast" => Self::MaxconnsFast(true),
-            "no_maxconns_fast" | "no_modern" => Self::MaxconnsFast(false),
+            "no_maxconns_fast" => Self::MaxconnsFast(false),
+            "lru_crawler" => Self::LruCrawler(true),
+            "no_lru_crawler" => Self::LruCrawler(false),
+            "no_modern" => Self::NoModern,
             "idle_timeout" => Self::IdleTimeout(number),
             _ => Self::Unused(s.to_owned()),
         })
@@ -154,7 +161,9 @@ mod tests {
     fn what_means_something_here_is_told_apart() {
         assert_eq!(parse("maxconns_fast"), Ok(Extended::MaxconnsFast(true)));
         assert_eq!(parse("no_maxconns_fast"), Ok(Extended::MaxconnsFast(false)));
-        assert_eq!(parse("no_modern"), Ok(Extended::MaxconnsFast(false)));
+        assert_eq!(parse("lru_crawler"), Ok(Extended::LruCrawler(true)));
+        assert_eq!(parse("no_lru_crawler"), Ok(Extended::LruCrawler(false)));
+        assert_eq!(parse("no_modern"), Ok(Extended::NoModern));
         assert_eq!(parse("idle_timeout=30"), Ok(Extended::IdleTimeout(30)));
         for unused in ["modern", "hashpower=20", "hash_algorithm=xxh3", "hot_max_factor=0.2"] {
             assert_eq!(parse(unused), Ok(Extended::Unused(unused.to_owned())));

@@ -64,6 +64,14 @@ static WORKERS: &[Field<WorkerCounters>] = &[
         ),
         |w| w.amplification_refused.get(),
     ),
+    (
+        counter(
+            "gnomon_worker_too_long_refused_total",
+            WORKER,
+            "Requests refused as longer than one packet.",
+        ),
+        |w| w.too_long_refused.get(),
+    ),
     (counter("gnomon_worker_frames_sent_total", WORKER, "Frames given to the driver."), |w| {
         w.tx_frames.get()
     }),

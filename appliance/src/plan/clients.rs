@@ -25,6 +25,8 @@ pub struct ClientsPlan {
     pub idle_timeout_seconds: u32,
     /// A connection over the limit is refused at once; otherwise it waits.
     pub refuse_over_limit: bool,
+    /// Dead items are swept from the start.
+    pub sweeper: bool,
     /// `flush_all` is carried out.
     pub flush_allowed: bool,
     /// `shutdown` is carried out.
@@ -84,6 +86,7 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
         auth_file: clients.auth_file.as_deref().map(absolute),
         idle_timeout_seconds: 0,
         refuse_over_limit: true,
+        sweeper: true,
         flush_allowed: !clients.disable_flush_all,
         shutdown_allowed: clients.enable_shutdown,
         dump_allowed: !clients.disable_dumping,
@@ -94,6 +97,8 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
     for option in &clients.extended {
         match option {
             Extended::MaxconnsFast(fast) => plan.refuse_over_limit = *fast,
+            Extended::LruCrawler(on) => plan.sweeper = *on,
+            Extended::NoModern => (plan.refuse_over_limit, plan.sweeper) = (false, false),
             Extended::IdleTimeout(seconds) => plan.idle_timeout_seconds = *seconds,
             Extended::Unused(_) => {}
         }
@@ -127,7 +132,10 @@ pub(super) fn unused(flags: &ServeFlags) -> Vec<String> {
     let large_pages = flags.process.enable_largepages.then(|| "-L".to_owned());
     let options = clients.extended.iter().filter_map(|o| match o {
         Extended::Unused(typed) => Some(format!("-o {typed}")),
-        Extended::MaxconnsFast(_) | Extended::IdleTimeout(_) => None,
+        Extended::MaxconnsFast(_)
+        | Extended::LruCrawler(_)
+        | Extended::NoModern
+        | Extended::IdleTimeout(_) => None,
     });
     large_pages.into_iter().chain(options).collect()
 }

@@ -166,6 +166,7 @@ fn the_plan_in_json() {
             "auth_file": null,
             "idle_timeout_seconds": 0,
             "refuse_over_limit": true,
+            "sweeper": true,
             "flush_allowed": true,
             "shutdown_allowed": false,
             "dump_allowed": true,

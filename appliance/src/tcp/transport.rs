@@ -1,5 +1,6 @@
 //! A client's connection and where it comes from: TCP or a Unix socket, the same to all else.
 
+use dataplane::protocol::stats::conns::with_kind;
 use socket2::SockRef;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -72,7 +73,7 @@ impl Listener {
 }
 
 fn tcp(address: Option<SocketAddr>) -> String {
-    address.map_or_else(|| "tcp:".to_owned(), |a| format!("tcp:{a}"))
+    address.map_or_else(|| "tcp:".to_owned(), |a| with_kind("tcp", a))
 }
 
 /// A client's connection.

@@ -73,8 +73,10 @@ fn a_watcher_hears_what_it_asked_for() {
     let text = until_close();
     let kinds: Vec<&str> =
         text.lines().map(|l| l.split(' ').nth(2).unwrap().trim_start_matches("type=")).collect();
-    assert_eq!(kinds, ["conn_new", "item_store", "item_get", "item_get", "conn_close"], "{text}");
+    let wanted = ["conn_new", "item_get", "item_store", "item_get", "item_get", "conn_close"];
+    assert_eq!(kinds, wanted, "{text}");
     for part in [
+        "type=item_get key=a%3Ab status=not_found clsid=0 cfd=",
         "type=item_store key=a%3Ab status=stored cmd=set ttl=0 clsid=1 cfd=",
         "type=item_get key=a%3Ab status=found clsid=1 cfd=",
         "type=item_get key=x status=not_found clsid=0 cfd=",
@@ -130,10 +132,33 @@ fn connections_are_listed_with_what_they_do() {
         assert_eq!(value(&page, &format!("{fd}:state")), "conn_parse_cmd");
         assert!(value(&page, &format!("{fd}:secs_since_last_cmd")).parse::<u64>().is_ok());
         assert!(page.contains(":state conn_listening\r\n"), "{page}");
+        let udp = format!(":addr udp:{}", server.udp());
+        let fd = page.lines().find_map(|l| l.strip_prefix("STAT ")?.strip_suffix(&udp)).unwrap();
+        assert_eq!(value(&page, &format!("{fd}:UDP")), "UDP");
+        assert_eq!(value(&page, &format!("{fd}:state")), "conn_read");
+        assert!(value(&page, &format!("{fd}:secs_since_last_cmd")).parse::<u64>().is_ok());
         if page.contains(":state conn_watch\r\n") && page.contains(":state conn_nread\r\n") {
             break;
         }
         assert!(Instant::now() < deadline, "{page}");
+    }
+}
+
+#[test]
+fn the_sweeper_may_be_off_from_the_start() {
+    for (option, at_first) in
+        [("no_lru_crawler", "no"), ("no_modern", "no"), ("no_modern,lru_crawler", "yes")]
+    {
+        let server = Server::start(&["-m", "8", "-o", option]);
+        let mut c = Tcp::connect(server.tcp());
+        assert_eq!(value(&c.until_end("stats settings\r\n"), "lru_crawler"), at_first, "{option}");
+        if at_first == "no" {
+            c.expect("lru_crawler crawl all\r\n", "CLIENT_ERROR lru crawler disabled\r\n");
+            c.expect("lru_crawler enable\r\n", "OK\r\n");
+            assert_eq!(value(&c.until_end("stats settings\r\n"), "lru_crawler"), "yes");
+        }
+        c.expect("lru_crawler crawl all\r\n", "OK\r\n");
+        c.expect("lru_crawler enable\r\n", "ERROR failed to start lru crawler thread\r\n");
     }
 }
 

@@ -271,6 +271,8 @@ pub enum Refusal {
     NotOverUdp,
     /// A reply of more datagrams than one request may ask for.
     ReplyTooLarge,
+    /// A request of which only the first part came.
+    RequestTooLarge,
     /// Flags of a meta command that mean nothing, or too much.
     Meta(meta::Fault),
     /// A reply larger than the source of the request may have. Short, so that it may be sent for
@@ -297,6 +299,7 @@ impl Refusal {
                 b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n"
             }
             Self::ReplyTooLarge => b"SERVER_ERROR reply too large for UDP, use TCP\r\n",
+            Self::RequestTooLarge => b"SERVER_ERROR request too large for UDP, use TCP\r\n",
             Self::Meta(fault) => fault.line(),
             Self::Amplified => b"SERVER_ERROR too large, use TCP\r\n",
             Self::NotOverUdp => b"SERVER_ERROR command not available over UDP\r\n",

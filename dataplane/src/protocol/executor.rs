@@ -12,7 +12,7 @@ use super::stats::detail::Act;
 use super::stats::{self, OpCounters, Server};
 use super::watch::{Events, Stored};
 use crate::store::verbs::{self, ArithFailure, NotStored};
-use crate::store::{Guard, PrefixRefused, Session, Value};
+use crate::store::{Guard, ItemRef, PrefixRefused, Session, Value};
 
 /// Whether the conversation goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,7 @@ fn carry_out<'a>(
             }
         }
         Command::Delete { key, noreply } => {
+            tell_look_up(session, ops, server, key);
             let found = verbs::delete(session, key);
             if found { &ops.delete_hits } else { &ops.delete_misses }.inc();
             count_delete(session, ops, server, key, found);
@@ -73,7 +74,7 @@ fn carry_out<'a>(
             }
         }
         Command::Arith { ref what, noreply } => {
-            let result = arith(session, ops, what);
+            let result = arith(session, ops, server, what);
             match result {
                 _ if noreply => {}
                 Ok(n) => {
@@ -84,6 +85,7 @@ fn carry_out<'a>(
             }
         }
         Command::Touch { key, exptime, noreply } => {
+            tell_look_up(session, ops, server, key);
             let guard = session.pin();
             let item = verbs::touch(&guard, key, exptime);
             let found = item.is_some();
@@ -141,11 +143,15 @@ fn carry_out<'a>(
             return binary::execute(request, session, ops, server, out);
         }
         Command::Refused { reply, noreply, forget } => {
-            if let Some(key) = forget {
-                verbs::delete(session, key);
+            match reply {
+                Refusal::TooLarge => ops.store_too_large.inc(),
+                // It was a storage command, and had all of its data.
+                Refusal::BadDataChunk => ops.cmd_set.inc(),
+                _ => {}
             }
-            if reply == Refusal::TooLarge {
-                ops.store_too_large.inc();
+            if let Some(key) = forget {
+                tell_too_large(session, ops, server, key);
+                verbs::delete(session, key);
             }
             if !noreply {
                 out.put(reply.line());
@@ -174,7 +180,7 @@ fn store(
 
 /// Counts a storage command beside `cmd_set`, and tells watchers of it.
 pub(super) fn count_store(
-    session: &Session,
+    session: &mut Session,
     ops: &OpCounters,
     server: &Server,
     what: &Store<'_>,
@@ -195,17 +201,73 @@ pub(super) fn count_store(
         _ => {}
     }
     if server.watchers.want(Events::MUTATIONS) {
-        let clock = session.store().clock();
+        let guard = session.pin();
+        let clock = guard.store().clock();
+        // Of what was joined, all of it is told.
+        let item = (joins(what.mode) && result.is_ok()).then(|| find(&guard, what.key)).flatten();
+        let (expiry, class, size) = match item {
+            Some(item) => (item.expiry(), Some(guard.store().class_of(&item)), item.value().len()),
+            None => (clock.expiry(what.exptime), class, what.value.len()),
+        };
         let stored = Stored {
             key: what.key,
             status: status(&result),
             command: if what.cas.is_some() { "cas" } else { what.mode.name() },
-            ttl: clock.expiry(what.exptime).saturating_sub(clock.now()),
+            ttl: expiry.saturating_sub(clock.now()),
             class: class.map_or(0, |class| class + 1),
-            size: what.value.len(),
+            size,
         };
         server.watchers.stored(&stored, ops.client.get());
     }
+}
+
+/// The item under this key.
+fn find<'g>(guard: &'g Guard<'_>, key: &[u8]) -> Option<ItemRef<'g>> {
+    guard.find(guard.store().hash(key), key)
+}
+
+/// Tells watchers of the look-up with which memcached begins every change of an item.
+pub(super) fn tell_look_up(session: &mut Session, ops: &OpCounters, server: &Server, key: &[u8]) {
+    if server.watchers.want(Events::FETCHERS) {
+        let guard = session.pin();
+        let found = find(&guard, key);
+        let found = found.map(|item| (guard.store().class_of(&item), item.value().len()));
+        tell_get(ops, server, key, found);
+    }
+}
+
+/// Tells watchers of a `set` that was refused before its value was read, and of the look-up for
+/// what must not survive it.
+pub(super) fn tell_too_large(session: &mut Session, ops: &OpCounters, server: &Server, key: &[u8]) {
+    if server.watchers.want(Events::MUTATIONS) {
+        let status = status(&Err(NotStored::TooLarge));
+        let refused = Stored { key, status, command: "set", ttl: 0, class: 0, size: 0 };
+        server.watchers.stored(&refused, ops.client.get());
+    }
+    tell_look_up(session, ops, server, key);
+}
+
+/// Tells watchers of a number that was not there before counting: memcached looks again, and adds
+/// it.
+pub(super) fn tell_created(
+    session: &Session,
+    ops: &OpCounters,
+    server: &Server,
+    (key, number, exptime): (&[u8], u64, i64),
+) {
+    tell_get(ops, server, key, None);
+    if server.watchers.want(Events::MUTATIONS) {
+        let (store, size) = (session.store(), itoa::Buffer::new().format(number).len());
+        let ttl = store.clock().expiry(exptime).saturating_sub(store.clock().now());
+        let class = store.class_for(key.len(), size).map_or(0, |class| class + 1);
+        let added = Stored { key, status: "stored", command: "add", ttl, class, size };
+        server.watchers.stored(&added, ops.client.get());
+    }
+}
+
+/// Whether the new value is put before or behind the old one.
+fn joins(mode: StoreMode) -> bool {
+    matches!(mode, StoreMode::Append | StoreMode::Prepend)
 }
 
 /// Counts a delete beside its hits and misses.
@@ -244,17 +306,25 @@ pub(super) fn store_counted(
     what: &Store<'_>,
 ) -> Result<u64, NotStored> {
     ops.cmd_set.inc();
+    tell_look_up(session, ops, server, what.key);
     let result = verbs::store(session, what);
     count_store(session, ops, server, what, result);
-    let joins = matches!(what.mode, StoreMode::Append | StoreMode::Prepend);
     match result {
-        Err(NotStored::TooLarge | NotStored::OutOfMemory) if joins => Err(NotStored::Condition),
+        Err(NotStored::TooLarge | NotStored::OutOfMemory) if joins(what.mode) => {
+            Err(NotStored::Condition)
+        }
         result => result,
     }
 }
 
 /// The new number, or what to say instead.
-fn arith(session: &mut Session, ops: &OpCounters, what: &Arith<'_>) -> Result<u64, &'static [u8]> {
+fn arith(
+    session: &mut Session,
+    ops: &OpCounters,
+    server: &Server,
+    what: &Arith<'_>,
+) -> Result<u64, &'static [u8]> {
+    tell_look_up(session, ops, server, what.key);
     let result = verbs::arith(session, what);
     ops.hot_keys.see(what.key);
     ops.count_arith(what.decrement, &result, session.changed_class());
@@ -300,12 +370,12 @@ fn get<'a>(
     if rest.is_none() {
         out.put(b"END\r\n");
     }
-    ops.cmd_get.add(hits + misses);
     if touch.is_some() {
         ops.cmd_touch.add(hits + misses);
         ops.touch_hits.add(hits);
         ops.touch_misses.add(misses);
     } else {
+        ops.cmd_get.add(hits + misses);
         ops.get_hits.add(hits);
         ops.get_misses.add(misses);
     }
@@ -322,15 +392,38 @@ pub(crate) fn count_get(
     found: Option<(usize, usize)>,
     touched: bool,
 ) {
+    count_key(ops, server, key, found.map(|(class, _)| class), touched);
+    tell_get(ops, server, key, found);
+}
+
+/// Tells watchers of a get.
+#[inline]
+pub(super) fn tell_get(
+    ops: &OpCounters,
+    server: &Server,
+    key: &[u8],
+    found: Option<(usize, usize)>,
+) {
+    if server.watchers.want(Events::FETCHERS) {
+        server.watchers.fetched(key, found, ops.client.get());
+    }
+}
+
+/// [`count_get`], but that watchers are not told.
+#[inline]
+pub(super) fn count_key(
+    ops: &OpCounters,
+    server: &Server,
+    key: &[u8],
+    found: Option<usize>,
+    touched: bool,
+) {
     ops.hot_keys.see(key);
     server.detail.count(key, if found.is_some() { Act::Hit } else { Act::Miss });
     match found {
-        Some((class, _)) if touched => ops.classes.touch_hits(class),
-        Some((class, _)) => ops.classes.get_hits(class),
+        Some(class) if touched => ops.classes.touch_hits(class),
+        Some(class) => ops.classes.get_hits(class),
         None => {}
-    }
-    if server.watchers.want(Events::FETCHERS) {
-        server.watchers.fetched(key, found, ops.client.get());
     }
 }
 

@@ -9,8 +9,10 @@
 //! it is a whole UDP datagram to the service port, without options or extension headers, sent to
 //! us alone, of exact length, from a source and port that can exist and that may use the service.
 //!
+//! Of a request in fragments the first is answered, to say that it is too long. The others, and
+//! fragmented UDP to other ports, are dropped: only the first fragment tells the port.
+//!
 //! UDP to other ports, TCP, and everything else that is well enough formed is the kernel's.
-//! Fragmented UDP is dropped whatever its port, which only the first fragment tells.
 
 pub mod plain;
 
@@ -33,6 +35,17 @@ pub enum Class {
         /// First byte of the IP header in the frame.
         l3: u8,
         /// First byte of the UDP header in the frame; the whole header is there.
+        l4: u8,
+        /// The network header is IPv6.
+        ipv6: bool,
+        /// The source is served, but not trusted.
+        limited: bool,
+    },
+    /// The beginning of a datagram for the service that did not come in one packet.
+    TooLong {
+        /// First byte of the IP header in the frame.
+        l3: u8,
+        /// First byte of the UDP header in the frame, which may stand behind a fragment header.
         l4: u8,
         /// The network header is IPv6.
         ipv6: bool,
@@ -112,7 +125,7 @@ fn over_ipv4(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
     match ip.protocol() {
         ipv4::UDP => {
             if ip.is_fragment() {
-                return Err(DropReason::Ipv4Fragment);
+                return fragment4(eth, &ip, alone, local);
             }
             let udp = Udp::over_ipv4(&ip).ok_or(DropReason::UdpTruncated)?;
             if udp.dst_port() != local.service_port {
@@ -121,7 +134,7 @@ fn over_ipv4(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
             if ip.has_options() {
                 return Err(DropReason::Ipv4Options);
             }
-            check_request(&udp, alone, local.is_spoofed4(ip.src()), local)?;
+            check_request(&udp, alone, udp.length_is_exact(), local.is_spoofed4(ip.src()), local)?;
             let limited = limited4(ip.src(), local).ok_or(DropReason::SourceNotAllowed)?;
             Ok(Class::Kv { l3: eth.l3(), l4: ip.l4(), ipv6: false, limited })
         }
@@ -157,15 +170,12 @@ fn over_ipv6(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
             if udp.dst_port() != local.service_port {
                 return punt(local);
             }
-            check_request(&udp, alone, local.is_spoofed6(ip.src()), local)?;
-            let limited = !local.trusted.permits6(ip.src());
-            if limited && !local.allow.permits6(ip.src()) {
-                return Err(DropReason::SourceNotAllowed);
-            }
+            check_request(&udp, alone, udp.length_is_exact(), local.is_spoofed6(ip.src()), local)?;
+            let limited = is_limited6(&ip, local)?;
             Ok(Class::Kv { l3: eth.l3(), l4: ip.l4(), ipv6: true, limited })
         }
         ipv6::ICMPV6 => over_icmpv6(eth, &ip, alone, local),
-        next if ipv6::is_extension(next) => behind_extensions(&ip, local),
+        next if ipv6::is_extension(next) => behind_extensions(eth, &ip, alone, local),
         _ => punt(local),
     }
 }
@@ -175,13 +185,14 @@ fn over_ipv6(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
 fn check_request(
     udp: &Udp<'_>,
     alone: bool,
+    length_fits: bool,
     spoofed: bool,
     local: &Local,
 ) -> Result<(), DropReason> {
     if !alone {
         return Err(DropReason::RequestToGroup);
     }
-    if !udp.length_is_exact() {
+    if !length_fits {
         return Err(DropReason::UdpLength);
     }
     if spoofed {
@@ -204,6 +215,36 @@ fn is_from_client(src_port: u16, local: &Local) -> bool {
 fn limited4(src: Ipv4Addr, local: &Local) -> Option<bool> {
     let limited = !local.trusted.permits4(src);
     (!limited || local.allow.permits4(src)).then_some(limited)
+}
+
+/// Whether a source that is served has limits.
+#[inline]
+fn is_limited6(ip: &Ipv6<'_>, local: &Local) -> Result<bool, DropReason> {
+    let limited = !local.trusted.permits6(ip.src());
+    if limited && !local.allow.permits6(ip.src()) {
+        return Err(DropReason::SourceNotAllowed);
+    }
+    Ok(limited)
+}
+
+/// Whether this is the beginning of a request.
+fn begins_request(udp: &Udp<'_>, local: &Local) -> bool {
+    udp.dst_port() == local.service_port && udp.is_beginning()
+}
+
+/// Fragmented UDP over IPv4.
+#[cold]
+fn fragment4(
+    eth: &Eth<'_>,
+    ip: &Ipv4<'_>,
+    alone: bool,
+    local: &Local,
+) -> Result<Class, DropReason> {
+    let udp = Udp::over_ipv4(ip).filter(|_| ip.is_first_fragment() && !ip.has_options());
+    let udp = udp.filter(|u| begins_request(u, local)).ok_or(DropReason::Ipv4Fragment)?;
+    check_request(&udp, alone, true, local.is_spoofed4(ip.src()), local)?;
+    let limited = limited4(ip.src(), local).ok_or(DropReason::SourceNotAllowed)?;
+    Ok(Class::TooLong { l3: eth.l3(), l4: ip.l4(), ipv6: false, limited })
 }
 
 #[cold]
@@ -239,7 +280,20 @@ fn over_icmpv6(
 
 /// Finds out whether a request hides behind extension headers.
 #[cold]
-fn behind_extensions(ip: &Ipv6<'_>, local: &Local) -> Result<Class, DropReason> {
+fn behind_extensions(
+    eth: &Eth<'_>,
+    ip: &Ipv6<'_>,
+    alone: bool,
+    local: &Local,
+) -> Result<Class, DropReason> {
+    if let Some(udp) = ip.first_fragment().and_then(|upper| Udp::over_first_fragment(&upper))
+        && begins_request(&udp, local)
+    {
+        check_request(&udp, alone, true, local.is_spoofed6(ip.src()), local)?;
+        let limited = is_limited6(ip, local)?;
+        let l4 = ip.l4() + ipv6::FRAGMENT_STEP;
+        return Ok(Class::TooLong { l3: eth.l3(), l4, ipv6: true, limited });
+    }
     let upper = ip.upper().ok_or(DropReason::Ipv6Extension)?;
     if upper.fragment && (upper.protocol == ipv4::UDP || ipv6::is_extension(upper.protocol)) {
         return Err(DropReason::Ipv6Fragment);

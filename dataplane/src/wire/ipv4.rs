@@ -135,6 +135,11 @@ impl<'a> Ipv4<'a> {
         self.head.flags_offset.get() & PART_OF_PACKET != 0
     }
 
+    /// Whether this is the first part of a packet that has more.
+    pub fn is_first_fragment(&self) -> bool {
+        self.head.flags_offset.get() & PART_OF_PACKET == FLAG_MF
+    }
+
     /// Where the payload begins in the frame.
     pub fn l4(&self) -> u8 {
         self.l4

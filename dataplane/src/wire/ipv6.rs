@@ -51,6 +51,24 @@ struct Extension {
     len: u8,
 }
 
+/// Field map of the fragment header (RFC 8200, section 4.5).
+#[derive(Debug, Clone, Copy, FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct FragmentHeader {
+    next_header: u8,
+    reserved: u8,
+    /// The offset in units of 8 bytes, two reserved bits, and whether more fragments follow.
+    offset_more: U16,
+    id: U32,
+}
+
+/// Bytes of the fragment header, as an offset.
+pub(crate) const FRAGMENT_STEP: u8 = 8;
+const _: () = assert!(size_of::<FragmentHeader>() == FRAGMENT_STEP as usize);
+/// Of `offset_more`, what is not reserved, and the bit that says that more fragments follow.
+const OFFSET_AND_MORE: u16 = 0xfff9;
+const MORE: u16 = 1;
+
 /// What stands behind the extension headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Upper<'a> {
@@ -127,6 +145,22 @@ impl<'a> Ipv6<'a> {
         self.payload
     }
 
+    /// What stands behind a fragment header that follows this header directly, if the packet is the
+    /// first part of one that has more.
+    pub fn first_fragment(&self) -> Option<Upper<'a>> {
+        if self.head.next_header != FRAGMENT {
+            return None;
+        }
+        let (head, payload) = FragmentHeader::ref_from_prefix(self.payload).ok()?;
+        let first = head.offset_more.get() & OFFSET_AND_MORE == MORE;
+        first.then_some(Upper {
+            protocol: head.next_header,
+            extended: true,
+            fragment: true,
+            payload,
+        })
+    }
+
     /// Walks the extension headers, eight at most. `None`: there are more, or they run out of
     /// the packet.
     pub fn upper(&self) -> Option<Upper<'a>> {
@@ -138,7 +172,7 @@ impl<'a> Ipv6<'a> {
             }
             let (ext, _) = Extension::ref_from_prefix(payload).ok()?;
             let bytes = match protocol {
-                FRAGMENT => 8,
+                FRAGMENT => usize::from(FRAGMENT_STEP),
                 AUTHENTICATION => (usize::from(ext.len) + 2) * 4,
                 _ => (usize::from(ext.len) + 1) * 8,
             };

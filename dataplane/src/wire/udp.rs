@@ -61,6 +61,14 @@ impl<'a> Udp<'a> {
         Self::checked(upper.payload)
     }
 
+    /// The beginning of a datagram, behind a fragment header that says so.
+    pub fn over_first_fragment(upper: &Upper<'a>) -> Option<Self> {
+        if upper.protocol != ipv4::UDP {
+            return None;
+        }
+        Self::checked(upper.payload)
+    }
+
     #[inline]
     fn checked(payload: &'a [u8]) -> Option<Self> {
         let (head, behind) = UdpHeader::ref_from_prefix(payload).ok()?;
@@ -85,6 +93,11 @@ impl<'a> Udp<'a> {
     /// Whether the claimed length is exactly what the IP packet carries.
     pub fn length_is_exact(&self) -> bool {
         usize::from(self.claimed_len()) == HEADER_BYTES + self.behind.len()
+    }
+
+    /// Whether the IP packet carries only the beginning of what the header claims.
+    pub fn is_beginning(&self) -> bool {
+        usize::from(self.claimed_len()) > HEADER_BYTES + self.behind.len()
     }
 
     /// What the IP packet carries behind the header. The datagram's data if

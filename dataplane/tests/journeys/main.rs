@@ -13,5 +13,6 @@ mod offload;
 mod offload_faults;
 mod policy;
 mod replies;
+mod too_long;
 mod vulnerabilities;
 mod world;

@@ -12,8 +12,10 @@
 //! a burst of slots ready for the kernel to fill, as a NIC keeps its descriptors; they come home
 //! with the queue.
 //!
-//! Fails at start-up only ([`UdpPortError`]). Afterwards: a datagram longer than a slot is
-//! counted `rx_errors`; what the kernel dropped for want of buffer, `rx_missed`; a frame that is
+//! A datagram longer than a slot becomes the first fragment of one, as a wire would bring it: its
+//! headers say how long it was, and the rest is lost.
+//!
+//! Fails at start-up only ([`UdpPortError`]). Afterwards: what the kernel dropped for want of buffer, `rx_missed`; a frame that is
 //! not a whole UDP datagram or whose destination the kernel refuses is consumed and counted
 //! `tx_errors`, not `tx_frames`. With no free slot nothing is lost here: datagrams wait in the
 //! kernel.
@@ -25,7 +27,8 @@ mod tests;
 
 use crate::frame::{Burst, Frame, RxChecksum};
 use crate::port::{
-    BURST_MAX, Port, PortControl, PortCounters, PortInfo, QueuePair, RxQueue, TxCaps, TxQueue,
+    BURST_MAX, Port, PortControl, PortCounters, PortInfo, PortSocket, QueuePair, RxQueue, Silence,
+    TxCaps, TxQueue,
 };
 use crate::ports::tally::{Tallies, Tally};
 use crate::ports::wait::{WAIT_FDS_MAX, until_readable};
@@ -163,6 +166,7 @@ pub fn open(
 struct Bound {
     socket: UdpSocket,
     addr: SocketAddr,
+    silence: Silence,
 }
 
 impl Bound {
@@ -214,7 +218,7 @@ fn bind_one(addr: SocketAddr, q: usize, queues: usize) -> Result<Bound, UdpPortE
         what: "getsockname",
         source,
     })?;
-    Ok(Bound { socket, addr })
+    Ok(Bound { socket, addr, silence: Silence::default() })
 }
 
 fn at_best<F: AsFd>(
@@ -263,6 +267,7 @@ impl UdpRx {
                 return None;
             }
         };
+        bound.silence.ends();
         let mut bytes = 0;
         let before = into.len();
         for (mut frame, arrival) in ring.drain(..n).zip(self.arrivals.iter()) {
@@ -282,12 +287,16 @@ impl UdpRx {
 
 /// Makes a frame of a received payload, or says that it cannot be one.
 fn finish(frame: &mut Frame, skip: usize, arrival: &Arrival, port: u16) -> Option<()> {
-    if arrival.truncated {
-        return None;
-    }
-    frame.set_len(skip + arrival.len).ok()?;
+    let room = frame.room();
+    let whole = skip + arrival.len <= room;
+    frame
+        .set_len(if whole { skip + arrival.len } else { headers::first_fragment_len(room, skip) })
+        .ok()?;
     headers::write(frame.bytes_mut(), arrival.from()?, arrival.to()?, port)?;
-    frame.rx = RxChecksum { ip_good: true.into(), udp_good: true.into() };
+    if !whole {
+        headers::make_first_fragment(frame.bytes_mut(), arrival.len)?;
+    }
+    frame.rx = RxChecksum { ip_good: true.into(), udp_good: whole.into() };
     Some(())
 }
 
@@ -391,5 +400,15 @@ impl PortControl for UdpControl {
         let sockets = self.sockets.iter().flat_map(|s| s.iter());
         let rx_missed = sockets.map(|b| mmsg::kernel_drops(b.socket.as_fd())).sum();
         PortCounters { rx_missed, ..self.tallies.counters() }
+    }
+
+    fn sockets(&self) -> Vec<PortSocket> {
+        let all = self.sockets.iter().flat_map(|s| s.iter());
+        all.map(|b| PortSocket {
+            fd: b.socket.as_raw_fd(),
+            address: b.addr,
+            silence: b.silence.clone(),
+        })
+        .collect()
     }
 }

@@ -6,7 +6,9 @@
 use super::header::{Header, REQUEST_MAGIC, RESPONSE_MAGIC, opcode};
 use super::{Action, Request, Send, Status, stat};
 use crate::protocol::command::{Arith, Refusal, Store, StoreMode};
-use crate::protocol::executor::{count_delete, count_get, count_store};
+use crate::protocol::executor::{
+    count_delete, count_get, count_store, tell_created, tell_look_up, tell_too_large,
+};
 use crate::protocol::stats::{OpCounters, Server};
 use crate::protocol::{Flow, Sink};
 use crate::store::verbs::{self, ArithFailure, NotDeleted, NotStored};
@@ -122,11 +124,12 @@ pub fn execute<'a>(
             return Flow::Continue;
         }
         Action::Refused { status, forget, .. } => {
-            if let Some(key) = forget {
-                verbs::delete(session, key);
-            }
             if status == Status::TooLarge {
                 ops.store_too_large.inc();
+            }
+            if let Some(key) = forget {
+                tell_too_large(session, ops, server, key);
+                verbs::delete(session, key);
             }
             Err(status)
         }
@@ -208,6 +211,7 @@ fn store(
         mode => mode,
     };
     let what = &Store { mode, cas, ..*what };
+    tell_look_up(session, ops, server, what.key);
     let result = if session.store().fits(what.key.len(), what.flags, what.value.len()) {
         verbs::store(session, what).map_err(|why| (why, failure(mode, why)))
     } else {
@@ -248,6 +252,7 @@ fn delete(
     key: &[u8],
     cas: Option<u64>,
 ) -> Result<u64, Status> {
+    tell_look_up(session, ops, server, key);
     let result = match cas {
         Some(cas) => verbs::delete_if(session, key, cas),
         None => verbs::delete(session, key).then_some(()).ok_or(NotDeleted::NotFound),
@@ -269,10 +274,14 @@ fn arith(
     what: &Arith<'_>,
 ) -> Result<(u64, u64), Status> {
     let cas = what.cas.map(|cas| server.cas_expected(cas));
+    tell_look_up(session, ops, server, what.key);
     let result = verbs::arith(session, &Arith { cas, ..*what });
     ops.hot_keys.see(what.key);
     ops.count_arith(what.decrement, &result, session.changed_class());
     let counted = result.map_err(|why: ArithFailure| Status::from(why))?;
+    if let Some((number, exptime)) = what.initial.filter(|_| counted.created) {
+        tell_created(session, ops, server, (what.key, number, exptime));
+    }
     Ok((counted.number, server.cas_shown(counted.cas)))
 }
 

@@ -75,7 +75,10 @@ impl From<Refusal> for Status {
     /// For refusals that do not come from the parser, but from the transport.
     fn from(why: Refusal) -> Self {
         match why {
-            Refusal::ReplyTooLarge | Refusal::Amplified | Refusal::TooLarge => Self::TooLarge,
+            Refusal::ReplyTooLarge
+            | Refusal::RequestTooLarge
+            | Refusal::Amplified
+            | Refusal::TooLarge => Self::TooLarge,
             Refusal::NotOverUdp => Self::NotSupported,
             Refusal::FlushNotAllowed => Self::NotAllowed,
             Refusal::OutOfMemory | Refusal::OutOfMemoryArith | Refusal::TooManyPrefixes => {

@@ -6,7 +6,10 @@
 
 use super::{Flags, Key, Request, Verb, decode};
 use crate::protocol::command::{Arith, Refusal, Store, StoreMode};
-use crate::protocol::executor::{count_delete, count_get, store_counted};
+use crate::protocol::executor::{
+    count_delete, count_get, count_key, store_counted, tell_created, tell_get, tell_look_up,
+    tell_too_large,
+};
 use crate::protocol::sink::Sink;
 use crate::protocol::stats::{OpCounters, Server};
 use crate::store::Session;
@@ -39,12 +42,13 @@ pub fn execute(
         Verb::Set { mode, value } => set(key, flags, mode, value, session, ends, out),
         Verb::SetTooLarge => {
             ops.store_too_large.inc();
+            tell_too_large(session, ops, server, key);
             verbs::delete(session, key);
             out.put(Refusal::TooLarge.line());
         }
         Verb::Delete => delete(key, flags, session, ends, out),
-        Verb::Arith { decrement } => arith(key, flags, decrement, session, ops, out),
-        Verb::Debug => debug(key, session, ops, out),
+        Verb::Arith { decrement } => arith(key, flags, decrement, session, ends, out),
+        Verb::Debug => debug(key, session, ends, out),
         Verb::Noop => out.put(b"MN\r\n"),
     }
 }
@@ -68,8 +72,9 @@ fn get(key: &Key, flags: &Flags<'_>, session: &mut Session, ends: Ends<'_>, out:
     let what = Fetch { key, touch, recache, create: create.and(last), unnoticed: flags.unnoticed };
     verbs::fetch(session, &what, |found| match found {
         Some(found) => {
-            let what = (found.class, found.value.len());
-            count_get(ops, server, key, Some(what), touch.is_some());
+            count_key(ops, server, key, Some(found.class), touch.is_some());
+            let before = (!found.created).then_some((found.class, found.value.len()));
+            tell_get(ops, server, key, before);
             if touch.is_some() {
                 ops.cmd_touch.inc();
                 ops.touch_hits.inc();
@@ -176,6 +181,7 @@ fn delete(
     Ends { ops, server }: Ends<'_>,
     out: &mut impl Sink,
 ) {
+    tell_look_up(session, ops, server, key);
     let result = match flags.cas {
         cas if flags.invalidate => verbs::invalidate(session, key, cas, flags.exptime),
         Some(cas) => verbs::delete_if(session, key, cas),
@@ -203,7 +209,7 @@ fn arith(
     flags: &Flags<'_>,
     decrement: bool,
     session: &mut Session,
-    ops: &OpCounters,
+    Ends { ops, server }: Ends<'_>,
     out: &mut impl Sink,
 ) {
     let exptime = flags.exptime;
@@ -218,6 +224,7 @@ fn arith(
         initial: flags.create.and(last).map(|exptime| (flags.initial, exptime)),
         exptime,
     };
+    tell_look_up(session, ops, server, key);
     let result = verbs::arith(session, &what);
     ops.hot_keys.see(key);
     ops.count_arith(decrement, &result, session.changed_class());
@@ -230,6 +237,9 @@ fn arith(
             return out.put(Refusal::OutOfMemoryArith.line());
         }
     };
+    if let Some((number, exptime)) = what.initial.filter(|_| done.created) {
+        tell_created(session, ops, server, (key, number, exptime));
+    }
     // As in memcached: that a number was made is told in any case.
     if flags.quiet && !done.created {
         return;
@@ -257,8 +267,9 @@ fn arith(
     }
 }
 
-fn debug(key: &Key, session: &mut Session, ops: &OpCounters, out: &mut impl Sink) {
+fn debug(key: &Key, session: &mut Session, Ends { ops, server }: Ends<'_>, out: &mut impl Sink) {
     ops.cmd_meta.inc();
+    tell_look_up(session, ops, server, key);
     let guard = session.pin();
     let store = guard.store();
     let Some(item) = guard.find(store.hash(key), key) else { return out.put(b"EN\r\n") };

@@ -1,12 +1,14 @@
 //! `stats conns`: who is connected, and what each connection does.
 //!
-//! Enters: listeners once, connections as they come. Leaves: a page, by file descriptor. A
+//! Enters: listeners and UDP sockets once, connections as they come. Leaves: a page, by file descriptor. A
 //! connection tells what it does by storing two numbers; the lock is taken when one comes or goes,
 //! and for the page. Never fails.
 
 use super::Rows;
+use driver_shim::{PortSocket, Silence};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
@@ -75,8 +77,15 @@ struct Entry {
     /// The listener that it came through; `None` for a listener.
     listener: Option<String>,
     state: AtomicU8,
-    /// Seconds after `Conns::started`.
-    last_command: AtomicU64,
+    last_command: LastCommand,
+}
+
+#[derive(Debug)]
+enum LastCommand {
+    /// Told by the connection, in seconds after `Conns::started`.
+    Told(AtomicU64),
+    /// A UDP socket's, whoever it came from.
+    Received(Silence),
 }
 
 /// A connection's place in the list, given up on drop.
@@ -96,10 +105,21 @@ impl Conns {
             address,
             listener,
             state: AtomicU8::new(state as u8),
-            last_command: AtomicU64::new(self.seconds(Instant::now())),
+            last_command: LastCommand::Told(AtomicU64::new(self.seconds(Instant::now()))),
         });
         self.open.lock().insert(fd, Arc::clone(&entry));
         Conn { all: Arc::clone(self), fd, entry }
+    }
+
+    /// Enters a UDP socket, which stays.
+    pub fn enter_udp(&self, socket: PortSocket) {
+        let entry = Arc::new(Entry {
+            address: with_kind("udp", socket.address),
+            listener: None,
+            state: AtomicU8::new(ConnState::Reading as u8),
+            last_command: LastCommand::Received(socket.silence),
+        });
+        self.open.lock().insert(socket.fd, entry);
     }
 
     fn seconds(&self, now: Instant) -> u64 {
@@ -113,6 +133,9 @@ impl Conns {
         let open: Vec<(i32, Arc<Entry>)> =
             self.open.lock().iter().map(|(fd, e)| (*fd, Arc::clone(e))).collect();
         for (fd, entry) in open {
+            if matches!(entry.last_command, LastCommand::Received(_)) {
+                rows.row(&format!("{fd}:UDP"), &"UDP");
+            }
             rows.row(&format!("{fd}:addr"), &entry.address);
             if let Some(listener) = &entry.listener {
                 rows.row(&format!("{fd}:listen_addr"), listener);
@@ -120,10 +143,19 @@ impl Conns {
             let state = usize::from(entry.state.load(Ordering::Relaxed));
             let state = ConnState::ALL.get(state).copied().unwrap_or(ConnState::Reading);
             rows.row(&format!("{fd}:state"), &state.name());
-            let idle = now.saturating_sub(entry.last_command.load(Ordering::Relaxed));
+            let idle = match &entry.last_command {
+                LastCommand::Told(at) => now.saturating_sub(at.load(Ordering::Relaxed)),
+                LastCommand::Received(silence) => silence.seconds(),
+            };
             rows.row(&format!("{fd}:secs_since_last_cmd"), &idle);
         }
     }
+}
+
+/// An address as memcached writes it here: `tcp:127.0.0.1:11211`, `udp6:[::1]:11211`.
+pub fn with_kind(kind: &str, address: SocketAddr) -> String {
+    let six = if address.is_ipv6() { "6" } else { "" };
+    format!("{kind}{six}:{address}")
 }
 
 impl Conn {
@@ -140,7 +172,9 @@ impl Conn {
     /// A command came, now.
     pub fn has_command(&self, now: Instant) {
         self.is(ConnState::Answering);
-        self.entry.last_command.store(self.all.seconds(now), Ordering::Relaxed);
+        if let LastCommand::Told(at) = &self.entry.last_command {
+            at.store(self.all.seconds(now), Ordering::Relaxed);
+        }
     }
 }
 
@@ -189,6 +223,25 @@ mod tests {
              7:addr tcp:a:1\n7:listen_addr tcp:[::]:1\n7:state conn_mwrite\n\
              7:secs_since_last_cmd 0\n"
         );
+        let udp = |fd, address: &str| PortSocket {
+            fd,
+            address: address.parse().unwrap(),
+            silence: Silence::default(),
+        };
+        all.enter_udp(udp(9, "127.0.0.1:11211"));
+        all.enter_udp(udp(10, "[::]:1"));
+        page.0.clear();
+        all.page(&mut page);
+        assert!(
+            page.0.ends_with(
+                "9:UDP UDP\n9:addr udp:127.0.0.1:11211\n9:state conn_read\n\
+                 9:secs_since_last_cmd 0\n10:UDP UDP\n10:addr udp6:[::]:1\n\
+                 10:state conn_read\n10:secs_since_last_cmd 0\n"
+            ),
+            "{}",
+            page.0
+        );
+        all.open.lock().retain(|fd, _| *fd < 9);
         let new = all.enter(7, "tcp:b:1".to_owned(), Some(String::new()));
         drop((old, listener));
         page.0.clear();

@@ -30,6 +30,7 @@ mod ipv4 {
     pub(super) const TOTAL_LEN: Range<usize> = 2..4;
     pub(super) const FRAGMENT: Range<usize> = 6..8;
     pub(super) const DONT_FRAGMENT: u16 = 0x4000;
+    pub(super) const MORE_FRAGMENTS: u16 = 0x2000;
     pub(super) const TTL: usize = 8;
     pub(super) const PROTOCOL: usize = 9;
     pub(super) const SRC: Range<usize> = 12..16;
@@ -48,6 +49,15 @@ mod ipv6 {
     pub(super) const BYTES: usize = 40;
 }
 
+/// RFC 8200, section 4.5.
+mod fragment {
+    pub(super) const BYTES: usize = 8;
+    /// All fragments but the last are a multiple of this long.
+    pub(super) const UNIT_BYTES: usize = 8;
+    /// Offset 0, and more follow.
+    pub(super) const FIRST: u8 = 1;
+}
+
 /// RFC 768, from the UDP header's start.
 mod udp {
     use super::Range;
@@ -60,6 +70,7 @@ mod udp {
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const PROTOCOL_UDP: u8 = 17;
+const NEXT_FRAGMENT: u8 = 44;
 const TTL: u8 = 64;
 
 /// Bytes in front of the payload of a datagram to a socket of this family.
@@ -113,6 +124,35 @@ pub(super) fn write(frame: &mut [u8], from: SocketAddr, to: IpAddr, to_port: u16
     put(header, udp::SRC_PORT, &from.port().to_be_bytes())?;
     put(header, udp::DST_PORT, &to_port.to_be_bytes())?;
     put(header, udp::LEN, &udp_len.to_be_bytes())
+}
+
+/// Bytes of the longest frame within `room` that can be a first fragment. `headers_len` is what
+/// stands in front of its payload while it is none.
+pub(super) fn first_fragment_len(room: usize, headers_len: usize) -> usize {
+    // From the UDP header on. The fragment header of IPv6 is a unit too.
+    let before = headers_len - udp::BYTES;
+    before + (room - before) / fragment::UNIT_BYTES * fragment::UNIT_BYTES
+}
+
+/// Makes a frame of [`first_fragment_len`] that [`write`] made the first fragment of a datagram of
+/// `payload_len` bytes. Over IPv6 its last bytes make room for the header that says so. `None`, and
+/// a frame in disorder, when it is too short or no datagram can be that long.
+pub(super) fn make_first_fragment(frame: &mut [u8], payload_len: usize) -> Option<()> {
+    let udp_len = u16::try_from(udp::BYTES + payload_len).ok()?;
+    let (link, net) = frame.split_at_mut_checked(eth::BYTES)?;
+    let datagram = if be16(link, eth::TYPE)? == ETHERTYPE_IPV4 {
+        put(net, ipv4::FRAGMENT, &ipv4::MORE_FRAGMENTS.to_be_bytes())?;
+        net.get_mut(ipv4::BYTES..)?
+    } else {
+        *net.get_mut(ipv6::NEXT_HEADER)? = NEXT_FRAGMENT;
+        let payload = net.get_mut(ipv6::BYTES..)?;
+        let kept = payload.len().checked_sub(fragment::BYTES)?;
+        payload.copy_within(..kept, fragment::BYTES);
+        let (header, datagram) = payload.split_first_chunk_mut::<{ fragment::BYTES }>()?;
+        *header = [PROTOCOL_UDP, 0, 0, fragment::FIRST, 0, 0, 0, 0];
+        datagram
+    };
+    put(datagram, udp::LEN, &udp_len.to_be_bytes())
 }
 
 /// What a frame asks to be sent.
@@ -247,6 +287,33 @@ mod tests {
             let mut f = written(from, to, b"abc");
             f.resize(80, 0xff);
             assert_eq!(parse(&f).unwrap().payload, b"abc");
+        }
+    }
+
+    #[test]
+    fn a_first_fragment_says_so_and_how_long_the_datagram_was() {
+        for (from, to, before) in [("192.0.2.1:1", "192.0.2.2:2", 34), ("[::1]:1", "[::2]:2", 62)] {
+            let payload: Vec<u8> = (0..=250).cycle().take(1_900).collect();
+            let whole = written(from, to, &payload);
+            let mut f = whole.clone();
+            let headers = headers_len(to.parse::<SocketAddr>().unwrap().is_ipv6());
+            f.truncate(first_fragment_len(1_920, headers));
+            assert_eq!((f.len() - before) % 8, 0, "{to}");
+            assert!(f.len() > 1_920 - 8, "{to}");
+            let addr = |text: &str| text.parse::<SocketAddr>().unwrap();
+            write(&mut f, addr(from), addr(to).ip(), 2).unwrap();
+            make_first_fragment(&mut f, payload.len()).unwrap();
+            assert_eq!(parse(&f), None, "no whole datagram");
+            assert_eq!(f[before..before + 8], [0, 1, 0, 2, 0x07, 0x74, 0, 0], "{to}");
+            assert_eq!(f[before + 8..], payload[..f.len() - before - 8], "{to}");
+            if before == 34 {
+                assert_eq!(f[16..24], [0x07, 0x6c, 0, 0, 0x20, 0, 64, 17]);
+            } else {
+                assert_eq!(f[18..22], [0x07, 0x48, 44, 64]);
+                assert_eq!(f[54..62], [17, 0, 0, 1, 0, 0, 0, 0]);
+            }
+            assert_eq!(make_first_fragment(&mut f, 65_528), None);
+            assert_eq!(make_first_fragment(&mut f[..20], 1_900), None);
         }
     }
 

@@ -128,10 +128,8 @@ pub(super) struct Arrival {
     name: Name,
     control: Control,
     control_len: usize,
-    /// Bytes of payload in the frame.
+    /// Bytes of payload. What did not fit the frame is counted, and lost.
     pub(super) len: usize,
-    /// The datagram was longer than the frame: its tail is lost.
-    pub(super) truncated: bool,
 }
 
 impl Arrival {
@@ -141,7 +139,6 @@ impl Arrival {
         control: Control([0; CONTROL_BYTES]),
         control_len: 0,
         len: 0,
-        truncated: false,
     };
 
     /// Who sent it.
@@ -188,13 +185,14 @@ pub(super) fn receive(
     // - each points to a name, a control buffer and one vector, all of the stated sizes, alive
     //   and untouched through another path until the call returns, and each its own;
     // - each vector covers the tail of a frame that `frames` borrows exclusively;
-    // - a null timeout is allowed, and MSG_DONTWAIT makes the call return at once.
+    // - a null timeout is allowed, and MSG_DONTWAIT makes the call return at once; with MSG_TRUNC
+    //   `msg_len` says more than was written, and is used as a number only.
     let n = unsafe {
         libc::recvmmsg(
             fd.as_raw_fd(),
             headers.as_mut_ptr(),
             count(headers.len()),
-            libc::MSG_DONTWAIT,
+            libc::MSG_DONTWAIT | libc::MSG_TRUNC,
             std::ptr::null_mut(),
         )
     };
@@ -202,7 +200,6 @@ pub(super) fn receive(
     for (header, arrival) in headers.iter().zip(arrivals.iter_mut()).take(n) {
         arrival.control_len = header.msg_hdr.msg_controllen;
         arrival.len = header.msg_len as usize;
-        arrival.truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
     }
     Ok(n)
 }

@@ -168,7 +168,7 @@ fn many_datagrams_in_order_and_a_full_burst() {
 }
 
 #[test]
-fn a_datagram_longer_than_a_slot_is_an_error_and_the_next_is_not() {
+fn a_datagram_longer_than_a_slot_is_a_first_fragment_and_the_next_is_whole() {
     let region = region(256);
     let (mut port, addr) = open_one(&region, "127.0.0.1:0");
     let client = client(addr);
@@ -178,11 +178,18 @@ fn a_datagram_longer_than_a_slot_is_an_error_and_the_next_is_not() {
     client.send(&vec![2; 60_000]).unwrap();
     client.send(&vec![3; longest]).unwrap();
     let mut burst = Burst::new();
-    receive(&mut port.queues[0], 2, &mut burst);
+    receive(&mut port.queues[0], 4, &mut burst);
     assert_eq!(headers::parse(burst[0].bytes()).unwrap().payload, b"before");
-    assert_eq!(headers::parse(burst[1].bytes()).unwrap().payload, vec![3; longest]);
+    assert_eq!(headers::parse(burst[3].bytes()).unwrap().payload, vec![3; longest]);
+    for (frame, value, len) in [(&burst[1], 1, longest + 1), (&burst[2], 2, 60_000)] {
+        let b = frame.bytes();
+        assert_eq!(b[20..22], [0x20, 0], "more fragments");
+        assert_eq!(usize::from(u16::from_be_bytes([b[38], b[39]])), 8 + len);
+        assert!(b.len() > FRAME_MAX_BYTES - 8 && b[42..].iter().all(|b| *b == value));
+        assert!(frame.rx.ip_good.is_set() && !frame.rx.udp_good.is_set());
+    }
     let c = port.control.counters();
-    assert_eq!((c.rx_frames, c.rx_errors), (2, 2));
+    assert_eq!((c.rx_frames, c.rx_errors), (4, 0));
     drop((port, burst));
     assert_eq!(region.available(), region.capacity());
 }
