@@ -394,9 +394,9 @@ def _(ends):
             says(ends, line + end, wanted)
 
 
-@case("long lines: with an end a command like others, without one the end of the connection")
+@case("long lines: of 2,000 bytes a command like others, without an end the end of the connection")
 def _(ends):
-    says(ends, b"x" * 3000 + b"\r\n", b"ERROR\r\n")
+    says(ends, b"x" * 2000 + b"\r\n", b"ERROR\r\n")
     same(whole(ends, b"x" * 100_000), (b"", True))
 
 
