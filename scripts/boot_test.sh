@@ -53,20 +53,23 @@ guest_parameters+=" systemd.mask=systemd-networkd.service systemd.mask=systemd-n
 
 # --- the client's side ------------------------------------------------------------------------------
 
-v4=10.77.0.1
-workload=(--keys 400 --key-size 16..40 --value-size "64:6,300:3,1000:1" --seed 6 --clients 8
-  --src 10.77.0.2 --dst "$v4")
-"$tools/gnomon-pcapgen" "${workload[@]}" --preload --requests 0 --out "$scratch/preload.pcap" >/dev/null
-"$tools/gnomon-pcapgen" "${workload[@]}" --get-ratio 1 --requests 4000 --out "$scratch/gets.pcap" >/dev/null
+v4=10.77.0.1 v6=fd77::1
+# What is stored over IPv4 is asked for over both.
+workload=(--keys 400 --key-size 16..40 --value-size "64:6,300:3,1000:1" --seed 6 --clients 8)
+over4=(--src 10.77.0.2 --dst "$v4") over6=(--src fd77::2 --dst "$v6")
+"$tools/gnomon-pcapgen" "${workload[@]}" "${over4[@]}" --preload --requests 0 --out "$scratch/preload.pcap" >/dev/null
+"$tools/gnomon-pcapgen" "${workload[@]}" "${over4[@]}" --get-ratio 1 --requests 3000 --out "$scratch/gets4.pcap" >/dev/null
+"$tools/gnomon-pcapgen" "${workload[@]}" "${over6[@]}" --get-ratio 1 --requests 1000 --out "$scratch/gets6.pcap" >/dev/null
 
-# cable: a namespace with gtap0, which the guest's NIC will be the other end of. Sets $client.
+# cable NIC: a namespace with gtap0, which the guest's NIC will be the other end of. Sets $client.
 cable() {
+  local queues=()
+  [ "$(nic_queues "$1")" = 1 ] || queues=(multi_queue)
   client=""
   netns client
-  ip -n "$client" tuntap add dev gtap0 mode tap
-  in_ns "$client" sh -c "echo 1 >/proc/sys/net/ipv6/conf/gtap0/disable_ipv6"
+  ip -n "$client" tuntap add dev gtap0 mode tap "${queues[@]}"
   ip -n "$client" link set gtap0 up
-  ip -n "$client" addr add 10.77.0.2/24 dev gtap0
+  client_addresses "$client" gtap0
 }
 
 # cable_cut: takes it away again, for the next guest.
@@ -80,16 +83,18 @@ replays() {
   check "$1" sets_and_gets
 }
 sets_and_gets() {
-  local trace
-  for trace in preload gets; do
-    in_ns "$client" timeout 300 "$tools/gnomon-replay" --target "$v4:11211" --outstanding 8 \
+  local trace at
+  for trace in preload gets4 gets6; do
+    at="$v4:11211"
+    [ "$trace" != gets6 ] || at="[$v6]:11211"
+    in_ns "$client" timeout 300 "$tools/gnomon-replay" --target "$at" --outstanding 8 \
       --timeout-ms 20000 --expect-hits --max-lost 0 "$scratch/$trace.pcap" || return
   done
 }
 
-# over_tcp NAME: a value stored over TCP, through the side door, and read back.
+# over_tcp NAME ADDRESS: a value stored over TCP, through the side door, and read back.
 over_tcp() {
-  check "$1" in_ns "$client" timeout 120 python3 - "$v4" <<'PYTHON'
+  check "$1" in_ns "$client" timeout 120 python3 - "$2" <<'PYTHON'
 import socket, sys
 with socket.create_connection((sys.argv[1], 11211), timeout=60) as s:
     s.sendall(b"set booted 7 0 5\r\nhello\r\nget booted\r\n")
@@ -101,6 +106,13 @@ with socket.create_connection((sys.argv[1], 11211), timeout=60) as s:
 PYTHON
 }
 
+pings() {
+  in_ns "$client" ping -q -i 0.2 -W 20 "$@"
+}
+answers() {
+  in_ns "$client" ping -q -c 1 -W 1 "$v4"
+}
+
 # of_unit PROPERTY: what systemd has on record of the service.
 of_unit() {
   guest 120 "systemctl show --value -p $1 gnomon.service"
@@ -109,34 +121,100 @@ unit_is() {
   [ "$(of_unit "$1")" = "$2" ]
 }
 
+# logged WORDS: a line of the service's since it started last.
+logged() {
+  guest 60 "journalctl --no-pager -o cat -u gnomon _SYSTEMD_INVOCATION_ID=\$(systemctl show --value -p InvocationID gnomon) |
+    grep -F '$1'"
+}
+
+# figure METRIC VALUE: the sum of the metric's samples is that.
+figure() {
+  guest 60 "gnomon stats $1 | awk '{ sum += \$NF } END { print; print sum; exit sum != $2 }'"
+}
+
 # --- one NIC model ----------------------------------------------------------------------------------
 
+# recovers NIC: how soon it answers when its cable is back, a second at most. The guest is software on
+# a machine that does other things too: the best of three counts.
+recovers() {
+  local nic=$1 try began took best=""
+  for try in 1 2 3; do
+    machine set_link name=nic up=off >/dev/null
+    wait_for 60 silent || break
+    machine set_link name=nic up=on >/dev/null
+    began=${EPOCHREALTIME/./}
+    wait_for 60 in_ns "$client" ping -q -c 1 -W 0.1 "$v4" || break
+    took=$(((${EPOCHREALTIME/./} - began) / 1000))
+    echo "note    $nic: try $try: answers $took ms after the link's return"
+    [ -n "$best" ] && [ "$best" -le "$took" ] || best=$took
+    [ "$best" -gt 1000 ] || break
+  done
+  check "$nic: answers within a second of the link's return (${best:-not at all})" [ "${best:-9999}" -le 1000 ]
+}
+silent() {
+  ! in_ns "$client" ping -q -c 1 -W 0.2 "$v4"
+}
+
+# stops NIC: SIGTERM, and all is in good order.
+stops() {
+  check "$1: stops" guest 180 "systemctl stop gnomon"
+  check "$1: exit status 0 on SIGTERM" guest 120 \
+    "systemctl show -p ExecMainCode,ExecMainStatus,Result gnomon | sort | tr '\n' ' ' |
+      tee /dev/stderr | grep '^ExecMainCode=1 ExecMainStatus=0 Result=success '"
+  check "$1: every frame and slot accounted for" guest 120 \
+    "journalctl --no-pager -b -o cat -u gnomon | tail -n 20 | tee /dev/stderr | grep -E '^balanced +yes'"
+}
+
 appliance_boots() {
-  local nic=$1 began=$SECONDS
-  cable
+  local nic=$1 began=$SECONDS device service="gnomon.port=$nic_address gnomon.ip=$v4/24,$v6/64"
+  [ "$(nic_queues "$nic")" = 1 ] || service+=" gnomon.cores=0-1"
+  cable "$nic"
   guest_start "$client" "$nic" -kernel "$image/vmlinuz" -initrd "$image/initrd.img" \
-    -append "$(cat "$image/command-line") $guest_parameters gnomon.port=$nic_address gnomon.ip=$v4/24"
-  guest_wait "$nic: answers a ping" 900 in_ns "$client" ping -q -c 1 -W 1 "$v4"
+    -append "$(cat "$image/command-line") $guest_parameters $service"
+  guest_wait "$nic: answers a ping" 900 answers
   guest_wait "$nic: systemd says that it serves" 120 unit_is ActiveState active
   check "$nic: its unit bound it to vfio-pci" guest 120 \
     "systemctl is-active gnomon-bind@$nic_address && readlink /sys/bus/pci/devices/$nic_address/driver | grep vfio-pci"
-  check "$nic: ping" in_ns "$client" ping -q -c 5 -i 0.2 -W 20 "$v4"
-  check "$nic: ping, 1,400 bytes" in_ns "$client" ping -q -c 3 -i 0.2 -W 20 -s 1400 "$v4"
-  over_tcp "$nic: set and get over TCP, through the side door"
+  check "$nic: ping" pings -c 5 "$v4"
+  check "$nic: ping, 1,400 bytes" pings -c 3 -s 1400 "$v4"
+  check "$nic: ping, IPv6" pings -c 3 "$v6"
+  over_tcp "$nic: set and get over TCP, through the side door" "$v4"
+  over_tcp "$nic: the same over IPv6" "$v6"
   replays "$nic: sets and gets over UDP, none wrong"
+  if [ "$(nic_queues "$nic")" -gt 1 ]; then
+    check "$nic: each of its queues brings requests" guest 60 \
+      "gnomon stats gnomon_worker_frames_received_total | tee /dev/stderr |
+        awk '\$NF > 100 { n++ } END { exit n != $(nic_queues "$nic") }'"
+  fi
+
+  check "$nic: its cable is pulled" machine set_link name=nic up=off
+  guest_wait "$nic: the log says so" 60 logged "link down"
+  check "$nic: so does the metric" figure gnomon_port_link_up 0
+  check "$nic: the cable is back" machine set_link name=nic up=on
+  guest_wait "$nic: the log says that, too" 60 logged "link up"
+  check "$nic: both are counted" figure gnomon_port_link_changes_total 2
+  recovers "$nic"
 
   check "$nic: killed" guest 120 "systemctl kill -s KILL gnomon"
   guest_wait "$nic: systemd starts it anew" 120 unit_is NRestarts 1
   guest_wait "$nic: it is ready again" 300 unit_is ActiveState active
-  guest_wait "$nic: it answers again" 60 in_ns "$client" ping -q -c 1 -W 1 "$v4"
+  guest_wait "$nic: it answers again" 60 answers
   replays "$nic: sets and gets after that, none wrong"
 
-  check "$nic: stops" guest 180 "systemctl stop gnomon"
-  check "$nic: exit status 0 on SIGTERM" guest 120 \
-    "systemctl show -p ExecMainCode,ExecMainStatus,Result gnomon | sort | tr '\n' ' ' |
-      tee /dev/stderr | grep '^ExecMainCode=1 ExecMainStatus=0 Result=success '"
-  check "$nic: every frame and slot accounted for" guest 120 \
-    "journalctl --no-pager -b -o cat -u gnomon | tail -n 20 | tee /dev/stderr | grep -E '^balanced +yes'"
+  check "$nic: unplugged" machine device_del id=nic --until DEVICE_DELETED
+  guest_wait "$nic: the log says so" 60 logged "the device is gone"
+  check "$nic: so does the metric" figure gnomon_port_removed 1
+  check "$nic: it lives on" unit_is NRestarts 1
+  stops "$nic, gone"
+  device=driver=$(nic_device "$nic")
+  # shellcheck disable=SC2086 # words
+  check "$nic: plugged in again" machine device_add ${device//,/ }
+  guest_wait "$nic: the kernel has found it" 60 guest 20 "readlink /sys/bus/pci/devices/$nic_address/driver"
+  check "$nic: bound and started" guest 180 "systemctl restart gnomon-bind@$nic_address && systemctl start gnomon"
+  guest_wait "$nic: it answers once more" 60 answers
+  replays "$nic: sets and gets over the new device, none wrong"
+
+  stops "$nic"
   check "$nic: the kernel has the NIC back" guest 180 \
     "systemctl stop gnomon-bind@$nic_address && readlink /sys/bus/pci/devices/$nic_address/driver | tee /dev/stderr | grep -v vfio"
   guest_stop
@@ -146,7 +224,7 @@ appliance_boots() {
 
 # disk_boots: nothing told from outside. It serves kernel sockets on loopback then.
 disk_boots() {
-  cable
+  cable e1000e
   guest_start "$client" e1000e
   guest_wait "from disk: the service is ready" 900 grep -aq 'Started.*gnomon.service' "$guest_log"
   guest_stop

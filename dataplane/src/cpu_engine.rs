@@ -50,8 +50,9 @@ impl CpuEngine {
     /// prefetched: the yardstick for what grouping gains.
     ///
     /// # Safety
-    /// Every slot named in a batch given to [`Engine::submit`] is owned by that batch's frames,
-    /// and nobody writes to it until the batch has been polled.
+    /// - Every slot named in a batch given to [`Engine::submit`] is owned by that batch's frames,
+    ///   and nobody writes to it until the batch has been polled.
+    /// - The same holds of a batch given to [`Self::confirms`], until that returns.
     pub unsafe fn new(store: Arc<Store>, packets: PacketMemory, group: usize) -> Self {
         let group = group.max(1);
         let asked = Vec::with_capacity(group * KEYS_MAX);
@@ -59,12 +60,12 @@ impl CpuEngine {
     }
 
     /// Whether another engine's descriptors are ones that this engine could have made; with
-    /// `in_full`, whether they are the ones that it would have made, but for the hints. The batch
-    /// is one that this engine might have been given.
+    /// `in_full`, whether they are the ones that it would have made, but for the hints.
     pub fn confirms(&self, batch: &Batch, in_full: bool) -> bool {
         batch.descs.len() == batch.entries.len()
             && batch.entries.iter().zip(batch.descs.iter()).all(|(entry, desc)| {
-                // SAFETY: the slot is in the batch, which we hold (`new`'s contract).
+                // SAFETY: the slot is in the batch, whose frames nobody writes to now (`new`'s
+                // contract).
                 let frame = unsafe { self.packets.frame(entry) }.unwrap_or_default();
                 if in_full {
                     same(&read(frame, entry), desc)

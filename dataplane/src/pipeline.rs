@@ -118,8 +118,9 @@ impl Worker {
         let packets = unsafe { packets(&region) };
         let store = Arc::clone(session.store());
         // SAFETY: batches reach this engine only through `ship`, which keeps the frames that own
-        // the slots in `with_engine`, untouched, until `finish` has polled the batch; `sort` lets
-        // in only frames of this region.
+        // the slots in `with_engine`, untouched, until `finish` has polled the batch, and `Dispatch`
+        // has it confirm none but those on their way there; `sort` lets in only frames of this
+        // region.
         let cpu = unsafe { CpuEngine::new(store, packets, group) };
         let (counters, started) = (Arc::default(), Instant::now());
         let names = ports.iter().map(|p| p.info.name.clone()).collect();

@@ -293,6 +293,29 @@ fn what_no_store_writes_is_discarded_for_all_its_checksums() {
     }
 }
 
+/// With few sizes a large value's chunk is a page, and some large values need no other.
+#[test]
+fn a_large_item_in_one_chunk_is_kept() {
+    let config = StoreConfig {
+        memory_bytes: 12 << 20,
+        item_max_bytes: 4 << 20,
+        growth_factor: 7.0,
+        ..config()
+    };
+    let file = TempFile::new();
+    let (store, _) = open(config.clone(), &file.0);
+    let mut s = store.session().unwrap();
+    let value = vec![0x7f; (2 << 20) - 60];
+    put(&mut s, b"huge", 0, 0, &value);
+    drop(s);
+    store.close().unwrap();
+    let (store, taken) = open(config, &file.0);
+    assert_eq!(taken, TakenUp::Kept(1));
+    let mut s = store.session().unwrap();
+    assert!(get(&s.pin(), b"huge").unwrap().value() == &value[..]);
+    assert!(delete(&mut s, b"huge"));
+}
+
 /// A value that lies in several chunks.
 #[test]
 fn the_parts_of_a_large_item_are_its_own() {

@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    println!("cargo:rerun-if-changed=src/shim.c");
-    println!("cargo:rerun-if-changed=src/shim.h");
+    const SOURCES: [&str; 2] = ["src/shim.c", "src/layout.c"];
+    for file in SOURCES.iter().chain(&["src/shim.h"]) {
+        println!("cargo:rerun-if-changed={file}");
+    }
     let dpdk = match pkg_config::Config::new()
         .atleast_version("22.11")
         .cargo_metadata(false)
@@ -31,8 +33,9 @@ fn main() -> ExitCode {
     .unwrap_or_default();
 
     let mut cc = cc::Build::new();
-    cc.file("src/shim.c").opt_level(3).warnings(true).extra_warnings(true);
-    // The pool over memory of our own and its DMA mapping are "experimental" in 22.11.
+    cc.files(SOURCES).opt_level(3).warnings(true).extra_warnings(true);
+    // The pool over memory of our own, its DMA mapping and callbacks for devices are "experimental"
+    // in 22.11.
     cc.define("ALLOW_EXPERIMENTAL_API", None);
     for flag in cflags.split_whitespace() {
         cc.flag(flag);

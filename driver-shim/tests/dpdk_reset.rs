@@ -46,18 +46,24 @@ fn resets() {
     let mut before = port.control.counters();
     std::thread::scope(|s| {
         s.spawn(|| shuttle(&mut pair, &region, &stop, &moved));
-        for n in 0..20 {
+        let mut took = Vec::new();
+        for _ in 0..20 {
             let at = moved.load(Ordering::Relaxed);
             wait_for("frames", || moved.load(Ordering::Relaxed) > at + 1_000);
             let begun = Instant::now();
             port.control.reset().unwrap();
-            assert!(begun.elapsed() < Duration::from_secs(20), "reset {n}");
+            took.push(begun.elapsed());
             assert!(port.control.link_up());
             let now = port.control.counters();
             assert!(now.rx_frames >= before.rx_frames + 1_000, "{now:?} after {before:?}");
             before = now;
         }
         stop.store(true, Ordering::Relaxed);
+        // Three seconds each. A busy machine holds up a few, a slow reset would be slow each time.
+        took.sort_unstable();
+        let strict = std::env::var_os("DRILLS_STRICT_TIME").is_some_and(|strict| strict == "1");
+        let judged = took[if strict { took.len() - 1 } else { took.len() / 2 }];
+        assert!(judged <= Duration::from_secs(3), "{took:?}");
     });
     assert_eq!(port.control.counters().rx_errors, 0);
 

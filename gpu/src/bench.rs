@@ -10,8 +10,8 @@ use crate::card::{Card, CardError, CardMemory, Kernel, Stream};
 use crate::host::{Column, HostMemory};
 use crate::layout::{Entry, ReplyHead, ReqDesc};
 use crate::params::{
-    Control, CuckooTable, DevAddr, DigestParams, GetParams, HashKey, Index, Op, PacketRegion,
-    Place, ServeParams, SetTable, TABLE_KEY_MAX, UpdateCounts, UpdateParams, WAYS,
+    Control, CuckooTable, DevAddr, DigestParams, GetParams, HashKey, Index, Op, Order,
+    PacketRegion, Place, ServeParams, SetTable, TABLE_KEY_MAX, UpdateCounts, UpdateParams, WAYS,
 };
 use crate::tables::{Bucket, Set, way_bytes};
 use std::mem::ManuallyDrop;
@@ -195,13 +195,20 @@ impl Bench {
         }
         memory.descs.set_len(memory.entries.len());
         memory.heads.set_len(if with_heads { memory.entries.len() } else { 0 });
-        // SAFETY: zeroed memory of that size and more, on a page; no kernel looks at it now.
-        let place = unsafe { &mut *memory.place.start().cast::<Place>().as_ptr() };
-        place.entries = memory.entries.at();
-        place.descs = memory.descs.at();
-        place.heads = if with_heads { memory.heads.at() } else { DevAddr(0) };
-        place.n = u32::try_from(memory.entries.len()).unwrap_or(0);
-        place.now = now;
+        let order = Order {
+            entries: memory.entries.at(),
+            descs: memory.descs.at(),
+            heads: if with_heads { memory.heads.at() } else { DevAddr(0) },
+            n: u32::try_from(memory.entries.len()).unwrap_or(0),
+            now,
+        };
+        let start = memory.place.start();
+        // SAFETY: memory of a place's size and more, on a page; its kernel, if one runs, looks at
+        // nothing but the doorbell behind the order.
+        unsafe { start.cast::<Order>().write(order) };
+        // SAFETY: zeroed memory of that size and more, on a page, borrowed with the bench. What a
+        // kernel writes there is atomic, and so is what it reads from now on.
+        let place = unsafe { start.cast::<Place>().as_ref() };
         place.rung.store(self.rung, Ordering::Release);
     }
 
@@ -241,10 +248,12 @@ impl Bench {
         exit_after: u32,
         patience_ms: u32,
     ) -> Result<(), CardError> {
-        self.control(|control| {
-            control.stop.store(0, Ordering::Relaxed);
-            (control.exit_after, control.patience) = (exit_after, patience_ms);
-        });
+        if self.serving {
+            return Err(refused("it serves already"));
+        }
+        let control = Control { exit_after, patience: patience_ms, ..Control::default() };
+        // SAFETY: memory of that size and more, on a page, which no kernel looks at: none serves.
+        unsafe { self.memory.control.start().cast::<Control>().write(control) };
         let params = ServeParams {
             packets: self.packets(),
             index: self.index(),
@@ -260,10 +269,10 @@ impl Bench {
         Ok(())
     }
 
-    fn control(&mut self, set: impl FnOnce(&mut Control)) {
-        // SAFETY: zeroed memory of that size and more, on a page. Kernels change nothing there;
-        // what they read while one runs is atomic.
-        set(unsafe { &mut *self.memory.control.start().cast::<Control>().as_ptr() });
+    fn control(&self) -> &Control {
+        // SAFETY: zeroed memory of that size and more, on a page, and nobody's but the bench's.
+        // Kernels change nothing there, and what is changed while one runs is atomic.
+        unsafe { self.memory.control.start().cast::<Control>().as_ref() }
     }
 
     /// Has the persistent blocks look a batch up, and waits for it.
@@ -276,7 +285,7 @@ impl Bench {
         now: u32,
         with_heads: bool,
     ) -> Result<(), CardError> {
-        self.control(|control| _ = control.beat.fetch_add(1, Ordering::Relaxed));
+        self.control().beat.fetch_add(1, Ordering::Relaxed);
         self.ring(entries, now, with_heads);
         self.wait_until(|bench| Ok(bench.is_done()))
     }
@@ -287,7 +296,7 @@ impl Bench {
     /// As [`Self::get`].
     pub fn end_serving(&mut self, stop: bool) -> Result<(), CardError> {
         if stop {
-            self.control(|control| control.stop.store(1, Ordering::Release));
+            self.control().stop.store(1, Ordering::Release);
         }
         self.wait_until(Self::is_idle)?;
         self.serving = false;
@@ -428,7 +437,8 @@ impl Bench {
     }
 
     fn is_done(&self) -> bool {
-        // SAFETY: zeroed memory of that size and more, on a page; `done` is atomic.
+        // SAFETY: zeroed memory of that size and more, on a page, borrowed with the bench; what
+        // kernels write there is atomic.
         let place = unsafe { self.memory.place.start().cast::<Place>().as_ref() };
         place.done.load(Ordering::Acquire) == self.rung
     }
@@ -469,9 +479,12 @@ fn launch<P>(
     blocks: u32,
     params: &P,
 ) -> Result<(), CardError> {
-    debug_assert_eq!(size_of::<P>(), kernel.facts().params_bytes);
-    // SAFETY: the kernel's own structure (asserted). What it points to is the bench's, of the sizes
-    // that it says, and stays until the kernel has ended: `drop` sees to it.
+    if size_of::<P>() != kernel.facts().params_bytes {
+        return Err(refused("parameters of another kernel"));
+    }
+    // SAFETY: the kernel's own structure, by its size, and as the callers in this file give it. What
+    // it points to is the bench's, of the sizes that it says, and stays until the kernel has ended:
+    // `drop` sees to it.
     unsafe { stream.launch(kernel, blocks, std::ptr::from_ref(params).cast()) }
 }
 

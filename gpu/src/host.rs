@@ -33,10 +33,9 @@ unsafe impl Sync for HostMemory {}
 impl HostMemory {
     /// At least `bytes` bytes.
     pub fn new(bytes: usize) -> Self {
-        let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
-        let Ok(layout) = Layout::from_size_align(bytes, PAGE_BYTES) else {
-            handle_alloc_error(Layout::new::<u8>())
-        };
+        let bytes = bytes.max(1).checked_next_multiple_of(PAGE_BYTES);
+        let layout = bytes.and_then(|bytes| Layout::from_size_align(bytes, PAGE_BYTES).ok());
+        let Some(layout) = layout else { handle_alloc_error(Layout::new::<u8>()) };
         // SAFETY: the size is not 0.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) });
         let Some(start) = start else { handle_alloc_error(layout) };
@@ -126,7 +125,7 @@ pub struct Column<T: Plain> {
 impl<T: Plain> Column<T> {
     /// Room for `capacity` values, which no card sees.
     pub fn new(capacity: usize) -> Self {
-        Self::over(HostMemory::new(capacity * size_of::<T>()), capacity)
+        Self::over(HostMemory::new(Self::bytes_of(capacity)), capacity)
     }
 
     /// Room for `capacity` values, mapped to `card`.
@@ -134,9 +133,15 @@ impl<T: Plain> Column<T> {
     /// # Errors
     /// As [`Card::map`].
     pub fn mapped(card: &Arc<dyn Card>, capacity: usize) -> Result<Self, CardError> {
-        Ok(Self::over(HostMemory::mapped(card, capacity * size_of::<T>())?, capacity))
+        Ok(Self::over(HostMemory::mapped(card, Self::bytes_of(capacity))?, capacity))
     }
 
+    /// What `capacity` values take; more than there is of anything when that is no number.
+    fn bytes_of(capacity: usize) -> usize {
+        capacity.saturating_mul(size_of::<T>())
+    }
+
+    /// The memory has [`Self::bytes_of`] that capacity.
     fn over(memory: HostMemory, capacity: usize) -> Self {
         const { assert!(align_of::<T>() <= PAGE_BYTES) };
         Self { memory, len: 0, capacity, of: PhantomData }
@@ -192,7 +197,8 @@ impl<T: Plain> Deref for Column<T> {
     #[inline]
     fn deref(&self) -> &[T] {
         // SAFETY: `len` values lie there, initialised (zeroed at first) and of a type that takes
-        // every bit pattern; a card writes to them only while nobody here looks (`Engine`).
+        // every bit pattern. A card is given the address by a launch, whose caller promises that
+        // what a kernel writes to is left to it until it has ended (`Stream::launch`).
         unsafe { std::slice::from_raw_parts(self.memory.start.cast().as_ptr(), self.len) }
     }
 }

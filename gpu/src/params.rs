@@ -116,6 +116,19 @@ pub struct Place {
     pub reserved1: [u32; 15],
 }
 
+/// The host's part of a [`Place`] before the doorbell, which a kernel looks at only when it has rung.
+#[repr(C)]
+pub(crate) struct Order {
+    pub(crate) entries: DevAddr,
+    pub(crate) descs: DevAddr,
+    pub(crate) heads: DevAddr,
+    pub(crate) n: u32,
+    pub(crate) now: u32,
+}
+
+const _: () = assert!(size_of::<Order>() == std::mem::offset_of!(Place, rung));
+const _: () = assert!(std::mem::offset_of!(Order, now) == std::mem::offset_of!(Place, now));
+
 /// `get_setassoc`, `get_cuckoo`: one batch. The grid may be larger than the batch.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]

@@ -4,7 +4,7 @@
 
 # What the service is told by the kernel's command line.
 # shellcheck disable=SC2034 # the sourcing scripts use it
-nic_address=0000:00:04.0
+nic_address=0000:01:00.0
 nic_mac=02:00:00:00:77:01
 
 # need_qemu: ends the script, counted as skipped, where a guest or its cable cannot be made.
@@ -22,19 +22,34 @@ need_qemu() {
   fi
 }
 
+# nic_queues NIC: over how many queues QEMU spreads what it receives.
+nic_queues() {
+  case $1 in
+    virtio-net) echo 2 ;;
+    *) echo 1 ;;
+  esac
+}
+
+# nic_device NIC: how QEMU makes that model, behind a PCI Express port, so that it can be unplugged.
+nic_device() {
+  local place="id=nic,netdev=cable,mac=$nic_mac,bus=bay"
+  case $1 in
+    # It uses an IOMMU only when it must.
+    virtio-net) echo "virtio-net-pci,disable-legacy=on,iommu_platform=on,mq=on,rss=on,$place" ;;
+    *) echo "$1,$place" ;;
+  esac
+}
+
 # guest_start NS NIC ARGS...: starts a guest with 2 CPUs, an IOMMU, and a NIC of that model on gtap0 in
-# the namespace. Sets $guest_pid, $guest_log (its console) and $guest_shell. The processor is the
-# least that DPDK takes: what others have more of is slow in software.
+# the namespace. Sets $guest_pid, $guest_log (its console), $guest_shell and $guest_monitor. The
+# processor is the least that DPDK takes: what others have more of is slow in software.
 guest_start() {
-  local ns=$1 nic=$2 device
+  local ns=$1 nic=$2 cable=tap,id=cable,ifname=gtap0,script=no,downscript=no
   shift 2
+  [ "$(nic_queues "$nic")" = 1 ] || cable+=,queues=$(nic_queues "$nic")
   guest_log=$scratch/console-$nic.log
   guest_shell=$scratch/shell-$nic.sock
-  case $nic in
-    # Only then does it use the IOMMU.
-    virtio-net) device=virtio-net-pci,disable-legacy=on,iommu_platform=on ;;
-    *) device=$nic ;;
-  esac
+  guest_monitor=$scratch/monitor-$nic.sock
   : >"$guest_log"
   ip netns exec "$ns" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none \
     -machine q35,kernel-irqchip=off -accel tcg,thread=multi -cpu Westmere -smp 2 -m 2048 \
@@ -42,10 +57,17 @@ guest_start() {
     -drive "file=$image/gnomon.raw,format=raw,if=virtio,snapshot=on" \
     -chardev "file,id=console,path=$guest_log" -serial chardev:console \
     -chardev "socket,id=shell,path=$guest_shell,server=on,wait=off" -serial chardev:shell \
-    -netdev tap,id=cable,ifname=gtap0,script=no,downscript=no \
-    -device "$device,netdev=cable,mac=$nic_mac,addr=4" "$@" >"$scratch/qemu.log" 2>&1 &
+    -qmp "unix:$guest_monitor,server=on,wait=off" \
+    -netdev "$cable" \
+    -device pcie-root-port,id=bay,bus=pcie.0,addr=4,chassis=1 \
+    -device "$(nic_device "$nic")" "$@" >"$scratch/qemu.log" 2>&1 &
   guest_pid=$!
   undo stop_pid "$guest_pid"
+}
+
+# machine COMMAND...: has the guest's machine do something: a cable pulled, a NIC unplugged.
+machine() {
+  tests/boot/qmp.py "$guest_monitor" "$@"
 }
 
 # guest SECONDS COMMAND: runs it in the guest; its output, its status.

@@ -1,5 +1,5 @@
 # Sourced after lib.sh by the scripts that put a wire between client and server.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154 # scratch and gnomon are those of lib.sh
 
 v4=10.77.0.1
 v6=fd77::1
@@ -32,4 +32,40 @@ wire_checks() {
 
   slap "memcaslap -U at full speed: no wrong value" "$ns" counted -s "$v4:11211" -U -T 1 -c 16 -t 5s
   slap "memcaslap -U -d 10 at full speed: no wrong value" "$ns" counted -s "$v4:11211" -U -T 1 -c 16 -t 2s -d 10
+}
+
+# own_capture NS DEVICE SOCKET: what the appliance captures of itself is what the wire carried, each
+# frame once, and each worker has its part.
+own_capture() {
+  local ns=$1 device=$2 socket=$3 seen own=$scratch/own.pcapng log=$scratch/own.log pid file
+  seen=$(mktemp -u "${TMPDIR:-/tmp}/gnomon-seen-XXXXXX.pcapng")
+  undo rm -f "$seen"
+  check "a capture on the wire starts" capture_start "$ns" "$device" "$seen"
+  "$gnomon" capture --socket "$socket" --write "$own" 2>"$log" &
+  pid=$!
+  undo stop_pid "$pid"
+  check "gnomon capture starts" wait_for 20 grep -q capturing "$log"
+  check "64 clients ask, 8 times each" in_ns "$ns" timeout 120 python3 - "$v4" <<'PYTHON'
+import socket, sys
+clients = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(64)]
+for n in range(8):
+    for client in clients:
+        client.settimeout(20)
+        client.connect((sys.argv[1], 11211))
+        client.send(b"\0%c\0\0\0\1\0\0get nobody%d\r\n" % (n, n))
+        assert client.recv(2048) == b"\0%c\0\0\0\1\0\0END\r\n" % n
+PYTHON
+  kill -INT "$pid"
+  check "gnomon capture ends" wait "$pid"
+  capture_stop
+  check "it lost nothing" grep -q ', 0 lost' "$log"
+  for file in "$own" "$seen"; do
+    tshark -r "$file" -Y 'udp.port == 11211' -T fields -e eth.src -e eth.dst -e ip.src -e ip.dst \
+      -e udp.srcport -e udp.dstport -e udp.payload 2>/dev/null | sort >"$file.txt"
+  done
+  undo rm -f "$seen.txt"
+  check "each request and each reply is in it" test "$(wc -l <"$own.txt")" -eq 1024
+  check "they are those of the wire" diff "$seen.txt" "$own.txt"
+  check "each of ${#cpus[@]} workers has a part" test \
+    "$(tshark -r "$own" -T fields -e frame.interface_name 2>/dev/null | sort -u | wc -l)" -eq "${#cpus[@]}"
 }

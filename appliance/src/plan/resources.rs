@@ -67,12 +67,24 @@ pub(crate) fn worker_cpus(flags: &ServeFlags, machine: &Machine) -> Option<Vec<u
     cpus(flags, machine, true).ok().map(|(workers, _)| workers)
 }
 
-/// Bytes for items, their index and packets.
+/// Bytes for items, their index and packets, and what DPDK has of its own.
 pub(crate) fn needed_bytes(flags: &ServeFlags, queues: usize) -> u64 {
     let items = flags.memory.saturating_mul(1 << 20);
     let queues = u32::try_from(queues).unwrap_or(u32::MAX);
     let slots = flags.slots.unwrap_or_else(|| slots_by_default(flags, queues));
-    items.saturating_add(items / INDEX_SHARE).saturating_add(u64::from(slots) * SLOT_BYTES)
+    let dpdk = if flags.port.is_empty() { 0 } else { dpdk_bytes(slots) };
+    items.saturating_add(items / INDEX_SHARE).saturating_add(u64::from(slots) * SLOT_BYTES + dpdk)
+}
+
+#[cfg(feature = "dpdk")]
+fn dpdk_bytes(slots: u32) -> u64 {
+    u64::from(driver_shim::ports::dpdk::memory_mb_for(slots)) << 20
+}
+
+/// Without DPDK a port is an error of the plan's.
+#[cfg(not(feature = "dpdk"))]
+fn dpdk_bytes(_slots: u32) -> u64 {
+    0
 }
 
 /// Two batches on their way and what a burst or two bring meanwhile.

@@ -1,4 +1,4 @@
-use super::resources::{INDEX_SHARE, SLOTS_PER_QUEUE};
+use super::resources::{INDEX_SHARE, SLOTS_PER_QUEUE, needed_bytes};
 use super::*;
 use crate::flags::{self, Dialect};
 use crate::machine::tests::Tree;
@@ -158,6 +158,18 @@ fn memory_is_compared_with_what_there_is() {
     assert!(said.contains("needs 37 huge pages of 2 MB and 0 are free"), "{said}");
     let unknown = Machine { memory_available_bytes: None, ..small };
     assert!(plan_on(&unknown, "").is_ok());
+}
+
+#[test]
+fn what_is_needed_counts_what_dpdk_takes() {
+    let needed = |args: &str, queues| {
+        let args: Vec<&str> = args.split_whitespace().collect();
+        needed_bytes(&flags::parse(&args).unwrap(), queues) >> 20
+    };
+    let items_and_packets = 64 + 64 / 7 + 8;
+    assert_eq!(needed("-m 64", 1), items_and_packets);
+    let own = if cfg!(feature = "dpdk") { 48 + 4096 / 2048 } else { 0 };
+    assert_eq!(needed("-m 64 --port net_ring0 --ip 10.0.0.1/24", 1), items_and_packets + own);
 }
 
 #[test]

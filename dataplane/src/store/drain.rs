@@ -110,7 +110,7 @@ impl Store {
         roomy: bool,
         urgent: bool,
     ) -> bool {
-        let movable = self.is_live(&item) && item.n_parts() == 0;
+        let movable = self.is_live(&item) && !item.is_large();
         if movable && roomy && (!urgent || item.is_visited()) {
             self.relocate(class, loc, item);
         } else if !movable || urgent {

@@ -266,7 +266,7 @@ impl<'a> Chunk<'a> {
         // SAFETY: the chunk's bytes behind the header.
         let mut pen = unsafe { Pen::new(self, chunk_bytes - HEADER_BYTES) };
         pen.put(new.key);
-        let here = pen.room - (2 + parts.len()) * PLACE_BYTES;
+        let here = (pen.room - (2 + parts.len()) * PLACE_BYTES).min(new.value_len());
         pen.put(&to_u32(parts.len()).to_ne_bytes());
         pen.put(&to_u32(here).to_ne_bytes());
         for (part, _) in parts {
@@ -417,8 +417,9 @@ impl<'a> ItemRef<'a> {
         self.header.value_len as usize
     }
 
+    /// Whether the value has a list of parts before it; there may be none in the list.
     #[inline]
-    fn is_large(&self) -> bool {
+    pub(super) fn is_large(&self) -> bool {
         self.value_len() > WHOLE_MAX_BYTES
     }
 

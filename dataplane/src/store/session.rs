@@ -356,14 +356,15 @@ impl Store {
             return Err(Refused::TooLarge);
         }
         let len_bytes = new.len_bytes();
-        let (loc, parts) = if new.value_len() > WHOLE_MAX_BYTES {
+        let is_large = new.value_len() > WHOLE_MAX_BYTES;
+        let (loc, parts) = if is_large {
             self.allocate_large(new)?
         } else {
             let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
             (self.allocate(class, len_bytes, 1).ok_or(Refused::OutOfMemory)?, Vec::new())
         };
         let cas = self.cas.fetch_add(1, Ordering::Relaxed) + 1;
-        if parts.is_empty() {
+        if !is_large {
             // SAFETY: just popped, for this many bytes; the key's length was checked.
             unsafe { self.slabs.write(loc, new, cas, self.now()) };
         } else {
@@ -467,8 +468,8 @@ impl Store {
         self.swap(hash, key, None, expect).unwrap_or_default()
     }
 
-    /// The common step: says where there was a live item. `new` says where the new one is, and
-    /// what it takes over from the old one.
+    /// The common step: says where there was a live item. `new` says where the new one is (written,
+    /// linked nowhere, and the caller's alone), and what it takes over from the old one.
     pub(super) fn swap(
         &self,
         hash: KeyHash,

@@ -279,9 +279,10 @@ impl Slabs {
     /// because the chunk is out of the free lists and his to deal with.
     fn chunk<'a>(&'a self, loc: Location) -> Chunk<'a> {
         debug_assert!(self.class_of(loc).is_some());
-        // SAFETY: see above; locations in the books are carved chunks of their class. Callers
-        // are in this file, and look at items only under the class's lock (chunks leave limbo
-        // only under it) or when the chunk is theirs.
+        // SAFETY: see above; locations in the books, and those of parts in an item's list, are
+        // carved chunks of their class. Callers are in this file, and look at items only under the
+        // class's lock (chunks leave limbo only under it) or when the chunk is theirs; and in
+        // `adopt.rs`, before the store is shared, where a location was looked up first.
         unsafe { self.arena.chunk(loc) }
     }
 

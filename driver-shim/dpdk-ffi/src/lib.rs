@@ -214,8 +214,11 @@ unsafe extern "C" {
     pub safe fn gn_runtime_dir() -> *const c_char;
 
     /// Gives the calling thread caches of its own in the pools. `-EEXIST`: it has them.
-    /// `-ENOMEM`: no more threads. `-EINVAL`: the environment is not up.
-    pub safe fn gn_thread_register() -> c_int;
+    /// `-ENOMEM`: no more threads. `-EINVAL`: the environment was never up.
+    ///
+    /// # Safety
+    /// [`gn_eal_cleanup`] was not called.
+    pub fn gn_thread_register() -> c_int;
 
     /// Empties the calling thread's caches and takes them away.
     ///
@@ -248,7 +251,7 @@ unsafe extern "C" {
     /// Lets the port's device reach the pool's memory by DMA; again is fine. For PCI devices.
     ///
     /// # Safety
-    /// `pool` lives; no other call of this function is running on it.
+    /// `pool` lives; no other call of this function is running on it, nor of [`gn_port_close`].
     pub fn gn_pool_dma_map(pool: *mut GnPool, port: u16) -> c_int;
 
     /// Takes a free slot, or [`NO_SLOT`]. From any thread.
@@ -356,7 +359,7 @@ unsafe extern "C" {
     /// No other call on this port is running, bursts aside.
     pub fn gn_port_watch(port: u16) -> c_int;
 
-    /// `TOLD_*`, as far as the device has told since this was called last.
+    /// `TOLD_*`, as far as the device, or the kernel about it, has told since this was called last.
     ///
     /// # Safety
     /// No other call on this port is running, bursts aside.
@@ -370,8 +373,8 @@ unsafe extern "C" {
     /// As for [`gn_port_stop`]; no call that plugs in, looks up or removes is running.
     pub fn gn_port_reset(port: u16) -> c_int;
 
-    /// Closes the stopped port; its buffers go home. `unplug` also takes the pool's memory back
-    /// from its device and removes that.
+    /// Closes the stopped port; its buffers go home. `unplug` also lets go of its device, and takes
+    /// the pool's memory back when no other device has it.
     ///
     /// # Safety
     /// As for [`gn_port_stop`]. `pool` lives; with `unplug`, no other call that plugs in, looks

@@ -344,12 +344,22 @@ impl Card for CudaCard {
     unsafe fn read(&self, from: DevAddr, to: &mut [u8]) -> Result<(), CardError> {
         self.context().enter()?;
         let driver = &self.context().driver;
-        // SAFETY: the caller's promise, and a slice of that many bytes, which is borrowed until
-        // the wait below is over.
-        let status =
-            unsafe { (driver.memory_read)(to.as_mut_ptr().cast(), from.0, to.len(), self.stream) };
-        self.context().check("cuMemcpyDtoHAsync", status)?;
-        self.finish("cuMemcpyDtoHAsync")
+        // Not `to`, which is the caller's again when the wait is given up.
+        let mut copy = vec![0; to.len()];
+        // SAFETY: the caller's promise of `from`; `copy` has that many bytes, and goes only when the
+        // wait below was over: else it stays for ever.
+        let status = unsafe {
+            (driver.memory_read)(copy.as_mut_ptr().cast(), from.0, copy.len(), self.stream)
+        };
+        let done = self.context().check("cuMemcpyDtoHAsync", status);
+        match done.and_then(|()| self.finish("cuMemcpyDtoHAsync")) {
+            Ok(()) => to.copy_from_slice(&copy),
+            Err(error) => {
+                std::mem::forget(copy);
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     fn may_free(&self) -> bool {

@@ -28,7 +28,8 @@ macro_rules! driver {
             /// # Safety
             /// The library is there.
             unsafe fn look_up() -> Result<Self, ProbeError> {
-                // SAFETY: the types are those of the driver's reference.
+                // SAFETY: the library is there (the caller's promise), and the types are those of
+                // the driver's reference.
                 Ok(Self { $($function: unsafe { function($symbol) }?,)* })
             }
         }

@@ -10,7 +10,7 @@ use super::{Fault, Mode, Offload};
 use crate::card::{CardError, CardMemory, Kernel, Recorded, Stream};
 use crate::engine::Batch;
 use crate::host::HostMemory;
-use crate::params::{Control, DevAddr, GetParams, Place, ServeParams};
+use crate::params::{Control, DevAddr, GetParams, Order, Place, ServeParams};
 use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -26,19 +26,6 @@ const PATIENCE_MS: u32 = 10_000;
 const END_MAX: Duration = Duration::from_secs(1);
 /// Pause between two looks whether they have.
 const END_PAUSE: Duration = Duration::from_micros(50);
-
-/// The host's part of a [`Place`] before the doorbell.
-#[repr(C)]
-struct Order {
-    entries: DevAddr,
-    descs: DevAddr,
-    heads: DevAddr,
-    n: u32,
-    now: u32,
-}
-
-const _: () = assert!(size_of::<Order>() == offset_of!(Place, rung));
-const _: () = assert!(offset_of!(Order, now) == offset_of!(Place, now));
 
 /// Places for batches in flight, and the kernels that serve them.
 #[derive(Debug)]

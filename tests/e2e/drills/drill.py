@@ -27,7 +27,12 @@ import memc
 
 GNOMON = os.environ.get("GNOMON", "target/release/gnomon")
 SOON_S = 20.0
-"""Longest wait for anything. Generous: machines are busy. What was measured is printed."""
+"""Longest wait for anything. Generous: machines are busy. What was measured is printed, and judged by
+`in_time` where there is a bound."""
+
+STRICT = os.environ.get("DRILLS_STRICT_TIME") == "1"
+"""Whether the first try must keep its bound."""
+TRIES = 3
 
 HEADER = struct.Struct("!HHHH")
 KEYS = 200
@@ -61,6 +66,18 @@ def until(what, condition, seconds=SOON_S, pause=0.02):
         must(time.monotonic() - begun < seconds, f"{what}: not within {seconds:.0f} s")
         time.sleep(pause)
     return time.monotonic() - begun
+
+
+def in_time(what, bound_s, once):
+    """Seconds until recovery, as `once` brings the fault about and measures them. A bound is for the
+    server: on a busy machine one try in three may wait for a CPU, a server that is slow to recover is
+    slow each time. So the best of three is judged; the first alone when it is asked for."""
+    tries = []
+    while not tries or (tries[-1] > bound_s and len(tries) < (1 if STRICT else TRIES)):
+        tries.append(once())
+    told = ", ".join(f"{took * 1e3:.0f}" for took in tries)
+    must(min(tries) <= bound_s, f"{what}: {told} ms, and {bound_s * 1e3:.0f} are allowed")
+    return min(tries)
 
 
 # --- values -----------------------------------------------------------------------------------------

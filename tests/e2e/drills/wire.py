@@ -11,12 +11,14 @@ import subprocess
 import time
 
 import drill
-from drill import Probe, Server, drill as mark, held_up, memc, must, probing, until
+from drill import Probe, Server, drill as mark, held_up, in_time, memc, must, probing, until
 
 V4 = "10.77.0.1"
 CLIENT = "10.77.0.2"
 ADDRESS = f"{V4}:11211"
 DOOR = "gdoor0"
+LINK_S = 1.0
+"""Longest time from a link's return to replies."""
 
 _NAMESPACES = {}
 
@@ -77,75 +79,101 @@ def tcp_again():
 def link_down():
     with reached(on_cable()) as server:
         probe = Probe(ADDRESS)
-        ip("client", "link", "set", "wire1", "down")
-        time.sleep(2)
-        ip("client", "link", "set", "wire1", "up")
-        took = probe.recovers()
+
+        def once():
+            ip("client", "link", "set", "wire1", "down")
+            time.sleep(2)
+            ip("client", "link", "set", "wire1", "up")
+            return probe.recovers()
+
+        took = in_time("replies", LINK_S, once)
         drill.ask_all(ADDRESS)
         must(server.process.poll() is None, "it ended")
         return f"replies again after {took * 1e3:.0f} ms"
 
 
-@mark("link down for a moment", "down and up at once, 50 times", "replies go on after each")
+@mark("link down for a moment", "down and up at once, 50 times", "replies within a second after each")
 def link_moments():
     with reached(on_cable()) as server:
-        longest = 0
-        for _ in range(50):
+
+        def once():
             probe = Probe(ADDRESS)
             ip("client", "-batch", "-", batch="link set wire1 down\nlink set wire1 up\n")
-            longest = max(longest, probe.recovers())
+            took = probe.recovers()
             probe.close()
+            return took
+
+        longest = max(in_time("replies", LINK_S, once) for _ in range(50))
         must(server.said().count("link ") < 60, "too many lines in the log")
         return f"replies again after {longest * 1e3:.0f} ms at most"
 
 
-@mark("link flaps a thousand times", "down and up as fast as the kernel does it", "replies go on; few lines in the log")
+@mark("link flaps a thousand times", "down and up as fast as the kernel does it", "replies within a second; few lines in the log")
 def link_flaps():
     with reached(on_cable()) as server, probing(ADDRESS):
         begun = time.monotonic()
-        for _ in range(10):
-            ip("client", "-batch", "-", batch="link set wire1 down\nlink set wire1 up\n" * 100)
+
+        def once():
+            for _ in range(10):
+                ip("client", "-batch", "-", batch="link set wire1 down\nlink set wire1 up\n" * 100)
+            return Probe(ADDRESS).recovers()
+
+        took = in_time("replies", LINK_S, once)
         flapped = time.monotonic() - begun
-        took = Probe(ADDRESS).recovers()
         lines = server.said().count("link ")
         must(lines <= 3 + 2 * flapped, f"{lines} lines in the log in {flapped:.0f} s")
         return f"in {flapped:.1f} s; replies again after {took * 1e3:.0f} ms"
 
 
-@mark("the server's device goes down", "`ip link set wire0 down`, and up after a second", "replies come again")
+@mark("the server's device goes down", "`ip link set wire0 down`, and up after two seconds", "replies within a second of its return")
 def own_device_down():
     with reached(on_cable()) as server:
-        ip("server", "link", "set", "wire0", "down")
-        time.sleep(1)
-        ip("server", "link", "set", "wire0", "up")
-        took = Probe(ADDRESS).recovers()
+
+        def once():
+            ip("server", "link", "set", "wire0", "down")
+            # Linux takes note of links once a second, and sends nothing over one before it has.
+            time.sleep(2)
+            ip("server", "link", "set", "wire0", "up")
+            return Probe(ADDRESS).recovers()
+
+        took = in_time("replies", LINK_S, once)
         must(server.process.poll() is None, "it ended")
         return f"replies again after {took * 1e3:.0f} ms"
 
 
-@mark("net_tap's kernel end goes down", "its device goes down in the client's namespace, and up", "replies come again")
+@mark("net_tap's kernel end goes down", "its device goes down in the client's namespace, and up", "replies within a second of its return")
 def tap_port_down():
     with tap_port() as server:
         probe = Probe(ADDRESS)
-        ip("client", "link", "set", "gtap0", "down")
-        must(not probe.ask(0.5), "replies over a device that is down")
-        ip("client", "link", "set", "gtap0", "up")
-        took = probe.recovers()
+
+        def once():
+            ip("client", "link", "set", "gtap0", "down")
+            must(not probe.ask(0.5), "replies over a device that is down")
+            ip("client", "link", "set", "gtap0", "up")
+            return probe.recovers()
+
+        took = in_time("replies", LINK_S, once)
         drill.ask_all(ADDRESS)
         must(server.process.poll() is None, "it ended")
         return f"replies again after {took * 1e3:.0f} ms"
 
 
-@mark("link state", "net_tap's kernel end goes down and up, five times", "metrics and the log say so")
+@mark("link state", "net_tap's kernel end goes down and up, five times", "metrics say so within a second, and the log")
 def link_state():
     flags = ("--port", "net_tap0,iface=gtap0", "--ip", f"{V4}/24", "--cores", drill.one_core(), "-m", "64", "--huge", "off")
     with Server(*flags, ns=_NAMESPACES["server"], address=ADDRESS) as server:
         server.ready()
         longest = 0
-        for state, number in (("down", 0), ("up", 1)) * 5:
-            ip("server", "link", "set", "gtap0", state)
-            seen = until(f"link {state}", lambda number=number: server.figure("gnomon_port_link_up") == number)
-            longest = max(longest, seen)
+
+        def once():
+            slower = 0
+            for state, number in (("down", 0), ("up", 1)):
+                ip("server", "link", "set", "gtap0", state)
+                slower = max(slower, until(f"link {state}", lambda: server.figure("gnomon_port_link_up") == number))
+            return slower
+
+        for _ in range(5):
+            longest = max(longest, in_time("the link's state", LINK_S, once))
         must(server.figure("gnomon_port_link_changes_total") >= 10, "not counted")
         until("the log", lambda: "link down" in server.said() and "link up" in server.said())
         return f"seen after {longest * 1e3:.0f} ms at most"

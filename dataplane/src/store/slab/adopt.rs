@@ -80,10 +80,10 @@ impl Slabs {
     /// Whether the parts of the item are parts of it, in the same class, and make up its value.
     /// A part that is listed twice is not found out here.
     fn is_whole(&self, id: ClassId, loc: Location, item: &ItemRef<'_>) -> bool {
-        let n_parts = item.n_parts();
-        if n_parts == 0 {
-            return item.value().whole().is_some();
+        if !item.is_large() {
+            return true;
         }
+        let n_parts = item.n_parts();
         let mut left = item.value_len().checked_sub(item.first_part().len());
         for n in 0..n_parts {
             let place = Location(loc.0.wrapping_add(item.part_place(n)));

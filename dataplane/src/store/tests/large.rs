@@ -42,6 +42,51 @@ fn large_values_come_back_as_they_went() {
     assert!(st.classes.iter().all(|c| c.used_chunks == 0));
 }
 
+/// With few sizes a large value's chunk is a whole page, and one that just misses being in one piece
+/// needs no other. Its bytes are the client's, and say nothing of where parts are.
+#[test]
+fn a_large_value_may_fit_one_chunk() {
+    let (memory_bytes, item_max_bytes) = (64 << 20, 8 << 20);
+    let pages = Pages::Small;
+    let few = StoreConfig {
+        growth_factor: 7.0,
+        memory_bytes,
+        item_max_bytes,
+        pages,
+        ..StoreConfig::default()
+    };
+    let store = Store::new(few).unwrap();
+    let mut s = store.session().unwrap();
+    let value = vec![0x7f; PAGE_BYTES];
+    for len in [WHOLE_MAX_BYTES + 1, WHOLE_MAX_BYTES + 100, PAGE_BYTES - 60, PAGE_BYTES] {
+        for key in [&b"k"[..], &[b'l'; 243], &[b'm'; 244], &[b'n'; 250]] {
+            for key in [key, b"other"] {
+                assert_eq!(put(&mut s, key, &value[..len], 0), Ok(()), "{len}");
+                assert!(get(&s.pin(), key).unwrap().value() == &value[..len], "{len}");
+            }
+            // A page goes to another class, and one of the two makes way.
+            let class = i32::try_from(store.class_for(key.len(), len).unwrap() + 1).unwrap();
+            assert_eq!(store.reassign(class, 0), Ok(()));
+            (0..20).for_each(|_| store.housekeep());
+            let still = [key, b"other"]
+                .map(|key| get(&s.pin(), key).map(|item| item.value() == &value[..len]));
+            assert!(!still.contains(&Some(false)), "{len}");
+            let (still, other) = (still[0], still[1]);
+            assert_eq!(delete(&mut s, b"other"), other.is_some());
+            let more = protocol::Store {
+                mode: StoreMode::Append,
+                ..protocol::Store::set(key, 0, 0, b"more")
+            };
+            assert_eq!(set(&mut s, &more).is_ok(), still.is_some());
+            assert_eq!(delete(&mut s, key), still.is_some());
+        }
+    }
+    (0..4).for_each(|_| store.housekeep());
+    let st = store.stats();
+    assert_eq!((st.curr_items, st.bytes, st.limbo_chunks), (0, 0, 0), "{st:?}");
+    assert!(st.classes.iter().all(|c| c.used_chunks == 0));
+}
+
 #[test]
 fn large_values_are_joined() {
     let store = large_store(64 << 20);

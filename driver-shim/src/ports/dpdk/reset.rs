@@ -45,12 +45,13 @@ impl PortShared {
 
     /// What the device has told since it was last asked. Nothing, once it is closed.
     pub(super) fn told(&self) -> PortEvents {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         if !state.open {
             return PortEvents::default();
         }
         // SAFETY: every call for a port that is set up is made under its `state`'s lock.
         let bits = unsafe { ffi::gn_port_told(self.number) };
+        state.gone |= bits & ffi::TOLD_REMOVED != 0;
         PortEvents {
             reset_wanted: bits & ffi::TOLD_RESET != 0,
             removed: bits & ffi::TOLD_REMOVED != 0,

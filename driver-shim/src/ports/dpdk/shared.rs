@@ -24,6 +24,8 @@ const DRAIN_MAX: Duration = Duration::from_millis(50);
 pub(super) struct State {
     pub(super) open: bool,
     pub(super) started: bool,
+    /// Its device has said that it is gone, or is about to be.
+    pub(super) gone: bool,
     /// What the device is set up to be, to be the same after a reset.
     pub(super) conf: ffi::GnPortConf,
     pub(super) promiscuous: bool,
@@ -38,6 +40,7 @@ impl State {
         Self {
             open: true,
             started: false,
+            gone: false,
             conf: ffi::GnPortConf::default(),
             promiscuous,
             before: ffi::GnPortStats::default(),
@@ -207,7 +210,8 @@ impl PortShared {
             // Other calls for the port wait for the lock of `state`.
             self.log("stop", unsafe { ffi::gn_port_stop(self.number) });
         }
-        let unplug = self.plugged.into();
+        // Who unplugs a device that vfio has waits until we have let go of it.
+        let unplug = (self.plugged || state.gone).into();
         // SAFETY: as above; our region keeps the pool alive, and whoever plugs in, looks up,
         // removes or maps waits for the lock of `open`.
         self.log("close", unsafe { ffi::gn_port_close(self.number, self.pool(), unplug) });

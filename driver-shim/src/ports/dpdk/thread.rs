@@ -28,7 +28,8 @@ impl fmt::Debug for RegisteredThread {
 /// # Errors
 /// [`DpdkError::Thread`]: more threads than DPDK has room for.
 pub fn register_thread(eal: &Eal) -> Result<RegisteredThread, DpdkError> {
-    let ours = match check(ffi::gn_thread_register()) {
+    // SAFETY: the environment is up as long as `eal` is.
+    let ours = match check(unsafe { ffi::gn_thread_register() }) {
         Ok(_) => true,
         Err(e) if e.raw_os_error() == Some(libc::EEXIST) => false,
         Err(source) => return Err(DpdkError::Thread { source }),
