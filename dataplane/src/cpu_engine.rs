@@ -14,6 +14,7 @@ mod hinted;
 
 use crate::protocol::KEY_MAX_BYTES;
 use crate::protocol::udp_frame;
+use crate::short::word_len;
 use crate::store::{KeyHash, Location, Store};
 use crate::wire::ipv4::{PLAIN_L3, PLAIN_L4};
 use crate::wire::verify::{verify_ip4_header, verify_udp};
@@ -103,9 +104,10 @@ impl CpuEngine {
             }
             if self.group > 1
                 && desc.verdict == Verdict::SLOW
-                && let Some(key) = text(desc, frame).and_then(second_word)
+                && let Some(key) = guess_key(desc, frame)
             {
                 let hash = self.store.hash(key);
+                desc.hash = hash.0;
                 self.store.prefetch_change(hash);
                 self.others.push(hash);
             }
@@ -267,15 +269,20 @@ fn text<'a>(desc: &ReqDesc, frame: &'a [u8]) -> Option<&'a [u8]> {
     frame.get(start..start + usize::from(desc.payload_len))
 }
 
-/// What stands behind the verb of a command in text: in nearly all a key. Only a guess, which
-/// nothing but memory's readiness depends on.
+/// Puts into the descriptor what stands behind the verb of a command in text, in nearly all a key.
+/// Nothing but memory's readiness depends on the guess, and whether the key has been hashed.
 #[inline]
-fn second_word(text: &[u8]) -> Option<&[u8]> {
+fn guess_key<'a>(desc: &mut ReqDesc, frame: &'a [u8]) -> Option<&'a [u8]> {
     /// Longest verb that is looked behind (`prepend`, `replace`), and the blank.
     const VERB_MAX: usize = 8;
-    let blank = text.iter().take(VERB_MAX).position(|b| *b == b' ')?;
-    let behind = text.get(blank + 1..)?;
-    behind.get(..key_len(behind).min(KEY_MAX_BYTES))
+    let text = text(desc, frame)?;
+    let start = text.iter().take(VERB_MAX).position(|b| *b == b' ')? + 1;
+    let behind = text.get(start..)?;
+    let key = behind.get(..word_len(behind).min(KEY_MAX_BYTES))?;
+    let (start, len) = (u16::try_from(start).ok()?, u8::try_from(key.len()).ok()?);
+    let [first, ..] = &mut desc.keys;
+    *first = KeyDesc { off: desc.payload_off + start, len, ..KeyDesc::default() };
+    Some(key)
 }
 
 /// What a frame asks, as far as an engine can tell: checksums, frame header, simple gets.
@@ -360,7 +367,7 @@ fn parse_get(text: &[u8], text_off: u16, desc: &mut ReqDesc) -> Option<()> {
     let mut start = skip;
     // One blank between keys, none after the last or, as libmemcached has it, one.
     for (n, key) in desc.keys.iter_mut().enumerate() {
-        let end = start + key_len(text.get(start..)?);
+        let end = start + word_len(text.get(start..)?);
         let len = end - start;
         if len == 0 && n > 0 && matches!(text.get(start..), Some(b"\r\n" | b"\n")) {
             desc.verb = verb;
@@ -388,24 +395,6 @@ fn parse_get(text: &[u8], text_off: u16, desc: &mut ReqDesc) -> Option<()> {
         }
     }
     None
-}
-
-/// Bytes before the first that no key holds: a blank or a control character.
-#[inline(always)]
-fn key_len(text: &[u8]) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let (words, rest) = text.as_chunks::<8>();
-    let mut len = 0;
-    for word in words {
-        let word = u64::from_le_bytes(*word);
-        // The top bit of the lowest byte below '!' (those above it may be wrong: a borrow).
-        let ends = word.wrapping_sub(ONES * u64::from(b'!')) & !word & (ONES << 7);
-        if ends != 0 {
-            return len + ends.trailing_zeros() as usize / 8;
-        }
-        len += 8;
-    }
-    len + rest.iter().take_while(|b| **b > b' ').count()
 }
 
 #[cfg(test)]
@@ -496,6 +485,15 @@ mod tests {
         }
     }
 
+    /// The key that the text is taken to have, which the descriptor tells too.
+    fn guessed(text: &[u8]) -> Option<Vec<u8>> {
+        let (frame, mut desc) = ask(text);
+        let key = guess_key(&mut desc, &frame)?;
+        let KeyDesc { off, len, .. } = desc.keys[0];
+        assert_eq!(key, &frame[usize::from(off)..][..usize::from(len)]);
+        Some(key.to_vec())
+    }
+
     #[test]
     fn the_word_behind_the_verb_is_the_key() {
         for (text, key) in [
@@ -508,10 +506,10 @@ mod tests {
             (b"set ", Some(b"")),
             (b"", None),
         ] {
-            assert_eq!(second_word(text), key, "{:?}", String::from_utf8_lossy(text));
+            assert_eq!(guessed(text).as_deref(), key, "{:?}", String::from_utf8_lossy(text));
         }
         let long = [&b"set "[..], &[b'k'; 300]].concat();
-        assert_eq!(second_word(&long), Some(&[b'k'; 250][..]));
+        assert_eq!(guessed(&long), Some(vec![b'k'; 250]));
     }
 
     #[test]

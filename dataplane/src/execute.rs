@@ -5,19 +5,18 @@
 //! torn or wrong one costs a look-up in the host index, never a wrong byte. A miss is a reply.
 //! What an engine left as `Slow` goes through the strict parser and the one executor (D3).
 
+mod strict;
+
 use crate::accounts::Accounts;
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
 use crate::policy::allowance;
-use crate::protocol::binary::Action;
-use crate::protocol::executor::{self, Flow, count_get, put_value};
+use crate::protocol::executor::{count_get, put_value};
 use crate::protocol::stats::{Kind, Transport};
 use crate::protocol::udp_frame::{HEADER_BYTES, PAYLOAD_MAX_BYTES};
-use crate::protocol::{Command, Dialect, OpCounters, Parsed, Refusal, Server, Sink};
-use crate::reply::{
-    Datagrams, Headers, REPLY_DATAGRAMS_MAX, Reply, ReplyFault, Sum, head_fits, in_place, with_head,
-};
-use crate::store::{Guard, ItemRef, Location, Session, Supposed};
+use crate::protocol::{OpCounters, Server, Sink};
+use crate::reply::{Headers, REPLY_DATAGRAMS_MAX, Reply, Sum, head_fits, in_place, with_head};
+use crate::store::{Guard, ItemRef, Location, Session};
 use crate::wire::checksum;
 use arrayvec::ArrayVec;
 use driver_shim::{Frame, Region};
@@ -94,8 +93,10 @@ impl Execute {
         mut emit: impl FnMut(Reply, &Entry),
     ) {
         let mut work = frames.drain(..).zip(batch.requests());
+        // Of our own making, not a card's.
+        let trusted = outcome == Outcome::Final;
         // A mutation in this batch makes the misses that were proposed before it stale.
-        let mut misses_are_final = outcome == Outcome::Final;
+        let mut misses_are_final = trusted;
         loop {
             let mut slow = None;
             let guard = self.session.pin();
@@ -130,12 +131,23 @@ impl Execute {
             }
             look_up.done.count(&self.ops, counters);
             drop(guard);
-            let Some((frame, entry, desc)) = slow else { break };
+            if slow.is_none() {
+                break;
+            }
             misses_are_final = false;
-            let came_ns = frame.stamp_ns;
-            let emit = |reply| emit(reply, entry);
-            let kind = self.read_and_answer(frame, entry, desc, counters, emit);
-            note(&mut self.answered, came_ns, kind);
+            while let Some((frame, entry, desc)) = slow {
+                let came_ns = frame.stamp_ns;
+                let emit = |reply| emit(reply, entry);
+                let kind = self.read_and_answer(frame, entry, desc, trusted, counters, emit);
+                note(&mut self.answered, came_ns, kind);
+                // Where another like it is next, nothing is to be looked up in between.
+                let (left, _) = work.size_hint();
+                let next = batch.descs.get(batch.entries.len() - left);
+                slow = next
+                    .filter(|next| is_for_strict(next))
+                    .and_then(|_| work.next())
+                    .map(|(frame, (entry, desc, _))| (frame, entry, desc));
+            }
         }
         self.ops.count_dead(&self.session);
     }
@@ -152,82 +164,15 @@ impl Execute {
             self.ops.latency.record(Transport::Udp, kind, ns, requests);
         }
     }
-
-    /// The way of every request that is not a plain get: strict parser, executor, and as many
-    /// datagrams as it takes. Several commands in one datagram are answered in order, in one
-    /// reply; whatever is wrong with a datagram ends with it (D4). Returns what the last one was.
-    fn read_and_answer(
-        &mut self,
-        frame: Frame,
-        entry: &Entry,
-        desc: &ReqDesc,
-        counters: &Accounts,
-        emit: impl FnMut(Reply),
-    ) -> Kind {
-        let mut kind = Kind::Other;
-        counters.slow.inc();
-        let start = usize::from(desc.payload_off);
-        let text = frame.bytes().get(start..start + usize::from(desc.payload_len));
-        self.text.clear();
-        self.text.extend_from_slice(text.unwrap_or_default());
-        self.ops.bytes_read.add(self.text.len() as u64);
-        let first = self.text.first().copied().unwrap_or_default();
-        let dialect = self.server.dialects.of(first);
-        let most = allowance(entry, desc.payload_len, self.amp_factor);
-        let mut out = Datagrams::new(&self.region, frame, headers(entry), most, &mut self.frames);
-        let mut rest = self.text.as_slice();
-        self.session.suppose(supposed(desc));
-        while !rest.is_empty() {
-            // Looked at where it is: a command is large to be moved.
-            let parsed = dialect.parse(rest, self.item_max_bytes);
-            let (command, used) = match &parsed {
-                Parsed::Command { command, used } if for_tcp(command) => {
-                    dialect.refuse(rest, Refusal::NotOverUdp, &mut out);
-                    rest = rest.get(*used..).unwrap_or_default();
-                    continue;
-                }
-                Parsed::Command { command, used } => (command, *used),
-                Parsed::Swallow { command, used, skip } => (command, used.saturating_add(*skip)),
-                Parsed::Incomplete { .. } => {
-                    dialect.refuse(rest, cut_short(rest), &mut out);
-                    break;
-                }
-                Parsed::Hopeless => {
-                    dialect.refuse(rest, Refusal::Error, &mut out);
-                    break;
-                }
-            };
-            kind = command.kind();
-            let flow =
-                executor::execute(command, &mut self.session, &self.ops, &self.server, &mut out);
-            if flow == Flow::Close {
-                break;
-            }
-            rest = rest.get(used..).unwrap_or_default();
-        }
-        match self.session.suppose(Supposed::Nothing) {
-            Supposed::Right => counters.hints_right.inc(),
-            Supposed::Wrong => counters.hints_wrong.inc(),
-            Supposed::Nothing | Supposed::Unknown | Supposed::At(_) => {}
-        }
-        refuse_too_large(dialect, &self.text, &mut out, counters);
-        if let Some(fault) = out.fault() {
-            match out.give_up(&self.text) {
-                Some(frame) => counters.drop_frame(frame, entry.mark.into(), unsent(fault)),
-                None => counters.count_drop(unsent(fault)),
-            }
-        } else if out.is_empty() {
-            drop(out);
-            counters.answered.inc();
-        } else {
-            out.finish(emit);
-        }
-        kind
-    }
 }
 
 /// A request that the fast way has no answer to.
 struct Unfit;
+
+/// Whether nothing but the strict parser is to read the request.
+fn is_for_strict(desc: &ReqDesc) -> bool {
+    matches!(desc.verdict, Verdict::SLOW | Verdict::HINTED) && desc.payload_off != 0
+}
 
 /// The fast way: what one run of plain gets needs.
 struct LookUp<'a> {
@@ -454,16 +399,6 @@ impl<'a> LookUp<'a> {
     }
 }
 
-/// Where the engine supposes the one key of a request that it did not understand.
-fn supposed(desc: &ReqDesc) -> Supposed {
-    let [key, ..] = desc.keys;
-    match (desc.verdict, key.hint) {
-        (Verdict::HINTED, Hint::HIT) => Supposed::At(Location(key.location)),
-        (Verdict::HINTED, Hint::MISS) => Supposed::Unknown,
-        _ => Supposed::Nothing,
-    }
-}
-
 /// The key that the descriptor means.
 #[inline]
 fn key<'f>(frame: &'f Frame, desc: &KeyDesc) -> Option<&'f [u8]> {
@@ -529,57 +464,6 @@ impl Sink for ByteCount {
     }
 }
 
-/// Puts a refusal in the place of a reply that is too large to be sent. [`Datagrams::fault`] says
-/// whether even that is too much.
-fn refuse_too_large(
-    dialect: Dialect,
-    text: &[u8],
-    out: &mut Datagrams<'_>,
-    counters: &WorkerCounters,
-) {
-    let refusal = match out.fault() {
-        Some(ReplyFault::TooLarge) => Refusal::ReplyTooLarge,
-        Some(ReplyFault::Amplified) => Refusal::Amplified,
-        Some(ReplyFault::NoFrame) | None => return,
-    };
-    out.restart();
-    dialect.refuse(text, refusal, out);
-    if refusal == Refusal::Amplified && out.fault().is_none() {
-        counters.amplification_refused.inc();
-    }
-}
-
-/// What a request is dropped for whose reply cannot be sent.
-fn unsent(fault: ReplyFault) -> DropReason {
-    match fault {
-        ReplyFault::NoFrame | ReplyFault::TooLarge => DropReason::NoFrame,
-        ReplyFault::Amplified => DropReason::Amplification,
-    }
-}
-
 fn headers(entry: &Entry) -> Headers {
     Headers { l3: entry.l3, l4: entry.l4, ipv6: entry.flags.has(EntryFlags::IPV6) }
-}
-
-/// Why what is left of a datagram is no whole command: a storage command whose data block did not
-/// fit, or a line without an end.
-fn cut_short(rest: &[u8]) -> Refusal {
-    if rest.contains(&b'\n') { Refusal::BadDataChunk } else { Refusal::Error }
-}
-
-/// Whether UDP is not the place for this command (D13).
-fn for_tcp(command: &Command<'_>) -> bool {
-    match command {
-        Command::Stats(Some(_))
-        | Command::Flush { .. }
-        | Command::FlushPrefix { .. }
-        | Command::Verbosity { .. }
-        | Command::Admin { .. } => true,
-        Command::Binary(request) => match request.action {
-            Action::Stat(what) => !what.is_empty(),
-            Action::Flush { .. } => true,
-            _ => false,
-        },
-        _ => false,
-    }
 }

@@ -1,4 +1,4 @@
-//! Copies and comparisons of short byte strings: keys, small values.
+//! Copies, comparisons and ends of short byte strings: keys, small values.
 //!
 //! Most are of 8 to 128 bytes, where a call into the C library and its choice by length cost
 //! more than the bytes. Two pieces that overlap in the middle cover every length between a power
@@ -16,6 +16,7 @@ pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
         16.. => both_ends::<16>(to, from),
         8.. => both_ends::<8>(to, from),
         4.. => both_ends::<4>(to, from),
+        2.. => both_ends::<2>(to, from),
         _ => to.iter_mut().zip(from).for_each(|(to, from)| *to = *from),
     }
 }
@@ -48,6 +49,24 @@ pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
 #[inline(always)]
 fn equal_ends<const N: usize>(a: &[u8], b: &[u8]) -> bool {
     a.first_chunk::<N>() == b.first_chunk::<N>() && a.last_chunk::<N>() == b.last_chunk::<N>()
+}
+
+/// Bytes before the first that no word holds: a blank or a control character.
+#[inline(always)]
+pub(crate) fn word_len(text: &[u8]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let (words, rest) = text.as_chunks::<8>();
+    let mut len = 0;
+    for word in words {
+        let word = u64::from_le_bytes(*word);
+        // The top bit of the lowest byte below '!' (those above it may be wrong: a borrow).
+        let ends = word.wrapping_sub(ONES * u64::from(b'!')) & !word & (ONES << 7);
+        if ends != 0 {
+            return len + ends.trailing_zeros() as usize / 8;
+        }
+        len += 8;
+    }
+    len + rest.iter().take_while(|b| **b > b' ').count()
 }
 
 #[cfg(test)]

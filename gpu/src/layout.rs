@@ -4,7 +4,7 @@
 //! Entry, 12 bytes (what goes in)            ReqDesc, 64 bytes = one cache line (what comes out)
 //! 0  slot   u32                             0  verdict   u8     4  payload_off u16
 //! 4  off    u16  frame's start in the slot  1  reason    u8     6  payload_len u16
-//! 6  len    u16  frame's length             2  verb      u8     8  reserved    8 bytes
+//! 6  len    u16  frame's length             2  verb      u8     8  hash        u64
 //! 8  l3     u8   network header, in frame   3  n_keys    u8    16  keys  6 x KeyDesc
 //! 9  l4     u8   UDP header, in frame
 //! 10 flags  u8                              KeyDesc, 8 bytes
@@ -160,8 +160,9 @@ pub struct ReqDesc {
     pub payload_off: u16,
     /// Bytes of the request text.
     pub payload_len: u16,
-    /// Zero.
-    pub reserved: [u8; 8],
+    /// The hash of the key that begins the list of a `Slow` request, as far as the CPU engine could
+    /// guess that key; else, and from every other engine, zero.
+    pub hash: u64,
     /// The keys, in the order asked.
     pub keys: [KeyDesc; KEYS_MAX],
 }
@@ -175,7 +176,7 @@ impl ReqDesc {
         n_keys: 0,
         payload_off: 0,
         payload_len: 0,
-        reserved: [0; 8],
+        hash: 0,
         keys: [KeyDesc { off: 0, len: 0, hint: Hint::UNKNOWN, location: 0 }; KEYS_MAX],
     };
 

@@ -4,12 +4,15 @@
 //! Accepts and refuses what memcached 1.6 accepts and refuses, in the same words: tokens are
 //! separated by blanks, a line ends in `\n` with or without `\r`, a data block in `\r\n`.
 
+mod plain;
+
 use super::admin;
 use super::command::{Arith, Command, KEY_MAX_BYTES, Keys, Refusal, Store, StoreMode};
 use super::meta;
 use super::parsed::Parsed;
 use arrayvec::ArrayVec;
 use memchr::memchr;
+use plain::Set;
 use std::str::FromStr;
 
 /// Longest command line that is not a `get` or `gets`, in bytes; without an end by then, the
@@ -26,6 +29,17 @@ const TOKENS_MAX: usize = 8;
 
 /// Parses the first request of `input`. `item_max_bytes` is the item size limit (`-I`).
 pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
+    match plain::set(input, item_max_bytes) {
+        Some(Set { what, noreply, used }) => {
+            Parsed::Command { command: Command::Store { what, noreply }, used }
+        }
+        None => strict(input, item_max_bytes),
+    }
+}
+
+/// Parses whatever there is.
+#[inline(never)]
+fn strict(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
     let Some(end) = memchr(b'\n', input) else {
         return unfinished_line(input);
     };
@@ -363,6 +377,48 @@ mod tests {
         assert_eq!(command(line), Command::Store { what, noreply: true });
         let what = Store::set(b"k", 0, 0, b"");
         assert_eq!(command(b"set k 0 0 0\n\r\n"), Command::Store { what, noreply: false });
+    }
+
+    #[test]
+    fn what_is_read_at_one_go_is_read_alike() {
+        let limit = 60;
+        let agree = |input: &[u8]| {
+            let at_once = plain::set(input, limit);
+            if let Some(Set { what, noreply, used }) = at_once {
+                let parsed = Parsed::Command { command: Command::Store { what, noreply }, used };
+                assert_eq!(parsed, strict(input, limit), "{:?}", input.escape_ascii().to_string());
+            }
+            plain::set(input, limit).is_some()
+        };
+        let long = [&b"set "[..], &[b'k'; 250], b" 0 0 1\r\nx\r\n"].concat();
+        let longer = [&b"set "[..], &[b'k'; 251], b" 0 0 1\r\nx\r\n"].concat();
+        assert!(agree(&long) && !agree(&longer));
+        let usual: [&[u8]; 4] = [
+            b"set key:0000000001 0 0 12\r\n0123456789ab\r\n",
+            b"set k 999999999 000000007 0\r\n\r\n",
+            b"set \xff\x7f! 1 2 5 noreply\r\na\r\nb\0\r\nget a\r\n",
+            b"set k 0 0 60\r\n012345678901234567890123456789012345678901234567890123456789\r\n",
+        ];
+        for input in usual {
+            assert!(agree(input), "{:?}", input.escape_ascii().to_string());
+            // Nothing that is nearly that is read as something else.
+            for at in 0..input.len() {
+                assert!(!agree(&input[..at]) || input.ends_with(b"get a\r\n"));
+                for byte in [0, b' ', b'\r', b'\n', b'0', b'9', b'+', b'-', b':', b'/', b'x', 0xff]
+                {
+                    let mut other = input.to_vec();
+                    other[at] = byte;
+                    agree(&other);
+                    other.insert(at, byte);
+                    agree(&other);
+                }
+            }
+        }
+        for input in
+            [&b"set k 0 0 1234567890\r\n"[..], b"set k  0 0 1\r\nx\r\n", b"set  0 0 1\r\nx\r\n"]
+        {
+            assert!(!agree(input), "{:?}", input.escape_ascii().to_string());
+        }
     }
 
     #[test]

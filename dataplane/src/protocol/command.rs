@@ -101,7 +101,20 @@ pub enum Command<'a> {
     },
 }
 
-impl Command<'_> {
+impl<'a> Command<'a> {
+    /// The key, if the command is about the item under one key and its whole answer, if any, is
+    /// one of the lines of this protocol's own words, or a number.
+    #[inline]
+    pub fn answered_in_a_line(&self) -> Option<&'a [u8]> {
+        match *self {
+            Self::Store { what: Store { key, .. }, .. }
+            | Self::Arith { what: Arith { key, .. }, .. }
+            | Self::Delete { key, .. }
+            | Self::Touch { key, .. } => Some(key),
+            _ => None,
+        }
+    }
+
     /// The kind that its duration is counted under.
     pub fn kind(&self) -> Kind {
         match self {

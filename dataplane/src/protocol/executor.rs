@@ -58,8 +58,10 @@ fn carry_out<'a>(
             }
         }
         Command::Store { ref what, noreply } => {
-            let cas = what.cas.map(|cas| server.cas_expected(cas));
-            let reply = store(session, ops, server, &Store { cas, ..*what });
+            let reply = match what.cas.map(|cas| server.cas_expected(cas)) {
+                None => store(session, ops, server, what),
+                cas => store(session, ops, server, &Store { cas, ..*what }),
+            };
             if !noreply {
                 out.put(reply);
             }

@@ -117,11 +117,17 @@ impl Store {
     }
 
     /// Sees to it that the class has chunks to give, now and for the next few requests.
+    #[inline]
     fn replenish(&self, class: &mut Class) {
         let want = spare_wanted(class);
-        if self.slabs.spare(class) > want {
-            return;
+        if self.slabs.spare(class) <= want {
+            self.make_spare(class, want);
         }
+    }
+
+    /// Sees to it that the class can give more than `want` chunks, now or soon.
+    #[inline(never)]
+    fn make_spare(&self, class: &mut Class, want: u32) {
         self.slabs.collect(class, &self.epochs);
         let short =
             |class: &Class| (want + 1).saturating_sub(self.slabs.spare(class) + class.in_limbo());

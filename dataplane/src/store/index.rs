@@ -108,6 +108,33 @@ impl Bucket {
         word.store(others | u64::from(tag) << shift, Ordering::Release);
     }
 
+    /// The slot whose location `is_key` knows.
+    #[inline(always)]
+    fn slot_of(&self, tag: u16, is_key: &impl Fn(Location) -> bool) -> Option<usize> {
+        slots_in(self.matches(tag)).find(|&slot| is_key(self.location(slot)))
+    }
+
+    /// The step of [`Index::update`] for a key that stands in this slot. Caller holds the lock.
+    #[inline]
+    fn change(
+        &self,
+        slot: usize,
+        new: Option<Location>,
+        expect: Expect,
+        commit: impl FnOnce(Option<Location>),
+    ) -> Result<Option<Location>, UpdateError> {
+        let old = Some(self.location(slot));
+        if matches!(expect, Expect::Exactly(expected) if expected != old) {
+            return Err(UpdateError::Mismatch(old));
+        }
+        commit(old);
+        match new {
+            Some(new) => self.set_location(slot, new),
+            None => self.set_tag(slot, 0),
+        }
+        Ok(old)
+    }
+
     fn lock(&self) {
         let mut backoff = Backoff::default();
         loop {
@@ -368,43 +395,49 @@ impl Index {
         commit: impl FnOnce(Option<Location>),
     ) -> Result<Option<Location>, UpdateError> {
         let (tag, b1) = self.place(hash);
+        let near = self.bucket(b1);
+        // Most keys stand in their first bucket. While that is locked they stay there, and as a key
+        // stands in one place only, the other bucket can be left alone.
+        if near.matches(tag) != 0 {
+            let _locked = self.lock(b1, b1);
+            if let Some(slot) = near.slot_of(tag, &is_key) {
+                return near.change(slot, new, expect, commit);
+            }
+        }
+        self.update_either((tag, b1), new, expect, &is_key, commit)
+    }
+
+    /// [`Self::update`], with both buckets locked.
+    #[inline(never)]
+    fn update_either(
+        &self,
+        (tag, b1): (u16, usize),
+        new: Option<Location>,
+        expect: Expect,
+        is_key: &impl Fn(Location) -> bool,
+        commit: impl FnOnce(Option<Location>),
+    ) -> Result<Option<Location>, UpdateError> {
         let b2 = self.other(b1, tag);
         for _ in 0..ATTEMPTS_MAX {
             let locked = self.lock(b1, b2);
             let pair = [self.bucket(b1), self.bucket(b2)];
-            let present = pair.iter().find_map(|b| {
-                let mut slots = slots_in(b.matches(tag));
-                slots.find(|&s| is_key(b.location(s))).map(|s| (b, s, b.location(s)))
-            });
-            let old = present.map(|(_, _, loc)| loc);
-            if matches!(expect, Expect::Exactly(e) if e != old) {
-                return Err(UpdateError::Mismatch(old));
+            let present = pair.iter().find_map(|b| Some((b, b.slot_of(tag, is_key)?)));
+            if let Some((bucket, slot)) = present {
+                return bucket.change(slot, new, expect, commit);
             }
-            match (present, new) {
-                (None, None) => {
-                    commit(None);
-                    return Ok(None);
-                }
-                (Some((bucket, slot, _)), None) => {
-                    commit(old);
-                    bucket.set_tag(slot, 0);
-                    return Ok(old);
-                }
-                (Some((bucket, slot, _)), Some(new)) => {
-                    commit(old);
-                    bucket.set_location(slot, new);
-                    return Ok(old);
-                }
-                (None, Some(new)) => {
-                    let free =
-                        pair.iter().find_map(|b| slots_in(b.matches(0)).next().map(|s| (b, s)));
-                    if let Some((bucket, slot)) = free {
-                        commit(None);
-                        bucket.set_location(slot, new);
-                        bucket.set_tag(slot, tag);
-                        return Ok(None);
-                    }
-                }
+            if matches!(expect, Expect::Exactly(Some(_))) {
+                return Err(UpdateError::Mismatch(None));
+            }
+            let Some(new) = new else {
+                commit(None);
+                return Ok(None);
+            };
+            let free = pair.iter().find_map(|b| slots_in(b.matches(0)).next().map(|s| (b, s)));
+            if let Some((bucket, slot)) = free {
+                commit(None);
+                bucket.set_location(slot, new);
+                bucket.set_tag(slot, tag);
+                return Ok(None);
             }
             drop(locked);
             if !self.make_room(b1, b2) {

@@ -32,11 +32,13 @@ use super::marks::Marks;
 use super::sizes::PAGE_BYTES;
 use super::value::{NewItem, Value, len_bytes};
 use crate::prefetch::prefetch_read;
+use crate::short;
 use crate::wire::checksum;
 use driver_shim::{Mapping, MemoryKind, Pages};
 use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
+use std::mem;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -242,7 +244,13 @@ impl<'a> Chunk<'a> {
         // SAFETY: the chunk's bytes behind the header, as many as are needed.
         let mut pen = unsafe { Pen::new(self, new.len_bytes() - HEADER_BYTES) };
         pen.put(new.key);
-        new.value.iter().flat_map(Value::pieces).for_each(|piece| pen.put(piece));
+        for value in &new.value {
+            match value.whole() {
+                Some(&[]) => {}
+                Some(bytes) => pen.put(bytes),
+                None => value.pieces().for_each(|piece| pen.put(piece)),
+            }
+        }
         // SAFETY: just written, and still the caller's alone.
         let sum = unsafe { self.settled() }.value().whole().map_or(0, checksum::sum);
         pen.put(&sum.to_ne_bytes());
@@ -266,7 +274,7 @@ impl<'a> Chunk<'a> {
         // SAFETY: the chunk's bytes behind the header.
         let mut pen = unsafe { Pen::new(self, chunk_bytes - HEADER_BYTES) };
         pen.put(new.key);
-        let here = (pen.room - (2 + parts.len()) * PLACE_BYTES).min(new.value_len());
+        let here = (pen.room() - (2 + parts.len()) * PLACE_BYTES).min(new.value_len());
         pen.put(&to_u32(parts.len()).to_ne_bytes());
         pen.put(&to_u32(here).to_ne_bytes());
         for (part, _) in parts {
@@ -290,11 +298,11 @@ impl<'a> Chunk<'a> {
         });
         for mut piece in new.value.iter().flat_map(Value::pieces) {
             while !piece.is_empty() {
-                if pen.room == 0 {
+                if pen.room() == 0 {
                     let Some(next) = further.next() else { return };
                     pen = next;
                 }
-                let (now, later) = piece.split_at(pen.room.min(piece.len()));
+                let (now, later) = piece.split_at(pen.room().min(piece.len()));
                 pen.put(now);
                 piece = later;
             }
@@ -338,32 +346,34 @@ fn to_u32(len: usize) -> u32 {
 }
 
 /// Writes bytes into a chunk, one behind the other.
-struct Pen {
-    at: NonNull<u8>,
-    room: usize,
-}
+struct Pen<'a>(&'a mut [u8]);
 
-impl Pen {
+impl<'a> Pen<'a> {
     /// Begins behind the header.
     ///
     /// # Safety
-    /// The chunk has `room` bytes behind its header, and they are the caller's alone for as long
-    /// as the pen is used.
-    unsafe fn new(chunk: Chunk<'_>, room: usize) -> Self {
+    /// The chunk has `room` bytes behind its header, and they are the caller's alone during `'a`.
+    unsafe fn new(chunk: Chunk<'a>, room: usize) -> Self {
         // SAFETY: a chunk has room for its header at least.
         let at = unsafe { chunk.header.cast::<u8>().add(HEADER_BYTES) };
-        Self { at, room }
+        // SAFETY: in the arena, which is initialised (zeroed mapping), and nobody else's (the
+        // caller's promise): readers with old hints look at a header's atomics, not behind it.
+        Self(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), room) })
     }
 
-    /// Writes `bytes`, or as many as there is room for.
+    fn room(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Writes `bytes`, for which there is room.
+    #[inline(always)]
     fn put(&mut self, bytes: &[u8]) {
-        let len = bytes.len().min(self.room);
-        // SAFETY: `len` bytes are readable at `bytes`, writable here (`new`), and what is being
-        // written is nobody else's, so not `bytes` either.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.as_ptr(), len) };
-        // SAFETY: at most one past the room.
-        self.at = unsafe { self.at.add(len) };
-        self.room -= len;
+        let here = mem::take(&mut self.0).split_at_mut_checked(bytes.len());
+        debug_assert!(here.is_some(), "more than there is room for");
+        if let Some((here, rest)) = here {
+            short::copy(here, bytes);
+            self.0 = rest;
+        }
     }
 }
 

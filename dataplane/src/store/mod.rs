@@ -16,7 +16,7 @@
 //! for which no memory can be found.
 //!
 //! To read on: `item` (layout and life of a chunk), `epoch`, `slab`, `index`, then `session` (how
-//! a look-up and a hint check are put together), `verbs` (how a command is), `evict`,
+//! a look-up and a hint check are put together), `write` and `verbs` (how a command is), `evict`,
 //! `probation` and `mover` (where memory comes from when it is all in use).
 
 mod sync;
@@ -46,6 +46,7 @@ mod slab;
 mod value;
 pub mod stats;
 pub mod verbs;
+mod write;
 
 pub use clock::Clock;
 pub use dump::Cursor;
@@ -341,6 +342,7 @@ impl Store {
     pub fn prefetch_change(&self, hash: KeyHash) {
         self.index.prefetch(hash);
         self.ghosts.prefetch(hash);
+        self.returns.prefetch(hash);
     }
 
     /// As [`Self::propose`], in the first index line alone: `None` means that it may be in the other.

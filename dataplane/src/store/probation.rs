@@ -24,9 +24,11 @@ const BYTES_PER_GHOST: usize = 256;
 /// The chunks that a class gave out last.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// The chunk with ticket `t` is at `t % room`.
+    /// A ring of `room` places: the oldest is `len` places before the next.
     places: Box<[u32]>,
     room: u32,
+    /// Where the next chunk goes.
+    at: u32,
     /// The ticket of the next chunk.
     next: u32,
     len: u32,
@@ -36,12 +38,12 @@ impl Queue {
     /// For a class of at most so many chunks. Memory that is not needed is not touched.
     pub(super) fn new(chunks_max: usize) -> Self {
         let places = vec![0; (chunks_max / CHUNKS_PER_PLACE as usize).max(1)].into();
-        Self { places, room: 1, next: 0, len: 0 }
+        Self { places, room: 1, at: 0, next: 0, len: 0 }
     }
 
     /// An empty one in the same memory.
     pub(super) fn renewed(self) -> Self {
-        Self { places: self.places, room: 1, next: 0, len: 0 }
+        Self { places: self.places, room: 1, at: 0, next: 0, len: 0 }
     }
 
     /// How many there are.
@@ -55,10 +57,11 @@ impl Queue {
         let most = u32::try_from(self.places.len()).unwrap_or(u32::MAX);
         let room = (chunks / CHUNKS_PER_PLACE).clamp(1, most);
         if room != self.room {
-            (self.room, self.len) = (room, 0);
+            (self.room, self.at, self.len) = (room, 0, 0);
         }
         let ticket = self.next;
-        self.places[(ticket % room) as usize] = loc.0;
+        self.places[self.at as usize] = loc.0;
+        self.at = if self.at + 1 == room { 0 } else { self.at + 1 };
         self.next = ticket.wrapping_add(1);
         self.len = (self.len + 1).min(room);
         ticket
@@ -67,8 +70,9 @@ impl Queue {
     /// Takes the oldest chunk out, with its ticket.
     pub(super) fn pop(&mut self) -> Option<(Location, u32)> {
         let ticket = self.next.wrapping_sub(self.len);
+        let at = if self.at < self.len { self.at + self.room } else { self.at } - self.len;
         self.len = self.len.checked_sub(1)?;
-        Some((Location(self.places[(ticket % self.room) as usize]), ticket))
+        Some((Location(self.places[at as usize]), ticket))
     }
 }
 

@@ -9,6 +9,7 @@
 //! class. Old counts fade by halves. Fails: never; what is forgotten makes the share less exact.
 
 use super::hash::KeyHash;
+use crate::prefetch::prefetch_read;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// One in so many keys is watched, always the same ones.
@@ -58,6 +59,14 @@ impl Returns {
         }
         let at = ((high * self.keys.len() as u64) >> 32) as usize;
         Some((&self.keys[at], u32::try_from(low & 0xffff_ff00).unwrap_or(0)))
+    }
+
+    /// Asks the CPU for the line that an item with this key will be looked for in.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: KeyHash) {
+        if let Some((place, _)) = self.place(hash) {
+            prefetch_read(place);
+        }
     }
 
     /// An item with this key has gone from the class.

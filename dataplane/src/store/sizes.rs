@@ -73,6 +73,15 @@ pub(super) fn size_classes(
     }
 }
 
+/// The number of the smallest class whose chunks have as many units, up to the largest.
+pub(super) fn class_by_units(sizes: &[SizeClass]) -> Vec<u8> {
+    let mut classes = Vec::new();
+    for (n, size) in (0..=u8::MAX).zip(sizes) {
+        classes.resize(size.units as usize + 1, n);
+    }
+    classes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

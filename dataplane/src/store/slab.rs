@@ -24,9 +24,9 @@ mod pages;
 mod tally;
 
 use super::epoch::{Epochs, Stamp};
-use super::item::{Arena, Chunk, ItemRef, Location, State};
+use super::item::{Arena, Chunk, ItemRef, Location, State, UNIT_BYTES};
 use super::probation::Queue;
-use super::sizes::{PAGE_SHIFT, PAGE_UNITS, SizeClass};
+use super::sizes::{PAGE_SHIFT, PAGE_UNITS, SizeClass, class_by_units};
 use super::value::NewItem;
 use pages::Pool;
 use parking_lot::{Mutex, MutexGuard};
@@ -175,6 +175,8 @@ impl Class {
 pub(super) struct Slabs {
     arena: Arena,
     sizes: Box<[SizeClass]>,
+    /// The smallest class whose chunks have as many units, up to the largest.
+    class_by_units: Box<[ClassId]>,
     words: Box<[AtomicU32]>,
     pages: Box<[Page]>,
     classes: Box<[Mutex<Class>]>,
@@ -192,6 +194,7 @@ impl Slabs {
             words: (0..n_pages).map(|_| AtomicU32::new(0)).collect(),
             pages: (0..n_pages).map(|_| Page::default()).collect(),
             classes: (0..=u8::MAX).zip(sizes.iter()).map(class).collect(),
+            class_by_units: class_by_units(&sizes).into_iter().map(ClassId).collect(),
             sizes,
             pool: Mutex::default(),
         }
@@ -230,9 +233,9 @@ impl Slabs {
     }
 
     /// The smallest class whose chunks hold `bytes`.
+    #[inline]
     pub(super) fn class_for(&self, bytes: usize) -> Option<ClassId> {
-        let n = self.sizes.partition_point(|s| s.bytes() < bytes);
-        u8::try_from(n).ok().filter(|_| n < self.sizes.len()).map(ClassId)
+        self.class_by_units.get(bytes.div_ceil(UNIT_BYTES)).copied()
     }
 
     pub(super) fn lock(&self, class: ClassId) -> MutexGuard<'_, Class> {
@@ -273,6 +276,16 @@ impl Slabs {
         // stays as long as the caller is pinned or the chunk is in use; the rest is the
         // caller's promise.
         unsafe { self.arena.chunk(loc) }.item()
+    }
+
+    /// The item at `loc`, which the index holds or is about to.
+    ///
+    /// # Safety
+    /// The caller holds the lock of the bucket that `loc` stands in, or is about to: items were put
+    /// there by way of [`Self::set_linked`], and none is unlinked without that lock.
+    #[inline]
+    pub(super) unsafe fn indexed<'a>(&'a self, loc: Location) -> Option<ItemRef<'a>> {
+        self.chunk(loc).item()
     }
 
     /// The chunk at `loc` for someone who keeps its page in the class: by the class's lock, or
@@ -542,15 +555,20 @@ impl Slabs {
                 t.expired_unfetched += u64::from(!fetched);
             }
         }
-        let parts = (0..n_parts).map(|n| Location(loc.0.wrapping_add(item.part_place(n))));
-        for loc in parts.chain([loc]) {
-            let chunk = self.chunk(loc);
-            chunk.set_state(State::Unlinked);
-            chunk.set_next(class.open.head.map_or(NIL, |l| l.0));
-            class.open.head = Some(loc);
-            class.open.count += 1;
+        for n in 0..n_parts {
+            self.bury(class, Location(loc.0.wrapping_add(item.part_place(n))));
         }
+        self.bury(class, loc);
         class.open.stamp = class.open.stamp.max(Some(epochs.stamp()));
+    }
+
+    /// Puts a chunk into limbo.
+    fn bury(&self, class: &mut Class, loc: Location) {
+        let chunk = self.chunk(loc);
+        chunk.set_state(State::Unlinked);
+        chunk.set_next(class.open.head.map_or(NIL, |l| l.0));
+        class.open.head = Some(loc);
+        class.open.count += 1;
     }
 
     /// Moves chunks whose epoch has passed from limbo to the free lists.
@@ -575,17 +593,6 @@ impl Slabs {
                 self.push(class, loc);
             }
         }
-    }
-
-    /// Takes the class's oldest newcomer out of the queue: a page, the number of a chunk in it,
-    /// and the ticket of the item that is meant.
-    pub(super) fn newcomer(&self, class: &mut Class) -> Option<(u32, u32, u32)> {
-        while let Some((loc, ticket)) = class.queue.pop() {
-            if let Some(n) = class.size.chunk_at(loc.0 & (PAGE_UNITS - 1)) {
-                return Some((loc.0 >> PAGE_SHIFT, n, ticket));
-            }
-        }
-        None
     }
 }
 

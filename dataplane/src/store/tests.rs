@@ -6,9 +6,9 @@ mod moves;
 
 use super::index::Expect;
 use super::marks::Marks;
-use super::session::Refused;
 use super::value::NewItem;
 use super::verbs::{NotDeleted, NotStored, delete, get, store as set};
+use super::write::Refused;
 use super::*;
 use crate::protocol::{self, Arith, StoreMode};
 use std::sync::atomic::Ordering;

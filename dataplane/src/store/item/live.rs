@@ -81,7 +81,9 @@ impl ItemRef<'_> {
             self.set_expiry(before.expiry());
         }
         let marks = before.marks().0 & inherits.marks.0;
-        self.header.marks.fetch_or(marks, Ordering::Relaxed);
+        if marks != 0 {
+            self.header.marks.fetch_or(marks, Ordering::Relaxed);
+        }
         if inherits.history {
             let recency = before.header.recency.load(Ordering::Relaxed);
             self.header.recency.store(recency, Ordering::Relaxed);

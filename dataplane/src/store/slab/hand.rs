@@ -1,9 +1,11 @@
-//! A class's hand: where it is in the ring of the class's pages, and what lies ahead of it.
+//! A class's hand: where it is in the ring of the class's pages, and what lies ahead of it; and the
+//! queue of newcomers, whose turn may come before.
 //!
 //! Enters: a locked class. Leaves: places of chunks, in the order in which the class evicts. Fails:
 //! a class without chunks has no place.
 
 use super::{Class, Slabs, get};
+use crate::store::sizes::{PAGE_SHIFT, PAGE_UNITS};
 
 impl Slabs {
     /// The next place of the class's hand: a page and the number of a chunk in it.
@@ -37,5 +39,16 @@ impl Slabs {
         }
         (class.hand_page, class.hand_chunk) = hand;
         oldest
+    }
+
+    /// Takes the class's oldest newcomer out of the queue: a page, the number of a chunk in it,
+    /// and the ticket of the item that is meant.
+    pub(in crate::store) fn newcomer(&self, class: &mut Class) -> Option<(u32, u32, u32)> {
+        while let Some((loc, ticket)) = class.queue.pop() {
+            if let Some(n) = class.size.chunk_at(loc.0 & (PAGE_UNITS - 1)) {
+                return Some((loc.0 >> PAGE_SHIFT, n, ticket));
+            }
+        }
+        None
     }
 }

@@ -3,7 +3,8 @@
 use crate::protocol::Arith;
 use crate::store::Session;
 use crate::store::marks::Marks;
-use crate::store::session::{Change, NewValue, Refused, Replacement};
+use crate::store::session::{Change, NewValue, Replacement};
+use crate::store::write::Refused;
 
 /// Longest value that is taken for a number, trailing blanks included, in bytes.
 const NUMBER_MAX_BYTES: usize = 128;

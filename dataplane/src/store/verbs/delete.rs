@@ -3,7 +3,8 @@
 use crate::store::Session;
 use crate::store::index::Expect;
 use crate::store::marks::Marks;
-use crate::store::session::{Change, NewValue, Refused, Replacement};
+use crate::store::session::{Change, NewValue, Replacement};
+use crate::store::write::Refused;
 
 /// Why nothing was deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl From<Refused> for NotDeleted {
 /// Removes the item with this key. True when there was a live one.
 pub fn delete(session: &mut Session, key: &[u8]) -> bool {
     let store = session.store();
-    let gone = store.unlink(store.hash(key), key, Expect::Any);
+    let gone = store.unlink(session.hash(key), key, Expect::Any);
     session.note_changed(gone);
     gone.is_some()
 }

@@ -2,7 +2,8 @@
 //! empty item where there is none.
 
 use crate::store::marks::Marks;
-use crate::store::session::{Change, NewValue, Refused, Replacement};
+use crate::store::session::{Change, NewValue, Replacement};
+use crate::store::write::Refused;
 use crate::store::{Guard, ItemRef, Session, Value, verbs};
 
 /// What to look for, and what to do with it. Times are on the store's clock.

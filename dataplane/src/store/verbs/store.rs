@@ -3,8 +3,9 @@
 use crate::protocol::{Store, StoreMode};
 use crate::store::index::Expect;
 use crate::store::marks::Marks;
-use crate::store::session::{Change, NewValue, Refused, Replacement};
+use crate::store::session::{Change, NewValue, Replacement};
 use crate::store::value::{NewItem, Value};
+use crate::store::write::Refused;
 use crate::store::{ItemRef, Session};
 
 /// Why nothing was stored.
@@ -100,7 +101,7 @@ fn decide(what: &Store<'_>, item: Option<ItemRef<'_>>) -> Result<Decision, NotSt
 /// reads a value that its writer believes replaced (as in memcached).
 fn set(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> {
     let store = session.store();
-    let hash = store.hash(what.key);
+    let hash = session.hash(what.key);
     let new = NewItem {
         key: what.key,
         flags: what.flags,

@@ -6,7 +6,7 @@ use crate::store::{Guard, ItemRef};
 pub fn touch<'g>(guard: &'g Guard<'_>, key: &[u8], exptime: i64) -> Option<ItemRef<'g>> {
     let store = guard.store();
     let expiry = store.clock().expiry(exptime);
-    let (item, ()) = guard.hold(store.hash(key), key, |item| guard.renew(item, expiry))?;
+    let (item, ()) = guard.hold(guard.hash(key), key, |item| guard.renew(item, expiry))?;
     item.mark_visited(store.now());
     Some(item)
 }

@@ -1,0 +1,265 @@
+//! Room 6 for every request that is not a plain get: strict parser, executor, reply.
+//!
+//! In: a request that the engine did not understand, or that the fast way has no answer to. Out: its
+//! reply, in as many datagrams as it takes, or none where none is due. Nearly all of these requests
+//! are one command that is answered in a line at most, a `set` above all: it is read where it
+//! stands, and the line is written over it. Of all others the text is kept apart while the frame
+//! becomes the reply. Fails: what cannot be sent is dropped by its name (D10).
+
+use super::{Execute, headers, key};
+use crate::accounts::Accounts;
+use crate::counters::WorkerCounters;
+use crate::drop_reason::DropReason;
+use crate::policy::allowance;
+use crate::protocol::binary::Action;
+use crate::protocol::executor::{self, Flow};
+use crate::protocol::stats::Kind;
+use crate::protocol::{Command, Dialect, Parsed, Refusal, Sink};
+use crate::reply::{Datagrams, Reply, ReplyFault, Sum, in_place};
+use crate::short;
+use crate::store::{KeyHash, Location, Supposed};
+use driver_shim::Frame;
+use gpu::{Entry, EntryFlags, Hint, ReqDesc, Verdict};
+
+/// Longest line that a command with a key is answered with, its end included.
+const LINE_MAX_BYTES: usize = 64;
+
+impl Execute {
+    /// Reads a request, carries it out and answers it. Returns of what kind it was, or its last
+    /// command. `trusted`: the hash in the descriptor is our own.
+    pub(super) fn read_and_answer(
+        &mut self,
+        mut frame: Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        trusted: bool,
+        counters: &Accounts,
+        mut emit: impl FnMut(Reply),
+    ) -> Kind {
+        counters.slow.inc();
+        self.ops.bytes_read.add(text(&frame, desc).len() as u64);
+        let Some((kind, line)) = self.carry_out_where_it_stands(&frame, entry, desc, trusted)
+        else {
+            return self.answer_in_datagrams(frame, entry, desc, counters, emit);
+        };
+        let headers = headers(entry);
+        if line.len == 0 {
+            counters.answered.inc();
+        } else if in_place(&mut frame, headers, line.len, |out| out.put(line.bytes())) {
+            emit(Reply::whole(frame, headers, Sum::Unknown));
+        } else {
+            counters.drop_frame(frame, entry.mark.into(), DropReason::NoFrame);
+        }
+        kind
+    }
+
+    /// Carries out a datagram that is one command, whole, and answered in a line at most. Returns
+    /// the line, which may be empty. `None`: it is not, or the line may be more than its source may
+    /// have, and nothing was done.
+    #[inline]
+    fn carry_out_where_it_stands(
+        &mut self,
+        frame: &Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        trusted: bool,
+    ) -> Option<(Kind, Line)> {
+        let text = text(frame, desc);
+        let dialect = self.server.dialects.of(text.first().copied()?);
+        let parsed = dialect.parse(text, self.item_max_bytes);
+        let Parsed::Command { command, used } = &parsed else { return None };
+        let asked = command.answered_in_a_line()?;
+        if *used != text.len() || entry.flags.has(EntryFlags::LIMITED) {
+            return None;
+        }
+        // The engine guessed what the key is. Its hash counts if that is the very key.
+        let [guessed, ..] = &desc.keys;
+        let known = trusted && key(frame, guessed).is_some_and(|key| std::ptr::eq(key, asked));
+        self.session.know_hash((known && desc.hash != 0).then_some(KeyHash(desc.hash)));
+        let mut line = Line { bytes: [0; LINE_MAX_BYTES], len: 0 };
+        executor::execute(command, &mut self.session, &self.ops, &self.server, &mut line);
+        self.session.know_hash(None);
+        Some((command.kind(), line))
+    }
+
+    /// The way of all others. Several commands in one datagram are answered in order, in one reply;
+    /// whatever is wrong with a datagram ends with it (D4).
+    fn answer_in_datagrams(
+        &mut self,
+        frame: Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        counters: &Accounts,
+        emit: impl FnMut(Reply),
+    ) -> Kind {
+        let mut kind = Kind::Other;
+        self.text.clear();
+        self.text.extend_from_slice(text(&frame, desc));
+        let first = self.text.first().copied().unwrap_or_default();
+        let dialect = self.server.dialects.of(first);
+        let most = allowance(entry, desc.payload_len, self.amp_factor);
+        let mut out = Datagrams::new(&self.region, frame, headers(entry), most, &mut self.frames);
+        let mut rest = self.text.as_slice();
+        self.session.suppose(supposed(desc));
+        while !rest.is_empty() {
+            // Looked at where it is: a command is large to be moved.
+            let parsed = dialect.parse(rest, self.item_max_bytes);
+            let (command, used) = match &parsed {
+                Parsed::Command { command, used } if for_tcp(command) => {
+                    dialect.refuse(rest, Refusal::NotOverUdp, &mut out);
+                    rest = rest.get(*used..).unwrap_or_default();
+                    continue;
+                }
+                Parsed::Command { command, used } => (command, *used),
+                Parsed::Swallow { command, used, skip } => (command, used.saturating_add(*skip)),
+                Parsed::Incomplete { .. } => {
+                    dialect.refuse(rest, cut_short(rest), &mut out);
+                    break;
+                }
+                Parsed::Hopeless => {
+                    dialect.refuse(rest, Refusal::Error, &mut out);
+                    break;
+                }
+            };
+            kind = command.kind();
+            let flow =
+                executor::execute(command, &mut self.session, &self.ops, &self.server, &mut out);
+            if flow == Flow::Close {
+                break;
+            }
+            rest = rest.get(used..).unwrap_or_default();
+        }
+        match self.session.suppose(Supposed::Nothing) {
+            Supposed::Right => counters.hints_right.inc(),
+            Supposed::Wrong => counters.hints_wrong.inc(),
+            Supposed::Nothing | Supposed::Unknown | Supposed::At(_) => {}
+        }
+        refuse_too_large(dialect, &self.text, &mut out, counters);
+        if let Some(fault) = out.fault() {
+            match out.give_up(&self.text) {
+                Some(frame) => counters.drop_frame(frame, entry.mark.into(), unsent(fault)),
+                None => counters.count_drop(unsent(fault)),
+            }
+        } else if out.is_empty() {
+            drop(out);
+            counters.answered.inc();
+        } else {
+            out.finish(emit);
+        }
+        kind
+    }
+}
+
+/// A line, to be written when the request is not needed any more.
+struct Line {
+    bytes: [u8; LINE_MAX_BYTES],
+    len: usize,
+}
+
+impl Line {
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl Sink for Line {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        let room = self.bytes.get_mut(self.len..).unwrap_or_default();
+        debug_assert!(bytes.len() <= room.len(), "longer than any line");
+        if bytes.len() <= room.len() {
+            short::copy(room, bytes);
+            self.len += bytes.len();
+        }
+    }
+}
+
+/// The request's text.
+#[inline]
+fn text<'f>(frame: &'f Frame, desc: &ReqDesc) -> &'f [u8] {
+    let start = usize::from(desc.payload_off);
+    frame.bytes().get(start..start + usize::from(desc.payload_len)).unwrap_or_default()
+}
+
+/// Where the engine supposes the one key of a request that it did not understand.
+fn supposed(desc: &ReqDesc) -> Supposed {
+    let [key, ..] = desc.keys;
+    match (desc.verdict, key.hint) {
+        (Verdict::HINTED, Hint::HIT) => Supposed::At(Location(key.location)),
+        (Verdict::HINTED, Hint::MISS) => Supposed::Unknown,
+        _ => Supposed::Nothing,
+    }
+}
+
+/// Puts a refusal in the place of a reply that is too large to be sent. [`Datagrams::fault`] says
+/// whether even that is too much.
+fn refuse_too_large(
+    dialect: Dialect,
+    text: &[u8],
+    out: &mut Datagrams<'_>,
+    counters: &WorkerCounters,
+) {
+    let refusal = match out.fault() {
+        Some(ReplyFault::TooLarge) => Refusal::ReplyTooLarge,
+        Some(ReplyFault::Amplified) => Refusal::Amplified,
+        Some(ReplyFault::NoFrame) | None => return,
+    };
+    out.restart();
+    dialect.refuse(text, refusal, out);
+    if refusal == Refusal::Amplified && out.fault().is_none() {
+        counters.amplification_refused.inc();
+    }
+}
+
+/// What a request is dropped for whose reply cannot be sent.
+fn unsent(fault: ReplyFault) -> DropReason {
+    match fault {
+        ReplyFault::NoFrame | ReplyFault::TooLarge => DropReason::NoFrame,
+        ReplyFault::Amplified => DropReason::Amplification,
+    }
+}
+
+/// Why what is left of a datagram is no whole command: a storage command whose data block did not
+/// fit, or a line without an end.
+fn cut_short(rest: &[u8]) -> Refusal {
+    if rest.contains(&b'\n') { Refusal::BadDataChunk } else { Refusal::Error }
+}
+
+/// Whether UDP is not the place for this command (D13).
+fn for_tcp(command: &Command<'_>) -> bool {
+    match command {
+        Command::Stats(Some(_))
+        | Command::Flush { .. }
+        | Command::FlushPrefix { .. }
+        | Command::Verbosity { .. }
+        | Command::Admin { .. } => true,
+        Command::Binary(request) => match request.action {
+            Action::Stat(what) => !what.is_empty(),
+            Action::Flush { .. } => true,
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_has_room() {
+        for refusal in [
+            Refusal::TooLarge,
+            Refusal::OutOfMemory,
+            Refusal::OutOfMemoryArith,
+            Refusal::NonNumeric,
+            Refusal::BadLineFormat,
+        ] {
+            assert!(refusal.line().len() <= LINE_MAX_BYTES, "{refusal:?}");
+        }
+        let mut line = Line { bytes: [0; LINE_MAX_BYTES], len: 0 };
+        line.put_decimal(u64::MAX);
+        line.put(b"\r\n");
+        assert_eq!(line.bytes(), b"18446744073709551615\r\n");
+    }
+}

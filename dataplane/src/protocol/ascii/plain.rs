@@ -1,0 +1,55 @@
+//! The usual `set`, read at one go: one blank between words, numbers of a few digits, and all of
+//! the value there.
+//!
+//! Enters: bytes from a connection or a datagram. Leaves: the command, where they begin with one of
+//! that shape. `None` says nothing about them: the strict parser reads everything, these commands
+//! too, and to the same end (tests, fuzzing).
+
+use crate::protocol::command::{KEY_MAX_BYTES, Store};
+use crate::short;
+
+/// Digits of a number behind its first: any number of so many fits what it is for.
+const MORE_DIGITS_MAX: usize = 8;
+
+/// A `set`, and the bytes that it takes.
+pub(super) struct Set<'a> {
+    pub(super) what: Store<'a>,
+    pub(super) noreply: bool,
+    pub(super) used: usize,
+}
+
+/// Reads `set KEY FLAGS EXPTIME BYTES [noreply]` and its value, of at most `item_max_bytes`.
+#[inline(always)]
+pub(super) fn set(input: &[u8], item_max_bytes: usize) -> Option<Set<'_>> {
+    let line = input.strip_prefix(b"set ")?;
+    let (key, rest) = line.split_at_checked(short::word_len(line))?;
+    if !(1..=KEY_MAX_BYTES).contains(&key.len()) {
+        return None;
+    }
+    let (flags, rest) = number(rest)?;
+    let (exptime, rest) = number(rest)?;
+    let (len, rest) = number(rest)?;
+    let (noreply, rest) = match rest {
+        [b'\r', b'\n', block @ ..] => (false, block),
+        _ => (true, rest.strip_prefix(b" noreply\r\n")?),
+    };
+    let len = usize::try_from(len).ok().filter(|&len| len <= item_max_bytes)?;
+    let (value, rest) = rest.split_at_checked(len)?;
+    let [b'\r', b'\n', rest @ ..] = rest else { return None };
+    let what = Store::set(key, flags, i64::from(exptime), value);
+    Some(Set { what, noreply, used: input.len() - rest.len() })
+}
+
+/// A blank and a number, and what stands behind its last digit.
+#[inline(always)]
+fn number(text: &[u8]) -> Option<(u32, &[u8])> {
+    let [b' ', first @ b'0'..=b'9', rest @ ..] = text else { return None };
+    let (mut number, mut rest) = (u32::from(first - b'0'), rest);
+    for _ in 0..=MORE_DIGITS_MAX {
+        let [digit @ b'0'..=b'9', behind @ ..] = rest else { return Some((number, rest)) };
+        // What a tenth digit makes of it is not used.
+        number = number.wrapping_mul(10).wrapping_add(u32::from(digit - b'0'));
+        rest = behind;
+    }
+    None
+}

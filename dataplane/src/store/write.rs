@@ -1,0 +1,346 @@
+//! The steps that writing verbs are made of, and eviction, and the moving of items: make an item,
+//! link it, take one out of sight.
+//!
+//! Enters: what an item is to be made of, hashes, and what is expected to be there. Leaves: items
+//! that readers see in whole or not at all, and chunks in limbo. A step is complete in itself and
+//! needs no pin: what it looks at, it holds by the locks of the key's buckets. Fails: [`Refused`].
+#![allow(unsafe_code)]
+
+use super::Store;
+use super::hash::KeyHash;
+use super::index::{Expect, UpdateError};
+use super::item::{ItemRef, Location, WHOLE_MAX_BYTES};
+use super::marks::{Inherits, Marks};
+use super::session::{NewValue, Replacement};
+use super::slab::{Class, Gone, Slabs};
+use super::value::{NewItem, Value};
+use crate::short;
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+/// What a number is filled up with behind its digits.
+pub(super) const BLANKS: [u8; 128] = [b' '; 128];
+
+/// Why an item could not be made or linked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Above the item limit.
+    TooLarge,
+    /// No chunk to be had.
+    OutOfMemory,
+    /// The key's present item is not the expected one.
+    Mismatch,
+}
+
+/// A written item that nobody can see yet. Dropping it gives its memory back.
+#[derive(Debug)]
+pub(super) struct Fresh<'s> {
+    store: &'s Store,
+    loc: Location,
+    /// The further chunks of a large item.
+    parts: Vec<Location>,
+    len_bytes: usize,
+    cas: u64,
+    inherits: Inherits,
+    /// It belongs to the index now.
+    linked: bool,
+}
+
+impl Drop for Fresh<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.linked {
+            self.give_back();
+        }
+    }
+}
+
+impl Fresh<'_> {
+    #[cold]
+    fn give_back(&mut self) {
+        // SAFETY: `make` popped the chunk for us, it was not linked, and we are going away.
+        unsafe { self.store.slabs.give_back(self.loc, self.len_bytes) };
+        // SAFETY: as above; `make` counted them as parts.
+        unsafe { self.store.slabs.give_back_parts(&self.parts) };
+    }
+}
+
+/// What memcached counts for an item beyond key, value and client flags: its header, the key's
+/// end, the line end and the CAS id.
+const MEMCACHED_EXTRA_BYTES: usize = 48 + 1 + 2 + 8;
+
+/// Longest key, in bytes (protocol.txt).
+const KEY_MAX_BYTES: usize = crate::protocol::KEY_MAX_BYTES;
+
+impl Store {
+    /// Whether such an item is within the item limit, counted as memcached counts.
+    pub fn fits(&self, key_bytes: usize, flags: u32, value_bytes: usize) -> bool {
+        let client_flags = if flags == 0 { 0 } else { 4 };
+        let counted = MEMCACHED_EXTRA_BYTES + client_flags + key_bytes + value_bytes;
+        counted <= self.config.item_max_bytes
+    }
+
+    /// Writes an item into memory of its own. May evict, and may wait for at most about 100 µs.
+    ///
+    /// Inlined, and [`Self::link`] too, so that a `Fresh` is nowhere but in registers.
+    #[inline(always)]
+    pub(super) fn make(&self, new: &NewItem<'_>) -> Result<Fresh<'_>, Refused> {
+        if !self.fits(new.key.len(), new.flags, new.value_len())
+            || !(1..=KEY_MAX_BYTES).contains(&new.key.len())
+        {
+            return Err(Refused::TooLarge);
+        }
+        let (loc, cas, parts) = match new.value_len() > WHOLE_MAX_BYTES {
+            true => self.make_large(new)?,
+            false => {
+                let len_bytes = new.len_bytes();
+                let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
+                let loc = self.allocate(class, len_bytes, 1).ok_or(Refused::OutOfMemory)?;
+                let cas = self.next_cas();
+                // SAFETY: just popped, for this many bytes; the key's length was checked.
+                unsafe { self.slabs.write(loc, new, cas, self.now()) };
+                (loc, cas, Vec::new())
+            }
+        };
+        self.note_expiry(new.expiry);
+        Ok(Fresh {
+            store: self,
+            loc,
+            parts,
+            len_bytes: new.len_bytes(),
+            cas,
+            inherits: Inherits::default(),
+            linked: false,
+        })
+    }
+
+    fn next_cas(&self) -> u64 {
+        self.cas.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The same for one that needs several chunks: where it is, its CAS id, its further chunks.
+    #[inline(never)]
+    fn make_large(&self, new: &NewItem<'_>) -> Result<(Location, u64, Vec<Location>), Refused> {
+        let (loc, parts) = self.allocate_large(new)?;
+        let cas = self.next_cas();
+        // SAFETY: just popped, all of them, for this item; the key's length was checked.
+        unsafe { self.slabs.write_large(loc, &parts, new, cas, self.now()) };
+        Ok((loc, cas, parts))
+    }
+
+    /// Chunks for a large item: its own, and those for the other parts.
+    fn allocate_large(&self, new: &NewItem<'_>) -> Result<(Location, Vec<Location>), Refused> {
+        let id = self.slabs.large_class().ok_or(Refused::TooLarge)?;
+        let n_parts = new.n_parts(self.slabs.size(id).bytes());
+        let chunks = u32::try_from(n_parts + 1).map_err(|_| Refused::TooLarge)?;
+        let mut parts = Vec::with_capacity(n_parts);
+        while parts.len() < n_parts {
+            let Some(part) = self.allocate(id, 0, chunks) else { break };
+            Slabs::count_as_part(&mut self.slabs.lock(id));
+            parts.push(part);
+        }
+        if parts.len() == n_parts
+            && let Some(loc) = self.allocate(id, new.len_bytes(), chunks)
+        {
+            return Ok((loc, parts));
+        }
+        // SAFETY: popped and counted above, not linked, and given up here.
+        unsafe { self.slabs.give_back_parts(&parts) };
+        Err(Refused::OutOfMemory)
+    }
+
+    /// Makes and links what `modify` decided on.
+    pub(super) fn replace(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        given: &[u8],
+        new: &Replacement,
+        item: Option<ItemRef<'_>>,
+        expect: Expect,
+    ) -> Result<u64, Refused> {
+        let nothing = Value::Whole(&[]);
+        let (given, present) = (Value::Whole(given), item.map_or(nothing, |item| item.value()));
+        let mut digits = itoa::Buffer::new();
+        let value = match new.value {
+            NewValue::Given => [given, nothing],
+            NewValue::Present => [present, nothing],
+            NewValue::PresentThenGiven => [present, given],
+            NewValue::GivenThenPresent => [given, present],
+            NewValue::Number { number, width } => {
+                let digits = digits.format(number).as_bytes();
+                let blanks = BLANKS.get(..width.saturating_sub(digits.len()));
+                [Value::Whole(digits), Value::Whole(blanks.unwrap_or_default())]
+            }
+        };
+        let expiry = new.expiry.or_else(|| item.map(|item| item.expiry())).unwrap_or(0);
+        let whole = NewItem { key, flags: new.flags, expiry, value, marks: new.marks };
+        let mut fresh = self.make(&whole)?;
+        fresh.inherits =
+            Inherits { expiry: new.expiry.is_none(), marks: new.keeps, history: new.in_place };
+        self.link(hash, key, fresh, expect)
+    }
+
+    /// From now on there may be something to sweep.
+    pub(super) fn note_expiry(&self, expiry: u32) {
+        if expiry != 0 && !self.expiring.load(Ordering::Relaxed) {
+            self.expiring.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts the item in the place of the key's present one, if that is as expected. Returns its
+    /// CAS id.
+    #[inline(always)]
+    pub(super) fn link(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        mut fresh: Fresh<'_>,
+        expect: Expect,
+    ) -> Result<u64, Refused> {
+        debug_assert!(std::ptr::eq(self, fresh.store), "an item of another store");
+        match fresh.store.swap(hash, key, Some((fresh.loc, fresh.inherits)), expect) {
+            Ok(_) => {
+                fresh.linked = true;
+                Ok(fresh.cas)
+            }
+            Err(UpdateError::Mismatch(_)) => Err(Refused::Mismatch),
+            Err(UpdateError::Full) => Err(Refused::OutOfMemory),
+        }
+    }
+
+    /// Takes the key's item out of sight. Says where it was, if it was a live one.
+    pub(super) fn unlink(&self, hash: KeyHash, key: &[u8], expect: Expect) -> Option<Location> {
+        self.swap(hash, key, None, expect).unwrap_or_default()
+    }
+
+    /// The common step: says where there was a live item. `new` says where the new one is (written,
+    /// linked nowhere, and the caller's alone), and what it takes over from the old one.
+    pub(super) fn swap(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        new: Option<(Location, Inherits)>,
+        expect: Expect,
+    ) -> Result<Option<Location>, UpdateError> {
+        let mut gone = Gone::ByClient;
+        // The item at the location that is being replaced: the last one asked about.
+        let before = Cell::new(None);
+        let is_key = |loc| {
+            // SAFETY: the index asks only about locations in buckets that it holds the lock of.
+            before.set(unsafe { self.slabs.indexed(loc) });
+            before.get().is_some_and(|item| short::equal(item.key(), key))
+        };
+        let mut wanted = new.is_some() && self.ghosts.knows(hash);
+        if new.is_some() {
+            self.returns.stored(hash);
+        }
+        let commit = |old: Option<Location>| {
+            let before = before.get().filter(|_| old.is_some());
+            if let Some(old) = old {
+                if let Some(item) = before {
+                    wanted |= item.is_visited();
+                    if !self.is_live(&item) {
+                        gone = Gone::Expired { fetched: item.was_fetched() };
+                    }
+                }
+                // SAFETY: `old` stands in a locked bucket.
+                unsafe { self.slabs.set_linked(old, false) };
+            }
+            if let Some((new, inherits)) = new {
+                // SAFETY: `new` is about to stand in a locked bucket; it was written: by `make`, or
+                // before a restart.
+                unsafe { self.slabs.set_linked(new, true) };
+                // SAFETY: `new` is linked, and leaves again only under the locks that are held.
+                if let Some(item) = unsafe { self.slabs.indexed(new) } {
+                    if let Some(before) = before {
+                        item.take_over(&before, inherits);
+                    }
+                    if wanted {
+                        item.expect_visit();
+                    }
+                }
+            }
+        };
+        let old = self.change_index(hash, new.map(|(loc, _)| loc), expect, is_key, commit)?;
+        if let Some(old) = old {
+            // SAFETY: `commit` hid it, and the index gave it to us alone.
+            unsafe { self.slabs.retire(old, &self.epochs, gone) };
+        }
+        Ok(old.filter(|_| gone == Gone::ByClient))
+    }
+
+    /// Unlinks the item to make room, or because it has expired, with its class locked. False
+    /// when somebody else just did.
+    pub(super) fn remove(
+        &self,
+        class: &mut Class,
+        loc: Location,
+        item: ItemRef<'_>,
+        active: bool,
+    ) -> bool {
+        let fetched = item.was_fetched();
+        let why = if self.is_live(&item) {
+            Gone::Evicted { fetched, active }
+        } else {
+            Gone::Expired { fetched }
+        };
+        let (hash, expect) = (self.hash(item.key()), Expect::Exactly(Some(loc)));
+        // SAFETY: `loc` stands in a locked bucket.
+        let hide = |_| unsafe { self.slabs.set_linked(loc, false) };
+        if self.change_index(hash, None, expect, |l| l == loc, hide).is_err() {
+            return false;
+        }
+        if let Gone::Evicted { .. } = why {
+            let tally = &mut class.tally;
+            tally.evicted_expiring += u64::from(item.expiry() != 0);
+            tally.evicted_idle_seconds = u64::from(self.now().saturating_sub(item.accessed()));
+            self.observer.evicted(&item, class.id, self.now());
+            self.returns.gone(hash, class.id.0);
+        }
+        // SAFETY: we hid it, and the index gave it to us alone; callers come from
+        // `Slabs::with_item`, which gives the item's own class.
+        unsafe { self.slabs.retire_in(class, loc, &self.epochs, why) };
+        true
+    }
+}
+
+impl Store {
+    /// Puts the item in another chunk of its class, with its class locked. It stays the same to
+    /// everybody who asks, down to its CAS id. False when there is no chunk, or somebody else just
+    /// changed it.
+    pub(super) fn relocate(&self, class: &mut Class, loc: Location, item: ItemRef<'_>) -> bool {
+        let Some(to) = self.slabs.pop_for_move(class, &item) else { return false };
+        let new = NewItem {
+            key: item.key(),
+            flags: item.flags(),
+            expiry: item.expiry(),
+            value: [item.value(), Value::Whole(&[])],
+            marks: Marks::default(),
+        };
+        // SAFETY: just popped, from the class that holds an item of the same length.
+        unsafe { self.slabs.write(to, &new, item.cas(), item.accessed()) };
+        let (hash, expect) = (self.hash(item.key()), Expect::Exactly(Some(loc)));
+        let swap = |_| {
+            // SAFETY: `loc` stands in a locked bucket.
+            unsafe { self.slabs.set_linked(loc, false) };
+            // SAFETY: `to` is about to stand there; it was written above.
+            unsafe { self.slabs.set_linked(to, true) };
+            // SAFETY: `to` is linked, and leaves again only under the locks that are held.
+            if let Some(copy) = unsafe { self.slabs.item(to) } {
+                let all = Inherits { expiry: true, marks: Marks::ALL, history: true };
+                copy.take_over(&item, all);
+            }
+        };
+        if self.index.update(hash, Some(to), expect, |l| l == loc, swap).is_err() {
+            // SAFETY: popped above, not linked, and given up here.
+            unsafe { self.slabs.give_back_in(class, to, item.len_bytes()) };
+            return false;
+        }
+        // SAFETY: we hid it, and the index gave it to us alone; callers come from
+        // `Slabs::with_owner`, which gives the item's own class.
+        unsafe { self.slabs.retire_in(class, loc, &self.epochs, Gone::Moved) };
+        class.tally.rescued += 1;
+        true
+    }
+}
