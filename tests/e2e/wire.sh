@@ -34,6 +34,11 @@ wire_checks() {
   slap "memcaslap -U -d 10 at full speed: no wrong value" "$ns" counted -s "$v4:11211" -U -T 1 -c 16 -t 2s -d 10
 }
 
+# captured FILE N: whether so many datagrams of the service's are in it.
+captured() {
+  [ "$(tshark -r "$1" -Y 'udp.port == 11211' -T fields -e frame.number 2>/dev/null | wc -l)" -ge "$2" ]
+}
+
 # own_capture NS DEVICE SOCKET: what the appliance captures of itself is what the wire carried, each
 # frame once, and each worker has its part.
 own_capture() {
@@ -57,6 +62,8 @@ for n in range(8):
 PYTHON
   kill -INT "$pid"
   check "gnomon capture ends" wait "$pid"
+  # What dumpcap has not read yet when it is told to stop is lost.
+  check "the capture on the wire has all" wait_for 20 captured "$seen" 1024
   capture_stop
   check "it lost nothing" grep -q ', 0 lost' "$log"
   for file in "$own" "$seen"; do
