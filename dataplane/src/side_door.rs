@@ -47,6 +47,9 @@ const IDLE_MIN: Duration = Duration::from_micros(20);
 /// Longest sleep, and so the longest that a punted frame or a stop waits.
 const IDLE_MAX: Duration = Duration::from_millis(1);
 
+/// How often the other side is looked at for what others have changed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// The kernel's end: a TAP device, or a fake of one.
 pub trait KernelLink: Send {
     /// Reads the next frame from the kernel into `frame`; `false` when none waits. Never blocks.
@@ -72,6 +75,9 @@ pub trait KernelLink: Send {
     /// # Errors
     /// Why that cannot be; nothing has changed.
     fn reopen(&mut self) -> io::Result<()>;
+
+    /// Puts right what somebody has changed on the other side. Asked now and then.
+    fn put_right(&mut self);
 }
 
 impl KernelLink for Tap {
@@ -93,6 +99,11 @@ impl KernelLink for Tap {
 
     fn reopen(&mut self) -> io::Result<()> {
         Self::reopen(self).map_err(io::Error::other)
+    }
+
+    fn put_right(&mut self) {
+        // Fails when the device is gone, which reading tells; what it did is in the log.
+        let _ = self.keep_mac();
     }
 }
 
@@ -238,9 +249,13 @@ impl SideDoor {
     pub fn run(&self, stop: &AtomicBool) {
         let Some(mut link) = self.link.try_lock() else { return };
         let mut idle = IDLE_MIN;
-        let mut mend = Mend::default();
+        let (mut mend, mut looked) = (Mend::default(), Instant::now());
         while !stop.load(Ordering::Relaxed) {
             self.keep_up(&mut mend, link.as_mut());
+            if looked.elapsed() >= LOOK_EVERY {
+                link.put_right();
+                looked = Instant::now();
+            }
             let written = self.write_some(link.as_mut(), &mut mend);
             let (read, then) = self.read_some(link.as_mut(), self.now_ns(), &mut mend);
             idle = if written + read > 0 { IDLE_MIN } else { (idle * 2).min(IDLE_MAX) };

@@ -13,6 +13,8 @@ struct Kernel {
     /// Nobody is there, and so many tries to mend that fail.
     gone: bool,
     stays_gone: u32,
+    /// Times that it was asked for.
+    put_right: u32,
 }
 
 #[derive(Clone, Default)]
@@ -52,6 +54,10 @@ impl KernelLink for Fake {
 
     fn is_gone(&self, error: &io::Error) -> bool {
         error.kind() == io::ErrorKind::NotConnected
+    }
+
+    fn put_right(&mut self) {
+        self.0.lock().put_right += 1;
     }
 
     fn reopen(&mut self) -> io::Result<()> {
@@ -279,4 +285,19 @@ fn frames_left_in_a_door_go_home_with_it() {
     assert_eq!(region.available(), 7);
     drop(door);
     assert_eq!(region.available(), 8);
+}
+
+#[test]
+fn the_other_side_is_looked_at_now_and_then() {
+    let (door, fake, _region) = door(1000, 4);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| door.run(&stop));
+        let begun = Instant::now();
+        while fake.0.lock().put_right < 2 && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(fake.0.lock().put_right >= 2);
 }

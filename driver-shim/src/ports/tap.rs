@@ -15,20 +15,20 @@
 //! mode, 2.
 #![allow(unsafe_code)]
 
+mod netlink;
+
 use crate::frame::{Frame, RxChecksum, TxOffload};
 use crate::port::MacAddr;
 use crate::ports::wait::until_readable;
 use crate::region::FRAME_MAX_BYTES;
+use netlink::{Netlink, address, link_up, set_mac};
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
-};
 use std::ffi::c_char;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
@@ -134,6 +134,13 @@ impl Tap {
             move |source| TapError::Setup { name, what, source }
         };
 
+        let index =
+            if_nametoindex(name.as_str()).map_err(|e| fail("anything".to_owned())(e.into()))?;
+        let netlink = Netlink::open().map_err(fail("anything (netlink)".to_owned()))?;
+        // Before udev hears of the device, which gives one an address that has none but the kernel's.
+        netlink
+            .request(&set_mac(index, config.mac))
+            .map_err(fail(format!("address {}", config.mac)))?;
         // Where the kernel has IPv6 switched off there is nothing to switch off, and an IPv6
         // address is refused below.
         let detection = format!("/proc/sys/net/ipv6/conf/{name}/accept_dad");
@@ -145,12 +152,9 @@ impl Tap {
             }
             _ => {}
         }
-        let index =
-            if_nametoindex(name.as_str()).map_err(|e| fail("anything".to_owned())(e.into()))?;
-        let netlink = Netlink::open().map_err(fail("anything (netlink)".to_owned()))?;
         netlink
-            .request(&link_up(index, config.mac, config.mtu))
-            .map_err(fail(format!("address {}, MTU {} and up", config.mac, config.mtu)))?;
+            .request(&link_up(index, config.mtu))
+            .map_err(fail(format!("MTU {} and up", config.mtu)))?;
         for &(ip, prefix_bits) in &config.addrs {
             netlink
                 .request(&address(index, ip, prefix_bits))
@@ -166,6 +170,22 @@ impl Tap {
     pub fn reopen(&mut self) -> Result<(), TapError> {
         *self = Self::open(&self.config)?;
         Ok(())
+    }
+
+    /// Gives the device its Ethernet address back, if somebody has changed it: udev may have been
+    /// about to when it was set. With another one Linux takes what is written for others' frames.
+    /// True if that was so; the log says it, too.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn keep_mac(&self) -> io::Result<bool> {
+        let index = if_nametoindex(self.name())?;
+        if Netlink::open()?.mac_of(index)? == self.config.mac {
+            return Ok(false);
+        }
+        Netlink::open()?.request(&set_mac(index, self.config.mac))?;
+        tracing::warn!(device = self.name(), "its Ethernet address was changed, and is set back");
+        Ok(true)
     }
 
     /// The interface's name.
@@ -245,91 +265,9 @@ fn attach(device: &File, name: &str) -> Result<String, TapError> {
     String::from_utf8(given).map_err(|_| bad_name())
 }
 
-/// The kernel's configuration socket (RFC 3549), one request at a time.
-struct Netlink(OwnedFd);
-
-const HEADER_BYTES: usize = 16;
-
-impl Netlink {
-    fn open() -> io::Result<Self> {
-        let protocol = SockProtocol::NetlinkRoute;
-        let flags = SockFlag::SOCK_CLOEXEC;
-        Ok(Self(socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?))
-    }
-
-    /// Sends a request that asks for an acknowledgement, and waits for it. The kernel answers
-    /// within the send, so that this does not wait for anybody.
-    fn request(&self, message: &[u8]) -> io::Result<()> {
-        send(self.0.as_raw_fd(), message, MsgFlags::empty())?;
-        let mut answer = [0; 512];
-        let n = recv(self.0.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-        // nlmsghdr, then nlmsgerr: a negated error number, or 0.
-        let code = answer.get(..n).and_then(|a| a.get(HEADER_BYTES..HEADER_BYTES + 4));
-        match code.and_then(|c| c.try_into().ok()).map(i32::from_ne_bytes) {
-            Some(0) => Ok(()),
-            Some(e) => Err(io::Error::from_raw_os_error(e.saturating_neg())),
-            None => Err(ErrorKind::InvalidData.into()),
-        }
-    }
-}
-
-/// A request: `nlmsghdr`, a body, attributes.
-struct Message(Vec<u8>);
-
-impl Message {
-    fn new(kind: u16, extra_flags: i32, body: &[&[u8]]) -> Self {
-        let flags = u16::try_from(libc::NLM_F_REQUEST | libc::NLM_F_ACK | extra_flags);
-        let mut m = vec![0; 4];
-        m.extend(kind.to_ne_bytes());
-        m.extend(flags.unwrap_or_default().to_ne_bytes());
-        m.extend([0; 8]);
-        m.extend(body.concat());
-        Self(m)
-    }
-
-    fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
-        let len = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
-        self.0.extend(len.to_ne_bytes());
-        self.0.extend(kind.to_ne_bytes());
-        self.0.extend(value);
-        self.0.resize(self.0.len().next_multiple_of(4), 0);
-        self
-    }
-
-    fn done(mut self) -> Vec<u8> {
-        let len = u32::try_from(self.0.len()).unwrap_or(u32::MAX).to_ne_bytes();
-        self.0.splice(..4, len);
-        self.0
-    }
-}
-
-/// RTM_NEWLINK: `ifinfomsg` with the UP flag, Ethernet address, MTU.
-fn link_up(index: u32, mac: MacAddr, mtu: u16) -> Vec<u8> {
-    let up = libc::IFF_UP.to_ne_bytes();
-    let body: [&[u8]; 4] = [&[0; 4], &index.to_ne_bytes(), &up, &up];
-    Message::new(libc::RTM_NEWLINK, 0, &body)
-        .attribute(libc::IFLA_ADDRESS, &mac.0)
-        .attribute(libc::IFLA_MTU, &u32::from(mtu).to_ne_bytes())
-        .done()
-}
-
-/// RTM_NEWADDR: `ifaddrmsg`, the address as local and as the interface's.
-fn address(index: u32, ip: IpAddr, prefix_bits: u8) -> Vec<u8> {
-    let (family, bytes) = match ip {
-        IpAddr::V4(ip) => (libc::AF_INET, ip.octets().to_vec()),
-        IpAddr::V6(ip) => (libc::AF_INET6, ip.octets().to_vec()),
-    };
-    let family = u8::try_from(family).unwrap_or_default();
-    let no_detection = u8::try_from(libc::IFA_F_NODAD).unwrap_or_default();
-    let body: [&[u8]; 2] = [&[family, prefix_bits, no_detection, 0], &index.to_ne_bytes()];
-    Message::new(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, &body)
-        .attribute(libc::IFA_LOCAL, &bytes)
-        .attribute(libc::IFA_ADDRESS, &bytes)
-        .done()
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::netlink::Message;
     use super::*;
     use crate::{Pages, Region};
     use nix::sched::{CloneFlags, unshare};
@@ -541,6 +479,20 @@ pub(crate) mod tests {
             UdpSocket::bind(("10.9.0.1", 0)).unwrap();
             tap.write(&arp(1, [0xff; 6])).unwrap();
             read_until(&mut tap, &mut frame, |f| f[12..14] == [8, 6] && f[21] == 2);
+        });
+    }
+
+    #[test]
+    fn its_address_stays_its_own() {
+        in_namespace(|| {
+            let tap = Tap::open(&config("gn%d")).unwrap();
+            let index = if_nametoindex(tap.name()).unwrap();
+            let mac = || Netlink::open().unwrap().mac_of(index).unwrap();
+            assert_eq!((mac(), tap.keep_mac().unwrap()), (MAC, false));
+            let other = MacAddr([2, 0, 0, 0, 0, 0x77]);
+            Netlink::open().unwrap().request(&set_mac(index, other)).unwrap();
+            assert_eq!((mac(), tap.keep_mac().unwrap()), (other, true));
+            assert_eq!(mac(), MAC);
         });
     }
 

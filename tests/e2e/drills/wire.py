@@ -258,6 +258,15 @@ def side_door_down():
         return f"TCP again after {took * 1e3:.0f} ms"
 
 
+@mark("side door's address changed", "its TAP device gets another Ethernet address, as udev may give it", "set back; TCP works again")
+def side_door_address():
+    with reached(on_cable()) as server, probing(ADDRESS):
+        ip("server", "link", "set", DOOR, "address", "02:00:00:00:00:99")
+        took = tcp_again()
+        must("Ethernet address was changed" in server.said(), "not in the log")
+        return f"TCP again after {took * 1e3:.0f} ms"
+
+
 # --- devices and frames ---------------------------------------------------------------------------------------
 
 
