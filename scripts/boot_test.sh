@@ -127,9 +127,9 @@ logged() {
     grep -F '$1'"
 }
 
-# figure METRIC VALUE: the sum of the metric's samples is that.
+# figure METRIC CONDITION: holds of the sum of the metric's samples.
 figure() {
-  guest 60 "gnomon stats $1 | awk '{ sum += \$NF } END { print; print sum; exit sum != $2 }'"
+  guest 60 "gnomon stats $1 | awk '{ sum += \$NF } END { print; print sum; exit !(sum $2) }'"
 }
 
 # --- one NIC model ----------------------------------------------------------------------------------
@@ -189,10 +189,11 @@ appliance_boots() {
 
   check "$nic: its cable is pulled" machine set_link name=nic up=off
   guest_wait "$nic: the log says so" 60 logged "link down"
-  check "$nic: so does the metric" figure gnomon_port_link_up 0
+  check "$nic: so does the metric" figure gnomon_port_link_up "== 0"
   check "$nic: the cable is back" machine set_link name=nic up=on
   guest_wait "$nic: the log says that, too" 60 logged "link up"
-  check "$nic: both are counted" figure gnomon_port_link_changes_total 2
+  # There may be more: a NIC that negotiates its speed loses the link for a moment.
+  check "$nic: both are counted" figure gnomon_port_link_changes_total ">= 2"
   recovers "$nic"
 
   check "$nic: killed" guest 120 "systemctl kill -s KILL gnomon"
@@ -203,7 +204,7 @@ appliance_boots() {
 
   check "$nic: unplugged" machine device_del id=nic --until DEVICE_DELETED
   guest_wait "$nic: the log says so" 60 logged "the device is gone"
-  check "$nic: so does the metric" figure gnomon_port_removed 1
+  check "$nic: so does the metric" figure gnomon_port_removed "== 1"
   check "$nic: it lives on" unit_is NRestarts 1
   stops "$nic, gone"
   device=driver=$(nic_device "$nic")
