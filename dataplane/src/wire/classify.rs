@@ -24,7 +24,7 @@ use super::ipv6::{self, Ipv6};
 use super::local::{Local, To};
 use super::udp::{self, Udp};
 use crate::drop_reason::DropReason;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use zerocopy::FromBytes;
 
 /// What to do with a frame.
@@ -171,7 +171,7 @@ fn over_ipv6(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
                 return punt(local);
             }
             check_request(&udp, alone, udp.length_is_exact(), local.is_spoofed6(ip.src()), local)?;
-            let limited = is_limited6(&ip, local)?;
+            let limited = limited6(ip.src(), local).ok_or(DropReason::SourceNotAllowed)?;
             Ok(Class::Kv { l3: eth.l3(), l4: ip.l4(), ipv6: true, limited })
         }
         ipv6::ICMPV6 => over_icmpv6(eth, &ip, alone, local),
@@ -213,18 +213,18 @@ fn is_from_client(src_port: u16, local: &Local) -> bool {
 /// Whether a source that is served has limits. `None`: it is not served.
 #[inline]
 fn limited4(src: Ipv4Addr, local: &Local) -> Option<bool> {
-    let limited = !local.trusted.permits4(src);
-    (!limited || local.allow.permits4(src)).then_some(limited)
+    limited(local.trusted.permits4(src), || local.allow.permits4(src))
 }
 
-/// Whether a source that is served has limits.
+/// As [`limited4`].
 #[inline]
-fn is_limited6(ip: &Ipv6<'_>, local: &Local) -> Result<bool, DropReason> {
-    let limited = !local.trusted.permits6(ip.src());
-    if limited && !local.allow.permits6(ip.src()) {
-        return Err(DropReason::SourceNotAllowed);
-    }
-    Ok(limited)
+fn limited6(src: Ipv6Addr, local: &Local) -> Option<bool> {
+    limited(local.trusted.permits6(src), || local.allow.permits6(src))
+}
+
+#[inline]
+fn limited(trusted: bool, allowed: impl FnOnce() -> bool) -> Option<bool> {
+    (trusted || allowed()).then_some(!trusted)
 }
 
 /// Whether this is the beginning of a request.
@@ -290,7 +290,7 @@ fn behind_extensions(
         && begins_request(&udp, local)
     {
         check_request(&udp, alone, true, local.is_spoofed6(ip.src()), local)?;
-        let limited = is_limited6(ip, local)?;
+        let limited = limited6(ip.src(), local).ok_or(DropReason::SourceNotAllowed)?;
         let l4 = ip.l4() + ipv6::FRAGMENT_STEP;
         return Ok(Class::TooLong { l3: eth.l3(), l4, ipv6: true, limited });
     }
