@@ -18,7 +18,6 @@ use crate::protocol::{OpCounters, Server, Sink};
 use crate::reply::{Headers, REPLY_DATAGRAMS_MAX, Reply, Sum, head_fits, in_place, with_head};
 use crate::store::{Guard, ItemRef, Location, Session};
 use crate::wire::checksum;
-use arrayvec::ArrayVec;
 use driver_shim::{Frame, Region};
 use gpu::{
     Batch, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Outcome, ReplyHead, ReqDesc, Verb, Verdict,
@@ -313,16 +312,15 @@ impl<'a> LookUp<'a> {
         entry: &Entry,
         desc: &ReqDesc,
     ) -> Result<Option<u16>, Unfit> {
-        let mut items: ArrayVec<Option<ItemRef<'a>>, N> = ArrayVec::new();
+        let mut items: [Option<ItemRef<'a>>; N] = [None; N];
         let mut text_max = b"END\r\n".len();
-        // Of a single key the compiler knows the number, and needs no list and no loops.
-        let n_keys = if N == 1 { 1 } else { usize::from(desc.n_keys).min(N) };
-        for key in desc.keys.iter().take(n_keys) {
-            let item = self.item(frame, key);
-            if let Some(item) = &item {
+        // Of a single key the compiler knows the number, and needs no loops.
+        let n_keys = if N == 1 { 1 } else { usize::from(desc.n_keys) };
+        for (place, key) in items.iter_mut().zip(&desc.keys).take(n_keys) {
+            *place = self.item(frame, key);
+            if let Some(item) = place {
                 text_max += VALUE_OVERHEAD_BYTES + item.key().len() + item.value().len();
             }
-            items.push(item);
         }
         if text_max > PAYLOAD_MAX_BYTES {
             return Err(Unfit);
@@ -335,23 +333,21 @@ impl<'a> LookUp<'a> {
                 return Err(Unfit);
             }
         }
-        self.count(frame, desc, &items);
+        self.count(frame, desc, items.iter().take(n_keys));
         let written = in_place(frame, headers(entry), text_max, |out| {
-            for item in items.iter().flatten() {
+            items.iter().flatten().for_each(|item| {
                 let cas = with_cas.then(|| self.server.cas_shown(item.cas()));
                 put_value(item.key(), item.flags(), cas, item.value(), out);
-            }
+            });
             out.put(b"END\r\n");
         });
         if !written {
             return Err(Unfit);
         }
         let now = self.guard.store().now();
-        for item in items.iter().flatten() {
-            item.mark_visited(now);
-        }
-        match items.as_slice() {
-            [Some(item)] if item.value().len() >= SUM_KEPT_MIN_BYTES => {
+        items.iter().flatten().for_each(|item| item.mark_visited(now));
+        match items.first() {
+            Some(Some(item)) if n_keys == 1 && item.value().len() >= SUM_KEPT_MIN_BYTES => {
                 Ok(sum_around(frame, headers(entry), item))
             }
             _ => Ok(None),
@@ -360,17 +356,24 @@ impl<'a> LookUp<'a> {
 
     /// Counts what was asked and found, while the frame holds the keys.
     #[inline(always)]
-    fn count(&mut self, frame: &Frame, desc: &ReqDesc, items: &[Option<ItemRef<'_>>]) {
+    fn count<'i>(
+        &mut self,
+        frame: &Frame,
+        desc: &ReqDesc,
+        items: impl Iterator<Item = &'i Option<ItemRef<'a>>>,
+    ) where
+        'a: 'i,
+    {
         let store = self.guard.store();
         for (desc, item) in desc.keys.iter().zip(items) {
             let found = item.map(|item| (store.class_of(&item), item.value().len()));
             let key = key(frame, desc).unwrap_or_default();
             count_get(self.ops, self.server, key, found, false);
+            self.done.keys += 1;
             self.done.hits += u64::from(found.is_some());
         }
         self.done.requests += 1;
         self.done.text_bytes += u64::from(desc.payload_len);
-        self.done.keys += items.len() as u64;
     }
 
     /// The item under `key`, by the hint if it holds, else by the host index.

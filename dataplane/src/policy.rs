@@ -130,26 +130,30 @@ impl Gate {
     /// # Errors
     /// [`DropReason::RateSource`], [`DropReason::RateSourceBytes`], [`DropReason::RateTotal`],
     /// [`DropReason::RateTotalBytes`].
-    #[inline]
+    #[inline(always)]
     pub fn admit(&mut self, frame: &[u8], entry: &Entry, now_ns: u64) -> Result<(), DropReason> {
-        if entry.flags.has(EntryFlags::LIMITED) {
-            return self.admit_limited(frame, entry, now_ns);
+        let limited = entry.flags.has(EntryFlags::LIMITED);
+        if !limited && self.trusted_sources.is_none() {
+            return Ok(());
         }
-        match &mut self.trusted_sources {
-            None => Ok(()),
-            Some(sources) => sources.admit(source(frame, entry), now_ns).map_err(of_source),
-        }
+        self.admit_counted(frame, entry, now_ns)
     }
 
-    fn admit_limited(
+    #[inline(never)]
+    fn admit_counted(
         &mut self,
         frame: &[u8],
         entry: &Entry,
         now_ns: u64,
     ) -> Result<(), DropReason> {
+        let limited = entry.flags.has(EntryFlags::LIMITED);
         // The source first: one that is over its own limit takes nothing from the others.
-        if let Some(sources) = &mut self.sources {
+        let sources = if limited { &mut self.sources } else { &mut self.trusted_sources };
+        if let Some(sources) = sources {
             sources.admit(source(frame, entry), now_ns).map_err(of_source)?;
+        }
+        if !limited {
+            return Ok(());
         }
         self.total.admit(now_ns).map_err(|over| match over {
             Over::Requests => DropReason::RateTotal,

@@ -29,9 +29,10 @@ impl Batch {
     /// Each request: what is known of its frame, what the engine found out, and the head of its
     /// reply where the engine made one. A request without a descriptor is one that nobody read.
     pub fn requests(&self) -> impl Iterator<Item = (&Entry, &ReqDesc, Option<&ReplyHead>)> {
-        let descs = self.descs.iter().chain(std::iter::repeat(&UNREAD));
-        let heads = self.heads.iter().map(Some).chain(std::iter::repeat(None));
-        self.entries.iter().zip(descs).zip(heads).map(|((entry, desc), head)| (entry, desc, head))
+        self.entries
+            .iter()
+            .enumerate()
+            .map(|(n, entry)| (entry, self.descs.get(n).unwrap_or(&UNREAD), self.heads.get(n)))
     }
 
     /// Moves the entries into memory that no card sees, and leaves what was there to its own fate

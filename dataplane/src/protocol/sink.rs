@@ -1,5 +1,7 @@
 //! Where reply bytes go: a connection's buffer, or the datagrams of one reply.
 
+use arrayvec::ArrayVec;
+
 /// Takes reply bytes in order. Never fails for the writer: a sink that cannot take any more
 /// remembers it, and its owner finds out at the end.
 pub trait Sink {
@@ -59,6 +61,15 @@ impl Sink for Buffer<'_> {
 
     fn is_full(&self) -> bool {
         self.lost || self.bytes.len() >= self.max_bytes
+    }
+}
+
+/// A piece of a reply. What does not fit is not there: its maker knows how long it can be.
+impl<const N: usize> Sink for ArrayVec<u8, N> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        let fits = self.try_extend_from_slice(bytes);
+        debug_assert!(fits.is_ok());
     }
 }
 

@@ -24,13 +24,45 @@ pub enum LocalError {
     Prefix(IpAddr, u8),
 }
 
+/// One of a port's own IPv4 addresses, in its network.
+#[derive(Debug, Clone, Copy)]
+pub struct Own4 {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// The bits that tell the hosts of its network apart.
+    hosts: u32,
+}
+
+impl Own4 {
+    /// Whether `a` is in the same network: nothing but the bits of hosts differs.
+    #[inline]
+    fn is_near(self, a: Ipv4Addr) -> bool {
+        a.to_bits() ^ self.address.to_bits() <= self.hosts
+    }
+
+    /// Whether the network has addresses that are no host's. Those of one or two hosts have none
+    /// (RFC 3021).
+    #[inline]
+    fn has_names(self) -> bool {
+        self.hosts > 1
+    }
+
+    /// Whether `a`, in the same network, is its broadcast address, or its first address, which is
+    /// the network's own name and an old form of broadcast (RFC 1122, section 3.3.6).
+    #[inline]
+    fn is_its_name(self, a: Ipv4Addr) -> bool {
+        let host = a.to_bits() & self.hosts;
+        self.has_names() && (host == 0 || host == self.hosts)
+    }
+}
+
 /// Facts about one port that room 3 sorts by. Fixed once the port is open.
 #[derive(Debug, Clone)]
 pub struct Local {
     /// The port's Ethernet address.
     pub mac: MacAddr,
-    /// Its IPv4 addresses and their prefixes.
-    pub v4: ArrayVec<(Ipv4Addr, u8), ADDRESSES_MAX>,
+    /// Its IPv4 addresses.
+    pub v4: ArrayVec<Own4, ADDRESSES_MAX>,
     /// Its IPv6 addresses and their prefixes.
     pub v6: ArrayVec<(Ipv6Addr, u8), ADDRESSES_MAX>,
     /// The kernel chose what arrives here: every destination is ours, and sources may be
@@ -87,7 +119,9 @@ impl Local {
                 return Err(LocalError::Prefix(address, prefix));
             }
             let full = match address {
-                IpAddr::V4(a) => local.v4.try_push((a, prefix)).is_err(),
+                IpAddr::V4(address) => {
+                    local.v4.try_push(Own4 { address, hosts: hosts4(prefix) }).is_err()
+                }
                 IpAddr::V6(a) => local.v6.try_push((a, prefix)).is_err(),
             };
             if full {
@@ -100,7 +134,7 @@ impl Local {
     /// Whether `address` is one of ours.
     #[inline]
     pub fn owns4(&self, address: Ipv4Addr) -> bool {
-        self.v4.iter().any(|&(own, _)| own == address)
+        self.v4.iter().any(|own| own.address == address)
     }
 
     /// Whether `address` is one of ours.
@@ -144,11 +178,9 @@ impl Local {
         first == 0
             || first >= GROUPS_AND_RESERVED
             || (!self.any_destination && src.is_loopback())
-            || self.v4.iter().any(|&(own, prefix)| {
-                let (differs, hosts) = (src.to_bits() ^ own.to_bits(), hosts4(prefix));
-                // In our network at all: nothing but the bits of hosts differs.
-                differs <= hosts
-                    && (names_the_network(src, prefix) || (!self.any_destination && differs == 0))
+            || self.v4.iter().any(|own| {
+                own.is_near(src)
+                    && (own.is_its_name(src) || (!self.any_destination && src == own.address))
             })
     }
 
@@ -169,18 +201,8 @@ impl Local {
             || self
                 .v4
                 .iter()
-                .any(|&(own, prefix)| prefix <= 30 && a.to_bits() == own.to_bits() | hosts4(prefix))
+                .any(|own| own.has_names() && a.to_bits() == own.address.to_bits() | own.hosts)
     }
-}
-
-/// Whether `a`, in a network of this prefix, is its broadcast address, or its first address, which
-/// is the network's own name and an old form of broadcast (RFC 1122, section 3.3.6). Networks of
-/// one or two hosts have neither (RFC 3021).
-#[inline]
-fn names_the_network(a: Ipv4Addr, prefix: u8) -> bool {
-    let hosts = hosts4(prefix);
-    let host = a.to_bits() & hosts;
-    prefix <= 30 && (host == 0 || host == hosts)
 }
 
 #[cfg(test)]

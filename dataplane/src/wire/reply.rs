@@ -30,7 +30,7 @@ pub fn seal(frame: &mut [u8], l3: u8, l4: u8, ipv6: bool, caps: TxCaps) -> TxOff
 
 /// [`seal`], with the Ethernet and IP addresses and the UDP ports swapped. O(1) where the caller
 /// knows the [`sum`](super::checksum::sum) of everything behind the UDP header.
-#[inline]
+#[inline(always)]
 pub fn turn_and_seal(
     frame: &mut [u8],
     l3: u8,
@@ -44,8 +44,20 @@ pub fn turn_and_seal(
         (PLAIN_L3, PLAIN_L4, false) => {
             turn_and_seal_at(frame, PLAIN_L3, PLAIN_L4, false, caps, payload_sum)
         }
-        _ => turn_and_seal_at(frame, l3, l4, ipv6, caps, payload_sum),
+        _ => turn_and_seal_anywhere(frame, l3, l4, ipv6, caps, payload_sum),
     }
+}
+
+#[inline(never)]
+fn turn_and_seal_anywhere(
+    frame: &mut [u8],
+    l3: u8,
+    l4: u8,
+    ipv6: bool,
+    caps: TxCaps,
+    payload_sum: Option<u16>,
+) -> TxOffload {
+    turn_and_seal_at(frame, l3, l4, ipv6, caps, payload_sum)
 }
 
 #[inline(always)]

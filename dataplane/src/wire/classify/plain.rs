@@ -62,8 +62,8 @@ impl Plain {
         (mask.udp.dst_port, want.udp.dst_port) = (u16::MAX.into(), local.service_port.into());
         match local.v4.first() {
             _ if local.any_destination => {}
-            Some((own, _)) => {
-                (mask.ip.addresses.dst, want.ip.addresses.dst) = ([0xff; 4], own.octets());
+            Some(own) => {
+                (mask.ip.addresses.dst, want.ip.addresses.dst) = ([0xff; 4], own.address.octets());
             }
             None => mask.ip.version_ihl = 0,
         }
