@@ -132,11 +132,13 @@ impl Gate {
     /// [`DropReason::RateTotalBytes`].
     #[inline(always)]
     pub fn admit(&mut self, frame: &[u8], entry: &Entry, now_ns: u64) -> Result<(), DropReason> {
-        let limited = entry.flags.has(EntryFlags::LIMITED);
-        if !limited && self.trusted_sources.is_none() {
-            return Ok(());
-        }
-        self.admit_counted(frame, entry, now_ns)
+        if self.counts(entry) { self.admit_counted(frame, entry, now_ns) } else { Ok(()) }
+    }
+
+    /// Whether the request's source has anything counted.
+    #[inline(always)]
+    fn counts(&self, entry: &Entry) -> bool {
+        entry.flags.has(EntryFlags::LIMITED) || self.trusted_sources.is_some()
     }
 
     #[inline(never)]
@@ -163,12 +165,16 @@ impl Gate {
 
     /// Charges a datagram that leaves for the source of its request, whose headers it still has:
     /// `payload_bytes` of UDP payload.
-    #[inline]
+    #[inline(always)]
     pub fn charge(&mut self, frame: &[u8], entry: &Entry, payload_bytes: usize, now_ns: u64) {
-        let limited = entry.flags.has(EntryFlags::LIMITED);
-        if !limited && self.trusted_sources.is_none() {
-            return;
+        if self.counts(entry) {
+            self.charge_counted(frame, entry, payload_bytes, now_ns);
         }
+    }
+
+    #[inline(never)]
+    fn charge_counted(&mut self, frame: &[u8], entry: &Entry, payload_bytes: usize, now_ns: u64) {
+        let limited = entry.flags.has(EntryFlags::LIMITED);
         let sources = if limited { &mut self.sources } else { &mut self.trusted_sources };
         let bytes = payload_bytes as u64;
         if let Some(sources) = sources

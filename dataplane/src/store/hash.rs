@@ -8,43 +8,45 @@ use std::hash::{BuildHasher, RandomState};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyHash(pub u64);
 
-/// A hash function of its own: two 64-bit halves of a 128-bit key.
+/// What the two 64-bit halves of the key are mixed with, twice, to begin with.
+const BEGINNING: [u64; 4] =
+    [0x736f_6d65_7073_6575, 0x646f_7261_6e64_6f6d, 0x6c79_6765_6e65_7261, 0x7465_6462_7974_6573];
+
+/// A hash function of its own, by a key of 128 bits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hasher {
-    k0: u64,
-    k1: u64,
+    /// The state before the first word.
+    begun: [u64; 4],
 }
 
 impl Hasher {
     /// With the given key, or a random one.
     pub(super) fn new(key: Option<[u8; 16]>) -> Self {
-        match key {
+        let (k0, k1) = match key {
             Some(key) => {
                 let key = u128::from_le_bytes(key);
-                Self { k0: low(key), k1: low(key >> 64) }
+                (low(key), low(key >> 64))
             }
             // The standard library seeds each RandomState from the system's random source.
             None => {
                 let random = RandomState::new();
-                Self { k0: random.hash_one(0u64), k1: random.hash_one(1u64) }
+                (random.hash_one(0u64), random.hash_one(1u64))
             }
-        }
+        };
+        let [a, b, c, d] = BEGINNING;
+        Self { begun: [a ^ k0, b ^ k1, c ^ k0, d ^ k1] }
     }
 
     /// Its key.
     pub(super) fn key(self) -> HashKey {
-        HashKey { k0: self.k0, k1: self.k1 }
+        let ([a, b, ..], [k0, k1, ..]) = (BEGINNING, self.begun);
+        HashKey { k0: a ^ k0, k1: b ^ k1 }
     }
 
     /// The hash of `bytes`.
     #[inline]
     pub(super) fn hash(self, bytes: &[u8]) -> KeyHash {
-        let mut v = [
-            self.k0 ^ 0x736f_6d65_7073_6575,
-            self.k1 ^ 0x646f_7261_6e64_6f6d,
-            self.k0 ^ 0x6c79_6765_6e65_7261,
-            self.k1 ^ 0x7465_6462_7974_6573,
-        ];
+        let mut v = self.begun;
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {
             absorb(&mut v, u64::from_le_bytes(*word));

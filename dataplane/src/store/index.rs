@@ -14,6 +14,8 @@
 //! buckets, in order of their numbers. Fails: `Full`, when no way to a free slot is found.
 #![allow(unsafe_code)]
 
+mod lanes;
+
 use super::hash::KeyHash;
 use super::item::Location;
 use crate::prefetch::prefetch_read;
@@ -37,9 +39,6 @@ const ATTEMPTS_MAX: usize = 64;
 
 /// Spins on a locked bucket before giving way to its holder, who may have lost the CPU.
 const SPINS_MAX: u32 = 1 << 10;
-
-const LANES_LOW: u64 = 0x0001_0001_0001_0001;
-const LANES_REST: u64 = 0x7fff_7fff_7fff_7fff;
 
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -70,14 +69,7 @@ impl Bucket {
     /// Which slots hold `tag`, one bit each.
     #[inline]
     fn matches(&self, tag: u16) -> u8 {
-        let half = |word: &AtomicU64| {
-            let x = word.load(Ordering::Relaxed) ^ (LANES_LOW * u64::from(tag));
-            // The top bit of each lane that is zero; exact, nothing carries across lanes.
-            let zero = !(((x & LANES_REST) + LANES_REST) | x | LANES_REST);
-            // Gathers the four top bits in bits 48 to 51.
-            ((zero >> 15).wrapping_mul(0x0001_0002_0004_0008) >> 48) & 0xf
-        };
-        u8::try_from(half(&self.tags[0]) | half(&self.tags[1]) << 4).unwrap_or(0)
+        lanes::equal(self.tags.each_ref().map(|word| word.load(Ordering::Relaxed)), tag)
     }
 
     /// The location in the first slot that holds `tag`.
