@@ -20,7 +20,8 @@ fi
 for name in "$@"; do
   echo "-- $name"
   log=$scratch/$name status=0
-  timeout --foreground 600 "tests/e2e/$name.sh" "${arguments[@]}" 2>&1 | tee "$log" || status=$?
+  # All that the script has started ends with it, so that what hangs does not hold the others up.
+  timeout --kill-after=60 600 "tests/e2e/$name.sh" "${arguments[@]}" 2>&1 | tee "$log" || status=$?
   passed=$((passed + $(grep -c '^ok ' "$log" || true)))
   failed=$((failed + $(grep -c '^FAILED ' "$log" || true)))
   skipped=$((skipped + $(grep -c '^skipped ' "$log" || true)))

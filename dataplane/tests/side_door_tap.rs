@@ -7,6 +7,7 @@ use driver_shim::ports::tap::{Tap, TapConfig};
 use driver_shim::{Burst, Frame, MacAddr, Pages, Region};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
+use scopeguard::defer;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -41,6 +42,7 @@ fn linux_answers_what_is_punted() {
         f
     };
     std::thread::scope(|s| {
+        defer! { stop.store(true, Ordering::Relaxed) }
         s.spawn(|| door.run(&stop));
         let request = echo_request([PEER, US], ip("10.9.0.1"), ip("10.9.0.2"), b"hello");
         door.offer(frame(&request)).unwrap();
@@ -68,7 +70,6 @@ fn linux_answers_what_is_punted() {
             }
             std::thread::yield_now();
         }
-        stop.store(true, Ordering::Relaxed);
         assert!(answered, "{door:?}");
     });
     let c = door.counters();

@@ -8,6 +8,7 @@ use dataplane::store::restart::TakenUp;
 use dataplane::store::verbs::{delete, get, store as set};
 use dataplane::store::{ItemRef, Location, Session, Store, StoreConfig, StoreStats};
 use driver_shim::Pages;
+use scopeguard::{defer, guard};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -249,6 +250,7 @@ fn items_that_move_are_never_missed() {
             })
         });
         // A page comes, others' items fill it up, and another page goes.
+        let stopping = guard((), |()| stop.store(true, Ordering::Relaxed));
         for round in 1..100_000 {
             if store.stats().rescued >= 500 {
                 break;
@@ -264,7 +266,7 @@ fn items_that_move_are_never_missed() {
             store.housekeep();
             std::thread::yield_now();
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         for reader in readers {
             let hits = reader.join().unwrap();
             assert!(hits.is_some_and(|n| n > 0), "an item was missed: {:?}", store.stats());
@@ -368,10 +370,10 @@ fn hints_and_look_ups_agree_on_the_order() {
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let (mut s, mut buf) = (store.session().unwrap(), Vec::new());
+            defer! { stop.store(true, Ordering::Relaxed) }
             for round in 1..150_000 {
                 write(&mut s, &mut buf, 1, round, 8);
             }
-            stop.store(true, Ordering::Relaxed);
         });
         let mut s = store.session().unwrap();
         // Where the value was, the last few times: it comes back there.

@@ -7,6 +7,7 @@ mod dpdk_common;
 use dpdk_common::*;
 use driver_shim::Burst;
 use driver_shim::ports::dpdk::{PortConfig, register_thread};
+use scopeguard::defer;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[test]
@@ -20,6 +21,7 @@ fn null() {
     let moved = AtomicU64::new(0);
     let end = AtomicBool::new(false);
     std::thread::scope(|s| {
+        defer! { end.store(true, Ordering::Relaxed) }
         for mut pair in port.queues.drain(..) {
             let (eal, moved, end) = (&eal, &moved, &end);
             s.spawn(move || {
@@ -43,7 +45,6 @@ fn null() {
         std::thread::sleep(std::time::Duration::from_millis(20));
         let after = moved.load(Ordering::Relaxed);
         assert!(after <= seen + 128, "{} frames moved on a stopped port", after - seen);
-        end.store(true, Ordering::Relaxed);
     });
     let counters = port.control.counters();
     assert_eq!(counters.tx_frames, moved.load(Ordering::Relaxed));

@@ -2,6 +2,7 @@
 
 use super::*;
 use driver_shim::Pages;
+use scopeguard::defer;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -220,6 +221,7 @@ fn the_thread_moves_frames_both_ways_and_ends_with_an_empty_queue() {
     let stop = AtomicBool::new(false);
     let deadline = Instant::now() + Duration::from_secs(10);
     std::thread::scope(|s| {
+        defer! { stop.store(true, Ordering::Relaxed) }
         s.spawn(|| door.run(&stop));
         let (mut got, mut n) = (Burst::new(), 0);
         while got.len() < 50 || fake.0.lock().wrote.len() < 200 {
@@ -237,7 +239,6 @@ fn the_thread_moves_frames_both_ways_and_ends_with_an_empty_queue() {
         for n in 0..10 {
             door.offer(frame(&region, n)).unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
     });
     let c = door.counters();
     assert_eq!((c.written, c.to_write, c.read, c.sent_on), (210, 0, 50, 50));
@@ -256,6 +257,7 @@ fn a_kernels_end_that_is_gone_is_made_anew_and_meanwhile_frames_are_counted() {
     let stop = AtomicBool::new(false);
     let deadline = Instant::now() + Duration::from_secs(20);
     std::thread::scope(|s| {
+        defer! { stop.store(true, Ordering::Relaxed) }
         s.spawn(|| door.run(&stop));
         let (mut n, mut was_down) = (0, false);
         while door.counters().reopened == 0 || fake.0.lock().wrote.is_empty() {
@@ -268,7 +270,6 @@ fn a_kernels_end_that_is_gone_is_made_anew_and_meanwhile_frames_are_counted() {
             std::thread::sleep(Duration::from_micros(100));
         }
         assert!(was_down);
-        stop.store(true, Ordering::Relaxed);
     });
     let c = door.counters();
     assert_eq!((c.up, c.reopened), (1, 1));
@@ -292,12 +293,12 @@ fn the_other_side_is_looked_at_now_and_then() {
     let (door, fake, _region) = door(1000, 4);
     let stop = AtomicBool::new(false);
     std::thread::scope(|s| {
+        defer! { stop.store(true, Ordering::Relaxed) }
         s.spawn(|| door.run(&stop));
         let begun = Instant::now();
         while fake.0.lock().put_right < 2 && begun.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(10));
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert!(fake.0.lock().put_right >= 2);
 }

@@ -1,4 +1,5 @@
 use super::*;
+use scopeguard::defer;
 use std::sync::atomic::AtomicBool;
 
 /// A bijection on 64 bits (splitmix64): distinct numbers, distinct hashes.
@@ -151,7 +152,8 @@ fn displacement_hides_nobody() {
         put(&ix, i).unwrap();
     }
     std::thread::scope(|s| {
-        let reader = s.spawn(|| {
+        defer! { stop.store(true, Ordering::Relaxed) }
+        s.spawn(|| {
             let mut rounds = 0;
             while !stop.load(Ordering::Relaxed) || rounds == 0 {
                 assert!((0..2_000).all(|i| has(&ix, i)));
@@ -167,8 +169,6 @@ fn displacement_hides_nobody() {
                 assert_eq!(gone, Ok(Some(Location(i))));
             }
         }
-        stop.store(true, Ordering::Relaxed);
-        reader.join().unwrap();
     });
 }
 
