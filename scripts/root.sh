@@ -43,6 +43,8 @@ fresh_root() {
   local root=$scratch/$1 device
   mkdir "$root"
   undo drop_root "$root"
+  # A root is where something is mounted, or what runs in it can have no mounts of its own.
+  mount --bind "$root" "$root"
   tar -C "$root" --xattrs -xf "$base"
   mount -t proc proc "$root/proc"
   mount -o bind,ro /sys "$root/sys"
@@ -69,7 +71,7 @@ drop_root() {
   local place
   while read -r place; do
     umount "$place"
-  done < <(awk -v root="$1/" 'index($5, root) == 1 { print $5 }' /proc/self/mountinfo | tac)
+  done < <(awk -v root="$1/" 'index($5 "/", root) == 1 { print $5 }' /proc/self/mountinfo | tac)
   if ! grep -qF " $1/" /proc/self/mountinfo; then
     rm -rf --one-file-system "$1"
   fi
