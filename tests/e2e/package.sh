@@ -80,7 +80,8 @@ ports() {
 own_libraries() {
   local maps
   maps=$(awk '/librte_/ { print $6 }' "/proc/$1/maps" | sort -u)
-  [ -n "$maps" ] && ! grep -v "^$2/" <<<"$maps"
+  # Seen from another mount namespace a path may begin further up.
+  [ -n "$maps" ] && ! grep -vF "$2/" <<<"$maps"
 }
 
 # --- the package --------------------------------------------------------------------------------
