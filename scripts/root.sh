@@ -55,11 +55,18 @@ fresh_root() {
     mount --bind "/dev/$device" "$root/dev/$device"
   done
   ln -s /proc/self/fd "$root/dev/fd"
+  ln -s fd/0 "$root/dev/stdin"
+  ln -s fd/1 "$root/dev/stdout"
+  ln -s fd/2 "$root/dev/stderr"
   mount -t tmpfs tmpfs "$root/dev/shm"
   mount -t devpts -o newinstance,ptmxmode=666 devpts "$root/dev/pts"
   ln -s pts/ptmx "$root/dev/ptmx"
   mount --bind "$roots/archives" "$root/var/cache/apt/archives"
   cp --dereference --remove-destination /etc/resolv.conf "$root/etc/resolv.conf"
+  # Whom this machine's own administrator trusts, the root trusts: they may stand before the network.
+  mkdir -p "$root/usr/local/share/ca-certificates"
+  find /usr/local/share/ca-certificates -name '*.crt' \
+    -exec cp --target-directory="$root/usr/local/share/ca-certificates" {} +
   # No service is started in a root.
   printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
   chmod 755 "$root/usr/sbin/policy-rc.d"

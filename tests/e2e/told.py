@@ -179,6 +179,8 @@ class Watched(Talk):
             text = re.sub(r"ts=\S+ gid=\d+ ", "", self.quiet(self.watcher, 0.05).decode())
             # Which look-up is the first to notice that an item is dead depends on the moment.
             text = text.replace("status=flushed", "status=not_found")
+            # A second may end between a command and the next: the TTLs asked for are multiples of ten.
+            text = re.sub(r"ttl=(\d+)", lambda ttl: f"ttl={-int(ttl[1]) // 10 * -10}", text)
             lines += re.sub(r"cfd=\d+", "cfd=N", text).splitlines()
         return [line for line in lines if "key=marker" not in line]
 

@@ -10,8 +10,8 @@ make_venv() {
   if cmp -s "$wanted" "$venv/made-from"; then
     return
   fi
-  rm -rf "$venv"
-  python3 -m venv "$venv"
-  "$venv/bin/pip" install -q --disable-pip-version-check --only-binary :all: -r "$wanted"
-  cp "$wanted" "$venv/made-from"
+  rm -rf "$venv" &&
+    python3 -m venv "$venv" &&
+    "$venv/bin/pip" install -q --disable-pip-version-check --only-binary :all: -r "$wanted" &&
+    cp "$wanted" "$venv/made-from"
 }
