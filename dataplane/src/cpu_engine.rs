@@ -132,6 +132,14 @@ impl CpuEngine {
             asked.answer(descs, Some(location));
             false
         });
+        others.retain(|&hash| {
+            let Some(location) = store.propose_near(hash) else {
+                store.prefetch_far(hash);
+                return true;
+            };
+            store.prefetch_item(location);
+            false
+        });
         for asked in &*asked {
             let location = store.propose(asked.hash);
             if let (true, Some(location)) = (ahead, location) {
@@ -276,7 +284,11 @@ fn guess_key<'a>(desc: &mut ReqDesc, frame: &'a [u8]) -> Option<&'a [u8]> {
     /// Longest verb that is looked behind (`prepend`, `replace`), and the blank.
     const VERB_MAX: usize = 8;
     let text = text(desc, frame)?;
-    let start = text.iter().take(VERB_MAX).position(|b| *b == b' ')? + 1;
+    let start = match text {
+        // The usual verb.
+        [b's', b'e', b't', b' ', ..] => 4,
+        _ => text.iter().take(VERB_MAX).position(|b| *b == b' ')? + 1,
+    };
     let behind = text.get(start..)?;
     let key = behind.get(..word_len(behind).min(KEY_MAX_BYTES))?;
     let (start, len) = (u16::try_from(start).ok()?, u8::try_from(key.len()).ok()?);

@@ -16,7 +16,7 @@ use crate::protocol::stats::{Kind, Transport};
 use crate::protocol::udp_frame::{HEADER_BYTES, PAYLOAD_MAX_BYTES};
 use crate::protocol::{OpCounters, Server, Sink};
 use crate::reply::{Headers, REPLY_DATAGRAMS_MAX, Reply, Sum, head_fits, in_place, with_head};
-use crate::store::{Guard, ItemRef, Location, Session};
+use crate::store::{Guard, ItemRef, Location, SUM_KEPT_MIN_BYTES, Session};
 use crate::wire::checksum;
 use driver_shim::{Frame, Region};
 use gpu::{
@@ -28,10 +28,6 @@ use std::sync::Arc;
 /// Most bytes of a `VALUE` line and its line ends beside key and value: the words and blanks, two
 /// 32-bit numbers and a 64-bit one in decimal.
 const VALUE_OVERHEAD_BYTES: usize = 6 + 1 + 10 + 1 + 10 + 1 + 20 + 2 + 2;
-
-/// From this many bytes on, a value's sum is taken from the store and not made again: below, the
-/// pieces around it cost as much as summing all.
-const SUM_KEPT_MIN_BYTES: usize = 192;
 
 /// Runs of requests whose durations are known at the end of a turn. A turn that answers more loses
 /// some.

@@ -3,8 +3,9 @@
 //! In: a request that the engine did not understand, or that the fast way has no answer to. Out: its
 //! reply, in as many datagrams as it takes, or none where none is due. Nearly all of these requests
 //! are one command that is answered in a line at most, a `set` above all: it is read where it
-//! stands, and the line is written over it. Of all others the text is kept apart while the frame
-//! becomes the reply. Fails: what cannot be sent is dropped by its name (D10).
+//! stands, and the line is written over it. The usual `set` is neither made a command of nor has its
+//! line made: there are only a few. Of all others the text is kept apart while the frame becomes the
+//! reply. Fails: what cannot be sent is dropped by its name (D10).
 
 use super::{Execute, headers, key};
 use crate::accounts::Accounts;
@@ -14,7 +15,7 @@ use crate::policy::allowance;
 use crate::protocol::binary::Action;
 use crate::protocol::executor::{self, Flow};
 use crate::protocol::stats::Kind;
-use crate::protocol::{Command, Dialect, Parsed, Refusal, Sink};
+use crate::protocol::{Command, Dialect, Parsed, PlainSet, Refusal, Sink, plain_set};
 use crate::reply::{Datagrams, Reply, ReplyFault, Sum, in_place};
 use crate::short;
 use crate::store::{KeyHash, Location, Supposed};
@@ -27,30 +28,77 @@ const LINE_MAX_BYTES: usize = 64;
 impl Execute {
     /// Reads a request, carries it out and answers it. Returns of what kind it was, or its last
     /// command. `trusted`: the hash in the descriptor is our own.
+    #[inline(always)]
     pub(super) fn read_and_answer(
         &mut self,
-        mut frame: Frame,
+        frame: Frame,
         entry: &Entry,
         desc: &ReqDesc,
         trusted: bool,
         counters: &Accounts,
-        mut emit: impl FnMut(Reply),
+        emit: impl FnMut(Reply),
     ) -> Kind {
         counters.slow.inc();
-        self.ops.bytes_read.add(text(&frame, desc).len() as u64);
-        let Some((kind, line)) = self.carry_out_where_it_stands(&frame, entry, desc, trusted)
-        else {
-            return self.answer_in_datagrams(frame, entry, desc, counters, emit);
-        };
-        let headers = headers(entry);
-        if line.len == 0 {
-            counters.answered.inc();
-        } else if in_place(&mut frame, headers, line.len, |out| out.put(line.bytes())) {
-            emit(Reply::whole(frame, headers, Sum::Unknown));
-        } else {
-            counters.drop_frame(frame, entry.mark.into(), DropReason::NoFrame);
+        self.ops.bytes_read.add(u64::from(desc.payload_len));
+        if let Some(line) = self.set_where_it_stands(&frame, entry, desc, trusted) {
+            answer_in_a_line(frame, entry, line, counters, emit);
+            return Kind::Store;
         }
-        kind
+        self.answer_other(frame, entry, desc, trusted, counters, emit)
+    }
+
+    /// [`Self::read_and_answer`] for all but the usual `set`.
+    #[inline(never)]
+    fn answer_other(
+        &mut self,
+        frame: Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        trusted: bool,
+        counters: &Accounts,
+        emit: impl FnMut(Reply),
+    ) -> Kind {
+        match self.carry_out_where_it_stands(&frame, entry, desc, trusted) {
+            Some((kind, line)) => {
+                answer_in_a_line(frame, entry, line.bytes(), counters, emit);
+                kind
+            }
+            None => self.answer_in_datagrams(frame, entry, desc, counters, emit),
+        }
+    }
+
+    /// Carries out a datagram that is the usual `set` and no more. Returns the line to answer, which
+    /// may be empty. `None`: as of [`Self::carry_out_where_it_stands`].
+    ///
+    /// A function of its own, with all that a `set` takes inlined: so the compiler knows of what is
+    /// stored that it is stored whatever was there, and keeps it in registers.
+    #[inline(never)]
+    fn set_where_it_stands(
+        &mut self,
+        frame: &Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        trusted: bool,
+    ) -> Option<&'static [u8]> {
+        let text = text(frame, desc);
+        if self.server.dialects.of(*text.first()?) != Dialect::Ascii {
+            return None;
+        }
+        let PlainSet { what, noreply, used } = plain_set(text, self.item_max_bytes)?;
+        if used != text.len() || entry.flags.has(EntryFlags::LIMITED) {
+            return None;
+        }
+        self.know_hash_of(what.key, frame, desc, trusted);
+        Some(executor::set(&what, noreply, &mut self.session, &self.ops, &self.server))
+    }
+
+    /// Tells the session the hash of the key of the next command, if the engine has made it: it
+    /// guessed what the key is, and its hash counts if that is the very key.
+    #[inline(always)]
+    fn know_hash_of(&self, asked: &[u8], frame: &Frame, desc: &ReqDesc, trusted: bool) {
+        let [guessed, ..] = &desc.keys;
+        let known = trusted && key(frame, guessed).is_some_and(|key| std::ptr::eq(key, asked));
+        self.session.know_hash((known && desc.hash != 0).then_some(KeyHash(desc.hash)));
     }
 
     /// Carries out a datagram that is one command, whole, and answered in a line at most. Returns
@@ -72,10 +120,7 @@ impl Execute {
         if *used != text.len() || entry.flags.has(EntryFlags::LIMITED) {
             return None;
         }
-        // The engine guessed what the key is. Its hash counts if that is the very key.
-        let [guessed, ..] = &desc.keys;
-        let known = trusted && key(frame, guessed).is_some_and(|key| std::ptr::eq(key, asked));
-        self.session.know_hash((known && desc.hash != 0).then_some(KeyHash(desc.hash)));
+        self.know_hash_of(asked, frame, desc, trusted);
         let mut line = Line { bytes: [0; LINE_MAX_BYTES], len: 0 };
         executor::execute(command, &mut self.session, &self.ops, &self.server, &mut line);
         self.session.know_hash(None);
@@ -147,6 +192,25 @@ impl Execute {
             out.finish(emit);
         }
         kind
+    }
+}
+
+/// Writes the line over its request, if there is one.
+#[inline(always)]
+fn answer_in_a_line(
+    mut frame: Frame,
+    entry: &Entry,
+    line: &[u8],
+    counters: &Accounts,
+    mut emit: impl FnMut(Reply),
+) {
+    let headers = headers(entry);
+    if line.is_empty() {
+        counters.answered.inc();
+    } else if in_place(&mut frame, headers, line.len(), |out| out.put(line)) {
+        emit(Reply::whole(frame, headers, Sum::Unknown));
+    } else {
+        counters.drop_frame(frame, entry.mark.into(), DropReason::NoFrame);
     }
 }
 

@@ -12,7 +12,7 @@ use super::meta;
 use super::parsed::Parsed;
 use arrayvec::ArrayVec;
 use memchr::memchr;
-use plain::Set;
+pub use plain::{Set as PlainSet, set as plain_set};
 use std::str::FromStr;
 
 /// Longest command line that is not a `get` or `gets`, in bytes; without an end by then, the
@@ -30,7 +30,7 @@ const TOKENS_MAX: usize = 8;
 /// Parses the first request of `input`. `item_max_bytes` is the item size limit (`-I`).
 pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
     match plain::set(input, item_max_bytes) {
-        Some(Set { what, noreply, used }) => {
+        Some(PlainSet { what, noreply, used }) => {
             Parsed::Command { command: Command::Store { what, noreply }, used }
         }
         None => strict(input, item_max_bytes),
@@ -384,7 +384,7 @@ mod tests {
         let limit = 60;
         let agree = |input: &[u8]| {
             let at_once = plain::set(input, limit);
-            if let Some(Set { what, noreply, used }) = at_once {
+            if let Some(PlainSet { what, noreply, used }) = at_once {
                 let parsed = Parsed::Command { command: Command::Store { what, noreply }, used };
                 assert_eq!(parsed, strict(input, limit), "{:?}", input.escape_ascii().to_string());
             }

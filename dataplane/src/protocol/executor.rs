@@ -9,7 +9,7 @@ use super::command::{Arith, Command, Keys, Refusal, Store, StoreMode};
 use super::meta;
 use super::sink::Sink;
 use super::stats::detail::Act;
-use super::stats::{self, OpCounters, Server};
+use super::stats::{self, Kind, OpCounters, Server};
 use super::watch::{Events, Stored};
 use crate::store::verbs::{self, ArithFailure, NotStored};
 use crate::store::{Guard, ItemRef, PrefixRefused, Session, Value};
@@ -41,6 +41,20 @@ pub fn execute<'a>(
         ops.latency.note(command.kind());
     }
     flow
+}
+
+/// As [`execute`], for a plain `set`. Returns the line to answer: none if `noreply`.
+#[inline(always)]
+pub fn set(
+    what: &Store<'_>,
+    noreply: bool,
+    session: &mut Session,
+    ops: &OpCounters,
+    server: &Server,
+) -> &'static [u8] {
+    let reply = store(session, ops, server, what);
+    ops.latency.note(Kind::Store);
+    if noreply { b"" } else { reply }
 }
 
 fn carry_out<'a>(
@@ -165,6 +179,7 @@ fn carry_out<'a>(
 }
 
 /// Stores, and says how it went.
+#[inline(always)]
 fn store(
     session: &mut Session,
     ops: &OpCounters,
@@ -182,6 +197,7 @@ fn store(
 }
 
 /// Counts a storage command beside `cmd_set`, and tells watchers of it.
+#[inline(always)]
 pub(super) fn count_store(
     session: &mut Session,
     ops: &OpCounters,
@@ -204,24 +220,39 @@ pub(super) fn count_store(
         _ => {}
     }
     if server.watchers.want(Events::MUTATIONS) {
-        let guard = session.pin();
-        let clock = guard.store().clock();
-        // Of what was joined, all of it is told.
-        let item = (joins(what.mode) && result.is_ok()).then(|| find(&guard, what.key)).flatten();
-        let (expiry, class, size) = match item {
-            Some(item) => (item.expiry(), Some(guard.store().class_of(&item)), item.value().len()),
-            None => (clock.expiry(what.exptime), class, what.value.len()),
-        };
-        let stored = Stored {
-            key: what.key,
-            status: status(&result),
-            command: if what.cas.is_some() { "cas" } else { what.mode.name() },
-            ttl: expiry.saturating_sub(clock.now()),
-            class: class.map_or(0, |class| class + 1),
-            size,
-        };
-        server.watchers.stored(&stored, ops.client.get());
+        tell_stored(session, ops, server, what, result);
     }
+}
+
+/// Tells watchers of a storage command.
+#[cold]
+fn tell_stored(
+    session: &mut Session,
+    ops: &OpCounters,
+    server: &Server,
+    what: &Store<'_>,
+    result: Result<u64, NotStored>,
+) {
+    let guard = session.pin();
+    let (store, clock) = (guard.store(), guard.store().clock());
+    // Of what was joined, all of it is told.
+    let item = (joins(what.mode) && result.is_ok()).then(|| find(&guard, what.key)).flatten();
+    let (expiry, class, size) = match item {
+        Some(item) => (item.expiry(), Some(store.class_of(&item)), item.value().len()),
+        None => {
+            let class = store.class_for(what.key.len(), what.value.len());
+            (clock.expiry(what.exptime), class, what.value.len())
+        }
+    };
+    let stored = Stored {
+        key: what.key,
+        status: status(&result),
+        command: if what.cas.is_some() { "cas" } else { what.mode.name() },
+        ttl: expiry.saturating_sub(clock.now()),
+        class: class.map_or(0, |class| class + 1),
+        size,
+    };
+    server.watchers.stored(&stored, ops.client.get());
 }
 
 /// The item under this key.
@@ -230,13 +261,19 @@ fn find<'g>(guard: &'g Guard<'_>, key: &[u8]) -> Option<ItemRef<'g>> {
 }
 
 /// Tells watchers of the look-up with which memcached begins every change of an item.
+#[inline]
 pub(super) fn tell_look_up(session: &mut Session, ops: &OpCounters, server: &Server, key: &[u8]) {
     if server.watchers.want(Events::FETCHERS) {
-        let guard = session.pin();
-        let found = find(&guard, key);
-        let found = found.map(|item| (guard.store().class_of(&item), item.value().len()));
-        tell_get(ops, server, key, found);
+        look_up_and_tell(session, ops, server, key);
     }
+}
+
+#[cold]
+fn look_up_and_tell(session: &mut Session, ops: &OpCounters, server: &Server, key: &[u8]) {
+    let guard = session.pin();
+    let found = find(&guard, key);
+    let found = found.map(|item| (guard.store().class_of(&item), item.value().len()));
+    tell_get(ops, server, key, found);
 }
 
 /// Tells watchers of a `set` that was refused before its value was read, and of the look-up for
@@ -302,6 +339,7 @@ fn status(result: &Result<u64, NotStored>) -> &'static str {
 
 /// Stores and counts it. As in memcached, what there is no room to join was not stored, and that
 /// is all that the client is told.
+#[inline(always)]
 pub(super) fn store_counted(
     session: &mut Session,
     ops: &OpCounters,

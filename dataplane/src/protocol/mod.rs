@@ -21,6 +21,7 @@ pub mod udp_frame;
 pub mod watch;
 
 pub use admin::Admin;
+pub use ascii::{PlainSet, plain_set};
 pub use command::{Arith, Command, KEY_MAX_BYTES, Keys, Refusal, Store, StoreMode};
 pub use dialect::{Dialect, Dialects};
 pub use executor::{Flow, execute};

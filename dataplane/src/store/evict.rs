@@ -63,11 +63,23 @@ pub(super) fn spare_wanted(class: &Class) -> u32 {
 impl Store {
     /// A chunk of the class, the caller's alone; if he needs only one, it may be of a larger class.
     /// `chunks` is how many he needs in all. `None` after about 100 µs of trying.
+    #[inline(always)]
     pub(super) fn allocate(&self, id: ClassId, bytes: usize, chunks: u32) -> Option<Location> {
+        let at_once = self.take_chunk(&mut self.slabs.lock(id), bytes);
+        at_once.or_else(|| self.allocate_late(id, bytes, chunks))
+    }
+
+    #[inline(always)]
+    fn take_chunk(&self, class: &mut Class, bytes: usize) -> Option<Location> {
+        self.replenish(class);
+        self.slabs.pop(class, bytes)
+    }
+
+    #[cold]
+    fn allocate_late(&self, id: ClassId, bytes: usize, chunks: u32) -> Option<Location> {
         for turn in 0..TRIES_MAX {
             let mut class = self.slabs.lock(id);
-            self.replenish(&mut class);
-            if let Some(loc) = self.slabs.pop(&mut class, bytes) {
+            if let Some(loc) = self.take_chunk(&mut class, bytes) {
                 return Some(loc);
             }
             let (starved, hopeless) =
@@ -111,17 +123,19 @@ impl Store {
             if class.pages == 0 {
                 return None;
             }
-            self.replenish(&mut class);
-            self.slabs.pop(&mut class, bytes)
+            self.take_chunk(&mut class, bytes)
         })
     }
 
     /// Sees to it that the class has chunks to give, now and for the next few requests.
-    #[inline]
+    #[inline(always)]
     fn replenish(&self, class: &mut Class) {
-        let want = spare_wanted(class);
-        if self.slabs.spare(class) <= want {
-            self.make_spare(class, want);
+        // As many as no class keeps free need no closer look.
+        if class.free <= SPARE_CHUNKS {
+            let want = spare_wanted(class);
+            if self.slabs.spare(class) <= want {
+                self.make_spare(class, want);
+            }
         }
     }
 

@@ -67,7 +67,7 @@ fn slots_in(mut mask: u8) -> impl Iterator<Item = usize> {
 
 impl Bucket {
     /// Which slots hold `tag`, one bit each.
-    #[inline]
+    #[inline(always)]
     fn matches(&self, tag: u16) -> u8 {
         lanes::equal(self.tags.each_ref().map(|word| word.load(Ordering::Relaxed)), tag)
     }
@@ -100,48 +100,44 @@ impl Bucket {
         word.store(others | u64::from(tag) << shift, Ordering::Release);
     }
 
-    /// The slot whose location `is_key` knows.
+    /// Of these slots, the one whose location `look` has something to say about, that location, and
+    /// the answer.
     #[inline(always)]
-    fn slot_of(&self, tag: u16, is_key: &impl Fn(Location) -> bool) -> Option<usize> {
-        slots_in(self.matches(tag)).find(|&slot| is_key(self.location(slot)))
-    }
-
-    /// The step of [`Index::update`] for a key that stands in this slot. Caller holds the lock.
-    #[inline]
-    fn change(
+    fn slot_of<T>(
         &self,
-        slot: usize,
-        new: Option<Location>,
-        expect: Expect,
-        commit: impl FnOnce(Option<Location>),
-    ) -> Result<Option<Location>, UpdateError> {
-        let old = Some(self.location(slot));
-        if matches!(expect, Expect::Exactly(expected) if expected != old) {
-            return Err(UpdateError::Mismatch(old));
+        mut slots: u8,
+        look: impl Fn(Location) -> Option<T>,
+    ) -> Option<(usize, (Location, T))> {
+        while slots != 0 {
+            let slot = slots.trailing_zeros() as usize % SLOTS;
+            let loc = self.location(slot);
+            if let Some(answer) = look(loc) {
+                return Some((slot, (loc, answer)));
+            }
+            slots &= slots - 1;
         }
-        commit(old);
-        match new {
-            Some(new) => self.set_location(slot, new),
-            None => self.set_tag(slot, 0),
-        }
-        Ok(old)
+        None
     }
 
     fn lock(&self) {
         let mut backoff = Backoff::default();
-        loop {
-            let v = self.version.load(Ordering::Relaxed);
-            let take = || {
-                let (yes, no) = (Ordering::Acquire, Ordering::Relaxed);
-                self.version.compare_exchange_weak(v, v | 1, yes, no).is_ok()
-            };
-            if v & 1 == 0 && take() {
-                // The odd version is seen before anything that is written under it.
-                fence(Ordering::Release);
-                return;
-            }
+        while !self.try_lock(self.version.load(Ordering::Relaxed)) {
             backoff.wait();
         }
+    }
+
+    /// Locks, if this is still the version and not that of a locked bucket. What was read between
+    /// the version and this is then as it is now.
+    #[inline(always)]
+    fn try_lock(&self, version: u32) -> bool {
+        let (yes, no) = (Ordering::AcqRel, Ordering::Relaxed);
+        let free = version & 1 == 0;
+        let taken = free && self.version.compare_exchange(version, version | 1, yes, no).is_ok();
+        if taken {
+            // The odd version is seen before anything that is written under it.
+            fence(Ordering::Release);
+        }
+        taken
     }
 
     fn unlock(&self) {
@@ -177,6 +173,38 @@ impl Drop for Locked<'_> {
         self.first.unlock();
         if let Some(second) = self.second {
             second.unlock();
+        }
+    }
+}
+
+/// The one place of a key, with its buckets locked: what is there stays until [`Entry::set`], and
+/// no reader can conclude meanwhile that the key is absent.
+pub(super) struct Entry<'a, T> {
+    _locked: Locked<'a>,
+    bucket: &'a Bucket,
+    slot: usize,
+    tag: u16,
+    present: Option<(Location, T)>,
+}
+
+impl<T: Copy> Entry<'_, T> {
+    /// What is there, and what was said of it.
+    pub(super) fn present(&self) -> Option<(Location, T)> {
+        self.present
+    }
+
+    /// Puts `new` there, or nothing, and unlocks.
+    #[inline(always)]
+    pub(super) fn set(self, new: Option<Location>) {
+        match (new, self.present) {
+            (Some(new), present) => {
+                self.bucket.set_location(self.slot, new);
+                if present.is_none() {
+                    self.bucket.set_tag(self.slot, self.tag);
+                }
+            }
+            (None, Some(_)) => self.bucket.set_tag(self.slot, 0),
+            (None, None) => {}
         }
     }
 }
@@ -368,68 +396,83 @@ impl Index {
             .map(f)
     }
 
-    /// The per-key atomic step that all writing verbs are made of: puts `new` in the place of
-    /// the key's present location, if that is as expected, and returns what was there.
+    /// The per-key atomic step that all writing verbs are made of: finds the key's place, if what is
+    /// there is as expected, and keeps all others from it. A key that is absent has a place only if
+    /// one is to come, which `comes` says.
     ///
-    /// `is_key` says whether the item at a location has this key; it is asked only about
+    /// `look` has something to say of a location whose item has this key; it is asked only about
     /// locations that are in the index and, because their buckets are locked, stay there.
-    /// `commit` is called once, with what was there, when nothing can fail any more and while
-    /// no reader can conclude that the key is absent.
     ///
     /// # Errors
-    /// [`UpdateError`]; `commit` was not called then.
-    pub(super) fn update(
+    /// [`UpdateError`]; nothing is locked then.
+    #[inline(always)]
+    pub(super) fn entry<T: Copy>(
         &self,
         hash: KeyHash,
-        new: Option<Location>,
+        comes: bool,
         expect: Expect,
-        is_key: impl Fn(Location) -> bool,
-        commit: impl FnOnce(Option<Location>),
-    ) -> Result<Option<Location>, UpdateError> {
+        look: impl Fn(Location) -> Option<T>,
+    ) -> Result<Entry<'_, T>, UpdateError> {
         let (tag, b1) = self.place(hash);
-        let near = self.bucket(b1);
-        // Most keys stand in their first bucket. While that is locked they stay there, and as a key
-        // stands in one place only, the other bucket can be left alone.
-        if near.matches(tag) != 0 {
-            let _locked = self.lock(b1, b1);
-            if let Some(slot) = near.slot_of(tag, &is_key) {
-                return near.change(slot, new, expect, commit);
+        let entry = match self.entry_near((tag, b1), &look) {
+            Some(entry) => entry,
+            None => {
+                // No room is made for what does not come, because another was to be there.
+                let comes = comes && !matches!(expect, Expect::Exactly(Some(_)));
+                self.entry_either((tag, b1), comes, &look)?
+            }
+        };
+        if let Expect::Exactly(expected) = expect {
+            let present = entry.present.map(|(loc, _)| loc);
+            if expected != present {
+                return Err(UpdateError::Mismatch(present));
             }
         }
-        self.update_either((tag, b1), new, expect, &is_key, commit)
+        Ok(entry)
     }
 
-    /// [`Self::update`], with both buckets locked.
-    #[inline(never)]
-    fn update_either(
+    /// The key's entry, if it is in its first bucket. Most are. While that is locked they stay
+    /// there, and as a key stands in one place only, the other bucket can be left alone.
+    #[inline(always)]
+    fn entry_near<T>(
         &self,
         (tag, b1): (u16, usize),
-        new: Option<Location>,
-        expect: Expect,
-        is_key: &impl Fn(Location) -> bool,
-        commit: impl FnOnce(Option<Location>),
-    ) -> Result<Option<Location>, UpdateError> {
+        look: impl Fn(Location) -> Option<T>,
+    ) -> Option<Entry<'_, T>> {
+        let bucket = self.bucket(b1);
+        let version = bucket.version.load(Ordering::Acquire);
+        let mut slots = bucket.matches(tag);
+        if slots == 0 {
+            return None;
+        }
+        if !bucket.try_lock(version) {
+            bucket.lock();
+            slots = bucket.matches(tag);
+        }
+        let locked = Locked { first: bucket, second: None };
+        let (slot, present) = bucket.slot_of(slots, look)?;
+        Some(Entry { _locked: locked, bucket, slot, tag, present: Some(present) })
+    }
+
+    /// The key's entry in either bucket, or where one can be made if one `comes`.
+    #[inline(never)]
+    fn entry_either<T>(
+        &self,
+        (tag, b1): (u16, usize),
+        comes: bool,
+        look: impl Fn(Location) -> Option<T>,
+    ) -> Result<Entry<'_, T>, UpdateError> {
         let b2 = self.other(b1, tag);
         for _ in 0..ATTEMPTS_MAX {
             let locked = self.lock(b1, b2);
             let pair = [self.bucket(b1), self.bucket(b2)];
-            let present = pair.iter().find_map(|b| Some((b, b.slot_of(tag, is_key)?)));
-            if let Some((bucket, slot)) = present {
-                return bucket.change(slot, new, expect, commit);
+            let found = pair.iter().find_map(|b| Some((*b, b.slot_of(b.matches(tag), &look)?)));
+            if let Some((bucket, (slot, present))) = found {
+                return Ok(Entry { _locked: locked, bucket, slot, tag, present: Some(present) });
             }
-            if matches!(expect, Expect::Exactly(Some(_))) {
-                return Err(UpdateError::Mismatch(None));
-            }
-            let Some(new) = new else {
-                commit(None);
-                return Ok(None);
-            };
-            let free = pair.iter().find_map(|b| slots_in(b.matches(0)).next().map(|s| (b, s)));
-            if let Some((bucket, slot)) = free {
-                commit(None);
-                bucket.set_location(slot, new);
-                bucket.set_tag(slot, tag);
-                return Ok(None);
+            let free = pair.iter().find_map(|b| Some((*b, slots_in(b.matches(0)).next()?)));
+            if let Some((bucket, slot)) = free.or_else(|| (!comes).then_some((pair[0], 0))) {
+                return Ok(Entry { _locked: locked, bucket, slot, tag, present: None });
             }
             drop(locked);
             if !self.make_room(b1, b2) {

@@ -4,7 +4,7 @@
 //! 0  state     u8   atomic     16 cas    u64
 //! 1  recency   u8   atomic     24 link   u32 atomic  its ticket; in limbo or free: the next chunk
 //! 2  key_len   u8              28 access u32 atomic  when last asked for
-//! 3  marks     u8   atomic     32 key, then value, then its sum (u16, for checksums)
+//! 3  marks     u8   atomic     32 key, then value, then of a long one its sum (u16, for checksums)
 //! 4  value_len u32
 //! 8  flags     u32
 //! 12 exptime   u32  atomic
@@ -54,8 +54,12 @@ pub(super) const UNIT_BYTES: usize = 64;
 /// Bytes before the key.
 pub(super) const HEADER_BYTES: usize = size_of::<Header>();
 
-/// Bytes behind the value: its sum.
+/// Bytes behind the value: its sum, if that is kept.
 pub(super) const TRAILER_BYTES: usize = size_of::<u16>();
+
+/// Sums of shorter values are not kept: they are as soon made as read and put together with those of
+/// the pieces around.
+pub(crate) const SUM_KEPT_MIN_BYTES: usize = 192;
 
 /// Longest value that lies in one chunk, whatever its key. A longer one is large.
 pub(super) const WHOLE_MAX_BYTES: usize =
@@ -238,6 +242,7 @@ impl<'a> Chunk<'a> {
     /// # Safety
     /// The chunk is `writing` and the caller's alone; `new.len_bytes()` bytes fit, the key has at
     /// most 250 and the value at most [`WHOLE_MAX_BYTES`].
+    #[inline(always)]
     pub(super) unsafe fn write(self, new: &NewItem<'_>, cas: u64, now: u32) {
         // SAFETY: the caller's promise.
         unsafe { self.write_header(new, cas, now) };
@@ -251,9 +256,11 @@ impl<'a> Chunk<'a> {
                 None => value.pieces().for_each(|piece| pen.put(piece)),
             }
         }
-        // SAFETY: just written, and still the caller's alone.
-        let sum = unsafe { self.settled() }.value().whole().map_or(0, checksum::sum);
-        pen.put(&sum.to_ne_bytes());
+        if new.value_len() >= SUM_KEPT_MIN_BYTES {
+            // SAFETY: just written, and still the caller's alone.
+            let sum = unsafe { self.settled() }.value().whole().map_or(0, checksum::sum);
+            pen.put(&sum.to_ne_bytes());
+        }
     }
 
     /// Writes a large item into the chunk and `parts`, all but the chunk's state.
@@ -313,6 +320,7 @@ impl<'a> Chunk<'a> {
     ///
     /// # Safety
     /// The chunk is `writing` and the caller's alone.
+    #[inline(always)]
     unsafe fn write_header(self, new: &NewItem<'_>, cas: u64, now: u32) {
         let fields = Header {
             state: AtomicU8::new(State::Writing as u8),
@@ -482,6 +490,9 @@ impl<'a> ItemRef<'a> {
     pub fn value_sum(&self) -> u16 {
         if self.is_large() {
             return 0;
+        }
+        if self.value_len() < SUM_KEPT_MIN_BYTES {
+            return self.value().whole().map_or(0, checksum::sum);
         }
         let at = usize::from(self.header.key_len) + self.header.value_len as usize;
         self.bytes(at, TRAILER_BYTES).try_into().map_or(0, u16::from_ne_bytes)

@@ -51,6 +51,7 @@ mod write;
 pub use clock::Clock;
 pub use dump::Cursor;
 pub use hash::KeyHash;
+pub(crate) use item::SUM_KEPT_MIN_BYTES;
 pub use item::{ItemRef, Location};
 pub use mover::{Automove, NotMoved};
 pub use observer::Evictions;
@@ -337,10 +338,11 @@ impl Store {
         self.index.prefetch(hash);
     }
 
-    /// Asks the CPU for the lines of this hash that a change reads beside the item's.
+    /// Asks the CPU for the lines of this hash that a change reads first, and mostly alone, beside the
+    /// item's.
     #[inline]
     pub fn prefetch_change(&self, hash: KeyHash) {
-        self.index.prefetch(hash);
+        self.index.prefetch_first(hash);
         self.ghosts.prefetch(hash);
         self.returns.prefetch(hash);
     }

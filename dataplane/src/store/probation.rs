@@ -51,19 +51,24 @@ impl Queue {
         self.len
     }
 
-    /// Puts a chunk in, and gives it a ticket. `chunks` is what the class has now; when that has
-    /// changed the queue begins anew. A full queue forgets its oldest.
-    pub(super) fn push(&mut self, loc: Location, chunks: u32) -> u32 {
+    /// Makes room for the chunks of a class that has so many now. When that has changed the queue
+    /// begins anew.
+    pub(super) fn make_room(&mut self, chunks: u32) {
         let most = u32::try_from(self.places.len()).unwrap_or(u32::MAX);
         let room = (chunks / CHUNKS_PER_PLACE).clamp(1, most);
         if room != self.room {
             (self.room, self.at, self.len) = (room, 0, 0);
         }
+    }
+
+    /// Puts a chunk in, and gives it a ticket. A full queue forgets its oldest.
+    #[inline(always)]
+    pub(super) fn push(&mut self, loc: Location) -> u32 {
         let ticket = self.next;
         self.places[self.at as usize] = loc.0;
-        self.at = if self.at + 1 == room { 0 } else { self.at + 1 };
+        self.at = if self.at + 1 == self.room { 0 } else { self.at + 1 };
         self.next = ticket.wrapping_add(1);
-        self.len = (self.len + 1).min(room);
+        self.len = (self.len + 1).min(self.room);
         ticket
     }
 
@@ -122,7 +127,8 @@ mod tests {
     fn first_in_first_out_and_the_oldest_is_forgotten() {
         let mut q = Queue::new(200);
         assert_eq!(q.pop(), None);
-        let tickets: Vec<u32> = (0..150).map(|n| q.push(Location(n), 200)).collect();
+        q.make_room(200);
+        let tickets: Vec<u32> = (0..150).map(|n| q.push(Location(n))).collect();
         assert_eq!(q.len(), 100);
         let left: Vec<_> = std::iter::from_fn(|| q.pop()).collect();
         let newest = (50..150).map(|n| (Location(n), tickets[n as usize])).collect::<Vec<_>>();
@@ -133,17 +139,21 @@ mod tests {
     #[test]
     fn another_number_of_chunks_another_queue() {
         let mut q = Queue::new(200);
+        q.make_room(100);
         for n in 0..10 {
-            q.push(Location(n), 100);
+            q.push(Location(n));
         }
-        let ticket = q.push(Location(10), 150);
+        q.make_room(150);
+        let ticket = q.push(Location(10));
         assert_eq!((q.pop(), q.pop()), (Some((Location(10), ticket)), None));
         // More chunks than it was made for, or hardly any.
+        q.make_room(u32::MAX);
         for n in 0..1_000 {
-            q.push(Location(n), u32::MAX);
+            q.push(Location(n));
         }
         assert_eq!(q.len(), 100);
-        q.push(Location(7), 0);
+        q.make_room(0);
+        q.push(Location(7));
         assert_eq!(q.pop().map(|(loc, _)| loc), Some(Location(7)));
     }
 
@@ -151,7 +161,8 @@ mod tests {
     fn tickets_may_wrap() {
         let mut q = Queue::new(400);
         q.next = u32::MAX - 3;
-        let mine: Vec<_> = (0..8).map(|n| (Location(n), q.push(Location(n), 400))).collect();
+        q.make_room(400);
+        let mine: Vec<_> = (0..8).map(|n| (Location(n), q.push(Location(n)))).collect();
         let left: Vec<_> = std::iter::from_fn(|| q.pop()).collect();
         assert_eq!(left.iter().map(|l| l.1).collect::<Vec<_>>(), {
             mine.iter().map(|m| m.1).collect::<Vec<_>>()

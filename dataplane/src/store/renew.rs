@@ -71,8 +71,11 @@ impl Store {
                         return;
                     }
                     let hash = self.hash(item.key());
+                    let look = |at| (at == loc).then_some(());
                     // Fails if it is not in there, and then there is nothing to do.
-                    let _ = self.index.update(hash, None, Expect::Any, |at| at == loc, |_| {});
+                    if let Ok(entry) = self.index.entry(hash, false, Expect::Any, look) {
+                        entry.set(None);
+                    }
                 });
             }
         }

@@ -5,7 +5,7 @@
 //! time of asking. So the replica ends up right whatever was lost or came twice on the way. Without
 //! a replica a change of the index costs one look at a pointer. Never fails; a full feed forgets.
 
-use super::index::{Expect, UpdateError};
+use super::index::Entry;
 use super::{Guard, ItemRef, KeyHash, Location, Session, Store};
 use gpu::index::{Feed, Found, Source};
 use gpu::params::HashKey;
@@ -29,21 +29,19 @@ impl Store {
         }
     }
 
-    /// The only way to the index for writers ([`Index::update`](super::index::Index::update)): whoever keeps a
-    /// replica is told.
-    pub(super) fn change_index(
+    /// The only way to the index for writers ([`Entry::set`]): whoever keeps a replica is told.
+    #[inline(always)]
+    pub(super) fn change_index<T: Copy>(
         &self,
         hash: KeyHash,
+        entry: Entry<'_, T>,
         new: Option<Location>,
-        expect: Expect,
-        is_key: impl Fn(Location) -> bool,
-        commit: impl FnOnce(Option<Location>),
-    ) -> Result<Option<Location>, UpdateError> {
-        let old = self.index.update(hash, new, expect, is_key, commit)?;
+    ) {
+        let old = entry.present().map(|(loc, _)| loc);
+        entry.set(new);
         if old != new {
             self.look_again(hash);
         }
-        Ok(old)
     }
 
     /// What keys are hashed with, for an engine that does the same. It leaves this process by no

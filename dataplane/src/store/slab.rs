@@ -110,7 +110,7 @@ pub(super) struct Class {
     size: SizeClass,
     pub(super) pages: u32,
     /// Chunks on the free lists of pages that are not draining.
-    free: u32,
+    pub(super) free: u32,
     /// Chunks in use: being written, or linked.
     pub(super) used: u32,
     /// Of these, further parts of large items.
@@ -348,11 +348,11 @@ impl Slabs {
 
     /// Takes a chunk out of the free lists, for a new item; it is the caller's alone and in state
     /// `writing`.
+    #[inline(always)]
     pub(super) fn pop(&self, class: &mut Class, bytes: usize) -> Option<Location> {
         let loc = self.take(class, bytes)?;
         class.tally.stored += 1;
-        let ticket = class.queue.push(loc, class.chunks());
-        self.chunk(loc).set_next(ticket);
+        self.chunk(loc).set_next(class.queue.push(loc));
         Some(loc)
     }
 
@@ -364,6 +364,7 @@ impl Slabs {
     }
 
     /// Takes a chunk out of the free lists.
+    #[inline(always)]
     fn take(&self, class: &mut Class, bytes: usize) -> Option<Location> {
         if class.free == 0 && !self.carve(class) {
             return None;
@@ -492,6 +493,7 @@ impl Slabs {
     /// # Safety
     /// The chunk came from [`Self::pop`] and is the caller's; it was popped from a class whose
     /// chunks hold `new.len_bytes()`, and the key has at most 250 bytes.
+    #[inline(always)]
     pub(super) unsafe fn write(&self, loc: Location, new: &NewItem<'_>, cas: u64, now: u32) {
         debug_assert!(self.class_of(loc).is_some_and(|c| new.len_bytes() <= self.size(c).bytes()));
         // SAFETY: popped, so in state `writing`, and the caller's alone; it fits (his promises),
@@ -514,7 +516,7 @@ impl Slabs {
     /// The item was linked; the caller, and nobody else, took it out of the index and hid it,
     /// and gives the chunk up by this call.
     pub(super) unsafe fn retire(&self, loc: Location, epochs: &Epochs, why: Gone) {
-        let Some(id) = self.class_of(loc) else { return };
+        let Some((id, _)) = self.page_of(loc) else { return };
         let mut class = self.lock(id);
         // SAFETY: the caller's promise; this is the chunk's class.
         unsafe { self.retire_in(&mut class, loc, epochs, why) };

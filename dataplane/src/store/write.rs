@@ -15,7 +15,6 @@ use super::session::{NewValue, Replacement};
 use super::slab::{Class, Gone, Slabs};
 use super::value::{NewItem, Value};
 use crate::short;
-use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 /// What a number is filled up with behind its digits.
@@ -210,12 +209,14 @@ impl Store {
     }
 
     /// Takes the key's item out of sight. Says where it was, if it was a live one.
+    #[inline(never)]
     pub(super) fn unlink(&self, hash: KeyHash, key: &[u8], expect: Expect) -> Option<Location> {
         self.swap(hash, key, None, expect).unwrap_or_default()
     }
 
     /// The common step: says where there was a live item. `new` says where the new one is (written,
     /// linked nowhere, and the caller's alone), and what it takes over from the old one.
+    #[inline(always)]
     pub(super) fn swap(
         &self,
         hash: KeyHash,
@@ -223,48 +224,44 @@ impl Store {
         new: Option<(Location, Inherits)>,
         expect: Expect,
     ) -> Result<Option<Location>, UpdateError> {
-        let mut gone = Gone::ByClient;
-        // The item at the location that is being replaced: the last one asked about.
-        let before = Cell::new(None);
-        let is_key = |loc| {
-            // SAFETY: the index asks only about locations in buckets that it holds the lock of.
-            before.set(unsafe { self.slabs.indexed(loc) });
-            before.get().is_some_and(|item| short::equal(item.key(), key))
-        };
         let mut wanted = new.is_some() && self.ghosts.knows(hash);
         if new.is_some() {
             self.returns.stored(hash);
         }
-        let commit = |old: Option<Location>| {
-            let before = before.get().filter(|_| old.is_some());
-            if let Some(old) = old {
-                if let Some(item) = before {
-                    wanted |= item.is_visited();
-                    if !self.is_live(&item) {
-                        gone = Gone::Expired { fetched: item.was_fetched() };
-                    }
-                }
-                // SAFETY: `old` stands in a locked bucket.
-                unsafe { self.slabs.set_linked(old, false) };
-            }
-            if let Some((new, inherits)) = new {
-                // SAFETY: `new` is about to stand in a locked bucket; it was written: by `make`, or
-                // before a restart.
-                unsafe { self.slabs.set_linked(new, true) };
-                // SAFETY: `new` is linked, and leaves again only under the locks that are held.
-                if let Some(item) = unsafe { self.slabs.indexed(new) } {
-                    if let Some(before) = before {
-                        item.take_over(&before, inherits);
-                    }
-                    if wanted {
-                        item.expect_visit();
-                    }
-                }
-            }
+        let look = |loc| {
+            // SAFETY: the index asks only about locations in buckets that it holds the lock of.
+            let item = unsafe { self.slabs.indexed(loc) };
+            item.filter(|item| short::equal(item.key(), key))
         };
-        let old = self.change_index(hash, new.map(|(loc, _)| loc), expect, is_key, commit)?;
+        let entry = self.index.entry(hash, new.is_some(), expect, look)?;
+        let old = entry.present();
+        let mut gone = Gone::ByClient;
+        if let Some((old, item)) = old {
+            wanted |= item.is_visited();
+            if !self.is_live(&item) {
+                gone = Gone::Expired { fetched: item.was_fetched() };
+            }
+            // SAFETY: `old` stands in a locked bucket.
+            unsafe { self.slabs.set_linked(old, false) };
+        }
+        if let Some((new, inherits)) = new {
+            // SAFETY: `new` is about to stand in a locked bucket; it was written: by `make`, or
+            // before a restart.
+            unsafe { self.slabs.set_linked(new, true) };
+            // SAFETY: `new` is linked, and leaves again only under the locks that are held.
+            if let Some(item) = unsafe { self.slabs.indexed(new) } {
+                if let Some((_, before)) = &old {
+                    item.take_over(before, inherits);
+                }
+                if wanted {
+                    item.expect_visit();
+                }
+            }
+        }
+        self.change_index(hash, entry, new.map(|(loc, _)| loc));
+        let old = old.map(|(loc, _)| loc);
         if let Some(old) = old {
-            // SAFETY: `commit` hid it, and the index gave it to us alone.
+            // SAFETY: it was hid above, and the index gave it to us alone.
             unsafe { self.slabs.retire(old, &self.epochs, gone) };
         }
         Ok(old.filter(|_| gone == Gone::ByClient))
@@ -286,11 +283,11 @@ impl Store {
             Gone::Expired { fetched }
         };
         let (hash, expect) = (self.hash(item.key()), Expect::Exactly(Some(loc)));
+        let look = |at| (at == loc).then_some(());
+        let Ok(entry) = self.index.entry(hash, false, expect, look) else { return false };
         // SAFETY: `loc` stands in a locked bucket.
-        let hide = |_| unsafe { self.slabs.set_linked(loc, false) };
-        if self.change_index(hash, None, expect, |l| l == loc, hide).is_err() {
-            return false;
-        }
+        unsafe { self.slabs.set_linked(loc, false) };
+        self.change_index(hash, entry, None);
         if let Gone::Evicted { .. } = why {
             let tally = &mut class.tally;
             tally.evicted_expiring += u64::from(item.expiry() != 0);
@@ -321,22 +318,22 @@ impl Store {
         // SAFETY: just popped, from the class that holds an item of the same length.
         unsafe { self.slabs.write(to, &new, item.cas(), item.accessed()) };
         let (hash, expect) = (self.hash(item.key()), Expect::Exactly(Some(loc)));
-        let swap = |_| {
-            // SAFETY: `loc` stands in a locked bucket.
-            unsafe { self.slabs.set_linked(loc, false) };
-            // SAFETY: `to` is about to stand there; it was written above.
-            unsafe { self.slabs.set_linked(to, true) };
-            // SAFETY: `to` is linked, and leaves again only under the locks that are held.
-            if let Some(copy) = unsafe { self.slabs.item(to) } {
-                let all = Inherits { expiry: true, marks: Marks::ALL, history: true };
-                copy.take_over(&item, all);
-            }
-        };
-        if self.index.update(hash, Some(to), expect, |l| l == loc, swap).is_err() {
+        let look = |at| (at == loc).then_some(());
+        let Ok(entry) = self.index.entry(hash, true, expect, look) else {
             // SAFETY: popped above, not linked, and given up here.
             unsafe { self.slabs.give_back_in(class, to, item.len_bytes()) };
             return false;
+        };
+        // SAFETY: `loc` stands in a locked bucket.
+        unsafe { self.slabs.set_linked(loc, false) };
+        // SAFETY: `to` is about to stand there; it was written above.
+        unsafe { self.slabs.set_linked(to, true) };
+        // SAFETY: `to` is linked, and leaves again only under the locks that are held.
+        if let Some(copy) = unsafe { self.slabs.item(to) } {
+            let all = Inherits { expiry: true, marks: Marks::ALL, history: true };
+            copy.take_over(&item, all);
         }
+        entry.set(Some(to));
         // SAFETY: we hid it, and the index gave it to us alone; callers come from
         // `Slabs::with_owner`, which gives the item's own class.
         unsafe { self.slabs.retire_in(class, loc, &self.epochs, Gone::Moved) };

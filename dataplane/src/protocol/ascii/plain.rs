@@ -8,19 +8,24 @@
 use crate::protocol::command::{KEY_MAX_BYTES, Store};
 use crate::short;
 
-/// Digits of a number behind its first: any number of so many fits what it is for.
-const MORE_DIGITS_MAX: usize = 8;
+/// Bytes behind a number's first digit among which its end is looked for: any number that ends there
+/// fits what it is for.
+const END_WITHIN_BYTES: usize = 9;
 
 /// A `set`, and the bytes that it takes.
-pub(super) struct Set<'a> {
-    pub(super) what: Store<'a>,
-    pub(super) noreply: bool,
-    pub(super) used: usize,
+#[derive(Debug)]
+pub struct Set<'a> {
+    /// What to store.
+    pub what: Store<'a>,
+    /// Send no answer.
+    pub noreply: bool,
+    /// Bytes of the input that it is.
+    pub used: usize,
 }
 
 /// Reads `set KEY FLAGS EXPTIME BYTES [noreply]` and its value, of at most `item_max_bytes`.
 #[inline(always)]
-pub(super) fn set(input: &[u8], item_max_bytes: usize) -> Option<Set<'_>> {
+pub fn set(input: &[u8], item_max_bytes: usize) -> Option<Set<'_>> {
     let line = input.strip_prefix(b"set ")?;
     let (key, rest) = line.split_at_checked(short::word_len(line))?;
     if !(1..=KEY_MAX_BYTES).contains(&key.len()) {
@@ -45,7 +50,7 @@ pub(super) fn set(input: &[u8], item_max_bytes: usize) -> Option<Set<'_>> {
 fn number(text: &[u8]) -> Option<(u32, &[u8])> {
     let [b' ', first @ b'0'..=b'9', rest @ ..] = text else { return None };
     let (mut number, mut rest) = (u32::from(first - b'0'), rest);
-    for _ in 0..=MORE_DIGITS_MAX {
+    for _ in 0..END_WITHIN_BYTES {
         let [digit @ b'0'..=b'9', behind @ ..] = rest else { return Some((number, rest)) };
         // What a tenth digit makes of it is not used.
         number = number.wrapping_mul(10).wrapping_add(u32::from(digit - b'0'));

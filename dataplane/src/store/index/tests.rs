@@ -10,9 +10,23 @@ fn hash(n: u64) -> KeyHash {
     KeyHash(z ^ (z >> 31))
 }
 
+/// Puts `new` in the place of what `is_key` knows, if that is as expected.
+fn update(
+    ix: &Index,
+    n: u64,
+    new: Option<Location>,
+    expect: Expect,
+    is_key: impl Fn(Location) -> bool,
+) -> Result<Option<Location>, UpdateError> {
+    let entry = ix.entry(hash(n), new.is_some(), expect, |loc| is_key(loc).then_some(()))?;
+    let old = entry.present().map(|(loc, ())| loc);
+    entry.set(new);
+    Ok(old)
+}
+
 fn put(ix: &Index, n: u32) -> Result<Option<Location>, UpdateError> {
     let loc = Location(n);
-    ix.update(hash(u64::from(n)), Some(loc), Expect::Any, |l| l == loc, |_| ())
+    update(ix, n.into(), Some(loc), Expect::Any, |l| l == loc)
 }
 
 fn has(ix: &Index, n: u32) -> bool {
@@ -72,7 +86,7 @@ fn full_is_an_error_and_loses_nothing() {
     let failed = (0..4_000).find(|&i| put(&ix, i) == Err(UpdateError::Full)).unwrap();
     assert!(failed as usize * 100 >= ix.slots() * 97, "full at {failed} of {}", ix.slots());
     assert!((0..failed).all(|i| has(&ix, i)));
-    let gone = ix.update(hash(7), None, Expect::Any, |l| l.0 == 7, |_| ());
+    let gone = update(&ix, 7, None, Expect::Any, |l| l.0 == 7);
     assert_eq!(gone, Ok(Some(Location(7))));
     assert!(!has(&ix, 7));
 }
@@ -81,7 +95,7 @@ fn full_is_an_error_and_loses_nothing() {
 fn expectations_are_held() {
     let ix = Index::new(10, Pages::Small).unwrap();
     let (a, b) = (Location(1), Location(2));
-    let up = |new, expect| ix.update(hash(0), new, expect, |_| true, |_| ());
+    let up = |new, expect| update(&ix, 0, new, expect, |_| true);
     assert_eq!(up(Some(a), Expect::Exactly(Some(b))), Err(UpdateError::Mismatch(None)));
     assert_eq!(up(Some(a), Expect::Exactly(None)), Ok(None));
     assert_eq!(up(Some(b), Expect::Exactly(None)), Err(UpdateError::Mismatch(Some(a))));
@@ -165,7 +179,7 @@ fn displacement_hides_nobody() {
                 put(&ix, i).unwrap();
             }
             for i in 2_000..4_000 {
-                let gone = ix.update(hash(u64::from(i)), None, Expect::Any, |l| l.0 == i, |_| ());
+                let gone = update(&ix, i.into(), None, Expect::Any, |l| l.0 == i);
                 assert_eq!(gone, Ok(Some(Location(i))));
             }
         }
@@ -196,7 +210,7 @@ fn writers_do_not_lose_each_others_keys() {
                             .then(|| Location(key * GENERATIONS + round % GENERATIONS));
                         let expect = Expect::Exactly(old);
                         let is_key = |l| key_of(l) == key;
-                        let did = ix.update(hash(key.into()), new, expect, is_key, |_| ());
+                        let did = update(ix, key.into(), new, expect, is_key);
                         match did {
                             Ok(was) => {
                                 assert_eq!(was, old, "key {key} in round {round}");

@@ -78,6 +78,7 @@ impl Slabs {
             put(&next.ring_prev, page);
         }
         class.pages += 1;
+        class.queue.make_room(class.chunks());
     }
 
     fn take_page(&self, epochs: &Epochs, reserve: u32) -> Option<u32> {
@@ -200,6 +201,7 @@ impl Slabs {
         put(&self.pages[prev as usize].ring_next, next);
         put(&self.pages[next as usize].ring_prev, prev);
         class.pages -= 1;
+        class.queue.make_room(class.chunks());
         if class.hand_page == page {
             class.hand_page = if class.pages == 0 { NIL } else { next };
             class.hand_chunk = 0;

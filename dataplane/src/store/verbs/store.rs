@@ -37,10 +37,17 @@ impl From<Refused> for NotStored {
 ///
 /// # Errors
 /// [`NotStored`].
+#[inline(always)]
 pub fn store(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> {
-    if what.mode == StoreMode::Set && what.cas.is_none() {
-        return set(session, what);
+    match (what.mode, what.cas) {
+        (StoreMode::Set, None) => set(session, what),
+        _ => store_if(session, what),
     }
+}
+
+/// Stores if what is there is as the client wants it, or makes a new value of it.
+#[inline(never)]
+fn store_if(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> {
     let expiry = session.store().clock().expiry(what.exptime);
     let done = session.modify(what.key, what.value, |item| match decide(what, item) {
         Ok(Decision { value, stale }) => {
@@ -99,6 +106,7 @@ fn decide(what: &Store<'_>, item: Option<ItemRef<'_>>) -> Result<Decision, NotSt
 
 /// Stores, whatever was there. When that fails, what was there before goes too, so that nobody
 /// reads a value that its writer believes replaced (as in memcached).
+#[inline(always)]
 fn set(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> {
     let store = session.store();
     let hash = session.hash(what.key);
