@@ -5,6 +5,7 @@
 //! metrics; a line in the log when a state changes, one a second at most for each thing. Each thing
 //! has a state machine of its own, which is told the time and waits for nobody. Never fails.
 
+mod announcing;
 mod port;
 mod sparing;
 mod stall;
@@ -15,6 +16,7 @@ pub use stall::StallCounts;
 use crate::metrics::PortSample;
 use crate::ports::OpenPort;
 use crate::topology::Appliance;
+use announcing::Announcing;
 use dataplane::side_door::SideDoorCounters;
 use parking_lot::Mutex;
 use port::{PortState, PortWatch, Step};
@@ -39,6 +41,7 @@ pub struct HealthSample {
 #[derive(Debug)]
 struct Watched {
     watch: PortWatch,
+    announcing: Announcing,
     told: PortState,
     port_lines: Sparing,
     door_up: bool,
@@ -50,6 +53,7 @@ impl Watched {
     fn new() -> Self {
         Self {
             watch: PortWatch::default(),
+            announcing: Announcing::default(),
             told: PortState::Up,
             port_lines: Sparing::default(),
             door_up: true,
@@ -128,10 +132,16 @@ impl Health {
 }
 
 fn look_at_port(port: &mut OpenPort, watched: &mut Watched, now: Instant) {
-    let Watched { watch, told, port_lines, .. } = watched;
+    let Watched { watch, announcing, told, port_lines, .. } = watched;
     let (events, link_up) = (port.control.events(), port.control.link_up());
     let name = &port.info.name;
-    match watch.look(link_up, events, now) {
+    let step = watch.look(link_up, events, now);
+    // A device that is being reset comes up anew, even if no look falls in between.
+    let due = announcing.look(watch.state() == PortState::Up, now);
+    if due && let Some(announcer) = &port.announcer {
+        announcer.order();
+    }
+    match step {
         Step::Nothing => {}
         Step::Close => {
             port.control.stop();

@@ -7,6 +7,7 @@
 mod dpdk;
 
 use crate::plan::{Device, Plan, PortPlan};
+use dataplane::announce::Announcer;
 use dataplane::side_door::SideDoor;
 use dataplane::wire::{Local, LocalError};
 use driver_shim::ports::tap::TapError;
@@ -53,6 +54,8 @@ pub struct OpenPort {
     pub queues: Vec<QueuePair>,
     /// The kernel's side of it.
     pub side_door: Option<Arc<SideDoor>>,
+    /// Has its addresses announced, where it is not the kernel that has them.
+    pub announcer: Option<Arc<Announcer>>,
     /// Counters, link and stop.
     pub control: Box<dyn PortControl>,
     /// Where clients find it.
@@ -150,5 +153,7 @@ fn in_service(
         side_door: port.side_door.is_some(),
         ..local
     };
-    Ok(OpenPort { info, local: Arc::new(local), queues, side_door: None, control, addresses })
+    let announcer = (!info.any_destination).then(Arc::default);
+    let local = Arc::new(local);
+    Ok(OpenPort { info, local, queues, side_door: None, announcer, control, addresses })
 }

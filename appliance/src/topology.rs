@@ -506,6 +506,7 @@ fn worker_port(port: &OpenPort, queues: QueuePair, first: bool) -> WorkerPort {
         local: Arc::clone(&port.local),
         side_door: port.side_door.clone(),
         sends_for_kernel: first && port.side_door.is_some(),
+        announcer: port.announcer.clone().filter(|_| first),
     }
 }
 

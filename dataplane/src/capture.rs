@@ -220,11 +220,11 @@ impl Tap {
         }
     }
 
-    /// Marks what the capture wants of a burst that the kernel wants sent.
+    /// Marks what the capture wants of a burst that answers nobody: the kernel's frames and announcements.
     #[inline]
-    pub(crate) fn kernels(&self, burst: &mut Burst) {
+    pub(crate) fn unasked(&self, burst: &mut Burst) {
         if let Some(capture) = &self.running {
-            capture.mark_from_kernel(burst);
+            capture.mark_unasked(burst);
         }
     }
 
@@ -267,9 +267,9 @@ impl Capture {
     }
 
     #[cold]
-    fn mark_from_kernel(&self, burst: &mut Burst) {
+    fn mark_unasked(&self, burst: &mut Burst) {
         for frame in burst {
-            if self.filter.wants_from_kernel(frame.bytes()) {
+            if self.filter.wants_unasked(frame.bytes()) {
                 frame.watched = self.id.get();
             }
         }

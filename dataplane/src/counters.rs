@@ -54,7 +54,8 @@ pub struct WorkerCounters {
     /// Requests refused as longer than one packet. The refusals are in `answered` when they have
     /// left.
     pub too_long_refused: Counter,
-    /// Given to the driver, replies of several datagrams and kernel frames included.
+    /// Given to the driver, replies of several datagrams, kernel frames and announcements
+    /// included.
     pub tx_frames: Counter,
     /// Bytes queued for the driver, frames that it did not take included.
     pub tx_bytes: Counter,
@@ -64,6 +65,10 @@ pub struct WorkerCounters {
     pub kernel_frames: Counter,
     /// Kernel frames that were dropped.
     pub kernel_lost: Counter,
+    /// Announcements of our addresses that left.
+    pub announcements: Counter,
+    /// Announcements that found no slot, or were dropped.
+    pub announcements_lost: Counter,
     /// Batches given to the engine.
     pub batches: Counter,
     /// Requests in them.

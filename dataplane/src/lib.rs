@@ -19,6 +19,7 @@ pub mod pipeline;
 
 // The furniture.
 pub mod accounts;
+pub mod announce;
 pub mod capture;
 pub mod counters;
 pub mod drop_reason;

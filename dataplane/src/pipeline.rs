@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::accounts::Accounts;
+use crate::announce::{Announcer, announce};
 use crate::batcher::{BatchPolicy, Batcher, Pending};
 use crate::capture::Line;
 use crate::counters::WorkerCounters;
@@ -54,6 +55,8 @@ pub struct WorkerPort {
     pub side_door: Option<Arc<SideDoor>>,
     /// This worker is that one.
     pub sends_for_kernel: bool,
+    /// Orders to announce the port's addresses, if this worker is the one who does.
+    pub announcer: Option<Arc<Announcer>>,
 }
 
 /// What a worker is made of.
@@ -83,6 +86,7 @@ struct PortEnd {
     plain: Plain,
     side_door: Option<Arc<SideDoor>>,
     sends_for_kernel: bool,
+    announcer: Option<Arc<Announcer>>,
 }
 
 /// A worker. Runs on one thread, which owns it.
@@ -136,6 +140,7 @@ impl Worker {
                     plain: Plain::new(p.local),
                     side_door: p.side_door,
                     sends_for_kernel: p.sends_for_kernel,
+                    announcer: p.announcer,
                 })
                 .collect(),
             gate: Gate::new(&policy),
@@ -232,7 +237,7 @@ impl Worker {
         self.accounts.in_flight.get() == 0
     }
 
-    /// Rooms 1 to 4 for one burst of one port, and the kernel's frames the other way.
+    /// Rooms 1 to 4 for one burst of one port; the kernel's frames and announcements the other way.
     fn take_in(&mut self, index: usize, now_ns: u64) -> usize {
         let Some(mut burst) = self.burst.take() else { return 0 };
         let Some(port) = self.ports.get_mut(index) else { return 0 };
@@ -241,10 +246,19 @@ impl Worker {
             && let Some(door) = &port.side_door
         {
             door.take_outgoing(&mut burst);
-            self.accounts.tap.kernels(&mut burst);
+            self.accounts.tap.unasked(&mut burst);
             work += burst.len();
             for frame in burst.drain(..) {
                 port.tx.push(frame, Meaning::Kernel, &self.accounts);
+            }
+        }
+        if port.announcer.as_ref().is_some_and(|announcer| announcer.take()) {
+            let without_slot = announce(port.plain.local(), &self.region, &mut burst);
+            self.accounts.announcements_lost.add(without_slot as u64);
+            self.accounts.tap.unasked(&mut burst);
+            work += burst.len();
+            for frame in burst.drain(..) {
+                port.tx.push(frame, Meaning::Announcement, &self.accounts);
             }
         }
         let received = rx::receive(port.rx.as_mut(), &mut burst, now_ns);

@@ -26,6 +26,8 @@ pub enum Meaning {
     Part,
     /// A frame of the kernel's, through the side door.
     Kernel,
+    /// One of our own that nobody asked for.
+    Announcement,
 }
 
 /// Where the headers of a request, and so of its reply, stand.

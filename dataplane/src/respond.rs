@@ -6,12 +6,13 @@
 #![deny(clippy::indexing_slicing)]
 
 use crate::drop_reason::DropReason;
-use crate::wire::checksum::{add, field, pseudo, replace, sum};
+use crate::wire::advert::{ADVERT_BYTES, ALL_NODES, ALL_NODES_MAC, Advert};
+use crate::wire::checksum::{add, pseudo, replace, sum};
 use crate::wire::classify::Respond;
 use crate::wire::eth::EthHeader;
 use crate::wire::icmp::{
-    ADVERT_OVERRIDE, ADVERT_SOLICITED, ECHO4_REPLY, ECHO6_REPLY, Echo, MacOption, ND_HOP_LIMIT,
-    NEIGHBOUR_ADVERT, Neighbour, OPTION_SOURCE_MAC, OPTION_TARGET_MAC,
+    ADVERT_OVERRIDE, ADVERT_SOLICITED, ECHO4_REPLY, ECHO6_REPLY, Echo, ND_HOP_LIMIT, Neighbour,
+    OPTION_SOURCE_MAC,
 };
 use crate::wire::ipv4::Ipv4Header;
 use crate::wire::ipv6::{self, Ipv6Header};
@@ -19,14 +20,11 @@ use crate::wire::local::Local;
 use crate::wire::reply::{TTL, set_ipv4, set_ipv6, turn_ethernet};
 use crate::wire::verify::verify_ip4_header;
 use crate::wire::{arp, with};
-use driver_shim::{Frame, MacAddr, TxOffload};
+use driver_shim::{Frame, TxOffload};
 use std::mem::swap;
 use std::net::Ipv6Addr;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// All nodes of the link (RFC 4291, section 2.7.1), and their Ethernet group (RFC 2464).
-const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-const ALL_NODES_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
 /// The unit of an option's length, in bytes.
 const OPTION_UNIT: usize = 8;
 
@@ -130,53 +128,20 @@ fn neighbour(frame: &mut Frame, l3: u8, l4: u8, local: &Local) -> Result<(), Dro
     } else {
         (asked.src, ADVERT_OVERRIDE | ADVERT_SOLICITED)
     };
-    let mut advert = Advert {
-        head: Neighbour {
-            kind: NEIGHBOUR_ADVERT,
-            code: 0,
-            checksum: 0.into(),
-            flags: flags.into(),
-            target: asked.target.octets(),
-        },
-        option: MacOption { kind: OPTION_TARGET_MAC, len: 1, mac: local.mac.0 },
-    };
     resize(frame, l4 + usize::from(ADVERT_BYTES))?;
     let (head, message) =
         frame.bytes_mut().split_at_mut_checked(l4).ok_or(DropReason::NdMalformed)?;
     let (ethernet, network) = head.split_at_mut_checked(l3).ok_or(DropReason::NdMalformed)?;
     with(network, |ip: &mut Ipv6Header| {
-        ip.addresses.src = asked.target.octets();
-        ip.addresses.dst = to.octets();
-        set_ipv6(ip, ADVERT_BYTES, ND_HOP_LIMIT);
-        let pseudo_sum = pseudo(ip.addresses.as_bytes(), ipv6::ICMPV6, ADVERT_BYTES);
-        advert.head.checksum = field(add(pseudo_sum, sum(advert.as_bytes()))).into();
+        let advert = Advert::from(local.mac, asked.target, to, flags, ip);
+        with(message, |m: &mut Advert| *m = advert);
     });
-    with(message, |m: &mut Advert| *m = advert);
     turn_from_us(ethernet, local);
     if asked.src.is_unspecified() {
         with(ethernet, |e: &mut EthHeader| e.dst = ALL_NODES_MAC.0);
     }
     Ok(())
 }
-
-/// A neighbour advertisement and its one option.
-#[derive(
-    Clone,
-    Copy,
-    FromBytes,
-    IntoBytes,
-    zerocopy::KnownLayout,
-    zerocopy::Immutable,
-    zerocopy::Unaligned,
-)]
-#[repr(C)]
-struct Advert {
-    head: Neighbour,
-    option: MacOption,
-}
-
-const ADVERT_BYTES: u16 = 32;
-const _: () = assert!(size_of::<Advert>() == ADVERT_BYTES as usize);
 
 /// What a valid solicitation says.
 struct Solicitation {

@@ -74,6 +74,7 @@ impl Tx {
                     Meaning::Answer => counters.answered.inc(),
                     Meaning::Part => {}
                     Meaning::Kernel => counters.kernel_frames.inc(),
+                    Meaning::Announcement => counters.announcements.inc(),
                 }
             }
         }
@@ -85,6 +86,7 @@ impl Tx {
                 }
                 Meaning::Part => counters.tx_parts_lost.inc(),
                 Meaning::Kernel => counters.kernel_lost.inc(),
+                Meaning::Announcement => counters.announcements_lost.inc(),
             }
             counters.tap.dropped(&frame, self.port, DropReason::TxFull);
         }

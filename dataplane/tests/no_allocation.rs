@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use dataplane::DropReason;
+use dataplane::announce::Announcer;
 use dataplane::batcher::{BatchMode, BatchPolicy};
 use dataplane::capture::{Capture, Filter, KeyPattern, What};
 use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
@@ -130,6 +131,7 @@ fn the_data_path_allocates_nothing() {
     let own = Local::new(MAC, &addresses, 11_211).unwrap();
     let trusted = std::iter::once(Cidr::around(TRUSTED.into(), 32)).collect();
     let local = Arc::new(Local { allow: own.trusted.clone(), trusted, ..own });
+    let announcer = Arc::new(Announcer::default());
     let mut worker = Worker::new(WorkerConfig {
         ports: port
             .queues
@@ -140,6 +142,7 @@ fn the_data_path_allocates_nothing() {
                 local: Arc::clone(&local),
                 side_door: None,
                 sends_for_kernel: false,
+                announcer: Some(Arc::clone(&announcer)),
             })
             .collect(),
         region,
@@ -160,6 +163,7 @@ fn the_data_path_allocates_nothing() {
     };
     work(10_000);
     ARMED.store(true, Ordering::Relaxed);
+    announcer.order();
     work(150_000);
     ARMED.store(false, Ordering::Relaxed);
     let filter = |what| Filter {
@@ -186,6 +190,7 @@ fn the_data_path_allocates_nothing() {
         assert_eq!(Arc::strong_count(&capture), 1, "the worker has let go");
     }
     assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0, "allocations on the data path");
+    assert_eq!(counters.announcements.get(), 1);
     let ledger = counters.ledger();
     assert!(ledger.balances());
     assert!(counters.fast.get() > 10_000 && counters.slow.get() > 10_000);

@@ -85,6 +85,7 @@ fn worker(
             local: Arc::new(Local::new(MAC, &[([10, 0, 0, 2].into(), 24)], 11_211).unwrap()),
             side_door: None,
             sends_for_kernel: false,
+            announcer: None,
         }],
         region: region.clone(),
         session: store.session().unwrap(),

@@ -120,6 +120,7 @@ impl Wire {
             local,
             side_door: None,
             sends_for_kernel: false,
+            announcer: None,
         };
         let worker = Worker::new(WorkerConfig {
             ports: vec![port],

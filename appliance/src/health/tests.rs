@@ -60,6 +60,7 @@ fn port() -> (OpenPort, Arc<Mutex<Device>>, Watched) {
         local: Arc::new(Local::new(mac, &[], 11_211).unwrap()),
         queues: Vec::new(),
         side_door: None,
+        announcer: Some(Arc::default()),
         control: Box::new(Control(Arc::clone(&device))),
         addresses: Vec::new(),
     };
@@ -91,6 +92,30 @@ fn a_reset_that_fails_at_first_is_done_within_three_seconds() {
     let counts = watched.watch.counts();
     assert_eq!((counts.resets, counts.reset_failures, counts.link_changes), (1, 3, 0));
     assert_eq!((watched.watch.state(), device.lock().stopped), (PortState::Up, 0));
+}
+
+#[test]
+fn addresses_are_announced_at_the_start_after_a_reset_and_when_the_link_is_back() {
+    let (mut port, device, mut watched) = port();
+    let announcer = port.announcer.clone().unwrap();
+    let begun = Instant::now();
+    // Whether there was an order within four seconds, and whether there is none after them.
+    let mut announces = |from_s: u64| {
+        let from = begun + Duration::from_secs(from_s);
+        watch(&mut port, &mut watched, from, Duration::from_secs(4));
+        let ordered = announcer.take();
+        watch(&mut port, &mut watched, from + Duration::from_secs(5), Duration::from_secs(4));
+        (ordered, !announcer.take())
+    };
+    assert_eq!(announces(0), (true, true));
+    // The link is up before, in and after it.
+    device.lock().events.reset_wanted = true;
+    assert_eq!(announces(10), (true, true));
+    assert_eq!(device.lock().resets, 1);
+    device.lock().link_up = false;
+    assert_eq!(announces(20), (false, true));
+    device.lock().link_up = true;
+    assert_eq!(announces(30), (true, true));
 }
 
 #[test]

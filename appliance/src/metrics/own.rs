@@ -104,6 +104,22 @@ static WORKERS: &[Field<WorkerCounters>] = &[
     ),
     (
         counter(
+            "gnomon_worker_announcements_sent_total",
+            WORKER,
+            "Announcements of a port's addresses that left.",
+        ),
+        |w| w.announcements.get(),
+    ),
+    (
+        counter(
+            "gnomon_worker_announcements_lost_total",
+            WORKER,
+            "Announcements that found no packet slot or were dropped.",
+        ),
+        |w| w.announcements_lost.get(),
+    ),
+    (
+        counter(
             "gnomon_worker_requests_from_descriptor_total",
             WORKER,
             "Requests answered from what the engine had found out.",

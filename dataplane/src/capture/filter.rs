@@ -68,8 +68,8 @@ impl Filter {
             && self.key.as_ref().is_none_or(|key| to_service.is_some_and(|udp| key.is_in(&udp)))
     }
 
-    /// Whether a frame that the kernel sends is one of them.
-    pub(super) fn wants_from_kernel(&self, frame: &[u8]) -> bool {
+    /// Whether a frame that answers nobody is one of them.
+    pub(super) fn wants_unasked(&self, frame: &[u8]) -> bool {
         if self.source.is_none() && self.key.is_none() {
             return true;
         }

@@ -9,9 +9,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const HARDWARE_ETHERNET: u16 = 1;
 /// Who has the target address?
-pub(crate) const REQUEST: u16 = 1;
+const REQUEST: u16 = 1;
 /// The sender has it.
-pub(crate) const REPLY: u16 = 2;
+const REPLY: u16 = 2;
 
 /// Bytes of a packet.
 pub const PACKET_BYTES: usize = size_of::<ArpPacket>();
@@ -35,6 +35,22 @@ pub(crate) struct ArpPacket {
 pub(crate) struct ArpParty {
     pub(crate) mac: [u8; 6],
     pub(crate) ip: [u8; 4],
+}
+
+impl ArpPacket {
+    /// The question of `mac`, which has `sender`, who has `target`. For its own address it is an
+    /// announcement (RFC 5227, section 3).
+    pub(crate) fn request(mac: MacAddr, sender: Ipv4Addr, target: Ipv4Addr) -> Self {
+        Self {
+            hardware: HARDWARE_ETHERNET.into(),
+            protocol: eth::IPV4.into(),
+            hardware_len: 6,
+            protocol_len: 4,
+            operation: REQUEST.into(),
+            sender: ArpParty { mac: mac.0, ip: sender.octets() },
+            target: ArpParty { mac: [0; 6], ip: target.octets() },
+        }
+    }
 }
 
 /// A complete ARP packet for IPv4 over Ethernet, its sender a single station.

@@ -1,13 +1,13 @@
 //! Whole UDP frames from nothing, for tests and tools. Not used on the data path.
 
-use super::arp::{ArpPacket, ArpParty};
+use super::arp::ArpPacket;
+use super::checksum;
 use super::eth::{self, EthHeader, TAGS_MAX, VlanTag};
 use super::icmp::{self, Echo, MacOption, Neighbour};
 use super::ipv4::{self, Addresses4, Ipv4Header};
 use super::ipv6::{self, Addresses6, Ipv6Header};
 use super::reply::{self, seal};
 use super::udp::UdpHeader;
-use super::{arp, checksum};
 use driver_shim::{MacAddr, TxCaps};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use zerocopy::{FromZeros, IntoBytes};
@@ -80,18 +80,9 @@ impl UdpFrame<'_> {
 
 /// An untagged broadcast ARP request of `src` for `target`.
 pub fn arp_request(src_mac: MacAddr, src: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
-    let packet = ArpPacket {
-        hardware: 1.into(),
-        protocol: eth::IPV4.into(),
-        hardware_len: 6,
-        protocol_len: 4,
-        operation: arp::REQUEST.into(),
-        sender: ArpParty { mac: src_mac.0, ip: src.octets() },
-        target: ArpParty { mac: [0; 6], ip: target.octets() },
-    };
     collect(|out| {
-        out.ethernet(src_mac, MacAddr([0xff; 6]), &[], eth::ARP)?;
-        out.put(&packet)
+        out.ethernet(src_mac, eth::BROADCAST, &[], eth::ARP)?;
+        out.put(&ArpPacket::request(src_mac, src, target))
     })
 }
 

@@ -5,6 +5,9 @@ use driver_shim::MacAddr;
 use zerocopy::byteorder::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+/// Every station's address.
+pub(crate) const BROADCAST: MacAddr = MacAddr([0xff; 6]);
+
 /// EtherType of IPv4.
 pub const IPV4: u16 = 0x0800;
 /// EtherType of ARP.

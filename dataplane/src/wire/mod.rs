@@ -18,6 +18,7 @@ pub mod arp;
 pub mod ipv4;
 pub mod ipv6;
 pub mod icmp;
+pub(crate) mod advert;
 pub mod udp;
 // Room 3, and what is ours.
 pub mod allow;

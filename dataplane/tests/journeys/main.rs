@@ -4,6 +4,7 @@
 //! data plane. After every journey the law of D10 holds and every slot is home ([`World::end`]).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod announce;
 mod bad;
 mod binary;
 mod capture;

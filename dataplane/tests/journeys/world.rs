@@ -1,5 +1,6 @@
 //! A worker with a store between two ports in memory, and a client on the far side.
 
+use dataplane::announce::Announcer;
 use dataplane::batcher::BatchPolicy;
 use dataplane::dispatch::Offloading;
 use dataplane::pipeline::{self, Worker, WorkerConfig, WorkerPort};
@@ -52,6 +53,8 @@ pub(crate) struct World {
     pub(crate) store: Arc<Store>,
     pub(crate) counters: Vec<Arc<WorkerCounters>>,
     pub(crate) workers: Vec<Worker>,
+    /// Orders for worker 0.
+    pub(crate) announcer: Arc<Announcer>,
     /// The client's end of each worker's wire.
     pub(crate) wires: Vec<QueuePair>,
     pub(crate) slots: usize,
@@ -156,6 +159,8 @@ impl World {
         let local = Local::new(MAC, &ADDRESSES, PORT).unwrap();
         let local = Arc::new(Local { allow: allow.clone(), ..local });
         let (offload, updater) = beside.map(|beside| beside.open(&region, &store)).unzip();
+        let announcer = Arc::new(Announcer::default());
+        let mut announcers = std::iter::once(Arc::clone(&announcer));
         let workers: Vec<Worker> = port
             .queues
             .into_iter()
@@ -167,6 +172,7 @@ impl World {
                         local: Arc::clone(&local),
                         side_door: None,
                         sends_for_kernel: false,
+                        announcer: announcers.next(),
                     }],
                     region: region.clone(),
                     session: store.session().unwrap(),
@@ -185,6 +191,7 @@ impl World {
             store,
             workers,
             wires: far.queues,
+            announcer,
             offload,
             updater,
         }

@@ -9,5 +9,6 @@ pub mod pcap;
 pub mod tap;
 pub mod udp;
 
+mod netlink;
 mod tally;
 mod wait;

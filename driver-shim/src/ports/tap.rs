@@ -15,13 +15,11 @@
 //! mode, 2.
 #![allow(unsafe_code)]
 
-mod netlink;
-
 use crate::frame::{Frame, RxChecksum, TxOffload};
 use crate::port::MacAddr;
+use crate::ports::netlink::{Netlink, address, link_up, set_mac};
 use crate::ports::wait::until_readable;
 use crate::region::FRAME_MAX_BYTES;
-use netlink::{Netlink, address, link_up, set_mac};
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 use std::ffi::c_char;
@@ -267,8 +265,8 @@ fn attach(device: &File, name: &str) -> Result<String, TapError> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::netlink::Message;
     use super::*;
+    use crate::ports::netlink::Message;
     use crate::{Pages, Region};
     use nix::sched::{CloneFlags, unshare};
     use std::net::{TcpListener, UdpSocket};

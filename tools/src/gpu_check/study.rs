@@ -220,6 +220,7 @@ impl Study {
                     local: Arc::clone(&local),
                     side_door: None,
                     sends_for_kernel: false,
+                    announcer: None,
                 }],
                 region: region.clone(),
                 session: self.store.session()?,

@@ -155,6 +155,7 @@ impl Bench {
                 local: Arc::new(Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?),
                 side_door: None,
                 sends_for_kernel: false,
+                announcer: None,
             }],
             region: region.clone(),
             session: self.store.session()?,

@@ -14,6 +14,7 @@
 
 mod eal;
 mod error;
+mod kernel_device;
 mod pool;
 mod port;
 mod queue;

@@ -8,6 +8,7 @@
 
 use super::eal::{Eal, EalShared};
 use super::error::{DpdkError, check};
+use super::kernel_device::KernelDevice;
 use super::pool::pool_of;
 use super::queue::{DpdkRx, DpdkTx, QueueState};
 use super::reset::MEMORY;
@@ -80,13 +81,14 @@ impl DpdkPort {
             pool,
             plugged,
             ring: false,
+            kernel_device: None,
             closed: AtomicBool::new(false),
             rx: Box::default(),
             tx: Box::default(),
             state: Mutex::new(State::new(config.promiscuous)),
             eal: Arc::clone(&eal.shared),
         };
-        let info = shared.set_up(config)?;
+        let info = shared.set_up(config, &spec.devargs)?;
         Ok(Self { shared: Arc::new(shared), info })
     }
 
@@ -164,12 +166,14 @@ impl PortShared {
         Ok(facts)
     }
 
-    fn set_up(&mut self, config: &PortConfig) -> Result<PortInfo, DpdkError> {
+    fn set_up(&mut self, config: &PortConfig, devargs: &str) -> Result<PortInfo, DpdkError> {
         let name = self.name.clone();
         let facts = self.facts()?;
         let has = |flag| facts.flags & flag != 0;
         self.busy_poll = has(ffi::PORT_PCI);
-        self.ring = c_text(&facts.driver) == "net_ring";
+        let driver = c_text(&facts.driver);
+        self.ring = driver == "net_ring";
+        self.kernel_device = KernelDevice::under(driver, devargs);
         check_config(&name, config, &facts, self.region.capacity())?;
 
         let mut conf = ffi::GnPortConf {

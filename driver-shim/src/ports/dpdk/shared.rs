@@ -8,6 +8,7 @@
 
 use super::eal::{EalShared, PoolPtr};
 use super::error::{DpdkError, check};
+use super::kernel_device::KernelDevice;
 use super::queue::{Inside, QueueState};
 use crate::port::{BURST_MAX, PortControl, PortCounters, PortEvents, ResetError};
 use crate::region::Region;
@@ -77,6 +78,8 @@ pub(super) struct PortShared {
     pub(super) plugged: bool,
     /// A `net_ring`, which leaves waiting frames where they are when it is closed.
     pub(super) ring: bool,
+    /// What it stands on, where its driver does not know whether that has a link.
+    pub(super) kernel_device: Option<KernelDevice>,
     /// Bursts do nothing: it is closed, or being reset.
     pub(super) closed: AtomicBool,
     pub(super) rx: Box<[QueueState]>,
@@ -128,7 +131,8 @@ impl PortShared {
         let state = self.state.lock();
         // SAFETY: every call for a port that is set up is made under its `state`'s lock.
         let up = || unsafe { ffi::gn_port_link_up(self.number) } == 1;
-        state.open && state.started && up()
+        let below = || self.kernel_device.as_ref().is_none_or(KernelDevice::is_running);
+        state.open && state.started && up() && below()
     }
 
     /// The device's counters; `None` where it has none to give.

@@ -1,5 +1,6 @@
 //! The kernel's configuration of devices, by netlink (RFC 3549): the few requests that a TAP device
-//! needs. In: what is to be. Out: that it is, or the kernel's reason. Never waits for anybody.
+//! and the device under a port need. In: what is to be, or to be known. Out: that it is, the answer, or
+//! the kernel's reason. Never waits for anybody.
 
 use crate::port::MacAddr;
 use nix::sys::socket::{
@@ -9,11 +10,15 @@ use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// The kernel's configuration socket (RFC 3549), one request at a time.
+/// The kernel's configuration socket (RFC 3549), one request at a time. The kernel answers within the
+/// send, so that nothing here waits for anybody.
 pub(super) struct Netlink(OwnedFd);
 
 /// Bytes of `nlmsghdr`, and of `ifinfomsg`.
 const HEADER_BYTES: usize = 16;
+/// Where the flags stand in `ifinfomsg`.
+#[cfg(feature = "dpdk")]
+const FLAGS: std::ops::Range<usize> = 8..12;
 /// Longest answer about a device that is read: its address stands near the beginning.
 const ANSWER_MAX_BYTES: usize = 4096;
 
@@ -24,35 +29,52 @@ impl Netlink {
         Ok(Self(socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?))
     }
 
-    /// Sends a request that asks for an acknowledgement, and waits for it. The kernel answers
-    /// within the send, so that this does not wait for anybody.
+    /// Sends a request that asks for an acknowledgement, and takes that.
     pub(super) fn request(&self, message: &[u8]) -> io::Result<()> {
         send(self.0.as_raw_fd(), message, MsgFlags::empty())?;
         let mut answer = [0; 512];
-        let n = recv(self.0.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-        // nlmsghdr, then nlmsgerr: a negated error number, or 0.
-        let code = answer.get(..n).and_then(|a| a.get(HEADER_BYTES..HEADER_BYTES + 4));
-        match code.and_then(|c| c.try_into().ok()).map(i32::from_ne_bytes) {
-            Some(0) => Ok(()),
-            Some(e) => Err(io::Error::from_raw_os_error(e.saturating_neg())),
-            None => Err(ErrorKind::InvalidData.into()),
-        }
+        acknowledgement(self.receive(&mut answer)?)
     }
 
-    /// The Ethernet address of a device. The last thing that is asked here: the acknowledgement is
-    /// left unread.
-    pub(super) fn mac_of(self, index: u32) -> io::Result<MacAddr> {
+    fn receive<'a>(&self, into: &'a mut [u8]) -> io::Result<&'a [u8]> {
+        let n = recv(self.0.as_raw_fd(), into, MsgFlags::empty())?;
+        Ok(into.get(..n).unwrap_or_default())
+    }
+
+    /// What there is to know about a device: `ifinfomsg`, then attributes.
+    fn about<'a>(
+        &self,
+        index: u32,
+        answer: &'a mut [u8; ANSWER_MAX_BYTES],
+    ) -> io::Result<&'a [u8]> {
         let body: [&[u8]; 4] = [&[0; 4], &index.to_ne_bytes(), &[0; 4], &[0; 4]];
-        send(
-            self.0.as_raw_fd(),
-            &Message::new(libc::RTM_GETLINK, 0, &body).done(),
-            MsgFlags::empty(),
-        )?;
+        let ask = Message::new(libc::RTM_GETLINK, 0, &body).done();
+        send(self.0.as_raw_fd(), &ask, MsgFlags::empty())?;
+        let answer = self.receive(answer)?;
+        // nlmsghdr: length, then kind. Without an answer there is an error in the place of the
+        // acknowledgement.
+        let kind = answer.get(4..6).and_then(|k| k.try_into().ok()).map(u16::from_ne_bytes);
+        if kind != Some(libc::RTM_NEWLINK) {
+            return acknowledgement(answer).and_then(|()| Err(ErrorKind::InvalidData.into()));
+        }
+        acknowledgement(self.receive(&mut [0; 512])?)?;
+        Ok(answer.get(HEADER_BYTES..).unwrap_or_default())
+    }
+
+    /// Whether a device can receive and send: it is up, and so is what it stands on.
+    #[cfg(feature = "dpdk")]
+    pub(super) fn is_running(&self, index: u32) -> io::Result<bool> {
         let mut answer = [0; ANSWER_MAX_BYTES];
-        let n = recv(self.0.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-        // nlmsghdr and ifinfomsg, then attributes: length, kind, value, padded to four bytes. An
-        // error has none.
-        let mut rest = answer.get(2 * HEADER_BYTES..n).unwrap_or_default();
+        let flags = self.about(index, &mut answer)?.get(FLAGS).and_then(|f| f.try_into().ok());
+        let flags = flags.map(i32::from_ne_bytes).ok_or(ErrorKind::InvalidData)?;
+        Ok(flags & libc::IFF_RUNNING != 0)
+    }
+
+    /// The Ethernet address of a device.
+    pub(super) fn mac_of(&self, index: u32) -> io::Result<MacAddr> {
+        let mut answer = [0; ANSWER_MAX_BYTES];
+        // Attributes: length, kind, value, padded to four bytes.
+        let mut rest = self.about(index, &mut answer)?.get(HEADER_BYTES..).unwrap_or_default();
         while let Some((&[l0, l1, k0, k1], behind)) = rest.split_first_chunk::<4>() {
             let len = usize::from(u16::from_ne_bytes([l0, l1]));
             let value = behind.get(..len.saturating_sub(4)).unwrap_or_default();
@@ -62,6 +84,16 @@ impl Netlink {
             rest = rest.get(len.max(4).next_multiple_of(4)..).unwrap_or_default();
         }
         Err(ErrorKind::NotFound.into())
+    }
+}
+
+/// What an acknowledgement says: `nlmsghdr`, then `nlmsgerr`, a negated error number, or 0.
+fn acknowledgement(answer: &[u8]) -> io::Result<()> {
+    let code = answer.get(HEADER_BYTES..HEADER_BYTES + 4);
+    match code.and_then(|c| c.try_into().ok()).map(i32::from_ne_bytes) {
+        Some(0) => Ok(()),
+        Some(e) => Err(io::Error::from_raw_os_error(e.saturating_neg())),
+        None => Err(ErrorKind::InvalidData.into()),
     }
 }
 
