@@ -20,14 +20,16 @@
 
 pub(super) mod adopt;
 mod hand;
+mod limbo;
 mod pages;
 mod tally;
 
-use super::epoch::{Epochs, Stamp};
+use super::epoch::Epochs;
 use super::item::{Arena, Chunk, ItemRef, Location, State, UNIT_BYTES};
 use super::probation::Queue;
 use super::sizes::{PAGE_SHIFT, PAGE_UNITS, SizeClass, class_by_units};
 use super::value::NewItem;
+use limbo::Limbo;
 use pages::Pool;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,12 +40,6 @@ pub(super) const PAGES_MAX: usize = (1 << (32 - PAGE_SHIFT)) - 1;
 
 /// Chunks made ready at a time when a page is new.
 const CARVE_CHUNKS: u32 = 64;
-
-/// Chunks taken from limbo in one go, so that a lock is not held for long.
-const COLLECT_CHUNKS: u32 = 256;
-
-/// Chunks that clients let go of between two looks at the epochs.
-const LIMBO_CHUNKS: u32 = 64;
 
 /// Where the class stands in a page word.
 const CLASS_SHIFT: u32 = 24;
@@ -92,15 +88,6 @@ fn get(cell: &AtomicU32) -> u32 {
 
 fn put(cell: &AtomicU32, value: u32) {
     cell.store(value, Ordering::Relaxed);
-}
-
-/// Chunks taken out of sight, chained through their headers.
-#[derive(Debug, Default)]
-struct Limbo {
-    head: Option<Location>,
-    count: u32,
-    /// The newest of their stamps.
-    stamp: Option<Stamp>,
 }
 
 /// A class's books.
@@ -293,8 +280,8 @@ impl Slabs {
     fn chunk<'a>(&'a self, loc: Location) -> Chunk<'a> {
         debug_assert!(self.class_of(loc).is_some());
         // SAFETY: see above; locations in the books, and those of parts in an item's list, are
-        // carved chunks of their class. Callers are in this file, and look at items only under the
-        // class's lock (chunks leave limbo only under it) or when the chunk is theirs; and in
+        // carved chunks of their class. Callers are in this file and `limbo.rs`, and look at items only
+        // under the class's lock (chunks leave limbo only under it) or when the chunk is theirs; and in
         // `adopt.rs`, before the store is shared, where a location was looked up first.
         unsafe { self.arena.chunk(loc) }
     }
@@ -520,10 +507,7 @@ impl Slabs {
         let mut class = self.lock(id);
         // SAFETY: the caller's promise; this is the chunk's class.
         unsafe { self.retire_in(&mut class, loc, epochs, why) };
-        // Now and then, so that chunks come back while they are still in the cache.
-        if class.open.count.is_multiple_of(LIMBO_CHUNKS) {
-            self.collect(&mut class, epochs);
-        }
+        self.collect_in_time(&mut class, epochs);
     }
 
     /// [`Self::retire`], with the lock held already.
@@ -562,39 +546,6 @@ impl Slabs {
         }
         self.bury(class, loc);
         class.open.stamp = class.open.stamp.max(Some(epochs.stamp()));
-    }
-
-    /// Puts a chunk into limbo.
-    fn bury(&self, class: &mut Class, loc: Location) {
-        let chunk = self.chunk(loc);
-        chunk.set_state(State::Unlinked);
-        chunk.set_next(class.open.head.map_or(NIL, |l| l.0));
-        class.open.head = Some(loc);
-        class.open.count += 1;
-    }
-
-    /// Moves chunks whose epoch has passed from limbo to the free lists.
-    pub(super) fn collect(&self, class: &mut Class, epochs: &Epochs) {
-        for _ in 0..2 {
-            if class.closed.count == 0 {
-                if class.open.count == 0 {
-                    return;
-                }
-                class.closed = std::mem::take(&mut class.open);
-                epochs.advance();
-            }
-            let past = class.closed.stamp.is_none_or(|s| epochs.horizon().is_past(s));
-            if !past {
-                return;
-            }
-            for _ in 0..COLLECT_CHUNKS {
-                let Some(loc) = class.closed.head else { break };
-                let next = self.chunk(loc).next();
-                class.closed.head = (next != NIL).then_some(Location(next));
-                class.closed.count -= 1;
-                self.push(class, loc);
-            }
-        }
     }
 }
 

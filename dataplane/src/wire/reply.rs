@@ -44,20 +44,8 @@ pub fn turn_and_seal(
         (PLAIN_L3, PLAIN_L4, false) => {
             turn_and_seal_at(frame, PLAIN_L3, PLAIN_L4, false, caps, payload_sum)
         }
-        _ => turn_and_seal_anywhere(frame, l3, l4, ipv6, caps, payload_sum),
+        _ => turn_and_seal_at(frame, l3, l4, ipv6, caps, payload_sum),
     }
-}
-
-#[inline(never)]
-fn turn_and_seal_anywhere(
-    frame: &mut [u8],
-    l3: u8,
-    l4: u8,
-    ipv6: bool,
-    caps: TxCaps,
-    payload_sum: Option<u16>,
-) -> TxOffload {
-    turn_and_seal_at(frame, l3, l4, ipv6, caps, payload_sum)
 }
 
 #[inline(always)]

@@ -1,0 +1,66 @@
+//! Limbo: where chunks wait that nobody can find any more but somebody may still read.
+//!
+//! Enters: chunks of a locked class, out of the index. Leaves: free chunks, when everybody has moved
+//! past the newest epoch in which one of them could be found. Owned by their class. Never fails.
+
+use super::{Class, NIL, Slabs};
+use crate::store::epoch::{Epochs, Stamp};
+use crate::store::item::{Location, State};
+
+/// Chunks taken from limbo in one go, so that a lock is not held for long.
+const COLLECT_CHUNKS: u32 = 256;
+
+/// Chunks that clients let go of between two looks at the epochs.
+const LIMBO_CHUNKS: u32 = 64;
+
+/// Chunks taken out of sight, chained through their headers.
+#[derive(Debug, Default)]
+pub(super) struct Limbo {
+    head: Option<Location>,
+    pub(super) count: u32,
+    /// The newest of their stamps.
+    pub(super) stamp: Option<Stamp>,
+}
+
+impl Slabs {
+    /// Puts a chunk into limbo.
+    pub(super) fn bury(&self, class: &mut Class, loc: Location) {
+        let chunk = self.chunk(loc);
+        chunk.set_state(State::Unlinked);
+        chunk.set_next(class.open.head.map_or(NIL, |l| l.0));
+        class.open.head = Some(loc);
+        class.open.count += 1;
+    }
+
+    /// [`Self::collect`] now and then, so that chunks come back while they are still in the cache.
+    #[inline]
+    pub(super) fn collect_in_time(&self, class: &mut Class, epochs: &Epochs) {
+        if class.open.count.is_multiple_of(LIMBO_CHUNKS) {
+            self.collect(class, epochs);
+        }
+    }
+
+    /// Moves chunks whose epoch has passed from limbo to the free lists.
+    pub(in crate::store) fn collect(&self, class: &mut Class, epochs: &Epochs) {
+        for _ in 0..2 {
+            if class.closed.count == 0 {
+                if class.open.count == 0 {
+                    return;
+                }
+                class.closed = std::mem::take(&mut class.open);
+                epochs.advance();
+            }
+            let past = class.closed.stamp.is_none_or(|s| epochs.horizon().is_past(s));
+            if !past {
+                return;
+            }
+            for _ in 0..COLLECT_CHUNKS {
+                let Some(loc) = class.closed.head else { break };
+                let next = self.chunk(loc).next();
+                class.closed.head = (next != NIL).then_some(Location(next));
+                class.closed.count -= 1;
+                self.push(class, loc);
+            }
+        }
+    }
+}
