@@ -40,10 +40,14 @@ impl Tx {
         Self { queue, caps, port, waiting: Burst::new(), meanings: ArrayVec::new() }
     }
 
-    /// Finishes a reply and queues it; sends when a burst is full.
-    pub fn reply(&mut self, mut reply: Reply, counters: &Accounts) {
-        finish(&mut reply, self.caps);
-        self.push(reply.frame, reply.meaning, counters);
+    /// Queues a reply and finishes it; sends when a burst is full.
+    pub fn reply(&mut self, reply: Reply, counters: &Accounts) {
+        let Reply { frame, headers, sum, meaning } = reply;
+        self.push(frame, meaning, counters);
+        // Where it stands: a frame that is moved right after it was written to waits for that.
+        if let Some(frame) = self.waiting.last_mut() {
+            finish(frame, headers, sum, self.caps);
+        }
     }
 
     /// Queues a frame that is fit to send.
@@ -95,17 +99,12 @@ impl Tx {
 
 /// Makes a reply fit to send.
 #[inline(never)]
-fn finish(reply: &mut Reply, caps: TxCaps) {
-    let Headers { l3, l4, ipv6 } = reply.headers;
-    let frame = &mut reply.frame;
+fn finish(frame: &mut Frame, headers: Headers, sum: Sum, caps: TxCaps) {
+    let Headers { l3, l4, ipv6 } = headers;
     let bytes = frame.bytes_mut();
-    let payload_sum = match reply.sum {
-        Sum::Unknown => None,
-        Sum::Payload(sum) => Some(sum),
-        Sum::Covered(sum) => {
-            frame.tx = seal_prepared(bytes, l3, l4, ipv6, caps, sum);
-            return;
-        }
+    frame.tx = match sum {
+        Sum::Unknown => turn_and_seal(bytes, l3, l4, ipv6, caps, None),
+        Sum::Payload(sum) => turn_and_seal(bytes, l3, l4, ipv6, caps, Some(sum)),
+        Sum::Covered(sum) => seal_prepared(bytes, l3, l4, ipv6, caps, sum),
     };
-    frame.tx = turn_and_seal(bytes, l3, l4, ipv6, caps, payload_sum);
 }
