@@ -5,7 +5,8 @@
 //! start-up: when none is free the frame comes back, and the caller drops it as `Overload`.
 //!
 //! Work-conserving (D7): with [`BatchMode::Adaptive`] a batch goes as soon as the engine can take
-//! it, however small; load makes batches big by itself. [`BatchMode::Fixed`] waits for a full
+//! it, however small; load makes batches big by itself. What there is no place for is better left
+//! in the NIC's queue: [`Batcher::takes`] says so before. [`BatchMode::Fixed`] waits for a full
 //! batch, as the paper does, but never longer than [`FIXED_WAIT_MAX_NS`].
 
 use driver_shim::Frame;
@@ -55,6 +56,8 @@ pub struct Pending {
 pub struct Batcher {
     policy: BatchPolicy,
     filling: Option<Pending>,
+    /// The engine did not take it when it was offered last.
+    refused: bool,
     free: Vec<Pending>,
 }
 
@@ -70,7 +73,7 @@ impl Batcher {
                 meta: batch(u32::try_from(id).unwrap_or(0), size),
             })
             .collect();
-        Self { policy, filling: None, free }
+        Self { policy, filling: None, refused: false, free }
     }
 
     /// Adds a request.
@@ -98,13 +101,12 @@ impl Batcher {
         self.filling.as_ref().map_or(0, |b| b.frames.len())
     }
 
-    /// Requests that can be pushed before a batch must go.
-    pub fn room(&self) -> usize {
-        match &self.filling {
-            Some(b) => self.policy.size - b.frames.len(),
-            None if self.free.is_empty() => 0,
-            None => self.policy.size,
-        }
+    /// Whether there is a place for so many requests. While the engine takes what it is offered,
+    /// full batches make room for others.
+    pub fn takes(&self, requests: usize) -> bool {
+        let Some(filling) = &self.filling else { return !self.free.is_empty() };
+        let behind = self.refused || self.free.is_empty();
+        !behind || self.policy.size - filling.frames.len() >= requests
     }
 
     /// The batch to submit now, if it is time. `all` lets go of a part-filled one whatever the
@@ -120,7 +122,12 @@ impl Batcher {
                     || now_ns.saturating_sub(oldest_ns) >= FIXED_WAIT_MAX_NS
             }
         };
-        if due { self.filling.take() } else { None }
+        if due {
+            self.refused = false;
+            self.filling.take()
+        } else {
+            None
+        }
     }
 
     /// Takes back a batch that the engine refused, to be offered again. Nothing may have been
@@ -128,6 +135,7 @@ impl Batcher {
     pub fn put_back(&mut self, batch: Pending) {
         debug_assert!(self.filling.is_none(), "a second batch was begun");
         self.filling = Some(batch);
+        self.refused = true;
     }
 
     /// Takes back an answered batch for reuse. Its frames are gone.
@@ -180,18 +188,29 @@ mod tests {
     }
 
     #[test]
+    fn what_the_engine_does_not_take_leaves_the_room_that_it_has() {
+        let (region, mut b) = batcher(4, BatchMode::Adaptive);
+        assert!(push(&region, &mut b, 0) && b.takes(100));
+        let refused = b.ready(0, false).unwrap();
+        b.put_back(refused);
+        assert!(b.takes(3) && !b.takes(4));
+        assert!(b.ready(0, false).is_some() && b.takes(100));
+    }
+
+    #[test]
     fn places_are_bounded_and_reused() {
         let (region, mut b) = batcher(1, BatchMode::Adaptive);
+        assert!(b.takes(100), "while the engine takes what it is offered");
         assert!(push(&region, &mut b, 0));
         let mut first = b.ready(0, false).unwrap();
         assert!(push(&region, &mut b, 0));
         let second = b.ready(0, false).unwrap();
         assert_ne!(first.meta.id, second.meta.id);
-        assert_eq!(b.room(), 0);
+        assert!(!b.takes(1));
         assert!(!push(&region, &mut b, 0), "both places are out");
         first.frames.clear();
         b.recycle(first);
-        assert_eq!(b.room(), 1);
+        assert!(b.takes(1));
         assert!(push(&region, &mut b, 0));
         drop((second, b));
         assert_eq!(region.available(), region.capacity());

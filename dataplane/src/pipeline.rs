@@ -24,7 +24,7 @@ use crate::store::Session;
 use crate::too_long::TooLong;
 use crate::tx::Tx;
 use crate::wire::{Class, Local, Plain, Respond, classify};
-use driver_shim::{Burst, Frame, PortInfo, QueuePair, Region, RxQueue, SLOT_BYTES};
+use driver_shim::{BURST_MAX, Burst, Frame, PortInfo, QueuePair, Region, RxQueue, SLOT_BYTES};
 use gpu::card::{Card, CardError};
 use gpu::offload::{Offload, OffloadConfig};
 use gpu::{Engine, Entry, EntryFlags, PacketMemory};
@@ -261,12 +261,15 @@ impl Worker {
                 port.tx.push(frame, Meaning::Announcement, &self.accounts);
             }
         }
-        let received = rx::receive(port.rx.as_mut(), &mut burst, now_ns);
-        self.accounts.received.add(received as u64);
-        self.accounts.tap.received(&mut burst, index, port.plain.local().service_port, now_ns);
-        work += received;
-        for frame in burst.drain(..) {
-            self.sort(frame, index, now_ns);
+        // An engine that is behind is waited for in the NIC's queue.
+        if self.batcher.takes(BURST_MAX) {
+            let received = rx::receive(port.rx.as_mut(), &mut burst, now_ns);
+            self.accounts.received.add(received as u64);
+            self.accounts.tap.received(&mut burst, index, port.plain.local().service_port, now_ns);
+            work += received;
+            for frame in burst.drain(..) {
+                self.sort(frame, index, now_ns);
+            }
         }
         self.burst = Some(burst);
         work

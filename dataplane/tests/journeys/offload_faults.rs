@@ -94,6 +94,32 @@ fn the_cpu_takes_over_when_the_deadline_has_passed() {
     w.end();
 }
 
+/// What a card that is behind has no place for stays in the port's queue, and is answered when it
+/// has: nothing is dropped while the queue has room.
+#[test]
+fn a_card_that_is_behind_is_waited_for() {
+    const REQUESTS: u64 = 1500;
+    let (card, switches) = FaultyCard::new(Arc::new(SimtCard::default()));
+    let deadline = Duration::from_millis(200);
+    let beside = Beside::new(Mode::Launch, IndexKind::SetAssoc);
+    let mut w = World::beside(1, small(), &Beside { card: Arc::new(card), deadline, ..beside });
+    switches.lose_launches.store(true, Ordering::Relaxed);
+    for n in 0..REQUESTS {
+        w.send(&request(Wrap::V4, u16::try_from(n).unwrap(), b"get key\r\n"));
+    }
+    let (mut most, mut answered) = (0, 0);
+    let begun = Instant::now();
+    while answered < REQUESTS && begun.elapsed() < Duration::from_secs(60) {
+        w.workers[0].turn();
+        most = most.max(w.counters[0].in_flight.get());
+        answered += w.received(0).len() as u64;
+    }
+    assert_eq!((answered, w.counters[0].received.get()), (REQUESTS, REQUESTS));
+    // Three bursts with the card, and a batch that was being filled.
+    assert!((400..REQUESTS).contains(&most), "{most}");
+    w.end();
+}
+
 /// An engine whose answers something happens to.
 struct Bent {
     engine: Box<dyn Engine>,
