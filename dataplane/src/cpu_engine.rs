@@ -5,9 +5,11 @@
 //! final; like every engine it only proposes, and room 6 has the last word.
 //!
 //! A look-up touches two places in memory, and each costs more than all the arithmetic of a
-//! request. So a group of requests is parsed and hashed while their buckets are on the way, and
-//! matched while their items are: the waits overlap. For what only room 6 understands, sets above
-//! all, the key's lines are asked for all the same.
+//! request. So a group of requests is parsed and hashed, all their buckets are asked for, and they
+//! are matched while their items are on the way: the waits overlap. They are asked for in a row,
+//! because a core does not go far beyond a line whose page it has to look up: next to each other
+//! they wait together. For what only room 6 understands, sets above all, the key's lines are asked
+//! for all the same.
 #![allow(unsafe_code)]
 
 mod hinted;
@@ -97,9 +99,6 @@ impl CpuEngine {
             read_into(desc, frame, entry);
             for (key, bytes) in keys(desc, frame).enumerate() {
                 let hash = self.store.hash(bytes);
-                if self.group > 1 {
-                    self.store.prefetch_near(hash);
-                }
                 self.asked.push(Asked { hash, desc: n, key });
             }
             if self.group > 1
@@ -108,9 +107,12 @@ impl CpuEngine {
             {
                 let hash = self.store.hash(key);
                 desc.hash = hash.0;
-                self.store.prefetch_change(hash);
                 self.others.push(hash);
             }
+        }
+        if self.group > 1 {
+            self.asked.iter().for_each(|asked| self.store.prefetch_near(asked.hash));
+            self.others.iter().for_each(|&hash| self.store.prefetch_change(hash));
         }
     }
 

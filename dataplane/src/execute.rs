@@ -143,6 +143,7 @@ impl Execute {
                     .and_then(|_| work.next())
                     .map(|(frame, (entry, desc, _))| (frame, entry, desc));
             }
+            self.session.settle();
         }
         self.ops.count_dead(&self.session);
     }

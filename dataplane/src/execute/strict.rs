@@ -58,6 +58,7 @@ impl Execute {
         counters: &Accounts,
         emit: impl FnMut(Reply),
     ) -> Kind {
+        self.session.settle();
         match self.carry_out_where_it_stands(&frame, entry, desc, trusted) {
             Some((kind, line)) => {
                 answer_in_a_line(frame, entry, line.bytes(), counters, emit);

@@ -43,7 +43,8 @@ pub fn execute<'a>(
     flow
 }
 
-/// As [`execute`], for a plain `set`. Returns the line to answer: none if `noreply`.
+/// As [`execute`], for a plain `set`. Returns the line to answer: none if `noreply`. The session is
+/// to be settled after the last of several.
 #[inline(always)]
 pub fn set(
     what: &Store<'_>,
@@ -52,9 +53,12 @@ pub fn set(
     ops: &OpCounters,
     server: &Server,
 ) -> &'static [u8] {
-    let reply = store(session, ops, server, what);
+    ops.cmd_set.inc();
+    tell_look_up(session, ops, server, what.key);
+    let result = verbs::set(session, what);
+    count_store(session, ops, server, what, result);
     ops.latency.note(Kind::Store);
-    if noreply { b"" } else { reply }
+    if noreply { b"" } else { said(result) }
 }
 
 fn carry_out<'a>(
@@ -186,7 +190,13 @@ fn store(
     server: &Server,
     what: &Store<'_>,
 ) -> &'static [u8] {
-    match store_counted(session, ops, server, what) {
+    said(store_counted(session, ops, server, what))
+}
+
+/// The line for the outcome of a storage command.
+#[inline(always)]
+fn said(result: Result<u64, NotStored>) -> &'static [u8] {
+    match result {
         Ok(_) => b"STORED\r\n",
         Err(NotStored::Exists) => b"EXISTS\r\n",
         Err(NotStored::NotFound) => b"NOT_FOUND\r\n",

@@ -64,9 +64,18 @@ impl Store {
     /// A chunk of the class, the caller's alone; if he needs only one, it may be of a larger class.
     /// `chunks` is how many he needs in all. `None` after about 100 µs of trying.
     #[inline(always)]
-    pub(super) fn allocate(&self, id: ClassId, bytes: usize, chunks: u32) -> Option<Location> {
+    pub(super) fn allocate(
+        &self,
+        id: ClassId,
+        bytes: usize,
+        chunks: u32,
+        before_waiting: impl FnOnce(),
+    ) -> Option<Location> {
         let at_once = self.take_chunk(&mut self.slabs.lock(id), bytes);
-        at_once.or_else(|| self.allocate_late(id, bytes, chunks))
+        at_once.or_else(|| {
+            before_waiting();
+            self.allocate_late(id, bytes, chunks)
+        })
     }
 
     #[inline(always)]

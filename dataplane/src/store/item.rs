@@ -131,16 +131,15 @@ impl Arena {
         Location(u32::try_from(offset / UNIT_BYTES).unwrap_or(u32::MAX))
     }
 
-    /// Asks for the first two lines of the chunk: header, key and a small value. Harmless for
-    /// any number.
+    /// Asks for so many lines of the chunk: header, key and value. Harmless for any number.
     #[inline]
-    pub(super) fn prefetch(&self, loc: Location) {
-        let offset = loc.0 as usize * UNIT_BYTES;
-        if offset + 2 * UNIT_BYTES <= self.0.len() {
-            let line = self.0.base().as_ptr().wrapping_add(offset);
-            prefetch_read(line);
-            prefetch_read(line.wrapping_add(UNIT_BYTES));
-        }
+    pub(super) fn prefetch(&self, loc: Location, units: u32) {
+        let first = self.0.base().as_ptr().wrapping_add(loc.0 as usize * UNIT_BYTES);
+        let line = |n: u32| prefetch_read(first.wrapping_add(n as usize * UNIT_BYTES));
+        // Most are short.
+        line(0);
+        line(1);
+        (2..units).for_each(line);
     }
 
     /// The chunk at `loc`, to be looked at for as long as `'a`.

@@ -360,10 +360,10 @@ impl Store {
         self.index.first(hash)
     }
 
-    /// Asks the CPU for the first lines of the item there. Harmless for any number.
+    /// Asks the CPU for the lines of the item there. Harmless for any number.
     #[inline]
     pub fn prefetch_item(&self, loc: Location) {
-        self.slabs.arena().prefetch(loc);
+        self.slabs.prefetch(loc);
     }
 
     /// The store's clock.

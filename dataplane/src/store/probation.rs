@@ -13,7 +13,7 @@
 use super::hash::KeyHash;
 use super::item::Location;
 use crate::prefetch::prefetch_read;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 /// A class's queue has room for one in this many of its chunks.
 const CHUNKS_PER_PLACE: u32 = 2;
@@ -84,36 +84,53 @@ impl Queue {
 /// The keys whose items went before anybody asked for them, for as long as others do not take
 /// their places.
 #[derive(Debug)]
-pub(super) struct Ghosts(Box<[AtomicU16]>);
+pub(super) struct Ghosts {
+    places: Box<[AtomicU16]>,
+    /// Nobody has been remembered yet: no place needs to be looked at.
+    none: AtomicBool,
+}
 
 impl Ghosts {
     pub(super) fn new(memory_bytes: usize) -> Self {
-        Self((0..memory_bytes.div_ceil(BYTES_PER_GHOST)).map(|_| AtomicU16::new(0)).collect())
+        let n_places = memory_bytes.div_ceil(BYTES_PER_GHOST);
+        Self {
+            places: (0..n_places).map(|_| AtomicU16::new(0)).collect(),
+            none: AtomicBool::new(true),
+        }
     }
 
     /// Forgets everybody.
     pub(super) fn renew(&mut self) {
-        self.0.iter_mut().for_each(|place| *place = AtomicU16::new(0));
+        self.places.iter_mut().for_each(|place| *place = AtomicU16::new(0));
+        self.none = AtomicBool::new(true);
     }
 
     /// Where the hash belongs, and what stands there for it: 0 is nobody.
     fn place(&self, hash: KeyHash) -> (&AtomicU16, u16) {
         let (high, low) = (hash.0 >> 32, hash.0 & 0xffff_ffff);
-        let at = ((high * self.0.len() as u64) >> 32) as usize;
-        (&self.0[at], u16::try_from(low & 0xffff).unwrap_or(0) | 1)
+        let at = ((high * self.places.len() as u64) >> 32) as usize;
+        (&self.places[at], u16::try_from(low & 0xffff).unwrap_or(0) | 1)
     }
 
     /// Asks the CPU for the line that a look will read.
     pub(super) fn prefetch(&self, hash: KeyHash) {
-        prefetch_read(self.place(hash).0);
+        if !self.none.load(Ordering::Relaxed) {
+            prefetch_read(self.place(hash).0);
+        }
     }
 
     pub(super) fn remember(&self, hash: KeyHash) {
         let (place, tag) = self.place(hash);
         place.store(tag, Ordering::Relaxed);
+        if self.none.load(Ordering::Relaxed) {
+            self.none.store(false, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn knows(&self, hash: KeyHash) -> bool {
+        if self.none.load(Ordering::Relaxed) {
+            return false;
+        }
         let (place, tag) = self.place(hash);
         place.load(Ordering::Relaxed) == tag
     }

@@ -12,8 +12,11 @@ use super::index::Expect;
 use super::item::{ItemRef, Location};
 use super::marks::Marks;
 use super::replica::Supposed;
+use super::slab::Unlinked;
+use super::value::NewItem;
 use super::write::Refused;
 use crate::short;
+use arrayvec::ArrayVec;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -32,7 +35,12 @@ pub struct Session {
     supposed: Cell<Supposed>,
     /// The hash of the key that the next verb is about.
     known: Cell<Option<KeyHash>>,
+    /// What was replaced and is still to be retired.
+    replaced: ArrayVec<Unlinked, REPLACED_MAX>,
 }
+
+/// Chunks that a session holds back until [`Session::settle`], at most.
+const REPLACED_MAX: usize = 32;
 
 impl Session {
     pub(super) fn new(store: Arc<Store>, place: Participant) -> Self {
@@ -44,6 +52,7 @@ impl Session {
             changed: Cell::default(),
             supposed: Cell::default(),
             known: Cell::default(),
+            replaced: ArrayVec::new(),
         }
     }
 
@@ -94,6 +103,30 @@ impl Session {
         hash
     }
 
+    /// Puts an item in the place of whatever is there, which is retired by [`Self::settle`].
+    #[inline(always)]
+    pub(super) fn put(&mut self, hash: KeyHash, new: &NewItem<'_>) -> Result<u64, Refused> {
+        let Self { store, replaced, .. } = self;
+        let fresh = store.make(new, || store.retire(replaced.drain(..)))?;
+        let (cas, old) = store.link(hash, new.key, fresh, Expect::Any)?;
+        if let Some(old) = old {
+            replaced.push(old);
+            if replaced.is_full() {
+                self.settle();
+            }
+        }
+        Ok(cas)
+    }
+
+    /// Gives back the memory of what [`verbs::set`](super::verbs::set) replaced. To be called before
+    /// the session is left alone for long: until then others count it as in use.
+    #[inline]
+    pub fn settle(&mut self) {
+        if !self.replaced.is_empty() {
+            self.store.retire(self.replaced.drain(..));
+        }
+    }
+
     /// Remembers where the item was that a change is about.
     pub(super) fn note_changed(&self, loc: Option<Location>) {
         self.changed.set(loc);
@@ -102,6 +135,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.settle();
         if let Some(place) = self.place.take() {
             self.store.epochs.leave(place);
         }

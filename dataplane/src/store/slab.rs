@@ -24,7 +24,7 @@ mod limbo;
 mod pages;
 mod tally;
 
-use super::epoch::Epochs;
+use super::epoch::{Epochs, Stamp};
 use super::item::{Arena, Chunk, ItemRef, Location, State, UNIT_BYTES};
 use super::probation::Queue;
 use super::sizes::{PAGE_SHIFT, PAGE_UNITS, SizeClass, class_by_units};
@@ -33,7 +33,7 @@ use limbo::Limbo;
 use pages::Pool;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering};
-pub(super) use tally::{Gone, Tally};
+pub(super) use tally::{Gone, Tally, Unlinked};
 
 /// Pages that 32-bit locations reach, but for the last: its last chunk would be [`NIL`].
 pub(super) const PAGES_MAX: usize = (1 << (32 - PAGE_SHIFT)) - 1;
@@ -46,6 +46,9 @@ const CLASS_SHIFT: u32 = 24;
 
 /// Chunks that large items are cut into are the smallest of at least this size.
 const LARGE_CHUNK_BYTES: usize = 512 << 10;
+
+/// Most lines of an item that are asked for ahead: an Ethernet frame holds no longer one.
+const PREFETCH_UNITS: u32 = 24;
 
 /// No chunk, no page.
 pub(super) const NIL: u32 = u32::MAX;
@@ -249,6 +252,14 @@ impl Slabs {
         let (class, carved) = self.page_of(loc)?;
         let n = self.sizes.get(usize::from(class.0))?.chunk_at(loc.0 & (PAGE_UNITS - 1))?;
         (n < carved).then_some(class)
+    }
+
+    /// Asks for the lines of an item at `loc`. Any number will do.
+    #[inline]
+    pub(super) fn prefetch(&self, loc: Location) {
+        // As many as its class has: how long the item is stands in the first of them.
+        let class = self.page_of(loc).and_then(|(id, _)| self.sizes.get(usize::from(id.0)));
+        self.arena.prefetch(loc, class.map_or(0, |size| size.units.min(PREFETCH_UNITS)));
     }
 
     /// The item at `loc`, if there is one. Any number may be asked about.
@@ -497,20 +508,31 @@ impl Slabs {
         self.chunk(loc).set_state(if linked { State::Linked } else { State::Unlinked });
     }
 
-    /// Takes over a chunk whose item the caller has unlinked.
+    /// Takes over chunks whose items the caller has unlinked.
     ///
     /// # Safety
-    /// The item was linked; the caller, and nobody else, took it out of the index and hid it,
+    /// Each item was linked; the caller, and nobody else, took it out of the index and hid it,
     /// and gives the chunk up by this call.
-    pub(super) unsafe fn retire(&self, loc: Location, epochs: &Epochs, why: Gone) {
-        let Some((id, _)) = self.page_of(loc) else { return };
-        let mut class = self.lock(id);
-        // SAFETY: the caller's promise; this is the chunk's class.
-        unsafe { self.retire_in(&mut class, loc, epochs, why) };
-        self.collect_in_time(&mut class, epochs);
+    pub(super) unsafe fn retire(
+        &self,
+        unlinked: impl IntoIterator<Item = Unlinked>,
+        epochs: &Epochs,
+    ) {
+        // One for all: they were hidden before.
+        let stamp = epochs.stamp();
+        let mut held: Option<MutexGuard<'_, Class>> = None;
+        for Unlinked { loc, why } in unlinked {
+            let Some((id, _)) = self.page_of(loc) else { continue };
+            // Those of one class that come in a row, under one hold of its lock.
+            held = held.filter(|class| class.id == id);
+            let class = held.get_or_insert_with(|| self.lock(id));
+            // SAFETY: the caller's promise; this is the chunk's class.
+            unsafe { self.retire_in(class, loc, stamp, why) };
+            self.collect_in_time(class, epochs);
+        }
     }
 
-    /// [`Self::retire`], with the lock held already.
+    /// [`Self::retire`] of one, with the lock held already. `stamp` was taken when it was hidden.
     ///
     /// # Safety
     /// As for [`Self::retire`], and `class` is the chunk's.
@@ -518,7 +540,7 @@ impl Slabs {
         &self,
         class: &mut Class,
         loc: Location,
-        epochs: &Epochs,
+        stamp: Stamp,
         why: Gone,
     ) {
         debug_assert_eq!(self.class_of(loc), Some(class.id));
@@ -545,7 +567,7 @@ impl Slabs {
             self.bury(class, Location(loc.0.wrapping_add(item.part_place(n))));
         }
         self.bury(class, loc);
-        class.open.stamp = class.open.stamp.max(Some(epochs.stamp()));
+        class.open.stamp = class.open.stamp.max(Some(stamp));
     }
 }
 

@@ -358,20 +358,51 @@ fn an_item_is_out_of_sight_until_it_is_linked() {
         value: [Value::Whole(b"v"), Value::Whole(b"")],
         marks: Marks::default(),
     };
-    let fresh = store.make(&new).unwrap();
+    let fresh = store.make(&new, || ()).unwrap();
     assert!((0..64).all(|n| s.pin().verify(Location(n), b"k").is_none()));
     drop(fresh);
     assert_eq!((store.stats().curr_items, store.stats().total_items), (0, 0));
-    let fresh = store.make(&new).unwrap();
+    let fresh = store.make(&new, || ()).unwrap();
     let taken = store.link(store.hash(b"k"), b"k", fresh, Expect::Exactly(Some(Location(9))));
-    assert_eq!(taken, Err(Refused::Mismatch));
+    assert_eq!(taken.map(|_| ()), Err(Refused::Mismatch));
     assert_eq!(store.stats().curr_items, 0);
-    let fresh = store.make(&new).unwrap();
+    let fresh = store.make(&new, || ()).unwrap();
     assert_eq!(
         store.link(store.hash(b"k"), b"k", fresh, Expect::Exactly(None)).map(|_| ()),
         Ok(())
     );
     assert_eq!((0..64).filter(|n| s.pin().verify(Location(*n), b"k").is_some()).count(), 1);
+}
+
+/// What a session has replaced and not given back yet counts as in use, and is there when memory
+/// runs out: a full store that evicts nothing takes the same items again and again.
+#[test]
+fn what_was_replaced_comes_back_when_it_is_needed() {
+    let config = StoreConfig {
+        memory_bytes: 4 << 20,
+        pages: Pages::Small,
+        evict: false,
+        ..StoreConfig::default()
+    };
+    let store = Store::new(config).unwrap();
+    let mut s = store.session().unwrap();
+    let value = vec![b'v'; 100_000];
+    let key = |n: usize| format!("k{n}").into_bytes();
+    let kept = (0..).take_while(|n| put(&mut s, &key(*n), &value, 0).is_ok()).count();
+    assert!((8..100).contains(&kept), "{kept}");
+    // Room for one.
+    assert!(delete(&mut s, &key(0)));
+    for n in (1..kept).cycle().take(5 * kept) {
+        let what = key(n);
+        let what = protocol::Store::set(&what, 0, 0, &value);
+        assert_eq!(verbs::set(&mut s, &what).map(|_| ()), Ok(()), "{n}");
+    }
+    let used = |store: &Store| store.stats().curr_items;
+    assert_eq!(used(&store), kept as u64, "all of them, and one that was replaced");
+    s.settle();
+    assert_eq!(used(&store), kept as u64 - 1);
+    s.settle();
+    assert_eq!(store.stats().evictions, 0);
 }
 
 /// The old item is out of sight when the new one comes in sight, not when its memory is handed

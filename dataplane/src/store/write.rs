@@ -12,7 +12,7 @@ use super::index::{Expect, UpdateError};
 use super::item::{ItemRef, Location, WHOLE_MAX_BYTES};
 use super::marks::{Inherits, Marks};
 use super::session::{NewValue, Replacement};
-use super::slab::{Class, Gone, Slabs};
+use super::slab::{Class, Gone, Slabs, Unlinked};
 use super::value::{NewItem, Value};
 use crate::short;
 use std::sync::atomic::Ordering;
@@ -79,22 +79,31 @@ impl Store {
         counted <= self.config.item_max_bytes
     }
 
-    /// Writes an item into memory of its own. May evict, and may wait for at most about 100 µs.
+    /// Writes an item into memory of its own. May evict, and may wait for at most about 100 µs:
+    /// `before_waiting` may give back what the caller still has.
     ///
     /// Inlined, and [`Self::link`] too, so that a `Fresh` is nowhere but in registers.
     #[inline(always)]
-    pub(super) fn make(&self, new: &NewItem<'_>) -> Result<Fresh<'_>, Refused> {
+    pub(super) fn make(
+        &self,
+        new: &NewItem<'_>,
+        before_waiting: impl FnOnce(),
+    ) -> Result<Fresh<'_>, Refused> {
         if !self.fits(new.key.len(), new.flags, new.value_len())
             || !(1..=KEY_MAX_BYTES).contains(&new.key.len())
         {
             return Err(Refused::TooLarge);
         }
         let (loc, cas, parts) = match new.value_len() > WHOLE_MAX_BYTES {
-            true => self.make_large(new)?,
+            true => {
+                before_waiting();
+                self.make_large(new)?
+            }
             false => {
                 let len_bytes = new.len_bytes();
                 let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
-                let loc = self.allocate(class, len_bytes, 1).ok_or(Refused::OutOfMemory)?;
+                let loc = self.allocate(class, len_bytes, 1, before_waiting);
+                let loc = loc.ok_or(Refused::OutOfMemory)?;
                 let cas = self.next_cas();
                 // SAFETY: just popped, for this many bytes; the key's length was checked.
                 unsafe { self.slabs.write(loc, new, cas, self.now()) };
@@ -134,12 +143,12 @@ impl Store {
         let chunks = u32::try_from(n_parts + 1).map_err(|_| Refused::TooLarge)?;
         let mut parts = Vec::with_capacity(n_parts);
         while parts.len() < n_parts {
-            let Some(part) = self.allocate(id, 0, chunks) else { break };
+            let Some(part) = self.allocate(id, 0, chunks, || ()) else { break };
             Slabs::count_as_part(&mut self.slabs.lock(id));
             parts.push(part);
         }
         if parts.len() == n_parts
-            && let Some(loc) = self.allocate(id, new.len_bytes(), chunks)
+            && let Some(loc) = self.allocate(id, new.len_bytes(), chunks, || ())
         {
             return Ok((loc, parts));
         }
@@ -174,10 +183,12 @@ impl Store {
         };
         let expiry = new.expiry.or_else(|| item.map(|item| item.expiry())).unwrap_or(0);
         let whole = NewItem { key, flags: new.flags, expiry, value, marks: new.marks };
-        let mut fresh = self.make(&whole)?;
+        let mut fresh = self.make(&whole, || ())?;
         fresh.inherits =
             Inherits { expiry: new.expiry.is_none(), marks: new.keeps, history: new.in_place };
-        self.link(hash, key, fresh, expect)
+        let (cas, old) = self.link(hash, key, fresh, expect)?;
+        self.retire(old);
+        Ok(cas)
     }
 
     /// From now on there may be something to sweep.
@@ -188,7 +199,7 @@ impl Store {
     }
 
     /// Puts the item in the place of the key's present one, if that is as expected. Returns its
-    /// CAS id.
+    /// CAS id, and what was there.
     #[inline(always)]
     pub(super) fn link(
         &self,
@@ -196,12 +207,12 @@ impl Store {
         key: &[u8],
         mut fresh: Fresh<'_>,
         expect: Expect,
-    ) -> Result<u64, Refused> {
+    ) -> Result<(u64, Option<Unlinked>), Refused> {
         debug_assert!(std::ptr::eq(self, fresh.store), "an item of another store");
         match fresh.store.swap(hash, key, Some((fresh.loc, fresh.inherits)), expect) {
-            Ok(_) => {
+            Ok(old) => {
                 fresh.linked = true;
-                Ok(fresh.cas)
+                Ok((fresh.cas, old))
             }
             Err(UpdateError::Mismatch(_)) => Err(Refused::Mismatch),
             Err(UpdateError::Full) => Err(Refused::OutOfMemory),
@@ -211,11 +222,20 @@ impl Store {
     /// Takes the key's item out of sight. Says where it was, if it was a live one.
     #[inline(never)]
     pub(super) fn unlink(&self, hash: KeyHash, key: &[u8], expect: Expect) -> Option<Location> {
-        self.swap(hash, key, None, expect).unwrap_or_default()
+        let old = self.swap(hash, key, None, expect).unwrap_or_default();
+        self.retire(old);
+        old.filter(|old| old.why == Gone::ByClient).map(|old| old.loc)
     }
 
-    /// The common step: says where there was a live item. `new` says where the new one is (written,
-    /// linked nowhere, and the caller's alone), and what it takes over from the old one.
+    /// Retires what [`Self::link`] took the places of.
+    pub(super) fn retire(&self, unlinked: impl IntoIterator<Item = Unlinked>) {
+        // SAFETY: `swap` hid each, and the index gave it to its caller alone, who gives it up here:
+        // there are no others that have an `Unlinked`.
+        unsafe { self.slabs.retire(unlinked, &self.epochs) };
+    }
+
+    /// The common step: says what was there, to be retired. `new` says where the new item is
+    /// (written, linked nowhere, and the caller's alone), and what it takes over from the old one.
     #[inline(always)]
     pub(super) fn swap(
         &self,
@@ -223,7 +243,7 @@ impl Store {
         key: &[u8],
         new: Option<(Location, Inherits)>,
         expect: Expect,
-    ) -> Result<Option<Location>, UpdateError> {
+    ) -> Result<Option<Unlinked>, UpdateError> {
         let mut wanted = new.is_some() && self.ghosts.knows(hash);
         if new.is_some() {
             self.returns.stored(hash);
@@ -235,11 +255,11 @@ impl Store {
         };
         let entry = self.index.entry(hash, new.is_some(), expect, look)?;
         let old = entry.present();
-        let mut gone = Gone::ByClient;
+        let mut why = Gone::ByClient;
         if let Some((old, item)) = old {
             wanted |= item.is_visited();
             if !self.is_live(&item) {
-                gone = Gone::Expired { fetched: item.was_fetched() };
+                why = Gone::Expired { fetched: item.was_fetched() };
             }
             // SAFETY: `old` stands in a locked bucket.
             unsafe { self.slabs.set_linked(old, false) };
@@ -259,12 +279,7 @@ impl Store {
             }
         }
         self.change_index(hash, entry, new.map(|(loc, _)| loc));
-        let old = old.map(|(loc, _)| loc);
-        if let Some(old) = old {
-            // SAFETY: it was hid above, and the index gave it to us alone.
-            unsafe { self.slabs.retire(old, &self.epochs, gone) };
-        }
-        Ok(old.filter(|_| gone == Gone::ByClient))
+        Ok(old.map(|(loc, _)| Unlinked { loc, why }))
     }
 
     /// Unlinks the item to make room, or because it has expired, with its class locked. False
@@ -297,7 +312,7 @@ impl Store {
         }
         // SAFETY: we hid it, and the index gave it to us alone; callers come from
         // `Slabs::with_item`, which gives the item's own class.
-        unsafe { self.slabs.retire_in(class, loc, &self.epochs, why) };
+        unsafe { self.slabs.retire_in(class, loc, self.epochs.stamp(), why) };
         true
     }
 }
@@ -336,7 +351,7 @@ impl Store {
         entry.set(Some(to));
         // SAFETY: we hid it, and the index gave it to us alone; callers come from
         // `Slabs::with_owner`, which gives the item's own class.
-        unsafe { self.slabs.retire_in(class, loc, &self.epochs, Gone::Moved) };
+        unsafe { self.slabs.retire_in(class, loc, self.epochs.stamp(), Gone::Moved) };
         class.tally.rescued += 1;
         true
     }

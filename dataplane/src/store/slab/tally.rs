@@ -3,6 +3,8 @@
 //! Enters: items as they come and go. Leaves: numbers, for `stats` and for whoever balances the
 //! classes. Never fails.
 
+use crate::store::item::Location;
+
 /// Why an item went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store) enum Gone {
@@ -22,6 +24,14 @@ pub(in crate::store) enum Gone {
         /// Somebody had asked for it.
         fetched: bool,
     },
+}
+
+/// A chunk whose item has been taken out of the index and hidden, and is to be retired.
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub(in crate::store) struct Unlinked {
+    pub(in crate::store) loc: Location,
+    pub(in crate::store) why: Gone,
 }
 
 /// What a class counts, under its lock.

@@ -15,5 +15,5 @@ pub use arith::{ArithFailure, Counted, arith};
 pub use delete::{NotDeleted, delete, delete_if, invalidate};
 pub use fetch::{Claim, Fetch, Found, Recache, fetch};
 pub use get::get;
-pub use store::{NotStored, store};
+pub use store::{NotStored, set, store};
 pub use touch::touch;

@@ -40,7 +40,11 @@ impl From<Refused> for NotStored {
 #[inline(always)]
 pub fn store(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> {
     match (what.mode, what.cas) {
-        (StoreMode::Set, None) => set(session, what),
+        (StoreMode::Set, None) => {
+            let stored = set(session, what);
+            session.settle();
+            stored
+        }
         _ => store_if(session, what),
     }
 }
@@ -104,22 +108,26 @@ fn decide(what: &Store<'_>, item: Option<ItemRef<'_>>) -> Result<Decision, NotSt
     }
 }
 
-/// Stores, whatever was there. When that fails, what was there before goes too, so that nobody
-/// reads a value that its writer believes replaced (as in memcached).
+/// Stores, whatever was there; mode and CAS id are not looked at. When that fails, what was there
+/// before goes too, so that nobody reads a value that its writer believes replaced (as in
+/// memcached).
+///
+/// The memory of what was there comes back with [`Session::settle`], for many at once.
+///
+/// # Errors
+/// [`NotStored`].
 #[inline(always)]
-fn set(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> {
-    let store = session.store();
+pub fn set(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> {
     let hash = session.hash(what.key);
     let new = NewItem {
         key: what.key,
         flags: what.flags,
-        expiry: store.clock().expiry(what.exptime),
+        expiry: session.store().clock().expiry(what.exptime),
         value: [what.value.into(), Value::Whole(&[])],
         marks: own_marks(what),
     };
-    let stored = store.make(&new).and_then(|fresh| store.link(hash, what.key, fresh, Expect::Any));
-    stored.map_err(|refused| {
-        store.unlink(hash, what.key, Expect::Any);
+    session.put(hash, &new).map_err(|refused| {
+        session.store().unlink(hash, what.key, Expect::Any);
         refused.into()
     })
 }
