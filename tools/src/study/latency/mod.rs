@@ -38,7 +38,7 @@ const TABLES: [Table; 2] = [
     Table {
         name: "rtt",
         title: "Round trips by load, open loop",
-        says: "Microseconds from when a request was due to its reply; `inside`: from the server's receive burst to its transmit burst.",
+        says: "Microseconds from when a request was due to its reply; `inside`: from the server's receive burst to its transmit burst. Of several rounds the one in the middle by p99, the quietest one's and the worst one's p99 beside it; `lost`, in all rounds.",
         columns: &[
             "mode",
             "load",
@@ -48,6 +48,8 @@ const TABLES: [Table; 2] = [
             "p50_us",
             "p95_us",
             "p99_us",
+            "p99_least_us",
+            "p99_most_us",
             "max_us",
             "inside_p50_us",
             "inside_p95_us",
@@ -88,6 +90,9 @@ pub struct Cli {
     /// Items in the store.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     items: Option<u64>,
+    /// Measurements of each load.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=99))]
+    rounds: Option<u64>,
     /// Length of each measurement, in milliseconds.
     #[arg(long, value_parser = clap::value_parser!(u64).range(10..=600_000))]
     milliseconds: Option<u64>,
@@ -110,6 +115,7 @@ impl Cli {
         for (fact, value) in [
             ("items", json!(items)),
             ("between", json!(format!("{:?}", self.between).to_lowercase())),
+            ("rounds", json!(self.rounds())),
             ("milliseconds", json!(self.length().as_secs_f64() * 1e3)),
         ] {
             frame.report.fact(fact, value)?;
@@ -151,7 +157,11 @@ impl Cli {
     }
 
     fn length(&self) -> Duration {
-        Duration::from_millis(self.milliseconds.unwrap_or_else(|| self.common.pick(2_000, 50)))
+        Duration::from_millis(self.milliseconds.unwrap_or_else(|| self.common.pick(1_000, 50)))
+    }
+
+    fn rounds(&self) -> u64 {
+        self.rounds.unwrap_or_else(|| self.common.pick(5, 1))
     }
 
     /// All loads, as parts of the peak, which the first server's closed loop gives.
@@ -176,10 +186,15 @@ impl Cli {
         };
         let name = if mode == BatchMode::Fixed { "fixed, 512" } else { "adaptive" };
         for &load in self.common.pick(&LOADS[..], &[0.05, 0.5]) {
-            server.inside()?;
             let offered = peak * load;
-            let outcome = client.run(Pace::Open(offered), usize::MAX, self.length(), seed)?;
-            let row = row((name, load, offered), &outcome, &server.inside()?)?;
+            let mut rounds = Vec::new();
+            for round in 0..self.rounds() {
+                server.inside()?;
+                let pace = Pace::Open(offered);
+                let outcome = client.run(pace, usize::MAX, self.length(), seed + round)?;
+                rounds.push((outcome, server.inside()?));
+            }
+            let row = row((name, load, offered), rounds)?;
             frame.report.row("inside", row.clone())?;
             frame.report.row("rtt", row)?;
         }
@@ -187,22 +202,29 @@ impl Cli {
     }
 }
 
+/// What the rounds of one load come to.
 fn row(
     (mode, load, offered): (&str, f64, f64),
-    outcome: &Outcome,
-    inside: &Value,
+    mut rounds: Vec<(Outcome, Value)>,
 ) -> Result<Value, Box<dyn Error>> {
-    if outcome.wrong > 0 || outcome.answered == 0 {
-        let Outcome { wrong, answered, .. } = outcome;
-        return Err(format!("{wrong} wrong replies, {answered} in all").into());
+    for (Outcome { wrong, answered, .. }, _) in &rounds {
+        if *wrong > 0 || *answered == 0 {
+            return Err(format!("{wrong} wrong replies, {answered} in all").into());
+        }
     }
-    let us = |q| outcome.rtt.value_at_quantile(q) as f64 / 1e3;
+    let us = |outcome: &Outcome, q| outcome.rtt.value_at_quantile(q) as f64 / 1e3;
+    let lost: u64 = rounds.iter().map(|(outcome, _)| outcome.lost).sum();
+    rounds.sort_by_key(|(outcome, _)| outcome.rtt.value_at_quantile(0.99));
+    let p99 = |round: Option<&(Outcome, Value)>| round.map(|(outcome, _)| us(outcome, 0.99));
+    let (least, most) = (p99(rounds.first()), p99(rounds.last()));
+    let (outcome, inside) = rounds.get(rounds.len() / 2).ok_or("no round")?;
     let inside = |field| inside.get(field).cloned().unwrap_or_default();
     Ok(json!({
         "mode": mode, "load": load, "offered_per_s": offered, "per_s": outcome.per_s(),
-        "requests": outcome.sent, "answered": outcome.answered, "lost": outcome.lost,
+        "requests": outcome.sent, "answered": outcome.answered, "lost": lost,
         "checked": outcome.checked,
-        "p50_us": us(0.5), "p95_us": us(0.95), "p99_us": us(0.99), "max_us": us(1.0),
+        "p50_us": us(outcome, 0.5), "p95_us": us(outcome, 0.95), "p99_us": us(outcome, 0.99),
+        "p99_least_us": least, "p99_most_us": most, "max_us": us(outcome, 1.0),
         "inside_p50_us": inside("p50_us"), "inside_p95_us": inside("p95_us"),
         "inside_p99_us": inside("p99_us"), "inside_max_us": inside("max_us"),
     }))
