@@ -51,14 +51,14 @@ const TABLES: [Table; 7] = [
     Table {
         name: "mixes",
         title: "GETs and SETs, hits and popularity, one worker",
-        says: "Whole path, group prefetch, checksums in software.",
+        says: "Whole path, group prefetch, checksums in software; medians, taken in turns.",
         columns: &["sets", "hits", "popularity", "cpu_ns", "per_s", "of_lines", "slow"],
         plot: Some(Draw::Lines { x: Axis::linear("sets"), y: Axis::linear("per_s"), by: "curve" }),
     },
     Table {
         name: "shapes",
         title: "Lengths of keys and values, one worker, GET",
-        says: "A store of its own for each, of as many items or fewer.",
+        says: "Medians; a store of its own for each, of as many items or fewer.",
         columns: &["key_bytes", "value_bytes", "items", "cpu_ns", "per_s", "of_lines"],
         plot: Some(Draw::Lines {
             x: Axis::log("value_bytes"),
@@ -69,7 +69,7 @@ const TABLES: [Table; 7] = [
     Table {
         name: "workers",
         title: "Workers",
-        says: "Each on a thread and a queue of its own, over one store; rates by the clock on the wall.",
+        says: "Each on a thread and a queue of its own, over one store; medians of rates by the clock on the wall.",
         columns: &["workers", "cpu_ns", "per_s", "times_one"],
         plot: Some(Draw::Lines {
             x: Axis::linear("workers"),
@@ -194,9 +194,8 @@ impl Cli {
         let templates = |load| bench.requests(&[(load, 1)], Popularity::Uniform, different);
         let (gets, sets) = (templates(Load::Get)?, templates(Load::Set)?);
         let mut cases = Case::all(group);
-        let rounds = self.rounds.unwrap_or_else(|| self.common.pick(3, 1));
         let (mut checked, mut wrong) = (0, 0);
-        for _ in 0..rounds {
+        for _ in 0..self.rounds() {
             for (case, ns) in &mut cases {
                 ns.push(match *case {
                     Case::Lines(ahead) => lines.read(ahead, requests, seed),
@@ -255,10 +254,36 @@ impl Cli {
         Ok(line_ns)
     }
 
+    fn rounds(&self) -> u8 {
+        self.rounds.unwrap_or_else(|| self.common.pick(3, 1))
+    }
+
     /// Walks, and sees to it that every reply was right.
     fn right(&self, bench: &Bench, how: &Walk<'_>) -> Result<Run, Box<dyn Error>> {
         let run = walk(bench, how)?;
         if run.wrong > 0 { Err("a reply was not what it must be".into()) } else { Ok(run) }
+    }
+
+    /// The median of several walks of each kind, by what they took. They take turns, so that
+    /// whatever else the machine does falls on all.
+    fn medians(
+        &self,
+        bench: &Bench,
+        kinds: &[Walk<'_>],
+        took: impl Fn(&Run) -> f64,
+    ) -> Result<Vec<Run>, Box<dyn Error>> {
+        let mut runs: Vec<Vec<Run>> = kinds.iter().map(|_| Vec::new()).collect();
+        for _ in 0..self.rounds() {
+            for (how, runs) in kinds.iter().zip(&mut runs) {
+                runs.push(self.right(bench, how)?);
+            }
+        }
+        let median = |mut runs: Vec<Run>| {
+            runs.sort_by(|a, b| took(a).total_cmp(&took(b)));
+            let middle = runs.len() / 2;
+            runs.into_iter().nth(middle).ok_or_else(|| "no round".into())
+        };
+        runs.into_iter().map(median).collect()
     }
 
     fn mixes(
@@ -268,21 +293,27 @@ impl Cli {
         line: &Yardstick,
     ) -> Result<(), Box<dyn Error>> {
         let different = self.stage.different(&self.common);
+        let mut mixes = Vec::new();
         for popularity in [Popularity::Uniform, Popularity::Scrambled(0.99)] {
             for (sets, hits) in [(0, 100), (0, 85), (0, 0), (5, 100), (50, 100), (100, 100)] {
                 let gets = 100 - sets;
                 let (here, gone) = (gets * hits, gets * (100 - hits));
                 let loads = [(Load::Get, here), (Load::Miss, gone), (Load::Set, 100 * sets)];
                 let templates = bench.requests(&loads, popularity, different)?;
-                let run = self.right(bench, &self.plain(&templates))?;
-                let cpu_ns = run.cpu_ns();
-                let slow: u64 = run.shares.iter().map(|share| share.slow).sum();
-                let row = json!({ "sets": sets, "hits": hits, "popularity": popularity.to_string(),
-                    "cpu_ns": cpu_ns, "per_s": 1e9 / cpu_ns, "of_lines": line.of_lines(cpu_ns),
-                    "slow": slow, "checked": run.checked,
-                    "curve": format!("{popularity}, {hits} % hits") });
-                frame.report.row("mixes", row)?;
+                mixes.push((popularity, sets, hits, templates));
             }
+        }
+        let kinds: Vec<_> = mixes.iter().map(|(.., templates)| self.plain(templates)).collect();
+        for ((popularity, sets, hits, _), run) in
+            mixes.iter().zip(self.medians(bench, &kinds, Run::cpu_ns)?)
+        {
+            let cpu_ns = run.cpu_ns();
+            let slow: u64 = run.shares.iter().map(|share| share.slow).sum();
+            let row = json!({ "sets": sets, "hits": hits, "popularity": popularity.to_string(),
+                "cpu_ns": cpu_ns, "per_s": 1e9 / cpu_ns, "of_lines": line.of_lines(cpu_ns),
+                "slow": slow, "checked": run.checked,
+                "curve": format!("{popularity}, {hits} % hits") });
+            frame.report.row("mixes", row)?;
         }
         Ok(())
     }
@@ -292,9 +323,13 @@ impl Cli {
         let most = self.workers.map_or(processors, usize::from);
         let different = self.stage.different(&self.common);
         let templates = bench.requests(&[(Load::Get, 1)], Popularity::Uniform, different)?;
+        let numbers: Vec<_> = (1..=most).filter(|n| n.is_power_of_two() || *n == most).collect();
+        let with = |workers: &usize| Walk { workers: *workers, ..self.plain(&templates) };
+        let kinds: Vec<_> = numbers.iter().map(with).collect();
         let mut one = None;
-        for workers in (1..=most).filter(|n| n.is_power_of_two() || *n == most) {
-            let run = self.right(bench, &Walk { workers, ..self.plain(&templates) })?;
+        for (workers, run) in
+            numbers.iter().zip(self.medians(bench, &kinds, |run| 1.0 / run.per_s())?)
+        {
             let per_s = run.per_s();
             let times = per_s / *one.get_or_insert(per_s);
             for (worker, share) in run.shares.iter().enumerate() {
@@ -322,7 +357,8 @@ impl Cli {
                 let different = items.min(self.stage.different(&self.common));
                 let templates =
                     bench.requests(&[(Load::Get, 1)], Popularity::Uniform, different)?;
-                let run = self.right(&bench, &self.plain(&templates))?;
+                let kinds = [self.plain(&templates)];
+                let run = self.medians(&bench, &kinds, Run::cpu_ns)?.pop().ok_or("no run")?;
                 let cpu_ns = run.cpu_ns();
                 let row = json!({ "key_bytes": key_bytes, "value_bytes": value_bytes,
                     "items": items, "cpu_ns": cpu_ns, "per_s": 1e9 / cpu_ns,
