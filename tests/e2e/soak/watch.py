@@ -33,6 +33,16 @@ SUMMED = {
 """Metrics that are added up over their labels, and their names in a sample."""
 
 
+def open_files(pid):
+    """How many files the process has open for longer than a moment: a device that is looked at and a
+    connection that is just being closed are none of them."""
+    least = len(os.listdir(f"/proc/{pid}/fd"))
+    for _ in range(5):
+        time.sleep(0.02)
+        least = min(least, len(os.listdir(f"/proc/{pid}/fd")))
+    return least
+
+
 def process(pid):
     """Memory, open files, threads and CPU time of the process."""
     status = dict(l.split(":", 1) for l in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
@@ -40,7 +50,7 @@ def process(pid):
     kb = {name: int(status[key].split()[0]) for name, key in (("rss_kb", "VmRSS"), ("anon_kb", "RssAnon"))}
     return kb | {
         "threads": int(status["Threads"]),
-        "fds": len(os.listdir(f"/proc/{pid}/fd")),
+        "fds": open_files(pid),
         "cpu_s": (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
     }
 
