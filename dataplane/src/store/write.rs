@@ -223,8 +223,9 @@ impl Store {
     #[inline(never)]
     pub(super) fn unlink(&self, hash: KeyHash, key: &[u8], expect: Expect) -> Option<Location> {
         let old = self.swap(hash, key, None, expect).unwrap_or_default();
+        let live = old.as_ref().filter(|old| old.why == Gone::ByClient).map(|old| old.loc);
         self.retire(old);
-        old.filter(|old| old.why == Gone::ByClient).map(|old| old.loc)
+        live
     }
 
     /// Retires what [`Self::link`] took the places of.

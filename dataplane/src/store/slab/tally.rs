@@ -26,8 +26,8 @@ pub(in crate::store) enum Gone {
     },
 }
 
-/// A chunk whose item has been taken out of the index and hidden, and is to be retired.
-#[derive(Debug, Clone, Copy)]
+/// A chunk whose item has been taken out of the index and hidden, and is to be retired, once.
+#[derive(Debug)]
 #[must_use]
 pub(in crate::store) struct Unlinked {
     pub(in crate::store) loc: Location,
