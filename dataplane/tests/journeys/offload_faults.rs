@@ -56,6 +56,15 @@ fn a_sticky_error() {
     }
 }
 
+/// A worker beside a card whose launches all get lost: each is waited for until the deadline.
+fn losing_launches(deadline: Duration) -> World {
+    let (card, switches) = FaultyCard::new(Arc::new(SimtCard::default()));
+    let beside = Beside::new(Mode::Launch, IndexKind::SetAssoc);
+    let w = World::beside(1, small(), &Beside { card: Arc::new(card), deadline, ..beside });
+    switches.lose_launches.store(true, Ordering::Relaxed);
+    w
+}
+
 /// From a kernel that is late to the CPU's reply, 10 ms: the deadline, and what comes after. That is
 /// counted in turns of the worker, which a busy machine does not make more of, only longer; with
 /// `DRILLS_STRICT_TIME=1` by the clock, too.
@@ -63,11 +72,8 @@ fn a_sticky_error() {
 fn the_cpu_takes_over_when_the_deadline_has_passed() {
     const MOST: Duration = Duration::from_millis(10);
     const TURNS_MAX: u32 = 2;
-    let (card, switches) = FaultyCard::new(Arc::new(SimtCard::default()));
     let deadline = Duration::from_millis(5);
-    let beside = Beside::new(Mode::Launch, IndexKind::SetAssoc);
-    let mut w = World::beside(1, small(), &Beside { card: Arc::new(card), deadline, ..beside });
-    switches.lose_launches.store(true, Ordering::Relaxed);
+    let mut w = losing_launches(deadline);
     let begun = Instant::now();
     w.send(&request(Wrap::V4, 1, b"get key\r\n"));
     // When the card had the batch for certain, and the turns that began a deadline later.
@@ -99,11 +105,7 @@ fn the_cpu_takes_over_when_the_deadline_has_passed() {
 #[test]
 fn a_card_that_is_behind_is_waited_for() {
     const REQUESTS: u64 = 1500;
-    let (card, switches) = FaultyCard::new(Arc::new(SimtCard::default()));
-    let deadline = Duration::from_millis(200);
-    let beside = Beside::new(Mode::Launch, IndexKind::SetAssoc);
-    let mut w = World::beside(1, small(), &Beside { card: Arc::new(card), deadline, ..beside });
-    switches.lose_launches.store(true, Ordering::Relaxed);
+    let mut w = losing_launches(Duration::from_millis(200));
     for n in 0..REQUESTS {
         w.send(&request(Wrap::V4, u16::try_from(n).unwrap(), b"get key\r\n"));
     }

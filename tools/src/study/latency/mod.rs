@@ -191,7 +191,8 @@ impl Cli {
             for round in 0..self.rounds() {
                 server.inside()?;
                 let pace = Pace::Open(offered);
-                let outcome = client.run(pace, usize::MAX, self.length(), seed + round)?;
+                let seed = seed.wrapping_add(round);
+                let outcome = client.run(pace, usize::MAX, self.length(), seed)?;
                 rounds.push((outcome, server.inside()?));
             }
             let row = row((name, load, offered), rounds)?;
