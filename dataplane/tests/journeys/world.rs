@@ -19,7 +19,7 @@ use gpu::offload::{GpuEngine, Mode, Offload, OffloadConfig};
 use gpu::simt::SimtCard;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(crate) const PORT: u16 = 11_211;
@@ -62,7 +62,13 @@ pub(crate) struct World {
     pub(crate) offload: Option<Arc<Offload>>,
     /// Of the index on it. It works when it is told to.
     pub(crate) updater: Option<Updater>,
+    /// With a card there is one world at a time.
+    _alone: Option<MutexGuard<'static, ()>>,
 }
+
+/// Every lane of the executor has a stack of its own with a guard page: several cards at once come
+/// near what the kernel lets a process map (vm.max_map_count).
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// A card beside the CPU, which gets everything.
 pub(crate) struct Beside {
@@ -152,6 +158,7 @@ impl World {
         beside: Option<&Beside>,
         mut wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
     ) -> Self {
+        let _alone = beside.map(|_| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
         let region = Region::new(4096, Pages::Small).unwrap();
         let store = Store::new(StoreConfig { pages: Pages::Small, ..config }).unwrap();
         let server = Arc::new(Server::new(Arc::clone(&store), "test".to_owned()));
@@ -194,6 +201,7 @@ impl World {
             announcer,
             offload,
             updater,
+            _alone,
         }
     }
 
