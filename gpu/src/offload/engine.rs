@@ -57,8 +57,8 @@ impl GpuEngine {
             self.stage.put(place, Box::new(batch)).map_err(|(_, error)| error)?;
             while self.stage.take_done(place).is_none() {
                 self.stage.beat();
+                self.stage.is_idle()?;
                 if begun.elapsed() > limit {
-                    self.stage.is_idle()?;
                     let fault = late(0, limit);
                     self.offload.fail(fault.clone());
                     return Err(fault);

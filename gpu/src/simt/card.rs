@@ -177,24 +177,23 @@ impl Shared {
 
     fn run(&self, job: &Job, seed: u64, watcher: Option<&Watcher>) {
         let whole = Blocks { blocks: job.blocks, first: 0, count: job.blocks };
-        let done = if job.kernel.facts().resident {
-            // Its blocks wait for the host: each needs a thread of its own.
-            thread::scope(|scope| {
-                let runs: Vec<_> = (0..job.blocks)
-                    .map(|first| {
-                        let blocks = Blocks { first, count: 1, ..whole };
-                        scope.spawn(move || job.run(blocks, seed, watcher))
-                    })
-                    .collect();
-                let joined = runs.into_iter().map(|run| match run.join() {
-                    Ok(done) => done,
-                    Err(_) => Err("a block's thread panicked".to_owned()),
-                });
-                joined.collect()
-            })
-        } else {
-            job.run(whole, seed, watcher)
-        };
+        if !job.kernel.facts().resident {
+            return self.note(job.run(whole, seed, watcher));
+        }
+        // Its blocks wait for the host: each needs a thread of its own. What goes wrong is told at
+        // once, as the others end only when the host sees that.
+        thread::scope(|scope| {
+            for first in 0..job.blocks {
+                let blocks = Blocks { first, count: 1, ..whole };
+                let run = move || self.note(job.run(blocks, seed, watcher));
+                if let Err(why) = thread::Builder::new().spawn_scoped(scope, run) {
+                    return self.note(Err(format!("a thread for a block: {why}")));
+                }
+            }
+        });
+    }
+
+    fn note(&self, done: Result<(), String>) {
         if let Err(why) = done {
             *held(&self.failed) = Some(why);
         }
