@@ -253,16 +253,17 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// A packet of the binary protocol that asks for a key, of a value that fits into one datagram or not.
+/// A binary packet that asks for a value which fits into one datagram, or for one that does not.
 fn binary_get() -> impl Strategy<Value = Vec<u8>> {
-    (prop::sample::select(vec![0x00u8, 0x09, 0x0c, 0x80]), prop::sample::select(vec!["b", "d"]))
-        .prop_map(|(opcode, key)| {
-            let len = key.len() as u8;
-            let mut packet = vec![0x80, opcode, 0, len, 0, 0, 0, 0, 0, 0, 0, len];
-            packet.extend_from_slice(&[0; 12]);
-            packet.extend_from_slice(key.as_bytes());
+    const GET_GETQ_GETK_NONE: [u8; 4] = [0x00, 0x09, 0x0c, 0x7f];
+    (prop::sample::select(&GET_GETQ_GETK_NONE), prop::sample::select(b"bd")).prop_map(
+        |(opcode, key)| {
+            let mut packet = vec![0; 25];
+            packet[..2].copy_from_slice(&[0x80, opcode]);
+            (packet[3], packet[11], packet[24]) = (1, 1, key);
             packet
-        })
+        },
+    )
 }
 
 /// Whether that is the one datagram which says that the answer is too much, in either dialect. No
