@@ -209,6 +209,7 @@ impl EngineFacts for Facts {
         row("gpu_requests", &gpu_requests);
         row("gpu_lost", &sum(|c| c.gpu_lost.get()));
         row("gpu_checked", &sum(|c| c.gpu_checked.get()));
+        row("gpu_missed", &sum(|c| c.gpu_missed.get()));
         let from = self.workers.iter().map(|c| c.gpu_from.get()).max();
         row("gpu_from_requests", &from.unwrap_or(0));
         row("heads_used", &sum(|c| c.heads_used.get()));

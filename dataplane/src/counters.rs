@@ -86,6 +86,8 @@ pub struct WorkerCounters {
     pub gpu_lost: Counter,
     /// Batches of the GPU engine's that the CPU engine read again, to compare.
     pub gpu_checked: Counter,
+    /// Keys that the GPU engine did not find and the CPU engine did.
+    pub gpu_missed: Counter,
     /// Gauge: requests from which on a batch goes to an idle GPU.
     pub gpu_from: Counter,
     /// Replies begun with a head that the GPU made.

@@ -9,7 +9,8 @@
 //! are matched while their items are on the way: the waits overlap. They are asked for in a row,
 //! because a core does not go far beyond a line whose page it has to look up: next to each other
 //! they wait together. For what only room 6 understands, sets above all, the key's lines are asked
-//! for all the same.
+//! for all the same. So they are for a batch that another engine has read: wherever a request was
+//! understood, room 6 finds its item in the caches.
 #![allow(unsafe_code)]
 
 mod hinted;
@@ -78,38 +79,83 @@ impl CpuEngine {
             })
     }
 
+    /// Does for another engine's descriptors what is left to do: what it did not find is looked up
+    /// in the host index, keys are hashed that it leaves to the strict parser, and all memory that
+    /// room 6 will look at is asked for. Without that a worker would wait for one line after the
+    /// other. Returns how many keys were found, for which the replica of the index is told to look
+    /// again.
+    pub fn complete(&mut self, batch: &mut Batch) -> usize {
+        let Batch { entries, descs, .. } = batch;
+        let mut missed = 0;
+        for (group, descs) in entries.chunks(self.group).zip(descs.chunks_mut(self.group)) {
+            self.take_group(group, descs);
+            self.ask_for_buckets();
+            self.look_up_group(descs, |store, hash| {
+                store.look_again(hash);
+                missed += 1;
+            });
+        }
+        missed
+    }
+
     fn run(&mut self, batch: &mut Batch) {
         let Batch { entries, descs, .. } = batch;
         // There is room for as many as there are entries, and each is written below, in its place.
         descs.set_len(entries.len());
         for (group, descs) in entries.chunks(self.group).zip(descs.chunks_mut(self.group)) {
             self.read_group(group, descs);
-            self.look_up_group(descs);
+            self.ask_for_buckets();
+            self.look_up_group(descs, |_, _| ());
         }
     }
 
-    /// Reads the requests of a group, and asks for the buckets of their keys.
+    /// Reads the requests of a group, and hashes their keys.
     fn read_group(&mut self, group: &[Entry], descs: &mut [ReqDesc]) {
-        self.asked.clear();
-        self.others.clear();
+        let Self { store, packets, asked, others, .. } = self;
+        asked.clear();
+        others.clear();
         for (n, (entry, desc)) in group.iter().zip(descs).enumerate() {
             // SAFETY: the slot is in the batch, which we hold (`new`'s contract).
-            let frame = unsafe { self.packets.frame(entry) };
+            let frame = unsafe { packets.frame(entry) };
             let frame = frame.unwrap_or_default();
             read_into(desc, frame, entry);
             for (key, bytes) in keys(desc, frame).enumerate() {
-                let hash = self.store.hash(bytes);
-                self.asked.push(Asked { hash, desc: n, key });
+                asked.push(Asked { hash: store.hash(bytes), desc: n, key });
             }
-            if self.group > 1
-                && desc.verdict == Verdict::SLOW
-                && let Some(key) = guess_key(desc, frame)
-            {
-                let hash = self.store.hash(key);
-                desc.hash = hash.0;
-                self.others.push(hash);
+            if self.group > 1 && desc.verdict == Verdict::SLOW {
+                others.extend(hash_guess(store, desc, frame));
             }
         }
+    }
+
+    /// Takes over a group that another engine has read: asks for the items that it found, and hashes
+    /// all other keys.
+    fn take_group(&mut self, group: &[Entry], descs: &mut [ReqDesc]) {
+        let Self { store, packets, asked, others, .. } = self;
+        asked.clear();
+        others.clear();
+        for (n, (entry, desc)) in group.iter().zip(descs).enumerate() {
+            // SAFETY: the slot is in the batch, whose frames nobody writes to now (`new`'s
+            // contract).
+            let frame = unsafe { packets.frame(entry) };
+            let frame = frame.unwrap_or_default();
+            // Room 6 believes it.
+            desc.hash = 0;
+            if self.group > 1 && desc.verdict == Verdict::SLOW {
+                others.extend(hash_guess(store, desc, frame));
+            }
+            let n_keys = usize::from(desc.n_keys);
+            for (key, its) in desc.keys.iter().take(n_keys).enumerate() {
+                if its.hint == Hint::HIT {
+                    store.prefetch_item(Location(its.location));
+                } else if let Some(bytes) = bytes_of(its, frame) {
+                    asked.push(Asked { hash: store.hash(bytes), desc: n, key });
+                }
+            }
+        }
+    }
+
+    fn ask_for_buckets(&self) {
         if self.group > 1 {
             self.asked.iter().for_each(|asked| self.store.prefetch_near(asked.hash));
             self.others.iter().for_each(|&hash| self.store.prefetch_change(hash));
@@ -117,8 +163,9 @@ impl CpuEngine {
     }
 
     /// Looks the keys of a group up, and asks for their items. Most are in their first bucket; for
-    /// the others the second one is asked for while those are looked up.
-    fn look_up_group(&mut self, descs: &mut [ReqDesc]) {
+    /// the others the second one is asked for while those are looked up. `found` is told of each that
+    /// is there.
+    fn look_up_group(&mut self, descs: &mut [ReqDesc], mut found: impl FnMut(&Store, KeyHash)) {
         let Self { store, group, asked, others, .. } = self;
         let ahead = *group > 1;
         asked.retain(|asked| {
@@ -131,6 +178,7 @@ impl CpuEngine {
             if ahead {
                 store.prefetch_item(location);
             }
+            found(store, asked.hash);
             asked.answer(descs, Some(location));
             false
         });
@@ -146,6 +194,9 @@ impl CpuEngine {
             let location = store.propose(asked.hash);
             if let (true, Some(location)) = (ahead, location) {
                 store.prefetch_item(location);
+            }
+            if location.is_some() {
+                found(store, asked.hash);
             }
             asked.answer(descs, location);
         }
@@ -203,10 +254,14 @@ impl Engine for CpuEngine {
 
 /// The keys of a descriptor, in its frame.
 pub fn keys<'a>(desc: &'a ReqDesc, frame: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-    desc.keys.iter().take(usize::from(desc.n_keys)).filter_map(|k| {
-        let start = usize::from(k.off);
-        frame.get(start..start + usize::from(k.len))
-    })
+    desc.keys.iter().take(usize::from(desc.n_keys)).filter_map(|key| bytes_of(key, frame))
+}
+
+/// A key, in its frame.
+#[inline]
+fn bytes_of<'a>(key: &KeyDesc, frame: &'a [u8]) -> Option<&'a [u8]> {
+    let start = usize::from(key.off);
+    frame.get(start..start + usize::from(key.len))
 }
 
 /// Whether two descriptors say the same, but for hints.
@@ -244,16 +299,16 @@ fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc) -> bool {
         Verdict::SLOW => true,
         Verdict::HINTED => keys(desc, frame).count() == usize::from(desc.n_keys),
         Verdict::READY => {
-            let word: &[u8] = match desc.verb {
-                Verb::GET => b"get ",
-                Verb::GETS => b"gets ",
+            let word_len = match (desc.verb, text) {
+                (Verb::GET, [b'g', b'e', b't', b' ', ..]) => 4,
+                (Verb::GETS, [b'g', b'e', b't', b's', b' ', ..]) => 5,
                 _ => return false,
             };
             let n_keys = usize::from(desc.n_keys);
-            if !text.starts_with(word) || !(1..=KEYS_MAX).contains(&n_keys) {
+            if !(1..=KEYS_MAX).contains(&n_keys) {
                 return false;
             }
-            let mut at = text_off + word.len();
+            let mut at = text_off + word_len;
             for (n, key) in desc.keys.iter().take(n_keys).enumerate() {
                 let blank = n > 0 && frame.get(at) == Some(&b' ');
                 at += usize::from(blank);
@@ -297,6 +352,15 @@ fn guess_key<'a>(desc: &mut ReqDesc, frame: &'a [u8]) -> Option<&'a [u8]> {
     let [first, ..] = &mut desc.keys;
     *first = KeyDesc { off: desc.payload_off + start, len, ..KeyDesc::default() };
     Some(key)
+}
+
+/// Hashes the key of a request that is left to the strict parser, if it can be guessed, and puts the
+/// hash into the descriptor.
+#[inline(always)]
+fn hash_guess(store: &Store, desc: &mut ReqDesc, frame: &[u8]) -> Option<KeyHash> {
+    let hash = store.hash(guess_key(desc, frame)?);
+    desc.hash = hash.0;
+    Some(hash)
 }
 
 /// What a frame asks, as far as an engine can tell: checksums, frame header, simple gets.
@@ -414,6 +478,9 @@ fn parse_get(text: &[u8], text_off: u16, desc: &mut ReqDesc) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol;
+    use crate::store::{StoreConfig, verbs};
+    use driver_shim::{Pages, Region, SLOT_BYTES};
 
     /// A frame whose UDP header stands at 0, with its checksum known to be good.
     fn ask(text: &[u8]) -> (Vec<u8>, ReqDesc) {
@@ -574,6 +641,60 @@ mod tests {
             for n in 0..frame.len() {
                 assert!(!is_possible(&frame[..n], &entry, &right));
             }
+        }
+    }
+
+    #[test]
+    fn what_another_engine_left_undone_is_done() {
+        let config =
+            StoreConfig { pages: Pages::Small, memory_bytes: 4 << 20, ..StoreConfig::default() };
+        let store = Store::new(config).unwrap();
+        let mut session = store.session().unwrap();
+        verbs::store(&mut session, &protocol::Store::set(b"here", 0, 0, b"v")).unwrap();
+        let hash = |key: &str| store.hash(key.as_bytes());
+        let place = store.propose(hash("here")).unwrap().0;
+        let region = Region::new(8, Pages::Small).unwrap();
+        for group in [1, 2, 32] {
+            // SAFETY: the region outlives the engine.
+            let packets =
+                unsafe { PacketMemory::new(region.base(), SLOT_BYTES, region.capacity()) };
+            // SAFETY: the frames are kept as they are until the end.
+            let mut engine = unsafe { CpuEngine::new(Arc::clone(&store), packets, group) };
+            let mut batch = Batch::new(0, 8);
+            let mut frames = Vec::new();
+            for (text, hint) in [
+                (&b"get here\r\n"[..], Hint::MISS),
+                (b"get gone\r\n", Hint::UNKNOWN),
+                (b"get gone here\r\n", Hint(77)),
+                (b"get gone\r\n", Hint::HIT),
+                (b"set here 0 0 1\r\nx\r\n", Hint::HIT),
+                (b"mg here v\r\n", Hint::MISS),
+                (b"\r\n", Hint::HIT),
+            ] {
+                let (bytes, mut desc) = ask(text);
+                desc.hash = 0xbad;
+                desc.keys.iter_mut().for_each(|key| (key.hint, key.location) = (hint, 5));
+                let mut frame = region.alloc().unwrap();
+                frame.fill(&bytes).unwrap();
+                let (slot, off) = (frame.slot(), frame.offset());
+                let len = u16::try_from(bytes.len()).unwrap();
+                batch.entries.push(Entry { slot, off, len, ..Entry::default() }).unwrap();
+                batch.descs.push(desc).unwrap();
+                frames.push(frame);
+            }
+            assert_eq!(engine.complete(&mut batch), 3);
+            let told = |nth: usize, key: usize| {
+                let key = batch.descs[nth].keys[key];
+                (key.hint, key.location)
+            };
+            let (hit, miss) = ((Hint::HIT, place), (Hint::MISS, 0));
+            assert_eq!((told(0, 0), told(1, 0)), (hit, miss));
+            assert_eq!((told(2, 0), told(2, 1)), (miss, hit));
+            assert_eq!(told(3, 0), (Hint::HIT, 5), "room 6 will see");
+            assert_eq!(told(5, 0), hit);
+            let guessed = if group > 1 { hash("here").0 } else { 0 };
+            let hashes: Vec<u64> = batch.descs.iter().map(|desc| desc.hash).collect();
+            assert_eq!(hashes, [0, 0, 0, 0, guessed, 0, 0]);
         }
     }
 

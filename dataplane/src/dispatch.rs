@@ -5,8 +5,9 @@
 //! has them at once. Otherwise a free place of the GPU takes all that is queued. Otherwise they
 //! gather, and the CPU takes them when the batch is full or the wait is long. What is few is found
 //! out while it runs (`cost.rs`). The second engine is never trusted with more than speed: what it
-//! says is looked over, now and then in full, and what it loses the CPU engine does at once. Batches
-//! come out in order of finishing. Nothing here fails, waits or allocates.
+//! says is looked over, now and then in full, and what it loses the CPU engine does at once; so is
+//! what it left undone, keys that its index does not have and memory that is not in the caches yet.
+//! Batches come out in order of finishing. Nothing here fails, waits or allocates.
 
 mod cost;
 
@@ -76,6 +77,8 @@ struct Beside {
     offloaded: Line,
     /// Nanoseconds of the CPU for giving a batch away.
     handing: Rate,
+    /// And for a request in one that came back.
+    taking: Rate,
     /// Nanoseconds of the CPU engine for a request.
     on_cpu: Rate,
     /// The last batch that found the engine idle went there.
@@ -105,6 +108,7 @@ impl Beside {
             waits_since: None,
             offloaded: Line::default(),
             handing: Rate::default(),
+            taking: Rate::default(),
             on_cpu: Rate::default(),
             busy: false,
         }
@@ -132,7 +136,8 @@ impl Beside {
             let probe = n >= PROBE_LEAST && now.duration_since(self.last_sent) > PROBE_AFTER;
             return if n as f64 >= from || probe { Way::Beside } else { Way::Cpu };
         }
-        let worthwhile = n as f64 * self.on_cpu.get() > self.handing.get();
+        let spared = n as f64 * (self.on_cpu.get() - self.taking.get());
+        let worthwhile = spared > self.handing.get();
         if threshold <= batch_max as f64 && worthwhile { Way::Beside } else { Way::Cpu }
     }
 
@@ -210,13 +215,20 @@ impl Dispatch {
     /// A batch of the other engine's, looked over; or the CPU engine's word instead.
     fn poll_beside(&mut self) -> Option<(Box<Batch>, Outcome)> {
         let beside = self.beside.as_mut()?;
-        let (batch, outcome) = beside.poll()?;
+        let (mut batch, outcome) = beside.poll()?;
         if outcome != Outcome::Lost {
             let in_full = beside.is_to_verify();
             if in_full {
                 self.counters.gpu_checked.inc();
             }
+            let began = Instant::now();
             if self.cpu.confirms(&batch, in_full) {
+                self.counters.gpu_missed.add(self.cpu.complete(&mut batch) as u64);
+                // What comparing takes is not the rule.
+                if !in_full {
+                    let n = batch.entries.len().max(1) as f64;
+                    beside.taking.add(nanos(began.elapsed()) / n);
+                }
                 return Some((batch, outcome));
             }
             beside.engine.distrust();

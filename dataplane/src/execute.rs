@@ -88,10 +88,8 @@ impl Execute {
         mut emit: impl FnMut(Reply, &Entry),
     ) {
         let mut work = frames.drain(..).zip(batch.requests());
-        // Of our own making, not a card's.
-        let trusted = outcome == Outcome::Final;
         // A mutation in this batch makes the misses that were proposed before it stale.
-        let mut misses_are_final = trusted;
+        let mut misses_are_final = true;
         loop {
             let mut slow = None;
             let guard = self.session.pin();
@@ -133,7 +131,7 @@ impl Execute {
             while let Some((frame, entry, desc)) = slow {
                 let came_ns = frame.stamp_ns;
                 let emit = |reply| emit(reply, entry);
-                let kind = self.read_and_answer(frame, entry, desc, trusted, counters, emit);
+                let kind = self.read_and_answer(frame, entry, desc, counters, emit);
                 note(&mut self.answered, came_ns, kind);
                 // Where another like it is next, nothing is to be looked up in between.
                 let (left, _) = work.size_hint();

@@ -201,6 +201,14 @@ static ENGINES: &[Field<WorkerCounters>] = &[
         |w| w.gpu_checked.get(),
     ),
     (
+        counter(
+            "gnomon_gpu_keys_missed_total",
+            WORKER,
+            "Keys that the GPU engine did not find and the CPU engine did.",
+        ),
+        |w| w.gpu_missed.get(),
+    ),
+    (
         gauge(
             "gnomon_gpu_from_requests",
             WORKER,

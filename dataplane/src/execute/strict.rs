@@ -27,24 +27,23 @@ const LINE_MAX_BYTES: usize = 64;
 
 impl Execute {
     /// Reads a request, carries it out and answers it. Returns of what kind it was, or its last
-    /// command. `trusted`: the hash in the descriptor is our own.
+    /// command.
     #[inline(always)]
     pub(super) fn read_and_answer(
         &mut self,
         frame: Frame,
         entry: &Entry,
         desc: &ReqDesc,
-        trusted: bool,
         counters: &Accounts,
         emit: impl FnMut(Reply),
     ) -> Kind {
         counters.slow.inc();
         self.ops.bytes_read.add(u64::from(desc.payload_len));
-        if let Some(line) = self.set_where_it_stands(&frame, entry, desc, trusted) {
+        if let Some(line) = self.set_where_it_stands(&frame, entry, desc) {
             answer_in_a_line(frame, entry, line, counters, emit);
             return Kind::Store;
         }
-        self.answer_other(frame, entry, desc, trusted, counters, emit)
+        self.answer_other(frame, entry, desc, counters, emit)
     }
 
     /// [`Self::read_and_answer`] for all but the usual `set`.
@@ -54,12 +53,11 @@ impl Execute {
         frame: Frame,
         entry: &Entry,
         desc: &ReqDesc,
-        trusted: bool,
         counters: &Accounts,
         emit: impl FnMut(Reply),
     ) -> Kind {
         self.session.settle();
-        match self.carry_out_where_it_stands(&frame, entry, desc, trusted) {
+        match self.carry_out_where_it_stands(&frame, entry, desc) {
             Some((kind, line)) => {
                 answer_in_a_line(frame, entry, line.bytes(), counters, emit);
                 kind
@@ -79,7 +77,6 @@ impl Execute {
         frame: &Frame,
         entry: &Entry,
         desc: &ReqDesc,
-        trusted: bool,
     ) -> Option<&'static [u8]> {
         let text = text(frame, desc);
         if self.server.dialects.of(*text.first()?) != Dialect::Ascii {
@@ -89,16 +86,16 @@ impl Execute {
         if used != text.len() || entry.flags.has(EntryFlags::LIMITED) {
             return None;
         }
-        self.know_hash_of(what.key, frame, desc, trusted);
+        self.know_hash_of(what.key, frame, desc);
         Some(executor::set(&what, noreply, &mut self.session, &self.ops, &self.server))
     }
 
     /// Tells the session the hash of the key of the next command, if the engine has made it: it
     /// guessed what the key is, and its hash counts if that is the very key.
     #[inline(always)]
-    fn know_hash_of(&self, asked: &[u8], frame: &Frame, desc: &ReqDesc, trusted: bool) {
+    fn know_hash_of(&self, asked: &[u8], frame: &Frame, desc: &ReqDesc) {
         let [guessed, ..] = &desc.keys;
-        let known = trusted && key(frame, guessed).is_some_and(|key| std::ptr::eq(key, asked));
+        let known = key(frame, guessed).is_some_and(|key| std::ptr::eq(key, asked));
         self.session.know_hash((known && desc.hash != 0).then_some(KeyHash(desc.hash)));
     }
 
@@ -111,7 +108,6 @@ impl Execute {
         frame: &Frame,
         entry: &Entry,
         desc: &ReqDesc,
-        trusted: bool,
     ) -> Option<(Kind, Line)> {
         let text = text(frame, desc);
         let dialect = self.server.dialects.of(text.first().copied()?);
@@ -121,7 +117,7 @@ impl Execute {
         if *used != text.len() || entry.flags.has(EntryFlags::LIMITED) {
             return None;
         }
-        self.know_hash_of(asked, frame, desc, trusted);
+        self.know_hash_of(asked, frame, desc);
         let mut line = Line { bytes: [0; LINE_MAX_BYTES], len: 0 };
         executor::execute(command, &mut self.session, &self.ops, &self.server, &mut line);
         self.session.know_hash(None);

@@ -27,7 +27,6 @@ pub fn head_fits(request: &[u8], headers: Headers, head: &ReplyHead, key: &[u8])
 fn fits(request: &[u8], headers: Headers, head: &ReplyHead, key: &[u8]) -> Option<bool> {
     let bytes = head.bytes();
     let (l3, l4) = (usize::from(headers.l3), usize::from(headers.l4));
-    let (addresses, half) = if headers.ipv6 { (l3 + 8, 16) } else { (l3 + 12, 4) };
     let numbers = digits(head.flags) + digits(head.value_len);
     let line = VALUE_WORD.len() + key.len() + 1 + numbers + 1 + 2;
     let key_at = headers.text() + VALUE_WORD.len();
@@ -38,20 +37,29 @@ fn fits(request: &[u8], headers: Headers, head: &ReplyHead, key: &[u8]) -> Optio
     {
         return Some(false);
     }
-    let turned = |at: usize, half: usize| {
-        let theirs = (request.get(at..at + half)?, request.get(at + half..at + 2 * half)?);
-        let ours = (bytes.get(at + half..at + 2 * half)?, bytes.get(at..at + half)?);
-        Some(ours == theirs)
+    let addresses_turned = match headers.ipv6 {
+        true => turned::<16>(request, bytes, l3 + 8)?,
+        false => turned::<4>(request, bytes, l3 + 12)?,
     };
-    let id = request.get(headers.kv()..headers.kv() + 2)?;
-    let id = u16::from_be_bytes([*id.first()?, *id.get(1)?]);
+    let [id_hi, id_lo] = *request.get(headers.kv()..)?.first_chunk()?;
+    let frame_header = udp_frame::header(u16::from_be_bytes([id_hi, id_lo]), 0, 1);
     Some(
-        bytes.get(key_at..key_at + key.len())? == key
-            && turned(0, 6)?
-            && turned(addresses, half)?
-            && turned(l4, 2)?
-            && bytes.get(12..l3)? == request.get(12..l3)?
-            && bytes.get(headers.kv()..headers.text())? == udp_frame::header(id, 0, 1),
+        short::equal(bytes.get(key_at..key_at + key.len())?, key)
+            && turned::<6>(request, bytes, 0)?
+            && addresses_turned
+            && turned::<2>(request, bytes, l4)?
+            && bytes.get(12..l3)?.iter().eq(request.get(12..l3)?)
+            && *bytes.get(headers.kv()..)?.first_chunk()? == frame_header,
+    )
+}
+
+/// Whether a reply's two fields of `N` bytes at `at` are the request's, the other way round.
+#[inline(always)]
+fn turned<const N: usize>(request: &[u8], reply: &[u8], at: usize) -> Option<bool> {
+    let (theirs, ours) = (request.get(at..at + 2 * N)?, reply.get(at..at + 2 * N)?);
+    Some(
+        theirs.first_chunk::<N>() == ours.last_chunk()
+            && theirs.last_chunk::<N>() == ours.first_chunk(),
     )
 }
 

@@ -179,6 +179,7 @@ fn compare_bent(kind: IndexKind, wrap: fn(Box<dyn Engine>) -> Box<dyn Engine>) -
 fn hints_that_are_all_wrong() {
     fn bend(batch: &mut Batch, n: u64) {
         for desc in batch.descs.iter_mut() {
+            desc.hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             for key in &mut desc.keys {
                 key.hint = Hint(u8::try_from(n % 4).unwrap());
                 key.location = key.location.wrapping_mul(u32::try_from(n).unwrap()) ^ 0x55;

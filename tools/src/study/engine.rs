@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Hashes that wait for the index's updater.
 pub const FEED: usize = 1 << 16;
 /// Every how many batches one is read again by the CPU engine.
-const VERIFY_EVERY: NonZeroU32 = NonZeroU32::MIN.saturating_add(1022);
+pub const VERIFY_EVERY: NonZeroU32 = NonZeroU32::MIN.saturating_add(1022);
 /// Longest time for the first batch, in deadlines.
 const START_DEADLINES: u32 = 30;
 

@@ -4,15 +4,21 @@
 //! right one to the byte. Items are known by their numbers: key and value follow from that.
 
 use dataplane::wire::build::UdpFrame;
+use dataplane::wire::checksum;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
+use gpu::ReplyHead;
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// The worker's address.
 pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 11_211);
 /// The client's.
 const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 40_000);
-/// Where the text of a reply begins: Ethernet, IPv4, UDP and memcached headers.
-const TEXT_AT: usize = 14 + 20 + 8 + 8;
+/// Where the UDP header of a frame begins: behind those of Ethernet and IPv4.
+const UDP_AT: usize = 14 + 20;
+/// Where the text begins: behind the UDP and memcached headers.
+const TEXT_AT: usize = UDP_AT + 8 + 8;
+/// The protocol's number (RFC 768).
+const UDP: u8 = 17;
 
 /// What is asked, one request to a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -66,6 +72,37 @@ impl Shape {
         let loads = [Load::Get, Load::Miss, Load::Multiget, Load::Set];
         let load = loads.into_iter().find(|load| asked == Some(&[0, *load as u8]));
         load.is_some_and(|load| load.is_right(self, reply))
+    }
+
+    /// The head that a card makes of the reply to [`Load::Get`] for the item with this key.
+    pub fn head(self, key: &[u8]) -> Option<ReplyHead> {
+        let value = self.value(self.key_in(key)?);
+        let line = [b"VALUE ", key, format!(" 0 {}\r\n", value.len()).as_bytes()].concat();
+        let number = [0, Load::Get as u8, 0, 0, 0, 1, 0, 0];
+        let text = [&number, line.as_slice(), &value, b"\r\nEND\r\n"].concat();
+        let mut reply = UdpFrame {
+            src_mac: MAC,
+            dst_mac: PEER_MAC,
+            vlans: &[],
+            src: SocketAddr::from(SERVER),
+            dst: SocketAddr::from(CLIENT),
+            payload: &text,
+        }
+        .to_vec()?;
+        let udp_len = u16::try_from(reply.len() - UDP_AT).ok()?;
+        reply.truncate(TEXT_AT + line.len());
+        // No checksum in it.
+        reply.get_mut(UDP_AT + 6..UDP_AT + 8)?.fill(0);
+        let pseudo = checksum::pseudo(reply.get(UDP_AT - 8..UDP_AT)?, UDP, udp_len);
+        let mut head = ReplyHead {
+            len: u8::try_from(reply.len()).ok()?,
+            has_line: 1,
+            sum: checksum::add(pseudo, checksum::sum(reply.get(UDP_AT..)?)),
+            value_len: u32::try_from(value.len()).ok()?,
+            ..ReplyHead::default()
+        };
+        head.bytes.get_mut(..reply.len())?.copy_from_slice(&reply);
+        Some(head)
     }
 
     fn key_in(self, text: &[u8]) -> Option<u64> {

@@ -17,6 +17,7 @@
 pub mod batch;
 pub mod bench;
 pub mod engine;
+pub mod foretold;
 pub mod frame;
 pub mod hitrate;
 pub mod hitrate_live;

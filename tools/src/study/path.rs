@@ -6,9 +6,11 @@
 //! elapsed time per request and what each worker counted. Fails on frames that are unaccounted for.
 
 use super::bench::{Bench, Manner};
-use super::engine::Way;
+use super::engine::{VERIFY_EVERY, Way};
+use super::foretold::Foretold;
 use super::{per, thread_cpu};
 use dataplane::batcher::BatchPolicy;
+use dataplane::dispatch::Offloading;
 use dataplane::pipeline::Worker;
 use driver_shim::ports::memory::{Inspect, LoopingConfig, looping};
 use driver_shim::{Burst, Frame, Pages, Port, Region, RxChecksum, TxCaps};
@@ -42,13 +44,34 @@ pub struct Walk<'a> {
     pub group: usize,
     /// Checksums are verified and made by the worker, not the port.
     pub software: bool,
-    /// A card beside the CPU engine.
-    pub card: Option<(&'a Arc<dyn Card>, Way)>,
+    /// What is beside the CPU engine.
+    pub beside: Other<'a>,
+}
+
+/// An engine beside the CPU's.
+#[derive(Clone, Copy)]
+pub enum Other<'a> {
+    /// None.
+    None,
+    /// A card's.
+    Card(&'a Arc<dyn Card>, Way),
+    /// One that knows everything.
+    Foretold(&'a Arc<Foretold>),
 }
 
 impl std::fmt::Debug for Walk<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Walk").field("workers", &self.workers).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Other<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::Card(..) => "Card",
+            Self::Foretold(_) => "Foretold",
+        })
     }
 }
 
@@ -150,10 +173,21 @@ pub fn walk(bench: &Bench, walk: &Walk<'_>) -> Result<Run, Box<dyn Error>> {
     let inspect = Inspect { every: CHECK_EVERY, look: Arc::new(look) };
     let mut port = port(&region, walk, Some(inspect))?;
     let batch = BatchPolicy::default();
-    let beside = walk.card.map(|(card, way)| bench.beside(card, way, &region)).transpose()?;
+    let card = match walk.beside {
+        Other::Card(card, way) => Some(bench.beside(card, way, &region)?),
+        Other::None | Other::Foretold(_) => None,
+    };
     let mut all = Vec::new();
     while let Some(queues) = port.queues.pop() {
-        let offload = beside.as_ref().map(|beside| beside.engine(batch.size)).transpose()?;
+        let offload = match (walk.beside, &card) {
+            (Other::Foretold(told), _) => Some(Offloading {
+                engine: told.engine(port.queues.len(), workers),
+                forced: true,
+                verify_one_in: VERIFY_EVERY,
+            }),
+            (_, Some(card)) => Some(card.engine(batch.size)?),
+            _ => None,
+        };
         let manner = Manner { group: walk.group, batch, offload };
         all.push(bench.worker(&port.info, queues, &region, manner)?);
     }
@@ -180,7 +214,7 @@ pub fn walk(bench: &Bench, walk: &Walk<'_>) -> Result<Run, Box<dyn Error>> {
         }
     };
     drop(all);
-    beside.map_or(Ok(()), |beside| beside.is_well())?;
+    card.map_or(Ok(()), |card| card.is_well())?;
     let shape = bench.config().shape;
     let (mut checked, mut wrong) = (0, 0);
     for kept in kept.iter() {
@@ -291,7 +325,7 @@ mod tests {
             workers: 2,
             group: 32,
             software: true,
-            card: None,
+            beside: Other::None,
         };
         let run = walk(&bench, &how).unwrap();
         assert_eq!((run.shares.len(), run.wrong), (2, 0));

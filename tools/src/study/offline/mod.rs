@@ -15,7 +15,7 @@ use super::frame::{Common, Frame};
 use super::load::{Load, Shape};
 use super::memcached::Memcached;
 use super::memory::Lines;
-use super::path::{Run, Walk, port_alone, walk};
+use super::path::{Other, Run, Walk, port_alone, walk};
 use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use crate::workload::Popularity;
@@ -167,7 +167,7 @@ impl Cli {
     /// How a GET is measured.
     fn plain<'a>(&self, templates: &'a [Vec<u8>]) -> Walk<'a> {
         let (requests, group) = (self.requests(), self.group());
-        Walk { templates, requests, workers: 1, group, software: true, card: None }
+        Walk { templates, requests, workers: 1, group, software: true, beside: Other::None }
     }
 
     /// The path, the lines and the look-ups, side by side: one round of everything, then the next,
@@ -192,7 +192,8 @@ impl Cli {
         }
         let different = self.stage.different(&self.common);
         let templates = |load| bench.requests(&[(load, 1)], Popularity::Uniform, different);
-        let (gets, sets) = (templates(Load::Get)?, templates(Load::Set)?);
+        let (gets, sets, misses) =
+            (templates(Load::Get)?, templates(Load::Set)?, templates(Load::Miss)?);
         let mut cases = Case::all(group);
         let (mut checked, mut wrong) = (0, 0);
         for _ in 0..self.rounds() {
@@ -201,9 +202,15 @@ impl Cli {
                     Case::Lines(ahead) => lines.read(ahead, requests, seed),
                     Case::LookUps(group) => bench.lookups(group, requests, different)?,
                     Case::Port => port_alone(&self.plain(&gets))?,
-                    Case::Path { load, group, software } => {
-                        let templates = if load == Load::Set { &sets } else { &gets };
-                        let how = Walk { group, software, ..self.plain(templates) };
+                    Case::Path { load, group, software, beside } => {
+                        let templates = match load {
+                            Load::Set => &sets,
+                            Load::Miss => &misses,
+                            Load::Get | Load::Multiget => &gets,
+                        };
+                        let told = beside.map(|hints| hints.foretell(bench, templates));
+                        let beside = told.as_ref().map_or(Other::None, Other::Foretold);
+                        let how = Walk { group, software, beside, ..self.plain(templates) };
                         let run = walk(bench, &how)?;
                         checked += run.checked;
                         wrong += run.wrong;
@@ -234,7 +241,7 @@ impl Cli {
             frame.report.row("path", row)?;
         }
         frame.report.row("memory", json!({ "what": "copy", "gb_per_s": copies }))?;
-        let path = |load, group| Case::Path { load, group, software: true };
+        let path = |load, group| Case::Path { load, group, software: true, beside: None };
         let gain = ns_of(path(Load::Get, 1)) / ns_of(path(Load::Get, group));
         let lookups_gain = ns_of(Case::LookUps(1)) / ns_of(Case::LookUps(group));
         for (fact, value) in [
@@ -381,8 +388,8 @@ impl Cli {
         let few = self.common.pick(50_000, 1_000);
         for way in [None, Some(way(IndexKind::SetAssoc)), Some(way(IndexKind::Cuckoo))] {
             let requests = if way.is_some() { few.min(self.requests()) } else { self.requests() };
-            let card = way.map(|way| (&card, way));
-            let run = self.right(&bench, &Walk { requests, card, ..self.plain(&templates) })?;
+            let beside = way.map_or(Other::None, |way| Other::Card(&card, way));
+            let run = self.right(&bench, &Walk { requests, beside, ..self.plain(&templates) })?;
             let by_card: u64 = run.shares.iter().map(|share| share.by_card).sum();
             let engine =
                 way.map_or_else(|| "cpu".to_owned(), |way| format!("simt, {}", way.name()));

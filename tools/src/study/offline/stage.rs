@@ -3,13 +3,15 @@
 //! In: flags. Out: a store's configuration, and cases with their names. Nothing fails.
 
 use crate::study::bench::{Bench, Config};
+use crate::study::foretold::Foretold;
 use crate::study::frame::Common;
 use crate::study::load::{Load, Shape};
-use crate::study::path::{Walk, walk};
+use crate::study::path::{Other, Walk, walk};
 use crate::workload::Popularity;
 use clap::{Args, Parser};
 use std::error::Error;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Most distinct request frames that are prepared.
 const FRAMES_MAX: u64 = 4_000_000;
@@ -80,13 +82,16 @@ pub enum Case {
         group: usize,
         /// With checksums in software.
         software: bool,
+        /// What another engine tells.
+        beside: Option<Hints>,
     },
 }
 
 impl Case {
     /// All of them, each with room for what it takes in each round.
     pub fn all(group: usize) -> Vec<(Self, Vec<f64>)> {
-        let path = |load, group, software| Self::Path { load, group, software };
+        let path = |load, group, software| Self::Path { load, group, software, beside: None };
+        let beside = |load, hints| Self::Path { load, group, software: true, beside: Some(hints) };
         let mut all: Vec<Self> = [1, 4, 8, 16, 32, 64].map(Self::Lines).to_vec();
         if !all.contains(&Self::Lines(group)) {
             all.push(Self::Lines(group));
@@ -99,6 +104,8 @@ impl Case {
         all.push(Self::Port);
         all.extend(groups.iter().map(|group| path(Load::Get, *group, true)));
         all.extend([path(Load::Get, group, false), path(Load::Set, group, true)]);
+        all.extend([Hints::Hints, Hints::WithHeads].map(|hints| beside(Load::Get, hints)));
+        all.extend([Load::Miss, Load::Set].map(|load| beside(load, Hints::Hints)));
         all.into_iter().map(|case| (case, Vec::new())).collect()
     }
 
@@ -114,7 +121,15 @@ impl Case {
             Self::Port => {
                 ("the memory port alone (no part of a NIC's work)".to_owned(), "port".to_owned())
             }
-            Self::Path { load, group, software } => {
+            Self::Path { load, beside: Some(hints), .. } => {
+                let (told, short) = match hints {
+                    Hints::Hints => ("hints", "hints"),
+                    Hints::WithHeads => ("hints and heads", "heads"),
+                };
+                let name = load.name();
+                (format!("{name}, {told} from another engine"), format!("{name}, {short}"))
+            }
+            Self::Path { load, group, software, beside: None } => {
                 let sums = if software { "" } else { ", checksums by the port" };
                 let bare = if software { "" } else { ", hw" };
                 let name = load.name();
@@ -135,9 +150,31 @@ pub struct PathCli {
     /// What is asked.
     #[arg(long, value_enum, default_value = "get")]
     load: Load,
+    /// The port verifies and fills in checksums, as a NIC does; else the worker.
+    #[arg(long)]
+    port_checksums: bool,
+    /// Another engine reads and looks up, and costs nothing.
+    #[arg(long, value_enum)]
+    beside: Option<Hints>,
     /// Seed of the random keys.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+/// What another engine tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Hints {
+    /// Where items are.
+    Hints,
+    /// And how replies begin.
+    WithHeads,
+}
+
+impl Hints {
+    /// All of them, for these requests, as things stand in the store.
+    pub fn foretell(self, bench: &Bench, requests: &[Vec<u8>]) -> Arc<Foretold> {
+        Arc::new(Foretold::new(bench, requests, self == Self::WithHeads))
+    }
 }
 
 impl PathCli {
@@ -151,8 +188,10 @@ impl PathCli {
         let different = self.stage.different(&common);
         let templates = bench.requests(&[(self.load, 1)], Popularity::Uniform, different)?;
         let (requests, group) = (self.stage.requests(&common), self.stage.group());
-        let how =
-            Walk { templates: &templates, requests, workers: 1, group, software: true, card: None };
+        let software = !self.port_checksums;
+        let told = self.beside.map(|hints| hints.foretell(&bench, &templates));
+        let beside = told.as_ref().map_or(Other::None, Other::Foretold);
+        let how = Walk { templates: &templates, requests, workers: 1, group, software, beside };
         let run = walk(&bench, &how)?;
         println!(
             "{} answered, {} checked, {} wrong, {:.1} ns of CPU time each",

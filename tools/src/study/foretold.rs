@@ -1,0 +1,112 @@
+//! An engine that knows every answer beforehand: what is left to a worker beside a card.
+//!
+//! In: request frames in the order in which a port gives them out, and the store that they ask. Out:
+//! an engine that gives each batch back some time after it came, as a card does, with descriptors,
+//! hints and, if wanted, heads of replies. Nothing fails: a request out of turn gets another's
+//! hints, which the worker finds out and counts.
+
+use super::bench::Bench;
+use dataplane::cpu_engine::{keys, read};
+use gpu::{Batch, Column, Engine, Entry, EntryFlags, Hint, Outcome, ReplyHead, ReqDesc};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// From giving a batch away to its end: about what a card takes for a small one.
+const TAKES: Duration = Duration::from_micros(20);
+/// Batches in flight.
+const PLACES: usize = 4;
+
+/// What is known of every request, in their order.
+pub struct Foretold {
+    descs: Vec<ReqDesc>,
+    /// Empty where none are made.
+    heads: Vec<ReplyHead>,
+}
+
+impl std::fmt::Debug for Foretold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Foretold").field("requests", &self.descs.len()).finish_non_exhaustive()
+    }
+}
+
+impl Foretold {
+    /// Reads the requests and looks their keys up.
+    pub fn new(bench: &Bench, requests: &[Vec<u8>], with_heads: bool) -> Self {
+        let flags = EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD);
+        let entry = Entry { l3: 14, l4: 34, flags, ..Entry::default() };
+        let (store, shape) = (bench.store(), bench.config().shape);
+        let (mut descs, mut heads) = (Vec::new(), Vec::new());
+        for frame in requests {
+            let mut desc = read(frame, &entry);
+            let found: Vec<_> =
+                keys(&desc, frame).map(|key| store.propose(store.hash(key))).collect();
+            for (key, found) in desc.keys.iter_mut().zip(&found) {
+                (key.hint, key.location) = match found {
+                    Some(location) => (Hint::HIT, location.0),
+                    None => (Hint::MISS, 0),
+                };
+            }
+            if with_heads {
+                let hit = found.first().is_some_and(Option::is_some) && found.len() == 1;
+                let key = keys(&desc, frame).next().filter(|_| hit);
+                heads.push(key.and_then(|key| shape.head(key)).unwrap_or_default());
+            }
+            descs.push(desc);
+        }
+        Self { descs, heads }
+    }
+
+    /// An engine for queue `queue` of `queues`, which begins as the looping port does.
+    pub fn engine(self: &Arc<Self>, queue: usize, queues: usize) -> Box<dyn Engine> {
+        let next = queue * self.descs.len() / queues.max(1);
+        Box::new(Foreteller {
+            of: Arc::clone(self),
+            next,
+            in_flight: VecDeque::with_capacity(PLACES),
+        })
+    }
+}
+
+struct Foreteller {
+    of: Arc<Foretold>,
+    /// The next request's place in `of`.
+    next: usize,
+    in_flight: VecDeque<(Instant, Box<Batch>)>,
+}
+
+impl Engine for Foreteller {
+    fn name(&self) -> &'static str {
+        "foretold"
+    }
+
+    fn new_batch(&mut self, id: u32, capacity: usize) -> Box<Batch> {
+        let heads = Column::new(if self.of.heads.is_empty() { 0 } else { capacity });
+        Box::new(Batch { heads, ..Batch::new(id, capacity) })
+    }
+
+    fn submit(&mut self, mut batch: Box<Batch>) -> Result<(), Box<Batch>> {
+        if self.in_flight.len() >= PLACES {
+            return Err(batch);
+        }
+        for _ in 0..batch.entries.len() {
+            // There is room for as many as there are entries.
+            let _ = batch.descs.push(self.of.descs.get(self.next).copied().unwrap_or_default());
+            if let Some(head) = self.of.heads.get(self.next) {
+                let _ = batch.heads.push(*head);
+            }
+            self.next = if self.next + 1 < self.of.descs.len() { self.next + 1 } else { 0 };
+        }
+        self.in_flight.push_back((Instant::now(), batch));
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<(Box<Batch>, Outcome)> {
+        self.in_flight.front().filter(|(came, _)| came.elapsed() >= TAKES)?;
+        self.in_flight.pop_front().map(|(_, batch)| (batch, Outcome::Replica))
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+}
