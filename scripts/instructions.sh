@@ -13,9 +13,10 @@ make_scratch
 budget=docs/benchmarks/instructions.toml
 requests=20000
 
-# load, key bytes, value bytes
+# load, key bytes, value bytes, and what another engine tells
 scenarios=(
   "get 16 64" "get 16 1000" "get 100 64" "miss 16 64" "multiget 16 64" "set 16 64" "set 16 1000"
+  "get 16 64 hints" "get 16 64 with-heads" "miss 16 64 hints" "set 16 64 hints"
 )
 
 toolchain=$(rustc -vV | sed -n 's/^\(rustc .*\|host: .*\|LLVM version: .*\)/\1/p' | paste -sd ';' | sed 's/;/; /g')
@@ -35,27 +36,29 @@ fi
 
 cargo build --release -p tools --bin gnomon-study -q
 
-# count LOAD KEY VALUE: instructions per request.
+# count LOAD KEY VALUE [BESIDE]: instructions per request.
 count() {
   local profile=$scratch/callgrind.out answered
   answered=$(valgrind -q --tool=callgrind --callgrind-out-file="$profile" \
     --toggle-collect='dataplane::pipeline::Worker::turn' \
     target/release/gnomon-study path --load "$1" --key-size "$2" --value-size "$3" \
+    ${4:+--beside "$4"} \
     --items 5000 --requests "$requests" 2>"$scratch/valgrind.log" | sed -n 's/^\([0-9]*\) answered.*/\1/p')
   python3 scripts/instructions.py count "$profile" "${answered:-0}"
 }
 
-name() { echo "$1-k$2-v$3"; }
+name() { echo "$1-k$2-v$3${4:+-$4}"; }
 
 if [ "${1:-}" = --update ]; then
   {
     echo "# Instructions per request on the way from a frame in memory to the reply's frame: written by"
-    echo "# scripts/instructions.sh --update. Load, bytes of key and value; a multi-get has four keys."
+    echo "# scripts/instructions.sh --update. Load, bytes of key and value, and what another engine tells,"
+    echo "# if there is one; a multi-get has four keys."
     echo "toolchain = \"$toolchain\""
     echo
     echo "[instructions]"
     for scenario in "${scenarios[@]}"; do
-      # shellcheck disable=SC2086 # the scenario is three words
+      # shellcheck disable=SC2086 # the scenario is several words
       echo "$(name $scenario) = $(count $scenario)"
     done
   } >"$scratch/budget"
@@ -65,7 +68,7 @@ if [ "${1:-}" = --update ]; then
 fi
 
 for scenario in "${scenarios[@]}"; do
-  # shellcheck disable=SC2086 # the scenario is three words
+  # shellcheck disable=SC2086 # the scenario is several words
   key=$(name $scenario)
   # shellcheck disable=SC2086
   if text=$(n=$(count $scenario) && python3 scripts/instructions.py compare "$budget" "$key" "$n"); then
