@@ -25,7 +25,6 @@ pub mod counters;
 pub mod drop_reason;
 pub mod policy;
 pub mod powers;
-pub mod prefetch;
 pub mod protocol;
 pub mod reply;
 mod short;

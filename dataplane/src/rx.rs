@@ -4,7 +4,7 @@
 //! first line on the way to the cache. The worker owns the frames. Nothing can fail; 0 frames
 //! is the common case.
 
-use crate::prefetch::prefetch_read;
+use driver_shim::prefetch_read;
 use driver_shim::{Burst, RxQueue};
 
 /// Takes one burst. `now_ns` is the worker's clock.

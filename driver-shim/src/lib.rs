@@ -12,6 +12,7 @@ pub mod frame;
 pub mod mapping;
 pub mod port;
 pub mod ports;
+pub mod prefetch;
 pub mod region;
 
 pub use counter::Counter;
@@ -21,4 +22,5 @@ pub use port::{
     BURST_MAX, MacAddr, Port, PortControl, PortCounters, PortEvents, PortInfo, PortSocket,
     QueuePair, ResetError, RxQueue, Silence, TxCaps, TxQueue,
 };
+pub use prefetch::prefetch_read;
 pub use region::{HEADROOM_BYTES, Region, RegionError, SLOT_BYTES, SlotHome};

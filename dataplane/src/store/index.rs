@@ -18,8 +18,8 @@ mod lanes;
 
 use super::hash::KeyHash;
 use super::item::Location;
-use crate::prefetch::prefetch_read;
 use arrayvec::ArrayVec;
+use driver_shim::prefetch_read;
 use driver_shim::{Mapping, MemoryKind, Pages};
 use std::hint::spin_loop;
 use std::io;

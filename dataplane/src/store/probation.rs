@@ -12,7 +12,7 @@
 
 use super::hash::KeyHash;
 use super::item::Location;
-use crate::prefetch::prefetch_read;
+use driver_shim::prefetch_read;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 /// A class's queue has room for one in this many of its chunks.

@@ -9,7 +9,7 @@
 //! class. Old counts fade by halves. Fails: never; what is forgotten makes the share less exact.
 
 use super::hash::KeyHash;
-use crate::prefetch::prefetch_read;
+use driver_shim::prefetch_read;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// One in so many keys is watched, always the same ones.

@@ -5,7 +5,7 @@
 
 use super::{Extent, median};
 use crate::report::Report;
-use dataplane::prefetch::prefetch_read;
+use driver_shim::prefetch_read;
 use serde_json::json;
 use std::hint::black_box;
 use std::io;

@@ -4,8 +4,8 @@
 //! lines in a group. Out: CPU time per line or byte. Fails when there is not enough memory.
 
 use super::thread_cpu;
-use dataplane::prefetch::prefetch_read;
 use driver_shim::mapping::{Mapping, MemoryKind, Pages};
+use driver_shim::prefetch_read;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::hint::black_box;
