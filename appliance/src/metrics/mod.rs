@@ -2,10 +2,11 @@
 //!
 //! In: counters that others write, read without taking anything from them. Out: a page in the text
 //! exposition format, over HTTP on a Unix socket or a TCP address of its own. `memcached` holds
-//! the metrics that memcached_exporter has, under its names; `gpus` and `own` the rest. A family's name,
+//! the metrics that memcached_exporter has, under its names; `gpus`, `own` and `engines` the rest. A family's name,
 //! type, labels and meaning stand in one place, from which `docs/metrics.md` is made.
 
 mod client;
+mod engines;
 mod family;
 mod gpus;
 mod health;

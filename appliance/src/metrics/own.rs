@@ -1,19 +1,19 @@
-//! The metrics that memcached has not: workers, engine, ports, the store's depths, durations, power.
+//! The metrics that memcached has not: workers, ports, the store's depths, durations, power; those of
+//! `engines` stand among them.
 //!
 //! In: [`Sources`]. Out: their families. Workers and ports are labelled, never summed.
 
+use super::engines;
 use super::family::{Exposition, Family, Kind, counter, gauge};
-use super::memcached::Page;
 use super::power::Power;
 use super::sources::{PortSample, Sources};
 use crate::flags::LONG_VERSION;
 use dataplane::WorkerCounters;
-use dataplane::protocol::stats::{OpTotals, Overview, overview};
+use dataplane::protocol::stats::OpTotals;
 use dataplane::side_door::SideDoorCounters;
 use dataplane::store::StoreStats;
 
-const WORKER: &[&str] = &["worker"];
-const ENGINE: &[&str] = &["worker", "engine"];
+pub(super) const WORKER: &[&str] = &["worker"];
 const PORT: &[&str] = &["port"];
 
 static BUILD: Family = gauge("gnomon_build_info", &["version"], "Release, commit and compiler: 1.");
@@ -147,117 +147,6 @@ static WORKERS: &[Field<WorkerCounters>] = &[
     ),
 ];
 
-static BATCHES: Family =
-    counter("gnomon_engine_batches_total", ENGINE, "Batches given to the engine.");
-static BATCHED: Family = counter("gnomon_engine_requests_total", ENGINE, "Requests in them.");
-static BATCH_SIZES: Family = Family {
-    name: "gnomon_engine_batch_requests",
-    kind: Kind::Histogram,
-    labels: WORKER,
-    help: "Requests in a batch.",
-};
-static BATCH_WAITS: Family = Family {
-    name: "gnomon_engine_batch_wait_seconds",
-    kind: Kind::Histogram,
-    labels: WORKER,
-    help: "How long the oldest request of a batch waited for the engine; 0 when it went in the turn in which it came.",
-};
-/// Bits of the numbers that these tell apart: batches of up to 65,536; 1 µs to 1 s.
-const SIZE_BITS: std::ops::RangeInclusive<u32> = 0..=16;
-const WAIT_BITS: std::ops::RangeInclusive<u32> = 10..=30;
-
-/// Of each worker's engines together.
-static ENGINES: &[Field<WorkerCounters>] = &[
-    (
-        counter(
-            "gnomon_engine_hints_right_total",
-            WORKER,
-            "Keys that an engine located and the store confirmed.",
-        ),
-        |w| w.hints_right.get(),
-    ),
-    (
-        counter(
-            "gnomon_engine_hints_wrong_total",
-            WORKER,
-            "Keys that an engine located and the store did not confirm.",
-        ),
-        |w| w.hints_wrong.get(),
-    ),
-    (
-        counter(
-            "gnomon_gpu_batches_lost_total",
-            WORKER,
-            "Batches that the GPU engine lost, and that the CPU engine did instead.",
-        ),
-        |w| w.gpu_lost.get(),
-    ),
-    (
-        counter(
-            "gnomon_gpu_batches_checked_total",
-            WORKER,
-            "Batches of the GPU engine's that the CPU engine read again, to compare.",
-        ),
-        |w| w.gpu_checked.get(),
-    ),
-    (
-        counter(
-            "gnomon_gpu_keys_missed_total",
-            WORKER,
-            "Keys that the GPU engine did not find and the CPU engine did.",
-        ),
-        |w| w.gpu_missed.get(),
-    ),
-    (
-        gauge(
-            "gnomon_gpu_from_requests",
-            WORKER,
-            "Requests from which on a batch goes to an idle GPU.",
-        ),
-        |w| w.gpu_from.get(),
-    ),
-    (
-        counter(
-            "gnomon_gpu_heads_used_total",
-            WORKER,
-            "Replies begun with a head that the GPU made.",
-        ),
-        |w| w.heads_used.get(),
-    ),
-    (
-        counter(
-            "gnomon_gpu_heads_unused_total",
-            WORKER,
-            "Heads that did not fit the item, or the request.",
-        ),
-        |w| w.heads_unused.get(),
-    ),
-];
-
-/// Of the GPU's index, from `stats engine`; no sample without a GPU engine.
-static GPU: &[(Family, &str)] = &[
-    (gauge("gnomon_gpu_index_bytes", &[], "Memory of the GPU's index."), "index_bytes"),
-    (
-        gauge("gnomon_gpu_index_entries", &[], "Entries that the GPU's index has room for."),
-        "index_entries",
-    ),
-    (
-        gauge("gnomon_gpu_feed_waiting", &[], "Changes on their way to the GPU's index."),
-        "feed_waiting",
-    ),
-    (
-        counter("gnomon_gpu_feed_lost_total", &[], "Changes that found no place on that way."),
-        "feed_lost",
-    ),
-];
-static GPU_UP: Family = gauge(
-    "gnomon_gpu_up",
-    &[],
-    "The GPU engine works: 1, or 0 since it failed; no sample without one.",
-);
-
-static BATCH_LIMIT: Family =
-    gauge("gnomon_engine_batch_limit", &[], "Most requests in a batch (`--batch`).");
 static DROPPED: Family = counter(
     "gnomon_worker_frames_dropped_total",
     &["worker", "reason"],
@@ -452,11 +341,7 @@ pub(super) fn families() -> impl Iterator<Item = &'static Family> {
         .into_iter()
         .chain(of(WORKERS))
         .chain([&DROPPED])
-        .chain([&BATCHES, &BATCHED, &BATCH_SIZES, &BATCH_WAITS])
-        .chain(of(ENGINES))
-        .chain([&BATCH_LIMIT])
-        .chain(GPU.iter().map(|(family, _)| family))
-        .chain([&GPU_UP])
+        .chain(engines::families())
         .chain(of(PORTS))
         .chain(of(DOORS))
         .chain([&SLOTS, &SLOTS_FREE])
@@ -486,10 +371,7 @@ pub(super) fn collect(sources: &Sources, power: &mut Power, out: &mut Exposition
             dropped.sample(&[n, reason.name()], count.get());
         }
     }
-    engines(sources, &workers, out);
-    out.family(&BATCH_LIMIT).sample(&[], sources.batch);
-
-    gpu(sources, out);
+    engines::collect(sources, &workers, out);
     by_port(sources, PORTS, DOORS, out);
     let region = sources.region.as_ref();
     let (mut slots, all) = (out.family(&SLOTS), region.map(|r| r.capacity()));
@@ -536,56 +418,6 @@ pub(super) fn by_port(
             port.side_door.inspect(|door| samples.sample(&[&port.name], figure(door)));
         }
     }
-}
-
-/// What each engine did, and what all did together.
-fn engines(sources: &Sources, workers: &[(String, &WorkerCounters)], out: &mut Exposition) {
-    // Beside the CPU's, which takes what is left.
-    let beside = match sources.engine {
-        "cpu" => None,
-        "simt" => Some("simt"),
-        _ => Some("gpu"),
-    };
-    let shares: [Field2<'_>; 2] = [
-        (&BATCHES, |w| (w.batches.get(), w.gpu_batches.get())),
-        (&BATCHED, |w| (w.batched.get(), w.gpu_batched.get())),
-    ];
-    for (family, figures) in shares {
-        let mut samples = out.family(family);
-        for (n, worker) in workers {
-            let (all, by_gpu) = figures(worker);
-            samples.sample(&[n, "cpu"], all.saturating_sub(by_gpu));
-            beside.inspect(|name| samples.sample(&[n, name], by_gpu));
-        }
-    }
-    let mut sizes = out.family(&BATCH_SIZES);
-    for (n, worker) in workers {
-        let all = &worker.batch_sizes;
-        sizes.distribution(&[n], &all.cumulative(SIZE_BITS), all.total(), all.sum(), |n| n);
-    }
-    let mut waits = out.family(&BATCH_WAITS);
-    for (n, worker) in workers {
-        let all = &worker.batch_waits;
-        waits.histogram(&[n], &all.cumulative(WAIT_BITS), all.total(), all.sum());
-    }
-    for (family, figure) in ENGINES {
-        let mut samples = out.family(family);
-        workers.iter().for_each(|(n, w)| samples.sample(&[n], figure(w)));
-    }
-}
-
-/// A family, and where all and the GPU's part of it are.
-type Field2<'a> = (&'a Family, fn(&WorkerCounters) -> (u64, u64));
-
-fn gpu(sources: &Sources, out: &mut Exposition) {
-    let mut rows = Page::default();
-    overview(Overview::Engine, &sources.server, &mut rows);
-    for (family, row) in GPU {
-        let mut samples = out.family(family);
-        rows.number(row).inspect(|value| samples.sample(&[], value));
-    }
-    let mut up = out.family(&GPU_UP);
-    rows.text("gpu_state").inspect(|state| up.sample(&[], u8::from(*state == "used")));
 }
 
 fn durations(sources: &Sources, out: &mut Exposition) {
