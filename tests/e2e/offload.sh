@@ -16,9 +16,9 @@ fact() {
   in_ns "$host" "$memc" tcp "$server" "stats engine" | tr -d '\r' | sed -n "s/^STAT $1 //p"
 }
 
-# used: hints were right, and nothing went by the CPU or was lost.
+# used: hints of the card's own were right, and nothing went by the CPU or was lost.
 used() {
-  [ "$(fact hints_right)" -gt 0 ] && [ "$(fact cpu_requests)" -eq 0 ] &&
+  [ "$(fact hints_right)" -gt "$(fact gpu_missed)" ] && [ "$(fact cpu_requests)" -eq 0 ] &&
     [ "$(fact gpu_lost)" -eq 0 ] && [ "$(fact gpu_state)" = used ]
 }
 
