@@ -122,6 +122,7 @@ static GPU_UP: Family = gauge(
 
 static BATCH_LIMIT: Family =
     gauge("gnomon_engine_batch_limit", &[], "Most requests in a batch (`--batch`).");
+
 /// In the order of the page.
 pub(super) fn families() -> impl Iterator<Item = &'static Family> {
     [&BATCHES, &BATCHED, &BATCH_SIZES, &BATCH_WAITS]

@@ -183,12 +183,20 @@ impl Shared {
         // Its blocks wait for the host: each needs a thread of its own. What goes wrong is told at
         // once, as the others end only when the host sees that.
         thread::scope(|scope| {
+            let mut runs = Vec::new();
             for first in 0..job.blocks {
                 let blocks = Blocks { first, count: 1, ..whole };
                 let run = move || self.note(job.run(blocks, seed, watcher));
-                if let Err(why) = thread::Builder::new().spawn_scoped(scope, run) {
-                    return self.note(Err(format!("a thread for a block: {why}")));
+                match thread::Builder::new().spawn_scoped(scope, run) {
+                    Ok(run) => runs.push(run),
+                    Err(why) => {
+                        self.note(Err(format!("a thread for a block: {why}")));
+                        break;
+                    }
                 }
+            }
+            for run in runs {
+                self.note(run.join().map_err(|_| "a block's thread panicked".to_owned()));
             }
         });
     }

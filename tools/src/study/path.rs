@@ -94,6 +94,8 @@ pub struct Share {
     pub hints_right: u64,
     /// And that it did not.
     pub hints_wrong: u64,
+    /// Replies begun with a head of another engine's.
+    pub heads_used: u64,
 }
 
 /// What one measurement gave.
@@ -215,6 +217,11 @@ pub fn walk(bench: &Bench, walk: &Walk<'_>) -> Result<Run, Box<dyn Error>> {
     };
     drop(all);
     card.map_or(Ok(()), |card| card.is_well())?;
+    let out_of_turn =
+        |share: &Share| share.by_card < share.answered || share.hints_wrong > share.answered / 100;
+    if matches!(walk.beside, Other::Foretold(_)) && shares.iter().any(out_of_turn) {
+        return Err("what was foretold is not what was asked".into());
+    }
     let shape = bench.config().shape;
     let (mut checked, mut wrong) = (0, 0);
     for kept in kept.iter() {
@@ -259,6 +266,7 @@ fn share(
         slow: counters.slow.get(),
         hints_right: counters.hints_right.get(),
         hints_wrong: counters.hints_wrong.get(),
+        heads_used: counters.heads_used.get(),
     })
 }
 
@@ -334,5 +342,41 @@ mod tests {
             run.shares.iter().all(|s| s.slow > 1_000 && s.hints_right > 5_000 && s.by_card == 0)
         );
         assert!(port_alone(&how).unwrap() > 0.0);
+    }
+
+    #[test]
+    fn an_engine_that_is_told_everything_is_right_about_everything() {
+        let shape = Shape { key_bytes: 16, value_bytes: 64 };
+        let bench = Bench::new(Config { items: 1_000, shape, seed: 1 }, false).unwrap();
+        let templates = bench.requests(&[(Load::Get, 1)], Popularity::Uniform, 1_500).unwrap();
+        for (workers, with_heads) in [(1, false), (2, true)] {
+            let told = Arc::new(Foretold::new(&bench, &templates, with_heads));
+            let how = Walk {
+                templates: &templates,
+                requests: 5_000,
+                workers,
+                group: 32,
+                software: true,
+                beside: Other::Foretold(&told),
+            };
+            let run = walk(&bench, &how).unwrap();
+            assert!(run.wrong == 0 && run.checked > 30);
+            for share in run.shares {
+                assert!(share.hints_right >= 5_000 && share.hints_wrong < 50);
+                assert_eq!(share.heads_used > 4_900, with_heads);
+            }
+        }
+        // Others are asked than were foretold.
+        let told = Arc::new(Foretold::new(&bench, &templates[1..], false));
+        let beside = Other::Foretold(&told);
+        let how = Walk {
+            templates: &templates,
+            requests: 5_000,
+            workers: 1,
+            group: 32,
+            software: true,
+            beside,
+        };
+        assert!(walk(&bench, &how).is_err());
     }
 }
