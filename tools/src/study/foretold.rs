@@ -1,8 +1,8 @@
 //! An engine that knows every answer beforehand: what is left to a worker beside a card.
 //!
 //! In: request frames in the order in which a port gives them out, and the store that they ask. Out:
-//! an engine that gives each batch back some time after it came, as a card does, with descriptors,
-//! hints and, if wanted, heads of replies. Nothing fails: a request out of turn gets another's
+//! an engine that gives each batch back some time after it came, as a card does, or at once, with
+//! descriptors, hints and, if wanted, heads of replies. Nothing fails: a request out of turn gets another's
 //! hints, which the worker finds out and counts.
 
 use super::bench::Bench;
@@ -13,9 +13,28 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// From giving a batch away to its end: about what a card takes for a small one.
-const TAKES: Duration = Duration::from_micros(20);
+pub const AS_A_CARD: Duration = Duration::from_micros(20);
 /// Batches in flight.
 const PLACES: usize = 4;
+
+/// What is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Hints {
+    /// Where items are.
+    Hints,
+    /// And how replies begin.
+    WithHeads,
+}
+
+impl Hints {
+    /// The word for tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hints => "hints",
+            Self::WithHeads => "hints and heads",
+        }
+    }
+}
 
 /// What is known of every request, in their order.
 pub struct Foretold {
@@ -32,7 +51,7 @@ impl std::fmt::Debug for Foretold {
 
 impl Foretold {
     /// Reads the requests and looks their keys up.
-    pub fn new(bench: &Bench, requests: &[Vec<u8>], with_heads: bool) -> Self {
+    pub fn new(bench: &Bench, requests: &[Vec<u8>], hints: Hints) -> Self {
         let flags = EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD);
         let entry = Entry { l3: 14, l4: 34, flags, ..Entry::default() };
         let (store, shape) = (bench.store(), bench.config().shape);
@@ -47,7 +66,7 @@ impl Foretold {
                     None => (Hint::MISS, 0),
                 };
             }
-            if with_heads {
+            if hints == Hints::WithHeads {
                 let hit = found.first().is_some_and(Option::is_some) && found.len() == 1;
                 let key = keys(&desc, frame).next().filter(|_| hit);
                 heads.push(key.and_then(|key| shape.head(key)).unwrap_or_default());
@@ -57,12 +76,19 @@ impl Foretold {
         Self { descs, heads }
     }
 
-    /// An engine for queue `queue` of `queues`, which begins as the looping port does.
-    pub fn engine(self: &Arc<Self>, queue: usize, queues: usize) -> Box<dyn Engine> {
+    /// An engine for queue `queue` of `queues`, which begins as the looping port does. A batch `takes`
+    /// so long.
+    pub fn engine(
+        self: &Arc<Self>,
+        queue: usize,
+        queues: usize,
+        takes: Duration,
+    ) -> Box<dyn Engine> {
         let next = queue * self.descs.len() / queues.max(1);
         Box::new(Foreteller {
             of: Arc::clone(self),
             next,
+            takes,
             in_flight: VecDeque::with_capacity(PLACES),
         })
     }
@@ -72,6 +98,7 @@ struct Foreteller {
     of: Arc<Foretold>,
     /// The next request's place in `of`.
     next: usize,
+    takes: Duration,
     in_flight: VecDeque<(Instant, Box<Batch>)>,
 }
 
@@ -102,7 +129,7 @@ impl Engine for Foreteller {
     }
 
     fn poll(&mut self) -> Option<(Box<Batch>, Outcome)> {
-        self.in_flight.front().filter(|(came, _)| came.elapsed() >= TAKES)?;
+        self.in_flight.front().filter(|(came, _)| came.elapsed() >= self.takes)?;
         self.in_flight.pop_front().map(|(_, batch)| (batch, Outcome::Replica))
     }
 

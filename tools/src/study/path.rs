@@ -7,7 +7,7 @@
 
 use super::bench::{Bench, Manner};
 use super::engine::{VERIFY_EVERY, Way};
-use super::foretold::Foretold;
+use super::foretold::{AS_A_CARD, Foretold};
 use super::{per, thread_cpu};
 use dataplane::batcher::BatchPolicy;
 use dataplane::dispatch::Offloading;
@@ -183,7 +183,7 @@ pub fn walk(bench: &Bench, walk: &Walk<'_>) -> Result<Run, Box<dyn Error>> {
     while let Some(queues) = port.queues.pop() {
         let offload = match (walk.beside, &card) {
             (Other::Foretold(told), _) => Some(Offloading {
-                engine: told.engine(port.queues.len(), workers),
+                engine: told.engine(port.queues.len(), workers, AS_A_CARD),
                 forced: true,
                 verify_one_in: VERIFY_EVERY,
             }),
@@ -349,8 +349,8 @@ mod tests {
         let shape = Shape { key_bytes: 16, value_bytes: 64 };
         let bench = Bench::new(Config { items: 1_000, shape, seed: 1 }, false).unwrap();
         let templates = bench.requests(&[(Load::Get, 1)], Popularity::Uniform, 1_500).unwrap();
-        for (workers, with_heads) in [(1, false), (2, true)] {
-            let told = Arc::new(Foretold::new(&bench, &templates, with_heads));
+        for (workers, hints) in [(1, Hints::Hints), (2, Hints::WithHeads)] {
+            let told = Arc::new(Foretold::new(&bench, &templates, hints));
             let how = Walk {
                 templates: &templates,
                 requests: 5_000,
@@ -363,11 +363,11 @@ mod tests {
             assert!(run.wrong == 0 && run.checked > 30);
             for share in run.shares {
                 assert!(share.hints_right >= 5_000 && share.hints_wrong < 50);
-                assert_eq!(share.heads_used > 4_900, with_heads);
+                assert_eq!(share.heads_used > 4_900, hints == Hints::WithHeads);
             }
         }
         // Others are asked than were foretold.
-        let told = Arc::new(Foretold::new(&bench, &templates[1..], false));
+        let told = Arc::new(Foretold::new(&bench, &templates[1..], Hints::Hints));
         let beside = Other::Foretold(&told);
         let how = Walk {
             templates: &templates,

@@ -11,11 +11,13 @@ pub mod stage;
 
 use super::bench::{Bench, Config};
 use super::engine::Way;
+use super::foretold::Foretold;
 use super::frame::{Common, Frame};
 use super::load::{Load, Shape};
 use super::memcached::Memcached;
 use super::memory::Lines;
 use super::path::{Other, Run, Walk, port_alone, walk};
+use super::stages::fill_ns;
 use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use crate::workload::Popularity;
@@ -202,13 +204,15 @@ impl Cli {
                     Case::Lines(ahead) => lines.read(ahead, requests, seed),
                     Case::LookUps(group) => bench.lookups(group, requests, different)?,
                     Case::Port => port_alone(&self.plain(&gets))?,
+                    Case::Fill(hints) => fill_ns(bench, &gets, hints, requests)?,
                     Case::Path { load, group, software, beside } => {
                         let templates = match load {
                             Load::Set => &sets,
                             Load::Miss => &misses,
                             Load::Get | Load::Multiget => &gets,
                         };
-                        let told = beside.map(|hints| hints.foretell(bench, templates));
+                        let told =
+                            beside.map(|hints| Arc::new(Foretold::new(bench, templates, hints)));
                         let beside = told.as_ref().map_or(Other::None, Other::Foretold);
                         let how = Walk { group, software, beside, ..self.plain(templates) };
                         let run = walk(bench, &how)?;

@@ -3,7 +3,7 @@
 //! In: flags. Out: a store's configuration, and cases with their names. Nothing fails.
 
 use crate::study::bench::{Bench, Config};
-use crate::study::foretold::Foretold;
+use crate::study::foretold::{Foretold, Hints};
 use crate::study::frame::Common;
 use crate::study::load::{Load, Shape};
 use crate::study::path::{Other, Walk, walk};
@@ -74,6 +74,8 @@ pub enum Case {
     LookUps(usize),
     /// The port alone.
     Port,
+    /// What is left of a GET when a batch comes back from another engine: values, headers, checksums.
+    Fill(Hints),
     /// A load on the whole path.
     Path {
         /// What is asked.
@@ -104,6 +106,7 @@ impl Case {
         all.push(Self::Port);
         all.extend(groups.iter().map(|group| path(Load::Get, *group, true)));
         all.extend([path(Load::Get, group, false), path(Load::Set, group, true)]);
+        all.extend([Hints::Hints, Hints::WithHeads].map(Self::Fill));
         all.extend([Hints::Hints, Hints::WithHeads].map(|hints| beside(Load::Get, hints)));
         all.extend([Load::Miss, Load::Set].map(|load| beside(load, Hints::Hints)));
         all.into_iter().map(|case| (case, Vec::new())).collect()
@@ -121,13 +124,16 @@ impl Case {
             Self::Port => {
                 ("the memory port alone (no part of a NIC's work)".to_owned(), "port".to_owned())
             }
+            Self::Fill(hints) => {
+                let told = hints.name();
+                (format!("value fill alone, {told} from another engine"), format!("fill, {told}"))
+            }
             Self::Path { load, beside: Some(hints), .. } => {
-                let (told, short) = match hints {
-                    Hints::Hints => ("hints", "hints"),
-                    Hints::WithHeads => ("hints and heads", "heads"),
-                };
-                let name = load.name();
-                (format!("{name}, {told} from another engine"), format!("{name}, {short}"))
+                let (name, told) = (load.name(), hints.name());
+                (
+                    format!("whole path, {name}, {told} from another engine"),
+                    format!("{name}, {told}"),
+                )
             }
             Self::Path { load, group, software, beside: None } => {
                 let sums = if software { "" } else { ", checksums by the port" };
@@ -161,22 +167,6 @@ pub struct PathCli {
     seed: u64,
 }
 
-/// What another engine tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Hints {
-    /// Where items are.
-    Hints,
-    /// And how replies begin.
-    WithHeads,
-}
-
-impl Hints {
-    /// All of them, for these requests, as things stand in the store.
-    pub fn foretell(self, bench: &Bench, requests: &[Vec<u8>]) -> Arc<Foretold> {
-        Arc::new(Foretold::new(bench, requests, self == Self::WithHeads))
-    }
-}
-
 impl PathCli {
     /// Walks and says how many were answered.
     ///
@@ -189,7 +179,7 @@ impl PathCli {
         let templates = bench.requests(&[(self.load, 1)], Popularity::Uniform, different)?;
         let (requests, group) = (self.stage.requests(&common), self.stage.group());
         let software = !self.port_checksums;
-        let told = self.beside.map(|hints| hints.foretell(&bench, &templates));
+        let told = self.beside.map(|hints| Arc::new(Foretold::new(&bench, &templates, hints)));
         let beside = told.as_ref().map_or(Other::None, Other::Foretold);
         let how = Walk { templates: &templates, requests, workers: 1, group, software, beside };
         let run = walk(&bench, &how)?;

@@ -4,12 +4,14 @@
 //! In: a filled store. Out: nanoseconds of each room per request, and instructions where valgrind is
 //! there to count them, for each kind of request and several sizes of a batch. [`rooms`] walks a
 //! batch through the rooms, [`callgrind`] counts. The port in memory, which stands in for a NIC, is
-//! shown apart. Fails when a request is not answered.
+//! shown apart. So are GETs that another engine has read and looked up: what is left of `engine` is
+//! what the CPU engine does when such a batch comes back. Fails when a request is not answered.
 
 pub mod callgrind;
 pub mod rooms;
 
 use super::bench::{Bench, Config};
+use super::foretold::{Foretold, Hints};
 use super::frame::{Common, Frame};
 use super::load::{Load, Shape};
 use super::median;
@@ -21,6 +23,7 @@ use driver_shim::{Pages, Region, RxChecksum, TxCaps};
 use rooms::{ROOMS, Rooms};
 use serde_json::{Map, Value, json};
 use std::error::Error;
+use std::sync::Arc;
 
 /// Keys and values.
 const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 64 };
@@ -28,6 +31,8 @@ const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 64 };
 const GROUP: usize = 32;
 /// Batches of the size that most is measured with.
 const BATCH: usize = 512;
+/// Most different requests.
+const DIFFERENT_MAX: u64 = 1_000_000;
 
 const COLUMNS: &[&str] =
     &["load", "batch", "port", "rx", "classify", "batcher", "engine", "execute", "tx", "total"];
@@ -36,7 +41,7 @@ const TABLES: [Table; 3] = [
     Table {
         name: "ns",
         title: "Nanoseconds per request, room by room",
-        says: "Medians over batches of 512; the total is without the port in memory.",
+        says: "Medians over batches of 512; the total is without the port in memory. With hints: another engine, whose own time does not count, has read the requests and looked them up.",
         columns: COLUMNS,
         plot: Some(Draw::Bars { label: "load", y: "ns per request", parts: &ROOMS }),
     },
@@ -86,19 +91,23 @@ impl Cli {
         let config = Config { items, shape: SHAPE, seed: self.common.seed };
         let bench = Bench::new(config, false)?;
         if let Some(load) = self.only {
-            println!("{}", walk(&bench, load, BATCH, requests, 0)?.len() * BATCH);
+            let kind = Kind { load, hints: None, batch: BATCH };
+            println!("{}", walk(&bench, kind, &kind.requests(&bench)?, requests, 0)?.len() * BATCH);
             return Ok(());
         }
         let mut frame = Frame::begin("stages", &self.common)?;
         frame.report.fact("items", json!(items))?;
         frame.report.fact("requests", json!(requests))?;
         let loads = [Load::Get, Load::Miss, Load::Multiget, Load::Set];
-        for load in loads {
-            frame.report.row("ns", timed(&bench, load, BATCH, requests)?)?;
+        let told = [Hints::Hints, Hints::WithHeads].map(|hints| (Load::Get, Some(hints)));
+        for (load, hints) in loads.into_iter().map(|load| (load, None)).chain(told) {
+            let kind = Kind { load, hints, batch: BATCH };
+            frame.report.row("ns", timed(&bench, kind, requests)?)?;
         }
         for &batch in self.common.pick(&[1, 8, 32, 64, 128, 512][..], &[1, 64]) {
             let requests = requests.min(batch as u64 * self.common.pick(20_000, 100));
-            frame.report.row("batches", timed(&bench, Load::Get, batch, requests)?)?;
+            let kind = Kind { load: Load::Get, hints: None, batch };
+            frame.report.row("batches", timed(&bench, kind, requests)?)?;
         }
         if self.no_instructions || !callgrind::is_there() {
             frame.report.fact("instructions_left_out", json!("no valgrind, or not wanted"))?;
@@ -128,25 +137,70 @@ impl Cli {
             }
             *part = cost as f64 / walked.max(1) as f64;
         }
-        Ok(row(load, BATCH, &parts))
+        Ok(row(Kind { load, hints: None, batch: BATCH }, &parts))
     }
+}
+
+/// What is walked.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    load: Load,
+    /// What another engine tells.
+    hints: Option<Hints>,
+    batch: usize,
+}
+
+impl Kind {
+    fn name(self) -> String {
+        let load = self.load.name();
+        self.hints.map_or(load.to_owned(), |hints| format!("{load}, {}", hints.name()))
+    }
+
+    fn requests(self, bench: &Bench) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
+        let different = bench.config().items.min(DIFFERENT_MAX);
+        bench.requests(&[(self.load, 1)], Popularity::Uniform, different)
+    }
+}
+
+/// Nanoseconds that are left of a GET when a batch comes back from another engine: from its hints to
+/// the reply as the port takes it, checksums in software.
+///
+/// # Errors
+/// A request that was not answered, or not by what was told.
+pub fn fill_ns(
+    bench: &Bench,
+    templates: &[Vec<u8>],
+    hints: Hints,
+    requests: u64,
+) -> Result<f64, Box<dyn Error>> {
+    let kind = Kind { load: Load::Get, hints: Some(hints), batch: BATCH };
+    let [.., engine, execute, tx] = medians(bench, kind, templates, requests)?;
+    Ok(engine + execute + tx)
+}
+
+fn timed(bench: &Bench, kind: Kind, requests: u64) -> Result<Value, Box<dyn Error>> {
+    Ok(row(kind, &medians(bench, kind, &kind.requests(bench)?, requests)?))
 }
 
 /// The median of each room over all batches: where others are at work too, some take long for
 /// reasons of their own.
-fn timed(bench: &Bench, load: Load, batch: usize, requests: u64) -> Result<Value, Box<dyn Error>> {
-    let each = walk(bench, load, batch, requests, requests / batch as u64 / 10)?;
-    let parts = std::array::from_fn(|room| {
+fn medians(
+    bench: &Bench,
+    kind: Kind,
+    templates: &[Vec<u8>],
+    requests: u64,
+) -> Result<[f64; ROOMS.len()], Box<dyn Error>> {
+    let each = walk(bench, kind, templates, requests, requests / kind.batch as u64 / 10)?;
+    Ok(std::array::from_fn(|room| {
         let of = |spent: &[u64; ROOMS.len()]| spent.get(room).copied().unwrap_or(0) as f64;
-        median(&mut each.iter().map(of).collect::<Vec<_>>()) / batch as f64
-    });
-    Ok(row(load, batch, &parts))
+        median(&mut each.iter().map(of).collect::<Vec<_>>()) / kind.batch as f64
+    }))
 }
 
-fn row(load: Load, batch: usize, parts: &[f64; ROOMS.len()]) -> Value {
+fn row(kind: Kind, parts: &[f64; ROOMS.len()]) -> Value {
     let mut row = Map::new();
-    row.insert("load".to_owned(), json!(load.name()));
-    row.insert("batch".to_owned(), json!(batch));
+    row.insert("load".to_owned(), json!(kind.name()));
+    row.insert("batch".to_owned(), json!(kind.batch));
     for (room, part) in ROOMS.iter().zip(parts) {
         row.insert((*room).to_owned(), json!(part));
     }
@@ -158,18 +212,16 @@ fn row(load: Load, batch: usize, parts: &[f64; ROOMS.len()]) -> Value {
 /// Returns the nanoseconds that each room took, for each batch.
 fn walk(
     bench: &Bench,
-    load: Load,
-    batch: usize,
+    Kind { hints, batch, .. }: Kind,
+    templates: &[Vec<u8>],
     requests: u64,
     warm: u64,
 ) -> Result<Vec<[u64; ROOMS.len()]>, Box<dyn Error>> {
-    let different = bench.config().items.min(1_000_000);
-    let templates = bench.requests(&[(load, 1)], Popularity::Uniform, different)?;
     let region = Region::new(u32::try_from(2 * batch + 64)?, Pages::Prefer)?;
     let port = looping(
         &region,
         &LoopingConfig {
-            templates,
+            templates: templates.to_vec(),
             queues: 1,
             frames_per_queue: batch,
             rx: RxChecksum::default(),
@@ -177,7 +229,8 @@ fn walk(
             inspect: None,
         },
     )?;
-    let mut rooms = Rooms::new(bench, port, &region, batch, GROUP)?;
+    let told = hints.map(|hints| Arc::new(Foretold::new(bench, templates, hints)));
+    let mut rooms = Rooms::new(bench, port, &region, batch, GROUP, told.as_ref())?;
     for _ in 0..warm {
         rooms.walk(&mut [0; ROOMS.len()])?;
     }
@@ -197,13 +250,17 @@ mod tests {
     #[test]
     fn every_room_takes_time_for_every_load() {
         let bench = Bench::new(Config { items: 1_000, shape: SHAPE, seed: 1 }, false).unwrap();
-        for load in [Load::Get, Load::Miss, Load::Multiget, Load::Set] {
+        let loads = [Load::Get, Load::Miss, Load::Multiget, Load::Set].map(|load| (load, None));
+        let told = [Hints::Hints, Hints::WithHeads].map(|hints| (Load::Get, Some(hints)));
+        for (load, hints) in loads.into_iter().chain(told) {
             for batch in [1, 96, 512] {
-                let each = walk(&bench, load, batch, 2_000, 1).unwrap();
+                let kind = Kind { load, hints, batch };
+                let templates = kind.requests(&bench).unwrap();
+                let each = walk(&bench, kind, &templates, 2_000, 1).unwrap();
                 assert_eq!(each.len(), 2_000_usize.div_ceil(batch));
                 let spent = |room: usize| each.iter().map(|spent| spent[room]).sum::<u64>();
-                assert!((0..ROOMS.len()).all(|room| spent(room) > 0), "{load:?} {batch}");
-                let row = timed(&bench, load, batch, 1_000).unwrap();
+                assert!((0..ROOMS.len()).all(|room| spent(room) > 0), "{kind:?}");
+                let row = timed(&bench, kind, 1_000).unwrap();
                 let sum: f64 = ROOMS[1..].iter().map(|r| row[*r].as_f64().unwrap()).sum();
                 assert!((row["total"].as_f64().unwrap() - sum).abs() < 1e-6);
             }

@@ -3,10 +3,13 @@
 //! In: a batch's worth of requests from a port in memory. Out: replies on the same port, and the time
 //! that each room took. The order is `dataplane/src/pipeline.rs`'s; what differs is that each room is
 //! done with all of a batch before the next begins, bursts included, so that the clock is read a few
-//! times for a batch. Each room is a function that is never inlined, for profilers to find.
+//! times for a batch. Each room is a function that is never inlined, for profilers to find. An engine
+//! that is told everything may stand before the CPU's, as `dataplane/src/dispatch.rs` has it: then
+//! what the CPU engine adds is timed. Fails when a request is not answered, or otherwise than told.
 #![allow(unsafe_code)]
 
 use crate::study::bench::Bench;
+use crate::study::foretold::Foretold;
 use crate::study::load::SERVER;
 use dataplane::accounts::Accounts;
 use dataplane::batcher::{BatchMode, BatchPolicy, Batcher, Pending};
@@ -25,7 +28,7 @@ use gpu::{Batch, Engine, Entry, EntryFlags, Outcome, PacketMemory};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What is timed, in the order of a packet.
 pub const ROOMS: [&str; 7] = ["port", "rx", "classify", "batcher", "engine", "execute", "tx"];
@@ -71,6 +74,8 @@ pub struct Rooms {
     batcher: Batcher,
     // Before `_region`, which it reads from.
     engine: CpuEngine,
+    /// Reads and looks up, if it is there.
+    told: Option<Box<dyn Engine>>,
     execute: Execute,
     replies: Vec<Reply>,
     accounts: Accounts,
@@ -90,7 +95,8 @@ impl std::fmt::Debug for Rooms {
 
 impl Rooms {
     /// Rooms on the first queues of `port`, which is over `region` and has at least `batch` frames,
-    /// for batches of `batch` requests.
+    /// for batches of `batch` requests. With `told`, which is all that the port will ask, that engine
+    /// reads and looks up.
     ///
     /// # Errors
     /// No queue, or no place for a session.
@@ -100,6 +106,7 @@ impl Rooms {
         region: &Region,
         batch: usize,
         group: usize,
+        told: Option<&Arc<Foretold>>,
     ) -> Result<Self, Box<dyn Error>> {
         let QueuePair { rx, tx } = port.queues.pop().ok_or("no queue")?;
         let port_ns = Arc::new(AtomicU64::new(0));
@@ -110,6 +117,7 @@ impl Rooms {
         // SAFETY: `walk` keeps the frames of a batch, untouched, until it has polled it; all are of
         // this region, which the port is over.
         let mut engine = unsafe { CpuEngine::new(store, packets, group) };
+        let mut told = told.map(|told| told.engine(0, 1, Duration::ZERO));
         let policy = BatchPolicy { size: batch, mode: BatchMode::Adaptive, in_flight_max: 1 };
         let (server, session) = (Arc::clone(bench.server()), bench.store().session()?);
         Ok(Self {
@@ -118,8 +126,12 @@ impl Rooms {
             local: Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?,
             classes: Vec::with_capacity(BURST_MAX),
             gate: Gate::new(&Policy::default()),
-            batcher: Batcher::new(policy, |id, capacity| engine.new_batch(id, capacity)),
+            batcher: Batcher::new(policy, |id, capacity| match &mut told {
+                Some(told) => told.new_batch(id, capacity),
+                None => engine.new_batch(id, capacity),
+            }),
             engine,
+            told,
             execute: Execute::new(session, server, region.clone(), Policy::default().amp_factor),
             replies: Vec::with_capacity(2 * batch),
             accounts: Accounts::new(Arc::default(), Instant::now(), vec![port.info.name.clone()]),
@@ -164,9 +176,22 @@ impl Rooms {
             return Err("there is no batch".into());
         };
         *batcher += ns_since(begun);
-        let begun = Instant::now();
-        let (meta, outcome) = room_engine(&mut self.engine, meta).ok_or("the engine took none")?;
-        *engine += ns_since(begun);
+        let (meta, outcome) = match &mut self.told {
+            None => {
+                let begun = Instant::now();
+                let done = room_engine(&mut self.engine, meta).ok_or("the engine took none")?;
+                *engine += ns_since(begun);
+                done
+            }
+            Some(told) => {
+                told.submit(meta).map_err(|_| "the engine took none")?;
+                let (mut meta, outcome) = told.poll().ok_or("the engine gave none back")?;
+                let begun = Instant::now();
+                room_complete(&mut self.engine, &mut meta)?;
+                *engine += ns_since(begun);
+                (meta, outcome)
+            }
+        };
         let begun = Instant::now();
         room_execute(
             &mut self.execute,
@@ -189,6 +214,11 @@ impl Rooms {
         *tx = tx.saturating_sub(in_port - port_in);
         if self.accounts.answered.get() - answered < taken as u64 {
             return Err("a request was not answered".into());
+        }
+        // Some hints are of other keys with the same tag.
+        let otherwise = self.accounts.hints_wrong.get() + self.accounts.heads_unused.get();
+        if self.told.is_some() && otherwise > self.accounts.answered.get() / 100 {
+            return Err("a request was answered otherwise than told".into());
         }
         Ok(())
     }
@@ -234,6 +264,14 @@ fn room_batcher(
 fn room_engine(engine: &mut CpuEngine, batch: Box<Batch>) -> Option<(Box<Batch>, Outcome)> {
     engine.submit(batch).ok()?;
     engine.poll()
+}
+
+#[inline(never)]
+fn room_complete(engine: &mut CpuEngine, batch: &mut Batch) -> Result<(), &'static str> {
+    if !engine.confirms(batch, false) || engine.complete(batch) > 0 {
+        return Err("what was told is not what is asked");
+    }
+    Ok(())
 }
 
 #[inline(never)]
