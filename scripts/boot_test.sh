@@ -132,6 +132,26 @@ figure() {
   guest 60 "gnomon stats $1 | awk '{ sum += \$NF } END { print; print sum; exit !(sum $2) }'"
 }
 
+# lies_on_node NODE: 95 % of the service's memory that is no file's at least.
+lies_on_node() {
+  guest 60 "awk -v node=N$1 '
+    !/file=\/(usr|lib)/ {
+      sub(/.*kernelpagesize_kB=/, \"& \")
+      for (i = 1; i <= NF; i++) {
+        if (split(\$i, pages, \"=\") == 2 && pages[1] ~ /^N[0-9]+\$/) kb[pages[1]] += pages[2] * \$NF
+      }
+    }
+    END {
+      for (n in kb) { print n, kb[n], \"KB\"; all += kb[n] }
+      exit !(all > 65536 && kb[node] > 0.95 * all)
+    }' /proc/\$(systemctl show --value -p MainPID gnomon)/numa_maps"
+}
+# worker_runs_on CPU: nowhere else.
+worker_runs_on() {
+  guest 60 "cd /proc/\$(systemctl show --value -p MainPID gnomon)/task &&
+    grep -H Cpus_allowed_list \$(grep -lx worker-0 */comm | sed s/comm/status/) | tee /dev/stderr | grep -P '\t$1\$'"
+}
+
 # --- one NIC model ----------------------------------------------------------------------------------
 
 # recovers NIC: how soon it answers when its cable is back, a second at most. The guest is software on
@@ -175,6 +195,8 @@ appliance_boots() {
   guest_wait "$nic: systemd says that it serves" 120 unit_is ActiveState active
   check "$nic: its unit bound it to vfio-pci" guest 120 \
     "systemctl is-active gnomon-bind@$nic_address && readlink /sys/bus/pci/devices/$nic_address/driver | grep vfio-pci"
+  check "$nic: items, index and packets lie on its NUMA node" lies_on_node 1
+  [ "$(nic_queues "$nic")" -gt 1 ] || check "$nic: the worker runs there" worker_runs_on 1
   check "$nic: ping" pings -c 5 "$v4"
   check "$nic: ping, 1,400 bytes" pings -c 3 -s 1400 "$v4"
   check "$nic: ping, IPv6" pings -c 3 "$v6"

@@ -20,7 +20,7 @@ pub use offload::{GpuIndexFlag, GpuModeFlag, OffloadFlags};
 pub use policy::{PingLimit, PolicyFlags, RateLimit};
 pub use process::ProcessFlags;
 pub use values::{
-    CpuList, FileMask, IpFlag, ListenAddr, MetricsAddr, Network, PortSpec, ServicePort,
+    CpuList, FileMask, IpFlag, ListenAddr, MetricsAddr, Network, NodeFlag, PortSpec, ServicePort,
     SideDoorFlag,
 };
 
@@ -251,7 +251,7 @@ pub struct ServeFlags {
     pub policy: PolicyFlags,
 
     /// CPUs that serve packets, one worker each (2-7,10). Default: every allowed CPU but the
-    /// control core; at most four without --port.
+    /// control core; of the NICs' NUMA node, where there are several; at most four without --port.
     #[arg(long, value_name = "LIST", env = "GNOMON_CORES", help_heading = "Machine")]
     pub cores: Option<CpuList>,
 
@@ -268,6 +268,17 @@ pub struct ServeFlags {
         help_heading = "Machine"
     )]
     pub huge: HugeFlag,
+
+    /// NUMA node of memory and, unless --cores says otherwise, workers: the NICs' where they share
+    /// one, the one of this number, or off for wherever the kernel likes.
+    #[arg(
+        long,
+        value_name = "auto|off|NODE",
+        env = "GNOMON_NUMA_NODE",
+        default_value = "auto",
+        help_heading = "Machine"
+    )]
+    pub numa_node: NodeFlag,
 
     /// What looks requests up: the CPU with a GPU's help where there is one, the CPU alone, a GPU
     /// alone, or the GPU's kernels on the CPU (for tests).

@@ -7,11 +7,13 @@
 //! left for the part that needs it to find out.
 
 mod memory_file;
+mod nodes;
 
 pub use memory_file::{FileFault, FileRoom, FileSystem};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
+pub use nodes::{Node, node_of, nodes};
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,7 +59,7 @@ impl Machine {
         Self {
             cpus: allowed_cpus(),
             memory_available_bytes: available.into_iter().flatten().min(),
-            huge_free_bytes: huge_free(Path::new("/sys")),
+            huge_free_bytes: huge_free_of(Path::new("/sys/kernel/mm")),
             open_files_max: getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(_, hard)| hard),
             sysfs: PathBuf::from("/sys"),
             has_dpdk: cfg!(feature = "dpdk"),
@@ -113,9 +115,9 @@ fn available_memory(proc: &Path) -> Option<u64> {
     Some(kib * 1024)
 }
 
-fn huge_free(sys: &Path) -> u64 {
-    const FREE: &str = "kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
-    number(&sys.join(FREE)).unwrap_or(0) * (2 << 20)
+/// Reserved pages of 2 MB that are free, in bytes: of the machine or a node, as its directory says.
+fn huge_free_of(dir: &Path) -> u64 {
+    number(&dir.join("hugepages/hugepages-2048kB/free_hugepages")).unwrap_or(0) * (2 << 20)
 }
 
 /// What the tightest limit among this process's control group (version 2) and its ancestors leaves.
@@ -204,9 +206,9 @@ pub(crate) mod tests {
             ],
         );
         assert_eq!(available_memory(&t.0.join("proc")), Some(2 << 20));
-        assert_eq!(huge_free(&t.0.join("sys")), 6 << 20);
+        assert_eq!(huge_free_of(&t.0.join("sys/kernel/mm")), 6 << 20);
         assert_eq!(available_memory(&t.0), None);
-        assert_eq!(huge_free(&t.0), 0);
+        assert_eq!(huge_free_of(&t.0), 0);
     }
 
     #[test]

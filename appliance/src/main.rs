@@ -11,7 +11,7 @@ use appliance::privileges::{self, Identity};
 use appliance::sandbox::{self, Needs};
 use appliance::topology::Prepared;
 use appliance::{
-    capture, daemon, observe, pages, report, run, service, signals, sockets, topology,
+    affinity, capture, daemon, observe, pages, report, run, service, signals, sockets, topology,
 };
 use std::error::Error;
 use std::io::Write;
@@ -128,6 +128,9 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         privileges::raise_lock_limit();
     }
     let signals = signals::heed()?;
+    if let Some(node) = plan.numa_node {
+        affinity::prefer_node(node);
+    }
     let built = topology::build(&plan, prepared)?;
     let _pid_file = process.pid_file.as_deref().map(PidFile::write).transpose()?;
     if let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") {

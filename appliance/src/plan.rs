@@ -6,6 +6,7 @@
 mod clients;
 mod error;
 mod network;
+mod numa;
 mod offload;
 mod policy;
 mod process;
@@ -53,6 +54,9 @@ pub struct Plan {
     pub cores_given: bool,
     /// The CPU of everything else.
     pub control_cpu: usize,
+    /// The NUMA node that memory comes from. `None`: where the kernel likes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa_node: Option<u32>,
     /// CPUs that TCP threads may use. On kernel sockets all, unless the workers' were chosen.
     pub tcp_cpus: Vec<usize>,
     /// Memory for items, in bytes.
@@ -200,7 +204,10 @@ impl Plan {
         if ports.is_empty() && tcp.is_empty() && clients.unix.is_none() {
             return Err(PlanError::NothingToServe);
         }
-        let (worker_cpus, control_cpu) = resources::cpus(flags, machine, !ports.is_empty())?;
+        let numa::Choice { node, note } = numa::choose(flags, machine)?;
+        notes.extend(note);
+        let (worker_cpus, control_cpu) =
+            resources::cpus(flags, machine, node.as_ref(), !ports.is_empty())?;
         if worker_cpus.contains(&control_cpu) {
             notes.push(format!(
                 "CPU {control_cpu} serves packets and everything else: allow the process one more CPU"
@@ -223,6 +230,8 @@ impl Plan {
                 memory_bytes >> 20
             ));
         }
+        let wanted = resources::needed_bytes(flags, worker_cpus.len() * ports.len());
+        notes.extend(node.as_ref().and_then(|node| numa::shortage(node, wanted)));
         let listeners = tcp.len() + usize::from(clients.unix.is_some());
         let open_files =
             resources::open_files(flags, machine, &ports, listeners, worker_cpus.len())?;
@@ -264,6 +273,7 @@ impl Plan {
             worker_cpus,
             cores_given: flags.cores.is_some(),
             control_cpu,
+            numa_node: node.map(|node| node.id),
             tcp_cpus,
             memory_bytes,
             memory_file: flags.memory_file.clone(),

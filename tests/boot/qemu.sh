@@ -4,7 +4,7 @@
 
 # What the service is told by the kernel's command line.
 # shellcheck disable=SC2034 # the sourcing scripts use it
-nic_address=0000:01:00.0
+nic_address=0000:81:00.0
 nic_mac=02:00:00:00:77:01
 
 # need_qemu: ends the script, counted as skipped, where a guest or its cable cannot be made.
@@ -40,9 +40,10 @@ nic_device() {
   esac
 }
 
-# guest_start NS NIC ARGS...: starts a guest with 2 CPUs, an IOMMU, and a NIC of that model on gtap0 in
-# the namespace. Sets $guest_pid, $guest_log (its console), $guest_shell and $guest_monitor. The
-# processor is the least that DPDK takes: what others have more of is slow in software.
+# guest_start NS NIC ARGS...: starts a guest with two NUMA nodes of a CPU and 1 GB each, an IOMMU, and a
+# NIC of that model, on the second node and on gtap0 in the namespace. Sets $guest_pid, $guest_log (its
+# console), $guest_shell and $guest_monitor. The processor is the least that DPDK takes: what others
+# have more of is slow in software.
 guest_start() {
   local ns=$1 nic=$2 cable=tap,id=cable,ifname=gtap0,script=no,downscript=no
   shift 2
@@ -53,13 +54,17 @@ guest_start() {
   : >"$guest_log"
   ip netns exec "$ns" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none \
     -machine q35,kernel-irqchip=off -accel tcg,thread=multi -cpu Westmere -smp 2 -m 2048 \
+    -object memory-backend-ram,id=near,size=1024M -numa node,nodeid=0,cpus=0,memdev=near \
+    -object memory-backend-ram,id=far,size=1024M -numa node,nodeid=1,cpus=1,memdev=far \
     -device intel-iommu,intremap=on,caching-mode=on \
-    -drive "file=$image/gnomon.raw,format=raw,if=virtio,snapshot=on" \
+    -drive "file=$image/gnomon.raw,format=raw,if=none,id=disk,snapshot=on" \
+    -device virtio-blk-pci,drive=disk,bus=pcie.0 \
     -chardev "file,id=console,path=$guest_log" -serial chardev:console \
     -chardev "socket,id=shell,path=$guest_shell,server=on,wait=off" -serial chardev:shell \
     -qmp "unix:$guest_monitor,server=on,wait=off" \
     -netdev "$cable" \
-    -device pcie-root-port,id=bay,bus=pcie.0,addr=4,chassis=1 \
+    -device pxb-pcie,id=bridge,bus=pcie.0,bus_nr=128,numa_node=1 \
+    -device pcie-root-port,id=bay,bus=bridge,chassis=1 \
     -device "$(nic_device "$nic")" "$@" >"$scratch/qemu.log" 2>&1 &
   guest_pid=$!
   undo stop_pid "$guest_pid"

@@ -1,5 +1,6 @@
 //! The machine as files: `/proc` and `/sys` under a root that tests choose.
 
+use crate::machine::{self, Node};
 use driver_shim::ports::bundled::drivers_beside;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -90,20 +91,14 @@ impl Host {
         self.link_name(self.pci(address).join("driver"))
     }
 
-    /// The NUMA node of a PCI device; `None` where there is but one.
-    pub fn node_of(&self, address: &PciAddress) -> Option<u64> {
-        // -1, which is no number here: the firmware does not say.
-        self.number(self.pci(address).join("numa_node"))
+    /// The NUMA node of a PCI device; `None` where the firmware does not say.
+    pub fn node_of(&self, address: &PciAddress) -> Option<u32> {
+        machine::node_of(&self.path("sys"), &address.0)
     }
 
-    /// The CPUs of each NUMA node.
-    pub fn nodes(&self) -> Vec<(u64, BTreeSet<usize>)> {
-        let dir = Path::new("sys/devices/system/node");
-        let nodes = self.list(dir).into_iter().filter_map(|name| {
-            let id = name.strip_prefix("node")?.parse().ok()?;
-            Some((id, cpu_list(&self.read(dir.join(&name).join("cpulist"))?)))
-        });
-        nodes.collect()
+    /// The NUMA nodes.
+    pub fn nodes(&self) -> Vec<Node> {
+        machine::nodes(&self.path("sys"))
     }
 
     /// Network interfaces of a PCI device.

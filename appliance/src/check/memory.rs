@@ -47,11 +47,11 @@ fn huge_pages(host: &Host, wants: &Wants) -> Finding {
 
 /// Nodes of the NICs that have none, where others have: memory would lie on the wrong side.
 fn nodes_without_pages<'a>(host: &'a Host, wants: &'a Wants) -> impl Iterator<Item = Finding> + 'a {
-    let pages = |node: u64| {
+    let pages = |node: u32| {
         let dir = format!("sys/devices/system/node/node{node}/hugepages");
         free_pages(host, Path::new(&dir))
     };
-    let mut nodes: Vec<u64> = wants.nics.iter().filter_map(|nic| host.node_of(nic)).collect();
+    let mut nodes: Vec<u32> = wants.nics.iter().filter_map(|nic| host.node_of(nic)).collect();
     nodes.sort_unstable();
     nodes.dedup();
     let others = host.nodes().len() > 1 && wants.huge != Want::No;

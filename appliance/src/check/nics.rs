@@ -184,7 +184,7 @@ fn node(host: &Host, wants: &Wants, nic: &PciAddress, what: String) -> Option<Fi
     if nodes.len() < 2 {
         return None;
     }
-    let (_, near) = nodes.into_iter().find(|(node, _)| *node == id)?;
+    let near = nodes.into_iter().find(|node| node.id == id)?.cpus;
     let far: Vec<usize> =
         wants.worker_cpus.iter().copied().filter(|cpu| !near.contains(cpu)).collect();
     Some(match far.is_empty() {

@@ -199,6 +199,7 @@ fn each_wrong_value_is_named_with_its_reason() {
         (&["--cores", "0-99999999"], "neither a CPU nor a range"),
         (&["--batch", "0"], "0 is not in 1..=65536"),
         (&["--engine", "fpga"], "possible values: auto, cpu, gpu, simt"),
+        (&["--numa-node", "first"], "neither auto, off nor a number"),
         (&["--huge", "maybe"], "possible values: auto, on, off"),
         (&["--batch-mode", "x"], "possible values: adaptive, fixed"),
         (&["bind"], "required arguments were not provided"),

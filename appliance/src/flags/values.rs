@@ -251,6 +251,29 @@ impl fmt::Display for CpuList {
     }
 }
 
+/// `--numa-node`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeFlag {
+    /// The NICs', where they share one.
+    Auto,
+    /// None in particular.
+    Off,
+    /// This one.
+    Node(u32),
+}
+
+impl FromStr for NodeFlag {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            _ => s.parse().map(Self::Node).map_err(|_| "neither auto, off nor a number".to_owned()),
+        }
+    }
+}
+
 /// Where metrics are served: `unix:PATH`, or `ADDR:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MetricsAddr {

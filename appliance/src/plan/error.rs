@@ -112,6 +112,14 @@ pub enum PlanError {
         "--control-core {0} is also in --cores: packets would starve everything else; take it out of one"
     )]
     ControlCoreServes(usize),
+    /// Another machine's node.
+    #[error("--numa-node {node}: there is no such node here; {}", there_are(there))]
+    NoSuchNode {
+        /// As given.
+        node: u32,
+        /// Those that there are.
+        there: Vec<u32>,
+    },
     /// More bytes than there are numbers.
     #[error("-m {0}: that many megabytes cannot be addressed; lower -m")]
     MemoryAbsurd(u64),
@@ -265,4 +273,15 @@ pub enum PlanError {
     /// Not built in.
     #[error("--engine {0} is not available in this build: use --engine auto or cpu")]
     NoEngine(&'static str),
+}
+
+/// Words for the nodes that there are.
+fn there_are(nodes: &[u32]) -> String {
+    match nodes {
+        [] => "this kernel knows of none: leave the flag out".to_owned(),
+        [only] => format!("there is {only}"),
+        [.., last] => {
+            format!("there are {} to {last}, or some of them", nodes.first().unwrap_or(last))
+        }
+    }
 }

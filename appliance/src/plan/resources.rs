@@ -1,8 +1,8 @@
 //! CPUs, memory, files and engines.
 
-use super::{Device, Engine, PlanError, PortPlan, SLOT_BYTES};
+use super::{Device, Engine, PlanError, PortPlan, SLOT_BYTES, numa};
 use crate::flags::{CpuList, EngineFlag, HugeFlag, ServeFlags};
-use crate::machine::{FileSystem, Gpu, Machine};
+use crate::machine::{FileSystem, Gpu, Machine, Node};
 use dataplane::store::restart;
 
 /// Workers over kernel sockets when nobody says how many: memcached's number of threads.
@@ -20,10 +20,11 @@ const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Open files besides connections and sockets: devices, logs, polls, what libraries open.
 const FILES_BESIDES: u64 = 128;
 
-/// The workers' CPUs and the control plane's.
+/// The workers' CPUs, on this node unless they were chosen, and the control plane's.
 pub(super) fn cpus(
     flags: &ServeFlags,
     machine: &Machine,
+    node: Option<&Node>,
     with_workers: bool,
 ) -> Result<(Vec<usize>, usize), PlanError> {
     let allowed = &machine.cpus;
@@ -44,8 +45,13 @@ pub(super) fn cpus(
             return Ok((Vec::new(), control));
         }
         let most = if flags.port.is_empty() { SOCKET_WORKERS } else { usize::MAX };
-        let mut cores: Vec<usize> =
-            allowed.iter().copied().filter(|&c| c != control).take(most).collect();
+        let spare = || allowed.iter().copied().filter(|&c| c != control);
+        let near = spare().filter(|c| node.is_none_or(|node| node.cpus.contains(c)));
+        let mut cores: Vec<usize> = near.take(most).collect();
+        if cores.is_empty() {
+            // Far from the NIC is better than nowhere.
+            cores.extend(spare().take(most));
+        }
         if cores.is_empty() {
             cores.push(control);
         }
@@ -64,7 +70,8 @@ pub(super) fn cpus(
 
 /// The workers' CPUs, as far as the flags can be understood.
 pub(crate) fn worker_cpus(flags: &ServeFlags, machine: &Machine) -> Option<Vec<usize>> {
-    cpus(flags, machine, true).ok().map(|(workers, _)| workers)
+    let node = numa::choose(flags, machine).ok()?.node;
+    cpus(flags, machine, node.as_ref(), true).ok().map(|(workers, _)| workers)
 }
 
 /// Bytes for items, their index and packets, and what DPDK has of its own.

@@ -142,6 +142,57 @@ fn a_device_must_exist_and_be_free_for_dpdk() {
 }
 
 #[test]
+fn workers_and_memory_are_on_the_nics_node() {
+    let (near, far, both) = ("81:00.0", "82:00.0", "81:00.0 --port 82:00.0 --ip 1=10.0.1.1/24");
+    let t = Tree::new(
+        "numa",
+        &[
+            ("bus/pci/devices/0000:81:00.0/numa_node", "1"),
+            ("bus/pci/devices/0000:82:00.0/numa_node", "0"),
+            ("bus/pci/devices/0000:83:00.0/numa_node", "-1"),
+            ("devices/system/node/node0/cpulist", "0-3"),
+            ("devices/system/node/node1/cpulist", "4-7"),
+            ("devices/system/node/node1/meminfo", "Node 1 MemFree: 102400 kB"),
+        ],
+    );
+    for nic in 1..=3 {
+        let link = t.0.join(format!("bus/pci/devices/0000:8{nic}:00.0/driver"));
+        std::os::unix::fs::symlink("../../drivers/vfio-pci", link).unwrap();
+    }
+    let m = Machine { sysfs: t.0.clone(), ..Machine::pretend() };
+    let on =
+        |port: &str, more: &str| plan_on(&m, &format!("--port {port} --ip 0=10.0.0.1/24 {more}"));
+    let got = |port: &str, more: &str| {
+        let p = on(port, more).unwrap();
+        (p.numa_node, p.worker_cpus, p.control_cpu)
+    };
+    let all = vec![1, 2, 3, 4, 5, 6, 7];
+    assert_eq!(got(near, ""), (Some(1), vec![4, 5, 6, 7], 0));
+    assert_eq!(got(near, "--control-core 5"), (Some(1), vec![4, 6, 7], 5));
+    assert_eq!(got(far, ""), (Some(0), vec![1, 2, 3], 0));
+    assert_eq!(got(near, "--cores 2,4"), (Some(1), vec![2, 4], 0));
+    assert_eq!(got(near, "--numa-node off"), (None, all.clone(), 0));
+    assert_eq!(got(near, "--numa-node 0"), (Some(0), vec![1, 2, 3], 0));
+    // The firmware does not say, or there is none to say it of.
+    assert_eq!(got("83:00.0", ""), (None, all.clone(), 0));
+    assert_eq!(got("net_null0", ""), (None, all.clone(), 0));
+    assert_eq!(got(both, ""), (None, all, 0));
+    assert!(on(both, "").unwrap().notes[0].contains("on NUMA nodes 0 and 1"));
+    // Too little of it.
+    let notes = |m: &str| on(near, m).unwrap().notes;
+    assert!(notes("-m 1000")[0].contains("NUMA node 1 has 100 MB free of 1"), "{:?}", notes(""));
+    assert!(notes("-m 8").is_empty(), "{:?}", notes("-m 8"));
+    let none = on(near, "--numa-node 2").unwrap_err().to_string();
+    assert!(none.contains("--numa-node 2: there is no such node here; there are 0 to 1"), "{none}");
+    // Only CPUs of the other node are allowed.
+    let m = Machine { cpus: vec![2, 3], ..m };
+    let p = plan_on(&m, "--port 81:00.0 --ip 10.0.0.1/24").unwrap();
+    assert_eq!((p.numa_node, p.worker_cpus, p.control_cpu), (Some(1), vec![3], 2));
+    // One node is no choice.
+    assert!(plan("--numa-node 0").unwrap_err().to_string().contains("this kernel knows of none"));
+}
+
+#[test]
 fn memory_is_compared_with_what_there_is() {
     let small = Machine { memory_available_bytes: Some(50 << 20), ..Machine::pretend() };
     let said = plan_on(&small, "-p 1 -U 0").unwrap_err().to_string();

@@ -27,6 +27,7 @@ pub(super) fn open(plan: &Plan) -> Result<Opened, PortsError> {
         file_prefix: None,
         pci_allow: pci.collect(),
         cpus: vec![plan.control_cpu],
+        node: plan.numa_node,
         extra: plan.eal.clone(),
         ..EalConfig::default()
     })?;

@@ -52,6 +52,9 @@ pub const TOLD_RESET: u32 = 1;
 /// [`gn_port_told`]: the device is gone.
 pub const TOLD_REMOVED: u32 = 2;
 
+/// Whatever node there is memory of.
+pub const GN_ANY_NODE: c_int = -1;
+
 /// A pool of buffers. Only ever behind a pointer from [`gn_pool_create`].
 #[repr(C)]
 #[derive(Debug)]
@@ -228,7 +231,8 @@ unsafe extern "C" {
 
     /// Makes a pool of `slots` buffers over memory of the caller's; slot n is `SLOT_BYTES` bytes
     /// from `base + n * SLOT_BYTES`. `page` is the size of the pages behind it. `cache` buffers
-    /// at most wait with each registered thread (half as many again before they flow back).
+    /// at most wait with each registered thread (half as many again before they flow back). What
+    /// describes the buffers lies on `node`, or [`GN_ANY_NODE`].
     ///
     /// # Safety
     /// The environment is up. `base..base + len` is mapped, aligned to `page`, used by nobody
@@ -239,6 +243,7 @@ unsafe extern "C" {
         page: u64,
         slots: u32,
         cache: u32,
+        node: c_int,
         out: *mut *mut GnPool,
     ) -> c_int;
 

@@ -117,7 +117,7 @@ void gn_pool_free(struct gn_pool *pool)
 }
 
 int gn_pool_create(void *base, uint64_t len, uint64_t page, uint32_t slots, uint32_t cache,
-		   struct gn_pool **out)
+		   int node, struct gn_pool **out)
 {
 	static uint32_t serial;
 	char name[RTE_MEMPOOL_NAMESIZE];
@@ -146,7 +146,7 @@ int gn_pool_create(void *base, uint64_t len, uint64_t page, uint32_t slots, uint
 	}
 	snprintf(name, sizeof(name), "gnomon_%u", __atomic_fetch_add(&serial, 1, __ATOMIC_RELAXED));
 	pool->mp = rte_pktmbuf_pool_create_extbuf(name, slots, cache, 0, GN_SLOT_BYTES,
-						  SOCKET_ID_ANY, &ext, 1);
+						  node, &ext, 1);
 	if (pool->mp == NULL) {
 		rc = failed();
 		gn_pool_free(pool);

@@ -101,7 +101,7 @@ void gn_thread_unregister(void);
 
 /* The pool of buffers over the caller's memory. */
 int gn_pool_create(void *base, uint64_t len, uint64_t page, uint32_t slots, uint32_t cache,
-		   struct gn_pool **out);
+		   int node, struct gn_pool **out);
 void gn_pool_free(struct gn_pool *pool);
 int gn_pool_dma_map(struct gn_pool *pool, uint16_t port);
 uint32_t gn_pool_take(struct gn_pool *pool);

@@ -316,6 +316,7 @@ fn region(workers: usize) -> Result<Region, Box<dyn Error>> {
 mod tests {
     use super::*;
     use crate::study::bench::Config;
+    use crate::study::foretold::Hints;
     use crate::study::load::{Load, Shape};
     use crate::workload::Popularity;
 

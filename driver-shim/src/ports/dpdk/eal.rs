@@ -45,6 +45,9 @@ pub struct EalConfig {
     pub pci_allow: Vec<String>,
     /// CPUs for DPDK's own threads (interrupts, telemetry). None: those this thread may use.
     pub cpus: Vec<usize>,
+    /// The NUMA node that DPDK's own memory comes from, where that has enough huge pages; ordinary
+    /// ones come from where the process has its memory. None: the node of `cpus`.
+    pub node: Option<u32>,
     /// A directory of drivers besides the one that DPDK was built with. [`Default`]: those that
     /// travel with the program.
     pub drivers: Option<PathBuf>,
@@ -60,6 +63,7 @@ impl Default for EalConfig {
             file_prefix: None,
             pci_allow: Vec::new(),
             cpus: Vec::new(),
+            node: None,
             drivers: bundled::drivers(),
             extra: Vec::new(),
         }
@@ -83,6 +87,8 @@ pub(super) struct EalShared {
     /// DPDK's control plane is not made for concurrent callers. Holds what is open.
     pub(super) open: Mutex<Open>,
     huge: bool,
+    /// The NUMA node of DPDK's own memory.
+    pub(super) node: Option<u32>,
     /// Removed at the end: DPDK leaves it behind.
     own_dir: Option<PathBuf>,
 }
@@ -121,9 +127,11 @@ impl Eal {
     /// `rte_eal_init` says. After the latter no second attempt is possible.
     pub fn init(config: &EalConfig) -> Result<Self, DpdkError> {
         let huge = decide_huge(config)?;
+        let enough = |node: &u32| free_huge_mb(Some(*node)) >= config.memory_mb.into();
+        let node = config.node.filter(|node| huge && enough(node));
         let before = affinity()?;
         let cpus = if config.cpus.is_empty() { cpus_of(&before) } else { config.cpus.clone() };
-        let args = arguments(config, huge, &cpus)?;
+        let args = arguments(config, huge, node, &cpus)?;
         let mut argv = args
             .iter()
             .map(|a| CString::new(a.as_str()))
@@ -155,7 +163,7 @@ impl Eal {
 
         let own_dir = config.file_prefix.is_none().then(runtime_dir);
         Ok(Self {
-            shared: Arc::new(EalShared { open: Mutex::new(Open::default()), huge, own_dir }),
+            shared: Arc::new(EalShared { open: Mutex::new(Open::default()), huge, node, own_dir }),
         })
     }
 
@@ -202,12 +210,7 @@ fn init_hint(e: &io::Error) -> &'static str {
 
 /// Huge pages or not, by what is asked for and what is free.
 fn decide_huge(config: &EalConfig) -> Result<bool, DpdkError> {
-    let free_mb = || {
-        std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
-            .ok()
-            .and_then(|s| s.trim().parse::<u64>().ok())
-            .map_or(0, |pages| pages * 2)
-    };
+    let free_mb = || free_huge_mb(None);
     let wanted_mb = config.memory_mb;
     match config.huge {
         HugePages::Never => Ok(false),
@@ -215,6 +218,18 @@ fn decide_huge(config: &EalConfig) -> Result<bool, DpdkError> {
         HugePages::Always if free_mb() >= wanted_mb.into() => Ok(true),
         HugePages::Always => Err(DpdkError::HugePages { wanted_mb, free_mb: free_mb() }),
     }
+}
+
+/// What is free of the reserved huge pages of a NUMA node, or of all.
+fn free_huge_mb(node: Option<u32>) -> u64 {
+    let dir = match node {
+        Some(node) => format!("/sys/devices/system/node/node{node}"),
+        None => "/sys/kernel/mm".to_owned(),
+    };
+    std::fs::read_to_string(format!("{dir}/hugepages/hugepages-2048kB/free_hugepages"))
+        .ok()
+        .and_then(|s| s.trim().parse::<u64>().ok())
+        .map_or(0, |pages| pages * 2)
 }
 
 /// Options that `init` decides, and what to use in their place.
@@ -257,7 +272,12 @@ fn owned(arg: &str) -> Option<&'static str> {
 }
 
 /// The arguments of `rte_eal_init`.
-fn arguments(config: &EalConfig, huge: bool, cpus: &[usize]) -> Result<Vec<String>, DpdkError> {
+fn arguments(
+    config: &EalConfig,
+    huge: bool,
+    node: Option<u32>,
+    cpus: &[usize],
+) -> Result<Vec<String>, DpdkError> {
     for arg in &config.extra {
         if let Some(instead) = owned(arg) {
             return Err(DpdkError::OwnedArgument { arg: arg.clone(), instead });
@@ -279,7 +299,13 @@ fn arguments(config: &EalConfig, huge: bool, cpus: &[usize]) -> Result<Vec<Strin
         // One lcore that floats over these CPUs. Workers are threads of our own.
         format!("--lcores=0@({cpus})"),
         "--iova-mode=va".to_owned(),
-        format!("-m{}", config.memory_mb),
+        match node {
+            // So much for each node in turn.
+            Some(node) => {
+                format!("--socket-mem={}{}", "0,".repeat(node as usize), config.memory_mb)
+            }
+            None => format!("-m{}", config.memory_mb),
+        },
     ];
     // 22.11 refuses --in-memory together with --no-huge; --no-shconf is the part of it that keeps
     // files away. With huge pages --in-memory also spares us a mounted hugetlbfs.
@@ -346,7 +372,7 @@ mod tests {
 
     #[test]
     fn ordinary_pages_exclude_in_memory() {
-        let args = arguments(&EalConfig::default(), false, &[2, 5]).unwrap();
+        let args = arguments(&EalConfig::default(), false, None, &[2, 5]).unwrap();
         assert!(args.iter().any(|a| a == "--no-huge"));
         assert!(!args.iter().any(|a| a == "--in-memory"));
         assert!(args.iter().any(|a| a == "--lcores=0@(2,5)"));
@@ -354,10 +380,18 @@ mod tests {
     }
 
     #[test]
+    fn huge_pages_come_from_the_node() {
+        let of = |node| arguments(&EalConfig::default(), true, node, &[0]).unwrap();
+        let has = |node, arg: &str| of(node).iter().any(|a| a == arg);
+        assert!(has(Some(2), "--socket-mem=0,0,128") && !has(Some(2), "-m128"));
+        assert!(has(None, "-m128"));
+    }
+
+    #[test]
     fn pci_devices_are_allowed_by_name() {
         let pci_allow = vec!["0000:81:00.0,mprq_en=1".to_owned()];
         let config = EalConfig { pci_allow, ..EalConfig::default() };
-        let args = arguments(&config, true, &[0]).unwrap();
+        let args = arguments(&config, true, None, &[0]).unwrap();
         assert!(args.iter().any(|a| a == "--allow=0000:81:00.0,mprq_en=1"));
         assert!(args.iter().any(|a| a == "--in-memory"));
         assert!(!args.iter().any(|a| a == "--no-pci" || a == "--no-huge"));
@@ -366,7 +400,7 @@ mod tests {
     #[test]
     fn drivers_beside_the_program_are_told() {
         let config = EalConfig { drivers: Some("/opt/g/pmds".into()), ..EalConfig::default() };
-        let args = arguments(&config, false, &[0]).unwrap();
+        let args = arguments(&config, false, None, &[0]).unwrap();
         assert!(args.windows(2).any(|pair| pair == ["-d", "/opt/g/pmds"]));
     }
 
@@ -376,7 +410,7 @@ mod tests {
             ["-m", "-m64", "--file-prefix=x", "--file-p=x", "--no-huge", "-l0-3", "--vdev", "-h"];
         for arg in typed {
             let config = EalConfig { extra: vec![arg.to_owned()], ..EalConfig::default() };
-            let e = arguments(&config, false, &[0]).unwrap_err();
+            let e = arguments(&config, false, None, &[0]).unwrap_err();
             assert!(matches!(e, DpdkError::OwnedArgument { .. }), "{arg}: {e}");
         }
         for arg in ["--log-level=pmd:debug", "--no-telemetry", "-d", "-n4", "--huge-dir=/mnt"] {
@@ -388,7 +422,7 @@ mod tests {
     fn a_prefix_that_is_a_path_is_refused() {
         for bad in ["", "a/b", "50%"] {
             let config = EalConfig { file_prefix: Some(bad.to_owned()), ..EalConfig::default() };
-            assert!(arguments(&config, false, &[0]).is_err(), "{bad}");
+            assert!(arguments(&config, false, None, &[0]).is_err(), "{bad}");
         }
     }
 

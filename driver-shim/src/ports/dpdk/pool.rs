@@ -65,6 +65,8 @@ impl MempoolHome {
                 page,
                 slots,
                 cache,
+                // In range: nodes are few.
+                eal.node.and_then(|node| i32::try_from(node).ok()).unwrap_or(ffi::GN_ANY_NODE),
                 &raw mut pool,
             )
         };

@@ -153,7 +153,7 @@ struct Kind {
 impl Kind {
     fn name(self) -> String {
         let load = self.load.name();
-        self.hints.map_or(load.to_owned(), |hints| format!("{load}, {}", hints.name()))
+        self.hints.map_or_else(|| load.to_owned(), |hints| format!("{load}, {}", hints.name()))
     }
 
     fn requests(self, bench: &Bench) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
