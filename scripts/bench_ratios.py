@@ -19,6 +19,7 @@ GOALS = [
     ("whole path, GET, M/s", "get", "rate", (8, 14, 18)),
     ("the same, checksums by the port", "get, hw", "rate", (11, 18, 22)),
     ("look-ups alone, M/s", "look-ups", "rate", (18, 30, 40)),
+    ("value fill, hints from another engine, M/s", "fill, hints", "rate", (15, 25, 35)),
     ("whole path, SET, M/s", "set", "rate", (3, 6, 10)),
     ("group prefetch over one by one, look-ups", "look-ups, 1", "gain look-ups", (2, 3, 4)),
     ("group prefetch over one by one, GET", "get, 1", "gain get", (2, 3, 4)),
@@ -26,8 +27,10 @@ GOALS = [
 
 
 def value(figures, short, share):
-    """One round's figure."""
+    """One round's figure. None: a commit that did not measure it."""
     rows = {row["short"]: row for row in figures["path"]}
+    if short not in rows:
+        return None
     if share == "lines":
         return 100 * rows[short]["of_lines"]
     if share == "rate":
@@ -43,15 +46,15 @@ def rounds(directory, side):
 def table(this, previous):
     """The lines to print."""
     commits = [side[0]["commit"] if side else "-" for side in (previous, this)]
-    lines = [f"{'':42} {'floor':>6} {'target':>6} {'stretch':>7} {commits[0]:>13} {commits[1]:>13}  ratio (spread)"]
+    lines = [f"{'':43} {'floor':>6} {'target':>6} {'stretch':>7} {commits[0]:>13} {commits[1]:>13}  ratio (spread)"]
     for name, short, share, goals in GOALS:
-        now = [value(figures, short, share) for figures in this]
+        now, past = ([value(figures, short, share) for figures in side] for side in (this, previous))
         middle = statistics.median(now)
-        before = statistics.median(value(figures, short, share) for figures in previous) if previous else None
+        before = statistics.median(past) if past and None not in past else None
         goal = "".join(f" {g:>{w}}" for g, w in zip(goals or ("", "", ""), (6, 6, 7)))
         ratio = f"{middle / before:.2f}" if before else "-"
         old = f"{before:13.2f}" if before else f"{'-':>13}"
-        lines.append(f"{name:42}{goal} {old} {middle:13.2f}  {ratio} ({min(now):.2f} to {max(now):.2f})")
+        lines.append(f"{name:43}{goal} {old} {middle:13.2f}  {ratio} ({min(now):.2f} to {max(now):.2f})")
     memcached = next((figures["memcached"] for figures in this if "memcached" in figures), None)
     if memcached:
         ours = statistics.median(figures["path_ns"] for figures in this)
