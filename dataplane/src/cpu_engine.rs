@@ -133,7 +133,9 @@ impl CpuEngine {
             let n_keys = usize::from(desc.n_keys);
             for (key, its) in desc.keys.iter().take(n_keys).enumerate() {
                 if by_another && its.hint == Hint::HIT {
-                    store.prefetch_item(Location(its.location));
+                    if self.group > 1 {
+                        store.prefetch_item(Location(its.location));
+                    }
                 } else if let Some(bytes) = bytes_of(its, frame) {
                     asked.push(Asked { hash: store.hash(bytes), desc: n, key });
                 }
