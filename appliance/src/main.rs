@@ -128,8 +128,8 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         privileges::raise_lock_limit();
     }
     let signals = signals::heed()?;
-    if let Some(node) = plan.numa_node {
-        affinity::prefer_node(node);
+    if let Some(numa) = &plan.numa {
+        affinity::prefer_node(numa.node);
     }
     let built = topology::build(&plan, prepared)?;
     let _pid_file = process.pid_file.as_deref().map(PidFile::write).transpose()?;

@@ -15,6 +15,7 @@ mod settings;
 
 pub use clients::{ClientsPlan, UnixPlan};
 pub use error::PlanError;
+pub use numa::NumaPlan;
 pub use offload::OffloadPlan;
 pub use policy::PolicyPlan;
 pub use process::ProcessPlan;
@@ -56,7 +57,7 @@ pub struct Plan {
     pub control_cpu: usize,
     /// The NUMA node that memory comes from. `None`: where the kernel likes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub numa_node: Option<u32>,
+    pub numa: Option<NumaPlan>,
     /// CPUs that TCP threads may use. On kernel sockets all, unless the workers' were chosen.
     pub tcp_cpus: Vec<usize>,
     /// Memory for items, in bytes.
@@ -273,7 +274,7 @@ impl Plan {
             worker_cpus,
             cores_given: flags.cores.is_some(),
             control_cpu,
-            numa_node: node.map(|node| node.id),
+            numa: node.map(|node| NumaPlan::new(&node, &machine.cpus)),
             tcp_cpus,
             memory_bytes,
             memory_file: flags.memory_file.clone(),

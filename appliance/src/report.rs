@@ -64,8 +64,8 @@ pub fn plan_text(plan: &Plan) -> String {
         cpus => t.row("workers", format_args!("{} on CPU {}", cpus.len(), cpu_list(cpus))),
     }
     t.row("control", format_args!("CPU {}", plan.control_cpu));
-    if let Some(node) = plan.numa_node {
-        t.row("memory", format_args!("of NUMA node {node}"));
+    if let Some(numa) = &plan.numa {
+        t.row("memory", format_args!("of NUMA node {}", numa.node));
     }
     if !plan.tcp.is_empty() || plan.clients.unix.is_some() {
         t.row("TCP threads", format_args!("CPU {}", cpu_list(&plan.tcp_cpus)));

@@ -3,6 +3,7 @@
 use super::PlanError;
 use crate::flags::{NodeFlag, PortSpec, ServeFlags};
 use crate::machine::{self, Machine, Node};
+use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// What was chosen, and what an operator may not expect of it.
@@ -11,6 +12,22 @@ pub(super) struct Choice {
     /// `None`: workers are anywhere, and memory comes from where the kernel likes.
     pub(super) node: Option<Node>,
     pub(super) note: Option<String>,
+}
+
+/// Where memory comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NumaPlan {
+    /// The node.
+    pub node: u32,
+    /// CPUs of it that this process may use.
+    pub cpus: Vec<usize>,
+}
+
+impl NumaPlan {
+    pub(super) fn new(node: &Node, allowed: &[usize]) -> Self {
+        let cpus = node.cpus.iter().copied().filter(|cpu| allowed.contains(cpu)).collect();
+        Self { node: node.id, cpus }
+    }
 }
 
 /// The node that was asked for, or else the one that all NICs are on, where there are several.

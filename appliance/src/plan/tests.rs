@@ -164,7 +164,7 @@ fn workers_and_memory_are_on_the_nics_node() {
         |port: &str, more: &str| plan_on(&m, &format!("--port {port} --ip 0=10.0.0.1/24 {more}"));
     let got = |port: &str, more: &str| {
         let p = on(port, more).unwrap();
-        (p.numa_node, p.worker_cpus, p.control_cpu)
+        (p.numa.map(|numa| numa.node), p.worker_cpus, p.control_cpu)
     };
     let all = vec![1, 2, 3, 4, 5, 6, 7];
     assert_eq!(got(near, ""), (Some(1), vec![4, 5, 6, 7], 0));
@@ -187,7 +187,8 @@ fn workers_and_memory_are_on_the_nics_node() {
     // Only CPUs of the other node are allowed.
     let m = Machine { cpus: vec![2, 3], ..m };
     let p = plan_on(&m, "--port 81:00.0 --ip 10.0.0.1/24").unwrap();
-    assert_eq!((p.numa_node, p.worker_cpus, p.control_cpu), (Some(1), vec![3], 2));
+    let numa = p.numa.unwrap();
+    assert_eq!((numa.node, numa.cpus, p.worker_cpus), (1, vec![], vec![3]));
     // One node is no choice.
     assert!(plan("--numa-node 0").unwrap_err().to_string().contains("this kernel knows of none"));
 }

@@ -4,8 +4,8 @@ use super::{Driver, OpenPort, Opened, PortsError, in_service};
 use crate::plan::{Device, Huge, Plan, PortPlan};
 use dataplane::side_door::{RATE_PPS_DEFAULT, SideDoor};
 use driver_shim::ports::dpdk::{
-    DpdkError, DpdkPort, Eal, EalConfig, HugePages, PortConfig, RegisteredThread, memory_mb_for,
-    region, register_thread,
+    DpdkError, DpdkPort, Eal, EalConfig, HugePages, NumaNode, PortConfig, RegisteredThread,
+    memory_mb_for, region, register_thread,
 };
 use driver_shim::ports::tap::{Tap, TapConfig};
 use driver_shim::{PortInfo, Region};
@@ -27,7 +27,7 @@ pub(super) fn open(plan: &Plan) -> Result<Opened, PortsError> {
         file_prefix: None,
         pci_allow: pci.collect(),
         cpus: vec![plan.control_cpu],
-        node: plan.numa_node,
+        node: plan.numa.as_ref().map(|numa| NumaNode { id: numa.node, cpus: numa.cpus.clone() }),
         extra: plan.eal.clone(),
         ..EalConfig::default()
     })?;

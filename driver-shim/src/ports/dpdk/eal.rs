@@ -47,12 +47,22 @@ pub struct EalConfig {
     pub cpus: Vec<usize>,
     /// The NUMA node that DPDK's own memory comes from, where that has enough huge pages; ordinary
     /// ones come from where the process has its memory. None: the node of `cpus`.
-    pub node: Option<u32>,
+    pub node: Option<NumaNode>,
     /// A directory of drivers besides the one that DPDK was built with. [`Default`]: those that
     /// travel with the program.
     pub drivers: Option<PathBuf>,
     /// Further arguments for `rte_eal_init`, as typed after `--`.
     pub extra: Vec<String>,
+}
+
+/// A NUMA node.
+#[derive(Debug, Clone)]
+pub struct NumaNode {
+    /// The kernel's number.
+    pub id: u32,
+    /// CPUs of it: DPDK takes memory that nobody names a node for from that of its first thread, and
+    /// ends the process where there is none. With no CPUs, the node is left out.
+    pub cpus: Vec<usize>,
 }
 
 impl Default for EalConfig {
@@ -126,11 +136,9 @@ impl Eal {
     /// [`DpdkError`]: a second start, a bad or an owned argument, too few huge pages, or what
     /// `rte_eal_init` says. After the latter no second attempt is possible.
     pub fn init(config: &EalConfig) -> Result<Self, DpdkError> {
-        let huge = decide_huge(config)?;
-        let enough = |node: &u32| free_huge_mb(Some(*node)) >= config.memory_mb.into();
-        let node = config.node.filter(|node| huge && enough(node));
         let before = affinity()?;
         let cpus = if config.cpus.is_empty() { cpus_of(&before) } else { config.cpus.clone() };
+        let (huge, node) = decide_huge(config, &cpus)?;
         let args = arguments(config, huge, node, &cpus)?;
         let mut argv = args
             .iter()
@@ -163,7 +171,12 @@ impl Eal {
 
         let own_dir = config.file_prefix.is_none().then(runtime_dir);
         Ok(Self {
-            shared: Arc::new(EalShared { open: Mutex::new(Open::default()), huge, node, own_dir }),
+            shared: Arc::new(EalShared {
+                open: Mutex::new(Open::default()),
+                huge,
+                node: node.map(|node| node.id),
+                own_dir,
+            }),
         })
     }
 
@@ -208,16 +221,34 @@ fn init_hint(e: &io::Error) -> &'static str {
     }
 }
 
-/// Huge pages or not, by what is asked for and what is free.
-fn decide_huge(config: &EalConfig) -> Result<bool, DpdkError> {
-    let free_mb = || free_huge_mb(None);
-    let wanted_mb = config.memory_mb;
-    match config.huge {
-        HugePages::Never => Ok(false),
-        HugePages::Auto => Ok(free_mb() >= wanted_mb.into()),
-        HugePages::Always if free_mb() >= wanted_mb.into() => Ok(true),
-        HugePages::Always => Err(DpdkError::HugePages { wanted_mb, free_mb: free_mb() }),
+/// Huge pages or not, and of which node if of a certain one, by what is asked for and what is free.
+fn decide_huge<'a>(
+    config: &'a EalConfig,
+    cpus: &[usize],
+) -> Result<(bool, Option<&'a NumaNode>), DpdkError> {
+    if config.huge == HugePages::Never {
+        return Ok((false, None));
     }
+    let wanted_mb = config.memory_mb;
+    let enough = |node: &&NumaNode| free_huge_mb(Some(node.id)) >= wanted_mb.into();
+    if let Some(node) = config.node.as_ref().filter(|node| !node.cpus.is_empty()).filter(enough) {
+        return Ok((true, Some(node)));
+    }
+    // DPDK takes them from where its first thread is.
+    let free_mb = free_huge_mb(cpus.first().and_then(|cpu| node_of(*cpu)));
+    match config.huge {
+        HugePages::Always if free_mb < wanted_mb.into() => {
+            Err(DpdkError::HugePages { wanted_mb, free_mb })
+        }
+        _ => Ok((free_mb >= wanted_mb.into(), None)),
+    }
+}
+
+/// The NUMA node of a CPU. `None` where the kernel knows of none.
+fn node_of(cpu: usize) -> Option<u32> {
+    let entries = std::fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).ok()?;
+    let name_of = |entry: std::fs::DirEntry| entry.file_name().into_string().ok();
+    entries.flatten().filter_map(name_of).find_map(|name| name.strip_prefix("node")?.parse().ok())
 }
 
 /// What is free of the reserved huge pages of a NUMA node, or of all.
@@ -275,7 +306,7 @@ fn owned(arg: &str) -> Option<&'static str> {
 fn arguments(
     config: &EalConfig,
     huge: bool,
-    node: Option<u32>,
+    node: Option<&NumaNode>,
     cpus: &[usize],
 ) -> Result<Vec<String>, DpdkError> {
     for arg in &config.extra {
@@ -290,19 +321,21 @@ fn arguments(
         Some(p) => p.clone(),
         None => format!("gnomon-{}", std::process::id()),
     };
+    let cpus = node.map_or(cpus, |node| &node.cpus);
     let cpus = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let mut args = vec![
         "gnomon".to_owned(),
         // Errors only; `--log-level` after `--` comes later and wins.
         "--log-level=*:error".to_owned(),
         format!("--file-prefix={prefix}"),
-        // One lcore that floats over these CPUs. Workers are threads of our own.
+        // One lcore that floats over these CPUs, and has its memory from their node. Its thread goes
+        // back to where it was, and workers are threads of our own.
         format!("--lcores=0@({cpus})"),
         "--iova-mode=va".to_owned(),
         match node {
             // So much for each node in turn.
             Some(node) => {
-                format!("--socket-mem={}{}", "0,".repeat(node as usize), config.memory_mb)
+                format!("--socket-mem={}{}", "0,".repeat(node.id as usize), config.memory_mb)
             }
             None => format!("-m{}", config.memory_mb),
         },
@@ -383,8 +416,10 @@ mod tests {
     fn huge_pages_come_from_the_node() {
         let of = |node| arguments(&EalConfig::default(), true, node, &[0]).unwrap();
         let has = |node, arg: &str| of(node).iter().any(|a| a == arg);
-        assert!(has(Some(2), "--socket-mem=0,0,128") && !has(Some(2), "-m128"));
-        assert!(has(None, "-m128"));
+        let node = NumaNode { id: 2, cpus: vec![8, 9] };
+        assert!(has(Some(&node), "--socket-mem=0,0,128") && !has(Some(&node), "-m128"));
+        assert!(has(Some(&node), "--lcores=0@(8,9)"));
+        assert!(has(None, "-m128") && has(None, "--lcores=0@(0)"));
     }
 
     #[test]

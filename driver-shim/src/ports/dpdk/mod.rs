@@ -23,7 +23,7 @@ mod shared;
 mod spec;
 mod thread;
 
-pub use eal::{Eal, EalConfig, HugePages, memory_mb_for};
+pub use eal::{Eal, EalConfig, HugePages, NumaNode, memory_mb_for};
 pub use error::DpdkError;
 pub use pool::region;
 pub use port::{DpdkPort, PortConfig};
