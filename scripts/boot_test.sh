@@ -146,10 +146,15 @@ lies_on_node() {
       exit !(all > 65536 && kb[node] > 0.95 * all)
     }' /proc/\$(systemctl show --value -p MainPID gnomon)/numa_maps"
 }
-# worker_runs_on CPU: nowhere else.
-worker_runs_on() {
+# worker_has CPU: the worker runs nowhere else, and no other thread does.
+worker_has() {
   guest 60 "cd /proc/\$(systemctl show --value -p MainPID gnomon)/task &&
-    grep -H Cpus_allowed_list \$(grep -lx worker-0 */comm | sed s/comm/status/) | tee /dev/stderr | grep -P '\t$1\$'"
+    for task in *; do
+      echo \$(cat \$task/comm) \$(sed -n 's/^Cpus_allowed_list:\t//p' \$task/status)
+    done | tee /dev/stderr | awk -v cpu=$1 '
+      \$1 == \"worker-0\" { own = \$2 == cpu; next }
+      \$2 ~ \"(^|[,-])\" cpu \"([,-]|\$)\" { shared = 1 }
+      END { exit !own || shared }'"
 }
 
 # --- one NIC model ----------------------------------------------------------------------------------
@@ -196,7 +201,7 @@ appliance_boots() {
   check "$nic: its unit bound it to vfio-pci" guest 120 \
     "systemctl is-active gnomon-bind@$nic_address && readlink /sys/bus/pci/devices/$nic_address/driver | grep vfio-pci"
   check "$nic: items, index and packets lie on its NUMA node" lies_on_node 1
-  [ "$(nic_queues "$nic")" -gt 1 ] || check "$nic: the worker runs there" worker_runs_on 1
+  [ "$(nic_queues "$nic")" -gt 1 ] || check "$nic: the worker runs there, alone" worker_has 1
   check "$nic: ping" pings -c 5 "$v4"
   check "$nic: ping, 1,400 bytes" pings -c 3 -s 1400 "$v4"
   check "$nic: ping, IPv6" pings -c 3 "$v6"

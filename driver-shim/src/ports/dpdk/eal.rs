@@ -65,6 +65,15 @@ pub struct NumaNode {
     pub cpus: Vec<usize>,
 }
 
+impl NumaNode {
+    /// Those of `cpus` that are on the node. If none is, all of the node's: DPDK's own threads stay on
+    /// `cpus` then, while with others among them they would be on those, too.
+    fn nearest(&self, cpus: &[usize]) -> Vec<usize> {
+        let here: Vec<_> = cpus.iter().copied().filter(|cpu| self.cpus.contains(cpu)).collect();
+        if here.is_empty() { self.cpus.clone() } else { here }
+    }
+}
+
 impl Default for EalConfig {
     fn default() -> Self {
         Self {
@@ -321,7 +330,7 @@ fn arguments(
         Some(p) => p.clone(),
         None => format!("gnomon-{}", std::process::id()),
     };
-    let cpus = node.map_or(cpus, |node| &node.cpus);
+    let cpus = node.map_or_else(|| cpus.to_vec(), |node| node.nearest(cpus));
     let cpus = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let mut args = vec![
         "gnomon".to_owned(),
@@ -417,6 +426,7 @@ mod tests {
         let of = |node| arguments(&EalConfig::default(), true, node, &[0]).unwrap();
         let has = |node, arg: &str| of(node).iter().any(|a| a == arg);
         let node = NumaNode { id: 2, cpus: vec![8, 9] };
+        assert_eq!((node.nearest(&[0, 9]), node.nearest(&[0])), (vec![9], vec![8, 9]));
         assert!(has(Some(&node), "--socket-mem=0,0,128") && !has(Some(&node), "-m128"));
         assert!(has(Some(&node), "--lcores=0@(8,9)"));
         assert!(has(None, "-m128") && has(None, "--lcores=0@(0)"));
