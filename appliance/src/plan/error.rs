@@ -113,12 +113,12 @@ pub enum PlanError {
     )]
     ControlCoreServes(usize),
     /// Another machine's node.
-    #[error("--numa-node {node}: there is no such node here; {}", there_are(there))]
+    #[error("--numa-node {node}: there is no such node here; {there}")]
     NoSuchNode {
         /// As given.
         node: u32,
-        /// Those that there are.
-        there: Vec<u32>,
+        /// Those that there are, in words.
+        there: String,
     },
     /// More bytes than there are numbers.
     #[error("-m {0}: that many megabytes cannot be addressed; lower -m")]
@@ -273,15 +273,4 @@ pub enum PlanError {
     /// Not built in.
     #[error("--engine {0} is not available in this build: use --engine auto or cpu")]
     NoEngine(&'static str),
-}
-
-/// Words for the nodes that there are.
-fn there_are(nodes: &[u32]) -> String {
-    match nodes {
-        [] => "this kernel knows of none: leave the flag out".to_owned(),
-        [only] => format!("there is {only}"),
-        [.., last] => {
-            format!("there are {} to {last}, or some of them", nodes.first().unwrap_or(last))
-        }
-    }
 }

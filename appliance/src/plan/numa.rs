@@ -39,7 +39,13 @@ pub(super) fn choose(flags: &ServeFlags, machine: &Machine) -> Result<Choice, Pl
         NodeFlag::Node(id) => {
             let node = find(id).ok_or_else(|| PlanError::NoSuchNode {
                 node: id,
-                there: nodes.iter().map(|node| node.id).collect(),
+                there: match nodes.as_slice() {
+                    [] => "this kernel knows of none: leave the flag out".to_owned(),
+                    some => {
+                        let ids = some.iter().map(|node| node.id.to_string());
+                        format!("choose of {}", ids.collect::<Vec<_>>().join(", "))
+                    }
+                },
             })?;
             return Ok(Choice { node: Some(node), note: None });
         }

@@ -183,7 +183,7 @@ fn workers_and_memory_are_on_the_nics_node() {
     assert!(notes("-m 1000")[0].contains("NUMA node 1 has 100 MB free of 1"), "{:?}", notes(""));
     assert!(notes("-m 8").is_empty(), "{:?}", notes("-m 8"));
     let none = on(near, "--numa-node 2").unwrap_err().to_string();
-    assert!(none.contains("--numa-node 2: there is no such node here; there are 0 to 1"), "{none}");
+    assert!(none.contains("--numa-node 2: there is no such node here; choose of 0, 1"), "{none}");
     // Only CPUs of the other node are allowed.
     let m = Machine { cpus: vec![2, 3], ..m };
     let p = plan_on(&m, "--port 81:00.0 --ip 10.0.0.1/24").unwrap();
