@@ -105,6 +105,8 @@ impl Beside {
             mode,
             index: IndexConfig { kind: index, memory_bytes: index_bytes, shares: SHARES_DEFAULT },
             hash_key: store.hash_key(),
+            engines: plan.worker_cpus.len(),
+            batch_max: plan.batch,
             places: PLACES,
             deadline: Duration::from_millis(offload_plan.deadline_ms.into()),
             start_deadline: START_MAX,
@@ -119,7 +121,7 @@ impl Beside {
         };
         let updater = Updater::new(&offload, Arc::clone(&feed), source, schedule);
         let updater = updater.map_err(card_error)?;
-        // One engine, to see whether kernels run at all.
+        // One engine, to see whether kernels run at all. It gives its ring back.
         let batch_max = plan.batch;
         let tried = GpuEngine::new(&offload, batch_max);
         drop(tried.map_err(|source| OffloadError::Card { engine, source })?);
@@ -229,7 +231,9 @@ impl EngineFacts for Facts {
                 row("gpu_state", &"failed");
                 row("gpu_fault", fault);
             }
-            None => row("gpu_state", &"used"),
+            None if offload.is_open() => row("gpu_state", &"used"),
+            None => row("gpu_state", &"resting"),
         }
+        row("gpu_rests", &offload.rests());
     }
 }

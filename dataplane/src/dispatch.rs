@@ -7,6 +7,7 @@
 //! out while it runs (`cost.rs`). The second engine is never trusted with more than speed: what it
 //! says is looked over, now and then in full, and what it loses the CPU engine does at once; so is
 //! what it left undone, keys that its index does not have and memory that is not in the caches yet.
+//! Requests that are no look-ups never go there: batches are of one kind or the other.
 //! Batches come out in order of finishing. Nothing here fails, waits or allocates.
 
 mod cost;
@@ -43,6 +44,8 @@ const WAIT_MAX: Duration = Duration::from_micros(50);
 const PROBE_AFTER: Duration = Duration::from_millis(10);
 /// Fewest requests that tell something of the GPU.
 const PROBE_LEAST: usize = 16;
+/// From a UDP header to a request.
+const UDP_AND_FRAME_HEADER_BYTES: usize = 16;
 /// Longest queue of start times: more than there are places.
 const STARTED_MAX: usize = 64;
 
@@ -123,7 +126,7 @@ impl Beside {
 
     /// D7, for a batch of `n` requests.
     fn choose(&self, n: usize, batch_max: usize, now: Instant) -> Way {
-        if self.engine.has_failed() {
+        if !self.engine.is_open() {
             return Way::Cpu;
         }
         if self.forced {
@@ -143,7 +146,7 @@ impl Beside {
 
     /// What becomes of a batch that found no place.
     fn without_place(&mut self, n: usize, batch_max: usize, now: Instant) -> Way {
-        if self.forced && !self.engine.has_failed() {
+        if self.forced && self.engine.is_open() {
             return Way::Wait;
         }
         let since = *self.waits_since.get_or_insert(now);
@@ -185,6 +188,21 @@ impl Beside {
     }
 }
 
+/// Whether an engine beside the CPU's can do anything for the request in this frame, whose UDP header
+/// begins at `l4`: it looks keys up, and so what begins like a `get`, `gets` or `mg`, or is a binary
+/// get of one of the four kinds (protocol_binary.txt, section 4.2). A guess, by the first bytes: all
+/// engines read every request, and one in the wrong batch only takes longer.
+#[inline]
+pub fn is_look_up(frame: &[u8], l4: u8) -> bool {
+    let at = usize::from(l4) + UDP_AND_FRAME_HEADER_BYTES;
+    let Some(&[a, b, c, d]) = frame.get(at..).and_then(<[u8]>::first_chunk) else { return false };
+    match [a, b, c, d] {
+        [b'g', b'e', b't', b' ' | b's'] | [b'm', b'g', b' ', _] => true,
+        [0x80, opcode, ..] => matches!(opcode, 0x00 | 0x09 | 0x0c | 0x0d),
+        _ => false,
+    }
+}
+
 fn nanos(time: Duration) -> f64 {
     time.as_nanos() as f64
 }
@@ -198,6 +216,19 @@ impl Dispatch {
         counters: Arc<WorkerCounters>,
     ) -> Self {
         Self { cpu, beside: beside.map(Beside::new), batch_max, counters }
+    }
+
+    /// Whether there is an engine beside the CPU's.
+    pub fn has_two(&self) -> bool {
+        self.beside.is_some()
+    }
+
+    /// Has the CPU engine do a batch with which the other one has nothing to do.
+    ///
+    /// # Errors
+    /// The batch, when the CPU engine has one that was not polled.
+    pub fn submit_to_cpu(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
+        self.cpu.submit(batch)
     }
 
     fn by_cpu(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {

@@ -11,7 +11,7 @@ use crate::batcher::{BatchPolicy, Batcher, Pending};
 use crate::capture::Line;
 use crate::counters::WorkerCounters;
 use crate::cpu_engine::CpuEngine;
-use crate::dispatch::{Dispatch, Offloading};
+use crate::dispatch::{Dispatch, Offloading, is_look_up};
 use crate::drop_reason::DropReason;
 use crate::execute::Execute;
 use crate::policy::{Answer, Gate, Policy};
@@ -27,7 +27,7 @@ use crate::wire::{Class, Local, Plain, Respond, classify};
 use driver_shim::{BURST_MAX, Burst, Frame, PortInfo, QueuePair, Region, RxQueue, SLOT_BYTES};
 use gpu::card::{Card, CardError};
 use gpu::offload::{Offload, OffloadConfig};
-use gpu::{Engine, Entry, EntryFlags, PacketMemory};
+use gpu::{Batch, Engine, Entry, EntryFlags, PacketMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -94,9 +94,11 @@ pub struct Worker {
     ports: Vec<PortEnd>,
     gate: Gate,
     too_long: TooLong,
-    batcher: Batcher,
-    // Before `region`, which it reads from.
+    // Before `region`, which it reads from, and before the batches, which it may be at work on.
     engine: Dispatch,
+    batcher: Batcher,
+    /// Beside another engine: what is no look-up, for the CPU engine alone.
+    writes: Option<Batcher>,
     /// Frames of the batches that are with the engine, by batch id.
     with_engine: Vec<Vec<Frame>>,
     execute: Execute,
@@ -129,6 +131,14 @@ impl Worker {
         let (counters, started) = (Arc::default(), Instant::now());
         let names = ports.iter().map(|p| p.info.name.clone()).collect();
         let mut engine = Dispatch::new(cpu, offload, batch.size.max(1), Arc::clone(&counters));
+        let look_ups = batch.in_flight_max.max(1) + 1;
+        // One fills while the CPU engine has another.
+        let for_cpu = BatchPolicy { in_flight_max: 1, ..batch };
+        let for_cpu = |_| {
+            let first = u32::try_from(look_ups).unwrap_or(0);
+            Batcher::new(for_cpu, |id, capacity| Box::new(Batch::new(first + id, capacity)))
+        };
+        let writes = engine.has_two().then_some(()).map(for_cpu);
         Self {
             busy_poll: ports.iter().any(|p| p.info.busy_poll),
             ports: ports
@@ -145,7 +155,8 @@ impl Worker {
                 .collect(),
             gate: Gate::new(&policy),
             too_long: TooLong::new(server.dialects, policy.amp_factor),
-            with_engine: (0..=batch.in_flight_max.max(1)).map(|_| Vec::new()).collect(),
+            with_engine: (0..look_ups + 2).map(|_| Vec::new()).collect(),
+            writes,
             batcher: Batcher::new(batch, |id, capacity| engine.new_batch(id, capacity)),
             engine,
             execute: Execute::new(session, server, region.clone(), policy.amp_factor),
@@ -239,8 +250,8 @@ impl Worker {
 
     /// Rooms 1 to 4 for one burst of one port; the kernel's frames and announcements the other way.
     fn take_in(&mut self, index: usize, now_ns: u64) -> usize {
-        let Some(mut burst) = self.burst.take() else { return 0 };
         let Some(port) = self.ports.get_mut(index) else { return 0 };
+        let Some(mut burst) = self.burst.take() else { return 0 };
         let mut work = 0;
         if port.sends_for_kernel
             && let Some(door) = &port.side_door
@@ -290,9 +301,9 @@ impl Worker {
                 if let Err(reason) = self.gate.admit(frame.bytes(), &entry, now_ns) {
                     return self.accounts.drop_frame(frame, index, reason);
                 }
-                if let Err(frame) = self.batcher.push(frame, entry) {
+                if let Err(frame) = self.push(frame, entry) {
                     self.ship_and_finish(now_ns, false);
-                    if let Err(frame) = self.batcher.push(frame, entry) {
+                    if let Err(frame) = self.push(frame, entry) {
                         self.accounts.drop_frame(frame, index, DropReason::Overload);
                     }
                 }
@@ -334,6 +345,17 @@ impl Worker {
         }
     }
 
+    fn push(&mut self, frame: Frame, entry: Entry) -> Result<(), Frame> {
+        match &mut self.writes {
+            Some(writes) if !is_look_up(frame.bytes(), entry.l4) => writes.push(frame, entry),
+            _ => self.batcher.push(frame, entry),
+        }
+    }
+
+    fn queued(&self) -> usize {
+        self.batcher.queued() + self.writes.as_ref().map_or(0, Batcher::queued)
+    }
+
     /// Rooms 4 to 6: gives the engine what is due and answers what it is done with.
     fn ship_and_finish(&mut self, now_ns: u64, all: bool) -> usize {
         let mut work = 0;
@@ -346,15 +368,29 @@ impl Worker {
             }
         }
         let in_engine: usize = self.with_engine.iter().map(Vec::len).sum();
-        self.accounts.in_flight.set((self.batcher.queued() + in_engine) as u64);
+        self.accounts.in_flight.set((self.queued() + in_engine) as u64);
         work
     }
 
     fn ship(&mut self, now_ns: u64, all: bool) -> usize {
-        let Some(Pending { frames, meta }) = self.batcher.ready(now_ns, all) else { return 0 };
+        let writes = self.writes.as_mut().and_then(|writes| writes.ready(now_ns, true));
+        if let Some(pending) = writes {
+            return self.ship_one(pending, now_ns, true);
+        }
+        match self.batcher.ready(now_ns, all) {
+            Some(pending) => self.ship_one(pending, now_ns, false),
+            None => 0,
+        }
+    }
+
+    /// Gives an engine a batch; the CPU engine, if `writes`.
+    fn ship_one(&mut self, pending: Pending, now_ns: u64, writes: bool) -> usize {
+        let Pending { frames, meta } = pending;
         let (id, requests) = (meta.id as usize, frames.len());
         let came_ns = frames.first().map_or(now_ns, |oldest| oldest.stamp_ns);
-        match self.engine.submit(meta) {
+        let submitted =
+            if writes { self.engine.submit_to_cpu(meta) } else { self.engine.submit(meta) };
+        match submitted {
             Ok(()) => {
                 if let Some(place) = self.with_engine.get_mut(id) {
                     *place = frames;
@@ -366,9 +402,18 @@ impl Worker {
                 requests
             }
             Err(meta) => {
-                self.batcher.put_back(Pending { frames, meta });
+                self.batcher_of(meta.id).put_back(Pending { frames, meta });
                 0
             }
+        }
+    }
+
+    /// Whose batch that is.
+    fn batcher_of(&mut self, id: u32) -> &mut Batcher {
+        // Look-ups have the first ids, and `with_engine` has two places more than they.
+        match &mut self.writes {
+            Some(writes) if id as usize + 2 >= self.with_engine.len() => writes,
+            _ => &mut self.batcher,
         }
     }
 
@@ -386,7 +431,7 @@ impl Worker {
                 port.tx.reply(reply, &self.accounts);
             }
         });
-        self.batcher.recycle(Pending { frames, meta });
+        self.batcher_of(meta.id).recycle(Pending { frames, meta });
         requests
     }
 

@@ -28,8 +28,8 @@ struct GetShared {
   u32 flags[GET_REQUESTS], value_lens[GET_REQUESTS];
   // What helpers found wrong.
   u32 reasons[GET_REQUESTS];
-  // serve.h's: what one lane read for all.
-  u32 n, now, rung, go;
+  // What one thread read for all.
+  Work work;
 };
 static_assert(sizeof(GetShared) == GET_SHARED_BYTES, "the launch gives as much");
 static_assert(sizeof(Entry) % 4 == 0 && sizeof(ReqDesc) == 64, "copied by words");
@@ -112,26 +112,42 @@ __device__ inline void get_requests(const PacketRegion &packets, const Index &in
   store_heads(s, n, heads);
 }
 
-// Share `part` of `parts` of a batch of `n`, and the word to the host if the others are done.
+// The part of a batch that `s.work` names, and the word to the host if the others are done. `arrived`
+// counts them.
 template <class Search>
-__device__ inline void get_batch(const PacketRegion &packets, const Index &index, Place *place,
-                                 u32 n, u32 now, u32 rung, u32 part, u32 parts, u32 *arrived,
+__device__ inline void get_batch(const PacketRegion &packets, const Index &index, u32 *arrived,
                                  GetShared &s) {
-  const Entry *entries = at<const Entry>(place->entries);
-  ReqDesc *descs = at<ReqDesc>(place->descs);
-  ReplyHead *heads = at<ReplyHead>(place->heads);
-  for (u32 first = part * GET_REQUESTS; first < n; first += parts * GET_REQUESTS) {
+  u32 n = s.work.order.n, now = s.work.order.now, part = s.work.part, parts = s.work.parts;
+  const Entry *entries = at<const Entry>(s.work.order.entries);
+  ReqDesc *descs = at<ReqDesc>(s.work.order.descs);
+  ReplyHead *heads = at<ReplyHead>(s.work.order.heads);
+  Place *place = at<Place>(s.work.place);
+  u32 rung = s.work.order.rung;
+  for (u32 first = part * GET_REQUESTS; first < n;) {
     u32 count = n - first < GET_REQUESTS ? n - first : u32(GET_REQUESTS);
     get_requests<Search>(packets, index, now, entries + first, count, descs + first,
                          heads ? heads + first : nullptr, s);
+    first += parts * GET_REQUESTS;
     // What the next requests overwrite has been read.
-    __syncthreads();
+    if (first < n) __syncthreads();
   }
-  // Everybody's writes, then the count; the last one's count, then the host's flag.
-  __threadfence_system();
+  // The block's writes come before this thread's word, and `s` has been read.
   __syncthreads();
-  if (threadIdx.x != 0 || atomicAdd(arrived, 1u) != parts - 1) return;
-  *arrived = 0;
-  __threadfence_system();
+  if (threadIdx.x != 0) return;
+  if (parts > 1) {
+    __threadfence_system();
+    if (atomicAdd(arrived, 1u) != parts - 1) return;
+    *arrived = 0;
+    __threadfence();
+  }
   store_release(&place->done, rung);
+}
+
+// A batch by launch: blocks of any number share it.
+template <class Search> __device__ inline void get(const GetParams &p, GetShared &s) {
+  if (threadIdx.x == 0) {
+    s.work = {at<const Place>(p.place)->order, p.place, 0, u16(blockIdx.x), u16(gridDim.x), 0, {}};
+  }
+  __syncthreads();
+  get_batch<Search>(p.packets, p.index, at<u32>(p.arrived), s);
 }

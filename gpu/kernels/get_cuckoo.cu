@@ -3,7 +3,5 @@
 #include "cuckoo.h"
 
 KERNEL(get_cuckoo, GetParams, GET_THREADS) {
-  Place *place = at<Place>(p.place);
-  get_batch<CuckooSearch>(p.packets, p.index, place, place->n, place->now, place->rung, blockIdx.x,
-                       gridDim.x, at<u32>(p.arrived), shared_memory<GetShared>());
+  get<CuckooSearch>(p, shared_memory<GetShared>());
 }

@@ -3,7 +3,5 @@
 #include "setassoc.h"
 
 KERNEL(get_setassoc, GetParams, GET_THREADS) {
-  Place *place = at<Place>(p.place);
-  get_batch<SetSearch>(p.packets, p.index, place, place->n, place->now, place->rung, blockIdx.x,
-                       gridDim.x, at<u32>(p.arrived), shared_memory<GetShared>());
+  get<SetSearch>(p, shared_memory<GetShared>());
 }

@@ -5,7 +5,7 @@
 
 enum : u32 { KEYS_MAX = 6, HEAD_BYTES_MAX = 116, WAYS = 16, TABLES = 5, CELLS = 8 };
 // Shared memory of a block, as launches give it.
-enum : u32 { GET_SHARED_BYTES = 45584, DIGEST_SHARED_BYTES = 16896 };
+enum : u32 { GET_SHARED_BYTES = 45632, DIGEST_SHARED_BYTES = 16896 };
 
 // Entry.flags
 enum : u8 { ENTRY_IPV6 = 1, ENTRY_IP_GOOD = 2, ENTRY_UDP_GOOD = 4, ENTRY_LIMITED = 8 };
@@ -99,10 +99,47 @@ struct Index {
   CuckooTable cuckoo;
 };
 
-struct alignas(64) Place {
+// What the host orders: a batch, and its number in its ring.
+struct Order {
   u64 entries, descs, heads;
-  u32 n, now, rung, reserved0[7];
+  u16 n, now;
+  u32 rung;
+};
+
+// A slot of a submission ring, in mapped host memory: the host's line, then the device's.
+struct alignas(64) Place {
+  Order order;
+  u32 reserved0[8];
   u32 done, reserved1[15];
+};
+
+enum : u32 { RINGS_MAX = 126 };
+
+// The line of mapped host memory that a resident grid polls.
+struct alignas(128) Doorbells {
+  u8 stop, beat, rung[RINGS_MAX];
+};
+
+// A part of a batch, or without parts the end of the block that takes it.
+struct alignas(64) Work {
+  Order order;
+  u64 place;
+  // The word of `ServeParams.arrived` that counts the batch's parts.
+  u32 arrived;
+  u16 part, parts;
+  // The number of its ticket and 1. Written last.
+  u32 ticket;
+  u32 reserved[3];
+};
+
+// How a resident grid hands work to its blocks, in the device's memory; the parts lie behind it.
+struct alignas(128) WorkQueue {
+  // Tickets drawn by blocks.
+  u32 drawn, reserved0[31];
+  // Tickets given work; the polling warp's.
+  u32 given, reserved1[31];
+  // The doorbells as far as their batches were given out, where the host's line has them.
+  u8 seen[128];
 };
 
 struct GetParams {
@@ -114,12 +151,9 @@ struct GetParams {
 struct ServeParams {
   PacketRegion packets;
   Index index;
-  u64 places, arrived, control;
-  u32 n_places, blocks_per_place;
-};
-
-struct alignas(64) Control {
-  u32 stop, beat, exit_after, patience;
+  u64 doorbells, places, arrived, queue;
+  // Places of a ring and parts in the queue: powers of two, or the second less 1.
+  u32 ring_places, queue_mask, patience_ms, batches_max;
 };
 
 struct Op {

@@ -30,6 +30,21 @@ __device__ __forceinline__ u32 load_acquire(const u32 *at) {
 __device__ __forceinline__ void store_release(u32 *at, u32 value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
+// A look at a word that the host writes; a fence makes of it an acquire.
+__device__ __forceinline__ u32 load_relaxed_system(const u32 *at) {
+  u32 value;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
+// Loads and stores between blocks of a grid.
+__device__ __forceinline__ u32 load_acquire_device(const u32 *at) {
+  u32 value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
+__device__ __forceinline__ void store_release_device(u32 *at, u32 value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
 // Words of an index, which other blocks may be writing: never torn, in no order.
 __device__ __forceinline__ u64 load_relaxed(const u64 *at) {
   u64 value;

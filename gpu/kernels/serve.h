@@ -1,64 +1,134 @@
-// The persistent form of the GET kernels: a few blocks for each place, which serve one batch after
-// the other until they are told to end, or the host seems dead.
+// The resident form of the GET kernels: one grid for all submission rings of a device, until it is
+// stopped or the host seems dead.
+//
+//   warp 0 of block 0   polls the line of doorbells in host memory, reads what was ordered, and puts
+//                       the batch's parts into the work queue in the device's memory
+//   other blocks        draw a ticket each and wait for its part there
+//
+// So polls over PCIe do not grow with rings or blocks, and a batch takes as many blocks as it has
+// parts, whoever sent it.
 #pragma once
 #include "get.h"
 
-// Looks at the doorbell between two at the host's control words, which change seldom.
-enum : u32 { LOOKS_PER_CONTROL = 16, BACKOFF_NS = 100 };
+enum : u32 { IDLE_NS = 100, DOORBELLS_PER_LANE = 4, CONTROL_BYTES = 2 };
+static_assert(sizeof(Doorbells) == 128 && sizeof(Work) == 64, "a line, and half of one");
 
-// How one block is doing; kept by its first lane.
-struct Watch {
-  u32 served, batches, beat;
-  u64 beat_ms;
+__device__ __forceinline__ uint4 shuffle16(uint4 value, int from) {
+  return make_uint4(__shfl_sync(~0u, value.x, from), __shfl_sync(~0u, value.y, from),
+                    __shfl_sync(~0u, value.z, from), __shfl_sync(~0u, value.w, from));
+}
 
-  // Waits for a batch and returns its number; the number served last means the end.
-  __device__ inline u32 wait(const Place *place, const Control *control) {
-    if (control->exit_after && batches >= control->exit_after) return served;
-    for (u32 looks = 0;; looks++) {
-      // First the control words: a batch that was rung before the stop is still seen below.
-      bool end = false;
-      if (looks % LOOKS_PER_CONTROL == 0) {
-        end = load_acquire(&control->stop) || host_is_dead(control);
+__device__ __forceinline__ Work *work_at(const ServeParams &p, u32 ticket) {
+  return reinterpret_cast<Work *>(at<WorkQueue>(p.queue) + 1) + (ticket & p.queue_mask);
+}
+
+// What the polling warp knows. Lane i has the doorbells in word i of the line.
+struct Poller {
+  u32 lane, given, batches, seen;
+
+  // The first of this lane's doorbells that is ahead of what was given out, or DOORBELLS_PER_LANE.
+  __device__ inline u32 first_rung(u32 line) const {
+    u32 i = lane == 0 ? u32(CONTROL_BYTES) : 0;
+    while (i < DOORBELLS_PER_LANE && ((line ^ seen) >> 8 * i & 0xff) == 0) i++;
+    return i;
+  }
+
+  // Puts `parts` parts of an order into the queue, a lane a part. The same in all lanes.
+  __device__ inline void give(const ServeParams &p, uint4 low, uint4 high, u64 place, u32 arrived,
+                              u32 parts) {
+    for (u32 part = lane; part < parts; part += 32) {
+      Work *to = work_at(p, given + part);
+      store16(to, low);
+      store16(reinterpret_cast<u8 *>(to) + 16, high);
+      store16(reinterpret_cast<u8 *>(to) + 32,
+              make_uint4(u32(place), u32(place >> 32), arrived, part | parts << 16));
+      store_release_device(&to->ticket, given + part + 1);
+    }
+    given += parts;
+  }
+
+  // Every batch that the line announces. What the host wrote before it rang is visible.
+  __device__ inline void hand_out(const ServeParams &p, u32 line) {
+    for (;;) {
+      u32 i = first_rung(line);
+      bool mine = i < DOORBELLS_PER_LANE;
+      u32 ordered = __ballot_sync(~0u, mine);
+      if (!ordered) return;
+      // All lanes read their orders side by side.
+      u64 place = 0;
+      u32 slot = 0;
+      uint4 low = make_uint4(0, 0, 0, 0), high = low;
+      if (mine) {
+        u32 number = ((seen >> 8 * i) + 1) & 0xff;
+        u32 ring = DOORBELLS_PER_LANE * lane + i - CONTROL_BYTES;
+        slot = ring * p.ring_places + (number & (p.ring_places - 1));
+        place = p.places + u64(slot) * sizeof(Place);
+        low = load16(at<const u8>(place));
+        high = load16(at<const u8>(place) + 16);
+        seen = (seen & ~(0xffu << 8 * i)) | number << 8 * i;
       }
-      u32 rung = load_acquire(&place->rung);
-      if (rung != served || end) return rung;
-      __nanosleep(BACKOFF_NS);
+      for (; ordered; ordered &= ordered - 1) {
+        int from = __ffs(int(ordered)) - 1;
+        uint4 first = shuffle16(low, from), second = shuffle16(high, from);
+        u32 n = second.z & 0xffff;
+        u32 parts = n > GET_REQUESTS ? (n + GET_REQUESTS - 1) / GET_REQUESTS : 1;
+        give(p, first, second, __shfl_sync(~0u, place, from), __shfl_sync(~0u, slot, from), parts);
+        batches++;
+      }
     }
   }
 
-  __device__ inline bool host_is_dead(const Control *control) {
-    if (control->patience == 0) return false;
-    u32 now_beat = load_acquire(&control->beat);
-    u64 now_ms = clock_ms();
-    if (now_beat != beat) {
-      beat = now_beat;
-      beat_ms = now_ms;
+  __device__ inline void run(const ServeParams &p) {
+    WorkQueue *queue = at<WorkQueue>(p.queue);
+    const u32 *doorbells = at<const u32>(p.doorbells) + lane;
+    u32 *words = reinterpret_cast<u32 *>(queue->seen) + lane;
+    given = queue->given;
+    batches = 0;
+    seen = *words;
+    u32 line = load_relaxed_system(doorbells);
+    u64 alive_ms = clock_ms();
+    // The line is read once more after it says stop: a batch that was announced before is served.
+    bool ends = false;
+    for (;;) {
+      u32 before = line;
+      line = load_relaxed_system(doorbells);
+      if (__any_sync(~0u, first_rung(line) < DOORBELLS_PER_LANE)) {
+        __threadfence_system();
+        hand_out(p, line);
+      }
+      if (ends || (p.batches_max && batches >= p.batches_max)) break;
+      u64 now_ms = clock_ms();
+      if (__any_sync(~0u, line != before)) alive_ms = now_ms;
+      bool dead = p.patience_ms && now_ms - alive_ms > p.patience_ms;
+      ends = __any_sync(~0u, (lane == 0 && (line & 0xff)) || dead);
+      if (!ends) __nanosleep(IDLE_NS);
     }
-    return now_ms - beat_ms > control->patience;
+    // Work without parts for every other block.
+    for (u32 block = lane; block + 1 < gridDim.x; block += 32) {
+      Work *to = work_at(p, given + block);
+      to->parts = 0;
+      store_release_device(&to->ticket, given + block + 1);
+    }
+    *words = seen;
+    if (lane == 0) queue->given = given + gridDim.x - 1;
   }
 };
 
 template <class Search> __device__ inline void serve(const ServeParams &p, GetShared &s) {
-  u32 number = blockIdx.x / p.blocks_per_place, part = blockIdx.x % p.blocks_per_place;
-  if (number >= p.n_places) return;
-  Place *place = at<Place>(p.places) + number;
-  u32 *arrived = at<u32>(p.arrived) + number;
-  const Control *control = at<const Control>(p.control);
-  // `done` cannot move before this block has done its share.
-  Watch watch = {load_acquire(&place->done), 0, load_acquire(&control->beat), clock_ms()};
+  if (blockIdx.x == 0) {
+    Poller poller = {threadIdx.x, 0, 0, 0};
+    if (threadIdx.x < 32) poller.run(p);
+    return;
+  }
   for (;;) {
     if (threadIdx.x == 0) {
-      s.rung = watch.wait(place, control);
-      s.go = s.rung != watch.served;
-      s.n = place->n;
-      s.now = place->now;
+      u32 ticket = atomicAdd(&at<WorkQueue>(p.queue)->drawn, 1u);
+      const Work *work = work_at(p, ticket);
+      while (load_acquire_device(&work->ticket) != ticket + 1) __nanosleep(IDLE_NS);
+      s.work = *work;
     }
     __syncthreads();
-    u32 rung = s.rung, n = s.n, now = s.now;
-    if (!s.go) return;
-    get_batch<Search>(p.packets, p.index, place, n, now, rung, part, p.blocks_per_place, arrived,
-                      s);
-    watch.served = rung;
-    watch.batches++;
+    if (s.work.parts == 0) return;
+    get_batch<Search>(p.packets, p.index, at<u32>(p.arrived) + s.work.arrived, s);
   }
 }

@@ -1,5 +1,4 @@
-// Batches over the set-associative index, for as long as the host wants. All blocks must run at
-// once; `blocks_per_place` of them share the batches of a place.
+// Batches of all rings over the set-associative index, until stopped. All blocks must run at once.
 #include "serve.h"
 #include "setassoc.h"
 

@@ -10,8 +10,9 @@ use crate::card::{Card, CardError, CardMemory, Kernel, Stream};
 use crate::host::{Column, HostMemory};
 use crate::layout::{Entry, ReplyHead, ReqDesc};
 use crate::params::{
-    Control, CuckooTable, DevAddr, DigestParams, GetParams, HashKey, Index, Op, Order,
+    CuckooTable, DevAddr, DigestParams, Doorbells, GetParams, HashKey, Index, Op, Order,
     PacketRegion, Place, ServeParams, SetTable, TABLE_KEY_MAX, UpdateCounts, UpdateParams, WAYS,
+    Work, WorkQueue,
 };
 use crate::tables::{Bucket, Set, way_bytes};
 use std::mem::ManuallyDrop;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+/// Parts in the work queue of a kernel that stays: more than a batch has, and more than blocks.
+const QUEUED: u32 = 1024;
 /// Longest wait for a kernel.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -82,7 +85,8 @@ struct Memory {
     hashes: Column<u64>,
     sums: Column<u32>,
     place: HostMemory,
-    control: HostMemory,
+    doorbells: HostMemory,
+    queue: CardMemory,
     counts: CardMemory,
     arrived: CardMemory,
 }
@@ -127,7 +131,11 @@ impl Bench {
             hashes: Column::mapped(card, sizes.slots as usize)?,
             sums: Column::mapped(card, sizes.slots as usize)?,
             place: HostMemory::mapped(card, size_of::<Place>())?,
-            control: HostMemory::mapped(card, size_of::<Control>())?,
+            doorbells: HostMemory::mapped(card, size_of::<Doorbells>())?,
+            queue: CardMemory::new(
+                card,
+                size_of::<WorkQueue>() + QUEUED as usize * size_of::<Work>(),
+            )?,
             counts: CardMemory::new(card, size_of::<UpdateCounts>())?,
             arrived: CardMemory::new(card, size_of::<u32>())?,
         };
@@ -199,17 +207,18 @@ impl Bench {
             entries: memory.entries.at(),
             descs: memory.descs.at(),
             heads: if with_heads { memory.heads.at() } else { DevAddr(0) },
-            n: u32::try_from(memory.entries.len()).unwrap_or(0),
-            now,
+            n: u16::try_from(memory.entries.len()).unwrap_or(0),
+            now: (now & 0xffff) as u16,
+            rung: self.rung,
         };
-        let start = memory.place.start();
         // SAFETY: memory of a place's size and more, on a page; its kernel, if one runs, looks at
-        // nothing but the doorbell behind the order.
-        unsafe { start.cast::<Order>().write(order) };
-        // SAFETY: zeroed memory of that size and more, on a page, borrowed with the bench. What a
-        // kernel writes there is atomic, and so is what it reads from now on.
-        let place = unsafe { start.cast::<Place>().as_ref() };
-        place.rung.store(self.rung, Ordering::Release);
+        // nothing but the doorbells before they ring.
+        unsafe { memory.place.start().cast::<Order>().write(order) };
+        if self.serving
+            && let [doorbell, ..] = &self.doorbells().rung
+        {
+            doorbell.fetch_add(1, Ordering::Release);
+        }
     }
 
     /// Looks a batch up with one launch of `blocks` blocks, and waits for it.
@@ -251,28 +260,30 @@ impl Bench {
         if self.serving {
             return Err(refused("it serves already"));
         }
-        let control = Control { exit_after, patience: patience_ms, ..Control::default() };
-        // SAFETY: memory of that size and more, on a page, which no kernel looks at: none serves.
-        unsafe { self.memory.control.start().cast::<Control>().write(control) };
+        self.doorbells().stop.store(0, Ordering::Release);
         let params = ServeParams {
             packets: self.packets(),
             index: self.index(),
+            doorbells: self.memory.doorbells.at(),
             places: self.memory.place.at(),
             arrived: self.memory.arrived.at(),
-            control: self.memory.control.at(),
-            n_places: 1,
-            blocks_per_place: blocks,
+            queue: self.memory.queue.at(),
+            ring_places: 1,
+            queue_mask: QUEUED - 1,
+            patience_ms,
+            batches_max: exit_after,
         };
         let kernel = if self.is_setassoc() { Kernel::ServeSetassoc } else { Kernel::ServeCuckoo };
-        self.launch(kernel, blocks, &params)?;
+        // One more polls.
+        self.launch(kernel, blocks + 1, &params)?;
         self.serving = true;
         Ok(())
     }
 
-    fn control(&self) -> &Control {
-        // SAFETY: zeroed memory of that size and more, on a page, and nobody's but the bench's.
-        // Kernels change nothing there, and what is changed while one runs is atomic.
-        unsafe { self.memory.control.start().cast::<Control>().as_ref() }
+    fn doorbells(&self) -> &Doorbells {
+        // SAFETY: zeroed memory of that size and more, on a page, and nobody's but the bench's; all
+        // of it is atomic, and kernels only read it.
+        unsafe { self.memory.doorbells.start().cast::<Doorbells>().as_ref() }
     }
 
     /// Has the persistent blocks look a batch up, and waits for it.
@@ -285,7 +296,7 @@ impl Bench {
         now: u32,
         with_heads: bool,
     ) -> Result<(), CardError> {
-        self.control().beat.fetch_add(1, Ordering::Relaxed);
+        self.doorbells().beat.fetch_add(1, Ordering::Relaxed);
         self.ring(entries, now, with_heads);
         self.wait_until(|bench| Ok(bench.is_done()))
     }
@@ -296,7 +307,7 @@ impl Bench {
     /// As [`Self::get`].
     pub fn end_serving(&mut self, stop: bool) -> Result<(), CardError> {
         if stop {
-            self.control().stop.store(1, Ordering::Release);
+            self.doorbells().stop.store(1, Ordering::Release);
         }
         self.wait_until(Self::is_idle)?;
         self.serving = false;

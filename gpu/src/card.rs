@@ -188,13 +188,18 @@ pub trait Card: Send + Sync + Debug {
     /// What it is.
     fn facts(&self) -> CardFacts;
 
+    /// Most blocks of a resident kernel that the card runs at once beside those that stay already,
+    /// with room left for kernels that come and go.
+    fn resident_max(&self, kernel: Kernel) -> u32;
+
     /// Takes `bytes` of the card's own memory, zeroed.
     ///
     /// # Errors
     /// [`CardError::OutOfMemory`], or what the driver says. May block.
     fn take(&self, bytes: usize) -> Result<DevAddr, CardError>;
 
-    /// Gives back what [`Card::take`] gave. May block.
+    /// Gives back what [`Card::take`] gave, unless a kernel may run that nobody can stop: then the
+    /// memory stays taken, and nobody uses it again. May block.
     ///
     /// # Safety
     /// `at` came from `take`, was not given back, and no kernel that may touch it runs.
@@ -209,11 +214,13 @@ pub trait Card: Send + Sync + Debug {
     /// [`CardError::NotMapped`].
     unsafe fn map(&self, start: NonNull<u8>, bytes: usize) -> Result<DevAddr, CardError>;
 
-    /// Undoes [`Card::map`]. May block.
+    /// Undoes [`Card::map`]. May block. False: the memory stays mapped and must stay what it is, for
+    /// a kernel may run that nobody can stop.
     ///
     /// # Safety
     /// `start` was mapped, and no kernel that may touch it runs.
-    unsafe fn unmap(&self, start: NonNull<u8>);
+    #[must_use]
+    unsafe fn unmap(&self, start: NonNull<u8>) -> bool;
 
     /// Reads the card's memory as it is now: whoever wants what a kernel wrote has seen its stream
     /// idle. Blocks.
@@ -224,12 +231,6 @@ pub trait Card: Send + Sync + Debug {
     /// # Errors
     /// What the driver says.
     unsafe fn read(&self, from: DevAddr, to: &mut [u8]) -> Result<(), CardError>;
-
-    /// Whether memory that was taken or mapped may be let go of: not while a kernel may run that
-    /// nobody can stop. Such memory stays as it is, mapped and never used again.
-    fn may_free(&self) -> bool {
-        true
-    }
 
     /// A new queue of work. May block.
     ///
@@ -338,9 +339,6 @@ impl CardMemory {
 
 impl Drop for CardMemory {
     fn drop(&mut self) {
-        if !self.card.may_free() {
-            return;
-        }
         // SAFETY: taken in `new`, given back once. Whoever launches kernels over it keeps it
         // until they have ended (`Stream::launch`'s contract).
         unsafe { self.card.give_back(self.at) }

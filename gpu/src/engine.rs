@@ -35,16 +35,14 @@ impl Batch {
             .map(|(n, entry)| (entry, self.descs.get(n).unwrap_or(&UNREAD), self.heads.get(n)))
     }
 
-    /// Moves the entries into memory that no card sees, and leaves what was there to its own fate
-    /// ([`crate::card::Card::may_free`]): a kernel that hangs may still write to it. Takes new
-    /// memory, and is meant for the one time that a card fails.
-    pub(crate) fn rescue(&mut self) {
-        let mut fresh = Self::new(self.id, self.entries.capacity());
-        for entry in self.entries.iter() {
-            // There is room for as many.
-            let _ = fresh.entries.push(*entry);
+    /// Becomes another's requests: its id and its entries, as many as there is room for.
+    pub(crate) fn take_requests(&mut self, other: &Self) {
+        self.clear();
+        self.id = other.id;
+        for entry in other.entries.iter() {
+            // There is room for as many: all batches of an owner have the same.
+            let _ = self.entries.push(*entry);
         }
-        *self = fresh;
     }
 
     /// Forgets the requests and keeps the memory.
@@ -64,8 +62,8 @@ pub enum Outcome {
     /// There is a descriptor per entry, from an index that follows the host's: whoever wants to be
     /// sure of a `Miss` asks the host index.
     Replica,
-    /// The engine has failed and says nothing: the entries are what they were, and another engine
-    /// may have the batch.
+    /// The engine is late, or has failed, and says nothing: the entries are what they were, and
+    /// another engine may have the batch.
     Lost,
 }
 
@@ -81,22 +79,23 @@ pub trait Engine: Send {
         Box::new(Batch::new(id, capacity))
     }
 
-    /// Takes the batch, or gives it back when all places are taken, or when the engine has failed.
+    /// Takes the batch, or gives it back when all places are taken, or when the engine is not open.
     ///
     /// # Errors
     /// The batch itself, its entries untouched: try again after a `poll`.
     fn submit(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>>;
 
     /// A batch that the engine is done with, and how: the oldest first. Every batch that was taken
-    /// comes back, a failed engine's within its deadline.
+    /// comes back, at the latest with the first poll after its deadline.
     fn poll(&mut self) -> Option<(Box<Batch>, Outcome)>;
 
     /// Batches submitted and not yet polled.
     fn in_flight(&self) -> usize;
 
-    /// Whether it has failed, for good.
-    fn has_failed(&self) -> bool {
-        false
+    /// Whether it takes batches, when there is a place: not after it has failed, and not for a while
+    /// after it was late.
+    fn is_open(&self) -> bool {
+        true
     }
 
     /// Somebody has found out that a descriptor of this engine's was wrong: it fails.

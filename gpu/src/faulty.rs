@@ -5,9 +5,9 @@
 #![allow(unsafe_code)]
 
 use crate::card::{Card, CardError, CardFacts, Kernel, Recorded, Stream};
-use crate::params::{Control, DevAddr, ServeParams};
+use crate::params::{DevAddr, Doorbells, ServeParams};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is wrong with the card.
@@ -25,7 +25,7 @@ pub struct Switches {
     pub lose_launches: AtomicBool,
     /// Every call fails.
     pub sticky: AtomicBool,
-    /// Control blocks of kernels that stay.
+    /// Doorbells of kernels that stay.
     serving: Mutex<Vec<u64>>,
     /// Those have been ended.
     killed: AtomicBool,
@@ -42,12 +42,13 @@ impl Switches {
     /// Those who launched them are still there, and the card's addresses are the host's.
     pub unsafe fn kill_serving(&self) {
         self.killed.store(true, Ordering::Relaxed);
-        for control in self.serving.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            let at = usize::try_from(control).unwrap_or(0) + std::mem::offset_of!(Control, stop);
-            let stop = std::ptr::with_exposed_provenance_mut::<u32>(at);
-            // SAFETY: the control block of somebody who is still there (the caller's promise), and
-            // its words are atomics.
-            unsafe { AtomicU32::from_ptr(stop) }.store(1, Ordering::Release);
+        for doorbells in self.serving.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let at =
+                usize::try_from(doorbells).unwrap_or(0) + std::mem::offset_of!(Doorbells, stop);
+            let stop = std::ptr::with_exposed_provenance_mut::<u8>(at);
+            // SAFETY: the doorbells of somebody who is still there (the caller's promise), and its
+            // bytes are atomics.
+            unsafe { AtomicU8::from_ptr(stop) }.store(1, Ordering::Release);
         }
     }
 
@@ -77,6 +78,10 @@ impl Card for FaultyCard {
         self.card.facts()
     }
 
+    fn resident_max(&self, kernel: Kernel) -> u32 {
+        self.card.resident_max(kernel)
+    }
+
     fn take(&self, bytes: usize) -> Result<DevAddr, CardError> {
         self.switches.call("take")?;
         if on(&self.switches.no_memory) {
@@ -99,7 +104,7 @@ impl Card for FaultyCard {
         unsafe { self.card.map(start, bytes) }
     }
 
-    unsafe fn unmap(&self, start: NonNull<u8>) {
+    unsafe fn unmap(&self, start: NonNull<u8>) -> bool {
         // SAFETY: the caller's promise.
         unsafe { self.card.unmap(start) }
     }
@@ -155,7 +160,7 @@ impl Stream for FaultyStream {
             // SAFETY: the structure of such a kernel (the caller's promise).
             let params = unsafe { params.cast::<ServeParams>().read_unaligned() };
             let serving = self.switches.serving.lock();
-            serving.unwrap_or_else(PoisonError::into_inner).push(params.control.0);
+            serving.unwrap_or_else(PoisonError::into_inner).push(params.doorbells.0);
         }
         // SAFETY: the caller's promise.
         unsafe { self.stream.launch(kernel, blocks, params) }

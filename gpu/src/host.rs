@@ -77,13 +77,12 @@ impl HostMemory {
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        if let Some((card, _)) = &self.mapped {
-            if !card.may_free() {
-                return;
-            }
+        if let Some((card, _)) = &self.mapped
             // SAFETY: mapped in `mapped`, once. Whoever launches kernels over it keeps it until
             // they have ended (`Stream::launch`'s contract).
-            unsafe { card.unmap(self.start) }
+            && !unsafe { card.unmap(self.start) }
+        {
+            return;
         }
         // SAFETY: allocated in `new` with this layout.
         unsafe { dealloc(self.start.as_ptr(), self.layout) }

@@ -4,10 +4,10 @@
 mod tests {
     use crate::layout::{Entry, HEAD_BYTES_MAX, KEYS_MAX, KeyDesc, ReplyHead, ReqDesc};
     use crate::params::{
-        CELLS, Control, CuckooTable, DIGEST_SHARED_BYTES, DigestParams, GET_SHARED_BYTES,
-        GetParams, HashKey, Index, MicroEmptyParams, MicroPingParams, MicroReadParams, Op,
-        PacketRegion, Place, ServeParams, SetTable, TABLE_KEY_MAX, TABLES, UpdateCounts,
-        UpdateParams, WAYS,
+        CELLS, CuckooTable, DIGEST_SHARED_BYTES, DigestParams, Doorbells, GET_SHARED_BYTES,
+        GetParams, HashKey, Index, MicroEmptyParams, MicroPingParams, MicroReadParams, Op, Order,
+        PacketRegion, Place, RINGS_MAX, ServeParams, SetTable, TABLE_KEY_MAX, TABLES, UpdateCounts,
+        UpdateParams, WAYS, Work, WorkQueue,
     };
     use crate::tables::{Bucket, Set, Way, way_bytes};
     use std::mem::offset_of;
@@ -33,10 +33,16 @@ mod tests {
             Bucket { cells }
             CuckooTable { buckets n_buckets kicks_max }
             Index { key tables cuckoo }
-            Place { entries descs heads n now rung done }
+            Order { entries descs heads n now rung }
+            Place { order done }
+            Doorbells { stop beat rung }
+            Work { order place arrived part parts ticket }
+            WorkQueue { drawn given seen }
             GetParams { packets index place arrived }
-            ServeParams { packets index places arrived control n_places blocks_per_place }
-            Control { stop beat exit_after patience }
+            ServeParams {
+                packets index doorbells places arrived queue ring_places queue_mask patience_ms
+                batches_max
+            }
             Op { hash location flags value_len key_off key_len kind }
             UpdateCounts { inserted replaced removed absent evicted moved overflowed }
             UpdateParams { index ops keys counts n now }
@@ -47,7 +53,7 @@ mod tests {
             MicroPingParams { bell answer answers patience pause_ns }
             MicroEmptyParams { runs }
         };
-        host.extend([KEYS_MAX, HEAD_BYTES_MAX, WAYS, TABLES, CELLS]);
+        host.extend([KEYS_MAX, HEAD_BYTES_MAX, WAYS, TABLES, CELLS, RINGS_MAX]);
         host.extend([GET_SHARED_BYTES, DIGEST_SHARED_BYTES].map(|n| n as usize));
         host.extend(TABLE_KEY_MAX.map(way_bytes));
         let kernels: Vec<usize> = crate::simt::layouts().map(|n| n as usize).collect();

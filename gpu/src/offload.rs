@@ -1,9 +1,9 @@
 //! Everything between a worker and a card, the same for every card.
 //!
 //! ```text
-//!  worker ── GpuEngine ── Stage: places, doorbells, streams ──► kernels ──► the index on the card
-//!  worker ── GpuEngine ── Stage                             ──►    ▲                ▲
-//!                                                               packets          Updater ◄── feed
+//!  worker ── GpuEngine ── Ring ──► Grid: one kernel for all ──► the index on the card
+//!  worker ── GpuEngine ── Ring ──►  (or a launch a batch)               ▲
+//!                                      ▲ packets                     Updater ◄── feed
 //! ```
 //!
 //! In: a card, the memory that packets lie in, and how to use them. Out: one [`Offload`], which
@@ -13,19 +13,24 @@
 
 mod custody;
 mod engine;
+mod grid;
+mod recovery;
 mod region;
-mod stage;
+mod ring;
 
 pub use custody::Fault;
 pub use engine::GpuEngine;
 
-use crate::card::{Card, CardError, Kernel};
+use crate::card::{Card, CardError};
 use crate::index::{IndexConfig, Mirror};
 use crate::memory::PacketMemory;
-use crate::params::HashKey;
+use crate::params::{BATCH_MAX, HashKey, RINGS_MAX};
 use custody::Custody;
+use grid::Grid;
+use recovery::Recovery;
 use region::MappedRegion;
 use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -61,9 +66,13 @@ pub struct OffloadConfig {
     pub index: IndexConfig,
     /// What keys are hashed with: the store's.
     pub hash_key: HashKey,
+    /// Most engines at a time, 1 to [`RINGS_MAX`].
+    pub engines: usize,
+    /// Most requests of a batch, 1 to [`BATCH_MAX`].
+    pub batch_max: usize,
     /// Most batches of one engine in flight, 1 to [`PLACES_MAX`].
     pub places: usize,
-    /// Longest time for a batch. One that takes longer ends the card's use.
+    /// Longest time for a batch. One that takes longer is given up, and the card rests.
     pub deadline: Duration,
     /// Longest time for the first batch of all, for which the driver may load things.
     pub start_deadline: Duration,
@@ -74,17 +83,36 @@ pub struct OffloadConfig {
 /// Most batches of one engine in flight.
 pub const PLACES_MAX: usize = 16;
 
+impl OffloadConfig {
+    /// Places of a ring: of batches in flight, and of late ones that the card still has.
+    fn ring_places(&self) -> usize {
+        (2 * self.places).next_power_of_two()
+    }
+}
+
 /// A card in use: what its engines and its updater share.
-#[derive(Debug)]
 pub struct Offload {
-    // In this order: the region's mapping needs the card, and ends before its memory may.
+    // In this order: kernels end, then what they use, then the card.
+    /// In [`Mode::Persistent`].
+    grid: Option<Arc<Grid>>,
     index: Mirror,
     region: MappedRegion,
+    recovery: Recovery,
     custody: Arc<Custody>,
     card: Arc<dyn Card>,
     config: OffloadConfig,
     /// The store's clock, in seconds, as of the last turn of the updater.
     now: AtomicU32,
+}
+
+impl fmt::Debug for Offload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mode, fault) = (self.config.mode, self.fault());
+        f.debug_struct("Offload")
+            .field("mode", &mode)
+            .field("fault", &fault)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Offload {
@@ -103,9 +131,23 @@ impl Offload {
         let card: Arc<dyn Card> = Arc::clone(&custody) as _;
         let region = MappedRegion::new(&card, packets, keep)?;
         let index = Mirror::new(&card, config.index, config.hash_key)?;
-        let places = config.places.clamp(1, PLACES_MAX);
-        let config = OffloadConfig { places, ..config };
-        Ok(Arc::new(Self { index, region, custody, card, config, now: AtomicU32::new(0) }))
+        let config = OffloadConfig {
+            engines: config.engines.clamp(1, RINGS_MAX),
+            batch_max: config.batch_max.clamp(1, BATCH_MAX),
+            places: config.places.clamp(1, PLACES_MAX),
+            ..config
+        };
+        let grid = match config.mode {
+            Mode::Persistent => {
+                let grid = Grid::new(&custody, &config, region.region(), index.params())?;
+                let grid = Arc::new(grid);
+                custody.guard(&grid);
+                Some(grid)
+            }
+            Mode::Launch | Mode::Graph => None,
+        };
+        let (recovery, now) = (Recovery::new(), AtomicU32::new(0));
+        Ok(Arc::new(Self { grid, index, region, recovery, custody, card, config, now }))
     }
 
     /// How the card is used.
@@ -116,6 +158,17 @@ impl Offload {
     /// What ended the card's use, if anything has.
     pub fn fault(&self) -> Option<&Fault> {
         self.custody.fault()
+    }
+
+    /// Whether batches are sent to the card: it has not failed, and does not rest for having been
+    /// late.
+    pub fn is_open(&self) -> bool {
+        self.fault().is_none() && self.recovery.is_open()
+    }
+
+    /// Times that the card rested for having been late.
+    pub fn rests(&self) -> u64 {
+        self.recovery.rests()
     }
 
     /// Ends the card's use, for every engine: the first fault counts. Batches in flight come back
@@ -144,10 +197,5 @@ impl Offload {
 
     fn now(&self) -> u32 {
         self.now.load(Ordering::Relaxed)
-    }
-
-    /// The kernel that answers batches.
-    fn kernel(&self) -> Kernel {
-        self.config.index.kind.batch_kernel(self.config.mode == Mode::Persistent)
     }
 }

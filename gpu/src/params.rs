@@ -26,7 +26,7 @@ pub const TABLE_KEY_MAX: [u32; TABLES] = [16, 32, 64, 128, 250];
 pub const CELLS: usize = 8;
 
 /// Shared memory of a block of the GET kernels, in bytes.
-pub(crate) const GET_SHARED_BYTES: u32 = 45_584;
+pub(crate) const GET_SHARED_BYTES: u32 = 45_632;
 /// Shared memory of a block of `digest`, in bytes.
 pub(crate) const DIGEST_SHARED_BYTES: u32 = 16_896;
 
@@ -91,10 +91,10 @@ pub struct Index {
     pub cuckoo: CuckooTable,
 }
 
-/// A place for one batch in flight, in mapped host memory: the host's line, then the card's.
-#[derive(Debug, Default)]
-#[repr(C, align(64))]
-pub struct Place {
+/// A batch as the host orders it, and its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Order {
     /// The batch's [`crate::Entry`]s, on a multiple of 4 bytes.
     pub entries: DevAddr,
     /// Room for a [`crate::ReqDesc`] each.
@@ -102,32 +102,82 @@ pub struct Place {
     /// Room for a [`crate::ReplyHead`] each, or 0: none are wanted.
     pub heads: DevAddr,
     /// Requests.
-    pub n: u32,
-    /// The store's clock, in seconds: what recency is stamped with.
-    pub now: u32,
-    /// Number of the newest batch. Written last, with release.
-    pub rung: std::sync::atomic::AtomicU32,
+    pub n: u16,
+    /// The low half of the store's clock, in seconds: what recency is stamped with.
+    pub now: u16,
+    /// The batch's number in its ring.
+    pub rung: u32,
+}
+
+/// A slot of a submission ring, in mapped host memory: the host's line, then the device's.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Place {
+    /// What is to be done. Kernels read it after a doorbell or a launch; the host writes it when
+    /// `done` is the number that it ordered last.
+    pub order: Order,
     /// Zero.
-    pub reserved0: [u32; 7],
-    /// Number of the newest batch whose descriptors are all written. The card's; read with
+    pub reserved0: [u32; 8],
+    /// Number of the newest batch whose descriptors are all written. The device's; read with
     /// acquire.
     pub done: std::sync::atomic::AtomicU32,
     /// Zero.
     pub reserved1: [u32; 15],
 }
 
-/// The host's part of a [`Place`] before the doorbell, which a kernel looks at only when it has rung.
-#[repr(C)]
-pub(crate) struct Order {
-    pub(crate) entries: DevAddr,
-    pub(crate) descs: DevAddr,
-    pub(crate) heads: DevAddr,
-    pub(crate) n: u32,
-    pub(crate) now: u32,
+/// Most requests of a batch.
+pub const BATCH_MAX: usize = u16::MAX as usize;
+/// Rings of a resident grid: as many as a line has doorbells.
+pub const RINGS_MAX: usize = 126;
+
+/// The line of mapped host memory that a resident grid polls.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct Doorbells {
+    /// Not 0: end, when all that was announced before is given out.
+    pub stop: std::sync::atomic::AtomicU8,
+    /// Changed by the host now and then as a sign of life.
+    pub beat: std::sync::atomic::AtomicU8,
+    /// Of each ring, the low byte of the number of its newest batch. Written with release, after
+    /// the order.
+    pub rung: [std::sync::atomic::AtomicU8; RINGS_MAX],
 }
 
-const _: () = assert!(size_of::<Order>() == std::mem::offset_of!(Place, rung));
-const _: () = assert!(std::mem::offset_of!(Order, now) == std::mem::offset_of!(Place, now));
+/// A part of a batch in the work queue of a resident grid. Kernels' own.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C, align(64))]
+pub struct Work {
+    /// The batch.
+    pub order: Order,
+    /// Its [`Place`].
+    pub place: DevAddr,
+    /// Which word of [`ServeParams::arrived`] counts its parts.
+    pub arrived: u32,
+    /// Which part this is.
+    pub part: u16,
+    /// Parts of the batch; 0: the block ends.
+    pub parts: u16,
+    /// The ticket that draws it, and 1.
+    pub ticket: u32,
+    /// Zero.
+    pub reserved: [u32; 3],
+}
+
+/// What stands before the parts in a work queue. Kernels' own; zeros at first.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(128))]
+pub struct WorkQueue {
+    /// Tickets drawn.
+    pub drawn: u32,
+    /// Zero.
+    pub reserved0: [u32; 31],
+    /// Tickets given work.
+    pub given: u32,
+    /// Zero.
+    pub reserved1: [u32; 31],
+    /// The line of doorbells, as far as batches were given out.
+    pub seen: [u8; 128],
+}
 
 /// `get_setassoc`, `get_cuckoo`: one batch. The grid may be larger than the batch.
 #[derive(Debug, Clone, Copy, Default)]
@@ -143,7 +193,8 @@ pub struct GetParams {
     pub arrived: DevAddr,
 }
 
-/// `serve_setassoc`, `serve_cuckoo`: batches until told to stop. Needs all its blocks at once.
+/// `serve_setassoc`, `serve_cuckoo`: batches of all rings until stopped. Needs all its blocks at once,
+/// two at least: the first polls.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct ServeParams {
@@ -151,31 +202,25 @@ pub struct ServeParams {
     pub packets: PacketRegion,
     /// What is looked up.
     pub index: Index,
-    /// `n_places` [`Place`]s, one behind the other.
+    /// The [`Doorbells`].
+    pub doorbells: DevAddr,
+    /// `ring_places` [`Place`]s for each ring, one ring behind the other. A batch's is the one of its
+    /// number modulo `ring_places`.
     pub places: DevAddr,
-    /// A word of the card's own for each place, 0 at first.
+    /// A word of the device's own for each place, 0 at first.
     pub arrived: DevAddr,
-    /// The [`Control`].
-    pub control: DevAddr,
-    /// Places. The grid has `n_places * blocks_per_place` blocks.
-    pub n_places: u32,
-    /// Blocks that share the work of one place.
-    pub blocks_per_place: u32,
-}
-
-/// How a persistent kernel is held, in mapped host memory.
-#[derive(Debug, Default)]
-#[repr(C, align(64))]
-pub struct Control {
-    /// Not 0: end.
-    pub stop: std::sync::atomic::AtomicU32,
-    /// Raised by the host at least once in each `patience` milliseconds.
-    pub beat: std::sync::atomic::AtomicU32,
-    /// Batches after which each place's blocks end by themselves; 0: never.
-    pub exit_after: u32,
-    /// Milliseconds without a beat after which the kernel takes the host for dead and ends; 0:
-    /// never.
-    pub patience: u32,
+    /// A [`WorkQueue`], and behind it `queue_mask` + 1 [`Work`]s: at least one for each part of all
+    /// batches that may be out, and one for each block.
+    pub queue: DevAddr,
+    /// Places of a ring: a power of two, at most 128.
+    pub ring_places: u32,
+    /// A power of two less 1.
+    pub queue_mask: u32,
+    /// Milliseconds without a change in the line after which the kernel takes the host for dead and
+    /// ends; 0: never.
+    pub patience_ms: u32,
+    /// Batches after which it ends by itself; 0: never. For profilers.
+    pub batches_max: u32,
 }
 
 /// What an [`Op`] does.

@@ -31,7 +31,7 @@ impl Engine for Told {
     }
 
     fn submit(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
-        if self.has.len() == 2 || self.has_failed() {
+        if self.has.len() == 2 || !self.is_open() {
             return Err(batch);
         }
         self.orders.got.lock().unwrap().push(batch.id);
@@ -40,7 +40,7 @@ impl Engine for Told {
     }
 
     fn poll(&mut self) -> Option<(Box<Batch>, Outcome)> {
-        if self.has_failed() {
+        if !self.is_open() {
             return Some((self.has.pop_front()?, Outcome::Lost));
         }
         if self.orders.done.load(Ordering::Relaxed) == 0 {
@@ -60,8 +60,8 @@ impl Engine for Told {
         self.has.len()
     }
 
-    fn has_failed(&self) -> bool {
-        self.orders.failed.load(Ordering::Relaxed)
+    fn is_open(&self) -> bool {
+        !self.orders.failed.load(Ordering::Relaxed)
     }
 
     fn distrust(&mut self) {

@@ -156,8 +156,8 @@ impl Engine for Bent {
         self.engine.in_flight()
     }
 
-    fn has_failed(&self) -> bool {
-        self.engine.has_failed()
+    fn is_open(&self) -> bool {
+        self.engine.is_open()
     }
 
     fn distrust(&mut self) {

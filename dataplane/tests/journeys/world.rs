@@ -95,6 +95,8 @@ impl Beside {
             mode: self.mode,
             index,
             hash_key: store.hash_key(),
+            engines: 4,
+            batch_max: BatchPolicy::default().size,
             places: 3,
             deadline: self.deadline,
             start_deadline: Duration::from_secs(60),

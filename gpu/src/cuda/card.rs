@@ -10,6 +10,7 @@
 
 use super::context::Context;
 use super::ptx;
+use super::residency::Residency;
 use super::stream::CudaStream;
 use crate::card::{Card, CardError, CardFacts, Kernel, Stream};
 use crate::params::DevAddr;
@@ -154,8 +155,8 @@ fn facts(context: &Context) -> Result<CardFacts, CardError> {
 pub(super) struct Loaded {
     kernel: Kernel,
     pub(super) function: CUfunction,
-    /// Blocks that the whole device runs at once, with nothing else on it.
-    pub(super) resident_max: u32,
+    /// Blocks that one multiprocessor runs at once, with nothing else on it.
+    pub(super) per_multiprocessor: u32,
 }
 
 /// All kernels, ready for launches, and their context.
@@ -163,6 +164,8 @@ pub(super) struct Loaded {
 pub(super) struct Kernels {
     modules: Vec<CUmodule>,
     loaded: Vec<Loaded>,
+    /// Room for those that stay.
+    pub(super) residency: Arc<Residency>,
     context: Arc<Context>,
 }
 
@@ -174,15 +177,16 @@ unsafe impl Sync for Kernels {}
 
 impl Kernels {
     fn load(context: Arc<Context>, multiprocessors: u32) -> Result<Self, CardError> {
-        let mut new = Self { modules: Vec::new(), loaded: Vec::new(), context };
+        let residency = Residency::new(multiprocessors);
+        let mut new = Self { modules: Vec::new(), loaded: Vec::new(), residency, context };
         for kernel in Kernel::ALL {
-            let loaded = new.load_one(kernel, multiprocessors)?;
+            let loaded = new.load_one(kernel)?;
             new.loaded.push(loaded);
         }
         Ok(new)
     }
 
-    fn load_one(&mut self, kernel: Kernel, multiprocessors: u32) -> Result<Loaded, CardError> {
+    fn load_one(&mut self, kernel: Kernel) -> Result<Loaded, CardError> {
         let (context, driver, facts) = (&self.context, self.context.driver, kernel.facts());
         let mut module = std::ptr::null_mut();
         let mut log = [0_u8; JIT_LOG_BYTES];
@@ -229,8 +233,8 @@ impl Kernels {
         let status =
             unsafe { (driver.blocks_at_once)(&raw mut blocks, function, threads, shared as usize) };
         context.check("cuOccupancyMaxActiveBlocksPerMultiprocessor", status)?;
-        let resident_max = u32::try_from(blocks).unwrap_or(0).saturating_mul(multiprocessors);
-        Ok(Loaded { kernel, function, resident_max })
+        let per_multiprocessor = u32::try_from(blocks).unwrap_or(0);
+        Ok(Loaded { kernel, function, per_multiprocessor })
     }
 
     /// Where they are loaded.
@@ -260,6 +264,11 @@ impl Drop for Kernels {
 impl Card for CudaCard {
     fn facts(&self) -> CardFacts {
         self.facts.clone()
+    }
+
+    fn resident_max(&self, kernel: Kernel) -> u32 {
+        let loaded = self.kernels.of(kernel);
+        loaded.map_or(0, |loaded| self.kernels.residency.room(loaded.per_multiprocessor))
     }
 
     fn take(&self, bytes: usize) -> Result<DevAddr, CardError> {
@@ -330,15 +339,16 @@ impl Card for CudaCard {
         Ok(DevAddr(first.unwrap_or(0)))
     }
 
-    unsafe fn unmap(&self, start: NonNull<u8>) {
+    unsafe fn unmap(&self, start: NonNull<u8>) -> bool {
         let pieces = self.registered().remove(&start.addr().get()).unwrap_or_default();
         if self.context().is_lost() || self.context().enter().is_err() {
-            return;
+            return false;
         }
         for piece in pieces {
             // SAFETY: registered in `map`; the caller's promise.
             unsafe { self.unregister(piece) };
         }
+        true
     }
 
     unsafe fn read(&self, from: DevAddr, to: &mut [u8]) -> Result<(), CardError> {
@@ -360,10 +370,6 @@ impl Card for CudaCard {
             }
         }
         Ok(())
-    }
-
-    fn may_free(&self) -> bool {
-        !self.context().is_lost()
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>, CardError> {

@@ -7,6 +7,7 @@ mod driver;
 mod nvml;
 mod probe;
 mod ptx;
+mod residency;
 mod stream;
 
 pub use card::CudaCard;

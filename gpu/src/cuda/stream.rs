@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::card::{DROP_WAIT_MAX, Kernels, Loaded};
+use super::residency::Reserved;
 use crate::card::{CardError, Kernel, Recorded, Stream};
 use crate::params::DevAddr;
 use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphExec, CUstream};
@@ -18,6 +19,8 @@ pub(super) struct CudaStream {
     kernels: Arc<Kernels>,
     stream: CUstream,
     recorded: Vec<CUgraphExec>,
+    /// Of kernels that stay, until the stream is idle.
+    reserved: Vec<Reserved>,
 }
 
 // SAFETY: one owner; the handles are only passed to the driver, whose functions may be called
@@ -26,24 +29,23 @@ unsafe impl Send for CudaStream {}
 
 impl CudaStream {
     pub(super) fn new(kernels: Arc<Kernels>, stream: CUstream) -> Self {
-        Self { kernels, stream, recorded: Vec::new() }
+        Self { kernels, stream, recorded: Vec::new(), reserved: Vec::new() }
     }
 
-    /// The kernel, if so many blocks of it can do their work.
-    fn fit(&self, kernel: Kernel, blocks: u32) -> Result<Loaded, CardError> {
-        let refused = |why| CardError::Refused { call: "launch", why };
-        let loaded = self
-            .kernels
-            .of(kernel)
-            .ok_or_else(|| refused(format!("{} is not loaded", kernel.facts().name)))?;
-        if kernel.facts().resident && blocks > loaded.resident_max {
-            let most = loaded.resident_max;
-            return Err(refused(format!(
-                "{} needs {blocks} blocks at once, and the card runs {most}",
-                kernel.facts().name
-            )));
-        }
-        Ok(loaded)
+    /// The kernel, if it is loaded.
+    fn loaded(&self, kernel: Kernel) -> Result<Loaded, CardError> {
+        let why = || format!("{} is not loaded", kernel.facts().name);
+        self.kernels.of(kernel).ok_or_else(|| CardError::Refused { call: "launch", why: why() })
+    }
+
+    /// Room for a kernel whose blocks must all run at once.
+    fn reserve(&self, kernel: Kernel, blocks: u32) -> Result<Reserved, CardError> {
+        let per_multiprocessor = self.loaded(kernel)?.per_multiprocessor;
+        self.kernels.residency.reserve(blocks, per_multiprocessor).map_err(|room| {
+            let name = kernel.facts().name;
+            let why = format!("{name} needs {blocks} blocks at once, and there is room for {room}");
+            CardError::Refused { call: "launch", why }
+        })
     }
 
     /// A graph with one launch in it, made ready to run.
@@ -82,10 +84,11 @@ impl Stream for CudaStream {
         blocks: u32,
         params: *const u8,
     ) -> Result<(), CardError> {
-        let Loaded { function, .. } = self.fit(kernel, blocks)?;
+        let Loaded { function, .. } = self.loaded(kernel)?;
+        let facts = kernel.facts();
+        let reserved = facts.resident.then(|| self.reserve(kernel, blocks)).transpose()?;
         let context = self.kernels.context();
         context.enter()?;
-        let facts = kernel.facts();
         let mut arguments = [params.cast_mut().cast::<c_void>()];
         // SAFETY: a loaded function of one argument, which is copied before the call returns; what
         // it points to is the caller's promise.
@@ -104,7 +107,9 @@ impl Stream for CudaStream {
                 std::ptr::null_mut(),
             )
         };
-        context.check("cuLaunchKernel", status)
+        context.check("cuLaunchKernel", status)?;
+        self.reserved.extend(reserved);
+        Ok(())
     }
 
     unsafe fn record(
@@ -113,7 +118,7 @@ impl Stream for CudaStream {
         blocks: u32,
         params: *const u8,
     ) -> Result<Recorded, CardError> {
-        let Loaded { function, .. } = self.fit(kernel, blocks)?;
+        let Loaded { function, .. } = self.loaded(kernel)?;
         let (context, facts) = (self.kernels.context(), kernel.facts());
         context.enter()?;
         let mut arguments = [params.cast_mut().cast::<c_void>()];
@@ -167,7 +172,11 @@ impl Stream for CudaStream {
 
     fn is_idle(&mut self) -> Result<bool, CardError> {
         // SAFETY: the stream is this context's, and there until drop.
-        unsafe { self.kernels.context().is_idle(self.stream) }
+        let idle = unsafe { self.kernels.context().is_idle(self.stream) }?;
+        if idle {
+            self.reserved.clear();
+        }
+        Ok(idle)
     }
 }
 

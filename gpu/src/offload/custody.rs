@@ -1,14 +1,19 @@
-//! A card's fault, and what follows for its memory.
+//! A device's fault, and what follows for its memory; and calls that must not be made beside a kernel
+//! that stays.
 //!
 //! A kernel that hangs cannot be ended from outside, and may write wherever it was told to for as
 //! long as the process lives. So a fault, once there, is for ever: nothing that was taken or mapped
-//! is let go of any more ([`Card::may_free`]), whoever owns it. That is the whole quarantine.
+//! is given back any more, whoever owns it. That is the whole quarantine.
+//!
+//! The driver may hold calls that map, unmap, take or free memory until every kernel has ended. So
+//! here each of them stops the resident grid first, whoever calls; nobody can make one beside it.
 #![allow(unsafe_code)]
 
-use crate::card::{Card, CardError, CardFacts, Stream};
+use super::grid::Grid;
+use crate::card::{Card, CardError, CardFacts, Kernel, Stream};
 use crate::params::DevAddr;
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Why a card is not used any more.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +21,7 @@ pub enum Fault {
     /// The card, or its driver, says so.
     #[error(transparent)]
     Card(#[from] CardError),
-    /// A batch took too long.
+    /// A batch was never done.
     #[error("a batch of {requests} requests was not done after {waited_us} µs")]
     Late {
         /// Requests in it.
@@ -36,20 +41,27 @@ pub enum Fault {
     #[error("the card and the CPU read a request differently")]
     Wrong,
     /// A kernel did not end when it was told to.
-    #[error("a kernel went on running when its engine ended")]
+    #[error("a kernel went on running when it was stopped")]
     Unstoppable,
 }
 
-/// A card, and its fault.
+/// A device, its fault and its resident grid.
 #[derive(Debug)]
 pub(super) struct Custody {
     card: Arc<dyn Card>,
     fault: OnceLock<Fault>,
+    /// The grid's memory belongs to the device, so the device does not own the grid.
+    grid: OnceLock<Weak<Grid>>,
 }
 
 impl Custody {
     pub(super) fn new(card: Arc<dyn Card>) -> Self {
-        Self { card, fault: OnceLock::new() }
+        Self { card, fault: OnceLock::new(), grid: OnceLock::new() }
+    }
+
+    /// From now on this grid is stopped before such calls.
+    pub(super) fn guard(&self, grid: &Arc<Grid>) {
+        let _ = self.grid.set(Arc::downgrade(grid));
     }
 
     #[inline]
@@ -61,6 +73,17 @@ impl Custody {
     pub(super) fn fail(&self, fault: Fault) {
         let _ = self.fault.set(fault);
     }
+
+    /// Makes a call while no kernel stays.
+    fn quiet<T>(&self, call: impl FnOnce() -> T) -> Result<T, CardError> {
+        match self.grid.get().and_then(Weak::upgrade) {
+            Some(grid) => grid.quiet(call).map_err(|fault| match fault {
+                Fault::Card(error) => error,
+                fault => CardError::Refused { call: "memory", why: fault.to_string() },
+            }),
+            None => Ok(call()),
+        }
+    }
 }
 
 impl Card for Custody {
@@ -68,35 +91,42 @@ impl Card for Custody {
         self.card.facts()
     }
 
+    fn resident_max(&self, kernel: Kernel) -> u32 {
+        self.card.resident_max(kernel)
+    }
+
     fn take(&self, bytes: usize) -> Result<DevAddr, CardError> {
-        self.card.take(bytes)
+        self.quiet(|| self.card.take(bytes))?
     }
 
     unsafe fn give_back(&self, at: DevAddr) {
+        if self.fault().is_some() {
+            return;
+        }
+        // A grid that does not stop keeps the memory.
         // SAFETY: the caller's promise.
-        unsafe { self.card.give_back(at) }
+        let _ = self.quiet(|| unsafe { self.card.give_back(at) });
     }
 
     unsafe fn map(&self, start: NonNull<u8>, bytes: usize) -> Result<DevAddr, CardError> {
         // SAFETY: the caller's promise.
-        unsafe { self.card.map(start, bytes) }
+        self.quiet(|| unsafe { self.card.map(start, bytes) })?
     }
 
-    unsafe fn unmap(&self, start: NonNull<u8>) {
+    unsafe fn unmap(&self, start: NonNull<u8>) -> bool {
+        if self.fault().is_some() {
+            return false;
+        }
         // SAFETY: the caller's promise.
-        unsafe { self.card.unmap(start) }
+        self.quiet(|| unsafe { self.card.unmap(start) }).unwrap_or(false)
     }
 
     unsafe fn read(&self, from: DevAddr, to: &mut [u8]) -> Result<(), CardError> {
         // SAFETY: the caller's promise.
-        unsafe { self.card.read(from, to) }
-    }
-
-    fn may_free(&self) -> bool {
-        self.fault.get().is_none() && self.card.may_free()
+        self.quiet(|| unsafe { self.card.read(from, to) })?
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>, CardError> {
-        self.card.stream()
+        self.quiet(|| self.card.stream())?
     }
 }

@@ -52,11 +52,9 @@ impl MappedRegion {
 
 impl Drop for MappedRegion {
     fn drop(&mut self) {
-        if self.card.may_free() {
-            // SAFETY: mapped in `new`; every engine has gone, and its kernels have ended, or there
-            // would be a fault (`Stage`).
-            unsafe { self.card.unmap(self.start) }
-        } else {
+        // SAFETY: mapped in `new`, and used by nothing but kernels; those of engines have ended, or
+        // there is a fault, and the grid is stopped before this call (`Custody`).
+        if !unsafe { self.card.unmap(self.start) } {
             std::mem::forget(self.keep.take());
         }
     }

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const PARAMS_BYTES_MAX: usize = 512;
 /// Launches that one stream may hold.
 const LAUNCHES_MAX: usize = 64;
+/// Blocks that stay at once: each has a thread, and fibers with stacks of their own.
+const RESIDENT_MAX: u32 = 6;
 /// Longest wait for the work of a stream that is dropped.
 const DROP_WAIT_MAX: Duration = Duration::from_secs(1);
 
@@ -82,6 +84,10 @@ impl Card for SimtCard {
         }
     }
 
+    fn resident_max(&self, _: Kernel) -> u32 {
+        RESIDENT_MAX
+    }
+
     fn take(&self, bytes: usize) -> Result<DevAddr, CardError> {
         let memory = HostMemory::new(bytes);
         let at = memory.start().expose_provenance().get() as u64;
@@ -101,8 +107,9 @@ impl Card for SimtCard {
         Ok(DevAddr(at))
     }
 
-    unsafe fn unmap(&self, start: NonNull<u8>) {
+    unsafe fn unmap(&self, start: NonNull<u8>) -> bool {
         self.forget(start.addr().get() as u64);
+        true
     }
 
     unsafe fn read(&self, from: DevAddr, to: &mut [u8]) -> Result<(), CardError> {

@@ -21,6 +21,9 @@ use std::time::Duration;
 pub const FEED: usize = 1 << 16;
 /// Every how many batches one is read again by the CPU engine.
 pub const VERIFY_EVERY: NonZeroU32 = NonZeroU32::MIN.saturating_add(1022);
+/// Most workers of a study, and most requests of their batches.
+const ENGINES_MAX: usize = 64;
+const BATCH_MAX: usize = 8192;
 /// Longest time for the first batch, in deadlines.
 const START_DEADLINES: u32 = 30;
 
@@ -88,6 +91,8 @@ impl Beside {
                 shares: std::array::from_fn(|i| if i == table { 1.0 } else { 0.0 }),
             },
             hash_key: store.hash_key(),
+            engines: ENGINES_MAX,
+            batch_max: BATCH_MAX,
             places: way.places,
             deadline: way.deadline,
             start_deadline: START_DEADLINES * way.deadline,

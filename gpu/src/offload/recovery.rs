@@ -1,0 +1,149 @@
+//! When a device that was late is used again.
+//!
+//! Late is not dead: another process's time slice, a tenant's long kernel or a paused machine delays
+//! a batch by milliseconds. After one the device rests, and then gets one batch as a probe. Pauses
+//! grow while probes are late too, and begin anew with the first that is not. In: what became of
+//! batches, from every engine. Out: whether to send one. Atomics only; nothing here waits or fails.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// First pause: longer than the deadline that was missed.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+/// Longest pause: a device that works again is in use within a second.
+const PAUSE_MAX: Duration = Duration::from_millis(320);
+
+/// What may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// Any batch.
+    All,
+    /// This one batch, as a probe.
+    Probe,
+    /// None for now.
+    None,
+}
+
+/// One device's state, shared by its engines.
+#[derive(Debug)]
+pub(super) struct Recovery {
+    began: Instant,
+    /// Nanoseconds since `began` until which nothing is sent; 0: the device is in use.
+    rests_until: AtomicU64,
+    /// The next pause, in nanoseconds.
+    pause: AtomicU64,
+    /// Times that the device was late.
+    rests: AtomicU64,
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Recovery {
+    pub(super) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            rests_until: AtomicU64::new(0),
+            pause: AtomicU64::new(nanos(PAUSE_MIN)),
+            rests: AtomicU64::new(0),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        nanos(self.began.elapsed()).max(1)
+    }
+
+    /// Whether a batch may be sent; a probe is promised to this caller alone.
+    #[inline]
+    pub(super) fn admit(&self) -> Admission {
+        match self.rests_until.load(Ordering::Relaxed) {
+            0 => Admission::All,
+            until => self.admit_probe(until),
+        }
+    }
+
+    #[cold]
+    fn admit_probe(&self, until: u64) -> Admission {
+        let now = self.now();
+        if now < until {
+            return Admission::None;
+        }
+        // Whoever sets the end of the next rest has the probe.
+        let next = now.saturating_add(self.pause.load(Ordering::Relaxed));
+        let order = (Ordering::Relaxed, Ordering::Relaxed);
+        match self.rests_until.compare_exchange(until, next, order.0, order.1) {
+            Ok(_) => Admission::Probe,
+            Err(_) => Admission::None,
+        }
+    }
+
+    /// Whether the device is in use, or may be probed.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        match self.rests_until.load(Ordering::Relaxed) {
+            0 => true,
+            until => self.now() >= until,
+        }
+    }
+
+    /// A batch was late; `probe`: it was the one that [`Admission::Probe`] let through.
+    pub(super) fn late(&self, probe: bool) {
+        let until = self.rests_until.load(Ordering::Relaxed);
+        // Of several batches that one stall made late, the first begins the rest.
+        if until != 0 && !probe {
+            return;
+        }
+        let pause = self.pause.load(Ordering::Relaxed);
+        let next = self.now().saturating_add(pause).max(until);
+        let order = (Ordering::Relaxed, Ordering::Relaxed);
+        if self.rests_until.compare_exchange(until, next, order.0, order.1).is_ok() {
+            self.pause.store((2 * pause).min(nanos(PAUSE_MAX)), Ordering::Relaxed);
+            self.rests.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The probe came back in time.
+    pub(super) fn works(&self) {
+        self.pause.store(nanos(PAUSE_MIN), Ordering::Relaxed);
+        self.rests_until.store(0, Ordering::Relaxed);
+    }
+
+    /// Times that the device was late.
+    pub(super) fn rests(&self) -> u64 {
+        self.rests.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_stall_is_one_rest_and_ends_with_one_probe() {
+        let recovery = Recovery::new();
+        assert_eq!(recovery.admit(), Admission::All);
+        (0..5).for_each(|_| recovery.late(false));
+        assert_eq!((recovery.admit(), recovery.rests()), (Admission::None, 1));
+        assert!(!recovery.is_open());
+        std::thread::sleep(PAUSE_MIN);
+        assert!(recovery.is_open());
+        assert_eq!([recovery.admit(), recovery.admit()], [Admission::Probe, Admission::None]);
+        recovery.late(true);
+        assert_eq!((recovery.admit(), recovery.rests()), (Admission::None, 2));
+        while recovery.admit() != Admission::Probe {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        recovery.works();
+        assert_eq!(recovery.admit(), Admission::All);
+    }
+
+    #[test]
+    fn pauses_grow_to_a_bound() {
+        let recovery = Recovery::new();
+        for _ in 0..20 {
+            recovery.late(true);
+        }
+        assert_eq!(recovery.pause.load(Ordering::Relaxed), nanos(PAUSE_MAX));
+    }
+}
