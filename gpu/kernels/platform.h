@@ -75,7 +75,7 @@ __device__ __forceinline__ void store16(void *at, uint4 value) {
 // Milliseconds since some moment, the same for all blocks.
 __device__ __forceinline__ u64 clock_ms() {
   u64 ns;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
   return ns / 1000000;
 }
 
