@@ -106,8 +106,9 @@ __device__ inline void remove(const CuckooTable &table, const Op &op, UpdateCoun
 }
 
 KERNEL(update_cuckoo, UpdateParams, UPDATE_THREADS) {
+  if (p.n == 0) return;
   const CuckooTable &table = p.index.cuckoo;
-  UpdateCounts *counts = at<UpdateCounts>(p.counts);
+  UpdateCounts *counts = begin_counts();
   for (u32 i = blockIdx.x * UPDATE_THREADS + threadIdx.x; i < p.n;
        i += gridDim.x * UPDATE_THREADS) {
     Op op = load_op(p, i);
@@ -118,4 +119,5 @@ KERNEL(update_cuckoo, UpdateParams, UPDATE_THREADS) {
     else
       remove(table, op, counts);
   }
+  end_counts(p, counts);
 }

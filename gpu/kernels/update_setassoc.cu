@@ -123,7 +123,8 @@ __device__ inline void remove(const Index &index, u64 hash, u32 lane, UpdateCoun
 }
 
 KERNEL(update_setassoc, UpdateParams, UPDATE_THREADS) {
-  UpdateCounts *counts = at<UpdateCounts>(p.counts);
+  if (p.n == 0) return;
+  UpdateCounts *counts = begin_counts();
   u32 lane = threadIdx.x % 32, warps = gridDim.x * (UPDATE_THREADS / 32);
   for (u32 i = blockIdx.x * (UPDATE_THREADS / 32) + threadIdx.x / 32; i < p.n; i += warps) {
     Op op = load_op(p, i);
@@ -144,4 +145,5 @@ KERNEL(update_setassoc, UpdateParams, UPDATE_THREADS) {
     __syncwarp();
     if (lane == 0) unlock_set(view.set);
   }
+  end_counts(p, counts);
 }

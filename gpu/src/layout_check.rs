@@ -6,8 +6,8 @@ mod tests {
     use crate::params::{
         CELLS, Control, CuckooTable, DIGEST_SHARED_BYTES, DigestParams, GET_SHARED_BYTES,
         GetParams, HashKey, Index, MicroEmptyParams, MicroPingParams, MicroReadParams, Op,
-        PacketRegion, Place, ServeParams, SetTable, TABLE_KEY_MAX, TABLES, UpdateCounts,
-        UpdateParams, WAYS,
+        PacketRegion, Place, ServeParams, SetTable, TABLE_KEY_MAX, TABLES, UPDATE_SHARED_BYTES,
+        UpdateCounts, UpdateParams, WAYS,
     };
     use crate::tables::{Bucket, Set, Way, way_bytes};
     use std::mem::offset_of;
@@ -38,8 +38,8 @@ mod tests {
             ServeParams { packets index places arrived control n_places blocks_per_place }
             Control { stop beat exit_after patience }
             Op { hash location flags value_len key_off key_len kind }
-            UpdateCounts { inserted replaced removed absent evicted moved overflowed }
-            UpdateParams { index ops keys counts n now }
+            UpdateCounts { inserted replaced removed absent evicted moved overflowed arrived }
+            UpdateParams { index ops keys totals counts n now launch }
             DigestParams { key bytes lengths hashes sums n stride }
             MicroReadParams {
                 from to sum items item_bytes stride to_stride lanes groups rounds seed random
@@ -48,7 +48,9 @@ mod tests {
             MicroEmptyParams { runs }
         };
         host.extend([KEYS_MAX, HEAD_BYTES_MAX, WAYS, TABLES, CELLS]);
-        host.extend([GET_SHARED_BYTES, DIGEST_SHARED_BYTES].map(|n| n as usize));
+        host.extend(
+            [GET_SHARED_BYTES, DIGEST_SHARED_BYTES, UPDATE_SHARED_BYTES].map(|n| n as usize),
+        );
         host.extend(TABLE_KEY_MAX.map(way_bytes));
         let kernels: Vec<usize> = crate::simt::layouts().map(|n| n as usize).collect();
         assert_eq!(host, kernels);

@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use super::Feed;
-use crate::card::{CardError, Kernel, Stream};
+use crate::card::{CardError, CardMemory, Kernel, Stream};
 use crate::host::Column;
 use crate::offload::{Fault, Offload};
 use crate::params::{DevAddr, Op, OpKind, UpdateCounts, UpdateParams};
@@ -146,9 +146,13 @@ pub struct Updater {
     hashes: Vec<u64>,
     ops: Column<Op>,
     keys: Column<u8>,
-    /// One value, which the card adds to.
+    /// One value, in the device's memory.
+    totals: CardMemory,
+    /// Its copy here, as of the last launch.
     counts: Column<UpdateCounts>,
     counted: UpdateCounts,
+    /// Number of the last launch.
+    launches: u32,
     counters: Arc<UpdaterCounters>,
 }
 
@@ -182,8 +186,10 @@ impl Updater {
             hashes: Vec::with_capacity(OPS_MAX),
             ops: Column::mapped(card, OPS_MAX)?,
             keys: Column::mapped(card, OPS_MAX * usize::from(u8::MAX))?,
+            totals: CardMemory::new(card, size_of::<UpdateCounts>())?,
             counts,
             counted: UpdateCounts::default(),
+            launches: 0,
             counters: Arc::default(),
             offload: Arc::clone(offload),
         })
@@ -262,18 +268,22 @@ impl Updater {
     fn apply(&mut self) -> Result<(), Fault> {
         let changes = self.ops.len();
         let per_block = self.kernel.facts().per_block.max(1) as usize;
+        self.launches = self.launches.wrapping_add(1).max(1);
         let params = UpdateParams {
             index: self.offload.index().params(),
             ops: self.ops.at(),
             keys: self.keys.at(),
+            totals: self.totals.at(),
             counts: self.counts.at(),
             n: u32::try_from(changes).unwrap_or(0),
             now: self.source.now(),
+            launch: self.launches,
+            reserved: 0,
         };
         debug_assert_ne!(params.counts, DevAddr(0));
         let blocks = u32::try_from(changes.div_ceil(per_block)).unwrap_or(u32::MAX);
         let at: *const UpdateParams = &raw const params;
-        // SAFETY: the kernel's own structure; columns of ours and the offload's index, which stay
+        // SAFETY: the kernel's own structure; memory of ours and the offload's index, which stay
         // until the kernel has ended: `wait` sees to that, or makes it a fault, and then they stay
         // for ever.
         unsafe { self.stream.launch(self.kernel, blocks, at.cast()) }?;
