@@ -71,7 +71,8 @@ struct SetTable {
 struct alignas(128) Set {
   // 0: empty.
   u8 tags[WAYS];
-  // Not 0 while an update is at work here. Searches leave it alone.
+  // The number of the update's launch while one of its warps is at work here. Searches leave it
+  // alone.
   u32 lock;
   u32 reserved[3];
   u32 locations[WAYS];

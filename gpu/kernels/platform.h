@@ -79,8 +79,12 @@ __device__ __forceinline__ u64 clock_ms() {
   return ns / 1000000;
 }
 
+// Before a loop whose body is long and runs seldom.
+#define NO_UNROLL _Pragma("unroll 1")
+
 #else
 #include "../simt/cuda.h"
+#define NO_UNROLL
 #endif
 
 // A device address from layout.h as a pointer.
