@@ -132,6 +132,7 @@ template <class T> inline T atomicExch(T *at, T value) {
   return __atomic_exchange_n(at, value, __ATOMIC_RELAXED);
 }
 template <class T> inline T atomicCAS(T *at, T expected, T value) {
+  simt::give_way();
   __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return expected;
 }

@@ -121,6 +121,21 @@ fn cuckoo_with_room_holds_everything() {
     }
 }
 
+/// Threads that come second look for another empty cell before they move anything: a quarter full,
+/// nothing has to move.
+#[test]
+fn cuckoo_moves_nothing_while_cells_are_empty() {
+    for seed in 1..5 {
+        let kind = IndexKind::Cuckoo { n_buckets: 64, kicks_max: 32 };
+        let mut rng = Rng(seed);
+        let mut bench = bench(kind, seed);
+        let keys = keys(&mut rng, 128);
+        let ops: Vec<_> = keys.iter().map(|key| put(key, 3, 0, 0)).collect();
+        let counts = bench.update(&ops, 1, 1).unwrap();
+        assert_eq!((counts.inserted, counts.moved, counts.overflowed), (128, 0, 0));
+    }
+}
+
 #[test]
 fn cuckoo_without_room_overflows() {
     for seed in 0..4 {
