@@ -24,8 +24,11 @@ const OPS_MAX: usize = 4096;
 const UPDATE_MAX: Duration = Duration::from_secs(1);
 /// Pause between two looks whether a batch is done.
 const UPDATE_PAUSE: Duration = Duration::from_micros(20);
-/// Longest pause of an updater with nothing to do.
-const IDLE_MAX: Duration = Duration::from_millis(5);
+/// Time without a change after which an updater sleeps until the next one: a writer wakes it some
+/// hundred times a second at most.
+const AWAKE: Duration = Duration::from_millis(5);
+/// Longest sleep: how late it sees that it is to stop, and passes the store's clock on.
+const IDLE_MAX: Duration = Duration::from_millis(50);
 
 /// What the store has at a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,19 +205,23 @@ impl Updater {
 
     /// Works until `stop` is set.
     pub fn run(mut self, stop: &AtomicBool) {
-        let (mut cycles, mut pause) = (0, self.schedule.cycle);
+        let mut busy = Instant::now();
         while !stop.load(Ordering::Relaxed) {
-            thread::sleep(pause);
-            cycles += 1;
-            let due = cycles >= self.schedule.every || self.feed.len() >= OPS_MAX;
-            if !due {
-                continue;
+            if busy.elapsed() < AWAKE || self.feed.wait(IDLE_MAX) {
+                self.gather(stop);
             }
-            cycles = 0;
             if self.turn() > 0 {
-                pause = self.schedule.cycle;
-            } else {
-                pause = (pause * 2).min(IDLE_MAX.max(self.schedule.cycle));
+                busy = Instant::now();
+            }
+        }
+    }
+
+    /// Lets changes come together for one period of the schedule, or until they fill a batch.
+    fn gather(&self, stop: &AtomicBool) {
+        for _ in 0..self.schedule.every {
+            thread::sleep(self.schedule.cycle);
+            if self.feed.len() >= OPS_MAX || stop.load(Ordering::Relaxed) {
+                return;
             }
         }
     }
