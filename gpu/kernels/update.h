@@ -6,7 +6,7 @@
 #pragma once
 #include "layout.h"
 
-enum : u32 { UPDATE_THREADS = 128 };
+enum : u32 { UPDATE_THREADS = 128, UPDATE_BLOCKS_AT_ONCE = 8 };
 
 static_assert(sizeof(UpdateCounts) == UPDATE_SHARED_BYTES, "the launch gives as much");
 static_assert(sizeof(UpdateCounts) == 32, "copied in two pieces, counted word by word");

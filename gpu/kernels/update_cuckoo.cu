@@ -126,7 +126,7 @@ __device__ inline void remove(const CuckooTable &table, const Op &op, UpdateCoun
   count(any ? &counts->removed : &counts->absent);
 }
 
-KERNEL(update_cuckoo, UpdateParams, UPDATE_THREADS) {
+KERNEL(update_cuckoo, UpdateParams, UPDATE_THREADS, UPDATE_BLOCKS_AT_ONCE) {
   if (p.n == 0) return;
   const CuckooTable &table = p.index.cuckoo;
   UpdateCounts *counts = begin_counts();

@@ -139,7 +139,7 @@ __device__ inline void remove(const UpdateParams &p, u64 hash, u32 lane, UpdateC
   count(removed ? &counts->removed : shut ? &counts->overflowed : &counts->absent);
 }
 
-KERNEL(update_setassoc, UpdateParams, UPDATE_THREADS) {
+KERNEL(update_setassoc, UpdateParams, UPDATE_THREADS, UPDATE_BLOCKS_AT_ONCE) {
   if (p.n == 0) return;
   UpdateCounts *counts = begin_counts();
   u32 lane = threadIdx.x % 32, warps = gridDim.x * (UPDATE_THREADS / 32);

@@ -32,7 +32,7 @@ typedef uint64_t u64;
 #define SIMT_KERNEL(name) gnomon_simt_##name
 #endif
 
-#define KERNEL(name, Params, threads)                      \
+#define KERNEL(name, Params, ...)                          \
   static void name##_thread(const Params &p);              \
   extern "C" void SIMT_KERNEL(name)(const void *params) {  \
     Params p;                                              \
