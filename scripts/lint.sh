@@ -18,5 +18,6 @@ check "shellcheck" shellcheck -x .ci/run scripts/dist/{postinst,prerm,postrm} ap
   "${shell_files[@]}"
 check "Vagrantfile parses" ruby -c Vagrantfile
 check "Vagrantfile says what it should" ruby scripts/tests/vagrantfile_test.rb
+check "clang reads the kernels" scripts/clang_kernels.sh
 check "systemd units" scripts/check_units.sh
 totals

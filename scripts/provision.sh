@@ -21,6 +21,8 @@ packages+=(valgrind)
 packages+=(qemu-system-x86 qemu-utils fdisk dosfstools mtools grub-pc-bin grub-efi-amd64-bin)
 # checks of the scripts themselves
 packages+=(shellcheck ruby systemd man-db zsh fish)
+# a second compiler for the GPU's kernels, and what looks for bugs in them
+packages+=(clang-19 clang-tidy-19)
 # the package, the archive, and Debian roots to try them in
 packages+=(lintian mmdebstrap "${dist[@]}")
 

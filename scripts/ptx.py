@@ -28,6 +28,12 @@ BASE = "compute_75"
 CARDS = ["sm_75", "sm_80", "sm_90", "sm_100"]
 """What it is assembled for here: Turing, Ampere, Hopper, Blackwell."""
 
+REGISTERS_MAX = 64
+"""Registers of a thread: with more, a multiprocessor runs fewer blocks than launches count on."""
+
+STACK_MAX = 128
+"""Bytes of local memory of a thread."""
+
 OPTIONS = [
     f"--gpu-architecture={BASE}",
     "--std=c++20",
@@ -174,10 +180,15 @@ def check():
             for kernel, registers, shared, stack, spilled in found:
                 print(f"{kernel:24} {card:7} {registers:3} registers, {shared} B shared, "
                       f"{stack} B stack, {spilled} B spilled")
-                if spilled:
-                    wrong.append(f"{kernel} spills registers on {card}")
-                else:
-                    passed += 1
+                faults = [
+                    fault for fault, there in (
+                        ("spills registers", spilled),
+                        (f"needs more than {REGISTERS_MAX} registers", registers > REGISTERS_MAX),
+                        (f"keeps more than {STACK_MAX} B in local memory", stack > STACK_MAX),
+                    ) if there
+                ]
+                wrong += [f"{kernel} {fault} on {card}" for fault in faults]
+                passed += not faults
     for line in wrong:
         print(line)
     print(f"{passed} passed, {len(wrong)} failed")

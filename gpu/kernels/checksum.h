@@ -49,7 +49,7 @@ __device__ inline u32 add_unstaged(u32 sum, const Frame &frame, u32 from, u32 to
   u32 start = from > STAGED_BYTES ? from : u32(STAGED_BYTES);
   u32 todo = __ballot_sync(~0u, to > start);
   while (todo) {
-    int owner = __ffs(todo) - 1;
+    int owner = __ffs(int(todo)) - 1;
     todo &= todo - 1;
     const u8 *base = at<const u8>(__shfl_sync(~0u, reinterpret_cast<u64>(frame.base), owner));
     u32 begin = __shfl_sync(~0u, start, owner), end = __shfl_sync(~0u, to, owner);

@@ -36,7 +36,7 @@ __device__ __forceinline__ Bucket *bucket_at(const CuckooTable &table, u32 bucke
 struct CuckooSearch {
   enum : bool { KNOWS_VALUES = false };
 
-  static __device__ inline Found look_up(const Index &index, u32 now, const Frame &frame, u32 off,
+  static __device__ inline Found look_up(const Index &index, u32, const Frame &frame, u32 off,
                                          u32 len) {
     const CuckooTable &table = index.cuckoo;
     if (table.n_buckets == 0) return {HINT_UNKNOWN, 0, 0, 0};

@@ -18,6 +18,8 @@
 #include "parse.h"
 
 enum : u32 { GET_THREADS = 256, GET_REQUESTS = GET_THREADS / 2, DESC_WORDS = 17 };
+// A multiprocessor of sm_90 has shared memory for as many; beyond 64 registers a thread it runs fewer.
+enum : u32 { GET_BLOCKS_AT_ONCE = 4 };
 
 struct GetShared {
   Entry entries[GET_REQUESTS];

@@ -2,6 +2,6 @@
 #include "get.h"
 #include "cuckoo.h"
 
-KERNEL(get_cuckoo, GetParams, GET_THREADS) {
+KERNEL(get_cuckoo, GetParams, GET_THREADS, GET_BLOCKS_AT_ONCE) {
   get<CuckooSearch>(p, shared_memory<GetShared>());
 }

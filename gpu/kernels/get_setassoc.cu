@@ -2,6 +2,6 @@
 #include "get.h"
 #include "setassoc.h"
 
-KERNEL(get_setassoc, GetParams, GET_THREADS) {
+KERNEL(get_setassoc, GetParams, GET_THREADS, GET_BLOCKS_AT_ONCE) {
   get<SetSearch>(p, shared_memory<GetShared>());
 }

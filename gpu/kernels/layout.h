@@ -5,7 +5,8 @@
 
 enum : u32 { KEYS_MAX = 6, HEAD_BYTES_MAX = 116, WAYS = 16, TABLES = 5, CELLS = 8 };
 // Shared memory of a block, as launches give it.
-enum : u32 { GET_SHARED_BYTES = 45632, DIGEST_SHARED_BYTES = 16896 };
+enum : u32 { GET_SHARED_BYTES = 45632, DIGEST_SHARED_BYTES = 16896,
+             UPDATE_SHARED_BYTES = 32 };
 
 // Entry.flags
 enum : u8 { ENTRY_IPV6 = 1, ENTRY_IP_GOOD = 2, ENTRY_UDP_GOOD = 4, ENTRY_LIMITED = 8 };
@@ -70,7 +71,8 @@ struct SetTable {
 struct alignas(128) Set {
   // 0: empty.
   u8 tags[WAYS];
-  // Not 0 while an update is at work here. Searches leave it alone.
+  // The number of the update's launch while one of its warps is at work here. Searches leave it
+  // alone.
   u32 lock;
   u32 reserved[3];
   u32 locations[WAYS];
@@ -163,13 +165,13 @@ struct Op {
 };
 
 struct UpdateCounts {
-  u32 inserted, replaced, removed, absent, evicted, moved, overflowed, reserved;
+  u32 inserted, replaced, removed, absent, evicted, moved, overflowed, arrived;
 };
 
 struct UpdateParams {
   Index index;
-  u64 ops, keys, counts;
-  u32 n, now;
+  u64 ops, keys, totals, counts;
+  u32 n, now, launch, reserved;
 };
 
 struct DigestParams {

@@ -11,9 +11,10 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// A kernel of this name, for blocks of `threads` threads, with its parameters as `p`.
-#define KERNEL(name, Params, threads) \
-  extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Params p)
+// A kernel of this name, with its parameters as `p`. Then the threads of a block, and how many
+// blocks a multiprocessor must be able to run at once, which bounds the registers of a thread.
+#define KERNEL(name, Params, ...) \
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ Params p)
 
 // The block's shared memory; its size is given at the launch.
 template <class T> __device__ __forceinline__ T &shared_memory() {
@@ -90,12 +91,16 @@ __device__ __forceinline__ void store16(void *at, uint4 value) {
 // Milliseconds since some moment, the same for all blocks.
 __device__ __forceinline__ u64 clock_ms() {
   u64 ns;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
   return ns / 1000000;
 }
 
+// Before a loop whose body is long and runs seldom.
+#define NO_UNROLL _Pragma("unroll 1")
+
 #else
 #include "../simt/cuda.h"
+#define NO_UNROLL
 #endif
 
 // A device address from layout.h as a pointer.

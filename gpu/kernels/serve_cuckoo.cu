@@ -2,6 +2,6 @@
 #include "serve.h"
 #include "cuckoo.h"
 
-KERNEL(serve_cuckoo, ServeParams, GET_THREADS) {
+KERNEL(serve_cuckoo, ServeParams, GET_THREADS, GET_BLOCKS_AT_ONCE) {
   serve<CuckooSearch>(p, shared_memory<GetShared>());
 }

@@ -2,6 +2,6 @@
 #include "serve.h"
 #include "setassoc.h"
 
-KERNEL(serve_setassoc, ServeParams, GET_THREADS) {
+KERNEL(serve_setassoc, ServeParams, GET_THREADS, GET_BLOCKS_AT_ONCE) {
   serve<SetSearch>(p, shared_memory<GetShared>());
 }

@@ -6,20 +6,34 @@
 #include "setassoc.h"
 #include "update.h"
 
-// Turns of waiting for a lock, far more than any update takes. What holds it longer is not an
-// update: the set is taken all the same, for its content may be anything.
-enum : u32 { LOCK_TURNS_MAX = 256, LOCK_TURN_NS = 4000 };
+// Turns of waiting for a lock: some 0.3 s, far more than all updates of a launch take.
+enum : u32 { LOCK_TURNS_MAX = 1 << 16, LOCK_TURN_NS = 4000 };
 
-// By one lane.
-__device__ inline void lock_set(Set *set) {
-  for (u32 turn = 0; turn < LOCK_TURNS_MAX && atomicCAS(&set->lock, 0u, 1u) != 0; turn++)
-    __nanosleep(LOCK_TURN_NS);
-  __threadfence();
+// A set is locked while its lock is the number of this launch. All else is free: launches run one
+// after the other, and no warp ends while it holds a lock, so that what another launch left there
+// is nobody's. A holder waits for nothing but its own warp, so its lock is never taken from it.
+//
+// The whole warp takes part. False: the lock is not to be had, as only damaged memory is.
+__device__ inline bool lock_set(Set *set, u32 launch, u32 lane) {
+  bool held = false;
+  if (lane == 0) {
+    NO_UNROLL
+    for (u32 turn = 0; !held && turn < LOCK_TURNS_MAX; turn++) {
+      u32 seen = load_relaxed(&set->lock);
+      held = seen != launch && atomicCAS(&set->lock, seen, launch) == seen;
+      if (!held) __nanosleep(LOCK_TURN_NS);
+    }
+    __threadfence();
+  }
+  return __any_sync(~0u, held);
 }
 
-__device__ inline void unlock_set(Set *set) {
+// The whole warp takes part.
+__device__ inline void unlock_set(Set *set, u32 lane) {
   __threadfence();
-  atomicExch(&set->lock, 0u);
+  __syncwarp();
+  if (lane == 0) atomicExch(&set->lock, 0u);
+  __syncwarp();
 }
 
 __device__ __forceinline__ u32 key_word(const u8 *key, u32 len, u32 from) {
@@ -99,49 +113,51 @@ __device__ inline bool has_hash(const HashKey &key, const SetView &view, u32 key
 }
 
 // Takes out the key of this hash, whatever key it is: of tables for any length.
-__device__ inline void remove(const Index &index, u64 hash, u32 lane, UpdateCounts *counts) {
+__device__ inline void remove(const UpdateParams &p, u64 hash, u32 lane, UpdateCounts *counts) {
+  const Index &index = p.index;
   u32 removed = 0;
+  bool shut = false;
+  NO_UNROLL
   for (u32 t = 0; t < TABLES; t++) {
     const SetTable &table = index.tables[t];
     if (table.n_sets == 0) continue;
     SetView view = set_in(table, hash);
     u32 tagged = ways_with_tag(view.set, tag_of(hash));
     if (!__any_sync(~0u, tagged != 0)) continue;
-    if (lane == 0) lock_set(view.set);
-    __syncwarp();
+    if (!lock_set(view.set, p.launch, lane)) {
+      shut = true;
+      continue;
+    }
     tagged = ways_with_tag(view.set, tag_of(hash));
     bool mine = lane < WAYS && (tagged >> lane & 1) &&
                 has_hash(index.key, view, table.key_max, lane, hash);
     if (mine) store_relaxed(&view.set->tags[lane], u8(0));
     removed |= __ballot_sync(~0u, mine);
-    __threadfence();
-    __syncwarp();
-    if (lane == 0) unlock_set(view.set);
-    __syncwarp();
+    unlock_set(view.set, lane);
   }
-  if (lane == 0) count(removed ? &counts->removed : &counts->absent);
+  if (lane != 0) return;
+  count(removed ? &counts->removed : shut ? &counts->overflowed : &counts->absent);
 }
 
-KERNEL(update_setassoc, UpdateParams, UPDATE_THREADS) {
-  UpdateCounts *counts = at<UpdateCounts>(p.counts);
+KERNEL(update_setassoc, UpdateParams, UPDATE_THREADS, UPDATE_BLOCKS_AT_ONCE) {
+  if (p.n == 0) return;
+  UpdateCounts *counts = begin_counts();
   u32 lane = threadIdx.x % 32, warps = gridDim.x * (UPDATE_THREADS / 32);
   for (u32 i = blockIdx.x * (UPDATE_THREADS / 32) + threadIdx.x / 32; i < p.n; i += warps) {
     Op op = load_op(p, i);
     if (op.kind != OP_PUT) {
-      remove(p.index, op.hash, lane, counts);
+      remove(p, op.hash, lane, counts);
       continue;
     }
     const u8 *key = at<const u8>(p.keys) + op.key_off;
     SetView view = find_set(p.index, op.hash, op.key_len);
-    if (!view.set) {
+    if (!view.set || !lock_set(view.set, p.launch, lane)) {
       // Left to the host.
       if (lane == 0) count(&counts->overflowed);
       continue;
     }
-    if (lane == 0) lock_set(view.set);
-    __syncwarp();
     put(view, op, key, p.now, lane, counts);
-    __syncwarp();
-    if (lane == 0) unlock_set(view.set);
+    unlock_set(view.set, lane);
   }
+  end_counts(p, counts);
 }

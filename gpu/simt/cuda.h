@@ -32,7 +32,7 @@ typedef uint64_t u64;
 #define SIMT_KERNEL(name) gnomon_simt_##name
 #endif
 
-#define KERNEL(name, Params, threads)                      \
+#define KERNEL(name, Params, ...)                          \
   static void name##_thread(const Params &p);              \
   extern "C" void SIMT_KERNEL(name)(const void *params) {  \
     Params p;                                              \
@@ -135,6 +135,7 @@ template <class T> inline T atomicExch(T *at, T value) {
   return __atomic_exchange_n(at, value, __ATOMIC_RELAXED);
 }
 template <class T> inline T atomicCAS(T *at, T expected, T value) {
+  simt::give_way();
   __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return expected;
 }

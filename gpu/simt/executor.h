@@ -31,6 +31,8 @@ void sync_threads();
 uint64_t sync_warp(Vote what, uint32_t mask, uint64_t value, uint32_t argument);
 uint32_t active_lanes();
 void sleep();
+// Where another thread may come between, one does, if turns are in an order drawn from a seed.
+void give_way();
 void fence();
 uint64_t clock_ms();
 [[noreturn]] void fail(const char *why);

@@ -42,9 +42,10 @@ extern "C" const uint32_t gnomon_layouts[] = {
     AT(Op, key_len), AT(Op, kind),
     sizeof(UpdateCounts), AT(UpdateCounts, inserted), AT(UpdateCounts, replaced),
     AT(UpdateCounts, removed), AT(UpdateCounts, absent), AT(UpdateCounts, evicted),
-    AT(UpdateCounts, moved), AT(UpdateCounts, overflowed),
+    AT(UpdateCounts, moved), AT(UpdateCounts, overflowed), AT(UpdateCounts, arrived),
     sizeof(UpdateParams), AT(UpdateParams, index), AT(UpdateParams, ops), AT(UpdateParams, keys),
-    AT(UpdateParams, counts), AT(UpdateParams, n), AT(UpdateParams, now),
+    AT(UpdateParams, totals), AT(UpdateParams, counts), AT(UpdateParams, n), AT(UpdateParams, now),
+    AT(UpdateParams, launch),
     sizeof(DigestParams), AT(DigestParams, key), AT(DigestParams, bytes),
     AT(DigestParams, lengths), AT(DigestParams, hashes), AT(DigestParams, sums),
     AT(DigestParams, n), AT(DigestParams, stride),
@@ -57,6 +58,7 @@ extern "C" const uint32_t gnomon_layouts[] = {
     AT(MicroPingParams, answers), AT(MicroPingParams, patience), AT(MicroPingParams, pause_ns),
     sizeof(MicroEmptyParams), AT(MicroEmptyParams, runs),
     KEYS_MAX, HEAD_BYTES_MAX, WAYS, TABLES, CELLS, RINGS_MAX, GET_SHARED_BYTES, DIGEST_SHARED_BYTES,
+    UPDATE_SHARED_BYTES,
     way_bytes(16), way_bytes(32), way_bytes(64), way_bytes(128), way_bytes(250),
 };
 extern "C" const uint32_t gnomon_layouts_len = sizeof gnomon_layouts / sizeof *gnomon_layouts;

@@ -7,7 +7,7 @@
 
 use crate::params::{
     DIGEST_SHARED_BYTES, DevAddr, DigestParams, GET_SHARED_BYTES, GetParams, MicroEmptyParams,
-    MicroPingParams, MicroReadParams, ServeParams, UpdateParams,
+    MicroPingParams, MicroReadParams, ServeParams, UPDATE_SHARED_BYTES, UpdateParams,
 };
 use std::fmt::Debug;
 use std::ptr::NonNull;
@@ -85,7 +85,7 @@ impl Kernel {
         let update = KernelFacts {
             name: "update_cuckoo",
             threads: 128,
-            shared_bytes: 0,
+            shared_bytes: UPDATE_SHARED_BYTES,
             params_bytes: size_of::<UpdateParams>(),
             per_block: 128,
             resident: false,

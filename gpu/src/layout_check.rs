@@ -6,8 +6,8 @@ mod tests {
     use crate::params::{
         CELLS, CuckooTable, DIGEST_SHARED_BYTES, DigestParams, Doorbells, GET_SHARED_BYTES,
         GetParams, HashKey, Index, MicroEmptyParams, MicroPingParams, MicroReadParams, Op, Order,
-        PacketRegion, Place, RINGS_MAX, ServeParams, SetTable, TABLE_KEY_MAX, TABLES, UpdateCounts,
-        UpdateParams, WAYS, Work, WorkQueue,
+        PacketRegion, Place, RINGS_MAX, ServeParams, SetTable, TABLE_KEY_MAX, TABLES,
+        UPDATE_SHARED_BYTES, UpdateCounts, UpdateParams, WAYS, Work, WorkQueue,
     };
     use crate::tables::{Bucket, Set, Way, way_bytes};
     use std::mem::offset_of;
@@ -44,8 +44,8 @@ mod tests {
                 batches_max
             }
             Op { hash location flags value_len key_off key_len kind }
-            UpdateCounts { inserted replaced removed absent evicted moved overflowed }
-            UpdateParams { index ops keys counts n now }
+            UpdateCounts { inserted replaced removed absent evicted moved overflowed arrived }
+            UpdateParams { index ops keys totals counts n now launch }
             DigestParams { key bytes lengths hashes sums n stride }
             MicroReadParams {
                 from to sum items item_bytes stride to_stride lanes groups rounds seed random
@@ -54,7 +54,9 @@ mod tests {
             MicroEmptyParams { runs }
         };
         host.extend([KEYS_MAX, HEAD_BYTES_MAX, WAYS, TABLES, CELLS, RINGS_MAX]);
-        host.extend([GET_SHARED_BYTES, DIGEST_SHARED_BYTES].map(|n| n as usize));
+        host.extend(
+            [GET_SHARED_BYTES, DIGEST_SHARED_BYTES, UPDATE_SHARED_BYTES].map(|n| n as usize),
+        );
         host.extend(TABLE_KEY_MAX.map(way_bytes));
         let kernels: Vec<usize> = crate::simt::layouts().map(|n| n as usize).collect();
         assert_eq!(host, kernels);

@@ -29,6 +29,8 @@ pub const CELLS: usize = 8;
 pub(crate) const GET_SHARED_BYTES: u32 = 45_632;
 /// Shared memory of a block of `digest`, in bytes.
 pub(crate) const DIGEST_SHARED_BYTES: u32 = 16_896;
+/// Shared memory of a block of the update kernels, in bytes.
+pub(crate) const UPDATE_SHARED_BYTES: u32 = 32;
 
 /// The shared region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -257,7 +259,8 @@ pub struct Op {
     pub reserved: [u8; 6],
 }
 
-/// What became of changes. The card only adds to it.
+/// What became of all changes so far: kept in the device's memory, and copied to the host's at the
+/// end of each launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct UpdateCounts {
@@ -276,8 +279,8 @@ pub struct UpdateCounts {
     /// Keys that found no cell (cuckoo), or for whose length there is no table (set-associative),
     /// and are left to the host.
     pub overflowed: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Blocks of the launch that have ended; 0 between launches.
+    pub arrived: u32,
 }
 
 /// `update_setassoc`, `update_cuckoo`: a batch of changes.
@@ -290,12 +293,19 @@ pub struct UpdateParams {
     pub ops: DevAddr,
     /// The bytes of their keys.
     pub keys: DevAddr,
-    /// An [`UpdateCounts`].
+    /// An [`UpdateCounts`] in the device's memory, zeros at first: only kernels touch it.
+    pub totals: DevAddr,
+    /// Where the last block copies it to, in mapped host memory.
     pub counts: DevAddr,
-    /// Changes.
+    /// Changes; 0: the kernel touches nothing.
     pub n: u32,
     /// The store's clock, in seconds.
     pub now: u32,
+    /// Number of the launch, another one than the last launch had, not 0. Launches over one index
+    /// run one after the other.
+    pub launch: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// `digest`: hashes and checksums of byte strings.

@@ -21,7 +21,7 @@ use crate::params::{CELLS, WAYS};
 pub struct Set {
     /// Of each way, 8 bits of its key's hash; 0 when it is empty.
     pub tags: [u8; WAYS],
-    /// Not 0 while an update is at work here.
+    /// The number of the update's launch while one of its warps is at work here.
     pub lock: u32,
     /// Zero.
     pub reserved: [u32; 3],

@@ -261,6 +261,13 @@ fn what_the_driver_refuses_is_told_and_nothing_is_kept() {
         let why = with(call, 500, 0, &mut || CudaCard::open(0).err());
         assert!(why.contains(call), "{why}");
     }
+    // Every kernel has run once, doing nothing, before anything that stays can hold it up.
+    let all = i32::try_from(Kernel::ALL.len()).unwrap();
+    let why = with("cuLaunchKernel", 1, all - 1, &mut || CudaCard::open(0).err());
+    assert!(why.contains("cuLaunchKernel"), "{why}");
+    fake.plan("cuLaunchKernel", 1, all);
+    drop(CudaCard::open(0).unwrap());
+    fake.plan("cuLaunchKernel", 0, 0);
     let card = card();
     for call in ["cuMemHostRegister", "cuMemHostGetDevicePointer"] {
         let why = with(call, 1, 0, &mut || HostMemory::mapped(&card, 4096).err());

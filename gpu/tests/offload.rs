@@ -435,3 +435,33 @@ fn memory_goes_back_when_all_is_well() {
         assert_eq!(Arc::strong_count(&memory), 1, "{mode:?}");
     }
 }
+
+/// The first change after a pause waits for its batch to gather, and for nothing else.
+#[test]
+fn an_idle_updater_wakes_at_the_first_change() {
+    let world = World::new(Mode::Launch, IndexKind::SetAssoc);
+    let schedule = Schedule { every: 20, ..Schedule::default() };
+    let source = Box::new(StubSource(Arc::clone(&world.items)));
+    let updater = Updater::new(&world.offload, Arc::clone(&world.feed), source, schedule).unwrap();
+    let counters = updater.counters();
+    let stop = Arc::new(AtomicBool::new(false));
+    let mine = Arc::clone(&stop);
+    let thread = std::thread::spawn(move || updater.run(&mine));
+    let mut late = Vec::new();
+    for n in 1..=9_u8 {
+        // Long enough for whatever an updater does about having nothing to do.
+        std::thread::sleep(Duration::from_millis(300));
+        let begun = Instant::now();
+        world.put(&[n], u32::from(n));
+        while counters.changes.load(Ordering::Relaxed) < u64::from(n) {
+            assert!(begun.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        late.push(begun.elapsed());
+    }
+    stop.store(true, Ordering::Relaxed);
+    thread.join().unwrap();
+    late.sort();
+    // A batch gathers for 4 ms; the rest is what a busy machine may take, half of the times.
+    assert!(late[4] < Duration::from_millis(25), "{late:?}");
+}

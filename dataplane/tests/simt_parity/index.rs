@@ -121,6 +121,21 @@ fn cuckoo_with_room_holds_everything() {
     }
 }
 
+/// Threads that come second look for another empty cell before they move anything: a quarter full,
+/// nothing has to move.
+#[test]
+fn cuckoo_moves_nothing_while_cells_are_empty() {
+    for seed in 1..5 {
+        let kind = IndexKind::Cuckoo { n_buckets: 64, kicks_max: 32 };
+        let mut rng = Rng(seed);
+        let mut bench = bench(kind, seed);
+        let keys = keys(&mut rng, 128);
+        let ops: Vec<_> = keys.iter().map(|key| put(key, 3, 0, 0)).collect();
+        let counts = bench.update(&ops, 1, 1).unwrap();
+        assert_eq!((counts.inserted, counts.moved, counts.overflowed), (128, 0, 0));
+    }
+}
+
 #[test]
 fn cuckoo_without_room_overflows() {
     for seed in 0..4 {
@@ -157,6 +172,40 @@ fn what_was_found_last_stays_longest() {
             .collect();
         assert_eq!(lost, [11]);
     }
+}
+
+/// A lock that no warp of the launch holds keeps nobody out, and the first to take it keeps all others
+/// out: one set, more warps than one, and every change is there in the end.
+#[test]
+fn a_lock_left_behind_is_taken_by_one_at_a_time() {
+    let kind = IndexKind::Setassoc { n_sets: [1, 0, 0, 0, 0] };
+    for (seed, left) in (0..4).zip([1, 0xdead_beef, u32::MAX, 7]) {
+        let mut bench = bench(kind, seed);
+        let keys: Vec<Vec<u8>> = (0..16u8).map(|n| vec![b'a' + n]).collect();
+        let all: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        // The first launch, whose number a lock may have by chance, has nothing to do with it.
+        bench.update(&[remove(b"none")], 1, 1).unwrap();
+        for (round, ops) in all.chunks(4).enumerate() {
+            let lock = bench.tables().next().unwrap().get_mut(16..20).unwrap();
+            lock.copy_from_slice(&left.to_ne_bytes());
+            let ops: Vec<_> = ops.iter().map(|key| put(key, 9, 0, 0)).collect();
+            let counts = bench.update(&ops, 1, 1).unwrap();
+            assert_eq!((counts.inserted as usize, counts.evicted), (4 * (round + 1), 0));
+        }
+        assert!(look_up(&mut bench, &all, 2).iter().all(|found| *found == Some(9)), "seed {seed}");
+    }
+}
+
+/// A lock that cannot be had leaves the change to the host, and the kernel ends.
+#[test]
+fn a_lock_that_is_never_given_back_stops_its_set_and_no_more() {
+    let mut bench = bench(IndexKind::Setassoc { n_sets: [1, 1, 0, 0, 0] }, 0);
+    let lock = bench.tables().next().unwrap().get_mut(16..20).unwrap();
+    // The number of the first launch.
+    lock.copy_from_slice(&1u32.to_ne_bytes());
+    let counts = bench.update(&[put(b"k", 1, 0, 0), put(&[b'k'; 17], 2, 0, 0)], 1, 1).unwrap();
+    assert_eq!((counts.inserted, counts.overflowed), (1, 1));
+    assert_eq!(look_up(&mut bench, &[b"k", &[b'k'; 17]], 1), [None, Some(2)]);
 }
 
 #[test]

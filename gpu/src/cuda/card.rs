@@ -1,14 +1,15 @@
 //! A CUDA device as a [`Card`].
 //!
 //! In: the number of a device. Out: its memory, host memory mapped to it, and streams. All kernels
-//! are compiled and loaded when it is opened, so that no launch waits for that, or for kernels that
-//! never end. Fails with what the driver says; nothing here panics.
+//! are compiled, loaded and run once when it is opened, so that no launch waits for that, or for
+//! kernels that never end. Fails with what the driver says; nothing here panics.
 //!
 //! While a kernel that stays is running, [`Card::take`], [`Card::give_back`], [`Card::map`] and
 //! [`Card::unmap`] may wait for its end: CUDA says of such calls that they may synchronise.
 #![allow(unsafe_code)]
 
 use super::context::Context;
+use super::first;
 use super::ptx;
 use super::residency::Residency;
 use super::stream::CudaStream;
@@ -69,10 +70,12 @@ impl CudaCard {
         context.enter()?;
         let kernels = Arc::new(Kernels::load(context, facts.multiprocessors)?);
         let stream = kernels.context().stream()?;
-        Ok(Self { kernels, facts, stream, mapped: Mutex::default() })
+        let card = Self { kernels, facts, stream, mapped: Mutex::default() };
+        first::run_all(&card)?;
+        Ok(card)
     }
 
-    fn context(&self) -> &Context {
+    pub(super) fn context(&self) -> &Context {
         self.kernels.context()
     }
 

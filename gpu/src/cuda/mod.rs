@@ -4,6 +4,7 @@
 mod card;
 mod context;
 mod driver;
+mod first;
 mod nvml;
 mod probe;
 mod ptx;

@@ -4,21 +4,36 @@
 //! to one reader. Bounded and without locks. A hash says nothing of the change: the reader asks the
 //! store for what is there when it reads, so that neither order nor repetition matters. Fails when
 //! full: the hash is counted and forgotten, which leaves a hint stale until somebody trips over it.
+//!
+//! A reader with nothing to do sleeps, and the next hash wakes it. Writers pay for that with one
+//! load; the one that finds the reader asleep pays for a system call.
 
 use crossbeam_queue::ArrayQueue;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::Duration;
 
 /// A bounded queue of hashes.
 #[derive(Debug)]
 pub struct Feed {
     hashes: ArrayQueue<u64>,
     lost: AtomicU64,
+    /// The reader sleeps, or is about to.
+    asleep: AtomicBool,
+    /// Whom to wake. Locked by the reader before it sleeps, and by whoever wakes it.
+    reader: Mutex<Option<Thread>>,
 }
 
 impl Feed {
     /// Room for `capacity` hashes.
     pub fn new(capacity: usize) -> Self {
-        Self { hashes: ArrayQueue::new(capacity.max(1)), lost: AtomicU64::new(0) }
+        Self {
+            hashes: ArrayQueue::new(capacity.max(1)),
+            lost: AtomicU64::new(0),
+            asleep: AtomicBool::new(false),
+            reader: Mutex::default(),
+        }
     }
 
     /// Asks for another look at this hash.
@@ -26,7 +41,38 @@ impl Feed {
     pub fn note(&self, hash: u64) {
         if self.hashes.push(hash).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
         }
+        // The push comes before this load, and in `wait` the store before the look at the queue, all
+        // in one order (the queue's end moves by such operations too): one side sees the other's.
+        if self.asleep.load(Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        // One of several writers does it.
+        if self.asleep.swap(false, Ordering::AcqRel)
+            && let Some(reader) = &*self.reader()
+        {
+            reader.unpark();
+        }
+    }
+
+    fn reader(&self) -> MutexGuard<'_, Option<Thread>> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a hash is there, `most` at the longest; says whether one is. For the one reader.
+    pub(super) fn wait(&self, most: Duration) -> bool {
+        *self.reader() = Some(thread::current());
+        self.asleep.store(true, Ordering::SeqCst);
+        if self.hashes.is_empty() {
+            thread::park_timeout(most);
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+        !self.hashes.is_empty()
     }
 
     /// Hashes for which there was no room.
@@ -57,6 +103,7 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn what_does_not_fit_is_counted() {
@@ -66,5 +113,28 @@ mod tests {
         }
         assert_eq!((feed.len(), feed.lost()), (2, 3));
         assert_eq!((feed.take(), feed.take(), feed.take()), (Some(1), Some(2), None));
+    }
+
+    /// Each wait is longer than the test may take: no wake-up is lost, whenever the hash comes.
+    #[test]
+    fn whoever_waits_is_woken_by_the_next_hash() {
+        let feed = Feed::new(2);
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for hash in 0..1000 {
+                    while !feed.is_empty() {
+                        thread::yield_now();
+                    }
+                    feed.note(hash);
+                }
+            });
+            for hash in 0..1000 {
+                while !feed.wait(Duration::from_secs(100)) {}
+                assert_eq!(feed.take(), Some(hash));
+            }
+        });
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        assert!(!feed.wait(Duration::from_millis(1)));
     }
 }

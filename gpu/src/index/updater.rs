@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use super::Feed;
-use crate::card::{CardError, Kernel, Stream};
+use crate::card::{CardError, CardMemory, Kernel, Stream};
 use crate::host::Column;
 use crate::offload::{Fault, Offload};
 use crate::params::{DevAddr, Op, OpKind, UpdateCounts, UpdateParams};
@@ -24,8 +24,11 @@ const OPS_MAX: usize = 4096;
 const UPDATE_MAX: Duration = Duration::from_secs(1);
 /// Pause between two looks whether a batch is done.
 const UPDATE_PAUSE: Duration = Duration::from_micros(20);
-/// Longest pause of an updater with nothing to do.
-const IDLE_MAX: Duration = Duration::from_millis(5);
+/// Time without a change after which an updater sleeps until the next one: a writer wakes it some
+/// hundred times a second at most.
+const AWAKE: Duration = Duration::from_millis(5);
+/// Longest sleep: how late it sees that it is to stop, and passes the store's clock on.
+const IDLE_MAX: Duration = Duration::from_millis(50);
 
 /// What the store has at a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,9 +149,13 @@ pub struct Updater {
     hashes: Vec<u64>,
     ops: Column<Op>,
     keys: Column<u8>,
-    /// One value, which the card adds to.
+    /// One value, in the device's memory.
+    totals: CardMemory,
+    /// Its copy here, as of the last launch.
     counts: Column<UpdateCounts>,
     counted: UpdateCounts,
+    /// Number of the last launch.
+    launches: u32,
     counters: Arc<UpdaterCounters>,
 }
 
@@ -182,8 +189,10 @@ impl Updater {
             hashes: Vec::with_capacity(OPS_MAX),
             ops: Column::mapped(card, OPS_MAX)?,
             keys: Column::mapped(card, OPS_MAX * usize::from(u8::MAX))?,
+            totals: CardMemory::new(card, size_of::<UpdateCounts>())?,
             counts,
             counted: UpdateCounts::default(),
+            launches: 0,
             counters: Arc::default(),
             offload: Arc::clone(offload),
         })
@@ -196,19 +205,23 @@ impl Updater {
 
     /// Works until `stop` is set.
     pub fn run(mut self, stop: &AtomicBool) {
-        let (mut cycles, mut pause) = (0, self.schedule.cycle);
+        let mut busy = Instant::now();
         while !stop.load(Ordering::Relaxed) {
-            thread::sleep(pause);
-            cycles += 1;
-            let due = cycles >= self.schedule.every || self.feed.len() >= OPS_MAX;
-            if !due {
-                continue;
+            if busy.elapsed() < AWAKE || self.feed.wait(IDLE_MAX) {
+                self.gather(stop);
             }
-            cycles = 0;
             if self.turn() > 0 {
-                pause = self.schedule.cycle;
-            } else {
-                pause = (pause * 2).min(IDLE_MAX.max(self.schedule.cycle));
+                busy = Instant::now();
+            }
+        }
+    }
+
+    /// Lets changes come together for one period of the schedule, or until they fill a batch.
+    fn gather(&self, stop: &AtomicBool) {
+        for _ in 0..self.schedule.every {
+            thread::sleep(self.schedule.cycle);
+            if self.feed.len() >= OPS_MAX || stop.load(Ordering::Relaxed) {
+                return;
             }
         }
     }
@@ -262,18 +275,22 @@ impl Updater {
     fn apply(&mut self) -> Result<(), Fault> {
         let changes = self.ops.len();
         let per_block = self.kernel.facts().per_block.max(1) as usize;
+        self.launches = self.launches.wrapping_add(1).max(1);
         let params = UpdateParams {
             index: self.offload.index().params(),
             ops: self.ops.at(),
             keys: self.keys.at(),
+            totals: self.totals.at(),
             counts: self.counts.at(),
             n: u32::try_from(changes).unwrap_or(0),
             now: self.source.now(),
+            launch: self.launches,
+            reserved: 0,
         };
         debug_assert_ne!(params.counts, DevAddr(0));
         let blocks = u32::try_from(changes.div_ceil(per_block)).unwrap_or(u32::MAX);
         let at: *const UpdateParams = &raw const params;
-        // SAFETY: the kernel's own structure; columns of ours and the offload's index, which stay
+        // SAFETY: the kernel's own structure; memory of ours and the offload's index, which stay
         // until the kernel has ended: `wait` sees to that, or makes it a fault, and then they stay
         // for ever.
         unsafe { self.stream.launch(self.kernel, blocks, at.cast()) }?;
