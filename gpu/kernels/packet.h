@@ -47,21 +47,38 @@ __device__ __forceinline__ Frame open_frame(const PacketRegion &packets, const E
   return {staged, at<const u8>(start - lead), lead, inside ? entry.len : 0u};
 }
 
-// Copies the first bytes of `n` frames to shared memory. All threads of the block take part; eight
-// that follow each other read one frame's line.
-__device__ inline void stage(const PacketRegion &packets, const Entry *entries, u32 n,
-                             u32 (*rows)[ROW_WORDS]) {
-  for (u32 i = threadIdx.x; i < n * CHUNKS; i += blockDim.x) {
-    u32 *row = rows[i / CHUNKS];
-    u32 chunk = i % CHUNKS;
-    Frame frame = open_frame(packets, entries[i / CHUNKS], row);
+// Copies the first bytes of `n` frames to shared memory: what lies in their first line, and of that
+// what they have. All threads of the block take part; eight that follow each other read one frame's
+// line. All reads are on their way before the first is waited for.
+template <u32 THREADS, u32 FRAMES>
+__device__ __forceinline__ void stage(const PacketRegion &packets, const Entry *entries, u32 n,
+                                      u32 (*rows)[ROW_WORDS]) {
+  constexpr u32 PER_TURN = THREADS / CHUNKS, TURNS = FRAMES / PER_TURN;
+  u32 first = threadIdx.x / CHUNKS, chunk = 16 * (threadIdx.x % CHUNKS);
+  uint4 bytes[TURNS];
+  bool has[TURNS];
+#pragma unroll
+  for (u32 turn = 0; turn < TURNS; turn++) {
+    u32 i = first + turn * PER_TURN;
+    has[turn] = false;
+    if (i >= n) continue;
+    // An entry as words: the slot; offset and length.
+    const u32 *entry = reinterpret_cast<const u32 *>(entries + i);
+    u32 slot = entry[0], off = entry[1] & 0xffff, len = entry[1] >> 16;
     // A slot is a multiple of 16 bytes, and so is its address: no chunk leaves it.
-    if (frame.len == 0 || 16 * chunk >= frame.lead + frame.len) continue;
-    uint4 bytes = load16(frame.base + 16 * chunk);
-    u32 *to = row + 4 * chunk;
-    to[0] = bytes.x;
-    to[1] = bytes.y;
-    to[2] = bytes.z;
-    to[3] = bytes.w;
+    u32 base = off & ~15u;
+    if (slot >= packets.slots || off + len > packets.slot_bytes) continue;
+    if (base + chunk >= off + len || len == 0) continue;
+    bytes[turn] = load16(at<const u8>(packets.base + u64(slot) * packets.slot_bytes + base + chunk));
+    has[turn] = true;
+  }
+#pragma unroll
+  for (u32 turn = 0; turn < TURNS; turn++) {
+    if (!has[turn]) continue;
+    u32 *to = rows[first + turn * PER_TURN] + chunk / 4;
+    to[0] = bytes[turn].x;
+    to[1] = bytes[turn].y;
+    to[2] = bytes[turn].z;
+    to[3] = bytes[turn].w;
   }
 }

@@ -72,6 +72,19 @@ __device__ __forceinline__ uint4 load16(const void *at) {
 __device__ __forceinline__ void store16(void *at, uint4 value) {
   *static_cast<uint4 *>(at) = value;
 }
+// The sum of two numbers of 64 bits, in halves.
+__device__ __forceinline__ void add_wide(u32 &low, u32 &high, u32 a_low, u32 a_high, u32 b_low,
+                                         u32 b_high) {
+  asm("add.cc.u32 %0, %2, %4;\n\taddc.u32 %1, %3, %5;"
+      : "=&r"(low), "=r"(high)
+      : "r"(a_low), "r"(a_high), "r"(b_low), "r"(b_high));
+}
+// Shifted left; by 64 or more it is 0.
+__device__ __forceinline__ u64 shift_left(u64 x, u32 by) {
+  u64 shifted;
+  asm("shl.b64 %0, %1, %2;" : "=l"(shifted) : "l"(x), "r"(by));
+  return shifted;
+}
 // Milliseconds since some moment, the same for all blocks.
 __device__ __forceinline__ u64 clock_ms() {
   u64 ns;

@@ -58,6 +58,18 @@ __device__ __forceinline__ u32 ways_with_tag(const Set *set, u32 tag) {
          equal_bytes(tags.w, tag) << 12;
 }
 
+// Ways that may have this tag: way 4 * i + j as bit 8 * j + 4 + i. A way behind one that has the tag,
+// in the same word, may be there without having it.
+__device__ __forceinline__ u32 candidates_of(const Set *set, u32 tag) {
+  uint4 tags = load16_relaxed(set->tags);
+  u32 words[4] = {tags.x, tags.y, tags.z, tags.w}, found = 0;
+  for (u32 i = 0; i < 4; i++) {
+    u32 zero_where_equal = words[i] ^ tag * 0x01010101u;
+    found |= ((zero_where_equal - 0x01010101u) & ~zero_where_equal & 0x80808080u) >> (3 - i);
+  }
+  return found;
+}
+
 // Whether the first `len - at` bytes (at most 4) of two words differ.
 __device__ __forceinline__ bool differ(u32 a, u32 b, u32 at, u32 len) {
   if (at >= len) return false;
@@ -65,46 +77,59 @@ __device__ __forceinline__ bool differ(u32 a, u32 b, u32 at, u32 len) {
   return ((a ^ b) & mask) != 0;
 }
 
-// Whether the way holds the frame's key. Its flags and length of value come with it.
-__device__ inline bool is_way_of(const u8 *way, const Frame &frame, u32 off, u32 len,
-                                 Found &found) {
-  uint4 head = load16_relaxed(way);
-  if (head.z != len || differ(head.w, frame.word(off), 0, len)) return false;
-  for (u32 at = 4; at < len; at += 16) {
-    uint4 key = load16_relaxed(way + sizeof(Way) + at);
-    if (differ(key.x, frame.word(off + at), at, len) ||
-        differ(key.y, frame.word(off + at + 4), at + 4, len) ||
-        differ(key.z, frame.word(off + at + 8), at + 8, len) ||
-        differ(key.w, frame.word(off + at + 12), at + 12, len))
-      return false;
+// Bytes of a key behind which `end` bytes of it end, out of a number of 8 bytes: as far as they
+// count, shifted to the top.
+__device__ __forceinline__ u64 of_key(u64 bytes, u32 end, u32 len) {
+  return shift_left(bytes, end > len ? 8 * (end - len) : 0);
+}
+
+__device__ __forceinline__ u64 wide(u32 low, u32 high) { return u64(high) << 32 | low; }
+
+// Whether the way holds the key. Its flags and length of value come with it.
+template <class Key>
+__device__ __forceinline__ bool is_way_of(const u8 *way, const Key &key, Found &found) {
+  // Both on their way before either is looked at; there are 32 bytes of every way.
+  uint4 head = load16_relaxed(way), more = load16_relaxed(way + 16);
+  u64 differs = of_key(wide(0, head.w ^ key.word(0)), 4, key.len) |
+                of_key(wide(more.x, more.y) ^ wide(key.word(4), key.word(8)), 12, key.len) |
+                of_key(wide(more.z, more.w) ^ wide(key.word(12), key.word(16)), 20, key.len);
+  if (head.z != key.len || differs) return false;
+  for (u32 at = 20; at < key.len; at += 16) {
+    more = load16_relaxed(way + sizeof(Way) + at);
+    differs =
+        of_key(wide(more.x, more.y) ^ wide(key.word(at), key.word(at + 4)), at + 8, key.len) |
+        of_key(wide(more.z, more.w) ^ wide(key.word(at + 8), key.word(at + 12)), at + 16, key.len);
+    if (differs) return false;
   }
   found.flags = head.x;
   found.value_len = head.y;
   return true;
 }
 
-// Looks a key of a frame up, and stamps what it finds.
+// Looks keys up, and stamps what it finds.
 struct SetSearch {
   // It knows enough to write the head of a reply.
   enum : bool { KNOWS_VALUES = true };
 
-  static __device__ inline Found look_up(const Index &index, u32 now, const Frame &frame, u32 off,
-                                         u32 len) {
+  template <class Key>
+  static __device__ __forceinline__ Found look_up(const Index &index, u32 now, const Key &key,
+                                                  Wide hash) {
     Found found = {HINT_UNKNOWN, 0, 0, 0};
-    u64 hash = siphash(index.key, frame, off, len);
-    SetView view = find_set(index, hash, len);
+    SetView view = find_set(index, wide(hash.low, hash.high), key.len);
     if (!view.set) return found;
     found.hint = HINT_MISS;
-    u32 candidates = ways_with_tag(view.set, tag_of(hash));
+    u32 candidates = candidates_of(view.set, tag_of(hash.low));
     while (candidates) {
-      u32 way = u32(__ffs(int(candidates)) - 1);
+      u32 bit = u32(__ffs(int(candidates)) - 1), way = (bit & 3) * 4 + bit / 8;
       candidates &= candidates - 1;
-      if (!is_way_of(view.way(way), frame, off, len, found)) continue;
-      found.hint = HINT_HIT;
-      found.location = load_relaxed(&view.set->locations[way]);
-      // Within a second one writes; the others see that it is done.
+      // On their way with the key.
       u16 *stamp = &view.set->stamps[way];
-      if (load_relaxed(stamp) != u16(now)) store_relaxed(stamp, u16(now));
+      u32 location = load_relaxed(&view.set->locations[way]), stamped = load_relaxed(stamp);
+      if (!is_way_of(view.way(way), key, found)) continue;
+      found.hint = HINT_HIT;
+      found.location = location;
+      // Within a second one writes; the others see that it is done.
+      if (stamped != (now & 0xffff)) store_relaxed(stamp, u16(now));
       break;
     }
     return found;

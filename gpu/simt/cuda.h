@@ -141,6 +141,12 @@ inline void __threadfence_block() { simt::fence(); }
 inline void __nanosleep(u32) { simt::sleep(); }
 inline u64 clock_ms() { return simt::clock_ms(); }
 
+inline void add_wide(u32 &low, u32 &high, u32 a_low, u32 a_high, u32 b_low, u32 b_high) {
+  u64 sum = (u64(a_high) << 32 | a_low) + (u64(b_high) << 32 | b_low);
+  low = u32(sum);
+  high = u32(sum >> 32);
+}
+inline u64 shift_left(u64 x, u32 by) { return by < 64 ? x << by : 0; }
 inline int __popc(u32 x) { return __builtin_popcount(x); }
 inline int __ffs(u32 x) { return __builtin_ffs(int(x)); }
 inline int __clz(u32 x) { return x ? __builtin_clz(x) : 32; }
