@@ -36,19 +36,20 @@ __device__ __forceinline__ Bucket *bucket_at(const CuckooTable &table, u32 bucke
 struct CuckooSearch {
   enum : bool { KNOWS_VALUES = false };
 
-  // The location of `signature` in this bucket, if it is there.
+  // Whether `signature` is in this bucket, and then its location.
   static __device__ __forceinline__ bool is_in(const CuckooTable &table, u32 bucket, u32 signature,
-                                               Found &found) {
+                                               u32 &location) {
     const Bucket *cells = bucket_at(table, bucket);
     // All four loads before any of them is looked at.
     uint4 pairs[CELLS / 2];
     for (u32 i = 0; i < CELLS / 2; i++) pairs[i] = load16_relaxed(&cells->cells[2 * i]);
-    // The first of several wins.
     bool is_there = false;
-    for (u32 i = CELLS / 2; i-- > 0;) {
-      if (pairs[i].w == signature) found.location = pairs[i].z;
-      if (pairs[i].y == signature) found.location = pairs[i].x;
-      is_there |= (pairs[i].y == signature) | (pairs[i].w == signature);
+    for (u32 i = 0; i < CELLS / 2; i++) {
+      // The first of several wins.
+      location = is_there ? location : pairs[i].x;
+      is_there |= pairs[i].y == signature;
+      location = is_there ? location : pairs[i].z;
+      is_there |= pairs[i].w == signature;
     }
     return is_there;
   }
@@ -57,13 +58,12 @@ struct CuckooSearch {
   static __device__ __forceinline__ Found look_up(const Index &index, u32 now, const Key &key,
                                                   Wide hash) {
     const CuckooTable &table = index.cuckoo;
-    Found found = {HINT_UNKNOWN, 0, 0, 0};
-    if (table.n_buckets == 0) return found;
+    if (table.n_buckets == 0) return {HINT_UNKNOWN, 0, nullptr};
     u32 signature = hash.high ? hash.high : 1, bucket = hash.low & (table.n_buckets - 1);
-    found.hint = HINT_HIT;
-    if (is_in(table, bucket, signature, found)) return found;
-    if (is_in(table, other_bucket(table, bucket, signature), signature, found)) return found;
-    found.hint = HINT_MISS;
-    return found;
+    u32 location = 0;
+    if (is_in(table, bucket, signature, location)) return {HINT_HIT, location, nullptr};
+    bucket = other_bucket(table, bucket, signature);
+    if (is_in(table, bucket, signature, location)) return {HINT_HIT, location, nullptr};
+    return {HINT_MISS, 0, nullptr};
   }
 };

@@ -5,7 +5,7 @@
 
 enum : u32 { KEYS_MAX = 6, HEAD_BYTES_MAX = 116, WAYS = 16, TABLES = 5, CELLS = 8 };
 // Shared memory of a block, as launches give it.
-enum : u32 { GET_SHARED_BYTES = 47136, DIGEST_SHARED_BYTES = 16896 };
+enum : u32 { GET_SHARED_BYTES = 47384, DIGEST_SHARED_BYTES = 16896 };
 
 // Entry.flags
 enum : u8 { ENTRY_IPV6 = 1, ENTRY_IP_GOOD = 2, ENTRY_UDP_GOOD = 4, ENTRY_LIMITED = 8 };

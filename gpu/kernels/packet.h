@@ -37,6 +37,20 @@ struct Frame {
   __device__ __forceinline__ u32 half(u32 off) const { return byte(off) << 8 | byte(off + 1); }
 };
 
+// A frame that is staged to its last byte; reads beyond that give anything.
+struct StagedFrame {
+  const u32 *staged;
+  u32 lead, len;
+
+  __device__ __forceinline__ u32 word(u32 off) const {
+    u32 position = lead + off;
+    return __funnelshift_r(staged[position / 4], staged[position / 4 + 1], position * 8);
+  }
+  __device__ __forceinline__ u32 byte(u32 off) const { return word(off) & 0xff; }
+  // Two bytes in network order.
+  __device__ __forceinline__ u32 half(u32 off) const { return network_half(word(off)); }
+};
+
 // The entry's frame, over the place for its first bytes. One that is not within its slot is empty.
 __device__ __forceinline__ Frame open_frame(const PacketRegion &packets, const Entry &entry,
                                             const u32 *staged) {
@@ -47,35 +61,32 @@ __device__ __forceinline__ Frame open_frame(const PacketRegion &packets, const E
   return {staged, at<const u8>(start - lead), lead, inside ? entry.len : 0u};
 }
 
-// Copies the first bytes of `n` frames to shared memory: what lies in their first line, and of that
-// what they have. All threads of the block take part; eight that follow each other read one frame's
-// line. All reads are on their way before the first is waited for.
-template <u32 THREADS, u32 FRAMES>
-__device__ __forceinline__ void stage(const PacketRegion &packets, const Entry *entries, u32 n,
+// Copies the first bytes of FRAMES frames to shared memory: what lies in their first line, and of that
+// what they have. All lanes of a warp take part; eight that follow each other read one frame's line.
+// All reads are on their way before the first is waited for. The entries are within their slots.
+template <u32 FRAMES>
+__device__ __forceinline__ void stage(const PacketRegion &packets, const Entry *entries,
                                       u32 (*rows)[ROW_WORDS]) {
-  constexpr u32 PER_TURN = THREADS / CHUNKS, TURNS = FRAMES / PER_TURN;
-  u32 first = threadIdx.x / CHUNKS, chunk = 16 * (threadIdx.x % CHUNKS);
+  constexpr u32 PER_TURN = 32 / CHUNKS, TURNS = FRAMES / PER_TURN;
+  u32 lane = threadIdx.x % 32, first = lane / CHUNKS, chunk = 16 * (lane % CHUNKS);
+  const Entry *entry = entries + first;
+  u32 *row = rows[first] + chunk / 4;
   uint4 bytes[TURNS];
   bool has[TURNS];
 #pragma unroll
   for (u32 turn = 0; turn < TURNS; turn++) {
-    u32 i = first + turn * PER_TURN;
-    has[turn] = false;
-    if (i >= n) continue;
-    // An entry as words: the slot; offset and length.
-    const u32 *entry = reinterpret_cast<const u32 *>(entries + i);
-    u32 slot = entry[0], off = entry[1] & 0xffff, len = entry[1] >> 16;
+    const Entry &its = entry[turn * PER_TURN];
     // A slot is a multiple of 16 bytes, and so is its address: no chunk leaves it.
-    u32 base = off & ~15u;
-    if (slot >= packets.slots || off + len > packets.slot_bytes) continue;
-    if (base + chunk >= off + len || len == 0) continue;
-    bytes[turn] = load16(at<const u8>(packets.base + u64(slot) * packets.slot_bytes + base + chunk));
-    has[turn] = true;
+    u32 position = (its.off & ~15u) + chunk;
+    has[turn] = (position < u32(its.off) + its.len) & (its.len != 0);
+    if (has[turn])
+      bytes[turn] =
+          load16(at<const u8>(packets.base + u64(its.slot) * packets.slot_bytes + position));
   }
 #pragma unroll
   for (u32 turn = 0; turn < TURNS; turn++) {
     if (!has[turn]) continue;
-    u32 *to = rows[first + turn * PER_TURN] + chunk / 4;
+    u32 *to = row + turn * PER_TURN * ROW_WORDS;
     to[0] = bytes[turn].x;
     to[1] = bytes[turn].y;
     to[2] = bytes[turn].z;

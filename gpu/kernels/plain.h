@@ -5,50 +5,33 @@
 #include "parse.h"
 #include "siphash.h"
 
-// The key of a plain request, in the staged line.
-struct PlainKey {
-  // From the word that its first byte is in, and by how many bits it begins later.
-  const u32 *words;
-  u32 shift, off, len;
-
-  // The four bytes from `at` on, a multiple of 4.
-  __device__ __forceinline__ u32 word(u32 at) const {
-    return __funnelshift_r(words[at / 4], words[at / 4 + 1], shift);
-  }
-  // Whether there is no blank and no control character among these bytes.
-  __device__ __forceinline__ bool takes(Wide word) const {
-    u32 low = ((word.low - 0x21212121) & ~word.low) | ((word.high - 0x21212121) & ~word.high);
-    return !(low & 0x80808080);
-  }
-};
+typedef StagedKey<true> PlainKey;
 
 // Where the key of the request in this row is, if it is a plain one but for the key's own bytes.
-__device__ __forceinline__ bool find_plain(const PacketRegion &packets, const Entry *entry,
-                                           const u32 *row, PlainKey &key) {
-  // The slot; offset and length; headers and flags.
-  const u32 *words = reinterpret_cast<const u32 *>(entry);
-  u32 off = words[1] & 0xffff, len = words[1] >> 16, l4 = words[2] >> 8 & 0xff;
-  u32 lead = off % 16, position = lead + l4, shift = position * 8;
+__device__ __forceinline__ bool find_plain(const Entry &entry, const u32 *row, PlainKey &key) {
+  u32 lead = entry.off % 16, l4 = entry.l4, position = lead + l4, shift = position * 8;
   const u32 *udp = row + position / 4;
-  auto word = [&](u32 i) { return __funnelshift_r(udp[i], udp[i + 1], shift); };
-  u32 udp_len = __byte_perm(word(1), 0, 0x4401), end = position + udp_len;
-  u32 staged = lead + len < STAGED_BYTES ? lead + len : u32(STAGED_BYTES);
+  u32 words[5];
+  for (u32 i = 0; i < 5; i++) words[i] = udp[1 + i];
+  u32 udp_len = network_half(__funnelshift_r(words[0], words[1], shift));
+  u32 end = position + udp_len, last = end - 2, staged = lead + entry.len;
+  if (staged > STAGED_BYTES) staged = STAGED_BYTES;
   // Headers, "get " and the line end.
   key = {udp + 5, shift, l4 + 20, udp_len - 22};
-  bool is_plain = (words[0] < packets.slots) & (off + len <= packets.slot_bytes) & (end <= staged) &
-                  (key.len - 1 < KEY_BYTES_MAX) & ((word(3) & 0xffff) == 0x0100) &
-                  (word(4) == 0x20746567);
-  if (!is_plain) return false;
-  u32 last = end - 2;
-  return (__funnelshift_r(row[last / 4], row[last / 4 + 1], last * 8) & 0xffff) == 0x0a0d;
+  // Whatever the length says, the row is not left.
+  if (last > STAGED_BYTES - 2) last = STAGED_BYTES - 2;
+  const u8 *line_end = reinterpret_cast<const u8 *>(row) + last;
+  // What is not staged has not been looked at: then the end is too far.
+  return (udp_len > 22) & (end <= staged) &
+         (u16(__funnelshift_r(words[2], words[3], shift)) == 0x0100) &
+         (__funnelshift_r(words[3], words[4], shift) == 0x20746567) & (line_end[0] == '\r') &
+         (line_end[1] == '\n');
 }
 
 // Whether its bytes are a key's: what `siphash` finds on its way.
-__device__ __forceinline__ bool is_plain_key(const PlainKey &key) {
-  u32 at = 0;
-  for (; at + 8 <= key.len; at += 8)
-    if (!key.takes({key.word(at), key.word(at + 4)})) return false;
-  u32 left = key.len - at;
-  u32 low = key.word(at) | ~bytes_left(left);
-  return key.takes({low, key.word(at + 4) | ~bytes_left(left > 4 ? left - 4 : 0)});
+__device__ __forceinline__ bool is_plain_key(PlainKey key) {
+  for (; key.len >= 8; key.skip())
+    if (!key.takes(key.next())) return false;
+  Wide mask = behind(key.len), last = key.next();
+  return key.takes({last.low | mask.low, last.high | mask.high});
 }
