@@ -53,7 +53,7 @@ fn compiler() -> cc::Build {
     let mut cc = cc::Build::new();
     cc.cpp(true).std("c++20").opt_level(2).warnings(true).extra_warnings(true);
     cc.flag("-fno-exceptions").flag("-fno-rtti").flag("-fno-strict-aliasing");
-    cc.flag("-Wno-unused-parameter").include(".");
+    cc.flag("-Wno-unused-parameter").flag("-Wno-unknown-pragmas").include(".");
     cc
 }
 

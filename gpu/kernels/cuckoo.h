@@ -32,27 +32,38 @@ __device__ __forceinline__ Bucket *bucket_at(const CuckooTable &table, u32 bucke
   return at<Bucket>(table.buckets) + bucket;
 }
 
-// Looks a key of a frame up.
+// Looks keys up.
 struct CuckooSearch {
   enum : bool { KNOWS_VALUES = false };
 
-  static __device__ inline Found look_up(const Index &index, u32, const Frame &frame, u32 off,
-                                         u32 len) {
-    const CuckooTable &table = index.cuckoo;
-    if (table.n_buckets == 0) return {HINT_UNKNOWN, 0, 0, 0};
-    u64 hash = siphash(index.key, frame, off, len);
-    u32 signature = signature_of(hash), bucket = first_bucket(table, hash);
-    for (u32 turn = 0; turn < 2; turn++) {
-      const Bucket *cells = bucket_at(table, bucket);
-      // All four loads before any of them is looked at.
-      uint4 pairs[CELLS / 2];
-      for (u32 i = 0; i < CELLS / 2; i++) pairs[i] = load16_relaxed(&cells->cells[2 * i]);
-      for (u32 i = 0; i < CELLS / 2; i++) {
-        if (pairs[i].y == signature) return {HINT_HIT, pairs[i].x, 0, 0};
-        if (pairs[i].w == signature) return {HINT_HIT, pairs[i].z, 0, 0};
-      }
-      bucket = other_bucket(table, bucket, signature);
+  // Whether `signature` is in this bucket, and then its location.
+  static __device__ __forceinline__ bool is_in(const CuckooTable &table, u32 bucket, u32 signature,
+                                               u32 &location) {
+    const Bucket *cells = bucket_at(table, bucket);
+    // All four loads before any of them is looked at.
+    uint4 pairs[CELLS / 2];
+    for (u32 i = 0; i < CELLS / 2; i++) pairs[i] = load16_relaxed(&cells->cells[2 * i]);
+    bool is_there = false;
+    for (u32 i = 0; i < CELLS / 2; i++) {
+      // The first of several wins.
+      location = is_there ? location : pairs[i].x;
+      is_there |= pairs[i].y == signature;
+      location = is_there ? location : pairs[i].z;
+      is_there |= pairs[i].w == signature;
     }
-    return {HINT_MISS, 0, 0, 0};
+    return is_there;
+  }
+
+  template <class Key>
+  static __device__ __forceinline__ Found look_up(const Index &index, u32, const Key &key,
+                                                  Wide hash) {
+    const CuckooTable &table = index.cuckoo;
+    if (table.n_buckets == 0) return {HINT_UNKNOWN, 0, nullptr};
+    u32 signature = hash.high ? hash.high : 1, bucket = hash.low & (table.n_buckets - 1);
+    u32 location = 0;
+    if (is_in(table, bucket, signature, location)) return {HINT_HIT, location, nullptr};
+    bucket = other_bucket(table, bucket, signature);
+    if (is_in(table, bucket, signature, location)) return {HINT_HIT, location, nullptr};
+    return {HINT_MISS, 0, nullptr};
   }
 };

@@ -4,6 +4,6 @@
 
 struct Found {
   u32 hint, location;
-  // Of a hit, where the index knows them.
-  u32 flags, value_len;
+  // Of a hit, where flags and length of the value are, in an index that knows them.
+  const Way *way;
 };

@@ -1,62 +1,97 @@
 // The body of the GET kernels: what one block does for its share of a batch.
 //
-//   all        entries, then the first line of each frame, to shared memory
+//   helpers    entries, then the first line of each frame, to shared memory
 //   ---------- barrier
-//   main       parse, hash, look up: the descriptor      helpers   verify the checksums
+//   main       plain requests: hash, look up        helpers   verify checksums; list what is not plain
 //   ---------- barrier
-//   main       descriptors go to the host                helpers   write reply heads
-//   ---------- barrier
-//   all        heads go to the host
+//   all        what is not plain: read it, look its keys up       helpers   descriptors go to the host
+//   ---------- barrier, if heads are wanted
+//   helpers    write reply heads, which go to the host
 //
 // Warps take turns to be main and helpers (MemcachedGPU): lane i of a main warp and lane i of the
-// warp behind it have the same request. Descriptors and heads are made in shared memory and
-// leave it in whole lines, neighbours' words by neighbouring lanes.
+// warp behind it have the same request. A request that is not plain holds up no plain one: they
+// come afterwards, all that the block has, with a lane for each, and then one for each of their keys.
+// Descriptors and heads are made in shared memory and leave it in whole lines, neighbours' words by
+// neighbouring lanes.
 #pragma once
 #include "checksum.h"
 #include "found.h"
 #include "head.h"
 #include "parse.h"
+#include "plain.h"
 
 enum : u32 { GET_THREADS = 256, GET_REQUESTS = GET_THREADS / 2, DESC_WORDS = 17 };
 // A multiprocessor of sm_90 has shared memory for as many; beyond 64 registers a thread it runs fewer.
 enum : u32 { GET_BLOCKS_AT_ONCE = 4 };
+// How a descriptor leaves: as a plain request's; when it has been read; or, for any other number, as
+// BAD for this reason.
+enum : u32 { LEAVES_PLAIN = 0, LEAVES_LATER = 0x100 };
 
 struct GetShared {
   Entry entries[GET_REQUESTS];
   u32 frames[GET_REQUESTS][ROW_WORDS];
+  // Of a plain request, the words before the second key.
   u32 descs[GET_REQUESTS][DESC_WORDS];
   u32 heads[GET_REQUESTS][HEAD_WORDS];
-  // Of a hit.
+  // Of a hit, if heads are wanted.
   u32 flags[GET_REQUESTS], value_lens[GET_REQUESTS];
-  // What helpers found wrong.
-  u32 reasons[GET_REQUESTS];
+  // LEAVES_PLAIN, LEAVES_LATER, or what is wrong.
+  u32 leaves[GET_REQUESTS];
+  // Requests that are not plain, and their keys: request * 8 + key.
+  u16 others[GET_REQUESTS], asked[GET_REQUESTS * u32(KEYS_MAX)];
+  u32 n_others, n_asked;
   // What one thread read for all.
   Work work;
 };
 static_assert(sizeof(GetShared) == GET_SHARED_BYTES, "the launch gives as much");
-static_assert(sizeof(Entry) % 4 == 0 && sizeof(ReqDesc) == 64, "copied by words");
+static_assert(sizeof(Entry) == 12 && sizeof(ReqDesc) == 64, "copied by words");
 
-// Entries of `n` requests, word by word.
-__device__ inline void load_entries(const Entry *from, u32 n, Entry *to) {
-  const u32 *words = reinterpret_cast<const u32 *>(from);
-  u32 *into = reinterpret_cast<u32 *>(to);
-  for (u32 i = threadIdx.x; i < n * u32(sizeof(Entry) / 4); i += blockDim.x) into[i] = words[i];
+// Entries of a helper warp's requests, word by word, then the beginning of their frames. A frame that
+// is not within its slot is empty, and so is that of a lane without a request.
+__device__ __forceinline__ void stage_requests(const PacketRegion &packets, const Entry *from, u32 n,
+                                               GetShared &s) {
+  u32 lane = threadIdx.x % 32, first = threadIdx.x / 64 * 32, mine = n > first ? n - first : 0;
+  constexpr u32 WORDS = sizeof(Entry) / 4;
+  const u32 *words = reinterpret_cast<const u32 *>(from + first) + lane;
+  Entry *entries = s.entries + first;
+  u32 *into = reinterpret_cast<u32 *>(entries) + lane;
+#pragma unroll
+  for (u32 i = 0; i < WORDS; i++)
+    if (lane + 32 * i < WORDS * mine) into[32 * i] = words[32 * i];
+  __syncwarp();
+  Entry &its = entries[lane];
+  if (lane >= mine) its = {0, 0, 0, 0, 0, ENTRY_IP_GOOD | ENTRY_UDP_GOOD, 0};
+  if (its.slot >= packets.slots || u32(its.off) + its.len > packets.slot_bytes)
+    its.slot = its.off = its.len = 0;
+  __syncwarp();
+  stage<32>(packets, entries, s.frames + first);
 }
 
-// Descriptors of `n` requests, by the main warps; `thread` counts these alone.
-__device__ inline void store_descs(const GetShared &s, u32 n, u32 thread, ReqDesc *to) {
-  for (u32 i = thread; i < n * 4; i += GET_REQUESTS) {
-    u32 request = i / 4, part = i % 4, reason = s.reasons[request];
-    const u32 *words = s.descs[request] + 4 * part;
-    uint4 out = make_uint4(words[0], words[1], words[2], words[3]);
-    if (reason) out = make_uint4(part == 0 ? VERDICT_BAD | reason << 8 : 0, 0, 0, 0);
-    store16(reinterpret_cast<u8 *>(to) + 16 * i, out);
+// Descriptors of `n` requests but for those that are still to be read. By the helpers; `thread`
+// counts these alone.
+__device__ __forceinline__ void store_descs(const GetShared &s, u32 n, u32 thread, ReqDesc *to) {
+  u32 part = thread % 4, request = thread / 4;
+  const u32 *words = s.descs[request] + 4 * part, *leaves = s.leaves + request;
+  u8 *out = reinterpret_cast<u8 *>(to) + 16 * thread;
+#pragma unroll 1
+  for (; request < n; request += GET_REQUESTS / 4) {
+    uint4 quarter = make_uint4(0, 0, 0, 0);
+    if (*leaves == LEAVES_PLAIN) {
+      if (part < 2) quarter = make_uint4(words[0], words[1], 0, 0);
+    } else if (part == 0) {
+      quarter.x = VERDICT_BAD | *leaves << 8;
+    }
+    if (*leaves != LEAVES_LATER) store16(out, quarter);
+    words += GET_REQUESTS / 4 * DESC_WORDS;
+    leaves += GET_REQUESTS / 4;
+    out += 16 * GET_REQUESTS;
   }
 }
 
 // Heads of `n` requests, as far as they are used: whole sectors.
-__device__ inline void store_heads(const GetShared &s, u32 n, ReplyHead *to) {
-  for (u32 i = threadIdx.x; i < n * 8; i += blockDim.x) {
+__device__ inline void store_heads(const GetShared &s, u32 n, u32 thread, ReplyHead *to) {
+#pragma unroll 1
+  for (u32 i = thread; i < n * 8; i += GET_REQUESTS) {
     u32 part = i % 8;
     const u32 *row = s.heads[i / 8];
     u32 used = 4 * HEAD_FIRST_WORD + (row[0] & 0xff);
@@ -67,51 +102,133 @@ __device__ inline void store_heads(const GetShared &s, u32 n, ReplyHead *to) {
   }
 }
 
+// For the head of the reply.
+__device__ __forceinline__ void keep_values(GetShared &s, u32 request, const Found &found) {
+  if (!found.way) return;
+  s.flags[request] = load_relaxed(&found.way->flags);
+  s.value_lens[request] = load_relaxed(&found.way->value_len);
+}
+
+// A request in its plain form: most end here.
+template <class Search>
+__device__ __forceinline__ void get_plain(const Index &index, u32 now, u32 mine, bool with_heads,
+                                          GetShared &s) {
+  PlainKey key;
+  Wide hash;
+  if (!find_plain(s.entries[mine], s.frames[mine], key)) return;
+  if (!siphash(index.key, key, hash)) return;
+  Found found = Search::look_up(index, now, key, hash);
+  u32 *words = s.descs[mine];
+  u32 off = key.off | key.len << 16;
+  words[0] = VERDICT_READY | VERB_GET << 16 | 1 << 24;
+  words[1] = off + (6 << 16) - 4;
+  words[4] = off | found.hint << 24;
+  words[5] = found.location;
+  if (Search::KNOWS_VALUES && with_heads) keep_values(s, mine, found);
+}
+
+// What helpers do beside the main warps. All lanes of a warp take part, for votes.
+__device__ __forceinline__ void help(const PacketRegion &packets, u32 mine, u32 n, GetShared &s) {
+  const Entry &entry = s.entries[mine];
+  PlainKey key;
+  bool plain = mine >= n || (find_plain(entry, s.frames[mine], key) && is_plain_key(key));
+  bool good = (entry.flags & ENTRY_UDP_GOOD) && (entry.flags & (ENTRY_IP_GOOD | ENTRY_IPV6));
+  u32 leaves = plain ? LEAVES_PLAIN : LEAVES_LATER;
+  if (!__all_sync(~0u, good)) {
+    u32 reason = wrong_checksum(open_frame(packets, entry, s.frames[mine]), entry);
+    if (reason != REASON_NONE) leaves = reason;
+  }
+  if (leaves == LEAVES_LATER) s.others[atomicAdd(&s.n_others, 1u)] = u16(mine);
+  s.leaves[mine] = leaves;
+}
+
+// Requests that are not plain, a thread each; then their keys, a thread each; then their descriptors,
+// four threads each. The whole block takes part.
+template <class Search>
+__device__ inline void get_others(const PacketRegion &packets, const Index &index, u32 now,
+                                  bool with_heads, ReqDesc *descs, GetShared &s) {
+  u32 n = s.n_others;
+  for (u32 i = threadIdx.x; i < n; i += GET_THREADS) {
+    u32 request = s.others[i];
+    const Entry &entry = s.entries[request];
+    DescRow desc = {s.descs[request]};
+    Frame frame = open_frame(packets, entry, s.frames[request]);
+    if (frame.lead + frame.len <= STAGED_BYTES)
+      parse(StagedFrame{frame.staged, frame.lead, frame.len}, entry.l4, desc);
+    else
+      parse(frame, entry.l4, desc);
+    u32 n_keys = desc.n_keys();
+    if (n_keys == 0) continue;
+    u32 first = atomicAdd(&s.n_asked, n_keys);
+    for (u32 nth = 0; nth < n_keys; nth++) s.asked[first + nth] = u16(request * 8 + nth);
+  }
+  __syncthreads();
+  u32 n_asked = s.n_asked;
+  for (u32 i = threadIdx.x; i < n_asked; i += GET_THREADS) {
+    u32 request = s.asked[i] / 8, nth = s.asked[i] % 8;
+    DescRow desc = {s.descs[request]};
+    Frame frame = open_frame(packets, s.entries[request], s.frames[request]);
+    u32 off = desc.key_off(nth), len = desc.key_len(nth), position = frame.lead + off;
+    Found found;
+    Wide hash;
+    if (position + len <= STAGED_BYTES) {
+      StagedKey<false> key = {frame.staged + position / 4, position * 8, off, len};
+      siphash(index.key, key, hash);
+      found = Search::look_up(index, now, key, hash);
+    } else {
+      FrameKey key = {frame, off, len};
+      siphash(index.key, key, hash);
+      found = Search::look_up(index, now, key, hash);
+    }
+    desc.hint(nth, found.hint, found.location);
+    if (Search::KNOWS_VALUES && with_heads) keep_values(s, request, found);
+  }
+  __syncthreads();
+  for (u32 i = threadIdx.x; i < 4 * n; i += GET_THREADS) {
+    u32 request = s.others[i / 4], part = i % 4;
+    const u32 *words = s.descs[request] + 4 * part;
+    store16(reinterpret_cast<u8 *>(descs + request) + 16 * part,
+            make_uint4(words[0], words[1], words[2], words[3]));
+  }
+}
+
 // At most GET_REQUESTS requests.
 template <class Search>
-__device__ inline void get_requests(const PacketRegion &packets, const Index &index, u32 now,
-                                    const Entry *entries, u32 n, ReqDesc *descs, ReplyHead *heads,
-                                    GetShared &s) {
-  u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  bool helper = warp % 2;
-  u32 mine = warp / 2 * 32 + lane;
+__device__ __forceinline__ void get_requests(const PacketRegion &packets, const Index &index,
+                                             u32 now, const Entry *entries, u32 n, ReqDesc *descs,
+                                             ReplyHead *heads, GetShared &s) {
+  bool helper = threadIdx.x / 32 % 2;
+  u32 mine = kept(threadIdx.x / 64 * 32 + threadIdx.x % 32);
 
-  load_entries(entries, n, s.entries);
-  __syncthreads();
-  stage(packets, s.entries, n, s.frames);
-  __syncthreads();
-
-  // Lanes without a request have an empty frame; votes need the whole warp.
-  Entry entry = {~0u, 0, 0, 0, 0, 0, 0};
-  if (mine < n) entry = s.entries[mine];
-  Frame frame = open_frame(packets, entry, s.frames[mine]);
-  DescRow desc = {s.descs[mine]};
   if (helper) {
-    s.reasons[mine] = wrong_checksum(frame, entry);
-  } else if (mine < n) {
-    parse(frame, entry.l4, desc);
-    for (u32 i = 0; i < desc.n_keys(); i++) {
-      Found found = Search::look_up(index, now, frame, desc.key_off(i), desc.key_len(i));
-      desc.hint(i, found.hint, found.location);
-      s.flags[mine] = found.flags;
-      s.value_lens[mine] = found.value_len;
+    if (mine == 0) s.n_others = s.n_asked = 0;
+    stage_requests(packets, entries, n, s);
+  }
+  __syncthreads();
+  if (helper)
+    help(packets, mine, n, s);
+  else
+    get_plain<Search>(index, now, mine, heads != nullptr, s);
+  __syncthreads();
+
+  if (helper) store_descs(s, n, mine, descs);
+  if (s.n_others) get_others<Search>(packets, index, now, heads != nullptr, descs, s);
+  if (!heads) return;
+  __syncthreads();
+  if (helper && mine < n) {
+    s.heads[mine][0] = 0;
+    DescRow desc = {s.descs[mine]};
+    bool wanted = Search::KNOWS_VALUES &&
+                  (s.leaves[mine] == LEAVES_PLAIN || s.leaves[mine] == LEAVES_LATER) &&
+                  desc.verdict() == VERDICT_READY && desc.verb() == VERB_GET &&
+                  desc.n_keys() == 1 && desc.hint(0) == HINT_HIT;
+    if (wanted) {
+      Frame frame = open_frame(packets, s.entries[mine], s.frames[mine]);
+      make_head(frame, s.entries[mine], desc, s.flags[mine], s.value_lens[mine], s.heads[mine]);
     }
   }
   __syncthreads();
-
-  if (!helper) {
-    store_descs(s, n, mine, descs);
-  } else if (heads && mine < n) {
-    s.heads[mine][0] = 0;
-    bool wanted = Search::KNOWS_VALUES && s.reasons[mine] == REASON_NONE &&
-                  desc.verdict() == VERDICT_READY && desc.verb() == VERB_GET &&
-                  desc.n_keys() == 1 && desc.hint(0) == HINT_HIT;
-    if (wanted)
-      make_head(frame, entry, desc, s.flags[mine], s.value_lens[mine], s.heads[mine]);
-  }
-  if (!heads) return;
-  __syncthreads();
-  store_heads(s, n, heads);
+  if (helper) store_heads(s, n, mine, heads);
 }
 
 // The part of a batch that `s.work` names, and the word to the host if the others are done. `arrived`
@@ -119,30 +236,29 @@ __device__ inline void get_requests(const PacketRegion &packets, const Index &in
 template <class Search>
 __device__ inline void get_batch(const PacketRegion &packets, const Index &index, u32 *arrived,
                                  GetShared &s) {
-  u32 n = s.work.order.n, now = s.work.order.now, part = s.work.part, parts = s.work.parts;
-  const Entry *entries = at<const Entry>(s.work.order.entries);
-  ReqDesc *descs = at<ReqDesc>(s.work.order.descs);
-  ReplyHead *heads = at<ReplyHead>(s.work.order.heads);
-  Place *place = at<Place>(s.work.place);
-  u32 rung = s.work.order.rung;
-  for (u32 first = part * GET_REQUESTS; first < n;) {
-    u32 count = n - first < GET_REQUESTS ? n - first : u32(GET_REQUESTS);
-    get_requests<Search>(packets, index, now, entries + first, count, descs + first,
-                         heads ? heads + first : nullptr, s);
-    first += parts * GET_REQUESTS;
+  // What is needed again is read again: registers are short.
+  for (u32 first = s.work.part * GET_REQUESTS; first < s.work.order.n;) {
+    const Order &order = s.work.order;
+    u32 count = order.n - first < GET_REQUESTS ? order.n - first : u32(GET_REQUESTS);
+    get_requests<Search>(packets, index, order.now, at<const Entry>(order.entries) + first, count,
+                         at<ReqDesc>(order.descs) + first,
+                         order.heads ? at<ReplyHead>(order.heads) + first : nullptr, s);
+    first += s.work.parts * GET_REQUESTS;
     // What the next requests overwrite has been read.
-    if (first < n) __syncthreads();
+    if (first < s.work.order.n) __syncthreads();
   }
   // The block's writes come before this thread's word, and `s` has been read.
   __syncthreads();
   if (threadIdx.x != 0) return;
+  // Then its count, and the last one's word.
+  u32 parts = s.work.parts;
   if (parts > 1) {
     __threadfence_system();
     if (atomicAdd(arrived, 1u) != parts - 1) return;
     *arrived = 0;
     __threadfence();
   }
-  store_release(&place->done, rung);
+  store_release(&at<Place>(s.work.place)->done, s.work.order.rung);
 }
 
 // A batch by launch: blocks of any number share it.

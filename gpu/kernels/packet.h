@@ -37,6 +37,20 @@ struct Frame {
   __device__ __forceinline__ u32 half(u32 off) const { return byte(off) << 8 | byte(off + 1); }
 };
 
+// A frame that is staged to its last byte; reads beyond that give anything.
+struct StagedFrame {
+  const u32 *staged;
+  u32 lead, len;
+
+  __device__ __forceinline__ u32 word(u32 off) const {
+    u32 position = lead + off;
+    return __funnelshift_r(staged[position / 4], staged[position / 4 + 1], position * 8);
+  }
+  __device__ __forceinline__ u32 byte(u32 off) const { return word(off) & 0xff; }
+  // Two bytes in network order.
+  __device__ __forceinline__ u32 half(u32 off) const { return network_half(word(off)); }
+};
+
 // The entry's frame, over the place for its first bytes. One that is not within its slot is empty.
 __device__ __forceinline__ Frame open_frame(const PacketRegion &packets, const Entry &entry,
                                             const u32 *staged) {
@@ -47,21 +61,35 @@ __device__ __forceinline__ Frame open_frame(const PacketRegion &packets, const E
   return {staged, at<const u8>(start - lead), lead, inside ? entry.len : 0u};
 }
 
-// Copies the first bytes of `n` frames to shared memory. All threads of the block take part; eight
-// that follow each other read one frame's line.
-__device__ inline void stage(const PacketRegion &packets, const Entry *entries, u32 n,
-                             u32 (*rows)[ROW_WORDS]) {
-  for (u32 i = threadIdx.x; i < n * CHUNKS; i += blockDim.x) {
-    u32 *row = rows[i / CHUNKS];
-    u32 chunk = i % CHUNKS;
-    Frame frame = open_frame(packets, entries[i / CHUNKS], row);
+// Copies the first bytes of FRAMES frames to shared memory: what lies in their first line, and of that
+// what they have. All lanes of a warp take part; eight that follow each other read one frame's line.
+// All reads are on their way before the first is waited for. The entries are within their slots.
+template <u32 FRAMES>
+__device__ __forceinline__ void stage(const PacketRegion &packets, const Entry *entries,
+                                      u32 (*rows)[ROW_WORDS]) {
+  constexpr u32 PER_TURN = 32 / CHUNKS, TURNS = FRAMES / PER_TURN;
+  u32 lane = threadIdx.x % 32, first = lane / CHUNKS, chunk = 16 * (lane % CHUNKS);
+  const Entry *entry = entries + first;
+  u32 *row = rows[first] + chunk / 4;
+  uint4 bytes[TURNS];
+  bool has[TURNS];
+#pragma unroll
+  for (u32 turn = 0; turn < TURNS; turn++) {
+    const Entry &its = entry[turn * PER_TURN];
     // A slot is a multiple of 16 bytes, and so is its address: no chunk leaves it.
-    if (frame.len == 0 || 16 * chunk >= frame.lead + frame.len) continue;
-    uint4 bytes = load16(frame.base + 16 * chunk);
-    u32 *to = row + 4 * chunk;
-    to[0] = bytes.x;
-    to[1] = bytes.y;
-    to[2] = bytes.z;
-    to[3] = bytes.w;
+    u32 position = (its.off & ~15u) + chunk;
+    has[turn] = (position < u32(its.off) + its.len) & (its.len != 0);
+    if (has[turn])
+      bytes[turn] =
+          load16(at<const u8>(packets.base + u64(its.slot) * packets.slot_bytes + position));
+  }
+#pragma unroll
+  for (u32 turn = 0; turn < TURNS; turn++) {
+    if (!has[turn]) continue;
+    u32 *to = row + turn * PER_TURN * ROW_WORDS;
+    to[0] = bytes[turn].x;
+    to[1] = bytes[turn].y;
+    to[2] = bytes[turn].z;
+    to[3] = bytes[turn].w;
   }
 }

@@ -1,6 +1,7 @@
 // What a datagram asks: dataplane/src/cpu_engine.rs's `read` behind the checksums, and
 // cpu_engine/hinted.rs, verdict for verdict and offset for offset. Anything out of the ordinary is
-// SLOW, for the CPU's strict parser. One thread a request; no loop is longer than the datagram.
+// SLOW, for the CPU's strict parser. One thread a request; no loop is longer than the datagram. A frame
+// is a Frame or a StagedFrame.
 #pragma once
 #include "packet.h"
 
@@ -31,6 +32,7 @@ struct DescRow {
 
 // The first offset from `off` to before `end` of a byte that is a blank or a control character;
 // `end` if there is none.
+template <class Frame>
 __device__ __forceinline__ u32 word_end(const Frame &frame, u32 off, u32 end) {
   for (; off < end; off += 4) {
     u32 word = frame.word(off);
@@ -45,6 +47,7 @@ __device__ __forceinline__ u32 word_end(const Frame &frame, u32 off, u32 end) {
 
 // A datagram that holds one `get` or `gets` of a few ordinary keys and nothing else. `off` is
 // where the first key should be, `end` where the line ends.
+template <class Frame>
 __device__ inline void parse_get(const Frame &frame, u32 verb, u32 off, u32 end, DescRow desc) {
   for (u32 n = 0; n < KEYS_MAX; n++) {
     // One blank between keys, none after the last or, as libmemcached has it, one.
@@ -59,6 +62,7 @@ __device__ inline void parse_get(const Frame &frame, u32 verb, u32 off, u32 end,
 }
 
 // One `mg` line, whose key is not in base64. `off` is where the key should be.
+template <class Frame>
 __device__ inline void parse_meta(const Frame &frame, u32 off, u32 end, DescRow desc) {
   u32 stop = word_end(frame, off, end), len = stop - off;
   if (len == 0 || len > KEY_BYTES_MAX) return;
@@ -73,6 +77,7 @@ __device__ inline void parse_meta(const Frame &frame, u32 off, u32 end, DescRow 
 }
 
 // One binary GET, GETQ, GETK or GETKQ, and nothing behind it.
+template <class Frame>
 __device__ inline void parse_binary(const Frame &frame, u32 off, u32 len, DescRow desc) {
   if (len <= BINARY_HEADER_BYTES) return;
   u32 opcode = frame.byte(off + 1), key_len = frame.half(off + 2);
@@ -86,6 +91,7 @@ __device__ inline void parse_binary(const Frame &frame, u32 off, u32 len, DescRo
 }
 
 // Fills in the descriptor, but for the hints.
+template <class Frame>
 __device__ inline void parse(const Frame &frame, u32 l4, DescRow desc) {
   for (u32 i = 0; i < sizeof(ReqDesc) / 4; i++) desc.words[i] = 0;
   // The UDP length, not the frame's end: Ethernet may have padded the frame.

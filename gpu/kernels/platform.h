@@ -75,11 +75,17 @@ __device__ __forceinline__ void store_relaxed(u8 *at, u8 value) {
   asm volatile("st.relaxed.gpu.global.u8 [%0], %1;" ::"l"(at), "r"(u32(value)) : "memory");
 }
 // 16 bytes of an index: each half of them is not torn.
-__device__ __forceinline__ uint4 load16_relaxed(const void *at) {
-  u64 low, high;
+__device__ __forceinline__ void load16_relaxed(const void *at, u64 &low, u64 &high) {
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
                : "=l"(low), "=l"(high) : "l"(at) : "memory");
-  return make_uint4(u32(low), u32(low >> 32), u32(high), u32(high >> 32));
+}
+__device__ __forceinline__ uint4 load16_relaxed(const void *at) {
+  u64 low, high;
+  load16_relaxed(at, low, high);
+  uint4 words;
+  asm("mov.b64 {%0, %1}, %2;" : "=r"(words.x), "=r"(words.y) : "l"(low));
+  asm("mov.b64 {%0, %1}, %2;" : "=r"(words.z), "=r"(words.w) : "l"(high));
+  return words;
 }
 // 16 bytes at once, from an address that is a multiple of 16.
 __device__ __forceinline__ uint4 load16(const void *at) {
@@ -87,6 +93,63 @@ __device__ __forceinline__ uint4 load16(const void *at) {
 }
 __device__ __forceinline__ void store16(void *at, uint4 value) {
   *static_cast<uint4 *>(at) = value;
+}
+// Numbers of 64 bits out of halves, and back.
+__device__ __forceinline__ u64 wide(u32 low, u32 high) {
+  u64 both;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(low), "r"(high));
+  return both;
+}
+__device__ __forceinline__ void halves_of(u64 both, u32 &low, u32 &high) {
+  asm("mov.b64 {%0, %1}, %2;" : "=r"(low), "=r"(high) : "l"(both));
+}
+// The sum of two numbers of 64 bits, in halves.
+__device__ __forceinline__ void add_wide(u32 &low, u32 &high, u32 a_low, u32 a_high, u32 b_low,
+                                         u32 b_high) {
+  asm("add.cc.u32 %0, %2, %4;\n\taddc.u32 %1, %3, %5;"
+      : "=&r"(low), "=r"(high)
+      : "r"(a_low), "r"(a_high), "r"(b_low), "r"(b_high));
+}
+// The low word of {high, low} shifted right by BY bits.
+template <u32 BY> __device__ __forceinline__ u32 shift_across(u32 low, u32 high) {
+  u32 shifted;
+  asm("shf.r.wrap.b32 %0, %1, %2, %3;" : "=r"(shifted) : "r"(low), "r"(high), "n"(BY));
+  return shifted;
+}
+// Shifted left; by 64 or more it is 0.
+__device__ __forceinline__ u64 shift_left(u64 x, u32 by) {
+  u64 shifted;
+  asm("shl.b64 %0, %1, %2;" : "=l"(shifted) : "l"(x), "r"(by));
+  return shifted;
+}
+// The same number, which the compiler keeps and does not make anew wherever it is used.
+__device__ __forceinline__ u32 kept(u32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+// a ^ b ^ c, in one instruction.
+__device__ __forceinline__ u32 xor3(u32 a, u32 b, u32 c) {
+  u32 x;
+  asm("lop3.b32 %0, %1, %2, %3, 0x96;" : "=r"(x) : "r"(a), "r"(b), "r"(c));
+  return x;
+}
+// a & ~b & MASK, in one instruction.
+template <u32 MASK> __device__ __forceinline__ u32 and_not(u32 a, u32 b) {
+  u32 x;
+  asm("lop3.b32 %0, %1, %2, %3, 0x20;" : "=r"(x) : "r"(a), "r"(b), "n"(MASK));
+  return x;
+}
+// ~(a | b) & MASK.
+template <u32 MASK> __device__ __forceinline__ u32 neither(u32 a, u32 b) {
+  u32 x;
+  asm("lop3.b32 %0, %1, %2, %3, 0x02;" : "=r"(x) : "r"(a), "r"(b), "n"(MASK));
+  return x;
+}
+// The two lowest bytes as a number in network order.
+__device__ __forceinline__ u32 network_half(u32 word) {
+  u32 x;
+  asm("prmt.b32 %0, %1, 0, 0x4401;" : "=r"(x) : "r"(word));
+  return x;
 }
 // Milliseconds since some moment, the same for all blocks.
 __device__ __forceinline__ u64 clock_ms() {

@@ -121,7 +121,7 @@ __device__ inline void remove(const UpdateParams &p, u64 hash, u32 lane, UpdateC
   for (u32 t = 0; t < TABLES; t++) {
     const SetTable &table = index.tables[t];
     if (table.n_sets == 0) continue;
-    SetView view = set_in(table, hash);
+    SetView view = set_in(table, u32(hash >> 32));
     u32 tagged = ways_with_tag(view.set, tag_of(hash));
     if (!__any_sync(~0u, tagged != 0)) continue;
     if (!lock_set(view.set, p.launch, lane)) {

@@ -68,6 +68,11 @@ __forceinline__ uint4 load16_relaxed(const void *at) {
   simt::Pair pair = SIMT_LOAD16(at);
   return {u32(pair.low), u32(pair.low >> 32), u32(pair.high), u32(pair.high >> 32)};
 }
+__forceinline__ void load16_relaxed(const void *at, u64 &low, u64 &high) {
+  uint4 words = load16_relaxed(at);
+  low = u64(words.y) << 32 | words.x;
+  high = u64(words.w) << 32 | words.z;
+}
 __forceinline__ uint4 load16(const void *at) { return load16_relaxed(at); }
 __forceinline__ void store16(void *at, uint4 value) {
   if (reinterpret_cast<uintptr_t>(at) % 16) simt::fail("a 16-byte store to an odd address");
@@ -145,6 +150,21 @@ inline void __threadfence_block() { simt::fence(); }
 inline void __nanosleep(u32) { simt::sleep(); }
 inline u64 clock_ms() { return simt::clock_ms(); }
 
+inline u64 wide(u32 low, u32 high) { return u64(high) << 32 | low; }
+inline void halves_of(u64 both, u32 &low, u32 &high) {
+  low = u32(both);
+  high = u32(both >> 32);
+}
+inline void add_wide(u32 &low, u32 &high, u32 a_low, u32 a_high, u32 b_low, u32 b_high) {
+  halves_of(wide(a_low, a_high) + wide(b_low, b_high), low, high);
+}
+template <u32 BY> inline u32 shift_across(u32 low, u32 high) { return u32(wide(low, high) >> BY); }
+inline u64 shift_left(u64 x, u32 by) { return by < 64 ? x << by : 0; }
+inline u32 kept(u32 x) { return x; }
+inline u32 xor3(u32 a, u32 b, u32 c) { return a ^ b ^ c; }
+template <u32 MASK> inline u32 and_not(u32 a, u32 b) { return a & ~b & MASK; }
+template <u32 MASK> inline u32 neither(u32 a, u32 b) { return ~(a | b) & MASK; }
+inline u32 network_half(u32 word) { return (word & 0xff) << 8 | (word >> 8 & 0xff); }
 inline int __popc(u32 x) { return __builtin_popcount(x); }
 inline int __ffs(u32 x) { return __builtin_ffs(int(x)); }
 inline int __clz(u32 x) { return x ? __builtin_clz(x) : 32; }
