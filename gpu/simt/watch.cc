@@ -4,31 +4,21 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <unordered_map>
-#include <vector>
 
 namespace simt {
+
+thread_local Watch *watching;
+
 namespace {
 
 constexpr uintptr_t SECTOR = 32;
 
-struct Watch {
-  const simt_launch *launch = nullptr;
-  std::vector<Range> own;
-  // Of each thread: how often it was at each place.
-  std::vector<std::unordered_map<uintptr_t, uint32_t>> visits;
-  // Of each warp, place and time: the lanes that were there, and the sectors that they touched.
-  std::unordered_map<uint64_t, uint32_t> lanes;
-  std::unordered_map<uint64_t, std::vector<uintptr_t>> sectors;
-};
-
-thread_local Watch watch;
-thread_local char why[128];
+thread_local char what[128];
 
 // Names the running thread's warp, a place in the program, and the how-manieth time it is there.
 uint64_t occasion(uintptr_t pc) {
   uint32_t thread = self->thread.x;
-  uint64_t time = watch.visits[thread][pc]++;
+  uint64_t time = watching->visits[thread][pc]++;
   uint64_t name = pc * 0x9e3779b97f4a7c15u ^ (uint64_t(thread / WARP) << 48 | time);
   return name * 0xff51afd7ed558ccdu;
 }
@@ -38,54 +28,54 @@ bool within(const Range &range, uintptr_t start, uintptr_t end) {
 }
 
 bool is_launchs(uintptr_t start, uintptr_t end) {
-  const simt_region *first = watch.launch->regions, *last = first + watch.launch->n_regions;
+  const simt_region *first = watching->launch->regions, *last = first + watching->launch->n_regions;
   // The last region that begins at or before `start`: they are in order.
   const simt_region *next = std::upper_bound(
       first, last, start, [](uintptr_t at, const simt_region &r) { return at < r.start; });
   return next != first && end <= (next - 1)->start + (next - 1)->bytes;
 }
 
-bool is_watching() { return watch.launch && self; }
+bool is_watching() { return self && watching->launch; }
 
 }  // namespace
 
-void watch_block(const simt_launch *launch, const Range *own, size_t n_own) {
-  watch.launch = launch->counts ? launch : nullptr;
-  if (!watch.launch) return;
-  watch.own.assign(own, own + n_own);
-  watch.visits.assign(launch->threads, {});
-  watch.lanes.clear();
-  watch.sectors.clear();
+void Watch::start(const simt_launch *of) {
+  launch = of->counts ? of : nullptr;
+  if (!launch) return;
+  visits.assign(launch->threads, {});
+  lanes.clear();
+  sectors.clear();
 }
 
-void count_block() {
-  if (!watch.launch) return;
-  simt_counts *counts = watch.launch->counts;
-  for (auto &[occasion, lanes] : watch.lanes) {
+void Watch::count() {
+  if (!launch) return;
+  simt_counts *counts = launch->counts;
+  for (auto &[occasion, here] : lanes) {
     counts->steps++;
-    counts->lanes += lanes;
+    counts->lanes += here;
   }
-  for (auto &[occasion, sectors] : watch.sectors) {
-    std::sort(sectors.begin(), sectors.end());
+  for (auto &[occasion, touched] : sectors) {
+    std::sort(touched.begin(), touched.end());
     counts->accesses++;
-    counts->sectors += uint64_t(std::unique(sectors.begin(), sectors.end()) - sectors.begin());
+    counts->sectors += uint64_t(std::unique(touched.begin(), touched.end()) - touched.begin());
   }
-  watch.launch = nullptr;
+  launch = nullptr;
 }
 
 void watch_access(const void *at, size_t bytes, const void *pc) {
   if (!is_watching()) return;
   uintptr_t start = reinterpret_cast<uintptr_t>(at), end = start + bytes;
   if (is_launchs(start, end)) {
-    auto &touched = watch.sectors[occasion(reinterpret_cast<uintptr_t>(pc))];
+    auto &touched = watching->sectors[occasion(reinterpret_cast<uintptr_t>(pc))];
     for (uintptr_t sector = start / SECTOR; sector * SECTOR < end; sector++)
       touched.push_back(sector);
     return;
   }
-  for (const Range &range : watch.own)
+  for (const Range &range : watching->own)
     if (within(range, start, end)) return;
-  snprintf(why, sizeof why, "an access to %zu bytes at %p, which are not the launch's", bytes, at);
-  fail(why);
+  if (at == &self) return;
+  snprintf(what, sizeof what, "an access to %zu bytes at %p, which are not the launch's", bytes, at);
+  fail(what);
 }
 
 #define HERE __builtin_return_address(0)
@@ -107,7 +97,7 @@ extern "C" {
 // Weak: libFuzzer brings one of its own, and watches nothing.
 __attribute__((weak)) void __sanitizer_cov_trace_pc() {
   if (simt::is_watching())
-    simt::watch.lanes[simt::occasion(reinterpret_cast<uintptr_t>(HERE))]++;
+    simt::watching->lanes[simt::occasion(reinterpret_cast<uintptr_t>(HERE))]++;
 }
 
 void __tsan_init() {}

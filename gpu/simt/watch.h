@@ -8,6 +8,9 @@
 #pragma once
 #include "executor.h"
 
+#include <unordered_map>
+#include <vector>
+
 namespace simt {
 
 // A stretch of memory.
@@ -15,10 +18,26 @@ struct Range {
   uintptr_t start, end;
 };
 
-// Before a block's first thread. `own` are ranges beside the launch's that its threads may touch.
-void watch_block(const simt_launch *launch, const Range *own, size_t n_own);
-// After its last thread: adds to the launch's counts.
-void count_block();
+// What one block did so far.
+struct Watch {
+  const simt_launch *launch = nullptr;
+  // Memory beside the launch's that its threads may touch.
+  std::vector<Range> own;
+  // Of each thread: how often it was at each place.
+  std::vector<std::unordered_map<uintptr_t, uint32_t>> visits;
+  // Of each warp, place and time: the lanes that were there, and the sectors that they touched.
+  std::unordered_map<uint64_t, uint32_t> lanes;
+  std::unordered_map<uint64_t, std::vector<uintptr_t>> sectors;
+
+  // Before the block's first thread.
+  void start(const simt_launch *launch);
+  // After its last one: adds to the launch's counts.
+  void count();
+};
+
+// The running block's.
+extern thread_local Watch *watching;
+
 // An access of the running thread, at the place `pc` of its program.
 void watch_access(const void *at, size_t bytes, const void *pc);
 // load16 and store16, each as one access of the place that calls it.
