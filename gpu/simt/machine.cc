@@ -143,6 +143,11 @@ void Machine::finish(uint64_t number) {
   changed.notify_all();
 }
 
+bool Machine::is_idle() {
+  std::lock_guard hold(lock);
+  return running.empty();
+}
+
 bool Machine::wait_for_kernels(uint64_t limit_ms, const char *who) {
   std::unique_lock hold(lock);
   uint64_t last = launched;
@@ -235,6 +240,10 @@ void Machine::run_some(const Launch &launch, uint32_t first, uint32_t step, uint
 // processors; those of other kernels one after the other.
 void Machine::run(const Launch &launch) {
   if (!launch.head.resident) return run_some(launch, 0, 1, 1);
+  if (places) {
+    std::lock_guard hold(lock);
+    waiting.push_back(&launch);
+  }
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   uint32_t step = processors > 1 ? uint32_t(processors) : 1;
   if (step > launch.head.blocks) step = launch.head.blocks;
@@ -300,6 +309,7 @@ void simt_machine_stall(simt_machine *machine, uint64_t ms) { machine->of->stall
 int simt_machine_wait(simt_machine *machine, uint64_t limit_ms, const char *who) {
   return machine->of->wait_for_kernels(limit_ms, who) ? 0 : 1;
 }
+int simt_machine_is_idle(simt_machine *machine) { return machine->of->is_idle(); }
 void simt_machine_counts(simt_machine *machine, simt_counts *counts) {
   std::lock_guard hold(machine->of->lock);
   *counts = machine->of->counts;

@@ -56,6 +56,7 @@ struct Machine {
   // Waits until every kernel that was launched by now has ended. After `limit_ms` that is an error
   // of the machine, which ends them, with a line on stderr: false.
   bool wait_for_kernels(uint64_t limit_ms, const char *who);
+  bool is_idle();
   void fail(const std::string &why);
   // Empty: nothing has failed.
   std::string failure();
@@ -121,6 +122,7 @@ void simt_machine_free(struct simt_machine *machine);
 void simt_machine_stall(struct simt_machine *machine, uint64_t ms);
 // 0: they have ended.
 int simt_machine_wait(struct simt_machine *machine, uint64_t limit_ms, const char *who);
+int simt_machine_is_idle(struct simt_machine *machine);
 void simt_machine_counts(struct simt_machine *machine, struct simt_counts *counts);
 
 struct simt_stream *simt_stream_new(struct simt_machine *machine);

@@ -19,18 +19,21 @@ const DROP_WAIT_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy)]
 pub struct Hostile {
     /// Queues that streams share: what is in one is done in order, whichever stream it came from.
+    /// 0: each stream has its own.
     pub queues: u32,
-    /// Blocks that run at once, of all kernels. One keeps its place until it ends.
+    /// Blocks that run at once, of all kernels. One keeps its place until it ends. 0: as many as
+    /// there are.
     pub places: u32,
-    /// Longest time that a call waits for kernels to end. A device would wait for ever; here it is
-    /// an error of the card's, which ends them, and a line on standard error.
-    pub wait_max: Duration,
+    /// Longest time that whoever takes, maps, unmaps or gives back memory waits for kernels to end.
+    /// A device would wait for ever; here it is an error of the card's, which ends them, and a line
+    /// on standard error. `None`: nobody waits.
+    pub wait_max: Option<Duration>,
 }
 
 impl Default for Hostile {
     /// A driver's own eight queues, and the places of a small device.
     fn default() -> Self {
-        Self { queues: 8, places: 16, wait_max: Duration::from_secs(20) }
+        Self { queues: 8, places: 16, wait_max: Some(Duration::from_secs(20)) }
     }
 }
 
@@ -39,7 +42,7 @@ impl Default for Hostile {
 pub struct SimtCard {
     seed: u64,
     machine: Machine,
-    hostile: Option<Hostile>,
+    wait_max: Mutex<Option<Duration>>,
     taken: Mutex<HashMap<u64, HostMemory>>,
     /// Of a watching card: first byte and size of all memory that is taken or mapped.
     regions: Option<Regions>,
@@ -62,28 +65,39 @@ impl SimtCard {
     /// Threads of a block take turns in order, or in an order drawn from `seed` if that is not 0.
     /// A kind card: blocks and streams never wait for each other, nor does memory for kernels.
     pub fn new(seed: u64) -> Self {
-        let (machine, taken) = (Machine::new(0, 0), Mutex::default());
-        Self { seed, machine, hostile: None, taken, regions: None }
+        Self::over(Machine::new(0, 0), seed, None, None)
     }
 
-    /// As [`Self::new`], with a device's limits: streams share queues, blocks share places, and
-    /// whoever takes, maps, unmaps or gives back memory waits until all kernels have ended.
+    /// As [`Self::new`], with a device's limits.
     pub fn hostile(seed: u64, how: Hostile) -> Self {
-        let machine = Machine::new(how.queues.max(1), how.places.max(1));
-        Self { machine, hostile: Some(how), ..Self::new(seed) }
+        Self::over(Machine::new(how.queues, how.places), seed, how.wait_max, None)
     }
 
     /// As [`Self::new`], with the instrumented build of the kernels. An access to memory that was
     /// neither taken nor mapped when the kernel was launched ends it with an error. Some hundred
     /// times slower.
     pub fn watching(seed: u64) -> Self {
-        Self { regions: Some(Arc::default()), ..Self::new(seed) }
+        Self::over(Machine::new(0, 0), seed, None, Some(Arc::default()))
+    }
+
+    fn over(
+        machine: Machine,
+        seed: u64,
+        wait_max: Option<Duration>,
+        regions: Option<Regions>,
+    ) -> Self {
+        Self { seed, machine, wait_max: Mutex::new(wait_max), taken: Mutex::default(), regions }
     }
 
     /// Stops the card for `pause` from now on: blocks that run stand still where they are, launches
     /// and copies wait. [`Duration::MAX`] is for ever, and [`Duration::ZERO`] ends it.
     pub fn stall(&self, pause: Duration) {
         self.machine.stall(pause);
+    }
+
+    /// [`Hostile::wait_max`], from now on.
+    pub fn set_wait_max(&self, most: Option<Duration>) {
+        *held(&self.wait_max) = most;
     }
 
     /// What watched kernels that have ended did.
@@ -105,7 +119,17 @@ impl SimtCard {
 
     /// Waits as a device's driver may. False: for too long.
     fn wait_for_kernels(&self, who: &CStr) -> bool {
-        self.hostile.is_none_or(|how| self.machine.wait_for_kernels(how.wait_max, who))
+        let most = *held(&self.wait_max);
+        most.is_none_or(|most| self.machine.wait_for_kernels(most, who))
+    }
+}
+
+impl Drop for SimtCard {
+    fn drop(&mut self) {
+        // A kernel that was given up may go on and use what was taken for it: that stays for good.
+        if !self.machine.is_idle() {
+            std::mem::forget(std::mem::take(&mut *held(&self.taken)));
+        }
     }
 }
 

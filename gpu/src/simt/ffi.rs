@@ -59,6 +59,7 @@ unsafe extern "C" {
     fn simt_machine_free(machine: *mut RawMachine);
     fn simt_machine_stall(machine: *mut RawMachine, ms: u64);
     fn simt_machine_wait(machine: *mut RawMachine, limit_ms: u64, who: *const c_char) -> c_int;
+    fn simt_machine_is_idle(machine: *mut RawMachine) -> c_int;
     fn simt_machine_counts(machine: *mut RawMachine, counts: *mut WatchCounts);
     fn simt_stream_new(machine: *mut RawMachine) -> *mut RawStream;
     fn simt_stream_free(stream: *mut RawStream);
@@ -146,6 +147,12 @@ impl Machine {
         let ms = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
         // SAFETY: an owned handle, and a string with a zero at its end.
         unsafe { simt_machine_wait(self.0.as_ptr(), ms, who.as_ptr()) == 0 }
+    }
+
+    /// Whether every kernel that was launched has ended.
+    pub(super) fn is_idle(&self) -> bool {
+        // SAFETY: an owned handle.
+        unsafe { simt_machine_is_idle(self.0.as_ptr()) != 0 }
     }
 
     /// What watched kernels that have ended did.
