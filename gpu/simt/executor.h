@@ -61,6 +61,8 @@ typedef void (*simt_kernel)(const void *params);
 // Memory that a launch may touch.
 struct simt_region {
   uint64_t start, bytes;
+  // It is the host's, behind PCIe.
+  uint64_t is_host;
 };
 
 // What the watching build counts (watch.h).
@@ -69,6 +71,11 @@ struct simt_counts {
   uint64_t steps, lanes;
   // Accesses of warps to the launch's memory, and the 32-byte sectors that they touched.
   uint64_t accesses, sectors;
+  // Of those, what went to the host's memory: requests, one for each 128-byte line of an access, and
+  // bytes in whole sectors. Nothing is cached from one access to the next.
+  uint64_t host_reads, host_read_bytes, host_writes, host_write_bytes;
+  // Loads by acquire there, which wait for the host's word: not among the reads.
+  uint64_t host_polls;
 };
 
 struct simt_launch {

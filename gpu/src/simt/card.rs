@@ -44,11 +44,11 @@ pub struct SimtCard {
     machine: Machine,
     wait_max: Mutex<Option<Duration>>,
     taken: Mutex<HashMap<u64, HostMemory>>,
-    /// Of a watching card: first byte and size of all memory that is taken or mapped.
+    /// Of a watching card: all memory that is taken or mapped, by its first byte.
     regions: Option<Regions>,
 }
 
-type Regions = Arc<Mutex<BTreeMap<u64, u64>>>;
+type Regions = Arc<Mutex<BTreeMap<u64, Region>>>;
 
 impl Default for SimtCard {
     fn default() -> Self {
@@ -105,9 +105,10 @@ impl SimtCard {
         self.machine.counts()
     }
 
-    fn note(&self, start: u64, bytes: usize) {
+    fn note(&self, start: u64, bytes: usize, is_host: bool) {
         if let Some(regions) = &self.regions {
-            held(regions).insert(start, bytes as u64);
+            let region = Region { start, bytes: bytes as u64, is_host: u64::from(is_host) };
+            held(regions).insert(start, region);
         }
     }
 
@@ -154,7 +155,7 @@ impl Card for SimtCard {
         let memory = HostMemory::new(bytes);
         let at = memory.start().expose_provenance().get() as u64;
         held(&self.taken).insert(at, memory);
-        self.note(at, bytes);
+        self.note(at, bytes, false);
         Ok(DevAddr(at))
     }
 
@@ -169,7 +170,7 @@ impl Card for SimtCard {
             return Err(waited("map"));
         }
         let at = start.expose_provenance().get() as u64;
-        self.note(at, bytes);
+        self.note(at, bytes, true);
         Ok(DevAddr(at))
     }
 
@@ -220,11 +221,8 @@ impl SimtStream {
     /// As [`Stream::launch`].
     unsafe fn add(&self, kernel: Kernel, blocks: u32, params: *const u8) -> Result<(), CardError> {
         self.is_good()?;
-        let regions = self.regions.as_ref().map(|regions| {
-            let regions = held(regions);
-            let all = regions.iter().map(|(&start, &bytes)| Region { start, bytes });
-            all.collect::<Vec<_>>()
-        });
+        let regions =
+            self.regions.as_ref().map(|all| held(all).values().copied().collect::<Vec<_>>());
         // SAFETY: the caller's promise.
         unsafe { self.stream.launch(kernel, blocks, params, self.seed, regions.as_deref()) };
         Ok(())

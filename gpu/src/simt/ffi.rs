@@ -32,6 +32,8 @@ struct Launch {
 pub(super) struct Region {
     pub(super) start: u64,
     pub(super) bytes: u64,
+    /// Not 0: it is the host's, behind PCIe.
+    pub(super) is_host: u64,
 }
 
 /// What watched kernels did, as if those lanes of a warp that come to the same place for the same
@@ -47,6 +49,17 @@ pub struct WatchCounts {
     pub accesses: u64,
     /// Sectors of 32 bytes that these touched.
     pub sectors: u64,
+    /// Requests to read host memory: one for each 128-byte line that a warp's load touches there, as
+    /// if nothing was cached from one load to the next.
+    pub host_reads: u64,
+    /// Bytes of these, in whole sectors.
+    pub host_read_bytes: u64,
+    /// Requests to write host memory, counted as reads are. An atomic operation is one.
+    pub host_writes: u64,
+    /// Bytes of these, in whole sectors.
+    pub host_write_bytes: u64,
+    /// Loads of host memory by acquire, which wait for the host: not among the reads.
+    pub host_polls: u64,
 }
 
 #[repr(C)]
