@@ -32,7 +32,9 @@ fn simt() {
         watched.flag("-fsanitize=thread").flag("-fsanitize-coverage=trace-pc");
     }
     let mut plain = compiler();
-    plain.file("simt/executor.cc").file("simt/watch.cc").file("simt/layouts.cc");
+    for file in ["executor", "machine", "watch", "layouts"] {
+        plain.file(format!("simt/{file}.cc"));
+    }
     for kernel in KERNELS {
         // `.cu` tells a C++ compiler nothing; a few lines of C++ per kernel do.
         plain.file(wrapper(kernel, &format!("#include \"kernels/{kernel}.cu\"\n")));

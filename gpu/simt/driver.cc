@@ -1,22 +1,19 @@
 // A CUDA driver without hardware, for tests: the functions that gpu/src/cuda calls, over the SIMT
 // executor. Signatures and statuses as in NVIDIA's driver API reference. It checks what it is
-// given, so that what passes here is at least not refused at the door of a real driver.
+// given, so that what passes here is at least not refused at the door of a real driver; and it
+// makes its users wait where a driver may (machine.h): in one of eight queues, or as many as
+// CUDA_DEVICE_MAX_CONNECTIONS says, for one of the device's places for blocks, and for all kernels
+// to end before memory is taken, mapped or freed, modules come or go, or local memory grows.
 //
 // Built as libcuda.so by gpu/simt/make_driver.sh, with the kernels inside.
-#include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
-#include <vector>
 
-#include "executor.h"
+#include "machine.h"
 
 enum Status {
   OK = 0,
@@ -32,6 +29,7 @@ enum Status {
   NOT_READY = 600,
   ALREADY_REGISTERED = 712,
   NOT_REGISTERED = 713,
+  LAUNCH_TIMEOUT = 702,
   LAUNCH_FAILED = 719,
 };
 
@@ -39,6 +37,8 @@ struct Kernel {
   const char *name;
   simt_kernel run;
   uint32_t params_bytes, threads;
+  // Local memory of a thread.
+  uint32_t local_bytes;
   // Its blocks wait for the host.
   bool stays;
 };
@@ -48,54 +48,34 @@ struct Kernel {
 
 namespace {
 
+// Blocks of any kernel that a multiprocessor runs at once.
+constexpr uint32_t BLOCKS_PER_MULTIPROCESSOR = 4;
+// What a driver does by itself, and the most that it does.
+constexpr uint32_t QUEUES = 8, QUEUES_MAX = 32;
+
 struct Launch {
   const Kernel *kernel;
   uint32_t blocks, threads, shared_bytes;
   std::vector<uint64_t> params;
 };
 
-// Work in order, on a thread of its own.
-struct Stream {
-  std::mutex lock;
-  std::condition_variable more;
-  std::deque<std::function<int()>> work;
-  int pending = 0, failed = OK;
-  bool over = false;
-  std::thread thread;
-
-  Stream() : thread([this] { serve(); }) {}
-
-  void serve() {
-    std::unique_lock hold(lock);
-    for (;;) {
-      more.wait(hold, [this] { return over || !work.empty(); });
-      if (work.empty()) return;
-      auto job = std::move(work.front());
-      work.pop_front();
-      hold.unlock();
-      int status = job();
-      hold.lock();
-      if (status != OK) failed = status;
-      pending--;
-    }
-  }
-
-  void add(std::function<int()> job) {
-    std::lock_guard hold(lock);
-    work.push_back(std::move(job));
-    pending++;
-    more.notify_one();
-  }
-};
-
-std::mutex state;
+// Never destroyed: threads may outlive them.
+std::mutex &state = *new std::mutex;
 bool initialized = false;
 int retained = 0;
 thread_local void *current = nullptr;
 char context_handle;
-std::map<uint64_t, size_t> memory, registered;
-std::map<std::string, std::pair<int, int>> failures;
+auto &memory = *new std::map<uint64_t, size_t>, &registered = *new std::map<uint64_t, size_t>;
+auto &failures = *new std::map<std::string, std::pair<int, int>>;
 size_t memory_left = size_t(1) << 33;
+// What tests set. 0 queues: as the environment says.
+bool hostile = true, changed = false;
+uint32_t queues = 0, multiprocessors = 4;
+uint64_t wait_max_ms = 20000;
+auto &machine = *new std::shared_ptr<simt::Machine>;
+int streams = 0;
+// What the device has set aside for each thread.
+uint32_t local_bytes = 0;
 
 // What the test wants this call to answer, or OK.
 int planned(const char *call) {
@@ -111,19 +91,37 @@ int enter(const char *call) {
   return current == &context_handle && retained > 0 ? OK : INVALID_CONTEXT;
 }
 
-int run(const Launch &launch) {
-  char error[256];
-  auto part = [&](uint32_t first, uint32_t count) {
-    simt_launch one = {launch.kernel->run, launch.params.data(), launch.blocks, first, count,
-                       launch.threads, launch.shared_bytes, 0};
-    if (simt_run(&one, error, sizeof error) == 0) return int(OK);
-    fprintf(stderr, "%s: %s\n", launch.kernel->name, error);
-    return int(LAUNCH_FAILED);
-  };
-  if (!launch.kernel->stays) return part(0, launch.blocks);
-  std::vector<std::thread> threads;
-  for (uint32_t i = 0; i < launch.blocks; i++) threads.emplace_back([&part, i] { part(i, 1); });
-  for (auto &thread : threads) thread.join();
+// Makes the device, anew where that is wanted or nobody uses it. Old streams stay on the old one.
+void make_machine() {
+  std::lock_guard hold(state);
+  if (machine && streams > 0 && machine->failure().empty() && !changed) return;
+  changed = false;
+  const char *said = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  int wanted = said ? atoi(said) : 0;
+  uint32_t n = queues ? queues : wanted > 0 ? uint32_t(wanted) : QUEUES;
+  uint32_t places = multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
+  machine = hostile ? std::make_shared<simt::Machine>(n < QUEUES_MAX ? n : QUEUES_MAX, places)
+                    : std::make_shared<simt::Machine>(0, 0);
+  local_bytes = 0;
+}
+
+// As `enter`, of a call that may wait for every kernel that runs.
+int enter_and_wait(const char *call) {
+  if (int status = enter(call)) return status;
+  if (!machine->failure().empty()) return LAUNCH_FAILED;
+  return !hostile || machine->wait_for_kernels(wait_max_ms, call) ? OK : LAUNCH_TIMEOUT;
+}
+
+int start(const Launch &launch, simt::Stream *stream) {
+  if (!machine->failure().empty()) return LAUNCH_FAILED;
+  if (launch.kernel->local_bytes > local_bytes) {
+    if (int status = enter_and_wait("a launch that needs more local memory")) return status;
+    local_bytes = launch.kernel->local_bytes;
+  }
+  const Kernel &kernel = *launch.kernel;
+  stream->launch({kernel.run, kernel.name, strlen(kernel.name), launch.params.data(),
+                  kernel.params_bytes, launch.blocks, launch.threads, launch.shared_bytes,
+                  kernel.stays, 0, nullptr, 0, nullptr});
   return OK;
 }
 
@@ -156,8 +154,26 @@ size_t gnomon_driver_held() {
   return memory.size() + registered.size();
 }
 
+// For tests: all that follows, from the next cuInit on. Not hostile: a queue for
+// each stream, places for all blocks, and nobody waits for kernels.
+void gnomon_driver_hostile(int on, uint32_t n_queues, uint32_t n_multiprocessors,
+                           uint64_t longest_wait_ms) {
+  std::lock_guard hold(state);
+  hostile = on;
+  changed = true;
+  queues = n_queues;
+  multiprocessors = n_multiprocessors;
+  wait_max_ms = longest_wait_ms;
+}
+// For tests: the device stops for so many milliseconds from now on; UINT64_MAX: for ever, 0: no more.
+void gnomon_driver_stall(uint64_t ms) {
+  std::lock_guard hold(state);
+  if (machine) machine->stall(ms);
+}
+
 int cuInit(unsigned flags) {
   if (int status = planned("cuInit")) return status;
+  make_machine();
   initialized = true;
   return flags ? INVALID_VALUE : OK;
 }
@@ -192,7 +208,8 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device) {
 }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   // Multiprocessors, maps host memory, unified addressing, compute capability.
-  const std::map<int, int> known = {{16, 4}, {19, 1}, {41, 1}, {75, 9}, {76, 0}};
+  const std::map<int, int> known = {
+      {16, int(multiprocessors)}, {19, 1}, {41, 1}, {75, 9}, {76, 0}};
   auto found = known.find(attribute);
   if (device != 7 || found == known.end()) return INVALID_VALUE;
   *value = found->second;
@@ -217,7 +234,7 @@ int cuCtxSetCurrent(void *context) {
 
 int cuModuleLoadDataEx(void **module, const void *image, unsigned options, int *names,
                        void **values) {
-  if (int status = enter("cuModuleLoadDataEx")) {
+  if (int status = enter_and_wait("cuModuleLoadDataEx")) {
     for (unsigned i = 0; i + 1 < options; i++)
       if (names[i] == 5 && names[i + 1] == 6)
         snprintf(static_cast<char *>(values[i]), size_t(values[i + 1]), "ptxas says no");
@@ -230,8 +247,9 @@ int cuModuleLoadDataEx(void **module, const void *image, unsigned options, int *
   return OK;
 }
 int cuModuleUnload(void *module) {
+  if (int status = enter_and_wait("cuModuleUnload")) return status;
   free(module);
-  return enter("cuModuleUnload");
+  return OK;
 }
 int cuModuleGetFunction(void **function, void *module, const char *name) {
   if (int status = enter("cuModuleGetFunction")) return status;
@@ -244,17 +262,17 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
     }
   return NOT_FOUND;
 }
-int cuFuncLoad(void *function) { return function ? enter("cuFuncLoad") : INVALID_HANDLE; }
+int cuFuncLoad(void *function) { return function ? enter_and_wait("cuFuncLoad") : INVALID_HANDLE; }
 int cuFuncSetAttribute(void *function, int, int) {
   return function ? enter("cuFuncSetAttribute") : INVALID_HANDLE;
 }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int, size_t) {
-  *blocks = 4;
+  *blocks = BLOCKS_PER_MULTIPROCESSOR;
   return function ? enter("cuOccupancyMaxActiveBlocksPerMultiprocessor") : INVALID_HANDLE;
 }
 
 int cuMemAlloc_v2(uint64_t *at, size_t bytes) {
-  if (int status = enter("cuMemAlloc")) return status;
+  if (int status = enter_and_wait("cuMemAlloc")) return status;
   if (bytes == 0) return INVALID_VALUE;
   void *start = bytes < memory_left ? aligned_alloc(256, (bytes + 255) / 256 * 256) : nullptr;
   if (!start) return OUT_OF_MEMORY;
@@ -266,14 +284,14 @@ int cuMemAlloc_v2(uint64_t *at, size_t bytes) {
   return OK;
 }
 int cuMemFree_v2(uint64_t at) {
-  if (int status = enter("cuMemFree")) return status;
+  if (int status = enter_and_wait("cuMemFree")) return status;
   std::lock_guard hold(state);
   if (!memory.erase(at)) return INVALID_VALUE;
   free(reinterpret_cast<void *>(at));
   return OK;
 }
 int cuMemHostRegister_v2(void *start, size_t bytes, unsigned flags) {
-  if (int status = enter("cuMemHostRegister")) return status;
+  if (int status = enter_and_wait("cuMemHostRegister")) return status;
   std::lock_guard hold(state);
   if (!bytes || uint64_t(start) % 4096 || flags != 3) return INVALID_VALUE;
   auto next = registered.lower_bound(uint64_t(start) + bytes);
@@ -283,7 +301,7 @@ int cuMemHostRegister_v2(void *start, size_t bytes, unsigned flags) {
   return OK;
 }
 int cuMemHostUnregister(void *start) {
-  if (int status = enter("cuMemHostUnregister")) return status;
+  if (int status = enter_and_wait("cuMemHostUnregister")) return status;
   std::lock_guard hold(state);
   return registered.erase(uint64_t(start)) ? OK : NOT_REGISTERED;
 }
@@ -297,41 +315,45 @@ int cuMemHostGetDevicePointer_v2(uint64_t *at, void *start, unsigned flags) {
 int cuStreamCreate(void **stream, unsigned flags) {
   if (int status = enter("cuStreamCreate")) return status;
   if (flags != 1) return INVALID_VALUE;
-  *stream = new Stream;
+  std::lock_guard hold(state);
+  auto *made = new simt::Stream(machine);
+  if (!made->queue) {
+    delete made;
+    return OUT_OF_MEMORY;
+  }
+  streams++;
+  *stream = made;
   return OK;
 }
 int cuStreamDestroy_v2(void *handle) {
   if (int status = enter("cuStreamDestroy")) return status;
-  Stream *stream = static_cast<Stream *>(handle);
-  {
-    std::lock_guard hold(stream->lock);
-    stream->over = true;
-    stream->more.notify_one();
-  }
-  stream->thread.join();
-  delete stream;
+  std::lock_guard hold(state);
+  streams--;
+  delete static_cast<simt::Stream *>(handle);
   return OK;
 }
 int cuStreamQuery(void *handle) {
   if (int status = enter("cuStreamQuery")) return status;
-  Stream *stream = static_cast<Stream *>(handle);
-  std::lock_guard hold(stream->lock);
-  return stream->failed ? stream->failed : stream->pending ? NOT_READY : OK;
+  auto *stream = static_cast<simt::Stream *>(handle);
+  bool idle = stream->is_idle();
+  std::string why = stream->machine->failure();
+  if (why.empty()) return idle ? OK : NOT_READY;
+  static std::string said;
+  std::lock_guard hold(state);
+  if (said != why) fprintf(stderr, "%s\n", why.c_str());
+  said = why;
+  return LAUNCH_FAILED;
 }
 int cuMemsetD8Async(uint64_t at, uint8_t value, size_t bytes, void *stream) {
   if (int status = enter("cuMemsetD8Async")) return status;
-  static_cast<Stream *>(stream)->add([=] {
-    memset(reinterpret_cast<void *>(at), value, bytes);
-    return int(OK);
-  });
+  static_cast<simt::Stream *>(stream)->add(
+      [=] { memset(reinterpret_cast<void *>(at), value, bytes); });
   return OK;
 }
 int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream) {
   if (int status = enter("cuMemcpyAsync")) return status;
-  static_cast<Stream *>(stream)->add([=] {
-    memcpy(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from), bytes);
-    return int(OK);
-  });
+  static_cast<simt::Stream *>(stream)->add(
+      [=] { memcpy(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from), bytes); });
   return OK;
 }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
@@ -345,8 +367,7 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
   Launch launch;
   int status = make_launch(launch, static_cast<Kernel *>(function), grid, block, shared_bytes,
                            params, extra);
-  if (status == OK) static_cast<Stream *>(stream)->add([launch] { return run(launch); });
-  return status;
+  return status ? status : start(launch, static_cast<simt::Stream *>(stream));
 }
 
 struct node_params {
@@ -385,9 +406,7 @@ int cuGraphUpload(void *ready, void *stream) {
 }
 int cuGraphLaunch(void *ready, void *stream) {
   if (int status = enter("cuGraphLaunch")) return status;
-  Launch launch = *static_cast<Launch *>(ready);
-  static_cast<Stream *>(stream)->add([launch] { return run(launch); });
-  return OK;
+  return start(*static_cast<Launch *>(ready), static_cast<simt::Stream *>(stream));
 }
 int cuGraphExecDestroy(void *ready) {
   delete static_cast<Launch *>(ready);

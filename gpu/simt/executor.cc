@@ -2,13 +2,13 @@
 #include "executor.h"
 #include "watch.h"
 
-#include <sched.h>
 #include <sys/mman.h>
 #include <time.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 namespace simt {
@@ -22,8 +22,11 @@ constexpr size_t PAGE = 4096;
 constexpr size_t STACK = 32 * 1024;
 constexpr uint32_t THREADS_MAX = 1024;
 constexpr size_t SHARED_MAX = 228 * 1024;
-// Rounds in which threads only poll between two that give the processor away: some 20 µs.
-constexpr uint32_t ROUNDS_PER_YIELD = 64;
+// Ended blocks whose memory is kept for others.
+constexpr size_t SPARE_MAX = 64;
+// MADV_GUARD_INSTALL, from Linux 6.13 on: a page that faults, without a mapping of its own. A process
+// has some 65,000 mappings, and a block of 256 threads would take 512 of them.
+constexpr int GUARD = 102;
 // Fills shared memory before each block: what a block did not write, it must not rely on.
 constexpr int POISON = 0xa5;
 
@@ -48,39 +51,45 @@ struct Memory {
   explicit Memory(size_t bytes) : bytes(bytes) {
     void *got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     base = got == MAP_FAILED ? nullptr : static_cast<char *>(got);
+    // Of most stacks one small page is used.
+    if (base) madvise(base, bytes, MADV_NOHUGEPAGE);
   }
   ~Memory() {
     if (base) munmap(base, bytes);
   }
   Memory(const Memory &) = delete;
-  void forbid(size_t from, size_t length) { mprotect(base + from, length, PROT_NONE); }
+  bool forbid(size_t from) { return madvise(base + from, PAGE, GUARD) == 0; }
 };
 
 }  // namespace
 
-// One host thread's block.
 struct Block {
-  Memory stacks{THREADS_MAX * (STACK + PAGE)};
+  uint32_t threads;
+  Memory stacks{threads * (STACK + PAGE)};
   Memory shared{SHARED_MAX + PAGE};
-  std::vector<Fiber> fibers{THREADS_MAX};
-  std::vector<uint32_t> order;
+  std::vector<Fiber> fibers{threads};
+  std::vector<uint32_t> order = std::vector<uint32_t>(threads);
   void *scheduler = nullptr;
   const simt_launch *launch = nullptr;
   uint32_t live = 0, waiting = 0;
   uint64_t random = 0;
+  Watch watch;
   char why[256] = "";
 
-  Block() {
+  explicit Block(uint32_t threads) : threads(threads) {
     if (!usable()) return;
-    for (size_t i = 0; i < THREADS_MAX; i++) stacks.forbid(i * (STACK + PAGE), PAGE);
-    shared.forbid(SHARED_MAX, PAGE);
+    // Older kernels have no such pages: there a stack that is too small is not noticed.
+    for (size_t i = 0; i < threads; i++)
+      if (!stacks.forbid(i * (STACK + PAGE))) break;
+    mprotect(shared.base + SHARED_MAX, PAGE, PROT_NONE);
   }
   bool usable() const { return stacks.base && shared.base; }
   // Ends at the page that nobody may touch.
   char *shared_base() const { return shared.base + SHARED_MAX - (launch->shared_bytes + 15) / 16 * 16; }
 
-  void start(uint32_t index, uint32_t block_index);
-  bool run(uint32_t block_index);
+  void start(const simt_launch *launch, uint32_t index);
+  void start_thread(uint32_t index, uint32_t block_index);
+  Turn turn();
   void shuffle();
   void leave();
   void meet(Fiber &fiber);
@@ -177,7 +186,7 @@ bool lives(const Fiber &fiber) { return fiber.state != State::done; }
 
 }  // namespace
 
-void Block::start(uint32_t index, uint32_t block_index) {
+void Block::start_thread(uint32_t index, uint32_t block_index) {
   Fiber &fiber = fibers[index];
   fiber.index = index;
   fiber.state = State::ready;
@@ -202,47 +211,47 @@ void Block::shuffle() {
   }
 }
 
-// One block from its first thread's start to its last one's end.
-bool Block::run(uint32_t block_index) {
-  uint32_t idle = 0;
+void Block::start(const simt_launch *of, uint32_t index) {
+  launch = of;
   live = launch->threads;
   waiting = 0;
   why[0] = 0;
-  order.resize(launch->threads);
-  for (uint32_t i = 0; i < launch->threads; i++) {
+  for (uint32_t i = 0; i < threads; i++) {
     order[i] = i;
-    start(i, block_index);
+    start_thread(i, index);
   }
   memset(shared_base(), POISON, SHARED_MAX - (shared_base() - shared.base));
-  random = launch->seed + block_index + 1;
+  random = launch->seed + index + 1;
+  watch.own = {range(stacks.base, stacks.bytes), range(shared_base(), launch->shared_bytes),
+               range(fibers.data(), fibers.size() * sizeof(Fiber))};
+  watch.start(launch);
+}
+
+Turn Block::turn() {
+  if (launch->seed) shuffle();
+  bool moved = false, slept = false;
   block = this;
-  const Range own[] = {range(stacks.base, stacks.bytes), range(shared_base(), launch->shared_bytes),
-                       range(fibers.data(), fibers.size() * sizeof(Fiber)),
-                       range(&self, sizeof self)};
-  watch_block(launch, own, sizeof own / sizeof *own);
-  while (live) {
-    if (launch->seed) shuffle();
-    bool moved = false, slept = false;
-    for (uint32_t i : order) {
-      Fiber &fiber = fibers[i];
-      if (fiber.state != State::ready && fiber.state != State::asleep) continue;
-      moved |= fiber.state == State::ready;
-      slept |= fiber.state == State::asleep;
-      fiber.state = State::ready;
-      self = &fiber;
-      simt_switch(&scheduler, fiber.stack_pointer);
-      if (why[0]) return false;
-    }
-    if (moved) continue;
-    if (!slept && live) {
-      describe_deadlock();
-      return false;
-    }
-    // All that can run only polls: let whoever it waits for have the processor, now and then.
-    if (++idle % ROUNDS_PER_YIELD == 0) sched_yield();
+  watching = &watch;
+  for (uint32_t i : order) {
+    Fiber &fiber = fibers[i];
+    if (fiber.state != State::ready && fiber.state != State::asleep) continue;
+    moved |= fiber.state == State::ready;
+    slept |= fiber.state == State::asleep;
+    fiber.state = State::ready;
+    self = &fiber;
+    simt_switch(&scheduler, fiber.stack_pointer);
+    self = nullptr;
+    if (why[0]) return Turn::failed;
   }
-  count_block();
-  return true;
+  if (!live) {
+    watch.count();
+    return Turn::ended;
+  }
+  if (!moved && !slept) {
+    describe_deadlock();
+    return Turn::failed;
+  }
+  return moved ? Turn::worked : Turn::polled;
 }
 
 void Block::leave() { simt_switch(&me().stack_pointer, scheduler); }
@@ -364,18 +373,47 @@ void fail(const char *why) {
   abort();
 }
 
-}  // namespace simt
+namespace {
 
-extern "C" int simt_run(const struct simt_launch *launch, char *error, size_t error_bytes) {
-  static thread_local simt::Block mine;
-  const char *why = nullptr;
-  if (!mine.usable()) why = "no memory for the threads' stacks";
-  if (launch->threads == 0 || launch->threads > simt::THREADS_MAX) why = "a block of that many threads";
-  if (launch->shared_bytes > simt::SHARED_MAX) why = "that much shared memory";
-  mine.launch = launch;
-  for (uint32_t i = 0; !why && i < launch->count; i++)
-    if (!mine.run(launch->first + i)) why = mine.why;
-  if (!why) return 0;
-  snprintf(error, error_bytes, "%s", why);
-  return 1;
+// Blocks that have ended, for others of as many threads. Never destroyed: threads may outlive it.
+std::mutex &spare_lock = *new std::mutex;
+std::vector<Block *> &spare = *new std::vector<Block *>;
+
+}  // namespace
+
+Block *start_block(const simt_launch *launch, uint32_t index) {
+  if (launch->threads == 0 || launch->threads > THREADS_MAX || launch->shared_bytes > SHARED_MAX)
+    return nullptr;
+  Block *block = nullptr;
+  {
+    std::lock_guard hold(spare_lock);
+    for (size_t i = 0; i < spare.size() && !block; i++) {
+      if (spare[i]->threads != launch->threads) continue;
+      block = spare[i];
+      spare.erase(spare.begin() + long(i));
+    }
+  }
+  if (!block) block = new Block(launch->threads);
+  if (!block->usable()) {
+    delete block;
+    return nullptr;
+  }
+  block->start(launch, index);
+  return block;
 }
+
+Turn take_turn(Block *block) { return block->turn(); }
+
+const char *why(const Block *block) { return block->why; }
+
+void end_block(Block *block) {
+  std::unique_lock hold(spare_lock);
+  spare.push_back(block);
+  if (spare.size() <= SPARE_MAX) return;
+  Block *oldest = spare.front();
+  spare.erase(spare.begin());
+  hold.unlock();
+  delete oldest;
+}
+
+}  // namespace simt

@@ -1,8 +1,9 @@
-// Runs kernels on a CPU: a fiber for each CUDA thread, one block at a time for each host thread.
+// Runs kernels on a CPU: a fiber for each CUDA thread, whose turns one host thread takes.
 //
 // A thread runs until it waits for others (a barrier, a vote, a shuffle) or sleeps; then the next
 // one runs, in thread order or in an order drawn from a seed. What cannot go on (lanes that wait
 // for lanes which never come, a barrier that part of a block has left) is an error, not a hang.
+// Which block runs when, and beside which others, is machine.h's.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -62,6 +63,8 @@ typedef void (*simt_kernel)(const void *params);
 // Memory that a launch may touch.
 struct simt_region {
   uint64_t start, bytes;
+  // It is the host's, behind PCIe.
+  uint64_t is_host;
 };
 
 // What the watching build counts (watch.h).
@@ -70,15 +73,23 @@ struct simt_counts {
   uint64_t steps, lanes;
   // Accesses of warps to the launch's memory, and the 32-byte sectors that they touched.
   uint64_t accesses, sectors;
+  // Of those, what went to the host's memory: requests, one for each 128-byte line of an access, and
+  // bytes in whole sectors. Nothing is cached from one access to the next.
+  uint64_t host_reads, host_read_bytes, host_writes, host_write_bytes;
+  // Loads by acquire there, which wait for the host's word: not among the reads.
+  uint64_t host_polls;
 };
 
 struct simt_launch {
   simt_kernel kernel;
+  // For people; not copied.
+  const char *name;
+  size_t name_bytes;
   const void *params;
-  // Blocks of the grid; those from `first` on, `count` of them, are run by this call.
-  uint32_t blocks, first, count;
-  uint32_t threads;
-  uint32_t shared_bytes;
+  uint32_t params_bytes;
+  uint32_t blocks, threads, shared_bytes;
+  // Its blocks wait for each other or for the host: all must run at once.
+  uint32_t resident;
   // 0: threads take turns in order.
   uint64_t seed;
   // Of the watching build, whose kernels need both: the memory that may be touched, in order of
@@ -87,7 +98,23 @@ struct simt_launch {
   size_t n_regions;
   struct simt_counts *counts;
 };
-
-// Runs blocks one after the other. 0, or the text of what went wrong in `error`.
-int simt_run(const struct simt_launch *launch, char *error, size_t error_bytes);
 }
+
+namespace simt {
+
+// A block of a launch that runs.
+struct Block;
+// What a turn was: some thread did more than to look and sleep, none did, all have ended, or the
+// kernel did something wrong.
+enum class Turn { worked, polled, ended, failed };
+
+// Null: there is no memory for it. The launch outlives the block.
+Block *start_block(const simt_launch *launch, uint32_t index);
+// Each thread that can run does so once. Always by the same host thread.
+Turn take_turn(Block *block);
+// Of one that failed.
+const char *why(const Block *block);
+// Lets go of it, whether it has ended or not.
+void end_block(Block *block);
+
+}  // namespace simt

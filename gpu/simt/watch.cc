@@ -4,31 +4,21 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <unordered_map>
-#include <vector>
 
 namespace simt {
+
+thread_local Watch *watching;
+
 namespace {
 
-constexpr uintptr_t SECTOR = 32;
+constexpr uintptr_t SECTOR = 32, SECTORS_PER_LINE = 4;
 
-struct Watch {
-  const simt_launch *launch = nullptr;
-  std::vector<Range> own;
-  // Of each thread: how often it was at each place.
-  std::vector<std::unordered_map<uintptr_t, uint32_t>> visits;
-  // Of each warp, place and time: the lanes that were there, and the sectors that they touched.
-  std::unordered_map<uint64_t, uint32_t> lanes;
-  std::unordered_map<uint64_t, std::vector<uintptr_t>> sectors;
-};
-
-thread_local Watch watch;
-thread_local char why[128];
+thread_local char what[128];
 
 // Names the running thread's warp, a place in the program, and the how-manieth time it is there.
 uint64_t occasion(uintptr_t pc) {
   uint32_t thread = self->thread.x;
-  uint64_t time = watch.visits[thread][pc]++;
+  uint64_t time = watching->visits[thread][pc]++;
   uint64_t name = pc * 0x9e3779b97f4a7c15u ^ (uint64_t(thread / WARP) << 48 | time);
   return name * 0xff51afd7ed558ccdu;
 }
@@ -37,66 +27,89 @@ bool within(const Range &range, uintptr_t start, uintptr_t end) {
   return range.start <= start && end <= range.end;
 }
 
-bool is_launchs(uintptr_t start, uintptr_t end) {
-  const simt_region *first = watch.launch->regions, *last = first + watch.launch->n_regions;
+// The launch's region that holds all of it, or null.
+const simt_region *region_of(uintptr_t start, uintptr_t end) {
+  const simt_region *first = watching->launch->regions, *last = first + watching->launch->n_regions;
   // The last region that begins at or before `start`: they are in order.
   const simt_region *next = std::upper_bound(
       first, last, start, [](uintptr_t at, const simt_region &r) { return at < r.start; });
-  return next != first && end <= (next - 1)->start + (next - 1)->bytes;
+  if (next == first || end > (next - 1)->start + (next - 1)->bytes) return nullptr;
+  return next - 1;
 }
 
-bool is_watching() { return watch.launch && self; }
+bool is_watching() { return self && watching->launch; }
 
 }  // namespace
 
-void watch_block(const simt_launch *launch, const Range *own, size_t n_own) {
-  watch.launch = launch->counts ? launch : nullptr;
-  if (!watch.launch) return;
-  watch.own.assign(own, own + n_own);
-  watch.visits.assign(launch->threads, {});
-  watch.lanes.clear();
-  watch.sectors.clear();
+void Watch::start(const simt_launch *of) {
+  launch = of->counts ? of : nullptr;
+  if (!launch) return;
+  visits.assign(launch->threads, {});
+  lanes.clear();
+  touched.clear();
 }
 
-void count_block() {
-  if (!watch.launch) return;
-  simt_counts *counts = watch.launch->counts;
-  for (auto &[occasion, lanes] : watch.lanes) {
+void Watch::count() {
+  if (!launch) return;
+  simt_counts *counts = launch->counts;
+  for (auto &[occasion, here] : lanes) {
     counts->steps++;
-    counts->lanes += lanes;
+    counts->lanes += here;
   }
-  for (auto &[occasion, sectors] : watch.sectors) {
+  for (auto &[occasion, here] : touched) {
+    std::vector<uintptr_t> &sectors = here.sectors;
     std::sort(sectors.begin(), sectors.end());
+    sectors.erase(std::unique(sectors.begin(), sectors.end()), sectors.end());
     counts->accesses++;
-    counts->sectors += uint64_t(std::unique(sectors.begin(), sectors.end()) - sectors.begin());
+    counts->sectors += sectors.size();
+    if (!here.is_host) continue;
+    uint64_t lines = 0;
+    for (size_t i = 0; i < sectors.size(); i++)
+      lines += i == 0 || sectors[i] / SECTORS_PER_LINE != sectors[i - 1] / SECTORS_PER_LINE;
+    switch (here.access) {
+      case Access::read:
+        counts->host_reads += lines;
+        counts->host_read_bytes += sectors.size() * SECTOR;
+        break;
+      case Access::write:
+        counts->host_writes += lines;
+        counts->host_write_bytes += sectors.size() * SECTOR;
+        break;
+      case Access::poll: counts->host_polls += lines; break;
+    }
   }
-  watch.launch = nullptr;
+  launch = nullptr;
 }
 
-void watch_access(const void *at, size_t bytes, const void *pc) {
+void watch_access(const void *at, size_t bytes, const void *pc, Access access) {
   if (!is_watching()) return;
   uintptr_t start = reinterpret_cast<uintptr_t>(at), end = start + bytes;
-  if (is_launchs(start, end)) {
-    auto &touched = watch.sectors[occasion(reinterpret_cast<uintptr_t>(pc))];
+  if (const simt_region *region = region_of(start, end)) {
+    // Lanes of one access may be on either side.
+    uint64_t key = occasion(reinterpret_cast<uintptr_t>(pc)) + region->is_host;
+    Touched &touched = watching->touched[key];
+    touched.access = access;
+    touched.is_host = region->is_host;
     for (uintptr_t sector = start / SECTOR; sector * SECTOR < end; sector++)
-      touched.push_back(sector);
+      touched.sectors.push_back(sector);
     return;
   }
-  for (const Range &range : watch.own)
+  for (const Range &range : watching->own)
     if (within(range, start, end)) return;
-  snprintf(why, sizeof why, "an access to %zu bytes at %p, which are not the launch's", bytes, at);
-  fail(why);
+  if (at == &self) return;
+  snprintf(what, sizeof what, "an access to %zu bytes at %p, which are not the launch's", bytes, at);
+  fail(what);
 }
 
 #define HERE __builtin_return_address(0)
 
 Pair watched_load16(const void *at) {
-  watch_access(at, 16, HERE);
+  watch_access(at, 16, HERE, Access::read);
   return load16(at);
 }
 
 void watched_store16(void *at, Pair value) {
-  watch_access(at, 16, HERE);
+  watch_access(at, 16, HERE, Access::write);
   store16(at, value);
 }
 
@@ -107,22 +120,28 @@ extern "C" {
 // Weak: libFuzzer brings one of its own, and watches nothing.
 __attribute__((weak)) void __sanitizer_cov_trace_pc() {
   if (simt::is_watching())
-    simt::watch.lanes[simt::occasion(reinterpret_cast<uintptr_t>(HERE))]++;
+    simt::watching->lanes[simt::occasion(reinterpret_cast<uintptr_t>(HERE))]++;
 }
 
 void __tsan_init() {}
 void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}
-void __tsan_read_range(void *at, size_t bytes) { simt::watch_access(at, bytes, HERE); }
-void __tsan_write_range(void *at, size_t bytes) { simt::watch_access(at, bytes, HERE); }
+void __tsan_read_range(void *at, size_t bytes) {
+  simt::watch_access(at, bytes, HERE, simt::Access::read);
+}
+void __tsan_write_range(void *at, size_t bytes) {
+  simt::watch_access(at, bytes, HERE, simt::Access::write);
+}
 
-#define ACCESS(bytes)                                                              \
-  void __tsan_read##bytes(void *at) { simt::watch_access(at, bytes, HERE); }       \
-  void __tsan_write##bytes(void *at) { simt::watch_access(at, bytes, HERE); }      \
-  void __tsan_unaligned_read##bytes(void *at) { simt::watch_access(at, bytes, HERE); } \
-  void __tsan_unaligned_write##bytes(void *at) { simt::watch_access(at, bytes, HERE); } \
-  void __tsan_volatile_read##bytes(void *at) { simt::watch_access(at, bytes, HERE); } \
-  void __tsan_volatile_write##bytes(void *at) { simt::watch_access(at, bytes, HERE); }
+#define REPORT(name, bytes, access) \
+  void __tsan_##name##bytes(void *at) { simt::watch_access(at, bytes, HERE, simt::Access::access); }
+#define ACCESS(bytes)                  \
+  REPORT(read, bytes, read)            \
+  REPORT(write, bytes, write)          \
+  REPORT(unaligned_read, bytes, read)  \
+  REPORT(unaligned_write, bytes, write) \
+  REPORT(volatile_read, bytes, read)   \
+  REPORT(volatile_write, bytes, write)
 ACCESS(1)
 ACCESS(2)
 ACCESS(4)
@@ -131,31 +150,32 @@ ACCESS(16)
 
 // Atomic accesses are replaced, not only reported.
 #define ATOMIC(bits, T)                                                                       \
-  T __tsan_atomic##bits##_load(const volatile T *at, int) {                                   \
-    simt::watch_access(const_cast<const T *>(at), sizeof(T), HERE);                           \
+  T __tsan_atomic##bits##_load(const volatile T *at, int order) {                             \
+    simt::watch_access(const_cast<const T *>(at), sizeof(T), HERE,                            \
+                       order == __ATOMIC_RELAXED ? simt::Access::read : simt::Access::poll);  \
     return __atomic_load_n(at, __ATOMIC_SEQ_CST);                                             \
   }                                                                                           \
   void __tsan_atomic##bits##_store(volatile T *at, T value, int) {                            \
-    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE);                                 \
+    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE, simt::Access::write);            \
     __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                                            \
   }                                                                                           \
   T __tsan_atomic##bits##_exchange(volatile T *at, T value, int) {                            \
-    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE);                                 \
+    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE, simt::Access::write);            \
     return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);                                  \
   }                                                                                           \
   T __tsan_atomic##bits##_fetch_add(volatile T *at, T value, int) {                           \
-    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE);                                 \
+    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE, simt::Access::write);            \
     return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);                                   \
   }                                                                                           \
   int __tsan_atomic##bits##_compare_exchange_strong(volatile T *at, T *expected, T value, int, \
                                                     int) {                                    \
-    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE);                                 \
+    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE, simt::Access::write);            \
     return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST,          \
                                        __ATOMIC_SEQ_CST);                                     \
   }                                                                                           \
   int __tsan_atomic##bits##_compare_exchange_weak(volatile T *at, T *expected, T value, int,  \
                                                   int) {                                      \
-    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE);                                 \
+    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE, simt::Access::write);            \
     return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST,          \
                                        __ATOMIC_SEQ_CST);                                     \
   }

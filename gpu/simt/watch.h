@@ -4,9 +4,12 @@
 // Each access must be to memory that the launch names, to the block's shared memory, or to the
 // thread's own. Beside that it is counted how well the threads of a warp keep together, as if
 // those that come to the same place for the same time did so at once, and how many 32-byte sectors
-// of the launch's memory they touch there.
+// of the launch's memory they touch there; and of the host's memory what would go over PCIe.
 #pragma once
 #include "executor.h"
+
+#include <unordered_map>
+#include <vector>
 
 namespace simt {
 
@@ -15,12 +18,37 @@ struct Range {
   uintptr_t start, end;
 };
 
-// Before a block's first thread. `own` are ranges beside the launch's that its threads may touch.
-void watch_block(const simt_launch *launch, const Range *own, size_t n_own);
-// After its last thread: adds to the launch's counts.
-void count_block();
+enum class Access : uint8_t { read, write, poll };
+
+// What the lanes of a warp touched at one place, for one time.
+struct Touched {
+  Access access;
+  bool is_host;
+  std::vector<uintptr_t> sectors;
+};
+
+// What one block did so far.
+struct Watch {
+  const simt_launch *launch = nullptr;
+  // Memory beside the launch's that its threads may touch.
+  std::vector<Range> own;
+  // Of each thread: how often it was at each place.
+  std::vector<std::unordered_map<uintptr_t, uint32_t>> visits;
+  // Of each warp, place and time: the lanes that were there, and what they touched.
+  std::unordered_map<uint64_t, uint32_t> lanes;
+  std::unordered_map<uint64_t, Touched> touched;
+
+  // Before the block's first thread.
+  void start(const simt_launch *launch);
+  // After its last one: adds to the launch's counts.
+  void count();
+};
+
+// The running block's.
+extern thread_local Watch *watching;
+
 // An access of the running thread, at the place `pc` of its program.
-void watch_access(const void *at, size_t bytes, const void *pc);
+void watch_access(const void *at, size_t bytes, const void *pc, Access access);
 // load16 and store16, each as one access of the place that calls it.
 Pair watched_load16(const void *at);
 void watched_store16(void *at, Pair value);

@@ -4,78 +4,19 @@
 #![allow(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod driver;
+
+use driver::{Device, driver};
 use gpu::card::{Card, CardError, CardMemory, Kernel, Stream};
 use gpu::cuda::CudaCard;
 use gpu::host::{Column, HostMemory};
-use gpu::params::{DigestParams, HashKey, MicroEmptyParams, MicroPingParams, MicroReadParams};
-use std::ffi::{CString, c_char, c_int, c_void};
-use std::process::Command;
+use gpu::params::{
+    DigestParams, HashKey, MicroEmptyParams, MicroPingParams, MicroReadParams, UpdateParams,
+};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-
-unsafe extern "C" {
-    fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
-    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-}
-
-/// What the test may ask of its driver.
-#[derive(Clone, Copy)]
-struct Fake {
-    plan: Plan,
-    held: Held,
-}
-
-type Plan = unsafe extern "C" fn(*const c_char, c_int, c_int);
-type Held = unsafe extern "C" fn() -> usize;
-
-impl Fake {
-    /// `call` answers `status` from its `after`-th time on; 0 ends that.
-    fn plan(self, call: &str, status: c_int, after: c_int) {
-        let call = CString::new(call).unwrap();
-        // SAFETY: a string with a zero at its end, and two numbers.
-        unsafe { (self.plan)(call.as_ptr(), status, after) }
-    }
-
-    /// Pieces of memory taken or registered.
-    fn held(self) -> usize {
-        // SAFETY: no arguments.
-        unsafe { (self.held)() }
-    }
-}
-
-/// The driver, for one test at a time: its state is the process's.
-fn driver() -> (MutexGuard<'static, ()>, Fake) {
-    static FAKE: OnceLock<Fake> = OnceLock::new();
-    static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let fake = FAKE.get_or_init(|| {
-        let dir = std::env::temp_dir().join(format!("gnomon-driver-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/simt/make_driver.sh");
-        assert!(Command::new(script).arg(&dir).status().unwrap().success());
-        let path = CString::new(dir.join("libcuda.so").to_str().unwrap()).unwrap();
-        // By its path, now and for all (RTLD_NOW | RTLD_GLOBAL): whoever asks for a library of its
-        // name from then on gets it.
-        // SAFETY: a path with a zero at its end; the library's initialisers only make its maps.
-        let library = unsafe { dlopen(path.as_ptr(), 2 | 0x100) };
-        assert!(!library.is_null());
-        std::fs::remove_dir_all(&dir).unwrap();
-        // SAFETY: a loaded library, and a name with a zero at its end.
-        let plan = unsafe { dlsym(library, c"gnomon_driver_plan".as_ptr()) };
-        // SAFETY: as above.
-        let held = unsafe { dlsym(library, c"gnomon_driver_held".as_ptr()) };
-        assert!(!plan.is_null() && !held.is_null());
-        Fake {
-            // SAFETY: a function of that type in driver.cc.
-            plan: unsafe { std::mem::transmute::<*mut c_void, Plan>(plan) },
-            // SAFETY: as above.
-            held: unsafe { std::mem::transmute::<*mut c_void, Held>(held) },
-        }
-    });
-    (turn, *fake)
-}
 
 fn card() -> Arc<dyn Card> {
     Arc::new(CudaCard::open(0).unwrap())
@@ -302,4 +243,189 @@ fn a_broken_context_ends_the_use_of_the_card_and_frees_nothing() {
         fake.plan("cuStreamQuery", 0, 0);
         assert_eq!(fake.held(), before + 2);
     }
+}
+
+/// A kernel that stays for `patience_ms` after it was last rung, and its words. It answers three
+/// times.
+struct Ping {
+    stream: Box<dyn Stream>,
+    words: HostMemory,
+}
+
+impl Ping {
+    fn new(card: &Arc<dyn Card>) -> Self {
+        Self { stream: card.stream().unwrap(), words: HostMemory::mapped(card, 128).unwrap() }
+    }
+
+    fn start(&mut self, blocks: u32, patience_ms: u32) {
+        let params = MicroPingParams {
+            bell: self.words.at(),
+            answer: self.words.at().plus(64),
+            answers: 3,
+            patience: patience_ms,
+            ..MicroPingParams::default()
+        };
+        // SAFETY: the memory goes after the stream, which waits for its work.
+        unsafe { self.stream.launch(Kernel::MicroPing, blocks, (&raw const params).cast()) }
+            .unwrap();
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: inside the memory.
+        let at = unsafe { self.words.start().add(offset) }.cast::<AtomicU32>();
+        // SAFETY: a word of zeroed memory that only atomics touch.
+        unsafe { at.as_ref() }
+    }
+
+    fn ring(&self, number: u32) {
+        self.word(0).store(number, Ordering::Release);
+    }
+
+    fn answers(&self, number: u32, within: Duration) -> bool {
+        let begun = Instant::now();
+        while self.word(64).load(Ordering::Acquire) != number {
+            if begun.elapsed() > within {
+                return false;
+            }
+            thread::yield_now();
+        }
+        true
+    }
+
+    /// Rings until each block has answered often enough.
+    fn end(&mut self) {
+        let begun = Instant::now();
+        for number in 8.. {
+            if self.stream.is_idle().unwrap() {
+                break;
+            }
+            assert!(begun.elapsed() < LONG);
+            self.ring(number);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// More than anything takes on a busy machine, and less than anybody wants to wait for nothing.
+const LONG: Duration = Duration::from_secs(15);
+const SHORT: Duration = Duration::from_millis(150);
+/// Patience of kernels that are ended by their tests.
+const PATIENT_MS: u32 = 60_000;
+
+#[test]
+fn memory_waits_for_kernels_that_run() {
+    let (_turn, fake) = driver();
+    let before = fake.held();
+    {
+        let card = card();
+        let mut ping = Ping::new(&card);
+        ping.start(1, 300);
+        let begun = Instant::now();
+        let memory = HostMemory::mapped(&card, 4096).unwrap();
+        assert!(begun.elapsed() >= Duration::from_millis(300));
+        wait(&mut *ping.stream);
+        ping.start(1, 300);
+        let begun = Instant::now();
+        drop(memory);
+        assert!(begun.elapsed() >= Duration::from_millis(300));
+    }
+    assert_eq!(fake.held(), before);
+    // A kernel that does not end is an error, and not a test that hangs.
+    fake.device(Device { wait_max: SHORT, ..Device::default() });
+    let card = card();
+    let mut ping = Ping::new(&card);
+    ping.start(1, PATIENT_MS);
+    let why = CardMemory::new(&card, 64).unwrap_err();
+    assert!(matches!(&why, CardError::Sticky { why, .. } if why.contains("702")), "{why}");
+}
+
+#[test]
+fn a_launch_that_needs_more_local_memory_waits_for_kernels_that_run() {
+    let (_turn, _fake) = driver();
+    let card = card();
+    let (mut ping, mut other) = (Ping::new(&card), card.stream().unwrap());
+    let params = UpdateParams::default();
+    for waits in [true, false] {
+        ping.start(1, 300);
+        let begun = Instant::now();
+        // SAFETY: no changes: nothing is touched.
+        unsafe { other.launch(Kernel::UpdateCuckoo, 1, (&raw const params).cast()) }.unwrap();
+        assert_eq!(begun.elapsed() >= Duration::from_millis(300), waits);
+        wait(&mut *other);
+        wait(&mut *ping.stream);
+    }
+}
+
+#[test]
+fn streams_wait_for_each_other_in_the_same_queue() {
+    let (_turn, fake) = driver();
+    for (queues, n) in [(0, 9), (2, 3)] {
+        fake.device(Device { queues, ..Device::default() });
+        let card = card();
+        let mut pings: Vec<Ping> = (0..n).map(|_| Ping::new(&card)).collect();
+        for ping in &mut pings {
+            ping.start(1, PATIENT_MS);
+            ping.ring(1);
+        }
+        let (last, others) = pings.split_last_mut().unwrap();
+        assert!(others.iter().all(|ping| ping.answers(1, LONG)));
+        assert!(!last.answers(1, SHORT), "it is behind the first one");
+        others[0].end();
+        assert!(last.answers(1, LONG));
+        pings[1..].iter_mut().for_each(Ping::end);
+    }
+}
+
+#[test]
+fn kernels_share_the_places_for_blocks() {
+    let (_turn, fake) = driver();
+    fake.device(Device { multiprocessors: 1, ..Device::default() });
+    let card = card();
+    let (mut one, mut two, mut three) = (Ping::new(&card), Ping::new(&card), Ping::new(&card));
+    let sum = CardMemory::new(&card, 4).unwrap();
+    one.start(3, PATIENT_MS);
+    one.ring(1);
+    assert!(one.answers(1, LONG));
+    // One block of four starts, and keeps its place; those that come later wait behind it.
+    two.start(4, PATIENT_MS);
+    two.ring(1);
+    assert!(two.answers(1, LONG));
+    let empty = MicroEmptyParams { runs: sum.at() };
+    // SAFETY: the memory outlives the stream's work, which ends below.
+    unsafe { three.stream.launch(Kernel::MicroEmpty, 1, (&raw const empty).cast()) }.unwrap();
+    thread::sleep(SHORT);
+    assert!(!three.stream.is_idle().unwrap());
+    one.end();
+    two.end();
+    wait(&mut *three.stream);
+}
+
+#[test]
+fn a_device_that_stops_stops_blocks_launches_and_copies() {
+    let (_turn, fake) = driver();
+    let card = card();
+    let (mut ping, mut other) = (Ping::new(&card), card.stream().unwrap());
+    let taken = CardMemory::new(&card, 64).unwrap();
+    let host = Column::<u8>::mapped(&card, 64).unwrap();
+    ping.start(1, PATIENT_MS);
+    ping.ring(1);
+    assert!(ping.answers(1, LONG));
+    for pause in [2, 15, 32].map(Duration::from_millis) {
+        let begun = Instant::now();
+        fake.stall(pause);
+        // SAFETY: both are there until the stream is idle.
+        unsafe { other.copy(taken.at(), host.at(), 64) }.unwrap();
+        wait(&mut *other);
+        assert!(begun.elapsed() >= pause);
+    }
+    fake.stall(Duration::MAX);
+    let empty = MicroEmptyParams { runs: taken.at() };
+    // SAFETY: the memory outlives the stream's work, which ends below.
+    unsafe { other.launch(Kernel::MicroEmpty, 1, (&raw const empty).cast()) }.unwrap();
+    ping.ring(2);
+    assert!(!ping.answers(2, SHORT) && !other.is_idle().unwrap());
+    fake.stall(Duration::ZERO);
+    assert!(ping.answers(2, LONG));
+    wait(&mut *other);
+    ping.end();
 }

@@ -10,6 +10,7 @@ mod descriptors;
 mod golden;
 mod heads;
 mod index;
+mod pcie;
 mod requests;
 mod rng;
 mod serve;

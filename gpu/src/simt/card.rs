@@ -1,41 +1,62 @@
-//! The executor as a card: its memory is the host's, each stream is a thread.
+//! The executor as a card: its memory is the host's.
 #![allow(unsafe_code)]
 
-use super::ffi::{self, Blocks, Region, Watch, WatchCounts};
+use super::ffi::{self, Machine, Region, WatchCounts};
 use crate::card::{Card, CardError, CardFacts, Kernel, Recorded, Stream};
 use crate::host::HostMemory;
 use crate::params::DevAddr;
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::CStr;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Largest structure of parameters.
-const PARAMS_BYTES_MAX: usize = 512;
-/// Launches that one stream may hold.
-const LAUNCHES_MAX: usize = 64;
 /// Blocks that stay at once: each has a thread, and fibers with stacks of their own.
 const RESIDENT_MAX: u32 = 6;
 /// Longest wait for the work of a stream that is dropped.
 const DROP_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// A CPU that runs kernels.
-#[derive(Debug, Default)]
-pub struct SimtCard {
-    seed: u64,
-    taken: Mutex<HashMap<u64, HostMemory>>,
-    watcher: Option<Arc<Watcher>>,
+/// How a card makes its users wait, as devices do.
+#[derive(Debug, Clone, Copy)]
+pub struct Hostile {
+    /// Queues that streams share: what is in one is done in order, whichever stream it came from.
+    /// 0: each stream has its own.
+    pub queues: u32,
+    /// Blocks that run at once, of all kernels. One keeps its place until it ends. 0: as many as
+    /// there are.
+    pub places: u32,
+    /// Longest time that whoever takes, maps, unmaps or gives back memory waits for kernels to end.
+    /// A device would wait for ever; here it is an error of the card's, which ends them, and a line
+    /// on standard error. `None`: nobody waits.
+    pub wait_max: Option<Duration>,
 }
 
-/// What a watching card knows.
-#[derive(Debug, Default)]
-struct Watcher {
-    /// First byte and size of all memory that is taken or mapped.
-    regions: Mutex<BTreeMap<u64, u64>>,
-    counts: Mutex<WatchCounts>,
+impl Default for Hostile {
+    /// A driver's own eight queues, and the places of a small device.
+    fn default() -> Self {
+        Self { queues: 8, places: 16, wait_max: Some(Duration::from_secs(20)) }
+    }
+}
+
+/// A CPU that runs kernels.
+#[derive(Debug)]
+pub struct SimtCard {
+    seed: u64,
+    machine: Machine,
+    resident_max: u32,
+    wait_max: Mutex<Option<Duration>>,
+    taken: Mutex<HashMap<u64, HostMemory>>,
+    /// Of a watching card: all memory that is taken or mapped, by its first byte.
+    regions: Option<Regions>,
+}
+
+type Regions = Arc<Mutex<BTreeMap<u64, Region>>>;
+
+impl Default for SimtCard {
+    fn default() -> Self {
+        Self::new(0)
+    }
 }
 
 /// What a lock guards, whoever panicked holding it.
@@ -45,33 +66,84 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl SimtCard {
     /// Threads of a block take turns in order, or in an order drawn from `seed` if that is not 0.
+    /// A kind card: blocks and streams never wait for each other, nor does memory for kernels.
     pub fn new(seed: u64) -> Self {
-        Self { seed, ..Self::default() }
+        Self::over(Machine::new(0, 0), seed, None, None)
+    }
+
+    /// As [`Self::new`], with a device's limits.
+    pub fn hostile(seed: u64, how: Hostile) -> Self {
+        let mut new = Self::over(Machine::new(how.queues, how.places), seed, how.wait_max, None);
+        // As a device, it keeps places for kernels that come and go.
+        let places = if how.places == 0 { u32::MAX } else { how.places / 8 * 7 };
+        new.resident_max = places.min(RESIDENT_MAX);
+        new
     }
 
     /// As [`Self::new`], with the instrumented build of the kernels. An access to memory that was
-    /// neither taken nor mapped when the kernel was started ends it with an error. Some hundred
+    /// neither taken nor mapped when the kernel was launched ends it with an error. Some hundred
     /// times slower.
     pub fn watching(seed: u64) -> Self {
-        Self { seed, watcher: Some(Arc::default()), ..Self::default() }
+        Self::over(Machine::new(0, 0), seed, None, Some(Arc::default()))
     }
 
-    /// What watched kernels did so far.
+    fn over(
+        machine: Machine,
+        seed: u64,
+        wait_max: Option<Duration>,
+        regions: Option<Regions>,
+    ) -> Self {
+        let (wait_max, taken) = (Mutex::new(wait_max), Mutex::default());
+        Self { seed, machine, resident_max: RESIDENT_MAX, wait_max, taken, regions }
+    }
+
+    /// Stops the card for `pause` from now on: blocks that run stand still where they are, launches
+    /// and copies wait. [`Duration::MAX`] is for ever, and [`Duration::ZERO`] ends it.
+    pub fn stall(&self, pause: Duration) {
+        self.machine.stall(pause);
+    }
+
+    /// [`Hostile::wait_max`], from now on.
+    pub fn set_wait_max(&self, most: Option<Duration>) {
+        *held(&self.wait_max) = most;
+    }
+
+    /// What watched kernels that have ended did.
     pub fn counts(&self) -> WatchCounts {
-        self.watcher.as_ref().map(|w| *held(&w.counts)).unwrap_or_default()
+        self.machine.counts()
     }
 
-    fn note(&self, start: u64, bytes: usize) {
-        if let Some(watcher) = &self.watcher {
-            held(&watcher.regions).insert(start, bytes as u64);
+    fn note(&self, start: u64, bytes: usize, is_host: bool) {
+        if let Some(regions) = &self.regions {
+            let region = Region { start, bytes: bytes as u64, is_host: u64::from(is_host) };
+            held(regions).insert(start, region);
         }
     }
 
     fn forget(&self, start: u64) {
-        if let Some(watcher) = &self.watcher {
-            held(&watcher.regions).remove(&start);
+        if let Some(regions) = &self.regions {
+            held(regions).remove(&start);
         }
     }
+
+    /// Waits as a device's driver may. False: for too long.
+    fn wait_for_kernels(&self, who: &CStr) -> bool {
+        let most = *held(&self.wait_max);
+        most.is_none_or(|most| self.machine.wait_for_kernels(most, who))
+    }
+}
+
+impl Drop for SimtCard {
+    fn drop(&mut self) {
+        // A kernel that was given up may go on and use what was taken for it: that stays for good.
+        if !self.machine.is_idle() {
+            std::mem::forget(std::mem::take(&mut *held(&self.taken)));
+        }
+    }
+}
+
+fn waited(call: &'static str) -> CardError {
+    CardError::Sticky { call, why: "kernels that run do not end".to_owned() }
 }
 
 impl Card for SimtCard {
@@ -85,29 +157,37 @@ impl Card for SimtCard {
     }
 
     fn resident_max(&self, _: Kernel) -> u32 {
-        RESIDENT_MAX
+        self.resident_max
     }
 
     fn take(&self, bytes: usize) -> Result<DevAddr, CardError> {
+        if !self.wait_for_kernels(c"take") {
+            return Err(waited("take"));
+        }
         let memory = HostMemory::new(bytes);
         let at = memory.start().expose_provenance().get() as u64;
         held(&self.taken).insert(at, memory);
-        self.note(at, bytes);
+        self.note(at, bytes, false);
         Ok(DevAddr(at))
     }
 
     unsafe fn give_back(&self, at: DevAddr) {
+        self.wait_for_kernels(c"give_back");
         self.forget(at.0);
         held(&self.taken).remove(&at.0);
     }
 
     unsafe fn map(&self, start: NonNull<u8>, bytes: usize) -> Result<DevAddr, CardError> {
+        if !self.wait_for_kernels(c"map") {
+            return Err(waited("map"));
+        }
         let at = start.expose_provenance().get() as u64;
-        self.note(at, bytes);
+        self.note(at, bytes, true);
         Ok(DevAddr(at))
     }
 
     unsafe fn unmap(&self, start: NonNull<u8>) -> bool {
+        self.wait_for_kernels(c"unmap");
         self.forget(start.addr().get() as u64);
         true
     }
@@ -119,99 +199,12 @@ impl Card for SimtCard {
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>, CardError> {
-        let (work, jobs) = sync_channel::<Work>(LAUNCHES_MAX);
-        let shared = Arc::new(Shared::default());
-        let (mine, seed, watcher) = (Arc::clone(&shared), self.seed, self.watcher.clone());
-        thread::Builder::new()
-            .name("simt".to_owned())
-            .spawn(move || {
-                while let Ok(work) = jobs.recv() {
-                    mine.work(&work, seed, watcher.as_deref());
-                }
-            })
-            .map_err(|why| refused("a thread for a stream", &why))?;
-        Ok(Box::new(SimtStream { work, shared, recorded: Vec::new() }))
-    }
-}
-
-fn refused(call: &'static str, why: &std::io::Error) -> CardError {
-    CardError::Refused { call, why: why.to_string() }
-}
-
-/// What a stream was given.
-#[derive(Debug, Clone)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a queue of them is made once, and then none is taken"
-)]
-enum Work {
-    Launch(Job),
-    Copy { to: DevAddr, from: DevAddr, bytes: usize },
-}
-
-/// A launch, with its parameters as they were then.
-#[derive(Clone)]
-struct Job {
-    kernel: Kernel,
-    blocks: u32,
-    params: [u64; PARAMS_BYTES_MAX / 8],
-}
-
-impl std::fmt::Debug for Job {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Job").field("kernel", &self.kernel).finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    pending: AtomicUsize,
-    failed: Mutex<Option<String>>,
-}
-
-impl Shared {
-    fn work(&self, work: &Work, seed: u64, watcher: Option<&Watcher>) {
-        match work {
-            Work::Launch(job) => self.run(job, seed, watcher),
-            Work::Copy { to, from, bytes } => {
-                let (to, from) = (pointer(*to), pointer(*from));
-                // SAFETY: whoever asked for the copy promised it (`Stream::copy`), until its end.
-                unsafe { std::ptr::copy_nonoverlapping(from, to, *bytes) };
-            }
-        }
-        self.pending.fetch_sub(1, Ordering::Release);
-    }
-
-    fn run(&self, job: &Job, seed: u64, watcher: Option<&Watcher>) {
-        let whole = Blocks { blocks: job.blocks, first: 0, count: job.blocks };
-        if !job.kernel.facts().resident {
-            return self.note(job.run(whole, seed, watcher));
-        }
-        // Its blocks wait for the host: each needs a thread of its own. What goes wrong is told at
-        // once, as the others end only when the host sees that.
-        thread::scope(|scope| {
-            let mut runs = Vec::new();
-            for first in 0..job.blocks {
-                let blocks = Blocks { first, count: 1, ..whole };
-                let run = move || self.note(job.run(blocks, seed, watcher));
-                match thread::Builder::new().spawn_scoped(scope, run) {
-                    Ok(run) => runs.push(run),
-                    Err(why) => {
-                        self.note(Err(format!("a thread for a block: {why}")));
-                        break;
-                    }
-                }
-            }
-            for run in runs {
-                self.note(run.join().map_err(|_| "a block's thread panicked".to_owned()));
-            }
-        });
-    }
-
-    fn note(&self, done: Result<(), String>) {
-        if let Err(why) = done {
-            *held(&self.failed) = Some(why);
-        }
+        let Some(stream) = self.machine.stream() else {
+            let why = "the system has no thread for it".to_owned();
+            return Err(CardError::Refused { call: "stream", why });
+        };
+        let (seed, regions) = (self.seed, self.regions.clone());
+        Ok(Box::new(SimtStream { stream, seed, regions, recorded: Vec::new() }))
     }
 }
 
@@ -220,64 +213,38 @@ fn pointer(at: DevAddr) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(usize::try_from(at.0).unwrap_or(0))
 }
 
-impl Job {
-    fn run(&self, blocks: Blocks, seed: u64, watcher: Option<&Watcher>) -> Result<(), String> {
-        let regions: Vec<Region> = watcher
-            .iter()
-            .flat_map(|w| held(&w.regions).clone())
-            .map(|(start, bytes)| Region { start, bytes })
-            .collect();
-        let mut counts = WatchCounts::default();
-        let watch = watcher.map(|_| Watch { regions: &regions, counts: &mut counts });
-        // SAFETY: whoever launched this promised it (`Stream::launch`), until the kernel ends.
-        let done =
-            unsafe { ffi::run(self.kernel, blocks, self.params.as_ptr().cast(), seed, watch) };
-        if let Some(watcher) = watcher {
-            held(&watcher.counts).add(counts);
-        }
-        done
-    }
+/// A launch, with its parameters as they were then.
+#[derive(Debug)]
+struct Job {
+    kernel: Kernel,
+    blocks: u32,
+    params: Box<[u64]>,
 }
 
 #[derive(Debug)]
 struct SimtStream {
-    work: SyncSender<Work>,
-    shared: Arc<Shared>,
+    stream: ffi::Stream,
+    seed: u64,
+    regions: Option<Regions>,
     recorded: Vec<Job>,
 }
 
 impl SimtStream {
-    fn add(&self, work: Work) -> Result<(), CardError> {
-        self.check()?;
-        self.shared.pending.fetch_add(1, Ordering::Relaxed);
-        self.work.try_send(work).map_err(|why| {
-            self.shared.pending.fetch_sub(1, Ordering::Relaxed);
-            let why = match why {
-                TrySendError::Full(_) => "too many launches are waiting",
-                TrySendError::Disconnected(_) => "the stream's thread is gone",
-            };
-            CardError::Refused { call: "launch", why: why.to_owned() }
-        })
+    /// # Safety
+    /// As [`Stream::launch`].
+    unsafe fn add(&self, kernel: Kernel, blocks: u32, params: *const u8) -> Result<(), CardError> {
+        self.is_good()?;
+        let regions =
+            self.regions.as_ref().map(|all| held(all).values().copied().collect::<Vec<_>>());
+        // SAFETY: the caller's promise.
+        unsafe { self.stream.launch(kernel, blocks, params, self.seed, regions.as_deref()) };
+        Ok(())
     }
 
-    fn check(&self) -> Result<(), CardError> {
-        match &*held(&self.shared.failed) {
-            Some(why) => Err(CardError::Sticky { call: "launch", why: why.clone() }),
-            None => Ok(()),
-        }
+    /// Whether all work has ended, or what went wrong.
+    fn is_good(&self) -> Result<bool, CardError> {
+        self.stream.is_idle().map_err(|why| CardError::Sticky { call: "launch", why })
     }
-}
-
-/// A job of what the caller of [`Stream::launch`] gave.
-///
-/// # Safety
-/// `params` points to the kernel's structure.
-unsafe fn job(kernel: Kernel, blocks: u32, params: *const u8) -> Job {
-    let mut job = Job { kernel, blocks, params: [0; PARAMS_BYTES_MAX / 8] };
-    let bytes = kernel.facts().params_bytes.min(PARAMS_BYTES_MAX);
-    // SAFETY: the structure has that many bytes, and so has the array.
-    unsafe { std::ptr::copy_nonoverlapping(params, job.params.as_mut_ptr().cast(), bytes) };
-    job
 }
 
 impl Stream for SimtStream {
@@ -288,7 +255,7 @@ impl Stream for SimtStream {
         params: *const u8,
     ) -> Result<(), CardError> {
         // SAFETY: the caller's promise.
-        self.add(Work::Launch(unsafe { job(kernel, blocks, params) }))
+        unsafe { self.add(kernel, blocks, params) }
     }
 
     unsafe fn record(
@@ -297,33 +264,38 @@ impl Stream for SimtStream {
         blocks: u32,
         params: *const u8,
     ) -> Result<Recorded, CardError> {
-        // SAFETY: the caller's promise.
-        self.recorded.push(unsafe { job(kernel, blocks, params) });
+        let bytes = kernel.facts().params_bytes;
+        let mut copy = vec![0_u64; bytes.div_ceil(size_of::<u64>())].into_boxed_slice();
+        // SAFETY: the structure has that many bytes, and so has the copy.
+        unsafe { std::ptr::copy_nonoverlapping(params, copy.as_mut_ptr().cast(), bytes) };
+        self.recorded.push(Job { kernel, blocks, params: copy });
         Ok(Recorded(self.recorded.len() - 1))
     }
 
     fn replay(&mut self, what: Recorded) -> Result<(), CardError> {
-        match self.recorded.get(what.0) {
-            Some(job) => self.add(Work::Launch(job.clone())),
-            None => Err(CardError::Refused { call: "replay", why: "no such record".to_owned() }),
-        }
+        let Some(Job { kernel, blocks, params }) = self.recorded.get(what.0) else {
+            return Err(CardError::Refused { call: "replay", why: "no such record".to_owned() });
+        };
+        // SAFETY: a copy of the kernel's structure; what it points to is `record`'s promise.
+        unsafe { self.add(*kernel, *blocks, params.as_ptr().cast()) }
     }
 
     unsafe fn copy(&mut self, to: DevAddr, from: DevAddr, bytes: usize) -> Result<(), CardError> {
-        self.add(Work::Copy { to, from, bytes })
+        self.is_good()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.stream.copy(to, from, bytes) };
+        Ok(())
     }
 
     fn is_idle(&mut self) -> Result<bool, CardError> {
-        let idle = self.shared.pending.load(Ordering::Acquire) == 0;
-        self.check()?;
-        Ok(idle)
+        self.is_good()
     }
 }
 
 impl Drop for SimtStream {
     fn drop(&mut self) {
         let begun = Instant::now();
-        while self.shared.pending.load(Ordering::Acquire) > 0 && begun.elapsed() < DROP_WAIT_MAX {
+        while self.is_good() == Ok(false) && begun.elapsed() < DROP_WAIT_MAX {
             thread::sleep(Duration::from_micros(100));
         }
     }

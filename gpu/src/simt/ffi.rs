@@ -1,20 +1,25 @@
-//! What `gpu/simt/executor.h` declares.
+//! What `gpu/simt/machine.h` declares: a machine and its streams, as owned handles.
 #![allow(unsafe_code)]
 
 use crate::card::Kernel;
+use crate::params::DevAddr;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::NonNull;
+use std::time::Duration;
 
 type KernelFunction = unsafe extern "C" fn(params: *const c_void);
 
 #[repr(C)]
 struct Launch {
     kernel: KernelFunction,
+    name: *const c_char,
+    name_bytes: usize,
     params: *const c_void,
+    params_bytes: u32,
     blocks: u32,
-    first: u32,
-    count: u32,
     threads: u32,
     shared_bytes: u32,
+    resident: u32,
     seed: u64,
     regions: *const Region,
     n_regions: usize,
@@ -27,6 +32,8 @@ struct Launch {
 pub(super) struct Region {
     pub(super) start: u64,
     pub(super) bytes: u64,
+    /// Not 0: it is the host's, behind PCIe.
+    pub(super) is_host: u64,
 }
 
 /// What watched kernels did, as if those lanes of a warp that come to the same place for the same
@@ -42,28 +49,36 @@ pub struct WatchCounts {
     pub accesses: u64,
     /// Sectors of 32 bytes that these touched.
     pub sectors: u64,
+    /// Requests to read host memory: one for each 128-byte line that a warp's load touches there, as
+    /// if nothing was cached from one load to the next.
+    pub host_reads: u64,
+    /// Bytes of these, in whole sectors.
+    pub host_read_bytes: u64,
+    /// Requests to write host memory, counted as reads are. An atomic operation is one.
+    pub host_writes: u64,
+    /// Bytes of these, in whole sectors.
+    pub host_write_bytes: u64,
+    /// Loads of host memory by acquire, which wait for the host: not among the reads.
+    pub host_polls: u64,
 }
 
-impl WatchCounts {
-    pub(super) fn add(&mut self, more: Self) {
-        self.steps += more.steps;
-        self.lanes += more.lanes;
-        self.accesses += more.accesses;
-        self.sectors += more.sectors;
-    }
-}
-
-/// What a watched launch needs beside the launch itself.
-#[derive(Debug)]
-pub(super) struct Watch<'a> {
-    /// In order of addresses.
-    pub(super) regions: &'a [Region],
-    /// Added to.
-    pub(super) counts: &'a mut WatchCounts,
-}
+#[repr(C)]
+struct RawMachine(c_void);
+#[repr(C)]
+struct RawStream(c_void);
 
 unsafe extern "C" {
-    fn simt_run(launch: *const Launch, error: *mut c_char, error_bytes: usize) -> c_int;
+    fn simt_machine_new(queues: u32, places: u32) -> *mut RawMachine;
+    fn simt_machine_free(machine: *mut RawMachine);
+    fn simt_machine_stall(machine: *mut RawMachine, ms: u64);
+    fn simt_machine_wait(machine: *mut RawMachine, limit_ms: u64, who: *const c_char) -> c_int;
+    fn simt_machine_is_idle(machine: *mut RawMachine) -> c_int;
+    fn simt_machine_counts(machine: *mut RawMachine, counts: *mut WatchCounts);
+    fn simt_stream_new(machine: *mut RawMachine) -> *mut RawStream;
+    fn simt_stream_free(stream: *mut RawStream);
+    fn simt_stream_launch(stream: *mut RawStream, launch: *const Launch);
+    fn simt_stream_copy(stream: *mut RawStream, to: u64, from: u64, bytes: usize);
+    fn simt_stream_query(stream: *mut RawStream, error: *mut c_char, error_bytes: usize) -> c_int;
     fn gnomon_simt_digest(params: *const c_void);
     fn gnomon_simt_get_setassoc(params: *const c_void);
     fn gnomon_simt_get_cuckoo(params: *const c_void);
@@ -115,56 +130,140 @@ fn function(kernel: Kernel, watched: bool) -> KernelFunction {
     }
 }
 
-/// Some blocks of a grid of `blocks`: `count` of them from `first` on, one after the other.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Blocks {
-    pub(super) blocks: u32,
-    pub(super) first: u32,
-    pub(super) count: u32,
+/// What runs launches, and when: `gpu/simt/machine.h`.
+#[derive(Debug)]
+pub(super) struct Machine(NonNull<RawMachine>);
+
+// SAFETY: an owned handle; the functions behind it may be called from every thread.
+unsafe impl Send for Machine {}
+// SAFETY: as above, and at the same time.
+unsafe impl Sync for Machine {}
+
+impl Machine {
+    /// 0 queues: one for each stream. 0 places: as many as blocks want.
+    pub(super) fn new(queues: u32, places: u32) -> Self {
+        // SAFETY: plain numbers.
+        let raw = unsafe { simt_machine_new(queues, places) };
+        // It comes from C++'s `new`, which ends the process rather than to return nothing.
+        Self(NonNull::new(raw).unwrap_or(NonNull::dangling()))
+    }
+
+    pub(super) fn stall(&self, pause: Duration) {
+        let ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        // SAFETY: an owned handle.
+        unsafe { simt_machine_stall(self.0.as_ptr(), ms) }
+    }
+
+    /// Whether all kernels that were launched by now have ended within `most`. If not they are
+    /// ended, as by an error. Blocks.
+    pub(super) fn wait_for_kernels(&self, most: Duration, who: &CStr) -> bool {
+        let ms = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
+        // SAFETY: an owned handle, and a string with a zero at its end.
+        unsafe { simt_machine_wait(self.0.as_ptr(), ms, who.as_ptr()) == 0 }
+    }
+
+    /// Whether every kernel that was launched has ended.
+    pub(super) fn is_idle(&self) -> bool {
+        // SAFETY: an owned handle.
+        unsafe { simt_machine_is_idle(self.0.as_ptr()) != 0 }
+    }
+
+    /// What watched kernels that have ended did.
+    pub(super) fn counts(&self) -> WatchCounts {
+        let mut counts = WatchCounts::default();
+        // SAFETY: an owned handle, and a structure of the same layout to write to.
+        unsafe { simt_machine_counts(self.0.as_ptr(), &raw mut counts) };
+        counts
+    }
+
+    /// `None`: the system has no thread for it.
+    pub(super) fn stream(&self) -> Option<Stream> {
+        // SAFETY: an owned handle.
+        NonNull::new(unsafe { simt_stream_new(self.0.as_ptr()) }).map(Stream)
+    }
 }
 
-/// Runs blocks on this thread, to their end.
-///
-/// # Safety
-/// As [`crate::card::Stream::launch`], for the time of the call.
-///
-/// # Errors
-/// What the executor found wrong with the kernel.
-pub(super) unsafe fn run(
-    kernel: Kernel,
-    blocks: Blocks,
-    params: *const u8,
-    seed: u64,
-    watch: Option<Watch<'_>>,
-) -> Result<(), String> {
-    let facts = kernel.facts();
-    let Blocks { blocks, first, count } = blocks;
-    let watched = watch.is_some();
-    let (regions, counts): (&[Region], *mut WatchCounts) = match watch {
-        Some(Watch { regions, counts }) => (regions, counts),
-        None => (&[], std::ptr::null_mut()),
-    };
-    let launch = Launch {
-        kernel: function(kernel, watched),
-        params: params.cast(),
-        blocks,
-        first,
-        count,
-        threads: facts.threads,
-        shared_bytes: facts.shared_bytes,
-        seed,
-        regions: regions.as_ptr(),
-        n_regions: regions.len(),
-        counts,
-    };
-    let mut error = [0; 256];
-    // SAFETY: all that `launch` points to and `error` outlive the call; the caller answers for
-    // `params`.
-    if unsafe { simt_run(&raw const launch, error.as_mut_ptr().cast(), error.len()) } == 0 {
-        return Ok(());
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, freed once; streams keep what they need of it.
+        unsafe { simt_machine_free(self.0.as_ptr()) }
     }
-    let text = CStr::from_bytes_until_nul(&error).unwrap_or_default();
-    Err(format!("{}: {}", facts.name, text.to_string_lossy()))
+}
+
+/// Work in order on a machine. What it was given goes on when it is dropped.
+#[derive(Debug)]
+pub(super) struct Stream(NonNull<RawStream>);
+
+// SAFETY: an owned handle; the functions behind it may be called from every thread.
+unsafe impl Send for Stream {}
+
+impl Stream {
+    /// Adds a launch. With `regions`, in order of addresses, of the watched build.
+    ///
+    /// # Safety
+    /// As [`crate::card::Stream::launch`], for `params`.
+    pub(super) unsafe fn launch(
+        &self,
+        kernel: Kernel,
+        blocks: u32,
+        params: *const u8,
+        seed: u64,
+        regions: Option<&[Region]>,
+    ) {
+        let facts = kernel.facts();
+        // Only tells that there are counts; the machine has its own.
+        let mut counts = WatchCounts::default();
+        let launch = Launch {
+            kernel: function(kernel, regions.is_some()),
+            name: facts.name.as_ptr().cast(),
+            name_bytes: facts.name.len(),
+            params: params.cast(),
+            params_bytes: u32::try_from(facts.params_bytes).unwrap_or(0),
+            blocks,
+            threads: facts.threads,
+            shared_bytes: facts.shared_bytes,
+            resident: u32::from(facts.resident),
+            seed,
+            regions: regions.map_or(std::ptr::null(), <[Region]>::as_ptr),
+            n_regions: regions.map_or(0, <[Region]>::len),
+            counts: regions.map_or(std::ptr::null_mut(), |_| &raw mut counts),
+        };
+        // SAFETY: an owned handle; parameters and regions are there, and copied before the call
+        // returns. What the parameters point to is the caller's promise.
+        unsafe { simt_stream_launch(self.0.as_ptr(), &raw const launch) }
+    }
+
+    /// Adds a copy.
+    ///
+    /// # Safety
+    /// As [`crate::card::Stream::copy`].
+    pub(super) unsafe fn copy(&self, to: DevAddr, from: DevAddr, bytes: usize) {
+        // SAFETY: an owned handle; the ranges are the caller's promise.
+        unsafe { simt_stream_copy(self.0.as_ptr(), to.0, from.0, bytes) }
+    }
+
+    /// Whether all work has ended.
+    ///
+    /// # Errors
+    /// What the executor found wrong with a kernel, of whatever stream.
+    pub(super) fn is_idle(&self) -> Result<bool, String> {
+        let mut error = [0_u8; 256];
+        // SAFETY: an owned handle, and room for so many bytes of text.
+        let status =
+            unsafe { simt_stream_query(self.0.as_ptr(), error.as_mut_ptr().cast(), error.len()) };
+        if status <= 1 {
+            return Ok(status == 0);
+        }
+        let text = CStr::from_bytes_until_nul(&error).unwrap_or_default();
+        Err(text.to_string_lossy().into_owned())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: made by `Machine::stream`, freed once.
+        unsafe { simt_stream_free(self.0.as_ptr()) }
+    }
 }
 
 /// The table in `gpu/simt/layouts.cc`.

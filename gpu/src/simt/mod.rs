@@ -4,7 +4,7 @@
 mod card;
 mod ffi;
 
-pub use card::SimtCard;
+pub use card::{Hostile, SimtCard};
 pub use ffi::WatchCounts;
 
 /// What the kernels' compiler says of the shared layouts.

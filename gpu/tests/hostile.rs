@@ -1,0 +1,180 @@
+//! Engines over a card that makes its users wait as a device does: few queues, few places for
+//! blocks, memory calls that wait for kernels, and times in which nothing moves.
+#![cfg(feature = "simt")]
+#![allow(unsafe_code, missing_docs)]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use gpu::card::Card;
+use gpu::host::HostMemory;
+use gpu::index::{IndexConfig, IndexKind, SHARES_DEFAULT};
+use gpu::offload::{Fault, GpuEngine, Mode, Offload, OffloadConfig};
+use gpu::params::HashKey;
+use gpu::simt::{Hostile, SimtCard};
+use gpu::{Batch, Engine, Entry, EntryFlags, Outcome, PacketMemory, Verdict};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const MODES: [Mode; 3] = [Mode::Launch, Mode::Graph, Mode::Persistent];
+const SLOT_BYTES: usize = 128;
+const SLOTS: usize = 8;
+/// More than anything takes on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Nothing of a device's own.
+const KIND: Hostile = Hostile { queues: 0, places: 0, wait_max: None };
+
+fn config(mode: Mode) -> OffloadConfig {
+    OffloadConfig {
+        mode,
+        index: IndexConfig {
+            kind: IndexKind::Cuckoo,
+            memory_bytes: 1 << 16,
+            shares: SHARES_DEFAULT,
+        },
+        hash_key: HashKey { k0: 0, k1: 0 },
+        engines: 64,
+        batch_max: 4096,
+        places: 2,
+        deadline: PATIENCE,
+        start_deadline: PATIENCE,
+        heads: false,
+    }
+}
+
+/// An offload over `card`, with the same request in every slot.
+fn offload(card: &Arc<dyn Card>, config: OffloadConfig) -> Arc<Offload> {
+    let memory = Arc::new(HostMemory::new(SLOTS * SLOT_BYTES));
+    for slot in 0..SLOTS {
+        // SAFETY: a slot of ours.
+        let at = unsafe { memory.start().add(slot * SLOT_BYTES) };
+        let frame = frame();
+        // SAFETY: no kernel looks at it yet, and the frame is shorter than the slot.
+        unsafe { std::ptr::copy_nonoverlapping(frame.as_ptr(), at.as_ptr(), frame.len()) };
+    }
+    // SAFETY: the memory is kept by the argument after this one.
+    let packets = unsafe { PacketMemory::new(memory.start(), SLOT_BYTES, SLOTS) };
+    Offload::new(Arc::clone(card), packets, Box::new(memory), config).unwrap()
+}
+
+fn frame() -> Vec<u8> {
+    let text = b"get key\r\n";
+    let mut frame = vec![0; 42];
+    frame[38..40].copy_from_slice(&u16::try_from(16 + text.len()).unwrap().to_be_bytes());
+    frame.extend([0, 0, 0, 0, 0, 1, 0, 0]);
+    frame.extend(text);
+    frame
+}
+
+/// An engine with a batch that is sent again and again, as a worker has it.
+struct Worker {
+    // In this order: kernels end before the memory that they use is unmapped.
+    engine: GpuEngine,
+    /// `None`: on its way.
+    batch: Option<Box<Batch>>,
+    requests: usize,
+}
+
+impl Worker {
+    /// For batches of `requests`.
+    fn new(offload: &Arc<Offload>, requests: usize) -> Result<Self, Fault> {
+        let engine = GpuEngine::new(offload, requests)?;
+        let mut new = Self { engine, batch: None, requests };
+        new.batch = Some(new.fill());
+        Ok(new)
+    }
+
+    fn fill(&mut self) -> Box<Batch> {
+        let mut batch = self.engine.new_batch(0, self.requests);
+        let entry = Entry {
+            len: u16::try_from(frame().len()).unwrap(),
+            l3: 14,
+            l4: 34,
+            flags: EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD),
+            ..Entry::default()
+        };
+        for _ in 0..self.requests {
+            batch.entries.push(entry).unwrap();
+        }
+        batch
+    }
+
+    /// Whether the engine took the batch.
+    fn send(&mut self) -> bool {
+        let batch = self.batch.take().unwrap();
+        self.batch = self.engine.submit(batch).err();
+        self.batch.is_none()
+    }
+
+    /// What became of the batch, which the engine gives back soon.
+    fn receive(&mut self) -> Outcome {
+        let begun = Instant::now();
+        loop {
+            if let Some((mut batch, outcome)) = self.engine.poll() {
+                if outcome == Outcome::Replica {
+                    assert_eq!(batch.descs.len(), self.requests);
+                    assert!(batch.descs.iter().all(|desc| desc.verdict == Verdict::READY));
+                    batch.descs.clear();
+                } else {
+                    // That one is out of the card's sight.
+                    batch = self.fill();
+                }
+                self.batch = Some(batch);
+                return outcome;
+            }
+            assert!(begun.elapsed() < PATIENCE, "nothing comes back");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+fn workers(offload: &Arc<Offload>, n: usize, requests: usize) -> Vec<Worker> {
+    (0..n).map(|_| Worker::new(offload, requests).unwrap()).collect()
+}
+
+/// Each worker has a batch answered, while all have one on the card.
+fn all_are_answered(workers: &mut [Worker]) {
+    assert!(workers.iter_mut().all(Worker::send));
+    for (n, worker) in workers.iter_mut().enumerate() {
+        assert_eq!(worker.receive(), Outcome::Replica, "worker {n}");
+    }
+}
+
+#[test]
+fn launches_of_many_workers_share_queues_and_places() {
+    for mode in [Mode::Launch, Mode::Graph] {
+        let card: Arc<dyn Card> = Arc::new(SimtCard::hostile(3, Hostile::default()));
+        let offload = offload(&card, config(mode));
+        all_are_answered(&mut workers(&offload, 9, 4096));
+        assert!(offload.fault().is_none());
+    }
+}
+
+/// 64 workers with blocks that stay, on as few processors as there are.
+#[test]
+fn many_blocks_that_stay_fit_this_machine() {
+    let card: Arc<dyn Card> = Arc::new(SimtCard::hostile(0, KIND));
+    let offload = offload(&card, config(Mode::Persistent));
+    all_are_answered(&mut workers(&offload, 64, 1024));
+    assert!(offload.fault().is_none());
+}
+
+#[test]
+fn a_card_that_stops_for_good_loses_its_batch_and_is_not_used_again() {
+    for mode in MODES {
+        let card = Arc::new(SimtCard::new(0));
+        let shared: Arc<dyn Card> = Arc::clone(&card) as _;
+        let config = OffloadConfig { deadline: Duration::from_millis(5), ..config(mode) };
+        let offload = offload(&shared, config);
+        let mut worker = Worker::new(&offload, 10).unwrap();
+        card.stall(Duration::MAX);
+        assert!(worker.send());
+        assert_eq!(worker.receive(), Outcome::Lost);
+        let begun = Instant::now();
+        while offload.fault().is_none() {
+            assert!(worker.engine.poll().is_none() && begun.elapsed() < PATIENCE);
+        }
+        drop(worker);
+        assert!(begun.elapsed() < Duration::from_secs(10), "the end waits for the card");
+        // What the kernel was given stays, now that it goes on.
+        card.stall(Duration::ZERO);
+    }
+}
