@@ -4,6 +4,10 @@
 #![allow(unsafe_code, missing_docs)]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[cfg(feature = "cuda")]
+#[allow(dead_code, reason = "shared with the card's own tests, which use more of it")]
+mod driver;
+
 use gpu::card::Card;
 use gpu::host::HostMemory;
 use gpu::index::{IndexConfig, IndexKind, SHARES_DEFAULT};
@@ -177,4 +181,91 @@ fn a_card_that_stops_for_good_loses_its_batch_and_is_not_used_again() {
         // What the kernel was given stays, now that it goes on.
         card.stall(Duration::ZERO);
     }
+}
+
+// What one grid for all workers of a card is for: with a kernel for each worker none of these holds.
+
+/// A wait for memory is a wait for all kernels.
+#[test]
+fn workers_start_where_memory_waits_for_kernels_that_stay() {
+    let how = Hostile { wait_max: Some(Duration::from_secs(20)), ..KIND };
+    let card: Arc<dyn Card> = Arc::new(SimtCard::hostile(0, how));
+    let start_deadline = Duration::from_secs(5);
+    let offload = offload(&card, OffloadConfig { start_deadline, ..config(Mode::Persistent) });
+    let begun = Instant::now();
+    let mut workers = workers(&offload, 3, 64);
+    assert!(begun.elapsed() < start_deadline);
+    all_are_answered(&mut workers);
+}
+
+#[test]
+fn nine_workers_share_eight_queues() {
+    let card: Arc<dyn Card> = Arc::new(SimtCard::hostile(0, Hostile { queues: 8, ..KIND }));
+    let deadline = Duration::from_secs(5);
+    let offload = offload(&card, OffloadConfig { deadline, ..config(Mode::Persistent) });
+    all_are_answered(&mut workers(&offload, 9, 64));
+}
+
+#[test]
+fn workers_with_large_batches_share_the_places() {
+    let card: Arc<dyn Card> = Arc::new(SimtCard::hostile(0, Hostile { places: 128, ..KIND }));
+    let deadline = Duration::from_secs(5);
+    let offload = offload(&card, OffloadConfig { deadline, ..config(Mode::Persistent) });
+    all_are_answered(&mut workers(&offload, 3, 4096));
+}
+
+/// Another process's time slice, a paused virtual machine: late is not dead.
+#[test]
+fn a_card_that_stops_for_a_moment_is_used_again() {
+    for mode in MODES {
+        for pause in [2, 15, 32].map(Duration::from_millis) {
+            let card = Arc::new(SimtCard::new(0));
+            let shared: Arc<dyn Card> = Arc::clone(&card) as _;
+            let config = OffloadConfig { deadline: Duration::from_millis(5), ..config(mode) };
+            let offload = offload(&shared, config);
+            let mut worker = Worker::new(&offload, 10).unwrap();
+            let begun = Instant::now();
+            card.stall(pause);
+            // Batches are late, and some may be refused for a while.
+            let mut answered = false;
+            while !answered || begun.elapsed() < pause {
+                answered = worker.send() && worker.receive() == Outcome::Replica;
+                let fault = offload.fault();
+                assert!(fault.is_none(), "{mode:?}, {pause:?}: {fault:?}");
+                assert!(begun.elapsed() < PATIENCE, "{mode:?}, {pause:?}: not used again");
+                worker.engine.poll();
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    }
+}
+
+/// The first launch of the kernel with the most local memory waits for all others.
+#[cfg(feature = "cuda")]
+#[test]
+fn changes_of_the_index_come_beside_kernels_that_stay() {
+    use gpu::index::{Feed, Found, Schedule, Source, Updater};
+    struct Nothing;
+    impl Source for Nothing {
+        fn look(&mut self, hashes: &[u64], tell: &mut dyn FnMut(u64, Option<Found<'_>>)) {
+            hashes.iter().for_each(|hash| tell(*hash, None));
+        }
+        fn now(&self) -> u32 {
+            1
+        }
+    }
+    let (_turn, _fake) = driver::driver();
+    let card: Arc<dyn Card> = Arc::new(gpu::cuda::CudaCard::open(0).unwrap());
+    // One place: what is mapped beside a kernel that runs is another test's matter.
+    let offload = offload(&card, OffloadConfig { places: 1, ..config(Mode::Persistent) });
+    let feed = Arc::new(Feed::new(64));
+    let (source, schedule) = (Box::new(Nothing), Schedule::default());
+    let mut updater = Updater::new(&offload, Arc::clone(&feed), source, schedule).unwrap();
+    let mut worker = Worker::new(&offload, 64).unwrap();
+    all_are_answered(std::slice::from_mut(&mut worker));
+    feed.note(7);
+    let begun = Instant::now();
+    assert_eq!(updater.turn(), 1);
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(offload.fault().is_none());
 }

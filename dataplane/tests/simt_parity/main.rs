@@ -9,6 +9,7 @@
 mod descriptors;
 mod golden;
 mod heads;
+mod hostile;
 mod index;
 mod pcie;
 mod requests;
