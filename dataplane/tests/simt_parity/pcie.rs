@@ -68,6 +68,8 @@ fn of_a_get(kind: IndexKind) -> [f64; 3] {
         mode: Mode::Launch,
         index: IndexConfig { kind, memory_bytes: 1 << 20, shares: SHARES_DEFAULT },
         hash_key: HASH_KEY,
+        engines: 1,
+        batch_max: BATCH,
         places: 1,
         deadline: PATIENCE,
         start_deadline: PATIENCE,
