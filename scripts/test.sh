@@ -11,7 +11,7 @@ make_scratch
 
 # Each part prints its own lines; its counts are read back from them.
 part_lint() { scripts/lint.sh; }
-part_ptx() { scripts/ptx.py check; }
+part_ptx() { scripts/ptx.py check && scripts/kernel_instructions.py; }
 part_unit() {
   cargo test --workspace --no-fail-fast -q
 }

@@ -50,7 +50,8 @@ static_assert(sizeof(Entry) == 12 && sizeof(ReqDesc) == 64, "copied by words");
 // is not within its slot is empty, and so is that of a lane without a request.
 __device__ __forceinline__ void stage_requests(const PacketRegion &packets, const Entry *from, u32 n,
                                                GetShared &s) {
-  u32 lane = threadIdx.x % 32, first = threadIdx.x / 64 * 32, mine = n > first ? n - first : 0;
+  u32 lane = threadIdx.x % 32, first = threadIdx.x / 64 * 32;
+  u32 mine = n <= first ? 0 : n - first < 32 ? n - first : 32;
   constexpr u32 WORDS = sizeof(Entry) / 4;
   const u32 *words = reinterpret_cast<const u32 *>(from + first) + lane;
   Entry *entries = s.entries + first;
@@ -64,7 +65,10 @@ __device__ __forceinline__ void stage_requests(const PacketRegion &packets, cons
   if (its.slot >= packets.slots || u32(its.off) + its.len > packets.slot_bytes)
     its.slot = its.off = its.len = 0;
   __syncwarp();
-  stage<32>(packets, entries, s.frames + first);
+  // Sixteen frames at a time: as many as there are registers for what is on its way.
+#pragma unroll 1
+  for (u32 half = 0; half < mine; half += 16)
+    stage<16>(packets, entries + half, s.frames + first + half);
 }
 
 // Descriptors of `n` requests but for those that are still to be read. By the helpers; `thread`

@@ -110,6 +110,17 @@ template <class Key> __device__ __forceinline__ bool is_way_of(const u8 *way, co
   return !differs;
 }
 
+// The same for a key that lies anywhere: a word after the other, in few registers.
+__device__ __forceinline__ bool is_way_of(const u8 *way, const FrameKey &key) {
+  const Way *head = reinterpret_cast<const Way *>(way);
+  const u32 *words = reinterpret_cast<const u32 *>(head + 1);
+  bool same = load_relaxed(&head->key_len) == key.len;
+#pragma unroll 1
+  for (u32 at = 0; same && at < key.len; at += 4)
+    same = !differ(load_relaxed(words + at / 4), key.word(at), at, key.len);
+  return same;
+}
+
 // Looks keys up, and stamps what it finds.
 struct SetSearch {
   // It knows enough to write the head of a reply.

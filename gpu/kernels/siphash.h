@@ -75,6 +75,7 @@ template <class Key>
 __device__ __forceinline__ bool siphash(const HashKey &secret, Key key, Wide &hash) {
   SipState state(secret);
   u32 len = key.len;
+#pragma unroll 1
   for (; key.len >= 8; key.skip()) {
     Wide word = key.next();
     if (!key.takes(word)) return false;
@@ -96,10 +97,6 @@ struct FrameKey {
 
   // The four bytes from `at` on, a multiple of 4; those behind the key's end are anything.
   __device__ __forceinline__ u32 word(u32 at) const { return frame.word(off + at); }
-  // The first 20.
-  __device__ __forceinline__ void begin(u32 (&words)[5]) const {
-    for (u32 i = 0; i < 5; i++) words[i] = word(4 * i);
-  }
   // The first eight, and the key without them.
   __device__ __forceinline__ Wide next() const { return {word(0), word(4)}; }
   __device__ __forceinline__ void skip() {
@@ -118,6 +115,7 @@ template <bool TEXT> struct StagedKey {
   __device__ __forceinline__ u32 word(u32 at) const {
     return __funnelshift_r(words[at / 4], words[at / 4 + 1], shift);
   }
+  // The first 20 bytes.
   __device__ __forceinline__ void begin(u32 (&to)[5]) const {
     u32 as_staged[6];
     for (u32 i = 0; i < 6; i++) as_staged[i] = words[i];
@@ -140,7 +138,7 @@ template <bool TEXT> struct StagedKey {
 };
 
 // The hash of `len` bytes of the frame from offset `off` on.
-__device__ inline u64 siphash(const HashKey &secret, const Frame &frame, u32 off, u32 len) {
+__device__ __forceinline__ u64 siphash(const HashKey &secret, const Frame &frame, u32 off, u32 len) {
   Wide hash;
   siphash(secret, FrameKey{frame, off, len}, hash);
   return u64(hash.high) << 32 | hash.low;
