@@ -25,10 +25,12 @@ unsafe extern "C" {
 struct Fake {
     plan: Plan,
     held: Held,
+    cubins: Cubins,
 }
 
 type Plan = unsafe extern "C" fn(*const c_char, c_int, c_int);
 type Held = unsafe extern "C" fn() -> usize;
+type Cubins = unsafe extern "C" fn() -> c_int;
 
 impl Fake {
     /// `call` answers `status` from its `after`-th time on; 0 ends that.
@@ -42,6 +44,12 @@ impl Fake {
     fn held(self) -> usize {
         // SAFETY: no arguments.
         unsafe { (self.held)() }
+    }
+
+    /// Kernels loaded as they are, not compiled.
+    fn cubins(self) -> usize {
+        // SAFETY: no arguments.
+        usize::try_from(unsafe { (self.cubins)() }).unwrap()
     }
 }
 
@@ -66,12 +74,16 @@ fn driver() -> (MutexGuard<'static, ()>, Fake) {
         let plan = unsafe { dlsym(library, c"gnomon_driver_plan".as_ptr()) };
         // SAFETY: as above.
         let held = unsafe { dlsym(library, c"gnomon_driver_held".as_ptr()) };
-        assert!(!plan.is_null() && !held.is_null());
+        // SAFETY: as above.
+        let cubins = unsafe { dlsym(library, c"gnomon_driver_cubins".as_ptr()) };
+        assert!(!plan.is_null() && !held.is_null() && !cubins.is_null());
         Fake {
             // SAFETY: a function of that type in driver.cc.
             plan: unsafe { std::mem::transmute::<*mut c_void, Plan>(plan) },
             // SAFETY: as above.
             held: unsafe { std::mem::transmute::<*mut c_void, Held>(held) },
+            // SAFETY: as above.
+            cubins: unsafe { std::mem::transmute::<*mut c_void, Cubins>(cubins) },
         }
     });
     (turn, *fake)
@@ -285,6 +297,21 @@ fn what_the_driver_refuses_is_told_and_nothing_is_kept() {
     assert!(card.may_free());
     drop(card);
     assert_eq!(fake.held(), before);
+}
+
+/// The driver made for the test is of compute capability 9.0.
+#[test]
+fn kernels_are_loaded_as_they_are_unless_the_driver_refuses_that() {
+    let (_turn, fake) = driver();
+    let before = fake.cubins();
+    drop(card());
+    assert_eq!(fake.cubins(), before + Kernel::ALL.len());
+    // CUDA_ERROR_NO_BINARY_FOR_GPU, from the third on: the rest is compiled.
+    fake.plan("cubin", 209, 2);
+    let opened = CudaCard::open(0);
+    fake.plan("cubin", 0, 0);
+    drop(opened.unwrap());
+    assert_eq!(fake.cubins(), before + Kernel::ALL.len() + 2);
 }
 
 #[test]
