@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes gpu/ptx/*.ptx of gpu/kernels/*.cu, or looks whether they are what the sources make.
+"""Makes gpu/ptx/*.ptx of gpu/kernels/*.cu and gpu/cubin/*.cubin of these, or looks whether they are what
+the sources make.
 
     scripts/ptx.py make      writes them
     scripts/ptx.py check     compares, and assembles them for real cards; the last line counts
@@ -14,16 +15,21 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "gpu/kernels"
 PTX = ROOT / "gpu/ptx"
+CUBIN = ROOT / "gpu/cubin"
 REQUIREMENTS = PTX / "requirements.txt"
 TOOLS = ROOT / "target/ptx"
 
 BASE = "compute_75"
 """What the PTX asks of a card: Turing or newer. The driver compiles it for the card there is."""
+
+CUBIN_CARD = "sm_90"
+"""What the cubins are for: they run there as they are, and nowhere else."""
 
 CARDS = ["sm_75", "sm_80", "sm_90", "sm_100"]
 """What it is assembled for here: Turing, Ampere, Hopper, Blackwell."""
@@ -129,7 +135,15 @@ def make():
             old.unlink()
     for name, text in made.items():
         (PTX / name).write_text(text, encoding="utf-8")
-    print(f"{len(made)} files written to {PTX.relative_to(ROOT)}")
+    CUBIN.mkdir(exist_ok=True)
+    for old in CUBIN.glob("*.cubin"):
+        if f"{old.stem}.ptx" not in made:
+            old.unlink()
+    for name in made:
+        _, cubin = assemble(PTX / name, CUBIN_CARD)
+        (CUBIN / name).with_suffix(".cubin").write_bytes(cubin)
+    for place in (PTX, CUBIN):
+        print(f"{len(made)} files written to {place.relative_to(ROOT)}")
 
 
 PROPERTIES = re.compile(
@@ -153,12 +167,15 @@ def properties(said):
 
 
 def assemble(path, card):
-    """What ptxas says of a file for one kind of card."""
-    command = [TOOLS / "site/nvidia/cuda_nvcc/bin/ptxas", "-v", f"-arch={card}", "-o", "/dev/null", path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode != 0:
-        raise Failure(f"ptxas refuses {path.name} for {card}:\n{done.stdout}{done.stderr}")
-    return done.stdout + done.stderr
+    """What ptxas says of a file for one kind of card, and what it makes of it."""
+    ptxas = TOOLS / "site/nvidia/cuda_nvcc/bin/ptxas"
+    with tempfile.TemporaryDirectory() as place:
+        cubin = Path(place) / "cubin"
+        command = [ptxas, "-v", f"-arch={card}", "-o", cubin, path]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode != 0:
+            raise Failure(f"ptxas refuses {path.name} for {card}:\n{done.stdout}{done.stderr}")
+        return done.stdout + done.stderr, cubin.read_bytes()
 
 
 def check():
@@ -173,10 +190,17 @@ def check():
             wrong.append(f"gpu/ptx/{name} is not what the sources make: scripts/ptx.py make")
     for name in sorted(there):
         for card in CARDS:
-            found = list(properties(assemble(PTX / name, card)))
+            said, cubin = assemble(PTX / name, card)
+            found = list(properties(said))
             entries = len(re.findall(r"\.entry ", there[name]))
             if len(found) != entries:
                 wrong.append(f"ptxas says nothing of some of {name}'s {entries} kernels for {card}")
+            if card == CUBIN_CARD:
+                committed = (CUBIN / name).with_suffix(".cubin")
+                if committed.exists() and committed.read_bytes() == cubin:
+                    passed += 1
+                else:
+                    wrong.append(f"{committed.relative_to(ROOT)} is not what the sources make: scripts/ptx.py make")
             for kernel, registers, shared, stack, spilled in found:
                 print(f"{kernel:24} {card:7} {registers:3} registers, {shared} B shared, "
                       f"{stack} B stack, {spilled} B spilled")
@@ -189,6 +213,9 @@ def check():
                 ]
                 wrong += [f"{kernel} {fault} on {card}" for fault in faults]
                 passed += not faults
+    for cubin in CUBIN.glob("*.cubin"):
+        if f"{cubin.stem}.ptx" not in made:
+            wrong.append(f"{cubin.relative_to(ROOT)} has no source: scripts/ptx.py make")
     for line in wrong:
         print(line)
     print(f"{passed} passed, {len(wrong)} failed")

@@ -19,6 +19,9 @@ use std::process::ExitCode;
 use tracing::Level;
 
 fn main() -> ExitCode {
+    // Before any thread, and long before the driver reads it.
+    #[cfg(feature = "cuda")]
+    gpu::cuda::use_all_connections();
     let asked = match Cli::from_args() {
         Ok(Asked::Do(command)) => command,
         Ok(Asked::PrintConfig(text)) => return printed(&text),

@@ -227,6 +227,21 @@ fn what_the_driver_refuses_is_told_and_nothing_is_kept() {
     assert_eq!(fake.held(), before);
 }
 
+/// The driver made for the test is of compute capability 9.0.
+#[test]
+fn kernels_are_loaded_as_they_are_unless_the_driver_refuses_that() {
+    let (_turn, fake) = driver();
+    let before = fake.cubins();
+    drop(card());
+    assert_eq!(fake.cubins(), before + Kernel::ALL.len());
+    // CUDA_ERROR_NO_BINARY_FOR_GPU, from the third on: the rest is compiled.
+    fake.plan("cubin", 209, 2);
+    let opened = CudaCard::open(0);
+    fake.plan("cubin", 0, 0);
+    drop(opened.unwrap());
+    assert_eq!(fake.cubins(), before + Kernel::ALL.len() + 2);
+}
+
 #[test]
 fn a_broken_context_ends_the_use_of_the_card_and_frees_nothing() {
     let (_turn, fake) = driver();

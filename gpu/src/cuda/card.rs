@@ -180,39 +180,66 @@ unsafe impl Sync for Kernels {}
 
 impl Kernels {
     fn load(context: Arc<Context>, multiprocessors: u32) -> Result<Self, CardError> {
+        use CUdevice_attribute::{
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+        };
         let residency = Residency::new(multiprocessors);
         let mut new = Self { modules: Vec::new(), loaded: Vec::new(), residency, context };
+        let (major, minor) = (new.context.attribute(MAJOR)?, new.context.attribute(MINOR)?);
+        let takes_cubins = (major, minor) == ptx::CUBIN_FOR;
         for kernel in Kernel::ALL {
-            let loaded = new.load_one(kernel)?;
+            let loaded = new.load_one(kernel, takes_cubins)?;
             new.loaded.push(loaded);
         }
         Ok(new)
     }
 
-    fn load_one(&mut self, kernel: Kernel) -> Result<Loaded, CardError> {
-        let (context, driver, facts) = (&self.context, self.context.driver, kernel.facts());
+    /// Loads a module; says what the driver says of one that it refuses.
+    ///
+    /// # Safety
+    /// `image` is PTX that ends in a zero, or a whole cubin.
+    unsafe fn load_module(&self, name: &str, image: *const c_void) -> Result<CUmodule, CardError> {
+        let driver = &self.context.driver;
         let mut module = std::ptr::null_mut();
         let mut log = [0_u8; JIT_LOG_BYTES];
         let mut options = JIT_ERROR_LOG;
         let mut values: [*mut c_void; 2] =
             [log.as_mut_ptr().cast(), std::ptr::without_provenance_mut(log.len())];
-        // SAFETY: the text ends in a zero; two options with their values (an address of that many
+        // SAFETY: the caller's promise; two options with their values (an address of that many
         // bytes, and the number of them, which goes by value), all of which outlive the call.
         let status = unsafe {
             (driver.module_load)(
                 &raw mut module,
-                ptx::of(kernel).as_ptr().cast(),
+                image,
                 2,
                 options.as_mut_ptr(),
                 values.as_mut_ptr(),
             )
         };
-        if status != 0 {
-            let said = log.split(|byte| *byte == 0).next().unwrap_or_default();
-            let (name, said) = (context.driver.name(status), String::from_utf8_lossy(said));
-            return Err(CardError::NotLoaded(format!("{}: {name} {}", facts.name, said.trim())));
+        if status == 0 {
+            return Ok(module);
         }
+        let said = log.split(|byte| *byte == 0).next().unwrap_or_default();
+        let (status, said) = (driver.name(status), String::from_utf8_lossy(said));
+        Err(CardError::NotLoaded(format!("{name}: {status} {}", said.trim())))
+    }
+
+    fn load_one(&mut self, kernel: Kernel, takes_cubins: bool) -> Result<Loaded, CardError> {
+        let (driver, facts) = (self.context.driver, kernel.facts());
+        let code = ptx::of(kernel);
+        let cubin = takes_cubins.then(|| {
+            // SAFETY: a whole cubin, as its header says how long it is.
+            unsafe { self.load_module(facts.name, code.cubin.as_ptr().cast()) }
+        });
+        // What refuses a cubin may take PTX still.
+        let module = match cubin {
+            Some(Ok(module)) => module,
+            // SAFETY: a text that ends in a zero.
+            _ => unsafe { self.load_module(facts.name, code.ptx.as_ptr().cast()) }?,
+        };
         self.modules.push(module);
+        let context = &self.context;
         let name = CString::new(facts.name).unwrap_or_default();
         let mut function = std::ptr::null_mut();
         // SAFETY: writes one handle, of a module that stays loaded; the name ends in a zero.

@@ -1,18 +1,33 @@
-//! The kernels as PTX, which the driver compiles for the card that it finds. Made of
-//! `gpu/kernels/*.cu` by `scripts/ptx.py`, which also sees to it that they are in step.
+//! The kernels' code: for one kind of device as it runs there, and as PTX, which the driver compiles
+//! for whatever device it finds. Both made of `gpu/kernels/*.cu` by `scripts/ptx.py`, which also sees
+//! to it that they are in step.
 
 use crate::card::Kernel;
 use std::ffi::CStr;
 
-macro_rules! embedded {
-    ($file:literal) => {
-        concat!(include_str!(concat!("../../ptx/", $file, ".ptx")), "\0")
-    };
+/// Bytes from a multiple of 16 on, as a driver finds them in a program of its own compiler's.
+#[repr(align(16))]
+struct Aligned<T: ?Sized>(T);
+
+/// A kernel's code.
+pub(super) struct Code {
+    /// For every device.
+    pub(super) ptx: &'static CStr,
+    /// For devices of [`CUBIN_FOR`] alone.
+    pub(super) cubin: &'static [u8],
 }
 
-/// The PTX that holds a kernel.
-pub(super) fn of(kernel: Kernel) -> &'static CStr {
-    let text = match kernel {
+macro_rules! embedded {
+    ($file:literal) => {{
+        const CUBIN: &Aligned<[u8]> =
+            &Aligned(*include_bytes!(concat!("../../cubin/", $file, ".cubin")));
+        (concat!(include_str!(concat!("../../ptx/", $file, ".ptx")), "\0"), &CUBIN.0)
+    }};
+}
+
+/// A kernel's code.
+pub(super) fn of(kernel: Kernel) -> Code {
+    let (text, cubin): (&'static str, &'static [u8]) = match kernel {
         Kernel::Digest => embedded!("digest"),
         Kernel::GetSetassoc => embedded!("get_setassoc"),
         Kernel::GetCuckoo => embedded!("get_cuckoo"),
@@ -25,8 +40,12 @@ pub(super) fn of(kernel: Kernel) -> &'static CStr {
         Kernel::MicroEmpty => embedded!("micro_empty"),
     };
     // Ends in the only zero that a text has; were it not so, the driver would refuse the rest.
-    CStr::from_bytes_until_nul(text.as_bytes()).unwrap_or_default()
+    let ptx = CStr::from_bytes_until_nul(text.as_bytes()).unwrap_or_default();
+    Code { ptx, cubin }
 }
+
+/// The compute capability that cubins are for: Hopper's.
+pub(super) const CUBIN_FOR: (i32, i32) = (9, 0);
 
 /// The newest CUDA whose PTX that is: 1000 × major + 10 × minor.
 pub(super) const CUDA_MIN: i32 = 12080;
@@ -38,7 +57,7 @@ mod tests {
     #[test]
     fn kernels_are_in_the_ptx_with_the_facts_that_launches_use() {
         for kernel in Kernel::ALL {
-            let (facts, text) = (kernel.facts(), of(kernel).to_str().unwrap());
+            let (facts, text) = (kernel.facts(), of(kernel).ptx.to_str().unwrap());
             let name = facts.name;
             let (_, entry) = text.split_once(&format!(".visible .entry {name}(\n")).unwrap();
             let (head, _) = entry.split_once("\n{\n").unwrap();
@@ -52,7 +71,7 @@ mod tests {
     #[test]
     fn drivers_that_can_read_the_ptx_are_known() {
         for kernel in Kernel::ALL {
-            let text = of(kernel).to_str().unwrap();
+            let text = of(kernel).ptx.to_str().unwrap();
             assert!(text.contains("\n.version 8.7\n") && text.contains("\n.target sm_75\n"));
         }
         assert_eq!(CUDA_MIN, 12080);

@@ -19,12 +19,14 @@ pub(crate) struct Fake {
     held: Held,
     hostile: Hostile,
     stall: Stall,
+    cubins: Cubins,
 }
 
 type Plan = unsafe extern "C" fn(*const c_char, c_int, c_int);
 type Held = unsafe extern "C" fn() -> usize;
 type Hostile = unsafe extern "C" fn(c_int, u32, u32, u64);
 type Stall = unsafe extern "C" fn(u64);
+type Cubins = unsafe extern "C" fn() -> c_int;
 
 /// How the driver makes its users wait.
 #[derive(Clone, Copy)]
@@ -55,6 +57,12 @@ impl Fake {
     pub(crate) fn held(self) -> usize {
         // SAFETY: no arguments.
         unsafe { (self.held)() }
+    }
+
+    /// Kernels loaded as they are, not compiled.
+    pub(crate) fn cubins(self) -> usize {
+        // SAFETY: no arguments.
+        usize::try_from(unsafe { (self.cubins)() }).unwrap()
     }
 
     /// From the next card that is opened on.
@@ -97,7 +105,9 @@ pub(crate) fn driver() -> (MutexGuard<'static, ()>, Fake) {
         let hostile = unsafe { dlsym(library, c"gnomon_driver_hostile".as_ptr()) };
         // SAFETY: as above.
         let stall = unsafe { dlsym(library, c"gnomon_driver_stall".as_ptr()) };
-        assert!(![plan, held, hostile, stall].contains(&std::ptr::null_mut()));
+        // SAFETY: as above.
+        let cubins = unsafe { dlsym(library, c"gnomon_driver_cubins".as_ptr()) };
+        assert!(![plan, held, hostile, stall, cubins].contains(&std::ptr::null_mut()));
         Fake {
             // SAFETY: a function of that type in driver.cc.
             plan: unsafe { std::mem::transmute::<*mut c_void, Plan>(plan) },
@@ -107,6 +117,8 @@ pub(crate) fn driver() -> (MutexGuard<'static, ()>, Fake) {
             hostile: unsafe { std::mem::transmute::<*mut c_void, Hostile>(hostile) },
             // SAFETY: as above.
             stall: unsafe { std::mem::transmute::<*mut c_void, Stall>(stall) },
+            // SAFETY: as above.
+            cubins: unsafe { std::mem::transmute::<*mut c_void, Cubins>(cubins) },
         }
     });
     // Of the test before.

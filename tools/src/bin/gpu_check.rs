@@ -67,6 +67,7 @@ enum Step {
 }
 
 fn main() -> ExitCode {
+    gpu::cuda::use_all_connections();
     let cli = Cli::parse();
     let begun = Instant::now();
     let done = Report::new(&cli.out, "results").map_err(Box::from).and_then(|mut report| {
