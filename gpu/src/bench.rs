@@ -6,6 +6,10 @@
 //! does, or when a kernel does not end.
 #![allow(unsafe_code)]
 
+mod device;
+
+pub use device::{DeviceIndex, DeviceSizes, KEY_BYTES, Updates};
+
 use crate::card::{Card, CardError, CardMemory, Kernel, Stream};
 use crate::host::{Column, HostMemory};
 use crate::layout::{Entry, ReplyHead, ReqDesc};
@@ -365,7 +369,7 @@ impl Bench {
     /// As [`Self::update`].
     pub fn end_update(&mut self) -> Result<UpdateCounts, CardError> {
         self.wait_until(|bench| bench.updates.is_idle())?;
-        self.counts()
+        counts_in(&self.memory.counts)
     }
 
     /// Hashes and sums of what stands at the beginning of the first slots, so many bytes of each.
@@ -396,23 +400,6 @@ impl Bench {
         self.wait_until(Self::is_idle)?;
         let (hashes, sums) = (self.memory.hashes.iter(), self.memory.sums.iter());
         Ok(hashes.copied().zip(sums.copied()).collect())
-    }
-
-    fn counts(&self) -> Result<UpdateCounts, CardError> {
-        let mut bytes = [0; size_of::<UpdateCounts>()];
-        self.memory.counts.read(&mut bytes)?;
-        let mut numbers = bytes.as_chunks::<4>().0.iter().map(|b| u32::from_ne_bytes(*b));
-        let mut next = || numbers.next().unwrap_or(0);
-        Ok(UpdateCounts {
-            inserted: next(),
-            replaced: next(),
-            removed: next(),
-            absent: next(),
-            evicted: next(),
-            moved: next(),
-            overflowed: next(),
-            reserved: next(),
-        })
     }
 
     /// The descriptors of the last batch.
@@ -472,6 +459,23 @@ impl Drop for Bench {
     }
 }
 
+fn counts_in(memory: &CardMemory) -> Result<UpdateCounts, CardError> {
+    let mut bytes = [0; size_of::<UpdateCounts>()];
+    memory.read(&mut bytes)?;
+    let mut numbers = bytes.as_chunks::<4>().0.iter().map(|b| u32::from_ne_bytes(*b));
+    let mut next = || numbers.next().unwrap_or(0);
+    Ok(UpdateCounts {
+        inserted: next(),
+        replaced: next(),
+        removed: next(),
+        absent: next(),
+        evicted: next(),
+        moved: next(),
+        overflowed: next(),
+        reserved: next(),
+    })
+}
+
 /// Launches a kernel over the memory of a [`Bench`], with its own structure of parameters.
 fn launch<P>(
     stream: &mut dyn Stream,
@@ -482,8 +486,8 @@ fn launch<P>(
     if size_of::<P>() != kernel.facts().params_bytes {
         return Err(refused("parameters of another kernel"));
     }
-    // SAFETY: the kernel's own structure, by its size, and as the callers in this file give it. What
-    // it points to is the bench's, of the sizes that it says, and stays until the kernel has ended:
+    // SAFETY: the kernel's own structure, by its size, and as the callers in this module give it.
+    // What it points to is the bench's, of the sizes that it says, and stays until the kernel has ended:
     // `drop` sees to it.
     unsafe { stream.launch(kernel, blocks, std::ptr::from_ref(params).cast()) }
 }

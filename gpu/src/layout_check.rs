@@ -5,9 +5,9 @@ mod tests {
     use crate::layout::{Entry, HEAD_BYTES_MAX, KEYS_MAX, KeyDesc, ReplyHead, ReqDesc};
     use crate::params::{
         CELLS, Control, CuckooTable, DIGEST_SHARED_BYTES, DigestParams, GET_SHARED_BYTES,
-        GetParams, HashKey, Index, MicroEmptyParams, MicroPingParams, MicroReadParams, Op,
-        PacketRegion, Place, ServeParams, SetTable, TABLE_KEY_MAX, TABLES, UpdateCounts,
-        UpdateParams, WAYS,
+        GetParams, HashKey, Index, MicroEmptyParams, MicroLookupParams, MicroPingParams,
+        MicroReadParams, Op, PacketRegion, Place, ServeParams, SetTable, TABLE_KEY_MAX, TABLES,
+        UpdateCounts, UpdateParams, WAYS,
     };
     use crate::tables::{Bucket, Set, Way, way_bytes};
     use std::mem::offset_of;
@@ -44,6 +44,7 @@ mod tests {
             MicroReadParams {
                 from to sum items item_bytes stride to_stride lanes groups rounds seed random
             }
+            MicroLookupParams { index keys results n now key_bytes stride }
             MicroPingParams { bell answer answers patience pause_ns }
             MicroEmptyParams { runs }
         };
