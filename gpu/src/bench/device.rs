@@ -18,7 +18,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Bytes of every key here.
-pub const KEY_BYTES: usize = 16;
+pub const KEY_BYTES: usize = KEY_LEN as usize;
+/// The same, as changes say it.
+const KEY_LEN: u8 = 16;
 
 /// A list of changes, which can be made any number of times.
 pub struct Updates {
@@ -89,7 +91,7 @@ impl Updates {
         write(ops, keys);
         // Whatever was written: no key lies outside.
         for (op, key_off) in ops.iter_mut().zip((0..).step_by(KEY_BYTES)) {
-            (op.key_off, op.key_len) = (key_off, KEY_BYTES as u8);
+            (op.key_off, op.key_len) = (key_off, KEY_LEN);
         }
         Ok(())
     }
@@ -233,8 +235,8 @@ impl DeviceIndex {
             results: results.at(),
             n: u32::try_from(n).map_err(|_| refused("too many keys"))?,
             now,
-            key_bytes: KEY_BYTES as u32,
-            stride: KEY_BYTES as u32,
+            key_bytes: u32::from(KEY_LEN),
+            stride: u32::from(KEY_LEN),
         };
         let blocks = params.n.div_ceil(self.kernel.facts().per_block).max(1);
         launch(&mut *self.stream, self.kernel, blocks, &params)
@@ -282,7 +284,8 @@ fn wait(stream: &mut dyn Stream) -> Result<(), CardError> {
     Ok(())
 }
 
-#[cfg(all(test, feature = "simt"))]
+#[cfg(test)]
+#[cfg(feature = "simt")]
 mod tests {
     use super::*;
     use crate::layout::Hint;
@@ -297,7 +300,7 @@ mod tests {
         for (slot, key) in (0..).zip(keys) {
             bench.slot(slot)[..KEY_BYTES].copy_from_slice(key);
         }
-        let lengths = vec![KEY_BYTES as u32; keys.len()];
+        let lengths = vec![u32::from(KEY_LEN); keys.len()];
         bench.digest(&lengths).unwrap().into_iter().map(|(hash, _)| hash).collect()
     }
 
