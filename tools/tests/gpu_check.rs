@@ -87,8 +87,12 @@ fn assert_whole(out: &Path, card: &str) {
     assert_eq!(results["modes"].as_array().unwrap().len(), 7);
     let works = |row: &Value| row["works"] == true;
     assert!(results["sanity"].as_array().unwrap().iter().all(works), "{results:#}");
-    // Every goal has a figure, and what bounds it.
+    // Every goal has a figure, and what bounds it, or what no busy processor can do.
     for goal in results["goals"].as_array().unwrap() {
+        let met = goal["met"].as_str().unwrap();
+        if met.ends_with("no engine kept up") || met.ends_with("GETs lost more") {
+            continue;
+        }
         assert!(goal["measured"].as_f64().unwrap() > 0.0, "{goal}");
         assert!(goal["roof_value"].as_f64().unwrap() > 0.0, "{goal}");
     }
@@ -116,6 +120,41 @@ fn everything_runs_over_a_driver() {
     let done = run(check(dir.path(), &args).env("LD_LIBRARY_PATH", driver()));
     assert!(done.status.success(), "{done:?}");
     assert_whole(dir.path(), "SIMT executor as a driver");
+}
+
+/// Each step that uses the device, when the device fails in it, one way or the other: it is named with
+/// what was wrong, and the one behind it is done, by another process.
+#[test]
+fn a_step_that_fails_is_named_and_costs_no_other() {
+    let steps =
+        ["sanity", "roofs", "lookup", "stage", "latency", "end-to-end", "sets", "driver", "study"];
+    // A launch that breaks the context, in some the first, in some a later one; no memory; a process that
+    // ends within the driver.
+    let plans = [
+        ("cuLaunchKernel 700 0", "CUDA_ERROR_ILLEGAL_ADDRESS"),
+        ("cuLaunchKernel 719 5", "CUDA_ERROR_LAUNCH_FAILED"),
+        ("cuMemAlloc 2 0", "memory left"),
+        ("cuStreamCreate 0 0", "ended by signal 6"),
+    ];
+    for (number, step) in steps.into_iter().enumerate() {
+        let (plan, why) = plans[number % plans.len()];
+        let dir = tempfile::tempdir().unwrap();
+        let (out, mark) = (dir.path().join("out"), dir.path().join("failed"));
+        let next = if step == "driver" { "roofs" } else { "driver" };
+        let args = ["--card", "cuda", "--steps", &format!("{step},{next}")];
+        let done = run(check(&out, &args)
+            .env("LD_LIBRARY_PATH", driver())
+            .env("GNOMON_DRIVER_PLAN", format!("{plan} {}", mark.display())));
+        assert_eq!(done.status.code(), Some(1), "{step}: {done:?}");
+        assert!(mark.exists(), "{step} made no such call");
+        let (results, page) = (results(&out), fs::read_to_string(out.join("report.md")).unwrap());
+        let outcome = if why.contains("signal") { "crashed" } else { "failed" };
+        assert_eq!(outcomes(&results), [(step, outcome), (next, "done")], "{results:#}");
+        let said = results["steps"][0]["why"].as_str().unwrap();
+        assert!(said.contains(why), "{step}: {said}");
+        assert!(page.contains(&format!("| {step} | {outcome} |")), "{page}");
+        assert!(results["doorbell"].is_array() || results["launches"].is_array());
+    }
 }
 
 /// A process that ends in a step is one step less, and nothing else.

@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 
 /// First byte of the IP header in a frame.
 const L3: u8 = 14;
+/// Longest time for which requests are gathered for a batch.
+const GATHER_MAX_S: f64 = 130e-6;
 /// Part of the requests that a replica of the index may miss: sets overflow.
 const MISSES_MAX: f64 = 0.02;
 
@@ -355,7 +357,9 @@ pub fn latencies(lab: &mut Lab, extent: Extent, report: &mut Report) -> Result<(
         let mut rows = Cases::new("offered", report);
         for (rate, batch) in rates.iter().flat_map(|rate| batches.iter().map(move |b| (rate, b))) {
             let case = Case { batch: *batch, ..one };
-            if extent.goes_on() {
+            // Such a batch is late before it is full.
+            let too_late = case.batch as f64 / rate > GATHER_MAX_S && !extent.tiny;
+            if extent.goes_on() && !too_late {
                 let measured = offered(lab, case, *rate, extent);
                 let measured = measured.and_then(|row| rows.row(&case, &row));
                 rows.done(&case, measured)?;

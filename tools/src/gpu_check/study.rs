@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 const CHECK_EVERY: NonZeroU64 = NonZeroU64::MIN.saturating_add(96);
 /// Requests whose memory accesses overlap in the CPU engine.
 const GROUP: usize = 32;
+/// Batches in flight where the processor is the engine.
+const CPU_IN_FLIGHT: usize = 2;
 
 /// One measurement.
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +90,7 @@ impl<'a> Study<'a> {
     /// A wrong reply, or what the device says; what it refused is a row, and the others go on.
     pub fn end_to_end(&mut self, report: &mut Report) -> Result<()> {
         let full = self.full();
-        let alone = Case { card: None, ..full };
+        let alone = Case { card: None, in_flight: CPU_IN_FLIGHT, ..full };
         let mut cases = vec![("modes", alone), ("sets", Case { sets: true, ..alone })];
         for how in HOW {
             let case = Case { card: Some(how), ..full };
@@ -106,7 +108,7 @@ impl<'a> Study<'a> {
     /// As [`Self::end_to_end`].
     pub fn sweeps(&mut self, report: &mut Report) -> Result<()> {
         let full = self.full();
-        let alone = Case { card: None, ..full };
+        let alone = Case { card: None, in_flight: CPU_IN_FLIGHT, ..full };
         let mut cases = Vec::new();
         // The device's first, so that its index is made once.
         for batch in self.extent.pick(&[32, 64, 128, 256, 512, 1024, 2048, BATCH_MAX][..], &[32]) {

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Time for what is under way when a step's time ends.
 const GRACE: Duration = Duration::from_secs(20);
+/// Longest time for a process that was killed to be gone.
+const KILL_MAX: Duration = Duration::from_secs(5);
 /// How often the process is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -85,12 +87,23 @@ fn process(plan: &Plan, steps: &[Step], left: Duration) -> Result<Ended> {
         thread::spawn(move || pass_on(BufReader::new(said), &last))
     });
     let killed = wait(plan, &mut child)?;
-    let status = child.wait()?;
-    if let Some(reader) = reader {
+    // One that is in the midst of a call of the driver may not even end by that.
+    let begun = Instant::now();
+    let status = loop {
+        match child.try_wait()? {
+            None if begun.elapsed() < KILL_MAX => thread::sleep(LOOK),
+            status => break status,
+        }
+    };
+    if let (Some(reader), Some(_)) = (reader, status) {
         let _ = reader.join();
     }
     let said = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let how = killed.clone().unwrap_or_else(|| ending(status));
+    let how = match (killed.clone(), status) {
+        (Some(killed), None) => format!("{killed}, which did not end it"),
+        (Some(killed), _) => killed,
+        (None, status) => status.map_or_else(String::new, ending),
+    };
     let why = if said.is_empty() { how } else { format!("{how}; it said last: {said}") };
     Ok(Ended { outcome: if killed.is_some() { "killed" } else { "crashed" }, why })
 }
