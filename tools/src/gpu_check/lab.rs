@@ -38,14 +38,14 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// A way to use a device.
 pub(super) type How = (Mode, IndexKind);
 
-/// All of them, so that the first to be measured are those that everything else needs.
+/// All of them. Last those whose kernels stay: one that hangs takes what comes after it along.
 pub(super) const HOW: [How; 6] = [
     (Mode::Graph, IndexKind::SetAssoc),
-    (Mode::Persistent, IndexKind::SetAssoc),
-    (Mode::Persistent, IndexKind::Cuckoo),
     (Mode::Graph, IndexKind::Cuckoo),
     (Mode::Launch, IndexKind::SetAssoc),
     (Mode::Launch, IndexKind::Cuckoo),
+    (Mode::Persistent, IndexKind::SetAssoc),
+    (Mode::Persistent, IndexKind::Cuckoo),
 ];
 
 /// How many requests there are, of a hundred how many for keys that are there, and by Zipf's law.
@@ -200,6 +200,15 @@ impl Lab {
     pub(super) fn offload(&self) -> Result<Arc<Offload>> {
         let (_, beside) = self.open.as_ref().ok_or("no device")?;
         Ok(Arc::clone(beside.offload()))
+    }
+
+    /// To be called when all that a measurement needs is made, engines, batches and updaters: from
+    /// here on nothing is taken or mapped until they are gone.
+    ///
+    /// # Errors
+    /// The device's fault, if making them was one.
+    pub(super) fn ready(&mut self) -> Result<()> {
+        self.is_well()
     }
 
     /// Whether the device did its work in the measurement that has just ended.

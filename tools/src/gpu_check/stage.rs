@@ -313,6 +313,7 @@ pub fn rates(lab: &mut Lab, extent: Extent, report: &mut Report) -> Result<()> {
 
 fn rate(lab: &mut Lab, case: Case, extent: Extent) -> Result<(f64, f64)> {
     let mut fed = case.feed(lab)?;
+    lab.ready()?;
     let rate = drive(&mut fed, length(extent), pause);
     let misses = check(lab, fed);
     Ok((rate?, misses?))
@@ -326,6 +327,7 @@ pub(super) fn once(lab: &mut Lab, how: How, extent: Extent) -> Result<()> {
     let tiny = Extent { tiny: true, ..extent };
     let case = Case { workers: 1, heads: true, checksums: true, ..Case::full(lab, how, tiny) };
     let mut fed = case.feed(lab)?;
+    lab.ready()?;
     let done = fed.iter_mut().try_for_each(|one| {
         while one.submit() {}
         one.finish()
@@ -386,6 +388,7 @@ fn times(mut us: Vec<f64>) -> serde_json::Map<String, Value> {
 
 fn alone(lab: &mut Lab, case: Case, extent: Extent) -> Result<Value> {
     let mut fed = case.feed(lab)?;
+    lab.ready()?;
     let length = length(extent) / 2;
     let measured = fed.first_mut().ok_or_else(|| "no engine".into()).and_then(|one| {
         let (mut us, begun) = (Vec::new(), Instant::now());
@@ -413,8 +416,9 @@ fn alone(lab: &mut Lab, case: Case, extent: Extent) -> Result<Value> {
 /// place waits, and its time counts from when it was due.
 fn offered(lab: &mut Lab, case: Case, per_s: f64, extent: Extent) -> Result<Value> {
     let mut fed = case.feed(lab)?;
+    lab.ready()?;
     let gap = Duration::from_secs_f64(case.batch as f64 / per_s);
-    let length = length(extent).max(3 * gap);
+    let length = (length(extent) * 2 / 3).max(3 * gap);
     let measured = fed.first_mut().ok_or_else(|| "no engine".into()).and_then(|one| {
         let (mut us, mut under_way) = (Vec::new(), VecDeque::new());
         let begun = Instant::now();
@@ -470,8 +474,9 @@ pub fn sets(lab: &mut Lab, extent: Extent, report: &mut Report) -> Result<()> {
 fn beside_changes(lab: &mut Lab, case: Case, extent: Extent, rows: &mut Cases<'_>) -> Result<()> {
     let mut fed = case.feed(lab)?;
     let list = extent.pick(1 << 14, 1 << 6);
-    let measured = changes(lab, list).and_then(|mut updates| {
-        let alone = drive(&mut fed, length(extent), pause)?;
+    let mut updates = changes(lab, list)?;
+    lab.ready()?;
+    let measured = drive(&mut fed, length(extent), pause).and_then(|alone| {
         for offered in CHANGES_PER_S {
             if !extent.goes_on() {
                 break;
@@ -496,7 +501,10 @@ fn beside_changes(lab: &mut Lab, case: Case, extent: Extent, rows: &mut Cases<'_
         }
         Ok(())
     });
-    check(lab, fed)?;
+    // First the engines' kernels, then what is mapped beside them.
+    let checked = check(lab, fed);
+    drop(updates);
+    checked?;
     measured
 }
 

@@ -110,14 +110,14 @@ impl Step {
             Self::Roofs => 50,
             Self::Lookup => 80,
             Self::Stage => 50,
-            Self::Latency => 40,
+            Self::Latency => 50,
             Self::EndToEnd => 40,
             Self::Sets => 25,
             Self::Parity => 50,
             Self::Driver => 25,
             Self::Cpu => 15,
             Self::Sanitizer => 40,
-            Self::Study => 45,
+            Self::Study => 35,
         }
     }
 }

@@ -210,6 +210,7 @@ impl<'a> Study<'a> {
                 offload: engines.pop(),
             }));
         }
+        self.lab.ready()?;
         let (per_s, sets_per_s) = self.drive(workers, updater, case.sets)?;
         self.lab.is_well()?;
         let (checked, wrong) =
