@@ -7,7 +7,7 @@ help:   ## this list
 demo:   ## build, boot the appliance on a DPDK port, replay a workload, verify every reply
 	@scripts/demo.sh
 test:   ## everything that CI runs
-	@scripts/test.sh lint ptx unit kernels loom fuzz docs instructions e2e demo dist boot
+	@scripts/test.sh lint ptx unit kernels bundle loom fuzz docs instructions e2e demo dist boot
 quick:  ## format, lints, structure, unit tests: under 3 minutes on a warm tree
 	@scripts/test.sh lint unit
 lint:   ## format, clippy, structure and script checks

@@ -12,7 +12,7 @@ fn main() {
 
 #[cfg(feature = "simt")]
 fn simt() {
-    const KERNELS: [&str; 10] = [
+    const KERNELS: [&str; 12] = [
         "digest",
         "get_setassoc",
         "get_cuckoo",
@@ -21,6 +21,8 @@ fn simt() {
         "update_setassoc",
         "update_cuckoo",
         "micro_read",
+        "micro_lookup_setassoc",
+        "micro_lookup_cuckoo",
         "micro_ping",
         "micro_empty",
     ];

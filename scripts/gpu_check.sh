@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
 # Builds target/gpu-check/: all that a machine with an NVIDIA driver needs to check and measure its
 # GPU with. No Rust, DPDK, CUDA toolkit or network is needed there.
+#
+#   scripts/gpu_check.sh [--dev]    with --dev not optimised: built sooner, to test the bundle itself
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-bundle=target/gpu-check
+bundle=target/gpu-check built=target/release profile=(--release)
+if [ "${1:-}" = --dev ]; then
+  built=target/debug profile=()
+fi
 rm -rf "$bundle"
 mkdir -p "$bundle"
 
-cargo build --release -q -p tools --no-default-features --bin gnomon-gpu-check
-cp target/release/gnomon-gpu-check "$bundle/"
+cargo build "${profile[@]}" -q -p tools --no-default-features --bin gnomon-gpu-check
+cp $built/gnomon-gpu-check "$bundle/"
 # The kernels' tests, as a program.
-parity=$(cargo test --release -q -p dataplane --test simt_parity --no-run --message-format=json |
+parity=$(cargo test "${profile[@]}" -q -p dataplane --test simt_parity --no-run --message-format=json |
   sed -nE 's/.*"name":"simt_parity".*"executable":"([^"]+)".*/\1/p' | tail -n 1)
 cp "$parity" "$bundle/gnomon-gpu-parity"
 strip "$bundle/gnomon-gpu-check" "$bundle/gnomon-gpu-parity"

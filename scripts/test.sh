@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the named parts of the tests, each to its end, and adds up what they counted.
 #
-#   scripts/test.sh PART...     parts: lint ptx unit kernels loom fuzz docs instructions e2e demo dist boot
+#   scripts/test.sh PART...     parts: lint ptx unit kernels bundle loom fuzz docs instructions e2e demo dist boot
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -17,6 +17,7 @@ part_unit() {
 }
 # The kernels against the CPU engine on a million packets; the unit tests take fewer.
 part_kernels() { SIMT_PACKETS=1000000 cargo test -p dataplane --test simt_parity -q random_packets; }
+part_bundle() { scripts/tests/gpu_check.sh; }
 part_loom() { scripts/loom.sh; }
 part_fuzz() { scripts/fuzz.sh --brief; }
 part_docs() {

@@ -185,6 +185,12 @@ struct MicroReadParams {
   u32 items, item_bytes, stride, to_stride, lanes, groups, rounds, seed, random, reserved;
 };
 
+struct MicroLookupParams {
+  Index index;
+  u64 keys, results;
+  u32 n, now, key_bytes, stride;
+};
+
 struct MicroPingParams {
   u64 bell, answer;
   u32 answers, patience, pause_ns, reserved;

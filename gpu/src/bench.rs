@@ -6,6 +6,10 @@
 //! does, or when a kernel does not end.
 #![allow(unsafe_code)]
 
+mod device;
+
+pub use device::{DeviceIndex, DeviceSizes, KEY_BYTES, Updates};
+
 use crate::card::{Card, CardError, CardMemory, Kernel, Stream};
 use crate::host::{Column, HostMemory};
 use crate::layout::{Entry, ReplyHead, ReqDesc};
@@ -491,8 +495,8 @@ fn launch<P>(
     if size_of::<P>() != kernel.facts().params_bytes {
         return Err(refused("parameters of another kernel"));
     }
-    // SAFETY: the kernel's own structure, by its size, and as the callers in this file give it. What
-    // it points to is the bench's, of the sizes that it says, and stays until the kernel has ended:
+    // SAFETY: the kernel's own structure, by its size, and as the callers in this module give it.
+    // What it points to is the bench's, of the sizes that it says, and stays until the kernel has ended:
     // `drop` sees to it.
     unsafe { stream.launch(kernel, blocks, std::ptr::from_ref(params).cast()) }
 }

@@ -7,7 +7,8 @@
 
 use crate::params::{
     DIGEST_SHARED_BYTES, DevAddr, DigestParams, GET_SHARED_BYTES, GetParams, MicroEmptyParams,
-    MicroPingParams, MicroReadParams, ServeParams, UPDATE_SHARED_BYTES, UpdateParams,
+    MicroLookupParams, MicroPingParams, MicroReadParams, ServeParams, UPDATE_SHARED_BYTES,
+    UpdateParams,
 };
 use std::fmt::Debug;
 use std::ptr::NonNull;
@@ -32,6 +33,10 @@ pub enum Kernel {
     UpdateCuckoo,
     /// Reads of memory, to measure it.
     MicroRead,
+    /// Keys against the set-associative index, to measure it.
+    MicroLookupSetassoc,
+    /// Keys against the cuckoo index, to measure it.
+    MicroLookupCuckoo,
     /// Answers to a doorbell, to measure the way.
     MicroPing,
     /// Nothing, to measure a launch.
@@ -58,7 +63,7 @@ pub struct KernelFacts {
 
 impl Kernel {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Digest,
         Self::GetSetassoc,
         Self::GetCuckoo,
@@ -67,6 +72,8 @@ impl Kernel {
         Self::UpdateSetassoc,
         Self::UpdateCuckoo,
         Self::MicroRead,
+        Self::MicroLookupSetassoc,
+        Self::MicroLookupCuckoo,
         Self::MicroPing,
         Self::MicroEmpty,
     ];
@@ -88,6 +95,14 @@ impl Kernel {
             shared_bytes: UPDATE_SHARED_BYTES,
             params_bytes: size_of::<UpdateParams>(),
             per_block: 128,
+            resident: false,
+        };
+        let lookup = KernelFacts {
+            name: "micro_lookup_setassoc",
+            threads: 256,
+            shared_bytes: 0,
+            params_bytes: size_of::<MicroLookupParams>(),
+            per_block: 256,
             resident: false,
         };
         match self {
@@ -114,6 +129,8 @@ impl Kernel {
                 per_block: 256,
                 resident: false,
             },
+            Self::MicroLookupSetassoc => lookup,
+            Self::MicroLookupCuckoo => KernelFacts { name: "micro_lookup_cuckoo", ..lookup },
             Self::MicroPing => KernelFacts {
                 name: "micro_ping",
                 threads: 32,

@@ -48,7 +48,7 @@ impl IndexKind {
         }
     }
 
-    fn update_kernel(self) -> Kernel {
+    pub(crate) fn update_kernel(self) -> Kernel {
         match self {
             Self::SetAssoc => Kernel::UpdateSetassoc,
             Self::Cuckoo => Kernel::UpdateCuckoo,

@@ -5,9 +5,10 @@ mod tests {
     use crate::layout::{Entry, HEAD_BYTES_MAX, KEYS_MAX, KeyDesc, ReplyHead, ReqDesc};
     use crate::params::{
         CELLS, CuckooTable, DIGEST_SHARED_BYTES, DigestParams, Doorbells, GET_SHARED_BYTES,
-        GetParams, HashKey, Index, MicroEmptyParams, MicroPingParams, MicroReadParams, Op, Order,
-        PacketRegion, Place, RINGS_MAX, ServeParams, SetTable, TABLE_KEY_MAX, TABLES,
-        UPDATE_SHARED_BYTES, UpdateCounts, UpdateParams, WAYS, Work, WorkQueue,
+        GetParams, HashKey, Index, MicroEmptyParams, MicroLookupParams, MicroPingParams,
+        MicroReadParams, Op, Order, PacketRegion, Place, RINGS_MAX, ServeParams, SetTable,
+        TABLE_KEY_MAX, TABLES, UPDATE_SHARED_BYTES, UpdateCounts, UpdateParams, WAYS, Work,
+        WorkQueue,
     };
     use crate::tables::{Bucket, Set, Way, way_bytes};
     use std::mem::offset_of;
@@ -50,6 +51,7 @@ mod tests {
             MicroReadParams {
                 from to sum items item_bytes stride to_stride lanes groups rounds seed random
             }
+            MicroLookupParams { index keys results n now key_bytes stride }
             MicroPingParams { bell answer answers patience pause_ns }
             MicroEmptyParams { runs }
         };

@@ -360,6 +360,26 @@ pub struct MicroReadParams {
     pub reserved: u32,
 }
 
+/// `micro_lookup_setassoc`, `micro_lookup_cuckoo`: keys against an index.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct MicroLookupParams {
+    /// What is looked up.
+    pub index: Index,
+    /// The keys, each from a multiple of 16 bytes on.
+    pub keys: DevAddr,
+    /// Room for a u64 each: [`crate::Hint`], and the location in the high half.
+    pub results: DevAddr,
+    /// Keys.
+    pub n: u32,
+    /// The clock, in seconds: what recency is stamped with.
+    pub now: u32,
+    /// Bytes of every key.
+    pub key_bytes: u32,
+    /// Bytes from one key to the next.
+    pub stride: u32,
+}
+
 /// `micro_ping`: answers to a doorbell.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]

@@ -1,51 +1,54 @@
 #!/usr/bin/env bash
 # Checks and measures the GPU of this machine.
 #
-#   run.sh [DIRECTORY]          on the GPU; results go to DIRECTORY, by default $OUT or ./results
-#   run.sh --simt [DIRECTORY]   everything in its smallest form, without a GPU
+#   run.sh [DIRECTORY] [OPTION...]          on the GPU; results go to DIRECTORY, by default $OUT or ./results
+#   run.sh --simt [DIRECTORY] [OPTION...]   everything in its smallest form, without a GPU
+#
+# Options are gnomon-gpu-check's: --steps a,b,c; --minutes N; --items N; --tiny (gnomon-gpu-check --help).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-card=cuda
+card=(--card cuda)
 if [ "${1:-}" = --simt ]; then
-  card=simt
+  card=(--card simt --tiny --items 2000 --index-items 4000)
   shift
 fi
-out=${1:-${OUT:-results}}
+out=${OUT:-results}
+if [ $# -gt 0 ] && [ "${1#--}" = "$1" ]; then
+  out=$1
+  shift
+fi
 mkdir -p "$out"
 
-if [ "$card" = cuda ] && ! ldconfig -p 2>/dev/null | grep -q 'libcuda\.so' &&
-  ! ls /usr/lib*/libcuda.so* /usr/lib/*/libcuda.so* /usr/local/nvidia/lib*/libcuda.so* >/dev/null 2>&1; then
+# Where containers have the driver. The loader looks there only when it is told to.
+for dir in /usr/local/nvidia/lib64 /usr/local/nvidia/lib; do
+  if [ -d "$dir" ]; then
+    export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$dir"
+  fi
+done
+driver_is_there() {
+  ldconfig -p 2>/dev/null | grep -q 'libcuda\.so' && return
+  local dir
+  for dir in ${LD_LIBRARY_PATH//:/ } /usr/lib /usr/lib64 /usr/lib/*; do
+    if compgen -G "$dir/libcuda.so*" >/dev/null; then return; fi
+  done
+  return 1
+}
+if [ "${card[1]}" = cuda ] && ! driver_is_there; then
   echo "gpu-check: there is no NVIDIA driver on this machine (libcuda is not found)." >&2
   echo "gpu-check: run.sh --simt does everything on the processor, in its smallest form." >&2
   exit 1
 fi
 
+{
+  nvidia-smi || true
+  lscpu || true
+  uname -a
+  cat /sys/kernel/mm/transparent_hugepage/enabled || true
+} >"$out/machine.txt" 2>&1
 status=0
-if [ "$card" = simt ]; then
-  "$here/gnomon-gpu-check" --card simt --tiny --items 2000 --parity "$here/gnomon-gpu-parity" \
-    --seconds 240,60,30,120 --out "$out" >"$out/log.txt" 2>&1 || status=$?
-else
-  {
-    nvidia-smi || true
-    lscpu || true
-    uname -a
-  } >"$out/machine.txt" 2>&1
-  # A small case under NVIDIA's checker first: it finds what a plain run may survive.
-  sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
-  if [ -n "$sanitizer" ]; then
-    for tool in memcheck racecheck; do
-      timeout 60 "$sanitizer" --tool "$tool" --error-exitcode 9 \
-        "$here/gnomon-gpu-check" --card cuda --tiny --items 2000 --steps study --seconds 30 \
-        --out "$out/$tool" >"$out/$tool.txt" 2>&1 || {
-        echo "gpu-check: compute-sanitizer $tool ended with $?; see $out/$tool.txt"
-        status=1
-      }
-      rm -rf "${out:?}/$tool"
-    done
-  fi
-  "$here/gnomon-gpu-check" --card cuda --parity "$here/gnomon-gpu-parity" \
-    --seconds 60,110,25,190 --out "$out" >"$out/log.txt" 2>&1 || status=1
-fi
-tail -n 3 "$out/log.txt"
+"$here/gnomon-gpu-check" "${card[@]}" --parity "$here/gnomon-gpu-parity" --out "$out" "$@" \
+  >"$out/log.txt" 2>&1 || status=$?
+# The goals, and what became of the steps.
+sed -n '/^## Goals/,/^## Whether/{/^|/p}' "$out/report.md" || true
 [ "$status" -eq 0 ] || echo "gpu-check: something failed; see $out/log.txt and $out/report.md" >&2
 exit "$status"

@@ -24,7 +24,7 @@ use gpu::card::Card;
 use gpu::cuda::CudaCard;
 use gpu::params::{HashKey, Op, OpKind};
 use gpu::simt::SimtCard;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 const HASH_KEY: HashKey = HashKey { k0: 0x0706_0504_0302_0100, k1: 0x0f0e_0d0c_0b0a_0908 };
 const SETASSOC: IndexKind = IndexKind::Setassoc { n_sets: [64, 64, 64, 64, 64] };
@@ -32,10 +32,13 @@ const CUCKOO: IndexKind = IndexKind::Cuckoo { n_buckets: 256, kicks_max: 32 };
 const BATCH: usize = 512;
 const SLOT_BYTES: u32 = 2048;
 
+/// The first GPU, opened once: that takes seconds.
+static GPU: LazyLock<Arc<dyn Card>> = LazyLock::new(|| Arc::new(CudaCard::open(0).unwrap()));
+
 /// An executor whose threads take turns in an order drawn from `seed`; or a GPU.
 fn card(seed: u64) -> Arc<dyn Card> {
     match std::env::var("GNOMON_TEST_CARD").as_deref() {
-        Ok("cuda") => Arc::new(CudaCard::open(0).unwrap()),
+        Ok("cuda") => Arc::clone(&*GPU),
         Ok("simt") | Err(_) => Arc::new(SimtCard::new(seed)),
         Ok(other) => panic!("GNOMON_TEST_CARD is cuda or simt, not {other}"),
     }
@@ -60,7 +63,6 @@ fn over(card: &Arc<dyn Card>, kind: IndexKind) -> Bench {
 /// Hashes keys as the kernels do.
 fn hash(key: &[u8]) -> u64 {
     use dataplane::store::{Store, StoreConfig};
-    use std::sync::LazyLock;
     static STORE: LazyLock<Arc<Store>> = LazyLock::new(|| {
         let bytes: [u8; 16] = std::array::from_fn(|i| u8::try_from(i).unwrap());
         let config =

@@ -36,6 +36,8 @@ pub(super) fn of(kernel: Kernel) -> Code {
         Kernel::UpdateSetassoc => embedded!("update_setassoc"),
         Kernel::UpdateCuckoo => embedded!("update_cuckoo"),
         Kernel::MicroRead => embedded!("micro_read"),
+        Kernel::MicroLookupSetassoc => embedded!("micro_lookup_setassoc"),
+        Kernel::MicroLookupCuckoo => embedded!("micro_lookup_cuckoo"),
         Kernel::MicroPing => embedded!("micro_ping"),
         Kernel::MicroEmpty => embedded!("micro_empty"),
     };

@@ -87,6 +87,8 @@ unsafe extern "C" {
     fn gnomon_simt_update_setassoc(params: *const c_void);
     fn gnomon_simt_update_cuckoo(params: *const c_void);
     fn gnomon_simt_micro_read(params: *const c_void);
+    fn gnomon_simt_micro_lookup_setassoc(params: *const c_void);
+    fn gnomon_simt_micro_lookup_cuckoo(params: *const c_void);
     fn gnomon_simt_micro_ping(params: *const c_void);
     fn gnomon_simt_micro_empty(params: *const c_void);
     fn gnomon_simt_watched_digest(params: *const c_void);
@@ -97,6 +99,8 @@ unsafe extern "C" {
     fn gnomon_simt_watched_update_setassoc(params: *const c_void);
     fn gnomon_simt_watched_update_cuckoo(params: *const c_void);
     fn gnomon_simt_watched_micro_read(params: *const c_void);
+    fn gnomon_simt_watched_micro_lookup_setassoc(params: *const c_void);
+    fn gnomon_simt_watched_micro_lookup_cuckoo(params: *const c_void);
     fn gnomon_simt_watched_micro_ping(params: *const c_void);
     fn gnomon_simt_watched_micro_empty(params: *const c_void);
     #[cfg(test)]
@@ -123,6 +127,10 @@ fn function(kernel: Kernel, watched: bool) -> KernelFunction {
         (Kernel::UpdateCuckoo, true) => gnomon_simt_watched_update_cuckoo,
         (Kernel::MicroRead, false) => gnomon_simt_micro_read,
         (Kernel::MicroRead, true) => gnomon_simt_watched_micro_read,
+        (Kernel::MicroLookupSetassoc, false) => gnomon_simt_micro_lookup_setassoc,
+        (Kernel::MicroLookupSetassoc, true) => gnomon_simt_watched_micro_lookup_setassoc,
+        (Kernel::MicroLookupCuckoo, false) => gnomon_simt_micro_lookup_cuckoo,
+        (Kernel::MicroLookupCuckoo, true) => gnomon_simt_watched_micro_lookup_cuckoo,
         (Kernel::MicroPing, false) => gnomon_simt_micro_ping,
         (Kernel::MicroPing, true) => gnomon_simt_watched_micro_ping,
         (Kernel::MicroEmpty, false) => gnomon_simt_micro_empty,

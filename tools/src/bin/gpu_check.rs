@@ -1,21 +1,15 @@
 //! `gnomon-gpu-check`: what a GPU does for us, and what it could do.
 
-use clap::{Parser, ValueEnum};
-use gpu::card::Card;
-use gpu::cuda::CudaCard;
-use gpu::simt::SimtCard;
-use serde_json::json;
+use clap::Parser;
 use std::error::Error;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tools::gpu_check::micro::Micro;
-use tools::gpu_check::study::Study;
-use tools::gpu_check::{Extent, cpu, page};
+use std::process::ExitCode;
+use std::time::Duration;
+use tools::gpu_check::steps::{self, Kind, MINUTES, Plan, Step};
+use tools::gpu_check::watch;
 use tools::report::Report;
 
-/// Checks and measures a GPU, and writes results.json, report.md and plots.
+/// Checks and measures a GPU, and writes results.json, report.md and plots.html.
 #[derive(Debug, Parser)]
 #[command(name = "gnomon-gpu-check", version)]
 struct Cli {
@@ -25,65 +19,57 @@ struct Cli {
     /// Which device, as nvidia-smi -L counts them.
     #[arg(long, default_value_t = 0)]
     device: u32,
-    /// What to do, in this order.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "parity,micro,cpu,study")]
+    /// What to do, in this order; by default everything, the most telling first.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Step::ALL, hide_default_value = true)]
     steps: Vec<Step>,
-    /// Time for each step, in seconds. What is under way when it ends is finished.
-    #[arg(long, value_delimiter = ',', default_value = "90,150,30,240")]
-    seconds: Vec<u64>,
-    /// The test program of the kernels; without it, parity is left out. Fuzz inputs are taken from
-    /// `corpus` beside it, if that is there.
+    /// Minutes for all steps together. Each has its part of them, also when it is the only one; the last
+    /// one has what is left.
+    #[arg(long, default_value_t = MINUTES)]
+    minutes: f64,
+    /// The test program of the kernels, for the step parity. Fuzz inputs are taken from `corpus` beside
+    /// it, if that is there.
     #[arg(long, value_name = "FILE")]
     parity: Option<PathBuf>,
-    /// Items in the store.
-    #[arg(long, default_value_t = 8_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+    /// Items in the store, for steps with engines.
+    #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     items: u64,
+    /// Items in the index of the step lookup: by default, those of 10 GB.
+    #[arg(long, default_value_t = 80_000_000, value_parser = clap::value_parser!(u64).range(1000..=4_000_000_000))]
+    index_items: u64,
     /// Smallest sizes: shows that everything works, measures nothing.
     #[arg(long)]
     tiny: bool,
     /// Where to write.
     #[arg(long, value_name = "DIRECTORY")]
     out: PathBuf,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
-    /// The kernels on the processor.
-    Simt,
-    /// An NVIDIA GPU.
-    Cuda,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Step {
-    /// The kernels against the CPU engine.
-    Parity,
-    /// What the card and the way to it can do.
-    Micro,
-    /// What the processor can do.
-    Cpu,
-    /// The whole pipeline.
-    Study,
+    /// End the process in this step, to see that the report and the other steps survive it.
+    #[arg(long, value_enum, hide = true)]
+    crash: Option<Step>,
+    /// Do the steps, in this process.
+    #[arg(long, hide = true)]
+    worker: bool,
+    /// Of the steps only these.
+    #[arg(long, value_enum, value_delimiter = ',', hide = true)]
+    only: Option<Vec<Step>>,
+    /// Seconds that are left for them.
+    #[arg(long, hide = true)]
+    left: Option<u64>,
 }
 
 fn main() -> ExitCode {
     gpu::cuda::use_all_connections();
     let cli = Cli::parse();
-    let begun = Instant::now();
-    let done = Report::new(&cli.out, "results").map_err(Box::from).and_then(|mut report| {
-        let done = run(&cli, &mut report);
-        if let Err(why) = &done {
-            report.fact("error", json!(why.to_string()))?;
-        }
-        report.fact("seconds", json!(begun.elapsed().as_secs_f64()))?;
-        // What there is, also of a run that failed.
-        page::write(&report)?;
-        done
-    });
-    match done {
-        Ok(()) => {
-            println!("gnomon-gpu-check: see {}", cli.out.join("report.md").display());
+    match run(&cli) {
+        Ok(true) => {
+            if !cli.worker {
+                println!("gnomon-gpu-check: see {}", cli.out.join("report.md").display());
+            }
             ExitCode::SUCCESS
+        }
+        Ok(false) => {
+            let page = cli.out.join("report.md");
+            eprintln!("gnomon-gpu-check: not all was done; see {}", page.display());
+            ExitCode::FAILURE
         }
         Err(why) => {
             eprintln!("gnomon-gpu-check: {why}");
@@ -92,78 +78,34 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: &Cli, report: &mut Report) -> Result<(), Box<dyn Error>> {
-    let card: Arc<dyn Card> = match cli.card {
-        Kind::Simt => Arc::new(SimtCard::default()),
-        Kind::Cuda => Arc::new(CudaCard::open(cli.device)?),
+/// Whether all was done.
+fn run(cli: &Cli) -> Result<bool, Box<dyn Error>> {
+    let whole = Duration::try_from_secs_f64(cli.minutes * 60.0)?;
+    let mut plan = Plan {
+        card: cli.card,
+        device: cli.device,
+        steps: cli.only.as_ref().unwrap_or(&cli.steps).clone(),
+        minutes: cli.minutes,
+        left: cli.left.map_or(whole, Duration::from_secs),
+        parity: cli.parity.clone(),
+        items: cli.items,
+        index_items: cli.index_items,
+        tiny: cli.tiny,
+        out: cli.out.clone(),
+        crash: cli.crash,
     };
-    let facts = card.facts();
-    report.fact("card", json!(facts.name))?;
-    report.fact("multiprocessors", json!(facts.multiprocessors))?;
-    report.fact("memory_gb", json!(facts.memory_bytes >> 30))?;
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    report.fact("processors", json!(processors))?;
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    report.fact("arguments", json!(arguments.join(" ")))?;
-    for (number, step) in cli.steps.iter().enumerate() {
-        let seconds = cli.seconds.get(number).or_else(|| cli.seconds.last()).copied().unwrap_or(60);
-        let limit = Duration::from_secs(seconds);
-        let extent = Extent { tiny: cli.tiny, until: Instant::now() + limit };
-        match step {
-            Step::Parity => match &cli.parity {
-                Some(program) => parity(cli.card, program, limit, report)?,
-                None => report.fact("parity_left_out", json!("no --parity program"))?,
-            },
-            Step::Micro => Micro::new(&card, extent)?.run(report)?,
-            Step::Cpu => cpu::run(report, &extent)?,
-            Step::Study => Study::new(&card, cli.items, extent)?.run(report)?,
-        }
+    // A chosen few have the time that they would have had among all.
+    let wanted: Duration = plan.steps.iter().map(|step| plan.limit(*step)).sum();
+    plan.left = plan.left.min(wanted.max(Duration::from_secs(1)));
+    if !cli.worker {
+        return watch::run(&plan);
     }
-    Ok(())
-}
-
-/// Runs the kernels' tests on this card.
-fn parity(
-    card: Kind,
-    program: &std::path::Path,
-    limit: Duration,
-    report: &mut Report,
-) -> Result<(), Box<dyn Error>> {
-    let name = if card == Kind::Cuda { "cuda" } else { "simt" };
-    let begun = Instant::now();
-    let mut command = Command::new(program);
-    // In a bundle, the fuzz inputs lie beside it.
-    let corpus = program.with_file_name("corpus");
-    if corpus.is_dir() {
-        command.env("GNOMON_TEST_CORPUS", corpus);
-    }
-    // One by one: each opens the card.
-    let mut child = command
-        .args(["--test-threads", "1"])
-        .env("GNOMON_TEST_CARD", name)
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .map_err(|why| format!("{}: {why}", program.display()))?;
-    while child.try_wait()?.is_none() {
-        if begun.elapsed() > limit {
-            child.kill()?;
-            child.wait()?;
-            return Err(format!("the kernels' tests took more than {} s", limit.as_secs()).into());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let output = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let count = |word: &str| said.lines().filter(|line| line.ends_with(word)).count();
-    let (passed, failed) = (count("... ok"), count("... FAILED"));
-    report.row(
-        "parity",
-        json!({ "card": name, "passed": passed, "failed": failed,
-                "seconds": begun.elapsed().as_secs_f64() }),
-    )?;
-    if !output.status.success() || passed == 0 {
-        print!("{said}");
-        return Err("the kernels do not do what the CPU engine does".into());
-    }
-    Ok(())
+    watch::end_with_parent();
+    let mut report = Report::resume(&cli.out, "results")?;
+    let before = report.rows("steps").len();
+    steps::run(&plan, &mut report)?;
+    let done = |row: &serde_json::Value| {
+        row.get("outcome").and_then(|o| o.as_str()).is_some_and(|o| o.starts_with("done"))
+    };
+    Ok(report.rows("steps").iter().skip(before).all(done))
 }

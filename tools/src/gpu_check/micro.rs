@@ -7,18 +7,20 @@
 
 use super::{Extent, median, percentile};
 use crate::report::Report;
+use driver_shim::{Mapping, MemoryKind, Pages};
 use gpu::card::{Card, CardError, CardMemory, Kernel, Recorded, Stream};
 use gpu::host::HostMemory;
 use gpu::params::{DevAddr, MicroEmptyParams, MicroPingParams, MicroReadParams};
 use serde_json::json;
 use std::error::Error;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longest wait for one piece of work.
-const WAIT_MAX: Duration = Duration::from_secs(20);
+const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Threads that one multiprocessor holds.
 const THREADS_PER_SM: u32 = 2048;
 /// Rounds of a kernel are so many or a multiple.
@@ -42,6 +44,44 @@ impl From<&CardMemory> for Span {
 impl From<&HostMemory> for Span {
     fn from(memory: &HostMemory) -> Self {
         Self { at: memory.at(), bytes: memory.bytes() }
+    }
+}
+
+/// Host memory in huge pages, where the machine has them, and mapped to a card: one in small pages
+/// would measure how both sides translate addresses.
+#[derive(Debug)]
+struct HugeMemory {
+    card: Arc<dyn Card>,
+    memory: ManuallyDrop<Mapping>,
+    at: DevAddr,
+}
+
+impl HugeMemory {
+    fn new(card: &Arc<dyn Card>, bytes: usize) -> Result<Self, Box<dyn Error>> {
+        let memory = Mapping::for_devices(bytes, Pages::Prefer)?;
+        // SAFETY: mapped memory of that size, until drop, which unmaps it from the card first.
+        let at = unsafe { card.map(memory.base(), memory.len()) }?;
+        Ok(Self { card: Arc::clone(card), memory: ManuallyDrop::new(memory), at })
+    }
+
+    fn kind(&self) -> MemoryKind {
+        self.memory.kind()
+    }
+}
+
+impl Drop for HugeMemory {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`, once; work over it has been waited for ([`wait`]).
+        if unsafe { self.card.unmap(self.memory.base()) } {
+            // SAFETY: dropped here and nowhere else; no card sees it any more.
+            unsafe { ManuallyDrop::drop(&mut self.memory) }
+        }
+    }
+}
+
+impl From<&HugeMemory> for Span {
+    fn from(memory: &HugeMemory) -> Self {
+        Self { at: memory.at, bytes: memory.memory.len() }
     }
 }
 
@@ -75,24 +115,33 @@ impl Micro {
         Ok(Self { card: Arc::clone(card), sum: CardMemory::new(card, 64)?, extent })
     }
 
-    /// Measures everything, the cheapest first, as long as there is time.
+    /// What bounds everything else: a doorbell, reads and writes of the host's memory, and random
+    /// reads of the card's.
     ///
     /// # Errors
     /// As the card says, or the report cannot be written.
-    pub fn run(&self, report: &mut Report) -> Done {
+    pub fn roofs(&self, report: &mut Report) -> Done {
         self.doorbell(report)?;
+        self.host_reads(report)?;
+        self.host_writes(report)?;
+        self.card_reads(report)
+    }
+
+    /// What calls of the driver cost, and copies.
+    ///
+    /// # Errors
+    /// As [`Self::roofs`].
+    pub fn driver(&self, report: &mut Report) -> Done {
         self.beside_a_kernel_that_stays(report)?;
         self.launches(report)?;
-        self.host_reads(report)?;
-        self.copies(report)?;
-        self.card_reads(report)
+        self.copies(report)
     }
 
     /// Random reads of the card's memory: how many places a second, and how much memory its
     /// address translation covers.
     fn card_reads(&self, report: &mut Report) -> Done {
         let mut stream = self.card.stream()?;
-        for gigabytes in [2_usize, 8, 32, 64, 96] {
+        for gigabytes in [2_usize, 8, 32, 96] {
             let bytes = self.extent.pick(gigabytes << 30, gigabytes << 12);
             if bytes as u64 > self.card.facts().memory_bytes / 10 * 9 || !self.extent.goes_on() {
                 break;
@@ -118,12 +167,18 @@ impl Micro {
     /// Reads of the host's memory by the card, a packet each, alone and with replies written back.
     fn host_reads(&self, report: &mut Report) -> Done {
         let slots = self.extent.pick(1 << 18, 1 << 6);
-        let from = HostMemory::mapped(&self.card, slots * SLOT_BYTES as usize)?;
-        let to = HostMemory::mapped(&self.card, slots * 256)?;
+        let from = HugeMemory::new(&self.card, slots * SLOT_BYTES as usize)?;
+        let to = HugeMemory::new(&self.card, slots * 256)?;
+        report.fact("host_pages", json!(from.kind().name()))?;
         let mut stream = self.card.stream()?;
-        for (item_bytes, stride, random) in
-            [(96, SLOT_BYTES, true), (128, SLOT_BYTES, true), (96, 96, false), (128, 128, false)]
-        {
+        for (item_bytes, stride, random) in [
+            (96, SLOT_BYTES, true),
+            (128, SLOT_BYTES, true),
+            (64, SLOT_BYTES, true),
+            (32, SLOT_BYTES, true),
+            (96, 96, false),
+            (128, 128, false),
+        ] {
             for to_stride in [0, 128] {
                 if !self.extent.goes_on() {
                     return Ok(());
@@ -137,6 +192,28 @@ impl Micro {
                             "reads_per_s": rate, "gb_per_s": rate * f64::from(item_bytes) / 1e9 }),
                 )?;
             }
+        }
+        Ok(())
+    }
+
+    /// Writes to the host's memory by the card, of descriptors or replies one behind the other; what
+    /// is written comes from the card's own memory.
+    fn host_writes(&self, report: &mut Report) -> Done {
+        let to = HugeMemory::new(&self.card, self.extent.pick(1 << 26, 1 << 14))?;
+        let from = CardMemory::new(&self.card, self.extent.pick(1 << 24, 1 << 14))?;
+        let mut stream = self.card.stream()?;
+        for item_bytes in [32, 64, 96, 128] {
+            if !self.extent.goes_on() {
+                return Ok(());
+            }
+            let shape = Shape { item_bytes, stride: 128, random: false, to_stride: item_bytes };
+            let to = Some((&to).into());
+            let rate = self.read_rate(&mut *stream, (&from).into(), to, shape)?;
+            report.row(
+                "host_writes",
+                json!({ "item_bytes": item_bytes, "writes_per_s": rate,
+                        "gb_per_s": rate * f64::from(item_bytes) / 1e9 }),
+            )?;
         }
         Ok(())
     }
@@ -162,7 +239,8 @@ impl Micro {
         if shape.stride < shape.item_bytes
             || from.bytes < shape.item_bytes as usize
             || !shape.stride.is_multiple_of(16)
-            || to.is_some_and(|to| to.bytes < 128 || shape.to_stride < 128)
+            || !shape.to_stride.is_multiple_of(16)
+            || to.is_some_and(|to| to.bytes < 128 || shape.to_stride < shape.item_bytes)
         {
             return Err(CardError::Refused { call: "read", why: "a wrong shape".to_owned() });
         }

@@ -1,15 +1,25 @@
 //! Behind `gnomon-gpu-check`: what a card does for this program, and what it could do.
 //!
 //! In: a card, or the SIMT executor in its place. Out: figures, each written down as soon as it is
-//! known ([`Report`](crate::report::Report)), and a page with tables and plots ([`page`]). First what the card, the way to
-//! it and the processor can do at all ([`micro`], [`cpu`]), then what the whole pipeline makes of it
-//! ([`study`]), beside the first. Each step has a time limit, after which it begins nothing new.
-//! Fails when the card does; what was measured before is kept.
+//! known ([`Report`](crate::report::Report)), and a page with tables and plots ([`page`]). In the order
+//! of their worth: whether it works ([`sanity`]), what bounds it ([`micro`], [`cpu`]), the index and the
+//! stage by themselves ([`lookup`], [`stage`]), the whole pipeline ([`study`]), and other programs'
+//! checks ([`programs`]); above all, what was wanted ([`goals`]). Each step has a time limit, after
+//! which it begins nothing new ([`steps`]). A step that fails, crashes or hangs does not keep the
+//! others from being done ([`watch`]).
 
 pub mod cpu;
+pub mod goals;
+pub mod lab;
+pub mod lookup;
 pub mod micro;
 pub mod page;
+pub mod programs;
+pub mod sanity;
+pub mod stage;
+pub mod steps;
 pub mod study;
+pub mod watch;
 
 use crate::study::median;
 use std::time::{Duration, Instant};
@@ -36,7 +46,7 @@ impl Extent {
 
     /// Measurements of which the median counts.
     pub fn runs(&self) -> usize {
-        if self.tiny { 2 } else { 5 }
+        if self.tiny { 2 } else { 3 }
     }
 
     /// One of two values.

@@ -1,6 +1,6 @@
-//! The report as a page for people: `report.md`, with a plot for each curve.
+//! The report as a page for people: `report.md`, and a plot for each curve in `plots.html`.
 //!
-//! In: the figures. Out: Markdown, and plots as SVG beside it. Fails as the file system does.
+//! In: the figures. Out: Markdown, and one HTML file with the plots. Fails as the file system does.
 
 use crate::plot::Axis;
 use crate::report::Report;
@@ -18,11 +18,26 @@ const STUDY: &[&str] = &[
     "popularity",
     "requests_per_s",
     "sets_per_s",
-    "us_per_batch",
     "roof_per_s",
     "of_roof",
     "checked",
     "wrong",
+    "refused",
+];
+
+const TIMES: &[&str] = &[
+    "engine",
+    "offered_per_s",
+    "batch",
+    "requests_per_s",
+    "kept_up",
+    "batches",
+    "us_p50",
+    "us_p99",
+    "us_p999",
+    "us_max",
+    "gather_us",
+    "request_us_p99",
     "refused",
 ];
 
@@ -31,7 +46,153 @@ const fn over(x: &'static str, y: &'static str, by: &'static str) -> Draw {
     Draw::Lines { x: Axis::log(x), y: Axis::linear(y), by }
 }
 
-const TABLES: [Table; 15] = [
+const TABLES: [Table; 27] = [
+    Table {
+        name: "goals",
+        title: "Goals",
+        says: "What was wanted, what was measured, and what bounds it. `met` is `target`, `floor`, `no`, or why there is no figure. In the smallest form, and on the executor, no time means anything.",
+        columns: &[
+            "goal",
+            "met",
+            "measured",
+            "floor",
+            "target",
+            "unit",
+            "roof_value",
+            "of_roof",
+            "roof",
+            "by",
+        ],
+        plot: None,
+    },
+    Table {
+        name: "steps",
+        title: "Steps",
+        says: "`done`, cut short by its time, `failed`, `crashed` or `killed`, and why. A step that is not here was not reached.",
+        columns: &["step", "outcome", "seconds", "why"],
+        plot: None,
+    },
+    Table {
+        name: "sanity",
+        title: "Whether it works",
+        says: "Every kernel that serves requests, by hand and through engines.",
+        columns: &["what", "works", "ms", "why"],
+        plot: None,
+    },
+    Table {
+        name: "fills",
+        title: "Filling an index in the device's memory",
+        says: "Changes come from the host's memory. `changes_per_s` is of the kernel alone.",
+        columns: &[
+            "index",
+            "items",
+            "gigabytes",
+            "load",
+            "seconds",
+            "changes_per_s",
+            "evicted",
+            "moved",
+            "overflowed",
+        ],
+        plot: None,
+    },
+    Table {
+        name: "lookups",
+        title: "Look-ups from and to the device's memory",
+        says: "Random keys that are there, batch after batch; `alone_us` is one launch and the sight of its end. The roof is random reads of the device's memory, as many as a look-up needs.",
+        columns: &[
+            "index",
+            "items",
+            "gigabytes",
+            "batch",
+            "per_s",
+            "roof_per_s",
+            "of_roof",
+            "alone_us_p50",
+            "alone_us_p99",
+            "hits",
+            "wrong",
+        ],
+        plot: Some(over("batch", "per_s", "index")),
+    },
+    Table {
+        name: "lookups_beside_changes",
+        title: "Look-ups beside changes",
+        says: "Both kernels at once; `offered_per_s` is empty where changes come as fast as they are made.",
+        columns: &[
+            "index",
+            "offered_per_s",
+            "changes_per_s",
+            "lookups_per_s",
+            "alone_per_s",
+            "loss",
+        ],
+        plot: None,
+    },
+    Table {
+        name: "stage",
+        title: "The GPU stage from and to the host's memory",
+        says: "Packets lie in the host's memory and descriptors go back there. The host only rings: it does nothing for a request.",
+        columns: &[
+            "engine",
+            "workers",
+            "batch",
+            "in_flight",
+            "heads",
+            "checksums",
+            "requests_per_s",
+            "roof_per_s",
+            "of_roof",
+            "missed",
+            "refused",
+        ],
+        plot: Some(over("batch", "requests_per_s", "engine")),
+    },
+    Table {
+        name: "alone",
+        title: "One batch at a time",
+        says: "Microseconds from the doorbell until the host sees the answer.",
+        columns: TIMES,
+        plot: Some(over("batch", "us_p99", "engine")),
+    },
+    Table {
+        name: "offered",
+        title: "Batches at a rate offered, one engine",
+        says: "Microseconds from when a batch is due until the host sees its answer. The first request of a batch has waited `gather_us` before; `request_us_p99` is both.",
+        columns: TIMES,
+        plot: Some(over("offered_per_s", "request_us_p99", "batch")),
+    },
+    Table {
+        name: "sets_beside_gets",
+        title: "GETs of the stage beside changes of its index",
+        says: "The update kernel beside engines at full speed.",
+        columns: &[
+            "engine",
+            "workers",
+            "batch",
+            "offered_per_s",
+            "changes_per_s",
+            "gets_per_s",
+            "alone_per_s",
+            "loss",
+            "refused",
+        ],
+        plot: None,
+    },
+    Table {
+        name: "host_writes",
+        title: "Writes to the host's memory by the card",
+        says: "One behind the other, from the card's own memory.",
+        columns: &["item_bytes", "writes_per_s", "gb_per_s"],
+        plot: None,
+    },
+    Table {
+        name: "sanitizer",
+        title: "NVIDIA's compute-sanitizer",
+        says: "The step `sanity` in its smallest form.",
+        columns: &["tool", "result", "seconds"],
+        plot: None,
+    },
     Table {
         name: "parity",
         title: "Kernels against the CPU engine",
@@ -119,14 +280,14 @@ const TABLES: [Table; 15] = [
     Table {
         name: "sets",
         title: "The whole pipeline: beside a thread that writes",
-        says: "Changes reach the card's index in batches, beside the searches.",
+        says: "By way of the store; changes reach the card's index in batches, beside the searches.",
         columns: STUDY,
         plot: None,
     },
     Table {
         name: "in_flight",
         title: "One worker: batches in flight",
-        says: "`us_per_batch` is by Little's law, from the start of a batch to its replies, every place taken.",
+        says: "What waits of one worker's batches is hidden by the next ones.",
         columns: STUDY,
         plot: Some(over("in_flight", "requests_per_s", "engine")),
     },
@@ -139,16 +300,29 @@ const TABLES: [Table; 15] = [
     },
 ];
 
+/// Facts that are told at the top.
+const FACTS: [&str; 9] = [
+    "card",
+    "multiprocessors",
+    "memory_gb",
+    "open_seconds",
+    "processors",
+    "host_pages",
+    "arguments",
+    "seconds",
+    "running",
+];
+
 /// Writes the page.
 ///
 /// # Errors
 /// A file cannot be written.
 pub fn write(report: &Report) -> io::Result<()> {
     let mut page = "# What the card does\n\n".to_owned();
-    for fact in
-        ["card", "multiprocessors", "memory_gb", "processors", "arguments", "seconds", "error"]
-    {
-        if let Some(value) = report.get(fact) {
+    let mut plots =
+        "<!doctype html><meta charset=\"utf-8\"><title>What the card does</title>\n".to_owned();
+    for fact in FACTS {
+        if let Some(value) = report.get(fact).filter(|value| !value.is_null()) {
             let _ = writeln!(page, "* {fact}: {}", cell(Some(value)));
         }
     }
@@ -160,11 +334,10 @@ pub fn write(report: &Report) -> io::Result<()> {
         let _ = writeln!(page, "\n## {}\n\n{}\n", table.title, table.says);
         page.push_str(&table.markdown(rows));
         if let Some(svg) = table.svg(rows) {
-            let file = format!("{}.svg", table.name);
-            fs::write(report.dir().join(&file), svg)?;
-            let _ = writeln!(page, "\n![{}]({file})", table.title);
+            let _ = writeln!(plots, "<h2>{}</h2>\n<p>{}</p>\n{svg}", table.title, table.says);
         }
     }
+    fs::write(report.dir().join("plots.html"), plots)?;
     fs::write(report.dir().join("report.md"), page)
 }
 
@@ -185,7 +358,7 @@ mod tests {
         write(&report).unwrap();
         let page = fs::read_to_string(dir.path().join("report.md")).unwrap();
         assert!(page.contains("* card: X <1>") && page.contains("| a<b | 4 | 31.00 |"), "{page}");
-        let svg = fs::read_to_string(dir.path().join("launch_rates.svg")).unwrap();
+        let svg = fs::read_to_string(dir.path().join("plots.html")).unwrap();
         let line = svg.lines().find(|line| line.starts_with("<polyline")).unwrap();
         assert_eq!(line.matches(',').count(), 3);
         assert!(line.contains(">a&lt;b<"), "{line}");

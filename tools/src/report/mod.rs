@@ -29,6 +29,19 @@ impl Report {
         Ok(Self { dir: dir.to_owned(), name: name.to_owned(), all: Map::new() })
     }
 
+    /// The report that is kept there, to be gone on with; an empty one when there is none.
+    ///
+    /// # Errors
+    /// The directory cannot be made.
+    pub fn resume(dir: &Path, name: &str) -> io::Result<Self> {
+        let mut report = Self::new(dir, name)?;
+        let kept = fs::read(dir.join(format!("{name}.json")));
+        if let Some(Value::Object(all)) = kept.ok().and_then(|t| serde_json::from_slice(&t).ok()) {
+            report.all = all;
+        }
+        Ok(report)
+    }
+
     /// Where it is kept.
     pub fn dir(&self) -> &Path {
         &self.dir

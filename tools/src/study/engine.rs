@@ -76,20 +76,9 @@ impl Beside {
         (store, feed): (&Arc<Store>, &Arc<Feed>),
         (items, shape): (u64, Shape),
     ) -> Result<Self, Box<dyn Error>> {
-        let table = TABLE_KEY_MAX.iter().position(|max| shape.key_bytes <= *max as usize);
-        let table = table.ok_or("keys are too long for the index")?;
-        // Room to spare: 16 ways of a set fill unevenly.
-        let bytes = match way.kind {
-            IndexKind::SetAssoc => 48 + TABLE_KEY_MAX.get(table).map_or(0, |max| *max as u64),
-            IndexKind::Cuckoo => 16,
-        };
         let config = OffloadConfig {
             mode: way.mode,
-            index: IndexConfig {
-                kind: way.kind,
-                memory_bytes: items * bytes + (1 << 20),
-                shares: std::array::from_fn(|i| if i == table { 1.0 } else { 0.0 }),
-            },
+            index: index_for(way.kind, items, shape.key_bytes)?,
             hash_key: store.hash_key(),
             engines: ENGINES_MAX,
             batch_max: BATCH_MAX,
@@ -99,8 +88,7 @@ impl Beside {
             heads: true,
         };
         let offload = pipeline::offload(Arc::clone(card), region, config)?;
-        let source = Box::new(StoreSource::new(store.session()?));
-        let mut updater = Updater::new(&offload, Arc::clone(feed), source, Schedule::default())?;
+        let mut updater = updater(&offload, store, feed)?;
         let mut next = 0;
         while next < items {
             let end = (next + FEED as u64 / 2).min(items);
@@ -124,6 +112,19 @@ impl Beside {
         })
     }
 
+    /// A further updater, for when the first has ended.
+    ///
+    /// # Errors
+    /// What is wrong with the card.
+    pub fn updater(&self, store: &Arc<Store>, feed: &Arc<Feed>) -> Result<Updater, Box<dyn Error>> {
+        updater(&self.offload, store, feed)
+    }
+
+    /// What engines share.
+    pub fn offload(&self) -> &Arc<Offload> {
+        &self.offload
+    }
+
     /// Whether it was in use all the time.
     ///
     /// # Errors
@@ -131,4 +132,30 @@ impl Beside {
     pub fn is_well(&self) -> Result<(), Box<dyn Error>> {
         self.offload.fault().map_or(Ok(()), |fault| Err(fault.to_string().into()))
     }
+}
+
+fn updater(
+    offload: &Arc<Offload>,
+    store: &Arc<Store>,
+    feed: &Arc<Feed>,
+) -> Result<Updater, Box<dyn Error>> {
+    let source = Box::new(StoreSource::new(store.session()?));
+    Ok(Updater::new(offload, Arc::clone(feed), source, Schedule::default())?)
+}
+
+/// An index for so many items with keys of that length, with room to spare: 16 ways of a set fill
+/// unevenly, and cuckoo cells are found slowly above four in five.
+///
+/// # Errors
+/// No table takes such keys.
+pub fn index_for(kind: IndexKind, items: u64, key_bytes: usize) -> Result<IndexConfig, String> {
+    let table = TABLE_KEY_MAX.iter().position(|max| key_bytes <= *max as usize);
+    let table = table.ok_or("keys are too long for the index")?;
+    let memory_bytes = match kind {
+        IndexKind::SetAssoc => items * (48 + TABLE_KEY_MAX.get(table).map_or(0, |max| *max as u64)),
+        // A cell has 8 bytes, and there is a power of two of them.
+        IndexKind::Cuckoo => (items * 10).next_power_of_two(),
+    };
+    let shares = std::array::from_fn(|i| if i == table { 1.0 } else { 0.0 });
+    Ok(IndexConfig { kind, memory_bytes: memory_bytes + (1 << 20), shares })
 }

@@ -14,7 +14,7 @@ pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 11_211);
 /// The client's.
 const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 40_000);
 /// Where the UDP header of a frame begins: behind those of Ethernet and IPv4.
-const UDP_AT: usize = 14 + 20;
+pub const UDP_AT: usize = 14 + 20;
 /// Where the text begins: behind the UDP and memcached headers.
 const TEXT_AT: usize = UDP_AT + 8 + 8;
 /// The protocol's number (RFC 768).

@@ -1,0 +1,253 @@
+//! What the steps with an engine share: a filled store, packet memory, and a device over them.
+//!
+//! In: a card, how many items. Out: engines, for one way of use after the other. The device's index is
+//! kept for as long as the way stays the same. Owns the store and the region. Fails as the device
+//! does; after a fault the memory that it may still use is left alone, and new memory is taken.
+
+use super::Extent;
+use crate::study::engine::{Beside, FEED, Way};
+use crate::study::load::{Load, Shape};
+use crate::workload::{Popularity, Sampler};
+use dataplane::dispatch::Offloading;
+use dataplane::protocol::{Server, Store as SetRequest};
+use dataplane::store::{Store, StoreConfig, verbs};
+use driver_shim::{Pages, Region};
+use gpu::card::Card;
+use gpu::index::{Feed, IndexKind, Updater};
+use gpu::offload::{Mode, Offload};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::error::Error;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// Keys and values.
+pub(super) const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 64 };
+/// Longest time for a batch: any figure above it would be worth nothing.
+const DEADLINE: Duration = Duration::from_millis(500);
+/// The same where a processor runs the kernels.
+const DEADLINE_TINY: Duration = Duration::from_secs(20);
+/// Most workers: what a node's cores give beside the updater and the measurement.
+const WORKERS_MAX: usize = 14;
+/// Largest batch.
+pub(super) const BATCH_MAX: usize = 4096;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// A way to use a device.
+pub(super) type How = (Mode, IndexKind);
+
+/// All of them. Last those whose kernels stay: one that hangs takes what comes after it along.
+pub(super) const HOW: [How; 6] = [
+    (Mode::Graph, IndexKind::SetAssoc),
+    (Mode::Graph, IndexKind::Cuckoo),
+    (Mode::Launch, IndexKind::SetAssoc),
+    (Mode::Launch, IndexKind::Cuckoo),
+    (Mode::Persistent, IndexKind::SetAssoc),
+    (Mode::Persistent, IndexKind::Cuckoo),
+];
+
+/// How many requests there are, of a hundred how many for keys that are there, and by Zipf's law.
+type Asked = (usize, u32, bool);
+
+/// Its name.
+pub(super) fn name((mode, kind): How) -> String {
+    format!("{} {}", mode.name(), kind.name())
+}
+
+/// A filled store and a device.
+pub struct Lab {
+    card: Arc<dyn Card>,
+    pub(super) store: Arc<Store>,
+    pub(super) server: Arc<Server>,
+    pub(super) feed: Arc<Feed>,
+    pub(super) items: u64,
+    tiny: bool,
+    /// Longest time for a batch.
+    deadline: Duration,
+    /// Made when needed.
+    region: Option<Region>,
+    /// The device in use.
+    open: Option<(How, Beside)>,
+    /// The requests that were made last, and of which kind they are.
+    requests: Option<(Asked, Vec<Vec<u8>>)>,
+}
+
+impl std::fmt::Debug for Lab {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lab").field("items", &self.items).finish_non_exhaustive()
+    }
+}
+
+impl Lab {
+    /// Fills a store with `items` items.
+    ///
+    /// # Errors
+    /// Not enough memory.
+    pub fn new(card: &Arc<dyn Card>, items: u64, extent: Extent) -> Result<Self> {
+        let per_item = SHAPE.item_bytes() + 16;
+        let memory_bytes = usize::try_from(items)? * per_item * 5 / 4 + (64 << 20);
+        let store = Store::new(StoreConfig { memory_bytes, ..StoreConfig::default() })?;
+        let threads = thread::available_parallelism().map_or(1, |n| n.get() as u64).min(8);
+        let all: std::result::Result<Vec<()>, String> = thread::scope(|scope| {
+            let parts: Vec<_> = (0..threads)
+                .map(|part| {
+                    let store = &store;
+                    scope.spawn(move || {
+                        let mut session = store.session().map_err(|e| e.to_string())?;
+                        for i in (part..items).step_by(usize::try_from(threads).unwrap_or(1)) {
+                            let (key, value) = (SHAPE.key(i), SHAPE.value(i));
+                            verbs::store(&mut session, &SetRequest::set(&key, 0, 0, &value))
+                                .map_err(|_| format!("item {i} does not fit"))?;
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            let died = |_| Err("a thread died".to_owned());
+            parts.into_iter().map(|part| part.join().unwrap_or_else(died)).collect()
+        });
+        all?;
+        let feed = Arc::new(Feed::new(FEED));
+        store.feed_replica(Arc::clone(&feed));
+        let server = Arc::new(Server::new(Arc::clone(&store), "study".to_owned()));
+        Ok(Self {
+            card: Arc::clone(card),
+            store,
+            server,
+            feed,
+            items,
+            tiny: extent.tiny,
+            deadline: extent.pick(DEADLINE, DEADLINE_TINY),
+            region: None,
+            open: None,
+            requests: None,
+        })
+    }
+
+    /// With the least memory for packets.
+    #[must_use]
+    pub fn small(self) -> Self {
+        Self { tiny: true, ..self }
+    }
+
+    /// Workers of a full machine.
+    pub(super) fn workers(&self) -> usize {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        cores.saturating_sub(2).clamp(1, WORKERS_MAX)
+    }
+
+    /// Batches in flight, of each engine.
+    pub(super) fn places(&self) -> usize {
+        if self.tiny { 2 } else { 8 }
+    }
+
+    /// Memory for the packets of every measurement.
+    ///
+    /// # Errors
+    /// There is not as much.
+    pub(super) fn region(&mut self) -> Result<Region> {
+        if let Some(region) = &self.region {
+            return Ok(region.clone());
+        }
+        let frames = (self.places() + 2) * if self.tiny { 128 } else { BATCH_MAX };
+        let slots = u32::try_from(self.workers() * frames + 4096)?;
+        let region = Region::new(slots, Pages::Prefer)?;
+        Ok(self.region.insert(region).clone())
+    }
+
+    /// Engines for batches of up to `batch` requests over the device, used in this way, with every
+    /// item in its index. All engines of one measurement are made here and used after it.
+    ///
+    /// # Errors
+    /// As the device does.
+    pub(super) fn engines(
+        &mut self,
+        how: How,
+        workers: usize,
+        batch: usize,
+    ) -> Result<Vec<Offloading>> {
+        if self.open.as_ref().is_none_or(|(open, _)| *open != how) {
+            // The region can be mapped once.
+            self.open = None;
+            let region = self.region()?;
+            let (mode, kind) = how;
+            let (places, deadline) = (self.places(), self.deadline);
+            let way = Way { mode, kind, places, deadline, forced: true };
+            let store = (&self.store, &self.feed);
+            let opened = Beside::open(&self.card, way, &region, store, (self.items, SHAPE));
+            self.open = Some((how, opened.inspect_err(|_| self.region = None)?));
+        }
+        let Some((_, beside)) = &self.open else { return Err("no device".into()) };
+        let engines: Result<Vec<_>> = (0..workers).map(|_| beside.engine(batch)).collect();
+        engines.inspect_err(|_| self.look_for_faults())
+    }
+
+    /// What keeps the index up to date, for one measurement.
+    ///
+    /// # Errors
+    /// As the device does.
+    pub(super) fn updater(&self) -> Result<Updater> {
+        let (_, beside) = self.open.as_ref().ok_or("no device")?;
+        beside.updater(&self.store, &self.feed)
+    }
+
+    /// The device in use.
+    ///
+    /// # Errors
+    /// None is.
+    pub(super) fn offload(&self) -> Result<Arc<Offload>> {
+        let (_, beside) = self.open.as_ref().ok_or("no device")?;
+        Ok(Arc::clone(beside.offload()))
+    }
+
+    /// To be called when all that a measurement needs is made, engines, batches and updaters: from
+    /// here on nothing is taken or mapped until they are gone.
+    ///
+    /// # Errors
+    /// The device's fault, if making them was one.
+    pub(super) fn ready(&mut self) -> Result<()> {
+        self.is_well()
+    }
+
+    /// Whether the device did its work in the measurement that has just ended.
+    ///
+    /// # Errors
+    /// Its fault. It is not used again; the next measurement opens it anew.
+    pub(super) fn is_well(&mut self) -> Result<()> {
+        let Some((_, beside)) = &self.open else { return Ok(()) };
+        beside.is_well().inspect_err(|_| self.look_for_faults())
+    }
+
+    fn look_for_faults(&mut self) {
+        if self.open.as_ref().is_some_and(|(_, beside)| beside.is_well().is_err()) {
+            // It stays mapped, for kernels that may still use it.
+            (self.open, self.region) = (None, None);
+        }
+    }
+
+    /// Frames that ask for an item each; of a hundred, `hits` for one that is there.
+    ///
+    /// # Errors
+    /// None: requests of this shape fit a frame.
+    pub(super) fn requests(&mut self, n: usize, hits: u32, zipf: bool) -> Result<Vec<Vec<u8>>> {
+        if let Some((kind, frames)) = &self.requests
+            && *kind == (n, hits, zipf)
+        {
+            return Ok(frames.clone());
+        }
+        let popularity = if zipf { Popularity::Zipf(0.99) } else { Popularity::Uniform };
+        let mut sampler = Sampler::new(self.items, popularity).ok_or("no such popularity")?;
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let frames = (0..n).map(|_| {
+            let hit = rng.random_range(0..100) < hits;
+            let load = if hit { Load::Get } else { Load::Miss };
+            load.request(SHAPE, &[sampler.read(&mut rng)], self.items)
+        });
+        let frames: Option<Vec<_>> = frames.collect();
+        let frames = frames.ok_or("a request does not fit a frame")?;
+        self.requests = Some(((n, hits, zipf), frames.clone()));
+        Ok(frames)
+    }
+}

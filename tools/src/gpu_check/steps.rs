@@ -1,0 +1,284 @@
+//! The steps, their order and their time; and the process that does them.
+//!
+//! In: which steps, for how long, on what. Out: for each a row of the table `steps`: what became of it, and
+//! after how many seconds. After each the page is written. One process does all steps with one handle
+//! on the device, until one fails; whoever started it has another do the rest ([`super::watch`]).
+//! Fails by that.
+
+use super::lab::Lab;
+use super::micro::Micro;
+use super::study::Study;
+use super::{Extent, cpu, goals, lookup, page, programs, sanity, stage};
+use crate::report::Report;
+use clap::ValueEnum;
+use gpu::card::Card;
+use gpu::cuda::CudaCard;
+use gpu::simt::SimtCard;
+use serde_json::{Value, json};
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What runs the kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// The kernels on the processor.
+    Simt,
+    /// An NVIDIA GPU.
+    Cuda,
+}
+
+impl Kind {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Simt => "simt",
+            Self::Cuda => "cuda",
+        }
+    }
+}
+
+/// A step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Step {
+    /// Opens the device, and every kernel does a little of its work.
+    Sanity,
+    /// What the device and the way to it can do.
+    Roofs,
+    /// Index look-ups from and to the device's memory.
+    Lookup,
+    /// The GPU stage from and to the host's memory, without work of the host for a request.
+    Stage,
+    /// How long batches take, alone and under load.
+    Latency,
+    /// The whole pipeline, with values and checked replies.
+    EndToEnd,
+    /// Changes of the index beside GETs.
+    Sets,
+    /// The kernels' tests.
+    Parity,
+    /// What calls of the driver cost.
+    Driver,
+    /// What the processor can do.
+    Cpu,
+    /// A small case under NVIDIA's compute-sanitizer.
+    Sanitizer,
+    /// The whole pipeline, by workers, batches and load.
+    Study,
+}
+
+impl Step {
+    /// In the order of their worth.
+    pub const ALL: [Self; 12] = [
+        Self::Sanity,
+        Self::Roofs,
+        Self::Lookup,
+        Self::Stage,
+        Self::Latency,
+        Self::EndToEnd,
+        Self::Sets,
+        Self::Parity,
+        Self::Driver,
+        Self::Cpu,
+        Self::Sanitizer,
+        Self::Study,
+    ];
+
+    /// Its name, on the command line and in the report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sanity => "sanity",
+            Self::Roofs => "roofs",
+            Self::Lookup => "lookup",
+            Self::Stage => "stage",
+            Self::Latency => "latency",
+            Self::EndToEnd => "end-to-end",
+            Self::Sets => "sets",
+            Self::Parity => "parity",
+            Self::Driver => "driver",
+            Self::Cpu => "cpu",
+            Self::Sanitizer => "sanitizer",
+            Self::Study => "study",
+        }
+    }
+
+    /// Seconds of the [`MINUTES`] that are its.
+    fn seconds(self) -> u64 {
+        match self {
+            Self::Sanity => 20,
+            Self::Roofs => 50,
+            Self::Lookup => 80,
+            Self::Stage => 50,
+            Self::Latency => 50,
+            Self::EndToEnd => 40,
+            Self::Sets => 25,
+            Self::Parity => 50,
+            Self::Driver => 25,
+            Self::Cpu => 15,
+            Self::Sanitizer => 40,
+            Self::Study => 35,
+        }
+    }
+}
+
+/// Minutes for all steps, unless somebody says otherwise.
+pub const MINUTES: f64 = 8.0;
+
+/// What to do.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What runs the kernels.
+    pub card: Kind,
+    /// Which device, as nvidia-smi -L counts them.
+    pub device: u32,
+    /// In this order.
+    pub steps: Vec<Step>,
+    /// Minutes for [`Step::ALL`]; what it is of [`MINUTES`], a step's time is of its own.
+    pub minutes: f64,
+    /// Time for these steps.
+    pub left: Duration,
+    /// The kernels' tests, as a program.
+    pub parity: Option<PathBuf>,
+    /// Items in the store.
+    pub items: u64,
+    /// Items in the index that look-ups are measured with.
+    pub index_items: u64,
+    /// Smallest sizes.
+    pub tiny: bool,
+    /// Where to write.
+    pub out: PathBuf,
+    /// End this process in that step, to see what comes of it.
+    pub crash: Option<Step>,
+}
+
+impl Plan {
+    /// A step's time.
+    pub fn limit(&self, step: Step) -> Duration {
+        Duration::from_secs(step.seconds()).mul_f64((self.minutes / MINUTES).clamp(0.01, 1000.0))
+    }
+}
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// What the steps share; made by the first that needs it.
+#[derive(Debug, Default)]
+struct Shared {
+    card: Option<Arc<dyn Card>>,
+    lab: Option<Lab>,
+}
+
+/// Does the steps until one fails.
+///
+/// # Errors
+/// The report cannot be written. A step's failure is in the report.
+pub fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+    let begun = Instant::now();
+    // Its parts end in this order: the lab uses the card.
+    let mut shared = Shared::default();
+    for (number, &step) in plan.steps.iter().enumerate() {
+        let left = plan.left.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            report.row(
+                "steps",
+                json!({ "step": step.name(), "outcome": "left out",
+                                        "why": "no time was left", "seconds": 0.0 }),
+            )?;
+            continue;
+        }
+        // The last one has what the others left.
+        let last = number + 1 == plan.steps.len();
+        let limit = if last { left } else { plan.limit(step).min(left) };
+        report.fact("running", json!({ "step": step.name(), "seconds": limit.as_secs_f64() }))?;
+        if plan.crash == Some(step) {
+            std::process::abort();
+        }
+        let (start, until) = (Instant::now(), Instant::now() + limit);
+        let done = shared.step(plan, step, Extent { tiny: plan.tiny, until }, report);
+        let why = done.as_ref().err().map(ToString::to_string);
+        let out_of_time = start.elapsed() >= limit;
+        let outcome = match why {
+            Some(_) => "failed",
+            None if out_of_time => "done, cut short",
+            None => "done",
+        };
+        record(report, step, outcome, start.elapsed(), why)?;
+        if done.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Notes what became of a step, and writes the page.
+///
+/// # Errors
+/// The report cannot be written.
+pub(super) fn record(
+    report: &mut Report,
+    step: Step,
+    outcome: &str,
+    took: Duration,
+    why: Option<String>,
+) -> Result<()> {
+    let row = json!({ "step": step.name(), "outcome": outcome, "seconds": took.as_secs_f64(),
+                      "why": why.map(|why| why.replace(['\n', '|'], " ")) });
+    report.row("steps", row)?;
+    report.fact("running", Value::Null)?;
+    goals::write(report)?;
+    Ok(page::write(report)?)
+}
+
+impl Shared {
+    fn card(&mut self, plan: &Plan, report: &mut Report) -> Result<Arc<dyn Card>> {
+        if let Some(card) = &self.card {
+            return Ok(Arc::clone(card));
+        }
+        let begun = Instant::now();
+        let card: Arc<dyn Card> = match plan.card {
+            Kind::Simt => Arc::new(SimtCard::default()),
+            Kind::Cuda => Arc::new(CudaCard::open(plan.device)?),
+        };
+        let facts = card.facts();
+        report.fact("card", json!(facts.name))?;
+        report.fact("multiprocessors", json!(facts.multiprocessors))?;
+        report.fact("memory_gb", json!(facts.memory_bytes >> 30))?;
+        report.fact("open_seconds", json!(begun.elapsed().as_secs_f64()))?;
+        Ok(Arc::clone(self.card.insert(card)))
+    }
+
+    fn lab(&mut self, plan: &Plan, extent: Extent, report: &mut Report) -> Result<&mut Lab> {
+        if self.lab.is_none() {
+            let card = self.card(plan, report)?;
+            self.lab = Some(Lab::new(&card, plan.items, extent)?);
+        }
+        self.lab.as_mut().ok_or_else(|| "no store".into())
+    }
+
+    fn step(&mut self, plan: &Plan, step: Step, extent: Extent, report: &mut Report) -> Result<()> {
+        match step {
+            Step::Sanity => {
+                let card = self.card(plan, report)?;
+                sanity::run(&card, extent, report)
+            }
+            Step::Roofs => Micro::new(&self.card(plan, report)?, extent)?.roofs(report),
+            Step::Driver => Micro::new(&self.card(plan, report)?, extent)?.driver(report),
+            Step::Lookup => {
+                let card = self.card(plan, report)?;
+                // Room for a large index.
+                self.lab = None;
+                lookup::run(&card, plan.index_items, extent, report)
+            }
+            Step::Stage => stage::rates(self.lab(plan, extent, report)?, extent, report),
+            Step::Latency => stage::latencies(self.lab(plan, extent, report)?, extent, report),
+            Step::Sets => stage::sets(self.lab(plan, extent, report)?, extent, report),
+            Step::EndToEnd => {
+                Study::new(self.lab(plan, extent, report)?, extent).end_to_end(report)
+            }
+            Step::Study => Study::new(self.lab(plan, extent, report)?, extent).sweeps(report),
+            Step::Cpu => Ok(cpu::run(report, &extent)?),
+            Step::Parity => programs::parity(plan, extent, report),
+            Step::Sanitizer => programs::sanitizer(plan, extent, report),
+        }
+    }
+}
