@@ -12,7 +12,7 @@
 use super::Store;
 use super::item::Location;
 use super::mover::RESERVE_PAGES;
-use super::slab::{Class, ClassId, SPARE_CHUNKS};
+use super::slab::{Class, ClassId, Grown, SPARE_CHUNKS};
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -113,10 +113,11 @@ impl Store {
                 return Some(loc);
             }
             let starved = class.chunks_to_keep() < chunks;
-            let hopeless = !self.config.evict && class.in_limbo() == 0
-                || chunks > self.slabs.limit_pages() * self.slabs.size(id).per_page;
-            // What a large item needs is not kept back for others, nor what nobody waits for now.
-            if (starved || patience.is_short()) && self.slabs.grow(&mut class, &self.epochs, 0) {
+            let hopeless = !self.config.evict && class.in_limbo() == 0;
+            // What a large item needs is not kept back for others, nor what would be refused.
+            if (starved || hopeless || patience.is_short())
+                && self.slabs.grow(&mut class, &self.epochs, 0)
+            {
                 continue;
             }
             drop(class);
@@ -205,12 +206,12 @@ impl Store {
             let spare = self.slabs.spare(class);
             spare > 0 && spare + class.in_limbo() > want
         };
-        if enough(class) || self.slabs.grow(class, &self.epochs, RESERVE_PAGES) {
+        if enough(class) || self.grown_or_soon(class) {
             return;
         }
         if self.flushed.is_unswept() && self.is_sweeping() {
             self.sweep_instead(class);
-            if self.slabs.spare(class) > 0 || self.slabs.grow(class, &self.epochs, RESERVE_PAGES) {
+            if self.slabs.spare(class) > 0 || self.grown_or_soon(class) {
                 return;
             }
         }
@@ -219,6 +220,11 @@ impl Store {
             self.evict(class, n);
             self.slabs.collect(class, &self.epochs);
         }
+    }
+
+    /// Whether the class has got a page, or there will be one as soon as an evicted chunk would be there.
+    fn grown_or_soon(&self, class: &mut Class) -> bool {
+        self.slabs.try_grow(class, &self.epochs, RESERVE_PAGES) != Grown::No
     }
 
     /// Judges items until `want` are gone, or enough were seen. At least one goes, if any is

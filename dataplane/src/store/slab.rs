@@ -31,6 +31,7 @@ use super::probation::Queue;
 use super::sizes::{PAGE_SHIFT, PAGE_UNITS, SizeClass, class_by_units};
 use super::value::NewItem;
 use limbo::Limbo;
+pub(super) use pages::Grown;
 use pages::Pool;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -127,6 +128,8 @@ pub(super) struct Class {
     pub(super) tally: Tally,
     /// Of [`Tally::stored`], what was there when counting began again.
     pub(super) stored_before: u64,
+    /// The same when pages were last given back.
+    stored_before_release: u64,
 }
 
 impl Class {
@@ -150,6 +153,7 @@ impl Class {
             queue,
             tally: Tally::default(),
             stored_before: 0,
+            stored_before_release: 0,
         }
     }
 

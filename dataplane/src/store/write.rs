@@ -157,8 +157,12 @@ impl Store {
         mut patience: Option<&mut Patience>,
     ) -> Result<(Location, Vec<Location>), Refused> {
         let id = self.slabs.large_class().ok_or(Refused::TooLarge)?;
-        let n_parts = n_parts(key_len, value_len, self.slabs.size(id).bytes());
+        let size = self.slabs.size(id);
+        let n_parts = n_parts(key_len, value_len, size.bytes());
         let chunks = u32::try_from(n_parts + 1).map_err(|_| Refused::TooLarge)?;
+        if chunks > self.slabs.limit_pages() * size.per_page {
+            return Err(Refused::OutOfMemory);
+        }
         let alone = match &patience {
             Some(_) => self.large.try_lock_for(NAPS_MAX),
             None => self.large.try_lock(),

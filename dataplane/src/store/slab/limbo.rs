@@ -3,6 +3,7 @@
 //! Enters: chunks of a locked class, out of the index. Leaves: free chunks, when everybody has moved
 //! past the newest epoch in which one of them could be found. Owned by their class. Never fails.
 
+use super::pages::KEEP_CHUNKS;
 use super::{Class, NIL, Slabs};
 use crate::store::epoch::{Epochs, Stamp};
 use crate::store::item::{Location, State};
@@ -62,7 +63,7 @@ impl Slabs {
                 class.closed.head = (next != NIL).then_some(Location(next));
                 class.closed.count -= 1;
                 if self.push(class, loc) {
-                    self.release(class, loc.0 >> PAGE_SHIFT, epochs);
+                    self.release(class, loc.0 >> PAGE_SHIFT, epochs, KEEP_CHUNKS);
                 }
             }
         }

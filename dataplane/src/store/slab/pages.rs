@@ -12,6 +12,19 @@ use super::{CLASS_SHIFT, Class, NIL, Slabs, get, put};
 use crate::store::epoch::{Epochs, Stamp};
 use std::sync::atomic::Ordering;
 
+/// Free chunks that a class keeps while it is in use, however few it has: a page that goes back is away
+/// for as long as anybody looks at anything.
+pub(super) const KEEP_CHUNKS: u32 = 16;
+
+/// What became of a class's wish for a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store) enum Grown {
+    Yes,
+    /// There are pages, when everybody has moved past their epoch.
+    Soon,
+    No,
+}
+
 /// Pages of a class that are looked at for one that it can do without.
 const LOOK_AT_PAGES: u32 = 16;
 
@@ -59,10 +72,22 @@ impl Default for Pool {
 }
 
 impl Slabs {
-    /// Gives the class a page from the pool. The last `reserve` pages only to a class without.
+    /// [`Self::try_grow`], for who does not care why not.
     pub(in crate::store) fn grow(&self, class: &mut Class, epochs: &Epochs, reserve: u32) -> bool {
-        let Some(page) = self.take_page(epochs, if class.pages == 0 { 0 } else { reserve }) else {
-            return false;
+        self.try_grow(class, epochs, reserve) == Grown::Yes
+    }
+
+    /// Gives the class a page from the pool. The last `reserve` pages only to a class without.
+    pub(in crate::store) fn try_grow(
+        &self,
+        class: &mut Class,
+        epochs: &Epochs,
+        reserve: u32,
+    ) -> Grown {
+        let reserve = if class.pages == 0 { 0 } else { reserve };
+        let page = match self.take_page(epochs, reserve) {
+            Ok(page) => page,
+            Err(why) => return why,
         };
         // The rest of the page before, if any: only one page is being carved at a time.
         while self.carve(class) {}
@@ -70,7 +95,7 @@ impl Slabs {
         class.carving = page;
         let word = (u32::from(class.id.0) + 1) << CLASS_SHIFT;
         self.words[page as usize].store(word, Ordering::Release);
-        true
+        Grown::Yes
     }
 
     /// Makes the page one of the class's, without a free chunk yet.
@@ -97,22 +122,24 @@ impl Slabs {
         class.queue.make_room(class.chunks());
     }
 
-    fn take_page(&self, epochs: &Epochs, reserve: u32) -> Option<u32> {
+    fn take_page(&self, epochs: &Epochs, reserve: u32) -> Result<u32, Grown> {
         let mut pool = self.pool.lock();
         self.collect_pages(&mut pool, epochs);
         let fresh_left = self.n_pages() - pool.fresh;
-        if fresh_left + pool.recycled <= reserve + pool.withheld {
-            return None;
+        let kept = reserve + pool.withheld;
+        if fresh_left + pool.recycled <= kept {
+            let soon = fresh_left + pool.recycled + pool.open.count + pool.closed.count > kept;
+            return Err(if soon { Grown::Soon } else { Grown::No });
         }
         // One that was in use is in memory for certain.
         if pool.recycled == 0 {
             pool.fresh += 1;
-            return Some(pool.fresh - 1);
+            return Ok(pool.fresh - 1);
         }
         let page = pool.head;
         pool.head = get(&self.pages[page as usize].ring_next);
         pool.recycled -= 1;
-        Some(page)
+        Ok(page)
     }
 
     fn collect_pages(&self, pool: &mut Pool, epochs: &Epochs) {
@@ -242,16 +269,17 @@ impl Slabs {
     }
 
     /// Gives a page whose chunks are all free back to the pool, unless they are what the class keeps
-    /// free ahead of need.
-    pub(super) fn release(&self, class: &mut Class, page: u32, epochs: &Epochs) {
-        if self.spare(class) - class.size.per_page > class.spare_wanted() {
+    /// free ahead of need, `least` or more.
+    pub(super) fn release(&self, class: &mut Class, page: u32, epochs: &Epochs, least: u32) {
+        if self.spare(class) - class.size.per_page > class.spare_wanted().max(least) {
             self.give_no_more(class, page);
             self.leave(class, page, epochs);
         }
     }
 
     /// Gives back what [`Self::release`] left: the pages of a class that holds nothing, and those that
-    /// the class does not need any more, if they are among the first that have free chunks.
+    /// the class does not need any more, if they are among the first that have free chunks. To be
+    /// called now and then: a class that has stored nothing since needs less.
     pub(in crate::store) fn release_rest(&self, class: &mut Class, epochs: &Epochs) {
         let idle = class.used == 0 && class.in_limbo() == 0;
         while idle && class.pages > class.draining {
@@ -262,13 +290,15 @@ impl Slabs {
             self.give_no_more(class, page);
             self.leave(class, page, epochs);
         }
+        let before = std::mem::replace(&mut class.stored_before_release, class.tally.stored);
+        let least = if before == class.tally.stored { 0 } else { KEEP_CHUNKS };
         let mut at = class.avail_head;
         for _ in 0..LOOK_AT_PAGES {
             let Some((_, carved)) = self.page(at) else { return };
             let page = at;
             at = get(&self.pages[page as usize].next_avail);
             if get(&self.pages[page as usize].free_count) == carved {
-                self.release(class, page, epochs);
+                self.release(class, page, epochs, least);
             }
         }
     }

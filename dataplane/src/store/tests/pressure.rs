@@ -190,3 +190,32 @@ fn what_comes_after_a_flush_finds_all_of_memory() {
         }
     }
 }
+
+/// Pages that a reader still holds back are memory all the same: nothing that is alive makes room
+/// meanwhile.
+#[test]
+fn nothing_is_evicted_while_pages_are_on_their_way() {
+    let store = store(8 * PAGE);
+    let (mut reader, mut s) = (store.session().unwrap(), store.session().unwrap());
+    let n = fill(&store, &mut s, "k", 11_000);
+    // The last ones of each page go together.
+    let last = |n: &usize| n.is_multiple_of(150);
+    (0..n).filter(|n| !last(n)).for_each(|n| _ = delete(&mut s, &names("k", n)));
+    store.housekeep();
+    (0..n).filter(last).for_each(|n| _ = delete(&mut s, &names("k", n)));
+    assert!(pages_free(&store) < 4);
+    store.epochs.advance();
+    let g = reader.pin();
+    store.housekeep();
+    assert_eq!(pages_free(&store), 8);
+    let (before, value) = (store.stats().evictions, vec![b'v'; 900_000]);
+    thread::scope(|scope| {
+        let writer =
+            scope.spawn(|| (0..8).all(|n| put(&mut s, &names("large", n), &value, 0).is_ok()));
+        thread::sleep(Duration::from_millis(30));
+        drop(g);
+        assert!(writer.join().unwrap());
+    });
+    assert_eq!(store.stats().evictions, before);
+    assert!((0..8).all(|n| value_of(&mut s, &names("large", n)).is_some()));
+}
