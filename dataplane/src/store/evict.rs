@@ -37,7 +37,8 @@ const SPINS_PER_TRY: u32 = 64;
 /// writer sleeps between two.
 const TRIES_YIELDING: u32 = 96;
 const NAP: Duration = Duration::from_micros(200);
-/// Longest time that a writer sleeps in all.
+/// A writer sleeps so often at least, and for so long in all: who holds it up may wait for a CPU as well.
+const NAPS_MIN: u32 = 100;
 pub(super) const NAPS_MAX: Duration = Duration::from_millis(100);
 
 /// Chunks visited under one hold of a class's lock.
@@ -163,7 +164,8 @@ impl Store {
             return false;
         }
         let now = Instant::now();
-        if now >= *patience.until.get_or_insert_with(|| now + NAPS_MAX) {
+        let late = now >= *patience.until.get_or_insert_with(|| now + NAPS_MAX);
+        if late && patience.tries > TRIES_YIELDING + NAPS_MIN {
             self.waited_in_vain.store(horizon, Ordering::Relaxed);
             return false;
         }

@@ -40,8 +40,9 @@ impl Slabs {
         let loc = Location(get(&page.free_head));
         let chunk = self.chunk(loc);
         put(&page.free_head, chunk.next());
-        put(&page.free_count, get(&page.free_count) - 1);
-        if get(&page.free_count) == 0 {
+        let free = get(&page.free_count) - 1;
+        put(&page.free_count, free);
+        if free == 0 {
             self.leave_avail(class, class.avail_head);
         }
         class.free -= 1;
@@ -59,15 +60,16 @@ impl Slabs {
         chunk.set_state(State::Free);
         chunk.set_next(get(&page.free_head));
         put(&page.free_head, loc.0);
-        put(&page.free_count, get(&page.free_count) + 1);
+        let free = get(&page.free_count) + 1;
+        put(&page.free_count, free);
         if get(&page.draining) == 1 {
             return false;
         }
         class.free += 1;
-        if get(&page.free_count) == 1 {
+        if free == 1 {
             self.enter_avail(class, n);
         }
-        get(&page.free_count) == class.size.per_page
+        free == class.size.per_page
     }
 
     /// Chunks that can be had without taking a page or waiting.
