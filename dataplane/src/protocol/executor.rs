@@ -347,7 +347,7 @@ fn status(result: &Result<u64, NotStored>) -> &'static str {
     }
 }
 
-/// Stores and counts it. As in memcached, what there is no room to join was not stored, and that
+/// Stores and counts it. As in memcached, what would be too long when joined was not stored, and that
 /// is all that the client is told.
 #[inline(always)]
 pub(super) fn store_counted(
@@ -361,9 +361,7 @@ pub(super) fn store_counted(
     let result = verbs::store(session, what);
     count_store(session, ops, server, what, result);
     match result {
-        Err(NotStored::TooLarge | NotStored::OutOfMemory) if joins(what.mode) => {
-            Err(NotStored::Condition)
-        }
+        Err(NotStored::TooLarge) if joins(what.mode) => Err(NotStored::Condition),
         result => result,
     }
 }

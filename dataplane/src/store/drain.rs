@@ -14,7 +14,7 @@
 //! it.
 
 use super::Store;
-use super::evict::{RUN_CHUNKS, spare_wanted};
+use super::evict::RUN_CHUNKS;
 use super::item::{ItemRef, Location};
 use super::slab::{Class, ClassId};
 
@@ -62,7 +62,7 @@ impl Store {
                 self.make_room(drain, &mut budget);
                 self.empty_limbo(drain.class);
                 let class = self.slabs.lock(drain.class);
-                if self.slabs.spare(&class) <= spare_wanted(&class) {
+                if self.slabs.spare(&class) <= class.spare_wanted() {
                     return false;
                 }
             }
@@ -86,7 +86,7 @@ impl Store {
         for _ in 0..n {
             let (page, chunk) = (drain.page, drain.chunk);
             let done = self.slabs.with_owner(&mut class, page, chunk, |class, loc, item| {
-                let roomy = self.slabs.spare(class) > spare_wanted(class);
+                let roomy = self.slabs.spare(class) > class.spare_wanted();
                 self.vacate_one(class, loc, item, roomy, urgent)
             });
             match done {
@@ -130,7 +130,7 @@ impl Store {
             // What is in limbo comes back by itself; a part of it to this page, and then there is
             // another turn.
             let there = self.slabs.spare(&class) + class.in_limbo();
-            let short = (drain.left + spare_wanted(&class)).saturating_sub(there);
+            let short = (drain.left + class.spare_wanted()).saturating_sub(there);
             if short == 0 {
                 return;
             }

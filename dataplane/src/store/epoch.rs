@@ -56,6 +56,11 @@ impl Horizon {
     pub fn is_past(self, stamp: Stamp) -> bool {
         stamp.0 < self.0
     }
+
+    /// Its epoch: while somebody is pinned in one, no later.
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
 }
 
 /// A place among the participants. Given back with [`Epochs::leave`].

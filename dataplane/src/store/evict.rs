@@ -4,21 +4,21 @@
 //! back when their epoch has passed. Recency is one bit an item. New items queue up and are judged
 //! by it once, soon (`probation.rs`); the others are judged by a hand that goes round (CLOCK;
 //! Corbató 1968): both clear the bit where it is set and evict where it is not. Chunks are evicted
-//! ahead of need, because a chunk cannot be used again at once. Every loop here is bounded. Fails: a class may get
-//! nothing, when all its chunks are being written, or looked at for long.
+//! ahead of need, because a chunk cannot be used again at once. A class whose chunks are looked at for
+//! long takes another page, or borrows a larger chunk, and only then waits. Every loop here is bounded,
+//! and so is each wait. Fails: a class may get nothing, when all that it could have is being written,
+//! or looked at for longer than anybody waits.
 
 use super::Store;
 use super::item::Location;
 use super::mover::RESERVE_PAGES;
-use super::slab::{Class, ClassId};
+use super::slab::{Class, ClassId, Grown, SPARE_CHUNKS};
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Chunks this many times too large are taken rather than another class's only page.
 const BORROW_FACTOR: u32 = 8;
-
-/// Chunks kept free ahead of need in a class that has 16 times as many; fewer in smaller ones.
-const SPARE_CHUNKS: u32 = 64;
 
 /// New items give way first while they are more than one in this many.
 const NEWCOMERS_SHARE: u32 = 4;
@@ -30,17 +30,27 @@ const HAND_EVERY: u64 = 16;
 /// Chunks that the hand looks at in one go beyond those that it wants.
 const HAND_STEPS: u32 = 64;
 
-/// Tries to get a chunk before giving up, and the spins between two of them: about 100 µs.
-const TRIES_MAX: u32 = 96;
-const SPINS_PER_TRY: u32 = 64;
-/// Tries from here on give up the CPU: a reader that holds things up may be waiting for it.
+/// Tries to get a chunk without giving up the CPU, and the spins between two of them: about 100 µs.
 const TRIES_SPINNING: u32 = 64;
+const SPINS_PER_TRY: u32 = 64;
+/// Tries up to here give up the CPU: a reader that holds things up may be waiting for it. Then the
+/// writer sleeps between two.
+const TRIES_YIELDING: u32 = 96;
+const NAP: Duration = Duration::from_micros(200);
+/// A writer sleeps so often at least, and for so long in all: who holds it up may wait for a CPU as well.
+const NAPS_MIN: u32 = 100;
+pub(super) const NAPS_MAX: Duration = Duration::from_millis(100);
 
 /// Chunks visited under one hold of a class's lock.
 pub(super) const RUN_CHUNKS: u32 = 64;
 
-/// Chunks that the sweeper visits in one turn of housekeeping.
+/// Chunks that the sweeper visits in one turn of housekeeping; and after a flush, when there may be
+/// many dead ones.
 const SWEEP_CHUNKS: u32 = 2048;
+const SWEEP_FLUSHED_CHUNKS: u32 = 32_768;
+
+/// Chunks that a writer visits in the sweeper's place, before a live item makes room for a new one.
+const SWEEP_INSTEAD_CHUNKS: u32 = 256;
 
 /// Where the sweeper is.
 #[derive(Debug, Default)]
@@ -53,28 +63,34 @@ pub(super) struct Sweeper {
     pub(super) began: u32,
     /// Prefixes flushed when this round began.
     prefixes: u64,
+    /// The CAS id up to which items were flushed when this round began.
+    flushed_up_to: u64,
 }
 
-/// Chunks that the class keeps free ahead of need.
-pub(super) fn spare_wanted(class: &Class) -> u32 {
-    (class.chunks() / 16).min(SPARE_CHUNKS)
+/// How long a writer goes on for want of memory.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    tries: u32,
+    until: Option<Instant>,
 }
 
 impl Store {
     /// A chunk of the class, the caller's alone; if he needs only one, it may be of a larger class.
-    /// `chunks` is how many he needs in all. `None` after about 100 µs of trying.
+    /// `chunks` is how many he needs in all. Without `patience` nobody is waited for: that is for who
+    /// is pinned, and may be what others wait for.
     #[inline(always)]
     pub(super) fn allocate(
         &self,
         id: ClassId,
         bytes: usize,
         chunks: u32,
+        patience: Option<&mut Patience>,
         before_waiting: impl FnOnce(),
     ) -> Option<Location> {
         let at_once = self.take_chunk(&mut self.slabs.lock(id), bytes);
         at_once.or_else(|| {
             before_waiting();
-            self.allocate_late(id, bytes, chunks)
+            self.allocate_late(id, bytes, chunks, patience?)
         })
     }
 
@@ -85,34 +101,43 @@ impl Store {
     }
 
     #[cold]
-    fn allocate_late(&self, id: ClassId, bytes: usize, chunks: u32) -> Option<Location> {
-        for turn in 0..TRIES_MAX {
+    fn allocate_late(
+        &self,
+        id: ClassId,
+        bytes: usize,
+        chunks: u32,
+        patience: &mut Patience,
+    ) -> Option<Location> {
+        loop {
             let mut class = self.slabs.lock(id);
             if let Some(loc) = self.take_chunk(&mut class, bytes) {
                 return Some(loc);
             }
-            let (starved, hopeless) =
-                (class.chunks() < chunks, !self.config.evict && class.in_limbo() == 0);
-            // What a large item needs is not kept back for others.
-            if starved && class.pages > 0 && self.slabs.grow(&mut class, &self.epochs, 0) {
+            let starved = class.chunks_to_keep() < chunks;
+            let hopeless = !self.config.evict && class.in_limbo() == 0;
+            // What a large item needs is not kept back for others, nor what would be refused.
+            if (starved || hopeless || patience.is_short())
+                && self.slabs.grow(&mut class, &self.epochs, 0)
+            {
                 continue;
             }
             drop(class);
-            if starved || hopeless {
+            if starved || hopeless || patience.is_short() {
+                let factor = if patience.is_short() { u32::MAX } else { BORROW_FACTOR };
                 if chunks == 1
-                    && let Some(loc) = self.borrow(id, bytes, BORROW_FACTOR)
+                    && let Some(loc) = self.borrow(id, bytes, factor)
                 {
                     return Some(loc);
                 }
                 if hopeless {
                     break;
                 }
+            }
+            if starved && self.config.evict {
                 self.take_from_others(id);
             }
-            if turn < TRIES_SPINNING {
-                (0..SPINS_PER_TRY).for_each(|_| spin_loop());
-            } else {
-                std::thread::yield_now();
+            if !self.wait(patience) {
+                break;
             }
         }
         let borrowed = if chunks == 1 { self.borrow(id, bytes, u32::MAX) } else { None };
@@ -120,6 +145,32 @@ impl Store {
             self.slabs.lock(id).tally.out_of_memory += 1;
         }
         borrowed
+    }
+
+    /// Waits for readers to move on, longer each time. False when that was long enough, or has been
+    /// tried already since any reader moved.
+    pub(super) fn wait(&self, patience: &mut Patience) -> bool {
+        patience.tries += 1;
+        if patience.tries < TRIES_SPINNING {
+            (0..SPINS_PER_TRY).for_each(|_| spin_loop());
+            return true;
+        }
+        if patience.tries < TRIES_YIELDING {
+            std::thread::yield_now();
+            return true;
+        }
+        let horizon = self.epochs.horizon().number();
+        if self.waited_in_vain.load(Ordering::Relaxed) == horizon {
+            return false;
+        }
+        let now = Instant::now();
+        let late = now >= *patience.until.get_or_insert_with(|| now + NAPS_MAX);
+        if late && patience.tries > TRIES_YIELDING + NAPS_MIN {
+            self.waited_in_vain.store(horizon, Ordering::Relaxed);
+            return false;
+        }
+        std::thread::sleep(NAP);
+        true
     }
 
     /// A chunk of a larger class, at most `factor` times as large, that has pages. Housekeeping
@@ -141,7 +192,7 @@ impl Store {
     fn replenish(&self, class: &mut Class) {
         // As many as no class keeps free need no closer look.
         if class.free <= SPARE_CHUNKS {
-            let want = spare_wanted(class);
+            let want = class.spare_wanted();
             if self.slabs.spare(class) <= want {
                 self.make_spare(class, want);
             }
@@ -152,19 +203,30 @@ impl Store {
     #[inline(never)]
     fn make_spare(&self, class: &mut Class, want: u32) {
         self.slabs.collect(class, &self.epochs);
-        let short =
-            |class: &Class| (want + 1).saturating_sub(self.slabs.spare(class) + class.in_limbo());
-        if short(class) == 0 {
+        // What is in limbo comes back soon: as a rule, and not for who has nothing else.
+        let enough = |class: &Class| {
+            let spare = self.slabs.spare(class);
+            spare > 0 && spare + class.in_limbo() > want
+        };
+        if enough(class) || self.grown_or_soon(class) {
             return;
         }
-        if self.slabs.grow(class, &self.epochs, RESERVE_PAGES) {
-            return;
+        if self.flushed.is_unswept() && self.is_sweeping() {
+            self.sweep_instead(class);
+            if self.slabs.spare(class) > 0 || self.grown_or_soon(class) {
+                return;
+            }
         }
-        let n = short(class);
+        let n = (want + 1).saturating_sub(self.slabs.spare(class) + class.in_limbo());
         if self.config.evict && n > 0 {
             self.evict(class, n);
             self.slabs.collect(class, &self.epochs);
         }
+    }
+
+    /// Whether the class has got a page, or there will be one as soon as an evicted chunk would be there.
+    fn grown_or_soon(&self, class: &mut Class) -> bool {
+        self.slabs.try_grow(class, &self.epochs, RESERVE_PAGES) != Grown::No
     }
 
     /// Judges items until `want` are gone, or enough were seen. At least one goes, if any is
@@ -225,6 +287,7 @@ impl Store {
         }
         for id in self.slabs.class_ids() {
             self.empty_limbo(id);
+            self.slabs.release_rest(&mut self.slabs.lock(id), &self.epochs);
         }
         self.move_pages();
     }
@@ -245,10 +308,10 @@ impl Store {
     }
 
     /// Whether a round is under way, or another may begin: one a second, for the clock has no smaller
-    /// step.
+    /// step, and at once after a flush.
     fn is_sweep_due(&self) -> bool {
         let s = self.sweeper.lock();
-        (s.page, s.chunk) != (0, 0) || s.began != self.now()
+        (s.page, s.chunk) != (0, 0) || s.began != self.now() || self.flushed.is_unswept()
     }
 
     /// Removes dead items, page after page: a bounded number of chunks, to the end of the round at
@@ -259,13 +322,28 @@ impl Store {
             s.began = self.now();
             return;
         }
-        let mut left = SWEEP_CHUNKS;
+        let many = self.flushed.is_unswept();
+        let chunks = if many { SWEEP_FLUSHED_CHUNKS } else { SWEEP_CHUNKS };
+        self.sweep_on(&mut s, chunks, None);
+    }
+
+    /// Goes on in the sweeper's place, for a class that is short of chunks: a little, and not where
+    /// others are at work.
+    fn sweep_instead(&self, class: &mut Class) {
+        let Some(mut s) = self.sweeper.try_lock() else { return };
+        self.sweep_on(&mut s, SWEEP_INSTEAD_CHUNKS, Some(class));
+    }
+
+    /// Removes what is dead among the next `left` chunks, to the end of the round at most. Who holds
+    /// a class's lock already gets no other but at once.
+    fn sweep_on(&self, s: &mut Sweeper, mut left: u32, mut held: Option<&mut Class>) {
         while left > 0 {
             let run = RUN_CHUNKS.min(left);
             left -= run;
             if (s.page, s.chunk) == (0, 0) {
                 s.rounds += 1;
                 s.began = self.now();
+                s.flushed_up_to = self.flushed.parts().0;
             }
             let here = self.slabs.page(s.page).filter(|(_, carved)| s.chunk < *carved);
             let Some((id, _)) = here else {
@@ -274,20 +352,53 @@ impl Store {
                 if s.page == 0 {
                     self.prefixes.forget(s.prefixes);
                     s.prefixes = self.prefixes.count();
+                    self.flushed.swept(s.flushed_up_to);
+                    if held.is_some() {
+                        self.release_everywhere();
+                    }
                     return;
                 }
                 continue;
             };
-            let mut class = self.slabs.lock(id);
-            for _ in 0..run {
-                self.slabs.with_item(&mut class, s.page, s.chunk, |class, loc, item| {
-                    class.tally.swept += 1;
-                    if !self.is_live(&item) && self.remove(class, loc, item, false) {
-                        class.tally.swept_out += 1;
+            match &mut held {
+                None => self.sweep_run(s, run, &mut self.slabs.lock(id)),
+                Some(class) if class.id == id => self.sweep_run(s, run, class),
+                Some(_) => match self.slabs.try_lock(id) {
+                    Some(mut class) => {
+                        self.sweep_run(s, run, &mut class);
+                        // Its pages are what is wanted.
+                        self.slabs.collect(&mut class, &self.epochs);
                     }
-                });
-                s.chunk += 1;
+                    None => return,
+                },
             }
         }
+    }
+
+    /// Gives back the pages that classes do not need any more, where nobody is at work.
+    fn release_everywhere(&self) {
+        for mut class in self.slabs.class_ids().filter_map(|id| self.slabs.try_lock(id)) {
+            self.slabs.collect(&mut class, &self.epochs);
+            self.slabs.release_rest(&mut class, &self.epochs);
+        }
+    }
+
+    fn sweep_run(&self, s: &mut Sweeper, run: u32, class: &mut Class) {
+        for _ in 0..run {
+            self.slabs.with_item(class, s.page, s.chunk, |class, loc, item| {
+                class.tally.swept += 1;
+                if !self.is_live(&item) && self.remove(class, loc, item, false) {
+                    class.tally.swept_out += 1;
+                }
+            });
+            s.chunk += 1;
+        }
+    }
+}
+
+impl Patience {
+    /// Whether the writer has come to sleep between two tries.
+    fn is_short(&self) -> bool {
+        self.tries >= TRIES_YIELDING
     }
 }

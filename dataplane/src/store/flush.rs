@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(super) struct Flushed {
     /// Items with this CAS id or a lower one are dead.
     up_to: AtomicU64,
+    /// The same, of those that the sweeper has removed.
+    swept: AtomicU64,
     /// When to flush, on the store's clock; 0 for never.
     due: AtomicU32,
 }
@@ -19,7 +21,17 @@ pub(super) struct Flushed {
 impl Flushed {
     /// As it was in the store before a restart.
     pub(super) fn new(up_to: u64, due: u32) -> Self {
-        Self { up_to: AtomicU64::new(up_to), due: AtomicU32::new(due) }
+        Self { up_to: AtomicU64::new(up_to), swept: AtomicU64::new(0), due: AtomicU32::new(due) }
+    }
+
+    /// Whether items may be there that were flushed.
+    pub(super) fn is_unswept(&self) -> bool {
+        self.up_to.load(Ordering::Relaxed) != self.swept.load(Ordering::Relaxed)
+    }
+
+    /// The sweeper has been everywhere since the items up to this CAS id were flushed.
+    pub(super) fn swept(&self, up_to: u64) {
+        self.swept.fetch_max(up_to, Ordering::Relaxed);
     }
 
     /// The CAS id up to which items are dead, and when everything is to be.

@@ -200,6 +200,10 @@ pub struct Store {
     prefixes: Prefixes,
     mover: Mutex<Mover>,
     sweeper: Mutex<Sweeper>,
+    /// Who takes chunks for a large item: one at a time, so that two do not each wait for the other's.
+    large: Mutex<()>,
+    /// The horizon at which a writer waited for memory to the end; `u64::MAX` before that.
+    waited_in_vain: AtomicU64,
     /// Some item was stored with an expiry time, or all were flushed; before that there is nothing
     /// to sweep.
     expiring: AtomicBool,
@@ -289,6 +293,8 @@ impl Store {
             flushed: Flushed::default(),
             prefixes: Prefixes::default(),
             sweeper: Mutex::new(Sweeper::default()),
+            large: Mutex::new(()),
+            waited_in_vain: AtomicU64::new(u64::MAX),
             expiring: AtomicBool::new(false),
             sweeper_off: AtomicBool::new(false),
             turns: AtomicU64::new(0),

@@ -33,6 +33,8 @@ impl Store {
             prefixes,
             mover,
             sweeper,
+            large: _,
+            waited_in_vain,
             expiring,
             sweeper_off,
             turns,
@@ -51,6 +53,7 @@ impl Store {
         prefixes.renew();
         *mover = Mutex::new(Mover::new(slabs.sizes().len()));
         *sweeper = Mutex::new(Sweeper::default());
+        *waited_in_vain = AtomicU64::new(u64::MAX);
         *expiring = AtomicBool::new(false);
         *sweeper_off = AtomicBool::new(false);
         *turns = AtomicU64::new(0);

@@ -7,6 +7,7 @@
 
 use super::Store;
 use super::epoch::Participant;
+use super::evict::Patience;
 use super::hash::KeyHash;
 use super::index::Expect;
 use super::item::{ItemRef, Location};
@@ -14,7 +15,7 @@ use super::marks::Marks;
 use super::replica::Supposed;
 use super::slab::Unlinked;
 use super::value::NewItem;
-use super::write::Refused;
+use super::write::{Refused, Room};
 use crate::short;
 use arrayvec::ArrayVec;
 use std::cell::Cell;
@@ -59,6 +60,12 @@ impl Session {
     /// Begins a look at the store.
     #[inline]
     pub fn pin(&mut self) -> Guard<'_> {
+        self.pinned()
+    }
+
+    /// [`Self::pin`] for who has no other guard of this session.
+    #[inline]
+    fn pinned(&self) -> Guard<'_> {
         if let Some(place) = &self.place {
             self.store.epochs.pin(place);
         }
@@ -107,7 +114,8 @@ impl Session {
     #[inline(always)]
     pub(super) fn put(&mut self, hash: KeyHash, new: &NewItem<'_>) -> Result<u64, Refused> {
         let Self { store, replaced, .. } = self;
-        let fresh = store.make(new, || store.retire(replaced.drain(..)))?;
+        let mut patience = Patience::default();
+        let fresh = store.make(new, Some(&mut patience), || store.retire(replaced.drain(..)))?;
         let (cas, old) = store.link(hash, new.key, fresh, Expect::Any)?;
         if let Some(old) = old {
             replaced.push(old);
@@ -303,10 +311,6 @@ pub(super) enum NewValue {
     },
 }
 
-/// Times that a change is tried again for want of memory, without a pin between the tries: what
-/// was found missing may be what the pin held back.
-const SHORT_MAX: u32 = 3;
-
 impl Session {
     /// The step that verbs are made of which look before they write: shows `decide` the live item
     /// with this key, and does what it says if the item is still the same; otherwise once more. A
@@ -319,15 +323,57 @@ impl Session {
         mut decide: impl FnMut(Option<ItemRef<'_>>) -> Change<R>,
     ) -> Result<(R, Option<u64>), Refused> {
         let hash = self.hash(key);
-        let mut short = 0;
+        let mut room = Room::default();
+        let value_len = match self.modify_now(hash, key, given, &mut decide, &mut room) {
+            Err(Refused::OutOfMemory) => room.value_len,
+            done => return done,
+        };
+        drop(room);
+        self.settle();
+        self.modify_late(hash, key, given, &mut decide, value_len)
+    }
+
+    /// [`Self::modify`] with memory that was waited for, without a pin: what was found missing may be
+    /// what the pin held back.
+    #[cold]
+    fn modify_late<R>(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        given: &[u8],
+        decide: &mut impl FnMut(Option<ItemRef<'_>>) -> Change<R>,
+        value_len: usize,
+    ) -> Result<(R, Option<u64>), Refused> {
+        let mut patience = Patience::default();
+        let mut room = Room { fresh: None, value_len };
         loop {
-            let guard = self.pin();
-            let store = guard.store();
+            room.fresh = Some(self.store.reserve(key.len(), room.value_len, &mut patience)?);
+            match self.modify_now(hash, key, given, decide, &mut room) {
+                // It has become longer meanwhile.
+                Err(Refused::OutOfMemory) if self.store.wait(&mut patience) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// [`Self::modify`] with memory that is there, or in `room`.
+    #[inline]
+    fn modify_now<'s, R>(
+        &'s self,
+        hash: KeyHash,
+        key: &[u8],
+        given: &[u8],
+        decide: &mut impl FnMut(Option<ItemRef<'_>>) -> Change<R>,
+        room: &mut Room<'s>,
+    ) -> Result<(R, Option<u64>), Refused> {
+        let store: &Store = &self.store;
+        loop {
+            let guard = self.pinned();
             let present = guard.present(hash, key);
             let expect = Expect::Exactly(present.map(|(loc, _)| loc));
             let live = present.filter(|(_, item)| store.is_live(item));
             let item = live.map(|(_, item)| item);
-            guard.session.note_changed(live.map(|(loc, _)| loc));
+            self.note_changed(live.map(|(loc, _)| loc));
             let (new, said) = match decide(item) {
                 Change::None(said) => return Ok((said, None)),
                 Change::Remove(said) => {
@@ -338,10 +384,9 @@ impl Session {
                 }
                 Change::Replace(new, said) => (new, said),
             };
-            match store.replace(hash, key, given, &new, item, expect) {
+            match store.replace(hash, key, given, &new, (item, expect), room) {
                 Ok(cas) => return Ok((said, Some(cas))),
                 Err(Refused::Mismatch) => {}
-                Err(Refused::OutOfMemory) if short < SHORT_MAX => short += 1,
                 Err(refused) => return Err(refused),
             }
         }

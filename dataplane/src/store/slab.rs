@@ -19,6 +19,7 @@
 #![allow(unsafe_code)]
 
 pub(super) mod adopt;
+mod free;
 mod hand;
 mod limbo;
 mod pages;
@@ -30,6 +31,7 @@ use super::probation::Queue;
 use super::sizes::{PAGE_SHIFT, PAGE_UNITS, SizeClass, class_by_units};
 use super::value::NewItem;
 use limbo::Limbo;
+pub(super) use pages::Grown;
 use pages::Pool;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -47,6 +49,9 @@ const CLASS_SHIFT: u32 = 24;
 /// Chunks that large items are cut into are the smallest of at least this size.
 const LARGE_CHUNK_BYTES: usize = 512 << 10;
 
+/// Chunks kept free ahead of need in a class that has 16 times as many; fewer in smaller ones.
+pub(super) const SPARE_CHUNKS: u32 = 64;
+
 /// Most lines of an item that are asked for ahead: an Ethernet frame holds no longer one.
 const PREFETCH_UNITS: u32 = 24;
 
@@ -63,8 +68,9 @@ pub(super) struct ClassId(pub(super) u8);
 struct Page {
     free_head: AtomicU32,
     free_count: AtomicU32,
-    /// The next page of the class that has free chunks.
+    /// The list of the class's pages with free chunks.
     next_avail: AtomicU32,
+    prev_avail: AtomicU32,
     /// The ring of the class's pages.
     ring_next: AtomicU32,
     ring_prev: AtomicU32,
@@ -78,6 +84,7 @@ impl Default for Page {
             free_head: AtomicU32::new(NIL),
             free_count: AtomicU32::new(0),
             next_avail: AtomicU32::new(NIL),
+            prev_avail: AtomicU32::new(NIL),
             ring_next: AtomicU32::new(NIL),
             ring_prev: AtomicU32::new(NIL),
             draining: AtomicU32::new(0),
@@ -99,6 +106,8 @@ pub(super) struct Class {
     pub(super) id: ClassId,
     size: SizeClass,
     pub(super) pages: u32,
+    /// Of these, pages that are being emptied.
+    draining: u32,
     /// Chunks on the free lists of pages that are not draining.
     pub(super) free: u32,
     /// Chunks in use: being written, or linked.
@@ -119,6 +128,8 @@ pub(super) struct Class {
     pub(super) tally: Tally,
     /// Of [`Tally::stored`], what was there when counting began again.
     pub(super) stored_before: u64,
+    /// The same when pages were last given back.
+    stored_before_release: u64,
 }
 
 impl Class {
@@ -128,6 +139,7 @@ impl Class {
             id,
             size,
             pages: 0,
+            draining: 0,
             free: 0,
             used: 0,
             parts: 0,
@@ -141,6 +153,7 @@ impl Class {
             queue,
             tally: Tally::default(),
             stored_before: 0,
+            stored_before_release: 0,
         }
     }
 
@@ -152,6 +165,16 @@ impl Class {
     /// Chunks in all.
     pub(super) fn chunks(&self) -> u32 {
         self.pages * self.size.per_page
+    }
+
+    /// Chunks in pages that are not being emptied.
+    pub(super) fn chunks_to_keep(&self) -> u32 {
+        (self.pages - self.draining) * self.size.per_page
+    }
+
+    /// Chunks that the class keeps free ahead of need.
+    pub(super) fn spare_wanted(&self) -> u32 {
+        (self.chunks() / 16).min(SPARE_CHUNKS)
     }
 
     /// Chunks in the queue of the newest.
@@ -230,6 +253,11 @@ impl Slabs {
 
     pub(super) fn lock(&self, class: ClassId) -> MutexGuard<'_, Class> {
         self.classes[usize::from(class.0)].lock()
+    }
+
+    /// [`Self::lock`], if nobody else has it.
+    pub(super) fn try_lock(&self, class: ClassId) -> Option<MutexGuard<'_, Class>> {
+        self.classes[usize::from(class.0)].try_lock()
     }
 
     /// The class of the page, and how many of its chunks were ever given out.
@@ -344,62 +372,6 @@ impl Slabs {
         class.tally.stored -= 1;
     }
 
-    /// Takes a chunk out of the free lists, for a new item; it is the caller's alone and in state
-    /// `writing`.
-    #[inline(always)]
-    pub(super) fn pop(&self, class: &mut Class, bytes: usize) -> Option<Location> {
-        let loc = self.take(class, bytes)?;
-        class.tally.stored += 1;
-        self.chunk(loc).set_next(class.queue.push(loc));
-        Some(loc)
-    }
-
-    /// [`Self::pop`] for an item that is there already, and keeps its `ticket`.
-    pub(super) fn pop_for_move(&self, class: &mut Class, item: &ItemRef<'_>) -> Option<Location> {
-        let loc = self.take(class, item.len_bytes())?;
-        self.chunk(loc).set_next(item.ticket());
-        Some(loc)
-    }
-
-    /// Takes a chunk out of the free lists.
-    #[inline(always)]
-    fn take(&self, class: &mut Class, bytes: usize) -> Option<Location> {
-        if class.free == 0 && !self.carve(class) {
-            return None;
-        }
-        let page = &self.pages[class.avail_head as usize];
-        let loc = Location(get(&page.free_head));
-        let chunk = self.chunk(loc);
-        put(&page.free_head, chunk.next());
-        put(&page.free_count, get(&page.free_count) - 1);
-        if get(&page.free_count) == 0 {
-            class.avail_head = get(&page.next_avail);
-        }
-        class.free -= 1;
-        class.used += 1;
-        class.tally.bytes += bytes as u64;
-        chunk.set_state(State::Writing);
-        Some(loc)
-    }
-
-    /// Puts a chunk on the free list of its page.
-    fn push(&self, class: &mut Class, loc: Location) {
-        let n = loc.0 >> PAGE_SHIFT;
-        let page = &self.pages[n as usize];
-        let chunk = self.chunk(loc);
-        chunk.set_state(State::Free);
-        chunk.set_next(get(&page.free_head));
-        put(&page.free_head, loc.0);
-        put(&page.free_count, get(&page.free_count) + 1);
-        if get(&page.draining) == 0 {
-            class.free += 1;
-            if get(&page.free_count) == 1 {
-                put(&page.next_avail, class.avail_head);
-                class.avail_head = n;
-            }
-        }
-    }
-
     /// Makes the next chunks of the class's newest page ready for use.
     fn carve(&self, class: &mut Class) -> bool {
         let page = class.carving;
@@ -421,12 +393,6 @@ impl Slabs {
             self.push(class, Location((page << PAGE_SHIFT) + n * class.size.units));
         }
         true
-    }
-
-    /// Chunks that can be had without taking a page or waiting.
-    pub(super) fn spare(&self, class: &Class) -> u32 {
-        let carved = self.page(class.carving).map_or(class.size.per_page, |(_, carved)| carved);
-        class.free + class.size.per_page - carved
     }
 
     /// Gives back a chunk that was never linked. Nobody has seen it, so nobody is waited for.

@@ -27,15 +27,21 @@ impl NewItem<'_> {
         len_bytes(self.key.len(), self.value_len())
     }
 
-    /// Parts that the value needs beside the item's own chunk, when each chunk has `chunk` bytes.
+    /// [`n_parts`] of this one.
     pub(super) fn n_parts(&self, chunk: usize) -> usize {
-        if self.value_len() <= WHOLE_MAX_BYTES {
-            return 0;
-        }
-        let first = chunk - HEADER_BYTES - self.key.len() - 2 * PLACE_BYTES;
-        // Each further part takes a place in the list from the first.
-        self.value_len().saturating_sub(first).div_ceil(chunk - HEADER_BYTES - PLACE_BYTES)
+        n_parts(self.key.len(), self.value_len(), chunk)
     }
+}
+
+/// Parts that a value of this length needs beside the item's own chunk, when each chunk has `chunk`
+/// bytes.
+pub(super) fn n_parts(key_len: usize, value_len: usize, chunk: usize) -> usize {
+    if value_len <= WHOLE_MAX_BYTES {
+        return 0;
+    }
+    let first = chunk - HEADER_BYTES - key_len - 2 * PLACE_BYTES;
+    // Each further part takes a place in the list from the first.
+    value_len.saturating_sub(first).div_ceil(chunk - HEADER_BYTES - PLACE_BYTES)
 }
 
 /// Bytes of slab memory that an item with a key and a value of these lengths needs.

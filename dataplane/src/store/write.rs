@@ -7,13 +7,14 @@
 #![allow(unsafe_code)]
 
 use super::Store;
+use super::evict::{NAPS_MAX, Patience};
 use super::hash::KeyHash;
 use super::index::{Expect, UpdateError};
 use super::item::{ItemRef, Location, WHOLE_MAX_BYTES};
 use super::marks::{Inherits, Marks};
 use super::session::{NewValue, Replacement};
 use super::slab::{Class, Gone, Slabs, Unlinked};
-use super::value::{NewItem, Value};
+use super::value::{NewItem, Value, len_bytes, n_parts};
 use crate::short;
 use std::sync::atomic::Ordering;
 
@@ -43,6 +44,13 @@ pub(super) struct Fresh<'s> {
     inherits: Inherits,
     /// It belongs to the index now.
     linked: bool,
+}
+
+/// Memory for what a verb makes of an item, and how much it turned out to need for the value.
+#[derive(Debug, Default)]
+pub(super) struct Room<'s> {
+    pub(super) fresh: Option<Fresh<'s>>,
+    pub(super) value_len: usize,
 }
 
 impl Drop for Fresh<'_> {
@@ -79,7 +87,7 @@ impl Store {
         counted <= self.config.item_max_bytes
     }
 
-    /// Writes an item into memory of its own. May evict, and may wait for at most about 100 µs:
+    /// Writes an item into memory of its own. May evict, and may wait as `patience` says:
     /// `before_waiting` may give back what the caller still has.
     ///
     /// Inlined, and [`Self::link`] too, so that a `Fresh` is nowhere but in registers.
@@ -87,6 +95,7 @@ impl Store {
     pub(super) fn make(
         &self,
         new: &NewItem<'_>,
+        patience: Option<&mut Patience>,
         before_waiting: impl FnOnce(),
     ) -> Result<Fresh<'_>, Refused> {
         if !self.fits(new.key.len(), new.flags, new.value_len())
@@ -97,12 +106,12 @@ impl Store {
         let (loc, cas, parts) = match new.value_len() > WHOLE_MAX_BYTES {
             true => {
                 before_waiting();
-                self.make_large(new)?
+                self.make_large(new, patience)?
             }
             false => {
                 let len_bytes = new.len_bytes();
                 let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
-                let loc = self.allocate(class, len_bytes, 1, before_waiting);
+                let loc = self.allocate(class, len_bytes, 1, patience, before_waiting);
                 let loc = loc.ok_or(Refused::OutOfMemory)?;
                 let cas = self.next_cas();
                 // SAFETY: just popped, for this many bytes; the key's length was checked.
@@ -128,8 +137,12 @@ impl Store {
 
     /// The same for one that needs several chunks: where it is, its CAS id, its further chunks.
     #[inline(never)]
-    fn make_large(&self, new: &NewItem<'_>) -> Result<(Location, u64, Vec<Location>), Refused> {
-        let (loc, parts) = self.allocate_large(new)?;
+    fn make_large(
+        &self,
+        new: &NewItem<'_>,
+        patience: Option<&mut Patience>,
+    ) -> Result<(Location, u64, Vec<Location>), Refused> {
+        let (loc, parts) = self.allocate_large(new.key.len(), new.value_len(), patience)?;
         let cas = self.next_cas();
         // SAFETY: just popped, all of them, for this item; the key's length was checked.
         unsafe { self.slabs.write_large(loc, &parts, new, cas, self.now()) };
@@ -137,18 +150,34 @@ impl Store {
     }
 
     /// Chunks for a large item: its own, and those for the other parts.
-    fn allocate_large(&self, new: &NewItem<'_>) -> Result<(Location, Vec<Location>), Refused> {
+    fn allocate_large(
+        &self,
+        key_len: usize,
+        value_len: usize,
+        mut patience: Option<&mut Patience>,
+    ) -> Result<(Location, Vec<Location>), Refused> {
         let id = self.slabs.large_class().ok_or(Refused::TooLarge)?;
-        let n_parts = new.n_parts(self.slabs.size(id).bytes());
+        let size = self.slabs.size(id);
+        let n_parts = n_parts(key_len, value_len, size.bytes());
         let chunks = u32::try_from(n_parts + 1).map_err(|_| Refused::TooLarge)?;
+        if chunks > self.slabs.limit_pages() * size.per_page {
+            return Err(Refused::OutOfMemory);
+        }
+        let alone = match &patience {
+            Some(_) => self.large.try_lock_for(NAPS_MAX),
+            None => self.large.try_lock(),
+        };
+        let _alone = alone.ok_or(Refused::OutOfMemory)?;
         let mut parts = Vec::with_capacity(n_parts);
         while parts.len() < n_parts {
-            let Some(part) = self.allocate(id, 0, chunks, || ()) else { break };
+            let part = self.allocate(id, 0, chunks, patience.as_deref_mut(), || ());
+            let Some(part) = part else { break };
             Slabs::count_as_part(&mut self.slabs.lock(id));
             parts.push(part);
         }
         if parts.len() == n_parts
-            && let Some(loc) = self.allocate(id, new.len_bytes(), chunks, || ())
+            && let Some(loc) =
+                self.allocate(id, len_bytes(key_len, value_len), chunks, patience, || ())
         {
             return Ok((loc, parts));
         }
@@ -157,15 +186,71 @@ impl Store {
         Err(Refused::OutOfMemory)
     }
 
-    /// Makes and links what `modify` decided on.
-    pub(super) fn replace(
+    /// Memory for an item with a key and a value of these lengths, which are within bounds. Nobody who
+    /// waits for it may be pinned: others may wait for that.
+    #[cold]
+    pub(super) fn reserve(
         &self,
+        key_len: usize,
+        value_len: usize,
+        patience: &mut Patience,
+    ) -> Result<Fresh<'_>, Refused> {
+        let len_bytes = len_bytes(key_len, value_len);
+        let (loc, parts) = match value_len > WHOLE_MAX_BYTES {
+            true => self.allocate_large(key_len, value_len, Some(patience))?,
+            false => {
+                let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
+                let loc = self.allocate(class, len_bytes, 1, Some(patience), || ());
+                (loc.ok_or(Refused::OutOfMemory)?, Vec::new())
+            }
+        };
+        let inherits = Inherits::default();
+        Ok(Fresh { store: self, loc, parts, len_bytes, cas: 0, inherits, linked: false })
+    }
+
+    /// [`Self::make`] in memory that was reserved, if it fits in there.
+    #[cold]
+    fn make_in<'s>(
+        &'s self,
+        mut fresh: Fresh<'s>,
+        new: &NewItem<'_>,
+    ) -> Result<Fresh<'s>, Refused> {
+        let Some(size) = self.slabs.class_of(fresh.loc).map(|id| self.slabs.size(id).bytes())
+        else {
+            return Err(Refused::OutOfMemory);
+        };
+        let large = new.value_len() > WHOLE_MAX_BYTES;
+        let fits = match large {
+            true => !fresh.parts.is_empty() && new.n_parts(size) == fresh.parts.len(),
+            false => fresh.parts.is_empty() && new.len_bytes() <= size,
+        };
+        if !fits || !self.fits(new.key.len(), new.flags, new.value_len()) {
+            drop(fresh);
+            return self.make(new, None, || ());
+        }
+        self.slabs.recount(fresh.loc, fresh.len_bytes, new.len_bytes());
+        (fresh.len_bytes, fresh.cas) = (new.len_bytes(), self.next_cas());
+        if large {
+            // SAFETY: popped by `reserve`, all of them, of the large class, and as many as needed; the
+            // key is that of a look-up.
+            unsafe { self.slabs.write_large(fresh.loc, &fresh.parts, new, fresh.cas, self.now()) };
+        } else {
+            // SAFETY: popped by `reserve`, and long enough; the key is that of a look-up.
+            unsafe { self.slabs.write(fresh.loc, new, fresh.cas, self.now()) };
+        }
+        self.note_expiry(new.expiry);
+        Ok(fresh)
+    }
+
+    /// Makes and links what `modify` decided on, in `room` if there is some, without waiting for more.
+    pub(super) fn replace<'s>(
+        &'s self,
         hash: KeyHash,
         key: &[u8],
         given: &[u8],
         new: &Replacement,
-        item: Option<ItemRef<'_>>,
-        expect: Expect,
+        (item, expect): (Option<ItemRef<'_>>, Expect),
+        room: &mut Room<'s>,
     ) -> Result<u64, Refused> {
         let nothing = Value::Whole(&[]);
         let (given, present) = (Value::Whole(given), item.map_or(nothing, |item| item.value()));
@@ -183,7 +268,11 @@ impl Store {
         };
         let expiry = new.expiry.or_else(|| item.map(|item| item.expiry())).unwrap_or(0);
         let whole = NewItem { key, flags: new.flags, expiry, value, marks: new.marks };
-        let mut fresh = self.make(&whole, || ())?;
+        room.value_len = whole.value_len();
+        let mut fresh = match room.fresh.take() {
+            Some(fresh) => self.make_in(fresh, &whole)?,
+            None => self.make(&whole, None, || ())?,
+        };
         fresh.inherits =
             Inherits { expiry: new.expiry.is_none(), marks: new.keeps, history: new.in_place };
         let (cas, old) = self.link(hash, key, fresh, expect)?;

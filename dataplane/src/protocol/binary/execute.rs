@@ -239,7 +239,7 @@ fn failure(mode: StoreMode, why: NotStored) -> Status {
         (NotStored::NotFound, _) => Status::NotFound,
         (NotStored::Condition, StoreMode::Add) => Status::Exists,
         (NotStored::Condition, StoreMode::Replace) => Status::NotFound,
-        (NotStored::OutOfMemory, _) if !joins => Status::OutOfMemory,
+        (NotStored::OutOfMemory, _) => Status::OutOfMemory,
         (NotStored::TooLarge, _) if !joins => Status::TooLarge,
         _ => Status::NotStored,
     }

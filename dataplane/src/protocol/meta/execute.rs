@@ -161,13 +161,15 @@ fn set(
         Err(NotStored::Condition) => (b"NS", 0),
         Err(NotStored::Exists) => (b"EX", 0),
         Err(NotStored::NotFound) => (b"NF", 0),
-        // Whatever the mode: nobody is to read a value that its writer believes replaced.
+        // Nobody is to read a value that its writer believes replaced. One that was to be longer stays.
         Err(NotStored::TooLarge) => {
             verbs::delete(session, key);
             return out.put(Refusal::TooLarge.line());
         }
         Err(NotStored::OutOfMemory) => {
-            verbs::delete(session, key);
+            if !joins {
+                verbs::delete(session, key);
+            }
             return out.put(Refusal::OutOfMemory.line());
         }
     };

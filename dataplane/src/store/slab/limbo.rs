@@ -3,9 +3,11 @@
 //! Enters: chunks of a locked class, out of the index. Leaves: free chunks, when everybody has moved
 //! past the newest epoch in which one of them could be found. Owned by their class. Never fails.
 
+use super::pages::KEEP_CHUNKS;
 use super::{Class, NIL, Slabs};
 use crate::store::epoch::{Epochs, Stamp};
 use crate::store::item::{Location, State};
+use crate::store::sizes::PAGE_SHIFT;
 
 /// Chunks taken from limbo in one go, so that a lock is not held for long.
 const COLLECT_CHUNKS: u32 = 256;
@@ -35,7 +37,8 @@ impl Slabs {
     /// [`Self::collect`] now and then, so that chunks come back while they are still in the cache.
     #[inline]
     pub(super) fn collect_in_time(&self, class: &mut Class, epochs: &Epochs) {
-        if class.open.count.is_multiple_of(LIMBO_CHUNKS) {
+        // Large ones are many bytes each.
+        if class.open.count.is_multiple_of(LIMBO_CHUNKS) || class.size.per_page < LIMBO_CHUNKS {
             self.collect(class, epochs);
         }
     }
@@ -59,7 +62,9 @@ impl Slabs {
                 let next = self.chunk(loc).next();
                 class.closed.head = (next != NIL).then_some(Location(next));
                 class.closed.count -= 1;
-                self.push(class, loc);
+                if self.push(class, loc) {
+                    self.release(class, loc.0 >> PAGE_SHIFT, epochs, KEEP_CHUNKS);
+                }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Pages between the classes: the pool, and how a class gets a page and gives one up.
 //!
 //! ```text
-//! pool ──grow──► class ──start_drain, finish_drain──► limbo of pages ──epoch passed──► pool
+//! pool ──grow──► class ──release, or start_drain, finish_drain──► limbo of pages ──epoch passed──► pool
 //! ```
 //!
 //! Enters: a locked class. Leaves: a page more or less in its ring. Pages are chained through
@@ -12,6 +12,22 @@ use super::{CLASS_SHIFT, Class, NIL, Slabs, get, put};
 use crate::store::epoch::{Epochs, Stamp};
 use std::sync::atomic::Ordering;
 
+/// Free chunks that a class keeps while it is in use, however few it has: a page that goes back is away
+/// for as long as anybody looks at anything.
+pub(super) const KEEP_CHUNKS: u32 = 16;
+
+/// What became of a class's wish for a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store) enum Grown {
+    Yes,
+    /// There are pages, when everybody has moved past their epoch.
+    Soon,
+    No,
+}
+
+/// Pages of a class that are looked at for one that it can do without.
+const LOOK_AT_PAGES: u32 = 16;
+
 /// The pages that belong to no class.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -20,12 +36,26 @@ pub(super) struct Pool {
     /// Pages that came back, chained through `ring_next`.
     head: u32,
     recycled: u32,
-    /// Pages that came back but may still be looked at; the newest stamp.
-    limbo_head: u32,
-    limbo_count: u32,
-    limbo_stamp: Option<Stamp>,
+    /// Pages that came back but may still be looked at: newcomers, and those that wait for one epoch.
+    open: Waiting,
+    closed: Waiting,
     /// Pages that are to stay unused: the memory limit is that much below what is mapped.
     withheld: u32,
+}
+
+/// Pages that came back, chained through `ring_next`.
+#[derive(Debug)]
+struct Waiting {
+    head: u32,
+    count: u32,
+    /// The newest of their stamps.
+    stamp: Option<Stamp>,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { head: NIL, count: 0, stamp: None }
+    }
 }
 
 impl Default for Pool {
@@ -34,19 +64,30 @@ impl Default for Pool {
             fresh: 0,
             head: NIL,
             recycled: 0,
-            limbo_head: NIL,
-            limbo_count: 0,
-            limbo_stamp: None,
+            open: Waiting::default(),
+            closed: Waiting::default(),
             withheld: 0,
         }
     }
 }
 
 impl Slabs {
-    /// Gives the class a page from the pool. The last `reserve` pages only to a class without.
+    /// [`Self::try_grow`], for who does not care why not.
     pub(in crate::store) fn grow(&self, class: &mut Class, epochs: &Epochs, reserve: u32) -> bool {
-        let Some(page) = self.take_page(epochs, if class.pages == 0 { 0 } else { reserve }) else {
-            return false;
+        self.try_grow(class, epochs, reserve) == Grown::Yes
+    }
+
+    /// Gives the class a page from the pool. The last `reserve` pages only to a class without.
+    pub(in crate::store) fn try_grow(
+        &self,
+        class: &mut Class,
+        epochs: &Epochs,
+        reserve: u32,
+    ) -> Grown {
+        let reserve = if class.pages == 0 { 0 } else { reserve };
+        let page = match self.take_page(epochs, reserve) {
+            Ok(page) => page,
+            Err(why) => return why,
         };
         // The rest of the page before, if any: only one page is being carved at a time.
         while self.carve(class) {}
@@ -54,7 +95,7 @@ impl Slabs {
         class.carving = page;
         let word = (u32::from(class.id.0) + 1) << CLASS_SHIFT;
         self.words[page as usize].store(word, Ordering::Release);
-        true
+        Grown::Yes
     }
 
     /// Makes the page one of the class's, without a free chunk yet.
@@ -81,36 +122,45 @@ impl Slabs {
         class.queue.make_room(class.chunks());
     }
 
-    fn take_page(&self, epochs: &Epochs, reserve: u32) -> Option<u32> {
+    fn take_page(&self, epochs: &Epochs, reserve: u32) -> Result<u32, Grown> {
         let mut pool = self.pool.lock();
         self.collect_pages(&mut pool, epochs);
         let fresh_left = self.n_pages() - pool.fresh;
-        if fresh_left + pool.recycled <= reserve + pool.withheld {
-            return None;
+        let kept = reserve + pool.withheld;
+        if fresh_left + pool.recycled <= kept {
+            let soon = fresh_left + pool.recycled + pool.open.count + pool.closed.count > kept;
+            return Err(if soon { Grown::Soon } else { Grown::No });
         }
-        if fresh_left > 0 {
+        // One that was in use is in memory for certain.
+        if pool.recycled == 0 {
             pool.fresh += 1;
-            return Some(pool.fresh - 1);
+            return Ok(pool.fresh - 1);
         }
         let page = pool.head;
         pool.head = get(&self.pages[page as usize].ring_next);
         pool.recycled -= 1;
-        Some(page)
+        Ok(page)
     }
 
     fn collect_pages(&self, pool: &mut Pool, epochs: &Epochs) {
-        let Some(stamp) = pool.limbo_stamp else { return };
-        if !epochs.horizon().is_past(stamp) {
-            return;
+        for _ in 0..2 {
+            if pool.closed.count == 0 {
+                pool.closed = std::mem::take(&mut pool.open);
+            }
+            let Some(stamp) = pool.closed.stamp else { return };
+            if !epochs.horizon().is_past(stamp) {
+                return;
+            }
+            let past = std::mem::take(&mut pool.closed);
+            let mut page = past.head;
+            while page != NIL {
+                let next = &self.pages[page as usize].ring_next;
+                let here = std::mem::replace(&mut page, get(next));
+                put(next, pool.head);
+                pool.head = here;
+            }
+            pool.recycled += past.count;
         }
-        while pool.limbo_head != NIL {
-            let next = &self.pages[pool.limbo_head as usize].ring_next;
-            let page = std::mem::replace(&mut pool.limbo_head, get(next));
-            put(next, pool.head);
-            pool.head = page;
-        }
-        pool.recycled += std::mem::take(&mut pool.limbo_count);
-        pool.limbo_stamp = None;
     }
 
     /// Pages that may be used.
@@ -139,14 +189,13 @@ impl Slabs {
     pub(in crate::store) fn free_pages(&self, epochs: &Epochs) -> u32 {
         let mut pool = self.pool.lock();
         self.collect_pages(&mut pool, epochs);
-        (self.n_pages() - pool.fresh + pool.recycled + pool.limbo_count)
+        (self.n_pages() - pool.fresh + pool.recycled + pool.open.count + pool.closed.count)
             .saturating_sub(pool.withheld)
     }
 
     /// Marks a page of the class as draining, the one with the most free chunks among the last few
     /// that the hand came through: from now on its chunks come back and are not given out.
     pub(in crate::store) fn start_drain(&self, class: &mut Class) -> Option<u32> {
-        const LOOK_AT_PAGES: u32 = 16;
         let mut page = class.hand_page;
         let mut best: Option<(u32, u32)> = None;
         for _ in 0..class.pages.min(LOOK_AT_PAGES) {
@@ -156,26 +205,10 @@ impl Slabs {
                 best = Some((free, page));
             }
         }
-        let (free, page) = best?;
+        let (_, page) = best?;
         put(&self.pages[page as usize].draining, 1);
-        class.free -= free;
-        if class.carving == page {
-            class.carving = NIL;
-        }
-        // Out of the list of pages with free chunks.
-        let mut at = class.avail_head;
-        if at == page {
-            class.avail_head = get(&self.pages[page as usize].next_avail);
-        } else {
-            while at != NIL {
-                let next = &self.pages[at as usize].next_avail;
-                if get(next) == page {
-                    put(next, get(&self.pages[page as usize].next_avail));
-                    break;
-                }
-                at = get(next);
-            }
-        }
+        class.draining += 1;
+        self.give_no_more(class, page);
         Some(page)
     }
 
@@ -197,6 +230,26 @@ impl Slabs {
         if id != class.id || get(&p.draining) == 0 || get(&p.free_count) < carved {
             return false;
         }
+        class.draining -= 1;
+        self.leave(class, page, epochs);
+        true
+    }
+
+    /// From now on no chunk of the page is given out.
+    fn give_no_more(&self, class: &mut Class, page: u32) {
+        let free = get(&self.pages[page as usize].free_count);
+        if free > 0 {
+            class.free -= free;
+            self.leave_avail(class, page);
+        }
+        if class.carving == page {
+            class.carving = NIL;
+        }
+    }
+
+    /// Takes the page, whose chunks are all home and are not given out, from its class.
+    fn leave(&self, class: &mut Class, page: u32, epochs: &Epochs) {
+        let p = &self.pages[page as usize];
         let (prev, next) = (get(&p.ring_prev), get(&p.ring_next));
         put(&self.pages[prev as usize].ring_next, next);
         put(&self.pages[next as usize].ring_prev, prev);
@@ -208,11 +261,45 @@ impl Slabs {
         }
         self.words[page as usize].store(0, Ordering::Release);
         let mut pool = self.pool.lock();
-        put(&p.ring_next, pool.limbo_head);
-        pool.limbo_head = page;
-        pool.limbo_count += 1;
-        pool.limbo_stamp = pool.limbo_stamp.max(Some(epochs.stamp()));
+        put(&p.ring_next, pool.open.head);
+        pool.open.head = page;
+        pool.open.count += 1;
+        pool.open.stamp = pool.open.stamp.max(Some(epochs.stamp()));
         epochs.advance();
-        true
+    }
+
+    /// Gives a page whose chunks are all free back to the pool, unless they are what the class keeps
+    /// free ahead of need, `least` or more.
+    pub(super) fn release(&self, class: &mut Class, page: u32, epochs: &Epochs, least: u32) {
+        if self.spare(class) - class.size.per_page > class.spare_wanted().max(least) {
+            self.give_no_more(class, page);
+            self.leave(class, page, epochs);
+        }
+    }
+
+    /// Gives back what [`Self::release`] left: the pages of a class that holds nothing, and those that
+    /// the class does not need any more, if they are among the first that have free chunks. To be
+    /// called now and then: a class that has stored nothing since needs less.
+    pub(in crate::store) fn release_rest(&self, class: &mut Class, epochs: &Epochs) {
+        let idle = class.used == 0 && class.in_limbo() == 0;
+        while idle && class.pages > class.draining {
+            let mut page = class.hand_page;
+            while get(&self.pages[page as usize].draining) == 1 {
+                page = get(&self.pages[page as usize].ring_next);
+            }
+            self.give_no_more(class, page);
+            self.leave(class, page, epochs);
+        }
+        let before = std::mem::replace(&mut class.stored_before_release, class.tally.stored);
+        let least = if before == class.tally.stored { 0 } else { KEEP_CHUNKS };
+        let mut at = class.avail_head;
+        for _ in 0..LOOK_AT_PAGES {
+            let Some((_, carved)) = self.page(at) else { return };
+            let page = at;
+            at = get(&self.pages[page as usize].next_avail);
+            if get(&self.pages[page as usize].free_count) == carved {
+                self.release(class, page, epochs, least);
+            }
+        }
     }
 }
