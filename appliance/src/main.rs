@@ -101,13 +101,11 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     if process.daemon && !flags.dry_run {
         daemon::begin()?;
     }
-    let prepared = Prepared {
-        credentials: plan.clients.auth_file.as_deref().map(Credentials::load).transpose()?,
-        identity: process.user.as_deref().map(Identity::find).transpose()?.flatten(),
-        listeners: sockets::listen(&plan)?,
-    };
-    sockets::probe_udp(&mut plan)?;
+    let credentials = plan.clients.auth_file.as_deref().map(Credentials::load).transpose()?;
+    let identity = process.user.as_deref().map(Identity::find).transpose()?.flatten();
     if flags.dry_run {
+        sockets::probe(&plan)?;
+        sockets::probe_udp(&mut plan)?;
         let text = match flags.json {
             true => serde_json::to_string_pretty(&asked)? + "\n",
             false => report::plan_text(&asked),
@@ -115,6 +113,8 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         let printed = std::io::stdout().write_all(text.as_bytes());
         return printed.map(|()| true).map_err(|e| format!("cannot print the plan: {e}").into());
     }
+    let prepared = Prepared { credentials, identity, listeners: sockets::listen(&plan)? };
+    sockets::probe_udp(&mut plan)?;
     if flags.verbose > 0 {
         complain(format_args!("{}", report::plan_text(&plan)));
     } else {
