@@ -20,8 +20,11 @@ use tracing::Level;
 
 fn main() -> ExitCode {
     let asked = match Cli::from_args() {
-        Ok(Asked::Do(command)) => command,
-        Ok(Asked::PrintConfig(text)) => return printed(&text),
+        Ok(Asked::Do { command, notes }) => {
+            notes.iter().for_each(|note| complain(format_args!("gnomon: {note}\n")));
+            command
+        }
+        Ok(Asked::Print(text)) => return printed(&text),
         Err(error) => {
             complain(format_args!("gnomon: {error}\n"));
             return ExitCode::FAILURE;
@@ -119,6 +122,9 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         complain(format_args!("{}", report::plan_text(&plan)));
     } else {
         plan.notes.iter().for_each(|note| complain(format_args!("gnomon: {note}\n")));
+        if !plan.unused.is_empty() {
+            complain(format_args!("gnomon: no effect here: {}\n", plan.unused.join(", ")));
+        }
     }
     machine::allow_open_files(plan.open_files)?;
     if process.core_dumps {

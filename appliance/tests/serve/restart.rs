@@ -141,6 +141,7 @@ fn a_file_that_cannot_be_is_one_line() {
     refuses("/dev/null", "-e /dev/null: not a regular file");
     let file = MemoryFile::new("foreign");
     std::fs::write(&file.0, "somebody's").unwrap();
+    fs::set_permissions(&file.0, Permissions::from_mode(0o600)).unwrap();
     refuses(file.path(), "it holds something else, and is left as it is; remove it");
     assert_eq!(std::fs::read(&file.0).unwrap(), b"somebody's");
     std::fs::remove_file(&file.0).unwrap();
