@@ -49,7 +49,7 @@ fn strict(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
     let (verb, rest) = first_word(line);
     let done = |command| Parsed::Command { command, used };
     match verb {
-        b"get" if !is_blank(rest) => return done(get(rest, false, None)),
+        b"get" | b"bget" if !is_blank(rest) => return done(get(rest, false, None)),
         b"gets" if !is_blank(rest) => return done(get(rest, true, None)),
         _ => {}
     }

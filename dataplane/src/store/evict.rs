@@ -53,6 +53,19 @@ pub(super) struct Sweeper {
     pub(super) began: u32,
     /// Prefixes flushed when this round began.
     prefixes: u64,
+    /// The round that somebody asked for.
+    pub(super) asked: Asked,
+}
+
+/// Whether a round was asked for, and is still owed.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    #[default]
+    No,
+    /// The next one to begin.
+    Next,
+    /// The one under way.
+    Now,
 }
 
 /// Chunks that the class keeps free ahead of need.
@@ -266,12 +279,18 @@ impl Store {
             if (s.page, s.chunk) == (0, 0) {
                 s.rounds += 1;
                 s.began = self.now();
+                if s.asked == Asked::Next {
+                    s.asked = Asked::Now;
+                }
             }
             let here = self.slabs.page(s.page).filter(|(_, carved)| s.chunk < *carved);
             let Some((id, _)) = here else {
                 s.page = (s.page + 1) % self.slabs.n_pages();
                 s.chunk = 0;
                 if s.page == 0 {
+                    if s.asked == Asked::Now {
+                        s.asked = Asked::No;
+                    }
                     self.prefixes.forget(s.prefixes);
                     s.prefixes = self.prefixes.count();
                     return;
