@@ -205,6 +205,8 @@ fn listen_on(address: SocketAddr, before_it_exists: bool, backlog: i32) -> io::R
 fn bind_tcp(address: SocketAddr, before_it_exists: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
+    // Connections have it from their listener: peers that are gone are found out.
+    socket.set_keepalive(true)?;
     socket.set_nonblocking(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
@@ -317,6 +319,16 @@ mod tests {
         let args = "--port net_ring0 --ip 192.0.2.1/24 --ip 2001:db8::1/64";
         let p = plan(&format!("-p {port} {args}"));
         assert_eq!(listen(&p).unwrap().tcp.len(), 3);
+    }
+
+    #[test]
+    fn dead_peers_are_looked_for() {
+        let listeners = listen(&plan("-p -1")).unwrap();
+        let _client = std::net::TcpStream::connect(listeners.tcp[0]).unwrap();
+        let Source::Tcp(listener) = &listeners.sources[0] else { panic!() };
+        listener.set_nonblocking(false).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        assert!(socket2::SockRef::from(&accepted).keepalive().unwrap());
     }
 
     #[test]

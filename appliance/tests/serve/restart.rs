@@ -185,6 +185,17 @@ fn a_graceful_shutdown_by_a_client_keeps_the_items_and_another_does_not() {
     }
 }
 
+#[test]
+fn a_limit_on_the_size_of_files_is_named() {
+    let file = MemoryFile::new("limit");
+    let run = format!("ulimit -f 1000; exec {} \"$@\"", env!("CARGO_BIN_EXE_gnomon"));
+    let args = ["-c", &run, "gnomon", "-p", "-1", "-U", "0", "-m", "16", "-e", file.path()];
+    let out = std::process::Command::new("sh").args(args).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains("the limit on the size of files (ulimit -f, LimitFSIZE=)"), "{said}");
+}
+
 /// Whoever can write to the file changes what clients get.
 #[test]
 fn a_memory_file_that_others_have_a_hand_in_is_refused() {

@@ -90,6 +90,10 @@ enum Refusal {
         "cannot set {bytes} bytes aside for it: {source}; make its file system larger, lower the memory limit, or name a file in a tmpfs or a hugetlbfs"
     )]
     Reserve { bytes: u64, source: io::Error },
+    #[error(
+        "cannot set {0} bytes aside for it: the limit on the size of files (ulimit -f, LimitFSIZE=) is lower; raise it, or lower the memory limit"
+    )]
+    Limit(u64),
     #[error("cannot write to it: {0}")]
     Write(io::Error),
 }
@@ -268,8 +272,12 @@ impl MemoryFile {
 
     /// Gives the file its length, all of it set aside.
     fn reserve(&self, bytes: u64) -> Result<(), MemoryFileError> {
-        reserve(&self.file, bytes)
-            .map_err(|source| self.refused(Refusal::Reserve { bytes, source }))
+        reserve(&self.file, bytes).map_err(|source| {
+            self.refused(match source.kind() {
+                io::ErrorKind::FileTooLarge => Refusal::Limit(bytes),
+                _ => Refusal::Reserve { bytes, source },
+            })
+        })
     }
 
     /// From here on the file has no items, whatever happens, until it is closed.
