@@ -135,7 +135,7 @@ fn is_ours(ip: &IpAddr) -> bool {
 /// `-m`: megabytes, with an m behind them or not.
 pub(super) fn parse_megabytes(s: &str) -> Result<u64, String> {
     let lower = s.trim().to_ascii_lowercase();
-    let digits = lower.strip_suffix("mb").or(lower.strip_suffix('m')).unwrap_or(&lower);
+    let digits = lower.strip_suffix("mb").or_else(|| lower.strip_suffix('m')).unwrap_or(&lower);
     digits.parse().map_err(|_| "not a number of megabytes (64, 64m)".to_owned())
 }
 

@@ -118,18 +118,18 @@ fn dialect(flags: &ServeFlags) -> Result<Dialect, PlanError> {
 /// What memcached refuses of options that have no effect here.
 fn check_unused(flags: &ServeFlags) -> Result<(), PlanError> {
     let number = |name: &str| {
-        let typed = flags.clients.extended.iter().filter_map(|o| match o {
+        let mut typed = flags.clients.extended.iter().filter_map(|o| match o {
             Extended::Unused(typed) => typed.strip_prefix(name)?.strip_prefix('=')?.parse().ok(),
             _ => None,
         });
-        typed.last()
+        typed.next_back()
     };
     let shares = number("hot_lru_pct").unwrap_or(20) + number("warm_lru_pct").unwrap_or(40);
     if shares > 80 {
         return Err(PlanError::LruShares(shares));
     }
     match number("slab_chunk_max") {
-        Some(chunk) if flags.max_item_size % chunk.max(1) != 0 => {
+        Some(chunk) if !flags.max_item_size.is_multiple_of(chunk.max(1)) => {
             Err(PlanError::SlabChunkMax { chunk, item_max: flags.max_item_size })
         }
         _ => Ok(()),
