@@ -7,6 +7,7 @@
 use parking_lot::RwLock;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use subtle::{Choice, ConstantTimeEq};
 
@@ -16,6 +17,10 @@ const USERS_MAX: usize = 8;
 const LINE_MAX_BYTES: usize = 255;
 /// The longest file that can be right, and one byte more to tell.
 const FILE_MAX_BYTES: usize = USERS_MAX * (LINE_MAX_BYTES + 2) + 1;
+
+/// Rights that nobody needs: of others, and to write of the group. A group that may read can be
+/// the server's.
+const OTHERS: u32 = 0o027;
 
 /// Why the file was not taken.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +36,16 @@ pub enum CredentialsError {
     /// A line without a colon.
     #[error("the authentication file {path}: line {line} is not user:password")]
     Malformed {
+        /// As given.
+        path: PathBuf,
+        /// The first being 1.
+        line: usize,
+    },
+    /// Words that no client can send: they stand between blanks.
+    #[error(
+        "the authentication file {path}: line {line} has a blank in it: nobody could log in with it"
+    )]
+    Blank {
         /// As given.
         path: PathBuf,
         /// The first being 1.
@@ -116,10 +131,22 @@ impl Words {
 
 fn read(path: &Path) -> Result<Vec<Words>, CredentialsError> {
     let mut text = Vec::new();
-    File::open(path)
-        .and_then(|f| f.take(FILE_MAX_BYTES as u64).read_to_end(&mut text))
+    let mode = File::open(path)
+        .and_then(|f| {
+            let mode = f.metadata()?.mode();
+            f.take(FILE_MAX_BYTES as u64).read_to_end(&mut text)?;
+            Ok(mode)
+        })
         .map_err(|source| CredentialsError::Read { path: path.to_owned(), source })?;
-    parse(&text, path)
+    let users = parse(&text, path)?;
+    if mode & OTHERS != 0 {
+        let mode = mode & 0o777;
+        tracing::warn!(
+            "the authentication file {}: its mode is {mode:o}, so that others read or change it: chmod 600 it",
+            path.display()
+        );
+    }
+    Ok(users)
 }
 
 fn parse(text: &[u8], path: &Path) -> Result<Vec<Words>, CredentialsError> {
@@ -137,6 +164,9 @@ fn parse(text: &[u8], path: &Path) -> Result<Vec<Words>, CredentialsError> {
         let (Some(user), Some(password)) = (parts.next(), parts.next()) else {
             return Err(CredentialsError::Malformed { path: path(), line: n + 1 });
         };
+        if line.contains(&b' ') {
+            return Err(CredentialsError::Blank { path: path(), line: n + 1 });
+        }
         let words = Words::new(user, password);
         users.push(
             words.ok_or_else(|| CredentialsError::LineTooLong { path: path(), line: n + 1 })?,

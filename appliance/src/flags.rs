@@ -28,7 +28,7 @@ use crate::check::PciAddress;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use values::parse_size;
+use values::{parse_megabytes, parse_size};
 
 /// The version for people: release, commit and compiler.
 pub const LONG_VERSION: &str = concat!(
@@ -38,6 +38,14 @@ pub const LONG_VERSION: &str = concat!(
     ", ",
     env!("GNOMON_RUSTC"),
     ")"
+);
+
+/// What `-i` prints.
+const LICENSE: &str = concat!(
+    "gnomon ",
+    env!("CARGO_PKG_VERSION"),
+    "\n\nLicensed under the MIT license below or the Apache License 2.0, as you like.\n\n",
+    include_str!("../../LICENSE-MIT")
 );
 
 /// A kernel-bypass, memcached-compatible key-value appliance.
@@ -112,10 +120,13 @@ impl Cli {
             && let Some(command) = root.find_subcommand(name)
             && typed.try_get_one::<bool>("print_config").is_ok_and(|flag| flag == Some(&true))
         {
-            return Ok(Asked::PrintConfig(config::print(command, typed, &merged)));
+            return Ok(Asked::Print(config::print(command, typed, &merged)));
         }
         let cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-        Ok(Asked::Do(cli.command))
+        match cli.command {
+            Command::Serve(flags) if flags.process.license => Ok(Asked::Print(LICENSE.to_owned())),
+            command => Ok(Asked::Do { command, notes: merged.notes }),
+        }
     }
 }
 
@@ -123,9 +134,14 @@ impl Cli {
 #[derive(Debug)]
 pub enum Asked {
     /// To do something.
-    Do(Command),
-    /// To print these settings.
-    PrintConfig(String),
+    Do {
+        /// What.
+        command: Command,
+        /// What the file of flags has that has no effect.
+        notes: Vec<String>,
+    },
+    /// To print this.
+    Print(String),
 }
 
 /// Puts `serve` in front when the first argument is a flag of its own, or when there is none.
@@ -157,15 +173,15 @@ pub struct ServeFlags {
     #[arg(allow_negative_numbers = true)]
     pub udp_port: Option<ServicePort>,
 
-    /// Kernel address to listen on, ADDR or ADDR:PORT (IPv6 in brackets before a port); may be
-    /// repeated. TCP listens there, and UDP too when there is no --port.
+    /// Kernel address to listen on, ADDR or ADDR:PORT (IPv6 in brackets before a port), a name or *
+    /// for all; may be repeated. TCP listens there, and UDP too when there is no --port.
     #[arg(short, long, value_name = "ADDR", env = "GNOMON_LISTEN", value_delimiter = ',')]
     #[arg(default_value = "127.0.0.1")]
     pub listen: Vec<ListenAddr>,
 
-    /// Memory for items, in megabytes.
+    /// Memory for items, in megabytes; an m behind the number is understood.
     #[arg(short, long = "memory-limit", visible_alias = "memory", value_name = "MB")]
-    #[arg(env = "GNOMON_MEMORY", default_value = "64")]
+    #[arg(env = "GNOMON_MEMORY", default_value = "64", value_parser = parse_megabytes)]
     pub memory: u64,
 
     /// Keep items in this file, in a tmpfs or hugetlbfs: after SIGUSR1 the next start with the same

@@ -23,8 +23,11 @@ fn main() -> ExitCode {
     #[cfg(feature = "cuda")]
     gpu::cuda::use_all_connections();
     let asked = match Cli::from_args() {
-        Ok(Asked::Do(command)) => command,
-        Ok(Asked::PrintConfig(text)) => return printed(&text),
+        Ok(Asked::Do { command, notes }) => {
+            notes.iter().for_each(|note| complain(format_args!("gnomon: {note}\n")));
+            command
+        }
+        Ok(Asked::Print(text)) => return printed(&text),
         Err(error) => {
             complain(format_args!("gnomon: {error}\n"));
             return ExitCode::FAILURE;
@@ -104,13 +107,11 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     if process.daemon && !flags.dry_run {
         daemon::begin()?;
     }
-    let prepared = Prepared {
-        credentials: plan.clients.auth_file.as_deref().map(Credentials::load).transpose()?,
-        identity: process.user.as_deref().map(Identity::find).transpose()?.flatten(),
-        listeners: sockets::listen(&plan)?,
-    };
-    sockets::probe_udp(&mut plan)?;
+    let credentials = plan.clients.auth_file.as_deref().map(Credentials::load).transpose()?;
+    let identity = process.user.as_deref().map(Identity::find).transpose()?.flatten();
     if flags.dry_run {
+        sockets::probe(&plan)?;
+        sockets::probe_udp(&mut plan)?;
         let text = match flags.json {
             true => serde_json::to_string_pretty(&asked)? + "\n",
             false => report::plan_text(&asked),
@@ -118,10 +119,15 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         let printed = std::io::stdout().write_all(text.as_bytes());
         return printed.map(|()| true).map_err(|e| format!("cannot print the plan: {e}").into());
     }
+    let prepared = Prepared { credentials, identity, listeners: sockets::listen(&plan)? };
+    sockets::probe_udp(&mut plan)?;
     if flags.verbose > 0 {
         complain(format_args!("{}", report::plan_text(&plan)));
     } else {
         plan.notes.iter().for_each(|note| complain(format_args!("gnomon: {note}\n")));
+        if !plan.unused.is_empty() {
+            complain(format_args!("gnomon: no effect here: {}\n", plan.unused.join(", ")));
+        }
     }
     machine::allow_open_files(plan.open_files)?;
     if process.core_dumps {

@@ -64,6 +64,11 @@ impl Identity {
         }
     }
 
+    /// The user's number.
+    pub fn uid(&self) -> u32 {
+        self.uid.as_raw()
+    }
+
     /// Gives the file to this user.
     ///
     /// # Errors

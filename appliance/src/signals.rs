@@ -5,7 +5,7 @@
 //! first or while the process stops already. The handlers set flags or call `_exit`; all else is
 //! done by the thread that reads the flags.
 
-use signal_hook::consts::{SIGHUP, SIGUSR1, TERM_SIGNALS};
+use signal_hook::consts::{SIGHUP, SIGUSR1, SIGXFSZ, TERM_SIGNALS};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use std::io;
 use std::sync::Arc;
@@ -37,5 +37,7 @@ pub fn heed() -> io::Result<Signals> {
     register(SIGUSR1, Arc::clone(&signals.keep))?;
     register(SIGUSR1, Arc::clone(&signals.stop))?;
     register(SIGHUP, Arc::clone(&signals.reload))?;
+    // A file beyond the limit on their size is an error of who writes it, and not the end.
+    register(SIGXFSZ, Arc::default())?;
     Ok(signals)
 }

@@ -157,6 +157,28 @@ pub fn listen(plan: &Plan) -> Result<Listeners, SocketError> {
     Ok(listeners)
 }
 
+/// Looks whether [`listen`] would have its addresses, as far as that shows without listening:
+/// nothing is made, taken away or served.
+///
+/// # Errors
+/// The first address that cannot be had.
+pub fn probe(plan: &Plan) -> Result<(), SocketError> {
+    for t in &plan.tcp {
+        bind_tcp(t.address, t.behind_side_door).map_err(refused("TCP", t.address))?;
+    }
+    if let Some(plan) = &plan.clients.unix {
+        unix::probe(&plan.path, "-s")?;
+    }
+    match &plan.metrics {
+        Some(MetricsAddr::Unix(path)) => unix::probe(path, "--metrics")?,
+        Some(MetricsAddr::Tcp(address)) => {
+            bind_tcp(*address, false).map_err(refused("metrics", *address))?;
+        }
+        None => {}
+    }
+    Ok(())
+}
+
 fn metrics(address: &MetricsAddr) -> Result<MetricsListener, SocketError> {
     match address {
         MetricsAddr::Unix(path) => {
@@ -175,8 +197,16 @@ fn metrics(address: &MetricsAddr) -> Result<MetricsListener, SocketError> {
 }
 
 fn listen_on(address: SocketAddr, before_it_exists: bool, backlog: i32) -> io::Result<TcpListener> {
+    let socket = bind_tcp(address, before_it_exists)?;
+    socket.listen(backlog)?;
+    Ok(socket.into())
+}
+
+fn bind_tcp(address: SocketAddr, before_it_exists: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
+    // Connections have it from their listener: peers that are gone are found out.
+    socket.set_keepalive(true)?;
     socket.set_nonblocking(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
@@ -189,8 +219,7 @@ fn listen_on(address: SocketAddr, before_it_exists: bool, backlog: i32) -> io::R
         }
     }
     socket.bind(&address.into())?;
-    socket.listen(backlog)?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// Looks whether the UDP addresses of the plan's kernel sockets are free, and settles on a number
@@ -290,6 +319,16 @@ mod tests {
         let args = "--port net_ring0 --ip 192.0.2.1/24 --ip 2001:db8::1/64";
         let p = plan(&format!("-p {port} {args}"));
         assert_eq!(listen(&p).unwrap().tcp.len(), 3);
+    }
+
+    #[test]
+    fn dead_peers_are_looked_for() {
+        let listeners = listen(&plan("-p -1")).unwrap();
+        let _client = std::net::TcpStream::connect(listeners.tcp[0]).unwrap();
+        let Source::Tcp(listener) = &listeners.sources[0] else { panic!() };
+        listener.set_nonblocking(false).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        assert!(socket2::SockRef::from(&accepted).keepalive().unwrap());
     }
 
     #[test]

@@ -32,6 +32,7 @@ use dataplane::store::restart::TakenUp;
 use dataplane::store::{Session, Store, StoreConfig, StoreError};
 use dataplane::{WorkerCounters, cpu_engine};
 use driver_shim::{Pages, QueuePair, Region};
+use nix::unistd::geteuid;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -211,7 +212,8 @@ pub struct Built {
 pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     let Prepared { mut listeners, credentials, identity } = prepared;
     let credentials = credentials.map(Arc::new);
-    let (store, kept_items) = store(plan)?;
+    let uid = identity.as_ref().map_or_else(|| geteuid().as_raw(), Identity::uid);
+    let (store, kept_items) = store(plan, uid)?;
     store.set_sweeper(plan.clients.sweeper);
     let server = Arc::new(server(plan, &store));
     let Opened { driver, region, mut ports } = ports::open(plan)?;
@@ -452,8 +454,8 @@ fn wait_for_workers(appliance: &Appliance) {
     }
 }
 
-/// The store, and how many items it took up from its file.
-fn store(plan: &Plan) -> Result<(Arc<Store>, Option<u64>), StoreError> {
+/// The store, and how many items it took up from its file, which may belong to the user `uid`.
+fn store(plan: &Plan, uid: u32) -> Result<(Arc<Store>, Option<u64>), StoreError> {
     // The plan compared these with the machine's memory: they fit its address space.
     let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let config = StoreConfig {
@@ -471,7 +473,7 @@ fn store(plan: &Plan) -> Result<(Arc<Store>, Option<u64>), StoreError> {
     let Some(path) = &plan.memory_file else {
         return Ok((Store::new(config)?, None));
     };
-    let (store, taken) = Store::open(config, path)?;
+    let (store, taken) = Store::open_of(config, path, uid)?;
     let kept = match taken {
         TakenUp::New => None,
         TakenUp::Kept(items) => Some(items),

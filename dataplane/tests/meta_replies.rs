@@ -385,7 +385,7 @@ fn faults_in_flags() {
             "CLIENT_ERROR options flags too long\n",
         ),
         (
-            "ms foo 3 c f h k l O s t u v P L T0 R1 D1 J1 C1\nmn",
+            "ms foo 3 c f h k l O s t u v P L T0 R1 D1 J1 C1\nabc\nmn",
             "CLIENT_ERROR options flags too long\nMN\n",
         ),
         (
@@ -405,7 +405,7 @@ fn faults_in_flags() {
             "CLIENT_ERROR bad command line format\n",
         ),
         (
-            "ms kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk 3\nmn",
+            "ms kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk 3\nabc\nmn",
             "CLIENT_ERROR bad command line format\nMN\n",
         ),
     ]);

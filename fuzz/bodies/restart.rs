@@ -13,9 +13,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 #[path = "../../dataplane/tests/temp_file/mod.rs"]
@@ -231,23 +229,21 @@ struct Bench {
     /// Blocks of the store's memory that are not as in the closed file, or may not be.
     stale: Vec<usize>,
     file: File,
-    /// Of `file`, which has no other: it is gone when this process is.
-    path: PathBuf,
+    path: TempFile,
     /// Inputs that were in the file: the fuzzer comes back to one and the same very often.
     seen: HashSet<u32>,
 }
 
 impl Bench {
     fn new() -> Self {
-        let file = TempFile::new();
-        let opened = File::options().read(true).write(true).create_new(true).open(&file.0);
-        let file = opened.expect("a file");
+        let path = TempFile::new();
+        let file = File::options().read(true).write(true).open(&path.0).expect("a file");
         Self {
             image: Image::pristine(),
             store: Store::new(config()).expect("a store"),
             stale: (0..2 * PAGE_BYTES / BLOCK_BYTES).collect(),
-            path: format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
             file,
+            path,
             seen: HashSet::new(),
         }
     }
@@ -284,10 +280,10 @@ impl Bench {
     fn in_the_file(&mut self, resealed: bool, which: u32) -> Option<TakenUp> {
         let Self { image, file, path, .. } = self;
         image.write(file).expect("can be written");
-        let (store, taken) = match Store::open(config(), path) {
+        let (store, taken) = match Store::open(config(), &path.0) {
             Ok(opened) => opened,
             Err(refused) => {
-                let there = std::fs::read(path).expect("is readable");
+                let there = std::fs::read(&path.0).expect("is readable");
                 assert!(there == image.bytes[..image.len], "{refused}: left as it is");
                 return None;
             }
@@ -316,16 +312,23 @@ impl Bench {
 /// the next three are the file's length (bit 1). Then changes, five bytes each: in the metadata or
 /// in a page, how far in, and what is flipped there.
 pub(crate) fn run(data: &[u8]) {
+    let (file_every, far_every) = if cfg!(fuzzing) { (FILE_EVERY, FAR_EVERY) } else { (1, 1) };
+    run_of_many(data, file_every, far_every);
+}
+
+/// The same; one input in `file_every` is a file as well, and one in `far_every` may have pages
+/// that take long to look at.
+pub(crate) fn run_of_many(data: &[u8], file_every: u32, far_every: u32) {
     thread_local! {
         static BENCH: RefCell<Bench> = RefCell::new(Bench::new());
     }
     // Of the whole input, so that inputs made from one another do not all come to the same.
     let which = crc32fast::hash(data);
-    let one_in = |n: u32| !cfg!(fuzzing) || which.is_multiple_of(n);
+    let one_in = |n: u32| which.is_multiple_of(n);
     BENCH.with_borrow_mut(|bench| {
-        let resealed = bench.image.change(data, one_in(FAR_EVERY));
+        let resealed = bench.image.change(data, one_in(far_every));
         let taken = bench.in_memory(resealed, which);
-        if one_in(FILE_EVERY)
+        if one_in(file_every)
             && bench.seen.insert(which)
             && bench.in_the_file(resealed, which) != taken
         {

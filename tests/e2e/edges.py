@@ -94,7 +94,7 @@ def _(ends):
     wanted = b"CLIENT_ERROR bad command line format\r\n"
     same(ends.udp.ask(b"get %s\r\n" % key), wanted, "UDP get")
     same(ends.tcp.ask(b"get %s\r\n" % key), wanted, "TCP get")
-    # What follows the refusal differs between servers: a connection of its own.
+    # Whether the data block is taken for commands differs between servers: a connection of its own.
     apart = ends.new_tcp()
     answer = apart.ask(set_command(key, b"x"))
     apart.close()

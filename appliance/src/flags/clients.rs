@@ -69,6 +69,11 @@ pub struct ClientFlags {
     #[arg(value_delimiter = ',')]
     pub extended: Vec<Extended>,
 
+    /// Accepted: connections go to threads as they come, whatever queue of the NIC they are from.
+    #[arg(short = 'N', long, value_name = "NUM", env = "GNOMON_NAPI_IDS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub napi_ids: Option<u32>,
+
     /// Refused: there is no SASL.
     #[arg(short = 'S', long, hide = true)]
     pub enable_sasl: bool,

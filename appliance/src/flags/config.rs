@@ -9,8 +9,12 @@ use clap::{ArgMatches, Command};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
-use std::path::PathBuf;
-use std::{fs, io};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Longest file.
+const FILE_MAX_BYTES: u64 = 1 << 20;
 
 /// What is wrong with the file.
 #[derive(Debug, thiserror::Error)]
@@ -43,12 +47,14 @@ pub(super) struct Merged {
     /// The file's flags that count, by their ids in clap, with their lines.
     from_file: BTreeMap<String, usize>,
     path: Option<PathBuf>,
+    /// What the file has that has no effect, one a line.
+    pub(super) notes: Vec<String>,
 }
 
 /// Puts the file's flags into `args`, if they name one. `args` begin with the program and the
 /// command's name.
 pub(super) fn merge(root: &Command, args: Vec<OsString>) -> Result<Merged, ConfigError> {
-    let mut merged = Merged { args, from_file: BTreeMap::new(), path: None };
+    let mut merged = Merged { args, from_file: BTreeMap::new(), path: None, notes: Vec::new() };
     // Whatever is wrong with them is said when they are parsed in earnest.
     let typed = root.clone().ignore_errors(true).try_get_matches_from(&merged.args);
     let Some((name, typed)) = typed.ok().and_then(|mut m| m.remove_subcommand()) else {
@@ -58,14 +64,21 @@ pub(super) fn merge(root: &Command, args: Vec<OsString>) -> Result<Merged, Confi
     let (Some(path), Some(command)) = (path, root.find_subcommand(&name)) else {
         return Ok(merged);
     };
-    let text = fs::read_to_string(&path)
-        .map_err(|why| ConfigError::Unreadable { path: path.clone(), why })?;
+    let text = read(&path).map_err(|why| ConfigError::Unreadable { path: path.clone(), why })?;
     let (mut flags, mut eal) = (Vec::new(), Vec::new());
     for (index, text) in text.lines().enumerate() {
         let line = index + 1;
         let tokens = tokens(text);
         let wrong = |why: String| ConfigError::Line { path: path.clone(), line, why };
         let Some(first) = tokens.first() else { continue };
+        if first == "logfile" {
+            // Debian's script around memcached opens it.
+            let path = path.display();
+            merged.notes.push(format!(
+                "{path}:{line}: logfile has no effect: what happens goes to standard error, for the service manager to keep"
+            ));
+            continue;
+        }
         if !first.starts_with('-') {
             return Err(wrong(format!("'{first}' is no flag: flags begin with - or --")));
         }
@@ -87,6 +100,15 @@ pub(super) fn merge(root: &Command, args: Vec<OsString>) -> Result<Merged, Confi
     merged.args.extend(eal);
     merged.path = Some(path);
     Ok(merged)
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(FILE_MAX_BYTES + 1).read_to_string(&mut text)?;
+    match text.len() as u64 > FILE_MAX_BYTES {
+        true => Err(io::Error::other("it has more than 1 MB, and is no file of flags")),
+        false => Ok(text),
+    }
 }
 
 /// A flag and, behind the first blank, its value; or `--` and arguments for DPDK.
@@ -174,10 +196,11 @@ mod tests {
     use super::super::Cli;
     use super::*;
     use clap::CommandFactory;
+    use std::fs;
 
-    struct File(PathBuf);
+    struct Conf(PathBuf);
 
-    impl File {
+    impl Conf {
         fn new(name: &str, text: &str) -> Self {
             let name = format!("gnomon-config-{name}-{}", std::process::id());
             let path = std::env::temp_dir().join(name);
@@ -186,19 +209,21 @@ mod tests {
         }
     }
 
-    impl Drop for File {
+    impl Drop for Conf {
         fn drop(&mut self) {
-            let _ = fs::remove_file(&self.0);
+            if self.0.is_file() {
+                let _ = fs::remove_file(&self.0);
+            }
         }
     }
 
-    fn with(file: &File, args: &[&str]) -> Result<Merged, ConfigError> {
+    fn with(file: &Conf, args: &[&str]) -> Result<Merged, ConfigError> {
         let path = file.0.to_str().unwrap();
         let all = ["gnomon", "serve", "--config", path].into_iter().chain(args.iter().copied());
         merge(&Cli::command(), all.map(OsString::from).collect())
     }
 
-    fn printed(file: &File, args: &[&str]) -> String {
+    fn printed(file: &Conf, args: &[&str]) -> String {
         let merged = with(file, args).unwrap();
         let root = Cli::command();
         let matches = root.clone().try_get_matches_from(&merged.args).unwrap();
@@ -208,9 +233,10 @@ mod tests {
 
     #[test]
     fn a_file_in_the_way_of_debian_is_understood() {
-        let file = File::new(
+        let file = Conf::new(
             "debian",
             "# memcached default config file\n\n-d\n-m 64\n-p 11212\n-u memcache\n\
+             logfile /var/log/memcached.log\n\
              -l 127.0.0.1\n-l ::1\n  -c 2048  \n-P /run/gnomon.pid\n-vv\n--huge=on\n\
              -- --file-prefix=x --no-pci\n",
         );
@@ -235,7 +261,7 @@ mod tests {
         assert_eq!(text.matches("--verbose\n").count(), 2, "{text}");
         assert!(!text.contains("2048") && !text.contains("11212"), "{text}");
         // What it prints, it understands, to the same end.
-        let again = File::new("again", &text);
+        let again = Conf::new("again", &text);
         let strip =
             |s: &str| s.lines().filter(|l| !l.starts_with('#')).collect::<Vec<_>>().join("\n");
         assert_eq!(strip(&printed(&again, &[])), strip(&text));
@@ -244,18 +270,21 @@ mod tests {
     #[test]
     fn lines_that_are_wrong_are_named() {
         for (text, wrong) in [
-            ("-m 64\nlogfile /var/log/x\n", ":2: 'logfile' is no flag"),
+            ("-m 64\nlog /var/log/x\n", ":2: 'log' is no flag"),
             ("--memroy 64\n", ":1: unexpected argument '--memroy'"),
             ("-m many\n", ":1: invalid value 'many'"),
             ("-m\n", ":1: a value is required"),
             ("--config /x\n", ":1: --config has no place in a file"),
             ("serve\n", ":1: 'serve' is no flag"),
         ] {
-            let file = File::new("wrong", text);
+            let file = Conf::new("wrong", text);
             let said = with(&file, &[]).unwrap_err().to_string();
             assert!(said.contains(wrong), "{said}");
         }
-        let gone = File(PathBuf::from("/nowhere/gnomon.conf"));
+        let endless = Conf(PathBuf::from("/dev/zero"));
+        let said = with(&endless, &[]).unwrap_err().to_string();
+        assert!(said.ends_with("is no file of flags"), "{said}");
+        let gone = Conf(PathBuf::from("/nowhere/gnomon.conf"));
         assert!(matches!(with(&gone, &[]), Err(ConfigError::Unreadable { .. })));
     }
 

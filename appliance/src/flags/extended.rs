@@ -17,6 +17,8 @@ pub enum Extended {
     NoModern,
     /// Seconds after which an idle connection is closed; 0: never.
     IdleTimeout(u32),
+    /// An empty word.
+    Nothing,
     /// Correct, and without effect here. As it was typed.
     Unused(String),
 }
@@ -24,6 +26,12 @@ pub enum Extended {
 /// What may follow the name.
 enum Takes {
     Nothing,
+    /// Or nothing.
+    Anything,
+    /// Or nothing.
+    MayBeNumber(RangeInclusive<u64>),
+    /// Numbers with `-` between them.
+    Sizes,
     Number(RangeInclusive<u64>),
     Fraction(RangeInclusive<f64>),
     OneOf(&'static [&'static str]),
@@ -32,11 +40,13 @@ enum Takes {
 const ANY: Takes = Takes::Number(0..=u32::MAX as u64);
 /// memcached's factors have no upper bound.
 const FACTOR: Takes = Takes::Fraction(f64::MIN_POSITIVE..=f64::MAX);
-const SHARE: Takes = Takes::Fraction(f64::MIN_POSITIVE..=1.0 - f64::EPSILON);
+const SHARE: Takes = Takes::Fraction(f64::MIN_POSITIVE..=1.0);
+/// What memcached takes for the size of a chunk, in bytes.
+const SLAB_SIZES: RangeInclusive<u64> = 48..=524_288;
 const PERCENT: Takes = Takes::Number(1..=79);
 
 /// Every option but those of [`REFUSED`].
-const KNOWN: [(&str, Takes); 41] = [
+const KNOWN: [(&str, Takes); 45] = [
     ("maxconns_fast", Takes::Nothing),
     ("no_maxconns_fast", Takes::Nothing),
     ("idle_timeout", ANY),
@@ -48,10 +58,12 @@ const KNOWN: [(&str, Takes); 41] = [
     ("tail_repair_time", Takes::Number(10..=u32::MAX as u64)),
     ("slab_reassign", Takes::Nothing),
     ("no_slab_reassign", Takes::Nothing),
-    ("slab_automove", Takes::Number(0..=2)),
+    ("slab_automove", Takes::MayBeNumber(0..=2)),
+    ("no_slab_automove", Takes::Nothing),
+    ("slab_sizes", Takes::Sizes),
     ("slab_automove_ratio", SHARE),
     ("slab_automove_window", Takes::Number(3..=u32::MAX as u64)),
-    ("slab_automove_freeratio", SHARE),
+    ("slab_automove_freeratio", Takes::Fraction(0.0..=f64::MAX)),
     ("slab_chunk_max", Takes::Number(1..=u32::MAX as u64)),
     ("no_chunked_items", Takes::Nothing),
     ("lru_crawler", Takes::Nothing),
@@ -68,33 +80,35 @@ const KNOWN: [(&str, Takes); 41] = [
     ("warm_max_factor", FACTOR),
     ("temporary_ttl", ANY),
     ("watcher_logbuf_size", ANY),
-    ("worker_logbuf_size", ANY),
+    // memcached takes its value for one of slab_sizes, too.
+    ("worker_logbuf_size", Takes::Number(SLAB_SIZES)),
     ("read_buf_mem_limit", ANY),
-    ("resp_obj_mem_limit", ANY),
+    ("resp_obj_mem_limit", Takes::Anything),
     ("track_sizes", Takes::Nothing),
     ("inline_ascii_resp", Takes::Nothing),
     ("no_inline_ascii_resp", Takes::Nothing),
     ("inline_ascii_response", Takes::Nothing),
     ("no_inline_ascii_response", Takes::Nothing),
+    ("drop_privileges", Takes::Nothing),
     ("no_drop_privileges", Takes::Nothing),
     ("relaxed_privileges", Takes::Nothing),
+    ("sock_cookie_id", ANY),
 ];
 
 /// Options that ask for something that would be missed, by how their names begin.
-const REFUSED: [(&str, &str); 4] = [
+const REFUSED: [(&str, &str); 2] = [
     ("ssl_", "TLS is not supported: leave it out, and put a TLS proxy in front where you need one"),
     ("ext_", "external storage is not supported: items lie in memory; leave it out"),
-    (
-        "drop_privileges",
-        "system calls are not filtered: leave it out, and use your service manager",
-    ),
-    ("sock_cookie_id", "socket cookies are not supported: leave it out"),
 ];
 
 impl FromStr for Extended {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
+        if s.is_empty() {
+            // Behind the last comma.
+            return Ok(Self::Nothing);
+        }
         let (name, value) = match s.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (s, None),
@@ -124,8 +138,15 @@ impl Takes {
     fn check(&self, value: Option<&str>) -> Result<u32, String> {
         match (self, value) {
             // memcached, too, takes no notice of a value here.
-            (Self::Nothing, _) => Ok(0),
-            (Self::Number(range), value) => {
+            (Self::Nothing | Self::Anything, _) | (Self::MayBeNumber(_), None) => Ok(0),
+            (Self::Sizes, value) => {
+                let mut sizes = value.unwrap_or_default().split('-').map(str::parse);
+                match sizes.all(|n| n.is_ok_and(|n| SLAB_SIZES.contains(&n))) {
+                    true => Ok(0),
+                    false => Err("wants chunk sizes in bytes (100-200-300)".to_owned()),
+                }
+            }
+            (Self::Number(range) | Self::MayBeNumber(range), value) => {
                 let (least, most) = (range.start(), range.end());
                 let number = value.and_then(|v| v.parse::<u64>().ok());
                 let number = number.filter(|n| range.contains(n));
@@ -137,9 +158,10 @@ impl Takes {
                 let number = value.and_then(|v| v.parse::<f64>().ok());
                 match number.filter(|n| range.contains(n)) {
                     Some(_) => Ok(0),
-                    None if *range.end() < 1.0 => {
-                        Err("wants a fraction between 0 and 1".to_owned())
+                    None if *range.end() <= 1.0 => {
+                        Err("wants a fraction above 0, up to 1".to_owned())
                     }
+                    None if *range.start() == 0.0 => Err("wants a number from 0 up".to_owned()),
                     None => Err("wants a number above 0".to_owned()),
                 }
             }
@@ -164,8 +186,9 @@ mod tests {
         assert_eq!(parse("lru_crawler"), Ok(Extended::LruCrawler(true)));
         assert_eq!(parse("no_lru_crawler"), Ok(Extended::LruCrawler(false)));
         assert_eq!(parse("no_modern"), Ok(Extended::NoModern));
+        assert_eq!(parse(""), Ok(Extended::Nothing));
         assert_eq!(parse("idle_timeout=30"), Ok(Extended::IdleTimeout(30)));
-        for unused in ["modern", "hashpower=20", "hash_algorithm=xxh3", "hot_max_factor=0.2"] {
+        for unused in ["modern", "hashpower=20", "slab_automove", "hot_max_factor=0.2"] {
             assert_eq!(parse(unused), Ok(Extended::Unused(unused.to_owned())));
         }
     }
@@ -174,8 +197,11 @@ mod tests {
     fn every_option_can_be_had() {
         for (name, takes) in &KNOWN {
             let typed = match takes {
-                Takes::Nothing => (*name).to_owned(),
-                Takes::Number(range) => format!("{name}={}", range.start()),
+                Takes::Nothing | Takes::Anything => (*name).to_owned(),
+                Takes::Sizes => format!("{name}=100-200-300"),
+                Takes::Number(range) | Takes::MayBeNumber(range) => {
+                    format!("{name}={}", range.start())
+                }
                 Takes::Fraction(_) => format!("{name}=0.5"),
                 Takes::OneOf(words) => format!("{name}={}", words[0]),
             };
@@ -188,21 +214,23 @@ mod tests {
         for (typed, said) in [
             ("foo", "'foo' is none of memcached's options"),
             ("no_idle_timeout", "'no_idle_timeout' is none of memcached's options"),
-            ("", "'' is none of memcached's options"),
             ("idle_timeout", "idle_timeout wants a number from 0 to 4294967295"),
             ("idle_timeout=x", "idle_timeout wants a number from 0 to 4294967295"),
             ("idle_timeout=-1", "idle_timeout wants a number from 0 to 4294967295"),
             ("hashpower=1", "hashpower wants a number from 12 to 32"),
             ("hash_algorithm=md5", "hash_algorithm wants one of jenkins, murmur3, xxh3"),
             ("slab_automove=3", "slab_automove wants a number from 0 to 2"),
-            ("slab_automove_ratio=1", "slab_automove_ratio wants a fraction between 0 and 1"),
-            ("slab_automove_ratio=NaN", "slab_automove_ratio wants a fraction between 0 and 1"),
+            ("slab_automove_ratio=1.1", "slab_automove_ratio wants a fraction above 0, up to 1"),
+            ("slab_automove_ratio=NaN", "slab_automove_ratio wants a fraction above 0, up to 1"),
+            ("slab_automove_freeratio=x", "slab_automove_freeratio wants a number from 0 up"),
+            ("slab_sizes", "slab_sizes wants chunk sizes in bytes"),
+            ("slab_sizes=100-x", "slab_sizes wants chunk sizes in bytes"),
+            ("worker_logbuf_size=1", "worker_logbuf_size wants a number from 48 to 524288"),
             ("hot_max_factor=0", "hot_max_factor wants a number above 0"),
             ("hot_lru_pct=80", "hot_lru_pct wants a number from 1 to 79"),
             ("tail_repair_time=9", "tail_repair_time wants a number from 10"),
             ("ssl_key=x", "ssl_key: TLS is not supported"),
             ("ext_path=/x:1G", "ext_path: external storage is not supported"),
-            ("drop_privileges", "drop_privileges: system calls are not filtered"),
         ] {
             let error = parse(typed).expect_err(typed);
             assert!(error.starts_with(said), "{typed}: {error}");

@@ -35,4 +35,8 @@ pub struct ProcessFlags {
     /// Accepted: huge pages are taken where there are any. --huge decides.
     #[arg(short = 'L', long)]
     pub enable_largepages: bool,
+
+    /// Print the license and end.
+    #[arg(short = 'i', long)]
+    pub license: bool,
 }

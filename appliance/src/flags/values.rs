@@ -1,9 +1,10 @@
 //! Values of flags: what each accepts, and what it says of anything else.
 
+use super::Dialect;
 use crate::check::PciAddress;
 use serde::Serialize;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -31,30 +32,111 @@ impl FromStr for ServicePort {
     }
 }
 
-/// An address to listen on, with or without a port of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Addresses to listen on, with or without a port of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenAddr {
-    /// The address.
-    pub ip: IpAddr,
+    /// The address, or those of a name.
+    pub ips: Vec<IpAddr>,
     /// The port, when it was given here.
     pub port: Option<u16>,
+    /// What is spoken there, when it was given here.
+    pub dialect: Option<Dialect>,
+    /// The tag, which only memcached's proxy would look at.
+    pub tag: Option<String>,
 }
 
 impl FromStr for ListenAddr {
     type Err = String;
 
+    /// Names are looked up.
     fn from_str(s: &str) -> Result<Self, String> {
-        if let Ok(a) = s.parse::<SocketAddr>() {
-            return match a.port() {
-                0 => Err("port 0 cannot be listened on".to_owned()),
-                port => Ok(Self { ip: a.ip(), port: Some(port) }),
+        let (mut dialect, mut tag, mut rest) = (None, None, s);
+        loop {
+            rest = if let Some((name, rest)) = in_brackets(rest, "proto") {
+                dialect = Some(proto(name)?);
+                rest
+            } else if let Some((name, rest)) = in_brackets(rest, "tag") {
+                tag = Some(name.to_owned());
+                rest
+            } else if let Some(rest) = rest.strip_prefix("notls:") {
+                rest
+            } else {
+                break;
             };
         }
-        let bare = s.strip_prefix('[').and_then(|s| s.strip_suffix(']')).unwrap_or(s);
-        bare.parse()
-            .map(|ip| Self { ip, port: None })
-            .map_err(|_| "not an IP address, nor ADDR:PORT".to_owned())
+        let (ips, port) = addresses(rest)?;
+        Ok(Self { ips, port, dialect, tag })
     }
+}
+
+/// What stands between the brackets of `NAME[...]:`, and what follows.
+fn in_brackets<'a>(s: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
+    s.strip_prefix(name)?.strip_prefix('[')?.split_once("]:")
+}
+
+fn proto(name: &str) -> Result<Dialect, String> {
+    match name {
+        "ascii" => Ok(Dialect::Ascii),
+        "binary" => Ok(Dialect::Binary),
+        "negotiating" => Ok(Dialect::Auto),
+        _ => Err("proto[…] is ascii, binary or negotiating".to_owned()),
+    }
+}
+
+fn addresses(s: &str) -> Result<(Vec<IpAddr>, Option<u16>), String> {
+    let with_port = |port| match port {
+        0 => Err("port 0 cannot be listened on".to_owned()),
+        port => Ok(Some(port)),
+    };
+    if let Ok(a) = s.parse::<SocketAddr>() {
+        return Ok((vec![a.ip()], with_port(a.port())?));
+    }
+    let bare = s.strip_prefix('[').and_then(|s| s.strip_suffix(']')).unwrap_or(s);
+    if let Ok(ip) = bare.parse() {
+        return Ok((vec![ip], None));
+    }
+    let (name, port) = match s.split_once(':') {
+        Some((name, port)) => {
+            let port = port.parse().map_err(|_| format!("'{port}' is not a port"))?;
+            (name, with_port(port)?)
+        }
+        None => (s, None),
+    };
+    let mut ips = match name {
+        "*" => vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+        _ => look_up(name)?,
+    };
+    // A name may stand for addresses that this machine does not have: of the other IP version.
+    if ips.iter().any(is_ours) {
+        ips.retain(is_ours);
+    }
+    Ok((ips, port))
+}
+
+fn look_up(name: &str) -> Result<Vec<IpAddr>, String> {
+    let wrong =
+        |why: &dyn fmt::Display| format!("neither an address nor a name that is found: {why}");
+    if name.is_empty() || name.contains(['/', '[', ']', ' ']) {
+        return Err(wrong(&"no name"));
+    }
+    let mut ips = Vec::new();
+    for address in (name, 0).to_socket_addrs().map_err(|e| wrong(&e))? {
+        if !ips.contains(&address.ip()) {
+            ips.push(address.ip());
+        }
+    }
+    Ok(ips)
+}
+
+fn is_ours(ip: &IpAddr) -> bool {
+    UdpSocket::bind((*ip, 0)).is_ok()
+}
+
+/// `-m`: megabytes, with an m behind them or not.
+pub(super) fn parse_megabytes(s: &str) -> Result<u64, String> {
+    let lower = s.trim().to_ascii_lowercase();
+    let digits = lower.strip_suffix("mb").or_else(|| lower.strip_suffix('m')).unwrap_or(&lower);
+    digits.parse().map_err(|_| "not a number of megabytes (64, 64m)".to_owned())
 }
 
 /// A port served through DPDK.

@@ -1,5 +1,7 @@
-//! What a memory file would lie in: the file system, and the room there. Nothing is made or changed.
+//! What a memory file would lie in: the file system, and the room there, and who has a hand in a
+//! file that is there. Nothing is made or changed.
 
+use dataplane::store::restart::Shared;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, statfs};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
@@ -42,6 +44,9 @@ pub enum FileFault {
     /// A device, a directory, a pipe.
     #[error("not a regular file; name one in a tmpfs or a hugetlbfs")]
     NotAFile,
+    /// Others have a hand in it.
+    #[error(transparent)]
+    Shared(#[from] Shared),
     /// The file is there, for others.
     #[error("this user may not read and write it: {0}")]
     File(io::ErrorKind),
@@ -61,9 +66,11 @@ pub enum FileFault {
 /// [`FileFault`].
 pub(super) fn look(path: &Path) -> Result<FileRoom, FileFault> {
     let kind = |e: nix::Error| io::Error::from(e).kind();
-    let (there, taken_bytes) = match fs::metadata(path) {
-        Ok(m) if !m.is_file() => return Err(FileFault::NotAFile),
+    let (there, taken_bytes) = match fs::symlink_metadata(path) {
+        Ok(m) if !m.is_file() && !m.is_symlink() => return Err(FileFault::NotAFile),
         Ok(m) => {
+            // Whose it may be is for who knows `-u`.
+            Shared::check(&m, m.uid())?;
             let allowed = access(path, AccessFlags::R_OK | AccessFlags::W_OK);
             allowed.map_err(|e| FileFault::File(kind(e)))?;
             (path, m.blocks() * STAT_BLOCK_BYTES)
@@ -94,10 +101,12 @@ pub(super) fn look(path: &Path) -> Result<FileRoom, FileFault> {
 mod tests {
     use super::super::tests::Tree;
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn the_place_is_looked_at_whether_there_is_a_file_or_not() {
         let tree = Tree::new("memory-file", &[("there", "12345")]);
+        fs::set_permissions(tree.0.join("there"), fs::Permissions::from_mode(0o600)).unwrap();
         let (there, not_yet) = (look(&tree.0.join("there")), look(&tree.0.join("not-yet")));
         let (there, not_yet) = (there.unwrap(), not_yet.unwrap());
         assert_eq!(there.system, not_yet.system);

@@ -13,6 +13,7 @@ use crate::affinity;
 use crate::capture::{self, Captures, Refused, Request};
 use crate::tcp::Source;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,10 +24,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
-use tokio::task::LocalSet;
+use tokio::task::{AbortHandle, LocalSet};
 use tokio::time::{sleep, timeout};
 
-/// Connections served at a time; the next one waits.
+/// Connections served at a time; for the next one the oldest makes way.
 const CONNECTIONS_MAX: usize = 8;
 /// Longest request, headers and all.
 const REQUEST_MAX_BYTES: usize = 8 << 10;
@@ -80,7 +81,7 @@ fn run(
     let local = matches!(listener, Source::Unix(_));
     let captures = Captures::new(sources.capture_lines.clone());
     let desk = RefCell::new(Desk::new(sources));
-    let hall = Rc::new(Hall { desk, captures, local, stop });
+    let hall = Rc::new(Hall { desk, captures, exchanges: RefCell::default(), local, stop });
     let accepting = async {
         match listener {
             Source::Tcp(l) => {
@@ -112,25 +113,38 @@ fn run(
     })
 }
 
-/// Takes connections one after the other, as long as there is a seat for them.
+/// Takes connections one after the other. Where all seats are taken, whoever has one for longest
+/// makes way: an honest exchange takes no longer than it takes others to come.
 async fn accept<S>(hall: Rc<Hall>, mut next: impl AsyncFnMut() -> io::Result<S>) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    // Nobody closes it.
-    while let Ok(seat) = Arc::clone(&seats).acquire_owned().await {
+    for number in 0u64.. {
         match next().await {
             Ok(mut stream) => {
-                let hall = Rc::clone(&hall);
-                tokio::task::spawn_local(async move {
+                let seat = match Arc::clone(&seats).try_acquire_owned() {
+                    Ok(seat) => seat,
+                    Err(_) => {
+                        let oldest = hall.exchanges.borrow_mut().pop_front();
+                        oldest.iter().for_each(|(_, exchange)| exchange.abort());
+                        // Nobody closes it.
+                        let Ok(seat) = Arc::clone(&seats).acquire_owned().await else { break };
+                        seat
+                    }
+                };
+                let all = Rc::clone(&hall);
+                let task = tokio::task::spawn_local(async move {
+                    let hall = all;
                     // Whoever is too slow, or has gone, gets nothing.
                     let asked = timeout(EXCHANGE_MAX, exchange(&mut stream, &hall)).await;
+                    hall.exchanges.borrow_mut().retain(|(n, _)| *n != number);
                     if let Ok(Ok(Some(request))) = asked {
                         capture(&mut stream, &hall, &request).await;
                     }
                     drop(seat);
                 });
+                hall.exchanges.borrow_mut().push_back((number, task.abort_handle()));
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection for metrics");
@@ -145,6 +159,8 @@ where
 struct Hall {
     desk: RefCell<Desk>,
     captures: Captures,
+    /// Those under way, the oldest first.
+    exchanges: RefCell<VecDeque<(u64, AbortHandle)>>,
     /// On a Unix socket, whose permissions say who may connect.
     local: bool,
     stop: Arc<AtomicBool>,

@@ -58,6 +58,8 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
     if clients.enable_ssl {
         return Err(PlanError::Tls);
     }
+    let dialect = dialect(flags)?;
+    check_unused(flags)?;
     if clients.auth_file.is_some() {
         if !flags.port.is_empty() {
             return Err(PlanError::AuthWithPort);
@@ -65,7 +67,7 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
         if !matches!(flags.udp_port, None | Some(ServicePort::Off)) {
             return Err(PlanError::AuthWithUdp);
         }
-        if clients.protocol == Dialect::Binary {
+        if dialect == Dialect::Binary {
             return Err(PlanError::AuthWithBinary);
         }
     }
@@ -81,7 +83,7 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
         requests_per_turn: clients.max_reqs_per_event as usize,
         dialect: match clients.auth_file {
             Some(_) => Dialect::Ascii,
-            None => clients.protocol,
+            None => dialect,
         },
         auth_file: clients.auth_file.as_deref().map(absolute),
         idle_timeout_seconds: 0,
@@ -100,16 +102,46 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
             Extended::LruCrawler(on) => plan.sweeper = *on,
             Extended::NoModern => (plan.refuse_over_limit, plan.sweeper) = (false, false),
             Extended::IdleTimeout(seconds) => plan.idle_timeout_seconds = *seconds,
-            Extended::Unused(_) => {}
+            Extended::Unused(_) | Extended::Nothing => {}
         }
     }
     Ok(plan)
+}
+
+/// What connections speak: as `-l proto[…]` says, and otherwise `-B`.
+fn dialect(flags: &ServeFlags) -> Result<Dialect, PlanError> {
+    let mut spoken = flags.listen.iter().map(|l| l.dialect.unwrap_or(flags.clients.protocol));
+    let first = spoken.next().unwrap_or(flags.clients.protocol);
+    spoken.all(|d| d == first).then_some(first).ok_or(PlanError::ListenDialects)
+}
+
+/// What memcached refuses of options that have no effect here.
+fn check_unused(flags: &ServeFlags) -> Result<(), PlanError> {
+    let number = |name: &str| {
+        let mut typed = flags.clients.extended.iter().filter_map(|o| match o {
+            Extended::Unused(typed) => typed.strip_prefix(name)?.strip_prefix('=')?.parse().ok(),
+            _ => None,
+        });
+        typed.next_back()
+    };
+    let shares = number("hot_lru_pct").unwrap_or(20) + number("warm_lru_pct").unwrap_or(40);
+    if shares > 80 {
+        return Err(PlanError::LruShares(shares));
+    }
+    match number("slab_chunk_max") {
+        Some(chunk) if !flags.max_item_size.is_multiple_of(chunk.max(1)) => {
+            Err(PlanError::SlabChunkMax { chunk, item_max: flags.max_item_size })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The TCP port: as it was given, and otherwise UDP's, as in memcached.
 pub(super) fn tcp_port(flags: &ServeFlags) -> ServicePort {
     match (flags.tcp_port, flags.udp_port) {
         (Some(port), _) | (None, Some(port @ ServicePort::Fixed(_))) => port,
+        // Clients of a NIC must know the port.
+        (None, Some(ServicePort::Any)) if flags.port.is_empty() => ServicePort::Any,
         (None, _) => ServicePort::Fixed(SERVICE_PORT),
     }
 }
@@ -135,7 +167,10 @@ pub(super) fn unused(flags: &ServeFlags) -> Vec<String> {
         Extended::MaxconnsFast(_)
         | Extended::LruCrawler(_)
         | Extended::NoModern
+        | Extended::Nothing
         | Extended::IdleTimeout(_) => None,
     });
-    large_pages.into_iter().chain(options).collect()
+    let napi_ids = clients.napi_ids.map(|n| format!("-N {n}"));
+    let tags = flags.listen.iter().filter_map(|l| l.tag.as_ref().map(|t| format!("-l tag[{t}]")));
+    large_pages.into_iter().chain(napi_ids).chain(tags).chain(options).collect()
 }

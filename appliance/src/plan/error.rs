@@ -234,6 +234,24 @@ pub enum PlanError {
         "-n {0}: the smallest chunk would be larger than the largest item: lower -n, or raise -I"
     )]
     ChunkMin(u32),
+    /// Several that differ.
+    #[error("-l proto[…]: all addresses speak the same here: say it once, with -B")]
+    ListenDialects,
+    /// More than memcached takes.
+    #[error(
+        "-o hot_lru_pct, warm_lru_pct: {0}% together, and they may have 80%: lower one of them"
+    )]
+    LruShares(u64),
+    /// No part of an item's size.
+    #[error(
+        "-o slab_chunk_max={chunk}: -I {item_max} is no multiple of it: leave it out, it has no effect here"
+    )]
+    SlabChunkMax {
+        /// As given.
+        chunk: u64,
+        /// Bytes.
+        item_max: u64,
+    },
     /// `-S`.
     #[error("-S: SASL is not supported: use -Y FILE, authentication in the ASCII protocol")]
     Sasl,

@@ -65,9 +65,8 @@ fn socket_ports(flags: &ServeFlags) -> Vec<PortPlan> {
     for listen in &flags.listen {
         if let Some(port) = port_of(listen, service) {
             let ips = by_port.entry(port).or_default();
-            if !ips.contains(&listen.ip) {
-                ips.push(listen.ip);
-            }
+            let new: Vec<_> = listen.ips.iter().filter(|ip| !ips.contains(ip)).collect();
+            ips.extend(new);
         }
     }
     by_port
@@ -134,9 +133,9 @@ pub(super) fn tcp(flags: &ServeFlags, ports: &[PortPlan]) -> Vec<TcpPlan> {
         return plans;
     }
     let service = tcp_port(flags);
-    let kernel = flags.listen.iter().filter_map(|l| {
-        let address = SocketAddr::new(l.ip, port_of(l, service)?);
-        Some(TcpPlan { address, behind_side_door: false })
+    let kernel = flags.listen.iter().flat_map(|l| {
+        let ips = l.ips.iter().filter_map(move |ip| Some((*ip, port_of(l, service)?)));
+        ips.map(|at| TcpPlan { address: SocketAddr::from(at), behind_side_door: false })
     });
     // Any free port will not do here: clients of a NIC must know where to connect.
     let ServicePort::Fixed(port) = service else { return kernel.collect() };

@@ -74,7 +74,7 @@ fn one_port_number_is_for_tcp_and_udp() {
         ("-U 0", (Some(11211), None)),
         ("-p 0", (None, Some(11211))),
         ("-p 0 -U 5", (None, Some(5))),
-        ("-U -1", (Some(11211), Some(0))),
+        ("-U -1", (Some(0), Some(0))),
         ("-p -1", (Some(0), Some(0))),
         ("-p -1 --port net_ring0 --ip 10.0.0.1/24", (Some(0), Some(11211))),
         ("-p 5 -Y file", (Some(5), None)),

@@ -6,6 +6,7 @@
 use super::SocketError;
 use crate::plan::UnixPlan;
 use nix::sys::stat::{Mode, umask};
+use nix::unistd::{AccessFlags, access};
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs;
 use std::io;
@@ -39,7 +40,9 @@ pub(super) fn listen(
     backlog: i32,
 ) -> Result<(UnixListener, SocketFile), SocketError> {
     let refused = |source| SocketError::Unix { flag, path: plan.path.clone(), source };
-    clear(&plan.path, flag)?;
+    if is_left_over(&plan.path, flag)? {
+        fs::remove_file(&plan.path).map_err(refused)?;
+    }
     let address = SockAddr::unix(&plan.path).map_err(refused)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(refused)?;
     socket.set_nonblocking(true).map_err(refused)?;
@@ -52,20 +55,28 @@ pub(super) fn listen(
     Ok((socket.into(), file))
 }
 
-/// Takes away what an ended process left behind.
-fn clear(path: &Path, flag: &'static str) -> Result<(), SocketError> {
+/// Looks whether [`listen`] could, and changes nothing.
+pub(super) fn probe(path: &Path, flag: &'static str) -> Result<(), SocketError> {
+    if is_left_over(path, flag)? {
+        return Ok(());
+    }
+    // A bare name has an empty parent.
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    access(parent.unwrap_or_else(|| Path::new(".")), AccessFlags::W_OK | AccessFlags::X_OK)
+        .map_err(|e| SocketError::Unix { flag, path: path.to_owned(), source: e.into() })
+}
+
+/// Whether an ended process left a socket behind there. Anything else that is there is an error.
+fn is_left_over(path: &Path, flag: &'static str) -> Result<bool, SocketError> {
     let owned = || path.to_owned();
-    let refused = |source| SocketError::Unix { flag, path: owned(), source };
     match fs::symlink_metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(refused(e)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(SocketError::Unix { flag, path: owned(), source }),
         Ok(found) if !found.file_type().is_socket() => {
             Err(SocketError::NotASocket { flag, path: owned() })
         }
         Ok(_) => match UnixStream::connect(path) {
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-                fs::remove_file(path).map_err(refused)
-            }
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
             _ => Err(SocketError::UnixInUse { flag, path: owned() }),
         },
     }

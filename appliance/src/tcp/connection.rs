@@ -42,7 +42,7 @@ pub(super) struct Desk {
     pub(super) dialect: Dialect,
     /// Whom clients must be, where they must authenticate.
     pub(super) credentials: Option<Arc<Credentials>>,
-    /// How long a connection may send nothing.
+    /// How long a connection may send nothing, or take nothing of what it is owed.
     pub(super) idle_max: Option<Duration>,
     pub(super) stopped: watch::Receiver<bool>,
     /// Room to read into, and to gather replies in.
@@ -73,7 +73,7 @@ pub(super) enum End {
     Conversation,
     /// Input that cannot be followed.
     Lost,
-    /// Nothing came for too long.
+    /// Nothing came for too long, or nothing was taken.
     Idle,
     /// The service stops.
     Service,
@@ -96,7 +96,14 @@ impl End {
 
 /// Serves the connection to its end.
 pub(super) async fn serve(mut stream: Stream, desk: &Desk, conn: &Conn) -> End {
-    let end = converse(&mut stream, desk, conn).await.unwrap_or_else(End::Failed);
+    let end = match converse(&mut stream, desk, conn).await {
+        Ok(end) => end,
+        Err(error) if is_idle(&error) => End::Idle,
+        Err(error) => End::Failed(error),
+    };
+    if matches!(end, End::Idle) {
+        desk.ops.idle_kicks.inc();
+    }
     if matches!(end, End::Conversation | End::Lost) {
         conn.is(ConnState::Closing);
         let _ = timeout(PARTING_MAX, part(&mut stream)).await;
@@ -115,7 +122,12 @@ async fn part(stream: &mut Stream) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends when a connection that sends nothing has done so for too long.
+/// Whether it is [`send`] that gave up, and not the kernel.
+fn is_idle(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none()
+}
+
+/// Ends when a connection on which nothing moves has done so for too long.
 async fn idle(most: Option<Duration>) {
     match most {
         Some(most) => sleep(most).await,
@@ -146,10 +158,7 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
                 come.inspect_err(|e| desk.count_shortage(e))?
             }
             _ = &mut stop => return Ok(End::Service),
-            () = idle(desk.idle_max) => {
-                desk.ops.idle_kicks.inc();
-                return Ok(End::Idle);
-            }
+            () = idle(desk.idle_max) => return Ok(End::Idle),
         };
         if come == 0 {
             return Ok(End::Client);
@@ -236,7 +245,18 @@ async fn watch(stream: &mut Stream, desk: &Desk, watching: Watching) -> io::Resu
 async fn send(stream: &mut Stream, desk: &Desk, conn: &Conn, out: &mut Vec<u8>) -> io::Result<()> {
     if !out.is_empty() {
         conn.is(ConnState::Writing);
-        stream.write_all(out).await?;
+        let mut left = out.as_slice();
+        while !left.is_empty() {
+            let written = tokio::select! {
+                biased;
+                written = stream.write(left) => written?,
+                () = idle(desk.idle_max) => return Err(io::ErrorKind::TimedOut.into()),
+            };
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            left = left.get(written..).unwrap_or_default();
+        }
         desk.ops.bytes_written.add(out.len() as u64);
         out.clear();
     }

@@ -132,6 +132,14 @@ impl Stream {
         }
     }
 
+    /// Waits until some can be sent, and says how much that was.
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(s) => s.write(bytes).await,
+            Self::Unix(s) => s.write(bytes).await,
+        }
+    }
+
     pub(super) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Tcp(s) => s.write_all(bytes).await,

@@ -232,3 +232,67 @@ fn what_flags_forbid_is_refused() {
     }
     assert_eq!(value(&c.until_end("stats\r\n"), "cmd_flush"), "0");
 }
+
+/// As memcached 1.6.18, word for word.
+#[test]
+fn odd_lines_are_answered_as_by_memcached() {
+    let server = Server::start(&["-m", "8"]);
+    let mut c = Tcp::connect(server.tcp());
+    c.expect("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+    for (request, reply) in [
+        ("slabs automove ratio 0.8", "OK\r\n"),
+        ("slabs automove ratio 5", "OK\r\n"),
+        ("slabs automove ratio x", "ERROR\r\n"),
+        ("slabs automove ratio", "ERROR\r\n"),
+        ("slabs automove ratio 0.8 noreply", ""),
+        ("slabs automove 1 noreply", ""),
+        ("bget x", "END\r\n"),
+        ("bget x k", "VALUE k 0 1\r\nv\r\nEND\r\n"),
+        ("bget", "ERROR\r\n"),
+        ("slabs x noreply", "ERROR\r\n"),
+        ("slabs reassign 1 noreply", "CLIENT_ERROR bad command line format\r\n"),
+        ("slabs reassign 1 2 noreply", "ERROR\r\n"),
+        ("lru_crawler x noreply", "ERROR\r\n"),
+        ("lru_crawler crawl all noreply", "ERROR\r\n"),
+        ("lru_crawler crawl noreply", "BADCLASS invalid class id\r\n"),
+        ("shutdown x noreply", "ERROR: shutdown not enabled\r\n"),
+        ("shutdown noreply", "ERROR: shutdown not enabled\r\n"),
+        ("stats cachedump 62 1", "END\r\n"),
+        ("stats cachedump 63 1", "END\r\n"),
+        ("stats cachedump 64 1", "CLIENT_ERROR Illegal slab id\r\n"),
+    ] {
+        // The answer of the one behind it stands where nothing else does.
+        c.expect(&format!("{request}\r\nmn\r\n"), &format!("{reply}MN\r\n"));
+    }
+    assert!(c.until_end("stats settings\r\n").contains("STAT slab_automove_ratio 0.80\r\n"));
+    Tcp::connect(server.tcp()).expect("watch proxyuser\r\n", "OK\r\n");
+}
+
+#[test]
+fn a_crawl_has_an_end_to_be_waited_for() {
+    let server = Server::start(&["-m", "8"]);
+    let mut c = Tcp::connect(server.tcp());
+    // Something that can expire keeps the sweeper going round.
+    c.expect("set k 0 1000 1\r\nv\r\n", "STORED\r\n");
+    let running = |c: &mut Tcp| {
+        let page = c.until_end("stats\r\n");
+        (value(&page, "lru_crawler_running") == "1", value(&page, "lru_crawler_starts").to_owned())
+    };
+    let (mut seen, begun) = (false, Instant::now());
+    while !seen {
+        assert!(begun.elapsed() < SOON, "a crawl is never seen to run");
+        c.expect("lru_crawler crawl 1\r\n", "OK\r\n");
+        seen = running(&mut c).0;
+    }
+    let begun = Instant::now();
+    while running(&mut c).0 {
+        assert!(begun.elapsed() < SOON, "it still runs");
+    }
+    // It stays so until the next is asked for, though the sweeper goes its rounds.
+    let rounds = running(&mut c).1;
+    let begun = Instant::now();
+    while running(&mut c).1 == rounds {
+        assert!(begun.elapsed() < SOON, "the sweeper does not go round");
+        assert!(!running(&mut c).0);
+    }
+}

@@ -76,3 +76,36 @@ fn sighup_without_a_file_ends_nothing() {
     Tcp::connect(server.tcp()).expect("get a\r\n", "END\r\n");
     server.stop();
 }
+
+#[test]
+fn a_file_that_others_may_read_is_warned_of() {
+    let users = Tree::new("readable", "users", "ann:s3cret\n");
+    let path = users.path("users");
+    let mode = |mode| {
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode))
+            .unwrap();
+    };
+    let said = |mode_now| {
+        mode(mode_now);
+        let out = crate::server::run(&["-p", "-1", "-Y", &path, "--dry-run"]);
+        assert_eq!(out.status.code(), Some(0));
+        crate::server::text(&out.stderr)
+    };
+    for (open, others) in
+        [(0o666, true), (0o604, true), (0o660, true), (0o640, false), (0o600, false)]
+    {
+        let said = said(open);
+        assert_eq!(said.contains("chmod 600"), others, "{open:o}: {said}");
+    }
+}
+
+#[test]
+fn words_that_nobody_can_log_in_with_are_refused() {
+    for line in ["a:b c\n", "a b:c\n"] {
+        let users = Tree::new("blank", "users", line);
+        let path = users.path("users");
+        let out = crate::server::run(&["-p", "-1", "-Y", &path]);
+        let said = format!("the authentication file {path}: line 1 has a blank in it");
+        crate::server::refuses(&out, &said);
+    }
+}

@@ -63,6 +63,39 @@ fn a_pipeline_is_answered_in_turns() {
     assert!(settings.contains("STAT reqs_per_event 10\r\n"), "{settings}");
 }
 
+/// Who asks and does not read holds its connection no longer than who says nothing.
+#[test]
+fn connections_that_do_not_read_are_closed_and_counted() {
+    let server = Server::start(&["-m", "16", "-o", "idle_timeout=1"]);
+    let mut c = Tcp::connect(server.tcp());
+    c.set("big", &vec![b'x'; 900_000]);
+    let mut stuck: Vec<Tcp> = (0..4).map(|_| Tcp::connect(server.tcp())).collect();
+    // More than the kernel's buffers hold.
+    stuck.iter_mut().for_each(|s| s.send("get big\r\n".repeat(64)));
+    let begun = Instant::now();
+    while !c.until_end("stats\r\n").contains("STAT idle_kicks 4\r\n") {
+        assert!(begun.elapsed() < SOON, "they are still open");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(c.until_end("stats\r\n").contains("STAT curr_connections 1\r\n"));
+}
+
+/// A slow reader is no idle one.
+#[test]
+fn connections_that_read_slowly_stay() {
+    let server = Server::start(&["-m", "16", "-o", "idle_timeout=1"]);
+    let mut c = Tcp::connect(server.tcp());
+    c.set("big", &vec![b'x'; 900_000]);
+    c.send("get big\r\n".repeat(30));
+    let begun = Instant::now();
+    for _ in 0..30 {
+        c.receive(21 + 900_000 - 1 + 2 + 5);
+        std::thread::sleep(Duration::from_millis(80));
+    }
+    assert!(begun.elapsed() > Duration::from_secs(2));
+    c.expect("get none\r\n", "END\r\n");
+}
+
 #[test]
 fn idle_connections_are_closed_and_counted() {
     let server = Server::start(&["-m", "8", "-o", "idle_timeout=1"]);

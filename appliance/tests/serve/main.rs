@@ -7,6 +7,7 @@ mod auth;
 mod admin;
 mod capture;
 mod client;
+mod compat;
 mod connections;
 #[cfg(feature = "dpdk")]
 mod dpdk;

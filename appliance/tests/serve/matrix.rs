@@ -56,7 +56,7 @@ const ASCII: &[(&str, &str, &str)] = &[
 
 /// Commands of memcached's that are not spoken and must not be half spoken.
 const NOT_SPOKEN: &[&str] =
-    &["bget k", "extstore free_memchunks 1 1", "refresh_certs", "misbehave", "debugtime p", "mx k"];
+    &["extstore free_memchunks 1 1", "refresh_certs", "misbehave", "debugtime p", "mx k"];
 
 /// Each opcode that the page may name, with the bytes of extras that it needs and whether it has a
 /// key.

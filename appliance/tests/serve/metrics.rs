@@ -323,6 +323,20 @@ fn the_dashboard_asks_for_nothing_that_is_not_there() {
     server.stop();
 }
 
+/// The oldest of those who hold a connection makes way.
+#[test]
+fn a_hundred_half_requests_do_not_hold_a_scraper_up() {
+    let (server, address) = start(&[]);
+    let mut half: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
+    half.iter_mut().for_each(|s| s.write_all(b"GET /metr").unwrap());
+    for _ in 0..5 {
+        let begun = std::time::Instant::now();
+        Page::of(address);
+        assert!(begun.elapsed() < std::time::Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+    server.stop();
+}
+
 #[test]
 fn nobody_can_hold_the_page_or_the_service() {
     let (server, address) = start(&[]);

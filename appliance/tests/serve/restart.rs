@@ -1,8 +1,10 @@
 //! A cache that outlives its process, and when it does not.
 
 use crate::client::{Tcp, Udp};
-use crate::server::{Server, run};
+use crate::server::{Server, refuses, run};
 use nix::sys::signal::Signal;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 
 /// A path for a memory file that goes away with it.
@@ -139,6 +141,7 @@ fn a_file_that_cannot_be_is_one_line() {
     refuses("/dev/null", "-e /dev/null: not a regular file");
     let file = MemoryFile::new("foreign");
     std::fs::write(&file.0, "somebody's").unwrap();
+    fs::set_permissions(&file.0, Permissions::from_mode(0o600)).unwrap();
     refuses(file.path(), "it holds something else, and is left as it is; remove it");
     assert_eq!(std::fs::read(&file.0).unwrap(), b"somebody's");
     std::fs::remove_file(&file.0).unwrap();
@@ -179,5 +182,60 @@ fn a_graceful_shutdown_by_a_client_keeps_the_items_and_another_does_not() {
         let server = file.serve(&[]);
         assert_eq!(Tcp::connect(server.tcp()).until_end("get a\r\n"), reply, "{line}");
         server.stop();
+    }
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_named() {
+    let file = MemoryFile::new("limit");
+    let run = format!("ulimit -f 1000; exec {} \"$@\"", env!("CARGO_BIN_EXE_gnomon"));
+    let args = ["-c", &run, "gnomon", "-p", "-1", "-U", "0", "-m", "16", "-e", file.path()];
+    let out = std::process::Command::new("sh").args(args).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains("the limit on the size of files (ulimit -f, LimitFSIZE=)"), "{said}");
+}
+
+/// Whoever can write to the file changes what clients get.
+#[test]
+fn a_memory_file_that_others_have_a_hand_in_is_refused() {
+    let file = MemoryFile::new("others");
+    let refused = |with: &str| {
+        for dry in [&["--dry-run"][..], &[]] {
+            let args = [&["-p", "-1", "-U", "-1", "-m", "16", "-e", file.path()][..], dry];
+            refuses(&run(&args.concat()), &format!("-e {}: {with}", file.path()));
+        }
+    };
+    let mode = |mode| fs::set_permissions(&file.0, Permissions::from_mode(mode)).unwrap();
+    fs::write(&file.0, "").unwrap();
+    for shared in [0o666, 0o620, 0o602, 0o644] {
+        mode(shared);
+        refused(&format!("its mode is {shared:o}, so that others read or change the items; "));
+    }
+    mode(0o600);
+    let other = file.0.with_extension("other");
+    fs::hard_link(&file.0, &other).unwrap();
+    refused("it has 2 names (hard links), ");
+    fs::remove_file(&file.0).unwrap();
+    symlink(&other, &file.0).unwrap();
+    refused("it is a symbolic link; ");
+    // One that leads nowhere makes no file there.
+    fs::remove_file(&other).unwrap();
+    refused("it is a symbolic link; ");
+    assert!(!other.exists());
+    fs::remove_file(&file.0).unwrap();
+    if nix::unistd::geteuid().is_root() {
+        fs::write(&file.0, "").unwrap();
+        mode(0o600);
+        chown(&file.0, Some(65_534), None).unwrap();
+        let args = ["-p", "-1", "-U", "-1", "-m", "16", "-e", file.path()];
+        let said = format!("memory file {}: it belongs to user 65534", file.path());
+        refuses(&run(&args), &said);
+        // Whom it belongs to is who serves.
+        let server = file.serve(&["-u", "nobody"]);
+        server.stop();
+        let root = Some(0);
+        chown(&file.0, root, None).unwrap();
+        file.serve(&["-u", "nobody"]).stop();
     }
 }

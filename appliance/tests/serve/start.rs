@@ -4,6 +4,8 @@ use crate::client::Tcp;
 use crate::server::{Server, Tree, gnomon, refuses, run, text};
 use serde_json::Value;
 use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
 
 #[test]
 fn dry_run_prints_the_plan_and_ends() {
@@ -27,6 +29,36 @@ fn dry_run_prints_the_plan_and_ends() {
 fn a_dry_run_leaves_any_free_port_open() {
     let out = run(&["-p", "0", "-U", "-1", "--dry-run"]);
     assert!(text(&out.stdout).contains("any free UDP port"), "{}", text(&out.stdout));
+}
+
+#[test]
+fn a_dry_run_touches_nothing() {
+    let tree = Tree::empty("dry");
+    let (left, metrics) = (tree.path("left"), tree.path("metrics"));
+    drop(UnixListener::bind(&left).unwrap());
+    let inode = std::fs::metadata(&left).unwrap().ino();
+    let at = format!("unix:{metrics}");
+    for args in [&["-s", &left][..], &["-p", "-1", "-U", "-1", "--metrics", &at]] {
+        let out = run(&[args, &["-m", "8", "--dry-run"]].concat());
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    }
+    assert_eq!(std::fs::metadata(&left).unwrap().ino(), inode);
+    assert!(!std::path::Path::new(&metrics).exists());
+
+    // What a start would stumble over it finds all the same.
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = tcp.local_addr().unwrap().port().to_string();
+    let said = format!("TCP 127.0.0.1:{port} is in use");
+    refuses(&run(&["-p", &port, "-U", "0", "--dry-run"]), &said);
+    let _answers = UnixListener::bind(tree.path("live")).unwrap();
+    let said = format!("the Unix socket {} is in use", tree.path("live"));
+    refuses(&run(&["-s", &tree.path("live"), "--dry-run"]), &said);
+    tree.write("file", "");
+    let said = format!("-s: {} is no socket", tree.path("file"));
+    refuses(&run(&["-s", &tree.path("file"), "--dry-run"]), &said);
+    let none = tree.path("none/socket");
+    let said = format!("cannot listen on the Unix socket {none}: ");
+    refuses(&run(&["-s", &none, "--dry-run"]), &said);
 }
 
 #[test]

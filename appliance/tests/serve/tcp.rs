@@ -30,6 +30,48 @@ fn each_verb_once() {
     assert!(c.rest().is_empty());
 }
 
+/// What stands where a refused command's data block would be is never obeyed.
+#[test]
+fn a_refused_store_takes_its_data_block_along() {
+    let server = Server::start(&["-m", "8"]);
+    let mut c = Tcp::connect(server.tcp());
+    let long = "k".repeat(251);
+    let lines = [
+        format!("set {long} 0 0 13"),
+        format!("add {long} 0 0 13"),
+        format!("replace {long} 0 0 13"),
+        format!("append {long} 0 0 13"),
+        format!("prepend {long} 0 0 13"),
+        format!("cas {long} 0 0 13 1"),
+        "set x a 0 13".to_owned(),
+        "add x -1 0 13".to_owned(),
+        "replace x 0 soon 13".to_owned(),
+        "append x 4294967296 0 13".to_owned(),
+        "prepend x 0 1e3 13".to_owned(),
+        "cas x 0 0 13 x".to_owned(),
+        format!("ms {long} 13"),
+        format!("ms {long} 13 T0 q"),
+    ];
+    c.expect("set victim 0 0 1\r\nv\r\n", "STORED\r\n");
+    for line in &lines {
+        let quiet = format!("{line} noreply");
+        let refused = "CLIENT_ERROR bad command line format\r\n";
+        let got = "VALUE victim 0 1\r\nv\r\nEND\r\n";
+        c.expect(&format!("{line}\r\ndelete victim\r\nget victim\r\n"), &format!("{refused}{got}"));
+        if !line.starts_with("ms") {
+            c.expect(&format!("{quiet}\r\ndelete victim\r\nget victim\r\n"), got);
+        }
+    }
+    // Of too many flags, too.
+    let flags = " k".repeat(17);
+    let refused = "CLIENT_ERROR options flags too long\r\n";
+    c.expect(&format!("ms x 13{flags}\r\ndelete victim\r\nmn\r\n"), &format!("{refused}MN\r\n"));
+    c.expect("get victim\r\n", "VALUE victim 0 1\r\nv\r\nEND\r\n");
+    // Without a length nobody knows where a block would end.
+    let refused = "CLIENT_ERROR bad command line format\r\n";
+    c.expect("set x 0 0 y\r\ndelete victim\r\n", &format!("{refused}DELETED\r\n"));
+}
+
 #[test]
 fn a_value_of_nearly_a_megabyte() {
     let server = Server::start(&["-m", "16"]);

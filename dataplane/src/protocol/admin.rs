@@ -56,6 +56,8 @@ pub enum Admin<'a> {
     TemporaryTtl(Option<u32>),
     /// `slabs automove`.
     Automove(Automove),
+    /// `slabs automove ratio`, in hundredths.
+    AutomoveRatio(u32),
     /// `slabs reassign`: from which class to which.
     Reassign(i32, i32),
     /// `cache_memlimit`, in megabytes.
@@ -70,7 +72,13 @@ pub enum Admin<'a> {
 pub(super) fn parse<'a>(verb: &[u8], rest: &'a [u8]) -> Option<Command<'a>> {
     let all = || rest.split(|&b| b == b' ').filter(|w| !w.is_empty());
     let mut words: ArrayVec<&'a [u8], WORDS_MAX> = all().take(WORDS_MAX).collect();
-    let noreply = words.last() == Some(&&b"noreply"[..]);
+    // As in memcached, these have no such word, but for one of them.
+    let has_noreply = match verb {
+        b"lru_crawler" | b"shutdown" => false,
+        b"slabs" => words.first() == Some(&&b"automove"[..]),
+        _ => true,
+    };
+    let noreply = has_noreply && words.last() == Some(&&b"noreply"[..]);
     if noreply {
         words.pop();
     }
@@ -85,11 +93,6 @@ pub(super) fn parse<'a>(verb: &[u8], rest: &'a [u8]) -> Option<Command<'a>> {
         b"watch" => Events::named(all()).map(Admin::Watch).ok_or(Refusal::Error),
         b"shutdown" => Ok(Admin::Shutdown(words.first().copied())),
         _ => return None,
-    };
-    let (what, noreply) = match what {
-        // A dump has an end to be told. memcached counts the words.
-        Ok(Admin::Dump { .. }) if noreply => (Err(Refusal::Error), false),
-        what => (what, noreply),
     };
     let what = what.unwrap_or_else(|refusal| Admin::Nonsense(refusal.line()));
     Some(Command::Admin { what, noreply })
@@ -143,18 +146,26 @@ fn lru<'a>(words: &[&'a [u8]]) -> Result<Admin<'a>, Refusal> {
 /// A factor in hundredths; `None` for one that is not above 0.
 fn hundredths(word: &[u8]) -> Result<Option<u32>, Refusal> {
     let factor: f64 = number(word).ok_or(Refusal::Error)?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a float cast saturates, and only what is above 0 is used"
-    )]
-    let rounded = (factor * 100.0).round() as u32;
-    Ok((factor > 0.0).then_some(rounded))
+    Ok((factor > 0.0).then_some(in_hundredths(factor)))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float cast saturates, and what is below 0 means nothing"
+)]
+fn in_hundredths(n: f64) -> u32 {
+    (n * 100.0).round() as u32
 }
 
 fn slabs<'a>(words: &[&'a [u8]]) -> Result<Admin<'a>, Refusal> {
     let id = |word| number::<i32>(word).ok_or(Refusal::BadLineFormat);
     match words {
+        [b"automove", b"ratio", ratio, ..] => {
+            let ratio: f64 = number(ratio).ok_or(Refusal::Error)?;
+            Ok(Admin::AutomoveRatio(in_hundredths(ratio)))
+        }
+        [b"automove", b"ratio"] => Err(Refusal::Error),
         [b"automove", level, ..] => match id(level)? {
             0 => Ok(Admin::Automove(Automove::Off)),
             1 => Ok(Admin::Automove(Automove::Slow)),
@@ -226,6 +237,7 @@ fn set(what: Admin<'_>, server: &Server) -> Result<(), &'static [u8]> {
         Admin::LruMode(segmented) => tuning.set(|t| t.segmented = segmented),
         Admin::TemporaryTtl(ttl) => tuning.set(|t| t.temporary_ttl = ttl),
         Admin::Automove(how) => store.set_automove(how),
+        Admin::AutomoveRatio(ratio) => tuning.set(|t| t.automove_ratio_hundredths = ratio),
         Admin::Reassign(from, to) => store.reassign(from, to).map_err(|why| match why {
             NotMoved::Busy => &b"BUSY currently processing reassign request\r\n"[..],
             NotMoved::BadClass => b"BADCLASS invalid src or dst class id\r\n",

@@ -49,7 +49,7 @@ fn strict(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
     let (verb, rest) = first_word(line);
     let done = |command| Parsed::Command { command, used };
     match verb {
-        b"get" if !is_blank(rest) => return done(get(rest, false, None)),
+        b"get" | b"bget" if !is_blank(rest) => return done(get(rest, false, None)),
         b"gets" if !is_blank(rest) => return done(get(rest, true, None)),
         _ => {}
     }
@@ -191,23 +191,18 @@ fn storage<'a>(
     item_max_bytes: usize,
 ) -> Parsed<'a> {
     let StorageLine { mode, key, noreply, .. } = *line;
-    let bad = Parsed::Command { command: refused(Refusal::BadLineFormat, noreply), used };
-    if key.len() > KEY_MAX_BYTES {
-        return bad;
-    }
-    let (Some(flags), Some(exptime), Some(len), Some(cas)) = (
+    let bad = refused(Refusal::BadLineFormat, noreply);
+    // Without a length nobody knows where the block ends: what follows is read as commands.
+    let Some(len) = block_len(line.len) else { return Parsed::Command { command: bad, used } };
+    let skip = len + 2;
+    let (true, Some(flags), Some(exptime), Some(cas)) = (
+        key.len() <= KEY_MAX_BYTES,
         number::<u32>(line.flags),
         number::<i64>(line.exptime),
-        number::<i32>(line.len),
         line.cas.map_or(Some(None), |cas| number::<u64>(cas).map(Some)),
     ) else {
-        return bad;
+        return Parsed::Swallow { command: bad, used, skip };
     };
-    // As memcached: negative, or no room for the line end below INT_MAX.
-    let Some(len) = usize::try_from(len).ok().filter(|&n| n <= i32::MAX as usize - 2) else {
-        return bad;
-    };
-    let skip = len + 2;
     if len > item_max_bytes {
         let forget = (mode == StoreMode::Set && cas.is_none()).then_some(key);
         let command = Command::Refused { reply: Refusal::TooLarge, noreply, forget };
@@ -224,6 +219,12 @@ fn storage<'a>(
         None => refused(Refusal::BadDataChunk, noreply),
     };
     Parsed::Command { command, used: used + skip }
+}
+
+/// The length of a data block. As memcached: not negative, with room for the line end below INT_MAX.
+pub(super) fn block_len(text: &[u8]) -> Option<usize> {
+    let len = usize::try_from(number::<i32>(text)?).ok()?;
+    (len <= i32::MAX as usize - 2).then_some(len)
 }
 
 fn arith<'a>(decrement: bool, key: &'a [u8], delta: &[u8], noreply: bool) -> Command<'a> {
@@ -356,14 +357,13 @@ mod tests {
             assert_eq!(matches!(command(&get), Command::Get { .. }), ok);
             let delete = [b"delete ", &key[..], b"\r\n"].concat();
             assert_eq!(matches!(command(&delete), Command::Delete { .. }), ok);
-            // The data block of a refused line is read as the next command, as by memcached.
             let set = [b"set ", &key[..], b" 0 0 0\r\n\r\n"].concat();
             match parse(&set, 1024) {
                 Parsed::Command { command: Command::Store { what, .. }, .. } if ok => {
                     assert_eq!(what.key, key);
                 }
-                Parsed::Command { command: Command::Refused { reply, .. }, used } if !ok => {
-                    assert_eq!((reply, used), (Refusal::BadLineFormat, set.len() - 2));
+                Parsed::Swallow { command: Command::Refused { reply, .. }, used, skip } if !ok => {
+                    assert_eq!((reply, used, skip), (Refusal::BadLineFormat, set.len() - 2, 2));
                 }
                 other => panic!("{other:?}"),
             }
@@ -437,7 +437,6 @@ mod tests {
         let line = b"cas k 1 2 1 18446744073709551615 noreply\r\nv\r\n";
         assert_eq!(command(line), Command::Store { what, noreply: true });
         assert_eq!(refusal(b"cas k 1 2 1\r\n"), Refusal::Error);
-        assert_eq!(refusal(b"cas k 1 2 1 x\r\n"), Refusal::BadLineFormat);
         assert_eq!(refusal(b"cas k 1 2 1 1 noreply x\r\n"), Refusal::Error);
     }
 
@@ -506,6 +505,23 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_block_is_not_read_as_commands() {
+        let long = [&b"set "[..], &[b'k'; 251], b" 0 0 1\r\n"].concat();
+        for (line, noreply) in [
+            (&long[..], false),
+            (b"set k x 0 1\r\n", false),
+            (b"set k -1 0 1\r\n", false),
+            (b"add k 4294967296 0 1\r\n", false),
+            (b"replace k 0 x 1 noreply\r\n", true),
+            (b"cas k 1 2 1 x\r\n", false),
+        ] {
+            let command = refused(Refusal::BadLineFormat, noreply);
+            let swallow = Parsed::Swallow { command, used: line.len(), skip: 3 };
+            assert_eq!(parse(line, 1024), swallow, "{}", line.escape_ascii());
+        }
+    }
+
+    #[test]
     fn refusals_in_memcacheds_words() {
         for (line, want) in [
             (&b"\r\n"[..], Refusal::Error),
@@ -514,9 +530,6 @@ mod tests {
             (b"get \r\n", Refusal::Error),
             (b"set k 0 0\r\n", Refusal::Error),
             (b"set k 0 0 1 noreply x\r\n", Refusal::Error),
-            (b"set k x 0 1\r\n", Refusal::BadLineFormat),
-            (b"set k -1 0 1\r\n", Refusal::BadLineFormat),
-            (b"set k 4294967296 0 1\r\n", Refusal::BadLineFormat),
             (b"set k 0 0 -1\r\n", Refusal::BadLineFormat),
             (b"set k 0 0 2147483647\r\n", Refusal::BadLineFormat),
             (b"set k 0 0 99999999999\r\n", Refusal::BadLineFormat),

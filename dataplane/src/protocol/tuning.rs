@@ -19,6 +19,7 @@ pub(super) struct Values {
     pub(super) hot_factor_hundredths: u32,
     pub(super) warm_factor_hundredths: u32,
     pub(super) segmented: bool,
+    pub(super) automove_ratio_hundredths: u32,
     /// `None`: short-lived items are not kept apart.
     pub(super) temporary_ttl: Option<u32>,
 }
@@ -33,6 +34,7 @@ impl Default for Values {
             hot_factor_hundredths: 20,
             warm_factor_hundredths: 200,
             segmented: true,
+            automove_ratio_hundredths: 0,
             temporary_ttl: None,
         }
     }

@@ -46,7 +46,7 @@ impl Events {
                 b"mutations" => Self::MUTATIONS,
                 b"evictions" => Self::EVICTIONS,
                 b"connevents" => Self::CONNECTIONS,
-                b"sysevents" | b"proxyreqs" | b"proxyevents" | b"rawcmds" => Self(0),
+                b"sysevents" | b"proxyreqs" | b"proxyevents" | b"proxyuser" | b"rawcmds" => Self(0),
                 _ => return None,
             };
             all = Some(Self(all.unwrap_or(Self(0)).0 | one.0));

@@ -3,6 +3,7 @@
 //! Enters: wishes. Leaves: settings that housekeeping follows at its next turn, and answers. Locks
 //! of the mover and of size classes are held for a moment; nothing here is for the data path.
 
+use super::evict::Asked;
 use super::item::WHOLE_MAX_BYTES;
 use super::slab::Tally;
 use super::value::len_bytes;
@@ -64,7 +65,13 @@ impl Store {
     /// Sends the sweeper round, at once and even if nothing was ever stored that can expire.
     pub fn sweep_anyway(&self) {
         self.expiring.store(true, Ordering::Relaxed);
-        self.sweeper.lock().began = 0;
+        let mut sweeper = self.sweeper.lock();
+        (sweeper.began, sweeper.asked) = (0, Asked::Next);
+    }
+
+    /// Whether a round of the sweeper that somebody asked for is not at its end yet.
+    pub fn is_round_owed(&self) -> bool {
+        self.is_sweeper_on() && self.sweeper.lock().asked != Asked::No
     }
 
     /// Begins again to count what is counted since start-up. What is there now stays counted.

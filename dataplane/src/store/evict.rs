@@ -65,6 +65,19 @@ pub(super) struct Sweeper {
     prefixes: u64,
     /// The CAS id up to which items were flushed when this round began.
     flushed_up_to: u64,
+    /// The round that somebody asked for.
+    pub(super) asked: Asked,
+}
+
+/// Whether a round was asked for, and is still owed.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    #[default]
+    No,
+    /// The next one to begin.
+    Next,
+    /// The one under way.
+    Now,
 }
 
 /// How long a writer goes on for want of memory.
@@ -344,12 +357,18 @@ impl Store {
                 s.rounds += 1;
                 s.began = self.now();
                 s.flushed_up_to = self.flushed.parts().0;
+                if s.asked == Asked::Next {
+                    s.asked = Asked::Now;
+                }
             }
             let here = self.slabs.page(s.page).filter(|(_, carved)| s.chunk < *carved);
             let Some((id, _)) = here else {
                 s.page = (s.page + 1) % self.slabs.n_pages();
                 s.chunk = 0;
                 if s.page == 0 {
+                    if s.asked == Asked::Now {
+                        s.asked = Asked::No;
+                    }
                     self.prefixes.forget(s.prefixes);
                     s.prefixes = self.prefixes.count();
                     self.flushed.swept(s.flushed_up_to);

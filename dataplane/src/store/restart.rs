@@ -12,7 +12,8 @@
 //! The index is not kept, nor the hash key: each start hashes the keys anew, with a key of its own.
 //!
 //! Nothing in the file is believed: neither a number before its checksum, nor an item before its
-//! bounds were compared with its chunk's. Fails: with a [`MemoryFileError`] where the file cannot
+//! bounds were compared with its chunk's; and a file that others can write to is not opened
+//! ([`Shared`]), because nothing is compared while it is mapped. Fails: with a [`MemoryFileError`] where the file cannot
 //! be used at all. A file of ours whose items cannot be taken up is no failure ([`Unusable`]).
 
 mod again;
@@ -30,9 +31,12 @@ use super::{PAGE_BYTES, Shape, Store, StoreConfig, StoreError};
 use driver_shim::Pages;
 use driver_shim::mapping::{reserve, write_start};
 use format::{Entry, LEAD_BYTES, Saved, Settings, State};
-use std::fs::{File, TryLockError};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::unistd::geteuid;
+use std::fs::{File, Metadata, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,6 +78,8 @@ enum Refusal {
     Open(io::Error),
     #[error("not a regular file; name one in a tmpfs or a hugetlbfs")]
     NotAFile,
+    #[error(transparent)]
+    Shared(#[from] Shared),
     #[error("another process uses it; give each a file of its own")]
     Busy,
     #[error("it holds something else, and is left as it is; remove it, or name another")]
@@ -84,8 +90,51 @@ enum Refusal {
         "cannot set {bytes} bytes aside for it: {source}; make its file system larger, lower the memory limit, or name a file in a tmpfs or a hugetlbfs"
     )]
     Reserve { bytes: u64, source: io::Error },
+    #[error(
+        "cannot set {0} bytes aside for it: the limit on the size of files (ulimit -f, LimitFSIZE=) is lower; raise it, or lower the memory limit"
+    )]
+    Limit(u64),
     #[error("cannot write to it: {0}")]
     Write(io::Error),
+}
+
+/// Somebody else has a hand in the file: who can write to it changes what clients get, and more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Shared {
+    /// Whoever makes it says where it leads.
+    #[error("it is a symbolic link; name the file itself")]
+    Link,
+    /// The user who made it.
+    #[error(
+        "it belongs to user {0}, neither to root nor to who serves; remove it, so that this start makes its own"
+    )]
+    Owner(u32),
+    /// Permissions of group and others.
+    #[error(
+        "its mode is {0:o}, so that others read or change the items; remove it, or chmod 600 it where nobody else can have written to it"
+    )]
+    Mode(u32),
+    /// Hard links.
+    #[error("it has {0} names (hard links), of which others may have one; remove it")]
+    Names(u64),
+}
+
+impl Shared {
+    /// What is wrong with a file for the user `uid` (and root), by its metadata, not followed.
+    ///
+    /// # Errors
+    /// The first thing that is.
+    pub fn check(file: &Metadata, uid: u32) -> Result<(), Self> {
+        let mode = file.mode() & 0o7777;
+        match file {
+            _ if file.is_symlink() => Err(Self::Link),
+            _ if file.uid() != 0 && file.uid() != uid => Err(Self::Owner(file.uid())),
+            _ if mode & 0o077 != 0 => Err(Self::Mode(mode)),
+            _ if file.nlink() != 1 => Err(Self::Names(file.nlink())),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Why a store was not closed. Its items are lost.
@@ -161,8 +210,9 @@ fn judge<E>(
 }
 
 impl MemoryFile {
-    /// Opens the file, which only its owner may read from now on if it was not there, and locks it.
-    fn open(path: &Path) -> Result<Self, MemoryFileError> {
+    /// Opens the file, made for its owner alone if it was not there, and locks it. One that
+    /// somebody else than root and the user `uid` has a hand in is refused.
+    fn open(path: &Path, uid: u32) -> Result<Self, MemoryFileError> {
         let refused = |why| MemoryFileError { path: path.to_owned(), why };
         // Asked before it is opened, because opening some devices does something.
         if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
@@ -170,7 +220,13 @@ impl MemoryFile {
         }
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(path).map_err(|e| refused(Refusal::Open(e)))?;
+        options.custom_flags(OFlag::O_NOFOLLOW.bits());
+        let file = options.open(path).map_err(|e| {
+            let is_link = e.raw_os_error() == Some(Errno::ELOOP as i32);
+            refused(if is_link { Shared::Link.into() } else { Refusal::Open(e) })
+        })?;
+        let found = file.metadata().map_err(|e| refused(Refusal::Open(e)))?;
+        Shared::check(&found, uid).map_err(|why| refused(why.into()))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { file, path: path.to_owned(), generation: 0 }),
             Err(TryLockError::WouldBlock) => Err(refused(Refusal::Busy)),
@@ -216,8 +272,12 @@ impl MemoryFile {
 
     /// Gives the file its length, all of it set aside.
     fn reserve(&self, bytes: u64) -> Result<(), MemoryFileError> {
-        reserve(&self.file, bytes)
-            .map_err(|source| self.refused(Refusal::Reserve { bytes, source }))
+        reserve(&self.file, bytes).map_err(|source| {
+            self.refused(match source.kind() {
+                io::ErrorKind::FileTooLarge => Refusal::Limit(bytes),
+                _ => Refusal::Reserve { bytes, source },
+            })
+        })
     }
 
     /// From here on the file has no items, whatever happens, until it is closed.
@@ -280,9 +340,21 @@ impl Store {
     /// # Errors
     /// [`StoreError`], which says what to change.
     pub fn open(config: StoreConfig, path: &Path) -> Result<(Arc<Self>, TakenUp), StoreError> {
+        Self::open_of(config, path, geteuid().as_raw())
+    }
+
+    /// The same where the file may belong to the user `uid`, whom the process will become.
+    ///
+    /// # Errors
+    /// As of [`Self::open`].
+    pub fn open_of(
+        config: StoreConfig,
+        path: &Path,
+        uid: u32,
+    ) -> Result<(Arc<Self>, TakenUp), StoreError> {
         let shape = Shape::new(&config)?;
         let settings = Settings::new(&config, &shape);
-        let mut file = MemoryFile::open(path)?;
+        let mut file = MemoryFile::open(path, uid)?;
         let taken = match file.look(&settings, &shape)? {
             Found::Foreign => return Err(file.refused(Refusal::Foreign).into()),
             Found::Nothing => {

@@ -40,7 +40,7 @@ pub struct StoreStats {
     pub swept_out: u64,
     /// Rounds of the sweeper.
     pub sweeps: u64,
-    /// The sweeper is at work.
+    /// A round of the sweeper that somebody asked for is not at its end yet.
     pub sweeping: bool,
     /// Turns of housekeeping.
     pub turns: u64,
@@ -168,6 +168,9 @@ impl Store {
         let (pages_moved, moving) = (mover.pages_moved, mover.is_busy());
         drop(mover);
         let sum = |of: fn(&ClassStats) -> u64| all.iter().map(of).sum();
+        // In two statements: a lock is held to the end of one.
+        let sweeps = self.sweeper.lock().rounds;
+        let sweeping = self.is_round_owed();
         StoreStats {
             curr_items: sum(|c| c.curr_items),
             total_items: sum(|c| c.total_items),
@@ -183,8 +186,8 @@ impl Store {
             spared: sum(|c| c.spared),
             swept: sum(|c| c.swept),
             swept_out: sum(|c| c.swept_out),
-            sweeps: self.sweeper.lock().rounds,
-            sweeping: self.is_sweeping(),
+            sweeps,
+            sweeping,
             turns: self.turns.load(Ordering::Relaxed),
             moving,
             out_of_memory: sum(|c| c.out_of_memory),

@@ -1,5 +1,8 @@
-//! A path for a file that goes away with it, in memory where there is a place for that.
+//! An empty file for its owner alone, which goes away with it, in memory where there is a place
+//! for that.
 
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,7 +14,9 @@ impl TempFile {
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
         let shm = PathBuf::from("/dev/shm");
         let dir = if shm.is_dir() { shm } else { std::env::temp_dir() };
-        Self(dir.join(format!("gnomon-test-{}-{n}", std::process::id())))
+        let path = dir.join(format!("gnomon-test-{}-{n}", std::process::id()));
+        File::options().write(true).create(true).truncate(true).mode(0o600).open(&path).unwrap();
+        Self(path)
     }
 }
 

@@ -6,6 +6,7 @@ A CAS id is not known when a command is made: twenty characters stand for it unt
 
 import base64
 import binascii
+import re
 
 # Verbs that gnomon does not have, or that reach beyond their own keys: a damaged line that happens to
 # spell one proves nothing.
@@ -89,7 +90,7 @@ class Commands:
         words = line.split()
         id_as_key = b"??" in b"".join(words[1:2])
         mishap = words and (words[0] in OTHER_VERBS or id_as_key or lenient_base64(words) or late_refusal(words))
-        if mishap or any(map(too_large, words)) or cut_off(words):
+        if mishap or any(map(too_large, words)) or cut_off(words) or obeyed_block(words):
             return b"version\r\n"
         if self.udp and len(line) + len(block) > DATAGRAM_SAFE_BYTES:
             return b"version\r\n"
@@ -313,6 +314,22 @@ def cut_off(words):
     if not words or words[0] not in (b"set", b"add", b"replace", b"cas", b"append", b"prepend"):
         return False
     return any(word.isdigit() and int(word) >> bits for word, bits in zip(words[2:4], (32, 31)))
+
+
+def obeyed_block(words):
+    """Whether memcached 1.6.18 refuses a store whose length it knows, and takes the data block for
+    commands. gnomon throws it away, as 1.6.45 does."""
+    if not words:
+        return False
+    if words[0] == b"ms":
+        length, refused = words[2:3], len(words) > 2 + 17
+    elif words[0] in (b"set", b"add", b"replace", b"cas", b"append", b"prepend"):
+        numbers = words[2:4] + (words[5:6] if words[0] == b"cas" else [])
+        length, refused = words[4:5], any(not re.fullmatch(rb"[+-]?[0-9]+", n) for n in numbers)
+        refused = refused or words[2:3] and words[2].startswith(b"-")
+    else:
+        return False
+    return bool(length and re.fullmatch(rb"[+]?[0-9]+", length[0]) and (refused or len(words[1]) > 250))
 
 
 def late_refusal(words):

@@ -5,7 +5,7 @@
 //! memcached; a refused `ms` whose length was understood takes its data block with it.
 
 use super::{Fault, Flags, KEY_MAX_BYTES, Request, Verb, Words, decode};
-use crate::protocol::ascii::{number, refused};
+use crate::protocol::ascii::{block_len, number, refused};
 use crate::protocol::command::{Command, Keys, Refusal, StoreMode};
 use crate::protocol::parsed::Parsed;
 
@@ -27,12 +27,12 @@ pub fn parse<'a>(
     let result = match (verb, Keys(rest).split_first()) {
         (b'n', _) => Ok(Request { verb: Verb::Noop, key: b"", flags: Flags::none() }),
         (b'e', None) => Err(Refusal::BadLineFormat),
-        (b'e' | b'g' | b's' | b'd' | b'a', Some((key, _))) if key.len() > KEY_MAX_BYTES => {
+        (b's', Some((key, words))) => return set(key, words, input, used, item_max_bytes),
+        (b'e' | b'g' | b'd' | b'a', Some((key, _))) if key.len() > KEY_MAX_BYTES => {
             Err(Refusal::BadLineFormat)
         }
         (b'e', Some((key, words))) => debug(key, words),
         (b'g', Some((key, words))) => get(key, words),
-        (b's', Some((key, words))) => return set(key, words, input, used, item_max_bytes),
         (b'd', Some((key, words))) => delete(key, words),
         (b'a', Some((key, words))) => arith(key, words),
         _ => Err(Refusal::Error),
@@ -86,18 +86,22 @@ fn set<'a>(
     used: usize,
     item_max_bytes: usize,
 ) -> Parsed<'a> {
-    let refuse = |why| Parsed::Command { command: refused(why, false), used };
-    let Some((len, words)) = words.split_first() else { return refuse(Refusal::BadLineFormat) };
-    if 1 + words.iter().count() > WORDS_MAX {
-        return refuse(Refusal::Meta(Fault::FlagsTooLong));
-    }
-    // As in `set`: negative, or no room for the line end below INT_MAX.
-    let len = number::<i32>(len).and_then(|n| usize::try_from(n).ok());
-    let Some(len) = len.filter(|&n| n <= i32::MAX as usize - 2) else {
-        return refuse(Refusal::BadLineFormat);
+    let (len, words) = words.split_first().unwrap_or((b"", words));
+    let read = match 1 + words.iter().count() {
+        _ if key.len() > KEY_MAX_BYTES => Err(Refusal::BadLineFormat),
+        n if n > WORDS_MAX => Err(Refusal::Meta(Fault::FlagsTooLong)),
+        _ => set_flags(key, words),
+    };
+    // Without a length nobody knows where the block ends: what follows is read as commands.
+    let Some(len) = block_len(len) else {
+        let why = match read {
+            Err(why @ Refusal::Meta(Fault::FlagsTooLong)) => why,
+            _ => Refusal::BadLineFormat,
+        };
+        return Parsed::Command { command: refused(why, false), used };
     };
     let skip = len + 2;
-    let (mode, flags) = match set_flags(key, words) {
+    let (mode, flags) = match read {
         Ok(read) => read,
         Err(why) => return Parsed::Swallow { command: refused(why, false), used, skip },
     };
@@ -252,6 +256,8 @@ mod tests {
             (b"ms k 3 Oooooooooooooooooooooooooooooooooo\r\n", 5),
             (b"ms k 1025\r\n", 1027),
             (b"ms ==== 1025 b\r\n", 1027),
+            (&[&b"ms "[..], &[b'k'; 251], b" 7 T0\r\n"].concat(), 9),
+            (b"ms k 7 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\r\n", 9),
         ] {
             match ascii::parse(line, 1024) {
                 Parsed::Swallow { used, skip, .. } => assert_eq!((used, skip), (line.len(), want)),

@@ -7,6 +7,7 @@
 
 use super::Page;
 use crate::protocol::KEY_MAX_BYTES;
+use crate::protocol::keys::put_plain;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -121,7 +122,7 @@ impl Detail {
         let mut text = Vec::new();
         let mut line = |prefix: &[u8], c: &Count| {
             text.extend_from_slice(b"PREFIX ");
-            text.extend_from_slice(prefix);
+            put_plain(prefix, &mut text);
             let Count { gets, hits, sets, deletes } = c;
             text.extend(format!(" get {gets} hit {hits} set {sets} del {deletes}\r\n").bytes());
         };
@@ -158,6 +159,14 @@ mod tests {
         detail.forget();
         assert_eq!(detail.page(b"dump"), Page::Text(Vec::new()));
         assert_eq!(detail.page(b"bogus"), USAGE);
+    }
+
+    #[test]
+    fn a_prefix_ends_no_line() {
+        let detail = Detail::new(b':', true);
+        detail.count(b"pre\r\nEND\r\n:x", Act::Set);
+        let dump = b"PREFIX pre%0D%0AEND%0D%0A get 0 hit 0 set 1 del 0\r\n";
+        assert_eq!(detail.page(b"dump"), Page::Text(dump.to_vec()));
     }
 
     #[test]

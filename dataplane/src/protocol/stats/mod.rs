@@ -503,6 +503,9 @@ pub fn write(what: Option<&[u8]>, server: &Server, session: &mut Session, out: &
 const CACHEDUMP_MAX_BYTES: usize = 2 << 20;
 const CACHEDUMP_CHUNKS: u32 = 1 << 18;
 
+/// The last class that memcached may have.
+const CLASS_MAX: usize = 63;
+
 /// Some items of a class: `ITEM <key> [<bytes> b; <expiry> s]`.
 fn cachedump(class: &[u8], limit: &[u8], server: &Server, session: &mut Session) -> Page {
     if !server.dump_allowed {
@@ -512,7 +515,7 @@ fn cachedump(class: &[u8], limit: &[u8], server: &Server, session: &mut Session)
     let (Some(class), Some(limit)) = (number(class), number(limit)) else {
         return Page::Line(Refusal::BadLineFormat.line());
     };
-    if class as usize > server.store.classes() {
+    if class as usize > server.store.classes().max(CLASS_MAX) {
         return Page::Line(b"CLIENT_ERROR Illegal slab id\r\n");
     }
     let (mut text, mut items) = (Vec::new(), 0);

@@ -30,6 +30,7 @@ fn now(name: &str, server: &Server) -> Option<String> {
             Automove::Eager => "2",
         }
         .to_owned(),
+        "slab_automove_ratio" => hundredths(set.automove_ratio_hundredths),
         "lru_crawler" => yes(store.is_sweeper_on()),
         "lru_crawler_sleep" => set.crawler_sleep_us.to_string(),
         "lru_crawler_tocrawl" => set.crawler_to_crawl.to_string(),
