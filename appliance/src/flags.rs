@@ -16,7 +16,7 @@ pub use clients::{ClientFlags, Dialect};
 pub use config::ConfigError;
 pub use extended::Extended;
 pub use observe::{CaptureFlags, StatsFlags, TopFlags, WhereFlags};
-pub use offload::{GpuIndexFlag, GpuModeFlag, OffloadFlags};
+pub use offload::{GpuIndexFlag, GpuModeFlag, GpuRepliesFlag, OffloadFlags};
 pub use policy::{PingLimit, PolicyFlags, RateLimit};
 pub use process::ProcessFlags;
 pub use values::{

@@ -110,7 +110,7 @@ impl Beside {
             places: PLACES,
             deadline: Duration::from_millis(offload_plan.deadline_ms.into()),
             start_deadline: START_MAX,
-            heads: true,
+            heads: offload_plan.headers,
         };
         let offload = pipeline::offload(card, region, config).map_err(card_error)?;
         let feed = Arc::new(Feed::new(FEED_HASHES));

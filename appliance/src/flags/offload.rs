@@ -37,8 +37,12 @@ pub struct OffloadFlags {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub index_every: u32,
 
-    /// Longest time for a batch, in milliseconds; one that takes longer ends the GPU's use. Default:
-    /// 5, or 10000 with --engine simt.
+    /// What the GPU prepares of replies.
+    #[arg(long, value_name = "WHAT", env = "GNOMON_GPU_REPLIES", default_value = "none")]
+    pub gpu_replies: GpuRepliesFlag,
+
+    /// Longest time for a batch, in milliseconds; one that takes longer is the CPU's, and the GPU
+    /// rests for a moment. Default: 5, or 10000 with --engine simt.
     #[arg(long, value_name = "MS", env = "GNOMON_GPU_DEADLINE")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub gpu_deadline: Option<u32>,
@@ -57,6 +61,15 @@ pub enum GpuModeFlag {
     Graph,
     /// A kernel that stays, and a doorbell.
     Persistent,
+}
+
+/// `--gpu-replies`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GpuRepliesFlag {
+    /// Nothing: it looks keys up, and the CPU writes replies.
+    None,
+    /// Their headers up to the value, where the index knows lengths and flags (MemcachedGPU).
+    Headers,
 }
 
 /// `--gpu-index`.

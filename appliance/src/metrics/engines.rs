@@ -113,6 +113,10 @@ static GPU: &[(Family, &str)] = &[
         counter("gnomon_gpu_feed_lost_total", &[], "Changes that found no place on that way."),
         "feed_lost",
     ),
+    (
+        counter("gnomon_gpu_rests_total", &[], "Times that the GPU rested for having been late."),
+        "gpu_rests",
+    ),
 ];
 static GPU_UP: Family = gauge(
     "gnomon_gpu_up",
@@ -186,5 +190,5 @@ fn gpu(sources: &Sources, out: &mut Exposition) {
         rows.number(row).inspect(|value| samples.sample(&[], value));
     }
     let mut up = out.family(&GPU_UP);
-    rows.text("gpu_state").inspect(|state| up.sample(&[], u8::from(*state == "used")));
+    rows.text("gpu_state").inspect(|state| up.sample(&[], u8::from(*state != "failed")));
 }

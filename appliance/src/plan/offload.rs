@@ -1,7 +1,7 @@
 //! How a GPU is used, as planned.
 
 use super::Engine;
-use crate::flags::{GpuIndexFlag, GpuModeFlag, OffloadFlags};
+use crate::flags::{GpuIndexFlag, GpuModeFlag, GpuRepliesFlag, OffloadFlags};
 use gpu::index::IndexKind;
 use gpu::offload::Mode;
 use serde::{Serialize, Serializer};
@@ -34,6 +34,8 @@ pub struct OffloadPlan {
     pub cycle_us: u32,
     /// Cycles from one batch of updates to the next.
     pub every: u32,
+    /// It prepares the headers of replies.
+    pub headers: bool,
     /// Longest time for a batch, in milliseconds.
     pub deadline_ms: u32,
     /// One of so many batches is read again by the CPU.
@@ -66,6 +68,7 @@ impl OffloadPlan {
             index_bytes,
             cycle_us: flags.index_cycle,
             every: flags.index_every,
+            headers: flags.gpu_replies == GpuRepliesFlag::Headers,
             deadline_ms: flags.gpu_deadline.unwrap_or(deadline_ms),
             verify_one_in: flags.gpu_verify_ratio,
         })

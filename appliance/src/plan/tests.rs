@@ -405,6 +405,7 @@ fn how_a_gpu_is_used_follows_from_flags_and_memory() {
         (plan.index_bytes, plan.deadline_ms, plan.verify_one_in.get()),
         (16 << 20, 10_000, 1024)
     );
+    assert!(!plan.headers && offload("--engine simt --gpu-replies headers").headers);
     let plan = offload(
         "--engine simt --gpu-mode persistent --index cuckoo --index-memory 7 --index-cycle 50 \
          --index-every 3 --gpu-deadline 9 --gpu-verify-ratio 2 --gpu-device 1",
