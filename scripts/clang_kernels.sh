@@ -20,6 +20,8 @@ warnings+=(-Wno-c++98-compat -Wno-c++98-compat-pedantic)
 # What kernels are: code in headers, structures of a given layout, pointers into packets, CUDA's names.
 warnings+=(-Wno-missing-prototypes -Wno-padded -Wno-unsafe-buffer-usage -Wno-reserved-identifier
   -Wno-reserved-macro-identifier -Wno-undefined-func-template)
+# Conditions without branches, on purpose.
+warnings+=(-Wno-bitwise-instead-of-logical)
 # What is not a bug here: CUDA's names, and arguments of one type (all are u32). Products of numbers of
 # 32 bits are bounded by a block's shared memory or by the sizes that the host tells.
 checks='-*,bugprone-*,-bugprone-reserved-identifier,-bugprone-easily-swappable-parameters'
