@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Batches of one worker that may be with the card at once: with two workers enough to hide what
-/// the bus takes, and the kernels that stay fit a small card.
+/// the bus takes.
 pub(crate) const PLACES: usize = 4;
 /// Hashes that wait for the updater: a tenth of a second of a million changes.
 const FEED_HASHES: usize = 1 << 17;

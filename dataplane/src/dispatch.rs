@@ -146,6 +146,10 @@ impl Beside {
 
     /// What becomes of a batch that found no place.
     fn without_place(&mut self, n: usize, batch_max: usize, now: Instant) -> Way {
+        if self.engine.in_flight() == 0 {
+            // Nothing comes back that would make room.
+            return Way::Cpu;
+        }
         if self.forced && self.engine.is_open() {
             return Way::Wait;
         }

@@ -268,7 +268,7 @@ __device__ inline void get_batch(const PacketRegion &packets, const Index &index
 // A batch by launch: blocks of any number share it.
 template <class Search> __device__ inline void get(const GetParams &p, GetShared &s) {
   if (threadIdx.x == 0) {
-    s.work = {at<const Place>(p.place)->order, p.place, 0, u16(blockIdx.x), u16(gridDim.x), 0, {}};
+    s.work = {at<const Place>(p.place)->order, p.place, 0, u16(blockIdx.x), u16(gridDim.x), 0, 0, {}};
   }
   __syncthreads();
   get_batch<Search>(p.packets, p.index, at<u32>(p.arrived), s);

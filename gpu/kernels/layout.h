@@ -131,7 +131,8 @@ struct alignas(64) Work {
   u16 part, parts;
   // The number of its ticket and 1. Written last.
   u32 ticket;
-  u32 reserved[3];
+  // The same, when its block has read it.
+  u32 taken, reserved[2];
 };
 
 // How a resident grid hands work to its blocks, in the device's memory; the parts lie behind it.

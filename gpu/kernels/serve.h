@@ -22,6 +22,14 @@ __device__ __forceinline__ Work *work_at(const ServeParams &p, u32 ticket) {
   return reinterpret_cast<Work *>(at<WorkQueue>(p.queue) + 1) + (ticket & p.queue_mask);
 }
 
+// The same, when the block that drew it in the round before has read it: blocks need not read in
+// order, and one may stand still.
+__device__ __forceinline__ Work *vacant_work_at(const ServeParams &p, u32 ticket) {
+  Work *work = work_at(p, ticket);
+  while (load_acquire_device(&work->taken) != load_relaxed(&work->ticket)) __nanosleep(IDLE_NS);
+  return work;
+}
+
 // What the polling warp knows. Lane i has the doorbells in word i of the line.
 struct Poller {
   u32 lane, given, batches, seen;
@@ -37,7 +45,7 @@ struct Poller {
   __device__ inline void give(const ServeParams &p, uint4 low, uint4 high, u64 place, u32 arrived,
                               u32 parts) {
     for (u32 part = lane; part < parts; part += 32) {
-      Work *to = work_at(p, given + part);
+      Work *to = vacant_work_at(p, given + part);
       store16(to, low);
       store16(reinterpret_cast<u8 *>(to) + 16, high);
       store16(reinterpret_cast<u8 *>(to) + 32,
@@ -94,6 +102,7 @@ struct Poller {
       line = load_relaxed_system(doorbells);
       if (__any_sync(~0u, first_rung(line) < DOORBELLS_PER_LANE)) {
         __threadfence_system();
+        __syncwarp();
         hand_out(p, line);
       }
       if (ends || (p.batches_max && batches >= p.batches_max)) break;
@@ -105,7 +114,7 @@ struct Poller {
     }
     // Work without parts for every other block.
     for (u32 block = lane; block + 1 < gridDim.x; block += 32) {
-      Work *to = work_at(p, given + block);
+      Work *to = vacant_work_at(p, given + block);
       to->parts = 0;
       store_release_device(&to->ticket, given + block + 1);
     }
@@ -123,9 +132,10 @@ template <class Search> __device__ inline void serve(const ServeParams &p, GetSh
   for (;;) {
     if (threadIdx.x == 0) {
       u32 ticket = atomicAdd(&at<WorkQueue>(p.queue)->drawn, 1u);
-      const Work *work = work_at(p, ticket);
+      Work *work = work_at(p, ticket);
       while (load_acquire_device(&work->ticket) != ticket + 1) __nanosleep(IDLE_NS);
       s.work = *work;
+      store_release_device(&work->taken, ticket + 1);
     }
     __syncthreads();
     if (s.work.parts == 0) return;

@@ -30,7 +30,7 @@ extern "C" const uint32_t gnomon_layouts[] = {
     sizeof(Place), AT(Place, order), AT(Place, done),
     sizeof(Doorbells), AT(Doorbells, stop), AT(Doorbells, beat), AT(Doorbells, rung),
     sizeof(Work), AT(Work, order), AT(Work, place), AT(Work, arrived), AT(Work, part),
-    AT(Work, parts), AT(Work, ticket),
+    AT(Work, parts), AT(Work, ticket), AT(Work, taken),
     sizeof(WorkQueue), AT(WorkQueue, drawn), AT(WorkQueue, given), AT(WorkQueue, seen),
     sizeof(GetParams), AT(GetParams, packets), AT(GetParams, index), AT(GetParams, place),
     AT(GetParams, arrived),

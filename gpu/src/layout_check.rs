@@ -37,7 +37,7 @@ mod tests {
             Order { entries descs heads n now rung }
             Place { order done }
             Doorbells { stop beat rung }
-            Work { order place arrived part parts ticket }
+            Work { order place arrived part parts ticket taken }
             WorkQueue { drawn given seen }
             GetParams { packets index place arrived }
             ServeParams {

@@ -146,7 +146,7 @@ impl Offload {
             }
             Mode::Launch | Mode::Graph => None,
         };
-        let (recovery, now) = (Recovery::new(), AtomicU32::new(0));
+        let (recovery, now) = (Recovery::new(config.deadline), AtomicU32::new(0));
         Ok(Arc::new(Self { grid, index, region, recovery, custody, card, config, now }))
     }
 

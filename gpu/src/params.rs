@@ -161,8 +161,10 @@ pub struct Work {
     pub parts: u16,
     /// The ticket that draws it, and 1.
     pub ticket: u32,
+    /// The same, when the block has read it.
+    pub taken: u32,
     /// Zero.
-    pub reserved: [u32; 3],
+    pub reserved: [u32; 2],
 }
 
 /// What stands before the parts in a work queue. Kernels' own; zeros at first.
@@ -211,8 +213,8 @@ pub struct ServeParams {
     pub places: DevAddr,
     /// A word of the device's own for each place, 0 at first.
     pub arrived: DevAddr,
-    /// A [`WorkQueue`], and behind it `queue_mask` + 1 [`Work`]s: at least one for each part of all
-    /// batches that may be out, and one for each block.
+    /// A [`WorkQueue`], and behind it `queue_mask` + 1 [`Work`]s: one for each part of all batches that
+    /// may be out, and for each block, so that the polling warp seldom waits for a vacant one.
     pub queue: DevAddr,
     /// Places of a ring: a power of two, at most 128.
     pub ring_places: u32,

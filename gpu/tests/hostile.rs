@@ -214,6 +214,34 @@ fn workers_with_large_batches_share_the_places() {
     all_are_answered(&mut workers(&offload, 3, 4096));
 }
 
+/// One grid, whose blocks never need more places than a small device has; batches of any size; and a
+/// stop and a new start for each time that somebody maps memory.
+#[test]
+fn sixty_four_workers_share_one_grid_that_stops_and_starts() {
+    let card: Arc<dyn Card> = Arc::new(SimtCard::hostile(0, Hostile::default()));
+    let offload = offload(&card, OffloadConfig { places: 1, ..config(Mode::Persistent) });
+    let mut all = Vec::new();
+    for requests in [32, 512, 4096] {
+        let n = if requests == 32 { 62 } else { 1 };
+        all.append(&mut workers(&offload, n, requests));
+    }
+    assert_eq!(all.len(), 64);
+    assert!(Worker::new(&offload, 32).is_err(), "there are 64 rings");
+    all_are_answered(&mut all);
+    let began = Instant::now();
+    for round in 0..100 {
+        // The grid is stopped for the mapping while these are on their way, and started again.
+        let some = [round % 64, (round + 21) % 64, (round + 42) % 64];
+        assert!(some.iter().all(|&n| all[n].send()), "round {round}");
+        drop(all[some[0]].engine.new_batch(9, 1));
+        for n in some {
+            assert_eq!(all[n].receive(), Outcome::Replica, "round {round}, worker {n}");
+        }
+    }
+    assert!(offload.fault().is_none() && offload.rests() == 0);
+    println!("100 stops and starts in {:?}", began.elapsed());
+}
+
 /// Another process's time slice, a paused virtual machine: late is not dead.
 #[test]
 fn a_card_that_stops_for_a_moment_is_used_again() {
@@ -268,4 +296,52 @@ fn changes_of_the_index_come_beside_kernels_that_stay() {
     assert_eq!(updater.turn(), 1);
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     assert!(offload.fault().is_none());
+}
+
+/// The process was stopped for longer than the kernel's patience, and the kernel has ended: it is
+/// started again, and what it was sent before that is done late.
+#[test]
+fn a_kernel_that_took_its_host_for_dead_is_started_again() {
+    let card: Arc<dyn Card> = Arc::new(SimtCard::new(0));
+    let deadline = Duration::from_millis(20);
+    let offload = offload(&card, OffloadConfig { deadline, ..config(Mode::Persistent) });
+    let mut worker = Worker::new(&offload, 10).unwrap();
+    all_are_answered(std::slice::from_mut(&mut worker));
+    std::thread::sleep(Duration::from_millis(10_500));
+    let began = Instant::now();
+    assert!(worker.send());
+    // Not by `receive`, whose new memory would have the kernel stopped, and so started again.
+    let outcome = loop {
+        if let Some((_, outcome)) = worker.engine.poll() {
+            break outcome;
+        }
+    };
+    assert_eq!(outcome, Outcome::Lost);
+    while began.elapsed() < Duration::from_millis(1500) {
+        assert!(worker.engine.poll().is_none());
+        assert!(offload.fault().is_none(), "{:?} after {:?}", offload.fault(), began.elapsed());
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    worker.batch = Some(worker.fill());
+    assert!(worker.send());
+    assert_eq!(worker.receive(), Outcome::Replica);
+}
+
+/// A deadline above a second: a batch has a second more once it is late.
+#[test]
+fn a_long_deadline_is_no_fault() {
+    let card = Arc::new(SimtCard::new(0));
+    let shared: Arc<dyn Card> = Arc::clone(&card) as _;
+    let deadline = Duration::from_millis(1100);
+    let offload = offload(&shared, OffloadConfig { deadline, ..config(Mode::Persistent) });
+    let mut worker = Worker::new(&offload, 10).unwrap();
+    card.stall(Duration::from_millis(1300));
+    assert!(worker.send());
+    assert_eq!(worker.receive(), Outcome::Lost);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(700) {
+        worker.engine.poll();
+        assert!(offload.fault().is_none(), "{:?}", offload.fault());
+        std::thread::sleep(Duration::from_micros(500));
+    }
 }

@@ -17,6 +17,8 @@ struct Orders {
     failed: AtomicBool,
     /// It leaves descriptors that no frame can have.
     lies: AtomicBool,
+    /// It takes nothing, though it is open.
+    refuses: AtomicBool,
     got: Mutex<Vec<u32>>,
 }
 
@@ -31,7 +33,8 @@ impl Engine for Told {
     }
 
     fn submit(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
-        if self.has.len() == 2 || !self.is_open() {
+        let refuses = self.orders.refuses.load(Ordering::Relaxed);
+        if self.has.len() == 2 || refuses || !self.is_open() {
             return Err(batch);
         }
         self.orders.got.lock().unwrap().push(batch.id);
@@ -218,6 +221,18 @@ fn a_forced_gpu_gets_everything_while_it_works() {
     assert!(w.send(4, 9));
     assert_eq!(w.dispatch.poll().unwrap().1, Outcome::Final);
     assert_eq!((w.counters.gpu_lost.get(), w.got().len()), (2, 0));
+}
+
+/// It may wait for memory of late batches: what it refuses with nothing in flight is the CPU's.
+#[test]
+fn an_idle_gpu_that_refuses_is_not_waited_for() {
+    for forced in [true, false] {
+        let mut w = world(forced);
+        w.costs(1000.0, 1.0, 100.0);
+        w.orders.refuses.store(true, Ordering::Relaxed);
+        assert!(w.send(1, 400));
+        assert_eq!(w.dispatch.poll().unwrap().1, Outcome::Final);
+    }
 }
 
 #[test]

@@ -56,6 +56,64 @@ fn a_sticky_error() {
     }
 }
 
+/// The card stops for a while under load, again and again, as a tenant's kernels or a paused machine
+/// make it: nothing is wrong or lost, every reply comes, and the card is in use again within a second.
+#[test]
+fn stalls_cost_some_milliseconds_and_nothing_else() {
+    for mode in MODES {
+        let card = Arc::new(SimtCard::default());
+        let deadline = Duration::from_millis(5);
+        let shared = Arc::clone(&card) as _;
+        let beside = Beside { card: shared, deadline, ..Beside::new(mode, IndexKind::Cuckoo) };
+        let mut w = World::beside(1, small(), &beside);
+        for n in 0..50 {
+            w.send(&request(Wrap::V4, 1, format!("set k{n} 0 0 2\r\n{n:02}\r\n").as_bytes()));
+        }
+        w.settle();
+        assert_eq!(w.received(0).len(), 50);
+        w.refresh();
+        let answered = |w: &World| w.counters[0].gpu_batches.get() - w.counters[0].gpu_lost.get();
+        let ask_all = |w: &mut World| {
+            for n in 0..50u16 {
+                w.send(&request(Wrap::V4, n, format!("get k{n}\r\n").as_bytes()));
+            }
+            w.settle();
+            let replies = w.received(0);
+            assert_eq!(replies.len(), 50);
+            for reply in replies {
+                let text = String::from_utf8_lossy(&reply.bytes()[42..]).into_owned();
+                let n = u16::from_be_bytes([reply.bytes()[42], reply.bytes()[43]]);
+                assert!(text.ends_with(&format!("VALUE k{n} 0 2\r\n{n:02}\r\nEND\r\n")), "{text}");
+            }
+        };
+        for ms in [2, 15, 32, 15, 2] {
+            let (began, pause) = (Instant::now(), Duration::from_millis(ms));
+            card.stall(pause);
+            while began.elapsed() < pause {
+                ask_all(&mut w);
+            }
+            let (before, over) = (answered(&w), Instant::now());
+            while answered(&w) == before {
+                ask_all(&mut w);
+                // By the clock a second; a busy machine may need more for a probe in time.
+                assert!(over.elapsed() < Duration::from_secs(30), "{mode:?}: not used again");
+            }
+        }
+        let fault = w.offload.as_ref().unwrap().fault().cloned();
+        assert!(fault.is_none(), "{mode:?}: {fault:?}");
+        // For ever: the CPU alone, from the second on at the latest.
+        card.stall(Duration::MAX);
+        let began = Instant::now();
+        while w.offload.as_ref().unwrap().fault().is_none() {
+            ask_all(&mut w);
+            assert!(began.elapsed() < Duration::from_secs(30), "{mode:?}: no fault");
+        }
+        ask_all(&mut w);
+        w.end();
+        card.stall(Duration::ZERO);
+    }
+}
+
 /// A worker beside a card whose launches all get lost: each is waited for until the deadline.
 fn losing_launches(deadline: Duration) -> World {
     let (card, switches) = FaultyCard::new(Arc::new(SimtCard::default()));

@@ -5,7 +5,7 @@
 //! past its deadline goes back at once, as lost and in memory that the device does not see; what
 //! the device has of it stays reserved until the device is done with it, and until the device has
 //! shown that it works again it gets probes only ([`super::recovery`]). A batch that is not done
-//! after [`UNFINISHED_MAX`], an error of the device's or a wrong descriptor ends its use for good.
+//! [`UNFINISHED_MAX`] after that, an error of the device's or a wrong descriptor ends its use for good.
 
 use super::recovery::Admission;
 use super::ring::Ring;
@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 /// Pause between two looks for the first batch of all.
 const START_PAUSE: Duration = Duration::from_micros(50);
-/// What is not done by then never will be.
+/// What is not done so long after it was given up never will be.
 const UNFINISHED_MAX: Duration = Duration::from_secs(1);
 /// Polls from one sign of life to the next. Workers that sleep between polls do so for
 /// milliseconds, and the kernel is patient for seconds.
-const POLLS_PER_BEAT: u32 = 256;
+const POLLS_PER_BEAT: u32 = 32;
 
 /// An engine over a device.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct GpuEngine {
     offload: Arc<Offload>,
     /// The batches in flight, oldest first, and when each began.
     in_flight: VecDeque<(u32, Instant)>,
-    /// Batches that were given up and that the device still has, and when each began.
+    /// Batches that were given up and that the device still has, and since when.
     late: Vec<(u32, Instant)>,
     /// The one in flight that shows whether a device that was late works again.
     probe: Option<u32>,
@@ -52,6 +52,9 @@ impl GpuEngine {
     /// What is wrong with the device or its kernels. It is not a fault yet: the device is as it
     /// was, unless a kernel hangs.
     pub fn new(offload: &Arc<Offload>, batch_max: usize) -> Result<Self, Fault> {
+        if let Some(fault) = offload.fault() {
+            return Err(fault.clone());
+        }
         let config = offload.config();
         let batch_max = batch_max.clamp(1, config.batch_max);
         let mut engine = Self {
@@ -135,13 +138,17 @@ impl GpuEngine {
     #[cold]
     fn look_at_late(&mut self) {
         let Self { ring, late, returned, offload, .. } = self;
-        late.retain(|&(number, began)| {
+        // A kernel that has ended meanwhile is started again: they are its first work.
+        if let Err(error) = ring.keep_running() {
+            offload.fail(error.into());
+        }
+        late.retain(|&(number, since)| {
             if let Some(mut batch) = ring.take_done(number) {
                 batch.clear();
                 returned.push(batch);
                 return false;
             }
-            let waited = began.elapsed();
+            let waited = since.elapsed();
             if waited > UNFINISHED_MAX {
                 let requests = ring.batch(number).map_or(0, |batch| batch.entries.len());
                 offload.fail(unfinished(requests, waited));
@@ -246,7 +253,7 @@ impl Engine for GpuEngine {
         }
         let batch = self.out_of_reach(number)?;
         self.in_flight.pop_front();
-        self.late.push((number, began));
+        self.late.push((number, Instant::now()));
         Some((batch, Outcome::Lost))
     }
 

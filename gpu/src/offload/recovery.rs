@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// First pause: longer than the deadline that was missed.
+/// First pause, at least: and twice the deadline, so that a probe is late before the next one goes.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// Longest pause: a device that works again is in use within a second.
 const PAUSE_MAX: Duration = Duration::from_millis(320);
@@ -30,7 +30,9 @@ pub(super) struct Recovery {
     began: Instant,
     /// Nanoseconds since `began` until which nothing is sent; 0: the device is in use.
     rests_until: AtomicU64,
-    /// The next pause, in nanoseconds.
+    /// The first pause, in nanoseconds.
+    first: u64,
+    /// The next one.
     pause: AtomicU64,
     /// Times that the device was late.
     rests: AtomicU64,
@@ -41,11 +43,14 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl Recovery {
-    pub(super) fn new() -> Self {
+    /// Of a device whose batches have until `deadline`.
+    pub(super) fn new(deadline: Duration) -> Self {
+        let first = nanos(PAUSE_MIN.max(deadline.saturating_mul(2)));
         Self {
             began: Instant::now(),
             rests_until: AtomicU64::new(0),
-            pause: AtomicU64::new(nanos(PAUSE_MIN)),
+            first,
+            pause: AtomicU64::new(first),
             rests: AtomicU64::new(0),
         }
     }
@@ -98,14 +103,15 @@ impl Recovery {
         let next = self.now().saturating_add(pause).max(until);
         let order = (Ordering::Relaxed, Ordering::Relaxed);
         if self.rests_until.compare_exchange(until, next, order.0, order.1).is_ok() {
-            self.pause.store((2 * pause).min(nanos(PAUSE_MAX)), Ordering::Relaxed);
+            let longest = nanos(PAUSE_MAX).max(self.first);
+            self.pause.store((2 * pause).min(longest), Ordering::Relaxed);
             self.rests.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// The probe came back in time.
     pub(super) fn works(&self) {
-        self.pause.store(nanos(PAUSE_MIN), Ordering::Relaxed);
+        self.pause.store(self.first, Ordering::Relaxed);
         self.rests_until.store(0, Ordering::Relaxed);
     }
 
@@ -121,7 +127,7 @@ mod tests {
 
     #[test]
     fn one_stall_is_one_rest_and_ends_with_one_probe() {
-        let recovery = Recovery::new();
+        let recovery = Recovery::new(Duration::from_millis(5));
         assert_eq!(recovery.admit(), Admission::All);
         (0..5).for_each(|_| recovery.late(false));
         assert_eq!((recovery.admit(), recovery.rests()), (Admission::None, 1));
@@ -140,10 +146,13 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_bound() {
-        let recovery = Recovery::new();
+        let recovery = Recovery::new(Duration::from_millis(5));
         for _ in 0..20 {
             recovery.late(true);
         }
         assert_eq!(recovery.pause.load(Ordering::Relaxed), nanos(PAUSE_MAX));
+        let slow = Recovery::new(Duration::from_secs(1));
+        (0..20).for_each(|_| slow.late(true));
+        assert_eq!(slow.pause.load(Ordering::Relaxed), 2_000_000_000);
     }
 }
