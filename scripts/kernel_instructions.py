@@ -530,7 +530,7 @@ class Batch:
             self.memory[at:at + len(frame)] = frame
             put(self.memory, entries + i * layout.size["Entry"], "Entry", slot=i, off=FRAME_OFF, len=len(frame),
                 l3=14, l4=34, flags=layout.numbers["ENTRY_IP_GOOD"] | layout.numbers["ENTRY_UDP_GOOD"])
-        put(self.memory, place, "Place", entries=entries, descs=self.descs, heads=0, n=n, now=NOW, rung=5)
+        put(self.memory, place, "Order", entries=entries, descs=self.descs, heads=0, n=n, now=NOW, rung=5)
         put(self.params, 0, "GetParams", place=place, arrived=arrived)
         put(self.params, of("GetParams", "packets"), "PacketRegion", base=packets, slot_bytes=SLOT_BYTES, slots=n)
         index = of("GetParams", "index")

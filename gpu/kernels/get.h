@@ -172,18 +172,10 @@ __device__ inline void get_others(const PacketRegion &packets, const Index &inde
     u32 request = s.asked[i] / 8, nth = s.asked[i] % 8;
     DescRow desc = {s.descs[request]};
     Frame frame = open_frame(packets, s.entries[request], s.frames[request]);
-    u32 off = desc.key_off(nth), len = desc.key_len(nth), position = frame.lead + off;
-    Found found;
+    FrameKey key = {frame, desc.key_off(nth), desc.key_len(nth)};
     Wide hash;
-    if (position + len <= STAGED_BYTES) {
-      StagedKey<false> key = {frame.staged + position / 4, position * 8, off, len};
-      siphash(index.key, key, hash);
-      found = Search::look_up(index, now, key, hash);
-    } else {
-      FrameKey key = {frame, off, len};
-      siphash(index.key, key, hash);
-      found = Search::look_up(index, now, key, hash);
-    }
+    siphash(index.key, key, hash);
+    Found found = Search::look_up(index, now, key, hash);
     desc.hint(nth, found.hint, found.location);
     if (Search::KNOWS_VALUES && with_heads) keep_values(s, request, found);
   }
