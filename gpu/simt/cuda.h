@@ -52,7 +52,8 @@ inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
 
 inline u32 load_acquire(const u32 *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 inline void store_release(u32 *at, u32 value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
-inline u32 load_relaxed_system(const u32 *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
+// An acquire here, by which polls are told from other reads (watch.cc).
+inline u32 load_relaxed_system(const u32 *at) { return load_acquire(at); }
 inline u32 load_acquire_device(const u32 *at) { return load_acquire(at); }
 inline void store_release_device(u32 *at, u32 value) { store_release(at, value); }
 inline u64 load_relaxed(const u64 *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
