@@ -247,11 +247,13 @@ __device__ __forceinline__ void get_requests(const PacketRegion &packets, const 
 template <class Search>
 __device__ inline void get_batch(const PacketRegion &packets, const Index &index, u32 *arrived,
                                  GetShared &s) {
-  for (u32 first = s.work.part * GET_REQUESTS; first < s.work.order.n;) {
+  u32 first = s.work.part * GET_REQUESTS;
+  while (first < s.work.order.n) {
     get_requests<Search>(packets, index, first, s);
     first += s.work.parts * GET_REQUESTS;
+    if (first >= s.work.order.n) break;
     // What the next requests overwrite has been read.
-    if (first < s.work.order.n) __syncthreads();
+    __syncthreads();
   }
   // The block's writes come before this thread's word, and `s` has been read.
   __syncthreads();
@@ -270,7 +272,10 @@ __device__ inline void get_batch(const PacketRegion &packets, const Index &index
 // A batch by launch: blocks of any number share it.
 template <class Search> __device__ inline void get(const GetParams &p, GetShared &s) {
   if (threadIdx.x == 0) {
-    s.work = {at<const Place>(p.place)->order, p.place, 0, u16(blockIdx.x), u16(gridDim.x), 0, {}};
+    s.work.order = at<const Place>(p.place)->order;
+    s.work.place = p.place;
+    s.work.part = u16(blockIdx.x);
+    s.work.parts = u16(gridDim.x);
   }
   __syncthreads();
   get_batch<Search>(p.packets, p.index, at<u32>(p.arrived), s);
