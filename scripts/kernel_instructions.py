@@ -3,14 +3,17 @@
 
     scripts/kernel_instructions.py            compares gpu/ptx with the budget; the last line counts
     scripts/kernel_instructions.py --update   writes the budget anew
-    scripts/kernel_instructions.py --blocks KERNEL   what the plain batch spends where, for people
+    scripts/kernel_instructions.py --blocks KERNEL WARP   what a warp spends where, for people
 
 The committed PTX is turned into Python, a generator a thread, and run over a batch in memory: one
 block, requests of 72-byte frames, each a `get` of one 16-byte key that the index has, with
 checksums known to be good and without reply headers: 32 of them (`small`), 128, and 128 of which one
-in four is a 400-byte `set`, a `get` of four keys, or a miss (`mixed`). A warp's instructions are those of its basic blocks, each as often as the
-lane that was there most often: lanes that come to the same place for the same time count once.
-A descriptor that is not right is an error. Counts depend on nothing but the PTX.
+in four is, in turn, a `get` of three keys, an `mg`, a `gets`, or a miss (`mixed`). Counted are the busiest
+main warp, whose plain requests wait for nothing else, and the busiest helper, on which the block's end
+waits. A warp's instructions are those of its basic blocks, each as often as the lane that was there most
+often: lanes that come to the same place for the same time count once. The block's `path` adds up, from
+barrier to barrier, its busiest warp. Percentages are of the plain batch: what the busiest main warp, the
+busiest warp of the block, and the path spend on the mixed one. A descriptor that is not right is an error. Counts depend on nothing but the PTX.
 """
 
 import re
@@ -373,7 +376,8 @@ def meet(lanes, named):
 
 
 def run(kernel, memory, params, shared_bytes):
-    """Runs one block. Returns each warp's visits to each basic block: of the lane with most."""
+    """Runs one block. Returns, from barrier to barrier, each warp's visits to each basic block: of the lane
+    with most."""
     shared = bytearray(b"\xa5" * shared_bytes)
     visits = [[0] * len(kernel.blocks) for _ in range(THREADS)]
     threads = [
@@ -382,7 +386,13 @@ def run(kernel, memory, params, shared_bytes):
     ]
     said = [None] * THREADS
     answers = dict.fromkeys(range(THREADS))
-    live = THREADS
+    live, before, steps = THREADS, [[0] * len(kernel.blocks) for _ in range(THREADS)], []
+
+    def step():
+        new = [[now - then for now, then in zip(*of)] for of in zip(visits, before)]
+        steps.append([[max(of) for of in zip(*new[warp:warp + WARP])] for warp in range(0, THREADS, WARP)])
+        before[:] = [list(of_lane) for of_lane in visits]
+
     while live:
         assert answers, "threads that wait for each other"
         now, answers = answers, {}
@@ -403,11 +413,11 @@ def run(kernel, memory, params, shared_bytes):
         if live and not answers and all(s is None or s[0] == "bar" for s in said):
             waiting = [i for i in range(THREADS) if said[i]]
             assert len(waiting) == live, "a barrier without some threads"
+            step()
             answers = dict.fromkeys(waiting)
             said = [None] * THREADS
-    return [
-        [max(of_lane) for of_lane in zip(*visits[warp:warp + WARP])] for warp in range(0, THREADS, WARP)
-    ]
+    step()
+    return steps
 
 
 # ---------------------------------------------------------------------------------------------
@@ -503,13 +513,13 @@ def frame_of(text):
 def text_of(i, n, mixed):
     """`(request, verdict, keys found, keys)` of the i-th request."""
     if mixed and i % 4 == 1:
-        kind = i // 4 % 3
-        if kind == 0:
-            return b"set " + key_of(i) + b" 0 0 344\r\n" + b"v" * 344 + b"\r\n", "SLOW", 0, 0
-        if kind == 1:
-            keys = [key_of((i + 17 * nth) % n) for nth in range(4)]
-            return b"get " + b" ".join(keys) + b"\r\n", "READY", 4, 4
-        return b"get nobody-knows-me1\r\n", "READY", 0, 1
+        keys = [key_of((i + 17 * nth) % n) for nth in range(3)]
+        return [
+            (b"get " + b" ".join(keys) + b"\r\n", "READY", 3, 3),
+            (b"mg " + keys[0] + b" v t f\r\n", "HINTED", 1, 1),
+            (b"gets " + keys[0] + b"\r\n", "READY", 1, 1),
+            (b"get nobody-knows-me1\r\n", "READY", 0, 1),
+        ][i // 4 % 4]
     return b"get " + key_of(i) + b"\r\n", "READY", 1, 1
 
 
@@ -530,7 +540,7 @@ class Batch:
             self.memory[at:at + len(frame)] = frame
             put(self.memory, entries + i * layout.size["Entry"], "Entry", slot=i, off=FRAME_OFF, len=len(frame),
                 l3=14, l4=34, flags=layout.numbers["ENTRY_IP_GOOD"] | layout.numbers["ENTRY_UDP_GOOD"])
-        put(self.memory, place, "Place", entries=entries, descs=self.descs, heads=0, n=n, now=NOW, rung=5)
+        put(self.memory, place, "Order", entries=entries, descs=self.descs, heads=0, n=n, now=NOW, rung=5)
         put(self.params, 0, "GetParams", place=place, arrived=arrived)
         put(self.params, of("GetParams", "packets"), "PacketRegion", base=packets, slot_bytes=SLOT_BYTES, slots=n)
         index = of("GetParams", "index")
@@ -600,12 +610,13 @@ def sizes(kernel):
 
 
 def count(kernel, layout, n, mixed):
-    """Instructions of each warp over a batch."""
+    """Instructions of each warp over a batch, from barrier to barrier."""
     batch = Batch(layout, n, mixed, "cuckoo" in kernel.name)
     assert kernel.param_bytes == len(batch.params), "parameters are not those of layout.h"
-    visits = run(kernel, batch.memory, batch.params, layout.numbers["GET_SHARED_BYTES"])
+    steps = run(kernel, batch.memory, batch.params, layout.numbers["GET_SHARED_BYTES"])
     batch.check()
-    return [sum(times * size for times, size in zip(of_warp, sizes(kernel))) for of_warp in visits], visits
+    size = sizes(kernel)
+    return [[sum(map(int.__mul__, of_warp, size)) for of_warp in step] for step in steps], steps
 
 
 def measure():
@@ -614,35 +625,37 @@ def measure():
     numbers = {}
     for name in ("get_setassoc", "get_cuckoo"):
         kernel = Kernel((ROOT / f"gpu/ptx/{name}.ptx").read_text())
-        small, _ = count(kernel, layout, SMALL, False)
-        plain, _ = count(kernel, layout, FULL, False)
-        mixed, _ = count(kernel, layout, FULL, True)
-        # Even warps are main, odd ones helpers.
-        numbers |= {
-            f"{name}-small-main": small[0],
-            f"{name}-main": max(plain[0::2]),
-            f"{name}-helper": max(plain[1::2]),
-            f"{name}-mixed-main": max(mixed[0::2]),
-            f"{name}-mixed-helper": max(mixed[1::2]),
-        }
+        of = {}
+        for what, n, mixed in (("small-", SMALL, False), ("", FULL, False), ("mixed-", FULL, True)):
+            steps, _ = count(kernel, layout, n, mixed)
+            warps = [sum(of_warp) for of_warp in zip(*steps)]
+            # Even warps are main, odd ones helpers.
+            of |= {f"{what}main": max(warps[0::2]), f"{what}helper": max(warps[1::2]),
+                   f"{what}path": sum(map(max, steps))}
+        busiest = {what: max(of[f"{what}main"], of[f"{what}helper"]) for what in ("", "mixed-")}
+        of["mixed-main-percent"] = of["mixed-main"] * 100 // of["main"]
+        of["mixed-busiest-percent"] = busiest["mixed-"] * 100 // busiest[""]
+        of["mixed-path-percent"] = of["mixed-path"] * 100 // of["path"]
+        numbers |= {f"{name}-{what}": number for what, number in of.items()}
     return numbers
 
 
-def show_blocks(name):
-    """Where the plain batch's instructions are."""
+def show_blocks(name, warp):
+    """Where a warp's instructions are: of the plain batch for warp 0, of the mixed one for others."""
     layout = Layout((ROOT / "gpu/kernels/layout.h").read_text())
     kernel = Kernel((ROOT / f"gpu/ptx/{name}.ptx").read_text())
-    _, visits = count(kernel, layout, SMALL, False)
+    _, steps = count(kernel, layout, SMALL if warp == 0 else FULL, warp != 0)
     for number, lines in enumerate(kernel.blocks):
-        if visits[0][number]:
-            print(f"-- {number}: {visits[0][number]} times {len(lines)}")
+        times = [step[warp][number] for step in steps]
+        if any(times):
+            print(f"-- {number}: {times} times {len(lines)}")
             print("\n".join("   " + line for line in lines))
 
 
 def main(argv):
     """Does what the command line says."""
-    if argv[1:2] == ["--blocks"] and len(argv) == 3:
-        show_blocks(argv[2])
+    if argv[1:2] == ["--blocks"] and len(argv) == 4:
+        show_blocks(argv[2], int(argv[3]))
         return 0
     if argv[1:] not in ([], ["--update"]):
         print(__doc__.strip(), file=sys.stderr)
@@ -651,7 +664,7 @@ def main(argv):
     if argv[1:]:
         lines = "".join(f"{name} = {n}\n" for name, n in numbers.items())
         BUDGET.write_text(
-            "# Instructions of PTX that a warp of the GET kernels spends on a batch: written by\n"
+            "# Instructions of PTX that warps of the GET kernels spend on a batch: written by\n"
             "# scripts/kernel_instructions.py --update, which says what is counted.\n\n"
             f"[instructions]\n{lines}"
         )
@@ -661,7 +674,7 @@ def main(argv):
     wrong = 0
     for name, n in numbers.items():
         verdict = "" if n <= budget.get(name, 0) else ": too many"
-        print(f"{name}: {n} instructions, budget {budget.get(name, 0)}{verdict}")
+        print(f"{name}: {n}, budget {budget.get(name, 0)}{verdict}")
         wrong += bool(verdict)
     print(f"{len(numbers) - wrong} passed, {wrong} failed")
     return 1 if wrong else 0

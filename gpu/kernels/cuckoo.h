@@ -43,15 +43,7 @@ struct CuckooSearch {
     // All four loads before any of them is looked at.
     uint4 pairs[CELLS / 2];
     for (u32 i = 0; i < CELLS / 2; i++) pairs[i] = load16_relaxed(&cells->cells[2 * i]);
-    bool is_there = false;
-    for (u32 i = 0; i < CELLS / 2; i++) {
-      // The first of several wins.
-      location = is_there ? location : pairs[i].x;
-      is_there |= pairs[i].y == signature;
-      location = is_there ? location : pairs[i].z;
-      is_there |= pairs[i].w == signature;
-    }
-    return is_there;
+    return first_equal(pairs, signature, location);
   }
 
   template <class Key>

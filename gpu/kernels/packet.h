@@ -72,20 +72,18 @@ __device__ __forceinline__ void stage(const PacketRegion &packets, const Entry *
   const Entry *entry = entries + first;
   u32 *row = rows[first] + chunk / 4;
   uint4 bytes[TURNS];
-  bool has[TURNS];
 #pragma unroll
   for (u32 turn = 0; turn < TURNS; turn++) {
     const Entry &its = entry[turn * PER_TURN];
     // A slot is a multiple of 16 bytes, and so is its address: no chunk leaves it.
     u32 position = (its.off & ~15u) + chunk;
-    has[turn] = (position < u32(its.off) + its.len) & (its.len != 0);
-    if (has[turn])
+    bytes[turn] = make_uint4(0, 0, 0, 0);
+    if ((position < u32(its.off) + its.len) & (its.len != 0))
       bytes[turn] =
           load16(at<const u8>(packets.base + u64(its.slot) * packets.slot_bytes + position));
   }
 #pragma unroll
   for (u32 turn = 0; turn < TURNS; turn++) {
-    if (!has[turn]) continue;
     u32 *to = row + turn * PER_TURN * ROW_WORDS;
     to[0] = bytes[turn].x;
     to[1] = bytes[turn].y;

@@ -34,6 +34,7 @@ struct DescRow {
 // `end` if there is none.
 template <class Frame>
 __device__ __forceinline__ u32 word_end(const Frame &frame, u32 off, u32 end) {
+#pragma unroll 1
   for (; off < end; off += 4) {
     u32 word = frame.word(off);
     // The top bit of each byte below 0x21, exact up to the first one.
@@ -49,6 +50,7 @@ __device__ __forceinline__ u32 word_end(const Frame &frame, u32 off, u32 end) {
 // where the first key should be, `end` where the line ends.
 template <class Frame>
 __device__ inline void parse_get(const Frame &frame, u32 verb, u32 off, u32 end, DescRow desc) {
+#pragma unroll 1
   for (u32 n = 0; n < KEYS_MAX; n++) {
     // One blank between keys, none after the last or, as libmemcached has it, one.
     u32 stop = word_end(frame, off, end), len = stop - off;
@@ -67,6 +69,7 @@ __device__ inline void parse_meta(const Frame &frame, u32 off, u32 end, DescRow 
   u32 stop = word_end(frame, off, end), len = stop - off;
   if (len == 0 || len > KEY_BYTES_MAX) return;
   u32 before = 'k';
+#pragma unroll 1
   for (u32 at = stop; at < end; at++) {
     u32 byte = frame.byte(at);
     if (byte < ' ' || (byte == 'b' && before == ' ')) return;

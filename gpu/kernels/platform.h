@@ -151,6 +151,32 @@ __device__ __forceinline__ u32 network_half(u32 word) {
   asm("prmt.b32 %0, %1, 0, 0x4401;" : "=r"(x) : "r"(word));
   return x;
 }
+// Of eight pairs of a value and a name, the value of the first that has this name; whether there is
+// one. Compares and what was so far are one instruction, which the compiler does not make of them.
+__device__ __forceinline__ bool first_equal(const uint4 (&pairs)[4], u32 name, u32 &value) {
+  u32 is_there;
+  asm(
+      "{\n\t.reg .pred %%p0;\n\t"
+      "setp.eq.u32 %%p0, %3, %18;\n\t"
+      "selp.u32 %0, %2, %4, %%p0;\n\t"
+      "setp.eq.or.u32 %%p0, %5, %18, %%p0;\n\t"
+      "selp.u32 %0, %0, %6, %%p0;\n\t"
+      "setp.eq.or.u32 %%p0, %7, %18, %%p0;\n\t"
+      "selp.u32 %0, %0, %8, %%p0;\n\t"
+      "setp.eq.or.u32 %%p0, %9, %18, %%p0;\n\t"
+      "selp.u32 %0, %0, %10, %%p0;\n\t"
+      "setp.eq.or.u32 %%p0, %11, %18, %%p0;\n\t"
+      "selp.u32 %0, %0, %12, %%p0;\n\t"
+      "setp.eq.or.u32 %%p0, %13, %18, %%p0;\n\t"
+      "selp.u32 %0, %0, %14, %%p0;\n\t"
+      "setp.eq.or.u32 %%p0, %15, %18, %%p0;\n\t"
+      "selp.u32 %0, %0, %16, %%p0;\n\t"
+      "setp.eq.or.u32 %%p0, %17, %18, %%p0;\n\t"
+      "selp.u32 %1, 1, 0, %%p0;\n\t}"
+      : "=&r"(value), "=r"(is_there)
+      : "r"(pairs[0].x), "r"(pairs[0].y), "r"(pairs[0].z), "r"(pairs[0].w), "r"(pairs[1].x), "r"(pairs[1].y), "r"(pairs[1].z), "r"(pairs[1].w), "r"(pairs[2].x), "r"(pairs[2].y), "r"(pairs[2].z), "r"(pairs[2].w), "r"(pairs[3].x), "r"(pairs[3].y), "r"(pairs[3].z), "r"(pairs[3].w), "r"(name));
+  return is_there;
+}
 // Milliseconds since some moment, the same for all blocks.
 __device__ __forceinline__ u64 clock_ms() {
   u64 ns;

@@ -52,7 +52,8 @@ inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
 
 inline u32 load_acquire(const u32 *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 inline void store_release(u32 *at, u32 value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
-inline u32 load_relaxed_system(const u32 *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
+// An acquire here, by which polls are told from other reads (watch.cc).
+inline u32 load_relaxed_system(const u32 *at) { return load_acquire(at); }
 inline u32 load_acquire_device(const u32 *at) { return load_acquire(at); }
 inline void store_release_device(u32 *at, u32 value) { store_release(at, value); }
 inline u64 load_relaxed(const u64 *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
@@ -161,6 +162,15 @@ inline void add_wide(u32 &low, u32 &high, u32 a_low, u32 a_high, u32 b_low, u32 
 template <u32 BY> inline u32 shift_across(u32 low, u32 high) { return u32(wide(low, high) >> BY); }
 inline u64 shift_left(u64 x, u32 by) { return by < 64 ? x << by : 0; }
 inline u32 kept(u32 x) { return x; }
+inline bool first_equal(const uint4 (&pairs)[4], u32 name, u32 &value) {
+  for (const uint4 &two : pairs) {
+    value = two.x;
+    if (two.y == name) return true;
+    value = two.z;
+    if (two.w == name) return true;
+  }
+  return false;
+}
 inline u32 xor3(u32 a, u32 b, u32 c) { return a ^ b ^ c; }
 template <u32 MASK> inline u32 and_not(u32 a, u32 b) { return a & ~b & MASK; }
 template <u32 MASK> inline u32 neither(u32 a, u32 b) { return ~(a | b) & MASK; }

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Most of each for a plain GET: a frame of 72 bytes with a key of 16, its checksums known to be
 /// good, a hit, no reply headers.
-const READS_MAX: f64 = 1.5;
+const READS_MAX: f64 = 1.2;
 const READ_BYTES_MAX: f64 = 128.0;
 const WRITTEN_BYTES_MAX: f64 = 112.0;
 
@@ -58,14 +58,14 @@ fn frame(n: usize) -> Vec<u8> {
 }
 
 /// Reads, bytes read and bytes written for each GET of a full batch.
-fn of_a_get(kind: IndexKind) -> [f64; 3] {
+fn of_a_get(mode: Mode, kind: IndexKind) -> [f64; 3] {
     let slot_bytes = SLOT_BYTES as usize;
     let memory = Arc::new(HostMemory::new(BATCH * slot_bytes));
     // SAFETY: the memory is kept by the offload.
     let packets = unsafe { PacketMemory::new(memory.start(), slot_bytes, BATCH) };
     let watched = Arc::new(SimtCard::watching(5));
     let config = OffloadConfig {
-        mode: Mode::Launch,
+        mode,
         index: IndexConfig { kind, memory_bytes: 1 << 20, shares: SHARES_DEFAULT },
         hash_key: HASH_KEY,
         engines: 1,
@@ -119,7 +119,8 @@ fn of_a_get(kind: IndexKind) -> [f64; 3] {
         assert_eq!(found, (Hint::HIT, n));
     }
     // Kernels are counted when they have ended.
-    drop(engine);
+    drop((engine, updater));
+    drop(offload);
     let after = watched.counts();
     let each = |after: u64, before: u64| (after - before) as f64 / BATCH as f64;
     let read_bytes = each(after.host_read_bytes, before.host_read_bytes);
@@ -127,18 +128,22 @@ fn of_a_get(kind: IndexKind) -> [f64; 3] {
     [each(after.host_reads, before.host_reads), read_bytes, written_bytes]
 }
 
-/// Of a kernel that was launched for the batch. One that stays reads its control words beside that.
+/// The resident kernel's polls of the doorbells are counted apart; its empty batch counts here.
 #[test]
 fn a_get_keeps_to_its_budget() {
-    for kind in [IndexKind::SetAssoc, IndexKind::Cuckoo] {
-        let [reads, read_bytes, written_bytes] = of_a_get(kind);
-        let what = format!(
-            "{kind:?}: {reads:.3} reads, {read_bytes:.1} B read, {written_bytes:.1} B written"
-        );
-        // The packets and entries at least: the counts count.
-        assert!(reads >= 1.0 && read_bytes >= 72.0 + 12.0 && written_bytes >= 16.0, "{what}");
-        assert!(reads <= READS_MAX, "{what}");
-        assert!(read_bytes <= READ_BYTES_MAX, "{what}");
-        assert!(written_bytes <= WRITTEN_BYTES_MAX, "{what}");
+    for mode in [Mode::Launch, Mode::Persistent] {
+        for kind in [IndexKind::SetAssoc, IndexKind::Cuckoo] {
+            let [reads, read_bytes, written_bytes] = of_a_get(mode, kind);
+            let what = format!(
+                "{mode:?}, {kind:?}: {reads:.3} reads, {read_bytes:.1} B read, \
+                 {written_bytes:.1} B written"
+            );
+            println!("{what}");
+            // The packets and entries at least: the counts count.
+            assert!(reads >= 1.0 && read_bytes >= 72.0 + 12.0 && written_bytes >= 16.0, "{what}");
+            assert!(reads <= READS_MAX, "{what}");
+            assert!(read_bytes <= READ_BYTES_MAX, "{what}");
+            assert!(written_bytes <= WRITTEN_BYTES_MAX, "{what}");
+        }
     }
 }
