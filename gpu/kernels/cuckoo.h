@@ -51,7 +51,7 @@ struct CuckooSearch {
                                                   Wide hash) {
     const CuckooTable &table = index.cuckoo;
     if (table.n_buckets == 0) return {HINT_UNKNOWN, 0, nullptr};
-    u32 signature = hash.high ? hash.high : 1, bucket = hash.low & (table.n_buckets - 1);
+    u32 signature = hash.high > 1 ? hash.high : 1, bucket = hash.low & (table.n_buckets - 1);
     u32 location = 0;
     if (is_in(table, bucket, signature, location)) return {HINT_HIT, location, nullptr};
     bucket = other_bucket(table, bucket, signature);

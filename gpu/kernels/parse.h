@@ -35,12 +35,13 @@ struct DescRow {
 template <class Frame>
 __device__ __forceinline__ u32 word_end(const Frame &frame, u32 off, u32 end) {
 #pragma unroll 1
-  for (; off < end; off += 4) {
-    u32 word = frame.word(off);
+  for (; off < end; off += 8) {
+    u32 a = frame.word(off), b = frame.word(off + 4);
     // The top bit of each byte below 0x21, exact up to the first one.
-    u32 low = (word - 0x21212121) & ~word & 0x80808080;
-    if (!low) continue;
-    off += u32(__ffs(int(low)) - 1) / 8;
+    u32 low_a = and_not<0x80808080>(a - 0x21212121, a);
+    u32 low_b = and_not<0x80808080>(b - 0x21212121, b);
+    if (!(low_a | low_b)) continue;
+    off += u32(__ffs(int(low_a ? low_a : low_b)) - 1) / 8 + (low_a ? 0 : 4);
     break;
   }
   return off < end ? off : end;
