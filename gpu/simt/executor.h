@@ -78,6 +78,8 @@ struct simt_counts {
   uint64_t host_reads, host_read_bytes, host_writes, host_write_bytes;
   // Loads by acquire there, which wait for the host's word: not among the reads.
   uint64_t host_polls;
+  // Blocks that touched the host's memory at all.
+  uint64_t host_blocks;
 };
 
 struct simt_launch {

@@ -56,7 +56,9 @@ void Watch::count() {
     counts->steps++;
     counts->lanes += here;
   }
+  bool host = false;
   for (auto &[occasion, here] : touched) {
+    host |= here.is_host;
     std::vector<uintptr_t> &sectors = here.sectors;
     std::sort(sectors.begin(), sectors.end());
     sectors.erase(std::unique(sectors.begin(), sectors.end()), sectors.end());
@@ -78,6 +80,7 @@ void Watch::count() {
       case Access::poll: counts->host_polls += lines; break;
     }
   }
+  counts->host_blocks += host;
   launch = nullptr;
 }
 

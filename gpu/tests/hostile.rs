@@ -298,6 +298,22 @@ fn changes_of_the_index_come_beside_kernels_that_stay() {
     assert!(offload.fault().is_none());
 }
 
+/// Polls over PCIe do not grow with blocks: all but one wait in the device's memory.
+#[test]
+fn one_block_of_an_idle_grid_touches_host_memory() {
+    let watched = Arc::new(SimtCard::watching(0));
+    let card = Arc::clone(&watched) as Arc<dyn Card>;
+    let kind = gpu::bench::IndexKind::Cuckoo { n_buckets: 2, kicks_max: 0 };
+    let sizes = gpu::bench::Sizes { slots: 1, slot_bytes: 128, batch: 1 };
+    let mut bench = gpu::bench::Bench::new(&card, kind, HashKey { k0: 0, k1: 0 }, sizes).unwrap();
+    // It ends because nobody gives a sign of life.
+    bench.start_serving(5, 0, 20).unwrap();
+    bench.end_serving(false).unwrap();
+    let counts = watched.counts();
+    assert_eq!((counts.host_blocks, counts.host_reads, counts.host_writes), (1, 0, 0));
+    assert!(counts.host_polls > 0);
+}
+
 /// The process was stopped for longer than the kernel's patience, and the kernel has ended: it is
 /// started again, and what it was sent before that is done late.
 #[test]

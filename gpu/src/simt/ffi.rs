@@ -60,6 +60,8 @@ pub struct WatchCounts {
     pub host_write_bytes: u64,
     /// Loads of host memory by acquire, which wait for the host: not among the reads.
     pub host_polls: u64,
+    /// Blocks that touched host memory at all.
+    pub host_blocks: u64,
 }
 
 #[repr(C)]
