@@ -47,7 +47,7 @@ struct CuckooSearch {
   }
 
   template <class Key>
-  static __device__ __forceinline__ Found look_up(const Index &index, u32, const Key &key,
+  static __device__ __forceinline__ Found look_up(const Index &index, u32, const Key &,
                                                   Wide hash) {
     const CuckooTable &table = index.cuckoo;
     if (table.n_buckets == 0) return {HINT_UNKNOWN, 0, nullptr};
