@@ -78,7 +78,7 @@ __device__ __forceinline__ void stage(const PacketRegion &packets, const Entry *
     // A slot is a multiple of 16 bytes, and so is its address: no chunk leaves it.
     u32 position = (its.off & ~15u) + chunk;
     bytes[turn] = make_uint4(0, 0, 0, 0);
-    if ((position < u32(its.off) + its.len) & (its.len != 0))
+    if (position < u32(its.off) + its.len && its.len != 0)
       bytes[turn] =
           load16(at<const u8>(packets.base + u64(its.slot) * packets.slot_bytes + position));
   }

@@ -69,12 +69,14 @@ template <class Frame>
 __device__ inline void parse_meta(const Frame &frame, u32 off, u32 end, DescRow desc) {
   u32 stop = word_end(frame, off, end), len = stop - off;
   if (len == 0 || len > KEY_BYTES_MAX) return;
-  u32 before = 'k';
 #pragma unroll 1
-  for (u32 at = stop; at < end; at++) {
-    u32 byte = frame.byte(at);
-    if (byte < ' ' || (byte == 'b' && before == ' ')) return;
-    before = byte;
+  for (u32 at = stop; at < end; at += 4) {
+    // No control character, and no 'b' behind a blank.
+    u32 beyond = end - at < 4 ? ~0u << (end - at) * 8 : 0;
+    u32 word = frame.word(at) | beyond;
+    u32 differs = (word ^ 0x62626262) | (frame.word(at - 1) ^ 0x20202020);
+    if (and_not<0x80808080>(word - 0x20202020, word)) return;
+    if (and_not<0x80808080>(differs - 0x01010101, differs)) return;
   }
   desc.key(0, off, len);
   desc.begin(VERDICT_HINTED, REASON_NONE, VERB_GET, 1);

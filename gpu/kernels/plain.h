@@ -22,10 +22,10 @@ __device__ __forceinline__ bool find_plain(const Entry &entry, const u32 *row, P
   if (last > STAGED_BYTES - 2) last = STAGED_BYTES - 2;
   const u8 *line_end = reinterpret_cast<const u8 *>(row) + last;
   // What is not staged has not been looked at: then the end is too far.
-  return (udp_len > 22) & (end <= staged) &
-         (u16(__funnelshift_r(words[2], words[3], shift)) == 0x0100) &
-         (__funnelshift_r(words[3], words[4], shift) == 0x20746567) & (line_end[0] == '\r') &
-         (line_end[1] == '\n');
+  return int(udp_len > 22) & int(end <= staged) &
+         int(u16(__funnelshift_r(words[2], words[3], shift)) == 0x0100) &
+         int(__funnelshift_r(words[3], words[4], shift) == 0x20746567) & int(line_end[0] == '\r') &
+         int(line_end[1] == '\n');
 }
 
 // Whether its bytes are a key's: what `siphash` finds on its way.
