@@ -80,6 +80,7 @@ impl Batcher {
     ///
     /// # Errors
     /// The frame, when every place is taken: [`crate::DropReason::Overload`].
+    #[inline(always)]
     pub fn push(&mut self, frame: Frame, entry: Entry) -> Result<(), Frame> {
         let batch = match &mut self.filling {
             Some(batch) if batch.frames.len() < self.policy.size => batch,

@@ -199,10 +199,11 @@ impl Beside {
 #[inline]
 pub fn is_look_up(frame: &[u8], l4: u8) -> bool {
     let at = usize::from(l4) + UDP_AND_FRAME_HEADER_BYTES;
-    let Some(&[a, b, c, d]) = frame.get(at..).and_then(<[u8]>::first_chunk) else { return false };
-    match [a, b, c, d] {
-        [b'g', b'e', b't', b' ' | b's'] | [b'm', b'g', b' ', _] => true,
-        [0x80, opcode, ..] => matches!(opcode, 0x00 | 0x09 | 0x0c | 0x0d),
+    match frame.get(at..).and_then(<[u8]>::first_chunk) {
+        // What nearly all are.
+        Some(b"get ") => true,
+        Some(b"gets" | [b'm', b'g', b' ', _]) => true,
+        Some([0x80, opcode, ..]) => matches!(opcode, 0x00 | 0x09 | 0x0c | 0x0d),
         _ => false,
     }
 }

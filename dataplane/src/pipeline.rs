@@ -301,11 +301,8 @@ impl Worker {
                 if let Err(reason) = self.gate.admit(frame.bytes(), &entry, now_ns) {
                     return self.accounts.drop_frame(frame, index, reason);
                 }
-                if let Err(frame) = self.push(frame, entry) {
-                    self.ship_and_finish(now_ns, false);
-                    if let Err(frame) = self.push(frame, entry) {
-                        self.accounts.drop_frame(frame, index, DropReason::Overload);
-                    }
+                if let Err(frame) = self.batcher_for(&frame, &entry).push(frame, entry) {
+                    self.push_after_shipping(frame, entry, index, now_ns);
                 }
             }
             Class::TooLong { l3, l4, ipv6, limited } => {
@@ -345,10 +342,21 @@ impl Worker {
         }
     }
 
-    fn push(&mut self, frame: Frame, entry: Entry) -> Result<(), Frame> {
+    /// Where a request goes: beside another engine by what it is, else all to one.
+    #[inline(always)]
+    fn batcher_for(&mut self, frame: &Frame, entry: &Entry) -> &mut Batcher {
         match &mut self.writes {
-            Some(writes) if !is_look_up(frame.bytes(), entry.l4) => writes.push(frame, entry),
-            _ => self.batcher.push(frame, entry),
+            Some(writes) if !is_look_up(frame.bytes(), entry.l4) => writes,
+            _ => &mut self.batcher,
+        }
+    }
+
+    /// Makes room in the middle of a burst.
+    #[cold]
+    fn push_after_shipping(&mut self, frame: Frame, entry: Entry, index: usize, now_ns: u64) {
+        self.ship_and_finish(now_ns, false);
+        if let Err(frame) = self.batcher_for(&frame, &entry).push(frame, entry) {
+            self.accounts.drop_frame(frame, index, DropReason::Overload);
         }
     }
 
@@ -384,6 +392,7 @@ impl Worker {
     }
 
     /// Gives an engine a batch; the CPU engine, if `writes`.
+    #[inline(always)]
     fn ship_one(&mut self, pending: Pending, now_ns: u64, writes: bool) -> usize {
         let Pending { frames, meta } = pending;
         let (id, requests) = (meta.id as usize, frames.len());

@@ -16,9 +16,15 @@ fact() {
   in_ns "$host" "$memc" tcp "$server" "stats engine" | tr -d '\r' | sed -n "s/^STAT $1 //p"
 }
 
-# used: hints of the card's own were right, and nothing went by the CPU or was lost.
+# stat NAME: what `stats` tells.
+stat() {
+  in_ns "$host" "$memc" tcp "$server" stats | tr -d '\r' | sed -n "s/^STAT $1 //p"
+}
+
+# used: hints of the card's own were right, nothing but writes went by the CPU, and nothing was lost.
 used() {
-  [ "$(fact hints_right)" -gt "$(fact gpu_missed)" ] && [ "$(fact cpu_requests)" -eq 0 ] &&
+  [ "$(fact hints_right)" -gt "$(fact gpu_missed)" ] && [ "$(fact gpu_requests)" -gt 1000 ] &&
+    [ "$(fact cpu_requests)" -le "$(stat cmd_set)" ] &&
     [ "$(fact gpu_lost)" -eq 0 ] && [ "$(fact gpu_state)" = used ]
 }
 

@@ -7,6 +7,7 @@
 
 use super::bench::Bench;
 use dataplane::cpu_engine::{keys, read};
+use dataplane::dispatch::is_look_up;
 use gpu::{Batch, Column, Engine, Entry, EntryFlags, Hint, Outcome, ReplyHead, ReqDesc};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -50,13 +51,14 @@ impl std::fmt::Debug for Foretold {
 }
 
 impl Foretold {
-    /// Reads the requests and looks their keys up.
+    /// Reads the requests and looks their keys up. Of those that are no look-ups there is nothing to
+    /// tell: workers send none of them.
     pub fn new(bench: &Bench, requests: &[Vec<u8>], hints: Hints) -> Self {
         let flags = EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD);
         let entry = Entry { l3: 14, l4: 34, flags, ..Entry::default() };
         let (store, shape) = (bench.store(), bench.config().shape);
         let (mut descs, mut heads) = (Vec::new(), Vec::new());
-        for frame in requests {
+        for frame in requests.iter().filter(|frame| is_look_up(frame, entry.l4)) {
             let mut desc = read(frame, &entry);
             let found: Vec<_> =
                 keys(&desc, frame).map(|key| store.propose(store.hash(key))).collect();
@@ -74,6 +76,11 @@ impl Foretold {
             descs.push(desc);
         }
         Self { descs, heads }
+    }
+
+    /// Whether there is anything to tell.
+    pub fn has_look_ups(&self) -> bool {
+        !self.descs.is_empty()
     }
 
     /// An engine for queue `queue` of `queues`, which begins as the looping port does. A batch `takes`

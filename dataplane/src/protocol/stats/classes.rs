@@ -130,7 +130,13 @@ pub(super) fn items(server: &Server, rows: &mut impl Rows) {
 pub(super) fn slabs(server: &Server, rows: &mut impl Rows) {
     let (store, ops) = (server.store.stats(), server.counted_by_class());
     let with_pages = || store.classes.iter().filter(|c| c.total_pages > 0);
-    for c in with_pages() {
+    // A class that gave all pages back is listed on, with what was counted: sums over classes never
+    // go back.
+    let totals = server.totals_by_class();
+    let counted = |class: u32| {
+        totals.get(class as usize - 1).is_some_and(|count| *count != ClassCount::default())
+    };
+    for c in store.classes.iter().filter(|c| c.total_pages > 0 || counted(c.class)) {
         let mut row =
             |name, value: &dyn fmt::Display| rows.row(&format!("{}:{name}", c.class), value);
         row("chunk_size", &c.chunk_size);
