@@ -132,13 +132,12 @@ impl Worker {
         let names = ports.iter().map(|p| p.info.name.clone()).collect();
         let mut engine = Dispatch::new(cpu, offload, batch.size.max(1), Arc::clone(&counters));
         let look_ups = batch.in_flight_max.max(1) + 1;
-        // One fills while the CPU engine has another.
-        let for_cpu = BatchPolicy { in_flight_max: 1, ..batch };
-        let for_cpu = |_| {
+        let writes = engine.has_two().then(|| {
+            // One fills while the CPU engine has another.
+            let policy = BatchPolicy { in_flight_max: 1, ..batch };
             let first = u32::try_from(look_ups).unwrap_or(0);
-            Batcher::new(for_cpu, |id, capacity| Box::new(Batch::new(first + id, capacity)))
-        };
-        let writes = engine.has_two().then_some(()).map(for_cpu);
+            Batcher::new(policy, |id, capacity| Box::new(Batch::new(first + id, capacity)))
+        });
         Self {
             busy_poll: ports.iter().any(|p| p.info.busy_poll),
             ports: ports
