@@ -204,6 +204,12 @@ pub struct ServeFlags {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub conn_limit: u32,
 
+    /// Most memory for requests that came in part and replies that were not taken, of all TCP
+    /// connections, in bytes; k and m are understood. Default: an eighth of -m, at least 16 MB and
+    /// 4/3 of -I, and 5 KB for each of -c and 1 MB for each of -t.
+    #[arg(long, value_name = "SIZE", env = "GNOMON_CONN_MEMORY", value_parser = parse_size)]
+    pub conn_memory: Option<u64>,
+
     /// When memory is full, answer with an error instead of evicting items.
     #[arg(short = 'M', long)]
     pub disable_evictions: bool,

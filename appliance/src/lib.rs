@@ -19,6 +19,7 @@ pub mod run;
 pub mod report;
 
 pub mod affinity;
+pub mod allocator;
 pub mod bind;
 pub mod capture;
 pub mod check;

@@ -1,5 +1,6 @@
 //! `gnomon`: a kernel-bypass, memcached-compatible key-value appliance.
 
+use appliance::allocator::{self, Guarded};
 use appliance::bind::{self, BindError, Bound};
 use appliance::check::{self, CheckReport, Host, PciAddress, Wants};
 use appliance::credentials::Credentials;
@@ -17,6 +18,9 @@ use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
 use tracing::Level;
+
+#[global_allocator]
+static ALLOCATOR: Guarded = Guarded;
 
 fn main() -> ExitCode {
     // Before any thread, and long before the driver reads it.
@@ -151,6 +155,9 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         true => sandbox::enter(&Needs::of(&plan, built.driver_dir())),
         false => sandbox::none(),
     };
+    if !allocator::recover() {
+        return Err("there is no memory left to serve with: lower -m, or raise the limit".into());
+    }
     let appliance = built.start(&plan, sandbox)?;
     if process.lock_memory {
         privileges::lock_memory();

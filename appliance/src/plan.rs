@@ -43,6 +43,8 @@ pub struct Plan {
     pub tcp_threads: usize,
     /// Most TCP connections at a time.
     pub conn_limit: usize,
+    /// Most memory for buffers of connections, in bytes.
+    pub conn_memory_bytes: u64,
     /// How clients connect, and what they may ask for.
     pub clients: ClientsPlan,
     /// How the process runs.
@@ -268,6 +270,7 @@ impl Plan {
             tcp,
             tcp_threads: usize::from(flags.threads),
             conn_limit: flags.conn_limit as usize,
+            conn_memory_bytes: resources::conn_memory(flags, memory_bytes)?,
             clients,
             process: process::process(flags),
             open_files,

@@ -69,6 +69,8 @@ pub fn plan_text(plan: &Plan) -> String {
     }
     if !plan.tcp.is_empty() || plan.clients.unix.is_some() {
         t.row("TCP threads", format_args!("CPU {}", cpu_list(&plan.tcp_cpus)));
+        let memory = bytes(plan.conn_memory_bytes);
+        t.row("connections", format_args!("{memory} of requests and replies at most"));
     }
     t.row(
         "items",
@@ -203,6 +205,9 @@ pub struct Ready {
     pub packet_memory: Option<&'static str>,
     /// What items lie in.
     pub item_memory: &'static str,
+    /// Most memory for requests and replies of connections, in bytes; none without TCP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conn_memory_bytes: Option<u64>,
     /// Items of the process before, taken up from the memory file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept_items: Option<u64>,
@@ -234,6 +239,9 @@ impl fmt::Display for Ready {
             write!(f, " packets in {memory},")?;
         }
         write!(f, " items in {}", self.item_memory)?;
+        if let Some(memory) = self.conn_memory_bytes {
+            write!(f, ", {} for connections at most", bytes(memory))?;
+        }
         match self.kept_items {
             Some(n) => write!(f, ", {n} kept from before"),
             None => Ok(()),

@@ -5,6 +5,7 @@
 //! which every frame and every packet slot must be accounted for (D10). Each wait has a bound.
 
 use crate::affinity;
+use crate::allocator;
 use crate::health::Health;
 use crate::ports::OpenPort;
 use crate::report::{PortReport, Report};
@@ -40,6 +41,9 @@ pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
             reload(&appliance);
         }
         health.beat(Instant::now());
+        if allocator::is_short() {
+            allocator::recover();
+        }
         appliance.store.housekeep();
         if turn.is_multiple_of(LOOK_TURNS) {
             health.look(&mut appliance, Instant::now());

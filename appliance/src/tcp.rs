@@ -3,23 +3,31 @@
 //!
 //! In: bytes of kernel connections. Out: replies, in order. Each thread runs a runtime of its own
 //! over all listeners, with one store session and one block of counters; connections share
-//! nothing else. A connection reads only when everything it owes has been sent, so that a client
-//! that does not read holds at most one input and one output buffer.
+//! nothing else. A connection reads only when everything it owes has been sent, and what it holds
+//! beyond a few kilobytes is charged to [one account](pool).
 
 mod auth;
 mod connection;
+mod input;
+mod large;
+mod pool;
 mod transport;
 
+pub(crate) use pool::{RESERVE_BYTES, THREAD_BYTES};
 pub use transport::Source;
 
 use crate::affinity;
+use crate::allocator;
 use crate::credentials::Credentials;
 use crate::health::Sparing;
 use crate::plan::ClientsPlan;
-use connection::{Desk, Spare};
+use connection::Desk;
 use dataplane::protocol::Server;
 use dataplane::store::Session;
+use input::Spare;
+use pool::Pool;
 use std::cell::RefCell;
+use std::fmt::Display;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -60,6 +68,9 @@ pub struct TcpConfig {
     pub server: Arc<Server>,
     /// Most connections at a time, over all threads.
     pub conn_limit: usize,
+    /// Most memory for what connections have sent and not been answered, and been answered and not
+    /// taken, in bytes.
+    pub conn_memory_bytes: usize,
     /// Largest item, in bytes.
     pub item_max_bytes: usize,
     /// How connections are treated.
@@ -85,6 +96,9 @@ impl TcpService {
     pub fn start(config: TcpConfig) -> Result<Self, TcpError> {
         let TcpConfig { listeners, sessions, server, conn_limit, item_max_bytes, cpus, .. } =
             config;
+        let figures = Arc::clone(&server.conn_memory);
+        let memory = config.conn_memory_bytes;
+        let pool = Arc::new(Pool::new(figures, memory, conn_limit, sessions.len()));
         let ClientsPlan { requests_per_turn, dialect, refuse_over_limit, .. } = config.clients;
         let idle_max = match config.clients.idle_timeout_seconds {
             0 => None,
@@ -99,6 +113,7 @@ impl TcpService {
                 listeners.iter().map(Source::try_clone).collect::<io::Result<Vec<_>>>()?;
             let (server, seats, cpus) = (Arc::clone(&server), Arc::clone(&seats), cpus.clone());
             let (stopped, credentials) = (stopped.clone(), config.credentials.clone());
+            let pool = Arc::clone(&pool);
             threads.push(std::thread::Builder::new().name(format!("tcp-{n}")).spawn(
                 move || {
                     affinity::keep_on(&cpus);
@@ -112,6 +127,8 @@ impl TcpService {
                         credentials,
                         idle_max,
                         stopped,
+                        pool,
+                        large_turn: Semaphore::new(1),
                         spare_input: Spare::default(),
                         spare_output: Spare::default(),
                     };
@@ -162,29 +179,26 @@ async fn accept_on(source: Source, room: Rc<Room>) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot watch a listener"),
     };
+    let address: Arc<str> = listener.address().into();
     let entered = room.desk.server.conns.enter(listener.fd(), listener.address(), None);
     let mut stopped = room.desk.stopped.clone();
     let mut connections = JoinSet::new();
     let mut lines = Sparing::default();
     loop {
+        // What a connection is made of cannot fail: it is not made when memory has run out.
+        while allocator::is_short() && !room.desk.is_stopping() {
+            pause(&room.desk, &mut lines, "memory has run out").await;
+        }
         tokio::select! {
             _ = stopped.wait_for(|&stop| stop) => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
                     if let Some(seat) = seat(&stream, &room).await {
-                        connections.spawn_local(serve(stream, seat, listener.address()));
+                        connections.spawn_local(serve(stream, seat, Arc::clone(&address)));
                     }
                 }
-                Err(error) => {
-                    if let Some(more) = lines.allows(Instant::now()) {
-                        tracing::warn!(more, "cannot accept a connection: {error}");
-                    }
-                    let ops = &room.desk.ops;
-                    ops.accept_failures.inc();
-                    sleep(ACCEPT_PAUSE).await;
-                    ops.accept_paused_us.add(ACCEPT_PAUSE_US);
-                }
+                Err(error) => pause(&room.desk, &mut lines, error).await,
             },
         }
     }
@@ -192,7 +206,17 @@ async fn accept_on(source: Source, room: Rc<Room>) {
     let _ = timeout(DRAIN_MAX, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-async fn serve(stream: Stream, seat: Seat, listener: String) {
+/// Waits before the next try to accept.
+async fn pause(desk: &Desk, lines: &mut Sparing, why: impl Display) {
+    if let Some(more) = lines.allows(Instant::now()) {
+        tracing::warn!(more, "cannot accept a connection: {why}");
+    }
+    desk.ops.accept_failures.inc();
+    sleep(ACCEPT_PAUSE).await;
+    desk.ops.accept_paused_us.add(ACCEPT_PAUSE_US);
+}
+
+async fn serve(stream: Stream, seat: Seat, listener: Arc<str>) {
     let desk = &seat.room.desk;
     let (peer, fd) = (stream.peer(), stream.fd());
     let conn = desk.server.conns.enter(fd, stream.address(), Some(listener));
@@ -234,5 +258,51 @@ struct Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.room.desk.ops.closed_connections.inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::Dialect;
+    use dataplane::store::{Store, StoreConfig};
+    use driver_shim::Pages;
+
+    /// What a connection takes of user memory while it waits, beside what tokio has for a task and
+    /// for a socket.
+    const CONNECTION_MAX_BYTES: usize = 640;
+
+    #[test]
+    fn a_connection_that_waits_is_small() {
+        let config =
+            StoreConfig { memory_bytes: 4 << 20, pages: Pages::Small, ..StoreConfig::default() };
+        let store = Store::new(config).unwrap();
+        let server = Arc::new(Server::new(Arc::clone(&store), String::new()));
+        let (_stop, stopped) = watch::channel(false);
+        let desk = Desk {
+            session: RefCell::new(store.session().unwrap()),
+            ops: server.ops(),
+            item_max_bytes: 1 << 20,
+            requests_per_turn: 20,
+            dialect: Dialect::Auto,
+            credentials: None,
+            idle_max: None,
+            stopped,
+            pool: Arc::new(Pool::new(Arc::default(), 1 << 24, 1, 1)),
+            large_turn: Semaphore::new(1),
+            spare_input: Spare::default(),
+            spare_output: Spare::default(),
+            server,
+        };
+        let seats = Arc::new(Semaphore::new(1));
+        let room = Rc::new(Room { desk, seats, refuse_over_limit: true });
+        let runtime = Builder::new_current_thread().enable_io().build().unwrap();
+        let bytes = runtime.block_on(async {
+            let (ours, _theirs) = tokio::net::UnixStream::pair().unwrap();
+            let stream = Stream::Unix(ours);
+            let seat = seat(&stream, &room).await.unwrap();
+            size_of_val(&serve(stream, seat, "".into()))
+        });
+        assert!(bytes <= CONNECTION_MAX_BYTES, "{bytes} bytes");
     }
 }

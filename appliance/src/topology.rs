@@ -171,6 +171,7 @@ impl Appliance {
             engine: plan.engine.name(),
             packet_memory: self.region.as_ref().map(|r| r.kind().name()),
             item_memory: self.store.stats().item_memory.name(),
+            conn_memory_bytes: self.tcp.as_ref().map(|_| plan.conn_memory_bytes),
             kept_items: self.kept_items,
         }
     }
@@ -319,6 +320,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
             sessions: sessions?,
             server,
             conn_limit: plan.conn_limit,
+            conn_memory_bytes: usize::try_from(plan.conn_memory_bytes).unwrap_or(usize::MAX),
             item_max_bytes: store.config().item_max_bytes,
             clients: plan.clients.clone(),
             credentials,

@@ -6,6 +6,7 @@
 //! type, labels and meaning stand in one place, from which `docs/metrics.md` is made.
 
 mod client;
+mod connections;
 mod engines;
 mod family;
 mod gpus;

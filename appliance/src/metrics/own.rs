@@ -3,6 +3,7 @@
 //!
 //! In: [`Sources`]. Out: their families. Workers and ports are labelled, never summed.
 
+use super::connections::MEMORY;
 use super::engines;
 use super::family::{Exposition, Family, Kind, counter, gauge};
 use super::power::Power;
@@ -348,6 +349,7 @@ pub(super) fn families() -> impl Iterator<Item = &'static Family> {
         .chain(of(STORE))
         .chain([&LIMBO])
         .chain(of(CLIENTS))
+        .chain(of(MEMORY))
         .chain([&DURATION, &ENERGY, &PER_JOULE])
 }
 
@@ -390,6 +392,10 @@ pub(super) fn collect(sources: &Sources, power: &mut Power, out: &mut Exposition
     let ops = sources.server.counted();
     for (family, figure) in CLIENTS {
         out.family(family).sample(&[], figure(&ops));
+    }
+    let memory = sources.server.conn_memory.now();
+    for (family, figure) in MEMORY {
+        out.family(family).sample(&[], figure(&memory));
     }
     durations(sources, out);
     let mut energy = out.family(&ENERGY);

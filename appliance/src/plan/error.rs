@@ -137,6 +137,16 @@ pub enum PlanError {
         /// Megabytes.
         memory_mb: u64,
     },
+    /// No room for one large request beside what every connection has.
+    #[error(
+        "--conn-memory {typed} is too little for -c, -t and -I: give it {least} bytes or more, or lower these"
+    )]
+    ConnMemory {
+        /// Bytes.
+        typed: u64,
+        /// Bytes.
+        least: u64,
+    },
     /// The pipeline would run dry.
     #[error(
         "--slots {slots} is too few: {queues} queues need at least {least}; raise --slots, or lower --batch or the number of --cores"

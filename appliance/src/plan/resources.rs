@@ -3,6 +3,7 @@
 use super::{Device, Engine, PlanError, PortPlan, SLOT_BYTES, numa};
 use crate::flags::{CpuList, EngineFlag, HugeFlag, ServeFlags};
 use crate::machine::{FileSystem, Gpu, Machine, Node};
+use crate::tcp;
 use dataplane::store::restart;
 
 /// Workers over kernel sockets when nobody says how many: memcached's number of threads.
@@ -17,6 +18,14 @@ const MEMORY_LEAST_BYTES: u64 = 4 << 20;
 const ITEM_MOST_BYTES: u64 = 1 << 30;
 /// The huge pages that slabs are made of.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
+/// Memory of connections is this part of that of items, when nobody says how much.
+const CONN_SHARE: u64 = 8;
+/// And this much at least, beside the largest item.
+const CONN_SHARED_BYTES: u64 = 16 << 20;
+/// What `--conn-memory` must leave for all connections together.
+const CONN_SHARED_LEAST_BYTES: u64 = 4 << 20;
+/// A request's line and a reply's, beside the item's value.
+const BESIDE_ITEM_BYTES: u64 = 16 << 10;
 /// Open files besides connections and sockets: devices, logs, polls, what libraries open.
 const FILES_BESIDES: u64 = 128;
 
@@ -180,6 +189,23 @@ fn memory_file(flags: &ServeFlags, machine: &Machine, items: u64) -> Result<u64,
     }
     // What a file on a disk has is no memory.
     Ok(if room.system == FileSystem::Disk { 0 } else { room.taken_bytes })
+}
+
+/// Bytes for buffers of connections.
+pub(super) fn conn_memory(flags: &ServeFlags, items: u64) -> Result<u64, PlanError> {
+    let aside = u64::from(flags.conn_limit) * tcp::RESERVE_BYTES as u64
+        + u64::from(flags.threads) * tcp::THREAD_BYTES as u64;
+    // Three quarters are for what is large: the largest request, its line, and the same as a reply.
+    let largest = (flags.max_item_size + BESIDE_ITEM_BYTES) / 3 * 4;
+    let least = aside + largest.max(CONN_SHARED_LEAST_BYTES);
+    match flags.conn_memory {
+        Some(typed) if typed < least => Err(PlanError::ConnMemory { typed, least }),
+        Some(typed) => Ok(typed),
+        None => {
+            let shared = CONN_SHARED_BYTES.saturating_add(largest);
+            Ok(aside.saturating_add(shared.max(items / CONN_SHARE)).next_multiple_of(1 << 20))
+        }
+    }
 }
 
 /// Files that may be open at once.

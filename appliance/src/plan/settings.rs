@@ -12,7 +12,12 @@ impl Plan {
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         let mut all = self.general_settings();
         all.extend(self.client_settings());
-        all.extend(STANDING.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        for (name, value) in STANDING {
+            all.push((name, (*value).to_owned()));
+            if *name == "worker_logbuf_size" {
+                all.push(("read_buf_mem_limit", self.conn_memory_bytes.to_string()));
+            }
+        }
         let file = self.memory_file.as_ref();
         let file = file.map_or_else(|| "(null)".to_owned(), |f| f.display().to_string());
         all.push(("memory_file", file));
@@ -90,7 +95,6 @@ const STANDING: &[(&str, &str)] = &[
     ("temporary_ttl", "61"),
     ("watcher_logbuf_size", "262144"),
     ("worker_logbuf_size", "0"),
-    ("read_buf_mem_limit", "0"),
     ("track_sizes", "no"),
     ("inline_ascii_response", "no"),
     ("slab_automove_freeratio", "0.000"),

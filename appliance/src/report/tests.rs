@@ -16,6 +16,7 @@ TCP           127.0.0.1:11211; 4 threads, 1024 connections at most
 workers       4 on CPU 1-4
 control       CPU 0
 TCP threads   CPU 0-7
+connections   27 MB of requests and replies at most
 items         64 MB, 1 MB each at most, growth factor 1.25, evicting
 packets       16384 slots (32 MB)
 huge pages    where there are any
@@ -158,6 +159,7 @@ fn the_plan_in_json() {
         ],
         "tcp_threads": 4,
         "conn_limit": 1024,
+        "conn_memory_bytes": 28_311_552,
         "clients": {
             "unix": null,
             "backlog": 1024,

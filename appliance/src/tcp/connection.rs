@@ -1,6 +1,10 @@
-//! One connection: read, answer whole commands, write, in turn.
+//! One connection: read, answer whole commands, write, in turn. What takes much memory is in
+//! [`large`].
 
 use super::auth::Gate;
+use super::input::{Input, Spare};
+use super::large::{self, Gathered};
+use super::pool::{OUT_BYTES, Pool, SMALL_BYTES, TURN_OUT_BYTES};
 use super::transport::Stream;
 use crate::credentials::Credentials;
 use crate::flags::Dialect;
@@ -9,24 +13,19 @@ use dataplane::protocol::stream::Conversation;
 use dataplane::protocol::watch::{BUFFER_BYTES, Watching};
 use dataplane::protocol::{OpCounters, Server};
 use dataplane::store::Session;
-use std::cell::{Cell, RefCell};
-use std::collections::TryReserveError;
-use std::future::poll_fn;
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::yield_now;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Sleep, sleep, timeout};
 
-/// Room made for each read.
-const READ_BYTES: usize = 16 << 10;
-/// Replies gathered before they are sent: many small ones leave in one write.
-const OUT_BYTES: usize = 64 << 10;
-/// Largest buffer that is kept for the next to need one.
-const KEEP_BYTES: usize = 256 << 10;
+/// Room made for bytes that nobody looks at.
+const UNHEARD_BYTES: usize = 512;
 /// Pause between two looks for lines that a watching client is to get.
 const WATCH_PAUSE: Duration = Duration::from_millis(20);
 /// How long a client may take to receive the last replies of a connection that we end.
@@ -45,6 +44,10 @@ pub(super) struct Desk {
     /// How long a connection may send nothing, or take nothing of what it is owed.
     pub(super) idle_max: Option<Duration>,
     pub(super) stopped: watch::Receiver<bool>,
+    /// What memory of connections is charged to, over all threads.
+    pub(super) pool: Arc<Pool>,
+    /// One large reply is made at a time, so that small ones need not wait for many.
+    pub(super) large_turn: Semaphore,
     /// Room to read into, and to gather replies in.
     pub(super) spare_input: Spare,
     pub(super) spare_output: Spare,
@@ -52,14 +55,20 @@ pub(super) struct Desk {
 
 impl Desk {
     /// Counts a connection that ends for want of memory.
-    fn count_shortage(&self, error: &io::Error) {
+    pub(super) fn count_shortage(&self, error: &io::Error) {
         if error.kind() == io::ErrorKind::OutOfMemory {
             self.ops.malloc_fails.inc();
         }
     }
 
+    /// Ends when the service waits no longer for what takes long.
+    pub(super) async fn over(&self) {
+        // Fails only when nobody is left to say so.
+        let _ = self.stopped.clone().wait_for(|&stop| stop).await;
+    }
+
     /// Whether the service has been told to stop: nothing else is ever said.
-    fn is_stopping(&self) -> bool {
+    pub(super) fn is_stopping(&self) -> bool {
         self.stopped.has_changed().unwrap_or(true)
     }
 }
@@ -73,6 +82,8 @@ pub(super) enum End {
     Conversation,
     /// Input that cannot be followed.
     Lost,
+    /// It held memory that others waited for, and took too little of its replies.
+    Stalled,
     /// Nothing came for too long, or nothing was taken.
     Idle,
     /// The service stops.
@@ -89,7 +100,7 @@ impl End {
             Self::Client | Self::Conversation => "normal",
             Self::Idle => "idle_timeout",
             Self::Service => "shutdown",
-            Self::Lost | Self::Failed(_) => "error",
+            Self::Lost | Self::Stalled | Self::Failed(_) => "error",
         }
     }
 }
@@ -99,40 +110,54 @@ pub(super) async fn serve(mut stream: Stream, desk: &Desk, conn: &Conn) -> End {
     let end = match converse(&mut stream, desk, conn).await {
         Ok(end) => end,
         Err(error) if is_idle(&error) => End::Idle,
-        Err(error) => End::Failed(error),
+        Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => End::Stalled,
+        Err(error) => {
+            desk.count_shortage(&error);
+            End::Failed(error)
+        }
     };
     if matches!(end, End::Idle) {
         desk.ops.idle_kicks.inc();
     }
     if matches!(end, End::Conversation | End::Lost) {
         conn.is(ConnState::Closing);
-        let _ = timeout(PARTING_MAX, part(&mut stream)).await;
+        let _ = parting(&mut stream).await;
     }
     end
+}
+
+/// [`part`], for so long at most, on the heap.
+fn parting(stream: &mut Stream) -> Pin<Box<dyn Future<Output = io::Result<()>> + '_>> {
+    Box::pin(async { timeout(PARTING_MAX, part(stream)).await? })
 }
 
 /// Ends the connection from our side and reads on until the client has ended it too: closing with
 /// bytes unread would reset it, and take from the client replies that have not arrived yet.
 async fn part(stream: &mut Stream) -> io::Result<()> {
     stream.shutdown()?;
-    let mut unwanted = Vec::with_capacity(READ_BYTES);
+    let mut unwanted = Vec::with_capacity(UNHEARD_BYTES);
     while stream.read_buf(&mut unwanted).await? > 0 {
         unwanted.clear();
     }
     Ok(())
 }
 
-/// Whether it is [`send`] that gave up, and not the kernel.
+/// Whether it is sending that gave up, and not the kernel.
 fn is_idle(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none()
 }
 
 /// Ends when a connection on which nothing moves has done so for too long.
-async fn idle(most: Option<Duration>) {
+pub(super) async fn idle(most: Option<Duration>) {
     match most {
-        Some(most) => sleep(most).await,
+        Some(most) => nap(most).await,
         None => std::future::pending().await,
     }
+}
+
+/// A timer on the heap: without `-o idle_timeout` nobody has one.
+fn nap(time: Duration) -> Pin<Box<Sleep>> {
+    Box::pin(sleep(time))
 }
 
 async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<End> {
@@ -149,21 +174,27 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
         if desk.is_stopping() {
             return Ok(End::Service);
         }
-        // A line without its end may end with any byte.
-        let in_block = conversation.wants() > input.unread().len() + 1;
-        conn.is(if in_block { ConnState::ReadingRest } else { ConnState::Reading });
-        let come = tokio::select! {
-            biased;
-            come = input.receive(stream, &desk.spare_input, conversation.wants()) => {
-                come.inspect_err(|e| desk.count_shortage(e))?
+        if input.unread().len() > SMALL_BYTES {
+            match large::gather(stream, desk, conn, &mut conversation, &mut input).await? {
+                Gathered::More => {}
+                Gathered::Refused => continue,
+                Gathered::End(end) => return Ok(end),
             }
-            _ = &mut stop => return Ok(End::Service),
-            () = idle(desk.idle_max) => return Ok(End::Idle),
-        };
-        if come == 0 {
-            return Ok(End::Client);
+        } else {
+            // A line without its end may end with any byte.
+            let in_block = conversation.wants() > input.unread().len() + 1;
+            conn.is(if in_block { ConnState::ReadingRest } else { ConnState::Reading });
+            let come = tokio::select! {
+                biased;
+                come = input.receive(stream, &desk.spare_input, || desk.pool.has_turn()) => come?,
+                _ = &mut stop => return Ok(End::Service),
+                () = idle(desk.idle_max) => return Ok(End::Idle),
+            };
+            if come == 0 {
+                return Ok(End::Client);
+            }
+            desk.ops.bytes_read.add(come as u64);
         }
-        desk.ops.bytes_read.add(come as u64);
         let came = Instant::now();
         conn.has_command(came);
         let mut out = desk.spare_output.take();
@@ -171,11 +202,11 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
             let admission = gate.advance(input.unread(), &desk.ops, &mut out);
             input.at += admission.consumed;
             if !gate.is_open() {
-                send(stream, desk, conn, &mut out).await?;
+                send(stream, desk, conn, &mut input, &mut out).await?;
                 if admission.close {
                     return Ok(End::Conversation);
                 }
-                input.rest(&desk.spare_input);
+                input.rest(&desk.spare_input)?;
                 desk.spare_output.give(out);
                 continue;
             }
@@ -183,43 +214,67 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
         loop {
             let done = desk.ops.latency.done();
             desk.ops.client.set(fd);
+            // With little memory left, a little at a time.
+            let (pause, most) = match desk.pool.has_turn() {
+                true => (OUT_BYTES, TURN_OUT_BYTES),
+                false => (SMALL_BYTES / 2, SMALL_BYTES),
+            };
+            conversation.may_reply(most);
             let progress = conversation.advance(
                 &mut desk.session.borrow_mut(),
                 &desk.ops,
                 &desk.server,
                 input.unread(),
                 &mut out,
-                OUT_BYTES,
+                pause,
             );
             input.at += progress.consumed;
-            let full = out.len() >= OUT_BYTES;
+            let full = out.len() >= pause;
             let answered = desk.ops.latency.done();
-            send(stream, desk, conn, &mut out).await?;
+            send(stream, desk, conn, &mut input, &mut out).await?;
             let ns = u64::try_from(came.elapsed().as_nanos()).unwrap_or(u64::MAX);
             desk.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
             if let Some(watching) = conversation.take_watching() {
                 conn.is(ConnState::Watching);
-                return watch(stream, desk, watching).await;
+                return watched(stream, desk, watching).await;
             }
             if progress.close {
                 return Ok(if conversation.is_lost() { End::Lost } else { End::Conversation });
             }
-            if progress.more {
+            if progress.needs > 0 {
+                let large = (&mut out, progress.needs);
+                let end = large::reply(stream, desk, conn, &mut conversation, &mut input, large);
+                if let Some(end) = end.await? {
+                    return Ok(end);
+                }
+            } else if progress.more {
                 desk.ops.conn_yields.inc();
                 yield_now().await;
-            } else if !full {
+            } else if full {
+                // Who takes much gives others a turn.
+                yield_now().await;
+            } else {
                 break;
             }
         }
-        input.rest(&desk.spare_input);
+        input.rest(&desk.spare_input)?;
         desk.spare_output.give(out);
     }
+}
+
+/// [`watch`], on the heap.
+fn watched<'a>(
+    stream: &'a mut Stream,
+    desk: &'a Desk,
+    watching: Watching,
+) -> Pin<Box<dyn Future<Output = io::Result<End>> + 'a>> {
+    Box::pin(watch(stream, desk, watching))
 }
 
 /// Sends a watching client its lines until it goes. What it says is not heard.
 async fn watch(stream: &mut Stream, desk: &Desk, watching: Watching) -> io::Result<End> {
     let mut stopped = desk.stopped.clone();
-    let mut unheard = Vec::with_capacity(READ_BYTES);
+    let mut unheard = Vec::with_capacity(UNHEARD_BYTES);
     let mut lines = Vec::with_capacity(BUFFER_BYTES);
     loop {
         tokio::select! {
@@ -242,141 +297,38 @@ async fn watch(stream: &mut Stream, desk: &Desk, watching: Watching) -> io::Resu
     }
 }
 
-async fn send(stream: &mut Stream, desk: &Desk, conn: &Conn, out: &mut Vec<u8>) -> io::Result<()> {
-    if !out.is_empty() {
-        conn.is(ConnState::Writing);
-        let mut left = out.as_slice();
-        while !left.is_empty() {
-            let written = tokio::select! {
-                biased;
-                written = stream.write(left) => written?,
-                () = idle(desk.idle_max) => return Err(io::ErrorKind::TimedOut.into()),
-            };
-            if written == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            left = left.get(written..).unwrap_or_default();
+/// Sends as much as the kernel takes at once; what that was.
+pub(super) async fn send_some(stream: &mut Stream, out: &[u8]) -> io::Result<usize> {
+    let mut sent = 0;
+    while let Some(left) = out.get(sent..).filter(|left| !left.is_empty()) {
+        let written = poll_fn(|cx| Poll::Ready(pin!(stream.write(left)).poll(cx))).await;
+        match written {
+            Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+            Poll::Ready(written) => sent += written?,
+            Poll::Pending => break,
         }
-        desk.ops.bytes_written.add(out.len() as u64);
-        out.clear();
     }
+    Ok(sent)
+}
+
+/// Sends all of it. Leaves `out` empty.
+async fn send<'d>(
+    stream: &mut Stream,
+    desk: &'d Desk,
+    conn: &Conn,
+    input: &mut Input<'d>,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
+    if out.is_empty() {
+        return Ok(());
+    }
+    conn.is(ConnState::Writing);
+    let sent = send_some(stream, out).await?;
+    desk.ops.bytes_written.add(sent as u64);
+    if sent < out.len() {
+        // Rare, and long: it need not be part of every connection.
+        return large::finish_sending(stream, desk, input, out, sent).await;
+    }
+    out.clear();
     Ok(())
-}
-
-/// A buffer that the connections of one thread pass on: whoever owes nothing and is owed nothing
-/// has none.
-#[derive(Default)]
-pub(super) struct Spare(Cell<Vec<u8>>);
-
-impl Spare {
-    /// An empty buffer.
-    fn take(&self) -> Vec<u8> {
-        self.0.take()
-    }
-
-    /// Gives a buffer back.
-    fn give(&self, mut buffer: Vec<u8>) {
-        if buffer.capacity() <= KEEP_BYTES {
-            buffer.clear();
-            self.0.set(buffer);
-        }
-    }
-}
-
-/// Bytes received and not used up yet.
-#[derive(Debug, Default)]
-struct Input {
-    bytes: Vec<u8>,
-    /// Bytes at the front that are used up.
-    at: usize,
-}
-
-impl Input {
-    /// Waits for more of a request of `whole` bytes, and takes what there is.
-    async fn receive(
-        &mut self,
-        stream: &mut Stream,
-        spare: &Spare,
-        whole: usize,
-    ) -> io::Result<usize> {
-        poll_fn(|cx| {
-            if self.make_room(spare, whole).is_err() {
-                return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
-            }
-            let come = pin!(stream.read_buf(&mut self.bytes)).poll(cx);
-            if come.is_pending() {
-                self.rest(spare);
-            }
-            come
-        })
-        .await
-    }
-
-    fn unread(&self) -> &[u8] {
-        self.bytes.get(self.at..).unwrap_or_default()
-    }
-
-    /// Moves what is left to the front. Keeps no buffer for nothing.
-    fn rest(&mut self, spare: &Spare) {
-        self.bytes.drain(..self.at);
-        self.at = 0;
-        if self.bytes.is_empty() {
-            spare.give(std::mem::take(&mut self.bytes));
-        }
-    }
-
-    /// Makes room to read towards a request of `whole` bytes. Grows with what has come, not with
-    /// what was announced.
-    fn make_room(&mut self, spare: &Spare, whole: usize) -> Result<(), TryReserveError> {
-        if self.bytes.capacity() == 0 {
-            self.bytes = spare.take();
-        }
-        let missing = whole.saturating_sub(self.bytes.len());
-        self.bytes.try_reserve(missing.min(self.bytes.len()).max(READ_BYTES))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn input_grows_with_what_has_come() {
-        let (mut input, spare) = (Input::default(), Spare::default());
-        input.make_room(&spare, 1 << 30).unwrap();
-        assert!((READ_BYTES..2 * READ_BYTES).contains(&input.bytes.capacity()));
-        input.bytes.resize(READ_BYTES, 0);
-        input.make_room(&spare, 1 << 30).unwrap();
-        assert!(input.bytes.capacity() <= 4 * READ_BYTES);
-    }
-
-    #[test]
-    fn input_forgets_what_was_used_and_gives_memory_back() {
-        let spare = Spare::default();
-        let mut input = Input { bytes: vec![7; 1 << 20], at: (1 << 20) - 2 };
-        assert_eq!(input.unread(), [7, 7]);
-        input.rest(&spare);
-        assert_eq!(input.unread(), [7, 7]);
-        input.at = 2;
-        input.rest(&spare);
-        assert!(input.unread().is_empty());
-        assert_eq!(input.bytes.capacity(), 0);
-        assert_eq!(spare.take().capacity(), 0, "too large to be kept");
-    }
-
-    #[test]
-    fn a_buffer_goes_from_one_input_to_the_next() {
-        let spare = Spare::default();
-        let (mut one, mut other) = (Input::default(), Input::default());
-        one.make_room(&spare, 0).unwrap();
-        one.bytes.extend([1, 2, 3]);
-        one.at = 3;
-        let buffer = one.bytes.as_ptr();
-        other.make_room(&spare, 0).unwrap();
-        assert_ne!(other.bytes.as_ptr(), buffer, "in use");
-        one.rest(&spare);
-        assert_eq!(one.bytes.capacity(), 0);
-        one.make_room(&spare, 0).unwrap();
-        assert_eq!((one.bytes.as_ptr(), one.bytes.len()), (buffer, 0));
-    }
 }

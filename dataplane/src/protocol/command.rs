@@ -125,7 +125,9 @@ impl<'a> Command<'a> {
             Self::Touch { .. } => Kind::Touch,
             Self::Meta(request) => match request.verb {
                 meta::Verb::Get => Kind::Get,
-                meta::Verb::Set { .. } | meta::Verb::SetTooLarge => Kind::Store,
+                meta::Verb::Set { .. } | meta::Verb::SetTooLarge | meta::Verb::SetUnread => {
+                    Kind::Store
+                }
                 meta::Verb::Delete => Kind::Delete,
                 meta::Verb::Arith { .. } => Kind::Arith,
                 meta::Verb::Debug | meta::Verb::Noop => Kind::Other,
@@ -266,6 +268,10 @@ pub enum Refusal {
     TooLarge,
     /// No memory for the item.
     OutOfMemory,
+    /// No memory for the rest of a request.
+    OutOfMemoryReading,
+    /// No memory for a reply.
+    OutOfMemoryWriting,
     /// No memory for a number that has become longer.
     OutOfMemoryArith,
     /// `delete` with arguments that nobody gives any more.
@@ -302,6 +308,8 @@ impl Refusal {
             Self::BadDataChunk => b"CLIENT_ERROR bad data chunk\r\n",
             Self::TooLarge => b"SERVER_ERROR object too large for cache\r\n",
             Self::OutOfMemory => b"SERVER_ERROR out of memory storing object\r\n",
+            Self::OutOfMemoryReading => b"SERVER_ERROR out of memory reading request\r\n",
+            Self::OutOfMemoryWriting => b"SERVER_ERROR out of memory writing get response\r\n",
             Self::OutOfMemoryArith => b"SERVER_ERROR out of memory\r\n",
             Self::InvalidExptime => b"CLIENT_ERROR invalid exptime argument\r\n",
             Self::InvalidDelta => b"CLIENT_ERROR invalid numeric delta argument\r\n",

@@ -22,6 +22,8 @@ pub enum Flow<'a> {
     Continue,
     /// The sink is full: carry this out, the rest of the command, when it has room again.
     Rest(Command<'a>),
+    /// The sink has no room for the value: nothing was done, and all is to be done when there is.
+    NoRoom,
     /// From now on the client wants nothing but to be told of events of these kinds.
     Watch(Events),
     /// The client said `quit`.
@@ -37,7 +39,7 @@ pub fn execute<'a>(
     out: &mut impl Sink,
 ) -> Flow<'a> {
     let flow = carry_out(command, session, ops, server, out);
-    if !matches!(flow, Flow::Rest(_)) {
+    if !matches!(flow, Flow::Rest(_) | Flow::NoRoom) {
         ops.latency.note(command.kind());
     }
     flow
@@ -149,7 +151,7 @@ fn carry_out<'a>(
                 out.put(b"OK\r\n");
             }
         }
-        Command::Meta(ref request) => meta::execute(request, session, ops, server, out),
+        Command::Meta(ref request) => return meta::execute(request, session, ops, server, out),
         Command::Version => {
             out.put(b"VERSION ");
             out.put(server.version.as_bytes());
@@ -166,6 +168,7 @@ fn carry_out<'a>(
         Command::Refused { reply, noreply, forget } => {
             match reply {
                 Refusal::TooLarge => ops.store_too_large.inc(),
+                Refusal::OutOfMemoryReading => ops.store_no_memory.inc(),
                 // It was a storage command, and had all of its data.
                 Refusal::BadDataChunk => ops.cmd_set.inc(),
                 _ => {}
@@ -405,6 +408,10 @@ fn get<'a>(
             None => verbs::get(guard, key),
         };
         match item {
+            Some(item) if !out.admits(item.value().len()) => {
+                rest = Some(keys);
+                break;
+            }
             Some(item) => {
                 hits += 1;
                 let cas = with_cas.then(|| server.cas_shown(item.cas()));

@@ -44,6 +44,8 @@ pub enum Verb<'a> {
     },
     /// `ms` of more than fits. What is stored under the key must not survive.
     SetTooLarge,
+    /// `ms` that there was no memory to read. What is stored under the key must not survive.
+    SetUnread,
     /// `md`.
     Delete,
     /// `ma`.

@@ -14,6 +14,17 @@ pub trait Sink {
         false
     }
 
+    /// Most bytes that a value may have to be put now.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Whether there is [`Self::room`] for a value of this length. If not, the sink remembers what
+    /// was missing, and nothing of the value is to be put.
+    fn admits(&mut self, bytes: usize) -> bool {
+        bytes <= self.room()
+    }
+
     /// Appends a number in decimal.
     #[inline]
     fn put_decimal(&mut self, n: u64) {
@@ -26,11 +37,18 @@ pub trait Sink {
     }
 }
 
+/// What the reply to a get of one value has beside the value, in bytes: key, numbers, flags, ends.
+const BESIDE_VALUE_BYTES: usize = 1 << 10;
+
 /// A buffer that asks for a pause once it holds `max_bytes`.
 #[derive(Debug)]
 pub struct Buffer<'a> {
     bytes: &'a mut Vec<u8>,
     max_bytes: usize,
+    /// Most bytes that it may hold with a value behind the rest.
+    limit_bytes: usize,
+    /// What a value that was not admitted needs, alone in the buffer.
+    needs: usize,
     /// There was no memory for something.
     lost: bool,
 }
@@ -38,7 +56,17 @@ pub struct Buffer<'a> {
 impl<'a> Buffer<'a> {
     /// Appends to `bytes`. Full from `max_bytes` on; what is being written may go beyond.
     pub fn new(bytes: &'a mut Vec<u8>, max_bytes: usize) -> Self {
-        Self { bytes, max_bytes, lost: false }
+        Self { bytes, max_bytes, limit_bytes: usize::MAX, needs: 0, lost: false }
+    }
+
+    /// The same, admitting values only as far as all of the reply stays below `limit_bytes`.
+    pub(crate) fn limited_to(self, limit_bytes: usize) -> Self {
+        Self { limit_bytes, ..self }
+    }
+
+    /// Bytes that the reply needs whose value was not admitted; 0 when all were.
+    pub(crate) fn needs(&self) -> usize {
+        self.needs
     }
 
     /// Whether all that was put is there. If not, nothing is: half a reply would be a wrong one.
@@ -62,6 +90,18 @@ impl Sink for Buffer<'_> {
     fn is_full(&self) -> bool {
         self.lost || self.bytes.len() >= self.max_bytes
     }
+
+    fn room(&self) -> usize {
+        self.limit_bytes.saturating_sub(self.bytes.len().saturating_add(BESIDE_VALUE_BYTES))
+    }
+
+    fn admits(&mut self, bytes: usize) -> bool {
+        let fits = bytes <= self.room();
+        if !fits {
+            self.needs = bytes.saturating_add(BESIDE_VALUE_BYTES);
+        }
+        fits
+    }
 }
 
 /// A piece of a reply. What does not fit is not there: its maker knows how long it can be.
@@ -84,6 +124,19 @@ mod tests {
             Buffer::new(&mut bytes, 0).put_decimal(n);
             assert_eq!(bytes, n.to_string().as_bytes());
         }
+    }
+
+    #[test]
+    fn a_value_is_admitted_as_far_as_the_limit_goes() {
+        let mut bytes = vec![0; 100];
+        let mut out = Buffer::new(&mut bytes, 10).limited_to(100 + BESIDE_VALUE_BYTES + 5);
+        assert!(out.admits(5));
+        assert_eq!(out.needs(), 0);
+        assert!(!out.admits(6));
+        assert_eq!(out.needs(), BESIDE_VALUE_BYTES + 6);
+        bytes.clear();
+        assert!(Buffer::new(&mut bytes, 10).limited_to(BESIDE_VALUE_BYTES + 6).admits(6));
+        assert!(Buffer::new(&mut bytes, 10).admits(usize::MAX >> 1));
     }
 
     #[test]

@@ -3,9 +3,11 @@
 //! The caller owns both buffers and decides when to read, write and stop; nothing here blocks.
 
 use super::admin::Admin;
-use super::command::{Command, Keys};
+use super::binary;
+use super::command::{Command, Keys, Refusal};
 use super::dialect::Dialect;
 use super::executor::{Flow, execute};
+use super::meta;
 use super::parsed::Parsed;
 use super::sink::{Buffer, Sink};
 use super::stats::{OpCounters, Server};
@@ -20,6 +22,8 @@ pub struct Conversation {
     requests_max: usize,
     /// What is spoken. The first byte that comes tells.
     dialect: Option<Dialect>,
+    /// Most bytes of a reply with a value in it.
+    reply_max: usize,
     /// Bytes of a refused data block still to be thrown away.
     skip: usize,
     /// No use parsing again below this many bytes of input.
@@ -44,6 +48,15 @@ pub struct Progress {
     pub close: bool,
     /// The turn is over and requests may be left: others first, then again.
     pub more: bool,
+    /// The next reply needs a buffer of so many bytes, more than [`Conversation::may_reply`]
+    /// allows: again with that, or [`Conversation::refuse`] it. 0 when all was answered.
+    pub needs: usize,
+}
+
+impl Progress {
+    fn of(consumed: usize, close: bool) -> Self {
+        Self { consumed, close, more: false, needs: 0 }
+    }
 }
 
 impl Conversation {
@@ -52,6 +65,7 @@ impl Conversation {
         Self {
             item_max_bytes,
             requests_max: usize::MAX,
+            reply_max: usize::MAX,
             dialect: None,
             skip: 0,
             wait_for: 0,
@@ -70,6 +84,12 @@ impl Conversation {
     /// The same, answering that many requests at most each time it advances.
     pub fn in_turns_of(self, requests_max: usize) -> Self {
         Self { requests_max, ..self }
+    }
+
+    /// Values are put as far as all that one call of [`Self::advance`] answers stays below
+    /// `bytes`; without this call whatever their length.
+    pub fn may_reply(&mut self, bytes: usize) {
+        self.reply_max = bytes;
     }
 
     /// The lines that the client watches from now on, once it has asked to. Its input is not to
@@ -98,9 +118,9 @@ impl Conversation {
     ) -> Progress {
         let (mut consumed, mut requests) = (0, 0);
         let (mut close, mut more) = (false, false);
-        let Some(&first) = input.first() else { return Progress { consumed, close, more } };
+        let Some(&first) = input.first() else { return Progress::of(0, false) };
         let dialect = *self.dialect.get_or_insert_with(|| server.dialects.of(first));
-        let mut out = Buffer::new(out, out_max_bytes);
+        let mut out = Buffer::new(out, out_max_bytes).limited_to(self.reply_max);
         while !close && !out.is_full() {
             let rest = input.get(consumed..).unwrap_or_default();
             let dropped = self.skip.min(rest.len());
@@ -123,6 +143,7 @@ impl Conversation {
                     let command = resume(command, self.keys_left.take(), self.dump_at.take());
                     match execute(&command, session, ops, server, &mut out) {
                         Flow::Continue => {}
+                        Flow::NoRoom => break,
                         Flow::Rest(Command::Get { keys, .. }) => {
                             self.keys_left = Some(keys.0.len());
                             break;
@@ -161,11 +182,62 @@ impl Conversation {
                 }
             }
         }
+        let needs = out.needs();
         if !out.finish() {
             ops.malloc_fails.inc();
             (close, more) = (true, false);
         }
-        Progress { consumed, close, more }
+        Progress { consumed, close, more, needs }
+    }
+
+    /// Refuses, for want of memory, the request at the start of the input: one whose reply has no
+    /// room, or one that has not come as a whole. Of the latter the rest is thrown away as it comes;
+    /// a line whose end nobody knows ends the connection.
+    pub fn refuse(
+        &mut self,
+        session: &mut Session,
+        ops: &OpCounters,
+        server: &Server,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Progress {
+        let Some(dialect) = self.dialect else { return Progress::of(0, false) };
+        let mut out = Buffer::new(out, usize::MAX);
+        (self.keys_left, self.dump_at, self.wait_for) = (None, None, 0);
+        match dialect.parse(input, self.item_max_bytes) {
+            Parsed::Command { used, .. } => {
+                dialect.refuse(input, Refusal::OutOfMemoryWriting, &mut out);
+                Progress::of(used, false)
+            }
+            // Of a value that is too long, the parser needs no more than the announcement.
+            _ => match dialect.parse(input, 0) {
+                Parsed::Swallow { command, used, skip } => {
+                    execute(&unread(command), session, ops, server, &mut out);
+                    let come = skip.min(input.len().saturating_sub(used));
+                    self.skip = skip - come;
+                    Progress::of(used + come, false)
+                }
+                _ => {
+                    dialect.refuse(input, Refusal::OutOfMemoryReading, &mut out);
+                    self.is_lost = true;
+                    Progress::of(0, true)
+                }
+            },
+        }
+    }
+}
+
+/// The refusal of a value as too long, for want of memory instead.
+fn unread(command: Command<'_>) -> Command<'_> {
+    match command {
+        Command::Refused { reply: Refusal::TooLarge, noreply, forget } => {
+            Command::Refused { reply: Refusal::OutOfMemoryReading, noreply, forget }
+        }
+        Command::Meta(request @ meta::Request { verb: meta::Verb::SetTooLarge, .. }) => {
+            Command::Meta(meta::Request { verb: meta::Verb::SetUnread, ..request })
+        }
+        Command::Binary(request) => Command::Binary(binary::unread(request)),
+        other => other,
     }
 }
 
@@ -184,113 +256,4 @@ fn resume(command: Command<'_>, keys_left: Option<usize>, dump_at: Option<Cursor
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::{Store, StoreConfig};
-    use driver_shim::Pages;
-    use std::sync::Arc;
-
-    /// Feeds `input` in pieces of `piece` bytes and takes the output away whenever it is full.
-    fn converse(input: &[u8], piece: usize, out_max_bytes: usize) -> (Vec<u8>, bool, usize) {
-        let config =
-            StoreConfig { memory_bytes: 8 << 20, pages: Pages::Small, ..StoreConfig::default() };
-        let store = Store::new(config).unwrap();
-        let mut session = store.session().unwrap();
-        let server = Server::new(Arc::clone(&store), "test".to_owned());
-        let ops = server.ops();
-        let mut conversation = Conversation::new(1 << 20);
-        let (mut waiting, mut sent, mut largest) = (Vec::new(), Vec::new(), 0);
-        for piece in input.chunks(piece) {
-            waiting.extend_from_slice(piece);
-            loop {
-                let mut out = Vec::new();
-                let p = conversation.advance(
-                    &mut session,
-                    &ops,
-                    &server,
-                    &waiting,
-                    &mut out,
-                    out_max_bytes,
-                );
-                waiting.drain(..p.consumed);
-                largest = largest.max(out.len());
-                let stuck = p.consumed == 0 && out.is_empty();
-                sent.extend_from_slice(&out);
-                if p.close {
-                    return (sent, true, largest);
-                }
-                if stuck || waiting.is_empty() {
-                    break;
-                }
-            }
-        }
-        (sent, false, largest)
-    }
-
-    #[test]
-    fn a_turn_has_so_many_requests_and_no_more() {
-        let config =
-            StoreConfig { memory_bytes: 4 << 20, pages: Pages::Small, ..StoreConfig::default() };
-        let store = Store::new(config).unwrap();
-        let mut session = store.session().unwrap();
-        let server = Server::new(Arc::clone(&store), "test".to_owned());
-        let ops = server.ops();
-        let mut conversation = Conversation::new(1 << 20).in_turns_of(3);
-        let input = b"get a\r\n".repeat(7);
-        let (mut at, mut turns) = (0, Vec::new());
-        loop {
-            let mut out = Vec::new();
-            let rest = &input[at..];
-            let p = conversation.advance(&mut session, &ops, &server, rest, &mut out, 1 << 20);
-            at += p.consumed;
-            turns.push((out.len() / b"END\r\n".len(), p.more));
-            if !p.more {
-                break;
-            }
-        }
-        assert_eq!(turns, [(3, true), (3, true), (1, false)]);
-        assert_eq!(at, input.len());
-    }
-
-    #[test]
-    fn pieces_make_no_difference() {
-        let input = b"set a 1 0 3\r\nabc\r\nget a b a\r\nset big 0 0 9999999\r\n";
-        let input =
-            [&input[..], &[b'x'; 9_999_999], b"\r\nget a\r\nbogus\r\nquit\r\nget a\r\n"].concat();
-        let want = b"STORED\r\nVALUE a 1 3\r\nabc\r\nVALUE a 1 3\r\nabc\r\nEND\r\n\
-            SERVER_ERROR object too large for cache\r\nVALUE a 1 3\r\nabc\r\nEND\r\nERROR\r\n";
-        for piece in [1 << 24, 4096, 17] {
-            let (sent, closed, _) = converse(&input, piece, 1 << 20);
-            assert_eq!(String::from_utf8_lossy(&sent), String::from_utf8_lossy(want));
-            assert!(closed);
-        }
-    }
-
-    #[test]
-    fn the_first_byte_of_a_connection_tells_its_dialect_for_good() {
-        let noop = [&[0x80, 0x0a][..], &[0; 10], b"mark", &[0; 8]].concat();
-        let answer = [&[0x81, 0x0a][..], &[0; 10], b"mark", &[0; 8]].concat();
-        for piece in [1, 23, 1 << 20] {
-            let (sent, closed, _) = converse(&noop.repeat(3), piece, 1 << 20);
-            assert_eq!((sent, closed), (answer.repeat(3), false));
-            let then_ascii = [&noop[..], b"get a\r\nget a\r\nget a\r\nget a\r\n"].concat();
-            let (sent, closed, _) = converse(&then_ascii, piece, 1 << 20);
-            assert_eq!((&sent, closed), (&answer, true));
-        }
-        let (sent, closed, _) = converse(b"get \x80\r\n\x80\r\n", 1 << 20, 1 << 20);
-        assert_eq!((sent.as_slice(), closed), (&b"END\r\nERROR\r\n"[..], false));
-    }
-
-    #[test]
-    fn a_get_of_many_large_values_pauses_between_them() {
-        let value = "v".repeat(50_000);
-        let set = format!("set b 0 0 50000\r\n{value}\r\n");
-        let input = [set.as_bytes(), b"gets", &b" b".repeat(1000), b" \r\nget b\r\n"].concat();
-        let (sent, _, largest) = converse(&input, 1 << 20, 100_000);
-        assert!(largest < 200_000, "{largest} bytes were waiting at once");
-        let text = String::from_utf8(sent).unwrap();
-        assert_eq!(text.matches("VALUE b 0 50000").count(), 1001);
-        assert_eq!(text.matches("END\r\n").count(), 2);
-        assert!(text.ends_with("END\r\n"));
-    }
-}
+mod tests;

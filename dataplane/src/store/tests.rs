@@ -477,8 +477,15 @@ fn verbs_that_look_first_are_one_step() {
 }
 
 fn claim(s: &mut Session, key: &[u8]) -> verbs::Claim {
-    let what = verbs::Fetch { key, touch: None, recache: None, create: None, unnoticed: false };
-    verbs::fetch(s, &what, |found| found.unwrap().claim)
+    let what = verbs::Fetch {
+        key,
+        touch: None,
+        recache: None,
+        create: None,
+        unnoticed: false,
+        room: usize::MAX,
+    };
+    verbs::fetch(s, &what, |found| found.unwrap().claim).unwrap()
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::protocol::executor::{
 use crate::protocol::stats::{OpCounters, Server};
 use crate::protocol::{Flow, Sink};
 use crate::store::verbs::{self, ArithFailure, NotDeleted, NotStored};
-use crate::store::{Guard, ItemRef, Session, Value};
+use crate::store::{ItemRef, Session, Value};
 
 /// What goes back beside what the request itself says.
 #[derive(Debug, Clone, Copy)]
@@ -87,7 +87,16 @@ pub fn execute<'a>(
     let done = match request.action {
         Action::Get { key, touch, send } => {
             let guard = session.pin();
-            let item = look_up(&guard, ops, key, touch);
+            let item = match touch {
+                Some(exptime) => verbs::touch(&guard, key, exptime),
+                None => verbs::get(&guard, key),
+            };
+            if let (Some(item), true) = (&item, send != Send::Flags)
+                && !out.admits(item.value().len())
+            {
+                return Flow::NoRoom;
+            }
+            count_look_up(ops, item.is_some(), touch.is_some());
             let class = item.map(|item| (guard.store().class_of(&item), item.value().len()));
             count_get(ops, server, key, class, touch.is_some());
             found(request, item, server, key, send, out);
@@ -124,8 +133,10 @@ pub fn execute<'a>(
             return Flow::Continue;
         }
         Action::Refused { status, forget, .. } => {
-            if status == Status::TooLarge {
-                ops.store_too_large.inc();
+            match status {
+                Status::TooLarge => ops.store_too_large.inc(),
+                Status::OutOfMemory => ops.store_no_memory.inc(),
+                _ => {}
             }
             if let Some(key) = forget {
                 tell_too_large(session, ops, server, key);
@@ -150,23 +161,14 @@ fn unless_quiet(request: &Request<'_>, what: &Answer<'_>, out: &mut impl Sink) {
     }
 }
 
-/// The item, with a new exptime where one is given.
-fn look_up<'g>(
-    guard: &'g Guard<'_>,
-    ops: &OpCounters,
-    key: &[u8],
-    touch: Option<i64>,
-) -> Option<ItemRef<'g>> {
-    let (item, asked, hits, misses) = match touch {
-        Some(exptime) => {
-            let item = verbs::touch(guard, key, exptime);
-            (item, &ops.cmd_touch, &ops.touch_hits, &ops.touch_misses)
-        }
-        None => (verbs::get(guard, key), &ops.cmd_get, &ops.get_hits, &ops.get_misses),
+/// Counts a `get`, or a look-up with a new exptime.
+fn count_look_up(ops: &OpCounters, found: bool, touched: bool) {
+    let (asked, hits, misses) = match touched {
+        true => (&ops.cmd_touch, &ops.touch_hits, &ops.touch_misses),
+        false => (&ops.cmd_get, &ops.get_hits, &ops.get_misses),
     };
     asked.inc();
-    if item.is_some() { hits } else { misses }.inc();
-    item
+    if found { hits } else { misses }.inc();
 }
 
 /// Answers with what was found, or that nothing was.

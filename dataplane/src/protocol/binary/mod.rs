@@ -84,3 +84,14 @@ pub enum Send {
     /// The key and the value (`getk`). If nothing is found, the key.
     KeyAndValue,
 }
+
+/// The refusal of a value as too long, for want of memory instead.
+pub(super) fn unread(request: Request<'_>) -> Request<'_> {
+    match request.action {
+        Action::Refused { status: Status::TooLarge, forget, close } => {
+            let action = Action::Refused { status: Status::OutOfMemory, forget, close };
+            Request { action, ..request }
+        }
+        _ => request,
+    }
+}

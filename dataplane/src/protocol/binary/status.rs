@@ -81,9 +81,11 @@ impl From<Refusal> for Status {
             | Refusal::TooLarge => Self::TooLarge,
             Refusal::NotOverUdp => Self::NotSupported,
             Refusal::FlushNotAllowed => Self::NotAllowed,
-            Refusal::OutOfMemory | Refusal::OutOfMemoryArith | Refusal::TooManyPrefixes => {
-                Self::OutOfMemory
-            }
+            Refusal::OutOfMemory
+            | Refusal::OutOfMemoryReading
+            | Refusal::OutOfMemoryWriting
+            | Refusal::OutOfMemoryArith
+            | Refusal::TooManyPrefixes => Self::OutOfMemory,
             Refusal::NonNumeric => Self::NonNumeric,
             Refusal::Error
             | Refusal::BadLineFormat

@@ -5,6 +5,7 @@
 //! a reply.
 
 use super::{Flags, Key, Request, Verb, decode};
+use crate::protocol::Flow;
 use crate::protocol::command::{Arith, Refusal, Store, StoreMode};
 use crate::protocol::executor::{
     count_delete, count_get, count_key, store_counted, tell_created, tell_get, tell_look_up,
@@ -14,7 +15,7 @@ use crate::protocol::sink::Sink;
 use crate::protocol::stats::{OpCounters, Server};
 use crate::store::Session;
 use crate::store::verbs::{
-    self, ArithFailure, Claim, Fetch, Found, NotDeleted, NotStored, Recache,
+    self, ArithFailure, Claim, Fetch, Found, NotDeleted, NotStored, Recache, TooLong,
 };
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -23,21 +24,24 @@ use base64::prelude::BASE64_STANDARD;
 const BASE64_MAX_BYTES: usize = super::KEY_MAX_BYTES.div_ceil(3) * 4;
 
 /// Carries out `request` and appends the reply to `out`.
-pub fn execute(
+pub fn execute<'a>(
     request: &Request<'_>,
     session: &mut Session,
     ops: &OpCounters,
     server: &Server,
     out: &mut impl Sink,
-) {
+) -> Flow<'a> {
     let ends = Ends { ops, server };
     let flags = &request.flags;
     // The parser has done the same: there is a key.
     let key = &decode(request.key, flags.base64_key).unwrap_or_default();
     match request.verb {
         Verb::Get => {
-            get(key, flags, session, ends, out);
+            let done = get(key, flags, session, ends, out);
             ops.count_dead(session);
+            if !done {
+                return Flow::NoRoom;
+            }
         }
         Verb::Set { mode, value } => set(key, flags, mode, value, session, ends, out),
         Verb::SetTooLarge => {
@@ -46,11 +50,18 @@ pub fn execute(
             verbs::delete(session, key);
             out.put(Refusal::TooLarge.line());
         }
+        Verb::SetUnread => {
+            ops.store_no_memory.inc();
+            tell_too_large(session, ops, server, key);
+            verbs::delete(session, key);
+            out.put(Refusal::OutOfMemoryReading.line());
+        }
         Verb::Delete => delete(key, flags, session, ends, out),
         Verb::Arith { decrement } => arith(key, flags, decrement, session, ends, out),
         Verb::Debug => debug(key, session, ends, out),
         Verb::Noop => out.put(b"MN\r\n"),
     }
+    Flow::Continue
 }
 
 /// Where requests are counted.
@@ -60,7 +71,14 @@ struct Ends<'a> {
     server: &'a Server,
 }
 
-fn get(key: &Key, flags: &Flags<'_>, session: &mut Session, ends: Ends<'_>, out: &mut impl Sink) {
+/// False when there is no room for the value, and nothing was done.
+fn get(
+    key: &Key,
+    flags: &Flags<'_>,
+    session: &mut Session,
+    ends: Ends<'_>,
+    out: &mut impl Sink,
+) -> bool {
     let Ends { ops, server } = ends;
     let clock = session.store().clock();
     let (now, expiry) = (clock.now(), |exptime| clock.expiry(exptime));
@@ -69,8 +87,10 @@ fn get(key: &Key, flags: &Flags<'_>, session: &mut Session, ends: Ends<'_>, out:
     let recache = recache.map(|before| Recache { before, touched: flags.is_before(b'T', b'R') });
     // A new item has the exptime that was said last.
     let last = if flags.is_before(b'N', b'T') { touch } else { create };
-    let what = Fetch { key, touch, recache, create: create.and(last), unnoticed: flags.unnoticed };
-    verbs::fetch(session, &what, |found| match found {
+    let room = if flags.value { out.room() } else { usize::MAX };
+    let create = create.and(last);
+    let what = Fetch { key, touch, recache, create, unnoticed: flags.unnoticed, room };
+    let told = verbs::fetch(session, &what, |found| match found {
         Some(found) => {
             count_key(ops, server, key, Some(found.class), touch.is_some());
             let before = (!found.created).then_some((found.class, found.value.len()));
@@ -109,6 +129,10 @@ fn get(key: &Key, flags: &Flags<'_>, session: &mut Session, ends: Ends<'_>, out:
             }
         }
     });
+    match told {
+        Ok(()) => true,
+        Err(TooLong(bytes)) => out.admits(bytes),
+    }
 }
 
 /// One flag of an item that `mg` found.

@@ -75,7 +75,7 @@ impl Default for Conns {
 struct Entry {
     address: String,
     /// The listener that it came through; `None` for a listener.
-    listener: Option<String>,
+    listener: Option<Arc<str>>,
     state: AtomicU8,
     last_command: LastCommand,
 }
@@ -99,7 +99,7 @@ pub struct Conn {
 impl Conns {
     /// Enters a connection, or a listener, which has no `listener` of its own. Addresses say
     /// their kind first, as in `tcp:127.0.0.1:11211`.
-    pub fn enter(self: &Arc<Self>, fd: i32, address: String, listener: Option<String>) -> Conn {
+    pub fn enter(self: &Arc<Self>, fd: i32, address: String, listener: Option<Arc<str>>) -> Conn {
         let state = if listener.is_some() { ConnState::Reading } else { ConnState::Listening };
         let entry = Arc::new(Entry {
             address,
@@ -138,7 +138,7 @@ impl Conns {
             }
             rows.row(&format!("{fd}:addr"), &entry.address);
             if let Some(listener) = &entry.listener {
-                rows.row(&format!("{fd}:listen_addr"), listener);
+                rows.row(&format!("{fd}:listen_addr"), &listener);
             }
             let state = usize::from(entry.state.load(Ordering::Relaxed));
             let state = ConnState::ALL.get(state).copied().unwrap_or(ConnState::Reading);
@@ -213,7 +213,7 @@ mod tests {
     fn connections_come_and_go() {
         let all: Arc<Conns> = Arc::default();
         let listener = all.enter(3, "tcp:[::]:1".to_owned(), None);
-        let old = all.enter(7, "tcp:a:1".to_owned(), Some("tcp:[::]:1".to_owned()));
+        let old = all.enter(7, "tcp:a:1".to_owned(), Some("tcp:[::]:1".into()));
         old.is(ConnState::Writing);
         let mut page = Text::default();
         all.page(&mut page);
@@ -242,7 +242,7 @@ mod tests {
             page.0
         );
         all.open.lock().retain(|fd, _| *fd < 9);
-        let new = all.enter(7, "tcp:b:1".to_owned(), Some(String::new()));
+        let new = all.enter(7, "tcp:b:1".to_owned(), Some("".into()));
         drop((old, listener));
         page.0.clear();
         all.page(&mut page);

@@ -57,13 +57,19 @@ fn connections(server: &Server, ops: &OpTotals, all: &OpTotals, rows: &mut impl 
     rows.row("total_connections", &ops.total_connections);
     rows.row("rejected_connections", &ops.rejected_connections);
     rows.row("connection_structures", &open);
-    // Each connection owns its buffers: there are no pools of them.
-    for name in ["response_obj_oom", "response_obj_count", "response_obj_bytes"] {
+    // Requests and replies share one account: its buffers are all told as read buffers.
+    let memory = server.conn_memory.now();
+    rows.row("response_obj_oom", &memory.replies_refused);
+    for name in ["response_obj_count", "response_obj_bytes"] {
         rows.row(name, &0);
     }
-    for name in ["read_buf_count", "read_buf_bytes", "read_buf_bytes_free", "read_buf_oom"] {
-        rows.row(name, &0);
-    }
+    rows.row("read_buf_count", &memory.charges);
+    rows.row("read_buf_bytes", &memory.used_bytes);
+    rows.row("read_buf_bytes_free", &memory.limit_bytes.saturating_sub(memory.used_bytes));
+    rows.row("read_buf_oom", &memory.requests_refused);
+    rows.row("conn_memory_limit", &memory.limit_bytes);
+    rows.row("conn_memory_waits", &memory.waits);
+    rows.row("conn_memory_stalled", &memory.stalled);
     rows.row("reserved_fds", &server.reserved_fds);
 }
 

@@ -6,6 +6,7 @@
 //! page that does not exist says so in memcached's words.
 
 mod classes;
+mod conn_memory;
 pub mod conns;
 pub mod detail;
 mod general;
@@ -14,6 +15,7 @@ pub mod latency;
 mod settings;
 
 pub use classes::{ClassCount, ClassOps};
+pub use conn_memory::{ConnMemory, ConnMemoryNow};
 pub use conns::{Conn, ConnState, Conns};
 pub use detail::Detail;
 pub use hotkeys::HotKeys;
@@ -219,6 +221,8 @@ pub struct Server {
     pub watchers: Arc<Watchers>,
     /// Open connections.
     pub conns: Arc<Conns>,
+    /// Memory of their buffers.
+    pub conn_memory: Arc<ConnMemory>,
     /// What administrators have set while it runs.
     pub tuning: Tuning,
     engine: OnceLock<Arc<dyn EngineFacts>>,
@@ -266,6 +270,7 @@ impl Server {
             detail,
             watchers,
             conns: Arc::default(),
+            conn_memory: Arc::default(),
             tuning: Tuning::default(),
             engine: OnceLock::new(),
             late_settings: OnceLock::new(),

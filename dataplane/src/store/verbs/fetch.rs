@@ -20,7 +20,13 @@ pub struct Fetch<'a> {
     pub create: Option<u32>,
     /// Neither the evicting hand nor anybody else is to notice.
     pub unnoticed: bool,
+    /// Longest value that there is room for. A longer one is neither changed nor told.
+    pub room: usize,
 }
+
+/// The value is longer than there is room for: its length in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLong(pub usize);
 
 /// When an item is to be fetched anew before it expires.
 #[derive(Debug, Clone, Copy)]
@@ -71,47 +77,62 @@ pub struct Found<'a> {
 
 /// Looks, and tells what was found. A miss that leaves an item is a find; without memory for that
 /// it is a miss.
+///
+/// # Errors
+/// [`TooLong`]: nothing was done.
 pub fn fetch<R>(
     session: &mut Session,
     what: &Fetch<'_>,
     tell: impl FnOnce(Option<Found<'_>>) -> R,
-) -> R {
+) -> Result<R, TooLong> {
     loop {
         let guard = session.pin();
-        if let Some(found) = look(&guard, what) {
-            return tell(Some(found));
+        if let Some(found) = look(&guard, what)? {
+            return Ok(tell(Some(found)));
         }
         drop(guard);
-        let Some(expiry) = what.create else { return tell(None) };
+        let Some(expiry) = what.create else { return Ok(tell(None)) };
         match create(session, what.key, expiry) {
             Ok(Some(found)) => {
                 if !what.unnoticed {
                     verbs::get(&session.pin(), what.key);
                 }
-                return tell(Some(found));
+                return Ok(tell(Some(found)));
             }
             // Somebody else stored something meanwhile.
             Ok(None) => {}
-            Err(_) => return tell(None),
+            Err(_) => return Ok(tell(None)),
         }
     }
 }
 
-fn look<'g>(guard: &'g Guard<'_>, what: &Fetch<'_>) -> Option<Found<'g>> {
+fn look<'g>(guard: &'g Guard<'_>, what: &Fetch<'_>) -> Result<Option<Found<'g>>, TooLong> {
     let store = guard.store();
     let hash = store.hash(what.key);
     let changes = what.touch.is_some() || what.recache.is_some();
-    let item = if changes { None } else { Some(guard.find(hash, what.key)?) };
+    let item = match changes {
+        true => None,
+        false => {
+            let Some(item) = guard.find(hash, what.key) else { return Ok(None) };
+            fits(item, what)?;
+            Some(item)
+        }
+    };
     let (item, (expiry, claim)) = match item {
         Some(item) if item.is_won() => (item, (item.expiry(), Claim::Taken)),
         Some(item) if !item.is_stale() => (item, (item.expiry(), Claim::None)),
-        _ => guard.hold(hash, what.key, |item| {
-            let expiry = item.expiry();
-            if let Some(new) = what.touch {
-                guard.renew(item, new);
-            }
-            (expiry, claim(item, expiry, what.recache))
-        })?,
+        _ => {
+            let held = guard.hold(hash, what.key, |item| {
+                fits(item, what)?;
+                let expiry = item.expiry();
+                if let Some(new) = what.touch {
+                    guard.renew(item, new);
+                }
+                Ok((expiry, claim(item, expiry, what.recache)))
+            });
+            let Some((item, held)) = held else { return Ok(None) };
+            (item, held?)
+        }
     };
     let found = Found {
         value: item.value(),
@@ -129,7 +150,13 @@ fn look<'g>(guard: &'g Guard<'_>, what: &Fetch<'_>) -> Option<Found<'g>> {
     if !what.unnoticed {
         item.mark_visited(store.now());
     }
-    Some(found)
+    Ok(Some(found))
+}
+
+/// Whether there is room for the value.
+fn fits(item: ItemRef<'_>, what: &Fetch<'_>) -> Result<(), TooLong> {
+    let bytes = item.value().len();
+    if bytes <= what.room { Ok(()) } else { Err(TooLong(bytes)) }
 }
 
 /// Whose it is to fetch an item anew that is held, and that would have expired at `expiry`.

@@ -13,7 +13,7 @@ mod touch;
 
 pub use arith::{ArithFailure, Counted, arith};
 pub use delete::{NotDeleted, delete, delete_if, invalidate};
-pub use fetch::{Claim, Fetch, Found, Recache, fetch};
+pub use fetch::{Claim, Fetch, Found, Recache, TooLong, fetch};
 pub use get::get;
 pub use store::{NotStored, set, store};
 pub use touch::touch;

@@ -1,0 +1,347 @@
+//! What takes more memory than every connection has: the rest of a large request, a large reply, a
+//! reply that is not taken. All of it is charged to the account first.
+//!
+//! Enters: a connection that can go no further without. Leaves: the same with its request whole,
+//! its reply sent, or a refusal in words. Every wait for memory has a bound, and who holds memory
+//! that others wait for must move [`PROGRESS_BYTES`] in [`PROGRESS_TIME`]: a request that does not
+//! is refused, and the rest of it thrown away as it comes; a reply that does not is the end of its
+//! connection.
+
+use super::connection::{Desk, End, idle, send_some};
+use super::input::Input;
+use super::pool::{Charge, OUT_BYTES, READ_BYTES, RESERVE_BYTES, SMALL_BYTES};
+use super::transport::Stream;
+use dataplane::protocol::stats::{Conn, ConnState, Transport};
+use dataplane::protocol::stream::Conversation;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+use tokio::task::yield_now;
+use tokio::time::sleep;
+
+/// What may be held of a request without a charge, beside a small reply.
+const UNCHARGED_BYTES: usize = RESERVE_BYTES - SMALL_BYTES;
+/// What a connection must read or send in that time, while others wait for the memory that it
+/// holds.
+const PROGRESS_BYTES: usize = 64 << 10;
+const PROGRESS_TIME: Duration = Duration::from_secs(1);
+
+/// Work of its own on the heap: few connections need it, and all would have to have room for it.
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + 'a>>;
+
+/// What became of a request that has come in part.
+#[derive(Debug)]
+pub(super) enum Gathered {
+    /// More of it is there: all, where its length is known.
+    More,
+    /// It was refused.
+    Refused,
+    /// The connection is to end.
+    End(End),
+}
+
+/// How much a connection has moved lately.
+struct Pace {
+    since: Instant,
+    moved: usize,
+    last: Instant,
+}
+
+impl Pace {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { since: now, moved: 0, last: now }
+    }
+
+    fn moves(&mut self, bytes: usize) {
+        self.moved = self.moved.saturating_add(bytes);
+        self.last = Instant::now();
+    }
+
+    /// Whether it was too little, by the end of a time. Begins a new one.
+    fn is_too_slow(&mut self) -> bool {
+        let slow = self.moved < PROGRESS_BYTES;
+        (self.since, self.moved) = (Instant::now(), 0);
+        slow
+    }
+
+    /// The rest of the present time.
+    async fn time(&self) {
+        sleep(PROGRESS_TIME.saturating_sub(self.since.elapsed())).await;
+    }
+}
+
+/// Reads on towards a whole request, in memory that is charged for all of it first.
+pub(super) fn gather<'a, 'd: 'a>(
+    stream: &'a mut Stream,
+    desk: &'d Desk,
+    conn: &'a Conn,
+    conversation: &'a mut Conversation,
+    input: &'a mut Input<'d>,
+) -> Boxed<'a, Gathered> {
+    Box::pin(gather_charged(stream, desk, conn, conversation, input))
+}
+
+async fn gather_charged<'d>(
+    stream: &mut Stream,
+    desk: &'d Desk,
+    conn: &Conn,
+    conversation: &mut Conversation,
+    input: &mut Input<'d>,
+) -> io::Result<Gathered> {
+    input.bytes.drain(..input.at);
+    input.at = 0;
+    let come = input.bytes.len();
+    let whole = conversation.wants();
+    // A line whose end has not come may be some times as long.
+    let whole = if whole > come + 1 { whole } else { (come + READ_BYTES).next_power_of_two() };
+    conn.is(ConnState::ReadingRest);
+    if input.charge.as_ref().is_none_or(|charge| charge.bytes() < whole) {
+        let taken = match desk.pool.try_take(whole) {
+            Some(charge) => Some(charge),
+            None => {
+                // What came is held meanwhile.
+                let held = input.charge.is_none() && come > UNCHARGED_BYTES;
+                if held && desk.pool.may_wait() {
+                    input.shrink(&desk.spare_input)?;
+                    input.charge = Some(behind(desk, input.bytes.capacity())?);
+                }
+                if held && input.charge.is_none() {
+                    None
+                } else {
+                    tokio::select! {
+                        taken = desk.pool.take(whole) => taken,
+                        () = desk.over() => return Ok(Gathered::End(End::Service)),
+                    }
+                }
+            }
+        };
+        let Some(charge) = taken else {
+            desk.pool.figures().refuse_request();
+            return refuse(stream, desk, conversation, input).await;
+        };
+        input.charge = Some(charge);
+    }
+    let known = conversation.wants() > come + 1;
+    let mut pace = Pace::new();
+    while input.bytes.len() < if known { whole } else { come + 1 } {
+        input.grow(whole)?;
+        tokio::select! {
+            biased;
+            come = stream.read_buf(&mut input.bytes) => {
+                let come = come?;
+                if come == 0 {
+                    return Ok(Gathered::End(End::Client));
+                }
+                desk.ops.bytes_read.add(come as u64);
+                pace.moves(come);
+            }
+            () = desk.over() => return Ok(Gathered::End(End::Service)),
+            () = pace.time() => {
+                if desk.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
+                    return Ok(Gathered::End(End::Idle));
+                }
+                if pace.is_too_slow() && input.charge.as_ref().is_some_and(Charge::is_wanted) {
+                    desk.pool.figures().stall();
+                    return refuse(stream, desk, conversation, input).await;
+                }
+            }
+        }
+    }
+    Ok(Gathered::More)
+}
+
+/// Refuses a request that has come in part. What came of it is forgotten.
+async fn refuse<'d>(
+    stream: &mut Stream,
+    desk: &'d Desk,
+    conversation: &mut Conversation,
+    input: &mut Input<'d>,
+) -> io::Result<Gathered> {
+    let mut out = Vec::new();
+    let progress = conversation.refuse(
+        &mut desk.session.borrow_mut(),
+        &desk.ops,
+        &desk.server,
+        input.unread(),
+        &mut out,
+    );
+    input.at += progress.consumed;
+    input.rest(&desk.spare_input)?;
+    send_all(stream, desk, input, &mut out).await?;
+    Ok(if progress.close { Gathered::End(End::Lost) } else { Gathered::Refused })
+}
+
+/// Makes and sends a reply that needs a buffer of so many bytes. Says how the connection is to end,
+/// if it is.
+pub(super) fn reply<'a, 'd: 'a>(
+    stream: &'a mut Stream,
+    desk: &'d Desk,
+    conn: &'a Conn,
+    conversation: &'a mut Conversation,
+    input: &'a mut Input<'d>,
+    (out, needs): (&'a mut Vec<u8>, usize),
+) -> Boxed<'a, Option<End>> {
+    Box::pin(reply_charged(stream, desk, conn, conversation, input, (out, needs)))
+}
+
+async fn reply_charged<'d>(
+    stream: &mut Stream,
+    desk: &'d Desk,
+    conn: &Conn,
+    conversation: &mut Conversation,
+    input: &mut Input<'d>,
+    (out, needs): (&mut Vec<u8>, usize),
+) -> io::Result<Option<End>> {
+    let came = Instant::now();
+    desk.spare_output.give(std::mem::take(out));
+    let granted = match desk.pool.try_take(needs) {
+        Some(charge) => Some(charge),
+        None => {
+            input.shrink(&desk.spare_input)?;
+            let held = input.bytes.capacity();
+            let _held = if held > RESERVE_BYTES { Some(behind(desk, held)?) } else { None };
+            tokio::select! {
+                charge = desk.pool.take(needs) => charge,
+                () = desk.over() => return Ok(Some(End::Service)),
+            }
+        }
+    };
+    let Some(charge) = granted else {
+        desk.pool.figures().refuse_reply();
+        let progress = conversation.refuse(
+            &mut desk.session.borrow_mut(),
+            &desk.ops,
+            &desk.server,
+            input.unread(),
+            out,
+        );
+        input.at += progress.consumed;
+        send_all(stream, desk, input, out).await?;
+        return Ok(progress.close.then_some(End::Lost));
+    };
+    let Ok(turn) = desk.large_turn.acquire().await else { return Ok(Some(End::Service)) };
+    if out.try_reserve_exact(needs).is_err() {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    let done = desk.ops.latency.done();
+    conversation.may_reply(needs);
+    let progress = conversation.advance(
+        &mut desk.session.borrow_mut(),
+        &desk.ops,
+        &desk.server,
+        input.unread(),
+        out,
+        OUT_BYTES,
+    );
+    input.at += progress.consumed;
+    let answered = desk.ops.latency.done();
+    conn.is(ConnState::Writing);
+    let sent = send_some(stream, out).await?;
+    desk.ops.bytes_written.add(sent as u64);
+    // Others first, before the next large reply is made.
+    yield_now().await;
+    drop(turn);
+    send_rest(stream, desk, input, out, sent, Some(charge)).await?;
+    let ns = u64::try_from(came.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    desk.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
+    Ok(progress.close.then_some(End::Conversation))
+}
+
+/// Sends a line, at once if the kernel takes it.
+async fn send_all<'d>(
+    stream: &mut Stream,
+    desk: &'d Desk,
+    input: &mut Input<'d>,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
+    let sent = send_some(stream, out).await?;
+    desk.ops.bytes_written.add(sent as u64);
+    send_rest(stream, desk, input, out, sent, None).await
+}
+
+/// Sends what the kernel did not take at once, of which `sent` bytes have gone, in a buffer of its
+/// own and charged. Leaves `out` empty.
+pub(super) fn finish_sending<'a, 'd: 'a>(
+    stream: &'a mut Stream,
+    desk: &'d Desk,
+    input: &'a mut Input<'d>,
+    out: &'a mut Vec<u8>,
+    sent: usize,
+) -> Boxed<'a, ()> {
+    Box::pin(send_rest(stream, desk, input, out, sent, None))
+}
+
+/// The same, with what it is charged to already.
+async fn send_rest<'d>(
+    stream: &mut Stream,
+    desk: &'d Desk,
+    input: &mut Input<'_>,
+    out: &mut Vec<u8>,
+    sent: usize,
+    charge: Option<Charge<'d>>,
+) -> io::Result<()> {
+    let left = out.get(sent..).unwrap_or_default();
+    if left.is_empty() {
+        out.clear();
+        return Ok(());
+    }
+    let mut rest = Vec::new();
+    if rest.try_reserve_exact(left.len()).is_err() {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    rest.extend_from_slice(left);
+    desk.spare_output.give(std::mem::take(out));
+    if input.charge.is_none() {
+        input.shrink(&desk.spare_input)?;
+    }
+    let held = rest.capacity() + input.bytes.capacity();
+    let charge = match charge {
+        Some(mut charge) if charge.bytes() >= held => {
+            charge.shrink_to(held);
+            Some(charge)
+        }
+        smaller => {
+            drop(smaller);
+            if held > RESERVE_BYTES { Some(behind(desk, held)?) } else { None }
+        }
+    };
+    let mut at = 0;
+    let mut pace = Pace::new();
+    while let Some(left) = rest.get(at..).filter(|left| !left.is_empty()) {
+        tokio::select! {
+            biased;
+            written = stream.write(left) => {
+                let written = written?;
+                if written == 0 {
+                    return Err(io::ErrorKind::WriteZero.into());
+                }
+                desk.ops.bytes_written.add(written as u64);
+                at += written;
+                pace.moves(written);
+            }
+            () = idle(desk.idle_max), if charge.is_none() => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            () = pace.time(), if charge.is_some() => {
+                if desk.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                if pace.is_too_slow() && charge.as_ref().is_some_and(Charge::is_wanted) {
+                    desk.pool.figures().stall();
+                    return Err(io::ErrorKind::QuotaExceeded.into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Charges what a turn left behind.
+fn behind(desk: &Desk, bytes: usize) -> io::Result<Charge<'_>> {
+    desk.pool.take_behind(bytes).ok_or_else(|| {
+        desk.pool.figures().refuse_reply();
+        io::ErrorKind::OutOfMemory.into()
+    })
+}
