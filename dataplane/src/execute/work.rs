@@ -11,7 +11,7 @@ use crate::protocol::OpCounters;
 use crate::store::Session;
 
 /// Work that one request of a rate pays for.
-const REQUEST_BYTES: u64 = 8 << 10;
+const REQUEST_BYTES: u64 = 4 << 10;
 
 /// A command: read, carried out, answered in a line.
 const COMMAND_BYTES: u64 = 1 << 10;
