@@ -276,6 +276,9 @@ pub struct Report {
     pub amplification_refused: u64,
     /// Requests refused as longer than one packet. Answered, where the refusal left.
     pub too_long_refused: u64,
+    /// Commands refused because those before them in their datagram had done all the work that one
+    /// may cause.
+    pub work_refused: u64,
     /// Pings, ARP and neighbour requests answered in user space.
     pub responded: u64,
     /// Keys asked for, and found.
@@ -397,6 +400,7 @@ impl Report {
             balanced: ledger.balances() && ledger.in_flight == 0 && slots == slots_home,
             amplification_refused: workers.iter().map(|w| w.amplification_refused.get()).sum(),
             too_long_refused: workers.iter().map(|w| w.too_long_refused.get()).sum(),
+            work_refused: workers.iter().map(|w| w.work_refused.get()).sum(),
             responded: workers.iter().map(|w| w.responded.get()).sum(),
             gets: [ops.cmd_get, ops.get_hits],
             sets: ops.cmd_set,
@@ -446,6 +450,10 @@ impl fmt::Display for Report {
         if self.too_long_refused > 0 {
             let n = self.too_long_refused;
             t.row("refused", format_args!("{n} requests longer than one packet"));
+        }
+        if self.work_refused > 0 {
+            let n = self.work_refused;
+            t.row("refused", format_args!("{n} commands beyond the work of one datagram"));
         }
         t.row("slots", format_args!("{} of {} at home", self.slots_home, self.slots));
         for p in &self.ports {

@@ -54,6 +54,9 @@ pub struct WorkerCounters {
     /// Requests refused as longer than one packet. The refusals are in `answered` when they have
     /// left.
     pub too_long_refused: Counter,
+    /// Commands refused because those before them in their datagram had done all the work that one
+    /// may cause.
+    pub work_refused: Counter,
     /// Given to the driver, replies of several datagrams, kernel frames and announcements
     /// included.
     pub tx_frames: Counter,

@@ -6,11 +6,12 @@
 //! What an engine left as `Slow` goes through the strict parser and the one executor (D3).
 
 mod strict;
+mod work;
 
 use crate::accounts::Accounts;
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
-use crate::policy::allowance;
+use crate::policy::{Debt, allowance};
 use crate::protocol::executor::{count_get, put_value};
 use crate::protocol::stats::{Kind, Transport};
 use crate::protocol::udp_frame::{HEADER_BYTES, PAYLOAD_MAX_BYTES};
@@ -46,6 +47,8 @@ pub struct Execute {
     text: Vec<u8>,
     /// Frames of the reply being written.
     frames: Vec<Frame>,
+    /// What sources owe for the requests of this batch.
+    debts: Vec<Debt>,
     /// When requests came whose replies have not been handed over yet, and what they asked.
     answered: Vec<Answered>,
 }
@@ -57,12 +60,14 @@ impl std::fmt::Debug for Execute {
 }
 
 impl Execute {
-    /// A room over one store session. Replies of several datagrams take slots from `region`.
+    /// A room over one store session, for batches of at most `batch_max` requests. Replies of several
+    /// datagrams take slots from `region`.
     pub fn new(
         session: Session,
         server: Arc<Server>,
         region: Region,
         amp_factor: NonZeroU32,
+        batch_max: usize,
     ) -> Self {
         Self {
             ops: server.ops(),
@@ -73,6 +78,7 @@ impl Execute {
             amp_factor,
             text: Vec::with_capacity(driver_shim::SLOT_BYTES),
             frames: Vec::with_capacity(REPLY_DATAGRAMS_MAX),
+            debts: Vec::with_capacity(batch_max),
             answered: Vec::with_capacity(DURATIONS_MAX),
         }
     }
@@ -144,6 +150,13 @@ impl Execute {
             self.session.settle();
         }
         self.ops.count_dead(&self.session);
+    }
+
+    /// What sources that are not trusted owe for the work of the batches answered since the last
+    /// call. To be asked after each batch.
+    #[inline]
+    pub fn debts(&mut self) -> impl Iterator<Item = Debt> + '_ {
+        self.debts.drain(..)
     }
 
     /// The replies made so far have gone to the driver, at this time of the worker's clock: counts

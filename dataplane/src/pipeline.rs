@@ -158,7 +158,7 @@ impl Worker {
             writes,
             batcher: Batcher::new(batch, |id, capacity| engine.new_batch(id, capacity)),
             engine,
-            execute: Execute::new(session, server, region.clone(), policy.amp_factor),
+            execute: Execute::new(session, server, region.clone(), policy.amp_factor, batch.size),
             burst: Some(Box::default()),
             accounts: Accounts::new(counters, started, names),
             started,
@@ -439,6 +439,7 @@ impl Worker {
                 port.tx.reply(reply, &self.accounts);
             }
         });
+        self.execute.debts().for_each(|debt| gate.charge_work(debt, now_ns));
         self.batcher_of(meta.id).recycle(Pending { frames, meta });
         requests
     }

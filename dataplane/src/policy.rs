@@ -15,6 +15,10 @@
 //! are. A request is let in while its source has any left; what is then in flight can overdraw,
 //! and the source waits until that is paid back. So the average is exact, and what comes at once
 //! is bounded by a second's worth and what was in flight.
+//!
+//! **Work is charged in requests**, when it has been done: a datagram of a source that is not trusted
+//! costs one on its way in, and more if what it had done is more than one request pays for
+//! ([`Debt`]). A source in debt waits, and its drops have a name of their own.
 #![deny(clippy::indexing_slicing)]
 
 mod buckets;
@@ -128,8 +132,8 @@ impl Gate {
     /// Lets a request in, or says why not.
     ///
     /// # Errors
-    /// [`DropReason::RateSource`], [`DropReason::RateSourceBytes`], [`DropReason::RateTotal`],
-    /// [`DropReason::RateTotalBytes`].
+    /// [`DropReason::RateSource`], [`DropReason::RateSourceBytes`], [`DropReason::RateSourceWork`],
+    /// [`DropReason::RateTotal`], [`DropReason::RateTotalBytes`], [`DropReason::RateTotalWork`].
     #[inline(always)]
     pub fn admit(&mut self, frame: &[u8], entry: &Entry, now_ns: u64) -> Result<(), DropReason> {
         if self.counts(entry) { self.admit_counted(frame, entry, now_ns) } else { Ok(()) }
@@ -160,7 +164,16 @@ impl Gate {
         self.total.admit(now_ns).map_err(|over| match over {
             Over::Requests => DropReason::RateTotal,
             Over::Bytes => DropReason::RateTotalBytes,
+            Over::Work => DropReason::RateTotalWork,
         })
+    }
+
+    /// Charges the work of a request that was let in, beside the one that was taken then.
+    pub fn charge_work(&mut self, debt: Debt, now_ns: u64) {
+        if let Some(sources) = &mut self.sources {
+            sources.charge_requests(debt.source, debt.requests, now_ns);
+        }
+        self.total.charge_requests(debt.requests, now_ns);
     }
 
     /// Charges a datagram that leaves for the source of its request, whose headers it still has:
@@ -216,7 +229,17 @@ fn of_source(over: Over) -> DropReason {
     match over {
         Over::Requests => DropReason::RateSource,
         Over::Bytes => DropReason::RateSourceBytes,
+        Over::Work => DropReason::RateSourceWork,
     }
+}
+
+/// What a source that is not trusted owes for the work of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Debt {
+    /// Who.
+    pub source: IpAddr,
+    /// How many requests of its rate, beside the one that came.
+    pub requests: u64,
 }
 
 /// Most bytes of UDP payload that the reply to a request may have, all datagrams together.
@@ -232,7 +255,7 @@ pub fn allowance(entry: &Entry, text_bytes: u16, amp_factor: NonZeroU32) -> usiz
 
 /// The source address in an IP header that room 3 has checked to be there.
 #[inline]
-fn source(frame: &[u8], entry: &Entry) -> IpAddr {
+pub(crate) fn source(frame: &[u8], entry: &Entry) -> IpAddr {
     let header = frame.get(usize::from(entry.l3)..).unwrap_or_default();
     if entry.flags.has(EntryFlags::IPV6) {
         let at = header.get(8..).and_then(<[u8]>::first_chunk::<16>);

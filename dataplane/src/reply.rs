@@ -244,6 +244,11 @@ impl<'a> Datagrams<'a> {
         self.frames.len() <= 1 && self.used == 0
     }
 
+    /// Bytes of text that were written.
+    pub fn text_bytes(&self) -> usize {
+        self.frames.len().saturating_sub(1) * PAYLOAD_MAX_BYTES + self.used
+    }
+
     /// Throws away what was written, and a fault of size with it.
     pub fn restart(&mut self) {
         self.frames.truncate(1);

@@ -193,8 +193,10 @@ fn every_reason_up_to_the_engine_has_a_frame_here() {
             r,
             R::RateSource
                 | R::RateSourceBytes
+                | R::RateSourceWork
                 | R::RateTotal
                 | R::RateTotalBytes
+                | R::RateTotalWork
                 | R::RateEcho
                 | R::RateNeighbour
                 | R::SideDoorRate

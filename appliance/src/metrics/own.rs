@@ -73,6 +73,14 @@ static WORKERS: &[Field<WorkerCounters>] = &[
         ),
         |w| w.too_long_refused.get(),
     ),
+    (
+        counter(
+            "gnomon_worker_work_refused_total",
+            WORKER,
+            "Commands refused because those before them in their datagram had done all the work that one may cause.",
+        ),
+        |w| w.work_refused.get(),
+    ),
     (counter("gnomon_worker_frames_sent_total", WORKER, "Frames given to the driver."), |w| {
         w.tx_frames.get()
     }),

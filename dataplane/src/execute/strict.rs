@@ -7,11 +7,12 @@
 //! line made: there are only a few. Of all others the text is kept apart while the frame becomes the
 //! reply. Fails: what cannot be sent is dropped by its name (D10).
 
+use super::work::Work;
 use super::{Execute, headers, key};
 use crate::accounts::Accounts;
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
-use crate::policy::allowance;
+use crate::policy::{Debt, allowance, source};
 use crate::protocol::binary::Action;
 use crate::protocol::executor::{self, Flow};
 use crate::protocol::stats::Kind;
@@ -125,7 +126,8 @@ impl Execute {
     }
 
     /// The way of all others. Several commands in one datagram are answered in order, in one reply;
-    /// whatever is wrong with a datagram ends with it (D4).
+    /// whatever is wrong with a datagram ends with it (D4). So does what it may have done: commands
+    /// behind those that had it all are refused, and change nothing.
     fn answer_in_datagrams(
         &mut self,
         frame: Frame,
@@ -140,6 +142,8 @@ impl Execute {
         let first = self.text.first().copied().unwrap_or_default();
         let dialect = self.server.dialects.of(first);
         let most = allowance(entry, desc.payload_len, self.amp_factor);
+        let debtor = entry.flags.has(EntryFlags::LIMITED).then(|| source(frame.bytes(), entry));
+        let mut work = Work::begin(&self.session, &self.ops);
         let mut out = Datagrams::new(&self.region, frame, headers(entry), most, &mut self.frames);
         let mut rest = self.text.as_slice();
         self.session.suppose(supposed(desc));
@@ -148,6 +152,7 @@ impl Execute {
             let parsed = dialect.parse(rest, self.item_max_bytes);
             let (command, used) = match &parsed {
                 Parsed::Command { command, used } if for_tcp(command) => {
+                    work.count(false);
                     dialect.refuse(rest, Refusal::NotOverUdp, &mut out);
                     rest = rest.get(*used..).unwrap_or_default();
                     continue;
@@ -163,6 +168,16 @@ impl Execute {
                     break;
                 }
             };
+            if work.is_done(&self.session) && !is_end(command) {
+                work.count(false);
+                counters.work_refused.inc();
+                if !command.is_noreply() {
+                    dialect.refuse(rest, Refusal::TooMuchWork, &mut out);
+                }
+                rest = rest.get(used..).unwrap_or_default();
+                continue;
+            }
+            work.count(is_stats(command));
             kind = command.kind();
             let flow =
                 executor::execute(command, &mut self.session, &self.ops, &self.server, &mut out);
@@ -175,6 +190,12 @@ impl Execute {
             Supposed::Right => counters.hints_right.inc(),
             Supposed::Wrong => counters.hints_wrong.inc(),
             Supposed::Nothing | Supposed::Unknown | Supposed::At(_) => {}
+        }
+        if let Some(source) = debtor {
+            let requests = work.requests(&self.session, &self.ops, out.text_bytes());
+            if requests > 0 && self.debts.len() < self.debts.capacity() {
+                self.debts.push(Debt { source, requests });
+            }
         }
         refuse_too_large(dialect, &self.text, &mut out, counters);
         if let Some(fault) = out.fault() {
@@ -284,6 +305,24 @@ fn unsent(fault: ReplyFault) -> DropReason {
 /// fit, or a line without an end.
 fn cut_short(rest: &[u8]) -> Refusal {
     if rest.contains(&b'\n') { Refusal::BadDataChunk } else { Refusal::Error }
+}
+
+/// Whether nothing behind it is read.
+fn is_end(command: &Command<'_>) -> bool {
+    match command {
+        Command::Quit => true,
+        Command::Binary(request) => matches!(request.action, Action::Quit),
+        _ => false,
+    }
+}
+
+/// Whether all counters are told, which takes long.
+fn is_stats(command: &Command<'_>) -> bool {
+    match command {
+        Command::Stats(_) => true,
+        Command::Binary(request) => matches!(request.action, Action::Stat(_)),
+        _ => false,
+    }
 }
 
 /// Whether UDP is not the place for this command (D13).

@@ -81,6 +81,12 @@ impl Bucket {
         self.missing(now_ns).saturating_add(price.one) <= price.full
     }
 
+    /// Whether more was taken out than there was: what [`Self::has_one`] guards never does that.
+    #[inline]
+    fn is_overdrawn(self, price: UnitPrice, now_ns: u64) -> bool {
+        self.missing(now_ns) > price.full
+    }
+
     /// Takes one out.
     #[inline]
     pub(super) fn take_one(&mut self, price: UnitPrice, now_ns: u64) {
@@ -108,6 +114,8 @@ pub(super) enum Over {
     Requests,
     /// Bytes of replies.
     Bytes,
+    /// Work of earlier requests, charged afterwards.
+    Work,
 }
 
 /// The prices of a [`Rate`]; `None` is free.
@@ -141,7 +149,8 @@ impl Pair {
         }
         if let Some(price) = prices.request {
             if !self.requests.has_one(price, now_ns) {
-                return Err(Over::Requests);
+                let overdrawn = self.requests.is_overdrawn(price, now_ns);
+                return Err(if overdrawn { Over::Work } else { Over::Requests });
             }
             self.requests.take_one(price, now_ns);
         }
@@ -152,6 +161,14 @@ impl Pair {
     fn charge(&mut self, prices: Prices, bytes: u64, now_ns: u64) {
         if let Some(price) = prices.byte {
             self.bytes.spend(price.of(bytes), now_ns);
+        }
+    }
+
+    /// Takes out requests beside those that came, more than there are if need be.
+    #[inline]
+    fn charge_requests(&mut self, prices: Prices, requests: u64, now_ns: u64) {
+        if let Some(price) = prices.request {
+            self.requests.spend(price.one.saturating_mul(requests), now_ns);
         }
     }
 }
@@ -176,6 +193,11 @@ impl Meter {
     /// Counts bytes of a reply.
     pub(super) fn charge(&mut self, bytes: u64, now_ns: u64) {
         self.pair.charge(self.prices, bytes, now_ns);
+    }
+
+    /// Counts work, in requests.
+    pub(super) fn charge_requests(&mut self, requests: u64, now_ns: u64) {
+        self.pair.charge_requests(self.prices, requests, now_ns);
     }
 }
 
@@ -238,6 +260,14 @@ impl Sources {
         let place = self.place(source);
         if let Some(pair) = self.places.get_mut(place) {
             pair.charge(self.prices, bytes, now_ns);
+        }
+    }
+
+    /// Counts work for `source`, in requests.
+    pub(super) fn charge_requests(&mut self, source: IpAddr, requests: u64, now_ns: u64) {
+        let place = self.place(source);
+        if let Some(pair) = self.places.get_mut(place) {
+            pair.charge_requests(self.prices, requests, now_ns);
         }
     }
 }

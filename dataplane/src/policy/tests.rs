@@ -93,6 +93,28 @@ fn bytes_are_charged_to_the_source_and_to_all_that_are_not_trusted() {
 }
 
 #[test]
+fn work_is_charged_to_the_source_and_to_all_that_are_not_trusted() {
+    let policy = Policy {
+        source: rate(10, 0),
+        total: rate(30, 0),
+        trusted_source: rate(10, 0),
+        ..Policy::default()
+    };
+    let mut gate = Gate::new(&policy);
+    let owes = |from: &str, requests| Debt { source: from.parse().unwrap(), requests };
+    assert_eq!(admit(&mut gate, "192.0.2.1", LIMITED), Ok(()));
+    gate.charge_work(owes("192.0.2.1", 20), 0);
+    assert_eq!(admit(&mut gate, "192.0.2.1", LIMITED), Err(DropReason::RateSourceWork));
+    // Others go on, as long as all together have not had too much.
+    assert_eq!(admit(&mut gate, "192.0.2.2", LIMITED), Ok(()));
+    gate.charge_work(owes("192.0.2.2", 9), 0);
+    assert_eq!(admit(&mut gate, "192.0.2.2", LIMITED), Err(DropReason::RateSource));
+    assert_eq!(admit(&mut gate, "192.0.2.3", LIMITED), Err(DropReason::RateTotalWork));
+    // What trusted sources may have is not touched.
+    assert_eq!(admit(&mut gate, "10.0.0.1", TRUSTED), Ok(()));
+}
+
+#[test]
 fn a_workers_share_is_rounded_up() {
     let policy = Policy {
         source: rate(10, 10),

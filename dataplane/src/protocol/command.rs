@@ -115,6 +115,23 @@ impl<'a> Command<'a> {
         }
     }
 
+    /// Whether its sender waits for no answer, not even for a refusal. (A quiet command of another
+    /// dialect is one that tells nothing but refusals.)
+    pub fn is_noreply(&self) -> bool {
+        match *self {
+            Self::Store { noreply, .. }
+            | Self::Delete { noreply, .. }
+            | Self::Arith { noreply, .. }
+            | Self::Touch { noreply, .. }
+            | Self::Flush { noreply, .. }
+            | Self::FlushPrefix { noreply, .. }
+            | Self::Verbosity { noreply }
+            | Self::Admin { noreply, .. }
+            | Self::Refused { noreply, .. } => noreply,
+            _ => false,
+        }
+    }
+
     /// The kind that its duration is counted under.
     pub fn kind(&self) -> Kind {
         match self {
@@ -292,6 +309,8 @@ pub enum Refusal {
     ReplyTooLarge,
     /// A request of which only the first part came.
     RequestTooLarge,
+    /// A command behind others in its datagram that have done all the work that one may cause.
+    TooMuchWork,
     /// Flags of a meta command that mean nothing, or too much.
     Meta(meta::Fault),
     /// A reply larger than the source of the request may have. Short, so that it may be sent for
@@ -321,6 +340,7 @@ impl Refusal {
             }
             Self::ReplyTooLarge => b"SERVER_ERROR reply too large for UDP, use TCP\r\n",
             Self::RequestTooLarge => b"SERVER_ERROR request too large for UDP, use TCP\r\n",
+            Self::TooMuchWork => b"SERVER_ERROR too much work for one datagram, use TCP\r\n",
             Self::Meta(fault) => fault.line(),
             Self::Amplified => b"SERVER_ERROR too large, use TCP\r\n",
             Self::NotOverUdp => b"SERVER_ERROR command not available over UDP\r\n",

@@ -257,7 +257,7 @@ impl<'a> Chunk<'a> {
         }
         if new.value_len() >= SUM_KEPT_MIN_BYTES {
             // SAFETY: just written, and still the caller's alone.
-            let sum = unsafe { self.settled() }.value().whole().map_or(0, checksum::sum);
+            let sum = unsafe { self.settled() }.value().whole().map_or(0, |bytes| new.sum(bytes));
             pen.put(&sum.to_ne_bytes());
         }
     }
@@ -291,7 +291,8 @@ impl<'a> Chunk<'a> {
             let len = left.min(chunk_bytes - HEADER_BYTES);
             left -= len;
             let (value, marks) = ([Value::Whole(&[]); 2], Marks::default());
-            let header = NewItem { key: &[], flags: place.0, expiry: 0, value, marks };
+            let sums = [None; 2];
+            let header = NewItem { key: &[], flags: place.0, expiry: 0, value, sums, marks };
             // SAFETY: the caller's promise.
             unsafe { chunk.write_header(&header, 0, 0) };
             // SAFETY: in the chunk.
@@ -495,6 +496,12 @@ impl<'a> ItemRef<'a> {
         }
         let at = usize::from(self.header.key_len) + self.header.value_len as usize;
         self.bytes(at, TRAILER_BYTES).try_into().map_or(0, u16::from_ne_bytes)
+    }
+
+    /// [`Self::value_sum`], if it is kept.
+    pub(super) fn kept_sum(&self) -> Option<u16> {
+        let kept = SUM_KEPT_MIN_BYTES..=WHOLE_MAX_BYTES;
+        kept.contains(&self.value_len()).then(|| self.value_sum())
     }
 
     /// Whether the item can be what its header says, in a chunk of so many bytes; of a large one,

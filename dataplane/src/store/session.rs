@@ -34,6 +34,8 @@ pub struct Session {
     changed: Cell<Option<Location>>,
     /// Where an engine supposes the item that is looked for next.
     supposed: Cell<Supposed>,
+    /// Bytes of values so far that a verb wrote after a look at what was there.
+    copied_bytes: Cell<u64>,
     /// The hash of the key that the next verb is about.
     known: Cell<Option<KeyHash>>,
     /// What was replaced and is still to be retired.
@@ -52,6 +54,7 @@ impl Session {
             flushed_found: Cell::default(),
             changed: Cell::default(),
             supposed: Cell::default(),
+            copied_bytes: Cell::default(),
             known: Cell::default(),
             replaced: ArrayVec::new(),
         }
@@ -88,6 +91,13 @@ impl Session {
     /// refused to change; `None` when there was no item.
     pub fn changed_class(&self) -> Option<usize> {
         self.changed.get().and_then(|loc| self.store.slabs.class_of(loc)).map(|id| id.0.into())
+    }
+
+    /// Bytes of values so far that verbs of this session made of what they found: all that an `append`
+    /// writes, not what a plain `set` does, whose bytes were the request's.
+    #[inline]
+    pub fn copied_bytes(&self) -> u64 {
+        self.copied_bytes.get()
     }
 
     /// Tells where the item may be that [`Guard::find`] is asked for next, and says what became of
@@ -384,7 +394,11 @@ impl Session {
                 }
                 Change::Replace(new, said) => (new, said),
             };
-            match store.replace(hash, key, given, &new, (item, expect), room) {
+            let done = store.replace(hash, key, given, &new, (item, expect), room);
+            if matches!(done, Ok(_) | Err(Refused::Mismatch)) {
+                self.copied_bytes.set(self.copied_bytes.get().wrapping_add(room.value_len as u64));
+            }
+            match done {
                 Ok(cas) => return Ok((said, Some(cas))),
                 Err(Refused::Mismatch) => {}
                 Err(refused) => return Err(refused),

@@ -1,6 +1,7 @@
 //! The store as its callers see it.
 #![allow(clippy::unwrap_used)]
 
+mod joins;
 mod large;
 mod moves;
 mod pressure;
@@ -357,6 +358,7 @@ fn an_item_is_out_of_sight_until_it_is_linked() {
         flags: 0,
         expiry: 0,
         value: [Value::Whole(b"v"), Value::Whole(b"")],
+        sums: [None; 2],
         marks: Marks::default(),
     };
     let fresh = store.make(&new, None, || ()).unwrap();

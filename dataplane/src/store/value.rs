@@ -4,6 +4,7 @@
 
 use super::item::{HEADER_BYTES, ItemRef, PLACE_BYTES, TRAILER_BYTES, WHOLE_MAX_BYTES};
 use super::marks::Marks;
+use crate::wire::checksum;
 
 /// What an item is made of.
 #[derive(Debug, Clone, Copy)]
@@ -14,6 +15,8 @@ pub(super) struct NewItem<'a> {
     pub(super) expiry: u32,
     /// The value, in up to two pieces.
     pub(super) value: [Value<'a>; 2],
+    /// The sums of those pieces, where the store has them ([`ItemRef::value_sum`]).
+    pub(super) sums: [Option<u16>; 2],
     pub(super) marks: Marks,
 }
 
@@ -25,6 +28,23 @@ impl NewItem<'_> {
     /// Bytes of slab memory needed, as if it all lay in one piece.
     pub(super) fn len_bytes(&self) -> usize {
         len_bytes(self.key.len(), self.value_len())
+    }
+
+    /// The sum of the value, `written` in one piece, read anew only as far as no sum of it is known.
+    #[inline(always)]
+    pub(super) fn sum(&self, written: &[u8]) -> u16 {
+        if self.sums == [None, None] {
+            return checksum::sum(written);
+        }
+        let (first, second) = written.split_at(self.value[0].len().min(written.len()));
+        let [a, b] = self.sums;
+        let a = a.unwrap_or_else(|| checksum::sum(first));
+        let b = b.unwrap_or_else(|| checksum::sum(second));
+        if first.len().is_multiple_of(2) {
+            checksum::add(a, b)
+        } else {
+            checksum::add_swapped(a, b)
+        }
     }
 
     /// [`n_parts`] of this one.

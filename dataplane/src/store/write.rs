@@ -254,12 +254,24 @@ impl Store {
     ) -> Result<u64, Refused> {
         let nothing = Value::Whole(&[]);
         let (given, present) = (Value::Whole(given), item.map_or(nothing, |item| item.value()));
+        // Of what is there already nobody needs to read more than to copy it.
+        let sum = || item.and_then(|item| item.kept_sum());
         let mut digits = itoa::Buffer::new();
+        let mut sums = [None; 2];
         let value = match new.value {
             NewValue::Given => [given, nothing],
-            NewValue::Present => [present, nothing],
-            NewValue::PresentThenGiven => [present, given],
-            NewValue::GivenThenPresent => [given, present],
+            NewValue::Present => {
+                sums = [sum(), None];
+                [present, nothing]
+            }
+            NewValue::PresentThenGiven => {
+                sums = [sum(), None];
+                [present, given]
+            }
+            NewValue::GivenThenPresent => {
+                sums = [None, sum()];
+                [given, present]
+            }
             NewValue::Number { number, width } => {
                 let digits = digits.format(number).as_bytes();
                 let blanks = BLANKS.get(..width.saturating_sub(digits.len()));
@@ -267,7 +279,7 @@ impl Store {
             }
         };
         let expiry = new.expiry.or_else(|| item.map(|item| item.expiry())).unwrap_or(0);
-        let whole = NewItem { key, flags: new.flags, expiry, value, marks: new.marks };
+        let whole = NewItem { key, flags: new.flags, expiry, value, sums, marks: new.marks };
         room.value_len = whole.value_len();
         let mut fresh = match room.fresh.take() {
             Some(fresh) => self.make_in(fresh, &whole)?,
@@ -418,6 +430,7 @@ impl Store {
             flags: item.flags(),
             expiry: item.expiry(),
             value: [item.value(), Value::Whole(&[])],
+            sums: [item.kept_sum(), None],
             marks: Marks::default(),
         };
         // SAFETY: just popped, from the class that holds an item of the same length.

@@ -16,4 +16,5 @@ mod policy;
 mod replies;
 mod too_long;
 mod vulnerabilities;
+mod work;
 mod world;

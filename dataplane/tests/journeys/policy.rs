@@ -20,7 +20,7 @@ const OTHER6: &str = "2001:db8::1";
 /// Not served.
 const STRANGER: &str = "203.0.113.1";
 
-fn networks(list: &[&str]) -> AllowList {
+pub(crate) fn networks(list: &[&str]) -> AllowList {
     list.iter().map(|n| n.parse::<Cidr>().unwrap()).collect()
 }
 
@@ -28,11 +28,11 @@ fn world(policy: Policy) -> World {
     World::policed(&networks(&["192.0.2.0/24", "2001:db8::/32"]), policy)
 }
 
-fn rate(requests: u32, reply_bytes: u64) -> Rate {
+pub(crate) fn rate(requests: u32, reply_bytes: u64) -> Rate {
     Rate { requests: NonZeroU32::new(requests), reply_bytes: NonZeroU64::new(reply_bytes) }
 }
 
-fn request(from: &str, text: &[u8]) -> Vec<u8> {
+pub(crate) fn request(from: &str, text: &[u8]) -> Vec<u8> {
     let src: IpAddr = from.parse().unwrap();
     let dst: IpAddr = if src.is_ipv4() { SERVER4.into() } else { SERVER6.into() };
     UdpFrame {
@@ -48,7 +48,7 @@ fn request(from: &str, text: &[u8]) -> Vec<u8> {
 }
 
 /// The UDP payloads of the answer.
-fn ask(w: &mut World, from: &str, text: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn ask(w: &mut World, from: &str, text: &[u8]) -> Vec<Vec<u8>> {
     w.send(&request(from, text));
     w.settle();
     w.received(0).iter().map(|f| payload(f.bytes()).to_vec()).collect()
@@ -58,18 +58,18 @@ fn payload(frame: &[u8]) -> &[u8] {
     &frame[if frame[12..14] == [0x86, 0xdd] { 62 } else { 42 }..]
 }
 
-fn text(datagrams: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn text(datagrams: &[Vec<u8>]) -> Vec<u8> {
     datagrams.iter().flat_map(|d| d[8..].to_vec()).collect()
 }
 
 /// Stores behind the worker's back, as TCP would.
-fn store(w: &World, key: &str, len: usize) {
+pub(crate) fn store(w: &World, key: &str, len: usize) {
     let mut session = w.store.session().unwrap();
     let value = vec![b'v'; len];
     verbs::store(&mut session, &SetRequest::set(key.as_bytes(), 0, 0, &value)).unwrap();
 }
 
-fn drops(ledger: &Ledger) -> Vec<(DropReason, u64)> {
+pub(crate) fn drops(ledger: &Ledger) -> Vec<(DropReason, u64)> {
     ledger.dropped.iter().filter(|(_, n)| **n > 0).map(|(r, n)| (r, *n)).collect()
 }
 

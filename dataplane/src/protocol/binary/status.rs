@@ -77,6 +77,7 @@ impl From<Refusal> for Status {
         match why {
             Refusal::ReplyTooLarge
             | Refusal::RequestTooLarge
+            | Refusal::TooMuchWork
             | Refusal::Amplified
             | Refusal::TooLarge => Self::TooLarge,
             Refusal::NotOverUdp => Self::NotSupported,

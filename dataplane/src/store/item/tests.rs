@@ -5,7 +5,14 @@ use super::*;
 fn what_is_written_is_read() {
     let arena = Arena::new(1 << 21, Pages::Small).unwrap();
     let value = [Value::Whole(b"hello "), Value::Whole(b"world")];
-    let new = NewItem { key: b"k1", flags: 9, expiry: 77, value, marks: Marks::default() };
+    let new = NewItem {
+        key: b"k1",
+        flags: 9,
+        expiry: 77,
+        value,
+        sums: [None; 2],
+        marks: Marks::default(),
+    };
     // SAFETY: unit 3 of an arena that nobody else uses, and the item is small.
     let chunk = unsafe { arena.chunk(Location(3)) };
     // SAFETY: as above.

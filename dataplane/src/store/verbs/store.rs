@@ -124,6 +124,7 @@ pub fn set(session: &mut Session, what: &Store<'_>) -> Result<u64, NotStored> {
         flags: what.flags,
         expiry: session.store().clock().expiry(what.exptime),
         value: [what.value.into(), Value::Whole(&[])],
+        sums: [None; 2],
         marks: own_marks(what),
     };
     session.put(hash, &new).map_err(|refused| {

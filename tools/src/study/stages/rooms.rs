@@ -132,7 +132,10 @@ impl Rooms {
             }),
             engine,
             told,
-            execute: Execute::new(session, server, region.clone(), Policy::default().amp_factor),
+            execute: {
+                let amp_factor = Policy::default().amp_factor;
+                Execute::new(session, server, region.clone(), amp_factor, batch)
+            },
             replies: Vec::with_capacity(2 * batch),
             accounts: Accounts::new(Arc::default(), Instant::now(), vec![port.info.name.clone()]),
             port_ns,
