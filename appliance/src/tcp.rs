@@ -8,19 +8,23 @@
 
 mod auth;
 mod connection;
+mod drain;
 mod transport;
 
+pub use drain::Drained;
 pub use transport::Source;
 
 use crate::affinity;
 use crate::credentials::Credentials;
 use crate::health::Sparing;
 use crate::plan::ClientsPlan;
-use connection::{Desk, Spare};
+use connection::{Desk, End, PARTING_MAX, Spare};
 use dataplane::protocol::Server;
 use dataplane::store::Session;
+use drain::{Drain, Ended};
 use std::cell::RefCell;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -31,8 +35,6 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{sleep, timeout};
 use transport::{Listener, Stream};
 
-/// How long connections may take to send what they owe when the service stops.
-const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// Pause after a failed accept: out of files or memory, which more tries do not mend.
 const ACCEPT_PAUSE_US: u64 = 20_000;
 const ACCEPT_PAUSE: Duration = Duration::from_micros(ACCEPT_PAUSE_US);
@@ -74,7 +76,9 @@ pub struct TcpConfig {
 #[derive(Debug)]
 pub struct TcpService {
     threads: Vec<JoinHandle<()>>,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Option<Drain>>,
+    drain_max: Duration,
+    ended: Arc<Ended>,
 }
 
 impl TcpService {
@@ -90,7 +94,9 @@ impl TcpService {
             0 => None,
             n => Some(Duration::from_secs(n.into())),
         };
-        let (stop, stopped) = watch::channel(false);
+        let drain_max = Duration::from_secs(config.clients.drain_seconds.into());
+        let ended = Arc::new(Ended::default());
+        let (stop, stopped) = watch::channel(None);
         let seats = Arc::new(Semaphore::new(conn_limit));
         let mut threads = Vec::new();
         for (n, session) in sessions.into_iter().enumerate() {
@@ -99,6 +105,7 @@ impl TcpService {
                 listeners.iter().map(Source::try_clone).collect::<io::Result<Vec<_>>>()?;
             let (server, seats, cpus) = (Arc::clone(&server), Arc::clone(&seats), cpus.clone());
             let (stopped, credentials) = (stopped.clone(), config.credentials.clone());
+            let ended = Arc::clone(&ended);
             threads.push(std::thread::Builder::new().name(format!("tcp-{n}")).spawn(
                 move || {
                     affinity::keep_on(&cpus);
@@ -115,19 +122,23 @@ impl TcpService {
                         spare_input: Spare::default(),
                         spare_output: Spare::default(),
                     };
-                    run(&runtime, listeners, Rc::new(Room { desk, seats, refuse_over_limit }));
+                    let room = Room { desk, seats, refuse_over_limit, drain_max, ended };
+                    run(&runtime, listeners, Rc::new(room));
                 },
             )?);
         }
-        Ok(Self { threads, stop })
+        Ok(Self { threads, stop, drain_max, ended })
     }
 
-    /// Accepts nothing more, lets connections finish what they are sending, for a bounded time,
-    /// and closes them. True when every thread ended well.
-    pub fn stop(self) -> bool {
+    /// Accepts nothing more, answers what clients have sent, for a bounded time, and closes their
+    /// connections. What became of them, or nothing when a thread did not end well.
+    pub fn stop(self) -> Option<Drained> {
         // Fails only when no thread is left to tell.
-        let _ = self.stop.send(true);
-        self.threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count() == 0
+        let _ = self.stop.send(Some(Drain::new(self.drain_max)));
+        let ended = self.threads.into_iter().map(JoinHandle::join);
+        // Each is waited for.
+        let broken = ended.filter(Result::is_err).count();
+        (broken == 0).then(|| self.ended.totals())
     }
 
     /// Whether a thread has ended before it was told to.
@@ -143,6 +154,9 @@ struct Room {
     seats: Arc<Semaphore>,
     /// A connection that finds no seat is refused; otherwise it waits for one.
     refuse_over_limit: bool,
+    /// How long draining may take.
+    drain_max: Duration,
+    ended: Arc<Ended>,
 }
 
 fn run(runtime: &Runtime, listeners: Vec<Source>, room: Rc<Room>) {
@@ -163,12 +177,12 @@ async fn accept_on(source: Source, room: Rc<Room>) {
         Err(error) => return tracing::error!(%error, "cannot watch a listener"),
     };
     let entered = room.desk.server.conns.enter(listener.fd(), listener.address(), None);
-    let mut stopped = room.desk.stopped.clone();
+    let mut stop = pin!(drain::stop_accepting(&room.desk));
     let mut connections = JoinSet::new();
     let mut lines = Sparing::default();
-    loop {
+    while !room.desk.is_over() {
         tokio::select! {
-            _ = stopped.wait_for(|&stop| stop) => break,
+            biased;
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
@@ -186,10 +200,14 @@ async fn accept_on(source: Source, room: Rc<Room>) {
                     ops.accept_paused_us.add(ACCEPT_PAUSE_US);
                 }
             },
+            () = &mut stop => break,
         }
     }
     drop((listener, entered));
-    let _ = timeout(DRAIN_MAX, async { while connections.join_next().await.is_some() {} }).await;
+    // Each has bounds of its own.
+    let most = room.drain_max + PARTING_MAX;
+    let _ = timeout(most, async { while connections.join_next().await.is_some() {} }).await;
+    room.ended.count_cut(connections.len());
 }
 
 async fn serve(stream: Stream, seat: Seat, listener: String) {
@@ -198,6 +216,11 @@ async fn serve(stream: Stream, seat: Seat, listener: String) {
     let conn = desk.server.conns.enter(fd, stream.address(), Some(listener));
     desk.server.watchers.connected(peer, fd);
     let end = connection::serve(stream, desk, &conn).await;
+    match end {
+        End::Service { .. } => seat.room.ended.count_drained(),
+        End::Cut => seat.room.ended.count_cut(1),
+        _ => {}
+    }
     desk.server.watchers.disconnected(peer, end.reason(), fd);
     tracing::debug!(?end, "a connection ended");
 }
@@ -209,10 +232,10 @@ async fn seat(stream: &Stream, room: &Rc<Room>) -> Option<Seat> {
     let permit = if room.refuse_over_limit {
         seats.try_acquire_owned().ok()
     } else {
-        let mut stopped = room.desk.stopped.clone();
         tokio::select! {
-            _ = stopped.wait_for(|&stop| stop) => return None,
+            biased;
             permit = seats.acquire_owned() => permit.ok(),
+            () = drain::over(&room.desk) => return None,
         }
     };
     let Some(permit) = permit else {

@@ -1,6 +1,7 @@
 //! One connection: read, answer whole commands, write, in turn.
 
 use super::auth::Gate;
+use super::drain::{self, Drain};
 use super::transport::Stream;
 use crate::credentials::Credentials;
 use crate::flags::Dialect;
@@ -29,8 +30,10 @@ const OUT_BYTES: usize = 64 << 10;
 const KEEP_BYTES: usize = 256 << 10;
 /// Pause between two looks for lines that a watching client is to get.
 const WATCH_PAUSE: Duration = Duration::from_millis(20);
+/// Pause between two looks whether a client that takes nothing is to be waited for.
+const UNTAKEN_PAUSE: Duration = Duration::from_millis(250);
 /// How long a client may take to receive the last replies of a connection that we end.
-const PARTING_MAX: Duration = Duration::from_secs(2);
+pub(super) const PARTING_MAX: Duration = Duration::from_secs(2);
 
 /// What the connections of one thread answer with.
 pub(super) struct Desk {
@@ -44,7 +47,7 @@ pub(super) struct Desk {
     pub(super) credentials: Option<Arc<Credentials>>,
     /// How long a connection may send nothing, or take nothing of what it is owed.
     pub(super) idle_max: Option<Duration>,
-    pub(super) stopped: watch::Receiver<bool>,
+    pub(super) stopped: watch::Receiver<Option<Drain>>,
     /// Room to read into, and to gather replies in.
     pub(super) spare_input: Spare,
     pub(super) spare_output: Spare,
@@ -58,9 +61,23 @@ impl Desk {
         }
     }
 
-    /// Whether the service has been told to stop: nothing else is ever said.
-    fn is_stopping(&self) -> bool {
-        self.stopped.has_changed().unwrap_or(true)
+    /// The stop that the service has been told, if it has been: nothing else is ever said.
+    fn drain(&self) -> Option<Drain> {
+        match self.stopped.has_changed() {
+            Ok(false) => None,
+            _ => Some(self.stopped.borrow().unwrap_or_else(|| Drain::new(Duration::ZERO))),
+        }
+    }
+
+    /// Whether the service stops, and has waited as long as it may.
+    pub(super) fn is_over(&self) -> bool {
+        self.drain().is_some_and(|drain| drain.is_over())
+    }
+
+    /// Waits until the service is told to stop.
+    pub(super) async fn stopping(&self) -> Drain {
+        let told = self.stopped.clone().wait_for(Option::is_some).await.ok().and_then(|told| *told);
+        told.unwrap_or_else(|| Drain::new(Duration::ZERO))
     }
 }
 
@@ -75,8 +92,13 @@ pub(super) enum End {
     Lost,
     /// Nothing came for too long, or nothing was taken.
     Idle,
-    /// The service stops.
-    Service,
+    /// The service stops, and all that came is answered.
+    Service {
+        /// Something came since it stops.
+        heard: bool,
+    },
+    /// The service stops, and has waited as long as it may.
+    Cut,
     /// The network.
     #[expect(dead_code, reason = "shown in the log")]
     Failed(io::Error),
@@ -88,7 +110,7 @@ impl End {
         match self {
             Self::Client | Self::Conversation => "normal",
             Self::Idle => "idle_timeout",
-            Self::Service => "shutdown",
+            Self::Service { .. } | Self::Cut => "shutdown",
             Self::Lost | Self::Failed(_) => "error",
         }
     }
@@ -98,16 +120,21 @@ impl End {
 pub(super) async fn serve(mut stream: Stream, desk: &Desk, conn: &Conn) -> End {
     let end = match converse(&mut stream, desk, conn).await {
         Ok(end) => end,
+        Err(error) if is_idle(&error) && desk.is_over() => End::Cut,
         Err(error) if is_idle(&error) => End::Idle,
         Err(error) => End::Failed(error),
     };
     if matches!(end, End::Idle) {
         desk.ops.idle_kicks.inc();
     }
-    if matches!(end, End::Conversation | End::Lost) {
-        conn.is(ConnState::Closing);
-        let _ = timeout(PARTING_MAX, part(&mut stream)).await;
-    }
+    let most = match end {
+        End::Conversation | End::Lost => PARTING_MAX,
+        End::Service { heard } => drain::fin_max(heard),
+        End::Cut => drain::fin_max(true),
+        End::Client | End::Idle | End::Failed(_) => return end,
+    };
+    conn.is(ConnState::Closing);
+    let _ = timeout(most, part(&mut stream)).await;
     end
 }
 
@@ -135,34 +162,57 @@ async fn idle(most: Option<Duration>) {
     }
 }
 
+/// Ends when a client that takes nothing of what it is owed has been waited for long enough.
+async fn untaken(desk: &Desk) {
+    let begun = Instant::now();
+    let too_long = || desk.idle_max.is_some_and(|most| begun.elapsed() >= most);
+    // One timer instead of a timer and what wakes it at a stop: a connection is small.
+    while !too_long() && !desk.is_over() {
+        sleep(desk.idle_max.map_or(UNTAKEN_PAUSE, |most| most.min(UNTAKEN_PAUSE))).await;
+    }
+}
+
 async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<End> {
     stream.set_nodelay()?;
-    let mut stopped = desk.stopped.clone();
     let mut gate = Gate::new(desk.dialect, desk.credentials.as_deref());
     let mut conversation =
         Conversation::new(desk.item_max_bytes).in_turns_of(desk.requests_per_turn);
     let mut input = Input::default();
     let fd = u64::try_from(conn.fd()).unwrap_or(0);
     // Made once: it is only asked, and only when nothing has come.
-    let mut stop = pin!(stopped.wait_for(|&stop| stop));
+    let mut stop = pin!(desk.stopping());
+    let mut heard = false;
     loop {
-        if desk.is_stopping() {
-            return Ok(End::Service);
+        let drain = desk.drain();
+        let in_request = !input.unread().is_empty();
+        if desk.is_over() {
+            let cut = in_request || stream.has_unread();
+            return Ok(if cut { End::Cut } else { End::Service { heard } });
         }
         // A line without its end may end with any byte.
         let in_block = conversation.wants() > input.unread().len() + 1;
         conn.is(if in_block { ConnState::ReadingRest } else { ConnState::Reading });
+        let most = drain.map_or(desk.idle_max, |drain| Some(drain.patience(in_request)));
         let come = tokio::select! {
             biased;
             come = input.receive(stream, &desk.spare_input, conversation.wants()) => {
                 come.inspect_err(|e| desk.count_shortage(e))?
             }
-            _ = &mut stop => return Ok(End::Service),
-            () = idle(desk.idle_max) => return Ok(End::Idle),
+            _ = &mut stop, if drain.is_none() => continue,
+            () = idle(most) => match desk.drain() {
+                None => return Ok(End::Idle),
+                // The runtime has not noticed yet; or there is more to say at the bound.
+                Some(drain) if stream.has_unread() || drain.is_over() => {
+                    yield_now().await;
+                    continue;
+                }
+                Some(_) => return Ok(End::Service { heard }),
+            },
         };
         if come == 0 {
             return Ok(End::Client);
         }
+        heard |= drain.is_some();
         desk.ops.bytes_read.add(come as u64);
         let came = Instant::now();
         conn.has_command(came);
@@ -204,6 +254,9 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
             if progress.close {
                 return Ok(if conversation.is_lost() { End::Lost } else { End::Conversation });
             }
+            if desk.is_over() {
+                return Ok(End::Cut);
+            }
             if progress.more {
                 desk.ops.conn_yields.inc();
                 yield_now().await;
@@ -218,12 +271,12 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
 
 /// Sends a watching client its lines until it goes. What it says is not heard.
 async fn watch(stream: &mut Stream, desk: &Desk, watching: Watching) -> io::Result<End> {
-    let mut stopped = desk.stopped.clone();
+    let mut stop = pin!(desk.stopping());
     let mut unheard = Vec::with_capacity(READ_BYTES);
     let mut lines = Vec::with_capacity(BUFFER_BYTES);
     loop {
         tokio::select! {
-            _ = stopped.wait_for(|&stop| stop) => return Ok(End::Service),
+            _ = &mut stop => return Ok(End::Service { heard: false }),
             come = stream.read_buf(&mut unheard) => {
                 if come? == 0 {
                     return Ok(End::Client);
@@ -234,7 +287,7 @@ async fn watch(stream: &mut Stream, desk: &Desk, watching: Watching) -> io::Resu
         }
         watching.take(&mut lines);
         tokio::select! {
-            _ = stopped.wait_for(|&stop| stop) => return Ok(End::Service),
+            _ = &mut stop => return Ok(End::Service { heard: false }),
             sent = stream.write_all(&lines) => sent?,
         }
         desk.ops.bytes_written.add(lines.len() as u64);
@@ -250,7 +303,7 @@ async fn send(stream: &mut Stream, desk: &Desk, conn: &Conn, out: &mut Vec<u8>) 
             let written = tokio::select! {
                 biased;
                 written = stream.write(left) => written?,
-                () = idle(desk.idle_max) => return Err(io::ErrorKind::TimedOut.into()),
+                () = untaken(desk) => return Err(io::ErrorKind::TimedOut.into()),
             };
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
