@@ -36,6 +36,10 @@ class Failed(Exception):
     """Something was not as it must be."""
 
 
+class Skipped(Exception):
+    """It cannot be done here."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Size:
     """How much of it."""
@@ -88,6 +92,8 @@ def main():
         try:
             said = function(size)
             print(f"ok      hostile: {name} ({said}; {time.monotonic() - begun:.1f} s)", flush=True)
+        except Skipped as why:
+            print(f"skipped hostile: {name}: {why}", flush=True)
         except (Failed, OSError, memc.NoReply, memc.Wrong, subprocess.SubprocessError) as why:
             failed += 1
             print(f"FAILED  hostile: {name}: {why or type(why).__name__}", flush=True)
@@ -100,14 +106,14 @@ def main():
 class Server:
     """A `gnomon serve` on free loopback ports, which ends with the attack and accounts for every frame."""
 
-    def __init__(self, size, *flags, prefix=()):
+    def __init__(self, size, *flags, prefix=(), ports=("-p", "-1", "-U", "-1")):
         self.scratch = tempfile.TemporaryDirectory(prefix="gnomon-hostile-")
         self.log = pathlib.Path(self.scratch.name, "log")
         self.out = pathlib.Path(self.scratch.name, "out")
-        command = [*prefix, size.server, "serve", "--json", "-v", "-p", "-1", "-U", "-1", "--huge", "off", *flags]
+        command = [*prefix, size.server, "serve", "--json", "-v", *ports, "--huge", "off", *flags]
         with self.out.open("wb") as out, self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=out, stderr=log, stdin=subprocess.DEVNULL)
-        self.pid, self.ending = self.process.pid, False
+        self.pid, self.ending, self.report = self.process.pid, False, None
 
     def __enter__(self):
         try:
@@ -181,7 +187,29 @@ class Server:
         report = self.events()[-1]
         must(status == 0, f"status {status}: {self.said()[-300:]}")
         must(report["event"] == "report" and report["balanced"], f"frames are missing: {report}")
+        self.report = report
         return report
+
+
+@contextlib.contextmanager
+def memory_file():
+    """A place in memory for a file of `-e`, removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="gnomon-hostile-", dir="/dev/shm") as directory:
+        yield str(pathlib.Path(directory, "items"))
+
+
+@contextlib.contextmanager
+def namespace(name):
+    """A network namespace with its loopback up, removed at the end. Its name."""
+    name = f"gnomon-{os.getpid()}-{name}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        raise Skipped(f"no network namespaces here: {made.stderr.strip()}")
+    try:
+        subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+        yield name
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=False)
 
 
 # --- honest clients -----------------------------------------------------------------------------------
@@ -268,18 +296,18 @@ class Honest:
         self.process.start()
         must(self.end.poll(SOON_S) and self.end.recv() == "loaded", "the honest client cannot begin")
 
-    def seen(self):
-        """What it saw since it was asked last. A wrong byte fails the attack."""
+    def seen(self, some=True):
+        """What it saw since it was asked last, which must be something. A wrong byte fails the attack."""
         self.end.send("tell")
         must(self.end.poll(SOON_S), "the honest client waits for an answer")
         took, lost, wrong = self.end.recv()
         must(not wrong, f"honest client: {len(wrong)} wrong, first: {wrong[0] if wrong else ''}")
-        must(took, "honest client: nothing was answered")
+        must(took or not some, "honest client: nothing was answered")
         return Seen(took, lost)
 
     def quiet(self, seconds=0.5):
         """What it sees while nothing else happens."""
-        self.seen()
+        self.seen(some=False)
         time.sleep(seconds)
         return self.seen()
 
@@ -298,7 +326,7 @@ def honest(server, udp=True):
     client = Honest(server, udp)
     try:
         yield client
-        client.seen()
+        client.seen(some=False)
     finally:
         client.close()
 

@@ -7,15 +7,13 @@ no reply was not carried out.
 
 import contextlib
 import dataclasses
-import pathlib
 import select
 import selectors
 import signal
 import socket
-import tempfile
 import time
 
-from attack import Failed, Server, attack, main, memc, must, until
+from attack import Server, attack, main, memc, memory_file, must, until
 
 CONNECTIONS = 80
 COMMANDS = 3000
@@ -302,13 +300,6 @@ def datagrams(size):
                 answered.add(int.from_bytes(datagram[:2], "big"))
         must(answered == asked, f"{len(asked - answered)} of {len(asked)} unanswered")
         return f"{len(asked)} answered"
-
-
-@contextlib.contextmanager
-def memory_file():
-    """A place in memory for a warm file."""
-    with tempfile.TemporaryDirectory(prefix="gnomon-hostile-", dir="/dev/shm") as directory:
-        yield str(pathlib.Path(directory, "items"))
 
 
 if __name__ == "__main__":
