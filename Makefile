@@ -1,6 +1,6 @@
 # Thin on purpose: one line to a script each. `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint ptx unit loom instructions e2e soak boot-test image bench gpu-check fuzz docs dist newcomer clean
+.PHONY: help demo test quick lint ptx unit loom instructions e2e hostile soak boot-test image bench gpu-check fuzz docs dist newcomer clean
 
 help:   ## this list
 	@sed -n 's/^\([a-z0-9-]*\): *## /  make \1	/p' $(MAKEFILE_LIST)
@@ -22,6 +22,8 @@ instructions: ## of the data plane per request, against the budget
 	@scripts/test.sh instructions
 e2e:    ## real clients against a live server, in network namespaces
 	@scripts/test.sh e2e
+hostile: ## every attack at full size beside honest clients: an hour; CI runs them small
+	@cargo build --release -q --bin gnomon && tests/hostile/run.py
 boot-test: ## the image in QEMU, a NIC under vfio-pci, a client at its other end (NIC=all, DISK=1)
 	@NIC=$(NIC) DISK=$(DISK) scripts/test.sh boot
 image:  ## target/image/: a disk image (qcow2, raw) that boots to serving, its kernel and initrd

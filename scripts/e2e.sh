@@ -15,7 +15,7 @@ if [ "${1:-}" = --against ]; then
   arguments=("$@")
   set -- clients
 fi
-[ "$#" -gt 0 ] || set -- loopback pressure conn_memory clients offload linear af_packet net_tap policy drills scale_out soak study
+[ "$#" -gt 0 ] || set -- loopback pressure hostile clients offload linear af_packet net_tap policy drills scale_out soak study
 
 for name in "$@"; do
   echo "-- $name"

@@ -287,6 +287,8 @@ pub struct Report {
     pub sets: u64,
     /// TCP connections served, and refused.
     pub connections: [u64; 2],
+    /// Of those, cut off when it ended, with requests unanswered or replies not taken.
+    pub connections_cut: u64,
     /// What the drivers counted.
     pub ports: Vec<PortReport>,
     /// Threads that did not end well.
@@ -405,6 +407,7 @@ impl Report {
             gets: [ops.cmd_get, ops.get_hits],
             sets: ops.cmd_set,
             connections: [ops.total_connections, ops.rejected_connections],
+            connections_cut: 0,
             ports,
             failed,
             kept_items: kept.as_ref().ok().copied().flatten(),
@@ -428,7 +431,8 @@ impl fmt::Display for Report {
             format_args!("{asked} keys asked for, {found} found, {} stored", self.sets),
         );
         let [accepted, refused] = self.connections;
-        t.row("connections", format_args!("{accepted} served, {refused} refused"));
+        let cut = self.connections_cut;
+        t.row("connections", format_args!("{accepted} served, {refused} refused, {cut} cut off"));
         t.row(
             "frames",
             format_args!(

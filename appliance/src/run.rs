@@ -11,6 +11,7 @@ use crate::ports::OpenPort;
 use crate::report::{PortReport, Report};
 use crate::service::{self, Watchdog};
 use crate::signals::Signals;
+use crate::tcp::Drained;
 use crate::topology::{Appliance, Running};
 use dataplane::store::Store;
 use std::sync::Arc;
@@ -58,9 +59,9 @@ pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
     let served = begun.elapsed();
     tracing::info!("draining");
     service::stopping();
-    broken.extend(drain(&mut appliance));
+    let drained = drain(&mut appliance, &mut broken);
     let keep = signals.keep.load(Ordering::Relaxed) || appliance.server.is_keep_asked();
-    report(appliance, served, broken, keep)
+    report(appliance, served, broken, drained, keep)
 }
 
 /// Reads again what can change while it serves: the file of users.
@@ -83,12 +84,23 @@ fn ended(appliance: &Appliance) -> Vec<String> {
     names
 }
 
-/// TCP first, which answers what it has read; then the workers, which answer what they have taken
-/// in. Names what did not end well.
-fn drain(appliance: &mut Appliance) -> Vec<String> {
-    let mut failed = Vec::new();
-    if appliance.tcp.take().is_some_and(|tcp| !tcp.stop()) {
-        failed.push("tcp".to_owned());
+/// TCP first, which may come by way of the workers; then the workers. Both answer what has been
+/// received. Names what did not end well, and says what became of TCP's connections.
+fn drain(appliance: &mut Appliance, failed: &mut Vec<String>) -> Drained {
+    let (begun, mut drained) = (Instant::now(), Drained::default());
+    if let Some(tcp) = appliance.tcp.take() {
+        match tcp.stop() {
+            Some(connections) => drained = connections,
+            None => failed.push("tcp".to_owned()),
+        }
+    }
+    let (Drained { answered, cut }, seconds) = (drained, begun.elapsed().as_secs_f64());
+    if cut == 0 {
+        tracing::info!("drained: {answered} connections answered in full, after {seconds:.2} s");
+    } else {
+        tracing::warn!(
+            "drained: {answered} connections answered in full; {cut} cut off, after {seconds:.2} s"
+        );
     }
     appliance.stop.store(true, Ordering::Relaxed);
     let deadline = Instant::now() + JOIN_MAX;
@@ -97,7 +109,7 @@ fn drain(appliance: &mut Appliance) -> Vec<String> {
     for running in appliance.workers.drain(..).chain(others) {
         failed.extend(join(running, deadline).err());
     }
-    failed
+    drained
 }
 
 fn join(running: Running, deadline: Instant) -> Result<(), String> {
@@ -117,7 +129,13 @@ fn close(mut port: OpenPort) -> PortReport {
     PortReport::new(port.info.name, port.control.counters(), side_door)
 }
 
-fn report(appliance: Appliance, served: Duration, failed: Vec<String>, keep: bool) -> Report {
+fn report(
+    appliance: Appliance,
+    served: Duration,
+    failed: Vec<String>,
+    drained: Drained,
+    keep: bool,
+) -> Report {
     let Appliance { counters, ports, region, server, store, cpus, .. } = appliance;
     let ports: Vec<PortReport> = ports.into_iter().map(close).collect();
     let slots = region.map(|r| (r.capacity(), r.available()));
@@ -125,7 +143,9 @@ fn report(appliance: Appliance, served: Duration, failed: Vec<String>, keep: boo
     // It holds the store, too.
     drop(server);
     let kept = if keep { keep_items(store, &cpus, &failed) } else { Ok(None) };
-    Report::new(served, &counters, slots, ports, &totals, failed, kept)
+    let mut report = Report::new(served, &counters, slots, ports, &totals, failed, kept);
+    report.connections_cut = drained.cut;
+    report
 }
 
 /// Leaves the items in their file, if they lie in one: how many, or why not.

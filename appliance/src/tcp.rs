@@ -8,11 +8,13 @@
 
 mod auth;
 mod connection;
+mod drain;
 mod input;
 mod large;
 mod pool;
 mod transport;
 
+pub use drain::Drained;
 pub(crate) use pool::{RESERVE_BYTES, THREAD_BYTES};
 pub use transport::Source;
 
@@ -21,14 +23,16 @@ use crate::allocator;
 use crate::credentials::Credentials;
 use crate::health::Sparing;
 use crate::plan::ClientsPlan;
-use connection::Desk;
+use connection::{Desk, End, PARTING_MAX};
 use dataplane::protocol::Server;
 use dataplane::store::Session;
+use drain::{Drain, Ended};
 use input::Spare;
 use pool::Pool;
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -39,8 +43,6 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{sleep, timeout};
 use transport::{Listener, Stream};
 
-/// How long connections may take to send what they owe when the service stops.
-const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// Pause after a failed accept: out of files or memory, which more tries do not mend.
 const ACCEPT_PAUSE_US: u64 = 20_000;
 const ACCEPT_PAUSE: Duration = Duration::from_micros(ACCEPT_PAUSE_US);
@@ -85,7 +87,9 @@ pub struct TcpConfig {
 #[derive(Debug)]
 pub struct TcpService {
     threads: Vec<JoinHandle<()>>,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Option<Drain>>,
+    drain_max: Duration,
+    ended: Arc<Ended>,
 }
 
 impl TcpService {
@@ -104,7 +108,9 @@ impl TcpService {
             0 => None,
             n => Some(Duration::from_secs(n.into())),
         };
-        let (stop, stopped) = watch::channel(false);
+        let drain_max = Duration::from_secs(config.clients.drain_seconds.into());
+        let ended = Arc::new(Ended::default());
+        let (stop, stopped) = watch::channel(None);
         let seats = Arc::new(Semaphore::new(conn_limit));
         let mut threads = Vec::new();
         for (n, session) in sessions.into_iter().enumerate() {
@@ -113,7 +119,7 @@ impl TcpService {
                 listeners.iter().map(Source::try_clone).collect::<io::Result<Vec<_>>>()?;
             let (server, seats, cpus) = (Arc::clone(&server), Arc::clone(&seats), cpus.clone());
             let (stopped, credentials) = (stopped.clone(), config.credentials.clone());
-            let pool = Arc::clone(&pool);
+            let (pool, ended) = (Arc::clone(&pool), Arc::clone(&ended));
             threads.push(std::thread::Builder::new().name(format!("tcp-{n}")).spawn(
                 move || {
                     affinity::keep_on(&cpus);
@@ -132,19 +138,23 @@ impl TcpService {
                         spare_input: Spare::default(),
                         spare_output: Spare::default(),
                     };
-                    run(&runtime, listeners, Rc::new(Room { desk, seats, refuse_over_limit }));
+                    let room = Room { desk, seats, refuse_over_limit, drain_max, ended };
+                    run(&runtime, listeners, Rc::new(room));
                 },
             )?);
         }
-        Ok(Self { threads, stop })
+        Ok(Self { threads, stop, drain_max, ended })
     }
 
-    /// Accepts nothing more, lets connections finish what they are sending, for a bounded time,
-    /// and closes them. True when every thread ended well.
-    pub fn stop(self) -> bool {
+    /// Accepts nothing more, answers what clients have sent, for a bounded time, and closes their
+    /// connections. What became of them, or nothing when a thread did not end well.
+    pub fn stop(self) -> Option<Drained> {
         // Fails only when no thread is left to tell.
-        let _ = self.stop.send(true);
-        self.threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count() == 0
+        let _ = self.stop.send(Some(Drain::new(self.drain_max)));
+        let ended = self.threads.into_iter().map(JoinHandle::join);
+        // Each is waited for.
+        let broken = ended.filter(Result::is_err).count();
+        (broken == 0).then(|| self.ended.totals())
     }
 
     /// Whether a thread has ended before it was told to.
@@ -160,6 +170,9 @@ struct Room {
     seats: Arc<Semaphore>,
     /// A connection that finds no seat is refused; otherwise it waits for one.
     refuse_over_limit: bool,
+    /// How long draining may take.
+    drain_max: Duration,
+    ended: Arc<Ended>,
 }
 
 fn run(runtime: &Runtime, listeners: Vec<Source>, room: Rc<Room>) {
@@ -181,16 +194,16 @@ async fn accept_on(source: Source, room: Rc<Room>) {
     };
     let address: Arc<str> = listener.address().into();
     let entered = room.desk.server.conns.enter(listener.fd(), listener.address(), None);
-    let mut stopped = room.desk.stopped.clone();
+    let mut stop = pin!(drain::stop_accepting(&room.desk));
     let mut connections = JoinSet::new();
     let mut lines = Sparing::default();
-    loop {
+    while !room.desk.is_over() {
         // What a connection is made of cannot fail: it is not made when memory has run out.
-        while allocator::is_short() && !room.desk.is_stopping() {
+        while allocator::is_short() && room.desk.drain().is_none() {
             pause(&room.desk, &mut lines, "memory has run out").await;
         }
         tokio::select! {
-            _ = stopped.wait_for(|&stop| stop) => break,
+            biased;
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
@@ -200,10 +213,14 @@ async fn accept_on(source: Source, room: Rc<Room>) {
                 }
                 Err(error) => pause(&room.desk, &mut lines, error).await,
             },
+            () = &mut stop => break,
         }
     }
     drop((listener, entered));
-    let _ = timeout(DRAIN_MAX, async { while connections.join_next().await.is_some() {} }).await;
+    // Each has bounds of its own.
+    let most = room.drain_max + PARTING_MAX;
+    let _ = timeout(most, async { while connections.join_next().await.is_some() {} }).await;
+    room.ended.count_cut(connections.len());
 }
 
 /// Waits before the next try to accept.
@@ -222,6 +239,11 @@ async fn serve(stream: Stream, seat: Seat, listener: Arc<str>) {
     let conn = desk.server.conns.enter(fd, stream.address(), Some(listener));
     desk.server.watchers.connected(peer, fd);
     let end = connection::serve(stream, desk, &conn).await;
+    match end {
+        End::Service { .. } => seat.room.ended.count_drained(),
+        End::Cut => seat.room.ended.count_cut(1),
+        _ => {}
+    }
     desk.server.watchers.disconnected(peer, end.reason(), fd);
     tracing::debug!(?end, "a connection ended");
 }
@@ -233,10 +255,10 @@ async fn seat(stream: &Stream, room: &Rc<Room>) -> Option<Seat> {
     let permit = if room.refuse_over_limit {
         seats.try_acquire_owned().ok()
     } else {
-        let mut stopped = room.desk.stopped.clone();
         tokio::select! {
-            _ = stopped.wait_for(|&stop| stop) => return None,
+            biased;
             permit = seats.acquire_owned() => permit.ok(),
+            () = drain::over(&room.desk) => return None,
         }
     };
     let Some(permit) = permit else {
@@ -278,7 +300,7 @@ mod tests {
             StoreConfig { memory_bytes: 4 << 20, pages: Pages::Small, ..StoreConfig::default() };
         let store = Store::new(config).unwrap();
         let server = Arc::new(Server::new(Arc::clone(&store), String::new()));
-        let (_stop, stopped) = watch::channel(false);
+        let (_stop, stopped) = watch::channel(None);
         let desk = Desk {
             session: RefCell::new(store.session().unwrap()),
             ops: server.ops(),
@@ -295,7 +317,8 @@ mod tests {
             server,
         };
         let seats = Arc::new(Semaphore::new(1));
-        let room = Rc::new(Room { desk, seats, refuse_over_limit: true });
+        let (drain_max, ended) = (Duration::ZERO, Arc::default());
+        let room = Rc::new(Room { desk, seats, refuse_over_limit: true, drain_max, ended });
         let runtime = Builder::new_current_thread().enable_io().build().unwrap();
         let bytes = runtime.block_on(async {
             let (ours, _theirs) = tokio::net::UnixStream::pair().unwrap();

@@ -64,6 +64,11 @@ pub struct ClientFlags {
     #[arg(default_value = ":", value_parser = parse_delimiter)]
     pub prefix_delimiter: u8,
 
+    /// Longest time, in seconds, for answering what TCP clients have sent when the service stops.
+    #[arg(long, value_name = "NUM", env = "GNOMON_DRAIN_SECONDS", default_value = "5")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=3600))]
+    pub drain_seconds: u32,
+
     /// memcached's extended options, separated by commas; see docs/operations.md.
     #[arg(short = 'o', long, value_name = "OPTIONS", env = "GNOMON_EXTENDED")]
     #[arg(value_delimiter = ',')]

@@ -23,6 +23,8 @@ pub struct ClientsPlan {
     pub auth_file: Option<PathBuf>,
     /// An idle connection is closed after so many seconds; 0: never.
     pub idle_timeout_seconds: u32,
+    /// Longest time for answering what clients have sent when the service stops.
+    pub drain_seconds: u32,
     /// A connection over the limit is refused at once; otherwise it waits.
     pub refuse_over_limit: bool,
     /// Dead items are swept from the start.
@@ -87,6 +89,7 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
         },
         auth_file: clients.auth_file.as_deref().map(absolute),
         idle_timeout_seconds: 0,
+        drain_seconds: clients.drain_seconds,
         refuse_over_limit: true,
         sweeper: true,
         flush_allowed: !clients.disable_flush_all,

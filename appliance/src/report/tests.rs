@@ -167,6 +167,7 @@ fn the_plan_in_json() {
             "dialect": "auto",
             "auth_file": null,
             "idle_timeout_seconds": 0,
+            "drain_seconds": 5,
             "refuse_over_limit": true,
             "sweeper": true,
             "flush_allowed": true,

@@ -2,6 +2,7 @@
 //! [`large`].
 
 use super::auth::Gate;
+use super::drain::{self, Drain};
 use super::input::{Input, Spare};
 use super::large::{self, Gathered};
 use super::pool::{OUT_BYTES, Pool, SMALL_BYTES, TURN_OUT_BYTES};
@@ -29,7 +30,7 @@ const UNHEARD_BYTES: usize = 512;
 /// Pause between two looks for lines that a watching client is to get.
 const WATCH_PAUSE: Duration = Duration::from_millis(20);
 /// How long a client may take to receive the last replies of a connection that we end.
-const PARTING_MAX: Duration = Duration::from_secs(2);
+pub(super) const PARTING_MAX: Duration = Duration::from_secs(2);
 
 /// What the connections of one thread answer with.
 pub(super) struct Desk {
@@ -43,7 +44,7 @@ pub(super) struct Desk {
     pub(super) credentials: Option<Arc<Credentials>>,
     /// How long a connection may send nothing, or take nothing of what it is owed.
     pub(super) idle_max: Option<Duration>,
-    pub(super) stopped: watch::Receiver<bool>,
+    pub(super) stopped: watch::Receiver<Option<Drain>>,
     /// What memory of connections is charged to, over all threads.
     pub(super) pool: Arc<Pool>,
     /// One large reply is made at a time, so that small ones need not wait for many.
@@ -61,15 +62,23 @@ impl Desk {
         }
     }
 
-    /// Ends when the service waits no longer for what takes long.
-    pub(super) async fn over(&self) {
-        // Fails only when nobody is left to say so.
-        let _ = self.stopped.clone().wait_for(|&stop| stop).await;
+    /// The stop that the service has been told, if it has been: nothing else is ever said.
+    pub(super) fn drain(&self) -> Option<Drain> {
+        match self.stopped.has_changed() {
+            Ok(false) => None,
+            _ => Some(self.stopped.borrow().unwrap_or_else(|| Drain::new(Duration::ZERO))),
+        }
     }
 
-    /// Whether the service has been told to stop: nothing else is ever said.
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopped.has_changed().unwrap_or(true)
+    /// Whether the service stops, and has waited as long as it may.
+    pub(super) fn is_over(&self) -> bool {
+        self.drain().is_some_and(|drain| drain.is_over())
+    }
+
+    /// Waits until the service is told to stop.
+    pub(super) async fn stopping(&self) -> Drain {
+        let told = self.stopped.clone().wait_for(Option::is_some).await.ok().and_then(|told| *told);
+        told.unwrap_or_else(|| Drain::new(Duration::ZERO))
     }
 }
 
@@ -86,8 +95,13 @@ pub(super) enum End {
     Stalled,
     /// Nothing came for too long, or nothing was taken.
     Idle,
-    /// The service stops.
-    Service,
+    /// The service stops, and all that came is answered.
+    Service {
+        /// Something came since it stops.
+        heard: bool,
+    },
+    /// The service stops, and has waited as long as it may.
+    Cut,
     /// The network.
     #[expect(dead_code, reason = "shown in the log")]
     Failed(io::Error),
@@ -99,7 +113,7 @@ impl End {
         match self {
             Self::Client | Self::Conversation => "normal",
             Self::Idle => "idle_timeout",
-            Self::Service => "shutdown",
+            Self::Service { .. } | Self::Cut => "shutdown",
             Self::Lost | Self::Stalled | Self::Failed(_) => "error",
         }
     }
@@ -109,6 +123,7 @@ impl End {
 pub(super) async fn serve(mut stream: Stream, desk: &Desk, conn: &Conn) -> End {
     let end = match converse(&mut stream, desk, conn).await {
         Ok(end) => end,
+        Err(error) if is_idle(&error) && desk.is_over() => End::Cut,
         Err(error) if is_idle(&error) => End::Idle,
         Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => End::Stalled,
         Err(error) => {
@@ -119,16 +134,23 @@ pub(super) async fn serve(mut stream: Stream, desk: &Desk, conn: &Conn) -> End {
     if matches!(end, End::Idle) {
         desk.ops.idle_kicks.inc();
     }
-    if matches!(end, End::Conversation | End::Lost) {
-        conn.is(ConnState::Closing);
-        let _ = parting(&mut stream).await;
-    }
+    let most = match end {
+        End::Conversation | End::Lost => PARTING_MAX,
+        End::Service { heard } => drain::fin_max(heard),
+        End::Cut => drain::fin_max(true),
+        End::Client | End::Stalled | End::Idle | End::Failed(_) => return end,
+    };
+    conn.is(ConnState::Closing);
+    let _ = parting(&mut stream, most).await;
     end
 }
 
 /// [`part`], for so long at most, on the heap.
-fn parting(stream: &mut Stream) -> Pin<Box<dyn Future<Output = io::Result<()>> + '_>> {
-    Box::pin(async { timeout(PARTING_MAX, part(stream)).await? })
+fn parting(
+    stream: &mut Stream,
+    most: Duration,
+) -> Pin<Box<dyn Future<Output = io::Result<()>> + '_>> {
+    Box::pin(async move { timeout(most, part(stream)).await? })
 }
 
 /// Ends the connection from our side and reads on until the client has ended it too: closing with
@@ -162,17 +184,20 @@ fn nap(time: Duration) -> Pin<Box<Sleep>> {
 
 async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<End> {
     stream.set_nodelay()?;
-    let mut stopped = desk.stopped.clone();
     let mut gate = Gate::new(desk.dialect, desk.credentials.as_deref());
     let mut conversation =
         Conversation::new(desk.item_max_bytes).in_turns_of(desk.requests_per_turn);
     let mut input = Input::default();
     let fd = u64::try_from(conn.fd()).unwrap_or(0);
     // Made once: it is only asked, and only when nothing has come.
-    let mut stop = pin!(stopped.wait_for(|&stop| stop));
+    let mut stop = pin!(desk.stopping());
+    let mut heard = false;
     loop {
-        if desk.is_stopping() {
-            return Ok(End::Service);
+        let drain = desk.drain();
+        let in_request = !input.unread().is_empty();
+        if desk.is_over() {
+            let cut = in_request || stream.has_unread();
+            return Ok(if cut { End::Cut } else { End::Service { heard } });
         }
         if input.unread().len() > SMALL_BYTES {
             match large::gather(stream, desk, conn, &mut conversation, &mut input).await? {
@@ -184,17 +209,28 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
             // A line without its end may end with any byte.
             let in_block = conversation.wants() > input.unread().len() + 1;
             conn.is(if in_block { ConnState::ReadingRest } else { ConnState::Reading });
+            let most = drain.map_or(desk.idle_max, |drain| Some(drain.patience(in_request)));
             let come = tokio::select! {
                 biased;
-                come = input.receive(stream, &desk.spare_input, || desk.pool.has_turn()) => come?,
-                _ = &mut stop => return Ok(End::Service),
-                () = idle(desk.idle_max) => return Ok(End::Idle),
+                come = input.receive(stream, &desk.spare_input, || desk.pool.has_turn()) => Some(come?),
+                _ = &mut stop, if drain.is_none() => continue,
+                () = idle(most) => None,
+            };
+            let Some(come) = come else {
+                match desk.drain() {
+                    None => return Ok(End::Idle),
+                    // The runtime has not noticed yet; or there is more to say at the bound.
+                    Some(drain) if stream.has_unread() || drain.is_over() => yield_now().await,
+                    Some(_) => return Ok(End::Service { heard }),
+                }
+                continue;
             };
             if come == 0 {
                 return Ok(End::Client);
             }
             desk.ops.bytes_read.add(come as u64);
         }
+        heard |= drain.is_some();
         let came = Instant::now();
         conn.has_command(came);
         let mut out = desk.spare_output.take();
@@ -241,6 +277,9 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
             if progress.close {
                 return Ok(if conversation.is_lost() { End::Lost } else { End::Conversation });
             }
+            if desk.is_over() {
+                return Ok(End::Cut);
+            }
             if progress.needs > 0 {
                 let large = (&mut out, progress.needs);
                 let end = large::reply(stream, desk, conn, &mut conversation, &mut input, large);
@@ -273,12 +312,12 @@ fn watched<'a>(
 
 /// Sends a watching client its lines until it goes. What it says is not heard.
 async fn watch(stream: &mut Stream, desk: &Desk, watching: Watching) -> io::Result<End> {
-    let mut stopped = desk.stopped.clone();
+    let mut stop = pin!(desk.stopping());
     let mut unheard = Vec::with_capacity(UNHEARD_BYTES);
     let mut lines = Vec::with_capacity(BUFFER_BYTES);
     loop {
         tokio::select! {
-            _ = stopped.wait_for(|&stop| stop) => return Ok(End::Service),
+            _ = &mut stop => return Ok(End::Service { heard: false }),
             come = stream.read_buf(&mut unheard) => {
                 if come? == 0 {
                     return Ok(End::Client);
@@ -289,7 +328,7 @@ async fn watch(stream: &mut Stream, desk: &Desk, watching: Watching) -> io::Resu
         }
         watching.take(&mut lines);
         tokio::select! {
-            _ = stopped.wait_for(|&stop| stop) => return Ok(End::Service),
+            _ = &mut stop => return Ok(End::Service { heard: false }),
             sent = stream.write_all(&lines) => sent?,
         }
         desk.ops.bytes_written.add(lines.len() as u64);

@@ -8,6 +8,7 @@
 //! connection.
 
 use super::connection::{Desk, End, idle, send_some};
+use super::drain;
 use super::input::Input;
 use super::pool::{Charge, OUT_BYTES, READ_BYTES, RESERVE_BYTES, SMALL_BYTES};
 use super::transport::Stream;
@@ -112,7 +113,7 @@ async fn gather_charged<'d>(
                 } else {
                     tokio::select! {
                         taken = desk.pool.take(whole) => taken,
-                        () = desk.over() => return Ok(Gathered::End(End::Service)),
+                        () = drain::over(desk) => return Ok(Gathered::End(End::Cut)),
                     }
                 }
             }
@@ -137,10 +138,13 @@ async fn gather_charged<'d>(
                 desk.ops.bytes_read.add(come as u64);
                 pace.moves(come);
             }
-            () = desk.over() => return Ok(Gathered::End(End::Service)),
+            () = drain::over(desk) => return Ok(Gathered::End(End::Cut)),
             () = pace.time() => {
                 if desk.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
                     return Ok(Gathered::End(End::Idle));
+                }
+                if desk.drain().is_some_and(|drain| pace.last.elapsed() >= drain.patience(true)) {
+                    return Ok(Gathered::End(End::Cut));
                 }
                 if pace.is_too_slow() && input.charge.as_ref().is_some_and(Charge::is_wanted) {
                     desk.pool.figures().stall();
@@ -204,7 +208,7 @@ async fn reply_charged<'d>(
             let _held = if held > RESERVE_BYTES { Some(behind(desk, held)?) } else { None };
             tokio::select! {
                 charge = desk.pool.take(needs) => charge,
-                () = desk.over() => return Ok(Some(End::Service)),
+                () = drain::over(desk) => return Ok(Some(End::Cut)),
             }
         }
     };
@@ -221,7 +225,7 @@ async fn reply_charged<'d>(
         send_all(stream, desk, input, out).await?;
         return Ok(progress.close.then_some(End::Lost));
     };
-    let Ok(turn) = desk.large_turn.acquire().await else { return Ok(Some(End::Service)) };
+    let Ok(turn) = desk.large_turn.acquire().await else { return Ok(Some(End::Cut)) };
     if out.try_reserve_exact(needs).is_err() {
         return Err(io::ErrorKind::OutOfMemory.into());
     }
@@ -321,6 +325,7 @@ async fn send_rest<'d>(
                 at += written;
                 pace.moves(written);
             }
+            () = drain::over(desk) => return Err(io::ErrorKind::TimedOut.into()),
             () = idle(desk.idle_max), if charge.is_none() => {
                 return Err(io::ErrorKind::TimedOut.into());
             }

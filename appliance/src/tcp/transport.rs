@@ -3,6 +3,7 @@
 use dataplane::protocol::stats::conns::with_kind;
 use socket2::SockRef;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -123,6 +124,16 @@ impl Stream {
             Self::Tcp(s) => s.read_buf(into).await,
             Self::Unix(s) => s.read_buf(into).await,
         }
+    }
+
+    /// Whether the kernel has something that was not read.
+    pub(super) fn has_unread(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        let socket = match self {
+            Self::Tcp(s) => SockRef::from(s),
+            Self::Unix(s) => SockRef::from(s),
+        };
+        matches!(socket.peek(&mut byte), Ok(1..))
     }
 
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {

@@ -120,7 +120,7 @@ fn sigusr1_without_a_memory_file_just_ends_it() {
 #[test]
 fn clients_that_do_not_read_cost_no_items() {
     let file = MemoryFile::new("stuck");
-    let server = file.serve(&[]);
+    let server = file.serve(&["--drain-seconds", "1"]);
     let mut stuck = Tcp::connect(server.tcp());
     stuck.set("big", &vec![b'x'; 900_000]);
     stuck.send("get big\r\n".repeat(64));
