@@ -17,6 +17,7 @@
 #pragma once
 #include "checksum.h"
 #include "others.h"
+#include "plain.h"
 
 // A multiprocessor of sm_90 has shared memory for as many; beyond 64 registers a thread it runs fewer.
 enum : u32 { GET_BLOCKS_AT_ONCE = 4 };
@@ -145,8 +146,8 @@ __device__ __forceinline__ void get_requests(const PacketRegion &packets, const 
   if (helper && mine < n) {
     s.heads[mine][0] = 0;
     DescRow desc = {s.descs[mine]};
-    bool wanted = Search::KNOWS_VALUES &&
-                  s.entries[mine].mark == REASON_NONE && desc.verdict() == VERDICT_READY && desc.verb() == VERB_GET &&
+    bool wanted = Search::KNOWS_VALUES && s.entries[mine].mark == REASON_NONE &&
+                  desc.verdict() == VERDICT_READY && desc.verb() == VERB_GET &&
                   desc.n_keys() == 1 && desc.hint(0) == HINT_HIT;
     if (wanted) {
       Frame frame = open_frame(packets, s.entries[mine], s.frames[mine]);

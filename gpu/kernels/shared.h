@@ -55,3 +55,4 @@ constexpr u32 FRAMES_AT = u32(sizeof(Entry)) * GET_REQUESTS;
 constexpr u32 DESCS_AT = FRAMES_AT + ROW_BYTES * GET_REQUESTS;
 constexpr u32 LISTS_AT = DESCS_AT + DESC_BYTES * GET_REQUESTS;
 constexpr u32 TEXTS_AT = LISTS_AT + HELPERS * u32(sizeof(AskedList)), TEXT_ROW_BYTES = 4 * TEXT_WORDS;
+static_assert(GET_SHARED_BYTES < 63 << 10, "addresses of 16 bits, wherever it begins");
