@@ -8,7 +8,9 @@
 The committed PTX is turned into Python, a generator a thread, and run over a batch in memory: one
 block, requests of 72-byte frames, each a `get` of one 16-byte key that the index has, with
 checksums known to be good and without reply headers: 32 of them (`small`), 128, and 128 of which one
-in four is, in turn, a `get` of three keys, an `mg`, a `gets`, or a miss (`mixed`). Counted are the busiest
+in four is, in turn, a `get` of three keys, an `mg`, a `gets`, or a miss (`mixed`), or is one of the first
+three, a binary GETK, a `get` whose line ends without `\\r`, one with a control character, a datagram without
+text, or a line that is no look-up (`varied`). Counted are the busiest
 main warp, whose plain requests wait for nothing else, and the busiest helper, on which the block's end
 waits. A warp's instructions are those of its basic blocks, each as often as the lane that was there most
 often: lanes that come to the same place for the same time count once. The block's `path` adds up, from
@@ -73,7 +75,12 @@ def logic(a, b, c, table, mask):
     return out & mask
 
 
-HELPERS = {f.__name__: f for f in (signed, find_top, permute, logic)}
+def dot(a, b, c):
+    """dp4a.u32.u32."""
+    return c + sum((a >> i & 255) * (b >> i & 255) for i in range(0, 32, 8))
+
+
+HELPERS = {f.__name__: f for f in (signed, find_top, permute, logic, dot)}
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
            "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
 
@@ -214,6 +221,7 @@ class Kernel:
             "bfind": lambda: (f"{bits - 1} - find_top({num[0]}, {bits})" if "shiftamt" in op
                               else f"find_top({num[0]}, {bits})"),
             "prmt": lambda: f"permute({a[0]} & {M32}, {a[1]} & {M32}, {a[2]})",
+            "dp4a": lambda: f"dot({a[0]}, {a[1]}, {a[2]})",
             "lop3": lambda: f"logic({a[0]}, {a[1]}, {a[2]}, {a[3]}, {mask})",
             "bfe": lambda: f"{num[0]} >> ({a[1]} & 255) & ((1 << ({a[2]} & 255)) - 1)",
             "bfi": lambda: self.insert(a, bits),
@@ -279,7 +287,9 @@ class Kernel:
         each = bits // 8
         what, where = (args[0], args[1]) if op[0] != "st" else (args[1], args[0])
         regs = [p.strip() for p in what.strip("{}").split(",")]
-        out = [f"at = {self.address(where)}", "place = memory[at >> 40]", "at &= 0xffffffffff"]
+        # Addresses of shared memory may be of 32 bits.
+        place = "1" if "shared" in op else "at >> 40"
+        out = [f"at = {self.address(where)}", f"place = memory[{place}]", "at &= 0xffffffffff"]
         if each * len(regs) == 16:
             out.append("assert at % 16 == 0, 'a 16-byte access to an odd address'")
         for i, reg in enumerate(regs):
@@ -510,23 +520,28 @@ def frame_of(text):
     return bytes(12) + b"\x08\x00" + ip + udp
 
 
-def text_of(i, n, mixed):
-    """`(request, verdict, keys found, keys)` of the i-th request."""
-    if mixed and i % 4 == 1:
+def text_of(i, n, kind):
+    """`(request, verdict, keys found, keys)` of the i-th request of a batch of this kind."""
+    if kind != "plain" and i % 4 == 1:
         keys = [key_of((i + 17 * nth) % n) for nth in range(3)]
+        several = (b"get " + b" ".join(keys) + b"\r\n", "READY", 3, 3)
+        meta = (b"mg " + keys[0] + b" v t f\r\n", "HINTED", 1, 1)
+        gets = (b"gets " + keys[0] + b"\r\n", "READY", 1, 1)
+        if kind == "mixed":
+            return [several, meta, gets, (b"get nobody-knows-me1\r\n", "READY", 0, 1)][i // 4 % 4]
+        head = struct.pack(">BBHBBHIIQ", 0x80, 0x0C, len(keys[0]), 0, 0, 0, len(keys[0]), 7, 9)
         return [
-            (b"get " + b" ".join(keys) + b"\r\n", "READY", 3, 3),
-            (b"mg " + keys[0] + b" v t f\r\n", "HINTED", 1, 1),
-            (b"gets " + keys[0] + b"\r\n", "READY", 1, 1),
-            (b"get nobody-knows-me1\r\n", "READY", 0, 1),
-        ][i // 4 % 4]
+            several, meta, gets, (head + keys[0], "HINTED", 1, 1), (b"get " + keys[0] + b"\n", "READY", 1, 1),
+            (b"get " + keys[0] + b"\t\r\n", "SLOW", 0, 0), (b"", "BAD", 0, 0),
+            (b"mn\r\n", "SLOW", 0, 0),
+        ][i // 4 % 8]
     return b"get " + key_of(i) + b"\r\n", "READY", 1, 1
 
 
 class Batch:
     """Memory with an index, 128 frames and what a launch needs."""
 
-    def __init__(self, layout, n, mixed, cuckoo):
+    def __init__(self, layout, n, kind, cuckoo):
         self.n = n
         self.layout, self.memory = layout, bytearray(8 << 20)
         self.top = 4096
@@ -534,7 +549,7 @@ class Batch:
         put, of = layout.put, layout.at
         packets, place, arrived = self.take(n * SLOT_BYTES), self.take(layout.size["Place"]), self.take(64)
         entries, self.descs = self.take(n * layout.size["Entry"]), self.take(n * layout.size["ReqDesc"])
-        self.texts = [text_of(i, n, mixed) for i in range(n)]
+        self.texts = [text_of(i, n, kind) for i in range(n)]
         for i, (text, _, _, _) in enumerate(self.texts):
             frame, at = frame_of(text), packets + i * SLOT_BYTES + FRAME_OFF
             self.memory[at:at + len(frame)] = frame
@@ -609,9 +624,9 @@ def sizes(kernel):
     return [len(lines) for lines in kernel.blocks]
 
 
-def count(kernel, layout, n, mixed):
+def count(kernel, layout, n, kind):
     """Instructions of each warp over a batch, from barrier to barrier."""
-    batch = Batch(layout, n, mixed, "cuckoo" in kernel.name)
+    batch = Batch(layout, n, kind, "cuckoo" in kernel.name)
     assert kernel.param_bytes == len(batch.params), "parameters are not those of layout.h"
     steps = run(kernel, batch.memory, batch.params, layout.numbers["GET_SHARED_BYTES"])
     batch.check()
@@ -626,16 +641,18 @@ def measure():
     for name in ("get_setassoc", "get_cuckoo"):
         kernel = Kernel((ROOT / f"gpu/ptx/{name}.ptx").read_text())
         of = {}
-        for what, n, mixed in (("small-", SMALL, False), ("", FULL, False), ("mixed-", FULL, True)):
-            steps, _ = count(kernel, layout, n, mixed)
+        batches = ("small-", SMALL, "plain"), ("", FULL, "plain"), ("mixed-", FULL, "mixed"), ("varied-", FULL, "varied")
+        for what, n, kind in batches:
+            steps, _ = count(kernel, layout, n, kind)
             warps = [sum(of_warp) for of_warp in zip(*steps)]
             # Even warps are main, odd ones helpers.
             of |= {f"{what}main": max(warps[0::2]), f"{what}helper": max(warps[1::2]),
                    f"{what}path": sum(map(max, steps))}
-        busiest = {what: max(of[f"{what}main"], of[f"{what}helper"]) for what in ("", "mixed-")}
-        of["mixed-main-percent"] = of["mixed-main"] * 100 // of["main"]
-        of["mixed-busiest-percent"] = busiest["mixed-"] * 100 // busiest[""]
-        of["mixed-path-percent"] = of["mixed-path"] * 100 // of["path"]
+        for what in ("mixed", "varied"):
+            busiest = max(of[f"{what}-main"], of[f"{what}-helper"])
+            of[f"{what}-main-percent"] = of[f"{what}-main"] * 100 // of["main"]
+            of[f"{what}-busiest-percent"] = busiest * 100 // max(of["main"], of["helper"])
+            of[f"{what}-path-percent"] = of[f"{what}-path"] * 100 // of["path"]
         numbers |= {f"{name}-{what}": number for what, number in of.items()}
     return numbers
 
@@ -644,7 +661,7 @@ def show_blocks(name, warp):
     """Where a warp's instructions are: of the plain batch for warp 0, of the mixed one for others."""
     layout = Layout((ROOT / "gpu/kernels/layout.h").read_text())
     kernel = Kernel((ROOT / f"gpu/ptx/{name}.ptx").read_text())
-    _, steps = count(kernel, layout, SMALL if warp == 0 else FULL, warp != 0)
+    _, steps = count(kernel, layout, SMALL if warp == 0 else FULL, "mixed" if warp else "plain")
     for number, lines in enumerate(kernel.blocks):
         times = [step[warp][number] for step in steps]
         if any(times):

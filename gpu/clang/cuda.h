@@ -44,6 +44,7 @@ __device__ void __threadfence_block();
 __device__ void __threadfence_system();
 __device__ void __nanosleep(unsigned ns);
 
+__device__ unsigned long __cvta_generic_to_shared(const void *at);
 __device__ int __popc(unsigned x);
 __device__ int __ffs(int x);
 __device__ int __clz(int x);

@@ -16,37 +16,11 @@
 // neighbouring lanes.
 #pragma once
 #include "checksum.h"
-#include "found.h"
-#include "head.h"
-#include "parse.h"
+#include "others.h"
 #include "plain.h"
 
-enum : u32 { GET_THREADS = 256, GET_REQUESTS = GET_THREADS / 2, HELPERS = GET_REQUESTS / 32 };
-enum : u32 { DESC_WORDS = 17 };
 // A multiprocessor of sm_90 has shared memory for as many; beyond 64 registers a thread it runs fewer.
 enum : u32 { GET_BLOCKS_AT_ONCE = 4 };
-// How a descriptor leaves: as a plain request's; as it was read; or, for any other number, as BAD for
-// this reason.
-enum : u32 { LEAVES_PLAIN = 0, LEAVES_READ = 0x100 };
-
-struct GetShared {
-  Entry entries[GET_REQUESTS];
-  u32 frames[GET_REQUESTS][ROW_WORDS];
-  // Of a plain request, the words before the second key.
-  u32 descs[GET_REQUESTS][DESC_WORDS];
-  u32 heads[GET_REQUESTS][HEAD_WORDS];
-  // Of a hit, if heads are wanted.
-  u32 flags[GET_REQUESTS], value_lens[GET_REQUESTS];
-  // LEAVES_PLAIN, LEAVES_READ, or what is wrong.
-  u32 leaves[GET_REQUESTS];
-  // Keys of the requests that are not plain, by helper warp: request * 8 + key.
-  u16 asked[HELPERS][32 * u32(KEYS_MAX)];
-  u32 n_asked[HELPERS];
-  // What one thread read for all.
-  Work work;
-};
-static_assert(sizeof(GetShared) == GET_SHARED_BYTES, "the launch gives as much");
-static_assert(sizeof(Entry) == 12 && sizeof(ReqDesc) == 64, "copied by words");
 
 // Entries of a helper warp's requests, word by word, then the beginning of their frames. A frame that
 // is not within its slot is empty, and so is that of a lane without a request.
@@ -76,21 +50,17 @@ __device__ __forceinline__ void stage_requests(const PacketRegion &packets, cons
 // Descriptors of `n` requests. By the helpers; `thread` counts these alone.
 __device__ __forceinline__ void store_descs(const GetShared &s, u32 n, u32 thread, ReqDesc *to) {
   u32 part = thread % 4, request = thread / 4;
-  const u32 *words = s.descs[request] + 4 * part, *leaves = s.leaves + request;
+  const u32 *words = s.descs[request] + 4 * part;
+  const u8 *wrong = &s.entries[request].mark;
   u8 *out = reinterpret_cast<u8 *>(to) + 16 * thread;
 #pragma unroll 1
   for (; request < n; request += GET_REQUESTS / 4) {
-    uint4 quarter = make_uint4(0, 0, 0, 0);
-    if (*leaves == LEAVES_PLAIN) {
-      if (part < 2) quarter = make_uint4(words[0], words[1], 0, 0);
-    } else if (*leaves == LEAVES_READ) {
-      quarter = make_uint4(words[0], words[1], words[2], words[3]);
-    } else if (part == 0) {
-      quarter.x = VERDICT_BAD | *leaves << 8;
-    }
+    uint4 quarter = load16(words);
+    if (*wrong != REASON_NONE)
+      quarter = make_uint4(part == 0 ? VERDICT_BAD | u32(*wrong) << 8 : 0, 0, 0, 0);
     store16(out, quarter);
     words += GET_REQUESTS / 4 * DESC_WORDS;
-    leaves += GET_REQUESTS / 4;
+    wrong += GET_REQUESTS / 4 * sizeof(Entry);
     out += 16 * GET_REQUESTS;
   }
 }
@@ -109,75 +79,19 @@ __device__ inline void store_heads(const GetShared &s, u32 n, u32 thread, ReplyH
   }
 }
 
-// For the head of the reply.
-__device__ __forceinline__ void keep_values(GetShared &s, u32 request, const Found &found) {
-  if (!found.way) return;
-  s.flags[request] = load_relaxed(&found.way->flags);
-  s.value_lens[request] = load_relaxed(&found.way->value_len);
-}
-
 // A request in its plain form: most end here.
 template <class Search>
 __device__ __forceinline__ void get_plain(const Index &index, u32 mine, GetShared &s) {
   PlainKey key;
   Wide hash;
-  if (!find_plain(s.entries[mine], s.frames[mine], key)) return;
+  if (!find_plain(s, mine, key)) return;
   if (!siphash(index.key, key, hash)) return;
   Found found = Search::look_up(index, s.work.order.now, key, hash);
   u32 *words = s.descs[mine];
   u32 off = key.off | key.len << 16;
-  words[0] = VERDICT_READY | VERB_GET << 16 | 1 << 24;
-  words[1] = off + (6 << 16) - 4;
-  words[4] = off | found.hint << 24;
-  words[5] = found.location;
+  store16(words, make_uint4(VERDICT_READY | VERB_GET << 16 | 1 << 24, off + (6 << 16) - 4, 0, 0));
+  store16(words + 4, make_uint4(off | found.hint << 24, found.location, 0, 0));
   if (Search::KNOWS_VALUES && s.work.order.heads) keep_values(s, mine, found);
-}
-
-// A helper warp's requests that are not plain: a lane for each that has one, then one for each of
-// their keys. All lanes of the warp take part.
-template <class Search>
-__device__ __forceinline__ void get_others(const PacketRegion &packets, const Index &index, u32 mine,
-                                           bool is_other, GetShared &s) {
-  u32 lane = mine % 32, warp = mine / 32;
-  if (lane == 0) s.n_asked[warp] = 0;
-  __syncwarp();
-  if (is_other) {
-    DescRow desc = {s.descs[mine]};
-    Frame frame = open_frame(packets, s.entries[mine], s.frames[mine]);
-    if (frame.lead + frame.len <= STAGED_BYTES)
-      parse(StagedFrame{frame.staged, frame.lead, frame.len}, s.entries[mine].l4, desc);
-    else
-      parse(frame, s.entries[mine].l4, desc);
-    u32 n_keys = desc.n_keys();
-    if (n_keys) {
-      u16 *asked = s.asked[warp] + atomicAdd(&s.n_asked[warp], n_keys);
-#pragma unroll 1
-      for (u32 nth = 0; nth < n_keys; nth++) asked[nth] = u16(mine * 8 + nth);
-    }
-  }
-  __syncwarp();
-  u32 n_asked = s.n_asked[warp];
-#pragma unroll 1
-  for (u32 i = lane; i < n_asked; i += 32) {
-    u32 request = s.asked[warp][i] / 8, nth = s.asked[warp][i] % 8;
-    DescRow desc = {s.descs[request]};
-    Frame frame = open_frame(packets, s.entries[request], s.frames[request]);
-    u32 off = desc.key_off(nth), len = desc.key_len(nth), position = frame.lead + off;
-    Found found;
-    Wide hash;
-    if (position + len <= STAGED_BYTES) {
-      StagedKey<false> key = {frame.staged + position / 4, position * 8, off, len};
-      siphash(index.key, key, hash);
-      found = Search::look_up(index, s.work.order.now, key, hash);
-    } else {
-      FrameKey key = {frame, off, len};
-      siphash(index.key, key, hash);
-      found = Search::look_up(index, s.work.order.now, key, hash);
-    }
-    desc.hint(nth, found.hint, found.location);
-    if (Search::KNOWS_VALUES && s.work.order.heads) keep_values(s, request, found);
-  }
-  __syncwarp();
 }
 
 // What helpers do beside the main warps. All lanes of a warp take part, for votes.
@@ -185,18 +99,21 @@ template <class Search>
 __device__ __forceinline__ void help(const PacketRegion &packets, const Index &index, u32 mine, u32 n,
                                      GetShared &s) {
   const Entry &entry = s.entries[mine];
-  PlainKey key;
-  bool plain = mine >= n || (find_plain(entry, s.frames[mine], key) && is_plain_key(key));
-  bool good = (entry.flags & ENTRY_UDP_GOOD) && (entry.flags & (ENTRY_IP_GOOD | ENTRY_IPV6));
-  u32 leaves = plain ? LEAVES_PLAIN : LEAVES_READ;
+  u32 *words = s.descs[mine];
+  // No plain request has a third key.
+  store16(words + 8, make_uint4(0, 0, 0, 0));
+  store16(words + 12, make_uint4(0, 0, 0, 0));
+  Reader reader = read_staged(s, mine);
+  // UDP_GOOD, and one of the others.
+  bool good = (entry.flags & (ENTRY_UDP_GOOD | ENTRY_IP_GOOD | ENTRY_IPV6)) > ENTRY_UDP_GOOD;
+  u32 wrong = REASON_NONE;
+  bool is_other = int(mine < n) & int(!reader.is_plain());
   if (!__all_sync(~0u, good)) {
-    u32 reason = wrong_checksum(open_frame(packets, entry, s.frames[mine]), entry);
-    if (reason != REASON_NONE) leaves = reason;
+    wrong = wrong_checksum(open_frame(packets, entry, s.frames[mine]), entry);
+    is_other = int(is_other) & int(wrong == REASON_NONE);
   }
-  s.leaves[mine] = leaves;
-  bool is_other = leaves == LEAVES_READ;
-  if (__any_sync(~0u, is_other))
-    get_others<Search>(packets, index, mine, is_other, s);
+  s.entries[mine].mark = u8(wrong);
+  if (__any_sync(~0u, is_other)) get_others<Search>(packets, index, mine, is_other, reader, s);
 }
 
 // How many of the batch's requests from `first` on a block takes at a time.
@@ -218,7 +135,7 @@ __device__ __forceinline__ void get_requests(const PacketRegion &packets, const 
     stage_requests(packets, at<const Entry>(order.entries) + first, count_from(s, first), s);
   __syncthreads();
   if (helper)
-    help<Search>(packets, index, mine, count_from(s, first), s);
+    help<Search>(packets, index, mine, order.n - first, s);
   else
     get_plain<Search>(index, mine, s);
   __syncthreads();
@@ -229,8 +146,7 @@ __device__ __forceinline__ void get_requests(const PacketRegion &packets, const 
   if (helper && mine < n) {
     s.heads[mine][0] = 0;
     DescRow desc = {s.descs[mine]};
-    bool wanted = Search::KNOWS_VALUES &&
-                  (s.leaves[mine] == LEAVES_PLAIN || s.leaves[mine] == LEAVES_READ) &&
+    bool wanted = Search::KNOWS_VALUES && s.entries[mine].mark == REASON_NONE &&
                   desc.verdict() == VERDICT_READY && desc.verb() == VERB_GET &&
                   desc.n_keys() == 1 && desc.hint(0) == HINT_HIT;
     if (wanted) {

@@ -5,7 +5,7 @@
 
 enum : u32 { KEYS_MAX = 6, HEAD_BYTES_MAX = 116, WAYS = 16, TABLES = 5, CELLS = 8 };
 // Shared memory of a block, as launches give it.
-enum : u32 { GET_SHARED_BYTES = 47232, DIGEST_SHARED_BYTES = 16896,
+enum : u32 { GET_SHARED_BYTES = 46656, DIGEST_SHARED_BYTES = 16896,
              UPDATE_SHARED_BYTES = 32 };
 
 // Entry.flags

@@ -64,20 +64,11 @@ __device__ inline void parse_get(const Frame &frame, u32 verb, u32 off, u32 end,
   }
 }
 
-// One `mg` line, whose key is not in base64. `off` is where the key should be.
+// An `mg` line, and whatever follows. `off` is where the key should be.
 template <class Frame>
 __device__ inline void parse_meta(const Frame &frame, u32 off, u32 end, DescRow desc) {
-  u32 stop = word_end(frame, off, end), len = stop - off;
+  u32 len = word_end(frame, off, end) - off;
   if (len == 0 || len > KEY_BYTES_MAX) return;
-#pragma unroll 1
-  for (u32 at = stop; at < end; at += 4) {
-    // No control character, and no 'b' behind a blank.
-    u32 beyond = end - at < 4 ? ~0u << (end - at) * 8 : 0;
-    u32 word = frame.word(at) | beyond;
-    u32 differs = (word ^ 0x62626262) | (frame.word(at - 1) ^ 0x20202020);
-    if (and_not<0x80808080>(word - 0x20202020, word)) return;
-    if (and_not<0x80808080>(differs - 0x01010101, differs)) return;
-  }
   desc.key(0, off, len);
   desc.begin(VERDICT_HINTED, REASON_NONE, VERB_GET, 1);
 }

@@ -22,6 +22,30 @@ template <class T> __device__ __forceinline__ T &shared_memory() {
   return *reinterpret_cast<T *>(shared_bytes);
 }
 
+// Shared memory by addresses of 32 bits, as the device has them: `block` is where the block's begins.
+// Only barriers order these with other loads and stores.
+__device__ __forceinline__ u32 shared_address(const void *block) {
+  return u32(__cvta_generic_to_shared(block));
+}
+template <u32 BEHIND = 0> __device__ __forceinline__ u32 load_shared(const void *, u32 at) {
+  u32 value;
+  asm volatile("ld.shared.u32 %0, [%1+%2];" : "=r"(value) : "r"(at), "n"(BEHIND));
+  return value;
+}
+template <u32 BEHIND = 0> __device__ __forceinline__ u32 load_shared_byte(const void *, u32 at) {
+  u32 value;
+  asm volatile("ld.shared.u8 %0, [%1+%2];" : "=r"(value) : "r"(at), "n"(BEHIND));
+  return value;
+}
+__device__ __forceinline__ void load_shared8(const void *, u32 at, u32 &low, u32 &high) {
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(low), "=r"(high) : "r"(at));
+}
+__device__ __forceinline__ void store_shared_byte(void *, u32 at, u32 value) {
+  asm volatile("st.shared.u8 [%0], %1;" ::"r"(at), "r"(value) : "memory");
+}
+__device__ __forceinline__ void store_shared8(void *, u32 at, u32 low, u32 high) {
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(low), "r"(high) : "memory");
+}
 // Loads and stores that other processors take part in. System scope: the host is one of them.
 __device__ __forceinline__ u32 load_acquire(const u32 *at) {
   u32 value;
@@ -144,6 +168,12 @@ template <u32 MASK> __device__ __forceinline__ u32 neither(u32 a, u32 b) {
   u32 x;
   asm("lop3.b32 %0, %1, %2, %3, 0x02;" : "=r"(x) : "r"(a), "r"(b), "n"(MASK));
   return x;
+}
+// `c` and the products of the bytes of `a` with those of B.
+template <u32 B> __device__ __forceinline__ u32 dot4(u32 a, u32 c) {
+  u32 sum;
+  asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "n"(B), "r"(c));
+  return sum;
 }
 // The two lowest bytes as a number in network order.
 __device__ __forceinline__ u32 network_half(u32 word) {

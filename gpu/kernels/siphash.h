@@ -82,9 +82,8 @@ __device__ __forceinline__ bool siphash(const HashKey &secret, Key key, Wide &ha
     state.absorb(word);
   }
   Wide mask = behind(key.len), last = key.next();
-  last = {last.low | mask.low, last.high | mask.high};
-  if (!key.takes(last)) return false;
-  last = last ^ mask;
+  if (!key.takes({last.low | mask.low, last.high | mask.high})) return false;
+  last = {and_not<~0u>(last.low, mask.low), and_not<~0u>(last.high, mask.high)};
   state.absorb({last.low, last.high | len << 24});
   hash = state.finish();
   return true;
@@ -108,25 +107,27 @@ struct FrameKey {
 
 // A key that is staged to its end. If TEXT, its bytes are yet to be looked at.
 template <bool TEXT> struct StagedKey {
-  // From the word on that its first byte is in, and by how many bits it begins later.
-  const u32 *words;
-  u32 shift, off, len;
+  const void *block;
+  // Of the word that its first byte is in, and by how many bits it begins later.
+  u32 address, shift, off, len;
 
+  template <u32 BEHIND = 0> __device__ __forceinline__ u32 staged() const {
+    return load_shared<BEHIND>(block, address);
+  }
   __device__ __forceinline__ u32 word(u32 at) const {
-    return __funnelshift_r(words[at / 4], words[at / 4 + 1], shift);
+    return __funnelshift_r(load_shared(block, address + at), load_shared<4>(block, address + at), shift);
   }
   // The first 20 bytes.
   __device__ __forceinline__ void begin(u32 (&to)[5]) const {
-    u32 as_staged[6];
-    for (u32 i = 0; i < 6; i++) as_staged[i] = words[i];
-    for (u32 i = 0; i < 5; i++) to[i] = __funnelshift_r(as_staged[i], as_staged[i + 1], shift);
+    u32 words[6] = {staged<0>(), staged<4>(), staged<8>(), staged<12>(), staged<16>(), staged<20>()};
+    for (u32 i = 0; i < 5; i++) to[i] = __funnelshift_r(words[i], words[i + 1], shift);
   }
   __device__ __forceinline__ Wide next() const {
-    u32 a = words[0], b = words[1], c = words[2];
+    u32 a = staged<0>(), b = staged<4>(), c = staged<8>();
     return {__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift)};
   }
   __device__ __forceinline__ void skip() {
-    words += 2;
+    address += 8;
     len -= 8;
   }
   // Whether there is no blank and no control character among these bytes.

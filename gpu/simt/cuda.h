@@ -79,6 +79,28 @@ __forceinline__ void store16(void *at, uint4 value) {
   if (reinterpret_cast<uintptr_t>(at) % 16) simt::fail("a 16-byte store to an odd address");
   SIMT_STORE16(at, (simt::Pair{value.x | u64(value.y) << 32, value.z | u64(value.w) << 32}));
 }
+// Addresses in shared memory count from where the block's begins.
+inline u32 shared_address(const void *) { return 0; }
+template <u32 BEHIND = 0> inline u32 load_shared_byte(const void *block, u32 at) {
+  return static_cast<const u8 *>(block)[at + BEHIND];
+}
+template <u32 BEHIND = 0> inline u32 load_shared(const void *block, u32 at) {
+  if ((at + BEHIND) % 4) simt::fail("a word's load from an odd address");
+  return *reinterpret_cast<const u32 *>(static_cast<const u8 *>(block) + at + BEHIND);
+}
+inline void load_shared8(const void *block, u32 at, u32 &low, u32 &high) {
+  low = load_shared(block, at);
+  high = load_shared<4>(block, at);
+}
+inline void store_shared_byte(void *block, u32 at, u32 value) {
+  static_cast<u8 *>(block)[at] = u8(value);
+}
+inline void store_shared8(void *block, u32 at, u32 low, u32 high) {
+  if (at % 8) simt::fail("an 8-byte store to an odd address");
+  u32 *words = reinterpret_cast<u32 *>(static_cast<u8 *>(block) + at);
+  words[0] = low;
+  words[1] = high;
+}
 
 inline void __syncthreads() { simt::sync_threads(); }
 inline void __syncwarp(u32 mask = 0xffffffff) { simt::sync_warp(simt::Vote::sync, mask, 0, 0); }
@@ -174,6 +196,10 @@ inline bool first_equal(const uint4 (&pairs)[4], u32 name, u32 &value) {
 inline u32 xor3(u32 a, u32 b, u32 c) { return a ^ b ^ c; }
 template <u32 MASK> inline u32 and_not(u32 a, u32 b) { return a & ~b & MASK; }
 template <u32 MASK> inline u32 neither(u32 a, u32 b) { return ~(a | b) & MASK; }
+template <u32 B> inline u32 dot4(u32 a, u32 c) {
+  for (int i = 0; i < 32; i += 8) c += (a >> i & 0xff) * (B >> i & 0xff);
+  return c;
+}
 inline u32 network_half(u32 word) { return (word & 0xff) << 8 | (word >> 8 & 0xff); }
 inline int __popc(u32 x) { return __builtin_popcount(x); }
 inline int __ffs(u32 x) { return __builtin_ffs(int(x)); }

@@ -26,7 +26,7 @@ pub const TABLE_KEY_MAX: [u32; TABLES] = [16, 32, 64, 128, 250];
 pub const CELLS: usize = 8;
 
 /// Shared memory of a block of the GET kernels, in bytes.
-pub(crate) const GET_SHARED_BYTES: u32 = 47_232;
+pub(crate) const GET_SHARED_BYTES: u32 = 46_656;
 /// Shared memory of a block of `digest`, in bytes.
 pub(crate) const DIGEST_SHARED_BYTES: u32 = 16_896;
 /// Shared memory of a block of the update kernels, in bytes.

@@ -6,6 +6,7 @@
 
 use crate::protocol::KEY_MAX_BYTES;
 use crate::protocol::binary::{HEADER_BYTES, REQUEST_MAGIC, opcode};
+use crate::short::word_len;
 use gpu::{KeyDesc, ReqDesc, Verdict};
 
 /// Fills in the key, if there is one to be found.
@@ -23,16 +24,13 @@ pub(super) fn read(text: &[u8], text_off: u16, desc: &mut ReqDesc) {
     desc.verdict = Verdict::HINTED;
 }
 
-/// Bytes of the key of an `mg` line, given what follows the command. None if the datagram is more
-/// than this line, or the key is in base64.
+/// Bytes of the key of an `mg` line, given what follows the command, if the datagram ends with a line.
+/// The flags are not looked at: with a key in base64, or in a line that is none, the look-up is in vain.
 fn meta(line: &[u8]) -> Option<usize> {
     let line = line.strip_suffix(b"\n")?;
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let len = line.iter().position(|&b| b <= b' ').unwrap_or(line.len());
-    let flags = line.get(len..)?;
-    let is_base64 = flags.array_windows().any(|pair| pair == b" b");
-    let is_text = flags.iter().all(|&b| b >= b' ');
-    ((1..=KEY_MAX_BYTES).contains(&len) && is_text && !is_base64).then_some(len)
+    let len = word_len(line);
+    (1..=KEY_MAX_BYTES).contains(&len).then_some(len)
 }
 
 /// Bytes of the key of a binary get that is a whole datagram, given what follows the magic byte.
@@ -59,21 +57,27 @@ mod tests {
 
     #[test]
     fn one_meta_get() {
-        for text in [&b"mg key v\r\n"[..], b"mg key\n", b"mg key s v t Ob\r\n", b"mg key  v\r\n"] {
+        for text in [
+            &b"mg key v\r\n"[..],
+            b"mg key\n",
+            b"mg key s v t Ob\r\n",
+            b"mg key  v\r\n",
+            // Of no use, and no harm.
+            b"mg key v b\r\n",
+            b"mg key v\r\nmn\r\n",
+            b"mg key\tv\r\n",
+            b"mg key\r\r\n",
+        ] {
             assert_eq!(key(text), Some(&b"key"[..]));
         }
         let long = |n| [&b"mg "[..], &vec![b'k'; n], b" v\r\n"].concat();
         assert_eq!(key(&long(250)).map(<[u8]>::len), Some(250));
         assert_eq!(key(&long(251)), None);
         for text in [
-            &b"mg key b\r\n"[..],
-            b"mg key v b\r\n",
-            b"mg  key v\r\n",
+            &b"mg  key v\r\n"[..],
+            b"mg \tkey v\r\n",
             b"mg \r\n",
             b"mg key v",
-            b"mg key v\r\nmn\r\n",
-            b"mg k\tey v\r\n",
-            b"mg key\r\r\n",
             b"ms key 1\r\nx\r\n",
         ] {
             assert_eq!(key(text), None, "{:?}", String::from_utf8_lossy(text));

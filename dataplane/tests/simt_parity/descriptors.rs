@@ -137,6 +137,80 @@ fn random_packets_over_cuckoo() {
     random_packets(CUCKOO, 2000);
 }
 
+/// What a request of each form is with this key: those that are common, and those that are nearly so.
+fn forms(key: &[u8]) -> Vec<Vec<u8>> {
+    let around = |before: &[u8], after: &[u8]| [before, key, after].concat();
+    let len = u16::try_from(key.len()).unwrap();
+    let binary = |op: u8, body: u16| {
+        let [high, low] = len.to_be_bytes();
+        let head = [0x80, op, high, low, 0, 0, 0, 0, 0, 0];
+        [&head[..], &body.to_be_bytes(), b"opaquecaswhole12", key].concat()
+    };
+    vec![
+        around(b"get ", b"\r\n"),
+        around(b"get ", b"\n"),
+        around(b"get ", b" \r\n"),
+        around(b"get ", b"\t\r\n"),
+        around(b"get !", b"\r\n"),
+        around(b"get ", b" !b\r\n"),
+        around(b"get a ", b"\r\n"),
+        around(&[b"get ", &b"y".repeat(50)[..], b" "].concat(), b"\r\n"),
+        around(b"get a  ", b"\r\n"),
+        around(b"get a\r", b"\r\n"),
+        around(b"get a b c d e ", b"\r\n"),
+        around(b"get a b c d e ", b" \r\n"),
+        around(b"get a b c d e f ", b"\r\n"),
+        around(b"gets ", b"\r\n"),
+        around(b"gets ", b" b\n"),
+        around(b"mg ", b"\r\n"),
+        around(b"mg ", b"\n"),
+        around(b"mg ", b" Ox v b\r\n"),
+        around(b"mg ", b"\0v\r\n"),
+        around(b"mg ", b" v"),
+        binary(0x00, len),
+        binary(0x0d, len),
+        binary(0x0a, len),
+        binary(0x00, len + 1),
+    ]
+}
+
+/// Around the ends of what a block stages of a frame, and of what it brings of a longer one, at
+/// several places of a line of memory; whole, and cut in three ways.
+#[test]
+fn every_form_at_every_length() {
+    for kind in [SETASSOC, CUCKOO] {
+        let mut pair = Pair::new(bench(kind, 7), 7);
+        for (turn, len) in (0..=130).chain(220..=252).enumerate() {
+            let known = pair.source.keys.iter().find(|key| key.len() == len);
+            let key = known.cloned().unwrap_or_else(|| vec![b'k'; len]);
+            let mut packets = Vec::new();
+            for text in forms(&key) {
+                for cut in 0..4 {
+                    let mut packet = Source::whole(&text);
+                    let l4 = usize::from(packet.entry.l4);
+                    let udp_len = u16::try_from(packet.bytes.len() - l4).unwrap();
+                    let said = match cut {
+                        1 => udp_len - 1,
+                        2 => udp_len + 1,
+                        _ => udp_len,
+                    };
+                    packet.bytes[l4 + 4..l4 + 6].copy_from_slice(&said.to_be_bytes());
+                    if cut == 3 {
+                        packet.bytes.pop();
+                    }
+                    let slot = packets.len();
+                    packet.entry.slot = u32::try_from(slot).unwrap();
+                    packet.entry.off = u16::try_from(128 + (turn + slot * 5) % 16).unwrap();
+                    packet.entry.len = u16::try_from(packet.bytes.len()).unwrap();
+                    packets.push(packet);
+                }
+            }
+            pair.compare(&packets, 1, turn % 8 == 0);
+        }
+        assert!(pair.verdicts.iter().all(|&n| n > 500), "{:?}", pair.verdicts);
+    }
+}
+
 /// Threads in order: seed 0 draws none.
 #[test]
 fn every_committed_fuzz_input() {

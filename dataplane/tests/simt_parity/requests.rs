@@ -219,6 +219,22 @@ impl Source {
         Packet { bytes, entry: Entry { l3, l4, flags, ..Entry::default() } }
     }
 
+    /// A whole frame around `text`, whose checksums are known to be good.
+    pub(crate) fn whole(text: &[u8]) -> Packet {
+        let payload = [&[0, 7, 0, 0, 0, 1, 0, 0], text].concat();
+        let frame = UdpFrame {
+            src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            dst_mac: MacAddr([2, 0, 0, 0, 0, 2]),
+            vlans: &[],
+            src: "10.0.0.1:40000".parse().unwrap(),
+            dst: "10.0.0.2:11211".parse().unwrap(),
+            payload: &payload,
+        };
+        let flags = EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD);
+        let entry = Entry { l3: 14, l4: 34, flags, ..Entry::default() };
+        Packet { bytes: frame.to_vec().unwrap(), entry }
+    }
+
     /// A packet for `slot`, at any place within it, and some beyond it.
     pub(crate) fn packet(&mut self, slot: u32, slot_bytes: u32) -> Packet {
         let text = self.text();
