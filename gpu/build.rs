@@ -34,7 +34,7 @@ fn simt() {
         watched.flag("-fsanitize=thread").flag("-fsanitize-coverage=trace-pc");
     }
     let mut plain = compiler();
-    for file in ["executor", "machine", "watch", "layouts"] {
+    for file in ["executor", "machine", "watch", "late", "layouts"] {
         plain.file(format!("simt/{file}.cc"));
     }
     for kernel in KERNELS {

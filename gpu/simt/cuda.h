@@ -50,12 +50,21 @@ struct alignas(16) uint4 {
 };
 inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
 
-inline u32 load_acquire(const u32 *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
-inline void store_release(u32 *at, u32 value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
-// An acquire here, by which polls are told from other reads (watch.cc).
-inline u32 load_relaxed_system(const u32 *at) { return load_acquire(at); }
-inline u32 load_acquire_device(const u32 *at) { return load_acquire(at); }
-inline void store_release_device(u32 *at, u32 value) { store_release(at, value); }
+// Whoever watches tells them apart; to others all are the same.
+#if defined(SIMT_WATCHING)
+#define SIMT_LOAD(at, order) simt::watched_load(at, simt::Order::order)
+#define SIMT_STORE(at, value, order) simt::watched_store(at, value, simt::Order::order)
+#define SIMT_FENCE(system) simt::watched_fence(system)
+#else
+#define SIMT_LOAD(at, order) __atomic_load_n(at, __ATOMIC_ACQUIRE)
+#define SIMT_STORE(at, value, order) __atomic_store_n(at, value, __ATOMIC_RELEASE)
+#define SIMT_FENCE(system) simt::fence()
+#endif
+__forceinline__ u32 load_acquire(const u32 *at) { return SIMT_LOAD(at, system); }
+__forceinline__ void store_release(u32 *at, u32 value) { SIMT_STORE(at, value, system); }
+__forceinline__ u32 load_relaxed_system(const u32 *at) { return SIMT_LOAD(at, system_poll); }
+__forceinline__ u32 load_acquire_device(const u32 *at) { return SIMT_LOAD(at, device); }
+__forceinline__ void store_release_device(u32 *at, u32 value) { SIMT_STORE(at, value, device); }
 inline u64 load_relaxed(const u64 *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
 inline u32 load_relaxed(const u32 *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
 inline void store_relaxed(u64 *at, u64 value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
@@ -167,8 +176,8 @@ template <class T> inline T atomicCAS(T *at, T expected, T value) {
   __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return expected;
 }
-inline void __threadfence() { simt::fence(); }
-inline void __threadfence_system() { simt::fence(); }
+__forceinline__ void __threadfence() { SIMT_FENCE(false); }
+__forceinline__ void __threadfence_system() { SIMT_FENCE(true); }
 inline void __threadfence_block() { simt::fence(); }
 inline void __nanosleep(u32) { simt::sleep(); }
 inline u64 clock_ms() { return simt::clock_ms(); }

@@ -225,6 +225,7 @@ void Block::start(const simt_launch *of, uint32_t index) {
   watch.own = {range(stacks.base, stacks.bytes), range(shared_base(), launch->shared_bytes),
                range(fibers.data(), fibers.size() * sizeof(Fiber))};
   watch.start(launch);
+  watch.late.start(launch, index);
 }
 
 Turn Block::turn() {
@@ -260,6 +261,7 @@ void Block::barrier_if_complete() {
   if (!waiting || waiting < live) return;
   if (live < launch->threads) fail("a barrier that part of the block has left for good");
   waiting = 0;
+  if (watch.late.memory) watch.late.meet_all();
   for (uint32_t i = 0; i < launch->threads; i++)
     if (fibers[i].state == State::at_barrier) fibers[i].state = State::ready;
 }
@@ -295,6 +297,7 @@ void Block::meet(Fiber &fiber) {
         break;
     }
   }
+  if (watch.late.memory && fiber.what == Vote::sync) watch.late.meet(fiber.warp(), fiber.mask);
   for (uint32_t i = 0; i < WARP; i++)
     if (fiber.mask >> i & 1) warp[i].state = State::ready;
 }
@@ -348,6 +351,7 @@ uint64_t sync_warp(Vote what, uint32_t mask, uint64_t value, uint32_t argument) 
 uint32_t active_lanes() { return 1u << me().lane(); }
 
 void sleep() {
+  if (block->watch.late.memory) block->watch.late.pause();
   me().state = State::asleep;
   block->leave();
 }
@@ -407,6 +411,7 @@ Turn take_turn(Block *block) { return block->turn(); }
 const char *why(const Block *block) { return block->why; }
 
 void end_block(Block *block) {
+  block->watch.late.end();
   std::unique_lock hold(spare_lock);
   spare.push_back(block);
   if (spare.size() <= SPARE_MAX) return;

@@ -65,6 +65,8 @@ struct simt_region {
   uint64_t start, bytes;
   // It is the host's, behind PCIe.
   uint64_t is_host;
+  // Not 0: this is a copy of the host's memory, which is there (late.h).
+  uint64_t behind;
 };
 
 // What the watching build counts (watch.h).
@@ -80,7 +82,13 @@ struct simt_counts {
   uint64_t host_polls;
   // Blocks that touched the host's memory at all.
   uint64_t host_blocks;
+  // Fences of warps for the whole system, and stores that release for it.
+  uint64_t system_fences, system_releases;
 };
+
+namespace simt {
+struct LateMemory;
+}
 
 struct simt_launch {
   simt_kernel kernel;
@@ -94,11 +102,13 @@ struct simt_launch {
   uint32_t resident;
   // 0: threads take turns in order.
   uint64_t seed;
-  // Of the watching build, whose kernels need both: the memory that may be touched, in order of
-  // addresses, and what is added to. Null otherwise.
+  // Of the watching build, whose kernels need the first: the memory that may be touched, in order of
+  // addresses, and what is added to, or null. Null otherwise.
   const struct simt_region *regions;
   size_t n_regions;
   struct simt_counts *counts;
+  // The machine's, if a region is a copy; null from outside.
+  simt::LateMemory *late;
 };
 }
 

@@ -67,6 +67,10 @@ Launch::Launch(const simt_launch &from) : head(from), params((from.params_bytes 
   head.regions = regions.data();
 }
 
+bool Launch::is_late() const {
+  return std::any_of(regions.begin(), regions.end(), [](auto &region) { return region.behind; });
+}
+
 void Queue::add(std::function<void()> job) {
   std::lock_guard hold(lock);
   work.push_back(std::move(job));
@@ -197,11 +201,14 @@ void Machine::run_some(const Launch &launch, uint32_t first, uint32_t step, uint
   simt_counts counted = {};
   simt_launch mine = launch.head;
   if (mine.counts) mine.counts = &counted;
+  mine.late = launch.is_late() ? &late : nullptr;
   std::vector<Block *> blocks;
+  std::vector<uint32_t> numbers;
   uint32_t looks = 0;
   auto end = [&](size_t i) {
     end_block(blocks[i]);
     blocks.erase(blocks.begin() + long(i));
+    numbers.erase(numbers.begin() + long(i));
     if (places) give_place();
   };
   while ((first < mine.blocks || !blocks.empty()) && pass()) {
@@ -209,13 +216,17 @@ void Machine::run_some(const Launch &launch, uint32_t first, uint32_t step, uint
     while (first < mine.blocks && blocks.size() < at_once) {
       if (places && !take_place(&launch)) break;
       Block *block = start_block(&mine, first);
-      if (block) blocks.push_back(block);
+      if (block) blocks.push_back(block), numbers.push_back(first);
       else if (places) give_place();
       if (!block) fail("no memory for a block of that size");
       first += step;
       worked = true;
     }
     for (size_t i = 0; i < blocks.size();) {
+      if (numbers[i] == held.load(std::memory_order_relaxed)) {
+        i++;
+        continue;
+      }
       Turn turn = take_turn(blocks[i]);
       worked |= turn != Turn::polled;
       if (turn == Turn::failed)
@@ -237,6 +248,11 @@ void Machine::run_some(const Launch &launch, uint32_t first, uint32_t step, uint
 // Blocks that wait for the host all run beside each other, by as many threads as there are
 // processors; those of other kernels one after the other.
 void Machine::run(const Launch &launch) {
+  run_all(launch);
+  if (launch.is_late()) late.settle();
+}
+
+void Machine::run_all(const Launch &launch) {
   if (!launch.head.resident) return run_some(launch, 0, 1, 1);
   if (places) {
     std::lock_guard hold(lock);
@@ -304,6 +320,7 @@ simt_machine *simt_machine_new(uint32_t queues, uint32_t places) {
 }
 void simt_machine_free(simt_machine *machine) { delete machine; }
 void simt_machine_stall(simt_machine *machine, uint64_t ms) { machine->of->stall(ms); }
+void simt_machine_hold(simt_machine *machine, uint32_t block) { machine->of->held.store(block); }
 int simt_machine_wait(simt_machine *machine, uint64_t limit_ms, const char *who) {
   return machine->of->wait_for_kernels(limit_ms, who) ? 0 : 1;
 }

@@ -8,6 +8,7 @@
 // An error of one kernel ends all of them, and every stream says so from then on.
 #pragma once
 #include "executor.h"
+#include "late.h"
 
 #ifdef __cplusplus
 #include <atomic>
@@ -31,6 +32,8 @@ struct Launch {
   mutable uint32_t placed = 0;
 
   explicit Launch(const simt_launch &from);
+  // Whether it sees copies of the host's memory.
+  bool is_late() const;
 };
 
 // Work in order, on a thread of its own.
@@ -75,8 +78,11 @@ struct Machine {
   simt_counts counts = {};
   // Set before there are streams.
   uint32_t places;
+  // A block of this number gets no turns, of whatever kernel. UINT32_MAX: none.
+  std::atomic<uint32_t> held{UINT32_MAX};
 
  private:
+  void run_all(const Launch &launch);
   void run_some(const Launch &launch, uint32_t first, uint32_t step, uint32_t at_once);
   bool take_place(const Launch *launch);
   void give_place();
@@ -93,6 +99,7 @@ struct Machine {
   std::atomic<int64_t> stalled_until{0};
   std::atomic<bool> failed{false};
   std::string why;
+  LateMemory late;
 };
 
 struct Stream {
@@ -120,6 +127,8 @@ struct simt_machine *simt_machine_new(uint32_t queues, uint32_t places);
 // Its streams, and what they were given, go on.
 void simt_machine_free(struct simt_machine *machine);
 void simt_machine_stall(struct simt_machine *machine, uint64_t ms);
+// The block of this number stands still, in every kernel; UINT32_MAX: none does.
+void simt_machine_hold(struct simt_machine *machine, uint32_t block);
 // 0: they have ended.
 int simt_machine_wait(struct simt_machine *machine, uint64_t limit_ms, const char *who);
 int simt_machine_is_idle(struct simt_machine *machine);

@@ -23,7 +23,7 @@ cd "$(dirname "$0")/.."
 
 compile=(g++ -std=c++20 -O1 -fPIC -fno-strict-aliasing -w -I. -I"$out" -c)
 objects=()
-for source in kernels/*.cu simt/executor.cc simt/machine.cc simt/watch*.cc simt/driver.cc; do
+for source in kernels/*.cu simt/executor.cc simt/machine.cc simt/watch.cc simt/late.cc simt/driver.cc; do
   object=$out/$(basename "$source").o
   "${compile[@]}" -x c++ "$source" -o "$object"
   objects+=("$object")

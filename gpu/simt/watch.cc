@@ -42,16 +42,19 @@ bool is_watching() { return self && watching->launch; }
 }  // namespace
 
 void Watch::start(const simt_launch *of) {
-  launch = of->counts ? of : nullptr;
-  if (!launch) return;
+  launch = of->regions ? of : nullptr;
+  if (!launch || !counts()) return;
   visits.assign(launch->threads, {});
   lanes.clear();
   touched.clear();
+  system_fences.clear();
+  system_releases.clear();
 }
 
 void Watch::count() {
-  if (!launch) return;
-  simt_counts *counts = launch->counts;
+  simt_counts *counts = launch ? launch->counts : nullptr;
+  launch = nullptr;
+  if (!counts) return;
   for (auto &[occasion, here] : lanes) {
     counts->steps++;
     counts->lanes += here;
@@ -73,6 +76,7 @@ void Watch::count() {
         counts->host_reads += lines;
         counts->host_read_bytes += sectors.size() * SECTOR;
         break;
+      case Access::atomic:
       case Access::write:
         counts->host_writes += lines;
         counts->host_write_bytes += sectors.size() * SECTOR;
@@ -81,13 +85,17 @@ void Watch::count() {
     }
   }
   counts->host_blocks += host;
-  launch = nullptr;
+  counts->system_fences += system_fences.size();
+  counts->system_releases += system_releases.size();
 }
 
 void watch_access(const void *at, size_t bytes, const void *pc, Access access) {
   if (!is_watching()) return;
   uintptr_t start = reinterpret_cast<uintptr_t>(at), end = start + bytes;
   if (const simt_region *region = region_of(start, end)) {
+    if (region->behind && access == Access::read) watching->late.load(*region, start, bytes);
+    if (region->behind && access == Access::write) watching->late.store(*region, start, bytes);
+    if (!watching->counts()) return;
     // Lanes of one access may be on either side.
     uint64_t key = occasion(reinterpret_cast<uintptr_t>(pc)) + region->is_host;
     Touched &touched = watching->touched[key];
@@ -106,6 +114,68 @@ void watch_access(const void *at, size_t bytes, const void *pc, Access access) {
 
 #define HERE __builtin_return_address(0)
 
+// The region of a word of the host's that is a copy; null of any other.
+static const simt_region *late_region(const volatile void *at, size_t bytes) {
+  if (!is_watching() || !watching->late.memory) return nullptr;
+  uintptr_t start = uintptr_t(at);
+  const simt_region *region = region_of(start, start + bytes);
+  return region && region->behind ? region : nullptr;
+}
+
+static bool is_late() { return is_watching() && watching->late.memory; }
+
+uint32_t watched_load(const uint32_t *at, Order order) {
+  watch_access(at, sizeof *at, HERE, Access::poll);
+  uintptr_t start = reinterpret_cast<uintptr_t>(at);
+  const simt_region *region = late_region(at, sizeof *at);
+  if (region) watching->late.poll(*region, start, sizeof *at, order == Order::system);
+  uint32_t value = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+  if (!region && is_late()) watching->late.load_word(start, order != Order::system_poll);
+  return value;
+}
+
+void watched_store(uint32_t *at, uint32_t value, Order order) {
+  const simt_region *region = late_region(at, sizeof *at);
+  bool system = order == Order::system;
+  if (is_watching() && watching->counts() && system)
+    watching->system_releases.insert(occasion(reinterpret_cast<uintptr_t>(HERE)));
+  // Without this store, which may be on its way itself.
+  if (is_late()) {
+    watching->late.release(system);
+    watching->late.store_word(reinterpret_cast<uintptr_t>(at), true);
+  }
+  watch_access(at, sizeof *at, HERE, region && system ? Access::atomic : Access::write);
+  __atomic_store_n(at, value, __ATOMIC_SEQ_CST);
+  if (!region || !system) return;
+  uint8_t *host = watching->late.begin_atomic(*region, reinterpret_cast<uintptr_t>(at), sizeof *at);
+  __atomic_store_n(reinterpret_cast<uint32_t *>(host), value, __ATOMIC_SEQ_CST);
+}
+
+void watched_fence(bool system) {
+  fence();
+  if (!is_watching()) return;
+  if (watching->counts() && system)
+    watching->system_fences.insert(occasion(reinterpret_cast<uintptr_t>(HERE)));
+  if (is_late()) watching->late.fence(system);
+}
+
+// An atomic operation on a word, by what does it to a word of memory.
+template <class T, class Operation>
+static T watched_atomic(volatile T *at, const void *pc, Operation operation) {
+  watch_access(const_cast<T *>(at), sizeof(T), pc, Access::atomic);
+  uintptr_t start = uintptr_t(at);
+  if (const simt_region *region = late_region(at, sizeof(T))) {
+    T *host = reinterpret_cast<T *>(watching->late.begin_atomic(*region, start, sizeof(T)));
+    T before = operation(host);
+    __atomic_store_n(at, __atomic_load_n(host, __ATOMIC_SEQ_CST), __ATOMIC_SEQ_CST);
+    return before;
+  }
+  if (is_late()) watching->late.store_word(start, false);
+  T before = operation(const_cast<T *>(at));
+  if (is_late()) watching->late.load_word(start, false);
+  return before;
+}
+
 Pair watched_load16(const void *at) {
   watch_access(at, 16, HERE, Access::read);
   return load16(at);
@@ -122,7 +192,7 @@ extern "C" {
 
 // Weak: libFuzzer brings one of its own, and watches nothing.
 __attribute__((weak)) void __sanitizer_cov_trace_pc() {
-  if (simt::is_watching())
+  if (simt::is_watching() && simt::watching->counts())
     simt::watching->lanes[simt::occasion(reinterpret_cast<uintptr_t>(HERE))]++;
 }
 
@@ -152,35 +222,39 @@ ACCESS(8)
 ACCESS(16)
 
 // Atomic accesses are replaced, not only reported.
-#define ATOMIC(bits, T)                                                                       \
-  T __tsan_atomic##bits##_load(const volatile T *at, int order) {                             \
-    simt::watch_access(const_cast<const T *>(at), sizeof(T), HERE,                            \
-                       order == __ATOMIC_RELAXED ? simt::Access::read : simt::Access::poll);  \
-    return __atomic_load_n(at, __ATOMIC_SEQ_CST);                                             \
-  }                                                                                           \
-  void __tsan_atomic##bits##_store(volatile T *at, T value, int) {                            \
-    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE, simt::Access::write);            \
-    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                                            \
-  }                                                                                           \
-  T __tsan_atomic##bits##_exchange(volatile T *at, T value, int) {                            \
-    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE, simt::Access::write);            \
-    return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);                                  \
-  }                                                                                           \
-  T __tsan_atomic##bits##_fetch_add(volatile T *at, T value, int) {                           \
-    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE, simt::Access::write);            \
-    return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);                                   \
-  }                                                                                           \
-  int __tsan_atomic##bits##_compare_exchange_strong(volatile T *at, T *expected, T value, int, \
-                                                    int) {                                    \
-    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE, simt::Access::write);            \
-    return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST,          \
-                                       __ATOMIC_SEQ_CST);                                     \
-  }                                                                                           \
-  int __tsan_atomic##bits##_compare_exchange_weak(volatile T *at, T *expected, T value, int,  \
-                                                  int) {                                      \
-    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE, simt::Access::write);            \
-    return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST,          \
-                                       __ATOMIC_SEQ_CST);                                     \
+#define ATOMIC(bits, T)                                                                         \
+  T __tsan_atomic##bits##_load(const volatile T *at, int) {                                     \
+    simt::watch_access(const_cast<const T *>(at), sizeof(T), HERE, simt::Access::read);         \
+    T value = __atomic_load_n(at, __ATOMIC_SEQ_CST);                                            \
+    if (simt::is_late()) simt::watching->late.load_word(uintptr_t(at), false);                  \
+    return value;                                                                               \
+  }                                                                                             \
+  void __tsan_atomic##bits##_store(volatile T *at, T value, int) {                              \
+    simt::watch_access(const_cast<T *>(at), sizeof(T), HERE, simt::Access::write);              \
+    if (simt::is_late()) simt::watching->late.store_word(uintptr_t(at), false);                 \
+    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                                              \
+  }                                                                                             \
+  T __tsan_atomic##bits##_exchange(volatile T *at, T value, int) {                              \
+    auto exchange = [&](T *to) { return __atomic_exchange_n(to, value, __ATOMIC_SEQ_CST); };    \
+    return simt::watched_atomic(at, HERE, exchange);                                            \
+  }                                                                                             \
+  T __tsan_atomic##bits##_fetch_add(volatile T *at, T value, int) {                             \
+    auto add = [&](T *to) { return __atomic_fetch_add(to, value, __ATOMIC_SEQ_CST); };          \
+    return simt::watched_atomic(at, HERE, add);                                                 \
+  }                                                                                             \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T *at, T *expected, T value, int,  \
+                                                    int) {                                      \
+    T wanted = *expected;                                                                       \
+    *expected = simt::watched_atomic(at, HERE, [&](T *to) {                                     \
+      T seen = wanted;                                                                          \
+      __atomic_compare_exchange_n(to, &seen, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+      return seen;                                                                              \
+    });                                                                                         \
+    return *expected == wanted;                                                                 \
+  }                                                                                             \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T *at, T *expected, T value, int a,  \
+                                                  int b) {                                      \
+    return __tsan_atomic##bits##_compare_exchange_strong(at, expected, value, a, b);            \
   }
 ATOMIC(8, uint8_t)
 ATOMIC(16, uint16_t)

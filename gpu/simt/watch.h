@@ -7,8 +7,10 @@
 // of the launch's memory they touch there; and of the host's memory what would go over PCIe.
 #pragma once
 #include "executor.h"
+#include "late.h"
 
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace simt {
@@ -18,7 +20,9 @@ struct Range {
   uintptr_t start, end;
 };
 
-enum class Access : uint8_t { read, write, poll };
+enum class Access : uint8_t { read, write, poll, atomic };
+// How far loads and stores of single words are in order with what is around them.
+enum class Order : uint8_t { system_poll, system, device };
 
 // What the lanes of a warp touched at one place, for one time.
 struct Touched {
@@ -37,11 +41,14 @@ struct Watch {
   // Of each warp, place and time: the lanes that were there, and what they touched.
   std::unordered_map<uint64_t, uint32_t> lanes;
   std::unordered_map<uint64_t, Touched> touched;
+  std::unordered_set<uint64_t> system_fences, system_releases;
+  LateBlock late;
 
   // Before the block's first thread.
   void start(const simt_launch *launch);
   // After its last one: adds to the launch's counts.
   void count();
+  bool counts() const { return launch->counts; }
 };
 
 // The running block's.
@@ -49,6 +56,10 @@ extern thread_local Watch *watching;
 
 // An access of the running thread, at the place `pc` of its program.
 void watch_access(const void *at, size_t bytes, const void *pc, Access access);
+// Loads by acquire, or to poll; stores by release; fences.
+uint32_t watched_load(const uint32_t *at, Order order);
+void watched_store(uint32_t *at, uint32_t value, Order order);
+void watched_fence(bool system);
 // load16 and store16, each as one access of the place that calls it.
 Pair watched_load16(const void *at);
 void watched_store16(void *at, Pair value);

@@ -298,6 +298,29 @@ fn changes_of_the_index_come_beside_kernels_that_stay() {
     assert!(offload.fault().is_none());
 }
 
+/// A kernel that cannot be stopped may go on writing: after a fault nothing is freed or unmapped.
+#[cfg(feature = "cuda")]
+#[test]
+fn nothing_is_taken_from_a_card_that_failed() {
+    let (_turn, fake) = driver::driver();
+    for mode in MODES {
+        let card: Arc<dyn Card> = Arc::new(gpu::cuda::CudaCard::open(0).unwrap());
+        for fails in [false, true] {
+            let before = fake.held();
+            let offload = offload(&card, config(mode));
+            let mut worker = Worker::new(&offload, 64).unwrap();
+            all_are_answered(std::slice::from_mut(&mut worker));
+            let held = fake.held();
+            assert!(held > before);
+            if fails {
+                offload.fail(Fault::Unstoppable);
+            }
+            drop((worker, offload));
+            assert_eq!(fake.held(), if fails { held } else { before }, "{mode:?}");
+        }
+    }
+}
+
 /// Polls over PCIe do not grow with blocks: all but one wait in the device's memory.
 #[test]
 fn one_block_of_an_idle_grid_touches_host_memory() {

@@ -135,9 +135,10 @@ fn a_step_that_fails_is_named_and_costs_no_other() {
         ("cuLaunchKernel 719 5", "CUDA_ERROR_LAUNCH_FAILED"),
         ("cuMemAlloc 2 0", "memory left"),
         ("cuStreamCreate 0 0", "ended by signal 6"),
+        ("answers 1 0", "wrong: request 0"),
     ];
-    for (number, step) in steps.into_iter().enumerate() {
-        let (plan, why) = plans[number % plans.len()];
+    let each = steps.into_iter().enumerate().map(|(n, step)| (step, plans[n % 4]));
+    for (step, (plan, why)) in each.chain([("sanity", plans[4])]) {
         let dir = tempfile::tempdir().unwrap();
         let (out, mark) = (dir.path().join("out"), dir.path().join("failed"));
         let next = if step == "driver" { "roofs" } else { "driver" };
@@ -155,6 +156,112 @@ fn a_step_that_fails_is_named_and_costs_no_other() {
         assert!(page.contains(&format!("| {step} | {outcome} |")), "{page}");
         assert!(results["doorbell"].is_array() || results["launches"].is_array());
     }
+}
+
+/// A program that stands in for one that is not there: a shell's lines, in a file of this name.
+fn program(dir: &Path, name: &str, lines: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt as _;
+    let file = dir.join(name);
+    fs::write(&file, format!("#!/bin/sh\n{lines}\n")).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    file
+}
+
+/// What became of `step` and of the one behind it, which is done whatever happens; and its row.
+fn failed_by_a_program(command: &mut Command, out: &Path, step: &str, why: &str) -> Value {
+    let done = run(command);
+    let (results, page) = (results(out), fs::read_to_string(out.join("report.md")).unwrap());
+    let outcome = if why.is_empty() { "done" } else { "failed" };
+    assert_eq!(done.status.code(), Some(i32::from(!why.is_empty())), "{done:?}");
+    let outcomes = outcomes(&results);
+    assert_eq!(outcomes[0], (step, outcome), "{results:#}");
+    assert!(outcomes[1].0 == "cpu" && outcomes[1].1.starts_with("done"), "{results:#}");
+    let said = results["steps"][0]["why"].as_str().unwrap_or_default();
+    assert!(said.contains(why), "{said}");
+    assert!(page.contains(&format!("| {step} | {outcome} |")), "{page}");
+    results[step].as_array().and_then(|rows| rows.first()).cloned().unwrap_or_default()
+}
+
+/// The kernels' tests, in whatever way they do not pass.
+#[test]
+fn tests_that_fail_hang_or_are_not_there_cost_no_other_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let check_with = |out: &Path, parity: &Path, minutes: &str| {
+        let args = ["--card", "simt", "--steps", "parity,cpu", "--minutes", minutes];
+        let mut command = check(out, &args);
+        command.arg("--parity").arg(parity);
+        command
+    };
+    let differ = "the kernels do not do what the CPU engine does";
+    let lines = "echo 'test a ... ok'; echo 'test b ... FAILED'";
+    for (name, end, minutes, why) in [
+        ("wrong", "exit 101", "8", differ),
+        ("crashes", "kill -ABRT $$", "8", differ),
+        // What it started goes with it, or its words would never end.
+        ("hangs", "sleep 1000; echo", "0.8", "the tests took too long; 1 had passed"),
+        ("nothing", "exec true", "8", ""),
+    ] {
+        let lines = if why.is_empty() { "echo 'test a ... ok'" } else { lines };
+        let parity = program(dir.path(), name, &format!("{lines}\n{end}"));
+        let out = dir.path().join(name).with_extension("out");
+        let mut command = check_with(&out, &parity, minutes);
+        let row = failed_by_a_program(&mut command, &out, "parity", why);
+        assert_eq!(row["passed"], 1, "{row}");
+        assert_eq!(row["failed"], i32::from(!why.is_empty()), "{row}");
+    }
+    let out = dir.path().join("out");
+    let mut command = check_with(&out, &dir.path().join("no-such-program"), "8");
+    failed_by_a_program(&mut command, &out, "parity", "no-such-program: No such file");
+}
+
+/// NVIDIA's checker, when it finds something, hangs, is not there, or finds nothing: then it has run
+/// the smallest sanity.
+#[test]
+fn a_checker_that_finds_something_or_hangs_costs_no_other_step() {
+    let found = "========= Invalid __global__ write of size 4 bytes";
+    for (name, lines, minutes, why, result) in [
+        (
+            "finds",
+            &*format!("echo '{found}'; exit 9"),
+            "8",
+            "memcheck: exit status: 9",
+            "exit status: 9",
+        ),
+        ("hangs", "sleep 1000; echo", "0.8", "no time for all of it", "no time for all of it"),
+        ("runs", "shift 4; exec \"$@\"", "8", "", "nothing found"),
+        ("none", "", "8", "", "there is none on this machine"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        if !lines.is_empty() {
+            program(dir.path(), "compute-sanitizer", lines);
+        }
+        let path = format!("{}:/usr/bin:/bin", dir.path().display());
+        let out = dir.path().join("out");
+        let args = ["--card", "cuda", "--steps", "sanitizer,cpu", "--minutes", minutes];
+        let mut command = check(&out, &args);
+        command.env("LD_LIBRARY_PATH", driver()).env("PATH", path);
+        let row = failed_by_a_program(&mut command, &out, "sanitizer", why);
+        assert_eq!(row["result"], result, "{name}: {row}");
+        assert!(name != "finds" || row["said"].as_str().unwrap().contains(found), "{row}");
+    }
+}
+
+/// Whatever hangs, all ends in the time that was given.
+#[test]
+fn a_step_that_hangs_does_not_take_more_time_than_there_is() {
+    let dir = tempfile::tempdir().unwrap();
+    // The device is busy for ever.
+    let args = ["--card", "cuda", "--steps", "roofs,cpu", "--minutes", "0.5"];
+    let begun = std::time::Instant::now();
+    let done = run(check(dir.path(), &args)
+        .env("LD_LIBRARY_PATH", driver())
+        .env("GNOMON_DRIVER_PLAN", "stall 1 0"));
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    // Half a minute times the two steps' part of eight minutes, and what it takes to be killed.
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+    let results = results(dir.path());
+    assert_eq!(outcomes(&results)[0], ("roofs", "killed"), "{results:#}");
+    assert_eq!(outcomes(&results).len(), 2, "{results:#}");
 }
 
 /// A process that ends in a step is one step less, and nothing else.

@@ -49,6 +49,8 @@ pub struct SimtCard {
     taken: Mutex<HashMap<u64, HostMemory>>,
     /// Of a watching card: all memory that is taken or mapped, by its first byte.
     regions: Option<Regions>,
+    /// Kernels have copies of what is mapped.
+    late: bool,
 }
 
 type Regions = Arc<Mutex<BTreeMap<u64, Region>>>;
@@ -87,6 +89,15 @@ impl SimtCard {
         Self::over(Machine::new(0, 0), seed, None, Some(Arc::default()))
     }
 
+    /// As [`Self::watching`], with host memory in no order but the one that kernels see to: what they
+    /// store there arrives late and shuffled unless a release for the whole system is behind it, and what
+    /// they load may be old unless they have acquired (`gpu/simt/late.h`). Counts nothing.
+    pub fn late(seed: u64) -> Self {
+        let mut new = Self::watching(seed);
+        new.late = true;
+        new
+    }
+
     fn over(
         machine: Machine,
         seed: u64,
@@ -94,13 +105,18 @@ impl SimtCard {
         regions: Option<Regions>,
     ) -> Self {
         let (wait_max, taken) = (Mutex::new(wait_max), Mutex::default());
-        Self { seed, machine, resident_max: RESIDENT_MAX, wait_max, taken, regions }
+        Self { seed, machine, resident_max: RESIDENT_MAX, wait_max, taken, regions, late: false }
     }
 
     /// Stops the card for `pause` from now on: blocks that run stand still where they are, launches
     /// and copies wait. [`Duration::MAX`] is for ever, and [`Duration::ZERO`] ends it.
     pub fn stall(&self, pause: Duration) {
         self.machine.stall(pause);
+    }
+
+    /// The block of this number stands still from now on, in every kernel; `None`: none does.
+    pub fn hold(&self, block: Option<u32>) {
+        self.machine.hold(block.unwrap_or(u32::MAX));
     }
 
     /// [`Hostile::wait_max`], from now on.
@@ -113,11 +129,17 @@ impl SimtCard {
         self.machine.counts()
     }
 
-    fn note(&self, start: u64, bytes: usize, is_host: bool) {
+    fn note(&self, start: u64, bytes: usize, is_host: bool, behind: u64) {
         if let Some(regions) = &self.regions {
-            let region = Region { start, bytes: bytes as u64, is_host: u64::from(is_host) };
+            let region = Region { start, bytes: bytes as u64, is_host: u64::from(is_host), behind };
             held(regions).insert(start, region);
         }
+    }
+
+    /// The copy of what is mapped from `start` on.
+    fn copy_of(&self, start: u64) -> Option<u64> {
+        let regions = held(self.regions.as_ref().filter(|_| self.late)?);
+        regions.values().find(|region| region.behind == start).map(|region| region.start)
     }
 
     fn forget(&self, start: u64) {
@@ -167,7 +189,7 @@ impl Card for SimtCard {
         let memory = HostMemory::new(bytes);
         let at = memory.start().expose_provenance().get() as u64;
         held(&self.taken).insert(at, memory);
-        self.note(at, bytes, false);
+        self.note(at, bytes, false, 0);
         Ok(DevAddr(at))
     }
 
@@ -182,13 +204,26 @@ impl Card for SimtCard {
             return Err(waited("map"));
         }
         let at = start.expose_provenance().get() as u64;
-        self.note(at, bytes, true);
-        Ok(DevAddr(at))
+        if !self.late {
+            self.note(at, bytes, true, 0);
+            return Ok(DevAddr(at));
+        }
+        // And behind it, for each byte, what is on its way there.
+        let copy = HostMemory::new(2 * bytes.next_multiple_of(4096));
+        let start = copy.start().expose_provenance().get() as u64;
+        held(&self.taken).insert(start, copy);
+        self.note(start, bytes, true, at);
+        Ok(DevAddr(start))
     }
 
     unsafe fn unmap(&self, start: NonNull<u8>) -> bool {
         self.wait_for_kernels(c"unmap");
-        self.forget(start.addr().get() as u64);
+        let at = start.addr().get() as u64;
+        if let Some(copy) = self.copy_of(at) {
+            self.forget(copy);
+            held(&self.taken).remove(&copy);
+        }
+        self.forget(at);
         true
     }
 
@@ -241,6 +276,15 @@ impl SimtStream {
         Ok(())
     }
 
+    /// Where the host's memory really is that kernels have a copy of.
+    fn behind(&self, at: DevAddr) -> DevAddr {
+        let Some(regions) = &self.regions else { return at };
+        match held(regions).range(..=at.0).next_back() {
+            Some((start, region)) if region.behind != 0 => DevAddr(region.behind + (at.0 - start)),
+            _ => at,
+        }
+    }
+
     /// Whether all work has ended, or what went wrong.
     fn is_good(&self) -> Result<bool, CardError> {
         self.stream.is_idle().map_err(|why| CardError::Sticky { call: "launch", why })
@@ -282,6 +326,7 @@ impl Stream for SimtStream {
 
     unsafe fn copy(&mut self, to: DevAddr, from: DevAddr, bytes: usize) -> Result<(), CardError> {
         self.is_good()?;
+        let (to, from) = (self.behind(to), self.behind(from));
         // SAFETY: the caller's promise.
         unsafe { self.stream.copy(to, from, bytes) };
         Ok(())

@@ -24,6 +24,8 @@ struct Launch {
     regions: *const Region,
     n_regions: usize,
     counts: *mut WatchCounts,
+    /// The executor's own.
+    late: *const c_void,
 }
 
 /// Memory that a watched launch may touch.
@@ -34,6 +36,8 @@ pub(super) struct Region {
     pub(super) bytes: u64,
     /// Not 0: it is the host's, behind PCIe.
     pub(super) is_host: u64,
+    /// Not 0: this is a copy of the host's memory, which is there.
+    pub(super) behind: u64,
 }
 
 /// What watched kernels did, as if those lanes of a warp that come to the same place for the same
@@ -62,6 +66,10 @@ pub struct WatchCounts {
     pub host_polls: u64,
     /// Blocks that touched host memory at all.
     pub host_blocks: u64,
+    /// Fences of warps for the whole system.
+    pub system_fences: u64,
+    /// Stores that release for the whole system.
+    pub system_releases: u64,
 }
 
 #[repr(C)]
@@ -73,6 +81,7 @@ unsafe extern "C" {
     fn simt_machine_new(queues: u32, places: u32) -> *mut RawMachine;
     fn simt_machine_free(machine: *mut RawMachine);
     fn simt_machine_stall(machine: *mut RawMachine, ms: u64);
+    fn simt_machine_hold(machine: *mut RawMachine, block: u32);
     fn simt_machine_wait(machine: *mut RawMachine, limit_ms: u64, who: *const c_char) -> c_int;
     fn simt_machine_is_idle(machine: *mut RawMachine) -> c_int;
     fn simt_machine_counts(machine: *mut RawMachine, counts: *mut WatchCounts);
@@ -164,6 +173,11 @@ impl Machine {
         unsafe { simt_machine_stall(self.0.as_ptr(), ms) }
     }
 
+    pub(super) fn hold(&self, block: u32) {
+        // SAFETY: an owned handle.
+        unsafe { simt_machine_hold(self.0.as_ptr(), block) }
+    }
+
     /// Whether all kernels that were launched by now have ended within `most`. If not they are
     /// ended, as by an error. Blocks.
     pub(super) fn wait_for_kernels(&self, most: Duration, who: &CStr) -> bool {
@@ -223,6 +237,7 @@ impl Stream {
         let facts = kernel.facts();
         // Only tells that there are counts; the machine has its own.
         let mut counts = WatchCounts::default();
+        let counted = regions.is_some_and(|all| all.iter().all(|region| region.behind == 0));
         let launch = Launch {
             kernel: function(kernel, regions.is_some()),
             name: facts.name.as_ptr().cast(),
@@ -236,7 +251,8 @@ impl Stream {
             seed,
             regions: regions.map_or(std::ptr::null(), <[Region]>::as_ptr),
             n_regions: regions.map_or(0, <[Region]>::len),
-            counts: regions.map_or(std::ptr::null_mut(), |_| &raw mut counts),
+            counts: if counted { &raw mut counts } else { std::ptr::null_mut() },
+            late: std::ptr::null(),
         };
         // SAFETY: an owned handle; parameters and regions are there, and copied before the call
         // returns. What the parameters point to is the caller's promise.

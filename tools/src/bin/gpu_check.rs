@@ -53,7 +53,7 @@ struct Cli {
     only: Option<Vec<Step>>,
     /// Seconds that are left for them.
     #[arg(long, hide = true)]
-    left: Option<u64>,
+    left: Option<f64>,
 }
 
 fn main() -> ExitCode {
@@ -86,7 +86,7 @@ fn run(cli: &Cli) -> Result<bool, Box<dyn Error>> {
         device: cli.device,
         steps: cli.only.as_ref().unwrap_or(&cli.steps).clone(),
         minutes: cli.minutes,
-        left: cli.left.map_or(whole, Duration::from_secs),
+        left: cli.left.map_or(Ok(whole), Duration::try_from_secs_f64)?,
         parity: cli.parity.clone(),
         items: cli.items,
         index_items: cli.index_items,

@@ -6,9 +6,12 @@
 use super::Extent;
 use super::steps::{Kind, Plan};
 use crate::report::Report;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use serde_json::json;
 use std::error::Error;
 use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
@@ -34,10 +37,13 @@ impl Ended {
     }
 }
 
-/// Runs a program to its end or the step's; its standard input stays open for as long.
+/// Runs a program to its end or the step's, with all that it starts; its standard input stays open for
+/// as long.
 fn run(command: &mut Command, until: Instant) -> Result<Ended> {
     let begun = Instant::now();
     let mut child = command
+        // Of its own: a checker's end would leave what it checks.
+        .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -60,7 +66,7 @@ fn run(command: &mut Command, until: Instant) -> Result<Ended> {
             break Some(status);
         }
         if Instant::now() >= until {
-            child.kill()?;
+            killpg(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGKILL)?;
             child.wait()?;
             break None;
         }
@@ -119,7 +125,7 @@ pub(super) fn sanitizer(plan: &Plan, extent: Extent, report: &mut Report) -> Res
     };
     let tools = ["memcheck", "racecheck"];
     let each = extent.until.saturating_duration_since(Instant::now()) / 2;
-    let mut bad = None;
+    let mut bad = Vec::new();
     for tool in tools {
         let out = plan.out.join(tool);
         let ended = run(
@@ -146,8 +152,8 @@ pub(super) fn sanitizer(plan: &Plan, extent: Extent, report: &mut Report) -> Res
                     "said": (!good).then(|| ended.last_lines()) }),
         )?;
         if !good {
-            bad = Some(format!("{tool}: {result}"));
+            bad.push(format!("{tool}: {result}"));
         }
     }
-    bad.map_or(Ok(()), |why| Err(why.into()))
+    if bad.is_empty() { Ok(()) } else { Err(bad.join(", ").into()) }
 }

@@ -23,7 +23,8 @@ const LOOK: Duration = Duration::from_millis(50);
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Has the steps done; true if all were.
+/// Has the steps done; true if all were. Ends when the plan's time does, but for what a process takes
+/// to be killed and to note it.
 ///
 /// # Errors
 /// The report cannot be written, or no process started.
@@ -36,8 +37,7 @@ pub fn run(plan: &Plan) -> Result<bool> {
     report.fact("arguments", json!(arguments.join(" ")))?;
     let mut next = 0;
     while let Some(rest) = plan.steps.get(next..).filter(|rest| !rest.is_empty()) {
-        let left = plan.left.saturating_sub(begun.elapsed());
-        let ended = process(plan, rest, left)?;
+        let ended = process(plan, rest, begun)?;
         report = Report::resume(&plan.out, "results")?;
         if let Some((step, seconds)) = running(&report).or_else(|| {
             // Not even the first was begun.
@@ -71,12 +71,17 @@ struct Ended {
     why: String,
 }
 
-fn process(plan: &Plan, steps: &[Step], left: Duration) -> Result<Ended> {
+/// Has a process do the steps, in the time that began at `begun`.
+fn process(plan: &Plan, steps: &[Step], begun: Instant) -> Result<Ended> {
+    // Its last step ends early enough for what is then under way.
+    let left = plan.left.saturating_sub(begun.elapsed());
+    let left = left - GRACE.min(left / 10);
+    let end = (begun + plan.left).max(Instant::now() + KILL_MAX);
     let names: Vec<&str> = steps.iter().map(|step| step.name()).collect();
     let mut child = Command::new(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
         .args(["--worker", "--only", &names.join(",")])
-        .args(["--left", &left.as_secs().to_string()])
+        .args(["--left", &left.as_secs_f64().to_string()])
         // Open as long as this process is there.
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
@@ -86,7 +91,7 @@ fn process(plan: &Plan, steps: &[Step], left: Duration) -> Result<Ended> {
         let last = Arc::clone(&last);
         thread::spawn(move || pass_on(BufReader::new(said), &last))
     });
-    let killed = wait(plan, &mut child)?;
+    let killed = wait(plan, &mut child, end)?;
     // One that is in the midst of a call of the driver may not even end by that.
     let begun = Instant::now();
     let status = loop {
@@ -108,8 +113,9 @@ fn process(plan: &Plan, steps: &[Step], left: Duration) -> Result<Ended> {
     Ok(Ended { outcome: if killed.is_some() { "killed" } else { "crashed" }, why })
 }
 
-/// Waits for the end of the process; kills it when a step takes far too long, and says so.
-fn wait(plan: &Plan, child: &mut Child) -> Result<Option<String>> {
+/// Waits for the end of the process; kills it when a step takes far too long, or there is no time left
+/// for any, and says so.
+fn wait(plan: &Plan, child: &mut Child, end: Instant) -> Result<Option<String>> {
     let (mut step, mut since) = (None, Instant::now());
     while child.try_wait()?.is_none() {
         let now = Report::resume(&plan.out, "results").ok().as_ref().and_then(running);
@@ -117,9 +123,10 @@ fn wait(plan: &Plan, child: &mut Child) -> Result<Option<String>> {
             (step, since) = (now, Instant::now());
         }
         let limit = step.map_or(GRACE, |(_, seconds)| GRACE + Duration::from_secs_f64(seconds));
-        if since.elapsed() > limit {
+        if since.elapsed() > limit || Instant::now() > end {
             child.kill()?;
-            return Ok(Some(format!("it did not end, and was killed after {} s", limit.as_secs())));
+            let took = since.elapsed().as_secs();
+            return Ok(Some(format!("it did not end, and was killed after {took} s")));
         }
         thread::sleep(LOOK);
     }
