@@ -8,8 +8,8 @@ use super::assembly::{Added, Pool};
 use super::pending::{Pending, State, Tag, Want};
 use super::report::Report;
 use super::verify::{self, Wrong};
-use crate::trace::{Asked, Request};
-use dataplane::protocol::udp_frame::HEADER_BYTES as UDP_FRAME_BYTES;
+use crate::client::{Asked, udp};
+use crate::trace::Request;
 
 /// What was asked and what came back.
 pub(super) struct Book {
@@ -90,16 +90,10 @@ impl Book {
 
     /// Takes a datagram that arrived at `now`.
     pub(super) fn reply(&mut self, lane: Option<u32>, payload: &[u8], now: u64) {
-        let Some((header, text)) = payload.split_first_chunk::<UDP_FRAME_BYTES>() else {
+        let Some((udp::Part { id, seq, total }, text)) = udp::split(payload) else {
             self.report.bad_datagrams += 1;
             return;
         };
-        let [id0, id1, seq0, seq1, total0, total1, ..] = *header;
-        let (id, seq, total) = (
-            u16::from_be_bytes([id0, id1]),
-            u16::from_be_bytes([seq0, seq1]),
-            u16::from_be_bytes([total0, total1]),
-        );
         let Some(i) = lane.and_then(|lane| self.pending.find(Tag { lane, id })) else {
             self.report.unexpected += 1;
             return;

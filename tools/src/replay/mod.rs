@@ -8,7 +8,6 @@
 //!
 //! Nothing here allocates per packet once buffers have grown to the sizes in use.
 
-mod answers;
 pub mod assembly;
 mod book;
 pub mod cli;

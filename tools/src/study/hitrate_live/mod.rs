@@ -131,8 +131,8 @@ fn held(trace: &Trace, client: &mut Client) -> io::Result<(u64, u64)> {
     let (mut items, mut bytes) = (0, 0);
     let keys = trace.keys_used();
     for first in (0..keys).step_by(KEYS_PER_GET) {
-        let some = first..keys.min(first + KEYS_PER_GET as u64);
-        client.get(some, |key_bytes, value_bytes| {
+        let some: Vec<u64> = (first..keys.min(first + KEYS_PER_GET as u64)).collect();
+        client.get(some.into_iter(), |key_bytes, value_bytes| {
             items += 1;
             bytes += (key_bytes + value_bytes) as u64;
         })?;
