@@ -68,7 +68,7 @@ impl Protocol {
                 let line = rest.strip_suffix(b"\r\n")?;
                 let list = line.strip_prefix(b"get ").or_else(|| line.strip_prefix(b"gets "))?;
                 list.split(|b| *b == b' ').try_for_each(one)?;
-                return Some(count);
+                Some(count)
             }
             Self::Meta => {
                 let mut alone = true;

@@ -26,8 +26,11 @@ pub enum Protocol {
     Binary,
 }
 
-/// A line without its end, and what follows it. `None`: it has no end yet.
-fn line(text: &[u8]) -> Result<Option<(&[u8], &[u8])>, Malformed> {
+/// What was read, and what follows it; `None` while it is not whole.
+type Read<'a, T> = Result<Option<(T, &'a [u8])>, Malformed>;
+
+/// A line without its end.
+fn line(text: &[u8]) -> Read<'_, &[u8]> {
     let Some(end) = text.iter().position(|b| *b == b'\n') else { return Ok(None) };
     let (line, after) = text.split_at_checked(end).ok_or(Malformed)?;
     let line = line.strip_suffix(b"\r").ok_or(Malformed)?;

@@ -5,7 +5,7 @@
 //! ends them.
 
 use super::request::Field;
-use super::{Protocol, line, number};
+use super::{Protocol, Read, line, number};
 use dataplane::protocol::binary::{Header, RESPONSE_MAGIC, opcode};
 use std::io::Write as _;
 
@@ -76,14 +76,11 @@ pub enum Reply<'a> {
     Refused(&'a [u8]),
 }
 
-/// A reply, if it is whole, and what follows.
-pub type Parsed<'a> = Result<Option<(Reply<'a>, &'a [u8])>, Malformed>;
-
-/// The reply that `bytes` begin with.
+/// The reply that `bytes` begin with, and what follows it; `None` while it is not whole.
 ///
 /// # Errors
 /// [`Malformed`].
-pub fn parse(protocol: Protocol, bytes: &[u8]) -> Parsed<'_> {
+pub fn parse(protocol: Protocol, bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8])>, Malformed> {
     if protocol == Protocol::Binary {
         return binary(bytes);
     }
@@ -117,7 +114,7 @@ pub fn parse(protocol: Protocol, bytes: &[u8]) -> Parsed<'_> {
 }
 
 /// `VALUE <key> <flags> <bytes> [<cas>]` and the data.
-fn classic<'a>(mut words: impl Iterator<Item = &'a [u8]>, after: &'a [u8]) -> Parsed<'a> {
+fn classic<'a>(mut words: impl Iterator<Item = &'a [u8]>, after: &'a [u8]) -> Read<'a, Reply<'a>> {
     let key = words.next();
     let flags = Some(words.next().and_then(number).ok_or(Malformed)?);
     let bytes = words.next().and_then(number).ok_or(Malformed)?;
@@ -130,7 +127,7 @@ fn classic<'a>(mut words: impl Iterator<Item = &'a [u8]>, after: &'a [u8]) -> Pa
 }
 
 /// `VA <bytes> [k<key>] [f<flags>] [c<cas>]` and the data.
-fn meta<'a>(mut words: impl Iterator<Item = &'a [u8]>, after: &'a [u8]) -> Parsed<'a> {
+fn meta<'a>(mut words: impl Iterator<Item = &'a [u8]>, after: &'a [u8]) -> Read<'a, Reply<'a>> {
     let bytes = words.next().and_then(number).ok_or(Malformed)?;
     let mut value = Value { key: None, flags: None, cas: None, data: &[], quiet: false };
     for word in words {
@@ -146,8 +143,8 @@ fn meta<'a>(mut words: impl Iterator<Item = &'a [u8]>, after: &'a [u8]) -> Parse
     Ok(block(after, bytes)?.map(|(data, rest)| (Reply::Value(Value { data, ..value }), rest)))
 }
 
-/// So many bytes with a line end behind them, and what follows.
-fn block(text: &[u8], bytes: u32) -> Result<Option<(&[u8], &[u8])>, Malformed> {
+/// So many bytes with a line end behind them.
+fn block(text: &[u8], bytes: u32) -> Read<'_, &[u8]> {
     let Some((data, rest)) = text.split_at_checked(bytes as usize) else { return Ok(None) };
     match rest {
         [b'\r', b'\n', rest @ ..] => Ok(Some((data, rest))),
@@ -156,7 +153,7 @@ fn block(text: &[u8], bytes: u32) -> Result<Option<(&[u8], &[u8])>, Malformed> {
     }
 }
 
-fn binary(bytes: &[u8]) -> Parsed<'_> {
+fn binary(bytes: &[u8]) -> Read<'_, Reply<'_>> {
     let Some((head, rest)) = Header::split(bytes) else { return Ok(None) };
     if head.magic != RESPONSE_MAGIC {
         return Err(Malformed);
@@ -194,7 +191,7 @@ pub fn append_value(key: &impl Field, flags: u32, value: &impl Field, out: &mut 
     out.extend_from_slice(b"VALUE ");
     key.append(out);
     // Writing to a vector cannot fail.
-    let _ = write!(out, " {flags} {}\r\n", value.len());
+    let _ = write!(out, " {flags} {}\r\n", value.bytes());
     value.append(out);
     out.extend_from_slice(b"\r\n");
 }

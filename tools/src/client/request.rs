@@ -24,13 +24,13 @@ const FLAGS_DIGITS: usize = 1;
 /// A key or a value: bytes at hand, or what writes itself into the request.
 pub trait Field {
     /// How many bytes it has.
-    fn len(&self) -> usize;
+    fn bytes(&self) -> usize;
     /// Appends them.
     fn append(&self, out: &mut Vec<u8>);
 }
 
 impl<T: AsRef<[u8]>> Field for T {
-    fn len(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.as_ref().len()
     }
 
@@ -98,7 +98,7 @@ impl Protocol {
                 Self::Meta if one => words(&[&"mg ", &key, &" k f v\r\n"], out),
                 Self::Meta => words(&[&"mg ", &key, &" k f v q\r\n"], out),
                 Self::Binary => {
-                    head(if one { opcode::GETK } else { opcode::GETKQ }, 0, key.len(), 0, out);
+                    head(if one { opcode::GETK } else { opcode::GETKQ }, 0, key.bytes(), 0, out);
                     key.append(out);
                 }
             }
@@ -114,7 +114,7 @@ impl Protocol {
     /// Appends a set.
     pub fn set<K: Field, V: Field>(self, set: &Set<K, V>, out: &mut Vec<u8>) {
         let Set { key, flags, ttl_s, value, quiet } = set;
-        let bytes = value.len();
+        let bytes = value.bytes();
         match self {
             Self::Ascii => {
                 words(&[&"set ", key], out);
@@ -130,7 +130,7 @@ impl Protocol {
             }
             Self::Binary => {
                 let opcode = if *quiet { opcode::SETQ } else { opcode::SET };
-                head(opcode, SET_EXTRAS_BYTES, key.len(), bytes, out);
+                head(opcode, SET_EXTRAS_BYTES, key.bytes(), bytes, out);
                 words(&[&flags.to_be_bytes(), &ttl_s.to_be_bytes(), key, value], out);
             }
         }
@@ -142,7 +142,7 @@ impl Protocol {
             Self::Ascii => words(&[&"delete ", key, &"\r\n"], out),
             Self::Meta => words(&[&"md ", key, &"\r\n"], out),
             Self::Binary => {
-                head(opcode::DELETE, 0, key.len(), 0, out);
+                head(opcode::DELETE, 0, key.bytes(), 0, out);
                 key.append(out);
             }
         }

@@ -13,6 +13,7 @@ mod book;
 pub mod cli;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
+mod error;
 pub mod link;
 pub mod pending;
 pub mod queues;
@@ -23,7 +24,8 @@ pub mod sockets;
 pub mod source;
 pub mod verify;
 
+pub use error::PlayError;
 pub use link::{Link, Taken};
 pub use report::Report;
-pub use run::{Pace, Plan, PlayError, play};
+pub use run::{Pace, Plan, play};
 pub use source::{Generated, Source};

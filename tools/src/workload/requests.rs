@@ -77,7 +77,7 @@ pub struct Key {
 }
 
 impl Field for Key {
-    fn len(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.bytes
     }
 

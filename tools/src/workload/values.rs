@@ -62,7 +62,7 @@ pub struct Stored {
 }
 
 impl Field for Stored {
-    fn len(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.bytes
     }
 

@@ -48,7 +48,7 @@ impl Score {
     }
 
     /// Hits among the requests of the second half.
-    pub fn late_hit_rate(&self) -> f64 {
+    fn late_hit_rate(&self) -> f64 {
         self.late_hits as f64 / (self.requests - self.requests / 2) as f64
     }
 
@@ -58,7 +58,7 @@ impl Score {
     }
 
     /// Bytes of item memory that an item costs beyond its key and value.
-    pub fn overhead_bytes(&self) -> f64 {
+    fn overhead_bytes(&self) -> f64 {
         (self.memory_bytes as f64 - self.bytes as f64) / self.items as f64
     }
 
