@@ -31,8 +31,8 @@ part_boot() {
   cargo build --release --workspace --bins -q && scripts/boot_test.sh --nic "${NIC:-e1000e}" ${DISK:+--disk}
 }
 
-# Measure no time and build in folders of their own, or under valgrind: nothing hangs on how fast they are.
-computing=" loom fuzz instructions dist "
+# They measure no time, and build in folders of their own.
+computing=" loom fuzz dist "
 here=() beside=()
 for part in "$@"; do
   if [[ $computing == *" $part "* ]]; then beside+=("$part"); else here+=("$part"); fi
