@@ -7,11 +7,14 @@ Prints one line per violation, `path:line: rule: what to do`, and exits 1 if the
 Each rule is shown to fail on a planted violation in scripts/tests/test_check_structure.py.
 """
 
+import json
 import re
 import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+
+import import_cycles
 
 LINES_MAX = 600
 """Lines that a file may have before its tests. Beyond that a reader loses the thread."""
@@ -252,6 +255,7 @@ class Tree:
         self.file_lengths()
         self.forbidden_words()
         self.module_docs()
+        self.import_cycles()
         return sorted(set(self.violations))
 
     def crate_imports(self):
@@ -315,6 +319,14 @@ class Tree:
                         f"{'::'.join(module)} may not reach the store; only "
                         f"{', '.join(sorted(STORE_USERS - {'store'}))} do",
                     )
+
+    def import_cycles(self):
+        """Files import one another in no circles but the known ones, which only become fewer."""
+        listed = self.root / "scripts" / import_cycles.KNOWN.name
+        known = json.loads(listed.read_text(encoding="utf-8")) if listed.exists() else {}
+        found = import_cycles.find(self, sys.modules[__name__])
+        for folder, advice in import_cycles.violations(found, known):
+            self.add(folder, 1, "import-cycle", advice)
 
     def unsafe_list(self):
         """docs/unsafe.md names exactly the files that hold unsafe code."""

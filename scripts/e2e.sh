@@ -17,16 +17,41 @@ if [ "${1:-}" = --against ]; then
 fi
 [ "$#" -gt 0 ] || set -- loopback pressure hostile clients offload linear af_packet net_tap policy drills scale_out soak study
 
-for name in "$@"; do
-  echo "-- $name"
-  log=$scratch/$name status=0
-  # All that the script has started ends with it, so that what hangs does not hold the others up.
-  timeout --kill-after=60 600 "tests/e2e/$name.sh" "${arguments[@]}" 2>&1 | tee "$log" || status=$?
+# run NAME: with all that the script has started ending with it, so that what hangs does not hold the
+# others up.
+run() {
+  timeout --kill-after=60 600 "tests/e2e/$1.sh" "${arguments[@]}" 2>&1
+}
+# collect NAME STATUS: adds up what it said.
+collect() {
+  local log=$scratch/$1
   passed=$((passed + $(grep -c '^ok ' "$log" || true)))
   failed=$((failed + $(grep -c '^FAILED ' "$log" || true)))
   skipped=$((skipped + $(grep -c '^skipped ' "$log" || true)))
-  if [ "$status" -ne 0 ] && ! grep -q '^FAILED ' "$log"; then
-    not_ok "$name" "exit status $status"
+  if [ "$2" -ne 0 ] && ! grep -q '^FAILED ' "$log"; then
+    not_ok "$1" "exit status $2"
   fi
+}
+
+# A soak is a small load for a long time: it runs beside the others.
+soak=
+if [ "$#" -gt 1 ] && [[ " $* " == *" soak "* ]]; then
+  run soak >"$scratch/soak" &
+  soak=$!
+  undo kill -TERM "$soak"
+fi
+for name in "$@"; do
+  [ "$name" != soak ] || [ -z "$soak" ] || continue
+  echo "-- $name"
+  status=0
+  run "$name" | tee "$scratch/$name" || status=$?
+  collect "$name" "$status"
 done
+if [ -n "$soak" ]; then
+  echo "-- soak"
+  status=0
+  wait "$soak" || status=$?
+  cat "$scratch/soak"
+  collect soak "$status"
+fi
 totals

@@ -123,6 +123,32 @@ class Rules(unittest.TestCase):
         self.assertEqual(check({"gpu/src/a.rs": "fn f() {}\n"}), [("module-doc", "gpu/src/a.rs", 1)])
         self.assertEqual(check({"gpu/src/a.rs": "#![allow(unsafe_code)]\n//! A file.\n"}), [])
 
+    def test_files_import_one_another_in_no_circle(self):
+        def circles(extra, known=None):
+            listed = {"scripts/import_cycles.json": known} if known else {}
+            found = check({"gpu/src/lib.rs": rs("mod a;\nmod b;\npub use b::B;\n"), **extra, **listed})
+            return [where for rule, where, _ in found if rule == "import-cycle"]
+
+        a, b = {"gpu/src/a.rs": rs("use crate::b::B;\n")}, {"gpu/src/b.rs": rs("use super::a::A;\n")}
+        self.assertEqual(circles({**a, "gpu/src/b.rs": rs("")}), [])
+        self.assertEqual(circles({**a, **b}), ["gpu/src"])
+        inline = {"gpu/src/b.rs": rs("fn f() { crate::a::f() }\n")}
+        self.assertEqual(circles({**a, **inline}), ["gpu/src"])
+        # By way of a name that the crate's root re-exports.
+        through = {"gpu/src/a.rs": rs("use crate::B;\n")}
+        self.assertEqual(circles({**through, **b}), ["gpu/src"])
+        # What only tests import is no circle.
+        tested = {"gpu/src/b.rs": rs("#[cfg(test)]\nmod tests { use crate::a::A; }\n")}
+        self.assertEqual(circles({**a, **tested}), [])
+        # A known circle passes; one that has grown or has gone does not.
+        self.assertEqual(circles({**a, **b}, '{"gpu/src": [["a", "b"]]}'), [])
+        grown = {"gpu/src/lib.rs": rs("mod a;\nmod b;\nmod c;\n"), "gpu/src/c.rs": rs("use crate::a::A;\n")}
+        larger = {**grown, **a, "gpu/src/b.rs": rs("use super::c::C;\n")}
+        self.assertEqual(circles(larger, '{"gpu/src": [["a", "b"]]}'), ["gpu/src"])
+        self.assertEqual(circles({**a, "gpu/src/b.rs": rs("")}, '{"gpu/src": [["a", "b"]]}'), ["gpu/src"])
+        smaller = '{"gpu/src": [["a", "b", "c"]]}'
+        self.assertEqual(circles({**a, **b}, smaller), ["gpu/src"])
+
 
 class Lexer(unittest.TestCase):
     def test_strings_chars_and_comments_are_blanked_in_place(self):

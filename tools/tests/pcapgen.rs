@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
-use tools::trace::{Asked, Reader, Request, Timing, Trace};
-use tools::workload::Protocol;
+use tools::client::Asked;
+use tools::client::Protocol;
+use tools::trace::{Reader, Request, Timing, Trace};
 
 /// Reads a frame with etherparse and checks each length and checksum.
 fn dissect(frame: &[u8]) -> (SocketAddr, SocketAddr, Vec<u8>) {

@@ -7,10 +7,10 @@ use common::*;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::time::Duration;
+use tools::client::Protocol;
 use tools::replay::pending::Tag;
 use tools::replay::{Link, Plan, Report, Taken, play};
 use tools::trace::{Reader, Request, Trace};
-use tools::workload::Protocol;
 
 /// What was done to the replies, and to the requests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

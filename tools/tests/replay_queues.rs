@@ -10,9 +10,10 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tools::client::Asked;
 use tools::replay::queues::Queues;
 use tools::replay::{Pace, Plan, Report, play};
-use tools::trace::{Asked, Datagram, Envelope, Reader, Request, Timing, Trace};
+use tools::trace::{Datagram, Envelope, Reader, Request, Timing, Trace};
 
 /// The wire between the player and the server.
 struct Wire {

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tools::client::Protocol;
 use tools::replay::sockets::Sockets;
 use tools::replay::{Pace, Plan, Report, play};
 use tools::trace::Reader;
-use tools::workload::Protocol;
 
 /// What the server does with its `n`th request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,8 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use tools::gpu_check::steps::{self, Kind, MINUTES, Plan, Step};
+use tools::gpu_check::plan::{Kind, MINUTES, Plan, Step};
+use tools::gpu_check::steps;
 use tools::gpu_check::watch;
 use tools::report::Report;
 

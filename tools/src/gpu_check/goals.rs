@@ -4,7 +4,7 @@
 //! others put beside their own figures. A goal without a figure says which step left it so. Cannot
 //! fail.
 
-use super::steps::Step;
+use super::plan::Step;
 use crate::report::Report;
 use serde_json::{Value, json};
 

@@ -14,6 +14,7 @@ pub mod lab;
 pub mod lookup;
 pub mod micro;
 pub mod page;
+pub mod plan;
 pub mod programs;
 pub mod sanity;
 pub mod stage;

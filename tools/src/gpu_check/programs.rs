@@ -4,7 +4,7 @@
 //! time is over. Fails when the program does, or cannot be started.
 
 use super::Extent;
-use super::steps::{Kind, Plan};
+use super::plan::{Kind, Plan};
 use crate::report::Report;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;

@@ -7,157 +7,17 @@
 
 use super::lab::Lab;
 use super::micro::Micro;
+use super::plan::{Kind, Plan, Step};
 use super::study::Study;
 use super::{Extent, cpu, goals, lookup, page, programs, sanity, stage};
 use crate::report::Report;
-use clap::ValueEnum;
 use gpu::card::Card;
 use gpu::cuda::CudaCard;
 use gpu::simt::SimtCard;
 use serde_json::{Value, json};
 use std::error::Error;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// What runs the kernels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
-    /// The kernels on the processor.
-    Simt,
-    /// An NVIDIA GPU.
-    Cuda,
-}
-
-impl Kind {
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Simt => "simt",
-            Self::Cuda => "cuda",
-        }
-    }
-}
-
-/// A step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Step {
-    /// Opens the device, and every kernel does a little of its work.
-    Sanity,
-    /// What the device and the way to it can do.
-    Roofs,
-    /// Index look-ups from and to the device's memory.
-    Lookup,
-    /// The GPU stage from and to the host's memory, without work of the host for a request.
-    Stage,
-    /// How long batches take, alone and under load.
-    Latency,
-    /// The whole pipeline, with values and checked replies.
-    EndToEnd,
-    /// Changes of the index beside GETs.
-    Sets,
-    /// The kernels' tests.
-    Parity,
-    /// What calls of the driver cost.
-    Driver,
-    /// What the processor can do.
-    Cpu,
-    /// A small case under NVIDIA's compute-sanitizer.
-    Sanitizer,
-    /// The whole pipeline, by workers, batches and load.
-    Study,
-}
-
-impl Step {
-    /// In the order of their worth.
-    pub const ALL: [Self; 12] = [
-        Self::Sanity,
-        Self::Roofs,
-        Self::Lookup,
-        Self::Stage,
-        Self::Latency,
-        Self::EndToEnd,
-        Self::Sets,
-        Self::Parity,
-        Self::Driver,
-        Self::Cpu,
-        Self::Sanitizer,
-        Self::Study,
-    ];
-
-    /// Its name, on the command line and in the report.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sanity => "sanity",
-            Self::Roofs => "roofs",
-            Self::Lookup => "lookup",
-            Self::Stage => "stage",
-            Self::Latency => "latency",
-            Self::EndToEnd => "end-to-end",
-            Self::Sets => "sets",
-            Self::Parity => "parity",
-            Self::Driver => "driver",
-            Self::Cpu => "cpu",
-            Self::Sanitizer => "sanitizer",
-            Self::Study => "study",
-        }
-    }
-
-    /// Seconds of the [`MINUTES`] that are its.
-    fn seconds(self) -> u64 {
-        match self {
-            Self::Sanity => 20,
-            Self::Roofs => 50,
-            Self::Lookup => 80,
-            Self::Stage => 50,
-            Self::Latency => 50,
-            Self::EndToEnd => 40,
-            Self::Sets => 25,
-            Self::Parity => 50,
-            Self::Driver => 25,
-            Self::Cpu => 15,
-            Self::Sanitizer => 40,
-            Self::Study => 35,
-        }
-    }
-}
-
-/// Minutes for all steps, unless somebody says otherwise.
-pub const MINUTES: f64 = 8.0;
-
-/// What to do.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// What runs the kernels.
-    pub card: Kind,
-    /// Which device, as nvidia-smi -L counts them.
-    pub device: u32,
-    /// In this order.
-    pub steps: Vec<Step>,
-    /// Minutes for [`Step::ALL`]; what it is of [`MINUTES`], a step's time is of its own.
-    pub minutes: f64,
-    /// Time for these steps.
-    pub left: Duration,
-    /// The kernels' tests, as a program.
-    pub parity: Option<PathBuf>,
-    /// Items in the store.
-    pub items: u64,
-    /// Items in the index that look-ups are measured with.
-    pub index_items: u64,
-    /// Smallest sizes.
-    pub tiny: bool,
-    /// Where to write.
-    pub out: PathBuf,
-    /// End this process in that step, to see what comes of it.
-    pub crash: Option<Step>,
-}
-
-impl Plan {
-    /// A step's time.
-    pub fn limit(&self, step: Step) -> Duration {
-        Duration::from_secs(step.seconds()).mul_f64((self.minutes / MINUTES).clamp(0.01, 1000.0))
-    }
-}
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -4,7 +4,8 @@
 //! does not end, is noted with what it said last, and another process does the rest. Uses no device
 //! itself. Fails when the report cannot be written, or a process cannot be started.
 
-use super::steps::{Plan, Step, record};
+use super::plan::{Plan, Step};
+use super::steps::record;
 use crate::report::Report;
 use serde_json::{Value, json};
 use std::error::Error;

@@ -5,16 +5,14 @@
 
 use super::model::{Answer, Call};
 use super::wire::{BadAnswer, Verb};
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use crate::client::connection::Connection;
+use crate::client::udp;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Longest wait for an answer over TCP.
-const TCP_ANSWER_MAX: Duration = Duration::from_secs(20);
 /// Longest wait for an answer over UDP.
 const UDP_ANSWER_MAX: Duration = Duration::from_millis(500);
-/// Bytes of memcached's UDP frame header.
-const FRAME_BYTES: usize = 8;
 
 /// Why a client gave up.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +28,7 @@ pub enum ClientError {
 /// How requests travel.
 #[derive(Debug)]
 enum Way {
-    Tcp(TcpStream),
+    Tcp(Connection),
     Udp { socket: UdpSocket, last_id: u16 },
 }
 
@@ -48,11 +46,7 @@ impl Client {
     /// # Errors
     /// The socket's.
     pub fn tcp(server: SocketAddr) -> Result<Self, ClientError> {
-        let stream = TcpStream::connect_timeout(&server, TCP_ANSWER_MAX)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(TCP_ANSWER_MAX))?;
-        stream.set_write_timeout(Some(TCP_ANSWER_MAX))?;
-        Ok(Self::new(Way::Tcp(stream)))
+        Ok(Self::new(Way::Tcp(Connection::open(server)?)))
     }
 
     /// A UDP socket of its own.
@@ -81,25 +75,16 @@ impl Client {
         self.request.clear();
         self.answer.clear();
         match &mut self.way {
-            Way::Tcp(stream) => {
+            Way::Tcp(connection) => {
                 verb.request(key, call, &mut self.request);
-                stream.write_all(&self.request)?;
-                let mut piece = [0; 4096];
-                loop {
-                    if let Some((answer, len)) = verb.answer(key, &self.answer)? {
-                        return if len == self.answer.len() { Ok(answer) } else { too_much() };
-                    }
-                    let n = stream.read(&mut piece)?;
-                    if n == 0 {
-                        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-                    }
-                    self.answer.extend_from_slice(&piece[..n]);
-                }
+                connection.send(&self.request)?;
+                let answer =
+                    connection.receive(|come| verb.answer(key, come).map_err(ClientError::from))?;
+                if connection.left() == 0 { Ok(answer) } else { too_much() }
             }
             Way::Udp { socket, last_id } => {
                 *last_id = last_id.wrapping_add(1);
-                let [high, low] = last_id.to_be_bytes();
-                self.request.extend_from_slice(&[high, low, 0, 0, 0, 1, 0, 0]);
+                self.request.extend_from_slice(&udp::header(*last_id));
                 verb.request(key, call, &mut self.request);
                 socket.send(&self.request)?;
                 let until = Instant::now() + UDP_ANSWER_MAX;
@@ -116,12 +101,13 @@ impl Client {
                         Err(e) => return Err(e.into()),
                     };
                     // An answer to a request given up: not waited for any more.
-                    if n < FRAME_BYTES || datagram[..2] != [high, low] {
+                    let part = datagram.get(..n).and_then(udp::split);
+                    let Some((_, text)) = part.filter(|(part, _)| part.id == *last_id) else {
                         continue;
-                    }
-                    self.answer.extend_from_slice(&datagram[FRAME_BYTES..n]);
-                    if let Some((answer, len)) = verb.answer(key, &self.answer)? {
-                        return if len == self.answer.len() { Ok(answer) } else { too_much() };
+                    };
+                    self.answer.extend_from_slice(text);
+                    if let Some((answer, rest)) = verb.answer(key, &self.answer)? {
+                        return if rest.is_empty() { Ok(answer) } else { too_much() };
                     }
                 }
             }

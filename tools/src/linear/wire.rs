@@ -4,8 +4,10 @@
 //! `None` while it is not complete. Fails: an answer that the verb does not have.
 
 use super::model::{Answer, Call, Condition};
+use crate::client::reply::parse;
+use crate::client::request::text;
+use crate::client::{Protocol, Reply, Value};
 use clap::ValueEnum;
-use std::io::Write;
 
 /// The commands that can be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -40,6 +42,13 @@ pub struct BadAnswer(String, Verb);
 const EXPTIME_SECONDS: u32 = 3600;
 
 impl Verb {
+    fn protocol(self) -> Protocol {
+        match self {
+            Self::Mg | Self::Ms | Self::Md | Self::Ma => Protocol::Meta,
+            _ => Protocol::Ascii,
+        }
+    }
+
     /// The command's name on the line.
     fn name(self) -> String {
         format!("{self:?}").to_lowercase()
@@ -79,66 +88,53 @@ impl Verb {
             (_, Call::Join { value, .. }) => format!("{name} {key} 0 0 {}", value.len()),
             (_, Call::Get | Call::Delete { .. } | Call::Touch) => format!("{name} {key}"),
         };
-        // Writing to a vector cannot fail.
-        let _ = write!(out, "{line}\r\n");
-        if let Call::Store { value, .. } | Call::Join { value, .. } = call {
-            out.extend_from_slice(value);
-            out.extend_from_slice(b"\r\n");
-        }
+        let value = match call {
+            Call::Store { value, .. } | Call::Join { value, .. } => Some(value.as_slice()),
+            _ => None,
+        };
+        text(&line, value, out);
     }
 
-    /// The answer at the start of `text` and its length, or `None` when more is to come.
+    /// The answer that `come` begins with and what follows it, or `None` when more is to come.
     ///
     /// # Errors
     /// [`BadAnswer`].
-    pub fn answer(self, key: &str, text: &[u8]) -> Result<Option<(Answer, usize)>, BadAnswer> {
-        let Some(end) = text.windows(2).position(|two| two == b"\r\n") else { return Ok(None) };
-        let line = String::from_utf8_lossy(&text[..end]).into_owned();
-        let bad = || BadAnswer(line.clone(), self);
-        let words: Vec<&str> = line.split(' ').collect();
-        let plain = |answer| Ok(Some((answer, end + 2)));
-        match words[..] {
-            ["VALUE", name, flags, bytes, ref cas @ ..] if name == key && cas.len() < 2 => {
-                let cas = cas.first().map(|c| c.parse()).transpose().map_err(|_| bad())?;
-                let flags = flags.parse().map_err(|_| bad())?;
-                let rest = block(text, end + 2, bytes, b"\r\nEND\r\n").map_err(|()| bad())?;
-                Ok(rest.map(|(value, len)| (Answer::Value { value, flags, cas }, len)))
+    pub fn answer<'a>(
+        self,
+        key: &str,
+        come: &'a [u8],
+    ) -> Result<Option<(Answer, &'a [u8])>, BadAnswer> {
+        let bad = || BadAnswer(String::from_utf8_lossy(come).into_owned(), self);
+        let next = |come| parse(self.protocol(), come).map_err(|_| bad());
+        let Some((reply, mut rest)) = next(come)? else { return Ok(None) };
+        let answer = match (self, reply) {
+            (Self::Ma, Reply::Value(Value { data, .. })) => {
+                let number = str::from_utf8(data).ok().and_then(|n| n.parse().ok());
+                Answer::Number(number.ok_or_else(bad)?)
             }
-            ["VA", bytes, ref details @ ..] => {
-                let rest = block(text, end + 2, bytes, b"\r\n").map_err(|()| bad())?;
-                let Some((value, len)) = rest else { return Ok(None) };
-                if self == Self::Ma {
-                    let number = String::from_utf8_lossy(&value).parse().map_err(|_| bad())?;
-                    return Ok(Some((Answer::Number(number), len)));
+            (Self::Mg, Reply::Value(Value { flags: Some(flags), cas: Some(cas), data, .. })) => {
+                Answer::Value { value: data.to_vec(), flags, cas: Some(cas) }
+            }
+            (
+                Self::Get | Self::Gets | Self::Gat | Self::Gats,
+                Reply::Value(Value { key: Some(name), flags: Some(flags), cas, data, .. }),
+            ) if name == key.as_bytes() => {
+                let Some((end, behind)) = next(rest)? else { return Ok(None) };
+                rest = behind;
+                if end != Reply::End {
+                    return Err(bad());
                 }
-                let detail = |letter| details.iter().find_map(|d| d.strip_prefix(letter));
-                let flags = detail('f').and_then(|f| f.parse().ok()).ok_or_else(bad)?;
-                let cas = detail('c').and_then(|c| c.parse().ok()).ok_or_else(bad)?;
-                Ok(Some((Answer::Value { value, flags, cas: Some(cas) }, len)))
+                Answer::Value { value: data.to_vec(), flags, cas }
             }
-            ["END" | "NOT_FOUND" | "EN" | "NF", ..] => plain(Answer::NotFound),
-            ["STORED" | "DELETED" | "TOUCHED" | "HD", ..] => plain(Answer::Done),
-            ["NOT_STORED" | "NS", ..] => plain(Answer::NotStored),
-            ["EXISTS" | "EX", ..] => plain(Answer::Exists),
-            ["CLIENT_ERROR", ..] if line.ends_with("non-numeric value") => {
-                plain(Answer::NotANumber)
-            }
-            [number] if matches!(self, Self::Incr | Self::Decr) => {
-                plain(Answer::Number(number.parse().map_err(|_| bad())?))
-            }
-            _ => Err(bad()),
-        }
-    }
-}
-
-/// The data block of `bytes` bytes at `at`, with `tail` behind it, and where that ends.
-fn block(text: &[u8], at: usize, bytes: &str, tail: &[u8]) -> Result<Option<(Vec<u8>, usize)>, ()> {
-    let end = bytes.parse::<u32>().map_err(|_| ())? as usize + at;
-    let Some(value) = text.get(at..end) else { return Ok(None) };
-    match text.get(end..end + tail.len()) {
-        None => Ok(None),
-        Some(there) if there == tail => Ok(Some((value.to_vec(), end + tail.len()))),
-        Some(_) => Err(()),
+            (_, Reply::End | Reply::Miss | Reply::NotFound) => Answer::NotFound,
+            (_, Reply::Stored | Reply::Deleted | Reply::Touched | Reply::Done) => Answer::Done,
+            (_, Reply::NotStored) => Answer::NotStored,
+            (_, Reply::Exists) => Answer::Exists,
+            (_, Reply::Refused(line)) if line.ends_with(b"non-numeric value") => Answer::NotANumber,
+            (Self::Incr | Self::Decr, Reply::Number(number)) => Answer::Number(number),
+            _ => return Err(bad()),
+        };
+        Ok(Some((answer, rest)))
     }
 }
 
@@ -199,7 +195,7 @@ mod tests {
             for n in 0..text.len() {
                 assert_eq!(verb.answer("k", &text[..n]), Ok(None), "{verb:?} {n}");
             }
-            assert_eq!(verb.answer("k", text), Ok(Some((answer, text.len()))));
+            assert_eq!(verb.answer("k", text), Ok(Some((answer, &[][..]))));
         }
     }
 

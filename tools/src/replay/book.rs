@@ -5,11 +5,11 @@
 //! there yet, which are bounded. Nothing a server sends fails.
 
 use super::assembly::{Added, Pool};
-use super::pending::{Pending, State, Tag, Want};
+use super::pending::{Pending, State, Tag};
 use super::report::Report;
 use super::verify::{self, Wrong};
-use crate::trace::{Asked, Request};
-use dataplane::protocol::udp_frame::HEADER_BYTES as UDP_FRAME_BYTES;
+use crate::client::{Asked, udp};
+use crate::trace::Request;
 
 /// What was asked and what came back.
 pub(super) struct Book {
@@ -49,24 +49,19 @@ impl Book {
             self.report.others += 1;
             return;
         };
-        let want = match request.asked {
-            Asked::Get(count) => Want::Values(count),
-            Asked::Set => Want::Stored,
-            Asked::Delete => Want::Deleted,
-            Asked::Other => Want::Anything,
-        };
-        match want {
-            Want::Values(_) => self.report.gets += 1,
-            Want::Stored => self.report.sets += 1,
-            Want::Deleted => self.report.deletes += 1,
-            Want::Anything => self.report.others += 1,
+        let asked = request.asked;
+        match asked {
+            Asked::Get(_) => self.report.gets += 1,
+            Asked::Set => self.report.sets += 1,
+            Asked::Delete => self.report.deletes += 1,
+            Asked::Other => self.report.others += 1,
         }
-        if want != Want::Anything {
+        if asked != Asked::Other {
             self.report.sent += 1;
             self.report.series.sent(now);
         }
         // A lost request's pieces went when it was lost, so the slot's list is empty.
-        if let Some(slot) = self.pending.begin(tag, want, due, now) {
+        if let Some(slot) = self.pending.begin(tag, asked, due, now) {
             slot.protocol = request.protocol;
             request.append_keys(frame, &mut slot.keys);
             if keep {
@@ -90,23 +85,17 @@ impl Book {
 
     /// Takes a datagram that arrived at `now`.
     pub(super) fn reply(&mut self, lane: Option<u32>, payload: &[u8], now: u64) {
-        let Some((header, text)) = payload.split_first_chunk::<UDP_FRAME_BYTES>() else {
+        let Some((udp::Part { id, seq, total }, text)) = udp::split(payload) else {
             self.report.bad_datagrams += 1;
             return;
         };
-        let [id0, id1, seq0, seq1, total0, total1, ..] = *header;
-        let (id, seq, total) = (
-            u16::from_be_bytes([id0, id1]),
-            u16::from_be_bytes([seq0, seq1]),
-            u16::from_be_bytes([total0, total1]),
-        );
         let Some(i) = lane.and_then(|lane| self.pending.find(Tag { lane, id })) else {
             self.report.unexpected += 1;
             return;
         };
         let slot = self.pending.slot(i);
-        match (slot.want, slot.state) {
-            (Want::Anything, _) => self.report.others_answered += 1,
+        match (slot.asked, slot.state) {
+            (Asked::Other, _) => self.report.others_answered += 1,
             (_, State::Answered) => self.report.duplicates += 1,
             (_, State::Lost) => self.report.late += u64::from(seq == 0),
             (_, State::Waiting) if total == 1 && seq == 0 && slot.pieces.is_empty() => {
@@ -132,14 +121,14 @@ impl Book {
     /// Judges a whole reply.
     fn answer(&mut self, i: u32, text: &[u8], now: u64) {
         let slot = self.pending.slot(i);
-        let verdict = match slot.want {
-            Want::Values(count) => match verify::get(slot.protocol, &slot.keys, text) {
+        let verdict = match slot.asked {
+            Asked::Get(count) => match verify::get(slot.protocol, &slot.keys, text) {
                 Ok(found) if found < count && self.expect_hits => Err(Wrong::Miss),
                 Ok(found) => Ok((u64::from(count), u64::from(found))),
                 Err(w) => Err(w),
             },
-            Want::Deleted => verify::delete(slot.protocol, text).map(|()| (0, 0)),
-            Want::Stored | Want::Anything => verify::set(slot.protocol, text).map(|()| (0, 0)),
+            Asked::Delete => verify::delete(slot.protocol, text).map(|()| (0, 0)),
+            Asked::Set | Asked::Other => verify::set(slot.protocol, text).map(|()| (0, 0)),
         };
         match verdict {
             Ok((asked, found)) => {

@@ -8,12 +8,12 @@
 //!
 //! Nothing here allocates per packet once buffers have grown to the sizes in use.
 
-mod answers;
 pub mod assembly;
 mod book;
 pub mod cli;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
+mod error;
 pub mod link;
 pub mod pending;
 pub mod queues;
@@ -24,7 +24,8 @@ pub mod sockets;
 pub mod source;
 pub mod verify;
 
+pub use error::PlayError;
 pub use link::{Link, Taken};
 pub use report::Report;
-pub use run::{Pace, Plan, PlayError, play};
+pub use run::{Pace, Plan, play};
 pub use source::{Generated, Source};

@@ -5,7 +5,7 @@
 //! recognised. Waiting requests hang in a list in the order of sending, oldest first.
 
 use super::assembly::Pieces;
-use crate::workload::Protocol;
+use crate::client::{Asked, Protocol};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -21,19 +21,6 @@ pub struct Tag {
     pub lane: u32,
     /// Request id of the frame header.
     pub id: u16,
-}
-
-/// What a waiting request wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Want {
-    /// Values for so many keys.
-    Values(u32),
-    /// That a value was stored.
-    Stored,
-    /// That a key was deleted or was not there.
-    Deleted,
-    /// Nothing in particular: a reply may come or not. Never waits.
-    Anything,
 }
 
 /// Where a request stands.
@@ -54,8 +41,8 @@ pub struct Slot {
     pub tag: Tag,
     /// Where it stands.
     pub state: State,
-    /// What it wants.
-    pub want: Want,
+    /// What it asks. [`Asked::Other`] never waits.
+    pub asked: Asked,
     /// In which protocol.
     pub protocol: Protocol,
     /// Keys asked for, blank-separated.
@@ -122,7 +109,7 @@ impl Pending {
         let slots = std::iter::repeat_with(|| Slot {
             tag,
             state: State::Lost,
-            want: Want::Anything,
+            asked: Asked::Other,
             protocol: Protocol::Ascii,
             keys: Vec::new(),
             frame: Vec::new(),
@@ -175,7 +162,7 @@ impl Pending {
     pub fn begin(
         &mut self,
         tag: Tag,
-        want: Want,
+        asked: Asked,
         intended_ns: u64,
         now_ns: u64,
     ) -> Option<&mut Slot> {
@@ -190,13 +177,13 @@ impl Pending {
         let slot = &mut self.slots[i as usize];
         slot.tag = tag;
         slot.named = true;
-        slot.want = want;
+        slot.asked = asked;
         slot.keys.clear();
         slot.frame.clear();
         slot.tries = 1;
         slot.number = number;
         slot.intended_ns = intended_ns;
-        if want == Want::Anything {
+        if asked == Asked::Other {
             slot.state = State::Answered;
             self.free.push_back(i);
         } else {
@@ -271,7 +258,7 @@ mod tests {
         let mut p = Pending::new(3);
         for id in 0..3 {
             assert!(p.has_room(tag(id)));
-            p.begin(tag(id), Want::Stored, 0, u64::from(id)).unwrap();
+            p.begin(tag(id), Asked::Set, 0, u64::from(id)).unwrap();
         }
         assert!(!p.has_room(tag(3)));
         let order = |p: &mut Pending| {
@@ -295,7 +282,7 @@ mod tests {
     fn finished_requests_are_remembered_for_a_while() {
         let mut p = Pending::new(2);
         for id in 0..100 {
-            p.begin(tag(id), Want::Stored, 0, 0).unwrap();
+            p.begin(tag(id), Asked::Set, 0, 0).unwrap();
             let i = p.find(tag(id)).unwrap();
             p.finish(i, State::Answered);
         }
@@ -308,8 +295,8 @@ mod tests {
     fn a_name_used_again_means_the_new_request() {
         let mut p = Pending::new(2);
         for _ in 0..50 {
-            p.begin(tag(7), Want::Anything, 0, 0).unwrap();
-            p.begin(tag(7), Want::Stored, 0, 0).unwrap();
+            p.begin(tag(7), Asked::Other, 0, 0).unwrap();
+            p.begin(tag(7), Asked::Set, 0, 0).unwrap();
             let i = p.find(tag(7)).unwrap();
             assert_eq!(p.slot(i).state, State::Waiting);
             p.finish(i, State::Answered);

@@ -1,6 +1,6 @@
 //! What a run found, as numbers, as a table and as JSON.
 
-use super::series::Series;
+use super::series::{Series, micros};
 use super::verify::Wrong;
 use hdrhistogram::{CreationError, Histogram};
 use serde_json::{Value, json};
@@ -172,11 +172,6 @@ impl Report {
             "over_time": self.series.json(),
         })
     }
-}
-
-/// Microseconds, for people and for JSON.
-pub(super) fn micros(ns: u64) -> f64 {
-    ratio(ns, 1_000)
 }
 
 /// A histogram in microseconds.

@@ -7,11 +7,11 @@
 //! way in any mode.
 
 use super::book::Book;
+use super::error::PlayError;
 use super::link::{Link, Taken};
 use super::report::Report;
 use super::source::Source;
-use crate::trace::{GenerateError, ReadError, Request};
-use std::io;
+use crate::trace::Request;
 use std::time::{Duration, Instant};
 
 /// Requests sent between two looks at what has arrived.
@@ -70,23 +70,6 @@ impl Default for Plan {
             expect_hits: false,
         }
     }
-}
-
-/// Why a run breaks off.
-#[derive(Debug, thiserror::Error)]
-pub enum PlayError {
-    /// The capture cannot be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The workload cannot be made up.
-    #[error(transparent)]
-    Generate(#[from] GenerateError),
-    /// The link is broken.
-    #[error("the link to the server broke: {0}")]
-    Link(#[from] io::Error),
-    /// The histogram cannot be made.
-    #[error("no memory for the latency histogram")]
-    Histogram,
 }
 
 /// Plays `source` over `link`; `progress` hears of the counters now and then.

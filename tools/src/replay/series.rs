@@ -3,7 +3,6 @@
 //! In: events with their times. Out: intervals of equal width. When a run outlasts them, two
 //! neighbours become one and the width doubles, so that a run of any length has 120 to 240.
 
-use super::report::micros;
 use crate::plot::{Axis, Plot, Scale};
 use hdrhistogram::{CreationError, Histogram};
 use serde_json::{Value, json};
@@ -159,6 +158,11 @@ impl Series {
     fn middles(&self) -> impl Iterator<Item = (f64, &Interval)> {
         self.used().enumerate().map(|(n, i)| ((n as f64 + 0.5) * self.width_s(), i))
     }
+}
+
+/// Microseconds, for people and for JSON.
+pub(super) fn micros(ns: u64) -> f64 {
+    ns as f64 / 1e3
 }
 
 #[cfg(test)]

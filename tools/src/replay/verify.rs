@@ -6,16 +6,12 @@
 #[cfg(test)]
 mod tests;
 
-use super::answers::{Answers, Next};
-use crate::workload::{Protocol, keys, values};
-use dataplane::protocol::binary::{Header, RESPONSE_MAGIC, opcode};
+use crate::client::reply::parse;
+use crate::client::{Malformed, Protocol, Reply, Value};
+use crate::workload::{keys, values};
 
 /// Most keys that a request datagram can hold: one-byte keys and blanks in 1,472 bytes.
 const KEYS_MAX: usize = 768;
-/// Statuses of binary replies.
-pub(super) const STATUS_OK: u16 = 0;
-pub(super) const STATUS_NOT_FOUND: u16 = 1;
-const STATUS_NOT_STORED: u16 = 5;
 
 /// What is wrong with a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,8 +63,26 @@ impl Wrong {
     }
 }
 
-pub(super) fn refused(reply: &[u8]) -> bool {
-    [&b"ERROR"[..], b"CLIENT_ERROR", b"SERVER_ERROR"].iter().any(|e| reply.starts_with(e))
+impl From<Malformed> for Wrong {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+/// Takes the next reply from what has come; it must be whole.
+fn next<'a>(protocol: Protocol, rest: &mut &'a [u8]) -> Result<Reply<'a>, Wrong> {
+    let (reply, after) = parse(protocol, rest)?.ok_or(Wrong::Malformed)?;
+    *rest = after;
+    Ok(reply)
+}
+
+/// The only reply in what has come.
+fn only(protocol: Protocol, mut reply: &[u8]) -> Result<Reply<'_>, Wrong> {
+    match next(protocol, &mut reply)? {
+        Reply::Refused(_) => Err(Wrong::Refused),
+        only if reply.is_empty() => Ok(only),
+        _ => Err(Wrong::Malformed),
+    }
 }
 
 /// Checks the reply to a set.
@@ -76,15 +90,9 @@ pub(super) fn refused(reply: &[u8]) -> bool {
 /// # Errors
 /// What is wrong with it.
 pub fn set(protocol: Protocol, reply: &[u8]) -> Result<(), Wrong> {
-    match (protocol, reply) {
-        (Protocol::Ascii, b"STORED\r\n") | (Protocol::Meta, b"HD\r\n") => Ok(()),
-        (Protocol::Ascii, b"NOT_STORED\r\n") | (Protocol::Meta, b"NS\r\n") => Err(Wrong::NotStored),
-        (Protocol::Binary, _) => match status(reply, opcode::SET)? {
-            STATUS_OK => Ok(()),
-            STATUS_NOT_STORED => Err(Wrong::NotStored),
-            _ => Err(Wrong::Refused),
-        },
-        _ if refused(reply) => Err(Wrong::Refused),
+    match only(protocol, reply)? {
+        Reply::Stored | Reply::Done => Ok(()),
+        Reply::NotStored => Err(Wrong::NotStored),
         _ => Err(Wrong::Malformed),
     }
 }
@@ -94,28 +102,32 @@ pub fn set(protocol: Protocol, reply: &[u8]) -> Result<(), Wrong> {
 /// # Errors
 /// What is wrong with it.
 pub fn delete(protocol: Protocol, reply: &[u8]) -> Result<(), Wrong> {
-    match (protocol, reply) {
-        (Protocol::Ascii, b"DELETED\r\n" | b"NOT_FOUND\r\n")
-        | (Protocol::Meta, b"HD\r\n" | b"NF\r\n") => Ok(()),
-        (Protocol::Binary, _) => match status(reply, opcode::DELETE)? {
-            STATUS_OK | STATUS_NOT_FOUND => Ok(()),
-            _ => Err(Wrong::Refused),
-        },
-        _ if refused(reply) => Err(Wrong::Refused),
+    match only(protocol, reply)? {
+        Reply::Deleted | Reply::Done | Reply::NotFound => Ok(()),
         _ => Err(Wrong::Malformed),
     }
 }
 
-/// The status of a binary reply that is whole and answers `opcode`.
-fn status(reply: &[u8], opcode: u8) -> Result<u16, Wrong> {
-    match Header::split(reply) {
-        Some((head, body))
-            if head.magic == RESPONSE_MAGIC
-                && head.opcode == opcode
-                && body.len() as u64 == u64::from(head.body_bytes) =>
-        {
-            Ok(head.status)
+/// The next value in the reply to a get, or `None` behind the last. One key, asked for in meta or
+/// binary, is answered by its value or a miss; all others by values and what ends them.
+fn next_value<'a>(
+    protocol: Protocol,
+    single: bool,
+    found: u32,
+    rest: &mut &'a [u8],
+) -> Result<Option<Value<'a>>, Wrong> {
+    let single = single && protocol != Protocol::Ascii;
+    if single && found == 1 && rest.is_empty() {
+        return Ok(None);
+    }
+    match next(protocol, rest)? {
+        Reply::Value(value) if !single || found == 0 => {
+            let as_asked = value.quiet == (protocol == Protocol::Binary && !single);
+            as_asked.then_some(Some(value)).ok_or(Wrong::Malformed)
         }
+        Reply::Miss if single && found == 0 && rest.is_empty() => Ok(None),
+        Reply::End if !single && rest.is_empty() => Ok(None),
+        Reply::Refused(_) => Err(Wrong::Refused),
         _ => Err(Wrong::Malformed),
     }
 }
@@ -127,27 +139,25 @@ fn status(reply: &[u8], opcode: u8) -> Result<u16, Wrong> {
 /// The first thing that is wrong.
 pub fn get(protocol: Protocol, asked: &[u8], reply: &[u8]) -> Result<u32, Wrong> {
     let mut used = [0u64; KEYS_MAX.div_ceil(64)];
-    let mut answers = Answers::new(protocol, !asked.contains(&b' '), reply);
+    let (single, mut rest) = (!asked.contains(&b' '), reply);
     // Servers answer in the order of the request: the search goes on behind the last hit.
     let mut at = Place { offset: 0, number: 0 };
     let mut found = 0;
-    loop {
-        let value = match answers.next()? {
-            Next::End => return Ok(found),
-            Next::Value(value) => value,
-        };
-        let (place, known) = search(asked, value.key, at, &used);
+    while let Some(value) = next_value(protocol, single, found, &mut rest)? {
+        let (key, flags) = value.key.zip(value.flags).ok_or(Wrong::Malformed)?;
+        let (place, known) = search(asked, key, at, &used);
         at = place.ok_or(if known { Wrong::Extra } else { Wrong::Key })?;
         *used.get_mut(at.number / 64).ok_or(Wrong::Extra)? |= 1 << (at.number % 64);
-        let index = keys::index(value.key).ok_or(Wrong::Key)?;
+        let index = keys::index(key).ok_or(Wrong::Key)?;
         if values::check(index, value.data).is_none() {
             return Err(Wrong::Value);
         }
-        if value.flags != values::flags(index) {
+        if flags != values::flags(index) {
             return Err(Wrong::Flags);
         }
         found += 1;
     }
+    Ok(found)
 }
 
 /// A key among those asked for: where it begins, and how many stand before it.

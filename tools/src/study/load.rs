@@ -3,6 +3,8 @@
 //! In: the number of an item, or several. Out: the frame of a request, and whether a reply is the
 //! right one to the byte. Items are known by their numbers: key and value follow from that.
 
+use crate::client::reply::append_value;
+use crate::client::{Protocol, Set, udp};
 use dataplane::wire::build::UdpFrame;
 use dataplane::wire::checksum;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
@@ -77,9 +79,10 @@ impl Shape {
     /// The head that a card makes of the reply to [`Load::Get`] for the item with this key.
     pub fn head(self, key: &[u8]) -> Option<ReplyHead> {
         let value = self.value(self.key_in(key)?);
-        let line = [b"VALUE ", key, format!(" 0 {}\r\n", value.len()).as_bytes()].concat();
-        let number = [0, Load::Get as u8, 0, 0, 0, 1, 0, 0];
-        let text = [&number, line.as_slice(), &value, b"\r\nEND\r\n"].concat();
+        let mut text = udp::header(Load::Get as u16).to_vec();
+        append_value(&key, 0, &value, &mut text);
+        let head_bytes = text.len() - value.len() - b"\r\n".len();
+        text.extend(b"END\r\n");
         let mut reply = UdpFrame {
             src_mac: MAC,
             dst_mac: PEER_MAC,
@@ -90,7 +93,7 @@ impl Shape {
         }
         .to_vec()?;
         let udp_len = u16::try_from(reply.len() - UDP_AT).ok()?;
-        reply.truncate(TEXT_AT + line.len());
+        reply.truncate(TEXT_AT - udp::HEADER_BYTES + head_bytes);
         // No checksum in it.
         reply.get_mut(UDP_AT + 6..UDP_AT + 8)?.fill(0);
         let pseudo = checksum::pseudo(reply.get(UDP_AT - 8..UDP_AT)?, UDP, udp_len);
@@ -130,25 +133,20 @@ impl Load {
     /// datagram.
     pub fn request(self, shape: Shape, asked: &[u64], items: u64) -> Option<Vec<u8>> {
         // Replies repeat the request's number: it tells what was asked.
-        let mut text = vec![0, self as u8, 0, 0, 0, 1, 0, 0];
+        let mut text = udp::header(self as u16).to_vec();
         match self {
             Self::Set => {
                 for &i in asked {
-                    text.extend(b"set ");
-                    text.extend(shape.key(i));
-                    text.extend(format!(" 0 0 {}\r\n", shape.value_bytes).bytes());
-                    text.extend(shape.value(i));
+                    let (key, value) = (shape.key(i), shape.value(i));
+                    let set = Set { key, flags: 0, ttl_s: 0, value, quiet: false };
+                    Protocol::Ascii.set(&set, &mut text);
                 }
             }
             Self::Get | Self::Multiget | Self::Miss => {
-                text.extend(b"get");
-                for &i in asked {
-                    text.push(b' ');
-                    text.extend(shape.key(if self == Self::Miss { items + i } else { i }));
-                }
+                let first = if self == Self::Miss { items } else { 0 };
+                Protocol::Ascii.get(asked.iter().map(|i| shape.key(first + i)), &mut text);
             }
         }
-        text.extend(b"\r\n");
         UdpFrame {
             src_mac: PEER_MAC,
             dst_mac: MAC,
@@ -167,14 +165,13 @@ impl Load {
             return text == b"STORED\r\n";
         }
         let values = if self == Self::Miss { 0 } else { self.keys() };
+        let mut want = Vec::new();
         for _ in 0..values {
-            let Some(rest) = text.strip_prefix(b"VALUE ") else { return false };
-            let Some(i) = shape.key_in(rest) else { return false };
-            let mut want = shape.key(i);
-            want.extend(format!(" 0 {}\r\n", shape.value_bytes).bytes());
-            want.extend(shape.value(i));
-            want.extend(b"\r\n");
-            let Some(rest) = rest.strip_prefix(want.as_slice()) else { return false };
+            let key = text.strip_prefix(b"VALUE ").and_then(|rest| shape.key_in(rest));
+            let Some(i) = key else { return false };
+            want.clear();
+            append_value(&shape.key(i), 0, &shape.value(i), &mut want);
+            let Some(rest) = text.strip_prefix(want.as_slice()) else { return false };
             text = rest;
         }
         text == b"END\r\n"

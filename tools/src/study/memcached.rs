@@ -5,7 +5,10 @@
 //! request is part of the price that a user pays.
 
 use super::server::Cpu;
-use std::io::{self, BufRead, BufReader, Write};
+use crate::client::connection::Connection;
+use crate::client::reply::{Reply, parse};
+use crate::client::{Protocol, Set, udp};
+use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -77,23 +80,23 @@ impl Memcached {
         key: impl Fn(u64) -> Vec<u8>,
         value: impl Fn(u64) -> Vec<u8>,
     ) -> io::Result<()> {
-        let mut to = self.connect()?;
+        let mut connection = Connection::open((Ipv4Addr::LOCALHOST, self.port).into())?;
         let mut text = Vec::new();
         for i in 0..items {
-            let (key, value) = (key(i), value(i));
-            write!(text, "set {} 0 0 {} noreply\r\n", String::from_utf8_lossy(&key), value.len())?;
-            text.extend_from_slice(&value);
-            text.extend_from_slice(b"\r\n");
+            let set = Set { key: key(i), flags: 0, ttl_s: 0, value: value(i), quiet: true };
+            Protocol::Ascii.set(&set, &mut text);
             if text.len() > 1 << 16 {
-                to.write_all(&text)?;
+                connection.send(&text)?;
                 text.clear();
             }
         }
         text.extend_from_slice(b"version\r\n");
-        to.write_all(&text)?;
-        let mut line = String::new();
-        BufReader::new(to).read_line(&mut line)?;
-        if line.starts_with("VERSION") { Ok(()) } else { Err(io::Error::other(line)) }
+        connection.send(&text)?;
+        connection.receive(|come| match parse(Protocol::Ascii, come)? {
+            None => Ok(None),
+            Some((Reply::Version(_), rest)) => Ok(Some(((), rest))),
+            Some((other, _)) => Err(io::Error::other(format!("memcached answered {other:?}"))),
+        })
     }
 
     /// Asks for `requests` keys over UDP, from `key(n)` for the n-th, and reports the cost.
@@ -112,10 +115,8 @@ impl Memcached {
         while asked < requests || waiting > 0 {
             while asked < requests && waiting < WINDOW {
                 datagram.clear();
-                datagram.extend_from_slice(&[0, 0, 0, 0, 0, 1, 0, 0]);
-                datagram.extend_from_slice(b"get ");
-                datagram.extend_from_slice(&key(asked));
-                datagram.extend_from_slice(b"\r\n");
+                datagram.extend_from_slice(&udp::header(0));
+                Protocol::Ascii.get([key(asked)].iter(), &mut datagram);
                 socket.send(&datagram)?;
                 asked += 1;
                 waiting += 1;
@@ -124,9 +125,10 @@ impl Memcached {
                 Ok(n) => {
                     answered += 1;
                     waiting -= 1;
-                    if answer.get(8..n).is_some_and(|t| t.starts_with(b"VALUE ")) {
-                        hits += 1;
-                    }
+                    let reply = answer.get(..n).and_then(udp::split).map(|(_, text)| text);
+                    let reply =
+                        reply.map(|text| parse(Protocol::Ascii, text)).transpose()?.flatten();
+                    hits += u64::from(matches!(reply, Some((Reply::Value(_), _))));
                 }
                 // The rest of the window was lost: a full socket buffer.
                 Err(e)

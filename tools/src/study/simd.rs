@@ -9,6 +9,7 @@
 
 use super::frame::{Common, Frame};
 use super::load::SERVER;
+use crate::client::{Protocol, udp};
 use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use clap::Parser;
@@ -242,20 +243,9 @@ fn name(i: usize, length: usize) -> Vec<u8> {
 
 /// A get of one key.
 fn request(key: &[u8], binary: bool) -> Option<Vec<u8>> {
-    let mut payload = vec![0, 1, 0, 0, 0, 1, 0, 0];
-    if binary {
-        // Magic, get, length of the key, no extras, type and status; length of all; opaque and CAS.
-        payload.extend([0x80, 0]);
-        payload.extend(u16::try_from(key.len()).ok()?.to_be_bytes());
-        payload.extend([0; 4]);
-        payload.extend(u32::try_from(key.len()).ok()?.to_be_bytes());
-        payload.extend([0; 12]);
-        payload.extend(key);
-    } else {
-        payload.extend(b"get ");
-        payload.extend(key);
-        payload.extend(b"\r\n");
-    }
+    let protocol = if binary { Protocol::Binary } else { Protocol::Ascii };
+    let mut payload = udp::header(1).to_vec();
+    protocol.get([key].iter(), &mut payload);
     UdpFrame {
         src_mac: PEER_MAC,
         dst_mac: MAC,

@@ -1,7 +1,8 @@
 //! Flags that describe traffic, alike in `gnomon-pcapgen` and `gnomon-replay`.
 
 use super::{Envelope, Timing, Trace};
-use crate::workload::{Clients, Protocol, Workload, WorkloadFlags};
+use crate::client::Protocol;
+use crate::workload::{Clients, Workload, WorkloadFlags};
 use clap::Args;
 use driver_shim::MacAddr;
 use std::hash::{BuildHasher, Hasher};

@@ -6,16 +6,16 @@
 
 use super::timing::{Clock, Timing};
 use super::{Envelope, Format, Writer};
+use crate::client::asked::SPOILT_MARK;
+use crate::client::{Protocol, udp};
 use crate::workload::csv::{CsvError, FileRows};
 use crate::workload::recorded::{Moment, Recorded};
-use crate::workload::{Op, Protocol, Request, Requests, Workload, WorkloadError};
+use crate::workload::{Op, Request, Requests, Workload, WorkloadError};
 use dataplane::protocol::command::KEY_MAX_BYTES;
 use dataplane::wire::corrupt::Corruption;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// First byte of the keys in spoilt frames; no key of a workload begins with it.
-pub const SPOILT_MARK: u8 = b'!';
 /// Room for the longest frame: an Ethernet MTU, its header and a tag.
 const FRAME_MAX_BYTES: usize = 1536;
 /// How often progress is told.
@@ -203,13 +203,10 @@ impl Trace {
 
 /// A get for a key that tells what is wrong with its frame, in place of a request.
 fn spoilt_payload(id: u16, kind: Corruption, out: &mut Vec<u8>) {
-    let [hi, lo] = id.to_be_bytes();
     out.clear();
-    out.extend_from_slice(&[hi, lo, 0, 0, 0, 1, 0, 0]);
-    out.extend_from_slice(b"get ");
-    out.push(SPOILT_MARK);
-    out.extend_from_slice(kind.name().as_bytes());
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(&udp::header(id));
+    let key = format!("{}{}", char::from(SPOILT_MARK), kind.name());
+    Protocol::Ascii.get([key].iter(), out);
 }
 
 /// The frames of a trace, one by one.
@@ -290,7 +287,7 @@ impl Frames {
             let request = self.requests.preload(self.preloaded);
             self.preloaded += 1;
             self.summary.preload_sets += 1;
-            self.trace.protocol.append_payload(request.id, request.op, &mut self.payload);
+            request.append(self.trace.protocol, &mut self.payload);
             self.build(request.client)?;
         } else if self.asked >= self.trace.requests {
             return Ok(None);
@@ -312,7 +309,7 @@ impl Frames {
             };
             self.asked += 1;
             self.summary.count(request.op);
-            self.trace.protocol.append_payload(request.id, request.op, &mut self.payload);
+            request.append(self.trace.protocol, &mut self.payload);
             let client = request.client;
             self.build(client)?;
             self.note_rows();

@@ -18,6 +18,6 @@ pub use envelope::Envelope;
 pub use flags::TraceFlags;
 pub use generate::{Frames, GenerateError, Summary, Trace, generate};
 pub use reader::{ReadError, Reader};
-pub use request::{Asked, Request};
+pub use request::Request;
 pub use timing::Timing;
 pub use writer::{Format, Writer};

@@ -1,24 +1,25 @@
 //! Reads capture files, one frame at a time, in bounded memory: pcap and pcapng, both byte
 //! orders, Ethernet only. Hostile files end in an error, never in a panic or in a great
-//! allocation.
+//! allocation: the crate reads through a buffer of 8 MB, and what does not fit it is damage.
 
 #[cfg(test)]
 mod tests;
 
+use pcap_file::pcap::PcapReader;
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::pcapng::{Block, PcapNgReader};
+use pcap_file::{DataLink, PcapError, TsResolution};
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
-use std::ops::Range;
+use std::io::{self, Chain, Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// No block or frame beyond this is read: longer ones are damage, not data.
-const BLOCK_MAX_BYTES: usize = 1 << 20;
-const FILE_BUFFER_BYTES: usize = 1 << 20;
-const LINKTYPE_ETHERNET: u32 = 1;
+/// First bytes of a pcapng file (draft-ietf-opsawg-pcapng, section header block).
+const PCAPNG_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const NS_PER_S: u64 = 1_000_000_000;
 /// Time stamps of pcapng where an interface says nothing else.
 const MICROSECONDS: u64 = 1_000_000;
-/// Interfaces whose time stamps are told apart; a section with more is odd.
-const INTERFACES_MAX: usize = 1024;
 
 /// Why a capture file cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -62,26 +63,30 @@ pub enum ReadError {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The file, and before it the bytes that said which kind it is.
+type Bytes = Chain<Cursor<[u8; 4]>, File>;
+
 enum Kind {
-    Pcap,
-    Pcapng,
+    Pcap(PcapReader<Bytes>),
+    Pcapng(PcapNgReader<Bytes>),
 }
 
 /// A capture file being read.
-#[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
-    file: BufReader<File>,
+    /// For going back to its start.
+    file: File,
     kind: Kind,
-    big_endian: bool,
     frames: u64,
-    block: Vec<u8>,
-    /// Units of time stamps in a second, of each interface; of the file in pcap.
-    units_per_s: Vec<u64>,
     time_ns: u64,
-    /// Where in the block at hand the frame read last stands.
-    at: Range<usize>,
+    /// The frame read last.
+    frame: Vec<u8>,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 impl Reader {
@@ -90,21 +95,11 @@ impl Reader {
     /// # Errors
     /// [`ReadError`]: no such file, no permission, no capture file, not Ethernet.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
+        let path = path.to_owned();
         let file =
-            File::open(path).map_err(|source| ReadError::Open { path: path.to_owned(), source })?;
-        let mut reader = Self {
-            path: path.to_owned(),
-            file: BufReader::with_capacity(FILE_BUFFER_BYTES, file),
-            kind: Kind::Pcap,
-            big_endian: false,
-            frames: 0,
-            block: Vec::with_capacity(4096),
-            units_per_s: Vec::new(),
-            time_ns: 0,
-            at: 0..0,
-        };
-        reader.header()?;
-        Ok(reader)
+            File::open(&path).map_err(|source| ReadError::Open { path: path.clone(), source })?;
+        let kind = begin(&path, &file)?;
+        Ok(Self { path, file, kind, frames: 0, time_ns: 0, frame: Vec::with_capacity(2048) })
     }
 
     /// Goes back to the first frame.
@@ -112,9 +107,11 @@ impl Reader {
     /// # Errors
     /// [`ReadError::Io`] for what cannot be rewound, such as a pipe.
     pub fn rewind(&mut self) -> Result<(), ReadError> {
-        self.file.seek(SeekFrom::Start(0)).map_err(|e| self.io(e))?;
+        let io = |source| ReadError::Io { path: self.path.clone(), source };
+        self.file.seek(SeekFrom::Start(0)).map_err(io)?;
         self.frames = 0;
-        self.header()
+        self.kind = begin(&self.path, &self.file)?;
+        Ok(())
     }
 
     /// Frames read since the start of the file.
@@ -140,194 +137,128 @@ impl Reader {
     /// # Errors
     /// As for [`Reader::next_frame`].
     pub fn advance(&mut self) -> Result<bool, ReadError> {
-        let range = match self.kind {
-            Kind::Pcap => self.next_pcap()?,
-            Kind::Pcapng => self.next_pcapng()?,
+        self.frame.clear();
+        let more = match &mut self.kind {
+            Kind::Pcap(reader) => next_pcap(reader, &mut self.frame),
+            Kind::Pcapng(reader) => next_pcapng(reader, &mut self.frame),
         };
-        let more = range.is_some();
-        self.at = range.unwrap_or_default();
-        Ok(more)
+        let time_ns = more.map_err(|e| failed(&self.path, self.frames, e))?;
+        self.frames += u64::from(time_ns.is_some());
+        // A simple packet has no time: that of the one before.
+        self.time_ns = time_ns.flatten().unwrap_or(self.time_ns);
+        Ok(time_ns.is_some())
     }
 
     /// The frame read last.
     pub fn frame(&self) -> &[u8] {
-        self.block.get(self.at.clone()).unwrap_or_default()
+        &self.frame
     }
+}
 
-    fn io(&self, source: io::Error) -> ReadError {
-        ReadError::Io { path: self.path.clone(), source }
+/// Reads the header of a file, from where it stands.
+fn begin(path: &Path, file: &File) -> Result<Kind, ReadError> {
+    let io = |source| ReadError::Io { path: path.to_owned(), source };
+    let magic = |_| ReadError::Magic(path.to_owned());
+    let mut file = file.try_clone().map_err(io)?;
+    let mut first = [0; 4];
+    if let Err(e) = file.read_exact(&mut first) {
+        return Err(if e.kind() == io::ErrorKind::UnexpectedEof { magic(e) } else { io(e) });
     }
-
-    fn damaged(&self, what: &'static str) -> ReadError {
-        ReadError::Damaged { path: self.path.clone(), frames: self.frames, what }
+    let bytes = Cursor::new(first).chain(file);
+    if first == PCAPNG_MAGIC {
+        return Ok(Kind::Pcapng(
+            PcapNgReader::new(bytes).map_err(|_| ReadError::Magic(path.to_owned()))?,
+        ));
     }
-
-    fn word(&self, bytes: [u8; 4]) -> u32 {
-        if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+    let reader = PcapReader::new(bytes).map_err(|_| ReadError::Magic(path.to_owned()))?;
+    match ethernet(reader.header().datalink) {
+        Ok(()) => Ok(Kind::Pcap(reader)),
+        Err(e) => Err(failed(path, 0, e)),
     }
+}
 
-    /// Word `n` of the block at hand; 0 beyond its end.
-    fn block_word(&self, n: usize) -> u32 {
-        self.block.as_chunks::<4>().0.get(n).map_or(0, |b| self.word(*b))
+/// What a frame cannot be read for.
+enum Failure {
+    LinkType(u32),
+    Pcap(PcapError),
+}
+
+impl From<PcapError> for Failure {
+    fn from(e: PcapError) -> Self {
+        Self::Pcap(e)
     }
+}
 
-    /// Reads `len` bytes as the block at hand. `false`: the file ends just here.
-    fn read_block(&mut self, len: usize) -> Result<bool, ReadError> {
-        self.block.clear();
-        let got = (&mut self.file)
-            .take(len as u64)
-            .read_to_end(&mut self.block)
-            .map_err(|e| self.io(e))?;
-        if got == 0 && len > 0 {
-            return Ok(false);
+fn ethernet(link: DataLink) -> Result<(), Failure> {
+    // The upper bits of the field tell of check sequences.
+    match u32::from(link) & 0x0fff_ffff {
+        1 => Ok(()),
+        other => Err(Failure::LinkType(other)),
+    }
+}
+
+fn failed(path: &Path, frames: u64, failure: Failure) -> ReadError {
+    let path = path.to_owned();
+    match failure {
+        Failure::LinkType(linktype) => ReadError::LinkType { path, linktype },
+        Failure::Pcap(PcapError::IoError(e)) if e.kind() != io::ErrorKind::UnexpectedEof => {
+            ReadError::Io { path, source: e }
         }
-        if got < len { Err(self.damaged("it breaks off within a frame")) } else { Ok(true) }
+        Failure::Pcap(PcapError::InvalidField(what)) => ReadError::Damaged { path, frames, what },
+        Failure::Pcap(_) => {
+            ReadError::Damaged { path, frames, what: "it breaks off within a frame" }
+        }
     }
+}
 
-    fn header(&mut self) -> Result<(), ReadError> {
-        let magic = |r: &Self| ReadError::Magic(r.path.clone());
-        let mut first = [0; 4];
-        self.file.read_exact(&mut first).map_err(|e| match e.kind() {
-            io::ErrorKind::UnexpectedEof => magic(self),
-            _ => self.io(e),
-        })?;
-        (self.kind, self.big_endian) = match u32::from_le_bytes(first) {
-            0xa1b2_3c4d | 0xa1b2_c3d4 => (Kind::Pcap, false),
-            0x4d3c_b2a1 | 0xd4c3_b2a1 => (Kind::Pcap, true),
-            0x0a0d_0d0a => (Kind::Pcapng, false),
-            _ => return Err(magic(self)),
-        };
-        self.units_per_s.clear();
-        if self.kind == Kind::Pcapng {
-            return self.section();
-        }
-        let nanoseconds = first == [0x4d, 0x3c, 0xb2, 0xa1] || first == [0xa1, 0xb2, 0x3c, 0x4d];
-        self.units_per_s.push(if nanoseconds { NS_PER_S } else { MICROSECONDS });
-        if !self.read_block(20)? {
-            return Err(magic(self));
-        }
-        // The upper bits of the field tell of check sequences.
-        self.check_linktype(self.block_word(4) & 0x0fff_ffff)
-    }
+/// A frame's time, if it has one; `None` outside at the end.
+type Next = Result<Option<Option<u64>>, Failure>;
 
-    fn check_linktype(&self, linktype: u32) -> Result<(), ReadError> {
-        if linktype == LINKTYPE_ETHERNET {
-            return Ok(());
-        }
-        Err(ReadError::LinkType { path: self.path.clone(), linktype })
-    }
+/// Lengths are taken as they are: a capture that was cut to its snap length is no damage.
+fn next_pcap(reader: &mut PcapReader<Bytes>, frame: &mut Vec<u8>) -> Next {
+    let scale = match reader.header().ts_resolution {
+        TsResolution::NanoSecond => 1,
+        TsResolution::MicroSecond => 1_000,
+    };
+    let Some(packet) = reader.next_raw_packet().transpose()? else { return Ok(None) };
+    frame.extend_from_slice(&packet.data);
+    Ok(Some(Some(u64::from(packet.ts_sec) * NS_PER_S + u64::from(packet.ts_frac) * scale)))
+}
 
-    fn next_pcap(&mut self) -> Result<Option<Range<usize>>, ReadError> {
-        if !self.read_block(16)? {
-            return Ok(None);
-        }
-        let (seconds, units) = (self.block_word(0), self.block_word(1));
-        let scale = NS_PER_S / self.units_per_s.first().copied().unwrap_or(NS_PER_S).max(1);
-        self.time_ns = u64::from(seconds) * NS_PER_S + u64::from(units) * scale;
-        let len = self.block_word(2) as usize;
-        if len > BLOCK_MAX_BYTES {
-            return Err(self.damaged("a frame claims to be longer than 1 MB"));
-        }
-        if !self.read_block(len)? {
-            return Err(self.damaged("it breaks off before a frame"));
-        }
-        self.frames += 1;
-        Ok(Some(0..len))
-    }
-
-    /// The rest of a section header, whose type has been read.
-    fn section(&mut self) -> Result<(), ReadError> {
-        if !self.read_block(8)? {
-            return Err(ReadError::Magic(self.path.clone()));
-        }
-        self.big_endian = match self.block[4..8] {
-            [0x4d, 0x3c, 0x2b, 0x1a] => false,
-            [0x1a, 0x2b, 0x3c, 0x4d] => true,
-            _ => return Err(ReadError::Magic(self.path.clone())),
-        };
-        self.units_per_s.clear();
-        let len = self.block_word(0) as usize;
-        self.rest_of_block(len, 12)
-    }
-
-    /// Reads what is left of a block of `len` bytes after its first `read` bytes.
-    fn rest_of_block(&mut self, len: usize, read: usize) -> Result<(), ReadError> {
-        if len < read || len > BLOCK_MAX_BYTES || !len.is_multiple_of(4) {
-            return Err(self.damaged("a block has an impossible length"));
-        }
-        if !self.read_block(len - read)? {
-            return Err(self.damaged("it breaks off within a block"));
-        }
-        Ok(())
-    }
-
-    /// Units of time stamps in a second, as the interface block at hand says in its options.
-    fn resolution(&self, body: usize) -> u64 {
-        let half = |at: usize| {
-            let bytes = self.block.get(at..at + 2).and_then(|b| b.first_chunk::<2>())?;
-            let n = if self.big_endian { u16::from_be_bytes } else { u16::from_le_bytes };
-            Some(n(*bytes))
-        };
-        let mut at = 8;
-        while let (Some(code), Some(len)) = (half(at), half(at + 2)) {
-            let value = self.block.get(at + 4).copied().filter(|_| at + 4 < body);
-            match (code, value) {
-                (0, _) | (9, None) => break,
-                (9, Some(power)) => {
-                    let (base, power) = (if power & 0x80 == 0 { 10u64 } else { 2 }, power & 0x7f);
-                    return base.checked_pow(power.into()).unwrap_or(u64::MAX);
-                }
-                _ => at += 4 + usize::from(len).next_multiple_of(4),
-            }
-        }
-        MICROSECONDS
-    }
-
-    fn next_pcapng(&mut self) -> Result<Option<Range<usize>>, ReadError> {
-        loop {
-            if !self.read_block(4)? {
-                return Ok(None);
-            }
-            let kind = self.block_word(0);
-            if kind == 0x0a0d_0d0a {
-                self.section()?;
+fn next_pcapng(reader: &mut PcapNgReader<Bytes>, frame: &mut Vec<u8>) -> Next {
+    loop {
+        let (interface, units) = match reader.next_block().transpose()? {
+            None => return Ok(None),
+            Some(Block::InterfaceDescription(interface)) => {
+                ethernet(interface.linktype)?;
                 continue;
             }
-            if !self.read_block(4)? {
-                return Err(self.damaged("it breaks off within a block"));
+            Some(Block::SimplePacket(packet)) => {
+                let len = packet.data.len().min(packet.original_len as usize);
+                frame.extend_from_slice(packet.data.get(..len).unwrap_or_default());
+                return Ok(Some(None));
             }
-            let len = self.block_word(0) as usize;
-            self.rest_of_block(len, 8)?;
-            // After type and length, and with the length repeated at the end.
-            let body = self.block.len().saturating_sub(4);
-            let (at, frame_len) = match kind {
-                1 => {
-                    // A 16-bit field, then 16 reserved bits.
-                    let word = self.block_word(0);
-                    let linktype = if self.big_endian { word >> 16 } else { word & 0xffff };
-                    self.check_linktype(linktype)?;
-                    if self.units_per_s.len() < INTERFACES_MAX {
-                        self.units_per_s.push(self.resolution(body));
-                    }
-                    continue;
-                }
-                // Simple packet: the original length, then as much of it as the block holds.
-                3 => (4, (self.block_word(0) as usize).min(body.saturating_sub(4))),
-                6 => {
-                    let interface = self.block_word(0) as usize;
-                    let units = u64::from(self.block_word(1)) << 32 | u64::from(self.block_word(2));
-                    let per_s = self.units_per_s.get(interface).copied().unwrap_or(MICROSECONDS);
-                    let ns = u128::from(units) * u128::from(NS_PER_S) / u128::from(per_s.max(1));
-                    self.time_ns = u64::try_from(ns).unwrap_or(u64::MAX);
-                    (20, self.block_word(3) as usize)
-                }
-                _ => continue,
-            };
-            if frame_len > body.saturating_sub(at) {
-                return Err(self.damaged("a frame is longer than its block"));
+            // The crate hands on what the file counts, whatever the interface's unit.
+            Some(Block::EnhancedPacket(packet)) => {
+                frame.extend_from_slice(&packet.data);
+                (packet.interface_id as usize, packet.timestamp.as_nanos())
             }
-            self.frames += 1;
-            return Ok(Some(at..at + frame_len));
-        }
+            Some(_) => continue,
+        };
+        let per_s = reader.interfaces().get(interface).map_or(MICROSECONDS, units_per_s);
+        let ns = units * u128::from(NS_PER_S) / u128::from(per_s.max(1));
+        return Ok(Some(Some(u64::try_from(ns).unwrap_or(u64::MAX))));
     }
+}
+
+/// Units of time stamps in a second, as the interface says in its options.
+fn units_per_s(interface: &InterfaceDescriptionBlock<'_>) -> u64 {
+    let says = |option: &InterfaceDescriptionOption<'_>| match option {
+        InterfaceDescriptionOption::IfTsResol(power) => Some(*power),
+        _ => None,
+    };
+    interface.options.iter().find_map(says).map_or(MICROSECONDS, |power| {
+        let (base, power) = (if power & 0x80 == 0 { 10u64 } else { 2 }, power & 0x7f);
+        base.checked_pow(power.into()).unwrap_or(u64::MAX)
+    })
 }

@@ -1,14 +1,21 @@
 //! Writes capture files, one frame at a time, in bounded memory: pcap with nanosecond time
 //! stamps, or pcapng with one Ethernet interface.
 
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
 
-const LINKTYPE_ETHERNET: u16 = 1;
 const SNAPLEN: u32 = 65_535;
-/// pcap magic whose time stamps count nanoseconds.
-const PCAP_NS_MAGIC: u32 = 0xa1b2_3c4d;
-const NS_PER_S: u64 = 1_000_000_000;
+/// Times are in units of 10^-9 seconds.
+const NANOSECONDS: u8 = 9;
 
 /// The two kinds of capture file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -30,10 +37,24 @@ impl Format {
 }
 
 /// A capture file being written. Little-endian.
-#[derive(Debug)]
-pub struct Writer<W: Write> {
-    out: W,
-    format: Format,
+pub enum Writer<W: Write> {
+    /// pcap.
+    Pcap(PcapWriter<W>),
+    /// pcapng.
+    Pcapng(PcapNgWriter<W>),
+}
+
+impl<W: Write> std::fmt::Debug for Writer<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
+    }
+}
+
+fn failed(e: PcapError) -> io::Error {
+    match e {
+        PcapError::IoError(e) => e,
+        other => io::Error::new(io::ErrorKind::InvalidInput, other),
+    }
 }
 
 impl<W: Write> Writer<W> {
@@ -41,36 +62,26 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// What `out` says.
-    pub fn new(mut out: W, format: Format) -> io::Result<Self> {
-        let mut head = Vec::with_capacity(64);
-        match format {
+    pub fn new(out: W, format: Format) -> io::Result<Self> {
+        let begin = || match format {
             Format::Pcap => {
-                head.extend_from_slice(&PCAP_NS_MAGIC.to_le_bytes());
-                head.extend_from_slice(&[2, 0, 4, 0]);
-                head.extend_from_slice(&[0; 8]);
-                head.extend_from_slice(&SNAPLEN.to_le_bytes());
-                head.extend_from_slice(&u32::from(LINKTYPE_ETHERNET).to_le_bytes());
+                let header = PcapHeader {
+                    snaplen: SNAPLEN,
+                    ts_resolution: TsResolution::NanoSecond,
+                    endianness: Endianness::Little,
+                    ..PcapHeader::default()
+                };
+                Ok(Self::Pcap(PcapWriter::with_header(out, header)?))
             }
             Format::Pcapng => {
-                // Section header: byte-order magic, version 1.0, length unknown.
-                head.extend_from_slice(&0x0a0d_0d0a_u32.to_le_bytes());
-                head.extend_from_slice(&28u32.to_le_bytes());
-                head.extend_from_slice(&0x1a2b_3c4d_u32.to_le_bytes());
-                head.extend_from_slice(&[1, 0, 0, 0]);
-                head.extend_from_slice(&[0xff; 8]);
-                head.extend_from_slice(&28u32.to_le_bytes());
-                // Interface: if_tsresol (option 9) = 10^-9 s, then end of options.
-                head.extend_from_slice(&1u32.to_le_bytes());
-                head.extend_from_slice(&32u32.to_le_bytes());
-                head.extend_from_slice(&LINKTYPE_ETHERNET.to_le_bytes());
-                head.extend_from_slice(&[0; 2]);
-                head.extend_from_slice(&SNAPLEN.to_le_bytes());
-                head.extend_from_slice(&[9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
-                head.extend_from_slice(&32u32.to_le_bytes());
+                let mut writer = PcapNgWriter::with_endianness(out, Endianness::Little)?;
+                let mut interface = InterfaceDescriptionBlock::new(DataLink::ETHERNET, SNAPLEN);
+                interface.options.push(InterfaceDescriptionOption::IfTsResol(NANOSECONDS));
+                writer.write_pcapng_block(interface)?;
+                Ok(Self::Pcapng(writer))
             }
-        }
-        out.write_all(&head)?;
-        Ok(Self { out, format })
+        };
+        begin().map_err(failed)
     }
 
     /// Appends one frame, `ns` nanoseconds after the epoch.
@@ -78,48 +89,34 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// What the file says, or a frame longer than a capture may hold.
     pub fn frame(&mut self, ns: u64, frame: &[u8]) -> io::Result<()> {
-        let len = u32::try_from(frame.len())
-            .ok()
-            .filter(|n| *n <= SNAPLEN)
-            .ok_or(io::ErrorKind::InvalidInput)?;
-        match self.format {
-            Format::Pcap => {
-                let second = u32::try_from(ns / NS_PER_S).unwrap_or(u32::MAX);
-                let rest = u32::try_from(ns % NS_PER_S).unwrap_or(0);
-                let mut head = [0; 16];
-                for (to, word) in
-                    head.as_chunks_mut::<4>().0.iter_mut().zip([second, rest, len, len])
-                {
-                    *to = word.to_le_bytes();
-                }
-                self.out.write_all(&head)?;
-                self.out.write_all(frame)
+        let len = u32::try_from(frame.len()).ok().filter(|n| *n <= SNAPLEN);
+        let original_len = len.ok_or(io::ErrorKind::InvalidInput)?;
+        let timestamp = Duration::from_nanos(ns);
+        let written = match self {
+            Self::Pcap(writer) => {
+                writer.write_packet(&PcapPacket::new(timestamp, original_len, frame))
             }
-            Format::Pcapng => {
-                let padded = len.next_multiple_of(4);
-                let total = 32 + padded;
-                let [b0, b1, b2, b3, b4, b5, b6, b7] = ns.to_le_bytes();
-                let (high, low) =
-                    (u32::from_le_bytes([b4, b5, b6, b7]), u32::from_le_bytes([b0, b1, b2, b3]));
-                let mut head = [0; 28];
-                let words = [6, total, 0, high, low, len, len];
-                for (to, word) in head.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-                    *to = word.to_le_bytes();
-                }
-                self.out.write_all(&head)?;
-                self.out.write_all(frame)?;
-                self.out.write_all(&[0; 3][..(padded - len) as usize])?;
-                self.out.write_all(&total.to_le_bytes())
-            }
-        }
+            Self::Pcapng(writer) => writer.write_pcapng_block(EnhancedPacketBlock {
+                interface_id: 0,
+                timestamp,
+                original_len,
+                data: Cow::Borrowed(frame),
+                options: Vec::new(),
+            }),
+        };
+        written.map(|_| ()).map_err(failed)
     }
 
     /// Flushes, and gives back what was written to.
     ///
     /// # Errors
     /// What the file says: without this call a full disk goes unnoticed.
-    pub fn finish(mut self) -> io::Result<W> {
-        self.out.flush()?;
-        Ok(self.out)
+    pub fn finish(self) -> io::Result<W> {
+        let mut out = match self {
+            Self::Pcap(writer) => writer.into_writer(),
+            Self::Pcapng(writer) => writer.into_inner(),
+        };
+        out.flush()?;
+        Ok(out)
     }
 }

@@ -17,15 +17,15 @@ mod tests;
 use super::keys;
 use super::mix;
 use super::requests::Key;
+use csv::ByteRecord;
 use dataplane::protocol::command::KEY_MAX_BYTES;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-const FILE_BUFFER_BYTES: usize = 1 << 20;
 /// Longest line; real ones are below 1 KB.
-const LINE_MAX_BYTES: u64 = 1 << 16;
+const LINE_MAX_BYTES: usize = 1 << 16;
 /// Most requests that one row may stand for.
 const COUNT_MAX: u32 = 1_000_000;
 /// Above this, memcached takes a TTL for a date.
@@ -127,11 +127,29 @@ type Places = [Option<usize>; COLUMNS];
 /// The order of Twitter's traces.
 const TWITTER: Places = [Some(0), Some(1), Some(2), Some(3), Some(4), Some(5), Some(6), None];
 
+/// What is read for one record is bounded: a line without an end, or a quote that is never
+/// closed, is no trace.
+struct Bounded<R> {
+    from: R,
+    left: usize,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let most = into.len().min(self.left);
+        if most == 0 && !into.is_empty() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let got = self.from.read(into.get_mut(..most).unwrap_or_default())?;
+        self.left -= got;
+        Ok(got)
+    }
+}
+
 /// A trace being read.
 pub struct Rows<R> {
-    from: R,
-    line: Vec<u8>,
-    lines: u64,
+    from: csv::Reader<Bounded<R>>,
+    record: ByteRecord,
     places: Option<Places>,
     good: u64,
     skipped: u64,
@@ -139,12 +157,12 @@ pub struct Rows<R> {
 
 impl<R> fmt::Debug for Rows<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rows").field("lines", &self.lines).finish_non_exhaustive()
+        f.debug_struct("Rows").field("good", &self.good).finish_non_exhaustive()
     }
 }
 
 /// A trace from a file or a pipe.
-pub type FileRows = Rows<BufReader<Box<dyn Read + Send>>>;
+pub type FileRows = Rows<Box<dyn Read + Send>>;
 
 impl FileRows {
     /// Opens a trace; `-` is standard input.
@@ -152,20 +170,23 @@ impl FileRows {
     /// # Errors
     /// [`CsvError::Open`].
     pub fn open(path: &Path) -> Result<Self, CsvError> {
-        let from: Box<dyn Read + Send> = if path == Path::new("-") {
+        Ok(Self::new(if path == Path::new("-") {
             Box::new(io::stdin())
         } else {
             let open = File::open(path);
             Box::new(open.map_err(|source| CsvError::Open { path: path.to_owned(), source })?)
-        };
-        Ok(Self::new(BufReader::with_capacity(FILE_BUFFER_BYTES, from)))
+        }))
     }
 }
 
-impl<R: BufRead> Rows<R> {
+impl<R: Read> Rows<R> {
     /// Reads from `from`.
     pub fn new(from: R) -> Self {
-        Self { from, line: Vec::new(), lines: 0, places: None, good: 0, skipped: 0 }
+        let mut builder = csv::ReaderBuilder::new();
+        builder.has_headers(false).flexible(true).trim(csv::Trim::All).comment(Some(b'#'));
+        builder.buffer_capacity(LINE_MAX_BYTES);
+        let from = builder.from_reader(Bounded { from, left: 0 });
+        Self { from, record: ByteRecord::new(), places: None, good: 0, skipped: 0 }
     }
 
     /// Rows that made no sense so far.
@@ -178,56 +199,49 @@ impl<R: BufRead> Rows<R> {
     /// # Errors
     /// [`CsvError`].
     pub fn next_row(&mut self) -> Result<Option<Row>, CsvError> {
-        loop {
-            if !self.next_line()? {
-                let nothing = self.good == 0 && self.skipped > 0;
-                return if nothing { Err(CsvError::Nothing(self.skipped)) } else { Ok(None) };
-            }
-            let line = self.line.trim_ascii();
-            if line.is_empty() || line.starts_with(b"#") {
-                continue;
-            }
+        while self.next_record()? {
             let places = match self.places {
                 Some(places) => places,
                 None => {
-                    let header = header(line)?;
-                    let places = header.unwrap_or(TWITTER);
-                    self.places = Some(places);
+                    let header = header(&self.record)?;
+                    let places = *self.places.insert(header.unwrap_or(TWITTER));
                     if header.is_some() {
                         continue;
                     }
                     places
                 }
             };
-            if let Some(row) = row(line, &places) {
+            if let Some(row) = row(&self.record, &places) {
                 self.good += 1;
                 return Ok(Some(row));
             }
             self.skipped += 1;
         }
+        let nothing = self.good == 0 && self.skipped > 0;
+        if nothing { Err(CsvError::Nothing(self.skipped)) } else { Ok(None) }
     }
 
-    /// Reads a line; `false` at the end.
-    fn next_line(&mut self) -> Result<bool, CsvError> {
-        self.line.clear();
-        let mut limited = (&mut self.from).take(LINE_MAX_BYTES);
-        let got = limited
-            .read_until(b'\n', &mut self.line)
-            .map_err(|source| CsvError::Io { line: self.lines, source })?;
-        self.lines += 1;
-        if got as u64 == LINE_MAX_BYTES && !self.line.ends_with(b"\n") {
-            return Err(CsvError::Line(self.lines));
-        }
-        Ok(got > 0)
+    /// Reads a record; `false` at the end.
+    fn next_record(&mut self) -> Result<bool, CsvError> {
+        self.from.get_mut().left = LINE_MAX_BYTES;
+        let read = self.from.read_byte_record(&mut self.record);
+        let line = self.from.position().line();
+        read.map_err(|e| match e.into_kind() {
+            csv::ErrorKind::Io(e) if e.kind() == io::ErrorKind::FileTooLarge => {
+                CsvError::Line(line)
+            }
+            csv::ErrorKind::Io(source) => CsvError::Io { line, source },
+            other => CsvError::Io { line, source: io::Error::other(format!("{other:?}")) },
+        })
     }
 }
 
 /// Where the columns stand, if the line names them.
-fn header(line: &[u8]) -> Result<Option<Places>, CsvError> {
+fn header(record: &ByteRecord) -> Result<Option<Places>, CsvError> {
     let mut places = [None; COLUMNS];
     let mut known = 0;
-    for (at, field) in line.split(|b| *b == b',').enumerate() {
-        let name = String::from_utf8_lossy(field.trim_ascii()).to_lowercase().replace(' ', "_");
+    for (at, field) in record.iter().enumerate() {
+        let name = String::from_utf8_lossy(field).to_lowercase().replace(' ', "_");
         let column = NAMES.iter().position(|names| names.contains(&name.as_str()));
         if let Some(place) = column.and_then(|c| places.get_mut(c)) {
             known += 1;
@@ -250,14 +264,10 @@ fn header(line: &[u8]) -> Result<Option<Places>, CsvError> {
 }
 
 /// Reads a row; `None` when it makes no sense.
-fn row(line: &[u8], places: &Places) -> Option<Row> {
-    let mut fields: [&[u8]; COLUMNS] = [b""; COLUMNS];
-    for (at, field) in line.split(|b| *b == b',').enumerate() {
-        if let Some(column) = places.iter().position(|p| *p == Some(at)) {
-            fields[column] = field.trim_ascii();
-        }
-    }
-    let of = |column: Column| fields[column as usize];
+fn row(record: &ByteRecord, places: &Places) -> Option<Row> {
+    let of = |column: Column| -> &[u8] {
+        places[column as usize].and_then(|at| record.get(at)).unwrap_or_default()
+    };
     let number = |column: Column| match of(column) {
         b"" => Some(0),
         text => std::str::from_utf8(text).ok()?.parse::<u64>().ok(),

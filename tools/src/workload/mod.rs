@@ -13,7 +13,6 @@ pub mod keys;
 pub mod models;
 pub mod permutation;
 pub mod popularity;
-pub mod protocol;
 pub mod recorded;
 pub mod requests;
 pub mod sizes;
@@ -23,7 +22,6 @@ pub use cli::WorkloadFlags;
 pub use clients::Clients;
 pub use models::{Mix, Model, Writes};
 pub use popularity::{Popularity, Sampler};
-pub use protocol::Protocol;
 pub use requests::{Ids, Key, Op, Request, Requests, Workload, WorkloadError};
 pub use sizes::Sizes;
 

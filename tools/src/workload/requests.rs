@@ -8,7 +8,9 @@ mod tests;
 
 use super::models::{Mix, Writes};
 use super::sizes::{Of, Sizes};
+use super::values::{self, Stored};
 use super::{Clients, Sampler, clients::BadClients, keys};
+use crate::client::{Field, Protocol, Set, udp};
 use dataplane::protocol::command::KEY_MAX_BYTES;
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -74,6 +76,18 @@ pub struct Key {
     pub bytes: usize,
 }
 
+impl Field for Key {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn append(&self, out: &mut Vec<u8>) {
+        let at = out.len();
+        out.resize(at + self.bytes, 0);
+        keys::write(self.index, out.get_mut(at..).unwrap_or_default());
+    }
+}
+
 /// What a request asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op<'a> {
@@ -103,6 +117,29 @@ pub struct Request<'a> {
     pub id: u16,
     /// What it asks.
     pub op: Op<'a>,
+}
+
+impl Op<'_> {
+    /// Appends the request, as on a connection.
+    pub fn append(self, protocol: Protocol, out: &mut Vec<u8>) {
+        match self {
+            Self::Get(keys) => protocol.get(keys.iter().copied(), out),
+            Self::Set { key, version, value_bytes, ttl_s } => {
+                let flags = values::flags(key.index);
+                let value = Stored { index: key.index, version, bytes: value_bytes };
+                protocol.set(&Set { key, flags, ttl_s, value, quiet: false }, out);
+            }
+            Self::Delete(key) => protocol.delete(&key, out),
+        }
+    }
+}
+
+impl Request<'_> {
+    /// Appends the request as one datagram, behind its header.
+    pub fn append(self, protocol: Protocol, out: &mut Vec<u8>) {
+        out.extend_from_slice(&udp::header(self.id));
+        self.op.append(protocol, out);
+    }
 }
 
 impl Workload {

@@ -11,6 +11,7 @@
 //! included: a reader that looks for them instead of counting finds out.
 
 use super::mix;
+use crate::client::Field;
 
 /// Shortest value that records its version.
 const VERSIONED_MIN_BYTES: usize = 8;
@@ -46,6 +47,27 @@ pub fn append(index: u64, version: u32, size: usize, out: &mut Vec<u8>) {
         }
         out.extend_from_slice(&word);
         left -= word.len();
+    }
+}
+
+/// A value that was not written out yet.
+#[derive(Debug, Clone, Copy)]
+pub struct Stored {
+    /// Its key's.
+    pub index: u64,
+    /// Which of the key's values.
+    pub version: u32,
+    /// How long it is.
+    pub bytes: usize,
+}
+
+impl Field for Stored {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn append(&self, out: &mut Vec<u8>) {
+        append(self.index, self.version, self.bytes, out);
     }
 }
 

@@ -7,8 +7,9 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use tools::client::Protocol;
 use tools::trace::{Envelope, Format, Summary, Timing, Trace, generate};
-use tools::workload::{Clients, Mix, Popularity, Protocol, Workload};
+use tools::workload::{Clients, Mix, Popularity, Workload};
 
 /// 200 keys, 2,000 gets.
 pub fn trace() -> Trace {

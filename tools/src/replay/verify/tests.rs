@@ -1,5 +1,6 @@
 use super::*;
 use crate::workload::{Key, Op};
+use dataplane::protocol::binary::{Header, RESPONSE_MAGIC, opcode};
 
 const ALL: [Protocol; 3] = [Protocol::Ascii, Protocol::Meta, Protocol::Binary];
 
@@ -183,7 +184,7 @@ fn damage_is_never_a_panic() {
     let set = Op::Set { key: Key { index: 1, bytes: 8 }, version: 1, value_bytes: 9, ttl_s: 0 };
     for p in ALL {
         let mut echo = Vec::new();
-        p.append(set, &mut echo);
+        set.append(p, &mut echo);
         for text in [reply(p, &[1, 2]), echo] {
             for at in 0..text.len() {
                 for byte in [0, 0x81, b'\n', 0xff] {

@@ -4,7 +4,7 @@
 //! left. Which chain an item is in makes no difference to that, so that a map stands for the
 //! chains. Each request is done in constant time, amortised. Nothing fails.
 
-use super::Cache;
+use super::cache::Cache;
 use super::policy::Policy;
 use std::collections::HashMap;
 

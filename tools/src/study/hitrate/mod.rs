@@ -6,6 +6,7 @@
 //! gets in vain sets. Items are counted, not bytes. [`ways`] has tables with few places for a key,
 //! [`chain`] the one with any; [`policy`] says who leaves.
 
+pub mod cache;
 pub mod chain;
 pub mod policy;
 pub mod ways;
@@ -14,55 +15,15 @@ use super::frame::{Common, Frame};
 use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use crate::workload::{Popularity, Sampler};
+use cache::{Cache, Layout};
 use chain::Chain;
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use policy::Policy;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Value, json};
 use std::error::Error;
 use ways::Ways;
-
-/// A cache of items.
-pub trait Cache {
-    /// Whether the key is there. If it was not, it is now.
-    fn ask(&mut self, key: u64) -> bool;
-
-    /// Items held.
-    fn len(&self) -> usize;
-
-    /// Nothing is held.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// Forms of a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Layout {
-    /// A key has the places of one set.
-    SetAssociative,
-    /// A key has the places of two sets, and takes one in the emptier.
-    TwoChoice,
-    /// The same, and items move to their other set to make room.
-    Cuckoo,
-    /// A key has the places next to its home, and items move within theirs to make room.
-    Hopscotch,
-    /// A key may be anywhere.
-    Chaining,
-}
-
-impl Layout {
-    fn name(self) -> &'static str {
-        match self {
-            Self::SetAssociative => "set-associative",
-            Self::TwoChoice => "two-choice",
-            Self::Cuckoo => "cuckoo",
-            Self::Hopscotch => "hopscotch",
-            Self::Chaining => "chaining",
-        }
-    }
-}
 
 /// Sets among a hundred requests, as in YCSB's workloads B and D.
 const SETS: u32 = 5;

@@ -3,8 +3,8 @@
 //! In: a key. Out: whether it was there; if not, it is now, and where none of its places was free
 //! another has left. Items and their places alone are modelled, no bytes. Nothing fails.
 
+use super::cache::{Cache, Layout};
 use super::policy::{Place, Policy};
-use super::{Cache, Layout};
 use std::collections::{HashMap, VecDeque};
 
 /// Most buckets that a cuckoo insertion looks through for a way to a free place.

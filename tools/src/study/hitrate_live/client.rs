@@ -2,33 +2,34 @@
 //!
 //! Fails: the connection, an answer that is none, a value that was never stored under its key.
 
-use crate::workload::{keys, values};
+use crate::client::connection::Connection;
+use crate::client::reply::{Reply, parse};
+use crate::client::{Protocol, Set};
+use crate::workload::values::{self, Stored};
+use crate::workload::{Key, keys};
 use std::collections::HashSet;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::io;
+use std::net::SocketAddr;
 
-/// Longest wait for an answer.
-const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// Bytes of every key.
 pub const KEY_BYTES: usize = 24;
 
-/// A connection.
+/// A client.
 #[derive(Debug)]
 pub struct Client {
-    to: TcpStream,
-    from: BufReader<TcpStream>,
+    connection: Connection,
     /// Not sent yet.
     request: Vec<u8>,
-    line: Vec<u8>,
-    value: Vec<u8>,
     /// Keys that the last get found.
     found: HashSet<u64>,
 }
 
-fn wrong(what: &[u8]) -> io::Error {
-    let text = String::from_utf8_lossy(what).into_owned();
-    io::Error::new(io::ErrorKind::InvalidData, format!("the server answered `{text}`"))
+fn wrong(what: Reply<'_>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the server answered {what:?}"))
+}
+
+fn name(index: u64) -> Key {
+    Key { index, bytes: KEY_BYTES }
 }
 
 impl Client {
@@ -37,29 +38,15 @@ impl Client {
     /// # Errors
     /// The socket's.
     pub fn connect(server: SocketAddr) -> io::Result<Self> {
-        let to = TcpStream::connect(server)?;
-        to.set_nodelay(true)?;
-        to.set_read_timeout(Some(ANSWER_MAX))?;
-        to.set_write_timeout(Some(ANSWER_MAX))?;
-        let from = BufReader::with_capacity(1 << 16, to.try_clone()?);
-        let (request, line, value) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { to, from, request, line, value, found: HashSet::new() })
-    }
-
-    fn push_key(&mut self, key: u64) {
-        let mut name = [0; KEY_BYTES];
-        keys::write(key, &mut name);
-        self.request.extend_from_slice(&name);
+        let connection = Connection::open(server)?;
+        Ok(Self { connection, request: Vec::new(), found: HashSet::new() })
     }
 
     /// Stores a value; it is sent with the next get.
     pub fn set(&mut self, key: u64, value_bytes: usize) {
-        self.request.extend_from_slice(b"set ");
-        self.push_key(key);
-        // Writing to a vector cannot fail.
-        let _ = write!(self.request, " 0 0 {value_bytes} noreply\r\n");
-        values::append(key, 0, value_bytes, &mut self.request);
-        self.request.extend_from_slice(b"\r\n");
+        let value = Stored { index: key, version: 0, bytes: value_bytes };
+        let set = Set { key: name(key), flags: 0, ttl_s: 0, value, quiet: true };
+        Protocol::Ascii.set(&set, &mut self.request);
     }
 
     /// Whether the last get found the key.
@@ -72,20 +59,27 @@ impl Client {
     /// # Errors
     /// See the module.
     pub fn slab_bytes(&mut self) -> io::Result<u64> {
-        self.to.write_all(b"stats slabs\r\n")?;
+        self.connection.send(b"stats slabs\r\n")?;
         let mut taken = None;
-        loop {
-            self.line.clear();
-            self.from.read_until(b'\n', &mut self.line)?;
-            let line = String::from_utf8_lossy(self.line.trim_ascii_end());
-            if line == "END" {
-                return taken.ok_or_else(|| wrong(b"no total_malloced"));
+        while self.next(|reply| match reply {
+            Reply::Stat(b"total_malloced", bytes) => {
+                taken = str::from_utf8(bytes).ok().and_then(|bytes| bytes.parse().ok());
+                taken.map(|_| true)
             }
-            let Some(stat) = line.strip_prefix("STAT ") else { return Err(wrong(&self.line)) };
-            if let Some(bytes) = stat.strip_prefix("total_malloced ") {
-                taken = Some(bytes.parse().map_err(|_| wrong(&self.line))?);
-            }
-        }
+            Reply::Stat(..) => Some(true),
+            Reply::End => Some(false),
+            _ => None,
+        })? {}
+        taken.ok_or_else(|| wrong(Reply::End))
+    }
+
+    /// Waits for a reply and gives it to `each`, which says whether there is more to come; `None`:
+    /// it should not have come.
+    fn next(&mut self, mut each: impl FnMut(Reply<'_>) -> Option<bool>) -> io::Result<bool> {
+        self.connection.receive(|come| {
+            let Some((reply, rest)) = parse(Protocol::Ascii, come)? else { return Ok(None) };
+            Ok(Some((each(reply).ok_or_else(|| wrong(reply))?, rest)))
+        })
     }
 
     /// Asks for keys, and calls `hit` with the sizes of each key found and its value.
@@ -94,38 +88,27 @@ impl Client {
     /// See the module.
     pub fn get(
         &mut self,
-        asked: impl Iterator<Item = u64>,
+        asked: impl ExactSizeIterator<Item = u64>,
         mut hit: impl FnMut(usize, usize),
     ) -> io::Result<()> {
-        self.request.extend_from_slice(b"get");
-        for key in asked {
-            self.request.push(b' ');
-            self.push_key(key);
-        }
-        self.request.extend_from_slice(b"\r\n");
-        self.to.write_all(&self.request)?;
+        Protocol::Ascii.get(asked.map(name), &mut self.request);
+        self.connection.send(&self.request)?;
         self.request.clear();
-        self.found.clear();
-        loop {
-            self.line.clear();
-            self.from.read_until(b'\n', &mut self.line)?;
-            if self.line == b"END\r\n" {
-                return Ok(());
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        while self.next(|reply| match reply {
+            Reply::Value(value) => {
+                let key = value.key.filter(|_| value.flags == Some(0) && value.cas.is_none())?;
+                let index = keys::index(key)?;
+                values::check(index, value.data)?;
+                found.insert(index);
+                hit(key.len(), value.data.len());
+                Some(true)
             }
-            let words: Vec<&[u8]> = self.line.trim_ascii_end().split(|b| *b == b' ').collect();
-            let [b"VALUE", name, b"0", bytes] = words[..] else { return Err(wrong(&self.line)) };
-            let bytes: Option<u32> = std::str::from_utf8(bytes).ok().and_then(|b| b.parse().ok());
-            let (Some(bytes), Some(key)) = (bytes, keys::index(name)) else {
-                return Err(wrong(&self.line));
-            };
-            self.value.resize(bytes as usize + 2, 0);
-            self.from.read_exact(&mut self.value)?;
-            let value = self.value.strip_suffix(b"\r\n");
-            if value.and_then(|v| values::check(key, v)).is_none() {
-                return Err(wrong(&self.line));
-            }
-            self.found.insert(key);
-            hit(name.len(), bytes as usize);
-        }
+            Reply::End => Some(false),
+            _ => None,
+        })? {}
+        self.found = found;
+        Ok(())
     }
 }

@@ -48,7 +48,7 @@ impl Score {
     }
 
     /// Hits among the requests of the second half.
-    pub fn late_hit_rate(&self) -> f64 {
+    fn late_hit_rate(&self) -> f64 {
         self.late_hits as f64 / (self.requests - self.requests / 2) as f64
     }
 
@@ -58,7 +58,7 @@ impl Score {
     }
 
     /// Bytes of item memory that an item costs beyond its key and value.
-    pub fn overhead_bytes(&self) -> f64 {
+    fn overhead_bytes(&self) -> f64 {
         (self.memory_bytes as f64 - self.bytes as f64) / self.items as f64
     }
 
@@ -131,8 +131,8 @@ fn held(trace: &Trace, client: &mut Client) -> io::Result<(u64, u64)> {
     let (mut items, mut bytes) = (0, 0);
     let keys = trace.keys_used();
     for first in (0..keys).step_by(KEYS_PER_GET) {
-        let some = first..keys.min(first + KEYS_PER_GET as u64);
-        client.get(some, |key_bytes, value_bytes| {
+        let some: Vec<u64> = (first..keys.min(first + KEYS_PER_GET as u64)).collect();
+        client.get(some.into_iter(), |key_bytes, value_bytes| {
             items += 1;
             bytes += (key_bytes + value_bytes) as u64;
         })?;

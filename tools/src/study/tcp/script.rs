@@ -3,9 +3,11 @@
 //! Every value belongs to its key and is always the same, so that the order in which connections
 //! are served makes no difference.
 
-use crate::workload::{keys, values};
+use crate::client::reply::append_value;
+use crate::client::{Protocol, Set};
+use crate::workload::Key;
+use crate::workload::values::{self, Stored};
 use clap::ValueEnum;
-use std::io::Write;
 
 /// Bytes of every key.
 pub const KEY_BYTES: usize = 24;
@@ -59,29 +61,22 @@ impl Script {
 
 impl Exchange {
     fn new(verb: Verb, key: u64, value_bytes: usize) -> Self {
-        let mut name = [0; KEY_BYTES];
-        keys::write(key, &mut name);
-        let flags = values::flags(key);
-        let (mut with_value, mut without) = (Vec::new(), Vec::new());
-        let first = if verb == Verb::Set { &b"set "[..] } else { b"VALUE " };
-        with_value.extend_from_slice(first);
-        with_value.extend_from_slice(&name);
-        let exptime = if verb == Verb::Set { " 0" } else { "" };
-        // Writing to a vector cannot fail.
-        let _ = write!(with_value, " {flags}{exptime} {value_bytes}\r\n");
-        values::append(key, 0, value_bytes, &mut with_value);
-        with_value.extend_from_slice(b"\r\n");
+        let (name, flags) = (Key { index: key, bytes: KEY_BYTES }, values::flags(key));
+        let value = Stored { index: key, version: 0, bytes: value_bytes };
+        let (mut request, mut reply) = (Vec::new(), Vec::new());
         match verb {
             Verb::Set => {
-                without.extend_from_slice(b"STORED\r\n");
-                Self { request: with_value, reply: without }
+                let set = Set { key: name, flags, ttl_s: 0, value, quiet: false };
+                Protocol::Ascii.set(&set, &mut request);
+                reply.extend_from_slice(b"STORED\r\n");
             }
             Verb::Get => {
-                with_value.extend_from_slice(b"END\r\n");
-                without.extend([&b"get "[..], &name, b"\r\n"].concat());
-                Self { request: without, reply: with_value }
+                Protocol::Ascii.get([name].iter().copied(), &mut request);
+                append_value(&name, flags, &value, &mut reply);
+                reply.extend_from_slice(b"END\r\n");
             }
         }
+        Self { request, reply }
     }
 }
 

@@ -64,7 +64,8 @@ fn times_come_back_in_nanoseconds() {
     assert_eq!(ng[48], 9);
     ng[48] = 0x80 | 10;
     assert_eq!(times(&ng)[1], 1_464_843_750_000_000);
-    ng[44] = 1;
+    // A comment in place of the unit.
+    (ng[44], ng[48]) = (1, b'x');
     assert_eq!(times(&ng)[1], 1_500_000_000_000);
 }
 
@@ -109,6 +110,19 @@ fn damage_is_an_error_at_every_length_and_never_a_panic() {
                 let _ = read_all(&path);
             }
         }
+    }
+}
+
+#[test]
+fn a_capture_cut_to_its_snap_length_is_read() {
+    for format in [Format::Pcap, Format::Pcapng] {
+        let mut cut = written(format);
+        // The snap length: of the file, or of its only interface.
+        let (at, original) = if format == Format::Pcap { (16, 24 + 12) } else { (40, 60 + 24) };
+        cut[at..at + 4].copy_from_slice(&100u32.to_le_bytes());
+        cut[original..original + 4].copy_from_slice(&1_514u32.to_le_bytes());
+        let (_dir, path) = file(&cut);
+        assert_eq!(read_all(&path).unwrap().len(), 5, "{format:?}");
     }
 }
 

@@ -42,6 +42,13 @@ fn cachelibs_forms_are_read_by_their_headers() {
 }
 
 #[test]
+fn a_field_in_quotes_may_hold_commas_and_line_ends() {
+    let (rows, skipped) = all("time,key,op,size\n1,\"a,b\n\"\"c\",get,7\n2,d,get,8\n").unwrap();
+    assert_eq!((rows.len(), skipped), (2, 0));
+    assert_eq!((rows[0].key.bytes, rows[0].value_bytes, rows[1].value_bytes), (6, 7, 8));
+}
+
+#[test]
 fn any_order_any_case_blanks_and_missing_columns() {
     let (rows, _) = all(" Op , Anonymized Key ,Value Size\r\nSET, abc , 7 \r\n").unwrap();
     assert_eq!((rows[0].key.bytes, rows[0].value_bytes), (3, 7));
@@ -60,6 +67,10 @@ fn what_makes_no_sense_is_counted_or_refused() {
     assert!(matches!(all("time,op\n1,get\n"), Err(CsvError::Column("key", _))));
     assert!(matches!(all("this,is\nno,trace\n"), Err(CsvError::Nothing(2))));
     assert!(matches!(all(&"x".repeat(1 << 17)), Err(CsvError::Line(1))));
+    let open_quote = format!("0,a,1,1,1,get,0\n0,\"{}", "b\n".repeat(1 << 17));
+    assert!(matches!(all(&open_quote), Err(CsvError::Line(_))));
+    let longest = format!("0,{},17,1,1,get,0\n", "x".repeat(60_000)).repeat(5);
+    assert_eq!(all(&longest).unwrap().0.len(), 5);
     assert!(all("").unwrap().0.is_empty());
     let missing = FileRows::open(Path::new("/nonexistent/trace.csv")).unwrap_err();
     assert!(missing.to_string().contains("check the name"), "{missing}");

@@ -2,7 +2,7 @@ use super::*;
 use crate::workload::{Key, Op};
 
 fn asked_of(text: &[u8]) -> Option<Asked> {
-    asked(spoken(text), text)
+    Protocol::of(text).asked(text)
 }
 
 #[test]
@@ -25,8 +25,8 @@ fn what_is_written_is_read_in_every_protocol() {
             (Op::Delete(row[3]), Asked::Delete),
         ] {
             let mut text = Vec::new();
-            protocol.append(op, &mut text);
-            assert_eq!((spoken(&text), asked(protocol, &text)), (protocol, Some(want)));
+            op.append(protocol, &mut text);
+            assert_eq!((Protocol::of(&text), protocol.asked(&text)), (protocol, Some(want)));
             for cut in 0..text.len() {
                 assert_eq!(asked_of(&text[..cut]), None, "{protocol:?} {want:?} cut to {cut}");
             }
@@ -34,9 +34,9 @@ fn what_is_written_is_read_in_every_protocol() {
             assert_eq!(asked_of(&text), None, "{protocol:?} {want:?} and more");
         }
         let mut text = Vec::new();
-        protocol.append(Op::Get(&row), &mut text);
+        Op::Get(&row).append(protocol, &mut text);
         let mut all = Vec::new();
-        keys(protocol, &text, &mut |k| all.push(String::from_utf8(k.to_vec()).unwrap()));
+        protocol.keys(&text, &mut |k| all.push(String::from_utf8(k.to_vec()).unwrap()));
         assert_eq!((all.len(), &*all[6]), (7, "k00000000006"));
     }
 }
@@ -76,7 +76,7 @@ fn odd_ones_cannot() {
 #[test]
 fn damaged_binary_requests_are_never_a_panic() {
     let mut text = Vec::new();
-    Protocol::Binary.append(Op::Delete(Key { index: 1, bytes: 12 }), &mut text);
+    Op::Delete(Key { index: 1, bytes: 12 }).append(Protocol::Binary, &mut text);
     for at in 0..24 {
         for byte in [0, 1, 0x7f, 0xff] {
             let mut t = text.clone();

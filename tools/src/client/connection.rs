@@ -1,0 +1,113 @@
+//! A TCP connection to a server, and the bytes of replies that have come over it.
+//!
+//! Fails: the socket; a server that says nothing in time, or ends.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Longest wait for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// Room for what one read brings, at the start.
+const BUFFER_BYTES: usize = 1 << 16;
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    /// What has come and was not taken yet lies from here to there.
+    start: usize,
+    end: usize,
+}
+
+impl Connection {
+    /// Connects.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn open(server: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&server, ANSWER_MAX)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.set_write_timeout(Some(ANSWER_MAX))?;
+        Ok(Self { stream, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0 })
+    }
+
+    /// Sends.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn send(&mut self, request: &[u8]) -> io::Result<()> {
+        self.stream.write_all(request)
+    }
+
+    /// Waits until `take` finds what it looks for at the start of what has come: it gives that and
+    /// what follows.
+    ///
+    /// # Errors
+    /// The socket's, and `take`'s.
+    pub fn receive<T, E: From<io::Error>>(
+        &mut self,
+        mut take: impl FnMut(&[u8]) -> Result<Option<(T, &[u8])>, E>,
+    ) -> Result<T, E> {
+        loop {
+            let come = self.buffer.get(self.start..self.end).unwrap_or_default();
+            if let Some((taken, rest)) = take(come)? {
+                self.start = self.end - rest.len();
+                return Ok(taken);
+            }
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+            if self.end == self.buffer.len() {
+                self.buffer.resize(2 * self.end, 0);
+            }
+            match self.stream.read(self.buffer.get_mut(self.end..).unwrap_or_default())? {
+                0 => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+                n => self.end += n,
+            }
+        }
+    }
+
+    /// Bytes that have come and were not taken.
+    pub fn left(&self) -> usize {
+        self.end - self.start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reply::{Reply, Value, parse};
+    use super::*;
+    use crate::client::Protocol::Ascii;
+    use std::net::TcpListener;
+
+    #[test]
+    fn replies_in_pieces_and_several_at_once() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let value = vec![b'v'; 3 * BUFFER_BYTES];
+        let text = [b"VALUE k 0 196608\r\n", &value[..], b"\r\nEND\r\nSTORED\r\n"].concat();
+        let server = std::thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            for piece in text.chunks(50_000) {
+                stream.write_all(piece).unwrap();
+            }
+        });
+        let mut connection = Connection::open(address).unwrap();
+        let mut replies = Vec::new();
+        for _ in 0..3 {
+            let one = connection.receive(|come| {
+                io::Result::Ok(parse(Ascii, come)?.map(|(reply, rest)| match reply {
+                    Reply::Value(Value { data, .. }) => (format!("{}", data.len()), rest),
+                    other => (format!("{other:?}"), rest),
+                }))
+            });
+            replies.push(one.unwrap());
+        }
+        server.join().unwrap();
+        assert_eq!(replies, ["196608", "End", "Stored"]);
+        let end = connection.receive(|_| io::Result::Ok(None::<((), &[u8])>)).unwrap_err();
+        assert_eq!((end.kind(), connection.left()), (ErrorKind::UnexpectedEof, 0));
+    }
+}

@@ -1,0 +1,44 @@
+//! memcached's protocols as a client speaks them: the one codec of all tools.
+//!
+//! [`request`] writes requests in text, meta and binary form; [`reply`] reads what comes back, piece
+//! by piece; [`udp`] is the header of every datagram; [`connection`] is a TCP stream that replies
+//! are read from; [`asked`] reads requests back from a capture.
+
+pub mod asked;
+pub mod connection;
+pub mod reply;
+pub mod request;
+pub mod udp;
+
+pub use asked::Asked;
+pub use reply::{Malformed, Reply, Value};
+pub use request::{Field, Set};
+
+/// What requests are written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Protocol {
+    /// The classic text protocol.
+    #[default]
+    Ascii,
+    /// Meta commands.
+    Meta,
+    /// The binary protocol.
+    Binary,
+}
+
+/// What was read, and what follows it; `None` while it is not whole.
+type Read<'a, T> = Result<Option<(T, &'a [u8])>, Malformed>;
+
+/// A line without its end.
+fn line(text: &[u8]) -> Read<'_, &[u8]> {
+    let Some(end) = text.iter().position(|b| *b == b'\n') else { return Ok(None) };
+    let (line, after) = text.split_at_checked(end).ok_or(Malformed)?;
+    let line = line.strip_suffix(b"\r").ok_or(Malformed)?;
+    Ok(Some((line, after.get(1..).unwrap_or_default())))
+}
+
+/// Digits and nothing else, as programs write them.
+fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
+    let digits = !word.is_empty() && word.iter().all(u8::is_ascii_digit);
+    digits.then(|| std::str::from_utf8(word).ok()?.parse().ok())?
+}
