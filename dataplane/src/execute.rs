@@ -152,11 +152,11 @@ impl Execute {
         self.ops.count_dead(&self.session);
     }
 
-    /// What sources that are not trusted owe for the work of the batches answered since the last
-    /// call. To be asked after each batch.
+    /// One of the debts of sources that are not trusted, for the work of a batch. To be called after
+    /// each batch until there is none left.
     #[inline]
-    pub fn debts(&mut self) -> impl Iterator<Item = Debt> + '_ {
-        self.debts.drain(..)
+    pub fn take_debt(&mut self) -> Option<Debt> {
+        self.debts.pop()
     }
 
     /// The replies made so far have gone to the driver, at this time of the worker's clock: counts

@@ -447,7 +447,9 @@ impl Worker {
                 port.tx.reply(reply, &self.accounts);
             }
         });
-        self.execute.debts().for_each(|debt| gate.charge_work(debt, now_ns));
+        while let Some(debt) = self.execute.take_debt() {
+            gate.charge_work(debt, now_ns);
+        }
         self.batcher_of(meta.id).recycle(Pending { frames, meta });
         requests
     }

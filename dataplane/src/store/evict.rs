@@ -101,10 +101,11 @@ impl Store {
         before_waiting: impl FnOnce(),
     ) -> Option<Location> {
         let at_once = self.take_chunk(&mut self.slabs.lock(id), bytes);
-        at_once.or_else(|| {
-            before_waiting();
-            self.allocate_late(id, bytes, chunks, patience?)
-        })
+        if at_once.is_some() {
+            return at_once;
+        }
+        before_waiting();
+        self.allocate_late(id, bytes, chunks, patience?)
     }
 
     #[inline(always)]

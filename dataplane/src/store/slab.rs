@@ -251,6 +251,7 @@ impl Slabs {
         self.class_by_units.get(bytes.div_ceil(UNIT_BYTES)).copied()
     }
 
+    #[inline]
     pub(super) fn lock(&self, class: ClassId) -> MutexGuard<'_, Class> {
         self.classes[usize::from(class.0)].lock()
     }

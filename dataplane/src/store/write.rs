@@ -16,6 +16,7 @@ use super::session::{NewValue, Replacement};
 use super::slab::{Class, Gone, Slabs, Unlinked};
 use super::value::{NewItem, Value, len_bytes, n_parts};
 use crate::short;
+use std::mem::{self, ManuallyDrop};
 use std::sync::atomic::Ordering;
 
 /// What a number is filled up with behind its digits.
@@ -42,8 +43,6 @@ pub(super) struct Fresh<'s> {
     len_bytes: usize,
     cas: u64,
     inherits: Inherits,
-    /// It belongs to the index now.
-    linked: bool,
 }
 
 /// Memory for what a verb makes of an item, and how much it turned out to need for the value.
@@ -54,18 +53,10 @@ pub(super) struct Room<'s> {
 }
 
 impl Drop for Fresh<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if !self.linked {
-            self.give_back();
-        }
-    }
-}
-
-impl Fresh<'_> {
     #[cold]
-    fn give_back(&mut self) {
-        // SAFETY: `make` popped the chunk for us, it was not linked, and we are going away.
+    fn drop(&mut self) {
+        // SAFETY: `make` popped the chunk for us, it was not linked (what is, is not dropped), and we
+        // are going away.
         unsafe { self.store.slabs.give_back(self.loc, self.len_bytes) };
         // SAFETY: as above; `make` counted them as parts.
         unsafe { self.store.slabs.give_back_parts(&self.parts) };
@@ -127,7 +118,6 @@ impl Store {
             len_bytes: new.len_bytes(),
             cas,
             inherits: Inherits::default(),
-            linked: false,
         })
     }
 
@@ -205,7 +195,7 @@ impl Store {
             }
         };
         let inherits = Inherits::default();
-        Ok(Fresh { store: self, loc, parts, len_bytes, cas: 0, inherits, linked: false })
+        Ok(Fresh { store: self, loc, parts, len_bytes, cas: 0, inherits })
     }
 
     /// [`Self::make`] in memory that was reserved, if it fits in there.
@@ -306,17 +296,24 @@ impl Store {
         &self,
         hash: KeyHash,
         key: &[u8],
-        mut fresh: Fresh<'_>,
+        fresh: Fresh<'_>,
         expect: Expect,
     ) -> Result<(u64, Option<Unlinked>), Refused> {
         debug_assert!(std::ptr::eq(self, fresh.store), "an item of another store");
+        let mut fresh = ManuallyDrop::new(fresh);
         match fresh.store.swap(hash, key, Some((fresh.loc, fresh.inherits)), expect) {
             Ok(old) => {
-                fresh.linked = true;
+                // The chunks are the index's now; the list of them was ours.
+                drop(mem::take(&mut fresh.parts));
                 Ok((fresh.cas, old))
             }
-            Err(UpdateError::Mismatch(_)) => Err(Refused::Mismatch),
-            Err(UpdateError::Full) => Err(Refused::OutOfMemory),
+            Err(why) => {
+                drop(ManuallyDrop::into_inner(fresh));
+                Err(match why {
+                    UpdateError::Mismatch(_) => Refused::Mismatch,
+                    UpdateError::Full => Refused::OutOfMemory,
+                })
+            }
         }
     }
 
