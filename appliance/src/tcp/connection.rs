@@ -184,6 +184,7 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
     let mut heard = false;
     loop {
         let drain = desk.drain();
+        let draining = drain.is_some();
         let in_request = !input.unread().is_empty();
         if desk.is_over() {
             let cut = in_request || stream.has_unread();
@@ -198,7 +199,7 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
             come = input.receive(stream, &desk.spare_input, conversation.wants()) => {
                 come.inspect_err(|e| desk.count_shortage(e))?
             }
-            _ = &mut stop, if drain.is_none() => continue,
+            _ = &mut stop, if !draining => continue,
             () = idle(most) => match desk.drain() {
                 None => return Ok(End::Idle),
                 // The runtime has not noticed yet; or there is more to say at the bound.
@@ -212,7 +213,7 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
         if come == 0 {
             return Ok(End::Client);
         }
-        heard |= drain.is_some();
+        heard |= draining;
         desk.ops.bytes_read.add(come as u64);
         let came = Instant::now();
         conn.has_command(came);
@@ -254,7 +255,7 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
             if progress.close {
                 return Ok(if conversation.is_lost() { End::Lost } else { End::Conversation });
             }
-            if desk.is_over() {
+            if (progress.more || full) && desk.is_over() {
                 return Ok(End::Cut);
             }
             if progress.more {
