@@ -27,10 +27,14 @@ use dataplane::wire::Cidr;
 use serde::{Serialize, Serializer};
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// Bytes per packet slot.
 pub(crate) const SLOT_BYTES: u64 = driver_shim::SLOT_BYTES as u64;
+
+/// What size classes may grow by: less makes more of them than there can be.
+const GROWTH_FACTORS: RangeInclusive<f64> = 1.05..=100.0;
 
 /// Everything that start-up needs to know.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -238,8 +242,13 @@ impl Plan {
         let listeners = tcp.len() + usize::from(clients.unix.is_some());
         let open_files =
             resources::open_files(flags, machine, &ports, listeners, worker_cpus.len())?;
-        if !(1.05..=100.0).contains(&flags.slab_growth_factor) {
-            return Err(PlanError::GrowthFactor(flags.slab_growth_factor));
+        let asked = flags.slab_growth_factor;
+        if asked.is_nan() || asked <= 1.0 {
+            return Err(PlanError::GrowthFactor(asked));
+        }
+        let growth_factor = asked.clamp(*GROWTH_FACTORS.start(), *GROWTH_FACTORS.end());
+        if !GROWTH_FACTORS.contains(&asked) {
+            notes.push(format!("-f {asked}: sizes grow by a factor of {growth_factor} here"));
         }
         if !with_dpdk && !flags.eal.is_empty() {
             return Err(PlanError::EalWithoutPort);
@@ -283,7 +292,7 @@ impl Plan {
             memory_file: flags.memory_file.clone(),
             item_max_bytes: flags.max_item_size,
             evict: !flags.disable_evictions,
-            growth_factor: flags.slab_growth_factor,
+            growth_factor,
             chunk_min_bytes,
             slots,
             huge: match flags.huge {

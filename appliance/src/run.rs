@@ -89,7 +89,13 @@ fn ended(appliance: &Appliance) -> Vec<String> {
 fn drain(appliance: &mut Appliance, failed: &mut Vec<String>) -> Drained {
     let (begun, mut drained) = (Instant::now(), Drained::default());
     if let Some(tcp) = appliance.tcp.take() {
-        match tcp.stop() {
+        // Clients are served all the while, and what they store needs room.
+        let store = &appliance.store;
+        let meanwhile = || {
+            store.housekeep();
+            std::thread::sleep(HOUSEKEEPING);
+        };
+        match tcp.stop(meanwhile) {
             Some(connections) => drained = connections,
             None => failed.push("tcp".to_owned()),
         }

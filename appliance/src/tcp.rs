@@ -147,10 +147,14 @@ impl TcpService {
     }
 
     /// Accepts nothing more, answers what clients have sent, for a bounded time, and closes their
-    /// connections. What became of them, or nothing when a thread did not end well.
-    pub fn stop(self) -> Option<Drained> {
+    /// connections, calling `meanwhile` again and again. What became of them, or nothing when a
+    /// thread did not end well.
+    pub fn stop(self, mut meanwhile: impl FnMut()) -> Option<Drained> {
         // Fails only when no thread is left to tell.
         let _ = self.stop.send(Some(Drain::new(self.drain_max)));
+        while !self.threads.iter().all(JoinHandle::is_finished) {
+            meanwhile();
+        }
         let ended = self.threads.into_iter().map(JoinHandle::join);
         // Each is waited for.
         let broken = ended.filter(Result::is_err).count();

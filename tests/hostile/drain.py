@@ -11,6 +11,7 @@ import select
 import selectors
 import signal
 import socket
+import tempfile
 import time
 
 from attack import Server, attack, main, memc, memory_file, must, until
@@ -19,11 +20,20 @@ CONNECTIONS = 80
 COMMANDS = 3000
 
 
+def connected(address):
+    """A socket to host and port, or to a path."""
+    if isinstance(address, tuple):
+        return socket.create_connection(address, timeout=20)
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(address)
+    return client
+
+
 class Pipeline:
     """A connection that sends all that it has to, and reads as it comes."""
 
     def __init__(self, address, request, wanted):
-        self.socket = socket.create_connection(address, timeout=20)
+        self.socket = connected(address)
         self.socket.setblocking(False)
         self.request, self.wanted = memoryview(request), wanted
         self.sent, self.got, self.end = 0, bytearray(), None
@@ -62,7 +72,7 @@ def stored(number, n):
     return b"%d.%d." % (number, n) * 8
 
 
-def pipeline(server, number, commands):
+def pipeline(address, number, commands):
     """A pipeline of sets, and of gets of what was set last."""
     request, wanted, last = [], [], None
     for n in range(commands):
@@ -73,7 +83,7 @@ def pipeline(server, number, commands):
             last = stored(number, n)
             request.append(memc.set_command(b"k%d" % number, last))
             wanted.append(b"STORED\r\n")
-    return Pipeline(server.address(), b"".join(request), b"".join(wanted))
+    return Pipeline(address, b"".join(request), b"".join(wanted))
 
 
 def run(pipelines, at=None, then=None, seconds=60):
@@ -118,7 +128,7 @@ def pipelines(size):
     rounds = size.of(2, 10)
     for _ in range(rounds):
         with Server(size, "-m", "64") as server:
-            all_ = [pipeline(server, n, COMMANDS) for n in range(CONNECTIONS)]
+            all_ = [pipeline(server.address(), n, COMMANDS) for n in range(CONNECTIONS)]
             begun = []
 
             def end(server=server, begun=begun):
@@ -137,10 +147,10 @@ def held_up(size):
     """What lies in the kernel's buffers when the signal comes, of connections that were accepted and of others
     that were not yet."""
     with Server(size, "-m", "64") as server:
-        all_ = [pipeline(server, n, 400) for n in range(60)]
+        all_ = [pipeline(server.address(), n, 400) for n in range(60)]
         until("they are accepted", lambda: server.connect().stats()["curr_connections"] >= "60")
         server.process.send_signal(signal.SIGSTOP)
-        all_ += [pipeline(server, n, 400) for n in range(60, 80)]
+        all_ += [pipeline(server.address(), n, 400) for n in range(60, 80)]
         for each in all_:
             each.send()
         unsent = sum(len(each.request) - each.sent for each in all_)
@@ -149,6 +159,19 @@ def held_up(size):
         run(all_)
         judge(all_)
         return f"{len(all_)} connections, 20 of them not accepted yet; {unsent} bytes were still to be sent"
+
+
+@attack("SIGTERM in the midst of pipelines on a Unix socket")
+def unix_socket(size):
+    """The same there."""
+    with tempfile.TemporaryDirectory(prefix="gnomon-hostile-") as directory:
+        path = f"{directory}/socket"
+        with Server(size, "-m", "64", "-s", path, ports=()) as server:
+            all_ = [pipeline(path, n, COMMANDS) for n in range(CONNECTIONS)]
+            run(all_, sum(len(each.request) for each in all_) // 2, server.end)
+            server.stop()
+            judge(all_)
+    return f"{CONNECTIONS * COMMANDS} commands answered"
 
 
 class Asking:
@@ -226,7 +249,7 @@ def warm(size):
     for _ in range(rounds):
         with memory_file() as items:
             with Server(size, "-m", "64", "-e", items) as server:
-                all_ = [pipeline(server, n, COMMANDS) for n in range(CONNECTIONS)]
+                all_ = [pipeline(server.address(), n, COMMANDS) for n in range(CONNECTIONS)]
                 run(
                     all_,
                     sum(len(each.request) for each in all_) // 2,

@@ -86,7 +86,7 @@ def gone_hosts(size):
             run("ip", "-n", where, "addr", "add", address, "dev", link)
             run("ip", "-n", where, "link", "set", link, "up")
         for name, value in (("time", 1), ("intvl", 1), ("probes", 2)):
-            run("ip", "netns", "exec", here, "sysctl", "-qw", f"net.ipv4.tcp_keepalive_{name}={value}")
+            run("ip", "netns", "exec", here, "sh", "-c", f"echo {value} >/proc/sys/net/ipv4/tcp_keepalive_{name}")
         inside = ("ip", "netns", "exec", here)
         with Server(size, "-m", "16", "-l", "127.0.0.1,10.78.0.1", prefix=inside) as server:
             distant = next(a for a in server.events()[0]["tcp"] if a.startswith("10."))

@@ -96,9 +96,10 @@ const KNOWN: [(&str, Takes); 45] = [
 ];
 
 /// Options that ask for something that would be missed, by how their names begin.
-const REFUSED: [(&str, &str); 2] = [
+const REFUSED: [(&str, &str); 3] = [
     ("ssl_", "TLS is not supported: leave it out, and put a TLS proxy in front where you need one"),
     ("ext_", "external storage is not supported: items lie in memory; leave it out"),
+    ("proxy_", "a proxy is not supported: clients or a proxy in front spread keys; leave it out"),
 ];
 
 impl FromStr for Extended {
@@ -231,6 +232,7 @@ mod tests {
             ("tail_repair_time=9", "tail_repair_time wants a number from 10"),
             ("ssl_key=x", "ssl_key: TLS is not supported"),
             ("ext_path=/x:1G", "ext_path: external storage is not supported"),
+            ("proxy_config=routelib", "proxy_config: a proxy is not supported"),
         ] {
             let error = parse(typed).expect_err(typed);
             assert!(error.starts_with(said), "{typed}: {error}");

@@ -58,8 +58,13 @@ impl FromStr for ListenAddr {
             } else if let Some((name, rest)) = in_brackets(rest, "tag") {
                 tag = Some(name.to_owned());
                 rest
+            } else if let Some((name, rest)) = between_underscores(rest) {
+                tag = Some(name.to_owned());
+                rest
             } else if let Some(rest) = rest.strip_prefix("notls:") {
                 rest
+            } else if rest.starts_with("btls:") || rest.starts_with("mtls:") {
+                return Err("TLS is not supported: put a TLS proxy in front".to_owned());
             } else {
                 break;
             };
@@ -72,6 +77,12 @@ impl FromStr for ListenAddr {
 /// What stands between the brackets of `NAME[...]:`, and what follows.
 fn in_brackets<'a>(s: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
     s.strip_prefix(name)?.strip_prefix('[')?.split_once("]:")
+}
+
+/// The name in `tag_NAME_:`, which no shell takes for a pattern, and what follows.
+fn between_underscores(s: &str) -> Option<(&str, &str)> {
+    let (name, rest) = s.strip_prefix("tag_")?.split_once("_:")?;
+    (!name.contains(':')).then_some((name, rest))
 }
 
 fn proto(name: &str) -> Result<Dialect, String> {

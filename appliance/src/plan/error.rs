@@ -237,7 +237,7 @@ pub enum PlanError {
         limit: u64,
     },
     /// Classes that do not grow.
-    #[error("-f {0}: the growth factor must lie between 1.05 and 100")]
+    #[error("-f {0}: the growth factor must be greater than 1")]
     GrowthFactor(f64),
     /// No room for a chunk.
     #[error(

@@ -291,8 +291,8 @@ fn each_contradiction_is_told_with_a_way_out() {
         ("-m 0", "-m 0: memory for items has a limit here; say how many megabytes"),
         ("--slots 10 --cores 1", "--slots 10 is too few: 1 queues need at least 1280"),
         ("-c 65536", "-c 65536 needs 65688 open files and the limit is 65536"),
-        ("-f 1", "-f 1: the growth factor must lie between 1.05 and 100"),
-        ("-f NaN", "the growth factor must lie between 1.05 and 100"),
+        ("-f 1", "-f 1: the growth factor must be greater than 1"),
+        ("-f NaN", "the growth factor must be greater than 1"),
         (
             "--port net_ring0 --port net_ring1 --side-door tap=0123456789abcde",
             "--side-door tap=0123456789abcde0: a device name has at most 15 characters",

@@ -194,6 +194,7 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
     let mut heard = false;
     loop {
         let drain = desk.drain();
+        let draining = drain.is_some();
         let in_request = !input.unread().is_empty();
         if desk.is_over() {
             let cut = in_request || stream.has_unread();
@@ -213,7 +214,7 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
             let come = tokio::select! {
                 biased;
                 come = input.receive(stream, &desk.spare_input, || desk.pool.has_turn()) => Some(come?),
-                _ = &mut stop, if drain.is_none() => continue,
+                _ = &mut stop, if !draining => continue,
                 () = idle(most) => None,
             };
             let Some(come) = come else {
@@ -230,7 +231,7 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
             }
             desk.ops.bytes_read.add(come as u64);
         }
-        heard |= drain.is_some();
+        heard |= draining;
         let came = Instant::now();
         conn.has_command(came);
         let mut out = desk.spare_output.take();
@@ -277,7 +278,7 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
             if progress.close {
                 return Ok(if conversation.is_lost() { End::Lost } else { End::Conversation });
             }
-            if desk.is_over() {
+            if (progress.more || full || progress.needs > 0) && desk.is_over() {
                 return Ok(End::Cut);
             }
             if progress.needs > 0 {

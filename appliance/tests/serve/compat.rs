@@ -4,6 +4,8 @@
 use crate::server::{Server, Tree, gnomon, refuses, run, text};
 use std::process::{Command, Output};
 
+/// Command lines with each option of the newest memcached whose text was at hand.
+const NEWEST: &str = include_str!("memcached_options.txt");
 const PAGE: &str = include_str!("../../../docs/protocol.md");
 
 fn dry(args: &[&str]) -> Output {
@@ -110,6 +112,43 @@ fn each_option_of_the_installed_memcached_starts_or_is_refused_as_documented() {
 }
 
 #[test]
+fn each_option_of_the_newest_memcached_starts_or_is_refused_as_documented() {
+    let tree = Tree::new("newest", "users", "user:password\n");
+    let refused = refused();
+    let (mut started, mut not) = (0, 0);
+    let lines = NEWEST.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
+    for line in lines {
+        let line = line.replace("DIRECTORY/", &tree.path(""));
+        let args: Vec<&str> = line.split(' ').collect();
+        // A letter, an option of -o, or what stands before an address.
+        let is_refused = refused.iter().any(|name| match name.strip_suffix('*') {
+            Some(family) => args.get(1).is_some_and(|option| option.starts_with(family)),
+            None if name.ends_with(':') => args.get(1).is_some_and(|a| a.starts_with(name)),
+            None => args[0] == *name,
+        });
+        if is_refused {
+            let out = dry(&args);
+            assert!(!out.status.success(), "{line}");
+            assert!(text(&out.stderr).contains("not supported"), "{line}: {}", text(&out.stderr));
+            not += 1;
+        } else {
+            starts(&args);
+            started += 1;
+        }
+    }
+    assert!(started > 90 && not > 15, "{started} started and {not} were refused");
+}
+
+#[test]
+fn a_growth_factor_beyond_what_there_is_starts_and_says_so() {
+    for (factor, used) in [("1.01", "1.05"), ("1000", "100")] {
+        let plan = text(&dry(&["-f", factor]).stdout);
+        let note = format!("-f {factor}: sizes grow by a factor of {used} here\n");
+        assert!(plan.contains(&note) && plan.contains(&format!("growth factor {used},")), "{plan}");
+    }
+}
+
+#[test]
 fn ways_to_write_options_that_memcached_takes() {
     for option in [
         "slab_reassign,slab_automove",
@@ -167,7 +206,7 @@ fn what_has_no_effect_is_said_at_the_start() {
 
 #[test]
 fn a_name_is_listened_on() {
-    for listen in ["localhost", "proto[negotiating]:tag[x]:localhost", "*"] {
+    for listen in ["localhost", "proto[negotiating]:tag[x]:localhost", "tag_x_:localhost", "*"] {
         let server = Server::start(&["-m", "8", "-l", listen]);
         let tcp: Vec<std::net::SocketAddr> = server.ready["tcp"]
             .as_array()
