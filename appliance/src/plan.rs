@@ -21,12 +21,13 @@ pub use policy::PolicyPlan;
 pub use process::ProcessPlan;
 pub(crate) use resources::{needed_bytes, worker_cpus};
 
-use crate::flags::{BatchModeFlag, FileMask, HugeFlag, MetricsAddr, Network, ServeFlags};
+use crate::flags::{BatchModeFlag, FileMask, HugeFlag, MetricsAddr, Network, ServeFlags, TcpFlag};
 use crate::machine::{Gpu, Machine};
 use dataplane::wire::Cidr;
 use serde::{Serialize, Serializer};
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 /// Bytes per packet slot.
@@ -39,6 +40,10 @@ pub struct Plan {
     pub ports: Vec<PortPlan>,
     /// Where TCP listens.
     pub tcp: Vec<TcpPlan>,
+    /// Who serves TCP on the ports.
+    pub tcp_in: TcpIn,
+    /// Frames per second to the kernel's TAP device, and as many from it.
+    pub exception_rate: NonZeroU32,
     /// TCP threads.
     pub tcp_threads: usize,
     /// Most TCP connections at a time.
@@ -112,6 +117,8 @@ pub struct PortPlan {
     pub device: Device,
     /// The UDP port of the service; 0: any free one.
     pub udp_port: u16,
+    /// The TCP port of the service, where workers serve it.
+    pub tcp_port: Option<u16>,
     /// Its own addresses. Kernel sockets have theirs in the device.
     pub addresses: Vec<Network>,
     /// Name of the TAP device behind its side door.
@@ -153,6 +160,25 @@ pub struct TcpPlan {
     pub address: SocketAddr,
     /// The address will exist only when the side door's TAP device has got it.
     pub behind_side_door: bool,
+}
+
+/// Who serves TCP on kernel-bypass ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TcpIn {
+    /// The kernel, through the TAP device.
+    Kernel,
+    /// The workers.
+    Worker,
+}
+
+impl From<TcpFlag> for TcpIn {
+    fn from(flag: TcpFlag) -> Self {
+        match flag {
+            TcpFlag::Kernel => Self::Kernel,
+            TcpFlag::Worker => Self::Worker,
+        }
+    }
 }
 
 /// Huge pages.
@@ -202,6 +228,9 @@ impl Plan {
         let ports = network::ports(flags, machine)?;
         let with_dpdk = !flags.port.is_empty();
         let tcp = network::tcp(flags, &ports);
+        if !with_dpdk && flags.tcp == TcpFlag::Worker {
+            return Err(PlanError::TcpWithoutPort);
+        }
         if ports.is_empty() && tcp.is_empty() && clients.unix.is_none() {
             return Err(PlanError::NothingToServe);
         }
@@ -266,6 +295,8 @@ impl Plan {
             policy,
             ports,
             tcp,
+            tcp_in: flags.tcp.into(),
+            exception_rate: flags.exception_rate,
             tcp_threads: usize::from(flags.threads),
             conn_limit: flags.conn_limit as usize,
             clients,

@@ -6,7 +6,6 @@
 //! nothing else. A connection reads only when everything it owes has been sent, so that a client
 //! that does not read holds at most one input and one output buffer.
 
-mod auth;
 mod connection;
 mod transport;
 
@@ -18,6 +17,7 @@ use crate::health::Sparing;
 use crate::plan::ClientsPlan;
 use connection::{Desk, Spare};
 use dataplane::protocol::Server;
+use dataplane::protocol::admission::Users;
 use dataplane::store::Session;
 use std::cell::RefCell;
 use std::io;
@@ -85,7 +85,7 @@ impl TcpService {
     pub fn start(config: TcpConfig) -> Result<Self, TcpError> {
         let TcpConfig { listeners, sessions, server, conn_limit, item_max_bytes, cpus, .. } =
             config;
-        let ClientsPlan { requests_per_turn, dialect, refuse_over_limit, .. } = config.clients;
+        let ClientsPlan { requests_per_turn, refuse_over_limit, .. } = config.clients;
         let idle_max = match config.clients.idle_timeout_seconds {
             0 => None,
             n => Some(Duration::from_secs(n.into())),
@@ -98,7 +98,8 @@ impl TcpService {
             let listeners =
                 listeners.iter().map(Source::try_clone).collect::<io::Result<Vec<_>>>()?;
             let (server, seats, cpus) = (Arc::clone(&server), Arc::clone(&seats), cpus.clone());
-            let (stopped, credentials) = (stopped.clone(), config.credentials.clone());
+            let stopped = stopped.clone();
+            let users = config.credentials.clone().map(|c| -> Arc<dyn Users> { c });
             threads.push(std::thread::Builder::new().name(format!("tcp-{n}")).spawn(
                 move || {
                     affinity::keep_on(&cpus);
@@ -108,8 +109,7 @@ impl TcpService {
                         server,
                         item_max_bytes,
                         requests_per_turn,
-                        dialect,
-                        credentials,
+                        users,
                         idle_max,
                         stopped,
                         spare_input: Spare::default(),

@@ -152,6 +152,7 @@ fn the_data_path_allocates_nothing() {
         batch: BatchPolicy { mode: BatchMode::Fixed, ..BatchPolicy::default() },
         policy: policy(),
         offload: None,
+        streams: None,
     });
     let counters = worker.counters();
     let line = worker.capture_line();

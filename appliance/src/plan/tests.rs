@@ -35,6 +35,7 @@ fn without_flags_kernel_sockets_on_loopback() {
     let port = PortPlan {
         device: Device::Sockets(vec![loopback]),
         udp_port: 11211,
+        tcp_port: None,
         addresses: Vec::new(),
         side_door: None,
     };
