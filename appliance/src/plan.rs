@@ -343,6 +343,13 @@ impl Plan {
         all.concat()
     }
 
+    /// Where workers serve TCP.
+    pub fn worker_tcp(&self) -> impl Iterator<Item = SocketAddr> {
+        let of = |port: &PortPlan| port.tcp_port.map(|tcp| (port.addresses.clone(), tcp));
+        let served = self.ports.iter().filter_map(of);
+        served.flat_map(|(own, tcp)| own.into_iter().map(move |n| SocketAddr::new(n.ip, tcp)))
+    }
+
     /// Whether any port needs DPDK.
     pub fn needs_dpdk(&self) -> bool {
         self.ports.iter().any(|p| !matches!(p.device, Device::Sockets(_)))

@@ -230,7 +230,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut appliance = Appliance {
         tcp: None,
-        tcp_addresses: listeners.tcp,
+        tcp_addresses: listeners.tcp.into_iter().chain(plan.worker_tcp()).collect(),
         unix: listeners.unix,
         credentials: credentials.clone(),
         metrics_address: None,
@@ -519,7 +519,7 @@ fn streams(
     Ok(Some(StreamsConfig {
         connections: plan.conn_limit.div_ceil(plan.worker_cpus.len().max(1)),
         session: store.session()?,
-        users: credentials.map(|c| -> Arc<dyn Users> { Arc::clone(c) as _ }),
+        users: credentials.map(|c| -> Arc<dyn Users> { c.clone() }),
         item_max_bytes: store.config().item_max_bytes,
         requests_per_turn: plan.clients.requests_per_turn,
         idle_max: (idle_max_s > 0).then(|| Duration::from_secs(idle_max_s.into())),

@@ -51,6 +51,20 @@ fn without_flags_kernel_sockets_on_loopback() {
 }
 
 #[test]
+fn tcp_on_a_port_is_the_workers_by_choice() {
+    let args = "--port net_tap0 --ip 10.0.0.5/24 --ip fd00::5/64 -p 5000";
+    let kernel = planned(args);
+    assert!(kernel.tcp.iter().any(|t| t.behind_side_door));
+    assert_eq!((kernel.ports[0].tcp_port, kernel.exception_rate.get()), (None, 10_000));
+    let worker = planned(&format!("{args} --tcp worker --exception-rate 77"));
+    assert!(!worker.tcp.iter().any(|t| t.behind_side_door));
+    assert_eq!((worker.ports[0].tcp_port, worker.exception_rate.get()), (Some(5000), 77));
+    let at: Vec<_> = worker.worker_tcp().map(|a| a.to_string()).collect();
+    assert_eq!(at, ["10.0.0.5:5000", "[fd00::5]:5000"]);
+    assert_eq!(plan("--tcp worker").unwrap_err(), PlanError::TcpWithoutPort);
+}
+
+#[test]
 fn listen_addresses_make_sockets_grouped_by_port() {
     let p = plan("-l 127.0.0.1,::1,127.0.0.2:99 -p 0 -U 5 --cores 2").unwrap();
     assert!(p.tcp.is_empty());

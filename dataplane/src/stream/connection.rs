@@ -10,11 +10,11 @@ use super::frames::Link;
 use super::machine::{Machine, Stand};
 use super::spill::Spill;
 use super::table::Ends;
+use crate::protocol::OpCounters;
 use crate::protocol::admission::{Gate, Users};
-use crate::protocol::stats::Server;
+use crate::protocol::stats::{ConnState, Server};
 use crate::protocol::stream::{Conversation, Progress};
 use crate::protocol::watch::Watching;
-use crate::protocol::OpCounters;
 use crate::store::Session;
 use std::sync::Arc;
 
@@ -23,6 +23,8 @@ use std::sync::Arc;
 pub(super) const IN_BYTES: usize = 16 << 10;
 /// Bytes of its send buffer.
 pub(super) const OUT_BYTES: usize = 16 << 10;
+/// Memory that a connection slot takes at the start: both, and the state beside them.
+pub const CONNECTION_BYTES: u64 = (IN_BYTES + OUT_BYTES + 1024) as u64;
 /// Room in the send buffer from which on requests are answered: most replies fit, and acknowledgements
 /// that come one by one do not make a turn each.
 const ROOM_MIN_BYTES: usize = OUT_BYTES / 4;
@@ -147,6 +149,17 @@ impl Connection {
         let owed = self.owed.take().map(|(owed, _)| owed);
         for buffer in self.long_input.take().into_iter().chain(owed) {
             spill.give(buffer);
+        }
+    }
+
+    /// What it is doing, as `stats conns` has it.
+    pub(super) fn state(&self, next: Next) -> ConnState {
+        match next {
+            _ if self.end.is_some() => ConnState::Closing,
+            _ if self.owed.is_some() => ConnState::Writing,
+            Next::Lines => ConnState::Watching,
+            _ if self.conversation.wants() > 0 => ConnState::ReadingRest,
+            _ => ConnState::Reading,
         }
     }
 

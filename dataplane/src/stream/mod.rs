@@ -23,4 +23,5 @@ mod table;
 mod waiting;
 mod wheel;
 
+pub use connection::CONNECTION_BYTES;
 pub use stage::{SegmentAt, StreamPort, Streams, StreamsConfig};

@@ -16,7 +16,7 @@ use super::wheel::Wheel;
 use crate::drop_reason::DropReason;
 use crate::protocol::Server;
 use crate::protocol::admission::Users;
-use crate::protocol::stats::Transport;
+use crate::protocol::stats::{ConnSlots, Transport};
 use crate::store::Session;
 use crate::wire::reply::turn_ethernet;
 use crate::wire::verify::verify_ip4_header;
@@ -34,8 +34,6 @@ const STALL_MAX_NS: u64 = 2_000_000_000;
 const WATCH_PAUSE_NS: u64 = 20_000_000;
 /// Pause before the next look for a buffer of the spill, or for a slot to send with.
 const RETRY_NS: u64 = 1_000_000;
-/// First of the numbers by which `watch` and `stats conns` name connections: no file descriptor.
-const FIRST_ID: u64 = 1 << 24;
 
 /// What the stage is made of.
 #[derive(Debug)]
@@ -93,6 +91,8 @@ pub struct Streams {
     /// The same, while they are served.
     serving: Vec<u32>,
     desk: Desk,
+    /// What others see of the connections.
+    conns: Arc<ConnSlots>,
     out: Outbox,
     region: Region,
     idle_max_ns: Option<u64>,
@@ -129,6 +129,7 @@ impl Streams {
             flat: vec![0; IN_BYTES],
             spill: Spill::new(item_max_bytes),
         };
+        let conns = desk.server.conns.enter_slots(most, started);
         let mut out = Outbox::new();
         let ports = ports.iter().map(|&facts| {
             let mut wire = wire(&[], 0, facts, &region, &mut out);
@@ -144,6 +145,7 @@ impl Streams {
             queue: Vec::with_capacity(most),
             serving: Vec::with_capacity(most),
             desk,
+            conns,
             out,
             region,
             idle_max_ns: config.idle_max.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
@@ -182,9 +184,7 @@ impl Streams {
         let found = self.table.find(&ends);
         let slot = match found.filter(|&slot| !self.begins_anew(slot, &segment)) {
             Some(slot) => slot,
-            None if segment.opens() && !self.stopping => {
-                self.begin(ends, &link, found, now_ns)?
-            }
+            None if segment.opens() && !self.stopping => self.begin(ends, &link, found, now_ns)?,
             None => return Err(self.refuse(packet.bytes, &link, port, &segment, now_ns)),
         };
         let (Some(connection), Some(end)) =
@@ -203,7 +203,8 @@ impl Streams {
     /// Whether the segment opens a connection where one has ended already.
     fn begins_anew(&self, slot: u32, segment: &Tcp<'_>) -> bool {
         let connection = self.connections.get(slot as usize);
-        segment.opens() && connection.is_some_and(|c| c.machine.stand() == Stand::Ended)
+        let over = |c: &Connection| matches!(c.machine.stand(), Stand::Ended | Stand::None);
+        segment.opens() && connection.is_some_and(over)
     }
 
     /// Finds a slot for a fresh connection; the one at `found` is in its way.
@@ -316,6 +317,9 @@ impl Streams {
             if let Some(connection) = self.connections.get_mut(slot)
                 && connection.ends.is_some()
             {
+                if !connection.opened {
+                    connection.machine.abort();
+                }
                 if connection.end.is_none() {
                     (connection.end, connection.moved_ns) = (Some(End::Shutdown), now_ns);
                 }
@@ -340,13 +344,19 @@ impl Streams {
             connection.opened = true;
             self.desk.ops.total_connections.inc();
             let peer = SocketAddr::new(ends.theirs, ends.their_port);
-            let id = id(slot);
-            self.desk.server.watchers.connected(Some(peer), id);
+            let ours = SocketAddr::new(
+                ends.ours,
+                self.ports.get(usize::from(ends.port)).map_or(0, |p| p.facts.tcp_port),
+            );
+            self.conns.begin(slot, peer, ours, now_ns);
+            self.desk.server.watchers.connected(Some(peer), self.conns.id(slot));
         }
         let deadline = expire(connection, stand, self.idle_max_ns, &self.desk, now_ns);
         let next = if connection.opened && stand != Stand::None && stand != Stand::Ended {
-            self.desk.ops.client.set(FIRST_ID + u64::from(slot));
-            connection.converse(&mut self.desk, now_ns)
+            self.desk.ops.client.set(u64::try_from(self.conns.id(slot)).unwrap_or(0));
+            let next = connection.converse(&mut self.desk, now_ns);
+            self.conns.is(slot, connection.state(next), now_ns);
+            next
         } else {
             Next::Client
         };
@@ -393,7 +403,8 @@ impl Streams {
             self.desk.ops.closed_connections.inc();
             let reason = connection.end.unwrap_or(End::Error).reason();
             let peer = SocketAddr::new(ends.theirs, ends.their_port);
-            self.desk.server.watchers.disconnected(Some(peer), reason, id(slot));
+            self.desk.server.watchers.disconnected(Some(peer), reason, self.conns.id(slot));
+            self.conns.end(slot);
         }
         let port = self.ports.get(usize::from(ends.port)).map_or(0, |end| end.facts.tcp_port);
         connection.clear(port, &mut self.desk.spill);
@@ -411,13 +422,15 @@ fn expire(
     let moved = connection.moved_ns;
     let deadline = match stand {
         Stand::None | Stand::Ended => return None,
-        Stand::Opening => moved + CONFIRM_MAX_NS,
-        _ if connection.end.is_some() => moved + PARTING_MAX_NS,
-        _ if connection.spills() && !desk.spill.has_one() => moved + STALL_MAX_NS,
-        _ => moved.saturating_add(idle_max_ns?),
+        Stand::Opening => Some(moved + CONFIRM_MAX_NS),
+        _ if connection.end.is_some() => Some(moved + PARTING_MAX_NS),
+        _ if connection.spills() && !desk.spill.has_one() => Some(moved + STALL_MAX_NS),
+        _ => idle_max_ns.map(|max| moved.saturating_add(max)),
     };
-    if now_ns < deadline {
-        return Some(deadline);
+    if deadline.is_none_or(|deadline| now_ns < deadline) {
+        // Others may come to wait for what it holds.
+        let look = connection.spills().then_some(now_ns + STALL_MAX_NS);
+        return deadline.into_iter().chain(look).min();
     }
     if stand != Stand::Opening && connection.end.is_none() {
         connection.end = Some(End::Idle);
@@ -430,10 +443,6 @@ fn expire(
     }
     connection.machine.abort();
     None
-}
-
-fn id(slot: u32) -> i32 {
-    i32::try_from(FIRST_ID + u64::from(slot)).unwrap_or(i32::MAX)
 }
 
 fn wire<'a>(

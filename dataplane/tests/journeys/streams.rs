@@ -111,11 +111,11 @@ impl Client {
         self.far.come.extend(w.received(0).iter().map(|f| f.bytes().to_vec()));
     }
 
-    /// Lets both sides work until `done`, for at most ten seconds.
+    /// Lets both sides work until `done`, for at most a minute.
     fn until(&mut self, w: &mut World, mut done: impl FnMut(&mut Self) -> bool) {
         let begun = Instant::now();
         while !done(self) {
-            assert!(begun.elapsed() < Duration::from_secs(30), "it does not come about");
+            assert!(begun.elapsed() < Duration::from_secs(60), "it does not come about");
             self.step(w);
         }
     }
@@ -144,7 +144,8 @@ impl Client {
     /// Ends a connection from our side, and waits until both have.
     fn close(&mut self, w: &mut World, c: SocketHandle) {
         self.socket(c).close();
-        let over = |s: &tcp::Socket<'_>| matches!(s.state(), tcp::State::Closed | tcp::State::TimeWait);
+        let over =
+            |s: &tcp::Socket<'_>| matches!(s.state(), tcp::State::Closed | tcp::State::TimeWait);
         self.until(w, |client| over(client.socket(c)));
     }
 }
@@ -158,7 +159,8 @@ fn a_connection_from_its_first_segment_to_its_last() {
         client.say(&mut w, c, "set sun 5 0 4\r\nstar\r\n", "STORED\r\n");
         client.say(&mut w, c, "get sun moon\r\n", "VALUE sun 5 4\r\nstar\r\nEND\r\n");
         client.say(&mut w, c, "mg sun v\r\nmn\r\n", "VA 4\r\nstar\r\nMN\r\n");
-        let (many, replies) = ("get sun\r\n".repeat(300), "VALUE sun 5 4\r\nstar\r\nEND\r\n".repeat(300));
+        let (many, replies) =
+            ("get sun\r\n".repeat(300), "VALUE sun 5 4\r\nstar\r\nEND\r\n".repeat(300));
         client.say(&mut w, c, &many, &replies);
         assert_eq!(w.server.totals().total_connections, 1);
         client.close(&mut w, c);
@@ -206,33 +208,31 @@ fn long_values_pass_in_both_directions() {
 
 #[test]
 fn a_bad_wire_costs_time_and_not_a_byte() {
-    let mut lost = 0;
-    for seed in 0..3 {
-        let faults = Faults {
-            lose: PerMillion(10_000),
-            duplicate: PerMillion(10_000),
-            reorder: PerMillion(20_000),
-            flip: PerMillion(5_000),
-            ..Faults::default()
-        };
-        let mut counters = Vec::new();
-        let mut w = World::streaming(2, |pair, region| {
-            let (pair, c) = wrap(pair, region, &FaultConfig { seed, rx: faults, tx: faults });
-            counters.push(c);
-            pair
-        });
-        let mut client = Client::new();
-        let c = client.connect(ip(SERVER4));
-        for round in 0..8 {
-            let value = noise(300_000, round + 1);
-            assert_eq!(client.ask(&mut w, c, &set("k", &value), 8), b"STORED\r\n");
-            let want = found("k", &value);
-            assert!(client.ask(&mut w, c, b"get k\r\n", want.len()) == want, "round {round}");
-        }
-        lost += counters[0].rx().lost + counters[0].tx().lost;
-        w.end();
+    let faults = Faults {
+        lose: PerMillion(10_000),
+        duplicate: PerMillion(10_000),
+        reorder: PerMillion(20_000),
+        flip: PerMillion(2_000),
+        ..Faults::default()
+    };
+    let mut counters = Vec::new();
+    let mut w = World::streaming(2, |pair, region| {
+        let (pair, c) = wrap(pair, region, &FaultConfig { seed: 1, rx: faults, tx: faults });
+        counters.push(c);
+        pair
+    });
+    let mut client = Client::new();
+    let c = client.connect(ip(SERVER4));
+    // A loss at the end of a burst costs the least retransmission time, a second.
+    for round in 0..3 {
+        let value = noise(400_000, round + 1);
+        assert_eq!(client.ask(&mut w, c, &set("k", &value), 8), b"STORED\r\n");
+        let want = found("k", &value);
+        assert!(client.ask(&mut w, c, b"get k\r\n", want.len()) == want, "round {round}");
     }
-    assert!(lost > 20, "{lost} frames lost");
+    let (rx, tx) = (counters[0].rx(), counters[0].tx());
+    assert!(rx.lost > 3 && tx.lost > 3 && rx.duplicated > 3 && tx.reordered > 3, "{rx:?} {tx:?}");
+    w.end();
 }
 
 /// A segment made by hand, from port `from`.
@@ -287,7 +287,11 @@ fn segments_may_come_in_any_order_and_overlap() {
     for (from, to) in [(20, 30), (10, 25), (28, text.len()), (20, 30)] {
         w.send(&piece(from, to));
     }
-    assert!(replies(&mut w).iter().all(|(flags, _, ack, data)| flags == "A" && *ack == 101 && data.is_empty()));
+    assert!(
+        replies(&mut w)
+            .iter()
+            .all(|(flags, _, ack, data)| flags == "A" && *ack == 101 && data.is_empty())
+    );
     w.send(&piece(0, 12));
     let got: Vec<u8> = replies(&mut w).into_iter().flat_map(|(.., data)| data).collect();
     assert_eq!(got, b"STORED\r\nVALUE k 0 10\r\n0123456789\r\nEND\r\n");
@@ -444,6 +448,42 @@ fn connections_are_ended_when_the_service_stops() {
         assert!(begun.elapsed() < Duration::from_millis(900), "both sides have ended it");
         w.workers.push(draining.join().unwrap());
     });
+    // The last acknowledgement lies on the wire still.
+    client.step(&mut w);
     assert_eq!(client.socket(c).state(), tcp::State::Closed);
+    w.end();
+}
+
+#[test]
+fn no_segment_ends_the_worker() {
+    let mut w = World::streaming(4, |q, _| q);
+    let mut random = noise(400_000, 77).into_iter().cycle();
+    let mut byte = move || random.next().unwrap();
+    for round in 0_u16..300 {
+        let from = 5000 + round % 7;
+        w.send(&segment(from, "S", 100, 0, b""));
+        w.settle();
+        let seq = w.received(0).last().map(|f| f.bytes()[38..42].to_vec()).unwrap_or_default();
+        let seq = seq.first_chunk().map_or(0, |seq| u32::from_be_bytes(*seq)).wrapping_add(1);
+        for _ in 0..60 {
+            let flags: String = "SAFR".chars().filter(|_| byte() % 3 == 0).chain(['A']).collect();
+            let text = &b"set k 0 0 9\r\n012345678\r\nget k\r\nquit\r\n\x80\x01"
+                [usize::from(byte() % 40)..];
+            let near = |at: u32, by: u8| at.wrapping_add(u32::from(by) / 16).wrapping_sub(4);
+            let mut bytes = segment(from, &flags, near(101, byte()), near(seq, byte()), text);
+            // Options, windows and lengths of any kind, under checksums that are right.
+            for _ in 0..byte() % 4 {
+                let at = 34 + usize::from(byte() % 24);
+                if ![2, 3].contains(&(at - 34)) && at < bytes.len() {
+                    bytes[at] = byte();
+                }
+            }
+            dataplane::wire::tcp::seal(&mut bytes[14..], 20, false);
+            w.send(&bytes);
+        }
+        w.settle();
+        w.received(0);
+    }
+    assert!(w.server.totals().total_connections > 50);
     w.end();
 }

@@ -14,7 +14,7 @@ pub mod latency;
 mod settings;
 
 pub use classes::{ClassCount, ClassOps};
-pub use conns::{Conn, ConnState, Conns};
+pub use conns::{Conn, ConnSlots, ConnState, Conns};
 pub use detail::Detail;
 pub use hotkeys::HotKeys;
 pub use latency::{Distribution, Kind, Latency, Transport};
