@@ -311,7 +311,7 @@ fn tcp_in_the_worker_allocates_nothing() {
             client.ask(&mut worker, &ack);
             for _ in 0..40 {
                 assert_eq!(client.ask(&mut worker, &set), 8);
-                assert_eq!(client.ask(&mut worker, &get), 930 + 5 + 910);
+                assert_eq!(client.ask(&mut worker, &get), 924 + 5 + 910);
             }
             client.ask(&mut worker, &fin);
             client.ask(&mut worker, &ack);
