@@ -16,8 +16,6 @@ use smoltcp::wire::HardwareAddress;
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// and given up when it says nothing for so long.
 const SILENCE_MAX: Duration = Duration::from_secs(180);
-/// How long an acknowledgement waits for a reply to travel with.
-const ACK_DELAY: Duration = Duration::from_millis(10);
 
 fn at(now_ns: u64) -> Instant {
     Instant::from_micros(i64::try_from(now_ns / 1000).unwrap_or(i64::MAX))
@@ -93,7 +91,9 @@ impl Machine {
         let buffer = |bytes| tcp::SocketBuffer::new(vec![0; bytes]);
         let mut socket = tcp::Socket::new(buffer(in_bytes), buffer(out_bytes));
         socket.set_nagle_enabled(false);
-        socket.set_ack_delay(Some(ACK_DELAY));
+        // Segments leave when what came has been answered: an acknowledgement that no reply carries by
+        // then would wait for nothing, and a client under Nagle's rule would wait for it.
+        socket.set_ack_delay(None);
         socket.set_keep_alive(Some(KEEP_ALIVE));
         socket.set_timeout(Some(SILENCE_MAX));
         let mut sockets = SocketSet::new(Vec::with_capacity(1));

@@ -54,11 +54,16 @@ impl Wheel {
         }
     }
 
+    /// Makes `by` the first of a place, and gives what was.
+    fn replace_head(&mut self, place: usize, by: u32) -> u32 {
+        self.heads.get_mut(place).map_or(NONE, |head| std::mem::replace(head, by))
+    }
+
     fn link(&mut self, connection: u32, due_ns: u64) {
         let first = self.done + 1;
         let tick = (due_ns / TICK_NS + 1).clamp(first, self.done + PLACES as u64 - 1);
         let place = usize::try_from(tick).unwrap_or(0) % PLACES;
-        let head = std::mem::replace(&mut self.heads[place], connection);
+        let head = self.replace_head(place, connection);
         if let Some(entry) = self.entries.get_mut(connection as usize) {
             entry.place = u32::try_from(place).unwrap_or(0);
             (entry.next, entry.before) = (head, NONE);
@@ -94,7 +99,7 @@ impl Wheel {
         while self.done < now {
             self.done += 1;
             let place = usize::try_from(self.done).unwrap_or(0) % PLACES;
-            let mut at = std::mem::replace(&mut self.heads[place], NONE);
+            let mut at = self.replace_head(place, NONE);
             while let Some(entry) = self.entries.get_mut(at as usize) {
                 let (connection, due_ns) = (at, entry.due_ns);
                 at = entry.next;
