@@ -35,7 +35,7 @@ CRATE_DEV_IMPORTS = {"gnomon": {"tools"}}
 """The same for dev-dependencies alone: end-to-end tests drive the appliance with the tools."""
 
 ROOMS = [
-    "rx", "wire::classify", "respond", "too_long", "side_door", "batcher", "dispatch", "cpu_engine", "execute", "tx",
+    "rx", "wire::classify", "respond", "too_long", "side_door", "stream", "batcher", "dispatch", "cpu_engine", "execute", "tx",
 ]
 """The rooms of `dataplane`, as module paths, in packet order; the two that take early exits too."""
 
@@ -56,6 +56,8 @@ STORE_USERS = {
     "protocol::stats",
     "protocol::stream",
     "protocol::watch",
+    "stream::connection",
+    "stream::stage",
     "store",
 }
 """The modules of `dataplane` that reach the store: room 6 and the one executor that it shares with

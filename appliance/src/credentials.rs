@@ -4,6 +4,7 @@
 //! every TCP thread, which answer whether a client's words are among them. A file that cannot be
 //! read, or not be understood, is refused with its reason, and what was read before stays.
 
+use dataplane::protocol::admission::Users;
 use parking_lot::RwLock;
 use std::fs::File;
 use std::io::{self, Read};
@@ -92,10 +93,12 @@ impl Credentials {
         *self.users.write() = users;
         Ok(())
     }
+}
 
+impl Users for Credentials {
     /// Whether the file has this user with this password. Takes the same time for every pair of
     /// words that could be in a file.
-    pub fn knows(&self, user: &[u8], password: &[u8]) -> bool {
+    fn knows(&self, user: &[u8], password: &[u8]) -> bool {
         let Some(asked) = Words::new(user, password) else { return false };
         let users = self.users.read();
         users.iter().fold(Choice::from(0), |found, known| found | known.ct_eq(&asked)).into()

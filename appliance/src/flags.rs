@@ -27,6 +27,7 @@ pub use values::{
 use crate::check::PciAddress;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use values::{parse_megabytes, parse_size};
 
@@ -264,6 +265,27 @@ pub struct ServeFlags {
     #[arg(long, value_name = "tap[=NAME]|none", env = "GNOMON_SIDE_DOOR", help_heading = "Ports")]
     pub side_door: Option<SideDoorFlag>,
 
+    /// Frames per second that may go to the kernel's TAP device, and as many from it.
+    #[arg(
+        long,
+        value_name = "PPS",
+        env = "GNOMON_EXCEPTION_RATE",
+        default_value = "10000",
+        help_heading = "Ports"
+    )]
+    pub exception_rate: NonZeroU32,
+
+    /// Who serves TCP on a --port: the kernel, behind the TAP device and within --exception-rate, or
+    /// the workers themselves.
+    #[arg(
+        long,
+        value_name = "WHO",
+        env = "GNOMON_TCP",
+        default_value = "kernel",
+        help_heading = "Ports"
+    )]
+    pub tcp: TcpFlag,
+
     /// Packet slots of 2 KB each. Default: by the number of queues.
     #[arg(long, value_name = "NUM", env = "GNOMON_SLOTS", help_heading = "Ports")]
     pub slots: Option<u32>,
@@ -380,6 +402,15 @@ pub enum HugeFlag {
     On,
     /// Ordinary pages.
     Off,
+}
+
+/// `--tcp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TcpFlag {
+    /// The kernel, through the TAP device.
+    Kernel,
+    /// The workers, in the data path.
+    Worker,
 }
 
 /// `--engine`.

@@ -21,12 +21,13 @@ pub use policy::PolicyPlan;
 pub use process::ProcessPlan;
 pub(crate) use resources::{needed_bytes, worker_cpus};
 
-use crate::flags::{BatchModeFlag, FileMask, HugeFlag, MetricsAddr, Network, ServeFlags};
+use crate::flags::{BatchModeFlag, FileMask, HugeFlag, MetricsAddr, Network, ServeFlags, TcpFlag};
 use crate::machine::{Gpu, Machine};
 use dataplane::wire::Cidr;
 use serde::{Serialize, Serializer};
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -43,6 +44,10 @@ pub struct Plan {
     pub ports: Vec<PortPlan>,
     /// Where TCP listens.
     pub tcp: Vec<TcpPlan>,
+    /// Who serves TCP on the ports.
+    pub tcp_in: TcpIn,
+    /// Frames per second to the kernel's TAP device, and as many from it.
+    pub exception_rate: NonZeroU32,
     /// TCP threads.
     pub tcp_threads: usize,
     /// Most TCP connections at a time.
@@ -118,6 +123,8 @@ pub struct PortPlan {
     pub device: Device,
     /// The UDP port of the service; 0: any free one.
     pub udp_port: u16,
+    /// The TCP port of the service, where workers serve it.
+    pub tcp_port: Option<u16>,
     /// Its own addresses. Kernel sockets have theirs in the device.
     pub addresses: Vec<Network>,
     /// Name of the TAP device behind its side door.
@@ -159,6 +166,25 @@ pub struct TcpPlan {
     pub address: SocketAddr,
     /// The address will exist only when the side door's TAP device has got it.
     pub behind_side_door: bool,
+}
+
+/// Who serves TCP on kernel-bypass ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TcpIn {
+    /// The kernel, through the TAP device.
+    Kernel,
+    /// The workers.
+    Worker,
+}
+
+impl From<TcpFlag> for TcpIn {
+    fn from(flag: TcpFlag) -> Self {
+        match flag {
+            TcpFlag::Kernel => Self::Kernel,
+            TcpFlag::Worker => Self::Worker,
+        }
+    }
 }
 
 /// Huge pages.
@@ -208,6 +234,9 @@ impl Plan {
         let ports = network::ports(flags, machine)?;
         let with_dpdk = !flags.port.is_empty();
         let tcp = network::tcp(flags, &ports);
+        if !with_dpdk && flags.tcp == TcpFlag::Worker {
+            return Err(PlanError::TcpWithoutPort);
+        }
         if ports.is_empty() && tcp.is_empty() && clients.unix.is_none() {
             return Err(PlanError::NothingToServe);
         }
@@ -277,6 +306,8 @@ impl Plan {
             policy,
             ports,
             tcp,
+            tcp_in: flags.tcp.into(),
+            exception_rate: flags.exception_rate,
             tcp_threads: usize::from(flags.threads),
             conn_limit: flags.conn_limit as usize,
             conn_memory_bytes: resources::conn_memory(flags, memory_bytes)?,
@@ -322,6 +353,13 @@ impl Plan {
     pub fn cpus(&self) -> Vec<usize> {
         let all = [&self.worker_cpus[..], &self.tcp_cpus, &[self.control_cpu]];
         all.concat()
+    }
+
+    /// Where workers serve TCP.
+    pub fn worker_tcp(&self) -> impl Iterator<Item = SocketAddr> {
+        let of = |port: &PortPlan| port.tcp_port.map(|tcp| (port.addresses.clone(), tcp));
+        let served = self.ports.iter().filter_map(of);
+        served.flat_map(|(own, tcp)| own.into_iter().map(move |n| SocketAddr::new(n.ip, tcp)))
     }
 
     /// Whether any port needs DPDK.

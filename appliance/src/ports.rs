@@ -151,6 +151,7 @@ fn in_service(
         trusted: plan.policy.trusted.iter().copied().collect(),
         allow: plan.allow.iter().copied().collect(),
         side_door: port.side_door.is_some(),
+        tcp_port: port.tcp_port,
         ..local
     };
     let announcer = (!info.any_destination).then(Arc::default);

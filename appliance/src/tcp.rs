@@ -6,7 +6,6 @@
 //! nothing else. A connection reads only when everything it owes has been sent, and what it holds
 //! beyond a few kilobytes is charged to [one account](pool).
 
-mod auth;
 mod connection;
 mod drain;
 mod input;
@@ -25,6 +24,7 @@ use crate::health::Sparing;
 use crate::plan::ClientsPlan;
 use connection::{Desk, End, PARTING_MAX};
 use dataplane::protocol::Server;
+use dataplane::protocol::admission::Users;
 use dataplane::store::Session;
 use drain::{Drain, Ended};
 use input::Spare;
@@ -103,7 +103,7 @@ impl TcpService {
         let figures = Arc::clone(&server.conn_memory);
         let memory = config.conn_memory_bytes;
         let pool = Arc::new(Pool::new(figures, memory, conn_limit, sessions.len()));
-        let ClientsPlan { requests_per_turn, dialect, refuse_over_limit, .. } = config.clients;
+        let ClientsPlan { requests_per_turn, refuse_over_limit, .. } = config.clients;
         let idle_max = match config.clients.idle_timeout_seconds {
             0 => None,
             n => Some(Duration::from_secs(n.into())),
@@ -118,7 +118,8 @@ impl TcpService {
             let listeners =
                 listeners.iter().map(Source::try_clone).collect::<io::Result<Vec<_>>>()?;
             let (server, seats, cpus) = (Arc::clone(&server), Arc::clone(&seats), cpus.clone());
-            let (stopped, credentials) = (stopped.clone(), config.credentials.clone());
+            let stopped = stopped.clone();
+            let users = config.credentials.clone().map(|c| -> Arc<dyn Users> { c });
             let (pool, ended) = (Arc::clone(&pool), Arc::clone(&ended));
             threads.push(std::thread::Builder::new().name(format!("tcp-{n}")).spawn(
                 move || {
@@ -129,8 +130,7 @@ impl TcpService {
                         server,
                         item_max_bytes,
                         requests_per_turn,
-                        dialect,
-                        credentials,
+                        users,
                         idle_max,
                         stopped,
                         pool,
@@ -290,7 +290,6 @@ impl Drop for Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::Dialect;
     use dataplane::store::{Store, StoreConfig};
     use driver_shim::Pages;
 
@@ -310,8 +309,7 @@ mod tests {
             ops: server.ops(),
             item_max_bytes: 1 << 20,
             requests_per_turn: 20,
-            dialect: Dialect::Auto,
-            credentials: None,
+            users: None,
             idle_max: None,
             stopped,
             pool: Arc::new(Pool::new(Arc::default(), 1 << 24, 1, 1)),

@@ -17,7 +17,7 @@ use crate::flags::{LONG_VERSION, MetricsAddr};
 use crate::health::HealthFigures;
 use crate::metrics::{self, GpuFigures, MetricsError, PortFigures, Sources};
 use crate::offload::{self, Beside, Facts, OffloadError, PLACES};
-use crate::plan::{BatchMode, Engine, Huge, Plan};
+use crate::plan::{BatchMode, Engine, Huge, Plan, TcpIn};
 use crate::ports::{self, Driver, OpenPort, Opened, PortsError};
 use crate::privileges::{self, Identity, PrivilegeError};
 use crate::report::Ready;
@@ -28,8 +28,10 @@ use dataplane::batcher::{self, BatchPolicy};
 use dataplane::capture::Line;
 use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
 use dataplane::protocol::Server;
+use dataplane::protocol::admission::Users;
 use dataplane::store::restart::TakenUp;
 use dataplane::store::{Session, Store, StoreConfig, StoreError};
+use dataplane::stream::StreamsConfig;
 use dataplane::{WorkerCounters, cpu_engine};
 use driver_shim::{Pages, QueuePair, Region};
 use nix::unistd::geteuid;
@@ -229,7 +231,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut appliance = Appliance {
         tcp: None,
-        tcp_addresses: listeners.tcp,
+        tcp_addresses: listeners.tcp.into_iter().chain(plan.worker_tcp()).collect(),
         unix: listeners.unix,
         credentials: credentials.clone(),
         metrics_address: None,
@@ -292,6 +294,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
                 batch: batch_policy(plan),
                 policy,
                 offload: appliance.beside.as_ref().and_then(|beside| beside.engine()),
+                streams: streams(plan, &store, credentials.as_ref())?,
             });
             appliance.counters.push(worker.counters());
             appliance.capture_lines.push(worker.capture_line());
@@ -470,7 +473,9 @@ fn store(plan: &Plan, uid: u32) -> Result<(Arc<Store>, Option<u64>), StoreError>
         pages: plan.huge.into(),
         hash_key: None,
         // One for the index on a card.
-        sessions_max: plan.worker_cpus.len() + plan.tcp_threads + 1,
+        sessions_max: plan.worker_cpus.len() * (1 + usize::from(plan.tcp_in == TcpIn::Worker))
+            + plan.tcp_threads
+            + 1,
     };
     let Some(path) = &plan.memory_file else {
         return Ok((Store::new(config)?, None));
@@ -501,6 +506,26 @@ fn server(plan: &Plan, store: &Arc<Store>) -> Server {
     server.reserved_fds = plan.open_files.saturating_sub(for_clients);
     server.settings = plan.settings();
     server
+}
+
+/// What a worker serves TCP with, where it does.
+fn streams(
+    plan: &Plan,
+    store: &Arc<Store>,
+    credentials: Option<&Arc<Credentials>>,
+) -> Result<Option<StreamsConfig>, StoreError> {
+    if plan.tcp_in != TcpIn::Worker {
+        return Ok(None);
+    }
+    let idle_max_s = plan.clients.idle_timeout_seconds;
+    Ok(Some(StreamsConfig {
+        connections: plan.conn_limit.div_ceil(plan.worker_cpus.len().max(1)),
+        session: store.session()?,
+        users: credentials.map(|c| -> Arc<dyn Users> { c.clone() }),
+        item_max_bytes: store.config().item_max_bytes,
+        requests_per_turn: plan.clients.requests_per_turn,
+        idle_max: (idle_max_s > 0).then(|| Duration::from_secs(idle_max_s.into())),
+    }))
 }
 
 fn worker_port(port: &OpenPort, queues: QueuePair, first: bool) -> WorkerPort {

@@ -38,7 +38,7 @@ impl<T> PerReason<T> {
 pub struct WorkerCounters {
     /// Received from all queues.
     pub received: Counter,
-    /// Requests, ARP, neighbour and echo packets done with: the reply left, or none was due.
+    /// Requests, TCP segments, ARP, neighbour and echo packets done with: the reply left, or none was due.
     pub answered: Counter,
     /// Given to the side door.
     pub punted: Counter,
@@ -57,6 +57,12 @@ pub struct WorkerCounters {
     /// Commands refused because those before them in their datagram had done all the work that one
     /// may cause.
     pub work_refused: Counter,
+    /// TCP segments taken in by the connection that they belong to, in `answered` too.
+    pub segments: Counter,
+    /// TCP segments that left.
+    pub segments_sent: Counter,
+    /// TCP segments that were dropped on their way out. They are sent again when their time comes.
+    pub segments_lost: Counter,
     /// Given to the driver, replies of several datagrams, kernel frames and announcements
     /// included.
     pub tx_frames: Counter,

@@ -9,6 +9,7 @@ pub mod wire;
 pub mod respond;
 pub mod too_long;
 pub mod side_door;
+pub mod stream;
 pub mod batcher;
 pub mod cpu_engine;
 pub mod dispatch;

@@ -21,6 +21,7 @@ use crate::respond::respond;
 use crate::rx;
 use crate::side_door::SideDoor;
 use crate::store::Session;
+use crate::stream::{SegmentAt, StreamPort, Streams, StreamsConfig};
 use crate::too_long::TooLong;
 use crate::tx::Tx;
 use crate::wire::{Class, Local, Plain, Respond, classify};
@@ -80,6 +81,8 @@ pub struct WorkerConfig {
     pub policy: Policy,
     /// An engine beside the CPU's, made over this region.
     pub offload: Option<Offloading>,
+    /// TCP connections to the service, on ports whose [`Local`] says that they are served here.
+    pub streams: Option<StreamsConfig>,
 }
 
 struct PortEnd {
@@ -104,6 +107,7 @@ pub struct Worker {
     /// Frames of the batches that are with the engine, by batch id.
     with_engine: Vec<Vec<Frame>>,
     execute: Execute,
+    streams: Option<Streams>,
     /// Away only while a burst is sorted.
     burst: Option<Box<Burst>>,
     accounts: Accounts,
@@ -121,7 +125,8 @@ impl std::fmt::Debug for Worker {
 impl Worker {
     /// Builds every room. All memory that the worker will use is taken here.
     pub fn new(config: WorkerConfig) -> Self {
-        let WorkerConfig { ports, region, session, server, group, batch, policy, offload } = config;
+        let WorkerConfig { ports, region, session, server, group, batch, policy, offload, streams } =
+            config;
         // SAFETY: `engine` is declared, and so dropped, before `region` below.
         let packets = unsafe { packets(&region) };
         let store = Arc::clone(session.store());
@@ -133,6 +138,14 @@ impl Worker {
         let (counters, started) = (Arc::default(), Instant::now());
         let names = ports.iter().map(|p| p.info.name.clone()).collect();
         let mut engine = Dispatch::new(cpu, offload, batch.size.max(1), Arc::clone(&counters));
+        let streams = streams.map(|streams| {
+            let facts = |p: &WorkerPort| StreamPort {
+                mtu: p.info.mtu,
+                tcp_port: p.local.tcp_port.unwrap_or(0),
+            };
+            let ports: Vec<StreamPort> = ports.iter().map(facts).collect();
+            Streams::new(streams, Arc::clone(&server), &ports, region.clone(), started)
+        });
         let look_ups = batch.in_flight_max.max(1) + 1;
         let writes = engine.has_two().then(|| {
             // One fills while the CPU engine has another.
@@ -161,6 +174,7 @@ impl Worker {
             batcher: Batcher::new(batch, |id, capacity| engine.new_batch(id, capacity)),
             engine,
             execute: Execute::new(session, server, region.clone(), policy.amp_factor, batch.size),
+            streams,
             burst: Some(Box::default()),
             accounts: Accounts::new(counters, started, names),
             started,
@@ -207,8 +221,20 @@ impl Worker {
         }
     }
 
-    /// Takes in what the ports have received by now, and finishes it, for at most a second.
+    /// Takes in what the ports have received by now, and finishes it, for at most a second. TCP
+    /// connections get a second before that to be sent what they are owed, and to be ended in both
+    /// directions.
     pub fn drain(&mut self) {
+        let begun = Instant::now();
+        let now_ns = self.now_ns();
+        if let Some(streams) = &mut self.streams {
+            streams.stop(now_ns);
+            while self.streams.as_ref().is_some_and(|s| !s.is_quiet())
+                && begun.elapsed() < DRAIN_MAX
+            {
+                self.turn();
+            }
+        }
         let (begun, mut taking) = (Instant::now(), true);
         loop {
             let now_ns = self.now_ns();
@@ -239,6 +265,9 @@ impl Worker {
             work += self.take_in(index, now_ns);
         }
         work += self.ship_and_finish(now_ns, false);
+        if self.streams.is_some() {
+            work += self.converse(now_ns);
+        }
         self.flush();
         self.accounts.turns.inc();
         if work == 0 {
@@ -326,6 +355,9 @@ impl Worker {
                     Err(reason) => self.accounts.drop_frame(frame, index, reason),
                 }
             }
+            Class::Segment { l3, l4, ipv6 } => {
+                self.segment(frame, SegmentAt { port: index, l3, l4, ipv6 }, now_ns);
+            }
             Class::Respond(what) => {
                 let answer = answer_to(what);
                 let may = self.gate.may_answer(answer, now_ns);
@@ -346,6 +378,21 @@ impl Worker {
                 None => self.accounts.drop_frame(frame, index, DropReason::NoSideDoor),
             },
             Class::Drop(reason) => self.accounts.drop_frame(frame, index, reason),
+        }
+    }
+
+    /// A TCP segment to its connection. Apart, so that requests do not pay for its room on the stack.
+    #[inline(never)]
+    fn segment(&mut self, frame: Frame, at: SegmentAt, now_ns: u64) {
+        let Some(streams) = &mut self.streams else {
+            return self.accounts.drop_frame(frame, at.port, DropReason::TcpNoConnection);
+        };
+        match streams.take(&frame, at, now_ns) {
+            Ok(()) => {
+                self.accounts.answered.inc();
+                self.accounts.segments.inc();
+            }
+            Err(reason) => self.accounts.drop_frame(frame, at.port, reason),
         }
     }
 
@@ -452,6 +499,19 @@ impl Worker {
         }
         self.batcher_of(meta.id).recycle(Pending { frames, meta });
         requests
+    }
+
+    /// Lets TCP connections go on, and sends their segments.
+    #[inline(never)]
+    fn converse(&mut self, now_ns: u64) -> usize {
+        let Some(streams) = &mut self.streams else { return 0 };
+        let served = streams.turn(now_ns);
+        for (port, frame) in streams.frames() {
+            if let Some(port) = self.ports.get_mut(port) {
+                port.tx.push(frame, Meaning::Segment, &self.accounts);
+            }
+        }
+        served
     }
 
     fn flush(&mut self) {

@@ -28,6 +28,8 @@ pub enum Meaning {
     Kernel,
     /// One of our own that nobody asked for.
     Announcement,
+    /// A segment of a TCP connection.
+    Segment,
 }
 
 /// Where the headers of a request, and so of its reply, stand.

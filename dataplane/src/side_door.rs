@@ -33,8 +33,8 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Frames per second each way, unless said otherwise: plenty for SETs over TCP and for ARP, little
-/// beside what a worker serves.
+/// Frames per second each way, unless said otherwise: plenty for ARP and ssh and for SETs over TCP of a
+/// cache that is read over UDP, little beside what a worker serves.
 pub const RATE_PPS_DEFAULT: NonZeroU32 = NonZeroU32::new(10_000).unwrap();
 
 /// Frames that may come at once after a pause: two full bursts of a worker.

@@ -79,6 +79,7 @@ impl Tx {
                     Meaning::Part => {}
                     Meaning::Kernel => counters.kernel_frames.inc(),
                     Meaning::Announcement => counters.announcements.inc(),
+                    Meaning::Segment => counters.segments_sent.inc(),
                 }
             }
         }
@@ -91,6 +92,7 @@ impl Tx {
                 Meaning::Part => counters.tx_parts_lost.inc(),
                 Meaning::Kernel => counters.kernel_lost.inc(),
                 Meaning::Announcement => counters.announcements_lost.inc(),
+                Meaning::Segment => counters.segments_lost.inc(),
             }
             counters.tap.dropped(&frame, self.port, DropReason::TxFull);
         }

@@ -12,14 +12,15 @@ use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
 use dataplane::policy::{Policy, Rate};
 use dataplane::protocol::Server;
 use dataplane::store::{Store, StoreConfig};
-use dataplane::wire::{Cidr, Local};
-use driver_shim::ports::memory::{LoopingConfig, MAC, looping};
-use driver_shim::{Pages, Region, RxChecksum, TxCaps};
-use etherparse::PacketBuilder;
+use dataplane::stream::StreamsConfig;
+use dataplane::wire::{Cidr, Local, tcp};
+use driver_shim::ports::memory::{LoopingConfig, MAC, PEER_MAC, linked, looping};
+use driver_shim::{Burst, Pages, QueuePair, Region, RxChecksum, TxCaps};
+use etherparse::{PacketBuilder, TcpHeader};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::num::{NonZeroU8, NonZeroU32, NonZeroU64};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 struct Counting;
 
@@ -108,8 +109,12 @@ fn templates() -> Vec<Vec<u8>> {
     all
 }
 
+/// Allocations are counted for the whole process, so its tests take turns.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn the_data_path_allocates_nothing() {
+    let _alone = ALONE.lock();
     let region = Region::new(4096, Pages::Small).unwrap();
     // Small enough that sets evict.
     let config =
@@ -152,6 +157,7 @@ fn the_data_path_allocates_nothing() {
         batch: BatchPolicy { mode: BatchMode::Fixed, ..BatchPolicy::default() },
         policy: policy(),
         offload: None,
+        streams: None,
     });
     let counters = worker.counters();
     let line = worker.capture_line();
@@ -189,7 +195,7 @@ fn the_data_path_allocates_nothing() {
         assert_eq!(tally.wanted.get(), tally.lost.get() + 2048 + 2048);
         assert_eq!(Arc::strong_count(&capture), 1, "the worker has let go");
     }
-    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0, "allocations on the data path");
+    assert_eq!(ALLOCATIONS.swap(0, Ordering::Relaxed), 0, "allocations on the data path");
     assert_eq!(counters.announcements.get(), 1);
     let ledger = counters.ledger();
     assert!(ledger.balances());
@@ -199,4 +205,124 @@ fn the_data_path_allocates_nothing() {
     for reason in [DropReason::RateSource, DropReason::RateEcho] {
         assert!(*ledger.dropped.of(reason) > 0, "{}", reason.name());
     }
+}
+
+/// A TCP client that makes its segments from templates, and takes no memory itself.
+struct Client {
+    wire: QueuePair,
+    region: Region,
+    seq: u32,
+    ack: u32,
+}
+
+/// Where the TCP header and the payload begin in a segment without options.
+const TCP_AT: usize = 34;
+const PAYLOAD_AT: usize = 54;
+
+impl Client {
+    /// A segment with such flags, whose sequence numbers are still to be set.
+    fn template(flags: &str, payload: &[u8]) -> Vec<u8> {
+        let mut head = TcpHeader::new(5000, 11_211, 0, 60_000);
+        (head.syn, head.ack) = (flags.contains('S'), flags.contains('A'));
+        head.fin = flags.contains('F');
+        let builder = PacketBuilder::ethernet2(PEER_MAC.0, MAC.0);
+        let builder = builder.ipv4(TRUSTED, [10, 0, 0, 2], 64).tcp_header(head);
+        let mut bytes = Vec::new();
+        builder.write(&mut bytes, payload).unwrap();
+        bytes
+    }
+
+    /// Sends a segment, and gives how many bytes of payload came back.
+    fn ask(&mut self, worker: &mut Worker, template: &[u8]) -> usize {
+        let mut frame = self.region.alloc().unwrap();
+        frame.fill(template).unwrap();
+        let bytes = frame.bytes_mut();
+        bytes[TCP_AT + 4..TCP_AT + 8].copy_from_slice(&self.seq.to_be_bytes());
+        bytes[TCP_AT + 8..TCP_AT + 12].copy_from_slice(&self.ack.to_be_bytes());
+        tcp::seal(&mut bytes[14..], 20, false);
+        let controls = u32::from(bytes[TCP_AT + 13] & 3 != 0);
+        self.seq += u32::try_from(template.len() - PAYLOAD_AT).unwrap() + controls;
+        let mut burst = Burst::new();
+        burst.push(frame);
+        self.wire.tx.burst(&mut burst);
+        worker.turn();
+        let mut came = 0;
+        self.wire.rx.burst(&mut burst);
+        for frame in burst.drain(..) {
+            let bytes = frame.bytes();
+            let head = usize::from(bytes[TCP_AT + 12] >> 4) * 4;
+            let payload = frame.len() - TCP_AT - head;
+            let seq: [u8; 4] = bytes[TCP_AT + 4..TCP_AT + 8].try_into().unwrap();
+            let controls = u32::from(bytes[TCP_AT + 13] & 3 != 0);
+            let payload_len = u32::try_from(payload).unwrap();
+            self.ack = u32::from_be_bytes(seq).wrapping_add(payload_len + controls);
+            came += payload;
+        }
+        came
+    }
+}
+
+#[test]
+fn tcp_in_the_worker_allocates_nothing() {
+    let _alone = ALONE.lock();
+    let region = Region::new(512, Pages::Small).unwrap();
+    let config =
+        StoreConfig { memory_bytes: 4 << 20, pages: Pages::Small, ..StoreConfig::default() };
+    let store = Store::new(config).unwrap();
+    let (port, mut far) = linked(1, 256);
+    let own = Local::new(MAC, &[([10, 0, 0, 2].into(), 24)], 11_211).unwrap();
+    let local = Arc::new(Local { tcp_port: Some(11_211), ..own });
+    let server = Arc::new(Server::new(Arc::clone(&store), "test".to_owned()));
+    let worker_port = |queues| WorkerPort {
+        queues,
+        info: port.info.clone(),
+        local: Arc::clone(&local),
+        side_door: None,
+        sends_for_kernel: false,
+        announcer: None,
+    };
+    let mut worker = Worker::new(WorkerConfig {
+        ports: port.queues.into_iter().map(worker_port).collect(),
+        region: region.clone(),
+        session: store.session().unwrap(),
+        server: Arc::clone(&server),
+        group: 32,
+        batch: BatchPolicy::default(),
+        policy: Policy::default(),
+        offload: None,
+        streams: Some(StreamsConfig {
+            connections: 8,
+            session: store.session().unwrap(),
+            users: None,
+            item_max_bytes: 1 << 20,
+            requests_per_turn: 20,
+            idle_max: None,
+        }),
+    });
+    let [syn, ack, fin] = ["S", "A", "FA"].map(|flags| Client::template(flags, b""));
+    let set =
+        Client::template("A", format!("set key 0 0 900\r\n{}\r\n", "v".repeat(900)).as_bytes());
+    let get = Client::template("A", b"get key\r\nget nokey\r\nmg key v\r\n");
+    let mut client = Client { wire: far.queues.remove(0), region, seq: 0, ack: 0 };
+    let mut connections = |n: usize| {
+        for _ in 0..n {
+            client.ack = 0;
+            client.ask(&mut worker, &syn);
+            client.ask(&mut worker, &ack);
+            for _ in 0..40 {
+                assert_eq!(client.ask(&mut worker, &set), 8);
+                assert_eq!(client.ask(&mut worker, &get), 924 + 5 + 910);
+            }
+            client.ask(&mut worker, &fin);
+            client.ask(&mut worker, &ack);
+        }
+    };
+    connections(20);
+    ARMED.store(true, Ordering::Relaxed);
+    connections(200);
+    ARMED.store(false, Ordering::Relaxed);
+    assert_eq!(ALLOCATIONS.swap(0, Ordering::Relaxed), 0, "allocations on the data path");
+    let totals = server.totals();
+    assert_eq!((totals.total_connections, totals.closed_connections), (220, 220));
+    assert!(worker.counters().ledger().balances());
 }

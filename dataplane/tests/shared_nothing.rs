@@ -94,6 +94,7 @@ fn worker(
         batch: BatchPolicy::default(),
         policy: Policy::default(),
         offload: None,
+        streams: None,
     })
 }
 

@@ -11,7 +11,7 @@ use dataplane::wire::corrupt::Corruption;
 use dataplane::wire::reply::turn_and_seal;
 use dataplane::wire::udp::is_reflector;
 use dataplane::wire::verify::{verify_ip4_header, verify_udp};
-use dataplane::wire::{Local, Plain};
+use dataplane::wire::{Local, Plain, tcp};
 use driver_shim::{MacAddr, Pages, Region, TxCaps, TxOffload};
 use gpu::{Entry, EntryFlags};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -29,12 +29,13 @@ const KV_HEADER: [u8; 8] = [0x12, 0x34, 0, 0, 0, 1, 0, 0];
 
 static REGION: LazyLock<Region> = LazyLock::new(|| Region::new(64, Pages::Small).unwrap());
 
-/// A wire with a side door and one without, and a kernel socket.
-static PLAIN: LazyLock<[Plain; 3]> = LazyLock::new(|| {
+/// A wire with a side door and one without, a kernel socket, and a wire on which TCP is served.
+static PLAIN: LazyLock<[Plain; 4]> = LazyLock::new(|| {
     let closed = Local::new(US, &[(OWN4, 24), (OWN6, 64)], PORT).unwrap();
     let open = Local { side_door: true, ..closed.clone() };
     let socket = Local { any_destination: true, ..closed.clone() };
-    [open, closed, socket].map(|local| Plain::new(Arc::new(local)))
+    let streams = Local { tcp_port: Some(PORT), ..open.clone() };
+    [open, closed, socket, streams].map(|local| Plain::new(Arc::new(local)))
 });
 
 /// The target.
@@ -59,6 +60,14 @@ fn any_frame(data: &[u8], local: &Local) {
             reply(data, l3, l4, ipv6);
         }
         Class::TooLong { l3, l4, ipv6, limited } => too_long(data, l3, l4, ipv6, limited),
+        Class::Segment { l3, l4, ipv6 } => {
+            assert!(local.tcp_port.is_some() && [14, 18, 22].contains(&l3));
+            assert_eq!(l4 - l3, if ipv6 { 40 } else { 20 });
+            assert!(usize::from(l4) + 20 <= data.len());
+            let packet = tcp::packet(data, l3, ipv6);
+            let packet = packet.unwrap_or_else(|| panic!("lengths that room 3 let pass"));
+            tcp::verify(packet.bytes, usize::from(l4 - l3), ipv6);
+        }
         Class::Respond(what) => {
             let Some(mut frame) = REGION.alloc() else { panic!("a slot was lost") };
             if frame.fill(data).is_err() {

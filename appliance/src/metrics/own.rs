@@ -81,6 +81,25 @@ static WORKERS: &[Field<WorkerCounters>] = &[
         ),
         |w| w.work_refused.get(),
     ),
+    (
+        counter(
+            "gnomon_worker_tcp_segments_total",
+            WORKER,
+            "TCP segments taken in by their connection (--tcp worker).",
+        ),
+        |w| w.segments.get(),
+    ),
+    (counter("gnomon_worker_tcp_segments_sent_total", WORKER, "TCP segments that left."), |w| {
+        w.segments_sent.get()
+    }),
+    (
+        counter(
+            "gnomon_worker_tcp_segments_lost_total",
+            WORKER,
+            "TCP segments dropped on their way out; they are sent again.",
+        ),
+        |w| w.segments_lost.get(),
+    ),
     (counter("gnomon_worker_frames_sent_total", WORKER, "Frames given to the driver."), |w| {
         w.tx_frames.get()
     }),

@@ -48,6 +48,11 @@ pub enum PlanError {
         "--ip names addresses of a --port, and there is none: kernel sockets listen at --listen"
     )]
     IpWithoutPort,
+    /// `--tcp worker` with kernel sockets.
+    #[error(
+        "--tcp worker serves TCP on a --port, and there is none: without --port TCP is the kernel's"
+    )]
+    TcpWithoutPort,
     /// `--ip` with several ports.
     #[error(
         "--ip {0}: of which port? With several ports write INDEX=ADDR/LEN, the first --port being 0"

@@ -2,7 +2,7 @@
 
 use super::clients::{tcp_port, udp_port};
 use super::{Device, PlanError, PortPlan, TcpPlan};
-use crate::flags::{IpFlag, ListenAddr, PortSpec, ServeFlags, ServicePort, SideDoorFlag};
+use crate::flags::{IpFlag, ListenAddr, PortSpec, ServeFlags, ServicePort, SideDoorFlag, TcpFlag};
 use crate::machine::Machine;
 use dataplane::wire::Cidr;
 use dataplane::wire::local::ADDRESSES_MAX;
@@ -30,6 +30,10 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
         ServicePort::Fixed(n) => n,
         ServicePort::Off | ServicePort::Any => return Err(PlanError::PortWithoutUdp),
     };
+    let tcp_port = match tcp_port(flags) {
+        ServicePort::Fixed(n) if flags.tcp == TcpFlag::Worker => Some(n),
+        _ => None,
+    };
     let mut seen = BTreeSet::new();
     let mut plans = Vec::new();
     for spec in &flags.port {
@@ -44,7 +48,7 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
             PortSpec::Vdev(spec) => Device::Vdev(spec.clone()),
         };
         let side_door = side_door(flags, plans.len())?;
-        plans.push(PortPlan { device, udp_port, addresses: Vec::new(), side_door });
+        plans.push(PortPlan { device, udp_port, tcp_port, addresses: Vec::new(), side_door });
     }
     give_addresses(&mut plans, &flags.ip)?;
     for (index, (plan, spec)) in plans.iter().zip(&flags.port).enumerate() {
@@ -74,6 +78,7 @@ fn socket_ports(flags: &ServeFlags) -> Vec<PortPlan> {
         .map(|(udp_port, ips)| PortPlan {
             device: Device::Sockets(ips),
             udp_port,
+            tcp_port: None,
             addresses: Vec::new(),
             side_door: None,
         })
@@ -141,7 +146,7 @@ pub(super) fn tcp(flags: &ServeFlags, ports: &[PortPlan]) -> Vec<TcpPlan> {
     let ServicePort::Fixed(port) = service else { return kernel.collect() };
     let tap = ports
         .iter()
-        .filter(|p| p.side_door.is_some())
+        .filter(|p| p.side_door.is_some() && p.tcp_port.is_none())
         .flat_map(|p| &p.addresses)
         .map(|n| TcpPlan { address: SocketAddr::new(n.ip, port), behind_side_door: true });
     for plan in kernel.chain(tap) {

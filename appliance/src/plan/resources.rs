@@ -1,10 +1,11 @@
 //! CPUs, memory, files and engines.
 
 use super::{Device, Engine, PlanError, PortPlan, SLOT_BYTES, numa};
-use crate::flags::{CpuList, EngineFlag, HugeFlag, ServeFlags};
+use crate::flags::{CpuList, EngineFlag, HugeFlag, ServeFlags, TcpFlag};
 use crate::machine::{FileSystem, Gpu, Machine, Node};
 use crate::tcp;
 use dataplane::store::restart;
+use dataplane::stream::CONNECTION_BYTES;
 
 /// Workers over kernel sockets when nobody says how many: memcached's number of threads.
 const SOCKET_WORKERS: usize = 4;
@@ -83,13 +84,19 @@ pub(crate) fn worker_cpus(flags: &ServeFlags, machine: &Machine) -> Option<Vec<u
     cpus(flags, machine, node.as_ref(), true).ok().map(|(workers, _)| workers)
 }
 
-/// Bytes for items, their index and packets, and what DPDK has of its own.
+/// Bytes for items, their index and packets, connections that workers serve, and what DPDK has of its
+/// own.
 pub(crate) fn needed_bytes(flags: &ServeFlags, queues: usize) -> u64 {
     let items = flags.memory.saturating_mul(1 << 20);
     let queues = u32::try_from(queues).unwrap_or(u32::MAX);
     let slots = flags.slots.unwrap_or_else(|| slots_by_default(flags, queues));
     let dpdk = if flags.port.is_empty() { 0 } else { dpdk_bytes(slots) };
-    items.saturating_add(items / INDEX_SHARE).saturating_add(u64::from(slots) * SLOT_BYTES + dpdk)
+    let connections = match flags.tcp {
+        TcpFlag::Worker => u64::from(flags.conn_limit) * CONNECTION_BYTES,
+        TcpFlag::Kernel => 0,
+    };
+    let packets = u64::from(slots) * SLOT_BYTES + dpdk;
+    items.saturating_add(items / INDEX_SHARE).saturating_add(packets + connections)
 }
 
 #[cfg(feature = "dpdk")]

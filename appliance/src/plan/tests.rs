@@ -35,6 +35,7 @@ fn without_flags_kernel_sockets_on_loopback() {
     let port = PortPlan {
         device: Device::Sockets(vec![loopback]),
         udp_port: 11211,
+        tcp_port: None,
         addresses: Vec::new(),
         side_door: None,
     };
@@ -47,6 +48,20 @@ fn without_flags_kernel_sockets_on_loopback() {
     assert_eq!(p.allow, [cidr("127.0.0.0/8"), cidr("::1/128")]);
     assert!(p.notes.is_empty());
     assert_eq!(p.slots, 4 * SLOTS_PER_QUEUE);
+}
+
+#[test]
+fn tcp_on_a_port_is_the_workers_by_choice() {
+    let args = "--port net_tap0 --ip 10.0.0.5/24 --ip fd00::5/64 -p 5000";
+    let kernel = planned(args);
+    assert!(kernel.tcp.iter().any(|t| t.behind_side_door));
+    assert_eq!((kernel.ports[0].tcp_port, kernel.exception_rate.get()), (None, 10_000));
+    let worker = planned(&format!("{args} --tcp worker --exception-rate 77"));
+    assert!(!worker.tcp.iter().any(|t| t.behind_side_door));
+    assert_eq!((worker.ports[0].tcp_port, worker.exception_rate.get()), (Some(5000), 77));
+    let at: Vec<_> = worker.worker_tcp().map(|a| a.to_string()).collect();
+    assert_eq!(at, ["10.0.0.5:5000", "[fd00::5]:5000"]);
+    assert_eq!(plan("--tcp worker").unwrap_err(), PlanError::TcpWithoutPort);
 }
 
 #[test]

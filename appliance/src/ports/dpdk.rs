@@ -2,7 +2,7 @@
 
 use super::{Driver, OpenPort, Opened, PortsError, in_service};
 use crate::plan::{Device, Huge, Plan, PortPlan};
-use dataplane::side_door::{RATE_PPS_DEFAULT, SideDoor};
+use dataplane::side_door::SideDoor;
 use driver_shim::ports::dpdk::{
     DpdkError, DpdkPort, Eal, EalConfig, HugePages, NumaNode, PortConfig, RegisteredThread,
     memory_mb_for, region, register_thread,
@@ -10,6 +10,7 @@ use driver_shim::ports::dpdk::{
 use driver_shim::ports::tap::{Tap, TapConfig};
 use driver_shim::{PortInfo, Region};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 pub(super) fn open(plan: &Plan) -> Result<Opened, PortsError> {
@@ -37,7 +38,10 @@ pub(super) fn open(plan: &Plan) -> Result<Opened, PortsError> {
         let open = open_one(plan, &eal, &region, port.device.spec())?.start()?;
         let addresses = port.addresses.iter().map(|a| SocketAddr::new(a.ip, port.udp_port));
         let service = in_service(plan, port, open, addresses.collect())?;
-        ports.push(OpenPort { side_door: side_door(port, &service.info, &region)?, ..service });
+        ports.push(OpenPort {
+            side_door: side_door(port, plan.exception_rate, &service.info, &region)?,
+            ..service
+        });
     }
     Ok(Opened { driver: Driver { eal: Some(Arc::new(eal)) }, region: Some(region), ports })
 }
@@ -67,6 +71,7 @@ pub(super) fn enrol(eal: &Eal) -> Option<RegisteredThread> {
 /// The side door that the plan gives this port.
 fn side_door(
     port: &PortPlan,
+    rate_pps: NonZeroU32,
     info: &PortInfo,
     region: &Region,
 ) -> Result<Option<Arc<SideDoor>>, PortsError> {
@@ -77,5 +82,5 @@ fn side_door(
         mtu: info.mtu,
         addrs: port.addresses.iter().map(|a| (a.ip, a.prefix_len)).collect(),
     })?;
-    Ok(Some(Arc::new(SideDoor::new(tap, RATE_PPS_DEFAULT, region.clone()))))
+    Ok(Some(Arc::new(SideDoor::new(tap, rate_pps, region.clone()))))
 }

@@ -1,14 +1,12 @@
 //! One connection: read, answer whole commands, write, in turn. What takes much memory is in
 //! [`large`].
 
-use super::auth::Gate;
 use super::drain::{self, Drain};
 use super::input::{Input, Spare};
 use super::large::{self, Gathered};
 use super::pool::{OUT_BYTES, Pool, SMALL_BYTES, TURN_OUT_BYTES};
 use super::transport::Stream;
-use crate::credentials::Credentials;
-use crate::flags::Dialect;
+use dataplane::protocol::admission::{Gate, Users};
 use dataplane::protocol::stats::{Conn, ConnState, Transport};
 use dataplane::protocol::stream::Conversation;
 use dataplane::protocol::watch::{BUFFER_BYTES, Watching};
@@ -39,9 +37,8 @@ pub(super) struct Desk {
     pub(super) server: Arc<Server>,
     pub(super) item_max_bytes: usize,
     pub(super) requests_per_turn: usize,
-    pub(super) dialect: Dialect,
     /// Whom clients must be, where they must authenticate.
-    pub(super) credentials: Option<Arc<Credentials>>,
+    pub(super) users: Option<Arc<dyn Users>>,
     /// How long a connection may send nothing, or take nothing of what it is owed.
     pub(super) idle_max: Option<Duration>,
     pub(super) stopped: watch::Receiver<Option<Drain>>,
@@ -184,7 +181,7 @@ fn nap(time: Duration) -> Pin<Box<Sleep>> {
 
 async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<End> {
     stream.set_nodelay()?;
-    let mut gate = Gate::new(desk.dialect, desk.credentials.as_deref());
+    let mut gate = Gate::new(desk.server.dialects, desk.users.clone());
     let mut conversation =
         Conversation::new(desk.item_max_bytes).in_turns_of(desk.requests_per_turn);
     let mut input = Input::default();

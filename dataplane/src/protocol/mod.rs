@@ -2,9 +2,10 @@
 //!
 //! [`ascii`], with [`meta`] for commands of two letters, and [`binary`] parse, as the [`dialect`] has
 //! it; [`executor`] carries out (D3: the one and only); [`stream`] runs both over a connection's
-//! bytes. Datagrams are framed by [`udp_frame`].
+//! bytes, once [`admission`] lets it begin. Datagrams are framed by [`udp_frame`].
 
 pub mod admin;
+pub mod admission;
 pub mod ascii;
 pub mod binary;
 pub mod command;

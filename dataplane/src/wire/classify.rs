@@ -12,7 +12,10 @@
 //! Of a request in fragments the first is answered, to say that it is too long. The others, and
 //! fragmented UDP to other ports, are dropped: only the first fragment tells the port.
 //!
-//! UDP to other ports, TCP, and everything else that is well enough formed is the kernel's.
+//! A TCP segment to the service, where that is served here ([`Local::tcp_port`]), obeys the same rules
+//! and goes to the stream stage.
+//!
+//! UDP to other ports, other TCP, and everything else that is well enough formed is the kernel's.
 
 pub mod plain;
 
@@ -22,6 +25,7 @@ use super::icmp::{self, Echo, Neighbour};
 use super::ipv4::{self, Ipv4};
 use super::ipv6::{self, Ipv6};
 use super::local::{Local, To};
+use super::tcp::Tcp;
 use super::udp::{self, Udp};
 use crate::drop_reason::DropReason;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -51,6 +55,15 @@ pub enum Class {
         ipv6: bool,
         /// The source is served, but not trusted.
         limited: bool,
+    },
+    /// A segment of a TCP connection to the service. Its header is whole.
+    Segment {
+        /// First byte of the IP header in the frame.
+        l3: u8,
+        /// First byte of the TCP header in the frame.
+        l4: u8,
+        /// The network header is IPv6.
+        ipv6: bool,
     },
     /// To be answered in user space.
     Respond(Respond),
@@ -152,8 +165,49 @@ fn over_ipv4(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
             }
             Ok(Class::Respond(Respond::Echo4 { l3: eth.l3(), l4: ip.l4() }))
         }
+        ipv4::TCP if local.tcp_port.is_some() => {
+            let rest = if ip.is_fragment() {
+                Err(DropReason::Ipv4Fragment)
+            } else if ip.has_options() {
+                Err(DropReason::Ipv4Options)
+            } else if local.is_spoofed4(ip.src()) {
+                Err(DropReason::SourceSpoofed)
+            } else {
+                limited4(ip.src(), local).map(|_| ()).ok_or(DropReason::SourceNotAllowed)
+            };
+            segment(ip.payload(), eth.l3(), ip.l4(), false, alone, rest, local)
+        }
         _ => punt(local),
     }
+}
+
+/// A TCP segment over either version, `rest` being what its IP header says of it as a request.
+#[inline]
+fn segment(
+    payload: &[u8],
+    l3: u8,
+    l4: u8,
+    ipv6: bool,
+    alone: bool,
+    rest: Result<(), DropReason>,
+    local: &Local,
+) -> Result<Class, DropReason> {
+    // Only the first fragment has the port: the kernel could do nothing with the others.
+    if rest == Err(DropReason::Ipv4Fragment) {
+        return Err(DropReason::Ipv4Fragment);
+    }
+    let tcp = Tcp::checked(payload).ok_or(DropReason::TcpTruncated)?;
+    if Some(tcp.dst_port()) != local.tcp_port {
+        return punt(local);
+    }
+    rest?;
+    if !alone {
+        return Err(DropReason::RequestToGroup);
+    }
+    if tcp.src_port() == 0 {
+        return Err(DropReason::SourcePort);
+    }
+    Ok(Class::Segment { l3, l4, ipv6 })
 }
 
 #[inline]
@@ -173,6 +227,14 @@ fn over_ipv6(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
             check_request(&udp, alone, udp.length_is_exact(), local.is_spoofed6(ip.src()), local)?;
             let limited = limited6(ip.src(), local).ok_or(DropReason::SourceNotAllowed)?;
             Ok(Class::Kv { l3: eth.l3(), l4: ip.l4(), ipv6: true, limited })
+        }
+        ipv4::TCP if local.tcp_port.is_some() => {
+            let rest = if local.is_spoofed6(ip.src()) {
+                Err(DropReason::SourceSpoofed)
+            } else {
+                limited6(ip.src(), local).map(|_| ()).ok_or(DropReason::SourceNotAllowed)
+            };
+            segment(ip.payload(), eth.l3(), ip.l4(), true, alone, rest, local)
         }
         ipv6::ICMPV6 => over_icmpv6(eth, &ip, alone, local),
         next if ipv6::is_extension(next) => behind_extensions(eth, &ip, alone, local),

@@ -70,6 +70,8 @@ pub struct Local {
     pub any_destination: bool,
     /// UDP port of the service.
     pub service_port: u16,
+    /// TCP port of the service, where it is served in the data path rather than by the kernel.
+    pub tcp_port: Option<u16>,
     /// Who is served without limits.
     pub trusted: AllowList,
     /// Who else is served, within the limits of [`crate::policy::Policy`].
@@ -106,6 +108,7 @@ impl Local {
             v6: ArrayVec::new(),
             any_destination: false,
             service_port,
+            tcp_port: None,
             trusted: AllowList::default_for(addresses),
             allow: AllowList::default(),
             side_door: false,

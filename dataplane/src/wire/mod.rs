@@ -20,6 +20,7 @@ pub mod ipv6;
 pub mod icmp;
 pub(crate) mod advert;
 pub mod udp;
+pub mod tcp;
 // Room 3, and what is ours.
 pub mod allow;
 pub mod local;
@@ -38,6 +39,7 @@ pub use eth::Eth;
 pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;
 pub use local::{Local, LocalError};
+pub use tcp::Tcp;
 pub use udp::Udp;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

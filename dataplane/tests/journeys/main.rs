@@ -14,6 +14,7 @@ mod offload;
 mod offload_faults;
 mod policy;
 mod replies;
+mod streams;
 mod too_long;
 mod vulnerabilities;
 mod work;

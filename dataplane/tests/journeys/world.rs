@@ -7,6 +7,7 @@ use dataplane::pipeline::{self, Worker, WorkerConfig, WorkerPort};
 use dataplane::policy::Policy;
 use dataplane::protocol::Server;
 use dataplane::store::{Store, StoreConfig, StoreSource};
+use dataplane::stream::StreamsConfig;
 use dataplane::wire::{AllowList, Local};
 use dataplane::{DropReason, Ledger, WorkerCounters};
 use driver_shim::ports::memory::{MAC, PEER_MAC, linked};
@@ -51,6 +52,7 @@ impl Wrap {
 pub(crate) struct World {
     pub(crate) region: Region,
     pub(crate) store: Arc<Store>,
+    pub(crate) server: Arc<Server>,
     pub(crate) counters: Vec<Arc<WorkerCounters>>,
     pub(crate) workers: Vec<Worker>,
     /// Orders for worker 0.
@@ -137,19 +139,29 @@ impl World {
         config: StoreConfig,
         wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
     ) -> Self {
-        Self::serving(workers, config, &AllowList::default(), Policy::default(), None, wrap)
+        Self::serving(workers, config, &AllowList::default(), Policy::default(), None, None, wrap)
+    }
+
+    /// One worker that serves TCP itself on so many connection slots.
+    pub(crate) fn streaming(
+        connections: usize,
+        wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
+    ) -> Self {
+        let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
+        let (allow, policy) = (AllowList::default(), Policy::default());
+        Self::serving(1, config, &allow, policy, None, Some(connections), wrap)
     }
 
     /// `workers` workers over one store, and a card.
     pub(crate) fn beside(workers: usize, config: StoreConfig, beside: &Beside) -> Self {
         let (allow, policy) = (AllowList::default(), Policy::default());
-        Self::serving(workers, config, &allow, policy, Some(beside), |q, _| q)
+        Self::serving(workers, config, &allow, policy, Some(beside), None, |q, _| q)
     }
 
     /// One worker that trusts its own networks and serves `allow` by `policy`.
     pub(crate) fn policed(allow: &AllowList, policy: Policy) -> Self {
         let config = StoreConfig { memory_bytes: 16 << 20, ..StoreConfig::default() };
-        Self::serving(1, config, allow, policy, None, |q, _| q)
+        Self::serving(1, config, allow, policy, None, None, |q, _| q)
     }
 
     fn serving(
@@ -158,6 +170,7 @@ impl World {
         allow: &AllowList,
         policy: Policy,
         beside: Option<&Beside>,
+        connections: Option<usize>,
         mut wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
     ) -> Self {
         let _alone = beside.map(|_| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
@@ -166,7 +179,8 @@ impl World {
         let server = Arc::new(Server::new(Arc::clone(&store), "test".to_owned()));
         let (port, far) = linked(workers, 2048);
         let local = Local::new(MAC, &ADDRESSES, PORT).unwrap();
-        let local = Arc::new(Local { allow: allow.clone(), ..local });
+        let tcp_port = connections.map(|_| PORT);
+        let local = Arc::new(Local { allow: allow.clone(), tcp_port, ..local });
         let (offload, updater) = beside.map(|beside| beside.open(&region, &store)).unzip();
         let announcer = Arc::new(Announcer::default());
         let mut announcers = std::iter::once(Arc::clone(&announcer));
@@ -190,6 +204,14 @@ impl World {
                     batch: BatchPolicy::default(),
                     policy,
                     offload: beside.zip(offload.as_ref()).map(|(b, offload)| b.engine(offload)),
+                    streams: connections.map(|connections| StreamsConfig {
+                        connections,
+                        session: store.session().unwrap(),
+                        users: None,
+                        item_max_bytes: store.config().item_max_bytes,
+                        requests_per_turn: 20,
+                        idle_max: None,
+                    }),
                 })
             })
             .collect();
@@ -198,6 +220,7 @@ impl World {
             slots: region.capacity(),
             region,
             store,
+            server,
             workers,
             wires: far.queues,
             announcer,

@@ -208,6 +208,7 @@ impl<'a> Study<'a> {
                 },
                 policy: Policy::default(),
                 offload: engines.pop(),
+                streams: None,
             }));
         }
         self.lab.ready()?;

@@ -164,6 +164,7 @@ impl Bench {
             batch: manner.batch,
             policy: Policy::default(),
             offload: manner.offload,
+            streams: None,
         }))
     }
 

@@ -8,7 +8,7 @@ use super::Rows;
 use driver_shim::{PortSocket, Silence};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
@@ -62,12 +62,14 @@ impl ConnState {
 #[derive(Debug)]
 pub struct Conns {
     open: Mutex<BTreeMap<i32, Arc<Entry>>>,
+    /// Connections of workers, which have slots rather than entries.
+    slots: Mutex<Vec<Arc<ConnSlots>>>,
     started: Instant,
 }
 
 impl Default for Conns {
     fn default() -> Self {
-        Self { open: Mutex::default(), started: Instant::now() }
+        Self { open: Mutex::default(), slots: Mutex::default(), started: Instant::now() }
     }
 }
 
@@ -122,6 +124,17 @@ impl Conns {
         self.open.lock().insert(socket.fd, entry);
     }
 
+    /// Slots for so many connections of one worker, whose clock began then. They are numbered on
+    /// from those of other workers, far from file descriptors.
+    pub fn enter_slots(&self, connections: usize, clock: Instant) -> Arc<ConnSlots> {
+        let mut all = self.slots.lock();
+        let first = all.last().map_or(FIRST_SLOT_ID, |last| last.first + last.slots.len() as u64);
+        let slots = (0..connections).map(|_| ConnSlot::default()).collect();
+        let slots = Arc::new(ConnSlots { first, slots, began_s: self.seconds(clock) });
+        all.push(Arc::clone(&slots));
+        slots
+    }
+
     fn seconds(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.started).as_secs()
     }
@@ -148,6 +161,92 @@ impl Conns {
                 LastCommand::Received(silence) => silence.seconds(),
             };
             rows.row(&format!("{fd}:secs_since_last_cmd"), &idle);
+        }
+        let workers: Vec<_> = self.slots.lock().clone();
+        workers.iter().for_each(|slots| slots.page(now, rows));
+    }
+}
+
+/// First number of a worker's connection: above any file descriptor.
+const FIRST_SLOT_ID: u64 = 1 << 24;
+
+/// The connections of one worker. A slot is written by the worker alone, without a lock.
+#[derive(Debug)]
+pub struct ConnSlots {
+    first: u64,
+    slots: Box<[ConnSlot]>,
+    /// When the worker's clock began, in seconds after `Conns::started`.
+    began_s: u64,
+}
+
+#[derive(Debug, Default)]
+struct ConnSlot {
+    /// 0: no connection; else one more than the state's number.
+    state: AtomicU8,
+    /// In seconds after `Conns::started`.
+    last_command: AtomicU64,
+    /// Addresses as IPv6, in halves; then the ports.
+    client: [AtomicU64; 3],
+    ours: [AtomicU64; 3],
+}
+
+fn store(ends: &[AtomicU64; 3], address: SocketAddr) {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    let bits = ip.to_bits();
+    let low = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or(0);
+    for (part, value) in ends.iter().zip([low(bits >> 64), low(bits), address.port().into()]) {
+        part.store(value, Ordering::Relaxed);
+    }
+}
+
+fn load([high, low, port]: &[AtomicU64; 3]) -> SocketAddr {
+    let part = |part: &AtomicU64| u128::from(part.load(Ordering::Relaxed));
+    let ip = Ipv6Addr::from_bits(part(high) << 64 | part(low)).to_canonical();
+    SocketAddr::new(ip, u16::try_from(part(port)).unwrap_or(0))
+}
+
+impl ConnSlots {
+    /// The number by which the connection of a slot is known.
+    pub fn id(&self, slot: u32) -> i32 {
+        i32::try_from(self.first + u64::from(slot)).unwrap_or(i32::MAX)
+    }
+
+    /// A connection began.
+    pub fn begin(&self, slot: u32, client: SocketAddr, ours: SocketAddr, now_ns: u64) {
+        let Some(of) = self.slots.get(slot as usize) else { return };
+        store(&of.client, client);
+        store(&of.ours, ours);
+        self.is(slot, ConnState::Reading, now_ns);
+    }
+
+    /// Something was asked on a connection, which does this now.
+    #[inline]
+    pub fn is(&self, slot: u32, state: ConnState, now_ns: u64) {
+        let Some(of) = self.slots.get(slot as usize) else { return };
+        of.last_command.store(self.began_s + now_ns / 1_000_000_000, Ordering::Relaxed);
+        of.state.store(state as u8 + 1, Ordering::Relaxed);
+    }
+
+    /// It ended.
+    pub fn end(&self, slot: u32) {
+        if let Some(of) = self.slots.get(slot as usize) {
+            of.state.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn page(&self, now: u64, rows: &mut impl Rows) {
+        for (slot, of) in (0..).zip(&self.slots) {
+            let Some(state) = of.state.load(Ordering::Relaxed).checked_sub(1) else { continue };
+            let id = self.id(slot);
+            rows.row(&format!("{id}:addr"), &with_kind("tcp", load(&of.client)));
+            rows.row(&format!("{id}:listen_addr"), &with_kind("tcp", load(&of.ours)));
+            let state = ConnState::ALL.get(usize::from(state)).unwrap_or(&ConnState::Reading);
+            rows.row(&format!("{id}:state"), &state.name());
+            let idle = now.saturating_sub(of.last_command.load(Ordering::Relaxed));
+            rows.row(&format!("{id}:secs_since_last_cmd"), &idle);
         }
     }
 }
@@ -207,6 +306,30 @@ mod tests {
         for (n, state) in ConnState::ALL.into_iter().enumerate() {
             assert_eq!(state as usize, n);
         }
+    }
+
+    #[test]
+    fn connections_of_workers_have_slots() {
+        let (all, clock) = (Conns::default(), Instant::now());
+        let (one, two) = (all.enter_slots(4, clock), all.enter_slots(4, clock));
+        let at = |text: &str| text.parse().unwrap();
+        one.begin(3, at("10.0.0.1:5"), at("10.0.0.2:11211"), 0);
+        two.begin(0, at("[fd00::1]:6"), at("[fd00::2]:11211"), 0);
+        two.is(0, ConnState::Watching, 0);
+        let mut page = Text::default();
+        all.page(&mut page);
+        assert_eq!(
+            page.0,
+            "16777219:addr tcp:10.0.0.1:5\n16777219:listen_addr tcp:10.0.0.2:11211\n\
+             16777219:state conn_read\n16777219:secs_since_last_cmd 0\n\
+             16777220:addr tcp6:[fd00::1]:6\n16777220:listen_addr tcp6:[fd00::2]:11211\n\
+             16777220:state conn_watch\n16777220:secs_since_last_cmd 0\n"
+        );
+        one.end(3);
+        two.end(0);
+        page.0.clear();
+        all.page(&mut page);
+        assert_eq!(page.0, "");
     }
 
     #[test]

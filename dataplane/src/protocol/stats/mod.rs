@@ -16,7 +16,7 @@ mod settings;
 
 pub use classes::{ClassCount, ClassOps};
 pub use conn_memory::{ConnMemory, ConnMemoryNow};
-pub use conns::{Conn, ConnState, Conns};
+pub use conns::{Conn, ConnSlots, ConnState, Conns};
 pub use detail::Detail;
 pub use hotkeys::HotKeys;
 pub use latency::{Distribution, Kind, Latency, Transport};

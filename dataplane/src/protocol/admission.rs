@@ -5,12 +5,12 @@
 //! memcached's words, and whether the conversation may begin. Until then no byte reaches it, and
 //! no more than [`LINE_MAX_BYTES`] and [`WORDS_MAX_BYTES`] are held.
 
-use crate::credentials::Credentials;
-use crate::flags::Dialect;
-use dataplane::protocol::OpCounters;
+use super::binary::REQUEST_MAGIC;
+use super::dialect::{Dialect, Dialects};
+use super::stats::OpCounters;
+use std::fmt::Debug;
+use std::sync::Arc;
 
-/// First byte of every request of the binary protocol, and of no ASCII command.
-const BINARY_MAGIC: u8 = 0x80;
 /// Longest wait for the end of a line: memcached's limit.
 const LINE_MAX_BYTES: usize = 2048;
 /// Longest words taken: far above what a file can hold.
@@ -22,11 +22,17 @@ const BAD_FORMAT: &[u8] = b"CLIENT_ERROR bad authentication token format\r\n";
 const FAILURE: &[u8] = b"CLIENT_ERROR authentication failure\r\n";
 const STORED: &[u8] = b"STORED\r\n";
 
+/// Who may authenticate.
+pub trait Users: Debug + Send + Sync {
+    /// Whether there is this user with this password. Takes the same time for right and wrong ones.
+    fn knows(&self, user: &[u8], password: &[u8]) -> bool;
+}
+
 /// Where a connection stands before its conversation.
 #[derive(Debug)]
-pub(super) struct Gate<'a> {
-    dialect: Dialect,
-    credentials: Option<&'a Credentials>,
+pub struct Gate {
+    dialects: Dialects,
+    users: Option<Arc<dyn Users>>,
     stand: Stand,
 }
 
@@ -44,30 +50,27 @@ enum Stand {
 
 /// What became of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Admission {
+pub struct Admission {
     /// Bytes used up.
-    pub(super) consumed: usize,
+    pub consumed: usize,
     /// The connection is to be closed once the output is sent.
-    pub(super) close: bool,
+    pub close: bool,
 }
 
-impl<'a> Gate<'a> {
-    pub(super) fn new(dialect: Dialect, credentials: Option<&'a Credentials>) -> Self {
-        Self { dialect, credentials, stand: Stand::Fresh }
+impl Gate {
+    /// The beginning of a connection that speaks one of these dialects, and must authenticate if
+    /// there are users.
+    pub fn new(dialects: Dialects, users: Option<Arc<dyn Users>>) -> Self {
+        Self { dialects, users, stand: Stand::Fresh }
     }
 
     /// Whether the conversation may go on.
-    pub(super) fn is_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.stand == Stand::Open
     }
 
     /// Answers whole attempts until one succeeds or the input is used up.
-    pub(super) fn advance(
-        &mut self,
-        input: &[u8],
-        ops: &OpCounters,
-        out: &mut Vec<u8>,
-    ) -> Admission {
+    pub fn advance(&mut self, input: &[u8], ops: &OpCounters, out: &mut Vec<u8>) -> Admission {
         let mut consumed = 0;
         loop {
             let rest = input.get(consumed..).unwrap_or_default();
@@ -87,11 +90,13 @@ impl<'a> Gate<'a> {
 
     fn first(&mut self, input: &[u8]) -> Step {
         let Some(&first) = input.first() else { return Step::Wait };
-        match (self.dialect, first == BINARY_MAGIC) {
-            (Dialect::Ascii, true) | (Dialect::Binary, false) => return Step::Close,
+        match (self.dialects, first == REQUEST_MAGIC) {
+            (Dialects::Only(Dialect::Ascii), true) | (Dialects::Only(Dialect::Binary), false) => {
+                return Step::Close;
+            }
             _ => {}
         }
-        self.stand = if self.credentials.is_some() { Stand::Line } else { Stand::Open };
+        self.stand = if self.users.is_some() { Stand::Line } else { Stand::Open };
         Step::Used(0)
     }
 
@@ -118,9 +123,9 @@ impl<'a> Gate<'a> {
             Some(words) => match *tokens(words) {
                 [user, password, ..] => {
                     ops.auth_cmds.inc();
-                    if self.credentials.is_some_and(|c| c.knows(user, password)) {
+                    if self.users.as_ref().is_some_and(|u| u.knows(user, password)) {
                         // What follows must be of the dialect, too.
-                        (self.credentials, self.stand) = (None, Stand::Fresh);
+                        (self.users, self.stand) = (None, Stand::Fresh);
                         STORED
                     } else {
                         ops.auth_errors.inc();
@@ -157,15 +162,20 @@ fn tokens(text: &[u8]) -> Vec<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::tests::Tree;
+
+    #[derive(Debug)]
+    struct One;
+
+    impl Users for One {
+        fn knows(&self, user: &[u8], password: &[u8]) -> bool {
+            (user, password) == (b"u", b"p")
+        }
+    }
 
     /// Feeds the input in pieces; gives replies, whether it is closed, and what is left over.
     fn attempt(input: &[u8], piece: usize) -> (String, bool, Vec<u8>) {
-        let name = format!("gate-{:?}", std::thread::current().id());
-        let t = Tree::new(&name, &[("file", "u:p\n")]);
-        let credentials = Credentials::load(&t.0.join("file")).unwrap();
         let (ops, mut out) = (OpCounters::default(), Vec::new());
-        let mut gate = Gate::new(Dialect::Ascii, Some(&credentials));
+        let mut gate = Gate::new(Dialects::Only(Dialect::Ascii), Some(Arc::new(One)));
         let mut waiting = Vec::new();
         for piece in input.chunks(piece) {
             waiting.extend_from_slice(piece);
@@ -223,10 +233,8 @@ mod tests {
 
     #[test]
     fn attempts_are_counted() {
-        let t = Tree::new("gate-count", &[("file", "u:p\n")]);
-        let credentials = Credentials::load(&t.0.join("file")).unwrap();
         let (ops, mut out) = (OpCounters::default(), Vec::new());
-        let mut gate = Gate::new(Dialect::Auto, Some(&credentials));
+        let mut gate = Gate::new(Dialects::Auto, Some(Arc::new(One)));
         let input = b"get a\r\nset x 0 0 3\r\nu q\r\nset x 0 0 3\r\nu p\r\n";
         gate.advance(input, &ops, &mut out);
         assert_eq!((ops.auth_cmds.get(), ops.auth_errors.get()), (2, 1));
@@ -234,19 +242,19 @@ mod tests {
 
     #[test]
     fn the_first_byte_must_be_of_the_dialect() {
-        for (dialect, input, admitted) in [
-            (Dialect::Auto, b"g", true),
-            (Dialect::Auto, b"\x80", true),
-            (Dialect::Ascii, b"g", true),
-            (Dialect::Ascii, b"\x80", false),
-            (Dialect::Binary, b"g", false),
-            (Dialect::Binary, b"\x80", true),
+        for (dialects, input, admitted) in [
+            (Dialects::Auto, b"g", true),
+            (Dialects::Auto, b"\x80", true),
+            (Dialects::Only(Dialect::Ascii), b"g", true),
+            (Dialects::Only(Dialect::Ascii), b"\x80", false),
+            (Dialects::Only(Dialect::Binary), b"g", false),
+            (Dialects::Only(Dialect::Binary), b"\x80", true),
         ] {
-            let mut gate = Gate::new(dialect, None);
+            let mut gate = Gate::new(dialects, None);
             let ops = OpCounters::default();
             assert!(!gate.advance(b"", &ops, &mut Vec::new()).close && !gate.is_open());
             let a = gate.advance(input, &ops, &mut Vec::new());
-            assert_eq!((gate.is_open(), a.close), (admitted, !admitted), "{dialect:?} {input:?}");
+            assert_eq!((gate.is_open(), a.close), (admitted, !admitted), "{dialects:?} {input:?}");
             assert_eq!(a.consumed, 0);
         }
     }

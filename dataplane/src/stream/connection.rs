@@ -1,0 +1,370 @@
+//! One connection between its state machine and its conversation.
+//!
+//! In: bytes that the state machine has in order. Out: replies in the state machine's buffer, and what the
+//! connection waits for. Requests are read where they lie in the receive buffer; one that goes round its
+//! end is put together in the worker's scratch space, and one that is longer than the buffer in a
+//! buffer of the [`Spill`]. A reply that the send buffer has no room for waits there too, and while one waits nothing more
+//! is read: a client that does not read is not read from. Nothing here fails.
+
+use super::frames::Link;
+use super::machine::{Machine, Stand};
+use super::spill::Spill;
+use super::table::Ends;
+use crate::protocol::OpCounters;
+use crate::protocol::admission::{Gate, Users};
+use crate::protocol::stats::{ConnState, Server};
+use crate::protocol::stream::{Conversation, Progress};
+use crate::protocol::watch::Watching;
+use crate::store::Session;
+use std::sync::Arc;
+
+/// Bytes of a connection's receive buffer: a window that a client on the same network fills in less
+/// than a round trip at 1 Gb/s, and room for nearly every request.
+pub(super) const IN_BYTES: usize = 16 << 10;
+/// Bytes of its send buffer.
+pub(super) const OUT_BYTES: usize = 16 << 10;
+/// Memory that a connection slot takes at the start: both, and the state beside them.
+pub const CONNECTION_BYTES: u64 = (IN_BYTES + OUT_BYTES + 1024) as u64;
+/// Room in the send buffer from which on requests are answered: most replies fit, and acknowledgements
+/// that come one by one do not make a turn each.
+const ROOM_MIN_BYTES: usize = OUT_BYTES / 4;
+
+/// What the connections of one worker answer with.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) session: Session,
+    pub(super) ops: Arc<OpCounters>,
+    pub(super) server: Arc<Server>,
+    pub(super) users: Option<Arc<dyn Users>>,
+    pub(super) item_max_bytes: usize,
+    pub(super) requests_per_turn: usize,
+    /// Replies on their way to a send buffer.
+    pub(super) out: Vec<u8>,
+    /// A receive buffer's bytes, put together.
+    pub(super) flat: Vec<u8>,
+    pub(super) spill: Spill,
+}
+
+/// How a connection ended, in the words of memcached's watchers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The client closed it, or the conversation.
+    Normal,
+    /// Input that cannot be followed, or the network.
+    Error,
+    /// Nothing came for too long, or nothing was taken.
+    Idle,
+    /// The service stops.
+    Shutdown,
+}
+
+impl End {
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Error => "error",
+            Self::Idle => "idle_timeout",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
+/// What a connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The client.
+    Client,
+    /// Its next turn: others first.
+    Turn,
+    /// A buffer of the spill.
+    Spill,
+    /// Lines for a watcher.
+    Lines,
+}
+
+/// A connection slot: made at the start, and used by one connection after the other.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) machine: Machine,
+    /// The ends of the connection that has the slot.
+    pub(super) ends: Option<Ends>,
+    pub(super) link: Link,
+    /// Counts the connections that had the slot.
+    pub(super) generation: u32,
+    /// When the connection began, or bytes last came or went.
+    pub(super) moved_ns: u64,
+    /// It is in the list of those to be served.
+    pub(super) queued: bool,
+    /// The client has confirmed it.
+    pub(super) opened: bool,
+    /// How it ends, once that is settled; what is owed is still sent.
+    pub(super) end: Option<End>,
+    gate: Gate,
+    conversation: Conversation,
+    watching: Option<Watching>,
+    /// The beginning of a request that is longer than the receive buffer.
+    long_input: Option<Vec<u8>>,
+    /// A reply that the send buffer had no room for, and how much of it has gone there.
+    owed: Option<(Vec<u8>, usize)>,
+}
+
+impl Connection {
+    /// An unused slot.
+    pub(super) fn new(desk: &Desk) -> Self {
+        Self {
+            machine: Machine::new(IN_BYTES, OUT_BYTES),
+            ends: None,
+            link: Link::new(),
+            generation: 0,
+            moved_ns: 0,
+            queued: false,
+            opened: false,
+            end: None,
+            gate: Gate::new(desk.server.dialects, None),
+            conversation: Conversation::new(0),
+            watching: None,
+            long_input: None,
+            owed: None,
+        }
+    }
+
+    /// Begins a connection; the state machine awaits its SYN.
+    pub(super) fn begin(&mut self, ends: Ends, tcp_port: u16, desk: &Desk, now_ns: u64) {
+        self.machine.listen(tcp_port);
+        self.ends = Some(ends);
+        self.moved_ns = now_ns;
+        self.opened = false;
+        self.end = None;
+        self.gate = Gate::new(desk.server.dialects, desk.users.clone());
+        self.conversation =
+            Conversation::new(desk.item_max_bytes).in_turns_of(desk.requests_per_turn);
+    }
+
+    /// Leaves the slot to the next, without a word to the client.
+    pub(super) fn clear(&mut self, tcp_port: u16, spill: &mut Spill) {
+        self.machine.listen(tcp_port);
+        self.ends = None;
+        self.generation = self.generation.wrapping_add(1);
+        self.watching = None;
+        let owed = self.owed.take().map(|(owed, _)| owed);
+        for buffer in self.long_input.take().into_iter().chain(owed) {
+            spill.give(buffer);
+        }
+    }
+
+    /// What it is doing, as `stats conns` has it.
+    pub(super) fn state(&self, next: Next) -> ConnState {
+        match next {
+            _ if self.end.is_some() => ConnState::Closing,
+            _ if self.owed.is_some() => ConnState::Writing,
+            Next::Lines => ConnState::Watching,
+            _ if self.conversation.wants() > 0 => ConnState::ReadingRest,
+            _ => ConnState::Reading,
+        }
+    }
+
+    /// Whether it has memory that others may wait for.
+    pub(super) fn spills(&self) -> bool {
+        self.long_input.is_some() || self.owed.is_some()
+    }
+
+    /// Whether all that it was owed is with the state machine.
+    pub(super) fn is_paid(&self) -> bool {
+        self.owed.is_none()
+    }
+
+    /// Answers what has come, as far as there is room for replies.
+    pub(super) fn converse(&mut self, desk: &mut Desk, now_ns: u64) -> Next {
+        loop {
+            self.pay(&mut desk.spill, now_ns);
+            if self.owed.is_some() {
+                return Next::Client;
+            }
+            if self.end.is_some() {
+                self.machine.close();
+                self.drop_input();
+                return Next::Client;
+            }
+            if self.watching.is_some() {
+                return self.watch(desk, now_ns);
+            }
+            if self.machine.room() < ROOM_MIN_BYTES.min(self.machine.room_max()) {
+                return Next::Client;
+            }
+            if !desk.spill.has_one() && self.long_input.is_none() {
+                return Next::Spill;
+            }
+            let waiting = self.machine.waiting();
+            let progress = self.advance(desk, now_ns);
+            let replied = !desk.out.is_empty();
+            self.send(desk, now_ns);
+            self.watching = self.conversation.take_watching();
+            if progress.close {
+                self.end = Some(if self.conversation.is_lost() { End::Error } else { End::Normal });
+            } else if progress.more {
+                desk.ops.conn_yields.inc();
+                return Next::Turn;
+            } else if progress.consumed == 0 && !replied && self.machine.waiting() == waiting {
+                if self.has_all() {
+                    (self.end, self.moved_ns) = (Some(End::Normal), now_ns);
+                    continue;
+                }
+                return Next::Client;
+            }
+        }
+    }
+
+    /// Whether nothing more will come.
+    fn has_all(&self) -> bool {
+        !matches!(self.machine.stand(), Stand::Open | Stand::Opening)
+    }
+
+    /// Gives the conversation what there is of the next requests.
+    fn advance(&mut self, desk: &mut Desk, now_ns: u64) -> Progress {
+        if self.long_input.is_some() {
+            return self.advance_long(desk, now_ns);
+        }
+        let room = self.machine.room();
+        let (gate, conversation) = (&mut self.gate, &mut self.conversation);
+        let read = self.machine.read(|bytes| {
+            let progress = answer(gate, conversation, desk, bytes, room);
+            (progress.consumed, (progress, bytes.len()))
+        });
+        let Some((progress, seen)) = read else { return NOTHING };
+        desk.ops.bytes_read.add(progress.consumed as u64);
+        if progress.consumed > 0 || progress.close || progress.more || !desk.out.is_empty() {
+            self.moved_ns = now_ns;
+            return progress;
+        }
+        let waiting = self.machine.waiting();
+        if waiting > seen {
+            let mut flat = std::mem::take(&mut desk.flat);
+            let n = self.machine.peek(&mut flat);
+            let bytes = flat.get(..n).unwrap_or_default();
+            let progress = answer(&mut self.gate, &mut self.conversation, desk, bytes, room);
+            desk.flat = flat;
+            self.machine.skip(progress.consumed);
+            desk.ops.bytes_read.add(progress.consumed as u64);
+            if progress.consumed > 0 || progress.close {
+                self.moved_ns = now_ns;
+                return progress;
+            }
+        }
+        let most = self.machine.waiting_max();
+        if self.conversation.wants() > most || waiting >= most / 4 * 3 {
+            self.long_input = desk.spill.take();
+            return self.advance_long(desk, now_ns);
+        }
+        NOTHING
+    }
+
+    /// The same for a request that is longer than the receive buffer.
+    fn advance_long(&mut self, desk: &mut Desk, now_ns: u64) -> Progress {
+        let Some(mut input) = self.long_input.take() else { return NOTHING };
+        let (before, wants) = (input.len(), self.conversation.wants());
+        // Grows with what has come, not with what was announced.
+        let missing = wants.saturating_sub(before).min(before);
+        if input.try_reserve(missing.max(self.machine.waiting())).is_err() {
+            desk.ops.malloc_fails.inc();
+            self.long_input = Some(input);
+            return Progress { consumed: 0, close: true, more: false, needs: 0 };
+        }
+        while self.machine.waiting() > 0 {
+            self.machine.read(|bytes| {
+                input.extend_from_slice(bytes);
+                (bytes.len(), ())
+            });
+        }
+        let came = input.len() - before;
+        if came > 0 {
+            self.moved_ns = now_ns;
+        }
+        desk.ops.bytes_read.add(came as u64);
+        let room = self.machine.room();
+        let progress = answer(&mut self.gate, &mut self.conversation, desk, &input, room);
+        input.drain(..progress.consumed);
+        if input.is_empty() {
+            desk.spill.give(input);
+        } else {
+            self.long_input = Some(input);
+        }
+        progress
+    }
+
+    /// Throws away what still comes on a connection that we have ended.
+    fn drop_input(&mut self) {
+        self.machine.skip(self.machine.waiting());
+    }
+
+    /// Sends lines to a watching client. What it says is not heard.
+    fn watch(&mut self, desk: &mut Desk, now_ns: u64) -> Next {
+        self.drop_input();
+        if self.has_all() {
+            (self.end, self.moved_ns) = (Some(End::Normal), now_ns);
+            self.machine.close();
+            return Next::Client;
+        }
+        if let Some(watching) = &self.watching
+            && desk.spill.has_one()
+        {
+            watching.take(&mut desk.out);
+            self.send(desk, now_ns);
+        }
+        Next::Lines
+    }
+
+    /// Gives the replies in `desk.out` to the state machine, and keeps what it has no room for.
+    fn send(&mut self, desk: &mut Desk, now_ns: u64) {
+        if desk.out.is_empty() {
+            return;
+        }
+        desk.ops.bytes_written.add(desk.out.len() as u64);
+        let sent = self.machine.write(&desk.out);
+        self.moved_ns = now_ns;
+        if sent < desk.out.len() {
+            // There is one: nothing was answered without.
+            let owed = desk.spill.take().unwrap_or_default();
+            self.owed = Some((std::mem::replace(&mut desk.out, owed), sent));
+        }
+        desk.out.clear();
+    }
+
+    /// Gives the state machine what is owed, as far as it has room.
+    fn pay(&mut self, spill: &mut Spill, now_ns: u64) {
+        let Some((owed, at)) = &mut self.owed else { return };
+        let sent = self.machine.write(owed.get(*at..).unwrap_or_default());
+        *at += sent;
+        if sent > 0 {
+            self.moved_ns = now_ns;
+        }
+        if *at >= owed.len()
+            && let Some((owed, _)) = self.owed.take()
+        {
+            spill.give(owed);
+        }
+    }
+}
+
+const NOTHING: Progress = Progress { consumed: 0, close: false, more: false, needs: 0 };
+
+/// Answers whole requests of `input` into `desk.out`, until that has `room` bytes or more.
+fn answer(
+    gate: &mut Gate,
+    conversation: &mut Conversation,
+    desk: &mut Desk,
+    input: &[u8],
+    room: usize,
+) -> Progress {
+    let mut consumed = 0;
+    if !gate.is_open() {
+        let admission = gate.advance(input, &desk.ops, &mut desk.out);
+        consumed = admission.consumed;
+        if !gate.is_open() || admission.close {
+            return Progress { consumed, close: admission.close, more: false, needs: 0 };
+        }
+    }
+    let Desk { session, ops, server, out, .. } = desk;
+    let rest = input.get(consumed..).unwrap_or_default();
+    let progress = conversation.advance(session, ops, server, rest, out, room);
+    Progress { consumed: consumed + progress.consumed, ..progress }
+}
