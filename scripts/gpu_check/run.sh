@@ -49,6 +49,6 @@ status=0
 "$here/gnomon-gpu-check" "${card[@]}" --parity "$here/gnomon-gpu-parity" --out "$out" "$@" \
   >"$out/log.txt" 2>&1 || status=$?
 # The goals, and what became of the steps.
-sed -n '/^## Goals/,/^## Whether/{/^|/p}' "$out/report.md" || true
+awk '/^## / { shown = $2 == "Goals" || $2 == "Steps" } shown && /^\|/' "$out/report.md" || true
 [ "$status" -eq 0 ] || echo "gpu-check: something failed; see $out/log.txt and $out/report.md" >&2
 exit "$status"

@@ -22,11 +22,12 @@ run() {
   local name=$1 wanted=$2 out=$scratch/$1 status=0
   shift 2
   echo "== $name: run.sh $*"
-  (cd / && SIMT_PACKETS=${SIMT_PACKETS:-2000} "$scratch/bundle/run.sh" "$@" --minutes 30) || status=$?
-  if python3 - "$out" "$status" "$wanted" <<'PYTHON'; then
+  (cd / && SIMT_PACKETS=${SIMT_PACKETS:-2000} "$scratch/bundle/run.sh" "$@" --minutes 30) >"$scratch/said" || status=$?
+  cat "$scratch/said"
+  if python3 - "$out" "$status" "$wanted" "$scratch/said" <<'PYTHON'; then
 import json, os, sys
 
-out, status, wanted = sys.argv[1:]
+out, status, wanted, said = sys.argv[1:]
 results = json.load(open(out + "/results.json"))
 steps = {row["step"]: row for row in results["steps"]}
 page = open(out + "/report.md").read()
@@ -45,6 +46,8 @@ for step, outcome in outcomes.items():
 if int(status) != any(outcome != "done" for outcome in outcomes.values()):
     wrong.append(f"run.sh ended with status {status}")
 wrong += [f"report.md has no {part}" for part in ("## Goals", "## Steps") if part not in page]
+if open(said).read().count("\n|---") != 2:
+    wrong.append("run.sh shows other tables than goals and steps")
 files = [name for _, _, names in os.walk(out) for name in names]
 if len(files) > 8 or sum(os.path.getsize(f"{out}/{name}") for name in files) >= 16 << 20:
     wrong.append(f"{files} are too many, or too large")
