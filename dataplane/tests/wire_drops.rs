@@ -169,6 +169,12 @@ fn others() -> Vec<(&'static str, Vec<u8>, Local, DropReason)> {
             local(),
             R::Ipv6Extension,
         ),
+        (
+            "TCP without its header",
+            set(good(false, &[]), &[(23, 6)]),
+            Local { tcp_port: Some(11_211), ..local() },
+            R::TcpTruncated,
+        ),
         ("TCP, no side door", set(good(false, &[]), &[(23, 6)]), closed(), R::NoSideDoor),
         ("another port, no side door", dns(), closed(), R::NoSideDoor),
         ("another host, no side door", to_another(), closed(), R::NotForUs),
@@ -199,6 +205,9 @@ fn every_reason_up_to_the_engine_has_a_frame_here() {
                 | R::RateTotalWork
                 | R::RateEcho
                 | R::RateNeighbour
+                | R::TcpChecksum
+                | R::TcpNoConnection
+                | R::TcpFull
                 | R::SideDoorRate
                 | R::SideDoorFull
                 | R::ForeignSlot

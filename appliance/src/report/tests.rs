@@ -150,6 +150,7 @@ fn the_plan_in_json() {
         "ports": [{
             "device": { "vdev": "net_tap0" },
             "udp_port": 11211,
+            "tcp_port": null,
             "addresses": ["10.0.0.1/24"],
             "side_door": "gnomon0",
         }],
@@ -157,6 +158,8 @@ fn the_plan_in_json() {
             { "address": "[::1]:11211", "behind_side_door": false },
             { "address": "10.0.0.1:11211", "behind_side_door": true },
         ],
+        "tcp_in": "kernel",
+        "exception_rate": 10_000,
         "tcp_threads": 4,
         "conn_limit": 1024,
         "conn_memory_bytes": 28_311_552,
