@@ -239,11 +239,11 @@ impl fmt::Display for Ready {
             write!(f, " packets in {memory},")?;
         }
         write!(f, " items in {}", self.item_memory)?;
-        if let Some(memory) = self.conn_memory_bytes {
-            write!(f, ", {} for connections at most", bytes(memory))?;
+        if let Some(n) = self.kept_items {
+            write!(f, ", {n} kept from before")?;
         }
-        match self.kept_items {
-            Some(n) => write!(f, ", {n} kept from before"),
+        match self.conn_memory_bytes {
+            Some(memory) => write!(f, "; connections in {} at most", bytes(memory)),
             None => Ok(()),
         }
     }

@@ -101,9 +101,10 @@ class Server:
             found = re.search(rf"^{name}:\s+(\d+) kB", status.read(), re.MULTILINE)
         return int(found[1]) * 1024
 
-    def stats(self):
-        """The rows of `stats`."""
-        with socket.create_connection(self.address, timeout=30) as client:
+    def stats(self, client=None):
+        """The rows of `stats`, by a connection that is there or a new one."""
+        with contextlib.ExitStack() as stack:
+            client = client or stack.enter_context(socket.create_connection(self.address, timeout=30))
             client.sendall(b"stats\r\n")
             reply = b""
             while not reply.endswith(b"END\r\n"):
@@ -237,11 +238,11 @@ class Honest:
 class Attacker:
     """A connection that sends what it has to, as far as it is taken."""
 
-    def __init__(self, address, request, small_window=False):
+    def __init__(self, address, request, small_window=False, patience=20):
         self.socket = socket.socket()
         if small_window:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        self.socket.settimeout(20)
+        self.socket.settimeout(patience)
         self.socket.connect(address)
         self.socket.setblocking(False)
         self.request, self.sent, self.got, self.closed = memoryview(request), 0, bytearray(), False
@@ -388,7 +389,7 @@ def one_byte(options):
         figures = [server.must_fit(64), honest.end()]
         figures.append("bytes a connection: " + ", ".join(f"{n:.0f}" for n in each))
         # Pages that the honest clients' values have taken meanwhile are not the connections'.
-        idle, little = (1_024, 1_536) if not options.small else (2_048, 3_072)
+        idle, little = (2_048, 2_560) if not options.small else (2_560, 3_072)
         must(options.memcached or (each[0] <= idle and max(each[1:]) <= little), figures[-1])
         for attacker in attackers:
             attacker.socket.close()
@@ -401,21 +402,25 @@ def address_space(options):
     runs, connections = (3, 2_000) if options.small else (10, 6_000)
     connections = min(connections, raise_open_files() - 200)
     flags = ("-m", "64", "-c", "8000")
-    with serving(options, *flags) as server:
-        size = server.status("VmSize")
-    lines = (1_900, 16_000, 60_000)
+    lines = (1_900, 200, 16_000, 60_000)
     told = []
     for run in range(runs):
-        room = (4, 12, 24, 48, 80)[run % 5] * MB
-        with serving(options, *flags, address_space=size + 16 * MB + room) as server:
-            honest = socket.create_connection(server.address, timeout=60)
+        # It starts with little more than the least of these.
+        space = (135, 150, 140, 170, 200, 240)[run % 6]
+        with serving(options, *flags, address_space=space * MB) as server:
+            honest = socket.create_connection(server.address, timeout=20)
             length = lines[run % len(lines)]
             attackers = []
             for n in range(connections):
-                with contextlib.suppress(OSError):
-                    attacker = Attacker(server.address, b"get " + b"k " * (length // 2))
+                try:
+                    attacker = Attacker(server.address, b"get " + b"k " * (length // 2), patience=2)
                     attacker.send()
                     attackers.append(attacker)
+                except TimeoutError:
+                    # Nothing is accepted any more.
+                    break
+                except OSError:
+                    pass
                 if n % 100 == 0:
                     server.must_live()
                     exchange(honest, b"set h 0 0 5\r\nhonest"[:-1] + b"\r\n", b"STORED\r\n")
@@ -423,17 +428,18 @@ def address_space(options):
             time.sleep(0.5)
             server.must_live()
             exchange(honest, b"get h\r\n", b"VALUE h 0 5\r\nhones\r\nEND\r\n")
-            rows = server.stats()
+            rows = server.stats(honest)
             for attacker in attackers:
                 attacker.read()
             closed = sum(a.closed for a in attackers)
             for attacker in attackers:
                 attacker.socket.close()
+            # It accepts again when they are gone.
             time.sleep(0.5)
             exchange(honest, b"get h\r\n", b"VALUE h 0 5\r\nhones\r\nEND\r\n")
             with socket.create_connection(server.address, timeout=20) as client:
                 exchange(client, b"get h\r\n", b"VALUE h 0 5\r\nhones\r\nEND\r\n")
-            told.append(f"+{room // MB} MB: {closed} closed, {rows['listen_disabled_num']} pauses")
+            told.append(f"{space} MB: {closed} closed, {rows['listen_disabled_num']} pauses")
     return "; ".join(told)
 
 

@@ -13,11 +13,10 @@ use dataplane::protocol::watch::{BUFFER_BYTES, Watching};
 use dataplane::protocol::{OpCounters, Server};
 use dataplane::store::Session;
 use std::cell::RefCell;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::yield_now;
@@ -72,6 +71,11 @@ impl Desk {
         self.drain().is_some_and(|drain| drain.is_over())
     }
 
+    /// How long to wait for more of a client, which has sent a part of a request or has not.
+    fn patience(&self, in_request: bool) -> Option<Duration> {
+        self.drain().map_or(self.idle_max, |drain| Some(drain.patience(in_request)))
+    }
+
     /// Waits until the service is told to stop.
     pub(super) async fn stopping(&self) -> Drain {
         let told = self.stopped.clone().wait_for(Option::is_some).await.ok().and_then(|told| *told);
@@ -117,8 +121,8 @@ impl End {
 }
 
 /// Serves the connection to its end.
-pub(super) async fn serve(mut stream: Stream, desk: &Desk, conn: &Conn) -> End {
-    let end = match converse(&mut stream, desk, conn).await {
+pub(super) async fn serve(stream: &mut Stream, desk: &Desk, conn: &Conn) -> End {
+    let end = match converse(stream, desk, conn).await {
         Ok(end) => end,
         Err(error) if is_idle(&error) && desk.is_over() => End::Cut,
         Err(error) if is_idle(&error) => End::Idle,
@@ -138,7 +142,7 @@ pub(super) async fn serve(mut stream: Stream, desk: &Desk, conn: &Conn) -> End {
         End::Client | End::Stalled | End::Idle | End::Failed(_) => return end,
     };
     conn.is(ConnState::Closing);
-    let _ = parting(&mut stream, most).await;
+    let _ = parting(stream, most).await;
     end
 }
 
@@ -190,8 +194,7 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
     let mut stop = pin!(desk.stopping());
     let mut heard = false;
     loop {
-        let drain = desk.drain();
-        let draining = drain.is_some();
+        let draining = desk.drain().is_some();
         let in_request = !input.unread().is_empty();
         if desk.is_over() {
             let cut = in_request || stream.has_unread();
@@ -207,7 +210,7 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
             // A line without its end may end with any byte.
             let in_block = conversation.wants() > input.unread().len() + 1;
             conn.is(if in_block { ConnState::ReadingRest } else { ConnState::Reading });
-            let most = drain.map_or(desk.idle_max, |drain| Some(drain.patience(in_request)));
+            let most = desk.patience(in_request);
             let come = tokio::select! {
                 biased;
                 come = input.receive(stream, &desk.spare_input, || desk.pool.has_turn()) => Some(come?),
@@ -236,7 +239,9 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
             let admission = gate.advance(input.unread(), &desk.ops, &mut out);
             input.at += admission.consumed;
             if !gate.is_open() {
-                send(stream, desk, conn, &mut input, &mut out).await?;
+                if let Some(sent) = send(stream, desk, conn, &mut out)? {
+                    large::finish_sending(stream, desk, &mut input, &mut out, sent).await?;
+                }
                 if admission.close {
                     return Ok(End::Conversation);
                 }
@@ -265,9 +270,13 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
             input.at += progress.consumed;
             let full = out.len() >= pause;
             let answered = desk.ops.latency.done();
-            send(stream, desk, conn, &mut input, &mut out).await?;
+            let left = send(stream, desk, conn, &mut out)?;
             let ns = u64::try_from(came.elapsed().as_nanos()).unwrap_or(u64::MAX);
             desk.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
+            if let Some(sent) = left {
+                // Rare, and long.
+                large::finish_sending(stream, desk, &mut input, &mut out, sent).await?;
+            }
             if let Some(watching) = conversation.take_watching() {
                 conn.is(ConnState::Watching);
                 return watched(stream, desk, watching).await;
@@ -283,6 +292,9 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
                 let end = large::reply(stream, desk, conn, &mut conversation, &mut input, large);
                 if let Some(end) = end.await? {
                     return Ok(end);
+                }
+                if let Some(watching) = conversation.take_watching() {
+                    return watched(stream, desk, watching).await;
                 }
             } else if progress.more {
                 desk.ops.conn_yields.inc();
@@ -335,37 +347,30 @@ async fn watch(stream: &mut Stream, desk: &Desk, watching: Watching) -> io::Resu
 }
 
 /// Sends as much as the kernel takes at once; what that was.
-pub(super) async fn send_some(stream: &mut Stream, out: &[u8]) -> io::Result<usize> {
+pub(super) fn send_some(stream: &Stream, desk: &Desk, out: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while let Some(left) = out.get(sent..).filter(|left| !left.is_empty()) {
-        let written = poll_fn(|cx| Poll::Ready(pin!(stream.write(left)).poll(cx))).await;
-        match written {
-            Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
-            Poll::Ready(written) => sent += written?,
-            Poll::Pending => break,
+        match stream.try_write(left) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => sent += written,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
         }
     }
+    desk.ops.bytes_written.add(sent as u64);
     Ok(sent)
 }
 
-/// Sends all of it. Leaves `out` empty.
-async fn send<'d>(
-    stream: &mut Stream,
-    desk: &'d Desk,
-    conn: &Conn,
-    input: &mut Input<'d>,
-    out: &mut Vec<u8>,
-) -> io::Result<()> {
+/// The same, of what is gathered. Empties `out` if that was all; otherwise says how much it was.
+fn send(stream: &Stream, desk: &Desk, conn: &Conn, out: &mut Vec<u8>) -> io::Result<Option<usize>> {
     if out.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     conn.is(ConnState::Writing);
-    let sent = send_some(stream, out).await?;
-    desk.ops.bytes_written.add(sent as u64);
+    let sent = send_some(stream, desk, out)?;
     if sent < out.len() {
-        // Rare, and long: it need not be part of every connection.
-        return large::finish_sending(stream, desk, input, out, sent).await;
+        return Ok(Some(sent));
     }
     out.clear();
-    Ok(())
+    Ok(None)
 }

@@ -7,12 +7,12 @@
 
 use super::pool::{Charge, READ_BYTES, SMALL_BYTES};
 use super::transport::Stream;
+use crate::allocator;
 use std::cell::Cell;
 use std::collections::TryReserveError;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
-use std::task::Poll;
 
 /// Largest buffer that is kept for the next to need one.
 const KEEP_BYTES: usize = 192 << 10;
@@ -57,13 +57,14 @@ impl Input<'_> {
         much: impl Fn() -> bool,
     ) -> io::Result<usize> {
         poll_fn(|cx| {
-            let made = if much() { self.take_room(spare) } else { self.make_little_room() };
-            if made.is_err() {
-                return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+            // When memory has run out, the thread's buffer is there all the same.
+            match much() || allocator::is_short() {
+                true => self.take_room(spare)?,
+                false => self.make_little_room()?,
             }
             let come = pin!(stream.read_buf(&mut self.bytes)).poll(cx);
-            if come.is_pending() && self.rest(spare).is_err() {
-                return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+            if come.is_pending() {
+                self.rest(spare)?;
             }
             come
         })
@@ -75,7 +76,7 @@ impl Input<'_> {
     }
 
     /// Moves what is left to the front. Keeps no buffer for nothing, and no large one for little.
-    pub(super) fn rest(&mut self, spare: &Spare) -> Result<(), TryReserveError> {
+    pub(super) fn rest(&mut self, spare: &Spare) -> io::Result<()> {
         self.bytes.drain(..self.at);
         self.at = 0;
         let len = self.bytes.len();
@@ -89,20 +90,18 @@ impl Input<'_> {
     }
 
     /// Keeps what there is in a buffer of just that size, and gives the other back.
-    pub(super) fn shrink(&mut self, spare: &Spare) -> Result<(), TryReserveError> {
-        let mut small = Vec::new();
-        small.try_reserve_exact(self.unread().len())?;
-        small.extend_from_slice(self.unread());
+    pub(super) fn shrink(&mut self, spare: &Spare) -> io::Result<()> {
+        let small = copied(self.unread())?;
         self.at = 0;
         spare.give(std::mem::replace(&mut self.bytes, small));
         Ok(())
     }
 
     /// Room to read into, in the thread's buffer.
-    fn take_room(&mut self, spare: &Spare) -> Result<(), TryReserveError> {
+    fn take_room(&mut self, spare: &Spare) -> io::Result<()> {
         if self.bytes.capacity() < self.bytes.len() + READ_BYTES {
             let mut room = spare.take();
-            room.try_reserve(self.bytes.len() + READ_BYTES)?;
+            room.try_reserve(self.bytes.len() + READ_BYTES).map_err(out_of_memory)?;
             room.extend_from_slice(&self.bytes);
             self.bytes = room;
         }
@@ -110,19 +109,39 @@ impl Input<'_> {
     }
 
     /// Room for what a connection has uncharged, and one byte, which shows that it is too much.
-    fn make_little_room(&mut self) -> Result<(), TryReserveError> {
-        self.bytes.try_reserve_exact((SMALL_BYTES + 1).saturating_sub(self.bytes.len()).max(1))
+    fn make_little_room(&mut self) -> io::Result<()> {
+        let missing = (SMALL_BYTES + 1).saturating_sub(self.bytes.len()).max(1);
+        self.bytes.try_reserve_exact(missing).map_err(out_of_memory)
     }
 
     /// Room to read on towards a request of `whole` bytes. Grows with what has come, not with what
     /// was announced.
-    pub(super) fn grow(&mut self, whole: usize) -> Result<(), TryReserveError> {
+    pub(super) fn grow(&mut self, whole: usize) -> io::Result<()> {
         let missing = whole.saturating_sub(self.bytes.len());
         if self.bytes.capacity() > self.bytes.len() {
             return Ok(());
         }
-        self.bytes.try_reserve_exact(missing.min(self.bytes.len().max(READ_BYTES)).max(1))
+        let more = missing.min(self.bytes.len().max(READ_BYTES)).max(1);
+        self.bytes.try_reserve_exact(more).map_err(out_of_memory)
     }
+}
+
+/// A buffer of its own for what a connection keeps while it waits. None when memory has run out,
+/// even if there is some: that is for what cannot do without.
+pub(super) fn copied(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut copy = Vec::new();
+    if !bytes.is_empty() {
+        if allocator::is_short() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        copy.try_reserve_exact(bytes.len()).map_err(out_of_memory)?;
+        copy.extend_from_slice(bytes);
+    }
+    Ok(copy)
+}
+
+fn out_of_memory(_: TryReserveError) -> io::Error {
+    io::ErrorKind::OutOfMemory.into()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 
 use super::connection::{Desk, End, idle, send_some};
 use super::drain;
-use super::input::Input;
+use super::input::{Input, copied};
 use super::pool::{Charge, OUT_BYTES, READ_BYTES, RESERVE_BYTES, SMALL_BYTES};
 use super::transport::Stream;
 use dataplane::protocol::stats::{Conn, ConnState, Transport};
@@ -242,8 +242,7 @@ async fn reply_charged<'d>(
     input.at += progress.consumed;
     let answered = desk.ops.latency.done();
     conn.is(ConnState::Writing);
-    let sent = send_some(stream, out).await?;
-    desk.ops.bytes_written.add(sent as u64);
+    let sent = send_some(stream, desk, out)?;
     // Others first, before the next large reply is made.
     yield_now().await;
     drop(turn);
@@ -260,8 +259,7 @@ async fn send_all<'d>(
     input: &mut Input<'d>,
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
-    let sent = send_some(stream, out).await?;
-    desk.ops.bytes_written.add(sent as u64);
+    let sent = send_some(stream, desk, out)?;
     send_rest(stream, desk, input, out, sent, None).await
 }
 
@@ -291,11 +289,7 @@ async fn send_rest<'d>(
         out.clear();
         return Ok(());
     }
-    let mut rest = Vec::new();
-    if rest.try_reserve_exact(left.len()).is_err() {
-        return Err(io::ErrorKind::OutOfMemory.into());
-    }
-    rest.extend_from_slice(left);
+    let rest = copied(left)?;
     desk.spare_output.give(std::mem::take(out));
     if input.charge.is_none() {
         input.shrink(&desk.spare_input)?;

@@ -3,9 +3,8 @@
 //! In: what the session and the counters say before and after a datagram's commands. Out: whether
 //! the next command may still be carried out, and how many requests of its source's rate all of
 //! them have cost. Work is counted in bytes copied; what is not copying counts as so many bytes as
-//! are copied in the time that it takes ([decision 26]). Never fails.
-//!
-//! [decision 26]: https://docs.rs/crate/gnomon/latest/source/docs/decisions/0026-work-over-udp.md
+//! are copied in the time that it takes (`docs/decisions/0026-work-over-udp.md`).
+//! Never fails.
 
 use crate::protocol::OpCounters;
 use crate::store::Session;

@@ -88,8 +88,9 @@ fn get(
     // A new item has the exptime that was said last.
     let last = if flags.is_before(b'N', b'T') { touch } else { create };
     let room = if flags.value { out.room() } else { usize::MAX };
-    let create = create.and(last);
-    let what = Fetch { key, touch, recache, create, unnoticed: flags.unnoticed, room };
+    let made = create.and(last);
+    let unnoticed = flags.unnoticed;
+    let what = Fetch { key, touch, recache, create: made, unnoticed, room };
     let told = verbs::fetch(session, &what, |found| match found {
         Some(found) => {
             count_key(ops, server, key, Some(found.class), touch.is_some());
