@@ -1,24 +1,22 @@
 //! Memory that runs out: an error of one connection, not the end of the process.
 //!
 //! Libraries allocate without a way to fail: Rust ends the process when they get nothing. So some
-//! memory is set aside at the start. The first allocation that fails gives it back and tries
+//! address space is set aside at the start. The first allocation that fails gives it back and tries
 //! again, and from then on the process [is short](is_short): nothing is accepted, no buffer of a
 //! connection grows. [`recover`] sets it aside again as soon as it can be had.
 //!
-//! The process ends only if more than [`RESERVE_BYTES`] are allocated between the first failure and
-//! the moment when connections have noticed it.
+//! This makes such an end rare, not impossible: what is given back is for all threads, and a heap that
+//! the system's allocator does not let a thread use is of no help to it.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-/// What is set aside, in pieces that the system's allocator takes from memory that it has already: after
-/// an attack it has much, and gives none of it back to the kernel.
-const PIECE_BYTES: usize = 64 << 10;
-const PIECES: usize = RESERVE_BYTES / PIECE_BYTES;
+/// What is set aside. Nothing of it is touched: it takes address space, not memory.
 const RESERVE_BYTES: usize = 8 << 20;
-const PIECE: Layout = match Layout::from_size_align(PIECE_BYTES, align_of::<*mut u8>()) {
+const PAGE_BYTES: usize = 4096;
+const RESERVE: Layout = match Layout::from_size_align(RESERVE_BYTES, PAGE_BYTES) {
     Ok(layout) => layout,
     Err(_) => panic!("a power of two, and far from the end of the address space"),
 };
@@ -26,86 +24,48 @@ const PIECE: Layout = match Layout::from_size_align(PIECE_BYTES, align_of::<*mut
 /// Most tries of one allocation, with a yield between two: some milliseconds.
 const TRIES: usize = 2000;
 
-static RESERVE: Reserve = Reserve::new();
-
-/// Memory set aside, and whether it was needed.
-struct Reserve {
-    /// The first piece; each holds the address of the next.
-    aside: AtomicPtr<u8>,
-    /// How many there are, or a few less.
-    pieces: AtomicUsize,
-    short: AtomicBool,
-}
+static SET_ASIDE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+static SHORT: AtomicBool = AtomicBool::new(false);
 
 /// Whether memory has run out, and what was set aside is in use.
 #[inline]
 pub fn is_short() -> bool {
-    RESERVE.short.load(Ordering::Relaxed)
+    SHORT.load(Ordering::Relaxed)
 }
 
-/// Sets memory aside as far as there is some: at the start, and again and again while the process is
-/// short. Says whether it is short no more. One thread at a time may call it.
+/// Sets memory aside, if there is none and enough is free: at the start, and again and again while
+/// the process is short. Says whether it is short no more.
 pub fn recover() -> bool {
-    RESERVE.recover()
-}
-
-impl Reserve {
-    const fn new() -> Self {
-        Self {
-            aside: AtomicPtr::new(null_mut()),
-            pieces: AtomicUsize::new(0),
-            short: AtomicBool::new(false),
-        }
-    }
-
-    /// Each piece is there for others as soon as it is taken: taking must not leave them without.
-    fn recover(&self) -> bool {
-        while self.pieces.load(Ordering::Relaxed) < PIECES {
-            // SAFETY: the layout's size is not 0.
-            let piece = unsafe { System.alloc(PIECE) };
-            if piece.is_null() {
-                return false;
-            }
-            let mut first = self.aside.load(Ordering::Relaxed);
-            loop {
-                // SAFETY: the piece is ours, aligned for a pointer and longer than one.
-                unsafe { piece.cast::<*mut u8>().write(first) };
-                let pushed = self.aside.compare_exchange_weak(
-                    first,
-                    piece,
-                    Ordering::Release,
-                    Ordering::Relaxed,
-                );
-                match pushed {
-                    Ok(_) => break,
-                    Err(now) => first = now,
-                }
-            }
-            self.pieces.fetch_add(1, Ordering::Relaxed);
-        }
-        self.short.store(false, Ordering::Relaxed);
-        true
-    }
-
-    /// Gives back what is set aside, after so many bytes could not be had. Says whether that may
-    /// help: large buffers are taken where they can be refused, and must not use it up.
-    #[cold]
-    fn release(&self, bytes: usize) -> bool {
-        if bytes > PIECE_BYTES {
+    if SET_ASIDE.load(Ordering::Acquire).is_null() {
+        // SAFETY: the layout's size is not 0.
+        let reserve = unsafe { System.alloc(RESERVE) };
+        if reserve.is_null() {
             return false;
         }
-        self.short.store(true, Ordering::Relaxed);
-        let mut piece = self.aside.swap(null_mut(), Ordering::Acquire);
-        self.pieces.store(0, Ordering::Relaxed);
-        while !piece.is_null() {
-            // SAFETY: `recover` wrote there where the next one is, and the swap gave the list to us.
-            let next = unsafe { piece.cast::<*mut u8>().read() };
-            // SAFETY: `recover` allocated it with this layout.
-            unsafe { System.dealloc(piece, PIECE) };
-            piece = next;
+        let before = SET_ASIDE.swap(reserve, Ordering::AcqRel);
+        if !before.is_null() {
+            // SAFETY: allocated here before, with this layout, and the swap gave it to us alone.
+            unsafe { System.dealloc(before, RESERVE) };
         }
-        true
     }
+    SHORT.store(false, Ordering::Relaxed);
+    true
+}
+
+/// Gives back what was set aside, after so many bytes could not be had. Says whether that may help:
+/// large buffers are taken where they can be refused, and must not use it up.
+#[cold]
+fn release(bytes: usize) -> bool {
+    if bytes > RESERVE_BYTES / 8 {
+        return false;
+    }
+    SHORT.store(true, Ordering::Relaxed);
+    let reserve = SET_ASIDE.swap(null_mut(), Ordering::AcqRel);
+    if !reserve.is_null() {
+        // SAFETY: `recover` allocated it with this layout, and the swap gave it to us alone.
+        unsafe { System.dealloc(reserve, RESERVE) };
+    }
+    true
 }
 
 /// The system's allocator, and what is set aside behind it.
@@ -117,7 +77,7 @@ pub struct Guarded;
 #[cold]
 fn again(bytes: usize, allocate: impl Fn() -> *mut u8) -> *mut u8 {
     for _ in 0..TRIES {
-        if !RESERVE.release(bytes) {
+        if !release(bytes) {
             break;
         }
         let memory = allocate();
@@ -160,30 +120,5 @@ unsafe impl GlobalAlloc for Guarded {
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         // SAFETY: as for `alloc`.
         unsafe { System.dealloc(memory, layout) };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_set_aside_is_given_back_once_and_set_aside_again() {
-        let reserve = Reserve::new();
-        let is = |short, aside| {
-            assert_eq!(reserve.short.load(Ordering::Relaxed), short);
-            assert_eq!(!reserve.aside.load(Ordering::Relaxed).is_null(), aside);
-        };
-        assert!(reserve.recover());
-        is(false, true);
-        assert!(!reserve.release(PIECE_BYTES + 1), "a large buffer is refused");
-        is(false, true);
-        assert!(reserve.release(100));
-        is(true, false);
-        assert!(reserve.release(100), "what another thread has given back serves this one, too");
-        is(true, false);
-        assert!(reserve.recover());
-        is(false, true);
-        reserve.release(1);
     }
 }
