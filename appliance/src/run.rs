@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 const HOUSEKEEPING: Duration = Duration::from_millis(10);
 /// Turns between two looks at ports and threads: what changes goes unnoticed for 200 ms.
 const LOOK_TURNS: u64 = 20;
+/// How long workers go on when TCP has ended: longer than an idle one sleeps.
+const LAST_FRAMES: Duration = Duration::from_millis(50);
 /// Longest wait for workers and side doors to end. A worker gives its engine one second.
 const JOIN_MAX: Duration = Duration::from_secs(3);
 /// Pause between two looks whether a thread has ended.
@@ -108,6 +110,8 @@ fn drain(appliance: &mut Appliance, failed: &mut Vec<String>) -> Drained {
             "drained: {answered} connections answered in full; {cut} cut off, after {seconds:.2} s"
         );
     }
+    // Workers take in what has been received by now.
+    std::thread::sleep(LAST_FRAMES);
     appliance.stop.store(true, Ordering::Relaxed);
     let deadline = Instant::now() + JOIN_MAX;
     let others = appliance.side_doors.drain(..).chain(appliance.updater.take());

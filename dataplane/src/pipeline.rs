@@ -42,8 +42,6 @@ const IDLE_MAX: Duration = Duration::from_micros(500);
 const IDLE_AWAKENED_MAX: Duration = Duration::from_millis(20);
 /// Longest wait for the engine when a worker drains.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
-/// Longest time for taking in what the ports have received when a worker drains.
-const LAST_FRAMES_MAX: Duration = Duration::from_millis(100);
 
 /// One port as a worker sees it.
 #[derive(Debug)]
@@ -192,7 +190,7 @@ impl Worker {
         self.accounts.tap.line()
     }
 
-    /// Works until `stop` is set, then answers what has been received and returns.
+    /// Works until `stop` is set, then answers what it has taken in and returns.
     pub fn run(mut self, stop: &AtomicBool) {
         let mut empty_turns = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -221,9 +219,8 @@ impl Worker {
         }
     }
 
-    /// Takes in what the ports have received by now, and finishes it, for at most a second. TCP
-    /// connections get a second before that to be sent what they are owed, and to be ended in both
-    /// directions.
+    /// Takes nothing more in and finishes what is there, for at most a second. TCP connections get a
+    /// second before that to be sent what they are owed, and to be ended in both directions.
     pub fn drain(&mut self) {
         let begun = Instant::now();
         let now_ns = self.now_ns();
@@ -235,18 +232,12 @@ impl Worker {
                 self.turn();
             }
         }
-        let (begun, mut taking) = (Instant::now(), true);
+        let begun = Instant::now();
         loop {
             let now_ns = self.now_ns();
-            if taking {
-                // A port that brings nothing has nothing, unless the engine is behind.
-                let takes = self.batcher.takes(BURST_MAX);
-                let came: usize = (0..self.ports.len()).map(|n| self.take_in(n, now_ns)).sum();
-                taking = (came > 0 || !takes) && begun.elapsed() < LAST_FRAMES_MAX;
-            }
             self.ship_and_finish(now_ns, true);
             self.flush();
-            if !taking && (self.nothing_in_flight() || begun.elapsed() > DRAIN_MAX) {
+            if self.nothing_in_flight() || begun.elapsed() > DRAIN_MAX {
                 break;
             }
             std::hint::spin_loop();

@@ -298,17 +298,6 @@ fn a_device_that_is_gone_for_good() {
 }
 
 #[test]
-fn requests_that_lie_in_the_queue_at_the_end() {
-    let (mut w, _) = bad_day(Faults::default());
-    for n in 0..500 {
-        w.send(&get(n));
-    }
-    w.workers[0].drain();
-    assert_eq!(right(&w.received(0)), 500);
-    w.end();
-}
-
-#[test]
 fn a_clock_that_jumps() {
     let (mut w, _) = bad_day(Faults::default());
     assert_eq!(w.ask(b"set soon 0 100 1\r\nx\r\n"), b"STORED\r\n");
