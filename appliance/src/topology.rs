@@ -291,6 +291,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
                 batch: batch_policy(plan),
                 policy,
                 offload: appliance.beside.as_ref().and_then(|beside| beside.engine()),
+                fast_path: dataplane::fast_path::Manner::Vector,
             });
             appliance.counters.push(worker.counters());
             appliance.capture_lines.push(worker.capture_line());

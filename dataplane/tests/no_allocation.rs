@@ -108,8 +108,8 @@ fn templates() -> Vec<Vec<u8>> {
     all
 }
 
-#[test]
-fn the_data_path_allocates_nothing() {
+/// A worker that gets them, with batches and limits of this kind.
+fn worker(mode: BatchMode, policy: Policy, announcer: &Arc<Announcer>) -> Worker {
     let region = Region::new(4096, Pages::Small).unwrap();
     // Small enough that sets evict.
     let config =
@@ -131,8 +131,7 @@ fn the_data_path_allocates_nothing() {
     let own = Local::new(MAC, &addresses, 11_211).unwrap();
     let trusted = std::iter::once(Cidr::around(TRUSTED.into(), 32)).collect();
     let local = Arc::new(Local { allow: own.trusted.clone(), trusted, ..own });
-    let announcer = Arc::new(Announcer::default());
-    let mut worker = Worker::new(WorkerConfig {
+    Worker::new(WorkerConfig {
         ports: port
             .queues
             .into_iter()
@@ -142,17 +141,24 @@ fn the_data_path_allocates_nothing() {
                 local: Arc::clone(&local),
                 side_door: None,
                 sends_for_kernel: false,
-                announcer: Some(Arc::clone(&announcer)),
+                announcer: Some(Arc::clone(announcer)),
             })
             .collect(),
         region,
         session: store.session().unwrap(),
         server: Arc::new(Server::new(Arc::clone(&store), "test".to_owned())),
         group: 32,
-        batch: BatchPolicy { mode: BatchMode::Fixed, ..BatchPolicy::default() },
-        policy: policy(),
+        batch: BatchPolicy { mode, ..BatchPolicy::default() },
+        policy,
         offload: None,
-    });
+        fast_path: Default::default(),
+    })
+}
+
+#[test]
+fn the_data_path_allocates_nothing() {
+    let announcer = Arc::new(Announcer::default());
+    let mut worker = worker(BatchMode::Fixed, policy(), &announcer);
     let counters = worker.counters();
     let line = worker.capture_line();
     let mut work = |requests: u64| {
@@ -199,4 +205,22 @@ fn the_data_path_allocates_nothing() {
     for reason in [DropReason::RateSource, DropReason::RateEcho] {
         assert!(*ledger.dropped.of(reason) > 0, "{}", reason.name());
     }
+    the_fast_path_allocates_nothing();
+}
+
+/// Where batches do not wait and nothing is counted of trusted sources.
+fn the_fast_path_allocates_nothing() {
+    let mut worker = worker(BatchMode::Adaptive, Policy::default(), &Arc::default());
+    let counters = worker.counters();
+    for (armed, until) in [(false, 10_000), (true, 100_000)] {
+        ARMED.store(armed, Ordering::Relaxed);
+        while counters.received.get() < until {
+            worker.turn();
+        }
+    }
+    ARMED.store(false, Ordering::Relaxed);
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0, "allocations beside the fast path");
+    // One for the fast path, and one for the rest of each burst.
+    assert!(counters.batches.get() > counters.turns.get());
+    assert!(counters.ledger().balances());
 }

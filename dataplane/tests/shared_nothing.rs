@@ -94,6 +94,7 @@ fn worker(
         batch: BatchPolicy::default(),
         policy: Policy::default(),
         offload: None,
+        fast_path: Default::default(),
     })
 }
 

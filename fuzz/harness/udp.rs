@@ -131,6 +131,7 @@ impl Wire {
             batch: BatchPolicy { size: BATCH, in_flight_max: 2, ..BatchPolicy::default() },
             policy: Policy::default(),
             offload: None,
+            fast_path: Default::default(),
         });
         Self { counters: worker.counters(), worker, near: near.pair(), region, sent: 0 }
     }

@@ -208,6 +208,7 @@ impl<'a> Study<'a> {
                 },
                 policy: Policy::default(),
                 offload: engines.pop(),
+                fast_path: Default::default(),
             }));
         }
         self.lab.ready()?;
