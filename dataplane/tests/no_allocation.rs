@@ -68,6 +68,8 @@ fn templates() -> Vec<Vec<u8>> {
     for i in 0..200 {
         let value = "v".repeat(i * 7);
         for text in [
+            // Not written in the same burst: for the fast path.
+            format!("get absent{i}\r\n"),
             format!("set key{i} 0 0 {}\r\n{value}\r\n", value.len()),
             format!("get key{i}\r\n"),
             format!("gets key{i} key{} nokey\r\n", i / 2),
