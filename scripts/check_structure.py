@@ -35,12 +35,13 @@ CRATE_DEV_IMPORTS = {"gnomon": {"tools"}}
 """The same for dev-dependencies alone: end-to-end tests drive the appliance with the tools."""
 
 ROOMS = [
-    "rx", "wire::classify", "respond", "too_long", "side_door", "stream", "batcher", "dispatch", "cpu_engine", "execute", "tx",
+    "rx", "fast_path", "wire::classify", "respond", "too_long", "side_door", "stream", "batcher", "dispatch", "cpu_engine", "execute", "tx",
 ]
 """The rooms of `dataplane`, as module paths, in packet order; the two that take early exits too."""
 
-ROOM_INPUTS = {("respond", "wire::classify"), ("dispatch", "cpu_engine")}
-"""Rooms that know another one: whose type is what is to be answered, or that stands behind them."""
+ROOM_INPUTS = {("respond", "wire::classify"), ("dispatch", "cpu_engine"), ("fast_path", "wire::classify")}
+"""Rooms that know another one: whose type is what is to be answered, or that stands behind them; and
+whose rules say what a plain request is."""
 
 KNOWS_ALL_ROOMS = {"pipeline"}
 """The modules of `dataplane` that know the order of the rooms."""
@@ -48,6 +49,7 @@ KNOWS_ALL_ROOMS = {"pipeline"}
 STORE_USERS = {
     "execute",
     "cpu_engine",
+    "fast_path",
     "pipeline",
     "protocol::admin",
     "protocol::binary",

@@ -13,9 +13,10 @@ make_scratch
 budget=docs/benchmarks/instructions.toml
 requests=20000
 
-# load, key bytes, value bytes, and what another engine tells
+# load, key bytes, value bytes, and what another engine tells, or how the fast path works
 scenarios=(
   "get 16 64" "get 16 1000" "get 100 64" "miss 16 64" "multiget 16 64" "set 16 64" "set 16 1000"
+  "get 16 64 portable" "get 16 64 off"
   "get 16 64 hints" "get 16 64 with-heads" "miss 16 64 hints" "set 16 64 hints"
 )
 
@@ -36,13 +37,14 @@ fi
 
 cargo build --release -p tools --bin gnomon-study -q
 
-# count LOAD KEY VALUE [BESIDE]: instructions per request.
+# count LOAD KEY VALUE [BESIDE|FAST_PATH]: instructions per request.
 count() {
-  local profile=$scratch/callgrind.out answered
-  answered=$(valgrind -q --tool=callgrind --callgrind-out-file="$profile" \
+  local profile=$scratch/callgrind.out answered beside=${4:-} fast_path=vector
+  case $beside in portable | off) fast_path=$beside beside="" ;; esac
+  answered=$(GNOMON_FAST_PATH=$fast_path valgrind -q --tool=callgrind --callgrind-out-file="$profile" \
     --toggle-collect='dataplane::pipeline::Worker::turn' \
     target/release/gnomon-study path --load "$1" --key-size "$2" --value-size "$3" \
-    ${4:+--beside "$4"} \
+    ${beside:+--beside "$beside"} \
     --items 5000 --requests "$requests" 2>"$scratch/valgrind.log" | sed -n 's/^\([0-9]*\) answered.*/\1/p')
   python3 scripts/instructions.py count "$profile" "${answered:-0}"
 }
@@ -53,7 +55,7 @@ if [ "${1:-}" = --update ]; then
   {
     echo "# Instructions per request on the way from a frame in memory to the reply's frame: written by"
     echo "# scripts/instructions.sh --update. Load, bytes of key and value, and what another engine tells,"
-    echo "# if there is one; a multi-get has four keys."
+    echo "# if there is one; \`portable\` and \`off\` are ways of the fast path. A multi-get has four keys."
     echo "toolchain = \"$toolchain\""
     echo
     echo "[instructions]"

@@ -295,6 +295,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
                 policy,
                 offload: appliance.beside.as_ref().and_then(|beside| beside.engine()),
                 streams: streams(plan, &store, credentials.as_ref())?,
+                fast_path: dataplane::fast_path::Manner::Vector,
             });
             appliance.counters.push(worker.counters());
             appliance.capture_lines.push(worker.capture_line());

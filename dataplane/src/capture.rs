@@ -197,6 +197,12 @@ impl Tap {
         Arc::clone(&self.line)
     }
 
+    /// Whether somebody captures.
+    #[inline]
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
     /// Does as it was told, if it was.
     #[inline]
     pub(crate) fn heed(&mut self) {

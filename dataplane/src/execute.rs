@@ -12,7 +12,7 @@ use crate::accounts::Accounts;
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
 use crate::policy::{Debt, allowance};
-use crate::protocol::executor::{count_get, put_value};
+use crate::protocol::executor::{VALUE_OVERHEAD_BYTES, count_get, put_value};
 use crate::protocol::stats::{Kind, Transport};
 use crate::protocol::udp_frame::{HEADER_BYTES, PAYLOAD_MAX_BYTES};
 use crate::protocol::{OpCounters, Server, Sink};
@@ -25,10 +25,6 @@ use gpu::{
 };
 use std::num::NonZeroU32;
 use std::sync::Arc;
-
-/// Most bytes of a `VALUE` line and its line ends beside key and value: the words and blanks, two
-/// 32-bit numbers and a 64-bit one in decimal.
-const VALUE_OVERHEAD_BYTES: usize = 6 + 1 + 10 + 1 + 10 + 1 + 20 + 2 + 2;
 
 /// Runs of requests whose durations are known at the end of a turn. A turn that answers more loses
 /// some.
@@ -157,6 +153,18 @@ impl Execute {
     #[inline]
     pub fn take_debt(&mut self) -> Option<Debt> {
         self.debts.pop()
+    }
+
+    /// The parts that answer requests: the session, and where they are counted.
+    #[inline]
+    pub fn parts(&mut self) -> (&mut Session, &OpCounters, &Server) {
+        (&mut self.session, &self.ops, &self.server)
+    }
+
+    /// So many gets that came at this time were answered elsewhere.
+    #[inline]
+    pub fn note_gets(&mut self, came_ns: u64, requests: u64) {
+        note_all(&mut self.answered, came_ns, Kind::Get, requests);
     }
 
     /// The replies made so far have gone to the driver, at this time of the worker's clock: counts
@@ -444,14 +452,19 @@ struct Answered {
 /// Keeps for later when a request came that has been answered.
 #[inline]
 fn note(answered: &mut Vec<Answered>, came_ns: u64, kind: Kind) {
+    note_all(answered, came_ns, kind, 1);
+}
+
+#[inline]
+fn note_all(answered: &mut Vec<Answered>, came_ns: u64, kind: Kind, requests: u64) {
     // Those of one burst came together.
     if let Some(last) = answered.last_mut()
         && (last.came_ns, last.kind) == (came_ns, kind)
     {
-        last.requests += 1;
+        last.requests += requests;
     } else if answered.len() < DURATIONS_MAX {
         // Its memory was taken at start-up: no more than that.
-        answered.push(Answered { came_ns, kind, requests: 1 });
+        answered.push(Answered { came_ns, kind, requests });
     }
 }
 

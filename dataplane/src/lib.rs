@@ -5,6 +5,7 @@
 
 // The rooms.
 pub mod rx;
+pub mod fast_path;
 pub mod wire;
 pub mod respond;
 pub mod too_long;

@@ -7,13 +7,14 @@
 
 use crate::accounts::Accounts;
 use crate::announce::{Announcer, announce};
-use crate::batcher::{BatchPolicy, Batcher, Pending};
+use crate::batcher::{BatchMode, BatchPolicy, Batcher, Pending};
 use crate::capture::Line;
 use crate::counters::WorkerCounters;
 use crate::cpu_engine::CpuEngine;
 use crate::dispatch::{Dispatch, Offloading, is_look_up};
 use crate::drop_reason::DropReason;
 use crate::execute::Execute;
+use crate::fast_path::{self, FastPath, Manner};
 use crate::policy::{Answer, Gate, Policy};
 use crate::protocol::Server;
 use crate::reply::{Meaning, Reply, Sum};
@@ -81,12 +82,17 @@ pub struct WorkerConfig {
     pub offload: Option<Offloading>,
     /// TCP connections to the service, on ports whose [`Local`] says that they are served here.
     pub streams: Option<StreamsConfig>,
+    /// How the fast path works, where there is one: beside no other engine, and only where batches
+    /// do not wait and nothing is counted of trusted sources.
+    pub fast_path: Manner,
 }
 
 struct PortEnd {
     rx: Box<dyn RxQueue>,
     tx: Tx,
     plain: Plain,
+    /// What the fast path knows of the port.
+    requests: fast_path::Requests,
     side_door: Option<Arc<SideDoor>>,
     sends_for_kernel: bool,
     announcer: Option<Arc<Announcer>>,
@@ -106,6 +112,8 @@ pub struct Worker {
     with_engine: Vec<Vec<Frame>>,
     execute: Execute,
     streams: Option<Streams>,
+    /// Where there is one.
+    fast_path: Option<FastPath>,
     /// Away only while a burst is sorted.
     burst: Option<Box<Burst>>,
     accounts: Accounts,
@@ -123,8 +131,23 @@ impl std::fmt::Debug for Worker {
 impl Worker {
     /// Builds every room. All memory that the worker will use is taken here.
     pub fn new(config: WorkerConfig) -> Self {
-        let WorkerConfig { ports, region, session, server, group, batch, policy, offload, streams } =
-            config;
+        let WorkerConfig {
+            ports,
+            region,
+            session,
+            server,
+            group,
+            batch,
+            policy,
+            offload,
+            streams,
+            fast_path,
+        } = config;
+        let gate = Gate::new(&policy);
+        let has_fast_path = offload.is_none()
+            && batch.mode == BatchMode::Adaptive
+            && !gate.counts_trusted()
+            && fast_path != Manner::Off;
         // SAFETY: `engine` is declared, and so dropped, before `region` below.
         let packets = unsafe { packets(&region) };
         let store = Arc::clone(session.store());
@@ -156,16 +179,20 @@ impl Worker {
             ports: ports
                 .into_iter()
                 .enumerate()
-                .map(|(n, p)| PortEnd {
-                    rx: p.queues.rx,
-                    tx: Tx::new(p.queues.tx, p.info.tx_caps, n),
-                    plain: Plain::new(p.local),
-                    side_door: p.side_door,
-                    sends_for_kernel: p.sends_for_kernel,
-                    announcer: p.announcer,
+                .map(|(n, p)| {
+                    let plain = Plain::new(p.local);
+                    PortEnd {
+                        rx: p.queues.rx,
+                        tx: Tx::new(p.queues.tx, p.info.tx_caps, n),
+                        requests: fast_path::Requests::new(&plain),
+                        plain,
+                        side_door: p.side_door,
+                        sends_for_kernel: p.sends_for_kernel,
+                        announcer: p.announcer,
+                    }
                 })
                 .collect(),
-            gate: Gate::new(&policy),
+            gate,
             too_long: TooLong::new(server.dialects, policy.amp_factor),
             with_engine: (0..look_ups + 2).map(|_| Vec::new()).collect(),
             writes,
@@ -173,6 +200,7 @@ impl Worker {
             engine,
             execute: Execute::new(session, server, region.clone(), policy.amp_factor, batch.size),
             streams,
+            fast_path: has_fast_path.then(|| FastPath::new(fast_path)),
             burst: Some(Box::default()),
             accounts: Accounts::new(counters, started, names),
             started,
@@ -305,12 +333,38 @@ impl Worker {
             self.accounts.received.add(received as u64);
             self.accounts.tap.received(&mut burst, index, port.plain.local().service_port, now_ns);
             work += received;
+            self.answer_fast(&mut burst, index, now_ns);
             for frame in burst.drain(..) {
                 self.sort(frame, index, now_ns);
             }
         }
         self.burst = Some(burst);
         work
+    }
+
+    /// The fast path, where there is one: what it answers leaves the burst.
+    #[inline(always)]
+    fn answer_fast(&mut self, burst: &mut Burst, index: usize, now_ns: u64) {
+        let (Some(fast_path), Some(port)) = (&mut self.fast_path, self.ports.get_mut(index)) else {
+            return;
+        };
+        if burst.is_empty() || self.accounts.tap.is_running() {
+            return;
+        }
+        let (session, ops, server) = self.execute.parts();
+        let (counters, region, caps) = (&self.accounts, &self.region, port.tx.caps());
+        let mut context = fast_path::Context { session, ops, server, counters, region, caps };
+        let answered = fast_path.run(burst, &mut port.requests, &mut context);
+        match answered.count() {
+            0 => return,
+            n if n == burst.len() => {
+                port.tx.send_answers(burst, answered.bytes, &self.accounts);
+            }
+            _ => take_answered(burst, answered, |frame| {
+                port.tx.push(frame, Meaning::Answer, &self.accounts);
+            }),
+        }
+        self.execute.note_gets(now_ns, answered.count() as u64);
     }
 
     /// Room 3's verdict on one frame, carried out.
@@ -511,6 +565,18 @@ impl Worker {
         }
         let started = self.started;
         self.execute.handed_over(|| now_ns(started));
+    }
+}
+
+/// Takes the frames that are replies out of a burst.
+fn take_answered(burst: &mut Burst, answered: fast_path::Answered, mut emit: impl FnMut(Frame)) {
+    let all = std::mem::take(burst);
+    for (n, frame) in all.into_iter().enumerate() {
+        if answered.has(n) {
+            emit(frame);
+        } else {
+            burst.push(frame);
+        }
     }
 }
 

@@ -139,6 +139,11 @@ impl Gate {
         if self.counts(entry) { self.admit_counted(frame, entry, now_ns) } else { Ok(()) }
     }
 
+    /// Whether what trusted sources have is counted.
+    pub fn counts_trusted(&self) -> bool {
+        self.trusted_sources.is_some()
+    }
+
     /// Whether the request's source has anything counted.
     #[inline(always)]
     fn counts(&self, entry: &Entry) -> bool {

@@ -50,6 +50,36 @@ impl Tx {
         }
     }
 
+    /// What the port fills in.
+    pub fn caps(&self) -> TxCaps {
+        self.caps
+    }
+
+    /// Sends a burst of replies that are fit to send, each of them all of its answer, or drops what
+    /// will not go. `bytes` is the sum of their lengths.
+    pub fn send_answers(&mut self, burst: &mut Burst, bytes: u64, counters: &Accounts) {
+        if !self.waiting.is_empty() {
+            self.flush(counters);
+        }
+        counters.tap.sent(burst, self.port);
+        counters.tx_bytes.add(bytes);
+        let mut tries = 0;
+        while !burst.is_empty() && tries < TX_TRIES_MAX {
+            let sent = self.queue.burst(burst);
+            if sent == 0 {
+                tries += 1;
+                std::hint::spin_loop();
+                continue;
+            }
+            tries = 0;
+            counters.tx_frames.add(sent as u64);
+            counters.answered.add(sent as u64);
+        }
+        for frame in burst.drain(..) {
+            counters.drop_frame(frame, self.port, DropReason::TxFull);
+        }
+    }
+
     /// Queues a frame that is fit to send.
     pub fn push(&mut self, frame: Frame, meaning: Meaning, counters: &Accounts) {
         if self.waiting.is_full() {

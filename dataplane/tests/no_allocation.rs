@@ -69,6 +69,8 @@ fn templates() -> Vec<Vec<u8>> {
     for i in 0..200 {
         let value = "v".repeat(i * 7);
         for text in [
+            // Not written in the same burst: for the fast path.
+            format!("get absent{i}\r\n"),
             format!("set key{i} 0 0 {}\r\n{value}\r\n", value.len()),
             format!("get key{i}\r\n"),
             format!("gets key{i} key{} nokey\r\n", i / 2),
@@ -112,9 +114,8 @@ fn templates() -> Vec<Vec<u8>> {
 /// Allocations are counted for the whole process, so its tests take turns.
 static ALONE: Mutex<()> = Mutex::new(());
 
-#[test]
-fn the_data_path_allocates_nothing() {
-    let _alone = ALONE.lock();
+/// A worker that gets them, with batches and limits of this kind.
+fn worker(mode: BatchMode, policy: Policy, announcer: &Arc<Announcer>) -> Worker {
     let region = Region::new(4096, Pages::Small).unwrap();
     // Small enough that sets evict.
     let config =
@@ -136,8 +137,7 @@ fn the_data_path_allocates_nothing() {
     let own = Local::new(MAC, &addresses, 11_211).unwrap();
     let trusted = std::iter::once(Cidr::around(TRUSTED.into(), 32)).collect();
     let local = Arc::new(Local { allow: own.trusted.clone(), trusted, ..own });
-    let announcer = Arc::new(Announcer::default());
-    let mut worker = Worker::new(WorkerConfig {
+    Worker::new(WorkerConfig {
         ports: port
             .queues
             .into_iter()
@@ -147,18 +147,26 @@ fn the_data_path_allocates_nothing() {
                 local: Arc::clone(&local),
                 side_door: None,
                 sends_for_kernel: false,
-                announcer: Some(Arc::clone(&announcer)),
+                announcer: Some(Arc::clone(announcer)),
             })
             .collect(),
         region,
         session: store.session().unwrap(),
         server: Arc::new(Server::new(Arc::clone(&store), "test".to_owned())),
         group: 32,
-        batch: BatchPolicy { mode: BatchMode::Fixed, ..BatchPolicy::default() },
-        policy: policy(),
+        batch: BatchPolicy { mode, ..BatchPolicy::default() },
+        policy,
         offload: None,
         streams: None,
-    });
+        fast_path: Default::default(),
+    })
+}
+
+#[test]
+fn the_data_path_allocates_nothing() {
+    let _alone = ALONE.lock();
+    let announcer = Arc::new(Announcer::default());
+    let mut worker = worker(BatchMode::Fixed, policy(), &announcer);
     let counters = worker.counters();
     let line = worker.capture_line();
     let mut work = |requests: u64| {
@@ -205,6 +213,24 @@ fn the_data_path_allocates_nothing() {
     for reason in [DropReason::RateSource, DropReason::RateEcho] {
         assert!(*ledger.dropped.of(reason) > 0, "{}", reason.name());
     }
+    the_fast_path_allocates_nothing();
+}
+
+/// Where batches do not wait and nothing is counted of trusted sources.
+fn the_fast_path_allocates_nothing() {
+    let mut worker = worker(BatchMode::Adaptive, Policy::default(), &Arc::default());
+    let counters = worker.counters();
+    for (armed, until) in [(false, 10_000), (true, 100_000)] {
+        ARMED.store(armed, Ordering::Relaxed);
+        while counters.received.get() < until {
+            worker.turn();
+        }
+    }
+    ARMED.store(false, Ordering::Relaxed);
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0, "allocations beside the fast path");
+    // One for the fast path, and one for the rest of each burst.
+    assert!(counters.batches.get() > counters.turns.get());
+    assert!(counters.ledger().balances());
 }
 
 /// A TCP client that makes its segments from templates, and takes no memory itself.
@@ -290,6 +316,7 @@ fn tcp_in_the_worker_allocates_nothing() {
         batch: BatchPolicy::default(),
         policy: Policy::default(),
         offload: None,
+        fast_path: Default::default(),
         streams: Some(StreamsConfig {
             connections: 8,
             session: store.session().unwrap(),

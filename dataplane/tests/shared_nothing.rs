@@ -95,6 +95,7 @@ fn worker(
         policy: Policy::default(),
         offload: None,
         streams: None,
+        fast_path: Default::default(),
     })
 }
 

@@ -130,6 +130,28 @@ impl Frame {
         unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr(), self.len as usize) }
     }
 
+    /// `N` bytes from the frame's first on: those behind its end are whatever the slot holds there.
+    /// `None`: so many do not lie in the slot.
+    #[inline(always)]
+    pub fn window<const N: usize>(&self) -> Option<&[u8; N]> {
+        // SAFETY: off + N <= SLOT_BYTES (checked), the slot is ours alone, mapped memory is always
+        // initialised, and bytes want no alignment.
+        Self::has_window::<N>(self.off).then(|| unsafe { self.start().cast().as_ref() })
+    }
+
+    /// [`Self::window`], to be changed.
+    #[inline(always)]
+    pub fn window_mut<const N: usize>(&mut self) -> Option<&mut [u8; N]> {
+        // SAFETY: as for `window`, and `&mut self` makes the borrow exclusive.
+        Self::has_window::<N>(self.off).then(|| unsafe { self.start().cast().as_mut() })
+    }
+
+    #[inline(always)]
+    fn has_window<const N: usize>(off: u16) -> bool {
+        const { assert!(N <= SLOT_BYTES) };
+        usize::from(off) <= const { SLOT_BYTES - N }
+    }
+
     /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len as usize

@@ -132,6 +132,7 @@ impl Wire {
             policy: Policy::default(),
             offload: None,
             streams: None,
+            fast_path: Default::default(),
         });
         Self { counters: worker.counters(), worker, near: near.pair(), region, sent: 0 }
     }

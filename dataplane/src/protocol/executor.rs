@@ -483,6 +483,10 @@ pub(super) fn count_key(
     }
 }
 
+/// Most bytes of a `VALUE` line and its line ends beside key and value: the words and blanks, two
+/// 32-bit numbers and a 64-bit one in decimal.
+pub(crate) const VALUE_OVERHEAD_BYTES: usize = 6 + 1 + 10 + 1 + 10 + 1 + 20 + 2 + 2;
+
 /// Most bytes of [`numbers`]: three with a blank before each, the first of 32 bits.
 const NUMBERS_MAX_BYTES: usize = 1 + 10 + 1 + 20 + 1 + 20 + 2;
 

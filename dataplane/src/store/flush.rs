@@ -40,6 +40,24 @@ impl Flushed {
     }
 }
 
+/// A moment at which items are alive or dead.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Horizon {
+    /// On the store's clock.
+    pub(crate) now: u32,
+    flushed_up_to: u64,
+}
+
+impl Horizon {
+    /// [`Store::is_live`] at that moment.
+    #[inline(always)]
+    pub(crate) fn is_live(self, item: &ItemRef<'_>) -> bool {
+        let expiry = item.expiry();
+        // 0, for never, wraps to the latest time.
+        expiry.wrapping_sub(1) >= self.now && item.cas() > self.flushed_up_to
+    }
+}
+
 impl Store {
     /// Forgets everything that is stored when `delay` has passed: as an exptime, but at once when
     /// it is 0 or less. A later call takes the place of one that is still to come.
@@ -59,6 +77,14 @@ impl Store {
         !self.clock.has_passed(item.expiry())
             && item.cas() > self.flushed.up_to.load(Ordering::Acquire)
             && !self.prefix_flushed(item)
+    }
+
+    /// What tells live items from dead ones at this moment. `None` while prefixes are flushed, which
+    /// is told by the key.
+    #[inline]
+    pub(crate) fn horizon(&self) -> Option<Horizon> {
+        let flushed_up_to = self.flushed.up_to.load(Ordering::Acquire);
+        (!self.prefixes.in_use()).then(|| Horizon { now: self.now(), flushed_up_to })
     }
 
     /// Housekeeping's turn.

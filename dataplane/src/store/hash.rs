@@ -43,6 +43,11 @@ impl Hasher {
         HashKey { k0: a ^ k0, k1: b ^ k1 }
     }
 
+    /// The state before the first word, for who hashes several keys at once.
+    pub(super) fn state(self) -> [u64; 4] {
+        self.begun
+    }
+
     /// The hash of `bytes`.
     #[inline]
     pub(super) fn hash(self, bytes: &[u8]) -> KeyHash {

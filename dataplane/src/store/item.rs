@@ -54,6 +54,9 @@ pub(super) const UNIT_BYTES: usize = 64;
 /// Bytes before the key.
 pub(super) const HEADER_BYTES: usize = size_of::<Header>();
 
+/// Bytes behind the header that every chunk has.
+pub(crate) const KEY_BLOCK_BYTES: usize = UNIT_BYTES - HEADER_BYTES;
+
 /// Bytes behind the value: its sum, if that is kept.
 pub(super) const TRAILER_BYTES: usize = size_of::<u16>();
 
@@ -419,6 +422,17 @@ impl<'a> ItemRef<'a> {
     #[inline]
     pub fn key(&self) -> &'a [u8] {
         self.bytes(0, usize::from(self.header.key_len))
+    }
+
+    /// The key and what stands behind it.
+    #[inline(always)]
+    pub(crate) fn key_block(&self) -> &'a [u8; KEY_BLOCK_BYTES] {
+        // SAFETY: a chunk has room for its header at least.
+        let first = unsafe { self.start.add(HEADER_BYTES) };
+        // SAFETY: the smallest chunk has so many bytes behind its header; they are initialised (a
+        // zeroed mapping), of an alignment of 1, and nobody writes to them during 'a: the item is
+        // linked, and they are its chunk's.
+        unsafe { first.cast().as_ref() }
     }
 
     /// The value, as the client sent it, without a line end.

@@ -50,6 +50,7 @@ mod write;
 
 pub use clock::Clock;
 pub use dump::Cursor;
+pub(crate) use flush::Horizon;
 pub use hash::KeyHash;
 pub(crate) use item::SUM_KEPT_MIN_BYTES;
 pub use item::{ItemRef, Location};
@@ -78,6 +79,7 @@ use restart::{MemoryFile, MemoryFileError};
 use returns::Returns;
 pub(crate) use sizes::PAGE_BYTES;
 use sizes::{SizeClass, size_classes};
+pub(crate) use slab::Fetched;
 use slab::{PAGES_MAX, Slabs};
 use std::fmt;
 use std::io;
@@ -324,6 +326,12 @@ impl Store {
     #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         self.hasher.hash(key)
+    }
+
+    /// The state of the hash function before a key's first word.
+    #[inline]
+    pub(crate) fn hash_state(&self) -> [u64; 4] {
+        self.hasher.state()
     }
 
     /// Asks the CPU for the index line that a look-up of this hash reads first, and mostly alone.

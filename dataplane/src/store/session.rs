@@ -13,7 +13,7 @@ use super::index::Expect;
 use super::item::{ItemRef, Location};
 use super::marks::Marks;
 use super::replica::Supposed;
-use super::slab::Unlinked;
+use super::slab::{Fetched, Unlinked};
 use super::value::NewItem;
 use super::write::{Refused, Room};
 use crate::short;
@@ -191,6 +191,13 @@ impl Guard<'_> {
     pub(super) fn at(&self, loc: Location) -> Option<ItemRef<'_>> {
         // SAFETY: a guard is a pinned participant of this store, for as long as its borrow.
         unsafe { self.store().slabs.item(loc) }
+    }
+
+    /// The chunk at `loc`, if there is one, with its lines on the way to the cache. For any number.
+    #[inline(always)]
+    pub(crate) fn fetch(&self, loc: Location) -> Option<Fetched<'_>> {
+        // SAFETY: as in `at`.
+        unsafe { self.store().slabs.fetch(loc) }
     }
 
     /// The item with this key and where it is, dead ones included.

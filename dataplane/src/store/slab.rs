@@ -100,6 +100,27 @@ fn put(cell: &AtomicU32, value: u32) {
     cell.store(value, Ordering::Relaxed);
 }
 
+/// A chunk that its finder may look at for as long as it is pinned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fetched<'a> {
+    chunk: Chunk<'a>,
+    class: ClassId,
+}
+
+impl<'a> Fetched<'a> {
+    /// The item in it, if it holds a linked one, dead or alive.
+    #[inline(always)]
+    pub(crate) fn item(self) -> Option<ItemRef<'a>> {
+        self.chunk.item()
+    }
+
+    /// Its size class, from 0.
+    #[inline(always)]
+    pub(crate) fn class(self) -> usize {
+        self.class.0.into()
+    }
+}
+
 /// A class's books.
 #[derive(Debug)]
 pub(super) struct Class {
@@ -303,6 +324,21 @@ impl Slabs {
         // stays as long as the caller is pinned or the chunk is in use; the rest is the
         // caller's promise.
         unsafe { self.arena.chunk(loc) }.item()
+    }
+
+    /// The chunk at `loc`, if there is one, with its lines on the way to the cache. Any number may be
+    /// asked about.
+    ///
+    /// # Safety
+    /// The caller is pinned during `'a`.
+    #[inline(always)]
+    pub(super) unsafe fn fetch<'a>(&self, loc: Location) -> Option<Fetched<'a>> {
+        let (class, carved) = self.page_of(loc)?;
+        let size = self.sizes.get(usize::from(class.0))?;
+        let n = size.chunk_at(loc.0 & (PAGE_UNITS - 1))?;
+        self.arena.prefetch(loc, size.units.min(PREFETCH_UNITS));
+        // SAFETY: as in `item`.
+        (n < carved).then(|| Fetched { chunk: unsafe { self.arena.chunk(loc) }, class })
     }
 
     /// The item at `loc`, which the index holds or is about to.

@@ -85,8 +85,7 @@ pub(crate) fn compare(
     seed: u64,
     mut between: impl FnMut(&mut World, usize),
 ) -> World {
-    let (mut with, mut without) =
-        (World::beside(1, small(), beside), World::with(1, small(), |q, _| q));
+    let (mut with, mut without) = (World::beside(1, small(), beside), World::in_order(small()));
     let mut draw = Draw(seed);
     for burst in 0..bursts {
         let mut requests: Vec<_> = (0..=draw.below(200)).map(|_| any_request(&mut draw)).collect();

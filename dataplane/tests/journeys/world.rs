@@ -3,6 +3,7 @@
 use dataplane::announce::Announcer;
 use dataplane::batcher::BatchPolicy;
 use dataplane::dispatch::Offloading;
+use dataplane::fast_path::Manner;
 use dataplane::pipeline::{self, Worker, WorkerConfig, WorkerPort};
 use dataplane::policy::Policy;
 use dataplane::protocol::Server;
@@ -139,7 +140,8 @@ impl World {
         config: StoreConfig,
         wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
     ) -> Self {
-        Self::serving(workers, config, &AllowList::default(), Policy::default(), None, None, wrap)
+        let (allow, policy) = (AllowList::default(), Policy::default());
+        Self::serving(workers, config, &allow, policy, None, None, Manner::from_env(), wrap)
     }
 
     /// One worker that serves TCP itself on so many connection slots.
@@ -149,19 +151,25 @@ impl World {
     ) -> Self {
         let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
         let (allow, policy) = (AllowList::default(), Policy::default());
-        Self::serving(1, config, &allow, policy, None, Some(connections), wrap)
+        Self::serving(1, config, &allow, policy, None, Some(connections), Manner::from_env(), wrap)
+    }
+
+    /// One worker whose replies leave in the order of their requests: all by the general stages.
+    pub(crate) fn in_order(config: StoreConfig) -> Self {
+        let (allow, policy) = (AllowList::default(), Policy::default());
+        Self::serving(1, config, &allow, policy, None, None, Manner::Off, |q, _| q)
     }
 
     /// `workers` workers over one store, and a card.
     pub(crate) fn beside(workers: usize, config: StoreConfig, beside: &Beside) -> Self {
         let (allow, policy) = (AllowList::default(), Policy::default());
-        Self::serving(workers, config, &allow, policy, Some(beside), None, |q, _| q)
+        Self::serving(workers, config, &allow, policy, Some(beside), None, Manner::Vector, |q, _| q)
     }
 
     /// One worker that trusts its own networks and serves `allow` by `policy`.
     pub(crate) fn policed(allow: &AllowList, policy: Policy) -> Self {
         let config = StoreConfig { memory_bytes: 16 << 20, ..StoreConfig::default() };
-        Self::serving(1, config, allow, policy, None, None, |q, _| q)
+        Self::serving(1, config, allow, policy, None, None, Manner::from_env(), |q, _| q)
     }
 
     fn serving(
@@ -171,6 +179,7 @@ impl World {
         policy: Policy,
         beside: Option<&Beside>,
         connections: Option<usize>,
+        fast_path: Manner,
         mut wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
     ) -> Self {
         let _alone = beside.map(|_| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
@@ -212,6 +221,7 @@ impl World {
                         requests_per_turn: 20,
                         idle_max: None,
                     }),
+                    fast_path,
                 })
             })
             .collect();

@@ -209,6 +209,7 @@ impl<'a> Study<'a> {
                 policy: Policy::default(),
                 offload: engines.pop(),
                 streams: None,
+                fast_path: Default::default(),
             }));
         }
         self.lab.ready()?;

@@ -9,6 +9,7 @@ use super::{per, thread_cpu};
 use crate::workload::{Popularity, Sampler};
 use dataplane::batcher::BatchPolicy;
 use dataplane::dispatch::Offloading;
+use dataplane::fast_path::Manner as FastPath;
 use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
 use dataplane::policy::Policy;
 use dataplane::protocol::{Server, Store as SetRequest};
@@ -165,6 +166,8 @@ impl Bench {
             policy: Policy::default(),
             offload: manner.offload,
             streams: None,
+            // One by one is one by one.
+            fast_path: if manner.group > 1 { FastPath::from_env() } else { FastPath::Off },
         }))
     }
 

@@ -10,6 +10,7 @@ use crate::wire::eth::{self, EthHeader};
 use crate::wire::ipv4::{self, Ipv4Header, PART_OF_PACKET, PLAIN_L3, PLAIN_L4};
 use crate::wire::local::Local;
 use crate::wire::udp::{self, UdpHeader};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -23,6 +24,9 @@ struct Headers {
     udp: UdpHeader,
     behind: [u8; 6],
 }
+
+/// Bytes of the headers that are compared.
+pub(crate) const HEAD_BYTES: usize = size_of::<Headers>();
 
 type Words = [u128; size_of::<Headers>() / size_of::<u128>()];
 const _: () = assert!(size_of::<Words>() == size_of::<Headers>());
@@ -71,6 +75,23 @@ impl Plain {
             mask.ip.version_ihl = 0;
         }
         Self { mask: mask.words(), want: want.words(), local }
+    }
+
+    /// The bits that are compared, and what they must be.
+    pub(crate) fn head(&self) -> ([u8; HEAD_BYTES], [u8; HEAD_BYTES]) {
+        let bytes = |words: &Words| {
+            let mut bytes = [0; HEAD_BYTES];
+            for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+                *to = word.to_le_bytes();
+            }
+            bytes
+        };
+        (bytes(&self.mask), bytes(&self.want))
+    }
+
+    /// Whether the source may ask for whatever it likes.
+    pub(crate) fn trusts(&self, src: Ipv4Addr) -> bool {
+        !self.local.is_spoofed4(src) && limited4(src, &self.local) == Some(false)
     }
 
     /// What is ours on the port.

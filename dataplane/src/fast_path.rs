@@ -1,0 +1,279 @@
+//! The fast path: stages 3 to 7 in one pass over a burst, for what nearly every request is.
+//!
+//! In: a burst as stage 2 leaves it. Out: some of its frames are replies, complete to the checksum;
+//! the others are as they came, for the general stages. Which is which stands in [`Answered`].
+//!
+//! **What is answered here**: `get <key>\r\n`, alone in its datagram, over IPv4 without options or
+//! VLAN tags, with a UDP checksum, from a trusted source; a key of at most 32 bytes; a hit whose
+//! reply fits a datagram, or a miss. Any doubt leaves the frame to the
+//! general stages, which also know every reason to drop one. Nothing that counts or shows requests
+//! may see a difference; what cannot be served here (watchers, `stats detail`, flushed prefixes)
+//! turns the fast path off for as long as it is on.
+//!
+//! **How**: three steps over rows of four requests, each step two rows behind the one before, so that
+//! the lines of the index and of items that one row prefetches come while other rows are worked on.
+//! Short rows, because a core follows few page-table walks at once.
+//!
+//! ```text
+//! step 1  read      headers, checksums, key; hash of the row; its index buckets prefetched
+//! step 2  look_up   tags of the first bucket, or of the second a row later; items prefetched
+//! step 3  reply     the item verified, its value and the headers written, sums from known parts
+//! ```
+//!
+//! **Order**: a read never goes before a request of its burst that may change its key (`order`).
+//! Replies to other keys may leave in another order than requests came.
+//!
+//! Owns nothing but scratch; frames stay in the burst. Nothing fails.
+
+mod line;
+mod lookup;
+mod order;
+mod read;
+mod reply;
+mod sum;
+mod vector;
+
+use crate::counters::WorkerCounters;
+use crate::protocol::Server;
+use crate::protocol::stats::OpCounters;
+use crate::protocol::watch::Events;
+use crate::store::{Fetched, Guard, Horizon, Session};
+use driver_shim::{BURST_MAX, Frame, Region, TxCaps};
+use order::Order;
+pub use read::Requests;
+use vector::{Portable, ROW, Vector};
+
+/// Rows of a full burst.
+const ROWS: usize = BURST_MAX / ROW;
+/// Rows between one step and the next: what memory takes to answer, in the work of a row.
+const ROWS_AHEAD: usize = 2;
+const _: () = assert!(ROWS * ROW == BURST_MAX && BURST_MAX <= u64::BITS as usize);
+
+/// Bytes from a frame's start that a request and the longest reply to it lie in.
+const WINDOW: usize = 1792;
+/// First byte of the text.
+const TEXT: usize = 50;
+
+/// How the fast path works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Manner {
+    /// With the vector instructions that the processor has.
+    #[default]
+    Vector,
+    /// Without.
+    Portable,
+    /// Not at all: every request takes the general stages.
+    Off,
+}
+
+impl Manner {
+    /// As the variable `GNOMON_FAST_PATH` has it: `vector` (also when it is not set or says
+    /// anything else), `portable` or `off`. For tests and comparisons.
+    pub fn from_env() -> Self {
+        match std::env::var("GNOMON_FAST_PATH").as_deref() {
+            Ok("portable") => Self::Portable,
+            Ok("off") => Self::Off,
+            _ => Self::Vector,
+        }
+    }
+}
+
+/// One worker's fast path.
+#[derive(Debug)]
+pub struct FastPath {
+    manner: Manner,
+    order: Order,
+}
+
+/// What a burst is answered with.
+pub struct Context<'a> {
+    /// Of the worker.
+    pub session: &'a mut Session,
+    /// What clients are told of requests.
+    pub ops: &'a OpCounters,
+    /// Who watches.
+    pub server: &'a Server,
+    /// Of the worker.
+    pub counters: &'a WorkerCounters,
+    /// Where frames must lie.
+    pub region: &'a Region,
+    /// What the port fills in.
+    pub caps: TxCaps,
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("caps", &self.caps).finish_non_exhaustive()
+    }
+}
+
+/// Which frames of a burst are replies now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Answered {
+    /// Bit n for frame n.
+    frames: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+}
+
+impl Answered {
+    /// How many.
+    pub fn count(self) -> usize {
+        self.frames.count_ones() as usize
+    }
+
+    /// Whether frame `n` is one.
+    pub fn has(self, n: usize) -> bool {
+        n < BURST_MAX && self.frames >> n & 1 == 1
+    }
+}
+
+/// What is known of each request of the burst: request n is in lane n % 4 of row n / 4.
+#[derive(Debug)]
+struct Lanes<'g> {
+    hash: [[u64; ROW]; ROWS],
+    /// Where the item may be, by its tag. `None`: neither bucket has that.
+    found: [[Option<Fetched<'g>>; ROW]; ROWS],
+    key_len: [[u8; ROW]; ROWS],
+    /// Bit n of each: request n is one for the fast path; it is to be looked up in its second bucket.
+    read: u64,
+    far: u64,
+}
+
+impl Lanes<'_> {
+    const EMPTY: Self = Self {
+        hash: [[0; ROW]; ROWS],
+        found: [[None; ROW]; ROWS],
+        key_len: [[0; ROW]; ROWS],
+        read: 0,
+        far: 0,
+    };
+}
+
+/// What a burst's requests did, to be counted at its end.
+#[derive(Debug, Default)]
+struct Totals {
+    frames: u64,
+    bytes: u64,
+    hits: u64,
+    misses: u64,
+    text_bytes: u64,
+}
+
+impl FastPath {
+    /// A fast path, if it is to be.
+    pub fn new(manner: Manner) -> Self {
+        Self { manner, order: Order::default() }
+    }
+
+    /// Answers what it can of a burst.
+    #[inline]
+    pub fn run(
+        &mut self,
+        burst: &mut [Frame],
+        requests: &mut Requests,
+        context: &mut Context<'_>,
+    ) -> Answered {
+        let busy = self.manner == Manner::Off
+            || context.server.watchers.want(Events::FETCHERS)
+            || context.server.detail.is_on();
+        let Some(horizon) = context.session.store().horizon().filter(|_| !busy) else {
+            return Answered::default();
+        };
+        let totals = match (context.caps.ip, context.caps.udp) {
+            (false, false) => self.run_with::<false>(burst, requests, context, horizon),
+            (true, true) => self.run_with::<true>(burst, requests, context, horizon),
+            // No port that we know fills in one alone.
+            _ => return Answered::default(),
+        };
+        totals.count(context.ops, context.counters);
+        Answered { frames: totals.frames, bytes: totals.bytes }
+    }
+
+    #[inline]
+    fn run_with<const BY_PORT: bool>(
+        &mut self,
+        burst: &mut [Frame],
+        requests: &mut Requests,
+        context: &mut Context<'_>,
+        horizon: Horizon,
+    ) -> Totals {
+        let Self { manner, order } = self;
+        let (ops, region) = (context.ops, context.region);
+        let guard = context.session.pin();
+        let totals = Totals::default();
+        let lanes = Lanes::EMPTY;
+        let guard = &guard;
+        let pass = Pass { burst, requests, lanes, order, guard, ops, region, horizon, totals };
+        #[cfg(target_arch = "x86_64")]
+        if *manner == Manner::Vector
+            && let Some(vector) = vector::Avx2::detect()
+        {
+            return vector.run::<BY_PORT>(pass);
+        }
+        pass.run::<BY_PORT>(Portable)
+    }
+}
+
+/// One pass over a burst.
+struct Pass<'p, 'g> {
+    burst: &'p mut [Frame],
+    requests: &'p mut Requests,
+    lanes: Lanes<'g>,
+    order: &'p mut Order,
+    guard: &'g Guard<'g>,
+    ops: &'p OpCounters,
+    region: &'p Region,
+    horizon: Horizon,
+    totals: Totals,
+}
+
+impl Pass<'_, '_> {
+    #[inline(always)]
+    fn run<const BY_PORT: bool>(mut self, vector: impl Vector) -> Totals {
+        let rows = self.burst.len().div_ceil(ROW).min(ROWS);
+        self.order.begin();
+        for step in 0..rows + 2 * ROWS_AHEAD {
+            if step < rows {
+                self.read_row(step, vector);
+            }
+            // A row that is not there yet, or no more, has a number beyond the last.
+            let behind = |rows: usize| step.wrapping_sub(rows);
+            if behind(ROWS_AHEAD + 1) < rows {
+                self.look_up_far(behind(ROWS_AHEAD + 1));
+            }
+            if behind(ROWS_AHEAD) < rows {
+                self.look_up_row(behind(ROWS_AHEAD));
+            }
+            if behind(2 * ROWS_AHEAD) < rows {
+                self.reply_row::<BY_PORT>(behind(2 * ROWS_AHEAD), vector);
+            }
+        }
+        self.totals
+    }
+}
+
+/// Bit n for lane n of a row.
+#[inline(always)]
+fn bits_of(all: u64, row: usize) -> u64 {
+    all >> (row * ROW) & ((1 << ROW) - 1)
+}
+
+impl Totals {
+    fn count(&self, ops: &OpCounters, counters: &WorkerCounters) {
+        let requests = self.hits + self.misses;
+        if requests == 0 {
+            return;
+        }
+        ops.cmd_get.add(requests);
+        ops.get_hits.add(self.hits);
+        ops.get_misses.add(self.misses);
+        ops.bytes_read.add(self.text_bytes);
+        counters.fast.add(requests);
+        counters.hints_right.add(self.hits);
+        counters.batches.inc();
+        counters.batched.add(requests);
+        counters.batch_sizes.count(requests);
+        counters.batch_waits.count(0);
+    }
+}

@@ -1,0 +1,374 @@
+//! The fast path against the general stages: the same bursts to three workers, each with a store of
+//! its own, one without a fast path, one with it, one with its portable twin. Every byte of every
+//! reply is the same, and everything that is counted.
+//!
+//! `FAST_PATH_PACKETS=10000000` in the environment for a longer run.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use dataplane::batcher::BatchPolicy;
+use dataplane::fast_path::Manner;
+use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
+use dataplane::policy::Policy;
+use dataplane::protocol::Server;
+use dataplane::protocol::stats::{self, Rows};
+use dataplane::store::{Session, Store, StoreConfig};
+use dataplane::wire::build::UdpFrame;
+use dataplane::wire::corrupt::Corruption;
+use dataplane::wire::{Cidr, Local};
+use dataplane::{Counter, DropReason, WorkerCounters};
+use driver_shim::ports::memory::{MAC, PEER_MAC, linked};
+use driver_shim::{Burst, Pages, QueuePair, Region, TxCaps};
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const PORT: u16 = 11_211;
+
+/// A worker at one end of a wire.
+struct World {
+    worker: Worker,
+    counters: Arc<WorkerCounters>,
+    server: Arc<Server>,
+    session: Session,
+    near: QueuePair,
+    region: Region,
+}
+
+impl World {
+    fn new(fast_path: Manner, caps: TxCaps) -> Self {
+        let region = Region::new(4096, Pages::Small).unwrap();
+        let store = Store::new(StoreConfig {
+            memory_bytes: 64 << 20,
+            pages: Pages::Small,
+            hash_key: Some(*b"a key for a test"),
+            ..StoreConfig::default()
+        })
+        .unwrap();
+        let server = Arc::new(Server::new(Arc::clone(&store), "test".to_owned()));
+        let (mut port, mut far) = linked(1, 2048);
+        port.info.tx_caps = caps;
+        let own = [(IpAddr::V4(SERVER), 24), ("fd00::2".parse().unwrap(), 64)];
+        let local = Local::new(MAC, &own, PORT).unwrap();
+        let allow = ["11.0.0.0/8"].map(|c| c.parse::<Cidr>().unwrap()).into_iter().collect();
+        let worker = Worker::new(WorkerConfig {
+            ports: vec![WorkerPort {
+                queues: port.queues.pop().unwrap(),
+                info: port.info,
+                local: Arc::new(Local { allow, ..local }),
+                side_door: None,
+                sends_for_kernel: false,
+                announcer: None,
+            }],
+            region: region.clone(),
+            session: store.session().unwrap(),
+            server: Arc::clone(&server),
+            group: 32,
+            batch: BatchPolicy::default(),
+            policy: Policy::default(),
+            offload: None,
+            fast_path,
+        });
+        let (counters, session) = (worker.counters(), store.session().unwrap());
+        Self { worker, counters, server, session, near: far.queues.pop().unwrap(), region }
+    }
+
+    /// What comes back for a burst, sorted: replies to different keys may leave in any order.
+    fn ask(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let mut burst = Burst::new();
+        for bytes in frames {
+            let mut frame = self.region.alloc().unwrap();
+            frame.fill(bytes).unwrap();
+            burst.push(frame);
+        }
+        assert_eq!(self.near.tx.burst(&mut burst), frames.len());
+        while self.worker.turn() > 0 {}
+        let mut replies = Vec::new();
+        while self.near.rx.burst(&mut burst) > 0 {
+            replies.extend(burst.drain(..).map(|frame| (frame.bytes().to_vec(), frame.tx)));
+        }
+        let mut replies: Vec<Vec<u8>> = replies
+            .into_iter()
+            .map(|(mut bytes, tx)| {
+                bytes.extend(format!("{tx:?}").bytes());
+                bytes
+            })
+            .collect();
+        replies.sort_unstable();
+        replies
+    }
+
+    /// Everything that is counted, but how requests came together, and how long anything took.
+    fn counted(&mut self) -> Vec<String> {
+        let c = &self.counters;
+        let mut all: Vec<String> = [
+            ("received", &c.received),
+            ("answered", &c.answered),
+            ("punted", &c.punted),
+            ("in_flight", &c.in_flight),
+            ("responded", &c.responded),
+            ("amplification_refused", &c.amplification_refused),
+            ("too_long_refused", &c.too_long_refused),
+            ("tx_frames", &c.tx_frames),
+            ("tx_bytes", &c.tx_bytes),
+            ("tx_parts_lost", &c.tx_parts_lost),
+            ("batched", &c.batched),
+            ("fast", &c.fast),
+            ("slow", &c.slow),
+            ("hints_right", &c.hints_right),
+            ("hints_wrong", &c.hints_wrong),
+        ]
+        .map(|(name, counter): (&str, &Counter)| format!("{name} {}", counter.get()))
+        .into();
+        all.extend(c.dropped.iter().map(|(reason, n)| format!("{reason:?} {}", n.get())));
+        all.push(format!("batched in all {}", c.batch_sizes.sum()));
+        all.push(format!("{:?}", self.server.totals()));
+        for d in self.server.distributions() {
+            all.push(format!("{} {} {}", d.transport, d.kind, d.count));
+        }
+        let mut rows = Lines(Vec::new());
+        for page in ["slabs", "items", "hotkeys"] {
+            stats::page(Some(page.as_bytes()), &self.server, &mut self.session, &mut rows);
+        }
+        // Which keys are sampled depends on the order of requests.
+        all.extend(rows.0.into_iter().filter(|line| {
+            !line.contains(":age")
+                && (!line.contains(":key ")
+                    && !line.contains(":count ")
+                    && !line.contains(":error "))
+        }));
+        all
+    }
+}
+
+struct Lines(Vec<String>);
+
+impl Rows for Lines {
+    fn row(&mut self, name: &str, value: &dyn Display) {
+        self.0.push(format!("{name} {value}"));
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        usize::try_from(self.next() % n as u64).unwrap()
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.next().to_le_bytes()[0]
+    }
+
+    fn of<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {
+        all[self.below(all.len())]
+    }
+
+    /// One of few keys, of 1 to 250 bytes.
+    fn key(&mut self) -> String {
+        let n = self.below(48);
+        let len = match n {
+            0..40 => 1 + n,
+            _ => [63, 64, 100, 128, 200, 249, 250, 251][n - 40],
+        };
+        let first = char::from(b'a' + u8::try_from(n % 26).unwrap());
+        std::iter::once(first).chain(('!'..='~').cycle().skip(n)).take(len).collect()
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let lens = [
+            0, 1, 9, 10, 31, 32, 33, 63, 64, 65, 99, 100, 127, 191, 192, 193, 500, 999, 1000, 1300,
+        ];
+        let len = match self.below(4) {
+            0 => self.below(1380),
+            _ => lens[self.below(lens.len())],
+        };
+        let byte = self.next().to_le_bytes();
+        byte.into_iter().cycle().take(len).collect()
+    }
+
+    fn text(&mut self, corpus: &[Vec<u8>]) -> Vec<u8> {
+        let key = self.key();
+        let line = match self.below(40) {
+            0..18 => format!("get {key}\r\n"),
+            18 => format!("get {key} {}\r\n", self.key()),
+            19 => format!("gets {key}\r\n"),
+            20 => format!("get {key}\n"),
+            21 => format!("get {key} \r\n"),
+            22 => format!("delete {key}\r\n"),
+            23 => format!("incr {key} 1\r\n"),
+            24 => format!("touch {key} {}\r\n", self.of(&["0", "-1", "1000"])),
+            25 => format!("mg {key} v k t\r\n"),
+            26 => format!("md {key}\r\n"),
+            27 => format!("get {key}\r\ndelete {}\r\n", self.key()),
+            28 if self.below(50) == 0 => "flush_all\r\n".to_owned(),
+            28 => format!("gat 0 {key}\r\n"),
+            29 => {
+                let mut binary = vec![0x80, [0, 4, 0xc][self.below(3)], 0];
+                let len = u8::try_from(key.len()).unwrap();
+                binary.extend([len, 0, 0, 0, 0, 0, 0, 0, len]);
+                binary.extend([0; 12]);
+                binary.extend(key.bytes());
+                return binary;
+            }
+            30 if !corpus.is_empty() => return corpus[self.below(corpus.len())].clone(),
+            30 => return Vec::new(),
+            n => {
+                let value = self.value();
+                let verb =
+                    if n < 37 { "set" } else { self.of(&["add", "replace", "append", "prepend"]) };
+                let flags = if n % 2 == 0 { self.below(10) } else { self.below(1 << 32) };
+                let exptime = self.of(&["0", "0", "0", "0", "0", "0", "-1", "100000"]);
+                let noreply = self.of(&["", "", " noreply"]);
+                let line = format!("{verb} {key} {flags} {exptime} {}{noreply}\r\n", value.len());
+                return [line.as_bytes(), &value, b"\r\n"].concat();
+            }
+        };
+        line.into_bytes()
+    }
+
+    fn frame(&mut self, id: u16, corpus: &[Vec<u8>]) -> Vec<u8> {
+        let text = self.text(corpus);
+        let [id_hi, id_lo] = id.to_be_bytes();
+        let mut payload = vec![id_hi, id_lo, 0, 0, 0, 1, 0, 0];
+        if self.below(40) == 0 {
+            let at = 2 + self.below(6);
+            payload[at] = self.byte();
+        }
+        payload.extend(text);
+        payload.truncate(1400);
+        let sources = ["10.0.0.1:40000", "10.0.0.9:5000", "10.0.0.77:65535"];
+        let odd = [
+            "11.2.3.4:4444",
+            "12.2.3.4:4444",
+            "10.0.0.1:53",
+            "10.0.0.1:1900",
+            "10.0.0.2:9",
+            "127.0.0.1:4444",
+            "10.0.0.1:11211",
+        ];
+        let v6 = self.below(30) == 0;
+        let src = match self.below(30) {
+            _ if v6 => "[fd00::1]:40000",
+            0 => self.of(&odd),
+            _ => self.of(&sources),
+        };
+        let vlans: &[u16] = if self.below(30) == 0 { &[7] } else { &[] };
+        let dst = if v6 {
+            "[fd00::2]:11211".parse().unwrap()
+        } else {
+            SocketAddr::new(SERVER.into(), PORT)
+        };
+        let (src_mac, dst_mac, src) = (PEER_MAC, MAC, src.parse().unwrap());
+        let mut frame =
+            UdpFrame { src_mac, dst_mac, vlans, src, dst, payload: &payload }.to_vec().unwrap();
+        match self.below(60) {
+            0 => {
+                let corruption = Corruption::ALL[self.below(Corruption::ALL.len())];
+                corruption.apply(&mut frame);
+            }
+            1 => {
+                let bit = self.below(8 * frame.len());
+                frame[bit / 8] ^= 1 << (bit % 8);
+            }
+            2 => {
+                // Of a header, and the others still right.
+                let bit = self.below(8 * 54.min(frame.len()));
+                frame[bit / 8] ^= 1 << (bit % 8);
+            }
+            3 => frame.truncate(self.below(frame.len())),
+            4 => frame.extend(std::iter::repeat_n(0xaa, self.below(20))),
+            // No checksum.
+            5 if !v6 && vlans.is_empty() => frame[40..42].fill(0),
+            6 if !corpus.is_empty() => frame = corpus[self.below(corpus.len())].clone(),
+            _ => {}
+        }
+        if frame.is_empty() {
+            frame.push(0);
+        }
+        frame.truncate(1900);
+        frame
+    }
+}
+
+/// What fuzzers found worth keeping.
+fn corpus() -> Vec<Vec<u8>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+    let mut all = Vec::new();
+    for target in ["ascii", "binary", "classify", "datagram", "meta", "udp_frame"] {
+        for entry in root.join(target).read_dir().unwrap() {
+            let mut bytes = std::fs::read(entry.unwrap().path()).unwrap();
+            bytes.truncate(1390);
+            // `stats` tells the time, and what was counted so far within a burst.
+            let tells = |word: &[u8]| bytes.windows(word.len()).any(|w| w == word);
+            if !tells(b"stat") && !tells(&[0x80, 0x10]) {
+                all.push(bytes);
+            }
+        }
+    }
+    assert!(all.len() > 50);
+    all.sort_unstable();
+    all
+}
+
+fn compare(seed: u64, packets: usize, caps: TxCaps) {
+    let corpus = corpus();
+    let mut random = Random(seed);
+    let mut worlds = [Manner::Off, Manner::Vector, Manner::Portable].map(|m| World::new(m, caps));
+    let (mut sent, mut bursts) = (0, 0);
+    while sent < packets {
+        // Nearly all gets in some bursts, a mixture in others.
+        let n = 1 + random.below(64);
+        let frames: Vec<Vec<u8>> =
+            (0..n).map(|id| random.frame(u16::try_from(id).unwrap(), &corpus)).collect();
+        let [want, fast, portable] = worlds.each_mut().map(|world| world.ask(&frames));
+        for (got, name) in [(fast, "vector"), (portable, "portable")] {
+            if got != want {
+                let odd = got.iter().zip(&want).find(|(a, b)| a != b);
+                let odd = odd.map(|(a, b)| [a, b].map(|f| String::from_utf8_lossy(f).into_owned()));
+                panic!(
+                    "seed {seed:#x}, burst {bursts}, {name}: {} replies for {}; {odd:?}",
+                    got.len(),
+                    want.len()
+                );
+            }
+        }
+        sent += n;
+        bursts += 1;
+        if bursts % 64 == 0 || sent >= packets {
+            let [want, fast, portable] = worlds.each_mut().map(World::counted);
+            assert_eq!(fast, want, "seed {seed:#x}, burst {bursts}, vector");
+            assert_eq!(portable, want, "seed {seed:#x}, burst {bursts}, portable");
+        }
+    }
+    // It was not the general stages that answered.
+    let batches = worlds.each_ref().map(|world| world.counters.batches.get());
+    assert!(batches[1] > batches[0] && batches[2] == batches[1], "{batches:?}");
+    for world in &worlds {
+        let ledger = world.counters.ledger();
+        assert!(ledger.balances() && ledger.in_flight == 0, "{ledger:?}");
+        assert!(*ledger.dropped.of(DropReason::UdpChecksum) > 0);
+    }
+}
+
+fn packets() -> usize {
+    std::env::var("FAST_PATH_PACKETS").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000)
+}
+
+#[test]
+fn every_reply_and_every_count_is_that_of_the_general_stages() {
+    for seed in 1..=4 {
+        compare(seed, packets() / 5, TxCaps::default());
+    }
+    compare(5, packets() / 5, TxCaps { ip: true, udp: true });
+}
