@@ -68,6 +68,7 @@ impl World {
             batch: BatchPolicy::default(),
             policy: Policy::default(),
             offload: None,
+            streams: None,
             fast_path,
         });
         let (counters, session) = (worker.counters(), store.session().unwrap());
