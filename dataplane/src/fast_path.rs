@@ -231,11 +231,13 @@ struct Pass<'p, 'g> {
 impl Pass<'_, '_> {
     #[inline(always)]
     fn run<const BY_PORT: bool>(mut self, vector: impl Vector) -> Totals {
-        let rows = self.burst.len().div_ceil(ROW).min(ROWS);
+        let mut rows = self.burst.len().div_ceil(ROW).min(ROWS);
+        let mut step = 0;
         self.order.begin();
-        for step in 0..rows + 2 * ROWS_AHEAD {
-            if step < rows {
-                self.read_row(step, vector);
+        while step < rows + 2 * ROWS_AHEAD {
+            if step < rows && !self.read_row(step, vector) {
+                // Other traffic: the rest of the burst is left without a look.
+                rows = step;
             }
             // A row that is not there yet, or no more, has a number beyond the last.
             let behind = |rows: usize| step.wrapping_sub(rows);
@@ -248,6 +250,7 @@ impl Pass<'_, '_> {
             if behind(2 * ROWS_AHEAD) < rows {
                 self.reply_row::<BY_PORT>(behind(2 * ROWS_AHEAD), vector);
             }
+            step += 1;
         }
         self.totals
     }

@@ -80,6 +80,7 @@ impl Line {
 }
 
 /// Writes a blank and a number, and says where they end.
+#[expect(clippy::cast_possible_truncation, reason = "a digit")]
 const fn put_number(text: &mut [u8; 8 * WORDS], at: usize, number: usize) -> usize {
     text[at] = b' ';
     let (mut digits, mut left) = (1, number / 10);

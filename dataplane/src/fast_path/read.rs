@@ -117,19 +117,19 @@ pub(super) fn part<const N: usize, const M: usize>(bytes: &[u8; M], at: usize) -
 }
 
 impl Pass<'_, '_> {
-    /// Reads the requests of a row.
+    /// Reads the requests of a row. `false`: none of them is for the fast path.
     #[inline(always)]
-    pub(super) fn read_row(&mut self, row: usize, vector: impl Vector) {
+    pub(super) fn read_row(&mut self, row: usize, vector: impl Vector) -> bool {
         let mut keys = [[0; KEY_BLOCK]; ROW];
         let mut lens = [0; ROW];
-        let mut read = 0;
+        let (mut read, mut left) = (0, 0);
         let frames = self.burst.get(row * ROW..).unwrap_or_default();
         for n in 0..ROW {
             let Some(frame) = frames.get(n) else { break };
             let look = frame.window::<LOOK>().filter(|_| self.region.owns(frame));
             let key_len = look.and_then(|look| self.requests.key_len(frame, look, vector));
             let (Some(look), Some(len)) = (look, key_len) else {
-                self.order.note(frame.bytes(), self.requests.local(), self.guard.store());
+                left |= 1u8 << n;
                 continue;
             };
             keys[n] = *part(look, KEY);
@@ -139,6 +139,16 @@ impl Pass<'_, '_> {
             read |= 1 << n;
         }
         let store = self.guard.store();
+        if read == 0 {
+            return false;
+        }
+        if left != 0 {
+            for (n, frame) in frames.iter().enumerate().take(ROW) {
+                if left >> n & 1 == 1 {
+                    self.order.note(frame.bytes(), self.requests.local(), store);
+                }
+            }
+        }
         let hashes = vector.hash(store, &keys, lens);
         for (n, hash) in hashes.into_iter().enumerate() {
             if self.order.holds_back(hash) {
@@ -149,5 +159,6 @@ impl Pass<'_, '_> {
         self.lanes.hash[row] = hashes;
         self.lanes.key_len[row] = lens;
         self.lanes.read |= read << (row * ROW);
+        true
     }
 }

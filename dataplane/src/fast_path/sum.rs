@@ -36,7 +36,7 @@ pub(super) const fn fold64(sum: u64) -> u16 {
 /// The sum of a piece that begins `at` bytes into the whole.
 #[inline(always)]
 pub(super) const fn turned(sum: u16, at: usize) -> u32 {
-    (if at % 2 == 0 { sum } else { sum.swap_bytes() }) as u32
+    (if at.is_multiple_of(2) { sum } else { sum.swap_bytes() }) as u32
 }
 
 #[cfg(test)]
