@@ -7,6 +7,7 @@
 //! beyond a few kilobytes is charged to [one account](pool).
 
 mod connection;
+mod desk;
 mod drain;
 mod input;
 mod large;
@@ -22,10 +23,11 @@ use crate::allocator;
 use crate::credentials::Credentials;
 use crate::health::Sparing;
 use crate::plan::ClientsPlan;
-use connection::{Desk, End, PARTING_MAX};
+use connection::PARTING_MAX;
 use dataplane::protocol::Server;
 use dataplane::protocol::admission::Users;
 use dataplane::store::Session;
+use desk::{Desk, End};
 use drain::{Drain, Ended};
 use input::Spare;
 use pool::Pool;
@@ -198,7 +200,7 @@ async fn accept_on(source: Source, room: Rc<Room>) {
     };
     let address: Arc<str> = listener.address().into();
     let entered = room.desk.server.conns.enter(listener.fd(), listener.address(), None);
-    let mut stop = pin!(drain::stop_accepting(&room.desk));
+    let mut stop = pin!(room.desk.stop_accepting());
     let mut connections = JoinSet::new();
     let mut lines = Sparing::default();
     while !room.desk.is_over() {
@@ -266,7 +268,7 @@ async fn seat(stream: &Stream, room: &Rc<Room>) -> Option<Seat> {
         tokio::select! {
             biased;
             permit = seats.acquire_owned() => permit.ok(),
-            () = drain::over(&room.desk) => return None,
+            () = room.desk.over() => return None,
         }
     };
     let Some(permit) = permit else {

@@ -2,8 +2,7 @@
 //!
 //! In: the account's figures. Out: a family for each.
 
-use super::family::{counter, gauge};
-use super::own::Field;
+use super::family::{Field, counter, gauge};
 use dataplane::protocol::stats::ConnMemoryNow;
 
 /// In the order of the page.

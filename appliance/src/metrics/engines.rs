@@ -2,9 +2,8 @@
 //!
 //! In: [`Sources`]. Out: their families, for [`own`](super::own).
 
-use super::family::{Exposition, Family, Kind, counter, gauge};
+use super::family::{Exposition, Family, Field, Kind, WORKER, counter, gauge};
 use super::memcached::Page;
-use super::own::{Field, WORKER};
 use super::sources::Sources;
 use dataplane::WorkerCounters;
 use dataplane::protocol::stats::{Overview, overview};

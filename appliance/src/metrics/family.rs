@@ -6,6 +6,10 @@
 
 use std::fmt::{Display, Write};
 
+/// Labels of a worker's families, and of a port's.
+pub(super) const WORKER: &[&str] = &["worker"];
+pub(super) const PORT: &[&str] = &["port"];
+
 /// What a metric is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -27,6 +31,9 @@ impl Kind {
         }
     }
 }
+
+/// A family, and where its figure is.
+pub(super) type Field<T> = (Family, fn(&T) -> u64);
 
 /// A name and what stands behind it.
 #[derive(Debug)]

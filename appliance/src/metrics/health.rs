@@ -3,8 +3,8 @@
 //!
 //! In: [`Sources`]. Out: their families.
 
-use super::family::{Exposition, Family, Seconds, counter, gauge};
-use super::own::{Field, by_port};
+use super::family::{Exposition, Family, Field, Seconds, counter, gauge};
+use super::own::by_port;
 use super::sources::{PortSample, Sources};
 use dataplane::side_door::SideDoorCounters;
 

@@ -5,7 +5,7 @@
 
 use super::connections::MEMORY;
 use super::engines;
-use super::family::{Exposition, Family, Kind, counter, gauge};
+use super::family::{Exposition, Family, Field, Kind, PORT, WORKER, counter, gauge};
 use super::power::Power;
 use super::sources::{PortSample, Sources};
 use crate::flags::LONG_VERSION;
@@ -14,15 +14,9 @@ use dataplane::protocol::stats::OpTotals;
 use dataplane::side_door::SideDoorCounters;
 use dataplane::store::StoreStats;
 
-pub(super) const WORKER: &[&str] = &["worker"];
-const PORT: &[&str] = &["port"];
-
 static BUILD: Family = gauge("gnomon_build_info", &["version"], "Release, commit and compiler: 1.");
 static SANDBOX: Family =
     gauge("gnomon_sandbox", &["part"], "This part of the sandbox is in force (docs/security.md).");
-
-/// A family, and where its figure is.
-pub(super) type Field<T> = (Family, fn(&T) -> u64);
 
 /// Of each worker.
 static WORKERS: &[Field<WorkerCounters>] = &[

@@ -10,13 +10,11 @@
 //! answered, so what has no reply before it was not carried out. Nothing that comes behind it is
 //! looked at; it is read all the same, because closing with bytes unread resets a connection.
 
-use super::connection::Desk;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::time::{sleep, sleep_until};
 
 /// Nothing has come for so long: the client has nothing on its way.
-const QUIET: Duration = Duration::from_millis(50);
+pub(super) const QUIET: Duration = Duration::from_millis(50);
 /// A client that goes on asking is closed from then on as soon as it has been answered.
 const ASKING_MAX: Duration = Duration::from_secs(1);
 /// How long the rest of a request is waited for.
@@ -35,6 +33,11 @@ impl Drain {
     pub(super) fn new(most: Duration) -> Self {
         let begun = Instant::now();
         Self { begun, until: begun.checked_add(most).unwrap_or(begun) }
+    }
+
+    /// Its bound.
+    pub(super) fn until(&self) -> Instant {
+        self.until
     }
 
     /// Whether its bound has passed.
@@ -57,18 +60,6 @@ impl Drain {
 /// How long the client's FIN is waited for behind ours.
 pub(super) fn fin_max(heard: bool) -> Duration {
     if heard { FIN_MAX } else { QUIET }
-}
-
-/// Ends when listeners are to be closed: connections made before the stop are accepted by then.
-pub(super) async fn stop_accepting(desk: &Desk) {
-    desk.stopping().await;
-    sleep(QUIET).await;
-}
-
-/// Ends when the bound of a drain has passed; never while the service runs.
-pub(super) async fn over(desk: &Desk) {
-    let drain = desk.stopping().await;
-    sleep_until(drain.until.into()).await;
 }
 
 /// Connections that were open when the service was told to stop.

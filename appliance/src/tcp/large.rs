@@ -7,8 +7,7 @@
 //! is refused, and the rest of it thrown away as it comes; a reply that does not is the end of its
 //! connection.
 
-use super::connection::{Desk, End, idle, send_some};
-use super::drain;
+use super::desk::{Desk, End, idle, send_some};
 use super::input::{Input, copied};
 use super::pool::{Charge, OUT_BYTES, READ_BYTES, RESERVE_BYTES, SMALL_BYTES};
 use super::transport::Stream;
@@ -113,7 +112,7 @@ async fn gather_charged<'d>(
                 } else {
                     tokio::select! {
                         taken = desk.pool.take(whole) => taken,
-                        () = drain::over(desk) => return Ok(Gathered::End(End::Cut)),
+                        () = desk.over() => return Ok(Gathered::End(End::Cut)),
                     }
                 }
             }
@@ -138,7 +137,7 @@ async fn gather_charged<'d>(
                 desk.ops.bytes_read.add(come as u64);
                 pace.moves(come);
             }
-            () = drain::over(desk) => return Ok(Gathered::End(End::Cut)),
+            () = desk.over() => return Ok(Gathered::End(End::Cut)),
             () = pace.time() => {
                 if desk.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
                     return Ok(Gathered::End(End::Idle));
@@ -208,7 +207,7 @@ async fn reply_charged<'d>(
             let _held = if held > RESERVE_BYTES { Some(behind(desk, held)?) } else { None };
             tokio::select! {
                 charge = desk.pool.take(needs) => charge,
-                () = drain::over(desk) => return Ok(Some(End::Cut)),
+                () = desk.over() => return Ok(Some(End::Cut)),
             }
         }
     };
@@ -319,7 +318,7 @@ async fn send_rest<'d>(
                 at += written;
                 pace.moves(written);
             }
-            () = drain::over(desk) => return Err(io::ErrorKind::TimedOut.into()),
+            () = desk.over() => return Err(io::ErrorKind::TimedOut.into()),
             () = idle(desk.idle_max), if charge.is_none() => {
                 return Err(io::ErrorKind::TimedOut.into());
             }
