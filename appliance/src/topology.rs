@@ -522,7 +522,7 @@ fn streams(
     Ok(Some(StreamsConfig {
         connections: plan.conn_limit.div_ceil(plan.worker_cpus.len().max(1)),
         session: store.session()?,
-        users: credentials.map(|c| -> Arc<dyn Users> { c.clone() }),
+        users: credentials.cloned().map(|c| -> Arc<dyn Users> { c }),
         item_max_bytes: store.config().item_max_bytes,
         requests_per_turn: plan.clients.requests_per_turn,
         idle_max: (idle_max_s > 0).then(|| Duration::from_secs(idle_max_s.into())),

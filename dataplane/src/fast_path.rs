@@ -41,7 +41,7 @@ use crate::store::{Fetched, Guard, Horizon, Session};
 use driver_shim::{BURST_MAX, Frame, Region, TxCaps};
 use order::Order;
 pub use read::Requests;
-use vector::{Portable, ROW, Vector};
+use vector::{Portable, ROW, Vector, Work};
 
 /// Rows of a full burst.
 const ROWS: usize = BURST_MAX / ROW;
@@ -209,9 +209,9 @@ impl FastPath {
         if *manner == Manner::Vector
             && let Some(vector) = vector::Avx2::detect()
         {
-            return vector.run::<BY_PORT>(pass);
+            return vector.run(Summing::<BY_PORT>(pass));
         }
-        pass.run::<BY_PORT>(Portable)
+        Summing::<BY_PORT>(pass).run(Portable)
     }
 }
 
@@ -226,6 +226,18 @@ struct Pass<'p, 'g> {
     region: &'p Region,
     horizon: Horizon,
     totals: Totals,
+}
+
+/// A pass for a port that fills in checksums, or for one that does not.
+struct Summing<'p, 'g, const BY_PORT: bool>(Pass<'p, 'g>);
+
+impl<const BY_PORT: bool> Work for Summing<'_, '_, BY_PORT> {
+    type Done = Totals;
+
+    #[inline(always)]
+    fn run(self, vector: impl Vector) -> Totals {
+        self.0.run::<BY_PORT>(vector)
+    }
 }
 
 impl Pass<'_, '_> {

@@ -27,7 +27,6 @@ use crate::too_long::TooLong;
 use crate::tx::Tx;
 use crate::wire::{Class, Plain, Respond, classify};
 use driver_shim::{BURST_MAX, Burst, Frame, Region, RxQueue};
-use gpu::card::Card;
 use gpu::{Engine, Entry, EntryFlags};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,25 +3,20 @@
 
 use super::desk::{Desk, End, idle, send_some};
 use super::drain;
-use super::input::{Input, Spare};
+use super::input::Input;
 use super::large::{self, Gathered};
-use super::pool::{OUT_BYTES, Pool, SMALL_BYTES, TURN_OUT_BYTES};
+use super::pool::{OUT_BYTES, SMALL_BYTES, TURN_OUT_BYTES};
 use super::transport::Stream;
-use dataplane::protocol::admission::{Gate, Users};
+use dataplane::protocol::admission::Gate;
 use dataplane::protocol::stats::{Conn, ConnState, Transport};
 use dataplane::protocol::stream::Conversation;
 use dataplane::protocol::watch::{BUFFER_BYTES, Watching};
-use dataplane::protocol::{OpCounters, Server};
-use dataplane::store::Session;
-use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, watch};
 use tokio::task::yield_now;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 /// Room made for bytes that nobody looks at.
 const UNHEARD_BYTES: usize = 512;

@@ -22,8 +22,7 @@ pub(super) const HEAD: usize = 48;
 pub(super) const ROW: usize = 4;
 
 /// What is done to a block of bytes. Sums are those of the Internet checksum over little-endian
-/// words, folded
-/// where they have 16 bits.
+/// words, folded where they have 16 bits.
 pub(super) trait Vector: Copy {
     /// Whether `head` is `want` where `mask` has ones.
     fn fits(self, head: &[u8; HEAD], mask: &[u8; HEAD], want: &[u8; HEAD]) -> bool;
@@ -37,6 +36,15 @@ pub(super) trait Vector: Copy {
     fn hash(self, store: &Store, keys: &[[u8; KEY_BLOCK]; ROW], lens: [u8; ROW]) -> [u64; ROW];
     /// Copies `from` to `to`, which is as long, and gives its sum.
     fn copy_and_sum(self, to: &mut [u8], from: &[u8]) -> u16;
+}
+
+/// What is compiled once for each kind of processor.
+pub(super) trait Work {
+    /// What comes of it.
+    type Done;
+
+    /// Does it. To be inlined, so that it is compiled for the processor of its caller.
+    fn run(self, vector: impl Vector) -> Self::Done;
 }
 
 /// Any processor.
@@ -98,36 +106,37 @@ pub(super) use avx2::Avx2;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{HEAD, IP_HEAD, KEY_BLOCK, Portable, ROW, SUM_BLOCK, Vector};
     use crate::fast_path::sum::{fold32, turned};
-    use crate::fast_path::{Pass, Totals};
+    use crate::fast_path::vector::{
+        HEAD, IP_HEAD, KEY_BLOCK, Portable, ROW, SUM_BLOCK, Vector, Work,
+    };
     use crate::store::Store;
     use std::arch::x86_64::*;
 
     /// A processor with AVX2 and the bit instructions that came with it.
     #[derive(Debug, Clone, Copy)]
-    pub(in crate::fast_path) struct Avx2(());
+    pub(crate) struct Avx2(());
 
     impl Avx2 {
         /// `Some` on such a processor.
-        pub(in crate::fast_path) fn detect() -> Option<Self> {
+        pub(crate) fn detect() -> Option<Self> {
             let has = is_x86_feature_detected!("avx2")
                 && is_x86_feature_detected!("bmi1")
                 && is_x86_feature_detected!("bmi2");
             has.then_some(Self(()))
         }
 
-        /// The pass, compiled for such a processor.
-        pub(in crate::fast_path) fn run<const BY_PORT: bool>(self, pass: Pass<'_, '_>) -> Totals {
+        /// The work, compiled for such a processor.
+        pub(crate) fn run<W: Work>(self, work: W) -> W::Done {
             // SAFETY: `self` exists, so the processor has the instructions (`detect`).
-            unsafe { run::<BY_PORT>(self, pass) }
+            unsafe { run(self, work) }
         }
     }
 
     #[inline(never)]
     #[target_feature(enable = "avx2,bmi1,bmi2")]
-    fn run<const BY_PORT: bool>(vector: Avx2, pass: Pass<'_, '_>) -> Totals {
-        pass.run::<BY_PORT>(vector)
+    fn run<W: Work>(vector: Avx2, work: W) -> W::Done {
+        work.run(vector)
     }
 
     impl Vector for Avx2 {

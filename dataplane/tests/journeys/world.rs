@@ -129,6 +129,32 @@ pub(crate) struct Datagram {
     pub(crate) text: Vec<u8>,
 }
 
+/// What a world is made of.
+struct Setup<'a> {
+    workers: usize,
+    config: StoreConfig,
+    allow: AllowList,
+    policy: Policy,
+    beside: Option<&'a Beside>,
+    /// Slots, if workers serve TCP.
+    connections: Option<usize>,
+    fast_path: Manner,
+}
+
+impl Default for Setup<'_> {
+    fn default() -> Self {
+        Self {
+            workers: 1,
+            config: StoreConfig::default(),
+            allow: AllowList::default(),
+            policy: Policy::default(),
+            beside: None,
+            connections: None,
+            fast_path: Manner::from_env(),
+        }
+    }
+}
+
 impl World {
     pub(crate) fn new() -> Self {
         Self::with(1, StoreConfig { memory_bytes: 16 << 20, ..StoreConfig::default() }, |q, _| q)
@@ -140,8 +166,7 @@ impl World {
         config: StoreConfig,
         wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
     ) -> Self {
-        let (allow, policy) = (AllowList::default(), Policy::default());
-        Self::serving(workers, config, &allow, policy, None, None, Manner::from_env(), wrap)
+        Self::serving(Setup { workers, config, ..Setup::default() }, wrap)
     }
 
     /// One worker that serves TCP itself on so many connection slots.
@@ -150,38 +175,28 @@ impl World {
         wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
     ) -> Self {
         let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
-        let (allow, policy) = (AllowList::default(), Policy::default());
-        Self::serving(1, config, &allow, policy, None, Some(connections), Manner::from_env(), wrap)
+        Self::serving(Setup { config, connections: Some(connections), ..Setup::default() }, wrap)
     }
 
     /// One worker whose replies leave in the order of their requests: all by the general stages.
     pub(crate) fn in_order(config: StoreConfig) -> Self {
-        let (allow, policy) = (AllowList::default(), Policy::default());
-        Self::serving(1, config, &allow, policy, None, None, Manner::Off, |q, _| q)
+        Self::serving(Setup { config, fast_path: Manner::Off, ..Setup::default() }, |q, _| q)
     }
 
     /// `workers` workers over one store, and a card.
     pub(crate) fn beside(workers: usize, config: StoreConfig, beside: &Beside) -> Self {
-        let (allow, policy) = (AllowList::default(), Policy::default());
-        Self::serving(workers, config, &allow, policy, Some(beside), None, Manner::Vector, |q, _| q)
+        Self::serving(Setup { workers, config, beside: Some(beside), ..Setup::default() }, |q, _| q)
     }
 
     /// One worker that trusts its own networks and serves `allow` by `policy`.
     pub(crate) fn policed(allow: &AllowList, policy: Policy) -> Self {
         let config = StoreConfig { memory_bytes: 16 << 20, ..StoreConfig::default() };
-        Self::serving(1, config, allow, policy, None, None, Manner::from_env(), |q, _| q)
+        let allow = allow.clone();
+        Self::serving(Setup { config, allow, policy, ..Setup::default() }, |q, _| q)
     }
 
-    fn serving(
-        workers: usize,
-        config: StoreConfig,
-        allow: &AllowList,
-        policy: Policy,
-        beside: Option<&Beside>,
-        connections: Option<usize>,
-        fast_path: Manner,
-        mut wrap: impl FnMut(QueuePair, &Region) -> QueuePair,
-    ) -> Self {
+    fn serving(setup: Setup<'_>, mut wrap: impl FnMut(QueuePair, &Region) -> QueuePair) -> Self {
+        let Setup { workers, config, allow, policy, beside, connections, fast_path } = setup;
         let _alone = beside.map(|_| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
         let region = Region::new(4096, Pages::Small).unwrap();
         let store = Store::new(StoreConfig { pages: Pages::Small, ..config }).unwrap();
@@ -189,7 +204,7 @@ impl World {
         let (port, far) = linked(workers, 2048);
         let local = Local::new(MAC, &ADDRESSES, PORT).unwrap();
         let tcp_port = connections.map(|_| PORT);
-        let local = Arc::new(Local { allow: allow.clone(), tcp_port, ..local });
+        let local = Arc::new(Local { allow, tcp_port, ..local });
         let (offload, updater) = beside.map(|beside| beside.open(&region, &store)).unzip();
         let announcer = Arc::new(Announcer::default());
         let mut announcers = std::iter::once(Arc::clone(&announcer));
