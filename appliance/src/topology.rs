@@ -15,6 +15,7 @@ use crate::affinity;
 use crate::credentials::Credentials;
 use crate::flags::{LONG_VERSION, MetricsAddr};
 use crate::health::HealthFigures;
+use crate::log;
 use crate::metrics::{self, GpuFigures, MetricsError, PortFigures, Sources};
 use crate::offload::{self, Beside, Facts, OffloadError, PLACES};
 use crate::plan::{BatchMode, Engine, Huge, Plan, TcpIn};
@@ -108,7 +109,10 @@ impl Waiting {
 
     fn start(self) -> Result<Running, BuildError> {
         let Self { name, body } = self;
-        match std::thread::Builder::new().name(name.clone()).spawn(body) {
+        match std::thread::Builder::new().name(name.clone()).spawn(|| {
+            log::prepare_thread();
+            body();
+        }) {
             Ok(thread) => Ok(Running { name, thread }),
             Err(source) => Err(BuildError::Thread { name, source }),
         }

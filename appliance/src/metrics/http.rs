@@ -11,6 +11,7 @@ use super::power::Power;
 use super::sources::Sources;
 use crate::affinity;
 use crate::capture::{self, Captures, Refused, Request};
+use crate::log;
 use crate::tcp::Source;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -66,6 +67,7 @@ pub fn serve(
     let thread = std::thread::Builder::new().name("metrics".to_owned());
     Ok(thread.spawn(move || {
         affinity::keep_on(&[cpu]);
+        log::prepare_thread();
         if let Err(error) = run(&runtime, listener, sources, stop) {
             tracing::error!(%error, "there are no metrics any more");
         }
