@@ -5,10 +5,14 @@
 //! then on the process [is short](is_short): nothing is accepted, no buffer of a connection grows.
 //! [`recover`] ends that as soon as the system has memory again.
 //!
-//! Threads, their stacks and what libraries map themselves are outside: they are made at the start.
+//! Threads, their stacks, what libraries map themselves and what the C library allocates for itself
+//! are outside: they are made at the start, the last by [`prepare_thread`].
 #![allow(unsafe_code)]
 
 mod region;
+mod thread;
+
+pub use thread::prepare_thread;
 
 use region::Region;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -32,6 +36,13 @@ static ALLOCATOR: Guarded<System> = Guarded::new(System);
 #[inline]
 pub fn is_short() -> bool {
     ALLOCATOR.is_short()
+}
+
+/// Whether a little may be kept for a client: not when memory has run out and the region is in use,
+/// which is for what cannot do without.
+#[inline]
+pub fn may_keep() -> bool {
+    !is_short() || ALLOCATOR.region.is_free(3)
 }
 
 /// Whether there is enough memory: at the start, and again and again while the process is short,
@@ -60,7 +71,7 @@ impl<S: GlobalAlloc> Guarded<S> {
     }
 
     fn recover(&self) -> bool {
-        if !self.region.is_half_free() {
+        if !self.region.is_free(2) {
             return false;
         }
         let mut pieces = [null_mut(); PIECES];

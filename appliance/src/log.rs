@@ -4,7 +4,7 @@ use tracing::Level;
 use tracing_subscriber::fmt::writer::MakeWriterExt;
 
 /// The target of an event that is made, but not written.
-const UNWRITTEN: &str = "unwritten";
+pub(crate) const UNWRITTEN: &str = "unwritten";
 
 /// Writes warnings, and more with each `-v`.
 pub fn begin(verbose: u8) {
@@ -19,10 +19,4 @@ pub fn begin(verbose: u8) {
         .with_writer(std::io::stderr.with_filter(|event| event.target() != UNWRITTEN))
         .with_target(false)
         .init();
-}
-
-/// Makes what this thread needs for its first event. For each thread that serves, when it starts: the
-/// C library ends the process if it has no memory to note what is to be freed with the thread.
-pub fn prepare_thread() {
-    tracing::error!(target: UNWRITTEN, "ready");
 }

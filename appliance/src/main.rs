@@ -99,7 +99,7 @@ fn tell(nic: &PciAddress, done: Result<Bound, BindError>) -> Result<bool, Box<dy
 /// Flags to plan to topology to the end. False when what was received is not accounted for.
 fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     log::begin(flags.verbose);
-    log::prepare_thread();
+    allocator::prepare_thread();
     let machine = Machine::observe();
     let asked = Plan::new(flags, &machine)?;
     check::door(&Host::this(), &Wants::new(flags, &machine))?;

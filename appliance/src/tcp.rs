@@ -21,7 +21,6 @@ use crate::affinity;
 use crate::allocator;
 use crate::credentials::Credentials;
 use crate::health::Sparing;
-use crate::log;
 use crate::plan::ClientsPlan;
 use connection::{Desk, End, PARTING_MAX};
 use dataplane::protocol::Server;
@@ -125,7 +124,7 @@ impl TcpService {
             threads.push(std::thread::Builder::new().name(format!("tcp-{n}")).spawn(
                 move || {
                     affinity::keep_on(&cpus);
-                    log::prepare_thread();
+                    allocator::prepare_thread();
                     let desk = Desk {
                         session: RefCell::new(session),
                         ops: server.ops(),

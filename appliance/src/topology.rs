@@ -12,10 +12,10 @@
 //! Fails with a [`BuildError`]; what had been started by then ends with the process.
 
 use crate::affinity;
+use crate::allocator;
 use crate::credentials::Credentials;
 use crate::flags::{LONG_VERSION, MetricsAddr};
 use crate::health::HealthFigures;
-use crate::log;
 use crate::metrics::{self, GpuFigures, MetricsError, PortFigures, Sources};
 use crate::offload::{self, Beside, Facts, OffloadError, PLACES};
 use crate::plan::{BatchMode, Engine, Huge, Plan, TcpIn};
@@ -110,7 +110,7 @@ impl Waiting {
     fn start(self) -> Result<Running, BuildError> {
         let Self { name, body } = self;
         match std::thread::Builder::new().name(name.clone()).spawn(|| {
-            log::prepare_thread();
+            allocator::prepare_thread();
             body();
         }) {
             Ok(thread) => Ok(Running { name, thread }),

@@ -55,9 +55,9 @@ impl Region {
         }
     }
 
-    /// Whether half of it and more is free.
-    pub(super) fn is_half_free(&self) -> bool {
-        self.small.is_half_free() && self.large.is_half_free()
+    /// Whether so many quarters of it and more are free.
+    pub(super) fn is_free(&self, quarters: usize) -> bool {
+        self.small.is_free(quarters) && self.large.is_free(quarters)
     }
 }
 
@@ -146,9 +146,9 @@ impl<const BLOCK: usize, const COUNT: usize> Zone<BLOCK, COUNT> {
         });
     }
 
-    fn is_half_free(&self) -> bool {
+    fn is_free(&self, quarters: usize) -> bool {
         let free = self.blocks.iter().filter(|block| block.load(Ordering::Relaxed) == 0).count();
-        free * 2 >= COUNT
+        free * 4 >= COUNT * quarters
     }
 }
 

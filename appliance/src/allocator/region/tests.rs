@@ -119,9 +119,9 @@ fn one_that_stays_holds_up_its_own_block_alone() {
         one.unwrap().free(&zone);
         other.unwrap().free(&zone);
     }
-    assert!(zone.is_half_free());
+    assert!(zone.is_free(2));
     let second = Held::new(&zone, layout(4096, 4096), 4).unwrap();
-    assert!(!zone.is_half_free());
+    assert!(!zone.is_free(2));
     stays.free(&zone);
     second.free(&zone);
 }
@@ -141,5 +141,5 @@ fn what_does_not_fit_is_refused() {
     let large: Vec<_> = (0..4).map(|_| region.alloc(layout(1 << 20, 1))).collect();
     assert!(large.iter().all(|memory| !memory.is_null()), "all of it is free again");
     assert!(region.alloc(layout(1 << 20, 1)).is_null());
-    assert!(!region.is_half_free());
+    assert!(!region.is_free(2));
 }
