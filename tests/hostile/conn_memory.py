@@ -150,14 +150,9 @@ class Server:
         self.process.stderr.close()
 
 
-@contextlib.contextmanager
 def serving(options, *flags, **more):
     """A server for as long as it is needed."""
-    server = Server(options, *flags, **more)
-    try:
-        yield server
-    finally:
-        server.stop()
+    return serving_started(Server(options, *flags, **more))
 
 
 # --- honest clients ----------------------------------------------------------------------------------
@@ -428,9 +423,30 @@ class Steady:
             self.left = request[500:]
 
 
+def small_server(options, *flags, **more):
+    """A server with little address space. For a moment each heap of the C library takes 128 MB of it, and a thread that is to
+    start meanwhile does not: then it does not start, says so, and is started again."""
+    for _ in range(10):
+        try:
+            return serving_started(Server(options, *flags, **more))
+        except Failed as e:
+            if "cannot start a TCP thread" not in str(e):
+                raise
+    raise Failed("did not start, ten times")
+
+
+@contextlib.contextmanager
+def serving_started(server):
+    """A server that has started, for as long as it is needed."""
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
 def crowd(options, space, items_mb, connections, length):
     """One server with so little address space. The figures."""
-    with serving(options, "-m", str(items_mb), "-c", "8000", address_space=space * MB) as server:
+    with small_server(options, "-m", str(items_mb), "-c", "8000", address_space=space * MB) as server:
         steady, attackers = Steady(server), []
         threads = server.threads()
         for n in range(connections):

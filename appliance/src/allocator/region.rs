@@ -85,7 +85,7 @@ struct Use {
 
 impl Use {
     const fn of(word: u64) -> Self {
-        Self { end: word as u32, live: (word >> 32) as u32 }
+        Self { end: (word & 0xffff_ffff) as u32, live: (word >> 32) as u32 }
     }
 
     const fn word(self) -> u64 {

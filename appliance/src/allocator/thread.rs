@@ -14,7 +14,7 @@ pub fn prepare_thread() {
     // A place in the queue for a lock that another thread has. It waits at once in vain.
     let lock = Mutex::new(());
     let held = lock.lock();
-    let _ = lock.try_lock_for(Duration::from_nanos(1));
+    drop(lock.try_lock_for(Duration::from_nanos(1)));
     drop(held);
     // What a runtime has of each thread that runs it, wakes a task of it, or ends it.
     if let Ok(runtime) = Builder::new_current_thread().build() {

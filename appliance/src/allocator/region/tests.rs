@@ -57,7 +57,7 @@ proptest! {
         for (n, (free, size, shift, which)) in steps.into_iter().enumerate() {
             if free && !live.is_empty() {
                 live.swap_remove(which.index(live.len())).free(&zone);
-            } else if let Some(held) = Held::new(&zone, layout(size, 1 << shift), n as u8) {
+            } else if let Some(held) = Held::new(&zone, layout(size, 1 << shift), (n % 251).try_into().unwrap()) {
                 let range = held.range();
                 prop_assert!(all.start <= range.start && range.end <= all.end);
                 for other in live.iter().map(Held::range) {
