@@ -424,8 +424,8 @@ class Steady:
 
 
 def small_server(options, *flags, **more):
-    """A server with little address space. For a moment each heap of the C library takes 128 MB of it, and a thread that is to
-    start meanwhile does not: then it does not start, says so, and is started again."""
+    """A server with little address space. For a moment each heap of the C library takes 128 MB of it, and a thread
+    that is to start meanwhile does not: then the server does not start, says so, and is started again."""
     for _ in range(10):
         try:
             return serving_started(Server(options, *flags, **more))
