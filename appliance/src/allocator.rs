@@ -1,124 +1,177 @@
 //! Memory that runs out: an error of one connection, not the end of the process.
 //!
-//! Libraries allocate without a way to fail: Rust ends the process when they get nothing. So some
-//! address space is set aside at the start. The first allocation that fails gives it back and tries
-//! again, and from then on the process [is short](is_short): nothing is accepted, no buffer of a
-//! connection grows. [`recover`] sets it aside again as soon as it can be had.
+//! Libraries allocate without a way to fail: Rust ends the process when they get nothing. So when the
+//! system's allocator fails, [8 MB of the process's own](region) serve what is not large, and from
+//! then on the process [is short](is_short): nothing is accepted, no buffer of a connection grows.
+//! [`recover`] ends that as soon as the system has memory again.
 //!
-//! This makes such an end rare, not impossible: what is given back is for all threads, and a heap that
-//! the system's allocator does not let a thread use is of no help to it.
+//! Threads, their stacks, what libraries map themselves and what the C library allocates for itself
+//! are outside: they are made at the start, the last by [`prepare_thread`].
 #![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+mod region;
+mod thread;
 
-/// What is set aside. Nothing of it is touched: it takes address space, not memory.
-const RESERVE_BYTES: usize = 8 << 20;
-const PAGE_BYTES: usize = 4096;
-const RESERVE: Layout = match Layout::from_size_align(RESERVE_BYTES, PAGE_BYTES) {
+pub use thread::prepare_thread;
+
+use region::Region;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Largest allocation that the region serves: what is larger is taken where it can be refused.
+const SERVED_MAX: usize = 1 << 20;
+/// What the system must have for the process not to be short: 4 MB, in pieces such as are needed.
+const PIECE: Layout = match Layout::from_size_align(64 << 10, 16) {
     Ok(layout) => layout,
     Err(_) => panic!("a power of two, and far from the end of the address space"),
 };
+const PIECES: usize = 64;
 
-/// Most tries of one allocation, with a yield between two: some milliseconds.
-const TRIES: usize = 2000;
+#[global_allocator]
+static ALLOCATOR: Guarded<System> = Guarded::new(System);
 
-static SET_ASIDE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
-static SHORT: AtomicBool = AtomicBool::new(false);
-
-/// Whether memory has run out, and what was set aside is in use.
+/// Whether memory has run out.
 #[inline]
 pub fn is_short() -> bool {
-    SHORT.load(Ordering::Relaxed)
+    ALLOCATOR.is_short()
 }
 
-/// Sets memory aside, if there is none and enough is free: at the start, and again and again while
-/// the process is short. Says whether it is short no more.
+/// Whether a little may be kept for a client: not when memory has run out and the region is in use,
+/// which is for what cannot do without.
+#[inline]
+pub fn may_keep() -> bool {
+    !is_short() || ALLOCATOR.region.is_free(3)
+}
+
+/// Whether there is enough memory: at the start, and again and again while the process is short,
+/// which it is no more then.
 pub fn recover() -> bool {
-    if SET_ASIDE.load(Ordering::Acquire).is_null() {
-        // SAFETY: the layout's size is not 0.
-        let reserve = unsafe { System.alloc(RESERVE) };
-        if reserve.is_null() {
+    ALLOCATOR.recover()
+}
+
+/// An allocator, and a region behind it. Nothing of the region is touched before it is needed: it
+/// takes address space, not memory.
+#[derive(Debug)]
+struct Guarded<S> {
+    system: S,
+    region: Region,
+    short: AtomicBool,
+}
+
+impl<S: GlobalAlloc> Guarded<S> {
+    const fn new(system: S) -> Self {
+        Self { system, region: Region::new(), short: AtomicBool::new(false) }
+    }
+
+    #[inline]
+    fn is_short(&self) -> bool {
+        self.short.load(Ordering::Relaxed)
+    }
+
+    fn recover(&self) -> bool {
+        if !self.region.is_free(2) {
             return false;
         }
-        let before = SET_ASIDE.swap(reserve, Ordering::AcqRel);
-        if !before.is_null() {
-            // SAFETY: allocated here before, with this layout, and the swap gave it to us alone.
-            unsafe { System.dealloc(before, RESERVE) };
+        let mut pieces = [null_mut(); PIECES];
+        for piece in &mut pieces {
+            // SAFETY: the layout's size is not 0.
+            *piece = black_box(unsafe { self.system.alloc(PIECE) });
+            if piece.is_null() {
+                break;
+            }
         }
+        let enough = pieces.iter().all(|piece| !piece.is_null());
+        for piece in pieces.into_iter().filter(|piece| !piece.is_null()) {
+            // SAFETY: allocated above with this layout, and known to nobody else.
+            unsafe { self.system.dealloc(piece, PIECE) };
+        }
+        if enough {
+            self.short.store(false, Ordering::Relaxed);
+        }
+        enough
     }
-    SHORT.store(false, Ordering::Relaxed);
-    true
+
+    /// Serves what the system could not.
+    #[cold]
+    fn serve(&self, layout: Layout) -> *mut u8 {
+        if layout.size() > SERVED_MAX {
+            return null_mut();
+        }
+        self.short.store(true, Ordering::Relaxed);
+        self.region.alloc(layout)
+    }
+
+    /// Moves an allocation to where there is room: the region's cannot grow in place, and the
+    /// system's could not. Null, and nothing has changed, when there is none.
+    ///
+    /// # Safety
+    /// `old` was allocated here with this layout, and `bytes` makes a layout of its alignment.
+    #[cold]
+    unsafe fn relocate(&self, old: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        let Ok(wanted) = Layout::from_size_align(bytes, layout.align()) else { return null_mut() };
+        // SAFETY: the caller's promise: the size is not 0.
+        let new = unsafe { self.alloc(wanted) };
+        if !new.is_null() {
+            // SAFETY: both are live and at least that long, and no two live ones overlap.
+            unsafe { new.copy_from_nonoverlapping(old, layout.size().min(bytes)) };
+            // SAFETY: the caller's promise; it gets the other one instead.
+            unsafe { self.dealloc(old, layout) };
+        }
+        new
+    }
 }
 
-/// Gives back what was set aside, after so many bytes could not be had. Says whether that may help:
-/// large buffers are taken where they can be refused, and must not use it up.
-#[cold]
-fn release(bytes: usize) -> bool {
-    if bytes > RESERVE_BYTES / 8 {
-        return false;
-    }
-    SHORT.store(true, Ordering::Relaxed);
-    let reserve = SET_ASIDE.swap(null_mut(), Ordering::AcqRel);
-    if !reserve.is_null() {
-        // SAFETY: `recover` allocated it with this layout, and the swap gave it to us alone.
-        unsafe { System.dealloc(reserve, RESERVE) };
-    }
-    true
-}
-
-/// The system's allocator, and what is set aside behind it.
-#[derive(Debug)]
-pub struct Guarded;
-
-/// Tries again after a failure, with what was set aside. More than once: another thread may be about
-/// to give that back, or to set it aside anew.
-#[cold]
-fn again(bytes: usize, allocate: impl Fn() -> *mut u8) -> *mut u8 {
-    for _ in 0..TRIES {
-        if !release(bytes) {
-            break;
-        }
-        let memory = allocate();
-        if !memory.is_null() {
-            return memory;
-        }
-        std::thread::yield_now();
-    }
-    null_mut()
-}
-
-// SAFETY: every call is one of the system's allocator with the same arguments, made again when it
-// failed: an allocation that failed has changed nothing.
-unsafe impl GlobalAlloc for Guarded {
+// SAFETY: an allocation is the system's or, where that has failed, the region's, and goes back where
+// its address says that it came from, with the layout that it was made with.
+unsafe impl<S: GlobalAlloc> GlobalAlloc for Guarded<S> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract, which is the same.
-        let allocate = || unsafe { System.alloc(layout) };
-        let memory = allocate();
-        if memory.is_null() { again(layout.size(), allocate) } else { memory }
+        let memory = unsafe { self.system.alloc(layout) };
+        if memory.is_null() { self.serve(layout) } else { memory }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as for `alloc`.
-        let allocate = || unsafe { System.alloc_zeroed(layout) };
-        let memory = allocate();
-        if memory.is_null() { again(layout.size(), allocate) } else { memory }
+        let memory = unsafe { self.system.alloc_zeroed(layout) };
+        if !memory.is_null() {
+            return memory;
+        }
+        let memory = self.serve(layout);
+        if !memory.is_null() {
+            // SAFETY: just allocated, so long, and known to nobody else.
+            unsafe { memory.write_bytes(0, layout.size()) };
+        }
+        memory
     }
 
     #[inline]
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // SAFETY: as for `alloc`; a call that failed has left `old` as it was.
-        let allocate = || unsafe { System.realloc(old, layout, bytes) };
-        let memory = allocate();
-        if memory.is_null() { again(bytes, allocate) } else { memory }
+        if !self.region.contains(old) {
+            // SAFETY: as for `alloc`: it is the system's. A call that failed has left it as it was.
+            let memory = unsafe { self.system.realloc(old, layout, bytes) };
+            if !memory.is_null() {
+                return memory;
+            }
+        }
+        // SAFETY: as for `alloc`.
+        unsafe { self.relocate(old, layout, bytes) }
     }
 
     #[inline]
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as for `alloc`.
-        unsafe { System.dealloc(memory, layout) };
+        if self.region.contains(memory) {
+            // SAFETY: as for `alloc`: it is the region's.
+            unsafe { self.region.dealloc(memory, layout) };
+        } else {
+            // SAFETY: as for `alloc`: it is the system's.
+            unsafe { self.system.dealloc(memory, layout) };
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

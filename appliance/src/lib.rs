@@ -26,6 +26,7 @@ pub mod check;
 pub mod credentials;
 pub mod daemon;
 pub mod health;
+pub mod log;
 pub mod metrics;
 pub mod observe;
 pub mod pages;

@@ -1,6 +1,5 @@
 //! `gnomon`: a kernel-bypass, memcached-compatible key-value appliance.
 
-use appliance::allocator::{self, Guarded};
 use appliance::bind::{self, BindError, Bound};
 use appliance::check::{self, CheckReport, Host, PciAddress, Wants};
 use appliance::credentials::Credentials;
@@ -12,15 +11,12 @@ use appliance::privileges::{self, Identity};
 use appliance::sandbox::{self, Needs};
 use appliance::topology::Prepared;
 use appliance::{
-    affinity, capture, daemon, observe, pages, report, run, service, signals, sockets, topology,
+    affinity, allocator, capture, daemon, log, observe, pages, report, run, service, signals,
+    sockets, topology,
 };
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
-use tracing::Level;
-
-#[global_allocator]
-static ALLOCATOR: Guarded = Guarded;
 
 fn main() -> ExitCode {
     // Before any thread, and long before the driver reads it.
@@ -102,7 +98,8 @@ fn tell(nic: &PciAddress, done: Result<Bound, BindError>) -> Result<bool, Box<dy
 
 /// Flags to plan to topology to the end. False when what was received is not accounted for.
 fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
-    log(flags.verbose);
+    log::begin(flags.verbose);
+    allocator::prepare_thread();
     let machine = Machine::observe();
     let asked = Plan::new(flags, &machine)?;
     check::door(&Host::this(), &Wants::new(flags, &machine))?;
@@ -190,19 +187,4 @@ fn say<T: serde::Serialize + std::fmt::Display>(
         false => writeln!(out, "{what}"),
     };
     Ok(())
-}
-
-/// Events on standard error: warnings, and more with each -v.
-fn log(verbose: u8) {
-    let level = match verbose {
-        0 => Level::WARN,
-        1 => Level::INFO,
-        2 => Level::DEBUG,
-        _ => Level::TRACE,
-    };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .init();
 }

@@ -126,6 +126,7 @@ impl TcpService {
             threads.push(std::thread::Builder::new().name(format!("tcp-{n}")).spawn(
                 move || {
                     affinity::keep_on(&cpus);
+                    allocator::prepare_thread();
                     let desk = Desk {
                         session: RefCell::new(session),
                         ops: server.ops(),

@@ -12,6 +12,7 @@
 //! Fails with a [`BuildError`]; what had been started by then ends with the process.
 
 use crate::affinity;
+use crate::allocator;
 use crate::credentials::Credentials;
 use crate::flags::{LONG_VERSION, MetricsAddr};
 use crate::health::HealthFigures;
@@ -108,7 +109,10 @@ impl Waiting {
 
     fn start(self) -> Result<Running, BuildError> {
         let Self { name, body } = self;
-        match std::thread::Builder::new().name(name.clone()).spawn(body) {
+        match std::thread::Builder::new().name(name.clone()).spawn(|| {
+            allocator::prepare_thread();
+            body();
+        }) {
             Ok(thread) => Ok(Running { name, thread }),
             Err(source) => Err(BuildError::Thread { name, source }),
         }

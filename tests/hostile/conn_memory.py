@@ -2,7 +2,7 @@
 """Clients that make a server hold memory: requests sent in part, replies that nobody reads, connections with one
 byte, all of it again with little address space. Honest clients beside them look at every byte.
 
-    conn_memory.py --server BINARY [--small] [--memcached] [NAME...]    one line each: ok or FAILED
+    conn_memory.py --server BINARY [--small] [--memcached] [--runs N] [NAME...]    one line each: ok or FAILED
 
 Judged are the server's memory (VmHWM) against -m, --conn-memory and 5 %, beside what an idle server has; the
 honest clients' p99 against that of a quiet time in the same run; and that each attacker's connection says in
@@ -31,6 +31,12 @@ HONEST = 4
 P99_TIMES = 3.0
 P99_LEAST_S = 0.02
 """A p99 below that is the scheduler's, on a machine that does other things, too."""
+SPACES = ((135, 64, 2_000), (150, 64, 3_000), (170, 64, 6_000), (200, 64, 6_000), (240, 64, 6_000))
+SPACES += ((350, 230, 3_000), (385, 260, 6_000), (420, 290, 6_000), (420, 64, 6_000))
+"""Address space in MB, -m, and connections. Without clients it takes some 70 MB beside -m."""
+LINES = (1_900, 200, 16_000, 60_000)
+ACCEPTS_S = 10
+"""After the attackers have gone, somebody new is served within that."""
 
 
 class Failed(Exception):
@@ -101,6 +107,10 @@ class Server:
             found = re.search(rf"^{name}:\s+(\d+) kB", status.read(), re.MULTILINE)
         return int(found[1]) * 1024
 
+    def threads(self):
+        """How many it has: none is made after the start, when there may be no memory for its stack."""
+        return len(os.listdir(f"/proc/{self.process.pid}/task"))
+
     def stats(self, client=None):
         """The rows of `stats`, by a connection that is there or a new one."""
         with contextlib.ExitStack() as stack:
@@ -140,14 +150,9 @@ class Server:
         self.process.stderr.close()
 
 
-@contextlib.contextmanager
 def serving(options, *flags, **more):
     """A server for as long as it is needed."""
-    server = Server(options, *flags, **more)
-    try:
-        yield server
-    finally:
-        server.stop()
+    return serving_started(Server(options, *flags, **more))
 
 
 # --- honest clients ----------------------------------------------------------------------------------
@@ -396,50 +401,104 @@ def one_byte(options):
         return ", ".join(figures)
 
 
+class Steady:
+    """Clients that were there before the attack, and lose nothing: whole requests, and one in two parts."""
+
+    VALUE = b"honest" * 150
+
+    def __init__(self, server):
+        self.whole, self.parts = (socket.create_connection(server.address, timeout=20) for _ in range(2))
+        self.left = b""
+
+    def look(self):
+        """Sets, gets, and one part of a request, then the other."""
+        exchange(self.whole, b"set h 0 0 900\r\n%s\r\n" % self.VALUE, b"STORED\r\n")
+        exchange(self.whole, b"get h\r\n", b"VALUE h 0 900\r\n%s\r\nEND\r\n" % self.VALUE)
+        if self.left:
+            exchange(self.parts, self.left, b"STORED\r\n")
+            self.left = b""
+        else:
+            request = b"set p 0 0 900\r\n%s\r\n" % self.VALUE
+            self.parts.sendall(request[:500])
+            self.left = request[500:]
+
+
+def small_server(options, *flags, **more):
+    """A server with little address space. For a moment each heap of the C library takes 128 MB of it, and a thread
+    that is to start meanwhile does not: then the server does not start, says so, and is started again."""
+    for _ in range(10):
+        try:
+            return serving_started(Server(options, *flags, **more))
+        except Failed as e:
+            if "cannot start a TCP thread" not in str(e):
+                raise
+    raise Failed("did not start, ten times")
+
+
+@contextlib.contextmanager
+def serving_started(server):
+    """A server that has started, for as long as it is needed."""
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def crowd(options, space, items_mb, connections, length):
+    """One server with so little address space. The figures."""
+    with small_server(options, "-m", str(items_mb), "-c", "8000", address_space=space * MB) as server:
+        steady, attackers = Steady(server), []
+        threads = server.threads()
+        for n in range(connections):
+            try:
+                attacker = Attacker(server.address, b"get " + b"k " * (length // 2), patience=2)
+                attacker.send()
+                attackers.append(attacker)
+            except TimeoutError:
+                # Nothing is accepted any more.
+                break
+            except OSError:
+                pass
+            if n % 100 == 0:
+                server.must_live()
+                steady.look()
+        time.sleep(0.5)
+        server.must_live()
+        steady.look()
+        rows = server.stats(steady.whole)
+        for attacker in attackers:
+            attacker.read()
+        closed = sum(a.closed for a in attackers)
+        for attacker in attackers:
+            attacker.socket.close()
+        begun = time.monotonic()
+        with socket.create_connection(server.address, timeout=ACCEPTS_S) as client:
+            exchange(client, b"get h\r\n", b"VALUE h 0 900\r\n%s\r\nEND\r\n" % Steady.VALUE)
+        waited = time.monotonic() - begun
+        steady.look()
+        steady.look()
+        must(server.threads() == threads, f"{threads} threads at the start, {server.threads()} now")
+        return closed, int(rows["listen_disabled_num"]), waited
+
+
 @attack
 def address_space(options):
     """Lines sent in part, by more connections than the address space has room for."""
-    runs, connections = (3, 2_000) if options.small else (10, 6_000)
-    connections = min(connections, raise_open_files() - 200)
-    flags = ("-m", "64", "-c", "8000")
-    lines = (1_900, 200, 16_000, 60_000)
+    cases = ((135, 64, 2_000), (350, 230, 3_000)) if options.small else SPACES
+    runs = options.runs or (2 if options.small else 10)
     told = []
-    for run in range(runs):
-        # It starts with little more than the least of these.
-        space = (135, 150, 140, 170, 200, 240)[run % 6]
-        with serving(options, *flags, address_space=space * MB) as server:
-            honest = socket.create_connection(server.address, timeout=20)
-            length = lines[run % len(lines)]
-            attackers = []
-            for n in range(connections):
-                try:
-                    attacker = Attacker(server.address, b"get " + b"k " * (length // 2), patience=2)
-                    attacker.send()
-                    attackers.append(attacker)
-                except TimeoutError:
-                    # Nothing is accepted any more.
-                    break
-                except OSError:
-                    pass
-                if n % 100 == 0:
-                    server.must_live()
-                    exchange(honest, b"set h 0 0 5\r\nhonest"[:-1] + b"\r\n", b"STORED\r\n")
-                    exchange(honest, b"get h\r\n", b"VALUE h 0 5\r\nhones\r\nEND\r\n")
-            time.sleep(0.5)
-            server.must_live()
-            exchange(honest, b"get h\r\n", b"VALUE h 0 5\r\nhones\r\nEND\r\n")
-            rows = server.stats(honest)
-            for attacker in attackers:
-                attacker.read()
-            closed = sum(a.closed for a in attackers)
-            for attacker in attackers:
-                attacker.socket.close()
-            # It accepts again when they are gone.
-            time.sleep(0.5)
-            exchange(honest, b"get h\r\n", b"VALUE h 0 5\r\nhones\r\nEND\r\n")
-            with socket.create_connection(server.address, timeout=20) as client:
-                exchange(client, b"get h\r\n", b"VALUE h 0 5\r\nhones\r\nEND\r\n")
-            told.append(f"{space} MB: {closed} closed, {rows['listen_disabled_num']} pauses")
+    for space, items_mb, connections in cases:
+        figures = []
+        for run in range(runs):
+            try:
+                figures.append(crowd(options, space, items_mb, connections, LINES[run % len(LINES)]))
+            except (Failed, OSError) as e:
+                raise Failed(f"{space} MB, -m {items_mb}, {connections} connections, run {run}: {type(e).__name__}: {e}") from e
+        closed, pauses, waited = map(max, zip(*figures, strict=True))
+        short = sum(f[1] > 0 for f in figures)
+        told.append(f"{space} MB, -m {items_mb}: short in {short} of {runs}, most {closed} closed, {pauses} pauses, accepts after {waited:.1f} s")
+        # It was about what happens when there is none left.
+        must(options.memcached or space > items_mb + 100 or short == runs, told[-1])
     return "; ".join(told)
 
 
@@ -449,6 +508,7 @@ def main():
     parser.add_argument("--server", default=os.environ.get("GNOMON", "target/release/gnomon"))
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--memcached", action="store_true")
+    parser.add_argument("--runs", type=int, help="of address-space, at each limit")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     raise_open_files()

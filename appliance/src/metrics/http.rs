@@ -10,6 +10,7 @@ use super::own;
 use super::power::Power;
 use super::sources::Sources;
 use crate::affinity;
+use crate::allocator;
 use crate::capture::{self, Captures, Refused, Request};
 use crate::tcp::Source;
 use std::cell::RefCell;
@@ -66,6 +67,7 @@ pub fn serve(
     let thread = std::thread::Builder::new().name("metrics".to_owned());
     Ok(thread.spawn(move || {
         affinity::keep_on(&[cpu]);
+        allocator::prepare_thread();
         if let Err(error) = run(&runtime, listener, sources, stop) {
             tracing::error!(%error, "there are no metrics any more");
         }

@@ -127,11 +127,11 @@ impl Input<'_> {
 }
 
 /// A buffer of its own for what a connection keeps while it waits. None when memory has run out,
-/// even if there is some: that is for what cannot do without.
+/// and little is left of what is for such times.
 pub(super) fn copied(bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut copy = Vec::new();
     if !bytes.is_empty() {
-        if allocator::is_short() {
+        if !allocator::may_keep() {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         copy.try_reserve_exact(bytes.len()).map_err(out_of_memory)?;
