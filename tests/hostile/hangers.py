@@ -77,6 +77,32 @@ def never_reading(size):
         return f"{count} ended after {took:.1f} s, held {held:.0f} MB; {beside(quiet, client.seen())}"
 
 
+@attack("turns of many at once")
+def turns(size):
+    """Always 600 connections with requests for megabytes: who waits for a turn holds no buffer for replies."""
+    limit_mb = 16
+    with Server(size, "-m", "64", "-c", "700", "-t", "1", "--conn-memory", f"{limit_mb}M") as server:
+        asker = server.connect()
+        must(asker.ask(memc.set_command(b"k", b"b" * 3000)) == b"STORED\r\n", "set")
+        many = [socket.create_connection(server.address(), timeout=10) for _ in range(600)]
+        before = server.memory_mb("VmHWM")
+        for one in many:
+            one.setblocking(False)
+            one.send(b"get k\r\n" * 2000)
+        until_s = time.monotonic() + 3
+        while time.monotonic() < until_s:
+            for one in many:
+                with contextlib.suppress(BlockingIOError):
+                    one.recv(1 << 18)
+        grown = server.memory_mb("VmHWM") - before
+        must(int(asker.stats()["conn_yields"]) > 600, "nobody waited for a turn")
+        must(grown < limit_mb, f"{grown:.0f} MB of {limit_mb}")
+        for one in many:
+            one.close()
+        server.alive()
+        return f"{grown:.0f} MB of {limit_mb}"
+
+
 @attack("hosts that are gone")
 def gone_hosts(size):
     """Without a word: keepalive, here of a second, finds them out."""
