@@ -39,6 +39,8 @@ const IDLE_MAX: Duration = Duration::from_micros(500);
 /// The same where a frame wakes it: the delay that only a stop can suffer. Short sleeps alone cost
 /// a core 2 %.
 const IDLE_AWAKENED_MAX: Duration = Duration::from_millis(20);
+/// Longest time that a worker which drains takes in what lies in its queues.
+const QUEUED_MAX: Duration = Duration::from_millis(50);
 /// Longest wait for the engine when a worker drains.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
@@ -124,16 +126,24 @@ impl Worker {
     }
 
     /// Takes nothing more in and finishes what is there, for at most a second. TCP connections get a
-    /// second before that to be sent what they are owed, and to be ended in both directions.
+    /// second before that to be sent what they are owed, and to be ended in both directions; those
+    /// that are not by then are reset.
     pub fn drain(&mut self) {
         let begun = Instant::now();
-        let now_ns = self.now_ns();
+        // What lies in the queues came before the end.
+        while self.streams.is_some() && self.turn() > 0 && begun.elapsed() < QUEUED_MAX {}
         if let Some(streams) = &mut self.streams {
-            streams.stop(now_ns);
+            streams.stop();
             while self.streams.as_ref().is_some_and(|s| !s.is_quiet())
                 && begun.elapsed() < DRAIN_MAX
             {
                 self.turn();
+            }
+        }
+        if let Some(streams) = &mut self.streams {
+            streams.cut();
+            while self.converse(self.now_ns()) > 0 {
+                self.flush();
             }
         }
         let begun = Instant::now();

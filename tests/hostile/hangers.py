@@ -57,7 +57,7 @@ def is_closed(client):
 
 @attack("clients that ask and never read")
 def never_reading(size):
-    """They end with idle_timeout, and their seats and memory come back."""
+    """They end with idle_timeout, or before it for want of memory, and their seats and memory come back."""
     count = size.of(30, 200)
     with Server(size, "-m", "64", "-o", "idle_timeout=2", "-c", str(count + 20)) as server, honest(server) as client:
         quiet = client.quiet()
@@ -68,12 +68,39 @@ def never_reading(size):
         for one in stuck:
             one.sendall(b"get big\r\n" * 40)
         held = server.memory_mb("VmHWM") - before
-        took = until("they end", lambda: int(asker.stats()["idle_kicks"]) >= count, 15, 0.1)
+        kicks = ("idle_kicks", "conn_memory_stalled")
+        took = until("they end", lambda: sum(int(asker.stats()[name]) for name in kicks) >= count, 15, 0.1)
         must(int(asker.stats()["curr_connections"]) < 10, "their seats are taken")
         for one in stuck:
             one.close()
         server.alive()
         return f"{count} ended after {took:.1f} s, held {held:.0f} MB; {beside(quiet, client.seen())}"
+
+
+@attack("turns of many at once")
+def turns(size):
+    """Always 600 connections with requests for megabytes: who waits for a turn holds no buffer for replies."""
+    limit_mb = 16
+    with Server(size, "-m", "64", "-c", "700", "-t", "1", "--conn-memory", f"{limit_mb}M") as server:
+        asker = server.connect()
+        must(asker.ask(memc.set_command(b"k", b"b" * 3000)) == b"STORED\r\n", "set")
+        many = [socket.create_connection(server.address(), timeout=10) for _ in range(600)]
+        before = server.memory_mb("VmHWM")
+        for one in many:
+            one.setblocking(False)
+            one.send(b"get k\r\n" * 2000)
+        until_s = time.monotonic() + 3
+        while time.monotonic() < until_s:
+            for one in many:
+                with contextlib.suppress(BlockingIOError):
+                    one.recv(1 << 18)
+        grown = server.memory_mb("VmHWM") - before
+        must(int(asker.stats()["conn_yields"]) > 600, "nobody waited for a turn")
+        must(grown < limit_mb, f"{grown:.0f} MB of {limit_mb}")
+        for one in many:
+            one.close()
+        server.alive()
+        return f"{grown:.0f} MB of {limit_mb}"
 
 
 @attack("hosts that are gone")

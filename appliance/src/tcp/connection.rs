@@ -188,12 +188,14 @@ async fn converse(stream: &mut Stream, desk: &Desk, conn: &Conn) -> io::Result<E
                 if let Some(watching) = conversation.take_watching() {
                     return watched(stream, desk, watching).await;
                 }
-            } else if progress.more {
-                desk.ops.conn_yields.inc();
+            } else if progress.more || full {
+                // Who takes much gives others a turn, and the buffer for it.
+                if progress.more {
+                    desk.ops.conn_yields.inc();
+                }
+                desk.spare_output.give(std::mem::take(&mut out));
                 yield_now().await;
-            } else if full {
-                // Who takes much gives others a turn.
-                yield_now().await;
+                out = desk.spare_output.take();
             } else {
                 break;
             }

@@ -28,6 +28,10 @@ pub const CONNECTION_BYTES: u64 = (IN_BYTES + OUT_BYTES + 1024) as u64;
 /// Room in the send buffer from which on requests are answered: most replies fit, and acknowledgements
 /// that come one by one do not make a turn each.
 const ROOM_MIN_BYTES: usize = OUT_BYTES / 4;
+/// What a connection that has memory of the spill must move,
+const PACE_BYTES: usize = 64 << 10;
+/// in that time, while others may wait for it.
+pub(super) const PACE_NS: u64 = 2_000_000_000;
 
 /// What the connections of one worker answer with.
 #[derive(Debug)]
@@ -99,6 +103,11 @@ pub(super) struct Connection {
     pub(super) opened: bool,
     /// How it ends, once that is settled; what is owed is still sent.
     pub(super) end: Option<End>,
+    /// The service stops: it ends when all that has come is answered.
+    pub(super) stopping: bool,
+    /// Since when it has had memory of the spill, or its pace was last judged, and the bytes that
+    /// it has moved since.
+    pace: (u64, usize),
     gate: Gate,
     conversation: Conversation,
     watching: Option<Watching>,
@@ -120,6 +129,8 @@ impl Connection {
             queued: false,
             opened: false,
             end: None,
+            stopping: false,
+            pace: (0, 0),
             gate: Gate::new(desk.server.dialects, None),
             conversation: Conversation::new(0),
             watching: None,
@@ -135,6 +146,7 @@ impl Connection {
         self.moved_ns = now_ns;
         self.opened = false;
         self.end = None;
+        self.stopping = false;
         self.gate = Gate::new(desk.server.dialects, desk.users.clone());
         self.conversation =
             Conversation::new(desk.item_max_bytes).in_turns_of(desk.requests_per_turn);
@@ -168,6 +180,24 @@ impl Connection {
         self.long_input.is_some() || self.owed.is_some()
     }
 
+    /// Whether it has memory of the spill and has moved less than [`PACE_BYTES`] in the last
+    /// [`PACE_NS`]. No when that has been judged more lately.
+    pub(super) fn is_slow(&mut self, now_ns: u64) -> bool {
+        let (since, moved) = self.pace;
+        if !self.spills() || now_ns < since.saturating_add(PACE_NS) {
+            return false;
+        }
+        self.pace = (now_ns, 0);
+        moved < PACE_BYTES
+    }
+
+    /// Begins to judge its pace: it takes memory of the spill.
+    fn spill(&mut self, now_ns: u64) {
+        if !self.spills() {
+            self.pace = (now_ns, 0);
+        }
+    }
+
     /// Whether all that it was owed is with the state machine.
     pub(super) fn is_paid(&self) -> bool {
         self.owed.is_none()
@@ -191,9 +221,6 @@ impl Connection {
             if self.machine.room() < ROOM_MIN_BYTES.min(self.machine.room_max()) {
                 return Next::Client;
             }
-            if !desk.spill.has_one() && self.long_input.is_none() {
-                return Next::Spill;
-            }
             let waiting = self.machine.waiting();
             let progress = self.advance(desk, now_ns);
             let replied = !desk.out.is_empty();
@@ -205,8 +232,15 @@ impl Connection {
                 desk.ops.conn_yields.inc();
                 return Next::Turn;
             } else if progress.consumed == 0 && !replied && self.machine.waiting() == waiting {
+                if progress.needs > 0 {
+                    return Next::Spill;
+                }
                 if self.has_all() {
                     (self.end, self.moved_ns) = (Some(End::Normal), now_ns);
+                    continue;
+                }
+                if self.stopping {
+                    (self.end, self.moved_ns) = (Some(End::Shutdown), now_ns);
                     continue;
                 }
                 return Next::Client;
@@ -236,6 +270,9 @@ impl Connection {
             self.moved_ns = now_ns;
             return progress;
         }
+        if progress.needs > 0 {
+            return progress;
+        }
         let waiting = self.machine.waiting();
         if waiting > seen {
             let mut flat = std::mem::take(&mut desk.flat);
@@ -249,10 +286,15 @@ impl Connection {
                 self.moved_ns = now_ns;
                 return progress;
             }
+            if progress.needs > 0 {
+                return progress;
+            }
         }
         let most = self.machine.waiting_max();
         if self.conversation.wants() > most || waiting >= most / 4 * 3 {
-            self.long_input = desk.spill.take();
+            let Some(buffer) = desk.spill.take() else { return NO_BUFFER };
+            self.spill(now_ns);
+            self.long_input = Some(buffer);
             return self.advance_long(desk, now_ns);
         }
         NOTHING
@@ -278,6 +320,7 @@ impl Connection {
         let came = input.len() - before;
         if came > 0 {
             self.moved_ns = now_ns;
+            self.pace.1 = self.pace.1.saturating_add(came);
         }
         desk.ops.bytes_read.add(came as u64);
         let room = self.machine.room();
@@ -299,8 +342,9 @@ impl Connection {
     /// Sends lines to a watching client. What it says is not heard.
     fn watch(&mut self, desk: &mut Desk, now_ns: u64) -> Next {
         self.drop_input();
-        if self.has_all() {
-            (self.end, self.moved_ns) = (Some(End::Normal), now_ns);
+        if self.has_all() || self.stopping {
+            let end = if self.has_all() { End::Normal } else { End::Shutdown };
+            (self.end, self.moved_ns) = (Some(end), now_ns);
             self.machine.close();
             return Next::Client;
         }
@@ -322,8 +366,9 @@ impl Connection {
         let sent = self.machine.write(&desk.out);
         self.moved_ns = now_ns;
         if sent < desk.out.len() {
-            // There is one: nothing was answered without.
-            let owed = desk.spill.take().unwrap_or_default();
+            self.spill(now_ns);
+            // Values are put only where there is one; what else is too long has one all the same.
+            let owed = desk.spill.take_anyway();
             self.owed = Some((std::mem::replace(&mut desk.out, owed), sent));
         }
         desk.out.clear();
@@ -336,6 +381,7 @@ impl Connection {
         *at += sent;
         if sent > 0 {
             self.moved_ns = now_ns;
+            self.pace.1 = self.pace.1.saturating_add(sent);
         }
         if *at >= owed.len()
             && let Some((owed, _)) = self.owed.take()
@@ -345,9 +391,12 @@ impl Connection {
     }
 }
 
+/// No buffer of the spill for a request that is longer than the receive buffer.
+const NO_BUFFER: Progress = Progress { consumed: 0, close: false, more: false, needs: 1 };
 const NOTHING: Progress = Progress { consumed: 0, close: false, more: false, needs: 0 };
 
-/// Answers whole requests of `input` into `desk.out`, until that has `room` bytes or more.
+/// Answers whole requests of `input` into `desk.out`, until that has `room` bytes or more. Values
+/// go beyond only where the spill has a buffer for them.
 fn answer(
     gate: &mut Gate,
     conversation: &mut Conversation,
@@ -363,6 +412,7 @@ fn answer(
             return Progress { consumed, close: admission.close, more: false, needs: 0 };
         }
     }
+    conversation.may_reply(if desk.spill.has_one() { usize::MAX } else { room });
     let Desk { session, ops, server, out, .. } = desk;
     let rest = input.get(consumed..).unwrap_or_default();
     let progress = conversation.advance(session, ops, server, rest, out, room);

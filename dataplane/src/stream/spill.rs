@@ -35,15 +35,22 @@ impl Spill {
         if !self.has_one() {
             return None;
         }
+        Some(self.take_anyway())
+    }
+
+    /// The same, beyond the budget if need be.
+    pub(super) fn take_anyway(&mut self) -> Vec<u8> {
         self.out += 1;
-        Some(self.spare.pop().unwrap_or_default())
+        self.spare.pop().unwrap_or_default()
     }
 
     /// Takes a buffer back.
     pub(super) fn give(&mut self, mut buffer: Vec<u8>) {
         self.out = self.out.saturating_sub(1);
         buffer.clear();
-        self.spare.push(buffer);
+        if self.spare.len() < self.most {
+            self.spare.push(buffer);
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //! happened to answer once, so that what came together is answered together. What fails has a
 //! [`DropReason`], or is the client's to send again.
 
-use super::connection::{Connection, Desk, End, IN_BYTES, Next, OUT_BYTES};
+use super::connection::{Connection, Desk, End, IN_BYTES, Next, OUT_BYTES, PACE_NS};
 use super::frames::{Link, Outbox, Wire};
 use super::listener::{CONFIRM_MAX_NS, Listener};
 use super::machine::{Stack, Stand};
@@ -28,8 +28,6 @@ use std::time::{Duration, Instant};
 
 /// How long a client may take to end a connection that we have ended.
 const PARTING_MAX_NS: u64 = 2_000_000_000;
-/// How long a connection may hold memory that others wait for without moving a byte.
-const STALL_MAX_NS: u64 = 2_000_000_000;
 /// Pause between two looks for lines that a watching client is to get.
 const WATCH_PAUSE_NS: u64 = 20_000_000;
 /// Pause before the next look for a buffer of the spill, or for a slot to send with.
@@ -294,7 +292,9 @@ impl Streams {
             served += 1;
         }
         // Those for which there is no room now come first the next time.
-        self.queue.extend(self.serving.drain(..).skip(served));
+        self.serving.drain(..served);
+        self.serving.append(&mut self.queue);
+        std::mem::swap(&mut self.queue, &mut self.serving);
         let answered = self.desk.ops.latency.done();
         if answered != done {
             let now = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -309,20 +309,32 @@ impl Streams {
         self.out.drain().map(|(port, frame)| (usize::from(port), frame))
     }
 
-    /// Takes no more connections, and ends those that there are once what they asked before is
+    /// Takes no more connections, and ends those that there are once all that has come of them is
     /// answered and sent.
-    pub fn stop(&mut self, now_ns: u64) {
+    pub fn stop(&mut self) {
         self.stopping = true;
         for slot in 0..self.connections.len() {
             if let Some(connection) = self.connections.get_mut(slot)
                 && connection.ends.is_some()
             {
-                if !connection.opened {
+                if !connection.opened && connection.machine.stand() == Stand::Opening {
                     connection.machine.abort();
                 }
-                if connection.end.is_none() {
-                    (connection.end, connection.moved_ns) = (Some(End::Shutdown), now_ns);
-                }
+                connection.stopping = true;
+                self.enqueue(u32::try_from(slot).unwrap_or(u32::MAX));
+            }
+        }
+    }
+
+    /// Ends with a reset all connections that are not over.
+    pub fn cut(&mut self) {
+        for slot in 0..self.connections.len() {
+            if let Some(connection) = self.connections.get_mut(slot)
+                && connection.ends.is_some()
+                && connection.machine.stand() != Stand::Ended
+            {
+                connection.end.get_or_insert(End::Shutdown);
+                connection.machine.abort();
                 self.enqueue(u32::try_from(slot).unwrap_or(u32::MAX));
             }
         }
@@ -419,17 +431,22 @@ fn expire(
     desk: &Desk,
     now_ns: u64,
 ) -> Option<u64> {
+    if connection.is_slow(now_ns) && !desk.spill.has_one() {
+        desk.server.conn_memory.stall();
+        connection.end.get_or_insert(End::Error);
+        connection.machine.abort();
+        return None;
+    }
     let moved = connection.moved_ns;
     let deadline = match stand {
         Stand::None | Stand::Ended => return None,
         Stand::Opening => Some(moved + CONFIRM_MAX_NS),
         _ if connection.end.is_some() => Some(moved + PARTING_MAX_NS),
-        _ if connection.spills() && !desk.spill.has_one() => Some(moved + STALL_MAX_NS),
         _ => idle_max_ns.map(|max| moved.saturating_add(max)),
     };
     if deadline.is_none_or(|deadline| now_ns < deadline) {
         // Others may come to wait for what it holds.
-        let look = connection.spills().then_some(now_ns + STALL_MAX_NS);
+        let look = connection.spills().then_some(now_ns + PACE_NS);
         return deadline.into_iter().chain(look).min();
     }
     if stand != Stand::Opening && connection.end.is_none() {

@@ -493,3 +493,105 @@ fn no_segment_ends_the_worker() {
     assert!(w.server.totals().total_connections > 0);
     w.end();
 }
+
+/// Buffers for long requests and replies that a worker has for items of a megabyte.
+const BUFFERS: u16 = 64;
+
+/// Opens so many connections that have a part of a long request each.
+fn hangers(w: &mut World) -> Vec<u32> {
+    (0..BUFFERS)
+        .map(|n| {
+            let next = open(w, 20_000 + n);
+            w.send(&segment(20_000 + n, "A", 101, next, b"set long 0 0 100000\r\n"));
+            replies(w);
+            next
+        })
+        .collect()
+}
+
+#[test]
+fn small_requests_do_not_wait_for_the_buffers_of_long_ones() {
+    let mut w = World::streaming(100, |q, _| q);
+    let next = open(&mut w, 5000);
+    let mut at = 101;
+    for part in set("k", &noise(1_200, 3)).chunks(1000) {
+        w.send(&segment(5000, "A", at, next, part));
+        at += u32::try_from(part.len()).unwrap();
+    }
+    replies(&mut w);
+    let next = next.wrapping_add(8);
+    hangers(&mut w);
+    w.send(&segment(5000, "A", at, next, b"mn\r\nget k\r\nstats\r\n"));
+    let got: Vec<u8> = replies(&mut w).into_iter().flat_map(|(.., data)| data).collect();
+    let want = [b"MN\r\n", &found("k", &noise(1_200, 3))[..]].concat();
+    assert!(got.starts_with(&want), "{} bytes", got.len());
+    w.end();
+}
+
+#[test]
+fn who_drips_does_not_keep_the_buffers() {
+    let mut w = World::streaming(100, |q, _| q);
+    let nexts = hangers(&mut w);
+    let mut client = Client::new();
+    let c = client.connect(ip(SERVER4));
+    let value = noise(50_000, 9);
+    let request = set("k", &value);
+    let (mut sent, mut got, mut drops) = (0, Vec::new(), 0);
+    let begun = Instant::now();
+    let mut dripped = begun - Duration::from_secs(1);
+    client.until(&mut w, |client| {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it waits for those who drip");
+        if dripped.elapsed() > Duration::from_millis(500) {
+            for (port, next) in (20_000..).zip(&nexts) {
+                client.far.gone.push_back(segment(port, "A", 122 + drops, *next, b"x"));
+            }
+            (dripped, drops) = (Instant::now(), drops + 1);
+        }
+        // The client's stack knows nothing of those, and would reset them.
+        client
+            .far
+            .come
+            .retain(|f| f.get(36).is_none_or(|port| *port != 20_000_u16.to_be_bytes()[0]));
+        let socket = client.socket(c);
+        if sent < request.len() && socket.may_send() {
+            sent += socket.send_slice(&request[sent..]).unwrap();
+        }
+        while socket.can_recv() {
+            socket.recv(|bytes| (bytes.len(), got.extend_from_slice(bytes))).unwrap();
+        }
+        got == b"STORED\r\n"
+    });
+    w.end();
+}
+
+#[test]
+fn what_came_before_the_stop_is_answered_and_who_does_not_end_is_reset() {
+    let mut w = World::streaming(100, |q, _| q);
+    let next = open(&mut w, 5000);
+    let others: Vec<_> = (5001..5060).map(|port| (port, open(&mut w, port))).collect();
+    w.send(&segment(5000, "A", 101, next, &b"mn\r\n".repeat(300)));
+    for &(port, next) in &others {
+        w.send(&segment(port, "A", 101, next, b"mn\r\n"));
+    }
+    // Those lie in the queue, and more than one burst of them.
+    w.workers[0].drain();
+    let frames: Vec<_> = w.received(0).iter().map(|f| f.bytes().to_vec()).collect();
+    let of = |port: u16| {
+        let to = move |f: &&Vec<u8>| f[36..38] == port.to_be_bytes();
+        let parts = frames.iter().filter(to).map(|f| {
+            let (head, data) = TcpHeader::from_slice(&f[34..]).unwrap();
+            let len = usize::from(u16::from_be_bytes([f[16], f[17]])) - 40;
+            (head.fin, head.rst, data[..len.min(data.len())].to_vec())
+        });
+        parts.collect::<Vec<_>>()
+    };
+    for (port, requests) in [(5000, 300)].into_iter().chain(others.iter().map(|o| (o.0, 1))) {
+        let parts = of(port);
+        let data: Vec<u8> = parts.iter().flat_map(|(.., data)| data.clone()).collect();
+        // Nothing is acknowledged, so parts may come twice.
+        assert!(data.starts_with(&b"MN\r\n".repeat(requests)), "{port}: {} bytes", data.len());
+        assert!(parts.iter().any(|(fin, ..)| *fin), "{port}");
+        assert!(parts.last().is_some_and(|(_, rst, _)| *rst), "{port}: not reset");
+    }
+    w.end();
+}
