@@ -34,9 +34,9 @@ mod sum;
 mod vector;
 
 use crate::counters::WorkerCounters;
-use crate::protocol::Server;
 use crate::protocol::stats::OpCounters;
 use crate::protocol::watch::Events;
+use crate::protocol::{Dialects, Server};
 use crate::store::{Fetched, Guard, Horizon, Session};
 use driver_shim::{BURST_MAX, Frame, Region, TxCaps};
 use order::Order;
@@ -204,7 +204,9 @@ impl FastPath {
         let totals = Totals::default();
         let lanes = Lanes::EMPTY;
         let guard = &guard;
-        let pass = Pass { burst, requests, lanes, order, guard, ops, region, horizon, totals };
+        let dialects = context.server.dialects;
+        let pass =
+            Pass { burst, requests, lanes, order, guard, ops, region, horizon, dialects, totals };
         #[cfg(target_arch = "x86_64")]
         if *manner == Manner::Vector
             && let Some(vector) = vector::Avx2::detect()
@@ -225,6 +227,7 @@ struct Pass<'p, 'g> {
     ops: &'p OpCounters,
     region: &'p Region,
     horizon: Horizon,
+    dialects: Dialects,
     totals: Totals,
 }
 

@@ -9,11 +9,12 @@ use dataplane::batcher::BatchPolicy;
 use dataplane::fast_path::Manner;
 use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
 use dataplane::policy::Policy;
-use dataplane::protocol::Server;
 use dataplane::protocol::stats::{self, Rows};
+use dataplane::protocol::{Dialect, Dialects, Server};
 use dataplane::store::{Session, Store, StoreConfig};
 use dataplane::wire::build::UdpFrame;
 use dataplane::wire::corrupt::Corruption;
+use dataplane::wire::verify::{verify_ip4_header, verify_udp};
 use dataplane::wire::{Cidr, Local};
 use dataplane::{Counter, DropReason, WorkerCounters};
 use driver_shim::ports::memory::{MAC, PEER_MAC, linked};
@@ -34,10 +35,16 @@ struct World {
     session: Session,
     near: QueuePair,
     region: Region,
+    /// Replies come with their checksums.
+    sums: bool,
 }
 
 impl World {
     fn new(fast_path: Manner, caps: TxCaps) -> Self {
+        Self::speaking(Dialects::Auto, fast_path, caps)
+    }
+
+    fn speaking(dialects: Dialects, fast_path: Manner, caps: TxCaps) -> Self {
         let region = Region::new(4096, Pages::Small).unwrap();
         let store = Store::new(StoreConfig {
             memory_bytes: 64 << 20,
@@ -46,7 +53,9 @@ impl World {
             ..StoreConfig::default()
         })
         .unwrap();
-        let server = Arc::new(Server::new(Arc::clone(&store), "test".to_owned()));
+        let mut server = Server::new(Arc::clone(&store), "test".to_owned());
+        server.dialects = dialects;
+        let server = Arc::new(server);
         let (mut port, mut far) = linked(1, 2048);
         port.info.tx_caps = caps;
         let own = [(IpAddr::V4(SERVER), 24), ("fd00::2".parse().unwrap(), 64)];
@@ -72,7 +81,8 @@ impl World {
             fast_path,
         });
         let (counters, session) = (worker.counters(), store.session().unwrap());
-        Self { worker, counters, server, session, near: far.queues.pop().unwrap(), region }
+        let near = far.queues.pop().unwrap();
+        Self { worker, counters, server, session, near, region, sums: caps == TxCaps::default() }
     }
 
     /// What comes back for a burst, sorted: replies to different keys may leave in any order.
@@ -92,6 +102,11 @@ impl World {
         let mut replies: Vec<Vec<u8>> = replies
             .into_iter()
             .map(|(mut bytes, tx)| {
+                // The general stages have the same sums of values from the store.
+                if self.sums && bytes[12..15] == [8, 0, 0x45] && bytes[23] == 17 {
+                    let good = verify_ip4_header(&bytes, 14) && verify_udp(&bytes, 14, 34, false);
+                    assert!(good, "{}", String::from_utf8_lossy(&bytes));
+                }
                 bytes.extend(format!("{tx:?}").bytes());
                 bytes
             })
@@ -210,7 +225,12 @@ impl Random {
             23 => format!("incr {key} 1\r\n"),
             24 => format!("touch {key} {}\r\n", self.of(&["0", "-1", "1000"])),
             25 => format!("mg {key} v k t\r\n"),
-            26 => format!("md {key}\r\n"),
+            26 => match self.below(4) {
+                0 => format!("md {key} I T30\r\n"),
+                1 => format!("mg {key} N30 v\r\n"),
+                2 => format!("ms {key} 3 I\r\nabc\r\n"),
+                _ => format!("md {key}\r\n"),
+            },
             27 => format!("get {key}\r\ndelete {}\r\n", self.key()),
             28 if self.below(50) == 0 => "flush_all\r\n".to_owned(),
             28 => format!("gat 0 {key}\r\n"),
@@ -359,6 +379,62 @@ fn compare(seed: u64, packets: usize, caps: TxCaps) {
         let ledger = world.counters.ledger();
         assert!(ledger.balances() && ledger.in_flight == 0, "{ledger:?}");
         assert!(*ledger.dropped.of(DropReason::UdpChecksum) > 0);
+    }
+}
+
+/// A datagram for the service.
+fn datagram(src: &str, text: &[u8]) -> Vec<u8> {
+    let payload = [&[0, 1, 0, 0, 0, 1, 0, 0], text].concat();
+    let (src, dst) = (src.parse().unwrap(), SocketAddr::new(SERVER.into(), PORT));
+    let (src_mac, dst_mac) = (PEER_MAC, MAC);
+    UdpFrame { src_mac, dst_mac, vlans: &[], src, dst, payload: &payload }.to_vec().unwrap()
+}
+
+/// The same bursts to each kind of worker.
+fn ask_all(dialects: Dialects, bursts: &[&[Vec<u8>]]) {
+    let mut worlds = [Manner::Off, Manner::Vector, Manner::Portable]
+        .map(|manner| World::speaking(dialects, manner, TxCaps::default()));
+    for burst in bursts {
+        let [want, fast, portable] = worlds.each_mut().map(|world| world.ask(burst));
+        let text = || burst.iter().map(|f| String::from_utf8_lossy(f)).collect::<Vec<_>>();
+        assert!(fast == want && portable == want, "{:?}", text());
+        let [want, fast, portable] = worlds.each_mut().map(World::counted);
+        assert_eq!(fast, want, "{:?}", text());
+        assert_eq!(portable, want, "{:?}", text());
+    }
+}
+
+const CLIENT: &str = "10.0.0.1:40000";
+
+#[test]
+fn a_get_does_not_go_before_what_hides_behind_a_broken_request() {
+    let binary = |tail: &[u8]| {
+        let body = u8::try_from(1 + tail.len()).unwrap();
+        let mut head = [0; 24];
+        (head[0], head[3], head[11]) = (0x80, 1, body);
+        [&head[..], b"z", tail].concat()
+    };
+    let ascii = Dialects::Only(Dialect::Ascii);
+    for (dialects, text) in [
+        // Lines that are no command: what follows is.
+        (Dialects::Auto, b"set a 0 0 8 x y\r\ndelete b\r\n".to_vec()),
+        (Dialects::Auto, b"cas a 0 0 8\r\ndelete b\r\n".to_vec()),
+        // A control character is part of a word.
+        (Dialects::Auto, b"set a 0 0\x0113 3\r\nxxx\r\ndelete b\r\n".to_vec()),
+        // Text, whatever it begins with.
+        (ascii, binary(b"\ndelete b\r\n")),
+    ] {
+        let set = |key| datagram(CLIENT, format!("set {key} 7 0 3\r\nold\r\n").as_bytes());
+        let get = || datagram(CLIENT, b"get b\r\n");
+        let sets = [set("a"), set("b")];
+        ask_all(dialects, &[&sets, &[get()], &[datagram(CLIENT, &text), get(), get()]]);
+    }
+}
+
+#[test]
+fn a_source_that_is_nobody_is_not_answered() {
+    for src in ["0.0.0.0:40000", "0.0.0.1:40000", "158.0.0.1:40000", "1.0.0.0:40000"] {
+        ask_all(Dialects::Auto, &[&[datagram(src, b"get b\r\n"), datagram(CLIENT, b"get b\r\n")]]);
     }
 }
 

@@ -8,6 +8,7 @@ use dataplane::DropReason;
 use dataplane::announce::Announcer;
 use dataplane::batcher::{BatchMode, BatchPolicy};
 use dataplane::capture::{Capture, Filter, KeyPattern, What};
+use dataplane::fast_path::Manner;
 use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
 use dataplane::policy::{Policy, Rate};
 use dataplane::protocol::Server;
@@ -63,14 +64,41 @@ fn policy() -> Policy {
     }
 }
 
+fn datagram(source: [u8; 4], text: &str) -> Vec<u8> {
+    let payload = [&[0, 1, 0, 0, 0, 1, 0, 0], text.as_bytes()].concat();
+    let mut frame = Vec::new();
+    PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], MAC.0)
+        .ipv4(source, [10, 0, 0, 2], 64)
+        .udp(40_000, 11_211)
+        .write(&mut frame, &payload)
+        .unwrap();
+    frame
+}
+
+/// Gets, hits and misses, and in each row of four at most one request of another kind.
+fn templates_of_gets() -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for i in 0..200 {
+        let other = match i % 4 {
+            0 => format!("set key{i} 0 0 {}\r\n{}\r\n", i * 7, "v".repeat(i * 7)),
+            1 => "version\r\n".to_owned(),
+            2 => format!("touch key{i} 0\r\n"),
+            _ => format!("mg key{i} v\r\n"),
+        };
+        let get = |n: usize| format!("get key{}\r\n", n % 200);
+        for text in [other, get(i + 50), get(i + 100), get(i + 151)] {
+            all.push(datagram(TRUSTED, &text));
+        }
+    }
+    all
+}
+
 /// Frames of every kind that the data path knows, over and over.
 fn templates() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for i in 0..200 {
         let value = "v".repeat(i * 7);
         for text in [
-            // Not written in the same burst: for the fast path.
-            format!("get absent{i}\r\n"),
             format!("set key{i} 0 0 {}\r\n{value}\r\n", value.len()),
             format!("get key{i}\r\n"),
             format!("gets key{i} key{} nokey\r\n", i / 2),
@@ -80,17 +108,7 @@ fn templates() -> Vec<Vec<u8>> {
             "version\r\n".to_owned(),
             "set cut off\r\n".to_owned(),
         ] {
-            let mut payload = vec![0, 1, 0, 0, 0, 1, 0, 0];
-            payload.extend_from_slice(text.as_bytes());
-            let from = |source| {
-                let mut frame = Vec::new();
-                PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], MAC.0)
-                    .ipv4(source, [10, 0, 0, 2], 64)
-                    .udp(40_000, 11_211)
-                    .write(&mut frame, &payload)
-                    .unwrap();
-                frame
-            };
+            let from = |source| datagram(source, &text);
             let mut frame = from(TRUSTED);
             all.push(frame.clone());
             // Its checksum broken: dropped.
@@ -114,8 +132,14 @@ fn templates() -> Vec<Vec<u8>> {
 /// Allocations are counted for the whole process, so its tests take turns.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A worker that gets them, with batches and limits of this kind.
-fn worker(mode: BatchMode, policy: Policy, announcer: &Arc<Announcer>) -> Worker {
+/// A worker that gets these frames, with batches, limits and a fast path of this kind.
+fn worker(
+    templates: Vec<Vec<u8>>,
+    mode: BatchMode,
+    policy: Policy,
+    fast_path: Manner,
+    announcer: &Arc<Announcer>,
+) -> Worker {
     let region = Region::new(4096, Pages::Small).unwrap();
     // Small enough that sets evict.
     let config =
@@ -124,7 +148,7 @@ fn worker(mode: BatchMode, policy: Policy, announcer: &Arc<Announcer>) -> Worker
     let port = looping(
         &region,
         &LoopingConfig {
-            templates: templates(),
+            templates,
             queues: 1,
             frames_per_queue: 512,
             rx: RxChecksum::default(),
@@ -158,7 +182,7 @@ fn worker(mode: BatchMode, policy: Policy, announcer: &Arc<Announcer>) -> Worker
         policy,
         offload: None,
         streams: None,
-        fast_path: Default::default(),
+        fast_path,
     })
 }
 
@@ -166,7 +190,8 @@ fn worker(mode: BatchMode, policy: Policy, announcer: &Arc<Announcer>) -> Worker
 fn the_data_path_allocates_nothing() {
     let _alone = ALONE.lock();
     let announcer = Arc::new(Announcer::default());
-    let mut worker = worker(BatchMode::Fixed, policy(), &announcer);
+    let fast_path = Manner::default();
+    let mut worker = worker(templates(), BatchMode::Fixed, policy(), fast_path, &announcer);
     let counters = worker.counters();
     let line = worker.capture_line();
     let mut work = |requests: u64| {
@@ -218,18 +243,26 @@ fn the_data_path_allocates_nothing() {
 
 /// Where batches do not wait and nothing is counted of trusted sources.
 fn the_fast_path_allocates_nothing() {
-    let mut worker = worker(BatchMode::Adaptive, Policy::default(), &Arc::default());
-    let counters = worker.counters();
-    for (armed, until) in [(false, 10_000), (true, 100_000)] {
-        ARMED.store(armed, Ordering::Relaxed);
-        while counters.received.get() < until {
-            worker.turn();
+    for manner in [Manner::Off, Manner::Portable, Manner::Vector] {
+        let (mode, policy) = (BatchMode::Adaptive, Policy::default());
+        let mut worker = worker(templates_of_gets(), mode, policy, manner, &Arc::default());
+        let counters = worker.counters();
+        for (armed, until) in [(false, 10_000), (true, 100_000)] {
+            ARMED.store(armed, Ordering::Relaxed);
+            while counters.received.get() < until {
+                worker.turn();
+            }
         }
+        ARMED.store(false, Ordering::Relaxed);
+        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0, "allocations, {manner:?}");
+        assert!(counters.fast.get() > 70_000 && counters.slow.get() > 10_000);
+        // A turn has one batch at most for the general stages; another is what the fast path did.
+        let (turns, batches) = (counters.turns.get(), counters.batches.get());
+        let passes = batches.saturating_sub(turns);
+        let want = if manner == Manner::Off { 0..=0 } else { turns / 2..=turns };
+        assert!(want.contains(&passes), "{manner:?}: {batches} batches in {turns} turns");
+        assert!(counters.ledger().balances());
     }
-    ARMED.store(false, Ordering::Relaxed);
-    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0, "allocations beside the fast path");
-    assert!(counters.fast.get() > 1_000);
-    assert!(counters.ledger().balances());
 }
 
 /// A TCP client that makes its segments from templates, and takes no memory itself.

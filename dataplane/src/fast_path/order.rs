@@ -6,11 +6,12 @@
 //! key that is in it by chance costs one request the general stages. What may change any key, or
 //! changes the path itself, stops the fast path until the burst's end.
 
-use crate::protocol::KEY_MAX_BYTES;
-use crate::protocol::udp_frame;
-use crate::short::word_len;
+use crate::protocol::meta::Verb;
+use crate::protocol::{
+    Command, Dialect, Dialects, KEY_MAX_BYTES, Parsed, PlainSet, ascii, plain_set, udp_frame,
+};
 use crate::store::Store;
-use crate::wire::{Class, Local, classify};
+use crate::wire::{Class, Plain, classify};
 
 /// Keys that requests of the burst may change.
 #[derive(Debug, Default)]
@@ -18,6 +19,13 @@ pub(super) struct Order {
     /// Whether there are any.
     any: bool,
     bits: [u64; 16],
+}
+
+/// How requests are read.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    dialects: Dialects,
+    item_max_bytes: usize,
 }
 
 /// What a request may change.
@@ -50,8 +58,9 @@ impl Order {
     /// A frame goes to the general stages.
     #[cold]
     #[inline(never)]
-    pub(super) fn note(&mut self, frame: &[u8], local: &Local, store: &Store) {
-        match changes(frame, local) {
+    pub(super) fn note(&mut self, frame: &[u8], plain: &Plain, dialects: Dialects, store: &Store) {
+        let item_max_bytes = store.config().item_max_bytes;
+        match changes(frame, plain, Reading { dialects, item_max_bytes }) {
             Changes::Nothing => return,
             Changes::Key(key) => {
                 let hash = store.hash(key).0;
@@ -66,54 +75,47 @@ impl Order {
 }
 
 /// What a frame may change, if it is a request.
-fn changes<'a>(frame: &'a [u8], local: &Local) -> Changes<'a> {
-    let Class::Kv { l4, .. } = classify(frame, local) else { return Changes::Nothing };
+fn changes<'a>(frame: &'a [u8], plain: &Plain, read: Reading) -> Changes<'a> {
+    let class = plain.classify(frame).unwrap_or_else(|| classify(frame, plain.local()));
+    let Class::Kv { l4, .. } = class else { return Changes::Nothing };
     let udp = usize::from(l4);
     let Some(&[hi, lo]) = frame.get(udp + 4..).and_then(<[u8]>::first_chunk) else {
         return Changes::Anything;
     };
     let end = udp + usize::from(u16::from_be_bytes([hi, lo]));
     match udp_frame::split(frame.get(udp + 8..end).unwrap_or_default()) {
-        Ok((_, text)) => changed_by(text),
+        Ok((_, text)) => changed_by(text, read),
         // It is dropped.
         Err(_) => Changes::Nothing,
     }
 }
 
-/// What the request may change.
-fn changed_by(text: &[u8]) -> Changes<'_> {
-    let line_len = match text.iter().position(|byte| *byte == b'\n') {
-        Some(end) => end + 1,
-        None => return if is_binary(text) { by_binary(text) } else { Changes::Anything },
-    };
-    let (line, data) = text.split_at(line_len);
-    let mut words = line.split(|byte| *byte <= b' ').filter(|word| !word.is_empty());
-    let (verb, key) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    // Bytes behind the line that are the command's own.
-    let own = match verb {
-        b"get" | b"gets" | b"mn" | b"version" | b"verbosity" if data.is_empty() => {
-            return Changes::Nothing;
-        }
-        b"delete" | b"incr" | b"decr" | b"touch" => 0,
-        b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => {
-            words.nth(2).and_then(number).map_or(usize::MAX, |bytes| bytes + b"\r\n".len())
-        }
-        _ if is_binary(text) => return by_binary(text),
-        _ => usize::MAX,
-    };
-    match key.len() {
-        1..=KEY_MAX_BYTES if own == data.len() && word_len(key) == key.len() => Changes::Key(key),
+/// What the request may change, by the parsers that read it when it is carried out.
+fn changed_by(text: &[u8], read: Reading) -> Changes<'_> {
+    if read.dialects.of(text.first().copied().unwrap_or_default()) == Dialect::Binary {
+        return by_binary(text);
+    }
+    // By far the most usual.
+    if let Some(PlainSet { what, used, .. }) = plain_set(text, read.item_max_bytes)
+        && used == text.len()
+    {
+        return Changes::Key(what.key);
+    }
+    match ascii::parse(text, read.item_max_bytes) {
+        Parsed::Command { command, used } if used == text.len() => match command {
+            Command::Get { touch: None, .. } | Command::Verbosity { .. } | Command::Version => {
+                Changes::Nothing
+            }
+            Command::Store { what, .. } => Changes::Key(what.key),
+            Command::Arith { what, .. } => Changes::Key(what.key),
+            Command::Delete { key, .. } | Command::Touch { key, .. } => Changes::Key(key),
+            Command::Meta(request) if request.verb == Verb::Noop => Changes::Nothing,
+            // In base64 it is another.
+            Command::Meta(request) if !request.flags.base64_key => Changes::Key(request.key),
+            _ => Changes::Anything,
+        },
         _ => Changes::Anything,
     }
-}
-
-/// A decimal number of a value's bytes.
-fn number(digits: &[u8]) -> Option<usize> {
-    std::str::from_utf8(digits).ok()?.parse::<u32>().ok().and_then(|n| usize::try_from(n).ok())
-}
-
-fn is_binary(text: &[u8]) -> bool {
-    text.first() == Some(&0x80)
 }
 
 /// What a request of the binary protocol may change: its key, if it is alone.
@@ -138,6 +140,7 @@ mod tests {
 
     #[test]
     fn knows_what_a_request_may_change() {
+        let read = Reading { dialects: Dialects::Auto, item_max_bytes: 1024 };
         let key = |key: &'static [u8]| Changes::Key(key);
         for (text, want) in [
             (&b"get a b\r\n"[..], Changes::Nothing),
@@ -149,6 +152,14 @@ mod tests {
             (b"incr a 1 noreply\r\n", key(b"a")),
             (b"touch a 0\r\nflush_all\r\n", Changes::Anything),
             (b"set a 0 0 3\r\nx\n1\r\n", key(b"a")),
+            (b"mn\r\n", Changes::Nothing),
+            (b"mg a v\r\n", key(b"a")),
+            (b"ms a 1 T0\r\n1\r\n", key(b"a")),
+            (b"add a 4294967295 -1 1 noreply\r\n1\r\n", key(b"a")),
+            // No commands: what follows is one.
+            (b"set a 0 0 8 x y\r\ndelete b\r\n", Changes::Anything),
+            (b"cas a 0 0 8\r\ndelete b\r\n", Changes::Anything),
+            (b"set a 0 0\x0113 3\r\nxxx\r\ndelete b\r\n", Changes::Anything),
             (b"set  a 0 0 1 noreply\r\n1\r\n", key(b"a")),
             (b"cas a 0 0 1 7\r\n1\r\n", key(b"a")),
             (b"set a 0 0 1\r\n1\r\ndelete b\r\n", Changes::Anything),
@@ -160,11 +171,11 @@ mod tests {
             (b"\n", Changes::Anything),
             (b"delete\r\n", Changes::Anything),
         ] {
-            assert_eq!(changed_by(text), want, "{}", String::from_utf8_lossy(text));
+            assert_eq!(changed_by(text, read), want, "{}", String::from_utf8_lossy(text));
         }
         let mut set = [&[0x80, 1, 0, 1, 8, 0, 0, 0, 0, 0, 0, 10][..], &[0; 20], b"a\n"].concat();
-        assert_eq!(changed_by(&set), key(b"a"));
+        assert_eq!(changed_by(&set, read), key(b"a"));
         set.push(0);
-        assert_eq!(changed_by(&set), Changes::Anything);
+        assert_eq!(changed_by(&set, read), Changes::Anything);
     }
 }

@@ -8,7 +8,7 @@ use super::sum::fold32;
 use super::vector::{HEAD, KEY_BLOCK, Vector};
 use super::{Pass, ROW, TEXT};
 use crate::store::KeyHash;
-use crate::wire::{Local, Plain};
+use crate::wire::Plain;
 use driver_shim::Frame;
 use std::net::Ipv4Addr;
 
@@ -24,14 +24,23 @@ const VERB: u64 = u64::from_le_bytes(*b"\0\x01\0\0get ");
 const CLOSE_LOOK_PORTS: u16 = 1900;
 /// Trusted sources that are remembered.
 const SOURCES: usize = 256;
+/// No source's address, and an empty place of theirs.
+const NOBODY: u32 = 0;
+const _: () = assert!(place(1) != place(NOBODY));
 /// UDP's number as it stands in a sum.
 const UDP: u16 = 17u16.swap_bytes();
+
+/// Where a trusted source is remembered.
+#[inline(always)]
+const fn place(src: u32) -> usize {
+    (src.wrapping_mul(0x9e37_79b1) >> 24) as usize % SOURCES
+}
 
 /// What plain requests of a port look like, and who of those who sent some is trusted.
 pub struct Requests {
     mask: [u8; HEAD],
     want: [u8; HEAD],
-    /// Each at the place of its hash; 0 is nobody's address.
+    /// Each at its [`place`]; elsewhere [`NOBODY`], and another such at the place of that.
     trusted: Box<[u32; SOURCES]>,
     plain: Plain,
 }
@@ -51,23 +60,26 @@ impl Requests {
             mask[at] = 0xff;
             want[at] = u8::from(at == HEAD - 1);
         }
-        Self { mask, want, trusted: Box::new([0; SOURCES]), plain: plain.clone() }
+        let mut trusted = Box::new([NOBODY; SOURCES]);
+        // So that not even 0.0.0.0 is where it would be looked for.
+        trusted[place(NOBODY)] = 1;
+        Self { mask, want, trusted, plain: plain.clone() }
     }
 
-    pub(super) fn local(&self) -> &Local {
-        self.plain.local()
+    pub(super) fn plain(&self) -> &Plain {
+        &self.plain
     }
 
     #[inline(always)]
     fn trusts(&mut self, src: u32) -> bool {
-        let place = (src.wrapping_mul(0x9e37_79b1) >> 24) as usize % SOURCES;
+        let place = place(src);
         self.trusted.get(place) == Some(&src) || self.learn(src, place)
     }
 
     #[cold]
     #[inline(never)]
     fn learn(&mut self, src: u32, place: usize) -> bool {
-        let trusted = src != 0 && self.plain.trusts(Ipv4Addr::from_bits(src.swap_bytes()));
+        let trusted = self.plain.trusts(Ipv4Addr::from_bits(src.swap_bytes()));
         if trusted && let Some(place) = self.trusted.get_mut(place) {
             *place = src;
         }
@@ -145,7 +157,7 @@ impl Pass<'_, '_> {
         if left != 0 {
             for (n, frame) in frames.iter().enumerate().take(ROW) {
                 if left >> n & 1 == 1 {
-                    self.order.note(frame.bytes(), self.requests.local(), store);
+                    self.order.note(frame.bytes(), self.requests.plain(), self.dialects, store);
                 }
             }
         }

@@ -156,6 +156,9 @@ pub struct PathCli {
     /// What is asked.
     #[arg(long, value_enum, default_value = "get")]
     load: Load,
+    /// Of each hundred requests, how many are sets instead.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    sets: u32,
     /// The port verifies and fills in checksums, as a NIC does; else the worker.
     #[arg(long)]
     port_checksums: bool,
@@ -176,7 +179,9 @@ impl PathCli {
         let common = Common { out: PathBuf::new(), seed: self.seed, quick: false };
         let bench = Bench::new(self.stage.config(&common), false)?;
         let different = self.stage.different(&common);
-        let templates = bench.requests(&[(self.load, 1)], Popularity::Uniform, different)?;
+        let loads = [(self.load, 100 - self.sets), (Load::Set, self.sets)];
+        let loads = if self.sets > 0 { &loads[..] } else { &loads[..1] };
+        let templates = bench.requests(loads, Popularity::Uniform, different)?;
         let (requests, group) = (self.stage.requests(&common), self.stage.group());
         let software = !self.port_checksums;
         let told = self.beside.map(|hints| Arc::new(Foretold::new(&bench, &templates, hints)));
