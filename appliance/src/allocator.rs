@@ -1,7 +1,7 @@
 //! Memory that runs out: an error of one connection, not the end of the process.
 //!
 //! Libraries allocate without a way to fail: Rust ends the process when they get nothing. So when the
-//! system's allocator fails, [8 MB of the process's own](region) serve what is not large, and from
+//! system's allocator fails, 8 MB of the process's own (`region`) serve what is not large, and from
 //! then on the process [is short](is_short): nothing is accepted, no buffer of a connection grows.
 //! [`recover`] ends that as soon as the system has memory again.
 //!

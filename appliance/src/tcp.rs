@@ -4,7 +4,7 @@
 //! In: bytes of kernel connections. Out: replies, in order. Each thread runs a runtime of its own
 //! over all listeners, with one store session and one block of counters; connections share
 //! nothing else. A connection reads only when everything it owes has been sent, and what it holds
-//! beyond a few kilobytes is charged to [one account](pool).
+//! beyond a few kilobytes is charged to one account (`pool`).
 
 mod connection;
 mod desk;

@@ -3,7 +3,7 @@
 //!
 //! In: the bytes that the connection has sent. Out: how many of them were used up, replies in
 //! memcached's words, and whether the conversation may begin. Until then no byte reaches it, and
-//! no more than [`LINE_MAX_BYTES`] and [`WORDS_MAX_BYTES`] are held.
+//! no more than `LINE_MAX_BYTES` and `WORDS_MAX_BYTES` are held.
 
 use super::binary::REQUEST_MAGIC;
 use super::dialect::{Dialect, Dialects};
