@@ -99,8 +99,9 @@ impl Plain {
         &self.local
     }
 
-    /// What to do with the frame, if it is a plain request that is served.
-    #[inline]
+    /// What to do with the frame, if it is a plain request that is served. (Each frame comes through
+    /// here: a call of it costs 3 % of a request.)
+    #[inline(always)]
     pub fn classify(&self, frame: &[u8]) -> Option<Class> {
         let (head, _) = Headers::ref_from_prefix(frame).ok()?;
         let words = head.words().into_iter().zip(self.mask).zip(self.want);
