@@ -56,8 +56,14 @@ fn a_sticky_error() {
     }
 }
 
+/// Whether the clock judges: on a quiet machine.
+fn strict() -> bool {
+    std::env::var_os("DRILLS_STRICT_TIME").is_some_and(|strict| strict == "1")
+}
+
 /// The card stops for a while under load, again and again, as a tenant's kernels or a paused machine
-/// make it: nothing is wrong or lost, every reply comes, and the card is in use again within a second.
+/// make it: nothing is wrong or lost, every reply comes, and the card is in use again within a second by
+/// the clock (`DRILLS_STRICT_TIME=1`).
 #[test]
 fn stalls_cost_some_milliseconds_and_nothing_else() {
     for mode in MODES {
@@ -93,10 +99,11 @@ fn stalls_cost_some_milliseconds_and_nothing_else() {
                 ask_all(&mut w);
             }
             let (before, over) = (answered(&w), Instant::now());
+            // A busy machine may need more for a probe in time.
+            let most = Duration::from_secs(if strict() { 1 } else { 30 });
             while answered(&w) == before {
                 ask_all(&mut w);
-                // By the clock a second; a busy machine may need more for a probe in time.
-                assert!(over.elapsed() < Duration::from_secs(30), "{mode:?}: not used again");
+                assert!(over.elapsed() < most, "{mode:?}: not used again");
             }
         }
         let fault = w.offload.as_ref().unwrap().fault().cloned();
@@ -151,7 +158,7 @@ fn the_cpu_takes_over_when_the_deadline_has_passed() {
     assert!(reply.bytes().ends_with(b"END\r\n"));
     drop(reply);
     assert!(took >= deadline, "{took:?}");
-    if std::env::var_os("DRILLS_STRICT_TIME").is_some_and(|strict| strict == "1") {
+    if strict() {
         assert!(took <= MOST, "{took:?}");
     }
     assert_eq!(w.counters[0].gpu_lost.get(), 1);
