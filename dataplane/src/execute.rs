@@ -92,6 +92,7 @@ impl Execute {
         let mut work = frames.drain(..).zip(batch.requests());
         // A mutation in this batch makes the misses that were proposed before it stale.
         let mut misses_are_final = true;
+        let have_text = self.server.dialects.have_text();
         loop {
             let mut slow = None;
             let guard = self.session.pin();
@@ -106,7 +107,9 @@ impl Execute {
             };
             for (mut frame, (entry, desc, head)) in work.by_ref() {
                 let answered = match desc.verdict {
-                    Verdict::READY => look_up.answer_any(&mut frame, entry, desc, head),
+                    Verdict::READY if have_text => {
+                        look_up.answer_any(&mut frame, entry, desc, head)
+                    }
                     Verdict::BAD => {
                         counters.drop_frame(frame, entry.mark.into(), desc.reason.into());
                         continue;

@@ -16,6 +16,20 @@ fn what_tcp_stored_udp_finds() {
     udp.expect(2, "get k\r\n", "END\r\n");
 }
 
+/// Whatever engine or path reads a `get`: with `-B binary` it is none.
+#[test]
+fn text_is_not_answered_where_only_binary_is_spoken() {
+    for mode in ["adaptive", "fixed"] {
+        let server = Server::start(&["-m", "8", "-B", "binary", "--batch-mode", mode]);
+        let udp = Udp::to(server.udp());
+        for text in ["get k\r\n", "get a b\r\n", "version\r\n"] {
+            udp.send(1, text);
+            assert_eq!(udp.receive(Duration::from_millis(300)), None, "{mode}, {text}");
+        }
+        assert_eq!(server.stop()["received"], 3);
+    }
+}
+
 #[test]
 fn strangers_get_no_answer_and_are_counted() {
     let server = Server::start(&["-m", "8", "--allow", "10.0.0.0/8"]);

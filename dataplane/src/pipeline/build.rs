@@ -86,6 +86,7 @@ impl Worker {
         let has_fast_path = offload.is_none()
             && batch.mode == BatchMode::Adaptive
             && !gate.counts_trusted()
+            && server.dialects.have_text()
             && fast_path != Manner::Off;
         // SAFETY: `engine` is declared, and so dropped, before `region` below.
         let packets = unsafe { packets(&region) };

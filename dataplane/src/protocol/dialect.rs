@@ -37,6 +37,11 @@ impl Dialects {
             Self::Auto => Dialect::Ascii,
         }
     }
+
+    /// Whether a request may be text: engines read text whatever is spoken.
+    pub fn have_text(self) -> bool {
+        self != Self::Only(Dialect::Binary)
+    }
 }
 
 impl Dialect {
