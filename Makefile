@@ -1,17 +1,19 @@
 # Thin on purpose: one line to a script each. `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint ptx unit loom instructions e2e hostile soak boot-test image bench gpu-check fuzz docs dist newcomer clean
+.PHONY: help demo test quick lint deny ptx unit loom instructions e2e hostile soak boot-test image bench gpu-check fuzz docs dist oci newcomer clean
 
 help:   ## this list
 	@sed -n 's/^\([a-z0-9-]*\): *## /  make \1	/p' $(MAKEFILE_LIST)
 demo:   ## build, boot the appliance on a DPDK port, replay a workload, verify every reply
 	@scripts/demo.sh
 test:   ## everything that CI runs
-	@scripts/test.sh lint ptx unit kernels bundle loom fuzz docs instructions e2e demo dist boot
+	@scripts/test.sh lint deny ptx unit kernels bundle loom fuzz docs instructions e2e demo dist containers debian13 boot
 quick:  ## format, lints, structure, unit tests: under 3 minutes on a warm tree
 	@scripts/test.sh lint unit
 lint:   ## format, clippy, structure and script checks
 	@scripts/test.sh lint
+deny:   ## licences, sources, versions and known vulnerabilities of the crates
+	@scripts/test.sh deny
 ptx:    ## the committed PTX is what the kernels' sources make, and spills nothing
 	@scripts/test.sh ptx
 unit:   ## cargo test, every crate
@@ -40,6 +42,8 @@ docs:   ## the API documentation, manual pages and completions, warnings refused
 	@scripts/test.sh docs
 dist:   ## target/dist/: a Debian package, and an archive that runs where it is unpacked
 	@scripts/dist.sh
+oci:    ## target/dist/: a container image, from the archive; needs no daemon
+	@scripts/dist.sh && scripts/oci.sh
 newcomer: ## README.md's and the quickstart's commands, typed into fresh Debian roots
 	@scripts/newcomer.sh
 clean:  ## remove what was built

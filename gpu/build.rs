@@ -38,7 +38,7 @@ fn simt() {
         plain.file(format!("simt/{file}.cc"));
     }
     for kernel in KERNELS {
-        // `.cu` tells a C++ compiler nothing; a few lines of C++ per kernel do.
+        // `.cu` shows a C++ compiler nothing; a few lines of C++ per kernel do.
         plain.file(wrapper(kernel, &format!("#include \"kernels/{kernel}.cu\"\n")));
         // Headers of the system and the executor stay outside of the namespace.
         let lines = format!(

@@ -23,6 +23,8 @@ study=target/release/gnomon-study
 out=${BENCH_OUT:-target/study}
 rounds=${BENCH_ROUNDS:-5}
 seconds=${BENCH_SECONDS:-5}
+# With one TCP thread.
+memcached_tcp="memcached=memcached -u nobody -l 127.0.0.1 -p {port} -U 0 -m {memory} -t 1 -c 11000"
 [ "$#" -gt 0 ] || set -- ratios
 
 # own_namespace: a namespace for servers and clients, once.
@@ -70,6 +72,9 @@ part_ratios() {
       "$previous" "${ask[@]}" --memcached-requests 0 --out "$dir/previous-$round" >/dev/null 2>&1
   done
   python3 scripts/bench_ratios.py "$dir"
+  # The worker's part of a request over TCP, and memcached's over kernel sockets.
+  "$study" tcp --through memory --connections 64,1000 --key-size 16 --rounds "$rounds" --milliseconds 200 \
+    --out "$dir/tcp" --server "$memcached_tcp" 2>/dev/null | grep -v '^figures'
   echo "took $((SECONDS - began)) s"
 }
 
@@ -139,7 +144,7 @@ WORKLOADS
 tcp_study() {
   own_namespace
   in_ns "$host" "$study" tcp --out "$out" --rounds "$((rounds * 5))" --milliseconds "$((seconds * 100))" \
-    --server "memcached=memcached -u nobody -l 127.0.0.1 -p {port} -U 0 -m {memory} -t 1 -c 11000" \
+    --server "$memcached_tcp" \
     --server "gnomon=$gnomon serve -p {port} -U 0 -m {memory} -t 1 -c 11000" "$@"
 }
 

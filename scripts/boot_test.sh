@@ -92,17 +92,22 @@ sets_and_gets() {
   done
 }
 
-# over_tcp NAME ADDRESS: a value stored over TCP, through the side door, and read back.
+# over_tcp NAME ADDRESS: values stored over 16 connections, which the workers serve, and read back, small and
+# larger than a connection's buffers.
 over_tcp() {
-  check "$1" in_ns "$client" timeout 120 python3 - "$2" <<'PYTHON'
-import socket, sys
-with socket.create_connection((sys.argv[1], 11211), timeout=60) as s:
-    s.sendall(b"set booted 7 0 5\r\nhello\r\nget booted\r\n")
-    want = b"STORED\r\nVALUE booted 7 5\r\nhello\r\nEND\r\n"
+  check "$1" in_ns "$client" timeout 300 python3 - "$2" <<'PYTHON'
+import random, socket, sys
+clients = [socket.create_connection((sys.argv[1], 11211), timeout=120) for _ in range(16)]
+values = [random.Random(n).randbytes(60_000 if n % 8 == 0 else 100) for n in range(16)]
+for n, (client, value) in enumerate(zip(clients, values)):
+    client.sendall(b"set booted%d 7 0 %d\r\n%s\r\nget booted%d\r\n" % (n, len(value), value, n))
+for n, (client, value) in enumerate(zip(clients, values)):
+    want = b"STORED\r\nVALUE booted%d 7 %d\r\n%s\r\nEND\r\n" % (n, len(value), value)
     got = b""
     while len(got) < len(want):
-        got += s.recv(4096) or sys.exit(f"closed after {got}")
-    sys.exit(got != want and f"{got}")
+        got += client.recv(1 << 16) or sys.exit(f"closed after {got[:100]}")
+    if got != want:
+        sys.exit(f"{n}: {got[:100]}")
 PYTHON
 }
 
@@ -192,6 +197,7 @@ stops() {
 
 appliance_boots() {
   local nic=$1 began=$SECONDS device service="gnomon.port=$nic_address gnomon.ip=$v4/24,$v6/64"
+  service+=" gnomon.tcp=worker"
   [ "$(nic_queues "$nic")" = 1 ] || service+=" gnomon.cores=0-1"
   cable "$nic"
   guest_start "$client" "$nic" -kernel "$image/vmlinuz" -initrd "$image/initrd.img" \
@@ -205,13 +211,18 @@ appliance_boots() {
   check "$nic: ping" pings -c 5 "$v4"
   check "$nic: ping, 1,400 bytes" pings -c 3 -s 1400 "$v4"
   check "$nic: ping, IPv6" pings -c 3 "$v6"
-  over_tcp "$nic: set and get over TCP, through the side door" "$v4"
+  over_tcp "$nic: sets and gets over TCP, by the workers" "$v4"
   over_tcp "$nic: the same over IPv6" "$v6"
   replays "$nic: sets and gets over UDP, none wrong"
   if [ "$(nic_queues "$nic")" -gt 1 ]; then
     check "$nic: each of its queues brings requests" guest 60 \
       "gnomon stats gnomon_worker_frames_received_total | tee /dev/stderr |
         awk '\$NF > 100 { n++ } END { exit n != $(nic_queues "$nic") }'"
+    check "$nic: each of them brings TCP segments" guest 60 \
+      "gnomon stats gnomon_worker_tcp_segments_total | tee /dev/stderr |
+        awk '\$NF > 10 { n++ } END { exit n != $(nic_queues "$nic") }'"
+  else
+    check "$nic: the worker has taken TCP segments" figure gnomon_worker_tcp_segments_total "> 50"
   fi
 
   check "$nic: its cable is pulled" machine set_link name=nic up=off

@@ -7,7 +7,6 @@ Prints one line per violation, `path:line: rule: what to do`, and exits 1 if the
 Each rule is shown to fail on a planted violation in scripts/tests/test_check_structure.py.
 """
 
-import json
 import re
 import sys
 import tomllib
@@ -15,55 +14,45 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import import_cycles
+import unnamed_pub
 
 LINES_MAX = 600
 """Lines that a file may have before its tests. Beyond that a reader loses the thread."""
 
 CRATE_IMPORTS = {
-    "gnomon": {"dataplane", "driver-shim", "gpu"},
-    "tools": {"dataplane", "driver-shim", "gpu"},
-    "dataplane": {"driver-shim", "gpu"},
+    "gnomon": {"dataplane", "driver-shim", "gpu", "memcache", "store", "wire"},
+    "tools": {"base", "dataplane", "driver-shim", "gpu", "memcache", "store", "wire"},
+    "dataplane": {"base", "driver-shim", "gpu", "memcache", "smoltcp-tcp", "store", "wire"},
+    "smoltcp-tcp": set(),
+    "memcache": {"base"},
+    "store": {"base", "driver-shim", "gpu"},
+    "wire": {"base", "driver-shim", "gpu"},
+    "base": set(),
     "driver-shim": {"dpdk-ffi"},
     "dpdk-ffi": set(),
     "gpu": set(),
     "memcache-battery": set(),
-    "gnomon-fuzz": {"gnomon", "dataplane", "driver-shim", "gpu", "tools"},
+    "gnomon-fuzz": {"base", "dataplane", "driver-shim", "gpu", "memcache", "store", "wire"},
 }
 """Which crate of ours may depend on which."""
 
 CRATE_DEV_IMPORTS = {"gnomon": {"tools"}}
 """The same for dev-dependencies alone: end-to-end tests drive the appliance with the tools."""
 
-ROOMS = [
-    "rx", "fast_path", "wire::classify", "respond", "too_long", "side_door", "stream", "batcher", "dispatch", "cpu_engine", "execute", "tx",
-]
-"""The rooms of `dataplane`, as module paths, in packet order; the two that take early exits too."""
+STAGES = "dataplane/src/stages"
+"""The folder of the stages. Its `mod.rs` names them, in packet order."""
 
-ROOM_INPUTS = {("respond", "wire::classify"), ("dispatch", "cpu_engine"), ("fast_path", "wire::classify")}
-"""Rooms that know another one: whose type is what is to be answered, or that stands behind them; and
-whose rules say what a plain request is."""
+ONE_FILE_EACH = {"exits", "batch", "engine"}
+"""Folders whose files are as separate as stages."""
 
-KNOWS_ALL_ROOMS = {"pipeline"}
-"""The modules of `dataplane` that know the order of the rooms."""
+STAGE_INPUTS = {("batch::dispatch", "engine::cpu_engine")}
+"""Stages that know another one, which stands behind them."""
 
-STORE_USERS = {
-    "execute",
-    "cpu_engine",
-    "fast_path",
-    "pipeline",
-    "protocol::admin",
-    "protocol::binary",
-    "protocol::executor",
-    "protocol::meta::execute",
-    "protocol::stats",
-    "protocol::stream",
-    "protocol::watch",
-    "stream::connection",
-    "stream::stage",
-    "store",
-}
-"""The modules of `dataplane` that reach the store: room 6 and the one executor that it shares with
-TCP, the engine that reads the host index, and who builds them."""
+KNOWS_ALL_STAGES = {"worker"}
+"""The modules of `dataplane` that know the order of the stages."""
+
+PICTURES = ["README.md", "docs/packet-journey.md"]
+"""Pages with a picture of the stages, in their first fenced block that names `driver-shim`."""
 
 FORBIDDEN = {
     r"\b(?:todo|unimplemented)!": "finish it",
@@ -254,12 +243,14 @@ class Tree:
     def check(self):
         """All violations, in order of place."""
         self.crate_imports()
-        self.room_imports()
+        self.stage_imports()
+        self.stage_order()
         self.unsafe_list()
         self.file_lengths()
         self.forbidden_words()
         self.module_docs()
         self.import_cycles()
+        self.unnamed_pub()
         return sorted(set(self.violations))
 
     def crate_imports(self):
@@ -286,51 +277,89 @@ class Tree:
                 tables = [table, *table.get("target", {}).values()]
                 for dep, spec in ((d, s) for t in tables for d, s in t.get(kind, {}).items()):
                     real = spec.get("package", dep) if isinstance(spec, dict) else dep
-                    if real in ours and real not in allowed:
+                    # One of the registry's may have the name of one of ours.
+                    is_ours = real in ours and isinstance(spec, dict) and "path" in spec
+                    if is_ours and real not in allowed:
                         self.add(rel, 1, "crate-imports", f"{name} may not depend on {real} ({kind})")
 
-    def room_imports(self):
-        """Rooms import furniture, never one another; furniture imports no room."""
+    def stages(self):
+        """The stages as `stages/mod.rs` names them, in packet order."""
+        return CHILD.findall(self.code.get(Path(STAGES, "mod.rs"), ""))
+
+    def stage_of(self, path):
+        """The stage that a module path (below `dataplane/src`) lies in, as a path below `stages`."""
+        if path[:1] != ["stages"] or len(path) < 2 or path[1] not in self.stages():
+            return None
+        if path[1] in ONE_FILE_EACH:
+            return "::".join(path[1:3]) if len(path) > 2 else None
+        return path[1]
+
+    def stage_imports(self):
+        """Stages never import one another, and nobody imports a stage but the worker."""
         src = Path("dataplane/src")
-        rooms = [room.split("::") for room in ROOMS]
         for rel, code in self.tested.items():
             if src not in rel.parents or self.is_test[rel]:
                 continue
             module = list(rel.relative_to(src).with_suffix("").parts)
             if module[-1] in ("lib", "mod"):
                 module.pop()
-            if not module or module[0] in KNOWS_ALL_ROOMS:
+            if not module or module[0] in KNOWS_ALL_STAGES:
                 continue
-            own = next((r for r in rooms if inside(module, r)), None)
+            own = self.stage_of(module)
             children = set(CHILD.findall(code))
             for path, offset in paths_in(code):
                 target = resolve(path, module, children)
-                if target is None:
-                    continue
-                line = line_of(code, offset)
-                room = next((r for r in rooms if inside(target, r)), None)
-                declares = room is not None and inside(room, module)
-                edge = own and room and ("::".join(own), "::".join(room))
-                if room is not None and room != own and not declares and edge not in ROOM_INPUTS:
+                stage = self.stage_of(target) if target is not None else None
+                declares = inside(target or [], module) and own is None
+                if stage is not None and stage != own and not declares and (own, stage) not in STAGE_INPUTS:
                     self.add(
-                        rel, line, "room-imports",
-                        f"{'::'.join(module)} may not reach the room {'::'.join(room)}; "
-                        "share furniture, and let pipeline.rs join the rooms",
-                    )
-                if inside(target, ["store"]) and not any(inside(module, u.split("::")) for u in STORE_USERS):
-                    self.add(
-                        rel, line, "store-reach",
-                        f"{'::'.join(module)} may not reach the store; only "
-                        f"{', '.join(sorted(STORE_USERS - {'store'}))} do",
+                        rel, line_of(code, offset), "stage-imports",
+                        f"{'::'.join(module)} may not reach the stage {stage}; "
+                        "move what both need out of stages/, and let worker.rs join the stages",
                     )
 
+    def stage_order(self):
+        """The directory of the stages, its `mod` lines and the pictures name the same, in one order."""
+        stages = self.stages()
+        if not stages:
+            return
+        folder = Path(STAGES)
+        there = {rel.relative_to(folder).parts[0].removesuffix(".rs") for rel in self.code if folder in rel.parents}
+        for name in sorted(there - {"mod"} - set(stages)):
+            self.add(folder / "mod.rs", 1, "stage-order", f"{name} lies in {STAGES} and has no mod line")
+        for page in PICTURES:
+            path = self.root / page
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            block = next((b for b in re.finditer(r"```\n(.*?)```", text, re.S) if "driver-shim" in b[1]), None)
+            if block is None:
+                self.add(page, 1, "stage-order", "has no picture of the stages")
+                continue
+            shown = list(dict.fromkeys(w for w in re.findall(r"(?<![\w:/`])\w+", block[1]) if w in stages))
+            if shown != stages:
+                self.add(
+                    page, line_of(text, block.start()), "stage-order",
+                    f"the picture has {', '.join(shown)}; {STAGES}/mod.rs has {', '.join(stages)}",
+                )
+        for page in PICTURES[1:]:
+            path = self.root / page
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            visited = list(dict.fromkeys(s for s in re.findall(rf"`{STAGES}/(\w+)", text) if s in stages))
+            if visited != stages:
+                self.add(
+                    page, 1, "stage-order",
+                    f"walks through {', '.join(visited)}; {STAGES}/mod.rs has {', '.join(stages)}",
+                )
+
     def import_cycles(self):
-        """Files import one another in no circles but the known ones, which only become fewer."""
-        listed = self.root / "scripts" / import_cycles.KNOWN.name
-        known = json.loads(listed.read_text(encoding="utf-8")) if listed.exists() else {}
-        found = import_cycles.find(self, sys.modules[__name__])
-        for folder, advice in import_cycles.violations(found, known):
-            self.add(folder, 1, "import-cycle", advice)
+        """Files import one another in no circles."""
+        for folder, circles in import_cycles.find(self, sys.modules[__name__]).items():
+            for circle in circles:
+                self.add(folder, 1, "import-cycle", f"{', '.join(circle)} import one another in a circle: take it apart")
+
+    def unnamed_pub(self):
+        """What is `pub` is named by another file."""
+        for rel, line, name in unnamed_pub.find(self):
+            self.add(rel, line, "unnamed-pub", f"no other file names {name}: make it private, or delete it")
 
     def unsafe_list(self):
         """docs/unsafe.md names exactly the files that hold unsafe code."""

@@ -66,6 +66,7 @@ gnomon=$built/release/gnomon
 cp appliance/dashboards/gnomon.json "$usr/share/gnomon/dashboards/"
 cp -r docs/. scripts/dist/copyright "$usr/share/doc/gnomon/"
 scripts/dist/notices.py >"$usr/share/doc/gnomon/NOTICES"
+scripts/dist/sbom.py >"$usr/share/doc/gnomon/gnomon.cdx.json"
 gzip -9n "$usr"/share/man/man1/*.1 "$usr/share/doc/gnomon/NOTICES"
 
 # in_order DIRECTORY: modes and times that do not depend on when and by whom it was made.
@@ -158,6 +159,7 @@ cp appliance/systemd/*.service "$tree/share/gnomon/systemd/"
 cp README.md LICENSE-MIT LICENSE-APACHE "$tree/share/doc/gnomon/"
 cp scripts/dist/README "$tree/"
 scripts/dist/bundle.py "$tree"
+scripts/dist/sbom.py "$tree" >"$tree/share/doc/gnomon/gnomon.cdx.json"
 in_order "$tree"
 tar -C "$scratch" --sort=name --owner=0 --group=0 --numeric-owner --format=gnu \
   --mtime="@$SOURCE_DATE_EPOCH" -cf - "$name" | gzip -9n >"$out/$name.tar.gz"

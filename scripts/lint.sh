@@ -14,6 +14,7 @@ check "clippy" cargo clippy --workspace --all-targets -q -- -D warnings
 check "clippy, without DPDK" cargo clippy --workspace --all-targets --no-default-features -q -- -D warnings
 check "the checkers notice what they should" python3 -m unittest discover -q -s scripts/tests
 check "structure of the tree" python3 scripts/check_structure.py
+check "words of the field" python3 scripts/retired_words.py
 check "shellcheck" shellcheck -x .ci/run scripts/dist/{postinst,prerm,postrm} appliance/systemd/gnomon-generator \
   "${shell_files[@]}"
 check "Vagrantfile parses" ruby -c Vagrantfile

@@ -7,7 +7,9 @@
 # so that the roots need no other network than Debian's mirror. They use the machine's network, for
 # that mirror; nothing else may serve on 127.0.0.1:11211 meanwhile.
 #
-#   NEWCOMER_SKIP="make test" scripts/newcomer.sh [clone] [package] [archive]      default: all three
+#   NEWCOMER_SKIP="make test" scripts/newcomer.sh [clone] [package] [archive]
+#
+# Default: all three on Debian 12, then on Debian 13 those that are for it. GNOMON_SUITE=trixie is Debian 13.
 #
 # NEWCOMER_SKIP names a command of README.md's that is left out: everything that CI runs takes long.
 set -euo pipefail
@@ -20,7 +22,8 @@ in_mount_namespace "$@"
 scripts/provision.sh
 make_scratch
 base_root
-[ "$#" -gt 0 ] || set -- clone package archive
+newer=no
+[ "$#" -gt 0 ] || { set -- clone package archive && newer=yes; }
 clone="" package="" archive=""
 
 # Longest time that one command may take, in seconds. A build on two busy cores is slow.
@@ -91,4 +94,5 @@ for way in "$@"; do
   echo "-- $way"
   "way_$way"
 done
+[ "$newer" = no ] || counted env -u GNOMON_MOUNTS GNOMON_SUITE=trixie scripts/newcomer.sh clone archive
 totals

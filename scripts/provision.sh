@@ -14,11 +14,13 @@ packages+=(memcached libmemcached-tools python3-venv ruby-dalli libcache-memcach
 # a proxy in front of several servers
 packages+=(nutcracker)
 # network namespaces, captures
-packages+=(iproute2 iputils-ping ethtool nftables tshark)
+packages+=(iproute2 iputils-ping ethtool nftables tshark openssl)
 # instructions per request
 packages+=(valgrind)
-# the disk image, and the guest that boots it
-packages+=(qemu-system-x86 qemu-utils fdisk dosfstools mtools grub-pc-bin grub-efi-amd64-bin)
+# the disk image, and the guests that boot
+packages+=(busybox-static qemu-system-x86 qemu-utils fdisk dosfstools mtools grub-pc-bin grub-efi-amd64-bin)
+# containers, without a daemon; promtool, which reads the alert rules
+packages+=(podman crun skopeo prometheus)
 # checks of the scripts themselves
 packages+=(shellcheck ruby systemd man-db zsh fish)
 # a second compiler for the GPU's kernels, and what looks for bugs in them
@@ -83,7 +85,7 @@ fi
 
 # Where systemd runs, the policy above is not asked at the next boot.
 if [ -d /run/systemd/system ]; then
-  for service in memcached nutcracker; do
+  for service in memcached nutcracker prometheus; do
     if [[ " ${missing[*]} " == *" $service "* ]]; then
       "${as_root[@]}" systemctl disable --now "$service" >/dev/null 2>&1 || true
     fi

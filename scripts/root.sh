@@ -4,7 +4,8 @@
 # A root is unpacked from a tarball that is made once from the mirror that this machine uses and kept
 # under target/roots, with the packages that were downloaded since. Root may do this, nobody else.
 
-suite=bookworm
+# Debian 12; GNOMON_SUITE=trixie for 13.
+suite=${GNOMON_SUITE:-bookworm}
 root_path=/root/.cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 roots=$PWD/target/roots
 
@@ -24,14 +25,15 @@ base_root() {
   exec {roots_lock}>"$roots/lock"
   flock --wait 3600 "$roots_lock"
   [ -z "$(find "$base" -mtime -30 2>/dev/null)" ] || return 0
-  # Of what apt is set up with here, what is Debian's own.
+  # Of what apt is set up with here, what is Debian's own, or for another suite the same mirror.
   # shellcheck disable=SC2016 # apt-get expands them
   sources=$(apt-get indextargets --format '$(ORIGIN)|$(REPO_URI)|$(CODENAME)|$(COMPONENT)' \
     'Created-By: Packages' | awk -F'|' '$1 ~ /^Debian/ { print "deb", $2, $3, $4 }' | sort -u)
   if [[ $sources != *" $suite main"* ]]; then
-    sources="deb http://deb.debian.org/debian $suite main"
+    sources=$(sed -nE 's/^(deb .*) (bookworm|trixie) main$/\1/p' <<<"$sources" | head -n 1)
+    sources="${sources:-deb http://deb.debian.org/debian} $suite main"
   fi
-  echo "making a Debian root; the next time it is there"
+  echo "making a Debian root ($suite); the next time it is there"
   printf '%s\n' "$sources" | mmdebstrap --quiet --format=tar --variant=minbase --skip=cleanup/apt/lists \
     --dpkgopt=force-unsafe-io "$suite" "$base.new" -
   mv "$base.new" "$base"

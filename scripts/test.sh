@@ -2,7 +2,8 @@
 # Runs the named parts of the tests, each to its end, and adds up what they counted. Parts that only
 # compute run beside the others, which wait for clocks, guests and each other.
 #
-#   scripts/test.sh PART...     parts: lint ptx unit kernels bundle loom fuzz docs instructions e2e demo dist boot
+#   scripts/test.sh PART...     parts: lint deny ptx unit kernels bundle loom fuzz docs instructions e2e demo
+#                              dist containers debian13 boot
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -12,6 +13,7 @@ make_scratch
 
 # Each part prints its own lines; its counts are read back from them.
 part_lint() { scripts/lint.sh; }
+part_deny() { scripts/deny.sh; }
 part_ptx() { scripts/ptx.py check && scripts/kernel_instructions.py; }
 part_unit() { scripts/unit_tests.py; }
 # The kernels against the CPU engine on a million packets; the unit tests take fewer.
@@ -27,12 +29,15 @@ part_instructions() { scripts/instructions.sh; }
 part_e2e() { scripts/e2e.sh; }
 part_demo() { scripts/demo.sh; }
 part_dist() { scripts/dist.sh && tests/e2e/package.sh; }
+# Of what dist has made.
+part_containers() { scripts/oci.sh && tests/e2e/container.sh; }
+part_debian13() { tests/e2e/debian13.sh; }
 part_boot() {
   cargo build --release --workspace --bins -q && scripts/boot_test.sh --nic "${NIC:-e1000e}" ${DISK:+--disk}
 }
 
 # They measure no time, and build in folders of their own.
-computing=" loom fuzz dist "
+computing=" deny loom fuzz dist containers debian13 "
 here=() beside=()
 for part in "$@"; do
   if [[ $computing == *" $part "* ]]; then beside+=("$part"); else here+=("$part"); fi

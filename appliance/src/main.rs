@@ -1,24 +1,28 @@
 //! `gnomon`: a kernel-bypass, memcached-compatible key-value appliance.
 
-use appliance::bind::{self, BindError, Bound};
-use appliance::check::{self, CheckReport, Host, PciAddress, Wants};
-use appliance::credentials::Credentials;
-use appliance::flags::{Asked, Cli, Command, ServeFlags};
-use appliance::machine::{self, Machine};
-use appliance::pid_file::PidFile;
-use appliance::plan::Plan;
-use appliance::privileges::{self, Identity};
-use appliance::sandbox::{self, Needs};
-use appliance::topology::Prepared;
-use appliance::{
-    affinity, allocator, capture, daemon, log, observe, pages, report, run, service, signals,
-    sockets, topology,
-};
+use appliance::host::affinity;
+use appliance::host::bind::{self, BindError, Bound};
+use appliance::host::check::{self, CheckReport, Host, Wants};
+use appliance::host::machine::{self, Machine};
+use appliance::host::pci::PciAddress;
+use appliance::observe::{capture, report, terminal};
+use appliance::process::pid_file::PidFile;
+use appliance::process::privileges::{self, Identity};
+use appliance::process::sandbox::{self, Needs};
+use appliance::process::{allocator, daemon, log, service, signals};
+use appliance::serve::credentials::Credentials;
+use appliance::serve::sockets;
+use appliance::serve::tls::Certificates;
+use appliance::startup::flags::{Asked, Cli, Command, ServeFlags};
+use appliance::startup::plan::Plan;
+use appliance::startup::topology::Prepared;
+use appliance::startup::{pages, run, topology};
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    allocator::share_heap_if_bounded();
     // Before any thread, and long before the driver reads it.
     #[cfg(feature = "cuda")]
     gpu::cuda::use_all_connections();
@@ -45,8 +49,8 @@ fn main() -> ExitCode {
         }
         Command::Check(flags) => examine(&flags),
         Command::Bind { nic } => tell(&nic, bind::bind(&Host::this(), &nic)),
-        Command::Stats(flags) => observe::stats(&flags),
-        Command::Top(flags) => observe::top(&flags).map(|()| true),
+        Command::Stats(flags) => terminal::stats(&flags),
+        Command::Top(flags) => terminal::top(&flags).map(|()| true),
         Command::Capture(flags) => capture::capture(&flags),
         Command::Man { dir: Some(dir), .. } => {
             pages::manual(&dir).map(|()| true).map_err(Into::into)
@@ -109,6 +113,7 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         daemon::begin()?;
     }
     let credentials = plan.clients.auth_file.as_deref().map(Credentials::load).transpose()?;
+    let certificates = plan.tls.as_ref().map(Certificates::load).transpose()?;
     let identity = process.user.as_deref().map(Identity::find).transpose()?.flatten();
     if flags.dry_run {
         sockets::probe(&plan)?;
@@ -120,7 +125,8 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         let printed = std::io::stdout().write_all(text.as_bytes());
         return printed.map(|()| true).map_err(|e| format!("cannot print the plan: {e}").into());
     }
-    let prepared = Prepared { credentials, identity, listeners: sockets::listen(&plan)? };
+    let prepared =
+        Prepared { credentials, certificates, identity, listeners: sockets::listen(&plan)? };
     sockets::probe_udp(&mut plan)?;
     if flags.verbose > 0 {
         complain(format_args!("{}", report::plan_text(&plan)));
@@ -170,7 +176,7 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     Ok(report.is_good())
 }
 
-/// To standard error. Nobody reading there is no reason to end.
+/// To standard error. A closed standard error is no reason to end.
 fn complain(text: std::fmt::Arguments<'_>) {
     let _ = std::io::stderr().write_fmt(text);
 }
@@ -181,7 +187,7 @@ fn say<T: serde::Serialize + std::fmt::Display>(
     what: &T,
 ) -> Result<(), Box<dyn Error>> {
     let mut out = std::io::stdout().lock();
-    // Nobody reading is no reason to stop serving.
+    // A closed standard output is no reason to stop serving.
     let _ = match json {
         true => writeln!(out, "{}", serde_json::to_string(what)?),
         false => writeln!(out, "{what}"),

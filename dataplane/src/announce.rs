@@ -1,22 +1,22 @@
-//! Tells the network, unasked, where our addresses are: an ARP announcement for each IPv4 address
+//! Announces to the network where our addresses are: an ARP announcement for each IPv4 address
 //! (RFC 5227, section 3) and a neighbour advertisement for each IPv6 address (RFC 4861, section
 //! 7.2.6). Switches learn from them which port leads to us, and neighbours that know us by another
 //! Ethernet address forget it.
 //!
-//! In: an order of the control plane's, which knows when a link has come up. Out: at the next turn of
+//! In: an order of the control plane's, which sees links come up. Out: at the next turn of
 //! one worker of the port, frames fit to send, in slots of the region. Without a slot there is none;
 //! the worker counts those.
 #![deny(clippy::indexing_slicing)]
 
-use crate::wire::advert::{ALL_NODES, ALL_NODES_MAC, Advert};
-use crate::wire::arp::ArpPacket;
-use crate::wire::eth::{self, EthHeader};
-use crate::wire::icmp::ADVERT_OVERRIDE;
-use crate::wire::ipv6::{self, Ipv6Header};
-use crate::wire::local::{ADDRESSES_MAX, Local};
 use driver_shim::{BURST_MAX, Burst, Frame, MacAddr, Region};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
+use wire::advert::{ALL_NODES, ALL_NODES_MAC, Advert};
+use wire::arp::ArpPacket;
+use wire::eth::{self, EthHeader};
+use wire::icmp::ADVERT_OVERRIDE;
+use wire::ipv6::{self, Ipv6Header};
+use wire::local::{ADDRESSES_MAX, Local};
 use zerocopy::{FromZeros, Immutable, IntoBytes, Unaligned};
 
 const _: () = assert!(2 * ADDRESSES_MAX <= BURST_MAX, "all addresses fit a burst");
@@ -28,7 +28,7 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// Has them announced once. Orders that nobody has taken yet are one.
+    /// Has them announced once. Orders that the worker has not taken yet are one.
     pub fn order(&self) {
         self.ordered.store(true, Ordering::Relaxed);
     }
@@ -41,7 +41,7 @@ impl Announcer {
 }
 
 /// Appends a frame for each of the port's addresses to the empty `burst`, and says how many there
-/// are not, for want of slots.
+/// are not, for lack of slots.
 #[cold]
 pub(crate) fn announce(local: &Local, region: &Region, burst: &mut Burst) -> usize {
     let v4 =
@@ -69,7 +69,7 @@ struct Announcement4 {
     arp: ArpPacket,
 }
 
-/// An advertisement that nobody solicited.
+/// An unsolicited advertisement.
 #[derive(IntoBytes, Immutable, Unaligned)]
 #[repr(C)]
 struct Announcement6 {

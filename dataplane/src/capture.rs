@@ -1,33 +1,33 @@
-//! Captures: copies of the frames that somebody wants to see, on their way through a worker.
+//! Captures: copies of the frames that a capture client requests, on their way through a worker.
 //!
 //! ```text
-//!  control ── orders ──► worker's Tap ── full records ──► control, which writes them down
+//!  control ── orders ──► worker's Recorder ── full records ──► control, which writes them down
 //!                            ▲────────── free records ────┘
 //! ```
 //!
-//! In: frames as they are received, sent or dropped. Out: [`Record`]s. Whoever captures makes a
-//! [`Capture`] with all memory that it will use, orders it through the worker's [`Line`], takes
-//! records out, gives them back empty, and keeps its own handle until the worker has let go, so that
+//! In: frames as they are received, sent or dropped. Out: [`Record`]s. The capturing thread makes a
+//! [`Capture`] with all memory that it will use, orders it through the worker's [`Channel`], takes
+//! records out, gives them back empty, and keeps its own handle until the worker has dropped its own, so that
 //! the worker never frees anything. The worker never waits: with no free record a frame is counted
 //! as lost to the capture, and goes its way. Without a capture a turn looks at its orders, and each
 //! burst at nothing but whether there is one.
 //!
-//! A frame that the [`Filter`] wants is marked when it is received. The mark goes with it, and with
+//! A frame that the [`Filter`] selects is marked when it is received. The mark goes with it, and with
 //! the reply in its place, so that a request and what becomes of it are captured or left out together.
 #![deny(clippy::indexing_slicing)]
 
 mod filter;
 
-pub use filter::{Filter, KEY_PATTERN_MAX_BYTES, KeyPattern, PatternError, What};
+pub use filter::{Filter, KeyPattern, PatternError, What};
 
 use crate::counters::Counter;
-use crate::drop_reason::DropReason;
 use crossbeam_queue::ArrayQueue;
 use driver_shim::{Burst, Frame, SLOT_BYTES};
 use std::collections::TryReserveError;
 use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Instant;
+use wire::DropReason;
 
 /// Orders that a worker may have before it: an end, and the next beginning.
 const ORDERS_MAX: usize = 2;
@@ -39,11 +39,11 @@ pub enum Seen {
     Received,
     /// It was handed to the driver.
     Sent,
-    /// It was let go.
+    /// It was dropped.
     Dropped(DropReason),
 }
 
-/// A frame's copy, or room for one.
+/// A frame's copy, or an empty buffer for one.
 #[derive(Debug)]
 pub struct Record {
     /// When, in nanoseconds of the worker's clock.
@@ -63,7 +63,7 @@ pub struct Record {
 pub struct Tally {
     /// Received while it ran.
     pub received: Counter,
-    /// Wanted.
+    /// Selected by the filter.
     pub wanted: Counter,
     /// Of these, those that found no free record.
     pub lost: Counter,
@@ -81,7 +81,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Takes all memory: room for `records` frames, at least one, from a worker with so many ports.
+    /// Takes all memory: buffers for `records` frames, at least one, from a worker with so many ports.
     ///
     /// # Errors
     /// There is not as much memory.
@@ -96,7 +96,7 @@ impl Capture {
             let mut bytes = Vec::new();
             bytes.try_reserve_exact(filter.snap_bytes.min(SLOT_BYTES))?;
             let record = Record { at_ns: 0, seen: Seen::Received, port: 0, len: 0, bytes };
-            // There is room for them all.
+            // The queue's capacity is that of all records.
             let _ = free.push(record);
         }
         let ports = (0..ports).map(|_| Tally::default()).collect();
@@ -110,7 +110,7 @@ impl Capture {
 
     /// Takes a record back.
     pub fn give_back(&self, record: Record) {
-        // There is room for all that there are.
+        // The queue's capacity is that of all records.
         let _ = self.free.push(record);
     }
 
@@ -134,14 +134,14 @@ impl Capture {
         record.bytes.extend_from_slice(bytes.get(..most).unwrap_or(bytes));
         (record.at_ns, record.seen, record.len) = (at_ns, seen, bytes.len());
         record.port = u8::try_from(port).unwrap_or(u8::MAX);
-        // There is room for all that there are.
+        // The queue's capacity is that of all records.
         let _ = self.full.push(record);
     }
 }
 
-/// From whoever captures to one worker.
+/// From the capturing thread to one worker.
 #[derive(Debug)]
-pub struct Line {
+pub struct Channel {
     orders: ArrayQueue<Option<Arc<Capture>>>,
     started: Instant,
     ports: Vec<String>,
@@ -151,7 +151,7 @@ pub struct Line {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotHeeded;
 
-impl Line {
+impl Channel {
     /// To a worker whose clock began then, with ports of these names.
     pub(crate) fn new(started: Instant, ports: Vec<String>) -> Self {
         Self { orders: ArrayQueue::new(ORDERS_MAX), started, ports }
@@ -175,7 +175,7 @@ impl Line {
         self.orders.push(capture).map_err(|_| NotHeeded)
     }
 
-    /// Whether the worker does as it was told.
+    /// Whether the worker does as ordered.
     pub fn is_heeded(&self) -> bool {
         self.orders.is_empty()
     }
@@ -183,27 +183,27 @@ impl Line {
 
 /// The worker's end.
 #[derive(Debug)]
-pub struct Tap {
-    line: Arc<Line>,
+pub(crate) struct Recorder {
+    line: Arc<Channel>,
     running: Option<Arc<Capture>>,
 }
 
-impl Tap {
-    pub(crate) fn new(line: Arc<Line>) -> Self {
+impl Recorder {
+    pub(crate) fn new(line: Arc<Channel>) -> Self {
         Self { line, running: None }
     }
 
-    pub(crate) fn line(&self) -> Arc<Line> {
+    pub(crate) fn line(&self) -> Arc<Channel> {
         Arc::clone(&self.line)
     }
 
-    /// Whether somebody captures.
+    /// Whether a capture is running.
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
-    /// Does as it was told, if it was.
+    /// Does as ordered, if it was.
     #[inline]
     pub(crate) fn heed(&mut self) {
         if !self.line.is_heeded() {
@@ -218,7 +218,7 @@ impl Tap {
         }
     }
 
-    /// Marks what the capture wants of a burst that came from a port's queue, and copies it.
+    /// Marks what the capture selects of a burst that came from a port's queue, and copies it.
     #[inline]
     pub(crate) fn received(&self, burst: &mut Burst, port: usize, service_port: u16, now_ns: u64) {
         if let Some(capture) = &self.running {
@@ -226,7 +226,7 @@ impl Tap {
         }
     }
 
-    /// Marks what the capture wants of a burst that answers nobody: the kernel's frames and announcements.
+    /// Marks what the capture selects of a burst that answers no request: the kernel's frames and announcements.
     #[inline]
     pub(crate) fn unasked(&self, burst: &mut Burst) {
         if let Some(capture) = &self.running {
@@ -234,7 +234,7 @@ impl Tap {
         }
     }
 
-    /// Copies what the capture wants of frames on their way to a port's driver.
+    /// Copies what the capture selects of frames on their way to a port's driver.
     #[inline]
     pub(crate) fn sent(&self, burst: &Burst, port: usize) {
         if let Some(capture) = &self.running {
@@ -242,7 +242,7 @@ impl Tap {
         }
     }
 
-    /// Copies a frame that is let go, if the capture wants it.
+    /// Copies a frame that is dropped, if the capture selects it.
     #[inline]
     pub(crate) fn dropped(&self, frame: &Frame, port: usize, reason: DropReason) {
         if let Some(capture) = &self.running {

@@ -1,13 +1,13 @@
-//! Counters that one thread writes and any thread reads, and the law over them.
+//! Counters that one thread writes and any thread reads, and the invariant over them.
 //!
-//! Each worker and each TCP thread owns a block of them; nobody else writes there, so an
+//! Each worker and each TCP thread owns a block of them; no other thread writes there, so an
 //! increment is a plain load, add and store, and the cache line stays with its owner. Readers
 //! may be a moment behind, never wrong by more than that. Sums over the blocks are made by
-//! whoever wants to know.
+//! the reader.
 
-use crate::drop_reason::DropReason;
-use crate::powers::Powers;
+use crate::log2_histogram::Powers;
 pub use driver_shim::Counter;
+use wire::DropReason;
 
 /// One `T` per [`DropReason`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +40,9 @@ pub struct WorkerCounters {
     pub received: Counter,
     /// Requests, TCP segments, ARP, neighbour and echo packets done with: the reply left, or none was due.
     pub answered: Counter,
-    /// Given to the side door.
+    /// Given to the exception path.
     pub punted: Counter,
-    /// Let go, by reason.
+    /// Dropped, by reason.
     pub dropped: PerReason<Counter>,
     /// Gauge: received, and neither answered, punted nor dropped yet.
     pub in_flight: Counter,
@@ -118,12 +118,12 @@ pub struct WorkerCounters {
 }
 
 impl WorkerCounters {
-    /// Counts a frame that was let go, by name.
+    /// Counts a frame that was dropped, by name.
     pub fn count_drop(&self, reason: DropReason) {
         self.dropped.of(reason).inc();
     }
 
-    /// The law's figures now.
+    /// The invariant's figures now.
     pub fn ledger(&self) -> Ledger {
         Ledger {
             received: self.received.get(),
@@ -135,16 +135,16 @@ impl WorkerCounters {
     }
 }
 
-/// The figures of the law of D10: `received = answered + punted + Σ dropped + in flight`.
+/// The figures of the packet-accounting invariant (D10): `received = answered + punted + Σ dropped + in flight`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ledger {
     /// Frames received.
     pub received: u64,
     /// Requests done with.
     pub answered: u64,
-    /// Frames given to the side door.
+    /// Frames given to the exception path.
     pub punted: u64,
-    /// Frames let go, by reason.
+    /// Frames dropped, by reason.
     pub dropped: PerReason<u64>,
     /// Frames not done with yet.
     pub in_flight: u64,

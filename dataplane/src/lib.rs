@@ -1,36 +1,20 @@
-//! The rooms that a packet walks through, in order, and the furniture that they share.
+//! The stages that a packet passes, the worker that runs them, and what they share.
 //!
-//! The order of the `mod` lines is the order of the packet. Room 1 is the driver, in the crate
-//! `driver-shim`.
+//! To read on: [`stages`], whose `mod` lines stand in the order of the packet, then [`worker`].
 
-// The rooms.
-pub mod rx;
-pub mod fast_path;
-pub mod wire;
-pub mod respond;
-pub mod too_long;
-pub mod side_door;
-pub mod stream;
-pub mod batcher;
-pub mod cpu_engine;
-pub mod dispatch;
-pub mod execute;
-pub mod tx;
-// Who knows their order.
-pub mod pipeline;
+pub mod stages;
+// The order of the stages.
+pub mod worker;
 
-// The furniture.
-pub mod accounts;
+// What they share.
 pub mod announce;
 pub mod capture;
+pub mod commands;
 pub mod counters;
-pub mod drop_reason;
+pub mod frame_accounting;
+pub mod log2_histogram;
+pub mod observe;
 pub mod policy;
-pub mod powers;
-pub mod protocol;
 pub mod reply;
-mod short;
-pub mod store;
 
 pub use counters::{Counter, Ledger, WorkerCounters};
-pub use drop_reason::DropReason;

@@ -1,7 +1,7 @@
 //! How much each source gets (D13): bounded replies and bounded rates for sources that are not
 //! trusted, and a bounded rate of answers to ping, ARP and neighbour discovery.
 //!
-//! In: a request that room 3 found to be from an allowed source, trusted or not, and the bytes of
+//! In: a request that stage 3 found to be from an allowed source, trusted or not, and the bytes of
 //! each reply. Out: that the request goes on, or the [`DropReason`]. A [`Policy`] is fixed at
 //! start-up; each worker owns a [`Gate`] made of it, so there is nothing to lock. All memory is
 //! taken when the gate is made. Nothing here can fail or panic on any bytes.
@@ -11,7 +11,7 @@
 //! same on both sides of the amplification factor, so a request of 15 bytes (`get a`) may have 45
 //! bytes of reply at factor 3.
 //!
-//! **Reply bytes are charged when the reply leaves**, because nobody knows before how many they
+//! **Reply bytes are charged when the reply leaves**, because it is not known before how many they
 //! are. A request is let in while its source has any left; what is then in flight can overdraw,
 //! and the source waits until that is paid back. So the average is exact, and what comes at once
 //! is bounded by a second's worth and what was in flight.
@@ -22,35 +22,18 @@
 #![deny(clippy::indexing_slicing)]
 
 mod buckets;
+mod rate;
 
-use crate::drop_reason::DropReason;
-use crate::protocol::udp_frame;
+pub use rate::Rate;
+
 use buckets::{Bucket, Meter, Over, Sources, UnitPrice};
 use gpu::{Entry, EntryFlags};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU32;
+use wire::DropReason;
+use wire::udp_frame;
 
-/// What may pass per second. A second's worth may come at once. `None`: any number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Rate {
-    /// Requests.
-    pub requests: Option<NonZeroU32>,
-    /// Bytes of replies.
-    pub reply_bytes: Option<NonZeroU64>,
-}
-
-impl Rate {
-    /// The part of one worker among `workers`, rounded up.
-    fn share(self, workers: NonZeroU32) -> Self {
-        let bytes = |n: NonZeroU64| n.get().div_ceil(u64::from(workers.get()));
-        Self {
-            requests: self.requests.and_then(|n| NonZeroU32::new(n.get().div_ceil(workers.get()))),
-            reply_bytes: self.reply_bytes.and_then(|n| NonZeroU64::new(bytes(n))),
-        }
-    }
-}
-
-/// Who gets how much. Who is trusted, and who is served at all, is in [`crate::wire::Local`].
+/// Who gets how much. Who is trusted, and who is served at all, is in [`wire::Local`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// Most bytes of reply per byte of request, for sources that are not trusted.
@@ -205,6 +188,39 @@ impl Gate {
         }
     }
 
+    /// Whether anything of a TCP client's is counted.
+    #[inline]
+    pub fn counts_stream(&self, limited: bool) -> bool {
+        limited || self.trusted_sources.is_some()
+    }
+
+    /// Whether a TCP client may be answered now, or has to wait: what it sends is not lost, so it is
+    /// slowed and not dropped.
+    pub fn may_stream(&mut self, source: IpAddr, limited: bool, now_ns: u64) -> bool {
+        let sources = if limited { &self.sources } else { &self.trusted_sources };
+        sources.as_ref().is_none_or(|sources| sources.has(source, now_ns))
+            && (!limited || self.total.has(now_ns))
+    }
+
+    /// Charges a TCP client what it was answered: requests, and bytes of replies.
+    pub fn charge_stream(
+        &mut self,
+        source: IpAddr,
+        limited: bool,
+        (requests, bytes): (u64, u64),
+        now_ns: u64,
+    ) {
+        let sources = if limited { &mut self.sources } else { &mut self.trusted_sources };
+        if let Some(sources) = sources {
+            sources.charge_requests(source, requests, now_ns);
+            sources.charge(source, bytes, now_ns);
+        }
+        if limited {
+            self.total.charge_requests(requests, now_ns);
+            self.total.charge(bytes, now_ns);
+        }
+    }
+
     /// Whether there is an answer left.
     ///
     /// # Errors
@@ -215,7 +231,7 @@ impl Gate {
         if bucket.has_one(price, now_ns) { Ok(()) } else { Err(reason) }
     }
 
-    /// Counts an answer that leaves. What turned out to be malformed costs nothing, so that nobody
+    /// Counts an answer that leaves. What turned out to be malformed costs nothing, so that no host
     /// can use up from afar what the neighbours need.
     pub fn answered(&mut self, answer: Answer, now_ns: u64) {
         let Some(price) = self.answer else { return };
@@ -235,6 +251,29 @@ fn of_source(over: Over) -> DropReason {
         Over::Requests => DropReason::RateSource,
         Over::Bytes => DropReason::RateSourceBytes,
         Over::Work => DropReason::RateSourceWork,
+    }
+}
+
+/// So many a second, of something that answers untrusted hosts.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    price: UnitPrice,
+    bucket: Bucket,
+}
+
+impl Limit {
+    /// At this rate; a second's worth is there to begin with.
+    pub(crate) fn per_second(rate: NonZeroU32) -> Self {
+        Self { price: UnitPrice::per_second(rate), bucket: Bucket::default() }
+    }
+
+    /// Takes one, where there is one.
+    pub(crate) fn take(&mut self, now_ns: u64) -> bool {
+        let has_one = self.bucket.has_one(self.price, now_ns);
+        if has_one {
+            self.bucket.take_one(self.price, now_ns);
+        }
+        has_one
     }
 }
 
@@ -258,7 +297,7 @@ pub fn allowance(entry: &Entry, text_bytes: u16, amp_factor: NonZeroU32) -> usiz
     request.saturating_mul(usize::try_from(amp_factor.get()).unwrap_or(usize::MAX))
 }
 
-/// The source address in an IP header that room 3 has checked to be there.
+/// The source address in an IP header that stage 3 has checked to be there.
 #[inline]
 pub(crate) fn source(frame: &[u8], entry: &Entry) -> IpAddr {
     let header = frame.get(usize::from(entry.l3)..).unwrap_or_default();

@@ -1,17 +1,17 @@
-//! A reply on its way from room 6 to room 7, and the datagrams that a long one is cut into.
+//! A reply on its way from stage 6 to stage 7, and the datagrams that a long one is cut into.
 //!
 //! A [`Reply`] is not fit to send: addresses still point the wrong way round and lengths and
-//! checksums are stale. Only room 7 takes it, and only room 7 makes it fit.
+//! checksums are stale. Only stage 7 takes it, and only stage 7 makes it fit.
 
 mod head;
 
 pub use head::{head_fits, with_head};
 
-use crate::protocol::sink::Sink;
-use crate::protocol::udp_frame::{self, HEADER_BYTES, PAYLOAD_MAX_BYTES};
-use crate::short;
+use base::small_bytes;
 use driver_shim::{Frame, Region};
+use memcache::sink::Sink;
 use std::mem;
+use wire::udp_frame::{self, HEADER_BYTES, PAYLOAD_MAX_BYTES};
 
 /// Most datagrams of one reply: a value of 1 MB takes 754. One request can hold no more slots
 /// than this.
@@ -24,9 +24,9 @@ pub enum Meaning {
     Answer,
     /// More datagrams of the same reply follow.
     Part,
-    /// A frame of the kernel's, through the side door.
+    /// A frame of the kernel's, through the exception path.
     Kernel,
-    /// One of our own that nobody asked for.
+    /// An unsolicited one of our own.
     Announcement,
     /// A segment of a TCP connection.
     Segment,
@@ -120,7 +120,7 @@ impl Sink for OneDatagram<'_> {
     fn put(&mut self, bytes: &[u8]) {
         if bytes.len() <= self.rest.len() {
             let (to, rest) = mem::take(&mut self.rest).split_at_mut(bytes.len());
-            short::copy(to, bytes);
+            small_bytes::copy(to, bytes);
             self.rest = rest;
         }
     }
@@ -158,7 +158,7 @@ pub fn in_place(
 /// Why a reply cannot be sent as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyFault {
-    /// No free slot, or a request whose headers leave no room in its slot.
+    /// No free slot, or a request whose headers leave no space in its slot.
     NoFrame,
     /// More than [`REPLY_DATAGRAMS_MAX`] datagrams.
     TooLarge,
@@ -294,7 +294,7 @@ impl<'a> Datagrams<'a> {
 }
 
 impl Drop for Datagrams<'_> {
-    /// A reply that was given up brings its slots home.
+    /// Returns the slots of a reply that was given up to the pool.
     fn drop(&mut self) {
         self.frames.clear();
     }

@@ -5,12 +5,12 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use dataplane::protocol::Server;
-use dataplane::protocol::binary::Header;
-use dataplane::protocol::stream::Conversation;
-use dataplane::store::{Store, StoreConfig};
+use dataplane::commands::{Conversation, Ctx};
+use dataplane::observe::Server;
 use driver_shim::Pages;
+use memcache::binary::Header;
 use std::sync::Arc;
+use store::{Store, StoreConfig};
 
 const RECORDED: &str = include_str!("binary_recorded.txt");
 const ITEM_MAX_BYTES: usize = 1 << 20;
@@ -84,8 +84,8 @@ fn every_recorded_answer_is_ours_too() {
             let (mut waiting, mut out, mut closed) = (Vec::new(), Vec::new(), false);
             for piece in case.sent.chunks(piece) {
                 waiting.extend_from_slice(piece);
-                let progress =
-                    conversation.advance(&mut session, &ops, &server, &waiting, &mut out, 1 << 24);
+                let mut ctx = Ctx::new(&mut session, &ops, &server);
+                let progress = conversation.advance(&mut ctx, &waiting, &mut out, 1 << 24);
                 waiting.drain(..progress.consumed);
                 closed |= progress.close;
                 if closed {

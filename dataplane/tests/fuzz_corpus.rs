@@ -20,6 +20,8 @@ mod meta;
 mod parsers;
 #[path = "../../fuzz/bodies/restart.rs"]
 mod restart;
+#[path = "../../fuzz/bodies/segments.rs"]
+mod segments;
 #[path = "../../fuzz/bodies/sequence.rs"]
 mod sequence;
 #[path = "../../fuzz/harness/tcp.rs"]
@@ -40,6 +42,7 @@ const TARGETS: &[(&str, Body)] = &[
     ("meta", meta::run),
     ("parsers", parsers::run),
     ("restart", restart::run),
+    ("segments", segments::run),
     ("sequence", sequence::run),
     ("udp_frame", udp_frame::run),
 ];

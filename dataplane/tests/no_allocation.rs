@@ -4,17 +4,14 @@
 #![allow(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use dataplane::DropReason;
 use dataplane::announce::Announcer;
-use dataplane::batcher::{BatchMode, BatchPolicy};
 use dataplane::capture::{Capture, Filter, KeyPattern, What};
-use dataplane::fast_path::Manner;
-use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
+use dataplane::observe::Server;
 use dataplane::policy::{Policy, Rate};
-use dataplane::protocol::Server;
-use dataplane::store::{Store, StoreConfig};
-use dataplane::stream::StreamsConfig;
-use dataplane::wire::{Cidr, Local, tcp};
+use dataplane::stages::batch::batcher::{BatchMode, BatchPolicy};
+use dataplane::stages::fast_path::Manner;
+use dataplane::stages::stream::StreamsConfig;
+use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::{LoopingConfig, MAC, PEER_MAC, linked, looping};
 use driver_shim::{Burst, Pages, QueuePair, Region, RxChecksum, TxCaps};
 use etherparse::{PacketBuilder, TcpHeader};
@@ -22,6 +19,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::num::{NonZeroU8, NonZeroU32, NonZeroU64};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use store::{Store, StoreConfig};
+use wire::DropReason;
+use wire::{Cidr, Local, tcp};
 
 struct Counting;
 
@@ -265,12 +265,15 @@ fn the_fast_path_allocates_nothing() {
     }
 }
 
+/// Connections of a TCP client, from ports 5000 on.
+const CONNECTIONS: u8 = 6;
+
 /// A TCP client that makes its segments from templates, and takes no memory itself.
 struct Client {
     wire: QueuePair,
     region: Region,
-    seq: u32,
-    ack: u32,
+    /// Of each connection, what it sends and acknowledges next.
+    ends: [(u32, u32); CONNECTIONS as usize],
 }
 
 /// Where the TCP header and the payload begin in a segment without options.
@@ -290,18 +293,21 @@ impl Client {
         bytes
     }
 
-    /// Sends a segment, and gives how many bytes of payload came back.
+    /// Sends a segment on each connection, in one burst, and gives how many bytes of payload came back.
     fn ask(&mut self, worker: &mut Worker, template: &[u8]) -> usize {
-        let mut frame = self.region.alloc().unwrap();
-        frame.fill(template).unwrap();
-        let bytes = frame.bytes_mut();
-        bytes[TCP_AT + 4..TCP_AT + 8].copy_from_slice(&self.seq.to_be_bytes());
-        bytes[TCP_AT + 8..TCP_AT + 12].copy_from_slice(&self.ack.to_be_bytes());
-        tcp::seal(&mut bytes[14..], 20, false);
-        let controls = u32::from(bytes[TCP_AT + 13] & 3 != 0);
-        self.seq += u32::try_from(template.len() - PAYLOAD_AT).unwrap() + controls;
         let mut burst = Burst::new();
-        burst.push(frame);
+        for (n, (seq, ack)) in (0..).zip(&mut self.ends) {
+            let mut frame = self.region.alloc().unwrap();
+            frame.fill(template).unwrap();
+            let bytes = frame.bytes_mut();
+            bytes[TCP_AT..TCP_AT + 2].copy_from_slice(&(5000_u16 + n).to_be_bytes());
+            bytes[TCP_AT + 4..TCP_AT + 8].copy_from_slice(&seq.to_be_bytes());
+            bytes[TCP_AT + 8..TCP_AT + 12].copy_from_slice(&ack.to_be_bytes());
+            tcp::seal(&mut bytes[14..], 20, false);
+            let controls = u32::from(bytes[TCP_AT + 13] & 3 != 0);
+            *seq += u32::try_from(template.len() - PAYLOAD_AT).unwrap() + controls;
+            burst.push(frame);
+        }
         self.wire.tx.burst(&mut burst);
         worker.turn();
         let mut came = 0;
@@ -313,7 +319,9 @@ impl Client {
             let seq: [u8; 4] = bytes[TCP_AT + 4..TCP_AT + 8].try_into().unwrap();
             let controls = u32::from(bytes[TCP_AT + 13] & 3 != 0);
             let payload_len = u32::try_from(payload).unwrap();
-            self.ack = u32::from_be_bytes(seq).wrapping_add(payload_len + controls);
+            let port: [u8; 2] = bytes[TCP_AT + 2..TCP_AT + 4].try_into().unwrap();
+            let (_, ack) = &mut self.ends[usize::from(u16::from_be_bytes(port) - 5000)];
+            *ack = u32::from_be_bytes(seq).wrapping_add(payload_len + controls);
             came += payload;
         }
         came
@@ -356,21 +364,23 @@ fn tcp_in_the_worker_allocates_nothing() {
             item_max_bytes: 1 << 20,
             requests_per_turn: 20,
             idle_max: None,
+            drain_max: std::time::Duration::from_secs(1),
         }),
     });
     let [syn, ack, fin] = ["S", "A", "FA"].map(|flags| Client::template(flags, b""));
     let set =
-        Client::template("A", format!("set key 0 0 900\r\n{}\r\n", "v".repeat(900)).as_bytes());
-    let get = Client::template("A", b"get key\r\nget nokey\r\nmg key v\r\n");
-    let mut client = Client { wire: far.queues.remove(0), region, seq: 0, ack: 0 };
+        Client::template("A", format!("set key 0 0 600\r\n{}\r\n", "v".repeat(600)).as_bytes());
+    let get = Client::template("A", b"get key\r\nget nokey\r\nmg key v\r\nget key\r\n");
+    let each = usize::from(CONNECTIONS);
+    let mut client = Client { wire: far.queues.remove(0), region, ends: Default::default() };
     let mut connections = |n: usize| {
         for _ in 0..n {
-            client.ack = 0;
+            client.ends.iter_mut().for_each(|(_, ack)| *ack = 0);
             client.ask(&mut worker, &syn);
             client.ask(&mut worker, &ack);
             for _ in 0..40 {
-                assert_eq!(client.ask(&mut worker, &set), 8);
-                assert_eq!(client.ask(&mut worker, &get), 924 + 5 + 910);
+                assert_eq!(client.ask(&mut worker, &set), each * 8);
+                assert_eq!(client.ask(&mut worker, &get), each * (624 + 5 + 610 + 624));
             }
             client.ask(&mut worker, &fin);
             client.ask(&mut worker, &ack);
@@ -382,6 +392,7 @@ fn tcp_in_the_worker_allocates_nothing() {
     ARMED.store(false, Ordering::Relaxed);
     assert_eq!(ALLOCATIONS.swap(0, Ordering::Relaxed), 0, "allocations on the data path");
     let totals = server.totals();
-    assert_eq!((totals.total_connections, totals.closed_connections), (220, 220));
+    let all = 220 * u64::from(CONNECTIONS);
+    assert_eq!((totals.total_connections, totals.closed_connections), (all, all));
     assert!(worker.counters().ledger().balances());
 }

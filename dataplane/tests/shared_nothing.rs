@@ -2,17 +2,15 @@
 //! not an item, not a book of the store. Two workers answer many of them; all memory that the store
 //! mapped, and the store itself, is the same to the bit before and after.
 //!
-//! A binary of its own with one test, because it tells the store's memory by what the process maps
+//! A binary of its own with one test, because it recognises the store's memory by what the process maps
 //! meanwhile. It reads that memory through `/proc/self/mem`. What each worker does write lies apart:
-//! its counters, and its slot among the epochs, whose size `store/epoch.rs` tests.
+//! its counters, and its slot among the epochs, whose size `dataplane/store/src/epoch.rs` tests.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use dataplane::batcher::BatchPolicy;
-use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
+use dataplane::observe::Server;
 use dataplane::policy::Policy;
-use dataplane::protocol::{self, Server};
-use dataplane::store::{Store, StoreConfig, verbs};
-use dataplane::wire::Local;
+use dataplane::stages::batch::batcher::BatchPolicy;
+use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::{LoopingConfig, MAC, looping};
 use driver_shim::{Pages, PortInfo, QueuePair, Region, RxChecksum, TxCaps};
 use etherparse::PacketBuilder;
@@ -21,6 +19,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::thread;
+use store::{Store, StoreConfig, verbs};
+use wire::Local;
 
 const ITEMS: usize = 500;
 /// GETs of each worker, several of each item.
@@ -129,7 +129,8 @@ fn a_get_writes_nothing_that_workers_share() {
     let mut session = store.session().unwrap();
     for i in 0..ITEMS {
         let key = format!("key{i}");
-        verbs::store(&mut session, &protocol::Store::set(key.as_bytes(), 0, 0, b"value")).unwrap();
+        verbs::store(&mut session, None, &memcache::Store::set(key.as_bytes(), 0, 0, b"value"))
+            .unwrap();
     }
     let server = Arc::new(Server::new(Arc::clone(&store), "test".to_owned()));
     let region = Region::new(2048, Pages::Small).unwrap();
@@ -171,7 +172,7 @@ fn a_get_writes_nothing_that_workers_share() {
         assert_eq!(align_of_val(&**counters), 128, "counters share no pair of lines");
     }
     // The test would see it.
-    verbs::store(&mut session, &protocol::Store::set(b"key1", 0, 0, b"other")).unwrap();
+    verbs::store(&mut session, None, &memcache::Store::set(b"key1", 0, 0, b"other")).unwrap();
     let n = changed(&image);
     assert!(n.iter().sum::<usize>() > 0);
 }

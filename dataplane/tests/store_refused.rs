@@ -1,13 +1,13 @@
-//! A full store that evicts nothing, and what clients are told by it: that there is no memory, and
+//! A full store that evicts nothing, and what clients get from it: that there is no memory, and
 //! never that a condition was not met.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 
-use dataplane::protocol::Server;
-use dataplane::protocol::stream::Conversation;
-use dataplane::store::{Store, StoreConfig};
+use dataplane::commands::{Conversation, Ctx};
+use dataplane::observe::Server;
 use driver_shim::Pages;
 use std::sync::Arc;
+use store::{Store, StoreConfig};
 
 const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory storing object\r\n";
 
@@ -25,14 +25,8 @@ fn ask(value: &str, requests: &[&[u8]]) -> Vec<Vec<u8>> {
     let ops = server.ops();
     let mut ask = |request: &[u8]| {
         let mut out = Vec::new();
-        let p = Conversation::new(1 << 20).advance(
-            &mut session,
-            &ops,
-            &server,
-            request,
-            &mut out,
-            usize::MAX,
-        );
+        let mut ctx = Ctx::new(&mut session, &ops, &server);
+        let p = Conversation::new(1 << 20).advance(&mut ctx, request, &mut out, usize::MAX);
         assert_eq!((p.consumed, p.close), (request.len(), false));
         out
     };

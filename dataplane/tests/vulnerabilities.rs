@@ -6,13 +6,14 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use dataplane::protocol::binary::{self, Action, HEADER_BYTES, Header, REQUEST_MAGIC, opcode};
-use dataplane::protocol::stream::Conversation;
-use dataplane::protocol::{Command, KEY_MAX_BYTES, Parsed, Server};
-use dataplane::store::{Store, StoreConfig};
+use dataplane::commands::{Conversation, Ctx};
+use dataplane::observe::Server;
 use driver_shim::Pages;
+use memcache::binary::{self, HEADER_BYTES, Header, REQUEST_MAGIC, opcode};
+use memcache::{KEY_MAX_BYTES, Parsed, Refused, Verb};
 use proptest::prelude::*;
 use std::sync::Arc;
+use store::{Store, StoreConfig};
 
 const ITEM_MAX_BYTES: usize = 1 << 20;
 
@@ -53,7 +54,7 @@ fn packet(opcode: u8, key_bytes: u16, extras_bytes: u8, body_bytes: u32) -> Vec<
     packet
 }
 
-/// The law that holds whatever the lengths say.
+/// The invariant that holds whatever the lengths say.
 fn check_lengths(opcode: u8, key_bytes: u16, extras_bytes: u8, body_bytes: u32, come: usize) {
     let packet = packet(opcode, key_bytes, extras_bytes, body_bytes);
     let input = &packet[..come.min(packet.len())];
@@ -66,14 +67,14 @@ fn check_lengths(opcode: u8, key_bytes: u16, extras_bytes: u8, body_bytes: u32, 
             assert!(at_least <= HEADER_BYTES + parts + ITEM_MAX_BYTES);
             assert!(at_least <= HEADER_BYTES + parts.max(body));
         }
-        Parsed::Swallow { command: Command::Binary(request), used, skip } => {
+        Parsed::Swallow { command, used, skip } => {
             assert_eq!(used + skip, HEADER_BYTES + body);
             assert!(body <= i32::MAX as usize && key_bytes as usize <= KEY_MAX_BYTES);
-            assert!(matches!(request.action, Action::Refused { close: false, .. }));
+            assert!(matches!(command.verb, Verb::Refused(Refused { close: false, .. })));
         }
-        Parsed::Command { command: Command::Binary(request), used } => {
+        Parsed::Command { command, used } => {
             assert!(used <= input.len());
-            if let Action::Refused { close, .. } = request.action {
+            if let Verb::Refused(Refused { close, .. }) = command.verb {
                 assert!(close, "a refusal that goes on says how far");
             } else {
                 // Carried out: extras and key lie in the body, and the body in what has come.
@@ -127,7 +128,8 @@ fn converse(pieces: &[&[u8]]) -> (Vec<u8>, bool, usize) {
     let (mut input, mut out) = (Vec::new(), Vec::new());
     for piece in pieces {
         input.extend_from_slice(piece);
-        let progress = conversation.advance(&mut session, &ops, &server, &input, &mut out, 1 << 24);
+        let mut ctx = Ctx::new(&mut session, &ops, &server);
+        let progress = conversation.advance(&mut ctx, &input, &mut out, 1 << 24);
         input.drain(..progress.consumed);
         if progress.close {
             return (out, true, conversation.wants());

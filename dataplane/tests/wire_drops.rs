@@ -1,14 +1,14 @@
-//! Every reason that room 3 or the engine's checks of a datagram can give has a frame that gets
+//! Every reason that stage 3 or the engine's checks of a datagram can give has a frame that gets
 //! it, and what is not dropped goes where it should.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use dataplane::DropReason;
-use dataplane::wire::build::{UdpFrame, arp_request, echo_request, neighbour_solicit};
-use dataplane::wire::classify::{Class, Respond, classify};
-use dataplane::wire::corrupt::Corruption;
-use dataplane::wire::{AllowList, Cidr, Local};
 use driver_shim::MacAddr;
 use std::net::{IpAddr, Ipv6Addr};
+use wire::DropReason;
+use wire::build::{UdpFrame, arp_request, echo_request, neighbour_solicit};
+use wire::classify::{Class, Respond, classify};
+use wire::corrupt::Corruption;
+use wire::{AllowList, Cidr, Local};
 
 #[path = "../../fuzz/bodies/classify.rs"]
 #[allow(dead_code, reason = "the fuzz target's own part is run elsewhere")]
@@ -207,6 +207,8 @@ fn every_reason_up_to_the_engine_has_a_frame_here() {
                 | R::RateNeighbour
                 | R::TcpChecksum
                 | R::TcpNoConnection
+                | R::TcpUnanswered
+                | R::TcpUnacceptable
                 | R::TcpFull
                 | R::SideDoorRate
                 | R::SideDoorFull

@@ -1,14 +1,14 @@
 //! Packet in, packet out: ARP, neighbour discovery and echo, against frames written by hand.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use dataplane::DropReason;
-use dataplane::respond::respond;
-use dataplane::wire::Local;
-use dataplane::wire::build::{arp_request, echo_request, neighbour_solicit};
-use dataplane::wire::classify::{Class, classify};
+use dataplane::stages::exits::respond::respond;
 use driver_shim::{Frame, MacAddr, Pages, Region};
 use etherparse::{Icmpv4Header, Icmpv6Header, LaxPacketHeaders, NetHeaders, TransportHeader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use wire::DropReason;
+use wire::Local;
+use wire::build::{arp_request, echo_request, neighbour_solicit};
+use wire::classify::{Class, classify};
 
 const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const US: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);

@@ -1,15 +1,18 @@
 //! A frame: the owner of one slot, and the bytes in it.
 //!
-//! Not `Clone`. Dropping a frame brings its slot home; transmitting takes it by value. So a slot
+//! Not `Clone`. Dropping a frame returns its slot to the pool; transmitting takes it by value. So a slot
 //! cannot be sent twice, freed twice or forgotten by accident.
 #![allow(unsafe_code)]
 
-use crate::port::BURST_MAX;
-use crate::region::{SLOT_BYTES, Slots};
+use crate::slots::{SLOT_BYTES, Slots};
 use arrayvec::ArrayVec;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+
+/// Most frames that one burst carries. 64 hides the cost of a driver call and keeps a burst's
+/// headers in the first-level cache.
+pub const BURST_MAX: usize = 64;
 
 /// Frames that travel together, oldest first, without allocation.
 pub type Burst = ArrayVec<Frame, BURST_MAX>;
@@ -35,7 +38,7 @@ impl From<bool> for Flag {
     }
 }
 
-/// What the receiving driver knows of a frame's checksums. Anything but `Good` is checked again
+/// What the receiving driver reports of a frame's checksums. Anything but `Good` is checked again
 /// in software: a driver that says nothing has not said that they are right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RxChecksum {
@@ -73,12 +76,33 @@ pub struct Frame {
     len: u16,
     /// Set by the driver on receive.
     pub rx: RxChecksum,
-    /// Set by room 7 before transmission.
+    /// Set by stage 7 before transmission.
     pub tx: TxOffload,
-    /// The capture that wants to see what becomes of the frame; 0: none.
+    /// The capture that selected the frame; 0: none.
     pub watched: u8,
-    /// When room 2 saw the frame, in nanoseconds of the worker's clock; 0 before that.
+    /// When stage 2 saw the frame, in nanoseconds of the worker's clock; 0 before that.
     pub stamp_ns: u64,
+}
+
+/// A frame that a reply is written into: its window and what the driver gets of it.
+#[derive(Debug)]
+pub struct Open<'f, const N: usize> {
+    /// The frame's first `N` bytes.
+    pub bytes: &'f mut [u8; N],
+    /// What the driver is asked to fill in.
+    pub tx: &'f mut TxOffload,
+    len: &'f mut u16,
+}
+
+impl<const N: usize> Open<'_, N> {
+    /// Sets the frame's length, if that is no more than the window's.
+    #[inline(always)]
+    pub fn set_len(&mut self, len: usize) {
+        // A window is no longer than a slot.
+        if len <= N {
+            *self.len = u16::try_from(len).unwrap_or(0);
+        }
+    }
 }
 
 // SAFETY: a frame is the only owner of its slot's bytes, and `Slots` is Sync.
@@ -86,8 +110,8 @@ unsafe impl Send for Frame {}
 
 impl Frame {
     /// # Safety
-    /// `slots` is live and stays so until every slot is home; `slot` is in it, out of its home,
-    /// and nobody else's; `off + len <= SLOT_BYTES`.
+    /// `slots` is live and stays so until every slot is returned; `slot` is in it, out of its pool,
+    /// and the caller's alone; `off + len <= SLOT_BYTES`.
     pub(crate) unsafe fn new(slots: NonNull<Slots>, slot: u32, off: usize, len: usize) -> Self {
         debug_assert!(off + len <= SLOT_BYTES);
         #[expect(clippy::cast_possible_truncation, reason = "both are at most SLOT_BYTES")]
@@ -139,11 +163,13 @@ impl Frame {
         Self::has_window::<N>(self.off).then(|| unsafe { self.start().cast().as_ref() })
     }
 
-    /// [`Self::window`], to be changed.
+    /// [`Self::window`], to be changed, with what a reply sets besides. `None` as there.
     #[inline(always)]
-    pub fn window_mut<const N: usize>(&mut self) -> Option<&mut [u8; N]> {
-        // SAFETY: as for `window`, and `&mut self` makes the borrow exclusive.
-        Self::has_window::<N>(self.off).then(|| unsafe { self.start().cast().as_mut() })
+    pub fn open<const N: usize>(&mut self) -> Option<Open<'_, N>> {
+        // SAFETY: as for `window`, and `&mut self` makes the borrow exclusive; the slot's bytes are apart from the frame's own fields.
+        let bytes =
+            Self::has_window::<N>(self.off).then(|| unsafe { self.start().cast().as_mut() });
+        Some(Open { bytes: bytes?, len: &mut self.len, tx: &mut self.tx })
     }
 
     #[inline(always)]
@@ -200,7 +226,7 @@ impl Frame {
         self.off
     }
 
-    /// Gives the slot to a driver. The driver now owns it and brings it home.
+    /// Gives the slot to a driver. The driver now owns it and returns it to the pool.
     pub fn into_slot(self) -> u32 {
         ManuallyDrop::new(self).slot
     }

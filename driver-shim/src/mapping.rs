@@ -4,7 +4,7 @@
 //! really obtained is kept beside the memory ([`Mapping::kind`]) so that start-up can report it.
 //!
 //! A file's memory outlives the process. Its space must be set aside first ([`reserve`]): a touch
-//! of a page that the file system cannot give, or that somebody has cut off, ends the process
+//! of a page that the file system cannot give, or that was cut off by a truncation, ends the process
 //! (SIGBUS).
 #![allow(unsafe_code)]
 
@@ -24,7 +24,7 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// its own memory from 4 GB up for the same reason.
 const DEVICE_BASE: usize = 1 << 38;
 
-/// Which pages to ask for.
+/// Which pages to request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pages {
     /// Reserved huge pages; transparent ones where none are free.
@@ -34,6 +34,17 @@ pub enum Pages {
     Require,
     /// Ordinary pages only.
     Small,
+}
+
+impl Pages {
+    /// The word for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prefer => "prefer",
+            Self::Require => "require",
+            Self::Small => "never",
+        }
+    }
 }
 
 /// Where memory lives and who maps it.
@@ -79,7 +90,7 @@ pub struct Mapping {
 }
 
 // SAFETY: a mapping is plain memory with one owner; what is done with the bytes behind `base`
-// is the business (and the unsafe code) of whoever asks for the pointer.
+// is the business (and the unsafe code) of the code that takes the pointer.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; `&Mapping` gives out only the address, the length and the kind.
 unsafe impl Sync for Mapping {}
@@ -93,7 +104,7 @@ impl Mapping {
         Self::near(0, bytes, pages)
     }
 
-    /// As [`Mapping::new`], at addresses of at most 39 bits where there is room, so that any IOMMU
+    /// As [`Mapping::new`], at addresses of at most 39 bits where some are free, so that any IOMMU
     /// can give them to a device.
     ///
     /// # Errors
@@ -145,8 +156,8 @@ impl Mapping {
             return wrong("not in a hugetlbfs, so not on huge pages");
         }
         let mapping = Self { base: map_aligned(0, len)?, len, kind };
-        // SAFETY: takes the place of a mapping that is ours, whole, and not used yet. Whoever is
-        // given the address is told by the module that the file must keep its length.
+        // SAFETY: takes the place of a mapping that is ours, whole, and not used yet. The
+        // module's head says that the file must keep its length.
         let p = unsafe {
             libc::mmap(
                 mapping.base.as_ptr().cast(),
@@ -161,13 +172,13 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         if pages != Pages::Small && kind == MemoryKind::Tmpfs {
-            // What comes of it is the mount's affair, and not told.
+            // What comes of it is the mount's affair, and not reported.
             let _ = mapping.advise_huge();
         }
         Ok(mapping)
     }
 
-    /// Asks for transparent huge pages. False when the kernel has none.
+    /// Requests transparent huge pages. False when the kernel has none.
     fn advise_huge(&self) -> bool {
         // SAFETY: a live mapping of ours; advice does not change contents.
         unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) == 0 }
@@ -178,8 +189,8 @@ impl Mapping {
         self.base
     }
 
-    /// All of it, while nobody else has it: whoever has handed out addresses behind [`Self::base`]
-    /// keeps the mapping to himself.
+    /// All of it, while no other code uses it: a caller that has handed out addresses behind [`Self::base`]
+    /// does not call this.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: mapped for `len` bytes, initialised by the kernel, and borrowed alone.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
@@ -216,7 +227,7 @@ pub fn reserve(file: &File, len: u64) -> io::Result<()> {
     file.set_len(len)?;
     let most = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
     loop {
-        // A signal that comes meanwhile is for somebody else, who sets a flag and is done.
+        // A signal that comes meanwhile is for a handler that sets a flag and returns.
         match fallocate(file, FallocateFlags::empty(), 0, most) {
             Err(Errno::EINTR) => {}
             done => return done.map_err(io::Error::from),
@@ -231,7 +242,7 @@ pub fn reserve(file: &File, len: u64) -> io::Result<()> {
 /// As [`Mapping::of_file`]; or the file could not be synced.
 pub fn write_start(file: &File, bytes: &[u8]) -> io::Result<()> {
     let window = Mapping::of_file(file, 0, bytes.len(), Pages::Small)?;
-    // SAFETY: the window is as long as `bytes` or longer, was mapped just now, and nobody else
+    // SAFETY: the window is as long as `bytes` or longer, was mapped just now, and no other code
     // has its address.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), window.base.as_ptr(), bytes.len()) };
     drop(window);
@@ -246,7 +257,7 @@ fn rounded(bytes: usize) -> io::Result<usize> {
 
 /// Ordinary memory at an aligned address: the kernel makes huge pages only of aligned 2 MB runs.
 fn map_aligned(at: usize, len: usize) -> io::Result<NonNull<u8>> {
-    // One huge page more than asked for, then the ends are given back.
+    // One huge page more than requested, then the ends are given back.
     let padded = len
         .checked_add(HUGE_PAGE_BYTES)
         .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
@@ -255,7 +266,7 @@ fn map_aligned(at: usize, len: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: `skip < HUGE_PAGE_BYTES`, so base..base+len lies within the padded mapping.
     let base = unsafe { raw.add(skip) };
     if skip > 0 {
-        // SAFETY: the first `skip` bytes belong to the mapping just made and nobody uses them.
+        // SAFETY: the first `skip` bytes belong to the mapping just made and no thread uses them.
         unsafe { libc::munmap(raw.as_ptr().cast(), skip) };
     }
     // SAFETY: `skip` is less than the padding, so the mapping goes on behind base+len.

@@ -8,10 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Most frames that one burst carries. 64 hides the cost of a driver call and keeps a burst's
-/// headers in the first-level cache.
-pub const BURST_MAX: usize = 64;
-
 /// An Ethernet address.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct MacAddr(pub [u8; 6]);
@@ -31,7 +27,7 @@ impl fmt::Debug for MacAddr {
 
 /// Receives frames. One owner, one thread: `Send`, not `Sync`.
 pub trait RxQueue: Send {
-    /// Appends waiting frames to `into`, as many as it has room for, and says how many.
+    /// Appends waiting frames to `into`, as many as fit, and says how many.
     /// Never blocks; 0 means that nothing waits.
     fn burst(&mut self, into: &mut Burst) -> usize;
 
@@ -116,7 +112,7 @@ pub struct PortCounters {
     pub tx_errors: u64,
 }
 
-/// What a device has told of itself.
+/// What a device has reported of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PortEvents {
     /// It works no more until it is reset.
@@ -136,7 +132,7 @@ pub struct PortSocket {
     pub silence: Silence,
 }
 
-/// How long nothing has come. The receiving thread tells, anybody may ask.
+/// How long nothing has come. The receiving thread shows, any thread may read it.
 #[derive(Debug, Clone)]
 pub struct Silence {
     since: Instant,
@@ -181,13 +177,13 @@ pub trait PortControl: Send {
         Vec::new()
     }
 
-    /// What the device has told since this was called last.
+    /// What the device has reported since this was called last.
     fn events(&mut self) -> PortEvents {
         PortEvents::default()
     }
 
     /// Resets the device, sets it up as it was, and starts it again. Meanwhile queues receive and
-    /// send nothing; frames that the device held are lost, and their slots go home.
+    /// send nothing; frames that the device held are lost, and their slots return to the pool.
     ///
     /// # Errors
     /// The step that failed. Queues rest until another reset succeeds.

@@ -7,25 +7,18 @@
 //! ```
 //!
 //! A slot number means the same slot to the CPU, the NIC and the GPU. Free slots wait in their
-//! home: a lock-free queue here, or the mempool of DPDK, which must own them because the
-//! driver takes buffers from it by itself. Whoever holds a [`Frame`] owns its slot.
+//! pool: a lock-free queue here, or the mempool of DPDK, which must own them because the
+//! driver takes buffers from it by itself. The holder of a [`Frame`] owns its slot.
 #![allow(unsafe_code)]
 
 use crate::frame::Frame;
 use crate::mapping::{Mapping, MemoryKind, Pages};
+use crate::slots::{HEADROOM_BYTES, Home, SLOT_BYTES, SlotHome, Slots};
 use crossbeam_queue::ArrayQueue;
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
-
-/// Bytes per slot, headroom included. 2 KB holds a 1,500-byte MTU with every header.
-pub const SLOT_BYTES: usize = 2048;
-/// Bytes before the frame in a fresh slot: DPDK's default, and a whole number of cache lines,
-/// so that a 72-byte request lies in one 128-byte PCIe line.
-pub const HEADROOM_BYTES: usize = 128;
-/// Longest frame that fits a slot.
-pub const FRAME_MAX_BYTES: usize = SLOT_BYTES - HEADROOM_BYTES;
 
 /// Why a region could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -36,102 +29,14 @@ pub enum RegionError {
          ask for fewer slots, or free memory or huge pages"
     )]
     Map {
-        /// Slots asked for.
+        /// Slots requested.
         slots: u32,
-        /// The kernel's refusal.
+        /// The OS error.
         source: io::Error,
     },
     /// A region of no slots.
     #[error("a region needs at least one packet slot")]
     Empty,
-}
-
-/// Where free slots wait. Called from any thread, never blocks.
-///
-/// # Safety
-/// - The home names each slot of its region once: [`Self::take`] gives a slot that is home, and
-///   gives it to nobody else until it was given back.
-/// - [`Self::is_whole`] says true only if dropping the home and unmapping the memory is safe.
-/// - Once dropped, it and its driver touch the memory no more.
-pub unsafe trait SlotHome: Send + Sync {
-    /// Takes a free slot, if there is one.
-    fn take(&self) -> Option<u32>;
-    /// Brings a slot home.
-    ///
-    /// # Safety
-    /// The slot was taken from this home, or handed out by its driver; it is the caller's, who
-    /// gives up every use of its bytes.
-    unsafe fn give(&self, slot: u32);
-    /// Free slots at this moment.
-    fn available(&self) -> usize;
-    /// Whether every slot is home and no thread is still within [`Self::give`]: one that has
-    /// counted its slot but not let go of the home is not done. Asked once, when nobody can take
-    /// slots any more.
-    fn is_whole(&self) -> bool;
-}
-
-#[expect(clippy::large_enum_variant, reason = "there is one, behind a box already")]
-enum Home {
-    Queue(ArrayQueue<u32>),
-    Driver(Box<dyn SlotHome>),
-}
-
-/// What frames point to.
-pub(crate) struct Slots {
-    // Before `memory`: a driver's pool lets go of the memory before it is unmapped.
-    home: Home,
-    memory: Mapping,
-    count: u32,
-}
-
-impl Slots {
-    /// First byte of the slot.
-    ///
-    /// # Safety
-    /// `slot` is below the count of slots.
-    pub(crate) unsafe fn data(&self, slot: u32) -> NonNull<u8> {
-        debug_assert!(slot < self.count, "slot number out of the region");
-        // SAFETY: slot < count, and the mapping holds count * SLOT_BYTES bytes.
-        unsafe { self.memory.base().add(slot as usize * SLOT_BYTES) }
-    }
-
-    /// Brings a slot home.
-    ///
-    /// # Safety
-    /// The slot is out of its home and the caller's, who gives up every use of its bytes.
-    pub(crate) unsafe fn give(&self, slot: u32) {
-        match &self.home {
-            Home::Queue(q) => {
-                let full = q.push(slot);
-                debug_assert!(full.is_ok(), "slot {slot} came home twice");
-            }
-            // SAFETY: the caller's promise is the one asked for.
-            Home::Driver(d) => unsafe { d.give(slot) },
-        }
-    }
-
-    /// As [`SlotHome::is_whole`]. Only for the last handle: the slots do not come back out.
-    fn is_whole(&self) -> bool {
-        match &self.home {
-            // A push under way counts in `len` before it is over; taking its slot waits for it.
-            Home::Queue(q) => (0..self.count).all(|_| q.pop().is_some()),
-            Home::Driver(d) => d.is_whole(),
-        }
-    }
-
-    fn take(&self) -> Option<u32> {
-        match &self.home {
-            Home::Queue(q) => q.pop(),
-            Home::Driver(d) => d.take(),
-        }
-    }
-
-    fn available(&self) -> usize {
-        match &self.home {
-            Home::Queue(q) => q.len(),
-            Home::Driver(d) => d.available(),
-        }
-    }
 }
 
 /// Owns the slots' memory. When the last handle goes while frames are still out, the memory is
@@ -151,7 +56,7 @@ impl Drop for Owner {
         if whole {
             // SAFETY:
             // - the pointer came from Box::leak and this is the only owner;
-            // - every slot is home and nobody is still bringing one, so no Frame points here, and
+            // - every slot is back in the pool and no thread is still returning one, so no Frame points here, and
             //   none can be made: that needs a Region, and this was the last.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         }
@@ -176,7 +81,7 @@ impl Region {
     /// Maps a region of `slots` slots whose free ones wait in a queue of its own.
     ///
     /// # Errors
-    /// [`RegionError`]: no slots asked for, or no memory.
+    /// [`RegionError`]: no slots requested, or no memory.
     pub fn new(slots: u32, pages: Pages) -> Result<Self, RegionError> {
         Self::with_home(slots, pages, |_, slots| {
             let q = ArrayQueue::new(slots as usize);
@@ -188,7 +93,7 @@ impl Region {
         })
     }
 
-    /// Maps a region and lets `make` build the home of its slots over the raw memory, as a
+    /// Maps a region and lets `make` build the pool of its slots over the raw memory, as a
     /// driver with a buffer pool of its own needs. `make` gets the mapping and the slot count.
     ///
     /// # Errors
@@ -212,7 +117,7 @@ impl Region {
         let memory = Mapping::for_devices(slots as usize * SLOT_BYTES, pages)
             .map_err(|source| RegionError::Map { slots, source })?;
         let home = make(&memory, slots)?;
-        let slots = Box::new(Slots { home, memory, count: slots });
+        let slots = Box::new(Slots::new(home, memory, slots));
         Ok(Self(Arc::new(Owner(NonNull::from(Box::leak(slots))))))
     }
 
@@ -236,11 +141,11 @@ impl Region {
     /// going on would hand out memory that is not the packet's.
     ///
     /// # Safety
-    /// The slot must be out of its home and owned by the caller, with no other frame on it:
+    /// The slot must be out of its pool and owned by the caller, with no other frame on it:
     /// two frames on one slot would alias.
     pub unsafe fn frame(&self, slot: u32, off: usize, len: usize) -> Frame {
         assert!(
-            slot < self.slots().count && off <= SLOT_BYTES && len <= SLOT_BYTES - off,
+            slot < self.slots().count() && off <= SLOT_BYTES && len <= SLOT_BYTES - off,
             "driver named bytes outside the region"
         );
         // SAFETY: in range (checked above), and sole ownership is the caller's promise.
@@ -254,27 +159,27 @@ impl Region {
 
     /// First byte of slot 0.
     pub fn base(&self) -> NonNull<u8> {
-        self.slots().memory.base()
+        self.slots().memory().base()
     }
 
     /// Bytes mapped.
     pub fn len_bytes(&self) -> usize {
-        self.slots().memory.len()
+        self.slots().memory().len()
     }
 
     /// Slots in all.
     pub fn capacity(&self) -> usize {
-        self.slots().count as usize
+        self.slots().count() as usize
     }
 
-    /// Slots at home. Equals [`Self::capacity`] when no frame is out anywhere.
+    /// Free slots. Equals [`Self::capacity`] when no frame is out anywhere.
     pub fn available(&self) -> usize {
         self.slots().available()
     }
 
     /// The kind of memory obtained.
     pub fn kind(&self) -> MemoryKind {
-        self.slots().memory.kind()
+        self.slots().memory().kind()
     }
 }
 
@@ -307,7 +212,7 @@ mod tests {
         assert_eq!(f.bytes(), b"abc");
     }
 
-    /// The last frame and the last handle go at the same time, on two threads: whoever is late
+    /// The last frame and the last handle go at the same time, on two threads: the later one
     /// must find what it needs.
     #[test]
     fn the_last_frame_and_the_last_handle_may_go_together() {

@@ -1,4 +1,4 @@
-//! A device that asks for a reset, or is gone: told by DPDK's own events, on a `net_ring` whose
+//! A device that asks for a reset, or is gone: reported by DPDK's own events, on a `net_ring` whose
 //! bursts go on meanwhile.
 #![cfg(feature = "dpdk")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]

@@ -56,7 +56,7 @@ fn frames_come_back_unchanged(eal: &Eal, region: &Region) {
     drop(back);
     assert_eq!(region.available(), region.capacity());
 
-    // What is under way when the port stops comes home too, and so does what is sent later.
+    // What is under way when the port stops returns too, and so does what is sent later.
     for seed in 0..100 {
         send(pair, frame(region, seed, 64));
     }

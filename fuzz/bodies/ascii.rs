@@ -2,9 +2,8 @@
 
 /// The strict parser keeps the protocol's law on any input.
 pub(crate) fn run(data: &[u8]) {
-    use dataplane::protocol::meta::Verb;
-    use dataplane::protocol::{Command, KEY_MAX_BYTES};
-    use dataplane::protocol::{Parsed, ascii::parse};
+    use memcache::{KEY_MAX_BYTES, Refused, Verb};
+    use memcache::{Parsed, text::parse};
     const ITEM_MAX_BYTES: usize = 4096;
 
     let key_ok = |k: &[u8]| {
@@ -17,19 +16,16 @@ pub(crate) fn run(data: &[u8]) {
         match parsed {
             Parsed::Command { command, used } => {
                 assert!(used > 0 && used <= rest.len());
-                match command {
-                    Command::Get { keys, .. } => {
-                        keys.iter().for_each(key_ok);
-                    }
-                    Command::Store { what, .. } => {
+                command.keys().iter().for_each(key_ok);
+                match command.verb {
+                    Verb::Store(what) => {
                         key_ok(what.key);
                         assert!(what.value.len() <= ITEM_MAX_BYTES);
                         assert_eq!(rest.get(used - 2..used), Some(&b"\r\n"[..]));
                     }
-                    Command::Delete { key, .. } | Command::Touch { key, .. } => key_ok(key),
-                    Command::Arith { what, .. } => key_ok(what.key),
-                    Command::Meta(request) if request.verb == Verb::Noop => {}
-                    Command::Meta(request) => key_ok(request.key),
+                    Verb::Delete(_) | Verb::Touch(_) | Verb::Arith(_) | Verb::Fetch(_) => {
+                        assert_eq!(command.keys().iter().count(), 1);
+                    }
                     _ => {}
                 }
                 // What follows a whole request does not change it.
@@ -40,12 +36,9 @@ pub(crate) fn run(data: &[u8]) {
             Parsed::Swallow { command, used, skip } => {
                 // Too large a value, whose key is forgotten, or flags that mean nothing.
                 assert!(used > 0 && used <= rest.len() && skip >= 2);
-                match command {
-                    Command::Refused { forget, .. } => {
+                match command.verb {
+                    Verb::Refused(Refused { forget, .. }) => {
                         assert!(forget.is_none() || skip > ITEM_MAX_BYTES);
-                    }
-                    Command::Meta(request) => {
-                        assert!(request.verb == Verb::SetTooLarge && skip > ITEM_MAX_BYTES);
                     }
                     other => panic!("{other:?}"),
                 }

@@ -2,8 +2,8 @@
 
 /// The binary parser keeps the protocol's law on any input.
 pub(crate) fn run(data: &[u8]) {
-    use dataplane::protocol::binary::{Action, HEADER_BYTES, Header, REQUEST_MAGIC, parse};
-    use dataplane::protocol::{Command, KEY_MAX_BYTES, Parsed};
+    use memcache::binary::{HEADER_BYTES, Header, REQUEST_MAGIC, parse};
+    use memcache::{Form, KEY_MAX_BYTES, Parsed, Refused, Verb};
     const ITEM_MAX_BYTES: usize = 4096;
     /// Extras and key, of the longest.
     const PARTS_MAX_BYTES: usize = 255 + 65_535;
@@ -26,24 +26,22 @@ pub(crate) fn run(data: &[u8]) {
         };
         assert!((HEADER_BYTES..=rest.len()).contains(&used));
         assert!(skip <= i32::MAX as usize);
-        let Command::Binary(request) = command else { panic!("{command:?}") };
-        let header = Header::split(rest).map(|(header, _)| header);
-        assert_eq!(Some(request.header), header);
-        let whole = HEADER_BYTES + request.header.body_bytes as usize;
-        match request.action {
-            Action::Get { key, .. } | Action::Delete { key, .. } => key_ok(key),
-            Action::Arith(what) => key_ok(what.key),
-            Action::Store(what) => {
+        let Form::Binary { header, .. } = command.form else { panic!("{command:?}") };
+        assert_eq!(Some(header), Header::split(rest).map(|(header, _)| header));
+        let whole = HEADER_BYTES + header.body_bytes as usize;
+        command.keys().iter().for_each(key_ok);
+        match command.verb {
+            Verb::Get(_) | Verb::Delete(_) | Verb::Arith(_) => {
+                assert_eq!(command.keys().iter().count(), 1);
+            }
+            Verb::Store(what) => {
                 key_ok(what.key);
                 assert!(what.value.len() <= ITEM_MAX_BYTES);
             }
-            Action::Refused { forget, close, .. } => {
-                forget.into_iter().for_each(key_ok);
-                assert!(close || used + skip == whole);
-            }
+            Verb::Refused(Refused { close, .. }) => assert!(close || used + skip == whole),
             _ => {}
         }
-        if !matches!(request.action, Action::Refused { .. }) {
+        if !matches!(command.verb, Verb::Refused(_)) {
             assert_eq!((used, skip), (whole, 0));
             // What follows a whole request does not change it.
             let alone = rest.get(..used).unwrap_or_default();

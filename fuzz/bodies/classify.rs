@@ -1,22 +1,22 @@
-//! What must hold of room 3, the answers in user space and the header half of room 7, whatever
+//! What must hold of stage 3, the answers in user space and the header half of stage 7, whatever
 //! the bytes. Run by the fuzzer, and over the committed corpus by `cargo test`.
 
-use dataplane::DropReason;
-use dataplane::protocol::Dialects;
-use dataplane::respond::respond;
-use dataplane::too_long::TooLong;
-use dataplane::wire::build::UdpFrame;
-use dataplane::wire::classify::{Class, classify};
-use dataplane::wire::corrupt::Corruption;
-use dataplane::wire::reply::turn_and_seal;
-use dataplane::wire::udp::is_reflector;
-use dataplane::wire::verify::{verify_ip4_header, verify_udp};
-use dataplane::wire::{Local, Plain, tcp};
+use dataplane::stages::exits::refuse_fragment::TooLong;
+use dataplane::stages::exits::respond::respond;
 use driver_shim::{MacAddr, Pages, Region, TxCaps, TxOffload};
 use gpu::{Entry, EntryFlags};
+use memcache::Dialects;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
+use wire::DropReason;
+use wire::build::UdpFrame;
+use wire::classify::{Class, classify};
+use wire::corrupt::Corruption;
+use wire::reply::turn_and_seal;
+use wire::udp::is_reflector;
+use wire::verify::{verify_ip4_header, verify_udp};
+use wire::{Local, Plain, tcp};
 
 const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const US: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -29,7 +29,7 @@ const KV_HEADER: [u8; 8] = [0x12, 0x34, 0, 0, 0, 1, 0, 0];
 
 static REGION: LazyLock<Region> = LazyLock::new(|| Region::new(64, Pages::Small).unwrap());
 
-/// A wire with a side door and one without, a kernel socket, and a wire on which TCP is served.
+/// A wire with an exception path and one without, a kernel socket, and a wire on which TCP is served.
 static PLAIN: LazyLock<[Plain; 4]> = LazyLock::new(|| {
     let closed = Local::new(US, &[(OWN4, 24), (OWN6, 64)], PORT).unwrap();
     let open = Local { side_door: true, ..closed.clone() };
@@ -60,7 +60,7 @@ fn any_frame(data: &[u8], local: &Local) {
             reply(data, l3, l4, ipv6);
         }
         Class::TooLong { l3, l4, ipv6, limited } => too_long(data, l3, l4, ipv6, limited),
-        Class::Segment { l3, l4, ipv6 } => {
+        Class::Segment { l3, l4, ipv6, .. } => {
             assert!(local.tcp_port.is_some() && [14, 18, 22].contains(&l3));
             assert_eq!(l4 - l3, if ipv6 { 40 } else { 20 });
             assert!(usize::from(l4) + 20 <= data.len());
@@ -152,7 +152,7 @@ fn request(data: &[u8], local: &Local) {
     }
 }
 
-/// What room 3 and the engine's checks say of a datagram: `None` is a request.
+/// What stage 3 and the engine's checks say of a datagram: `None` is a request.
 pub(crate) fn reason(frame: &[u8], local: &Local) -> Option<DropReason> {
     let (l3, l4, ipv6) = match classify(frame, local) {
         Class::Kv { l3, l4, ipv6, .. } => (l3, l4, ipv6),

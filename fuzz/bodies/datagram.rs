@@ -3,7 +3,7 @@
 
 use crate::tcp::{Connection, on_a_new_server};
 use crate::udp::{REQUEST_MAX_BYTES, Wire};
-use dataplane::protocol::Server;
+use dataplane::observe::Server;
 use std::sync::Arc;
 
 /// Stands between two datagrams.
@@ -15,7 +15,7 @@ const DATAGRAMS_MAX: usize = 8;
 const BEFORE: &[u8] = b"set a 7 0 3\r\nabc\r\nset n 0 0 2\r\n99\r\nset big 1 0 1500\r\n";
 const BIG_BYTES: usize = 1500;
 
-/// What is answered another way over UDP, or tells of the server and not of its items.
+/// What is answered another way over UDP, or shows of the server and not of its items.
 const OTHERWISE: [&[u8]; 11] = [
     b"stats",
     b"flush",
@@ -35,7 +35,7 @@ pub(crate) fn run(data: &[u8]) {
     let Some((&how, data)) = data.split_first() else { return };
     let datagrams = split(data);
     if compare(how, &datagrams).is_some() {
-        // Unless the clock moved on between the two, which an absolute exptime tells.
+        // Unless the clock moved on between the two, which an absolute exptime shows.
         assert_eq!(compare(how, &datagrams), None, "the request, and its answers over UDP and TCP");
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn run(data: &[u8]) {
     let whole = answers(&input, usize::MAX);
     assert!(whole.is_empty() || whole.ends_with(b"\r\n"));
     if whole != answers(&input, PIECE_BYTES) {
-        // Unless the clock moved on between the two, which an absolute exptime tells.
+        // Unless the clock moved on between the two, which an absolute exptime shows.
         assert_eq!(answers(&input, usize::MAX), answers(&input, PIECE_BYTES));
     }
 }

@@ -2,14 +2,13 @@
 //! is one that the strict parser looks for. Run by the fuzzer, and over the committed corpus by
 //! `cargo test`.
 
-use dataplane::cpu_engine::{keys, read};
-use dataplane::protocol::binary::Action;
-use dataplane::protocol::{Command, Dialects, Parsed};
+use dataplane::stages::engine::cpu_engine::{keys, read};
 use gpu::bench::{Bench, IndexKind, Sizes};
 use gpu::card::Card;
 use gpu::params::HashKey;
 use gpu::simt::SimtCard;
 use gpu::{Entry, EntryFlags, Verdict};
+use memcache::{Dialects, Parsed, Verb};
 use std::sync::{Arc, LazyLock, Mutex};
 
 const SLOT_BYTES: u32 = 2048;
@@ -57,15 +56,10 @@ fn strict(text: &[u8]) -> Vec<&[u8]> {
         other => panic!("{other:?}"),
     };
     assert_eq!(used, text.len());
-    match command {
-        Command::Get { keys, .. } => keys.iter().collect(),
-        Command::Meta(request) => vec![request.key],
-        Command::Binary(request) => match request.action {
-            Action::Get { key, .. } => vec![key],
-            other => panic!("{other:?}"),
-        },
+    match command.verb {
+        Verb::Get(_) | Verb::Fetch(_) => command.keys().iter().collect(),
         // Its key is found all the same; nobody looks for it.
-        Command::Refused { .. } if text.starts_with(b"mg ") => {
+        Verb::Refused(_) if text.starts_with(b"mg ") => {
             let line = text.strip_prefix(b"mg ").unwrap_or_default();
             vec![line.split(|b| *b <= b' ').next().unwrap_or_default()]
         }

@@ -1,13 +1,9 @@
-//! A memory file with anything in it is refused, discarded, or taken up without a wrong value.
+//! A memory file with anything in it is refused, discarded, or recovered without a wrong value.
 //!
-//! Each input is taken up by a store that is there already, in memory ([`Store::reopen`]). One in
+//! Each input is recovered by a store that is there already, in memory ([`Store::reopen`]). One in
 //! [`FILE_EVERY`] is a real file as well, of which the same must be said, and which takes some hundred
 //! times as long; in `cargo test` each one is.
 
-use dataplane::protocol;
-use dataplane::store::restart::TakenUp;
-use dataplane::store::verbs::{delete, get, store as set};
-use dataplane::store::{Location, Session, Store, StoreConfig};
 use driver_shim::Pages;
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -15,12 +11,15 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, OnceLock};
+use store::restart::TakenUp;
+use store::verbs::{self, get};
+use store::{Location, Session, Store, StoreConfig};
 
-#[path = "../../dataplane/tests/temp_file/mod.rs"]
+#[path = "../../dataplane/store/tests/temp_file/mod.rs"]
 mod temp_file;
 pub(crate) use temp_file::TempFile;
 
-/// The layout's numbers, as `dataplane/src/store/restart/format.rs` has them.
+/// The layout's numbers, as `dataplane/store/src/restart/format.rs` has them.
 pub(crate) const LEAD_BYTES: usize = 2 << 20;
 pub(crate) const PAGE_BYTES: usize = 2 << 20;
 pub(crate) const ENTRIES: usize = 76;
@@ -66,7 +65,8 @@ pub(crate) fn pristine() -> &'static [u8] {
         let mut session = store.session().expect("a session");
         for (key, len, exptime) in ITEMS {
             let value = value(key, *len);
-            let stored = set(&mut session, &protocol::Store::set(key, 5, *exptime, &value));
+            let stored =
+                verbs::store(&mut session, None, &base::Store::set(key, 5, *exptime, &value));
             assert!(stored.is_ok());
         }
         drop(session);
@@ -120,7 +120,7 @@ const PAGES_MAX: usize = 64;
 /// Where nothing is any more that [`reseal`] writes.
 const TABLE_END: usize = ENTRIES + PAGES_MAX * ENTRY_BYTES + 4;
 
-/// Longest file, of those whose length three bytes tell.
+/// Longest file, of those whose length three bytes show.
 const FILE_MAX_BYTES: usize = 1 << 24;
 
 /// What is written at a time.
@@ -270,7 +270,7 @@ impl Bench {
         check(&mut session, &taken, resealed, which);
         for (key, ..) in ITEMS {
             let there = get(&session.pin(), key).is_some();
-            assert_eq!(delete(&mut session, key), there);
+            assert_eq!(verbs::delete(&mut session, None, key).is_some(), there);
             assert!(get(&session.pin(), key).is_none());
         }
         Some(taken)
@@ -294,7 +294,8 @@ impl Bench {
         for n in 0..24u32 {
             let key = format!("key-{n}");
             let value = value(key.as_bytes(), 40 * n as usize);
-            let stored = set(&mut session, &protocol::Store::set(key.as_bytes(), n, 0, &value));
+            let stored =
+                verbs::store(&mut session, None, &base::Store::set(key.as_bytes(), n, 0, &value));
             assert!(stored.is_ok());
             let guard = session.pin();
             let item = get(&guard, key.as_bytes()).expect("was just stored");
@@ -340,7 +341,7 @@ pub(crate) fn run_of_many(data: &[u8], file_every: u32, far_every: u32) {
     });
 }
 
-/// Looks what came of the image. `which` tells some places from others.
+/// Looks what came of the image. `which` distinguishes some places from others.
 fn check(session: &mut Session, taken: &TakenUp, resealed: bool, which: u32) {
     let mut there = 0;
     for (key, len, _) in ITEMS {

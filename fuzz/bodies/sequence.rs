@@ -5,9 +5,9 @@
 use crate::commands::{Command, KEYS, ascii, binary};
 use crate::tcp::{Connection, on_a_new_server};
 use crate::udp::{REQUEST_MAX_BYTES, Wire};
-use dataplane::protocol::Server;
-use dataplane::store::{Session, verbs};
+use dataplane::observe::Server;
 use std::sync::Arc;
+use store::{Session, verbs};
 
 /// No more noise than `commands` reckons with.
 const DATA_MAX_BYTES: usize = 1500;
@@ -21,7 +21,7 @@ const PIECES_MAX: usize = 16;
 /// Requests that wait for the engine together.
 const WAITING_MAX: usize = 12;
 
-/// How what `stats` tells of the server begins.
+/// How what `stats` says of the server begins.
 const STATS: &[u8] = b"STAT pid ";
 
 /// Who does something.
@@ -103,7 +103,7 @@ pub(crate) fn run(data: &[u8]) {
     if one == other {
         return;
     }
-    // Unless the clock moved on between the two, which absolute times tell.
+    // Unless the clock moved on between the two, which absolute times show.
     let (one, other) = both();
     for ((step, one), other) in steps.iter().zip(&one).zip(&other) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -221,7 +221,7 @@ fn pass(server: &Server, seconds: u32) {
 /// that are a server's own, which no other can give, are no more than that.
 fn finish(server: &Arc<Server>, mut session: Session, steps: &[Step], answers: &mut [Vec<u8>]) {
     for key in KEYS {
-        verbs::delete(&mut session, key.as_bytes());
+        verbs::delete(&mut session, None, key.as_bytes());
     }
     drop(session);
     // Noise may have spelt other keys; what is there is what is counted.

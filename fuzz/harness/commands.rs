@@ -6,7 +6,7 @@
 pub(crate) const KEYS: [&str; 5] =
     ["a", "b", "ns:c", "ns:d:e", "a-key-that-is-somewhat-longer-than-others"];
 
-/// What `stats` tells of times and memory.
+/// What `stats` says of times and memory.
 const PAGES: [&str; 12] = [
     "",
     " items",
@@ -46,7 +46,7 @@ pub(crate) struct Command {
     pub(crate) text: Vec<u8>,
     /// Answered over UDP as over TCP.
     pub(crate) for_udp: bool,
-    /// The answer tells of times and memory, which no two servers have in common.
+    /// The answer describes times and memory, which no two servers have in common.
     pub(crate) own: bool,
 }
 

@@ -1,13 +1,13 @@
 //! A server for each run, and its clients on connections. A run must not depend on the ones before
 //! it, so each begins on a new store; what would take most of the time, memory, is used again.
 
-use dataplane::protocol::stream::Conversation;
-use dataplane::protocol::watch::Watching;
-use dataplane::protocol::{OpCounters, Server};
-use dataplane::store::{Session, Store, StoreConfig};
+use dataplane::commands::{Conversation, Ctx};
+use dataplane::observe::watch::Watching;
+use dataplane::observe::{OpCounters, Server};
 use driver_shim::Pages;
 use std::cell::RefCell;
 use std::sync::Arc;
+use store::{Session, Store, StoreConfig};
 
 /// Largest item.
 pub(crate) const ITEM_MAX_BYTES: usize = 4096;
@@ -46,14 +46,16 @@ pub(crate) fn on_a_new_server<R>(f: impl FnOnce(&Arc<Server>) -> R) -> R {
 }
 
 /// A client's connection.
+#[allow(dead_code, reason = "not every target has connections")]
 pub(crate) struct Connection {
     conversation: Conversation,
     waiting: Vec<u8>,
-    /// The client has become a watcher, who is told what happens and says nothing more.
+    /// The client has become a watcher, who is sent what happens and says nothing more.
     watching: Option<Watching>,
     closed: bool,
 }
 
+#[allow(dead_code, reason = "not every target has connections")]
 impl Connection {
     pub(crate) fn new() -> Self {
         let conversation = Conversation::new(ITEM_MAX_BYTES);
@@ -75,7 +77,8 @@ impl Connection {
                 let before = out.len();
                 let progress = OPS.with(|ops| {
                     let waiting = &self.waiting;
-                    self.conversation.advance(session, ops, server, waiting, out, usize::MAX)
+                    let mut ctx = Ctx::new(session, ops, server);
+                    self.conversation.advance(&mut ctx, waiting, out, usize::MAX)
                 });
                 self.waiting.drain(..progress.consumed);
                 self.closed = progress.close;

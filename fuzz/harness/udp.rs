@@ -1,18 +1,18 @@
 //! A worker at one end of a wire and a client at the other. Everything that moves is counted: when
-//! the client hangs up, the law of D10 must hold and every slot be home again.
+//! the client hangs up, the packet-accounting invariant (D10) must hold and every slot be returned.
 
 use dataplane::WorkerCounters;
-use dataplane::batcher::BatchPolicy;
-use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
+use dataplane::observe::Server;
 use dataplane::policy::Policy;
-use dataplane::protocol::Server;
-use dataplane::wire::Local;
-use dataplane::wire::build::UdpFrame;
-use dataplane::wire::verify::{verify_ip4_header, verify_udp};
+use dataplane::stages::batch::batcher::BatchPolicy;
+use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::{MAC, PEER_MAC, linked};
 use driver_shim::{Burst, Pages, PortInfo, QueuePair, Region, RxQueue, TxQueue};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
+use wire::Local;
+use wire::build::UdpFrame;
+use wire::verify::{verify_ip4_header, verify_udp};
 
 const SERVER4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 const CLIENT4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));

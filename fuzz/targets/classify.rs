@@ -1,4 +1,4 @@
-//! Room 3 under libFuzzer.
+//! Stage 3 under libFuzzer.
 #![no_main]
 
 #[path = "../bodies/classify.rs"]

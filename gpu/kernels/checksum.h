@@ -1,5 +1,5 @@
 // The Internet checksum (RFC 1071), and whether a frame's checksums are right: what
-// dataplane/src/wire/verify.rs says, for every frame and any offsets.
+// dataplane/wire/src/verify.rs says, for every frame and any offsets.
 //
 // Words are summed as they lie in memory; the ones-complement sum does not depend on the order of
 // bytes (RFC 1071, section 2(B)), so one swap at the end is enough, and one more for what begins

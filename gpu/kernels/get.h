@@ -7,7 +7,7 @@
 //   ---------- barrier
 //   helpers    descriptors go to the host
 //   ---------- barrier, if heads are wanted
-//   helpers    write reply heads, which go to the host
+//   helpers    write reply headers, which go to the host
 //
 // Warps take turns to be main and helpers (MemcachedGPU): lane i of a main warp and lane i of the
 // warp behind it have the same request. A request that is not plain costs the main warps nothing:

@@ -1,5 +1,5 @@
-// The head of a reply to a hit: everything before the value, as room 6 and room 7 would send it
-// (dataplane/src/execute.rs, dataplane/src/wire/reply.rs). One thread a request.
+// The head of a reply to a hit: everything before the value, as stage 6 and stage 7 would send it
+// (dataplane/src/stages/execute.rs, dataplane/wire/src/reply.rs). One thread a request.
 #pragma once
 #include "checksum.h"
 #include "parse.h"
@@ -69,7 +69,7 @@ __device__ inline void make_head(const Frame &frame, const Entry &entry, DescRow
   u32 flags_digits = digits_of(flags), len_digits = digits_of(value_len);
   u32 line = 6 + key_len + 1 + flags_digits + 1 + len_digits + 2;
   row[0] = 0;
-  // Ethernet with up to two tags, and no options: all that room 3 lets through.
+  // Ethernet with up to two tags, and no options: all that stage 3 lets through.
   if (l3 < 14 || l3 > 22 || l3 % 2 || l4 != l3 + (ipv6 ? 40 : 20)) return;
   if (text + line > HEAD_BYTES_MAX || value_len > REPLY_TEXT_MAX) return;
   u32 text_len = line + value_len + 2 + 5;  // the value, its line end, END

@@ -1,4 +1,4 @@
-// Answers a doorbell: what a word costs from the host to the card and back. Nothing that serves
+// Answers a doorbell: what a word costs from the host to the device and back. Nothing that serves
 // requests uses it.
 #include "layout.h"
 

@@ -1,4 +1,4 @@
-// Reads of random or successive items, as fast as the card makes them, with or without writes: what
+// Reads of random or successive items, as fast as the device makes them, with or without writes: what
 // its memory, and the way to the host's, can do. Nothing that serves requests uses it.
 #include "layout.h"
 

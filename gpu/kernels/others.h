@@ -7,7 +7,7 @@
 #include "siphash.h"
 
 // `Asked.key`: the positions of the key's first byte and behind its last one; 0 of a key that only the
-// descriptor tells. `Asked.desc`: the position of its KeyDesc, and the key's offset.
+// descriptor shows. `Asked.desc`: the position of its KeyDesc, and the key's offset.
 enum : u32 { ASKED_TO = 1u << 16, ASKED_OFF = 1u << 16, ASKED_UNSTAGED = 0 };
 
 // Puts a key on the helper warp's list, whose end is at `list`.

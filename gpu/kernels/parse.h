@@ -1,4 +1,4 @@
-// What a datagram asks: dataplane/src/cpu_engine.rs's `read` behind the checksums, and
+// What a datagram asks: dataplane/src/stages/engine/cpu_engine.rs's `read` behind the checksums, and
 // cpu_engine/hinted.rs, verdict for verdict and offset for offset. Anything out of the ordinary is
 // SLOW, for the CPU's strict parser. One thread a request; no loop is longer than the datagram. A frame
 // is a Frame or a StagedFrame.
@@ -102,7 +102,7 @@ __device__ inline void parse(const Frame &frame, u32 l4, DescRow desc) {
   desc.text(off, len);
   desc.begin(VERDICT_SLOW, REASON_NONE, 0, 0);
 
-  // Bytes behind the text may look like more of it; the line's end tells.
+  // Bytes behind the text may look like more of it; the line's end shows.
   u32 first = frame.word(off);
   bool get = first == 0x20746567;                                            // "get "
   bool gets = first == 0x73746567 && frame.byte(off + 4) == ' ';             // "gets "

@@ -23,7 +23,7 @@ __device__ __forceinline__ Work *work_at(const ServeParams &p, u32 ticket) {
 }
 
 // The same, when the block that drew it in the round before has read it: blocks need not read in
-// order, and one may stand still.
+// order, and one may stall.
 __device__ __forceinline__ Work *vacant_work_at(const ServeParams &p, u32 ticket) {
   Work *work = work_at(p, ticket);
   while (load_acquire_device(&work->taken) != load_relaxed(&work->ticket)) __nanosleep(IDLE_NS);

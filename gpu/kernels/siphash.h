@@ -1,5 +1,5 @@
-// SipHash-1-3 (Aumasson and Bernstein, 2012), as dataplane/src/store/hash.rs computes it, over words
-// of 32 bits: a card has no wider ones.
+// SipHash-1-3 (Aumasson and Bernstein, 2012), as dataplane/store/src/hash.rs computes it, over words
+// of 32 bits: a device has no wider ones.
 #pragma once
 #include "packet.h"
 

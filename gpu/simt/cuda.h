@@ -50,7 +50,7 @@ struct alignas(16) uint4 {
 };
 inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
 
-// Whoever watches tells them apart; to others all are the same.
+// Whoever watches distinguishes them; to others all are the same.
 #if defined(SIMT_WATCHING)
 #define SIMT_LOAD(at, order) simt::watched_load(at, simt::Order::order)
 #define SIMT_STORE(at, value, order) simt::watched_store(at, value, simt::Order::order)

@@ -18,7 +18,7 @@ thread_local Thread *self;
 namespace {
 
 constexpr size_t PAGE = 4096;
-// Kernels keep little on the stack; a page below each that nobody may touch tells when they do not.
+// Kernels keep little on the stack; a page below each that nobody may touch shows when they do not.
 constexpr size_t STACK = 32 * 1024;
 constexpr uint32_t THREADS_MAX = 1024;
 constexpr size_t SHARED_MAX = 228 * 1024;

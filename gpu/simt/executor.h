@@ -126,7 +126,7 @@ Block *start_block(const simt_launch *launch, uint32_t index);
 Turn take_turn(Block *block);
 // Of one that failed.
 const char *why(const Block *block);
-// Lets go of it, whether it has ended or not.
+// Releases it, whether it has ended or not.
 void end_block(Block *block);
 
 }  // namespace simt

@@ -1,5 +1,5 @@
 // What blocks run on, and when: places for them, queues of work, and all that makes a real device
-// slow to answer. Under driver.cc and under gpu/src/simt/card.rs.
+// slow to answer. Under driver.cc and under `gpu/src/simt/card.rs`.
 //
 // A machine is kind unless it is limited: as many places as blocks want, a queue for every stream,
 // and nobody waits for a kernel that stays. A limited one does what devices do: streams share
@@ -127,7 +127,7 @@ struct simt_machine *simt_machine_new(uint32_t queues, uint32_t places);
 // Its streams, and what they were given, go on.
 void simt_machine_free(struct simt_machine *machine);
 void simt_machine_stall(struct simt_machine *machine, uint64_t ms);
-// The block of this number stands still, in every kernel; UINT32_MAX: none does.
+// The block of this number stalls, in every kernel; UINT32_MAX: none does.
 void simt_machine_hold(struct simt_machine *machine, uint32_t block);
 // 0: they have ended.
 int simt_machine_wait(struct simt_machine *machine, uint64_t limit_ms, const char *who);

@@ -1,8 +1,8 @@
-//! Kernels by hand: batches and changes through a card, one at a time, each waited for.
+//! Kernels by hand: batches and changes through a device, one at a time, each waited for.
 //!
 //! In: frames and changes. Out: descriptors, heads and counts. For tests and studies of the kernels,
-//! over any card; what serves requests are the engines. Everything lies in host memory that is
-//! mapped to the card, the index too, so that its bytes can be set to anything. Fails as the card
+//! over any device; what serves requests are the engines. Everything lies in host memory that is
+//! mapped to the device, the index too, so that its bytes can be set to anything. Fails as the device
 //! does, or when a kernel does not end.
 #![allow(unsafe_code)]
 
@@ -57,7 +57,7 @@ pub struct Sizes {
     pub batch: usize,
 }
 
-/// A card with an index, packet memory, and one batch.
+/// A device with an index, packet memory, and one batch.
 #[derive(Debug)]
 pub struct Bench {
     // Before what their kernels use: they wait for them.
@@ -102,7 +102,7 @@ impl Bench {
     /// An empty index on `card`.
     ///
     /// # Errors
-    /// What the card says.
+    /// What the device says.
     pub fn new(
         card: &Arc<dyn Card>,
         kind: IndexKind,
@@ -233,7 +233,7 @@ impl Bench {
     /// Looks a batch up with one launch of `blocks` blocks, and waits for it.
     ///
     /// # Errors
-    /// What the card says, and [`CardError::Refused`] when the kernel does not end or ends without
+    /// What the device says, and [`CardError::Refused`] when the kernel does not end or ends without
     /// a word.
     pub fn get(
         &mut self,
@@ -259,7 +259,7 @@ impl Bench {
     /// `patience_ms` (0: never) pass without a beat.
     ///
     /// # Errors
-    /// What the card says.
+    /// What the device says.
     pub fn start_serving(
         &mut self,
         blocks: u32,
@@ -290,7 +290,7 @@ impl Bench {
     }
 
     fn doorbells(&self) -> &Doorbells {
-        // SAFETY: zeroed memory of that size and more, on a page, and nobody's but the bench's; all
+        // SAFETY: zeroed memory of that size and more, on a page, and the bench's alone; all
         // of it is atomic, and kernels only read it.
         unsafe { self.memory.doorbells.start().cast::<Doorbells>().as_ref() }
     }
@@ -310,7 +310,7 @@ impl Bench {
         self.wait_until(|bench| Ok(bench.is_done()))
     }
 
-    /// Waits for the persistent blocks to end, which are told to if `stop`.
+    /// Waits for the persistent blocks to end, which end at once if `stop`.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -433,7 +433,7 @@ impl Bench {
         &self.memory.descs
     }
 
-    /// The heads of the last batch, if they were wanted.
+    /// The heads of the last batch, if they were requested.
     pub fn heads(&self) -> &[ReplyHead] {
         &self.memory.heads
     }

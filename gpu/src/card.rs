@@ -1,7 +1,7 @@
 //! What runs kernels: a CUDA device, or the SIMT executor in its place.
 //!
 //! Thin on purpose: memory, streams, launches and their end. Everything that is more than that
-//! (places, doorbells, deadlines, what an index is) is above it, and the same for every card.
+//! (places, doorbells, deadlines, what an index is) is above it, and the same for every device.
 //! Nothing here blocks, but what says so.
 #![allow(unsafe_code)]
 
@@ -23,9 +23,9 @@ pub enum Kernel {
     GetSetassoc,
     /// A batch of requests over the cuckoo index.
     GetCuckoo,
-    /// Batches over the set-associative index, until told to end.
+    /// Batches over the set-associative index, until ended.
     ServeSetassoc,
-    /// Batches over the cuckoo index, until told to end.
+    /// Batches over the cuckoo index, until ended.
     ServeCuckoo,
     /// Changes of the set-associative index.
     UpdateSetassoc,
@@ -55,7 +55,7 @@ pub struct KernelFacts {
     /// Size of its structure of [`crate::params`].
     pub params_bytes: usize,
     /// Strings, requests or changes that a block takes at a time. A grid of fewer blocks than that
-    /// asks for does the same, one part after the other.
+    /// needs does the same, one part after the other.
     pub per_block: u32,
     /// Its blocks wait for each other or for the host, so that all must run at once.
     pub resident: bool,
@@ -151,17 +151,17 @@ impl Kernel {
     }
 }
 
-/// What a card cannot do, or says went wrong. `sticky` ones end the card's use.
+/// What a device cannot do, or says went wrong. `sticky` ones end the device's use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CardError {
-    /// The card has no room for that.
-    #[error("the card has no {bytes} bytes of memory left")]
+    /// The device has no memory for that.
+    #[error("the GPU has no {bytes} bytes of memory left")]
     OutOfMemory {
-        /// What was asked for.
+        /// Bytes requested.
         bytes: usize,
     },
     /// Host memory was not mapped.
-    #[error("{bytes} bytes of host memory cannot be mapped to the card: {why}")]
+    #[error("{bytes} bytes of host memory cannot be mapped to the GPU: {why}")]
     NotMapped {
         /// How much.
         bytes: usize,
@@ -169,7 +169,7 @@ pub enum CardError {
         why: String,
     },
     /// The kernels cannot be loaded.
-    #[error("the card refuses the kernels: {0}")]
+    #[error("the GPU refuses the kernels: {0}")]
     NotLoaded(String),
     /// A call failed, and others may work.
     #[error("{call}: {why}")]
@@ -180,7 +180,7 @@ pub enum CardError {
         why: String,
     },
     /// Nothing will work any more in this process.
-    #[error("{call}: {why}; the card cannot be used any more before a restart")]
+    #[error("{call}: {why}; the GPU cannot be used any more before a restart")]
     Sticky {
         /// The function.
         call: &'static str,
@@ -189,7 +189,7 @@ pub enum CardError {
     },
 }
 
-/// What a card is.
+/// What a device is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardFacts {
     /// The vendor's name for it.
@@ -205,24 +205,24 @@ pub trait Card: Send + Sync + Debug {
     /// What it is.
     fn facts(&self) -> CardFacts;
 
-    /// Most blocks of a resident kernel that the card runs at once beside those that stay already,
-    /// with room left for kernels that come and go.
+    /// Most blocks of a resident kernel that the device runs at once beside those that stay already,
+    /// with multiprocessors left for kernels that come and go.
     fn resident_max(&self, kernel: Kernel) -> u32;
 
-    /// Takes `bytes` of the card's own memory, zeroed.
+    /// Takes `bytes` of the device's own memory, zeroed.
     ///
     /// # Errors
     /// [`CardError::OutOfMemory`], or what the driver says. May block.
     fn take(&self, bytes: usize) -> Result<DevAddr, CardError>;
 
-    /// Gives back what [`Card::take`] gave, unless a kernel may run that nobody can stop: then the
-    /// memory stays taken, and nobody uses it again. May block.
+    /// Gives back what [`Card::take`] gave, unless a kernel may run that cannot be stopped: then the
+    /// memory stays taken, and is not used again. May block.
     ///
     /// # Safety
     /// `at` came from `take`, was not given back, and no kernel that may touch it runs.
     unsafe fn give_back(&self, at: DevAddr);
 
-    /// Pins `bytes` of host memory and maps them to the card. May block.
+    /// Pins `bytes` of host memory and maps them to the device. May block.
     ///
     /// # Safety
     /// The memory is mapped and stays so until [`Card::unmap`].
@@ -232,18 +232,18 @@ pub trait Card: Send + Sync + Debug {
     unsafe fn map(&self, start: NonNull<u8>, bytes: usize) -> Result<DevAddr, CardError>;
 
     /// Undoes [`Card::map`]. May block. False: the memory stays mapped and must stay what it is, for
-    /// a kernel may run that nobody can stop.
+    /// a kernel may run that cannot be stopped.
     ///
     /// # Safety
     /// `start` was mapped, and no kernel that may touch it runs.
     #[must_use]
     unsafe fn unmap(&self, start: NonNull<u8>) -> bool;
 
-    /// Reads the card's memory as it is now: whoever wants what a kernel wrote has seen its stream
+    /// Reads the device's memory as it is now: a caller that reads what a kernel wrote has seen its stream
     /// idle. Blocks.
     ///
     /// # Safety
-    /// `to.len()` bytes from `from` on are the card's own memory, taken and not given back.
+    /// `to.len()` bytes from `from` on are the device's own memory, taken and not given back.
     ///
     /// # Errors
     /// What the driver says.
@@ -294,7 +294,7 @@ pub trait Stream: Send + Debug {
     /// What the driver says.
     fn replay(&mut self, what: Recorded) -> Result<(), CardError>;
 
-    /// Adds a copy between memory of the card's own and host memory mapped to it, either way, and
+    /// Adds a copy between memory of the device's own and host memory mapped to it, either way, and
     /// returns at once.
     ///
     /// # Safety
@@ -315,7 +315,7 @@ pub trait Stream: Send + Debug {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recorded(pub usize);
 
-/// Memory of a card's own, given back on drop.
+/// Memory of a device's own, given back on drop.
 #[derive(Debug)]
 pub struct CardMemory {
     card: Arc<dyn Card>,
@@ -356,7 +356,7 @@ impl CardMemory {
 
 impl Drop for CardMemory {
     fn drop(&mut self) {
-        // SAFETY: taken in `new`, given back once. Whoever launches kernels over it keeps it
+        // SAFETY: taken in `new`, given back once. A caller that launches kernels over it keeps it
         // until they have ended (`Stream::launch`'s contract).
         unsafe { self.card.give_back(self.at) }
     }

@@ -20,14 +20,14 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch with room for `capacity` requests, in memory that no card sees.
+    /// An empty batch with a capacity of `capacity` requests, in memory that no device sees.
     pub fn new(id: u32, capacity: usize) -> Self {
         let heads = Column::new(0);
         Self { id, entries: Column::new(capacity), descs: Column::new(capacity), heads }
     }
 
     /// Each request: what is known of its frame, what the engine found out, and the head of its
-    /// reply where the engine made one. A request without a descriptor is one that nobody read.
+    /// reply where the engine made one. A request without a descriptor is one that no engine read.
     pub fn requests(&self) -> impl Iterator<Item = (&Entry, &ReqDesc, Option<&ReplyHead>)> {
         self.entries
             .iter()
@@ -35,12 +35,12 @@ impl Batch {
             .map(|(n, entry)| (entry, self.descs.get(n).unwrap_or(&UNREAD), self.heads.get(n)))
     }
 
-    /// Becomes another's requests: its id and its entries, as many as there is room for.
+    /// Becomes another's requests: its id and its entries, as many as fit.
     pub(crate) fn take_requests(&mut self, other: &Self) {
         self.clear();
         self.id = other.id;
         for entry in other.entries.iter() {
-            // There is room for as many: all batches of an owner have the same.
+            // They fit: all batches of an owner have the same capacity.
             let _ = self.entries.push(*entry);
         }
     }
@@ -57,17 +57,17 @@ impl Batch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// There is a descriptor per entry, and a `Miss` in them means that the host index had no such
-    /// key at the time of asking: nobody needs to look again.
+    /// key at the time of the look-up, so that no second look-up is needed.
     Final,
-    /// There is a descriptor per entry, from an index that follows the host's: whoever wants to be
-    /// sure of a `Miss` asks the host index.
+    /// There is a descriptor per entry, from an index that follows the host's: a caller that must be
+    /// sure of a `Miss` reads the host index.
     Replica,
     /// The engine is late, or has failed, and says nothing: the entries are what they were, and
     /// another engine may have the batch.
     Lost,
 }
 
-/// Room 5. Finds out what was asked and where it probably is; answers nothing itself.
+/// Stage 5. Finds out what was asked and where it probably is; answers nothing itself.
 ///
 /// Never blocks: `submit` refuses when no place is free, `poll` returns at once.
 pub trait Engine: Send {
@@ -98,6 +98,6 @@ pub trait Engine: Send {
         true
     }
 
-    /// Somebody has found out that a descriptor of this engine's was wrong: it fails.
+    /// The host has found that a descriptor of this engine's was wrong: it fails.
     fn distrust(&mut self) {}
 }

@@ -1,7 +1,7 @@
-//! A card that fails when it is told to, around one that works: for tests of what comes after.
+//! A device that fails when it is ordered to, around one that works: for tests of what comes after.
 //!
-//! In: a card whose addresses are the host's, as the SIMT executor's are. Out: the same, with
-//! [`Switches`] that anybody may turn at any time. Owns nothing.
+//! In: a device whose addresses are the host's, as the SIMT executor's are. Out: the same, with
+//! [`Switches`] that any thread may turn at any time. Owns nothing.
 #![allow(unsafe_code)]
 
 use crate::card::{Card, CardError, CardFacts, Kernel, Recorded, Stream};
@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What is wrong with the card.
+/// What is wrong with the device.
 #[derive(Debug, Default)]
 pub struct Switches {
     /// It has no memory left.
@@ -36,17 +36,17 @@ fn on(switch: &AtomicBool) -> bool {
 }
 
 impl Switches {
-    /// Ends every kernel that stays, behind the back of whoever launched it.
+    /// Ends every kernel that stays, without a word to the thread that launched it.
     ///
     /// # Safety
-    /// Those who launched them are still there, and the card's addresses are the host's.
+    /// Those who launched them are still there, and the device's addresses are the host's.
     pub unsafe fn kill_serving(&self) {
         self.killed.store(true, Ordering::Relaxed);
         for doorbells in self.serving.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let at =
                 usize::try_from(doorbells).unwrap_or(0) + std::mem::offset_of!(Doorbells, stop);
             let stop = std::ptr::with_exposed_provenance_mut::<u8>(at);
-            // SAFETY: the doorbells of somebody who is still there (the caller's promise), and its
+            // SAFETY: the doorbells of a launcher that is still there (the caller's promise), and its
             // bytes are atomics.
             unsafe { AtomicU8::from_ptr(stop) }.store(1, Ordering::Release);
         }
@@ -58,7 +58,7 @@ impl Switches {
     }
 }
 
-/// The card.
+/// The device.
 #[derive(Debug)]
 pub struct FaultyCard {
     card: Arc<dyn Card>,
@@ -66,7 +66,7 @@ pub struct FaultyCard {
 }
 
 impl FaultyCard {
-    /// A card that works as `card` does until a switch is turned.
+    /// A device that works as `card` does until a switch is turned.
     pub fn new(card: Arc<dyn Card>) -> (Self, Arc<Switches>) {
         let switches = Arc::<Switches>::default();
         (Self { card, switches: Arc::clone(&switches) }, switches)

@@ -1,8 +1,8 @@
-//! Host memory that a card may reach, and columns of plain values in it.
+//! Host memory that a device may reach, and columns of plain values in it.
 //!
-//! Taken at start-up, page by page, zeroed; mapped to the card when one is named. A [`Column`] is
-//! a vector of fixed capacity over a piece of it. Given back on drop, unless a kernel that nobody
-//! can stop may still use it.
+//! Taken at start-up, page by page, zeroed; mapped to the device when one is named. A [`Column`] is
+//! a vector of fixed capacity over a piece of it. Given back on drop, unless a kernel that cannot be
+//! stopped may still use it.
 #![allow(unsafe_code)]
 
 use crate::card::{Card, CardError};
@@ -48,13 +48,13 @@ impl HostMemory {
     /// As [`Card::map`].
     pub fn mapped(card: &Arc<dyn Card>, bytes: usize) -> Result<Self, CardError> {
         let mut memory = Self::new(bytes);
-        // SAFETY: mapped to us until drop, which unmaps it from the card first.
+        // SAFETY: mapped to us until drop, which unmaps it from the device first.
         let at = unsafe { card.map(memory.start, memory.layout.size()) }?;
         memory.mapped = Some((Arc::clone(card), at));
         Ok(memory)
     }
 
-    /// Its first byte. Whoever writes through it sees to it that nobody else does.
+    /// Its first byte. A caller that writes through it makes sure that no other thread does.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -64,7 +64,7 @@ impl HostMemory {
         self.layout.size()
     }
 
-    /// Its first byte as the card sees it; 0 when it is not mapped.
+    /// Its first byte as the device sees it; 0 when it is not mapped.
     pub fn at(&self) -> DevAddr {
         self.mapped.as_ref().map_or(DevAddr(0), |(_, at)| *at)
     }
@@ -78,7 +78,7 @@ impl HostMemory {
 impl Drop for HostMemory {
     fn drop(&mut self) {
         if let Some((card, _)) = &self.mapped
-            // SAFETY: mapped in `mapped`, once. Whoever launches kernels over it keeps it until
+            // SAFETY: mapped in `mapped`, once. A caller that launches kernels over it keeps it until
             // they have ended (`Stream::launch`'s contract).
             && !unsafe { card.unmap(self.start) }
         {
@@ -112,7 +112,7 @@ unsafe impl Plain for u32 {}
 // SAFETY: an integer.
 unsafe impl Plain for u64 {}
 
-/// A vector that never grows, in host memory that a card may reach.
+/// A vector that never grows, in host memory that a device may reach.
 #[derive(Debug)]
 pub struct Column<T: Plain> {
     memory: HostMemory,
@@ -122,7 +122,7 @@ pub struct Column<T: Plain> {
 }
 
 impl<T: Plain> Column<T> {
-    /// Room for `capacity` values, which no card sees.
+    /// Room for `capacity` values, which no device sees.
     pub fn new(capacity: usize) -> Self {
         Self::over(HostMemory::new(Self::bytes_of(capacity)), capacity)
     }
@@ -146,7 +146,7 @@ impl<T: Plain> Column<T> {
         Self { memory, len: 0, capacity, of: PhantomData }
     }
 
-    /// The first value's address as the card sees it; 0 when it is not mapped.
+    /// The first value's address as the device sees it; 0 when it is not mapped.
     pub fn at(&self) -> DevAddr {
         self.memory.at()
     }
@@ -164,7 +164,7 @@ impl<T: Plain> Column<T> {
     /// Adds a value.
     ///
     /// # Errors
-    /// The value, when there is no room.
+    /// The value, when the column is full.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), T> {
         if self.len >= self.capacity {
@@ -172,7 +172,7 @@ impl<T: Plain> Column<T> {
         }
         // SAFETY: `len < capacity`, and the memory holds that many values, aligned (`over`).
         let place = unsafe { self.memory.start.cast::<T>().add(self.len) };
-        // SAFETY: as above; nobody else has the column.
+        // SAFETY: as above; no other thread has the column.
         unsafe { place.write(value) };
         self.len += 1;
         Ok(())
@@ -183,7 +183,7 @@ impl<T: Plain> Column<T> {
         self.len = 0;
     }
 
-    /// Takes the first `len` values to be there, whatever their bytes are: what a card wrote, or
+    /// Takes the first `len` values to be there, whatever their bytes are: what a device wrote, or
     /// what stood there before.
     pub fn set_len(&mut self, len: usize) {
         self.len = len.min(self.capacity);
@@ -196,7 +196,7 @@ impl<T: Plain> Deref for Column<T> {
     #[inline]
     fn deref(&self) -> &[T] {
         // SAFETY: `len` values lie there, initialised (zeroed at first) and of a type that takes
-        // every bit pattern. A card is given the address by a launch, whose caller promises that
+        // every bit pattern. A device is given the address by a launch, whose caller promises that
         // what a kernel writes to is left to it until it has ended (`Stream::launch`).
         unsafe { std::slice::from_raw_parts(self.memory.start.cast().as_ptr(), self.len) }
     }

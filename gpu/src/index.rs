@@ -1,4 +1,4 @@
-//! The index on the card: a replica of the host's, made from what the host store says, always a
+//! The index on the device: a replica of the host's, made from what the host store says, always a
 //! little behind, and never believed without a look at the item (D1).
 //!
 //! ```text
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! In: a kind, memory, and how long keys are expected to be. Out: tables of the right sizes in the
-//! card's memory, as kernels see them. Owns that memory. Fails when the card has not got it.
+//! device's memory, as kernels see them. Owns that memory. Fails when the device has not got it.
 
 mod feed;
 mod updater;
@@ -60,7 +60,7 @@ impl IndexKind {
 /// [`TABLE_KEY_MAX`].
 pub type Shares = [f64; TABLES];
 
-/// Shares when nobody knows: most keys of caches are short (Atikoglu et al., SIGMETRICS 2012: 90 %
+/// Shares when key lengths are not known: most keys of caches are short (Atikoglu et al., SIGMETRICS 2012: 90 %
 /// within 20 to 40 bytes in their largest pool), and a table that is too small only sends its keys
 /// to the host.
 pub const SHARES_DEFAULT: Shares = [0.35, 0.40, 0.17, 0.06, 0.02];
@@ -155,10 +155,10 @@ impl Sizes {
     }
 }
 
-/// The index on a card.
+/// The index on a device.
 #[derive(Debug)]
 pub struct Mirror {
-    /// Kernels look there, nobody here.
+    /// Read by kernels only, not by the host.
     memory: CardMemory,
     params: Index,
     kind: IndexKind,
@@ -206,7 +206,7 @@ impl Mirror {
         self.kind
     }
 
-    /// Keys that it has room for.
+    /// Keys that fit in it.
     pub fn entries(&self) -> u64 {
         self.entries
     }

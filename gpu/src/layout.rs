@@ -17,12 +17,12 @@
 //!
 //! All offsets in a `ReqDesc` count from the first byte of the frame. `gpu/kernels/layout.h` says
 //! the same in CUDA C++; `layout_check` compares the two. Every field takes every bit pattern: what
-//! a card writes is looked at with suspicion, and cannot be undefined.
+//! a device writes is looked at with suspicion, and cannot be undefined.
 
 /// Keys that travel in one descriptor. A request with more is `Slow`.
 pub const KEYS_MAX: usize = 6;
 
-/// Facts about a frame that room 3 found.
+/// Facts about a frame that stage 3 found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub struct EntryFlags(pub u8);
@@ -34,7 +34,7 @@ impl EntryFlags {
     pub const IP_GOOD: Self = Self(2);
     /// The UDP checksum is known to be right.
     pub const UDP_GOOD: Self = Self(4);
-    /// The source is not trusted: room 6 bounds its reply. Engines leave it alone.
+    /// The source is not trusted: stage 6 bounds its reply. Engines leave it alone.
     pub const LIMITED: Self = Self(8);
 
     /// Both sets of flags.
@@ -98,13 +98,13 @@ impl BadReason {
     pub const IP_CHECKSUM: Self = Self(1);
     /// The UDP checksum is wrong, or missing over IPv6.
     pub const UDP_CHECKSUM: Self = Self(2);
-    /// No room for the 8-byte memcached frame header and a request.
+    /// Too short for the 8-byte memcached frame header and a request.
     pub const FRAME_SHORT: Self = Self(3);
     /// A request in several datagrams (total is not 1).
     pub const FRAME_MULTIPART: Self = Self(4);
 }
 
-/// What a `Ready` request asks for.
+/// The command of a `Ready` request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub struct Verb(pub u8);
@@ -144,7 +144,7 @@ pub struct KeyDesc {
     pub location: u32,
 }
 
-/// What one request asked for, and where the answer probably is.
+/// One request's command, and where the answer probably is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C, align(64))]
 pub struct ReqDesc {
@@ -152,7 +152,7 @@ pub struct ReqDesc {
     pub verdict: Verdict,
     /// Why, when it is `Bad`.
     pub reason: BadReason,
-    /// What it asks, when it is `Ready`.
+    /// Its command, when it is `Ready`.
     pub verb: Verb,
     /// Keys in use.
     pub n_keys: u8,
@@ -193,7 +193,7 @@ pub const HEAD_BYTES_MAX: usize = 116;
 /// the frame's first byte on, for the hit that the descriptor proposes.
 ///
 /// Made for a hit of a `Ready` [`Verb::GET`] of one key, where the head fits and the reply is one
-/// datagram; only by an index that knows flags and lengths of values. One that ends before the line
+/// datagram; only by an index that holds flags and lengths of values. One that ends before the line
 /// would spare the host less than it costs it to read.
 ///
 /// Like a hint it may be stale: it is right only if `flags` and `value_len` are the item's.

@@ -1,14 +1,15 @@
-//! A batch in, hints out: room 5's contract.
+//! A batch in, hints out: stage 5's contract.
 //!
-//! This crate knows no packet I/O and no store. It defines what an engine is ([`Engine`]), what
-//! a batch of request metadata looks like ([`layout`]), and the engine over a card ([`offload`])
-//! with the index that it looks into ([`index`]). A card is a GPU, or the SIMT executor. With the feature `cuda`, the module `cuda` tells which GPUs there are.
+//! This crate uses no packet I/O and no store. It defines what an engine is ([`Engine`]), what
+//! a batch of request metadata looks like ([`layout`]), and the engine over a device ([`offload`])
+//! with the index that it looks into ([`index`]). A device is a GPU, or the SIMT executor. With the feature `cuda`, the module `cuda` shows which GPUs there are.
 
 pub mod bench;
 pub mod card;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod engine;
+#[cfg(any(test, feature = "testing"))]
 pub mod faulty;
 pub mod host;
 pub mod index;

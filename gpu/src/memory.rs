@@ -45,7 +45,7 @@ impl PacketMemory {
     /// The bytes of the entry's frame; `None` when the entry names bytes outside its slot.
     ///
     /// # Safety
-    /// The slot is in a batch that the caller holds, and nobody writes to it for as long as the
+    /// The slot is in a batch that the caller holds, and no thread writes to it for as long as the
     /// bytes are borrowed.
     pub unsafe fn frame(&self, entry: &Entry) -> Option<&[u8]> {
         let (slot, off, len) = (entry.slot as usize, entry.off as usize, entry.len as usize);
@@ -55,7 +55,7 @@ impl PacketMemory {
         // SAFETY: in range of the memory promised to `new`.
         let start = unsafe { self.base.add(slot * self.slot_bytes + off) };
         // SAFETY: off + len lies in the slot, the memory is mapped and initialised (`new`), and
-        // nobody writes to it meanwhile (the caller's promise).
+        // no thread writes to it meanwhile (the caller's promise).
         Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), len) })
     }
 }

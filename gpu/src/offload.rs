@@ -1,16 +1,17 @@
-//! Everything between a worker and a card, the same for every card.
+//! Everything between a worker and a device, the same for every device.
 //!
 //! ```text
-//!  worker ── GpuEngine ── Ring ──► Grid: one kernel for all ──► the index on the card
+//!  worker ── GpuEngine ── Ring ──► Grid: one kernel for all ──► the index on the device
 //!  worker ── GpuEngine ── Ring ──►  (or a launch a batch)               ▲
 //!                                      ▲ packets                     Updater ◄── feed
 //! ```
 //!
-//! In: a card, the memory that packets lie in, and how to use them. Out: one [`Offload`], which
-//! every engine and the index's updater share: the region mapped to the card, the index on it, and
+//! In: a device, the memory that packets lie in, and how to use them. Out: one [`Offload`], which
+//! every engine and the index's updater share: the region mapped to the device, the index on it, and
 //! the [`Fault`] that ends its use. Engines own what they submit; nothing here is locked while
 //! packets are served. Fails: at start-up with a [`CardError`]; later by a fault, once and for all.
 
+mod config;
 mod custody;
 mod engine;
 mod grid;
@@ -18,13 +19,15 @@ mod recovery;
 mod region;
 mod ring;
 
+pub use config::{Mode, OffloadConfig};
 pub use custody::Fault;
 pub use engine::GpuEngine;
 
 use crate::card::{Card, CardError};
-use crate::index::{IndexConfig, Mirror};
+use crate::index::Mirror;
 use crate::memory::PacketMemory;
-use crate::params::{BATCH_MAX, HashKey, RINGS_MAX};
+use crate::params::{BATCH_MAX, RINGS_MAX};
+use config::PLACES_MAX;
 use custody::Custody;
 use grid::Grid;
 use recovery::Recovery;
@@ -33,66 +36,10 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-/// How batches get to the card.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// A kernel launch for each.
-    Launch,
-    /// A launch that was recorded once for each place, repeated.
-    Graph,
-    /// A kernel that stays, and a doorbell.
-    Persistent,
-}
-
-impl Mode {
-    /// The word for people and flags.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Launch => "launch",
-            Self::Graph => "graph",
-            Self::Persistent => "persistent",
-        }
-    }
-}
-
-/// How to use a card.
-#[derive(Debug, Clone, Copy)]
-pub struct OffloadConfig {
-    /// How batches get there.
-    pub mode: Mode,
-    /// The index on it.
-    pub index: IndexConfig,
-    /// What keys are hashed with: the store's.
-    pub hash_key: HashKey,
-    /// Most engines at a time, 1 to [`RINGS_MAX`].
-    pub engines: usize,
-    /// Most requests of a batch, 1 to [`BATCH_MAX`].
-    pub batch_max: usize,
-    /// Most batches of one engine in flight, 1 to [`PLACES_MAX`].
-    pub places: usize,
-    /// Longest time for a batch. One that takes longer is given up, and the card rests.
-    pub deadline: Duration,
-    /// Longest time for the first batch of all, for which the driver may load things.
-    pub start_deadline: Duration,
-    /// Have reply heads made.
-    pub heads: bool,
-}
-
-/// Most batches of one engine in flight.
-pub const PLACES_MAX: usize = 16;
-
-impl OffloadConfig {
-    /// Places of a ring: of batches in flight, and of late ones that the card still has.
-    fn ring_places(&self) -> usize {
-        (2 * self.places).next_power_of_two()
-    }
-}
-
-/// A card in use: what its engines and its updater share.
+/// A device in use: what its engines and its updater share.
 pub struct Offload {
-    // In this order: kernels end, then what they use, then the card.
+    // In this order: kernels end, then what they use, then the device.
     /// In [`Mode::Persistent`].
     grid: Option<Arc<Grid>>,
     index: Mirror,
@@ -116,8 +63,8 @@ impl fmt::Debug for Offload {
 }
 
 impl Offload {
-    /// Maps the packets to the card and makes an empty index on it. `keep` holds the packets'
-    /// memory: it is let go of when no kernel can look there any more, or never.
+    /// Maps the packets to the device and makes an empty index on it. `keep` holds the packets'
+    /// memory: it is release when no kernel can look there any more, or never.
     ///
     /// # Errors
     /// [`CardError`]: no memory, or no mapping.
@@ -141,7 +88,7 @@ impl Offload {
             Mode::Persistent => {
                 let grid = Grid::new(&custody, &config, region.region(), index.params())?;
                 let grid = Arc::new(grid);
-                custody.guard(&grid);
+                custody.guard(&(Arc::clone(&grid) as _));
                 Some(grid)
             }
             Mode::Launch | Mode::Graph => None,
@@ -150,39 +97,39 @@ impl Offload {
         Ok(Arc::new(Self { grid, index, region, recovery, custody, card, config, now }))
     }
 
-    /// How the card is used.
+    /// How the device is used.
     pub fn config(&self) -> &OffloadConfig {
         &self.config
     }
 
-    /// What ended the card's use, if anything has.
+    /// What ended the device's use, if anything has.
     pub fn fault(&self) -> Option<&Fault> {
         self.custody.fault()
     }
 
-    /// Whether batches are sent to the card: it has not failed, and does not rest for having been
+    /// Whether batches are sent to the device: it has not failed, and does not rest for having been
     /// late.
     pub fn is_open(&self) -> bool {
         self.fault().is_none() && self.recovery.is_open()
     }
 
-    /// Times that the card rested for having been late.
+    /// Times that the device rested for having been late.
     pub fn rests(&self) -> u64 {
         self.recovery.rests()
     }
 
-    /// Ends the card's use, for every engine: the first fault counts. Batches in flight come back
+    /// Ends the device's use, for every engine: the first fault counts. Batches in flight come back
     /// as lost.
     pub fn fail(&self, fault: Fault) {
         self.custody.fail(fault);
     }
 
-    /// The index on the card.
+    /// The index on the device.
     pub fn index(&self) -> &Mirror {
         &self.index
     }
 
-    /// What the card is called.
+    /// What the device is called.
     pub fn card_name(&self) -> String {
         self.card.facts().name
     }

@@ -1,9 +1,9 @@
 //! What kernels are launched with: structures passed by value, and the words in host memory by
-//! which host and card talk. `gpu/kernels/layout.h` says the same in CUDA C++.
+//! which host and device talk. `gpu/kernels/layout.h` says the same in CUDA C++.
 //!
-//! Addresses are the card's ([`DevAddr`]), of its own memory or of host memory mapped to it.
+//! Addresses are the device's ([`DevAddr`]), of its own memory or of host memory mapped to it.
 
-/// An address as the card sees it.
+/// An address as the device sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub struct DevAddr(pub u64);
@@ -101,7 +101,7 @@ pub struct Order {
     pub entries: DevAddr,
     /// Room for a [`crate::ReqDesc`] each.
     pub descs: DevAddr,
-    /// Room for a [`crate::ReplyHead`] each, or 0: none are wanted.
+    /// Room for a [`crate::ReplyHead`] each, or 0: none are requested.
     pub heads: DevAddr,
     /// Requests.
     pub n: u16,
@@ -193,7 +193,7 @@ pub struct GetParams {
     pub index: Index,
     /// The batch's [`Place`].
     pub place: DevAddr,
-    /// A word of the card's own, 0 at first, by which blocks find out which is the last.
+    /// A word of the device's own, 0 at first, by which blocks find out which is the last.
     pub arrived: DevAddr,
 }
 

@@ -1,4 +1,4 @@
-//! What lies in the tables of a card's index, and how large they are.
+//! What lies in the tables of a device's index, and how large they are.
 //!
 //! ```text
 //! Set, 128 bytes = one line: all that a look-up needs before it looks at keys

@@ -1,8 +1,8 @@
-//! What a GPU's management library tells of its health.
+//! What a GPU's management library shows of its health.
 //!
-//! The form of it, for every build; `cuda::nvml` asks.
+//! The form of it, for every build; `cuda::nvml` reads it.
 
-/// One GPU. What it, its driver or its library does not tell is `None`.
+/// One GPU. What it, its driver or its library does not report is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vitals {
     /// Its PCI address, as the library writes it.

@@ -1,4 +1,4 @@
-//! A CUDA device as a card, over a driver made for the test: the SIMT executor behind the
+//! A CUDA device as a device, over a driver made for the test: the SIMT executor behind the
 //! functions of libcuda (`gpu/simt/driver.cc`). What a real driver is asked there, it is asked here.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
@@ -212,7 +212,7 @@ fn what_the_driver_refuses_is_told_and_nothing_is_kept() {
     let card = card();
     for call in ["cuMemHostRegister", "cuMemHostGetDevicePointer"] {
         let why = with(call, 1, 0, &mut || HostMemory::mapped(&card, 4096).err());
-        assert!(why.starts_with("4096 bytes of host memory cannot be mapped to the card"), "{why}");
+        assert!(why.starts_with("4096 bytes of host memory cannot be mapped to the GPU"), "{why}");
     }
     with("cuMemsetD8Async", 1, 0, &mut || card.take(100).err());
     let params = MicroEmptyParams::default();

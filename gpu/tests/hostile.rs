@@ -1,4 +1,4 @@
-//! Engines over a card that makes its users wait as a device does: few queues, few places for
+//! Engines over a device that makes its users wait as a device does: few queues, few places for
 //! blocks, memory calls that wait for kernels, and times in which nothing moves.
 #![cfg(feature = "simt")]
 #![allow(unsafe_code, missing_docs)]
@@ -118,7 +118,7 @@ impl Worker {
                     assert!(batch.descs.iter().all(|desc| desc.verdict == Verdict::READY));
                     batch.descs.clear();
                 } else {
-                    // That one is out of the card's sight.
+                    // That one is out of the device's sight.
                     batch = self.fill();
                 }
                 self.batch = Some(batch);
@@ -134,7 +134,7 @@ fn workers(offload: &Arc<Offload>, n: usize, requests: usize) -> Vec<Worker> {
     (0..n).map(|_| Worker::new(offload, requests).unwrap()).collect()
 }
 
-/// Each worker has a batch answered, while all have one on the card.
+/// Each worker has a batch answered, while all have one on the device.
 fn all_are_answered(workers: &mut [Worker]) {
     assert!(workers.iter_mut().all(Worker::send));
     for (n, worker) in workers.iter_mut().enumerate() {
@@ -183,7 +183,7 @@ fn a_card_that_stops_for_good_loses_its_batch_and_is_not_used_again() {
     }
 }
 
-// What one grid for all workers of a card is for: with a kernel for each worker none of these holds.
+// What one grid for all workers of a device is for: with a kernel for each worker none of these holds.
 
 /// A wait for memory is a wait for all kernels.
 #[test]

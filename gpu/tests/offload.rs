@@ -1,4 +1,4 @@
-//! The engine over a card and the index's updater, with the SIMT executor for a card: every mode,
+//! The engine over a device and the index's updater, with the SIMT executor for a device: every mode,
 //! both indexes, and every fault.
 #![cfg(feature = "simt")]
 #![allow(unsafe_code, missing_docs)]
@@ -288,8 +288,8 @@ fn a_kernel_that_never_starts_is_noticed_at_start_up() {
     }
 }
 
-/// Turns a switch and sends batches until that ends the card's use: each one that does not come back
-/// with descriptors comes back with its entries, in memory that the card does not see, and the
+/// Turns a switch and sends batches until that ends the device's use: each one that does not come back
+/// with descriptors comes back with its entries, in memory that the device does not see, and the
 /// reason is kept.
 fn all_are_lost(mode: Mode, deadline: Duration, turn: impl Fn(&Switches)) -> Fault {
     let config = OffloadConfig { deadline, ..config(mode, IndexKind::SetAssoc) };
@@ -418,7 +418,7 @@ fn an_updater_on_a_thread_of_its_own_keeps_up_and_stops() {
     thread.join().unwrap();
 }
 
-/// A shared card, whose engines come and go.
+/// A shared device, whose engines come and go.
 #[test]
 fn memory_goes_back_when_all_is_well() {
     let card: Arc<dyn Card> = Arc::new(SimtCard::default());

@@ -176,7 +176,7 @@ fn what_the_grid_stored_is_there_before_its_word_and_it_sees_what_was_rung_for()
     every_answer_is_its_batchs(Mode::Persistent, IndexKind::Cuckoo);
 }
 
-/// A block that stands still keeps its part of the work queue, however often the others go round it.
+/// A block that stalls keeps its part of the work queue, however often the others go round it.
 #[test]
 fn a_part_that_no_block_has_read_is_not_overwritten() {
     let card = Arc::new(SimtCard::new(0));
@@ -207,7 +207,7 @@ fn a_part_that_no_block_has_read_is_not_overwritten() {
         None
     };
     // A block that waits has a ticket, and all have one of the next. So one of a few batches is for the
-    // block that stands still, if it has begun; else it is let begin.
+    // block that stalls, if it has begun; else it is let begin.
     let begun = Instant::now();
     let stuck = loop {
         card.hold(Some(1));

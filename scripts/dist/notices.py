@@ -17,19 +17,18 @@ TARGET = "x86_64-unknown-linux-gnu"
 
 def crates():
     """The crates of others that end up in the programs: no build scripts, no tests."""
-    command = ["cargo", "metadata", "--locked", "--format-version=1", f"--filter-platform={TARGET}"]
-    metadata = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    packages = {p["id"]: p for p in metadata["packages"]}
-    edges = {n["id"]: n["deps"] for n in metadata["resolve"]["nodes"]}
-    seen, left = set(), list(metadata["workspace_members"])
-    while left:
-        at = left.pop()
-        if at in seen:
-            continue
-        seen.add(at)
-        left += [d["pkg"] for d in edges[at] if any(k["kind"] is None for k in d["dep_kinds"])]
-    ours = set(metadata["workspace_members"])
-    return sorted((packages[i] for i in seen - ours), key=lambda p: (p["name"], p["version"]))
+
+    def cargo(*arguments):
+        command = ["cargo", arguments[0], "--locked", *arguments[1:]]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    # What is in the tree follows from the features in use, which the metadata does not know.
+    tree = cargo("tree", "--workspace", "-e=normal", f"--target={TARGET}", "--prefix=none")
+    used = {tuple(line.split()[:2]) for line in tree.splitlines() if line}
+    metadata = json.loads(cargo("metadata", "--format-version=1", f"--filter-platform={TARGET}"))
+    others = [p for p in metadata["packages"] if p["id"] not in metadata["workspace_members"]]
+    used = [p for p in others if (p["name"], f"v{p['version']}") in used]
+    return sorted(used, key=lambda p: (p["name"], p["version"]))
 
 
 def main():

@@ -13,8 +13,8 @@ positions: line
 events: Ir
 
 ob=(1) /somewhere/gnomon-study
-fl=(1) pipeline.rs
-fn=(1) dataplane::pipeline::Worker::turn
+fl=(1) worker.rs
+fn=(1) dataplane::worker::Worker::turn
 10 100
 +2 7
 fi=(2) checksum.rs

@@ -35,7 +35,7 @@ def hit_bytes(value):
 
 
 def chunks():
-    """The size classes: (bytes, chunks a page), as dataplane/src/store/sizes.rs makes them."""
+    """The size classes: (bytes, chunks a page), as dataplane/store/src/sizes.rs makes them."""
     units_in_page = PAGE_BYTES // UNIT_BYTES
     top, wanted, units = (1 << 20) // UNIT_BYTES, 1, 0
     while units < top:

@@ -7,17 +7,10 @@ cd "$(dirname "$0")/../.."
 # shellcheck source=tests/e2e/wire.sh
 . tests/e2e/wire.sh
 need_netns
-server="" client=""
-netns server
-netns client
-veth_pair "$server" "$client"
-client_addresses "$client" wire1
-server_start "$server" --port "net_af_packet0,iface=wire0,qpairs=${#cpus[@]}" \
-  --ip "$v4/24" --ip "$v6/64" --cores "$cores" --metrics "unix:$scratch/metrics.sock"
-server_wait "serves over af_packet" in_ns "$client" "$memc" wait "$v4:11211" 1
+wire_up af_packet --metrics "unix:$scratch/metrics.sock"
 # The driver lets the kernel put IPv4 fragments together before it reads them, and drops what then fits no
 # slot.
-wire_checks "$client" wire1 --without "a request longer than a packet slot is refused in words"
-own_capture "$client" wire1 "$scratch/metrics.sock"
+wire_checks "$client" "$device" --without "a request longer than a packet slot is refused in words"
+own_capture "$client" "$device" "$scratch/metrics.sock"
 server_stop
 totals

@@ -18,6 +18,7 @@ import multiprocessing
 import sys
 
 import memc
+from conversations.ascii import Partner
 from conversations.kinds import Ascii, Binary, Mixed, shown
 from conversations.links import ANSWER_S
 
@@ -91,6 +92,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=8)
     args = parser.parse_args()
     servers = (args.genuine, args.ours)
+    version = memc.Tcp(args.genuine).ask(b"version\r\n").split()[1].decode()
+    Partner.is_newer = [int(number) for number in version.split(".")[:3]] > [1, 6, 18]
     one = functools.partial(compare, servers, args.seed)
     end = args.first + args.count
     answers = differences = 0

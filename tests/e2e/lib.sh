@@ -24,7 +24,8 @@ need_netns() {
   ip netns del "$probe"
 }
 
-# netns NAME: makes the namespace gnomon-PID-NAME, with its loopback up, and sets $NAME to it.
+# netns NAME [VARIABLE]: makes the namespace gnomon-PID-NAME, with its loopback up, and sets $VARIABLE,
+# or $NAME, to it.
 netns() {
   local name="gnomon-$$-$1"
   ip netns add "$name"
@@ -32,7 +33,7 @@ netns() {
   ip -n "$name" link set lo up
   # memcaslap looks names up with AI_ADDRCONFIG, which does not count loopback as an address.
   ip -n "$name" addr add 198.51.100.1/32 dev lo
-  printf -v "$1" '%s' "$name"
+  printf -v "${2:-$1}" '%s' "$name"
 }
 
 # in_ns NS COMMAND...
@@ -67,22 +68,25 @@ client_addresses() {
 
 # --- servers ------------------------------------------------------------------------------------
 
-# server_start NS ARGS...: starts `gnomon serve ARGS` in the namespace. Sets $server_pid, $server_log.
+# server_start NS ARGS...: starts `gnomon serve ARGS` in the namespace, on a port with what $SERVE_FLAGS has
+# beside. Sets $server_pid, $server_log.
 server_start() {
-  local ns=$1
+  local ns=$1 more=()
   shift
+  [[ " $* " != *" --port "* ]] || read -ra more <<<"${SERVE_FLAGS:-}"
   server_log=$scratch/server-$RANDOM.log
-  ip netns exec "$ns" "$gnomon" serve "$@" >"$server_log" 2>&1 &
+  ip netns exec "$ns" "$gnomon" serve "$@" "${more[@]}" >"$server_log" 2>&1 &
   server_pid=$!
   undo stop_pid "$server_pid"
 }
 
-# memcached_start NS ARGS...: starts the genuine server on $genuine, TCP and UDP. Sets $memcached_pid.
+# memcached_start NS ARGS...: starts the genuine server, or $GENUINE in its place, on $genuine, TCP and UDP. Sets
+# $memcached_pid.
 genuine=127.0.0.1:11311
 memcached_start() {
   local ns=$1
   shift
-  ip netns exec "$ns" memcached -u nobody -l "${genuine%:*}" -p "${genuine##*:}" -U "${genuine##*:}" -t 2 "$@" \
+  ip netns exec "$ns" "${GENUINE:-memcached}" -u nobody -l "${genuine%:*}" -p "${genuine##*:}" -U "${genuine##*:}" -t 2 "$@" \
     >"$scratch/memcached.log" 2>&1 &
   memcached_pid=$!
   undo stop_pid "$memcached_pid"

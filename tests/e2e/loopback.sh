@@ -26,7 +26,7 @@ server_stop
 memcached_start "$host" -m 512 -t 1
 server_start "$host" -m 512
 server_wait "starts beside memcached" in_ns "$host" "$memc" wait "$here" 1
-counted in_ns "$host" tests/e2e/told.py "$genuine" "$here"
+counted in_ns "$host" tests/e2e/stats_parity.py "$genuine" "$here"
 counted in_ns "$host" tests/e2e/differential.py "$genuine" "$here"
 stop_pid "$memcached_pid"
 server_stop

@@ -8,6 +8,8 @@ cd "$(dirname "$0")/../.."
 in_mount_namespace "$@"
 # shellcheck source=tests/e2e/lib.sh
 . tests/e2e/lib.sh
+# shellcheck source=tests/e2e/venv.sh
+. tests/e2e/venv.sh
 need_netns
 base_root
 host="" installed="" bare=""
@@ -27,6 +29,38 @@ dpkg-deb -x "$deb" "$scratch/unpacked"
 dpkg-deb -x "target/dist/gnomon-dbgsym_${version}_amd64.deb" "$scratch/symbols"
 check "no program names the place or the user that built it" names_nobody
 check "lintian finds no error" lintian --allow-root --fail-on error "$deb"
+
+# The bills of materials: CycloneDX as its own library reads it, every crate that cargo names, DPDK, and in the
+# archive's each package whose libraries lie in it.
+make_venv
+tar -xzf "$archive" -C "$scratch"
+bill=$scratch/unpacked/usr/share/doc/gnomon/gnomon.cdx.json
+archive_tree=$scratch/gnomon-$version-x86_64
+archive_bill=$archive_tree/share/doc/gnomon/gnomon.cdx.json
+valid_bill() {
+  "$venv/bin/python" - "$1" <<'EOF'
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+with open(sys.argv[1], encoding="utf-8") as file:
+    sys.exit(JsonStrictValidator(SchemaVersion.V1_6).validate_str(file.read()))
+EOF
+}
+names_of() { sed -n 's/^   "purl": "\(.*\)",\?$/\1/p' "$1" | sort; }
+names_crates() {
+  diff <(cargo tree --workspace --locked -e normal --target x86_64-unknown-linux-gnu --prefix none --no-dedupe |
+    grep -vF "($PWD" | sed -nE 's,^(\S+) v(\S+).*,pkg:cargo/\1@\2,p' | sort -u) <(names_of "$bill" | grep '^pkg:cargo/')
+}
+names_libraries() {
+  diff <(cd "$archive_tree/share/doc/gnomon/libraries" && printf '%s\n' * | sed 's/\.copyright$//' | sort) \
+    <(names_of "$archive_bill" | sed -nE 's,^pkg:deb/debian/([^@]*)@.*,\1,p')
+}
+check "the package's bill of materials is CycloneDX" valid_bill "$bill"
+check "the archive's, too" valid_bill "$archive_bill"
+check "it names every crate" names_crates
+check "it names DPDK" grep -qx "pkg:generic/dpdk@$(pkg-config --modversion libdpdk)" <(names_of "$bill")
+check "the archive's names the libraries in it" names_libraries
 
 # --- in a root ----------------------------------------------------------------------------------
 

@@ -49,6 +49,8 @@ try_study stages "ns batches" "$study" stages
 try_study batch "throughput latency in_flight load" "$study" batch
 try_study simd "keys batch hits dialect" "$study" simd
 try_study hitrate hitrate "$study" hitrate
+try_study schedule cycles "$study" schedule
+try_study tco "ownership energy comparison" "$study" tco
 try_study latency "rtt inside" "$study" latency
 server="gnomon=$gnomon serve -p {port} -U 0 -m {memory} -t 1"
 try_study hitrate-live scores "$study" hitrate-live --memory 64 --trace zipf099 --server "$server"
@@ -66,6 +68,34 @@ for table in tables:
     assert one[table] == two[table], table
 SAME
 }
+
+# The page of the papers names no study that was not tried above, and every row has a command or says why not.
+papers() {
+  python3 - docs/papers.md "$out" <<'PAPERS'
+import pathlib, re, sys
+
+text, out = pathlib.Path(sys.argv[1]).read_text(), pathlib.Path(sys.argv[2])
+for study in sorted(set(re.findall(r"`gnomon-study ([a-z-]+)", text))):
+    assert (out / f"{study}.json").exists(), f"{study} was not tried"
+rows = [line for line in text.splitlines() if re.match(r"\| (figure|table)", line)]
+assert len(rows) > 30, len(rows)
+reason = re.compile(r"`gnomon-study |picture|GPU|wire|missing|scale-out|–")
+for row in rows:
+    assert reason.search(row.split("|")[3]), f"neither command nor reason: {row}"
+numbers = {"MemcachedGPU": (7, 6), "Mega-KV": (20, 3), "FPGA": (9, 3), "soft-RDMA": (8, 0), "ISPASS": (14, 0)}
+for section in re.split(r"^## ", text, flags=re.M)[1:]:
+    figures, tables = next(v for k, v in numbers.items() if k in section.splitlines()[0])
+    named = {"figure": set(), "table": set()}
+    for row in (line.split("|")[1] for line in section.splitlines() if line.startswith("|")):
+        for kind, list_ in re.findall(r"(figure|table)s? ([0-9, to]+)", row):
+            for part in filter(None, map(str.strip, list_.split(","))):
+                first, _, last = part.partition(" to ")
+                named[kind] |= set(range(int(first), int(last or first) + 1))
+    assert named["figure"] == set(range(1, figures + 1)), (section.splitlines()[0], named["figure"])
+    assert named["table"] == set(range(1, tables + 1)), (section.splitlines()[0], named["table"])
+PAPERS
+}
+check "docs/papers.md: every table and figure has a command that runs, or a reason" papers
 check "hitrate: one seed, one result" same hitrate hitrate
 check "simd: one seed, one result" same simd keys batch hits dialect
 totals

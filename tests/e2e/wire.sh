@@ -9,6 +9,61 @@ mapfile -t cpus < <(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)
 # shellcheck disable=SC2034 # the sourcing scripts use it
 cores=$(IFS=,; echo "${cpus[*]}")
 
+# wire_up KIND ARGS...: a client's namespace and the appliance's, and DPDK's net_tap, af_packet or memif between
+# them, a queue to each worker; the appliance is started with ARGS, and serves. Sets $server, $client and
+# $device, the client's NIC. At the client's end of the memif DPDK's testpmd joins it to a TAP device.
+# shellcheck disable=SC2034 # the sourcing scripts use them
+wire_up() {
+  local kind=$1 port stay cores=$cores
+  shift
+  server="" client=""
+  netns "server$RANDOM" server
+  netns "client$RANDOM" client
+  case $kind in
+    net_tap)
+      device=gtap0
+      port=net_tap0,iface=$device
+      ;;
+    af_packet)
+      device=wire1
+      port=net_af_packet0,iface=wire0,qpairs=${#cpus[@]}
+      veth_pair "$server" "$client"
+      client_addresses "$client" "$device"
+      ;;
+    memif)
+      device=gtap0
+      port=net_memif0,role=server,id=0,socket=$scratch/memif.sock,socket-abstract=no,mac=02:00:00:00:77:01
+      cores=${cpus[0]}
+      ;;
+  esac
+  server_start "$server" --port "$port" --ip "$v4/24" --ip "$v6/64" --cores "$cores" "$@"
+  if [ "$kind" = net_tap ]; then
+    # The kernel's end of the TAP device becomes the client's NIC.
+    server_wait "makes its TAP device" ip -n "$server" link show "$device"
+    # Ready, not merely there: the driver configures the device under the name that it gave it.
+    server_wait "is ready" grep -qi ready "$server_log"
+    ip -n "$server" link set "$device" netns "$client"
+    # Both ends of a TAP device have one address until one of them takes another.
+    ip -n "$client" link set "$device" address 02:00:00:00:77:02 up
+    client_addresses "$client" "$device"
+  fi
+  if [ "$kind" = memif ]; then
+    server_wait "is ready" grep -qi ready "$server_log"
+    # It runs until its standard input ends.
+    mkfifo "$scratch/testpmd.in"
+    in_ns "$client" nice -n 5 "${TESTPMD:-dpdk-testpmd}" --no-huge -m 256 --no-shconf --no-pci -l "${cpus[0]},${cpus[-1]}" \
+      --vdev "net_memif0,role=client,id=0,socket=$scratch/memif.sock,socket-abstract=no" \
+      --vdev "net_tap0,iface=$device" -- --forward-mode=io --auto-start --total-num-mbufs=16384 \
+      <"$scratch/testpmd.in" >"$scratch/testpmd" 2>&1 &
+    undo stop_pid "$!"
+    exec {stay}>"$scratch/testpmd.in"
+    server_wait "testpmd makes its TAP device" ip -n "$client" link show "$device"
+    ip -n "$client" link set "$device" address 02:00:00:00:77:02 up
+    client_addresses "$client" "$device"
+  fi
+  server_wait "serves over $kind" in_ns "$client" "$memc" wait "$v4:11211" 1
+}
+
 # wire_checks NS DEVICE [ARGS]: all that a client at the other end of a wire may ask of the appliance.
 # ARGS go to edges.py over IPv4.
 wire_checks() {

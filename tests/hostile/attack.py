@@ -11,13 +11,11 @@ for its line.
 import argparse
 import contextlib
 import dataclasses
-import json
 import multiprocessing
 import os
 import pathlib
 import random
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -26,14 +24,9 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "e2e"))
 import memc
+from served import SOON_S, Failed, Served, must, until
 
-SOON_S = 30.0
-"""Longest wait for anything."""
 ATTACKS = []
-
-
-class Failed(Exception):
-    """Something was not as it must be."""
 
 
 class Skipped(Exception):
@@ -62,21 +55,6 @@ def attack(name):
     return mark
 
 
-def must(condition, why):
-    """Raises Failed unless the condition holds."""
-    if not condition:
-        raise Failed(why)
-
-
-def until(what, condition, seconds=SOON_S, pause=0.01):
-    """Waits until the condition holds, and says how long that took."""
-    begun = time.monotonic()
-    while not condition():
-        must(time.monotonic() - begun < seconds, f"{what}: not within {seconds:.0f} s")
-        time.sleep(pause)
-    return time.monotonic() - begun
-
-
 def main():
     """Runs the attacks that are known by now, or those of the names given. Ends the process."""
     parser = argparse.ArgumentParser()
@@ -103,17 +81,14 @@ def main():
 # --- the server ---------------------------------------------------------------------------------------
 
 
-class Server:
-    """A `gnomon serve` on free loopback ports, which ends with the attack and accounts for every frame."""
+class Server(Served):
+    """One on free loopback ports, which is ready."""
 
     def __init__(self, size, *flags, prefix=(), ports=("-p", "-1", "-U", "-1")):
-        self.scratch = tempfile.TemporaryDirectory(prefix="gnomon-hostile-")
-        self.log = pathlib.Path(self.scratch.name, "log")
-        self.out = pathlib.Path(self.scratch.name, "out")
-        command = [*prefix, size.server, "serve", "--json", "-v", *ports, "--huge", "off", *flags]
-        with self.out.open("wb") as out, self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=out, stderr=log, stdin=subprocess.DEVNULL)
-        self.pid, self.ending, self.report = self.process.pid, False, None
+        super().__init__(size.server, *ports, *flags, prefix=prefix)
+
+    def own_flags(self):
+        return ("-v", "--huge", "off")
 
     def __enter__(self):
         try:
@@ -125,34 +100,6 @@ class Server:
         self.udp = next(iter(ready["udp"]), None)
         return self
 
-    def __exit__(self, kind, error, trace):
-        if kind is None:
-            self.stop()
-        elif self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        if kind is not None:
-            sys.stdout.write("".join(f"        | {line}\n" for line in self.said().splitlines()[-20:]))
-        self.scratch.cleanup()
-
-    def said(self):
-        """What it wrote to standard error."""
-        return self.log.read_text(errors="replace")
-
-    def events(self):
-        """The lines that it wrote to standard output."""
-        return [json.loads(line) for line in self.out.read_text().splitlines() if line.endswith("}")]
-
-    def ready(self):
-        """Waits until it serves; the ready line."""
-
-        def is_ready():
-            must(self.process.poll() is None, f"it ended: {self.said()[-300:]}")
-            return self.events()
-
-        until("ready", is_ready, 60)
-        return self.events()[0]
-
     def address(self, transport="tcp"):
         """Host and port."""
         return memc.address(self.tcp if transport == "tcp" else self.udp)[1][:2]
@@ -161,34 +108,10 @@ class Server:
         """A connection."""
         return memc.Tcp(self.tcp, **how)
 
-    def alive(self):
-        """Raises Failed when it has ended."""
-        status = self.process.poll()
-        must(status is None, f"it ended with {status}: {self.said()[-300:]}")
-
     def memory_mb(self, what="VmRSS"):
         """Resident memory; `VmHWM` for the most so far."""
         status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
         return int(re.search(rf"^{what}:\s+(\d+) kB", status, re.MULTILINE)[1]) / 1024
-
-    def end(self, by=signal.SIGTERM):
-        """Tells it to end. A second time would cut it short."""
-        if not self.ending:
-            self.ending = True
-            self.process.send_signal(by)
-
-    def stop(self, by=signal.SIGTERM, within_s=SOON_S):
-        """Ends it, if it is not ending; wants status 0 and every frame accounted for. The report."""
-        self.end(by)
-        try:
-            status = self.process.wait(within_s)
-        except subprocess.TimeoutExpired:
-            raise Failed("it does not end") from None
-        report = self.events()[-1]
-        must(status == 0, f"status {status}: {self.said()[-300:]}")
-        must(report["event"] == "report" and report["balanced"], f"frames are missing: {report}")
-        self.report = report
-        return report
 
 
 @contextlib.contextmanager

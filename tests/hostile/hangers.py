@@ -69,8 +69,13 @@ def never_reading(size):
             one.sendall(b"get big\r\n" * 40)
         held = server.memory_mb("VmHWM") - before
         kicks = ("idle_kicks", "conn_memory_stalled")
-        took = until("they end", lambda: sum(int(asker.stats()[name]) for name in kicks) >= count, 15, 0.1)
-        must(int(asker.stats()["curr_connections"]) < 10, "their seats are taken")
+        # As many at a time as there is memory for, each for two seconds; who waits for it is not idle.
+        # A connection of its own for each look: the first one's patience ends as well.
+        stats = lambda: server.connect().stats()
+        rounds = count * 900_000 / int(stats()["conn_memory_limit"])
+        ended = lambda: sum(int(rows[name]) for rows in [stats()] for name in kicks) >= count
+        took = until("they end", ended, 15 + 3 * rounds, 0.1)
+        must(int(stats()["curr_connections"]) < 10, "their seats are taken")
         for one in stuck:
             one.close()
         server.alive()

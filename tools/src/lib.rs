@@ -1,4 +1,4 @@
-//! Behind `gnomon-pcapgen` and `gnomon-replay`: who asks for what ([`workload`]), capture files
+//! Behind `gnomon-pcapgen` and `gnomon-replay`: workloads ([`workload`]), capture files
 //! and the frames in them ([`trace`]), and playing a capture at a server while checking each
 //! byte that comes back ([`replay`]). Behind `gnomon-linear`: whether commands that overlap take
 //! effect one at a time ([`linear`]). Behind `gnomon-study`: experiments ([`study`]).

@@ -45,7 +45,7 @@ impl<'a> Axis<'a> {
 /// A curve: its name and its points, along and up.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Curve {
-    /// What tells it from the others.
+    /// What distinguishes it from the others.
     pub name: String,
     /// From left to right.
     pub points: Vec<(f64, f64)>,

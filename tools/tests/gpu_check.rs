@@ -1,5 +1,5 @@
 //! `gnomon-gpu-check`, whole, in its smallest form: over the executor, and over a CUDA driver made
-//! of it, which fails where it is told to.
+//! of it, which fails where it is ordered to.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use serde_json::Value;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// The program, told what every test wants.
+/// The program, given what every test wants.
 fn check(out: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gnomon-gpu-check"));
     command

@@ -1,5 +1,5 @@
 //! Faults in known numbers, and the player's count of them: loss, duplication and reordering,
-//! each told exactly, in every protocol, with replies of one datagram and of several.
+//! each reported exactly, in every protocol, with replies of one datagram and of several.
 #![allow(clippy::unwrap_used, reason = "that is how a test fails")]
 
 mod common;

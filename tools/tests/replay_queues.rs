@@ -147,18 +147,21 @@ fn frames_can_be_sent_to_another_station() {
 fn late_answers_are_lost_and_late() {
     let dir = tempfile::tempdir().unwrap();
     let (path, _) = write(dir.path(), "t.pcap", &trace());
-    // All are given up before the first answer comes; the player then stays for 50 ms of quiet.
-    let (mut link, ..) = wire(Duration::from_millis(60));
     let plan = Plan {
         limit: Some(100),
         timeout: Duration::from_millis(30),
         outstanding: 100,
         ..Plan::default()
     };
-    let r = play(&mut Reader::open(&path).unwrap(), &mut link, &plan, |_| ()).unwrap();
-    // A player that was kept from running may have taken an answer before it gave up.
-    assert_eq!((r.sent, r.late, r.answered), (100, r.lost, 100 - r.lost), "{r}");
-    assert!(r.lost > 0);
+    // All are given up before the first answer comes; the player then stays for 50 ms of quiet. A
+    // player that was kept from running takes answers before it gives up, in the worst case all.
+    let lost = (0..10).any(|_| {
+        let (mut link, ..) = wire(Duration::from_millis(60));
+        let r = play(&mut Reader::open(&path).unwrap(), &mut link, &plan, |_| ()).unwrap();
+        assert_eq!((r.sent, r.late, r.answered), (100, r.lost, 100 - r.lost), "{r}");
+        r.lost > 0
+    });
+    assert!(lost);
 }
 
 #[test]
@@ -173,7 +176,9 @@ fn latency_counts_from_when_a_request_was_due() {
     let r = play(&mut Reader::open(&path).unwrap(), &mut link, &plan, |_| ()).unwrap();
     assert_eq!(r.answered, 40);
     assert!(r.latency_ns.max() >= 155_000_000, "{}", r.latency_ns.max());
-    assert!(r.latency_ns.min() < r.latency_ns.max() / 2, "{}", r.latency_ns.min());
+    // A late start delays all of them.
+    let apart = r.latency_ns.max() - r.latency_ns.min();
+    assert!(apart >= 100_000_000, "{apart}");
 }
 
 /// Plays gets of one client through an injector; gives the report and what was injected.

@@ -1,5 +1,5 @@
 //! The real `gnomon`, over CUDA drivers made for the test: whatever the driver says, the process
-//! tells it in one line and never crashes.
+//! shows it in one line and never crashes.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use serde_json::{Value, json};

@@ -38,12 +38,24 @@ fn a_dump_tells_every_item_while_others_are_served() {
         assert!(field("exp=").unwrap() >= field("la=").unwrap() + 900, "{line}");
         assert_eq!((field("fetch="), field("cls=")), (Err("yes".to_owned()), Ok(1)));
         assert!(field("cas=").unwrap() > 0 && field("size=").unwrap() > 8);
+        assert!(line.ends_with(" flags=0 "), "{line}");
     }
+    // The same as commands, each of which asks for its item.
+    c.expect("ms AAEK 1 b\r\nx\r\n", "HD\r\n");
+    c.send("lru_crawler mgdump all\r\n");
+    let dump = c.until("EN\r\n");
+    assert!(dump.starts_with("OK\r\nmg ") && dump.lines().count() == ITEMS + 3, "{dump}");
+    let mut wanted: BTreeSet<String> = (0..ITEMS).map(|i| format!("mg user:{i}")).collect();
+    wanted.extend(["OK", "mg AAEK b", "EN"].map(str::to_owned));
+    assert_eq!(dump.lines().map(str::to_owned).collect::<BTreeSet<_>>(), wanted);
+    c.expect("mg AAEK b v\r\n", "VA 1\r\nx\r\n");
     assert_eq!(c.until_end("stats cachedump 1 5\r\n").matches("ITEM user:").count(), 5);
     for (request, reply) in [
         ("lru_crawler metadump 0\r\n", "BADCLASS invalid class id\r\n"),
         ("lru_crawler disable\r\n", "OK\r\n"),
         ("lru_crawler metadump all\r\n", "CLIENT_ERROR lru crawler disabled\r\n"),
+        ("lru_crawler mgdump all\r\n", "CLIENT_ERROR lru crawler disabled\r\n"),
+        ("lru_crawler mgdump\r\n", "ERROR\r\n"),
         ("lru_crawler enable\r\n", "OK\r\n"),
         ("stats cachedump 999 0\r\n", "CLIENT_ERROR Illegal slab id\r\n"),
     ] {
@@ -95,6 +107,47 @@ fn a_watcher_hears_what_it_asked_for() {
     while value(&c.until_end("stats\r\n"), "log_watchers") != "0" {
         assert!(Instant::now() < deadline, "the watcher is still there");
     }
+}
+
+/// As memcached 1.6.45 shows them.
+#[test]
+fn a_watcher_hears_of_deletions() {
+    let server = Server::start(&["-m", "8"]);
+    let mut watcher = Tcp::connect(server.tcp());
+    watcher.expect("watch deletions\r\n", "OK\r\n");
+    let mut c = Tcp::connect(server.tcp());
+    for (request, reply) in [
+        ("delete none\r\n", "NOT_FOUND\r\n"),
+        ("set a:b 0 0 3\r\nabc\r\n", "STORED\r\n"),
+        ("delete a:b\r\n", "DELETED\r\n"),
+        ("set c 0 0 2\r\nab\r\n", "STORED\r\n"),
+        ("md c C1000000\r\n", "EX\r\n"),
+        ("md c I\r\n", "HD\r\n"),
+        ("md c x\r\n", "HD\r\n"),
+        ("md c q\r\nmn\r\n", "MN\r\n"),
+        ("set d 0 0 1000\r\n", ""),
+    ] {
+        c.expect(request, reply);
+    }
+    c.expect(format!("{}\r\nmd d\r\n", "v".repeat(1000)).as_str(), "STORED\r\nHD\r\n");
+    let mut text = String::new();
+    while !text.contains("key=d ") || !text.ends_with('\n') {
+        text.push_str(std::str::from_utf8(&watcher.receive(1)).unwrap());
+    }
+    let told: Vec<_> = text.lines().map(|l| l.split_once(" type=deleted ").unwrap().1).collect();
+    let (last, before) = told.split_last().unwrap();
+    assert_eq!(
+        before,
+        [
+            "key=a%3Ab cmd=delete clsid=1 size=3",
+            "key=c cmd=md clsid=1 size=0",
+            "key=c cmd=md clsid=1 size=0"
+        ]
+    );
+    assert!(last.starts_with("key=d cmd=md clsid=") && last.ends_with(" size=1000"), "{last}");
+    assert!(!last.contains("clsid=1 "), "{last}");
+    let stats = c.until_end("stats\r\n");
+    assert_eq!((value(&stats, "delete_hits"), value(&stats, "delete_misses")), ("4", "2"));
 }
 
 #[test]
@@ -227,6 +280,7 @@ fn what_flags_forbid_is_refused() {
     let mut c = Tcp::connect(server.tcp());
     for (request, reply) in [
         ("lru_crawler metadump all\r\n", "ERROR metadump not allowed\r\n"),
+        ("lru_crawler mgdump all\r\n", "ERROR key dump not allowed\r\n"),
         ("stats cachedump 1 0\r\n", "CLIENT_ERROR stats cachedump not allowed\r\n"),
         ("watch\r\n", "CLIENT_ERROR watch commands not allowed\r\n"),
         ("flush_all\r\n", "CLIENT_ERROR flush_all not allowed\r\n"),
@@ -249,6 +303,13 @@ fn odd_lines_are_answered_as_by_memcached() {
         ("slabs automove ratio", "ERROR\r\n"),
         ("slabs automove ratio 0.8 noreply", ""),
         ("slabs automove 1 noreply", ""),
+        // These two as 1.6.45.
+        ("slabs automove freeratio 0.125", "OK\r\n"),
+        ("slabs automove freeratio", "ERROR\r\n"),
+        ("slabs automove window 1800", "OK\r\n"),
+        ("slabs automove window 2", "CLIENT_ERROR automove window too low or too high\r\n"),
+        ("slabs automove window 1801", "CLIENT_ERROR automove window too low or too high\r\n"),
+        ("slabs automove window x", "CLIENT_ERROR bad command line format\r\n"),
         ("bget x", "END\r\n"),
         ("bget x k", "VALUE k 0 1\r\nv\r\nEND\r\n"),
         ("bget", "ERROR\r\n"),
@@ -267,7 +328,11 @@ fn odd_lines_are_answered_as_by_memcached() {
         // The answer of the one behind it stands where nothing else does.
         c.expect(&format!("{request}\r\nmn\r\n"), &format!("{reply}MN\r\n"));
     }
-    assert!(c.until_end("stats settings\r\n").contains("STAT slab_automove_ratio 0.80\r\n"));
+    let settings = c.until_end("stats settings\r\n");
+    for row in ["ratio 0.80", "freeratio 0.125", "window 1800"] {
+        assert!(settings.contains(&format!("STAT slab_automove_{row}\r\n")), "{row}");
+    }
+    assert!(settings.contains("STAT client_flags_size 4\r\n"));
     Tcp::connect(server.tcp()).expect("watch proxyuser\r\n", "OK\r\n");
 }
 

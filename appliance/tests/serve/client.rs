@@ -43,8 +43,13 @@ impl Tcp {
     /// The reply up to `END`.
     pub(crate) fn until_end(&mut self, request: &str) -> String {
         self.send(request);
+        self.until("END\r\n")
+    }
+
+    /// What comes up to these bytes.
+    pub(crate) fn until(&mut self, end: &str) -> String {
         let mut text = Vec::new();
-        while !text.ends_with(b"END\r\n") {
+        while !text.ends_with(end.as_bytes()) {
             text.extend(self.receive(1));
         }
         String::from_utf8(text).unwrap()

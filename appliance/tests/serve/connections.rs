@@ -83,16 +83,17 @@ fn connections_that_do_not_read_are_closed_and_counted() {
 /// A slow reader is no idle one.
 #[test]
 fn connections_that_read_slowly_stay() {
-    let server = Server::start(&["-m", "16", "-o", "idle_timeout=1"]);
+    let server = Server::start(&["-m", "16", "-o", "idle_timeout=2"]);
     let mut c = Tcp::connect(server.tcp());
     c.set("big", &vec![b'x'; 900_000]);
-    c.send("get big\r\n".repeat(30));
+    c.send("get big\r\n".repeat(40));
     let begun = Instant::now();
-    for _ in 0..30 {
+    for _ in 0..40 {
         c.receive(21 + 900_000 - 1 + 2 + 5);
         std::thread::sleep(Duration::from_millis(80));
     }
-    assert!(begun.elapsed() > Duration::from_secs(2));
+    assert!(begun.elapsed() > Duration::from_secs(3));
+    // What the kernel held for it was less than a second's reading.
     c.expect("get none\r\n", "END\r\n");
 }
 
@@ -117,6 +118,27 @@ fn idle_connections_are_closed_and_counted() {
     assert!(half.rest().is_empty());
     let stats = busy.until_end("stats\r\n");
     assert!(stats.contains("STAT idle_kicks 2\r\n"), "{stats}");
+}
+
+#[test]
+fn a_connection_that_waits_takes_a_kilobyte_at_most() {
+    const CONNECTIONS: u64 = 700;
+    let server = Server::start(&["-m", "8", "-t", "1"]);
+    let connected = |n| -> Vec<Tcp> { (0..n).map(|_| Tcp::connect(server.tcp())).collect() };
+    // What grows once has grown.
+    let mut first = connected(100);
+    let there = |c: &mut Tcp, n: u64| {
+        let (line, begun) = (format!("STAT curr_connections {n}\r\n"), Instant::now());
+        while !c.until_end("stats\r\n").contains(&line) {
+            assert!(begun.elapsed() < SOON, "they are not all accepted");
+        }
+    };
+    there(&mut first[0], 100);
+    let before = server.resident();
+    let _more = connected(CONNECTIONS);
+    there(&mut first[0], 100 + CONNECTIONS);
+    let each = server.resident().saturating_sub(before) / CONNECTIONS;
+    assert!(each <= 1_024, "{each} bytes");
 }
 
 #[test]

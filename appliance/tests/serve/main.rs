@@ -22,4 +22,5 @@ mod sandbox;
 mod server;
 mod start;
 mod tcp;
+mod tls;
 mod udp;

@@ -45,6 +45,7 @@ const ASCII: &[(&str, &str, &str)] = &[
     ("cache_memlimit", "cache_memlimit 8", "OK\r\n"),
     ("watch", "watch evictions", "OK\r\n"),
     ("shutdown", "shutdown", "ERROR: shutdown not enabled\r\n"),
+    ("refresh_certs", "refresh_certs", "Error TLS not enabled\r\n"),
     ("quit", "quit", ""),
     ("mg", "mg k v", "VA 1\r\nv\r\n"),
     ("ms", "ms m 1\r\nv", "HD\r\n"),
@@ -55,8 +56,7 @@ const ASCII: &[(&str, &str, &str)] = &[
 ];
 
 /// Commands of memcached's that are not spoken and must not be half spoken.
-const NOT_SPOKEN: &[&str] =
-    &["extstore free_memchunks 1 1", "refresh_certs", "misbehave", "debugtime p", "mx k"];
+const NOT_SPOKEN: &[&str] = &["extstore free_memchunks 1 1", "misbehave", "debugtime p", "mx k"];
 
 /// Each opcode that the page may name, with the bytes of extras that it needs and whether it has a
 /// key.

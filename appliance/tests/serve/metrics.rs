@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 const DASHBOARD: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/appliance/dashboards/gnomon.json"));
+const ALERTS: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/appliance/containers/chart/alerts.yaml"));
 
 /// Every metric that memcached_exporter 0.15 and later has for a server without extstore and
 /// proxy: type, name, labels.
@@ -284,7 +286,7 @@ fn queries(value: &Value, found: &mut Vec<String>) {
 }
 
 #[test]
-fn the_dashboard_asks_for_nothing_that_is_not_there() {
+fn the_dashboard_and_the_alerts_ask_for_nothing_that_is_not_there() {
     let (server, address) = start(&[]);
     work(&server);
     let page = Page::of(address);
@@ -305,6 +307,18 @@ fn the_dashboard_asks_for_nothing_that_is_not_there() {
     let mut all = Vec::new();
     queries(&dashboard, &mut all);
     assert!(all.len() > 20, "{all:?}");
+    // The rules' comments and words name no metric that is not there, either.
+    let alerts: Vec<&str> = ALERTS
+        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .filter(|word| word.starts_with("gnomon_"))
+        .collect();
+    assert!(alerts.len() > 20, "{alerts:?}");
+    for name in alerts {
+        assert!(
+            there.contains(name) || name == "gnomon_",
+            "{name} of the alerts is not on the page"
+        );
+    }
     for query in &all {
         let names = names(query);
         assert!(!names.is_empty() || query == "prometheus", "{query} asks for nothing");

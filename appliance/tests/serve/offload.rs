@@ -1,4 +1,4 @@
-//! A card beside the CPU: the GPU's kernels, run on the CPU.
+//! A GPU beside the CPU: the GPU's kernels, run on the CPU.
 
 use crate::client::{Tcp, Udp};
 use crate::server::{Server, run, text};
@@ -35,7 +35,7 @@ fn every_mode_and_index_serves_and_says_what_it_did() {
         let begun = Instant::now();
         loop {
             udp.expect(9, "get k\r\n", "VALUE k 7 5\r\nvalue\r\nEND\r\n");
-            // Until then the host finds what the card misses.
+            // Until then the host finds what the GPU misses.
             if fact(&mut tcp, "hints_right") != fact(&mut tcp, "gpu_missed") {
                 break;
             }

@@ -3,7 +3,7 @@
 use crate::client::{Tcp, Udp};
 use crate::process::status;
 use crate::server::{SOON, Server, Tree, gnomon, text};
-use appliance::sandbox::{self, Needs, Part};
+use appliance::process::sandbox::{self, Needs, Part};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};

@@ -52,7 +52,14 @@ fn a_refused_store_takes_its_data_block_along() {
         format!("ms {long} 13"),
         format!("ms {long} 13 T0 q"),
     ];
-    c.expect("set victim 0 0 1\r\nv\r\n", "STORED\r\n");
+    // As it was found: all in one piece, on a connection of its own.
+    for line in [&lines[0], "set x a 0 13", &lines[12]] {
+        let mut c = Tcp::connect(server.tcp());
+        c.expect(
+            &format!("set victim 0 0 1\r\nv\r\n{line}\r\ndelete victim\r\nget victim\r\n"),
+            "STORED\r\nCLIENT_ERROR bad command line format\r\nVALUE victim 0 1\r\nv\r\nEND\r\n",
+        );
+    }
     for line in &lines {
         let quiet = format!("{line} noreply");
         let refused = "CLIENT_ERROR bad command line format\r\n";
@@ -197,6 +204,12 @@ fn a_binary_client_is_answered_in_binary() {
     let noop = [b"\x81\x0a".as_slice(), &[0; 10], b"noop", &[0; 8]].concat();
     let quit = [b"\x81\x07".as_slice(), &[0; 10], b"quit", &[0; 8]].concat();
     assert_eq!(c.rest(), [noop, quit].concat());
+    // A value behind a `stat` is no part of it.
+    let mut c = Tcp::connect(server.tcp());
+    let body = [0, 0, 0, 6];
+    c.send([b"\x80\x10\0\x05\0\0\0\0".as_slice(), &body, &[0; 12], b"bogus1"].concat());
+    let reply = c.rest();
+    assert_eq!((&reply[..2], &reply[6..8]), (&b"\x81\x10"[..], &b"\0\x04"[..]));
 }
 
 #[test]

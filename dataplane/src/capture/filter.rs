@@ -1,27 +1,26 @@
-//! Which frames a capture wants.
+//! Which frames a capture selects.
 //!
 //! In: a frame's bytes. Out: yes or no. Never fails: a frame that cannot be read has neither a
 //! source nor a key.
 #![deny(clippy::indexing_slicing)]
 
-use crate::drop_reason::DropReason;
-use crate::protocol::binary::Action;
-use crate::protocol::udp_frame;
-use crate::protocol::{Command, Dialects, Parsed};
-use crate::wire::Cidr;
-use crate::wire::eth::{self, Eth};
-use crate::wire::ipv4::Ipv4;
-use crate::wire::ipv6::Ipv6;
-use crate::wire::udp::Udp;
+use memcache::{Dialects, Parsed};
 use std::net::IpAddr;
+use wire::Cidr;
+use wire::DropReason;
+use wire::eth::{self, Eth};
+use wire::ipv4::Ipv4;
+use wire::ipv6::Ipv6;
+use wire::udp::Udp;
+use wire::udp_frame;
 
 /// Longest pattern: as long as a key may be.
-pub const KEY_PATTERN_MAX_BYTES: usize = crate::protocol::KEY_MAX_BYTES;
+const KEY_PATTERN_MAX_BYTES: usize = memcache::KEY_MAX_BYTES;
 
 /// Largest value of a request that is read for its key: more than a datagram holds.
 const ITEM_MAX_BYTES: usize = 1 << 20;
 
-/// What becomes of the frames that are wanted.
+/// What becomes of the frames that are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// They are received, and whatever is sent because of them.
@@ -32,7 +31,7 @@ pub enum What {
     Drops(Option<DropReason>),
 }
 
-/// Which frames a capture wants: those that meet all of it.
+/// Which frames a capture selects: those that meet all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
     /// What becomes of them.
@@ -68,7 +67,7 @@ impl Filter {
             && self.key.as_ref().is_none_or(|key| to_service.is_some_and(|udp| key.is_in(&udp)))
     }
 
-    /// Whether a frame that answers nobody is one of them.
+    /// Whether a frame that answers no request is one of them.
     pub(super) fn wants_unasked(&self, frame: &[u8]) -> bool {
         if self.source.is_none() && self.key.is_none() {
             return true;
@@ -147,7 +146,7 @@ impl KeyPattern {
         while !rest.is_empty() {
             let used = match &dialect.parse(rest, ITEM_MAX_BYTES) {
                 Parsed::Command { command, .. } | Parsed::Swallow { command, .. }
-                    if self.is_named_by(command) =>
+                    if command.keys().iter().any(|key| self.matches(key)) =>
                 {
                     return true;
                 }
@@ -159,33 +158,13 @@ impl KeyPattern {
         }
         false
     }
-
-    fn is_named_by(&self, command: &Command<'_>) -> bool {
-        let key = match *command {
-            Command::Get { keys, .. } => return keys.iter().any(|key| self.matches(key)),
-            Command::Store { what, .. } => Some(what.key),
-            Command::Arith { what, .. } => Some(what.key),
-            Command::Delete { key, .. } | Command::Touch { key, .. } => Some(key),
-            Command::Meta(request) => Some(request.key),
-            Command::Refused { forget, .. } => forget,
-            Command::Binary(request) => match request.action {
-                Action::Get { key, .. } | Action::Delete { key, .. } => Some(key),
-                Action::Store(what) => Some(what.key),
-                Action::Arith(what) => Some(what.key),
-                Action::Refused { forget, .. } => forget,
-                _ => None,
-            },
-            _ => None,
-        };
-        key.is_some_and(|key| self.matches(key))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::build::UdpFrame;
     use driver_shim::MacAddr;
+    use wire::build::UdpFrame;
 
     fn frame(source: &str, text: &[u8]) -> Vec<u8> {
         let src: IpAddr = source.parse().unwrap();

@@ -8,7 +8,7 @@
 //! to the same bucket share it, one pair of sources in [`PLACES`]. That is never more than either
 //! may have, costs no search, and leaves nothing to be pushed out by a flood of other sources.
 
-use super::Rate;
+use super::rate::Rate;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -157,6 +157,12 @@ impl Pair {
         Ok(())
     }
 
+    /// Whether a request would be let in.
+    fn has(&self, prices: Prices, now_ns: u64) -> bool {
+        let one = |price| self.requests.has_one(price, now_ns);
+        (prices.byte.is_none() || self.bytes.has_bytes(now_ns)) && prices.request.is_none_or(one)
+    }
+
     #[inline]
     fn charge(&mut self, prices: Prices, bytes: u64, now_ns: u64) {
         if let Some(price) = prices.byte {
@@ -173,7 +179,7 @@ impl Pair {
     }
 }
 
-/// One rate for everybody together.
+/// One rate for all sources together.
 #[derive(Debug)]
 pub(super) struct Meter {
     prices: Prices,
@@ -190,6 +196,11 @@ impl Meter {
         self.pair.admit(self.prices, now_ns)
     }
 
+    /// Whether a request would be let in.
+    pub(super) fn has(&self, now_ns: u64) -> bool {
+        self.pair.has(self.prices, now_ns)
+    }
+
     /// Counts bytes of a reply.
     pub(super) fn charge(&mut self, bytes: u64, now_ns: u64) {
         self.pair.charge(self.prices, bytes, now_ns);
@@ -204,7 +215,7 @@ impl Meter {
 /// The same rate for each source.
 pub(super) struct Sources {
     prices: Prices,
-    /// SipHash-1-3 with a random key: nobody outside can choose who shares a bucket with whom.
+    /// SipHash-1-3 with a random key: no client can choose which sources share a bucket.
     hash: RandomState,
     places: Box<[Pair]>,
 }
@@ -247,6 +258,11 @@ impl Sources {
             Some(pair) => pair.admit(self.prices, now_ns),
             None => Ok(()),
         }
+    }
+
+    /// Whether a request of `source` would be let in.
+    pub(super) fn has(&self, source: IpAddr, now_ns: u64) -> bool {
+        self.places.get(self.place(source)).is_none_or(|pair| pair.has(self.prices, now_ns))
     }
 
     /// Whether [`Self::charge`] counts anything.

@@ -1,6 +1,7 @@
 use super::*;
-use crate::wire::build::UdpFrame;
 use driver_shim::MacAddr;
+use std::num::NonZeroU64;
+use wire::build::UdpFrame;
 
 const L3: u8 = 14;
 
@@ -8,7 +9,7 @@ fn rate(requests: u32, reply_bytes: u64) -> Rate {
     Rate { requests: NonZeroU32::new(requests), reply_bytes: NonZeroU64::new(reply_bytes) }
 }
 
-/// A request and its entry. Who is trusted was found out before.
+/// A request and its entry. Trust was decided before.
 fn request(from: &str, flags: EntryFlags) -> (Vec<u8>, Entry) {
     let from: IpAddr = from.parse().unwrap();
     let to: IpAddr = if from.is_ipv4() { [10, 0, 0, 2].into() } else { Ipv6Addr::LOCALHOST.into() };
@@ -160,10 +161,10 @@ fn pings_and_neighbours_do_not_use_up_each_others_answers() {
     }
 }
 
-/// The refusal must be fit to be sent for the shortest get, or nobody learns of the limit.
+/// The refusal must be fit to be sent for the shortest get, or no client learns of the limit.
 #[test]
 fn the_refusal_fits_the_shortest_get_at_the_default_factor() {
-    use crate::protocol::Refusal;
+    use memcache::Refusal;
     let entry = Entry { flags: EntryFlags::LIMITED, ..Entry::default() };
     let most = allowance(&entry, 6, Policy::AMP_FACTOR_DEFAULT);
     assert!(udp_frame::HEADER_BYTES + Refusal::Amplified.line().len() <= most);

@@ -7,11 +7,11 @@
 //! now and then.
 
 use super::{Headers, Sum};
-use crate::protocol::udp_frame::{self, PAYLOAD_MAX_BYTES};
-use crate::short;
-use crate::wire::checksum::{add, add_swapped, sum};
+use base::checksum::{add, add_swapped, sum};
+use base::small_bytes;
 use driver_shim::Frame;
 use gpu::ReplyHead;
+use wire::udp_frame::{self, PAYLOAD_MAX_BYTES};
 
 /// What comes behind the value.
 const TAIL: &[u8] = b"\r\nEND\r\n";
@@ -44,7 +44,7 @@ fn fits(request: &[u8], headers: Headers, head: &ReplyHead, key: &[u8]) -> Optio
     let [id_hi, id_lo] = *request.get(headers.kv()..)?.first_chunk()?;
     let frame_header = udp_frame::header(u16::from_be_bytes([id_hi, id_lo]), 0, 1);
     Some(
-        short::equal(bytes.get(key_at..key_at + key.len())?, key)
+        small_bytes::equal(bytes.get(key_at..key_at + key.len())?, key)
             && turned::<6>(request, bytes, 0)?
             && addresses_turned
             && turned::<2>(request, bytes, l4)?
@@ -80,7 +80,7 @@ pub fn with_head(
     let pieces = [(0, head.bytes()), (at_value, value), (at_tail, TAIL)];
     for (at, piece) in pieces {
         if let Some(to) = frame.bytes_mut().get_mut(at..at + piece.len()) {
-            short::copy(to, piece);
+            small_bytes::copy(to, piece);
         }
     }
     let l4 = usize::from(headers.l4);
@@ -103,10 +103,10 @@ fn digits(n: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::build::UdpFrame;
-    use crate::wire::reply::seal_prepared;
     use driver_shim::{MacAddr, Pages, Region, TxCaps};
     use gpu::layout::HEAD_BYTES_MAX;
+    use wire::build::UdpFrame;
+    use wire::reply::seal_prepared;
 
     const CLIENT: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
     const SERVER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -137,7 +137,7 @@ mod tests {
         head.bytes[l4 + 6..l4 + 8].fill(0);
         let addresses = if headers.ipv6 { 32 } else { 8 };
         let udp_len = u16::try_from(reply.len() - l4).unwrap();
-        let pseudo = crate::wire::checksum::pseudo(&reply[l4 - addresses..l4], 17, udp_len);
+        let pseudo = base::checksum::pseudo(&reply[l4 - addresses..l4], 17, udp_len);
         head.sum = add(pseudo, sum(&head.bytes[l4..len]));
         head
     }

@@ -1,10 +1,10 @@
 //! Addresses that are announced because the control plane says so.
 
 use crate::world::{ADDRESSES, World};
-use dataplane::store::StoreConfig;
-use dataplane::wire::eth;
 use driver_shim::ports::memory::MAC;
 use driver_shim::{Burst, QueuePair, Region, TxQueue};
+use store::StoreConfig;
+use wire::eth;
 
 /// Takes nothing.
 struct Full;

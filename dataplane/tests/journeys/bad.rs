@@ -1,9 +1,9 @@
 //! Bad frames are dropped, each under its own name, and hurt nobody else.
 
 use crate::world::{CLIENT_PORT, PORT, World, Wrap, frame, request};
-use dataplane::DropReason;
-use dataplane::wire::corrupt::Corruption;
 use std::collections::BTreeMap;
+use wire::DropReason;
+use wire::corrupt::Corruption;
 
 #[test]
 fn one_frame_in_ten_is_bad_in_every_way_there_is() {

@@ -1,9 +1,9 @@
 //! The binary protocol over UDP.
 
 use crate::world::{World, Wrap};
-use dataplane::protocol::binary::{HEADER_BYTES, Header, REQUEST_MAGIC, RESPONSE_MAGIC, opcode};
-use dataplane::protocol::{Store as SetRequest, binary::Status};
-use dataplane::store::verbs;
+use memcache::binary::{HEADER_BYTES, Header, REQUEST_MAGIC, RESPONSE_MAGIC, opcode};
+use memcache::{Store as SetRequest, binary::Status};
+use store::verbs;
 
 /// A request whose lengths are those of its parts.
 fn request(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
@@ -154,7 +154,7 @@ fn large_replies_come_in_pieces_or_are_refused() {
     let mut w = World::new();
     let value: Vec<u8> = (0..=250).cycle().take(1_000_000).collect();
     let mut session = w.store.session().unwrap();
-    verbs::store(&mut session, &SetRequest::set(b"big", 0, 0, &value)).unwrap();
+    verbs::store(&mut session, None, &SetRequest::set(b"big", 0, 0, &value)).unwrap();
     drop(session);
     let answer = packets(&w.ask(&get(b"big")));
     assert_eq!(answer, [(opcode::GET, 0, [&[0; 4][..], &value].concat())]);

@@ -1,14 +1,14 @@
 //! Captures beside the journey: what was copied is what went by, and nothing went otherwise.
 
 use crate::world::{CLIENT_PORT, PORT, SERVER4, World, Wrap, datagram, request};
-use dataplane::DropReason;
 use dataplane::capture::{Capture, Filter, KeyPattern, NotHeeded, Record, Seen, What};
 use dataplane::policy::Policy;
-use dataplane::wire::build::{UdpFrame, arp_request};
-use dataplane::wire::{AllowList, Cidr};
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use std::num::{NonZeroU8, NonZeroU32};
 use std::sync::Arc;
+use wire::DropReason;
+use wire::build::{UdpFrame, arp_request};
+use wire::{AllowList, Cidr};
 
 const ALL: Filter = Filter { what: What::Traffic, source: None, key: None, snap_bytes: 2048 };
 

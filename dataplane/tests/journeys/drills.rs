@@ -1,14 +1,14 @@
-//! Fault drills on the bad-weather port, one kind each: no reply is wrong, the law of D10 holds,
-//! every slot comes home ([`World::end`]), and after the fault every request is answered again.
+//! Fault drills on the bad-weather port, one kind each: no reply is wrong, the packet-accounting invariant (D10) holds,
+//! every slot returns ([`World::end`]), and after the fault every request is answered again.
 //! `docs/drills.md` lists them; `tests/e2e/drills.sh` runs each by name.
 
 use crate::faults::is_right;
 use crate::world::{World, Wrap, request};
-use dataplane::DropReason;
-use dataplane::store::StoreConfig;
 use driver_shim::ports::fault::{FaultConfig, FaultCounters, Faults, PerMillion, Wire, wrap};
 use driver_shim::{Burst, Frame, RxChecksum};
 use std::time::{Duration, Instant};
+use store::StoreConfig;
+use wire::DropReason;
 
 /// Keys that are set before anything happens.
 const KEYS: u16 = 50;

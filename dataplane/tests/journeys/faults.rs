@@ -1,10 +1,10 @@
 //! A bad wire: loss, duplication, reordering, cut frames, flipped bits, refused transmissions.
 
 use crate::world::{World, Wrap, request, try_open};
-use dataplane::DropReason;
-use dataplane::store::StoreConfig;
 use driver_shim::ports::fault::{FaultConfig, Faults, PerMillion, wrap};
 use driver_shim::{Burst, Pages, Region};
+use store::StoreConfig;
+use wire::DropReason;
 
 #[test]
 fn a_bad_wire_costs_replies_but_never_a_wrong_byte_or_a_slot() {

@@ -1,4 +1,4 @@
-//! A card that fails, in every way that there is: the service goes on, no reply changes, and no slot
+//! A GPU that fails, in every way that there is: the service goes on, no reply changes, and no slot
 //! is lost.
 
 use crate::offload::{KINDS, MODES, compare, small};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Compares while `turn` is carried out after a few bursts. Says what became of the card.
+/// Compares while `turn` is carried out after a few bursts. Says what became of the GPU.
 fn fail_with(mode: Mode, deadline: Duration, turn: impl Fn(&Switches)) -> Fault {
     let (card, switches) = FaultyCard::new(Arc::new(SimtCard::default()));
     let beside =
@@ -61,8 +61,8 @@ fn strict() -> bool {
     std::env::var_os("DRILLS_STRICT_TIME").is_some_and(|strict| strict == "1")
 }
 
-/// The card stops for a while under load, again and again, as a tenant's kernels or a paused machine
-/// make it: nothing is wrong or lost, every reply comes, and the card is in use again within a second by
+/// The GPU stops for a while under load, again and again, as a tenant's kernels or a paused machine
+/// make it: nothing is wrong or lost, every reply comes, and the GPU is in use again within a second by
 /// the clock (`DRILLS_STRICT_TIME=1`).
 #[test]
 fn stalls_cost_some_milliseconds_and_nothing_else() {
@@ -121,7 +121,7 @@ fn stalls_cost_some_milliseconds_and_nothing_else() {
     }
 }
 
-/// A worker beside a card whose launches all get lost: each is waited for until the deadline.
+/// A worker beside a GPU whose launches all get lost: each is waited for until the deadline.
 fn losing_launches(deadline: Duration) -> World {
     let (card, switches) = FaultyCard::new(Arc::new(SimtCard::default()));
     let beside = Beside::new(Mode::Launch, IndexKind::SetAssoc);
@@ -141,7 +141,7 @@ fn the_cpu_takes_over_when_the_deadline_has_passed() {
     let mut w = losing_launches(deadline);
     let begun = Instant::now();
     w.send(&request(Wrap::V4, 1, b"get key\r\n"));
-    // When the card had the batch for certain, and the turns that began a deadline later.
+    // When the GPU had the batch for certain, and the turns that began a deadline later.
     let (mut shipped, mut turns) = (None, 0);
     let reply = loop {
         turns += u32::from(shipped.is_some_and(|at: Instant| at.elapsed() >= deadline));
@@ -165,7 +165,7 @@ fn the_cpu_takes_over_when_the_deadline_has_passed() {
     w.end();
 }
 
-/// What a card that is behind has no place for stays in the port's queue, and is answered when it
+/// What a GPU that is behind has no place for stays in the port's queue, and is answered when it
 /// has: nothing is dropped while the queue has room.
 #[test]
 fn a_card_that_is_behind_is_waited_for() {
@@ -182,7 +182,7 @@ fn a_card_that_is_behind_is_waited_for() {
         answered += w.received(0).len() as u64;
     }
     assert_eq!((answered, w.counters[0].received.get()), (REQUESTS, REQUESTS));
-    // Three bursts with the card, and a batch that was being filled.
+    // Three bursts with the GPU, and a batch that was being filled.
     assert!((400..REQUESTS).contains(&most), "{most}");
     w.end();
 }

@@ -1,16 +1,17 @@
 //! Sources that are served but not trusted: bounded replies, bounded rates, every drop by name.
 
 use crate::world::{CLIENT_PORT, PORT, SERVER4, SERVER6, World, datagram};
+use dataplane::Ledger;
 use dataplane::policy::{Policy, Rate};
-use dataplane::protocol::Store as SetRequest;
-use dataplane::store::verbs;
-use dataplane::wire::build::{UdpFrame, arp_request, echo_request, neighbour_solicit};
-use dataplane::wire::{AllowList, Cidr};
-use dataplane::{DropReason, Ledger};
 use driver_shim::ports::memory::{MAC, PEER_MAC};
+use memcache::Store as SetRequest;
 use proptest::prelude::*;
 use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroU64};
+use store::verbs;
+use wire::DropReason;
+use wire::build::{UdpFrame, arp_request, echo_request, neighbour_solicit};
+use wire::{AllowList, Cidr};
 
 /// On the server's own networks: trusted.
 const FRIEND: &str = "10.0.0.1";
@@ -66,7 +67,7 @@ pub(crate) fn text(datagrams: &[Vec<u8>]) -> Vec<u8> {
 pub(crate) fn store(w: &World, key: &str, len: usize) {
     let mut session = w.store.session().unwrap();
     let value = vec![b'v'; len];
-    verbs::store(&mut session, &SetRequest::set(key.as_bytes(), 0, 0, &value)).unwrap();
+    verbs::store(&mut session, None, &SetRequest::set(key.as_bytes(), 0, 0, &value)).unwrap();
 }
 
 pub(crate) fn drops(ledger: &Ledger) -> Vec<(DropReason, u64)> {

@@ -1,10 +1,10 @@
 //! Right questions get right answers.
 
 use crate::world::{World, Wrap, request};
-use dataplane::DropReason;
-use dataplane::protocol::Store as SetRequest;
-use dataplane::store::StoreConfig;
-use dataplane::store::verbs;
+use memcache::Store as SetRequest;
+use store::StoreConfig;
+use store::verbs;
+use wire::DropReason;
 
 #[test]
 fn set_get_delete_over_every_wrapping() {
@@ -21,7 +21,7 @@ fn set_get_delete_over_every_wrapping() {
     }
 }
 
-/// Around where room 6 begins to take a value's sum from the store, with the value at odd and even
+/// Around where stage 6 begins to take a value's sum from the store, with the value at odd and even
 /// places and of odd and even lengths. The world checks every checksum.
 #[test]
 fn values_of_every_length_and_place_have_right_checksums() {
@@ -172,7 +172,7 @@ fn version_stats_and_what_udp_refuses() {
 /// Stores behind the worker's back, as TCP would: values that no request datagram can carry.
 fn store(w: &World, key: &[u8], value: &[u8]) {
     let mut session = w.store.session().unwrap();
-    verbs::store(&mut session, &SetRequest::set(key, 0, 0, value)).unwrap();
+    verbs::store(&mut session, None, &SetRequest::set(key, 0, 0, value)).unwrap();
 }
 
 #[test]

@@ -1,154 +1,13 @@
 //! TCP served by the worker: a client with a stack of its own on the far side of the wire.
 
-use crate::world::{CLIENT4, CLIENT6, PORT, SERVER4, SERVER6, World};
-use dataplane::DropReason;
+use crate::stream_client::{Client, ip};
+use crate::world::{CLIENT4, PORT, SERVER4, SERVER6, World};
 use driver_shim::ports::fault::{FaultConfig, Faults, PerMillion, wrap};
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use etherparse::{PacketBuilder, SlicedPacket, TcpHeader, TransportSlice};
-use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp;
-use smoltcp::time::Instant as Clock;
-use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
-use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
-
-/// The far end of the wire as the client's stack sees it.
-#[derive(Default)]
-struct Far {
-    come: VecDeque<Vec<u8>>,
-    gone: VecDeque<Vec<u8>>,
-}
-
-struct Rx(Vec<u8>);
-struct Tx<'a>(&'a mut VecDeque<Vec<u8>>);
-
-impl RxToken for Rx {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
-        f(&self.0)
-    }
-}
-
-impl TxToken for Tx<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        let mut bytes = vec![0; len];
-        let result = f(&mut bytes);
-        self.0.push_back(bytes);
-        result
-    }
-}
-
-impl Device for Far {
-    type RxToken<'a> = Rx;
-    type TxToken<'a> = Tx<'a>;
-
-    fn receive(&mut self, _: Clock) -> Option<(Rx, Tx<'_>)> {
-        Some((Rx(self.come.pop_front()?), Tx(&mut self.gone)))
-    }
-
-    fn transmit(&mut self, _: Clock) -> Option<Tx<'_>> {
-        Some(Tx(&mut self.gone))
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        let mut caps = DeviceCapabilities::default();
-        caps.medium = Medium::Ethernet;
-        caps.max_transmission_unit = 1514;
-        caps
-    }
-}
-
-fn ip(address: impl Into<IpAddr>) -> IpAddress {
-    address.into().into()
-}
-
-/// A client's machine: one stack, any number of connections.
-struct Client {
-    far: Far,
-    interface: Interface,
-    sockets: SocketSet<'static>,
-    started: Instant,
-    next_port: u16,
-}
-
-impl Client {
-    fn new() -> Self {
-        let mut far = Far::default();
-        let mac = EthernetAddress(PEER_MAC.0);
-        let mut config = Config::new(HardwareAddress::Ethernet(mac));
-        config.random_seed = 7;
-        let mut interface = Interface::new(config, &mut far, Clock::ZERO);
-        interface.update_ip_addrs(|all| {
-            all.push(IpCidr::new(ip(CLIENT4), 24)).unwrap();
-            all.push(IpCidr::new(ip(CLIENT6), 64)).unwrap();
-        });
-        let sockets = SocketSet::new(Vec::new());
-        Self { far, interface, sockets, started: Instant::now(), next_port: 40_000 }
-    }
-
-    fn connect(&mut self, to: IpAddress) -> SocketHandle {
-        let buffer = || tcp::SocketBuffer::new(vec![0; 64 << 10]);
-        let mut socket = tcp::Socket::new(buffer(), buffer());
-        socket.set_nagle_enabled(false);
-        self.next_port += 1;
-        socket.connect(self.interface.context(), (to, PORT), self.next_port).unwrap();
-        self.sockets.add(socket)
-    }
-
-    fn socket(&mut self, handle: SocketHandle) -> &mut tcp::Socket<'static> {
-        self.sockets.get_mut(handle)
-    }
-
-    /// Lets both sides work once.
-    fn step(&mut self, w: &mut World) {
-        let now = Clock::from_micros(i64::try_from(self.started.elapsed().as_micros()).unwrap());
-        self.interface.poll(now, &mut self.far, &mut self.sockets);
-        for bytes in self.far.gone.drain(..) {
-            w.send(&bytes);
-        }
-        w.workers[0].turn();
-        self.far.come.extend(w.received(0).iter().map(|f| f.bytes().to_vec()));
-    }
-
-    /// Lets both sides work until `done`, for at most a minute.
-    fn until(&mut self, w: &mut World, mut done: impl FnMut(&mut Self) -> bool) {
-        let begun = Instant::now();
-        while !done(self) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it does not come about");
-            self.step(w);
-        }
-    }
-
-    /// Sends all of `request` and reads `len` bytes.
-    fn ask(&mut self, w: &mut World, c: SocketHandle, request: &[u8], len: usize) -> Vec<u8> {
-        let (mut sent, mut got) = (0, Vec::new());
-        self.until(w, |client| {
-            let socket = client.socket(c);
-            if sent < request.len() && socket.may_send() {
-                sent += socket.send_slice(&request[sent..]).unwrap();
-            }
-            while socket.can_recv() {
-                socket.recv(|bytes| (bytes.len(), got.extend_from_slice(bytes))).unwrap();
-            }
-            got.len() >= len && sent == request.len()
-        });
-        got
-    }
-
-    fn say(&mut self, w: &mut World, c: SocketHandle, request: &str, reply: &str) {
-        let got = self.ask(w, c, request.as_bytes(), reply.len());
-        assert_eq!(String::from_utf8_lossy(&got), reply, "{request}");
-    }
-
-    /// Ends a connection from our side, and waits until both have.
-    fn close(&mut self, w: &mut World, c: SocketHandle) {
-        self.socket(c).close();
-        let over =
-            |s: &tcp::Socket<'_>| matches!(s.state(), tcp::State::Closed | tcp::State::TimeWait);
-        self.until(w, |client| over(client.socket(c)));
-    }
-}
+use wire::DropReason;
 
 #[test]
 fn a_connection_from_its_first_segment_to_its_last() {
@@ -224,7 +83,7 @@ fn a_bad_wire_costs_time_and_not_a_byte() {
     let mut client = Client::new();
     let c = client.connect(ip(SERVER4));
     // A loss at the end of a burst costs the least retransmission time, a second.
-    for round in 0..3 {
+    for round in 0..6 {
         let value = noise(400_000, round + 1);
         assert_eq!(client.ask(&mut w, c, &set("k", &value), 8), b"STORED\r\n");
         let want = found("k", &value);
@@ -438,13 +297,7 @@ fn connections_are_ended_when_the_service_stops() {
         let draining = scope.spawn(move || (worker.drain(), worker).1);
         let begun = Instant::now();
         while !draining.is_finished() {
-            let now = i64::try_from(client.started.elapsed().as_micros()).unwrap();
-            let now = Clock::from_micros(now);
-            client.interface.poll(now, &mut client.far, &mut client.sockets);
-            for bytes in client.far.gone.drain(..) {
-                w.send(&bytes);
-            }
-            client.far.come.extend(w.received(0).iter().map(|f| f.bytes().to_vec()));
+            client.exchange(&mut w);
             if client.socket(c).state() == tcp::State::CloseWait {
                 client.socket(c).close();
             }
@@ -484,7 +337,7 @@ fn no_segment_ends_the_worker() {
                     bytes[at] = byte();
                 }
             }
-            dataplane::wire::tcp::seal(&mut bytes[14..], 20, false);
+            wire::tcp::seal(&mut bytes[14..], 20, false);
             w.send(&bytes);
         }
         w.settle();
@@ -593,5 +446,49 @@ fn what_came_before_the_stop_is_answered_and_who_does_not_end_is_reset() {
         assert!(parts.iter().any(|(fin, ..)| *fin), "{port}");
         assert!(parts.last().is_some_and(|(_, rst, _)| *rst), "{port}: not reset");
     }
+    w.end();
+}
+
+/// Only who could say something and does not is idle: a client that watches never says anything.
+#[test]
+fn a_client_that_watches_is_not_idle() {
+    const IDLE: Duration = Duration::from_millis(300);
+    let mut w = World::impatient(4, IDLE);
+    let mut client = Client::new();
+    let [watcher, silent] = [(); 2].map(|()| client.connect(ip(SERVER4)));
+    client.say(&mut w, watcher, "watch evictions\r\n", "OK\r\n");
+    client.say(&mut w, silent, "get k\r\n", "END\r\n");
+    client.until(&mut w, |c| !c.socket(silent).may_recv());
+    let begun = Instant::now();
+    client.until(&mut w, |_| begun.elapsed() > 2 * IDLE);
+    assert!(client.socket(watcher).may_recv(), "the watcher was ended");
+    client.close(&mut w, watcher);
+    w.end();
+}
+
+#[test]
+fn what_came_behind_a_gap_outlives_a_rest() {
+    let mut w = World::streaming(4, |q, _| q);
+    let (gap, whole) = (open(&mut w, 5000), open(&mut w, 5001));
+    let text = b"set k 0 0 10\r\n0123456789\r\nget k\r\n";
+    let want = b"STORED\r\nVALUE k 0 10\r\n0123456789\r\nEND\r\n";
+    w.send(&segment(5000, "A", 111, gap, &text[10..]));
+    w.send(&segment(5001, "A", 101, whole, text));
+    let data =
+        |w: &mut World| -> Vec<u8> { replies(w).into_iter().flat_map(|(.., data)| data).collect() };
+    assert_eq!(data(&mut w), want);
+    let next = whole.wrapping_add(u32::try_from(want.len()).unwrap());
+    w.send(&segment(5001, "A", 101 + u32::try_from(text.len()).unwrap(), next, b""));
+    // Longer than a connection's buffers keep their memory.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(2_500) {
+        w.settle();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    w.received(0);
+    w.send(&segment(5000, "A", 101, gap, &text[..10]));
+    assert_eq!(data(&mut w), want);
+    w.send(&segment(5001, "A", 101 + u32::try_from(text.len()).unwrap(), next, text));
+    assert_eq!(data(&mut w), want);
     w.end();
 }

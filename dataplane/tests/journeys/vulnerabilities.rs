@@ -1,9 +1,9 @@
 //! The holes that others had in their UDP framing, one test each: none of them is here.
 
 use crate::world::{CLIENT_PORT, PORT, World, Wrap, frame};
-use dataplane::DropReason;
-use dataplane::protocol::Store as SetRequest;
-use dataplane::store::verbs;
+use memcache::Store as SetRequest;
+use store::verbs;
+use wire::DropReason;
 
 /// CVE-2022-48571: a request that says it comes in several datagrams. Dropped by name, and the
 /// next client is served.
@@ -49,7 +49,7 @@ fn a_reply_has_as_many_datagrams_as_it_says() {
             }
             let value = vec![b'v'; value_len];
             let mut session = w.store.session().unwrap();
-            verbs::store(&mut session, &SetRequest::set(b"k", 0, 0, &value)).unwrap();
+            verbs::store(&mut session, None, &SetRequest::set(b"k", 0, 0, &value)).unwrap();
             drop(session);
             let parts = w.ask_datagrams(Wrap::V4, b"get k\r\n");
             let sent: usize = parts.iter().map(|d| d.text.len()).sum();

@@ -2,10 +2,10 @@
 
 use crate::policy::{ask, drops, networks, rate, request, store, text};
 use crate::world::World;
-use dataplane::DropReason;
 use dataplane::policy::Policy;
-use dataplane::store::StoreConfig;
 use std::time::Instant;
+use store::StoreConfig;
+use wire::DropReason;
 
 /// On the server's own networks: trusted.
 const FRIEND: &str = "10.0.0.1";

@@ -1,16 +1,14 @@
 //! A worker with a store between two ports in memory, and a client on the far side.
 
 use dataplane::announce::Announcer;
-use dataplane::batcher::BatchPolicy;
-use dataplane::dispatch::Offloading;
-use dataplane::fast_path::Manner;
-use dataplane::pipeline::{self, Worker, WorkerConfig, WorkerPort};
+use dataplane::observe::Server;
 use dataplane::policy::Policy;
-use dataplane::protocol::Server;
-use dataplane::store::{Store, StoreConfig, StoreSource};
-use dataplane::stream::StreamsConfig;
-use dataplane::wire::{AllowList, Local};
-use dataplane::{DropReason, Ledger, WorkerCounters};
+use dataplane::stages::batch::batcher::BatchPolicy;
+use dataplane::stages::batch::dispatch::Offloading;
+use dataplane::stages::fast_path::Manner;
+use dataplane::stages::stream::StreamsConfig;
+use dataplane::worker::{self, Worker, WorkerConfig, WorkerPort};
+use dataplane::{Ledger, WorkerCounters};
 use driver_shim::ports::memory::{MAC, PEER_MAC, linked};
 use driver_shim::{Burst, Frame, Pages, QueuePair, Region};
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
@@ -23,6 +21,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use store::{Store, StoreConfig, StoreSource};
+use wire::DropReason;
+use wire::{AllowList, Local};
 
 pub(crate) const PORT: u16 = 11_211;
 pub(crate) const SERVER4: [u8; 4] = [10, 0, 0, 2];
@@ -61,19 +62,19 @@ pub(crate) struct World {
     /// The client's end of each worker's wire.
     pub(crate) wires: Vec<QueuePair>,
     pub(crate) slots: usize,
-    /// The card, where there is one.
+    /// The GPU, where there is one.
     pub(crate) offload: Option<Arc<Offload>>,
-    /// Of the index on it. It works when it is told to.
+    /// Of the index on it. It works when it is ordered to.
     pub(crate) updater: Option<Updater>,
-    /// With a card there is one world at a time.
+    /// With a GPU there is one world at a time.
     _alone: Option<MutexGuard<'static, ()>>,
 }
 
-/// Every lane of the executor has a stack of its own with a guard page: several cards at once come
+/// Every lane of the executor has a stack of its own with a guard page: several GPUs at once come
 /// near what the kernel lets a process map (vm.max_map_count).
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A card beside the CPU, which gets everything.
+/// A GPU beside the CPU, which gets everything.
 pub(crate) struct Beside {
     pub(crate) card: Arc<dyn Card>,
     pub(crate) mode: Mode,
@@ -105,7 +106,7 @@ impl Beside {
             start_deadline: Duration::from_secs(60),
             heads: true,
         };
-        let offload = pipeline::offload(Arc::clone(&self.card), region, config).unwrap();
+        let offload = worker::offload(Arc::clone(&self.card), region, config).unwrap();
         let feed = Arc::new(Feed::new(self.feed));
         store.feed_replica(Arc::clone(&feed));
         let source = Box::new(StoreSource::new(store.session().unwrap()));
@@ -138,6 +139,8 @@ struct Setup<'a> {
     beside: Option<&'a Beside>,
     /// Slots, if workers serve TCP.
     connections: Option<usize>,
+    /// How long a TCP client may be silent.
+    idle_max: Option<Duration>,
     fast_path: Manner,
 }
 
@@ -150,6 +153,7 @@ impl Default for Setup<'_> {
             policy: Policy::default(),
             beside: None,
             connections: None,
+            idle_max: None,
             fast_path: Manner::from_env(),
         }
     }
@@ -178,12 +182,19 @@ impl World {
         Self::serving(Setup { config, connections: Some(connections), ..Setup::default() }, wrap)
     }
 
+    /// One worker that serves TCP itself, and ends a connection that is silent for so long.
+    pub(crate) fn impatient(connections: usize, idle: Duration) -> Self {
+        let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
+        let (connections, idle_max) = (Some(connections), Some(idle));
+        Self::serving(Setup { config, connections, idle_max, ..Setup::default() }, |q, _| q)
+    }
+
     /// One worker whose replies leave in the order of their requests: all by the general stages.
     pub(crate) fn in_order(config: StoreConfig) -> Self {
         Self::serving(Setup { config, fast_path: Manner::Off, ..Setup::default() }, |q, _| q)
     }
 
-    /// `workers` workers over one store, and a card.
+    /// `workers` workers over one store, and a GPU.
     pub(crate) fn beside(workers: usize, config: StoreConfig, beside: &Beside) -> Self {
         Self::serving(Setup { workers, config, beside: Some(beside), ..Setup::default() }, |q, _| q)
     }
@@ -196,7 +207,8 @@ impl World {
     }
 
     fn serving(setup: Setup<'_>, mut wrap: impl FnMut(QueuePair, &Region) -> QueuePair) -> Self {
-        let Setup { workers, config, allow, policy, beside, connections, fast_path } = setup;
+        let Setup { workers, config, allow, policy, beside, connections, idle_max, fast_path } =
+            setup;
         let _alone = beside.map(|_| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
         let region = Region::new(4096, Pages::Small).unwrap();
         let store = Store::new(StoreConfig { pages: Pages::Small, ..config }).unwrap();
@@ -234,7 +246,8 @@ impl World {
                         users: None,
                         item_max_bytes: store.config().item_max_bytes,
                         requests_per_turn: 20,
-                        idle_max: None,
+                        idle_max,
+                        drain_max: Duration::from_secs(1),
                     }),
                     fast_path,
                 })
@@ -277,7 +290,7 @@ impl World {
         }
     }
 
-    /// Brings the index on the card up to date.
+    /// Brings the index on the GPU up to date.
     pub(crate) fn refresh(&mut self) {
         if let Some(updater) = &mut self.updater {
             while updater.turn() > 0 {}

@@ -3,7 +3,7 @@
 use crate::requests::{Packet, Source, corpus, keys};
 use crate::rng::Rng;
 use crate::{BATCH, CUCKOO, SETASSOC, SLOT_BYTES, bench, put, watched_bench};
-use dataplane::cpu_engine;
+use dataplane::stages::engine::cpu_engine;
 use gpu::bench::{Bench, IndexKind};
 use gpu::{Hint, KeyDesc, ReqDesc};
 use std::collections::HashMap;
@@ -99,7 +99,7 @@ fn same(want: &ReqDesc, got: &ReqDesc) -> Result<(), &'static str> {
     check(used(want) == used(got), "keys")?;
     let rest = got.keys.iter().skip(usize::from(got.n_keys));
     check(got.hash == 0, "hash")?;
-    // A key that was read before the rest of the line told otherwise is no key.
+    // A key that was read before the rest of the line said otherwise is no key.
     check(
         rest.into_iter().all(|k| *k == KeyDesc { off: k.off, len: k.len, ..KeyDesc::default() }),
         "no key",

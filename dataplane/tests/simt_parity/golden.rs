@@ -1,12 +1,12 @@
 //! The golden vectors (`gpu/golden.txt`), against the CPU's code and the kernels.
 
 use crate::{BATCH, SETASSOC, SLOT_BYTES};
-use dataplane::cpu_engine;
-use dataplane::store::{Store, StoreConfig};
-use dataplane::wire::checksum;
+use base::checksum;
+use dataplane::stages::engine::cpu_engine;
 use gpu::bench::{Bench, Sizes};
 use gpu::params::HashKey;
 use gpu::{BadReason, Entry, EntryFlags, ReqDesc, Verb, Verdict};
+use store::{Store, StoreConfig};
 
 const VECTORS: &str = include_str!("../../../gpu/golden.txt");
 

@@ -1,16 +1,16 @@
-//! The heads that helpers write are what rooms 6 and 7 send.
+//! The heads that helpers write are what stages 6 and 7 send.
 
 use crate::requests::keys;
 use crate::rng::Rng;
 use crate::world::{PORT, SERVER4, SERVER6, World};
 use crate::{BATCH, SETASSOC, SLOT_BYTES, bench, put};
-use dataplane::protocol::Store as SetRequest;
-use dataplane::store::verbs;
-use dataplane::wire::build::UdpFrame;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use gpu::layout::HEAD_BYTES_MAX;
 use gpu::{Entry, EntryFlags, Hint, ReplyHead};
+use memcache::Store as SetRequest;
 use std::net::{IpAddr, SocketAddr};
+use store::verbs;
+use wire::build::UdpFrame;
 
 /// RFC 1071, word by word.
 fn sum(start: u32, bytes: &[u8]) -> u16 {
@@ -112,7 +112,7 @@ fn heads_are_what_rooms_6_and_7_send() {
         let value_len = rng.one_of(&[0, 1, 9, 10, 99, 100, 999, 1000, 1300]) + rng.below(40);
         let flags = rng.one_of(&[0, 9, 10, u32::MAX, 12345]);
         let value = rng.bytes(value_len);
-        verbs::store(&mut session, &SetRequest::set(key, flags, 0, &value)).unwrap();
+        verbs::store(&mut session, None, &SetRequest::set(key, flags, 0, &value)).unwrap();
         values.push((flags, value_len));
         ops.push(put(key, u32::try_from(i).unwrap(), flags, u32::try_from(value_len).unwrap()));
     }

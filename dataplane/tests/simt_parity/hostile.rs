@@ -1,13 +1,13 @@
-//! A worker beside a card whose driver waits for kernels before it lets go of memory.
+//! A worker beside a GPU whose driver waits for kernels before it releases memory.
 
 use crate::world::{Beside, World, Wrap, request};
-use dataplane::store::StoreConfig;
 use gpu::card::Card;
 use gpu::index::IndexKind;
 use gpu::offload::Mode;
 use gpu::simt::SimtCard;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use store::StoreConfig;
 
 /// Its kernels end before its memory is unmapped: else it waits until they take it for dead.
 #[test]

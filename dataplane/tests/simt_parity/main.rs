@@ -1,4 +1,4 @@
-//! The kernels, run by the SIMT executor, against the CPU engine, the rooms behind it, and a model
+//! The kernels, run by the SIMT executor, against the CPU engine, the stages after it, and a model
 //! of an index.
 //!
 //! `GNOMON_TEST_CARD=cuda` runs the kernels on the first GPU instead, which must be there;
@@ -44,7 +44,7 @@ fn card(seed: u64) -> Arc<dyn Card> {
     }
 }
 
-/// A bench over a card.
+/// A bench over a GPU.
 fn bench(kind: IndexKind, seed: u64) -> Bench {
     over(&card(seed), kind)
 }
@@ -62,7 +62,7 @@ fn over(card: &Arc<dyn Card>, kind: IndexKind) -> Bench {
 
 /// Hashes keys as the kernels do.
 fn hash(key: &[u8]) -> u64 {
-    use dataplane::store::{Store, StoreConfig};
+    use store::{Store, StoreConfig};
     static STORE: LazyLock<Arc<Store>> = LazyLock::new(|| {
         let bytes: [u8; 16] = std::array::from_fn(|i| u8::try_from(i).unwrap());
         let config =

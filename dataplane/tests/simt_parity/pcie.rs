@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use crate::{BATCH, HASH_KEY, SLOT_BYTES, hash};
-use dataplane::wire::build::UdpFrame;
 use driver_shim::MacAddr;
 use gpu::card::Card;
 use gpu::host::HostMemory;
@@ -12,6 +11,7 @@ use gpu::simt::SimtCard;
 use gpu::{Engine, Entry, EntryFlags, Hint, Outcome, PacketMemory};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use wire::build::UdpFrame;
 
 /// Where ports put frames in their slots.
 const HEADROOM: usize = 128;

@@ -1,12 +1,12 @@
 //! Frames of all kinds: what clients send, what is nearly that, and noise.
 
 use crate::rng::Rng;
-use dataplane::wire::build::UdpFrame;
 use driver_shim::MacAddr;
 use gpu::{Entry, EntryFlags};
 use std::path::PathBuf;
+use wire::build::UdpFrame;
 
-/// A frame, where it stands in its slot, and what room 3 would say of it.
+/// A frame, where it stands in its slot, and what stage 3 would say of it.
 pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
     pub(crate) entry: Entry,

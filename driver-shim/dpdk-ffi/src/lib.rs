@@ -3,7 +3,7 @@
 //! Rust never sees an `rte_*` type. Packet buffers are *slots*: numbers of 2 KB pieces of memory
 //! that the caller mapped. Functions that return `c_int` give 0 or a count, or a negative errno.
 //!
-//! Declared `safe` are the functions that are sound whoever calls them and when. DPDK checks port
+//! Declared `safe` are the functions that are sound from any thread at any time. DPDK checks port
 //! and queue numbers itself, but its control plane has no locks: calls on one port must not
 //! overlap, and calls that plug devices in or out must overlap with nothing. The hot path checks
 //! nothing at all.
@@ -183,11 +183,11 @@ pub struct GnPortStats {
     pub rx_bytes: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
-    /// Frames lost for want of a descriptor.
+    /// Frames lost for lack of a descriptor.
     pub rx_missed: u64,
     /// Frames refused as malformed.
     pub rx_errors: u64,
-    /// Frames lost for want of a buffer.
+    /// Frames lost for lack of a buffer.
     pub rx_no_buffer: u64,
     /// Frames that failed to leave.
     pub tx_errors: u64,
@@ -235,7 +235,7 @@ unsafe extern "C" {
     /// describes the buffers lies on `node`, or [`GN_ANY_NODE`].
     ///
     /// # Safety
-    /// The environment is up. `base..base + len` is mapped, aligned to `page`, used by nobody
+    /// The environment is up. `base..base + len` is mapped, aligned to `page`, used by no one
     /// else, and outlives the pool. `out` is valid for a write.
     pub fn gn_pool_create(
         base: *mut u8,
@@ -250,7 +250,7 @@ unsafe extern "C" {
     /// Frees the pool and takes the memory back from the devices and from DPDK. Null is fine.
     ///
     /// # Safety
-    /// Every slot is home, no port uses the pool, and nobody will.
+    /// Every slot is back in the pool, no port uses the pool, and none will.
     pub fn gn_pool_free(pool: *mut GnPool);
 
     /// Lets the port's device reach the pool's memory by DMA; again is fine. For PCI devices.
@@ -265,7 +265,7 @@ unsafe extern "C" {
     /// `pool` lives.
     pub fn gn_pool_take(pool: *mut GnPool) -> u32;
 
-    /// Brings a slot home. From any thread.
+    /// Returns a slot to the pool. From any thread.
     ///
     /// # Safety
     /// `pool` lives; `slot` came from it, is the caller's, and is not used afterwards.
@@ -277,11 +277,11 @@ unsafe extern "C" {
     /// `pool` lives.
     pub fn gn_pool_available(pool: *const GnPool) -> u32;
 
-    /// 1: every slot is home, and no thread is still bringing one. Slots in the caches of other
-    /// threads do not count as home; the calling thread's cache is emptied first.
+    /// 1: every slot is back in the pool, and no thread is still returning one. Slots in the caches of other
+    /// threads do not count as back; the calling thread's cache is emptied first.
     ///
     /// # Safety
-    /// `pool` lives, and nobody takes slots from it any more.
+    /// `pool` lives, and no thread takes slots from it any more.
     pub fn gn_pool_is_whole(pool: *mut GnPool) -> c_int;
 
     /// Plugs in a device by its name and arguments: `net_tap0,iface=x`, `0000:81:00.0`.
@@ -358,19 +358,19 @@ unsafe extern "C" {
     /// again.
     pub fn gn_port_stop(port: u16) -> c_int;
 
-    /// From now on what the device tells is kept for [`gn_port_told`].
+    /// From now on what the device shows is kept for [`gn_port_told`].
     ///
     /// # Safety
     /// No other call on this port is running, bursts aside.
     pub fn gn_port_watch(port: u16) -> c_int;
 
-    /// `TOLD_*`, as far as the device, or the kernel about it, has told since this was called last.
+    /// `TOLD_*`, as far as the device, or the kernel about it, has reported since this was called last.
     ///
     /// # Safety
     /// No other call on this port is running, bursts aside.
     pub fn gn_port_told(port: u16) -> u32;
 
-    /// Resets the device, or stops one that has no reset. Its buffers go home then, or when the
+    /// Resets the device, or stops one that has no reset. Its buffers return to the pool then, or when the
     /// queues are set up again. To be followed by [`gn_port_configure`], the queues' set-up and
     /// [`gn_port_start`].
     ///
@@ -378,7 +378,7 @@ unsafe extern "C" {
     /// As for [`gn_port_stop`]; no call that plugs in, looks up or removes is running.
     pub fn gn_port_reset(port: u16) -> c_int;
 
-    /// Closes the stopped port; its buffers go home. `unplug` also lets go of its device, and takes
+    /// Closes the stopped port; its buffers return to the pool. `unplug` also releases its device, and takes
     /// the pool's memory back when no other device has it.
     ///
     /// # Safety
@@ -402,7 +402,7 @@ unsafe extern "C" {
     ) -> u16;
 
     /// Sends from the front of `input` and says how many frames were taken. The driver owns the
-    /// slots of those and brings them home; the rest stay the caller's.
+    /// slots of those and returns them to the pool; the rest stay the caller's.
     ///
     /// # Safety
     /// The port is started and stays so during the call; the queue exists and no other thread
@@ -416,7 +416,8 @@ unsafe extern "C" {
     ///
     /// # Safety
     /// `out` is valid for `n` writes.
-    pub fn gn_layout(out: *mut u32, n: usize) -> usize;
+    #[cfg(test)]
+    fn gn_layout(out: *mut u32, n: usize) -> usize;
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A bad network around any queue pair, for tests: loss, duplication, reordering, truncation,
 //! flipped bits, short bursts, a full transmit ring, a cable that is pulled, a device that rests.
 //!
-//! Enters and leaves: frames, in either direction. The faults follow from the seed and from the
+//! In and out: frames, in either direction. The faults follow from the seed and from the
 //! frames' order alone, so that a failing run can be repeated. Each fault is counted, so that a
 //! test can balance exactly, for either direction and at any time:
 //!
@@ -17,8 +17,8 @@
 mod tests;
 
 use crate::counter::Counter;
-use crate::frame::{Burst, Frame, RxChecksum, TxOffload};
-use crate::port::{BURST_MAX, QueuePair, RxQueue, TxQueue};
+use crate::frame::{BURST_MAX, Burst, Frame, RxChecksum, TxOffload};
+use crate::port::{QueuePair, RxQueue, TxQueue};
 use crate::region::Region;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ pub struct FaultCounts {
     pub lost: u64,
     /// Copies made.
     pub duplicated: u64,
-    /// Copies not made for want of a slot.
+    /// Copies not made for lack of a slot.
     pub not_duplicated: u64,
     /// Overtaken by at least one.
     pub reordered: u64,
@@ -325,7 +325,7 @@ impl Channel {
     }
 }
 
-/// The checksums of a damaged frame are nobody's to vouch for or to fill in.
+/// The checksums of a damaged frame are neither known to be good nor filled in.
 fn spoil(frame: &mut Frame) {
     frame.rx = RxChecksum::default();
     frame.tx = TxOffload::default();

@@ -13,7 +13,8 @@ use crate::frame::{Burst, Frame, RxChecksum, TxOffload};
 use crate::port::{MacAddr, Port, PortInfo, QueuePair, RxQueue, TxCaps, TxQueue};
 use crate::ports::tally::{Tallies, Tally};
 use crate::prefetch::prefetch_read;
-use crate::region::{FRAME_MAX_BYTES, Region};
+use crate::region::Region;
+use crate::slots::FRAME_MAX_BYTES;
 use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
 use std::fmt;
@@ -98,7 +99,7 @@ struct LinkedTx {
 
 impl TxQueue for LinkedTx {
     fn burst(&mut self, from: &mut Burst) -> usize {
-        // The only sender on this ring, so that the room seen can only grow.
+        // The only sender on this ring, so that the free space seen can only grow.
         let room = self.ring.capacity() - self.ring.len();
         let n = room.min(from.len());
         let mut bytes = 0;
@@ -143,7 +144,7 @@ pub struct LoopingConfig {
     pub frames_per_queue: usize,
     /// What the port says of the templates' checksums.
     pub rx: RxChecksum,
-    /// Transmit checksums that the port claims to fill in. It does not: nobody reads them.
+    /// Transmit checksums that the port claims to fill in. It does not: no one reads them.
     pub tx_caps: TxCaps,
     /// Whether and how transmitted frames are looked at.
     pub inspect: Option<Inspect>,
@@ -244,8 +245,8 @@ impl Templates {
         Ok(Self { bytes, spans })
     }
 
-    /// Asks for so many bytes from template `first` on: a NIC has written a frame to memory before
-    /// anybody is told of it, and no core waits for that.
+    /// Prefetches so many bytes from template `first` on: a NIC has written a frame to memory before
+    /// the driver reports it, and no core waits for that.
     fn prefetch(&self, first: usize, bytes: usize) {
         let start = self.spans.get(first).map_or(0, |span| span.0);
         let soon = self.bytes.get(start..(start + bytes).min(self.bytes.len())).unwrap_or_default();
@@ -254,7 +255,7 @@ impl Templates {
 }
 
 /// Idle frames, oldest first. Both halves of a queue are on one thread, so that the lock is
-/// free whenever it is tried, and it is tried once per burst; nobody ever waits for it.
+/// free whenever it is tried, and it is tried once per burst; no thread ever waits for it.
 type Store = Arc<Mutex<VecDeque<Frame>>>;
 
 fn with_store<R>(store: &Store, f: impl FnOnce(&mut VecDeque<Frame>) -> R) -> Option<R> {
@@ -331,7 +332,7 @@ impl TxQueue for LoopingTx {
             let room = self.keep.saturating_sub(idle.len());
             idle.extend(from.drain(..room.min(n)));
         });
-        // Beyond the store's size: home to the region.
+        // Beyond the store's size: back to the region.
         from.clear();
         self.tally.tx_frames.add(n as u64);
         self.tally.tx_bytes.add(bytes);

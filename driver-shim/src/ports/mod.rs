@@ -3,6 +3,7 @@
 pub mod bundled;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
+#[cfg(any(test, feature = "testing"))]
 pub mod fault;
 pub mod memory;
 pub mod pcap;

@@ -1,6 +1,6 @@
 //! The kernel's configuration of devices, by netlink (RFC 3549): the few requests that a TAP device
 //! and the device under a port need. In: what is to be, or to be known. Out: that it is, the answer, or
-//! the kernel's reason. Never waits for anybody.
+//! the kernel's reason. Never waits for another process.
 
 use crate::port::MacAddr;
 use nix::sys::socket::{
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// The kernel's configuration socket (RFC 3549), one request at a time. The kernel answers within the
-/// send, so that nothing here waits for anybody.
+/// send, so that nothing here waits for another process.
 pub(super) struct Netlink(OwnedFd);
 
 /// Bytes of `nlmsghdr`, and of `ifinfomsg`.

@@ -11,11 +11,12 @@
 //! longer than a slot is counted `rx_errors`. With no free slot the file waits. A frame that
 //! cannot be written is counted `tx_errors`, and [`PcapHandle::tx_error`] says why.
 
-use crate::frame::{Burst, Frame};
-use crate::port::{BURST_MAX, Port, PortInfo, QueuePair, RxQueue, TxCaps, TxQueue};
+use crate::frame::{BURST_MAX, Burst, Frame};
+use crate::port::{Port, PortInfo, QueuePair, RxQueue, TxCaps, TxQueue};
 use crate::ports::memory;
 use crate::ports::tally::{Tallies, Tally};
-use crate::region::{FRAME_MAX_BYTES, Region};
+use crate::region::Region;
+use crate::slots::FRAME_MAX_BYTES;
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::PcapNgReader;
 use pcap_file::{DataLink, Endianness};
@@ -346,7 +347,7 @@ impl RxQueue for PcapRx {
         let got = into.len() - before;
         self.tally.rx_frames.add(got as u64);
         self.tally.rx_bytes.add(bytes);
-        // Only once the last frames are counted: whoever sees `done` sees them too.
+        // Only once the last frames are counted: a thread that sees `done` sees them too.
         self.progress.done.store(self.source.is_none(), Ordering::Release);
         got
     }

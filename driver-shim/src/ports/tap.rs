@@ -1,14 +1,14 @@
-//! A kernel TAP device: the far end of the side door. What a worker punts is written here and
+//! A kernel TAP device: the far end of the exception path. What a worker punts is written here and
 //! so enters the Linux stack; what Linux answers is read here and leaves by the NIC.
 //!
 //! The device gets the NIC port's own Ethernet and IP addresses, so that TCP is answered on the
 //! address that UDP is served on. It appears with [`Tap::open`] and vanishes with the value. No
-//! offload is asked for, so that the kernel hands over whole frames of at most the MTU with
+//! offload is requested, so that the kernel hands over whole frames of at most the MTU with
 //! every checksum filled in. IPv6 duplicate address detection is off: the addresses are known
 //! to be ours, and can be bound at once (Linux adds its routes to them some milliseconds later).
 //!
 //! Belongs to one thread. Fails at start-up ([`TapError`]); afterwards a read or a write may
-//! fail if somebody takes the device down or away, and the frame is the caller's to count and drop.
+//! fail if an administrator takes the device down or away, and the frame is the caller's to count and drop.
 //!
 //! Linux drops what comes from a source that it would not route back by the same device when
 //! `rp_filter` is 1: clients beyond the local subnet need a route by the device, or the loose
@@ -19,7 +19,7 @@ use crate::frame::{Frame, RxChecksum, TxOffload};
 use crate::port::MacAddr;
 use crate::ports::netlink::{Netlink, address, link_up, set_mac};
 use crate::ports::wait::until_readable;
-use crate::region::FRAME_MAX_BYTES;
+use crate::slots::FRAME_MAX_BYTES;
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 use std::ffi::c_char;
@@ -31,7 +31,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 /// Longest MTU: a slot holds the packet behind an Ethernet header with a VLAN tag.
-pub const MTU_MAX: u16 = {
+const MTU_MAX: u16 = {
     let max = FRAME_MAX_BYTES - 18;
     assert!(max <= u16::MAX as usize);
     #[expect(clippy::cast_possible_truncation, reason = "checked above")]
@@ -78,7 +78,7 @@ pub enum TapError {
     Mtu {
         /// The device.
         name: String,
-        /// What was asked for.
+        /// What was requested.
         mtu: u16,
     },
     /// A step of the set-up was refused.
@@ -93,7 +93,7 @@ pub enum TapError {
     },
 }
 
-/// Whether an error of a device's says that somebody has removed it. Linux answers for a file
+/// Whether an error of a device's says that it was removed. Linux answers for a file
 /// without a device; one that is merely down is another error.
 pub fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EBADFD)
@@ -161,7 +161,7 @@ impl Tap {
         Ok(Self { device, config: TapConfig { name, ..config.clone() } })
     }
 
-    /// Makes the device anew after somebody has removed it.
+    /// Makes the device anew after it was removed.
     ///
     /// # Errors
     /// As [`Tap::open`].
@@ -170,7 +170,7 @@ impl Tap {
         Ok(())
     }
 
-    /// Gives the device its Ethernet address back, if somebody has changed it: udev may have been
+    /// Gives the device its Ethernet address back, if it was changed: udev may have been
     /// about to when it was set. With another one Linux takes what is written for others' frames.
     /// True if that was so; the log says it, too.
     ///
@@ -312,7 +312,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Reads frames until one is wanted.
+    /// Reads frames until one is for the caller.
     fn read_until(tap: &mut Tap, frame: &mut Frame, wanted: impl Fn(&[u8]) -> bool) {
         let end = Instant::now() + PATIENCE;
         loop {

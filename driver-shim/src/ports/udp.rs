@@ -1,38 +1,39 @@
 //! Kernel UDP sockets as a port: the embedded default, which needs no driver, no huge pages and
 //! no privilege.
 //!
-//! Enters: datagrams, received straight into slots; Ethernet, IP and UDP headers are written in
-//! front, so that every room behind sees an ordinary frame. Leaves: frames, whose headers say
+//! In: datagrams, received straight into slots; Ethernet, IP and UDP headers are written in
+//! front, so that every later stage sees an ordinary frame. Out: frames, whose headers say
 //! where their payload is sent, from the address that they name as their source. The kernel
 //! verifies and fills in checksums: received frames carry 0 in the IPv4 and UDP checksum fields
 //! and are marked good.
 //!
 //! Each queue has one socket per bind address, sharing the port number (`SO_REUSEPORT`) where
 //! there are several queues: the kernel spreads peers over them by hash. Each socket keeps up to
-//! a burst of slots ready for the kernel to fill, as a NIC keeps its descriptors; they come home
+//! a burst of slots ready for the kernel to fill, as a NIC keeps its descriptors; they return
 //! with the queue.
 //!
 //! A datagram longer than a slot becomes the first fragment of one, as a wire would bring it: its
 //! headers say how long it was, and the rest is lost.
 //!
-//! Fails at start-up only ([`UdpPortError`]). Afterwards: what the kernel dropped for want of buffer, `rx_missed`; a frame that is
-//! not a whole UDP datagram or whose destination the kernel refuses is consumed and counted
-//! `tx_errors`, not `tx_frames`. With no free slot nothing is lost here: datagrams wait in the
-//! kernel.
+//! Fails at start-up only ([`UdpPortError`]). Afterwards: what the kernel dropped for lack of buffer is
+//! counted `rx_missed`; a frame that is not a whole UDP datagram or whose destination the kernel
+//! refuses is consumed and counted `tx_errors`, not `tx_frames`. With no free slot nothing is lost
+//! here: datagrams wait in the kernel.
 
 mod headers;
 mod mmsg;
 #[cfg(test)]
 mod tests;
 
-use crate::frame::{Burst, Frame, RxChecksum};
+use crate::frame::{BURST_MAX, Burst, Frame, RxChecksum};
 use crate::port::{
-    BURST_MAX, Port, PortControl, PortCounters, PortInfo, PortSocket, QueuePair, RxQueue, Silence,
-    TxCaps, TxQueue,
+    Port, PortControl, PortCounters, PortInfo, PortSocket, QueuePair, RxQueue, Silence, TxCaps,
+    TxQueue,
 };
 use crate::ports::tally::{Tallies, Tally};
 use crate::ports::wait::{WAIT_FDS_MAX, until_readable};
-use crate::region::{FRAME_MAX_BYTES, Region};
+use crate::region::Region;
+use crate::slots::FRAME_MAX_BYTES;
 use arrayvec::ArrayVec;
 use mmsg::Arrival;
 use nix::errno::Errno;
@@ -47,7 +48,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Most addresses that one port binds.
-pub const BINDS_MAX: usize = WAIT_FDS_MAX;
+const BINDS_MAX: usize = WAIT_FDS_MAX;
 
 /// Bytes asked of the kernel for each socket's buffers: some milliseconds of small datagrams at
 /// the rate one core serves through sockets.
@@ -71,7 +72,7 @@ pub enum UdpPortError {
     /// No queue.
     #[error("a UDP port needs at least one queue")]
     NoQueues,
-    /// Somebody else has the port.
+    /// Another process has the port.
     #[error(
         "UDP {0} is in use by another process; stop it (`ss -ulnp` names it) or listen elsewhere"
     )]
@@ -99,7 +100,7 @@ pub enum UdpPortError {
     },
 }
 
-/// Opens the sockets. Returns the port, and the addresses bound, in the order asked for and
+/// Opens the sockets. Returns the port, and the addresses bound, in the order given and
 /// with the port numbers that the kernel chose.
 ///
 /// # Errors

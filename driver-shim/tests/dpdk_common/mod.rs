@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "these are tests")]
 #![allow(unsafe_code)]
 
-use driver_shim::ports::dpdk::{DpdkPort, Eal, EalConfig, HugePages, PortConfig, region};
+use driver_shim::ports::dpdk::{DpdkPort, Eal, EalConfig, PortConfig, region};
 use driver_shim::{Burst, Frame, Pages, Port, QueuePair, Region};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// (96 MB for each test that runs at the same time).
 pub fn eal() -> Eal {
     let huge = match std::env::var_os("GNOMON_TEST_HUGE_PAGES") {
-        Some(_) => HugePages::Always,
-        None => HugePages::Never,
+        Some(_) => Pages::Require,
+        None => Pages::Small,
     };
     let config = EalConfig {
         huge,

@@ -176,7 +176,7 @@ struct Keys {
 /// How much of everything there is.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceSizes {
-    /// Keys to ask for.
+    /// Keys to look up.
     pub keys: usize,
     /// Of these, in one batch.
     pub batch: usize,
@@ -213,12 +213,12 @@ impl DeviceIndex {
         self.memory.index.bytes()
     }
 
-    /// Keys that it has room for.
+    /// Keys that fit in it.
     pub fn entries(&self) -> u64 {
         self.memory.index.entries()
     }
 
-    /// Writes all keys to ask for, one behind the other. Waits.
+    /// Writes all keys to look up, one behind the other. Waits.
     ///
     /// # Errors
     /// What the device says.
@@ -284,7 +284,7 @@ impl Drop for DeviceIndex {
     fn drop(&mut self) {
         if wait(&mut *self.stream).is_ok() {
             // SAFETY: dropped here and nowhere else; no kernel runs on it. The index stays as long
-            // as the updates want it.
+            // as the updates need it.
             unsafe { ManuallyDrop::drop(&mut self.memory) }
         }
     }

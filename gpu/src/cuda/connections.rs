@@ -23,7 +23,7 @@ pub fn use_all_connections() -> bool {
     if threads != 1 {
         return false;
     }
-    // SAFETY: this is the only thread, so that nobody reads or writes the environment meanwhile.
+    // SAFETY: this is the only thread, so that no other reads or writes the environment meanwhile.
     unsafe { std::env::set_var(NAME, MOST) };
     std::env::var_os(NAME).as_deref() == Some(OsStr::new(MOST))
 }

@@ -1,7 +1,7 @@
 //! A device's primary context: made current on whichever thread calls, and what its answers mean.
 //!
 //! Out: the context, which is released with its last user. Fails: as the driver says, sorted into
-//! what may be tried again and what ends the card's use ([`CardError::Sticky`]).
+//! what may be tried again and what ends the device's use ([`CardError::Sticky`]).
 #![allow(unsafe_code)]
 
 use super::driver::{Driver, Status};
@@ -20,7 +20,7 @@ const NOT_READY: Status = 600;
 /// How often a wait looks.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Contexts so far: what tells one from another, where the driver may give a handle twice.
+/// Contexts so far: what distinguishes one from another, where the driver may give a handle twice.
 static CONTEXTS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -35,7 +35,7 @@ pub(super) struct Context {
     pub(super) device: i32,
     handle: CUcontext,
     number: u64,
-    /// Work may still run that nobody can stop, or the context is broken.
+    /// Work may still run that cannot be stopped, or the context is broken.
     lost: AtomicBool,
 }
 
@@ -109,7 +109,7 @@ impl Context {
         CardError::Refused { call, why }
     }
 
-    /// As [`Self::check`], of a call that wants memory.
+    /// As [`Self::check`], of a call that takes memory.
     pub(super) fn check_room(
         &self,
         call: &'static str,
@@ -122,7 +122,7 @@ impl Context {
         }
     }
 
-    /// Nothing of the card's is freed any more: the process keeps it until it ends.
+    /// Nothing of the device's is freed any more: the process keeps it until it ends.
     pub(super) fn lose(&self) {
         self.lost.store(true, Ordering::Relaxed);
     }

@@ -17,7 +17,7 @@ pub(super) type Status = c_int;
 
 macro_rules! driver {
     ($($function:ident: $symbol:literal ($($argument:ty),*);)*) => {
-        /// The functions that a card needs, of the driver's library, which stays loaded. Signatures
+        /// The functions that a device needs, of the driver's library, which stays loaded. Signatures
         /// as in NVIDIA's driver API reference.
         #[derive(Clone, Copy)]
         pub(super) struct Driver {
@@ -94,7 +94,7 @@ unsafe fn function<F: Copy>(name: &'static str) -> Result<F, ProbeError> {
 impl Driver {
     /// Loads the driver's library, and looks for everything that will be called.
     pub(super) fn load() -> Result<Self, ProbeError> {
-        // SAFETY: loads the driver's library, if there is one, whose initialisers ask for nothing.
+        // SAFETY: loads the driver's library, if there is one, whose initialisers require nothing.
         if !unsafe { sys::is_culib_present() } {
             return Err(ProbeError::NoDriver);
         }

@@ -5,7 +5,7 @@
 //! loaded; the driver keeps what it has taken. Fails with what the driver says, or when one of them does not end.
 #![allow(unsafe_code)]
 
-use super::CudaCard;
+use super::context::Context;
 use crate::card::{Card, CardError, Kernel, Stream};
 use crate::params::{
     DevAddr, Doorbells, GetParams, MicroEmptyParams, MicroReadParams, Place, ServeParams, WorkQueue,
@@ -17,16 +17,16 @@ const BYTES: usize = size_of::<Doorbells>() + size_of::<WorkQueue>();
 const _: () = assert!(BYTES >= 2 * size_of::<Place>());
 
 /// Runs them all, one after the other.
-pub(super) fn run_all(card: &CudaCard) -> Result<(), CardError> {
+pub(super) fn run_all(card: &dyn Card, context: &Context) -> Result<(), CardError> {
     let at = card.take(BYTES)?;
     let launched = card.stream().and_then(|mut stream| {
         // Dropped at the end of this, which waits for them.
         Kernel::ALL.into_iter().try_for_each(|kernel| run(&mut *stream, kernel, at))
     });
-    // SAFETY: taken above; the kernels have ended, or else the card keeps it.
+    // SAFETY: taken above; the kernels have ended, or else the device keeps it.
     unsafe { card.give_back(at) };
     launched?;
-    if !card.context().is_lost() {
+    if !context.is_lost() {
         return Ok(());
     }
     let why = "a kernel with nothing to do failed, or does not end".to_owned();

@@ -6,6 +6,7 @@ mod connections;
 mod context;
 mod driver;
 mod first;
+mod kernels;
 mod nvml;
 mod probe;
 mod ptx;

@@ -1,8 +1,8 @@
-//! Asks NVIDIA's management library (NVML) how the GPUs are.
+//! Reads the state of the GPUs through NVIDIA's management library (NVML).
 //!
 //! In: the library, loaded at run time from the driver's installation. Out: [`Vitals`]. Changes
 //! nothing of a GPU. A call may take as long as the driver likes, or for ever if that hangs, so this
-//! has a thread that nobody waits for. Without the library, or a function in it, there is less to tell.
+//! has a thread that no other thread waits for. Without the library, or a function in it, there is less to show.
 
 use crate::vitals::Vitals;
 use nvml_wrapper::bitmasks::event::EventTypes;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Time between two looks.
 const LOOK_MS: u32 = 1000;
-/// Kinds of critical errors that are told apart, of all GPUs: there are some two hundred numbers.
+/// Kinds of critical errors that are distinguished, of all GPUs: there are some two hundred numbers.
 const XIDS_MAX: usize = 256;
 
 /// Critical errors by GPU and number.
@@ -30,7 +30,7 @@ pub struct Management(Nvml);
 
 impl Management {
     /// Loads the library that the driver brought, or the one at `path`, and looks once, because it
-    /// opens each GPU when it is first asked for. `None`: there is none that works.
+    /// opens each GPU when it is first queried. `None`: there is none that works.
     pub fn open(path: Option<&Path>) -> Option<Self> {
         let mut library = Nvml::builder();
         if let Some(path) = path {
@@ -41,7 +41,7 @@ impl Management {
         Some(management)
     }
 
-    /// Tells how all GPUs are, about once a second until `stop` is set.
+    /// Reports how all GPUs are, about once a second until `stop` is set.
     pub fn watch(&self, stop: &AtomicBool, mut tell: impl FnMut(Vec<Vitals>)) {
         let (events, mut xids) = (self.events(), Xids::new());
         while !stop.load(Ordering::Relaxed) {
@@ -59,7 +59,7 @@ impl Management {
         }
     }
 
-    /// Where critical errors of all GPUs are told, if they are.
+    /// Where critical errors of all GPUs are reported, if they are.
     fn events(&self) -> Option<EventSet<'_>> {
         self.devices().try_fold(self.0.create_event_set().ok()?, |events, device| {
             device.register_events(EventTypes::CRITICAL_XID_ERROR, events).ok()

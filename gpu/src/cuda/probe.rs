@@ -88,7 +88,7 @@ pub enum ProbeError {
     NoDevice,
 }
 
-/// Asks the driver what there is. May take seconds: an idle GPU is woken up.
+/// Reads from the driver what there is. May take seconds: an idle GPU is woken up.
 ///
 /// # Errors
 /// No driver, a driver that does not work, or no GPU.
@@ -104,7 +104,7 @@ pub fn probe() -> Result<Vec<Device>, ProbeError> {
 
 /// The library is there, and has what will be called.
 fn look_first() -> Result<(), ProbeError> {
-    // SAFETY: loads the driver's library, if there is one, whose initialisers ask for nothing.
+    // SAFETY: loads the driver's library, if there is one, whose initialisers require nothing.
     if !unsafe { sys::is_culib_present() } {
         return Err(ProbeError::NoDriver);
     }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// What the dynamic linker knows, asked without CUDA.
+    /// What the dynamic linker finds, without CUDA.
     fn has_driver() -> bool {
         let known = Command::new("/sbin/ldconfig").arg("-p").output().unwrap();
         String::from_utf8_lossy(&known.stdout).contains("libcuda.so")

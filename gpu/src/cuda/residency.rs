@@ -3,7 +3,7 @@
 //! A grid whose blocks wait for the host must run whole: what does not fit waits for a block to end,
 //! and none does. In: blocks, and how many of that kernel one multiprocessor runs. Out: a
 //! [`Reserved`] share, given back on drop. A part is kept free, so that kernels that come and go
-//! always find a multiprocessor with room for a block. Fails when the rest is taken.
+//! always find a multiprocessor free for a block. Fails when the rest is taken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ impl Residency {
         Arc::new(Self { capacity, used: AtomicU64::new(0) })
     }
 
-    /// Blocks for which there is room, `per_multiprocessor` of which one runs.
+    /// Blocks that still fit, `per_multiprocessor` of which one multiprocessor runs.
     pub(super) fn room(&self, per_multiprocessor: u32) -> u32 {
         let free = self.capacity.saturating_sub(self.used.load(Ordering::Relaxed));
         u32::try_from(free * u64::from(per_multiprocessor) / WHOLE).unwrap_or(u32::MAX)
@@ -41,7 +41,7 @@ impl Residency {
     /// Room for `blocks` blocks, or what there is.
     ///
     /// # Errors
-    /// Blocks for which there is room: fewer.
+    /// Blocks that still fit: fewer.
     pub(super) fn reserve(
         self: &Arc<Self>,
         blocks: u32,

@@ -5,7 +5,7 @@
 //! the processor less to start than a launch does.
 #![allow(unsafe_code)]
 
-use super::card::{DROP_WAIT_MAX, Kernels, Loaded};
+use super::kernels::{DROP_WAIT_MAX, Kernels, Loaded};
 use super::residency::Reserved;
 use crate::card::{CardError, Kernel, Recorded, Stream};
 use crate::params::DevAddr;

@@ -1,9 +1,9 @@
-//! What the store says to whoever keeps a replica of its index: look at this hash again.
+//! The index invalidation queue: hashes whose entries a replica of the store's index must read again.
 //!
 //! In: hashes of keys whose index entry has changed, from any thread. Out: the same, in some order,
-//! to one reader. Bounded and without locks. A hash says nothing of the change: the reader asks the
-//! store for what is there when it reads, so that neither order nor repetition matters. Fails when
-//! full: the hash is counted and forgotten, which leaves a hint stale until somebody trips over it.
+//! to one reader. Bounded and without locks. A hash says nothing of the change: the reader reads from the
+//! store what is there at that time, so that neither order nor repetition matters. Fails when
+//! full: the hash is counted and forgotten, which leaves a hint stale until a request finds it wrong.
 //!
 //! A reader with nothing to do sleeps, and the next hash wakes it. Writers pay for that with one
 //! load; the one that finds the reader asleep pays for a system call.
@@ -21,12 +21,12 @@ pub struct Feed {
     lost: AtomicU64,
     /// The reader sleeps, or is about to.
     asleep: AtomicBool,
-    /// Whom to wake. Locked by the reader before it sleeps, and by whoever wakes it.
+    /// The thread to wake. Locked by the reader before it sleeps, and by the thread that wakes it.
     reader: Mutex<Option<Thread>>,
 }
 
 impl Feed {
-    /// Room for `capacity` hashes.
+    /// A queue of `capacity` hashes.
     pub fn new(capacity: usize) -> Self {
         Self {
             hashes: ArrayQueue::new(capacity.max(1)),
@@ -36,7 +36,7 @@ impl Feed {
         }
     }
 
-    /// Asks for another look at this hash.
+    /// Queues this hash, to be read again.
     #[inline]
     pub fn note(&self, hash: u64) {
         if self.hashes.push(hash).is_err() {
@@ -75,7 +75,7 @@ impl Feed {
         !self.hashes.is_empty()
     }
 
-    /// Hashes for which there was no room.
+    /// Hashes that found the queue full.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }

@@ -1,10 +1,10 @@
-//! The only writer of the index on the card.
+//! The only writer of the index on the device.
 //!
 //! In: hashes from the [`Feed`], and the store's answer to what is there now. Out: batches of
 //! changes, each a kernel launch on a stream of the updater's own, every so many cycles (Mega-KV's
 //! delayed scheduling), never one for each `set`. Runs on a thread of its own. Every wait has a
-//! bound. Fails by the card's fault, and then empties the feed for nobody, so that the store goes
-//! on as if there were no card.
+//! bound. Fails by the device's fault, and then empties the feed and drops it all, so that the store goes
+//! on as if there were no device.
 #![allow(unsafe_code)]
 
 use super::Feed;
@@ -43,9 +43,9 @@ pub struct Found<'a> {
     pub key: &'a [u8],
 }
 
-/// Whom the updater asks what is true.
+/// The store's index, from which the updater reads what is true.
 pub trait Source: Send {
-    /// Tells for each hash, in order, what is there now, or that nothing is.
+    /// Reports for each hash, in order, what is there now, or that nothing is.
     fn look(&mut self, hashes: &[u64], tell: &mut dyn FnMut(u64, Option<Found<'_>>));
 
     /// The store's clock, in seconds.
@@ -62,7 +62,7 @@ pub struct Schedule {
 }
 
 impl Default for Schedule {
-    /// A hint is 400 µs old at most, as long as nobody writes faster than 10 M keys a second.
+    /// A hint is 400 µs old at most, as long as fewer than 10 M keys a second are written.
     fn default() -> Self {
         Self { cycle: Duration::from_micros(200), every: 2 }
     }
@@ -90,7 +90,7 @@ counters! {
     looks
     /// Of those, the same as another one of the batch.
     looks_saved
-    /// Batches of changes given to the card.
+    /// Batches of changes given to the device.
     updates
     /// Changes in them.
     changes
@@ -111,13 +111,13 @@ counters! {
 }
 
 impl UpdaterCounters {
-    /// Keys in the index, as far as can be told from what went in and out.
+    /// Keys in the index, as far as can be seen from what went in and out.
     pub fn filled(&self) -> u64 {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         get(&self.inserted).saturating_sub(get(&self.removed) + get(&self.evicted))
     }
 
-    /// Adds what the card has counted since `before`.
+    /// Adds what the device has counted since `before`.
     fn add(&self, now: &UpdateCounts, before: &UpdateCounts) {
         let pairs = [
             (&self.inserted, now.inserted, before.inserted),
@@ -138,7 +138,7 @@ fn bump(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
-/// Keeps the index on the card up to date.
+/// Keeps the index on the device up to date.
 pub struct Updater {
     offload: Arc<Offload>,
     stream: Box<dyn Stream>,
@@ -166,10 +166,10 @@ impl fmt::Debug for Updater {
 }
 
 impl Updater {
-    /// An updater of `offload`'s index, which nobody else updates. Takes all its memory here.
+    /// An updater of `offload`'s index, which no other thread updates. Takes all its memory here.
     ///
     /// # Errors
-    /// What the card says.
+    /// What the device says.
     pub fn new(
         offload: &Arc<Offload>,
         feed: Arc<Feed>,
@@ -262,7 +262,7 @@ impl Updater {
                 (op.location, op.flags) = (found.location, found.flags);
                 op.value_len = found.value_len;
                 op.key_off = u32::try_from(keys.len()).unwrap_or(u32::MAX);
-                // A key has at most 250 bytes, for which there is room with every change.
+                // A key has at most 250 bytes, for which every change has space.
                 op.key_len = u8::try_from(found.key.len()).unwrap_or(0);
                 for byte in found.key.iter().take(usize::from(op.key_len)) {
                     let _ = keys.push(*byte);

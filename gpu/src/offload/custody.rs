@@ -1,24 +1,23 @@
 //! A device's fault, and what follows for its memory; and calls that must not be made beside a kernel
 //! that stays.
 //!
-//! A kernel that hangs cannot be ended from outside, and may write wherever it was told to for as
+//! A kernel that hangs cannot be ended from outside, and may write to its buffers for as
 //! long as the process lives. So a fault, once there, is for ever: nothing that was taken or mapped
-//! is given back any more, whoever owns it. That is the whole quarantine.
+//! is given back any more, whatever owns it. That is the whole quarantine.
 //!
 //! The driver may hold calls that map, unmap, take or free memory until every kernel has ended. So
-//! here each of them stops the resident grid first, whoever calls; nobody can make one beside it.
+//! here each of them stops the resident grid first, whichever thread calls, and none can be made beside it.
 #![allow(unsafe_code)]
 
-use super::grid::Grid;
 use crate::card::{Card, CardError, CardFacts, Kernel, Stream};
 use crate::params::DevAddr;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Why a card is not used any more.
+/// Why a device is not used any more.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The card, or its driver, says so.
+    /// The device, or its driver, says so.
     #[error(transparent)]
     Card(#[from] CardError),
     /// A batch was never done.
@@ -37,13 +36,25 @@ pub enum Fault {
         /// How long they had.
         waited_us: u64,
     },
-    /// What the card said of a batch is not what the CPU says.
-    #[error("the card and the CPU read a request differently")]
+    /// What the device said of a batch is not what the CPU says.
+    #[error("the GPU and the CPU read a request differently")]
     Wrong,
-    /// A kernel did not end when it was told to.
+    /// A kernel did not end when it was ordered to.
     #[error("a kernel went on running when it was stopped")]
     Unstoppable,
 }
+
+/// A kernel that stays on the device.
+pub(super) trait Resident: std::fmt::Debug + Send + Sync {
+    /// Stops the kernel, which does not run again before the result is dropped.
+    ///
+    /// # Errors
+    /// [`Fault::Unstoppable`], or what the device says; the kernel may still run.
+    fn pause(&self) -> Result<Box<dyn Paused + '_>, Fault>;
+}
+
+/// Holds a [`Resident`] kernel stopped.
+pub(super) trait Paused {}
 
 /// A device, its fault and its resident grid.
 #[derive(Debug)]
@@ -51,7 +62,7 @@ pub(super) struct Custody {
     card: Arc<dyn Card>,
     fault: OnceLock<Fault>,
     /// The grid's memory belongs to the device, so the device does not own the grid.
-    grid: OnceLock<Weak<Grid>>,
+    grid: OnceLock<Weak<dyn Resident>>,
 }
 
 impl Custody {
@@ -60,7 +71,7 @@ impl Custody {
     }
 
     /// From now on this grid is stopped before such calls.
-    pub(super) fn guard(&self, grid: &Arc<Grid>) {
+    pub(super) fn guard(&self, grid: &Arc<dyn Resident>) {
         let _ = self.grid.set(Arc::downgrade(grid));
     }
 
@@ -76,13 +87,13 @@ impl Custody {
 
     /// Makes a call while no kernel stays.
     fn quiet<T>(&self, call: impl FnOnce() -> T) -> Result<T, CardError> {
-        match self.grid.get().and_then(Weak::upgrade) {
-            Some(grid) => grid.quiet(call).map_err(|fault| match fault {
-                Fault::Card(error) => error,
-                fault => CardError::Refused { call: "memory", why: fault.to_string() },
-            }),
-            None => Ok(call()),
-        }
+        let grid = self.grid.get().and_then(Weak::upgrade);
+        let paused = grid.as_ref().map(|grid| grid.pause()).transpose();
+        let _paused = paused.map_err(|fault| match fault {
+            Fault::Card(error) => error,
+            fault => CardError::Refused { call: "memory", why: fault.to_string() },
+        })?;
+        Ok(call())
     }
 }
 

@@ -21,7 +21,7 @@ const START_PAUSE: Duration = Duration::from_micros(50);
 /// What is not done so long after it was given up never will be.
 const UNFINISHED_MAX: Duration = Duration::from_secs(1);
 /// Polls from one sign of life to the next. Workers that sleep between polls do so for
-/// milliseconds, and the kernel is patient for seconds.
+/// milliseconds, and the kernel ends itself only after seconds.
 const POLLS_PER_BEAT: u32 = 32;
 
 /// An engine over a device.
@@ -125,7 +125,7 @@ impl GpuEngine {
     /// The requests of the batch of this number, in memory that the device does not see.
     fn out_of_reach(&mut self, number: u32) -> Option<Box<Batch>> {
         let held = self.ring.batch(number)?;
-        // There is one for each batch that was made; memory is taken only by who made none.
+        // There is one for each batch that was made; memory is taken only if none was made.
         let mut batch = self
             .spares
             .pop()
@@ -243,7 +243,7 @@ impl Engine for GpuEngine {
         }
         if self.offload.fault().is_none() {
             if began.elapsed() < self.offload.config().deadline {
-                // It may have been stopped for somebody's call.
+                // It may have been stopped for another thread's call.
                 if let Err(error) = self.ring.keep_running() {
                     self.offload.fail(error.into());
                 }

@@ -1,14 +1,14 @@
 //! The one resident grid of a device: which serves the submission rings of all engines.
 //!
 //! In: rings, leased to engines, and their doorbells. Out: the kernel that polls them, started by
-//! whoever needs it, and stopped around every call that the driver may hold back until all kernels
-//! have ended ([`Grid::quiet`]): so no memory is mapped, unmapped or freed beside a kernel that
+//! the engine that needs it, and stopped around every call that the driver may hold back until all kernels
+//! have ended ([`Resident::pause`]): so no memory is mapped, unmapped or freed beside a kernel that
 //! stays. Owns the places of all rings, the doorbells and the work queue. A lock is taken to start
 //! and to stop, never to send a batch. Fails with a [`Fault`] when the kernel does not end.
 #![allow(unsafe_code)]
 
-use super::custody::Custody;
-use super::{Fault, OffloadConfig};
+use super::config::OffloadConfig;
+use super::custody::{Custody, Fault, Paused, Resident};
 use crate::card::{Card, CardError, CardMemory, Kernel, Stream};
 use crate::host::HostMemory;
 use crate::params::{
@@ -40,7 +40,7 @@ pub(super) struct Grid {
     params: ServeParams,
     doorbells: HostMemory,
     places: HostMemory,
-    /// Kernels use them, nobody here.
+    /// Used by kernels only, not by the host.
     _arrived: CardMemory,
     _queue: CardMemory,
 }
@@ -126,10 +126,10 @@ impl Grid {
         unsafe { self.doorbells.start().cast::<Doorbells>().as_ref() }
     }
 
-    /// Sees to it that the kernel runs. False: somebody is about to start or stop it; try again.
+    /// Sees to it that the kernel runs. False: another thread is about to start or stop it; try again.
     ///
     /// # Errors
-    /// What the card says of the launch.
+    /// What the device says of the launch.
     pub(super) fn start(&self) -> Result<bool, CardError> {
         if self.runs.load(Ordering::Acquire) {
             return Ok(true);
@@ -159,17 +159,6 @@ impl Grid {
         Ok(())
     }
 
-    /// Stops the kernel, and makes a call before it can run again.
-    ///
-    /// # Errors
-    /// [`Fault::Unstoppable`], which is the device's fault from then on, or what the card says; the
-    /// call was not made.
-    pub(super) fn quiet<T>(&self, call: impl FnOnce() -> T) -> Result<T, Fault> {
-        let mut run = self.run();
-        self.stop(&mut run).inspect_err(|fault| self.custody.fail(fault.clone()))?;
-        Ok(call())
-    }
-
     fn stop(&self, run: &mut Run) -> Result<(), Fault> {
         if !self.runs.load(Ordering::Acquire) {
             return Ok(());
@@ -186,7 +175,7 @@ impl Grid {
         Ok(())
     }
 
-    /// A ring that nobody has.
+    /// A ring that no engine has.
     ///
     /// # Errors
     /// [`CardError::Refused`]: there are no more.
@@ -198,6 +187,16 @@ impl Grid {
         Ok(Lease { grid: Arc::clone(self), ring, last })
     }
 }
+
+impl Resident for Grid {
+    fn pause(&self) -> Result<Box<dyn Paused + '_>, Fault> {
+        let mut run = self.run();
+        self.stop(&mut run).inspect_err(|fault| self.custody.fail(fault.clone()))?;
+        Ok(Box::new(run))
+    }
+}
+
+impl Paused for MutexGuard<'_, Run> {}
 
 impl Drop for Grid {
     fn drop(&mut self) {

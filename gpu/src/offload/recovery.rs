@@ -74,7 +74,7 @@ impl Recovery {
         if now < until {
             return Admission::None;
         }
-        // Whoever sets the end of the next rest has the probe.
+        // The thread that sets the end of the next pause sends the probe.
         let next = now.saturating_add(self.pause.load(Ordering::Relaxed));
         let order = (Ordering::Relaxed, Ordering::Relaxed);
         match self.rests_until.compare_exchange(until, next, order.0, order.1) {

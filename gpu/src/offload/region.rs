@@ -1,4 +1,4 @@
-//! The shared region, mapped to a card for as long as a kernel may look there.
+//! The shared region, mapped to a device for as long as a kernel may look there.
 #![allow(unsafe_code)]
 
 use crate::card::{Card, CardError};
@@ -8,7 +8,7 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A mapping of the region. Undone on drop, and the region let go of; neither if a kernel may
+/// A mapping of the region. Undone on drop, and the region release; neither if a kernel may
 /// still run.
 pub(super) struct MappedRegion {
     card: Arc<dyn Card>,

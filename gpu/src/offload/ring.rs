@@ -54,7 +54,7 @@ struct Launcher {
     /// Recorded launches by place, in [`Mode::Graph`].
     recorded: Vec<Recorded>,
     places: HostMemory,
-    /// A word of the device's own for each place. Kernels use it, nobody here.
+    /// A word of the device's own for each place. Used by kernels only, not by the host.
     _arrived: CardMemory,
 }
 
@@ -239,7 +239,7 @@ impl Ring {
         }
     }
 
-    /// Asks the device what is wrong, when a batch is late.
+    /// Reads the device's error, when a batch is late.
     ///
     /// # Errors
     /// What it says.

@@ -1,4 +1,4 @@
-//! The executor as a card: its memory is the host's.
+//! The executor as a device: its memory is the host's.
 #![allow(unsafe_code)]
 
 use super::ffi::{self, Machine, Region, WatchCounts};
@@ -17,7 +17,7 @@ const RESIDENT_MAX: u32 = 6;
 /// Longest wait for the work of a stream that is dropped.
 const DROP_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// How a card makes its users wait, as devices do.
+/// How a device makes its users wait, as devices do.
 #[derive(Debug, Clone, Copy)]
 pub struct Hostile {
     /// Queues that streams share: what is in one is done in order, whichever stream it came from.
@@ -26,9 +26,9 @@ pub struct Hostile {
     /// Blocks that run at once, of all kernels. One keeps its place until it ends. 0: as many as
     /// there are.
     pub places: u32,
-    /// Longest time that whoever takes, maps, unmaps or gives back memory waits for kernels to end.
-    /// A device would wait for ever; here it is an error of the card's, which ends them, and a line
-    /// on standard error. `None`: nobody waits.
+    /// Longest time that a call that takes, maps, unmaps or gives back memory waits for kernels to end.
+    /// A device would wait for ever; here it is an error of the device's, which ends them, and a line
+    /// on standard error. `None`: no call waits.
     pub wait_max: Option<Duration>,
 }
 
@@ -47,7 +47,7 @@ pub struct SimtCard {
     resident_max: u32,
     wait_max: Mutex<Option<Duration>>,
     taken: Mutex<HashMap<u64, HostMemory>>,
-    /// Of a watching card: all memory that is taken or mapped, by its first byte.
+    /// Of a watching device: all memory that is taken or mapped, by its first byte.
     regions: Option<Regions>,
     /// Kernels have copies of what is mapped.
     late: bool,
@@ -61,14 +61,14 @@ impl Default for SimtCard {
     }
 }
 
-/// What a lock guards, whoever panicked holding it.
+/// What a lock guards, even if a thread panicked holding it.
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl SimtCard {
     /// Threads of a block take turns in order, or in an order drawn from `seed` if that is not 0.
-    /// A kind card: blocks and streams never wait for each other, nor does memory for kernels.
+    /// A kind device: blocks and streams never wait for each other, nor does memory for kernels.
     pub fn new(seed: u64) -> Self {
         Self::over(Machine::new(0, 0), seed, None, None)
     }
@@ -108,13 +108,13 @@ impl SimtCard {
         Self { seed, machine, resident_max: RESIDENT_MAX, wait_max, taken, regions, late: false }
     }
 
-    /// Stops the card for `pause` from now on: blocks that run stand still where they are, launches
+    /// Stops the device for `pause` from now on: blocks that run stall where they are, launches
     /// and copies wait. [`Duration::MAX`] is for ever, and [`Duration::ZERO`] ends it.
     pub fn stall(&self, pause: Duration) {
         self.machine.stall(pause);
     }
 
-    /// The block of this number stands still from now on, in every kernel; `None`: none does.
+    /// The block of this number stalls from now on, in every kernel; `None`: none does.
     pub fn hold(&self, block: Option<u32>) {
         self.machine.hold(block.unwrap_or(u32::MAX));
     }
@@ -243,7 +243,7 @@ impl Card for SimtCard {
     }
 }
 
-/// The card's memory is the host's.
+/// The device's memory is the host's.
 fn pointer(at: DevAddr) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(usize::try_from(at.0).unwrap_or(0))
 }

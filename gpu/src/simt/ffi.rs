@@ -49,7 +49,7 @@ pub struct WatchCounts {
     pub steps: u64,
     /// Lanes that entered them; 32 to a step would be all.
     pub lanes: u64,
-    /// Loads and stores of warps in the card's memory and what is mapped to it.
+    /// Loads and stores of warps in the device's memory and what is mapped to it.
     pub accesses: u64,
     /// Sectors of 32 bytes that these touched.
     pub sectors: u64,
@@ -159,7 +159,7 @@ unsafe impl Send for Machine {}
 unsafe impl Sync for Machine {}
 
 impl Machine {
-    /// 0 queues: one for each stream. 0 places: as many as blocks want.
+    /// 0 queues: one for each stream. 0 places: as many as blocks need.
     pub(super) fn new(queues: u32, places: u32) -> Self {
         // SAFETY: plain numbers.
         let raw = unsafe { simt_machine_new(queues, places) };
@@ -235,7 +235,7 @@ impl Stream {
         regions: Option<&[Region]>,
     ) {
         let facts = kernel.facts();
-        // Only tells that there are counts; the machine has its own.
+        // Only shows that there are counts; the machine has its own.
         let mut counts = WatchCounts::default();
         let counted = regions.is_some_and(|all| all.iter().all(|region| region.behind == 0));
         let launch = Launch {
@@ -274,7 +274,7 @@ impl Stream {
     /// What the executor found wrong with a kernel, of whatever stream.
     pub(super) fn is_idle(&self) -> Result<bool, String> {
         let mut error = [0_u8; 256];
-        // SAFETY: an owned handle, and room for so many bytes of text.
+        // SAFETY: an owned handle, and a buffer of so many bytes for text.
         let status =
             unsafe { simt_stream_query(self.0.as_ptr(), error.as_mut_ptr().cast(), error.len()) };
         if status <= 1 {

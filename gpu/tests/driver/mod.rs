@@ -65,7 +65,7 @@ impl Fake {
         usize::try_from(unsafe { (self.cubins)() }).unwrap()
     }
 
-    /// From the next card that is opened on.
+    /// From the next device that is opened on.
     pub(crate) fn device(self, how: Device) {
         let ms = u64::try_from(how.wait_max.as_millis()).unwrap();
         // SAFETY: plain numbers.

@@ -26,7 +26,7 @@ impl Library {
         Self(path)
     }
 
-    /// What is told at the `n`-th look.
+    /// What is reported at the `n`-th look.
     fn look(&self, n: usize) -> Vec<Vitals> {
         let management = Management::open(Some(&self.0)).unwrap();
         let (stop, mut looks) = (AtomicBool::new(false), Vec::new());

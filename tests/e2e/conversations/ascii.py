@@ -26,8 +26,12 @@ RECACHES = b"0 -1 500 5000 x".split()
 DELTAS = b"0 1 2 9 90 99999 18446744073709551615 18446744073709551616 -1 +3 x".split()
 # An id is written in twenty digits, whatever it is.
 CAS_WIDTH = 20
-# Every flag that some meta command has, and some that none has.
-META_FLAGS = [bytes([c]) for c in b"bcfhklqstuvPLICDEFJMNORST1x\xff"]
+# Every flag that some meta command of 1.6.18 has, and some that none has.
+META_FLAGS = [bytes([c]) for c in b"bcfhklqstuvPLICDEFJMNORST1\xff"]
+# CAS ids of a client's own: none that a server would give.
+OWN_IDS = b"0 1000000000000007 1000000000000008 18446744073709551615 x".split()
+# Flags of commands that they had not in 1.6.18.
+LATER_FLAGS = {b"mg": "CE", b"ms": "sEN", b"md": "xE", b"ma": "E"}
 # The default item size limit of both.
 LIMIT_BYTES = 1 << 20
 LENGTHS = (0, 1, 2, 3, 10, 100, 1000, 5000, 16384, 70_000)
@@ -44,6 +48,14 @@ ODD_LINES = (
     + (b"statsx", b"versions", b"no\x08", b"\xff\xfe", b"mg", b"mn x", b"gat 0", b"touch", b"incr")
 )
 WILD_LINES = (b"stats", b"set", b"stats bogus", b"GET / HTTP/1.1", b"stats settings", b"x" * 2000, b"x" * 2040 + b" y")
+
+
+class Partner:
+    """What the genuine server is."""
+
+    # A later release than 1.6.18. It has flags that one has not, and reads lines that make no sense in another
+    # way: it is sent none.
+    is_newer = False
 
 
 class Commands:
@@ -77,7 +89,7 @@ class Commands:
         verbs = (self.get, self.set, self.delete, self.other, self.join, self.count, self.touch, self.meta)
         tokens, block = rng.choices(verbs, (8, 8, 3, 2, 3, 4, 3, 20))[0]()
         # Where the lengths are wrong, memcached takes the next datagram for the rest.
-        damage = 1 / 2 if self.tame and block else rng.random()
+        damage = 1 / 2 if self.tame and block or Partner.is_newer else rng.random()
         if damage < 0.25:
             tokens = self.damaged(tokens)
         line = b" ".join(tokens)
@@ -90,6 +102,7 @@ class Commands:
         words = line.split()
         id_as_key = b"??" in b"".join(words[1:2])
         mishap = words and (words[0] in OTHER_VERBS or id_as_key or lenient_base64(words) or late_refusal(words))
+        mishap = mishap or later_flag(words)
         if mishap or any(map(too_large, words)) or cut_off(words) or obeyed_block(words):
             return b"version\r\n"
         if self.udp and len(line) + len(block) > DATAGRAM_SAFE_BYTES:
@@ -137,7 +150,8 @@ class Commands:
             value = value.replace(b"\n", b"n")
         end = b"\r\n"
         # gnomon refuses a value that fits the limit, but not together with its key, after its block.
-        if not self.tame and rng.random() < 0.05 and size != LIMIT_BYTES:
+        # Of what it takes for a line then, a later release keeps its word where that is `noreply`.
+        if not self.tame and not Partner.is_newer and rng.random() < 0.05 and size != LIMIT_BYTES:
             end = rng.choice((b"\n", b"", b"x\r\n", b"xy\r\n", b"\r", b"\n\r\n", b"xyz"))
         return value, value + end
 
@@ -164,10 +178,14 @@ class Commands:
             # None of 2^63 and more: memcached then looks for a minus sign behind the value, in memory.
             value = rng.choice((b"0", b"5", b"10", b"99", b"9223372036854775807", b"7 ", b"x", b""))
             return [b"set", key, self.flags(), rng.choice(EXPTIMES), b"%d" % len(value)], value + b"\r\n"
-        tokens = [rng.choice((b"incr", b"decr")), key, rng.choice(DELTAS)]
+        tokens = [rng.choice((b"incr", b"decr")), key, self.delta()]
         if rng.random() < 0.2:
             tokens.append(b"noreply")
         return (tokens, b"") if rng.random() < 0.7 else ([b"get", key], b"")
+
+    def delta(self):
+        """A number, mostly. With a sign before it, it is none to a later release."""
+        return self.rng.choice([d for d in DELTAS if not (Partner.is_newer and d.startswith(b"+"))])
 
     def touch(self):
         rng = self.rng
@@ -182,7 +200,11 @@ class Commands:
         rng = self.rng
         verb = rng.choices((b"mg", b"ms", b"md", b"ma", b"me", b"mn"), (8, 8, 4, 4, 1, 1))[0]
         if verb == b"mn":
-            return [b"mn"], b""
+            # To a later release it is no command with a bare line feed behind it.
+            return [b"version" if Partner.is_newer else b"mn"], b""
+        if verb == b"me" and Partner.is_newer:
+            # It takes base64 for the key itself.
+            return [verb, rng.choice(self.keys)], b""
         if verb == b"ma":
             # No T: memcached gives it to the number before, when the new one is longer.
             key, letters = rng.choice(self.numbers), "tckOqvNJDMC"
@@ -198,15 +220,22 @@ class Commands:
             letters = "kcflOqtuvT"
         if key in self.binary:
             letters = letters.replace("N", "")
+        if Partner.is_newer:
+            letters += LATER_FLAGS.get(verb, "")
         flags = [self.meta_flag(verb, key, letter) for letter in letters if rng.random() < 0.35]
         if key in self.binary or verb != b"ms" and rng.random() < 0.2 or key in self.encoded and rng.random() < 0.5:
             key = base64.b64encode(key)
             flags.append(b"b")
         if rng.random() < 0.1:
-            flags += rng.sample(META_FLAGS, rng.choice((1, 2, 12, 20)))
+            flags += rng.sample(META_FLAGS, rng.choice((1, 2) if Partner.is_newer else (1, 2, 12, 20)))
         rng.shuffle(flags)
+        if verb == b"ms" and not Partner.is_newer:
+            # Later releases than the partner tell the length.
+            flags = [flag for flag in flags if flag != b"s"]
         if verb == b"me":
             flags = [flag for flag in flags if flag == b"b"]
+        if Partner.is_newer:
+            flags = as_newer(verb, flags)
         if len(key) > 250:
             key = key[:249]
         if verb != b"ms":
@@ -230,9 +259,12 @@ class Commands:
         if letter == b"F":
             return letter + rng.choice((self.flags(), b"x", b"-1", b""))
         if letter == b"C":
-            return letter + self.cas(key)
+            known = rng.choice(OWN_IDS[:4]) if Partner.is_newer and rng.random() < 0.5 else self.cas(key)
+            return letter + known
+        if letter == b"E":
+            return letter + rng.choice(OWN_IDS)
         if letter in b"JD":
-            return letter + rng.choice(DELTAS)
+            return letter + self.delta()
         if letter == b"M":
             joins = [] if key in self.encoded + self.binary else [b"A", b"P"]
             known = [b"I", b"D", b"+", b"-"] if verb == b"ma" else [b"E", b"R", b"S", *joins]
@@ -242,9 +274,13 @@ class Commands:
     def delete(self):
         rng = self.rng
         more = rng.choice(((),) * 6 + ((b"0",), (b"noreply",), (b"0", b"noreply"), (b"1",), (b"0", b"0"), (b"noreply", b"0")))
+        if Partner.is_newer and more not in ((b"0",), (b"noreply",)):
+            more = ()
         return [b"delete", rng.choice(self.keys), *more], b""
 
     def other(self):
+        if Partner.is_newer:
+            return [b"version"], b""
         lines = ODD_LINES if self.tame else (*ODD_LINES, *WILD_LINES, b"set " + self.keys[0])
         return [self.rng.choice(lines)], b""
 
@@ -269,6 +305,16 @@ class Commands:
         else:
             rng.shuffle(tokens)
         return tokens
+
+
+def as_newer(verb, flags):
+    """Those that later releases take as gnomon does (docs/protocol.md): they look at the first character of M only
+    where there is a mode, take no data block along that follows a flag of 0xff, and answer a quiet `ma` that made a number with nothing."""
+    modes = verb in (b"ms", b"ma")
+    flags = [flag for flag in flags if flag != b"\xff" and (flag[:1] != b"M" or modes and len(flag) < 3)]
+    if verb == b"ma" and any(flag[:1] == b"N" for flag in flags):
+        flags = [flag for flag in flags if flag != b"q"]
+    return flags
 
 
 def distinct(make, count):
@@ -321,15 +367,23 @@ def obeyed_block(words):
     commands. gnomon throws it away, as 1.6.45 does."""
     if not words:
         return False
+    if words[0] == b"cas" and len(words) == 5:
+        # Its last word may be an id that is to be filled in.
+        return True
     if words[0] == b"ms":
         length, refused = words[2:3], len(words) > 2 + 17
     elif words[0] in (b"set", b"add", b"replace", b"cas", b"append", b"prepend"):
-        numbers = words[2:4] + (words[5:6] if words[0] == b"cas" else [])
-        length, refused = words[4:5], any(not re.fullmatch(rb"[+-]?[0-9]+", n) for n in numbers)
-        refused = refused or words[2:3] and words[2].startswith(b"-")
+        flags, exptime, cas = words[2:3], words[3:4], words[5:6] if words[0] == b"cas" else []
+        length, refused = words[4:5], any(not re.fullmatch(rb"[+]?[0-9]+", n) for n in flags + cas)
+        refused = refused or any(not re.fullmatch(rb"[+-]?[0-9]+", n) for n in exptime)
     else:
         return False
     return bool(length and re.fullmatch(rb"[+]?[0-9]+", length[0]) and (refused or len(words[1]) > 250))
+
+
+def later_flag(words):
+    """Whether a flag is none to memcached 1.6.18, and is one to gnomon."""
+    return not Partner.is_newer and words[:1] in ([b"mg"], [b"ms"], [b"md"], [b"ma"]) and any(w[:1] in b"Ex" for w in words[2:])
 
 
 def late_refusal(words):

@@ -2,12 +2,14 @@
 
 Out of the way go `STAT` lines, the text of `version`, CAS ids, which are numbered in order of
 appearance, times, which are rounded, and blanks behind numbers, which memcached adds or not as its
-buffers happen to stand.
+buffers happen to stand. Of a later release than 1.6.18, in which way a line is refused, too: gnomon has the words of
+that one.
 """
 
 import re
 
 from conversations import packets
+from conversations.ascii import Partner
 
 VALUE = re.compile(rb"VALUE (\S+) (\d+) (\d+)(?: (\d+))?\r\n|(VA) (\d+)( [^\r]*)?\r\n")
 NUMBER = re.compile(rb"\d+ *\r\n")
@@ -51,6 +53,8 @@ def ascii_form(reply, ids):
         line = reply[at:end]
         if line.startswith(b"VERSION "):
             line = b"VERSION"
+        elif Partner.is_newer and line.startswith((b"ERROR", b"CLIENT_ERROR")):
+            line = b"refused"
         elif line[:2] in (b"HD", b"EN", b"NF", b"NS", b"EX", b"ME"):
             line = meta(line, ids)
         if line[:5] != b"STAT ":
@@ -77,6 +81,9 @@ def meta(line, ids):
         elif word.startswith(b"exp="):
             # memcached tells more than 68 years ahead as in the past.
             seconds = -int(word[4:]) % (1 << 32)
+            if Partner.is_newer:
+                # As in protocol.txt it has no sign.
+                seconds = min(seconds, -seconds % (1 << 32))
             word = (b"exp", seconds == 1, (seconds + 500) // 1000)
         words.append(word)
     return words

@@ -30,7 +30,7 @@ TESTS = [
     ("GPU sticky error", "offload_faults::a_sticky_error", JOURNEYS),
     ("GPU hints wrong", "offload_faults::hints_that_are_all_wrong", JOURNEYS),
     ("GPU descriptors wrong", "offload_faults::descriptors_that_are_wrong", JOURNEYS),
-    ("GPU reply heads wrong", "offload_faults::heads_that_are_wrong", JOURNEYS),
+    ("GPU reply headers wrong", "offload_faults::heads_that_are_wrong", JOURNEYS),
     ("GPU out of memory, registration refused, kernels refused", "a_card_that_cannot_is_an_error_at_start_up", "gpu/tests/offload.rs"),
     ("GPU kernel that never starts", "a_kernel_that_never_starts_is_noticed_at_start_up", "gpu/tests/offload.rs"),
     ("CUDA refuses memory, registration, PTX", "what_the_driver_refuses_is_told_and_nothing_is_kept", "gpu/tests/cuda_card.rs"),

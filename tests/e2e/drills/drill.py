@@ -9,27 +9,21 @@ slot is home.
 import contextlib
 import ctypes
 import errno
-import json
 import os
 import pathlib
 import random
-import signal
 import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 import memc
+from served import SOON_S, Failed, Served, must, until
 
 GNOMON = os.environ.get("GNOMON", "target/release/gnomon")
-SOON_S = 20.0
-"""Longest wait for anything. Generous: machines are busy. What was measured is printed, and judged by
-`in_time` where there is a bound."""
-
 STRICT = os.environ.get("DRILLS_STRICT_TIME") == "1"
 """Whether the first try must keep its bound."""
 TRIES = 3
@@ -37,10 +31,6 @@ TRIES = 3
 HEADER = struct.Struct("!HHHH")
 KEYS = 200
 DRILLS = []
-
-
-class Failed(Exception):
-    """Something was not as it must be."""
 
 
 def drill(name, fault, holds):
@@ -51,21 +41,6 @@ def drill(name, fault, holds):
         return function
 
     return mark
-
-
-def must(condition, why):
-    """Raises Failed unless the condition holds."""
-    if not condition:
-        raise Failed(why)
-
-
-def until(what, condition, seconds=SOON_S, pause=0.02):
-    """Waits until the condition holds, and says how long that took."""
-    begun = time.monotonic()
-    while not condition():
-        must(time.monotonic() - begun < seconds, f"{what}: not within {seconds:.0f} s")
-        time.sleep(pause)
-    return time.monotonic() - begun
 
 
 def in_time(what, bound_s, once):
@@ -213,56 +188,22 @@ def probing(address, **how):
 # --- servers ------------------------------------------------------------------------------------------
 
 
-class Server:
-    """A `gnomon serve` that ends with the drill."""
+class Server(Served):
+    """One that ends with the drill."""
 
     ADDRESS = "127.0.0.1:11211"
 
     def __init__(self, *flags, ns=None, address=ADDRESS, limits=(), env=None):
         self.address = address
-        self.scratch = tempfile.TemporaryDirectory(prefix="gnomon-drill-")
-        self.metrics = f"{self.scratch.name}/metrics"
-        self.log = pathlib.Path(self.scratch.name, "log")
-        self.out = pathlib.Path(self.scratch.name, "out")
-        command = [] if ns is None else ["ip", "netns", "exec", ns]
+        prefix = [] if ns is None else ["ip", "netns", "exec", ns]
         if limits:
-            command += ["prlimit", *limits]
-        command += [GNOMON, "serve", "--json", "--metrics", f"unix:{self.metrics}", *flags]
-        with self.out.open("wb") as out, self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=out, stderr=log, env=env)
-        self.pid = self.process.pid
+            prefix += ["prlimit", *limits]
+        more = os.environ.get("SERVE_FLAGS", "").split() if "--port" in flags else []
+        super().__init__(GNOMON, *flags, *more, prefix=prefix, env=env)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if self.process.poll() is None:
-            if kind is None:
-                self.stop()
-            else:
-                self.process.kill()
-                self.process.wait()
-        if kind is not None:
-            sys.stdout.write("".join(f"        | {line}\n" for line in self.said().splitlines()[-30:]))
-        self.scratch.cleanup()
-
-    def said(self):
-        """What it wrote to standard error."""
-        return self.log.read_text(errors="replace")
-
-    def events(self):
-        """The lines that it wrote to standard output."""
-        return [json.loads(line) for line in self.out.read_text().splitlines() if line.endswith("}")]
-
-    def ready(self):
-        """Waits until it serves; the ready line."""
-
-        def is_ready():
-            must(self.process.poll() is None, f"it ended: {self.said()[-300:]}")
-            return self.events()
-
-        until("ready", is_ready, 60)
-        return self.events()[0]
+    def own_flags(self):
+        self.metrics = f"{self.scratch.name}/metrics"
+        return ("--metrics", f"unix:{self.metrics}")
 
     def loaded(self):
         """Ready, and every key has its value. Where that fails, it ends."""
@@ -284,29 +225,6 @@ class Server:
         must(status == 1, f"status {status}: {said[-300:]}")
         must(all(word in said for word in words), f"it says: {said[-300:]}")
         return said.splitlines()[-1]
-
-    def stop(self, by=signal.SIGTERM):
-        """Ends it, and wants the law of D10 kept. The report."""
-        if self.process.poll() is None:
-            self.process.send_signal(by)
-        try:
-            status = self.process.wait(SOON_S)
-        except subprocess.TimeoutExpired:
-            raise Failed("it does not end") from None
-        must(self.events(), f"status {status}, no report: {self.said()[-300:]}")
-        report = self.events()[-1]
-        must(report["event"] == "report", f"status {status}, no report: {self.said()[-300:]}")
-        dropped = sum(report["dropped"].values())
-        law = report["answered"] + report["punted"] + dropped + report["in_flight"]
-        must(report["received"] == law, f"the law does not hold: {report}")
-        must(report["slots"] == report["slots_home"], f"slots are missing: {report}")
-        must(status == 0 and not report["failed"], f"status {status}: {report}")
-        return report
-
-    def kill(self):
-        """SIGKILL."""
-        self.process.kill()
-        self.process.wait()
 
     def figures(self):
         """All metrics, by name with labels."""

@@ -26,7 +26,7 @@ BASE = ("-m", "64", "--huge", "off")
 # --- signals and threads --------------------------------------------------------------------------
 
 
-@mark("process stopped", "SIGSTOP, two seconds, SIGCONT", "late, never wrong; it tells of the pause")
+@mark("process stopped", "SIGSTOP, two seconds, SIGCONT", "late, never wrong; it logs the pause")
 def process_stopped():
     with Server(*BASE).loaded() as server, probing(server.address) as probe:
         os.kill(server.pid, signal.SIGSTOP)
@@ -50,7 +50,7 @@ def control_stalled():
         until("the stall is counted", lambda: server.figure("gnomon_control_stalls_total") > 0)
         longest = server.figure("gnomon_control_stall_longest_seconds")
         must(longest >= 0.9, f"{longest} s")
-        must("the control plane stood still" in server.said(), "not in the log")
+        must("the control plane was stalled" in server.said(), "not in the log")
         return f"{right} replies meanwhile"
 
 
@@ -62,7 +62,7 @@ def worker_stalled():
             drill.ask_all(server.address)
         took = Probe(server.address).recovers()
         until("it is seen to be over", lambda: server.figure("gnomon_worker_stalled") == 0)
-        must("a worker stands still" in server.said(), "not in the log")
+        must("a worker is stalled" in server.said(), "not in the log")
         must(server.figure("gnomon_worker_stalls_total") == 1, "not counted once")
         return f"replies again after {took * 1e3:.0f} ms"
 
@@ -394,7 +394,7 @@ def clients_that_vanish():
         return "500 gone"
 
 
-@mark("connections over the limit", "64 clients where -c allows 16", "the others are told; then there is room")
+@mark("connections over the limit", "64 clients where -c allows 16", "the others get an error; then there are free connections")
 def connections_over_the_limit():
     with Server(*BASE, "-c", "16").loaded() as server, probing(server.address):
         clients = [socket.create_connection(("127.0.0.1", 11211), timeout=drill.SOON_S) for _ in range(64)]

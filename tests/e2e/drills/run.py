@@ -108,8 +108,8 @@ HEAD = """\
 <!-- Made from the drills: `tests/e2e/drills/run.py table >docs/drills.md`. `tests/e2e/drills.sh` compares. -->
 
 What is done to a running gnomon in CI, each once, by `scripts/e2e.sh drills`. What must hold in every
-drill: no crash; no wrong value, however late; the law of D10 (`received = answered + punted + dropped +
-in flight`) and every packet slot at home at the end, for which the process ends with status 0; and
+drill: no crash; no wrong value, however late; the packet-accounting invariant (D10, `received = answered + punted + dropped +
+in flight`) and every packet slot free at the end, for which the process ends with status 0; and
 recovery. A line of the script says what was measured. `docs/bad-days.md` says how an operator sees
 each of these days.
 
@@ -118,7 +118,7 @@ Recovery has bounds, and a drill that breaks its own fails:
 | after | bound | judged by |
 |---|---|---|
 | a link's return | replies within 1 s | the client's clock, in the drills on wires and in `make boot-test`; the best of three tries, each with a fault of its own |
-| a NIC's wish for a reset | it works again within 3 s | the time of twenty resets under load, the median; and the pauses between tries when resets fail, on a clock that the test turns (`appliance/src/health/port.rs`) |
+| a NIC's wish for a reset | it works again within 3 s | the time of twenty resets under load, the median; and the pauses between tries when resets fail, on a clock that the test turns (`appliance/src/observe/health/port.rs`) |
 | a GPU that is late, with the deadline of 5 ms | the CPU's reply within 10 ms | turns of the worker: the reply leaves in the second that begins after the deadline, at the latest |
 
 A machine that is busy with other things makes one try wait for a CPU; a server that is slow to recover is
@@ -138,14 +138,14 @@ def table():
     parts = [HEAD]
     count = len(drill.DRILLS) + len(cargo.TESTS)
     parts.append(f"\n{count} drills: {len(drill.DRILLS)} on the process and over wires, {len(cargo.TESTS)} as tests.\n")
-    for title, module in (("The process, on kernel sockets", "process"), ("Wires: `af_packet`, `net_tap`, the side door", "wire")):
+    for title, module in (("The process, on kernel sockets", "process"), ("Wires: `af_packet`, `net_tap`, the exception path", "wire")):
         parts.append(f"\n## {title}\n\n| drill | what is done | what must hold |\n|---|---|---|\n")
         parts += (
             f"| {name} | {fault} | {holds} |\n"
             for name, fault, holds, function in drill.DRILLS
             if function.__module__ == module
         )
-    parts.append("\n## Tests\n\nOn the fault-injecting port, DPDK's virtual devices, and cards that fail.\n")
+    parts.append("\n## Tests\n\nOn the fault-injecting port, DPDK's virtual devices, and GPUs that fail.\n")
     parts.append("\n| drill | test | in |\n|---|---|---|\n")
     parts += (f"| {name} | `{test}` | `{where}` |\n" for name, test, where in cargo.TESTS)
     return "".join(parts)

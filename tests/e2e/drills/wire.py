@@ -1,4 +1,4 @@
-"""Drills on wires: a veth cable under `af_packet`, a TAP device under `net_tap`, and the side door's.
+"""Drills on wires: a veth cable under `af_packet`, a TAP device under `net_tap`, and the exception path's.
 
 The client's namespace is the one that this runs in; the server's is named. The cable's ends are
 `wire0` and `wire1`."""
@@ -39,7 +39,7 @@ def ip(where, *arguments, batch=None):
 
 
 def on_cable(*flags):
-    """A server behind the cable, with a side door."""
+    """A server behind the cable, with an exception path."""
     return Server(
         *("--port", "net_af_packet0,iface=wire0", "--ip", f"{V4}/24", "--side-door", f"tap={DOOR}"),
         *("-m", "64", "--huge", "off", "--cores", drill.one_core(), *flags),
@@ -49,7 +49,7 @@ def on_cable(*flags):
 
 
 def reached(server):
-    """Ready and reached over the wire, with every key set through the side door."""
+    """Ready and reached over the wire, with every key set through the exception path."""
     try:
         server.ready()
         until("the wire carries", lambda: memc.wait(ADDRESS, 1))
@@ -61,7 +61,7 @@ def reached(server):
 
 
 def tcp_again():
-    """Seconds until TCP works, through the side door."""
+    """Seconds until TCP works, through the exception path."""
 
     def works():
         with contextlib.suppress(OSError, memc.NoReply):
@@ -72,7 +72,7 @@ def tcp_again():
             return True
         return False
 
-    return until("TCP through the side door", works)
+    return until("TCP through the exception path", works)
 
 
 # --- links --------------------------------------------------------------------------------------------
@@ -260,10 +260,10 @@ def tap_port():
         ip("client", "addr", "add", f"{CLIENT}/24", "dev", "wire1")
 
 
-# --- the side door ----------------------------------------------------------------------------------------
+# --- the exception path ----------------------------------------------------------------------------------------
 
 
-@mark("side door removed", "`ip link del` of its TAP device", "UDP is answered all the while; it is made anew, TCP works again")
+@mark("exception path removed", "`ip link del` of its TAP device", "UDP is answered all the while; it is made anew, TCP works again")
 def side_door_removed():
     with reached(on_cable()) as server, probing(ADDRESS) as probe:
         right = probe.right
@@ -276,7 +276,7 @@ def side_door_removed():
         return f"TCP again after {took * 1e3:.0f} ms"
 
 
-@mark("side door kept away", "its TAP device is removed and its name taken", "UDP goes on; when the name is free, TCP works again")
+@mark("exception path kept away", "its TAP device is removed and its name taken", "UDP goes on; when the name is free, TCP works again")
 def side_door_kept_away():
     with reached(on_cable()) as server, probing(ADDRESS) as probe:
         # Its thread would be quicker.
@@ -287,12 +287,12 @@ def side_door_kept_away():
         right = probe.right
         time.sleep(0.5)
         must(probe.right > right, "no replies over UDP")
-        until("it is in the log", lambda: "side door's TAP device" in server.said())
+        until("it is in the log", lambda: "exception path's TAP device" in server.said())
         ip("server", "link", "del", DOOR)
         return f"TCP again after {tcp_again() * 1e3:.0f} ms"
 
 
-@mark("side door down", "`ip link set down` of its TAP device, and up", "UDP is answered all the while; TCP works again")
+@mark("exception path down", "`ip link set down` of its TAP device, and up", "UDP is answered all the while; TCP works again")
 def side_door_down():
     with reached(on_cable()) as server, probing(ADDRESS) as probe:
         right = probe.right
@@ -305,7 +305,7 @@ def side_door_down():
         return f"TCP again after {took * 1e3:.0f} ms"
 
 
-@mark("side door's address changed", "its TAP device gets another Ethernet address, as udev may give it", "set back; TCP works again")
+@mark("exception path's address changed", "its TAP device gets another Ethernet address, as udev may give it", "set back; TCP works again")
 def side_door_address():
     with reached(on_cable()) as server, probing(ADDRESS):
         ip("server", "link", "set", DOOR, "address", "02:00:00:00:00:99")

@@ -20,7 +20,7 @@ struct Cli {
     /// Which device, as nvidia-smi -L counts them.
     #[arg(long, default_value_t = 0)]
     device: u32,
-    /// What to do, in this order; by default everything, the most telling first.
+    /// What to do, in this order; by default everything, the most useful first.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Step::ALL, hide_default_value = true)]
     steps: Vec<Step>,
     /// Minutes for all steps together. Each has its part of them, also when it is the only one; the last

@@ -3,7 +3,9 @@
 use clap::{Parser, Subcommand};
 use std::error::Error;
 use std::process::ExitCode;
-use tools::study::{batch, hitrate, hitrate_live, latency, offline, simd, stages, tcp};
+use tools::study::{
+    batch, hitrate, hitrate_live, latency, offline, schedule, simd, stages, tco, tcp,
+};
 
 /// Experiments on the data plane, each with its yardstick in the same run.
 #[derive(Debug, Parser)]
@@ -33,6 +35,10 @@ enum Study {
     Simd(simd::Cli),
     /// Miss rates of hash tables, simulated: forms, ways, who leaves.
     Hitrate(hitrate::Cli),
+    /// Mega-KV's periodic scheduling: the shortest cycle by input rate, by what a GPU costs.
+    Schedule(schedule::Cli),
+    /// The papers' tables of cost and energy, recomputed, and your machine beside them.
+    Tco(tco::Cli),
     /// Hits among the same requests, and bytes per item, at equal memory: several servers.
     HitrateLive(hitrate_live::cli::Cli),
     /// Requests per second and CPU time per request over TCP, pipelined and not: several servers.
@@ -49,8 +55,10 @@ fn main() -> ExitCode {
         Study::LatencyServer(args) => args.run(),
         Study::Simd(args) => args.run(),
         Study::Hitrate(args) => args.run(),
+        Study::Schedule(args) => args.run(),
+        Study::Tco(args) => args.run(),
         Study::HitrateLive(args) => args.run(),
-        Study::Tcp(args) => args.run().map_err(Into::into),
+        Study::Tcp(args) => args.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

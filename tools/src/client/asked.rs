@@ -1,14 +1,14 @@
-//! What a request asks for, as far as a reply can be checked against it.
+//! A request's command, as far as a reply can be checked against it.
 //!
-//! In: the text of a request. Out: its protocol, and what it asks; its keys, if it is a get. `None`
+//! In: the text of a request. Out: its protocol, and command; its keys, if it is a get. `None`
 //! for requests that call for no particular reply, or that only the server can judge.
 
 #[cfg(test)]
 mod tests;
 
 use super::{Protocol, line, number};
-use dataplane::protocol::binary::{Header, REQUEST_MAGIC, opcode};
-use dataplane::protocol::command::KEY_MAX_BYTES;
+use memcache::binary::{Header, REQUEST_MAGIC, opcode};
+use memcache::command::KEY_MAX_BYTES;
 
 /// First byte of keys in frames that were spoilt on purpose: no reply is held against them.
 pub const SPOILT_MARK: u8 = b'!';
@@ -37,7 +37,7 @@ impl Protocol {
         }
     }
 
-    /// What the request asks; `None`: nothing that a reply could be held against.
+    /// The request's command; `None`: nothing that a reply could be held against.
     pub fn asked(self, request: &[u8]) -> Option<Asked> {
         if let Some(count) = self.keys(request, &mut |_| ()) {
             return Some(Asked::Get(count));

@@ -6,7 +6,7 @@
 
 use super::request::Field;
 use super::{Protocol, Read, line, number};
-use dataplane::protocol::binary::{Header, RESPONSE_MAGIC, opcode};
+use memcache::binary::{Header, RESPONSE_MAGIC, opcode};
 use std::io::Write as _;
 
 /// Bytes that no line of a server reaches.
@@ -28,7 +28,7 @@ impl From<Malformed> for std::io::Error {
     }
 }
 
-/// A value that was found. What a reply does not tell is `None`.
+/// A value that was found. What a reply does not report is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Value<'a> {
     /// Its key.
@@ -50,7 +50,7 @@ pub enum Reply<'a> {
     Value(Value<'a>),
     /// There are no more: `END`, `MN`, NOOP.
     End,
-    /// The only key asked for is not there: `EN`, or GETK's status.
+    /// The only key requested is not there: `EN`, or GETK's status.
     Miss,
     /// `STORED`, or SET's status.
     Stored,
@@ -185,7 +185,7 @@ fn binary(bytes: &[u8]) -> Read<'_, Reply<'_>> {
     Ok(Some((reply, rest)))
 }
 
-/// Appends the reply to an ASCII get that found this value, without its end; for who knows what must
+/// Appends the reply to an ASCII get that found this value, without its end; for callers that know what must
 /// come back.
 pub fn append_value(key: &impl Field, flags: u32, value: &impl Field, out: &mut Vec<u8>) {
     out.extend_from_slice(b"VALUE ");

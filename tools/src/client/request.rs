@@ -1,6 +1,6 @@
 //! Requests as memcached reads them: ASCII, meta or binary (protocol.txt).
 //!
-//! In: what is asked. Out: its bytes, appended to a buffer. Nothing fails: who asks has checked the
+//! In: a command. Out: its bytes, appended to a buffer. Nothing fails: the caller has checked the
 //! sizes.
 //!
 //! | | ASCII | meta | binary |
@@ -12,7 +12,7 @@
 //! | delete | `delete` | `md` | DELETE |
 
 use super::{Protocol, udp};
-use dataplane::protocol::binary::{HEADER_BYTES, Header, REQUEST_MAGIC, opcode};
+use memcache::binary::{HEADER_BYTES, Header, REQUEST_MAGIC, opcode};
 use std::io::Write as _;
 
 /// Bytes of a binary set's extras: flags and expiry.

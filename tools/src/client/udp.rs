@@ -1,6 +1,6 @@
 //! The 8 bytes before the text of every datagram (protocol.txt, "UDP protocol").
 
-use dataplane::protocol::udp_frame;
+use wire::udp_frame;
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = udp_frame::HEADER_BYTES;

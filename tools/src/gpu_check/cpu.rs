@@ -1,7 +1,7 @@
 //! What the processor does: random lines of memory, and values copied to where replies are built.
 //!
-//! In: a number of threads. Out: operations a second of all of them. The roof of the room that fills
-//! replies, which is the processor's work whatever engine there is.
+//! In: a number of threads. Out: operations a second of all of them. The upper bound of the stage that
+//! fills replies, which is the processor's work whatever engine there is.
 
 use super::{Extent, median};
 use crate::report::Report;

@@ -158,7 +158,7 @@ fn best(
     Some((figure, case(&row), roof))
 }
 
-/// What tells a row from the others.
+/// What distinguishes a row from the others.
 fn case(row: &Value) -> String {
     let fields = ["engine", "index", "workers", "batch", "heads", "checksums", "offered_per_s"];
     let known = fields.iter().filter_map(|field| {

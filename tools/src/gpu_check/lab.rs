@@ -1,6 +1,6 @@
 //! What the steps with an engine share: a filled store, packet memory, and a device over them.
 //!
-//! In: a card, how many items. Out: engines, for one way of use after the other. The device's index is
+//! In: a GPU, how many items. Out: engines, for one way of use after the other. The device's index is
 //! kept for as long as the way stays the same. Owns the store and the region. Fails as the device
 //! does; after a fault the memory that it may still use is left alone, and new memory is taken.
 
@@ -8,19 +8,20 @@ use super::Extent;
 use crate::study::engine::{Beside, FEED, Way};
 use crate::study::load::{Load, Shape};
 use crate::workload::{Popularity, Sampler};
-use dataplane::dispatch::Offloading;
-use dataplane::protocol::{Server, Store as SetRequest};
-use dataplane::store::{Store, StoreConfig, verbs};
+use dataplane::observe::Server;
+use dataplane::stages::batch::dispatch::Offloading;
 use driver_shim::{Pages, Region};
 use gpu::card::Card;
 use gpu::index::{Feed, IndexKind, Updater};
 use gpu::offload::{Mode, Offload};
+use memcache::Store as SetRequest;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::error::Error;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+use store::{Store, StoreConfig, verbs};
 
 /// Keys and values.
 pub(super) const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 64 };
@@ -98,7 +99,7 @@ impl Lab {
                         let mut session = store.session().map_err(|e| e.to_string())?;
                         for i in (part..items).step_by(usize::try_from(threads).unwrap_or(1)) {
                             let (key, value) = (SHAPE.key(i), SHAPE.value(i));
-                            verbs::store(&mut session, &SetRequest::set(&key, 0, 0, &value))
+                            verbs::store(&mut session, None, &SetRequest::set(&key, 0, 0, &value))
                                 .map_err(|_| format!("item {i} does not fit"))?;
                         }
                         Ok(())
@@ -227,7 +228,7 @@ impl Lab {
         }
     }
 
-    /// Frames that ask for an item each; of a hundred, `hits` for one that is there.
+    /// Frames that get an item each; of a hundred, `hits` for one that is there.
     ///
     /// # Errors
     /// None: requests of this shape fit a frame.

@@ -1,13 +1,12 @@
 //! Index look-ups by themselves: keys, index and results in the device's own memory.
 //!
-//! In: a card, how many items its index holds. Out: look-ups a second by index and batch, each beside
+//! In: a GPU, how many items its index holds. Out: look-ups a second by index and batch, each beside
 //! the random reads that it needs; the same beside changes of the index. Every result of one batch of
-//! each size is compared. Fails on wrong results, and as the card does.
+//! each size is compared. Fails on wrong results, and as the GPU does.
 
 use super::{Extent, goals, median, percentile};
 use crate::report::Report;
 use crate::study::engine::index_for;
-use dataplane::store::{Store, StoreConfig};
 use gpu::bench::{DeviceIndex, DeviceSizes, KEY_BYTES};
 use gpu::card::Card;
 use gpu::index::IndexKind;
@@ -17,8 +16,9 @@ use std::error::Error;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+use store::{Store, StoreConfig};
 
-/// Batches that are given to the device before anybody waits: fewer than any driver's queue holds.
+/// Batches that are given to the device before the host waits: fewer than any driver's queue holds.
 const DEPTH: usize = 32;
 /// Changes that the index gets a second beside look-ups; `None`: as many as it takes.
 pub(super) const CHANGES_PER_S: [Option<f64>; 5] =
@@ -26,13 +26,13 @@ pub(super) const CHANGES_PER_S: [Option<f64>; 5] =
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// A card with an index to ask.
+/// A GPU with an index to ask.
 struct Asked {
     index: DeviceIndex,
     kind: IndexKind,
     store: Arc<Store>,
     items: u64,
-    /// Keys to ask for.
+    /// Keys to look up.
     keys: usize,
     changes: usize,
     /// First key of the next batch.
@@ -42,7 +42,7 @@ struct Asked {
 /// Measures both kinds, as long as there is time.
 ///
 /// # Errors
-/// Wrong results, or what the card says.
+/// Wrong results, or what the GPU says.
 pub fn run(card: &Arc<dyn Card>, items: u64, extent: Extent, report: &mut Report) -> Result<()> {
     for kind in [IndexKind::Cuckoo, IndexKind::SetAssoc] {
         let mut asked = Asked::new(card, kind, items, extent, report)?;
@@ -67,7 +67,7 @@ fn key(item: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-/// Which item the `n`-th key to ask for is: a random one (SplitMix64's finalizer by Vigna).
+/// Which item the `n`-th key to look up is: a random one (SplitMix64's finalizer by Vigna).
 fn asked_for(n: usize, items: u64) -> u64 {
     let mut x = (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -208,7 +208,7 @@ impl Asked {
                     "alone_us_p50": percentile(&alone, 0.5), "alone_us_p99": percentile(&alone, 0.99),
                     "hits": hits, "wrong": wrong }),
         )?;
-        // A cuckoo cell knows 32 bits of a key: one in some 100 million is another's.
+        // A cuckoo cell holds 32 bits of a key: one in some 100 million is another's.
         if wrong > batch / 100_000 || hits * 10 < batch * 9 {
             let kind = self.kind.name();
             return Err(format!(
@@ -239,7 +239,7 @@ impl Asked {
         let (items, store) = (self.items, &self.store);
         self.index.updates.write(list, |ops, bytes| {
             for (n, (op, to)) in ops.iter_mut().zip(bytes.chunks_mut(KEY_BYTES)).enumerate() {
-                // Others than those that are asked for first.
+                // Others than those that are looked up first.
                 let item = asked_for(usize::MAX - n, items);
                 let location = u32::try_from(item).unwrap_or(u32::MAX);
                 let hash = store.hash(&key(item)).0;

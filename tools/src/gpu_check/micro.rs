@@ -1,8 +1,8 @@
-//! What a card and the way to it can do, each by itself: the roofs of everything else.
+//! What a GPU and the way to it can do, each by itself: the roofs of everything else.
 //!
-//! In: a card. Out: rates of reads of its memory and of the host's, of copies, of doorbells and of
+//! In: a GPU. Out: rates of reads of its memory and of the host's, of copies, of doorbells and of
 //! launches. Timed by the host's clock around work that is long enough for that. Every wait has a
-//! bound. Fails as the card does.
+//! bound. Fails as the GPU does.
 #![allow(unsafe_code)]
 
 use super::{Extent, median, percentile};
@@ -47,7 +47,7 @@ impl From<&HostMemory> for Span {
     }
 }
 
-/// Host memory in huge pages, where the machine has them, and mapped to a card: one in small pages
+/// Host memory in huge pages, where the machine has them, and mapped to a GPU: one in small pages
 /// would measure how both sides translate addresses.
 #[derive(Debug)]
 struct HugeMemory {
@@ -59,7 +59,7 @@ struct HugeMemory {
 impl HugeMemory {
     fn new(card: &Arc<dyn Card>, bytes: usize) -> Result<Self, Box<dyn Error>> {
         let memory = Mapping::for_devices(bytes, Pages::Prefer)?;
-        // SAFETY: mapped memory of that size, until drop, which unmaps it from the card first.
+        // SAFETY: mapped memory of that size, until drop, which unmaps it from the GPU first.
         let at = unsafe { card.map(memory.base(), memory.len()) }?;
         Ok(Self { card: Arc::clone(card), memory: ManuallyDrop::new(memory), at })
     }
@@ -73,7 +73,7 @@ impl Drop for HugeMemory {
     fn drop(&mut self) {
         // SAFETY: mapped in `new`, once; work over it has been waited for ([`wait`]).
         if unsafe { self.card.unmap(self.memory.base()) } {
-            // SAFETY: dropped here and nowhere else; no card sees it any more.
+            // SAFETY: dropped here and nowhere else; no GPU sees it any more.
             unsafe { ManuallyDrop::drop(&mut self.memory) }
         }
     }
@@ -95,7 +95,7 @@ struct Shape {
     to_stride: u32,
 }
 
-/// A card, and what every measurement needs. Memory outlives the work on it: whoever starts work
+/// A GPU, and what every measurement needs. Memory outlives the work on it: a caller that starts work
 /// waits for its end, and if it does not come, ends the process.
 #[derive(Debug)]
 pub struct Micro {
@@ -107,19 +107,19 @@ pub struct Micro {
 type Done = Result<(), Box<dyn Error>>;
 
 impl Micro {
-    /// For a card.
+    /// For a GPU.
     ///
     /// # Errors
-    /// As the card says.
+    /// As the GPU says.
     pub fn new(card: &Arc<dyn Card>, extent: Extent) -> Result<Self, CardError> {
         Ok(Self { card: Arc::clone(card), sum: CardMemory::new(card, 64)?, extent })
     }
 
     /// What bounds everything else: a doorbell, reads and writes of the host's memory, and random
-    /// reads of the card's.
+    /// reads of the GPU's.
     ///
     /// # Errors
-    /// As the card says, or the report cannot be written.
+    /// As the GPU says, or the report cannot be written.
     pub fn roofs(&self, report: &mut Report) -> Done {
         self.doorbell(report)?;
         self.host_reads(report)?;
@@ -137,7 +137,7 @@ impl Micro {
         self.copies(report)
     }
 
-    /// Random reads of the card's memory: how many places a second, and how much memory its
+    /// Random reads of the GPU's memory: how many places a second, and how much memory its
     /// address translation covers.
     fn card_reads(&self, report: &mut Report) -> Done {
         let mut stream = self.card.stream()?;
@@ -164,7 +164,7 @@ impl Micro {
         Ok(())
     }
 
-    /// Reads of the host's memory by the card, a packet each, alone and with replies written back.
+    /// Reads of the host's memory by the GPU, a packet each, alone and with replies written back.
     fn host_reads(&self, report: &mut Report) -> Done {
         let slots = self.extent.pick(1 << 18, 1 << 6);
         let from = HugeMemory::new(&self.card, slots * SLOT_BYTES as usize)?;
@@ -196,8 +196,8 @@ impl Micro {
         Ok(())
     }
 
-    /// Writes to the host's memory by the card, of descriptors or replies one behind the other; what
-    /// is written comes from the card's own memory.
+    /// Writes to the host's memory by the GPU, of descriptors or replies one behind the other; what
+    /// is written comes from the GPU's own memory.
     fn host_writes(&self, report: &mut Report) -> Done {
         let to = HugeMemory::new(&self.card, self.extent.pick(1 << 26, 1 << 14))?;
         let from = CardMemory::new(&self.card, self.extent.pick(1 << 24, 1 << 14))?;
@@ -281,9 +281,9 @@ impl Micro {
         Ok(median(&mut rates))
     }
 
-    /// Copies between host and card by the copy engines, one way and both ways at once.
+    /// Copies between host and GPU by the copy engines, one way and both ways at once.
     fn copies(&self, report: &mut Report) -> Done {
-        // Work that one stream takes in before anybody waits: below any driver's queue.
+        // Work that one stream takes in before the host waits: below any driver's queue.
         let depth = self.extent.pick(256, 16);
         for kilobytes in [64_usize, 256, 1024, 16384] {
             let bytes = self.extent.pick(kilobytes << 10, kilobytes << 4);
@@ -310,7 +310,7 @@ impl Micro {
                     while copies == 0 || begun.elapsed() < self.extent.at_least() {
                         for _ in 0..depth {
                             for (stream, (to, from)) in streams.iter_mut().zip(&pairs) {
-                                // SAFETY: so many bytes of mapped host memory and of the card's
+                                // SAFETY: so many bytes of mapped host memory and of the GPU's
                                 // own; they outlive the copies, which end below.
                                 unsafe { stream.copy(*to, *from, bytes) }?;
                             }
@@ -353,7 +353,7 @@ impl Micro {
             };
             let mut stream = self.card.stream()?;
             // SAFETY: the kernel's own structure; the words outlive the work, which ends below, at
-            // the latest when its patience does.
+            // the latest when its time limit does.
             unsafe { stream.launch(Kernel::MicroPing, 1, (&raw const params).cast()) }?;
             // SAFETY: a word of zeroed memory that only atomics touch.
             let bell = unsafe { words.start().cast::<AtomicU32>().as_ref() };
@@ -429,7 +429,7 @@ impl Micro {
         for graph in [false, true] {
             let mut starter = self.starter(graph)?;
             let (mut enqueue, mut whole) = (Vec::new(), Vec::new());
-            // Few enough to find room in any queue.
+            // Few enough to fit in any queue.
             let (series, few) = (self.extent.pick(200, 4), 32_u32);
             for _ in 0..series {
                 let begun = Instant::now();

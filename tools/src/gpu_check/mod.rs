@@ -1,6 +1,6 @@
-//! Behind `gnomon-gpu-check`: what a card does for this program, and what it could do.
+//! Behind `gnomon-gpu-check`: what a GPU does for this program, and what it could do.
 //!
-//! In: a card, or the SIMT executor in its place. Out: figures, each written down as soon as it is
+//! In: a GPU, or the SIMT executor in its place. Out: figures, each written down as soon as it is
 //! known ([`Report`](crate::report::Report)), and a page with tables and plots ([`page`]). In the order
 //! of their worth: whether it works ([`sanity`]), what bounds it ([`micro`], [`cpu`]), the index and the
 //! stage by themselves ([`lookup`], [`stage`]), the whole pipeline ([`study`]), and other programs'
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// How much of everything is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Extent {
-    /// Smallest sizes and single runs: for machines without a card, and to see that all works.
+    /// Smallest sizes and single runs: for machines without a GPU, and to see that all works.
     pub tiny: bool,
     /// When the step ends.
     pub until: Instant,

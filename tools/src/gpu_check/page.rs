@@ -300,7 +300,7 @@ const TABLES: [Table; 27] = [
     },
 ];
 
-/// Facts that are told at the top.
+/// Facts that are reported at the top.
 const FACTS: [&str; 9] = [
     "card",
     "multiprocessors",

@@ -106,7 +106,7 @@ impl Step {
     }
 }
 
-/// Minutes for all steps, unless somebody says otherwise.
+/// Minutes for all steps, unless the flags say otherwise.
 pub const MINUTES: f64 = 8.0;
 
 /// What to do.

@@ -1,7 +1,7 @@
 //! Whether anything works at all: every kernel that serves requests does a little, by hand and through
 //! engines, in every mode.
 //!
-//! In: a card. Out: a row for each, with its time or what went wrong. Fails when one did, after all have
+//! In: a GPU. Out: a row for each, with its time or what went wrong. Fails when one did, after all have
 //! been tried.
 
 use super::Extent;
@@ -9,7 +9,6 @@ use super::lab::{HOW, Lab, SHAPE, name};
 use super::stage;
 use crate::report::Report;
 use crate::study::load::{Load, UDP_AT};
-use dataplane::store::Store;
 use gpu::bench::{Bench, IndexKind, Sizes};
 use gpu::card::Card;
 use gpu::params::Op;
@@ -18,8 +17,9 @@ use serde_json::json;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
+use store::Store;
 
-/// Items that are asked for.
+/// Items that are requested.
 const ITEMS: u64 = 2000;
 /// Requests of a batch by hand; half of them for items that are there.
 const REQUESTS: u32 = 200;

@@ -11,7 +11,6 @@ use super::lookup::{CHANGES_PER_S, is_due};
 use super::{Extent, goals, percentile};
 use crate::report::Report;
 use crate::study::load::UDP_AT;
-use dataplane::store::StoreSource;
 use driver_shim::Frame;
 use gpu::bench::{KEY_BYTES, Updates};
 use gpu::index::Source as _;
@@ -24,6 +23,7 @@ use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use store::StoreSource;
 
 /// First byte of the IP header in a frame.
 const L3: u8 = 14;
@@ -133,7 +133,7 @@ impl Fed {
         }
     }
 
-    /// Has batches done until told to stop; adds up their requests.
+    /// Has batches done until stopped; adds up their requests.
     fn run(&mut self, stop: &AtomicBool, done: &AtomicU64) -> Result<()> {
         while !stop.load(Ordering::Relaxed) {
             while self.submit() {}

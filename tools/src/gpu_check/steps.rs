@@ -2,7 +2,7 @@
 //!
 //! In: which steps, for how long, on what. Out: for each a row of the table `steps`: what became of it, and
 //! after how many seconds. After each the page is written. One process does all steps with one handle
-//! on the device, until one fails; whoever started it has another do the rest ([`super::watch`]).
+//! on the device, until one fails; the parent process starts another for the rest ([`super::watch`]).
 //! Fails by that.
 
 use super::lab::Lab;
@@ -34,7 +34,7 @@ struct Shared {
 /// The report cannot be written. A step's failure is in the report.
 pub fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let begun = Instant::now();
-    // Its parts end in this order: the lab uses the card.
+    // Its parts end in this order: the lab uses the GPU.
     let mut shared = Shared::default();
     for (number, &step) in plan.steps.iter().enumerate() {
         let left = plan.left.saturating_sub(begun.elapsed());

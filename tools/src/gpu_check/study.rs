@@ -1,25 +1,23 @@
 //! The limit study: the whole pipeline, from requests in memory to replies in memory, on the
-//! processor alone and with a card beside it, in one run.
+//! processor alone and with a GPU beside it, in one run.
 //!
 //! As MemcachedGPU's offline study, but with the real store, real values and real replies: every
-//! reply's bytes leave the worker, and each so many-th is compared with what it must be. In: a card,
+//! reply's bytes leave the worker, and each so many-th is compared with what it must be. In: a GPU,
 //! how many items. Out: rates, each beside the measured roof. Fails on a wrong reply, on frames that
-//! are unaccounted for, and as the card does.
+//! are unaccounted for, and as the GPU does.
 
 use super::lab::{BATCH_MAX, HOW, How, Lab, SHAPE, name};
 use super::{Extent, goals};
 use crate::report::Report;
 use crate::study::load::SERVER;
-use dataplane::batcher::{BatchMode, BatchPolicy};
-use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
 use dataplane::policy::Policy;
-use dataplane::protocol::Store as SetRequest;
-use dataplane::store::verbs;
-use dataplane::wire::Local;
+use dataplane::stages::batch::batcher::{BatchMode, BatchPolicy};
+use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::{Inspect, LoopingConfig, MAC, looping};
 use driver_shim::{Frame, RxChecksum, TxCaps};
 use gpu::index::{IndexKind, Updater};
 use gpu::offload::Mode;
+use memcache::Store as SetRequest;
 use serde_json::{Value, json};
 use std::error::Error;
 use std::num::NonZeroU64;
@@ -27,6 +25,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use store::verbs;
+use wire::Local;
 
 /// Every how many replies one is compared. A prime, so that it does not fall in step with bursts.
 const CHECK_EVERY: NonZeroU64 = NonZeroU64::MIN.saturating_add(96);
@@ -247,7 +247,8 @@ impl<'a> Study<'a> {
                     while !stop.load(Ordering::Relaxed) {
                         i = (i + 7919) % items;
                         let (key, value) = (SHAPE.key(i), SHAPE.value(i));
-                        if verbs::store(&mut session, &SetRequest::set(&key, 0, 0, &value)).is_ok()
+                        if verbs::store(&mut session, None, &SetRequest::set(&key, 0, 0, &value))
+                            .is_ok()
                         {
                             written.fetch_add(1, Ordering::Relaxed);
                         }

@@ -1,4 +1,4 @@
-//! Whoever watches over the process that does the steps.
+//! The watchdog of the process that does the steps.
 //!
 //! In: a plan. Out: the report, whole, whatever became of that process: a step that ended it, or that
 //! does not end, is noted with what it said last, and another process does the rest. Uses no device
@@ -57,7 +57,7 @@ pub fn run(plan: &Plan) -> Result<bool> {
     Ok(report.rows("steps").iter().all(done))
 }
 
-/// The step that a report says is under way, and its time so far or, of a report that nobody writes any
+/// The step that a report says is under way, and its time so far or, of a report that is not written any
 /// more, its limit.
 fn running(report: &Report) -> Option<(Step, f64)> {
     let running = report.get("running").filter(|running| !running.is_null())?;
@@ -154,11 +154,11 @@ fn pass_on(lines: impl BufRead, last: &Mutex<String>) {
     }
 }
 
-/// Ends this process when whoever started it is gone: nobody would end it, and the device is in use.
+/// Ends this process when its parent is gone: it would never be ended, and the device is in use.
 pub fn end_with_parent() {
     thread::spawn(|| {
         let mut nothing = [0];
-        // Nobody writes there; it ends.
+        // The parent never writes there; a read ends when it is gone.
         while matches!(std::io::stdin().read(&mut nothing), Ok(n) if n > 0) {}
         std::process::abort();
     });

@@ -1,7 +1,7 @@
 //! The search: is there an order of one key's operations that explains every answer?
 //!
 //! Wing and Gong's search with Lowe's memory of configurations already tried (1993, 2017). As each
-//! process asks one thing at a time, what has been put in order so far is a number per process.
+//! process has one request at a time, what has been put in order so far is a number per process.
 //! An operation that only looks, and sees the present state, is taken at once: in every order that
 //! explains the rest it could as well stand first. Fails: `Undecided` when the budget of
 //! configurations is spent.
@@ -24,7 +24,7 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The operations that decide: the one whose answer nothing explains comes last; with it
-    /// those under way at the same time, those last put in order, and whoever wrote what it saw.
+    /// those under way at the same time, those last put in order, and the calls that wrote what it saw.
     pub window: Vec<Op>,
     /// The item where the search got furthest, in words.
     pub stuck_at: String,
@@ -213,7 +213,7 @@ impl Search {
     /// What may come next in `state`, the first answered first.
     fn moves(&mut self, state: State) -> Vec<Move> {
         let Self { processes, values, done, shown, .. } = self;
-        // Whoever was answered before another asked stands before him.
+        // A call that was answered before another was sent comes before it.
         let limit = next_of(processes, done).map(|(_, e)| e.returned).min().unwrap_or(u64::MAX);
         let mut moves = Vec::new();
         for (process, entry) in next_of(processes, done).filter(|(_, e)| e.invoked <= limit) {

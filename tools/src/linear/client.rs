@@ -1,6 +1,6 @@
-//! One client: asks one thing at a time and waits for the answer.
+//! One client: sends one request at a time and waits for the answer.
 //!
-//! Over UDP an answer may get lost: whoever has waited long enough calls it lost and goes on.
+//! Over UDP an answer may get lost: after a timeout the client records it as lost and goes on.
 //! Over TCP that is an error. Fails: the socket, and answers that are none.
 
 use super::model::{Answer, Call};
@@ -67,7 +67,7 @@ impl Client {
         Self { way, request: Vec::new(), answer: Vec::new() }
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends the request, and waits for the answer.
     ///
     /// # Errors
     /// [`ClientError`].

@@ -1,7 +1,7 @@
-//! What a client asks next.
+//! A client's next request.
 //!
 //! Half of the keys hold text, the others numbers. Every value is new: it names the client and
-//! counts his requests, so that an answer tells whose value it is. `cas` mostly follows a `gets`
+//! counts its requests, so that an answer shows whose value it is. `cas` mostly follows a `gets`
 //! of the same key at once, or it would hardly ever succeed.
 
 use super::model::{Answer, Call, Condition};
@@ -112,7 +112,7 @@ impl Mix {
         }
     }
 
-    /// A value that nobody stored before.
+    /// A value that was not stored before.
     fn fresh(&mut self, number: bool) -> Vec<u8> {
         let n = u64::from(self.client) * VALUES_MAX + self.stored % VALUES_MAX;
         self.stored += 1;

@@ -1,6 +1,6 @@
 //! What one memcached item is, and what each command does to it.
 //!
-//! Enters: an item's state, a call and the answer that a client got. Leaves: the state after it, or
+//! In: an item's state, a call and the answer that a client got. Out: the state after it, or
 //! nothing, when no server could have answered so from that state. Expiry is no part of the
 //! model: no call here lets an item expire.
 //!
@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// What a storage command asks of the item that is there.
+/// What a storage command requires of the item that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     /// `set`: nothing.
@@ -70,7 +70,7 @@ pub enum Answer {
         value: Vec<u8>,
         /// The flags.
         flags: u32,
-        /// The CAS id, where it was asked for.
+        /// The CAS id, where it was requested.
         cas: Option<u64>,
     },
     /// The number after counting.
@@ -92,7 +92,7 @@ pub enum Answer {
 /// One command, and when it was under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Op {
-    /// Who asked. A process asks one thing at a time, and nothing after [`Answer::Lost`].
+    /// The client process. It has one request at a time, and none after [`Answer::Lost`].
     pub process: u32,
     /// What was asked.
     pub call: Call,
@@ -283,8 +283,8 @@ impl Step {
                     (Outcome::NotStored, state)
                 }
                 (Condition::Unchanged(_), None) => (Outcome::NotFound, state),
-                // An id that was never shown for this version is another version's: whoever asks
-                // has seen his id.
+                // An id that was never shown for this version is another version's: a client that sends it
+                // has seen that one's id.
                 (Condition::Unchanged(id), Some(item)) if item.cas != Some(id) => {
                     (Outcome::Exists, state)
                 }

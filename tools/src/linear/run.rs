@@ -1,6 +1,6 @@
 //! Many clients at once: makes a history.
 //!
-//! Enters: where the server is, and how many clients, keys and operations. Leaves: for each key,
+//! In: where the server is, and how many clients, keys and operations. Out: for each key,
 //! every operation on it with its two times. Before that the keys are deleted, so that every
 //! history begins with no item. Fails: as soon as one client does.
 

@@ -1,6 +1,6 @@
 //! A call as text, and the answer read back: the classic ASCII commands and the meta commands.
 //!
-//! Enters: a verb, a key and a call; or the bytes of an answer. Leaves: a request; or the answer,
+//! In: a verb, a key and a call; or the bytes of an answer. Out: a request; or the answer,
 //! `None` while it is not complete. Fails: an answer that the verb does not have.
 
 use super::model::{Answer, Call, Condition};
@@ -38,7 +38,7 @@ pub enum Verb {
 #[error("`{0}` is no answer to {1:?}")]
 pub struct BadAnswer(String, Verb);
 
-/// An expiry time that nobody lives to see.
+/// An expiry time far beyond any run.
 const EXPTIME_SECONDS: u32 = 3600;
 
 impl Verb {

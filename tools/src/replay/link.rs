@@ -10,7 +10,7 @@ use std::time::Duration;
 pub enum Taken {
     /// It is on its way.
     Sent,
-    /// There is no room at this moment: try again.
+    /// The queue is full at this moment: try again.
     Full,
     /// This link cannot carry it at all.
     Never,
@@ -29,7 +29,7 @@ pub trait Link {
     fn send(&mut self, frame: &[u8], request: Option<(&Request, Tag)>) -> io::Result<Taken>;
 
     /// Hands over what has arrived: the lane and the UDP payload of each datagram; the lane is
-    /// `None` when the datagram is for nobody we know. Says how many there were.
+    /// `None` when the datagram is for none of our clients. Says how many there were.
     ///
     /// # Errors
     /// As for [`Link::send`].
@@ -41,7 +41,7 @@ pub trait Link {
     /// As for [`Link::send`].
     fn wait(&mut self, at_most: Duration) -> io::Result<()>;
 
-    /// Times that the other side said that nobody listens.
+    /// Times that the other side answered that no socket listens (ICMP).
     fn refusals(&self) -> u64 {
         0
     }

@@ -41,11 +41,11 @@ pub struct Slot {
     pub tag: Tag,
     /// Where it stands.
     pub state: State,
-    /// What it asks. [`Asked::Other`] never waits.
+    /// Its command. [`Asked::Other`] never waits.
     pub asked: Asked,
     /// In which protocol.
     pub protocol: Protocol,
-    /// Keys asked for, blank-separated.
+    /// Keys requested, blank-separated.
     pub keys: Vec<u8>,
     /// The whole frame, where the request may have to be sent again.
     pub frame: Vec<u8>,
@@ -64,7 +64,7 @@ pub struct Slot {
     named: bool,
 }
 
-/// A multiply-and-shift hash: tags are our own numbers, nobody crafts them.
+/// A multiply-and-shift hash: tags are our own numbers, they are not crafted by others.
 #[derive(Debug, Default, Clone, Copy)]
 struct TagHasher(u64);
 
@@ -124,7 +124,7 @@ impl Pending {
         });
         Self {
             slots: slots.take(count).collect(),
-            // Twice the names there can be: room for rehashing in place.
+            // Twice the names there can be: space for rehashing in place.
             names: HashMap::with_capacity_and_hasher(count * 2, BuildHasherDefault::default()),
             free: (0..u32::try_from(count).unwrap_or(NONE)).collect(),
             oldest: NONE,
@@ -140,7 +140,7 @@ impl Pending {
         self.waiting
     }
 
-    /// Whether a request of this name can be sent now: there is room, and no other of the same
+    /// Whether a request of this name can be sent now: the window is not full, and no other of the same
     /// name is on its way.
     pub fn has_room(&self, tag: Tag) -> bool {
         self.waiting < self.waiting_max

@@ -1,5 +1,5 @@
 //! The queues of a port as a link: frames travel as they stand in the capture, and replies are
-//! told apart by the address and port they go to.
+//! distinguished by the address and port they go to.
 //!
 //! A client keeps to one queue, so that its requests leave in order; replies are taken from all,
 //! since the port's hash, not the client, chooses where they come in.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
 
-/// Longest latency that is told apart from longer ones.
+/// Longest latency that is distinguished from longer ones.
 const LATENCY_MAX_NS: u64 = 100_000_000_000;
 /// Percentiles in reports, with their names.
 const PERCENTILES: [(&str, f64); 5] =
@@ -54,11 +54,11 @@ pub struct Report {
     pub bad_datagrams: u64,
     /// Pieces lost because too many replies were incomplete.
     pub pieces_dropped: u64,
-    /// Keys asked for by gets that were answered rightly.
+    /// Keys requested by gets that were answered rightly.
     pub keys_asked: u64,
     /// Values that came back for them.
     pub hits: u64,
-    /// Times that the other side said that nobody listens.
+    /// Times that the other side answered that no socket listens (ICMP).
     pub refusals: u64,
     /// From the start to the last frame sent or received.
     pub elapsed: Duration,
@@ -69,7 +69,7 @@ pub struct Report {
     pub service_ns: Histogram<u64>,
     /// Nanoseconds by which frames left after they were due; empty flat out.
     pub late_ns: Histogram<u64>,
-    /// Of these, frames that had to wait for room in the window or in a queue.
+    /// Of these, frames that had to wait for a place in the window or in a queue.
     pub held: u64,
     /// What happened when.
     pub series: Series,

@@ -1,6 +1,6 @@
 //! The player: sends what is due, takes what has come, gives up what is too old.
 //!
-//! Enters: a [`Source`] of frames and a [`Plan`]. Leaves: a [`Report`]. Paced, it is an open loop:
+//! In: a [`Source`] of frames and a [`Plan`]. Out: a [`Report`]. Paced, it is an open loop:
 //! each request is due at its time whatever became of the others, and its latency counts from
 //! then, so that a stall on either side shows in full (no coordinated omission); the latency from
 //! when it really left stands beside it, and how late that was. The window bounds what is on its
@@ -22,7 +22,7 @@ const NAP_MAX: Duration = Duration::from_millis(20);
 const LINGER: Duration = Duration::from_millis(50);
 /// Longest wait for second copies, however busy the line is.
 const LINGER_MAX: Duration = Duration::from_secs(1);
-/// How often progress is told.
+/// How often progress is reported.
 const PROGRESS: Duration = Duration::from_millis(250);
 
 /// The kernel wakes a sleeper about so late; what is due sooner is waited for without sleep.
@@ -120,7 +120,7 @@ struct Player<'a, S, L> {
     frame: Vec<u8>,
     request: Option<Request>,
     have_frame: bool,
-    /// It was due, and found no room.
+    /// It was due, and found the window or a queue full.
     held: bool,
     /// Frames taken from the source, and of these since it was last begun.
     taken: u64,
@@ -227,7 +227,7 @@ impl<S: Source, L: Link> Player<'_, S, L> {
         Ok(())
     }
 
-    /// Sends what is due, as far as there is room.
+    /// Sends what is due, as far as the window and the queues allow.
     fn send_due(&mut self) -> Result<usize, PlayError> {
         let mut sent = 0;
         while sent < SEND_TURN {

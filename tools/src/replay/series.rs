@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const INTERVALS: usize = 240;
 /// Width at first.
 const WIDTH_NS: u64 = 1_000_000;
-/// Longest latency that is told apart from longer ones.
+/// Longest latency that is distinguished from longer ones.
 const LATENCY_MAX_NS: u64 = 100_000_000_000;
 
 /// One stretch of time.

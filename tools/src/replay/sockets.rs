@@ -90,7 +90,7 @@ impl Link for Sockets {
             }
             Err(e) => match e.kind() {
                 ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(Taken::Full),
-                // An earlier datagram found nobody listening; this one was not sent.
+                // An earlier datagram found no socket listening; this one was not sent.
                 ErrorKind::ConnectionRefused => {
                     self.refusals += 1;
                     Ok(Taken::Full)

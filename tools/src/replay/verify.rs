@@ -1,6 +1,6 @@
 //! Holds a whole reply against what was asked.
 //!
-//! In: the protocol, the keys asked for, the text of the reply. Out: how many values came, or the
+//! In: the protocol, the keys requested, the text of the reply. Out: how many values came, or the
 //! first thing that is wrong.
 
 #[cfg(test)]
@@ -21,9 +21,9 @@ pub enum Wrong {
     Malformed,
     /// An error line instead of an answer.
     Refused,
-    /// A value for a key that was not asked for.
+    /// A value for a key that was not requested.
     Key,
-    /// More values for a key than it was asked for.
+    /// More values for a key than it was requested.
     Extra,
     /// Bytes that were never stored under the key.
     Value,
@@ -108,7 +108,7 @@ pub fn delete(protocol: Protocol, reply: &[u8]) -> Result<(), Wrong> {
     }
 }
 
-/// The next value in the reply to a get, or `None` behind the last. One key, asked for in meta or
+/// The next value in the reply to a get, or `None` behind the last. One key, requested in meta or
 /// binary, is answered by its value or a miss; all others by values and what ends them.
 fn next_value<'a>(
     protocol: Protocol,
@@ -160,7 +160,7 @@ pub fn get(protocol: Protocol, asked: &[u8], reply: &[u8]) -> Result<u32, Wrong>
     Ok(found)
 }
 
-/// A key among those asked for: where it begins, and how many stand before it.
+/// A key among those requested: where it begins, and how many stand before it.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     offset: usize,

@@ -1,6 +1,6 @@
 //! Figures, kept as they come.
 //!
-//! In: rows, each of a table. Out: a file of JSON, written anew after each row, so that whoever is
+//! In: rows, each of a table. Out: a file of JSON, written anew after each row, so that a reader that is
 //! ended early leaves what was measured. [`table`] shows them to people. Fails as the file system
 //! does.
 
@@ -61,7 +61,7 @@ impl Report {
         self.write()
     }
 
-    /// Adds a row to a table, and says it to who waits.
+    /// Adds a row to a table, and reports it to a waiting reader.
     ///
     /// # Errors
     /// The file cannot be written.

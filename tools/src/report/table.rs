@@ -30,7 +30,7 @@ pub enum Draw {
         x: Axis<'static>,
         /// The field up.
         y: Axis<'static>,
-        /// The field that tells the curves apart.
+        /// The field that distinguishes the curves.
         by: &'static str,
     },
     /// A bar for each row, of parts on top of one another.

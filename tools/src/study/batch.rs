@@ -4,7 +4,7 @@
 //! In: a store. Out: for the CPU engine, and for the kernels on the SIMT executor, what a closed loop
 //! gets through and how long a request took, for each size; and what an open loop sees at parts of
 //! the peak. The worker, its batcher and its dispatcher are the real ones; the port is in memory, so
-//! that the times are the server's own. The executor's times say nothing about a card's: they show
+//! that the times are the server's own. The executor's times say nothing about a GPU's: they show
 //! that the same machinery runs, and how batches form.
 
 use super::bench::{Bench, Config, Manner};
@@ -17,7 +17,7 @@ use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use crate::workload::Popularity;
 use clap::Parser;
-use dataplane::batcher::{BatchMode, BatchPolicy};
+use dataplane::stages::batch::batcher::{BatchMode, BatchPolicy};
 use driver_shim::{Pages, Region};
 use gpu::card::Card;
 use gpu::index::IndexKind;
@@ -148,7 +148,7 @@ impl Cli {
             }
         }
         drop(bench);
-        // A store of its own: sets of the other need not feed a card.
+        // A store of its own: sets of the other need not feed a GPU.
         let items = items.min(self.common.pick(100_000, 1_000));
         let bench = Bench::new(Config { items, ..config }, true)?;
         for mode in modes {

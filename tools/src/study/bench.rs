@@ -7,22 +7,23 @@ use super::engine::{Beside, FEED, Way};
 use super::load::{Load, SERVER, Shape};
 use super::{per, thread_cpu};
 use crate::workload::{Popularity, Sampler};
-use dataplane::batcher::BatchPolicy;
-use dataplane::dispatch::Offloading;
-use dataplane::fast_path::Manner as FastPath;
-use dataplane::pipeline::{Worker, WorkerConfig, WorkerPort};
+use dataplane::observe::Server;
 use dataplane::policy::Policy;
-use dataplane::protocol::{Server, Store as SetRequest};
-use dataplane::store::{Store, StoreConfig, verbs};
-use dataplane::wire::Local;
+use dataplane::stages::batch::batcher::BatchPolicy;
+use dataplane::stages::batch::dispatch::Offloading;
+use dataplane::stages::fast_path::Manner as FastPath;
+use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::MAC;
 use driver_shim::{PortInfo, QueuePair, Region};
 use gpu::card::Card;
 use gpu::index::Feed;
+use memcache::Store as SetRequest;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::error::Error;
 use std::sync::Arc;
+use store::{Store, StoreConfig, verbs};
+use wire::Local;
 
 /// The hash key, so that a run can be repeated to the instruction.
 const HASH_KEY: [u8; 16] = *b"gnomon's offline";
@@ -64,7 +65,7 @@ pub struct Manner {
 }
 
 impl Bench {
-    /// Fills a store. `with_card`: cards will follow what changes in it.
+    /// Fills a store. `with_card`: GPUs will follow what changes in it.
     ///
     /// # Errors
     /// Not enough memory.
@@ -81,7 +82,7 @@ impl Bench {
         let mut session = store.session()?;
         for i in 0..config.items {
             let (key, value) = (shape.key(i), shape.value(i));
-            if verbs::store(&mut session, &SetRequest::set(&key, 0, 0, &value)).is_err() {
+            if verbs::store(&mut session, None, &SetRequest::set(&key, 0, 0, &value)).is_err() {
                 return Err(format!("item {i} did not fit in {memory_bytes} bytes").into());
             }
         }
@@ -104,7 +105,7 @@ impl Bench {
         &self.store
     }
 
-    /// What `stats` tells.
+    /// What `stats` shows.
     pub fn server(&self) -> &Arc<Server> {
         &self.server
     }
@@ -171,10 +172,10 @@ impl Bench {
         }))
     }
 
-    /// A card beside workers on this region. The store must have been made for one.
+    /// A GPU beside workers on this region. The store must have been made for one.
     ///
     /// # Errors
-    /// What is wrong with the card.
+    /// What is wrong with the GPU.
     pub fn beside(
         &self,
         card: &Arc<dyn Card>,

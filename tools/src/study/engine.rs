@@ -1,12 +1,11 @@
-//! A card beside the CPU engine, with every item of a store in its index.
+//! A GPU beside the CPU engine, with every item of a store in its index.
 //!
-//! In: a card, how to use it, a region, a filled store. Out: what engines are made of, and what keeps
-//! the index up to date. Fails as the card does.
+//! In: a GPU, how to use it, a region, a filled store. Out: what engines are made of, and what keeps
+//! the index up to date. Fails as the GPU does.
 
 use super::load::Shape;
-use dataplane::dispatch::Offloading;
-use dataplane::pipeline;
-use dataplane::store::{Store, StoreSource};
+use dataplane::stages::batch::dispatch::Offloading;
+use dataplane::worker;
 use driver_shim::Region;
 use gpu::card::Card;
 use gpu::index::{Feed, IndexConfig, IndexKind, Schedule, Updater};
@@ -16,6 +15,7 @@ use std::error::Error;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
+use store::{Store, StoreSource};
 
 /// Hashes that wait for the index's updater.
 pub const FEED: usize = 1 << 16;
@@ -27,7 +27,7 @@ const BATCH_MAX: usize = 8192;
 /// Longest time for the first batch, in deadlines.
 const START_DEADLINES: u32 = 30;
 
-/// How a card is used.
+/// How a GPU is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
     /// How batches get there.
@@ -49,7 +49,7 @@ impl Way {
     }
 }
 
-/// A card in use.
+/// A GPU in use.
 pub struct Beside {
     offload: Arc<Offload>,
     /// To be run by a thread of its own, where items change.
@@ -64,11 +64,11 @@ impl std::fmt::Debug for Beside {
 }
 
 impl Beside {
-    /// Puts the store's first `items` items into the index of a card over this region. `feed` is
+    /// Puts the store's first `items` items into the index of a GPU over this region. `feed` is
     /// the store's.
     ///
     /// # Errors
-    /// What is wrong with the card.
+    /// What is wrong with the GPU.
     pub fn open(
         card: &Arc<dyn Card>,
         way: Way,
@@ -87,7 +87,7 @@ impl Beside {
             start_deadline: START_DEADLINES * way.deadline,
             heads: true,
         };
-        let offload = pipeline::offload(Arc::clone(card), region, config)?;
+        let offload = worker::offload(Arc::clone(card), region, config)?;
         let mut updater = updater(&offload, store, feed)?;
         let mut next = 0;
         while next < items {
@@ -103,7 +103,7 @@ impl Beside {
     /// An engine for one worker, for batches of up to `batch` requests.
     ///
     /// # Errors
-    /// What is wrong with the card.
+    /// What is wrong with the GPU.
     pub fn engine(&self, batch: usize) -> Result<Offloading, Box<dyn Error>> {
         Ok(Offloading {
             engine: Box::new(GpuEngine::new(&self.offload, batch)?),
@@ -115,7 +115,7 @@ impl Beside {
     /// A further updater, for when the first has ended.
     ///
     /// # Errors
-    /// What is wrong with the card.
+    /// What is wrong with the GPU.
     pub fn updater(&self, store: &Arc<Store>, feed: &Arc<Feed>) -> Result<Updater, Box<dyn Error>> {
         updater(&self.offload, store, feed)
     }
@@ -143,7 +143,7 @@ fn updater(
     Ok(Updater::new(offload, Arc::clone(feed), source, Schedule::default())?)
 }
 
-/// An index for so many items with keys of that length, with room to spare: 16 ways of a set fill
+/// An index for so many items with keys of that length, with places to spare: 16 ways of a set fill
 /// unevenly, and cuckoo cells are found slowly above four in five.
 ///
 /// # Errors

@@ -99,7 +99,7 @@ impl Frame {
     }
 }
 
-/// What this runs on, as far as the kernel tells.
+/// What this runs on, as far as the kernel shows.
 fn machine() -> Value {
     let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
     let line = |text: &str, key: &str| {

@@ -1,15 +1,15 @@
-//! What the offline study asks a worker, and what the right answers are.
+//! The offline study's requests to a worker, and what the right answers are.
 //!
 //! In: the number of an item, or several. Out: the frame of a request, and whether a reply is the
 //! right one to the byte. Items are known by their numbers: key and value follow from that.
 
 use crate::client::reply::append_value;
 use crate::client::{Protocol, Set, udp};
-use dataplane::wire::build::UdpFrame;
-use dataplane::wire::checksum;
+use base::checksum;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use gpu::ReplyHead;
 use std::net::{Ipv4Addr, SocketAddr};
+use wire::build::UdpFrame;
 
 /// The worker's address.
 pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 11_211);
@@ -68,7 +68,7 @@ impl Shape {
     }
 
     /// Whether a reply frame is what its request must get, whatever it was: a request's number,
-    /// which replies repeat, tells.
+    /// which replies repeat, shows.
     pub fn is_right(self, reply: &[u8]) -> bool {
         let asked = reply.get(TEXT_AT - 8..TEXT_AT - 6);
         let loads = [Load::Get, Load::Miss, Load::Multiget, Load::Set];
@@ -76,7 +76,7 @@ impl Shape {
         load.is_some_and(|load| load.is_right(self, reply))
     }
 
-    /// The head that a card makes of the reply to [`Load::Get`] for the item with this key.
+    /// The head that a GPU makes of the reply to [`Load::Get`] for the item with this key.
     pub fn head(self, key: &[u8]) -> Option<ReplyHead> {
         let value = self.value(self.key_in(key)?);
         let mut text = udp::header(Load::Get as u16).to_vec();
@@ -124,15 +124,15 @@ impl Load {
         }
     }
 
-    /// Items that one request asks for.
+    /// Items that one request gets.
     pub fn keys(self) -> usize {
         if self == Self::Multiget { MULTIGET_KEYS } else { 1 }
     }
 
-    /// The frame that asks for these items, of `items` in the store. `None`: it does not fit a
+    /// The frame that gets these items, of `items` in the store. `None`: it does not fit a
     /// datagram.
     pub fn request(self, shape: Shape, asked: &[u64], items: u64) -> Option<Vec<u8>> {
-        // Replies repeat the request's number: it tells what was asked.
+        // Replies repeat the request's number: it shows what was asked.
         let mut text = udp::header(self as u16).to_vec();
         match self {
             Self::Set => {
@@ -158,7 +158,7 @@ impl Load {
         .to_vec()
     }
 
-    /// Whether a reply frame is what such a request must get, whichever items it asked for.
+    /// Whether a reply frame is what such a request must get, whichever items it got.
     pub fn is_right(self, shape: Shape, reply: &[u8]) -> bool {
         let mut text = reply.get(TEXT_AT..).unwrap_or_default();
         if self == Self::Set {

@@ -1,6 +1,6 @@
 //! The yardstick: what Debian's `memcached` spends on the same question.
 //!
-//! Starts a private memcached on loopback, loads it over TCP, asks it over UDP, and reads the CPU
+//! Starts a private memcached on loopback, loads it over TCP, sends it gets over UDP, and reads the CPU
 //! time that its process used meanwhile, user and system together: the kernel's share of a
 //! request is part of the price that a user pays.
 
@@ -32,7 +32,7 @@ pub struct Memcached {
 pub struct Cost {
     /// Requests answered.
     pub answered: u64,
-    /// Of those, with the value asked for.
+    /// Of those, with the right value.
     pub hits: u64,
     /// CPU time of the whole process, user and system.
     pub cpu: Duration,
@@ -99,7 +99,7 @@ impl Memcached {
         })
     }
 
-    /// Asks for `requests` keys over UDP, from `key(n)` for the n-th, and reports the cost.
+    /// Gets `requests` keys over UDP, from `key(n)` for the n-th, and reports the cost.
     ///
     /// # Errors
     /// The sockets', or memcached's end.

@@ -39,8 +39,8 @@ impl Lines {
         self.0.kind()
     }
 
-    /// CPU time per random line, in nanoseconds, with `group` of them asked for before the first
-    /// is read; with a group of 1 nothing is asked for ahead.
+    /// CPU time per random line, in nanoseconds, with `group` of them prefetched before the first
+    /// is read; with a group of 1 nothing is prefetched.
     pub fn read(&mut self, group: usize, n: u64, seed: u64) -> f64 {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let (lines, _) = self.0.bytes_mut().as_chunks::<LINE_BYTES>();

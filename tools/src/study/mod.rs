@@ -7,17 +7,19 @@
 //! | study | question |
 //! |---|---|
 //! | [`offline`] | what a request takes, from frames in memory |
-//! | [`stages`] | in which room |
+//! | [`stages`] | in which stage |
 //! | [`batch`] | what batches do to throughput and latency |
 //! | [`latency`] | how long a client waits, by load |
 //! | [`simd`] | how well kernels keep their lanes together |
 //! | [`hitrate`] | what a hash table's form costs in misses |
+//! | [`schedule`] | the shortest cycle of periodic scheduling, by what a GPU costs |
+//! | [`tco`] | the papers' cost tables, recomputed |
 //! | [`hitrate_live`], [`tcp`] | the same and more of live servers, side by side |
 
 pub mod batch;
 pub mod bench;
 pub mod engine;
-pub mod foretold;
+pub mod oracle_engine;
 pub mod frame;
 pub mod hitrate;
 pub mod hitrate_live;
@@ -28,9 +30,11 @@ pub mod memory;
 pub mod offline;
 pub mod paced;
 pub mod path;
+pub mod schedule;
 pub mod server;
 pub mod simd;
 pub mod stages;
+pub mod tco;
 pub mod tcp;
 
 use std::time::Duration;
@@ -46,7 +50,7 @@ fn per(time: Duration, n: u64) -> f64 {
     time.as_secs_f64() * 1e9 / n.max(1) as f64
 }
 
-/// The middle one of these, which are sorted; of none, not a number.
+/// The median of these, which are sorted; of none, not a number.
 pub fn median(of: &mut [f64]) -> f64 {
     of.sort_by(f64::total_cmp);
     of.get(of.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,10 +1,10 @@
 //! A port whose requests come when they are due, whatever became of those before them (open loop),
-//! or as soon as there is room (closed loop); and how long each took.
+//! or as soon as the window allows (closed loop); and how long each took.
 //!
 //! In: request frames, a rate. Out: the port's queues for one worker, and a histogram of the time from
-//! when a request was due to when its reply left, in nanoseconds: a request that had to wait for room
+//! when a request was due to when its reply left, in nanoseconds: a request that had to wait for the window
 //! is not forgiven. Both halves are used by one thread. Replies must fit the request's own slot, as
-//! those of short values do: the slot tells which request it was.
+//! those of short values do: the slot shows which request it was.
 
 use driver_shim::ports::memory::MAC;
 use driver_shim::{
@@ -160,7 +160,7 @@ impl Paced {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nobody else holds it: all is done by one thread.
+        // No other thread holds it: all is done by one thread.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

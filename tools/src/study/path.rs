@@ -7,11 +7,11 @@
 
 use super::bench::{Bench, Manner};
 use super::engine::{VERIFY_EVERY, Way};
-use super::foretold::{AS_A_CARD, Foretold};
+use super::oracle_engine::{AS_A_CARD, Foretold};
 use super::{per, thread_cpu};
-use dataplane::batcher::BatchPolicy;
-use dataplane::dispatch::Offloading;
-use dataplane::pipeline::Worker;
+use dataplane::stages::batch::batcher::BatchPolicy;
+use dataplane::stages::batch::dispatch::Offloading;
+use dataplane::worker::Worker;
 use driver_shim::ports::memory::{Inspect, LoopingConfig, looping};
 use driver_shim::{Burst, Frame, Pages, Port, Region, RxChecksum, TxCaps};
 use gpu::card::Card;
@@ -53,9 +53,9 @@ pub struct Walk<'a> {
 pub enum Other<'a> {
     /// None.
     None,
-    /// A card's.
+    /// A GPU's.
     Card(&'a Arc<dyn Card>, Way),
-    /// One that knows everything.
+    /// The oracle engine.
     Foretold(&'a Arc<Foretold>),
 }
 
@@ -86,7 +86,7 @@ pub struct Share {
     pub answered: u64,
     /// Batches given to an engine.
     pub batches: u64,
-    /// Requests in batches that the card had.
+    /// Requests in batches that the GPU had.
     pub by_card: u64,
     /// Requests that only the strict parser understood.
     pub slow: u64,
@@ -320,8 +320,8 @@ fn region(workers: usize) -> Result<Region, Box<dyn Error>> {
 mod tests {
     use super::*;
     use crate::study::bench::Config;
-    use crate::study::foretold::Hints;
     use crate::study::load::{Load, Shape};
+    use crate::study::oracle_engine::Hints;
     use crate::workload::Popularity;
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for a server to answer.
 const START_MAX: Duration = Duration::from_secs(20);
-/// Times that another port is tried: somebody may take one between choosing and listening.
+/// Times that another port is tried: another process may take one between choosing and listening.
 const PORTS_MAX: u32 = 5;
 
 /// A running server.
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// Whether it tells its version.
+    /// Whether it shows its version.
     fn answers(&self) -> bool {
         let ask = || {
             let mut to = TcpStream::connect(self.address)?;

@@ -13,8 +13,6 @@ use crate::client::{Protocol, udp};
 use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use clap::Parser;
-use dataplane::store::{Store, StoreConfig};
-use dataplane::wire::build::UdpFrame;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use gpu::bench::{Bench, IndexKind, Sizes};
 use gpu::card::Card;
@@ -27,6 +25,8 @@ use serde_json::{Value, json};
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use store::{Store, StoreConfig};
+use wire::build::UdpFrame;
 
 /// Bytes of a packet's place.
 const SLOT_BYTES: u32 = 2048;

@@ -37,7 +37,7 @@ pub struct Flags {
     /// The server's Ethernet address.
     #[arg(long, default_value = "02:00:00:00:00:02", value_parser = parse_mac, value_name = "MAC")]
     pub dst_mac: MacAddr,
-    /// Packets per second, as the time stamps tell.
+    /// Packets per second, as the time stamps show.
     #[arg(long, default_value_t = RATE_DEFAULT, value_name = "PPS")]
     pub rate: f64,
     /// Write the summary as JSON, to a file or to standard output (-).

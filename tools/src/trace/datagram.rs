@@ -1,11 +1,11 @@
 //! A UDP datagram in an Ethernet frame, read with every check that a receiver owes it: lengths,
 //! fragments, both checksums. What fails one of them is not a datagram.
 
-use dataplane::wire::udp::HEADER_BYTES;
-use dataplane::wire::verify::{verify_ip4_header, verify_udp};
-use dataplane::wire::{Eth, Ipv4, Ipv6, Udp, eth};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
+use wire::udp::HEADER_BYTES;
+use wire::verify::{verify_ip4_header, verify_udp};
+use wire::{Eth, Ipv4, Ipv6, Udp, eth};
 
 /// Where a datagram came from and what it holds. Offsets count from the frame's first byte.
 #[derive(Debug, Clone, PartialEq, Eq)]

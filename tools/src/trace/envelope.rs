@@ -1,9 +1,9 @@
 //! What all frames of a capture have in common: everything around the payload but the client.
 
-use dataplane::wire::build::UdpFrame;
-use dataplane::wire::{ipv4, ipv6, udp};
 use driver_shim::MacAddr;
 use std::net::SocketAddr;
+use wire::build::UdpFrame;
+use wire::{ipv4, ipv6, udp};
 
 /// Longest IP packet on plain Ethernet.
 const MTU_BYTES: usize = 1500;

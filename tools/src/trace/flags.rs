@@ -59,7 +59,7 @@ pub struct TraceFlags {
     /// of that pool), bursts:64 (so many at once), or trace (the CSV trace's own times).
     #[arg(long, default_value = "constant")]
     pub timing: Timing,
-    /// Seed of all draws; a fresh one is drawn, and told, without it.
+    /// Seed of all draws; a fresh one is drawn, and reported, without it.
     #[arg(long)]
     pub seed: Option<u64>,
 }

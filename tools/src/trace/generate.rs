@@ -1,6 +1,6 @@
 //! A workload as frames, and as a capture file.
 //!
-//! Enters: a [`Trace`]. Leaves: frames with their times, one by one ([`Frames`]), or through a
+//! In: a [`Trace`]. Out: frames with their times, one by one ([`Frames`]), or through a
 //! [`Writer`] ([`generate`]), and a [`Summary`] of what they were. Memory is bounded whatever the
 //! length.
 
@@ -11,20 +11,20 @@ use crate::client::{Protocol, udp};
 use crate::workload::csv::{CsvError, FileRows};
 use crate::workload::recorded::{Moment, Recorded};
 use crate::workload::{Op, Request, Requests, Workload, WorkloadError};
-use dataplane::protocol::command::KEY_MAX_BYTES;
-use dataplane::wire::corrupt::Corruption;
+use memcache::command::KEY_MAX_BYTES;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use wire::corrupt::Corruption;
 
 /// Room for the longest frame: an Ethernet MTU, its header and a tag.
 const FRAME_MAX_BYTES: usize = 1536;
-/// How often progress is told.
+/// How often progress is reported.
 const PROGRESS_PACKETS: u64 = 1 << 16;
 
 /// All that defines a capture file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
-    /// Who asks for what.
+    /// The workload.
     pub workload: Workload,
     /// What requests are written in.
     pub protocol: Protocol,
@@ -36,7 +36,7 @@ pub struct Trace {
     pub requests: u64,
     /// Share of the frames after the preload that are spoilt: at least 0, less than 1.
     pub corrupt: f64,
-    /// Packets per second, as the time stamps tell.
+    /// Packets per second, as the time stamps show.
     pub rate: f64,
     /// How they follow each other.
     pub timing: Timing,
@@ -95,7 +95,7 @@ pub struct Summary {
     pub preload_sets: u64,
     /// Gets.
     pub gets: u64,
-    /// Keys asked for by them.
+    /// Keys that they request.
     pub keys_asked: u64,
     /// Sets after the preload.
     pub sets: u64,
@@ -107,7 +107,7 @@ pub struct Summary {
     pub values_cut: u64,
     /// When the last frame leaves, nanoseconds from the start.
     pub last_ns: u64,
-    /// Spoilt frames of each kind that fits the IP version; empty when none were asked for.
+    /// Spoilt frames of each kind that fits the IP version; empty when none were requested.
     pub corrupt: Vec<(Corruption, u64)>,
 }
 
@@ -132,7 +132,7 @@ pub fn generate<W: Write>(
 }
 
 impl Trace {
-    /// Whether the trace can be: [`Frames::new`] asks too, before anything is written.
+    /// Whether the trace can be: [`Frames::new`] checks this too, before anything is written.
     ///
     /// # Errors
     /// [`GenerateError`] says what is out of range.
@@ -201,7 +201,7 @@ impl Trace {
     }
 }
 
-/// A get for a key that tells what is wrong with its frame, in place of a request.
+/// A get for a key that shows what is wrong with its frame, in place of a request.
 fn spoilt_payload(id: u16, kind: Corruption, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&udp::header(id));

@@ -1,5 +1,5 @@
 //! Capture files and the frames in them: [`envelope`] is what frames have in common, [`datagram`]
-//! reads them back with every check a receiver owes them, [`request`] says what a request asks for,
+//! reads them back with every check a receiver owes them, [`request`] reads a request's command,
 //! [`writer`] and [`reader`] know pcap and pcapng, [`timing`] says when frames leave, and
 //! [`mod@generate`] makes a workload into frames or a file.
 

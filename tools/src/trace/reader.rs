@@ -190,7 +190,7 @@ impl From<PcapError> for Failure {
 }
 
 fn ethernet(link: DataLink) -> Result<(), Failure> {
-    // The upper bits of the field tell of check sequences.
+    // The upper bits of the field describe check sequences.
     match u32::from(link) & 0x0fff_ffff {
         1 => Ok(()),
         other => Err(Failure::LinkType(other)),

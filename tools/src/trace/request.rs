@@ -1,4 +1,4 @@
-//! A request in a frame: who asks, under which id, in which protocol, and for what.
+//! A request in a frame: its client, id, protocol and command.
 //!
 //! In: a frame. Out: the [`Request`], or `None` for what is no datagram with a frame header.
 
@@ -29,7 +29,7 @@ impl Request {
         Some(Self { datagram, id: part.id, protocol, asked: asked.unwrap_or(Asked::Other) })
     }
 
-    /// Appends the keys that a get of this frame asks for, with a blank between them.
+    /// Appends the keys of this frame's get, with a blank between them.
     pub fn append_keys(&self, frame: &[u8], out: &mut Vec<u8>) {
         let text = frame.get(self.datagram.payload.clone()).and_then(udp::request);
         let start = out.len();

@@ -63,7 +63,7 @@ impl fmt::Display for Timing {
     }
 }
 
-/// Tells when each packet leaves.
+/// Reports when each packet leaves.
 #[derive(Debug, Clone)]
 pub struct Clock {
     timing: Timing,

@@ -18,7 +18,7 @@ use super::keys;
 use super::mix;
 use super::requests::Key;
 use csv::ByteRecord;
-use dataplane::protocol::command::KEY_MAX_BYTES;
+use memcache::command::KEY_MAX_BYTES;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};

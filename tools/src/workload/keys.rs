@@ -1,7 +1,7 @@
 //! Key names. Key `index` of a given size is its number in base 64, filled up on the left:
 //! `kkkkk0000000002Z`. The name leads back to the index, so a replayer needs no table of keys.
 
-use dataplane::protocol::command::KEY_MAX_BYTES;
+use memcache::command::KEY_MAX_BYTES;
 
 /// Digits of the number; 11 of 6 bits hold any `u64`.
 const DIGITS: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";

@@ -1,9 +1,9 @@
-//! Who asks for what: keys, values, sizes, popularity and clients; workloads by name ([`models`])
+//! Workloads: keys, values, sizes, popularity and clients; workloads by name ([`models`])
 //! and traces of real caches ([`mod@csv`]).
 //!
 //! Everything is a pure function of a key's index or of a seed, so that two programs, or two
-//! runs, that share the parameters agree on every byte. A value describes itself: whoever knows
-//! the key can tell whether the value is one that this module made for it.
+//! runs, that share the parameters agree on every byte. A value describes itself: a reader that has
+//! the key can see whether the value is one that this module made for it.
 
 pub mod cli;
 pub mod clients;
@@ -22,7 +22,7 @@ pub use cli::WorkloadFlags;
 pub use clients::Clients;
 pub use models::{Mix, Model, Writes};
 pub use popularity::{Popularity, Sampler};
-pub use requests::{Ids, Key, Op, Request, Requests, Workload, WorkloadError};
+pub use requests::{Key, Op, Request, Requests, Workload, WorkloadError};
 pub use sizes::Sizes;
 
 /// The finaliser of SplitMix64: every bit of the result depends on every bit of `x`.

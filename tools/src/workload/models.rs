@@ -4,7 +4,7 @@
 //!
 //! **Pools** (Atikoglu et al., "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS
 //! 2012). Only ETC is published as a model (section 5, table 5): its sizes are exact. Of the
-//! others the paper tells some numbers in section 3 and draws the rest: USR's keys are 16 or 21
+//! others the paper shows some numbers in section 3 and draws the rest: USR's keys are 16 or 21
 //! bytes and its values 2; nine of ten of VAR's keys are 31 bytes; nine of ten values of every
 //! pool are below 500 bytes. What it only draws is **approximated** here by a few sizes and a round
 //! share of gets, and marked so. It gives no law of popularity (figure 8 and table 4 show a long
@@ -70,7 +70,7 @@ pub struct Mix {
     pub get_ratio: f64,
     /// Keys per get, all different.
     pub multi_get: u32,
-    /// A get asks for 1 to `multi_get` keys in a row, each number alike likely.
+    /// A get requests 1 to `multi_get` keys in a row, each number alike likely.
     pub scans: bool,
     /// What the others do.
     pub writes: Writes,
@@ -99,7 +99,7 @@ const YCSB_VALUE_BYTES: u32 = 1_000;
 const YCSB_SCAN_KEYS: u32 = 100;
 
 impl Model {
-    /// What it asks.
+    /// Its command.
     pub fn mix(self) -> Mix {
         let sizes = |list: &[(u32, u32)]| Sizes::List(list.to_vec());
         let pool = |key_size, value_size, get_ratio| Mix {
@@ -116,7 +116,7 @@ impl Model {
         match self {
             // 30 gets to an update: section 3.1.
             Self::Etc => pool(Fit::EtcKey.into(), Fit::EtcValue.into(), 30.0 / 31.0),
-            // 99.8 % gets: section 3.1. Which of the two key sizes is how frequent is not told.
+            // 99.8 % gets: section 3.1. Which of the two key sizes is how frequent is not reported.
             Self::Usr => pool(sizes(&[(16, 1), (21, 1)]), Sizes::Fixed(2), 0.998),
             // Approximated from figures 1 and 2.
             Self::App => {

@@ -1,4 +1,4 @@
-//! Which key is asked for next.
+//! Which key is requested next.
 //!
 //! In: a number of keys, a [`Popularity`], a generator of random numbers. Out: key numbers. No
 //! memory beyond a few words, whatever the number of keys: [`Zipf`] draws by rejection, exactly.

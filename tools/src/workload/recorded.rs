@@ -1,6 +1,6 @@
 //! The trace of a real cache as a stream of requests.
 //!
-//! In: rows of a CSV trace. Out: what each asks, who, and when. Memory: one row.
+//! In: rows of a CSV trace. Out: each one's command, client and time. Memory: one row.
 
 use super::csv::{CsvError, FileRows, Row, Verb};
 use super::requests::{Key, Op};
@@ -22,7 +22,7 @@ pub struct Recorded {
 /// A request of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment<'a> {
-    /// Who asks.
+    /// The client.
     pub client: u32,
     /// What.
     pub op: Op<'a>,
@@ -83,7 +83,7 @@ impl Recorded {
     }
 }
 
-/// Traces tell whole seconds, in which thousands of requests lie. They are spread over the second
+/// Traces show whole seconds, in which thousands of requests lie. They are spread over the second
 /// as thick as those of the second before.
 #[derive(Debug, Default)]
 struct Spread {

@@ -1,6 +1,6 @@
-//! The stream of requests: what each client asks, in order, drawn from a seed.
+//! The stream of requests: each client's requests, in order, drawn from a seed.
 //!
-//! Enters: a [`Workload`]. Leaves: one [`Request`] at a time. Memory: two bytes per client,
+//! In: a [`Workload`]. Out: one [`Request`] at a time. Memory: two bytes per client,
 //! whatever the length.
 
 #[cfg(test)]
@@ -11,7 +11,7 @@ use super::sizes::{Of, Sizes};
 use super::values::{self, Stored};
 use super::{Clients, Sampler, clients::BadClients, keys};
 use crate::client::{Field, Protocol, Set, udp};
-use dataplane::protocol::command::KEY_MAX_BYTES;
+use memcache::command::KEY_MAX_BYTES;
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -26,7 +26,7 @@ pub struct Workload {
     pub keys: u64,
     /// What is asked.
     pub mix: Mix,
-    /// Who asks.
+    /// The clients.
     pub clients: Clients,
     /// Where the draw begins.
     pub seed: u64,
@@ -88,7 +88,7 @@ impl Field for Key {
     }
 }
 
-/// What a request asks.
+/// A request's command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op<'a> {
     /// Read these keys.
@@ -108,14 +108,14 @@ pub enum Op<'a> {
     Delete(Key),
 }
 
-/// One request: who asks what.
+/// One request: client and command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
     /// The client.
     pub client: u32,
     /// Its request id.
     pub id: u16,
-    /// What it asks.
+    /// Its command.
     pub op: Op<'a>,
 }
 
@@ -179,16 +179,16 @@ impl Workload {
 
 /// Request ids: each client counts its own.
 #[derive(Debug, Clone)]
-pub struct Ids(Vec<u16>);
+struct Ids(Vec<u16>);
 
 impl Ids {
     /// For so many clients.
-    pub fn new(clients: u32) -> Self {
+    fn new(clients: u32) -> Self {
         Self(vec![0; clients as usize])
     }
 
     /// The next id of `client`.
-    pub fn next(&mut self, client: u32) -> u16 {
+    fn next(&mut self, client: u32) -> u16 {
         self.0.get_mut(client as usize).map_or(0, |next| {
             let id = *next;
             *next = id.wrapping_add(1);

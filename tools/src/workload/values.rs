@@ -7,7 +7,7 @@
 //!
 //! The stream hangs on key, version and size together, so a value of another key, one cut short,
 //! and one torn between two versions all fail [`check`]. A value shorter than 8 bytes has no
-//! room for its version: every version of it is the same. Bytes take all values, line ends
+//! space for its version: every version of it is the same. Bytes take all values, line ends
 //! included: a reader that looks for them instead of counting finds out.
 
 use super::mix;
@@ -97,7 +97,7 @@ mod tests {
             assert_eq!(v.len(), size);
             assert_eq!(check(42, &v), Some(if size >= 8 { 7 } else { 0 }));
             if size < 4 {
-                continue; // too short to tell for sure
+                continue; // too short to show for sure
             }
             assert_eq!(check(43, &v), None, "another key");
             assert_eq!(check(42, &v[..size - 1]), None, "cut short");

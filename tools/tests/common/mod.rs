@@ -1,7 +1,7 @@
 //! What the tests of the tools share: small traces, and a server that answers by the book.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
-use dataplane::protocol::binary::{Header, REQUEST_MAGIC, RESPONSE_MAGIC, opcode};
+use memcache::binary::{Header, REQUEST_MAGIC, RESPONSE_MAGIC, opcode};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufWriter;

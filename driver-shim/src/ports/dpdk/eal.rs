@@ -1,11 +1,12 @@
 //! The environment abstraction layer (EAL): DPDK's memory and threads.
 //!
-//! Enters: [`EalConfig`]. Leaves: the one [`Eal`] of the process, which regions, ports and
+//! In: [`EalConfig`]. Out: the one [`Eal`] of the process, which regions, ports and
 //! registered threads hold on to; when the last of them has gone DPDK is cleaned up, and it
 //! cannot be started again. Can fail: [`DpdkError`], before any port exists.
 #![allow(unsafe_code)]
 
 use super::error::{DpdkError, check};
+use crate::mapping::Pages;
 use crate::ports::bundled;
 use dpdk_ffi as ffi;
 use parking_lot::Mutex;
@@ -18,24 +19,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Which pages DPDK takes its own memory from (rings, buffer headers; packets lie in the region).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum HugePages {
-    /// Huge pages when enough are free, else ordinary ones.
-    #[default]
-    Auto,
-    /// Huge pages or an error.
-    Always,
-    /// Ordinary pages: needs nothing of the system.
-    Never,
-}
-
 /// What to start DPDK with.
 #[derive(Debug, Clone)]
 pub struct EalConfig {
-    /// Pages for DPDK's own memory.
-    pub huge: HugePages,
-    /// Memory for DPDK itself, in MB. [`memory_mb_for`] says how much a region wants.
+    /// Pages for DPDK's own memory (rings, buffer headers; packets lie in the region).
+    pub huge: Pages,
+    /// Memory for DPDK itself, in MB. [`memory_mb_for`] says how much a region needs.
     pub memory_mb: u32,
     /// Name of the directory for DPDK's sockets; `gnomon-<pid>` by default. Two processes need
     /// two names.
@@ -60,7 +49,7 @@ pub struct EalConfig {
 pub struct NumaNode {
     /// The kernel's number.
     pub id: u32,
-    /// CPUs of it: DPDK takes memory that nobody names a node for from that of its first thread, and
+    /// CPUs of it: DPDK takes memory for which no node is named from that of its first thread, and
     /// ends the process where there is none. With no CPUs, the node is left out.
     pub cpus: Vec<usize>,
 }
@@ -77,7 +66,7 @@ impl NumaNode {
 impl Default for EalConfig {
     fn default() -> Self {
         Self {
-            huge: HugePages::Auto,
+            huge: Pages::Prefer,
             memory_mb: 128,
             file_prefix: None,
             pci_allow: Vec::new(),
@@ -89,8 +78,8 @@ impl Default for EalConfig {
     }
 }
 
-/// Memory that DPDK itself wants for a region of this many slots: buffer headers, the ring of
-/// free ones, and room for the rings of ports.
+/// Memory that DPDK itself needs for a region of this many slots: buffer headers, the ring of
+/// free ones, and memory for the rings of ports.
 pub fn memory_mb_for(slots: u32) -> u32 {
     // Measured on 22.11: 350 bytes per slot and 8 MB besides. The rest is for ports' own rings.
     48u32.saturating_add(slots / 2048)
@@ -230,12 +219,12 @@ fn init_hint(e: &io::Error) -> &'static str {
     }
 }
 
-/// Huge pages or not, and of which node if of a certain one, by what is asked for and what is free.
+/// Huge pages or not, and of which node if of a certain one, by what is requested and what is free.
 fn decide_huge<'a>(
     config: &'a EalConfig,
     cpus: &[usize],
 ) -> Result<(bool, Option<&'a NumaNode>), DpdkError> {
-    if config.huge == HugePages::Never {
+    if config.huge == Pages::Small {
         return Ok((false, None));
     }
     let wanted_mb = config.memory_mb;
@@ -246,14 +235,14 @@ fn decide_huge<'a>(
     // DPDK takes them from where its first thread is.
     let free_mb = free_huge_mb(cpus.first().and_then(|cpu| node_of(*cpu)));
     match config.huge {
-        HugePages::Always if free_mb < wanted_mb.into() => {
+        Pages::Require if free_mb < wanted_mb.into() => {
             Err(DpdkError::HugePages { wanted_mb, free_mb })
         }
         _ => Ok((free_mb >= wanted_mb.into(), None)),
     }
 }
 
-/// The NUMA node of a CPU. `None` where the kernel knows of none.
+/// The NUMA node of a CPU. `None` where the kernel has none.
 fn node_of(cpu: usize) -> Option<u32> {
     let entries = std::fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).ok()?;
     let name_of = |entry: std::fs::DirEntry| entry.file_name().into_string().ok();

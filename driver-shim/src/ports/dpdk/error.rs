@@ -23,13 +23,13 @@ pub enum DpdkError {
         /// The string.
         arg: String,
     },
-    /// Huge pages were asked for by name and are not there.
+    /// Huge pages were requested by name and are not there.
     #[error(
         "{wanted_mb} MB of 2 MB huge pages are needed and {free_mb} MB are free; reserve more \
          (sysctl vm.nr_hugepages) or let gnomon use ordinary pages"
     )]
     HugePages {
-        /// Memory asked for.
+        /// Memory requested.
         wanted_mb: u32,
         /// Memory in free huge pages.
         free_mb: u64,
@@ -53,11 +53,11 @@ pub enum DpdkError {
          more memory ({need_mb} MB for this many)"
     )]
     Pool {
-        /// Slots asked for.
+        /// Slots requested.
         slots: u32,
         /// DPDK's reason.
         source: io::Error,
-        /// Memory that a pool of this size wants.
+        /// Memory that a pool of this size needs.
         need_mb: u32,
     },
     /// A port specification that cannot be right.
@@ -98,7 +98,7 @@ pub enum DpdkError {
     Queues {
         /// The port.
         name: String,
-        /// Queues asked for.
+        /// Queues requested.
         asked: u16,
         /// The device's most.
         max: u16,
@@ -108,7 +108,7 @@ pub enum DpdkError {
     Mtu {
         /// The port.
         name: String,
-        /// MTU asked for.
+        /// MTU requested.
         asked: u16,
         /// Smallest.
         min: u16,
@@ -123,7 +123,7 @@ pub enum DpdkError {
     TooFewSlots {
         /// The port.
         name: String,
-        /// Queues asked for.
+        /// Queues requested.
         queues: u16,
         /// Receive descriptors per queue.
         descriptors: u16,

@@ -1,7 +1,7 @@
 //! The kernel's device under a port of `net_af_packet`, a driver that says that the link is up
 //! whatever becomes of the device.
 //!
-//! Enters: the driver's name and its arguments. Leaves: what the kernel knows of the link. Once made,
+//! In: the driver's name and its arguments. Out: the kernel's facts of the link. Once made,
 //! it cannot fail: a device that is gone has no link.
 
 use crate::ports::netlink::Netlink;

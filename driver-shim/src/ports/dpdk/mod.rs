@@ -1,6 +1,6 @@
 //! Ports driven by DPDK: real NICs, and its virtual devices.
 //!
-//! Enters: an [`EalConfig`], then for each port a [`PortConfig`]. Leaves: a [`crate::Port`] like
+//! In: an [`EalConfig`], then for each port a [`PortConfig`]. Out: a [`crate::Port`] like
 //! any other, over a [`region`] whose free slots wait in a DPDK mempool. The order is
 //!
 //! ```text
@@ -18,12 +18,13 @@ mod kernel_device;
 mod pool;
 mod port;
 mod queue;
+mod queue_state;
 mod reset;
 mod shared;
 mod spec;
 mod thread;
 
-pub use eal::{Eal, EalConfig, HugePages, NumaNode, memory_mb_for};
+pub use eal::{Eal, EalConfig, NumaNode, memory_mb_for};
 pub use error::DpdkError;
 pub use pool::region;
 pub use port::{DpdkPort, PortConfig};

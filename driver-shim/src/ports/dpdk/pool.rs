@@ -1,6 +1,6 @@
 //! The region whose free slots wait in a DPDK mempool, because drivers take buffers by themselves.
 //!
-//! Enters: a started [`Eal`]. Leaves: a [`Region`] like any other. The mempool's buffers are the
+//! In: a started [`Eal`]. Out: a [`Region`] like any other. The mempool's buffers are the
 //! region's slots, in order; free ones wait in its ring and in small caches of registered
 //! threads. Can fail: no memory, for the slots or for DPDK's headers of them.
 #![allow(unsafe_code)]
@@ -8,7 +8,8 @@
 use super::eal::{Eal, EalShared, PoolPtr, memory_mb_for};
 use super::error::{DpdkError, check};
 use crate::mapping::{HUGE_PAGE_BYTES, Mapping, MemoryKind, Pages};
-use crate::region::{Region, SLOT_BYTES, SlotHome};
+use crate::region::Region;
+use crate::slots::{SLOT_BYTES, SlotHome};
 use dpdk_ffi as ffi;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ const CACHE_SLOTS: u32 = 256;
 /// A small region must not vanish into caches: at most one part in this many for each thread.
 const CACHE_SHARE: u32 = 32;
 
-/// Page size told to DPDK for memory that is not on reserved huge pages.
+/// Page size given to DPDK for memory that is not on reserved huge pages.
 const SMALL_PAGE_BYTES: u64 = 4096;
 
 /// Makes a region of `slots` slots that DPDK ports can use.
@@ -56,7 +57,7 @@ impl MempoolHome {
         let mut pool = std::ptr::null_mut();
         // SAFETY:
         // - the environment is up: `eal` says so;
-        // - the mapping is 2 MB-aligned, nobody else's, and outlives its home (see
+        // - the mapping is 2 MB-aligned, the caller's alone, and outlives the pool (see
         //   `Region::with_driver`), which frees the pool when it drops.
         let rc = unsafe {
             ffi::gn_pool_create(
@@ -112,7 +113,7 @@ impl Drop for MempoolHome {
     fn drop(&mut self) {
         let mut open = self.eal.open.lock();
         open.pools.retain(|(_, pool)| pool.0 != self.pool.0);
-        // SAFETY: a region lets go of its home only when every slot is home; ports hold a handle
+        // SAFETY: a region drops its pool only when every slot is back in it; ports hold a handle
         // on their region, so none uses the pool.
         unsafe { ffi::gn_pool_free(self.pool.0.as_ptr()) };
     }

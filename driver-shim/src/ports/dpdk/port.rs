@@ -1,7 +1,7 @@
 //! A DPDK port: found or plugged in, set up, started, stopped.
 //!
-//! Enters: a [`PortConfig`]. Leaves: a [`DpdkPort`], stopped, whose facts can be read, and from
-//! [`DpdkPort::start`] the [`Port`] that everything above knows. Queues, control and the region
+//! In: a [`PortConfig`]. Out: a [`DpdkPort`], stopped, whose facts can be read, and from
+//! [`DpdkPort::start`] the [`Port`] that everything above uses. Queues, control and the region
 //! keep what they need alive by themselves, so they may be dropped in any order. Can fail:
 //! [`DpdkError`], until the port is started.
 #![allow(unsafe_code)]
@@ -10,12 +10,15 @@ use super::eal::{Eal, EalShared};
 use super::error::{DpdkError, check};
 use super::kernel_device::KernelDevice;
 use super::pool::pool_of;
-use super::queue::{DpdkRx, DpdkTx, QueueState};
+use super::queue::{DpdkRx, DpdkTx};
+use super::queue_state::QueueState;
 use super::reset::MEMORY;
 use super::shared::{DpdkControl, PortShared, State};
 use super::spec::Spec;
-use crate::port::{BURST_MAX, MacAddr, Port, PortInfo, QueuePair, TxCaps};
-use crate::region::{FRAME_MAX_BYTES, Region};
+use crate::frame::BURST_MAX;
+use crate::port::{MacAddr, Port, PortInfo, QueuePair, TxCaps};
+use crate::region::Region;
+use crate::slots::FRAME_MAX_BYTES;
 use dpdk_ffi as ffi;
 use parking_lot::Mutex;
 use std::ffi::{CStr, CString};
@@ -66,7 +69,7 @@ impl DpdkPort {
     /// been allowed when DPDK was started.
     ///
     /// # Errors
-    /// [`DpdkError`]: no such device, or one that cannot be what is asked for.
+    /// [`DpdkError`]: no such device, or one that cannot be set up as requested.
     pub fn open(eal: &Eal, region: &Region, config: &PortConfig) -> Result<Self, DpdkError> {
         let spec = Spec::parse(&config.spec)?;
         let pool = pool_of(&eal.shared, region)
@@ -106,7 +109,7 @@ impl DpdkPort {
         {
             let _control = shared.eal.open.lock();
             let hint = "see the lines that DPDK wrote above";
-            // SAFETY: `shared` is not shared yet, so nobody else calls for this port.
+            // SAFETY: `shared` is not shared yet, so no other thread calls for this port.
             shared.step("start", hint, unsafe { ffi::gn_port_start(shared.number) })?;
             shared.state.lock().started = true;
         }
@@ -138,7 +141,7 @@ fn claim(eal: &EalShared, spec: &Spec, config: &PortConfig) -> Result<(u16, bool
         },
     };
     let mut open = eal.open.lock();
-    // SAFETY: a zero-closed string, and the lock keeps out whoever plugs in or removes.
+    // SAFETY: a zero-closed string, and the lock excludes threads that plug in or remove.
     let find = || check(unsafe { ffi::gn_port_find(device.as_ptr()) });
     let (number, plugged) = match find() {
         Ok(number) => (number, false),
@@ -160,7 +163,7 @@ impl PortShared {
     /// What the device is. `&mut`: a port that is being set up is ours alone.
     fn facts(&mut self) -> Result<ffi::GnPortFacts, DpdkError> {
         let mut facts = ffi::GnPortFacts::default();
-        // SAFETY: the port is claimed, and `&mut self` means that nobody else calls for it.
+        // SAFETY: the port is claimed, and `&mut self` means that no other thread calls for it.
         let rc = unsafe { ffi::gn_port_facts(self.number, &mut facts) };
         self.step("be read", "see the lines above", rc)?;
         Ok(facts)
@@ -214,7 +217,7 @@ impl PortShared {
         let mut state = self.state.lock();
         state.conf = conf;
         self.apply(&mut state)?;
-        // SAFETY: nobody else calls for the port (as above).
+        // SAFETY: no other thread calls for the port (as above).
         self.step("be watched", MEMORY, unsafe { ffi::gn_port_watch(self.number) })?;
 
         Ok(PortInfo {

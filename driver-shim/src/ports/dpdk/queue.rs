@@ -1,58 +1,26 @@
 //! Queues of a DPDK port: the only code here that runs per packet.
 //!
-//! Enters: buffers that the driver filled. Leaves: frames of the port's region, and back. A queue
+//! In: buffers that the driver filled. Out: frames of the port's region, and back. A queue
 //! has one owner; the port may be stopped from elsewhere at any moment, so each burst announces
 //! itself and looks whether the port is still open (`QueueState::enter`). Nothing here can
 //! fail: a stopped port receives and sends nothing.
 #![allow(unsafe_code)]
 
 use super::shared::PortShared;
-use crate::frame::{Burst, Frame, RxChecksum};
-use crate::port::{BURST_MAX, RxQueue, TxQueue};
-use crate::region::SLOT_BYTES;
+use crate::frame::{BURST_MAX, Burst, Frame, RxChecksum};
+use crate::port::{RxQueue, TxQueue};
+use crate::slots::SLOT_BYTES;
 use dpdk_ffi as ffi;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const _: () = assert!(BURST_MAX == ffi::BURST_MAX);
 const BURST: u16 = 64;
 
 /// Longest sleep of an idle worker on a port that is not worth spinning on. A kernel device
-/// takes about as long to wake anybody.
+/// takes about as long to wake a thread.
 const IDLE_MAX: Duration = Duration::from_micros(80);
-
-/// What a queue shares with its port's control. A line pair of its own: both directions write it
-/// on every burst.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct QueueState {
-    /// A burst is running.
-    pub(super) busy: AtomicBool,
-    /// Frames refused: several segments, or of a foreign region.
-    pub(super) refused: AtomicU64,
-}
-
-/// A burst in progress on an open port.
-pub(super) struct Inside<'a>(&'a AtomicBool);
-
-impl QueueState {
-    /// Announces a burst, unless the port is closed.
-    ///
-    /// `busy` is written before `closed` is read, and [`PortShared::close`] does it the other way
-    /// round, both sequentially consistent: one of the two sees the other.
-    pub(super) fn enter(&self, closed: &AtomicBool) -> Option<Inside<'_>> {
-        self.busy.store(true, Ordering::SeqCst);
-        let inside = Inside(&self.busy);
-        (!closed.load(Ordering::SeqCst)).then_some(inside)
-    }
-}
-
-impl Drop for Inside<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
 
 /// The receiving half of a queue pair.
 pub(super) struct DpdkRx {
@@ -76,7 +44,7 @@ impl RxQueue for DpdkRx {
         // SAFETY:
         // - the port is started and stays so while we are inside;
         // - this object is the queue's only receiver, and `&mut self` makes the call exclusive;
-        // - `frames` has room for BURST_MAX >= room.
+        // - `frames` has a capacity of BURST_MAX >= room.
         let got = unsafe {
             ffi::gn_rx_burst(
                 port.pool(),
@@ -97,7 +65,7 @@ impl RxQueue for DpdkRx {
                 ip_good: (f.flags & ffi::RX_IP_GOOD != 0).into(),
                 udp_good: (f.flags & ffi::RX_UDP_GOOD != 0).into(),
             };
-            // There is room for as many as were asked for; were there not, the slot goes home.
+            // `into` has space for as many as were requested; were there none, the slot returns to the pool.
             drop(into.try_push(frame));
         }
         got.into()
@@ -151,7 +119,7 @@ impl TxQueue for DpdkTx {
         let sent =
             unsafe { ffi::gn_tx_burst(port.pool(), port.number, self.queue, self.out.as_ptr(), n) };
         for frame in from.drain(..usize::from(sent)) {
-            // The driver owns the slot now and brings it home.
+            // The driver owns the slot now and returns it to the pool.
             let _ = frame.into_slot();
         }
         sent.into()

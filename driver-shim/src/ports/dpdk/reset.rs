@@ -1,7 +1,7 @@
-//! A device made ready for its start: the first time, and again after it has asked for a reset.
+//! A device made ready for its start: the first time, and again after it has requested a reset.
 //!
-//! Enters: a port's configuration, kept in its `State`. Leaves: the device set up by it; after a
-//! reset, started too. Frames that the device held are lost, and their slots go home. Can fail:
+//! In: a port's configuration, kept in its `State`. Out: the device set up by it; after a
+//! reset, started too. Frames that the device held are lost, and their slots return to the pool. Can fail:
 //! [`DpdkError`], with the step; bursts then do nothing until another reset succeeds.
 #![allow(unsafe_code)]
 
@@ -43,7 +43,7 @@ impl PortShared {
         self.try_step("receive multicast", hint, rc)
     }
 
-    /// What the device has told since it was last asked. Nothing, once it is closed.
+    /// What the device has reported since it was last asked. Nothing, once it is closed.
     pub(super) fn told(&self) -> PortEvents {
         let mut state = self.state.lock();
         if !state.open {
@@ -79,7 +79,7 @@ impl PortShared {
         }
         self.count(&mut state);
         // SAFETY: no burst is running and none begins (`shut`), and the two locks keep out every
-        // other call for the port, and whoever plugs in or removes.
+        // other call for the port, and any plugging in or removal.
         self.step("be reset", HINT, unsafe { ffi::gn_port_reset(self.number) })?;
         state.started = false;
         self.apply(&mut state)?;

@@ -1,16 +1,17 @@
 //! What the queues and the control of a port share, and how the port is closed.
 //!
-//! Enters: a port that is set up. Leaves: its counters and its link, and at the end every slot
-//! that the device held, back home. The port is closed once, by its control or when the last
+//! In: a port that is set up. Out: its counters and its link, and at the end every slot
+//! that the device held, returned. The port is closed once, by its control or when the last
 //! queue goes; from then on bursts do nothing, as during a reset (`reset.rs`). Can fail: a device that does not stop is reported
-//! in the log, since nobody can do anything about it.
+//! in the log, since the caller can do nothing about it.
 #![allow(unsafe_code)]
 
 use super::eal::{EalShared, PoolPtr};
 use super::error::{DpdkError, check};
 use super::kernel_device::KernelDevice;
-use super::queue::{Inside, QueueState};
-use crate::port::{BURST_MAX, PortControl, PortCounters, PortEvents, ResetError};
+use super::queue_state::{Inside, QueueState};
+use crate::frame::BURST_MAX;
+use crate::port::{PortControl, PortCounters, PortEvents, ResetError};
 use crate::region::Region;
 use dpdk_ffi as ffi;
 use parking_lot::Mutex;
@@ -214,9 +215,9 @@ impl PortShared {
             // Other calls for the port wait for the lock of `state`.
             self.log("stop", unsafe { ffi::gn_port_stop(self.number) });
         }
-        // Who unplugs a device that vfio has waits until we have let go of it.
+        // Who unplugs a device that vfio has waits until we have released it.
         let unplug = (self.plugged || state.gone).into();
-        // SAFETY: as above; our region keeps the pool alive, and whoever plugs in, looks up,
+        // SAFETY: as above; our region keeps the pool alive, and a thread that plugs in, looks up,
         // removes or maps waits for the lock of `open`.
         self.log("close", unsafe { ffi::gn_port_close(self.number, self.pool(), unplug) });
         open.ports.retain(|&p| p != self.number);
@@ -242,18 +243,18 @@ impl PortShared {
         }
     }
 
-    /// Brings home the frames that wait in the rings.
+    /// Returns to the pool the frames that wait in the rings.
     fn empty_ring(&self) {
         let mut frames = [ffi::GnFrame::default(); BURST_MAX];
         let most = u16::try_from(BURST_MAX).unwrap_or(1);
-        // Whoever still sends into a ring from its other end could keep it full for ever.
+        // A sender at the other end of a ring could keep it full for ever.
         let mut bursts_left = self.region.capacity() / BURST_MAX + 1;
         for queue in 0..u16::try_from(self.rx.len()).unwrap_or(0) {
             while bursts_left > 0 {
                 bursts_left -= 1;
                 let mut bad = 0;
                 // SAFETY: the port is still started, no burst is running and none begins, and
-                // `frames` has room for BURST_MAX.
+                // `frames` has a capacity of BURST_MAX.
                 let got = unsafe {
                     ffi::gn_rx_burst(
                         self.pool(),

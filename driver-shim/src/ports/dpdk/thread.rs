@@ -26,7 +26,7 @@ impl fmt::Debug for RegisteredThread {
 /// Any thread may use a region and queues without; it is only slower.
 ///
 /// # Errors
-/// [`DpdkError::Thread`]: more threads than DPDK has room for.
+/// [`DpdkError::Thread`]: more threads than DPDK supports.
 pub fn register_thread(eal: &Eal) -> Result<RegisteredThread, DpdkError> {
     // SAFETY: the environment is up as long as `eal` is.
     let ours = match check(unsafe { ffi::gn_thread_register() }) {

@@ -1,5 +1,5 @@
 //! The headers between a datagram and a frame: written in front of what a socket received,
-//! read from what a worker wants to send. Every access is bounds-checked.
+//! read from what a worker sends. Every access is bounds-checked.
 //!
 //! Frames are as on an Ethernet between two hosts, the peer ([`PEER_MAC`]) and us ([`MAC`]).
 //! The one liberty: a link-local IPv6 peer can be answered only through the interface it came
@@ -11,13 +11,13 @@ use std::ops::Range;
 
 /// The port's own Ethernet address.
 pub(super) const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
-/// The Ethernet address of whoever sent a datagram.
+/// The Ethernet address of a datagram's sender.
 pub(super) const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 /// First bytes of a link-local peer's address; the interface's index follows, big-endian.
 const SCOPE_MAC: [u8; 2] = [2, 1];
 
 mod eth {
-    use super::Range;
+    use std::ops::Range;
     pub(super) const DST: Range<usize> = 0..6;
     pub(super) const SRC: Range<usize> = 6..12;
     pub(super) const TYPE: Range<usize> = 12..14;
@@ -26,7 +26,7 @@ mod eth {
 
 /// RFC 791, from the network header's start.
 mod ipv4 {
-    use super::Range;
+    use std::ops::Range;
     pub(super) const TOTAL_LEN: Range<usize> = 2..4;
     pub(super) const FRAGMENT: Range<usize> = 6..8;
     pub(super) const DONT_FRAGMENT: u16 = 0x4000;
@@ -40,7 +40,7 @@ mod ipv4 {
 
 /// RFC 8200, from the network header's start.
 mod ipv6 {
-    use super::Range;
+    use std::ops::Range;
     pub(super) const PAYLOAD_LEN: Range<usize> = 4..6;
     pub(super) const NEXT_HEADER: usize = 6;
     pub(super) const HOP_LIMIT: usize = 7;
@@ -60,7 +60,7 @@ mod fragment {
 
 /// RFC 768, from the UDP header's start.
 mod udp {
-    use super::Range;
+    use std::ops::Range;
     pub(super) const SRC_PORT: Range<usize> = 0..2;
     pub(super) const DST_PORT: Range<usize> = 2..4;
     pub(super) const LEN: Range<usize> = 4..6;
@@ -155,7 +155,7 @@ pub(super) fn make_first_fragment(frame: &mut [u8], payload_len: usize) -> Optio
     put(datagram, udp::LEN, &udp_len.to_be_bytes())
 }
 
-/// What a frame asks to be sent.
+/// The datagram that a frame asks the port to send.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Datagram<'a> {
     pub(super) from: SocketAddr,

@@ -8,8 +8,7 @@
 #![allow(unsafe_code)]
 
 use super::headers::Datagram;
-use crate::frame::Frame;
-use crate::port::BURST_MAX;
+use crate::frame::{BURST_MAX, Frame};
 use arrayvec::ArrayVec;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -65,7 +64,7 @@ fn family(af: i32) -> [u8; 2] {
     (af as libc::sa_family_t).to_ne_bytes()
 }
 
-/// Room for one control message with a local address, and one more.
+/// A buffer for one control message with a local address, and one more.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
 struct Control([u8; CONTROL_BYTES]);
@@ -77,13 +76,13 @@ const PKTINFO_IPV4_BYTES: usize = size_of::<libc::in_pktinfo>();
 const PKTINFO_IPV6_BYTES: usize = size_of::<libc::in6_pktinfo>();
 
 impl Control {
-    /// Asks that a datagram leave from `ip` (and, where `scope` is not 0, by that interface).
+    /// Requests that a datagram leave from `ip` (and, where `scope` is not 0, by that interface).
     fn source(ip: IpAddr, scope: u32) -> (Self, usize) {
         let mut b = [0; CONTROL_BYTES];
         let d = CMSG_HEADER_BYTES;
         let (level, kind, len) = match ip {
             IpAddr::V4(ip) => {
-                // ifindex, spec_dst, addr: the middle one is the source.
+                // ifindex, spec_dst, addr: the median is the source.
                 b[d + 4..d + 8].copy_from_slice(&ip.octets());
                 (libc::IPPROTO_IP, libc::IP_PKTINFO, PKTINFO_IPV4_BYTES)
             }
@@ -153,7 +152,7 @@ impl Arrival {
 }
 
 /// Receives up to one datagram per frame, each behind the frame's first `skip` bytes, and says
-/// how many came. Frames are widened to all their room; `arrivals` says what is in them.
+/// how many came. Frames are widened to their whole capacity; `arrivals` says what is in them.
 ///
 /// # Errors
 /// The kernel's: `WouldBlock` when nothing waits.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::workload::{Key, Op};
-use dataplane::protocol::binary::{Header, RESPONSE_MAGIC, opcode};
+use memcache::binary::{Header, RESPONSE_MAGIC, opcode};
 
 const ALL: [Protocol; 3] = [Protocol::Ascii, Protocol::Meta, Protocol::Binary];
 

@@ -93,7 +93,7 @@ impl Chain {
         let places = self.nodes.len();
         loop {
             let at = if self.hand == NONE { start } else { self.hand };
-            // The start is always there: the cache is full when somebody must leave.
+            // The start is always there: the cache is full when a key must be evicted.
             let Some(node) = self.nodes.get_mut(at) else { return at };
             self.hand = next(node, at, places);
             if !std::mem::take(&mut node.visited) {
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn by_hand() {
-        // Room for three. LRU: d pushes b out, a was asked for.
+        // A capacity of three. LRU: d pushes b out, a was read.
         assert_eq!(trace(Policy::Lru, 3, "abcadabc"), "---H-H--");
         // CLOCK: a is spared, b leaves for d, the hand is at c; then c leaves for b, then a (no
         // longer spared, place 0) for c.

@@ -2,9 +2,9 @@
 //! figure 2).
 //!
 //! In: forms of a table, sizes beside the number of keys, traces. Out: miss rates of gets. As in the
-//! paper, the table is first loaded with every key once; then come 95 % gets and 5 % sets, and who
-//! gets in vain sets. Items are counted, not bytes. [`ways`] has tables with few places for a key,
-//! [`chain`] the one with any; [`policy`] says who leaves.
+//! paper, the table is first loaded with every key once; then come 95 % gets and 5 % sets, and a get that
+//! misses sets. Items are counted, not bytes. [`ways`] has tables with few places for a key,
+//! [`chain`] the one with any; [`policy`] says which key is evicted.
 
 pub mod cache;
 pub mod chain;
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Uniform over K keys with room for C: C / K are hits, whoever leaves.
+    /// Uniform over K keys with a capacity of C: C / K are hits, whichever keys are evicted.
     #[test]
     fn uniform_is_what_arithmetic_says() {
         let trace = trace(10_000, 50_000, Popularity::Uniform, 1);

@@ -33,7 +33,7 @@ impl Policy {
 pub struct Place {
     /// Whose it is.
     pub key: Option<u64>,
-    /// When it was last asked for.
+    /// When it was last read.
     pub touched: u64,
     /// When it came.
     pub born: u64,
@@ -42,7 +42,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Notes that somebody asked.
+    /// Notes a read.
     pub fn touch(&mut self, now: u64) {
         self.touched = now;
         self.visited = true;

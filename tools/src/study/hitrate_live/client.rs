@@ -1,4 +1,4 @@
-//! A client that asks for many keys at a time, and looks at every byte that comes back.
+//! A client that gets many keys at a time, and looks at every byte that comes back.
 //!
 //! Fails: the connection, an answer that is none, a value that was never stored under its key.
 
@@ -82,7 +82,7 @@ impl Client {
         })
     }
 
-    /// Asks for keys, and calls `hit` with the sizes of each key found and its value.
+    /// Gets keys, and calls `hit` with the sizes of each key found and its value.
     ///
     /// # Errors
     /// See the module.

@@ -2,10 +2,10 @@
 //!
 //! Each trace is played at fresh servers, at all of them at once, by one read-through client each:
 //! what is not there is stored. Requests go out in multi-gets; the misses of one are stored before
-//! the next. When the trace is over, every key that was ever stored is asked for once more, so that
+//! the next. When the trace is over, every key that was ever stored is requested once more, so that
 //! items and bytes held are counted by what comes back and not by what the server says.
 //!
-//! [`traces`] says who is asked for, [`client`] talks to a server.
+//! [`traces`] says which keys are requested, [`client`] talks to a server.
 
 pub mod cli;
 pub mod client;
@@ -24,7 +24,7 @@ const KEYS_PER_GET: usize = 32;
 /// What one server made of one trace.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Score {
-    /// Keys asked for.
+    /// Keys requested.
     pub requests: u64,
     /// Of these, found.
     pub hits: u64,
@@ -34,7 +34,7 @@ pub struct Score {
     pub items: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
-    /// Memory for items: as the server was told, or more, if by its own account it took more.
+    /// Memory for items: as the server was configured, or more, if by its own account it took more.
     pub memory_bytes: u64,
     /// Memory that the process used in all, at the end.
     pub resident_bytes: u64,
@@ -43,7 +43,7 @@ pub struct Score {
 #[expect(clippy::cast_precision_loss, reason = "counts and sizes below 2^52")]
 impl Score {
     /// Hits among all requests.
-    pub fn hit_rate(&self) -> f64 {
+    fn hit_rate(&self) -> f64 {
         self.hits as f64 / self.requests as f64
     }
 

@@ -1,4 +1,4 @@
-//! Who is asked for, in which order, and how large the value is.
+//! Which keys are requested, in which order, and how large the value is.
 //!
 //! Every trace is a pure function of its parameters, so that each server gets the same one.
 

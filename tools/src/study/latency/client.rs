@@ -1,12 +1,12 @@
-//! Asks, when requests are due, and notes when replies come.
+//! Sends requests when they are due, and notes when replies come.
 //!
 //! In: one pair of queues, request frames. Out: round trips from when a request was due, so that one
-//! that had to wait for room is not forgiven (no coordinated omission). One thread. Fails never; what
+//! that had to wait for the window is not forgiven (no coordinated omission). One thread. Fails never; what
 //! gets no reply is lost, and counted.
 
 use crate::study::load::{Load, Shape};
 use crate::study::paced::{Pace, Schedule, histogram};
-use dataplane::wire::checksum;
+use base::checksum;
 use driver_shim::{Burst, QueuePair, Region};
 use hdrhistogram::Histogram;
 use std::error::Error;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Where the request's number stands in a frame, and UDP's checksum.
 const NUMBER_AT: usize = 14 + 20 + 8;
 const CHECKSUM_AT: usize = 14 + 20 + 6;
-/// Requests that can be told apart, and half of them: most that may be under way.
+/// Requests that can be distinguished, and half of them: most that may be under way.
 const NUMBERS: usize = 1 << 16;
 const WAITING_MAX: usize = NUMBERS / 2;
 /// Every how many replies one is checked to the byte.
@@ -72,7 +72,7 @@ impl<'a> Client<'a> {
         Self { queues, region, templates, shape, due_ns: vec![u64::MAX; NUMBERS], next: 0 }
     }
 
-    /// Asks for so long, at this pace and with at most `window` requests under way.
+    /// Sends requests for so long, at this pace and with at most `window` requests under way.
     ///
     /// # Errors
     /// No memory for the histogram.
@@ -99,7 +99,7 @@ impl<'a> Client<'a> {
             let now = now_ns();
             let over = now >= length_ns;
             while !over && !out.is_full() && sent - answered < window {
-                // A slot first: a request that is due must not be forgotten for want of one.
+                // A slot first: a request that is due must not be dropped for lack of one.
                 let Some(mut frame) = self.region.alloc() else { break };
                 let due = match &mut schedule {
                     Some(schedule) => schedule.due(now),
@@ -172,7 +172,7 @@ fn set_number(frame: &mut [u8], number: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dataplane::wire::verify::verify_udp;
+    use wire::verify::verify_udp;
 
     const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 64 };
 

@@ -1,7 +1,7 @@
 //! A memif between two processes: either end.
 //!
 //! In: the socket. Out: a started port of one queue, over a region of this process. Fails as DPDK
-//! does, or when nobody is at the other end.
+//! does, or when no process is at the other end.
 
 use super::SLOTS;
 use driver_shim::ports::dpdk::{

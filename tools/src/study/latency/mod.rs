@@ -3,7 +3,7 @@
 //! In: a port pair, loads as parts of the peak. Out: percentiles of the round trip as an open-loop
 //! client sees it, from when each request was due, and of the time that it was inside the server, for
 //! adaptive batches and for fixed ones of 512. The pair is DPDK's memif between two processes, or a
-//! pair of rings between two threads of this one. [`client`] asks, [`server`] answers. A request that
+//! pair of rings between two threads of this one. [`client`] sends requests, [`server`] answers. A request that
 //! gets no answer is counted as lost; a wrong answer ends the study.
 
 pub mod client;
@@ -21,7 +21,7 @@ use crate::report::table::{Draw, Table};
 use crate::workload::Popularity;
 use clap::{Parser, ValueEnum};
 use client::{Client, Outcome};
-use dataplane::batcher::BatchMode;
+use dataplane::stages::batch::batcher::BatchMode;
 use serde_json::{Value, json};
 use std::error::Error;
 use std::time::Duration;
@@ -73,7 +73,7 @@ const TABLES: [Table; 2] = [
 
 /// What is between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Between {
+enum Between {
     /// DPDK's memif, and a process at either end.
     Memif,
     /// Rings in memory, and a thread at either end.
@@ -122,7 +122,7 @@ impl Cli {
             frame.report.fact(fact, value)?;
         }
         let config = Config { items, shape: SHAPE, seed: self.common.seed };
-        // The client knows the same items.
+        // The client has the same items.
         let few = Config { items: items.min(100_000), ..config };
         let templates =
             Bench::new(few, false)?.requests(&[(Load::Get, 1)], Popularity::Uniform, few.items)?;

@@ -11,11 +11,11 @@ pub mod stage;
 
 use super::bench::{Bench, Config};
 use super::engine::Way;
-use super::foretold::Foretold;
 use super::frame::{Common, Frame};
 use super::load::{Load, Shape};
 use super::memcached::Memcached;
 use super::memory::Lines;
+use super::oracle_engine::Foretold;
 use super::path::{Other, Run, Walk, port_alone, walk};
 use super::stages::fill_ns;
 use crate::plot::Axis;

@@ -3,9 +3,9 @@
 //! In: flags. Out: a store's configuration, and cases with their names. Nothing fails.
 
 use crate::study::bench::{Bench, Config};
-use crate::study::foretold::{Foretold, Hints};
 use crate::study::frame::Common;
 use crate::study::load::{Load, Shape};
+use crate::study::oracle_engine::{Foretold, Hints};
 use crate::study::path::{Other, Walk, walk};
 use crate::workload::Popularity;
 use clap::{Args, Parser};
@@ -84,13 +84,13 @@ pub enum Case {
         group: usize,
         /// With checksums in software.
         software: bool,
-        /// What another engine tells.
+        /// What another engine shows.
         beside: Option<Hints>,
     },
 }
 
 impl Case {
-    /// All of them, each with room for what it takes in each round.
+    /// All of them, each with space for what it takes in each round.
     pub fn all(group: usize) -> Vec<(Self, Vec<f64>)> {
         let path = |load, group, software| Self::Path { load, group, software, beside: None };
         let beside = |load, hints| Self::Path { load, group, software: true, beside: Some(hints) };

@@ -1,4 +1,4 @@
-//! Instructions of each room, counted by valgrind over this very program.
+//! Instructions of each stage, counted by valgrind over this very program.
 //!
 //! In: the arguments to run it with. Out: instructions of functions, callees included. Counts are the
 //! same each time, whatever else the machine does, but for the C library's copies, which depend on

@@ -1,20 +1,20 @@
-//! The study of stages: where a request's time goes, room by room (as the FPGA appliance's figures 7
+//! The study of stages: where a request's time goes, stage by stage (as the FPGA appliance's figures 7
 //! and 8).
 //!
-//! In: a filled store. Out: nanoseconds of each room per request, and instructions where valgrind is
-//! there to count them, for each kind of request and several sizes of a batch. [`rooms`] walks a
-//! batch through the rooms, [`callgrind`] counts. The port in memory, which stands in for a NIC, is
-//! shown apart. So are GETs that another engine has read and looked up: what is left of `engine` is
+//! In: a filled store. Out: nanoseconds of each stage per request, and instructions where valgrind is
+//! there to count them, for each kind of request and several sizes of a batch. [`rooms`] (the stages' older
+//! name, kept in this module and in the study's output) takes a batch through them, [`callgrind`] counts. The
+//! port in memory, which stands in for a NIC, is shown apart. So are GETs that another engine has read and looked up: what is left of `engine` is
 //! what the CPU engine does when such a batch comes back. Fails when a request is not answered.
 
 pub mod callgrind;
 pub mod rooms;
 
 use super::bench::{Bench, Config};
-use super::foretold::{Foretold, Hints};
 use super::frame::{Common, Frame};
 use super::load::{Load, Shape};
 use super::median;
+use super::oracle_engine::{Foretold, Hints};
 use crate::report::table::{Draw, Table};
 use crate::workload::Popularity;
 use clap::Parser;
@@ -120,7 +120,7 @@ impl Cli {
         Ok(frame.end(&TABLES)?)
     }
 
-    /// Instructions of each room. Few items: what is counted does not depend on how many.
+    /// Instructions of each stage. Few items: what is counted does not depend on how many.
     fn counted(&self, load: Load, frame: &Frame) -> Result<Value, Box<dyn Error>> {
         let word = load.name();
         let requests = self.common.pick(20_000, 2_000).to_string();
@@ -145,7 +145,7 @@ impl Cli {
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     load: Load,
-    /// What another engine tells.
+    /// What another engine shows.
     hints: Option<Hints>,
     batch: usize,
 }
@@ -166,7 +166,7 @@ impl Kind {
 /// the reply as the port takes it, checksums in software.
 ///
 /// # Errors
-/// A request that was not answered, or not by what was told.
+/// A request that was not answered, or not by what was reported.
 pub fn fill_ns(
     bench: &Bench,
     templates: &[Vec<u8>],
@@ -182,7 +182,7 @@ fn timed(bench: &Bench, kind: Kind, requests: u64) -> Result<Value, Box<dyn Erro
     Ok(row(kind, &medians(bench, kind, &kind.requests(bench)?, requests)?))
 }
 
-/// The median of each room over all batches: where others are at work too, some take long for
+/// The median of each stage over all batches: where others are at work too, some take long for
 /// reasons of their own.
 fn medians(
     bench: &Bench,
@@ -208,8 +208,8 @@ fn row(kind: Kind, parts: &[f64; ROOMS.len()]) -> Value {
     Value::Object(row)
 }
 
-/// Takes at least `requests` requests through the rooms, after `warm` batches that do not count.
-/// Returns the nanoseconds that each room took, for each batch.
+/// Takes at least `requests` requests through the stages, after `warm` batches that do not count.
+/// Returns the nanoseconds that each stage took, for each batch.
 fn walk(
     bench: &Bench,
     Kind { hints, batch, .. }: Kind,

@@ -1,25 +1,24 @@
-//! The rooms of a worker, walked through one after the other with a clock between them.
+//! The stages of a worker (`rooms` here), one after the other with a clock between them.
 //!
 //! In: a batch's worth of requests from a port in memory. Out: replies on the same port, and the time
-//! that each room took. The order is `dataplane/src/pipeline.rs`'s; what differs is that each room is
+//! that each stage took. The order is `dataplane/src/worker.rs`'s; what differs is that each stage is
 //! done with all of a batch before the next begins, bursts included, so that the clock is read a few
-//! times for a batch. Each room is a function that is never inlined, for profilers to find. An engine
-//! that is told everything may stand before the CPU's, as `dataplane/src/dispatch.rs` has it: then
-//! what the CPU engine adds is timed. Fails when a request is not answered, or otherwise than told.
+//! times for a batch. Each stage is a function that is never inlined, for profilers to find. An engine
+//! that is sent everything may stand before the CPU's, as `dataplane/src/stages/batch/dispatch.rs` has it: then
+//! what the CPU engine adds is timed. Fails when a request is not answered, or otherwise than reported.
 #![allow(unsafe_code)]
 
 use crate::study::bench::Bench;
-use crate::study::foretold::Foretold;
 use crate::study::load::SERVER;
-use dataplane::accounts::Accounts;
-use dataplane::batcher::{BatchMode, BatchPolicy, Batcher, Pending};
-use dataplane::cpu_engine::CpuEngine;
-use dataplane::execute::Execute;
+use crate::study::oracle_engine::Foretold;
+use dataplane::frame_accounting::Accounts;
 use dataplane::policy::{Gate, Policy};
 use dataplane::reply::Reply;
-use dataplane::tx::Tx;
-use dataplane::wire::{Class, Local, classify};
-use dataplane::{DropReason, rx};
+use dataplane::stages::batch::batcher::{BatchMode, BatchPolicy, Batcher, Pending};
+use dataplane::stages::engine::cpu_engine::CpuEngine;
+use dataplane::stages::execute::Execute;
+use dataplane::stages::rx;
+use dataplane::stages::tx::Tx;
 use driver_shim::ports::memory::MAC;
 use driver_shim::{
     BURST_MAX, Burst, Port, QueuePair, Region, RxQueue, SLOT_BYTES, TxCaps, TxQueue,
@@ -29,6 +28,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use wire::DropReason;
+use wire::{Class, Local, classify};
 
 /// What is timed, in the order of a packet.
 pub const ROOMS: [&str; 7] = ["port", "rx", "classify", "batcher", "engine", "execute", "tx"];
@@ -64,7 +65,7 @@ fn ns_since(begun: Instant) -> u64 {
     u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The rooms, with what they hold.
+/// The stages, with their state.
 pub struct Rooms {
     rx: Box<dyn RxQueue>,
     tx: Tx,
@@ -94,7 +95,7 @@ impl std::fmt::Debug for Rooms {
 }
 
 impl Rooms {
-    /// Rooms on the first queues of `port`, which is over `region` and has at least `batch` frames,
+    /// The stages on the first queues of `port`, which is over `region` and has at least `batch` frames,
     /// for batches of `batch` requests. With `told`, which is all that the port will ask, that engine
     /// reads and looks up.
     ///
@@ -145,7 +146,7 @@ impl Rooms {
         })
     }
 
-    /// Takes a batch through all rooms, and adds the nanoseconds of each to `spent`.
+    /// Takes a batch through all stages, and adds the nanoseconds of each to `spent`.
     ///
     /// # Errors
     /// A request that was not answered.

@@ -1,20 +1,22 @@
 //! The command line of the study, its rounds, and the table that it prints.
 
 use super::client::Client;
-use super::script::{KEY_BYTES, Script, Verb};
+use super::memory::{CONNECTIONS_MAX, Memory};
+use super::script::{Script, Verb};
 use crate::report::table::{Draw, Table};
 use crate::study::frame::{Common, Frame};
 use crate::study::median;
 use crate::study::server::{Cpu, Server, named};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use serde_json::{Value, json};
+use std::error::Error;
 use std::io;
 use std::time::{Duration, Instant};
 
 const TABLE: Table = Table {
     name: "tcp",
     title: "Requests over TCP, closed loop",
-    says: "Medians; CPU time of the server's whole process per request, in microseconds; ratios to the first server, and their spread over the rounds.",
+    says: "Medians; CPU time of the server's whole process per request, in microseconds, or of a worker's turns, whose rate is what its core could do; ratios to the first server, and their spread over the rounds.",
     columns: &[
         "case",
         "server",
@@ -34,14 +36,26 @@ const TABLE: Table = Table {
     }),
 };
 
+/// What lies between client and server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Through {
+    /// Kernel sockets, for all servers.
+    Sockets,
+    /// A worker of gnomon's is given frames in memory; the other servers have kernel sockets.
+    Memory,
+}
+
 /// What to measure.
 #[derive(Debug, Parser)]
 pub struct Cli {
     #[command(flatten)]
     common: Common,
+    /// A worker of gnomon's beside the servers, with frames in memory; or servers alone.
+    #[arg(long, value_enum, default_value = "sockets")]
+    through: Through,
     /// A server to start; {port} and {memory} are filled in. Once for each server; the first is the
     /// yardstick.
-    #[arg(long = "server", required = true, value_name = "NAME=COMMAND", value_parser = named)]
+    #[arg(long = "server", required_if_eq("through", "sockets"), value_name = "NAME=COMMAND", value_parser = named)]
     servers: Vec<(String, String)>,
     /// What is asked.
     #[arg(long = "verb", value_enum, value_delimiter = ',', default_value = "set,get")]
@@ -49,15 +63,18 @@ pub struct Cli {
     /// Requests that a connection sends at a time.
     #[arg(long = "depth", value_delimiter = ',', default_value = "1,16", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     depths: Vec<u64>,
-    /// Connections that ask.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    connections: u32,
+    /// Connections that ask; several numbers are measured one after the other.
+    #[arg(long, value_delimiter = ',', default_value = "8", value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    connections: Vec<u32>,
     /// Connections beside them that never ask.
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=50_000))]
     idle: u32,
     /// Keys, of which each request draws one.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     keys: u64,
+    /// Bytes per key.
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(11..=250))]
+    key_size: u32,
     /// Bytes per value.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     value_size: u32,
@@ -70,13 +87,34 @@ pub struct Cli {
     /// Length of each measurement, in milliseconds.
     #[arg(long, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     milliseconds: Option<u64>,
+    /// Requests of each measurement, through memory, instead of a time: for profilers.
+    #[arg(long, conflicts_with_all = ["milliseconds", "servers"])]
+    requests: Option<u64>,
 }
 
 /// A server under load.
-struct Side {
-    server: Server,
-    client: Client,
-    _idle: Client,
+enum Side {
+    Sockets { server: Server, client: Box<Client>, _idle: Box<Client> },
+    Memory { memory: Box<Memory>, connections: usize, least: u64 },
+}
+
+impl Side {
+    /// Sends requests, `depth` at a time on each connection, for this long.
+    fn run(&mut self, script: &Script, depth: u64, time: Duration) -> io::Result<Sample> {
+        match self {
+            Self::Sockets { server, client, .. } => {
+                let (before, begun) = (server.cpu()?, Instant::now());
+                let requests = client.run(script, depth, time)?;
+                let (wall, cpu) = (begun.elapsed(), server.cpu()?.since(before));
+                Ok(Sample { requests, wall, cpu })
+            }
+            Self::Memory { memory, connections, least } => {
+                let (requests, user) = memory.run(script, (*connections, depth), (time, *least))?;
+                let cpu = Cpu { user, system: Duration::ZERO };
+                Ok(Sample { requests, wall: user, cpu })
+            }
+        }
+    }
 }
 
 /// What one measurement gave.
@@ -106,35 +144,34 @@ impl Cli {
     ///
     /// # Errors
     /// A server that does not start, or a reply that is not what it must be.
-    pub fn run(&self) -> io::Result<()> {
-        let value_bytes = self.value_size as usize;
-        let mut sides = Vec::new();
-        for (_, command) in &self.servers {
-            let server = Server::start(command, self.memory)?;
-            let mut client = Client::connect(server.address(), self.connections as usize, 1)?;
-            let _idle = Client::connect(server.address(), self.idle as usize, 1)?;
-            client.load(&Script::new(Verb::Set, self.keys, value_bytes))?;
-            sides.push(Side { server, client, _idle });
-        }
+    pub fn run(&self) -> Result<(), Box<dyn Error>> {
         let mut frame = Frame::begin("tcp", &self.common)?;
         for (fact, value) in [
             ("connections", json!(self.connections)),
             ("idle_connections", json!(self.idle)),
             ("keys", json!(self.keys)),
-            ("key_bytes", json!(KEY_BYTES)),
-            ("value_bytes", json!(value_bytes)),
+            ("key_bytes", json!(self.key_size)),
+            ("value_bytes", json!(self.value_size)),
             ("rounds", json!(self.rounds())),
             ("milliseconds", json!(self.milliseconds())),
         ] {
             frame.report.fact(fact, value)?;
         }
         let mut answered = 0;
-        for verb in &self.verbs {
-            let script = Script::new(*verb, self.keys, value_bytes);
-            for depth in &self.depths {
-                let samples = self.samples(&mut sides, &script, *depth, &mut answered)?;
-                for row in self.rows(&format!("{verb:?}").to_lowercase(), *depth, &samples) {
-                    frame.report.row("tcp", row)?;
+        for &connections in &self.connections {
+            let mut sides = self.sides(connections as usize)?;
+            for verb in &self.verbs {
+                let script = self.script(*verb);
+                for depth in &self.depths {
+                    let samples = self.samples(&mut sides, &script, *depth, &mut answered)?;
+                    let verb = format!("{verb:?}").to_lowercase();
+                    let case = match self.connections.len() {
+                        1 => format!("{verb}, depth {depth}"),
+                        _ => format!("{verb}, {connections} connections, depth {depth}"),
+                    };
+                    for row in self.rows(&case, &samples) {
+                        frame.report.row("tcp", row)?;
+                    }
                 }
             }
         }
@@ -144,8 +181,38 @@ impl Cli {
         Ok(())
     }
 
+    fn script(&self, verb: Verb) -> Script {
+        Script::new(verb, self.keys, self.key_size as usize, self.value_size as usize)
+    }
+
+    /// The servers, loaded, with so many connections each that ask.
+    fn sides(&self, connections: usize) -> Result<Vec<Side>, Box<dyn Error>> {
+        let (sets, idle) = (self.script(Verb::Set), self.idle as usize);
+        let mut sides = Vec::new();
+        for (_, command) in &self.servers {
+            let server = Server::start(command, self.memory)?;
+            let mut client = Client::connect(server.address(), connections, 1)?;
+            let _idle = Client::connect(server.address(), idle, 1)?;
+            client.load(&sets)?;
+            let (client, _idle) = (Box::new(client), Box::new(_idle));
+            sides.push(Side::Sockets { server, client, _idle });
+        }
+        if self.through == Through::Memory {
+            if connections + idle > CONNECTIONS_MAX {
+                return Err(format!("at most {CONNECTIONS_MAX} connections").into());
+            }
+            let memory_bytes = usize::try_from(self.memory << 20)?;
+            let mut memory = Box::new(Memory::connect(connections + idle, memory_bytes)?);
+            memory.load(&sets)?;
+            let least = self.requests.unwrap_or(0);
+            sides.push(Side::Memory { memory, connections, least });
+        }
+        Ok(sides)
+    }
+
     fn rounds(&self) -> u32 {
-        self.rounds.unwrap_or_else(|| self.common.pick(9, 1))
+        let usual = if self.requests.is_some() { 1 } else { 9 };
+        self.rounds.unwrap_or_else(|| self.common.pick(usual, 1))
     }
 
     fn milliseconds(&self) -> u64 {
@@ -161,36 +228,38 @@ impl Cli {
         answered: &mut u64,
     ) -> io::Result<Vec<Vec<Sample>>> {
         let mut samples = vec![Vec::new(); sides.len()];
-        let time = Duration::from_millis(self.milliseconds());
+        let time = match self.requests {
+            None => Duration::from_millis(self.milliseconds()),
+            Some(_) => Duration::ZERO,
+        };
         for round in 0..self.rounds() {
             let mut order: Vec<_> = sides.iter_mut().zip(&mut samples).collect();
             if round % 2 == 1 {
                 order.reverse();
             }
             for (side, samples) in order {
-                // Caches and branch predictors first.
-                side.client.run(script, depth, time / 20)?;
-                let (before, begun) = (side.server.cpu()?, Instant::now());
-                let n = side.client.run(script, depth, time)?;
-                let (wall, cpu) = (begun.elapsed(), side.server.cpu()?.since(before));
-                samples.push(Sample { requests: n, wall, cpu });
-                *answered += n;
+                if !time.is_zero() {
+                    // Caches and branch predictors first.
+                    side.run(script, depth, time / 20)?;
+                }
+                let sample = side.run(script, depth, time)?;
+                *answered += sample.requests;
+                samples.push(sample);
             }
         }
         Ok(samples)
     }
 
-    fn rows(&self, verb: &str, depth: u64, samples: &[Vec<Sample>]) -> Vec<Value> {
+    fn rows(&self, case: &str, samples: &[Vec<Sample>]) -> Vec<Value> {
         let Some(first) = samples.first() else { return Vec::new() };
         let first_cpu_us = Sample::cpu_us(first, Cpu::total);
-        let row = |((name, _), these): (&(String, String), &Vec<Sample>)| {
+        let row = |(name, these): (&str, &Vec<Sample>)| {
             let mut ratios: Vec<_> =
                 these.iter().zip(first).map(|(s, f)| s.rate() / f.rate()).collect();
             let ratio = median(&mut ratios);
             let cpu_us = Sample::cpu_us(these, Cpu::total);
             json!({
-                "case": format!("{verb}, depth {depth}"), "server": name,
-                "label": format!("{name}, {verb} {depth}"),
+                "case": case, "server": name, "label": format!("{name}, {case}"),
                 "per_s": median(&mut these.iter().map(Sample::rate).collect::<Vec<_>>()),
                 "user_us": Sample::cpu_us(these, |cpu| cpu.user),
                 "system_us": Sample::cpu_us(these, |cpu| cpu.system),
@@ -199,6 +268,7 @@ impl Cli {
                 "least_ratio": ratios.first(), "most_ratio": ratios.last(),
             })
         };
-        self.servers.iter().zip(samples).map(row).collect()
+        let names = self.servers.iter().map(|(name, _)| name.as_str());
+        names.chain(std::iter::once("gnomon, in memory")).zip(samples).map(row).collect()
     }
 }

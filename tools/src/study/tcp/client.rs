@@ -1,6 +1,6 @@
 //! Many connections to one server, driven by one thread.
 //!
-//! Enters: a script, and how many requests each connection sends at a time. Leaves: how many were
+//! In: a script, and how many requests each connection sends at a time. Out: how many were
 //! answered. Fails: a connection, a reply that is not to the byte what it must be, or none in time.
 
 use super::script::Script;
@@ -115,7 +115,7 @@ impl Client {
     }
 }
 
-/// Waits until something can be read or written; tells how many events there are.
+/// Waits until something can be read or written; shows how many events there are.
 fn wait(epoll: &Epoll, events: &mut [EpollEvent]) -> io::Result<usize> {
     match epoll.wait(events, EpollTimeout::from(ANSWER_MAX_MS))? {
         0 => Err(ErrorKind::TimedOut.into()),
@@ -183,7 +183,7 @@ mod tests {
     fn run(reply: &'static [u8], fifth: &'static [u8]) -> io::Result<u64> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let script = Script::new(Verb::Set, 1, 9);
+        let script = Script::new(Verb::Set, 1, 24, 9);
         let mut request = script.exchange(0).unwrap().request.clone();
         std::thread::spawn(move || {
             let mut stream = listener.accept().unwrap().0;

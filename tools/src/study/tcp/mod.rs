@@ -6,11 +6,12 @@
 //! measured in turn, a short round each, so that whatever else the machine does falls on all of
 //! them; medians and ratios within a round are shown.
 //!
-//! [`script`] says what is sent and what must come back, [`client`] sends and compares, `cli`
-//! measures and prints.
+//! [`script`] says what is sent and what must come back, [`client`] sends and compares, `memory` does
+//! so with a worker that is given frames in memory, `cli` measures and prints.
 
 mod cli;
 pub mod client;
+mod memory;
 pub mod script;
 
 pub use cli::Cli;

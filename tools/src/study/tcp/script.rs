@@ -9,9 +9,6 @@ use crate::workload::Key;
 use crate::workload::values::{self, Stored};
 use clap::ValueEnum;
 
-/// Bytes of every key.
-pub const KEY_BYTES: usize = 24;
-
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Verb {
@@ -38,8 +35,9 @@ pub struct Exchange {
 
 impl Script {
     /// The same verb for every key, from 0.
-    pub fn new(verb: Verb, keys: u64, value_bytes: usize) -> Self {
-        Self { exchanges: (0..keys).map(|key| Exchange::new(verb, key, value_bytes)).collect() }
+    pub fn new(verb: Verb, keys: u64, key_bytes: usize, value_bytes: usize) -> Self {
+        let exchange = |key| Exchange::new(verb, key, key_bytes, value_bytes);
+        Self { exchanges: (0..keys).map(exchange).collect() }
     }
 
     /// The exchange for the n-th of all draws, over and over.
@@ -60,8 +58,8 @@ impl Script {
 }
 
 impl Exchange {
-    fn new(verb: Verb, key: u64, value_bytes: usize) -> Self {
-        let (name, flags) = (Key { index: key, bytes: KEY_BYTES }, values::flags(key));
+    fn new(verb: Verb, key: u64, key_bytes: usize, value_bytes: usize) -> Self {
+        let (name, flags) = (Key { index: key, bytes: key_bytes }, values::flags(key));
         let value = Stored { index: key, version: 0, bytes: value_bytes };
         let (mut request, mut reply) = (Vec::new(), Vec::new());
         match verb {
@@ -86,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_is_set_is_what_is_got() {
-        let (set, get) = (Script::new(Verb::Set, 12, 10), Script::new(Verb::Get, 12, 10));
+        let (set, get) = (Script::new(Verb::Set, 12, 24, 10), Script::new(Verb::Get, 12, 24, 10));
         let (set, get) = (set.exchange(23).unwrap(), get.exchange(11).unwrap());
         let mut value = Vec::new();
         values::append(11, 0, 10, &mut value);
@@ -96,6 +94,6 @@ mod tests {
         assert_eq!(get.request, [b"get ", &key[..], b"\r\n"].concat());
         let reply = [b"VALUE ", &key[..], b" 1 10\r\n", &value, b"\r\nEND\r\n"].concat();
         assert_eq!(get.reply, reply);
-        assert!(Script::new(Verb::Get, 0, 1).exchange(0).is_none());
+        assert!(Script::new(Verb::Get, 0, 24, 1).exchange(0).is_none());
     }
 }

@@ -140,7 +140,7 @@ fn item(client: &MetaClient) -> Checked {
         read.item.cas.is_some() && read.item.last_access.is_some(),
         "no CAS id, or no time of the last access",
     )?;
-    // `t` tells what was before a `T` that comes after it.
+    // `t` shows what was before a `T` that comes after it.
     let left = client.get(&key).meta(Meta::NONE.ttl()).send()?.item.ttl;
     holds(left.is_some_and(|ttl| ttl > 60), "not the TTL that a get gave")?;
     let forever = new_key();

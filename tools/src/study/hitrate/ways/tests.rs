@@ -108,7 +108,7 @@ fn one_set_is_as_good_as_chaining() {
     }
 }
 
-/// What was asked for last is there; nobody is there twice; a table fills as far as it can.
+/// The key read last is there; no key is there twice; a table fills as far as it can.
 #[test]
 fn tables_hold_together() {
     for layout in LAYOUTS {

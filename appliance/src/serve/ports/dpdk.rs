@@ -1,0 +1,82 @@
+//! The plan's ports under DPDK.
+
+use super::{Driver, OpenPort, Opened, PortsError, in_service};
+use crate::startup::plan::{Device, Plan, PortPlan};
+use dataplane::stages::exits::exception_path::SideDoor;
+use driver_shim::ports::dpdk::{
+    DpdkError, DpdkPort, Eal, EalConfig, NumaNode, PortConfig, RegisteredThread, memory_mb_for,
+    region, register_thread,
+};
+use driver_shim::ports::tap::{Tap, TapConfig};
+use driver_shim::{PortInfo, Region};
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+pub(super) fn open(plan: &Plan) -> Result<Opened, PortsError> {
+    let pci = plan.ports.iter().filter_map(|p| match &p.device {
+        Device::Pci { .. } => Some(p.device.spec()),
+        Device::Vdev(_) | Device::Sockets(_) => None,
+    });
+    let eal = Eal::init(&EalConfig {
+        huge: plan.huge,
+        memory_mb: memory_mb_for(plan.slots),
+        file_prefix: None,
+        pci_allow: pci.collect(),
+        cpus: vec![plan.control_cpu],
+        node: plan.numa.as_ref().map(|numa| NumaNode { id: numa.node, cpus: numa.cpus.clone() }),
+        extra: plan.eal.clone(),
+        ..EalConfig::default()
+    })?;
+    let region = region(&eal, plan.slots, plan.huge)?;
+    let mut ports = Vec::new();
+    for port in &plan.ports {
+        let open = open_one(plan, &eal, &region, port.device.spec())?.start()?;
+        let addresses = port.addresses.iter().map(|a| SocketAddr::new(a.ip, port.udp_port));
+        let service = in_service(plan, port, open, addresses.collect())?;
+        ports.push(OpenPort {
+            side_door: side_door(port, plan.exception_rate, &service.info, &region)?,
+            ..service
+        });
+    }
+    Ok(Opened { driver: Driver { eal: Some(Arc::new(eal)) }, region: Some(region), ports })
+}
+
+/// Opens a port with a queue per worker, or with as many as the device has where the number of
+/// workers was not set by a flag.
+fn open_one(plan: &Plan, eal: &Eal, region: &Region, spec: String) -> Result<DpdkPort, DpdkError> {
+    let workers = u16::try_from(plan.worker_cpus.len()).unwrap_or(u16::MAX);
+    let config = PortConfig { queues: workers, ..PortConfig::new(spec) };
+    match DpdkPort::open(eal, region, &config) {
+        Err(DpdkError::Queues { max, .. }) if max > 0 && !plan.cores_given => {
+            tracing::warn!(port = config.spec, "{max} of {workers} workers: it has no more queues");
+            DpdkPort::open(eal, region, &PortConfig { queues: max, ..config })
+        }
+        opened => opened,
+    }
+}
+
+pub(super) fn enrol(eal: &Eal) -> Option<RegisteredThread> {
+    let place = register_thread(eal);
+    if let Err(error) = &place {
+        tracing::warn!(%error, "a worker works without a cache of packet slots");
+    }
+    place.ok()
+}
+
+/// The exception path that the plan gives this port.
+fn side_door(
+    port: &PortPlan,
+    rate_pps: NonZeroU32,
+    info: &PortInfo,
+    region: &Region,
+) -> Result<Option<Arc<SideDoor>>, PortsError> {
+    let Some(name) = &port.side_door else { return Ok(None) };
+    let tap = Tap::open(&TapConfig {
+        name: name.clone(),
+        mac: info.mac,
+        mtu: info.mtu,
+        addrs: port.addresses.iter().map(|a| (a.ip, a.prefix_len)).collect(),
+    })?;
+    Ok(Some(Arc::new(SideDoor::new(tap, rate_pps, region.clone()))))
+}

@@ -1,0 +1,305 @@
+//! The protocol over TCP and Unix sockets, for what UDP does not carry: mutations, large values,
+//! `stats`.
+//!
+//! In: bytes of kernel connections. Out: replies, in order. Each thread runs a runtime of its own
+//! over all listeners, with one store session and one block of counters; connections share
+//! nothing else. A connection reads only when everything it owes has been sent, and what it holds
+//! beyond a few kilobytes is charged to one account (`pool`).
+
+mod connection;
+mod desk;
+mod drain;
+mod handshake;
+mod input;
+mod large;
+mod pool;
+mod room;
+mod served;
+mod tls;
+mod transport;
+mod waiting;
+
+pub use drain::Drained;
+pub(crate) use pool::{RESERVE_BYTES, THREAD_BYTES};
+pub(crate) use tls::TLS_BYTES;
+pub use transport::Source;
+
+use crate::host::affinity;
+use crate::observe::health::Sparing;
+use crate::process::allocator;
+use crate::serve::credentials::Credentials;
+use crate::serve::tls::Certificates;
+use crate::startup::plan::ClientsPlan;
+use connection::PARTING_MAX;
+use dataplane::commands::admission::Users;
+use dataplane::observe::Server;
+use desk::Desk;
+use drain::{Drain, Ended};
+use handshake::Handshakes;
+use input::Spare;
+use pool::Pool;
+use room::{Room, Seat};
+use served::Served;
+use std::cell::{Cell, RefCell};
+use std::fmt::Display;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use store::Session;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::{JoinSet, LocalSet, spawn_local, yield_now};
+use tokio::time::{sleep, timeout};
+use transport::{Listener, Stream};
+use waiting::Waiting;
+
+/// Pause after a failed accept: out of files or memory, which more tries do not mend.
+const ACCEPT_PAUSE_US: u64 = 20_000;
+const ACCEPT_PAUSE: Duration = Duration::from_micros(ACCEPT_PAUSE_US);
+/// What a connection over the limit is sent, in memcached's words.
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// Why the service did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum TcpError {
+    /// No runtime, thread or listener.
+    #[error(
+        "cannot start a TCP thread: {0}; lower -t or raise the limits on open files and threads"
+    )]
+    Start(#[from] io::Error),
+}
+
+/// What the service is made of.
+#[derive(Debug)]
+pub struct TcpConfig {
+    /// Non-blocking listeners; every thread accepts from all of them.
+    pub listeners: Vec<Source>,
+    /// One store session per thread.
+    pub sessions: Vec<Session>,
+    /// What `stats` and `version` show.
+    pub server: Arc<Server>,
+    /// Most connections at a time, over all threads.
+    pub conn_limit: usize,
+    /// Most memory for what connections have sent and not been answered, and been answered and not
+    /// taken, in bytes.
+    pub conn_memory_bytes: usize,
+    /// Largest item, in bytes.
+    pub item_max_bytes: usize,
+    /// How connections are treated.
+    pub clients: ClientsPlan,
+    /// Whom clients must be, where they must authenticate.
+    pub credentials: Option<Arc<Credentials>>,
+    /// What TLS is spoken with, where it is.
+    pub certificates: Option<Arc<Certificates>>,
+    /// CPUs of the threads.
+    pub cpus: Vec<usize>,
+}
+
+/// The running service.
+#[derive(Debug)]
+pub struct TcpService {
+    threads: Vec<JoinHandle<()>>,
+    stop: watch::Sender<Option<Drain>>,
+    drain_max: Duration,
+    ended: Arc<Ended>,
+}
+
+impl TcpService {
+    /// Starts one thread per session.
+    ///
+    /// # Errors
+    /// [`TcpError`]; threads already started end by themselves.
+    pub fn start(config: TcpConfig) -> Result<Self, TcpError> {
+        let TcpConfig { listeners, sessions, server, conn_limit, item_max_bytes, cpus, .. } =
+            config;
+        let figures = Arc::clone(&server.conn_memory);
+        let handshakes = config.certificates.map(|c| Arc::new(Handshakes::new(c, conn_limit)));
+        // What records in part may take is set aside.
+        let of_tls = if handshakes.is_some() { conn_limit.saturating_mul(TLS_BYTES) } else { 0 };
+        let memory = config.conn_memory_bytes.saturating_sub(of_tls);
+        let pool = Arc::new(Pool::new(figures, memory, conn_limit, sessions.len()));
+        let ClientsPlan { requests_per_turn, refuse_over_limit, .. } = config.clients;
+        let idle_max = match config.clients.idle_timeout_seconds {
+            0 => None,
+            n => Some(Duration::from_secs(n.into())),
+        };
+        let drain_max = Duration::from_secs(config.clients.drain_seconds.into());
+        let ended = Arc::new(Ended::default());
+        let (stop, stopped) = watch::channel(None);
+        let seats = Arc::new(Semaphore::new(conn_limit));
+        let mut threads = Vec::new();
+        for (n, session) in sessions.into_iter().enumerate() {
+            let helper_cpus = cpus.clone();
+            let runtime = Builder::new_current_thread()
+                .enable_io()
+                .enable_time()
+                .thread_name(format!("tls-{n}"))
+                .max_blocking_threads(1)
+                .on_thread_start(move || {
+                    affinity::keep_on(&helper_cpus);
+                    allocator::prepare_thread();
+                })
+                .build()?;
+            let listeners =
+                listeners.iter().map(Source::try_clone).collect::<io::Result<Vec<_>>>()?;
+            let (server, seats, cpus) = (Arc::clone(&server), Arc::clone(&seats), cpus.clone());
+            let stopped = stopped.clone();
+            let users = config.credentials.clone().map(|c| -> Arc<dyn Users> { c });
+            let (pool, ended) = (Arc::clone(&pool), Arc::clone(&ended));
+            let handshakes = handshakes.clone();
+            threads.push(std::thread::Builder::new().name(format!("tcp-{n}")).spawn(
+                move || {
+                    affinity::keep_on(&cpus);
+                    allocator::prepare_thread();
+                    let desk = Desk {
+                        session: RefCell::new(session),
+                        ops: server.ops(),
+                        server,
+                        item_max_bytes,
+                        requests_per_turn,
+                        users,
+                        idle_max,
+                        stopped,
+                        pool,
+                        large_turn: Semaphore::new(1),
+                        waiting: Waiting::default(),
+                        spare_input: Spare::default(),
+                        spare_output: Spare::default(),
+                        kept: Cell::new(0),
+                    };
+                    let room = Room {
+                        desk,
+                        seats,
+                        refuse_over_limit,
+                        drain_max,
+                        seated: Cell::new(0),
+                        is_empty: Notify::new(),
+                        ended,
+                        handshakes,
+                    };
+                    run(&runtime, listeners, Rc::new(room));
+                },
+            )?);
+        }
+        Ok(Self { threads, stop, drain_max, ended })
+    }
+
+    /// Accepts nothing more, answers what clients have sent, for a bounded time, and closes their
+    /// connections, calling `meanwhile` again and again. What became of them, or nothing when a
+    /// thread did not end well.
+    pub fn stop(self, mut meanwhile: impl FnMut()) -> Option<Drained> {
+        // Fails only when no thread is left to show.
+        let _ = self.stop.send(Some(Drain::new(self.drain_max)));
+        while !self.threads.iter().all(JoinHandle::is_finished) {
+            meanwhile();
+        }
+        let ended = self.threads.into_iter().map(JoinHandle::join);
+        // Each is waited for.
+        let broken = ended.filter(Result::is_err).count();
+        (broken == 0).then(|| self.ended.totals())
+    }
+
+    /// Whether a thread has ended before it was ordered to.
+    pub fn is_broken(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+}
+
+fn run(runtime: &Runtime, listeners: Vec<Source>, room: Rc<Room>) {
+    let local = LocalSet::new();
+    local.block_on(runtime, async {
+        let mut accepting = JoinSet::new();
+        for listener in listeners {
+            accepting.spawn_local(accept_on(listener, Rc::clone(&room)));
+        }
+        let waiting = Rc::clone(&room);
+        let woken = spawn_local(async move {
+            waiting.desk.stopping().await;
+            waiting.desk.waiting.wake_all();
+        });
+        while accepting.join_next().await.is_some() {}
+        woken.abort();
+        // Each has bounds of its own.
+        let most = room.drain_max + PARTING_MAX;
+        let all = async {
+            while room.seated.get() > 0 {
+                room.is_empty.notified().await;
+            }
+        };
+        let _ = timeout(most, all).await;
+        room.ended.count_cut(room.seated.get());
+    });
+}
+
+/// Accepts until the drain begins.
+async fn accept_on(source: Source, room: Rc<Room>) {
+    let listener = match Listener::new(source) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "cannot watch a listener"),
+    };
+    let address: Arc<str> = listener.address().to_string().into();
+    let tls = listener.tls();
+    let _entered = room.desk.server.conns.enter(listener.fd(), listener.address(), None);
+    let mut stop = pin!(room.desk.stop_accepting());
+    let mut lines = Sparing::default();
+    while !room.desk.is_over() {
+        // What a connection is made of cannot fail: it is not made when memory has run out.
+        while allocator::is_short() && room.desk.drain().is_none() {
+            pause(&room.desk, &mut lines, "memory has run out").await;
+        }
+        tokio::select! {
+            biased;
+            accepted = listener.accept() => match accepted {
+                Ok(mut stream) => {
+                    if let Some(seat) = seat(&mut stream, tls.is_some(), &room).await {
+                        spawn_local(Served::new(stream, seat, tls, Arc::clone(&address)));
+                        // Requests have their turn among connections that are made.
+                        yield_now().await;
+                    }
+                }
+                Err(error) => pause(&room.desk, &mut lines, error).await,
+            },
+            () = &mut stop => break,
+        }
+    }
+}
+
+/// Waits before the next try to accept.
+async fn pause(desk: &Desk, lines: &mut Sparing, why: impl Display) {
+    if let Some(more) = lines.allows(Instant::now()) {
+        tracing::warn!(more, "cannot accept a connection: {why}");
+    }
+    desk.ops.accept_failures.inc();
+    sleep(ACCEPT_PAUSE).await;
+    desk.ops.accept_paused_us.add(ACCEPT_PAUSE_US);
+}
+
+/// A seat for a fresh connection. Where all are taken it is refused one, or waits; nothing more is
+/// accepted here meanwhile. `None` when there is none to be had.
+async fn seat(stream: &mut Stream, tls: bool, room: &Rc<Room>) -> Option<Seat> {
+    let seats = Arc::clone(&room.seats);
+    let permit = if room.refuse_over_limit {
+        seats.try_acquire_owned().ok()
+    } else {
+        tokio::select! {
+            biased;
+            permit = seats.acquire_owned() => permit.ok(),
+            () = room.desk.over() => return None,
+        }
+    };
+    let Some(permit) = permit else {
+        room.desk.ops.rejected_connections.inc();
+        // A fresh connection's send buffer holds a line; nothing is said in the clear where
+        // TLS is spoken.
+        if !tls {
+            let _ = stream.try_write(TOO_MANY);
+        }
+        return None;
+    };
+    // Given back with the seat.
+    permit.forget();
+    Some(Seat::new(Rc::clone(room)))
+}

@@ -1,0 +1,286 @@
+//! One connection: read, answer whole commands, write, in turn. What takes much memory is in
+//! [`large`].
+
+use super::desk::{Desk, End, send_some};
+use super::drain;
+use super::input::Input;
+use super::large::{self, Gathered};
+use super::pool::{OUT_BYTES, SMALL_BYTES, TURN_OUT_BYTES};
+use super::transport::Stream;
+use super::waiting::idle;
+use dataplane::commands::admission::Gate;
+use dataplane::commands::{Conversation, Ctx};
+use dataplane::observe::watch::{BUFFER_BYTES, Watching};
+use dataplane::observe::{Conn, ConnState, Transport};
+use std::future::{Future, ready};
+use std::io;
+use std::pin::{Pin, pin};
+use std::time::{Duration, Instant};
+use tokio::task::yield_now;
+use tokio::time::{sleep, timeout};
+
+/// Buffer for bytes that are read and dropped.
+const UNHEARD_BYTES: usize = 512;
+/// Pause between two looks for lines that a watching client is to get.
+const WATCH_PAUSE: Duration = Duration::from_millis(20);
+/// How long a client may take to receive the last replies of a connection that we end.
+pub(super) const PARTING_MAX: Duration = Duration::from_secs(2);
+
+/// What a connection has said, from its first byte on.
+pub(super) struct Talk {
+    gate: Gate,
+    conversation: Conversation,
+}
+
+impl Talk {
+    fn new(desk: &Desk) -> Self {
+        Self {
+            gate: Gate::new(desk.server.dialects, desk.users.clone()),
+            conversation: Conversation::new(desk.item_max_bytes)
+                .in_turns_of(desk.requests_per_turn),
+        }
+    }
+}
+
+/// Ends the connection in good order, where its client may still hear of it.
+pub(super) async fn finish(
+    stream: &mut Stream,
+    desk: &Desk,
+    conn: &Conn,
+    ended: io::Result<End>,
+) -> End {
+    let end = match ended {
+        Ok(end) => end,
+        Err(error) if is_idle(&error) && desk.is_over() => End::Cut,
+        Err(error) if is_idle(&error) => End::Idle,
+        Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => End::Stalled,
+        Err(error) => {
+            desk.count_shortage(&error);
+            End::Failed(error)
+        }
+    };
+    if matches!(end, End::Idle) {
+        desk.ops.idle_kicks.inc();
+    }
+    let most = match end {
+        End::Conversation | End::Lost => PARTING_MAX,
+        End::Service { heard } => drain::fin_max(heard),
+        End::Cut => drain::fin_max(true),
+        End::Client | End::Stalled | End::Idle | End::Failed(_) => return end,
+    };
+    conn.is(ConnState::Closing);
+    // On the heap: every connection would have to hold space for it.
+    let _ = timeout(most, Box::pin(part(stream))).await;
+    end
+}
+
+/// Ends the connection from our side and reads on until the client has ended it too: closing with
+/// bytes unread would reset it, and take from the client replies that have not arrived yet.
+async fn part(stream: &mut Stream) -> io::Result<()> {
+    stream.shutdown()?;
+    let mut unwanted = Vec::with_capacity(UNHEARD_BYTES);
+    while stream.read_buf(&mut unwanted).await? > 0 {
+        unwanted.clear();
+    }
+    Ok(())
+}
+
+/// Whether it is sending that gave up, and not the kernel.
+fn is_idle(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none()
+}
+
+/// Answers until nothing has come in part, or the connection is to end. There is a talk from the
+/// first byte on.
+pub(super) async fn converse(
+    stream: &mut Stream,
+    desk: &Desk,
+    conn: &Conn,
+    talk: &mut Option<Box<Talk>>,
+) -> io::Result<Option<End>> {
+    let mut input = Input::default();
+    let fd = u64::try_from(conn.fd()).unwrap_or(0);
+    // Made once: it is only asked, and only when nothing has come.
+    let mut stop = pin!(desk.stopping());
+    let mut heard = false;
+    loop {
+        let draining = desk.drain().is_some();
+        let in_request = !input.unread().is_empty();
+        if desk.is_over() {
+            let cut = in_request || stream.has_unread();
+            return Ok(Some(if cut { End::Cut } else { End::Service { heard } }));
+        }
+        if input.unread().len() > SMALL_BYTES
+            && let Some(Talk { conversation, .. }) = talk.as_deref_mut()
+        {
+            match large::gather(stream, desk, conn, conversation, &mut input).await? {
+                Gathered::More => {}
+                Gathered::Refused => continue,
+                Gathered::End(end) => return Ok(Some(end)),
+            }
+        } else {
+            // A line without its end may end with any byte.
+            let wants = talk.as_ref().map_or(0, |talk| talk.conversation.wants());
+            let in_block = wants > input.unread().len() + 1;
+            conn.is(if in_block { ConnState::ReadingRest } else { ConnState::Reading });
+            let most = desk.patience(in_request);
+            let come = tokio::select! {
+                biased;
+                come = input.receive(stream, &desk.spare_input, || desk.may_read_much()) => Some(come?),
+                // Nothing has come: it waits outside.
+                () = ready(()), if !in_request && !draining => return Ok(None),
+                _ = &mut stop, if !draining => continue,
+                () = idle(most) => None,
+            };
+            let Some(come) = come else {
+                match desk.drain() {
+                    None => return Ok(Some(End::Idle)),
+                    // The runtime has not noticed yet; or there is more to say at the bound.
+                    Some(drain) if stream.has_unread() || drain.is_over() => yield_now().await,
+                    Some(_) => return Ok(Some(End::Service { heard })),
+                }
+                continue;
+            };
+            if come == 0 {
+                return Ok(Some(End::Client));
+            }
+            desk.ops.bytes_read.add(come as u64);
+        }
+        heard |= draining;
+        let Talk { gate, conversation } =
+            &mut **talk.get_or_insert_with(|| Box::new(Talk::new(desk)));
+        let came = Instant::now();
+        conn.has_command(came);
+        let mut out = desk.spare_output.take();
+        if !gate.is_open() {
+            let admission = gate.advance(input.unread(), &desk.ops, &mut out);
+            input.at += admission.consumed;
+            if !gate.is_open() {
+                if let Some(sent) = send(stream, desk, conn, &mut out)? {
+                    large::finish_sending(stream, desk, &mut input, &mut out, sent).await?;
+                }
+                if admission.close {
+                    return Ok(Some(End::Conversation));
+                }
+                input.rest(&desk.spare_input)?;
+                desk.spare_output.give(out);
+                continue;
+            }
+        }
+        loop {
+            let done = desk.ops.latency.done();
+            desk.ops.client.set(fd);
+            // With little memory left, a little at a time.
+            let (pause, most) = match desk.pool.has_turn() {
+                true => (OUT_BYTES, TURN_OUT_BYTES),
+                false => (SMALL_BYTES / 2, SMALL_BYTES),
+            };
+            conversation.may_reply(most);
+            let progress = {
+                let mut session = desk.session.borrow_mut();
+                let mut ctx = Ctx::new(&mut session, &desk.ops, &desk.server);
+                conversation.advance(&mut ctx, input.unread(), &mut out, pause)
+            };
+            input.at += progress.consumed;
+            let full = out.len() >= pause;
+            let answered = desk.ops.latency.done();
+            let left = send(stream, desk, conn, &mut out)?;
+            let ns = u64::try_from(came.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            desk.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
+            if let Some(sent) = left {
+                // Rare, and long.
+                large::finish_sending(stream, desk, &mut input, &mut out, sent).await?;
+            }
+            if let Some(watching) = conversation.take_watching() {
+                conn.is(ConnState::Watching);
+                return watched(stream, desk, watching).await.map(Some);
+            }
+            if progress.close {
+                return Ok(Some(End::of(conversation)));
+            }
+            if (progress.more || full || progress.needs > 0) && desk.is_over() {
+                return Ok(Some(End::Cut));
+            }
+            if progress.needs > 0 {
+                let large = (&mut out, progress.needs);
+                let end = large::reply(stream, desk, conn, conversation, &mut input, large);
+                if let Some(end) = end.await? {
+                    return Ok(Some(end));
+                }
+                if let Some(watching) = conversation.take_watching() {
+                    return watched(stream, desk, watching).await.map(Some);
+                }
+            } else if progress.more || full {
+                // Who takes much gives others a turn, and the buffer for it.
+                if progress.more {
+                    desk.ops.conn_yields.inc();
+                }
+                desk.spare_output.give(std::mem::take(&mut out));
+                let _kept = desk.keep(&mut input)?;
+                yield_now().await;
+                out = desk.spare_output.take();
+            } else {
+                break;
+            }
+        }
+        input.rest(&desk.spare_input)?;
+        desk.spare_output.give(out);
+        if input.bytes.is_empty() && desk.drain().is_none() {
+            return Ok(None);
+        }
+    }
+}
+
+/// [`watch`], on the heap.
+fn watched<'a>(
+    stream: &'a mut Stream,
+    desk: &'a Desk,
+    watching: Watching,
+) -> Pin<Box<dyn Future<Output = io::Result<End>> + 'a>> {
+    Box::pin(watch(stream, desk, watching))
+}
+
+/// Sends a watching client its lines until it goes. What it says is not heard.
+async fn watch(stream: &mut Stream, desk: &Desk, watching: Watching) -> io::Result<End> {
+    let mut stop = pin!(desk.stopping());
+    let mut unheard = Vec::with_capacity(UNHEARD_BYTES);
+    let mut lines = Vec::with_capacity(BUFFER_BYTES);
+    loop {
+        tokio::select! {
+            _ = &mut stop => return Ok(End::Service { heard: false }),
+            come = stream.read_buf(&mut unheard) => {
+                if come? == 0 {
+                    return Ok(End::Client);
+                }
+                unheard.clear();
+            }
+            () = sleep(WATCH_PAUSE) => {}
+        }
+        watching.take(&mut lines);
+        tokio::select! {
+            _ = &mut stop => return Ok(End::Service { heard: false }),
+            sent = stream.write_all(&lines) => sent?,
+        }
+        desk.ops.bytes_written.add(lines.len() as u64);
+        lines.clear();
+    }
+}
+
+/// The same, of what is gathered. Empties `out` if that was all; otherwise says how much it was.
+fn send(
+    stream: &mut Stream,
+    desk: &Desk,
+    conn: &Conn,
+    out: &mut Vec<u8>,
+) -> io::Result<Option<usize>> {
+    if out.is_empty() {
+        return Ok(None);
+    }
+    conn.is(ConnState::Writing);
+    let sent = send_some(stream, desk, out)?;
+    if sent < out.len() {
+        return Ok(Some(sent));
+    }
+    out.clear();
+    Ok(None)
+}

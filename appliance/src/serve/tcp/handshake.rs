@@ -1,0 +1,165 @@
+//! TLS handshakes: each in bounded time, their work on a thread of its own, so many of a source.
+//!
+//! In: a fresh connection, and what is asked of its client. Out: the same over TLS, or the
+//! reason why not. The work, which takes up to milliseconds, is done by one helper thread for each
+//! TCP thread, first come, first served, so that no reply to others waits for it. Fails: a client that
+//! says what is no handshake, or takes too long, or whose source has half of all connections
+//! (`-c`) in handshakes already.
+
+use super::tls::{Step, Tls};
+use crate::serve::tls::Certificates;
+use crate::startup::plan::ClientCerts;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+/// Longest handshake.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// How long a client may take to receive the alert that ends its handshake.
+const ALERT_MAX: Duration = Duration::from_secs(1);
+/// Bits of an IPv6 address that a source has to itself.
+const SOURCE_BITS: u32 = 64;
+
+/// Handshakes of all threads.
+#[derive(Debug)]
+pub(super) struct Handshakes {
+    certificates: Arc<Certificates>,
+    most_of_source: usize,
+    under_way: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Too many of its source are under way.
+    Refused,
+    /// The client, or the network.
+    Failed(io::Error),
+}
+
+impl Handshakes {
+    /// For so many connections in all.
+    pub(super) fn new(certificates: Arc<Certificates>, connections: usize) -> Self {
+        let most_of_source = (connections / 2).max(1);
+        Self { certificates, most_of_source, under_way: Mutex::default() }
+    }
+
+    /// Makes it a connection over TLS.
+    pub(super) async fn run(
+        &self,
+        socket: TcpStream,
+        clients: ClientCerts,
+    ) -> Result<Box<Tls>, Failure> {
+        let source = socket.peer_addr().map_err(Failure::Failed)?.ip();
+        let _place = self.place(source).ok_or(Failure::Refused)?;
+        // Plans with such a listener have certificates to check clients by.
+        let config = self.certificates.config(clients);
+        let config = config.ok_or_else(|| Failure::Failed(io::ErrorKind::Unsupported.into()))?;
+        let tls = Tls::new(socket, config).map_err(|e| Failure::Failed(io::Error::other(e)))?;
+        match timeout(HANDSHAKE_MAX, handshake(Box::new(tls))).await {
+            Ok(done) => done.map_err(Failure::Failed),
+            Err(_) => Err(Failure::Failed(io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    fn place(&self, source: IpAddr) -> Option<Place<'_>> {
+        let source = match source.to_canonical() {
+            IpAddr::V6(ip) => {
+                IpAddr::V6((ip.to_bits() >> (128 - SOURCE_BITS) << (128 - SOURCE_BITS)).into())
+            }
+            v4 => v4,
+        };
+        let mut all = self.under_way.lock();
+        let count = all.entry(source).or_insert(0);
+        if *count >= self.most_of_source {
+            return None;
+        }
+        *count += 1;
+        Some(Place { all: self, source })
+    }
+}
+
+/// A handshake under way.
+struct Place<'h> {
+    all: &'h Handshakes,
+    source: IpAddr,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut all = self.all.under_way.lock();
+        if let Some(count) = all.get_mut(&self.source) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.source);
+            }
+        }
+    }
+}
+
+async fn handshake(mut tls: Box<Tls>) -> io::Result<Box<Tls>> {
+    loop {
+        if !poll_fn(|cx| tls.poll_receive(cx)).await? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (back, step) = spawn_blocking(move || {
+            let step = tls.advance();
+            (tls, step)
+        })
+        .await?;
+        tls = back;
+        match step {
+            Ok(Step::Blocked) => tls.flush().await?,
+            Ok(Step::Open) => {
+                tls.flush().await?;
+                return Ok(tls);
+            }
+            Ok(Step::Ended) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) => {
+                let _ = timeout(ALERT_MAX, part(&mut tls)).await;
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Sends the alert, and reads on until the client has gone: closing with bytes unread would take
+/// the alert from it.
+async fn part(tls: &mut Tls) -> io::Result<()> {
+    tls.flush().await?;
+    tls.shutdown()?;
+    while poll_fn(|cx| tls.poll_receive(cx)).await? {
+        tls.forget();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::tls::tests::certificates;
+
+    #[test]
+    fn a_source_has_half_of_the_places_and_gives_them_back() {
+        let handshakes = Handshakes::new(Arc::new(certificates("places")), 4);
+        let here: IpAddr = "127.0.0.1".parse().unwrap();
+        let held = [handshakes.place(here).unwrap(), handshakes.place(here).unwrap()];
+        assert!(handshakes.place(here).is_none());
+        assert!(handshakes.place("127.0.0.2".parse().unwrap()).is_some());
+        drop(held);
+        assert!(handshakes.place(here).is_some());
+        assert!(handshakes.under_way.lock().is_empty());
+        let of = |text: &str| handshakes.place(text.parse().unwrap());
+        let held = [of("fd00::1"), of("fd00::2")];
+        assert!(held.iter().all(Option::is_some));
+        assert!(of("fd00::3").is_none(), "a subnet is a source");
+        assert!(of("fd00:0:0:1::1").is_some());
+    }
+}

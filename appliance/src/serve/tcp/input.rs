@@ -1,0 +1,201 @@
+//! What a connection has received and not used up yet, and the buffers that the connections of one
+//! thread pass on.
+//!
+//! In: bytes from the network. Out: whole requests' bytes, to be used up from the front. A
+//! connection that waits for the rest of a small request keeps no more than what came of it. Fails:
+//! no memory.
+
+use super::pool::{Charge, READ_BYTES, SMALL_BYTES};
+use super::transport::Stream;
+use crate::process::allocator;
+use std::cell::Cell;
+use std::collections::TryReserveError;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+
+/// Largest buffer that is kept for the next to need one.
+const KEEP_BYTES: usize = 192 << 10;
+
+/// A buffer that the connections of one thread pass on: a connection that owes nothing and is owed nothing
+/// has none.
+#[derive(Default)]
+pub(super) struct Spare(Cell<Vec<u8>>);
+
+impl Spare {
+    /// An empty buffer.
+    pub(super) fn take(&self) -> Vec<u8> {
+        self.0.take()
+    }
+
+    /// Gives a buffer back.
+    pub(super) fn give(&self, mut buffer: Vec<u8>) {
+        if (READ_BYTES..=KEEP_BYTES).contains(&buffer.capacity()) {
+            buffer.clear();
+            self.0.set(buffer);
+        }
+    }
+}
+
+/// Bytes received and not used up yet.
+#[derive(Debug, Default)]
+pub(super) struct Input<'p> {
+    pub(super) bytes: Vec<u8>,
+    /// Bytes at the front that are used up.
+    pub(super) at: usize,
+    /// What they are charged to, when they are more than a connection has uncharged.
+    pub(super) charge: Option<Charge<'p>>,
+}
+
+impl Input<'_> {
+    /// Waits for more, and takes what there is: much of it, or no more than a connection has
+    /// uncharged. What has come in part is small.
+    pub(super) async fn receive(
+        &mut self,
+        stream: &mut Stream,
+        spare: &Spare,
+        much: impl Fn() -> bool,
+    ) -> io::Result<usize> {
+        poll_fn(|cx| {
+            // When memory has run out, the thread's buffer is there all the same.
+            match much() || allocator::is_short() {
+                true => self.take_room(spare)?,
+                false => self.make_little_room()?,
+            }
+            let come = pin!(stream.read_buf(&mut self.bytes)).poll(cx);
+            if come.is_pending() {
+                self.rest(spare)?;
+            }
+            come
+        })
+        .await
+    }
+
+    pub(super) fn unread(&self) -> &[u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    /// Moves what is left to the front. Keeps no buffer for nothing, and no large one for little.
+    pub(super) fn rest(&mut self, spare: &Spare) -> io::Result<()> {
+        self.bytes.drain(..self.at);
+        self.at = 0;
+        let len = self.bytes.len();
+        if len <= SMALL_BYTES {
+            self.charge = None;
+            if self.bytes.capacity() > 2 * len.max(64) {
+                return self.shrink(spare);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what there is in a buffer of just that size, and gives the other back.
+    pub(super) fn shrink(&mut self, spare: &Spare) -> io::Result<()> {
+        let small = copied(self.unread())?;
+        self.at = 0;
+        spare.give(std::mem::replace(&mut self.bytes, small));
+        Ok(())
+    }
+
+    /// Makes space to read into, in the thread's buffer.
+    fn take_room(&mut self, spare: &Spare) -> io::Result<()> {
+        if self.bytes.capacity() < self.bytes.len() + READ_BYTES {
+            let mut room = spare.take();
+            room.try_reserve(self.bytes.len() + READ_BYTES).map_err(out_of_memory)?;
+            room.extend_from_slice(&self.bytes);
+            self.bytes = room;
+        }
+        Ok(())
+    }
+
+    /// Makes space for what a connection has uncharged, and one byte, which shows that it is too much.
+    fn make_little_room(&mut self) -> io::Result<()> {
+        let missing = (SMALL_BYTES + 1).saturating_sub(self.bytes.len()).max(1);
+        self.bytes.try_reserve_exact(missing).map_err(out_of_memory)
+    }
+
+    /// Makes space to read on towards a request of `whole` bytes. Grows with what has come, not with what
+    /// was announced.
+    pub(super) fn grow(&mut self, whole: usize) -> io::Result<()> {
+        let missing = whole.saturating_sub(self.bytes.len());
+        if self.bytes.capacity() > self.bytes.len() {
+            return Ok(());
+        }
+        let more = missing.min(self.bytes.len().max(READ_BYTES)).max(1);
+        self.bytes.try_reserve_exact(more).map_err(out_of_memory)
+    }
+}
+
+/// A buffer of its own for what a connection keeps while it waits. None when memory has run out,
+/// and little is left of what is for such times.
+pub(super) fn copied(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut copy = Vec::new();
+    if !bytes.is_empty() {
+        if !allocator::may_keep() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        copy.try_reserve_exact(bytes.len()).map_err(out_of_memory)?;
+        copy.extend_from_slice(bytes);
+    }
+    Ok(copy)
+}
+
+fn out_of_memory(_: TryReserveError) -> io::Error {
+    io::ErrorKind::OutOfMemory.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn input_grows_with_what_has_come() {
+        let (mut input, spare) = (Input::default(), Spare::default());
+        input.take_room(&spare).unwrap();
+        assert!((READ_BYTES..2 * READ_BYTES).contains(&input.bytes.capacity()));
+        input.bytes.resize(input.bytes.capacity(), 0);
+        input.grow(1 << 30).unwrap();
+        assert!(input.bytes.capacity() <= 4 * READ_BYTES);
+        let whole = input.bytes.len() + 5;
+        input.bytes.shrink_to_fit();
+        input.grow(whole).unwrap();
+        assert!(input.bytes.capacity() < whole + 16, "no more than the request");
+    }
+
+    #[test]
+    fn little_room_is_what_is_uncharged() {
+        let mut input = Input { bytes: vec![7; 100], ..Input::default() };
+        input.make_little_room().unwrap();
+        assert!((SMALL_BYTES + 1..SMALL_BYTES + 32).contains(&input.bytes.capacity()));
+    }
+
+    #[test]
+    fn input_forgets_what_was_used_and_gives_memory_back() {
+        let spare = Spare::default();
+        let mut input = Input { bytes: vec![7; 1 << 20], at: (1 << 20) - 2, charge: None };
+        assert_eq!(input.unread(), [7, 7]);
+        input.rest(&spare).unwrap();
+        assert_eq!(input.unread(), [7, 7]);
+        assert!(input.bytes.capacity() < 64, "a megabyte for two bytes");
+        input.at = 2;
+        input.rest(&spare).unwrap();
+        assert!(input.unread().is_empty());
+        assert_eq!(spare.take().capacity(), 0, "too large to be kept");
+    }
+
+    #[test]
+    fn a_buffer_goes_from_one_input_to_the_next() {
+        let spare = Spare::default();
+        let (mut one, mut other) = (Input::default(), Input::default());
+        one.take_room(&spare).unwrap();
+        one.bytes.extend([1, 2, 3]);
+        one.at = 3;
+        let buffer = one.bytes.as_ptr();
+        other.take_room(&spare).unwrap();
+        assert_ne!(other.bytes.as_ptr(), buffer, "in use");
+        one.rest(&spare).unwrap();
+        assert_eq!(one.bytes.capacity(), 0);
+        one.take_room(&spare).unwrap();
+        assert_eq!((one.bytes.as_ptr(), one.bytes.len()), (buffer, 0));
+    }
+}

@@ -1,0 +1,395 @@
+//! What takes more memory than every connection has: the rest of a large request, a large reply, a
+//! reply that is not taken. All of it is charged to the account first.
+//!
+//! In: a connection that can go no further without. Out: the same with its request whole,
+//! its reply sent, or a refusal in words. Every wait for memory has a bound, and who holds memory
+//! that others wait for must move [`PROGRESS_BYTES`] in [`PROGRESS_TIME`]: a request that does not
+//! is refused, and the rest of it thrown away as it comes; a reply that does not is the end of its
+//! connection.
+
+use super::desk::{Desk, End, send_some};
+use super::input::{Input, copied};
+use super::pool::{Charge, OUT_BYTES, READ_BYTES, RESERVE_BYTES, SMALL_BYTES};
+use super::transport::Stream;
+use super::waiting::idle;
+use crate::process::allocator;
+use dataplane::commands::{Conversation, Ctx, Progress};
+use dataplane::observe::{Conn, ConnState, Transport};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+use tokio::sync::SemaphorePermit;
+use tokio::task::yield_now;
+use tokio::time::sleep;
+
+/// What may be held of a request without a charge, beside a small reply.
+const UNCHARGED_BYTES: usize = RESERVE_BYTES - SMALL_BYTES;
+/// What a connection must read or send in that time, while others wait for the memory that it
+/// holds.
+const PROGRESS_BYTES: usize = 64 << 10;
+const PROGRESS_TIME: Duration = Duration::from_secs(1);
+/// The most that is moved in one turn: then others have theirs, and the runtime looks for what has
+/// come.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// Work of its own on the heap: few connections need it, and every connection would have to hold space for it.
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + 'a>>;
+
+/// What became of a request that has come in part.
+#[derive(Debug)]
+pub(super) enum Gathered {
+    /// More of it is there: all, where its length is known.
+    More,
+    /// It was refused.
+    Refused,
+    /// The connection is to end.
+    End(End),
+}
+
+/// How much a connection has moved lately.
+struct Pace {
+    since: Instant,
+    moved: usize,
+    last: Instant,
+}
+
+impl Pace {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { since: now, moved: 0, last: now }
+    }
+
+    fn moves(&mut self, bytes: usize) {
+        self.moved = self.moved.saturating_add(bytes);
+        self.last = Instant::now();
+    }
+
+    /// Whether it was too little, by the end of a time. Begins a new one.
+    fn is_too_slow(&mut self) -> bool {
+        let slow = self.moved < PROGRESS_BYTES;
+        (self.since, self.moved) = (Instant::now(), 0);
+        slow
+    }
+
+    /// The rest of the present time.
+    async fn time(&self) {
+        sleep(PROGRESS_TIME.saturating_sub(self.since.elapsed())).await;
+    }
+}
+
+/// Reads on towards a whole request, in memory that is charged for all of it first.
+pub(super) fn gather<'a, 'd: 'a>(
+    stream: &'a mut Stream,
+    desk: &'d Desk,
+    conn: &'a Conn,
+    conversation: &'a mut Conversation,
+    input: &'a mut Input<'d>,
+) -> Boxed<'a, Gathered> {
+    Box::pin(gather_charged(stream, desk, conn, conversation, input))
+}
+
+async fn gather_charged<'d>(
+    stream: &mut Stream,
+    desk: &'d Desk,
+    conn: &Conn,
+    conversation: &mut Conversation,
+    input: &mut Input<'d>,
+) -> io::Result<Gathered> {
+    input.bytes.drain(..input.at);
+    input.at = 0;
+    let come = input.bytes.len();
+    let whole = conversation.wants();
+    // A line whose end has not come may be some times as long.
+    let whole = if whole > come + 1 { whole } else { (come + READ_BYTES).next_power_of_two() };
+    conn.is(ConnState::ReadingRest);
+    if input.charge.as_ref().is_none_or(|charge| charge.bytes() < whole) {
+        let mut turn = None;
+        let taken = match desk.pool.try_take(whole) {
+            Some(charge) => Some(charge),
+            None => {
+                // What came is held meanwhile.
+                let held = input.charge.is_none() && come > UNCHARGED_BYTES;
+                if held && desk.pool.may_wait() {
+                    input.shrink(&desk.spare_input)?;
+                    input.charge = Some(desk.charge_behind(input.bytes.capacity())?);
+                }
+                if held && input.charge.is_none() {
+                    None
+                } else {
+                    let taken = tokio::select! {
+                        taken = desk.pool.take(whole) => taken,
+                        () = desk.over() => return Ok(Gathered::End(End::Cut)),
+                    };
+                    if taken.is_none() {
+                        turn = Turn::to_be_told(desk).await?;
+                    }
+                    taken
+                }
+            }
+        };
+        let Some(charge) = taken else {
+            desk.pool.figures().refuse_request();
+            return refuse(stream, desk, conversation, input, turn).await;
+        };
+        input.charge = Some(charge);
+    }
+    let known = conversation.wants() > come + 1;
+    let mut pace = Pace::new();
+    while input.bytes.len() < if known { whole } else { come + 1 } {
+        input.grow(whole)?;
+        tokio::select! {
+            biased;
+            turn = turn_of(desk, stream.readable()) => {
+                let turn = turn?;
+                let come = match stream.try_read_buf(&mut input.bytes, PIECE_BYTES) {
+                    Ok(0) => return Ok(Gathered::End(End::Client)),
+                    come => none_if_blocked(come)?,
+                };
+                desk.ops.bytes_read.add(come as u64);
+                pace.moves(come);
+                turn.end().await;
+            }
+            () = desk.over() => return Ok(Gathered::End(End::Cut)),
+            () = pace.time() => {
+                if desk.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
+                    return Ok(Gathered::End(End::Idle));
+                }
+                if desk.drain().is_some_and(|drain| pace.last.elapsed() >= drain.patience(true)) {
+                    return Ok(Gathered::End(End::Cut));
+                }
+                if pace.is_too_slow() && input.charge.as_ref().is_some_and(Charge::is_wanted) {
+                    desk.pool.figures().stall();
+                    let turn = Turn::to_be_told(desk).await?;
+                    return refuse(stream, desk, conversation, input, turn).await;
+                }
+            }
+        }
+    }
+    Ok(Gathered::More)
+}
+
+/// A turn to move a piece, once there is something to move.
+async fn turn_of<'d>(
+    desk: &'d Desk,
+    ready: impl Future<Output = io::Result<()>>,
+) -> io::Result<Turn<'d>> {
+    ready.await?;
+    Turn::of(desk).await
+}
+
+/// One connection of a thread moves much at a time, so that small requests need not wait for many.
+struct Turn<'d>(SemaphorePermit<'d>);
+
+impl<'d> Turn<'d> {
+    async fn of(desk: &'d Desk) -> io::Result<Self> {
+        // It is never closed.
+        desk.large_turn.acquire().await.map(Self).map_err(io::Error::other)
+    }
+
+    /// A turn to be refused in. When memory has run out the client does not wait for one.
+    async fn to_be_told(desk: &'d Desk) -> io::Result<Option<Self>> {
+        match allocator::is_short() {
+            true => Ok(None),
+            false => Self::of(desk).await.map(Some),
+        }
+    }
+
+    /// Others first, before the next has one.
+    async fn end(self) {
+        yield_now().await;
+        drop(self.0);
+    }
+}
+
+/// Nothing, where there was nothing after all.
+fn none_if_blocked(moved: io::Result<usize>) -> io::Result<usize> {
+    match moved {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        moved => moved,
+    }
+}
+
+/// Refuses a request that has come in part. What came of it is forgotten.
+async fn refuse<'d>(
+    stream: &mut Stream,
+    desk: &'d Desk,
+    conversation: &mut Conversation,
+    input: &mut Input<'d>,
+    turn: Option<Turn<'d>>,
+) -> io::Result<Gathered> {
+    let progress = told(stream, desk, conversation, input, (&mut Vec::new(), turn)).await?;
+    Ok(if progress.close { Gathered::End(End::Lost) } else { Gathered::Refused })
+}
+
+/// Sends a client the refusal of its request. Those that came together have waited as long, and
+/// each has a turn.
+async fn told<'d>(
+    stream: &mut Stream,
+    desk: &'d Desk,
+    conversation: &mut Conversation,
+    input: &mut Input<'d>,
+    (out, turn): (&mut Vec<u8>, Option<Turn<'d>>),
+) -> io::Result<Progress> {
+    let progress = {
+        let mut session = desk.session.borrow_mut();
+        let mut ctx = Ctx::new(&mut session, &desk.ops, &desk.server);
+        conversation.refuse(&mut ctx, input.unread(), out)
+    };
+    input.at += progress.consumed;
+    input.rest(&desk.spare_input)?;
+    let sent = send_some(stream, desk, out)?;
+    if let Some(turn) = turn {
+        turn.end().await;
+    }
+    send_rest(stream, desk, input, out, sent, None).await?;
+    Ok(progress)
+}
+
+/// Makes and sends a reply that needs a buffer of so many bytes. Says how the connection is to end,
+/// if it is.
+pub(super) fn reply<'a, 'd: 'a>(
+    stream: &'a mut Stream,
+    desk: &'d Desk,
+    conn: &'a Conn,
+    conversation: &'a mut Conversation,
+    input: &'a mut Input<'d>,
+    (out, needs): (&'a mut Vec<u8>, usize),
+) -> Boxed<'a, Option<End>> {
+    Box::pin(reply_charged(stream, desk, conn, conversation, input, (out, needs)))
+}
+
+async fn reply_charged<'d>(
+    stream: &mut Stream,
+    desk: &'d Desk,
+    conn: &Conn,
+    conversation: &mut Conversation,
+    input: &mut Input<'d>,
+    (out, needs): (&mut Vec<u8>, usize),
+) -> io::Result<Option<End>> {
+    let came = Instant::now();
+    desk.spare_output.give(std::mem::take(out));
+    // With what came behind the request, which is held as long.
+    let held = if input.charge.is_none() { input.unread().len() } else { 0 };
+    let whole = needs.saturating_add(held);
+    let mut turn = None;
+    let granted = match desk.pool.try_take(whole) {
+        Some(charge) => Some(charge),
+        None => {
+            input.shrink(&desk.spare_input)?;
+            let held = input.bytes.capacity();
+            let _held = if held > RESERVE_BYTES { Some(desk.charge_behind(held)?) } else { None };
+            let charge = tokio::select! {
+                charge = desk.pool.take(whole) => charge,
+                () = desk.over() => return Ok(Some(End::Cut)),
+            };
+            if charge.is_none() {
+                turn = Turn::to_be_told(desk).await?;
+            }
+            charge
+        }
+    };
+    let Some(charge) = granted else {
+        desk.pool.figures().refuse_reply();
+        let progress = told(stream, desk, conversation, input, (out, turn)).await?;
+        return Ok(progress.close.then_some(End::Lost));
+    };
+    let turn = Turn::of(desk).await?;
+    if out.try_reserve_exact(needs).is_err() {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    let done = desk.ops.latency.done();
+    conversation.may_reply(needs);
+    let progress = {
+        let mut session = desk.session.borrow_mut();
+        let mut ctx = Ctx::new(&mut session, &desk.ops, &desk.server);
+        conversation.advance(&mut ctx, input.unread(), out, OUT_BYTES)
+    };
+    input.at += progress.consumed;
+    let answered = desk.ops.latency.done();
+    conn.is(ConnState::Writing);
+    let sent = send_piece(stream, desk, out)?;
+    turn.end().await;
+    send_rest(stream, desk, input, out, sent, Some(charge)).await?;
+    let ns = u64::try_from(came.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    desk.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
+    Ok(progress.close.then(|| End::of(conversation)))
+}
+
+/// Sends a piece, or as much of it as the kernel takes at once; what that was.
+fn send_piece(stream: &mut Stream, desk: &Desk, left: &[u8]) -> io::Result<usize> {
+    send_some(stream, desk, left.get(..PIECE_BYTES).unwrap_or(left))
+}
+
+/// Sends what the kernel did not take at once, of which `sent` bytes have gone, in a buffer of its
+/// own and charged. Leaves `out` empty.
+pub(super) fn finish_sending<'a, 'd: 'a>(
+    stream: &'a mut Stream,
+    desk: &'d Desk,
+    input: &'a mut Input<'d>,
+    out: &'a mut Vec<u8>,
+    sent: usize,
+) -> Boxed<'a, ()> {
+    Box::pin(send_rest(stream, desk, input, out, sent, None))
+}
+
+/// The same, with what it is charged to already.
+async fn send_rest<'d>(
+    stream: &mut Stream,
+    desk: &'d Desk,
+    input: &mut Input<'_>,
+    out: &mut Vec<u8>,
+    sent: usize,
+    charge: Option<Charge<'d>>,
+) -> io::Result<()> {
+    let left = out.get(sent..).unwrap_or_default();
+    if left.is_empty() {
+        out.clear();
+        return Ok(());
+    }
+    // What is about as long as its buffer stays in it, as far as that is charged.
+    let stays = charge.is_some() && left.len() > out.capacity() / 2;
+    let (mut at, rest) = if stays { (sent, std::mem::take(out)) } else { (0, copied(left)?) };
+    desk.spare_output.give(std::mem::take(out));
+    if input.charge.is_none() {
+        input.shrink(&desk.spare_input)?;
+    }
+    let held = rest.capacity() + input.bytes.capacity() + stream.held_bytes();
+    let charge = match charge {
+        Some(mut charge) if charge.bytes() >= held => {
+            charge.shrink_to(held);
+            Some(charge)
+        }
+        smaller => {
+            drop(smaller);
+            if held > RESERVE_BYTES { Some(desk.charge_behind(held)?) } else { None }
+        }
+    };
+    let mut pace = Pace::new();
+    while let Some(left) = rest.get(at..).filter(|left| !left.is_empty()) {
+        tokio::select! {
+            biased;
+            turn = turn_of(desk, stream.writable()) => {
+                let turn = turn?;
+                let written = send_piece(stream, desk, left)?;
+                at += written;
+                pace.moves(written);
+                turn.end().await;
+            }
+            () = desk.over() => return Err(io::ErrorKind::TimedOut.into()),
+            () = idle(desk.idle_max), if charge.is_none() => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            () = pace.time(), if charge.is_some() => {
+                if desk.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                if pace.is_too_slow() && charge.as_ref().is_some_and(Charge::is_wanted) {
+                    desk.pool.figures().stall();
+                    return Err(io::ErrorKind::QuotaExceeded.into());
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! A connection from its seat to its end. Nearly always it waits for a request, and what there is
+//! of it then is small: what answers one is made on the heap when something comes, and goes.
+//!
+//! ```text
+//!  accepted ──► handshake, over TLS ──► waits ──► works ──► the end
+//!                                         ▲         │
+//!                                         └─────────┘
+//! ```
+//!
+//! In: an accepted connection and its seat. Out: nothing; the seat is free again. Fails: as its
+//! client, the network and memory do, and then it ends.
+
+use super::connection::{Talk, converse, finish};
+use super::desk::{Desk, End};
+use super::handshake::{Failure, Handshakes};
+use super::room::Seat;
+use super::transport::Stream;
+use super::waiting::nap;
+use crate::startup::plan::ClientCerts;
+use dataplane::observe::{Conn, ConnState};
+use std::future::Future;
+use std::io;
+use std::mem::replace;
+use std::os::fd::RawFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::time::Sleep;
+
+/// The task of a connection.
+pub(super) struct Served(Phase);
+
+enum Phase {
+    /// For a request.
+    Waits(Standing),
+    /// Until it waits again, or has ended.
+    Works(Pin<Box<dyn Future<Output = Option<Standing>>>>),
+    Over,
+}
+
+/// What a connection is from one request to the next.
+struct Standing {
+    stream: Stream,
+    conn: Conn,
+    seat: Seat,
+    /// What it has said so far, once it has said something.
+    talk: Option<Box<Talk>>,
+    /// Its idle timeout, where it has one.
+    limit: Option<Pin<Box<Sleep>>>,
+}
+
+impl Served {
+    /// Adds it to the list of connections.
+    pub(super) fn new(
+        stream: Stream,
+        seat: Seat,
+        tls: Option<ClientCerts>,
+        listener: Arc<str>,
+    ) -> Self {
+        let desk = &seat.room.desk;
+        let conn = desk.server.conns.enter(stream.fd(), stream.address(), Some(listener));
+        desk.server.watchers.connected(conn.peer(), conn.fd());
+        let mut standing = Standing { stream, conn, seat, talk: None, limit: None };
+        Self(match (tls, standing.seat.room.handshakes.clone()) {
+            (Some(clients), Some(handshakes)) => Phase::Works(Box::pin(async move {
+                let Standing { stream, conn, seat, .. } = standing;
+                let desk = &seat.room.desk;
+                let Some(stream) = greet(stream, desk, &handshakes, clients, conn.fd()).await
+                else {
+                    desk.server.watchers.disconnected(conn.peer(), "error", conn.fd());
+                    return None;
+                };
+                standing = Standing { stream, conn, seat, talk: None, limit: None };
+                let ready = standing.stream.set_nodelay();
+                if ready.is_ok() {
+                    Some(standing)
+                } else {
+                    work(standing, ready.map(|()| true)).await
+                }
+            })),
+            _ => match standing.stream.set_nodelay() {
+                Ok(()) => Phase::Waits(standing),
+                Err(error) => Phase::Works(Box::pin(work(standing, Err(error)))),
+            },
+        })
+    }
+}
+
+impl Future for Served {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            self.0 = match replace(&mut self.0, Phase::Over) {
+                Phase::Waits(mut standing) => match standing.poll_come(cx) {
+                    Poll::Pending => {
+                        self.0 = Phase::Waits(standing);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(come) => Phase::Works(Box::pin(work(standing, come))),
+                },
+                Phase::Works(mut working) => match working.as_mut().poll(cx) {
+                    Poll::Pending => {
+                        self.0 = Phase::Works(working);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Some(standing)) => Phase::Waits(standing),
+                    Poll::Ready(None) => return Poll::Ready(()),
+                },
+                Phase::Over => return Poll::Ready(()),
+            }
+        }
+    }
+}
+
+impl Standing {
+    /// Waits until something has come or the service stops. False when nothing came for too long.
+    fn poll_come(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let desk = &self.seat.room.desk;
+        if desk.drain().is_some() {
+            return Poll::Ready(Ok(true));
+        }
+        if let Poll::Ready(come) = self.stream.poll_readable(cx) {
+            return Poll::Ready(come.map(|()| true));
+        }
+        if self.seat.place.is_none() {
+            self.seat.place = Some(desk.waiting.enter(cx.waker())?);
+        }
+        if self.limit.is_none() {
+            self.limit = desk.idle_max.map(nap);
+        }
+        let over = self.limit.as_mut().is_some_and(|limit| limit.as_mut().poll(cx).is_ready());
+        if over { Poll::Ready(Ok(false)) } else { Poll::Pending }
+    }
+}
+
+/// Answers what has come, if something has. The connection as it waits for more, unless it has ended.
+async fn work(mut standing: Standing, come: io::Result<bool>) -> Option<Standing> {
+    let Standing { stream, conn, seat, talk, limit } = &mut standing;
+    let desk = &seat.room.desk;
+    *limit = None;
+    let result = match come {
+        Ok(true) => converse(stream, desk, conn, talk).await,
+        Ok(false) => Ok(Some(End::Idle)),
+        Err(error) => Err(error),
+    };
+    let Some(result) = result.transpose() else {
+        conn.is(ConnState::Reading);
+        return Some(standing);
+    };
+    let end = finish(stream, desk, conn, result).await;
+    if let (Stream::Tls(tls), End::Client | End::Idle) = (&mut *stream, &end) {
+        // Says that this is the end, and no cut.
+        let _ = tls.shutdown();
+    }
+    match &end {
+        End::Service { .. } => seat.room.ended.count_drained(),
+        End::Cut => seat.room.ended.count_cut(1),
+        End::Failed(error)
+            if matches!(stream, Stream::Tls(_)) && error.kind() == io::ErrorKind::InvalidData =>
+        {
+            desk.ops.tls_proto_errors.inc();
+            desk.server.watchers.tls_failed(&error.to_string(), conn.fd());
+        }
+        _ => {}
+    }
+    desk.server.watchers.disconnected(conn.peer(), end.reason(), conn.fd());
+    tracing::debug!(?end, "a connection ended");
+    None
+}
+
+/// The connection over TLS, unless its handshake fails or the service stops meanwhile.
+async fn greet(
+    stream: Stream,
+    desk: &Desk,
+    handshakes: &Handshakes,
+    clients: ClientCerts,
+    fd: RawFd,
+) -> Option<Stream> {
+    let Stream::Tcp(socket) = stream else { return Some(stream) };
+    let done = tokio::select! {
+        done = handshakes.run(socket, clients) => done,
+        _ = desk.stopping() => return None,
+    };
+    match done {
+        Ok(tls) => {
+            if tls.is_new_session() {
+                desk.ops.tls_sessions.inc();
+            }
+            return Some(Stream::Tls(tls));
+        }
+        Err(Failure::Refused) => {
+            desk.ops.tls_refused.inc();
+            desk.server.watchers.tls_failed("too many handshakes of this source", fd);
+        }
+        Err(Failure::Failed(error)) => {
+            tracing::debug!(%error, "a TLS handshake failed");
+            desk.ops.tls_handshake_errors.inc();
+            desk.server.watchers.tls_failed(&error.to_string(), fd);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// tokio rounds a task up to a multiple of 128 bytes, of which some 110 are its own.
+    const WAITING_MAX_BYTES: usize = 144;
+
+    #[test]
+    fn a_connection_that_waits_is_small() {
+        let bytes = size_of::<Served>();
+        assert!(bytes <= WAITING_MAX_BYTES, "{bytes} bytes");
+    }
+}

@@ -1,0 +1,227 @@
+//! A client's connection and where it comes from: TCP, TLS or a Unix socket, the same to all else.
+
+use super::tls::Tls;
+use crate::startup::plan::ClientCerts;
+use bytes::BufMut;
+use dataplane::observe::conns::Address;
+use socket2::SockRef;
+use std::future::poll_fn;
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, RawFd};
+use std::task::{Context, Poll, Waker};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// Where connections come from, before a runtime has it.
+#[derive(Debug)]
+pub enum Source {
+    /// TCP, and what is asked of clients over TLS, where that is spoken.
+    Tcp(std::net::TcpListener, Option<ClientCerts>),
+    /// A Unix socket.
+    Unix(std::os::unix::net::UnixListener),
+}
+
+impl Source {
+    /// A handle of its own on the same listener.
+    ///
+    /// # Errors
+    /// Out of files.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(l, tls) => Ok(Self::Tcp(l.try_clone()?, *tls)),
+            Self::Unix(l) => l.try_clone().map(Self::Unix),
+        }
+    }
+}
+
+/// Where connections come from.
+pub(super) enum Listener {
+    Tcp(TcpListener, Option<ClientCerts>),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    pub(super) fn new(source: Source) -> io::Result<Self> {
+        match source {
+            Source::Tcp(l, tls) => Ok(Self::Tcp(TcpListener::from_std(l)?, tls)),
+            Source::Unix(l) => UnixListener::from_std(l).map(Self::Unix),
+        }
+    }
+
+    /// The number of its file.
+    pub(super) fn fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(l, _) => l.as_raw_fd(),
+            Self::Unix(l) => l.as_raw_fd(),
+        }
+    }
+
+    /// Its address, as `stats conns` has it.
+    pub(super) fn address(&self) -> Address {
+        match self {
+            Self::Tcp(l, _) => tcp(l.local_addr().ok()),
+            Self::Unix(l) => {
+                let address = l.local_addr().ok();
+                let path = address.as_ref().and_then(|a| a.as_pathname());
+                let text = path.map_or_else(String::new, |p| p.display().to_string());
+                Address::Other(format!("unix:{text}").into())
+            }
+        }
+    }
+
+    /// What is asked of clients over TLS, where that is spoken.
+    pub(super) fn tls(&self) -> Option<ClientCerts> {
+        match self {
+            Self::Tcp(_, tls) => *tls,
+            Self::Unix(_) => None,
+        }
+    }
+
+    pub(super) async fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(l, _) => Ok(Stream::Tcp(l.accept().await?.0)),
+            Self::Unix(l) => Ok(Stream::Unix(l.accept().await?.0)),
+        }
+    }
+}
+
+fn tcp(address: Option<SocketAddr>) -> Address {
+    address.map_or_else(|| Address::Other("tcp:".into()), Address::Tcp)
+}
+
+/// A client's connection.
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    Tls(Box<Tls>),
+}
+
+impl Stream {
+    /// The number of its file.
+    pub(super) fn fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(s) => s.as_raw_fd(),
+            Self::Unix(s) => s.as_raw_fd(),
+            Self::Tls(s) => s.socket().as_raw_fd(),
+        }
+    }
+
+    /// The client's address, as `stats conns` has it.
+    pub(super) fn address(&self) -> Address {
+        match self {
+            Self::Tcp(s) => tcp(s.peer_addr().ok()),
+            Self::Tls(s) => tcp(s.socket().peer_addr().ok()),
+            Self::Unix(_) => Address::Other("unix:".into()),
+        }
+    }
+
+    /// Sends each write at once.
+    pub(super) fn set_nodelay(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(s) => s.set_nodelay(true),
+            Self::Tls(s) => s.socket().set_nodelay(true),
+            Self::Unix(_) => Ok(()),
+        }
+    }
+
+    /// Waits until something has come, and takes what there is, as far as there is space behind
+    /// `into`. One system call: a read that leaves space has taken everything. 0 at the end.
+    /// Nothing is lost when it is dropped.
+    pub(super) async fn read_buf(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
+        match self {
+            Self::Tcp(s) => s.read_buf(into).await,
+            Self::Unix(s) => s.read_buf(into).await,
+            Self::Tls(s) => poll_fn(|cx| s.poll_read(into, cx)).await,
+        }
+    }
+
+    /// Whether the kernel has something that was not read.
+    pub(super) fn has_unread(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        let socket = match self {
+            Self::Tcp(s) => SockRef::from(s),
+            Self::Unix(s) => SockRef::from(s),
+            Self::Tls(s) if s.has_unread() => return true,
+            Self::Tls(s) => SockRef::from(s.socket()),
+        };
+        matches!(socket.peek(&mut byte), Ok(1..))
+    }
+
+    pub(super) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(s) => s.try_write(bytes),
+            Self::Unix(s) => s.try_write(bytes),
+            Self::Tls(s) => s.try_write(bytes),
+        }
+    }
+
+    /// Whether there may be something to read, or the end; wakes the task when there is.
+    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(s) => s.poll_read_ready(cx),
+            Self::Unix(s) => s.poll_read_ready(cx),
+            Self::Tls(s) if s.has_unread() => Poll::Ready(Ok(())),
+            Self::Tls(s) => s.socket().poll_read_ready(cx),
+        }
+    }
+
+    /// Waits until there is something to read, or the end.
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_readable(cx)).await
+    }
+
+    /// Waits until some can be sent.
+    pub(super) async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(s) => s.writable().await,
+            Self::Unix(s) => s.writable().await,
+            Self::Tls(s) => s.socket().writable().await,
+        }
+    }
+
+    /// Takes what there is, as far as there is space behind `into`, and so much at most; over TLS whole
+    /// records.
+    pub(super) fn try_read_buf(&mut self, into: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+        match self {
+            Self::Tcp(s) => s.try_read_buf(&mut into.limit(most)),
+            Self::Unix(s) => s.try_read_buf(&mut into.limit(most)),
+            Self::Tls(s) => match s.poll_read(into, &mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(come) => come,
+                Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+            },
+        }
+    }
+
+    pub(super) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Tcp(s) => s.write_all(bytes).await,
+            Self::Unix(s) => s.write_all(bytes).await,
+            Self::Tls(s) => {
+                let mut at = 0;
+                while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+                    at += s.write(rest).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Bytes held of what was written and has not left.
+    pub(super) fn held_bytes(&self) -> usize {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => 0,
+            Self::Tls(s) => s.held_bytes(),
+        }
+    }
+
+    /// Nothing more will be sent.
+    pub(super) fn shutdown(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(s) => SockRef::from(&*s).shutdown(Shutdown::Write),
+            Self::Unix(s) => SockRef::from(&*s).shutdown(Shutdown::Write),
+            Self::Tls(s) => s.shutdown(),
+        }
+    }
+}

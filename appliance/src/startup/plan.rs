@@ -1,0 +1,342 @@
+//! What follows from the flags on this machine: checked, resolved facts, and nothing touched yet.
+//!
+//! In: [`ServeFlags`] and [`Machine`]. Out: [`Plan`], or a [`PlanError`] that says what to do.
+//! [`crate::startup::topology`] builds from a plan without asking again.
+
+mod clients;
+mod error;
+mod network;
+mod numa;
+mod offload;
+mod policy;
+mod process;
+mod resources;
+mod settings;
+mod tls;
+
+pub use clients::{ClientsPlan, UnixPlan};
+pub use error::PlanError;
+pub use numa::NumaPlan;
+pub use offload::OffloadPlan;
+pub use policy::PolicyPlan;
+pub use process::ProcessPlan;
+pub(crate) use resources::{needed_bytes, worker_cpus};
+pub use tls::{ClientCerts, TlsPlan};
+
+use crate::host::machine::{Gpu, Machine};
+use crate::startup::flags::{Engine, FileMask, MetricsAddr, Network, ServeFlags, TcpIn};
+use dataplane::stages::batch::batcher::BatchMode;
+use driver_shim::Pages;
+use serde::{Serialize, Serializer};
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use wire::Cidr;
+
+/// Bytes per packet slot.
+pub(crate) const SLOT_BYTES: u64 = driver_shim::SLOT_BYTES as u64;
+
+/// What size classes may grow by: less makes more of them than there can be.
+const GROWTH_FACTORS: RangeInclusive<f64> = 1.05..=100.0;
+
+/// Everything that start-up needs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// Ports that bring UDP requests.
+    pub ports: Vec<PortPlan>,
+    /// Where TCP listens.
+    pub tcp: Vec<TcpPlan>,
+    /// Who serves TCP on the ports.
+    pub tcp_in: TcpIn,
+    /// Frames per second to the kernel's TAP device, and as many from it.
+    pub exception_rate: NonZeroU32,
+    /// TCP threads.
+    pub tcp_threads: usize,
+    /// Most TCP connections at a time.
+    pub conn_limit: usize,
+    /// Most memory for buffers of connections, in bytes.
+    pub conn_memory_bytes: u64,
+    /// How clients connect, and what they may ask for.
+    pub clients: ClientsPlan,
+    /// How TLS is spoken, where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsPlan>,
+    /// How the process runs.
+    pub process: ProcessPlan,
+    /// Files that may be open at once.
+    pub open_files: u64,
+    /// The CPU of each worker. Empty: no UDP.
+    pub worker_cpus: Vec<usize>,
+    /// A flag sets their number.
+    pub cores_given: bool,
+    /// The CPU of everything else.
+    pub control_cpu: usize,
+    /// The NUMA node that memory comes from. `None`: where the kernel likes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa: Option<NumaPlan>,
+    /// CPUs that TCP threads may use. On kernel sockets all, unless the workers' were chosen.
+    pub tcp_cpus: Vec<usize>,
+    /// Memory for items, in bytes.
+    pub memory_bytes: u64,
+    /// The file that items lie in, if they are to outlive the process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_file: Option<PathBuf>,
+    /// Largest item, in bytes.
+    pub item_max_bytes: u64,
+    /// Evict when memory is full.
+    pub evict: bool,
+    /// Size ratio between neighbouring slab classes.
+    pub growth_factor: f64,
+    /// Space for key, value and flags that the smallest chunk has at least.
+    pub chunk_min_bytes: u32,
+    /// Packet slots.
+    pub slots: u32,
+    /// Huge pages.
+    #[serde(serialize_with = "pages")]
+    pub huge: Pages,
+    /// What looks requests up.
+    pub engine: Engine,
+    /// What GPU there is, where it was looked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<Gpu>,
+    /// How it is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offload: Option<OffloadPlan>,
+    /// Most requests per batch.
+    pub batch: usize,
+    /// When a batch goes.
+    #[serde(serialize_with = "batch_mode")]
+    pub batch_mode: BatchMode,
+    /// Networks whose UDP requests are answered.
+    #[serde(serialize_with = "as_text")]
+    pub allow: Vec<Cidr>,
+    /// How much each of them gets.
+    pub policy: PolicyPlan,
+    /// Where metrics are served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<MetricsAddr>,
+    /// Arguments for DPDK.
+    pub eal: Vec<String>,
+    /// What an operator may not expect.
+    pub notes: Vec<String>,
+    /// What was given and changes nothing here.
+    pub unused: Vec<String>,
+}
+
+/// A port of the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PortPlan {
+    /// What drives it.
+    pub device: Device,
+    /// The UDP port of the service; 0: any free one.
+    pub udp_port: u16,
+    /// The TCP port of the service, where workers serve it.
+    pub tcp_port: Option<u16>,
+    /// Its own addresses. Kernel sockets have theirs in the device.
+    pub addresses: Vec<Network>,
+    /// Name of the TAP device behind its exception path.
+    pub side_door: Option<String>,
+}
+
+/// What drives a port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Device {
+    /// Kernel UDP sockets at these addresses.
+    Sockets(Vec<IpAddr>),
+    /// A NIC under DPDK.
+    Pci {
+        /// Its address on the bus.
+        address: String,
+        /// Device arguments for the driver.
+        args: Option<String>,
+    },
+    /// A DPDK virtual device: name and arguments.
+    Vdev(String),
+}
+
+impl Device {
+    /// Name and arguments, as DPDK takes them; empty for sockets.
+    pub fn spec(&self) -> String {
+        match self {
+            Self::Sockets(_) => String::new(),
+            Self::Pci { address, args: Some(args) } => format!("{address},{args}"),
+            Self::Pci { address: spec, args: None } | Self::Vdev(spec) => spec.clone(),
+        }
+    }
+}
+
+/// An address that TCP listens on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct TcpPlan {
+    /// The address; port 0: any free one.
+    pub address: SocketAddr,
+    /// The address will exist only when the exception path's TAP device has got it.
+    pub behind_side_door: bool,
+    /// What is asked of clients over TLS; `None`: no TLS is spoken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<ClientCerts>,
+}
+
+impl Plan {
+    /// Checks the flags against each other and against the machine.
+    ///
+    /// # Errors
+    /// The first contradiction found, with what to do about it.
+    pub fn new(flags: &ServeFlags, machine: &Machine) -> Result<Self, PlanError> {
+        let mut notes = Vec::new();
+        let clients = clients::clients(flags)?;
+        let tls = tls::tls(flags)?;
+        notes.extend(tls::notes(flags, tls.as_ref()));
+        let ports = network::ports(flags, machine)?;
+        let with_dpdk = !flags.port.is_empty();
+        let tcp = network::tcp(flags, &ports, tls.as_ref());
+        if !with_dpdk && flags.tcp == TcpIn::Worker {
+            return Err(PlanError::TcpWithoutPort);
+        }
+        if ports.is_empty() && tcp.is_empty() && clients.unix.is_none() {
+            return Err(PlanError::NothingToServe);
+        }
+        let numa::Choice { node, note } = numa::choose(flags, machine)?;
+        notes.extend(note);
+        let (worker_cpus, control_cpu) =
+            resources::cpus(flags, machine, node.as_ref(), !ports.is_empty())?;
+        if worker_cpus.contains(&control_cpu) {
+            notes.push(format!(
+                "CPU {control_cpu} serves packets and everything else: allow the process one more CPU"
+            ));
+        }
+        // Workers on kernel sockets sleep when there is nothing to do: other threads need not keep off their
+        // CPUs, unless they were chosen.
+        let own = !flags.port.is_empty() || flags.cores.is_some();
+        let spare = machine.cpus.iter().copied().filter(|c| !own || !worker_cpus.contains(c));
+        let mut tcp_cpus: Vec<usize> = spare.collect();
+        if tcp_cpus.is_empty() {
+            tcp_cpus.push(control_cpu);
+        }
+        let (memory_bytes, slots) =
+            resources::memory(flags, machine, worker_cpus.len() * ports.len())?;
+        if memory_bytes >> 20 > flags.memory {
+            notes.push(format!(
+                "-m {}: items have {} MB, the least that size classes work with",
+                flags.memory,
+                memory_bytes >> 20
+            ));
+        }
+        let wanted = resources::needed_bytes(flags, worker_cpus.len() * ports.len());
+        notes.extend(node.as_ref().and_then(|node| numa::shortage(node, wanted)));
+        let listeners = tcp.len() + usize::from(clients.unix.is_some());
+        let open_files =
+            resources::open_files(flags, machine, &ports, listeners, worker_cpus.len())?;
+        let asked = flags.slab_growth_factor;
+        if asked.is_nan() || asked <= 1.0 {
+            return Err(PlanError::GrowthFactor(asked));
+        }
+        let growth_factor = asked.clamp(*GROWTH_FACTORS.start(), *GROWTH_FACTORS.end());
+        if !GROWTH_FACTORS.contains(&asked) {
+            notes.push(format!("-f {asked}: sizes grow by a factor of {growth_factor} here"));
+        }
+        if !with_dpdk && !flags.eal.is_empty() {
+            return Err(PlanError::EalWithoutPort);
+        }
+        let chunk_min_bytes = flags.slab_min_size.unwrap_or(0);
+        if u64::from(chunk_min_bytes) > flags.max_item_size {
+            return Err(PlanError::ChunkMin(chunk_min_bytes));
+        }
+        let (engine, gpu) = resources::engine(flags.engine, machine)?;
+        if let Some(ip) = network::unanswered(flags, &ports) {
+            notes.push(format!(
+                "UDP listens on {ip} and answers only this machine: name your clients' networks with --trusted or --allow"
+            ));
+        }
+        let policy = PolicyPlan::new(&flags.policy, network::trusted(flags));
+        if let Some(everybody) = policy.everybody() {
+            notes.push(format!(
+                "--trusted {everybody} is everybody: whoever forges a source address has replies of any size sent there"
+            ));
+        }
+        if clients.auth_file.is_some() && clients.unix.is_none() && flags.udp_port.is_none() {
+            notes.push("-Y turns UDP off, where no client can authenticate".to_owned());
+        }
+        Ok(Self {
+            allow: network::allow(flags),
+            policy,
+            ports,
+            tcp,
+            tcp_in: flags.tcp,
+            exception_rate: flags.exception_rate,
+            tcp_threads: usize::from(flags.threads),
+            conn_limit: flags.conn_limit as usize,
+            conn_memory_bytes: resources::conn_memory(flags, memory_bytes)?,
+            clients,
+            tls,
+            process: process::process(flags),
+            open_files,
+            worker_cpus,
+            cores_given: flags.cores.is_some(),
+            control_cpu,
+            numa: node.map(|node| NumaPlan::new(&node, &machine.cpus)),
+            tcp_cpus,
+            memory_bytes,
+            memory_file: flags.memory_file.clone(),
+            item_max_bytes: flags.max_item_size,
+            evict: !flags.disable_evictions,
+            growth_factor,
+            chunk_min_bytes,
+            slots,
+            huge: flags.huge,
+            engine,
+            gpu,
+            offload: OffloadPlan::new(&flags.offload, engine, memory_bytes),
+            batch: flags.batch as usize,
+            batch_mode: flags.batch_mode,
+            metrics: flags.metrics.clone().map(|address| match address {
+                MetricsAddr::Unix(path) => MetricsAddr::Unix(absolute(&path)),
+                tcp @ MetricsAddr::Tcp(_) => tcp,
+            }),
+            eal: flags.eal.clone(),
+            notes,
+            unused: clients::unused(flags),
+        })
+    }
+
+    /// CPUs that anything runs on.
+    pub fn cpus(&self) -> Vec<usize> {
+        let all = [&self.worker_cpus[..], &self.tcp_cpus, &[self.control_cpu]];
+        all.concat()
+    }
+
+    /// Where workers serve TCP.
+    pub fn worker_tcp(&self) -> impl Iterator<Item = SocketAddr> {
+        let of = |port: &PortPlan| port.tcp_port.map(|tcp| (port.addresses.clone(), tcp));
+        let served = self.ports.iter().filter_map(of);
+        served.flat_map(|(own, tcp)| own.into_iter().map(move |n| SocketAddr::new(n.ip, tcp)))
+    }
+
+    /// Whether any port needs DPDK.
+    pub fn needs_dpdk(&self) -> bool {
+        self.ports.iter().any(|p| !matches!(p.device, Device::Sockets(_)))
+    }
+}
+
+/// The path from the root on, which stays right when the working directory changes.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn pages<S: Serializer>(pages: &Pages, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(pages.name())
+}
+
+fn batch_mode<S: Serializer>(mode: &BatchMode, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(mode.name())
+}
+
+fn as_text<T: Display, S: Serializer>(items: &[T], s: S) -> Result<S::Ok, S::Error> {
+    s.collect_seq(items.iter().map(T::to_string))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,207 @@
+//! Connections, and what clients may do.
+
+use super::{PlanError, absolute};
+use crate::startup::flags::{Extended, FileMask, ServeFlags, ServicePort, Ssl, TcpIn};
+use memcache::{Dialect, Dialects};
+use serde::{Serialize, Serializer};
+use std::path::PathBuf;
+
+/// memcached's port.
+const SERVICE_PORT: u16 = 11211;
+
+/// How clients connect, and what they may ask for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClientsPlan {
+    /// The Unix socket, which takes the place of TCP and UDP.
+    pub unix: Option<UnixPlan>,
+    /// Connections that may wait to be accepted.
+    pub backlog: i32,
+    /// Most requests of one connection before the others get a turn.
+    pub requests_per_turn: usize,
+    /// What connections speak.
+    #[serde(serialize_with = "dialect_word")]
+    pub dialect: Dialects,
+    /// Users who may authenticate; without it clients need not.
+    pub auth_file: Option<PathBuf>,
+    /// An idle connection is closed after so many seconds; 0: never.
+    pub idle_timeout_seconds: u32,
+    /// Longest time for answering what clients have sent when the service stops.
+    pub drain_seconds: u32,
+    /// A connection over the limit is refused at once; otherwise it waits.
+    pub refuse_over_limit: bool,
+    /// Dead items are swept from the start.
+    pub sweeper: bool,
+    /// `flush_all` is carried out.
+    pub flush_allowed: bool,
+    /// `shutdown` is carried out.
+    pub shutdown_allowed: bool,
+    /// `lru_crawler metadump` and `stats cachedump` are carried out.
+    pub dump_allowed: bool,
+    /// `watch` is carried out.
+    pub watch_allowed: bool,
+    /// Items have CAS numbers.
+    pub cas_enabled: bool,
+    /// What separates prefixes within a key.
+    pub prefix_delimiter: u8,
+}
+
+/// A Unix socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnixPlan {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Who may connect.
+    pub mask: FileMask,
+}
+
+pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
+    let clients = &flags.clients;
+    if clients.enable_sasl {
+        return Err(PlanError::Sasl);
+    }
+    let dialect = dialect(flags)?;
+    check_unused(flags)?;
+    if clients.auth_file.is_some() {
+        if !flags.port.is_empty() && flags.tcp != TcpIn::Worker {
+            return Err(PlanError::AuthWithPort);
+        }
+        if !matches!(flags.udp_port, None | Some(ServicePort::Off)) {
+            return Err(PlanError::AuthWithUdp);
+        }
+        if dialect == Dialects::Only(Dialect::Binary) {
+            return Err(PlanError::AuthWithBinary);
+        }
+    }
+    if clients.unix_socket.is_some() && !flags.port.is_empty() {
+        return Err(PlanError::UnixWithPort);
+    }
+    let mut plan = ClientsPlan {
+        unix: clients
+            .unix_socket
+            .as_deref()
+            .map(|path| UnixPlan { path: absolute(path), mask: clients.unix_mask }),
+        backlog: clients.listen_backlog,
+        requests_per_turn: clients.max_reqs_per_event as usize,
+        dialect: match clients.auth_file {
+            Some(_) => Dialects::Only(Dialect::Ascii),
+            None => dialect,
+        },
+        auth_file: clients.auth_file.as_deref().map(absolute),
+        idle_timeout_seconds: 0,
+        drain_seconds: clients.drain_seconds,
+        refuse_over_limit: true,
+        sweeper: true,
+        flush_allowed: !clients.disable_flush_all,
+        shutdown_allowed: clients.enable_shutdown,
+        dump_allowed: !clients.disable_dumping,
+        watch_allowed: !clients.disable_watch,
+        cas_enabled: !clients.disable_cas,
+        prefix_delimiter: clients.prefix_delimiter,
+    };
+    for option in clients.options() {
+        match option {
+            Extended::MaxconnsFast(fast) => plan.refuse_over_limit = *fast,
+            Extended::LruCrawler(on) => plan.sweeper = *on,
+            Extended::NoModern => (plan.refuse_over_limit, plan.sweeper) = (false, false),
+            Extended::IdleTimeout(seconds) => plan.idle_timeout_seconds = *seconds,
+            Extended::Unused(_) | Extended::Ssl(_) => {}
+        }
+    }
+    Ok(plan)
+}
+
+/// What connections speak: as `-l proto[…]` says, and otherwise `-B`.
+fn dialect(flags: &ServeFlags) -> Result<Dialects, PlanError> {
+    let mut spoken = flags.listen.iter().map(|l| l.dialect.unwrap_or(flags.clients.protocol));
+    let first = spoken.next().unwrap_or(flags.clients.protocol);
+    spoken.all(|d| d == first).then_some(first).ok_or(PlanError::ListenDialects)
+}
+
+fn dialect_word<S: Serializer>(dialect: &Dialects, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(match dialect {
+        Dialects::Auto => "auto",
+        Dialects::Only(Dialect::Ascii) => "ascii",
+        Dialects::Only(Dialect::Binary) => "binary",
+    })
+}
+
+/// What memcached refuses of options that have no effect here.
+fn check_unused(flags: &ServeFlags) -> Result<(), PlanError> {
+    let number = |name: &str| {
+        let mut typed = flags.clients.options().filter_map(|o| match o {
+            Extended::Unused(typed) => typed.strip_prefix(name)?.strip_prefix('=')?.parse().ok(),
+            _ => None,
+        });
+        typed.next_back()
+    };
+    let shares = number("hot_lru_pct").unwrap_or(20) + number("warm_lru_pct").unwrap_or(40);
+    if shares > 80 {
+        return Err(PlanError::LruShares(shares));
+    }
+    if let Some(power) = number("hashpower").filter(|power| *power <= lock_power(flags.threads)) {
+        return Err(PlanError::HashPower { power, threads: flags.threads });
+    }
+    match number("slab_chunk_max") {
+        Some(chunk) if !flags.max_item_size.is_multiple_of(chunk.max(1)) => {
+            Err(PlanError::SlabChunkMax { chunk, item_max: flags.max_item_size })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The power of two that memcached's locks are of, with so many threads: its table is larger.
+fn lock_power(threads: u16) -> u64 {
+    match threads {
+        ..3 => 10,
+        3 => 11,
+        4 => 12,
+        5..=10 => 13,
+        11..=20 => 14,
+        21.. => 15,
+    }
+}
+
+/// The TCP port: as it was given, and otherwise UDP's, as in memcached.
+pub(super) fn tcp_port(flags: &ServeFlags) -> ServicePort {
+    match (flags.tcp_port, flags.udp_port) {
+        (Some(port), _) | (None, Some(port @ ServicePort::Fixed(_))) => port,
+        // Clients of a NIC must know the port.
+        (None, Some(ServicePort::Any)) if flags.port.is_empty() => ServicePort::Any,
+        (None, _) => ServicePort::Fixed(SERVICE_PORT),
+    }
+}
+
+/// The UDP port: as it was given, and otherwise TCP's, or off where clients must authenticate or TLS is
+/// spoken.
+pub(super) fn udp_port(flags: &ServeFlags) -> ServicePort {
+    match (flags.udp_port, flags.tcp_port) {
+        (Some(port), _) => port,
+        (None, _) if flags.clients.auth_file.is_some() || flags.clients.enable_ssl => {
+            ServicePort::Off
+        }
+        (None, Some(port @ ServicePort::Fixed(_))) => port,
+        // Clients of a NIC must know the port.
+        (None, Some(ServicePort::Any)) if flags.port.is_empty() => ServicePort::Any,
+        (None, _) => ServicePort::Fixed(SERVICE_PORT),
+    }
+}
+
+/// What was given and changes nothing here.
+pub(super) fn unused(flags: &ServeFlags) -> Vec<String> {
+    let clients = &flags.clients;
+    let large_pages = flags.process.enable_largepages.then(|| "-L".to_owned());
+    let options = clients.options().filter_map(|o| match o {
+        Extended::Unused(typed) => Some(format!("-o {typed}")),
+        Extended::Ssl(Ssl::KernelTls) => Some("-o ssl_kernel_tls".to_owned()),
+        Extended::Ssl(Ssl::WbufSize(n)) => Some(format!("-o ssl_wbuf_size={n}")),
+        Extended::Ssl(_) if !clients.enable_ssl => Some("-o ssl_… without -Z".to_owned()),
+        Extended::MaxconnsFast(_)
+        | Extended::LruCrawler(_)
+        | Extended::NoModern
+        | Extended::Ssl(_)
+        | Extended::IdleTimeout(_) => None,
+    });
+    let napi_ids = clients.napi_ids.map(|n| format!("-N {n}"));
+    let tags = flags.listen.iter().filter_map(|l| l.tag.as_ref().map(|t| format!("-l tag[{t}]")));
+    large_pages.into_iter().chain(napi_ids).chain(tags).chain(options).collect()
+}

@@ -1,0 +1,244 @@
+//! Ports, listeners and who is answered.
+
+use super::clients::{tcp_port, udp_port};
+use super::{Device, PlanError, PortPlan, TcpPlan, TlsPlan, tls};
+use crate::host::machine::Machine;
+use crate::startup::flags::{
+    IpFlag, ListenAddr, PortSpec, ServeFlags, ServicePort, SideDoorFlag, TcpIn,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use wire::Cidr;
+use wire::local::ADDRESSES_MAX;
+
+/// Kernel drivers under which DPDK can work a device. The last two stay in the kernel's hands.
+const DPDK_DRIVERS: [&str; 5] =
+    ["vfio-pci", "uio_pci_generic", "igb_uio", "mlx4_core", "mlx5_core"];
+
+pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPlan>, PlanError> {
+    if flags.port.is_empty() {
+        if !flags.ip.is_empty() {
+            return Err(PlanError::IpWithoutPort);
+        }
+        if matches!(flags.side_door, Some(SideDoorFlag::Tap(_))) {
+            return Err(PlanError::SideDoorWithoutPort);
+        }
+        return Ok(socket_ports(flags));
+    }
+    if !machine.has_dpdk {
+        return Err(PlanError::NoDpdk);
+    }
+    let udp_port = match udp_port(flags) {
+        ServicePort::Fixed(n) => n,
+        ServicePort::Off if flags.tcp == TcpIn::Worker => 0,
+        ServicePort::Off | ServicePort::Any => return Err(PlanError::PortWithoutUdp),
+    };
+    let tcp_port = match tcp_port(flags) {
+        ServicePort::Fixed(n) if flags.tcp == TcpIn::Worker => Some(n),
+        _ => None,
+    };
+    let mut seen = BTreeSet::new();
+    let mut plans = Vec::new();
+    for spec in &flags.port {
+        if !seen.insert(spec.device()) {
+            return Err(PlanError::PortTwice(spec.device().to_owned()));
+        }
+        let device = match spec {
+            PortSpec::Pci { address, args } => {
+                pci(address, machine)?;
+                Device::Pci { address: address.clone(), args: args.clone() }
+            }
+            PortSpec::Vdev(spec) => Device::Vdev(spec.clone()),
+        };
+        let side_door = side_door(flags, plans.len())?;
+        plans.push(PortPlan { device, udp_port, tcp_port, addresses: Vec::new(), side_door });
+    }
+    give_addresses(&mut plans, &flags.ip)?;
+    for (index, (plan, spec)) in plans.iter().zip(&flags.port).enumerate() {
+        if plan.addresses.is_empty() {
+            return Err(PlanError::PortWithoutIp { index, device: spec.device().to_owned() });
+        }
+    }
+    Ok(plans)
+}
+
+/// One port per UDP port number, over every address that has it.
+fn socket_ports(flags: &ServeFlags) -> Vec<PortPlan> {
+    if flags.clients.unix_socket.is_some() {
+        return Vec::new();
+    }
+    let service = udp_port(flags);
+    let mut by_port = BTreeMap::<u16, Vec<IpAddr>>::new();
+    for listen in &flags.listen {
+        if let Some(port) = port_of(listen, service) {
+            let ips = by_port.entry(port).or_default();
+            let new: Vec<_> = listen.ips.iter().filter(|ip| !ips.contains(ip)).collect();
+            ips.extend(new);
+        }
+    }
+    by_port
+        .into_iter()
+        .map(|(udp_port, ips)| PortPlan {
+            device: Device::Sockets(ips),
+            udp_port,
+            tcp_port: None,
+            addresses: Vec::new(),
+            side_door: None,
+        })
+        .collect()
+}
+
+fn port_of(listen: &ListenAddr, service: ServicePort) -> Option<u16> {
+    match service {
+        ServicePort::Off => None,
+        ServicePort::Any => Some(listen.port.unwrap_or(0)),
+        ServicePort::Fixed(n) => Some(listen.port.unwrap_or(n)),
+    }
+}
+
+fn pci(address: &str, machine: &Machine) -> Result<(), PlanError> {
+    if !machine.has_pci_device(address) {
+        return Err(PlanError::NoSuchDevice(address.to_owned()));
+    }
+    match machine.pci_driver(address) {
+        Some(driver) if DPDK_DRIVERS.contains(&driver.as_str()) => Ok(()),
+        driver => Err(PlanError::WrongDriver {
+            address: address.to_owned(),
+            driver: driver.unwrap_or_else(|| "no driver".to_owned()),
+        }),
+    }
+}
+
+fn give_addresses(plans: &mut [PortPlan], ips: &[IpFlag]) -> Result<(), PlanError> {
+    let ports = plans.len();
+    let mut seen = BTreeSet::new();
+    for flag in ips {
+        let ip = flag.network.ip;
+        if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() {
+            return Err(PlanError::IpNotAHost(flag.network));
+        }
+        if !seen.insert(ip) {
+            return Err(PlanError::IpTwice(ip));
+        }
+        let index = match flag.port_index {
+            Some(i) => i,
+            None if ports == 1 => 0,
+            None => return Err(PlanError::IpOfWhichPort(flag.network)),
+        };
+        let plan = plans.get_mut(index).ok_or(PlanError::IpOfNoPort { index, ports })?;
+        let same = plan.addresses.iter().filter(|a| a.ip.is_ipv4() == ip.is_ipv4());
+        if same.count() == ADDRESSES_MAX {
+            return Err(PlanError::IpTooMany { index, most: ADDRESSES_MAX });
+        }
+        plan.addresses.push(flag.network);
+    }
+    Ok(())
+}
+
+pub(super) fn tcp(flags: &ServeFlags, ports: &[PortPlan], tls: Option<&TlsPlan>) -> Vec<TcpPlan> {
+    let mut plans = Vec::<TcpPlan>::new();
+    if flags.clients.unix_socket.is_some() {
+        return plans;
+    }
+    let service = tcp_port(flags);
+    let kernel = flags.listen.iter().flat_map(|l| {
+        let ips = l.ips.iter().filter_map(move |ip| Some((*ip, port_of(l, service)?)));
+        let tls = tls::of_listener(l.tls, tls);
+        ips.map(move |at| TcpPlan { address: SocketAddr::from(at), behind_side_door: false, tls })
+    });
+    // Any free port will not do here: clients of a NIC must know where to connect.
+    let ServicePort::Fixed(port) = service else { return kernel.collect() };
+    let tap = ports
+        .iter()
+        .filter(|p| p.side_door.is_some() && p.tcp_port.is_none())
+        .flat_map(|p| &p.addresses)
+        .map(|n| TcpPlan {
+            address: SocketAddr::new(n.ip, port),
+            behind_side_door: true,
+            tls: tls::of_listener(None, tls),
+        });
+    for plan in kernel.chain(tap) {
+        // A listener on all addresses of a family takes the exception path's too.
+        let any = if plan.address.is_ipv4() {
+            IpAddr::from(Ipv4Addr::UNSPECIFIED)
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
+        let any = SocketAddr::new(any, plan.address.port());
+        if !plans.iter().any(|p| p.address == plan.address || p.address == any) {
+            plans.push(plan);
+        }
+    }
+    plans
+}
+
+/// The name of a port's TAP device: as it was given, with the port's number when there are several.
+fn side_door(flags: &ServeFlags, index: usize) -> Result<Option<String>, PlanError> {
+    /// IFNAMSIZ less the closing zero.
+    const NAME_MAX_BYTES: usize = 15;
+    let name = match &flags.side_door {
+        Some(SideDoorFlag::None) => return Ok(None),
+        Some(SideDoorFlag::Tap(Some(name))) if flags.port.len() == 1 => name.clone(),
+        Some(SideDoorFlag::Tap(Some(name))) => format!("{name}{index}"),
+        None | Some(SideDoorFlag::Tap(None)) => format!("gnomon{index}"),
+    };
+    if name.len() > NAME_MAX_BYTES {
+        return Err(PlanError::SideDoorName(name));
+    }
+    Ok(Some(name))
+}
+
+/// What `--allow` says, else loopback and the ports' subnets; and what `--trusted` says.
+pub(super) fn allow(flags: &ServeFlags) -> Vec<Cidr> {
+    let policy = &flags.policy;
+    let mut networks =
+        if policy.allow.is_empty() { own_networks(flags) } else { policy.allow.clone() };
+    for network in &policy.trusted {
+        if !networks.contains(network) {
+            networks.push(*network);
+        }
+    }
+    networks
+}
+
+/// What `--trusted` says, else as much of loopback and the ports' subnets as is allowed.
+pub(super) fn trusted(flags: &ServeFlags) -> Vec<Cidr> {
+    let policy = &flags.policy;
+    if !policy.trusted.is_empty() {
+        return policy.trusted.clone();
+    }
+    let own = own_networks(flags);
+    if policy.allow.is_empty() {
+        return own;
+    }
+    let both = |own: Cidr| policy.allow.iter().filter_map(move |allowed| own.meet(*allowed));
+    own.into_iter().flat_map(both).collect()
+}
+
+fn own_networks(flags: &ServeFlags) -> Vec<Cidr> {
+    let loopback = [(Ipv4Addr::LOCALHOST.into(), 8), (Ipv6Addr::LOCALHOST.into(), 128)];
+    let own = flags.ip.iter().map(|i| (i.network.ip, i.network.prefix_len));
+    let mut networks = Vec::new();
+    for (ip, prefix_len) in loopback.into_iter().chain(own) {
+        let network = Cidr::around(ip, prefix_len);
+        if !networks.contains(&network) {
+            networks.push(network);
+        }
+    }
+    networks
+}
+
+/// A kernel address that untrusted clients reach over UDP, to be turned away for lack of `--allow` and
+/// `--trusted`.
+pub(super) fn unanswered(flags: &ServeFlags, ports: &[PortPlan]) -> Option<IpAddr> {
+    if !flags.policy.allow.is_empty() || !flags.policy.trusted.is_empty() {
+        return None;
+    }
+    ports
+        .iter()
+        .filter_map(|p| match &p.device {
+            Device::Sockets(ips) => ips.iter().find(|ip| !ip.is_loopback()).copied(),
+            Device::Pci { .. } | Device::Vdev(_) => None,
+        })
+        .next()
+}

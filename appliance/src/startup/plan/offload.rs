@@ -1,0 +1,76 @@
+//! How a GPU is used, as planned.
+
+use crate::startup::flags::{Engine, GpuRepliesFlag, OffloadFlags};
+use gpu::index::IndexKind;
+use gpu::offload::Mode;
+use serde::{Serialize, Serializer};
+use std::num::NonZeroU32;
+
+/// Share of the memory for items that an index on the GPU gets: enough for items of 200 bytes with
+/// keys of 32 in sets, and for smaller ones in buckets.
+const INDEX_SHARE: u64 = 4;
+/// Least memory for an index.
+const INDEX_LEAST_BYTES: u64 = 1 << 20;
+/// Longest time for a batch: far above what any takes, and half of what clients may notice.
+const DEADLINE_MS: u32 = 5;
+/// The same where kernels are threads among others.
+const DEADLINE_SIMT_MS: u32 = 10_000;
+
+/// How a GPU is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct OffloadPlan {
+    /// How batches get there.
+    #[serde(serialize_with = "mode")]
+    pub mode: Mode,
+    /// Which GPU.
+    pub device: u32,
+    /// The index on it.
+    #[serde(serialize_with = "kind")]
+    pub index: IndexKind,
+    /// Memory for that, in bytes.
+    pub index_bytes: u64,
+    /// Length of a cycle of its updates, in microseconds.
+    pub cycle_us: u32,
+    /// Cycles from one batch of updates to the next.
+    pub every: u32,
+    /// It prepares the headers of replies.
+    pub headers: bool,
+    /// Longest time for a batch, in milliseconds.
+    pub deadline_ms: u32,
+    /// One of so many batches is read again by the CPU.
+    pub verify_one_in: NonZeroU32,
+}
+
+impl OffloadPlan {
+    /// For this engine, if it is one that uses a GPU.
+    pub(super) fn new(flags: &OffloadFlags, engine: Engine, memory_bytes: u64) -> Option<Self> {
+        let deadline_ms = match engine {
+            Engine::Cpu => return None,
+            Engine::Auto | Engine::Gpu => DEADLINE_MS,
+            Engine::Simt => DEADLINE_SIMT_MS,
+        };
+        let index_bytes = match flags.index_memory {
+            Some(mb) => u64::from(mb) << 20,
+            None => (memory_bytes / INDEX_SHARE).max(INDEX_LEAST_BYTES),
+        };
+        Some(Self {
+            mode: flags.gpu_mode,
+            device: flags.gpu_device,
+            index: flags.gpu_index,
+            index_bytes,
+            cycle_us: flags.index_cycle,
+            every: flags.index_every,
+            headers: flags.gpu_replies == GpuRepliesFlag::Headers,
+            deadline_ms: flags.gpu_deadline.unwrap_or(deadline_ms),
+            verify_one_in: flags.gpu_verify_ratio,
+        })
+    }
+}
+
+fn mode<S: Serializer>(mode: &Mode, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(mode.name())
+}
+
+fn kind<S: Serializer>(kind: &IndexKind, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(kind.name())
+}

@@ -1,0 +1,266 @@
+//! CPUs, memory, files and engines.
+
+use super::{Device, PlanError, PortPlan, SLOT_BYTES, numa};
+use crate::host::cpu_list::CpuList;
+use crate::host::machine::{FileSystem, Gpu, Machine, Node};
+use crate::serve::tcp;
+use crate::startup::flags::{Engine, ServeFlags, TcpIn};
+use dataplane::stages::stream::CONNECTION_BYTES;
+use driver_shim::Pages;
+use store::restart;
+
+/// Workers over kernel sockets when no flag says how many: memcached's number of threads.
+const SOCKET_WORKERS: usize = 4;
+/// Slots per queue: a full receive ring, a full transmit ring, and as much again in the pipeline.
+pub(super) const SLOTS_PER_QUEUE: u32 = 4096;
+/// The index comes on top of item memory: an eighth of it and some, rounded up.
+pub(super) const INDEX_SHARE: u64 = 7;
+/// Two slab pages: one in use, one for the next size that turns up.
+const MEMORY_LEAST_BYTES: u64 = 4 << 20;
+/// The bound that memcached has for `-I`.
+const ITEM_MOST_BYTES: u64 = 1 << 30;
+/// The huge pages that slabs are made of.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+/// Memory of connections is this part of that of items, when no flag says how much.
+const CONN_SHARE: u64 = 8;
+/// And this much at least, beside the largest item.
+const CONN_SHARED_BYTES: u64 = 16 << 20;
+/// What `--conn-memory` must leave for all connections together.
+const CONN_SHARED_LEAST_BYTES: u64 = 4 << 20;
+/// A request's line and a reply's, beside the item's value.
+const BESIDE_ITEM_BYTES: u64 = 16 << 10;
+/// Open files besides connections and sockets: devices, logs, polls, what libraries open.
+const FILES_BESIDES: u64 = 128;
+
+/// The workers' CPUs, on this node unless they were chosen, and the control plane's.
+pub(super) fn cpus(
+    flags: &ServeFlags,
+    machine: &Machine,
+    node: Option<&Node>,
+    with_workers: bool,
+) -> Result<(Vec<usize>, usize), PlanError> {
+    let allowed = &machine.cpus;
+    let outside = |cpu, flag| PlanError::CpuNotAllowed {
+        flag,
+        cpu,
+        allowed: CpuList(allowed.clone()).to_string(),
+    };
+    let first = *allowed.first().ok_or(PlanError::NoCpus)?;
+    if let Some(control) = flags.control_core
+        && !allowed.contains(&control)
+    {
+        return Err(outside(control, "--control-core"));
+    }
+    let Some(CpuList(cores)) = &flags.cores else {
+        let control = flags.control_core.unwrap_or(first);
+        if !with_workers {
+            return Ok((Vec::new(), control));
+        }
+        let most = if flags.port.is_empty() { SOCKET_WORKERS } else { usize::MAX };
+        let spare = || allowed.iter().copied().filter(|&c| c != control);
+        let near = spare().filter(|c| node.is_none_or(|node| node.cpus.contains(c)));
+        let mut cores: Vec<usize> = near.take(most).collect();
+        if cores.is_empty() {
+            // Far from the NIC is better than nowhere.
+            cores.extend(spare().take(most));
+        }
+        if cores.is_empty() {
+            cores.push(control);
+        }
+        return Ok((cores, control));
+    };
+    if let Some(&cpu) = cores.iter().find(|c| !allowed.contains(c)) {
+        return Err(outside(cpu, "--cores"));
+    }
+    let control = match flags.control_core {
+        Some(c) if cores.contains(&c) => return Err(PlanError::ControlCoreServes(c)),
+        Some(c) => c,
+        None => allowed.iter().copied().find(|c| !cores.contains(c)).unwrap_or(first),
+    };
+    Ok((if with_workers { cores.clone() } else { Vec::new() }, control))
+}
+
+/// The workers' CPUs, as far as the flags can be understood.
+pub(crate) fn worker_cpus(flags: &ServeFlags, machine: &Machine) -> Option<Vec<usize>> {
+    let node = numa::choose(flags, machine).ok()?.node;
+    cpus(flags, machine, node.as_ref(), true).ok().map(|(workers, _)| workers)
+}
+
+/// Bytes for items, their index and packets, connections that workers serve, and what DPDK has of its
+/// own.
+pub(crate) fn needed_bytes(flags: &ServeFlags, queues: usize) -> u64 {
+    let items = flags.memory.saturating_mul(1 << 20);
+    let queues = u32::try_from(queues).unwrap_or(u32::MAX);
+    let slots = flags.slots.unwrap_or_else(|| slots_by_default(flags, queues));
+    let dpdk = if flags.port.is_empty() { 0 } else { dpdk_bytes(slots) };
+    let connections = match flags.tcp {
+        TcpIn::Worker => u64::from(flags.conn_limit) * CONNECTION_BYTES,
+        TcpIn::Kernel => 0,
+    };
+    let packets = u64::from(slots) * SLOT_BYTES + dpdk;
+    items.saturating_add(items / INDEX_SHARE).saturating_add(packets + connections)
+}
+
+#[cfg(feature = "dpdk")]
+fn dpdk_bytes(slots: u32) -> u64 {
+    u64::from(driver_shim::ports::dpdk::memory_mb_for(slots)) << 20
+}
+
+/// Without DPDK a port is an error of the plan's.
+#[cfg(not(feature = "dpdk"))]
+fn dpdk_bytes(_slots: u32) -> u64 {
+    0
+}
+
+/// Two batches on their way and what a burst or two bring meanwhile.
+fn slots_least(flags: &ServeFlags, queues: u32) -> u32 {
+    queues.saturating_mul(flags.batch.saturating_mul(2).saturating_add(256))
+}
+
+fn slots_by_default(flags: &ServeFlags, queues: u32) -> u32 {
+    queues.saturating_mul(SLOTS_PER_QUEUE).max(slots_least(flags, queues))
+}
+
+/// Bytes for items, and packet slots.
+pub(super) fn memory(
+    flags: &ServeFlags,
+    machine: &Machine,
+    queues: usize,
+) -> Result<(u64, u32), PlanError> {
+    const MB: u64 = 1 << 20;
+    let items = flags.memory.checked_mul(MB).ok_or(PlanError::MemoryAbsurd(flags.memory))?;
+    let item_max = flags.max_item_size;
+    if items == 0 {
+        return Err(PlanError::NoMemory);
+    }
+    let items = items.max(MEMORY_LEAST_BYTES);
+    if !(1 << 10..=ITEM_MOST_BYTES).contains(&item_max) {
+        return Err(PlanError::ItemSize(item_max));
+    }
+    if item_max > items / 2 {
+        return Err(PlanError::ItemAboveHalf { item_max, memory_mb: flags.memory });
+    }
+    let queues = u32::try_from(queues).unwrap_or(u32::MAX);
+    let least = slots_least(flags, queues);
+    let slots = match flags.slots {
+        Some(slots) if slots < least => return Err(PlanError::Slots { slots, queues, least }),
+        Some(slots) => slots,
+        None => slots_by_default(flags, queues),
+    };
+    let packets = u64::from(slots) * SLOT_BYTES;
+    let taken = memory_file(flags, machine, items)?;
+    let rest = (items / INDEX_SHARE).saturating_add(packets);
+    let need = items.saturating_sub(taken).saturating_add(rest);
+    let huge = machine.huge_free_bytes;
+    let available = match flags.huge {
+        Pages::Require if need > huge => {
+            let pages = need.div_ceil(2 * MB);
+            return Err(PlanError::HugePages { pages, free: huge / (2 * MB) });
+        }
+        Pages::Require => return Ok((items, slots)),
+        Pages::Prefer => machine.memory_available_bytes.map(|m| m.saturating_add(huge)),
+        Pages::Small => machine.memory_available_bytes,
+    };
+    match available {
+        Some(available) if need > available => Err(PlanError::Memory {
+            items_mb: flags.memory,
+            index_mb: flags.memory / INDEX_SHARE,
+            packets_mb: packets.div_ceil(MB),
+            available_mb: available / MB,
+        }),
+        _ => Ok((items, slots)),
+    }
+}
+
+/// Checks the place of the memory file. Gives the bytes of memory that it has already.
+fn memory_file(flags: &ServeFlags, machine: &Machine, items: u64) -> Result<u64, PlanError> {
+    const MB: u64 = 1 << 20;
+    let Some(path) = &flags.memory_file else { return Ok(0) };
+    let path = path.clone();
+    let room = match (machine.look_at_file)(&path) {
+        Ok(room) => room,
+        Err(why) => return Err(PlanError::MemoryFile { path, why }),
+    };
+    let free = match room.system {
+        FileSystem::Hugetlbfs { page_bytes } if page_bytes != HUGE_PAGE_BYTES => {
+            return Err(PlanError::MemoryFilePages { path, page_mb: page_bytes / MB });
+        }
+        // A mount without a limit of its own has what there is.
+        FileSystem::Hugetlbfs { .. } => room.free_bytes.unwrap_or(machine.huge_free_bytes),
+        _ if flags.huge == Pages::Require => return Err(PlanError::MemoryFileNotHuge { path }),
+        _ => room.free_bytes.unwrap_or(u64::MAX),
+    };
+    let need = restart::file_bytes(items);
+    let free = free.saturating_add(room.taken_bytes);
+    if need > free {
+        let (need_mb, free_mb) = (need / MB, free / MB);
+        return Err(PlanError::MemoryFileSpace { path, need_mb, free_mb });
+    }
+    // What a file on a disk has is no memory.
+    Ok(if room.system == FileSystem::Disk { 0 } else { room.taken_bytes })
+}
+
+/// Bytes for buffers of connections.
+pub(super) fn conn_memory(flags: &ServeFlags, items: u64) -> Result<u64, PlanError> {
+    let aside = u64::from(flags.conn_limit) * tcp::RESERVE_BYTES as u64
+        + u64::from(flags.threads) * tcp::THREAD_BYTES as u64;
+    let of_tls = if flags.clients.enable_ssl { tcp::TLS_BYTES as u64 } else { 0 };
+    let aside = aside + u64::from(flags.conn_limit) * of_tls;
+    // Three quarters are for what is large: the largest request, its line, and the same as a reply.
+    let largest = (flags.max_item_size + BESIDE_ITEM_BYTES) / 3 * 4;
+    let least = aside + largest.max(CONN_SHARED_LEAST_BYTES);
+    match flags.conn_memory {
+        Some(typed) if typed < least => Err(PlanError::ConnMemory { typed, least }),
+        Some(typed) => Ok(typed),
+        None => {
+            let shared = CONN_SHARED_BYTES.saturating_add(largest);
+            Ok(aside.saturating_add(shared.max(items / CONN_SHARE)).next_multiple_of(1 << 20))
+        }
+    }
+}
+
+/// Files that may be open at once.
+pub(super) fn open_files(
+    flags: &ServeFlags,
+    machine: &Machine,
+    ports: &[PortPlan],
+    listeners: usize,
+    workers: usize,
+) -> Result<u64, PlanError> {
+    let sockets: usize = ports
+        .iter()
+        .map(|p| match &p.device {
+            Device::Sockets(ips) => ips.len() * workers,
+            Device::Pci { .. } | Device::Vdev(_) => 0,
+        })
+        .sum();
+    // Each thread has handles of its own on the listeners, and a few for its runtime.
+    let per_thread = listeners + 4;
+    let fixed = sockets + per_thread * usize::from(flags.threads);
+    let need = u64::from(flags.conn_limit) + fixed as u64 + FILES_BESIDES;
+    match machine.open_files_max {
+        Some(limit) if need > limit => {
+            Err(PlanError::OpenFiles { conn_limit: flags.conn_limit, need, limit })
+        }
+        _ => Ok(need),
+    }
+}
+
+/// What looks requests up, and the GPU that was looked for.
+pub(super) fn engine(flag: Engine, machine: &Machine) -> Result<(Engine, Option<Gpu>), PlanError> {
+    let find = || machine.find_gpu.map(|find| find());
+    match flag {
+        Engine::Cpu => Ok((Engine::Cpu, None)),
+        Engine::Auto => match find() {
+            Some(found @ Gpu::Found(_)) => Ok((Engine::Auto, Some(found))),
+            none => Ok((Engine::Cpu, none)),
+        },
+        Engine::Gpu => match find() {
+            None => Err(PlanError::NoCuda),
+            Some(Gpu::Absent(why)) => Err(PlanError::NoGpu(why)),
+            Some(found) => Ok((Engine::Gpu, Some(found))),
+        },
+        Engine::Simt if machine.has_simt => Ok((Engine::Simt, None)),
+        Engine::Simt => Err(PlanError::NoEngine("simt")),
+    }
+}

@@ -1,0 +1,35 @@
+//! What the flags of `serve` need of the machine.
+
+use crate::host::check::{Want, Wants};
+use crate::host::machine::Machine;
+use crate::host::pci::PciAddress;
+use crate::startup::flags::{Engine, PortSpec, ServeFlags, SideDoorFlag};
+use crate::startup::plan::{needed_bytes, worker_cpus};
+use driver_shim::Pages;
+
+impl Wants {
+    /// As far as the flags can be understood; what is wrong with them, the plan says.
+    pub fn new(flags: &ServeFlags, machine: &Machine) -> Self {
+        let nics = flags.port.iter().filter_map(|port| match port {
+            PortSpec::Pci { address, .. } => Some(PciAddress(address.clone())),
+            PortSpec::Vdev(_) => None,
+        });
+        let worker_cpus = worker_cpus(flags, machine).unwrap_or_default();
+        Self {
+            nics: nics.collect(),
+            side_door: !flags.port.is_empty() && flags.side_door != Some(SideDoorFlag::None),
+            memory_bytes: needed_bytes(flags, worker_cpus.len() * flags.port.len().max(1)),
+            worker_cpus,
+            huge: match flags.huge {
+                Pages::Prefer => Want::IfThere,
+                Pages::Require => Want::Must,
+                Pages::Small => Want::No,
+            },
+            gpu: match flags.engine {
+                Engine::Auto => Want::IfThere,
+                Engine::Gpu => Want::Must,
+                Engine::Cpu | Engine::Simt => Want::No,
+            },
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What comes before a connection's conversation: the right dialect, and where there is a file of
+//! users, `set <any> <any> <any> <length>\r\n<user> <password>\r\n` with words that are in it.
+//!
+//! In: the bytes that the connection has sent. Out: how many of them were used up, replies in
+//! memcached's words, and whether the conversation may begin. Until then no byte reaches it, and
+//! no more than `LINE_MAX_BYTES` and `WORDS_MAX_BYTES` are held.
+
+use crate::observe::OpCounters;
+use memcache::binary::REQUEST_MAGIC;
+use memcache::{Dialect, Dialects};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// Longest wait for the end of a line: memcached's limit.
+const LINE_MAX_BYTES: usize = 2048;
+/// Longest words taken: far above what a file can hold.
+const WORDS_MAX_BYTES: usize = 2048;
+
+const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
+const BAD_END: &[u8] = b"CLIENT_ERROR bad command line termination\r\n";
+const BAD_FORMAT: &[u8] = b"CLIENT_ERROR bad authentication token format\r\n";
+const FAILURE: &[u8] = b"CLIENT_ERROR authentication failure\r\n";
+const STORED: &[u8] = b"STORED\r\n";
+
+/// Who may authenticate.
+pub trait Users: Debug + Send + Sync {
+    /// Whether there is this user with this password. Takes the same time for right and wrong ones.
+    fn knows(&self, user: &[u8], password: &[u8]) -> bool;
+}
+
+/// Where a connection stands before its conversation.
+#[derive(Debug)]
+pub struct Gate {
+    dialects: Dialects,
+    users: Option<Arc<dyn Users>>,
+    stand: Stand,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    /// Nothing came yet, or nothing since the words that were right.
+    Fresh,
+    /// A command line is awaited.
+    Line,
+    /// The words are awaited: so many bytes, and a line end.
+    Words(usize),
+    /// The conversation may go on.
+    Open,
+}
+
+/// What became of the input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Admission {
+    /// Bytes used up.
+    pub consumed: usize,
+    /// The connection is to be closed once the output is sent.
+    pub close: bool,
+}
+
+impl Gate {
+    /// The beginning of a connection that speaks one of these dialects, and must authenticate if
+    /// there are users.
+    pub fn new(dialects: Dialects, users: Option<Arc<dyn Users>>) -> Self {
+        Self { dialects, users, stand: Stand::Fresh }
+    }
+
+    /// Whether the conversation may go on.
+    pub fn is_open(&self) -> bool {
+        self.stand == Stand::Open
+    }
+
+    /// Answers whole attempts until one succeeds or the input is used up.
+    pub fn advance(&mut self, input: &[u8], ops: &OpCounters, out: &mut Vec<u8>) -> Admission {
+        let mut consumed = 0;
+        loop {
+            let rest = input.get(consumed..).unwrap_or_default();
+            let step = match self.stand {
+                Stand::Fresh => self.first(rest),
+                Stand::Line => self.line(rest, out),
+                Stand::Words(len) => self.words(rest, len, ops, out),
+                Stand::Open => Step::Wait,
+            };
+            match step {
+                Step::Used(n) => consumed += n,
+                Step::Wait => return Admission { consumed, close: false },
+                Step::Close => return Admission { consumed, close: true },
+            }
+        }
+    }
+
+    fn first(&mut self, input: &[u8]) -> Step {
+        let Some(&first) = input.first() else { return Step::Wait };
+        match (self.dialects, first == REQUEST_MAGIC) {
+            (Dialects::Only(Dialect::Ascii), true) | (Dialects::Only(Dialect::Binary), false) => {
+                return Step::Close;
+            }
+            _ => {}
+        }
+        self.stand = if self.users.is_some() { Stand::Line } else { Stand::Open };
+        Step::Used(0)
+    }
+
+    fn line(&mut self, input: &[u8], out: &mut Vec<u8>) -> Step {
+        let Some(end) = input.iter().position(|&b| b == b'\n') else {
+            return if input.len() > LINE_MAX_BYTES { Step::Close } else { Step::Wait };
+        };
+        let line = input.get(..end).unwrap_or_default();
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        match announced(line) {
+            Some(len) if len > WORDS_MAX_BYTES => return Step::Close,
+            Some(len) => self.stand = Stand::Words(len),
+            None => out.extend(UNAUTHENTICATED),
+        }
+        Step::Used(end + 1)
+    }
+
+    fn words(&mut self, input: &[u8], len: usize, ops: &OpCounters, out: &mut Vec<u8>) -> Step {
+        let used = len + b"\r\n".len();
+        let Some(words) = input.get(..used) else { return Step::Wait };
+        self.stand = Stand::Line;
+        out.extend(match words.strip_suffix(b"\r\n") {
+            None => BAD_END,
+            Some(words) => match *tokens(words) {
+                [user, password, ..] => {
+                    ops.auth_cmds.inc();
+                    if self.users.as_ref().is_some_and(|u| u.knows(user, password)) {
+                        // What follows must be of the dialect, too.
+                        (self.users, self.stand) = (None, Stand::Fresh);
+                        STORED
+                    } else {
+                        ops.auth_errors.inc();
+                        FAILURE
+                    }
+                }
+                _ => BAD_FORMAT,
+            },
+        });
+        Step::Used(used)
+    }
+}
+
+/// What to do next.
+enum Step {
+    /// So many bytes were used up: look again.
+    Used(usize),
+    /// More must come first, or the conversation goes on.
+    Wait,
+    /// Nothing more to say.
+    Close,
+}
+
+/// The length that a `set` announces. Key, flags and exptime are not looked at.
+fn announced(line: &[u8]) -> Option<usize> {
+    let [b"set", _, _, _, len, ..] = *tokens(line) else { return None };
+    str::from_utf8(len).ok()?.parse::<u32>().ok()?.try_into().ok()
+}
+
+fn tokens(text: &[u8]) -> Vec<&[u8]> {
+    text.split(|&b| b == b' ').filter(|t| !t.is_empty()).take(6).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct One;
+
+    impl Users for One {
+        fn knows(&self, user: &[u8], password: &[u8]) -> bool {
+            (user, password) == (b"u", b"p")
+        }
+    }
+
+    /// Feeds the input in pieces; gives replies, whether it is closed, and what is left over.
+    fn attempt(input: &[u8], piece: usize) -> (String, bool, Vec<u8>) {
+        let (ops, mut out) = (OpCounters::default(), Vec::new());
+        let mut gate = Gate::new(Dialects::Only(Dialect::Ascii), Some(Arc::new(One)));
+        let mut waiting = Vec::new();
+        for piece in input.chunks(piece) {
+            waiting.extend_from_slice(piece);
+            if gate.is_open() {
+                continue;
+            }
+            let a = gate.advance(&waiting, &ops, &mut out);
+            waiting.drain(..a.consumed);
+            if a.close {
+                return (String::from_utf8(out).unwrap(), true, waiting);
+            }
+        }
+        (String::from_utf8(out).unwrap(), false, waiting)
+    }
+
+    #[test]
+    fn replies_are_memcacheds_however_the_bytes_come() {
+        for (input, reply, left) in [
+            ("get a\r\n", "CLIENT_ERROR unauthenticated\r\n", ""),
+            ("quit\r\nversion\n", &*"CLIENT_ERROR unauthenticated\r\n".repeat(2), ""),
+            ("set x 0 0 3\r\nu p\r\nget a\r\n", "STORED\r\n", "get a\r\n"),
+            ("set x y z 4 noreply\nu  p\r\n", "STORED\r\n", ""),
+            ("set x 0 0 5\r\nu p q\r\n", "STORED\r\n", ""),
+            ("set x 0 0 +3\r\nu p\r\n", "STORED\r\n", ""),
+            ("set x 0 0 3\r\nu q\r\n", "CLIENT_ERROR authentication failure\r\n", ""),
+            ("set x 0 0 1\r\nu\r\n", "CLIENT_ERROR bad authentication token format\r\n", ""),
+            ("set x 0 0 3\r\nu p\nX", "CLIENT_ERROR bad command line termination\r\n", ""),
+            ("set x 0 0\r\n", "CLIENT_ERROR unauthenticated\r\n", ""),
+            ("set x 0 0 3abc\r\n", "CLIENT_ERROR unauthenticated\r\n", ""),
+            ("set x 0 0 -1\r\n", "CLIENT_ERROR unauthenticated\r\n", ""),
+            ("SET x 0 0 3\r\n", "CLIENT_ERROR unauthenticated\r\n", ""),
+            (
+                "set x 0 0 3\r\nu q\r\nset x 0 0 3\r\nu p\r\n",
+                "CLIENT_ERROR authentication failure\r\nSTORED\r\n",
+                "",
+            ),
+            ("set x 0 0 3\r\nu p", "", "u p"),
+        ] {
+            for piece in [1, 2, 5, 100] {
+                let expected = (reply.to_owned(), false, left.as_bytes().to_vec());
+                assert_eq!(attempt(input.as_bytes(), piece), expected, "{input:?} by {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_an_attempt_is_closed() {
+        assert!(!attempt(&[b'x'; LINE_MAX_BYTES], 100).1);
+        assert!(attempt(&[b'x'; LINE_MAX_BYTES + 1], 100).1);
+        assert!(attempt(b"\x80", 1).1);
+        assert!(attempt(b"set x 0 0 3\r\nu p\r\n\x80", 1).1);
+        assert!(attempt(b"set x 0 0 4294967295\r\n", 100).1);
+        assert!(attempt(b"set x 0 0 2049\r\n", 100).1);
+    }
+
+    #[test]
+    fn attempts_are_counted() {
+        let (ops, mut out) = (OpCounters::default(), Vec::new());
+        let mut gate = Gate::new(Dialects::Auto, Some(Arc::new(One)));
+        let input = b"get a\r\nset x 0 0 3\r\nu q\r\nset x 0 0 3\r\nu p\r\n";
+        gate.advance(input, &ops, &mut out);
+        assert_eq!((ops.auth_cmds.get(), ops.auth_errors.get()), (2, 1));
+    }
+
+    #[test]
+    fn the_first_byte_must_be_of_the_dialect() {
+        for (dialects, input, admitted) in [
+            (Dialects::Auto, b"g", true),
+            (Dialects::Auto, b"\x80", true),
+            (Dialects::Only(Dialect::Ascii), b"g", true),
+            (Dialects::Only(Dialect::Ascii), b"\x80", false),
+            (Dialects::Only(Dialect::Binary), b"g", false),
+            (Dialects::Only(Dialect::Binary), b"\x80", true),
+        ] {
+            let mut gate = Gate::new(dialects, None);
+            let ops = OpCounters::default();
+            assert!(!gate.advance(b"", &ops, &mut Vec::new()).close && !gate.is_open());
+            let a = gate.advance(input, &ops, &mut Vec::new());
+            assert_eq!((gate.is_open(), a.close), (admitted, !admitted), "{dialects:?} {input:?}");
+            assert_eq!(a.consumed, 0);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! One connection's conversation: bytes in, whole commands carried out in order, bytes out.
+//!
+//! Plain `get`s and `set`s are answered in runs (`plain`), everything else command by command ([`execute`]).
+//! The caller owns both buffers and decides when to read, write and stop; nothing here blocks.
+
+mod plain;
+
+use super::ctx::{Ctx, Flow, Rest};
+use super::execute;
+use crate::observe::watch::Watching;
+use memcache::sink::Buffer;
+use memcache::{Command, Dialect, Get, Parsed, Refusal, Sink, Verb};
+use store::Cursor;
+
+/// Where one connection stands between two reads.
+#[derive(Debug)]
+pub struct Conversation {
+    item_max_bytes: usize,
+    /// Most requests per turn.
+    requests_max: usize,
+    /// What is spoken. The first byte that comes shows.
+    dialect: Option<Dialect>,
+    /// Most bytes of a reply with a value in it.
+    reply_max: usize,
+    /// Bytes of a refused data block still to be thrown away.
+    skip: usize,
+    /// No use parsing again below this many bytes of input.
+    wait_for: usize,
+    /// The get at the start of the input was answered in part: this many bytes of its key list
+    /// are still to be answered.
+    keys_left: Option<usize>,
+    /// The dump at the start of the input was sent in part, and goes on here.
+    dump_at: Option<Cursor>,
+    /// The client watches, and says nothing more that matters.
+    watching: Option<Watching>,
+    /// What came could not be followed.
+    is_lost: bool,
+    /// Nothing is answered in runs: the yardstick.
+    #[cfg(test)]
+    one_by_one: bool,
+}
+
+/// What became of the input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes used up. The caller drops them and comes back with the rest and more.
+    pub consumed: usize,
+    /// The connection is to be closed once the output is sent.
+    pub close: bool,
+    /// The turn is over and requests may be left: others first, then again.
+    pub more: bool,
+    /// The next reply needs a buffer of so many bytes, more than [`Conversation::may_reply`]
+    /// allows: again with that, or [`Conversation::refuse`] it. 0 when all was answered.
+    pub needs: usize,
+}
+
+impl Progress {
+    fn of(consumed: usize, close: bool) -> Self {
+        Self { consumed, close, more: false, needs: 0 }
+    }
+}
+
+impl Conversation {
+    /// A fresh conversation with the given item size limit.
+    pub fn new(item_max_bytes: usize) -> Self {
+        Self {
+            item_max_bytes,
+            requests_max: usize::MAX,
+            reply_max: usize::MAX,
+            dialect: None,
+            skip: 0,
+            wait_for: 0,
+            keys_left: None,
+            dump_at: None,
+            watching: None,
+            is_lost: false,
+            #[cfg(test)]
+            one_by_one: false,
+        }
+    }
+
+    /// Whether plain requests may be answered in runs.
+    fn has_runs(&self) -> bool {
+        #[cfg(test)]
+        if self.one_by_one {
+            return false;
+        }
+        self.dialect == Some(Dialect::Ascii)
+    }
+
+    /// Whether it was closed because what came could not be followed.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    /// The same, answering that many requests at most each time it advances.
+    pub fn in_turns_of(self, requests_max: usize) -> Self {
+        Self { requests_max, ..self }
+    }
+
+    /// Values are put as far as all that one call of [`Self::advance`] answers stays below
+    /// `bytes`; without this call whatever their length.
+    pub fn may_reply(&mut self, bytes: usize) {
+        self.reply_max = bytes;
+    }
+
+    /// The lines that the client watches from now on, once it has asked to. Its input is not to
+    /// be given to [`Self::advance`] any more.
+    pub fn take_watching(&mut self) -> Option<Watching> {
+        self.watching.take()
+    }
+
+    /// Bytes of input that the next [`Self::advance`] needs to get anywhere: space to make in the
+    /// buffer before reading on. 0 when any byte will do.
+    pub fn wants(&self) -> usize {
+        self.wait_for
+    }
+
+    /// Answers whole commands of `input`, in order, until the input is used up, `out` holds
+    /// `out_max_bytes` or the turn is over, whichever comes first. One value may go beyond that bound; a get of many
+    /// pauses between two and goes on at the next call.
+    pub fn advance(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        out_max_bytes: usize,
+    ) -> Progress {
+        let (mut consumed, mut requests) = (0, 0);
+        let (mut close, mut more) = (false, false);
+        let Some(&first) = input.first() else { return Progress::of(0, false) };
+        let dialect = *self.dialect.get_or_insert_with(|| ctx.server().dialects.of(first));
+        let mut out = Buffer::new(out, out_max_bytes).limited_to(self.reply_max);
+        while !close && !out.is_full() {
+            let rest = input.get(consumed..).unwrap_or_default();
+            let dropped = self.skip.min(rest.len());
+            if dropped > 0 {
+                self.skip -= dropped;
+                consumed += dropped;
+                continue;
+            }
+            if rest.is_empty() || rest.len() < self.wait_for {
+                break;
+            }
+            if requests == self.requests_max {
+                more = true;
+                break;
+            }
+            if self.has_runs() {
+                let most = self.requests_max - requests;
+                let run = plain::answer(ctx, rest, most, self.item_max_bytes, &mut out);
+                if run.requests > 0 {
+                    consumed += run.bytes;
+                    requests += run.requests;
+                    (self.wait_for, self.keys_left) = (0, None);
+                    continue;
+                }
+            }
+            requests += 1;
+            self.wait_for = 0;
+            match dialect.parse(rest, self.item_max_bytes) {
+                Parsed::Command { command, used } => {
+                    let command = resume(command, self.keys_left.take());
+                    ctx.dump_from = self.dump_at.take().unwrap_or_default();
+                    match execute(ctx, &command, &mut out) {
+                        Flow::Continue => {}
+                        Flow::Rest(rest) => {
+                            match rest {
+                                Rest::All => {}
+                                Rest::Keys(bytes) => self.keys_left = Some(bytes),
+                                Rest::Dump(from) => {
+                                    // Others first: a piece without an item is a piece too.
+                                    (self.dump_at, more) = (Some(from), true);
+                                }
+                            }
+                            break;
+                        }
+                        Flow::Watch(events) => {
+                            self.watching = ctx.server().watchers.watch(events);
+                            if self.watching.is_some() {
+                                out.put(b"OK\r\n");
+                                consumed += used;
+                                break;
+                            }
+                            out.put(b"WATCHER_TOO_MANY log watcher limit reached\r\n");
+                        }
+                        Flow::Close => close = true,
+                    }
+                    consumed += used;
+                }
+                Parsed::Swallow { command, used, skip } => {
+                    execute(ctx, &command, &mut out);
+                    consumed += used;
+                    self.skip = skip;
+                }
+                Parsed::Incomplete { at_least } => {
+                    self.wait_for = at_least;
+                    break;
+                }
+                Parsed::Hopeless => {
+                    self.is_lost = true;
+                    close = true;
+                }
+            }
+        }
+        let needs = out.needs();
+        if !out.finish() {
+            ctx.observer.ops.malloc_fails.inc();
+            (close, more) = (true, false);
+        }
+        Progress { consumed, close, more, needs }
+    }
+
+    /// Refuses, for lack of memory, the request at the start of the input: one whose reply has no
+    /// space, or one that has not come as a whole. Of the latter the rest is thrown away as it comes;
+    /// a line whose end is unknown ends the connection.
+    pub fn refuse(&mut self, ctx: &mut Ctx<'_>, input: &[u8], out: &mut Vec<u8>) -> Progress {
+        let Some(dialect) = self.dialect else { return Progress::of(0, false) };
+        let mut out = Buffer::new(out, usize::MAX);
+        (self.keys_left, self.dump_at, self.wait_for) = (None, None, 0);
+        match dialect.parse(input, self.item_max_bytes) {
+            Parsed::Command { used, .. } => {
+                dialect.refuse(input, Refusal::OutOfMemoryWriting, &mut out);
+                Progress::of(used, false)
+            }
+            // Of a value that is too long, the parser needs no more than the announcement.
+            _ => match dialect.parse(input, 0) {
+                Parsed::Swallow { command, used, skip } => {
+                    execute(ctx, &command.unread(), &mut out);
+                    let come = skip.min(input.len().saturating_sub(used));
+                    self.skip = skip - come;
+                    Progress::of(used + come, false)
+                }
+                _ => {
+                    dialect.refuse(input, Refusal::OutOfMemoryReading, &mut out);
+                    self.is_lost = true;
+                    Progress::of(0, true)
+                }
+            },
+        }
+    }
+}
+
+/// The command, or what is left of it.
+fn resume(command: Command<'_>, keys_left: Option<usize>) -> Command<'_> {
+    match (command.verb, keys_left) {
+        (Verb::Get(what), Some(left)) => {
+            Command { verb: Verb::Get(Get { keys: what.keys.last(left), ..what }), ..command }
+        }
+        _ => command,
+    }
+}
+
+pub(crate) use plain::get as plain_get;
+
+#[cfg(test)]
+mod tests;

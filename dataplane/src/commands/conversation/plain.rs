@@ -1,0 +1,105 @@
+//! Plain `get`s of one key and plain `set`s, answered in runs.
+//!
+//! In: input that may begin with some of them. Out: their replies, and how many bytes and requests they
+//! were. A run is parsed where it is answered, has one look at the store's epoch and is counted once; what is not
+//! plain, and whatever cannot be answered here as it stands, ends it and is left to the parser
+//! and the verbs, which would have answered the run in the same words (a test holds them to it).
+//! While watchers or prefix counters want each `get`, there are no runs of those.
+
+use crate::commands::{Bytes, Ctx, plain_stored};
+use crate::observe::{Kind, LookUps};
+use base::small_bytes::word_len;
+use memcache::admin::Events;
+use memcache::sink::{Buffer, Sink};
+use memcache::text::put_value;
+use memcache::{Hit, KEY_MAX_BYTES, PlainSet, plain_set};
+
+/// What of the input a run was.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Run {
+    pub(super) bytes: usize,
+    pub(super) requests: usize,
+}
+
+/// Answers the requests of one kind that the input begins with, `most` at most.
+#[inline]
+pub(super) fn answer(
+    ctx: &mut Ctx<'_>,
+    input: &[u8],
+    most: usize,
+    item_max_bytes: usize,
+    out: &mut Buffer<'_>,
+) -> Run {
+    let server = ctx.server();
+    let apart = server.watchers.want(Events::FETCHERS) || server.detail.is_on();
+    match input.first_chunk() {
+        Some(b"get ") if !apart => gets(ctx, input, most, out),
+        Some(b"set ") => sets(ctx, input, most, item_max_bytes, out),
+        _ => Run::default(),
+    }
+}
+
+/// The key of a `get` of one key, and the bytes that the request is.
+#[inline(always)]
+pub(crate) fn get(input: &[u8]) -> Option<(&[u8], usize)> {
+    let rest = input.strip_prefix(b"get ")?;
+    let len = word_len(rest.get(..KEY_MAX_BYTES + 1).unwrap_or(rest));
+    let key = rest.get(..len).filter(|key| (1..=KEY_MAX_BYTES).contains(&key.len()))?;
+    let end = rest.get(len..)?;
+    end.starts_with(b"\r\n").then_some((key, b"get \r\n".len() + len))
+}
+
+fn gets(ctx: &mut Ctx<'_>, input: &[u8], most: usize, out: &mut Buffer<'_>) -> Run {
+    let observer = ctx.observer;
+    let (mut run, mut keys) = (Run::default(), LookUps::default());
+    let guard = ctx.session.pin();
+    let store = guard.store();
+    let now = store.now();
+    while run.requests < most
+        && !out.is_full()
+        && let Some((key, used)) = input.get(run.bytes..).and_then(get)
+    {
+        let mut class = None;
+        if let Some(item) = guard.find(store.hash(key), key) {
+            let value = item.value();
+            if value.whole().is_none_or(|bytes| bytes.len() > out.room()) {
+                break;
+            }
+            put_value(&Hit { key, flags: item.flags(), cas: None, value: Bytes(value) }, out);
+            item.mark_visited(now);
+            class = Some(store.class_of(&item));
+        }
+        out.put(b"END\r\n");
+        observer.item(key, class, false);
+        keys.keys += 1;
+        keys.hits += u64::from(class.is_some());
+        run.bytes += used;
+        run.requests += 1;
+    }
+    drop(guard);
+    observer.dead(ctx.session);
+    observer.look_ups(keys, false);
+    observer.commands(Kind::Get, keys.keys);
+    run
+}
+
+fn sets(
+    ctx: &mut Ctx<'_>,
+    input: &[u8],
+    most: usize,
+    item_max_bytes: usize,
+    out: &mut Buffer<'_>,
+) -> Run {
+    let mut run = Run::default();
+    while run.requests < most
+        && !out.is_full()
+        && let Some(rest) = input.get(run.bytes..)
+        && let Some(PlainSet { what, noreply, used }) = plain_set(rest, item_max_bytes)
+    {
+        out.put(plain_stored(ctx, None, &what, noreply));
+        run.bytes += used;
+        run.requests += 1;
+    }
+    ctx.session.settle();
+    run
+}

@@ -1,0 +1,307 @@
+//! Conversations, whole and in pieces, with much room and with little.
+
+use super::*;
+use crate::observe::{OpCounters, Server};
+use driver_shim::Pages;
+use proptest::prelude::*;
+use std::sync::Arc;
+use store::{Session, Store, StoreConfig};
+
+/// Feeds `input` in pieces of `piece` bytes and takes the output away whenever it is full.
+fn converse(input: &[u8], piece: usize, out_max_bytes: usize) -> (Vec<u8>, bool, usize) {
+    let config =
+        StoreConfig { memory_bytes: 8 << 20, pages: Pages::Small, ..StoreConfig::default() };
+    let store = Store::new(config).unwrap();
+    let mut session = store.session().unwrap();
+    let server = Server::new(Arc::clone(&store), "test".to_owned());
+    let ops = server.ops();
+    let mut conversation = Conversation::new(1 << 20);
+    let (mut waiting, mut sent, mut largest) = (Vec::new(), Vec::new(), 0);
+    for piece in input.chunks(piece) {
+        waiting.extend_from_slice(piece);
+        loop {
+            let mut out = Vec::new();
+            let mut ctx = Ctx::new(&mut session, &ops, &server);
+            let p = conversation.advance(&mut ctx, &waiting, &mut out, out_max_bytes);
+            waiting.drain(..p.consumed);
+            largest = largest.max(out.len());
+            let stuck = p.consumed == 0 && out.is_empty();
+            sent.extend_from_slice(&out);
+            if p.close {
+                return (sent, true, largest);
+            }
+            if stuck || waiting.is_empty() {
+                break;
+            }
+        }
+    }
+    (sent, false, largest)
+}
+
+#[test]
+fn a_turn_has_so_many_requests_and_no_more() {
+    let config =
+        StoreConfig { memory_bytes: 4 << 20, pages: Pages::Small, ..StoreConfig::default() };
+    let store = Store::new(config).unwrap();
+    let mut session = store.session().unwrap();
+    let server = Server::new(Arc::clone(&store), "test".to_owned());
+    let ops = server.ops();
+    let mut conversation = Conversation::new(1 << 20).in_turns_of(3);
+    let input = b"get a\r\n".repeat(7);
+    let (mut at, mut turns) = (0, Vec::new());
+    loop {
+        let mut out = Vec::new();
+        let rest = &input[at..];
+        let mut ctx = Ctx::new(&mut session, &ops, &server);
+        let p = conversation.advance(&mut ctx, rest, &mut out, 1 << 20);
+        at += p.consumed;
+        turns.push((out.len() / b"END\r\n".len(), p.more));
+        if !p.more {
+            break;
+        }
+    }
+    assert_eq!(turns, [(3, true), (3, true), (1, false)]);
+    assert_eq!(at, input.len());
+}
+
+#[test]
+fn pieces_make_no_difference() {
+    let input = b"set a 1 0 3\r\nabc\r\nget a b a\r\nset big 0 0 9999999\r\n";
+    let input =
+        [&input[..], &[b'x'; 9_999_999], b"\r\nget a\r\nbogus\r\nquit\r\nget a\r\n"].concat();
+    let want = b"STORED\r\nVALUE a 1 3\r\nabc\r\nVALUE a 1 3\r\nabc\r\nEND\r\n\
+        SERVER_ERROR object too large for cache\r\nVALUE a 1 3\r\nabc\r\nEND\r\nERROR\r\n";
+    for piece in [1 << 24, 4096, 17] {
+        let (sent, closed, _) = converse(&input, piece, 1 << 20);
+        assert_eq!(String::from_utf8_lossy(&sent), String::from_utf8_lossy(want));
+        assert!(closed);
+    }
+}
+
+#[test]
+fn the_first_byte_of_a_connection_tells_its_dialect_for_good() {
+    let noop = [&[0x80, 0x0a][..], &[0; 10], b"mark", &[0; 8]].concat();
+    let answer = [&[0x81, 0x0a][..], &[0; 10], b"mark", &[0; 8]].concat();
+    for piece in [1, 23, 1 << 20] {
+        let (sent, closed, _) = converse(&noop.repeat(3), piece, 1 << 20);
+        assert_eq!((sent, closed), (answer.repeat(3), false));
+        let then_ascii = [&noop[..], b"get a\r\nget a\r\nget a\r\nget a\r\n"].concat();
+        let (sent, closed, _) = converse(&then_ascii, piece, 1 << 20);
+        assert_eq!((&sent, closed), (&answer, true));
+    }
+    let (sent, closed, _) = converse(b"get \x80\r\n\x80\r\n", 1 << 20, 1 << 20);
+    assert_eq!((sent.as_slice(), closed), (&b"END\r\nERROR\r\n"[..], false));
+}
+
+#[test]
+fn a_get_of_many_large_values_pauses_between_them() {
+    let value = "v".repeat(50_000);
+    let set = format!("set b 0 0 50000\r\n{value}\r\n");
+    let input = [set.as_bytes(), b"gets", &b" b".repeat(1000), b" \r\nget b\r\n"].concat();
+    let (sent, _, largest) = converse(&input, 1 << 20, 100_000);
+    assert!(largest < 200_000, "{largest} bytes were waiting at once");
+    let text = String::from_utf8(sent).unwrap();
+    assert_eq!(text.matches("VALUE b 0 50000").count(), 1001);
+    assert_eq!(text.matches("END\r\n").count(), 2);
+    assert!(text.ends_with("END\r\n"));
+}
+
+/// A server, and a conversation with it.
+struct Talk {
+    session: Session,
+    server: Server,
+    ops: Arc<OpCounters>,
+    conversation: Conversation,
+}
+
+impl Talk {
+    fn new() -> Self {
+        let config =
+            StoreConfig { memory_bytes: 8 << 20, pages: Pages::Small, ..StoreConfig::default() };
+        let store = Store::new(config).unwrap();
+        let session = store.session().unwrap();
+        let server = Server::new(store, "test".to_owned());
+        let ops = server.ops();
+        Self { session, server, ops, conversation: Conversation::new(1 << 20) }
+    }
+
+    /// What is answered, and what became of the input.
+    fn advance(&mut self, input: &[u8]) -> (String, Progress) {
+        let mut out = Vec::new();
+        let mut ctx = Ctx::new(&mut self.session, &self.ops, &self.server);
+        let p = self.conversation.advance(&mut ctx, input, &mut out, 1 << 20);
+        (String::from_utf8(out).unwrap(), p)
+    }
+
+    fn refuse(&mut self, input: &[u8]) -> (Vec<u8>, Progress) {
+        let mut out = Vec::new();
+        let mut ctx = Ctx::new(&mut self.session, &self.ops, &self.server);
+        let p = self.conversation.refuse(&mut ctx, input, &mut out);
+        (out, p)
+    }
+}
+
+const UNREAD: &str = "SERVER_ERROR out of memory reading request\r\n";
+
+#[test]
+fn a_request_refused_in_its_midst_is_thrown_away_and_the_next_is_answered() {
+    for (line, refusal) in [
+        ("set a 1 0 5000", UNREAD),
+        ("cas a 1 0 5000 7", UNREAD),
+        ("set a 1 0 5000 noreply", ""),
+        ("ms a 5000", UNREAD),
+    ] {
+        let mut talk = Talk::new();
+        assert_eq!(talk.advance(b"set a 0 0 1\r\nx\r\n").0, "STORED\r\n");
+        let request = format!("{line}\r\n{}\r\n", "v".repeat(5000));
+        let come = &request.as_bytes()[..3000];
+        let (said, p) = talk.advance(come);
+        assert_eq!((said.as_str(), p), ("", Progress::of(0, false)));
+        let (said, p) = talk.refuse(come);
+        assert_eq!(String::from_utf8(said).unwrap(), refusal, "{line}");
+        assert_eq!(p, Progress::of(come.len(), false), "{line}");
+        let rest = [&request.as_bytes()[3000..], b"get a\r\n"].concat();
+        let (said, p) = talk.advance(&rest);
+        // As memcached: no client is to read what a set was to replace.
+        let kept = line.starts_with("cas");
+        assert_eq!(said, if kept { "VALUE a 0 1\r\nx\r\nEND\r\n" } else { "END\r\n" }, "{line}");
+        assert_eq!(p.consumed, rest.len());
+        assert_eq!(talk.server.totals().store_no_memory, 1);
+        assert_eq!(talk.server.totals().store_too_large, 0);
+    }
+}
+
+#[test]
+fn a_binary_request_is_refused_with_a_status() {
+    let mut talk = Talk::new();
+    let mut packet = vec![0x80, 1, 0, 1, 8, 0, 0, 0, 0, 0, 0x13, 0x88 + 9];
+    packet.extend(*b"mark");
+    packet.extend([0; 8 + 8]);
+    packet.push(b'a');
+    packet.extend(vec![b'v'; 5000]);
+    assert_eq!(talk.advance(&packet[..2000]).1, Progress::of(0, false));
+    let (said, p) = talk.refuse(&packet[..2000]);
+    assert_eq!((&said[..8], &said[12..16]), (&[0x81, 1, 0, 0, 0, 0, 0, 0x82][..], &b"mark"[..]));
+    assert_eq!(p, Progress::of(2000, false));
+    assert_eq!(talk.advance(&packet[2000..]).1.consumed, packet.len() - 2000);
+}
+
+#[test]
+fn a_line_whose_end_nobody_knows_is_refused_for_good() {
+    let mut talk = Talk::new();
+    let line = [&b"get"[..], &b" k".repeat(3000)].concat();
+    assert_eq!(talk.advance(&line).1, Progress::of(0, false));
+    let (said, p) = talk.refuse(&line);
+    assert_eq!((said, p.close), (UNREAD.as_bytes().to_vec(), true));
+    assert!(talk.conversation.is_lost());
+}
+
+#[test]
+fn a_value_without_room_is_put_when_there_is_and_done_once() {
+    let value = "v".repeat(5000);
+    for (line, reply) in [
+        ("get a", format!("VALUE a 0 5000\r\n{value}\r\nEND\r\n")),
+        ("gat 0 a", format!("VALUE a 0 5000\r\n{value}\r\nEND\r\n")),
+        // Not found before, not read before, and won: by this request alone.
+        ("mg a s v h R100", format!("VA 5000 s5000 h0 W\r\n{value}\r\n")),
+        ("mg a v h l", format!("VA 5000 h0 l0\r\n{value}\r\n")),
+        ("mg a s", "HD s5000\r\n".to_owned()),
+    ] {
+        let mut talk = Talk::new();
+        talk.advance(format!("set a 0 50 5000\r\n{value}\r\n").as_bytes());
+        talk.conversation.may_reply(4000);
+        let input = format!("mn\r\n{line}\r\nmn\r\n");
+        let (said, p) = talk.advance(input.as_bytes());
+        if !line.contains('v') && line.starts_with('m') {
+            assert_eq!(said, format!("MN\r\n{reply}MN\r\n"));
+            continue;
+        }
+        assert_eq!((said.as_str(), p.consumed), ("MN\r\n", 4), "{line}");
+        assert!((5000..7000).contains(&p.needs), "{p:?}");
+        talk.conversation.may_reply(p.needs);
+        let (said, p) = talk.advance(&input.as_bytes()[4..]);
+        assert_eq!(said, format!("{reply}MN\r\n"), "{line}");
+        assert_eq!((p.consumed, p.needs), (input.len() - 4, 0));
+        let counted = talk.server.totals();
+        assert_eq!((counted.get_hits + counted.touch_hits, counted.get_misses), (1, 0), "{line}");
+    }
+}
+
+#[test]
+fn a_reply_without_room_can_be_refused() {
+    let mut talk = Talk::new();
+    talk.advance(format!("set a 0 0 5000\r\n{}\r\n", "v".repeat(5000)).as_bytes());
+    talk.conversation.may_reply(4000);
+    let input = b"get b a b a\r\nget b\r\n";
+    assert!(talk.advance(input).1.needs > 0);
+    let (said, p) = talk.refuse(input);
+    assert_eq!(said, b"SERVER_ERROR out of memory writing get response\r\n");
+    assert_eq!(p, Progress::of(b"get b a b a\r\n".len(), false));
+    assert_eq!(talk.advance(&input[p.consumed..]).0, "END\r\n");
+}
+
+/// Requests of all kinds, most of them plain, and some that are none.
+fn requests() -> impl Strategy<Value = Vec<u8>> {
+    let value = |len: usize| "v".repeat(len);
+    let request = prop_oneof![
+        6 => (0..4).prop_map(|k| format!("get k{k}\r\n")),
+        1 => (0..4).prop_map(|k| format!("get k{k}\n")),
+        1 => (0..4).prop_map(|k| format!("get  k{k} k1\r\n")),
+        1 => (0..4).prop_map(|k| format!("gets k{k}\r\n")),
+        1 => (240_usize..260).prop_map(|len| format!("get {}\r\n", "k".repeat(len))),
+        5 => (0..4, 0_usize..300).prop_map(move |(k, n)| format!("set k{k} 1 0 {n}\r\n{}\r\n", value(n))),
+        1 => (0..4, 900_usize..3000).prop_map(move |(k, n)| format!("set k{k} 1 0 {n}\r\n{}\r\n", value(n))),
+        1 => (0..4).prop_map(|k| format!("set k{k} 1 0 3 noreply\r\nxyz\r\n")),
+        1 => (0..4).prop_map(|k| format!("set k{k} 0 0 2\r\nxyz\r\n")),
+        1 => (0..4).prop_map(|k| format!("delete k{k}\r\n")),
+        1 => Just("get\r\n".to_owned()),
+        1 => Just("set k 1\r\n".to_owned()),
+        1 => Just("flush_all\r\n".to_owned()),
+    ];
+    prop::collection::vec(request, 0..40).prop_map(|all| all.concat().into_bytes())
+}
+
+proptest! {
+    /// Runs of plain requests are answered and counted as the executor answers and counts them,
+    /// wherever the input is cut, however little room there is, and however short turns are.
+    #[test]
+    fn runs_are_what_the_executor_makes_of_them(
+        input in requests(),
+        cuts in prop::collection::vec(1_usize..400, 1..30),
+        room in prop_oneof![Just(1_usize << 20), 1_usize..3000],
+        most in prop_oneof![Just(usize::MAX), 1_usize..6],
+    ) {
+        let carry_out = |one_by_one: bool| {
+            let mut talk = Talk::new();
+            talk.conversation = Conversation::new(2500).in_turns_of(most);
+            talk.conversation.one_by_one = one_by_one;
+            talk.conversation.may_reply(room.max(4000));
+            let (mut come, mut waiting, mut said) = (&input[..], Vec::new(), Vec::new());
+            let mut steps = Vec::new();
+            let mut cuts = cuts.iter().cycle();
+            loop {
+                let piece = come.split_off(..come.len().min(*cuts.next().unwrap())).unwrap();
+                waiting.extend_from_slice(piece);
+                loop {
+                    let mut out = Vec::new();
+                    let Talk { session, ops, server, conversation } = &mut talk;
+                    let mut ctx = Ctx::new(session, ops, server);
+                    let p = conversation.advance(&mut ctx, &waiting, &mut out, room);
+                    waiting.drain(..p.consumed);
+                    said.extend_from_slice(&out);
+                    steps.push((p, out.len()));
+                    if p.close || p.consumed == 0 && out.is_empty() {
+                        break;
+                    }
+                }
+                if come.is_empty() {
+                    break;
+                }
+            }
+            (said, steps, waiting, format!("{:?}", talk.server.totals()))
+        };
+        let (runs, one_by_one) = (carry_out(false), carry_out(true));
+        prop_assert_eq!(String::from_utf8_lossy(&runs.0), String::from_utf8_lossy(&one_by_one.0));
+        prop_assert_eq!(runs, one_by_one);
+    }
+}

@@ -1,0 +1,97 @@
+//! Where commands are carried out, and what comes of a conversation.
+//!
+//! In: a session, and where its thread counts. Out: what every verb needs. Never fails.
+
+use crate::observe::{Observer, OpCounters, Server};
+use memcache::admin::Events;
+use store::{Cursor, KeyHash, Session, Supposed};
+
+/// Where commands are carried out.
+#[derive(Debug)]
+pub struct Ctx<'a> {
+    /// The thread's way into the store.
+    pub session: &'a mut Session,
+    /// Where it is counted and shown.
+    pub observer: Observer<'a>,
+    /// Where a dump goes on.
+    pub(super) dump_from: Cursor,
+    /// What an engine has found out about a key.
+    pub(crate) known: Known<'a>,
+}
+
+/// What is known beforehand of one key, by where that stands: of an equal key elsewhere, nothing is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Known<'a> {
+    /// The key.
+    pub(crate) key: &'a [u8],
+    /// Its hash.
+    pub(crate) hash: Option<KeyHash>,
+    /// Where its item may be; after the look-up, whether it was there.
+    pub(crate) hint: Supposed,
+}
+
+impl Known<'_> {
+    /// The hash of a key that a command names, if it is this one.
+    #[inline]
+    pub(super) fn hash(&self, key: &[u8]) -> Option<KeyHash> {
+        self.hash.filter(|_| std::ptr::eq(self.key, key))
+    }
+
+    /// The same, and where its item may be. Of another key nothing is known, in `none`.
+    #[inline]
+    pub(super) fn all<'h>(
+        &'h mut self,
+        key: &[u8],
+        none: &'h mut Supposed,
+    ) -> (Option<KeyHash>, &'h mut Supposed) {
+        match std::ptr::eq(self.key, key) {
+            true => (self.hash, &mut self.hint),
+            false => (None, none),
+        }
+    }
+}
+
+impl<'a> Ctx<'a> {
+    /// By this session, counted in `ops`.
+    #[inline]
+    pub fn new(session: &'a mut Session, ops: &'a OpCounters, server: &'a Server) -> Self {
+        let observer = Observer { ops, server };
+        Self { session, observer, dump_from: Cursor::default(), known: Known::default() }
+    }
+
+    /// With what is known of a key.
+    #[inline]
+    pub(crate) fn knowing(self, known: Known<'a>) -> Self {
+        Self { known, ..self }
+    }
+
+    /// The state of the process.
+    #[inline]
+    pub fn server(&self) -> &'a Server {
+        self.observer.server
+    }
+}
+
+/// Whether the conversation goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// Read the next request.
+    Continue,
+    /// The sink is full: the rest of the command is for when it has space again.
+    Rest(Rest),
+    /// From now on the client is sent only the lines of these kinds of events.
+    Watch(Events),
+    /// The client said `quit`, or it is unknown where its next request begins.
+    Close,
+}
+
+/// What is left of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// All: nothing was done.
+    All,
+    /// The keys in so many bytes at the end.
+    Keys(usize),
+    /// A dump from here on.
+    Dump(Cursor),
+}

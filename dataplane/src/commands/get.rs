@@ -1,0 +1,138 @@
+//! `get`, `gets`, `gat`, `gats`, `mg`; binary `get`, `getk`, `gat`, `gatk`, `touch`.
+//!
+//! In: keys. Out: the values of those that are there, as far as the sink has space. Never fails.
+
+use super::ctx::{Ctx, Flow, Rest};
+use crate::observe::{LookUps, Seen};
+use memcache::{Body, Claim, Fetch, Fetched, Get, Hit, Keys, Reply, Sink, Ttl, Ttls};
+use store::verbs::{self, Recache, TooLong};
+use store::{Supposed, Value};
+
+/// A stored value, to be sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bytes<'a>(pub(crate) Value<'a>);
+
+impl Body for Bytes<'_> {
+    #[inline]
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline(always)]
+    fn put(&self, out: &mut impl Sink) {
+        match self.0.whole() {
+            Some(bytes) => out.put(bytes),
+            None => self.0.pieces().for_each(|piece| out.put(piece)),
+        }
+    }
+}
+
+/// Answers keys until none is left, or the sink is full.
+pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<'_, S>) -> Flow {
+    let observer = ctx.observer;
+    let touched = what.touch.is_some();
+    let (mut run, mut none) = (LookUps::default(), Supposed::Nothing);
+    let guard = ctx.session.pin();
+    let mut keys = what.keys;
+    let mut flow = Flow::Continue;
+    while let Some((key, others)) = keys.split_first() {
+        if reply.out.is_full() {
+            flow = rest(keys);
+            break;
+        }
+        let item = match what.touch {
+            Some(exptime) => verbs::touch(&guard, ctx.known.hash(key), key, exptime),
+            None => {
+                let (hash, hint) = ctx.known.all(key, &mut none);
+                verbs::get_by(&guard, hint, hash, key)
+            }
+        };
+        match item {
+            Some(item) if !reply.admits(item.value().len()) => {
+                flow = rest(keys);
+                break;
+            }
+            Some(item) => {
+                let cas = what.with_cas.then(|| observer.server.cas_shown(item.cas()));
+                reply.hit(&Hit { key, flags: item.flags(), cas, value: Bytes(item.value()) });
+            }
+            None => reply.miss(key),
+        }
+        let found = item.map(|item| Seen::of(&guard, &item));
+        observer.key(key, found, touched);
+        run.keys += 1;
+        run.hits += u64::from(found.is_some());
+        keys = others;
+    }
+    if flow == Flow::Continue {
+        reply.end_of_hits();
+    }
+    drop(guard);
+    observer.look_ups(run, touched);
+    observer.dead(ctx.session);
+    flow
+}
+
+fn rest(keys: Keys<'_>) -> Flow {
+    Flow::Rest(Rest::Keys(keys.bytes()))
+}
+
+/// Answers one key, and does with its item what flags say.
+pub(super) fn fetch<S: Sink>(
+    ctx: &mut Ctx<'_>,
+    what: &Fetch<'_>,
+    reply: &mut Reply<'_, S>,
+) -> Flow {
+    let observer = ctx.observer;
+    let Some(echo) = reply.echo() else { return Flow::Continue };
+    let clock = ctx.session.store().clock();
+    let (now, expiry) = (clock.now(), |exptime| clock.expiry(exptime));
+    let (key, touch) = (what.key, what.touch.map(expiry));
+    let recache = what.recache.map(expiry);
+    let recache = recache.map(|before| Recache { before, touched: what.recache_touched });
+    let room = if echo.value { reply.out.room() } else { usize::MAX };
+    let (create, own_cas) = (what.create.map(expiry), ctx.server().own_cas(what.own_cas));
+    let unnoticed = what.unnoticed;
+    let said_to_create = echo.create.map(expiry);
+    let mut none = Supposed::Nothing;
+    let (hash, hint) = ctx.known.all(key, &mut none);
+    let how = verbs::Fetch { key, hash, touch, recache, create, own_cas, unnoticed, room };
+    let done = verbs::fetch(ctx.session, &how, hint, |found| {
+        let seen = found.map(|found| Seen { class: found.class, bytes: found.value.len() });
+        let made = found.is_some_and(|found| found.created);
+        observer.key_or_made(key, seen, made, touch.is_some());
+        let Some(found) = found else { return reply.miss(key) };
+        let created = said_to_create.filter(|_| made);
+        reply.fetched(&Fetched {
+            key,
+            base64_key: found.base64_key,
+            value: Bytes(found.value),
+            flags: found.flags,
+            cas: found.cas,
+            ttls: Ttls {
+                found: ttl(found.expiry, now),
+                touched: touch.map(|expiry| ttl(expiry, now)),
+                created: created.map(|expiry| ttl(expiry, now)),
+            },
+            fetched: found.fetched,
+            idle_s: now.saturating_sub(found.accessed),
+            stale: found.stale,
+            known: what.known == Some(found.cas),
+            claim: match found.claim {
+                verbs::Claim::None => Claim::None,
+                verbs::Claim::Won => Claim::Won,
+                verbs::Claim::Taken => Claim::Taken,
+            },
+        });
+    });
+    observer.dead(ctx.session);
+    match done {
+        Err(TooLong(bytes)) if !reply.out.admits(bytes) => Flow::Rest(Rest::All),
+        _ => Flow::Continue,
+    }
+}
+
+/// Seconds from `now` until `expiry`, on the store's clock.
+pub(super) fn ttl(expiry: u32, now: u32) -> Ttl {
+    (expiry != 0).then(|| expiry.saturating_sub(now))
+}

@@ -1,0 +1,97 @@
+//! `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`, and their binary forms.
+//!
+//! In: a value, and when to store it. Out: whether it was. The dialects differ in whose CAS ids count,
+//! in what is forgotten when nothing could be stored, and in what counts as a storage command.
+
+use super::ctx::Ctx;
+use crate::observe::{Kind, StoreCount};
+use memcache::text::line;
+use memcache::{Form, Outcome, Refusal, Reply, Sink, Store, StoreMode, Unstored};
+use store::KeyHash;
+use store::verbs::{self, NotStored, Stored};
+
+/// Stores.
+pub(super) fn store<S: Sink>(ctx: &mut Ctx<'_>, what: &Store<'_>, reply: &mut Reply<'_, S>) {
+    let (server, observer) = (ctx.server(), ctx.observer);
+    let joins = matches!(what.mode, StoreMode::Append | StoreMode::Prepend);
+    let binary = matches!(reply.form(), Form::Binary { .. });
+    let adjusted;
+    let asked = match (reply.form(), what.cas) {
+        (Form::Meta(_), _) if what.own_cas.is_some() => {
+            adjusted = Store { own_cas: server.own_cas(what.own_cas), ..*what };
+            &adjusted
+        }
+        (_, None) | (Form::Meta(_), _) => what,
+        (Form::Text { .. }, Some(cas)) => {
+            adjusted = Store { cas: Some(server.cas_expected(cas)), ..*what };
+            &adjusted
+        }
+        // As memcached: without CAS ids none is looked at, and with one, `add` and `replace` are `set`.
+        (Form::Binary { .. }, cas) => {
+            let cas = cas.filter(|_| server.cas_enabled);
+            let mode = if cas.is_some() && !joins { StoreMode::Set } else { what.mode };
+            adjusted = Store { mode, cas, ..*what };
+            &adjusted
+        }
+    };
+    let before = observer.before(ctx.session, what.key);
+    let fits = !binary || ctx.session.store().fits(what.key.len(), what.flags, what.value.len());
+    let result = if fits {
+        verbs::store(ctx.session, ctx.known.hash(what.key), asked)
+    } else {
+        Err(NotStored::TooLarge)
+    };
+    let outcome = match result {
+        Err(NotStored::TooLarge) if joins && fits => Outcome::NotStored(Unstored::Condition),
+        Ok(Stored { cas, .. }) if binary => Outcome::Stored(server.cas_shown(cas)),
+        result => outcome(result),
+    };
+    let refused = matches!(outcome, Outcome::Refused(_));
+    // No client is to read a value that its writer believes replaced. One that was to be longer stays.
+    let forget = match reply.form() {
+        // A `set` has done so already.
+        Form::Text { .. } => false,
+        Form::Meta(_) => !joins,
+        Form::Binary { .. } => what.mode == StoreMode::Set,
+    };
+    if refused && forget {
+        verbs::delete(ctx.session, ctx.known.hash(what.key), what.key);
+    }
+    let count = StoreCount {
+        command: !(binary && refused),
+        cas: asked.cas.is_some() && !(binary && joins),
+    };
+    observer.stored(ctx.session, asked, before, result, count);
+    reply.put_sized(outcome, result.map_or(what.value.len(), |stored| stored.len));
+}
+
+/// What became of a value, but for one that was to be joined.
+#[inline(always)]
+fn outcome(result: Result<Stored, NotStored>) -> Outcome<'static> {
+    match result {
+        Ok(stored) => Outcome::Stored(stored.cas),
+        Err(NotStored::Exists(_)) => Outcome::NotStored(Unstored::Exists),
+        Err(NotStored::NotFound) => Outcome::NotStored(Unstored::NotFound),
+        Err(NotStored::Condition) => Outcome::NotStored(Unstored::Condition),
+        Err(NotStored::TooLarge) => Outcome::Refused(Refusal::TooLarge),
+        Err(NotStored::OutOfMemory) => Outcome::Refused(Refusal::OutOfMemory),
+    }
+}
+
+/// Stores by the usual `set`, and returns the line to answer: none if `noreply`. `hash` is the key's, if
+/// it is known. Counted as [`store`] and the command around it are. The session is to be settled after
+/// the last of several.
+#[inline(always)]
+pub(crate) fn plain(
+    ctx: &mut Ctx<'_>,
+    hash: Option<KeyHash>,
+    what: &Store<'_>,
+    noreply: bool,
+) -> &'static [u8] {
+    let before = ctx.observer.before(ctx.session, what.key);
+    let result = verbs::set(ctx.session, hash, what);
+    let count = StoreCount { command: true, cas: false };
+    ctx.observer.stored(ctx.session, what, before, result, count);
+    ctx.observer.command(Kind::Store);
+    if noreply { b"" } else { line(&outcome(result)) }
+}

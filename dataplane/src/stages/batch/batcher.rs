@@ -1,0 +1,229 @@
+//! Stage 4: gathers requests into batches and decides when one goes.
+//!
+//! In: frames that stage 3 found to be requests. Out: a [`Pending`] batch, which owns its frames
+//! until stage 6 has answered them; the engine sees only the metadata. All places are made at
+//! start-up: when none is free the frame comes back, and the caller drops it as `Overload`.
+//!
+//! Work-conserving (D7): with [`BatchMode::Adaptive`] a batch goes as soon as the engine can take
+//! it, however small; load makes batches big by itself. What there is no place for is better left
+//! in the NIC's queue: [`Batcher::takes`] says so before. [`BatchMode::Fixed`] waits for a full
+//! batch, as the paper does, but never longer than `FIXED_WAIT_MAX_NS`.
+
+use driver_shim::Frame;
+use gpu::{Batch, Entry};
+
+/// Longest wait of the oldest request in a fixed batch. The paper has no bound, so its last
+/// requests wait for ever when the load ends; 1 ms is above the time to fill 512 at 1 M/s.
+const FIXED_WAIT_MAX_NS: u64 = 1_000_000;
+
+/// When a batch goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BatchMode {
+    /// As soon as the engine can take it.
+    Adaptive,
+    /// When it is full, or its oldest request has waited for `FIXED_WAIT_MAX_NS`.
+    Fixed,
+}
+
+impl BatchMode {
+    /// The word for people and flags.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Adaptive => "adaptive",
+            Self::Fixed => "fixed",
+        }
+    }
+}
+
+/// How batches are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchPolicy {
+    /// Most requests in a batch.
+    pub size: usize,
+    /// When a batch goes.
+    pub mode: BatchMode,
+    /// Batches that may be with the engine at once.
+    pub in_flight_max: usize,
+}
+
+impl Default for BatchPolicy {
+    fn default() -> Self {
+        Self { size: 512, mode: BatchMode::Adaptive, in_flight_max: 4 }
+    }
+}
+
+/// A batch with the frames that it is about, in the order of its entries.
+#[derive(Debug)]
+pub struct Pending {
+    /// The frames.
+    pub frames: Vec<Frame>,
+    /// What the engine sees.
+    pub meta: Box<Batch>,
+}
+
+/// Gathers requests.
+#[derive(Debug)]
+pub struct Batcher {
+    policy: BatchPolicy,
+    filling: Option<Pending>,
+    /// The engine did not take it when it was offered last.
+    refused: bool,
+    free: Vec<Pending>,
+}
+
+impl Batcher {
+    /// Makes every place that will ever be used; `batch` makes the engine's part of one.
+    pub fn new(policy: BatchPolicy, mut batch: impl FnMut(u32, usize) -> Box<Batch>) -> Self {
+        let size = policy.size.max(1);
+        let policy = BatchPolicy { size, in_flight_max: policy.in_flight_max.max(1), ..policy };
+        // One is filling while the others are in flight.
+        let free = (0..=policy.in_flight_max)
+            .map(|id| Pending {
+                frames: Vec::with_capacity(size),
+                meta: batch(u32::try_from(id).unwrap_or(0), size),
+            })
+            .collect();
+        Self { policy, filling: None, refused: false, free }
+    }
+
+    /// Adds a request.
+    ///
+    /// # Errors
+    /// The frame, when every place is taken: [`wire::DropReason::Overload`].
+    #[inline(always)]
+    pub fn push(&mut self, frame: Frame, entry: Entry) -> Result<(), Frame> {
+        let batch = match &mut self.filling {
+            Some(batch) if batch.frames.len() < self.policy.size => batch,
+            Some(_) => return Err(frame),
+            none => match self.free.pop() {
+                Some(place) => none.insert(place),
+                None => return Err(frame),
+            },
+        };
+        if batch.meta.entries.push(entry).is_err() {
+            return Err(frame);
+        }
+        batch.frames.push(frame);
+        Ok(())
+    }
+
+    /// Requests that have not gone yet.
+    pub fn queued(&self) -> usize {
+        self.filling.as_ref().map_or(0, |b| b.frames.len())
+    }
+
+    /// Whether there is a slot for so many requests. While the engine takes what it is offered,
+    /// a full batch is shipped and leaves its slots to others.
+    pub fn takes(&self, requests: usize) -> bool {
+        let Some(filling) = &self.filling else { return !self.free.is_empty() };
+        let behind = self.refused || self.free.is_empty();
+        !behind || self.policy.size - filling.frames.len() >= requests
+    }
+
+    /// The batch to submit now, if it is time. `all` releases a part-filled one whatever the
+    /// mode, as when the worker drains.
+    pub fn ready(&mut self, now_ns: u64, all: bool) -> Option<Pending> {
+        let batch = self.filling.as_ref()?;
+        let oldest_ns = batch.frames.first()?.stamp_ns;
+        let due = match self.policy.mode {
+            _ if all => true,
+            BatchMode::Adaptive => true,
+            BatchMode::Fixed => {
+                batch.frames.len() >= self.policy.size
+                    || now_ns.saturating_sub(oldest_ns) >= FIXED_WAIT_MAX_NS
+            }
+        };
+        if due {
+            self.refused = false;
+            self.filling.take()
+        } else {
+            None
+        }
+    }
+
+    /// Takes back a batch that the engine refused, to be offered again. Nothing may have been
+    /// pushed since `ready` gave it.
+    pub fn put_back(&mut self, batch: Pending) {
+        debug_assert!(self.filling.is_none(), "a second batch was begun");
+        self.filling = Some(batch);
+        self.refused = true;
+    }
+
+    /// Takes back an answered batch for reuse. Its frames are gone.
+    pub fn recycle(&mut self, mut batch: Pending) {
+        debug_assert!(batch.frames.is_empty(), "an unanswered frame in a finished batch");
+        batch.frames.clear();
+        batch.meta.clear();
+        self.free.push(batch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use driver_shim::{Pages, Region};
+
+    fn batcher(size: usize, mode: BatchMode) -> (Region, Batcher) {
+        let policy = BatchPolicy { size, mode, in_flight_max: 1 };
+        let batch = |id, capacity| Box::new(Batch::new(id, capacity));
+        (Region::new(64, Pages::Small).unwrap(), Batcher::new(policy, batch))
+    }
+
+    fn push(region: &Region, batcher: &mut Batcher, stamp_ns: u64) -> bool {
+        let mut frame = region.alloc().unwrap();
+        frame.stamp_ns = stamp_ns;
+        batcher.push(frame, Entry::default()).is_ok()
+    }
+
+    #[test]
+    fn adaptive_never_waits() {
+        let (region, mut b) = batcher(8, BatchMode::Adaptive);
+        assert!(b.ready(0, false).is_none());
+        assert!(push(&region, &mut b, 5));
+        let got = b.ready(5, false).unwrap();
+        assert_eq!((got.frames.len(), got.meta.entries.len()), (1, 1));
+    }
+
+    #[test]
+    fn fixed_waits_for_size_or_deadline() {
+        let (region, mut b) = batcher(3, BatchMode::Fixed);
+        assert!(push(&region, &mut b, 100) && push(&region, &mut b, 200));
+        assert!(b.ready(100 + FIXED_WAIT_MAX_NS - 1, false).is_none());
+        let late = b.ready(100 + FIXED_WAIT_MAX_NS, false).unwrap();
+        assert_eq!(late.frames.len(), 2);
+        for _ in 0..3 {
+            assert!(push(&region, &mut b, 300));
+        }
+        assert!(!push(&region, &mut b, 300), "a full batch takes no more");
+        assert_eq!(b.ready(300, false).unwrap().frames.len(), 3);
+    }
+
+    #[test]
+    fn what_the_engine_does_not_take_leaves_the_room_that_it_has() {
+        let (region, mut b) = batcher(4, BatchMode::Adaptive);
+        assert!(push(&region, &mut b, 0) && b.takes(100));
+        let refused = b.ready(0, false).unwrap();
+        b.put_back(refused);
+        assert!(b.takes(3) && !b.takes(4));
+        assert!(b.ready(0, false).is_some() && b.takes(100));
+    }
+
+    #[test]
+    fn places_are_bounded_and_reused() {
+        let (region, mut b) = batcher(1, BatchMode::Adaptive);
+        assert!(b.takes(100), "while the engine takes what it is offered");
+        assert!(push(&region, &mut b, 0));
+        let mut first = b.ready(0, false).unwrap();
+        assert!(push(&region, &mut b, 0));
+        let second = b.ready(0, false).unwrap();
+        assert_ne!(first.meta.id, second.meta.id);
+        assert!(!b.takes(1));
+        assert!(!push(&region, &mut b, 0), "both places are out");
+        first.frames.clear();
+        b.recycle(first);
+        assert!(b.takes(1));
+        assert!(push(&region, &mut b, 0));
+        drop((second, b));
+        assert_eq!(region.available(), region.capacity());
+    }
+}

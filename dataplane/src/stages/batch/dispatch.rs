@@ -1,0 +1,334 @@
+//! Between stages 4 and 5: which engine a batch goes to. `docs/gpu.md` follows one to a GPU and back.
+//!
+//! In: batches as the batcher has them. Out: the same with descriptors, from the CPU engine or from
+//! the one beside it, a GPU's mostly. Work-conserving (D7): few requests, and the GPU idle: the CPU
+//! has them at once. Otherwise a free place of the GPU takes all that is queued. Otherwise they
+//! gather, and the CPU takes them when the batch is full or the wait is long. What is few is found
+//! out while it runs (`cost.rs`). The second engine is never trusted with more than speed: its
+//! descriptors are looked over, now and then in full ([`CpuEngine::confirms`]), and the batches that it loses
+//! are done by the CPU engine at once. The CPU engine also completes what it did: keys that its index does not
+//! have are looked up in the host's, and memory is prefetched ([`CpuEngine::complete`]).
+//! Requests that are no look-ups never go there: batches are of one kind or the other.
+//! Batches come out in order of finishing. Nothing here fails, waits or allocates.
+
+mod cost;
+
+use crate::counters::WorkerCounters;
+use crate::stages::engine::cpu_engine::CpuEngine;
+use cost::{LinearFit, Rate};
+use gpu::{Batch, Engine, Outcome};
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// An engine beside the CPU's, and how to use it.
+pub struct Offloading {
+    /// The engine.
+    pub engine: Box<dyn Engine>,
+    /// It gets everything, as long as it works.
+    pub forced: bool,
+    /// One of so many of its batches is read again by the CPU, and compared.
+    pub verify_one_in: NonZeroU32,
+}
+
+impl std::fmt::Debug for Offloading {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Offloading").field("engine", &self.engine.name()).finish_non_exhaustive()
+    }
+}
+
+/// Longest wait for a place of the GPU before the CPU takes a batch: a fifth of what a reply may
+/// take under load.
+const WAIT_MAX: Duration = Duration::from_micros(50);
+/// The GPU's costs are measured anew when nothing has gone there for so long.
+const PROBE_AFTER: Duration = Duration::from_millis(10);
+/// Fewest requests that show something of the GPU.
+const PROBE_LEAST: usize = 16;
+/// From a UDP header to a request.
+const UDP_AND_FRAME_HEADER_BYTES: usize = 16;
+/// Longest queue of start times: more than there are places.
+const STARTED_MAX: usize = 64;
+
+/// Both engines, as one.
+pub struct Dispatch {
+    cpu: CpuEngine,
+    beside: Option<Offload>,
+    /// Most requests in a batch.
+    batch_max: usize,
+    counters: Arc<WorkerCounters>,
+}
+
+impl std::fmt::Debug for Dispatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dispatch").field("batch_max", &self.batch_max).finish_non_exhaustive()
+    }
+}
+
+/// The other engine, and what is known of it and of the CPU.
+struct Offload {
+    engine: Box<dyn Engine>,
+    forced: bool,
+    verify_one_in: u32,
+    /// Batches until the next one that is compared.
+    verify_in: u32,
+    /// When the batches in flight began, and whether the engine was idle then.
+    started: VecDeque<(Instant, bool)>,
+    last_sent: Instant,
+    /// Since when a batch waits for a place.
+    waits_since: Option<Instant>,
+    /// Nanoseconds from giving a batch to an idle engine to its end.
+    offloaded: LinearFit,
+    /// Nanoseconds of the CPU for giving a batch away.
+    handing: Rate,
+    /// And for a request in one that came back.
+    taking: Rate,
+    /// Nanoseconds of the CPU engine for a request.
+    on_cpu: Rate,
+    /// The last batch that found the engine idle went there.
+    busy: bool,
+}
+
+/// Where a batch goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Cpu,
+    Offload,
+    /// Nowhere yet.
+    Wait,
+}
+
+impl Offload {
+    fn new(offloading: Offloading) -> Self {
+        let verify_one_in = offloading.verify_one_in.get();
+        Self {
+            engine: offloading.engine,
+            forced: offloading.forced,
+            verify_one_in,
+            // The first is compared.
+            verify_in: 1,
+            started: VecDeque::with_capacity(STARTED_MAX),
+            last_sent: Instant::now(),
+            waits_since: None,
+            offloaded: LinearFit::default(),
+            handing: Rate::default(),
+            taking: Rate::default(),
+            on_cpu: Rate::default(),
+            busy: false,
+        }
+    }
+
+    /// Requests from which on a batch is done sooner over there; infinite, where it never is.
+    fn threshold(&self) -> f64 {
+        let (start, each) = self.offloaded.fit();
+        let gained = self.on_cpu.get() - each;
+        if gained <= 0.0 { f64::INFINITY } else { start / gained }
+    }
+
+    /// D7, for a batch of `n` requests.
+    fn choose(&self, n: usize, batch_max: usize, now: Instant) -> Way {
+        if !self.engine.is_open() {
+            return Way::Cpu;
+        }
+        if self.forced {
+            return Way::Offload;
+        }
+        let threshold = self.threshold();
+        if self.engine.in_flight() == 0 {
+            // So that it does not change its mind with every batch.
+            let from = threshold * if self.busy { 0.5 } else { 1.5 };
+            let probe = n >= PROBE_LEAST && now.duration_since(self.last_sent) > PROBE_AFTER;
+            return if n as f64 >= from || probe { Way::Offload } else { Way::Cpu };
+        }
+        let spared = n as f64 * (self.on_cpu.get() - self.taking.get());
+        let worthwhile = spared > self.handing.get();
+        if threshold <= batch_max as f64 && worthwhile { Way::Offload } else { Way::Cpu }
+    }
+
+    /// What becomes of a batch that found no place.
+    fn without_place(&mut self, n: usize, batch_max: usize, now: Instant) -> Way {
+        if self.engine.in_flight() == 0 {
+            // No batch is in flight whose return would free a slot.
+            return Way::Cpu;
+        }
+        if self.forced && self.engine.is_open() {
+            return Way::Wait;
+        }
+        let since = *self.waits_since.get_or_insert(now);
+        if n >= batch_max || now.duration_since(since) >= WAIT_MAX { Way::Cpu } else { Way::Wait }
+    }
+
+    fn submit(&mut self, batch: Box<Batch>, now: Instant) -> Result<(), Box<Batch>> {
+        let idle = self.engine.in_flight() == 0;
+        self.engine.submit(batch)?;
+        if self.started.len() < STARTED_MAX {
+            self.started.push_back((now, idle));
+        }
+        self.last_sent = now;
+        self.waits_since = None;
+        self.busy = true;
+        self.handing.add(nanos(now.elapsed()));
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<(Box<Batch>, Outcome)> {
+        let (batch, outcome) = self.engine.poll()?;
+        if let Some((began, alone)) = self.started.pop_front()
+            && alone
+            && outcome != Outcome::Lost
+        {
+            self.offloaded.add(batch.entries.len() as f64, nanos(began.elapsed()));
+        }
+        Some((batch, outcome))
+    }
+
+    /// Whether this batch is one to be compared.
+    fn is_to_verify(&mut self) -> bool {
+        self.verify_in -= 1;
+        if self.verify_in > 0 {
+            return false;
+        }
+        self.verify_in = self.verify_one_in;
+        true
+    }
+}
+
+/// Whether an engine beside the CPU's can do anything for the request in this frame, whose UDP header
+/// begins at `l4`: it looks keys up, and so what begins like a `get`, `gets` or `mg`, or is a binary
+/// get of one of the four kinds (protocol_binary.txt, section 4.2). A guess, by the first bytes: all
+/// engines read every request, and one in the wrong batch only takes longer.
+#[inline]
+pub fn is_look_up(frame: &[u8], l4: u8) -> bool {
+    let at = usize::from(l4) + UDP_AND_FRAME_HEADER_BYTES;
+    match frame.get(at..).and_then(<[u8]>::first_chunk) {
+        // What nearly all are.
+        Some(b"get ") => true,
+        Some(b"gets" | [b'm', b'g', b' ', _]) => true,
+        Some([0x80, opcode, ..]) => matches!(opcode, 0x00 | 0x09 | 0x0c | 0x0d),
+        _ => false,
+    }
+}
+
+fn nanos(time: Duration) -> f64 {
+    time.as_nanos() as f64
+}
+
+impl Dispatch {
+    /// Both engines, for batches of up to `batch_max` requests. Counts where they go.
+    pub fn new(
+        cpu: CpuEngine,
+        beside: Option<Offloading>,
+        batch_max: usize,
+        counters: Arc<WorkerCounters>,
+    ) -> Self {
+        Self { cpu, beside: beside.map(Offload::new), batch_max, counters }
+    }
+
+    /// Whether there is an engine beside the CPU's.
+    pub fn has_two(&self) -> bool {
+        self.beside.is_some()
+    }
+
+    /// Has the CPU engine do a batch with which the other one has nothing to do.
+    ///
+    /// # Errors
+    /// The batch, when the CPU engine has one that was not polled.
+    pub fn submit_to_cpu(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
+        self.cpu.submit(batch)
+    }
+
+    fn by_cpu(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
+        let Some(beside) = &mut self.beside else { return self.cpu.submit(batch) };
+        let (began, n) = (Instant::now(), batch.entries.len());
+        self.cpu.submit(batch)?;
+        beside.waits_since = None;
+        if beside.engine.in_flight() == 0 {
+            beside.busy = false;
+        }
+        beside.on_cpu.add(nanos(began.elapsed()) / n.max(1) as f64);
+        Ok(())
+    }
+
+    /// A batch of the other engine's, looked over; or the CPU engine's word instead.
+    fn poll_beside(&mut self) -> Option<(Box<Batch>, Outcome)> {
+        let beside = self.beside.as_mut()?;
+        let (mut batch, outcome) = beside.poll()?;
+        if outcome != Outcome::Lost {
+            let in_full = beside.is_to_verify();
+            if in_full {
+                self.counters.gpu_checked.inc();
+            }
+            let began = Instant::now();
+            if self.cpu.confirms(&batch, in_full) {
+                self.counters.gpu_missed.add(self.cpu.complete(&mut batch) as u64);
+                // What comparing takes is not the rule.
+                if !in_full {
+                    let n = batch.entries.len().max(1) as f64;
+                    beside.taking.add(nanos(began.elapsed()) / n);
+                }
+                return Some((batch, outcome));
+            }
+            beside.engine.distrust();
+        }
+        self.counters.gpu_lost.inc();
+        // It is free: what it is done with has been polled before.
+        let taken = self.cpu.submit(batch);
+        debug_assert!(taken.is_ok());
+        self.cpu.poll()
+    }
+}
+
+impl Engine for Dispatch {
+    fn name(&self) -> &'static str {
+        self.beside.as_ref().map_or_else(|| self.cpu.name(), |beside| beside.engine.name())
+    }
+
+    fn new_batch(&mut self, id: u32, capacity: usize) -> Box<Batch> {
+        match &mut self.beside {
+            Some(beside) => beside.engine.new_batch(id, capacity),
+            None => self.cpu.new_batch(id, capacity),
+        }
+    }
+
+    fn submit(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
+        let Some(beside) = &mut self.beside else { return self.cpu.submit(batch) };
+        let (n, now) = (batch.entries.len(), Instant::now());
+        if beside.choose(n, self.batch_max, now) == Way::Cpu {
+            return self.by_cpu(batch);
+        }
+        match beside.submit(batch, now) {
+            Ok(()) => {
+                self.counters.gpu_batches.inc();
+                self.counters.gpu_batched.add(n as u64);
+                Ok(())
+            }
+            Err(batch) => match beside.without_place(n, self.batch_max, now) {
+                Way::Cpu => self.by_cpu(batch),
+                Way::Offload | Way::Wait => Err(batch),
+            },
+        }
+    }
+
+    fn poll(&mut self) -> Option<(Box<Batch>, Outcome)> {
+        if let Some(done) = self.cpu.poll() {
+            return Some(done);
+        }
+        let done = self.poll_beside()?;
+        if let Some(beside) = &self.beside {
+            // More than a batch is never.
+            let threshold = beside.threshold().clamp(0.0, 1.0 + self.batch_max as f64).ceil();
+            // In range by the clamp.
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            self.counters.gpu_from.set(threshold as u64);
+        }
+        Some(done)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.cpu.in_flight() + self.beside.as_ref().map_or(0, |beside| beside.engine.in_flight())
+    }
+}
+
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod tests;

@@ -1,0 +1,313 @@
+//! Stage 6 for a plain `get` that an engine has read: no command is made of it.
+//!
+//! In: a request's frame, its descriptor and the hints in it, perhaps the head of the reply. Out: the
+//! reply, in the same frame. Every hint is checked against the item itself (D1). What is asked and
+//! found is observed as the general way observes it (`commands::get`). Fails: [`Unfit`], for
+//! that way to answer; the frame is as it was.
+
+use crate::commands::Bytes;
+use crate::counters::WorkerCounters;
+use crate::observe::{LookUps, Observer, Seen, Server};
+use crate::policy::allowance;
+use crate::reply::{Headers, Sum, head_fits, in_place, with_head};
+use base::checksum;
+use driver_shim::Frame;
+use gpu::{Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, ReplyHead, ReqDesc, Verb};
+use memcache::text::{VALUE_OVERHEAD_BYTES, put_value};
+use memcache::{Hit, Sink};
+use std::num::NonZeroU32;
+use store::{Guard, ItemRef, Location, SUM_KEPT_MIN_BYTES};
+use wire::udp_frame::{HEADER_BYTES, PAYLOAD_MAX_BYTES};
+
+/// A request that the fast way has no answer to.
+pub(super) struct Unfit;
+
+/// What one run of plain gets needs.
+pub(super) struct FastGet<'a> {
+    guard: &'a Guard<'a>,
+    misses_are_final: bool,
+    /// What hints say comes from a replica of the index, which is notified where it is wrong.
+    from_replica: bool,
+    observer: Observer<'a>,
+    amp_factor: NonZeroU32,
+    done: Done,
+}
+
+/// What a run of plain gets did, to be counted at its end.
+#[derive(Default)]
+struct Done {
+    requests: u64,
+    text_bytes: u64,
+    keys: LookUps,
+    hints_right: u64,
+    hints_wrong: u64,
+    heads_used: u64,
+    heads_unused: u64,
+}
+
+impl<'a> FastGet<'a> {
+    /// A run over what `guard` shows.
+    pub(super) fn new(
+        guard: &'a Guard<'a>,
+        observer: Observer<'a>,
+        amp_factor: NonZeroU32,
+        misses_are_final: bool,
+        from_replica: bool,
+    ) -> Self {
+        let done = Done::default();
+        Self { guard, misses_are_final, from_replica, observer, amp_factor, done }
+    }
+
+    /// The run is over: counts it.
+    pub(super) fn finish(self, counters: &WorkerCounters) {
+        let Self { done, observer, .. } = self;
+        counters.fast.add(done.requests);
+        counters.hints_right.add(done.hints_right);
+        counters.hints_wrong.add(done.hints_wrong);
+        counters.heads_used.add(done.heads_used);
+        counters.heads_unused.add(done.heads_unused);
+        observer.ops.bytes_read.add(done.text_bytes);
+        observer.look_ups(done.keys, false);
+    }
+
+    /// Answers by the head that the engine made, if it made one and it is right; else without.
+    #[inline]
+    pub(super) fn answer_any(
+        &mut self,
+        frame: &mut Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        head: Option<&ReplyHead>,
+    ) -> Result<Sum, Unfit> {
+        if let Some(head) = head
+            && head.len > 0
+        {
+            if let Some(sum) = self.with_head(frame, entry, desc, head) {
+                self.done.heads_used += 1;
+                return Ok(sum);
+            }
+            self.done.heads_unused += 1;
+        }
+        let payload_sum = self.answer_all(frame, entry, desc)?;
+        Ok(payload_sum.map_or(Sum::Unknown, Sum::Payload))
+    }
+
+    /// Answers a get of one key by the head that the engine made for it. `None`: it is not the head
+    /// of the reply, and the frame is as it was.
+    #[inline(never)]
+    fn with_head(
+        &mut self,
+        frame: &mut Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        head: &ReplyHead,
+    ) -> Option<Sum> {
+        let (item, value) = self.item_of_head(frame, entry, desc, head)?;
+        let sum = with_head(frame, headers(entry), head, value, item.value_sum())?;
+        let store = self.guard.store();
+        let found = Some(Seen { class: store.class_of(&item), bytes: value.len() });
+        self.observer.key(item.key(), found, false);
+        item.mark_visited(store.now());
+        self.done.hints_right += 1;
+        self.done.requests += 1;
+        self.done.keys.keys += 1;
+        self.done.keys.hits += 1;
+        self.done.text_bytes += u64::from(desc.payload_len);
+        Some(sum)
+    }
+
+    /// The item that the head is about, and its value, if the hint holds and all that the head
+    /// says is true.
+    fn item_of_head(
+        &self,
+        frame: &Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        head: &ReplyHead,
+    ) -> Option<(ItemRef<'a>, &'a [u8])> {
+        let [asked, ..] = &desc.keys;
+        let key = key(frame, asked)?;
+        if (desc.verb, desc.n_keys, asked.hint) != (Verb::GET, 1, Hint::HIT)
+            || entry.flags.has(EntryFlags::LIMITED)
+            || !head_fits(frame.bytes(), headers(entry), head, key)
+        {
+            return None;
+        }
+        let item = self.guard.verify(Location(asked.location), key)?;
+        let value = item.value().whole()?;
+        let told = (head.flags, usize::try_from(head.value_len).ok()?);
+        (told == (item.flags(), value.len())).then_some((item, value))
+    }
+
+    /// [`Self::answer`], compiled apart for the usual single key.
+    #[inline]
+    fn answer_all(
+        &mut self,
+        frame: &mut Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+    ) -> Result<Option<u16>, Unfit> {
+        match desc.n_keys {
+            1 => self.answer::<1>(frame, entry, desc),
+            _ => self.answer::<KEYS_MAX>(frame, entry, desc),
+        }
+    }
+
+    /// Answers a plain get of at most `N` keys in its own frame. Returns the sum of the UDP payload
+    /// when the store has most of it.
+    ///
+    /// # Errors
+    /// The frame is as it was: the reply may not fit one datagram, or is more than its source may
+    /// have.
+    ///
+    /// Not inlined, as the others on the way of every request: alone, each keeps what it works on
+    /// in registers.
+    #[inline(never)]
+    fn answer<const N: usize>(
+        &mut self,
+        frame: &mut Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+    ) -> Result<Option<u16>, Unfit> {
+        let mut items: [Option<ItemRef<'a>>; N] = [None; N];
+        let mut text_max = b"END\r\n".len();
+        // For a single key the number is a constant, and the compiler unrolls the loops.
+        let n_keys = if N == 1 { 1 } else { usize::from(desc.n_keys) };
+        for (place, key) in items.iter_mut().zip(&desc.keys).take(n_keys) {
+            *place = self.item(frame, key);
+            if let Some(item) = place {
+                text_max += VALUE_OVERHEAD_BYTES + item.key().len() + item.value().len();
+            }
+        }
+        if text_max > PAYLOAD_MAX_BYTES {
+            return Err(Unfit);
+        }
+        let with_cas = desc.verb == Verb::GETS;
+        if entry.flags.has(EntryFlags::LIMITED) {
+            let most = allowance(entry, desc.payload_len, self.amp_factor);
+            let exact = || HEADER_BYTES + text_bytes(&items, with_cas, self.observer.server);
+            if HEADER_BYTES + text_max > most && exact() > most {
+                return Err(Unfit);
+            }
+        }
+        self.count(frame, desc, items.iter().take(n_keys));
+        let written = in_place(frame, headers(entry), text_max, |out| {
+            items.iter().flatten().for_each(|item| {
+                put_value(&hit(item, with_cas, self.observer.server), out);
+            });
+            out.put(b"END\r\n");
+        });
+        if !written {
+            return Err(Unfit);
+        }
+        let now = self.guard.store().now();
+        items.iter().flatten().for_each(|item| item.mark_visited(now));
+        match items.first() {
+            Some(Some(item)) if n_keys == 1 && item.value().len() >= SUM_KEPT_MIN_BYTES => {
+                Ok(sum_around(frame, headers(entry), item))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Counts what was asked and found, while the frame holds the keys.
+    #[inline(always)]
+    fn count<'i>(
+        &mut self,
+        frame: &Frame,
+        desc: &ReqDesc,
+        items: impl Iterator<Item = &'i Option<ItemRef<'a>>>,
+    ) where
+        'a: 'i,
+    {
+        for (desc, item) in desc.keys.iter().zip(items) {
+            let found = item.map(|item| Seen::of(self.guard, &item));
+            let key = key(frame, desc).unwrap_or_default();
+            self.observer.key(key, found, false);
+            self.done.keys.keys += 1;
+            self.done.keys.hits += u64::from(found.is_some());
+        }
+        self.done.requests += 1;
+        self.done.text_bytes += u64::from(desc.payload_len);
+    }
+
+    /// The item under `key`, by the hint if it holds, else by the host index.
+    #[inline(always)]
+    fn item(&mut self, frame: &Frame, desc: &KeyDesc) -> Option<ItemRef<'a>> {
+        let key = key(frame, desc)?;
+        match desc.hint {
+            Hint::HIT => {
+                if let Some(item) = self.guard.verify(Location(desc.location), key) {
+                    self.done.hints_right += 1;
+                    return Some(item);
+                }
+                self.done.hints_wrong += 1;
+            }
+            Hint::MISS if self.misses_are_final => return None,
+            _ => {}
+        }
+        let store = self.guard.store();
+        let hash = store.hash(key);
+        let item = self.guard.find(hash, key);
+        // A replica that had it wrong, or does not have it.
+        if self.from_replica && (desc.hint == Hint::HIT || item.is_some()) {
+            store.look_again(hash);
+        }
+        item
+    }
+}
+
+/// The key that the descriptor means.
+#[inline]
+pub(super) fn key<'f>(frame: &'f Frame, desc: &KeyDesc) -> Option<&'f [u8]> {
+    let start = usize::from(desc.off);
+    frame.bytes().get(start..start + usize::from(desc.len))
+}
+
+/// The sum of the UDP payload of a reply that holds this one item's value, by the sum that the
+/// store keeps of the value: O(bytes beside it). `None`: it keeps none.
+fn sum_around(frame: &Frame, headers: Headers, item: &ItemRef<'_>) -> Option<u16> {
+    let value_len = item.value().whole()?.len();
+    let payload = frame.bytes().get(headers.kv()..)?;
+    let (before, behind) =
+        payload.split_at_checked(payload.len().checked_sub(value_len + b"\r\nEND\r\n".len())?)?;
+    let behind_sum = checksum::sum(behind.get(value_len..)?);
+    let sum = checksum::sum(before);
+    let add_at = |sum, at: usize, piece| match at % 2 {
+        0 => checksum::add(sum, piece),
+        _ => checksum::add_swapped(sum, piece),
+    };
+    let sum = add_at(sum, before.len(), item.value_sum());
+    Some(add_at(sum, before.len() + value_len, behind_sum))
+}
+
+/// What is sent of an item.
+#[inline(always)]
+fn hit<'a>(item: &ItemRef<'a>, with_cas: bool, server: &Server) -> Hit<'a, Bytes<'a>> {
+    let cas = with_cas.then(|| server.cas_shown(item.cas()));
+    Hit { key: item.key(), flags: item.flags(), cas, value: Bytes(item.value()) }
+}
+
+/// Bytes of the text that answers a plain get with these hits.
+fn text_bytes(items: &[Option<ItemRef<'_>>], with_cas: bool, server: &Server) -> usize {
+    let mut count = ByteCount(0);
+    for item in items.iter().flatten() {
+        put_value(&hit(item, with_cas, server), &mut count);
+    }
+    count.put(b"END\r\n");
+    count.0
+}
+
+/// A sink that only counts.
+struct ByteCount(usize);
+
+impl Sink for ByteCount {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+}
+
+/// Where the headers of the reply stand.
+pub(super) fn headers(entry: &Entry) -> Headers {
+    Headers { l3: entry.l3, l4: entry.l4, ipv6: entry.flags.has(EntryFlags::IPV6) }
+}

@@ -1,0 +1,49 @@
+//! Stage 6 for the usual `set`: no command is made of it, and its answer is one of a few lines.
+//!
+//! In: a datagram that is such a `set` and no more. Out: the line to answer, and the value stored, and
+//! observed as the general way observes it (`commands::store`). Fails: `None`, for that way to
+//! read it; nothing was done.
+
+use super::Execute;
+use super::fast_get::key;
+use super::strict::text;
+use crate::commands::plain_stored;
+use driver_shim::Frame;
+use gpu::{Entry, EntryFlags, ReqDesc};
+use memcache::{Dialect, PlainSet, plain_set};
+use store::KeyHash;
+
+impl Execute {
+    /// Carries out a datagram that is the usual `set` and no more. Returns the line to answer, which
+    /// may be empty. `None`: as of [`Self::carry_out_where_it_stands`].
+    ///
+    /// A function of its own, with all that a `set` takes inlined: so the compiler sees of what is
+    /// stored that it is stored whatever was there, and keeps it in registers.
+    #[inline(never)]
+    pub(super) fn set_where_it_stands(
+        &mut self,
+        frame: &Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+    ) -> Option<&'static [u8]> {
+        let text = text(frame, desc);
+        if self.server.dialects.of(*text.first()?) != Dialect::Ascii {
+            return None;
+        }
+        let PlainSet { what, noreply, used } = plain_set(text, self.item_max_bytes)?;
+        if used != text.len() || entry.flags.has(EntryFlags::LIMITED) {
+            return None;
+        }
+        let hash = known_hash(what.key, frame, desc);
+        Some(plain_stored(&mut self.ctx(), hash, &what, noreply))
+    }
+}
+
+/// The hash of the key of a `set`, if the engine has made it: it guessed what the key is, and its hash
+/// counts if that is the very key.
+#[inline(always)]
+fn known_hash(asked: &[u8], frame: &Frame, desc: &ReqDesc) -> Option<KeyHash> {
+    let [guessed, ..] = &desc.keys;
+    let known = key(frame, guessed).is_some_and(|key| std::ptr::eq(key, asked));
+    (known && desc.hash != 0).then_some(KeyHash(desc.hash))
+}

@@ -1,0 +1,74 @@
+//! What a request costs beside its place in a batch, and how much work one datagram may cause.
+//!
+//! In: what the session and the counters say before and after a datagram's commands. Out: whether
+//! the next command may still be carried out, and how many requests of its source's rate all of
+//! them have cost. Work is counted in bytes copied; what is not copying counts as so many bytes as
+//! are copied in the time that it takes (`docs/decisions/0026-work-over-udp.md`).
+//! Never fails.
+
+use crate::observe::OpCounters;
+use store::Session;
+
+/// Work that one request of a rate pays for.
+const REQUEST_BYTES: u64 = 4 << 10;
+
+/// A command: read, carried out, answered in a line.
+const COMMAND_BYTES: u64 = 1 << 10;
+
+/// A key that was looked up for a reply.
+const KEY_BYTES: u64 = 1 << 10;
+
+/// A `stats`: all counters of all threads, and the lock of every class.
+const STATS_BYTES: u64 = 128 << 10;
+
+/// Once the commands of a datagram have copied so much within the store, those behind them are
+/// refused. What replies copy is bounded by the datagrams of a reply, and how many commands there
+/// are by the length of a packet.
+const DATAGRAM_BYTES_MAX: u64 = 256 << 10;
+
+/// The work of one datagram.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Work {
+    copied_before: u64,
+    keys_before: u64,
+    commands: u64,
+    stats: u64,
+}
+
+impl Work {
+    /// Before the first command.
+    pub(super) fn begin(session: &Session, ops: &OpCounters) -> Self {
+        Self {
+            copied_before: session.copied_bytes(),
+            keys_before: ops.keys_looked_up(),
+            commands: 0,
+            stats: 0,
+        }
+    }
+
+    /// Whether the commands so far leave nothing for another.
+    #[inline]
+    pub(super) fn is_done(&self, session: &Session) -> bool {
+        self.in_store(session) >= DATAGRAM_BYTES_MAX
+    }
+
+    /// One more command is carried out, or refused.
+    #[inline]
+    pub(super) fn count(&mut self, is_stats: bool) {
+        self.commands += 1;
+        self.stats += u64::from(is_stats);
+    }
+
+    /// Requests of a rate that all of it costs beside the one that the datagram was let in for.
+    pub(super) fn requests(&self, session: &Session, ops: &OpCounters, reply_bytes: usize) -> u64 {
+        let keys = ops.keys_looked_up().saturating_sub(self.keys_before);
+        let in_memory = self.in_store(session).saturating_add(reply_bytes as u64);
+        in_memory.saturating_add(self.commands * COMMAND_BYTES + keys * KEY_BYTES) / REQUEST_BYTES
+    }
+
+    #[inline]
+    fn in_store(&self, session: &Session) -> u64 {
+        let copied = session.copied_bytes().saturating_sub(self.copied_before);
+        copied.saturating_add(self.stats * STATS_BYTES)
+    }
+}

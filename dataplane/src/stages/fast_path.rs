@@ -1,0 +1,319 @@
+//! The fast path: stages 3 to 7 in one pass over a burst, for what nearly every request is.
+//!
+//! In: a burst as stage 2 leaves it. Out: some of its frames are replies, complete to the checksum;
+//! the others are as they came, for the general stages. Which is which stands in [`Answered`].
+//!
+//! **What is answered here**: `get <key>\r\n`, alone in its datagram, over IPv4 without options or
+//! VLAN tags, with a UDP checksum, from a trusted source; a key of at most 32 bytes; a hit whose
+//! reply fits a datagram, or a miss. Any doubt leaves the frame to the
+//! general stages, which also name every reason to drop one. Nothing that counts or shows requests
+//! may see a difference; what cannot be served here (watchers, `stats detail`, flushed prefixes)
+//! turns the fast path off for as long as it is on.
+//!
+//! `gets`, up to four keys, and longer ones are answered behind those (`several`).
+//!
+//! **How**: three steps over rows of four requests, each step two rows behind the one before, so that
+//! the lines of the index and of items that one row prefetches come while other rows are worked on.
+//! Short rows, because a core follows few page-table walks at once.
+//!
+//! ```text
+//! step 1  read      headers, checksums, key; hash of the row; its index buckets prefetched
+//! step 2  look_up   tags of the first bucket, or of the second a row later; items prefetched
+//! step 3  reply     the item verified, its value and the headers written, sums from known parts
+//! ```
+//!
+//! **Order**: a read never goes before a request of its burst that may change its key (`order`).
+//! Replies to other keys may leave in another order than requests came.
+//!
+//! Owns nothing but scratch; frames stay in the burst. Nothing fails.
+
+mod line;
+mod lookup;
+mod order;
+mod read;
+mod reply;
+mod requests;
+mod seal;
+mod several;
+mod sum;
+mod totals;
+mod vector;
+mod window;
+
+use crate::commands::Ctx;
+use crate::counters::WorkerCounters;
+use crate::observe::Observer;
+use arrayvec::ArrayVec;
+use driver_shim::{BURST_MAX, Frame, Region, TxCaps};
+use memcache::Dialects;
+use memcache::admin::Events;
+use order::Order;
+pub use requests::Requests;
+use several::{Rest, Several};
+use store::{Fetched, Guard, Horizon};
+use totals::{Totals, next_of};
+use vector::{Portable, ROW, ROWS_AHEAD, Vector, Work};
+use wire::ipv4::PLAIN_L4;
+
+/// Rows of a full burst.
+const ROWS: usize = BURST_MAX / ROW;
+const _: () = assert!(ROWS * ROW == BURST_MAX && BURST_MAX <= u64::BITS as usize);
+
+/// How the fast path works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Manner {
+    /// With the vector instructions that the processor has.
+    #[default]
+    Vector,
+    /// Without.
+    Portable,
+    /// Not at all: every request takes the general stages.
+    Off,
+}
+
+impl Manner {
+    /// As the variable `GNOMON_FAST_PATH` has it: `vector` (also when it is not set or says
+    /// anything else), `portable` or `off`. For tests and comparisons.
+    pub fn from_env() -> Self {
+        match std::env::var("GNOMON_FAST_PATH").as_deref() {
+            Ok("portable") => Self::Portable,
+            Ok("off") => Self::Off,
+            _ => Self::Vector,
+        }
+    }
+}
+
+impl Manner {
+    #[inline(always)]
+    fn carry_out<W: Work>(self, work: W) -> W::Done {
+        #[cfg(target_arch = "x86_64")]
+        if self == Self::Vector
+            && let Some(vector) = vector::Avx2::detect()
+        {
+            return vector.run(work);
+        }
+        work.run(Portable)
+    }
+}
+
+/// One worker's fast path.
+#[derive(Debug)]
+pub struct FastPath {
+    manner: Manner,
+    order: Order,
+    several: Box<ArrayVec<Several, BURST_MAX>>,
+}
+
+/// What a burst is answered with.
+pub struct Context<'a> {
+    /// Where commands are carried out.
+    pub ctx: Ctx<'a>,
+    /// Of the worker.
+    pub counters: &'a WorkerCounters,
+    /// Where frames must lie.
+    pub region: &'a Region,
+    /// What the port fills in.
+    pub caps: TxCaps,
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("caps", &self.caps).finish_non_exhaustive()
+    }
+}
+
+/// Which frames of a burst are replies now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Answered {
+    /// Bit n for frame n.
+    frames: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+}
+
+impl Answered {
+    /// How many.
+    pub fn count(self) -> usize {
+        self.frames.count_ones() as usize
+    }
+
+    /// Whether frame `n` is one.
+    pub fn has(self, n: usize) -> bool {
+        n < BURST_MAX && self.frames >> n & 1 == 1
+    }
+}
+
+/// What is known of each request of the burst: request n is in lane n % 4 of row n / 4.
+#[derive(Debug)]
+struct Lanes<'g> {
+    hash: [[u64; ROW]; ROWS],
+    /// Where the item may be, by its tag. `None`: neither bucket has that.
+    found: [[Option<Fetched<'g>>; ROW]; ROWS],
+    key_len: [[u8; ROW]; ROWS],
+    /// The sum of the reply's IPv4 header, but for its length.
+    header: [[u16; ROW]; ROWS],
+    /// Bit n of each: request n is one for the fast path; it is to be looked up in its second bucket.
+    read: u64,
+    far: u64,
+}
+
+impl Lanes<'_> {
+    const EMPTY: Self = Self {
+        hash: [[0; ROW]; ROWS],
+        found: [[None; ROW]; ROWS],
+        key_len: [[0; ROW]; ROWS],
+        header: [[0; ROW]; ROWS],
+        read: 0,
+        far: 0,
+    };
+}
+
+impl FastPath {
+    /// A fast path, if it is to be.
+    pub fn new(manner: Manner) -> Self {
+        Self { manner, order: Order::default(), several: Box::default() }
+    }
+
+    /// Answers what it can of a burst.
+    #[inline]
+    pub fn run(
+        &mut self,
+        burst: &mut [Frame],
+        requests: &mut Requests,
+        context: &mut Context<'_>,
+    ) -> Answered {
+        let busy = self.manner == Manner::Off
+            || context.ctx.server().watchers.want(Events::FETCHERS)
+            || context.ctx.server().detail.is_on();
+        let Some(horizon) = context.ctx.session.store().horizon().filter(|_| !busy) else {
+            return Answered::default();
+        };
+        let totals = match (context.caps.ip, context.caps.udp) {
+            (false, false) => self.run_with::<false>(burst, requests, context, horizon),
+            (true, true) => self.run_with::<true>(burst, requests, context, horizon),
+            // No port of ours fills in one alone.
+            _ => return Answered::default(),
+        };
+        totals.count(context.ctx.observer, context.counters);
+        let before = u64::from(PLAIN_L4) * u64::from(totals.frames.count_ones());
+        Answered { frames: totals.frames, bytes: (totals.lengths & u64::from(u32::MAX)) + before }
+    }
+
+    #[inline]
+    fn run_with<const BY_PORT: bool>(
+        &mut self,
+        burst: &mut [Frame],
+        requests: &mut Requests,
+        context: &mut Context<'_>,
+        horizon: Horizon,
+    ) -> Totals {
+        let Self { manner, order, several } = self;
+        let (observer, region) = (context.ctx.observer, context.region);
+        let guard = context.ctx.session.pin();
+        let (guard, dialects) = (&guard, observer.server.dialects);
+        let totals = Totals::default();
+        let pass = Pass {
+            burst: &mut *burst,
+            requests: &mut *requests,
+            lanes: Lanes::EMPTY,
+            order: &mut *order,
+            guard,
+            observer,
+            region,
+            horizon,
+            dialects,
+            totals,
+        };
+        let totals = manner.carry_out(Summing::<BY_PORT>(pass));
+        let all = u64::MAX >> (BURST_MAX - burst.len().clamp(1, BURST_MAX));
+        if totals.frames == all || !several::any(burst, all & !totals.frames) {
+            return totals;
+        }
+        manner.carry_out(Rest::<BY_PORT> {
+            burst,
+            requests,
+            asked: several,
+            order,
+            guard,
+            observer,
+            region,
+            horizon,
+            dialects,
+            totals,
+        })
+    }
+}
+
+/// One pass over a burst.
+struct Pass<'p, 'g> {
+    burst: &'p mut [Frame],
+    requests: &'p mut Requests,
+    lanes: Lanes<'g>,
+    order: &'p mut Order,
+    guard: &'g Guard<'g>,
+    observer: Observer<'p>,
+    region: &'p Region,
+    horizon: Horizon,
+    dialects: Dialects,
+    totals: Totals,
+}
+
+/// A pass for a port that fills in checksums, or for one that does not.
+struct Summing<'p, 'g, const BY_PORT: bool>(Pass<'p, 'g>);
+
+impl<const BY_PORT: bool> Work for Summing<'_, '_, BY_PORT> {
+    type Done = Totals;
+
+    #[inline(always)]
+    fn run(self, vector: impl Vector) -> Totals {
+        self.0.run::<BY_PORT>(vector)
+    }
+}
+
+impl Pass<'_, '_> {
+    #[inline(always)]
+    fn run<const BY_PORT: bool>(mut self, vector: impl Vector) -> Totals {
+        let mut rows = self.burst.len().div_ceil(ROW).min(ROWS);
+        let mut step = 0;
+        self.order.begin();
+        while step < rows + 2 * ROWS_AHEAD {
+            if step < rows && !self.read_row(step, vector) {
+                // Other traffic: the rest of the burst is left without a look.
+                rows = step;
+            }
+            // A row that is not there yet, or no more, has a number beyond the last.
+            let behind = |rows: usize| step.wrapping_sub(rows);
+            if behind(ROWS_AHEAD + 1) < rows {
+                self.look_up_far(behind(ROWS_AHEAD + 1));
+            }
+            if behind(ROWS_AHEAD) < rows {
+                self.look_up_row(behind(ROWS_AHEAD));
+            }
+            if behind(2 * ROWS_AHEAD) < rows {
+                self.reply_row::<BY_PORT>(behind(2 * ROWS_AHEAD), vector);
+            }
+            step += 1;
+        }
+        self.show_hits();
+        self.totals
+    }
+
+    /// Shows the sample of keys that were found what is to be sampled.
+    #[inline(always)]
+    fn show_hits(&self) {
+        let mut hits = self.totals.frames & !self.totals.missed;
+        while let Some(before) = self.observer.pass_keys(hits.count_ones().into()) {
+            (0..before).for_each(|_| hits &= hits.wrapping_sub(1));
+            let Some(n) = next_of(&mut hits) else { break };
+            if let Some(item) = self.lanes.found[n / ROW % ROWS][n % ROW].and_then(Fetched::item) {
+                self.observer.see(item.key());
+            }
+        }
+    }
+}
+
+/// Bit n for lane n of a row.
+#[inline(always)]
+fn bits_of(all: u64, row: usize) -> u64 {
+    all >> (row * ROW) & ((1 << ROW) - 1)
+}

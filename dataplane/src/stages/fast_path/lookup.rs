@@ -1,0 +1,43 @@
+//! Step 2: where the items of a row are, by their tags.
+//!
+//! In: hashes whose buckets were prefetched some rows ago. Out: locations, and the items on the way
+//! to the cache. A location is only a proposal, as any engine's.
+
+use super::totals::next_of;
+use super::vector::ROW;
+use super::{Pass, bits_of};
+use store::KeyHash;
+
+impl Pass<'_, '_> {
+    /// Looks at the first bucket of each request of a row. Most items are there; for the others the
+    /// second one is prefetched.
+    #[inline(always)]
+    pub(super) fn look_up_row(&mut self, row: usize) {
+        let (guard, mut left) = (self.guard, bits_of(self.lanes.read, row));
+        let (hashes, found) = (&self.lanes.hash[row], &mut self.lanes.found[row]);
+        let mut far = 0;
+        while let Some(n) = next_of(&mut left) {
+            let hash = KeyHash(hashes[n]);
+            found[n] = guard.fetch_near(hash);
+            if found[n].is_none() {
+                guard.store().prefetch_far(hash);
+                far |= 1 << n;
+            }
+        }
+        self.lanes.far |= far << (row * ROW);
+    }
+
+    /// Looks at the second bucket of those requests of a row whose first had nothing.
+    #[inline(always)]
+    pub(super) fn look_up_far(&mut self, row: usize) {
+        let (guard, mut left) = (self.guard, bits_of(self.lanes.far, row));
+        let (hashes, found) = (&self.lanes.hash[row], &mut self.lanes.found[row]);
+        while let Some(n) = next_of(&mut left) {
+            // Nothing here is a miss: at one moment neither bucket had it.
+            found[n] = guard.fetch_either(KeyHash(hashes[n]));
+            if found[n].is_some() {
+                self.lanes.far &= !(1 << (row * ROW + n));
+            }
+        }
+    }
+}

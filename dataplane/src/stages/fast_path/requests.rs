@@ -1,0 +1,175 @@
+//! Which frames are requests for the fast path.
+//!
+//! In: frames as they came; they are only looked at. Out: the length of a key, and what is known of its
+//! source. What a frame must have to be taken is what stages 3 to 5 ask of a plain `get`,
+//! and a UDP checksum that was verified here: the reply's is made from it.
+
+use super::seal::FIXED;
+use super::sum::fold64;
+use super::vector::{HEAD, KEY_BLOCK, Vector};
+use super::window::{TEXT, part};
+use driver_shim::Frame;
+use std::net::Ipv4Addr;
+use wire::Plain;
+
+/// Bytes of a frame that are looked at.
+pub(super) const LOOK: usize = 128;
+/// First byte of the key.
+pub(super) const KEY: usize = TEXT + b"get ".len();
+/// UDP length of a request beside its key: headers, the verb and the line end.
+const AROUND_KEY: usize = 8 + 8 + b"get ".len() + b"\r\n".len();
+/// From the third byte of the memcached frame header on: whole, reserved bytes, verb.
+const VERB: u64 = u64::from_le_bytes(*b"\0\x01\0\0get ");
+/// Ports from which requests are looked at more closely reach up to here.
+const CLOSE_LOOK_PORTS: u16 = 1900;
+/// Trusted sources that are remembered.
+const SOURCES: usize = 256;
+/// No source's address, and an empty place of theirs.
+const NOBODY: Source = Source { addresses: 0, header: 0 };
+const _: () = assert!(place(1) != place(NOBODY.addresses));
+
+/// Where a trusted source is remembered.
+#[inline(always)]
+const fn place(addresses: u64) -> usize {
+    #[expect(clippy::cast_possible_truncation, reason = "the source's half")]
+    let src = addresses as u32;
+    (src.wrapping_mul(0x9e37_79b1) >> 24) as usize % SOURCES
+}
+
+/// What plain requests of a port look like, and who of those who sent some is trusted.
+pub struct Requests {
+    mask: [u8; HEAD],
+    want: [u8; HEAD],
+    service_port: u16,
+    /// Each at its [`place`]; elsewhere [`NOBODY`], and another such at the place of that.
+    trusted: Box<[Source; SOURCES]>,
+    plain: Plain,
+}
+
+/// A trusted source, and whom it asked.
+#[derive(Debug, Clone, Copy)]
+struct Source {
+    /// Both addresses as they stand in a header.
+    addresses: u64,
+    /// The sum of the reply's IPv4 header, but for its length.
+    header: u16,
+}
+
+/// What an answer needs of the frame that it takes the place of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) key_len: u8,
+    /// As in [`Source`].
+    pub(super) header: u16,
+}
+
+impl std::fmt::Debug for Requests {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Requests").finish_non_exhaustive()
+    }
+}
+
+impl Requests {
+    /// Those of a port.
+    pub fn new(plain: &Plain) -> Self {
+        let (mut mask, mut want) = plain.head();
+        // The first datagram, of one.
+        for at in SEQUENCE..HEAD {
+            mask[at] = 0xff;
+            want[at] = u8::from(at == HEAD - 1);
+        }
+        let mut trusted = Box::new([NOBODY; SOURCES]);
+        // So that not even 0.0.0.0 is where it would be looked for.
+        trusted[place(NOBODY.addresses)].addresses = 1;
+        let service_port = plain.local().service_port;
+        Self { mask, want, service_port, trusted, plain: plain.clone() }
+    }
+
+    pub(super) fn plain(&self) -> &Plain {
+        &self.plain
+    }
+
+    /// The sum of the header of a reply to this source, but for its length. `None`: it is not trusted.
+    #[inline(always)]
+    pub(super) fn trusted(&mut self, addresses: u64) -> Option<u16> {
+        let place = place(addresses);
+        match self.trusted.get(place) {
+            Some(source) if source.addresses == addresses => Some(source.header),
+            _ => self.learn(addresses, place),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn learn(&mut self, addresses: u64, place: usize) -> Option<u16> {
+        let [a, b, c, d, ..] = addresses.to_le_bytes();
+        if !self.plain.trusts(Ipv4Addr::new(a, b, c, d)) {
+            return None;
+        }
+        let header = fold64((addresses & 0xffff_ffff) + (addresses >> 32) + u64::from(FIXED));
+        if let Some(place) = self.trusted.get_mut(place) {
+            *place = Source { addresses, header };
+        }
+        Some(header)
+    }
+
+    /// The UDP length, if the headers are those of a request for the fast path, but for the checksums
+    /// and the source. ([`Self::asked`] has its own: as a part of that it costs a plain get 3 %.)
+    #[inline(always)]
+    pub(super) fn head(
+        &self,
+        frame: &Frame,
+        look: &[u8; LOOK],
+        vector: impl Vector,
+    ) -> Option<usize> {
+        let udp_len = usize::from(u16::from_be_bytes(*part(look, 38)));
+        let total_len = usize::from(u16::from_be_bytes(*part(look, 16)));
+        let port = u16::from_be_bytes(*part(look, 34));
+        let fits = vector.fits(part(look, 0), &self.mask, &self.want)
+            && udp_len + 20 == total_len
+            && total_len + 14 <= frame.len()
+            && port > CLOSE_LOOK_PORTS
+            && port != self.service_port
+            && u16::from_le_bytes(*part(look, 40)) != 0;
+        fits.then_some(udp_len)
+    }
+
+    /// The request in the frame, if it is one for the fast path.
+    #[inline(always)]
+    pub(super) fn asked(
+        &mut self,
+        frame: &Frame,
+        look: &[u8; LOOK],
+        vector: impl Vector,
+    ) -> Option<Asked> {
+        let udp_len = usize::from(u16::from_be_bytes(*part(look, 38)));
+        let total_len = usize::from(u16::from_be_bytes(*part(look, 16)));
+        let port = u16::from_be_bytes(*part(look, 34));
+        // Before what is wider, of which the compiler would take them.
+        let addresses = u64::from_le_bytes(*part(look, 26));
+        let has_sum = u16::from_le_bytes(*part(look, 40)) != 0;
+        let len = udp_len.wrapping_sub(AROUND_KEY);
+        let fits = vector.fits(part(look, 0), &self.mask, &self.want)
+            && len.wrapping_sub(1) < KEY_BLOCK
+            && udp_len + 20 == total_len
+            && total_len + 14 <= frame.len()
+            && u64::from_le_bytes(*part(look, TEXT - 4)) == VERB
+            && *part(look, KEY + len) == *b"\r\n"
+            && port > CLOSE_LOOK_PORTS
+            && port != self.service_port
+            && has_sum
+            && vector.is_word(part(look, KEY), len);
+        if !fits {
+            return None;
+        }
+        let header = self.trusted(addresses)?;
+        #[expect(clippy::cast_possible_truncation, reason = "at most KEY_BLOCK")]
+        let key_len = len as u8;
+        // Addresses and datagram stand side by side.
+        let hold = vector.sums_hold(part(look, 14), part(look, 26), udp_len + 8);
+        hold.then_some(Asked { key_len, header })
+    }
+}
+
+/// The sequence number of the memcached frame header.
+const SEQUENCE: usize = 44;

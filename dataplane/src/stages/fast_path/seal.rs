@@ -1,0 +1,73 @@
+//! A reply's headers: the request's turned round, with lengths and checksums.
+//!
+//! In: a window with a reply's text, and sums of what is known. Out: a frame that is fit to send.
+
+use super::sum::{fold32, fold64, less};
+use super::vector::{PROTOCOL, Vector};
+use super::window::{WINDOW, put};
+use driver_shim::{Open, TxOffload};
+use wire::ipv4::{FLAG_DF, PLAIN_L3, PLAIN_L4, UDP, VERSION_IHL};
+use wire::reply::TTL;
+use wire::udp_frame::HEADER_BYTES;
+
+/// First byte of the UDP header.
+pub(super) const L4: usize = PLAIN_L4 as usize;
+/// UDP length beside the text.
+pub(super) const AROUND_TEXT: usize = 8 + HEADER_BYTES;
+/// The reply that there is nothing, and the end of any other.
+pub(super) const END: &[u8; 5] = b"END\r\n";
+/// What follows the length in a reply's IPv4 header.
+const BEHIND_LENGTH: [u16; 2] = [FLAG_DF.swap_bytes(), u16::from_le_bytes([TTL, UDP])];
+/// What of a reply's IPv4 header is always the same, summed.
+pub(super) const FIXED: u32 =
+    VERSION_IHL as u32 + BEHIND_LENGTH[0] as u32 + BEHIND_LENGTH[1] as u32;
+/// Adding it takes [`FIXED`] away, and 2^16 - 1 as often.
+pub(super) const LESS_FIXED: u32 = less(fold32(FIXED));
+
+/// Turns the headers round and sets lengths and checksums. `sum` is that of all that UDP's covers,
+/// `header` that of IPv4's header but for its length.
+#[inline(always)]
+pub(super) fn turn<const BY_PORT: bool>(
+    window: &mut [u8; WINDOW],
+    udp_len: u16,
+    header: u16,
+    sum: u64,
+    vector: impl Vector,
+) {
+    let (total_len, udp_len) = ((udp_len + 20).swap_bytes(), udp_len.swap_bytes());
+    let header = u32::from(header);
+    let (ip_sum, udp_sum) = if BY_PORT {
+        let pseudo = header + LESS_FIXED + u32::from(udp_len) + PROTOCOL;
+        (0, fold32(pseudo))
+    } else {
+        let sum = fold64(sum);
+        (!fold32(header + u32::from(total_len)), if sum == 0xffff { sum } else { !sum })
+    };
+    let [flags, ttl] = BEHIND_LENGTH;
+    let word = u64::from(total_len) | u64::from(flags) << 32 | u64::from(ttl) << 48;
+    if let Some(head) = window.first_chunk_mut() {
+        vector.turn_ethernet(head);
+    }
+    put(window, 16, word.to_le_bytes());
+    put(window, 24, ip_sum.to_le_bytes());
+    if let Some(parties) = window.get_mut(26..).and_then(<[u8]>::first_chunk_mut) {
+        vector.turn_parties(parties, u32::from(udp_len) | u32::from(udp_sum) << 16);
+    }
+}
+
+/// Sets the frame's length, and says what the port is to fill in.
+#[inline(always)]
+pub(super) fn finish<const BY_PORT: bool>(frame: &mut Open<'_, WINDOW>, udp_len: u16) {
+    frame.set_len(L4 + usize::from(udp_len));
+    *frame.tx = if BY_PORT {
+        TxOffload {
+            ip: true.into(),
+            udp: true.into(),
+            ipv6: false.into(),
+            l2_len: PLAIN_L3,
+            l3_len: PLAIN_L4 - PLAIN_L3,
+        }
+    } else {
+        TxOffload::default()
+    };
+}

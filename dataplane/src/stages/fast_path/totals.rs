@@ -1,0 +1,59 @@
+//! What came of a burst, counted once at its end.
+//!
+//! In: bits and lengths of replies. Out: counters. Nothing fails.
+
+use crate::counters::WorkerCounters;
+use crate::observe::{LookUps, Observer};
+
+/// Bytes of a request's text beside its key.
+const AROUND_KEY: u64 = (b"get ".len() + b"\r\n".len()) as u64;
+
+/// What a burst's requests did, to be counted at its end.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    /// Bit n of each: frame n is a reply; it says that there is nothing.
+    pub(super) frames: u64,
+    pub(super) missed: u64,
+    /// UDP lengths of the replies, and those of the keys from bit 32 on: one sum for both.
+    pub(super) lengths: u64,
+    /// Frame n is a get of several keys; how many they were in all, and how many were found.
+    pub(super) several: u64,
+    pub(super) several_keys: u64,
+    pub(super) several_hits: u64,
+}
+
+impl Totals {
+    /// Frame `n` is a reply to a request for several keys.
+    pub(super) fn reply_to_several(&mut self, n: usize, udp_len: u16, text_len: u16) {
+        self.frames |= 1 << n;
+        self.several |= 1 << n;
+        let keys_len = u64::from(text_len).saturating_sub(AROUND_KEY);
+        self.lengths += u64::from(udp_len) | keys_len << 32;
+    }
+
+    pub(super) fn count(&self, observer: Observer<'_>, counters: &WorkerCounters) {
+        let requests = u64::from(self.frames.count_ones());
+        let plain = self.frames & !self.several;
+        let keys = u64::from(plain.count_ones()) + self.several_keys;
+        let hits = u64::from((plain & !self.missed).count_ones()) + self.several_hits;
+        if requests == 0 {
+            return;
+        }
+        observer.look_ups(LookUps { keys, hits }, false);
+        observer.ops.bytes_read.add((self.lengths >> 32) + requests * AROUND_KEY);
+        counters.fast.add(requests);
+        counters.hints_right.add(hits);
+        counters.batches.inc();
+        counters.batched.add(requests);
+        counters.batch_sizes.count(requests);
+        counters.batch_waits.count(0);
+    }
+}
+
+/// The lowest bit of a row that is set, which is cleared.
+#[inline(always)]
+pub(super) fn next_of(bits: &mut u64) -> Option<usize> {
+    let n = (*bits != 0).then(|| bits.trailing_zeros() as usize)?;
+    *bits &= *bits - 1;
+    Some(n)
+}

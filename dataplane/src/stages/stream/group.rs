@@ -1,0 +1,107 @@
+//! Prefetches what the requests of several connections will read in the store, for all of them together.
+//!
+//! In: the input of connections that are about to be answered. Out: their items' lines on the way to the caches,
+//! as stage 5 has it for datagrams: first all buckets are prefetched, then all items, and only then
+//! does the first conversation begin. So a thousand connections with a request each wait for
+//! memory about as long as one does. Only plain `get`s and `set`s are looked for; nothing but the time
+//! that a request takes depends on what is seen here. Nothing fails.
+
+use crate::commands::plain_get;
+use memcache::{PlainSet, plain_set};
+use store::{KeyHash, Store};
+
+/// Connections that are answered as one group, at most.
+pub(super) const CONNECTIONS: usize = 32;
+/// From so many requests on a group is full: a third of what the first-level cache holds.
+const REQUESTS: usize = 48;
+/// Requests of one connection that are looked at: the usual turn.
+const REQUESTS_EACH: usize = 20;
+
+/// Hashes of the keys that are about to be looked up.
+#[derive(Debug)]
+pub(super) struct Group {
+    hashes: Vec<KeyHash>,
+    item_max_bytes: usize,
+}
+
+impl Group {
+    /// For items of so many bytes.
+    pub(super) fn new(item_max_bytes: usize) -> Self {
+        Self { hashes: Vec::with_capacity(REQUESTS + REQUESTS_EACH), item_max_bytes }
+    }
+
+    /// Whether another connection's requests are for the next group.
+    pub(super) fn is_full(&self) -> bool {
+        self.hashes.len() >= REQUESTS
+    }
+
+    /// Prefetches the index buckets of the keys in the first requests of `input`.
+    #[inline]
+    pub(super) fn read(&mut self, store: &Store, mut input: &[u8]) {
+        let most = self.hashes.len() + REQUESTS_EACH;
+        while self.hashes.len() < most {
+            let Some((key, used, changes)) = first(input, self.item_max_bytes) else { return };
+            let hash = store.hash(key);
+            if changes {
+                store.prefetch_change(hash);
+            } else {
+                store.prefetch_near(hash);
+            }
+            self.hashes.push(hash);
+            input = input.get(used..).unwrap_or_default();
+        }
+    }
+
+    /// Prefetches the items in those buckets. The group is empty then.
+    #[inline]
+    pub(super) fn look_up(&mut self, store: &Store) {
+        self.hashes.retain(|&hash| match store.propose_near(hash) {
+            Some(location) => {
+                store.prefetch_item(location);
+                false
+            }
+            None => {
+                store.prefetch_far(hash);
+                true
+            }
+        });
+        for hash in self.hashes.drain(..) {
+            if let Some(location) = store.propose(hash) {
+                store.prefetch_item(location);
+            }
+        }
+    }
+}
+
+/// The key of the first request, its length, and whether it changes the item; if it is a plain one.
+#[inline]
+fn first(input: &[u8], item_max_bytes: usize) -> Option<(&[u8], usize, bool)> {
+    if let Some((key, used)) = plain_get(input) {
+        return Some((key, used, false));
+    }
+    let PlainSet { what, used, .. } = plain_set(input, item_max_bytes)?;
+    Some((what.key, used, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sees_plain_requests_one_after_the_other() {
+        let keys = |mut input: &'static [u8]| {
+            let mut keys = Vec::new();
+            while let Some((key, used, changes)) = first(input, 1000) {
+                keys.push((std::str::from_utf8(key).unwrap(), changes));
+                input = &input[used..];
+            }
+            keys
+        };
+        let all = b"get a\r\nset bc 0 0 3\r\nxyz\r\nget d\r\nget e f\r\nget g\r\n";
+        assert_eq!(keys(all), [("a", false), ("bc", true), ("d", false)]);
+        assert_eq!(keys(b"get a\r\nget b"), [("a", false)]);
+        for none in [&b"get"[..], b"get ", b"get \r\n", b"gets a\r\n", b"set a 0 0 3\r\nxy"] {
+            assert_eq!(keys(none), []);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Limits of a connection: the request rate of its source, and how long it may be idle or slow.
+//!
+//! In: a connection whose turn it is, the time. Out: what it waits for, or its deadline; a connection
+//! past its deadline is ended. The rate buckets are the gate's, to which every request of the worker
+//! is charged. Nothing fails.
+
+use super::connection::{Connection, Desk, End, Next, PACE_NS};
+use super::listener::CONFIRM_MAX_NS;
+use super::machine::Stand;
+use crate::policy::Gate;
+
+/// How long a client may take to end a connection that we have ended.
+const PARTING_MAX_NS: u64 = 2_000_000_000;
+
+/// Answers the requests of a client whose source has a rate bucket. When the source has used its rate up, the
+/// requests wait in the receive buffer, so that the TCP window closes.
+#[inline(never)]
+pub(super) fn converse_within_rates(
+    connection: &mut Connection,
+    desk: &mut Desk,
+    gate: &mut Gate,
+    now_ns: u64,
+) -> Next {
+    let Some(source) = connection.ends.map(|ends| ends.theirs) else { return Next::Client };
+    // A connection that is ending gets no further requests: what has come is answered without a wait.
+    if connection.end.is_none() && !gate.may_stream(source, connection.limited, now_ns) {
+        return if connection.machine.waiting() > 0 { Next::Rate } else { Next::Client };
+    }
+    let done = |desk: &Desk| {
+        let requests = desk.ops.latency.done().iter().sum::<u64>();
+        (requests, desk.ops.bytes_written.get())
+    };
+    let (requests, bytes) = done(desk);
+    let next = connection.converse(desk, now_ns);
+    let (requests_after, bytes_after) = done(desk);
+    let had = (requests_after.wrapping_sub(requests), bytes_after.wrapping_sub(bytes));
+    gate.charge_stream(source, connection.limited, had, now_ns);
+    next
+}
+
+/// Ends a connection that has had its time, and says when it will have had it.
+pub(super) fn expire(
+    connection: &mut Connection,
+    stand: Stand,
+    idle_max_ns: Option<u64>,
+    desk: &Desk,
+    now_ns: u64,
+) -> Option<u64> {
+    if connection.is_slow(now_ns) && !desk.spill.has_one() {
+        desk.server.conn_memory.stall();
+        connection.end.get_or_insert(End::Error);
+        connection.machine.abort();
+        return None;
+    }
+    let moved = connection.moved_ns;
+    let deadline = match stand {
+        Stand::None | Stand::Ended => return None,
+        Stand::Opening => Some(moved + CONFIRM_MAX_NS),
+        _ if connection.end.is_some() => Some(moved + PARTING_MAX_NS),
+        _ if connection.is_watching() => None,
+        _ => idle_max_ns.map(|max| moved.saturating_add(max)),
+    };
+    if deadline.is_none_or(|deadline| now_ns < deadline) {
+        // Others may come to wait for what it holds.
+        let look = connection.spills().then_some(now_ns + PACE_NS);
+        return deadline.into_iter().chain(look).min();
+    }
+    if stand != Stand::Opening && connection.end.is_none() {
+        connection.end = Some(End::Idle);
+        desk.ops.idle_kicks.inc();
+        // What it is owed it does not take; otherwise it is given in the ordinary way.
+        if connection.is_paid() {
+            connection.moved_ns = now_ns;
+            return Some(now_ns + PARTING_MAX_NS);
+        }
+    }
+    connection.machine.abort();
+    None
+}

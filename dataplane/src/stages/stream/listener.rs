@@ -1,0 +1,100 @@
+//! Connections that begin: which slot a SYN gets, and the initial sequence number.
+//!
+//! In: a client's SYN. Out: a slot, or none. Free slots first, then the one that
+//! ended longest ago, then the one whose client has left us longest without its confirmation. Of
+//! those that are not confirmed there is only a bounded number: the oldest is dropped for a new one. A slot with a
+//! client is never taken. The initial sequence number follows from a keyed hash of both ends and the time
+//! (RFC 6528), so that no client can guess another's.
+
+use super::connection::Connection;
+use super::machine::Stand;
+use super::table::Ends;
+use super::waiting::Waiting;
+use std::hash::{BuildHasher, RandomState};
+
+/// How long a client may take to confirm: two retransmissions of our SYN fit in.
+pub(super) const CONFIRM_MAX_NS: u64 = 5_000_000_000;
+/// Of the slots, the part that may wait for confirmation,
+const HALF_OPEN_PART: usize = 4;
+/// and how many in any case.
+const HALF_OPEN_MIN: usize = 16;
+
+/// The free slots of a worker, and those that can be had back.
+#[derive(Debug)]
+pub(super) struct Listener {
+    free: Vec<u32>,
+    half_open: Waiting,
+    ended: Waiting,
+    secret: RandomState,
+}
+
+impl Listener {
+    /// All of so many slots are free.
+    pub(super) fn new(slots: usize) -> Self {
+        let most = (slots / HALF_OPEN_PART).max(HALF_OPEN_MIN).min(slots);
+        Self {
+            free: (0..u32::try_from(slots).unwrap_or(u32::MAX)).rev().collect(),
+            half_open: Waiting::new(slots, most),
+            ended: Waiting::new(slots, slots),
+            secret: RandomState::new(),
+        }
+    }
+
+    /// A slot for a fresh connection, and whether another connection has it still and must leave it.
+    pub(super) fn slot(&mut self, all: &[Connection]) -> Option<(u32, bool)> {
+        let opening = |slot| stands(all, slot, Stand::Opening);
+        if self.half_open.is_full()
+            && let Some(slot) = self.half_open.oldest(opening)
+        {
+            return Some((slot, true));
+        }
+        if let Some(slot) = self.free.pop() {
+            return Some((slot, false));
+        }
+        let ended = |slot| stands(all, slot, Stand::Ended);
+        let taken = self.ended.oldest(ended).or_else(|| self.half_open.oldest(opening));
+        taken.map(|slot| (slot, true))
+    }
+
+    /// The slot's client has still to confirm.
+    pub(super) fn half_open(&mut self, slot: u32) {
+        self.half_open.enter(slot);
+    }
+
+    /// The slot's client has confirmed.
+    pub(super) fn confirmed(&mut self, slot: u32) {
+        self.half_open.leave(slot);
+    }
+
+    /// The slot's connection has been ended by both sides.
+    pub(super) fn ended(&mut self, slot: u32) {
+        self.ended.enter(slot);
+    }
+
+    /// What the slot's connection waited for is over: another begins, or none.
+    pub(super) fn struck(&mut self, slot: u32) {
+        self.half_open.leave(slot);
+        self.ended.leave(slot);
+    }
+
+    /// The slot is free.
+    pub(super) fn give_back(&mut self, slot: u32) {
+        self.free.push(slot);
+    }
+
+    /// Free slots.
+    pub(super) fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// The initial sequence number of a connection between these ends (RFC 6528, and the time is in the
+    /// hash as well).
+    pub(super) fn initial_seq(&self, ends: &Ends, now_ns: u64) -> u32 {
+        let hash = self.secret.hash_one((ends, now_ns)).to_le_bytes();
+        u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]])
+    }
+}
+
+fn stands(all: &[Connection], slot: u32, stand: Stand) -> bool {
+    all.get(slot as usize).is_some_and(|c| c.machine.stand() == stand)
+}

@@ -1,0 +1,397 @@
+//! The state machine of one TCP connection: smoltcp's, behind what this stage needs of it.
+//!
+//! In: segments of this connection, bytes to send, the time. Out: received bytes in
+//! order, segments to send through a [`Wire`], and when to be looked at again. Each connection has a socket of
+//! its own, made at the start with its buffers. Only this file and [`super::frames`] use smoltcp.
+//! Memory is fixed, but that the pages of empty buffers can be given back; no input fails or panics here.
+#![allow(unsafe_code)]
+
+use super::frames::Wire;
+use super::table::Ends;
+use driver_shim::buffers::Backing;
+use smoltcp::time::{Duration, Instant};
+use smoltcp::wire::{IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
+use smoltcp_tcp::socket::tcp::{self, CongestionControl, State};
+use smoltcp_tcp::socket::{Context, PollAt};
+use wire::Tcp;
+
+/// A client from which nothing has come for so long is asked whether it is still there,
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// and given up when it says nothing for so long.
+const SILENCE_MAX: Duration = Duration::from_secs(180);
+/// What is not acknowledged for so long is sent again, or later: as Linux has it. RFC 6298's second is of a
+/// time when clocks were coarse.
+const RETRANSMIT_MIN: Duration = Duration::from_millis(200);
+/// Routers that a packet of ours may cross.
+const HOP_LIMIT: u8 = 64;
+
+fn at(now_ns: u64) -> Instant {
+    Instant::from_micros(i64::try_from(now_ns / 1000).unwrap_or(i64::MAX))
+}
+
+/// A segment as the library has it: what its IP packet's header says, and what it says itself.
+fn parse<'s>(ends: &Ends, segment: &'s [u8]) -> Option<(IpRepr, TcpRepr<'s>)> {
+    let (theirs, ours) = (ends.theirs.into(), ends.ours.into());
+    // Sums were looked at before.
+    let caps = smoltcp::phy::ChecksumCapabilities::ignored();
+    let packet = TcpPacket::new_checked(segment).ok()?;
+    let tcp = TcpRepr::parse(&packet, &theirs, &ours, &caps).ok()?;
+    Some((IpRepr::new(theirs, ours, IpProtocol::Tcp, segment.len(), HOP_LIMIT), tcp))
+}
+
+/// Answers a segment of no connection: with a reset.
+pub(super) fn refuse(ends: &Ends, segment: &[u8], wire: &mut Wire<'_>) {
+    if let Some((ip, tcp)) = parse(ends, segment)
+        && tcp.control != TcpControl::Rst
+    {
+        let (ip, reset) = tcp::Socket::rst_reply(&ip, &tcp);
+        wire.answer(&ip, &reset);
+    }
+}
+
+/// Where a connection stands, as far as other files need it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stand {
+    /// No connection.
+    None,
+    /// The client has still to confirm.
+    Opening,
+    /// Bytes may come and go.
+    Open,
+    /// The client sends no more; replies may still go.
+    HalfClosed,
+    /// We have ended it, and the client has still to.
+    Closing,
+    /// Ended by both; late segments may still come.
+    Ended,
+}
+
+/// What is to become of a segment, as RFC 5961 has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The state machine takes it.
+    Take,
+    /// It takes it with this acknowledgement: the segment's own was overtaken on its way.
+    TakeWith(u32),
+    /// Nothing. It is of another time, or forged.
+    Ignore,
+    /// Where the client and we stand, as sequence number and acknowledgement: who sent it may have lost
+    /// its memory, and then ends the connection with numbers that are right.
+    Challenge(u32, u32),
+}
+
+/// Acknowledgements so much older than the newest are not of this connection. What is under way is
+/// less than that in both directions (RFC 5961 has the client's largest window).
+const OLD_ACK_MAX: u32 = 1 << 16;
+
+/// The state machine of one connection.
+#[derive(Debug)]
+pub(super) struct Machine {
+    socket: tcp::Socket<'static>,
+    /// The pages of both buffers.
+    backing: Option<Backing>,
+    /// They may be there.
+    is_backed: bool,
+    /// The sequence number that the next connection begins with.
+    initial_seq: u32,
+}
+
+/// Memory for the buffers of one connection.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    /// For what comes, as long as half of it, and for what goes.
+    pub(super) bytes: &'static mut [u8],
+    /// The pages that it alone has.
+    pub(super) backing: Option<Backing>,
+}
+
+impl Machine {
+    /// One with these buffers.
+    pub(super) fn new(Buffers { bytes, backing }: Buffers) -> Self {
+        let (coming, going) = bytes.split_at_mut(bytes.len() / 2);
+        let buffer = |bytes: &'static mut [u8]| tcp::SocketBuffer::new(bytes);
+        let mut socket = tcp::Socket::new(buffer(coming), buffer(going));
+        socket.set_nagle_enabled(false);
+        // Segments leave when what came has been answered: an acknowledgement that no reply carries by
+        // then would wait for nothing, and a client under Nagle's rule would wait for it.
+        socket.set_ack_delay(None);
+        socket.set_keep_alive(Some(KEEP_ALIVE));
+        socket.set_timeout(Some(SILENCE_MAX));
+        socket.set_min_rto(RETRANSMIT_MIN);
+        socket.set_large_initial_window(true);
+        Self { socket, backing, is_backed: false, initial_seq: 0 }
+    }
+
+    fn context(&self, now_ns: u64, wire: &Wire<'_>) -> Context {
+        Context { now: at(now_ns), ip_mtu: wire.mtu(), initial_seq: self.initial_seq }
+    }
+
+    /// Forgets what was, without a word to the client, and awaits a SYN to `port`, which is not 0; the
+    /// connection that it opens has this initial sequence number.
+    pub(super) fn listen(&mut self, port: u16, initial_seq: u32) {
+        self.initial_seq = initial_seq;
+        self.socket.abort();
+        self.socket.set_congestion_control(CongestionControl::Reno);
+        // Fails only for port 0: then no SYN is taken.
+        let _ = self.socket.listen(port);
+    }
+
+    /// Takes a segment between `ends`, as `verdict` has it.
+    pub(super) fn take(
+        &mut self,
+        verdict: Verdict,
+        ends: &Ends,
+        segment: &[u8],
+        wire: &mut Wire<'_>,
+        now_ns: u64,
+    ) {
+        let Some((ip, mut tcp)) = parse(ends, segment) else { return };
+        match verdict {
+            Verdict::Take => {}
+            Verdict::TakeWith(ack) => tcp.ack_number = Some(seq_number(ack)),
+            // The state machine answers such a probe with where it stands, once a second.
+            Verdict::Challenge(seq, ack) => {
+                let (src_port, dst_port) = (tcp.src_port, tcp.dst_port);
+                let (seq_number, ack_number) = (seq_number(seq), Some(seq_number(ack)));
+                tcp = TcpRepr { src_port, dst_port, seq_number, ack_number, ..PROBE };
+            }
+            Verdict::Ignore => return,
+        }
+        let mut context = self.context(now_ns, wire);
+        if !self.socket.accepts(&mut context, &ip, &tcp) {
+            return;
+        }
+        self.is_backed = true;
+        if self.acknowledges_into_no_window(&tcp) {
+            let alone = TcpRepr { control: TcpControl::None, payload: &[], ..tcp };
+            if let Some((ip, answer)) = self.socket.process(&mut context, &ip, &alone) {
+                wire.answer(&ip, &answer);
+            }
+        }
+        if let Some((ip, answer)) = self.socket.process(&mut context, &ip, &tcp) {
+            wire.answer(&ip, &answer);
+        }
+    }
+
+    /// Whether the state machine, whose receive window is closed, would throw away the first word that our
+    /// bytes have arrived, because of the bytes that it comes with (RFC 9293, 3.10.7.4: valid
+    /// acknowledgements are taken all the same). Both sides might wait for each other otherwise.
+    fn acknowledges_into_no_window(&self, tcp: &TcpRepr<'_>) -> bool {
+        self.waiting() == self.waiting_max()
+            && !tcp.payload.is_empty()
+            && self.is_confirmed()
+            && tcp.seq_number == self.socket.expected()
+            && tcp.ack_number.is_some_and(|ack| ack > self.socket.unacknowledged())
+    }
+
+    /// Whether the connection began with a SYN of this number.
+    pub(super) fn began_with(&self, seq: u32) -> bool {
+        !self.is_confirmed() && self.socket.expected() == seq_number(seq.wrapping_add(1))
+    }
+
+    /// Whether the client has confirmed.
+    fn is_confirmed(&self) -> bool {
+        !matches!(self.socket.state(), State::Closed | State::Listen | State::SynReceived)
+    }
+
+    /// Whether the client has ended its side.
+    fn has_their_end(&self) -> bool {
+        let state = self.socket.state();
+        matches!(state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait)
+    }
+
+    /// What is to become of a segment with so many bytes. The state machine ends a connection for any RST
+    /// in its window, throws away bytes that an overtaken acknowledgement came with, and takes
+    /// bytes behind the client's end.
+    #[inline]
+    pub(super) fn vet(&self, segment: &Tcp<'_>, bytes: usize) -> Verdict {
+        let ahead = segment.ack().wrapping_sub(number(self.socket.unacknowledged()));
+        let plain = segment.is_of_the_middle() && ahead <= i32::MAX.unsigned_abs();
+        if plain && (bytes == 0 || !self.has_their_end()) {
+            return Verdict::Take;
+        }
+        self.look_closely(segment, u32::try_from(bytes).unwrap_or(0))
+    }
+
+    #[cold]
+    fn look_closely(&self, segment: &Tcp<'_>, bytes: u32) -> Verdict {
+        let state = self.socket.state();
+        let (expected, unacknowledged) =
+            (number(self.socket.expected()), number(self.socket.unacknowledged()));
+        let challenge = Verdict::Challenge(expected.wrapping_sub(1), unacknowledged);
+        if segment.resets() {
+            let window = self.waiting_max() - self.waiting();
+            return match segment.seq().wrapping_sub(expected) {
+                _ if state == State::Listen => Verdict::Ignore,
+                0 => Verdict::Take,
+                off if self.is_confirmed() && off < u32::try_from(window).unwrap_or(0) => challenge,
+                _ => Verdict::Ignore,
+            };
+        }
+        if !self.is_confirmed() {
+            return Verdict::Take;
+        }
+        let behind_end = || {
+            let past = segment.seq().wrapping_add(bytes).wrapping_sub(expected);
+            (1..=i32::MAX.unsigned_abs()).contains(&past)
+        };
+        if segment.has_syn() || (self.has_their_end() && bytes > 0 && behind_end()) {
+            return challenge;
+        }
+        if !segment.has_ack() {
+            return Verdict::Ignore;
+        }
+        match unacknowledged.wrapping_sub(segment.ack()) {
+            0 => Verdict::Take,
+            behind if behind > i32::MAX.unsigned_abs() => Verdict::Take,
+            behind if behind > OLD_ACK_MAX => challenge,
+            _ if bytes > 0 || segment.has_fin() => Verdict::TakeWith(unacknowledged),
+            _ => Verdict::Ignore,
+        }
+    }
+
+    /// Whether its buffers may have memory.
+    pub(super) fn is_backed(&self) -> bool {
+        self.is_backed
+    }
+
+    /// Gives the memory of its buffers back if nothing is in them.
+    pub(super) fn give_back(&mut self) {
+        let socket = &self.socket;
+        if socket.has_gaps() || socket.recv_queue() + socket.send_queue() > 0 {
+            return;
+        }
+        if let Some(backing) = &self.backing {
+            // SAFETY: the state machine, which has the buffers, reads bytes that have come and bytes that
+            // are to go. There are none, in order or behind a gap: it writes before it reads.
+            unsafe { backing.give_back() };
+        }
+        self.is_backed = false;
+    }
+
+    /// Sends what is due. Says whether all of it fit the outbox, and when to be called again, in
+    /// nanoseconds of the worker's clock.
+    pub(super) fn send_due(&mut self, wire: &mut Wire<'_>, now_ns: u64) -> (bool, Option<u64>) {
+        let mut context = self.context(now_ns, wire);
+        loop {
+            let mut sent = false;
+            let room = self.socket.dispatch(&mut context, |_, _, (ip, tcp)| {
+                sent = wire.send(&ip, &tcp);
+                sent.then_some(()).ok_or(())
+            });
+            let due = match self.socket.poll_at(&mut context) {
+                PollAt::Now => Some(context.now),
+                PollAt::Time(due) => Some(due),
+                PollAt::Ingress => None,
+            };
+            // Most often what was sent is all: asking once more costs as much again.
+            if !sent || due.is_none_or(|due| due > context.now) {
+                let ns = |due: Instant| u64::try_from(due.total_micros()).unwrap_or(0);
+                return (room.is_ok(), due.map(|due| ns(due).saturating_mul(1000)));
+            }
+        }
+    }
+
+    pub(super) fn stand(&self) -> Stand {
+        match self.socket.state() {
+            State::Closed | State::Listen | State::SynSent => Stand::None,
+            State::SynReceived => Stand::Opening,
+            State::Established => Stand::Open,
+            State::CloseWait => Stand::HalfClosed,
+            State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck => Stand::Closing,
+            State::TimeWait => Stand::Ended,
+        }
+    }
+
+    /// Bytes that have come and were not used up.
+    pub(super) fn waiting(&self) -> usize {
+        self.socket.recv_queue()
+    }
+
+    /// Bytes that may wait at most.
+    pub(super) fn waiting_max(&self) -> usize {
+        self.socket.recv_capacity()
+    }
+
+    /// Gives `read` the bytes that have come as far as they lie together, and drops as many of them
+    /// as it says. `None`: there are none.
+    pub(super) fn read<R>(&mut self, read: impl FnOnce(&[u8]) -> (usize, R)) -> Option<R> {
+        self.socket.recv(|bytes| read(bytes)).ok()
+    }
+
+    /// Copies the bytes that have come, however they lie, and says how many.
+    pub(super) fn peek(&mut self, into: &mut [u8]) -> usize {
+        self.socket.peek_slice(into).unwrap_or(0)
+    }
+
+    /// The bytes that have come, as far as they lie together.
+    pub(super) fn front(&mut self) -> &[u8] {
+        self.socket.peek(usize::MAX).unwrap_or_default()
+    }
+
+    /// Drops `n` of the bytes that have come.
+    pub(super) fn skip(&mut self, mut n: usize) {
+        while n > 0 {
+            let dropped = self.read(|bytes| (n.min(bytes.len()), n.min(bytes.len())));
+            match dropped {
+                None | Some(0) => break,
+                Some(dropped) => n -= dropped,
+            }
+        }
+    }
+
+    /// Free bytes in the send buffer, for [`Self::write`].
+    pub(super) fn room(&self) -> usize {
+        self.socket.send_capacity() - self.socket.send_queue()
+    }
+
+    /// Bytes that may be under way at most.
+    pub(super) fn room_max(&self) -> usize {
+        self.socket.send_capacity()
+    }
+
+    /// Takes bytes to send, and says how many.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
+        self.is_backed = true;
+        self.socket.send_slice(bytes).unwrap_or(0)
+    }
+
+    /// Whether the client has acknowledged our end, and all before it, and has not ended its side.
+    pub(super) fn has_said_all(&self) -> bool {
+        self.socket.state() == State::FinWait2
+    }
+
+    /// Ends our side, behind what is still to be sent.
+    pub(super) fn close(&mut self) {
+        self.socket.close();
+    }
+
+    /// Ends both sides with a reset, which [`Self::send_due`] sends.
+    pub(super) fn abort(&mut self) {
+        self.socket.abort();
+    }
+}
+
+fn seq_number(number: u32) -> TcpSeqNumber {
+    TcpSeqNumber(number.cast_signed())
+}
+
+fn number(seq: TcpSeqNumber) -> u32 {
+    seq.0.cast_unsigned()
+}
+
+/// A segment without bytes, to be filled in.
+const PROBE: TcpRepr<'static> = TcpRepr {
+    src_port: 0,
+    dst_port: 0,
+    control: TcpControl::None,
+    seq_number: TcpSeqNumber(0),
+    ack_number: None,
+    window_len: 0,
+    window_scale: None,
+    max_seg_size: None,
+    sack_permitted: false,
+    sack_ranges: [None; 3],
+    timestamp: None,
+    payload: &[],
+};

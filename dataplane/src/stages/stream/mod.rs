@@ -1,0 +1,31 @@
+//! TCP in the data path (D18): segments of connections to the service, answered by the worker.
+//!
+//! ```text
+//!  segment ──► table ──► machine ──bytes──► connection ──► Conversation ──replies──► machine ──► frames
+//!                 └ none: listener                                    wheel: what is due without a segment
+//! ```
+//!
+//! In: frames that stage 3 called `Segment`. Out: frames for stage 7. `stage` is the way through it;
+//! `table` finds the connection, `listener` begins one, `machine` is its state (a library's, and the
+//! only file but `frames` that uses it), `connection` joins it to the conversation that kernel
+//! sockets have too, `limits` says what it may have, `wheel` shows what is due. A connection belongs to one worker for life: the NIC
+//! spreads connections by their ends. All memory for connections is taken at the start; values that
+//! are longer than a connection's buffers use `spill`.
+#![deny(clippy::indexing_slicing)]
+
+mod arrivals;
+mod connection;
+mod frames;
+mod group;
+mod limits;
+mod listener;
+mod machine;
+mod spill;
+mod stage;
+mod table;
+mod waiting;
+mod wheel;
+
+pub use arrivals::SegmentAt;
+pub use connection::CONNECTION_BYTES;
+pub use stage::{StreamPort, Streams, StreamsConfig};

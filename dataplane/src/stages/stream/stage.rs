@@ -1,0 +1,550 @@
+//! The stream stage: segments in, segments out, and conversations in between.
+//!
+//! In: frames that stage 3 called `Segment`, which go back to the caller to be counted and freed; the time.
+//! Out: frames for stage 7, through [`Streams::frames`]. [`Streams::enter`] gathers the segments of a
+//! burst, [`Streams::take_all`] does what they ask of their connections' state machines and no more;
+//! [`Streams::turn`] then lets each connection that something has happened to answer once, so that
+//! what came together is answered together. What fails has a [`DropReason`], or is the client's
+//! to send again.
+
+use super::arrivals::{Arrival, Segment, SegmentAt};
+use super::connection::{Connection, Desk, End, IN_BYTES, Next, OUT_BYTES};
+use super::frames::{Link, Outbox, Wire};
+use super::group::{self, Group};
+use super::limits::{converse_within_rates, expire};
+use super::listener::Listener;
+use super::machine::{Buffers, Stand, Verdict, refuse};
+use super::spill::Spill;
+use super::table::{Ends, EndsHash, Table};
+use super::wheel::Wheel;
+use crate::commands::admission::Users;
+use crate::observe::{ConnSlots, Server, Transport};
+use crate::policy::{Gate, Limit};
+use driver_shim::{BURST_MAX, Frame, Region};
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::Session;
+use wire::reply::turn_ethernet;
+use wire::{DropReason, Tcp};
+
+/// Pause between two looks for lines that a watching client is to get.
+const WATCH_PAUSE_NS: u64 = 20_000_000;
+/// Pause before the next look for a buffer of the spill, or for a slot to send with.
+const RETRY_NS: u64 = 1_000_000;
+/// Connections whose memory is given back in one turn, at most: some 2 microseconds each.
+const RESTS_MAX: usize = 8;
+/// Pause before the next look whether a source may have more.
+const RATE_PAUSE_NS: u64 = 5_000_000;
+/// Resets a second of segments of no connection, of one worker. Acknowledgements that challenge are not
+/// among them: who could count what is left of one budget would learn of others' connections
+/// (CVE-2016-5696). Of those each connection has one a second.
+const RESETS_PER_SECOND: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+
+/// What the stage is made of.
+#[derive(Debug)]
+pub struct StreamsConfig {
+    /// Most connections at a time.
+    pub connections: usize,
+    /// A session of its own.
+    pub session: Session,
+    /// Who may authenticate, where clients must.
+    pub users: Option<Arc<dyn Users>>,
+    /// Largest item, in bytes.
+    pub item_max_bytes: usize,
+    /// Most requests of a connection before it is another's turn.
+    pub requests_per_turn: usize,
+    /// How long a connection may send nothing, or take nothing of what it is owed.
+    pub idle_max: Option<Duration>,
+    /// How long clients that do not take what they are owed may hold up the end of the service.
+    pub drain_max: Duration,
+}
+
+/// One port as the stage sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamPort {
+    /// Longest IP packet.
+    pub mtu: u16,
+    /// TCP port of the service.
+    pub tcp_port: u16,
+}
+
+/// The TCP connections of one worker.
+pub struct Streams {
+    ports: Vec<StreamPort>,
+    /// Segments of a burst.
+    arriving: Vec<Arrival>,
+    connections: Box<[Connection]>,
+    table: Table,
+    listener: Listener,
+    wheel: Wheel,
+    /// Connections that something has happened to.
+    queue: Vec<u32>,
+    /// The same, while they are served.
+    serving: Vec<u32>,
+    group: Group,
+    desk: Desk,
+    /// What others see of the connections.
+    conns: Arc<ConnSlots>,
+    out: Outbox,
+    region: Region,
+    idle_max_ns: Option<u64>,
+    /// Connections whose memory was given back in this turn.
+    rests: usize,
+    drain_max: Duration,
+    started: Instant,
+    resets: Limit,
+    /// No more connections are taken.
+    stopping: bool,
+}
+
+impl std::fmt::Debug for Streams {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Streams").field("free", &self.listener.free()).finish_non_exhaustive()
+    }
+}
+
+impl Streams {
+    /// A stage over these ports, in the worker's order, whose clock began at `started`. Frames take
+    /// slots of `region`. All memory for connections is taken here.
+    pub fn new(
+        config: StreamsConfig,
+        server: Arc<Server>,
+        ports: &[StreamPort],
+        region: Region,
+        started: Instant,
+    ) -> Self {
+        let StreamsConfig { connections: most, session, users, item_max_bytes, .. } = config;
+        let desk = Desk {
+            session,
+            ops: server.ops(),
+            server,
+            users,
+            item_max_bytes,
+            requests_per_turn: config.requests_per_turn,
+            out: Vec::with_capacity(2 * OUT_BYTES),
+            flat: vec![0; IN_BYTES],
+            spill: Spill::new(item_max_bytes),
+        };
+        let conns = desk.server.conns.enter_slots(most, started);
+        Self {
+            ports: ports.to_vec(),
+            arriving: Vec::with_capacity(BURST_MAX),
+            connections: buffers(most).map(|buffers| Connection::new(&desk, buffers)).collect(),
+            rests: 0,
+            table: Table::new(most),
+            listener: Listener::new(most),
+            wheel: Wheel::new(most),
+            queue: Vec::with_capacity(most),
+            serving: Vec::with_capacity(most),
+            group: Group::new(item_max_bytes),
+            desk,
+            conns,
+            out: Outbox::new(),
+            region,
+            idle_max_ns: config.idle_max.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
+            drain_max: config.drain_max,
+            started,
+            resets: Limit::per_second(RESETS_PER_SECOND),
+            stopping: false,
+        }
+    }
+
+    /// Takes a segment to the others of its burst, of which there are [`BURST_MAX`] at most
+    /// until [`Self::take_all`].
+    ///
+    /// # Errors
+    /// The frame, and why it is not taken: [`DropReason::Ipv4Checksum`], [`DropReason::TcpChecksum`],
+    /// [`DropReason::TcpTruncated`].
+    pub fn enter(&mut self, frame: Frame, at: SegmentAt) -> Result<(), (Frame, DropReason)> {
+        match Segment::read(&frame, at, false) {
+            Ok(segment) => {
+                let hash = self.table.hash(&segment.ends);
+                self.table.prefetch(hash);
+                self.arriving.push(Arrival { frame, at, hash });
+                Ok(())
+            }
+            Err(reason) => Err((frame, reason)),
+        }
+    }
+
+    /// Gives the segments of a burst to their connections, in order, and `done` each frame with the
+    /// number of its port. Errors of those that were not taken: [`DropReason::TcpNoConnection`] (answered
+    /// with a reset), [`DropReason::TcpUnanswered`], [`DropReason::TcpUnacceptable`], [`DropReason::TcpFull`].
+    pub fn take_all(
+        &mut self,
+        now_ns: u64,
+        mut done: impl FnMut(Frame, usize, Result<(), DropReason>),
+    ) {
+        let mut arriving = std::mem::take(&mut self.arriving);
+        if arriving.len() > 1 {
+            self.foresee(&arriving);
+        }
+        for Arrival { frame, at, hash } in arriving.drain(..) {
+            let taken = self.take(&frame, at, hash, now_ns);
+            done(frame, at.port, taken);
+        }
+        self.arriving = arriving;
+    }
+
+    /// Prefetches the connections of a burst.
+    fn foresee(&self, arriving: &[Arrival]) {
+        for arrival in arriving {
+            // Mostly the right one; no look at it yet.
+            let slot = self.table.find(arrival.hash, |_| true);
+            if let Some(of) = slot.and_then(|slot| self.connections.get(slot as usize)) {
+                of.prefetch();
+            }
+        }
+    }
+
+    /// Takes a segment in.
+    fn take(
+        &mut self,
+        frame: &Frame,
+        at: SegmentAt,
+        hash: EndsHash,
+        now_ns: u64,
+    ) -> Result<(), DropReason> {
+        let Segment { bytes, head: segment, ends } = Segment::read(frame, at, true)?;
+        let mut link = Link::new();
+        let head = frame.bytes().get(..usize::from(at.l3)).unwrap_or_default();
+        link.try_extend_from_slice(head).map_err(|_| DropReason::VlanDepth)?;
+        turn_ethernet(&mut link);
+        let connections = &self.connections;
+        let has_ends = |slot| connections.get(slot as usize).is_some_and(|c| c.ends == Some(ends));
+        let found = self.table.find(hash, has_ends);
+        if found.is_none() && !is_somebody(ends.theirs) {
+            return Err(DropReason::TcpUnacceptable);
+        }
+        let slot = match found.filter(|&slot| !self.begins_anew(slot, &segment)) {
+            Some(slot) => slot,
+            None if segment.opens() && !self.stopping => {
+                self.begin((ends, hash), at.limited, found, now_ns)?
+            }
+            None => return Err(self.refuse(&ends, bytes, &link, &segment, now_ns)),
+        };
+        let (Some(connection), Some(&facts)) =
+            (self.connections.get_mut(slot as usize), self.ports.get(at.port))
+        else {
+            return Err(DropReason::TcpNoConnection);
+        };
+        let verdict = connection.machine.vet(&segment, bytes.len() - segment.header_bytes());
+        let taken = match verdict {
+            Verdict::Take | Verdict::TakeWith(_) => Ok(()),
+            Verdict::Challenge(..) => Err(DropReason::TcpUnacceptable),
+            Verdict::Ignore => return Err(DropReason::TcpUnacceptable),
+        };
+        // Who forges a segment does not say where replies go.
+        if verdict == Verdict::Take {
+            connection.came_by(link);
+        }
+        let mut wire = wire(&connection.link, ends.port, facts, &self.region, &mut self.out);
+        connection.machine.take(verdict, &ends, bytes, &mut wire, now_ns);
+        self.enqueue(slot);
+        taken
+    }
+
+    /// Whether the segment opens a connection where one has ended already, or where one that was not
+    /// confirmed is forgotten by its client.
+    #[inline]
+    fn begins_anew(&self, slot: u32, segment: &Tcp<'_>) -> bool {
+        let over = |c: &Connection| match c.machine.stand() {
+            Stand::Ended | Stand::None => true,
+            Stand::Opening => !c.machine.began_with(segment.seq()),
+            _ => false,
+        };
+        segment.opens() && self.connections.get(slot as usize).is_some_and(over)
+    }
+
+    /// Finds a slot for a fresh connection; the one at `found` is in its way.
+    fn begin(
+        &mut self,
+        (ends, hash): (Ends, EndsHash),
+        limited: bool,
+        found: Option<u32>,
+        now_ns: u64,
+    ) -> Result<u32, DropReason> {
+        if let Some(old) = found {
+            self.clear(old);
+        }
+        let Some((slot, used)) = self.listener.slot(&self.connections) else {
+            self.desk.ops.rejected_connections.inc();
+            return Err(DropReason::TcpFull);
+        };
+        if used {
+            self.strike(slot);
+        }
+        let seq = self.listener.initial_seq(&ends, now_ns);
+        let (Some(connection), Some(facts)) =
+            (self.connections.get_mut(slot as usize), self.ports.get(usize::from(ends.port)))
+        else {
+            return Err(DropReason::TcpFull);
+        };
+        connection.begin(ends, facts.tcp_port, seq, &self.desk, now_ns);
+        connection.limited = limited;
+        self.listener.half_open(slot);
+        self.table.enter(hash, slot);
+        Ok(slot)
+    }
+
+    /// Answers a segment of no connection.
+    #[cold]
+    fn refuse(
+        &mut self,
+        ends: &Ends,
+        bytes: &[u8],
+        link: &Link,
+        segment: &Tcp<'_>,
+        now_ns: u64,
+    ) -> DropReason {
+        if !segment.resets() && !self.resets.take(now_ns) {
+            return DropReason::TcpUnanswered;
+        }
+        if let Some(&facts) = self.ports.get(usize::from(ends.port)) {
+            refuse(ends, bytes, &mut wire(link, ends.port, facts, &self.region, &mut self.out));
+        }
+        DropReason::TcpNoConnection
+    }
+
+    fn enqueue(&mut self, slot: u32) {
+        if let Some(connection) = self.connections.get_mut(slot as usize)
+            && !connection.queued
+        {
+            connection.queued = true;
+            self.queue.push(slot);
+        }
+    }
+
+    /// Lets every connection that something has happened to, or that is due, go on once. Says how many
+    /// those were.
+    pub fn turn(&mut self, gate: &mut Gate, now_ns: u64) -> usize {
+        let Self { wheel, connections, queue, .. } = self;
+        wheel.advance(now_ns, |slot| {
+            if let Some(connection) = connections.get_mut(slot as usize)
+                && !connection.queued
+            {
+                connection.queued = true;
+                queue.push(slot);
+            }
+        });
+        if self.queue.is_empty() {
+            return 0;
+        }
+        std::mem::swap(&mut self.queue, &mut self.serving);
+        self.rests = 0;
+        let done = self.desk.ops.latency.done();
+        let (mut served, mut foreseen) = (0, 0);
+        while let Some(&slot) = self.serving.get(served) {
+            if self.out.is_full() {
+                break;
+            }
+            if served == foreseen {
+                foreseen += self.foresee_requests(served);
+            }
+            self.serve(slot, gate, now_ns);
+            served += 1;
+        }
+        // Those that were not served for lack of space are first the next time.
+        self.serving.drain(..served);
+        self.serving.append(&mut self.queue);
+        std::mem::swap(&mut self.queue, &mut self.serving);
+        let answered = self.desk.ops.latency.done();
+        if answered != done {
+            let now = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let ns = now.saturating_sub(now_ns);
+            self.desk.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
+        }
+        served
+    }
+
+    /// Prefetches what the next group of connections will look at, from this one on. Says how
+    /// many those are.
+    fn foresee_requests(&mut self, first: usize) -> usize {
+        let Self { serving, connections, group, desk, .. } = self;
+        let store = desk.session.store();
+        let mut seen = 0;
+        for &slot in serving.iter().skip(first).take(group::CONNECTIONS) {
+            if let Some(connection) = connections.get_mut(slot as usize) {
+                group.read(store, connection.soon());
+            }
+            seen += 1;
+            if group.is_full() {
+                break;
+            }
+        }
+        group.look_up(store);
+        seen
+    }
+
+    /// Frames to send, with the worker's numbers of their ports.
+    pub fn frames(&mut self) -> impl Iterator<Item = (usize, Frame)> {
+        self.out.drain().map(|(port, frame)| (usize::from(port), frame))
+    }
+
+    /// Takes no more connections, and ends those that there are once all that has come of them is
+    /// answered and sent.
+    pub fn stop(&mut self, now_ns: u64) {
+        self.stopping = true;
+        for slot in 0..self.connections.len() {
+            if let Some(connection) = self.connections.get_mut(slot)
+                && connection.ends.is_some()
+            {
+                if !connection.opened && connection.machine.stand() == Stand::Opening {
+                    connection.machine.abort();
+                }
+                connection.stopping = Some(now_ns);
+                self.enqueue(u32::try_from(slot).unwrap_or(u32::MAX));
+            }
+        }
+    }
+
+    /// How long they may hold up the end of the service.
+    pub fn drain_max(&self) -> Duration {
+        self.drain_max
+    }
+
+    /// Ends with a reset all connections that are not over.
+    pub fn cut(&mut self) {
+        for slot in 0..self.connections.len() {
+            if let Some(connection) = self.connections.get_mut(slot)
+                && connection.ends.is_some()
+                && connection.machine.stand() != Stand::Ended
+            {
+                connection.end.get_or_insert(End::Shutdown);
+                connection.machine.abort();
+                self.enqueue(u32::try_from(slot).unwrap_or(u32::MAX));
+            }
+        }
+    }
+
+    /// Whether no client has still to be sent, or to confirm, anything. A client that has taken all, and does not
+    /// end its side, is waited for a moment.
+    pub fn is_quiet(&self, now_ns: u64) -> bool {
+        let over = |c: &Connection| {
+            matches!(c.machine.stand(), Stand::None | Stand::Ended) || c.is_left(now_ns)
+        };
+        self.connections.iter().all(over)
+    }
+
+    /// One connection's turn.
+    fn serve(&mut self, slot: u32, gate: &mut Gate, now_ns: u64) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        connection.queued = false;
+        let Some(ends) = connection.ends else { return };
+        let stand = connection.machine.stand();
+        if !connection.opened && !matches!(stand, Stand::None | Stand::Opening) {
+            connection.opened = true;
+            self.listener.confirmed(slot);
+            self.desk.ops.total_connections.inc();
+            let peer = SocketAddr::new(ends.theirs, ends.their_port);
+            let ours = SocketAddr::new(
+                ends.ours,
+                self.ports.get(usize::from(ends.port)).map_or(0, |p| p.tcp_port),
+            );
+            self.conns.begin(slot, peer, ours, now_ns);
+            self.desk.server.watchers.connected(Some(peer), self.conns.id(slot));
+        }
+        let deadline = expire(connection, stand, self.idle_max_ns, &self.desk, now_ns);
+        let next = if connection.opened && stand != Stand::None && stand != Stand::Ended {
+            self.desk.ops.client.set(u64::try_from(self.conns.id(slot)).unwrap_or(0));
+            let next = if gate.counts_stream(connection.limited) {
+                converse_within_rates(connection, &mut self.desk, gate, now_ns)
+            } else {
+                connection.converse(&mut self.desk, now_ns)
+            };
+            self.conns.is(slot, connection.state(next), now_ns);
+            next
+        } else {
+            Next::Client
+        };
+        let Some(&facts) = self.ports.get(usize::from(ends.port)) else { return };
+        let mut wire = wire(&connection.link, ends.port, facts, &self.region, &mut self.out);
+        let (all, mut due_ns) = connection.machine.send_due(&mut wire, now_ns);
+        let after = connection.machine.stand();
+        if after == Stand::None && all {
+            return self.clear(slot);
+        }
+        if after == Stand::Ended {
+            self.listener.ended(slot);
+        }
+        let mut also = |ns: u64| due_ns = Some(due_ns.map_or(ns, |due| due.min(ns)));
+        if let Some(deadline) = deadline {
+            also(deadline);
+        }
+        match connection.rests(now_ns) {
+            Ok(false) => {}
+            Ok(true) if self.rests < RESTS_MAX => {
+                self.rests += 1;
+                connection.machine.give_back();
+            }
+            Ok(true) => also(now_ns + RETRY_NS),
+            Err(later) => also(later),
+        }
+        match next {
+            Next::Client if all => {}
+            Next::Client | Next::Spill => also(now_ns + RETRY_NS),
+            Next::Lines => also(now_ns + WATCH_PAUSE_NS),
+            Next::Rate => also(now_ns + RATE_PAUSE_NS),
+            Next::Until(ns) => also(ns),
+            Next::Turn => {}
+        }
+        self.wheel.set(slot, due_ns);
+        if next == Next::Turn {
+            self.enqueue(slot);
+        }
+    }
+
+    /// Frees the slot of a connection that is over.
+    fn clear(&mut self, slot: u32) {
+        self.strike(slot);
+        self.listener.give_back(slot);
+    }
+
+    /// Ends what there was in a slot, without a word to the client.
+    fn strike(&mut self, slot: u32) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let Some(ends) = connection.ends else { return };
+        self.table.strike(self.table.hash(&ends), slot);
+        self.listener.struck(slot);
+        self.wheel.set(slot, None);
+        if connection.opened {
+            self.desk.ops.closed_connections.inc();
+            let reason = connection.end.unwrap_or(End::Error).reason();
+            let peer = SocketAddr::new(ends.theirs, ends.their_port);
+            self.desk.server.watchers.disconnected(Some(peer), reason, self.conns.id(slot));
+            self.conns.end(slot);
+        }
+        let port = self.ports.get(usize::from(ends.port)).map_or(0, |end| end.tcp_port);
+        connection.clear(port, &mut self.desk.spill);
+    }
+}
+
+/// Memory for the buffers of so many connections.
+fn buffers(most: usize) -> impl Iterator<Item = Buffers> {
+    let bytes = IN_BYTES + OUT_BYTES;
+    let backed = driver_shim::buffers::buffers(most, bytes).ok();
+    let mut backed = backed.into_iter().flatten();
+    (0..most).map(move |_| match backed.next() {
+        Some((bytes, backing)) => Buffers { bytes, backing: Some(backing) },
+        // What there is no mapping for is taken as all other memory is.
+        None => Buffers { bytes: vec![0; bytes].leak(), backing: None },
+    })
+}
+
+/// Whether one host has this address.
+fn is_somebody(address: IpAddr) -> bool {
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    !broadcast && !address.is_unspecified() && !address.is_multicast()
+}
+
+fn wire<'a>(
+    link: &'a [u8],
+    port: u8,
+    facts: StreamPort,
+    region: &'a Region,
+    out: &'a mut Outbox,
+) -> Wire<'a> {
+    Wire { link, port, mtu: facts.mtu, region, out }
+}

@@ -1,0 +1,253 @@
+//! Which connection a segment belongs to.
+//!
+//! In: the two ends that a segment names. Out: the number of the connection between them. The hash
+//! is keyed, so that no client can choose addresses and ports that collide. Open addressing
+//! over twice as many places as there can be connections, or more, so that there is a place for every
+//! connection from the start and nothing grows; a connection that is struck leaves no trace. Eight places lie in
+//! a cache line; the ends themselves stand with the connections, which the caller reads anyway.
+
+use driver_shim::prefetch_read;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+
+/// The two ends of a connection, and the port that it came by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Ends {
+    /// The worker's number of the port.
+    pub(super) port: u8,
+    /// Our address.
+    pub(super) ours: IpAddr,
+    /// The client's address.
+    pub(super) theirs: IpAddr,
+    /// The client's TCP port. Ours is the service's.
+    pub(super) their_port: u16,
+}
+
+/// The keyed hash of two ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct EndsHash(u32);
+
+/// No connection.
+const NONE: u32 = u32::MAX;
+const EMPTY: Place = Place { hash: 0, connection: NONE };
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    hash: u32,
+    connection: u32,
+}
+
+/// Connections by their ends.
+#[derive(Debug)]
+pub(super) struct Table {
+    places: Box<[Place]>,
+    key: RandomState,
+}
+
+impl Table {
+    /// A table for so many connections.
+    pub(super) fn new(connections: usize) -> Self {
+        let places = (2 * connections).next_power_of_two();
+        Self { places: vec![EMPTY; places].into(), key: RandomState::new() }
+    }
+
+    /// The hash of the ends of a connection.
+    #[inline]
+    pub(super) fn hash(&self, ends: &Ends) -> EndsHash {
+        let ports = u64::from(ends.port) << 16 | u64::from(ends.their_port);
+        let hash = match (ends.ours, ends.theirs) {
+            (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
+                let both = u64::from(ours.to_bits()) << 32 | u64::from(theirs.to_bits());
+                self.key.hash_one((both, ports))
+            }
+            (ours, theirs) => self.key.hash_one((ours, theirs, ports)),
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "one half is enough")]
+        EndsHash(hash as u32)
+    }
+
+    /// Prefetches the line that [`Self::find`] reads first.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: EndsHash) {
+        if let Some(place) = self.places.get(self.home(hash.0)) {
+            prefetch_read(std::ptr::from_ref(place));
+        }
+    }
+
+    /// The connection with this hash that `is_it` says is the one.
+    #[inline]
+    pub(super) fn find(&self, hash: EndsHash, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        let mut at = self.home(hash.0);
+        loop {
+            let place = self.places.get(at).filter(|place| place.connection != NONE)?;
+            if place.hash == hash.0 && is_it(place.connection) {
+                return Some(place.connection);
+            }
+            at = self.behind(at);
+        }
+    }
+
+    /// Adds a connection. The caller has no more than the table was made for.
+    pub(super) fn enter(&mut self, hash: EndsHash, connection: u32) {
+        let mut at = self.home(hash.0);
+        // At least half of the places are empty.
+        while self.places.get(at).is_some_and(|place| place.connection != NONE) {
+            at = self.behind(at);
+        }
+        self.set(at, Place { hash: hash.0, connection });
+    }
+
+    /// Strikes a connection. Those behind it that it kept from their places move up.
+    pub(super) fn strike(&mut self, hash: EndsHash, connection: u32) {
+        let mut at = self.home(hash.0);
+        loop {
+            match self.places.get(at) {
+                Some(place) if place.connection == connection => break,
+                Some(place) if place.connection != NONE => at = self.behind(at),
+                _ => return,
+            }
+        }
+        let mut hole = at;
+        loop {
+            at = self.behind(at);
+            let Some(&place) = self.places.get(at).filter(|place| place.connection != NONE) else {
+                break;
+            };
+            // Whether its search begins at the hole or before it.
+            let from_home = at.wrapping_sub(self.home(place.hash)) & self.mask();
+            if from_home >= at.wrapping_sub(hole) & self.mask() {
+                self.set(hole, place);
+                hole = at;
+            }
+        }
+        self.set(hole, EMPTY);
+    }
+
+    fn mask(&self) -> usize {
+        self.places.len() - 1
+    }
+
+    #[inline]
+    fn home(&self, hash: u32) -> usize {
+        hash as usize & self.mask()
+    }
+
+    #[inline]
+    fn behind(&self, at: usize) -> usize {
+        (at + 1) & self.mask()
+    }
+
+    fn set(&mut self, at: usize, to: Place) {
+        if let Some(place) = self.places.get_mut(at) {
+            *place = to;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn ends(n: u32) -> Ends {
+        let [_, a, b, c] = n.to_be_bytes();
+        let theirs = [10, a, b, c].into();
+        Ends { port: 0, ours: [10, 0, 0, 2].into(), theirs, their_port: u16::from(c) + 7 }
+    }
+
+    /// Few enough that they come again, more than the table was made for.
+    fn some_ends() -> impl Strategy<Value = Ends> {
+        (any::<bool>(), 0_u8..2, 1_u8..4, 1_u8..5, 0_u16..6).prop_map(|(ipv6, port, a, b, of)| {
+            let address = |n: u8| match ipv6 {
+                true => [0xfd, 0, 0, 0, 0, 0, 0, u16::from(n)].into(),
+                false => [10, 0, 0, n].into(),
+            };
+            Ends { port, ours: address(a), theirs: address(b), their_port: 40_000 + of }
+        })
+    }
+
+    #[test]
+    fn all_that_ends_have_is_hashed() {
+        let (table, of) = (Table::new(4), ends(1));
+        let v6 = |n: u16| [0xfd, 0, 0, 0, 0, 0, 0, n].into();
+        for other in [
+            Ends { port: 1, ..of },
+            Ends { ours: [10, 0, 0, 3].into(), ..of },
+            Ends { theirs: [10, 0, 0, 3].into(), ..of },
+            Ends { their_port: 1, ..of },
+            Ends { ours: v6(2), theirs: v6(1), ..of },
+            Ends { ours: v6(1), theirs: v6(2), ..of },
+        ] {
+            assert_ne!(table.hash(&of), table.hash(&other));
+            assert_eq!(table.hash(&other), table.hash(&other));
+        }
+    }
+
+    proptest! {
+        /// As a map, with hashes that collide, and whatever is struck meanwhile.
+        #[test]
+        fn is_a_map(steps in prop::collection::vec((0_u32..16, 28_u32..36), 1..400)) {
+            let (mut table, mut model) = (Table::new(16), HashMap::new());
+            for (connection, hash) in steps {
+                match model.remove(&connection) {
+                    Some(hash) => table.strike(EndsHash(hash), connection),
+                    None => {
+                        table.enter(EndsHash(hash), connection);
+                        model.insert(connection, hash);
+                    }
+                }
+                for connection in 0..16 {
+                    for hash in 28..36 {
+                        let found = table.find(EndsHash(hash), |c| c == connection);
+                        let want = (model.get(&connection) == Some(&hash)).then_some(connection);
+                        prop_assert_eq!(found, want);
+                    }
+                }
+            }
+            let used = table.places.iter().filter(|place| place.connection != NONE).count();
+            prop_assert_eq!(used, model.len());
+        }
+
+        /// As a map from ends to connections, up to as many as it was made for, and with nothing of what
+        /// was struck; where `bits` are few, ends that have nothing in common have one hash.
+        #[test]
+        fn is_a_map_from_ends(
+            bits in 0_u32..7,
+            steps in prop::collection::vec((any::<bool>(), some_ends()), 1..600),
+        ) {
+            const MOST: u32 = 64;
+            let mut table = Table::new(MOST as usize);
+            let hash = |table: &Table, ends: &Ends| EndsHash(table.hash(ends).0 & ((1 << bits) - 1));
+            let mut of = vec![None; MOST as usize];
+            let mut free: Vec<u32> = (0..MOST).collect();
+            let mut model = HashMap::new();
+            for (enters, ends) in steps {
+                let hash = hash(&table, &ends);
+                let found = table.find(hash, |c| of[c as usize] == Some(ends));
+                prop_assert_eq!(found, model.get(&ends).copied());
+                match (found, free.last()) {
+                    (None, Some(&connection)) if enters => {
+                        free.pop();
+                        of[connection as usize] = Some(ends);
+                        table.enter(hash, connection);
+                        model.insert(ends, connection);
+                    }
+                    (Some(connection), _) if !enters => {
+                        table.strike(hash, connection);
+                        of[connection as usize] = None;
+                        free.push(connection);
+                        model.remove(&ends);
+                    }
+                    _ => {}
+                }
+            }
+            for (ends, &connection) in &model {
+                let found = table.find(hash(&table, ends), |c| of[c as usize] == Some(*ends));
+                prop_assert_eq!(found, Some(connection));
+            }
+            let used = table.places.iter().filter(|place| place.connection != NONE).count();
+            prop_assert_eq!(used, model.len());
+        }
+    }
+}

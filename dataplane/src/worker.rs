@@ -1,0 +1,519 @@
+//! One worker: the stages in their order. The only file that defines it.
+//!
+//! In: queues of one or more ports, a session of the store, an engine. Out: replies on the same
+//! queues, frames for the exception path, and counters that balance. A worker shares nothing with
+//! other workers but the store's items and the region's free slots.
+
+mod build;
+
+pub use build::{WorkerConfig, WorkerPort, offload};
+
+use crate::announce::{Announcer, announce};
+use crate::capture::Channel;
+use crate::counters::WorkerCounters;
+use crate::frame_accounting::Accounts;
+use crate::policy::{Answer, Gate};
+use crate::reply::{Meaning, Reply, Sum};
+use crate::stages::batch::batcher::{Batcher, Pending};
+use crate::stages::batch::dispatch::{Dispatch, is_look_up};
+use crate::stages::execute::Execute;
+use crate::stages::exits::exception_path::SideDoor;
+use crate::stages::exits::refuse_fragment::TooLong;
+use crate::stages::exits::respond::respond;
+use crate::stages::fast_path::{self, FastPath};
+use crate::stages::rx;
+use crate::stages::stream::{SegmentAt, Streams};
+use crate::stages::tx::Tx;
+use driver_shim::{BURST_MAX, Burst, Frame, Region, RxQueue};
+use gpu::{Engine, Entry, EntryFlags};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use wire::DropReason;
+use wire::{Class, Plain, Respond, classify};
+
+/// Turns without work after which a worker on ports that are not NICs yields the core.
+const SPIN_TURNS: u32 = 64;
+/// Longest sleep of an idle worker: the delay that a frame of the kernel's or a stop can suffer.
+const IDLE_MAX: Duration = Duration::from_micros(500);
+/// The same where a frame wakes it: the delay that only a stop can suffer. Short sleeps alone cost
+/// a core 2 %.
+const IDLE_AWAKENED_MAX: Duration = Duration::from_millis(20);
+/// Longest time that a worker which drains takes in what lies in its queues.
+const QUEUED_MAX: Duration = Duration::from_millis(50);
+/// Longest wait for the engine when a worker drains.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+
+struct PortEnd {
+    rx: Box<dyn RxQueue>,
+    tx: Tx,
+    plain: Plain,
+    /// The fast path's constants of the port.
+    requests: fast_path::Requests,
+    side_door: Option<Arc<SideDoor>>,
+    sends_for_kernel: bool,
+    announcer: Option<Arc<Announcer>>,
+}
+
+/// A worker. Runs on one thread, which owns it.
+pub struct Worker {
+    ports: Vec<PortEnd>,
+    gate: Gate,
+    too_long: TooLong,
+    // Before `region`, which it reads from, and before the batches, which it may be at work on.
+    engine: Dispatch,
+    batcher: Batcher,
+    /// Beside another engine: what is no look-up, for the CPU engine alone.
+    writes: Option<Batcher>,
+    /// Frames of the batches that are with the engine, by batch id.
+    with_engine: Vec<Vec<Frame>>,
+    execute: Execute,
+    streams: Option<Streams>,
+    /// Where there is one.
+    fast_path: Option<FastPath>,
+    /// Away only while a burst is sorted.
+    burst: Option<Box<Burst>>,
+    accounts: Accounts,
+    started: Instant,
+    busy_poll: bool,
+    region: Region,
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("ports", &self.ports.len()).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// This worker's counters, for others to read.
+    pub fn counters(&self) -> Arc<WorkerCounters> {
+        self.accounts.counters()
+    }
+
+    /// Where to order captures.
+    pub fn capture_line(&self) -> Arc<Channel> {
+        self.accounts.tap.line()
+    }
+
+    /// Works until `stop` is set, then answers what it has taken in and returns.
+    pub fn run(mut self, stop: &AtomicBool) {
+        let mut empty_turns = 0;
+        while !stop.load(Ordering::Relaxed) {
+            if self.turn() > 0 {
+                empty_turns = 0;
+                continue;
+            }
+            empty_turns += 1;
+            if !self.busy_poll && empty_turns > SPIN_TURNS && self.nothing_in_flight() {
+                self.idle();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        self.drain();
+    }
+
+    /// Sleeps until there may be work again.
+    fn idle(&mut self) {
+        match self.ports.as_mut_slice() {
+            [port] if port.rx.wakes() && !port.sends_for_kernel => port.rx.idle(IDLE_AWAKENED_MAX),
+            ports => {
+                let share = u32::try_from(ports.len()).unwrap_or(1).max(1);
+                ports.iter_mut().for_each(|port| port.rx.idle(IDLE_MAX / share));
+            }
+        }
+    }
+
+    /// Takes nothing more in and finishes what is there, for at most a second. Before that TCP connections
+    /// are answered what comes until they are silent, for a second, and are sent what they are owed, for
+    /// as long as [`crate::stages::stream::StreamsConfig::drain_max`]; those that are not ended in both
+    /// directions by then are reset.
+    pub fn drain(&mut self) {
+        let begun = Instant::now();
+        // What lies in the queues came before the end.
+        while self.streams.is_some() && self.turn() > 0 && begun.elapsed() < QUEUED_MAX {}
+        let now_ns = self.now_ns();
+        if let Some(streams) = &mut self.streams {
+            streams.stop(now_ns);
+            let most = streams.drain_max();
+            while self.streams.as_ref().is_some_and(|s| !s.is_quiet(self.now_ns()))
+                && begun.elapsed() < most
+            {
+                if self.turn() == 0 && !self.busy_poll {
+                    self.idle();
+                }
+            }
+        }
+        if let Some(streams) = &mut self.streams {
+            streams.cut();
+            while self.converse(self.now_ns()) > 0 {
+                self.flush();
+            }
+        }
+        let begun = Instant::now();
+        loop {
+            let now_ns = self.now_ns();
+            self.ship_and_finish(now_ns, true);
+            self.flush();
+            if self.nothing_in_flight() || begun.elapsed() > DRAIN_MAX {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// One pass through all stages. Says how many frames it took in or finished.
+    ///
+    /// Never inlined: what a profiler sees of it and below is the cost of the data plane.
+    #[inline(never)]
+    pub fn turn(&mut self) -> usize {
+        self.accounts.tap.heed();
+        let now_ns = self.now_ns();
+        let mut work = 0;
+        for index in 0..self.ports.len() {
+            work += self.take_in(index, now_ns);
+        }
+        work += self.ship_and_finish(now_ns, false);
+        if self.streams.is_some() {
+            work += self.converse(now_ns);
+        }
+        self.flush();
+        self.accounts.turns.inc();
+        if work == 0 {
+            self.accounts.empty_turns.inc();
+        }
+        work
+    }
+
+    fn now_ns(&self) -> u64 {
+        now_ns(self.started)
+    }
+
+    fn nothing_in_flight(&self) -> bool {
+        self.accounts.in_flight.get() == 0
+    }
+
+    /// Stages 1 to 4 for one burst of one port; the kernel's frames and announcements the other way.
+    fn take_in(&mut self, index: usize, now_ns: u64) -> usize {
+        let Some(port) = self.ports.get_mut(index) else { return 0 };
+        let Some(mut burst) = self.burst.take() else { return 0 };
+        let mut work = 0;
+        if port.sends_for_kernel
+            && let Some(door) = &port.side_door
+        {
+            door.take_outgoing(&mut burst);
+            self.accounts.tap.unasked(&mut burst);
+            work += burst.len();
+            for frame in burst.drain(..) {
+                port.tx.push(frame, Meaning::Kernel, &self.accounts);
+            }
+        }
+        if port.announcer.as_ref().is_some_and(|announcer| announcer.take()) {
+            let without_slot = announce(port.plain.local(), &self.region, &mut burst);
+            self.accounts.announcements_lost.add(without_slot as u64);
+            self.accounts.tap.unasked(&mut burst);
+            work += burst.len();
+            for frame in burst.drain(..) {
+                port.tx.push(frame, Meaning::Announcement, &self.accounts);
+            }
+        }
+        // An engine that is behind is waited for in the NIC's queue.
+        if self.batcher.takes(BURST_MAX) {
+            let received = rx::receive(port.rx.as_mut(), &mut burst, now_ns);
+            self.accounts.received.add(received as u64);
+            self.accounts.tap.received(&mut burst, index, port.plain.local().service_port, now_ns);
+            work += received;
+            self.answer_fast(&mut burst, index, now_ns);
+            for frame in burst.drain(..) {
+                self.sort(frame, index, now_ns);
+            }
+            if self.streams.is_some() {
+                self.take_segments(now_ns);
+            }
+        }
+        self.burst = Some(burst);
+        work
+    }
+
+    /// The fast path, where there is one: what it answers leaves the burst.
+    #[inline(always)]
+    fn answer_fast(&mut self, burst: &mut Burst, index: usize, now_ns: u64) {
+        let (Some(fast_path), Some(port)) = (&mut self.fast_path, self.ports.get_mut(index)) else {
+            return;
+        };
+        if burst.is_empty() || self.accounts.tap.is_running() {
+            return;
+        }
+        let (counters, region, caps) = (&self.accounts, &self.region, port.tx.caps());
+        let mut context = fast_path::Context { ctx: self.execute.ctx(), counters, region, caps };
+        let answered = fast_path.run(burst, &mut port.requests, &mut context);
+        match answered.count() {
+            0 => return,
+            n if n == burst.len() => {
+                port.tx.send_answers(burst, answered.bytes, &self.accounts);
+            }
+            _ => {
+                let mut left = take_left(burst, answered);
+                port.tx.push_answers(burst, answered.bytes, &self.accounts);
+                std::mem::swap(burst, &mut left);
+            }
+        }
+        self.execute.note_gets(now_ns, answered.count() as u64);
+    }
+
+    /// Stage 3's verdict on one frame, carried out.
+    fn sort(&mut self, mut frame: Frame, index: usize, now_ns: u64) {
+        let Some(port) = self.ports.get_mut(index) else { return };
+        // The engine addresses slots by their numbers alone.
+        if !self.region.owns(&frame) {
+            return self.accounts.drop_frame(frame, index, DropReason::ForeignSlot);
+        }
+        let local = port.plain.local();
+        let plain = port.plain.classify(frame.bytes());
+        match plain.unwrap_or_else(|| classify(frame.bytes(), local)) {
+            Class::Kv { l3, l4, ipv6, limited } => {
+                let entry = entry(&frame, l3, l4, ipv6, limited, index);
+                if let Err(reason) = self.gate.admit(frame.bytes(), &entry, now_ns) {
+                    return self.accounts.drop_frame(frame, index, reason);
+                }
+                if let Err(frame) = self.batcher_for(&frame, &entry).push(frame, entry) {
+                    self.push_after_shipping(frame, entry, index, now_ns);
+                }
+            }
+            Class::TooLong { l3, l4, ipv6, limited } => {
+                let entry = entry(&frame, l3, l4, ipv6, limited, index);
+                let admitted = self.gate.admit(frame.bytes(), &entry, now_ns);
+                match admitted.and_then(|()| self.too_long.refuse(&mut frame, &entry)) {
+                    Ok(headers) => {
+                        let reply = Reply::whole(frame, headers, Sum::Unknown);
+                        let bytes = reply.payload_bytes();
+                        self.gate.charge(reply.frame.bytes(), &entry, bytes, now_ns);
+                        self.accounts.too_long_refused.inc();
+                        port.tx.reply(reply, &self.accounts);
+                    }
+                    Err(reason) => self.accounts.drop_frame(frame, index, reason),
+                }
+            }
+            Class::Segment { l3, l4, ipv6, limited } => {
+                self.segment(frame, SegmentAt { port: index, l3, l4, ipv6, limited });
+            }
+            Class::Respond(what) => {
+                let answer = answer_to(what);
+                let may = self.gate.may_answer(answer, now_ns);
+                match may.and_then(|()| respond(&mut frame, what, local)) {
+                    Ok(()) => {
+                        self.gate.answered(answer, now_ns);
+                        self.accounts.responded.inc();
+                        port.tx.push(frame, Meaning::Answer, &self.accounts);
+                    }
+                    Err(reason) => self.accounts.drop_frame(frame, index, reason),
+                }
+            }
+            Class::Punt => match &port.side_door {
+                Some(door) => match door.offer(frame) {
+                    Ok(()) => self.accounts.punted.inc(),
+                    Err((frame, reason)) => self.accounts.drop_frame(frame, index, reason),
+                },
+                None => self.accounts.drop_frame(frame, index, DropReason::NoSideDoor),
+            },
+            Class::Drop(reason) => self.accounts.drop_frame(frame, index, reason),
+        }
+    }
+
+    /// Adds a TCP segment to the others of its burst. Not inlined, so that requests do not pay for its
+    /// stack frame.
+    #[inline(never)]
+    fn segment(&mut self, frame: Frame, at: SegmentAt) {
+        let Some(streams) = &mut self.streams else {
+            return self.accounts.drop_frame(frame, at.port, DropReason::TcpNoConnection);
+        };
+        if let Err((frame, reason)) = streams.enter(frame, at) {
+            self.accounts.drop_frame(frame, at.port, reason);
+        }
+    }
+
+    /// The TCP segments of a burst to their connections.
+    #[inline(never)]
+    fn take_segments(&mut self, now_ns: u64) {
+        let Self { streams: Some(streams), accounts, .. } = self else { return };
+        streams.take_all(now_ns, |frame, port, taken| match taken {
+            Ok(()) => {
+                accounts.answered.inc();
+                accounts.segments.inc();
+            }
+            Err(reason) => accounts.drop_frame(frame, port, reason),
+        });
+    }
+
+    /// Where a request goes: beside another engine by what it is, else all to one.
+    #[inline(always)]
+    fn batcher_for(&mut self, frame: &Frame, entry: &Entry) -> &mut Batcher {
+        match &mut self.writes {
+            Some(writes) if !is_look_up(frame.bytes(), entry.l4) => writes,
+            _ => &mut self.batcher,
+        }
+    }
+
+    /// Ships a full batch in the middle of a burst, and then adds the request.
+    #[cold]
+    fn push_after_shipping(&mut self, frame: Frame, entry: Entry, index: usize, now_ns: u64) {
+        self.ship_and_finish(now_ns, false);
+        if let Err(frame) = self.batcher_for(&frame, &entry).push(frame, entry) {
+            self.accounts.drop_frame(frame, index, DropReason::Overload);
+        }
+    }
+
+    fn queued(&self) -> usize {
+        self.batcher.queued() + self.writes.as_ref().map_or(0, Batcher::queued)
+    }
+
+    /// Stages 4 to 6: gives the engine what is due and answers what it is done with.
+    fn ship_and_finish(&mut self, now_ns: u64, all: bool) -> usize {
+        let mut work = 0;
+        loop {
+            let shipped = self.ship(now_ns, all);
+            let finished = self.finish(now_ns);
+            work += finished;
+            if shipped == 0 && finished == 0 {
+                break;
+            }
+        }
+        let in_engine: usize = self.with_engine.iter().map(Vec::len).sum();
+        self.accounts.in_flight.set((self.queued() + in_engine) as u64);
+        work
+    }
+
+    fn ship(&mut self, now_ns: u64, all: bool) -> usize {
+        let writes = self.writes.as_mut().and_then(|writes| writes.ready(now_ns, true));
+        if let Some(pending) = writes {
+            return self.ship_one(pending, now_ns, true);
+        }
+        match self.batcher.ready(now_ns, all) {
+            Some(pending) => self.ship_one(pending, now_ns, false),
+            None => 0,
+        }
+    }
+
+    /// Gives an engine a batch; the CPU engine, if `writes`.
+    #[inline(always)]
+    fn ship_one(&mut self, pending: Pending, now_ns: u64, writes: bool) -> usize {
+        let Pending { frames, meta } = pending;
+        let (id, requests) = (meta.id as usize, frames.len());
+        let came_ns = frames.first().map_or(now_ns, |oldest| oldest.stamp_ns);
+        let submitted =
+            if writes { self.engine.submit_to_cpu(meta) } else { self.engine.submit(meta) };
+        match submitted {
+            Ok(()) => {
+                if let Some(place) = self.with_engine.get_mut(id) {
+                    *place = frames;
+                }
+                self.accounts.batches.inc();
+                self.accounts.batched.add(requests as u64);
+                self.accounts.batch_sizes.count(requests as u64);
+                self.accounts.batch_waits.count(now_ns.saturating_sub(came_ns));
+                requests
+            }
+            Err(meta) => {
+                self.batcher_of(meta.id).put_back(Pending { frames, meta });
+                0
+            }
+        }
+    }
+
+    /// Whose batch that is.
+    fn batcher_of(&mut self, id: u32) -> &mut Batcher {
+        // Look-ups have the first ids, and `with_engine` has two places more than they.
+        match &mut self.writes {
+            Some(writes) if id as usize + 2 >= self.with_engine.len() => writes,
+            _ => &mut self.batcher,
+        }
+    }
+
+    fn finish(&mut self, now_ns: u64) -> usize {
+        let Some((meta, outcome)) = self.engine.poll() else { return 0 };
+        let mut frames = match self.with_engine.get_mut(meta.id as usize) {
+            Some(place) => std::mem::take(place),
+            None => return 0,
+        };
+        let requests = frames.len();
+        let (ports, gate) = (&mut self.ports, &mut self.gate);
+        self.execute.answer(&mut frames, &meta, outcome, &self.accounts, |reply, entry| {
+            if let Some(port) = ports.get_mut(usize::from(entry.mark)) {
+                gate.charge(reply.frame.bytes(), entry, reply.payload_bytes(), now_ns);
+                port.tx.reply(reply, &self.accounts);
+            }
+        });
+        while let Some(debt) = self.execute.take_debt() {
+            gate.charge_work(debt, now_ns);
+        }
+        self.batcher_of(meta.id).recycle(Pending { frames, meta });
+        requests
+    }
+
+    /// Lets TCP connections go on, and sends their segments.
+    #[inline(never)]
+    fn converse(&mut self, now_ns: u64) -> usize {
+        let Some(streams) = &mut self.streams else { return 0 };
+        let served = streams.turn(&mut self.gate, now_ns);
+        for (port, frame) in streams.frames() {
+            if let Some(port) = self.ports.get_mut(port) {
+                port.tx.push(frame, Meaning::Segment, &self.accounts);
+            }
+        }
+        served
+    }
+
+    fn flush(&mut self) {
+        for port in &mut self.ports {
+            port.tx.flush(&self.accounts);
+        }
+        let started = self.started;
+        self.execute.handed_over(|| now_ns(started));
+    }
+}
+
+/// Takes the frames that are no replies out of a burst, in their order. They are few, mostly.
+fn take_left(burst: &mut Burst, answered: fast_path::Answered) -> Burst {
+    let mut end = burst.len();
+    for n in (0..burst.len()).rev().filter(|n| !answered.has(*n)) {
+        end -= 1;
+        burst.swap(n, end);
+    }
+    burst.drain(end..).collect()
+}
+
+/// The worker's clock, in nanoseconds.
+fn now_ns(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn answer_to(what: Respond) -> Answer {
+    match what {
+        Respond::Echo4 { .. } | Respond::Echo6 { .. } => Answer::Echo,
+        Respond::Arp { .. } | Respond::NeighbourSolicit { .. } => Answer::Neighbour,
+    }
+}
+
+fn entry(frame: &Frame, l3: u8, l4: u8, ipv6: bool, limited: bool, port: usize) -> Entry {
+    let mut flags = EntryFlags::default();
+    for (known, flag) in [
+        (ipv6, EntryFlags::IPV6),
+        (limited, EntryFlags::LIMITED),
+        (frame.rx.ip_good.is_set(), EntryFlags::IP_GOOD),
+        (frame.rx.udp_good.is_set(), EntryFlags::UDP_GOOD),
+    ] {
+        if known {
+            flags = flags.with(flag);
+        }
+    }
+    Entry {
+        slot: frame.slot(),
+        off: frame.offset(),
+        len: u16::try_from(frame.len()).unwrap_or(u16::MAX),
+        l3,
+        l4,
+        flags,
+        mark: u8::try_from(port).unwrap_or(u8::MAX),
+    }
+}

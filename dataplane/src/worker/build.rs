@@ -1,0 +1,173 @@
+//! What a worker is made of, and how: every stage, and all memory that it will use.
+#![allow(unsafe_code)]
+
+use super::{PortEnd, Worker};
+use crate::announce::Announcer;
+use crate::frame_accounting::Accounts;
+use crate::observe::Server;
+use crate::policy::{Gate, Policy};
+use crate::stages::batch::batcher::{BatchMode, BatchPolicy, Batcher};
+use crate::stages::batch::dispatch::{Dispatch, Offloading};
+use crate::stages::engine::cpu_engine::CpuEngine;
+use crate::stages::execute::Execute;
+use crate::stages::exits::exception_path::SideDoor;
+use crate::stages::exits::refuse_fragment::TooLong;
+use crate::stages::fast_path::{self, FastPath, Manner};
+use crate::stages::stream::{StreamPort, Streams, StreamsConfig};
+use crate::stages::tx::Tx;
+use driver_shim::{PortInfo, QueuePair, Region, SLOT_BYTES};
+use gpu::card::{Card, CardError};
+use gpu::offload::{Offload, OffloadConfig};
+use gpu::{Batch, Engine, PacketMemory};
+use std::sync::Arc;
+use std::time::Instant;
+use store::Session;
+use wire::{Local, Plain};
+
+/// One port as a worker sees it.
+#[derive(Debug)]
+pub struct WorkerPort {
+    /// This worker's queues.
+    pub queues: QueuePair,
+    /// Facts about the port.
+    pub info: PortInfo,
+    /// Its addresses, and who may talk to it.
+    pub local: Arc<Local>,
+    /// The kernel's side of it. One worker per port also sends the kernel's frames.
+    pub side_door: Option<Arc<SideDoor>>,
+    /// This worker is that one.
+    pub sends_for_kernel: bool,
+    /// Orders to announce the port's addresses, if this worker is the one that sends them.
+    pub announcer: Option<Arc<Announcer>>,
+}
+
+/// What a worker is made of.
+#[derive(Debug)]
+pub struct WorkerConfig {
+    /// At least one port, at most 256.
+    pub ports: Vec<WorkerPort>,
+    /// The region that the ports' frames live in.
+    pub region: Region,
+    /// A session of its own.
+    pub session: Session,
+    /// What `stats` and `version` show.
+    pub server: Arc<Server>,
+    /// Requests whose memory accesses overlap in the CPU engine.
+    pub group: usize,
+    /// How batches are made.
+    pub batch: BatchPolicy,
+    /// This worker's share of what sources may have ([`Policy::for_one_of`]).
+    pub policy: Policy,
+    /// An engine beside the CPU's, made over this region.
+    pub offload: Option<Offloading>,
+    /// TCP connections to the service, on ports whose [`Local`] says that they are served here.
+    pub streams: Option<StreamsConfig>,
+    /// How the fast path works, where there is one: beside no other engine, and only where batches
+    /// do not wait and nothing is counted of trusted sources.
+    pub fast_path: Manner,
+}
+
+impl Worker {
+    /// Builds every stage. All memory that the worker will use is taken here.
+    pub fn new(config: WorkerConfig) -> Self {
+        let WorkerConfig {
+            ports,
+            region,
+            session,
+            server,
+            group,
+            batch,
+            policy,
+            offload,
+            streams,
+            fast_path,
+        } = config;
+        let gate = Gate::new(&policy);
+        let has_fast_path = offload.is_none()
+            && batch.mode == BatchMode::Adaptive
+            && !gate.counts_trusted()
+            && server.dialects.have_text()
+            && fast_path != Manner::Off;
+        // SAFETY: `engine` is declared, and so dropped, before `region` below.
+        let packets = unsafe { packets(&region) };
+        let store = Arc::clone(session.store());
+        // SAFETY: batches reach this engine only through `ship`, which keeps the frames that own
+        // the slots in `with_engine`, untouched, until `finish` has polled the batch, and `Dispatch`
+        // has it confirm none but those on their way there; `sort` lets in only frames of this
+        // region.
+        let cpu = unsafe { CpuEngine::new(store, packets, group) };
+        let (counters, started) = (Arc::default(), Instant::now());
+        let names = ports.iter().map(|p| p.info.name.clone()).collect();
+        let mut engine = Dispatch::new(cpu, offload, batch.size.max(1), Arc::clone(&counters));
+        let streams = streams.map(|streams| {
+            let facts = |p: &WorkerPort| StreamPort {
+                mtu: p.info.mtu,
+                tcp_port: p.local.tcp_port.unwrap_or(0),
+            };
+            let ports: Vec<StreamPort> = ports.iter().map(facts).collect();
+            Streams::new(streams, Arc::clone(&server), &ports, region.clone(), started)
+        });
+        let look_ups = batch.in_flight_max.max(1) + 1;
+        let writes = engine.has_two().then(|| {
+            // One fills while the CPU engine has another.
+            let policy = BatchPolicy { in_flight_max: 1, ..batch };
+            let first = u32::try_from(look_ups).unwrap_or(0);
+            Batcher::new(policy, |id, capacity| Box::new(Batch::new(first + id, capacity)))
+        });
+        Self {
+            busy_poll: ports.iter().any(|p| p.info.busy_poll),
+            ports: ports
+                .into_iter()
+                .enumerate()
+                .map(|(n, p)| {
+                    let plain = Plain::new(p.local);
+                    PortEnd {
+                        rx: p.queues.rx,
+                        tx: Tx::new(p.queues.tx, p.info.tx_caps, n),
+                        requests: fast_path::Requests::new(&plain),
+                        plain,
+                        side_door: p.side_door,
+                        sends_for_kernel: p.sends_for_kernel,
+                        announcer: p.announcer,
+                    }
+                })
+                .collect(),
+            gate,
+            too_long: TooLong::new(server.dialects, policy.amp_factor),
+            with_engine: (0..look_ups + 2).map(|_| Vec::new()).collect(),
+            writes,
+            batcher: Batcher::new(batch, |id, capacity| engine.new_batch(id, capacity)),
+            engine,
+            execute: Execute::new(session, server, region.clone(), policy.amp_factor, batch.size),
+            streams,
+            fast_path: has_fast_path.then(|| FastPath::new(fast_path)),
+            burst: Some(Box::default()),
+            accounts: Accounts::new(counters, started, names),
+            started,
+            region,
+        }
+    }
+}
+
+/// The GPU in use for workers over this region.
+///
+/// # Errors
+/// What is wrong with the GPU.
+pub fn offload(
+    card: Arc<dyn Card>,
+    region: &Region,
+    config: OffloadConfig,
+) -> Result<Arc<Offload>, CardError> {
+    // SAFETY: the handle on the region, which keeps it mapped, goes with it.
+    let packets = unsafe { packets(region) };
+    Offload::new(card, packets, Box::new(region.clone()), config)
+}
+
+/// The region as engines see it.
+///
+/// # Safety
+/// The caller keeps a handle on the region for as long as an engine over it lives.
+unsafe fn packets(region: &Region) -> PacketMemory {
+    // SAFETY: the region stays mapped as long as there is a handle on it.
+    unsafe { PacketMemory::new(region.base(), SLOT_BYTES, region.capacity()) }
+}

@@ -1,0 +1,172 @@
+//! Which class is to give a page, and which to get it.
+//!
+//! A class's hand goes round as fast as the class needs room. If all of item memory were one class,
+//! one hand would go round over all of it; here each class's hand is compared with that one. A
+//! class whose hand has come less far keeps items that are not read for longer than others can, and is to
+//! give a page, if what it evicted last was missed less (`evicted_then_stored.rs`), page for page. A class
+//! whose hand is ahead gets it. To give a page costs the giver some of its hand's way (`drain.rs`),
+//! and that brings it back in step.
+//!
+//! In: how far each hand has come, and who was missed. Out: classes. What is evicted sets the
+//! pace, not time. Never fails.
+
+/// A class as it is now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) pages: u32,
+    pub(super) chunks: u32,
+    /// Chunks that the hand has judged so far.
+    pub(super) steps: u64,
+    /// Evictions so far, those for the mover left out.
+    pub(super) evicted: u64,
+    /// The share of what it evicted that was stored again soon.
+    pub(super) missed: f64,
+}
+
+/// How a class stands.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Standing {
+    steps: u64,
+    evicted: u64,
+    pub(super) pages: u32,
+    /// Items that will be missed with one page less, or would not be with one more.
+    pub(super) worth: f64,
+    /// Rounds that the hand is ahead of the common one; negative when it is behind.
+    ahead: f64,
+    /// It evicted since the last look.
+    busy: bool,
+}
+
+/// Rounds that a hand can be ahead or behind. What is further off is long ago.
+const AHEAD_MAX: f64 = 1.0;
+
+/// How many pages a giver's hand must be behind, when any class may be the giver.
+pub(super) const ANYBODY: f64 = f64::NEG_INFINITY;
+
+/// All classes.
+#[derive(Debug)]
+pub(super) struct Balance(Box<[Standing]>);
+
+impl Balance {
+    pub(super) fn new(n_classes: usize) -> Self {
+        Self(vec![Standing::default(); n_classes].into())
+    }
+
+    /// Takes note of how far each hand has come.
+    pub(super) fn look(&mut self, seen: impl Iterator<Item = Seen>) {
+        let (mut way, mut all) = (0.0, 0.0);
+        for (class, seen) in self.0.iter_mut().zip(seen) {
+            // Counts can be reset, and then be less than they were.
+            let steps = seen.steps.saturating_sub(class.steps);
+            class.busy = seen.evicted > class.evicted;
+            (class.steps, class.evicted, class.pages) = (seen.steps, seen.evicted, seen.pages);
+            if seen.pages == 0 {
+                (class.ahead, class.worth) = (0.0, 0.0);
+                continue;
+            }
+            let (pages, chunks) = (f64::from(seen.pages), f64::from(seen.chunks));
+            class.worth = seen.missed * chunks / pages;
+            let rounds = u32::try_from(steps).map_or(f64::MAX, f64::from) / chunks;
+            let rounds = rounds.min(2.0 * AHEAD_MAX);
+            class.ahead += rounds;
+            way += rounds * pages;
+            all += pages;
+        }
+        if all > 0.0 {
+            for class in self.0.iter_mut().filter(|class| class.pages > 0) {
+                class.ahead = (class.ahead - way / all).clamp(-AHEAD_MAX, AHEAD_MAX);
+            }
+        }
+    }
+
+    /// The class that needs a page most, if any does, and what the page is worth to it.
+    pub(super) fn needy(&self) -> Option<(usize, f64)> {
+        let busy = self.0.iter().enumerate().filter(|(_, c)| c.busy && c.ahead > 0.0);
+        busy.max_by(|(_, a), (_, b)| a.ahead.total_cmp(&b.ahead)).map(|(n, c)| (n, c.worth))
+    }
+
+    /// Among classes that may give a page, whose hand would be furthest behind after that: one that
+    /// is now behind by so many pages at least.
+    pub(super) fn giver(
+        &self,
+        behind: f64,
+        may: impl Fn(usize, &Standing) -> bool,
+    ) -> Option<usize> {
+        // The hand goes over a page at least.
+        let cost = |class: &Standing| 1.0 / f64::from(class.pages);
+        self.0
+            .iter()
+            .enumerate()
+            .filter(|(n, c)| c.pages > 0 && may(*n, c))
+            .filter(|(_, c)| c.ahead + behind * cost(c) <= 0.0)
+            .min_by(|(_, a), (_, b)| (a.ahead + cost(a)).total_cmp(&(b.ahead + cost(b))))
+            .map(|(n, _)| n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALM: Seen = Seen { pages: 10, chunks: 1000, steps: 0, evicted: 0, missed: 0.0 };
+
+    /// A class whose hand has made `steps`, in order to evict.
+    fn busy(steps: u64) -> Seen {
+        Seen { steps, evicted: steps, ..CALM }
+    }
+
+    fn any(balance: &Balance, behind: f64) -> Option<usize> {
+        balance.giver(behind, |_, _| true)
+    }
+
+    #[test]
+    fn whose_hand_stands_still_gives_to_whose_goes_round() {
+        let mut b = Balance::new(4);
+        let nobody = Seen { pages: 0, chunks: 0, ..CALM };
+        b.look([CALM, busy(200), CALM, nobody].into_iter());
+        assert_eq!(b.needy(), Some((1, 0.0)));
+        // A fifth of a round of one class in three: behind by a fifteenth, and a page is a tenth.
+        assert_eq!(any(&b, 0.5), Some(0));
+        assert_eq!(any(&b, 0.7), None);
+        assert_eq!(b.giver(0.5, |n, _| n != 0), Some(2));
+        assert_eq!(b.giver(ANYBODY, |n, _| n == 1), Some(1), "wanted whoever gives it");
+        assert_eq!(b.giver(ANYBODY, |n, _| n == 3), None, "who has none gives none");
+        // The first one gives, which costs its hand some of its way: now it is the other's turn.
+        let gave = Seen { pages: 9, chunks: 900, steps: 150, ..CALM };
+        b.look([gave, busy(200), CALM, nobody].into_iter());
+        assert_eq!((any(&b, 0.5), b.needy()), (Some(2), None));
+    }
+
+    #[test]
+    fn hands_in_step_give_nothing_however_far_they_go() {
+        let mut b = Balance::new(2);
+        for steps in (0..100_000).step_by(500) {
+            b.look([busy(steps), busy(steps)].into_iter());
+            assert_eq!((any(&b, 0.5), b.needy()), (None, None), "at {steps}");
+        }
+    }
+
+    #[test]
+    fn what_is_long_ago_is_forgotten() {
+        let mut b = Balance::new(2);
+        b.look([CALM, busy(u64::MAX)].into_iter());
+        // Two rounds of the other way make up for anything.
+        let mut back = CALM;
+        for steps in (0..=4_000).step_by(500) {
+            back = busy(steps);
+            b.look([back, busy(u64::MAX)].into_iter());
+        }
+        assert_eq!(any(&b, 0.5), Some(1));
+        b.look([back, busy(0)].into_iter());
+        assert_eq!(any(&b, 0.5), Some(1), "reset counts are no way backwards");
+    }
+
+    #[test]
+    fn a_page_is_worth_what_is_missed_on_it() {
+        let mut b = Balance::new(2);
+        let missed = |missed| Seen { missed, ..CALM };
+        b.look([missed(0.5), missed(0.25)].into_iter());
+        assert_eq!(b.giver(ANYBODY, |_, class| class.worth < 50.0), Some(1));
+        assert_eq!(b.giver(ANYBODY, |_, class| class.worth < 25.0), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! The store's clock: whole seconds, moved on by housekeeping, so that no look-up makes a system call.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Longest exptime that counts from now; a larger one is absolute Unix time (protocol.txt).
+const RELATIVE_MAX_SECONDS: i64 = 60 * 60 * 24 * 30;
+
+/// The clock's reading at start-up: above [`ALREADY`], so that there is a past.
+const START_SECONDS: u32 = 2;
+
+/// An expiry time that has always passed.
+const ALREADY: u32 = 1;
+
+/// Seconds since the store was first made; a store that is recovered again goes on with the clock
+/// that its items' times are given on.
+#[derive(Debug)]
+pub struct Clock {
+    now: AtomicU32,
+    skipped: AtomicU32,
+    started: Instant,
+    /// The reading at start-up.
+    started_at: u32,
+    /// What Unix time was when the reading was 0, or would have been.
+    zero_unix: i64,
+}
+
+impl Clock {
+    pub(super) fn new() -> Self {
+        Self::starting_at(START_SECONDS)
+    }
+
+    /// A clock that goes on from this reading.
+    pub(super) fn starting_at(reading: u32) -> Self {
+        let reading = reading.max(START_SECONDS);
+        Self {
+            now: AtomicU32::new(reading),
+            skipped: AtomicU32::new(0),
+            started: Instant::now(),
+            started_at: reading,
+            zero_unix: i64::try_from(unix_seconds()).unwrap_or(i64::MAX) - i64::from(reading),
+        }
+    }
+
+    /// Reads the system's clock. Called by housekeeping.
+    pub(super) fn tick(&self) {
+        let elapsed = u32::try_from(self.started.elapsed().as_secs()).unwrap_or(u32::MAX);
+        let skipped = self.skipped.load(Ordering::Relaxed);
+        let now = self.started_at.saturating_add(elapsed).saturating_add(skipped);
+        self.now.store(now, Ordering::Relaxed);
+    }
+
+    /// Moves the clock ahead of the system's, for tests of expiry.
+    pub fn skip_ahead(&self, seconds: u32) {
+        self.skipped.fetch_add(seconds, Ordering::Relaxed);
+        self.tick();
+    }
+
+    /// Seconds on the clock that item times are given in. Never 0.
+    #[inline]
+    pub fn now(&self) -> u32 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// Seconds since start-up.
+    pub fn uptime_seconds(&self) -> u32 {
+        self.now() - self.started_at
+    }
+
+    /// A client's exptime on this clock: 0 stays "never", a negative one has passed already, up
+    /// to 30 days count from now, and anything above is absolute Unix time (protocol.txt).
+    pub fn expiry(&self, exptime: i64) -> u32 {
+        match exptime {
+            0 => 0,
+            ..0 => ALREADY,
+            1..=RELATIVE_MAX_SECONDS => {
+                self.now().saturating_add(u32::try_from(exptime).unwrap_or(u32::MAX))
+            }
+            _ => {
+                let on_clock = exptime.saturating_sub(self.zero_unix);
+                if on_clock <= i64::from(ALREADY) {
+                    ALREADY
+                } else {
+                    u32::try_from(on_clock).unwrap_or(u32::MAX)
+                }
+            }
+        }
+    }
+
+    /// A reading of this clock as Unix time, in seconds.
+    pub fn unix(&self, seconds: u32) -> i64 {
+        self.zero_unix.saturating_add(i64::from(seconds))
+    }
+
+    /// Whether an item with this expiry time (as from [`Self::expiry`]) is gone.
+    #[inline]
+    pub fn has_passed(&self, expiry: u32) -> bool {
+        expiry != 0 && expiry <= self.now()
+    }
+}
+
+/// The system's time of day: seconds since 1970.
+pub(super) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exptimes_mean_what_memcached_means() {
+        let c = Clock::new();
+        assert!(!c.has_passed(c.expiry(0)));
+        assert!(c.has_passed(c.expiry(-1)));
+        assert!(c.has_passed(c.expiry(i64::MIN)));
+        assert!(!c.has_passed(c.expiry(i64::MAX)));
+        let (soon, month) = (c.expiry(2), c.expiry(RELATIVE_MAX_SECONDS));
+        let absolute = c.expiry(c.zero_unix + i64::from(c.now()) + 5);
+        assert!(c.has_passed(c.expiry(RELATIVE_MAX_SECONDS + 1)), "a second of 1970");
+        assert!(!c.has_passed(soon) && !c.has_passed(absolute));
+        c.skip_ahead(2);
+        assert!(c.has_passed(soon) && !c.has_passed(absolute));
+        c.skip_ahead(3);
+        assert!(c.has_passed(absolute) && !c.has_passed(month));
+        assert!(c.uptime_seconds() >= 5);
+    }
+
+    #[test]
+    fn a_clock_goes_on_from_any_reading() {
+        let c = Clock::starting_at(1000);
+        assert_eq!((c.now(), c.uptime_seconds()), (1000, 0));
+        assert!(c.has_passed(1000) && !c.has_passed(1001));
+        let in_five = i64::try_from(unix_seconds()).unwrap() + 5;
+        assert!((1004..=1005).contains(&c.expiry(in_five)), "absolute times are today's");
+        assert_eq!(Clock::starting_at(0).now(), START_SECONDS);
+    }
+}

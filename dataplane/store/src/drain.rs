@@ -1,0 +1,127 @@
+//! Emptying a page: its items move to other chunks of the class, and the class gives up the page.
+//!
+//! In: a page whose chunks are not given out any more. Out: the page, when all its chunks
+//! are free. Where the class has too few chunks for the page's items, it evicts as it always does
+//! (`evict.rs`): items that were not read lately, whatever page they lie in. An item is moved like a
+//! replacement: it is copied, the index entry is swapped under its buckets' locks, and the old chunk
+//! is freed when its epoch has passed. So readers and writers are not blocked, and no reader sees
+//! anything but the one item. An item of several chunks is not moved but evicted.
+//!
+//! A class's lock is taken for a short run of chunks at a time. Chunks come back only when their
+//! epoch has passed, so emptying a page takes several turns of housekeeping. An `urgent` drain (for a
+//! class without any page, with a client waiting) evicts every item for which there is no free chunk
+//! at once. Never fails; a page is late for as long as a pinned reader may still see an item in it.
+
+use super::evict::RUN_CHUNKS;
+use super::item::{ItemRef, Location};
+use super::moving::Drain;
+use super::slab::Class;
+use super::state::Store;
+
+/// Chunks that are looked at in one turn of housekeeping.
+const TURN_CHUNKS: u32 = 8192;
+
+/// Bytes copied under one hold of a class's lock, or one item.
+const RUN_BYTES: usize = 64 << 10;
+
+/// How far a turn came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Run {
+    On,
+    /// No chunk to move to.
+    NoRoom,
+}
+
+impl Store {
+    /// Goes on with it for a turn. True when the page has left its class.
+    pub(super) fn drain(&self, drain: &mut Drain, urgent: bool) -> bool {
+        let size = self.slabs.size(drain.class);
+        let run = RUN_CHUNKS.min(u32::try_from(RUN_BYTES / size.bytes()).unwrap_or(0)).max(1);
+        let mut budget = if urgent { u32::MAX } else { TURN_CHUNKS };
+        while drain.chunk < size.per_page && budget > 0 {
+            let n = run.min(budget).min(size.per_page - drain.chunk);
+            budget -= n;
+            if self.vacate(drain, n, urgent) == Run::NoRoom {
+                self.make_room(drain, &mut budget);
+                self.empty_limbo(drain.class);
+                let class = self.slabs.lock(drain.class);
+                if self.slabs.spare(&class) <= class.spare_wanted() {
+                    return false;
+                }
+            }
+        }
+        if drain.chunk < size.per_page {
+            return false;
+        }
+        self.empty_limbo(drain.class);
+        let mut class = self.slabs.lock(drain.class);
+        if self.slabs.finish_drain(&mut class, drain.page, &self.epochs) {
+            return true;
+        }
+        // Chunks that were being written are linked by now: once more from the start.
+        drain.chunk = 0;
+        false
+    }
+
+    /// Empties the next `n` chunks.
+    fn vacate(&self, drain: &mut Drain, n: u32, urgent: bool) -> Run {
+        let mut class = self.slabs.lock(drain.class);
+        for _ in 0..n {
+            let (page, chunk) = (drain.page, drain.chunk);
+            let done = self.slabs.with_owner(&mut class, page, chunk, |class, loc, item| {
+                let roomy = self.slabs.spare(class) > class.spare_wanted();
+                self.vacate_one(class, loc, item, roomy, urgent)
+            });
+            match done {
+                Some(false) => return Run::NoRoom,
+                Some(true) => {
+                    drain.left = drain.left.saturating_sub(1);
+                }
+                None => {}
+            }
+            drain.chunk += 1;
+        }
+        Run::On
+    }
+
+    /// Gets the item out of its chunk. False when it has to wait for another one.
+    fn vacate_one(
+        &self,
+        class: &mut Class,
+        loc: Location,
+        item: ItemRef<'_>,
+        roomy: bool,
+        urgent: bool,
+    ) -> bool {
+        let movable = self.is_live(&item) && !item.is_large();
+        if movable && roomy && (!urgent || item.is_visited()) {
+            self.relocate(class, loc, item);
+        } else if !movable || urgent {
+            let before = class.tally.evicted;
+            self.remove(class, loc, item, false);
+            class.tally.evicted_by_mover += class.tally.evicted - before;
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Evicts as many of the class as the rest of the page needs chunks.
+    fn make_room(&self, drain: &Drain, budget: &mut u32) {
+        while *budget > 0 {
+            let mut class = self.slabs.lock(drain.class);
+            // What is in limbo comes back by itself; a part of it to this page, and then there is
+            // another turn.
+            let there = self.slabs.spare(&class) + class.in_limbo();
+            let short = (drain.left + class.spare_wanted()).saturating_sub(there);
+            if short == 0 {
+                return;
+            }
+            let n = short.min(RUN_CHUNKS).min(*budget);
+            *budget -= n;
+            let before = class.tally.evicted;
+            self.evict(&mut class, n);
+            class.tally.evicted_by_mover += class.tally.evicted - before;
+        }
+    }
+}

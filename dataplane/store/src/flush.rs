@@ -1,0 +1,59 @@
+//! Forgetting everything at once, now or later.
+//!
+//! In: a moment. Out: items that are dead from then on. They are numbered as they are made, so one number separates
+//! items stored before the moment from later ones, to the very item; nothing is visited. The memory
+//! comes back as the sweeper and the evicting hand find it. Never fails.
+
+use super::item::ItemRef;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// What was flushed, and what is to be.
+#[derive(Debug, Default)]
+pub(super) struct Flushed {
+    /// Items with this number (`ItemRef::sequence`) or a lower one are dead.
+    pub(super) up_to: AtomicU64,
+    /// The same, of those that the sweeper has removed.
+    swept: AtomicU64,
+    /// When to flush, on the store's clock; 0 for never.
+    pub(super) due: AtomicU32,
+}
+
+impl Flushed {
+    /// As it was in the store before a restart.
+    pub(super) fn new(up_to: u64, due: u32) -> Self {
+        Self { up_to: AtomicU64::new(up_to), swept: AtomicU64::new(0), due: AtomicU32::new(due) }
+    }
+
+    /// Whether items may be there that were flushed.
+    pub(super) fn is_unswept(&self) -> bool {
+        self.up_to.load(Ordering::Relaxed) != self.swept.load(Ordering::Relaxed)
+    }
+
+    /// The sweeper has been everywhere since the items up to this number were flushed.
+    pub(super) fn swept(&self, up_to: u64) {
+        self.swept.fetch_max(up_to, Ordering::Relaxed);
+    }
+
+    /// The number up to which items are dead, and when everything is to be.
+    pub(super) fn parts(&self) -> (u64, u32) {
+        (self.up_to.load(Ordering::Acquire), self.due.load(Ordering::Relaxed))
+    }
+}
+
+/// A moment at which items are alive or dead.
+#[derive(Debug, Clone, Copy)]
+pub struct Horizon {
+    /// On the store's clock.
+    pub now: u32,
+    pub(super) flushed_up_to: u64,
+}
+
+impl Horizon {
+    /// [`Store::is_live`](crate::Store::is_live) at that moment.
+    #[inline(always)]
+    pub fn is_live(self, item: &ItemRef<'_>) -> bool {
+        let expiry = item.expiry();
+        // 0, for never, wraps to the latest time.
+        expiry.wrapping_sub(1) >= self.now && item.sequence() > self.flushed_up_to
+    }
+}

@@ -1,0 +1,146 @@
+//! Pages on the move: from a class that can do without to one that has none, or too few.
+//!
+//! In: housekeeping's turn, or a class that finds no page at all. Out: pages in the pool.
+//! Three reasons to move one: the reserve for classes without pages is gone; a class without pages
+//! needs one now; classes are out of step (`balance`). How it is emptied: `drain.rs`. Fails: not at
+//! all, but a page may be slow in coming.
+
+use super::balance::{ANYBODY, Seen, Standing};
+use super::moving::{Drain, Mover, NotMoved};
+use super::slab::ClassId;
+use super::state::Store;
+
+/// Pages kept for classes that have none.
+pub(super) const RESERVE_PAGES: u32 = 1;
+
+/// Pages that a class keeps when others need them more.
+const KEEP_PAGES: u32 = 1;
+
+fn class(n: usize) -> Option<ClassId> {
+    u8::try_from(n).ok().map(ClassId)
+}
+
+impl Store {
+    /// Housekeeping's turn.
+    pub(super) fn move_pages(&self) {
+        if !self.config.evict {
+            return;
+        }
+        let mut mover = self.mover.lock();
+        if mover.draining.is_none() {
+            let free = self.slabs.free_pages(&self.epochs);
+            self.look(&mut mover);
+            if let Some(id) = mover.promised
+                && self.slabs.grow(&mut self.slabs.lock(id), &self.epochs, 0)
+            {
+                mover.promised = None;
+            } else if free < RESERVE_PAGES {
+                // A class's only page is not taken for a reserve: it would be asked back at once.
+                self.start(&mut mover, ANYBODY, |_, giver| giver.pages >= 2);
+            } else if free == RESERVE_PAGES
+                && let Some(terms) = mover.automove.terms()
+                && let Some((needy, worth)) = mover.balance.needy()
+            {
+                self.start(&mut mover, terms.behind, |n, giver| {
+                    n != needy && giver.pages > KEEP_PAGES && giver.worth * terms.gain <= worth
+                });
+                if mover.draining.is_some() {
+                    mover.promised = class(needy);
+                }
+            }
+        }
+        self.go_on(&mut mover, false);
+    }
+
+    /// Begins to move a page from class `from` to class `to`. Classes are counted as memcached
+    /// counts them: from 1, and 0 is the pool of pages that belong to none. A negative `from`
+    /// leaves the choice here.
+    ///
+    /// # Errors
+    /// [`NotMoved`].
+    pub fn reassign(&self, from: i32, to: i32) -> Result<(), NotMoved> {
+        let n = self.slabs.class_ids().count();
+        let class = |number: i32| match usize::try_from(number) {
+            Ok(0) => Ok(None),
+            Ok(number) if number <= n => Ok(class(number - 1)),
+            _ => Err(NotMoved::BadClass),
+        };
+        let mut mover = self.mover.lock();
+        if mover.is_busy() {
+            return Err(NotMoved::Busy);
+        }
+        if from == to {
+            return Err(NotMoved::Same);
+        }
+        let to = class(to)?;
+        let any = from < 0;
+        let from = if any { None } else { class(from)? };
+        if !self.config.evict {
+            return Err(NotMoved::NoSpare);
+        }
+        if any || from.is_some() {
+            let is = |n: usize, id: Option<ClassId>| id.is_some_and(|id| usize::from(id.0) == n);
+            self.look(&mut mover);
+            self.start(&mut mover, ANYBODY, |n, giver| {
+                giver.pages >= 2 && !is(n, to) && (any || is(n, from))
+            });
+            if mover.draining.is_none() {
+                // As memcached, which looks for one first.
+                return Err(if any { NotMoved::BadClass } else { NotMoved::NoSpare });
+            }
+        } else if self.slabs.free_pages(&self.epochs) == 0 {
+            return Err(NotMoved::NoSpare);
+        }
+        mover.promised = to;
+        Ok(())
+    }
+
+    /// Takes a page from another class for one that has none and finds none.
+    pub(super) fn take_from_others(&self, id: ClassId) {
+        // The thread that holds the lock is moving a page already.
+        let Some(mut mover) = self.mover.try_lock() else { return };
+        if mover.draining.is_none() && self.slabs.free_pages(&self.epochs) == 0 {
+            self.look(&mut mover);
+            self.start(&mut mover, ANYBODY, |n, _| n != usize::from(id.0));
+        }
+        self.go_on(&mut mover, true);
+    }
+
+    /// Takes note of how each class stands.
+    fn look(&self, mover: &mut Mover) {
+        self.returns.fade();
+        let seen = self.slabs.class_ids().map(|id| {
+            let class = self.slabs.lock(id);
+            // A page that is free costs no item its place.
+            let idle = self.slabs.spare(&class) >= self.slabs.size(id).per_page * 2;
+            Seen {
+                pages: class.pages,
+                chunks: class.chunks(),
+                steps: class.hand_steps,
+                missed: if idle { 0.0 } else { self.returns.share(usize::from(id.0)) },
+                evicted: class.tally.evicted - class.tally.evicted_by_mover,
+            }
+        });
+        mover.balance.look(seen);
+    }
+
+    /// Begins to take a page from the class that can best do without, among those that may give
+    /// one.
+    fn start(&self, mover: &mut Mover, behind: f64, may: impl Fn(usize, &Standing) -> bool) {
+        let giver = mover.balance.giver(behind, may);
+        mover.draining = giver.and_then(class).and_then(|id| {
+            let page = self.slabs.start_drain(&mut self.slabs.lock(id))?;
+            Some(Drain::new(id, page, self.slabs.taken(page)))
+        });
+    }
+
+    /// Goes on with the page that is being taken.
+    fn go_on(&self, mover: &mut Mover, urgent: bool) {
+        if let Some(drain) = &mut mover.draining
+            && self.drain(drain, urgent)
+        {
+            mover.pages_moved += 1;
+            mover.draining = None;
+        }
+    }
+}

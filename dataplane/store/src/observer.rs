@@ -1,0 +1,58 @@
+//! The listeners for evictions and for changes to the index.
+//!
+//! In: once, a listener and the replica's feed; then every live item that makes room for another
+//! one, just before it goes, and every hash whose index entry has changed. Never fails.
+
+use super::hash::KeyHash;
+use super::item::ItemRef;
+use super::slab::ClassId;
+use gpu::index::Feed;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+/// Called with each eviction, with the lock of the item's size class held: must be quick, and must not
+/// ask the store anything.
+pub trait Evictions: Send + Sync {
+    /// This item goes, at `now` on the store's clock. Classes count from 1.
+    fn evicted(&self, item: &ItemRef<'_>, class: u32, now: u32);
+}
+
+/// The listener, if any.
+#[derive(Default)]
+pub(super) struct Observer(OnceLock<Arc<dyn Evictions>>);
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").finish_non_exhaustive()
+    }
+}
+
+impl Observer {
+    pub(super) fn set(&self, listener: Arc<dyn Evictions>) {
+        let _ = self.0.set(listener);
+    }
+
+    #[inline]
+    pub(super) fn evicted(&self, item: &ItemRef<'_>, class: ClassId, now: u32) {
+        if let Some(listener) = self.0.get() {
+            listener.evicted(item, u32::from(class.0) + 1, now);
+        }
+    }
+}
+
+/// The feed of the replica of the index, if there is one: it hears of each hash whose entry changes.
+#[derive(Debug, Default)]
+pub(super) struct Replica(OnceLock<Arc<Feed>>);
+
+impl Replica {
+    pub(super) fn set(&self, feed: Arc<Feed>) {
+        let _ = self.0.set(feed);
+    }
+
+    #[inline]
+    pub(super) fn note(&self, hash: KeyHash) {
+        if let Some(feed) = self.0.get() {
+            feed.note(hash.0);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The store's side of a replica of the index: reports the hashes whose entries the replica is to read
+//! again, and what is in the index for them then.
+//!
+//! In: once, a [`Feed`]; then hashes whose index entry has changed or that a reader found to be
+//! wrong in the replica. Out: by the feed the hashes, and by [`StoreSource`] what is there at the
+//! time of asking. So the replica ends up right whatever was lost or came twice on the way. Without
+//! a replica a change of the index costs one look at a pointer. Never fails; a full feed forgets.
+
+use super::index::Entry;
+use super::{Guard, ItemRef, KeyHash, Location, Session, Store};
+use gpu::index::{Found, Source};
+
+impl Store {
+    /// Has the replica, if there is one, look at this hash again.
+    #[inline]
+    pub fn look_again(&self, hash: KeyHash) {
+        self.replica.note(hash);
+    }
+
+    /// The only way to the index for writers ([`Entry::set`]): the replica's feed is notified.
+    #[inline(always)]
+    pub(super) fn change_index<T: Copy>(
+        &self,
+        hash: KeyHash,
+        entry: Entry<'_, T>,
+        new: Option<Location>,
+    ) {
+        let old = entry.present().map(|(loc, _)| loc);
+        entry.set(new);
+        if old != new {
+            self.look_again(hash);
+        }
+    }
+}
+
+impl Guard<'_> {
+    /// The live item whose key has this hash, and where it is.
+    pub(super) fn at_hash(&self, hash: KeyHash) -> Option<(Location, ItemRef<'_>)> {
+        let store = self.store();
+        store.index.find(hash, |loc| {
+            let item = self.at(loc).filter(|item| store.hash(item.key()) == hash)?;
+            store.is_live(&item).then_some((loc, item))
+        })
+    }
+}
+
+/// Answers what is at a hash now.
+#[derive(Debug)]
+pub struct StoreSource(Session);
+
+/// Hashes that are answered under one pin: memory waits for it.
+const HASHES_PER_PIN: usize = 64;
+
+impl StoreSource {
+    /// Answers by way of a session of its own.
+    pub fn new(session: Session) -> Self {
+        Self(session)
+    }
+}
+
+impl Source for StoreSource {
+    fn look(&mut self, hashes: &[u64], tell: &mut dyn FnMut(u64, Option<Found<'_>>)) {
+        for hashes in hashes.chunks(HASHES_PER_PIN) {
+            let guard = self.0.pin();
+            let store = guard.store();
+            for hash in hashes {
+                store.prefetch(KeyHash(*hash));
+            }
+            for &hash in hashes {
+                let found = guard.at_hash(KeyHash(hash));
+                let found = found.map(|(location, item)| Found {
+                    location: location.0,
+                    flags: item.flags(),
+                    value_len: u32::try_from(item.value().len()).unwrap_or(u32::MAX),
+                    key: item.key(),
+                });
+                tell(hash, found);
+            }
+        }
+    }
+
+    fn now(&self) -> u32 {
+        self.0.store().now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{StoreConfig, verbs};
+    use driver_shim::Pages;
+    use gpu::index::Feed;
+    use std::sync::Arc;
+
+    fn told(source: &mut StoreSource, keys: &[&[u8]]) -> Vec<Option<(Vec<u8>, u32, u32)>> {
+        let hashes: Vec<u64> = keys.iter().map(|k| source.0.store().hash(k).0).collect();
+        let mut answers = Vec::new();
+        source.look(&hashes, &mut |hash, found| {
+            assert_eq!(hash, hashes[answers.len()]);
+            answers.push(found.map(|f| (f.key.to_vec(), f.flags, f.value_len)));
+        });
+        answers
+    }
+
+    #[test]
+    fn every_change_is_told_and_answered_with_what_is_there_now() {
+        let config =
+            StoreConfig { memory_bytes: 4 << 20, pages: Pages::Small, ..StoreConfig::default() };
+        let store = Store::new(config).unwrap();
+        let feed = Arc::new(Feed::new(16));
+        store.feed_replica(Arc::clone(&feed));
+        let mut session = store.session().unwrap();
+        let mut source = StoreSource::new(store.session().unwrap());
+        let mut set = |key: &[u8], flags: u32, value: &[u8]| {
+            let request = base::Store::set(key, flags, 0, value);
+            verbs::store(&mut session, None, &request).unwrap();
+        };
+        set(b"a", 7, b"one");
+        assert_eq!(feed.len(), 1);
+        set(b"a", 8, b"three");
+        set(b"b", 0, b"");
+        assert_eq!(feed.len(), 3);
+        let keys: [&[u8]; 3] = [b"a", b"b", b"c"];
+        let want = [Some((b"a".to_vec(), 8, 5)), Some((b"b".to_vec(), 0, 0)), None];
+        assert_eq!(told(&mut source, &keys), want);
+        assert!(verbs::delete(&mut session, None, b"a").is_some());
+        assert!(verbs::delete(&mut session, None, b"a").is_none());
+        assert_eq!(feed.len(), 4);
+        assert_eq!(told(&mut source, &keys[..1]), [None]);
+    }
+}

@@ -1,0 +1,603 @@
+//! The store as its callers see it.
+#![allow(clippy::unwrap_used)]
+
+mod joins;
+mod large;
+mod moves;
+mod own_cas;
+mod pressure;
+
+use super::index::Expect;
+use super::item_flags::Marks;
+use super::new_item::NewItem;
+use super::verbs::{NotDeleted, NotStored, get};
+use super::write::Refused;
+use super::*;
+use base::{Arith, StoreMode};
+use driver_shim::Pages;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+fn store(memory_bytes: usize) -> Arc<Store> {
+    Store::new(StoreConfig { memory_bytes, pages: Pages::Small, ..StoreConfig::default() }).unwrap()
+}
+
+fn put(s: &mut Session, key: &[u8], value: &[u8], exptime: i64) -> Result<(), NotStored> {
+    set(s, &base::Store::set(key, 7, exptime, value)).map(|_| ())
+}
+
+/// Stores, and lets the verb hash the key; returns the CAS id.
+fn set(s: &mut Session, what: &base::Store<'_>) -> Result<u64, NotStored> {
+    verbs::store(s, None, what).map(|stored| stored.cas)
+}
+
+/// Whether a live item is gone.
+fn delete(s: &mut Session, key: &[u8]) -> bool {
+    verbs::delete(s, None, key).is_some()
+}
+
+fn value_of(s: &mut Session, key: &[u8]) -> Option<Vec<u8>> {
+    get(&s.pin(), key).map(|i| i.value().to_vec())
+}
+
+#[test]
+fn set_get_delete() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    assert_eq!(value_of(&mut s, b"a"), None);
+    assert_eq!(put(&mut s, b"a", b"one", 0), Ok(()));
+    assert_eq!(put(&mut s, b"b", b"", 0), Ok(()));
+    let cas = {
+        let g = s.pin();
+        let i = get(&g, b"a").unwrap();
+        assert_eq!((i.key(), i.value().whole(), i.flags()), (&b"a"[..], Some(&b"one"[..]), 7));
+        i.cas()
+    };
+    assert_eq!(put(&mut s, b"a", b"two", 0), Ok(()));
+    assert_eq!(value_of(&mut s, b"a").unwrap(), b"two");
+    assert_ne!(get(&s.pin(), b"a").unwrap().cas(), cas);
+    assert_eq!(value_of(&mut s, b"b").unwrap(), b"");
+    assert!(delete(&mut s, b"a") && !delete(&mut s, b"a"));
+    assert_eq!(value_of(&mut s, b"a"), None);
+    let st = store.stats();
+    assert_eq!((st.curr_items, st.total_items, st.bytes), (1, 3, 35));
+}
+
+#[test]
+fn hints_are_verified() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    assert_eq!(put(&mut s, b"a", b"one", 0), Ok(()));
+    assert_eq!(put(&mut s, b"b", b"two", 0), Ok(()));
+    let (a, b) =
+        (store.propose(store.hash(b"a")).unwrap(), store.propose(store.hash(b"b")).unwrap());
+    assert_eq!(store.propose(store.hash(b"c")), None);
+    let g = s.pin();
+    assert_eq!(g.verify(a, b"a").unwrap().value().whole(), Some(&b"one"[..]));
+    assert!(g.verify(a, b"b").is_none());
+    assert!(g.verify(Location(a.0 + 1), b"b").is_some(), "the next chunk");
+    assert_eq!(b.0, a.0 + 1);
+    assert!(g.verify(a, b"a\0").is_none() && g.verify(a, b"").is_none());
+    drop(g);
+    delete(&mut s, b"a");
+    let g = s.pin();
+    assert!(g.verify(a, b"a").is_none());
+    for n in (0..1 << 16).chain([u32::MAX, u32::MAX - 1, 1 << 31]) {
+        store.prefetch_item(Location(n));
+        assert!(n == b.0 || g.verify(Location(n), b"b").is_none());
+    }
+}
+
+#[test]
+fn the_item_limit_is_memcacheds() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    let most = (1 << 20) - 48 - 2 - 2 - 8 - 4;
+    let value = vec![b'x'; most + 5];
+    assert_eq!(put(&mut s, b"k", &value[..most], 0), Ok(()));
+    assert_eq!(value_of(&mut s, b"k").unwrap().len(), most);
+    assert_eq!(put(&mut s, b"k", &value[..=most], 0), Err(NotStored::TooLarge));
+    assert_eq!(value_of(&mut s, b"k"), None, "a failed set forgets");
+    let mut what = base::Store::set(b"k", 0, 0, &value[..most + 4]);
+    assert!(set(&mut s, &what).is_ok(), "no flags, four bytes more");
+    what.value = &value;
+    assert_eq!(set(&mut s, &what), Err(NotStored::TooLarge));
+    assert_eq!(put(&mut s, &[b'k'; 250], b"", 0), Ok(()));
+    assert_eq!(put(&mut s, &[b'k'; 251], b"", 0), Err(NotStored::TooLarge));
+}
+
+#[test]
+fn items_expire_and_are_swept() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    assert_eq!(put(&mut s, b"never", b"1", 0), Ok(()));
+    assert_eq!(put(&mut s, b"gone", b"2", -1), Ok(()));
+    assert_eq!(put(&mut s, b"soon", b"3", 10), Ok(()));
+    assert_eq!(value_of(&mut s, b"gone"), None);
+    assert!(!delete(&mut s, b"gone"), "expired is not there");
+    assert!(value_of(&mut s, b"soon").is_some());
+    store.clock().skip_ahead(10);
+    assert_eq!(value_of(&mut s, b"soon"), None);
+    assert_eq!(store.stats().curr_items, 2);
+    store.housekeep();
+    let st = store.stats();
+    assert_eq!((st.curr_items, st.reclaimed, st.expired_unfetched), (1, 2, 1));
+    assert_eq!(value_of(&mut s, b"never").unwrap(), b"1");
+}
+
+#[test]
+fn eviction_keeps_what_is_asked_for() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    let key = |n: u32| format!("key-{n:08}").into_bytes();
+    for n in 0..40_000u32 {
+        assert_eq!(put(&mut s, &key(n), &[b'v'; 100], 0), Ok(()), "{n}");
+        for hot in 0..10 {
+            assert!(hot > n || value_of(&mut s, &key(hot)).is_some(), "{hot} at {n}");
+        }
+    }
+    let st = store.stats();
+    assert_eq!(st.curr_items + st.evictions, 40_000);
+    assert_eq!((st.total_items, st.evicted_active), (40_000, 0));
+    // One page in use, one in reserve; at most a sixteenth is kept free ahead.
+    let chunks = st.classes[0].total_chunks;
+    assert_eq!((st.pages_free, st.classes.len()), (1, 1));
+    assert!(st.curr_items >= chunks - 130 && st.evictions > 20_000, "{st:?}");
+    let there = (0..40_000).filter(|n| value_of(&mut s, &key(*n)).is_some()).count();
+    assert_eq!(there as u64, st.curr_items);
+}
+
+/// Sets `keys` of a kind, 100 bytes each, and looks at none.
+fn scan(s: &mut Session, kind: &str, keys: std::ops::Range<u32>) {
+    for n in keys {
+        assert_eq!(put(s, format!("{kind}-{n:08}").as_bytes(), &[b'v'; 100], 0), Ok(()));
+    }
+}
+
+fn there(s: &mut Session, kind: &str, keys: std::ops::Range<u32>) -> usize {
+    keys.filter(|n| value_of(s, format!("{kind}-{n:08}").as_bytes()).is_some()).count()
+}
+
+#[test]
+fn what_was_asked_for_survives_a_scan() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    scan(&mut s, "hot", 0..4_000);
+    assert_eq!(there(&mut s, "hot", 0..4_000), 4_000);
+    // Four times what fits; the hand would have come by twice for each.
+    scan(&mut s, "new", 0..40_000);
+    let hot = there(&mut s, "hot", 0..4_000);
+    assert!(hot > 3_000, "{hot}");
+    // The newest are there all the same.
+    assert!(there(&mut s, "new", 39_000..40_000) > 950);
+}
+
+#[test]
+fn who_comes_back_soon_stays() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    scan(&mut s, "old", 0..20_000);
+    scan(&mut s, "back", 0..100);
+    scan(&mut s, "new", 0..8_000);
+    // The hand takes one in sixteen instead of the oldest newcomer.
+    assert!(there(&mut s, "back", 0..100) < 20);
+    scan(&mut s, "back", 0..100);
+    scan(&mut s, "newer", 0..8_000);
+    let back = there(&mut s, "back", 0..100);
+    assert!(back > 60, "{back}: a few were forgotten");
+    assert!(there(&mut s, "newer", 0..100) < 20, "strangers are not kept");
+}
+
+#[test]
+fn a_new_value_of_what_is_asked_for_need_not_prove_itself() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    scan(&mut s, "old", 0..20_000);
+    for _ in 0..2 {
+        scan(&mut s, "asked", 0..100);
+        there(&mut s, "asked", 0..100);
+    }
+    scan(&mut s, "asked", 0..100);
+    scan(&mut s, "new", 0..8_000);
+    assert!(there(&mut s, "asked", 0..100) > 90);
+}
+
+#[test]
+fn nothing_is_evicted_while_there_are_pages() {
+    let store = store(16 << 20);
+    let mut s = store.session().unwrap();
+    let mut n = 0;
+    while store.stats().evictions == 0 {
+        for _ in 0..16 {
+            assert_eq!(put(&mut s, format!("key-{n:08}").as_bytes(), &[b'v'; 2000], 0), Ok(()));
+            n += 1;
+        }
+    }
+    let st = store.stats();
+    assert_eq!(st.pages_free, 1);
+    let c = &st.classes[0];
+    assert!(c.used_chunks + 80 > c.total_chunks && c.total_pages == 7, "{st:?}");
+}
+
+#[test]
+fn without_eviction_a_full_store_refuses() {
+    let config = StoreConfig {
+        memory_bytes: 4 << 20,
+        evict: false,
+        pages: Pages::Small,
+        ..StoreConfig::default()
+    };
+    let store = Store::new(config).unwrap();
+    let mut s = store.session().unwrap();
+    let key = |n: u32| format!("key-{n:08}").into_bytes();
+    let full = (0..).find(|n| put(&mut s, &key(*n), &[1; 1000], 0) != Ok(())).unwrap();
+    assert!(full > 1000);
+    assert_eq!(put(&mut s, &key(0), &[1; 1000], 0), Err(NotStored::OutOfMemory));
+    assert_eq!(value_of(&mut s, &key(0)), None, "a failed set forgets");
+    assert_eq!(put(&mut s, &key(0), &[2; 1000], 0), Ok(()), "in the memory of the old");
+    assert!((0..full).all(|n| value_of(&mut s, &key(n)).is_some()));
+    assert!(delete(&mut s, &key(5)));
+    assert_eq!(put(&mut s, &key(full), &[3; 1000], 0), Ok(()));
+    let st = store.stats();
+    assert_eq!((st.evictions, st.out_of_memory), (0, 2));
+}
+
+#[test]
+fn no_class_starves() {
+    for megabytes in [4, 8, 64] {
+        let store = store(megabytes << 20);
+        let mut s = store.session().unwrap();
+        for n in 0..(megabytes << 20) / 100 {
+            assert_eq!(put(&mut s, format!("key-{n:08}").as_bytes(), &[b'v'; 60], 0), Ok(()));
+        }
+        let mut replaced = 0;
+        // One large value after the other, each of a class that has no page yet.
+        for bytes in [500_000, 300_000, 200_000, 120_000, 70_000, 40_000, 20_000] {
+            replaced += u64::from(value_of(&mut s, b"large").is_some());
+            assert_eq!(put(&mut s, b"large", &vec![b'x'; bytes], 0), Ok(()), "{bytes}");
+            assert_eq!(value_of(&mut s, b"large").unwrap().len(), bytes);
+        }
+        (0..5).for_each(|_| store.housekeep());
+        let st = store.stats();
+        assert!(st.pages_moved > 0, "{megabytes} MiB");
+        // With fewer pages than classes, no class's only page is taken for a reserve.
+        assert!(megabytes < 64 || st.pages_free > 0, "the reserve is filled again");
+        // A large value may also have been evicted for the next one.
+        assert!((0..=replaced).contains(&(st.total_items - st.curr_items - st.evictions)));
+    }
+}
+
+#[test]
+fn pages_follow_the_load() {
+    let store = store(32 << 20);
+    let mut s = store.session().unwrap();
+    for n in 0..60_000 {
+        assert_eq!(put(&mut s, format!("old-{n:08}").as_bytes(), &[b'v'; 450], 0), Ok(()));
+    }
+    let pages = |chunk: u64| {
+        let st = store.stats();
+        st.classes.iter().find(|c| c.chunk_size >= chunk).map_or(0, |c| c.total_pages)
+    };
+    assert_eq!(pages(500), 15);
+    for second in 0..30 {
+        for n in 0..4_000 {
+            assert_eq!(
+                put(&mut s, format!("new-{second}-{n:08}").as_bytes(), &[b'v'; 2000], 0),
+                Ok(())
+            );
+        }
+        store.clock().skip_ahead(1);
+        (0..4).for_each(|_| store.housekeep());
+    }
+    // How many exactly is a matter of which keys are watched (`evicted_then_stored.rs`).
+    assert!((1..=4).contains(&pages(500)), "the old class keeps a little: {}", pages(500));
+    assert_eq!(pages(500) + pages(2000), 15);
+}
+
+#[test]
+fn every_size_is_stored_in_little_memory() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    let value = vec![b'x'; 1 << 20];
+    for round in 0..3 {
+        for shift in 0..20 {
+            let len = (1 << shift) + round;
+            assert_eq!(put(&mut s, b"k", &value[..len], 0), Ok(()), "{len} bytes");
+            assert_eq!(value_of(&mut s, b"k").unwrap().len(), len);
+        }
+    }
+}
+
+#[test]
+fn wrong_configurations_are_refused_in_words() {
+    let refuse = |config: StoreConfig| Store::new(config).unwrap_err();
+    let d = StoreConfig::default;
+    let e = refuse(StoreConfig { memory_bytes: (4 << 20) - 1, ..d() });
+    assert!(matches!(e, StoreError::MemoryTooSmall { .. }) && e.to_string().contains("4194304"));
+    let e = refuse(StoreConfig { memory_bytes: 1 << 40, ..d() });
+    assert!(matches!(e, StoreError::MemoryTooLarge { .. }));
+    for item_max_bytes in [0, 1023, (1 << 30) + 1] {
+        let e = refuse(StoreConfig { item_max_bytes, ..d() });
+        assert!(matches!(e, StoreError::ItemMax { .. }));
+    }
+    for growth_factor in [0.0, 1.0, -3.0, f64::NAN, f64::INFINITY] {
+        let e = refuse(StoreConfig { growth_factor, ..d() });
+        assert!(matches!(e, StoreError::GrowthFactor { .. }));
+    }
+    for item_max_bytes in [1024, 5000, 1 << 20, 2 << 20] {
+        for growth_factor in [1.05, 1.25, 2.0, 100.0] {
+            let c = StoreConfig { item_max_bytes, growth_factor, memory_bytes: 6 << 20, ..d() };
+            let store = Store::new(c).unwrap();
+            let mut s = store.session().unwrap();
+            let most = vec![0; item_max_bytes - 48 - 2 - 2 - 8 - 4];
+            assert_eq!(put(&mut s, b"k", &most, 0), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn sessions_are_counted_and_come_back() {
+    let config = StoreConfig { memory_bytes: 4 << 20, sessions_max: 1, ..StoreConfig::default() };
+    let store = Store::new(config).unwrap();
+    let s = store.session().unwrap();
+    assert!(matches!(store.session(), Err(StoreError::Sessions { max: 1 })));
+    drop(s);
+    assert!(store.session().is_ok());
+}
+
+#[test]
+fn what_a_guard_shows_stays() {
+    let store = store(4 << 20);
+    let (mut reader, mut writer) = (store.session().unwrap(), store.session().unwrap());
+    assert_eq!(put(&mut writer, b"k", &[b'a'; 400_000], 0), Ok(()));
+    let mut g = reader.pin();
+    let seen = get(&g, b"k").unwrap();
+    // Twice the memory, while the reader looks: the writer has to do without, or wait.
+    for n in 0..10u8 {
+        let _ = put(&mut writer, b"k", &[n; 400_000], 0);
+    }
+    assert!(seen.value().whole().unwrap().iter().all(|b| *b == b'a'));
+    g.refresh();
+    assert_eq!(put(&mut writer, b"k", &[b'z'; 400_000], 0), Ok(()));
+    assert!(get(&g, b"k").unwrap().value().whole().unwrap().iter().all(|b| *b == b'z'));
+}
+
+#[test]
+fn an_item_is_out_of_sight_until_it_is_linked() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    let new = NewItem {
+        key: b"k",
+        flags: 0,
+        expiry: 0,
+        value: [Value::Whole(b"v"), Value::Whole(b"")],
+        sums: [None; 2],
+        marks: Marks::default(),
+        own_cas: None,
+    };
+    let fresh = store.make(&new, None, || ()).unwrap();
+    assert!((0..64).all(|n| s.pin().verify(Location(n), b"k").is_none()));
+    drop(fresh);
+    assert_eq!((store.stats().curr_items, store.stats().total_items), (0, 0));
+    let fresh = store.make(&new, None, || ()).unwrap();
+    let taken = store.link(store.hash(b"k"), b"k", fresh, Expect::Exactly(Some(Location(9))));
+    assert_eq!(taken.map(|_| ()), Err(Refused::Mismatch));
+    assert_eq!(store.stats().curr_items, 0);
+    let fresh = store.make(&new, None, || ()).unwrap();
+    assert_eq!(
+        store.link(store.hash(b"k"), b"k", fresh, Expect::Exactly(None)).map(|_| ()),
+        Ok(())
+    );
+    assert_eq!((0..64).filter(|n| s.pin().verify(Location(*n), b"k").is_some()).count(), 1);
+}
+
+/// What a session has replaced and not given back yet counts as in use, and is there when memory
+/// runs out: a full store that evicts nothing takes the same items again and again.
+#[test]
+fn what_was_replaced_comes_back_when_it_is_needed() {
+    let config = StoreConfig {
+        memory_bytes: 4 << 20,
+        pages: Pages::Small,
+        evict: false,
+        ..StoreConfig::default()
+    };
+    let store = Store::new(config).unwrap();
+    let mut s = store.session().unwrap();
+    let value = vec![b'v'; 100_000];
+    let key = |n: usize| format!("k{n}").into_bytes();
+    let kept = (0..).take_while(|n| put(&mut s, &key(*n), &value, 0).is_ok()).count();
+    assert!((8..100).contains(&kept), "{kept}");
+    // Room for one.
+    assert!(delete(&mut s, &key(0)));
+    for n in (1..kept).cycle().take(5 * kept) {
+        let what = key(n);
+        let what = base::Store::set(&what, 0, 0, &value);
+        assert_eq!(verbs::set(&mut s, None, &what).map(|_| ()), Ok(()), "{n}");
+    }
+    let used = |store: &Store| store.stats().curr_items;
+    assert_eq!(used(&store), kept as u64, "all of them, and one that was replaced");
+    s.settle();
+    assert_eq!(used(&store), kept as u64 - 1);
+    s.settle();
+    assert_eq!(store.stats().evictions, 0);
+}
+
+/// The old item is out of sight when the new one comes in sight, not when its memory is handed
+/// over: the class's lock, which that takes, is held here.
+#[test]
+fn old_hints_end_when_the_new_item_is_linked() {
+    let store = store(8 << 20);
+    let (mut s, mut writer) = (store.session().unwrap(), store.session().unwrap());
+    assert_eq!(put(&mut s, b"k", b"old", 0), Ok(()));
+    let old = store.propose(store.hash(b"k")).unwrap();
+    let class = store.slabs.lock(store.slabs.class_for(36).unwrap());
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || put(&mut writer, b"k", &[b'n'; 999], 0));
+        while get(&s.pin(), b"k").unwrap().value() == &b"old"[..] {
+            std::thread::yield_now();
+        }
+        assert!(s.pin().verify(old, b"k").is_none());
+        drop(class);
+        assert_eq!(writer.join().unwrap(), Ok(()));
+    });
+}
+
+/// Each verb looks and writes in one step: what several threads count adds up, and only one of
+/// them adds or swaps.
+#[test]
+fn verbs_that_look_first_are_one_step() {
+    const THREADS: u64 = 4;
+    const ROUNDS: u64 = 2_000;
+    let store = store(64 << 20);
+    let mut s = store.session().unwrap();
+    assert_eq!(put(&mut s, b"n", b"0", 0), Ok(()));
+    assert_eq!(put(&mut s, b"t", b"", 0), Ok(()));
+    let wins = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let mut s = store.session().unwrap();
+                for round in 0..ROUNDS {
+                    let one = Arith {
+                        key: b"n",
+                        delta: 1,
+                        decrement: false,
+                        cas: None,
+                        initial: None,
+                        own_cas: None,
+                        exptime: None,
+                    };
+                    verbs::arith(&mut s, None, &one).unwrap();
+                    let fresh = round.to_le_bytes();
+                    let what =
+                        base::Store { mode: StoreMode::Add, ..base::Store::set(&fresh, 0, 0, b"") };
+                    if set(&mut s, &what).is_ok() {
+                        wins.fetch_add(1, Ordering::Relaxed);
+                    }
+                    if round % 10 == 0 {
+                        let what = base::Store {
+                            mode: StoreMode::Append,
+                            ..base::Store::set(b"t", 0, 0, b"ab")
+                        };
+                        assert!(set(&mut s, &what).is_ok());
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(value_of(&mut s, b"n").unwrap(), (THREADS * ROUNDS).to_string().into_bytes());
+    assert_eq!(wins.into_inner(), ROUNDS);
+    let text = value_of(&mut s, b"t").unwrap();
+    assert_eq!(text, b"ab".repeat(usize::try_from(THREADS * ROUNDS / 10).unwrap()));
+}
+
+fn claim(s: &mut Session, key: &[u8]) -> verbs::Claim {
+    let what = verbs::Fetch {
+        hash: None,
+        key,
+        touch: None,
+        recache: None,
+        create: None,
+        own_cas: None,
+        unnoticed: false,
+        room: usize::MAX,
+    };
+    verbs::fetch(s, &what, &mut Supposed::Nothing, |found| found.unwrap().claim).unwrap()
+}
+
+fn stale(cas: Option<u64>, exptime: Option<i64>) -> verbs::Tombstone {
+    verbs::Tombstone { cas, exptime, stale: true, empty: None, own_cas: None }
+}
+
+#[test]
+fn stale_values_and_leases() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    assert_eq!(put(&mut s, b"k", b"old", 0), Ok(()));
+    let cas = get(&s.pin(), b"k").unwrap().cas();
+    assert_eq!(
+        verbs::invalidate(&mut s, None, b"k", &stale(Some(cas + 1), None)),
+        Err(NotDeleted::Exists)
+    );
+    assert_eq!(
+        verbs::invalidate(&mut s, None, b"none", &stale(None, None)),
+        Err(NotDeleted::NotFound)
+    );
+    assert!(verbs::invalidate(&mut s, None, b"k", &stale(Some(cas), Some(100))).is_ok());
+    {
+        let g = s.pin();
+        let item = get(&g, b"k").unwrap();
+        assert!(
+            item.is_stale() && item.cas() > cas && item.value() == &b"old"[..] && item.flags() == 7
+        );
+    }
+    assert_eq!(claim(&mut s, b"k"), verbs::Claim::Won, "one client fetches anew");
+    assert_eq!(claim(&mut s, b"k"), verbs::Claim::Taken);
+    // What that one brings, with the CAS id from before it was marked: stale still, and won.
+    let mut what =
+        base::Store { cas: Some(cas), or_stale: true, ..base::Store::set(b"k", 1, 0, b"x") };
+    assert!(set(&mut s, &what).is_ok());
+    {
+        let g = s.pin();
+        let item = get(&g, b"k").unwrap();
+        assert!(item.is_stale() && item.is_won() && item.value() == &b"x"[..]);
+        assert_ne!(item.expiry(), 0, "for no longer than before");
+        what.cas = Some(item.cas());
+    }
+    assert!(set(&mut s, &what).is_ok());
+    {
+        let g = s.pin();
+        let item = get(&g, b"k").unwrap();
+        assert!(!item.is_stale() && !item.is_won() && item.expiry() == 0);
+        what.cas = Some(item.cas() + 1);
+    }
+    assert!(matches!(set(&mut s, &what), Err(NotStored::Exists(_))));
+    let cas = get(&s.pin(), b"k").unwrap().cas();
+    assert_eq!(verbs::delete_if(&mut s, None, b"k", cas + 1), Err(NotDeleted::Exists));
+    assert!(verbs::delete_if(&mut s, None, b"k", cas).is_ok());
+    assert_eq!(verbs::delete_if(&mut s, None, b"k", cas), Err(NotDeleted::NotFound));
+}
+
+#[test]
+fn a_flush_forgets_what_was_there_and_nothing_else() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    assert_eq!(put(&mut s, b"old", b"1", 0), Ok(()));
+    store.flush(0);
+    assert_eq!(put(&mut s, b"new", b"1", 0), Ok(()));
+    assert_eq!((value_of(&mut s, b"old"), delete(&mut s, b"old")), (None, false));
+    assert!(value_of(&mut s, b"new").is_some());
+    store.flush(10);
+    store.clock().skip_ahead(9);
+    store.housekeep();
+    assert!(value_of(&mut s, b"new").is_some());
+    store.clock().skip_ahead(1);
+    store.housekeep();
+    assert_eq!(value_of(&mut s, b"new"), None);
+    assert_eq!(put(&mut s, b"new", b"2", 0), Ok(()));
+    store.clock().skip_ahead(1);
+    (0..4).for_each(|_| store.housekeep());
+    assert_eq!(store.stats().curr_items, 1, "the sweeper brings the memory back");
+    store.flush(10);
+    store.flush(0);
+    assert_eq!(put(&mut s, b"later", b"3", 0), Ok(()));
+    store.clock().skip_ahead(10);
+    store.housekeep();
+    assert!(value_of(&mut s, b"later").is_some(), "the later call took the place of the earlier");
+}
+
+#[test]
+fn a_touch_moves_the_end() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    assert_eq!(put(&mut s, b"k", b"v", 5), Ok(()));
+    assert!(verbs::touch(&s.pin(), None, b"k", 50).is_some());
+    assert!(verbs::touch(&s.pin(), None, b"none", 50).is_none());
+    store.clock().skip_ahead(49);
+    assert!(value_of(&mut s, b"k").is_some());
+    let what = base::Store { mode: StoreMode::Append, ..base::Store::set(b"k", 0, 0, b"w") };
+    assert!(set(&mut s, &what).is_ok());
+    store.clock().skip_ahead(1);
+    assert_eq!(value_of(&mut s, b"k"), None, "what is appended to keeps its end");
+    assert!(verbs::touch(&s.pin(), None, b"k", 50).is_none());
+}

@@ -1,0 +1,182 @@
+//! Pages that change hands, and what was in them.
+
+use super::*;
+
+const PAGE: usize = PAGE_BYTES;
+
+fn names(kind: &str, n: u32) -> Vec<u8> {
+    format!("{kind}-{n:08}").into_bytes()
+}
+
+/// The class of an item with such a key, as `reassign` counts.
+fn class_of(store: &Store, value_len: usize) -> i32 {
+    i32::try_from(store.class_for(12, value_len, false).unwrap() + 1).unwrap()
+}
+
+fn pages_of(store: &Store, value_len: usize) -> u64 {
+    let class = class_of(store, value_len);
+    store
+        .stats()
+        .classes
+        .iter()
+        .find(|c| i64::from(c.class) == class.into())
+        .map_or(0, |c| c.total_pages)
+}
+
+/// Housekeeping until no page is on its way. The bound is against a page that never comes.
+fn settle(store: &Store) {
+    let turns = (0..10_000).take_while(|_| {
+        store.housekeep();
+        store.stats().moving
+    });
+    assert!(turns.count() < 9_999, "{:?}", store.stats());
+}
+
+/// Every chunk of every class is free, in use or in limbo, and what is in use is an item that is
+/// found.
+fn books_are_right(store: &Arc<Store>, s: &mut Session, keys: &[Vec<u8>]) {
+    let st = store.stats();
+    let there = keys.iter().filter(|k| value_of(s, k).is_some()).count();
+    assert_eq!(there as u64, st.curr_items, "{st:?}");
+    for id in store.slabs.class_ids() {
+        let class = store.slabs.lock(id);
+        assert_eq!(store.slabs.spare(&class) + class.used + class.in_limbo(), class.chunks());
+    }
+}
+
+#[test]
+fn what_has_room_elsewhere_moves_and_stays_the_same() {
+    let store = store(8 * PAGE);
+    let mut s = store.session().unwrap();
+    // Four pages, the last one hardly used.
+    let fill = 3_000;
+    for n in 0..fill {
+        let (key, value) = (names("k", n), [n.to_le_bytes()[0]; 1900]);
+        let what = base::Store::set(&key, n, 1000, &value);
+        set(&mut s, &what).unwrap();
+    }
+    // Chunks for a page's worth in the other pages.
+    let gone: Vec<u32> = (0..fill).filter(|n| n % 3 == 0).collect();
+    gone.iter().for_each(|n| assert!(delete(&mut s, &names("k", *n))));
+    settle(&store);
+    let told = |s: &mut Session, n: u32| {
+        let g = s.pin();
+        let key = names("k", n);
+        let item = get(&g, &key)?;
+        assert_eq!(item.value(), &[n.to_le_bytes()[0]; 1900][..]);
+        Some((item.flags(), item.cas(), item.expiry(), item.accessed(), item.value_sum()))
+    };
+    let before: Vec<_> = (0..fill).map(|n| told(&mut s, n)).collect();
+    let pages = pages_of(&store, 1900);
+    assert!(pages >= 3);
+    let hint = store.propose(store.hash(&names("k", 1)));
+    assert_eq!(store.reassign(class_of(&store, 1900), 0), Ok(()));
+    settle(&store);
+    let st = store.stats();
+    assert_eq!(pages_of(&store, 1900), pages - 1);
+    assert!(st.rescued > 0);
+    assert_eq!((st.evictions, st.evicted_by_mover), (0, 0));
+    assert_eq!((0..fill).map(|n| told(&mut s, n)).collect::<Vec<_>>(), before);
+    assert!(hint.is_some());
+    let keys: Vec<_> = (0..fill).map(|n| names("k", n)).collect();
+    books_are_right(&store, &mut s, &keys);
+}
+
+/// A full class gives up a page: what was read stays, wherever it lay.
+#[test]
+fn who_was_asked_for_survives_the_page() {
+    let store = store(8 * PAGE);
+    let mut s = store.session().unwrap();
+    scan(&mut s, "k", 0..200_000);
+    let keys: Vec<_> = (0..200_000).map(|n| names("k", n)).collect();
+    let hot: Vec<_> = keys.iter().filter(|k| value_of(&mut s, k).is_some()).step_by(4).collect();
+    // No items count as read but these.
+    for id in store.slabs.class_ids() {
+        let mut class = store.slabs.lock(id);
+        for page in 0..store.slabs.n_pages() {
+            for n in 0..store.slabs.size(id).per_page {
+                store.slabs.with_item(&mut class, page, n, |_, _, item| item.clear_visited());
+            }
+        }
+    }
+    hot.iter().for_each(|k| get(&s.pin(), k).unwrap().mark_visited(store.now()));
+    let (before, class) = (store.stats(), class_of(&store, 100));
+    for moved in 1..=3 {
+        assert_eq!(store.reassign(class, 0), Ok(()));
+        settle(&store);
+        assert_eq!(store.stats().pages_moved - before.pages_moved, moved);
+        let left = hot.iter().filter(|k| get(&s.pin(), k).is_some()).count();
+        if moved == 1 {
+            assert_eq!(left, hot.len(), "the first page costs nobody that was asked for");
+        }
+        assert!(left * 10 > hot.len() * 9, "{left} of {} after {moved}", hot.len());
+    }
+    let st = store.stats();
+    assert!(st.rescued > before.rescued + 10_000 && st.evicted_by_mover > 10_000, "{st:?}");
+    books_are_right(&store, &mut s, &keys);
+}
+
+#[test]
+fn a_lower_limit_moves_what_fits() {
+    let store = store(8 * PAGE);
+    let mut s = store.session().unwrap();
+    let keys: Vec<_> = (0..70_000).map(|n| names("k", n)).collect();
+    scan(&mut s, "k", 0..70_000);
+    assert_eq!(store.stats().evictions, 0);
+    // Every second one: half of all chunks, in all pages.
+    keys.iter().step_by(2).for_each(|k| assert!(delete(&mut s, k)));
+    let pages = pages_of(&store, 100);
+    store.set_limit_bytes((usize::try_from(pages).unwrap() / 2 + 2) * PAGE).unwrap();
+    (0..200).for_each(|_| store.housekeep());
+    let st = store.stats();
+    assert!(pages_of(&store, 100) <= pages / 2 + 2 && st.rescued > 0, "{st:?}");
+    assert_eq!((st.evictions, st.curr_items), (0, 35_000));
+    books_are_right(&store, &mut s, &keys);
+}
+
+/// A reader of an item in the page keeps the old copy for as long as it is pinned, and delays the page.
+#[test]
+fn a_reader_holds_the_page_and_not_the_item() {
+    let store = store(8 * PAGE);
+    let (mut reader, mut s) = (store.session().unwrap(), store.session().unwrap());
+    for n in 0..3000 {
+        assert_eq!(put(&mut s, &names("k", n), &[7; 1900], 0), Ok(()));
+    }
+    (0..2900).for_each(|n| assert!(delete(&mut s, &names("k", n))));
+    store.housekeep();
+    let mut g = reader.pin();
+    let key = names("k", 2950);
+    let old = get(&g, &key).unwrap();
+    // Until the page that it lies in is the one.
+    while store.stats().rescued == 0 {
+        assert_ne!(store.reassign(class_of(&store, 1900), 0), Err(NotMoved::NoSpare));
+        (0..20).for_each(|_| store.housekeep());
+    }
+    (0..100).for_each(|_| store.housekeep());
+    assert!(store.stats().moving, "the page waits for the reader");
+    assert!(old.value() == &[7; 1900][..]);
+    let new = get(&g, &key).unwrap();
+    assert_eq!((new.cas(), new.value().len()), (old.cas(), 1900));
+    g.refresh();
+    drop(g);
+    settle(&store);
+    assert!(value_of(&mut s, &key).is_some());
+}
+
+/// The pace is what is evicted, not the time: without a request nothing moves, however often
+/// housekeeping comes round.
+#[test]
+fn calm_classes_are_left_alone() {
+    let store = store(16 * PAGE);
+    let mut s = store.session().unwrap();
+    scan(&mut s, "old", 0..100_000);
+    let value = [b'v'; 2000];
+    (0..10_000).for_each(|n| assert_eq!(put(&mut s, &names("new", n), &value, 0), Ok(())));
+    settle(&store);
+    let moved = store.stats().pages_moved;
+    for _ in 0..100 {
+        store.clock().skip_ahead(1);
+        (0..10).for_each(|_| store.housekeep());
+    }
+    assert_eq!(store.stats().pages_moved, moved);
+}

@@ -1,0 +1,251 @@
+//! Writers for whom memory is short while readers look, and pages that hold nothing any more.
+
+use super::*;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PAGE: usize = PAGE_BYTES;
+
+fn names(kind: &str, n: usize) -> Vec<u8> {
+    format!("{kind}-{n:08}").into_bytes()
+}
+
+fn append(s: &mut Session, key: &[u8], more: &[u8]) -> Result<u64, NotStored> {
+    let what = base::Store { mode: StoreMode::Append, ..base::Store::set(key, 0, 0, more) };
+    set(s, &what)
+}
+
+fn pages_free(store: &Store) -> u64 {
+    store.stats().pages_free
+}
+
+/// What a reader holds back is no memory that a class could give: it takes pages as long as there are
+/// any.
+#[test]
+fn a_class_grows_while_a_reader_holds_its_chunks() {
+    let store = store(64 * PAGE);
+    let (mut reader, mut s) = (store.session().unwrap(), store.session().unwrap());
+    let value = vec![b'v'; 300_000];
+    assert_eq!(put(&mut s, b"k", &value, 0), Ok(()));
+    let g = reader.pin();
+    let seen = get(&g, b"k").unwrap();
+    for n in 0..100 {
+        assert_eq!(put(&mut s, b"k", &value, 0), Ok(()), "set {n}");
+        assert!(append(&mut s, b"k", b"w").is_ok(), "append {n}");
+        let stale = super::stale(None, Some(300));
+        assert!(verbs::invalidate(&mut s, None, b"k", &stale).is_ok(), "invalidate {n}");
+    }
+    assert!(seen.value() == &value[..]);
+    drop(g);
+    assert_eq!((store.stats().out_of_memory, store.stats().evictions), (0, 0));
+    store.housekeep();
+    store.housekeep();
+    let class = store.stats().classes.iter().map(|c| c.total_pages).sum::<u64>();
+    assert!(class <= 2, "{class} pages for one item");
+}
+
+/// A store that is full, and a reader that moves on after a while: writers wait for it.
+#[test]
+fn a_writer_waits_for_a_reader_that_moves_on() {
+    for (n, how) in ["set", "append"].into_iter().enumerate() {
+        let store = store(4 * PAGE);
+        let (mut reader, mut s) = (store.session().unwrap(), store.session().unwrap());
+        let value = vec![b'v'; 900_000];
+        (0..20).for_each(|n| assert_eq!(put(&mut s, &names("k", n), &value, 0), Ok(())));
+        let key = names("k", 19);
+        for (round, held_ms) in [30, 30, 250].into_iter().enumerate() {
+            let g = reader.pin();
+            assert!(get(&g, &key).is_some());
+            // Until nothing is left that is not held.
+            let begun = Instant::now();
+            thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    (0..12).all(|_| match n {
+                        0 => put(&mut s, &key, &value, 0).is_ok(),
+                        _ => append(&mut s, &key, b"w").is_ok(),
+                    })
+                });
+                thread::sleep(Duration::from_millis(held_ms));
+                drop(g);
+                assert!(writer.join().unwrap(), "{how} in round {round}");
+            });
+            assert!(begun.elapsed() < Duration::from_secs(2));
+        }
+        assert!(value_of(&mut s, &key).is_some());
+        assert_eq!(store.stats().out_of_memory, 0);
+    }
+}
+
+/// A reader that never moves on: one writer waits for a bounded time, those after it do not.
+#[test]
+fn nobody_waits_twice_for_a_reader_that_stands_still() {
+    let store = store(2 * PAGE);
+    let (mut reader, mut s) = (store.session().unwrap(), store.session().unwrap());
+    let value = vec![b'v'; 900_000];
+    assert_eq!(put(&mut s, b"k", &value, 0), Ok(()));
+    let g = reader.pin();
+    let took = |s: &mut Session| {
+        let begun = Instant::now();
+        (put(s, b"k", &value, 0), begun.elapsed())
+    };
+    let first = (0..20).map(|_| took(&mut s)).find(|(told, _)| told.is_err()).unwrap();
+    assert_eq!(first.0, Err(NotStored::OutOfMemory));
+    assert!((400..3_000).contains(&first.1.as_millis()), "{first:?}");
+    assert_eq!(value_of(&mut s, b"k"), None, "a failed set forgets");
+    let others: Vec<_> = (0..20).map(|_| took(&mut s)).collect();
+    assert!(others.iter().all(|(told, _)| told.is_err()), "{others:?}");
+    // A busy machine may hold up one or the other.
+    let waited = others.iter().filter(|(_, time)| *time >= Duration::from_millis(80)).count();
+    assert!(waited < 10, "{others:?}");
+    drop(g);
+    assert_eq!(put(&mut s, b"k", &value, 0), Ok(()));
+}
+
+/// After a flush hardly a new item gives way to a newer one while another thread sweeps, though a busy
+/// machine may stop that thread in the middle: the sweeper's lock is held here.
+#[test]
+fn a_writer_waits_for_the_sweeper_before_it_evicts() {
+    let store = store(16 * PAGE);
+    let mut s = store.session().unwrap();
+    for n in 0..4_000 {
+        assert_eq!(put(&mut s, &names("old", n), &[b'o'; 11_000], 0), Ok(()));
+    }
+    store.flush(0);
+    let held = store.sweeper.lock();
+    let n_new = 10 * u32::try_from(PAGE / 5_000).unwrap();
+    let wrote = thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut s = store.session().unwrap();
+            (0..n_new).all(|n| put(&mut s, &names("new", n as usize), &[b'n'; 4_000], 0).is_ok())
+        });
+        thread::sleep(Duration::from_millis(20));
+        drop(held);
+        writer.join().unwrap()
+    });
+    assert!(wrote);
+    let missing = (0..n_new as usize).filter(|n| value_of(&mut s, &names("new", *n)).is_none());
+    // What is swept is free only when its epoch has passed: chunks are evicted once, ahead of need.
+    let missing: Vec<_> = missing.collect();
+    assert!(missing.len() < n_new as usize / 100, "{missing:?}");
+}
+
+/// Two values of which each takes more than half of what there is: one after the other.
+#[test]
+fn large_values_do_not_wait_for_each_other() {
+    let config = StoreConfig {
+        memory_bytes: 16 * PAGE,
+        item_max_bytes: 12 * PAGE,
+        pages: Pages::Small,
+        ..StoreConfig::default()
+    };
+    let store = Store::new(config).unwrap();
+    thread::scope(|scope| {
+        for n in 0..3 {
+            let mut s = store.session().unwrap();
+            scope.spawn(move || {
+                let value = vec![b'l'; 10 * PAGE];
+                for round in 0..20 {
+                    let key = names("large", n);
+                    assert_eq!(put(&mut s, &key, &value, 0), Ok(()), "{n} in round {round}");
+                }
+            });
+        }
+    });
+}
+
+/// Fills almost all of memory with items of a size, and says how many there are.
+fn fill(store: &Store, s: &mut Session, kind: &str, len: usize) -> usize {
+    let value = vec![b'v'; len];
+    let before = store.stats().evictions;
+    for n in 0.. {
+        assert_eq!(put(s, &names(kind, n), &value, 0), Ok(()));
+        if store.stats().evictions != before {
+            return n + 1;
+        }
+    }
+    0
+}
+
+#[test]
+fn pages_that_hold_nothing_go_back_at_once() {
+    for size in [40, 450, 11_000, 300_000] {
+        let store = store(16 * PAGE);
+        let mut s = store.session().unwrap();
+        let n = fill(&store, &mut s, "k", size);
+        assert_eq!(pages_free(&store), 1, "{size}");
+        (0..n).for_each(|n| _ = delete(&mut s, &names("k", n)));
+        assert!(pages_free(&store) >= 12, "{size}: {} before any housekeeping", pages_free(&store));
+        (0..2).for_each(|_| store.housekeep());
+        assert_eq!(pages_free(&store), 16, "{size}: {:?}", store.stats());
+        // What expires does the same, once it is swept.
+        let value = vec![b'v'; size];
+        (0..n / 2).for_each(|n| assert_eq!(put(&mut s, &names("k", n), &value, 5), Ok(())));
+        assert!(pages_free(&store) < 10);
+        store.clock().skip_ahead(5);
+        (0..400).for_each(|_| store.housekeep());
+        assert_eq!((pages_free(&store), store.stats().curr_items), (16, 0), "{size}");
+    }
+}
+
+/// A page that is kept because a class is short of free chunks goes when it is not any more.
+#[test]
+fn a_class_keeps_no_empty_page_beside_free_chunks() {
+    let store = store(16 * PAGE);
+    let mut s = store.session().unwrap();
+    let n = fill(&store, &mut s, "k", 11_000);
+    // One item in each page stays, or so.
+    let stays = |n: &usize| n.is_multiple_of(150);
+    (0..n).filter(|n| !stays(n)).for_each(|n| _ = delete(&mut s, &names("k", n)));
+    (0..n).filter(stays).skip(1).for_each(|n| _ = delete(&mut s, &names("k", n)));
+    (0..2).for_each(|_| store.housekeep());
+    assert!(store.stats().curr_items <= 1 && pages_free(&store) >= 15, "{:?}", store.stats());
+}
+
+/// What was flushed is in no item's way, however soon memory is needed for another size.
+#[test]
+fn what_comes_after_a_flush_finds_all_of_memory() {
+    for turns in [0, 1, 50] {
+        let store = store(32 * PAGE);
+        let mut s = store.session().unwrap();
+        let value = [b'v'; 4096];
+        for round in 0..3 {
+            fill(&store, &mut s, "old", 11_000);
+            store.flush(0);
+            (0..turns).for_each(|_| store.housekeep());
+            // All pages but the reserve, and one that is being filled.
+            let n = 30 * (PAGE / 4_992);
+            (0..n).for_each(|n| assert_eq!(put(&mut s, &names("new", n), &value, 0), Ok(())));
+            let there = (0..n).filter(|n| value_of(&mut s, &names("new", *n)).is_some()).count();
+            assert_eq!(there, n, "round {round} after {turns} turns");
+        }
+    }
+}
+
+/// Pages that a reader still holds back are memory all the same: nothing that is alive makes room
+/// meanwhile.
+#[test]
+fn nothing_is_evicted_while_pages_are_on_their_way() {
+    let store = store(8 * PAGE);
+    let (mut reader, mut s) = (store.session().unwrap(), store.session().unwrap());
+    let n = fill(&store, &mut s, "k", 11_000);
+    // The last ones of each page go together.
+    let last = |n: &usize| n.is_multiple_of(150);
+    (0..n).filter(|n| !last(n)).for_each(|n| _ = delete(&mut s, &names("k", n)));
+    store.housekeep();
+    (0..n).filter(last).for_each(|n| _ = delete(&mut s, &names("k", n)));
+    assert!(pages_free(&store) < 4);
+    store.epochs.advance();
+    let g = reader.pin();
+    store.housekeep();
+    assert_eq!(pages_free(&store), 8);
+    let (before, value) = (store.stats().evictions, vec![b'v'; 900_000]);
+    thread::scope(|scope| {
+        let writer =
+            scope.spawn(|| (0..8).all(|n| put(&mut s, &names("large", n), &value, 0).is_ok()));
+        thread::sleep(Duration::from_millis(30));
+        drop(g);
+        assert!(writer.join().unwrap());
+    });
+    assert_eq!(store.stats().evictions, before);
+    assert!((0..8).all(|n| value_of(&mut s, &names("large", n)).is_some()));
+}

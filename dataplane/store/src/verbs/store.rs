@@ -1,0 +1,180 @@
+//! `set`, `add`, `replace`, `append`, `prepend`, `cas`: store a value.
+
+use crate::change::{Change, NewValue, Replacement};
+use crate::index::Expect;
+use crate::item::Value;
+use crate::item_flags::Marks;
+use crate::new_item::NewItem;
+use crate::write::Refused;
+use crate::{ItemRef, KeyHash, Session};
+use base::{Store, StoreMode};
+
+/// Why nothing was stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotStored {
+    /// The item has another CAS id. Its size class, from 0.
+    Exists(usize),
+    /// A CAS id was given, and there is no item.
+    NotFound,
+    /// There is something (`add`), or nothing (`replace`, `append`, `prepend`).
+    Condition,
+    /// Above the item limit. After a plain `set`, what was stored under the key is gone.
+    TooLarge,
+    /// No memory. After a plain `set`, what was stored under the key is gone.
+    OutOfMemory,
+}
+
+/// What was stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stored {
+    /// The CAS id of the new item.
+    pub cas: u64,
+    /// The length of its value, with what it was joined to.
+    pub len: usize,
+    /// The size class, from 0, of the item that was there, where the verb looked.
+    pub class: Option<usize>,
+}
+
+impl From<Refused> for NotStored {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::TooLarge => Self::TooLarge,
+            Refused::OutOfMemory => Self::OutOfMemory,
+            Refused::Mismatch => Self::Exists(usize::MAX),
+        }
+    }
+}
+
+/// Stores an item.
+///
+/// # Errors
+/// [`NotStored`].
+#[inline(always)]
+pub fn store(
+    session: &mut Session,
+    hash: Option<KeyHash>,
+    what: &Store<'_>,
+) -> Result<Stored, NotStored> {
+    match (what.mode, what.cas, what.own_cas) {
+        (StoreMode::Set, None, None) => {
+            let stored = set(session, hash, what);
+            session.settle();
+            stored
+        }
+        _ => store_if(session, hash, what),
+    }
+}
+
+/// Stores if what is there meets the client's condition, or makes a new value of it.
+#[inline(never)]
+fn store_if(
+    session: &mut Session,
+    hash: Option<KeyHash>,
+    what: &Store<'_>,
+) -> Result<Stored, NotStored> {
+    // `create` is the expiry time of an item that an append or prepend creates.
+    let expiry = session.store().clock().expiry(what.create.unwrap_or(what.exptime));
+    let hash = session.store().hash_of(what.key, hash);
+    let done =
+        session.modify(hash, what.key, what.value, |store, item| match decide(store, what, item) {
+            Ok(Decision { value, stale }) => {
+                let joined = item.filter(|_| value != NewValue::Given);
+                let len = what.value.len() + joined.map_or(0, |item| item.value().len());
+                let own = own_marks(what);
+                let (marks, keeps) = match joined {
+                    Some(_) => (Marks::default(), Marks::BASE64_KEY),
+                    None if stale => (own.and(Marks::STALE), Marks::WON),
+                    None => (own, Marks::default()),
+                };
+                let new = Replacement {
+                    value,
+                    flags: joined.map_or(what.flags, |i| i.flags()),
+                    expiry: (joined.is_none() && !stale).then_some(expiry),
+                    marks,
+                    keeps,
+                    own_cas: what.own_cas,
+                    in_place: false,
+                };
+                Change::Replace(new, Ok((len, item.map(|item| store.class_of(&item)))))
+            }
+            Err(why) => Change::None(Err(why)),
+        });
+    let (result, cas) = done?;
+    result.map(|(len, class)| Stored { cas: cas.unwrap_or(0), len, class })
+}
+
+fn own_marks(what: &Store<'_>) -> Marks {
+    if what.base64_key { Marks::BASE64_KEY } else { Marks::default() }
+}
+
+struct Decision {
+    value: NewValue,
+    /// Older than what is there: it is taken, but as stale, and for no longer.
+    stale: bool,
+}
+
+fn decide(
+    store: &crate::Store,
+    what: &Store<'_>,
+    item: Option<ItemRef<'_>>,
+) -> Result<Decision, NotStored> {
+    let value = match what.mode {
+        StoreMode::Add | StoreMode::Set | StoreMode::Replace => NewValue::Given,
+        StoreMode::Append => NewValue::PresentThenGiven,
+        StoreMode::Prepend => NewValue::GivenThenPresent,
+    };
+    let joins = value != NewValue::Given;
+    match (what.mode, item, what.cas) {
+        (StoreMode::Add, Some(_), _) => Err(NotStored::Condition),
+        (StoreMode::Add, None, _) => Ok(Decision { value, stale: false }),
+        (_, None, _) if joins && what.create.is_some() => {
+            Ok(Decision { value: NewValue::Given, stale: false })
+        }
+        (StoreMode::Set, None, None) => Ok(Decision { value, stale: false }),
+        (_, None, Some(_)) if !joins => Err(NotStored::NotFound),
+        (_, None, _) => Err(NotStored::Condition),
+        // 0 can be an item's own, and is no CAS id to compare with all the same.
+        (_, Some(item), Some(cas)) if cas != item.cas() || cas == 0 => {
+            let stale = what.or_stale && !joins && cas < item.cas();
+            if stale {
+                Ok(Decision { value, stale })
+            } else {
+                Err(NotStored::Exists(store.class_of(&item)))
+            }
+        }
+        (_, Some(_), _) => Ok(Decision { value, stale: false }),
+    }
+}
+
+/// Stores, whatever was there; mode and CAS ids are not looked at. When that fails, what was there
+/// before goes too, so that no client reads a value that its writer believes replaced (as in
+/// memcached).
+///
+/// The memory of what was there comes back with [`Session::settle`], for many at once.
+///
+/// # Errors
+/// [`NotStored`].
+#[inline(always)]
+pub fn set(
+    session: &mut Session,
+    hash: Option<KeyHash>,
+    what: &Store<'_>,
+) -> Result<Stored, NotStored> {
+    let hash = session.store().hash_of(what.key, hash);
+    let new = NewItem {
+        key: what.key,
+        flags: what.flags,
+        expiry: session.store().clock().expiry(what.exptime),
+        value: [what.value.into(), Value::Whole(&[])],
+        sums: [None; 2],
+        marks: own_marks(what),
+        own_cas: None,
+    };
+    match session.put(hash, &new) {
+        Ok(cas) => Ok(Stored { cas, len: what.value.len(), class: None }),
+        Err(refused) => {
+            session.store().unlink(hash, what.key, Expect::Any);
+            Err(refused.into())
+        }
+    }
+}

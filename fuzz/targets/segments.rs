@@ -1,0 +1,9 @@
+//! Segments to the stream stage under libFuzzer.
+#![no_main]
+
+#[path = "../bodies/segments.rs"]
+mod body;
+#[path = "../harness/tcp.rs"]
+mod tcp;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| body::run(data));

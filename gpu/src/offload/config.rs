@@ -1,0 +1,60 @@
+//! How a device is used: what start-up decides, and the bounds that the rest relies on.
+
+use crate::index::IndexConfig;
+use crate::params::HashKey;
+use std::time::Duration;
+
+/// How batches get to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// A kernel launch for each.
+    Launch,
+    /// A launch that was recorded once for each place, repeated.
+    Graph,
+    /// A kernel that stays, and a doorbell.
+    Persistent,
+}
+
+impl Mode {
+    /// The word for people and flags.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Launch => "launch",
+            Self::Graph => "graph",
+            Self::Persistent => "persistent",
+        }
+    }
+}
+
+/// How to use a device.
+#[derive(Debug, Clone, Copy)]
+pub struct OffloadConfig {
+    /// How batches get there.
+    pub mode: Mode,
+    /// The index on it.
+    pub index: IndexConfig,
+    /// What keys are hashed with: the store's.
+    pub hash_key: HashKey,
+    /// Most engines at a time, 1 to [`crate::params::RINGS_MAX`].
+    pub engines: usize,
+    /// Most requests of a batch, 1 to [`crate::params::BATCH_MAX`].
+    pub batch_max: usize,
+    /// Most batches of one engine in flight, 1 to 16.
+    pub places: usize,
+    /// Longest time for a batch. One that takes longer is given up, and the device rests.
+    pub deadline: Duration,
+    /// Longest time for the first batch of all, for which the driver may load things.
+    pub start_deadline: Duration,
+    /// Have reply headers made.
+    pub heads: bool,
+}
+
+/// Most batches of one engine in flight.
+pub(super) const PLACES_MAX: usize = 16;
+
+impl OffloadConfig {
+    /// Places of a ring: of batches in flight, and of late ones that the device still has.
+    pub(super) fn ring_places(&self) -> usize {
+        (2 * self.places).next_power_of_two()
+    }
+}

@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""Clients of a server that speaks TLS: openssl's, Python's, pymemcache's, and hostile ones.
+
+    tls.py PORT PID DIR       a server on 127.0.0.1:PORT and process PID; certificates are in DIR
+
+Prints `ok NAME` or `FAILED NAME: why` for each check, and figures of the handshakes beside load.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+PORT, PID, DIR = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+SERVER = ("127.0.0.1", PORT)
+SECRET = b"nobody-is-to-read-this"
+failed = False
+
+
+@contextlib.contextmanager
+def check(name):
+    global failed
+    try:
+        yield
+        print(f"ok {name}", flush=True)
+    except Exception as error:  # noqa: BLE001
+        failed = True
+        print(f"FAILED {name}: {type(error).__name__}: {error}", flush=True)
+
+
+def context(version=None):
+    made = ssl.create_default_context(cafile=f"{DIR}/ca.pem")
+    if version:
+        made.minimum_version = made.maximum_version = version
+    return made
+
+
+def connect(to=SERVER, version=None, source=None):
+    plain = socket.create_connection(to, timeout=20, source_address=(source, 0) if source else None)
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return context(version).wrap_socket(plain, server_hostname="localhost")
+
+
+def ask(tls, request, end):
+    tls.sendall(request)
+    got = b""
+    while not got.endswith(end):
+        piece = tls.recv(1 << 16)
+        if not piece:
+            raise EOFError(f"closed after {got[-80:]!r}")
+        got += piece
+    return got
+
+
+def stats(tls, what=b"stats"):
+    rows = ask(tls, what + b"\r\n", b"END\r\n").decode().splitlines()[:-1]
+    return dict(row.split(" ", 2)[1:] for row in rows)
+
+
+def s_client(*args, text="version\r\nquit\r\n"):
+    command = ["openssl", "s_client", "-connect", f"127.0.0.1:{PORT}", "-CAfile", f"{DIR}/ca.pem"]
+    done = subprocess.run(
+        [*command, "-verify_return_error", "-servername", "localhost", "-quiet", "-ign_eof", *args],
+        input=text.encode(), capture_output=True, timeout=20, check=False,
+    )
+    return done.stdout + done.stderr
+
+
+class Recorder(threading.Thread):
+    """A proxy that keeps every byte of both directions."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.seen = bytearray()
+
+    def run(self):
+        while True:
+            client, _ = self.listener.accept()
+            server = socket.create_connection(SERVER)
+            for a, b in ((client, server), (server, client)):
+                threading.Thread(target=self.pump, args=(a, b), daemon=True).start()
+
+    def pump(self, a, b):
+        with contextlib.suppress(OSError):
+            while piece := a.recv(1 << 16):
+                self.seen += piece
+                b.sendall(piece)
+            b.shutdown(socket.SHUT_WR)
+
+
+def clients():
+    for version in ("-tls1_2", "-tls1_3"):
+        with check(f"openssl s_client {version}"):
+            assert b"VERSION 1.6." in (said := s_client(version)), said
+    with check("openssl s_client -tls1_1 is refused"):
+        assert b"VERSION" not in (said := s_client("-tls1_1", "-cipher", "ALL:@SECLEVEL=0")), said
+        assert b"alert" in said, said
+    with check("handshakes that fail end in an alert"):
+        assert b"alert" in (said := s_client("-tls1_3", "-ciphersuites", "TLS_AES_128_CCM_SHA256")), said
+    with check("pymemcache over TLS: every kind of request, a value of 700 KB"):
+        from pymemcache.client.base import Client, PooledClient
+
+        for kind in (Client, PooledClient):
+            client = kind(SERVER, tls_context=context_of_any_name(), timeout=20)
+            assert client.set("k", b"v" * 700_000)
+            assert client.get("k") == b"v" * 700_000
+            assert client.set_many({f"k{n}": b"x" * n for n in range(200)}) == []
+            assert len(client.get_many([f"k{n}" for n in range(200)])) == 200
+            assert client.incr("none", 1) is None
+            assert client.delete("k")
+            assert client.stats()[b"ssl_proto_errors"] is not None
+            client.close()
+    with check("no plain byte on the wire"):
+        recorder = Recorder()
+        recorder.start()
+        to = recorder.listener.getsockname()
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            with connect(to, version) as tls:
+                ask(tls, b"set secret 0 0 %d\r\n%b\r\n" % (len(SECRET), SECRET), b"STORED\r\n")
+                assert SECRET in ask(tls, b"get secret\r\n", b"END\r\n")
+        assert len(recorder.seen) > 2000
+        for word in (SECRET, b"STORED", b"secret", b"VALUE", b"END\r\n"):
+            assert word not in recorder.seen, word
+
+
+def context_of_any_name():
+    """pymemcache names the server by its address."""
+    made = context()
+    made.check_hostname = False
+    return made
+
+
+def hostile():
+    with check("garbage in place of a handshake is an alert, or the end"):
+        for garbage in (b"get k\r\n", b"\x80" + bytes(23), os.urandom(4096), b"\x16\x03\x01" + bytes(9000)):
+            with socket.create_connection(SERVER, timeout=15) as plain:
+                plain.sendall(garbage)
+                plain.shutdown(socket.SHUT_WR)
+                got = b""
+                with contextlib.suppress(ConnectionError):
+                    while piece := plain.recv(4096):
+                        got += piece
+                assert got[:1] in (b"", b"\x15"), got
+    with check("a handshake of one byte a second is ended within 12 s"):
+        with socket.create_connection(SERVER, timeout=1) as plain:
+            begun = time.monotonic()
+            hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40)
+            for byte in hello:
+                try:
+                    plain.sendall(bytes([byte]))
+                    if plain.recv(100) == b"":
+                        break
+                except TimeoutError:
+                    continue
+                except ConnectionError:
+                    break
+            took = time.monotonic() - begun
+            assert 9 < took < 12, took
+    with check("1,000 half handshakes: others are served, and get in"):
+        with connect(source="127.0.0.9") as tls:
+            refused = int(stats(tls)["ssl_handshakes_refused"])
+            halves = []
+            for _ in range(1000):
+                half = socket.create_connection(SERVER, timeout=10)
+                half.sendall(b"\x16\x03\x01\x02\x00\x01")
+                halves.append(half)
+            late = [timed(tls) for _ in range(2000)]
+            with connect(source="127.0.0.10") as other:
+                ask(other, b"mn\r\n", b"MN\r\n")
+            now = stats(tls)
+            print(f"     of 1,000, {int(now['ssl_handshakes_refused']) - refused} closed at once; "
+                  f"replies to others: {told(late)}")
+            assert int(now["ssl_handshakes_refused"]) - refused >= 400
+            for half in halves:
+                half.close()
+            deadline = time.monotonic() + 15
+            while int(stats(tls)["curr_connections"]) > 3:
+                assert time.monotonic() < deadline, "they are not forgotten"
+                time.sleep(0.1)
+
+
+def timed(tls):
+    begun = time.perf_counter()
+    ask(tls, b"mn\r\n", b"MN\r\n")
+    return time.perf_counter() - begun
+
+
+def told(times):
+    times = sorted(times)
+    at = lambda share: times[int(share * (len(times) - 1))] * 1e6  # noqa: E731
+    return (f"median {statistics.median(times) * 1e6:.0f} us, p99 {at(0.99):.0f}, "
+            f"p99.9 {at(0.999):.0f}, most {times[-1] * 1e6:.0f}")
+
+
+def renewal():
+    with check("SIGHUP under load: new certificates are seen, no connection is lost"):
+        stop, errors, asked = threading.Event(), [], [0] * 8
+        def load(n):
+            try:
+                with connect() as tls:
+                    while not stop.is_set():
+                        ask(tls, b"get k1\r\n", b"END\r\n")
+                        asked[n] += 1
+            except Exception as error:  # noqa: BLE001
+                errors.append(error)
+        threads = [threading.Thread(target=load, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        shown = set()
+        for turn in range(10):
+            subprocess.run([f"{DIR}/renew", DIR, f"renewed-{turn}"], check=True, capture_output=True)
+            os.kill(PID, signal.SIGHUP)
+            time.sleep(0.3)
+            with connect() as tls:
+                subject = dict(pair[0] for pair in tls.getpeercert()["subject"])
+                shown.add(subject["organizationName"])
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert not errors, errors
+        assert shown == {f"renewed-{turn}" for turn in range(10)}, shown
+        print(f"     {sum(asked)} requests on 8 connections over 10 renewals")
+
+
+def rate(seconds=8):
+    """Full handshakes as fast as clients make them, and replies to somebody else meanwhile."""
+    with check("handshakes beside load do not delay others"):
+        with connect() as tls:
+            alone = [timed(tls) for _ in range(3000)]
+            before = int(stats(tls)["total_connections"])
+            command = ["openssl", "s_time", "-connect", f"127.0.0.1:{PORT}", "-new", "-time", str(seconds)]
+            makers = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
+            begun, beside = time.monotonic(), []
+            while time.monotonic() - begun < seconds - 0.5:
+                beside.append(timed(tls))
+                time.sleep(0.0005)
+            took = time.monotonic() - begun
+            made = int(stats(tls)["total_connections"]) - before
+            for maker in makers:
+                maker.wait()
+            print(f"     alone: {told(alone)}")
+            print(f"     beside {made / took:.0f} handshakes/s: {told(beside)}")
+            assert made / took > 100, "too few to say anything"
+            assert statistics.median(beside) < 0.002, "others are late"
+
+
+clients()
+hostile()
+renewal()
+rate()
+sys.exit(failed)

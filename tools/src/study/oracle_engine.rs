@@ -1,0 +1,146 @@
+//! An oracle engine, which has every answer beforehand: what is left to a worker beside a GPU.
+//!
+//! In: request frames in the order in which a port gives them out, and the store that they ask. Out:
+//! an engine that gives each batch back some time after it came, as a GPU does, or at once, with
+//! descriptors, hints and, if wanted, heads of replies. Nothing fails: a request out of turn gets another's
+//! hints, which the worker finds out and counts.
+
+use super::bench::Bench;
+use dataplane::stages::batch::dispatch::is_look_up;
+use dataplane::stages::engine::cpu_engine::{keys, read};
+use gpu::{Batch, Column, Engine, Entry, EntryFlags, Hint, Outcome, ReplyHead, ReqDesc};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// From giving a batch away to its end: about what a GPU takes for a small one.
+pub const AS_A_CARD: Duration = Duration::from_micros(20);
+/// Batches in flight.
+const PLACES: usize = 4;
+
+/// What is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Hints {
+    /// Where items are.
+    Hints,
+    /// And how replies begin.
+    WithHeads,
+}
+
+impl Hints {
+    /// The word for tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hints => "hints",
+            Self::WithHeads => "hints and heads",
+        }
+    }
+}
+
+/// What is known of every request, in their order.
+pub struct Foretold {
+    descs: Vec<ReqDesc>,
+    /// Empty where none are made.
+    heads: Vec<ReplyHead>,
+}
+
+impl std::fmt::Debug for Foretold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Foretold").field("requests", &self.descs.len()).finish_non_exhaustive()
+    }
+}
+
+impl Foretold {
+    /// Reads the requests and looks their keys up. Of those that are no look-ups there is nothing to
+    /// show: workers send none of them.
+    pub fn new(bench: &Bench, requests: &[Vec<u8>], hints: Hints) -> Self {
+        let flags = EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD);
+        let entry = Entry { l3: 14, l4: 34, flags, ..Entry::default() };
+        let (store, shape) = (bench.store(), bench.config().shape);
+        let (mut descs, mut heads) = (Vec::new(), Vec::new());
+        for frame in requests.iter().filter(|frame| is_look_up(frame, entry.l4)) {
+            let mut desc = read(frame, &entry);
+            let found: Vec<_> =
+                keys(&desc, frame).map(|key| store.propose(store.hash(key))).collect();
+            for (key, found) in desc.keys.iter_mut().zip(&found) {
+                (key.hint, key.location) = match found {
+                    Some(location) => (Hint::HIT, location.0),
+                    None => (Hint::MISS, 0),
+                };
+            }
+            if hints == Hints::WithHeads {
+                let hit = found.first().is_some_and(Option::is_some) && found.len() == 1;
+                let key = keys(&desc, frame).next().filter(|_| hit);
+                heads.push(key.and_then(|key| shape.head(key)).unwrap_or_default());
+            }
+            descs.push(desc);
+        }
+        Self { descs, heads }
+    }
+
+    /// Whether there is anything to show.
+    pub fn has_look_ups(&self) -> bool {
+        !self.descs.is_empty()
+    }
+
+    /// An engine for queue `queue` of `queues`, which begins as the looping port does. A batch `takes`
+    /// so long.
+    pub fn engine(
+        self: &Arc<Self>,
+        queue: usize,
+        queues: usize,
+        takes: Duration,
+    ) -> Box<dyn Engine> {
+        let next = queue * self.descs.len() / queues.max(1);
+        Box::new(Foreteller {
+            of: Arc::clone(self),
+            next,
+            takes,
+            in_flight: VecDeque::with_capacity(PLACES),
+        })
+    }
+}
+
+struct Foreteller {
+    of: Arc<Foretold>,
+    /// The next request's place in `of`.
+    next: usize,
+    takes: Duration,
+    in_flight: VecDeque<(Instant, Box<Batch>)>,
+}
+
+impl Engine for Foreteller {
+    fn name(&self) -> &'static str {
+        "foretold"
+    }
+
+    fn new_batch(&mut self, id: u32, capacity: usize) -> Box<Batch> {
+        let heads = Column::new(if self.of.heads.is_empty() { 0 } else { capacity });
+        Box::new(Batch { heads, ..Batch::new(id, capacity) })
+    }
+
+    fn submit(&mut self, mut batch: Box<Batch>) -> Result<(), Box<Batch>> {
+        if self.in_flight.len() >= PLACES {
+            return Err(batch);
+        }
+        for _ in 0..batch.entries.len() {
+            // The capacity is that of the entries.
+            let _ = batch.descs.push(self.of.descs.get(self.next).copied().unwrap_or_default());
+            if let Some(head) = self.of.heads.get(self.next) {
+                let _ = batch.heads.push(*head);
+            }
+            self.next = if self.next + 1 < self.of.descs.len() { self.next + 1 } else { 0 };
+        }
+        self.in_flight.push_back((Instant::now(), batch));
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<(Box<Batch>, Outcome)> {
+        self.in_flight.front().filter(|(came, _)| came.elapsed() >= self.takes)?;
+        self.in_flight.pop_front().map(|(_, batch)| (batch, Outcome::Replica))
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+}

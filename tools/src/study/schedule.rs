@@ -1,0 +1,192 @@
+//! Mega-KV's periodic delayed scheduling (section 5): the shortest cycle that a GPU can keep.
+//!
+//! In: what a batch costs on the GPU, fitted as lines of its size (the paper's Tesla K40c, or `--search` and
+//! `--update`), and the part of searches. Out: the least cycle by input rate, by equation 2, beside that without
+//! delay, and three cycles, the longest that a GET may take.
+
+use super::frame::{Common, Frame};
+use crate::plot::Axis;
+use crate::report::table::{Draw, Table};
+use clap::Parser;
+use serde_json::{Value, json};
+use std::error::Error;
+use std::str::FromStr;
+
+/// The time that a kernel takes by the size of its batch: `slope` µs for each operation, and `start` µs.
+#[derive(Debug, Clone, Copy)]
+pub struct Line {
+    slope: f64,
+    start: f64,
+}
+
+/// Figure 10: Search, and Insert and Delete, on a Tesla K40c.
+const SEARCH: Line = Line { slope: 5.9e-3, start: 22.1 };
+const UPDATE: Line = Line { slope: 6.2e-3, start: 144.5 };
+
+impl FromStr for Line {
+    type Err = String;
+
+    /// `SLOPE:START`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0);
+        let line = text
+            .split_once(':')
+            .and_then(|(slope, start)| Some(Self { slope: number(slope)?, start: number(start)? }));
+        line.ok_or_else(|| {
+            format!("`{text}` is no SLOPE:START, microseconds by operation and microseconds")
+        })
+    }
+}
+
+/// What a GPU costs, and what is asked of it.
+#[derive(Debug, Clone, Copy)]
+struct Card {
+    search: Line,
+    update: Line,
+    /// Part of searches among all operations.
+    searches: f64,
+}
+
+impl Card {
+    /// Time by operation that a µs of input causes, of searches and of updates, at `rate` operations per µs.
+    fn shares(self, rate: f64) -> (f64, f64) {
+        (self.search.slope * self.searches * rate, self.update.slope * (1.0 - self.searches) * rate)
+    }
+
+    /// The least cycle in µs when updates wait for `n` cycles (equation 2), if there is one at this rate.
+    fn delayed(self, rate: f64, n: f64) -> Option<f64> {
+        let (search, update) = self.shares(rate);
+        let left = 2.0 - 2.0 * search - n * update;
+        (left > 0.0).then(|| (2.0 * self.search.start + self.update.start) / left)
+    }
+
+    /// The same when updates go with each batch.
+    fn at_once(self, rate: f64) -> Option<f64> {
+        let (search, update) = self.shares(rate);
+        let left = 1.0 - search - update;
+        (left > 0.0).then(|| (self.search.start + self.update.start) / left)
+    }
+
+    /// The rate in operations per µs from which on no cycle is long enough.
+    fn limit(self, n: f64) -> f64 {
+        let (search, update) = self.shares(1.0);
+        2.0 / (2.0 * search + n * update)
+    }
+}
+
+const CYCLES: Table = Table {
+    name: "cycles",
+    title: "The least cycle by input rate",
+    says: "Microseconds: updates every second cycle (Mega-KV, equation 2), every fourth, and with each batch; a GET takes three cycles at most.",
+    columns: &["mops", "updates", "cycle_us", "longest_get_us"],
+    plot: Some(Draw::Lines { x: Axis::linear("mops"), y: Axis::linear("cycle_us"), by: "updates" }),
+};
+
+/// What to compute.
+#[derive(Debug, Parser)]
+pub struct Cli {
+    #[command(flatten)]
+    common: Common,
+    /// Cost of a search batch, SLOPE:START: microseconds by operation, and microseconds.
+    #[arg(long, value_name = "LINE")]
+    search: Option<Line>,
+    /// Cost of a batch of inserts and deletes.
+    #[arg(long, value_name = "LINE")]
+    update: Option<Line>,
+    /// Part of searches among all operations.
+    #[arg(long, default_value = "0.95", value_parser = part)]
+    searches: f64,
+}
+
+fn part(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(part) if (0.0..=1.0).contains(&part) => Ok(part),
+        _ => Err(format!("`{text}` is no number from 0 to 1")),
+    }
+}
+
+impl Cli {
+    /// Computes, prints and writes.
+    ///
+    /// # Errors
+    /// The report cannot be written.
+    pub fn run(&self) -> Result<(), Box<dyn Error>> {
+        let mut frame = Frame::begin("schedule", &self.common)?;
+        let card = Card {
+            search: self.search.unwrap_or(SEARCH),
+            update: self.update.unwrap_or(UPDATE),
+            searches: self.searches,
+        };
+        frame.report.table("cycles", cycles(card))?;
+        Ok(frame.end(&[CYCLES])?)
+    }
+}
+
+/// The least cycles from no load up to 0.95 of the most that a GPU can take.
+fn cycles(card: Card) -> Vec<Value> {
+    const STEPS: u32 = 20;
+    let most = card.limit(2.0) * 0.95;
+    // No line has a slope: the GPU takes any rate.
+    let most = if most.is_finite() { most } else { 1_000.0 };
+    let mut rows = Vec::new();
+    for step in 0..=STEPS {
+        let rate = most * f64::from(step) / f64::from(STEPS);
+        let ways = [
+            ("every 2 cycles", card.delayed(rate, 2.0)),
+            ("every 4 cycles", card.delayed(rate, 4.0)),
+            ("with each batch", card.at_once(rate)),
+        ];
+        for (updates, cycle) in ways {
+            let Some(cycle) = cycle else { continue };
+            rows.push(json!({
+                "mops": rate, "updates": updates, "cycle_us": cycle, "longest_get_us": 3.0 * cycle,
+            }));
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const K40C: Card = Card { search: SEARCH, update: UPDATE, searches: 0.95 };
+
+    /// The bounds of section 5.2 without load, and the 43.4 % between them.
+    #[test]
+    fn the_papers_bounds() {
+        let (delayed, at_once) = (K40C.delayed(0.0, 2.0).unwrap(), K40C.at_once(0.0).unwrap());
+        assert!((delayed - 94.35).abs() < 0.005, "{delayed}");
+        assert!((at_once - 166.6).abs() < 0.05, "{at_once}");
+        let mut spared = Vec::new();
+        for step in 0..100 {
+            let rate = K40C.limit(2.0) * 0.95 * f64::from(step) / 100.0;
+            spared.push(1.0 - K40C.delayed(rate, 2.0).unwrap() / K40C.at_once(rate).unwrap());
+        }
+        let mean = spared.iter().sum::<f64>() / spared.len() as f64;
+        assert!((mean - 0.434).abs() < 0.01, "{mean}");
+    }
+
+    /// Equation 1 holds at the least cycle, and not below it.
+    #[test]
+    fn the_least_cycle_is_the_least() {
+        for rate in [0.0, 10.0, 100.0, 160.0] {
+            let cycle = K40C.delayed(rate, 2.0).unwrap();
+            let fits = |c: f64| {
+                let searches = SEARCH.slope * 0.95 * rate * c + SEARCH.start;
+                let updates = UPDATE.slope * 0.05 * rate * c * 2.0 + UPDATE.start;
+                searches + (searches + updates) <= 2.0 * c + 1e-9
+            };
+            assert!(fits(cycle * 1.000_1) && !fits(cycle * 0.999), "{rate}: {cycle}");
+        }
+        assert!(K40C.delayed(K40C.limit(2.0) * 1.01, 2.0).is_none());
+    }
+
+    #[test]
+    fn lines_are_read() {
+        assert!("0.1:20".parse::<Line>().is_ok());
+        for bad in ["", "1", "a:b", "-1:2", "1:inf"] {
+            assert!(bad.parse::<Line>().is_err(), "{bad}");
+        }
+    }
+}
