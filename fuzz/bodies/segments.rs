@@ -288,7 +288,10 @@ impl World {
         let _ = self.streams.enter(frame, at);
     }
 
+    /// Takes the burst. The clock moves between two bursts, as it does on a wire: the initial sequence
+    /// number follows from the ends and the time, and must not come twice.
     fn take_all(&mut self) {
+        self.now_ns += MS / 1000;
         self.streams.take_all(self.now_ns, |_, _, _| {});
     }
 
