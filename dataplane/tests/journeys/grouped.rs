@@ -73,6 +73,9 @@ fn talk(connection: usize, asks: &[Ask]) -> (Vec<u8>, Vec<u8>) {
             }
         }
     }
+    // The last is answered: then all before it have been carried out, quiet ones as well.
+    sent += "mn\r\n";
+    want += "MN\r\n";
     (sent.into_bytes(), want.into_bytes())
 }
 
