@@ -17,7 +17,7 @@ use crate::reply::{Meaning, Reply, Sum};
 use crate::stages::batch::batcher::{Batcher, Pending};
 use crate::stages::batch::dispatch::{Dispatch, is_look_up};
 use crate::stages::execute::Execute;
-use crate::stages::exits::exception_path::SideDoor;
+use crate::stages::exits::exception_path::ExceptionPath;
 use crate::stages::exits::refuse_fragment::TooLong;
 use crate::stages::exits::respond::respond;
 use crate::stages::fast_path::{self, FastPath};
@@ -43,6 +43,8 @@ const IDLE_AWAKENED_MAX: Duration = Duration::from_millis(20);
 const QUEUED_MAX: Duration = Duration::from_millis(50);
 /// Longest wait for the engine when a worker drains.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
+/// Batches of writes: one fills while the CPU engine has the other.
+const WRITE_BATCHES: usize = 2;
 
 struct PortEnd {
     rx: Box<dyn RxQueue>,
@@ -50,7 +52,7 @@ struct PortEnd {
     plain: Plain,
     /// The fast path's constants of the port.
     requests: fast_path::Requests,
-    side_door: Option<Arc<SideDoor>>,
+    side_door: Option<Arc<ExceptionPath>>,
     sends_for_kernel: bool,
     announcer: Option<Arc<Announcer>>,
 }
@@ -315,7 +317,7 @@ impl Worker {
                     Ok(()) => self.accounts.punted.inc(),
                     Err((frame, reason)) => self.accounts.drop_frame(frame, index, reason),
                 },
-                None => self.accounts.drop_frame(frame, index, DropReason::NoSideDoor),
+                None => self.accounts.drop_frame(frame, index, DropReason::NoExceptionPath),
             },
             Class::Drop(reason) => self.accounts.drop_frame(frame, index, reason),
         }
@@ -423,9 +425,9 @@ impl Worker {
 
     /// Whose batch that is.
     fn batcher_of(&mut self, id: u32) -> &mut Batcher {
-        // Look-ups have the first ids, and `with_engine` has two places more than they.
+        // Look-ups have the first ids.
         match &mut self.writes {
-            Some(writes) if id as usize + 2 >= self.with_engine.len() => writes,
+            Some(writes) if id as usize >= self.with_engine.len() - WRITE_BATCHES => writes,
             _ => &mut self.batcher,
         }
     }

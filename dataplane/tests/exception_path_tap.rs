@@ -1,7 +1,7 @@
 //! Through the exception path to Linux and back, over a TAP device in a network namespace.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use dataplane::stages::exits::exception_path::{RATE_PPS_DEFAULT, SideDoor};
+use dataplane::stages::exits::exception_path::{ExceptionPath, RATE_PPS_DEFAULT};
 use driver_shim::ports::tap::{Tap, TapConfig};
 use driver_shim::{Burst, Frame, MacAddr, Pages, Region};
 use nix::errno::Errno;
@@ -34,7 +34,7 @@ fn linux_answers_what_is_punted() {
         mtu: 1500,
         addrs: vec![(ip("10.9.0.2"), 24)],
     };
-    let door = SideDoor::new(Tap::open(&config).unwrap(), RATE_PPS_DEFAULT, region.clone());
+    let door = ExceptionPath::new(Tap::open(&config).unwrap(), RATE_PPS_DEFAULT, region.clone());
     let stop = AtomicBool::new(false);
     let frame = |bytes: &[u8]| -> Frame {
         let mut f = region.alloc().unwrap();

@@ -175,10 +175,10 @@ fn others() -> Vec<(&'static str, Vec<u8>, Local, DropReason)> {
             Local { tcp_port: Some(11_211), ..local() },
             R::TcpTruncated,
         ),
-        ("TCP, no side door", set(good(false, &[]), &[(23, 6)]), closed(), R::NoSideDoor),
-        ("another port, no side door", dns(), closed(), R::NoSideDoor),
-        ("another host, no side door", to_another(), closed(), R::NotForUs),
-        ("another IPv6 host, no side door", to_another6(), closed(), R::NotForUs),
+        ("TCP, no exception path", set(good(false, &[]), &[(23, 6)]), closed(), R::NoExceptionPath),
+        ("another port, no exception path", dns(), closed(), R::NoExceptionPath),
+        ("another host, no exception path", to_another(), closed(), R::NotForUs),
+        ("another IPv6 host, no exception path", to_another6(), closed(), R::NotForUs),
     ]
 }
 
@@ -210,8 +210,8 @@ fn every_reason_up_to_the_engine_has_a_frame_here() {
                 | R::TcpUnanswered
                 | R::TcpUnacceptable
                 | R::TcpFull
-                | R::SideDoorRate
-                | R::SideDoorFull
+                | R::ExceptionPathRate
+                | R::ExceptionPathFull
                 | R::ForeignSlot
                 | R::Overload
                 | R::Unread
@@ -335,7 +335,7 @@ fn the_kernel_gets_what_is_not_the_services() {
         assert_eq!(classify(&frame, &local()), Class::Punt, "{name}");
         let class = classify(&frame, &closed());
         assert!(
-            matches!(class, Class::Drop(DropReason::NoSideDoor | DropReason::NotForUs)),
+            matches!(class, Class::Drop(DropReason::NoExceptionPath | DropReason::NotForUs)),
             "{name}: {class:?}"
         );
     }

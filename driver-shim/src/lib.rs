@@ -26,4 +26,4 @@ pub use port::{
 };
 pub use prefetch::prefetch_read;
 pub use region::{Region, RegionError};
-pub use slots::{HEADROOM_BYTES, SLOT_BYTES, SlotHome};
+pub use slots::{HEADROOM_BYTES, SLOT_BYTES, SlotPool};

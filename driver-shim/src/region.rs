@@ -13,7 +13,7 @@
 
 use crate::frame::Frame;
 use crate::mapping::{Mapping, MemoryKind, Pages};
-use crate::slots::{HEADROOM_BYTES, Home, SLOT_BYTES, SlotHome, Slots};
+use crate::slots::{FreeSlots, HEADROOM_BYTES, SLOT_BYTES, SlotPool, Slots};
 use crossbeam_queue::ArrayQueue;
 use std::fmt;
 use std::io;
@@ -44,14 +44,14 @@ pub enum RegionError {
 struct Owner(NonNull<Slots>);
 
 // SAFETY: `Slots` is only reached through `&`, and all it holds is Sync: the mapping, the count,
-// a concurrent queue, or a `SlotHome` (Sync by its bound).
+// a concurrent queue, or a `SlotPool` (Sync by its bound).
 unsafe impl Send for Owner {}
 // SAFETY: as above.
 unsafe impl Sync for Owner {}
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // SAFETY: the pointer came from Box::leak in `Region::with_home` and is freed only here.
+        // SAFETY: the pointer came from Box::leak in `Region::with_free` and is freed only here.
         let whole = unsafe { self.0.as_ref() }.is_whole();
         if whole {
             // SAFETY:
@@ -83,13 +83,13 @@ impl Region {
     /// # Errors
     /// [`RegionError`]: no slots requested, or no memory.
     pub fn new(slots: u32, pages: Pages) -> Result<Self, RegionError> {
-        Self::with_home(slots, pages, |_, slots| {
+        Self::with_free(slots, pages, |_, slots| {
             let q = ArrayQueue::new(slots as usize);
             for s in 0..slots {
                 let pushed = q.push(s);
                 debug_assert!(pushed.is_ok());
             }
-            Ok(Home::Queue(q))
+            Ok(FreeSlots::Queue(q))
         })
     }
 
@@ -101,23 +101,23 @@ impl Region {
     pub fn with_driver<E: From<RegionError>>(
         slots: u32,
         pages: Pages,
-        make: impl FnOnce(&Mapping, u32) -> Result<Box<dyn SlotHome>, E>,
+        make: impl FnOnce(&Mapping, u32) -> Result<Box<dyn SlotPool>, E>,
     ) -> Result<Self, E> {
-        Self::with_home(slots, pages, |m, n| make(m, n).map(Home::Driver))
+        Self::with_free(slots, pages, |m, n| make(m, n).map(FreeSlots::Driver))
     }
 
-    fn with_home<E: From<RegionError>>(
+    fn with_free<E: From<RegionError>>(
         slots: u32,
         pages: Pages,
-        make: impl FnOnce(&Mapping, u32) -> Result<Home, E>,
+        make: impl FnOnce(&Mapping, u32) -> Result<FreeSlots, E>,
     ) -> Result<Self, E> {
         if slots == 0 {
             return Err(RegionError::Empty.into());
         }
         let memory = Mapping::for_devices(slots as usize * SLOT_BYTES, pages)
             .map_err(|source| RegionError::Map { slots, source })?;
-        let home = make(&memory, slots)?;
-        let slots = Box::new(Slots::new(home, memory, slots));
+        let free = make(&memory, slots)?;
+        let slots = Box::new(Slots::new(free, memory, slots));
         Ok(Self(Arc::new(Owner(NonNull::from(Box::leak(slots))))))
     }
 
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_go_out_and_come_home() {
+    fn slots_are_taken_and_returned() {
         let r = Region::new(4, Pages::Small).unwrap();
         let mut out: Vec<Frame> = (0..4).map(|_| r.alloc().unwrap()).collect();
         assert!(r.alloc().is_none());

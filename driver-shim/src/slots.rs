@@ -1,6 +1,6 @@
 //! The slots of a region: their memory, and the pool of free ones.
 //!
-//! In: a mapping and a pool, which is a lock-free queue here or a driver's ([`SlotHome`]). Out: free
+//! In: a mapping and a pool, which is a lock-free queue here or a driver's ([`SlotPool`]). Out: free
 //! slots, by number. Frames and region handles share one `Slots`. Nothing fails.
 #![allow(unsafe_code)]
 
@@ -23,7 +23,7 @@ pub const FRAME_MAX_BYTES: usize = SLOT_BYTES - HEADROOM_BYTES;
 ///   does not give it out again until it was given back.
 /// - [`Self::is_whole`] says true only if dropping the pool and unmapping the memory is safe.
 /// - Once dropped, it and its driver touch the memory no more.
-pub unsafe trait SlotHome: Send + Sync {
+pub unsafe trait SlotPool: Send + Sync {
     /// Takes a free slot, if there is one.
     fn take(&self) -> Option<u32>;
     /// Returns a slot to the pool.
@@ -41,22 +41,22 @@ pub unsafe trait SlotHome: Send + Sync {
 }
 
 #[expect(clippy::large_enum_variant, reason = "there is one, behind a box already")]
-pub(crate) enum Home {
+pub(crate) enum FreeSlots {
     Queue(ArrayQueue<u32>),
-    Driver(Box<dyn SlotHome>),
+    Driver(Box<dyn SlotPool>),
 }
 
 /// What frames point to.
 pub(crate) struct Slots {
     // Before `memory`: a driver's pool releases the memory before it is unmapped.
-    home: Home,
+    free: FreeSlots,
     memory: Mapping,
     count: u32,
 }
 
 impl Slots {
-    pub(crate) fn new(home: Home, memory: Mapping, count: u32) -> Self {
-        Self { home, memory, count }
+    pub(crate) fn new(free: FreeSlots, memory: Mapping, count: u32) -> Self {
+        Self { free, memory, count }
     }
 
     /// Slots in all.
@@ -84,36 +84,36 @@ impl Slots {
     /// # Safety
     /// The slot is out of its pool and the caller's, who gives up every use of its bytes.
     pub(crate) unsafe fn give(&self, slot: u32) {
-        match &self.home {
-            Home::Queue(q) => {
+        match &self.free {
+            FreeSlots::Queue(q) => {
                 let full = q.push(slot);
-                debug_assert!(full.is_ok(), "slot {slot} came home twice");
+                debug_assert!(full.is_ok(), "slot {slot} was returned twice");
             }
             // SAFETY: the caller's promise is the one required.
-            Home::Driver(d) => unsafe { d.give(slot) },
+            FreeSlots::Driver(d) => unsafe { d.give(slot) },
         }
     }
 
-    /// As [`SlotHome::is_whole`]. Only for the last handle: the slots do not come back out.
+    /// As [`SlotPool::is_whole`]. Only for the last handle: the slots do not come back out.
     pub(crate) fn is_whole(&self) -> bool {
-        match &self.home {
+        match &self.free {
             // A push under way counts in `len` before it is over; taking its slot waits for it.
-            Home::Queue(q) => (0..self.count).all(|_| q.pop().is_some()),
-            Home::Driver(d) => d.is_whole(),
+            FreeSlots::Queue(q) => (0..self.count).all(|_| q.pop().is_some()),
+            FreeSlots::Driver(d) => d.is_whole(),
         }
     }
 
     pub(crate) fn take(&self) -> Option<u32> {
-        match &self.home {
-            Home::Queue(q) => q.pop(),
-            Home::Driver(d) => d.take(),
+        match &self.free {
+            FreeSlots::Queue(q) => q.pop(),
+            FreeSlots::Driver(d) => d.take(),
         }
     }
 
     pub(crate) fn available(&self) -> usize {
-        match &self.home {
-            Home::Queue(q) => q.len(),
-            Home::Driver(d) => d.available(),
+        match &self.free {
+            FreeSlots::Queue(q) => q.len(),
+            FreeSlots::Driver(d) => d.available(),
         }
     }
 }

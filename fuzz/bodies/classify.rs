@@ -81,7 +81,8 @@ fn any_frame(data: &[u8], local: &Local) {
         }
         Class::Punt => assert!(local.side_door),
         Class::Drop(reason) => assert!(
-            !local.side_door || ![DropReason::NoSideDoor, DropReason::NotForUs].contains(&reason)
+            !local.side_door
+                || ![DropReason::NoExceptionPath, DropReason::NotForUs].contains(&reason)
         ),
     }
 }

@@ -63,7 +63,7 @@ server_stop
 reported "three replies were refused" 'report["amplification_refused"] == 3'
 reported "the stranger was dropped, and nobody for a limit" 'report["dropped"].pop("source_not_allowed") == 1 and not [
   reason for reason in report["dropped"] if reason.startswith("rate_") or reason == "amplification"]'
-reported "the side door tells what it did" 'report["ports"][0]["side_door"]["written"] > 0'
+reported "the exception path tells what it did" 'report["ports"][0]["side_door"]["written"] > 0'
 
 # At factor 1 not even the refusal may be sent.
 serve --amp-factor 1 --rate-limit 20 --rate-limit-ping 10

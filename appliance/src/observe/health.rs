@@ -16,7 +16,7 @@ pub use stall::StallCounts;
 use crate::serve::ports::OpenPort;
 use announcing::Announcing;
 use dataplane::WorkerCounters;
-use dataplane::stages::exits::exception_path::SideDoorCounters;
+use dataplane::stages::exits::exception_path::ExceptionPathCounters;
 use driver_shim::PortCounters;
 use parking_lot::Mutex;
 use port::{PortState, PortWatch, Step};
@@ -53,7 +53,7 @@ pub struct PortSample {
     /// What the driver counted.
     pub counters: PortCounters,
     /// What its exception path counted, where it has one.
-    pub side_door: Option<SideDoorCounters>,
+    pub side_door: Option<ExceptionPathCounters>,
 }
 
 /// What is looked at, and where the figures go.
@@ -203,7 +203,7 @@ fn look_at_port(port: &mut OpenPort, watched: &mut Watched, now: Instant) {
     }
 }
 
-fn look_at_door(port: &str, door: &SideDoorCounters, watched: &mut Watched, now: Instant) {
+fn look_at_door(port: &str, door: &ExceptionPathCounters, watched: &mut Watched, now: Instant) {
     let up = door.up != 0;
     if up != watched.door_up
         && let Some(more) = watched.door_lines.allows(now)

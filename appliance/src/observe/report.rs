@@ -6,7 +6,7 @@ use crate::host::machine::Gpu;
 use crate::startup::flags::{MetricsAddr, RateLimit};
 use crate::startup::plan::{ClientCerts, Device, Plan, PolicyPlan, SLOT_BYTES};
 use dataplane::observe::OpTotals;
-use dataplane::stages::exits::exception_path::SideDoorCounters;
+use dataplane::stages::exits::exception_path::ExceptionPathCounters;
 use dataplane::{Ledger, WorkerCounters};
 use driver_shim::{Pages, PortCounters};
 use serde::Serialize;
@@ -46,7 +46,7 @@ pub fn plan_text(plan: &Plan) -> String {
         };
         let (addresses, door) = (list(&port.addresses), port.side_door.as_deref());
         t.row(&format!("port {index}"), format_args!("{device}: {addresses}, {at}"));
-        t.row("side door", door.unwrap_or("none"));
+        t.row("exceptions", door.unwrap_or("none"));
     }
     if plan.tcp.is_empty() {
         t.row("TCP", "off");
@@ -311,12 +311,12 @@ pub struct PortReport {
     pub tx_errors: u64,
     /// What went by way of the kernel, where there is a way.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub side_door: Option<SideDoorReport>,
+    pub side_door: Option<ExceptionPathReport>,
 }
 
 /// What an exception path counted, in frames.
 #[derive(Debug, Serialize)]
-pub struct SideDoorReport {
+pub struct ExceptionPathReport {
     /// Taken from workers for the kernel.
     pub punted: u64,
     /// Of those, taken by the kernel.
@@ -335,8 +335,8 @@ pub struct SideDoorReport {
     pub held_back: u64,
 }
 
-impl From<SideDoorCounters> for SideDoorReport {
-    fn from(c: SideDoorCounters) -> Self {
+impl From<ExceptionPathCounters> for ExceptionPathReport {
+    fn from(c: ExceptionPathCounters) -> Self {
         Self {
             punted: c.punted,
             written: c.written,
@@ -352,7 +352,7 @@ impl From<SideDoorCounters> for SideDoorReport {
 
 impl PortReport {
     /// The part of the counters that matters at the end.
-    pub fn new(name: String, c: PortCounters, side_door: Option<SideDoorCounters>) -> Self {
+    pub fn new(name: String, c: PortCounters, side_door: Option<ExceptionPathCounters>) -> Self {
         Self {
             name,
             rx_frames: c.rx_frames,
@@ -463,7 +463,7 @@ impl fmt::Display for Report {
             );
             if let Some(d) = &p.side_door {
                 t.row(
-                    "  side door",
+                    "  exceptions",
                     format_args!(
                         "{} to the kernel, {} from it, {} and {} lost, held back {} times",
                         d.written,

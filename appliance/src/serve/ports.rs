@@ -8,7 +8,7 @@ mod dpdk;
 
 use crate::startup::plan::{Device, Plan, PortPlan};
 use dataplane::announce::Announcer;
-use dataplane::stages::exits::exception_path::SideDoor;
+use dataplane::stages::exits::exception_path::ExceptionPath;
 use driver_shim::ports::tap::TapError;
 use driver_shim::ports::udp::{self, UdpPortConfig, UdpPortError};
 use driver_shim::{Port, PortControl, PortInfo, QueuePair, Region, RegionError};
@@ -33,7 +33,7 @@ pub enum PortsError {
     Dpdk(#[from] driver_shim::ports::dpdk::DpdkError),
     /// An exception path.
     #[error("{0}; or do without it: --side-door none")]
-    SideDoor(#[from] TapError),
+    ExceptionPath(#[from] TapError),
     /// The addresses of a port.
     #[error("port {port}: {source}")]
     Addresses {
@@ -53,7 +53,7 @@ pub struct OpenPort {
     /// One pair per worker, until the workers take them.
     pub queues: Vec<QueuePair>,
     /// The kernel's side of it.
-    pub side_door: Option<Arc<SideDoor>>,
+    pub side_door: Option<Arc<ExceptionPath>>,
     /// Has its addresses announced, where it is not the kernel that has them.
     pub announcer: Option<Arc<Announcer>>,
     /// Counters, link and stop.

@@ -7,13 +7,13 @@
 //! beyond a few kilobytes is charged to one account (`pool`).
 
 mod connection;
-mod desk;
+mod shared;
 mod drain;
 mod handshake;
 mod input;
 mod large;
 mod pool;
-mod room;
+mod permit;
 mod served;
 mod tls;
 mod transport;
@@ -33,13 +33,13 @@ use crate::startup::plan::ClientsPlan;
 use connection::PARTING_MAX;
 use dataplane::commands::admission::Users;
 use dataplane::observe::Server;
-use desk::Desk;
 use drain::{Drain, Ended};
 use handshake::Handshakes;
 use input::Spare;
+use permit::{ConnPermit, ThreadConns};
 use pool::Pool;
-use room::{Room, Seat};
 use served::Served;
+use shared::ThreadShared;
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::io;
@@ -129,7 +129,7 @@ impl TcpService {
         let drain_max = Duration::from_secs(config.clients.drain_seconds.into());
         let ended = Arc::new(Ended::default());
         let (stop, stopped) = watch::channel(None);
-        let seats = Arc::new(Semaphore::new(conn_limit));
+        let permits = Arc::new(Semaphore::new(conn_limit));
         let mut threads = Vec::new();
         for (n, session) in sessions.into_iter().enumerate() {
             let helper_cpus = cpus.clone();
@@ -145,7 +145,7 @@ impl TcpService {
                 .build()?;
             let listeners =
                 listeners.iter().map(Source::try_clone).collect::<io::Result<Vec<_>>>()?;
-            let (server, seats, cpus) = (Arc::clone(&server), Arc::clone(&seats), cpus.clone());
+            let (server, permits, cpus) = (Arc::clone(&server), Arc::clone(&permits), cpus.clone());
             let stopped = stopped.clone();
             let users = config.credentials.clone().map(|c| -> Arc<dyn Users> { c });
             let (pool, ended) = (Arc::clone(&pool), Arc::clone(&ended));
@@ -154,7 +154,7 @@ impl TcpService {
                 move || {
                     affinity::keep_on(&cpus);
                     allocator::prepare_thread();
-                    let desk = Desk {
+                    let shared = ThreadShared {
                         session: RefCell::new(session),
                         ops: server.ops(),
                         server,
@@ -170,17 +170,17 @@ impl TcpService {
                         spare_output: Spare::default(),
                         kept: Cell::new(0),
                     };
-                    let room = Room {
-                        desk,
-                        seats,
+                    let thread = ThreadConns {
+                        shared,
+                        permits,
                         refuse_over_limit,
                         drain_max,
-                        seated: Cell::new(0),
+                        connections: Cell::new(0),
                         is_empty: Notify::new(),
                         ended,
                         handshakes,
                     };
-                    run(&runtime, listeners, Rc::new(room));
+                    run(&runtime, listeners, Rc::new(thread));
                 },
             )?);
         }
@@ -208,59 +208,59 @@ impl TcpService {
     }
 }
 
-fn run(runtime: &Runtime, listeners: Vec<Source>, room: Rc<Room>) {
+fn run(runtime: &Runtime, listeners: Vec<Source>, thread: Rc<ThreadConns>) {
     let local = LocalSet::new();
     local.block_on(runtime, async {
         let mut accepting = JoinSet::new();
         for listener in listeners {
-            accepting.spawn_local(accept_on(listener, Rc::clone(&room)));
+            accepting.spawn_local(accept_on(listener, Rc::clone(&thread)));
         }
-        let waiting = Rc::clone(&room);
+        let waiting = Rc::clone(&thread);
         let woken = spawn_local(async move {
-            waiting.desk.stopping().await;
-            waiting.desk.waiting.wake_all();
+            waiting.shared.stopping().await;
+            waiting.shared.waiting.wake_all();
         });
         while accepting.join_next().await.is_some() {}
         woken.abort();
         // Each has bounds of its own.
-        let most = room.drain_max + PARTING_MAX;
+        let most = thread.drain_max + PARTING_MAX;
         let all = async {
-            while room.seated.get() > 0 {
-                room.is_empty.notified().await;
+            while thread.connections.get() > 0 {
+                thread.is_empty.notified().await;
             }
         };
         let _ = timeout(most, all).await;
-        room.ended.count_cut(room.seated.get());
+        thread.ended.count_cut(thread.connections.get());
     });
 }
 
 /// Accepts until the drain begins.
-async fn accept_on(source: Source, room: Rc<Room>) {
+async fn accept_on(source: Source, thread: Rc<ThreadConns>) {
     let listener = match Listener::new(source) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot watch a listener"),
     };
     let address: Arc<str> = listener.address().to_string().into();
     let tls = listener.tls();
-    let _entered = room.desk.server.conns.enter(listener.fd(), listener.address(), None);
-    let mut stop = pin!(room.desk.stop_accepting());
+    let _entered = thread.shared.server.conns.enter(listener.fd(), listener.address(), None);
+    let mut stop = pin!(thread.shared.stop_accepting());
     let mut lines = Sparing::default();
-    while !room.desk.is_over() {
+    while !thread.shared.is_over() {
         // What a connection is made of cannot fail: it is not made when memory has run out.
-        while allocator::is_short() && room.desk.drain().is_none() {
-            pause(&room.desk, &mut lines, "memory has run out").await;
+        while allocator::is_short() && thread.shared.drain().is_none() {
+            pause(&thread.shared, &mut lines, "memory has run out").await;
         }
         tokio::select! {
             biased;
             accepted = listener.accept() => match accepted {
                 Ok(mut stream) => {
-                    if let Some(seat) = seat(&mut stream, tls.is_some(), &room).await {
-                        spawn_local(Served::new(stream, seat, tls, Arc::clone(&address)));
+                    if let Some(permit) = acquire(&mut stream, tls.is_some(), &thread).await {
+                        spawn_local(Served::new(stream, permit, tls, Arc::clone(&address)));
                         // Requests have their turn among connections that are made.
                         yield_now().await;
                     }
                 }
-                Err(error) => pause(&room.desk, &mut lines, error).await,
+                Err(error) => pause(&thread.shared, &mut lines, error).await,
             },
             () = &mut stop => break,
         }
@@ -268,30 +268,30 @@ async fn accept_on(source: Source, room: Rc<Room>) {
 }
 
 /// Waits before the next try to accept.
-async fn pause(desk: &Desk, lines: &mut Sparing, why: impl Display) {
+async fn pause(shared: &ThreadShared, lines: &mut Sparing, why: impl Display) {
     if let Some(more) = lines.allows(Instant::now()) {
         tracing::warn!(more, "cannot accept a connection: {why}");
     }
-    desk.ops.accept_failures.inc();
+    shared.ops.accept_failures.inc();
     sleep(ACCEPT_PAUSE).await;
-    desk.ops.accept_paused_us.add(ACCEPT_PAUSE_US);
+    shared.ops.accept_paused_us.add(ACCEPT_PAUSE_US);
 }
 
-/// A seat for a fresh connection. Where all are taken it is refused one, or waits; nothing more is
+/// A permit for a fresh connection. Where all are taken it is refused one, or waits; nothing more is
 /// accepted here meanwhile. `None` when there is none to be had.
-async fn seat(stream: &mut Stream, tls: bool, room: &Rc<Room>) -> Option<Seat> {
-    let seats = Arc::clone(&room.seats);
-    let permit = if room.refuse_over_limit {
-        seats.try_acquire_owned().ok()
+async fn acquire(stream: &mut Stream, tls: bool, thread: &Rc<ThreadConns>) -> Option<ConnPermit> {
+    let permits = Arc::clone(&thread.permits);
+    let permit = if thread.refuse_over_limit {
+        permits.try_acquire_owned().ok()
     } else {
         tokio::select! {
             biased;
-            permit = seats.acquire_owned() => permit.ok(),
-            () = room.desk.over() => return None,
+            permit = permits.acquire_owned() => permit.ok(),
+            () = thread.shared.over() => return None,
         }
     };
     let Some(permit) = permit else {
-        room.desk.ops.rejected_connections.inc();
+        thread.shared.ops.rejected_connections.inc();
         // A fresh connection's send buffer holds a line; nothing is said in the clear where
         // TLS is spoken.
         if !tls {
@@ -299,7 +299,7 @@ async fn seat(stream: &mut Stream, tls: bool, room: &Rc<Room>) -> Option<Seat> {
         }
         return None;
     };
-    // Given back with the seat.
+    // Given back with the permit.
     permit.forget();
-    Some(Seat::new(Rc::clone(room)))
+    Some(ConnPermit::new(Rc::clone(thread)))
 }

@@ -21,8 +21,8 @@ pub use offload::{GpuRepliesFlag, OffloadFlags};
 pub use policy::{PingLimit, PolicyFlags, RateLimit};
 pub use process::ProcessFlags;
 pub use values::{
-    FileMask, IpFlag, ListenAddr, ListenTls, MetricsAddr, Network, NodeFlag, PortSpec, ServicePort,
-    SideDoorFlag,
+    ExceptionPathFlag, FileMask, IpFlag, ListenAddr, ListenTls, MetricsAddr, Network, NodeFlag,
+    PortSpec, ServicePort,
 };
 
 use crate::host::cpu_list::CpuList;
@@ -269,7 +269,7 @@ pub struct ServeFlags {
     /// Where frames go that are not for the key-value service, TCP among them: a kernel TAP device,
     /// or none. Default: tap with a --port, none without.
     #[arg(long, value_name = "tap[=NAME]|none", env = "GNOMON_SIDE_DOOR", help_heading = "Ports")]
-    pub side_door: Option<SideDoorFlag>,
+    pub side_door: Option<ExceptionPathFlag>,
 
     /// Frames per second that may go to the kernel's TAP device, and as many from it.
     #[arg(

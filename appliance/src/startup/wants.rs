@@ -3,7 +3,7 @@
 use crate::host::check::{Want, Wants};
 use crate::host::machine::Machine;
 use crate::host::pci::PciAddress;
-use crate::startup::flags::{Engine, PortSpec, ServeFlags, SideDoorFlag};
+use crate::startup::flags::{Engine, ExceptionPathFlag, PortSpec, ServeFlags};
 use crate::startup::plan::{needed_bytes, worker_cpus};
 use driver_shim::Pages;
 
@@ -17,7 +17,7 @@ impl Wants {
         let worker_cpus = worker_cpus(flags, machine).unwrap_or_default();
         Self {
             nics: nics.collect(),
-            side_door: !flags.port.is_empty() && flags.side_door != Some(SideDoorFlag::None),
+            side_door: !flags.port.is_empty() && flags.side_door != Some(ExceptionPathFlag::None),
             memory_bytes: needed_bytes(flags, worker_cpus.len() * flags.port.len().max(1)),
             worker_cpus,
             huge: match flags.huge {

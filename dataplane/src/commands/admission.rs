@@ -30,7 +30,7 @@ pub trait Users: Debug + Send + Sync {
 
 /// Where a connection stands before its conversation.
 #[derive(Debug)]
-pub struct Gate {
+pub struct Login {
     dialects: Dialects,
     users: Option<Arc<dyn Users>>,
     stand: Stand,
@@ -57,7 +57,7 @@ pub struct Admission {
     pub close: bool,
 }
 
-impl Gate {
+impl Login {
     /// The beginning of a connection that speaks one of these dialects, and must authenticate if
     /// there are users.
     pub fn new(dialects: Dialects, users: Option<Arc<dyn Users>>) -> Self {
@@ -175,14 +175,14 @@ mod tests {
     /// Feeds the input in pieces; gives replies, whether it is closed, and what is left over.
     fn attempt(input: &[u8], piece: usize) -> (String, bool, Vec<u8>) {
         let (ops, mut out) = (OpCounters::default(), Vec::new());
-        let mut gate = Gate::new(Dialects::Only(Dialect::Ascii), Some(Arc::new(One)));
+        let mut login = Login::new(Dialects::Only(Dialect::Ascii), Some(Arc::new(One)));
         let mut waiting = Vec::new();
         for piece in input.chunks(piece) {
             waiting.extend_from_slice(piece);
-            if gate.is_open() {
+            if login.is_open() {
                 continue;
             }
-            let a = gate.advance(&waiting, &ops, &mut out);
+            let a = login.advance(&waiting, &ops, &mut out);
             waiting.drain(..a.consumed);
             if a.close {
                 return (String::from_utf8(out).unwrap(), true, waiting);
@@ -234,9 +234,9 @@ mod tests {
     #[test]
     fn attempts_are_counted() {
         let (ops, mut out) = (OpCounters::default(), Vec::new());
-        let mut gate = Gate::new(Dialects::Auto, Some(Arc::new(One)));
+        let mut login = Login::new(Dialects::Auto, Some(Arc::new(One)));
         let input = b"get a\r\nset x 0 0 3\r\nu q\r\nset x 0 0 3\r\nu p\r\n";
-        gate.advance(input, &ops, &mut out);
+        login.advance(input, &ops, &mut out);
         assert_eq!((ops.auth_cmds.get(), ops.auth_errors.get()), (2, 1));
     }
 
@@ -250,11 +250,11 @@ mod tests {
             (Dialects::Only(Dialect::Binary), b"g", false),
             (Dialects::Only(Dialect::Binary), b"\x80", true),
         ] {
-            let mut gate = Gate::new(dialects, None);
+            let mut login = Login::new(dialects, None);
             let ops = OpCounters::default();
-            assert!(!gate.advance(b"", &ops, &mut Vec::new()).close && !gate.is_open());
-            let a = gate.advance(input, &ops, &mut Vec::new());
-            assert_eq!((gate.is_open(), a.close), (admitted, !admitted), "{dialects:?} {input:?}");
+            assert!(!login.advance(b"", &ops, &mut Vec::new()).close && !login.is_open());
+            let a = login.advance(input, &ops, &mut Vec::new());
+            assert_eq!((login.is_open(), a.close), (admitted, !admitted), "{dialects:?} {input:?}");
             assert_eq!(a.consumed, 0);
         }
     }

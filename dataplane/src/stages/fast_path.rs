@@ -50,7 +50,7 @@ use memcache::admin::Events;
 use order::Order;
 pub use requests::Requests;
 use several::{Rest, Several};
-use store::{Fetched, Guard, Horizon};
+use store::{Fetched, Guard, Liveness};
 use totals::{Totals, next_of};
 use vector::{Portable, ROW, ROWS_AHEAD, Vector, Work};
 use wire::ipv4::PLAIN_L4;
@@ -185,12 +185,12 @@ impl FastPath {
         let busy = self.manner == Manner::Off
             || context.ctx.server().watchers.want(Events::FETCHERS)
             || context.ctx.server().detail.is_on();
-        let Some(horizon) = context.ctx.session.store().horizon().filter(|_| !busy) else {
+        let Some(liveness) = context.ctx.session.store().liveness().filter(|_| !busy) else {
             return Answered::default();
         };
         let totals = match (context.caps.ip, context.caps.udp) {
-            (false, false) => self.run_with::<false>(burst, requests, context, horizon),
-            (true, true) => self.run_with::<true>(burst, requests, context, horizon),
+            (false, false) => self.run_with::<false>(burst, requests, context, liveness),
+            (true, true) => self.run_with::<true>(burst, requests, context, liveness),
             // No port of ours fills in one alone.
             _ => return Answered::default(),
         };
@@ -205,7 +205,7 @@ impl FastPath {
         burst: &mut [Frame],
         requests: &mut Requests,
         context: &mut Context<'_>,
-        horizon: Horizon,
+        liveness: Liveness,
     ) -> Totals {
         let Self { manner, order, several } = self;
         let (observer, region) = (context.ctx.observer, context.region);
@@ -220,7 +220,7 @@ impl FastPath {
             guard,
             observer,
             region,
-            horizon,
+            liveness,
             dialects,
             totals,
         };
@@ -237,7 +237,7 @@ impl FastPath {
             guard,
             observer,
             region,
-            horizon,
+            liveness,
             dialects,
             totals,
         })
@@ -253,7 +253,7 @@ struct Pass<'p, 'g> {
     guard: &'g Guard<'g>,
     observer: Observer<'p>,
     region: &'p Region,
-    horizon: Horizon,
+    liveness: Liveness,
     dialects: Dialects,
     totals: Totals,
 }

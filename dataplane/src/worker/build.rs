@@ -1,7 +1,7 @@
 //! What a worker is made of, and how: every stage, and all memory that it will use.
 #![allow(unsafe_code)]
 
-use super::{PortEnd, Worker};
+use super::{PortEnd, WRITE_BATCHES, Worker};
 use crate::announce::Announcer;
 use crate::frame_accounting::Accounts;
 use crate::observe::Server;
@@ -10,7 +10,7 @@ use crate::stages::batch::batcher::{BatchMode, BatchPolicy, Batcher};
 use crate::stages::batch::dispatch::{Dispatch, Offloading};
 use crate::stages::engine::cpu_engine::CpuEngine;
 use crate::stages::execute::Execute;
-use crate::stages::exits::exception_path::SideDoor;
+use crate::stages::exits::exception_path::ExceptionPath;
 use crate::stages::exits::refuse_fragment::TooLong;
 use crate::stages::fast_path::{self, FastPath, Manner};
 use crate::stages::stream::{StreamPort, Streams, StreamsConfig};
@@ -34,7 +34,7 @@ pub struct WorkerPort {
     /// Its addresses, and who may talk to it.
     pub local: Arc<Local>,
     /// The kernel's side of it. One worker per port also sends the kernel's frames.
-    pub side_door: Option<Arc<SideDoor>>,
+    pub side_door: Option<Arc<ExceptionPath>>,
     /// This worker is that one.
     pub sends_for_kernel: bool,
     /// Orders to announce the port's addresses, if this worker is the one that sends them.
@@ -134,7 +134,7 @@ impl Worker {
                 .collect(),
             gate,
             too_long: TooLong::new(server.dialects, policy.amp_factor),
-            with_engine: (0..look_ups + 2).map(|_| Vec::new()).collect(),
+            with_engine: (0..look_ups + WRITE_BATCHES).map(|_| Vec::new()).collect(),
             writes,
             batcher: Batcher::new(batch, |id, capacity| engine.new_batch(id, capacity)),
             engine,

@@ -1,23 +1,23 @@
 //! Epochs: when may memory that readers might still see be used again?
 //!
 //! In: participants that pin and unpin, and stamps of things taken out of sight. Out: a
-//! horizon; whatever was stamped before it is visible to no reader any more. Nothing here waits,
+//! safe_epoch; whatever was stamped before it is visible to no reader any more. Nothing here waits,
 //! allocates after start-up or fails, but for a participant too many.
 //!
 //! ```text
 //! reader                       writer                         reclaimer
 //! pin:  e = global             take it out of sight           advance: global += 1
-//!       slot = e               stamp: fence                   horizon:
+//!       slot = e               stamp: fence                   safe_epoch:
 //!       fence                         r = global                min(global, pinned slots)
-//! look at memory               hand over, with a lock         reuse what has r < horizon
+//! look at memory               hand over, with a lock         reuse what has r < safe_epoch
 //! unpin: slot = idle
 //! ```
 //!
-//! Why that is enough, for a reader R and a thing stamped `r` and found below the horizon. If the
+//! Why that is enough, for a reader R and a thing stamped `r` and found below the safe_epoch. If the
 //! writer's fence comes before R's, R sees that the thing is out of sight. If it comes after:
 //!
 //! - the reclaimer sees R's slot at `e` or later, because it looks after the writer's fence;
-//! - `e <= r`, because R read global before its fence and the writer after its own. So the horizon is
+//! - `e <= r`, because R read global before its fence and the writer after its own. So the safe_epoch is
 //!   not past `r` until R unpins or pins again.
 //!
 //! R's looks before that are over when the memory is used again: R's stores to its slot release,
@@ -49,9 +49,9 @@ pub struct Stamp(u64);
 
 /// What was stamped before this is visible to no reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Horizon(u64);
+pub struct SafeEpoch(u64);
 
-impl Horizon {
+impl SafeEpoch {
     /// Whether what was stamped with `stamp` is visible to no reader any more.
     pub fn is_past(self, stamp: Stamp) -> bool {
         stamp.0 < self.0
@@ -134,20 +134,20 @@ impl Epochs {
 
     /// Epochs that the participant furthest behind is behind.
     pub fn lag(&self) -> u64 {
-        // The horizon first: one that pins later is no further behind.
-        let Horizon(least) = self.horizon();
+        // The safe_epoch first: one that pins later is no further behind.
+        let SafeEpoch(least) = self.safe_epoch();
         self.global.0.load(Ordering::Relaxed).saturating_sub(least)
     }
 
     /// Looks at every participant and says what is out of sight, among the things whose stamps
     /// were handed to the caller before (as by a lock that guards them).
-    pub fn horizon(&self) -> Horizon {
+    pub fn safe_epoch(&self) -> SafeEpoch {
         let mut least = self.global.0.load(Ordering::Relaxed);
         let used = self.used.load(Ordering::Acquire);
         for slot in self.slots.iter().take(used) {
             least = least.min(slot.0.pinned.load(Ordering::Acquire));
         }
-        Horizon(least)
+        SafeEpoch(least)
     }
 }
 
@@ -171,16 +171,16 @@ mod tests {
         let s = e.stamp();
         e.advance();
         e.pin(&b);
-        assert!(!e.horizon().is_past(s), "a may still look");
+        assert!(!e.safe_epoch().is_past(s), "a may still look");
         assert_eq!(e.lag(), 1);
         e.pin(&a);
-        assert!(e.horizon().is_past(s), "both pinned later");
+        assert!(e.safe_epoch().is_past(s), "both pinned later");
         let s2 = e.stamp();
         e.unpin(&a);
         e.advance();
-        assert!(!e.horizon().is_past(s2));
+        assert!(!e.safe_epoch().is_past(s2));
         e.leave(b);
-        assert!(e.horizon().is_past(s2));
+        assert!(e.safe_epoch().is_past(s2));
         assert!(e.join().is_some());
     }
 
@@ -188,8 +188,8 @@ mod tests {
     fn nothing_is_reused_within_its_own_epoch() {
         let e = Epochs::new(1);
         let s = e.stamp();
-        assert!(!e.horizon().is_past(s));
+        assert!(!e.safe_epoch().is_past(s));
         e.advance();
-        assert!(e.horizon().is_past(s));
+        assert!(e.safe_epoch().is_past(s));
     }
 }

@@ -56,14 +56,14 @@ const SWEEP_INSTEAD_CHUNKS: u32 = 256;
 
 /// How long a writer retries when there is no free memory: first spinning, then yielding, then sleeping.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct Retries {
     tries: u32,
     until: Option<Instant>,
 }
 
 impl Store {
     /// A chunk of the class, the caller's alone; if it needs only one, it may be of a larger class.
-    /// `chunks` is how many it needs in all. Without `patience` it does not wait: pinned callers must
+    /// `chunks` is how many it needs in all. Without `retries` it does not wait: pinned callers must
     /// not, because others may wait for them to unpin.
     #[inline(always)]
     pub(super) fn allocate(
@@ -71,17 +71,17 @@ impl Store {
         id: ClassId,
         bytes: usize,
         chunks: u32,
-        patience: Option<&mut Patience>,
+        retries: Option<&mut Retries>,
         before_waiting: impl FnOnce(),
     ) -> Option<Location> {
-        let at_once = self.take_chunk(&mut self.slabs.lock(id), bytes, patience.is_some());
+        let at_once = self.take_chunk(&mut self.slabs.lock(id), bytes, retries.is_some());
         if at_once.is_some() {
             return at_once;
         }
         before_waiting();
-        let patience = patience?;
+        let retries = retries?;
         self.wait_for_sweeper();
-        self.allocate_late(id, bytes, chunks, patience)
+        self.allocate_late(id, bytes, chunks, retries)
     }
 
     #[inline(always)]
@@ -96,7 +96,7 @@ impl Store {
         id: ClassId,
         bytes: usize,
         chunks: u32,
-        patience: &mut Patience,
+        retries: &mut Retries,
     ) -> Option<Location> {
         loop {
             let mut class = self.slabs.lock(id);
@@ -106,14 +106,14 @@ impl Store {
             let starved = class.chunks_to_keep() < chunks;
             let hopeless = !self.config.evict && class.in_limbo() == 0;
             // What a large item needs is not kept back for others, nor what would be refused.
-            if (starved || hopeless || patience.is_short())
+            if (starved || hopeless || retries.has_slept())
                 && self.slabs.grow(&mut class, &self.epochs, 0)
             {
                 continue;
             }
             drop(class);
-            if starved || hopeless || patience.is_short() {
-                let factor = if patience.is_short() { u32::MAX } else { BORROW_FACTOR };
+            if starved || hopeless || retries.has_slept() {
+                let factor = if retries.has_slept() { u32::MAX } else { BORROW_FACTOR };
                 if chunks == 1
                     && let Some(loc) = self.borrow(id, bytes, factor)
                 {
@@ -126,7 +126,7 @@ impl Store {
             if starved && self.config.evict {
                 self.take_from_others(id);
             }
-            if !self.wait(patience) {
+            if !self.wait(retries) {
                 break;
             }
         }
@@ -147,24 +147,24 @@ impl Store {
 
     /// Waits for readers to move on, longer each time. False when that was long enough, or has been
     /// tried already since any reader moved.
-    pub(super) fn wait(&self, patience: &mut Patience) -> bool {
-        patience.tries += 1;
-        if patience.tries < TRIES_SPINNING {
+    pub(super) fn wait(&self, retries: &mut Retries) -> bool {
+        retries.tries += 1;
+        if retries.tries < TRIES_SPINNING {
             (0..SPINS_PER_TRY).for_each(|_| spin_loop());
             return true;
         }
-        let horizon = self.epochs.horizon().number();
-        if self.waited_in_vain.load(Ordering::Relaxed) == horizon {
+        let safe = self.epochs.safe_epoch().number();
+        if self.waited_in_vain.load(Ordering::Relaxed) == safe {
             return false;
         }
-        if patience.tries < TRIES_YIELDING {
+        if retries.tries < TRIES_YIELDING {
             std::thread::yield_now();
             return true;
         }
         let now = Instant::now();
-        let late = now >= *patience.until.get_or_insert_with(|| now + NAPS_MAX);
-        if late && patience.tries > TRIES_YIELDING + NAPS_MIN {
-            self.waited_in_vain.store(horizon, Ordering::Relaxed);
+        let late = now >= *retries.until.get_or_insert_with(|| now + NAPS_MAX);
+        if late && retries.tries > TRIES_YIELDING + NAPS_MIN {
+            self.waited_in_vain.store(safe, Ordering::Relaxed);
             return false;
         }
         std::thread::sleep(NAP);
@@ -402,9 +402,9 @@ impl Store {
     }
 }
 
-impl Patience {
+impl Retries {
     /// Whether the writer has come to sleep between two tries.
-    fn is_short(&self) -> bool {
+    fn has_slept(&self) -> bool {
         self.tries >= TRIES_YIELDING
     }
 }

@@ -42,13 +42,13 @@ impl Flushed {
 
 /// A moment at which items are alive or dead.
 #[derive(Debug, Clone, Copy)]
-pub struct Horizon {
+pub struct Liveness {
     /// On the store's clock.
     pub now: u32,
     pub(super) flushed_up_to: u64,
 }
 
-impl Horizon {
+impl Liveness {
     /// [`Store::is_live`](crate::Store::is_live) at that moment.
     #[inline(always)]
     pub fn is_live(self, item: &ItemRef<'_>) -> bool {

@@ -60,7 +60,7 @@ mod write;
 pub use clock::Clock;
 pub use config::{StoreConfig, StoreError};
 pub use dump::Cursor;
-pub use flush::Horizon;
+pub use flush::Liveness;
 pub use hash::KeyHash;
 pub use item::{ItemRef, Location, Value};
 pub use layout::{PAGE_BYTES, SUM_KEPT_MIN_BYTES};

@@ -4,7 +4,7 @@
 //! compared with what was flushed (`flush.rs`, `prefix.rs`) when it is found. Fails: when too many
 //! prefixes are flushed between two rounds of the sweeper.
 
-use super::flush::Horizon;
+use super::flush::Liveness;
 use super::item::ItemRef;
 use super::prefix::{PREFIX_DEPTH_MAX, PrefixRefused};
 use super::state::Store;
@@ -34,9 +34,9 @@ impl Store {
     /// What distinguishes live items from dead ones at this moment. `None` while prefixes are flushed, which
     /// depends on the key.
     #[inline]
-    pub fn horizon(&self) -> Option<Horizon> {
+    pub fn liveness(&self) -> Option<Liveness> {
         let flushed_up_to = self.flushed.up_to.load(Ordering::Acquire);
-        (!self.prefixes.in_use()).then(|| Horizon { now: self.now(), flushed_up_to })
+        (!self.prefixes.in_use()).then(|| Liveness { now: self.now(), flushed_up_to })
     }
 
     /// Housekeeping's turn.

@@ -8,7 +8,7 @@
 use super::change::Change;
 use super::config::StoreError;
 use super::epoch::Participant;
-use super::evict::Patience;
+use super::evict::Retries;
 use super::hash::KeyHash;
 use super::index::Expect;
 use super::item::{ItemRef, Location};
@@ -101,8 +101,8 @@ impl Session {
     #[inline(always)]
     pub(super) fn put(&mut self, hash: KeyHash, new: &NewItem<'_>) -> Result<u64, Refused> {
         let Self { store, replaced, .. } = self;
-        let mut patience = Patience::default();
-        let fresh = store.make(new, Some(&mut patience), || store.retire(replaced.drain(..)))?;
+        let mut retries = Retries::default();
+        let fresh = store.make(new, Some(&mut retries), || store.retire(replaced.drain(..)))?;
         let (cas, old) = store.link(hash, new.key, fresh, Expect::Any)?;
         if let Some(old) = old {
             replaced.push(old);
@@ -329,13 +329,13 @@ impl Session {
         decide: &mut impl FnMut(&Store, Option<ItemRef<'_>>) -> Change<R>,
         (value_len, own_cas): (usize, bool),
     ) -> Result<(R, Option<u64>), Refused> {
-        let mut patience = Patience::default();
+        let mut retries = Retries::default();
         let mut room = Reservation { fresh: None, value_len, own_cas };
         loop {
-            room.fresh = Some(self.store.reserve(key.len(), &room, &mut patience)?);
+            room.fresh = Some(self.store.reserve(key.len(), &room, &mut retries)?);
             match self.modify_now(hash, key, given, decide, &mut room) {
                 // It has become longer meanwhile.
-                Err(Refused::OutOfMemory) if self.store.wait(&mut patience) => {}
+                Err(Refused::OutOfMemory) if self.store.wait(&mut retries) => {}
                 done => return done,
             }
         }

@@ -43,7 +43,7 @@ pub struct Store {
     pub(super) sweeper: Mutex<Sweeper>,
     /// Who takes chunks for a large item: one at a time, so that two do not each wait for the other's.
     pub(super) large: Mutex<()>,
-    /// The horizon at which a writer waited for memory to the end; `u64::MAX` before that.
+    /// The safe epoch at which a writer waited for memory to the end; `u64::MAX` before that.
     pub(super) waited_in_vain: AtomicU64,
     /// Some item was stored with an expiry time, or all were flushed; before that there is nothing
     /// to sweep.

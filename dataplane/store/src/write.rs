@@ -8,7 +8,7 @@
 
 use super::Store;
 use super::change::{NewValue, Replacement};
-use super::evict::{NAPS_MAX, Patience};
+use super::evict::{NAPS_MAX, Retries};
 use super::hash::KeyHash;
 use super::index::{Expect, UpdateError};
 use super::item::{ItemRef, Location, Value};
@@ -79,7 +79,7 @@ impl Store {
         counted <= self.config.item_max_bytes
     }
 
-    /// Writes an item into memory of its own. May evict, and may wait as [`Patience`] allows:
+    /// Writes an item into memory of its own. May evict, and may wait as [`Retries`] allows:
     /// `before_waiting` may give back what the caller still has.
     ///
     /// Inlined, and [`Self::link`] too, so that a `Fresh` is nowhere but in registers.
@@ -87,7 +87,7 @@ impl Store {
     pub(super) fn make(
         &self,
         new: &NewItem<'_>,
-        patience: Option<&mut Patience>,
+        retries: Option<&mut Retries>,
         before_waiting: impl FnOnce(),
     ) -> Result<Fresh<'_>, Refused> {
         if !self.fits(new.key.len(), new.flags, new.value_len())
@@ -98,12 +98,12 @@ impl Store {
         let (loc, sequence, parts) = match new.value_len() > WHOLE_MAX_BYTES {
             true => {
                 before_waiting();
-                self.make_large(new, patience)?
+                self.make_large(new, retries)?
             }
             false => {
                 let len_bytes = new.len_bytes();
                 let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
-                let loc = self.allocate(class, len_bytes, 1, patience, before_waiting);
+                let loc = self.allocate(class, len_bytes, 1, retries, before_waiting);
                 let loc = loc.ok_or(Refused::OutOfMemory)?;
                 let sequence = self.next_in_sequence();
                 // SAFETY: just popped, for this many bytes; the key's length was checked.
@@ -131,10 +131,10 @@ impl Store {
     fn make_large(
         &self,
         new: &NewItem<'_>,
-        patience: Option<&mut Patience>,
+        retries: Option<&mut Retries>,
     ) -> Result<(Location, u64, Vec<Location>), Refused> {
         let lens = (new.key.len(), new.value_len(), new.len_bytes());
-        let (loc, parts) = self.allocate_large(lens, patience)?;
+        let (loc, parts) = self.allocate_large(lens, retries)?;
         let sequence = self.next_in_sequence();
         // SAFETY: just popped, all of them, for this item; the key's length was checked.
         unsafe { self.slabs.write_large(loc, &parts, new, sequence, self.now()) };
@@ -146,7 +146,7 @@ impl Store {
     fn allocate_large(
         &self,
         (key_len, value_len, len_bytes): (usize, usize, usize),
-        mut patience: Option<&mut Patience>,
+        mut retries: Option<&mut Retries>,
     ) -> Result<(Location, Vec<Location>), Refused> {
         let id = self.slabs.large_class().ok_or(Refused::TooLarge)?;
         let size = self.slabs.size(id);
@@ -155,20 +155,20 @@ impl Store {
         if chunks > self.slabs.limit_pages() * size.per_page {
             return Err(Refused::OutOfMemory);
         }
-        let alone = match &patience {
+        let alone = match &retries {
             Some(_) => self.large.try_lock_for(NAPS_MAX),
             None => self.large.try_lock(),
         };
         let _alone = alone.ok_or(Refused::OutOfMemory)?;
         let mut parts = Vec::with_capacity(n_parts);
         while parts.len() < n_parts {
-            let part = self.allocate(id, 0, chunks, patience.as_deref_mut(), || ());
+            let part = self.allocate(id, 0, chunks, retries.as_deref_mut(), || ());
             let Some(part) = part else { break };
             Slabs::count_as_part(&mut self.slabs.lock(id));
             parts.push(part);
         }
         if parts.len() == n_parts
-            && let Some(loc) = self.allocate(id, len_bytes, chunks, patience, || ())
+            && let Some(loc) = self.allocate(id, len_bytes, chunks, retries, || ())
         {
             return Ok((loc, parts));
         }
@@ -184,16 +184,16 @@ impl Store {
         &self,
         key_len: usize,
         room: &Reservation<'_>,
-        patience: &mut Patience,
+        retries: &mut Retries,
     ) -> Result<Fresh<'_>, Refused> {
         let value_len = room.value_len;
         let own_cas = if room.own_cas { OWN_CAS_BYTES } else { 0 };
         let len_bytes = len_bytes(key_len, value_len) + own_cas;
         let (loc, parts) = match value_len > WHOLE_MAX_BYTES {
-            true => self.allocate_large((key_len, value_len, len_bytes), Some(patience))?,
+            true => self.allocate_large((key_len, value_len, len_bytes), Some(retries))?,
             false => {
                 let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
-                let loc = self.allocate(class, len_bytes, 1, Some(patience), || ());
+                let loc = self.allocate(class, len_bytes, 1, Some(retries), || ());
                 (loc.ok_or(Refused::OutOfMemory)?, Vec::new())
             }
         };

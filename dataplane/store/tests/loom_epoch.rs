@@ -59,7 +59,7 @@ impl World {
         self.chunk.state.store(UNLINKED, Ordering::Release);
         let stamp = self.epochs.stamp();
         self.epochs.advance();
-        if wait && !self.epochs.horizon().is_past(stamp) {
+        if wait && !self.epochs.safe_epoch().is_past(stamp) {
             return;
         }
         self.rewrite();
@@ -98,7 +98,7 @@ fn another_thread_may_reclaim() {
             let limbo = theirs.lock().unwrap();
             if let Some(stamp) = *limbo {
                 reclaimer.epochs.advance();
-                if reclaimer.epochs.horizon().is_past(stamp) {
+                if reclaimer.epochs.safe_epoch().is_past(stamp) {
                     reclaimer.rewrite();
                 }
             }
@@ -122,7 +122,7 @@ fn another_thread_may_advance() {
         let b = thread::spawn(move || opener.epochs.advance());
         world.chunk.state.store(UNLINKED, Ordering::Release);
         let stamp = world.epochs.stamp();
-        if world.epochs.horizon().is_past(stamp) {
+        if world.epochs.safe_epoch().is_past(stamp) {
             world.rewrite();
         }
         a.join().unwrap();
@@ -130,7 +130,7 @@ fn another_thread_may_advance() {
     });
 }
 
-/// The model can see: without asking for the horizon, it finds the overlap.
+/// The model can see: without asking for the safe epoch, it finds the overlap.
 #[test]
 #[should_panic]
 fn reusing_without_the_horizon_is_found() {

@@ -70,7 +70,7 @@ fn empty_and_headerless_datagrams() {
     assert!(w.received(0).is_empty());
     assert_eq!(w.dropped(DropReason::KvFrameShort), 4);
     assert_eq!(w.dropped(DropReason::KvMultipart), 1);
-    assert_eq!(w.dropped(DropReason::NoSideDoor), 1);
+    assert_eq!(w.dropped(DropReason::NoExceptionPath), 1);
     w.end();
 }
 

@@ -390,7 +390,7 @@ fn over_arp(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
 
 #[cold]
 fn punt(local: &Local) -> Result<Class, DropReason> {
-    if local.side_door { Ok(Class::Punt) } else { Err(DropReason::NoSideDoor) }
+    if local.side_door { Ok(Class::Punt) } else { Err(DropReason::NoExceptionPath) }
 }
 
 #[cold]

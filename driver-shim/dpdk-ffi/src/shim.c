@@ -292,7 +292,7 @@ int gn_port_facts(uint16_t port, struct gn_port_facts *out)
 /*
  * Checksums that the device is to look at. The NICs of virtual machines take that for leave to hand
  * over frames from their own host whose sums nobody has filled in, whatever the protocol; whoever
- * gets such a frame from us, the kernel behind the side door, finds it broken. Not asked for, the
+ * gets such a frame from us, the kernel behind the exception path, finds it broken. Not asked for, the
  * host fills them in. vmxnet3 knows but one switch for all sums, virtio none for IPv4 headers.
  */
 static uint64_t rx_checksums(const struct rte_eth_dev_info *info)

@@ -24,7 +24,7 @@ SENT_TO_BE_DROPPED = ("kv_frame_short", "kv_multipart")
 
 EXPLAINED = ("eth_not_ours", "not_for_us", "request_to_group", "side_door_rate")
 """Reasons for which a kernel at the other end of a wire gives cause by itself: it looks for
-neighbours, and sends more TCP than the side door lets through, which it sends again."""
+neighbours, and sends more TCP than the exception path lets through, which it sends again."""
 
 
 class Soak:

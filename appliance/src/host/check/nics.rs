@@ -76,7 +76,7 @@ fn drivers(host: &Host) -> Finding {
 }
 
 fn tun(host: &Host) -> Finding {
-    const WHAT: &str = "side door";
+    const WHAT: &str = "exception path";
     match host.has("dev/net/tun") {
         true => Finding::pass(WHAT, "/dev/net/tun is there"),
         false => Finding::fail(WHAT, "no /dev/net/tun", "modprobe tun, or --side-door none"),

@@ -265,7 +265,7 @@ fn iommu_and_vfio() {
 fn dpdk_and_the_side_door() {
     let bare = Fake::new("bare").nic(NIC, "vfio-pci").vfio();
     expect(&bare, &wants(), "DPDK's drivers", Fail, "no directory", "apt-get install");
-    expect(&bare, &wants(), "side door", Fail, "/dev/net/tun", "modprobe tun");
+    expect(&bare, &wants(), "exception path", Fail, "/dev/net/tun", "modprobe tun");
     // The archive brings its drivers; the machine has none.
     let archive = Fake::new("archive")
         .nic(NIC, "vfio-pci")
@@ -273,7 +273,7 @@ fn dpdk_and_the_side_door() {
         .file("opt/gnomon/lib/gnomon/pmds/librte_net_ixgbe.so.23", "");
     expect(&archive, &wants(), "DPDK's drivers", Pass, "/opt/gnomon/lib/gnomon/pmds", "");
     let shut = Wants { side_door: false, ..wants() };
-    assert!(check(&bare.host(), &shut).iter().all(|f| f.what != "side door"));
+    assert!(check(&bare.host(), &shut).iter().all(|f| f.what != "exception path"));
 }
 
 #[test]

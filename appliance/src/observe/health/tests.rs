@@ -150,7 +150,7 @@ fn a_side_door_is_told_of_when_it_goes_and_when_it_is_back() {
     let (.., mut watched) = port();
     let begun = Instant::now();
     for (n, up) in [1, 0, 0, 1].into_iter().enumerate() {
-        let door = SideDoorCounters { up, ..SideDoorCounters::default() };
+        let door = ExceptionPathCounters { up, ..ExceptionPathCounters::default() };
         let now = begun + Duration::from_secs(2) * u32::try_from(n).unwrap();
         look_at_door("pretended", &door, &mut watched, now);
         assert_eq!(watched.door_up, up == 1);

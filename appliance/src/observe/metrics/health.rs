@@ -7,7 +7,7 @@ use super::family::{Exposition, Family, Field, Seconds, counter, gauge};
 use super::own::by_port;
 use super::sources::Sources;
 use crate::observe::health::PortSample;
-use dataplane::stages::exits::exception_path::SideDoorCounters;
+use dataplane::stages::exits::exception_path::ExceptionPathCounters;
 
 const PORT: &[&str] = &["port"];
 const WORKER: &[&str] = &["worker"];
@@ -39,7 +39,7 @@ static PORTS: &[Field<PortSample>] = &[
 ];
 
 /// Of each port's exception path.
-static DOORS: &[Field<SideDoorCounters>] = &[
+static DOORS: &[Field<ExceptionPathCounters>] = &[
     (gauge("gnomon_side_door_up", PORT, "The exception path's TAP device exists."), |d| d.up),
     (
         counter(

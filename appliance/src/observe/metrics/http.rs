@@ -82,28 +82,28 @@ fn run(
 ) -> io::Result<()> {
     let local = matches!(listener, Source::Unix(_));
     let captures = Captures::new(sources.capture_lines.clone());
-    let desk = RefCell::new(Pages::new(sources));
-    let hall = Rc::new(Shared { desk, captures, exchanges: RefCell::default(), local, stop });
+    let pages = RefCell::new(Pages::new(sources));
+    let shared = Rc::new(Shared { pages, captures, exchanges: RefCell::default(), local, stop });
     let accepting = async {
         match listener {
             Source::Tcp(l, _) => {
                 let l = TcpListener::from_std(l)?;
-                accept(hall.clone(), async || l.accept().await.map(|(stream, _)| stream)).await
+                accept(shared.clone(), async || l.accept().await.map(|(stream, _)| stream)).await
             }
             Source::Unix(l) => {
                 let l = UnixListener::from_std(l)?;
-                accept(hall.clone(), async || l.accept().await.map(|(stream, _)| stream)).await
+                accept(shared.clone(), async || l.accept().await.map(|(stream, _)| stream)).await
             }
         }
     };
     let until_stopped = async {
-        while !hall.stop.load(Ordering::Relaxed) {
-            hall.desk.borrow_mut().look();
-            hall.captures.tidy();
+        while !shared.stop.load(Ordering::Relaxed) {
+            shared.pages.borrow_mut().look();
+            shared.captures.tidy();
             sleep(TICK).await;
         }
         let last = Instant::now() + LAST_MAX;
-        while hall.captures.is_running() && Instant::now() < last {
+        while shared.captures.is_running() && Instant::now() < last {
             sleep(TICK / 10).await;
         }
     };
@@ -117,7 +117,10 @@ fn run(
 
 /// Takes connections one after the other. Where all seats are taken, the connection that has had one for longest
 /// is closed: an honest exchange takes no longer than it takes others to come.
-async fn accept<S>(hall: Rc<Shared>, mut next: impl AsyncFnMut() -> io::Result<S>) -> io::Result<()>
+async fn accept<S>(
+    shared: Rc<Shared>,
+    mut next: impl AsyncFnMut() -> io::Result<S>,
+) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -128,25 +131,25 @@ where
                 let seat = match Arc::clone(&seats).try_acquire_owned() {
                     Ok(seat) => seat,
                     Err(_) => {
-                        let oldest = hall.exchanges.borrow_mut().pop_front();
+                        let oldest = shared.exchanges.borrow_mut().pop_front();
                         oldest.iter().for_each(|(_, exchange)| exchange.abort());
                         // The semaphore is never closed.
                         let Ok(seat) = Arc::clone(&seats).acquire_owned().await else { break };
                         seat
                     }
                 };
-                let all = Rc::clone(&hall);
+                let all = Rc::clone(&shared);
                 let task = tokio::task::spawn_local(async move {
-                    let hall = all;
+                    let shared = all;
                     // A client that is too slow, or has gone, gets nothing.
-                    let asked = timeout(EXCHANGE_MAX, exchange(&mut stream, &hall)).await;
-                    hall.exchanges.borrow_mut().retain(|(n, _)| *n != number);
+                    let asked = timeout(EXCHANGE_MAX, exchange(&mut stream, &shared)).await;
+                    shared.exchanges.borrow_mut().retain(|(n, _)| *n != number);
                     if let Ok(Ok(Some(request))) = asked {
-                        capture(&mut stream, &hall, &request).await;
+                        capture(&mut stream, &shared, &request).await;
                     }
                     drop(seat);
                 });
-                hall.exchanges.borrow_mut().push_back((number, task.abort_handle()));
+                shared.exchanges.borrow_mut().push_back((number, task.abort_handle()));
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection for metrics");
@@ -159,7 +162,7 @@ where
 
 /// What all connections share.
 struct Shared {
-    desk: RefCell<Pages>,
+    pages: RefCell<Pages>,
     captures: Captures,
     /// Those under way, the oldest first.
     exchanges: RefCell<VecDeque<(u64, AbortHandle)>>,
@@ -168,12 +171,12 @@ struct Shared {
     stop: Arc<AtomicBool>,
 }
 
-async fn capture<S>(stream: &mut S, hall: &Shared, request: &Request)
+async fn capture<S>(stream: &mut S, shared: &Shared, request: &Request)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     if let Err(Refused { status, why }) =
-        capture::serve(stream, &hall.captures, request, &hall.stop).await
+        capture::serve(stream, &shared.captures, request, &shared.stop).await
     {
         let refused = async {
             stream.write_all(&response(status, &format!("{why}\n"))).await?;
@@ -185,14 +188,14 @@ where
 }
 
 /// One request and its answer, or the capture that it requests.
-async fn exchange<S>(stream: &mut S, hall: &Shared) -> io::Result<Option<Request>>
+async fn exchange<S>(stream: &mut S, shared: &Shared) -> io::Result<Option<Request>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut request = Vec::new();
     let answer = loop {
         if request.windows(4).any(|w| w == b"\r\n\r\n") {
-            match answer(&request, hall.local, || hall.desk.borrow_mut().page()) {
+            match answer(&request, shared.local, || shared.pages.borrow_mut().page()) {
                 Answer::Whole(answer) => break answer,
                 Answer::Capture(request) => return Ok(Some(request)),
             }

@@ -12,7 +12,7 @@ use crate::observe::health::PortSample;
 use crate::startup::flags::LONG_VERSION;
 use dataplane::WorkerCounters;
 use dataplane::observe::OpTotals;
-use dataplane::stages::exits::exception_path::SideDoorCounters;
+use dataplane::stages::exits::exception_path::ExceptionPathCounters;
 use store::StoreStats;
 
 static BUILD: Family = gauge("gnomon_build_info", &["version"], "Release, commit and compiler: 1.");
@@ -217,7 +217,7 @@ static PORTS: &[Field<PortSample>] = &[
 ];
 
 /// Of each port's exception path.
-static DOORS: &[Field<SideDoorCounters>] = &[
+static DOORS: &[Field<ExceptionPathCounters>] = &[
     (
         counter("gnomon_side_door_punted_total", PORT, "Frames taken from workers for the kernel."),
         |d| d.punted,
@@ -449,7 +449,7 @@ pub(super) fn collect(sources: &Sources, power: &mut Power, out: &mut Exposition
 pub(super) fn by_port(
     sources: &Sources,
     fields: &[Field<PortSample>],
-    doors: &[Field<SideDoorCounters>],
+    doors: &[Field<ExceptionPathCounters>],
     out: &mut Exposition,
 ) {
     let ports = sources.ports.lock().clone();

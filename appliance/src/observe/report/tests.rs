@@ -43,7 +43,7 @@ fn a_plan_with_a_port_reads_so() {
         plan_text(&plan(args)),
         "\
 port 0        net_tap0,iface=kv: 10.0.0.1/24, UDP port 11211
-side door     gnomon0
+exceptions    gnomon0
 TCP           off
 workers       2 on CPU 1,3
 control       CPU 0
@@ -110,13 +110,13 @@ fn the_report_tells_of_refusals_and_the_side_door() {
         worker.count_drop(reason);
     }
     worker.punted.add(2);
-    let door = SideDoorCounters {
+    let door = ExceptionPathCounters {
         punted: 7,
         written: 5,
         read: 4,
         sent_on: 3,
         held_back: 6,
-        ..SideDoorCounters::default()
+        ..ExceptionPathCounters::default()
     };
     let ports = vec![
         PortReport::new("with".to_owned(), PortCounters::default(), Some(door)),
@@ -131,7 +131,7 @@ fn the_report_tells_of_refusals_and_the_side_door() {
         "frames        9 received = 4 answered + 2 punted + 3 dropped + 0 in flight\n",
         "  dropped     1 amplification\n  dropped     2 rate_source\n",
         "refused       2 replies larger than --amp-factor allows\n",
-        "  side door   5 to the kernel, 3 from it, 2 and 1 lost, held back 6 times\nport          without",
+        "  exceptions  5 to the kernel, 3 from it, 2 and 1 lost, held back 6 times\nport          without",
     ] {
         assert!(text.contains(row), "{row} is not in {text}");
     }

@@ -2,7 +2,7 @@
 
 use super::{Driver, OpenPort, Opened, PortsError, in_service};
 use crate::startup::plan::{Device, Plan, PortPlan};
-use dataplane::stages::exits::exception_path::SideDoor;
+use dataplane::stages::exits::exception_path::ExceptionPath;
 use driver_shim::ports::dpdk::{
     DpdkError, DpdkPort, Eal, EalConfig, NumaNode, PortConfig, RegisteredThread, memory_mb_for,
     region, register_thread,
@@ -70,7 +70,7 @@ fn side_door(
     rate_pps: NonZeroU32,
     info: &PortInfo,
     region: &Region,
-) -> Result<Option<Arc<SideDoor>>, PortsError> {
+) -> Result<Option<Arc<ExceptionPath>>, PortsError> {
     let Some(name) = &port.side_door else { return Ok(None) };
     let tap = Tap::open(&TapConfig {
         name: name.clone(),
@@ -78,5 +78,5 @@ fn side_door(
         mtu: info.mtu,
         addrs: port.addresses.iter().map(|a| (a.ip, a.prefix_len)).collect(),
     })?;
-    Ok(Some(Arc::new(SideDoor::new(tap, rate_pps, region.clone()))))
+    Ok(Some(Arc::new(ExceptionPath::new(tap, rate_pps, region.clone()))))
 }

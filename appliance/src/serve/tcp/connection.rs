@@ -1,14 +1,14 @@
 //! One connection: read, answer whole commands, write, in turn. What takes much memory is in
 //! [`large`].
 
-use super::desk::{Desk, End, send_some};
 use super::drain;
 use super::input::Input;
 use super::large::{self, Gathered};
 use super::pool::{OUT_BYTES, SMALL_BYTES, TURN_OUT_BYTES};
+use super::shared::{End, ThreadShared, send_some};
 use super::transport::Stream;
 use super::waiting::idle;
-use dataplane::commands::admission::Gate;
+use dataplane::commands::admission::Login;
 use dataplane::commands::{Conversation, Ctx};
 use dataplane::observe::watch::{BUFFER_BYTES, Watching};
 use dataplane::observe::{Conn, ConnState, Transport};
@@ -28,16 +28,16 @@ pub(super) const PARTING_MAX: Duration = Duration::from_secs(2);
 
 /// What a connection has said, from its first byte on.
 pub(super) struct Talk {
-    gate: Gate,
+    login: Login,
     conversation: Conversation,
 }
 
 impl Talk {
-    fn new(desk: &Desk) -> Self {
+    fn new(shared: &ThreadShared) -> Self {
         Self {
-            gate: Gate::new(desk.server.dialects, desk.users.clone()),
-            conversation: Conversation::new(desk.item_max_bytes)
-                .in_turns_of(desk.requests_per_turn),
+            login: Login::new(shared.server.dialects, shared.users.clone()),
+            conversation: Conversation::new(shared.item_max_bytes)
+                .in_turns_of(shared.requests_per_turn),
         }
     }
 }
@@ -45,22 +45,22 @@ impl Talk {
 /// Ends the connection in good order, where its client may still hear of it.
 pub(super) async fn finish(
     stream: &mut Stream,
-    desk: &Desk,
+    shared: &ThreadShared,
     conn: &Conn,
     ended: io::Result<End>,
 ) -> End {
     let end = match ended {
         Ok(end) => end,
-        Err(error) if is_idle(&error) && desk.is_over() => End::Cut,
+        Err(error) if is_idle(&error) && shared.is_over() => End::Cut,
         Err(error) if is_idle(&error) => End::Idle,
         Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => End::Stalled,
         Err(error) => {
-            desk.count_shortage(&error);
+            shared.count_shortage(&error);
             End::Failed(error)
         }
     };
     if matches!(end, End::Idle) {
-        desk.ops.idle_kicks.inc();
+        shared.ops.idle_kicks.inc();
     }
     let most = match end {
         End::Conversation | End::Lost => PARTING_MAX,
@@ -94,26 +94,26 @@ fn is_idle(error: &io::Error) -> bool {
 /// first byte on.
 pub(super) async fn converse(
     stream: &mut Stream,
-    desk: &Desk,
+    shared: &ThreadShared,
     conn: &Conn,
     talk: &mut Option<Box<Talk>>,
 ) -> io::Result<Option<End>> {
     let mut input = Input::default();
     let fd = u64::try_from(conn.fd()).unwrap_or(0);
     // Made once: it is only asked, and only when nothing has come.
-    let mut stop = pin!(desk.stopping());
+    let mut stop = pin!(shared.stopping());
     let mut heard = false;
     loop {
-        let draining = desk.drain().is_some();
+        let draining = shared.drain().is_some();
         let in_request = !input.unread().is_empty();
-        if desk.is_over() {
+        if shared.is_over() {
             let cut = in_request || stream.has_unread();
             return Ok(Some(if cut { End::Cut } else { End::Service { heard } }));
         }
         if input.unread().len() > SMALL_BYTES
             && let Some(Talk { conversation, .. }) = talk.as_deref_mut()
         {
-            match large::gather(stream, desk, conn, conversation, &mut input).await? {
+            match large::gather(stream, shared, conn, conversation, &mut input).await? {
                 Gathered::More => {}
                 Gathered::Refused => continue,
                 Gathered::End(end) => return Ok(Some(end)),
@@ -123,17 +123,17 @@ pub(super) async fn converse(
             let wants = talk.as_ref().map_or(0, |talk| talk.conversation.wants());
             let in_block = wants > input.unread().len() + 1;
             conn.is(if in_block { ConnState::ReadingRest } else { ConnState::Reading });
-            let most = desk.patience(in_request);
+            let most = shared.time_allowed(in_request);
             let come = tokio::select! {
                 biased;
-                come = input.receive(stream, &desk.spare_input, || desk.may_read_much()) => Some(come?),
+                come = input.receive(stream, &shared.spare_input, || shared.may_read_much()) => Some(come?),
                 // Nothing has come: it waits outside.
                 () = ready(()), if !in_request && !draining => return Ok(None),
                 _ = &mut stop, if !draining => continue,
                 () = idle(most) => None,
             };
             let Some(come) = come else {
-                match desk.drain() {
+                match shared.drain() {
                     None => return Ok(Some(End::Idle)),
                     // The runtime has not noticed yet; or there is more to say at the bound.
                     Some(drain) if stream.has_unread() || drain.is_over() => yield_now().await,
@@ -144,88 +144,88 @@ pub(super) async fn converse(
             if come == 0 {
                 return Ok(Some(End::Client));
             }
-            desk.ops.bytes_read.add(come as u64);
+            shared.ops.bytes_read.add(come as u64);
         }
         heard |= draining;
-        let Talk { gate, conversation } =
-            &mut **talk.get_or_insert_with(|| Box::new(Talk::new(desk)));
+        let Talk { login, conversation } =
+            &mut **talk.get_or_insert_with(|| Box::new(Talk::new(shared)));
         let came = Instant::now();
         conn.has_command(came);
-        let mut out = desk.spare_output.take();
-        if !gate.is_open() {
-            let admission = gate.advance(input.unread(), &desk.ops, &mut out);
+        let mut out = shared.spare_output.take();
+        if !login.is_open() {
+            let admission = login.advance(input.unread(), &shared.ops, &mut out);
             input.at += admission.consumed;
-            if !gate.is_open() {
-                if let Some(sent) = send(stream, desk, conn, &mut out)? {
-                    large::finish_sending(stream, desk, &mut input, &mut out, sent).await?;
+            if !login.is_open() {
+                if let Some(sent) = send(stream, shared, conn, &mut out)? {
+                    large::finish_sending(stream, shared, &mut input, &mut out, sent).await?;
                 }
                 if admission.close {
                     return Ok(Some(End::Conversation));
                 }
-                input.rest(&desk.spare_input)?;
-                desk.spare_output.give(out);
+                input.rest(&shared.spare_input)?;
+                shared.spare_output.give(out);
                 continue;
             }
         }
         loop {
-            let done = desk.ops.latency.done();
-            desk.ops.client.set(fd);
+            let done = shared.ops.latency.done();
+            shared.ops.client.set(fd);
             // With little memory left, a little at a time.
-            let (pause, most) = match desk.pool.has_turn() {
+            let (pause, most) = match shared.pool.has_turn() {
                 true => (OUT_BYTES, TURN_OUT_BYTES),
                 false => (SMALL_BYTES / 2, SMALL_BYTES),
             };
             conversation.may_reply(most);
             let progress = {
-                let mut session = desk.session.borrow_mut();
-                let mut ctx = Ctx::new(&mut session, &desk.ops, &desk.server);
+                let mut session = shared.session.borrow_mut();
+                let mut ctx = Ctx::new(&mut session, &shared.ops, &shared.server);
                 conversation.advance(&mut ctx, input.unread(), &mut out, pause)
             };
             input.at += progress.consumed;
             let full = out.len() >= pause;
-            let answered = desk.ops.latency.done();
-            let left = send(stream, desk, conn, &mut out)?;
+            let answered = shared.ops.latency.done();
+            let left = send(stream, shared, conn, &mut out)?;
             let ns = u64::try_from(came.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            desk.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
+            shared.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
             if let Some(sent) = left {
                 // Rare, and long.
-                large::finish_sending(stream, desk, &mut input, &mut out, sent).await?;
+                large::finish_sending(stream, shared, &mut input, &mut out, sent).await?;
             }
             if let Some(watching) = conversation.take_watching() {
                 conn.is(ConnState::Watching);
-                return watched(stream, desk, watching).await.map(Some);
+                return watched(stream, shared, watching).await.map(Some);
             }
             if progress.close {
                 return Ok(Some(End::of(conversation)));
             }
-            if (progress.more || full || progress.needs > 0) && desk.is_over() {
+            if (progress.more || full || progress.needs > 0) && shared.is_over() {
                 return Ok(Some(End::Cut));
             }
             if progress.needs > 0 {
                 let large = (&mut out, progress.needs);
-                let end = large::reply(stream, desk, conn, conversation, &mut input, large);
+                let end = large::reply(stream, shared, conn, conversation, &mut input, large);
                 if let Some(end) = end.await? {
                     return Ok(Some(end));
                 }
                 if let Some(watching) = conversation.take_watching() {
-                    return watched(stream, desk, watching).await.map(Some);
+                    return watched(stream, shared, watching).await.map(Some);
                 }
             } else if progress.more || full {
                 // Who takes much gives others a turn, and the buffer for it.
                 if progress.more {
-                    desk.ops.conn_yields.inc();
+                    shared.ops.conn_yields.inc();
                 }
-                desk.spare_output.give(std::mem::take(&mut out));
-                let _kept = desk.keep(&mut input)?;
+                shared.spare_output.give(std::mem::take(&mut out));
+                let _kept = shared.keep(&mut input)?;
                 yield_now().await;
-                out = desk.spare_output.take();
+                out = shared.spare_output.take();
             } else {
                 break;
             }
         }
-        input.rest(&desk.spare_input)?;
-        desk.spare_output.give(out);
-        if input.bytes.is_empty() && desk.drain().is_none() {
+        input.rest(&shared.spare_input)?;
+        shared.spare_output.give(out);
+        if input.bytes.is_empty() && shared.drain().is_none() {
             return Ok(None);
         }
     }
@@ -234,15 +234,15 @@ pub(super) async fn converse(
 /// [`watch`], on the heap.
 fn watched<'a>(
     stream: &'a mut Stream,
-    desk: &'a Desk,
+    shared: &'a ThreadShared,
     watching: Watching,
 ) -> Pin<Box<dyn Future<Output = io::Result<End>> + 'a>> {
-    Box::pin(watch(stream, desk, watching))
+    Box::pin(watch(stream, shared, watching))
 }
 
 /// Sends a watching client its lines until it goes. What it says is not heard.
-async fn watch(stream: &mut Stream, desk: &Desk, watching: Watching) -> io::Result<End> {
-    let mut stop = pin!(desk.stopping());
+async fn watch(stream: &mut Stream, shared: &ThreadShared, watching: Watching) -> io::Result<End> {
+    let mut stop = pin!(shared.stopping());
     let mut unheard = Vec::with_capacity(UNHEARD_BYTES);
     let mut lines = Vec::with_capacity(BUFFER_BYTES);
     loop {
@@ -261,7 +261,7 @@ async fn watch(stream: &mut Stream, desk: &Desk, watching: Watching) -> io::Resu
             _ = &mut stop => return Ok(End::Service { heard: false }),
             sent = stream.write_all(&lines) => sent?,
         }
-        desk.ops.bytes_written.add(lines.len() as u64);
+        shared.ops.bytes_written.add(lines.len() as u64);
         lines.clear();
     }
 }
@@ -269,7 +269,7 @@ async fn watch(stream: &mut Stream, desk: &Desk, watching: Watching) -> io::Resu
 /// The same, of what is gathered. Empties `out` if that was all; otherwise says how much it was.
 fn send(
     stream: &mut Stream,
-    desk: &Desk,
+    shared: &ThreadShared,
     conn: &Conn,
     out: &mut Vec<u8>,
 ) -> io::Result<Option<usize>> {
@@ -277,7 +277,7 @@ fn send(
         return Ok(None);
     }
     conn.is(ConnState::Writing);
-    let sent = send_some(stream, desk, out)?;
+    let sent = send_some(stream, shared, out)?;
     if sent < out.len() {
         return Ok(Some(sent));
     }

@@ -46,7 +46,7 @@ impl Drain {
     }
 
     /// How long to wait for more of a client, which has sent a part of a request or has not.
-    pub(super) fn patience(&self, in_request: bool) -> Duration {
+    pub(super) fn time_allowed(&self, in_request: bool) -> Duration {
         let now = Instant::now();
         let wait = match now.duration_since(self.begun) {
             _ if in_request => REST_MAX,
@@ -107,14 +107,14 @@ mod tests {
             Drain { begun, until: begun + most }
         };
         let fresh = began_ago(Duration::ZERO, 60 * second);
-        assert_eq!((fresh.patience(false), fresh.patience(true)), (QUIET, REST_MAX));
+        assert_eq!((fresh.time_allowed(false), fresh.time_allowed(true)), (QUIET, REST_MAX));
         let late = began_ago(2 * second, 60 * second);
-        assert_eq!((late.patience(false), late.patience(true)), (Duration::ZERO, REST_MAX));
+        assert_eq!((late.time_allowed(false), late.time_allowed(true)), (Duration::ZERO, REST_MAX));
         let nearly_over = began_ago(2 * second, 2 * second + second / 10);
-        assert!(nearly_over.patience(true) <= second / 10 && !nearly_over.is_over());
+        assert!(nearly_over.time_allowed(true) <= second / 10 && !nearly_over.is_over());
         let over = began_ago(2 * second, second);
         assert!(over.is_over());
-        assert_eq!(over.patience(true), Duration::ZERO);
+        assert_eq!(over.time_allowed(true), Duration::ZERO);
         assert!(Drain::new(Duration::ZERO).is_over());
     }
 }

@@ -7,9 +7,9 @@
 //! is refused, and the rest of it thrown away as it comes; a reply that does not is the end of its
 //! connection.
 
-use super::desk::{Desk, End, send_some};
 use super::input::{Input, copied};
 use super::pool::{Charge, OUT_BYTES, READ_BYTES, RESERVE_BYTES, SMALL_BYTES};
+use super::shared::{End, ThreadShared, send_some};
 use super::transport::Stream;
 use super::waiting::idle;
 use crate::process::allocator;
@@ -81,17 +81,17 @@ impl Pace {
 /// Reads on towards a whole request, in memory that is charged for all of it first.
 pub(super) fn gather<'a, 'd: 'a>(
     stream: &'a mut Stream,
-    desk: &'d Desk,
+    shared: &'d ThreadShared,
     conn: &'a Conn,
     conversation: &'a mut Conversation,
     input: &'a mut Input<'d>,
 ) -> Boxed<'a, Gathered> {
-    Box::pin(gather_charged(stream, desk, conn, conversation, input))
+    Box::pin(gather_charged(stream, shared, conn, conversation, input))
 }
 
 async fn gather_charged<'d>(
     stream: &mut Stream,
-    desk: &'d Desk,
+    shared: &'d ThreadShared,
     conn: &Conn,
     conversation: &mut Conversation,
     input: &mut Input<'d>,
@@ -105,32 +105,32 @@ async fn gather_charged<'d>(
     conn.is(ConnState::ReadingRest);
     if input.charge.as_ref().is_none_or(|charge| charge.bytes() < whole) {
         let mut turn = None;
-        let taken = match desk.pool.try_take(whole) {
+        let taken = match shared.pool.try_take(whole) {
             Some(charge) => Some(charge),
             None => {
                 // What came is held meanwhile.
                 let held = input.charge.is_none() && come > UNCHARGED_BYTES;
-                if held && desk.pool.may_wait() {
-                    input.shrink(&desk.spare_input)?;
-                    input.charge = Some(desk.charge_behind(input.bytes.capacity())?);
+                if held && shared.pool.may_wait() {
+                    input.shrink(&shared.spare_input)?;
+                    input.charge = Some(shared.charge_behind(input.bytes.capacity())?);
                 }
                 if held && input.charge.is_none() {
                     None
                 } else {
                     let taken = tokio::select! {
-                        taken = desk.pool.take(whole) => taken,
-                        () = desk.over() => return Ok(Gathered::End(End::Cut)),
+                        taken = shared.pool.take(whole) => taken,
+                        () = shared.over() => return Ok(Gathered::End(End::Cut)),
                     };
                     if taken.is_none() {
-                        turn = Turn::to_be_told(desk).await?;
+                        turn = Turn::to_be_told(shared).await?;
                     }
                     taken
                 }
             }
         };
         let Some(charge) = taken else {
-            desk.pool.figures().refuse_request();
-            return refuse(stream, desk, conversation, input, turn).await;
+            shared.pool.figures().refuse_request();
+            return refuse(stream, shared, conversation, input, turn).await;
         };
         input.charge = Some(charge);
     }
@@ -140,28 +140,28 @@ async fn gather_charged<'d>(
         input.grow(whole)?;
         tokio::select! {
             biased;
-            turn = turn_of(desk, stream.readable()) => {
+            turn = turn_of(shared, stream.readable()) => {
                 let turn = turn?;
                 let come = match stream.try_read_buf(&mut input.bytes, PIECE_BYTES) {
                     Ok(0) => return Ok(Gathered::End(End::Client)),
                     come => none_if_blocked(come)?,
                 };
-                desk.ops.bytes_read.add(come as u64);
+                shared.ops.bytes_read.add(come as u64);
                 pace.moves(come);
                 turn.end().await;
             }
-            () = desk.over() => return Ok(Gathered::End(End::Cut)),
+            () = shared.over() => return Ok(Gathered::End(End::Cut)),
             () = pace.time() => {
-                if desk.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
+                if shared.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
                     return Ok(Gathered::End(End::Idle));
                 }
-                if desk.drain().is_some_and(|drain| pace.last.elapsed() >= drain.patience(true)) {
+                if shared.drain().is_some_and(|drain| pace.last.elapsed() >= drain.time_allowed(true)) {
                     return Ok(Gathered::End(End::Cut));
                 }
                 if pace.is_too_slow() && input.charge.as_ref().is_some_and(Charge::is_wanted) {
-                    desk.pool.figures().stall();
-                    let turn = Turn::to_be_told(desk).await?;
-                    return refuse(stream, desk, conversation, input, turn).await;
+                    shared.pool.figures().stall();
+                    let turn = Turn::to_be_told(shared).await?;
+                    return refuse(stream, shared, conversation, input, turn).await;
                 }
             }
         }
@@ -171,27 +171,27 @@ async fn gather_charged<'d>(
 
 /// A turn to move a piece, once there is something to move.
 async fn turn_of<'d>(
-    desk: &'d Desk,
+    shared: &'d ThreadShared,
     ready: impl Future<Output = io::Result<()>>,
 ) -> io::Result<Turn<'d>> {
     ready.await?;
-    Turn::of(desk).await
+    Turn::of(shared).await
 }
 
 /// One connection of a thread moves much at a time, so that small requests need not wait for many.
 struct Turn<'d>(SemaphorePermit<'d>);
 
 impl<'d> Turn<'d> {
-    async fn of(desk: &'d Desk) -> io::Result<Self> {
+    async fn of(shared: &'d ThreadShared) -> io::Result<Self> {
         // It is never closed.
-        desk.large_turn.acquire().await.map(Self).map_err(io::Error::other)
+        shared.large_turn.acquire().await.map(Self).map_err(io::Error::other)
     }
 
     /// A turn to be refused in. When memory has run out the client does not wait for one.
-    async fn to_be_told(desk: &'d Desk) -> io::Result<Option<Self>> {
+    async fn to_be_told(shared: &'d ThreadShared) -> io::Result<Option<Self>> {
         match allocator::is_short() {
             true => Ok(None),
-            false => Self::of(desk).await.map(Some),
+            false => Self::of(shared).await.map(Some),
         }
     }
 
@@ -213,12 +213,12 @@ fn none_if_blocked(moved: io::Result<usize>) -> io::Result<usize> {
 /// Refuses a request that has come in part. What came of it is forgotten.
 async fn refuse<'d>(
     stream: &mut Stream,
-    desk: &'d Desk,
+    shared: &'d ThreadShared,
     conversation: &mut Conversation,
     input: &mut Input<'d>,
     turn: Option<Turn<'d>>,
 ) -> io::Result<Gathered> {
-    let progress = told(stream, desk, conversation, input, (&mut Vec::new(), turn)).await?;
+    let progress = told(stream, shared, conversation, input, (&mut Vec::new(), turn)).await?;
     Ok(if progress.close { Gathered::End(End::Lost) } else { Gathered::Refused })
 }
 
@@ -226,23 +226,23 @@ async fn refuse<'d>(
 /// each has a turn.
 async fn told<'d>(
     stream: &mut Stream,
-    desk: &'d Desk,
+    shared: &'d ThreadShared,
     conversation: &mut Conversation,
     input: &mut Input<'d>,
     (out, turn): (&mut Vec<u8>, Option<Turn<'d>>),
 ) -> io::Result<Progress> {
     let progress = {
-        let mut session = desk.session.borrow_mut();
-        let mut ctx = Ctx::new(&mut session, &desk.ops, &desk.server);
+        let mut session = shared.session.borrow_mut();
+        let mut ctx = Ctx::new(&mut session, &shared.ops, &shared.server);
         conversation.refuse(&mut ctx, input.unread(), out)
     };
     input.at += progress.consumed;
-    input.rest(&desk.spare_input)?;
-    let sent = send_some(stream, desk, out)?;
+    input.rest(&shared.spare_input)?;
+    let sent = send_some(stream, shared, out)?;
     if let Some(turn) = turn {
         turn.end().await;
     }
-    send_rest(stream, desk, input, out, sent, None).await?;
+    send_rest(stream, shared, input, out, sent, None).await?;
     Ok(progress)
 }
 
@@ -250,93 +250,93 @@ async fn told<'d>(
 /// if it is.
 pub(super) fn reply<'a, 'd: 'a>(
     stream: &'a mut Stream,
-    desk: &'d Desk,
+    shared: &'d ThreadShared,
     conn: &'a Conn,
     conversation: &'a mut Conversation,
     input: &'a mut Input<'d>,
     (out, needs): (&'a mut Vec<u8>, usize),
 ) -> Boxed<'a, Option<End>> {
-    Box::pin(reply_charged(stream, desk, conn, conversation, input, (out, needs)))
+    Box::pin(reply_charged(stream, shared, conn, conversation, input, (out, needs)))
 }
 
 async fn reply_charged<'d>(
     stream: &mut Stream,
-    desk: &'d Desk,
+    shared: &'d ThreadShared,
     conn: &Conn,
     conversation: &mut Conversation,
     input: &mut Input<'d>,
     (out, needs): (&mut Vec<u8>, usize),
 ) -> io::Result<Option<End>> {
     let came = Instant::now();
-    desk.spare_output.give(std::mem::take(out));
+    shared.spare_output.give(std::mem::take(out));
     // With what came behind the request, which is held as long.
     let held = if input.charge.is_none() { input.unread().len() } else { 0 };
     let whole = needs.saturating_add(held);
     let mut turn = None;
-    let granted = match desk.pool.try_take(whole) {
+    let granted = match shared.pool.try_take(whole) {
         Some(charge) => Some(charge),
         None => {
-            input.shrink(&desk.spare_input)?;
+            input.shrink(&shared.spare_input)?;
             let held = input.bytes.capacity();
-            let _held = if held > RESERVE_BYTES { Some(desk.charge_behind(held)?) } else { None };
+            let _held = if held > RESERVE_BYTES { Some(shared.charge_behind(held)?) } else { None };
             let charge = tokio::select! {
-                charge = desk.pool.take(whole) => charge,
-                () = desk.over() => return Ok(Some(End::Cut)),
+                charge = shared.pool.take(whole) => charge,
+                () = shared.over() => return Ok(Some(End::Cut)),
             };
             if charge.is_none() {
-                turn = Turn::to_be_told(desk).await?;
+                turn = Turn::to_be_told(shared).await?;
             }
             charge
         }
     };
     let Some(charge) = granted else {
-        desk.pool.figures().refuse_reply();
-        let progress = told(stream, desk, conversation, input, (out, turn)).await?;
+        shared.pool.figures().refuse_reply();
+        let progress = told(stream, shared, conversation, input, (out, turn)).await?;
         return Ok(progress.close.then_some(End::Lost));
     };
-    let turn = Turn::of(desk).await?;
+    let turn = Turn::of(shared).await?;
     if out.try_reserve_exact(needs).is_err() {
         return Err(io::ErrorKind::OutOfMemory.into());
     }
-    let done = desk.ops.latency.done();
+    let done = shared.ops.latency.done();
     conversation.may_reply(needs);
     let progress = {
-        let mut session = desk.session.borrow_mut();
-        let mut ctx = Ctx::new(&mut session, &desk.ops, &desk.server);
+        let mut session = shared.session.borrow_mut();
+        let mut ctx = Ctx::new(&mut session, &shared.ops, &shared.server);
         conversation.advance(&mut ctx, input.unread(), out, OUT_BYTES)
     };
     input.at += progress.consumed;
-    let answered = desk.ops.latency.done();
+    let answered = shared.ops.latency.done();
     conn.is(ConnState::Writing);
-    let sent = send_piece(stream, desk, out)?;
+    let sent = send_piece(stream, shared, out)?;
     turn.end().await;
-    send_rest(stream, desk, input, out, sent, Some(charge)).await?;
+    send_rest(stream, shared, input, out, sent, Some(charge)).await?;
     let ns = u64::try_from(came.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    desk.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
+    shared.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
     Ok(progress.close.then(|| End::of(conversation)))
 }
 
 /// Sends a piece, or as much of it as the kernel takes at once; what that was.
-fn send_piece(stream: &mut Stream, desk: &Desk, left: &[u8]) -> io::Result<usize> {
-    send_some(stream, desk, left.get(..PIECE_BYTES).unwrap_or(left))
+fn send_piece(stream: &mut Stream, shared: &ThreadShared, left: &[u8]) -> io::Result<usize> {
+    send_some(stream, shared, left.get(..PIECE_BYTES).unwrap_or(left))
 }
 
 /// Sends what the kernel did not take at once, of which `sent` bytes have gone, in a buffer of its
 /// own and charged. Leaves `out` empty.
 pub(super) fn finish_sending<'a, 'd: 'a>(
     stream: &'a mut Stream,
-    desk: &'d Desk,
+    shared: &'d ThreadShared,
     input: &'a mut Input<'d>,
     out: &'a mut Vec<u8>,
     sent: usize,
 ) -> Boxed<'a, ()> {
-    Box::pin(send_rest(stream, desk, input, out, sent, None))
+    Box::pin(send_rest(stream, shared, input, out, sent, None))
 }
 
 /// The same, with what it is charged to already.
 async fn send_rest<'d>(
     stream: &mut Stream,
-    desk: &'d Desk,
+    shared: &'d ThreadShared,
     input: &mut Input<'_>,
     out: &mut Vec<u8>,
     sent: usize,
@@ -350,9 +350,9 @@ async fn send_rest<'d>(
     // What is about as long as its buffer stays in it, as far as that is charged.
     let stays = charge.is_some() && left.len() > out.capacity() / 2;
     let (mut at, rest) = if stays { (sent, std::mem::take(out)) } else { (0, copied(left)?) };
-    desk.spare_output.give(std::mem::take(out));
+    shared.spare_output.give(std::mem::take(out));
     if input.charge.is_none() {
-        input.shrink(&desk.spare_input)?;
+        input.shrink(&shared.spare_input)?;
     }
     let held = rest.capacity() + input.bytes.capacity() + stream.held_bytes();
     let charge = match charge {
@@ -362,30 +362,30 @@ async fn send_rest<'d>(
         }
         smaller => {
             drop(smaller);
-            if held > RESERVE_BYTES { Some(desk.charge_behind(held)?) } else { None }
+            if held > RESERVE_BYTES { Some(shared.charge_behind(held)?) } else { None }
         }
     };
     let mut pace = Pace::new();
     while let Some(left) = rest.get(at..).filter(|left| !left.is_empty()) {
         tokio::select! {
             biased;
-            turn = turn_of(desk, stream.writable()) => {
+            turn = turn_of(shared, stream.writable()) => {
                 let turn = turn?;
-                let written = send_piece(stream, desk, left)?;
+                let written = send_piece(stream, shared, left)?;
                 at += written;
                 pace.moves(written);
                 turn.end().await;
             }
-            () = desk.over() => return Err(io::ErrorKind::TimedOut.into()),
-            () = idle(desk.idle_max), if charge.is_none() => {
+            () = shared.over() => return Err(io::ErrorKind::TimedOut.into()),
+            () = idle(shared.idle_max), if charge.is_none() => {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             () = pace.time(), if charge.is_some() => {
-                if desk.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
+                if shared.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
                 if pace.is_too_slow() && charge.as_ref().is_some_and(Charge::is_wanted) {
-                    desk.pool.figures().stall();
+                    shared.pool.figures().stall();
                     return Err(io::ErrorKind::QuotaExceeded.into());
                 }
             }

@@ -1,4 +1,4 @@
-//! A connection from its seat to its end. Nearly always it waits for a request, and what there is
+//! A connection from its permit to its end. Nearly always it waits for a request, and what there is
 //! of it then is small: what answers one is made on the heap when something comes, and goes.
 //!
 //! ```text
@@ -7,13 +7,13 @@
 //!                                         └─────────┘
 //! ```
 //!
-//! In: an accepted connection and its seat. Out: nothing; the seat is free again. Fails: as its
+//! In: an accepted connection and its permit. Out: nothing; the permit is free again. Fails: as its
 //! client, the network and memory do, and then it ends.
 
 use super::connection::{Talk, converse, finish};
-use super::desk::{Desk, End};
 use super::handshake::{Failure, Handshakes};
-use super::room::Seat;
+use super::permit::ConnPermit;
+use super::shared::{End, ThreadShared};
 use super::transport::Stream;
 use super::waiting::nap;
 use crate::startup::plan::ClientCerts;
@@ -42,7 +42,7 @@ enum Phase {
 struct Standing {
     stream: Stream,
     conn: Conn,
-    seat: Seat,
+    permit: ConnPermit,
     /// What it has said so far, once it has said something.
     talk: Option<Box<Talk>>,
     /// Its idle timeout, where it has one.
@@ -53,24 +53,24 @@ impl Served {
     /// Adds it to the list of connections.
     pub(super) fn new(
         stream: Stream,
-        seat: Seat,
+        permit: ConnPermit,
         tls: Option<ClientCerts>,
         listener: Arc<str>,
     ) -> Self {
-        let desk = &seat.room.desk;
-        let conn = desk.server.conns.enter(stream.fd(), stream.address(), Some(listener));
-        desk.server.watchers.connected(conn.peer(), conn.fd());
-        let mut standing = Standing { stream, conn, seat, talk: None, limit: None };
-        Self(match (tls, standing.seat.room.handshakes.clone()) {
+        let shared = &permit.thread.shared;
+        let conn = shared.server.conns.enter(stream.fd(), stream.address(), Some(listener));
+        shared.server.watchers.connected(conn.peer(), conn.fd());
+        let mut standing = Standing { stream, conn, permit, talk: None, limit: None };
+        Self(match (tls, standing.permit.thread.handshakes.clone()) {
             (Some(clients), Some(handshakes)) => Phase::Works(Box::pin(async move {
-                let Standing { stream, conn, seat, .. } = standing;
-                let desk = &seat.room.desk;
-                let Some(stream) = greet(stream, desk, &handshakes, clients, conn.fd()).await
+                let Standing { stream, conn, permit, .. } = standing;
+                let shared = &permit.thread.shared;
+                let Some(stream) = greet(stream, shared, &handshakes, clients, conn.fd()).await
                 else {
-                    desk.server.watchers.disconnected(conn.peer(), "error", conn.fd());
+                    shared.server.watchers.disconnected(conn.peer(), "error", conn.fd());
                     return None;
                 };
-                standing = Standing { stream, conn, seat, talk: None, limit: None };
+                standing = Standing { stream, conn, permit, talk: None, limit: None };
                 let ready = standing.stream.set_nodelay();
                 if ready.is_ok() {
                     Some(standing)
@@ -116,18 +116,18 @@ impl Future for Served {
 impl Standing {
     /// Waits until something has come or the service stops. False when nothing came for too long.
     fn poll_come(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        let desk = &self.seat.room.desk;
-        if desk.drain().is_some() {
+        let shared = &self.permit.thread.shared;
+        if shared.drain().is_some() {
             return Poll::Ready(Ok(true));
         }
         if let Poll::Ready(come) = self.stream.poll_readable(cx) {
             return Poll::Ready(come.map(|()| true));
         }
-        if self.seat.place.is_none() {
-            self.seat.place = Some(desk.waiting.enter(cx.waker())?);
+        if self.permit.place.is_none() {
+            self.permit.place = Some(shared.waiting.enter(cx.waker())?);
         }
         if self.limit.is_none() {
-            self.limit = desk.idle_max.map(nap);
+            self.limit = shared.idle_max.map(nap);
         }
         let over = self.limit.as_mut().is_some_and(|limit| limit.as_mut().poll(cx).is_ready());
         if over { Poll::Ready(Ok(false)) } else { Poll::Pending }
@@ -136,11 +136,11 @@ impl Standing {
 
 /// Answers what has come, if something has. The connection as it waits for more, unless it has ended.
 async fn work(mut standing: Standing, come: io::Result<bool>) -> Option<Standing> {
-    let Standing { stream, conn, seat, talk, limit } = &mut standing;
-    let desk = &seat.room.desk;
+    let Standing { stream, conn, permit, talk, limit } = &mut standing;
+    let shared = &permit.thread.shared;
     *limit = None;
     let result = match come {
-        Ok(true) => converse(stream, desk, conn, talk).await,
+        Ok(true) => converse(stream, shared, conn, talk).await,
         Ok(false) => Ok(Some(End::Idle)),
         Err(error) => Err(error),
     };
@@ -148,23 +148,23 @@ async fn work(mut standing: Standing, come: io::Result<bool>) -> Option<Standing
         conn.is(ConnState::Reading);
         return Some(standing);
     };
-    let end = finish(stream, desk, conn, result).await;
+    let end = finish(stream, shared, conn, result).await;
     if let (Stream::Tls(tls), End::Client | End::Idle) = (&mut *stream, &end) {
         // Says that this is the end, and no cut.
         let _ = tls.shutdown();
     }
     match &end {
-        End::Service { .. } => seat.room.ended.count_drained(),
-        End::Cut => seat.room.ended.count_cut(1),
+        End::Service { .. } => permit.thread.ended.count_drained(),
+        End::Cut => permit.thread.ended.count_cut(1),
         End::Failed(error)
             if matches!(stream, Stream::Tls(_)) && error.kind() == io::ErrorKind::InvalidData =>
         {
-            desk.ops.tls_proto_errors.inc();
-            desk.server.watchers.tls_failed(&error.to_string(), conn.fd());
+            shared.ops.tls_proto_errors.inc();
+            shared.server.watchers.tls_failed(&error.to_string(), conn.fd());
         }
         _ => {}
     }
-    desk.server.watchers.disconnected(conn.peer(), end.reason(), conn.fd());
+    shared.server.watchers.disconnected(conn.peer(), end.reason(), conn.fd());
     tracing::debug!(?end, "a connection ended");
     None
 }
@@ -172,7 +172,7 @@ async fn work(mut standing: Standing, come: io::Result<bool>) -> Option<Standing
 /// The connection over TLS, unless its handshake fails or the service stops meanwhile.
 async fn greet(
     stream: Stream,
-    desk: &Desk,
+    shared: &ThreadShared,
     handshakes: &Handshakes,
     clients: ClientCerts,
     fd: RawFd,
@@ -180,23 +180,23 @@ async fn greet(
     let Stream::Tcp(socket) = stream else { return Some(stream) };
     let done = tokio::select! {
         done = handshakes.run(socket, clients) => done,
-        _ = desk.stopping() => return None,
+        _ = shared.stopping() => return None,
     };
     match done {
         Ok(tls) => {
             if tls.is_new_session() {
-                desk.ops.tls_sessions.inc();
+                shared.ops.tls_sessions.inc();
             }
             return Some(Stream::Tls(tls));
         }
         Err(Failure::Refused) => {
-            desk.ops.tls_refused.inc();
-            desk.server.watchers.tls_failed("too many handshakes of this source", fd);
+            shared.ops.tls_refused.inc();
+            shared.server.watchers.tls_failed("too many handshakes of this source", fd);
         }
         Err(Failure::Failed(error)) => {
             tracing::debug!(%error, "a TLS handshake failed");
-            desk.ops.tls_handshake_errors.inc();
-            desk.server.watchers.tls_failed(&error.to_string(), fd);
+            shared.ops.tls_handshake_errors.inc();
+            shared.server.watchers.tls_failed(&error.to_string(), fd);
         }
     }
     None

@@ -160,7 +160,7 @@ fn values_are_understood() {
     assert_eq!(f.ip[1].port_index, Some(1));
     assert_eq!(f.ip[0].network.to_string(), "10.0.0.1/24");
     assert_eq!(f.cores, Some(CpuList(vec![2, 3, 4, 7])));
-    assert_eq!(f.side_door, Some(SideDoorFlag::Tap(Some("kv0".to_owned()))));
+    assert_eq!(f.side_door, Some(ExceptionPathFlag::Tap(Some("kv0".to_owned()))));
     assert_eq!(f.eal, ["--no-telemetry"]);
 }
 

@@ -282,14 +282,14 @@ impl FromStr for IpFlag {
 
 /// `--side-door`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SideDoorFlag {
+pub enum ExceptionPathFlag {
     /// A TAP device, of this name if one was given.
     Tap(Option<String>),
     /// None.
     None,
 }
 
-impl FromStr for SideDoorFlag {
+impl FromStr for ExceptionPathFlag {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {

@@ -88,12 +88,12 @@ pub enum PlanError {
     #[error(
         "--side-door tap needs a --port: kernel sockets leave everything else to the kernel anyway"
     )]
-    SideDoorWithoutPort,
+    ExceptionPathWithoutPort,
     /// Too long with the port's number.
     #[error(
         "--side-door tap={0}: a device name has at most 15 characters, the port's number included; shorten it"
     )]
-    SideDoorName(String),
+    ExceptionPathName(String),
     /// EAL arguments with kernel sockets.
     #[error(
         "arguments after -- are for DPDK, which only a --port uses: leave them out or give a --port"

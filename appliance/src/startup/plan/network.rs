@@ -4,7 +4,7 @@ use super::clients::{tcp_port, udp_port};
 use super::{Device, PlanError, PortPlan, TcpPlan, TlsPlan, tls};
 use crate::host::machine::Machine;
 use crate::startup::flags::{
-    IpFlag, ListenAddr, PortSpec, ServeFlags, ServicePort, SideDoorFlag, TcpIn,
+    ExceptionPathFlag, IpFlag, ListenAddr, PortSpec, ServeFlags, ServicePort, TcpIn,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,8 +20,8 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
         if !flags.ip.is_empty() {
             return Err(PlanError::IpWithoutPort);
         }
-        if matches!(flags.side_door, Some(SideDoorFlag::Tap(_))) {
-            return Err(PlanError::SideDoorWithoutPort);
+        if matches!(flags.side_door, Some(ExceptionPathFlag::Tap(_))) {
+            return Err(PlanError::ExceptionPathWithoutPort);
         }
         return Ok(socket_ports(flags));
     }
@@ -177,13 +177,13 @@ fn side_door(flags: &ServeFlags, index: usize) -> Result<Option<String>, PlanErr
     /// IFNAMSIZ less the closing zero.
     const NAME_MAX_BYTES: usize = 15;
     let name = match &flags.side_door {
-        Some(SideDoorFlag::None) => return Ok(None),
-        Some(SideDoorFlag::Tap(Some(name))) if flags.port.len() == 1 => name.clone(),
-        Some(SideDoorFlag::Tap(Some(name))) => format!("{name}{index}"),
-        None | Some(SideDoorFlag::Tap(None)) => format!("gnomon{index}"),
+        Some(ExceptionPathFlag::None) => return Ok(None),
+        Some(ExceptionPathFlag::Tap(Some(name))) if flags.port.len() == 1 => name.clone(),
+        Some(ExceptionPathFlag::Tap(Some(name))) => format!("{name}{index}"),
+        None | Some(ExceptionPathFlag::Tap(None)) => format!("gnomon{index}"),
     };
     if name.len() > NAME_MAX_BYTES {
-        return Err(PlanError::SideDoorName(name));
+        return Err(PlanError::ExceptionPathName(name));
     }
     Ok(Some(name))
 }

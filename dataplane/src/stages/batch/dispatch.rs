@@ -53,7 +53,7 @@ const STARTED_MAX: usize = 64;
 /// Both engines, as one.
 pub struct Dispatch {
     cpu: CpuEngine,
-    beside: Option<Offload>,
+    beside: Option<Accelerator>,
     /// Most requests in a batch.
     batch_max: usize,
     counters: Arc<WorkerCounters>,
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Dispatch {
 }
 
 /// The other engine, and what is known of it and of the CPU.
-struct Offload {
+struct Accelerator {
     engine: Box<dyn Engine>,
     forced: bool,
     verify_one_in: u32,
@@ -98,7 +98,7 @@ enum Way {
     Wait,
 }
 
-impl Offload {
+impl Accelerator {
     fn new(offloading: Offloading) -> Self {
         let verify_one_in = offloading.verify_one_in.get();
         Self {
@@ -221,7 +221,7 @@ impl Dispatch {
         batch_max: usize,
         counters: Arc<WorkerCounters>,
     ) -> Self {
-        Self { cpu, beside: beside.map(Offload::new), batch_max, counters }
+        Self { cpu, beside: beside.map(Accelerator::new), batch_max, counters }
     }
 
     /// Whether there is an engine beside the CPU's.

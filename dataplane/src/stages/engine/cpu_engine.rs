@@ -89,7 +89,7 @@ impl CpuEngine {
         let mut missed = 0;
         for (group, descs) in entries.chunks(self.group).zip(descs.chunks_mut(self.group)) {
             self.read_group(group, descs, true);
-            self.ask_for_buckets();
+            self.prefetch_buckets();
             self.look_up_group(descs, |store, hash| {
                 store.look_again(hash);
                 missed += 1;
@@ -104,7 +104,7 @@ impl CpuEngine {
         descs.set_len(entries.len());
         for (group, descs) in entries.chunks(self.group).zip(descs.chunks_mut(self.group)) {
             self.read_group(group, descs, false);
-            self.ask_for_buckets();
+            self.prefetch_buckets();
             self.look_up_group(descs, |_, _| ());
         }
     }
@@ -143,7 +143,7 @@ impl CpuEngine {
         }
     }
 
-    fn ask_for_buckets(&self) {
+    fn prefetch_buckets(&self) {
         if self.group > 1 {
             self.asked.iter().for_each(|asked| self.store.prefetch_near(asked.hash));
             self.others.iter().for_each(|&hash| self.store.prefetch_change(hash));

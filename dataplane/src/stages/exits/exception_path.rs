@@ -8,13 +8,13 @@
 //! Workers never wait: a frame above the rate, or one that finds the queue full, comes back to be
 //! dropped by name. The other direction never loses a frame: what is above the rate, has no slot
 //! or finds the queue full stays with the kernel, which slows its senders down. One thread of its
-//! own, in [`SideDoor::run`], makes the system calls. Memory is fixed by the two queues.
+//! own, in [`ExceptionPath::run`], makes the system calls. Memory is fixed by the two queues.
 //!
 //! When the device behind it is taken away, the exception path tries to make it anew, now and then; until
 //! it is there again, what workers punt is refused and counted.
 //!
 //! Frames belong to the thread that holds them; those left in the queues return to the pool when the
-//! [`SideDoor`] (the exception path's older name) is dropped. What fails is counted: [`SideDoorCounters`].
+//! [`ExceptionPath`] is dropped. What fails is counted: [`ExceptionPathCounters`].
 #![deny(clippy::indexing_slicing)]
 
 mod mend;
@@ -110,7 +110,7 @@ impl KernelLink for Tap {
 /// What went through. When nothing moves, `punted = written + write_errors + to_write` and
 /// `read = sent_on + runts + to_send`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SideDoorCounters {
+pub struct ExceptionPathCounters {
     /// Frames taken from workers.
     pub punted: u64,
     /// Frames that the kernel took.
@@ -138,7 +138,7 @@ pub struct SideDoorCounters {
 }
 
 /// A way to the kernel for one port. Shared by its workers and the exception path's own thread.
-pub struct SideDoor {
+pub struct ExceptionPath {
     link: Mutex<Box<dyn KernelLink>>,
     region: Region,
     to_kernel: ArrayQueue<Frame>,
@@ -160,13 +160,13 @@ pub struct SideDoor {
     reopened: Counter,
 }
 
-impl fmt::Debug for SideDoor {
+impl fmt::Debug for ExceptionPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SideDoor").field("counters", &self.counters()).finish_non_exhaustive()
+        f.debug_struct("ExceptionPath").field("counters", &self.counters()).finish_non_exhaustive()
     }
 }
 
-impl SideDoor {
+impl ExceptionPath {
     /// An exception path to `link` that passes `rate_pps` frames per second each way. Frames from the
     /// kernel take slots of `region`.
     pub fn new(link: impl KernelLink + 'static, rate_pps: NonZeroU32, region: Region) -> Self {
@@ -196,16 +196,16 @@ impl SideDoor {
     /// Takes a frame for the kernel. Called by workers; never waits.
     ///
     /// # Errors
-    /// The frame, and [`DropReason::SideDoorRate`] or [`DropReason::SideDoorFull`].
+    /// The frame, and [`DropReason::ExceptionPathRate`] or [`DropReason::ExceptionPathFull`].
     pub fn offer(&self, frame: Frame) -> Result<(), (Frame, DropReason)> {
         self.offer_at(frame, self.now_ns())
     }
 
     fn offer_at(&self, frame: Frame, now_ns: u64) -> Result<(), (Frame, DropReason)> {
         if !self.rate_in.take(now_ns) {
-            return Err((frame, DropReason::SideDoorRate));
+            return Err((frame, DropReason::ExceptionPathRate));
         }
-        self.to_kernel.push(frame).map_err(|frame| (frame, DropReason::SideDoorFull))?;
+        self.to_kernel.push(frame).map_err(|frame| (frame, DropReason::ExceptionPathFull))?;
         self.punted.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -226,8 +226,8 @@ impl SideDoor {
     }
 
     /// Counts as of now.
-    pub fn counters(&self) -> SideDoorCounters {
-        SideDoorCounters {
+    pub fn counters(&self) -> ExceptionPathCounters {
+        ExceptionPathCounters {
             punted: self.punted.load(Ordering::Relaxed),
             written: self.written.get(),
             write_errors: self.write_errors.get(),

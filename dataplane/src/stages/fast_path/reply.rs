@@ -54,13 +54,13 @@ impl Pass<'_, '_> {
             let (key_len, header) = (key_lens[n], headers[n]);
             let udp_len = match found[n] {
                 Some(found) => {
-                    let Some(item) = found.item().filter(|item| self.horizon.is_live(item)) else {
+                    let Some(item) = found.item().filter(|item| self.liveness.is_live(item)) else {
                         continue;
                     };
                     let hit = hit::<BY_PORT>(frame.bytes, &item, key_len, header, vector);
                     let Some(udp_len) = hit else { continue };
                     self.observer.hit(found.class());
-                    item.mark_visited(self.horizon.now);
+                    item.mark_visited(self.liveness.now);
                     udp_len
                 }
                 None if far >> n & 1 == 1 => miss::<BY_PORT>(frame.bytes, header, vector),

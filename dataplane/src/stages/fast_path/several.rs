@@ -20,7 +20,7 @@ use base::small_bytes;
 use driver_shim::{BURST_MAX, Frame, Region};
 use memcache::text::VALUE_OVERHEAD_BYTES;
 use memcache::{Dialects, KEY_MAX_BYTES};
-use store::{Fetched, Guard, Horizon, ItemRef, KeyHash};
+use store::{Fetched, Guard, ItemRef, KeyHash, Liveness};
 use wire::udp_frame::PAYLOAD_MAX_BYTES;
 
 /// From the third byte of the memcached frame header on: whole, reserved bytes, verb.
@@ -154,7 +154,7 @@ pub(super) struct Rest<'p, 'g, const BY_PORT: bool> {
     pub(super) guard: &'g Guard<'g>,
     pub(super) observer: Observer<'p>,
     pub(super) region: &'p Region,
-    pub(super) horizon: Horizon,
+    pub(super) liveness: Liveness,
     pub(super) dialects: Dialects,
     pub(super) totals: Totals,
 }
@@ -269,7 +269,7 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
         let mut text_max = END.len();
         for n in 0..n_keys {
             let Some(found) = found[n] else { continue };
-            let item = found.item().filter(|item| self.horizon.is_live(item))?;
+            let item = found.item().filter(|item| self.liveness.is_live(item))?;
             let (at, len) = (usize::from(asked.at[n]), asked.len[n]);
             let same = item.key_len() == len
                 && if asked.has_long {
@@ -291,7 +291,7 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
             self.observer.see(window.get(at..at + len).unwrap_or_default());
             if let (Some(found), Some(item)) = (found[n], items[n]) {
                 self.observer.hit(found.class());
-                item.mark_visited(self.horizon.now);
+                item.mark_visited(self.liveness.now);
                 self.totals.several_hits += 1;
             }
         }

@@ -10,7 +10,7 @@ use super::frames::Link;
 use super::machine::{Buffers, Machine, Stand};
 use super::spill::Spill;
 use super::table::Ends;
-use crate::commands::admission::{Gate, Users};
+use crate::commands::admission::{Login, Users};
 use crate::commands::{Conversation, Ctx, Progress};
 use crate::observe::watch::Watching;
 use crate::observe::{ConnState, OpCounters, Server};
@@ -43,9 +43,9 @@ pub(super) const PACE_NS: u64 = 2_000_000_000;
 /// How long nothing moves before the memory of empty buffers is given back.
 const REST_NS: u64 = 2_000_000_000;
 
-/// What the connections of one worker answer with.
+/// What the connections of one worker need to answer requests.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct WorkerShared {
     pub(super) session: Session,
     pub(super) ops: Arc<OpCounters>,
     pub(super) server: Arc<Server>,
@@ -124,7 +124,7 @@ pub(super) struct Connection {
     /// Since when it has had memory of the spill, or its pace was last judged, and the bytes that
     /// it has moved since.
     pace: (u64, usize),
-    gate: Gate,
+    login: Login,
     conversation: Conversation,
     watching: Option<Watching>,
     /// The beginning of a request that is longer than the receive buffer.
@@ -135,7 +135,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// An unused slot.
-    pub(super) fn new(desk: &Desk, buffers: Buffers) -> Self {
+    pub(super) fn new(shared: &WorkerShared, buffers: Buffers) -> Self {
         Self {
             machine: Machine::new(buffers),
             ends: None,
@@ -148,7 +148,7 @@ impl Connection {
             end: None,
             stopping: None,
             pace: (0, 0),
-            gate: Gate::new(desk.server.dialects, None),
+            login: Login::new(shared.server.dialects, None),
             conversation: Conversation::new(0),
             watching: None,
             long_input: None,
@@ -157,16 +157,23 @@ impl Connection {
     }
 
     /// Begins a connection with this initial sequence number; the state machine awaits its SYN.
-    pub(super) fn begin(&mut self, ends: Ends, tcp_port: u16, seq: u32, desk: &Desk, now_ns: u64) {
+    pub(super) fn begin(
+        &mut self,
+        ends: Ends,
+        tcp_port: u16,
+        seq: u32,
+        shared: &WorkerShared,
+        now_ns: u64,
+    ) {
         self.machine.listen(tcp_port, seq);
         self.ends = Some(ends);
         self.moved_ns = now_ns;
         self.opened = false;
         self.end = None;
         self.stopping = None;
-        self.gate = Gate::new(desk.server.dialects, desk.users.clone());
+        self.login = Login::new(shared.server.dialects, shared.users.clone());
         self.conversation =
-            Conversation::new(desk.item_max_bytes).in_turns_of(desk.requests_per_turn);
+            Conversation::new(shared.item_max_bytes).in_turns_of(shared.requests_per_turn);
     }
 
     /// A segment of the client's came by this way. The second in a row moves the connection there: nothing
@@ -252,7 +259,7 @@ impl Connection {
     #[inline]
     pub(super) fn soon(&mut self) -> &[u8] {
         let held_up = self.owed.is_some() || self.end.is_some() || self.long_input.is_some();
-        if held_up || !self.gate.is_open() || self.machine.waiting() == 0 {
+        if held_up || !self.login.is_open() || self.machine.waiting() == 0 {
             return &[];
         }
         self.machine.front()
@@ -264,9 +271,9 @@ impl Connection {
     }
 
     /// Answers what has come, as far as the send buffer has space for replies.
-    pub(super) fn converse(&mut self, desk: &mut Desk, now_ns: u64) -> Next {
+    pub(super) fn converse(&mut self, shared: &mut WorkerShared, now_ns: u64) -> Next {
         loop {
-            self.pay(&mut desk.spill, now_ns);
+            self.pay(&mut shared.spill, now_ns);
             if self.owed.is_some() {
                 return Next::Client;
             }
@@ -276,20 +283,20 @@ impl Connection {
                 return Next::Client;
             }
             if self.watching.is_some() {
-                return self.watch(desk, now_ns);
+                return self.watch(shared, now_ns);
             }
             if self.machine.room() < ROOM_MIN_BYTES.min(self.machine.room_max()) {
                 return Next::Client;
             }
             let waiting = self.machine.waiting();
-            let progress = self.advance(desk, now_ns);
-            let replied = !desk.out.is_empty();
-            self.send(desk, now_ns);
+            let progress = self.advance(shared, now_ns);
+            let replied = !shared.out.is_empty();
+            self.send(shared, now_ns);
             self.watching = self.conversation.take_watching();
             if progress.close {
                 self.end = Some(if self.conversation.is_lost() { End::Error } else { End::Normal });
             } else if progress.more {
-                desk.ops.conn_yields.inc();
+                shared.ops.conn_yields.inc();
                 return Next::Turn;
             } else if self.has_nothing_to_do() {
                 return Next::Client;
@@ -340,19 +347,19 @@ impl Connection {
     }
 
     /// Gives the conversation what there is of the next requests.
-    fn advance(&mut self, desk: &mut Desk, now_ns: u64) -> Progress {
+    fn advance(&mut self, shared: &mut WorkerShared, now_ns: u64) -> Progress {
         if self.long_input.is_some() {
-            return self.advance_long(desk, now_ns);
+            return self.advance_long(shared, now_ns);
         }
         let room = self.machine.room();
-        let (gate, conversation) = (&mut self.gate, &mut self.conversation);
+        let (login, conversation) = (&mut self.login, &mut self.conversation);
         let read = self.machine.read(|bytes| {
-            let progress = answer(gate, conversation, desk, bytes, room);
+            let progress = answer(login, conversation, shared, bytes, room);
             (progress.consumed, (progress, bytes.len()))
         });
         let Some((progress, seen)) = read else { return NOTHING };
-        desk.ops.bytes_read.add(progress.consumed as u64);
-        if progress.consumed > 0 || progress.close || progress.more || !desk.out.is_empty() {
+        shared.ops.bytes_read.add(progress.consumed as u64);
+        if progress.consumed > 0 || progress.close || progress.more || !shared.out.is_empty() {
             self.moved_ns = now_ns;
             return progress;
         }
@@ -361,13 +368,13 @@ impl Connection {
         }
         let waiting = self.machine.waiting();
         if waiting > seen {
-            let mut flat = std::mem::take(&mut desk.flat);
+            let mut flat = std::mem::take(&mut shared.flat);
             let n = self.machine.peek(&mut flat);
             let bytes = flat.get(..n).unwrap_or_default();
-            let progress = answer(&mut self.gate, &mut self.conversation, desk, bytes, room);
-            desk.flat = flat;
+            let progress = answer(&mut self.login, &mut self.conversation, shared, bytes, room);
+            shared.flat = flat;
             self.machine.skip(progress.consumed);
-            desk.ops.bytes_read.add(progress.consumed as u64);
+            shared.ops.bytes_read.add(progress.consumed as u64);
             if progress.consumed > 0 || progress.close {
                 self.moved_ns = now_ns;
                 return progress;
@@ -378,22 +385,22 @@ impl Connection {
         }
         let most = self.machine.waiting_max();
         if self.conversation.wants() > most || waiting >= most / 4 * 3 {
-            let Some(buffer) = desk.spill.take() else { return NO_BUFFER };
+            let Some(buffer) = shared.spill.take() else { return NO_BUFFER };
             self.spill(now_ns);
             self.long_input = Some(buffer);
-            return self.advance_long(desk, now_ns);
+            return self.advance_long(shared, now_ns);
         }
         NOTHING
     }
 
     /// The same for a request that is longer than the receive buffer.
-    fn advance_long(&mut self, desk: &mut Desk, now_ns: u64) -> Progress {
+    fn advance_long(&mut self, shared: &mut WorkerShared, now_ns: u64) -> Progress {
         let Some(mut input) = self.long_input.take() else { return NOTHING };
         let (before, wants) = (input.len(), self.conversation.wants());
         // Grows with what has come, not with what was announced.
         let missing = wants.saturating_sub(before).min(before);
         if input.try_reserve(missing.max(self.machine.waiting())).is_err() {
-            desk.ops.malloc_fails.inc();
+            shared.ops.malloc_fails.inc();
             self.long_input = Some(input);
             return Progress { consumed: 0, close: true, more: false, needs: 0 };
         }
@@ -408,12 +415,12 @@ impl Connection {
             self.moved_ns = now_ns;
             self.pace.1 = self.pace.1.saturating_add(came);
         }
-        desk.ops.bytes_read.add(came as u64);
+        shared.ops.bytes_read.add(came as u64);
         let room = self.machine.room();
-        let progress = answer(&mut self.gate, &mut self.conversation, desk, &input, room);
+        let progress = answer(&mut self.login, &mut self.conversation, shared, &input, room);
         input.drain(..progress.consumed);
         if input.is_empty() {
-            desk.spill.give(input);
+            shared.spill.give(input);
         } else {
             self.long_input = Some(input);
         }
@@ -431,7 +438,7 @@ impl Connection {
     }
 
     /// Sends lines to a watching client. What it says is not heard.
-    fn watch(&mut self, desk: &mut Desk, now_ns: u64) -> Next {
+    fn watch(&mut self, shared: &mut WorkerShared, now_ns: u64) -> Next {
         self.drop_input();
         if self.has_all() || self.stopping.is_some() {
             let end = if self.has_all() { End::Normal } else { End::Shutdown };
@@ -440,29 +447,29 @@ impl Connection {
             return Next::Client;
         }
         if let Some(watching) = &self.watching
-            && desk.spill.has_one()
+            && shared.spill.has_one()
         {
-            watching.take(&mut desk.out);
-            self.send(desk, now_ns);
+            watching.take(&mut shared.out);
+            self.send(shared, now_ns);
         }
         Next::Lines
     }
 
-    /// Gives the replies in `desk.out` to the state machine, and keeps what does not fit its send buffer.
-    fn send(&mut self, desk: &mut Desk, now_ns: u64) {
-        if desk.out.is_empty() {
+    /// Gives the replies in `shared.out` to the state machine, and keeps what does not fit its send buffer.
+    fn send(&mut self, shared: &mut WorkerShared, now_ns: u64) {
+        if shared.out.is_empty() {
             return;
         }
-        desk.ops.bytes_written.add(desk.out.len() as u64);
-        let sent = self.machine.write(&desk.out);
+        shared.ops.bytes_written.add(shared.out.len() as u64);
+        let sent = self.machine.write(&shared.out);
         self.moved_ns = now_ns;
-        if sent < desk.out.len() {
+        if sent < shared.out.len() {
             self.spill(now_ns);
             // Values are put only where there is one; what else is too long has one all the same.
-            let owed = desk.spill.take_anyway();
-            self.owed = Some((std::mem::replace(&mut desk.out, owed), sent));
+            let owed = shared.spill.take_anyway();
+            self.owed = Some((std::mem::replace(&mut shared.out, owed), sent));
         }
-        desk.out.clear();
+        shared.out.clear();
     }
 
     /// Gives the state machine what is owed, as far as its send buffer has space.
@@ -486,25 +493,25 @@ impl Connection {
 const NO_BUFFER: Progress = Progress { consumed: 0, close: false, more: false, needs: 1 };
 const NOTHING: Progress = Progress { consumed: 0, close: false, more: false, needs: 0 };
 
-/// Answers whole requests of `input` into `desk.out`, until that has `room` bytes or more. Values
+/// Answers whole requests of `input` into `shared.out`, until that has `room` bytes or more. Values
 /// go beyond only where the spill has a buffer for them.
 fn answer(
-    gate: &mut Gate,
+    login: &mut Login,
     conversation: &mut Conversation,
-    desk: &mut Desk,
+    shared: &mut WorkerShared,
     input: &[u8],
     room: usize,
 ) -> Progress {
     let mut consumed = 0;
-    if !gate.is_open() {
-        let admission = gate.advance(input, &desk.ops, &mut desk.out);
+    if !login.is_open() {
+        let admission = login.advance(input, &shared.ops, &mut shared.out);
         consumed = admission.consumed;
-        if !gate.is_open() || admission.close {
+        if !login.is_open() || admission.close {
             return Progress { consumed, close: admission.close, more: false, needs: 0 };
         }
     }
-    conversation.may_reply(if desk.spill.has_one() { usize::MAX } else { room });
-    let Desk { session, ops, server, out, .. } = desk;
+    conversation.may_reply(if shared.spill.has_one() { usize::MAX } else { room });
+    let WorkerShared { session, ops, server, out, .. } = shared;
     let rest = input.get(consumed..).unwrap_or_default();
     let progress = conversation.advance(&mut Ctx::new(session, ops, server), rest, out, room);
     Progress { consumed: consumed + progress.consumed, ..progress }

@@ -4,7 +4,7 @@
 //! past its deadline is ended. The rate buckets are the gate's, to which every request of the worker
 //! is charged. Nothing fails.
 
-use super::connection::{Connection, Desk, End, Next, PACE_NS};
+use super::connection::{Connection, End, Next, PACE_NS, WorkerShared};
 use super::listener::CONFIRM_MAX_NS;
 use super::machine::Stand;
 use crate::policy::Gate;
@@ -17,7 +17,7 @@ const PARTING_MAX_NS: u64 = 2_000_000_000;
 #[inline(never)]
 pub(super) fn converse_within_rates(
     connection: &mut Connection,
-    desk: &mut Desk,
+    shared: &mut WorkerShared,
     gate: &mut Gate,
     now_ns: u64,
 ) -> Next {
@@ -26,13 +26,13 @@ pub(super) fn converse_within_rates(
     if connection.end.is_none() && !gate.may_stream(source, connection.limited, now_ns) {
         return if connection.machine.waiting() > 0 { Next::Rate } else { Next::Client };
     }
-    let done = |desk: &Desk| {
-        let requests = desk.ops.latency.done().iter().sum::<u64>();
-        (requests, desk.ops.bytes_written.get())
+    let done = |shared: &WorkerShared| {
+        let requests = shared.ops.latency.done().iter().sum::<u64>();
+        (requests, shared.ops.bytes_written.get())
     };
-    let (requests, bytes) = done(desk);
-    let next = connection.converse(desk, now_ns);
-    let (requests_after, bytes_after) = done(desk);
+    let (requests, bytes) = done(shared);
+    let next = connection.converse(shared, now_ns);
+    let (requests_after, bytes_after) = done(shared);
     let had = (requests_after.wrapping_sub(requests), bytes_after.wrapping_sub(bytes));
     gate.charge_stream(source, connection.limited, had, now_ns);
     next
@@ -43,11 +43,11 @@ pub(super) fn expire(
     connection: &mut Connection,
     stand: Stand,
     idle_max_ns: Option<u64>,
-    desk: &Desk,
+    shared: &WorkerShared,
     now_ns: u64,
 ) -> Option<u64> {
-    if connection.is_slow(now_ns) && !desk.spill.has_one() {
-        desk.server.conn_memory.stall();
+    if connection.is_slow(now_ns) && !shared.spill.has_one() {
+        shared.server.conn_memory.stall();
         connection.end.get_or_insert(End::Error);
         connection.machine.abort();
         return None;
@@ -67,7 +67,7 @@ pub(super) fn expire(
     }
     if stand != Stand::Opening && connection.end.is_none() {
         connection.end = Some(End::Idle);
-        desk.ops.idle_kicks.inc();
+        shared.ops.idle_kicks.inc();
         // What it is owed it does not take; otherwise it is given in the ordinary way.
         if connection.is_paid() {
             connection.moved_ns = now_ns;

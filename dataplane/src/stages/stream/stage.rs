@@ -8,7 +8,7 @@
 //! to send again.
 
 use super::arrivals::{Arrival, Segment, SegmentAt};
-use super::connection::{Connection, Desk, End, IN_BYTES, Next, OUT_BYTES};
+use super::connection::{Connection, End, IN_BYTES, Next, OUT_BYTES, WorkerShared};
 use super::frames::{Link, Outbox, Wire};
 use super::group::{self, Group};
 use super::limits::{converse_within_rates, expire};
@@ -84,7 +84,7 @@ pub struct Streams {
     /// The same, while they are served.
     serving: Vec<u32>,
     group: Group,
-    desk: Desk,
+    shared: WorkerShared,
     /// What others see of the connections.
     conns: Arc<ConnSlots>,
     out: Outbox,
@@ -116,7 +116,7 @@ impl Streams {
         started: Instant,
     ) -> Self {
         let StreamsConfig { connections: most, session, users, item_max_bytes, .. } = config;
-        let desk = Desk {
+        let shared = WorkerShared {
             session,
             ops: server.ops(),
             server,
@@ -127,11 +127,11 @@ impl Streams {
             flat: vec![0; IN_BYTES],
             spill: Spill::new(item_max_bytes),
         };
-        let conns = desk.server.conns.enter_slots(most, started);
+        let conns = shared.server.conns.enter_slots(most, started);
         Self {
             ports: ports.to_vec(),
             arriving: Vec::with_capacity(BURST_MAX),
-            connections: buffers(most).map(|buffers| Connection::new(&desk, buffers)).collect(),
+            connections: buffers(most).map(|buffers| Connection::new(&shared, buffers)).collect(),
             rests: 0,
             table: Table::new(most),
             listener: Listener::new(most),
@@ -139,7 +139,7 @@ impl Streams {
             queue: Vec::with_capacity(most),
             serving: Vec::with_capacity(most),
             group: Group::new(item_max_bytes),
-            desk,
+            shared,
             conns,
             out: Outbox::new(),
             region,
@@ -270,7 +270,7 @@ impl Streams {
             self.clear(old);
         }
         let Some((slot, used)) = self.listener.slot(&self.connections) else {
-            self.desk.ops.rejected_connections.inc();
+            self.shared.ops.rejected_connections.inc();
             return Err(DropReason::TcpFull);
         };
         if used {
@@ -282,7 +282,7 @@ impl Streams {
         else {
             return Err(DropReason::TcpFull);
         };
-        connection.begin(ends, facts.tcp_port, seq, &self.desk, now_ns);
+        connection.begin(ends, facts.tcp_port, seq, &self.shared, now_ns);
         connection.limited = limited;
         self.listener.half_open(slot);
         self.table.enter(hash, slot);
@@ -334,7 +334,7 @@ impl Streams {
         }
         std::mem::swap(&mut self.queue, &mut self.serving);
         self.rests = 0;
-        let done = self.desk.ops.latency.done();
+        let done = self.shared.ops.latency.done();
         let (mut served, mut foreseen) = (0, 0);
         while let Some(&slot) = self.serving.get(served) {
             if self.out.is_full() {
@@ -350,11 +350,11 @@ impl Streams {
         self.serving.drain(..served);
         self.serving.append(&mut self.queue);
         std::mem::swap(&mut self.queue, &mut self.serving);
-        let answered = self.desk.ops.latency.done();
+        let answered = self.shared.ops.latency.done();
         if answered != done {
             let now = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let ns = now.saturating_sub(now_ns);
-            self.desk.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
+            self.shared.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
         }
         served
     }
@@ -362,8 +362,8 @@ impl Streams {
     /// Prefetches what the next group of connections will look at, from this one on. Says how
     /// many those are.
     fn foresee_requests(&mut self, first: usize) -> usize {
-        let Self { serving, connections, group, desk, .. } = self;
-        let store = desk.session.store();
+        let Self { serving, connections, group, shared, .. } = self;
+        let store = shared.session.store();
         let mut seen = 0;
         for &slot in serving.iter().skip(first).take(group::CONNECTIONS) {
             if let Some(connection) = connections.get_mut(slot as usize) {
@@ -437,22 +437,22 @@ impl Streams {
         if !connection.opened && !matches!(stand, Stand::None | Stand::Opening) {
             connection.opened = true;
             self.listener.confirmed(slot);
-            self.desk.ops.total_connections.inc();
+            self.shared.ops.total_connections.inc();
             let peer = SocketAddr::new(ends.theirs, ends.their_port);
             let ours = SocketAddr::new(
                 ends.ours,
                 self.ports.get(usize::from(ends.port)).map_or(0, |p| p.tcp_port),
             );
             self.conns.begin(slot, peer, ours, now_ns);
-            self.desk.server.watchers.connected(Some(peer), self.conns.id(slot));
+            self.shared.server.watchers.connected(Some(peer), self.conns.id(slot));
         }
-        let deadline = expire(connection, stand, self.idle_max_ns, &self.desk, now_ns);
+        let deadline = expire(connection, stand, self.idle_max_ns, &self.shared, now_ns);
         let next = if connection.opened && stand != Stand::None && stand != Stand::Ended {
-            self.desk.ops.client.set(u64::try_from(self.conns.id(slot)).unwrap_or(0));
+            self.shared.ops.client.set(u64::try_from(self.conns.id(slot)).unwrap_or(0));
             let next = if gate.counts_stream(connection.limited) {
-                converse_within_rates(connection, &mut self.desk, gate, now_ns)
+                converse_within_rates(connection, &mut self.shared, gate, now_ns)
             } else {
-                connection.converse(&mut self.desk, now_ns)
+                connection.converse(&mut self.shared, now_ns)
             };
             self.conns.is(slot, connection.state(next), now_ns);
             next
@@ -510,14 +510,14 @@ impl Streams {
         self.listener.struck(slot);
         self.wheel.set(slot, None);
         if connection.opened {
-            self.desk.ops.closed_connections.inc();
+            self.shared.ops.closed_connections.inc();
             let reason = connection.end.unwrap_or(End::Error).reason();
             let peer = SocketAddr::new(ends.theirs, ends.their_port);
-            self.desk.server.watchers.disconnected(Some(peer), reason, self.conns.id(slot));
+            self.shared.server.watchers.disconnected(Some(peer), reason, self.conns.id(slot));
             self.conns.end(slot);
         }
         let port = self.ports.get(usize::from(ends.port)).map_or(0, |end| end.tcp_port);
-        connection.clear(port, &mut self.desk.spill);
+        connection.clear(port, &mut self.shared.spill);
     }
 }
 

@@ -44,7 +44,7 @@ impl Slabs {
                 class.closed = std::mem::take(&mut class.open);
                 epochs.advance();
             }
-            let past = class.closed.stamp.is_none_or(|s| epochs.horizon().is_past(s));
+            let past = class.closed.stamp.is_none_or(|s| epochs.safe_epoch().is_past(s));
             if !past {
                 return;
             }

@@ -102,7 +102,7 @@ impl Slabs {
                 pool.closed = std::mem::take(&mut pool.open);
             }
             let Some(stamp) = pool.closed.stamp else { return };
-            if !epochs.horizon().is_past(stamp) {
+            if !epochs.safe_epoch().is_past(stamp) {
                 return;
             }
             let past = std::mem::take(&mut pool.closed);

@@ -111,8 +111,8 @@ fn they_say_nothing_of_when_an_item_was_stored() {
     put_as(&mut s, b"a:new", b"", 1);
     assert_eq!((value_of(&mut s, b"a:old"), cas_of(&mut s, b"a:new")), (None, 1));
     put_as(&mut s, b"old", b"", u64::MAX);
-    let horizon = store.horizon();
-    assert!(horizon.is_none_or(|h| h.is_live(&get(&s.pin(), b"old").unwrap())));
+    let liveness = store.liveness();
+    assert!(liveness.is_none_or(|h| h.is_live(&get(&s.pin(), b"old").unwrap())));
 }
 
 #[test]

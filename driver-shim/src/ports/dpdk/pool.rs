@@ -9,7 +9,7 @@ use super::eal::{Eal, EalShared, PoolPtr, memory_mb_for};
 use super::error::{DpdkError, check};
 use crate::mapping::{HUGE_PAGE_BYTES, Mapping, MemoryKind, Pages};
 use crate::region::Region;
-use crate::slots::{SLOT_BYTES, SlotHome};
+use crate::slots::{SLOT_BYTES, SlotPool};
 use dpdk_ffi as ffi;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const SMALL_PAGE_BYTES: u64 = 4096;
 /// [`DpdkError::Region`], [`DpdkError::Pool`].
 pub fn region(eal: &Eal, slots: u32, pages: Pages) -> Result<Region, DpdkError> {
     Region::with_driver(slots, pages, |memory, slots| {
-        Ok(Box::new(MempoolHome::new(&eal.shared, memory, slots)?) as Box<dyn SlotHome>)
+        Ok(Box::new(MempoolHome::new(&eal.shared, memory, slots)?) as Box<dyn SlotPool>)
     })
 }
 
@@ -86,7 +86,7 @@ impl MempoolHome {
 //   buffer to one taker at a time;
 // - `is_whole` counts only buffers that no thread can be at work on;
 // - dropping it frees the pool, and with that takes the memory from devices and DPDK.
-unsafe impl SlotHome for MempoolHome {
+unsafe impl SlotPool for MempoolHome {
     fn take(&self) -> Option<u32> {
         // SAFETY: the pool lives until `self` drops.
         let slot = unsafe { ffi::gn_pool_take(self.pool.0.as_ptr()) };

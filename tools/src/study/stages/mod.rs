@@ -2,13 +2,12 @@
 //! and 8).
 //!
 //! In: a filled store. Out: nanoseconds of each stage per request, and instructions where valgrind is
-//! there to count them, for each kind of request and several sizes of a batch. [`rooms`] (the stages' older
-//! name, kept in this module and in the study's output) takes a batch through them, [`callgrind`] counts. The
-//! port in memory, which stands in for a NIC, is shown apart. So are GETs that another engine has read and looked up: what is left of `engine` is
+//! there to count them, for each kind of request and several sizes of a batch. [`timed`] takes a batch
+//! through them, [`callgrind`] counts. The port in memory, which stands in for a NIC, is shown apart. So are GETs that another engine has read and looked up: what is left of `engine` is
 //! what the CPU engine does when such a batch comes back. Fails when a request is not answered.
 
 pub mod callgrind;
-pub mod rooms;
+pub mod timed;
 
 use super::bench::{Bench, Config};
 use super::frame::{Common, Frame};
@@ -20,10 +19,10 @@ use crate::workload::Popularity;
 use clap::Parser;
 use driver_shim::ports::memory::{LoopingConfig, looping};
 use driver_shim::{Pages, Region, RxChecksum, TxCaps};
-use rooms::{ROOMS, Rooms};
 use serde_json::{Map, Value, json};
 use std::error::Error;
 use std::sync::Arc;
+use timed::{STAGES, Stages};
 
 /// Keys and values.
 const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 64 };
@@ -40,24 +39,24 @@ const COLUMNS: &[&str] =
 const TABLES: [Table; 3] = [
     Table {
         name: "ns",
-        title: "Nanoseconds per request, room by room",
+        title: "Nanoseconds per request, stage by stage",
         says: "Medians over batches of 512; the total is without the port in memory. With hints: another engine, whose own time does not count, has read the requests and looked them up.",
         columns: COLUMNS,
-        plot: Some(Draw::Bars { label: "load", y: "ns per request", parts: &ROOMS }),
+        plot: Some(Draw::Bars { label: "load", y: "ns per request", parts: &STAGES }),
     },
     Table {
         name: "batches",
         title: "Nanoseconds per GET, by size of the batch",
-        says: "What a request of a small batch costs: less overlaps, each room is begun more often, and the clock is read more often.",
+        says: "What a request of a small batch costs: less overlaps, each stage is begun more often, and the clock is read more often.",
         columns: COLUMNS,
-        plot: Some(Draw::Bars { label: "batch", y: "ns per request", parts: &ROOMS }),
+        plot: Some(Draw::Bars { label: "batch", y: "ns per request", parts: &STAGES }),
     },
     Table {
         name: "instructions",
-        title: "Instructions per request, room by room",
+        title: "Instructions per request, stage by stage",
         says: "Counted by valgrind; the port is within rx and tx here.",
         columns: COLUMNS,
-        plot: Some(Draw::Bars { label: "load", y: "instructions per request", parts: &ROOMS }),
+        plot: Some(Draw::Bars { label: "load", y: "instructions per request", parts: &STAGES }),
     },
 ];
 
@@ -128,12 +127,12 @@ impl Cli {
         let profile = frame.report.dir().join("callgrind.out");
         let (said, costs) = callgrind::run(&args.map(str::to_owned), &profile)?;
         let walked: u64 = said.trim().parse().map_err(|_| format!("it said `{said}`"))?;
-        let mut parts = [0.0; ROOMS.len()];
-        for (part, room) in parts.iter_mut().zip(ROOMS).skip(1) {
-            let name = format!("::rooms::room_{room}");
+        let mut parts = [0.0; STAGES.len()];
+        for (part, stage) in parts.iter_mut().zip(STAGES).skip(1) {
+            let name = format!("::timed::stage_{stage}");
             let cost: u64 = costs.iter().filter(|(f, _)| f.ends_with(&name)).map(|(_, n)| n).sum();
             if cost == 0 {
-                return Err(format!("the profile does not know room {room}").into());
+                return Err(format!("the profile does not know stage {stage}").into());
             }
             *part = cost as f64 / walked.max(1) as f64;
         }
@@ -189,20 +188,20 @@ fn medians(
     kind: Kind,
     templates: &[Vec<u8>],
     requests: u64,
-) -> Result<[f64; ROOMS.len()], Box<dyn Error>> {
+) -> Result<[f64; STAGES.len()], Box<dyn Error>> {
     let each = walk(bench, kind, templates, requests, requests / kind.batch as u64 / 10)?;
-    Ok(std::array::from_fn(|room| {
-        let of = |spent: &[u64; ROOMS.len()]| spent.get(room).copied().unwrap_or(0) as f64;
+    Ok(std::array::from_fn(|stage| {
+        let of = |spent: &[u64; STAGES.len()]| spent.get(stage).copied().unwrap_or(0) as f64;
         median(&mut each.iter().map(of).collect::<Vec<_>>()) / kind.batch as f64
     }))
 }
 
-fn row(kind: Kind, parts: &[f64; ROOMS.len()]) -> Value {
+fn row(kind: Kind, parts: &[f64; STAGES.len()]) -> Value {
     let mut row = Map::new();
     row.insert("load".to_owned(), json!(kind.name()));
     row.insert("batch".to_owned(), json!(kind.batch));
-    for (room, part) in ROOMS.iter().zip(parts) {
-        row.insert((*room).to_owned(), json!(part));
+    for (stage, part) in STAGES.iter().zip(parts) {
+        row.insert((*stage).to_owned(), json!(part));
     }
     row.insert("total".to_owned(), json!(parts.iter().skip(1).sum::<f64>()));
     Value::Object(row)
@@ -216,7 +215,7 @@ fn walk(
     templates: &[Vec<u8>],
     requests: u64,
     warm: u64,
-) -> Result<Vec<[u64; ROOMS.len()]>, Box<dyn Error>> {
+) -> Result<Vec<[u64; STAGES.len()]>, Box<dyn Error>> {
     let region = Region::new(u32::try_from(2 * batch + 64)?, Pages::Prefer)?;
     let port = looping(
         &region,
@@ -230,14 +229,14 @@ fn walk(
         },
     )?;
     let told = hints.map(|hints| Arc::new(Foretold::new(bench, templates, hints)));
-    let mut rooms = Rooms::new(bench, port, &region, batch, GROUP, told.as_ref())?;
+    let mut stages = Stages::new(bench, port, &region, batch, GROUP, told.as_ref())?;
     for _ in 0..warm {
-        rooms.walk(&mut [0; ROOMS.len()])?;
+        stages.walk(&mut [0; STAGES.len()])?;
     }
     let mut each = Vec::new();
     for _ in 0..requests.div_ceil(batch as u64) {
-        let mut spent = [0; ROOMS.len()];
-        rooms.walk(&mut spent)?;
+        let mut spent = [0; STAGES.len()];
+        stages.walk(&mut spent)?;
         each.push(spent);
     }
     Ok(each)
@@ -258,10 +257,10 @@ mod tests {
                 let templates = kind.requests(&bench).unwrap();
                 let each = walk(&bench, kind, &templates, 2_000, 1).unwrap();
                 assert_eq!(each.len(), 2_000_usize.div_ceil(batch));
-                let spent = |room: usize| each.iter().map(|spent| spent[room]).sum::<u64>();
-                assert!((0..ROOMS.len()).all(|room| spent(room) > 0), "{kind:?}");
+                let spent = |stage: usize| each.iter().map(|spent| spent[stage]).sum::<u64>();
+                assert!((0..STAGES.len()).all(|stage| spent(stage) > 0), "{kind:?}");
                 let row = timed(&bench, kind, 1_000).unwrap();
-                let sum: f64 = ROOMS[1..].iter().map(|r| row[*r].as_f64().unwrap()).sum();
+                let sum: f64 = STAGES[1..].iter().map(|r| row[*r].as_f64().unwrap()).sum();
                 assert!((row["total"].as_f64().unwrap() - sum).abs() < 1e-6);
             }
         }

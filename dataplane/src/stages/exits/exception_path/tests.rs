@@ -72,10 +72,10 @@ impl KernelLink for Fake {
     }
 }
 
-fn door(rate: u32, slots: u32) -> (SideDoor, Fake, Region) {
+fn door(rate: u32, slots: u32) -> (ExceptionPath, Fake, Region) {
     let (fake, region) = (Fake::default(), Region::new(slots, Pages::Small).unwrap());
     let rate = NonZeroU32::new(rate).unwrap();
-    (SideDoor::new(fake.clone(), rate, region.clone()), fake, region)
+    (ExceptionPath::new(fake.clone(), rate, region.clone()), fake, region)
 }
 
 fn frame(region: &Region, n: usize) -> Frame {
@@ -88,7 +88,7 @@ fn bytes(n: usize) -> Vec<u8> {
     [&[0; 14], n.to_be_bytes().as_slice()].concat()
 }
 
-fn assert_balanced(c: SideDoorCounters) {
+fn assert_balanced(c: ExceptionPathCounters) {
     assert_eq!(c.punted, c.written + c.write_errors + c.to_write, "{c:?}");
     assert_eq!(c.read, c.sent_on + c.runts + c.to_send, "{c:?}");
 }
@@ -125,15 +125,15 @@ fn frames_above_the_rate_or_the_queue_come_back_by_name() {
     for n in 0..RATE_BURST as usize + 3 {
         refused.extend(door.offer_at(frame(&region, n), 1).err().map(|(_, r)| r));
     }
-    assert_eq!(refused, [DropReason::SideDoorRate; 3]);
+    assert_eq!(refused, [DropReason::ExceptionPathRate; 3]);
     // A second is a burst: the queue takes two.
     for n in 0..RATE_BURST as usize + 2 {
         let sent = door.offer_at(frame(&region, n), 1_000_000_000);
         let full = sent.err().map(|(_, r)| r);
-        assert_eq!(full, (n >= RATE_BURST as usize).then_some(DropReason::SideDoorRate));
+        assert_eq!(full, (n >= RATE_BURST as usize).then_some(DropReason::ExceptionPathRate));
     }
     let late = door.offer_at(frame(&region, 0), 2_000_000_000).unwrap_err();
-    assert_eq!(late.1, DropReason::SideDoorFull);
+    assert_eq!(late.1, DropReason::ExceptionPathFull);
     drop(late);
     let queued = door.counters();
     assert_eq!((queued.punted, queued.to_write), (256, 256));

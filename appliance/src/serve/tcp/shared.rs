@@ -16,8 +16,8 @@ use store::Session;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, sleep_until};
 
-/// What the connections of one thread answer with.
-pub(super) struct Desk {
+/// What the connections of one thread need to answer requests.
+pub(super) struct ThreadShared {
     pub(super) session: RefCell<Session>,
     pub(super) ops: Arc<OpCounters>,
     pub(super) server: Arc<Server>,
@@ -54,7 +54,7 @@ impl Drop for Kept<'_> {
     }
 }
 
-impl Desk {
+impl ThreadShared {
     /// Whether much may be read: what is left of it behind a turn has to be kept.
     pub(super) fn may_read_much(&self) -> bool {
         self.kept.get() < KEPT_MAX && self.pool.has_turn()
@@ -107,8 +107,8 @@ impl Desk {
     }
 
     /// How long to wait for more of a client, which has sent a part of a request or has not.
-    pub(super) fn patience(&self, in_request: bool) -> Option<Duration> {
-        self.drain().map_or(self.idle_max, |drain| Some(drain.patience(in_request)))
+    pub(super) fn time_allowed(&self, in_request: bool) -> Option<Duration> {
+        self.drain().map_or(self.idle_max, |drain| Some(drain.time_allowed(in_request)))
     }
 
     /// Waits until the service is ordered to stop.
@@ -172,7 +172,11 @@ impl End {
 }
 
 /// Sends as much as the kernel takes at once; what that was.
-pub(super) fn send_some(stream: &mut Stream, desk: &Desk, out: &[u8]) -> io::Result<usize> {
+pub(super) fn send_some(
+    stream: &mut Stream,
+    shared: &ThreadShared,
+    out: &[u8],
+) -> io::Result<usize> {
     let mut sent = 0;
     while let Some(left) = out.get(sent..).filter(|left| !left.is_empty()) {
         match stream.try_write(left) {
@@ -182,7 +186,7 @@ pub(super) fn send_some(stream: &mut Stream, desk: &Desk, out: &[u8]) -> io::Res
             Err(error) => return Err(error),
         }
     }
-    desk.ops.bytes_written.add(sent as u64);
+    shared.ops.bytes_written.add(sent as u64);
     Ok(sent)
 }
 
@@ -201,7 +205,7 @@ mod tests {
         let store = Store::new(config).unwrap();
         let server = Arc::new(Server::new(Arc::clone(&store), String::new()));
         let (_stop, stopped) = watch::channel(None);
-        let desk = Desk {
+        let shared = ThreadShared {
             session: RefCell::new(store.session().unwrap()),
             ops: server.ops(),
             item_max_bytes: 1 << 20,
@@ -217,7 +221,7 @@ mod tests {
             kept: Cell::new(0),
             server,
         };
-        let mut used = desk.pool.figures().now().used_bytes;
+        let mut used = shared.pool.figures().now().used_bytes;
         let input = |left: usize| {
             let mut bytes = Vec::with_capacity(READ_BYTES);
             bytes.resize(READ_BYTES, 7);
@@ -225,17 +229,19 @@ mod tests {
         };
         let much = READ_BYTES / 2;
         let mut inputs: Vec<_> = iter::repeat_with(|| input(much)).take(KEPT_MAX).collect();
-        let kept: Vec<_> = inputs.iter_mut().map(|input| desk.keep(input).unwrap()).collect();
-        assert!(kept.iter().all(Option::is_some) && !desk.may_read_much());
-        assert_eq!(desk.pool.figures().now().used_bytes, used);
+        let kept: Vec<_> = inputs.iter_mut().map(|input| shared.keep(input).unwrap()).collect();
+        assert!(kept.iter().all(Option::is_some) && !shared.may_read_much());
+        assert_eq!(shared.pool.figures().now().used_bytes, used);
         // What comes then is charged, or little and in a buffer of its size.
         let (mut more, mut less) = (input(much), input(100));
-        assert!(desk.keep(&mut more).unwrap().is_none() && desk.keep(&mut less).unwrap().is_none());
+        assert!(
+            shared.keep(&mut more).unwrap().is_none() && shared.keep(&mut less).unwrap().is_none()
+        );
         used += much as u64;
-        assert_eq!(desk.pool.figures().now().used_bytes, used);
+        assert_eq!(shared.pool.figures().now().used_bytes, used);
         assert_eq!((more.unread().len(), more.bytes.capacity()), (much, much));
         assert_eq!((less.unread().len(), less.bytes.capacity()), (100, 100));
         drop(kept);
-        assert!(desk.may_read_much());
+        assert!(shared.may_read_much());
     }
 }

@@ -1,4 +1,4 @@
-//! The stages of a worker (`rooms` here), one after the other with a clock between them.
+//! The stages of a worker, one after the other, with a clock between them.
 //!
 //! In: a batch's worth of requests from a port in memory. Out: replies on the same port, and the time
 //! that each stage took. The order is `dataplane/src/worker.rs`'s; what differs is that each stage is
@@ -32,7 +32,7 @@ use wire::DropReason;
 use wire::{Class, Local, classify};
 
 /// What is timed, in the order of a packet.
-pub const ROOMS: [&str; 7] = ["port", "rx", "classify", "batcher", "engine", "execute", "tx"];
+pub const STAGES: [&str; 7] = ["port", "rx", "classify", "batcher", "engine", "execute", "tx"];
 
 /// A queue whose bursts are timed.
 struct Timed<Q> {
@@ -66,7 +66,7 @@ fn ns_since(begun: Instant) -> u64 {
 }
 
 /// The stages, with their state.
-pub struct Rooms {
+pub struct Stages {
     rx: Box<dyn RxQueue>,
     tx: Tx,
     local: Local,
@@ -88,13 +88,13 @@ pub struct Rooms {
     batch: usize,
 }
 
-impl std::fmt::Debug for Rooms {
+impl std::fmt::Debug for Stages {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rooms").field("batch", &self.batch).finish_non_exhaustive()
+        f.debug_struct("Stages").field("batch", &self.batch).finish_non_exhaustive()
     }
 }
 
-impl Rooms {
+impl Stages {
     /// The stages on the first queues of `port`, which is over `region` and has at least `batch` frames,
     /// for batches of `batch` requests. With `told`, which is all that the port will ask, that engine
     /// reads and looks up.
@@ -150,7 +150,7 @@ impl Rooms {
     ///
     /// # Errors
     /// A request that was not answered.
-    pub fn walk(&mut self, spent: &mut [u64; ROOMS.len()]) -> Result<(), Box<dyn Error>> {
+    pub fn walk(&mut self, spent: &mut [u64; STAGES.len()]) -> Result<(), Box<dyn Error>> {
         let port_before = self.port_ns.load(Ordering::Relaxed);
         let [port, rx, classify, batcher, engine, execute, tx] = spent;
         let answered = self.accounts.answered.get();
@@ -159,13 +159,13 @@ impl Rooms {
         while taken < self.batch {
             let now_ns = ns_since(self.begun);
             let begun = Instant::now();
-            let n = room_rx(self.rx.as_mut(), &mut burst, now_ns);
+            let n = stage_rx(self.rx.as_mut(), &mut burst, now_ns);
             *rx += ns_since(begun);
             let begun = Instant::now();
-            room_classify(&burst, &self.local, &mut self.classes);
+            stage_classify(&burst, &self.local, &mut self.classes);
             *classify += ns_since(begun);
             let begun = Instant::now();
-            room_batcher(&mut self.batcher, &mut self.gate, &mut burst, &self.classes, now_ns)
+            stage_batcher(&mut self.batcher, &mut self.gate, &mut burst, &self.classes, now_ns)
                 .map_err(|reason| format!("a request was dropped: {reason:?}"))?;
             *batcher += ns_since(begun);
             taken += n;
@@ -183,7 +183,7 @@ impl Rooms {
         let (meta, outcome) = match &mut self.told {
             None => {
                 let begun = Instant::now();
-                let done = room_engine(&mut self.engine, meta).ok_or("the engine took none")?;
+                let done = stage_engine(&mut self.engine, meta).ok_or("the engine took none")?;
                 *engine += ns_since(begun);
                 done
             }
@@ -191,13 +191,13 @@ impl Rooms {
                 told.submit(meta).map_err(|_| "the engine took none")?;
                 let (mut meta, outcome) = told.poll().ok_or("the engine gave none back")?;
                 let begun = Instant::now();
-                room_complete(&mut self.engine, &mut meta)?;
+                stage_complete(&mut self.engine, &mut meta)?;
                 *engine += ns_since(begun);
                 (meta, outcome)
             }
         };
         let begun = Instant::now();
-        room_execute(
+        stage_execute(
             &mut self.execute,
             &mut frames,
             (&meta, outcome),
@@ -209,7 +209,7 @@ impl Rooms {
         self.batcher.recycle(Pending { frames, meta });
         *batcher += ns_since(begun);
         let begun = Instant::now();
-        room_tx(&mut self.tx, &mut self.replies, &self.accounts);
+        stage_tx(&mut self.tx, &mut self.replies, &self.accounts);
         *tx += ns_since(begun);
         self.execute.handed_over(|| ns_since(self.begun));
         let in_port = self.port_ns.load(Ordering::Relaxed) - port_before;
@@ -229,18 +229,18 @@ impl Rooms {
 }
 
 #[inline(never)]
-fn room_rx(queue: &mut dyn RxQueue, into: &mut Burst, now_ns: u64) -> usize {
+fn stage_rx(queue: &mut dyn RxQueue, into: &mut Burst, now_ns: u64) -> usize {
     rx::receive(queue, into, now_ns)
 }
 
 #[inline(never)]
-fn room_classify(burst: &Burst, local: &Local, classes: &mut Vec<Class>) {
+fn stage_classify(burst: &Burst, local: &Local, classes: &mut Vec<Class>) {
     classes.clear();
     classes.extend(burst.iter().map(|frame| classify(frame.bytes(), local)));
 }
 
 #[inline(never)]
-fn room_batcher(
+fn stage_batcher(
     batcher: &mut Batcher,
     gate: &mut Gate,
     burst: &mut Burst,
@@ -265,13 +265,13 @@ fn room_batcher(
 }
 
 #[inline(never)]
-fn room_engine(engine: &mut CpuEngine, batch: Box<Batch>) -> Option<(Box<Batch>, Outcome)> {
+fn stage_engine(engine: &mut CpuEngine, batch: Box<Batch>) -> Option<(Box<Batch>, Outcome)> {
     engine.submit(batch).ok()?;
     engine.poll()
 }
 
 #[inline(never)]
-fn room_complete(engine: &mut CpuEngine, batch: &mut Batch) -> Result<(), &'static str> {
+fn stage_complete(engine: &mut CpuEngine, batch: &mut Batch) -> Result<(), &'static str> {
     if !engine.confirms(batch, false) || engine.complete(batch) > 0 {
         return Err("what was told is not what is asked");
     }
@@ -279,7 +279,7 @@ fn room_complete(engine: &mut CpuEngine, batch: &mut Batch) -> Result<(), &'stat
 }
 
 #[inline(never)]
-fn room_execute(
+fn stage_execute(
     execute: &mut Execute,
     frames: &mut Vec<driver_shim::Frame>,
     (meta, outcome): (&Batch, Outcome),
@@ -290,7 +290,7 @@ fn room_execute(
 }
 
 #[inline(never)]
-fn room_tx(tx: &mut Tx, replies: &mut Vec<Reply>, accounts: &Accounts) {
+fn stage_tx(tx: &mut Tx, replies: &mut Vec<Reply>, accounts: &Accounts) {
     for reply in replies.drain(..) {
         tx.reply(reply, accounts);
     }
