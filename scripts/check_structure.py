@@ -42,11 +42,8 @@ CRATE_DEV_IMPORTS = {"gnomon": {"tools"}}
 STAGES = "dataplane/src/stages"
 """The folder of the stages. Its `mod.rs` names them, in packet order."""
 
-ONE_FILE_EACH = {"exits", "batch", "engine"}
+ONE_FILE_EACH = {"exits"}
 """Folders whose files are as separate as stages."""
-
-STAGE_INPUTS = {("batch::dispatch", "engine::cpu_engine")}
-"""Stages that know another one, which stands behind them."""
 
 KNOWS_ALL_STAGES = {"worker"}
 """The modules of `dataplane` that know the order of the stages."""
@@ -311,7 +308,7 @@ class Tree:
                 target = resolve(path, module, children)
                 stage = self.stage_of(target) if target is not None else None
                 declares = inside(target or [], module) and own is None
-                if stage is not None and stage != own and not declares and (own, stage) not in STAGE_INPUTS:
+                if stage is not None and stage != own and not declares:
                     self.add(
                         rel, line_of(code, offset), "stage-imports",
                         f"{'::'.join(module)} may not reach the stage {stage}; "

@@ -8,7 +8,7 @@
 use dataplane::commands::{Ctx, execute, stats};
 use dataplane::observe::{OpCounters, OpTotals, Rows, Server};
 use dataplane::policy::Policy;
-use dataplane::stages::batch::batcher::BatchPolicy;
+use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::fast_path::Manner;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use dataplane::{Counter, WorkerCounters};

@@ -8,7 +8,7 @@ use dataplane::announce::Announcer;
 use dataplane::capture::{Capture, Filter, KeyPattern, What};
 use dataplane::observe::Server;
 use dataplane::policy::{Policy, Rate};
-use dataplane::stages::batch::batcher::{BatchMode, BatchPolicy};
+use dataplane::stages::batch::{BatchMode, BatchPolicy};
 use dataplane::stages::fast_path::Manner;
 use dataplane::stages::stream::StreamsConfig;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};

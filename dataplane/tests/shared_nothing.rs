@@ -9,7 +9,7 @@
 
 use dataplane::observe::Server;
 use dataplane::policy::Policy;
-use dataplane::stages::batch::batcher::BatchPolicy;
+use dataplane::stages::batch::BatchPolicy;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::{LoopingConfig, MAC, looping};
 use driver_shim::{Pages, PortInfo, QueuePair, Region, RxChecksum, TxCaps};

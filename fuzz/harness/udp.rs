@@ -4,7 +4,7 @@
 use dataplane::WorkerCounters;
 use dataplane::observe::Server;
 use dataplane::policy::Policy;
-use dataplane::stages::batch::batcher::BatchPolicy;
+use dataplane::stages::batch::BatchPolicy;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::{MAC, PEER_MAC, linked};
 use driver_shim::{Burst, Pages, PortInfo, QueuePair, Region, RxQueue, TxQueue};
@@ -188,7 +188,7 @@ impl Wire {
         replies
     }
 
-    /// Ends it. Returns how many requests were not answered, for want of frames.
+    /// Ends it. Returns how many requests were not answered, for lack of frames.
     pub(crate) fn hang_up(mut self) -> u64 {
         self.worker.drain();
         assert!(self.settle().is_empty());

@@ -57,7 +57,7 @@ def is_closed(client):
 
 @attack("clients that ask and never read")
 def never_reading(size):
-    """They end with idle_timeout, or before it for want of memory, and their seats and memory come back."""
+    """They end with idle_timeout, or before it for lack of memory, and their seats and memory come back."""
     count = size.of(30, 200)
     with Server(size, "-m", "64", "-o", "idle_timeout=2", "-c", str(count + 20)) as server, honest(server) as client:
         quiet = client.quiet()

@@ -9,7 +9,7 @@ use crate::startup::flags::Engine;
 use crate::startup::plan::{OffloadPlan, Plan};
 use dataplane::WorkerCounters;
 use dataplane::observe::EngineFacts;
-use dataplane::stages::batch::dispatch::Offloading;
+use dataplane::stages::engine::dispatch::Offloading;
 use dataplane::worker;
 use driver_shim::Region;
 use gpu::card::{Card, CardError};

@@ -29,7 +29,7 @@ use crate::host::cpu_list::CpuList;
 use crate::host::pci::PciAddress;
 use choices::{BATCH_MODE, HUGE, one_of};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use dataplane::stages::batch::batcher::BatchMode;
+use dataplane::stages::batch::BatchMode;
 use driver_shim::Pages;
 use serde::Serialize;
 use std::ffi::OsString;

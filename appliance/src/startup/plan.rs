@@ -25,7 +25,7 @@ pub use tls::{ClientCerts, TlsPlan};
 
 use crate::host::machine::{Gpu, Machine};
 use crate::startup::flags::{Engine, FileMask, MetricsAddr, Network, ServeFlags, TcpIn};
-use dataplane::stages::batch::batcher::BatchMode;
+use dataplane::stages::batch::BatchMode;
 use driver_shim::Pages;
 use serde::{Serialize, Serializer};
 use std::fmt::Display;

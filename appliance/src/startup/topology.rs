@@ -31,7 +31,7 @@ use dataplane::capture::Channel;
 use dataplane::commands::admission::Users;
 use dataplane::observe::Server;
 use dataplane::observe::tls::Refresh;
-use dataplane::stages::batch::batcher::BatchPolicy;
+use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::engine::cpu_engine;
 use dataplane::stages::stream::StreamsConfig;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};

@@ -1,8 +1,7 @@
 //! The stages that a packet passes, in order: README.md's picture, as a directory.
 //!
-//! Stage 1 is the driver (`driver-shim`), stage 3 is [`wire::classify()`]. No stage uses another one, but
-//! that `batch::dispatch` has the CPU engine behind it; [`worker`](crate::worker) alone defines their order.
-//! Each takes what the one before it gives, and a frame that goes no further is dropped by name.
+//! Stage 1 is the driver (`driver-shim`), stage 3 is [`wire::classify()`]. No stage uses another one;
+//! [`worker`](crate::worker) alone defines their order. Each takes what the one before it gives, and a frame that goes no further is dropped by name.
 
 pub mod rx;
 pub mod fast_path;

@@ -3,8 +3,8 @@
 use dataplane::announce::Announcer;
 use dataplane::observe::Server;
 use dataplane::policy::Policy;
-use dataplane::stages::batch::batcher::BatchPolicy;
-use dataplane::stages::batch::dispatch::Offloading;
+use dataplane::stages::batch::BatchPolicy;
+use dataplane::stages::engine::dispatch::Offloading;
 use dataplane::stages::fast_path::Manner;
 use dataplane::stages::stream::StreamsConfig;
 use dataplane::worker::{self, Worker, WorkerConfig, WorkerPort};

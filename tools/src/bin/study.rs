@@ -22,7 +22,7 @@ enum Study {
     Offline(offline::Cli),
     /// One load on the whole path and nothing else, for `scripts/instructions.sh` and profilers.
     Path(offline::stage::PathCli),
-    /// Where a request's time goes, room by room.
+    /// Where a request's time goes, stage by stage.
     Stages(stages::Cli),
     /// Throughput and latency by size of batches and how many are in flight, fixed and adaptive.
     Batch(batch::Cli),

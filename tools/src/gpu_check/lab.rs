@@ -9,7 +9,7 @@ use crate::study::engine::{Beside, FEED, Way};
 use crate::study::load::{Load, Shape};
 use crate::workload::{Popularity, Sampler};
 use dataplane::observe::Server;
-use dataplane::stages::batch::dispatch::Offloading;
+use dataplane::stages::engine::dispatch::Offloading;
 use driver_shim::{Pages, Region};
 use gpu::card::Card;
 use gpu::index::{Feed, IndexKind, Updater};

@@ -11,7 +11,7 @@ use super::{Extent, goals};
 use crate::report::Report;
 use crate::study::load::SERVER;
 use dataplane::policy::Policy;
-use dataplane::stages::batch::batcher::{BatchMode, BatchPolicy};
+use dataplane::stages::batch::{BatchMode, BatchPolicy};
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::{Inspect, LoopingConfig, MAC, looping};
 use driver_shim::{Frame, RxChecksum, TxCaps};

@@ -17,7 +17,7 @@ use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use crate::workload::Popularity;
 use clap::Parser;
-use dataplane::stages::batch::batcher::{BatchMode, BatchPolicy};
+use dataplane::stages::batch::{BatchMode, BatchPolicy};
 use driver_shim::{Pages, Region};
 use gpu::card::Card;
 use gpu::index::IndexKind;

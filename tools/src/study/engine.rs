@@ -4,7 +4,7 @@
 //! the index up to date. Fails as the GPU does.
 
 use super::load::Shape;
-use dataplane::stages::batch::dispatch::Offloading;
+use dataplane::stages::engine::dispatch::Offloading;
 use dataplane::worker;
 use driver_shim::Region;
 use gpu::card::Card;

@@ -6,8 +6,8 @@
 //! hints, which the worker finds out and counts.
 
 use super::bench::Bench;
-use dataplane::stages::batch::dispatch::is_look_up;
 use dataplane::stages::engine::cpu_engine::{keys, read};
+use dataplane::stages::engine::dispatch::is_look_up;
 use gpu::{Batch, Column, Engine, Entry, EntryFlags, Hint, Outcome, ReplyHead, ReqDesc};
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -56,7 +56,9 @@ pub fn capture(flags: &CaptureFlags) -> Result<bool, Box<dyn Error>> {
         Some(e) => return Err(format!("cannot write the capture: {e}").into()),
         None => {}
     }
-    complain(format_args!("gnomon: {frames} frames captured, {lost} lost for want of room\n"));
+    complain(format_args!(
+        "gnomon: {frames} frames captured, {lost} lost because the buffer was full\n"
+    ));
     if !whole {
         return Err("the capture broke off: its end is missing".into());
     }

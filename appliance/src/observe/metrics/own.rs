@@ -190,7 +190,7 @@ static PORTS: &[Field<PortSample>] = &[
         counter(
             "gnomon_port_frames_missed_total",
             PORT,
-            "Frames lost for want of a receive descriptor: the workers are too slow.",
+            "Frames lost for lack of a receive descriptor: the workers are too slow.",
         ),
         |p| p.counters.rx_missed,
     ),
@@ -198,7 +198,7 @@ static PORTS: &[Field<PortSample>] = &[
         counter(
             "gnomon_port_frames_without_slot_total",
             PORT,
-            "Frames lost for want of a packet slot.",
+            "Frames lost for lack of a packet slot.",
         ),
         |p| p.counters.rx_no_slot,
     ),

@@ -2,7 +2,7 @@
 //! takes, so that no enum is written twice.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use dataplane::stages::batch::batcher::BatchMode;
+use dataplane::stages::batch::BatchMode;
 use driver_shim::Pages;
 use gpu::index::IndexKind;
 use gpu::offload::Mode;

@@ -1,6 +1,8 @@
-//! Stage 5: what does each request of a batch ask, and where is that?
+//! Stage 5: batches are read and looked up.
 //!
-//! The contract is `gpu/src/engine.rs`, and the engines on a GPU stand in that crate. The engine on
-//! the CPU stands here, because it reads the store's index.
+//! In: a batch. Out: the same with a descriptor for each request. The contract is `gpu/src/engine.rs`; the
+//! engines on a GPU stand in that crate. The engine on the CPU stands here ([`cpu_engine`]), because it reads the
+//! store's index; [`dispatch`] chooses between the two, and is an engine itself.
 
 pub mod cpu_engine;
+pub mod dispatch;

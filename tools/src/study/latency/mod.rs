@@ -21,7 +21,7 @@ use crate::report::table::{Draw, Table};
 use crate::workload::Popularity;
 use clap::{Parser, ValueEnum};
 use client::{Client, Outcome};
-use dataplane::stages::batch::batcher::BatchMode;
+use dataplane::stages::batch::BatchMode;
 use serde_json::{Value, json};
 use std::error::Error;
 use std::time::Duration;

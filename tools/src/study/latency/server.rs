@@ -9,7 +9,7 @@ use super::{Answering, SLOTS};
 use crate::study::bench::{Bench, Manner};
 use crate::study::paced::histogram;
 use clap::{Parser, ValueEnum};
-use dataplane::stages::batch::batcher::{BatchMode, BatchPolicy};
+use dataplane::stages::batch::{BatchMode, BatchPolicy};
 use driver_shim::ports::memory::linked;
 use driver_shim::{Burst, Pages, PortInfo, QueuePair, Region, RxQueue, TxQueue};
 use hdrhistogram::Histogram;
@@ -214,7 +214,7 @@ mod process {
     use super::{Answering, Cli, Inside, Mode, serve};
     use crate::study::bench::{Bench, Config};
     use crate::study::frame::Common;
-    use dataplane::stages::batch::batcher::BatchMode;
+    use dataplane::stages::batch::BatchMode;
     use serde_json::Value;
     use std::error::Error;
     use std::io::{BufRead, BufReader, Write};

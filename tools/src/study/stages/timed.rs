@@ -4,7 +4,7 @@
 //! that each stage took. The order is `dataplane/src/worker.rs`'s; what differs is that each stage is
 //! done with all of a batch before the next begins, bursts included, so that the clock is read a few
 //! times for a batch. Each stage is a function that is never inlined, for profilers to find. An engine
-//! that is sent everything may stand before the CPU's, as `dataplane/src/stages/batch/dispatch.rs` has it: then
+//! that is sent everything may stand before the CPU's, as `dataplane/src/stages/engine/dispatch.rs` has it: then
 //! what the CPU engine adds is timed. Fails when a request is not answered, or otherwise than reported.
 #![allow(unsafe_code)]
 
@@ -14,7 +14,7 @@ use crate::study::oracle_engine::Foretold;
 use dataplane::frame_accounting::Accounts;
 use dataplane::policy::{Gate, Policy};
 use dataplane::reply::Reply;
-use dataplane::stages::batch::batcher::{BatchMode, BatchPolicy, Batcher, Pending};
+use dataplane::stages::batch::{BatchMode, BatchPolicy, Batcher, Pending};
 use dataplane::stages::engine::cpu_engine::CpuEngine;
 use dataplane::stages::execute::Execute;
 use dataplane::stages::rx;

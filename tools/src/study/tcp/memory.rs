@@ -13,7 +13,7 @@ use crate::study::thread_cpu;
 use base::checksum;
 use dataplane::observe::Server;
 use dataplane::policy::Policy;
-use dataplane::stages::batch::batcher::BatchPolicy;
+use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::fast_path::Manner;
 use dataplane::stages::stream::StreamsConfig;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};

@@ -1,4 +1,4 @@
-//! Between stages 4 and 5: which engine a batch goes to. `docs/gpu.md` follows one to a GPU and back.
+//! Which engine a batch goes to. `docs/gpu.md` follows one to a GPU and back.
 //!
 //! In: batches as the batcher has them. Out: the same with descriptors, from the CPU engine or from
 //! the one beside it, a GPU's mostly. Work-conserving (D7): few requests, and the GPU idle: the CPU
