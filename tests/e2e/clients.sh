@@ -45,6 +45,7 @@ every_client() {
   python pylibmc_battery
   python bmemcached_battery
   python aiomcache_battery
+  python meta_memcache_battery
   battery Cache::Memcached::Fast "$batteries/cache_memcached_fast.pl"
   battery Dalli "$batteries/dalli.rb"
   battery "" "$crate/debug/memcache-battery"
