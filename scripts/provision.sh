@@ -11,6 +11,7 @@ demo=("${packages[@]}" iproute2)
 dist=("${packages[@]}" dpkg-dev git help2man patchelf)
 # real clients, and the server that is compared with
 packages+=(memcached libmemcached-tools python3-venv ruby-dalli libcache-memcached-fast-perl)
+packages+=(golang-go golang-github-bradfitz-gomemcache-dev php-cli php-memcached)
 # a proxy in front of several servers
 packages+=(nutcracker)
 # network namespaces, captures

@@ -16,11 +16,45 @@ servers=(memcached gnomon)
 batteries=tests/e2e/clients
 # Outside of the source, and kept.
 crate=target/clients/cargo
+go=target/clients/gomemcache-battery
 
 need_netns
 
 check "the libraries in Python" make_venv
 check "the crate's battery" cargo build -q --locked --manifest-path "$batteries/memcache_crate/Cargo.toml" --target-dir "$crate"
+
+# The libraries in Go as Debian packages them, from where it installs them: no network is asked.
+build_go() {
+  GO111MODULE=off GOFLAGS='' GOPATH=/usr/share/gocode GOCACHE=$PWD/target/clients/go \
+    go build -o "$go" "./$batteries/gomemcache"
+}
+node=target/clients/node
+# The libraries in JavaScript, made anew only when what they are made from changes. None has a script to run.
+make_node() {
+  local wanted=$batteries/node/package-lock.json
+  if cmp -s "$wanted" "$node/made-from"; then
+    return
+  fi
+  rm -rf "$node" && mkdir -p "$node" && cp "$batteries"/node/package{,-lock}.json "$node" &&
+    npm ci --prefix "$node" --ignore-scripts --no-audit --no-fund && cp "$wanted" "$node/made-from"
+}
+absent=()
+# needs NAME WHY COMMAND...: where the command fails, the client NAME is skipped, for this reason.
+needs() {
+  if ! "${@:3}" >/dev/null 2>&1; then
+    skip "$1" "$2"
+    absent+=("$1")
+  fi
+}
+# here NAME: whether what it needs is there.
+here() { [[ " ${absent[*]} " != *" $1 "* ]]; }
+
+needs gomemcache "no go, or no golang-github-bradfitz-gomemcache-dev" \
+  eval 'command -v go && [ -d /usr/share/gocode/src/github.com/bradfitz/gomemcache ]'
+! here gomemcache || check "the battery in Go" build_go
+needs Node "no node, or no npm" eval 'command -v node && command -v npm'
+! here Node || check "the libraries in JavaScript" make_node
+needs PHP "no php, or no php-memcached" php -r 'exit(class_exists("Memcached") ? 0 : 1);'
 
 metrics=127.0.0.1:9150
 host=""
@@ -37,6 +71,12 @@ python() {
   counted in_ns "$host" timeout --foreground 240 \
     "$venv/bin/python" -B "$batteries/$1.py" "$server" --label "$who, ${1%_battery}: "
 }
+# javascript NAME: a battery in JavaScript, with the libraries at hand.
+javascript() {
+  here Node || return 0
+  counted in_ns "$host" timeout --foreground 240 env NODE_PATH="$node/node_modules" \
+    "$batteries/node/$1.js" "$server" --label "$who, node, ${1%_battery}: "
+}
 
 # every_client: each battery in turn; some flush the server.
 every_client() {
@@ -49,6 +89,10 @@ every_client() {
   battery Cache::Memcached::Fast "$batteries/cache_memcached_fast.pl"
   battery Dalli "$batteries/dalli.rb"
   battery "" "$crate/debug/memcache-battery"
+  ! here gomemcache || battery gomemcache "$go"
+  ! here PHP || battery PHP "$batteries/memcached.php"
+  javascript memjs_battery
+  javascript memcached_battery
   battery libmemcached "$batteries/libmemcached_tools.sh"
   battery "" "$batteries/memcached_tool.sh"
   python exporter
