@@ -36,7 +36,7 @@ make_node() {
     return
   fi
   rm -rf "$node" && mkdir -p "$node" && cp "$batteries"/node/package{,-lock}.json "$node" &&
-    npm ci --prefix "$node" --ignore-scripts --no-audit --no-fund && cp "$wanted" "$node/made-from"
+    timeout 120 npm ci --prefix "$node" --ignore-scripts --no-audit --no-fund && cp "$wanted" "$node/made-from"
 }
 absent=()
 # needs NAME WHY COMMAND...: where the command fails, the client NAME is skipped, for this reason.
@@ -52,8 +52,7 @@ here() { [[ " ${absent[*]} " != *" $1 "* ]]; }
 needs gomemcache "no go, or no golang-github-bradfitz-gomemcache-dev" \
   eval 'command -v go && [ -d /usr/share/gocode/src/github.com/bradfitz/gomemcache ]'
 ! here gomemcache || check "the battery in Go" build_go
-needs Node "no node, or no npm" eval 'command -v node && command -v npm'
-! here Node || check "the libraries in JavaScript" make_node
+needs Node "no node or no npm, or the libraries cannot be fetched" eval 'command -v node && make_node'
 needs PHP "no php, or no php-memcached" php -r 'exit(class_exists("Memcached") ? 0 : 1);'
 
 metrics=127.0.0.1:9150
