@@ -15,6 +15,28 @@
 //! Fails: at start-up with a [`StoreError`]; later only by refusing an item that is too large or
 //! for which no memory can be found.
 //!
+//! # One set, one get
+//!
+//! A plain `set`, from `verbs/store.rs`:
+//! 1. `hash`: hashes the key, unless the caller has.
+//! 2. `session`, `put`: calls the steps below, and keeps what was replaced.
+//! 3. `write`, `make`: checks the item limit; `slab` finds the size class.
+//! 4. `evict`, `allocate`: locks the class. If it runs short, `slab/limbo.rs` frees chunks whose epoch
+//!    has passed, `slab/pages.rs` adds a page, or `evict` evicts items (`probation`, `slab/hand.rs`).
+//! 5. `slab/free.rs`, `pop`: takes a chunk; `item/fill.rs` writes the item into it.
+//! 6. `write`, `link`: `index` locks both buckets, the old item is hidden, the new one published;
+//!    `replica`, `change_index`, sets the entry and notifies a GPU's replica.
+//! 7. `session`, `settle`: after a run of sets, or so many replaced items, the old chunks are stamped with
+//!    the epoch and wait in limbo until no reader can see them.
+//!
+//! A `get`, from `verbs/get.rs`, under the caller's guard:
+//! 1. `session`, `pin`: publishes the reader's epoch (`epoch`).
+//! 2. `index`, `find`: compares tags in two buckets without a lock; a miss counts if neither changed.
+//! 3. `slab`, `item`: checks that the location is a chunk; `session` compares the key.
+//! 4. `liveness`: neither expired nor flushed.
+//! 5. `item/live.rs`, `mark_visited`: sets the recency bit if it is not set.
+//! 6. The guard is dropped: the epoch may pass.
+//!
 //! To read on: `item` (layout and life of a chunk), `epoch`, `slab`, `index`, then `session` (how
 //! a look-up and a hint check are put together), `write` and `verbs` (how a command is), `evict`,
 //! `probation` and `mover` (where memory comes from when it is all in use).

@@ -454,7 +454,7 @@ impl Store {
             let all = Inherits { expiry: true, marks: Marks::ALL, history: true };
             copy.take_over(&item, all);
         }
-        entry.set(Some(to));
+        self.change_index(hash, entry, Some(to));
         // SAFETY: we hid it, and the index gave it to us alone; callers come from
         // `Slabs::with_owner`, which gives the item's own class.
         unsafe { self.slabs.retire_in(class, loc, self.epochs.stamp(), Gone::Moved) };

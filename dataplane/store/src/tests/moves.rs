@@ -1,6 +1,7 @@
 //! Pages that change hands, and what was in them.
 
 use super::*;
+use gpu::index::Feed;
 
 const PAGE: usize = PAGE_BYTES;
 
@@ -70,11 +71,14 @@ fn what_has_room_elsewhere_moves_and_stays_the_same() {
     let pages = pages_of(&store, 1900);
     assert!(pages >= 3);
     let hint = store.propose(store.hash(&names("k", 1)));
+    let feed = Arc::new(Feed::new(10_000));
+    store.feed_replica(Arc::clone(&feed));
     assert_eq!(store.reassign(class_of(&store, 1900), 0), Ok(()));
     settle(&store);
     let st = store.stats();
     assert_eq!(pages_of(&store, 1900), pages - 1);
     assert!(st.rescued > 0);
+    assert_eq!(feed.len() as u64, st.rescued, "a replica reads each moved item's entry again");
     assert_eq!((st.evictions, st.evicted_by_mover), (0, 0));
     assert_eq!((0..fill).map(|n| told(&mut s, n)).collect::<Vec<_>>(), before);
     assert!(hint.is_some());
