@@ -1,23 +1,23 @@
 //! Epochs: when may memory that readers might still see be used again?
 //!
 //! In: participants that pin and unpin, and stamps of things taken out of sight. Out: a
-//! safe_epoch; whatever was stamped before it is visible to no reader any more. Nothing here waits,
+//! safe epoch; whatever was stamped before it is visible to no reader any more. Nothing here waits,
 //! allocates after start-up or fails, but for a participant too many.
 //!
 //! ```text
 //! reader                       writer                         reclaimer
 //! pin:  e = global             take it out of sight           advance: global += 1
-//!       slot = e               stamp: fence                   safe_epoch:
+//!       slot = e               stamp: fence                   safe epoch:
 //!       fence                         r = global                min(global, pinned slots)
-//! look at memory               hand over, with a lock         reuse what has r < safe_epoch
+//! look at memory               hand over, with a lock         reuse what has r < safe epoch
 //! unpin: slot = idle
 //! ```
 //!
-//! Why that is enough, for a reader R and a thing stamped `r` and found below the safe_epoch. If the
+//! Why that is enough, for a reader R and a thing stamped `r` and found below the safe epoch. If the
 //! writer's fence comes before R's, R sees that the thing is out of sight. If it comes after:
 //!
 //! - the reclaimer sees R's slot at `e` or later, because it looks after the writer's fence;
-//! - `e <= r`, because R read global before its fence and the writer after its own. So the safe_epoch is
+//! - `e <= r`, because R read global before its fence and the writer after its own. So the safe epoch is
 //!   not past `r` until R unpins or pins again.
 //!
 //! R's looks before that are over when the memory is used again: R's stores to its slot release,
@@ -134,7 +134,7 @@ impl Epochs {
 
     /// Epochs that the participant furthest behind is behind.
     pub fn lag(&self) -> u64 {
-        // The safe_epoch first: one that pins later is no further behind.
+        // The safe epoch first: one that pins later is no further behind.
         let SafeEpoch(least) = self.safe_epoch();
         self.global.0.load(Ordering::Relaxed).saturating_sub(least)
     }

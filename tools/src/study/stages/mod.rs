@@ -3,8 +3,9 @@
 //!
 //! In: a filled store. Out: nanoseconds of each stage per request, and instructions where valgrind is
 //! there to count them, for each kind of request and several sizes of a batch. [`timed`] takes a batch
-//! through them, [`callgrind`] counts. The port in memory, which stands in for a NIC, is shown apart. So are GETs that another engine has read and looked up: what is left of `engine` is
-//! what the CPU engine does when such a batch comes back. Fails when a request is not answered.
+//! through them, [`callgrind`] counts. The port in memory, which stands in for a NIC, is shown
+//! apart. So are GETs that another engine has read and looked up: what is left of `engine` is what the CPU
+//! engine does when such a batch comes back. Fails when a request is not answered.
 
 pub mod callgrind;
 pub mod timed;
