@@ -105,7 +105,7 @@ pub(super) async fn converse(
     let mut heard = false;
     loop {
         let draining = shared.drain().is_some();
-        let in_request = !input.unread().is_empty();
+        let in_request = input.is_begun();
         if shared.is_over() {
             let cut = in_request || stream.has_unread();
             return Ok(Some(if cut { End::Cut } else { End::Service { heard } }));
@@ -141,10 +141,8 @@ pub(super) async fn converse(
                 }
                 continue;
             };
-            if come == 0 {
-                return Ok(Some(End::Client));
-            }
-            shared.ops.bytes_read.add(come as u64);
+            let Some(new) = come else { return Ok(Some(End::Client)) };
+            shared.ops.bytes_read.add(new as u64);
         }
         heard |= draining;
         let Talk { login, conversation } =
@@ -162,6 +160,7 @@ pub(super) async fn converse(
                 if admission.close {
                     return Ok(Some(End::Conversation));
                 }
+                input.settle(stream, &shared.spare_input, false)?;
                 input.rest(&shared.spare_input)?;
                 shared.spare_output.give(out);
                 continue;
@@ -183,6 +182,8 @@ pub(super) async fn converse(
             };
             input.at += progress.consumed;
             let full = out.len() >= pause;
+            let first = progress.more || full || progress.needs > 0;
+            input.settle(stream, &shared.spare_input, first)?;
             let answered = shared.ops.latency.done();
             let left = send(stream, shared, conn, &mut out)?;
             let ns = u64::try_from(came.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -225,7 +226,7 @@ pub(super) async fn converse(
         }
         input.rest(&shared.spare_input)?;
         shared.spare_output.give(out);
-        if input.bytes.is_empty() && shared.drain().is_none() {
+        if !input.is_begun() && shared.drain().is_none() {
             return Ok(None);
         }
     }

@@ -2,8 +2,8 @@
 //! thread pass on.
 //!
 //! In: bytes from the network. Out: whole requests' bytes, to be used up from the front. A
-//! connection that waits for the rest of a small request keeps no more than what came of it. Fails:
-//! no memory.
+//! connection that waits for the rest of a small request keeps no more than what came of it; while
+//! memory has run out, what comes of one is peeked at and stays in the socket. Fails: no memory.
 
 use super::pool::{Charge, READ_BYTES, SMALL_BYTES};
 use super::transport::Stream;
@@ -12,7 +12,9 @@ use std::cell::Cell;
 use std::collections::TryReserveError;
 use std::future::poll_fn;
 use std::io;
+use std::mem::replace;
 use std::pin::pin;
+use std::task::{Context, Poll};
 
 /// Largest buffer that is kept for the next to need one.
 const KEEP_BYTES: usize = 192 << 10;
@@ -45,18 +47,25 @@ pub(super) struct Input<'p> {
     pub(super) at: usize,
     /// What they are charged to, when they are more than a connection has uncharged.
     pub(super) charge: Option<Charge<'p>>,
+    /// Bytes of a request in part that stay in the socket.
+    left: usize,
+    /// While bytes were peeked at: what was kept before them, in its own buffer.
+    peeked: Option<Vec<u8>>,
 }
 
 impl Input<'_> {
     /// Waits for more, and takes what there is: much of it, or no more than a connection has
-    /// uncharged. What has come in part is small.
+    /// uncharged. What has come in part is small. How much is new; none at the end.
     pub(super) async fn receive(
         &mut self,
         stream: &mut Stream,
         spare: &Spare,
         much: impl Fn() -> bool,
-    ) -> io::Result<usize> {
+    ) -> io::Result<Option<usize>> {
         poll_fn(|cx| {
+            if allocator::is_short() && stream.can_peek() {
+                return self.poll_peek(stream, spare, cx);
+            }
             // When memory has run out, the thread's buffer is there all the same.
             match much() || allocator::is_short() {
                 true => self.take_room(spare)?,
@@ -66,13 +75,60 @@ impl Input<'_> {
             if come.is_pending() {
                 self.rest(spare)?;
             }
-            come
+            let seen = self.left;
+            come.map_ok(|come| {
+                self.left = self.left.saturating_sub(come);
+                (come > 0).then(|| come.saturating_sub(seen))
+            })
         })
         .await
     }
 
+    /// The same, but what has come stays in the socket, too, until [`Self::settle`].
+    fn poll_peek(
+        &mut self,
+        stream: &Stream,
+        spare: &Spare,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<usize>>> {
+        let (mut room, kept) = (spare.take(), self.bytes.len());
+        room.try_reserve(kept + READ_BYTES).map_err(out_of_memory)?;
+        room.extend_from_slice(&self.bytes);
+        room.resize(kept + READ_BYTES, 0);
+        let come = stream.poll_peek(room.get_mut(kept..).unwrap_or_default(), self.left, cx);
+        let Poll::Ready(Ok(come)) = come else {
+            spare.give(room);
+            return come.map_ok(Some);
+        };
+        room.truncate(kept + come);
+        self.peeked = Some(replace(&mut self.bytes, room));
+        let seen = replace(&mut self.left, 0);
+        Poll::Ready(Ok(come.checked_sub(seen).filter(|&new| new > 0)))
+    }
+
+    /// After a peek: reads what was used up. The rest of a small request stays in the socket, where
+    /// nothing else is to be done `first`; all else is read.
+    pub(super) fn settle(&mut self, stream: &Stream, spare: &Spare, first: bool) -> io::Result<()> {
+        let Some(kept) = self.peeked.take() else { return Ok(()) };
+        let stays = !first && self.unread().len() <= SMALL_BYTES;
+        let till = if stays { self.at.max(kept.len()) } else { self.bytes.len() };
+        stream.read_exact(self.bytes.get_mut(kept.len()..till).unwrap_or_default())?;
+        if stays {
+            self.left = self.bytes.len() - till;
+            let own = if self.at < kept.len() { kept } else { Vec::new() };
+            self.at = self.at.min(own.len());
+            spare.give(replace(&mut self.bytes, own));
+        }
+        Ok(())
+    }
+
     pub(super) fn unread(&self) -> &[u8] {
         self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    /// Whether a request has come in part.
+    pub(super) fn is_begun(&self) -> bool {
+        self.left > 0 || !self.unread().is_empty()
     }
 
     /// Moves what is left to the front. Keeps no buffer for nothing, and no large one for little.
@@ -147,6 +203,9 @@ fn out_of_memory(_: TryReserveError) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::task::Waker;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::UnixStream;
 
     #[test]
     fn input_grows_with_what_has_come() {
@@ -172,7 +231,7 @@ mod tests {
     #[test]
     fn input_forgets_what_was_used_and_gives_memory_back() {
         let spare = Spare::default();
-        let mut input = Input { bytes: vec![7; 1 << 20], at: (1 << 20) - 2, charge: None };
+        let mut input = Input { bytes: vec![7; 1 << 20], at: (1 << 20) - 2, ..Input::default() };
         assert_eq!(input.unread(), [7, 7]);
         input.rest(&spare).unwrap();
         assert_eq!(input.unread(), [7, 7]);
@@ -197,5 +256,61 @@ mod tests {
         assert_eq!(one.bytes.capacity(), 0);
         one.take_room(&spare).unwrap();
         assert_eq!((one.bytes.as_ptr(), one.bytes.len()), (buffer, 0));
+    }
+
+    /// What a peek finds; none when it would wait.
+    fn peeked(input: &mut Input<'_>, stream: &Stream, spare: &Spare) -> Option<Option<usize>> {
+        let mut cx = Context::from_waker(Waker::noop());
+        match input.poll_peek(stream, spare, &mut cx) {
+            Poll::Ready(come) => Some(come.unwrap()),
+            Poll::Pending => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_in_part_stays_in_the_socket() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let (stream, spare) = (Stream::Unix(server), Spare::default());
+        let mut input = Input { bytes: b"kept".to_vec(), ..Input::default() };
+        client.write_all(b" one, a part").await.unwrap();
+        stream.readable().await.unwrap();
+        assert_eq!(peeked(&mut input, &stream, &spare), Some(Some(12)));
+        assert_eq!(input.unread(), b"kept one, a part");
+        // Nothing is used up: what was kept is as before, in a buffer of its own.
+        input.settle(&stream, &spare, false).unwrap();
+        assert!(input.is_begun() && stream.has_unread());
+        assert_eq!((input.unread(), input.bytes.capacity()), (&b"kept"[..], 4));
+        assert_eq!(peeked(&mut input, &stream, &spare), None, "nothing new");
+        client.write_all(b" and").await.unwrap();
+        stream.readable().await.unwrap();
+        assert_eq!(peeked(&mut input, &stream, &spare), Some(Some(4)), "what is new");
+        assert_eq!(input.unread(), b"kept one, a part and");
+        input.at = "kept one,".len();
+        input.settle(&stream, &spare, false).unwrap();
+        assert!(input.is_begun() && input.unread().is_empty());
+        // Where something else is done first, all is read; and so is what is not small.
+        client.write_all(b" more").await.unwrap();
+        stream.readable().await.unwrap();
+        assert_eq!(peeked(&mut input, &stream, &spare), Some(Some(5)));
+        input.settle(&stream, &spare, true).unwrap();
+        assert_eq!((input.unread(), stream.has_unread()), (&b" a part and more"[..], false));
+        input.at = input.bytes.len();
+        input.rest(&spare).unwrap();
+        client.write_all(&[7; SMALL_BYTES + 1]).await.unwrap();
+        stream.readable().await.unwrap();
+        assert_eq!(peeked(&mut input, &stream, &spare), Some(Some(SMALL_BYTES + 1)));
+        input.settle(&stream, &spare, false).unwrap();
+        assert_eq!((input.unread().len(), stream.has_unread()), (SMALL_BYTES + 1, false));
+        input.at = input.bytes.len();
+        input.rest(&spare).unwrap();
+        // The end, behind a request in part.
+        client.write_all(b"half").await.unwrap();
+        stream.readable().await.unwrap();
+        assert_eq!(peeked(&mut input, &stream, &spare), Some(Some(4)));
+        input.settle(&stream, &spare, false).unwrap();
+        assert_eq!(peeked(&mut input, &stream, &spare), None);
+        drop(client);
+        let come = poll_fn(|cx| input.poll_peek(&stream, &spare, cx)).await.unwrap();
+        assert_eq!(come, None);
     }
 }

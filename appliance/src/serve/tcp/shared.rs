@@ -225,7 +225,9 @@ mod tests {
         let input = |left: usize| {
             let mut bytes = Vec::with_capacity(READ_BYTES);
             bytes.resize(READ_BYTES, 7);
-            Input { bytes, at: READ_BYTES - left, charge: None }
+            let mut input = Input::default();
+            (input.bytes, input.at) = (bytes, READ_BYTES - left);
+            input
         };
         let much = READ_BYTES / 2;
         let mut inputs: Vec<_> = iter::repeat_with(|| input(much)).take(KEPT_MAX).collect();

@@ -4,14 +4,16 @@ use super::tls::Tls;
 use crate::startup::plan::ClientCerts;
 use bytes::BufMut;
 use dataplane::observe::conns::Address;
+use nix::sys::socket::{MsgFlags, recv};
 use socket2::SockRef;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
-use std::task::{Context, Poll, Waker};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker, ready};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// Where connections come from, before a runtime has it.
@@ -192,6 +194,62 @@ impl Stream {
                 Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
             },
         }
+    }
+
+    /// Whether what has come can be looked at and left where it is: not where it must be decrypted.
+    pub(super) fn can_peek(&self) -> bool {
+        !matches!(self, Self::Tls(_))
+    }
+
+    /// Waits until there is more than was `seen`, or the end, and copies what there is. It stays
+    /// in the socket.
+    pub(super) fn poll_peek(
+        &self,
+        into: &mut [u8],
+        seen: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_readable(cx))?;
+            let ended = self.is_ended();
+            let peek = || match recv(self.fd(), into, MsgFlags::MSG_PEEK)? {
+                come if come == 0 || come > seen || ended => Ok(come),
+                _ => Err(io::ErrorKind::WouldBlock.into()),
+            };
+            let come = match self {
+                Self::Tcp(s) => s.try_io(Interest::READABLE, peek),
+                Self::Unix(s) => s.try_io(Interest::READABLE, peek),
+                Self::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
+            };
+            match come {
+                // Readiness is cleared: what comes next wakes the task.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                come => return Poll::Ready(come),
+            }
+        }
+    }
+
+    /// Whether nothing comes behind what has come.
+    fn is_ended(&self) -> bool {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let ready = match self {
+            Self::Tcp(s) => pin!(s.ready(Interest::READABLE)).poll(cx),
+            Self::Unix(s) => pin!(s.ready(Interest::READABLE)).poll(cx),
+            Self::Tls(_) => return false,
+        };
+        matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+    }
+
+    /// Reads bytes that were peeked at.
+    pub(super) fn read_exact(&self, into: &mut [u8]) -> io::Result<()> {
+        let mut at = 0;
+        while let Some(rest) = into.get_mut(at..).filter(|rest| !rest.is_empty()) {
+            match recv(self.fd(), rest, MsgFlags::empty())? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => at += read,
+            }
+        }
+        Ok(())
     }
 
     pub(super) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
