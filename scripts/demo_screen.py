@@ -61,7 +61,7 @@ def main(argv):
         latency = "  ".join(f"{p} {run['latency_us'][p]:,.0f}" for p in LATENCIES)
         row("  latency, µs", latency)
         row("  lost", f"{run['lost']:,} of {run['sent']:,}")
-    row("hit rate", f"{flat['hit_rate']:.2%} of {flat['keys_asked']:,} keys asked for")
+    row("hit rate", f"{flat['hit_rate']:.2%} of {flat['keys_asked']:,} keys requested")
     dropped = "  ".join(f"{reason} {n:,}" for reason, n in report["dropped"].items()) or "none"
     row("drops by reason", dropped)
     fates = f"{report['answered']:,} answered + {report['punted']:,} punted + {sum(report['dropped'].values()):,} dropped"

@@ -143,7 +143,7 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     if process.lock_memory {
         privileges::raise_lock_limit();
     }
-    let signals = signals::heed()?;
+    let signals = signals::install()?;
     if let Some(numa) = &plan.numa {
         affinity::prefer_node(numa.node);
     }

@@ -176,7 +176,7 @@ impl Channel {
     }
 
     /// Whether the worker does as ordered.
-    pub fn is_heeded(&self) -> bool {
+    pub fn is_acknowledged(&self) -> bool {
         self.orders.is_empty()
     }
 }
@@ -203,10 +203,10 @@ impl Recorder {
         self.running.is_some()
     }
 
-    /// Does as ordered, if it was.
+    /// Begins or ends a capture where that was ordered.
     #[inline]
-    pub(crate) fn heed(&mut self) {
-        if !self.line.is_heeded() {
+    pub(crate) fn check_orders(&mut self) {
+        if !self.line.is_acknowledged() {
             self.take_order();
         }
     }

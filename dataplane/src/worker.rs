@@ -170,7 +170,7 @@ impl Worker {
     /// Never inlined: what a profiler sees of it and below is the cost of the data plane.
     #[inline(never)]
     pub fn turn(&mut self) -> usize {
-        self.accounts.tap.heed();
+        self.accounts.tap.check_orders();
         let now_ns = self.now_ns();
         let mut work = 0;
         for index in 0..self.ports.len() {

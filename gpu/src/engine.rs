@@ -99,5 +99,5 @@ pub trait Engine: Send {
     }
 
     /// The host has found that a descriptor of this engine's was wrong: it fails.
-    fn distrust(&mut self) {}
+    fn mark_faulty(&mut self) {}
 }

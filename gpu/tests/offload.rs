@@ -376,7 +376,7 @@ fn refused_launches_and_sticky_errors_lose_batches_and_no_more() {
 fn one_engines_fault_is_every_engines() {
     let world = World::new(Mode::Launch, IndexKind::Cuckoo);
     let (mut one, two) = (world.engine(), world.engine());
-    one.distrust();
+    one.mark_faulty();
     assert!(!one.is_open() && !two.is_open());
     assert_eq!(world.offload.fault(), Some(&Fault::Wrong));
     world.offload.fail(Fault::Unstoppable);

@@ -62,9 +62,7 @@ pub enum BindError {
     #[error("vfio-pci is not loaded: modprobe vfio-pci")]
     NoVfio,
     /// Nothing to go back to.
-    #[error(
-        "{0}: nobody wrote down what driver it had; echo {0} > /sys/bus/pci/drivers/DRIVER/bind"
-    )]
+    #[error("{0}: there is no record of its driver; echo {0} > /sys/bus/pci/drivers/DRIVER/bind")]
     NotBoundByUs(PciAddress),
     /// The kernel's refusal.
     #[error("{path}: {why}")]

@@ -69,7 +69,7 @@ pub fn plan_text(plan: &Plan) -> String {
         t.row("Unix socket", format_args!("{}, mask {}", unix.path.display(), unix.mask));
     }
     if let Some(file) = &plan.clients.auth_file {
-        t.row("users", format_args!("those of {}; nobody else", file.display()));
+        t.row("users", format_args!("those of {}; no others", file.display()));
     }
     match plan.worker_cpus.as_slice() {
         [] => t.row("workers", "none: UDP is off"),
@@ -147,7 +147,7 @@ pub fn plan_text(plan: &Plan) -> String {
 
 fn policy_rows(t: &mut Table, policy: &PolicyPlan) {
     match policy.trusted.as_slice() {
-        [] => t.row("UDP trusted", "nobody"),
+        [] => t.row("UDP trusted", "none"),
         networks => t.row("UDP trusted", list(networks)),
     }
     let per_source = [
@@ -421,7 +421,7 @@ impl fmt::Display for Report {
         let [asked, found] = self.gets;
         t.row(
             "commands",
-            format_args!("{asked} keys asked for, {found} found, {} stored", self.sets),
+            format_args!("{asked} keys requested, {found} found, {} stored", self.sets),
         );
         let [accepted, refused] = self.connections;
         let cut = self.connections_cut;

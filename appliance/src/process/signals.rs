@@ -27,7 +27,7 @@ pub struct Signals {
 ///
 /// # Errors
 /// The kernel's refusal.
-pub fn heed() -> io::Result<Signals> {
+pub fn install() -> io::Result<Signals> {
     let signals = Signals::default();
     for &signal in TERM_SIGNALS {
         // In this order: the first signal finds the flag unset and sets it afterwards.

@@ -44,7 +44,7 @@ pub enum CredentialsError {
     },
     /// Words that no client can send: they stand between blanks.
     #[error(
-        "the authentication file {path}: line {line} has a blank in it: nobody could log in with it"
+        "the authentication file {path}: line {line} has a blank in it: no client could log in with it"
     )]
     Blank {
         /// As given.

@@ -254,7 +254,7 @@ impl Plan {
         let policy = PolicyPlan::new(&flags.policy, network::trusted(flags));
         if let Some(everybody) = policy.everybody() {
             notes.push(format!(
-                "--trusted {everybody} is everybody: whoever forges a source address has replies of any size sent there"
+                "--trusted {everybody} is every source: replies of any size go to an address that a client forges"
             ));
         }
         if clients.auth_file.is_some() && clients.unix.is_none() && flags.udp_port.is_none() {

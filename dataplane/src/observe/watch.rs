@@ -111,11 +111,11 @@ impl Watchers {
         }
         let mine = Arc::new(Waiting { events, text: Mutex::default() });
         list.push(Arc::clone(&mine));
-        self.heed(&list);
+        self.note_wanted(&list);
         Some(Watching { all: Arc::clone(self), mine })
     }
 
-    fn heed(&self, list: &[Arc<Waiting>]) {
+    fn note_wanted(&self, list: &[Arc<Waiting>]) {
         let wanted = list.iter().fold(0, |all, w| all | w.events.0);
         self.wanted.store(wanted, Ordering::Relaxed);
     }
@@ -249,7 +249,7 @@ impl Drop for Watching {
     fn drop(&mut self) {
         let mut list = self.all.list.lock();
         list.retain(|w| !Arc::ptr_eq(w, &self.mine));
-        self.all.heed(&list);
+        self.all.note_wanted(&list);
     }
 }
 

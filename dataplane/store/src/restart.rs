@@ -71,7 +71,7 @@ pub enum TakenUp {
 #[derive(Debug, thiserror::Error)]
 pub enum CloseError {
     /// A thread has not ended.
-    #[error("somebody still uses the store")]
+    #[error("a session or reader still uses the store")]
     InUse,
     /// The file.
     #[error(transparent)]

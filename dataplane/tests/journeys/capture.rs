@@ -17,7 +17,7 @@ fn begin(w: &mut World, filter: Filter, records: usize) -> Arc<Capture> {
     let line = w.workers[0].capture_line();
     line.order(Some(Arc::clone(&capture))).unwrap();
     w.settle();
-    assert!(line.is_heeded());
+    assert!(line.is_acknowledged());
     capture
 }
 
@@ -182,6 +182,6 @@ fn a_worker_that_stands_still_is_told_so_much_and_no_more() {
     let line = w.workers[0].capture_line();
     assert_eq!((line.order(None), line.order(None)), (Ok(()), Ok(())));
     assert_eq!(line.order(None), Err(NotHeeded));
-    assert!(!line.is_heeded());
+    assert!(!line.is_acknowledged());
     w.end();
 }

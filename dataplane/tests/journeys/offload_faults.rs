@@ -225,8 +225,8 @@ impl Engine for Bent {
         self.engine.is_open()
     }
 
-    fn distrust(&mut self) {
-        self.engine.distrust();
+    fn mark_faulty(&mut self) {
+        self.engine.mark_faulty();
     }
 }
 

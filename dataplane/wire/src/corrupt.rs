@@ -62,7 +62,7 @@ corruptions! {
     SourcePortZero "source-port-zero" SourcePort "From UDP port 0."
     SourcePortService "source-port-service" SourcePort "From the service's own UDP port."
     SourcePortReflector "source-port-reflector" SourcePort "From UDP port 53, as if a name server had been made to send it."
-    SourceNotAllowed "source-not-allowed" SourceNotAllowed "From a documentation network (RFC 5737, RFC 3849), which nobody allows."
+    SourceNotAllowed "source-not-allowed" SourceNotAllowed "From a documentation network (RFC 5737, RFC 3849), which no configuration allows."
     UdpTruncated "udp-truncated" UdpTruncated "An IP packet with half a UDP header."
     UdpLong "udp-long" UdpLength "UDP length one more than the IP packet holds."
     UdpShort "udp-short" UdpLength "UDP length one less than the IP packet holds."

@@ -265,7 +265,7 @@ impl Engine for GpuEngine {
         self.offload.fault().is_none() && self.offload.recovery.is_open()
     }
 
-    fn distrust(&mut self) {
+    fn mark_faulty(&mut self) {
         self.offload.fail(Fault::Wrong);
     }
 }

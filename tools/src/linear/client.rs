@@ -120,6 +120,5 @@ fn is_timeout(e: &io::Error) -> bool {
 }
 
 fn too_much() -> Result<Answer, ClientError> {
-    Err(io::Error::new(io::ErrorKind::InvalidData, "bytes behind an answer that nobody asked for")
-        .into())
+    Err(io::Error::new(io::ErrorKind::InvalidData, "bytes behind the reply").into())
 }

@@ -260,7 +260,7 @@ impl fmt::Display for Report {
             self.keys_asked
         )?;
         if self.refusals > 0 {
-            writeln!(f, "refusals    {:>12}  nobody listens at the target", self.refusals)?;
+            writeln!(f, "refusals    {:>12}  nothing listens at the target", self.refusals)?;
         }
         writeln!(f, "seconds     {:>12.3}", self.elapsed.as_secs_f64())?;
         line(f, "latency us ", &self.latency_ns)?;

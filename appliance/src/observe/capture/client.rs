@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// [`FetchError`], the server's refusal, or what the system says about the file.
 pub fn capture(flags: &CaptureFlags) -> Result<bool, Box<dyn Error>> {
     let address = flags.at.address();
-    let stop = signals::heed()?.stop;
+    let stop = signals::install()?.stop;
     let out = output(flags.write.as_deref())?;
     let io = |source| FetchError::Io { address: address.clone(), source };
     let mut socket = connect(&address).map_err(io)?;

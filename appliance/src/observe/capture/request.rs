@@ -24,7 +24,7 @@ pub struct Request {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// An unknown word.
-    #[error("`{0}` is nothing that a capture can be asked for")]
+    #[error("`{0}` is not an option of a capture")]
     Unknown(String),
     /// A value that does not fit.
     #[error("`{value}` is no value of {name}")]
@@ -188,7 +188,7 @@ mod tests {
             ("count=0", "`0` is no value of count"),
             ("seconds=-1", "`-1` is no value of seconds"),
             ("seconds=4294967296", "`4294967296` is no value of seconds"),
-            ("port=1", "`port` is nothing that a capture can be asked for"),
+            ("port=1", "`port` is not an option of a capture"),
         ] {
             assert_eq!(Request::from_query(query).unwrap_err().to_string(), said);
         }

@@ -89,7 +89,7 @@ impl Captures {
     pub(crate) fn tidy(&self) {
         self.held.borrow_mut().retain(|part| {
             let held = Arc::strong_count(&part.capture) > 1;
-            if held && part.line.is_heeded() {
+            if held && part.line.is_acknowledged() {
                 // The end, for which the order queue was full before.
                 let _ = part.line.order(None);
             }
@@ -159,8 +159,8 @@ impl Session<'_> {
     }
 
     /// Whether all workers do as ordered.
-    pub(super) fn is_heeded(&self) -> bool {
-        self.parts.iter().all(|part| part.line.is_heeded())
+    pub(super) fn is_acknowledged(&self) -> bool {
+        self.parts.iter().all(|part| part.line.is_acknowledged())
     }
 
     /// Whether as many frames are in the file as were requested.
@@ -198,7 +198,7 @@ impl Session<'_> {
         Ok((self.file.take(), more))
     }
 
-    /// Orders the end. Frames may still come until all have heeded it.
+    /// Orders the end. Frames may still come until all workers have acknowledged it.
     pub(super) fn order_end(&self) {
         for part in &self.parts {
             // A worker whose order queue is full gets it when the session is dropped (`tidy`).

@@ -56,7 +56,7 @@ where
     // The last one may have ended a moment ago.
     until(|| !captures.is_held(), stop).await;
     let session = captures.begin(request)?;
-    if !until(|| session.is_heeded(), stop).await {
+    if !until(|| session.is_acknowledged(), stop).await {
         return Err(NotBegun::NotHeeded.into());
     }
     // A client that has gone misses nothing.
@@ -94,7 +94,7 @@ where
         }
     }
     session.order_end();
-    until(|| session.is_heeded(), stop).await;
+    until(|| session.is_acknowledged(), stop).await;
     loop {
         let (bytes, more) = session.round().map_err(io::Error::other)?;
         put(stream, &bytes).await?;

@@ -45,7 +45,7 @@ static DOORS: &[Field<ExceptionPathCounters>] = &[
         counter(
             "gnomon_side_door_reopened_total",
             PORT,
-            "Times that the TAP device was made anew after somebody had removed it.",
+            "Times that the TAP device was made again after its removal.",
         ),
         |d| d.reopened,
     ),

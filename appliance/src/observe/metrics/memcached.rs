@@ -94,11 +94,11 @@ static CRAWLER: &[Row] = rows! { &[];
 /// From `stats items`, by class.
 static ITEMS: &[Row] = rows! { SLAB;
     gauge "memcached_slab_current_items" "number" "Items of the class there now."
-    gauge "memcached_slab_items_age_seconds" "age" "How long an item that is soon to be evicted has not been asked for."
+    gauge "memcached_slab_items_age_seconds" "age" "Seconds since the last access of an item that is soon to be evicted."
     counter "memcached_slab_items_crawler_reclaimed_total" "crawler_reclaimed" "Dead items that the sweeper removed."
     counter "memcached_slab_items_evicted_total" "evicted" "Live items removed to make room."
     counter "memcached_slab_items_evicted_nonzero_total" "evicted_nonzero" "Of these, those that would have expired one day."
-    counter "memcached_slab_items_evicted_time_seconds" "evicted_time" "How long the item evicted last had not been asked for."
+    counter "memcached_slab_items_evicted_time_seconds" "evicted_time" "Seconds between the last access of the item evicted last and its eviction."
     counter "memcached_slab_items_evicted_unfetched_total" "evicted_unfetched" "Evicted items that were never read."
     counter "memcached_slab_items_expired_unfetched_total" "expired_unfetched" "Expired items that were never read."
     counter "memcached_slab_items_outofmemory_total" "outofmemory" "Items refused for lack of memory."

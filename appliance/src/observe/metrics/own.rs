@@ -265,7 +265,7 @@ static STORE: &[Field<StoreStats>] = &[
         gauge(
             "gnomon_store_limbo_chunks",
             &[],
-            "Chunks whose item is gone and that somebody may still be looking at.",
+            "Chunks whose item is gone and that a reader may still use.",
         ),
         |s| s.limbo_chunks,
     ),

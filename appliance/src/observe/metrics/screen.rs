@@ -87,7 +87,7 @@ fn summary(c: &Change<'_>, text: &mut String) {
     let gets = c.grown("memcached_commands_total", &[("command", "get")]);
     let _ = writeln!(
         text,
-        "requests {}/s   keys asked for {}/s, found {:.1} %   stored {}/s",
+        "requests {}/s   keys requested {}/s, found {:.1} %   stored {}/s",
         short(c.rate(&format!("{DURATION}_count"), &[])),
         short(ratio(gets, c.seconds)),
         100.0 * ratio(hits, gets),
@@ -261,7 +261,7 @@ gnomon_request_duration_seconds_count{transport=\"udp\",command=\"get\"} 4
         let text = screen(&before, &now, Duration::from_secs(2));
         for part in [
             "gnomon 9[2J, up 0 s; the last 2.0 s\n",
-            "requests 2/s   keys asked for 20/s, found 75.0 %",
+            "requests 2/s   keys requested 20/s, found 75.0 %",
             "power 10.0 W   requests 0.2 to a joule\n",
             "udp get                2       2.0 s      1.0 us      > 17 s\n",
             "0                      0         0     9997   25.0 %      2.5    0.0 %    0.0 %\n",

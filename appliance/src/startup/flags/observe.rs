@@ -38,7 +38,7 @@ pub struct StatsFlags {
     /// Only the samples of this metric: all of them, or, of one without labels, the value alone.
     pub name: Option<String>,
 
-    /// Print what metrics there are, in Markdown. Asks nobody.
+    /// Print what metrics there are, in Markdown. Needs no server.
     #[arg(long)]
     pub list: bool,
 }

@@ -47,7 +47,7 @@ pub struct PolicyFlags {
     #[arg(default_value = "off")]
     pub rate_limit_trusted: RateLimit,
 
-    /// Pings that each worker answers per second, whoever asks; ARP and neighbour requests have as
+    /// Pings that each worker answers per second, to all sources together; ARP and neighbour requests have as
     /// many of their own. A number, or off.
     #[arg(long, value_name = "PPS", env = "GNOMON_RATE_LIMIT_PING")]
     #[arg(default_value = "1000")]

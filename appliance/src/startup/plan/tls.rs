@@ -170,7 +170,7 @@ pub(super) fn notes(flags: &ServeFlags, tls: Option<&TlsPlan>) -> Vec<String> {
         Some(_) => notes.push("-Z: UDP is served in the clear, as -U asks for it".to_owned()),
     }
     if tls.ca_cert.is_none() && flags.listen.iter().any(|l| l.tls == Some(ListenTls::Mutual)) {
-        let note = "-l mtls: nobody vouches for clients, so nobody gets in: name ssl_ca_cert";
+        let note = "-l mtls: no client certificate can be verified, so no client can connect: name ssl_ca_cert";
         notes.push(note.to_owned());
     }
     if tls.min_version < TLS_1_2 {

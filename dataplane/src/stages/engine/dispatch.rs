@@ -268,7 +268,7 @@ impl Dispatch {
                 }
                 return Some((batch, outcome));
             }
-            beside.engine.distrust();
+            beside.engine.mark_faulty();
         }
         self.counters.gpu_lost.inc();
         // It is free: what it is done with has been polled before.

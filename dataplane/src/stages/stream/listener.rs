@@ -78,7 +78,7 @@ impl Listener {
     }
 
     /// What the slot's connection waited for is over: another begins, or none.
-    pub(super) fn struck(&mut self, slot: u32) {
+    pub(super) fn removed(&mut self, slot: u32) {
         self.half_open.leave(slot);
         self.ended.leave(slot);
     }

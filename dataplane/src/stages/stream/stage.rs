@@ -179,7 +179,7 @@ impl Streams {
     ) {
         let mut arriving = std::mem::take(&mut self.arriving);
         if arriving.len() > 1 {
-            self.foresee(&arriving);
+            self.prefetch_connections(&arriving);
         }
         for Arrival { frame, at, hash } in arriving.drain(..) {
             let taken = self.take(&frame, at, hash, now_ns);
@@ -189,7 +189,7 @@ impl Streams {
     }
 
     /// Prefetches the connections of a burst.
-    fn foresee(&self, arriving: &[Arrival]) {
+    fn prefetch_connections(&self, arriving: &[Arrival]) {
         for arrival in arriving {
             // Mostly the right one; no look at it yet.
             let slot = self.table.find(arrival.hash, |_| true);
@@ -215,7 +215,7 @@ impl Streams {
         let connections = &self.connections;
         let has_ends = |slot| connections.get(slot as usize).is_some_and(|c| c.ends == Some(ends));
         let found = self.table.find(hash, has_ends);
-        if found.is_none() && !is_somebody(ends.theirs) {
+        if found.is_none() && !is_one_host(ends.theirs) {
             return Err(DropReason::TcpUnacceptable);
         }
         let slot = match found.filter(|&slot| !self.begins_anew(slot, &segment)) {
@@ -274,7 +274,7 @@ impl Streams {
             return Err(DropReason::TcpFull);
         };
         if used {
-            self.strike(slot);
+            self.remove(slot);
         }
         let seq = self.listener.initial_seq(&ends, now_ns);
         let (Some(connection), Some(facts)) =
@@ -335,13 +335,13 @@ impl Streams {
         std::mem::swap(&mut self.queue, &mut self.serving);
         self.rests = 0;
         let done = self.shared.ops.latency.done();
-        let (mut served, mut foreseen) = (0, 0);
+        let (mut served, mut prefetched) = (0, 0);
         while let Some(&slot) = self.serving.get(served) {
             if self.out.is_full() {
                 break;
             }
-            if served == foreseen {
-                foreseen += self.foresee_requests(served);
+            if served == prefetched {
+                prefetched += self.prefetch_requests(served);
             }
             self.serve(slot, gate, now_ns);
             served += 1;
@@ -361,7 +361,7 @@ impl Streams {
 
     /// Prefetches what the next group of connections will look at, from this one on. Says how
     /// many those are.
-    fn foresee_requests(&mut self, first: usize) -> usize {
+    fn prefetch_requests(&mut self, first: usize) -> usize {
         let Self { serving, connections, group, shared, .. } = self;
         let store = shared.session.store();
         let mut seen = 0;
@@ -498,16 +498,16 @@ impl Streams {
 
     /// Frees the slot of a connection that is over.
     fn clear(&mut self, slot: u32) {
-        self.strike(slot);
+        self.remove(slot);
         self.listener.give_back(slot);
     }
 
     /// Ends what there was in a slot, without a word to the client.
-    fn strike(&mut self, slot: u32) {
+    fn remove(&mut self, slot: u32) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         let Some(ends) = connection.ends else { return };
-        self.table.strike(self.table.hash(&ends), slot);
-        self.listener.struck(slot);
+        self.table.remove(self.table.hash(&ends), slot);
+        self.listener.removed(slot);
         self.wheel.set(slot, None);
         if connection.opened {
             self.shared.ops.closed_connections.inc();
@@ -534,7 +534,7 @@ fn buffers(most: usize) -> impl Iterator<Item = Buffers> {
 }
 
 /// Whether one host has this address.
-fn is_somebody(address: IpAddr) -> bool {
+fn is_one_host(address: IpAddr) -> bool {
     let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     !broadcast && !address.is_unspecified() && !address.is_multicast()
 }

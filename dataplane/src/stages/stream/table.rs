@@ -3,7 +3,7 @@
 //! In: the two ends that a segment names. Out: the number of the connection between them. The hash
 //! is keyed, so that no client can choose addresses and ports that collide. Open addressing
 //! over twice as many places as there can be connections, or more, so that there is a place for every
-//! connection from the start and nothing grows; a connection that is struck leaves no trace. Eight places lie in
+//! connection from the start and nothing grows; a connection that is removed leaves no trace. Eight places lie in
 //! a cache line; the ends themselves stand with the connections, which the caller reads anyway.
 
 use driver_shim::prefetch_read;
@@ -97,8 +97,8 @@ impl Table {
         self.set(at, Place { hash: hash.0, connection });
     }
 
-    /// Strikes a connection. Those behind it that it kept from their places move up.
-    pub(super) fn strike(&mut self, hash: EndsHash, connection: u32) {
+    /// Removes a connection. Those behind it that it kept from their places move up.
+    pub(super) fn remove(&mut self, hash: EndsHash, connection: u32) {
         let mut at = self.home(hash.0);
         loop {
             match self.places.get(at) {
@@ -185,13 +185,13 @@ mod tests {
     }
 
     proptest! {
-        /// As a map, with hashes that collide, and whatever is struck meanwhile.
+        /// As a map, with hashes that collide, and whatever is removed meanwhile.
         #[test]
         fn is_a_map(steps in prop::collection::vec((0_u32..16, 28_u32..36), 1..400)) {
             let (mut table, mut model) = (Table::new(16), HashMap::new());
             for (connection, hash) in steps {
                 match model.remove(&connection) {
-                    Some(hash) => table.strike(EndsHash(hash), connection),
+                    Some(hash) => table.remove(EndsHash(hash), connection),
                     None => {
                         table.enter(EndsHash(hash), connection);
                         model.insert(connection, hash);
@@ -210,7 +210,7 @@ mod tests {
         }
 
         /// As a map from ends to connections, up to as many as it was made for, and with nothing of what
-        /// was struck; where `bits` are few, ends that have nothing in common have one hash.
+        /// was removed; where `bits` are few, ends that have nothing in common have one hash.
         #[test]
         fn is_a_map_from_ends(
             bits in 0_u32..7,
@@ -234,7 +234,7 @@ mod tests {
                         model.insert(ends, connection);
                     }
                     (Some(connection), _) if !enters => {
-                        table.strike(hash, connection);
+                        table.remove(hash, connection);
                         of[connection as usize] = None;
                         free.push(connection);
                         model.remove(&ends);

@@ -59,7 +59,7 @@ pub enum Shared {
     Owner(u32),
     /// Permissions of group and others.
     #[error(
-        "its mode is {0:o}, so that others read or change the items; remove it, or chmod 600 it where nobody else can have written to it"
+        "its mode is {0:o}, so that others read or change the items; remove it, or chmod 600 it if no other user can have written to it"
     )]
     Mode(u32),
     /// Hard links.

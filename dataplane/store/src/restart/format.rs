@@ -130,7 +130,7 @@ pub(super) struct Saved {
 pub enum Unusable {
     /// It was not closed.
     #[error(
-        "whoever used it last did not close it: end gnomon with SIGUSR1, and wait for it, to keep the items"
+        "its last user did not close it: end gnomon with SIGUSR1, and wait for it, to keep the items"
     )]
     Unclean,
     /// Another format.
@@ -149,7 +149,7 @@ pub enum Unusable {
         now: String,
     },
     /// Too short, or too long.
-    #[error("it has {is} bytes instead of {should}: copy it whole, if somebody does")]
+    #[error("it has {is} bytes instead of {should}: if it is a copy, copy all of it")]
     Length {
         /// Bytes.
         is: u64,

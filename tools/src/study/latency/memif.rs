@@ -58,7 +58,7 @@ impl Dpdk {
         let begun = Instant::now();
         while !port.control.link_up() {
             if begun.elapsed() > LINK_MAX {
-                return Err("nobody is at the other end of the memif".into());
+                return Err("nothing is connected to the memif".into());
             }
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -39,7 +39,7 @@ const TABLES: [Table; 7] = [
     Table {
         name: "memory",
         title: "What the memory gives, one thread",
-        says: "Random lines of 64 bytes by how many are asked for ahead, and copies.",
+        says: "Random lines of 64 bytes by depth of prefetch, and copies.",
         columns: &["what", "ahead", "cpu_ns", "per_s", "gb_per_s"],
         plot: Some(Draw::Lines { x: Axis::log("ahead"), y: Axis::linear("per_s"), by: "what" }),
     },

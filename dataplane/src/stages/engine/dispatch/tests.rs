@@ -67,7 +67,7 @@ impl Engine for Told {
         !self.orders.failed.load(Ordering::Relaxed)
     }
 
-    fn distrust(&mut self) {
+    fn mark_faulty(&mut self) {
         self.orders.failed.store(true, Ordering::Relaxed);
     }
 }
