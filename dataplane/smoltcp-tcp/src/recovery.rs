@@ -5,8 +5,9 @@
 use crate::time::{Duration, Instant};
 use crate::wire::TcpSeqNumber;
 
-/// Ranges that are remembered: as many as eleven segments can lie in.
-const RANGES: usize = 6;
+/// Ranges that are remembered: more than 1 % of loss and 5 % of overtaking make of 180 segments, which a
+/// long buffer holds.
+const RANGES: usize = 16;
 
 /// Why something is to be done at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,12 +34,14 @@ pub(super) struct Recovery {
     pub(super) probe: bool,
     /// That has been done, and nothing was acknowledged since.
     pub(super) probed: bool,
+    /// Segments have overtaken others: what is missing may be late, however much comes behind it.
+    pub(super) overtaken: bool,
 }
 
 impl Recovery {
     /// Forgets all: the remote may have thrown away what it had beyond (RFC 2018, section 8).
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { overtaken: self.overtaken, ..Self::default() };
     }
 
     fn ranges(&self) -> &[(TcpSeqNumber, TcpSeqNumber)] {

@@ -80,9 +80,14 @@ pub(super) enum Verdict {
     Challenge(u32, u32),
 }
 
-/// Acknowledgements so much older than the newest are not of this connection. What is under way is
-/// less than that in both directions (RFC 5961 has the client's largest window).
-const OLD_ACK_MAX: u32 = 1 << 16;
+/// Acknowledgements so much older than the newest are not of this connection, or as much as can be under
+/// way (RFC 5961 has the client's largest window).
+const OLD_ACK_BYTES: usize = 1 << 16;
+
+/// Bytes of a long buffer, which connections have for a while: 1 Gb/s over 2 ms, 10 Gb/s over 0.2 ms.
+pub(super) const LONG_BYTES: usize = 256 << 10;
+/// What a window is announced in, where the client scales windows: for long buffers, in 16 bits.
+const WINDOW_UNIT: usize = 8;
 
 /// The state machine of one connection.
 #[derive(Debug)]
@@ -92,6 +97,8 @@ pub(super) struct Machine {
     backing: Option<Backing>,
     /// They may be there.
     is_backed: bool,
+    /// It has long buffers; here are the short ones meanwhile.
+    short: Option<LongBuffers>,
     /// The sequence number that the next connection begins with.
     initial_seq: u32,
 }
@@ -103,6 +110,33 @@ pub(super) struct Buffers {
     pub(super) bytes: &'static mut [u8],
     /// The pages that it alone has.
     pub(super) backing: Option<Backing>,
+}
+
+/// Long buffers, and the short ones of the connection that has them meanwhile. On the heap: most
+/// connections have none.
+#[derive(Debug)]
+pub(super) struct LongBuffers(Box<Pair>);
+
+#[derive(Debug)]
+struct Pair {
+    coming: tcp::SocketBuffer<'static>,
+    going: tcp::SocketBuffer<'static>,
+    /// The pages of the long ones.
+    backing: Backing,
+}
+
+impl LongBuffers {
+    /// So many as there is memory for; none of it is used before they are.
+    pub(super) fn new(count: usize) -> Vec<Self> {
+        let all = driver_shim::buffers::buffers(count, 2 * LONG_BYTES);
+        let make = |(bytes, backing): (&'static mut [u8], Backing)| {
+            let (coming, going) = bytes.split_at_mut(bytes.len() / 2);
+            let buffer = |bytes: &'static mut [u8]| tcp::SocketBuffer::new(bytes);
+            let (coming, going) = (buffer(coming), buffer(going));
+            Self(Box::new(Pair { coming, going, backing }))
+        };
+        all.into_iter().flatten().map(make).collect()
+    }
 }
 
 impl Machine {
@@ -119,7 +153,8 @@ impl Machine {
         socket.set_timeout(Some(SILENCE_MAX));
         socket.set_min_rto(RETRANSMIT_MIN);
         socket.set_large_initial_window(true);
-        Self { socket, backing, is_backed: false, initial_seq: 0 }
+        socket.set_largest_recv_capacity(LONG_BYTES);
+        Self { socket, backing, is_backed: false, short: None, initial_seq: 0 }
     }
 
     fn context(&self, now_ns: u64, wire: &Wire<'_>) -> Context {
@@ -177,7 +212,7 @@ impl Machine {
     /// bytes have arrived, because of the bytes that it comes with (RFC 9293, 3.10.7.4: valid
     /// acknowledgements are taken all the same). Both sides might wait for each other otherwise.
     fn acknowledges_into_no_window(&self, tcp: &TcpRepr<'_>) -> bool {
-        self.waiting() == self.waiting_max()
+        self.waiting_max() - self.waiting() < WINDOW_UNIT
             && !tcp.payload.is_empty()
             && self.is_confirmed()
             && tcp.seq_number == self.socket.expected()
@@ -241,10 +276,11 @@ impl Machine {
         if !segment.has_ack() {
             return Verdict::Ignore;
         }
+        let old = u32::try_from(self.room_max().max(OLD_ACK_BYTES)).unwrap_or(u32::MAX);
         match unacknowledged.wrapping_sub(segment.ack()) {
             0 => Verdict::Take,
             behind if behind > i32::MAX.unsigned_abs() => Verdict::Take,
-            behind if behind > OLD_ACK_MAX => challenge,
+            behind if behind > old => challenge,
             _ if bytes > 0 || segment.has_fin() => Verdict::TakeWith(unacknowledged),
             _ => Verdict::Ignore,
         }
@@ -267,6 +303,35 @@ impl Machine {
             unsafe { backing.give_back() };
         }
         self.is_backed = false;
+    }
+
+    /// Whether it has long buffers.
+    pub(super) fn is_long(&self) -> bool {
+        self.short.is_some()
+    }
+
+    /// Takes long buffers from `spare`, where there are some.
+    pub(super) fn lengthen(&mut self, spare: &mut Vec<LongBuffers>) {
+        if self.short.is_none()
+            && let Some(mut long) = spare.pop()
+        {
+            // What is in the short ones fits.
+            self.socket.swap_buffers(&mut long.0.coming, &mut long.0.going);
+            self.short = Some(long);
+        }
+    }
+
+    /// Gives long buffers back to `spare`, if what is in them fits the short ones.
+    pub(super) fn shorten(&mut self, spare: &mut Vec<LongBuffers>) {
+        let Some(mut long) = self.short.take() else { return };
+        if !self.socket.swap_buffers(&mut long.0.coming, &mut long.0.going) {
+            self.short = Some(long);
+            return;
+        }
+        // SAFETY: no state machine has these buffers, and they are empty: the next to have them writes
+        // before it reads.
+        unsafe { long.0.backing.give_back() };
+        spare.push(long);
     }
 
     /// Sends what is due. Says whether all of it fit the outbox, and when to be called again, in

@@ -9,8 +9,8 @@
 //! `table` finds the connection, `listener` begins one, `machine` is its state (a library's, and the
 //! only file but `frames` that uses it), `connection` joins it to the conversation that kernel
 //! sockets have too, `limits` says what it may have, `wheel` shows what is due. A connection belongs to one worker for life: the NIC
-//! spreads connections by their ends. All memory for connections is taken at the start; values that
-//! are longer than a connection's buffers use `spill`.
+//! spreads connections by their ends. All memory for connections is mapped at the start; values that
+//! are longer than a connection's buffers use `spill`, and longer buffers for a while.
 #![deny(clippy::indexing_slicing)]
 
 mod arrivals;

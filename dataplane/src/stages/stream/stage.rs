@@ -126,6 +126,7 @@ impl Streams {
             out: Vec::with_capacity(2 * OUT_BYTES),
             flat: vec![0; IN_BYTES],
             spill: Spill::new(item_max_bytes),
+            long: WorkerShared::long_buffers(),
         };
         let conns = shared.server.conns.enter_slots(most, started);
         Self {
@@ -477,7 +478,9 @@ impl Streams {
             Ok(false) => {}
             Ok(true) if self.rests < RESTS_MAX => {
                 self.rests += 1;
-                connection.machine.give_back();
+                if let Some(later) = connection.give_back(&mut self.shared, now_ns) {
+                    also(later);
+                }
             }
             Ok(true) => also(now_ns + RETRY_NS),
             Err(later) => also(later),
@@ -517,7 +520,7 @@ impl Streams {
             self.conns.end(slot);
         }
         let port = self.ports.get(usize::from(ends.port)).map_or(0, |end| end.tcp_port);
-        connection.clear(port, &mut self.shared.spill);
+        connection.clear(port, &mut self.shared);
     }
 }
 

@@ -1,0 +1,108 @@
+//! Long requests and replies: windows that grow for them, and shrink again.
+
+use crate::world::{Heard, Peer, World, head, len, moved};
+use etherparse::TcpOptionElement as Opt;
+
+const VALUE: usize = 200_000;
+/// Units of a window, where the client scales windows.
+const SCALE: usize = 8;
+
+fn opened(w: &mut World, port: u16) -> Peer {
+    let options = [
+        Opt::MaximumSegmentSize(1460),
+        Opt::SelectiveAcknowledgementPermitted,
+        Opt::Noop,
+        Opt::WindowScale(7),
+    ];
+    w.open_with(port, 100, &options)
+}
+
+fn payload(heard: &[Heard]) -> Vec<u8> {
+    heard.iter().flat_map(|h| h.payload.clone()).collect()
+}
+
+/// Sends the whole of a long `set`, and says what windows were announced meanwhile.
+fn sets(w: &mut World, p: &mut Peer) -> Vec<usize> {
+    let mut windows = Vec::new();
+    let request = [format!("set k 0 0 {VALUE}\r\n").as_bytes(), &[b'v'; VALUE], b"\r\n"].concat();
+    let mut replies = Vec::new();
+    for part in request.chunks(1400) {
+        w.send(*p, "A", part).unwrap();
+        *p = moved(*p, i32::try_from(part.len()).unwrap());
+        let heard = w.hear();
+        windows.extend(heard.iter().map(|h| usize::from(h.window) * SCALE));
+        replies.extend(payload(&heard));
+    }
+    assert_eq!(replies, b"STORED\r\n");
+    p.ack = p.ack.wrapping_add(8);
+    windows
+}
+
+/// Acknowledges all of it, and says what comes then.
+fn acknowledge(w: &mut World, p: &mut Peer, heard: &[Heard]) -> Vec<Heard> {
+    p.ack = heard.iter().map(|h| h.seq.wrapping_add(len(&h.payload))).max().unwrap_or(p.ack);
+    w.send(*p, "A", b"").unwrap();
+    w.hear()
+}
+
+/// Whether a short request's reply announces no more than short buffers hold.
+fn short_window(w: &mut World, p: &mut Peer) -> bool {
+    w.send(*p, "A", b"mn\r\n").unwrap();
+    *p = moved(*p, 4);
+    let heard = w.hear();
+    assert_eq!(payload(&heard), b"MN\r\n");
+    acknowledge(w, p, &heard);
+    heard.iter().all(|h| usize::from(h.window) * SCALE <= 16 << 10)
+}
+
+#[test]
+fn windows_grow_for_long_requests_and_replies_and_shrink_at_rest() {
+    let mut w = World::new(4);
+    let mut p = opened(&mut w, 5000);
+    assert!(short_window(&mut w, &mut p), "nothing was long yet");
+    let windows = sets(&mut w, &mut p);
+    assert!(windows.iter().any(|&window| window > 200 << 10), "{windows:?}");
+
+    // The reply: as much is under way as its window allows, and that grows with what is acknowledged.
+    w.send(p, "A", b"get k\r\n").unwrap();
+    p = moved(p, 7);
+    let (mut heard, mut reply, mut most) = (w.hear(), Vec::new(), 0);
+    while !heard.is_empty() {
+        let bytes = payload(&heard);
+        most = most.max(bytes.len());
+        reply.extend(bytes);
+        heard = acknowledge(&mut w, &mut p, &heard);
+    }
+    let want =
+        [format!("VALUE k 0 {VALUE}\r\n").as_bytes(), &[b'v'; VALUE], b"\r\nEND\r\n"].concat();
+    assert!(reply == want, "{} bytes of {}", reply.len(), want.len());
+    assert!(most > 90_000, "at most {most} bytes under way");
+
+    // At rest the long buffers are given back: what is announced then fits the short one.
+    assert!(!short_window(&mut w, &mut p));
+    w.pass(5);
+    assert!(short_window(&mut w, &mut p));
+}
+
+/// Where as many connections have long buffers as may, the next has short ones, and is served.
+#[test]
+fn long_buffers_are_bounded_and_pass_to_the_next() {
+    let mut w = World::new(64);
+    let mut peers: Vec<_> = (0..40).map(|n| opened(&mut w, 6000 + n)).collect();
+    let long = |w: &mut World, peers: &mut [Peer]| {
+        peers
+            .iter_mut()
+            .filter_map(|p| sets(w, p).into_iter().max())
+            .filter(|&most| most > 32 << 10)
+            .count()
+    };
+    assert_eq!(long(&mut w, &mut peers), 32);
+    w.pass(5);
+    assert_eq!(long(&mut w, &mut peers[32..]), 8, "those of others at rest");
+    // A connection that ends gives its own back.
+    for p in &peers {
+        w.put(head(*p, "R"), b"").unwrap();
+    }
+    let mut peers: Vec<_> = (0..40).map(|n| opened(&mut w, 7000 + n)).collect();
+    assert_eq!(long(&mut w, &mut peers), 32);
+}

@@ -1,0 +1,6 @@
+//! The stream stage, segment by segment.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod hostile;
+mod long;
+mod world;
