@@ -66,7 +66,7 @@ def main(argv):
     row("drops by reason", dropped)
     fates = f"{report['answered']:,} answered + {report['punted']:,} punted + {sum(report['dropped'].values()):,} dropped"
     row("frames", f"{report['received']:,} received = {fates} + {report['in_flight']:,} in flight")
-    row("packet slots", f"{report['slots_home']:,} of {report['slots']:,} at home")
+    row("packet slots", f"{report['slots_home']:,} of {report['slots']:,} free")
     checked = sum(run["answered"] + run["wrong"] for run in runs.values())
     row("replies verified", f"{checked:,}")
     row("wrong replies", f"{sum(run['wrong'] for run in runs.values()):,}")

@@ -452,7 +452,7 @@ impl fmt::Display for Report {
             let n = self.work_refused;
             t.row("refused", format_args!("{n} commands beyond the work of one datagram"));
         }
-        t.row("slots", format_args!("{} of {} at home", self.slots_home, self.slots));
+        t.row("slots", format_args!("{} of {} free", self.slots_home, self.slots));
         for p in &self.ports {
             t.row(
                 "port",
