@@ -245,7 +245,8 @@ pub fn seal(frame: &mut [u8], l3: u8, l4: u8, ipv6: bool) -> Option<()> {
     let total_len = u16::try_from(packet.len()).ok()?;
     let (network, upper) = packet.split_at_mut_checked(ip_bytes)?;
     let udp_len = u16::try_from(upper.len()).ok()?;
-    if upper.len() < udp::HEADER_BYTES + BTH_BYTES + ICRC_BYTES || ethernet.len() < size_of::<EthHeader>()
+    if upper.len() < udp::HEADER_BYTES + BTH_BYTES + ICRC_BYTES
+        || ethernet.len() < size_of::<EthHeader>()
     {
         return None;
     }
@@ -306,7 +307,8 @@ mod tests {
             for bit in 14 * 8..frame.len() * 8 {
                 let mut other = frame.clone();
                 other[bit / 8] ^= 1 << (bit % 8);
-                let is_masked = masked.iter().any(|&(at, bits)| at == bit / 8 && bits >> (bit % 8) & 1 == 1);
+                let is_masked =
+                    masked.iter().any(|&(at, bits)| at == bit / 8 && bits >> (bit % 8) & 1 == 1);
                 let l4 = u8::try_from(l4).unwrap();
                 assert_eq!(verify_icrc(&other, 14, l4, ipv6), is_masked, "bit {bit}");
             }
