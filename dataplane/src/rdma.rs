@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// Bytes of the head of what a READ of a stag gets.
 pub const HEAD_BYTES: usize = 32;
-/// Bytes of the version behind it all.
+/// Bytes behind it all, by which a client knows that it has one version.
 pub const TAIL_BYTES: usize = 8;
 /// Most bytes of one READ: a value of 64 KB with the longest key, its head and its end.
 pub const READ_MAX_BYTES: usize = (64 << 10) + HEAD_BYTES + base::KEY_MAX_BYTES + TAIL_BYTES;

@@ -3,14 +3,16 @@
 //! ```text
 //!  0  status 1 | key length 1 | 0 2 | value length 4 | flags 4 | seconds left 4 | CAS id 8 | version 8
 //! 32  key | value | zeros, as far as the READ reaches
-//!     version 8, at the end
+//!     low half of the version 4 | CRC-32 of version, key and value 4, at the end
 //! ```
 //!
 //! In: an item, or none, and where the READ ends. Out: any piece of those bytes. Numbers are in network
-//! order. The version is the item's own and no other's: a client that resumes a READ has the same value twice only if the
-//! item was the same. Never fails.
+//! order. The version is the item's own and no other's: a READ that was resumed has the same one at both
+//! ends only if they are of one item. Where the network reorders packets, what lies between can be of another
+//! all the same, and then the CRC shows it. Never fails.
 
 use crate::rdma::{HEAD_BYTES, TAIL_BYTES};
+use crc32fast::Hasher;
 use store::ItemRef;
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{Immutable, IntoBytes};
@@ -37,7 +39,16 @@ struct Head {
     version: U64,
 }
 
-const _: () = assert!(size_of::<Head>() == HEAD_BYTES);
+/// Field map of the end.
+#[derive(Debug, Clone, Copy, Default, IntoBytes, Immutable)]
+#[repr(C)]
+struct Tail {
+    version: U32,
+    /// Over nothing that can change while the item stays.
+    crc: U32,
+}
+
+const _: () = assert!(size_of::<Head>() == HEAD_BYTES && size_of::<Tail>() == TAIL_BYTES);
 
 /// The bytes that a READ gets.
 #[derive(Debug)]
@@ -45,6 +56,7 @@ pub(super) struct Image<'a> {
     head: Head,
     key: &'a [u8],
     value: &'a [u8],
+    tail: Tail,
     end: usize,
 }
 
@@ -58,7 +70,7 @@ impl<'a> Image<'a> {
     pub(super) fn new(item: Option<&ItemRef<'a>>, cas: u64, now: u32, end: usize) -> Self {
         let Some(item) = item else {
             let head = Head { status: MISS, ..Head::default() };
-            return Self { head, key: &[], value: &[], end };
+            return Self::of(head, &[], &[], end);
         };
         let (key, value) = (item.key(), item.value());
         let fits = end.saturating_sub(HEAD_BYTES + TAIL_BYTES).checked_sub(key.len());
@@ -78,7 +90,18 @@ impl<'a> Image<'a> {
             version: item.sequence().into(),
         };
         let key = whole.map_or(&[][..], |_| key);
-        Self { head, key, value: whole.unwrap_or_default(), end }
+        Self::of(head, key, whole.unwrap_or_default(), end)
+    }
+
+    fn of(head: Head, key: &'a [u8], value: &'a [u8], end: usize) -> Self {
+        let mut crc = Hasher::new();
+        for part in [head.version.as_bytes(), key, value] {
+            crc.update(part);
+        }
+        let [.., a, b, c, d] = head.version.get().to_be_bytes();
+        let tail =
+            Tail { version: u32::from_be_bytes([a, b, c, d]).into(), crc: crc.finalize().into() };
+        Self { head, key, value, tail, end }
     }
 
     /// Writes the bytes from `at` on over all of `out`.
@@ -96,10 +119,10 @@ impl<'a> Image<'a> {
             }
         }
         rest.fill(0);
-        // The version lies behind everything, in whole or in part in this piece.
+        // The end may lie in this piece in whole or in part.
         let tail = self.end.saturating_sub(TAIL_BYTES);
         if behind > tail {
-            for (n, byte) in self.head.version.as_bytes().iter().enumerate() {
+            for (n, byte) in self.tail.as_bytes().iter().enumerate() {
                 let place = (tail + n).checked_sub(at).and_then(|n| out.get_mut(n));
                 if let Some(place) = place {
                     *place = *byte;
@@ -115,7 +138,7 @@ mod tests {
 
     fn image(end: usize) -> Image<'static> {
         let head = Head { status: HIT, version: 0x0102_0304_0506_0708.into(), ..Head::default() };
-        Image { head, key: b"key", value: b"value", end }
+        Image::of(head, b"key", b"value", end)
     }
 
     #[test]
@@ -128,7 +151,9 @@ mod tests {
             assert_eq!(&whole[24..32], version.as_bytes());
             assert_eq!(&whole[32..40], b"keyvalue");
             assert!(whole[40..end - 8].iter().all(|b| *b == 0));
-            assert_eq!(&whole[end - 8..], version.as_bytes());
+            assert_eq!(&whole[end - 8..end - 4], &version.as_bytes()[4..]);
+            let crc = crc32fast::hash(&[version.as_bytes(), b"keyvalue"].concat());
+            assert_eq!(whole[end - 4..], crc.to_be_bytes());
             for step in 1..end {
                 let mut pieces = Vec::new();
                 for at in (0..end).step_by(step) {
@@ -146,7 +171,8 @@ mod tests {
         let mut bytes = [0xaa; 64];
         Image::new(None, 0, 0, 64).copy(0, &mut bytes);
         assert_eq!(bytes[0], MISS);
-        assert!(bytes[1..].iter().all(|b| *b == 0));
+        assert!(bytes[1..60].iter().all(|b| *b == 0));
+        assert_eq!(bytes[60..], crc32fast::hash(&[0; 8]).to_be_bytes());
         assert!(Image::is_end(40) && !Image::is_end(39));
     }
 }
