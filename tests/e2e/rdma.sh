@@ -3,7 +3,7 @@
 # a bridge and DPDK's net_tap. First the queue pairs' connections are the kernel's TCP, then the workers'; over IPv4
 # and IPv6. At last the guest's sch_netem loses, copies and overtakes beside a writer.
 #
-#   RDMA_READS=100000 tests/e2e/rdma.sh      of the storm; default: 20000
+#   RDMA_READS=100000 RDMA_FAULTS="delay 300us 200us loss 1%" tests/e2e/rdma.sh      the storm; default: 20000
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=tests/e2e/lib.sh
@@ -15,7 +15,7 @@ cd "$(dirname "$0")/../.."
 # shellcheck source=tests/e2e/guest.sh
 . tests/e2e/guest.sh
 reads=${RDMA_READS:-20000}
-faults="delay 200us reorder 5% loss 1% duplicate 0.5%"
+faults=${RDMA_FAULTS:-delay 200us reorder 5% loss 1% duplicate 0.5%}
 need_qemu
 
 # what_it_does: in the guest.
