@@ -34,7 +34,7 @@ const FROM: u16 = 0xc000;
 const PSN: u32 = 0xff_fffc;
 const MTUS: [u16; 2] = [256, 1024];
 const KEY: &[u8] = b"sun";
-const VALUE_BYTES: usize = 3000;
+const VALUE_BYTES: u16 = 3000;
 /// Packets of one run.
 const PACKETS_MAX: usize = 64;
 
@@ -63,7 +63,7 @@ impl World {
         let mut server = Server::new(Arc::clone(&store), String::new());
         server.rdma = Some(Arc::default());
         let mut session = store.session().expect("a session");
-        let value: Vec<u8> = (0..=255).cycle().take(VALUE_BYTES).collect();
+        let value: Vec<u8> = (0..=255).cycle().take(VALUE_BYTES.into()).collect();
         let what = base::Store::set(KEY, 7, 0, &value);
         verbs::store(&mut session, None, &what).expect("memory");
         let version = verbs::get(&session.pin(), KEY).expect("the item").sequence();
@@ -87,7 +87,7 @@ impl World {
         let held = if 40 + self.held.len() <= end { &self.held[..] } else { &[] };
         let version = self.version.to_be_bytes();
         let mut begin = vec![if held.is_empty() { 2 } else { 0 }, 3, 0, 0];
-        begin.extend((VALUE_BYTES as u32).to_be_bytes());
+        begin.extend(u32::from(VALUE_BYTES).to_be_bytes());
         begin.extend(7_u32.to_be_bytes());
         begin.extend([0xff; 4]);
         begin.extend([version; 2].concat());
@@ -196,7 +196,7 @@ fn packet(world: &World, input: &mut Input<'_>, how: u8, qpn: u32) -> Vec<u8> {
         data.extend(psn.to_be_bytes());
         if opcode == roce::opcode::READ_REQUEST {
             data.extend((stag << 32 | u64::from(at)).to_be_bytes());
-            data.extend(((stag >> 32) as u32).to_be_bytes());
+            data.extend(stag.to_be_bytes().first_chunk::<4>().expect("8 bytes"));
             data.extend(len.to_be_bytes());
         }
         data.extend([0; 4]);
@@ -256,9 +256,10 @@ fn turn(
         if last.bytes()[data] != roce::opcode::ACKNOWLEDGE {
             let n = |at: usize| {
                 let bytes = request[data + at..].first_chunk::<4>().expect("a READ request");
-                u64::from(u32::from_be_bytes(*bytes))
+                u32::from_be_bytes(*bytes)
             };
-            let (stag, at, len) = (n(20) << 32 | n(12), n(16) as usize, n(24) as usize);
+            let size = |at: usize| usize::try_from(n(at)).expect("64 bits");
+            let (stag, at, len) = (u64::from(n(20)) << 32 | u64::from(n(12)), size(16), size(24));
             assert_eq!(got.len(), len);
             // One that is answered at all names a stag; hardly ever another than the item's.
             if stag == world.stag && len > 0 {

@@ -2,7 +2,7 @@
 //!
 //! In: the hash of a key. Out: 64 bits that say nothing of it, and back. A stag is the 48 bits of the
 //! hash that the index uses and 16 zero bits, under a keyed permutation of 64 bits: bare hashes would help
-//! to fill one bucket, and of stags that nobody has been given, one in 65,536 is well formed. The key is this
+//! to fill one bucket, and of stags that were never given out, one in 65,536 is well formed. The key is this
 //! process's, so a restart changes all stags. Never fails.
 
 use std::hash::{BuildHasher, RandomState};

@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// UDP port of RoCEv2.
 pub const PORT: u16 = 4791;
 /// The default partition, whole members of it.
-pub const PKEY: u16 = 0xffff;
+const PKEY: u16 = 0xffff;
 /// Bytes of the invariant CRC.
 pub const ICRC_BYTES: usize = 4;
 /// Bits of a PSN and of a QPN.
@@ -33,7 +33,7 @@ pub const PATH_MTUS: [u16; 3] = [256, 512, 1024];
 /// Opcodes of reliable connections (section 9.2.1).
 pub mod opcode {
     /// The highest of a request that a responder must answer or refuse, READ requests included.
-    pub const REQUEST_MAX: u8 = 0x0c;
+    pub(super) const REQUEST_MAX: u8 = 0x0c;
     /// RDMA READ request.
     pub const READ_REQUEST: u8 = 0x0c;
     /// The first of several responses.
@@ -47,7 +47,7 @@ pub mod opcode {
     /// Acknowledgement, and refusals.
     pub const ACKNOWLEDGE: u8 = 0x11;
     /// Atomic operations and SENDs with invalidation: requests too.
-    pub const ATOMICS: std::ops::RangeInclusive<u8> = 0x13..=0x17;
+    pub(super) const ATOMICS: std::ops::RangeInclusive<u8> = 0x13..=0x17;
 }
 
 /// Syndromes of an AETH (section 9.7.5.2.4).

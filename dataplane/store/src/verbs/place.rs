@@ -1,9 +1,9 @@
-//! A look-up without the key: by where the index has it.
+//! A look-up without the key: by the place that the index has for it.
 
 use crate::{Guard, ItemRef, KeyHash};
 
-/// The live item at this place ([`KeyHash::place`]). Two keys can have one, though hardly ever: whoever looks must compare
-/// the key. Marks for the evicting hand that it was read.
+/// The live item at this place ([`KeyHash::place`]). Two keys can have one, though hardly ever: the reader
+/// must compare the key. Marks for the evicting hand that it was read.
 #[inline]
 pub fn get_by_place<'g>(guard: &'g Guard<'_>, place: KeyHash) -> Option<ItemRef<'g>> {
     let store = guard.store();
