@@ -37,15 +37,24 @@ pub struct Conversation {
     dump_at: Option<Cursor>,
     /// The client watches, and says nothing more that matters.
     watching: Option<Watching>,
-    /// Whom the connection connects, where a queue pair may be between the same.
-    between: Option<Between>,
-    /// The client's queue pair.
-    queue_pair: Option<Handle>,
+    /// What of RDMA the client may have, or has.
+    rdma: Rdma,
     /// What came could not be followed.
     is_lost: bool,
     /// Nothing is answered in runs: the yardstick.
     #[cfg(test)]
     one_by_one: bool,
+}
+
+/// What of RDMA a connection's client may have, or has.
+#[derive(Debug)]
+enum Rdma {
+    /// Nothing.
+    None,
+    /// A queue pair between the ends of the connection.
+    May(Between),
+    /// It has it.
+    Has(Handle),
 }
 
 /// What became of the input.
@@ -81,8 +90,7 @@ impl Conversation {
             keys_left: None,
             dump_at: None,
             watching: None,
-            between: None,
-            queue_pair: None,
+            rdma: Rdma::None,
             is_lost: false,
             #[cfg(test)]
             one_by_one: false,
@@ -110,20 +118,24 @@ impl Conversation {
 
     /// Its connection is between these: the client can have a queue pair.
     pub fn connects(&mut self, between: Between) {
-        self.between = Some(between);
+        self.rdma = Rdma::May(between);
     }
 
-    /// Closes the client's queue pair, if there is one; dropping the conversation does too.
-    pub fn close_queue_pair(&mut self) {
-        self.queue_pair = None;
+    /// Its connection is over: closes the client's queue pair, if there is one. Dropping the conversation
+    /// does too.
+    pub fn disconnects(&mut self) {
+        self.rdma = Rdma::None;
     }
 
     /// Opens a queue pair, in the place of the one before, and says what it is or why there is none.
     #[cold]
     fn connect(&mut self, server: &Server, far: &FarEnd, out: &mut impl Sink) {
         let Some(rdma) = &server.rdma else { return };
-        let between = self.between;
-        self.queue_pair = None;
+        let between = match std::mem::replace(&mut self.rdma, Rdma::None) {
+            Rdma::None => None,
+            Rdma::May(between) => Some(between),
+            Rdma::Has(handle) => Some(handle.between()),
+        };
         match rdma.pairs.open(between, far) {
             Ok(Opened { handle, qpn, psn }) => {
                 let gid = match between.map(|b| b.ours) {
@@ -135,9 +147,12 @@ impl Conversation {
                 // Three numbers of 8 digits and an address of 45 fit.
                 let _ = write!(line, "RDMA {qpn} {psn} {gid} {}\r\n", far.mtu);
                 out.put(line.as_bytes());
-                self.queue_pair = Some(handle);
+                self.rdma = Rdma::Has(handle);
             }
-            Err(why) => out.put(why.line()),
+            Err(why) => {
+                out.put(why.line());
+                self.rdma = between.map_or(Rdma::None, Rdma::May);
+            }
         }
     }
 

@@ -173,6 +173,14 @@ pub struct Handle {
     qpn: u32,
 }
 
+impl Handle {
+    /// Whom it connects.
+    pub fn between(&self) -> Between {
+        let nobody = Pair::closed().between;
+        self.pairs.pair(self.qpn).map_or(nobody, |pair| pair.lock().between)
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
         self.pairs.close(self.qpn);

@@ -568,7 +568,11 @@ fn less_memory_than_can_be_used_is_rounded_up_and_noted() {
 fn trusting_every_source_is_noted() {
     for all in ["0.0.0.0/0", "::/0"] {
         let p = plan(&format!("--trusted {all}")).unwrap();
-        assert!(p.notes[0].starts_with(&format!("--trusted {all} is every source")), "{:?}", p.notes);
+        assert!(
+            p.notes[0].starts_with(&format!("--trusted {all} is every source")),
+            "{:?}",
+            p.notes
+        );
     }
     assert!(plan("--trusted 10.0.0.0/8 -l 0.0.0.0").unwrap().notes.is_empty());
 }

@@ -201,7 +201,7 @@ impl Connection {
         self.other_link.clear();
         self.ends = None;
         self.watching = None;
-        self.conversation.close_queue_pair();
+        self.conversation.disconnects();
         let owed = self.owed.take().map(|(owed, _)| owed);
         for buffer in self.long_input.take().into_iter().chain(owed) {
             spill.give(buffer);
