@@ -155,11 +155,16 @@ fn packets(world: &mut World, data: &[u8]) {
         let len = u16::try_from(bytes.len()).unwrap_or(0);
         let entry = Entry { slot, off, len, l3, l4, flags, mark: 0 };
         entered += 1;
-        if let Err((frame, reason)) = reads.enter(frame, entry, world.session.store()) {
-            accounts.drop_frame(frame, 0, reason);
-        }
+        let waits = match reads.enter(frame, entry, world.session.store()) {
+            Ok(()) => true,
+            Err((frame, reason)) => {
+                accounts.drop_frame(frame, 0, reason);
+                false
+            }
+        };
         // Where others wait, it is not known which response is whose.
-        let alone = (reads.waiting() == 1).then_some((&bytes[..], usize::from(l4) + 8));
+        let is_alone = waits && reads.waiting() == 1;
+        let alone = is_alone.then_some((&bytes[..], usize::from(l4) + 8));
         if how & 0xc0 != 0 {
             answered += turn(world, &mut reads, &mut gate, &accounts, alone);
         }
