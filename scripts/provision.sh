@@ -14,6 +14,8 @@ packages+=(memcached libmemcached-tools python3-venv ruby-dalli libcache-memcach
 packages+=(golang-go golang-github-bradfitz-gomemcache-dev php-cli php-memcached)
 # a proxy in front of several servers
 packages+=(nutcracker)
+# a client of one-sided reads
+packages+=(libibverbs-dev ibverbs-providers)
 # network namespaces, captures
 packages+=(iproute2 iputils-ping ethtool nftables tshark openssl)
 # instructions per request

@@ -63,6 +63,14 @@ pub struct WorkerCounters {
     pub segments_sent: Counter,
     /// TCP segments that were dropped on their way out. They are sent again when their time comes.
     pub segments_lost: Counter,
+    /// RDMA READs carried out for the first time, in `answered` too when all responses have left.
+    pub rdma_reads: Counter,
+    /// RDMA READs carried out again, in whole or in part, because the client has sent them again.
+    pub rdma_repeated: Counter,
+    /// RDMA requests refused (NAK).
+    pub rdma_refused: Counter,
+    /// Bytes that READs got.
+    pub rdma_bytes: Counter,
     /// Given to the driver, replies of several datagrams, kernel frames and announcements
     /// included.
     pub tx_frames: Counter,

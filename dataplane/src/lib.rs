@@ -15,6 +15,7 @@ pub mod frame_accounting;
 pub mod log2_histogram;
 pub mod observe;
 pub mod policy;
+pub mod rdma;
 pub mod reply;
 
 pub use counters::{Counter, Ledger, WorkerCounters};

@@ -21,6 +21,7 @@ use crate::stages::exits::exception_path::ExceptionPath;
 use crate::stages::exits::refuse_fragment::TooLong;
 use crate::stages::exits::respond::respond;
 use crate::stages::fast_path::{self, FastPath};
+use crate::stages::rdma::{Reads, Turn};
 use crate::stages::rx;
 use crate::stages::stream::{SegmentAt, Streams};
 use crate::stages::tx::Tx;
@@ -71,6 +72,7 @@ pub struct Worker {
     with_engine: Vec<Vec<Frame>>,
     execute: Execute,
     streams: Option<Streams>,
+    reads: Option<Reads>,
     /// Where there is one.
     fast_path: Option<FastPath>,
     /// Away only while a burst is sorted.
@@ -157,6 +159,7 @@ impl Worker {
         loop {
             let now_ns = self.now_ns();
             self.ship_and_finish(now_ns, true);
+            self.answer_reads(now_ns);
             self.flush();
             if self.nothing_in_flight() || begun.elapsed() > DRAIN_MAX {
                 break;
@@ -179,6 +182,9 @@ impl Worker {
         work += self.ship_and_finish(now_ns, false);
         if self.streams.is_some() {
             work += self.converse(now_ns);
+        }
+        if self.reads.is_some() {
+            work += self.answer_reads(now_ns);
         }
         self.flush();
         self.accounts.turns.inc();
@@ -300,6 +306,10 @@ impl Worker {
             Class::Segment { l3, l4, ipv6, limited } => {
                 self.segment(frame, SegmentAt { port: index, l3, l4, ipv6, limited });
             }
+            Class::Rdma { l3, l4, ipv6, limited } => {
+                let entry = entry(&frame, l3, l4, ipv6, limited, index);
+                self.read_request(frame, entry, now_ns);
+            }
             Class::Respond(what) => {
                 let answer = answer_to(what);
                 let may = self.gate.may_answer(answer, now_ns);
@@ -333,6 +343,39 @@ impl Worker {
         if let Err((frame, reason)) = streams.enter(frame, at) {
             self.accounts.drop_frame(frame, at.port, reason);
         }
+    }
+
+    /// Adds an RDMA request to those that wait.
+    #[inline(never)]
+    fn read_request(&mut self, frame: Frame, entry: Entry, now_ns: u64) {
+        let Self { reads, gate, execute, accounts, .. } = self;
+        let port = usize::from(entry.mark);
+        let Some(reads) = reads else {
+            return accounts.drop_frame(frame, port, DropReason::RdmaNoQueuePair);
+        };
+        if let Err(reason) = gate.admit(frame.bytes(), &entry, now_ns) {
+            return accounts.drop_frame(frame, port, reason);
+        }
+        if let Err((frame, reason)) = reads.enter(frame, entry, execute.ctx().session.store()) {
+            accounts.drop_frame(frame, port, reason);
+        }
+    }
+
+    /// Answers RDMA requests.
+    #[inline(never)]
+    fn answer_reads(&mut self, now_ns: u64) -> usize {
+        let Self { reads: Some(reads), ports, gate, execute, accounts, region, .. } = self else {
+            return 0;
+        };
+        let turn = Turn { ctx: execute.ctx(), region, gate, accounts, now_ns };
+        let done = reads.turn(turn, |port, frame, meaning| {
+            if let Some(port) = ports.get_mut(port) {
+                port.tx.push(frame, meaning, accounts);
+            }
+        });
+        let in_flight = accounts.in_flight.get() + reads.waiting() as u64;
+        accounts.in_flight.set(in_flight);
+        done
     }
 
     /// The TCP segments of a burst to their connections.

@@ -18,6 +18,8 @@ mod datagram;
 mod meta;
 #[path = "../../fuzz/bodies/parsers.rs"]
 mod parsers;
+#[path = "../../fuzz/bodies/rdma.rs"]
+mod rdma;
 #[path = "../../fuzz/bodies/restart.rs"]
 mod restart;
 #[path = "../../fuzz/bodies/segments.rs"]
@@ -41,6 +43,7 @@ const TARGETS: &[(&str, Body)] = &[
     ("datagram", datagram::run),
     ("meta", meta::run),
     ("parsers", parsers::run),
+    ("rdma", rdma::run),
     ("restart", restart::run),
     ("segments", segments::run),
     ("sequence", sequence::run),

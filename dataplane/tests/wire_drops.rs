@@ -210,6 +210,13 @@ fn every_reason_up_to_the_engine_has_a_frame_here() {
                 | R::TcpUnanswered
                 | R::TcpUnacceptable
                 | R::TcpFull
+                | R::RdmaMalformed
+                | R::RdmaIcrc
+                | R::RdmaNoQueuePair
+                | R::RdmaNotRequest
+                | R::RdmaSequence
+                | R::RdmaBusy
+                | R::RdmaFull
                 | R::ExceptionPathRate
                 | R::ExceptionPathFull
                 | R::ForeignSlot

@@ -29,12 +29,12 @@ const KV_HEADER: [u8; 8] = [0x12, 0x34, 0, 0, 0, 1, 0, 0];
 
 static REGION: LazyLock<Region> = LazyLock::new(|| Region::new(64, Pages::Small).unwrap());
 
-/// A wire with an exception path and one without, a kernel socket, and a wire on which TCP is served.
+/// A wire with an exception path and one without, a kernel socket, and a wire on which TCP and RDMA are served.
 static PLAIN: LazyLock<[Plain; 4]> = LazyLock::new(|| {
     let closed = Local::new(US, &[(OWN4, 24), (OWN6, 64)], PORT).unwrap();
     let open = Local { side_door: true, ..closed.clone() };
     let socket = Local { any_destination: true, ..closed.clone() };
-    let streams = Local { tcp_port: Some(PORT), ..open.clone() };
+    let streams = Local { tcp_port: Some(PORT), rdma: true, ..open.clone() };
     [open, closed, socket, streams].map(|local| Plain::new(Arc::new(local)))
 });
 
@@ -67,6 +67,11 @@ fn any_frame(data: &[u8], local: &Local) {
             let packet = tcp::packet(data, l3, ipv6);
             let packet = packet.unwrap_or_else(|| panic!("lengths that room 3 let pass"));
             tcp::verify(packet.bytes, usize::from(l4 - l3), ipv6);
+        }
+        Class::Rdma { l3, l4, ipv6, .. } => {
+            assert!(local.rdma && [14, 18, 22].contains(&l3));
+            assert_eq!(l4 - l3, if ipv6 { 40 } else { 20 });
+            assert!(usize::from(l4) + 8 <= data.len());
         }
         Class::Respond(what) => {
             let Some(mut frame) = REGION.alloc() else { panic!("a slot was lost") };

@@ -127,6 +127,9 @@ pub fn plan_text(plan: &Plan) -> String {
             "batches",
             format_args!("{} requests at most, {}", plan.batch, plan.batch_mode.name()),
         );
+        if plan.clients.rdma {
+            t.row("RDMA", "READs of connected queue pairs, RoCEv2 on UDP port 4791");
+        }
         t.row("UDP allowed", list(&plan.allow));
         policy_rows(&mut t, &plan.policy);
     }

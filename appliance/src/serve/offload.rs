@@ -9,6 +9,7 @@ use crate::startup::flags::Engine;
 use crate::startup::plan::{OffloadPlan, Plan};
 use dataplane::WorkerCounters;
 use dataplane::observe::EngineFacts;
+use dataplane::rdma::Rdma;
 use dataplane::stages::engine::dispatch::Offloading;
 use dataplane::worker;
 use driver_shim::Region;
@@ -191,6 +192,14 @@ pub(crate) struct Facts {
     pub(crate) engine: &'static str,
     pub(crate) workers: Vec<Arc<WorkerCounters>>,
     pub(crate) beside: Option<Arc<Beside>>,
+    /// One-sided reads, where those are answered.
+    pub(crate) rdma: Option<Arc<Rdma>>,
+}
+
+impl Facts {
+    fn queue_pairs(&self) -> Option<usize> {
+        self.rdma.as_ref().map(|rdma| rdma.pairs.open_now())
+    }
 }
 
 impl EngineFacts for Facts {
@@ -204,6 +213,13 @@ impl EngineFacts for Facts {
         row("cpu_requests", &requests.saturating_sub(gpu_requests));
         row("hints_right", &sum(|c| c.hints_right.get()));
         row("hints_wrong", &sum(|c| c.hints_wrong.get()));
+        if let Some(open) = self.queue_pairs() {
+            row("rdma_queue_pairs", &open);
+            row("rdma_reads", &sum(|c| c.rdma_reads.get()));
+            row("rdma_repeated", &sum(|c| c.rdma_repeated.get()));
+            row("rdma_refused", &sum(|c| c.rdma_refused.get()));
+            row("rdma_bytes", &sum(|c| c.rdma_bytes.get()));
+        }
         let Some(beside) = &self.beside else { return };
         let Beside { offload, feed, updates, plan, .. } = &**beside;
         row("gpu", &offload.card_name());

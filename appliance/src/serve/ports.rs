@@ -152,6 +152,7 @@ fn in_service(
         allow: plan.allow.iter().copied().collect(),
         side_door: port.side_door.is_some(),
         tcp_port: port.tcp_port,
+        rdma: plan.clients.rdma && !info.any_destination,
         ..local
     };
     let announcer = (!info.any_destination).then(Arc::default);

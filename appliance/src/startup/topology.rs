@@ -344,6 +344,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         engine: plan.engine.name(),
         workers: appliance.counters.clone(),
         beside: appliance.beside.clone(),
+        rdma: server.rdma.clone(),
     }));
     let mut tcp = None;
     if !listeners.sources.is_empty() {
@@ -533,6 +534,7 @@ fn server(plan: &Plan, store: &Arc<Store>) -> Server {
     server.shutdown_allowed = plan.clients.shutdown_allowed;
     server.dump_allowed = plan.clients.dump_allowed;
     server.watch_allowed = plan.clients.watch_allowed;
+    server.rdma = plan.clients.rdma.then(Arc::default);
     server.cas_enabled = plan.clients.cas_enabled;
     let for_clients = u64::try_from(plan.conn_limit).unwrap_or(u64::MAX);
     server.reserved_fds = plan.open_files.saturating_sub(for_clients);

@@ -7,6 +7,7 @@
 use super::admin::Admin;
 use super::base64_key;
 use super::binary::Header;
+use super::far_end::FarEnd;
 use super::refusal::Refusal;
 pub use base::{Arith, KEY_MAX_BYTES, Store, StoreMode};
 use memchr::memchr;
@@ -54,6 +55,8 @@ pub enum Verb<'a> {
     Stats(Option<&'a [u8]>),
     /// An administrator's command.
     Admin(Admin<'a>),
+    /// `rdma`: connects a queue pair. `None`: with words that make no sense.
+    Rdma(Option<FarEnd>),
     /// `mn`, binary `noop`.
     Noop,
     /// `verbosity`: nothing follows from it but the answer.
@@ -100,6 +103,8 @@ pub struct Echo<'a> {
     pub value: bool,
     /// N: the exptime of what is made, as the client gave it.
     pub create: Option<i64>,
+    /// g: what a READ of the item needs to know.
+    pub stag: bool,
 }
 
 impl<'a> Echo<'a> {

@@ -8,6 +8,7 @@ mod base64_key;
 pub mod binary;
 pub mod command;
 pub mod dialect;
+mod far_end;
 pub mod meta;
 pub mod outcome;
 mod parsed;
@@ -21,7 +22,10 @@ pub use command::{
     StoreMode, Touch, Verb, Words,
 };
 pub use dialect::{Dialect, Dialects};
-pub use outcome::{Body, Claim, Facts, Fetched, Hit, Number, Outcome, Reply, Ttl, Ttls, Unstored};
+pub use far_end::FarEnd;
+pub use outcome::{
+    Body, Claim, Facts, Fetched, Hit, Number, Outcome, Reply, Stag, Ttl, Ttls, Unstored,
+};
 pub use parsed::Parsed;
 pub use refusal::{Fault, Refusal};
 pub use sink::Sink;

@@ -124,6 +124,15 @@ pub struct Hit<'a, B> {
     pub value: B,
 }
 
+/// What a client needs to know to READ an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stag {
+    /// The name of its key.
+    pub stag: u64,
+    /// Bytes to read.
+    pub read_len: usize,
+}
+
 /// Which client is to fetch a value anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
@@ -160,6 +169,8 @@ pub struct Fetched<'a, B> {
     pub claim: Claim,
     /// The client has the value, and is not sent it again.
     pub known: bool,
+    /// Where it is to be READ.
+    pub stag: Option<Stag>,
 }
 
 /// What is said of an item itself (`me`).
@@ -218,16 +229,16 @@ impl<'a, S: Sink> Reply<'a, S> {
         match self.form {
             Form::Text { noreply: true } => {}
             Form::Text { .. } => text::put(outcome, self.out),
-            Form::Meta(echo) => meta::put_sized(echo, outcome, None, self.out),
+            Form::Meta(echo) => meta::put_sized(echo, outcome, None, None, self.out),
             Form::Binary { header, quiet } => binary::put(header, *quiet, outcome, self.out),
         }
     }
 
-    /// The same of a value to be stored, of which so many bytes are there now.
+    /// The same of a value to be stored, of which so many bytes are there now; where to READ it.
     #[inline]
-    pub fn put_sized(&mut self, outcome: Outcome<'_>, len: usize) {
+    pub fn put_sized(&mut self, outcome: Outcome<'_>, len: usize, stag: Option<Stag>) {
         match self.form {
-            Form::Meta(echo) => meta::put_sized(echo, outcome, Some(len), self.out),
+            Form::Meta(echo) => meta::put_sized(echo, outcome, Some(len), stag, self.out),
             _ => self.put(outcome),
         }
     }

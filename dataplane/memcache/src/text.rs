@@ -11,6 +11,7 @@ use super::admin;
 use super::command::{
     Arith, Command, Delete, Get, KEY_MAX_BYTES, Keys, Refused, Store, StoreMode, Touch, Verb, Words,
 };
+use super::far_end::FarEnd;
 use super::meta;
 use super::parsed::Parsed;
 use super::refusal::Refusal;
@@ -92,6 +93,7 @@ fn strict(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
         [b"version", ..] => loud(Verb::Version),
         [b"stats", ..] => loud(Verb::Stats(Some(rest.trim_ascii()).filter(|r| !r.is_empty()))),
         [b"quit", ..] => loud(Verb::Quit),
+        [b"rdma", words @ ..] => loud(Verb::Rdma(FarEnd::of(words))),
         [verb, ..] if let Some((what, noreply)) = admin::parse(verb, rest) => {
             done(Command::text(Verb::Admin(what), noreply))
         }

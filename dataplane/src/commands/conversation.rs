@@ -7,9 +7,13 @@ mod plain;
 
 use super::ctx::{Ctx, Flow, Rest};
 use super::execute;
+use crate::observe::Server;
 use crate::observe::watch::Watching;
+use crate::rdma::{Between, Handle, Opened};
 use memcache::sink::Buffer;
-use memcache::{Command, Dialect, Get, Parsed, Refusal, Sink, Verb};
+use memcache::{Command, Dialect, FarEnd, Get, Parsed, Refusal, Sink, Verb};
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv6Addr};
 use store::Cursor;
 
 /// Where one connection stands between two reads.
@@ -33,11 +37,24 @@ pub struct Conversation {
     dump_at: Option<Cursor>,
     /// The client watches, and says nothing more that matters.
     watching: Option<Watching>,
+    /// What of RDMA the client may have, or has.
+    rdma: Rdma,
     /// What came could not be followed.
     is_lost: bool,
     /// Nothing is answered in runs: the yardstick.
     #[cfg(test)]
     one_by_one: bool,
+}
+
+/// What of RDMA a connection's client may have, or has.
+#[derive(Debug)]
+enum Rdma {
+    /// Nothing.
+    None,
+    /// A queue pair between the ends of the connection.
+    May(Between),
+    /// It has it.
+    Has(Handle),
 }
 
 /// What became of the input.
@@ -73,6 +90,7 @@ impl Conversation {
             keys_left: None,
             dump_at: None,
             watching: None,
+            rdma: Rdma::None,
             is_lost: false,
             #[cfg(test)]
             one_by_one: false,
@@ -96,6 +114,46 @@ impl Conversation {
     /// The same, answering that many requests at most each time it advances.
     pub fn in_turns_of(self, requests_max: usize) -> Self {
         Self { requests_max, ..self }
+    }
+
+    /// Its connection is between these: the client can have a queue pair.
+    pub fn connects(&mut self, between: Between) {
+        self.rdma = Rdma::May(between);
+    }
+
+    /// Its connection is over: closes the client's queue pair, if there is one. Dropping the conversation
+    /// does too.
+    pub fn disconnects(&mut self) {
+        self.rdma = Rdma::None;
+    }
+
+    /// Opens a queue pair, in the place of the one before, and says what it is or why there is none.
+    #[cold]
+    fn connect(&mut self, server: &Server, far: &FarEnd, out: &mut impl Sink) {
+        let Some(rdma) = &server.rdma else { return };
+        let between = match std::mem::replace(&mut self.rdma, Rdma::None) {
+            Rdma::None => None,
+            Rdma::May(between) => Some(between),
+            Rdma::Has(handle) => Some(handle.between()),
+        };
+        match rdma.pairs.open(between, far) {
+            Ok(Opened { handle, qpn, psn }) => {
+                let gid = match between.map(|b| b.ours) {
+                    Some(IpAddr::V4(ours)) => ours.to_ipv6_mapped(),
+                    Some(IpAddr::V6(ours)) => ours,
+                    None => Ipv6Addr::UNSPECIFIED,
+                };
+                let mut line = arrayvec::ArrayString::<96>::new();
+                // Three numbers of 8 digits and an address of 45 fit.
+                let _ = write!(line, "RDMA {qpn} {psn} {gid} {}\r\n", far.mtu);
+                out.put(line.as_bytes());
+                self.rdma = Rdma::Has(handle);
+            }
+            Err(why) => {
+                out.put(why.line());
+                self.rdma = between.map_or(Rdma::None, Rdma::May);
+            }
+        }
     }
 
     /// Values are put as far as all that one call of [`Self::advance`] answers stays below
@@ -184,6 +242,7 @@ impl Conversation {
                             }
                             out.put(b"WATCHER_TOO_MANY log watcher limit reached\r\n");
                         }
+                        Flow::Connect(far) => self.connect(ctx.server(), &far, &mut out),
                         Flow::Close => close = true,
                     }
                     consumed += used;

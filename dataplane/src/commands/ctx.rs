@@ -3,6 +3,7 @@
 //! In: a session, and where its thread counts. Out: what every verb needs. Never fails.
 
 use crate::observe::{Observer, OpCounters, Server};
+use memcache::FarEnd;
 use memcache::admin::Events;
 use store::{Cursor, KeyHash, Session, Supposed};
 
@@ -81,6 +82,8 @@ pub enum Flow {
     Rest(Rest),
     /// From now on the client is sent only the lines of these kinds of events.
     Watch(Events),
+    /// The client wants a queue pair: the conversation answers.
+    Connect(FarEnd),
     /// The client said `quit`, or it is unknown where its next request begins.
     Close,
 }

@@ -19,6 +19,7 @@ mod delete;
 mod flush;
 mod get;
 mod item;
+mod rdma;
 mod refused;
 pub mod stats;
 mod store;
@@ -36,6 +37,8 @@ use memcache::{Command, Form, KEY_MAX_BYTES, Outcome, Reply, Sink, Verb};
 
 /// Carries out `command` and appends the answer to `out`.
 pub fn execute(ctx: &mut Ctx<'_>, command: &Command<'_>, out: &mut impl Sink) -> Flow {
+    let refused = rdma::refused(ctx, command);
+    let command = refused.as_ref().unwrap_or(command);
     let mut key = [0; KEY_MAX_BYTES];
     let flow = match command.form {
         Form::Meta(echo) if echo.base64_key => {
@@ -63,6 +66,7 @@ fn carry_out(ctx: &mut Ctx<'_>, command: &Command<'_>, out: &mut impl Sink) -> F
         Verb::Debug { key } => item::debug(ctx, key, reply),
         Verb::Stats(what) => stats::stats(ctx, *what, reply),
         Verb::Admin(what) => return admin::admin(ctx, what, reply),
+        Verb::Rdma(far) => return rdma::connect(ctx, *far, reply),
         Verb::Noop | Verb::Verbosity => reply.put(Outcome::Done),
         Verb::Version => reply.put(Outcome::Version(&ctx.server().version)),
         Verb::Quit => {

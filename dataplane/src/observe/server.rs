@@ -14,6 +14,7 @@ use super::rows::{EngineFacts, Rows};
 use super::tls::Refresh;
 use super::tuning::Tuning;
 use super::watch::Watchers;
+use crate::rdma::Rdma;
 use memcache::Dialects;
 use parking_lot::Mutex;
 use std::fmt;
@@ -58,6 +59,8 @@ pub struct Server {
     pub conn_memory: Arc<ConnMemory>,
     /// What administrators have set while it runs.
     pub tuning: Tuning,
+    /// One-sided reads, where those are answered.
+    pub rdma: Option<Arc<Rdma>>,
     /// The owner of the certificates, where TLS is spoken.
     pub tls: Option<Arc<dyn Refresh>>,
     engine: OnceLock<Arc<dyn EngineFacts>>,
@@ -107,6 +110,7 @@ impl Server {
             conns: Arc::default(),
             conn_memory: Arc::default(),
             tuning: Tuning::default(),
+            rdma: None,
             tls: None,
             engine: OnceLock::new(),
             late_settings: OnceLock::new(),

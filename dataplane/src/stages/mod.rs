@@ -8,6 +8,7 @@ pub mod rx;
 pub mod fast_path;
 pub mod exits;
 pub mod stream;
+pub mod rdma;
 pub mod batch;
 pub mod engine;
 pub mod execute;

@@ -13,6 +13,7 @@ use crate::stages::execute::Execute;
 use crate::stages::exits::exception_path::ExceptionPath;
 use crate::stages::exits::refuse_fragment::TooLong;
 use crate::stages::fast_path::{self, FastPath, Manner};
+use crate::stages::rdma::Reads;
 use crate::stages::stream::{StreamPort, Streams, StreamsConfig};
 use crate::stages::tx::Tx;
 use driver_shim::{PortInfo, QueuePair, Region, SLOT_BYTES};
@@ -107,6 +108,7 @@ impl Worker {
             let ports: Vec<StreamPort> = ports.iter().map(facts).collect();
             Streams::new(streams, Arc::clone(&server), &ports, region.clone(), started)
         });
+        let reads = server.rdma.as_ref().map(|rdma| Reads::new(Arc::clone(rdma)));
         let look_ups = batch.in_flight_max.max(1) + 1;
         let writes = engine.has_two().then(|| {
             // One fills while the CPU engine has another.
@@ -140,6 +142,7 @@ impl Worker {
             engine,
             execute: Execute::new(session, server, region.clone(), policy.amp_factor, batch.size),
             streams,
+            reads,
             fast_path: has_fast_path.then(|| FastPath::new(fast_path)),
             burst: Some(Box::default()),
             accounts: Accounts::new(counters, started, names),

@@ -8,6 +8,15 @@ use std::hash::{BuildHasher, RandomState};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyHash(pub u64);
 
+impl KeyHash {
+    /// The bits that the index looks at: bucket and tag.
+    #[inline]
+    #[must_use]
+    pub fn place(self) -> Self {
+        Self(self.0 & 0xffff_0000_ffff_ffff)
+    }
+}
+
 /// What the two 64-bit halves of the key are mixed with, twice, to begin with.
 const BEGINNING: [u64; 4] =
     [0x736f_6d65_7073_6575, 0x646f_7261_6e64_6f6d, 0x6c79_6765_6e65_7261, 0x7465_6462_7974_6573];

@@ -14,6 +14,8 @@ mod grouped;
 mod offload;
 mod offload_faults;
 mod policy;
+mod rdma;
+mod rdma_client;
 mod replies;
 mod stream_client;
 mod streams;

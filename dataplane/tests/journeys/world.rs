@@ -142,6 +142,8 @@ struct Setup<'a> {
     /// How long a TCP client may be silent.
     idle_max: Option<Duration>,
     fast_path: Manner,
+    /// READs are answered.
+    rdma: bool,
 }
 
 impl Default for Setup<'_> {
@@ -155,6 +157,7 @@ impl Default for Setup<'_> {
             connections: None,
             idle_max: None,
             fast_path: Manner::from_env(),
+            rdma: false,
         }
     }
 }
@@ -182,6 +185,14 @@ impl World {
         Self::serving(Setup { config, connections: Some(connections), ..Setup::default() }, wrap)
     }
 
+    /// One worker that serves TCP itself and answers READs, `allow` by `policy`.
+    pub(crate) fn one_sided(allow: &AllowList, policy: Policy) -> Self {
+        let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
+        let (connections, allow) = (Some(8), allow.clone());
+        let setup = Setup { config, connections, rdma: true, allow, policy, ..Setup::default() };
+        Self::serving(setup, |q, _| q)
+    }
+
     /// One worker that serves TCP itself, and ends a connection that is silent for so long.
     pub(crate) fn impatient(connections: usize, idle: Duration) -> Self {
         let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
@@ -207,16 +218,18 @@ impl World {
     }
 
     fn serving(setup: Setup<'_>, mut wrap: impl FnMut(QueuePair, &Region) -> QueuePair) -> Self {
-        let Setup { workers, config, allow, policy, beside, connections, idle_max, fast_path } =
-            setup;
+        let Setup { workers, config, allow, policy, beside, .. } = setup;
+        let Setup { connections, idle_max, fast_path, rdma, .. } = setup;
         let _alone = beside.map(|_| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
         let region = Region::new(4096, Pages::Small).unwrap();
         let store = Store::new(StoreConfig { pages: Pages::Small, ..config }).unwrap();
-        let server = Arc::new(Server::new(Arc::clone(&store), "test".to_owned()));
+        let mut server = Server::new(Arc::clone(&store), "test".to_owned());
+        server.rdma = rdma.then(Arc::default);
+        let server = Arc::new(server);
         let (port, far) = linked(workers, 2048);
         let local = Local::new(MAC, &ADDRESSES, PORT).unwrap();
         let tcp_port = connections.map(|_| PORT);
-        let local = Arc::new(Local { allow, tcp_port, ..local });
+        let local = Arc::new(Local { allow, tcp_port, rdma, ..local });
         let (offload, updater) = beside.map(|beside| beside.open(&region, &store)).unzip();
         let announcer = Arc::new(Announcer::default());
         let mut announcers = std::iter::once(Arc::clone(&announcer));

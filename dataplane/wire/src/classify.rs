@@ -15,6 +15,8 @@
 //! A TCP segment to the service, where that is served here ([`Local::tcp_port`]), obeys the same rules
 //! and goes to the stream stage.
 //!
+//! RDMA packets (UDP port 4791), where those are answered ([`Local::rdma`]), obey them too.
+//!
 //! UDP to other ports, other TCP, and everything else that is well enough formed is the kernel's.
 
 pub mod plain;
@@ -25,6 +27,7 @@ use super::icmp::{self, Echo, Neighbour};
 use super::ipv4::{self, Ipv4};
 use super::ipv6::{self, Ipv6};
 use super::local::{Local, To};
+use super::roce;
 use super::tcp::Tcp;
 use super::udp::{self, Udp};
 use crate::drop_reason::DropReason;
@@ -61,6 +64,17 @@ pub enum Class {
         /// First byte of the IP header in the frame.
         l3: u8,
         /// First byte of the TCP header in the frame.
+        l4: u8,
+        /// The network header is IPv6.
+        ipv6: bool,
+        /// The source is served, but not trusted.
+        limited: bool,
+    },
+    /// An RDMA packet, where those are answered. Its UDP header is whole, and its length exact.
+    Rdma {
+        /// First byte of the IP header in the frame.
+        l3: u8,
+        /// First byte of the UDP header in the frame.
         l4: u8,
         /// The network header is IPv6.
         ipv6: bool,
@@ -144,7 +158,14 @@ fn over_ipv4(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
             }
             let udp = Udp::over_ipv4(&ip).ok_or(DropReason::UdpTruncated)?;
             if !is_service(udp.dst_port(), local) {
-                return punt(local);
+                if !is_rdma(&udp, local) {
+                    return punt(local);
+                }
+                if ip.has_options() {
+                    return Err(DropReason::Ipv4Options);
+                }
+                let (spoofed, limited) = (local.is_spoofed4(ip.src()), limited4(ip.src(), local));
+                return rdma(&udp, (eth.l3(), ip.l4(), false), alone, spoofed, limited, local);
             }
             if ip.has_options() {
                 return Err(DropReason::Ipv4Options);
@@ -224,7 +245,11 @@ fn over_ipv6(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
         ipv4::UDP => {
             let udp = Udp::over_ipv6(&ip).ok_or(DropReason::UdpTruncated)?;
             if !is_service(udp.dst_port(), local) {
-                return punt(local);
+                if !is_rdma(&udp, local) {
+                    return punt(local);
+                }
+                let (spoofed, limited) = (local.is_spoofed6(ip.src()), limited6(ip.src(), local));
+                return rdma(&udp, (eth.l3(), ip.l4(), true), alone, spoofed, limited, local);
             }
             check_request(&udp, alone, udp.length_is_exact(), local.is_spoofed6(ip.src()), local)?;
             let limited = limited6(ip.src(), local).ok_or(DropReason::SourceNotAllowed)?;
@@ -266,6 +291,27 @@ fn check_request(
         return Err(DropReason::SourcePort);
     }
     Ok(())
+}
+
+/// Whether this is for the RDMA responder, where there is one.
+#[inline]
+fn is_rdma(udp: &Udp<'_>, local: &Local) -> bool {
+    local.rdma && udp.dst_port() == roce::PORT
+}
+
+/// An RDMA packet over either version: the same rules as for a request.
+#[cold]
+fn rdma(
+    udp: &Udp<'_>,
+    (l3, l4, ipv6): (u8, u8, bool),
+    alone: bool,
+    spoofed: bool,
+    limited: Option<bool>,
+    local: &Local,
+) -> Result<Class, DropReason> {
+    check_request(udp, alone, udp.length_is_exact(), spoofed, local)?;
+    let limited = limited.ok_or(DropReason::SourceNotAllowed)?;
+    Ok(Class::Rdma { l3, l4, ipv6, limited })
 }
 
 /// Whether this is the service's UDP port. Port 0 is none.

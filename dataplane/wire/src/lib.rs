@@ -20,6 +20,7 @@ pub mod advert;
 pub mod udp;
 pub mod tcp;
 pub mod udp_frame;
+pub mod roce;
 // Stage 3, and what is ours.
 pub mod allow;
 pub mod local;

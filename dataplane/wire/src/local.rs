@@ -72,6 +72,8 @@ pub struct Local {
     pub service_port: u16,
     /// TCP port of the service, where it is served in the data path rather than by the kernel.
     pub tcp_port: Option<u16>,
+    /// RDMA packets are answered.
+    pub rdma: bool,
     /// Who is served without limits.
     pub trusted: AllowList,
     /// Who else is served, within the limits of the policy.
@@ -109,6 +111,7 @@ impl Local {
             any_destination: false,
             service_port,
             tcp_port: None,
+            rdma: false,
             trusted: AllowList::default_for(addresses),
             allow: AllowList::default(),
             side_door: false,

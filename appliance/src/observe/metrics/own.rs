@@ -96,6 +96,28 @@ static WORKERS: &[Field<WorkerCounters>] = &[
         ),
         |w| w.segments_lost.get(),
     ),
+    (
+        counter(
+            "gnomon_worker_rdma_reads_total",
+            WORKER,
+            "RDMA READs carried out for the first time (--rdma).",
+        ),
+        |w| w.rdma_reads.get(),
+    ),
+    (
+        counter(
+            "gnomon_worker_rdma_repeated_total",
+            WORKER,
+            "RDMA READs carried out again, in whole or in part, because the client sent them again.",
+        ),
+        |w| w.rdma_repeated.get(),
+    ),
+    (counter("gnomon_worker_rdma_refused_total", WORKER, "RDMA requests refused (NAK)."), |w| {
+        w.rdma_refused.get()
+    }),
+    (counter("gnomon_worker_rdma_bytes_total", WORKER, "Bytes that RDMA READs got."), |w| {
+        w.rdma_bytes.get()
+    }),
     (counter("gnomon_worker_frames_sent_total", WORKER, "Frames given to the driver."), |w| {
         w.tx_frames.get()
     }),

@@ -178,6 +178,7 @@ fn the_plan_in_json() {
             "dump_allowed": true,
             "watch_allowed": true,
             "cas_enabled": true,
+            "rdma": false,
             "prefix_delimiter": 58,
         },
         "process": {

@@ -12,6 +12,7 @@ use dataplane::commands::admission::Login;
 use dataplane::commands::{Conversation, Ctx};
 use dataplane::observe::watch::{BUFFER_BYTES, Watching};
 use dataplane::observe::{Conn, ConnState, Transport};
+use dataplane::rdma::Between;
 use std::future::{Future, ready};
 use std::io;
 use std::pin::{Pin, pin};
@@ -33,12 +34,16 @@ pub(super) struct Talk {
 }
 
 impl Talk {
-    fn new(shared: &ThreadShared) -> Self {
-        Self {
-            login: Login::new(shared.server.dialects, shared.users.clone()),
-            conversation: Conversation::new(shared.item_max_bytes)
-                .in_turns_of(shared.requests_per_turn),
+    fn new(shared: &ThreadShared, stream: &Stream) -> Self {
+        let mut conversation =
+            Conversation::new(shared.item_max_bytes).in_turns_of(shared.requests_per_turn);
+        if shared.server.rdma.is_some()
+            && let Some((ours, theirs)) = stream.ends()
+        {
+            conversation.connects(Between { ours, theirs });
         }
+        let login = Login::new(shared.server.dialects, shared.users.clone());
+        Self { login, conversation }
     }
 }
 
@@ -146,7 +151,7 @@ pub(super) async fn converse(
         }
         heard |= draining;
         let Talk { login, conversation } =
-            &mut **talk.get_or_insert_with(|| Box::new(Talk::new(shared)));
+            &mut **talk.get_or_insert_with(|| Box::new(Talk::new(shared, stream)));
         let came = Instant::now();
         conn.has_command(came);
         let mut out = shared.spare_output.take();

@@ -9,7 +9,7 @@ use socket2::SockRef;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker, ready};
@@ -116,6 +116,14 @@ impl Stream {
             Self::Tcp(s) => tcp(s.peer_addr().ok()),
             Self::Tls(s) => tcp(s.socket().peer_addr().ok()),
             Self::Unix(_) => Address::Other("unix:".into()),
+        }
+    }
+
+    /// Our address and the client's, over TCP in the clear.
+    pub(super) fn ends(&self) -> Option<(IpAddr, IpAddr)> {
+        match self {
+            Self::Tcp(s) => Some((s.local_addr().ok()?.ip(), s.peer_addr().ok()?.ip())),
+            Self::Tls(_) | Self::Unix(_) => None,
         }
     }
 

@@ -59,6 +59,12 @@ pub struct ClientFlags {
     #[arg(short = 'W', long)]
     pub disable_watch: bool,
 
+    /// Answer RDMA READs (RoCEv2, UDP port 4791) of clients that have connected a queue pair over
+    /// TCP; docs/rdma.md. With --port alone, and not with -Z.
+    #[arg(long, env = "GNOMON_RDMA")]
+    #[arg(value_parser = clap::builder::BoolishValueParser::new())]
+    pub rdma: bool,
+
     /// What separates prefixes within a key, for `flush_prefix`.
     #[arg(short = 'D', long, value_name = "CHAR", env = "GNOMON_PREFIX_DELIMITER")]
     #[arg(default_value = ":", value_parser = parse_delimiter)]

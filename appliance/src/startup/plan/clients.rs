@@ -41,6 +41,8 @@ pub struct ClientsPlan {
     pub watch_allowed: bool,
     /// Items have CAS numbers.
     pub cas_enabled: bool,
+    /// RDMA READs are answered.
+    pub rdma: bool,
     /// What separates prefixes within a key.
     pub prefix_delimiter: u8,
 }
@@ -75,6 +77,12 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
     if clients.unix_socket.is_some() && !flags.port.is_empty() {
         return Err(PlanError::UnixWithPort);
     }
+    if clients.rdma && flags.port.is_empty() {
+        return Err(PlanError::RdmaWithoutPort);
+    }
+    if clients.rdma && clients.enable_ssl {
+        return Err(PlanError::RdmaWithTls);
+    }
     let mut plan = ClientsPlan {
         unix: clients
             .unix_socket
@@ -96,6 +104,7 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
         dump_allowed: !clients.disable_dumping,
         watch_allowed: !clients.disable_watch,
         cas_enabled: !clients.disable_cas,
+        rdma: clients.rdma,
         prefix_delimiter: clients.prefix_delimiter,
     };
     for option in clients.options() {

@@ -323,6 +323,12 @@ pub enum PlanError {
         "-Y: only clients of the ASCII protocol can authenticate: leave -B out, or say -B ascii"
     )]
     AuthWithBinary,
+    /// `--rdma` without a port.
+    #[error("--rdma answers packets that a kernel socket does not bring: it needs --port")]
+    RdmaWithoutPort,
+    /// `--rdma` and TLS.
+    #[error("-Z encrypts values, and READs of --rdma do not: leave one of them out")]
+    RdmaWithTls,
     /// `-s` and a port.
     #[error(
         "-s serves a Unix socket and no network, and --port serves a network: leave one of them out"

@@ -458,6 +458,15 @@ fn flags_about_clients_become_facts() {
 }
 
 #[test]
+fn one_sided_reads_need_a_port_and_no_tls() {
+    assert!(!plan("").unwrap().clients.rdma);
+    assert!(plan("--port net_ring0 --ip 10.0.0.5/24 --rdma").unwrap().clients.rdma);
+    assert_eq!(plan("--rdma").unwrap_err(), PlanError::RdmaWithoutPort);
+    let with_tls = "--port net_ring0 --ip 10.0.0.5/24 --rdma -Z";
+    assert_eq!(plan(with_tls).unwrap_err(), PlanError::RdmaWithTls);
+}
+
+#[test]
 fn a_unix_socket_takes_the_place_of_the_network() {
     let p = plan("-s /run/kv -a 770 -p 1 -U 1").unwrap();
     assert!(p.tcp.is_empty() && p.ports.is_empty() && p.worker_cpus.is_empty());

@@ -4,7 +4,7 @@
 //! is requested, flags in the order of the request. Never fails.
 
 use crate::command::{Echo, KEY_MAX_BYTES};
-use crate::outcome::{Body, Claim, Facts, Fetched, Number, Outcome, Ttl, Unstored};
+use crate::outcome::{Body, Claim, Facts, Fetched, Number, Outcome, Stag, Ttl, Unstored};
 use crate::sink::Sink;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -13,11 +13,13 @@ use std::fmt::Write;
 /// Most bytes of a key in base64.
 const BASE64_MAX_BYTES: usize = KEY_MAX_BYTES.div_ceil(3) * 4;
 
-/// Writes what became of a command, and how long the value is that it was about.
+/// Writes what became of a command, how long the value is that it was about, and what a READ needs to
+/// know.
 pub(crate) fn put_sized(
     echo: &Echo<'_>,
     outcome: Outcome<'_>,
     len: Option<usize>,
+    stag: Option<Stag>,
     out: &mut impl Sink,
 ) {
     let (code, cas): (&[u8], _) = match outcome {
@@ -35,15 +37,16 @@ pub(crate) fn put_sized(
         Outcome::Version(_) | Outcome::Bye => return,
         Outcome::Lines(lines) => return out.put(lines),
     };
-    put_code(code, echo, (cas, len), out);
+    let stag = stag.filter(|_| matches!(outcome, Outcome::Stored(_)));
+    put_code(code, echo, (cas, len, stag), out);
 }
 
-/// The answer of which only the code, the key and what the client brought are sent; the CAS id and the
-/// length of the value where there are any to send.
+/// The answer of which only the code, the key and what the client brought are sent; the CAS id, the
+/// length of the value and its stag where there are any to send.
 fn put_code(
     code: &[u8],
     echo: &Echo<'_>,
-    (cas, len): (Option<u64>, Option<usize>),
+    (cas, len, stag): (Option<u64>, Option<usize>, Option<Stag>),
     out: &mut impl Sink,
 ) {
     out.put(code);
@@ -53,6 +56,7 @@ fn put_code(
             b'O' => put_word(word, out),
             b'c' if let Some(cas) = cas => put_number(b" c", cas, out),
             b's' if let Some(len) = len => put_number(b" s", len as u64, out),
+            b'g' => put_stag(stag, out),
             _ => {}
         }
     }
@@ -61,7 +65,7 @@ fn put_code(
 
 /// `mg` has found nothing.
 pub(crate) fn put_miss(echo: &Echo<'_>, out: &mut impl Sink) {
-    put_code(b"EN", echo, (None, None), out);
+    put_code(b"EN", echo, (None, None, None), out);
 }
 
 /// `mg` has found something.
@@ -80,6 +84,7 @@ pub(crate) fn put_fetched(echo: &Echo<'_>, found: &Fetched<'_, impl Body>, out: 
             b'h' => put_number(b" h", u64::from(found.fetched), out),
             b'l' => put_number(b" l", u64::from(found.idle_s), out),
             b'O' => put_word(word, out),
+            b'g' => put_stag(found.stag, out),
             _ => {}
         }
     }
@@ -160,6 +165,15 @@ fn begin(value_len: Option<usize>, out: &mut impl Sink) {
 fn put_number(name: &[u8], n: u64, out: &mut impl Sink) {
     out.put(name);
     out.put_decimal(n);
+}
+
+/// Sixteen hexadecimal digits and how many bytes to read; nothing of an item that cannot be read.
+fn put_stag(stag: Option<Stag>, out: &mut impl Sink) {
+    let Some(Stag { stag, read_len }) = stag else { return };
+    let mut text = arrayvec::ArrayString::<32>::new();
+    // Two letters, 16 digits and a comma fit.
+    let _ = write!(text, " g{stag:016x},");
+    put_number(text.as_bytes(), read_len as u64, out);
 }
 
 fn put_word(word: &[u8], out: &mut impl Sink) {

@@ -53,6 +53,8 @@ struct Flags<'a> {
     /// D: how much to add or subtract.
     delta: u64,
     mode: Option<u8>,
+    /// g: what a READ of the item needs to know.
+    stag: bool,
 }
 
 impl<'a> Flags<'a> {
@@ -74,6 +76,7 @@ impl<'a> Flags<'a> {
             initial: 0,
             delta: 1,
             mode: None,
+            stag: false,
         }
     }
 
@@ -90,8 +93,9 @@ impl<'a> Flags<'a> {
     }
 
     fn command(&self, key: &'a [u8], verb: Verb<'a>) -> Command<'a> {
-        let Self { words, base64_key, quiet, value, create, .. } = *self;
-        Command { verb, form: Form::Meta(Echo { key, words, base64_key, quiet, value, create }) }
+        let Self { words, base64_key, quiet, value, create, stag, .. } = *self;
+        let echo = Echo { key, words, base64_key, quiet, value, create, stag };
+        Command { verb, form: Form::Meta(echo) }
     }
 }
 
@@ -263,7 +267,8 @@ fn flags_in_short<'a>(key: &[u8], words: Words<'a>) -> Result<Flags<'a>, Refusal
     if words.iter().count() > WORDS_MAX {
         return Err(Refusal::Meta(Fault::FlagsTooLong));
     }
-    flags(key, words).map_err(|_| Refusal::Meta(Fault::InvalidOrDuplicateFlag))
+    let fault = Refusal::Meta(Fault::InvalidOrDuplicateFlag);
+    flags(key, words).ok().filter(|flags| !flags.stag).ok_or(fault)
 }
 
 /// Reads the flags, and whether the key is what they say. The last fault is reported; an unknown or
@@ -293,6 +298,8 @@ fn flags<'a>(key: &[u8], words: Words<'a>) -> Result<Flags<'a>, Refusal> {
             b'u' => flags.unnoticed = true,
             b'I' => flags.invalidate = true,
             b'x' => flags.remove_value = true,
+            // Refused where there are no READs, when the command is carried out.
+            b'g' if value.is_empty() => flags.stag = true,
             b'c' | b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'O' | b'P' | b'L' => {}
             b'C' => {
                 flags.cas = number(value);

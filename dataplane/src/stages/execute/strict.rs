@@ -151,8 +151,10 @@ impl Execute {
             let mut ctx = ctx.knowing(known);
             let flow = execute(&mut ctx, command, &mut out);
             known.hint = ctx.known.hint;
-            if flow == Flow::Close {
-                break;
+            match flow {
+                Flow::Close => break,
+                Flow::Connect(_) => dialect.refuse(rest, Refusal::NotOverUdp, &mut out),
+                _ => {}
             }
             rest = rest.get(used..).unwrap_or_default();
         }

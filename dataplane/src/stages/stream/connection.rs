@@ -14,6 +14,7 @@ use crate::commands::admission::{Login, Users};
 use crate::commands::{Conversation, Ctx, Progress};
 use crate::observe::watch::Watching;
 use crate::observe::{ConnState, OpCounters, Server};
+use crate::rdma::Between;
 use driver_shim::prefetch_read;
 use std::sync::Arc;
 use store::Session;
@@ -189,6 +190,10 @@ impl Connection {
         self.login = Login::new(shared.server.dialects, shared.users.clone());
         self.conversation =
             Conversation::new(shared.item_max_bytes).in_turns_of(shared.requests_per_turn);
+        if shared.server.rdma.is_some() {
+            let Ends { ours, theirs, .. } = ends;
+            self.conversation.connects(Between { ours, theirs });
+        }
     }
 
     /// A segment of the client's came by this way. The second in a row moves the connection there: nothing
@@ -212,6 +217,7 @@ impl Connection {
         self.other_link.clear();
         self.ends = None;
         self.watching = None;
+        self.conversation.disconnects();
         let owed = self.owed.take().map(|(owed, _)| owed);
         for buffer in self.long_input.take().into_iter().chain(owed) {
             shared.spill.give(buffer);

@@ -1,0 +1,193 @@
+//! One queue pair, the responder's half: which requests it carries out.
+//!
+//! In: the PSN and the opcode of a request. Out: a [`Verdict`]. Rules of the InfiniBand specification,
+//! volume 1, section 9.7.5: the expected PSN is carried out, earlier ones again, later ones are refused
+//! once. A refusal of any other kind is the pair's end: the requester must open another.
+
+use super::READ_MAX_BYTES;
+use std::net::{IpAddr, Ipv4Addr};
+use wire::DropReason;
+use wire::roce::{Psn, Roce, syndrome};
+
+/// Whom a queue pair connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Between {
+    /// Our address.
+    pub ours: IpAddr,
+    /// The client's.
+    pub theirs: IpAddr,
+}
+
+/// A queue pair. It is closed while its number is 0.
+#[derive(Debug)]
+pub struct Pair {
+    pub(super) qpn: u32,
+    pub(super) between: Between,
+    /// The client's queue pair.
+    pub(super) their_qpn: u32,
+    /// Bytes of payload in a packet.
+    pub(super) mtu: u16,
+    expected: Psn,
+    /// Requests carried out.
+    msn: u32,
+    /// A PSN beyond the expected one was refused, and the expected one has not come since.
+    has_refused: bool,
+    /// A refusal was its end.
+    over: bool,
+}
+
+/// What to do with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// To be carried out for the first time: so many packets of response.
+    Read(u32),
+    /// The same, once more.
+    Again(u32),
+    /// To be refused with this syndrome, at this PSN.
+    Refuse(u8, Psn),
+    /// Nothing is to be said.
+    Drop(DropReason),
+}
+
+impl Pair {
+    pub(super) fn closed() -> Self {
+        let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        Self {
+            qpn: 0,
+            between: Between { ours: nobody, theirs: nobody },
+            their_qpn: 0,
+            mtu: 0,
+            expected: Psn::new(0),
+            msn: 0,
+            has_refused: false,
+            over: false,
+        }
+    }
+
+    /// Awaits this PSN.
+    pub(super) fn expect(&mut self, psn: Psn) {
+        (self.expected, self.msn, self.has_refused, self.over) = (psn, 0, false, false);
+    }
+
+    /// Whether it is the open pair of this number between these.
+    pub fn is(&self, qpn: u32, between: Between) -> bool {
+        self.qpn == qpn && qpn != 0 && !self.over && self.between == between
+    }
+
+    /// The client's queue pair.
+    pub fn their_qpn(&self) -> u32 {
+        self.their_qpn
+    }
+
+    /// Bytes of payload in a packet.
+    pub fn mtu(&self) -> u16 {
+        self.mtu
+    }
+
+    /// Requests carried out, modulo 2^32.
+    pub fn msn(&self) -> u32 {
+        self.msn
+    }
+
+    /// What to do with this request. `is_permitted`: of a READ, whether its R_Key and addresses are
+    /// right. Nothing changes but that a refusal is remembered.
+    pub fn judge(&mut self, request: &Roce, is_permitted: bool) -> Verdict {
+        let psn = request.bth.psn();
+        let ahead = psn.ahead_of(self.expected);
+        if ahead > 0 {
+            return match std::mem::replace(&mut self.has_refused, true) {
+                false => Verdict::Refuse(syndrome::NAK_SEQUENCE, self.expected),
+                true => Verdict::Drop(DropReason::RdmaSequence),
+            };
+        }
+        let len = request.read.map_or(0, |read| read.len.get());
+        let packets = len.div_ceil(u32::from(self.mtu).max(1)).max(1);
+        let (is_new, is_ours) = (ahead == 0, request.read.is_some());
+        if !is_new && (!is_ours || psn.plus(packets).ahead_of(self.expected) > 0) {
+            // Nothing of the kind was ever answered.
+            return Verdict::Drop(DropReason::RdmaSequence);
+        }
+        let is_short = usize::try_from(len).is_ok_and(|len| len <= READ_MAX_BYTES);
+        if !is_ours || !is_short {
+            self.over = true;
+            return Verdict::Refuse(syndrome::NAK_INVALID, psn);
+        }
+        if !is_permitted {
+            self.over = true;
+            return Verdict::Refuse(syndrome::NAK_ACCESS, psn);
+        }
+        if is_new { Verdict::Read(packets) } else { Verdict::Again(packets) }
+    }
+
+    /// The READ that the expected PSN brought is about to be answered by so many packets.
+    pub fn advance(&mut self, packets: u32) {
+        self.expected = self.expected.plus(packets);
+        self.msn = self.msn.wrapping_add(1);
+        self.has_refused = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::roce::{ICRC_BYTES, opcode};
+
+    /// A request with this opcode, PSN and length.
+    fn request(opcode: u8, psn: u32, len: u32) -> Roce {
+        let mut data = vec![opcode, 0, 0xff, 0xff, 0, 0, 0, 1];
+        data.extend(psn.to_be_bytes());
+        if opcode == opcode::READ_REQUEST {
+            data.extend([0; 12]);
+            data.extend(len.to_be_bytes());
+        }
+        data.extend([0; ICRC_BYTES]);
+        Roce::checked(&data).unwrap()
+    }
+
+    fn read(psn: u32, len: u32) -> Roce {
+        request(opcode::READ_REQUEST, psn, len)
+    }
+
+    fn pair(expected: u32) -> Pair {
+        let mut pair = Pair { mtu: 1024, qpn: 9, ..Pair::closed() };
+        pair.expect(Psn::new(expected));
+        pair
+    }
+
+    #[test]
+    fn the_expected_one_is_carried_out_earlier_ones_again_and_later_ones_refused_once() {
+        use Verdict as V;
+        let mut p = pair(0xff_fffe);
+        assert_eq!(p.judge(&read(0xff_fffe, 3000), true), V::Read(3));
+        p.advance(3);
+        assert_eq!(p.msn(), 1);
+        // Past the end of the numbers: 1 is expected now.
+        assert_eq!(p.judge(&read(2, 1), true), V::Refuse(syndrome::NAK_SEQUENCE, Psn::new(1)));
+        assert_eq!(p.judge(&read(3, 1), true), V::Drop(DropReason::RdmaSequence));
+        assert_eq!(p.judge(&read(0xff_fffe, 3000), true), V::Again(3));
+        assert_eq!(p.judge(&read(0xff_ffff, 2000), true), V::Again(2));
+        // Longer than what was answered.
+        assert_eq!(p.judge(&read(0xff_ffff, 3000), true), V::Drop(DropReason::RdmaSequence));
+        assert_eq!(p.judge(&read(1, 0), true), V::Read(1));
+        p.advance(1);
+        assert_eq!(p.judge(&read(9, 1), true), V::Refuse(syndrome::NAK_SEQUENCE, Psn::new(2)));
+    }
+
+    #[test]
+    fn what_is_not_offered_or_not_permitted_is_the_end() {
+        let most = u32::try_from(READ_MAX_BYTES).unwrap();
+        for (request, permitted, syndrome) in [
+            (request(0x0a, 5, 0), true, syndrome::NAK_INVALID),
+            (read(5, most + 1), true, syndrome::NAK_INVALID),
+            (read(5, u32::MAX), true, syndrome::NAK_INVALID),
+            (read(5, most), false, syndrome::NAK_ACCESS),
+        ] {
+            let mut p = pair(5);
+            let between = p.between;
+            assert!(p.is(9, between) && !p.is(8, between));
+            assert_eq!(p.judge(&request, permitted), Verdict::Refuse(syndrome, Psn::new(5)));
+            assert!(!p.is(9, between));
+        }
+        assert_eq!(pair(5).judge(&read(5, most), true), Verdict::Read(65));
+    }
+}

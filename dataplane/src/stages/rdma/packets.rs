@@ -1,0 +1,124 @@
+//! Responses: READ responses of up to a path MTU each, and refusals.
+//!
+//! In: the request's frame, whose headers every response repeats with the parties swapped, and what it
+//! gets. Out: frames that are fit to send, the request's own the last of them. Fails: when there are too few slots; then nothing
+//! was written.
+
+use super::image::Image;
+use driver_shim::{Frame, Region, TxOffload};
+use gpu::{Entry, EntryFlags};
+use wire::roce::{Aeth, BTH_BYTES, Bth, ICRC_BYTES, Psn, opcode, seal, syndrome};
+use wire::udp::HEADER_BYTES as UDP_HEADER_BYTES;
+use zerocopy::IntoBytes;
+
+const AETH_BYTES: usize = size_of::<Aeth>();
+
+/// To whom a response goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct To {
+    /// The requester's queue pair.
+    pub(super) qpn: u32,
+    /// Of the first response.
+    pub(super) psn: Psn,
+    /// Requests carried out.
+    pub(super) msn: u32,
+}
+
+/// Takes the frames of all responses but the last.
+pub(super) fn reserve(region: &Region, packets: u32, frames: &mut Vec<Frame>) -> bool {
+    for _ in 1..packets {
+        match region.alloc() {
+            Some(frame) => frames.push(frame),
+            None => {
+                frames.clear();
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// Writes `len` bytes of the image from `at` on into responses of `mtu` bytes: `frames`, one fewer
+/// than there are responses, and the request's own.
+pub(super) fn read(
+    request: &mut Frame,
+    entry: &Entry,
+    (bth, to): (&Bth, To),
+    (image, at, len): (&Image<'_>, usize, usize),
+    mtu: usize,
+    frames: &mut [Frame],
+) -> Option<()> {
+    let last = frames.len();
+    let begin = usize::from(entry.l4) + UDP_HEADER_BYTES;
+    for (n, frame) in frames.iter_mut().enumerate() {
+        frame.fill(request.bytes().get(..begin)?).ok()?;
+        frame.watched = request.watched;
+        let opcode = if n == 0 { opcode::READ_FIRST } else { opcode::READ_MIDDLE };
+        let piece = (image, at + n * mtu, mtu);
+        respond(frame, entry, opcode, bth, To { psn: packet(to.psn, n), ..to }, Some(piece))?;
+    }
+    let opcode = if last == 0 { opcode::READ_ONLY } else { opcode::READ_LAST };
+    let piece = (image, at + last * mtu, len.checked_sub(last * mtu)?);
+    respond(request, entry, opcode, bth, To { psn: packet(to.psn, last), ..to }, Some(piece))
+}
+
+/// Makes the request's frame its refusal.
+pub(super) fn refuse(
+    request: &mut Frame,
+    entry: &Entry,
+    bth: &Bth,
+    to: To,
+    syndrome: u8,
+) -> Option<()> {
+    write(request, entry, opcode::ACKNOWLEDGE, bth, to, Some(syndrome), None)
+}
+
+fn packet(first: Psn, n: usize) -> Psn {
+    first.plus(u32::try_from(n).unwrap_or(0))
+}
+
+fn respond(
+    frame: &mut Frame,
+    entry: &Entry,
+    opcode: u8,
+    bth: &Bth,
+    to: To,
+    piece: Option<(&Image<'_>, usize, usize)>,
+) -> Option<()> {
+    let says = (opcode != opcode::READ_MIDDLE).then_some(syndrome::ACK);
+    write(frame, entry, opcode, bth, to, says, piece)
+}
+
+/// Writes one response behind the UDP header, and seals it.
+fn write(
+    frame: &mut Frame,
+    entry: &Entry,
+    opcode: u8,
+    bth: &Bth,
+    to: To,
+    syndrome: Option<u8>,
+    piece: Option<(&Image<'_>, usize, usize)>,
+) -> Option<()> {
+    let len = piece.map_or(0, |(.., len)| len);
+    let pad = len.wrapping_neg() & 3;
+    let begin = usize::from(entry.l4) + UDP_HEADER_BYTES;
+    let head = BTH_BYTES + if syndrome.is_some() { AETH_BYTES } else { 0 };
+    frame.set_len(begin + head + len + pad + ICRC_BYTES).ok()?;
+    frame.tx = TxOffload::default();
+    let bytes = frame.bytes_mut();
+    let reply = Bth::reply(opcode, u8::try_from(pad).unwrap_or(0), to.qpn, to.psn, bth);
+    let (bth, rest) = bytes.get_mut(begin..)?.split_at_mut_checked(BTH_BYTES)?;
+    bth.copy_from_slice(reply.as_bytes());
+    let mut rest = rest;
+    if let Some(syndrome) = syndrome {
+        let (aeth, behind) = rest.split_at_mut_checked(AETH_BYTES)?;
+        aeth.copy_from_slice(Aeth::new(syndrome, to.msn).as_bytes());
+        rest = behind;
+    }
+    let (payload, behind) = rest.split_at_mut_checked(len)?;
+    if let Some((image, at, _)) = piece {
+        image.copy(at, payload);
+    }
+    behind.get_mut(..pad)?.fill(0);
+    seal(bytes, entry.l3, entry.l4, entry.flags.has(EntryFlags::IPV6))
+}

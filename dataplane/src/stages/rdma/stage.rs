@@ -1,0 +1,280 @@
+//! What waits, and how much of it a turn answers.
+
+use super::image::Image;
+use super::packets::{self, To};
+use crate::commands::Ctx;
+use crate::frame_accounting::Accounts;
+use crate::observe::{LookUps, Seen};
+use crate::policy::{Gate, source};
+use crate::rdma::{Between, READ_MAX_BYTES, Rdma, Verdict};
+use crate::reply::Meaning;
+use driver_shim::{Frame, Region};
+use gpu::{Entry, EntryFlags};
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use store::{KeyHash, Store, verbs};
+use wire::DropReason;
+use wire::roce::{PATH_MTUS, Reth, Roce, verify_icrc};
+use wire::udp::HEADER_BYTES as UDP_HEADER_BYTES;
+use wire::verify::verify_ip4_header;
+
+/// Requests that wait, at most: four bursts. A client has 16 or 128 of them under way.
+const WAITING_MAX: usize = 256;
+/// Bytes that the reads of one turn get together, but for a first one that is longer.
+const TURN_BYTES: usize = 64 << 10;
+/// Requests whose memory accesses overlap.
+const GROUP: usize = 16;
+/// Responses to the longest READ by the smallest packets.
+const PACKETS_MAX: usize = READ_MAX_BYTES.div_ceil(PATH_MTUS[0] as usize);
+
+/// The requests of one worker that wait.
+#[derive(Debug)]
+pub struct Reads {
+    rdma: Arc<Rdma>,
+    waiting: VecDeque<Waiting>,
+    /// Of one answer. Empty between two.
+    frames: Vec<Frame>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    frame: Frame,
+    entry: Entry,
+    request: Roce,
+    /// Where the item is that it reads. `None`: what it names is no stag.
+    place: Option<KeyHash>,
+}
+
+/// What a turn works with.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// The store, and where gets are counted.
+    pub ctx: Ctx<'a>,
+    /// Where frames of responses come from.
+    pub region: &'a Region,
+    /// Who may have how much.
+    pub gate: &'a mut Gate,
+    /// Where frames are accounted for.
+    pub accounts: &'a Accounts,
+    /// The worker's clock.
+    pub now_ns: u64,
+}
+
+impl Reads {
+    /// A stage for the queue pairs and stags of `rdma`. All memory is taken here.
+    pub fn new(rdma: Arc<Rdma>) -> Self {
+        let waiting = VecDeque::with_capacity(WAITING_MAX);
+        Self { rdma, waiting, frames: Vec::with_capacity(PACKETS_MAX) }
+    }
+
+    /// Requests that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Takes a request in.
+    ///
+    /// # Errors
+    /// The frame, and why it is none, or none that can wait.
+    pub fn enter(
+        &mut self,
+        frame: Frame,
+        entry: Entry,
+        store: &Store,
+    ) -> Result<(), (Frame, DropReason)> {
+        match check(frame.bytes(), &entry) {
+            Ok(_) if self.waiting.len() >= WAITING_MAX => Err((frame, DropReason::RdmaFull)),
+            Ok(request) => {
+                let place = request.read.and_then(|read| self.rdma.stags.place(stag(&read)));
+                if let Some(place) = place {
+                    store.prefetch_near(place);
+                }
+                self.waiting.push_back(Waiting { frame, entry, request, place });
+                Ok(())
+            }
+            Err(reason) => Err((frame, reason)),
+        }
+    }
+
+    /// Answers what waits, as far as the turn goes, and gives the responses out in their order, each
+    /// with the worker's number of its port. Returns how many requests it is done with.
+    pub fn turn(
+        &mut self,
+        mut with: Turn<'_>,
+        mut emit: impl FnMut(usize, Frame, Meaning),
+    ) -> usize {
+        let (mut done, mut bytes) = (0, 0);
+        while let Some(next) = self.waiting.front() {
+            let len = next.request.read.map_or(0, |read| len(&read));
+            if bytes > 0 && bytes + len > TURN_BYTES {
+                break;
+            }
+            if done % GROUP == 0 {
+                self.prefetch(with.ctx.session.store());
+            }
+            let Some(waiting) = self.waiting.pop_front() else { break };
+            bytes += len.min(READ_MAX_BYTES);
+            done += 1;
+            self.answer(waiting, &mut with, &mut emit);
+        }
+        done
+    }
+
+    /// Brings the items of the next requests on their way to the cache.
+    fn prefetch(&self, store: &Store) {
+        for place in self.waiting.iter().take(GROUP).filter_map(|waiting| waiting.place) {
+            if let Some(location) = store.propose_near(place) {
+                store.prefetch_item(location);
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        waiting: Waiting,
+        with: &mut Turn<'_>,
+        emit: &mut impl FnMut(usize, Frame, Meaning),
+    ) {
+        let port = usize::from(waiting.entry.mark);
+        match self.try_answer(waiting, with) {
+            Ok(frame) => {
+                for part in self.frames.drain(..) {
+                    emit(port, part, Meaning::Part);
+                }
+                emit(port, frame, Meaning::Answer);
+            }
+            Err((frame, reason)) => {
+                self.frames.clear();
+                with.accounts.drop_frame(frame, port, reason);
+            }
+        }
+    }
+
+    /// The last response, the others in `self.frames`; or the request, and why it gets none.
+    fn try_answer(
+        &mut self,
+        waiting: Waiting,
+        with: &mut Turn<'_>,
+    ) -> Result<Frame, (Frame, DropReason)> {
+        let Waiting { mut frame, entry, request, place } = waiting;
+        let accounts = with.accounts;
+        let (bth, between) = (request.bth, between(frame.bytes(), &entry));
+        let Some(pair) = self.rdma.pairs.pair(bth.qpn()) else {
+            return Err((frame, DropReason::RdmaNoQueuePair));
+        };
+        let Some(mut pair) = pair.try_lock() else { return Err((frame, DropReason::RdmaBusy)) };
+        if !pair.is(bth.qpn(), between) {
+            return Err((frame, DropReason::RdmaNoQueuePair));
+        }
+        let span = request.read.and_then(|read| span(&read));
+        let is_permitted = span == Some((0, 0)) || (span.is_some() && place.is_some());
+        let to = To { qpn: pair.their_qpn(), psn: bth.psn(), msn: pair.msn() };
+        let (packets, is_new) = match pair.judge(&request, is_permitted) {
+            Verdict::Read(packets) => (packets, true),
+            Verdict::Again(packets) => (packets, false),
+            Verdict::Refuse(syndrome, psn) => {
+                accounts.rdma_refused.inc();
+                let to = To { psn, ..to };
+                return match packets::refuse(&mut frame, &entry, &bth, to, syndrome) {
+                    Some(()) => Ok(frame),
+                    None => Err((frame, DropReason::NoFrame)),
+                };
+            }
+            Verdict::Drop(reason) => return Err((frame, reason)),
+        };
+        let (Some((at, len)), Some(read)) = (span, request.read) else {
+            return Err((frame, DropReason::RdmaMalformed));
+        };
+        if !packets::reserve(with.region, packets, &mut self.frames) {
+            return Err((frame, DropReason::NoFrame));
+        }
+        // A READ of nothing is answered whatever it names.
+        debug_assert!(len == 0 || place.is_some(), "{read:?}");
+        let observer = with.ctx.observer;
+        let cas_shown = |cas| observer.server.cas_shown(cas);
+        let guard = with.ctx.session.pin();
+        let item = place.filter(|_| len > 0).and_then(|place| verbs::get_by_place(&guard, place));
+        // One that goes on where an earlier one was cut off was counted then.
+        if at == 0 && is_new && len > 0 {
+            if let Some(item) = &item {
+                observer.key(item.key(), Some(Seen::of(&guard, item)), false);
+            }
+            observer.look_ups(LookUps::one(item.is_some()), false);
+        }
+        let cas = item.map_or(0, |item| cas_shown(item.cas()));
+        let image = Image::new(item.as_ref(), cas, guard.store().now(), at + len);
+        with.gate.charge(frame.bytes(), &entry, len, with.now_ns);
+        let to = To { msn: if is_new { to.msn.wrapping_add(1) } else { to.msn }, ..to };
+        let mtu = usize::from(pair.mtu());
+        let piece = (&image, at, len);
+        let frames = &mut self.frames;
+        if packets::read(&mut frame, &entry, (&bth, to), piece, mtu, frames).is_none() {
+            return Err((frame, DropReason::NoFrame));
+        }
+        if is_new {
+            pair.advance(packets);
+            accounts.rdma_reads.inc();
+        } else {
+            accounts.rdma_repeated.inc();
+        }
+        accounts.rdma_bytes.add(len as u64);
+        Ok(frame)
+    }
+}
+
+/// Takes the request in a frame apart, if it is whole.
+fn check(frame: &[u8], entry: &Entry) -> Result<Roce, DropReason> {
+    let ipv6 = entry.flags.has(EntryFlags::IPV6);
+    if !ipv6 && !entry.flags.has(EntryFlags::IP_GOOD) && !verify_ip4_header(frame, entry.l3) {
+        return Err(DropReason::Ipv4Checksum);
+    }
+    let packet = without_padding(frame, entry).ok_or(DropReason::RdmaMalformed)?;
+    let data = packet.get(usize::from(entry.l4) + UDP_HEADER_BYTES..).unwrap_or_default();
+    let request = Roce::checked(data).ok_or(DropReason::RdmaMalformed)?;
+    if !verify_icrc(packet, entry.l3, entry.l4, ipv6) {
+        return Err(DropReason::RdmaIcrc);
+    }
+    if request.is_request() { Ok(request) } else { Err(DropReason::RdmaNotRequest) }
+}
+
+/// The frame up to the end of its datagram, which stage 3 has found to be inside.
+fn without_padding<'f>(frame: &'f [u8], entry: &Entry) -> Option<&'f [u8]> {
+    let l4 = usize::from(entry.l4);
+    let len = frame.get(l4 + 4..)?.first_chunk::<2>()?;
+    frame.get(..l4 + usize::from(u16::from_be_bytes(*len)))
+}
+
+/// The stag that a READ names: R_Key, and the upper half of its address.
+fn stag(read: &Reth) -> u64 {
+    u64::from(read.rkey.get()) << 32 | read.va.get() >> 32
+}
+
+fn len(read: &Reth) -> usize {
+    usize::try_from(read.len.get()).unwrap_or(usize::MAX)
+}
+
+/// Where in the image of its stag a READ begins, and its length. `None`: beyond the offsets that there are, or so
+/// little that there is no place for the version.
+fn span(read: &Reth) -> Option<(usize, usize)> {
+    let at = usize::try_from(read.va.get() & u64::from(u32::MAX)).ok()?;
+    let len = len(read);
+    if len == 0 {
+        return Some((0, 0));
+    }
+    let end = at.checked_add(len)?;
+    (end <= 1 << 32 && Image::is_end(end)).then_some((at, len))
+}
+
+/// Whom a request connects.
+fn between(frame: &[u8], entry: &Entry) -> Between {
+    let header = frame.get(usize::from(entry.l3)..).unwrap_or_default();
+    let ours = if entry.flags.has(EntryFlags::IPV6) {
+        let at = header.get(24..).and_then(<[u8]>::first_chunk::<16>);
+        IpAddr::V6(at.map_or(Ipv6Addr::UNSPECIFIED, |a| Ipv6Addr::from(*a)))
+    } else {
+        let at = header.get(16..).and_then(<[u8]>::first_chunk::<4>);
+        IpAddr::V4(at.map_or(Ipv4Addr::UNSPECIFIED, |a| Ipv4Addr::from(*a)))
+    };
+    Between { ours, theirs: source(frame, entry) }
+}

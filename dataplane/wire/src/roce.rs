@@ -1,0 +1,372 @@
+//! RoCEv2: RDMA over UDP (InfiniBand Architecture Specification, volume 1, release 1.3, chapter 9;
+//! its annex A17 for UDP, IP and the invariant CRC).
+//!
+//! ```text
+//! UDP data:  BTH 12 | RETH 16 or AETH 4, by the opcode | payload | pad 0 to 3 | ICRC 4
+//! ```
+//!
+//! In: the datagram of a frame that [`super::classify()`] called `Rdma`. Out: its headers, and whether
+//! the ICRC is right; for replies [`seal`] sets addresses, lengths and the ICRC. Only what an RC
+//! READ needs is here. Nothing panics on any bytes.
+
+use super::eth::EthHeader;
+use super::ipv4::{self, Ipv4Header};
+use super::ipv6::{self, Ipv6Header};
+use super::reply::{TTL, set_ipv4, set_ipv6, turn_ethernet};
+use super::udp::{self, UdpHeader};
+use crc32fast::Hasher;
+use std::mem::swap;
+use zerocopy::byteorder::network_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// UDP port of RoCEv2.
+pub const PORT: u16 = 4791;
+/// The default partition, whole members of it.
+const PKEY: u16 = 0xffff;
+/// Bytes of the invariant CRC.
+pub const ICRC_BYTES: usize = 4;
+/// Bits of a PSN and of a QPN.
+const MASK_24: u32 = 0x00ff_ffff;
+/// Path MTUs, in bytes of payload, that a frame of ours can hold (of 256 to 4096).
+pub const PATH_MTUS: [u16; 3] = [256, 512, 1024];
+
+/// Opcodes of reliable connections (section 9.2.1).
+pub mod opcode {
+    /// The highest of a request that a responder must answer or refuse, READ requests included.
+    pub(super) const REQUEST_MAX: u8 = 0x0c;
+    /// RDMA READ request.
+    pub const READ_REQUEST: u8 = 0x0c;
+    /// The first of several responses.
+    pub const READ_FIRST: u8 = 0x0d;
+    /// One in the middle; it has no AETH.
+    pub const READ_MIDDLE: u8 = 0x0e;
+    /// The last of several.
+    pub const READ_LAST: u8 = 0x0f;
+    /// The only one.
+    pub const READ_ONLY: u8 = 0x10;
+    /// Acknowledgement, and refusals.
+    pub const ACKNOWLEDGE: u8 = 0x11;
+    /// Atomic operations and SENDs with invalidation: requests too.
+    pub(super) const ATOMICS: std::ops::RangeInclusive<u8> = 0x13..=0x17;
+}
+
+/// Syndromes of an AETH (section 9.7.5.2.4).
+pub mod syndrome {
+    /// Acknowledged; no credits are counted.
+    pub const ACK: u8 = 0x1f;
+    /// A PSN beyond the expected one.
+    pub const NAK_SEQUENCE: u8 = 0x60;
+    /// A request that is none of ours, or longer than is read at once.
+    pub const NAK_INVALID: u8 = 0x61;
+    /// Outside what the R_Key permits.
+    pub const NAK_ACCESS: u8 = 0x62;
+}
+
+/// A packet sequence number: 24 bits, and round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Psn(u32);
+
+impl Psn {
+    /// The low 24 bits.
+    pub fn new(psn: u32) -> Self {
+        Self(psn & MASK_24)
+    }
+
+    /// Its number.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    /// So many packets on.
+    #[must_use]
+    pub fn plus(self, packets: u32) -> Self {
+        Self::new(self.0.wrapping_add(packets))
+    }
+
+    /// How far ahead of `other` it is: below 0 in the 2^23 numbers before it.
+    pub fn ahead_of(self, other: Self) -> i32 {
+        (self.0.wrapping_sub(other.0) << 8).cast_signed() >> 8
+    }
+}
+
+/// Field map of the base transport header.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Bth {
+    /// What it is.
+    pub opcode: u8,
+    /// Solicited event, migration state, pad count (2 bits), version (4 bits).
+    pub flags: u8,
+    /// Partition.
+    pub pkey: U16,
+    /// The high byte may change on the way.
+    qpn: U32,
+    /// The high bit requests an acknowledgement.
+    psn: U32,
+}
+
+const VERSION_MASK: u8 = 0x0f;
+const MIGRATION: u8 = 0x40;
+const PAD_SHIFT: u8 = 4;
+/// Bytes of it.
+pub const BTH_BYTES: usize = size_of::<Bth>();
+
+impl Bth {
+    /// A reply's: of the request it has the migration state.
+    pub fn reply(opcode: u8, pad: u8, to: u32, psn: Psn, request: &Self) -> Self {
+        let flags = request.flags & MIGRATION | (pad & 3) << PAD_SHIFT;
+        let (pkey, qpn) = (PKEY.into(), (to & MASK_24).into());
+        Self { opcode, flags, pkey, qpn, psn: psn.get().into() }
+    }
+
+    /// The destination queue pair.
+    pub fn qpn(&self) -> u32 {
+        self.qpn.get() & MASK_24
+    }
+
+    /// Its sequence number.
+    pub fn psn(&self) -> Psn {
+        Psn::new(self.psn.get())
+    }
+}
+
+/// Field map of the RDMA extended transport header.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Reth {
+    /// Virtual address.
+    pub va: U64,
+    /// Remote key.
+    pub rkey: U32,
+    /// Bytes to read.
+    pub len: U32,
+}
+
+/// Field map of the acknowledgement extended transport header.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Aeth {
+    /// What is said.
+    syndrome_msn: U32,
+}
+
+impl Aeth {
+    /// With the number of messages that were carried out.
+    pub fn new(syndrome: u8, msn: u32) -> Self {
+        Self { syndrome_msn: (u32::from(syndrome) << 24 | msn & MASK_24).into() }
+    }
+
+    /// What is said.
+    pub fn syndrome(&self) -> u8 {
+        self.syndrome_msn.get().to_be_bytes()[0]
+    }
+}
+
+/// A datagram to port 4791 whose headers are whole.
+#[derive(Debug, Clone, Copy)]
+pub struct Roce {
+    /// Its base header.
+    pub bth: Bth,
+    /// Of a READ request.
+    pub read: Option<Reth>,
+}
+
+impl Roce {
+    /// Reads what a UDP datagram carries. `None`: cut short, of another version, or a READ request
+    /// that is not exactly its headers long.
+    pub fn checked(data: &[u8]) -> Option<Self> {
+        let (bth, rest) = Bth::read_from_prefix(data).ok()?;
+        let body = rest.get(..rest.len().checked_sub(ICRC_BYTES)?)?;
+        if bth.flags & VERSION_MASK != 0 {
+            return None;
+        }
+        let read = match bth.opcode {
+            opcode::READ_REQUEST => Some(Reth::read_from_bytes(body).ok()?),
+            _ => None,
+        };
+        Some(Self { bth, read })
+    }
+
+    /// Whether a responder must answer or refuse it.
+    pub fn is_request(&self) -> bool {
+        self.bth.opcode <= opcode::REQUEST_MAX || opcode::ATOMICS.contains(&self.bth.opcode)
+    }
+}
+
+/// Whether the ICRC at the end of `packet` is right: Ethernet, IP header at `l3` without options, UDP
+/// header at `l4`, and all of its datagram, without padding behind it.
+pub fn verify_icrc(packet: &[u8], l3: u8, l4: u8, ipv6: bool) -> bool {
+    let Some((covered, icrc)) = packet.split_last_chunk::<ICRC_BYTES>() else { return false };
+    self::icrc(covered, l3, l4, ipv6).is_some_and(|right| right.to_le_bytes() == *icrc)
+}
+
+/// The invariant CRC: over eight bytes of ones, and the packet without what routers change (IP: TOS,
+/// TTL, checksum, flow label; UDP: checksum; BTH: byte 4), which counts as ones.
+fn icrc(covered: &[u8], l3: u8, l4: u8, ipv6: bool) -> Option<u32> {
+    const PSEUDO: usize = 8;
+    const UDP_AND_BTH: usize = udp::HEADER_BYTES + BTH_BYTES;
+    let mut head = [0xff; PSEUDO + ipv6::HEADER_BYTES + UDP_AND_BTH];
+    let ip_len = if ipv6 { ipv6::HEADER_BYTES } else { ipv4::HEADER_BYTES };
+    let (l3, l4) = (usize::from(l3), usize::from(l4));
+    if l4 != l3 + ip_len {
+        return None;
+    }
+    let len = PSEUDO + ip_len + UDP_AND_BTH;
+    let head = head.get_mut(..len)?;
+    let (_, packet) = head.split_first_chunk_mut::<PSEUDO>()?;
+    packet.copy_from_slice(covered.get(l3..l4 + UDP_AND_BTH)?);
+    if ipv6 {
+        super::with(packet, |ip: &mut Ipv6Header| {
+            ip.version_class_flow = (ip.version_class_flow.get() | 0x0fff_ffff).into();
+            ip.hop_limit = 0xff;
+        });
+    } else {
+        super::with(packet, |ip: &mut Ipv4Header| {
+            (ip.tos, ip.ttl, ip.checksum) = (0xff, 0xff, 0xffff.into());
+        });
+    }
+    super::with(packet.get_mut(ip_len..)?, |udp: &mut UdpHeader| udp.checksum = 0xffff.into());
+    super::with(packet.get_mut(ip_len + udp::HEADER_BYTES..)?, |bth: &mut Bth| {
+        bth.qpn = (bth.qpn.get() | !MASK_24).into();
+    });
+    let mut crc = Hasher::new();
+    crc.update(head);
+    crc.update(covered.get(l4 + UDP_AND_BTH..)?);
+    Some(crc.finalize())
+}
+
+/// Makes the headers of a request in `frame` those of its reply, which stands behind them with four
+/// bytes left for the ICRC: the parties are swapped, lengths and the ICRC set. The source port stays
+/// (the destination of every RoCEv2 packet is 4791); there is no UDP checksum, as annex A17 has it.
+/// A frame that does not hold what the offsets say is left as it is.
+pub fn seal(frame: &mut [u8], l3: u8, l4: u8, ipv6: bool) -> Option<()> {
+    let (ethernet, packet) = frame.split_at_mut_checked(usize::from(l3))?;
+    let ip_bytes = usize::from(l4.checked_sub(l3)?);
+    let total_len = u16::try_from(packet.len()).ok()?;
+    let (network, upper) = packet.split_at_mut_checked(ip_bytes)?;
+    let udp_len = u16::try_from(upper.len()).ok()?;
+    if upper.len() < udp::HEADER_BYTES + BTH_BYTES + ICRC_BYTES
+        || ethernet.len() < size_of::<EthHeader>()
+    {
+        return None;
+    }
+    if ipv6 {
+        let (ip, _) = Ipv6Header::mut_from_prefix(network).ok()?;
+        swap(&mut ip.addresses.src, &mut ip.addresses.dst);
+        set_ipv6(ip, udp_len, TTL);
+    } else {
+        let (ip, _) = Ipv4Header::mut_from_prefix(network).ok()?;
+        swap(&mut ip.addresses.src, &mut ip.addresses.dst);
+        set_ipv4(ip, total_len, false);
+    }
+    turn_ethernet(ethernet);
+    super::with(upper, |udp: &mut UdpHeader| {
+        (udp.len, udp.checksum) = (udp_len.into(), 0.into());
+    });
+    let end = frame.len() - ICRC_BYTES;
+    let (covered, place) = frame.split_at_mut_checked(end)?;
+    place.copy_from_slice(&icrc(covered, l3, l4, ipv6)?.to_le_bytes());
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By scapy 2.5 (contrib/roce.py), which has no IPv6: those by zlib's crc32 over the bytes that
+    /// annex A17.3.3 lists.
+    const READ4: &str = "02000000000202000000000108004502003c12344000401114790a0000010a000002c12312b7002800000c40ffff0012345680abcdef89abcdef000000100123456700000064c0c776d0";
+    const ONLY4: &str = "020000000002020000000001080045020038123440004011147d0a0000010a000002c12312b7002400001070ffff00000011000000071f00000168656c6c6f000000d8edba1f";
+    const READ6: &str = "02000000000202000000000186dd6025432100281140fd000000000000000000000000000001fd000000000000000000000000000002c12312b7002800000c40ffff0012345680abcdef89abcdef000000100123456700000064252745a6";
+    const ONLY6: &str = "02000000000202000000000186dd6025432100241140fd000000000000000000000000000001fd000000000000000000000000000002c12312b7002400001070ffff00000011000000071f00000168656c6c6f000000d1961da5";
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        hex.as_bytes()
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect()
+    }
+
+    fn golden() -> [(Vec<u8>, u8, bool); 4] {
+        [(READ4, 34, false), (ONLY4, 34, false), (READ6, 54, true), (ONLY6, 54, true)]
+            .map(|(hex, l4, ipv6)| (bytes(hex), l4, ipv6))
+    }
+
+    #[test]
+    fn the_icrc_is_that_of_other_implementations_and_sees_every_other_bit() {
+        for (frame, l4, ipv6) in golden() {
+            assert!(verify_icrc(&frame, 14, l4, ipv6));
+            let masked: &[(usize, u8)] = match ipv6 {
+                // Traffic class and flow label but the version; hop limit; UDP checksum; BTH byte 4.
+                true => &[(14, 0x0f), (15, 255), (16, 255), (17, 255), (21, 255)],
+                false => &[(15, 255), (22, 255), (24, 255), (25, 255)],
+            };
+            let l4 = usize::from(l4);
+            let behind = [(l4 + 6, 255), (l4 + 7, 255), (l4 + 12, 255)];
+            let masked: Vec<_> = masked.iter().copied().chain(behind).collect();
+            for bit in 14 * 8..frame.len() * 8 {
+                let mut other = frame.clone();
+                other[bit / 8] ^= 1 << (bit % 8);
+                let is_masked =
+                    masked.iter().any(|&(at, bits)| at == bit / 8 && bits >> (bit % 8) & 1 == 1);
+                let l4 = u8::try_from(l4).unwrap();
+                assert_eq!(verify_icrc(&other, 14, l4, ipv6), is_masked, "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_request_is_taken_apart() {
+        for (frame, l4, _) in golden() {
+            let data = &frame[usize::from(l4) + 8..];
+            let roce = Roce::checked(data).unwrap();
+            if roce.bth.opcode != opcode::READ_REQUEST {
+                assert_eq!((roce.bth.qpn(), roce.bth.psn().get()), (0x11, 7));
+                assert!(roce.read.is_none() && !roce.is_request());
+                continue;
+            }
+            let read = roce.read.unwrap();
+            assert_eq!((roce.bth.qpn(), roce.bth.psn().get()), (0x12_3456, 0xab_cdef));
+            assert_eq!(read.va.get(), 0x89ab_cdef_0000_0010);
+            assert_eq!((read.rkey.get(), read.len.get()), (0x0123_4567, 100));
+            assert!(roce.is_request());
+            for n in 0..data.len() {
+                assert!(Roce::checked(&data[..n]).is_none(), "{n}");
+            }
+            assert!(Roce::checked(&[data, &[0]].concat()).is_none());
+            let mut versioned = data.to_vec();
+            versioned[1] |= 1;
+            assert!(Roce::checked(&versioned).is_none());
+        }
+    }
+
+    #[test]
+    fn a_sealed_reply_goes_back_with_a_right_icrc() {
+        for (frame, l4, ipv6) in golden() {
+            let mut reply = frame.clone();
+            seal(&mut reply, 14, l4, ipv6).unwrap();
+            assert!(verify_icrc(&reply, 14, l4, ipv6));
+            assert_eq!((&reply[..6], &reply[6..12]), (&frame[6..12], &frame[..6]));
+            let (ip, at) = (if ipv6 { 22..38 } else { 26..30 }, if ipv6 { 38..54 } else { 30..34 });
+            assert_eq!((&reply[ip.clone()], &reply[at.clone()]), (&frame[at], &frame[ip]));
+            assert_eq!(reply[usize::from(l4)..][..4], frame[usize::from(l4)..][..4], "ports");
+            assert!(ipv6 || crate::verify::verify_ip4_header(&reply, 14));
+            for n in 0..frame.len() {
+                let mut cut = frame[..n].to_vec();
+                let _ = seal(&mut cut, 14, l4, ipv6);
+                verify_icrc(&cut, 14, l4, ipv6);
+                verify_icrc(&cut, l4, 14, ipv6);
+            }
+        }
+    }
+
+    #[test]
+    fn sequence_numbers_are_round() {
+        let last = Psn::new(u32::MAX);
+        assert_eq!((last.get(), last.plus(1).get(), last.plus(3).get()), (0xff_ffff, 0, 2));
+        assert_eq!((Psn::new(2).ahead_of(last), last.ahead_of(Psn::new(2))), (3, -3));
+        assert_eq!(Psn::new(1 << 23).ahead_of(Psn::new(0)), -(1 << 23));
+        let aeth = Aeth::new(syndrome::NAK_ACCESS, 0xff00_0001);
+        assert_eq!((aeth.syndrome(), aeth.as_bytes()), (0x62, &[0x62, 0, 0, 1][..]));
+    }
+}
