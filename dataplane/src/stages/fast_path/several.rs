@@ -65,25 +65,29 @@ impl Several {
         end: usize,
         vector: impl Vector,
     ) -> Option<()> {
-        self.len = [0; ROW];
-        (self.n_keys, self.has_long) = (0, false);
+        let mut n = 0;
+        (self.len, self.has_long) = ([0; ROW], false);
         loop {
-            let n = usize::from(self.n_keys);
             *self.at.get_mut(n)? = u8::try_from(at).ok()?;
             let mut len = vector.word_len(part(window, at));
             if len == KEY_BLOCK {
                 len = long_word_len(window, at, vector);
                 self.has_long = true;
             }
-            *self.len.get_mut(n)? = u8::try_from(len).ok().filter(|len| *len > 0)?;
-            self.n_keys += 1;
+            *self.len.get_mut(n)? = u8::try_from(len).ok()?;
+            if len == 0 {
+                return None;
+            }
+            n += 1;
             at += len;
             match *part(window, at) {
                 [b' ', _] => at += 1,
-                [b'\r', b'\n'] if at + 2 == end => return Some(()),
+                [b'\r', b'\n'] if at + 2 == end => break,
                 _ => return None,
             }
         }
+        self.n_keys = u8::try_from(n).ok()?;
+        Some(())
     }
 
     /// Key `n`, or none.
@@ -248,14 +252,13 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
         for step in 0..rows + 2 * ROWS_AHEAD {
             if let Some(asked) = self.asked.get_mut(step).filter(|_| step < rows) {
                 let (near, mut far) = (&mut found[step % ON_THE_WAY], 0);
+                *near = [None; ROW];
                 for n in 0..ROW {
                     if n >= asked.n_keys.into() {
                         break;
                     }
-                    let hash = KeyHash(asked.hash[n]);
-                    near[n] = guard.fetch_near(hash);
+                    near[n] = guard.fetch_near(KeyHash(asked.hash[n]));
                     if near[n].is_none() {
-                        guard.store().prefetch_far(hash);
                         far |= 1 << n;
                     }
                 }
@@ -289,7 +292,7 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
         let mut items: [Option<ItemRef<'_>>; ROW] = [None; ROW];
         let mut text_max = END.len();
         let lanes = items.iter_mut().zip(found).zip(asked.at.iter().zip(&asked.len));
-        for ((to, found), (at, len)) in lanes.take(n_keys) {
+        for ((to, found), (at, len)) in lanes {
             let Some(found) = found else { continue };
             let item = found.item().filter(|item| self.liveness.is_live(item))?;
             let (at, key_len) = (usize::from(*at), usize::from(*len));
