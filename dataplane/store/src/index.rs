@@ -331,19 +331,14 @@ impl Index {
     }
 
     /// [`Self::near`], but never what stood in the slot before: a location that was read is that of
-    /// an entry whose tag was there when it was looked for, or of a later one. `None`: the other bucket
-    /// is prefetched.
+    /// an entry whose tag was there when it was looked for, or of a later one.
     #[inline(always)]
     pub(super) fn near_now(&self, hash: KeyHash) -> Option<Location> {
         let (tag, b) = self.place(hash);
         let bucket = self.bucket(b);
         let slots = bucket.matches(tag);
         fence(Ordering::Acquire);
-        if slots == 0 {
-            prefetch_read(self.bucket(self.other(b, tag)));
-            return None;
-        }
-        Some(bucket.location(slots.trailing_zeros() as usize % SLOTS))
+        (slots != 0).then(|| bucket.location(slots.trailing_zeros() as usize % SLOTS))
     }
 
     /// As [`Self::near_now`], in either bucket. `None` as from [`Self::find`].

@@ -184,7 +184,7 @@ impl Guard<'_> {
     }
 
     /// The first chunk in the first index line of this hash whose tag fits, with its lines on the way to
-    /// the cache. `None`: it may be in the other, which is on its way.
+    /// the cache. `None`: it may be in the other.
     #[inline(always)]
     pub fn fetch_near(&self, hash: KeyHash) -> Option<Fetched<'_>> {
         let store = self.store();

@@ -10,15 +10,17 @@ use store::KeyHash;
 
 impl Pass<'_, '_> {
     /// Looks at the first bucket of each request of a row. Most items are there; for the others the
-    /// second one is on its way.
+    /// second one is prefetched.
     #[inline(always)]
     pub(super) fn look_up_row(&mut self, row: usize) {
         let (guard, mut left) = (self.guard, bits_of(self.lanes.read, row));
         let (hashes, found) = (&self.lanes.hash[row], &mut self.lanes.found[row]);
         let mut far = 0;
         while let Some(n) = next_of(&mut left) {
-            found[n] = guard.fetch_near(KeyHash(hashes[n]));
+            let hash = KeyHash(hashes[n]);
+            found[n] = guard.fetch_near(hash);
             if found[n].is_none() {
+                guard.store().prefetch_far(hash);
                 far |= 1 << n;
             }
         }

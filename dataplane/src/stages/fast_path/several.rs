@@ -257,8 +257,10 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
                     if n >= asked.n_keys.into() {
                         break;
                     }
-                    near[n] = guard.fetch_near(KeyHash(asked.hash[n]));
+                    let hash = KeyHash(asked.hash[n]);
+                    near[n] = guard.fetch_near(hash);
                     if near[n].is_none() {
+                        guard.store().prefetch_far(hash);
                         far |= 1 << n;
                     }
                 }
