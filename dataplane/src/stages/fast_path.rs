@@ -43,7 +43,6 @@ mod window;
 use crate::commands::Ctx;
 use crate::counters::WorkerCounters;
 use crate::observe::Observer;
-use arrayvec::ArrayVec;
 use driver_shim::{BURST_MAX, Frame, Region, TxCaps};
 use memcache::Dialects;
 use memcache::admin::Events;
@@ -101,7 +100,7 @@ impl Manner {
 pub struct FastPath {
     manner: Manner,
     order: Order,
-    several: Box<ArrayVec<Several, BURST_MAX>>,
+    several: Box<[Several; BURST_MAX]>,
 }
 
 /// What a burst is answered with.
@@ -171,7 +170,7 @@ impl Lanes<'_> {
 impl FastPath {
     /// A fast path, if it is to be.
     pub fn new(manner: Manner) -> Self {
-        Self { manner, order: Order::default(), several: Box::default() }
+        Self { manner, order: Order::default(), several: Box::new([Several::default(); BURST_MAX]) }
     }
 
     /// Answers what it can of a burst.
@@ -226,11 +225,13 @@ impl FastPath {
         };
         let totals = manner.carry_out(Summing::<BY_PORT>(pass));
         let all = u64::MAX >> (BURST_MAX - burst.len().clamp(1, BURST_MAX));
-        if totals.frames == all || !several::any(burst, all & !totals.frames) {
+        let left = all & !totals.frames;
+        if left == 0 || !several::any(burst, left) {
             return totals;
         }
         manner.carry_out(Rest::<BY_PORT> {
             burst,
+            left,
             requests,
             asked: several,
             order,

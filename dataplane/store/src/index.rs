@@ -69,7 +69,12 @@ impl Bucket {
     /// Which slots hold `tag`, one bit each.
     #[inline(always)]
     fn matches(&self, tag: u16) -> u8 {
-        lanes::equal(self.tags.each_ref().map(|word| word.load(Ordering::Relaxed)), tag)
+        lanes::equal(self.tag_words(), tag)
+    }
+
+    #[inline(always)]
+    fn tag_words(&self) -> [u64; 2] {
+        self.tags.each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 
     /// The location in the first slot that holds `tag`.
@@ -278,8 +283,8 @@ impl Index {
     /// The tag and the first of the two buckets of a hash.
     #[inline]
     fn place(&self, hash: KeyHash) -> (u16, usize) {
-        let tag = u16::try_from(hash.0 >> 48).unwrap_or(0).max(1);
-        (tag, self.scale(hash.0 & 0xffff_ffff))
+        let tag = u16::try_from(hash.0 >> 48).unwrap_or(0);
+        (tag + u16::from(tag == 0), self.scale(hash.0 & 0xffff_ffff))
     }
 
     /// Maps 32 bits to a bucket number, evenly.
@@ -340,19 +345,22 @@ impl Index {
     #[inline(always)]
     pub(super) fn either_now(&self, hash: KeyHash) -> Option<Location> {
         let (tag, b1) = self.place(hash);
-        let pair = [self.bucket(b1), self.bucket(self.other(b1, tag))];
+        let (first, second) = (self.bucket(b1), self.bucket(self.other(b1, tag)));
         let mut backoff = Backoff::default();
         loop {
-            let versions = pair.map(|bucket| bucket.version.load(Ordering::Acquire));
-            for bucket in pair {
-                let slots = bucket.matches(tag);
-                fence(Ordering::Acquire);
-                if slots != 0 {
-                    return Some(bucket.location(slots.trailing_zeros() as usize % SLOTS));
-                }
+            let before = first.version.load(Ordering::Acquire);
+            let before_second = second.version.load(Ordering::Acquire);
+            let slots = lanes::equal_in_both([first.tag_words(), second.tag_words()], tag);
+            fence(Ordering::Acquire);
+            if slots != 0 {
+                let slot = slots.trailing_zeros() as usize;
+                let bucket = if slot < SLOTS { first } else { second };
+                return Some(bucket.location(slot % SLOTS));
             }
-            let now = pair.map(|bucket| bucket.version.load(Ordering::Relaxed));
-            if now == versions && (now[0] | now[1]) & 1 == 0 {
+            if first.version.load(Ordering::Relaxed) == before
+                && second.version.load(Ordering::Relaxed) == before_second
+                && (before | before_second) & 1 == 0
+            {
                 return None;
             }
             backoff.wait();

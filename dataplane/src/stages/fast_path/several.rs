@@ -6,7 +6,7 @@
 //! of the steps is two rows behind the one before. All of its items are verified before a byte is written; where one
 //! fails, or the reply is longer than a datagram, the frame is as it was.
 
-use super::line::{Line, TAIL};
+use super::line::Line;
 use super::order::Order;
 use super::requests::Requests;
 use super::seal::{AROUND_TEXT, END, L4, LESS_FIXED, finish, turn};
@@ -15,12 +15,11 @@ use super::totals::{Totals, next_of};
 use super::vector::{KEY_BLOCK, PROTOCOL, ROW, ROWS_AHEAD, Vector, Work};
 use super::window::{TEXT, WINDOW, part, put};
 use crate::observe::Observer;
-use arrayvec::ArrayVec;
 use base::small_bytes;
 use driver_shim::{BURST_MAX, Frame, Region};
 use memcache::text::VALUE_OVERHEAD_BYTES;
 use memcache::{Dialects, KEY_MAX_BYTES};
-use store::{Fetched, Guard, ItemRef, KeyHash, Liveness};
+use store::{Fetched, Guard, ItemRef, KeyHash, Liveness, Value};
 use wire::udp_frame::PAYLOAD_MAX_BYTES;
 
 /// From the third byte of the memcached frame header on: whole, reserved bytes, verb.
@@ -28,33 +27,73 @@ const GET: u64 = u64::from_le_bytes(*b"\0\x01\0\0get ");
 const GETS: u64 = u64::from_le_bytes(*b"\0\x01\0\0gets");
 /// The addresses, behind which the datagram stands.
 const COVERED: usize = 26;
+/// [`TEXT`]. Places up to there and further fit 16 bits: so that the compiler sees that no sum of them is more.
+const TEXT_U16: u16 = 50;
+const _: () = assert!(TEXT_U16 as usize == TEXT);
 /// Rows whose items are on their way, and then some.
 const ON_THE_WAY: usize = 8;
 const _: () = assert!(ON_THE_WAY > 2 * ROWS_AHEAD);
 
 /// The request in a frame.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Several {
     /// Its number in the burst.
     frame: u8,
+    /// Not more than a row.
     n_keys: u8,
+    /// Bit n: key n is to be looked up in its second bucket.
+    far: u8,
     with_cas: bool,
     /// One of its keys is longer than a block.
     has_long: bool,
     /// As in `Asked`.
     header: u16,
     text_len: u16,
-    /// Where in the frame each key is, and its length.
+    /// Where in the frame each key is, and its length: 0 behind the last.
     at: [u8; ROW],
     len: [u8; ROW],
     hash: [u64; ROW],
 }
 
 impl Several {
-    /// The hashes of its keys.
+    /// Finds the keys from `at` on, behind which the text ends at `end`.
     #[inline(always)]
-    pub(super) fn keys(&self) -> impl Iterator<Item = u64> {
-        self.hash.into_iter().take(usize::from(self.n_keys).min(ROW))
+    fn find_keys(
+        &mut self,
+        window: &[u8; WINDOW],
+        mut at: usize,
+        end: usize,
+        vector: impl Vector,
+    ) -> Option<()> {
+        let mut n = 0;
+        (self.len, self.has_long) = ([0; ROW], false);
+        loop {
+            *self.at.get_mut(n)? = u8::try_from(at).ok()?;
+            let mut len = vector.word_len(part(window, at));
+            if len == KEY_BLOCK {
+                len = long_word_len(window, at, vector);
+                self.has_long = true;
+            }
+            *self.len.get_mut(n)? = u8::try_from(len).ok()?;
+            if len == 0 {
+                return None;
+            }
+            n += 1;
+            at += len;
+            match *part(window, at) {
+                [b' ', _] => at += 1,
+                [b'\r', b'\n'] if at + 2 == end => break,
+                _ => return None,
+            }
+        }
+        self.n_keys = u8::try_from(n).ok()?;
+        Some(())
+    }
+
+    /// Key `n`, or none.
+    fn key<'w>(&self, window: &'w [u8; WINDOW], n: usize) -> &'w [u8] {
+        let (at, len) = (usize::from(self.at[n % ROW]), usize::from(self.len[n % ROW]));
+        window.get(at..at + len).unwrap_or_default()
     }
 }
 
@@ -62,63 +101,36 @@ impl Several {
 type Found<'g> = [Option<Fetched<'g>>; ROW];
 
 impl Requests {
-    /// The request in the frame, but for the hashes, and its keys, if it gets several.
+    /// Reads the request in the frame, if it gets several keys. `None`: it is none for this pass.
     #[inline(always)]
     fn several(
         &mut self,
         frame: &Frame,
-        n: usize,
+        window: &[u8; WINDOW],
+        asked: &mut Several,
         vector: impl Vector,
-    ) -> Option<(Several, [[u8; KEY_BLOCK]; ROW])> {
-        let window = frame.window::<WINDOW>()?;
+    ) -> Option<()> {
         let with_cas = match u64::from_le_bytes(*part(window, TEXT - 4)) {
             GET => false,
             GETS if window.get(TEXT + 4) == Some(&b' ') => true,
             _ => return None,
         };
-        let udp_len = self.head(frame, part(window, 0), vector)?;
-        let end = L4 + udp_len;
-        let mut keys = [[0; KEY_BLOCK]; ROW];
-        let (mut places, mut lens) = ([0; ROW], [0; ROW]);
-        let mut at = TEXT + 4 + usize::from(with_cas);
-        let (mut n_keys, mut has_long) = (0, false);
-        loop {
-            let key = part::<KEY_BLOCK, _>(window, at);
-            let mut len = vector.word_len(key);
-            (*keys.get_mut(n_keys)?, *places.get_mut(n_keys)?) = (*key, u8::try_from(at).ok()?);
-            if len == KEY_BLOCK {
-                len = long_word_len(window, at, vector);
-                has_long = true;
-            }
-            *lens.get_mut(n_keys)? = u8::try_from(len).ok().filter(|len| *len > 0)?;
-            n_keys += 1;
-            at += len;
-            match *part(window, at) {
-                [b'\r', b'\n'] if at + 2 == end => break,
-                [b' ', _] => at += 1,
-                _ => return None,
-            }
-        }
+        // Before what is wider, of which the compiler would take them.
         let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
         let ip = fold64(word(14) + word(18) + word(22) + word(26) + word(30));
         let length = u32::from(u16::from_le_bytes(*part(window, L4 + 4)));
-        let datagram = vector.sum(window.get(COVERED..end)?);
+        let addresses = u64::from_le_bytes(*part(window, COVERED));
+        let udp_len = self.head(frame, part(window, 0), vector)?;
+        let end = L4 + udp_len;
+        asked.find_keys(window, TEXT + 4 + usize::from(with_cas), end, vector)?;
+        let datagram = vector.sum(window.get(COVERED..)?, end - COVERED);
         if ip != 0xffff || fold32(datagram + length + PROTOCOL) != 0xffff {
             return None;
         }
-        let header = self.trusted(u64::from_le_bytes(*part(window, COVERED)))?;
-        let asked = Several {
-            frame: u8::try_from(n).ok()?,
-            n_keys: u8::try_from(n_keys).ok()?,
-            with_cas,
-            has_long,
-            header,
-            text_len: u16::try_from(udp_len - AROUND_TEXT).ok()?,
-            at: places,
-            len: lens,
-            hash: [0; ROW],
-        };
-        Some((asked, keys))
+        asked.header = self.trusted(addresses)?;
+        asked.text_len = u16::try_from(udp_len - AROUND_TEXT).ok()?;
+        (asked.with_cas, asked.far) = (with_cas, 0);
+        Some(())
     }
 }
 
@@ -148,8 +160,10 @@ fn covered(header: u16, udp_len: u16) -> u64 {
 /// The pass over what the plain pass has left of a burst.
 pub(super) struct Rest<'p, 'g, const BY_PORT: bool> {
     pub(super) burst: &'p mut [Frame],
+    /// Bit n for each frame that is to be looked at.
+    pub(super) left: u64,
     pub(super) requests: &'p mut Requests,
-    pub(super) asked: &'p mut ArrayVec<Several, BURST_MAX>,
+    pub(super) asked: &'p mut [Several; BURST_MAX],
     pub(super) order: &'p mut Order,
     pub(super) guard: &'g Guard<'g>,
     pub(super) observer: Observer<'p>,
@@ -172,48 +186,52 @@ impl<const BY_PORT: bool> Work for Rest<'_, '_, BY_PORT> {
 
     #[inline(always)]
     fn run(mut self, vector: impl Vector) -> Totals {
-        self.read(vector);
-        self.answer(vector);
+        let n = self.read(vector);
+        self.answer(n, vector);
         self.totals
     }
 }
 
 impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
     /// Step 1 for all frames, in their order: a read waits for the requests before it that may change
-    /// one of its keys.
+    /// one of its keys. Returns how many requests are to be answered.
     #[inline(always)]
-    fn read(&mut self, vector: impl Vector) {
-        self.asked.clear();
-        let (mut pending, answered) = (0u64, self.totals.frames);
-        for n in (0..self.burst.len()).filter(|n| answered >> n & 1 == 0) {
+    fn read(&mut self, vector: impl Vector) -> usize {
+        let (mut pending, mut left) = (0u64, self.left);
+        let mut rows = 0;
+        while let Some(n) = next_of(&mut left) {
             let Some(frame) = self.burst.get(n).filter(|frame| self.region.owns(frame)) else {
                 continue;
             };
-            let Some((mut asked, keys)) = self.requests.several(frame, n, vector) else {
-                pending |= 1 << n;
+            let (Some(asked), Some(window)) = (self.asked.get_mut(rows), frame.window()) else {
                 continue;
             };
+            if self.requests.several(frame, window, asked, vector).is_none() {
+                pending |= 1 << n;
+                continue;
+            }
             let store = self.guard.store();
+            asked.frame = u8::try_from(n).unwrap_or(u8::MAX);
             asked.hash = if asked.has_long {
-                std::array::from_fn(|n| match usize::from(asked.len[n]) {
-                    0 => 0,
-                    len => {
-                        let at = usize::from(asked.at[n]);
-                        store.hash(frame.bytes().get(at..at + len).unwrap_or_default()).0
-                    }
+                std::array::from_fn(|n| match asked.key(window, n) {
+                    [] => 0,
+                    key => store.hash(key).0,
                 })
             } else {
+                let keys = asked.at.map(|at| *part(window, at.into()));
                 vector.hash(store, &keys, asked.len)
             };
             if pending != 0 {
                 self.note(std::mem::take(&mut pending));
             }
-            if !asked.keys().any(|hash| self.order.holds_back(hash)) {
-                asked.keys().for_each(|hash| store.prefetch_near(KeyHash(hash)));
-                // The capacity is that of a burst.
-                let _kept = self.asked.try_push(asked);
+            let asked = &self.asked[rows % BURST_MAX];
+            let hashes = asked.hash.get(..asked.n_keys.into()).unwrap_or_default();
+            if !hashes.iter().any(|hash| self.order.holds_back(*hash)) {
+                hashes.iter().for_each(|hash| store.prefetch_near(KeyHash(*hash)));
+                rows += 1;
             }
         }
+        rows
     }
 
     /// Notes what these frames may change.
@@ -228,88 +246,99 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
 
     /// Steps 2 and 3 for all of them.
     #[inline(always)]
-    fn answer(&mut self, vector: impl Vector) {
-        let rows = self.asked.len();
+    fn answer(&mut self, rows: usize, vector: impl Vector) {
+        let guard = self.guard;
         let mut found: [Found<'_>; ON_THE_WAY] = [[None; ROW]; ON_THE_WAY];
         for step in 0..rows + 2 * ROWS_AHEAD {
-            let behind = |rows: usize| step.wrapping_sub(rows);
-            if let Some(asked) = self.asked.get(step) {
-                for (n, hash) in asked.keys().enumerate() {
-                    let near = self.guard.fetch_near(KeyHash(hash));
-                    if near.is_none() {
-                        self.guard.store().prefetch_far(KeyHash(hash));
+            if let Some(asked) = self.asked.get_mut(step).filter(|_| step < rows) {
+                let (near, mut far) = (&mut found[step % ON_THE_WAY], 0);
+                *near = [None; ROW];
+                for n in 0..ROW {
+                    if n >= asked.n_keys.into() {
+                        break;
                     }
-                    found[step % ON_THE_WAY][n] = near;
-                }
-            }
-            let row = behind(ROWS_AHEAD);
-            if let Some(asked) = self.asked.get(row) {
-                for (n, hash) in asked.keys().enumerate() {
-                    if found[row % ON_THE_WAY][n].is_none() {
-                        found[row % ON_THE_WAY][n] = self.guard.fetch_either(KeyHash(hash));
+                    let hash = KeyHash(asked.hash[n]);
+                    near[n] = guard.fetch_near(hash);
+                    if near[n].is_none() {
+                        guard.store().prefetch_far(hash);
+                        far |= 1 << n;
                     }
                 }
+                asked.far = far;
             }
-            let row = behind(2 * ROWS_AHEAD);
-            if let Some(asked) = self.asked.get(row).copied() {
+            // A row that is not there yet, or no more, has a number beyond the last.
+            let row = step.wrapping_sub(ROWS_AHEAD);
+            if let Some(asked) = self.asked.get(row).filter(|_| row < rows) {
+                let mut far = asked.far.into();
+                while let Some(n) = next_of(&mut far) {
+                    let hash = KeyHash(asked.hash[n % ROW]);
+                    found[row % ON_THE_WAY][n % ROW] = guard.fetch_either(hash);
+                }
+            }
+            let row = step.wrapping_sub(2 * ROWS_AHEAD);
+            if row < rows {
                 // What is not answered is left.
-                let _done = self.reply(&asked, &found[row % ON_THE_WAY], vector);
+                let _done = self.reply(row, &found[row % ON_THE_WAY], vector);
             }
         }
     }
 
     /// Answers a frame. `None`: it is as it was.
     #[inline(always)]
-    fn reply(&mut self, asked: &Several, found: &Found<'_>, vector: impl Vector) -> Option<()> {
+    fn reply(&mut self, row: usize, found: &Found<'_>, vector: impl Vector) -> Option<()> {
+        let asked = self.asked.get(row)?;
         let number = usize::from(asked.frame);
         let mut frame = self.burst.get_mut(number)?.open::<WINDOW>()?;
         let window = &mut *frame.bytes;
-        let n_keys = usize::from(asked.n_keys).min(ROW);
+        let n_keys = usize::from(asked.n_keys);
         let mut items: [Option<ItemRef<'_>>; ROW] = [None; ROW];
         let mut text_max = END.len();
-        for n in 0..n_keys {
-            let Some(found) = found[n] else { continue };
+        let lanes = items.iter_mut().zip(found).zip(asked.at.iter().zip(&asked.len));
+        for ((to, found), (at, len)) in lanes {
+            let Some(found) = found else { continue };
             let item = found.item().filter(|item| self.liveness.is_live(item))?;
-            let (at, len) = (usize::from(asked.at[n]), asked.len[n]);
-            let same = item.key_len() == len
-                && if asked.has_long {
-                    window.get(at..at + usize::from(len)) == Some(item.key())
+            let (at, key_len) = (usize::from(*at), usize::from(*len));
+            let same = item.key_len() == *len
+                && if key_len <= KEY_BLOCK {
+                    vector.same(item.key_block(), part(window, at), key_len)
                 } else {
-                    vector.same(item.key_block(), part(window, at), len.into())
+                    window.get(at..at + key_len) == Some(item.key())
                 };
-            text_max += VALUE_OVERHEAD_BYTES + usize::from(len) + item.value().whole()?.len();
             if !same {
                 return None;
             }
-            items[n] = Some(item);
+            text_max += VALUE_OVERHEAD_BYTES + key_len + item.value().whole()?.len();
+            *to = Some(item);
         }
         if text_max > PAYLOAD_MAX_BYTES {
             return None;
         }
-        for n in 0..n_keys {
-            let (at, len) = (usize::from(asked.at[n]), usize::from(asked.len[n]));
-            self.observer.see(window.get(at..at + len).unwrap_or_default());
-            if let (Some(found), Some(item)) = (found[n], items[n]) {
-                self.observer.hit(found.class());
-                item.mark_visited(self.liveness.now);
-                self.totals.several_hits += 1;
-            }
+        if let Some(before) = self.observer.pass_keys(n_keys as u64) {
+            show(self.observer, window, asked, before);
         }
-        let mut at = TEXT;
-        for item in items.iter().flatten() {
-            let cas = asked.with_cas.then(|| self.observer.server.cas_shown(item.cas()));
-            at = put_value(window, at, item, cas);
+        let (mut at, mut hits) = (TEXT_U16, 0);
+        for (item, found) in items.iter().zip(found) {
+            let (Some(item), Some(found)) = (item, found) else { continue };
+            self.observer.hit(found.class());
+            item.mark_visited(self.liveness.now);
+            hits += 1;
+            at = if asked.with_cas {
+                let cas = self.observer.server.cas_shown(item.cas());
+                put_unusual(window, at, item, Some(cas))
+            } else {
+                put_value(window, at, item)
+            };
         }
+        self.totals.several_hits += hits;
+        let at = usize::from(at);
         put(window, at, *END);
         let text_len = at + END.len() - TEXT;
         let sum = if BY_PORT {
             0
         } else {
-            // Whole blocks.
-            put(window, TEXT + text_len, [0; KEY_BLOCK]);
-            let text = window.get(TEXT..TEXT + text_len.next_multiple_of(KEY_BLOCK));
             let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
-            u64::from(vector.sum(text.unwrap_or_default())) + word(L4) + word(42)
+            let text = window.get(TEXT..).unwrap_or_default();
+            u64::from(vector.sum(text, text_len)) + word(L4) + word(42)
         };
         let udp_len = u16::try_from(AROUND_TEXT + text_len).unwrap_or(0);
         // Ports and the request's number are in the sum.
@@ -317,48 +346,88 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
         turn::<BY_PORT>(window, udp_len, asked.header, sum, vector);
         finish::<BY_PORT>(&mut frame, udp_len);
         self.totals.reply_to_several(number, udp_len, asked.text_len);
-        self.totals.several_keys += u64::from(asked.n_keys);
+        self.totals.several_keys += n_keys as u64;
         Some(())
     }
 }
 
+/// Shows the keys of a request that are to be sampled: the one behind so many, and maybe others.
+#[cold]
+#[inline(never)]
+fn show(observer: Observer<'_>, window: &[u8; WINDOW], asked: &Several, before: u64) {
+    let mut keys = (0..usize::from(asked.n_keys)).map(|n| asked.key(window, n));
+    let mut before = usize::try_from(before).ok();
+    while let Some(key) = before.and_then(|before| keys.nth(before)) {
+        observer.see(key);
+        let left = keys.len() as u64;
+        before = observer.pass_keys(left).and_then(|before| usize::try_from(before).ok());
+    }
+}
+
+/// Bytes of an item's text before its value, if its key fits a block and its flags a digit.
+const BEFORE_VALUE: usize = b"VALUE ".len() + KEY_BLOCK + 16;
+const KEY_AT: usize = b"VALUE ".len();
+
 /// Writes an item, and returns where it ends. It fits: the reply's length was checked against a datagram's.
 #[inline(always)]
-fn put_value(window: &mut [u8; WINDOW], at: usize, item: &ItemRef<'_>, cas: Option<u64>) -> usize {
-    let value = item.value().whole().unwrap_or_default();
-    put(window, at, *b"VALUE ");
-    let (key_at, key_len) = (at + b"VALUE ".len(), usize::from(item.key_len()));
-    put(window, key_at, *item.key_block());
-    if key_len > KEY_BLOCK
-        && let Some(to) = window.get_mut(key_at..key_at + key_len)
-    {
-        to.copy_from_slice(item.key());
+fn put_value(window: &mut [u8; WINDOW], at: u16, item: &ItemRef<'_>) -> u16 {
+    let Value::Whole(value) = item.value() else { return at };
+    let (key_len, start) = (item.key_len(), usize::from(at));
+    let (Some(line), Some(to)) = (
+        Line::plain(value.len()).filter(|_| item.flags() < 10),
+        window
+            .get_mut(start..start + BEFORE_VALUE)
+            .and_then(<[u8]>::first_chunk_mut::<BEFORE_VALUE>),
+    ) else {
+        return put_unusual(window, at, item, None);
+    };
+    if usize::from(key_len) > KEY_BLOCK {
+        return put_unusual(window, at, item, None);
     }
-    let mut at = key_at + key_len;
+    to[..KEY_AT].copy_from_slice(b"VALUE ");
+    to[KEY_AT..KEY_AT + KEY_BLOCK].copy_from_slice(item.key_block());
+    let line_at = KEY_AT + usize::from(key_len);
+    let line_text = line.with_digit(item.flags()).text().0;
+    to[line_at..line_at + line_text.len()].copy_from_slice(&line_text);
+    let end = at + line.item_len(key_len);
+    let value_at = start + line_at + usize::from(line.len);
+    if let Some(to) = window.get_mut(value_at..usize::from(end)) {
+        small_bytes::copy(to, value);
+        if let Some(to) = to.last_chunk_mut() {
+            *to = *b"\r\n";
+        }
+    }
+    end
+}
+
+/// As [`put_value`], of any item, and with its CAS id if that was requested.
+#[inline(never)]
+fn put_unusual(window: &mut [u8; WINDOW], at: u16, item: &ItemRef<'_>, cas: Option<u64>) -> u16 {
+    let (key, value) = (item.key(), item.value().whole().unwrap_or_default());
+    let mut at = usize::from(at);
+    put(window, at, *b"VALUE ");
+    at += b"VALUE ".len();
+    put_bytes(window, &mut at, key);
     at = match Line::plain(value.len()) {
         Some(line) if item.flags() < 10 => line.with_digit(item.flags()).put(window, at),
         _ => Line::with_flags(item.flags(), value.len()).with_digit(0).put(window, at),
     };
     if let Some(cas) = cas {
-        at = put_cas(window, at - b"\r\n".len(), cas);
+        at -= b"\r\n".len();
+        put_bytes(window, &mut at, b" ");
+        put_bytes(window, &mut at, itoa::Buffer::new().format(cas).as_bytes());
+        put_bytes(window, &mut at, b"\r\n");
     }
-    if let Some(to) = window.get_mut(at..at + value.len()) {
-        small_bytes::copy(to, value);
-    }
-    at += value.len();
-    put(window, at, [TAIL[0], TAIL[1]]);
-    at + b"\r\n".len()
+    put_bytes(window, &mut at, value);
+    put_bytes(window, &mut at, b"\r\n");
+    u16::try_from(at).unwrap_or(0)
 }
 
-/// Writes a blank, the number and a line end, and returns where they end.
-#[inline(never)]
-fn put_cas(window: &mut [u8; WINDOW], at: usize, cas: u64) -> usize {
-    let mut digits = itoa::Buffer::new();
-    let digits = digits.format(cas).as_bytes();
-    put(window, at, *b" ");
-    if let Some(to) = window.get_mut(at + 1..at + 1 + digits.len()) {
-        to.copy_from_slice(digits);
+/// Writes bytes where they fit, and moves `at` behind them.
+#[inline(always)]
+fn put_bytes(window: &mut [u8; WINDOW], at: &mut usize, bytes: &[u8]) {
+    if let Some(to) = window.get_mut(*at..*at + bytes.len()) {
+        small_bytes::copy(to, bytes);
     }
-    put(window, at + 1 + digits.len(), *b"\r\n");
-    at + 1 + digits.len() + b"\r\n".len()
+    *at += bytes.len();
 }

@@ -34,8 +34,9 @@ pub(super) trait Vector: Copy {
     fn is_word(self, block: &[u8; KEY_BLOCK], len: usize) -> bool;
     /// How many bytes come before the first blank or control character.
     fn word_len(self, block: &[u8; KEY_BLOCK]) -> usize;
-    /// The sum of `bytes`, not folded further than that.
-    fn sum(self, bytes: &[u8]) -> u32;
+    /// The sum of the first `len` bytes, not folded further than that. There are as many up to the next whole
+    /// block of 32 bytes, or it is 0.
+    fn sum(self, bytes: &[u8], len: usize) -> u32;
     /// Whether the first `len` bytes are the same.
     fn same(self, a: &[u8; KEY_BLOCK], b: &[u8; KEY_BLOCK], len: usize) -> bool;
     /// Whether the checksums of an IPv4 header and of a datagram are right: of the first [`IP_HEAD`] bytes
@@ -128,9 +129,9 @@ mod avx2 {
         }
 
         #[inline(always)]
-        fn sum(self, bytes: &[u8]) -> u32 {
+        fn sum(self, bytes: &[u8], len: usize) -> u32 {
             // SAFETY: as in `fits`.
-            unsafe { sum(bytes) }
+            unsafe { sum(bytes, len) }
         }
 
         #[inline(always)]
@@ -251,15 +252,24 @@ mod avx2 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn sum(bytes: &[u8]) -> u32 {
-        let (blocks, rest) = bytes.as_chunks::<32>();
-        let (mut all, mut n) = (_mm256_setzero_si256(), 0);
-        for block in blocks {
-            all = _mm256_add_epi32(all, pairs(load(block)));
-            n += 1;
+    fn sum(bytes: &[u8], len: usize) -> u32 {
+        let blocks = bytes.as_chunks::<32>().0;
+        let Some((last, whole)) = blocks.get(..=len / 32).and_then(<[_]>::split_last) else {
+            return 0;
+        };
+        let mask = load(block(&ONES_THEN_ZEROS, SUM_BLOCK - len % 32));
+        let mut all = pairs(_mm256_and_si256(load(last), mask));
+        // By two: a loop over one is unrolled further than most requests are long.
+        let (twos, one) = whole.as_chunks::<2>();
+        for [a, b] in twos {
+            all = _mm256_add_epi32(all, _mm256_add_epi32(pairs(load(a)), pairs(load(b))));
         }
-        let rest = if rest.is_empty() { 0 } else { checksum::sum(rest).swap_bytes() };
-        total(all, n) + u32::from(rest)
+        if let [block] = one {
+            all = _mm256_add_epi32(all, pairs(load(block)));
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "of a frame")]
+        let blocks = (len / 32 + 1) as u32;
+        total(all, blocks)
     }
 
     #[inline]

@@ -33,6 +33,36 @@ pub(super) fn equal(words: [u64; 2], tag: u16) -> u8 {
     equal_in_words(words, tag)
 }
 
+/// [`equal`] of two buckets, the first one's lanes first.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) fn equal_in_both(buckets: [[u64; 2]; 2], tag: u16) -> u16 {
+    // SAFETY: every x86-64 processor has SSE2.
+    unsafe { equal_in_both_sse2(buckets, tag) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "sse2")]
+fn equal_in_both_sse2(buckets: [[u64; 2]; 2], tag: u16) -> u16 {
+    use std::arch::x86_64::{
+        _mm_cmpeq_epi16, _mm_movemask_epi8, _mm_packs_epi16, _mm_set_epi64x, _mm_set1_epi16,
+    };
+    let [first, second] = buckets.map(|[low, high]| {
+        let lanes = _mm_set_epi64x(high.cast_signed(), low.cast_signed());
+        _mm_cmpeq_epi16(lanes, _mm_set1_epi16(tag.cast_signed()))
+    });
+    let [low, high, ..] = _mm_movemask_epi8(_mm_packs_epi16(first, second)).to_le_bytes();
+    u16::from_le_bytes([low, high])
+}
+
+/// [`equal`] of two buckets, the first one's lanes first.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub(super) fn equal_in_both(buckets: [[u64; 2]; 2], tag: u16) -> u16 {
+    u16::from_le_bytes(buckets.map(|words| equal_in_words(words, tag)))
+}
+
 #[cfg(any(test, not(target_arch = "x86_64")))]
 fn equal_in_words(words: [u64; 2], tag: u16) -> u8 {
     const LANES_LOW: u64 = 0x0001_0001_0001_0001;
@@ -69,6 +99,9 @@ mod tests {
                     (want, want),
                     "{lanes:x?}"
                 );
+                let (other, both) = ([words[1], words[0]], [words, [words[1], words[0]]]);
+                let want = [want, equal_in_words(other, tag)];
+                assert_eq!(equal_in_both(both, tag), u16::from_le_bytes(want), "{lanes:x?}");
             }
         }
     }

@@ -63,6 +63,24 @@ fn the_other_bucket_of_the_other_is_the_first() {
 }
 
 #[test]
+fn a_tag_is_found_in_the_first_bucket_or_else_in_either() {
+    let ix = Index::new(20_000, Pages::Small).unwrap();
+    (0..20_000).for_each(|n| assert_eq!(put(&ix, n), Ok(None)));
+    let (mut near, mut far, mut nowhere) = (0, 0, 0);
+    for n in 0..40_000 {
+        let (hash, (tag, b)) = (hash(n), ix.place(hash(n)));
+        let pair = [b, ix.other(b, tag)].map(|b| ix.bucket(b));
+        let [first, second] = pair.map(|bucket| bucket.first(tag));
+        assert_eq!(ix.near_now(hash), first);
+        assert_eq!(ix.either_now(hash), first.or(second));
+        near += u32::from(first.is_some());
+        far += u32::from(first.is_none() && second.is_some());
+        nowhere += u32::from(first.is_none() && second.is_none());
+    }
+    assert!(near > 10_000 && far > 2_000 && nowhere > 19_000, "{near} {far} {nowhere}");
+}
+
+#[test]
 fn fills_to_its_design_load_without_a_failure() {
     for items in [500usize, 32_768, 200_000] {
         let ix = Index::new(items, Pages::Small).unwrap();
