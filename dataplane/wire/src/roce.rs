@@ -280,6 +280,23 @@ mod tests {
     const READ6: &str = "02000000000202000000000186dd6025432100281140fd000000000000000000000000000001fd000000000000000000000000000002c12312b7002800000c40ffff0012345680abcdef89abcdef000000100123456700000064252745a6";
     const ONLY6: &str = "02000000000202000000000186dd6025432100241140fd000000000000000000000000000001fd000000000000000000000000000002c12312b7002400001070ffff00000011000000071f00000168656c6c6f000000d1961da5";
 
+    /// By Linux 6.1's rdma_rxe: READs of 45 bytes.
+    const RXE4: &str = "62b2664c112002000000770108004500003cf78b400040112e890a4d00020a4d0001e04112b7002800000c00ffff0054200080bdd38434a754650000000017aabd000000002dbd7217d0";
+    const RXE6: &str = "62b2664c112002000000770186dd6000000000281140fd770000000000000000000000000002fd770000000000000000000000000001e06212b7002800000c00ffff004d300080f964c834a754650000000017aabd000000002dcf63d02b";
+
+    #[test]
+    fn the_kernels_requests_are_read() {
+        for (hex, l4, ipv6, qpn) in [(RXE4, 34, false, 0x54_2000), (RXE6, 54, true, 0x4d_3000)] {
+            let frame = bytes(hex);
+            assert!(verify_icrc(&frame, 14, l4, ipv6));
+            let request = Roce::checked(&frame[usize::from(l4) + 8..]).unwrap();
+            let read = request.read.unwrap();
+            assert_eq!((request.bth.qpn(), request.bth.opcode), (qpn, opcode::READ_REQUEST));
+            assert_eq!((read.va.get(), read.rkey.get()), (0x34a7_5465_0000_0000, 0x17aa_bd00));
+            assert_eq!(read.len.get(), 45);
+        }
+    }
+
     fn bytes(hex: &str) -> Vec<u8> {
         hex.as_bytes()
             .chunks(2)
