@@ -64,6 +64,7 @@ impl Line {
     /// Bytes of an item's text with a key of this length, from `VALUE` to the line end behind its value.
     #[inline(always)]
     pub(super) fn item_len(&self, key_len: u8) -> u16 {
+        #[expect(clippy::cast_possible_truncation, reason = "21")]
         const AROUND_ITEMS: u16 = 8 + HEADER_BYTES as u16 + b"END\r\n".len() as u16;
         self.around_key - AROUND_ITEMS + u16::from(key_len)
     }

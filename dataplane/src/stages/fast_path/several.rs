@@ -253,6 +253,7 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
             if let Some(asked) = self.asked.get_mut(step).filter(|_| step < rows) {
                 let (near, mut far) = (&mut found[step % ON_THE_WAY], 0);
                 *near = [None; ROW];
+                #[expect(clippy::needless_range_loop, reason = "of two arrays")]
                 for n in 0..ROW {
                     if n >= asked.n_keys.into() {
                         break;
