@@ -70,7 +70,7 @@ fn sigusr1_keeps_the_items_and_a_kill_does_not() {
     server.kill();
 
     let server = file.serve(&[]);
-    server.wait_for_log("its items are discarded: whoever used it last did not close it");
+    server.wait_for_log("its items are discarded: its last user did not close it");
     assert_eq!(server.ready.get("kept_items"), None);
     let mut tcp = Tcp::connect(server.tcp());
     tcp.expect("get key-7 large long\r\n", "END\r\n");
