@@ -10,7 +10,8 @@
 //! may see a difference; what cannot be served here (watchers, `stats detail`, flushed prefixes)
 //! turns the fast path off for as long as it is on.
 //!
-//! `gets`, up to four keys, and longer ones are answered behind those (`several`).
+//! `gets`, up to four keys, and longer ones are answered behind those (`several`), and behind all gets
+//! plain `set`s are carried out (`sets`).
 //!
 //! **How**: three steps over rows of four requests, each step two rows behind the one before, so that
 //! the lines of the index and of items that one row prefetches come while other rows are worked on.
@@ -22,8 +23,9 @@
 //! step 3  reply     the item verified, its value and the headers written, sums from known parts
 //! ```
 //!
-//! **Order**: a read never goes before a request of its burst that may change its key (`order`).
-//! Replies to other keys may leave in another order than requests came.
+//! **Order**: a read never goes before a request of its burst that may change its key (`order`), and no
+//! change before another, or before a read of its key. Replies to other keys may leave in another order than
+//! requests came.
 //!
 //! Owns nothing but scratch; frames stay in the burst. Nothing fails.
 

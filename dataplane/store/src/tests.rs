@@ -6,6 +6,7 @@ mod large;
 mod moves;
 mod own_cas;
 mod pressure;
+mod reserve;
 
 use super::index::Expect;
 use super::item_flags::Marks;

@@ -176,9 +176,7 @@ mod tests {
         let read = Reading { dialects: Dialects::Auto, item_max_bytes: 1024 };
         let key = |key: &'static [u8]| Changes::Key(key);
         for (text, want) in [
-            (&b"get a b\r\n"[..], Changes::Nothing),
-            (b"gets a\n", Changes::Nothing),
-            (b"version\r\n", Changes::Nothing),
+            (&b"version\r\n"[..], Changes::Nothing),
             (b"get a\r\nset b 0 0 1\r\n1\r\n", Changes::Anything),
             (b"get a", Changes::Anything),
             (b"delete a\r\n", key(b"a")),
@@ -205,6 +203,11 @@ mod tests {
             (b"delete\r\n", Changes::Anything),
         ] {
             assert_eq!(changed_by(text, read), want, "{}", String::from_utf8_lossy(text));
+        }
+        for (text, want) in [(&b"get a b\r\n"[..], &[&b"a"[..], b"b"][..]), (b"gets a\n", &[b"a"])]
+        {
+            let Changes::ButReads(keys) = changed_by(text, read) else { panic!("{text:?}") };
+            assert_eq!(keys.iter().collect::<Vec<_>>(), want);
         }
         let mut set = [&[0x80, 1, 0, 1, 8, 0, 0, 0, 0, 0, 0, 10][..], &[0; 20], b"a\n"].concat();
         assert_eq!(changed_by(&set, read), key(b"a"));
