@@ -255,9 +255,10 @@ impl Worker {
         }
         let (counters, region, caps) = (&self.accounts, &self.region, port.tx.caps());
         let mut context = fast_path::Context { ctx: self.execute.ctx(), counters, region, caps };
-        let answered = fast_path.run(burst, &mut port.requests, &mut context);
+        let mut answered = fast_path.run(burst, &mut port.requests, &mut context);
+        self.accounts.answered.add(answered.take_silent(burst) as u64);
         match answered.count() {
-            0 => return,
+            0 => {}
             n if n == burst.len() => {
                 port.tx.send_answers(burst, answered.bytes, &self.accounts);
             }
@@ -267,7 +268,7 @@ impl Worker {
                 std::mem::swap(burst, &mut left);
             }
         }
-        self.execute.note_gets(now_ns, answered.count() as u64);
+        self.execute.note_answered(now_ns, answered.gets, answered.sets);
     }
 
     /// Stage 3's verdict on one frame, carried out.

@@ -119,6 +119,13 @@ impl World {
         replies
     }
 
+    /// How many keys the store confirmed where the engine had located them, and how many not. Where a key is read
+    /// and set in one burst that depends on how requests came together: a batch is looked up before any of
+    /// it is carried out.
+    fn hints(&self) -> (u64, u64) {
+        (self.counters.hints_right.get(), self.counters.hints_wrong.get())
+    }
+
     /// Everything that is counted, but how requests came together, and how long anything took.
     fn counted(&mut self) -> Vec<String> {
         let c = &self.counters;
@@ -136,8 +143,6 @@ impl World {
             ("batched", &c.batched),
             ("fast", &c.fast),
             ("slow", &c.slow),
-            ("hints_right", &c.hints_right),
-            ("hints_wrong", &c.hints_wrong),
         ]
         .map(|(name, counter): (&str, &Counter)| format!("{name} {}", counter.get()))
         .into();
@@ -219,7 +224,43 @@ impl Random {
         byte.into_iter().cycle().take(len).collect()
     }
 
-    fn text(&mut self, corpus: &[Vec<u8>]) -> Vec<u8> {
+    /// A `set`, nearly always a good one.
+    fn set(&mut self) -> Vec<u8> {
+        let (key, value) = (self.key(), self.value());
+        let mut words = [
+            self.of(&["0", "0", "0", "7", "12", "007", "123456789", "1234567890", "4294967295"]),
+            self.of(&["0", "0", "0", "0", "100000", "0000", "2592001", "-1"]),
+            &value.len().to_string(),
+        ]
+        .map(str::to_owned);
+        let mut tail = self.of(&["", "", " noreply"]).to_owned();
+        let (mut gap, mut line_end, mut end, mut behind) = (" ", "\r\n", "\r\n", "");
+        match self.below(60) {
+            0 => words[0] = self.of(&["4294967296", "-1", "a", "", "1 2"]).to_owned(),
+            1 => words[1] = self.of(&["99999999999", "a", "", "1\u{1}2"]).to_owned(),
+            2 => words[2] = self.of(&["0", "1", "99999", "0000000001", "-1", ""]).to_owned(),
+            3 => words[2] = format!("{:04}", value.len()),
+            4 => words[2] = format!("{}", value.len() + 1),
+            5 => words[2] = format!("{}", value.len().saturating_sub(1)),
+            6 => gap = self.of(&["  ", "\t", ""]),
+            7 => line_end = self.of(&["\n", "\r", " \r\n", ""]),
+            8 => end = self.of(&["\n", "\r", "xx", "", "\r\n\r\n"]),
+            9 => {
+                tail = self.of(&[" noreply ", " norepl", " 5", " no reply", "  noreply"]).to_owned()
+            }
+            10 => behind = self.of(&["get a\r\n", "delete a\r\n", "x"]),
+            _ => {}
+        }
+        let [flags, exptime, len] = words;
+        let line = format!("set {key}{gap}{flags} {exptime} {len}{tail}{line_end}");
+        [line.as_bytes(), &value, end.as_bytes(), behind.as_bytes()].concat()
+    }
+
+    /// `sets` of 40 are `set`s, and some of the others; `None`: not any.
+    fn text(&mut self, sets: Option<usize>, corpus: &[Vec<u8>]) -> Vec<u8> {
+        if sets.is_some_and(|sets| self.below(40) < sets) {
+            return self.set();
+        }
         let key = self.key();
         let line = match self.below(40) {
             0..17 => format!("get {key}\r\n"),
@@ -250,12 +291,15 @@ impl Random {
                 binary.extend(key.bytes());
                 return binary;
             }
+            30 if sets.is_none() => "version\r\n".to_owned(),
             30 if !corpus.is_empty() => return corpus[self.below(corpus.len())].clone(),
             30 => return Vec::new(),
             n => {
                 let value = self.value();
-                let verb =
-                    if n < 37 { "set" } else { self.of(&["add", "replace", "append", "prepend"]) };
+                let verb = match n {
+                    ..37 if sets.is_some() => "set",
+                    _ => self.of(&["add", "replace", "append", "prepend"]),
+                };
                 let flags = if n % 2 == 0 { self.below(10) } else { self.below(1 << 32) };
                 let exptime = self.of(&["0", "0", "0", "0", "0", "0", "-1", "100000"]);
                 let noreply = self.of(&["", "", " noreply"]);
@@ -266,8 +310,8 @@ impl Random {
         line.into_bytes()
     }
 
-    fn frame(&mut self, id: u16, corpus: &[Vec<u8>]) -> Vec<u8> {
-        let text = self.text(corpus);
+    fn frame(&mut self, id: u16, sets: Option<usize>, corpus: &[Vec<u8>]) -> Vec<u8> {
+        let text = self.text(sets, corpus);
         let [id_hi, id_lo] = id.to_be_bytes();
         let mut payload = vec![id_hi, id_lo, 0, 0, 0, 1, 0, 0];
         if self.below(40) == 0 {
@@ -319,7 +363,7 @@ impl Random {
             4 => frame.extend(std::iter::repeat_n(0xaa, self.below(20))),
             // No checksum.
             5 if !v6 && vlans.is_empty() => frame[40..42].fill(0),
-            6 if !corpus.is_empty() => frame = corpus[self.below(corpus.len())].clone(),
+            6 if sets.is_some() => frame = corpus[self.below(corpus.len())].clone(),
             _ => {}
         }
         if frame.is_empty() {
@@ -350,16 +394,17 @@ fn corpus() -> Vec<Vec<u8>> {
     all
 }
 
-fn compare(seed: u64, packets: usize, caps: TxCaps) {
+/// `shares` are those of `set`s in bursts, as [`Random::text`] has them.
+fn compare(seed: u64, packets: usize, caps: TxCaps, shares: &[Option<usize>]) {
     let corpus = corpus();
     let mut random = Random(seed);
     let mut worlds = [Manner::Off, Manner::Vector, Manner::Portable].map(|m| World::new(m, caps));
     let (mut sent, mut bursts) = (0, 0);
     while sent < packets {
-        // Nearly all gets in some bursts, a mixture in others.
         let n = 1 + random.below(64);
+        let sets = shares[random.below(shares.len())];
         let frames: Vec<Vec<u8>> =
-            (0..n).map(|id| random.frame(u16::try_from(id).unwrap(), &corpus)).collect();
+            (0..n).map(|id| random.frame(u16::try_from(id).unwrap(), sets, &corpus)).collect();
         let [want, fast, portable] = worlds.each_mut().map(|world| world.ask(&frames));
         for (got, name) in [(fast, "vector"), (portable, "portable")] {
             if got != want {
@@ -378,6 +423,10 @@ fn compare(seed: u64, packets: usize, caps: TxCaps) {
             let [want, fast, portable] = worlds.each_mut().map(World::counted);
             assert_eq!(fast, want, "seed {seed:#x}, burst {bursts}, vector");
             assert_eq!(portable, want, "seed {seed:#x}, burst {bursts}, portable");
+            if shares.contains(&None) {
+                let [want, fast, portable] = worlds.each_ref().map(World::hints);
+                assert!(fast == want && portable == want, "{fast:?}, {portable:?}: {want:?}");
+            }
         }
     }
     // It was not the general stages that answered.
@@ -439,6 +488,80 @@ fn a_get_does_not_go_before_what_hides_behind_a_broken_request() {
     }
 }
 
+fn set(key: &str, value: &str, tail: &str) -> Vec<u8> {
+    let len = value.len();
+    datagram(CLIENT, format!("set {key} 0 0 {len}{tail}\r\n{value}\r\n").as_bytes())
+}
+
+#[test]
+fn sets_and_reads_of_a_key_keep_their_order() {
+    let get = |keys: &str| datagram(CLIENT, format!("get {keys}\r\n").as_bytes());
+    let mut binary = vec![0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1];
+    binary.extend([0; 12]);
+    binary.push(b'a');
+    let many = "a b c d e f g h";
+    for read in [
+        get("a"),
+        get("b a"),
+        get(many),
+        datagram(CLIENT, b"gets a\n"),
+        datagram(CLIENT, b"mg a v\r\n"),
+        datagram(CLIENT, &binary),
+        datagram(CLIENT, b"get a\r\nget a\r\n"),
+    ] {
+        for tail in ["", " noreply"] {
+            let sets = ["one", "two", "six"].map(|value| set("a", value, tail));
+            let [one, two, six] = sets;
+            let other = || set("b", "other", "");
+            ask_all(
+                Dialects::Auto,
+                &[
+                    &[one.clone(), read.clone(), two.clone(), read.clone(), six.clone()],
+                    std::slice::from_ref(&read),
+                    &[two.clone(), six, read.clone(), one, two, other(), read.clone(), other()],
+                    &[read.clone(), other(), set("a", "last", tail), other()],
+                    std::slice::from_ref(&read),
+                ],
+            );
+        }
+    }
+}
+
+#[test]
+fn writes_keep_their_order() {
+    let delete = || datagram(CLIENT, b"delete a\r\n");
+    let append = || datagram(CLIENT, b"append a 0 0 1\r\nx\r\n");
+    let gets = || datagram(CLIENT, b"gets a b c\r\n");
+    let (a, b) = (|| set("a", "1", ""), || set("b", "2", " noreply"));
+    for burst in [
+        [a(), delete(), b(), append()],
+        [delete(), a(), append(), b()],
+        [a(), append(), a(), delete()],
+        [append(), b(), a(), append()],
+    ] {
+        ask_all(Dialects::Auto, &[&burst, &[gets()], &burst, &[gets()]]);
+    }
+}
+
+#[test]
+fn sets_are_answered_before_the_general_stages() {
+    for (manner, batches) in [(Manner::Off, 1), (Manner::Vector, 2), (Manner::Portable, 2)] {
+        let mut world = World::new(manner, TxCaps::default());
+        // What the general stages get is a batch of its own.
+        let replies = world.ask(&[set("a", "1", ""), datagram(CLIENT, b"delete b\r\n")]);
+        assert_eq!((replies.len(), world.counters.batches.get()), (2, batches));
+        // A change that comes first is not overtaken.
+        world.ask(&[datagram(CLIENT, b"delete b\r\n"), set("a", "1", "")]);
+        assert_eq!(world.counters.batches.get(), batches + 1);
+        // Nothing is left of sets without an answer.
+        let quiet: Vec<Vec<u8>> = (0..64).map(|_| set("a", "1", " noreply")).collect();
+        assert!(world.ask(&quiet).is_empty());
+        let ledger = world.counters.ledger();
+        assert!(ledger.balances() && ledger.answered == 68, "{ledger:?}");
+        assert_eq!((world.counters.slow.get(), world.counters.tx_frames.get()), (68, 4));
+    }
+}
+
 #[test]
 fn a_source_that_is_nobody_is_not_answered() {
     for src in ["0.0.0.0:40000", "0.0.0.1:40000", "158.0.0.1:40000", "1.0.0.0:40000"] {
@@ -452,10 +575,17 @@ fn packets() -> usize {
 
 #[test]
 fn every_reply_and_every_count_is_that_of_the_general_stages() {
+    // Nearly all gets in some bursts, nearly all sets in others, or a mixture.
+    let shares = [0, 0, 12, 39].map(Some);
     for seed in 1..=4 {
-        compare(seed, packets() / 5, TxCaps::default());
+        compare(seed, packets() / 5, TxCaps::default(), &shares);
     }
-    compare(5, packets() / 5, TxCaps { ip: true, udp: true });
+    compare(5, packets() / 5, TxCaps { ip: true, udp: true }, &shares);
+}
+
+#[test]
+fn so_is_every_hint_where_sets_come_apart() {
+    compare(6, packets() / 5, TxCaps::default(), &[None, Some(40)]);
 }
 
 /// The way that every command can take: parser, verb, encoder, for one datagram's text.

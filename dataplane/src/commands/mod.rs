@@ -30,7 +30,7 @@ pub use conversation::{Conversation, Progress};
 pub(crate) use ctx::Known;
 pub use ctx::{Ctx, Flow, Rest};
 pub(crate) use get::Bytes;
-pub(crate) use store::plain as plain_stored;
+pub(crate) use store::{plain as plain_stored, unwatched as store_unwatched};
 
 use crate::observe::Kind;
 use memcache::{Command, Form, KEY_MAX_BYTES, Outcome, Reply, Sink, Verb};

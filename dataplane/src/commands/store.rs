@@ -92,9 +92,24 @@ pub(crate) fn plain(
     noreply: bool,
 ) -> &'static [u8] {
     let before = ctx.observer.before(ctx.session, what.key);
-    let result = verbs::set(ctx.session, hash, what);
+    let result = verbs::set(ctx.session, hash, None, what);
     let count = StoreCount { command: true, cas: false };
     ctx.observer.stored(ctx.session, what, before, result, count);
     ctx.observer.command(Kind::Store);
     if noreply { b"" } else { line(&outcome(result)) }
+}
+
+/// [`plain`] where no connection watches and no prefix is counted. Returns the line to answer where the store
+/// refused it. `value_sum` is that of the value, as items keep it, if it is known. All of several are to be
+/// counted by [`Observer::sets`](crate::observe::Observer::sets).
+#[inline(always)]
+pub(crate) fn unwatched(
+    ctx: &mut Ctx<'_>,
+    hash: KeyHash,
+    value_sum: Option<u16>,
+    what: &Store<'_>,
+) -> Option<&'static [u8]> {
+    let result = verbs::set(ctx.session, Some(hash), value_sum, what);
+    ctx.observer.set(ctx.session, what.key, what.value.len(), result);
+    result.is_err().then(|| line(&outcome(result)))
 }

@@ -183,7 +183,7 @@ impl Observer<'_> {
     ) {
         self.looked(what.key, before);
         if count.command {
-            self.set();
+            self.storage_command();
         }
         self.ops.hot_keys.see(what.key);
         self.server.detail.count(what.key, Act::Set);
@@ -194,18 +194,47 @@ impl Observer<'_> {
         if count.cas {
             self.cas(result);
         }
-        match result {
-            Err(NotStored::TooLarge) => self.too_large(),
-            Err(NotStored::OutOfMemory) => self.no_memory(),
-            _ => {}
-        }
+        self.refused_by_store(result);
         if self.server.watchers.want(Events::MUTATIONS) {
             self.show_stored(session, what, result, count.cas);
         }
     }
 
+    /// A plain `set` was carried out, or refused by the store, where no connection watches and no prefix is
+    /// counted: all but [`Self::sets`].
+    #[inline(always)]
+    pub fn set(
+        self,
+        session: &Session,
+        key: &[u8],
+        value_len: usize,
+        result: Result<verbs::Stored, NotStored>,
+    ) {
+        self.ops.hot_keys.see(key);
+        if let Some(class) = session.store().class_for(key.len(), value_len, false) {
+            self.ops.classes.cmd_set(class);
+        }
+        self.refused_by_store(result);
+    }
+
+    /// So many plain `set`s were carried out, or refused.
     #[inline]
-    fn set(self) {
+    pub fn sets(self, n: u64) {
+        self.ops.cmd_set.add(n);
+        self.commands(Kind::Store, n);
+    }
+
+    #[inline(always)]
+    fn refused_by_store(self, result: Result<verbs::Stored, NotStored>) {
+        match result {
+            Err(NotStored::TooLarge) => self.too_large(),
+            Err(NotStored::OutOfMemory) => self.no_memory(),
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn storage_command(self) {
         self.ops.cmd_set.inc();
     }
 
@@ -271,7 +300,7 @@ impl Observer<'_> {
             Refusal::TooLarge => self.too_large(),
             Refusal::OutOfMemoryReading => self.no_memory(),
             // It was a storage command, and had all of its data.
-            Refusal::BadDataChunk => self.set(),
+            Refusal::BadDataChunk => self.storage_command(),
             _ => {}
         }
         let Some(key) = forgotten else { return };

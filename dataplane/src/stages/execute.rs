@@ -158,10 +158,14 @@ impl Execute {
         Ctx::new(&mut self.session, &self.ops, &self.server)
     }
 
-    /// So many gets that came at this time were answered elsewhere.
+    /// So many gets and sets that came at this time were answered elsewhere.
     #[inline]
-    pub fn note_gets(&mut self, came_ns: u64, requests: u64) {
-        note_all(&mut self.answered, came_ns, Kind::Get, requests);
+    pub fn note_answered(&mut self, came_ns: u64, gets: u64, sets: u64) {
+        for (kind, requests) in [(Kind::Get, gets), (Kind::Store, sets)] {
+            if requests > 0 {
+                note_all(&mut self.answered, came_ns, kind, requests);
+            }
+        }
     }
 
     /// The replies made so far have gone to the driver, at this time of the worker's clock: counts

@@ -10,7 +10,8 @@
 //! may see a difference; what cannot be served here (watchers, `stats detail`, flushed prefixes)
 //! turns the fast path off for as long as it is on.
 //!
-//! `gets`, up to four keys, and longer ones are answered behind those (`several`).
+//! `gets`, up to four keys, and longer ones are answered behind those (`several`), and behind all gets
+//! plain `set`s are carried out (`sets`).
 //!
 //! **How**: three steps over rows of four requests, each step two rows behind the one before, so that
 //! the lines of the index and of items that one row prefetches come while other rows are worked on.
@@ -22,11 +23,13 @@
 //! step 3  reply     the item verified, its value and the headers written, sums from known parts
 //! ```
 //!
-//! **Order**: a read never goes before a request of its burst that may change its key (`order`).
-//! Replies to other keys may leave in another order than requests came.
+//! **Order**: a read never goes before a request of its burst that may change its key (`order`), and no
+//! change before another, or before a read of its key. Replies to other keys may leave in another order than
+//! requests came.
 //!
 //! Owns nothing but scratch; frames stay in the burst. Nothing fails.
 
+mod fixed;
 mod line;
 mod lookup;
 mod order;
@@ -34,6 +37,8 @@ mod read;
 mod reply;
 mod requests;
 mod seal;
+mod set_line;
+mod sets;
 mod several;
 mod sum;
 mod totals;
@@ -43,11 +48,13 @@ mod window;
 use crate::commands::Ctx;
 use crate::counters::WorkerCounters;
 use crate::observe::Observer;
-use driver_shim::{BURST_MAX, Frame, Region, TxCaps};
+use driver_shim::{BURST_MAX, Burst, Frame, Region, TxCaps};
 use memcache::Dialects;
 use memcache::admin::Events;
 use order::Order;
 pub use requests::Requests;
+use set_line::Set;
+use sets::Sets;
 use several::{Rest, Several};
 use store::{Fetched, Guard, Liveness};
 use totals::{Totals, next_of};
@@ -101,6 +108,7 @@ pub struct FastPath {
     manner: Manner,
     order: Order,
     several: Box<[Several; BURST_MAX]>,
+    sets: Box<[Set; BURST_MAX]>,
 }
 
 /// What a burst is answered with.
@@ -121,19 +129,40 @@ impl std::fmt::Debug for Context<'_> {
     }
 }
 
-/// Which frames of a burst are replies now.
+/// What became of the frames of a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Answered {
-    /// Bit n for frame n.
+    /// Bit n for frame n: it is a reply now.
     frames: u64,
-    /// Bytes of those.
+    /// It is done with, and is to be sent no reply.
+    silent: u64,
+    /// Bytes of the replies.
     pub bytes: u64,
+    /// Gets that were answered, and sets that were carried out.
+    pub gets: u64,
+    /// See `gets`.
+    pub sets: u64,
 }
 
 impl Answered {
-    /// How many.
+    /// How many frames are replies.
     pub fn count(self) -> usize {
         self.frames.count_ones() as usize
+    }
+
+    /// Takes the frames that are to be sent no reply out of the burst.
+    pub fn take_silent(&mut self, burst: &mut Burst) -> usize {
+        if self.silent == 0 {
+            return 0;
+        }
+        let taken = self.silent.count_ones() as usize;
+        for n in (0..burst.len()).rev().filter(|n| self.silent >> n & 1 == 1) {
+            drop(burst.remove(n));
+            let before = (1 << n) - 1;
+            self.frames = (self.frames & before) | (self.frames >> 1 & !before);
+        }
+        self.silent = 0;
+        taken
     }
 
     /// Whether frame `n` is one.
@@ -170,7 +199,12 @@ impl Lanes<'_> {
 impl FastPath {
     /// A fast path, if it is to be.
     pub fn new(manner: Manner) -> Self {
-        Self { manner, order: Order::default(), several: Box::new([Several::default(); BURST_MAX]) }
+        Self {
+            manner,
+            order: Order::default(),
+            several: Box::new([Several::default(); BURST_MAX]),
+            sets: Box::new([Set::default(); BURST_MAX]),
+        }
     }
 
     /// Answers what it can of a burst.
@@ -194,8 +228,15 @@ impl FastPath {
             _ => return Answered::default(),
         };
         totals.count(context.ctx.observer, context.counters);
-        let before = u64::from(PLAIN_L4) * u64::from(totals.frames.count_ones());
-        Answered { frames: totals.frames, bytes: (totals.lengths & u64::from(u32::MAX)) + before }
+        let frames = totals.frames & !totals.silent;
+        let before = u64::from(PLAIN_L4) * u64::from(frames.count_ones());
+        Answered {
+            frames,
+            silent: totals.silent,
+            bytes: (totals.lengths & u64::from(u32::MAX)) + before,
+            gets: (totals.frames & !totals.sets).count_ones().into(),
+            sets: totals.sets.count_ones().into(),
+        }
     }
 
     #[inline]
@@ -206,7 +247,39 @@ impl FastPath {
         context: &mut Context<'_>,
         liveness: Liveness,
     ) -> Totals {
-        let Self { manner, order, several } = self;
+        let totals = self.answer_gets::<BY_PORT>(burst, requests, context, liveness);
+        let left = left_of(burst, &totals);
+        // A client that watches what is stored is shown it by the general stages.
+        let shown = || context.ctx.server().watchers.want(Events::MUTATIONS);
+        if left == 0 || !sets::any(burst, left) || shown() {
+            return totals;
+        }
+        let Self { manner, order, sets, .. } = self;
+        let region = context.region;
+        let ctx = &mut context.ctx;
+        manner.carry_out(Sets::<BY_PORT> {
+            burst,
+            requests,
+            asked: sets,
+            n_asked: 0,
+            left: 0,
+            order,
+            item_max_bytes: ctx.session.store().config().item_max_bytes,
+            ctx,
+            region,
+            totals,
+        })
+    }
+
+    #[inline]
+    fn answer_gets<const BY_PORT: bool>(
+        &mut self,
+        burst: &mut [Frame],
+        requests: &mut Requests,
+        context: &mut Context<'_>,
+        liveness: Liveness,
+    ) -> Totals {
+        let Self { manner, order, several, .. } = self;
         let (observer, region) = (context.ctx.observer, context.region);
         let guard = context.ctx.session.pin();
         let (guard, dialects) = (&guard, observer.server.dialects);
@@ -224,8 +297,7 @@ impl FastPath {
             totals,
         };
         let totals = manner.carry_out(Summing::<BY_PORT>(pass));
-        let all = u64::MAX >> (BURST_MAX - burst.len().clamp(1, BURST_MAX));
-        let left = all & !totals.frames;
+        let left = left_of(burst, &totals);
         if left == 0 || !several::any(burst, left) {
             return totals;
         }
@@ -243,6 +315,12 @@ impl FastPath {
             totals,
         })
     }
+}
+
+/// The frames of a burst that have not been answered.
+#[inline(always)]
+fn left_of(burst: &[Frame], totals: &Totals) -> u64 {
+    u64::MAX >> (BURST_MAX - burst.len().clamp(1, BURST_MAX)) & !totals.frames
 }
 
 /// One pass over a burst.

@@ -85,7 +85,12 @@ impl Store {
     }
 
     #[inline(always)]
-    fn take_chunk(&self, class: &mut Class, bytes: usize, may_wait: bool) -> Option<Location> {
+    pub(super) fn take_chunk(
+        &self,
+        class: &mut Class,
+        bytes: usize,
+        may_wait: bool,
+    ) -> Option<Location> {
         self.replenish(class, may_wait);
         self.slabs.pop(class, bytes)
     }

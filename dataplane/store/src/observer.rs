@@ -49,7 +49,7 @@ impl Replica {
         let _ = self.0.set(feed);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn note(&self, hash: KeyHash) {
         if let Some(feed) = self.0.get() {
             feed.note(hash.0);

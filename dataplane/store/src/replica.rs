@@ -12,7 +12,7 @@ use gpu::index::{Found, Source};
 
 impl Store {
     /// Has the replica, if there is one, look at this hash again.
-    #[inline]
+    #[inline(always)]
     pub fn look_again(&self, hash: KeyHash) {
         self.replica.note(hash);
     }

@@ -34,7 +34,12 @@ pub struct Session {
     copied_bytes: Cell<u64>,
     /// What was replaced and is still to be retired.
     replaced: ArrayVec<Unlinked, REPLACED_MAX>,
+    /// Chunks for the next items, and how long those will be.
+    reserved: ArrayVec<(Location, usize), RESERVED_MAX>,
 }
+
+/// Chunks that a session takes for items to come, at most.
+const RESERVED_MAX: usize = 4;
 
 /// Chunks that a session holds back until [`Session::settle`], at most.
 const REPLACED_MAX: usize = 32;
@@ -60,6 +65,7 @@ impl Session {
             flushed_found: Cell::default(),
             copied_bytes: Cell::default(),
             replaced: ArrayVec::new(),
+            reserved: ArrayVec::new(),
         }
     }
 
@@ -100,23 +106,45 @@ impl Session {
     /// Puts an item in the place of whatever is there, which is retired by [`Self::settle`].
     #[inline(always)]
     pub(super) fn put(&mut self, hash: KeyHash, new: &NewItem<'_>) -> Result<u64, Refused> {
-        let Self { store, replaced, .. } = self;
+        let Self { store, replaced, reserved, .. } = self;
         let mut retries = Retries::default();
-        let fresh = store.make(new, Some(&mut retries), || store.retire(replaced.drain(..)))?;
+        let next = |len_bytes| {
+            reserved.last().filter(|(_, len)| *len == len_bytes)?;
+            reserved.pop().map(|(loc, _)| loc)
+        };
+        let before_waiting = || store.retire(replaced.drain(..));
+        let fresh = store.make(new, next, Some(&mut retries), before_waiting)?;
         let (cas, old) = store.link(hash, new.key, fresh, Expect::Any)?;
         if let Some(old) = old {
             replaced.push(old);
             if replaced.is_full() {
-                self.settle();
+                store.retire(replaced.drain(..));
             }
         }
         Ok(cas)
     }
 
-    /// Gives back the memory of what [`verbs::set`](super::verbs::set) replaced. To be called before
-    /// the session is left alone for long: until then others count it as in use.
+    /// Takes chunks for the items that the next calls of [`verbs::set`](super::verbs::set) will make, under one
+    /// lock for all of a size class; `items` are the lengths of their keys and values, the last one first.
+    /// Where none is to be had at once, those calls find their own. To be settled.
+    #[inline(always)]
+    pub fn reserve(&mut self, items: impl Iterator<Item = (usize, usize)>) {
+        self.give_back_reserved();
+        self.store.reserve_chunks(items, &mut self.reserved);
+    }
+
+    #[inline(always)]
+    fn give_back_reserved(&mut self) {
+        if !self.reserved.is_empty() {
+            self.store.give_back(self.reserved.drain(..));
+        }
+    }
+
+    /// Gives back the memory of what [`verbs::set`](super::verbs::set) replaced, and what was reserved. To be
+    /// called before the session is left alone for long: until then others count it as in use.
     #[inline]
     pub fn settle(&mut self) {
+        self.give_back_reserved();
         if !self.replaced.is_empty() {
             self.store.retire(self.replaced.drain(..));
         }

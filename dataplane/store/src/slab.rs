@@ -308,6 +308,13 @@ impl Slabs {
         self.arena.prefetch(loc, class.map_or(0, |size| size.units.min(PREFETCH_UNITS)));
     }
 
+    /// Prefetches the lines of so many bytes at `loc`. Any number will do.
+    #[inline(always)]
+    pub(super) fn prefetch_bytes(&self, loc: Location, bytes: usize) {
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(PREFETCH_UNITS);
+        self.arena.prefetch(loc, units.min(PREFETCH_UNITS));
+    }
+
     /// The item at `loc`, if there is one. Any number may be asked about.
     ///
     /// # Safety
@@ -549,6 +556,7 @@ impl Slabs {
     ///
     /// # Safety
     /// As for [`Self::retire`], and `class` is the chunk's.
+    #[inline(always)]
     pub(super) unsafe fn retire_in(
         &self,
         class: &mut Class,
@@ -559,28 +567,25 @@ impl Slabs {
         debug_assert_eq!(self.class_of(loc), Some(class.id));
         // SAFETY: it was linked, and only the caller, which unlinked it, lets it be reused.
         let item = unsafe { self.chunk(loc).settled() };
-        let n_parts = item.n_parts();
-        class.used -= 1 + u32::try_from(n_parts).unwrap_or(0);
-        class.parts -= u32::try_from(n_parts).unwrap_or(0);
-        let t = &mut class.tally;
-        t.bytes -= item.len_bytes() as u64;
-        match why {
-            Gone::ByClient | Gone::Moved => {}
-            Gone::Evicted { fetched, active } => {
-                t.evicted += 1;
-                t.evicted_unfetched += u64::from(!fetched);
-                t.evicted_active += u64::from(active);
-            }
-            Gone::Expired { fetched } => {
-                t.expired += 1;
-                t.expired_unfetched += u64::from(!fetched);
-            }
-        }
-        for n in 0..n_parts {
-            self.bury(class, Location(loc.0.wrapping_add(item.part_place(n))));
+        class.used -= 1;
+        class.tally.bytes -= item.len_bytes() as u64;
+        class.tally.count(why);
+        if item.is_large() {
+            self.bury_parts(class, loc, item);
         }
         self.bury(class, loc);
         class.open.stamp = class.open.stamp.max(Some(stamp));
+    }
+
+    /// Puts the parts of a large item into limbo.
+    #[cold]
+    fn bury_parts(&self, class: &mut Class, loc: Location, item: ItemRef<'_>) {
+        let n_parts = u32::try_from(item.n_parts()).unwrap_or(0);
+        class.used -= n_parts;
+        class.parts -= n_parts;
+        for n in 0..item.n_parts() {
+            self.bury(class, Location(loc.0.wrapping_add(item.part_place(n))));
+        }
     }
 }
 

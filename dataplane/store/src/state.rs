@@ -11,7 +11,7 @@ use super::flush::Flushed;
 use super::hash::{Hasher, KeyHash};
 use super::index::Index;
 use super::item::{Arena, Location};
-use super::layout::{PAGE_BYTES, UNIT_BYTES};
+use super::layout::{PAGE_BYTES, UNIT_BYTES, len_bytes};
 use super::moving::Mover;
 use super::observer::{Evictions, Observer, Replica};
 use super::prefix::Prefixes;
@@ -164,6 +164,15 @@ impl Store {
         self.index.prefetch_first(hash);
         self.ghosts.prefetch(hash);
         self.returns.prefetch(hash);
+    }
+
+    /// Prefetches the item that one with these lengths of key and value will probably take the place of: as much
+    /// as that will have, because its chunk is soon written to again.
+    #[inline(always)]
+    pub fn prefetch_replaced(&self, hash: KeyHash, (key_len, value_len): (usize, usize)) {
+        if let Some(loc) = self.index.near(hash) {
+            self.slabs.prefetch_bytes(loc, len_bytes(key_len, value_len));
+        }
     }
 
     /// As [`Self::propose`], in the first index line alone: `None` means that it may be in the other.

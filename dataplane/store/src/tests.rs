@@ -6,6 +6,7 @@ mod large;
 mod moves;
 mod own_cas;
 mod pressure;
+mod reserve;
 
 use super::index::Expect;
 use super::item_flags::Marks;
@@ -375,15 +376,15 @@ fn an_item_is_out_of_sight_until_it_is_linked() {
         marks: Marks::default(),
         own_cas: None,
     };
-    let fresh = store.make(&new, None, || ()).unwrap();
+    let fresh = store.make(&new, |_| None, None, || ()).unwrap();
     assert!((0..64).all(|n| s.pin().verify(Location(n), b"k").is_none()));
     drop(fresh);
     assert_eq!((store.stats().curr_items, store.stats().total_items), (0, 0));
-    let fresh = store.make(&new, None, || ()).unwrap();
+    let fresh = store.make(&new, |_| None, None, || ()).unwrap();
     let taken = store.link(store.hash(b"k"), b"k", fresh, Expect::Exactly(Some(Location(9))));
     assert_eq!(taken.map(|_| ()), Err(Refused::Mismatch));
     assert_eq!(store.stats().curr_items, 0);
-    let fresh = store.make(&new, None, || ()).unwrap();
+    let fresh = store.make(&new, |_| None, None, || ()).unwrap();
     assert_eq!(
         store.link(store.hash(b"k"), b"k", fresh, Expect::Exactly(None)).map(|_| ()),
         Ok(())
@@ -412,7 +413,7 @@ fn what_was_replaced_comes_back_when_it_is_needed() {
     for n in (1..kept).cycle().take(5 * kept) {
         let what = key(n);
         let what = base::Store::set(&what, 0, 0, &value);
-        assert_eq!(verbs::set(&mut s, None, &what).map(|_| ()), Ok(()), "{n}");
+        assert_eq!(verbs::set(&mut s, None, None, &what).map(|_| ()), Ok(()), "{n}");
     }
     let used = |store: &Store| store.stats().curr_items;
     assert_eq!(used(&store), kept as u64, "all of them, and one that was replaced");

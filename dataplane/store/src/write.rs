@@ -16,7 +16,9 @@ use super::item_flags::{Inherits, Marks};
 use super::layout::{OWN_CAS_BYTES, WHOLE_MAX_BYTES, len_bytes, n_parts};
 use super::new_item::NewItem;
 use super::slab::{Class, Gone, Slabs, Unlinked};
+use arrayvec::ArrayVec;
 use base::{KEY_MAX_BYTES, small_bytes};
+use parking_lot::MutexGuard;
 use std::mem::{self, ManuallyDrop};
 use std::sync::atomic::Ordering;
 
@@ -80,13 +82,15 @@ impl Store {
     }
 
     /// Writes an item into memory of its own. May evict, and may wait as [`Retries`] allows:
-    /// `before_waiting` may give back what the caller still has.
+    /// `before_waiting` may give back what the caller still has. `reserved` may have a chunk that
+    /// [`Self::reserve_chunks`] took for an item of so many bytes.
     ///
     /// Inlined, and [`Self::link`] too, so that a `Fresh` is nowhere but in registers.
     #[inline(always)]
     pub(super) fn make(
         &self,
         new: &NewItem<'_>,
+        reserved: impl FnOnce(usize) -> Option<Location>,
         retries: Option<&mut Retries>,
         before_waiting: impl FnOnce(),
     ) -> Result<Fresh<'_>, Refused> {
@@ -102,11 +106,16 @@ impl Store {
             }
             false => {
                 let len_bytes = new.len_bytes();
-                let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
-                let loc = self.allocate(class, len_bytes, 1, retries, before_waiting);
-                let loc = loc.ok_or(Refused::OutOfMemory)?;
+                let loc = match reserved(len_bytes) {
+                    Some(loc) => loc,
+                    None => {
+                        let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
+                        let loc = self.allocate(class, len_bytes, 1, retries, before_waiting);
+                        loc.ok_or(Refused::OutOfMemory)?
+                    }
+                };
                 let sequence = self.next_in_sequence();
-                // SAFETY: just popped, for this many bytes; the key's length was checked.
+                // SAFETY: just popped, or reserved, for this many bytes; the key's length was checked.
                 unsafe { self.slabs.write(loc, new, sequence, self.now()) };
                 (loc, sequence, Vec::new())
             }
@@ -120,6 +129,35 @@ impl Store {
             cas: new.own_cas.unwrap_or(sequence),
             inherits: Inherits::default(),
         })
+    }
+
+    /// Takes a chunk for each of these items, with the lengths of its key and its value, under one lock for all
+    /// of a class. It ends where there is none to be had at once, at a large item, or when `reserved` is full.
+    #[inline(always)]
+    pub(super) fn reserve_chunks<const N: usize>(
+        &self,
+        items: impl Iterator<Item = (usize, usize)>,
+        reserved: &mut ArrayVec<(Location, usize), N>,
+    ) {
+        let mut held: Option<MutexGuard<'_, Class>> = None;
+        for (key_len, value_len) in items.take(reserved.remaining_capacity()) {
+            let len_bytes = len_bytes(key_len, value_len);
+            let Some(id) = self.slabs.class_for(len_bytes) else { break };
+            held = held.filter(|class| class.id == id);
+            let class = held.get_or_insert_with(|| self.slabs.lock(id));
+            let Some(loc) = self.take_chunk(class, len_bytes, true) else { break };
+            reserved.push((loc, len_bytes));
+        }
+    }
+
+    /// Gives back what [`Self::reserve_chunks`] took.
+    #[cold]
+    pub(super) fn give_back(&self, reserved: impl IntoIterator<Item = (Location, usize)>) {
+        for (loc, len_bytes) in reserved {
+            // SAFETY: popped by `reserve_chunks` for so many bytes, not linked (what is, was taken out of the
+            // list before), and given up by the caller, which drains its list.
+            unsafe { self.slabs.give_back(loc, len_bytes) };
+        }
     }
 
     fn next_in_sequence(&self) -> u64 {
@@ -219,7 +257,7 @@ impl Store {
         };
         if !fits || !self.fits(new.key.len(), new.flags, new.value_len()) {
             drop(fresh);
-            return self.make(new, None, || ());
+            return self.make(new, |_| None, None, || ());
         }
         self.slabs.recount(fresh.loc, fresh.len_bytes, new.len_bytes());
         let sequence = self.next_in_sequence();
@@ -278,7 +316,7 @@ impl Store {
         (room.value_len, room.own_cas) = (whole.value_len(), own_cas.is_some());
         let mut fresh = match room.fresh.take() {
             Some(fresh) => self.make_in(fresh, &whole)?,
-            None => self.make(&whole, None, || ())?,
+            None => self.make(&whole, |_| None, None, || ())?,
         };
         fresh.inherits =
             Inherits { expiry: new.expiry.is_none(), marks: new.keeps, history: new.in_place };

@@ -1,13 +1,13 @@
-//! Which reads of a burst must not go before what stands before them: those of keys that a request
-//! before them may change.
+//! Which requests of a burst must not go before what stands before them: reads of keys that a request
+//! before them may change, and `set`s of keys that one before them reads.
 //!
 //! In: each frame of a burst that the fast path leaves to the general stages, and the hash of each
-//! key that it might answer. Out: whether that must be left too. A set of hashed keys, 1,024 bits: a
+//! key that it might read, or store. Out: whether that must be left too. A set of hashed keys, 1,024 bits: a
 //! key that is in it by chance costs one request the general stages. What may change any key, or
 //! changes the path itself, stops the fast path until the burst's end.
 
 use memcache::{
-    Arith, Command, Delete, Dialect, Dialects, Echo, Fetch, Form, Get, KEY_MAX_BYTES, Parsed,
+    Arith, Command, Delete, Dialect, Dialects, Echo, Fetch, Form, Get, KEY_MAX_BYTES, Keys, Parsed,
     PlainSet, Store as Set, Touch, Verb, plain_set, text,
 };
 use store::Store;
@@ -32,6 +32,8 @@ struct Reading {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Changes<'a> {
     Nothing,
+    /// Nothing, but these are read.
+    ButReads(Keys<'a>),
     Key(&'a [u8]),
     Anything,
 }
@@ -61,14 +63,37 @@ impl Order {
     pub(super) fn note(&mut self, frame: &[u8], plain: &Plain, dialects: Dialects, store: &Store) {
         let item_max_bytes = store.config().item_max_bytes;
         match changes(frame, plain, Reading { dialects, item_max_bytes }) {
-            Changes::Nothing => return,
-            Changes::Key(key) => {
-                let hash = store.hash(key).0;
-                if let Some(word) = self.bits.get_mut((hash >> 6 & 15) as usize) {
-                    *word |= 1 << (hash & 63);
-                }
+            Changes::Nothing | Changes::ButReads(_) => {}
+            Changes::Key(key) => self.hold_back(store.hash(key).0),
+            Changes::Anything => {
+                self.bits = [u64::MAX; 16];
+                self.any = true;
             }
-            Changes::Anything => self.bits = [u64::MAX; 16],
+        }
+    }
+
+    /// Notes the keys that a frame reads which goes to the general stages. `false`: it may change something.
+    pub(super) fn note_reads(
+        &mut self,
+        frame: &[u8],
+        plain: &Plain,
+        dialects: Dialects,
+        store: &Store,
+    ) -> bool {
+        let item_max_bytes = store.config().item_max_bytes;
+        match changes(frame, plain, Reading { dialects, item_max_bytes }) {
+            Changes::Nothing => true,
+            Changes::ButReads(keys) => {
+                keys.iter().for_each(|key| self.hold_back(store.hash(key).0));
+                true
+            }
+            Changes::Key(_) | Changes::Anything => false,
+        }
+    }
+
+    fn hold_back(&mut self, hash: u64) {
+        if let Some(word) = self.bits.get_mut((hash >> 6 & 15) as usize) {
+            *word |= 1 << (hash & 63);
         }
         self.any = true;
     }
@@ -109,9 +134,8 @@ fn changed_by(text: &[u8], read: Reading) -> Changes<'_> {
 
 fn by_command<'a>(command: &Command<'a>) -> Changes<'a> {
     match (command.verb, command.form) {
-        (Verb::Get(Get { touch: None, .. }) | Verb::Verbosity | Verb::Version | Verb::Noop, _) => {
-            Changes::Nothing
-        }
+        (Verb::Get(Get { touch: None, keys, .. }), _) => Changes::ButReads(keys),
+        (Verb::Verbosity | Verb::Version | Verb::Noop, _) => Changes::Nothing,
         // In base64 it is another.
         (_, Form::Meta(Echo { base64_key: true, .. })) => Changes::Anything,
         (
@@ -152,9 +176,7 @@ mod tests {
         let read = Reading { dialects: Dialects::Auto, item_max_bytes: 1024 };
         let key = |key: &'static [u8]| Changes::Key(key);
         for (text, want) in [
-            (&b"get a b\r\n"[..], Changes::Nothing),
-            (b"gets a\n", Changes::Nothing),
-            (b"version\r\n", Changes::Nothing),
+            (&b"version\r\n"[..], Changes::Nothing),
             (b"get a\r\nset b 0 0 1\r\n1\r\n", Changes::Anything),
             (b"get a", Changes::Anything),
             (b"delete a\r\n", key(b"a")),
@@ -181,6 +203,11 @@ mod tests {
             (b"delete\r\n", Changes::Anything),
         ] {
             assert_eq!(changed_by(text, read), want, "{}", String::from_utf8_lossy(text));
+        }
+        for (text, want) in [(&b"get a b\r\n"[..], &[&b"a"[..], b"b"][..]), (b"gets a\n", &[b"a"])]
+        {
+            let Changes::ButReads(keys) = changed_by(text, read) else { panic!("{text:?}") };
+            assert_eq!(keys.iter().collect::<Vec<_>>(), want);
         }
         let mut set = [&[0x80, 1, 0, 1, 8, 0, 0, 0, 0, 0, 0, 10][..], &[0; 20], b"a\n"].concat();
         assert_eq!(changed_by(&set, read), key(b"a"));

@@ -6,10 +6,11 @@
 //! key stand in the reply as in the request, so its checksum follows from the request's by what is
 //! other in it (RFC 1624).
 
+use super::fixed::Fixed;
 use super::line::{Digit, Line, TAIL};
 use super::requests::KEY;
-use super::seal::{AROUND_TEXT, END, L4, LESS_FIXED, finish, turn};
-use super::sum::{self, of};
+use super::seal::{END, finish, turn};
+use super::sum;
 use super::totals::next_of;
 use super::vector::{Portable, ROW, Vector};
 use super::window::{TEXT, WINDOW, part, put};
@@ -19,16 +20,10 @@ use base::small_bytes;
 use driver_shim::Frame;
 use memcache::text::VALUE_OVERHEAD_BYTES;
 use store::{ItemRef, SUM_KEPT_MIN_BYTES};
-use wire::ipv4::UDP;
 use wire::udp_frame::PAYLOAD_MAX_BYTES;
 
-/// What of the UDP checksum of a miss is the same, summed: its length twice, the protocol, the memcached
-/// header's count of datagrams and the text.
-#[expect(clippy::cast_possible_truncation, reason = "some tens of bytes")]
-const MISS: u64 = {
-    let len = ((AROUND_TEXT + END.len()) as u16).swap_bytes() as u64;
-    2 * len + (UDP as u16).swap_bytes() as u64 + 1u16.swap_bytes() as u64 + of(END) as u64
-};
+/// The reply to a miss.
+const MISS: Fixed<5> = Fixed::new(END);
 
 impl Pass<'_, '_> {
     /// Answers the requests of a row.
@@ -63,7 +58,7 @@ impl Pass<'_, '_> {
                     item.mark_visited(self.liveness.now);
                     udp_len
                 }
-                None if far >> n & 1 == 1 => miss::<BY_PORT>(frame.bytes, header, vector),
+                None if far >> n & 1 == 1 => MISS.write::<BY_PORT>(frame.bytes, header, vector),
                 None => continue,
             };
             finish::<BY_PORT>(&mut frame, udp_len);
@@ -169,19 +164,6 @@ fn write<const BY_PORT: bool>(
         sum::at(behind, key_len.into()) + line.more() - u64::from(request_sum)
     };
     let udp_len = line.around_key + u16::from(key_len);
-    turn::<BY_PORT>(window, udp_len, header, sum, vector);
-    udp_len
-}
-
-/// Writes the reply that there is nothing over the request, and returns its UDP length.
-#[inline(always)]
-fn miss<const BY_PORT: bool>(window: &mut [u8; WINDOW], header: u16, vector: impl Vector) -> u16 {
-    put(window, TEXT, *END);
-    let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
-    // Ports, and the request's number.
-    let sum = u64::from(u32::from(header) + LESS_FIXED) + word(L4) + word(42) + MISS;
-    #[expect(clippy::cast_possible_truncation, reason = "21")]
-    let udp_len = (AROUND_TEXT + END.len()) as u16;
     turn::<BY_PORT>(window, udp_len, header, sum, vector);
     udp_len
 }

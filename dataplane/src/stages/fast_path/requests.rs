@@ -6,7 +6,7 @@
 
 use super::seal::FIXED;
 use super::sum::fold64;
-use super::vector::{HEAD, KEY_BLOCK, Vector};
+use super::vector::{HEAD, KEY_BLOCK, SUM_BLOCK, Vector};
 use super::window::{TEXT, part};
 use driver_shim::Frame;
 use std::net::Ipv4Addr;
@@ -166,7 +166,7 @@ impl Requests {
         #[expect(clippy::cast_possible_truncation, reason = "at most KEY_BLOCK")]
         let key_len = len as u8;
         // Addresses and datagram stand side by side.
-        let hold = vector.sums_hold(part(look, 14), part(look, 26), udp_len + 8);
+        let hold = vector.sums_hold::<SUM_BLOCK>(part(look, 14), part(look, 26), udp_len + 8);
         hold.then_some(Asked { key_len, header })
     }
 }

@@ -20,6 +20,10 @@ pub(super) struct Totals {
     pub(super) several: u64,
     pub(super) several_keys: u64,
     pub(super) several_hits: u64,
+    /// Frame n is a `set` that was carried out; of these, it gets no answer. Bytes of their texts.
+    pub(super) sets: u64,
+    pub(super) silent: u64,
+    pub(super) sets_len: u64,
 }
 
 impl Totals {
@@ -31,18 +35,37 @@ impl Totals {
         self.lengths += u64::from(udp_len) | keys_len << 32;
     }
 
+    /// Frame `n` is the reply to a `set`; to be sent none, if that has no length.
+    #[inline(always)]
+    pub(super) fn reply_to_set(&mut self, n: usize, udp_len: u16, text_len: u16) {
+        self.frames |= 1 << n;
+        self.sets |= 1 << n;
+        self.silent |= u64::from(udp_len == 0) << n;
+        self.lengths += u64::from(udp_len);
+        self.sets_len += u64::from(text_len);
+    }
+
     pub(super) fn count(&self, observer: Observer<'_>, counters: &WorkerCounters) {
         let requests = u64::from(self.frames.count_ones());
-        let plain = self.frames & !self.several;
+        let sets = u64::from(self.sets.count_ones());
+        let gets = requests - sets;
+        let plain = self.frames & !self.several & !self.sets;
         let keys = u64::from(plain.count_ones()) + self.several_keys;
         let hits = u64::from((plain & !self.missed).count_ones()) + self.several_hits;
         if requests == 0 {
             return;
         }
-        observer.look_ups(LookUps { keys, hits }, false);
-        observer.ops.bytes_read.add((self.lengths >> 32) + requests * AROUND_KEY);
-        counters.fast.add(requests);
-        counters.hints_right.add(hits);
+        if gets > 0 {
+            observer.look_ups(LookUps { keys, hits }, false);
+            counters.fast.add(gets);
+            counters.hints_right.add(hits);
+        }
+        if sets > 0 {
+            observer.sets(sets);
+            counters.slow.add(sets);
+        }
+        let gets_len = (self.lengths >> 32) + gets * AROUND_KEY;
+        observer.ops.bytes_read.add(gets_len + self.sets_len);
         counters.batches.inc();
         counters.batched.add(requests);
         counters.batch_sizes.count(requests);

@@ -34,6 +34,8 @@ pub(super) trait Vector: Copy {
     fn is_word(self, block: &[u8; KEY_BLOCK], len: usize) -> bool;
     /// How many bytes come before the first blank or control character.
     fn word_len(self, block: &[u8; KEY_BLOCK]) -> usize;
+    /// Which of the bytes are blanks, and which are decimal digits: a bit each.
+    fn blanks_and_digits(self, block: &[u8; KEY_BLOCK]) -> (u32, u32);
     /// The sum of the first `len` bytes, not folded further than that. There are as many up to the next whole
     /// block of 32 bytes, or it is 0.
     fn sum(self, bytes: &[u8], len: usize) -> u32;
@@ -41,8 +43,8 @@ pub(super) trait Vector: Copy {
     fn same(self, a: &[u8; KEY_BLOCK], b: &[u8; KEY_BLOCK], len: usize) -> bool;
     /// Whether the checksums of an IPv4 header and of a datagram are right: of the first [`IP_HEAD`] bytes
     /// of `header`, and of the first `len` bytes of `block`, addresses and datagram, with the rest of UDP's
-    /// pseudo-header.
-    fn sums_hold(self, header: &[u8; 32], block: &[u8; SUM_BLOCK], len: usize) -> bool;
+    /// pseudo-header. `N` is 32 times 1 to 4.
+    fn sums_hold<const N: usize>(self, header: &[u8; 32], block: &[u8; N], len: usize) -> bool;
     /// The hashes of the first `lens[n]` bytes of `keys[n]`.
     fn hash(self, store: &Store, keys: &[[u8; KEY_BLOCK]; ROW], lens: [u8; ROW]) -> [u64; ROW];
     /// Copies `from` to `to`, which is as long, and gives its sum, not folded further than that.
@@ -129,6 +131,12 @@ mod avx2 {
         }
 
         #[inline(always)]
+        fn blanks_and_digits(self, block: &[u8; KEY_BLOCK]) -> (u32, u32) {
+            // SAFETY: as in `fits`.
+            unsafe { blanks_and_digits(block) }
+        }
+
+        #[inline(always)]
         fn sum(self, bytes: &[u8], len: usize) -> u32 {
             // SAFETY: as in `fits`.
             unsafe { sum(bytes, len) }
@@ -141,7 +149,7 @@ mod avx2 {
         }
 
         #[inline(always)]
-        fn sums_hold(self, header: &[u8; 32], block: &[u8; SUM_BLOCK], len: usize) -> bool {
+        fn sums_hold<const N: usize>(self, header: &[u8; 32], block: &[u8; N], len: usize) -> bool {
             // SAFETY: as in `fits`.
             unsafe { sums_hold(header, block, len) }
         }
@@ -185,6 +193,20 @@ mod avx2 {
         let mut n = 0;
         while n < SUM_BLOCK {
             bytes[n] = 0xff;
+            n += 1;
+        }
+        bytes
+    };
+
+    /// The longest block of [`sums_hold`].
+    const MASKS_MAX: usize = 128;
+    /// As [`ONES_THEN_ZEROS`], for those.
+    static MASKS: [u8; 3 * MASKS_MAX] = {
+        let mut bytes = [0; 3 * MASKS_MAX];
+        let (ones, _) = bytes.split_at_mut(MASKS_MAX);
+        let mut n = 0;
+        while n < MASKS_MAX {
+            ones[n] = 0xff;
             n += 1;
         }
         bytes
@@ -252,6 +274,17 @@ mod avx2 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
+    fn blanks_and_digits(block: &[u8; KEY_BLOCK]) -> (u32, u32) {
+        let bytes = load(block);
+        let bits = |bytes| _mm256_movemask_epi8(bytes).cast_unsigned();
+        // Digits are 0 to 9 then; what is below them is large.
+        let values = _mm256_sub_epi8(bytes, _mm256_set1_epi8(b'0'.cast_signed()));
+        let digits = _mm256_cmpeq_epi8(_mm256_min_epu8(values, _mm256_set1_epi8(9)), values);
+        (bits(_mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(b' '.cast_signed()))), bits(digits))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
     fn sum(bytes: &[u8], len: usize) -> u32 {
         let blocks = bytes.as_chunks::<32>().0;
         let Some((last, whole)) = blocks.get(..=len / 32).and_then(<[_]>::split_last) else {
@@ -308,25 +341,27 @@ mod avx2 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn sums_hold(header: &[u8; 32], bytes: &[u8; SUM_BLOCK], len: usize) -> bool {
-        let mask = SUM_BLOCK.wrapping_sub(len) % (2 * SUM_BLOCK);
+    fn sums_hold<const N: usize>(header: &[u8; 32], bytes: &[u8; N], len: usize) -> bool {
+        let mask = MASKS_MAX.wrapping_sub(len) % (2 * MASKS_MAX);
         let part = |at| {
-            let mask = load(block(&ONES_THEN_ZEROS, mask + at));
+            let mask = load(block(&MASKS, mask + at));
             signed(_mm256_and_si256(load(block(bytes, at)), mask))
         };
         // UDP's length counts in the datagram and in the pseudo-header.
         let times = _mm256_setr_epi16(1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1);
-        let whole = _mm256_add_epi32(
-            _mm256_madd_epi16(part(0), times),
-            _mm256_madd_epi16(part(32), _mm256_set1_epi16(1)),
-        );
+        let mut whole = _mm256_madd_epi16(part(0), times);
+        for n in 1..N / 32 {
+            let pairs = _mm256_madd_epi16(part(32 * n), _mm256_set1_epi16(1));
+            whole = _mm256_add_epi32(whole, pairs);
+        }
         let mask = load(block(&ONES_THEN_ZEROS, SUM_BLOCK - IP_HEAD));
         let header = pairs(_mm256_and_si256(load(header), mask));
         let halves = |x| _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
         let both = _mm_hadd_epi32(halves(header), halves(whole));
         let both = _mm_hadd_epi32(both, both);
-        // What `signed` took away from 16 words, and from 33.
-        let back = _mm_setr_epi32(16 << 15, (33 << 15) + PROTOCOL.cast_signed(), 0, 0);
+        // What `signed` took away from 16 words, and from those of the blocks and one.
+        let words = const { (N as i32 / 2 + 1) << 15 };
+        let back = _mm_setr_epi32(16 << 15, words + PROTOCOL.cast_signed(), 0, 0);
         let both = _mm_add_epi32(both, back);
         // As `fold32`.
         let both = _mm_add_epi32(both, _mm_shufflelo_epi16::<0b_10_11_00_01>(both));

@@ -60,3 +60,22 @@ pub(crate) struct Tally {
     pub(crate) expired_unfetched: u64,
     pub(crate) out_of_memory: u64,
 }
+
+impl Tally {
+    /// Counts why an item went.
+    #[inline(always)]
+    pub(super) fn count(&mut self, why: Gone) {
+        match why {
+            Gone::ByClient | Gone::Moved => {}
+            Gone::Evicted { fetched, active } => {
+                self.evicted += 1;
+                self.evicted_unfetched += u64::from(!fetched);
+                self.evicted_active += u64::from(active);
+            }
+            Gone::Expired { fetched } => {
+                self.expired += 1;
+                self.expired_unfetched += u64::from(!fetched);
+            }
+        }
+    }
+}

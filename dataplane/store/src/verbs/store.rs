@@ -7,7 +7,7 @@ use crate::item_flags::Marks;
 use crate::new_item::NewItem;
 use crate::write::Refused;
 use crate::{ItemRef, KeyHash, Session};
-use base::{Store, StoreMode};
+use base::{Store, StoreMode, checksum};
 
 /// Why nothing was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub fn store(
 ) -> Result<Stored, NotStored> {
     match (what.mode, what.cas, what.own_cas) {
         (StoreMode::Set, None, None) => {
-            let stored = set(session, hash, what);
+            let stored = set(session, hash, None, what);
             session.settle();
             stored
         }
@@ -150,7 +150,8 @@ fn decide(
 /// before goes too, so that no client reads a value that its writer believes replaced (as in
 /// memcached).
 ///
-/// The memory of what was there comes back with [`Session::settle`], for many at once.
+/// The memory of what was there comes back with [`Session::settle`], for many at once. `value_sum` is that
+/// of the value, if it is known, as [`ItemRef::value_sum`] has it.
 ///
 /// # Errors
 /// [`NotStored`].
@@ -158,15 +159,17 @@ fn decide(
 pub fn set(
     session: &mut Session,
     hash: Option<KeyHash>,
+    value_sum: Option<u16>,
     what: &Store<'_>,
 ) -> Result<Stored, NotStored> {
+    debug_assert!(value_sum.is_none_or(|sum| sum == checksum::sum(what.value)), "of other bytes");
     let hash = session.store().hash_of(what.key, hash);
     let new = NewItem {
         key: what.key,
         flags: what.flags,
         expiry: session.store().clock().expiry(what.exptime),
         value: [what.value.into(), Value::Whole(&[])],
-        sums: [None; 2],
+        sums: [value_sum, None],
         marks: own_marks(what),
         own_cas: None,
     };

@@ -2,7 +2,7 @@
 //!
 //! In and out: as `Vector` has it. Nothing fails.
 
-use super::{HEAD, IP_HEAD, KEY_BLOCK, PROTOCOL, ROW, SUM_BLOCK, UDP_LEN, Vector};
+use super::{HEAD, IP_HEAD, KEY_BLOCK, PROTOCOL, ROW, UDP_LEN, Vector};
 use crate::stages::fast_path::sum::fold32;
 use base::checksum;
 use base::small_bytes;
@@ -39,6 +39,14 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
+    fn blanks_and_digits(self, block: &[u8; KEY_BLOCK]) -> (u32, u32) {
+        let bits = |is: fn(u8) -> bool| {
+            block.iter().rev().fold(0, |bits, byte| bits << 1 | u32::from(is(*byte)))
+        };
+        (bits(|byte| byte == b' '), bits(|byte| byte.is_ascii_digit()))
+    }
+
+    #[inline(always)]
     fn sum(self, bytes: &[u8], len: usize) -> u32 {
         let whole = bytes.get(..(len / 32 + 1) * 32).and_then(|bytes| bytes.get(..len));
         whole.map_or(0, checksum::sum).swap_bytes().into()
@@ -53,7 +61,7 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
-    fn sums_hold(self, header: &[u8; 32], block: &[u8; SUM_BLOCK], len: usize) -> bool {
+    fn sums_hold<const N: usize>(self, header: &[u8; 32], block: &[u8; N], len: usize) -> bool {
         let sum = |bytes: &[u8]| u32::from(checksum::sum(bytes).swap_bytes());
         let udp_len = block.get(UDP_LEN..).and_then(<[u8]>::first_chunk);
         let pseudo = udp_len.map_or(0, |len| u32::from(u16::from_le_bytes(*len))) + PROTOCOL;

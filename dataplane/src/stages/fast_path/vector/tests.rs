@@ -15,36 +15,43 @@ fn noise(n: usize, mut x: u64) -> Vec<u8> {
     .collect()
 }
 
+fn check_sums<const N: usize>(vector: impl Vector, bytes: &[u8]) {
+    let block: &[u8; N] = bytes.first_chunk().unwrap();
+    for len in UDP_LEN + 2..=N {
+        let (mut header, mut block): ([u8; 32], [u8; N]) =
+            (*bytes[200..].first_chunk().unwrap(), *block);
+        // A word that makes each sum right.
+        let fill = |bytes: &mut [u8], at: usize, pseudo: &[u8]| {
+            bytes[at..at + 2].fill(0);
+            let sum = checksum::sum(&[pseudo, bytes].concat());
+            bytes[at..at + 2].copy_from_slice(&(!sum).to_be_bytes());
+        };
+        fill(&mut header[..IP_HEAD], 10, &[]);
+        let pseudo = [0, 17, block[UDP_LEN], block[UDP_LEN + 1]];
+        fill(&mut block[..len], 4, &pseudo);
+        assert!(vector.sums_hold(&header, &block, len), "{len}");
+        for (at, counts) in [(0, true), (IP_HEAD - 1, true), (IP_HEAD, false)] {
+            let mut header = header;
+            header[at] ^= 0x10;
+            assert_eq!(vector.sums_hold(&header, &block, len), !counts, "{at}");
+        }
+        for at in 0..N {
+            let mut block = block;
+            block[at] ^= 1;
+            assert_eq!(vector.sums_hold(&header, &block, len), at >= len, "{len} {at}");
+        }
+    }
+}
+
 fn check(vector: impl Vector) {
     let config =
         StoreConfig { memory_bytes: 4 << 20, pages: Pages::Small, ..StoreConfig::default() };
     let store = Store::new(config).unwrap();
     for round in 0..300u64 {
         let bytes = noise(600, round);
-        let block: &[u8; SUM_BLOCK] = bytes.first_chunk().unwrap();
-        for len in UDP_LEN + 2..=SUM_BLOCK {
-            let (mut header, mut block): ([u8; 32], [u8; SUM_BLOCK]) =
-                (*bytes[200..].first_chunk().unwrap(), *block);
-            // A word that makes each sum right.
-            let fill = |bytes: &mut [u8], at: usize, pseudo: &[u8]| {
-                bytes[at..at + 2].fill(0);
-                let sum = checksum::sum(&[pseudo, bytes].concat());
-                bytes[at..at + 2].copy_from_slice(&(!sum).to_be_bytes());
-            };
-            fill(&mut header[..IP_HEAD], 10, &[]);
-            let pseudo = [0, 17, block[UDP_LEN], block[UDP_LEN + 1]];
-            fill(&mut block[..len], 4, &pseudo);
-            assert!(vector.sums_hold(&header, &block, len), "{len}");
-            for (at, counts) in [(0, true), (IP_HEAD - 1, true), (IP_HEAD, false)] {
-                let mut header = header;
-                header[at] ^= 0x10;
-                assert_eq!(vector.sums_hold(&header, &block, len), !counts, "{at}");
-            }
-            for at in 0..SUM_BLOCK {
-                let mut block = block;
-                block[at] ^= 1;
-                assert_eq!(vector.sums_hold(&header, &block, len), at >= len, "{len} {at}");
-            }
+        check_sums::<SUM_BLOCK>(vector, &bytes);
+        if round < 30 {
+            check_sums::<128>(vector, &bytes);
         }
         let mut word = [b'a'; KEY_BLOCK];
         let mut other = word;
@@ -57,6 +64,15 @@ fn check(vector: impl Vector) {
                 assert_eq!(vector.same(&[b'a'; KEY_BLOCK], &other, len), at >= len, "{at} {len}");
             }
             (word[at], other[at]) = (b'a', b'a');
+        }
+        let line: [u8; KEY_BLOCK] = std::array::from_fn(|n| b' ' - 1 + bytes[n] % 0x1c);
+        for block in [line, *bytes.first_chunk().unwrap()] {
+            let bit = |n: usize, is: bool| u32::from(is) << n;
+            let (blanks, digits) = (0..KEY_BLOCK).fold((0, 0), |(blanks, digits), n| {
+                let byte = block[n];
+                (blanks | bit(n, byte == b' '), digits | bit(n, byte.is_ascii_digit()))
+            });
+            assert_eq!(vector.blanks_and_digits(&block), (blanks, digits), "{block:?}");
         }
         let keys: [[u8; KEY_BLOCK]; ROW] =
             std::array::from_fn(|n| *bytes[40 * n..].first_chunk().unwrap());

@@ -1,0 +1,77 @@
+//! Replies whose text is always the same.
+//!
+//! In: a window with a request. Out: the reply in its place, with its headers, made of what the
+//! request's have. Nothing fails.
+
+use super::seal::{AROUND_TEXT, L4, LESS_FIXED, turn};
+use super::sum::of;
+use super::vector::{PROTOCOL, Vector};
+use super::window::{TEXT, WINDOW, part, put};
+
+/// A text, and the sum of what goes with it.
+#[derive(Debug)]
+pub(super) struct Fixed<const N: usize> {
+    text: [u8; N],
+    udp_len: u16,
+    /// Of the UDP checksum: its length twice, the protocol, the memcached header's count of datagrams and
+    /// the text.
+    sum: u32,
+}
+
+impl<const N: usize> Fixed<N> {
+    #[expect(clippy::cast_possible_truncation, reason = "some tens of bytes")]
+    pub(super) const fn new(text: &[u8; N]) -> Self {
+        let udp_len = (AROUND_TEXT + N) as u16;
+        let sum = beside(udp_len) + of(text) as u32;
+        Self { text: *text, udp_len, sum }
+    }
+
+    /// Writes it over the request, and returns its UDP length. `header` is the sum of the reply's IPv4
+    /// header, but for its length.
+    #[inline(always)]
+    pub(super) fn write<const BY_PORT: bool>(
+        &self,
+        window: &mut [u8; WINDOW],
+        header: u16,
+        vector: impl Vector,
+    ) -> u16 {
+        put(window, TEXT, self.text);
+        finish::<BY_PORT>(window, self.udp_len, header, self.sum, vector);
+        self.udp_len
+    }
+}
+
+/// Writes a text of a line over the request, and returns its UDP length.
+#[cold]
+#[inline(never)]
+pub(super) fn write_line<const BY_PORT: bool>(
+    window: &mut [u8; WINDOW],
+    line: &[u8],
+    header: u16,
+    vector: impl Vector,
+) -> u16 {
+    for (to, from) in window.iter_mut().skip(TEXT).zip(line) {
+        *to = *from;
+    }
+    let udp_len = u16::try_from(AROUND_TEXT + line.len()).unwrap_or(0);
+    finish::<BY_PORT>(window, udp_len, header, beside(udp_len) + u32::from(of(line)), vector);
+    udp_len
+}
+
+const fn beside(udp_len: u16) -> u32 {
+    2 * udp_len.swap_bytes() as u32 + PROTOCOL + 1u16.swap_bytes() as u32
+}
+
+#[inline(always)]
+fn finish<const BY_PORT: bool>(
+    window: &mut [u8; WINDOW],
+    udp_len: u16,
+    header: u16,
+    sum: u32,
+    vector: impl Vector,
+) {
+    let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
+    // Ports, and the request's number.
+    let sum = u64::from(u32::from(header) + LESS_FIXED + sum) + word(L4) + word(42);
+    turn::<BY_PORT>(window, udp_len, header, sum, vector);
+}

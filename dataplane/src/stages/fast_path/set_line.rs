@@ -1,0 +1,305 @@
+//! Which frames are plain `set`s, and what is in them.
+//!
+//! In: frames as they came; they are only looked at. Out: where key and value stand, the numbers, and
+//! what is known of the source. What a frame must have to be taken is what a plain `get` must have, and a
+//! line of one blank between its words. Checksums are verified here, unless the port has.
+
+use super::requests::Requests;
+use super::seal::{AROUND_TEXT, L4};
+use super::sum::{self, fold32, fold64, of};
+use super::vector::{KEY_BLOCK, PROTOCOL, Vector};
+use super::window::{TEXT, WINDOW, part};
+use driver_shim::Frame;
+use store::SUM_KEPT_MIN_BYTES;
+
+/// From the third byte of the memcached frame header on: whole, reserved bytes, verb.
+const SET: u64 = u64::from_le_bytes(*b"\0\x01\0\0set ");
+/// First byte of the key.
+pub(super) const KEY: usize = TEXT + b"set ".len();
+/// The addresses, behind which the datagram stands.
+const COVERED: usize = 26;
+/// Most digits of a number: any that has no more fits what it is for.
+const DIGITS_MAX: usize = 9;
+/// Most bytes from there on that are summed without a loop.
+const SHORT: usize = 128;
+/// Behind the value.
+const LINE_END: u16 = of(b"\r\n");
+
+/// The request in a frame.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Set {
+    pub(super) hash: u64,
+    pub(super) flags: u32,
+    pub(super) exptime: u32,
+    pub(super) value_at: u16,
+    pub(super) value_len: u16,
+    /// Of the value, as items keep it, where they do.
+    pub(super) value_sum: Option<u16>,
+    pub(super) text_len: u16,
+    /// As in `Asked`.
+    pub(super) header: u16,
+    /// Its number in the burst.
+    pub(super) frame: u8,
+    pub(super) key_len: u8,
+    pub(super) noreply: bool,
+}
+
+impl Set {
+    /// Of key and value.
+    #[inline(always)]
+    pub(super) fn lens(&self) -> (usize, usize) {
+        (self.key_len.into(), self.value_len.into())
+    }
+}
+
+/// Whether the frame may hold a `set`.
+#[inline(always)]
+pub(super) fn may_be(frame: &Frame) -> bool {
+    frame.window::<WINDOW>().is_some_and(|window| is_set(window))
+}
+
+#[inline(always)]
+fn is_set(window: &[u8; WINDOW]) -> bool {
+    u64::from_le_bytes(*part(window, TEXT - 4)) == SET
+}
+
+impl Requests {
+    /// Whether frame `n` is a plain `set` of a value of at most `item_max_bytes`: writes what it is, but for the
+    /// hash, and returns its key.
+    #[inline(always)]
+    pub(super) fn set<'f>(
+        &mut self,
+        (n, frame): (usize, &'f Frame),
+        item_max_bytes: usize,
+        vector: impl Vector,
+        set: &mut Set,
+    ) -> Option<&'f [u8; KEY_BLOCK]> {
+        let window = frame.window::<WINDOW>()?;
+        if !is_set(window) {
+            return None;
+        }
+        let udp_len = self.head(frame, part(window, 0), vector)?;
+        let end = L4 + udp_len;
+        let key = part(window, KEY);
+        let key_len = vector.word_len(key);
+        let line = Numbers::read(window, KEY + key_len, vector)?;
+        let value_at = line.end;
+        let fits = key_len > 0
+            && line.value_len <= item_max_bytes
+            && value_at + line.value_len + 2 == end
+            && end <= WINDOW
+            && *part(window, end.wrapping_sub(2)) == *b"\r\n";
+        if !fits {
+            return None;
+        }
+        let value_sum = if line.value_len < SUM_KEPT_MIN_BYTES {
+            None
+        } else {
+            Some(fold32(vector.sum(window.get(value_at..)?, line.value_len)))
+        };
+        let verified = frame.rx.ip_good.is_set() && frame.rx.udp_good.is_set();
+        if !verified && !sums_hold(window, (value_at, end), value_sum, vector) {
+            return None;
+        }
+        let header = self.trusted(u64::from_le_bytes(*part(window, COVERED)))?;
+        #[expect(clippy::cast_possible_truncation, reason = "lengths of a window and of a burst")]
+        let read = Set {
+            hash: 0,
+            flags: line.flags,
+            exptime: line.exptime,
+            value_at: value_at as u16,
+            value_len: line.value_len as u16,
+            // Items keep it as numbers whose most significant byte comes first.
+            value_sum: value_sum.map(u16::swap_bytes),
+            text_len: (udp_len - AROUND_TEXT) as u16,
+            header,
+            frame: n as u8,
+            key_len: key_len as u8,
+            noreply: line.noreply,
+        };
+        *set = read;
+        Some(key)
+    }
+}
+
+/// Whether the checksums are right of the IPv4 header and of the datagram, whose value begins at
+/// `value_at`.
+#[inline(always)]
+fn sums_hold(
+    window: &[u8; WINDOW],
+    (value_at, end): (usize, usize),
+    value_sum: Option<u16>,
+    vector: impl Vector,
+) -> bool {
+    let len = end.wrapping_sub(COVERED);
+    if len <= SHORT {
+        let block: &[u8; SHORT] = part(window, COVERED);
+        return vector.sums_hold(part(window, 14), block, len);
+    }
+    let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
+    let ip = fold64(word(14) + word(18) + word(22) + word(26) + word(30));
+    let length = u32::from(u16::from_le_bytes(*part(window, L4 + 4)));
+    let covered = |end: usize| {
+        let bytes = window.get(COVERED..).unwrap_or_default();
+        vector.sum(bytes, end.wrapping_sub(COVERED))
+    };
+    let datagram = match value_sum {
+        None => covered(end),
+        Some(value) => {
+            let behind = sum::turned(LINE_END, end) + sum::turned(value, value_at);
+            covered(value_at) + behind
+        }
+    };
+    ip == 0xffff && fold32(datagram + length + PROTOCOL) == 0xffff
+}
+
+/// What stands behind the key in the line of a `set`.
+struct Numbers {
+    flags: u32,
+    exptime: u32,
+    value_len: usize,
+    noreply: bool,
+    /// Where the line ends, and the value begins.
+    end: usize,
+}
+
+impl Numbers {
+    /// Reads ` <flags> <exptime> <bytes>[ noreply]\r\n`, which begins `at` there.
+    #[inline(always)]
+    fn read(window: &[u8; WINDOW], at: usize, vector: impl Vector) -> Option<Self> {
+        let block: &[u8; KEY_BLOCK] = part(window, at);
+        let (blanks, digits) = vector.blanks_and_digits(block);
+        // What is neither.
+        let end = (!(blanks | digits)).trailing_zeros();
+        let blanks = blanks & !u32::MAX.checked_shl(end).unwrap_or(0);
+        let line_end = at + end as usize;
+        // By far the most usual: a digit, a digit, and the length.
+        if blanks != 0b10101 || *part(window, line_end) != *b"\r\n" {
+            return Self::read_other(window, at, (blanks, end));
+        }
+        Some(Self {
+            flags: u32::from(block[1] & 0xf),
+            exptime: u32::from(block[3] & 0xf),
+            value_len: number(window, at, 4, end)? as usize,
+            noreply: false,
+            end: line_end + b"\r\n".len(),
+        })
+    }
+
+    /// [`Self::read`] of a line with these blanks before `end`, and digits between them.
+    #[inline(never)]
+    fn read_other(window: &[u8; WINDOW], at: usize, (blanks, mut end): (u32, u32)) -> Option<Self> {
+        let second = blanks & blanks.wrapping_sub(1);
+        let third = second & second.wrapping_sub(1);
+        let fourth = third & third.wrapping_sub(1);
+        if blanks & 1 == 0 || third == 0 {
+            return None;
+        }
+        let line_end = at + end as usize;
+        let noreply = fourth != 0;
+        let behind = if noreply {
+            let fits =
+                fourth.trailing_zeros() + 1 == end && *part(window, line_end) == *b"noreply\r\n";
+            end -= 1;
+            fits.then_some(b"noreply\r\n".len())?
+        } else {
+            (*part(window, line_end) == *b"\r\n").then_some(b"\r\n".len())?
+        };
+        let (second, third) = (second.trailing_zeros(), third.trailing_zeros());
+        Some(Self {
+            flags: number(window, at, 0, second)?,
+            exptime: number(window, at, second, third)?,
+            value_len: number(window, at, third, end)? as usize,
+            noreply,
+            end: line_end + behind,
+        })
+    }
+}
+
+/// The number between a blank and `end`, both counted from `at`. `None`: it has no digits, or more than are
+/// read.
+#[inline(always)]
+fn number(window: &[u8; WINDOW], at: usize, blank: u32, end: u32) -> Option<u32> {
+    let n = end.wrapping_sub(blank + 1);
+    let end = at + end as usize;
+    if n.wrapping_sub(1) >= 4 {
+        return long_number(window.get(at + blank as usize + 1..end)?);
+    }
+    // The last digit is the most significant byte; what is before the first is made zeros.
+    let digits = u32::from_le_bytes(*part(window, end.wrapping_sub(4)));
+    let digits = digits & 0x0f0f_0f0f & (u32::MAX << (8 * (4 - n)));
+    // Two digits each, in the first byte and in the third.
+    let pairs = digits * 10 + (digits >> 8);
+    Some((pairs & 0xff) * 100 + (pairs >> 16 & 0xff))
+}
+
+#[cold]
+#[inline(never)]
+fn long_number(digits: &[u8]) -> Option<u32> {
+    let fits = (1..=DIGITS_MAX).contains(&digits.len());
+    fits.then(|| digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit & 0xf)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::fast_path::vector::Portable;
+
+    fn read(line: &[u8]) -> Option<(u32, u32, usize, bool, usize)> {
+        let mut window = [b'7'; WINDOW];
+        window[60..60 + line.len()].copy_from_slice(line);
+        let read = Numbers::read(&window, 60, Portable)?;
+        Some((read.flags, read.exptime, read.value_len, read.noreply, read.end - 60))
+    }
+
+    #[test]
+    fn every_number_is_read() {
+        let numbers =
+            [0, 1, 9, 10, 12, 99, 100, 123, 999, 1000, 9999, 10_000, 123_456, 999_999_999];
+        for flags in numbers {
+            for exptime in numbers {
+                for len in [0usize, 7, 10, 64, 100, 999, 1000, 1300] {
+                    let line = format!(" {flags} {exptime} {len}\r\n");
+                    let want = (flags, exptime, len, false, line.len());
+                    assert_eq!(read(line.as_bytes()), Some(want), "{line}");
+                    let line = format!(" {flags} {exptime} {len} noreply\r\n");
+                    let want = (flags, exptime, len, true, line.len());
+                    assert_eq!(read(line.as_bytes()), Some(want), "{line}");
+                }
+            }
+        }
+        assert_eq!(read(b" 007 0000 00064\r\n"), Some((7, 0, 64, false, 17)));
+    }
+
+    #[test]
+    fn other_lines_are_left() {
+        for line in [
+            &b" 0 0\r\n"[..],
+            b" 0 0 \r\n",
+            b"  0 0 1\r\n",
+            b" 0  0 1\r\n",
+            b" 0 0  1\r\n",
+            b" 0 0 1 \r\n",
+            b" 0 0 1 5\r\n",
+            b" 0 0 1 noreply \r\n",
+            b" 0 0 1 noreply\n",
+            b" 0 0 1  noreply\r\n",
+            b" 0 0 1 nor eply\r\n",
+            b" 0 0 1noreply\r\n",
+            b" 0 -1 1\r\n",
+            b" 0 +1 1\r\n",
+            b" 0\t0 1\r\n",
+            b" 0 0 1\n",
+            b" 0 0 1\r",
+            b"x0 0 1\r\n",
+            b" 0 0 a\r\n",
+            b" 1234567890 0 1\r\n",
+            b" 0 1234567890 1\r\n",
+            b" 0 0 0000000001\r\n",
+            b" 111111111 222222222 333333333\r\n444",
+            b" 0 0 1234567890123456789012345678901234567890",
+        ] {
+            assert_eq!(read(line).filter(|read| read.2 < 333_333_333), None, "{line:?}");
+        }
+    }
+}
