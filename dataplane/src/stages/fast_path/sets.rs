@@ -19,7 +19,6 @@
 //! plain `set` ends the pass. A `set` does not go before a read of its key that is left. Reads behind it
 //! were of other keys, or are left (`order`).
 
-use super::ROWS;
 use super::fixed::{Fixed, write_line};
 use super::order::Order;
 use super::requests::Requests;
@@ -32,6 +31,8 @@ use crate::commands::{Ctx, store_unwatched};
 use driver_shim::{BURST_MAX, Frame, Region};
 use store::KeyHash;
 
+/// Rows of a full burst.
+const ROWS: usize = BURST_MAX / ROW;
 /// The answer to nearly all.
 const STORED: Fixed<8> = Fixed::new(b"STORED\r\n");
 
