@@ -55,7 +55,7 @@ impl Set {
 /// Whether the frame may hold a `set`.
 #[inline(always)]
 pub(super) fn may_be(frame: &Frame) -> bool {
-    frame.window::<WINDOW>().is_some_and(|window| is_set(window))
+    frame.window::<WINDOW>().is_some_and(is_set)
 }
 
 #[inline(always)]

@@ -360,6 +360,7 @@ mod avx2 {
         let both = _mm_hadd_epi32(halves(header), halves(whole));
         let both = _mm_hadd_epi32(both, both);
         // What `signed` took away from 16 words, and from those of the blocks and one.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "tens")]
         let words = const { (N as i32 / 2 + 1) << 15 };
         let back = _mm_setr_epi32(16 << 15, words + PROTOCOL.cast_signed(), 0, 0);
         let both = _mm_add_epi32(both, back);
