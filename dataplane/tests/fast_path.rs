@@ -49,14 +49,14 @@ impl World {
     }
 
     fn speaking(dialects: Dialects, fast_path: Manner, caps: TxCaps) -> Self {
+        let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
+        Self::over(config, dialects, fast_path, caps)
+    }
+
+    fn over(config: StoreConfig, dialects: Dialects, fast_path: Manner, caps: TxCaps) -> Self {
         let region = Region::new(4096, Pages::Small).unwrap();
-        let store = Store::new(StoreConfig {
-            memory_bytes: 64 << 20,
-            pages: Pages::Small,
-            hash_key: Some(*b"a key for a test"),
-            ..StoreConfig::default()
-        })
-        .unwrap();
+        let hash_key = Some(*b"a key for a test");
+        let store = Store::new(StoreConfig { pages: Pages::Small, hash_key, ..config }).unwrap();
         let mut server = Server::new(Arc::clone(&store), "test".to_owned());
         server.dialects = dialects;
         let server = Arc::new(server);
@@ -523,6 +523,36 @@ fn sets_and_reads_of_a_key_keep_their_order() {
                     std::slice::from_ref(&read),
                 ],
             );
+        }
+    }
+}
+
+#[test]
+fn what_the_store_refuses_is_refused_in_its_words() {
+    let small = || StoreConfig { item_max_bytes: 1024, ..StoreConfig::default() };
+    // Items above the limit, and later no memory for any.
+    let full = || StoreConfig { memory_bytes: 4 << 20, evict: false, ..StoreConfig::default() };
+    for caps in [TxCaps::default(), TxCaps { ip: true, udp: true }] {
+        for config in [small as fn() -> StoreConfig, full] {
+            let manners = [Manner::Off, Manner::Vector, Manner::Portable];
+            let mut worlds =
+                manners.map(|manner| World::over(config(), Dialects::Auto, manner, caps));
+            for round in 0..100 {
+                let burst: Vec<Vec<u8>> = (0..64)
+                    .map(|n| {
+                        let value = "v".repeat([10, 955, 960, 990, 1000, 1300][n % 6]);
+                        let tail = if n % 7 == 0 { " noreply" } else { "" };
+                        set(&format!("{round}:{}", n / 2), &value, tail)
+                    })
+                    .collect();
+                let [want, fast, portable] = worlds.each_mut().map(|world| world.ask(&burst));
+                assert!(fast == want && portable == want, "round {round}");
+            }
+            let [want, fast, portable] = worlds.each_mut().map(World::counted);
+            assert_eq!(fast, want);
+            assert_eq!(portable, want);
+            let refused = worlds[1].server.totals();
+            assert!(refused.store_too_large + refused.store_no_memory > 100, "{refused:?}");
         }
     }
 }

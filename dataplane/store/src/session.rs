@@ -125,8 +125,8 @@ impl Session {
     }
 
     /// Takes chunks for the items that the next calls of [`verbs::set`](super::verbs::set) will make, under one
-    /// lock for all of a size class; `items` are the lengths of their keys and values, the last one first.
-    /// Where none is to be had at once, those calls find their own. To be settled.
+    /// lock for all of a size class in a row; `items` are the lengths of their keys and values. Where none is
+    /// to be had at once, those calls find their own. To be settled.
     #[inline(always)]
     pub fn reserve(&mut self, items: impl Iterator<Item = (usize, usize)>) {
         self.give_back_reserved();

@@ -148,6 +148,8 @@ impl Store {
             let Some(loc) = self.take_chunk(class, len_bytes, true) else { break };
             reserved.push((loc, len_bytes));
         }
+        // The first is taken first.
+        reserved.reverse();
     }
 
     /// Gives back what [`Self::reserve_chunks`] took.

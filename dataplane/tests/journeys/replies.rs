@@ -82,13 +82,20 @@ fn hints_spare_the_strict_parser_a_look_up() {
     assert_eq!(w.ask(b"mg x v\r\n"), b"EN\r\n");
     let hints = |w: &World| (w.counters[0].hints_right.get(), w.counters[0].hints_wrong.get());
     assert_eq!(hints(&w), (2, 0));
-    // The engine looks before the item changes.
-    w.send(&request(Wrap::V4, 1, b"set k 0 0 1\r\n2\r\n"));
+    // The engine looks before the item changes, but for a plain `set`, which comes before its batch.
+    w.send(&request(Wrap::V4, 1, b"replace k 0 0 1\r\n2\r\n"));
     w.send(&request(Wrap::V4, 2, b"mg k v\r\n"));
     w.settle();
     let got = w.received(0);
     assert_eq!(crate::world::open(Wrap::V4, got[1].bytes()).text, b"VA 1\r\n2\r\n");
     assert_eq!(hints(&w), (2, 1));
+    drop(got);
+    w.send(&request(Wrap::V4, 3, b"set k 0 0 1\r\n3\r\n"));
+    w.send(&request(Wrap::V4, 4, b"mg k v\r\n"));
+    w.settle();
+    let got = w.received(0);
+    assert_eq!(crate::world::open(Wrap::V4, got[1].bytes()).text, b"VA 1\r\n3\r\n");
+    assert_eq!(hints(&w), (3, 1));
     drop(got);
     w.end();
 }

@@ -85,7 +85,7 @@ impl<const BY_PORT: bool> Work for Sets<'_, '_, BY_PORT> {
             }
             let row = of_row(2 * ROWS_AHEAD);
             let sets = self.asked.get(row.clone()).unwrap_or_default();
-            self.ctx.session.reserve(sets.iter().rev().map(Set::lens));
+            self.ctx.session.reserve(sets.iter().map(Set::lens));
             for n in row {
                 self.carry_out(n, vector);
             }
