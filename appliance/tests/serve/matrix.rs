@@ -46,6 +46,7 @@ const ASCII: &[(&str, &str, &str)] = &[
     ("watch", "watch evictions", "OK\r\n"),
     ("shutdown", "shutdown", "ERROR: shutdown not enabled\r\n"),
     ("refresh_certs", "refresh_certs", "Error TLS not enabled\r\n"),
+    ("rdma", "rdma 17 5 fe80::1 1024", "ERROR\r\n"),
     ("quit", "quit", ""),
     ("mg", "mg k v", "VA 1\r\nv\r\n"),
     ("ms", "ms m 1\r\nv", "HD\r\n"),
