@@ -51,8 +51,8 @@ pub struct Conversation {
 enum Rdma {
     /// Nothing.
     None,
-    /// A queue pair between the ends of the connection.
-    May(Between),
+    /// A queue pair between the ends of the connection. On the heap: most connections want none.
+    May(Box<Between>),
     /// It has it.
     Has(Handle),
 }
@@ -118,7 +118,7 @@ impl Conversation {
 
     /// Its connection is between these: the client can have a queue pair.
     pub fn connects(&mut self, between: Between) {
-        self.rdma = Rdma::May(between);
+        self.rdma = Rdma::May(Box::new(between));
     }
 
     /// Its connection is over: closes the client's queue pair, if there is one. Dropping the conversation
@@ -133,7 +133,7 @@ impl Conversation {
         let Some(rdma) = &server.rdma else { return };
         let between = match std::mem::replace(&mut self.rdma, Rdma::None) {
             Rdma::None => None,
-            Rdma::May(between) => Some(between),
+            Rdma::May(between) => Some(*between),
             Rdma::Has(handle) => Some(handle.between()),
         };
         match rdma.pairs.open(between, far) {
@@ -151,7 +151,7 @@ impl Conversation {
             }
             Err(why) => {
                 out.put(why.line());
-                self.rdma = between.map_or(Rdma::None, Rdma::May);
+                self.rdma = between.map_or(Rdma::None, |between| Rdma::May(Box::new(between)));
             }
         }
     }
