@@ -22,19 +22,23 @@ const KEEP_BYTES: usize = 192 << 10;
 /// A buffer that the connections of one thread pass on: a connection that owes nothing and is owed nothing
 /// has none.
 #[derive(Default)]
-pub(super) struct Spare(Cell<Vec<u8>>);
+pub(super) struct Spare {
+    buffer: Cell<Vec<u8>>,
+    /// What the connection that peeks had kept, in its own buffer, until it settles.
+    kept: Cell<Vec<u8>>,
+}
 
 impl Spare {
     /// An empty buffer.
     pub(super) fn take(&self) -> Vec<u8> {
-        self.0.take()
+        self.buffer.take()
     }
 
     /// Gives a buffer back.
     pub(super) fn give(&self, mut buffer: Vec<u8>) {
         if (READ_BYTES..=KEEP_BYTES).contains(&buffer.capacity()) {
             buffer.clear();
-            self.0.set(buffer);
+            self.buffer.set(buffer);
         }
     }
 }
@@ -47,10 +51,10 @@ pub(super) struct Input<'p> {
     pub(super) at: usize,
     /// What they are charged to, when they are more than a connection has uncharged.
     pub(super) charge: Option<Charge<'p>>,
-    /// Bytes of a request in part that stay in the socket.
-    left: usize,
-    /// While bytes were peeked at: what was kept before them, in its own buffer.
-    peeked: Option<Vec<u8>>,
+    /// Bytes of a request in part that stay in the socket: few.
+    left: u16,
+    /// Bytes were peeked at.
+    peeked: bool,
 }
 
 impl Input<'_> {
@@ -75,9 +79,9 @@ impl Input<'_> {
             if come.is_pending() {
                 self.rest(spare)?;
             }
-            let seen = self.left;
+            let seen = usize::from(self.left);
             come.map_ok(|come| {
-                self.left = self.left.saturating_sub(come);
+                self.stays(seen.saturating_sub(come));
                 (come > 0).then(|| come.saturating_sub(seen))
             })
         })
@@ -95,31 +99,40 @@ impl Input<'_> {
         room.try_reserve(kept + READ_BYTES).map_err(out_of_memory)?;
         room.extend_from_slice(&self.bytes);
         room.resize(kept + READ_BYTES, 0);
-        let come = stream.poll_peek(room.get_mut(kept..).unwrap_or_default(), self.left, cx);
+        let seen = usize::from(self.left);
+        let come = stream.poll_peek(room.get_mut(kept..).unwrap_or_default(), seen, cx);
         let Poll::Ready(Ok(come)) = come else {
             spare.give(room);
             return come.map_ok(Some);
         };
         room.truncate(kept + come);
-        self.peeked = Some(replace(&mut self.bytes, room));
-        let seen = replace(&mut self.left, 0);
+        spare.kept.set(replace(&mut self.bytes, room));
+        (self.peeked, self.left) = (true, 0);
         Poll::Ready(Ok(come.checked_sub(seen).filter(|&new| new > 0)))
     }
 
     /// After a peek: reads what was used up. The rest of a small request stays in the socket, where
     /// nothing else is to be done `first`; all else is read.
     pub(super) fn settle(&mut self, stream: &Stream, spare: &Spare, first: bool) -> io::Result<()> {
-        let Some(kept) = self.peeked.take() else { return Ok(()) };
+        if !replace(&mut self.peeked, false) {
+            return Ok(());
+        }
+        let kept = spare.kept.take();
         let stays = !first && self.unread().len() <= SMALL_BYTES;
         let till = if stays { self.at.max(kept.len()) } else { self.bytes.len() };
         stream.read_exact(self.bytes.get_mut(kept.len()..till).unwrap_or_default())?;
         if stays {
-            self.left = self.bytes.len() - till;
+            self.stays(self.bytes.len() - till);
             let own = if self.at < kept.len() { kept } else { Vec::new() };
             self.at = self.at.min(own.len());
             spare.give(replace(&mut self.bytes, own));
         }
         Ok(())
+    }
+
+    /// So many bytes stay in the socket: [`SMALL_BYTES`] at most.
+    fn stays(&mut self, bytes: usize) {
+        self.left = u16::try_from(bytes).unwrap_or(u16::MAX);
     }
 
     pub(super) fn unread(&self) -> &[u8] {
