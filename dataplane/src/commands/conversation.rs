@@ -14,6 +14,7 @@ use memcache::sink::Buffer;
 use memcache::{Command, Dialect, FarEnd, Get, Parsed, Refusal, Sink, Verb};
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroUsize;
 use store::Cursor;
 
 /// Where one connection stands between two reads.
@@ -32,13 +33,13 @@ pub struct Conversation {
     wait_for: usize,
     /// The get at the start of the input was answered in part: this many bytes of its key list
     /// are still to be answered.
-    keys_left: Option<usize>,
+    keys_left: Option<NonZeroUsize>,
     /// The dump at the start of the input was sent in part, and goes on here.
     dump_at: Option<Cursor>,
     /// The client watches, and says nothing more that matters.
     watching: Option<Watching>,
-    /// What of RDMA the client may have, or has.
-    rdma: Rdma,
+    /// What of RDMA the client may have, or has; on the heap, since most connections want none.
+    rdma: Option<Box<Rdma>>,
     /// What came could not be followed.
     is_lost: bool,
     /// Nothing is answered in runs: the yardstick.
@@ -49,10 +50,8 @@ pub struct Conversation {
 /// What of RDMA a connection's client may have, or has.
 #[derive(Debug)]
 enum Rdma {
-    /// Nothing.
-    None,
-    /// A queue pair between the ends of the connection. On the heap: most connections want none.
-    May(Box<Between>),
+    /// A queue pair between the ends of the connection.
+    May(Between),
     /// It has it.
     Has(Handle),
 }
@@ -90,7 +89,7 @@ impl Conversation {
             keys_left: None,
             dump_at: None,
             watching: None,
-            rdma: Rdma::None,
+            rdma: None,
             is_lost: false,
             #[cfg(test)]
             one_by_one: false,
@@ -118,23 +117,23 @@ impl Conversation {
 
     /// Its connection is between these: the client can have a queue pair.
     pub fn connects(&mut self, between: Between) {
-        self.rdma = Rdma::May(Box::new(between));
+        self.rdma = Some(Box::new(Rdma::May(between)));
     }
 
     /// Its connection is over: closes the client's queue pair, if there is one. Dropping the conversation
     /// does too.
     pub fn disconnects(&mut self) {
-        self.rdma = Rdma::None;
+        self.rdma = None;
     }
 
     /// Opens a queue pair, in the place of the one before, and says what it is or why there is none.
     #[cold]
     fn connect(&mut self, server: &Server, far: &FarEnd, out: &mut impl Sink) {
         let Some(rdma) = &server.rdma else { return };
-        let between = match std::mem::replace(&mut self.rdma, Rdma::None) {
-            Rdma::None => None,
-            Rdma::May(between) => Some(*between),
-            Rdma::Has(handle) => Some(handle.between()),
+        let between = match self.rdma.take().map(|rdma| *rdma) {
+            None => None,
+            Some(Rdma::May(between)) => Some(between),
+            Some(Rdma::Has(handle)) => Some(handle.between()),
         };
         match rdma.pairs.open(between, far) {
             Ok(Opened { handle, qpn, psn }) => {
@@ -147,11 +146,11 @@ impl Conversation {
                 // Three numbers of 8 digits and an address of 45 fit.
                 let _ = write!(line, "RDMA {qpn} {psn} {gid} {}\r\n", far.mtu);
                 out.put(line.as_bytes());
-                self.rdma = Rdma::Has(handle);
+                self.rdma = Some(Box::new(Rdma::Has(handle)));
             }
             Err(why) => {
                 out.put(why.line());
-                self.rdma = between.map_or(Rdma::None, |between| Rdma::May(Box::new(between)));
+                self.rdma = between.map(|between| Box::new(Rdma::May(between)));
             }
         }
     }
@@ -225,7 +224,7 @@ impl Conversation {
                         Flow::Rest(rest) => {
                             match rest {
                                 Rest::All => {}
-                                Rest::Keys(bytes) => self.keys_left = Some(bytes),
+                                Rest::Keys(bytes) => self.keys_left = NonZeroUsize::new(bytes),
                                 Rest::Dump(from) => {
                                     // Others first: a piece without an item is a piece too.
                                     (self.dump_at, more) = (Some(from), true);
@@ -301,10 +300,10 @@ impl Conversation {
 }
 
 /// The command, or what is left of it.
-fn resume(command: Command<'_>, keys_left: Option<usize>) -> Command<'_> {
+fn resume(command: Command<'_>, keys_left: Option<NonZeroUsize>) -> Command<'_> {
     match (command.verb, keys_left) {
         (Verb::Get(what), Some(left)) => {
-            Command { verb: Verb::Get(Get { keys: what.keys.last(left), ..what }), ..command }
+            Command { verb: Verb::Get(Get { keys: what.keys.last(left.get()), ..what }), ..command }
         }
         _ => command,
     }
