@@ -4,7 +4,7 @@
 use crate::server::{Server, Tree, gnomon, refuses, run, text};
 use std::process::{Command, Output};
 
-/// Command lines with each option of the newest memcached whose text was at hand.
+/// Command lines with each option of memcached 1.6.45.
 const NEWEST: &str = include_str!("memcached_options.txt");
 const PAGE: &str = include_str!("../../../docs/protocol.md");
 
