@@ -52,6 +52,14 @@ if [ "${#beside[@]}" -gt 0 ]; then
   undo kill -TERM -- "-$lane"
 fi
 
+# note_failures PART LOG: what failed, with the first lines of what it said; shown again in the end.
+note_failures() {
+  awk -v part="$1" '
+    /^FAILED / || /^---- .* stdout ----$/ { print part ": " $0; left = 8; next }
+    /^(ok|skipped|test) / { left = 0 }
+    NF && left-- > 0' "$2" >>"$scratch/failures"
+}
+
 for part in "${here[@]}"; do
   echo "== $part"
   began=$SECONDS
@@ -72,6 +80,7 @@ for part in "${here[@]}"; do
   if [ "$status" -ne 0 ] && [ "$f" -eq 0 ]; then
     f=1
   fi
+  note_failures "$part" "$log"
   passed=$((passed + p))
   failed=$((failed + f))
   skipped=$((skipped + ${s:-0}))
@@ -88,8 +97,13 @@ if [ "${#beside[@]}" -gt 0 ]; then
   if [ "$status" -ne 0 ] && [ "${f:-0}" -eq 0 ]; then
     f=1
   fi
+  sed -n '/^== what failed$/,$ { //d; /^[0-9]* \(skipped\|passed\)/d; p }' "$scratch/beside" >>"$scratch/failures"
   passed=$((passed + ${p:-0}))
   failed=$((failed + ${f:-0}))
   skipped=$((skipped + ${s:-0}))
+fi
+if [ "$failed" -gt 0 ]; then
+  echo "== what failed"
+  cat "$scratch/failures"
 fi
 totals
