@@ -10,7 +10,7 @@ packages=(gcc g++ make pkg-config libdpdk-dev python3)
 demo=("${packages[@]}" iproute2)
 dist=("${packages[@]}" dpkg-dev git help2man patchelf)
 # real clients, and the server that is compared with
-packages+=(memcached libmemcached-tools python3-venv ruby-dalli libcache-memcached-fast-perl)
+packages+=(memcached libmemcached-tools python3-venv ruby-dalli libcache-memcached-fast-perl libio-socket-ssl-perl)
 packages+=(golang-go golang-github-bradfitz-gomemcache-dev php-cli php-memcached)
 # a proxy in front of several servers
 packages+=(nutcracker)

@@ -28,6 +28,6 @@ GENUINE=$newest memcached_start "$host" -m 512 -t 1
 server_start "$host" -m 512
 server_wait "starts beside memcached $version" in_ns "$host" "$memc" wait "$here" 1
 counted in_ns "$host" tests/e2e/stats_parity.py "$genuine" "$here"
-counted in_ns "$host" tests/e2e/differential.py "$genuine" "$here" --count "${CONVERSATIONS:-8000}"
+counted in_ns "$host" tests/e2e/differential.py "$genuine" "$here" --count "${CONVERSATIONS:-10000}"
 server_stop
 totals

@@ -1,8 +1,8 @@
 //! `stats conns`: the connections, and what each of them does.
 //!
-//! In: listeners and UDP sockets once, connections as they come. Out: a page, by file descriptor. A
-//! connection shows what it does by storing two numbers; the lock is taken when one comes or goes,
-//! and for the page. Never fails.
+//! In: listeners and UDP sockets once, connections as they come. Out: a page, listeners first, by
+//! file descriptor. A connection shows what it does by storing two numbers; the lock is taken when
+//! one comes or goes, and for the page. Never fails.
 
 use super::rows::Rows;
 use driver_shim::{PortSocket, Silence};
@@ -162,8 +162,10 @@ impl Conns {
     pub(crate) fn page(&self, rows: &mut impl Rows) {
         let now = self.seconds(Instant::now());
         // The lock is not held while the page is written: a client may be slow to take it.
-        let open: Vec<(i32, Arc<Entry>)> =
+        let mut open: Vec<(i32, Arc<Entry>)> =
             self.open.lock().iter().map(|(fd, e)| (*fd, Arc::clone(e))).collect();
+        // memcached's listeners have the lowest numbers.
+        open.sort_by_key(|(_, entry)| entry.listener.is_some());
         for (fd, entry) in open {
             if matches!(entry.last_command, LastCommand::Received(_)) {
                 rows.row(&format!("{fd}:UDP"), &"UDP");
@@ -385,10 +387,10 @@ mod tests {
         page.0.clear();
         all.page(&mut page);
         assert!(
-            page.0.ends_with(
+            page.0.contains(
                 "9:UDP UDP\n9:addr udp:127.0.0.1:11211\n9:state conn_read\n\
                  9:secs_since_last_cmd 0\n10:UDP UDP\n10:addr udp6:[::]:1\n\
-                 10:state conn_read\n10:secs_since_last_cmd 0\n"
+                 10:state conn_read\n10:secs_since_last_cmd 0\n7:addr"
             ),
             "{}",
             page.0
