@@ -5,8 +5,7 @@
 //! to fill one bucket, and of stags that were never given out, one in 65,536 is well formed. The key is this
 //! process's, so a restart changes all stags. Never fails.
 
-use std::hash::{BuildHasher, RandomState};
-use store::KeyHash;
+use store::{Hasher, KeyHash};
 
 /// Rounds that make a keyed pseudo-random function a permutation that stands up to adversaries who
 /// may ask both ways (Luby and Rackoff, 1988).
@@ -15,19 +14,20 @@ const ROUNDS: u8 = 4;
 /// The keyed permutation.
 #[derive(Debug, Clone)]
 pub struct Stags {
-    key: RandomState,
+    prf: Hasher,
 }
 
 impl Stags {
     /// With a random key.
     pub(super) fn new() -> Self {
-        Self { key: RandomState::new() }
+        Self { prf: Hasher::new(None) }
     }
 
     /// SipHash-1-3 of a half, another one in each round.
     #[inline]
     fn mix(&self, round: u8, half: u32) -> u32 {
-        let hash = self.key.hash_one(u64::from(round) << 32 | u64::from(half));
+        let [a, b, c, d] = half.to_le_bytes();
+        let KeyHash(hash) = self.prf.hash(&[a, b, c, d, round]);
         u32::try_from(hash >> 32).unwrap_or(0)
     }
 

@@ -23,14 +23,14 @@ const BEGINNING: [u64; 4] =
 
 /// A hash function of its own, by a key of 128 bits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Hasher {
+pub struct Hasher {
     /// The state before the first word.
     begun: [u64; 4],
 }
 
 impl Hasher {
     /// With the given key, or a random one.
-    pub(super) fn new(key: Option<[u8; 16]>) -> Self {
+    pub fn new(key: Option<[u8; 16]>) -> Self {
         let (k0, k1) = match key {
             Some(key) => {
                 let key = u128::from_le_bytes(key);
@@ -59,7 +59,8 @@ impl Hasher {
 
     /// The hash of `bytes`.
     #[inline]
-    pub(super) fn hash(self, bytes: &[u8]) -> KeyHash {
+    #[must_use]
+    pub fn hash(self, bytes: &[u8]) -> KeyHash {
         let mut v = self.begun;
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {

@@ -83,7 +83,7 @@ pub use clock::Clock;
 pub use config::{StoreConfig, StoreError};
 pub use dump::Cursor;
 pub use flush::Liveness;
-pub use hash::KeyHash;
+pub use hash::{Hasher, KeyHash};
 pub use item::{ItemRef, Location, Value};
 pub use layout::{PAGE_BYTES, SUM_KEPT_MIN_BYTES};
 pub use moving::{Automove, NotMoved};

@@ -5,6 +5,7 @@
 
 use super::engine::{Beside, FEED, Way};
 use super::load::{Load, SERVER, Shape};
+use super::one_sided::Reader;
 use super::{per, thread_cpu};
 use crate::workload::{Popularity, Sampler};
 use dataplane::observe::Server;
@@ -21,7 +22,7 @@ use memcache::Store as SetRequest;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use store::{Store, StoreConfig, verbs};
 use wire::Local;
 
@@ -45,6 +46,7 @@ pub struct Bench {
     store: Arc<Store>,
     server: Arc<Server>,
     feed: Option<Arc<Feed>>,
+    reader: Option<Mutex<Reader>>,
 }
 
 impl std::fmt::Debug for Bench {
@@ -92,7 +94,19 @@ impl Bench {
             store.feed_replica(Arc::clone(feed));
         }
         let server = Arc::new(Server::new(Arc::clone(&store), "study".to_owned()));
-        Ok(Self { config, store, server, feed })
+        Ok(Self { config, store, server, feed, reader: None })
+    }
+
+    /// The same, with one-sided reads.
+    ///
+    /// # Errors
+    /// No queue pair can be had.
+    pub fn one_sided(self) -> Result<Self, Box<dyn Error>> {
+        let rdma = Arc::default();
+        let reader = Some(Mutex::new(Reader::new(&rdma, &self.store)?));
+        let mut server = Server::new(Arc::clone(&self.store), "study".to_owned());
+        server.rdma = Some(rdma);
+        Ok(Self { server: Arc::new(server), reader, ..self })
     }
 
     /// What is in the store.
@@ -134,7 +148,12 @@ impl Bench {
             })?;
             asked.clear();
             asked.extend((0..load.keys()).map(|_| sampler.read(&mut rng)));
-            load.request(shape, &asked, items)
+            match (load, &self.reader, asked.first()) {
+                (Load::Read, Some(reader), Some(item)) => {
+                    reader.lock().unwrap_or_else(PoisonError::into_inner).request(shape, *item)
+                }
+                _ => load.request(shape, &asked, items),
+            }
         });
         Ok(frames.collect::<Option<Vec<_>>>().ok_or("a request does not fit a frame")?)
     }
@@ -154,7 +173,10 @@ impl Bench {
             ports: vec![WorkerPort {
                 queues,
                 info: info.clone(),
-                local: Arc::new(Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?),
+                local: Arc::new(Local {
+                    rdma: self.reader.is_some(),
+                    ..Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?
+                }),
                 side_door: None,
                 sends_for_kernel: false,
                 announcer: None,

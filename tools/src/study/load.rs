@@ -3,6 +3,7 @@
 //! In: the number of an item, or several. Out: the frame of a request, and whether a reply is the
 //! right one to the byte. Items are known by their numbers: key and value follow from that.
 
+use super::one_sided;
 use crate::client::reply::append_value;
 use crate::client::{Protocol, Set, udp};
 use base::checksum;
@@ -14,7 +15,7 @@ use wire::build::UdpFrame;
 /// The worker's address.
 pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 11_211);
 /// The client's.
-const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 40_000);
+pub const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 40_000);
 /// Where the UDP header of a frame begins: behind those of Ethernet and IPv4.
 pub const UDP_AT: usize = 14 + 20;
 /// Where the text begins: behind the UDP and memcached headers.
@@ -33,6 +34,8 @@ pub enum Load {
     Multiget,
     /// A key that is there gets a new value.
     Set,
+    /// A one-sided read of an item that is there.
+    Read,
 }
 
 /// Keys in a request of [`Load::Multiget`].
@@ -70,6 +73,9 @@ impl Shape {
     /// Whether a reply frame is what its request must get, whatever it was: a request's number,
     /// which replies repeat, shows.
     pub fn is_right(self, reply: &[u8]) -> bool {
+        if one_sided::is_response(reply) {
+            return one_sided::is_right(self, reply);
+        }
         let asked = reply.get(TEXT_AT - 8..TEXT_AT - 6);
         let loads = [Load::Get, Load::Miss, Load::Multiget, Load::Set];
         let load = loads.into_iter().find(|load| asked == Some(&[0, *load as u8]));
@@ -108,7 +114,8 @@ impl Shape {
         Some(head)
     }
 
-    fn key_in(self, text: &[u8]) -> Option<u64> {
+    /// The item whose key begins this text.
+    pub fn key_in(self, text: &[u8]) -> Option<u64> {
         std::str::from_utf8(text.get(..self.key_bytes)?).ok()?.parse().ok()
     }
 }
@@ -121,6 +128,7 @@ impl Load {
             Self::Miss => "miss",
             Self::Multiget => "multiget",
             Self::Set => "set",
+            Self::Read => "read",
         }
     }
 
@@ -130,7 +138,7 @@ impl Load {
     }
 
     /// The frame that gets these items, of `items` in the store. `None`: it does not fit a
-    /// datagram.
+    /// datagram, or is a READ, which a [`one_sided::Reader`] makes.
     pub fn request(self, shape: Shape, asked: &[u64], items: u64) -> Option<Vec<u8>> {
         // Replies repeat the request's number: it shows what was asked.
         let mut text = udp::header(self as u16).to_vec();
@@ -146,6 +154,7 @@ impl Load {
                 let first = if self == Self::Miss { items } else { 0 };
                 Protocol::Ascii.get(asked.iter().map(|i| shape.key(first + i)), &mut text);
             }
+            Self::Read => return None,
         }
         UdpFrame {
             src_mac: PEER_MAC,
@@ -160,6 +169,9 @@ impl Load {
 
     /// Whether a reply frame is what such a request must get, whichever items it got.
     pub fn is_right(self, shape: Shape, reply: &[u8]) -> bool {
+        if self == Self::Read {
+            return one_sided::is_right(shape, reply);
+        }
         let mut text = reply.get(TEXT_AT..).unwrap_or_default();
         if self == Self::Set {
             return text == b"STORED\r\n";

@@ -28,6 +28,7 @@ pub mod load;
 pub mod memcached;
 pub mod memory;
 pub mod offline;
+pub mod one_sided;
 pub mod paced;
 pub mod path;
 pub mod schedule;

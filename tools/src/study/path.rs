@@ -321,6 +321,7 @@ mod tests {
     use super::*;
     use crate::study::bench::Config;
     use crate::study::load::{Load, Shape};
+    use crate::study::one_sided;
     use crate::study::oracle_engine::Hints;
     use crate::workload::Popularity;
 
@@ -347,6 +348,27 @@ mod tests {
             run.shares.iter().all(|s| s.slow > 1_000 && s.hints_right > 5_000 && s.by_card == 0)
         );
         assert!(port_alone(&how).unwrap() > 0.0);
+    }
+
+    #[test]
+    fn one_sided_reads_are_answered_and_checked() {
+        let shape = Shape { key_bytes: 16, value_bytes: 64 };
+        let bench = Bench::new(Config { items: 1_000, shape, seed: 1 }, false).unwrap();
+        let bench = bench.one_sided().unwrap();
+        let templates = bench.requests(&[(Load::Read, 1)], Popularity::Uniform, 9_000).unwrap();
+        let how = Walk {
+            templates: &templates,
+            requests: 5_000,
+            workers: 1,
+            group: 32,
+            software: true,
+            beside: Other::None,
+        };
+        let run = walk(&bench, &how).unwrap();
+        assert!(run.wrong == 0 && run.checked > 50 && run.answered() >= 5_500);
+        let ops = bench.server().totals();
+        assert!(ops.get_hits >= 5_500, "each was the first of its kind: {}", ops.get_hits);
+        assert!(!one_sided::is_right(shape, &templates[0]));
     }
 
     #[test]

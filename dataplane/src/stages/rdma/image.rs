@@ -121,7 +121,11 @@ impl<'a> Image<'a> {
         rest.fill(0);
         // The end may lie in this piece in whole or in part.
         let tail = self.end.saturating_sub(TAIL_BYTES);
-        if behind > tail {
+        if at <= tail && behind == self.end {
+            if let Some(place) = out.last_chunk_mut::<TAIL_BYTES>() {
+                place.copy_from_slice(self.tail.as_bytes());
+            }
+        } else if behind > tail {
             for (n, byte) in self.tail.as_bytes().iter().enumerate() {
                 let place = (tail + n).checked_sub(at).and_then(|n| out.get_mut(n));
                 if let Some(place) = place {

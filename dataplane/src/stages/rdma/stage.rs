@@ -4,7 +4,7 @@ use super::image::Image;
 use super::packets::{self, To};
 use crate::commands::Ctx;
 use crate::frame_accounting::Accounts;
-use crate::observe::{LookUps, Seen};
+use crate::observe::{LookUps, Observer, Seen};
 use crate::policy::{Gate, source};
 use crate::rdma::{Between, READ_MAX_BYTES, Rdma, Verdict};
 use crate::reply::Meaning;
@@ -13,7 +13,7 @@ use gpu::{Entry, EntryFlags};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use store::{KeyHash, Store, verbs};
+use store::{Guard, KeyHash, Store, verbs};
 use wire::DropReason;
 use wire::roce::{PATH_MTUS, Reth, Roce, verify_icrc};
 use wire::udp::HEADER_BYTES as UDP_HEADER_BYTES;
@@ -61,6 +61,16 @@ pub struct Turn<'a> {
     pub now_ns: u64,
 }
 
+/// The same, while items that it finds stay.
+struct Pinned<'a> {
+    guard: &'a Guard<'a>,
+    observer: Observer<'a>,
+    region: &'a Region,
+    gate: &'a mut Gate,
+    accounts: &'a Accounts,
+    now_ns: u64,
+}
+
 impl Reads {
     /// A stage for the queue pairs and stags of `rdma`. All memory is taken here.
     pub fn new(rdma: Arc<Rdma>) -> Self {
@@ -99,19 +109,21 @@ impl Reads {
 
     /// Answers what waits, as far as the turn goes, and gives the responses out in their order, each
     /// with the worker's number of its port. Returns how many requests it is done with.
-    pub fn turn(
-        &mut self,
-        mut with: Turn<'_>,
-        mut emit: impl FnMut(usize, Frame, Meaning),
-    ) -> usize {
+    pub fn turn(&mut self, with: Turn<'_>, mut emit: impl FnMut(usize, Frame, Meaning)) -> usize {
         let (mut done, mut bytes) = (0, 0);
+        let Turn { ctx: Ctx { session, observer, .. }, region, gate, accounts, now_ns } = with;
+        if self.waiting.is_empty() {
+            return 0;
+        }
+        let guard = session.pin();
+        let mut with = Pinned { guard: &guard, observer, region, gate, accounts, now_ns };
         while let Some(next) = self.waiting.front() {
             let len = next.request.read.map_or(0, |read| len(&read));
             if bytes > 0 && bytes + len > TURN_BYTES {
                 break;
             }
             if done % GROUP == 0 {
-                self.prefetch(with.ctx.session.store());
+                self.prefetch(guard.store());
             }
             let Some(waiting) = self.waiting.pop_front() else { break };
             bytes += len.min(READ_MAX_BYTES);
@@ -133,7 +145,7 @@ impl Reads {
     fn answer(
         &mut self,
         waiting: Waiting,
-        with: &mut Turn<'_>,
+        with: &mut Pinned<'_>,
         emit: &mut impl FnMut(usize, Frame, Meaning),
     ) {
         let port = usize::from(waiting.entry.mark);
@@ -155,7 +167,7 @@ impl Reads {
     fn try_answer(
         &mut self,
         waiting: Waiting,
-        with: &mut Turn<'_>,
+        with: &mut Pinned<'_>,
     ) -> Result<Frame, (Frame, DropReason)> {
         let Waiting { mut frame, entry, request, place } = waiting;
         let accounts = with.accounts;
@@ -191,14 +203,13 @@ impl Reads {
         }
         // A READ of nothing is answered whatever it names.
         debug_assert!(len == 0 || place.is_some(), "{read:?}");
-        let observer = with.ctx.observer;
+        let (guard, observer) = (with.guard, with.observer);
         let cas_shown = |cas| observer.server.cas_shown(cas);
-        let guard = with.ctx.session.pin();
-        let item = place.filter(|_| len > 0).and_then(|place| verbs::get_by_place(&guard, place));
+        let item = place.filter(|_| len > 0).and_then(|place| verbs::get_by_place(guard, place));
         // One that goes on where an earlier one was cut off was counted then.
         if at == 0 && is_new && len > 0 {
             if let Some(item) = &item {
-                observer.key(item.key(), Some(Seen::of(&guard, item)), false);
+                observer.key(item.key(), Some(Seen::of(guard, item)), false);
             }
             observer.look_ups(LookUps::one(item.is_some()), false);
         }
