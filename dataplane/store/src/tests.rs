@@ -1,6 +1,7 @@
 //! The store as its callers see it.
 #![allow(clippy::unwrap_used)]
 
+mod eviction;
 mod joins;
 mod large;
 mod moves;
@@ -39,6 +40,16 @@ fn delete(s: &mut Session, key: &[u8]) -> bool {
 
 fn value_of(s: &mut Session, key: &[u8]) -> Option<Vec<u8>> {
     get(&s.pin(), key).map(|i| i.value().to_vec())
+}
+
+fn scan(s: &mut Session, kind: &str, keys: std::ops::Range<u32>) {
+    for n in keys {
+        assert_eq!(put(s, format!("{kind}-{n:08}").as_bytes(), &[b'v'; 100], 0), Ok(()));
+    }
+}
+
+fn there(s: &mut Session, kind: &str, keys: std::ops::Range<u32>) -> usize {
+    keys.filter(|n| value_of(s, format!("{kind}-{n:08}").as_bytes()).is_some()).count()
 }
 
 #[test]
@@ -124,175 +135,6 @@ fn items_expire_and_are_swept() {
     let st = store.stats();
     assert_eq!((st.curr_items, st.reclaimed, st.expired_unfetched), (1, 2, 1));
     assert_eq!(value_of(&mut s, b"never").unwrap(), b"1");
-}
-
-#[test]
-fn eviction_keeps_what_is_asked_for() {
-    let store = store(4 << 20);
-    let mut s = store.session().unwrap();
-    let key = |n: u32| format!("key-{n:08}").into_bytes();
-    for n in 0..40_000u32 {
-        assert_eq!(put(&mut s, &key(n), &[b'v'; 100], 0), Ok(()), "{n}");
-        for hot in 0..10 {
-            assert!(hot > n || value_of(&mut s, &key(hot)).is_some(), "{hot} at {n}");
-        }
-    }
-    let st = store.stats();
-    assert_eq!(st.curr_items + st.evictions, 40_000);
-    assert_eq!((st.total_items, st.evicted_active), (40_000, 0));
-    // One page in use, one in reserve; at most a sixteenth is kept free ahead.
-    let chunks = st.classes[0].total_chunks;
-    assert_eq!((st.pages_free, st.classes.len()), (1, 1));
-    assert!(st.curr_items >= chunks - 130 && st.evictions > 20_000, "{st:?}");
-    let there = (0..40_000).filter(|n| value_of(&mut s, &key(*n)).is_some()).count();
-    assert_eq!(there as u64, st.curr_items);
-}
-
-/// Sets `keys` of a kind, 100 bytes each, and looks at none.
-fn scan(s: &mut Session, kind: &str, keys: std::ops::Range<u32>) {
-    for n in keys {
-        assert_eq!(put(s, format!("{kind}-{n:08}").as_bytes(), &[b'v'; 100], 0), Ok(()));
-    }
-}
-
-fn there(s: &mut Session, kind: &str, keys: std::ops::Range<u32>) -> usize {
-    keys.filter(|n| value_of(s, format!("{kind}-{n:08}").as_bytes()).is_some()).count()
-}
-
-#[test]
-fn what_was_asked_for_survives_a_scan() {
-    let store = store(4 << 20);
-    let mut s = store.session().unwrap();
-    scan(&mut s, "hot", 0..4_000);
-    assert_eq!(there(&mut s, "hot", 0..4_000), 4_000);
-    // Four times what fits; the hand would have come by twice for each.
-    scan(&mut s, "new", 0..40_000);
-    let hot = there(&mut s, "hot", 0..4_000);
-    assert!(hot > 3_000, "{hot}");
-    // The newest are there all the same.
-    assert!(there(&mut s, "new", 39_000..40_000) > 950);
-}
-
-#[test]
-fn who_comes_back_soon_stays() {
-    let store = store(4 << 20);
-    let mut s = store.session().unwrap();
-    scan(&mut s, "old", 0..20_000);
-    scan(&mut s, "back", 0..100);
-    scan(&mut s, "new", 0..8_000);
-    // The hand takes one in sixteen instead of the oldest newcomer.
-    assert!(there(&mut s, "back", 0..100) < 20);
-    scan(&mut s, "back", 0..100);
-    scan(&mut s, "newer", 0..8_000);
-    let back = there(&mut s, "back", 0..100);
-    assert!(back > 60, "{back}: a few were forgotten");
-    assert!(there(&mut s, "newer", 0..100) < 20, "strangers are not kept");
-}
-
-#[test]
-fn a_new_value_of_what_is_asked_for_need_not_prove_itself() {
-    let store = store(4 << 20);
-    let mut s = store.session().unwrap();
-    scan(&mut s, "old", 0..20_000);
-    for _ in 0..2 {
-        scan(&mut s, "asked", 0..100);
-        there(&mut s, "asked", 0..100);
-    }
-    scan(&mut s, "asked", 0..100);
-    scan(&mut s, "new", 0..8_000);
-    assert!(there(&mut s, "asked", 0..100) > 90);
-}
-
-#[test]
-fn nothing_is_evicted_while_there_are_pages() {
-    let store = store(16 << 20);
-    let mut s = store.session().unwrap();
-    let mut n = 0;
-    while store.stats().evictions == 0 {
-        for _ in 0..16 {
-            assert_eq!(put(&mut s, format!("key-{n:08}").as_bytes(), &[b'v'; 2000], 0), Ok(()));
-            n += 1;
-        }
-    }
-    let st = store.stats();
-    assert_eq!(st.pages_free, 1);
-    let c = &st.classes[0];
-    assert!(c.used_chunks + 80 > c.total_chunks && c.total_pages == 7, "{st:?}");
-}
-
-#[test]
-fn without_eviction_a_full_store_refuses() {
-    let config = StoreConfig {
-        memory_bytes: 4 << 20,
-        evict: false,
-        pages: Pages::Small,
-        ..StoreConfig::default()
-    };
-    let store = Store::new(config).unwrap();
-    let mut s = store.session().unwrap();
-    let key = |n: u32| format!("key-{n:08}").into_bytes();
-    let full = (0..).find(|n| put(&mut s, &key(*n), &[1; 1000], 0) != Ok(())).unwrap();
-    assert!(full > 1000);
-    assert_eq!(put(&mut s, &key(0), &[1; 1000], 0), Err(NotStored::OutOfMemory));
-    assert_eq!(value_of(&mut s, &key(0)), None, "a failed set forgets");
-    assert_eq!(put(&mut s, &key(0), &[2; 1000], 0), Ok(()), "in the memory of the old");
-    assert!((0..full).all(|n| value_of(&mut s, &key(n)).is_some()));
-    assert!(delete(&mut s, &key(5)));
-    assert_eq!(put(&mut s, &key(full), &[3; 1000], 0), Ok(()));
-    let st = store.stats();
-    assert_eq!((st.evictions, st.out_of_memory), (0, 2));
-}
-
-#[test]
-fn no_class_starves() {
-    for megabytes in [4, 8, 64] {
-        let store = store(megabytes << 20);
-        let mut s = store.session().unwrap();
-        for n in 0..(megabytes << 20) / 100 {
-            assert_eq!(put(&mut s, format!("key-{n:08}").as_bytes(), &[b'v'; 60], 0), Ok(()));
-        }
-        let mut replaced = 0;
-        // One large value after the other, each of a class that has no page yet.
-        for bytes in [500_000, 300_000, 200_000, 120_000, 70_000, 40_000, 20_000] {
-            replaced += u64::from(value_of(&mut s, b"large").is_some());
-            assert_eq!(put(&mut s, b"large", &vec![b'x'; bytes], 0), Ok(()), "{bytes}");
-            assert_eq!(value_of(&mut s, b"large").unwrap().len(), bytes);
-        }
-        (0..5).for_each(|_| store.housekeep());
-        let st = store.stats();
-        assert!(st.pages_moved > 0, "{megabytes} MiB");
-        // With fewer pages than classes, no class's only page is taken for a reserve.
-        assert!(megabytes < 64 || st.pages_free > 0, "the reserve is filled again");
-        // A large value may also have been evicted for the next one.
-        assert!((0..=replaced).contains(&(st.total_items - st.curr_items - st.evictions)));
-    }
-}
-
-#[test]
-fn pages_follow_the_load() {
-    let store = store(32 << 20);
-    let mut s = store.session().unwrap();
-    for n in 0..60_000 {
-        assert_eq!(put(&mut s, format!("old-{n:08}").as_bytes(), &[b'v'; 450], 0), Ok(()));
-    }
-    let pages = |chunk: u64| {
-        let st = store.stats();
-        st.classes.iter().find(|c| c.chunk_size >= chunk).map_or(0, |c| c.total_pages)
-    };
-    assert_eq!(pages(500), 15);
-    for second in 0..30 {
-        for n in 0..4_000 {
-            assert_eq!(
-                put(&mut s, format!("new-{second}-{n:08}").as_bytes(), &[b'v'; 2000], 0),
-                Ok(())
-            );
-        }
-        store.clock().skip_ahead(1);
-        (0..4).for_each(|_| store.housekeep());
-    }
-    // How many exactly is a matter of which keys are watched (`evicted_then_stored.rs`).
-    assert!((1..=4).contains(&pages(500)), "the old class keeps a little: {}", pages(500));
-    assert_eq!(pages(500) + pages(2000), 15);
 }
 
 #[test]
