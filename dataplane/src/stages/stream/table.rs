@@ -7,8 +7,8 @@
 //! a cache line; the ends themselves stand with the connections, which the caller reads anyway.
 
 use driver_shim::prefetch_read;
-use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use store::{Hasher, KeyHash};
 
 /// The two ends of a connection, and the port that it came by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,26 +41,46 @@ struct Place {
 #[derive(Debug)]
 pub(super) struct Table {
     places: Box<[Place]>,
-    key: RandomState,
+    key: Hasher,
+}
+
+/// Two addresses and the ports behind them.
+#[inline]
+fn joined<const A: usize, const N: usize>(
+    ours: [u8; A],
+    theirs: [u8; A],
+    ports: [u8; 3],
+) -> [u8; N] {
+    let mut all = [0; N];
+    for (place, byte) in all.iter_mut().zip(ours.into_iter().chain(theirs).chain(ports)) {
+        *place = byte;
+    }
+    all
 }
 
 impl Table {
     /// A table for so many connections.
     pub(super) fn new(connections: usize) -> Self {
         let places = (2 * connections).next_power_of_two();
-        Self { places: vec![EMPTY; places].into(), key: RandomState::new() }
+        Self { places: vec![EMPTY; places].into(), key: Hasher::new(None) }
     }
 
     /// The hash of the ends of a connection.
     #[inline]
     pub(super) fn hash(&self, ends: &Ends) -> EndsHash {
-        let ports = u64::from(ends.port) << 16 | u64::from(ends.their_port);
-        let hash = match (ends.ours, ends.theirs) {
+        let [a, b] = ends.their_port.to_be_bytes();
+        let ports = [ends.port, a, b];
+        let KeyHash(hash) = match (ends.ours, ends.theirs) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
-                let both = u64::from(ours.to_bits()) << 32 | u64::from(theirs.to_bits());
-                self.key.hash_one((both, ports))
+                self.key.hash(&joined::<4, 11>(ours.octets(), theirs.octets(), ports))
             }
-            (ours, theirs) => self.key.hash_one((ours, theirs, ports)),
+            (ours, theirs) => {
+                let octets = |ip: IpAddr| match ip {
+                    IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+                    IpAddr::V6(ip) => ip.octets(),
+                };
+                self.key.hash(&joined::<16, 35>(octets(ours), octets(theirs), ports))
+            }
         };
         #[expect(clippy::cast_possible_truncation, reason = "one half is enough")]
         EndsHash(hash as u32)
