@@ -4,7 +4,7 @@ use crate::rdma_client::{Requester, Response, Stag, icrc, line, stag, store};
 use crate::stream_client::{Client, ip};
 use crate::world::{SERVER4, SERVER6, World, Wrap};
 use dataplane::policy::{Policy, Rate};
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use wire::{AllowList, DropReason};
 
 fn world() -> World {
@@ -306,22 +306,27 @@ fn a_turn_reads_no_more_than_its_share_and_the_rest_waits() {
 
 #[test]
 fn sources_that_are_not_trusted_have_their_rate_and_no_source_has_a_pair_elsewhere() {
-    let limit = NonZeroU32::new(4).unwrap();
-    let source = Rate { requests: Some(limit), reply_bytes: None };
-    let mut w = World::one_sided(
-        &AllowList::default(),
-        Policy { trusted_source: source, ..Policy::default() },
-    );
-    let mut client = Client::new();
-    let c = client.connect(ip(SERVER4));
-    let qp = Requester::connect(&mut client, &mut w, c, Wrap::V4, (0, 1024));
-    for _ in 0..50 {
-        w.send(&qp.read(0, 0, 0));
+    let requests = Rate { requests: NonZeroU32::new(4), reply_bytes: None };
+    // A response without a byte of an item has bytes, too.
+    let bytes = Rate { requests: None, reply_bytes: NonZeroU64::new(100) };
+    for (source, reason) in
+        [(requests, DropReason::RateSource), (bytes, DropReason::RateSourceBytes)]
+    {
+        let mut w = World::one_sided(
+            &AllowList::default(),
+            Policy { trusted_source: source, ..Policy::default() },
+        );
+        let mut client = Client::new();
+        let c = client.connect(ip(SERVER4));
+        let qp = Requester::connect(&mut client, &mut w, c, Wrap::V4, (0, 1024));
+        for _ in 0..50 {
+            w.send(&qp.read(0, 0, 0));
+            w.settle();
+        }
+        assert!(w.dropped(reason) > 20, "{reason:?}");
+        assert!(qp.come(&mut client, &mut w).len() < 10);
+        w.end();
     }
-    w.settle();
-    assert!(w.dropped(DropReason::RateSource) > 20);
-    assert!(qp.come(&mut client, &mut w).len() < 10);
-    w.end();
 
     let mut w = world();
     let mut client = Client::new();

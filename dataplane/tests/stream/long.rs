@@ -1,6 +1,6 @@
 //! Long requests and replies: windows that grow for them, and shrink again.
 
-use crate::world::{Heard, Peer, World, head, len, moved};
+use crate::world::{Heard, Peer, SECOND, World, head, len, moved};
 use etherparse::TcpOptionElement as Opt;
 
 const VALUE: usize = 200_000;
@@ -105,4 +105,35 @@ fn long_buffers_are_bounded_and_pass_to_the_next() {
     }
     let mut peers: Vec<_> = (0..40).map(|n| opened(&mut w, 7000 + n)).collect();
     assert_eq!(long(&mut w, &mut peers), 32);
+}
+
+/// Where no slot is free to acknowledge with, more may have come than short buffers would offer.
+#[test]
+fn windows_shrink_with_bytes_unacknowledged() {
+    const COME: usize = 10_000;
+    let mut w = World::new(4);
+    let mut p = opened(&mut w, 5000);
+    sets(&mut w, &mut p);
+    w.send(p, "A", b"").unwrap();
+    w.hear();
+    w.now_ns += 3 * SECOND;
+    let request = [b"set k 0 0 12000\r\n", &[b'v'; 12_000][..], b"\r\n"].concat();
+    let (come, rest) = request.split_at(COME);
+    for part in come.chunks(1400) {
+        w.send(p, "A", part).unwrap();
+        p = moved(p, i32::try_from(part.len()).unwrap());
+    }
+    let slots: Vec<_> = std::iter::from_fn(|| w.region.alloc()).collect();
+    assert_eq!(w.pass(1), []);
+    drop(slots);
+    let heard = w.pass(1);
+    assert!(
+        heard.iter().all(|h| h.ack == p.seq && usize::from(h.window) * SCALE <= 6384),
+        "{heard:?}"
+    );
+    for part in rest.chunks(1400) {
+        w.send(p, "A", part).unwrap();
+        p = moved(p, i32::try_from(part.len()).unwrap());
+    }
+    assert_eq!(payload(&w.hear()), b"STORED\r\n");
 }

@@ -1,5 +1,11 @@
 use super::*;
+use std::cell::Cell;
 use std::sync::atomic::AtomicUsize;
+
+thread_local! {
+    /// Whether memory has run out as far as this thread can tell.
+    pub(crate) static IS_SHORT: Cell<bool> = const { Cell::new(false) };
+}
 
 /// The system's, as long as it works.
 #[derive(Debug)]

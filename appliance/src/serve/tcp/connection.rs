@@ -71,7 +71,10 @@ pub(super) async fn finish(
         End::Conversation | End::Lost => PARTING_MAX,
         End::Service { heard } => drain::fin_max(heard),
         End::Cut => drain::fin_max(true),
-        End::Client | End::Stalled | End::Idle | End::Failed(_) => return end,
+        End::Client | End::Stalled | End::Idle | End::Failed(_) => {
+            stream.discard();
+            return end;
+        }
     };
     conn.is(ConnState::Closing);
     // On the heap: every connection would have to hold space for it.
@@ -112,7 +115,7 @@ pub(super) async fn converse(
         let draining = shared.drain().is_some();
         let in_request = input.is_begun();
         if shared.is_over() {
-            let cut = in_request || stream.has_unread();
+            let cut = in_request || input.has_more(stream);
             return Ok(Some(if cut { End::Cut } else { End::Service { heard } }));
         }
         if input.unread().len() > SMALL_BYTES
@@ -141,7 +144,7 @@ pub(super) async fn converse(
                 match shared.drain() {
                     None => return Ok(Some(End::Idle)),
                     // The runtime has not noticed yet; or there is more to say at the bound.
-                    Some(drain) if stream.has_unread() || drain.is_over() => yield_now().await,
+                    Some(drain) if input.has_more(stream) || drain.is_over() => yield_now().await,
                     Some(_) => return Ok(Some(End::Service { heard })),
                 }
                 continue;
@@ -159,13 +162,13 @@ pub(super) async fn converse(
             let admission = login.advance(input.unread(), &shared.ops, &mut out);
             input.at += admission.consumed;
             if !login.is_open() {
+                input.settle(stream, &shared.spare_input, false)?;
                 if let Some(sent) = send(stream, shared, conn, &mut out)? {
                     large::finish_sending(stream, shared, &mut input, &mut out, sent).await?;
                 }
                 if admission.close {
                     return Ok(Some(End::Conversation));
                 }
-                input.settle(stream, &shared.spare_input, false)?;
                 input.rest(&shared.spare_input)?;
                 shared.spare_output.give(out);
                 continue;
@@ -290,3 +293,6 @@ fn send(
     out.clear();
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests;

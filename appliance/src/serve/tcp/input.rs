@@ -144,6 +144,11 @@ impl Input<'_> {
         self.left > 0 || !self.unread().is_empty()
     }
 
+    /// Whether something has come that was not seen yet.
+    pub(super) fn has_more(&self, stream: &Stream) -> bool {
+        stream.has_unread(usize::from(self.left))
+    }
+
     /// Moves what is left to the front. Keeps no buffer for nothing, and no large one for little.
     pub(super) fn rest(&mut self, spare: &Spare) -> io::Result<()> {
         self.bytes.drain(..self.at);
@@ -291,7 +296,7 @@ mod tests {
         assert_eq!(input.unread(), b"kept one, a part");
         // Nothing is used up: what was kept is as before, in a buffer of its own.
         input.settle(&stream, &spare, false).unwrap();
-        assert!(input.is_begun() && stream.has_unread());
+        assert!(input.is_begun() && stream.has_unread(0) && !input.has_more(&stream));
         assert_eq!((input.unread(), input.bytes.capacity()), (&b"kept"[..], 4));
         assert_eq!(peeked(&mut input, &stream, &spare), None, "nothing new");
         client.write_all(b" and").await.unwrap();
@@ -306,14 +311,14 @@ mod tests {
         stream.readable().await.unwrap();
         assert_eq!(peeked(&mut input, &stream, &spare), Some(Some(5)));
         input.settle(&stream, &spare, true).unwrap();
-        assert_eq!((input.unread(), stream.has_unread()), (&b" a part and more"[..], false));
+        assert_eq!((input.unread(), stream.has_unread(0)), (&b" a part and more"[..], false));
         input.at = input.bytes.len();
         input.rest(&spare).unwrap();
         client.write_all(&[7; SMALL_BYTES + 1]).await.unwrap();
         stream.readable().await.unwrap();
         assert_eq!(peeked(&mut input, &stream, &spare), Some(Some(SMALL_BYTES + 1)));
         input.settle(&stream, &spare, false).unwrap();
-        assert_eq!((input.unread().len(), stream.has_unread()), (SMALL_BYTES + 1, false));
+        assert_eq!((input.unread().len(), stream.has_unread(0)), (SMALL_BYTES + 1, false));
         input.at = input.bytes.len();
         input.rest(&spare).unwrap();
         // The end, behind a request in part.

@@ -191,26 +191,28 @@ pub(super) fn send_some(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::pool::READ_BYTES;
     use super::*;
     use driver_shim::Pages;
     use std::iter;
     use store::{Store, StoreConfig};
 
-    #[test]
-    fn little_is_kept_uncharged_while_others_have_their_turn() {
+    /// A thread of a small store.
+    pub(in super::super) fn thread(
+        users: Option<Arc<dyn Users>>,
+        stopped: watch::Receiver<Option<Drain>>,
+    ) -> ThreadShared {
         let config =
             StoreConfig { memory_bytes: 4 << 20, pages: Pages::Small, ..StoreConfig::default() };
         let store = Store::new(config).unwrap();
         let server = Arc::new(Server::new(Arc::clone(&store), String::new()));
-        let (_stop, stopped) = watch::channel(None);
-        let shared = ThreadShared {
+        ThreadShared {
             session: RefCell::new(store.session().unwrap()),
             ops: server.ops(),
             item_max_bytes: 1 << 20,
             requests_per_turn: 20,
-            users: None,
+            users,
             idle_max: None,
             stopped,
             pool: Arc::new(Pool::new(Arc::default(), 1 << 24, 1, 1)),
@@ -220,7 +222,13 @@ mod tests {
             spare_output: Spare::default(),
             kept: Cell::new(0),
             server,
-        };
+        }
+    }
+
+    #[test]
+    fn little_is_kept_uncharged_while_others_have_their_turn() {
+        let (_stop, stopped) = watch::channel(None);
+        let shared = thread(None, stopped);
         let mut used = shared.pool.figures().now().used_bytes;
         let input = |left: usize| {
             let mut bytes = Vec::with_capacity(READ_BYTES);

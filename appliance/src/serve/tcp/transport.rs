@@ -1,5 +1,6 @@
 //! A client's connection and where it comes from: TCP, TLS or a Unix socket, the same to all else.
 
+use super::pool::SMALL_BYTES;
 use super::tls::Tls;
 use crate::startup::plan::ClientCerts;
 use bytes::BufMut;
@@ -147,16 +148,25 @@ impl Stream {
         }
     }
 
-    /// Whether the kernel has something that was not read.
-    pub(super) fn has_unread(&self) -> bool {
-        let mut byte = [MaybeUninit::uninit()];
+    /// Whether the kernel has more that was not read than was `seen`, [`SMALL_BYTES`] at most.
+    pub(super) fn has_unread(&self, seen: usize) -> bool {
+        let mut bytes = [MaybeUninit::uninit(); SMALL_BYTES + 1];
+        let bytes = bytes.get_mut(..=seen).unwrap_or_default();
         let socket = match self {
             Self::Tcp(s) => SockRef::from(s),
             Self::Unix(s) => SockRef::from(s),
             Self::Tls(s) if s.has_unread() => return true,
             Self::Tls(s) => SockRef::from(s.socket()),
         };
-        matches!(socket.peek(&mut byte), Ok(1..))
+        socket.peek(bytes).is_ok_and(|come| come > seen)
+    }
+
+    /// Throws away what was peeked at and is still in the socket: closing with bytes unread would
+    /// reset the connection, and take from the client replies that have not arrived yet.
+    pub(super) fn discard(&self) {
+        if self.can_peek() {
+            let _ = recv(self.fd(), &mut [0; SMALL_BYTES], MsgFlags::empty());
+        }
     }
 
     pub(super) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -24,6 +24,13 @@ pub(super) struct To {
     pub(super) msn: u32,
 }
 
+/// Bytes of UDP payload in so many responses with `len` bytes of an item, as a refusal has it, too.
+pub(super) fn payload_bytes(packets: u32, len: usize) -> usize {
+    let packets = usize::try_from(packets).unwrap_or(usize::MAX);
+    // The first and the last have an AETH, and the last alone is padded.
+    packets * (BTH_BYTES + ICRC_BYTES) + packets.min(2) * AETH_BYTES + len.next_multiple_of(4)
+}
+
 /// Takes the frames of all responses but the last.
 pub(super) fn reserve(region: &Region, packets: u32, frames: &mut Vec<Frame>) -> bool {
     for _ in 1..packets {

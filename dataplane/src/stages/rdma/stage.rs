@@ -187,6 +187,8 @@ impl Reads {
             Verdict::Again(packets) => (packets, false),
             Verdict::Refuse(syndrome, psn) => {
                 accounts.rdma_refused.inc();
+                let bytes = packets::payload_bytes(1, 0);
+                with.gate.charge(frame.bytes(), &entry, bytes, with.now_ns);
                 let to = To { psn, ..to };
                 return match packets::refuse(&mut frame, &entry, &bth, to, syndrome) {
                     Some(()) => Ok(frame),
@@ -215,7 +217,8 @@ impl Reads {
         }
         let cas = item.map_or(0, |item| cas_shown(item.cas()));
         let image = Image::new(item.as_ref(), cas, guard.store().now(), at + len);
-        with.gate.charge(frame.bytes(), &entry, len, with.now_ns);
+        let bytes = packets::payload_bytes(packets, len);
+        with.gate.charge(frame.bytes(), &entry, bytes, with.now_ns);
         let to = To { msn: if is_new { to.msn.wrapping_add(1) } else { to.msn }, ..to };
         let mtu = usize::from(pair.mtu());
         let piece = (&image, at, len);

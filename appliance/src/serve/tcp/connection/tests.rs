@@ -1,0 +1,109 @@
+//! Connections while memory is short: what comes in part stays in the socket.
+
+use super::super::drain::Drain;
+use super::super::shared::tests::thread;
+use super::*;
+use crate::process::allocator::tests::IS_SHORT;
+use dataplane::commands::admission::Users;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+
+/// Serves a connection to its end, as its task does.
+async fn serve(socket: UnixStream, shared: &ThreadShared) -> End {
+    IS_SHORT.set(true);
+    let (mut stream, mut talk) = (Stream::Unix(socket), None);
+    let conn = shared.server.conns.enter(stream.fd(), stream.address(), None);
+    let ended = loop {
+        stream.readable().await.unwrap();
+        if let Some(ended) = converse(&mut stream, shared, &conn, &mut talk).await.transpose() {
+            break ended;
+        }
+    };
+    finish(&mut stream, shared, &conn, ended).await
+}
+
+/// All that a client gets.
+async fn heard(client: &mut UnixStream) -> io::Result<Vec<u8>> {
+    let mut replies = Vec::new();
+    client.read_to_end(&mut replies).await?;
+    Ok(replies)
+}
+
+#[tokio::test]
+async fn what_stays_in_the_socket_does_not_cost_the_last_reply() {
+    for half_closes in [true, false] {
+        let (_stop, stopped) = watch::channel(None);
+        let mut shared = thread(None, stopped);
+        shared.idle_max = Some(Duration::from_millis(100));
+        let (mut client, server) = UnixStream::pair().unwrap();
+        client.write_all(b"get a\r\nget b").await.unwrap();
+        if half_closes {
+            client.shutdown().await.unwrap();
+        }
+        let (end, heard) = tokio::join!(serve(server, &shared), heard(&mut client));
+        assert!(matches!((end, half_closes), (End::Client, true) | (End::Idle, false)));
+        assert_eq!(heard.unwrap(), b"END\r\n");
+    }
+}
+
+#[tokio::test]
+async fn the_service_waits_no_longer_for_a_rest_that_stays_in_the_socket() {
+    let (stop, stopped) = watch::channel(None);
+    let shared = thread(None, stopped);
+    let (mut client, server) = UnixStream::pair().unwrap();
+    client.write_all(b"get a\r\nget b").await.unwrap();
+    let client = async move {
+        let mut reply = [0; 5];
+        client.read_exact(&mut reply).await.unwrap();
+        stop.send(Some(Drain::new(Duration::from_secs(60)))).unwrap();
+        assert_eq!(heard(&mut client).await.unwrap(), b"");
+        // It has ended: so does the client.
+        drop(client);
+        stop
+    };
+    let served = timeout(Duration::from_secs(10), serve(server, &shared));
+    let (end, _stop) = tokio::join!(served, client);
+    assert!(matches!(end, Ok(End::Service { .. })), "{end:?}");
+}
+
+#[derive(Debug)]
+struct Nobody;
+
+impl Users for Nobody {
+    fn knows(&self, _: &[u8], _: &[u8]) -> bool {
+        false
+    }
+}
+
+/// Before a login, too, what was answered is used up, though its reply leaves in parts.
+#[tokio::test]
+async fn what_is_refused_before_a_login_is_answered_once() {
+    const ROUND: &[u8] = &[b'\n'; 100];
+    const REPLY: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
+    let (_stop, stopped) = watch::channel(None);
+    let shared = thread(Some(Arc::new(Nobody)), stopped);
+    let (mut client, server) = UnixStream::pair().unwrap();
+    let ops = &shared.ops;
+    let client = async move {
+        let mut sent = 0;
+        // Until replies are no longer taken.
+        while ops.bytes_read.get() == sent as u64 {
+            client.write_all(ROUND).await.unwrap();
+            sent += ROUND.len();
+            for _ in 0..1000 {
+                if ops.bytes_read.get() < sent as u64 {
+                    yield_now().await;
+                }
+            }
+        }
+        client.shutdown().await.unwrap();
+        let expected = sent * REPLY.len();
+        let mut replies = Vec::new();
+        (&mut client).take(expected as u64 + 1).read_to_end(&mut replies).await.unwrap();
+        (replies.len(), expected)
+    };
+    let (_, (heard, expected)) = tokio::join!(serve(server, &shared), client);
+    assert_eq!(heard, expected);
+}
