@@ -1,6 +1,7 @@
 //! The stream stage, segment by segment.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod chaos;
 mod hostile;
 mod long;
 mod world;
