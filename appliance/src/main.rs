@@ -106,7 +106,7 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     allocator::prepare_thread();
     let machine = Machine::observe();
     let asked = Plan::new(flags, &machine)?;
-    check::door(&Host::this(), &Wants::new(flags, &machine))?;
+    check::before_start(&Host::this(), &Wants::new(flags, &machine))?;
     let mut plan = asked.clone();
     let process = &asked.process;
     if process.daemon && !flags.dry_run {

@@ -53,7 +53,7 @@ struct PortEnd {
     plain: Plain,
     /// The fast path's constants of the port.
     requests: fast_path::Requests,
-    side_door: Option<Arc<ExceptionPath>>,
+    exception_path: Option<Arc<ExceptionPath>>,
     sends_for_kernel: bool,
     announcer: Option<Arc<Announcer>>,
 }
@@ -208,9 +208,9 @@ impl Worker {
         let Some(mut burst) = self.burst.take() else { return 0 };
         let mut work = 0;
         if port.sends_for_kernel
-            && let Some(door) = &port.side_door
+            && let Some(path) = &port.exception_path
         {
-            door.take_outgoing(&mut burst);
+            path.take_outgoing(&mut burst);
             self.accounts.tap.unasked(&mut burst);
             work += burst.len();
             for frame in burst.drain(..) {
@@ -323,8 +323,8 @@ impl Worker {
                     Err(reason) => self.accounts.drop_frame(frame, index, reason),
                 }
             }
-            Class::Punt => match &port.side_door {
-                Some(door) => match door.offer(frame) {
+            Class::Punt => match &port.exception_path {
+                Some(path) => match path.offer(frame) {
                     Ok(()) => self.accounts.punted.inc(),
                     Err((frame, reason)) => self.accounts.drop_frame(frame, index, reason),
                 },

@@ -34,7 +34,7 @@ fn linux_answers_what_is_punted() {
         mtu: 1500,
         addrs: vec![(ip("10.9.0.2"), 24)],
     };
-    let door = ExceptionPath::new(Tap::open(&config).unwrap(), RATE_PPS_DEFAULT, region.clone());
+    let path = ExceptionPath::new(Tap::open(&config).unwrap(), RATE_PPS_DEFAULT, region.clone());
     let stop = AtomicBool::new(false);
     let frame = |bytes: &[u8]| -> Frame {
         let mut f = region.alloc().unwrap();
@@ -43,14 +43,14 @@ fn linux_answers_what_is_punted() {
     };
     std::thread::scope(|s| {
         defer! { stop.store(true, Ordering::Relaxed) }
-        s.spawn(|| door.run(&stop));
+        s.spawn(|| path.run(&stop));
         let request = echo_request([PEER, US], ip("10.9.0.1"), ip("10.9.0.2"), b"hello");
-        door.offer(frame(&request)).unwrap();
+        path.offer(frame(&request)).unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut burst = Burst::new();
         let mut answered = false;
         while !answered && Instant::now() < deadline {
-            door.take_outgoing(&mut burst);
+            path.take_outgoing(&mut burst);
             for f in burst.drain(..) {
                 let b = f.bytes();
                 if b[12..14] == [8, 6] && b[21] == 1 && b[38..42] == [10, 9, 0, 1] {
@@ -63,19 +63,19 @@ fn linux_answers_what_is_punted() {
                     reply[28..32].copy_from_slice(&[10, 9, 0, 1]);
                     reply[32..38].copy_from_slice(&US.0);
                     reply[38..42].copy_from_slice(&[10, 9, 0, 2]);
-                    door.offer(frame(&reply)).unwrap();
+                    path.offer(frame(&reply)).unwrap();
                 }
                 answered |=
                     b[12..14] == [8, 0] && b[23] == 1 && b[34] == 0 && b.ends_with(b"hello");
             }
             std::thread::yield_now();
         }
-        assert!(answered, "{door:?}");
+        assert!(answered, "{path:?}");
     });
-    let c = door.counters();
+    let c = path.counters();
     assert_eq!(c.punted, c.written + c.write_errors);
     assert_eq!(c.read, c.sent_on + c.to_send);
     assert_eq!((c.write_errors, c.read_errors), (0, 0));
-    drop(door);
+    drop(path);
     assert_eq!(region.available(), region.capacity());
 }

@@ -70,7 +70,7 @@ impl World {
                 queues: port.queues.pop().unwrap(),
                 info: port.info,
                 local: Arc::new(Local { allow, ..local }),
-                side_door: None,
+                exception_path: None,
                 sends_for_kernel: false,
                 announcer: None,
             }],

@@ -169,7 +169,7 @@ fn worker(
                 queues,
                 info: port.info.clone(),
                 local: Arc::clone(&local),
-                side_door: None,
+                exception_path: None,
                 sends_for_kernel: false,
                 announcer: Some(Arc::clone(announcer)),
             })
@@ -343,7 +343,7 @@ fn tcp_in_the_worker_allocates_nothing() {
         queues,
         info: port.info.clone(),
         local: Arc::clone(&local),
-        side_door: None,
+        exception_path: None,
         sends_for_kernel: false,
         announcer: None,
     };

@@ -83,7 +83,7 @@ fn worker(
             queues,
             info: info.clone(),
             local: Arc::new(Local::new(MAC, &[([10, 0, 0, 2].into(), 24)], 11_211).unwrap()),
-            side_door: None,
+            exception_path: None,
             sends_for_kernel: false,
             announcer: None,
         }],

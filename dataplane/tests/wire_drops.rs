@@ -25,12 +25,12 @@ fn ip(text: &str) -> IpAddr {
 
 fn local() -> Local {
     let mut local = Local::new(US, &[(ip("10.0.0.2"), 24), (ip("fd00::2"), 64)], 11_211).unwrap();
-    local.side_door = true;
+    local.exception_path = true;
     local
 }
 
 fn closed() -> Local {
-    Local { side_door: false, ..local() }
+    Local { exception_path: false, ..local() }
 }
 
 fn udp(src: &str, dst: &str, vlans: &[u16], payload: &[u8]) -> Vec<u8> {

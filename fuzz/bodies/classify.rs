@@ -32,7 +32,7 @@ static REGION: LazyLock<Region> = LazyLock::new(|| Region::new(64, Pages::Small)
 /// A wire with an exception path and one without, a kernel socket, and a wire on which TCP and RDMA are served.
 static PLAIN: LazyLock<[Plain; 4]> = LazyLock::new(|| {
     let closed = Local::new(US, &[(OWN4, 24), (OWN6, 64)], PORT).unwrap();
-    let open = Local { side_door: true, ..closed.clone() };
+    let open = Local { exception_path: true, ..closed.clone() };
     let socket = Local { any_destination: true, ..closed.clone() };
     let streams = Local { tcp_port: Some(PORT), rdma: true, ..open.clone() };
     [open, closed, socket, streams].map(|local| Plain::new(Arc::new(local)))
@@ -84,9 +84,9 @@ fn any_frame(data: &[u8], local: &Local) {
                 assert!(frame.len() <= data.len() + 8, "an answer is no longer than one option");
             }
         }
-        Class::Punt => assert!(local.side_door),
+        Class::Punt => assert!(local.exception_path),
         Class::Drop(reason) => assert!(
-            !local.side_door
+            !local.exception_path
                 || ![DropReason::NoExceptionPath, DropReason::NotForUs].contains(&reason)
         ),
     }

@@ -118,7 +118,7 @@ impl Wire {
             queues: far.pair(),
             info,
             local,
-            side_door: None,
+            exception_path: None,
             sends_for_kernel: false,
             announcer: None,
         };

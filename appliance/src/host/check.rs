@@ -75,7 +75,7 @@ pub struct Wants {
     /// NICs that DPDK is to drive.
     pub nics: Vec<PciAddress>,
     /// A TAP device is to carry the rest of their traffic.
-    pub side_door: bool,
+    pub exception_path: bool,
     /// CPUs that will poll.
     pub worker_cpus: Vec<usize>,
     /// Bytes of items and packets, for huge pages and locked memory.
@@ -124,7 +124,7 @@ pub struct Unfit(String);
 ///
 /// # Errors
 /// Something failed.
-pub fn door(host: &Host, wants: &Wants) -> Result<(), Unfit> {
+pub fn before_start(host: &Host, wants: &Wants) -> Result<(), Unfit> {
     if wants.nics.is_empty() {
         return Ok(());
     }

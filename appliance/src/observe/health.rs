@@ -53,7 +53,7 @@ pub struct PortSample {
     /// What the driver counted.
     pub counters: PortCounters,
     /// What its exception path counted, where it has one.
-    pub side_door: Option<ExceptionPathCounters>,
+    pub exception_path: Option<ExceptionPathCounters>,
 }
 
 /// What is looked at, and where the figures go.
@@ -142,16 +142,17 @@ impl Health {
         }
         let mut figures = Vec::new();
         for (port, watched) in observed.ports.iter_mut().zip(&mut self.ports) {
-            let side_door = port.side_door.as_ref().map(|door| door.counters());
+            let exception_path = port.exception_path.as_ref().map(|path| path.counters());
             look_at_port(port, watched, now);
-            side_door.inspect(|door| look_at_door(&port.info.name, door, watched, now));
+            exception_path
+                .inspect(|path| look_at_exception_path(&port.info.name, path, watched, now));
             if observed.port_figures.is_some() {
                 figures.push(PortSample {
                     name: port.info.name.clone(),
                     link_up: watched.watch.state() == PortState::Up,
                     health: watched.watch.counts(),
                     counters: port.control.counters(),
-                    side_door,
+                    exception_path,
                 });
             }
         }
@@ -203,8 +204,13 @@ fn look_at_port(port: &mut OpenPort, watched: &mut Watched, now: Instant) {
     }
 }
 
-fn look_at_door(port: &str, door: &ExceptionPathCounters, watched: &mut Watched, now: Instant) {
-    let up = door.up != 0;
+fn look_at_exception_path(
+    port: &str,
+    path: &ExceptionPathCounters,
+    watched: &mut Watched,
+    now: Instant,
+) {
+    let up = path.up != 0;
     if up != watched.door_up
         && let Some(more) = watched.door_lines.allows(now)
     {

@@ -44,9 +44,9 @@ pub fn plan_text(plan: &Plan) -> String {
             }
             Device::Pci { .. } | Device::Vdev(_) => port.device.spec(),
         };
-        let (addresses, door) = (list(&port.addresses), port.side_door.as_deref());
+        let (addresses, path) = (list(&port.addresses), port.exception_path.as_deref());
         t.row(&format!("port {index}"), format_args!("{device}: {addresses}, {at}"));
-        t.row("exceptions", door.unwrap_or("none"));
+        t.row("exceptions", path.unwrap_or("none"));
     }
     if plan.tcp.is_empty() {
         t.row("TCP", "off");
@@ -313,8 +313,8 @@ pub struct PortReport {
     /// Failed on transmit.
     pub tx_errors: u64,
     /// What went by way of the kernel, where there is a way.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub side_door: Option<ExceptionPathReport>,
+    #[serde(rename = "side_door", skip_serializing_if = "Option::is_none")]
+    pub exception_path: Option<ExceptionPathReport>,
 }
 
 /// What an exception path counted, in frames.
@@ -355,7 +355,11 @@ impl From<ExceptionPathCounters> for ExceptionPathReport {
 
 impl PortReport {
     /// The part of the counters that matters at the end.
-    pub fn new(name: String, c: PortCounters, side_door: Option<ExceptionPathCounters>) -> Self {
+    pub fn new(
+        name: String,
+        c: PortCounters,
+        exception_path: Option<ExceptionPathCounters>,
+    ) -> Self {
         Self {
             name,
             rx_frames: c.rx_frames,
@@ -363,7 +367,7 @@ impl PortReport {
             rx_missed: c.rx_missed + c.rx_no_slot,
             rx_errors: c.rx_errors,
             tx_errors: c.tx_errors,
-            side_door: side_door.map(Into::into),
+            exception_path: exception_path.map(Into::into),
         }
     }
 }
@@ -464,7 +468,7 @@ impl fmt::Display for Report {
                     p.name, p.rx_frames, p.tx_frames, p.rx_missed, p.rx_errors, p.tx_errors
                 ),
             );
-            if let Some(d) = &p.side_door {
+            if let Some(d) = &p.exception_path {
                 t.row(
                     "  exceptions",
                     format_args!(

@@ -39,7 +39,7 @@ impl Needs {
     /// What this plan needs. `driver_dir` is where DPDK keeps its sockets.
     pub fn of(plan: &Plan, driver_dir: Option<&Path>) -> Self {
         let pci = plan.ports.iter().any(|port| matches!(port.device, Device::Pci { .. }));
-        let side_door = plan.ports.iter().any(|port| port.side_door.is_some());
+        let exception_path = plan.ports.iter().any(|port| port.exception_path.is_some());
         let gpu = plan.offload.is_some() && plan.engine != Engine::Simt;
         // A file that takes another's place is not the file that a rule was made for: the rule is
         // its directory's.
@@ -60,7 +60,7 @@ impl Needs {
             drive: [
                 if pci || gpu { devices(Path::new("/dev")) } else { Vec::new() },
                 // A TAP device that was removed is made anew.
-                if side_door { TUN.map(PathBuf::from).to_vec() } else { Vec::new() },
+                if exception_path { TUN.map(PathBuf::from).to_vec() } else { Vec::new() },
             ]
             .concat(),
             read: [PathBuf::from("/sys")].into_iter().chain(users).chain(proc).collect(),

@@ -53,7 +53,7 @@ pub struct OpenPort {
     /// One pair per worker, until the workers take them.
     pub queues: Vec<QueuePair>,
     /// The kernel's side of it.
-    pub side_door: Option<Arc<ExceptionPath>>,
+    pub exception_path: Option<Arc<ExceptionPath>>,
     /// Has its addresses announced, where it is not the kernel that has them.
     pub announcer: Option<Arc<Announcer>>,
     /// Counters, link and stop.
@@ -150,12 +150,12 @@ fn in_service(
         any_destination: info.any_destination,
         trusted: plan.policy.trusted.iter().copied().collect(),
         allow: plan.allow.iter().copied().collect(),
-        side_door: port.side_door.is_some(),
+        exception_path: port.exception_path.is_some(),
         tcp_port: port.tcp_port,
         rdma: plan.clients.rdma && !info.any_destination,
         ..local
     };
     let announcer = (!info.any_destination).then(Arc::default);
     let local = Arc::new(local);
-    Ok(OpenPort { info, local, queues, side_door: None, announcer, control, addresses })
+    Ok(OpenPort { info, local, queues, exception_path: None, announcer, control, addresses })
 }

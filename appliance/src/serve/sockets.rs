@@ -148,7 +148,7 @@ pub fn listen(plan: &Plan) -> Result<Listeners, SocketError> {
     let backlog = plan.clients.backlog;
     for t in &plan.tcp {
         let refused = refused("TCP", t.address);
-        let listener = listen_on(t.address, t.behind_side_door, backlog).map_err(&refused)?;
+        let listener = listen_on(t.address, t.behind_exception_path, backlog).map_err(&refused)?;
         listeners.tcp.push(listener.local_addr().map_err(&refused)?);
         listeners.sources.push(Source::Tcp(listener, t.tls));
     }
@@ -168,7 +168,7 @@ pub fn listen(plan: &Plan) -> Result<Listeners, SocketError> {
 /// The first address that cannot be had.
 pub fn probe(plan: &Plan) -> Result<(), SocketError> {
     for t in &plan.tcp {
-        bind_tcp(t.address, t.behind_side_door).map_err(refused("TCP", t.address))?;
+        bind_tcp(t.address, t.behind_exception_path).map_err(refused("TCP", t.address))?;
     }
     if let Some(plan) = &plan.clients.unix {
         unix::probe(&plan.path, "-s")?;
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_behind_the_side_door_need_not_exist_yet() {
+    fn an_address_behind_the_exception_path_need_not_exist_yet() {
         let port = listen(&plan("-p -1")).unwrap().tcp[0].port();
         let args = "--port net_ring0 --ip 192.0.2.1/24 --ip 2001:db8::1/64";
         let p = plan(&format!("-p {port} {args}"));

@@ -137,7 +137,8 @@ pub struct PortPlan {
     /// Its own addresses. Kernel sockets have theirs in the device.
     pub addresses: Vec<Network>,
     /// Name of the TAP device behind its exception path.
-    pub side_door: Option<String>,
+    #[serde(rename = "side_door")]
+    pub exception_path: Option<String>,
 }
 
 /// What drives a port.
@@ -174,7 +175,8 @@ pub struct TcpPlan {
     /// The address; port 0: any free one.
     pub address: SocketAddr,
     /// The address will exist only when the exception path's TAP device has got it.
-    pub behind_side_door: bool,
+    #[serde(rename = "behind_side_door")]
+    pub behind_exception_path: bool,
     /// What is asked of clients over TLS; `None`: no TLS is spoken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<ClientCerts>,

@@ -85,7 +85,8 @@ fn reload(appliance: &Appliance) {
 
 /// Names of threads that have ended although they were not stopped.
 fn ended(appliance: &Appliance) -> Vec<String> {
-    let threads = appliance.workers.iter().chain(&appliance.side_doors).chain(&appliance.updater);
+    let threads =
+        appliance.workers.iter().chain(&appliance.exception_paths).chain(&appliance.updater);
     let mut names: Vec<String> =
         threads.filter(|r| r.thread.is_finished()).map(|r| r.name.clone()).collect();
     if appliance.tcp.as_ref().is_some_and(|tcp| tcp.is_broken()) {
@@ -122,7 +123,7 @@ fn drain(appliance: &mut Appliance, failed: &mut Vec<String>) -> Drained {
     std::thread::sleep(LAST_FRAMES);
     appliance.stop.store(true, Ordering::Relaxed);
     let deadline = Instant::now() + JOIN_MAX + appliance.drain_max;
-    let others = appliance.side_doors.drain(..).chain(appliance.updater.take());
+    let others = appliance.exception_paths.drain(..).chain(appliance.updater.take());
     let others = others.chain(appliance.metrics.take());
     for running in appliance.workers.drain(..).chain(others) {
         failed.extend(join(running, &appliance.store, deadline).err());
@@ -144,9 +145,9 @@ fn join(running: Running, store: &Store, deadline: Instant) -> Result<(), String
 
 /// Stops a port, whose frames return to the pool, and gives its last counts.
 fn close(mut port: OpenPort) -> PortReport {
-    let side_door = port.side_door.take().map(|door| door.counters());
+    let exception_path = port.exception_path.take().map(|path| path.counters());
     port.control.stop();
-    PortReport::new(port.info.name, port.control.counters(), side_door)
+    PortReport::new(port.info.name, port.control.counters(), exception_path)
 }
 
 fn report(

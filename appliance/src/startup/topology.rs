@@ -154,7 +154,7 @@ pub struct Appliance {
     pub(crate) workers: Vec<Running>,
     /// How long they may give TCP clients at the end.
     pub(crate) drain_max: Duration,
-    pub(crate) side_doors: Vec<Running>,
+    pub(crate) exception_paths: Vec<Running>,
     /// Keeps the index on the GPU up to date.
     pub(crate) updater: Option<Running>,
     pub(crate) beside: Option<Arc<Beside>>,
@@ -220,7 +220,7 @@ pub struct Prepared {
 #[derive(Debug)]
 pub struct Built {
     appliance: Appliance,
-    side_doors: Vec<Waiting>,
+    exception_paths: Vec<Waiting>,
     updater: Option<Waiting>,
     workers: Vec<Waiting>,
     tcp: Option<TcpConfig>,
@@ -252,7 +252,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     }
 
     let metrics = listeners.metrics.take();
-    let (mut side_doors, mut updating, mut working) = (Vec::new(), None, Vec::new());
+    let (mut exception_paths, mut updating, mut working) = (Vec::new(), None, Vec::new());
     let stop = Arc::new(AtomicBool::new(false));
     let mut appliance = Appliance {
         tcp: None,
@@ -271,7 +271,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
             TcpIn::Worker => Duration::from_secs(plan.clients.drain_seconds.into()),
             TcpIn::Kernel => Duration::ZERO,
         },
-        side_doors: Vec::new(),
+        exception_paths: Vec::new(),
         updater: None,
         beside: None,
         counters: Vec::new(),
@@ -284,12 +284,12 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         cpus: plan.cpus(),
     };
     for (index, port) in ports.iter().enumerate() {
-        if let Some(door) = &port.side_door {
-            let (door, stop) = (Arc::clone(door), Arc::clone(&stop));
+        if let Some(path) = &port.exception_path {
+            let (path, stop) = (Arc::clone(path), Arc::clone(&stop));
             let cpu = plan.control_cpu;
-            side_doors.push(Waiting::new(format!("side-door-{index}"), move || {
+            exception_paths.push(Waiting::new(format!("side-door-{index}"), move || {
                 affinity::keep_on(&[cpu]);
-                door.run(&stop);
+                path.run(&stop);
             }));
         }
     }
@@ -369,7 +369,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     };
     Ok(Built {
         appliance,
-        side_doors,
+        exception_paths,
         updater: updating,
         workers: working,
         tcp,
@@ -403,7 +403,7 @@ impl Built {
     pub fn start(self, plan: &Plan, sandbox: sandbox::State) -> Result<Appliance, BuildError> {
         let Self {
             mut appliance,
-            side_doors,
+            exception_paths,
             updater,
             workers,
             tcp,
@@ -414,7 +414,7 @@ impl Built {
         } = self;
         let server = Arc::clone(&appliance.server);
         server.tell_settings(sandbox.settings());
-        appliance.side_doors = start(side_doors)?;
+        appliance.exception_paths = start(exception_paths)?;
         appliance.updater = updater.map(Waiting::start).transpose()?;
         appliance.workers = start(workers)?;
         appliance.tcp = tcp.map(TcpService::start).transpose()?;
@@ -568,8 +568,8 @@ fn worker_port(port: &OpenPort, queues: QueuePair, first: bool) -> WorkerPort {
         queues,
         info: port.info.clone(),
         local: Arc::clone(&port.local),
-        side_door: port.side_door.clone(),
-        sends_for_kernel: first && port.side_door.is_some(),
+        exception_path: port.exception_path.clone(),
+        sends_for_kernel: first && port.exception_path.is_some(),
         announcer: port.announcer.clone().filter(|_| first),
     }
 }

@@ -17,7 +17,8 @@ impl Wants {
         let worker_cpus = worker_cpus(flags, machine).unwrap_or_default();
         Self {
             nics: nics.collect(),
-            side_door: !flags.port.is_empty() && flags.side_door != Some(ExceptionPathFlag::None),
+            exception_path: !flags.port.is_empty()
+                && flags.side_door != Some(ExceptionPathFlag::None),
             memory_bytes: needed_bytes(flags, worker_cpus.len() * flags.port.len().max(1)),
             worker_cpus,
             huge: match flags.huge {

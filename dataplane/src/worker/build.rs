@@ -35,7 +35,7 @@ pub struct WorkerPort {
     /// Its addresses, and who may talk to it.
     pub local: Arc<Local>,
     /// The kernel's side of it. One worker per port also sends the kernel's frames.
-    pub side_door: Option<Arc<ExceptionPath>>,
+    pub exception_path: Option<Arc<ExceptionPath>>,
     /// This worker is that one.
     pub sends_for_kernel: bool,
     /// Orders to announce the port's addresses, if this worker is the one that sends them.
@@ -128,7 +128,7 @@ impl Worker {
                         tx: Tx::new(p.queues.tx, p.info.tx_caps, n),
                         requests: fast_path::Requests::new(&plain),
                         plain,
-                        side_door: p.side_door,
+                        exception_path: p.exception_path,
                         sends_for_kernel: p.sends_for_kernel,
                         announcer: p.announcer,
                     }

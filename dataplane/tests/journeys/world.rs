@@ -242,7 +242,7 @@ impl World {
                         queues: wrap(queues, &region),
                         info: port.info.clone(),
                         local: Arc::clone(&local),
-                        side_door: None,
+                        exception_path: None,
                         sends_for_kernel: false,
                         announcer: announcers.next(),
                     }],

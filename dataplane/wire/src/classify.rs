@@ -436,10 +436,10 @@ fn over_arp(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
 
 #[cold]
 fn punt(local: &Local) -> Result<Class, DropReason> {
-    if local.side_door { Ok(Class::Punt) } else { Err(DropReason::NoExceptionPath) }
+    if local.exception_path { Ok(Class::Punt) } else { Err(DropReason::NoExceptionPath) }
 }
 
 #[cold]
 fn not_for_us(local: &Local) -> Result<Class, DropReason> {
-    if local.side_door { Ok(Class::Punt) } else { Err(DropReason::NotForUs) }
+    if local.exception_path { Ok(Class::Punt) } else { Err(DropReason::NotForUs) }
 }

@@ -79,7 +79,7 @@ pub struct Local {
     /// Who else is served, within the limits of the policy.
     pub allow: AllowList,
     /// There is a kernel to take what is not ours.
-    pub side_door: bool,
+    pub exception_path: bool,
 }
 
 /// Whom a packet is for.
@@ -114,7 +114,7 @@ impl Local {
             rdma: false,
             trusted: AllowList::default_for(addresses),
             allow: AllowList::default(),
-            side_door: false,
+            exception_path: false,
         };
         for &(address, prefix) in addresses {
             if address.is_unspecified() || address.is_multicast() || address == Ipv4Addr::BROADCAST

@@ -23,7 +23,7 @@ const REFLECTORS: [u16; 10] = [0, 7, 17, 19, 53, 123, 161, 389, 1900, PORT];
 
 fn local() -> Local {
     let mut local = Local::new(US, &[(OWN4.into(), 24), (OWN6.into(), 64)], PORT).unwrap();
-    local.side_door = true;
+    local.exception_path = true;
     local.allow = ["0.0.0.0/0", "::/0"].map(|c| c.parse::<Cidr>().unwrap()).into_iter().collect();
     local
 }

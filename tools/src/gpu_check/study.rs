@@ -193,7 +193,7 @@ impl<'a> Study<'a> {
                     queues,
                     info: port.info.clone(),
                     local: Arc::clone(&local),
-                    side_door: None,
+                    exception_path: None,
                     sends_for_kernel: false,
                     announcer: None,
                 }],

@@ -177,7 +177,7 @@ impl Bench {
                     rdma: self.reader.is_some(),
                     ..Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?
                 }),
-                side_door: None,
+                exception_path: None,
                 sends_for_kernel: false,
                 announcer: None,
             }],

@@ -3,7 +3,6 @@
 //! In: the number of an item, or several. Out: the frame of a request, and whether a reply is the
 //! right one to the byte. Items are known by their numbers: key and value follow from that.
 
-use super::one_sided;
 use crate::client::reply::append_value;
 use crate::client::{Protocol, Set, udp};
 use base::checksum;
@@ -73,9 +72,6 @@ impl Shape {
     /// Whether a reply frame is what its request must get, whatever it was: a request's number,
     /// which replies repeat, shows.
     pub fn is_right(self, reply: &[u8]) -> bool {
-        if one_sided::is_response(reply) {
-            return one_sided::is_right(self, reply);
-        }
         let asked = reply.get(TEXT_AT - 8..TEXT_AT - 6);
         let loads = [Load::Get, Load::Miss, Load::Multiget, Load::Set];
         let load = loads.into_iter().find(|load| asked == Some(&[0, *load as u8]));
@@ -138,7 +134,7 @@ impl Load {
     }
 
     /// The frame that gets these items, of `items` in the store. `None`: it does not fit a
-    /// datagram, or is a READ, which a [`one_sided::Reader`] makes.
+    /// datagram, or is a READ: `one_sided` makes those.
     pub fn request(self, shape: Shape, asked: &[u64], items: u64) -> Option<Vec<u8>> {
         // Replies repeat the request's number: it shows what was asked.
         let mut text = udp::header(self as u16).to_vec();
@@ -167,11 +163,9 @@ impl Load {
         .to_vec()
     }
 
-    /// Whether a reply frame is what such a request must get, whichever items it got.
+    /// Whether a reply frame is what such a request must get, whichever items it got. Nothing is
+    /// said here of READs.
     pub fn is_right(self, shape: Shape, reply: &[u8]) -> bool {
-        if self == Self::Read {
-            return one_sided::is_right(shape, reply);
-        }
         let mut text = reply.get(TEXT_AT..).unwrap_or_default();
         if self == Self::Set {
             return text == b"STORED\r\n";

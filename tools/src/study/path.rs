@@ -7,6 +7,8 @@
 
 use super::bench::{Bench, Manner};
 use super::engine::{VERIFY_EVERY, Way};
+use super::load::Shape;
+use super::one_sided;
 use super::oracle_engine::{AS_A_CARD, Foretold};
 use super::{per, thread_cpu};
 use dataplane::stages::batch::BatchPolicy;
@@ -231,9 +233,16 @@ pub fn walk(bench: &Bench, walk: &Walk<'_>) -> Result<Run, Box<dyn Error>> {
     for kept in kept.iter() {
         let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         checked += kept.ends.len() as u64;
-        wrong += kept.replies().filter(|reply| !shape.is_right(reply)).count() as u64;
+        wrong += kept.replies().filter(|reply| !is_right(shape, reply)).count() as u64;
     }
     Ok(Run { shares, checked, wrong })
+}
+
+fn is_right(shape: Shape, reply: &[u8]) -> bool {
+    match one_sided::is_response(reply) {
+        true => one_sided::is_right(shape, reply),
+        false => shape.is_right(reply),
+    }
 }
 
 /// Lets one worker work.
@@ -320,8 +329,7 @@ fn region(workers: usize) -> Result<Region, Box<dyn Error>> {
 mod tests {
     use super::*;
     use crate::study::bench::Config;
-    use crate::study::load::{Load, Shape};
-    use crate::study::one_sided;
+    use crate::study::load::Load;
     use crate::study::oracle_engine::Hints;
     use crate::workload::Popularity;
 

@@ -20,7 +20,7 @@ pub(super) fn check(host: &Host, wants: &Wants) -> Vec<Finding> {
         findings.push(vfio(host));
     }
     findings.push(drivers(host));
-    if wants.side_door {
+    if wants.exception_path {
         findings.push(tun(host));
     }
     for nic in &wants.nics {

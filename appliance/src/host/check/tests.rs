@@ -130,7 +130,7 @@ impl Drop for Fake {
 fn wants() -> Wants {
     Wants {
         nics: vec![PciAddress(NIC.to_owned())],
-        side_door: true,
+        exception_path: true,
         worker_cpus: vec![1, 2, 3],
         memory_bytes: 1 << 30,
         huge: Want::IfThere,
@@ -262,7 +262,7 @@ fn iommu_and_vfio() {
 }
 
 #[test]
-fn dpdk_and_the_side_door() {
+fn dpdk_and_the_exception_path() {
     let bare = Fake::new("bare").nic(NIC, "vfio-pci").vfio();
     expect(&bare, &wants(), "DPDK's drivers", Fail, "no directory", "apt-get install");
     expect(&bare, &wants(), "exception path", Fail, "/dev/net/tun", "modprobe tun");
@@ -272,7 +272,7 @@ fn dpdk_and_the_side_door() {
         .link("proc/self/exe", "/opt/gnomon/bin/gnomon")
         .file("opt/gnomon/lib/gnomon/pmds/librte_net_ixgbe.so.23", "");
     expect(&archive, &wants(), "DPDK's drivers", Pass, "/opt/gnomon/lib/gnomon/pmds", "");
-    let shut = Wants { side_door: false, ..wants() };
+    let shut = Wants { exception_path: false, ..wants() };
     assert!(check(&bare.host(), &shut).iter().all(|f| f.what != "exception path"));
 }
 

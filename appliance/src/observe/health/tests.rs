@@ -59,7 +59,7 @@ fn port() -> (OpenPort, Arc<Mutex<Device>>, Watched) {
         info,
         local: Arc::new(Local::new(mac, &[], 11_211).unwrap()),
         queues: Vec::new(),
-        side_door: None,
+        exception_path: None,
         announcer: Some(Arc::default()),
         control: Box::new(Control(Arc::clone(&device))),
         addresses: Vec::new(),
@@ -146,13 +146,13 @@ fn a_link_that_flaps_is_told_now_and_then_and_its_last_state_in_the_end() {
 }
 
 #[test]
-fn a_side_door_is_told_of_when_it_goes_and_when_it_is_back() {
+fn a_exception_path_is_told_of_when_it_goes_and_when_it_is_back() {
     let (.., mut watched) = port();
     let begun = Instant::now();
     for (n, up) in [1, 0, 0, 1].into_iter().enumerate() {
-        let door = ExceptionPathCounters { up, ..ExceptionPathCounters::default() };
+        let path = ExceptionPathCounters { up, ..ExceptionPathCounters::default() };
         let now = begun + Duration::from_secs(2) * u32::try_from(n).unwrap();
-        look_at_door("pretended", &door, &mut watched, now);
+        look_at_exception_path("pretended", &path, &mut watched, now);
         assert_eq!(watched.door_up, up == 1);
     }
 }

@@ -482,7 +482,7 @@ pub(super) fn by_port(
     for (family, figure) in doors {
         let mut samples = out.family(family);
         for port in &ports {
-            port.side_door.inspect(|door| samples.sample(&[&port.name], figure(door)));
+            port.exception_path.inspect(|path| samples.sample(&[&port.name], figure(path)));
         }
     }
 }

@@ -100,7 +100,7 @@ fn tcp_alone_reads_so() {
 }
 
 #[test]
-fn the_report_tells_of_refusals_and_the_side_door() {
+fn the_report_tells_of_refusals_and_the_exception_path() {
     let worker = Arc::new(WorkerCounters::default());
     worker.received.add(9);
     worker.answered.add(4);
@@ -110,7 +110,7 @@ fn the_report_tells_of_refusals_and_the_side_door() {
         worker.count_drop(reason);
     }
     worker.punted.add(2);
-    let door = ExceptionPathCounters {
+    let path = ExceptionPathCounters {
         punted: 7,
         written: 5,
         read: 4,
@@ -119,7 +119,7 @@ fn the_report_tells_of_refusals_and_the_side_door() {
         ..ExceptionPathCounters::default()
     };
     let ports = vec![
-        PortReport::new("with".to_owned(), PortCounters::default(), Some(door)),
+        PortReport::new("with".to_owned(), PortCounters::default(), Some(path)),
         PortReport::new("without".to_owned(), PortCounters::default(), None),
     ];
     let ops = OpTotals::default();

@@ -35,7 +35,7 @@ pub(super) fn open(plan: &Plan) -> Result<Opened, PortsError> {
         let addresses = port.addresses.iter().map(|a| SocketAddr::new(a.ip, port.udp_port));
         let service = in_service(plan, port, open, addresses.collect())?;
         ports.push(OpenPort {
-            side_door: side_door(port, plan.exception_rate, &service.info, &region)?,
+            exception_path: exception_path(port, plan.exception_rate, &service.info, &region)?,
             ..service
         });
     }
@@ -65,13 +65,13 @@ pub(super) fn enrol(eal: &Eal) -> Option<RegisteredThread> {
 }
 
 /// The exception path that the plan gives this port.
-fn side_door(
+fn exception_path(
     port: &PortPlan,
     rate_pps: NonZeroU32,
     info: &PortInfo,
     region: &Region,
 ) -> Result<Option<Arc<ExceptionPath>>, PortsError> {
-    let Some(name) = &port.side_door else { return Ok(None) };
+    let Some(name) = &port.exception_path else { return Ok(None) };
     let tap = Tap::open(&TapConfig {
         name: name.clone(),
         mac: info.mac,

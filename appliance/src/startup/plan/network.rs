@@ -50,8 +50,8 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
             }
             PortSpec::Vdev(spec) => Device::Vdev(spec.clone()),
         };
-        let side_door = side_door(flags, plans.len())?;
-        plans.push(PortPlan { device, udp_port, tcp_port, addresses: Vec::new(), side_door });
+        let exception_path = exception_path(flags, plans.len())?;
+        plans.push(PortPlan { device, udp_port, tcp_port, addresses: Vec::new(), exception_path });
     }
     give_addresses(&mut plans, &flags.ip)?;
     for (index, (plan, spec)) in plans.iter().zip(&flags.port).enumerate() {
@@ -83,7 +83,7 @@ fn socket_ports(flags: &ServeFlags) -> Vec<PortPlan> {
             udp_port,
             tcp_port: None,
             addresses: Vec::new(),
-            side_door: None,
+            exception_path: None,
         })
         .collect()
 }
@@ -144,17 +144,21 @@ pub(super) fn tcp(flags: &ServeFlags, ports: &[PortPlan], tls: Option<&TlsPlan>)
     let kernel = flags.listen.iter().flat_map(|l| {
         let ips = l.ips.iter().filter_map(move |ip| Some((*ip, port_of(l, service)?)));
         let tls = tls::of_listener(l.tls, tls);
-        ips.map(move |at| TcpPlan { address: SocketAddr::from(at), behind_side_door: false, tls })
+        ips.map(move |at| TcpPlan {
+            address: SocketAddr::from(at),
+            behind_exception_path: false,
+            tls,
+        })
     });
     // Any free port will not do here: clients of a NIC must know where to connect.
     let ServicePort::Fixed(port) = service else { return kernel.collect() };
     let tap = ports
         .iter()
-        .filter(|p| p.side_door.is_some() && p.tcp_port.is_none())
+        .filter(|p| p.exception_path.is_some() && p.tcp_port.is_none())
         .flat_map(|p| &p.addresses)
         .map(|n| TcpPlan {
             address: SocketAddr::new(n.ip, port),
-            behind_side_door: true,
+            behind_exception_path: true,
             tls: tls::of_listener(None, tls),
         });
     for plan in kernel.chain(tap) {
@@ -173,7 +177,7 @@ pub(super) fn tcp(flags: &ServeFlags, ports: &[PortPlan], tls: Option<&TlsPlan>)
 }
 
 /// The name of a port's TAP device: as it was given, with the port's number when there are several.
-fn side_door(flags: &ServeFlags, index: usize) -> Result<Option<String>, PlanError> {
+fn exception_path(flags: &ServeFlags, index: usize) -> Result<Option<String>, PlanError> {
     /// IFNAMSIZ less the closing zero.
     const NAME_MAX_BYTES: usize = 15;
     let name = match &flags.side_door {

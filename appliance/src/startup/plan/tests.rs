@@ -38,7 +38,7 @@ fn without_flags_kernel_sockets_on_loopback() {
         udp_port: 11211,
         tcp_port: None,
         addresses: Vec::new(),
-        side_door: None,
+        exception_path: None,
     };
     assert_eq!(p.ports, [port]);
     assert_eq!(p.tcp.len(), 1);
@@ -55,10 +55,10 @@ fn without_flags_kernel_sockets_on_loopback() {
 fn tcp_on_a_port_is_the_workers_by_choice() {
     let args = "--port net_tap0 --ip 10.0.0.5/24 --ip fd00::5/64 -p 5000";
     let kernel = planned(args);
-    assert!(kernel.tcp.iter().any(|t| t.behind_side_door));
+    assert!(kernel.tcp.iter().any(|t| t.behind_exception_path));
     assert_eq!((kernel.ports[0].tcp_port, kernel.exception_rate.get()), (None, 10_000));
     let worker = planned(&format!("{args} --tcp worker --exception-rate 77"));
-    assert!(!worker.tcp.iter().any(|t| t.behind_side_door));
+    assert!(!worker.tcp.iter().any(|t| t.behind_exception_path));
     assert_eq!((worker.ports[0].tcp_port, worker.exception_rate.get()), (Some(5000), 77));
     let at: Vec<_> = worker.worker_tcp().map(|a| a.to_string()).collect();
     assert_eq!(at, ["10.0.0.5:5000", "[fd00::5]:5000"]);
@@ -114,29 +114,31 @@ fn tcp_alone_needs_no_worker_and_no_slots() {
 }
 
 #[test]
-fn dpdk_ports_get_their_addresses_subnets_and_a_side_door() {
+fn dpdk_ports_get_their_addresses_subnets_and_a_exception_path() {
     let p = plan("--port net_tap0,iface=a --ip 10.0.0.1/24 --ip fd00::1/64").unwrap();
     assert_eq!(p.ports[0].addresses, [net("10.0.0.1/24"), net("fd00::1/64")]);
     assert_eq!(p.allow[2..], [cidr("10.0.0.0/24"), cidr("fd00::/64")]);
-    assert_eq!(p.ports[0].side_door.as_deref(), Some("gnomon0"));
+    assert_eq!(p.ports[0].exception_path.as_deref(), Some("gnomon0"));
     assert_eq!(p.worker_cpus, [1, 2, 3, 4, 5, 6, 7]);
-    let tcp: Vec<_> = p.tcp.iter().map(|t| (t.address.to_string(), t.behind_side_door)).collect();
+    let tcp: Vec<_> =
+        p.tcp.iter().map(|t| (t.address.to_string(), t.behind_exception_path)).collect();
     let expected =
         [("127.0.0.1:11211", false), ("10.0.0.1:11211", true), ("[fd00::1]:11211", true)];
     assert_eq!(tcp, expected.map(|(a, b)| (a.to_owned(), b)));
     let p = plan("--port net_tap0 --ip 10.0.0.1/24 -l 0.0.0.0").unwrap();
     assert_eq!(p.tcp.len(), 1);
     let p = plan("--port net_tap0 --ip 10.0.0.1/24 --side-door none --allow 10.1.0.0/16").unwrap();
-    assert_eq!((p.ports[0].side_door.as_ref(), p.tcp.len()), (None, 1));
+    assert_eq!((p.ports[0].exception_path.as_ref(), p.tcp.len()), (None, 1));
     assert_eq!(p.allow, [cidr("10.1.0.0/16")]);
 }
 
 #[test]
-fn each_port_has_a_side_door_of_its_own() {
+fn each_port_has_a_exception_path_of_its_own() {
     let names = |args: &str| -> Vec<_> {
         let two = "--port net_ring0 --port net_ring1 --ip 0=10.0.0.1/8 --ip 1=11.0.0.1/8";
         let one = "--port net_ring0 --ip 10.0.0.1/8";
-        let taps = |p: Plan| p.ports.into_iter().filter_map(|p| p.side_door).collect::<Vec<_>>();
+        let taps =
+            |p: Plan| p.ports.into_iter().filter_map(|p| p.exception_path).collect::<Vec<_>>();
         [one, two].into_iter().flat_map(|p| taps(plan(&format!("{p} {args}")).unwrap())).collect()
     };
     assert_eq!(names(""), ["gnomon0", "gnomon0", "gnomon1"]);

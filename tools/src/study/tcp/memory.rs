@@ -115,7 +115,7 @@ impl Memory {
             queues,
             info: port.info.clone(),
             local: Arc::clone(&local),
-            side_door: None,
+            exception_path: None,
             sends_for_kernel: false,
             announcer: None,
         };

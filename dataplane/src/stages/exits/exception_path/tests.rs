@@ -72,7 +72,7 @@ impl KernelLink for Fake {
     }
 }
 
-fn door(rate: u32, slots: u32) -> (ExceptionPath, Fake, Region) {
+fn made(rate: u32, slots: u32) -> (ExceptionPath, Fake, Region) {
     let (fake, region) = (Fake::default(), Region::new(slots, Pages::Small).unwrap());
     let rate = NonZeroU32::new(rate).unwrap();
     (ExceptionPath::new(fake.clone(), rate, region.clone()), fake, region)
@@ -119,28 +119,28 @@ fn a_bucket_says_how_long_to_wait() {
 
 #[test]
 fn frames_above_the_rate_or_the_queue_come_back_by_name() {
-    let (door, mut fake, region) = door(1000, 2048);
+    let (path, mut fake, region) = made(1000, 2048);
     let mut refused = Vec::new();
     // Time stalls: the burst passes, no more.
     for n in 0..RATE_BURST as usize + 3 {
-        refused.extend(door.offer_at(frame(&region, n), 1).err().map(|(_, r)| r));
+        refused.extend(path.offer_at(frame(&region, n), 1).err().map(|(_, r)| r));
     }
     assert_eq!(refused, [DropReason::ExceptionPathRate; 3]);
     // A second is a burst: the queue takes two.
     for n in 0..RATE_BURST as usize + 2 {
-        let sent = door.offer_at(frame(&region, n), 1_000_000_000);
+        let sent = path.offer_at(frame(&region, n), 1_000_000_000);
         let full = sent.err().map(|(_, r)| r);
         assert_eq!(full, (n >= RATE_BURST as usize).then_some(DropReason::ExceptionPathRate));
     }
-    let late = door.offer_at(frame(&region, 0), 2_000_000_000).unwrap_err();
+    let late = path.offer_at(frame(&region, 0), 2_000_000_000).unwrap_err();
     assert_eq!(late.1, DropReason::ExceptionPathFull);
     drop(late);
-    let queued = door.counters();
+    let queued = path.counters();
     assert_eq!((queued.punted, queued.to_write), (256, 256));
     assert_balanced(queued);
-    while door.write_some(&mut fake, &mut Mend::default()) > 0 {}
-    assert_eq!(door.counters().written, 256);
-    assert_balanced(door.counters());
+    while path.write_some(&mut fake, &mut Mend::default()) > 0 {}
+    assert_eq!(path.counters().written, 256);
+    assert_balanced(path.counters());
     let order: Vec<_> = (0..128).chain(0..128).map(bytes).collect();
     assert_eq!(fake.0.lock().wrote, order);
     assert_eq!(region.available(), region.capacity());
@@ -148,23 +148,23 @@ fn frames_above_the_rate_or_the_queue_come_back_by_name() {
 
 #[test]
 fn frames_that_the_kernel_refuses_are_counted_and_go_home() {
-    let (door, mut fake, region) = door(1000, 8);
+    let (path, mut fake, region) = made(1000, 8);
     fake.0.lock().refuse = true;
-    door.offer(frame(&region, 1)).unwrap();
-    assert_eq!(door.write_some(&mut fake, &mut Mend::default()), 1);
-    assert_eq!(door.counters().write_errors, 1);
-    assert_balanced(door.counters());
+    path.offer(frame(&region, 1)).unwrap();
+    assert_eq!(path.write_some(&mut fake, &mut Mend::default()), 1);
+    assert_eq!(path.counters().write_errors, 1);
+    assert_balanced(path.counters());
     assert_eq!(region.available(), 8);
 }
 
 #[test]
 fn the_kernels_frames_wait_for_the_rate_a_slot_or_the_queue_and_none_is_lost() {
-    let (door, mut fake, region) = door(1000, 400);
+    let (path, mut fake, region) = made(1000, 400);
     fake.0.lock().to_read = (0..600).map(|n| Ok(bytes(n))).collect();
     let mut now = 0;
     let mut read_all = |now: u64| {
         loop {
-            match door.read_some(&mut fake, now, &mut Mend::default()) {
+            match path.read_some(&mut fake, now, &mut Mend::default()) {
                 (_, Then::Again) => {}
                 (_, then) => return then,
             }
@@ -172,31 +172,31 @@ fn the_kernels_frames_wait_for_the_rate_a_slot_or_the_queue_and_none_is_lost() {
     };
     // The rate.
     assert!(matches!(read_all(now), Then::Pause(d) if d <= Duration::from_millis(1)));
-    assert_eq!(door.counters().read, u64::from(RATE_BURST));
+    assert_eq!(path.counters().read, u64::from(RATE_BURST));
     // The queue.
     for _ in 0..2 {
         now += 1_000_000_000;
         read_all(now);
     }
-    assert_eq!(door.counters().to_send, QUEUE_FRAMES as u64);
+    assert_eq!(path.counters().to_send, QUEUE_FRAMES as u64);
     assert_eq!(read_all(now), Then::Pause(IDLE_MIN));
     // A slot.
     let mut burst = Burst::new();
-    door.take_outgoing(&mut burst);
+    path.take_outgoing(&mut burst);
     assert_eq!(burst.len(), BURST_MAX);
     let hold: Vec<Frame> = std::iter::from_fn(|| region.alloc()).collect();
     assert_eq!(read_all(now), Then::Pause(IDLE_MIN));
     drop(hold);
-    assert_balanced(door.counters());
+    assert_balanced(path.counters());
     let mut sent: Vec<_> = burst.drain(..).map(|f| f.bytes().to_vec()).collect();
     while sent.len() < 600 {
         now += 1_000_000_000;
         read_all(now);
-        door.take_outgoing(&mut burst);
+        path.take_outgoing(&mut burst);
         sent.extend(burst.drain(..).map(|f| f.bytes().to_vec()));
     }
     assert_eq!(sent, (0..600).map(bytes).collect::<Vec<_>>());
-    let c = door.counters();
+    let c = path.counters();
     assert_eq!((c.read, c.sent_on, c.to_send), (600, 600, 0));
     assert!(c.held_back >= 4);
     assert_balanced(c);
@@ -205,10 +205,10 @@ fn the_kernels_frames_wait_for_the_rate_a_slot_or_the_queue_and_none_is_lost() {
 
 #[test]
 fn runts_and_failed_reads_are_counted() {
-    let (door, mut fake, region) = door(1000, 8);
+    let (path, mut fake, region) = made(1000, 8);
     fake.0.lock().to_read = [Ok(vec![0; 13]), Err(io::ErrorKind::Other.into())].into();
-    assert_eq!(door.read_some(&mut fake, 0, &mut Mend::default()), (1, Then::Pause(IDLE_MAX)));
-    let c = door.counters();
+    assert_eq!(path.read_some(&mut fake, 0, &mut Mend::default()), (1, Then::Pause(IDLE_MAX)));
+    let c = path.counters();
     assert_eq!((c.read, c.runts, c.read_errors), (1, 1, 1));
     assert_balanced(c);
     assert_eq!(region.available(), 8);
@@ -216,40 +216,40 @@ fn runts_and_failed_reads_are_counted() {
 
 #[test]
 fn the_thread_moves_frames_both_ways_and_ends_with_an_empty_queue() {
-    let (door, fake, region) = door(1_000_000, 64);
+    let (path, fake, region) = made(1_000_000, 64);
     fake.0.lock().to_read = (0..50).map(|n| Ok(bytes(n))).collect();
     let stop = AtomicBool::new(false);
     let deadline = Instant::now() + Duration::from_secs(10);
     std::thread::scope(|s| {
         defer! { stop.store(true, Ordering::Relaxed) }
-        s.spawn(|| door.run(&stop));
+        s.spawn(|| path.run(&stop));
         let (mut got, mut n) = (Burst::new(), 0);
         while got.len() < 50 || fake.0.lock().wrote.len() < 200 {
             if n < 200
                 && let Some(mut f) = region.alloc()
             {
                 f.fill(&bytes(n)).unwrap();
-                n += usize::from(door.offer(f).is_ok());
+                n += usize::from(path.offer(f).is_ok());
             }
-            door.take_outgoing(&mut got);
-            assert!(Instant::now() < deadline, "{door:?}");
+            path.take_outgoing(&mut got);
+            assert!(Instant::now() < deadline, "{path:?}");
         }
         // A second caller has nothing to do.
-        door.run(&AtomicBool::new(false));
+        path.run(&AtomicBool::new(false));
         for n in 0..10 {
-            door.offer(frame(&region, n)).unwrap();
+            path.offer(frame(&region, n)).unwrap();
         }
     });
-    let c = door.counters();
+    let c = path.counters();
     assert_eq!((c.written, c.to_write, c.read, c.sent_on), (210, 0, 50, 50));
     assert_balanced(c);
-    drop(door);
+    drop(path);
     assert_eq!(region.available(), region.capacity());
 }
 
 #[test]
 fn a_kernels_end_that_is_gone_is_made_anew_and_meanwhile_frames_are_counted() {
-    let (door, fake, region) = door(1_000_000, 64);
+    let (path, fake, region) = made(1_000_000, 64);
     {
         let mut k = fake.0.lock();
         (k.gone, k.stays_gone) = (true, 2);
@@ -258,43 +258,43 @@ fn a_kernels_end_that_is_gone_is_made_anew_and_meanwhile_frames_are_counted() {
     let deadline = Instant::now() + Duration::from_secs(20);
     std::thread::scope(|s| {
         defer! { stop.store(true, Ordering::Relaxed) }
-        s.spawn(|| door.run(&stop));
+        s.spawn(|| path.run(&stop));
         let (mut n, mut was_down) = (0, false);
-        while door.counters().reopened == 0 || fake.0.lock().wrote.is_empty() {
+        while path.counters().reopened == 0 || fake.0.lock().wrote.is_empty() {
             if let Some(mut f) = region.alloc() {
                 f.fill(&bytes(n)).unwrap();
-                n += usize::from(door.offer(f).is_ok());
+                n += usize::from(path.offer(f).is_ok());
             }
-            was_down |= door.counters().up == 0;
-            assert!(Instant::now() < deadline, "{door:?}");
+            was_down |= path.counters().up == 0;
+            assert!(Instant::now() < deadline, "{path:?}");
             std::thread::sleep(Duration::from_micros(100));
         }
         assert!(was_down);
     });
-    let c = door.counters();
+    let c = path.counters();
     assert_eq!((c.up, c.reopened), (1, 1));
     assert!(c.write_errors > 0 && c.written > 0, "{c:?}");
     assert_balanced(c);
-    drop(door);
+    drop(path);
     assert_eq!(region.available(), region.capacity());
 }
 
 #[test]
 fn frames_left_in_a_door_go_home_with_it() {
-    let (door, _, region) = door(1000, 8);
-    door.offer(frame(&region, 1)).unwrap();
+    let (path, _, region) = made(1000, 8);
+    path.offer(frame(&region, 1)).unwrap();
     assert_eq!(region.available(), 7);
-    drop(door);
+    drop(path);
     assert_eq!(region.available(), 8);
 }
 
 #[test]
 fn the_other_side_is_looked_at_now_and_then() {
-    let (door, fake, _region) = door(1000, 4);
+    let (path, fake, _region) = made(1000, 4);
     let stop = AtomicBool::new(false);
     std::thread::scope(|s| {
         defer! { stop.store(true, Ordering::Relaxed) }
-        s.spawn(|| door.run(&stop));
+        s.spawn(|| path.run(&stop));
         let begun = Instant::now();
         while fake.0.lock().put_right < 2 && begun.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(10));
