@@ -3,7 +3,7 @@ use std::cell::Cell;
 use std::sync::atomic::AtomicUsize;
 
 thread_local! {
-    /// Whether memory has run out as far as this thread can tell.
+    /// Memory has run out for this thread, whatever there is.
     pub(crate) static IS_SHORT: Cell<bool> = const { Cell::new(false) };
 }
 
