@@ -9,7 +9,8 @@ cd "$(dirname "$0")/.."
 version=0.20.2
 tools=target/tools
 if [ "$("$tools/bin/cargo-deny" --version 2>/dev/null)" != "cargo-deny $version" ]; then
-  cargo install cargo-deny --version "=$version" --locked -q --root "$tools" --target-dir "$tools/build"
+  # Unoptimised: it runs for a second, and optimising it takes minutes.
+  cargo install cargo-deny --version "=$version" --locked --debug -q --root "$tools" --target-dir "$tools/build"
   rm -rf "$tools/build"
 fi
 deny() { "$tools/bin/cargo-deny" --locked check "$@"; }

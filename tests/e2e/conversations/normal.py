@@ -14,6 +14,8 @@ from conversations.ascii import Partner
 VALUE = re.compile(rb"VALUE (\S+) (\d+) (\d+)(?: (\d+))?\r\n|(VA) (\d+)( [^\r]*)?\r\n")
 NUMBER = re.compile(rb"\d+ *\r\n")
 BLANKS_BEHIND_NUMBER = re.compile(rb"(?<=\d) +\Z")
+# What is wrong in two ways, each release refuses for what it looks at first.
+REFUSALS = (b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR object too large for cache")
 
 
 class Ids:
@@ -53,7 +55,7 @@ def ascii_form(reply, ids):
         line = reply[at:end]
         if line.startswith(b"VERSION "):
             line = b"VERSION"
-        elif Partner.is_newer and line.startswith((b"ERROR", b"CLIENT_ERROR")):
+        elif Partner.is_newer and line.startswith(REFUSALS):
             line = b"refused"
         elif line[:2] in (b"HD", b"EN", b"NF", b"NS", b"EX", b"ME"):
             line = meta(line, ids)
