@@ -32,9 +32,9 @@ HONEST = 4
 SIZES = (10, 100, 100, 900, 900, 4_000, 4_000, 30_000)
 """Bytes of their values, and up to 22 more."""
 P99_TIMES = 3.0
-P99_LEAST_S = {True: 0.02, False: 0.002}
-"""A p99 below that is the scheduler's, on a machine that does other things, too. At full size it is the median of
-several rounds, each with a quiet time before its attack."""
+P99_LEAST_S = {True: 0.02, False: 0.0}
+"""At the small size a p99 below that is the scheduler's, on a machine that does other things, too. At full size the
+ratio alone counts: the median of several rounds, each with a quiet time before its attack."""
 ROUNDS = 5
 SPACES = ((135, 64, 2_000), (150, 64, 3_000), (170, 64, 6_000), (200, 64, 6_000), (240, 64, 6_000))
 SPACES += ((350, 230, 3_000), (385, 260, 6_000), (420, 290, 6_000), (420, 64, 6_000))

@@ -10,12 +10,15 @@ mod memory_file;
 mod nodes;
 
 pub use memory_file::{FileFault, FileRoom, FileSystem};
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, close};
 pub use nodes::{Node, node_of, nodes};
 use serde::Serialize;
 use std::fs;
+use std::io;
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 
 /// Facts about the machine and this build of the program.
@@ -84,13 +87,20 @@ impl Machine {
     }
 }
 
-/// Lets this process open so many files, where its limit is lower.
+/// Lets this process open so many files, where its limit is lower, and grows the kernel's table of them to
+/// that size. It never shrinks; growing it while threads share it waits for an RCU grace period, some 20 ms in
+/// which the thread that accepts a connection answers nobody.
 ///
 /// # Errors
-/// The kernel's refusal: above the hard limit, which the plan has checked.
-pub fn allow_open_files(n: u64) -> nix::Result<()> {
+/// The kernel's refusal: above the hard limit, which the plan has checked, or no memory.
+pub fn allow_open_files(n: u64) -> io::Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    if soft < n { setrlimit(Resource::RLIMIT_NOFILE, n, hard) } else { Ok(()) }
+    if soft < n {
+        setrlimit(Resource::RLIMIT_NOFILE, n, hard)?;
+    }
+    let last = RawFd::try_from(n.saturating_sub(1)).map_err(io::Error::other)?;
+    let (any, _) = io::pipe()?;
+    Ok(close(fcntl(any, FcntlArg::F_DUPFD_CLOEXEC(last))?)?)
 }
 
 #[cfg(feature = "cuda")]
@@ -194,6 +204,20 @@ pub(crate) mod tests {
         assert!(!m.cpus.is_empty());
         assert!(m.cpus.is_sorted());
         assert!(m.memory_available_bytes.unwrap() > 1 << 20);
+    }
+
+    /// `FDSize` is what the table has places for.
+    #[test]
+    fn the_table_of_open_files_has_its_size_from_the_start() {
+        let places = || {
+            let status = fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+            line.unwrap().trim().parse::<u64>().unwrap()
+        };
+        let n = places() * 2;
+        allow_open_files(n).unwrap();
+        assert!(places() >= n);
+        allow_open_files(10).unwrap();
     }
 
     #[test]
