@@ -37,7 +37,8 @@ if [ "${1:-}" != --update ]; then
   fi
 fi
 
-cargo build --release -p tools --bin gnomon-study -q
+# As everybody builds it: for fewer packages the features would be others.
+cargo build --release --workspace --bins -q
 
 # count_tcp REQUEST CONNECTIONS DEPTH: instructions per request over TCP, the connections' beginning not
 # counted.
