@@ -69,15 +69,12 @@ mod pclmul {
 
     /// Places of bytes to shuffle: the 16 from `n` on move the first `n` bytes to the end, the 16 from
     /// `16 + n` on those behind them to the beginning. The others become zeros.
-    static MOVES: [u8; 48] = {
-        let mut moves = [0x80; 48];
-        let mut n = 0;
-        while n < 16 {
-            moves[16 + n] = n as u8;
-            n += 1;
-        }
-        moves
-    };
+    #[rustfmt::skip]
+    static MOVES: [u8; 48] = [
+        0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+        0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+    ];
 
     #[inline(always)]
     pub(super) fn is_here() -> bool {
@@ -95,7 +92,8 @@ mod pclmul {
                 None => _mm_xor_si128(block, _mm_cvtsi32_si128(-1)),
             });
         }
-        end(x.unwrap_or(_mm_setzero_si128()), rest, bytes)
+        let Some(x) = x else { return 0 };
+        end(x, rest, bytes)
     }
 
     #[target_feature(enable = "avx2,pclmulqdq")]

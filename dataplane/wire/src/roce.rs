@@ -222,11 +222,15 @@ const MASK4: [u8; crc32::MASK_BYTES] = mask(&[1, 8, 10, 11], ipv4::HEADER_BYTES)
 /// The same over IPv6, where of the first byte that changes half is the version.
 const MASK6: [u8; crc32::MASK_BYTES] = {
     let mut mask = mask(&[1, 2, 3, 7], ipv6::HEADER_BYTES);
-    mask[PSEUDO_BYTES] = 0x0f;
+    let (_, packet) = mask.split_at_mut(PSEUDO_BYTES);
+    if let Some(version) = packet.first_mut() {
+        *version = 0x0f;
+    }
     mask
 };
 
 /// Ones for these bytes of an IP header of so many bytes, and what is the same behind each.
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler alone")]
 const fn mask(of_ip: &[usize; 4], ip_len: usize) -> [u8; crc32::MASK_BYTES] {
     let mut mask = [0; crc32::MASK_BYTES];
     let mut n = 0;

@@ -16,7 +16,7 @@ fn get_by_place<'g>(guard: &'g Guard<'_>, place: KeyHash) -> Option<ItemRef<'g>>
 }
 
 /// The live items at four places; `found` is what [`Guard::fetch_near`] or, where that had nothing,
-/// [`Guard::fetch_either`] had for each. Nobody is told that they were read.
+/// [`Guard::fetch_either`] had for each. They are not marked as read.
 #[inline]
 pub fn four_by_place<'g>(
     guard: &'g Guard<'_>,
