@@ -349,7 +349,7 @@ impl Worker {
     /// Adds an RDMA request to those that wait.
     #[inline(never)]
     fn read_request(&mut self, frame: Frame, entry: Entry, now_ns: u64) {
-        let Self { reads, gate, execute, accounts, .. } = self;
+        let Self { reads, gate, accounts, .. } = self;
         let port = usize::from(entry.mark);
         let Some(reads) = reads else {
             return accounts.drop_frame(frame, port, DropReason::RdmaNoQueuePair);
@@ -357,7 +357,7 @@ impl Worker {
         if let Err(reason) = gate.admit(frame.bytes(), &entry, now_ns) {
             return accounts.drop_frame(frame, port, reason);
         }
-        if let Err((frame, reason)) = reads.enter(frame, entry, execute.ctx().session.store()) {
+        if let Err((frame, reason)) = reads.enter(frame, entry) {
             accounts.drop_frame(frame, port, reason);
         }
     }

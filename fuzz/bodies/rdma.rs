@@ -155,7 +155,7 @@ fn packets(world: &mut World, data: &[u8]) {
         let len = u16::try_from(bytes.len()).unwrap_or(0);
         let entry = Entry { slot, off, len, l3, l4, flags, mark: 0 };
         entered += 1;
-        let waits = match reads.enter(frame, entry, world.session.store()) {
+        let waits = match reads.enter(frame, entry) {
             Ok(()) => true,
             Err((frame, reason)) => {
                 accounts.drop_frame(frame, 0, reason);

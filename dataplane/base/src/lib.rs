@@ -6,6 +6,7 @@
 //! `gpu`. Nothing here allocates, fails or keeps state.
 
 pub mod checksum;
+pub mod crc32;
 pub mod request;
 pub mod small_bytes;
 

@@ -5,7 +5,7 @@
 //! to fill one bucket, and of stags that were never given out, one in 65,536 is well formed. The key is this
 //! process's, so a restart changes all stags. Never fails.
 
-use store::{Hasher, KeyHash};
+use store::{Hasher, KeyHash, last_word};
 
 /// Rounds that make a keyed pseudo-random function a permutation that stands up to adversaries who
 /// may ask both ways (Luby and Rackoff, 1988).
@@ -23,37 +23,43 @@ impl Stags {
         Self { prf: Hasher::new(None) }
     }
 
-    /// SipHash-1-3 of a half, another one in each round.
-    #[inline]
-    fn mix(&self, round: u8, half: u32) -> u32 {
-        let [a, b, c, d] = half.to_le_bytes();
-        let KeyHash(hash) = self.prf.hash(&[a, b, c, d, round]);
-        u32::try_from(hash >> 32).unwrap_or(0)
-    }
-
     /// The stag of the key with this hash.
     pub fn of(&self, hash: KeyHash) -> u64 {
-        let [mut left, mut right] = halves(hash.place().0);
+        let KeyHash(hash) = hash.place();
+        let (mut left, mut right) = (hash >> 32, hash & LOW);
         for round in 0..ROUNDS {
-            (left, right) = (right, left ^ self.mix(round, right));
+            let [mixed, ..] = self.prf.hash_four(&[[message(round, right); 4]]);
+            (left, right) = (right, left ^ mixed >> 32);
         }
-        u64::from(left) << 32 | u64::from(right)
+        left << 32 | right
     }
 
-    /// Where in the index the key with this stag is. `None`: it is no stag.
+    /// Where in the index the keys with these stags are. `None`: it is no stag.
     #[inline]
-    pub fn place(&self, stag: u64) -> Option<KeyHash> {
-        let [mut left, mut right] = halves(stag);
+    pub fn places(&self, stags: [u64; 4]) -> [Option<KeyHash>; 4] {
+        let mut left = stags.map(|stag| stag >> 32);
+        let mut right = stags.map(|stag| stag & LOW);
         for round in (0..ROUNDS).rev() {
-            (left, right) = (right ^ self.mix(round, left), left);
+            let mut mixed = self.prf.hash_four(&[left.map(|half| message(round, half))]);
+            mixed.iter_mut().zip(right).for_each(|(mixed, right)| *mixed = *mixed >> 32 ^ right);
+            (left, right) = (mixed, left);
         }
-        let hash = KeyHash(u64::from(left) << 32 | u64::from(right));
-        (hash == hash.place()).then_some(hash)
+        let mut places = [None; 4];
+        for ((place, left), right) in places.iter_mut().zip(left).zip(right) {
+            let hash = KeyHash(left << 32 | right);
+            *place = (hash == hash.place()).then_some(hash);
+        }
+        places
     }
 }
 
-fn halves(n: u64) -> [u32; 2] {
-    [n >> 32, n & u64::from(u32::MAX)].map(|half| u32::try_from(half).unwrap_or(0))
+/// The lower half of a number.
+const LOW: u64 = 0xffff_ffff;
+
+/// What is hashed in a round: a half, and which round it is. The hash is SipHash-1-3's.
+#[inline(always)]
+fn message(round: u8, half: u64) -> u64 {
+    half | u64::from(round) << 32 | last_word(&[], size_of::<u32>() + size_of::<u8>())
 }
 
 #[cfg(test)]
@@ -64,12 +70,19 @@ mod tests {
     fn stags_lead_back_and_others_are_none() {
         let (stags, others) = (Stags::new(), Stags::new());
         let mut taken = 0;
-        for n in 0..100_000_u64 {
-            let hash = KeyHash(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let stag = stags.of(hash);
-            assert_eq!(stags.place(stag), Some(hash.place()));
-            assert_ne!(stag, hash.place().0, "one in 2^64");
-            taken += u32::from(others.place(stag).is_some());
+        for n in 0..25_000_u64 {
+            let hashes =
+                [0, 1, 2, 3].map(|k| KeyHash((4 * n + k).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+            let named = hashes.map(|hash| stags.of(hash));
+            assert_eq!(stags.places(named), hashes.map(|hash| Some(hash.place())));
+            // Round by round, each hash by itself.
+            let [mut left, mut right] = [hashes[1].place().0 >> 32, hashes[1].place().0 & LOW];
+            for round in 0..ROUNDS {
+                let [a, b, c, d, ..] = right.to_le_bytes();
+                (left, right) = (right, left ^ stags.prf.hash(&[a, b, c, d, round]).0 >> 32);
+            }
+            assert_eq!(named[1], left << 32 | right);
+            taken += others.places(named).iter().flatten().count();
         }
         // One in 65,536 is well formed: 1.5 are to be expected, and never 20.
         assert!(taken < 20, "{taken}");

@@ -282,6 +282,13 @@ impl<'a> ItemRef<'a> {
         Value::Whole(self.bytes(usize::from(self.header.key_len), self.value_len()))
     }
 
+    /// The key and the value behind it, if that is in one piece.
+    #[inline]
+    pub fn key_and_value(&self) -> Option<&'a [u8]> {
+        let len = usize::from(self.header.key_len) + self.value_len();
+        (!self.is_large()).then(|| self.bytes(0, len))
+    }
+
     #[inline]
     pub(super) fn value_len(&self) -> usize {
         self.header.value_len as usize

@@ -83,7 +83,9 @@ pub use clock::Clock;
 pub use config::{StoreConfig, StoreError};
 pub use dump::Cursor;
 pub use flush::Liveness;
-pub use hash::{Hasher, KeyHash};
+#[cfg(target_arch = "x86_64")]
+pub use hash::lanes as hash_lanes;
+pub use hash::{Hasher, KeyHash, last_word};
 pub use item::{ItemRef, Location, Value};
 pub use layout::{PAGE_BYTES, SUM_KEPT_MIN_BYTES};
 pub use moving::{Automove, NotMoved};

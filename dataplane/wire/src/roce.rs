@@ -14,7 +14,7 @@ use super::ipv4::{self, Ipv4Header};
 use super::ipv6::{self, Ipv6Header};
 use super::reply::{TTL, set_ipv4, set_ipv6, turn_ethernet};
 use super::udp::{self, UdpHeader};
-use crc32fast::Hasher;
+use base::crc32;
 use std::mem::swap;
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -202,43 +202,58 @@ pub fn verify_icrc(packet: &[u8], l3: u8, l4: u8, ipv6: bool) -> bool {
 
 /// The invariant CRC: over eight bytes of ones, and the packet without what routers change (IP: TOS,
 /// TTL, checksum, flow label; UDP: checksum; BTH: byte 4), which counts as ones.
+#[inline]
 fn icrc(covered: &[u8], l3: u8, l4: u8, ipv6: bool) -> Option<u32> {
-    const PSEUDO: usize = 8;
-    const UDP_AND_BTH: usize = udp::HEADER_BYTES + BTH_BYTES;
-    let mut head = [0xff; PSEUDO + ipv6::HEADER_BYTES + UDP_AND_BTH];
-    let ip_len = if ipv6 { ipv6::HEADER_BYTES } else { ipv4::HEADER_BYTES };
+    let (ip_len, mask) = match ipv6 {
+        true => (ipv6::HEADER_BYTES, &MASK6),
+        false => (ipv4::HEADER_BYTES, &MASK4),
+    };
     let (l3, l4) = (usize::from(l3), usize::from(l4));
-    if l4 != l3 + ip_len {
-        return None;
+    // In the place of the eight bytes is the end of the Ethernet header.
+    let covered = covered.get(l3.checked_sub(PSEUDO_BYTES)?..)?;
+    let is_whole = covered.len() >= PSEUDO_BYTES + ip_len + udp::HEADER_BYTES + BTH_BYTES;
+    (is_whole && l4 == l3 + ip_len).then(|| crc32::masked(covered, mask))
+}
+
+/// Bytes of ones before the packet.
+const PSEUDO_BYTES: usize = 8;
+/// What of a packet over IPv4 counts as ones, and of those bytes before it.
+const MASK4: [u8; crc32::MASK_BYTES] = mask(&[1, 8, 10, 11], ipv4::HEADER_BYTES);
+/// The same over IPv6, where of the first byte that changes half is the version.
+const MASK6: [u8; crc32::MASK_BYTES] = {
+    let mut mask = mask(&[1, 2, 3, 7], ipv6::HEADER_BYTES);
+    let (_, packet) = mask.split_at_mut(PSEUDO_BYTES);
+    if let Some(version) = packet.first_mut() {
+        *version = 0x0f;
     }
-    let len = PSEUDO + ip_len + UDP_AND_BTH;
-    let head = head.get_mut(..len)?;
-    let (_, packet) = head.split_first_chunk_mut::<PSEUDO>()?;
-    packet.copy_from_slice(covered.get(l3..l4 + UDP_AND_BTH)?);
-    if ipv6 {
-        super::with(packet, |ip: &mut Ipv6Header| {
-            ip.version_class_flow = (ip.version_class_flow.get() | 0x0fff_ffff).into();
-            ip.hop_limit = 0xff;
-        });
-    } else {
-        super::with(packet, |ip: &mut Ipv4Header| {
-            (ip.tos, ip.ttl, ip.checksum) = (0xff, 0xff, 0xffff.into());
-        });
+    mask
+};
+
+/// Ones for these bytes of an IP header of so many bytes, and what is the same behind each.
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler alone")]
+const fn mask(of_ip: &[usize; 4], ip_len: usize) -> [u8; crc32::MASK_BYTES] {
+    let mut mask = [0; crc32::MASK_BYTES];
+    let mut n = 0;
+    while n < PSEUDO_BYTES {
+        mask[n] = 0xff;
+        n += 1;
     }
-    super::with(packet.get_mut(ip_len..)?, |udp: &mut UdpHeader| udp.checksum = 0xffff.into());
-    super::with(packet.get_mut(ip_len + udp::HEADER_BYTES..)?, |bth: &mut Bth| {
-        bth.qpn = (bth.qpn.get() | !MASK_24).into();
-    });
-    let mut crc = Hasher::new();
-    crc.update(head);
-    crc.update(covered.get(l4 + UDP_AND_BTH..)?);
-    Some(crc.finalize())
+    n = 0;
+    while n < of_ip.len() {
+        mask[PSEUDO_BYTES + of_ip[n]] = 0xff;
+        n += 1;
+    }
+    let udp = PSEUDO_BYTES + ip_len;
+    (mask[udp + 6], mask[udp + 7]) = (0xff, 0xff);
+    mask[udp + udp::HEADER_BYTES + 4] = 0xff;
+    mask
 }
 
 /// Makes the headers of a request in `frame` those of its reply, which stands behind them with four
 /// bytes left for the ICRC: the parties are swapped, lengths and the ICRC set. The source port stays
 /// (the destination of every RoCEv2 packet is 4791); there is no UDP checksum, as annex A17 has it.
 /// A frame that does not hold what the offsets say is left as it is.
+#[inline]
 pub fn seal(frame: &mut [u8], l3: u8, l4: u8, ipv6: bool) -> Option<()> {
     let (ethernet, packet) = frame.split_at_mut_checked(usize::from(l3))?;
     let ip_bytes = usize::from(l4.checked_sub(l3)?);

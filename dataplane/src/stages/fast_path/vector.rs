@@ -81,6 +81,7 @@ mod avx2 {
     use base::small_bytes;
     use std::arch::x86_64::*;
     use store::Store;
+    use store::hash_lanes::{finish, round};
     use wire::ipv4::VERSION_IHL;
 
     /// A processor with AVX2 and the bit instructions that came with it.
@@ -230,18 +231,6 @@ mod avx2 {
     fn store(to: &mut [u8; 32], what: __m256i) {
         // SAFETY: 32 bytes that are ours to write; the instruction needs no alignment.
         unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), what) };
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn lanes(x: __m256i) -> [u64; 4] {
-        let mut bytes = [0; 32];
-        store(&mut bytes, x);
-        let mut lanes = [0; 4];
-        for (lane, bytes) in lanes.iter_mut().zip(bytes.as_chunks::<8>().0) {
-            *lane = u64::from_le_bytes(*bytes);
-        }
-        lanes
     }
 
     #[inline]
@@ -541,36 +530,7 @@ mod avx2 {
                 *v = _mm256_blendv_epi8(next, *v, ended);
             }
         }
-        v[2] = _mm256_xor_si256(v[2], _mm256_set1_epi64x(0xff));
-        for _ in 0..3 {
-            round(&mut v);
-        }
-        lanes(_mm256_xor_si256(_mm256_xor_si256(v[0], v[1]), _mm256_xor_si256(v[2], v[3])))
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn round(v: &mut [__m256i; 4]) {
-        let by_16 = _mm256_broadcastsi128_si256(_mm_setr_epi8(
-            6, 7, 0, 1, 2, 3, 4, 5, 14, 15, 8, 9, 10, 11, 12, 13,
-        ));
-        v[0] = _mm256_add_epi64(v[0], v[1]);
-        v[2] = _mm256_add_epi64(v[2], v[3]);
-        v[1] = _mm256_xor_si256(rotated::<13, 51>(v[1]), v[0]);
-        v[3] = _mm256_xor_si256(_mm256_shuffle_epi8(v[3], by_16), v[2]);
-        v[0] = _mm256_shuffle_epi32::<0b_10_11_00_01>(v[0]);
-        v[2] = _mm256_add_epi64(v[2], v[1]);
-        v[0] = _mm256_add_epi64(v[0], v[3]);
-        v[1] = _mm256_xor_si256(rotated::<17, 47>(v[1]), v[2]);
-        v[3] = _mm256_xor_si256(rotated::<21, 43>(v[3]), v[0]);
-        v[2] = _mm256_shuffle_epi32::<0b_10_11_00_01>(v[2]);
-    }
-
-    /// Words turned left by `LEFT` bits, which is 64 less `RIGHT`.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn rotated<const LEFT: i32, const RIGHT: i32>(x: __m256i) -> __m256i {
-        _mm256_or_si256(_mm256_slli_epi64::<LEFT>(x), _mm256_srli_epi64::<RIGHT>(x))
+        finish(v)
     }
 }
 

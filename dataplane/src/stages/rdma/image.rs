@@ -12,7 +12,8 @@
 //! all the same, and then the CRC shows it. Never fails.
 
 use crate::rdma::{HEAD_BYTES, TAIL_BYTES};
-use crc32fast::Hasher;
+use base::crc32;
+use base::small_bytes;
 use store::ItemRef;
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{Immutable, IntoBytes};
@@ -54,8 +55,8 @@ const _: () = assert!(size_of::<Head>() == HEAD_BYTES && size_of::<Tail>() == TA
 #[derive(Debug)]
 pub(super) struct Image<'a> {
     head: Head,
-    key: &'a [u8],
-    value: &'a [u8],
+    /// Key and value.
+    held: &'a [u8],
     tail: Tail,
     end: usize,
 }
@@ -70,11 +71,10 @@ impl<'a> Image<'a> {
     pub(super) fn new(item: Option<&ItemRef<'a>>, cas: u64, now: u32, end: usize) -> Self {
         let Some(item) = item else {
             let head = Head { status: MISS, ..Head::default() };
-            return Self::of(head, &[], &[], end);
+            return Self::of(head, &[], end);
         };
-        let (key, value) = (item.key(), item.value());
-        let fits = end.saturating_sub(HEAD_BYTES + TAIL_BYTES).checked_sub(key.len());
-        let whole = value.whole().filter(|value| fits.is_some_and(|room| value.len() <= room));
+        let room = end.saturating_sub(HEAD_BYTES + TAIL_BYTES);
+        let whole = item.key_and_value().filter(|held| held.len() <= room);
         let seconds_left = match item.expiry() {
             0 => u32::MAX,
             expiry => expiry.saturating_sub(now),
@@ -83,32 +83,52 @@ impl<'a> Image<'a> {
             status: if whole.is_some() { HIT } else { LONGER },
             key_len: item.key_len(),
             reserved: 0.into(),
-            value_len: u32::try_from(value.len()).unwrap_or(u32::MAX).into(),
+            value_len: u32::try_from(item.value().len()).unwrap_or(u32::MAX).into(),
             flags: item.flags().into(),
             seconds_left: seconds_left.into(),
             cas: cas.into(),
             version: item.sequence().into(),
         };
-        let key = whole.map_or(&[][..], |_| key);
-        Self::of(head, key, whole.unwrap_or_default(), end)
+        Self::of(head, whole.unwrap_or_default(), end)
     }
 
-    fn of(head: Head, key: &'a [u8], value: &'a [u8], end: usize) -> Self {
-        let mut crc = Hasher::new();
-        for part in [head.version.as_bytes(), key, value] {
-            crc.update(part);
-        }
-        let [.., a, b, c, d] = head.version.get().to_be_bytes();
-        let tail =
-            Tail { version: u32::from_be_bytes([a, b, c, d]).into(), crc: crc.finalize().into() };
-        Self { head, key, value, tail, end }
+    fn of(head: Head, held: &'a [u8], end: usize) -> Self {
+        let version = head.version.get().to_be_bytes();
+        let [.., a, b, c, d] = version;
+        let crc = crc32::behind(version, held).into();
+        let tail = Tail { version: u32::from_be_bytes([a, b, c, d]).into(), crc };
+        Self { head, held, tail, end }
     }
 
     /// Writes the bytes from `at` on over all of `out`.
+    #[inline]
     pub(super) fn copy(&self, at: usize, out: &mut [u8]) {
+        if at == 0 && out.len() == self.end {
+            self.copy_all(out);
+        } else {
+            self.copy_piece(at, out);
+        }
+    }
+
+    /// [`Self::copy`] of all that there is.
+    #[inline]
+    fn copy_all(&self, out: &mut [u8]) -> Option<()> {
+        let (head, rest) = out.split_first_chunk_mut::<HEAD_BYTES>()?;
+        let (rest, tail) = rest.split_last_chunk_mut::<TAIL_BYTES>()?;
+        head.copy_from_slice(self.head.as_bytes());
+        tail.copy_from_slice(self.tail.as_bytes());
+        let (held, zeros) = rest.split_at_mut_checked(self.held.len())?;
+        small_bytes::copy(held, self.held);
+        if !zeros.is_empty() {
+            zeros.fill(0);
+        }
+        Some(())
+    }
+
+    fn copy_piece(&self, at: usize, out: &mut [u8]) {
         let behind = at + out.len();
         let (mut from, mut rest) = (at, &mut *out);
-        for part in [self.head.as_bytes(), self.key, self.value] {
+        for part in [self.head.as_bytes(), self.held] {
             match part.get(from..) {
                 Some(part) => {
                     let (now, later) = rest.split_at_mut(part.len().min(rest.len()));
@@ -142,7 +162,7 @@ mod tests {
 
     fn image(end: usize) -> Image<'static> {
         let head = Head { status: HIT, version: 0x0102_0304_0506_0708.into(), ..Head::default() };
-        Image::of(head, b"key", b"value", end)
+        Image::of(head, b"keyvalue", end)
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! send again. The stage owns frames from `enter` until they are answered.
 
 mod image;
+mod look_up;
 mod packets;
 mod stage;
 

@@ -7,6 +7,7 @@
 use super::image::Image;
 use driver_shim::{Frame, Region, TxOffload};
 use gpu::{Entry, EntryFlags};
+use wire::ipv4::{PLAIN_L3, PLAIN_L4};
 use wire::roce::{Aeth, BTH_BYTES, Bth, ICRC_BYTES, Psn, opcode, seal, syndrome};
 use wire::udp::HEADER_BYTES as UDP_HEADER_BYTES;
 use zerocopy::IntoBytes;
@@ -106,19 +107,35 @@ fn write(
     syndrome: Option<u8>,
     piece: Option<(&Image<'_>, usize, usize)>,
 ) -> Option<()> {
+    let what = (opcode, bth, to, syndrome, piece);
+    match (entry.l3, entry.l4, entry.flags.has(EntryFlags::IPV6)) {
+        // The usual place, compiled with what is known of it.
+        (PLAIN_L3, PLAIN_L4, false) => write_at(frame, (PLAIN_L3, PLAIN_L4, false), what),
+        at => write_at(frame, at, what),
+    }
+}
+
+/// What a response says.
+type What<'a> = (u8, &'a Bth, To, Option<u8>, Option<(&'a Image<'a>, usize, usize)>);
+
+#[inline(always)]
+fn write_at(
+    frame: &mut Frame,
+    (l3, l4, ipv6): (u8, u8, bool),
+    (opcode, bth, to, syndrome, piece): What<'_>,
+) -> Option<()> {
     let len = piece.map_or(0, |(.., len)| len);
     let pad = len.wrapping_neg() & 3;
-    let begin = usize::from(entry.l4) + UDP_HEADER_BYTES;
+    let begin = usize::from(l4) + UDP_HEADER_BYTES;
     let head = BTH_BYTES + if syndrome.is_some() { AETH_BYTES } else { 0 };
     frame.set_len(begin + head + len + pad + ICRC_BYTES).ok()?;
     frame.tx = TxOffload::default();
     let bytes = frame.bytes_mut();
     let reply = Bth::reply(opcode, u8::try_from(pad).unwrap_or(0), to.qpn, to.psn, bth);
-    let (bth, rest) = bytes.get_mut(begin..)?.split_at_mut_checked(BTH_BYTES)?;
+    let (bth, mut rest) = bytes.get_mut(begin..)?.split_first_chunk_mut::<BTH_BYTES>()?;
     bth.copy_from_slice(reply.as_bytes());
-    let mut rest = rest;
     if let Some(syndrome) = syndrome {
-        let (aeth, behind) = rest.split_at_mut_checked(AETH_BYTES)?;
+        let (aeth, behind) = rest.split_first_chunk_mut::<AETH_BYTES>()?;
         aeth.copy_from_slice(Aeth::new(syndrome, to.msn).as_bytes());
         rest = behind;
     }
@@ -126,6 +143,8 @@ fn write(
     if let Some((image, at, _)) = piece {
         image.copy(at, payload);
     }
-    behind.get_mut(..pad)?.fill(0);
-    seal(bytes, entry.l3, entry.l4, entry.flags.has(EntryFlags::IPV6))
+    if pad > 0 {
+        behind.get_mut(..pad)?.fill(0);
+    }
+    seal(bytes, l3, l4, ipv6)
 }

@@ -1,6 +1,7 @@
 //! What waits, and how much of it a turn answers.
 
 use super::image::Image;
+use super::look_up::{ROW, ROWS_AHEAD, Rows};
 use super::packets::{self, To};
 use crate::commands::Ctx;
 use crate::frame_accounting::Accounts;
@@ -13,7 +14,7 @@ use gpu::{Entry, EntryFlags};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use store::{Guard, KeyHash, Store, verbs};
+use store::{Guard, ItemRef};
 use wire::DropReason;
 use wire::roce::{PATH_MTUS, Reth, Roce, verify_icrc};
 use wire::udp::HEADER_BYTES as UDP_HEADER_BYTES;
@@ -23,8 +24,6 @@ use wire::verify::verify_ip4_header;
 const WAITING_MAX: usize = 256;
 /// Bytes that the reads of one turn get together, but for a first one that is longer.
 const TURN_BYTES: usize = 64 << 10;
-/// Requests whose memory accesses overlap.
-const GROUP: usize = 16;
 /// Responses to the longest READ by the smallest packets.
 const PACKETS_MAX: usize = READ_MAX_BYTES.div_ceil(PATH_MTUS[0] as usize);
 
@@ -42,8 +41,14 @@ struct Waiting {
     frame: Frame,
     entry: Entry,
     request: Roce,
-    /// Where the item is that it reads. `None`: what it names is no stag.
-    place: Option<KeyHash>,
+}
+
+/// What is at the place that a request names.
+#[derive(Clone, Copy)]
+struct Named<'g> {
+    /// It is a stag.
+    is_stag: bool,
+    item: Option<ItemRef<'g>>,
 }
 
 /// What a turn works with.
@@ -87,20 +92,11 @@ impl Reads {
     ///
     /// # Errors
     /// The frame, and why it is none, or none that can wait.
-    pub fn enter(
-        &mut self,
-        frame: Frame,
-        entry: Entry,
-        store: &Store,
-    ) -> Result<(), (Frame, DropReason)> {
+    pub fn enter(&mut self, frame: Frame, entry: Entry) -> Result<(), (Frame, DropReason)> {
         match check(frame.bytes(), &entry) {
             Ok(_) if self.waiting.len() >= WAITING_MAX => Err((frame, DropReason::RdmaFull)),
             Ok(request) => {
-                let place = request.read.and_then(|read| self.rdma.stags.place(stag(&read)));
-                if let Some(place) = place {
-                    store.prefetch_near(place);
-                }
-                self.waiting.push_back(Waiting { frame, entry, request, place });
+                self.waiting.push_back(Waiting { frame, entry, request });
                 Ok(())
             }
             Err(reason) => Err((frame, reason)),
@@ -110,131 +106,170 @@ impl Reads {
     /// Answers what waits, as far as the turn goes, and gives the responses out in their order, each
     /// with the worker's number of its port. Returns how many requests it is done with.
     pub fn turn(&mut self, with: Turn<'_>, mut emit: impl FnMut(usize, Frame, Meaning)) -> usize {
-        let (mut done, mut bytes) = (0, 0);
         let Turn { ctx: Ctx { session, observer, .. }, region, gate, accounts, now_ns } = with;
-        if self.waiting.is_empty() {
+        let due = self.due();
+        if due == 0 {
             return 0;
         }
         let guard = session.pin();
         let mut with = Pinned { guard: &guard, observer, region, gate, accounts, now_ns };
-        while let Some(next) = self.waiting.front() {
-            let len = next.request.read.map_or(0, |read| len(&read));
-            if bytes > 0 && bytes + len > TURN_BYTES {
-                break;
+        let mut under_way = Rows::new(&guard);
+        let rows = due.div_ceil(ROW);
+        let mut done = 0;
+        for step in 0..rows + 2 * ROWS_AHEAD {
+            // A row that is not there yet, or no more, has a number beyond the last.
+            let behind = |rows: usize| step.wrapping_sub(rows);
+            if step < rows {
+                under_way.name(step, &self.rdma.stags, self.stags(step * ROW - done));
             }
-            if done % GROUP == 0 {
-                self.prefetch(guard.store());
+            if behind(ROWS_AHEAD + 1) < rows {
+                under_way.find_far(behind(ROWS_AHEAD + 1));
             }
-            let Some(waiting) = self.waiting.pop_front() else { break };
-            bytes += len.min(READ_MAX_BYTES);
-            done += 1;
-            self.answer(waiting, &mut with, &mut emit);
+            if behind(ROWS_AHEAD) < rows {
+                under_way.find(behind(ROWS_AHEAD));
+            }
+            if behind(2 * ROWS_AHEAD) < rows {
+                for (place, item) in under_way.take(behind(2 * ROWS_AHEAD)) {
+                    if done == due {
+                        break;
+                    }
+                    let named = Named { is_stag: place.is_some(), item };
+                    let Some(()) = self.answer(named, &mut with, &mut emit) else { break };
+                    done += 1;
+                }
+            }
         }
         done
     }
 
-    /// Brings the items of the next requests on their way to the cache.
-    fn prefetch(&self, store: &Store) {
-        for place in self.waiting.iter().take(GROUP).filter_map(|waiting| waiting.place) {
-            if let Some(location) = store.propose_near(place) {
-                store.prefetch_item(location);
+    /// Requests that this turn answers.
+    fn due(&self) -> usize {
+        let (mut due, mut bytes) = (0, 0);
+        for waiting in &self.waiting {
+            let len = waiting.request.read.map_or(0, |read| len(&read));
+            if bytes > 0 && bytes + len > TURN_BYTES {
+                break;
             }
+            bytes += len.min(READ_MAX_BYTES);
+            due += 1;
         }
+        due
     }
 
+    /// What the requests from this one on name; 0 for those that name nothing.
+    fn stags(&self, from: usize) -> [u64; ROW] {
+        let mut named = [0; ROW];
+        for (n, named) in named.iter_mut().enumerate() {
+            let read = self.waiting.get(from + n).and_then(|waiting| waiting.request.read);
+            *named = read.map_or(0, |read| stag(&read));
+        }
+        named
+    }
+
+    /// Answers the first that waits. `None`: none does.
+    #[inline]
     fn answer(
         &mut self,
-        waiting: Waiting,
+        named: Named<'_>,
         with: &mut Pinned<'_>,
         emit: &mut impl FnMut(usize, Frame, Meaning),
-    ) {
-        let port = usize::from(waiting.entry.mark);
-        match self.try_answer(waiting, with) {
-            Ok(frame) => {
-                for part in self.frames.drain(..) {
+    ) -> Option<()> {
+        let Self { rdma, waiting, frames } = self;
+        let done = try_answer(waiting.front_mut()?, named, rdma, frames, with);
+        let Waiting { frame, entry, .. } = waiting.pop_front()?;
+        let port = usize::from(entry.mark);
+        match done {
+            Ok(()) => {
+                for part in frames.drain(..) {
                     emit(port, part, Meaning::Part);
                 }
                 emit(port, frame, Meaning::Answer);
             }
-            Err((frame, reason)) => {
-                self.frames.clear();
+            Err(reason) => {
+                frames.clear();
                 with.accounts.drop_frame(frame, port, reason);
             }
         }
+        Some(())
     }
+}
 
-    /// The last response, the others in `self.frames`; or the request, and why it gets none.
-    fn try_answer(
-        &mut self,
-        waiting: Waiting,
-        with: &mut Pinned<'_>,
-    ) -> Result<Frame, (Frame, DropReason)> {
-        let Waiting { mut frame, entry, request, place } = waiting;
-        let accounts = with.accounts;
-        let (bth, between) = (request.bth, between(frame.bytes(), &entry));
-        let Some(pair) = self.rdma.pairs.pair(bth.qpn()) else {
-            return Err((frame, DropReason::RdmaNoQueuePair));
-        };
-        let Some(mut pair) = pair.try_lock() else { return Err((frame, DropReason::RdmaBusy)) };
-        if !pair.is(bth.qpn(), between) {
-            return Err((frame, DropReason::RdmaNoQueuePair));
-        }
-        let span = request.read.and_then(|read| span(&read));
-        let is_permitted = span == Some((0, 0)) || (span.is_some() && place.is_some());
-        let to = To { qpn: pair.their_qpn(), psn: bth.psn(), msn: pair.msn() };
-        let (packets, is_new) = match pair.judge(&request, is_permitted) {
-            Verdict::Read(packets) => (packets, true),
-            Verdict::Again(packets) => (packets, false),
-            Verdict::Refuse(syndrome, psn) => {
-                accounts.rdma_refused.inc();
-                let bytes = packets::payload_bytes(1, 0);
-                with.gate.charge(frame.bytes(), &entry, bytes, with.now_ns);
-                let to = To { psn, ..to };
-                return match packets::refuse(&mut frame, &entry, &bth, to, syndrome) {
-                    Some(()) => Ok(frame),
-                    None => Err((frame, DropReason::NoFrame)),
-                };
-            }
-            Verdict::Drop(reason) => return Err((frame, reason)),
-        };
-        let (Some((at, len)), Some(read)) = (span, request.read) else {
-            return Err((frame, DropReason::RdmaMalformed));
-        };
-        if !packets::reserve(with.region, packets, &mut self.frames) {
-            return Err((frame, DropReason::NoFrame));
-        }
-        // A READ of nothing is answered whatever it names.
-        debug_assert!(len == 0 || place.is_some(), "{read:?}");
-        let (guard, observer) = (with.guard, with.observer);
-        let cas_shown = |cas| observer.server.cas_shown(cas);
-        let item = place.filter(|_| len > 0).and_then(|place| verbs::get_by_place(guard, place));
-        // One that goes on where an earlier one was cut off was counted then.
-        if at == 0 && is_new && len > 0 {
-            if let Some(item) = &item {
-                observer.key(item.key(), Some(Seen::of(guard, item)), false);
-            }
-            observer.look_ups(LookUps::one(item.is_some()), false);
-        }
-        let cas = item.map_or(0, |item| cas_shown(item.cas()));
-        let image = Image::new(item.as_ref(), cas, guard.store().now(), at + len);
-        let bytes = packets::payload_bytes(packets, len);
-        with.gate.charge(frame.bytes(), &entry, bytes, with.now_ns);
-        let to = To { msn: if is_new { to.msn.wrapping_add(1) } else { to.msn }, ..to };
-        let mtu = usize::from(pair.mtu());
-        let piece = (&image, at, len);
-        let frames = &mut self.frames;
-        if packets::read(&mut frame, &entry, (&bth, to), piece, mtu, frames).is_none() {
-            return Err((frame, DropReason::NoFrame));
-        }
-        if is_new {
-            pair.advance(packets);
-            accounts.rdma_reads.inc();
-        } else {
-            accounts.rdma_repeated.inc();
-        }
-        accounts.rdma_bytes.add(len as u64);
-        Ok(frame)
+/// Makes a request its last response, and `frames` those before it. Fails with the reason why it gets none.
+#[inline]
+fn try_answer(
+    waiting: &mut Waiting,
+    named: Named<'_>,
+    rdma: &Rdma,
+    frames: &mut Vec<Frame>,
+    with: &mut Pinned<'_>,
+) -> Result<(), DropReason> {
+    let Waiting { frame, entry, request } = waiting;
+    let accounts = with.accounts;
+    let (bth, between) = (request.bth, between(frame.bytes(), entry));
+    let Some(pair) = rdma.pairs.pair(bth.qpn()) else {
+        return Err(DropReason::RdmaNoQueuePair);
+    };
+    let Some(mut pair) = pair.try_lock() else { return Err(DropReason::RdmaBusy) };
+    if !pair.is(bth.qpn(), between) {
+        return Err(DropReason::RdmaNoQueuePair);
     }
+    let span = request.read.and_then(|read| span(&read));
+    let is_permitted = span == Some((0, 0)) || (span.is_some() && named.is_stag);
+    let to = To { qpn: pair.their_qpn(), psn: bth.psn(), msn: pair.msn() };
+    let (packets, is_new) = match pair.judge(request, is_permitted) {
+        Verdict::Read(packets) => (packets, true),
+        Verdict::Again(packets) => (packets, false),
+        Verdict::Refuse(syndrome, psn) => {
+            accounts.rdma_refused.inc();
+            let bytes = packets::payload_bytes(1, 0);
+            with.gate.charge(frame.bytes(), entry, bytes, with.now_ns);
+            let to = To { psn, ..to };
+            return match packets::refuse(frame, entry, &bth, to, syndrome) {
+                Some(()) => Ok(()),
+                None => Err(DropReason::NoFrame),
+            };
+        }
+        Verdict::Drop(reason) => return Err(reason),
+    };
+    let (Some((at, len)), Some(read)) = (span, request.read) else {
+        return Err(DropReason::RdmaMalformed);
+    };
+    if !packets::reserve(with.region, packets, frames) {
+        return Err(DropReason::NoFrame);
+    }
+    // A READ of nothing is answered whatever it names.
+    debug_assert!(len == 0 || named.is_stag, "{read:?}");
+    let (guard, observer) = (with.guard, with.observer);
+    let cas_shown = |cas| observer.server.cas_shown(cas);
+    let item = named.item.filter(|_| len > 0);
+    if let Some(item) = &item {
+        item.mark_visited(guard.store().now());
+    }
+    // One that goes on where an earlier one was cut off was counted then.
+    if at == 0 && is_new && len > 0 {
+        if let Some(item) = &item {
+            observer.key(item.key(), Some(Seen::of(guard, item)), false);
+        }
+        observer.look_ups(LookUps::one(item.is_some()), false);
+    }
+    let cas = item.map_or(0, |item| cas_shown(item.cas()));
+    let image = Image::new(item.as_ref(), cas, guard.store().now(), at + len);
+    let bytes = packets::payload_bytes(packets, len);
+    with.gate.charge(frame.bytes(), entry, bytes, with.now_ns);
+    let to = To { msn: if is_new { to.msn.wrapping_add(1) } else { to.msn }, ..to };
+    let mtu = usize::from(pair.mtu());
+    let piece = (&image, at, len);
+    if packets::read(frame, entry, (&bth, to), piece, mtu, frames).is_none() {
+        return Err(DropReason::NoFrame);
+    }
+    if is_new {
+        pair.advance(packets);
+        accounts.rdma_reads.inc();
+    } else {
+        accounts.rdma_repeated.inc();
+    }
+    accounts.rdma_bytes.add(len as u64);
+    Ok(())
 }
 
 /// Takes the request in a frame apart, if it is whole.

@@ -1,14 +1,15 @@
 //! Stage 3 for the usual request: its headers are recognised by one comparison.
 //!
 //! In: the frame's bytes. Out: the [`Class`] that [`super::classify()`] would give, if this is a plain
-//! request: Ethernet II without tags, IPv4 without options, a whole datagram to the service on our
-//! first address. `None` says nothing but that the long way must be gone; which rule a frame breaks
+//! request: Ethernet II without tags, IPv4 without options, a whole datagram to the service, or to the RDMA
+//! responder, on our first address. `None` says nothing but that the long way must be gone; which rule a frame breaks
 //! is recognised there alone.
 
 use super::{Class, is_from_client, limited4};
 use crate::eth::{self, EthHeader};
 use crate::ipv4::{self, Ipv4Header, PART_OF_PACKET, PLAIN_L3, PLAIN_L4};
 use crate::local::Local;
+use crate::roce;
 use crate::udp::{self, UdpHeader};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub struct Plain {
     mask: Words,
     /// What they must be.
     want: Words,
+    /// What is other than that in an RDMA packet, where those are answered; else nothing.
+    rdma: Words,
 }
 
 impl Plain {
@@ -75,7 +78,11 @@ impl Plain {
         if eth::is_group(local.mac) || local.service_port == 0 {
             mask.ip.version_ihl = 0;
         }
-        Self { mask: mask.words(), want: want.words(), local }
+        let mut rdma = Headers::new_zeroed();
+        if local.rdma {
+            rdma.udp.dst_port = (local.service_port ^ roce::PORT).into();
+        }
+        Self { mask: mask.words(), want: want.words(), rdma: rdma.words(), local }
     }
 
     /// The bits that are compared, and what they must be.
@@ -105,15 +112,22 @@ impl Plain {
     #[inline(always)]
     pub fn classify(&self, frame: &[u8]) -> Option<Class> {
         let (head, _) = Headers::ref_from_prefix(frame).ok()?;
-        let words = head.words().into_iter().zip(self.mask).zip(self.want);
-        let differs = words.fold(0, |all, ((word, mask), want)| all | ((word & mask) ^ want));
+        let wanted = self.want.into_iter().zip(self.rdma);
+        let words = head.words().into_iter().zip(self.mask).zip(wanted);
+        let (mut differs, mut differs_rdma) = (0, 0);
+        for ((word, mask), (want, rdma)) in words {
+            let other = (word & mask) ^ want;
+            differs |= other;
+            differs_rdma |= other ^ rdma;
+        }
+        let is_request = differs == 0;
         let (total_len, udp_len) =
             (usize::from(head.ip.total_len.get()), usize::from(head.udp.len.get()));
         let lengths_nest = eth::HEADER_BYTES + total_len <= frame.len()
             && ipv4::HEADER_BYTES + udp_len == total_len
             && udp_len >= udp::HEADER_BYTES;
         let src = head.ip.addresses.src.into();
-        if differs != 0
+        if !(is_request || differs_rdma == 0)
             || !lengths_nest
             || !is_from_client(head.udp.src_port.get(), &self.local)
             || self.local.is_spoofed4(src)
@@ -121,7 +135,11 @@ impl Plain {
             return None;
         }
         let limited = limited4(src, &self.local)?;
-        Some(Class::Kv { l3: PLAIN_L3, l4: PLAIN_L4, ipv6: false, limited })
+        let (l3, l4, ipv6) = (PLAIN_L3, PLAIN_L4, false);
+        Some(match is_request {
+            true => Class::Kv { l3, l4, ipv6, limited },
+            false => Class::Rdma { l3, l4, ipv6, limited },
+        })
     }
 }
 
@@ -147,7 +165,9 @@ mod tests {
         let limited = Local { allow: wire.trusted.clone(), ..closed.clone() };
         let none = Local::new(MAC, &own[2..], 11_211).unwrap();
         let group = Local { mac: MacAddr([3; 6]), ..wire.clone() };
-        vec![wire, socket, closed, limited, none, group]
+        let rdma = Local { rdma: true, ..wire.clone() };
+        let rdma_alone = Local { service_port: 0, ..rdma.clone() };
+        vec![wire, socket, closed, limited, none, group, rdma, rdma_alone]
     }
 
     fn request(src: &str, dst: &str, mac: MacAddr) -> Vec<u8> {
@@ -163,6 +183,7 @@ mod tests {
         let requests = [
             request("10.0.0.1:40000", "10.0.0.2:11211", MAC),
             request("10.0.0.1:40000", "10.0.1.2:11211", MAC),
+            request("10.0.0.1:40000", "10.0.0.2:4791", MAC),
             request("10.0.0.1:40000", "10.0.0.2:11211", MacAddr([3; 6])),
             request("10.0.0.1:53", "10.0.0.2:11211", MAC),
             request("10.0.0.255:40000", "10.0.0.2:11211", MAC),
@@ -187,7 +208,8 @@ mod tests {
                 }
             }
             // The first three cover the source of the request above, the others do not.
-            assert_eq!(said > 0, [true, true, false, true, false, false][n], "{n}");
+            let says = [true, true, false, true, false, false, true, false];
+            assert_eq!(said > 0, says[n], "{n}");
         }
     }
 
@@ -196,6 +218,11 @@ mod tests {
         let [wire, ..] = &locals()[..] else { unreachable!() };
         let plain = Plain::new(Arc::new(wire.clone()));
         let class = plain.classify(&request("10.0.0.1:40000", "10.0.0.2:11211", MAC));
-        assert_eq!(class, Some(Class::Kv { l3: 14, l4: 34, ipv6: false, limited: false }));
+        let (l3, l4, ipv6, limited) = (14, 34, false, false);
+        assert_eq!(class, Some(Class::Kv { l3, l4, ipv6, limited }));
+        let packet = request("10.0.0.1:40000", "10.0.0.2:4791", MAC);
+        assert_eq!(plain.classify(&packet), None);
+        let plain = Plain::new(Arc::new(Local { rdma: true, ..wire.clone() }));
+        assert_eq!(plain.classify(&packet), Some(Class::Rdma { l3, l4, ipv6, limited }));
     }
 }

@@ -1,0 +1,188 @@
+//! CRC-32 (IEEE 802.3) of short messages that do not lie in memory as they are counted: one that
+//! begins under a mask, and one that stands behind eight bytes of another place.
+//!
+//! In: bytes. Out: the CRC. Carry-less multiplication folds 16 bytes at a time into the 16 behind them
+//! (Gopal et al., Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction, Intel 2009).
+//! Where the processor has none, and for what is long, `crc32fast` does it. Nothing fails.
+#![allow(unsafe_code)]
+#![deny(clippy::indexing_slicing)]
+
+use crc32fast::Hasher;
+
+/// Bytes that a mask covers.
+pub const MASK_BYTES: usize = 64;
+/// From so many bytes on, several pieces folded side by side are faster than one after the other.
+#[cfg(target_arch = "x86_64")]
+const LONG_BYTES: usize = 512;
+
+/// The CRC of `bytes`, of which the bits that are set in `mask` count as ones.
+#[inline]
+pub fn masked(bytes: &[u8], mask: &[u8; MASK_BYTES]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if (MASK_BYTES..LONG_BYTES).contains(&bytes.len()) && pclmul::is_here() {
+        // SAFETY: the processor has the instructions (`is_here`).
+        return unsafe { pclmul::masked(bytes, mask) };
+    }
+    masked_portable(bytes, mask)
+}
+
+fn masked_portable(bytes: &[u8], mask: &[u8; MASK_BYTES]) -> u32 {
+    let mut head = *mask;
+    let (begin, rest) = bytes.split_at(bytes.len().min(MASK_BYTES));
+    head.iter_mut().zip(begin).for_each(|(to, from)| *to |= from);
+    let mut crc = Hasher::new();
+    crc.update(head.get(..begin.len()).unwrap_or_default());
+    crc.update(rest);
+    crc.finalize()
+}
+
+/// The CRC of `first` and of `bytes` behind it.
+#[inline]
+pub fn behind(first: [u8; 8], bytes: &[u8]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if (16..LONG_BYTES).contains(&bytes.len()) && pclmul::is_here() {
+        // SAFETY: the processor has the instructions (`is_here`).
+        return unsafe { pclmul::behind(first, bytes) };
+    }
+    behind_portable(first, bytes)
+}
+
+fn behind_portable(first: [u8; 8], bytes: &[u8]) -> u32 {
+    let mut crc = Hasher::new();
+    crc.update(&first);
+    crc.update(bytes);
+    crc.finalize()
+}
+
+#[cfg(target_arch = "x86_64")]
+mod pclmul {
+    use super::MASK_BYTES;
+    use std::arch::x86_64::*;
+
+    /// What bits are multiplied by to count as far as 16 bytes further on: x^(128 + 32) and x^(128 - 32)
+    /// modulo the polynomial, turned round.
+    const FOLD: [i64; 2] = [0x1_7519_97d0, 0x0_ccaa_009e];
+    /// The same for 32 bits of 64: x^64.
+    const FOLD_32: i64 = 0x1_63cd_6124;
+    /// The polynomial, and x^64 divided by it, turned round.
+    const BARRETT: [i64; 2] = [0x1_db71_0641, 0x1_f701_1641];
+
+    /// Places of bytes to shuffle: the 16 from `n` on move the first `n` bytes to the end, the 16 from
+    /// `16 + n` on those behind them to the beginning. The others become zeros.
+    #[rustfmt::skip]
+    static MOVES: [u8; 48] = [
+        0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+        0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+    ];
+
+    #[inline(always)]
+    pub(super) fn is_here() -> bool {
+        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("pclmulqdq")
+    }
+
+    #[target_feature(enable = "avx2,pclmulqdq")]
+    pub(super) fn masked(bytes: &[u8], mask: &[u8; MASK_BYTES]) -> u32 {
+        let (head, rest) = bytes.split_at(MASK_BYTES.min(bytes.len()));
+        let mut x = None;
+        for (block, mask) in head.as_chunks().0.iter().zip(mask.as_chunks().0) {
+            let block = _mm_or_si128(load(block), load(mask));
+            x = Some(match x {
+                Some(x) => fold(x, block),
+                None => _mm_xor_si128(block, _mm_cvtsi32_si128(-1)),
+            });
+        }
+        let Some(x) = x else { return 0 };
+        end(x, rest, bytes)
+    }
+
+    #[target_feature(enable = "avx2,pclmulqdq")]
+    pub(super) fn behind(first: [u8; 8], bytes: &[u8]) -> u32 {
+        let (second, rest) = bytes.split_first_chunk().unwrap_or((&[0; 8], &[]));
+        let [first, second] = [first, *second].map(i64::from_le_bytes);
+        let ones = _mm_cvtsi32_si128(-1);
+        end(_mm_xor_si128(_mm_set_epi64x(second, first), ones), rest, bytes)
+    }
+
+    /// The CRC of a message of which `x` stands for all that comes before `rest`; the end of `bytes` is
+    /// the end of `rest`.
+    #[inline]
+    #[target_feature(enable = "avx2,pclmulqdq")]
+    fn end(x: __m128i, rest: &[u8], bytes: &[u8]) -> u32 {
+        let (blocks, rest) = rest.as_chunks();
+        let mut x = x;
+        for block in blocks {
+            x = fold(x, load(block));
+        }
+        if let (false, Some(last)) = (rest.is_empty(), bytes.last_chunk()) {
+            let place =
+                |n| MOVES.get(n..).and_then(<[u8]>::first_chunk).map_or(x, |place| load(place));
+            let (to_end, to_begin) = (place(rest.len()), place(16 + rest.len()));
+            // What is moved to the beginning, and the rest of the message behind it.
+            let block = _mm_blendv_epi8(_mm_shuffle_epi8(x, to_begin), load(last), to_begin);
+            x = fold(_mm_shuffle_epi8(x, to_end), block);
+        }
+        let low = _mm_set_epi32(0, 0, 0, -1);
+        let x = _mm_xor_si128(_mm_clmulepi64_si128::<0x10>(x, pair(FOLD)), _mm_srli_si128::<8>(x));
+        let by = _mm_cvtsi64_si128(FOLD_32);
+        let x = _mm_xor_si128(
+            _mm_clmulepi64_si128::<0x00>(_mm_and_si128(x, low), by),
+            _mm_srli_si128::<4>(x),
+        );
+        let by = pair(BARRETT);
+        let quotient = _mm_clmulepi64_si128::<0x10>(_mm_and_si128(x, low), by);
+        let product = _mm_clmulepi64_si128::<0x00>(_mm_and_si128(quotient, low), by);
+        !_mm_extract_epi32::<1>(_mm_xor_si128(x, product)).cast_unsigned()
+    }
+
+    /// What stands for `x` and the block behind it.
+    #[inline]
+    #[target_feature(enable = "avx2,pclmulqdq")]
+    fn fold(x: __m128i, block: __m128i) -> __m128i {
+        let by = pair(FOLD);
+        let low = _mm_clmulepi64_si128::<0x00>(x, by);
+        let high = _mm_clmulepi64_si128::<0x11>(x, by);
+        _mm_xor_si128(_mm_xor_si128(low, high), block)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn pair([low, high]: [i64; 2]) -> __m128i {
+        _mm_set_epi64x(high, low)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn load(bytes: &[u8; 16]) -> __m128i {
+        // SAFETY: 16 bytes that can be read; the instruction needs no alignment.
+        unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agrees_with_one_pass_over_one_piece() {
+        let bytes: Vec<u8> = (0..1500_u32).map(|n| (n * n % 251).to_le_bytes()[0]).collect();
+        let mut mask = [0; MASK_BYTES];
+        for (n, byte) in mask.iter_mut().enumerate().step_by(3) {
+            *byte = n.to_le_bytes()[0] | 1;
+        }
+        for len in (0..700).chain([1024, 1499]) {
+            for at in [0, 1] {
+                let message = &bytes[at..at + len];
+                let mut whole = message.to_vec();
+                whole.iter_mut().zip(mask).for_each(|(byte, ones)| *byte |= ones);
+                let right = crc32fast::hash(&whole);
+                assert_eq!(masked(message, &mask), right, "{len}");
+                assert_eq!(masked_portable(message, &mask), right, "{len}");
+                let first = *b"\x00\xff\x01abcd\x80";
+                let right = crc32fast::hash(&[&first, message].concat());
+                assert_eq!(behind(first, message), right, "{len}");
+                assert_eq!(behind_portable(first, message), right, "{len}");
+            }
+        }
+    }
+}
