@@ -3,7 +3,7 @@
 //! [`Client`] gets a value by RDMA READ where it has the key's stag, checks what came ([`image`]), and
 //! asks over TCP where it has none or the check fails. A [`Reader`] carries READs out:
 //! [`frames::FrameReader`] is a requester in user space (RoCEv2, [`requester`]) over whatever moves frames, the kernel's
-//! UDP sockets among them ([`sockets`]). docs/rdma.md has the formats, and why each check is needed.
+//! UDP sockets among them ([`sockets`]); with the feature `verbs` there is libibverbs. docs/rdma.md has the formats, and why each check is needed.
 //!
 //! ```no_run
 //! use gnomon_client::codec::connection::Connection;
@@ -27,6 +27,8 @@ pub mod reader;
 pub mod requester;
 pub mod service;
 pub mod sockets;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 
 pub use client::Client;
 pub use codec::Stag;

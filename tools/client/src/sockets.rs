@@ -1,7 +1,7 @@
 //! RoCEv2 through the kernel's UDP sockets: no NIC of one's own, no rights.
 //!
-//! The invariant CRC covers the IP header, which the kernel writes: for a socket that is not connected Linux sends
-//! datagrams with DF and with the identification 0, as the server does. So the frames of a requester are cut
+//! The invariant CRC covers the IP header, which the kernel writes: for a socket that is not connected and never
+//! fragments (`IP_PMTUDISC_DO`) Linux sets DF and the identification 0, as the server does. So the frames of a requester are cut
 //! down to their payload on the way out, and given headers again on the way in. IPv4 alone: over
 //! IPv6 the kernel drops datagrams without a checksum. One process on a machine can do it at a
 //! time, for the port is RoCEv2's own.
@@ -10,12 +10,11 @@ use crate::codec::connection::Connection;
 use crate::frames::{FRAME_MAX_BYTES, Frames};
 use crate::requester::Route;
 use driver_shim::MacAddr;
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{setsockopt, sockopt::RcvBuf};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
 use std::time::Duration;
 use wire::build::UdpFrame;
 use wire::roce::PORT;
@@ -45,7 +44,8 @@ impl Sockets {
         }
         let socket = UdpSocket::bind((between[0], PORT))?;
         socket.set_nonblocking(true)?;
-        setsockopt(&socket, RcvBuf, &WAITING_BYTES)?;
+        sockopt::set_socket_recv_buffer_size(&socket, WAITING_BYTES)?;
+        sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?;
         Ok(Self { socket, route: Route { macs: [MacAddr([0; 6]); 2], between } })
     }
 }
@@ -84,9 +84,9 @@ impl Frames for Sockets {
     }
 
     fn wait(&mut self, at_most: Duration) -> io::Result<()> {
-        let at_most = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)], at_most) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
+        let at_most = Timespec::try_from(at_most).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&at_most)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(why) => Err(why.into()),
         }
     }

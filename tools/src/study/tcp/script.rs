@@ -40,6 +40,11 @@ impl Script {
         Self { exchanges: (0..keys).map(exchange).collect() }
     }
 
+    /// These exchanges.
+    pub fn of(exchanges: Vec<Exchange>) -> Self {
+        Self { exchanges }
+    }
+
     /// The exchange for the n-th of all draws, over and over.
     pub fn exchange(&self, n: u64) -> Option<&Exchange> {
         let n = n.checked_rem(self.exchanges.len() as u64)?;
