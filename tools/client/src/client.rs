@@ -182,10 +182,13 @@ mod tests {
     use std::cell::RefCell;
     use std::collections::VecDeque;
 
+    /// A value that the service has, and its stag.
+    type Held = Option<(&'static [u8], Option<Stag>)>;
+
     /// Answers of a service and of a queue pair, in their order.
     #[derive(Debug, Default)]
     struct World {
-        gets: RefCell<VecDeque<Option<(&'static [u8], Option<Stag>)>>>,
+        gets: RefCell<VecDeque<Held>>,
         reads: RefCell<VecDeque<Result<Vec<u8>, u8>>>,
         lens: RefCell<Vec<usize>>,
     }
@@ -224,7 +227,7 @@ mod tests {
     }
 
     fn world(
-        gets: impl IntoIterator<Item = Option<(&'static [u8], Option<Stag>)>>,
+        gets: impl IntoIterator<Item = Held>,
         reads: impl IntoIterator<Item = Result<Vec<u8>, u8>>,
     ) -> World {
         let (gets, reads) = (gets.into_iter().collect(), reads.into_iter().collect());

@@ -199,7 +199,7 @@ pub(crate) mod tests {
                 (0..len).map(|n| seed.wrapping_mul(31) ^ u8::try_from(n % 251).unwrap()).collect()
             };
             let a = sent(value(lens.0, seed), 0x1_0000_0007);
-            // Versions of which the ends have the same half are told apart by the CRC.
+            // Where the low halves of two versions are the same, the CRC alone distinguishes them.
             let version = if same_low { 0x2_0000_0007 } else { 0x1_0000_0008 };
             let b = match gone {
                 true => Sent { status: 1, key: vec![], value: vec![], version: 0 },

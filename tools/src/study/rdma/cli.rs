@@ -9,9 +9,10 @@ use crate::study::server::{Cpu, Server, named};
 use crate::study::tcp::client::Client;
 use crate::study::tcp::memory::Memory;
 use crate::study::tcp::script::{Script, Verb};
+use crate::workload::{Key, values};
 use clap::Parser;
 use dataplane::rdma::{Rdma, read_len};
-use gnomon_client::codec::Stag;
+use gnomon_client::codec::{Field, Stag};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::sync::Arc;
@@ -199,8 +200,13 @@ impl Cli {
             sides.push(Side::Server { server, client, script: script(Verb::Get) });
         }
         let memory_bytes = usize::try_from(memory_mb << 20)?;
-        let mut memory = Box::new(Memory::connect(CONNECTIONS, memory_bytes, None)?);
-        memory.load(&script(Verb::Set))?;
+        let memory = Box::new(Memory::connect(CONNECTIONS, memory_bytes, None)?);
+        memory.fill((0..self.items()).map(|index| {
+            let (mut key, mut value) = (Vec::new(), Vec::new());
+            Key { index, bytes: KEY_BYTES }.append(&mut key);
+            values::append(index, 0, bytes, &mut value);
+            (key, values::flags(index), value)
+        }))?;
         sides.push(Side::Worker { memory, script: script(Verb::Get) });
         let shape = Shape { key_bytes: KEY_BYTES, value_bytes: bytes / reads };
         let items = self.items() * reads as u64;

@@ -20,6 +20,7 @@ use dataplane::stages::stream::StreamsConfig;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::{MAC, PEER_MAC, linked};
 use driver_shim::{BURST_MAX, Burst, Frame, Pages, QueuePair, Region};
+use memcache::Store as SetRequest;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::error::Error;
@@ -27,7 +28,7 @@ use std::io::{self, ErrorKind};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{KeyHash, Store, StoreConfig};
+use store::{KeyHash, Store, StoreConfig, verbs};
 use wire::{Local, tcp};
 
 /// The worker's address, and the client's.
@@ -167,6 +168,19 @@ impl Memory {
     /// The hash of a key, which its stag is made of.
     pub(in crate::study) fn hash(&self, key: &[u8]) -> KeyHash {
         self.store.hash(key)
+    }
+
+    /// Stores values without the worker: they may be longer than its window.
+    pub(in crate::study) fn fill(
+        &self,
+        items: impl Iterator<Item = (Vec<u8>, u32, Vec<u8>)>,
+    ) -> Result<(), Box<dyn Error>> {
+        let mut session = self.store.session()?;
+        for (key, flags, value) in items {
+            let set = SetRequest::set(&key, flags, 0, &value);
+            verbs::store(&mut session, None, &set).map_err(|why| format!("{why:?}"))?;
+        }
+        Ok(())
     }
 
     /// Opens the n-th connection.
