@@ -21,7 +21,8 @@ LINES_MAX = 600
 
 CRATE_IMPORTS = {
     "gnomon": {"dataplane", "driver-shim", "gpu", "memcache", "store", "wire"},
-    "tools": {"base", "dataplane", "driver-shim", "gpu", "memcache", "store", "wire"},
+    "tools": {"base", "dataplane", "driver-shim", "gnomon-client", "gpu", "memcache", "store", "wire"},
+    "gnomon-client": {"driver-shim", "memcache", "wire"},
     "dataplane": {"base", "driver-shim", "gpu", "memcache", "smoltcp-tcp", "store", "wire"},
     "smoltcp-tcp": set(),
     "memcache": {"base"},

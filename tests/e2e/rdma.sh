@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # One-sided reads, judged by somebody else's RDMA: Debian's kernel in a QEMU guest, its rdma_rxe and libibverbs, over
-# a bridge and DPDK's net_tap. First the queue pairs' connections are the kernel's TCP, then the workers'; over IPv4
+# a bridge and DPDK's net_tap; clients are in C and in Rust. First the queue pairs' connections are the kernel's TCP, then the workers'; over IPv4
 # and IPv6. At last the guest's sch_netem loses, copies and overtakes beside a writer.
 #
 #   RDMA_READS=100000 RDMA_FAULTS="delay 300us 200us loss 1%" tests/e2e/rdma.sh      the storm; default: 20000
@@ -31,6 +31,8 @@ here /usr/bin/rdma link add rxe0 type rxe netdev eth0
 sleep 1
 here "$scratch/client" $v4 11211 check
 here "$scratch/client" $v6 11211 check
+here "$scratch/rust-client" $v4:11211 verbs
+here "$scratch/rust-client" [$v6]:11211 verbs
 if [ "\$(word who)" = worker ]; then
   here /usr/sbin/tc qdisc add dev eth0 ingress
   here /usr/sbin/tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0
@@ -42,6 +44,8 @@ INIT
 }
 
 modules="virtio_pci virtio_net 9p 9pnet_virtio crc32_generic ib_uverbs rdma_rxe sch_netem ifb act_mirred cls_matchall sch_ingress"
+check "the Rust client is made" cargo build -q -p gnomon-client --features verbs --example reads
+cp target/debug/examples/reads "$scratch/rust-client"
 check "the client is made" cc -O2 -Wall -Wextra -Werror -o "$scratch/client" tests/e2e/rdma/client.c -libverbs
 what_it_does >"$scratch/what"
 check "the guest is made" guest_made "$modules" <"$scratch/what"
@@ -66,9 +70,9 @@ for tcp in kernel worker; do
   capture_pid=$!
   undo stop_pid "$capture_pid"
   guest_asks "$tcp"
-  checks=22
+  checks=36
   if [ "$tcp" = worker ]; then
-    checks=23
+    checks=37
     check "netem lost something" grep -qaE 'dropped [1-9]' "$scratch/said"
     check "what it lost was sent again" grep -qaE '^note +retries [1-9]' "$scratch/said"
   fi

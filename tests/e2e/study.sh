@@ -55,6 +55,7 @@ try_study latency "rtt inside" "$study" latency
 server="gnomon=$gnomon serve -p {port} -U 0 -m {memory} -t 1"
 try_study hitrate-live scores "$study" hitrate-live --memory 64 --trace zipf099 --server "$server"
 try_study tcp tcp "$study" tcp --memory 64 --server "$server"
+try_study onesided "reads stags" "$study" onesided
 
 # same NAME TABLE...: what does not depend on time is the same each time.
 same() {

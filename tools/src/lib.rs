@@ -5,7 +5,6 @@
 //! Behind `gnomon-gpu-check`: what a GPU does for us, and what it could do ([`gpu_check`]).
 //! Reports of figures and their plots: [`report`], [`plot`].
 
-pub mod client;
 pub mod gpu_check;
 pub mod linear;
 pub mod plot;

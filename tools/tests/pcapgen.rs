@@ -4,12 +4,12 @@
 mod common;
 use common::*;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use gnomon_client::codec::Asked;
+use gnomon_client::codec::Protocol;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
-use tools::client::Asked;
-use tools::client::Protocol;
 use tools::trace::{Reader, Request, Timing, Trace};
 
 /// Reads a frame with etherparse and checks each length and checksum.

@@ -4,10 +4,10 @@
 
 mod common;
 use common::*;
+use gnomon_client::codec::Protocol;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::time::Duration;
-use tools::client::Protocol;
 use tools::replay::pending::Tag;
 use tools::replay::{Link, Plan, Report, Taken, play};
 use tools::trace::{Reader, Request, Trace};

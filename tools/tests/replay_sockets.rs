@@ -4,6 +4,7 @@
 
 mod common;
 use common::*;
+use gnomon_client::codec::Protocol;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tools::client::Protocol;
 use tools::replay::sockets::Sockets;
 use tools::replay::{Pace, Plan, Report, play};
 use tools::trace::Reader;

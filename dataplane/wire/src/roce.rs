@@ -7,7 +7,9 @@
 //!
 //! In: the datagram of a frame that [`super::classify()`] called `Rdma`. Out: its headers, and whether
 //! the ICRC is right; for replies [`seal`] sets addresses, lengths and the ICRC. Only what an RC
-//! READ needs is here. Nothing panics on any bytes.
+//! READ needs is here; [`request`] is the requester's side. Nothing panics on any bytes.
+
+pub mod request;
 
 use super::eth::EthHeader;
 use super::ipv4::{self, Ipv4Header};

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use std::error::Error;
 use std::process::ExitCode;
 use tools::study::{
-    batch, hitrate, hitrate_live, latency, offline, schedule, simd, stages, tco, tcp,
+    batch, hitrate, hitrate_live, latency, offline, rdma, schedule, simd, stages, tco, tcp,
 };
 
 /// Experiments on the data plane, each with its yardstick in the same run.
@@ -43,6 +43,8 @@ enum Study {
     HitrateLive(hitrate_live::cli::Cli),
     /// Requests per second and CPU time per request over TCP, pipelined and not: several servers.
     Tcp(tcp::Cli),
+    /// CPU time per one-sided read, beside GETs over TCP here and of other servers, and what stags cost.
+    Onesided(rdma::Cli),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Study::Tco(args) => args.run(),
         Study::HitrateLive(args) => args.run(),
         Study::Tcp(args) => args.run(),
+        Study::Onesided(args) => args.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

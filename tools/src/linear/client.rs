@@ -5,8 +5,8 @@
 
 use super::model::{Answer, Call};
 use super::wire::{BadAnswer, Verb};
-use crate::client::connection::Connection;
-use crate::client::udp;
+use gnomon_client::codec::connection::Connection;
+use gnomon_client::codec::udp;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};

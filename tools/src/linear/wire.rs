@@ -4,10 +4,10 @@
 //! `None` while it is not complete. Fails: an answer that the verb does not have.
 
 use super::model::{Answer, Call, Condition};
-use crate::client::reply::parse;
-use crate::client::request::text;
-use crate::client::{Protocol, Reply, Value};
 use clap::ValueEnum;
+use gnomon_client::codec::reply::parse;
+use gnomon_client::codec::request::text;
+use gnomon_client::codec::{Protocol, Reply, Value};
 
 /// The commands that can be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

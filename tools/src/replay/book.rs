@@ -8,8 +8,8 @@ use super::assembly::{Added, Pool};
 use super::pending::{Pending, State, Tag};
 use super::report::Report;
 use super::verify::{self, Wrong};
-use crate::client::{Asked, udp};
 use crate::trace::Request;
+use gnomon_client::codec::{Asked, udp};
 
 /// What was asked and what came back.
 pub(super) struct Book {

@@ -1,5 +1,6 @@
 //! The command line of `gnomon-replay`: flags in, a report and a verdict out.
 
+use super::reads::{ReadCounts, Reads};
 use super::sockets::Sockets;
 use super::{Generated, Link, Pace, Plan, PlayError, Report, Source, play};
 use crate::trace::cli::{CliError, write_text};
@@ -7,6 +8,8 @@ use crate::trace::flags::RATE_DEFAULT;
 use crate::trace::{GenerateError, ReadError, Reader, Timing, Trace, TraceFlags};
 use clap::Parser;
 use driver_shim::MacAddr;
+use gnomon_client::codec::connection::Connection;
+use gnomon_client::frames::Frames;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::io;
@@ -47,16 +50,28 @@ pub struct Flags {
     /// Play through this DPDK port, frames as they are in the capture: a PCI address, or a
     /// virtual device such as net_tap0,iface=gn0.
     #[cfg(feature = "dpdk")]
-    #[arg(long, value_name = "SPEC", group = "way")]
+    #[arg(long, value_name = "SPEC", groups = ["way", "frames"])]
     pub port: Option<String>,
     /// Send frames to this Ethernet address instead of the one in the capture.
     #[cfg(feature = "dpdk")]
-    #[arg(long, value_name = "MAC", requires = "port", value_parser = crate::trace::flags::parse_mac)]
+    #[arg(long, value_name = "MAC", requires = "frames", value_parser = crate::trace::flags::parse_mac)]
     pub dst_mac: Option<MacAddr>,
+    /// With --rdma, send READs through this DPDK port, from its address to --dst-mac, instead of kernel
+    /// sockets. The connections of the queue pairs stay the kernel's, and the client's IP address theirs.
+    #[cfg(feature = "dpdk")]
+    #[arg(long, value_name = "SPEC", requires_all = ["rdma", "dst_mac"], group = "frames")]
+    pub rdma_port: Option<String>,
     /// Queues of the port to spread the clients over.
     #[cfg(feature = "dpdk")]
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64), value_name = "N")]
     pub queues: u16,
+    /// Answer gets by one-sided reads (RDMA READ, RoCEv2, IPv4), of a server with --rdma: the first get of a
+    /// key asks --target over TCP, and so does what fails a check; sets and deletes go over TCP.
+    #[arg(long, requires = "target")]
+    pub rdma: bool,
+    /// With --rdma, queue pairs to spread the clients over. Each has 16 READs under way at most.
+    #[arg(long, default_value_t = 4, requires = "rdma", value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N")]
+    pub queue_pairs: u16,
     /// Kernel sockets to spread the clients over.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     pub sockets: u16,
@@ -126,6 +141,16 @@ pub enum RunError {
         /// The server.
         target: SocketAddr,
         /// The kernel's refusal.
+        source: io::Error,
+    },
+    /// No one-sided reads.
+    #[error(
+        "one-sided reads of {target}: {source}; the server needs --port and --rdma, and UDP port 4791 must be free here"
+    )]
+    Reads {
+        /// The service.
+        target: SocketAddr,
+        /// The kernel's error, or the service's refusal.
         source: io::Error,
     },
     /// No server was named.
@@ -218,9 +243,47 @@ impl Flags {
             return self.run_over(link, source, preload);
         }
         let Some(target) = self.target else { return Err(RunError::NoWay) };
+        if self.rdma {
+            return self.run_reads(target, source, preload);
+        }
         let link = Sockets::connect(target, self.sockets.into())
             .map_err(|source| RunError::Sockets { target, source })?;
         self.run_over(link, source, preload)
+    }
+
+    /// Plays gets as one-sided reads.
+    fn run_reads(
+        &self,
+        target: SocketAddr,
+        source: Box<dyn Source>,
+        preload: Option<Box<dyn Source>>,
+    ) -> Result<Verdict, RunError> {
+        let failed = |source| RunError::Reads { target, source };
+        let service = Connection::open(target).map_err(failed)?;
+        #[cfg(feature = "dpdk")]
+        if let (Some(spec), Some(mac)) = (&self.rdma_port, self.dst_mac) {
+            let (near, far) = service.between().map_err(failed)?;
+            let between = [near, far].map(|end| end.ip().to_canonical());
+            let frames = super::dpdk::open_frames(spec, mac, between)?.ok_or(RunError::NoWay)?;
+            return self.run_reads_over(target, frames, source, preload);
+        }
+        let frames = gnomon_client::sockets::Sockets::beside(&service).map_err(failed)?;
+        self.run_reads_over(target, frames, source, preload)
+    }
+
+    fn run_reads_over<F: Frames>(
+        &self,
+        target: SocketAddr,
+        frames: F,
+        mut source: Box<dyn Source>,
+        preload: Option<Box<dyn Source>>,
+    ) -> Result<Verdict, RunError> {
+        let link = Reads::connect(target, self.queue_pairs.into(), frames);
+        let mut link = link.map_err(|source| RunError::Reads { target, source })?;
+        let preload = preload.map(|mut p| play_preload(&mut p, &mut link)).transpose()?;
+        let report = with_bar(|tell| play(&mut source, &mut link, &self.plan(), tell))?;
+        self.tell(preload.as_ref(), &report, Some(link.counts()))?;
+        Ok(self.judge(&report))
     }
 
     /// What is asked without a capture.
@@ -236,7 +299,7 @@ impl Flags {
     ) -> Result<Verdict, RunError> {
         let preload = preload.map(|mut p| play_preload(&mut p, &mut link)).transpose()?;
         let report = with_bar(|tell| play(&mut source, &mut link, &self.plan(), tell))?;
-        self.tell(preload.as_ref(), &report)?;
+        self.tell(preload.as_ref(), &report, None)?;
         Ok(self.judge(&report))
     }
 
@@ -246,7 +309,12 @@ impl Flags {
         if wrong > 0 || too_many_lost { Verdict::Bad } else { Verdict::Good }
     }
 
-    fn tell(&self, preload: Option<&Report>, report: &Report) -> Result<(), CliError> {
+    fn tell(
+        &self,
+        preload: Option<&Report>,
+        report: &Report,
+        reads: Option<ReadCounts>,
+    ) -> Result<(), CliError> {
         if self.json.as_deref() != Some(Path::new("-")) {
             if let Some(p) = preload {
                 let text =
@@ -254,11 +322,22 @@ impl Flags {
                 write_text(Path::new("-"), &text)?;
             }
             write_text(Path::new("-"), &report.to_string())?;
+            if let Some(ReadCounts { reads, torn, longer, asked, resumed, reopened }) = reads {
+                let text = format!(
+                    "reads       {reads:>12}  {torn} torn, {longer} of items that had grown; {asked} keys asked over TCP, \
+                     {resumed} times resumed, {reopened} queue pairs opened again\n"
+                );
+                write_text(Path::new("-"), &text)?;
+            }
         }
         if let Some(path) = &self.json {
             let mut all = report.json();
             if let Some(p) = preload {
                 all["preload"] = json!({ "stored": p.answered, "retries": p.retries });
+            }
+            if let Some(ReadCounts { reads, torn, longer, asked, resumed, reopened }) = reads {
+                all["reads"] = json!({ "reads": reads, "torn": torn, "longer": longer,
+                    "asked": asked, "resumed": resumed, "reopened": reopened });
             }
             write_text(path, &format!("{all:#}\n"))?;
         }

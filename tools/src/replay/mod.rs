@@ -2,7 +2,8 @@
 //!
 //! [`run`] takes frames from a [`source`], a capture or a workload, and paces them; [`pending`]
 //! remembers what was asked and not answered yet; a [`link::Link`] carries requests out and
-//! replies in ([`sockets`]: kernel sockets, [`queues`]: the queues of a port); [`assembly`] puts
+//! replies in ([`sockets`]: kernel sockets, [`queues`]: the queues of a port, [`reads`]: one-sided reads over
+//! either); [`assembly`] puts
 //! replies of several datagrams together; [`verify`] holds them against the request; [`report`]
 //! counts and prints, and [`series`] shows what happened when.
 //!
@@ -16,7 +17,9 @@ pub mod dpdk;
 mod error;
 pub mod link;
 pub mod pending;
+pub mod port_frames;
 pub mod queues;
+pub mod reads;
 pub mod report;
 pub mod run;
 pub mod series;

@@ -5,7 +5,7 @@
 //! recognised. Waiting requests hang in a list in the order of sending, oldest first.
 
 use super::assembly::Pieces;
-use crate::client::{Asked, Protocol};
+use gnomon_client::codec::{Asked, Protocol};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 

@@ -6,9 +6,9 @@
 #[cfg(test)]
 mod tests;
 
-use crate::client::reply::parse;
-use crate::client::{Malformed, Protocol, Reply, Value};
 use crate::workload::{keys, values};
+use gnomon_client::codec::reply::parse;
+use gnomon_client::codec::{Malformed, Protocol, Reply, Value};
 
 /// Most keys that a request datagram can hold: one-byte keys and blanks in 1,472 bytes.
 const KEYS_MAX: usize = 768;

@@ -3,10 +3,10 @@
 //! In: the number of an item, or several. Out: the frame of a request, and whether a reply is the
 //! right one to the byte. Items are known by their numbers: key and value follow from that.
 
-use crate::client::reply::append_value;
-use crate::client::{Protocol, Set, udp};
 use base::checksum;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
+use gnomon_client::codec::reply::append_value;
+use gnomon_client::codec::{Protocol, Set, udp};
 use gpu::ReplyHead;
 use std::net::{Ipv4Addr, SocketAddr};
 use wire::build::UdpFrame;

@@ -5,9 +5,9 @@
 //! request is part of the price that a user pays.
 
 use super::server::Cpu;
-use crate::client::connection::Connection;
-use crate::client::reply::{Reply, parse};
-use crate::client::{Protocol, Set, udp};
+use gnomon_client::codec::connection::Connection;
+use gnomon_client::codec::reply::{Reply, parse};
+use gnomon_client::codec::{Protocol, Set, udp};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};

@@ -14,6 +14,7 @@
 //! | [`hitrate`] | what a hash table's form costs in misses |
 //! | [`schedule`] | the shortest cycle of periodic scheduling, by what a GPU costs |
 //! | [`tco`] | the papers' cost tables, recomputed |
+//! | [`rdma`] | what a one-sided read costs beside a GET over TCP |
 //! | [`hitrate_live`], [`tcp`] | the same and more of live servers, side by side |
 
 pub mod batch;
@@ -31,6 +32,7 @@ pub mod offline;
 pub mod one_sided;
 pub mod paced;
 pub mod path;
+pub mod rdma;
 pub mod schedule;
 pub mod server;
 pub mod simd;

@@ -14,12 +14,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use store::Store;
 use wire::build::UdpFrame;
-use wire::roce::{self, Psn, opcode};
+use wire::roce::request::Read;
+use wire::roce::{self, Psn};
 
 /// Connections that the requests come from, in turns.
 const PAIRS: u32 = 16;
 /// Where a response's payload begins: behind the base header and an AETH.
 const PAYLOAD_AT: usize = UDP_AT + 8 + 12 + 4;
+/// Room for a request's frame.
+const REQUEST_BYTES: usize = 128;
 /// Status of an item that is there.
 const HIT: u8 = 0;
 
@@ -56,26 +59,20 @@ impl Reader {
         let at = self.next % self.pairs.len();
         self.next += 1;
         let (opened, psn) = self.pairs.get_mut(at)?;
-        // InfiniBand specification, volume 1, sections 9.2 and 9.3.1, and space for the ICRC.
-        let mut packet = vec![opcode::READ_REQUEST, 0x40, 0xff, 0xff];
-        packet.extend(opened.qpn.to_be_bytes());
-        packet.extend((psn.get() | 1 << 31).to_be_bytes());
-        packet.extend((stag << 32).to_be_bytes());
-        packet.extend(u32::try_from(stag >> 32).ok()?.to_be_bytes());
-        packet.extend(len.to_be_bytes());
-        packet.extend([0; roce::ICRC_BYTES]);
+        let (va, rkey) = (stag << 32, u32::try_from(stag >> 32).ok()?);
+        let read = Read { qpn: opened.qpn, psn: *psn, va, rkey, len };
         *psn = psn.plus(len.div_ceil(1024));
-        // Sealing swaps the parties.
-        let mut frame = UdpFrame {
-            src_mac: MAC,
-            dst_mac: PEER_MAC,
+        let route = UdpFrame {
+            src_mac: PEER_MAC,
+            dst_mac: MAC,
             vlans: &[],
-            src: SocketAddr::from((SERVER.0, CLIENT.1)),
-            dst: SocketAddr::from((CLIENT.0, roce::PORT)),
-            payload: &packet,
-        }
-        .to_vec()?;
-        roce::seal(&mut frame, 14, u8::try_from(UDP_AT).ok()?, false)?;
+            src: SocketAddr::from(CLIENT),
+            dst: SocketAddr::from((SERVER.0, roce::PORT)),
+            payload: &[],
+        };
+        let mut frame = vec![0; REQUEST_BYTES];
+        let written = read.write_to(&route, &mut frame)?;
+        frame.truncate(written);
         Some(frame)
     }
 }

@@ -9,11 +9,11 @@
 
 use super::frame::{Common, Frame};
 use super::load::SERVER;
-use crate::client::{Protocol, udp};
 use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use clap::Parser;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
+use gnomon_client::codec::{Protocol, udp};
 use gpu::bench::{Bench, IndexKind, Sizes};
 use gpu::card::Card;
 use gpu::params::{HashKey, Op};

@@ -1,10 +1,10 @@
 //! Flags that describe traffic, alike in `gnomon-pcapgen` and `gnomon-replay`.
 
 use super::{Envelope, Timing, Trace};
-use crate::client::Protocol;
 use crate::workload::{Clients, Workload, WorkloadFlags};
 use clap::Args;
 use driver_shim::MacAddr;
+use gnomon_client::codec::Protocol;
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::path::PathBuf;

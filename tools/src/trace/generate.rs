@@ -6,11 +6,11 @@
 
 use super::timing::{Clock, Timing};
 use super::{Envelope, Format, Writer};
-use crate::client::asked::SPOILT_MARK;
-use crate::client::{Protocol, udp};
 use crate::workload::csv::{CsvError, FileRows};
 use crate::workload::recorded::{Moment, Recorded};
 use crate::workload::{Op, Request, Requests, Workload, WorkloadError};
+use gnomon_client::codec::asked::SPOILT_MARK;
+use gnomon_client::codec::{Protocol, udp};
 use memcache::command::KEY_MAX_BYTES;
 use std::io::{self, Write};
 use std::path::PathBuf;

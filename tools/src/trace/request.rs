@@ -3,7 +3,7 @@
 //! In: a frame. Out: the [`Request`], or `None` for what is no datagram with a frame header.
 
 use super::datagram::Datagram;
-use crate::client::{Asked, Protocol, udp};
+use gnomon_client::codec::{Asked, Protocol, udp};
 
 /// A datagram that bears a memcached UDP frame header and some request.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use super::models::{Mix, Writes};
 use super::sizes::{Of, Sizes};
 use super::values::{self, Stored};
 use super::{Clients, Sampler, clients::BadClients, keys};
-use crate::client::{Field, Protocol, Set, udp};
+use gnomon_client::codec::{Field, Protocol, Set, udp};
 use memcache::command::KEY_MAX_BYTES;
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -11,7 +11,7 @@
 //! included: a reader that looks for them instead of counting finds out.
 
 use super::mix;
-use crate::client::Field;
+use gnomon_client::codec::Field;
 
 /// Shortest value that records its version.
 const VERSIONED_MIN_BYTES: usize = 8;

@@ -1,13 +1,13 @@
 //! What the tests of the tools share: small traces, and a server that answers by the book.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+use gnomon_client::codec::Protocol;
 use memcache::binary::{Header, REQUEST_MAGIC, RESPONSE_MAGIC, opcode};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use tools::client::Protocol;
 use tools::trace::{Envelope, Format, Summary, Timing, Trace, generate};
 use tools::workload::{Clients, Mix, Popularity, Workload};
 

@@ -2,11 +2,11 @@
 //!
 //! Fails: the connection, an answer that is none, a value that was never stored under its key.
 
-use crate::client::connection::Connection;
-use crate::client::reply::{Reply, parse};
-use crate::client::{Protocol, Set};
 use crate::workload::values::{self, Stored};
 use crate::workload::{Key, keys};
+use gnomon_client::codec::connection::Connection;
+use gnomon_client::codec::reply::{Reply, parse};
+use gnomon_client::codec::{Protocol, Set};
 use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;

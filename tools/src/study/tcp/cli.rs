@@ -202,7 +202,7 @@ impl Cli {
                 return Err(format!("at most {CONNECTIONS_MAX} connections").into());
             }
             let memory_bytes = usize::try_from(self.memory << 20)?;
-            let mut memory = Box::new(Memory::connect(connections + idle, memory_bytes)?);
+            let mut memory = Box::new(Memory::connect(connections + idle, memory_bytes, None)?);
             memory.load(&sets)?;
             let least = self.requests.unwrap_or(0);
             sides.push(Side::Memory { memory, connections, least });

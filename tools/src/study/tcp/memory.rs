@@ -13,12 +13,14 @@ use crate::study::thread_cpu;
 use base::checksum;
 use dataplane::observe::Server;
 use dataplane::policy::Policy;
+use dataplane::rdma::Rdma;
 use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::fast_path::Manner;
 use dataplane::stages::stream::StreamsConfig;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::{MAC, PEER_MAC, linked};
 use driver_shim::{BURST_MAX, Burst, Frame, Pages, QueuePair, Region};
+use memcache::Store as SetRequest;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::error::Error;
@@ -26,7 +28,7 @@ use std::io::{self, ErrorKind};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{Store, StoreConfig};
+use store::{KeyHash, Store, StoreConfig, verbs};
 use wire::{Local, tcp};
 
 /// The worker's address, and the client's.
@@ -35,7 +37,7 @@ const SERVICE_PORT: u16 = 11_211;
 /// The first connection's port.
 const FIRST_PORT: u16 = 2_000;
 /// Most connections: ports behind that.
-pub(super) const CONNECTIONS_MAX: usize = 60_000;
+pub(in crate::study) const CONNECTIONS_MAX: usize = 60_000;
 /// Where the headers of a segment begin, and its payload: no options.
 const L3: usize = 14;
 const L4: usize = L3 + 20;
@@ -57,8 +59,9 @@ const TURNS_MAX: u32 = 10_000;
 const HASH_KEY: [u8; 16] = *b"gnomon's segment";
 
 /// A worker, and the clients connected to it.
-pub(super) struct Memory {
+pub(in crate::study) struct Memory {
     worker: Worker,
+    store: Arc<Store>,
     wire: QueuePair,
     region: Region,
     peers: Vec<Peer>,
@@ -99,15 +102,21 @@ fn serve(worker: &mut Worker) {
 }
 
 impl Memory {
-    /// A worker over an empty store, and so many connections to it.
+    /// A worker over an empty store, and so many connections to it; with `rdma` it gives out stags.
     ///
     /// # Errors
     /// Not enough memory, or a connection that is not taken.
-    pub(super) fn connect(connections: usize, memory_bytes: usize) -> Result<Self, Box<dyn Error>> {
+    pub(in crate::study) fn connect(
+        connections: usize,
+        memory_bytes: usize,
+        rdma: Option<Arc<Rdma>>,
+    ) -> Result<Self, Box<dyn Error>> {
         let region = Region::new(SLOTS, Pages::Prefer)?;
         let hash_key = Some(HASH_KEY);
         let store = Store::new(StoreConfig { memory_bytes, hash_key, ..StoreConfig::default() })?;
-        let server = Arc::new(Server::new(Arc::clone(&store), "study".to_owned()));
+        let mut server = Server::new(Arc::clone(&store), "study".to_owned());
+        server.rdma = rdma;
+        let server = Arc::new(server);
         let (port, mut far) = linked(1, RING_FRAMES);
         let own = Local::new(MAC, &[(ADDRESSES[0].into(), 24)], SERVICE_PORT)?;
         let local = Arc::new(Local { tcp_port: Some(SERVICE_PORT), ..own });
@@ -141,6 +150,7 @@ impl Memory {
         });
         let mut it = Self {
             worker,
+            store,
             wire: far.queues.pop().ok_or("no queue")?,
             region,
             peers: Vec::new(),
@@ -153,6 +163,24 @@ impl Memory {
             it.open(n)?;
         }
         Ok(it)
+    }
+
+    /// The hash of a key, which its stag is made of.
+    pub(in crate::study) fn hash(&self, key: &[u8]) -> KeyHash {
+        self.store.hash(key)
+    }
+
+    /// Stores values without the worker: they may be longer than its window.
+    pub(in crate::study) fn fill(
+        &self,
+        items: impl Iterator<Item = (Vec<u8>, u32, Vec<u8>)>,
+    ) -> Result<(), Box<dyn Error>> {
+        let mut session = self.store.session()?;
+        for (key, flags, value) in items {
+            let set = SetRequest::set(&key, flags, 0, &value);
+            verbs::store(&mut session, None, &set).map_err(|why| format!("{why:?}"))?;
+        }
+        Ok(())
     }
 
     /// Opens the n-th connection.
@@ -174,7 +202,7 @@ impl Memory {
     ///
     /// # Errors
     /// See the module.
-    pub(super) fn load(&mut self, script: &Script) -> io::Result<()> {
+    pub(in crate::study) fn load(&mut self, script: &Script) -> io::Result<()> {
         for key in 0..script.len() {
             self.ask(0..1, script, std::iter::once(key))?;
         }
@@ -187,7 +215,7 @@ impl Memory {
     ///
     /// # Errors
     /// See the module.
-    pub(super) fn run(
+    pub(in crate::study) fn run(
         &mut self,
         script: &Script,
         (connections, depth): (usize, u64),
@@ -366,7 +394,7 @@ mod tests {
 
     #[test]
     fn all_is_answered_and_a_wrong_reply_is_seen() {
-        let mut memory = Memory::connect(70, 16 << 20).unwrap();
+        let mut memory = Memory::connect(70, 16 << 20, None).unwrap();
         let (sets, gets) = (Script::new(Verb::Set, 50, 16, 64), Script::new(Verb::Get, 50, 16, 64));
         memory.load(&sets).unwrap();
         for script in [&sets, &gets] {

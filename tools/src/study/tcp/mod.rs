@@ -11,7 +11,7 @@
 
 mod cli;
 pub mod client;
-mod memory;
+pub(super) mod memory;
 pub mod script;
 
 pub use cli::Cli;

@@ -3,11 +3,11 @@
 //! Every value belongs to its key and is always the same, so that the order in which connections
 //! are served makes no difference.
 
-use crate::client::reply::append_value;
-use crate::client::{Protocol, Set};
 use crate::workload::Key;
 use crate::workload::values::{self, Stored};
 use clap::ValueEnum;
+use gnomon_client::codec::reply::append_value;
+use gnomon_client::codec::{Protocol, Set};
 
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -38,6 +38,11 @@ impl Script {
     pub fn new(verb: Verb, keys: u64, key_bytes: usize, value_bytes: usize) -> Self {
         let exchange = |key| Exchange::new(verb, key, key_bytes, value_bytes);
         Self { exchanges: (0..keys).map(exchange).collect() }
+    }
+
+    /// These exchanges.
+    pub fn of(exchanges: Vec<Exchange>) -> Self {
+        Self { exchanges }
     }
 
     /// The exchange for the n-th of all draws, over and over.

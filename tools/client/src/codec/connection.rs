@@ -34,6 +34,14 @@ impl Connection {
         Ok(Self { stream, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0 })
     }
 
+    /// This end's address, and the server's.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn between(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.stream.local_addr()?, self.stream.peer_addr()?))
+    }
+
     /// Sends.
     ///
     /// # Errors
@@ -79,7 +87,7 @@ impl Connection {
 mod tests {
     use super::super::reply::{Reply, Value, parse};
     use super::*;
-    use crate::client::Protocol::Ascii;
+    use crate::codec::Protocol::Ascii;
     use std::net::TcpListener;
 
     #[test]

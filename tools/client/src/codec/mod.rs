@@ -2,20 +2,23 @@
 //!
 //! [`request`] writes requests in text, meta and binary form; [`reply`] reads what comes back, piece
 //! by piece; [`udp`] is the header of every datagram; [`connection`] is a TCP stream that replies
-//! are read from; [`asked`] reads requests back from a capture.
+//! are read from; [`asked`] reads requests back from a capture; [`stag`] has what one-sided reads need.
 
 pub mod asked;
 pub mod connection;
 pub mod reply;
 pub mod request;
+pub mod stag;
 pub mod udp;
 
 pub use asked::Asked;
 pub use reply::{Malformed, Reply, Value};
 pub use request::{Field, Set};
+pub use stag::Stag;
 
 /// What requests are written in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Protocol {
     /// The classic text protocol.
     #[default]

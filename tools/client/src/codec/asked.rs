@@ -3,9 +3,6 @@
 //! In: the text of a request. Out: its protocol, and command; its keys, if it is a get. `None`
 //! for requests that call for no particular reply, or that only the server can judge.
 
-#[cfg(test)]
-mod tests;
-
 use super::{Protocol, line, number};
 use memcache::binary::{Header, REQUEST_MAGIC, opcode};
 use memcache::command::KEY_MAX_BYTES;

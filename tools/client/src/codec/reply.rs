@@ -5,7 +5,7 @@
 //! ends them.
 
 use super::request::Field;
-use super::{Protocol, Read, line, number};
+use super::{Protocol, Read, Stag, line, number};
 use memcache::binary::{Header, RESPONSE_MAGIC, opcode};
 use std::io::Write as _;
 
@@ -37,6 +37,8 @@ pub struct Value<'a> {
     pub flags: Option<u32>,
     /// The item's CAS id.
     pub cas: Option<u64>,
+    /// What it is read by.
+    pub stag: Option<Stag>,
     /// The value itself.
     pub data: &'a [u8],
     /// Binary: one of several, which another reply ends.
@@ -60,6 +62,8 @@ pub enum Reply<'a> {
     Touched,
     /// `HD`: a meta command's word for all three.
     Done,
+    /// The same with the stag of what was stored, or is there.
+    Named(Stag),
     /// `NOT_STORED`, `NS`, or SET's status.
     NotStored,
     /// `EXISTS`, `EX`, or SET's status.
@@ -104,6 +108,10 @@ pub fn parse(protocol: Protocol, bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8
         (Protocol::Ascii, b"DELETED", 0) => Reply::Deleted,
         (Protocol::Ascii, b"TOUCHED", 0) => Reply::Touched,
         (Protocol::Meta, b"HD", 0) => Reply::Done,
+        (Protocol::Meta, b"HD", _) => match (words.next(), words.next()) {
+            (Some([b'g', stag @ ..]), None) => Reply::Named(Stag::parse(stag)?),
+            _ => return Err(Malformed),
+        },
         (Protocol::Ascii, b"NOT_STORED", 0) | (Protocol::Meta, b"NS", 0) => Reply::NotStored,
         (Protocol::Ascii, b"EXISTS", 0) | (Protocol::Meta, b"EX", 0) => Reply::Exists,
         (Protocol::Ascii, b"NOT_FOUND", 0) | (Protocol::Meta, b"NF", 0) => Reply::NotFound,
@@ -122,14 +130,15 @@ fn classic<'a>(mut words: impl Iterator<Item = &'a [u8]>, after: &'a [u8]) -> Re
     if words.next().is_some() {
         return Err(Malformed);
     }
-    let value = |data| Reply::Value(Value { key, flags, cas, data, quiet: false });
+    let value = |data| Reply::Value(Value { key, flags, cas, stag: None, data, quiet: false });
     Ok(block(after, bytes)?.map(|(data, rest)| (value(data), rest)))
 }
 
-/// `VA <bytes> [k<key>] [f<flags>] [c<cas>]` and the data.
+/// `VA <bytes> [k<key>] [f<flags>] [c<cas>] [g<stag>,<length>]` and the data.
 fn meta<'a>(mut words: impl Iterator<Item = &'a [u8]>, after: &'a [u8]) -> Read<'a, Reply<'a>> {
     let bytes = words.next().and_then(number).ok_or(Malformed)?;
-    let mut value = Value { key: None, flags: None, cas: None, data: &[], quiet: false };
+    let mut value =
+        Value { key: None, flags: None, cas: None, stag: None, data: &[], quiet: false };
     for word in words {
         match word.split_first() {
             Some((b'k', key)) if value.key.is_none() => value.key = Some(key),
@@ -137,6 +146,7 @@ fn meta<'a>(mut words: impl Iterator<Item = &'a [u8]>, after: &'a [u8]) -> Read<
                 value.flags = Some(number(n).ok_or(Malformed)?);
             }
             Some((b'c', n)) if value.cas.is_none() => value.cas = Some(number(n).ok_or(Malformed)?),
+            Some((b'g', stag)) if value.stag.is_none() => value.stag = Some(Stag::parse(stag)?),
             _ => return Err(Malformed),
         }
     }
@@ -170,7 +180,7 @@ fn binary(bytes: &[u8]) -> Read<'_, Reply<'_>> {
                 .ok_or(Malformed)?;
             let (flags, cas) = (Some(u32::from_be_bytes(*flags)), Some(head.cas));
             let quiet = head.opcode == opcode::GETKQ;
-            Reply::Value(Value { key: Some(key), flags, cas, data, quiet })
+            Reply::Value(Value { key: Some(key), flags, cas, stag: None, data, quiet })
         }
         (opcode::NOOP, STATUS_OK) => Reply::End,
         (opcode::SET, STATUS_OK) => Reply::Stored,
@@ -200,8 +210,10 @@ pub fn append_value(key: &impl Field, flags: u32, value: &impl Field, out: &mut 
 mod tests {
     use super::*;
 
+    const STAG: Stag = Stag { id: 0xa1b2_c3d4_e5f6_0718, len: 48 };
+
     fn value<'a>(key: Option<&'a [u8]>, flags: Option<u32>, cas: Option<u64>) -> Reply<'a> {
-        Reply::Value(Value { key, flags, cas, data: b"a\r\n", quiet: false })
+        Reply::Value(Value { key, flags, cas, stag: None, data: b"a\r\n", quiet: false })
     }
 
     #[test]
@@ -215,6 +227,19 @@ mod tests {
             (Meta, b"VA 3 f3 c12 kk\r\na\r\n\r\n", value(k, f, Some(12))),
             (Ascii, b"END\r\n", Reply::End),
             (Meta, b"MN\r\n", Reply::End),
+            (
+                Meta,
+                b"VA 0 ga1b2c3d4e5f60718,48\r\n\r\n",
+                Reply::Value(Value {
+                    key: None,
+                    flags: None,
+                    cas: None,
+                    stag: Some(STAG),
+                    data: b"",
+                    quiet: false,
+                }),
+            ),
+            (Meta, b"HD ga1b2c3d4e5f60718,48\r\n", Reply::Named(STAG)),
             (Meta, b"EN\r\n", Reply::Miss),
             (Ascii, b"TOUCHED\r\n", Reply::Touched),
             (Meta, b"HD\r\n", Reply::Done),
@@ -249,6 +274,8 @@ mod tests {
             (Ascii, &[b'x'; LINE_MAX_BYTES]),
             (Meta, b"STORED\r\n"),
             (Meta, b"VA 1 x\r\na\r\n"),
+            (Meta, b"HD x\r\n"),
+            (Meta, b"HD ga1b2c3d4e5f60718,48 f1\r\n"),
             (Meta, b"VA 1 ka kb\r\na\r\n"),
             (Meta, b"17\r\n"),
             (Binary, &[0x80; 24]),

@@ -1,5 +1,7 @@
-use super::*;
-use crate::workload::{Key, Op};
+//! Requests read back from what workloads write, in every protocol.
+
+use gnomon_client::codec::{Asked, Protocol};
+use tools::workload::{Key, Op};
 
 fn asked_of(text: &[u8]) -> Option<Asked> {
     Protocol::of(text).asked(text)

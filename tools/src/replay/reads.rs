@@ -1,0 +1,374 @@
+//! One-sided reads as a link: gets travel as READs, the rest over TCP.
+//!
+//! A key's first get is an `mg` over TCP, which brings its stag; from then on it is read, and a READ that
+//! fails a check is asked over TCP again, as every client must (docs/rdma.md). What has come back is handed over
+//! as the text that a server would have answered, so that it is checked to the byte like any reply. A queue pair
+//! that is over is opened again; what was under way on it is lost. Captures in other protocols than the classic
+//! text are not carried.
+
+use super::link::{Link, Taken};
+use super::pending::Tag;
+use crate::trace::Request;
+use gnomon_client::codec::connection::Connection;
+use gnomon_client::codec::reply::{append_value, parse};
+use gnomon_client::codec::{Asked, Protocol, Stag, udp};
+use gnomon_client::frames::{FRAME_MAX_BYTES, Frames, RETRIES, TIMEOUT, near_end, sending};
+use gnomon_client::image::{self, Found, READ_MAX_BYTES};
+use gnomon_client::requester::{Done, Requester};
+use gnomon_client::service::{self, Service};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use wire::roce::request::Response;
+
+/// READs that a queue pair has under way, as most NICs have.
+const DEPTH: usize = 16;
+/// Frames taken at a time.
+const TURN: usize = 256;
+
+/// How gets were answered.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReadCounts {
+    /// READs that were answered whole.
+    pub reads: u64,
+    /// Of these, bytes of several versions.
+    pub torn: u64,
+    /// Of these, of an item that had grown.
+    pub longer: u64,
+    /// Keys that were asked over TCP: first gets, and after a failed check.
+    pub asked: u64,
+    /// Times that a queue pair requested again what it missed.
+    pub resumed: u64,
+    /// Queue pairs that were over, and opened again.
+    pub reopened: u64,
+}
+
+/// A queue pair, and the connection that it lives with.
+#[derive(Debug)]
+struct Lane {
+    service: Connection,
+    requester: Requester,
+    /// When something came last, or was requested again.
+    since: Instant,
+    tries: u32,
+}
+
+/// A get, until all its keys have come.
+#[derive(Debug)]
+struct Get {
+    tag: Tag,
+    left: usize,
+    /// The reply.
+    text: Vec<u8>,
+}
+
+/// A READ under way.
+#[derive(Debug)]
+struct Under {
+    lane: usize,
+    get: usize,
+    key: Vec<u8>,
+    stag: Stag,
+    /// It is the second for this key, with the length that the first one gave.
+    is_second: bool,
+}
+
+/// A table of things that come and go, with numbers that are used again.
+#[derive(Debug)]
+struct Slab<T> {
+    slots: Vec<Option<T>>,
+    free: Vec<usize>,
+}
+
+impl<T> Slab<T> {
+    fn add(&mut self, it: T) -> usize {
+        let at = self.free.pop().unwrap_or(self.slots.len());
+        match self.slots.get_mut(at) {
+            Some(slot) => *slot = Some(it),
+            None => self.slots.push(Some(it)),
+        }
+        at
+    }
+
+    fn take(&mut self, at: usize) -> Option<T> {
+        let it = self.slots.get_mut(at)?.take()?;
+        self.free.push(at);
+        Some(it)
+    }
+
+    fn get_mut(&mut self, at: usize) -> Option<&mut T> {
+        self.slots.get_mut(at)?.as_mut()
+    }
+}
+
+/// Queue pairs to one server.
+#[derive(Debug)]
+pub struct Reads<F> {
+    frames: F,
+    server: SocketAddr,
+    lanes: Vec<Lane>,
+    /// Queue pairs opened so far: each has a number of its own, so that late responses are nothing's.
+    opened: u32,
+    stags: HashMap<Vec<u8>, Stag>,
+    clients: HashMap<SocketAddr, u32>,
+    gets: Slab<Get>,
+    under: Slab<Under>,
+    /// Buffers of READs that are done.
+    buffers: Vec<Vec<u8>>,
+    finished: VecDeque<(Tag, Vec<u8>)>,
+    counts: ReadCounts,
+}
+
+impl<F: Frames> Reads<F> {
+    /// Opens `count` queue pairs, at least one, to the service at `server`.
+    ///
+    /// # Errors
+    /// The connections', and the service's refusal.
+    pub fn connect(server: SocketAddr, count: usize, frames: F) -> io::Result<Self> {
+        let number = u32::try_from(count.max(1)).map_err(io::Error::other)?;
+        let lanes = (1..=number).map(|n| lane(server, &frames, n)).collect::<io::Result<_>>()?;
+        Ok(Self {
+            frames,
+            server,
+            lanes,
+            opened: number,
+            stags: HashMap::new(),
+            clients: HashMap::new(),
+            gets: Slab { slots: Vec::new(), free: Vec::new() },
+            under: Slab { slots: Vec::new(), free: Vec::new() },
+            buffers: Vec::new(),
+            finished: VecDeque::new(),
+            counts: ReadCounts::default(),
+        })
+    }
+
+    /// How gets were answered so far.
+    pub fn counts(&self) -> ReadCounts {
+        let resumed = self.lanes.iter().map(|lane| lane.requester.resumed()).sum::<u64>();
+        ReadCounts { resumed: self.counts.resumed + resumed, ..self.counts }
+    }
+
+    /// Reads a key of a get, or asks for it.
+    fn fetch(&mut self, lane: usize, get: usize, key: &[u8]) -> io::Result<()> {
+        match self.stags.get(key) {
+            Some(stag) => {
+                let stag = *stag;
+                self.read(Under { lane, get, key: key.to_vec(), stag, is_second: false })
+            }
+            None => self.ask(lane, get, key),
+        }
+    }
+
+    fn read(&mut self, under: Under) -> io::Result<()> {
+        let Stag { id, len } = under.stag;
+        let mut buffer = self.buffers.pop().unwrap_or_default();
+        buffer.resize((len as usize).min(READ_MAX_BYTES), 0);
+        let at = under.lane;
+        let ticket = self.under.add(under);
+        let Self { lanes, frames, .. } = self;
+        let Some(lane) = lanes.get_mut(at) else { return Ok(()) };
+        if lane.requester.under_way() == 0 {
+            (lane.since, lane.tries) = (Instant::now(), 0);
+        }
+        let mut sent = Ok(());
+        lane.requester.post(id, ticket as u64, buffer, &mut sending(frames, &mut sent));
+        sent
+    }
+
+    /// Asks for a key over TCP, which brings its stag.
+    fn ask(&mut self, lane: usize, get: usize, key: &[u8]) -> io::Result<()> {
+        self.counts.asked += 1;
+        let mut value = Vec::new();
+        let Some(lane) = self.lanes.get_mut(lane) else { return Ok(()) };
+        let got = lane.service.get(key, &mut value)?;
+        match got.and_then(|(_, stag)| stag) {
+            Some(stag) => self.stags.insert(key.to_vec(), stag),
+            None => self.stags.remove(key),
+        };
+        self.found(get, got.map(|(flags, _)| (key, flags, &value[..])));
+        Ok(())
+    }
+
+    /// One key of a get has been answered.
+    fn found(&mut self, at: usize, value: Option<(&[u8], u32, &[u8])>) {
+        let Some(get) = self.gets.get_mut(at) else { return };
+        if let Some((key, flags, value)) = value {
+            append_value(&key, flags, &value, &mut get.text);
+        }
+        get.left = get.left.saturating_sub(1);
+        if get.left == 0
+            && let Some(Get { tag, mut text, .. }) = self.gets.take(at)
+        {
+            text.extend_from_slice(b"END\r\n");
+            self.finished.push_back((tag, text));
+        }
+    }
+
+    /// Looks at what a READ got.
+    fn done(&mut self, Done { ticket, bytes }: Done) -> io::Result<()> {
+        let under = usize::try_from(ticket).ok().and_then(|ticket| self.under.take(ticket));
+        let Some(under) = under else { return Ok(()) };
+        let Under { lane, get, stag, .. } = under;
+        self.counts.reads += 1;
+        match image::open(&bytes, &under.key) {
+            Ok(Found::Item(item)) => {
+                self.found(get, Some((&under.key, item.flags, item.value)));
+            }
+            Ok(Found::Miss) => self.found(get, None),
+            Ok(Found::Longer(len)) if !under.is_second => {
+                self.counts.longer += 1;
+                let stag = Stag { len: u32::try_from(len).unwrap_or(u32::MAX), ..stag };
+                self.stags.insert(under.key.clone(), stag);
+                self.read(Under { stag, is_second: true, ..under })?;
+            }
+            Ok(Found::Longer(_) | Found::TooLong) => self.ask(lane, get, &under.key)?,
+            Err(_) => {
+                self.counts.torn += 1;
+                self.ask(lane, get, &under.key)?;
+            }
+        }
+        self.buffers.push(bytes);
+        Ok(())
+    }
+
+    /// Opens a queue pair again. Stags of a server that was started again are none.
+    fn reopen(&mut self, at: usize) -> io::Result<()> {
+        self.counts.reopened += 1;
+        self.stags.clear();
+        for n in 0..self.under.slots.len() {
+            if self.under.get_mut(n).is_some_and(|under| under.lane == at)
+                && let Some(under) = self.under.take(n)
+            {
+                self.gets.take(under.get);
+            }
+        }
+        self.opened += 1;
+        let opened = lane(self.server, &self.frames, self.opened)?;
+        if let Some(lane) = self.lanes.get_mut(at) {
+            self.counts.resumed += lane.requester.resumed();
+            *lane = opened;
+        }
+        Ok(())
+    }
+
+    /// Takes one frame that has come. `false`: there is none.
+    fn take(&mut self) -> io::Result<bool> {
+        let mut frame = [0; FRAME_MAX_BYTES];
+        let len = self.frames.receive(&mut frame)?;
+        let Some(response) = Response::checked(frame.get(..len).unwrap_or_default()) else {
+            return Ok(len > 0);
+        };
+        let Self { lanes, frames, .. } = self;
+        let whose = lanes.iter_mut().enumerate().find(|(_, lane)| lane.requester.is_for(&response));
+        let Some((at, lane)) = whose else { return Ok(true) };
+        (lane.since, lane.tries) = (Instant::now(), 0);
+        let mut sent = Ok(());
+        let taken = lane.requester.take(&response, &mut sending(frames, &mut sent));
+        sent?;
+        match taken {
+            Ok(Some(done)) => self.done(done)?,
+            Ok(None) => {}
+            Err(_) => self.reopen(at)?,
+        }
+        Ok(true)
+    }
+
+    /// Requests again what has not come for a while.
+    fn resume(&mut self) -> io::Result<()> {
+        for at in 0..self.lanes.len() {
+            let Self { lanes, frames, .. } = self;
+            let Some(lane) = lanes.get_mut(at) else { continue };
+            if lane.requester.under_way() == 0 || lane.since.elapsed() < TIMEOUT {
+                continue;
+            }
+            if lane.tries == RETRIES {
+                self.reopen(at)?;
+                continue;
+            }
+            (lane.since, lane.tries) = (Instant::now(), lane.tries + 1);
+            let mut sent = Ok(());
+            lane.requester.again(&mut sending(frames, &mut sent));
+            sent?;
+        }
+        Ok(())
+    }
+}
+
+/// Opens the queue pair of this number.
+fn lane<F: Frames>(server: SocketAddr, frames: &F, qpn: u32) -> io::Result<Lane> {
+    let route = frames.route();
+    let near = near_end(&route, qpn);
+    let mut service = Connection::open(server)?;
+    let far = service::connect(&mut service, &near)?;
+    let requester = Requester::new(&route, &near, &far);
+    Ok(Lane { service, requester, since: Instant::now(), tries: 0 })
+}
+
+impl<F: Frames> Link for Reads<F> {
+    fn tag(&mut self, request: &Request) -> Tag {
+        let number = u32::try_from(self.clients.len()).unwrap_or(0);
+        let lane = *self.clients.entry(request.datagram.src).or_insert(number);
+        Tag { lane, id: request.id }
+    }
+
+    fn send(&mut self, frame: &[u8], request: Option<(&Request, Tag)>) -> io::Result<Taken> {
+        let Some((request, tag)) = request else { return Ok(Taken::Never) };
+        let text = frame.get(request.datagram.payload.clone()).and_then(udp::request);
+        let Some(text) = text.filter(|_| request.protocol == Protocol::Ascii) else {
+            return Ok(Taken::Never);
+        };
+        let at = tag.lane as usize % self.lanes.len().max(1);
+        match request.asked {
+            Asked::Get(keys) => {
+                if self.lanes.get(at).is_some_and(|lane| lane.requester.under_way() >= DEPTH) {
+                    return Ok(Taken::Full);
+                }
+                let get = Get { tag, left: keys as usize, text: udp::header(tag.id).to_vec() };
+                let get = self.gets.add(get);
+                let mut asked = Ok(());
+                request.protocol.keys(text, &mut |key| {
+                    if asked.is_ok() {
+                        asked = self.fetch(at, get, key);
+                    }
+                });
+                asked?;
+            }
+            Asked::Set | Asked::Delete => {
+                let Some(lane) = self.lanes.get_mut(at) else { return Ok(Taken::Never) };
+                lane.service.send(text)?;
+                let mut reply = udp::header(tag.id).to_vec();
+                lane.service.receive(|come| match parse(Protocol::Ascii, come)? {
+                    None => Ok::<_, io::Error>(None),
+                    Some((_, rest)) => {
+                        let said = come.get(..come.len() - rest.len());
+                        reply.extend_from_slice(said.unwrap_or_default());
+                        Ok(Some(((), rest)))
+                    }
+                })?;
+                self.finished.push_back((tag, reply));
+            }
+            Asked::Other => return Ok(Taken::Never),
+        }
+        Ok(Taken::Sent)
+    }
+
+    fn receive(&mut self, each: &mut dyn FnMut(Option<u32>, &[u8])) -> io::Result<usize> {
+        let mut frames = 0;
+        while frames < TURN && self.take()? {
+            frames += 1;
+        }
+        if frames == 0 {
+            self.resume()?;
+        }
+        let got = self.finished.len();
+        for (tag, reply) in self.finished.drain(..) {
+            each(Some(tag.lane), &reply);
+        }
+        Ok(got)
+    }
+
+    fn wait(&mut self, at_most: Duration) -> io::Result<()> {
+        self.frames.wait(at_most.min(TIMEOUT))
+    }
+}

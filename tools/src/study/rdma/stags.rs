@@ -1,0 +1,113 @@
+//! What clients of one-sided reads ask over TCP, and the same without stags.
+//!
+//! In: keys, lengths, and how a stag is made of a key. Out: scripts, with every reply to the byte.
+
+use crate::study::tcp::script::{Exchange, Script};
+use crate::workload::Key;
+use crate::workload::values;
+use gnomon_client::codec::{Field, Stag};
+use gnomon_client::service::{append_get, append_set};
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// `ms`, as it ever was.
+    Set,
+    /// The same, answered with the stag.
+    SetStag,
+    /// `mg`, as it ever was.
+    Get,
+    /// The same with the stag: a key's first get.
+    FirstGet,
+}
+
+impl Asked {
+    pub(super) const ALL: [Self; 4] = [Self::Set, Self::SetStag, Self::Get, Self::FirstGet];
+
+    /// For people.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Set => "SET",
+            Self::SetStag => "SET that returns the stag",
+            Self::Get => "GET",
+            Self::FirstGet => "first GET, which returns the stag",
+        }
+    }
+
+    /// For every key.
+    pub(super) fn script(
+        self,
+        (keys, key_bytes): (u64, usize),
+        value_bytes: usize,
+        stag: impl Fn(&[u8]) -> Stag,
+    ) -> Script {
+        let exchange = |index| {
+            let (mut key, mut value) = (Vec::new(), Vec::new());
+            Key { index, bytes: key_bytes }.append(&mut key);
+            values::append(index, 0, value_bytes, &mut value);
+            let flags = values::flags(index);
+            let Stag { id, len } = stag(&key);
+            let (mut request, mut reply) = (Vec::new(), Vec::new());
+            match self {
+                Self::Set | Self::SetStag => append_set(&key, flags, &value, &mut request),
+                Self::Get | Self::FirstGet => append_get(&key, &mut request),
+            }
+            if matches!(self, Self::Set | Self::Get) {
+                without_stag(&mut request);
+            }
+            let head = match self {
+                Self::Set => "HD\r\n".to_owned(),
+                Self::SetStag => format!("HD g{id:016x},{len}\r\n"),
+                Self::Get => format!("VA {value_bytes} f{flags}\r\n"),
+                Self::FirstGet => format!("VA {value_bytes} f{flags} g{id:016x},{len}\r\n"),
+            };
+            reply.extend_from_slice(head.as_bytes());
+            if matches!(self, Self::Get | Self::FirstGet) {
+                reply.extend_from_slice(&value);
+                reply.extend_from_slice(b"\r\n");
+            }
+            Exchange { request, reply }
+        };
+        Script::of((0..keys).map(exchange).collect())
+    }
+}
+
+/// Takes the last flag of the line away.
+fn without_stag(request: &mut Vec<u8>) {
+    if let Some(end) = request.windows(4).position(|four| four == b" g\r\n") {
+        request.drain(end..end + 2);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_asked_and_answered_in_its_words() {
+        let stag = |_: &[u8]| Stag { id: 0xabc, len: 67 };
+        let text = |asked: Asked| {
+            let script = asked.script((3, 24), 3, stag);
+            let Exchange { request, reply } = script.exchange(2).unwrap();
+            [request, reply].map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        };
+        let mut value = Vec::new();
+        values::append(2, 0, 3, &mut value);
+        let value = String::from_utf8_lossy(&value).into_owned();
+        let key = "kkkkkkkkkkkkk00000000002";
+        let g = "g0000000000000abc,67";
+        assert_eq!(text(Asked::Set), [format!("ms {key} 3 F2\r\n{value}\r\n"), "HD\r\n".into()]);
+        assert_eq!(
+            text(Asked::SetStag),
+            [format!("ms {key} 3 F2 g\r\n{value}\r\n"), format!("HD {g}\r\n")]
+        );
+        assert_eq!(
+            text(Asked::Get),
+            [format!("mg {key} v f\r\n"), format!("VA 3 f2\r\n{value}\r\n")]
+        );
+        assert_eq!(
+            text(Asked::FirstGet),
+            [format!("mg {key} v f g\r\n"), format!("VA 3 f2 {g}\r\n{value}\r\n")]
+        );
+    }
+}
