@@ -260,7 +260,7 @@ fn a_source_has_half_of_the_places_and_ten_seconds() {
     for p in &mut halves {
         s.send(p, b"k\xff");
     }
-    // More are told at once that they may not.
+    // More are refused at once.
     s.knock(2000);
     assert!(s.world.hear()[0].flags.contains('F'));
     assert_eq!((s.totals().tls_refused, s.totals().tls_handshake_errors), (1, 0));

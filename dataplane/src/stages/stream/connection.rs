@@ -368,7 +368,7 @@ impl Connection {
 
     /// Whether something has come that is not answered.
     pub(super) fn has_input(&self) -> bool {
-        self.machine.waiting() > 0 || self.layer.has_plain()
+        self.machine.waiting() > 0 || self.layer.has_input()
     }
 
     /// How long a connection that has answered all that it can is served, if the service stops `since`.

@@ -93,7 +93,7 @@ impl Connection {
         };
         let mut failure = None;
         match secure.found.take() {
-            _ if self.end.is_some() => {}
+            _ if self.end.is_some() => secure.drop_outgoing(),
             Some(Ok(step @ (TlsStep::Open | TlsStep::Ended))) => {
                 if secure.is_new() {
                     shared.ops.tls_sessions.inc();

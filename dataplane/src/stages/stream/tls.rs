@@ -119,9 +119,9 @@ impl Layer {
         }
     }
 
-    /// Whether a part of a request is there, or more.
-    pub(super) fn has_plain(&self) -> bool {
-        matches!(self, Self::Tls(secure) if !secure.plain.is_empty())
+    /// Whether a part of a request is there, or more, or what the handshake thread found.
+    pub(super) fn has_input(&self) -> bool {
+        matches!(self, Self::Tls(secure) if !secure.plain.is_empty() || secure.found.is_some())
     }
 
     /// Whether the client has said that no more comes.
@@ -144,8 +144,10 @@ pub(super) struct Secure {
     pub(super) source: IpAddr,
     pub(super) slot: u32,
     pub(super) fd: i32,
-    /// Its handshake is under way.
+    /// Its handshake is under way,
     pub(super) shaking: bool,
+    /// and more has come of it than the handshake thread has seen.
+    has_more: bool,
     /// What the handshake thread found.
     pub(super) found: Option<io::Result<TlsStep>>,
     /// The client has said that no more comes.
@@ -173,17 +175,20 @@ impl Secure {
             slot,
             fd,
             shaking: true,
+            has_more: false,
             found: None,
             ended: false,
             said_end: false,
         }
     }
 
-    /// Takes more of the handshake from the state machine. Says whether there was any.
+    /// Takes more of the handshake from the state machine. Says whether there is any that the handshake
+    /// thread has not seen.
     pub(super) fn receive(&mut self, machine: &mut Machine) -> io::Result<bool> {
         let before = self.incoming.len();
         fill(&mut self.incoming, machine, TLS_PARTIAL_MAX_BYTES)?;
-        Ok(self.incoming.len() > before)
+        self.has_more |= self.incoming.len() > before;
+        Ok(self.has_more)
     }
 
     /// The work of a handshake, with what has come.
@@ -197,12 +202,18 @@ impl Secure {
                 false => Ok(step),
             }
         });
+        self.has_more = false;
         self.found = Some(found);
     }
 
     /// Whether the session was begun anew, and is no resumed one.
     pub(super) fn is_new(&self) -> bool {
         self.session.is_new()
+    }
+
+    /// Drops what was to leave: the connection ends without it.
+    pub(super) fn drop_outgoing(&mut self) {
+        (self.outgoing, self.left) = (Vec::new(), 0);
     }
 
     /// Gives the state machine what is to leave before all else. False: it has no space for all of it.
@@ -214,7 +225,7 @@ impl Secure {
         if self.left < self.outgoing.len() {
             return false;
         }
-        (self.outgoing, self.left) = (Vec::new(), 0);
+        self.drop_outgoing();
         true
     }
 
