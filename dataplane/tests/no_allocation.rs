@@ -365,6 +365,7 @@ fn tcp_in_the_worker_allocates_nothing() {
             requests_per_turn: 20,
             idle_max: None,
             drain_max: std::time::Duration::from_secs(1),
+            tls: None,
         }),
     });
     let [syn, ack, fin] = ["S", "A", "FA"].map(|flags| Client::template(flags, b""));

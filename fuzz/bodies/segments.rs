@@ -263,6 +263,7 @@ impl World {
             requests_per_turn: 3,
             idle_max: None,
             drain_max: Duration::from_secs(5),
+            tls: None,
         };
         let region = REGION.with(Region::clone);
         let ports = [StreamPort { mtu: 1500, tcp_port: PORT }];

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Clients of a server that speaks TLS: openssl's, Python's, pymemcache's, and hostile ones.
 
-    tls.py PORT PID DIR       a server on 127.0.0.1:PORT and process PID; certificates are in DIR
+    tls.py ADDRESS PORT PID DIR [mutual|end]    a server on ADDRESS:PORT and process PID; certificates are in DIR
 
-Prints `ok NAME` or `FAILED NAME: why` for each check, and figures of the handshakes beside load.
+mutual: of a server that wants certificates of its clients. end: how it stops. Otherwise all the rest. Prints `ok NAME` or `FAILED NAME: why` for each check, and figures of the handshakes beside load.
 """
 
 import contextlib
@@ -17,8 +17,10 @@ import sys
 import threading
 import time
 
-PORT, PID, DIR = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-SERVER = ("127.0.0.1", PORT)
+ADDRESS, PORT, PID, DIR = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+SERVER = (ADDRESS, PORT)
+# Of the same network, for clients that are to count as others.
+NETWORK = ADDRESS.rpartition(".")[0]
 SECRET = b"nobody-is-to-read-this"
 failed = False
 
@@ -34,17 +36,20 @@ def check(name):
         print(f"FAILED {name}: {type(error).__name__}: {error}", flush=True)
 
 
-def context(version=None):
+def context(version=None, cert=None):
     made = ssl.create_default_context(cafile=f"{DIR}/ca.pem")
+    if cert:
+        made.load_cert_chain(f"{DIR}/{cert}.pem", f"{DIR}/{cert}.key")
     if version:
         made.minimum_version = made.maximum_version = version
     return made
 
 
-def connect(to=SERVER, version=None, source=None):
+def connect(to=SERVER, version=None, source=None, cert=None):
     plain = socket.create_connection(to, timeout=20, source_address=(source, 0) if source else None)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return context(version).wrap_socket(plain, server_hostname="localhost")
+    # The end of the stream without a word about it is an error.
+    return context(version, cert).wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=False)
 
 
 def ask(tls, request, end):
@@ -64,7 +69,7 @@ def stats(tls, what=b"stats"):
 
 
 def s_client(*args, text="version\r\nquit\r\n"):
-    command = ["openssl", "s_client", "-connect", f"127.0.0.1:{PORT}", "-CAfile", f"{DIR}/ca.pem"]
+    command = ["openssl", "s_client", "-connect", f"{ADDRESS}:{PORT}", "-CAfile", f"{DIR}/ca.pem"]
     done = subprocess.run(
         [*command, "-verify_return_error", "-servername", "localhost", "-quiet", "-ign_eof", *args],
         input=text.encode(), capture_output=True, timeout=20, check=False,
@@ -137,6 +142,123 @@ def context_of_any_name():
     return made
 
 
+def read(tls, size):
+    got = bytearray()
+    while len(got) < size:
+        piece = tls.recv(size - len(got))
+        if not piece:
+            raise EOFError(f"closed after {len(got)} of {size}")
+        got += piece
+    return bytes(got)
+
+
+def values():
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        with check(f"values of every length, up to -I 8m, {version.name}"), connect(version=version) as tls:
+            for size in (0, 1, 1000, 16_300, 16_383, 16_384, 16_385, 17_000, 100_000, 1_000_000, 8_000_000):
+                block = os.urandom(size) + b"\r\n"
+                assert ask(tls, b"set k 0 0 %d\r\n%b" % (size, block), b"\r\n") == b"STORED\r\n", size
+                tls.sendall(b"get k\r\n")
+                reply = b"VALUE k 0 %d\r\n%bEND\r\n" % (size, block)
+                assert read(tls, len(reply)) == reply, size
+            assert b"too large" in ask(tls, b"set k 0 0 9000000\r\n" + bytes(9_000_000) + b"\r\n", b"\r\n")
+            assert ask(tls, b"mn\r\n", b"MN\r\n") == b"MN\r\n"
+    with check("each byte a record, and 20,000 requests in as few as there can be"), connect() as tls:
+        for byte in b"mn\r\n":
+            tls.sendall(bytes([byte]))
+        tls.sendall(b"mn\r\n" * 20_000)
+        assert read(tls, 4 * 20_001) == b"MN\r\n" * 20_001
+    with check("who reads late gets all replies, 60 MB of them"), connect() as tls:
+        block = os.urandom(1_000_000) + b"\r\n"
+        assert ask(tls, b"set k 0 0 1000000\r\n" + block, b"\r\n") == b"STORED\r\n"
+        tls.sendall(b"get k\r\n" * 60)
+        time.sleep(2)
+        with connect() as other:
+            ask(other, b"mn\r\n", b"MN\r\n")
+        for _ in range(60):
+            assert read(tls, 1_000_026) == b"VALUE k 0 1000000\r\n" + block + b"END\r\n"
+    with check("requests and the end of both layers in one flight, with the handshake's last: all are answered"):
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            one_flight(version)
+
+
+def one_flight(version):
+    come, go = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context(version).wrap_bio(come, go, server_hostname="localhost")
+    with socket.create_connection(SERVER, timeout=20) as plain:
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                plain.sendall(go.read())
+                come.write(plain.recv(1 << 16))
+        tls.write(b"mn\r\n" * 1000)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            tls.unwrap()
+        plain.sendall(go.read())
+        plain.shutdown(socket.SHUT_WR)
+        # What comes behind our end the library does not show: its length says it.
+        size = 0
+        while piece := plain.recv(1 << 16):
+            size += len(piece)
+        assert size > 4000, size
+
+
+def wrong_records():
+    with check("what is no record of the connection ends it with an alert, and is counted"):
+        with connect() as tls:
+            before = int(stats(tls)["ssl_proto_errors"])
+        for garbage in (b"get k\r\n" * 9, b"\x17\x03\x03\x00\x40" + bytes(64), b"\x17\x03\x03\xff\xff" + bytes(70_000)):
+            tls = connect()
+            ask(tls, b"mn\r\n", b"MN\r\n")
+            with contextlib.suppress(ConnectionError):
+                os.write(tls.fileno(), garbage)
+            try:
+                assert tls.recv(1) == b"", "it is answered"
+            except (ssl.SSLError, ConnectionError):
+                pass
+            tls.close()
+        with connect() as tls:
+            assert int(stats(tls)["ssl_proto_errors"]) == before + 3
+
+
+def mutual():
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        with check(f"a certificate of the authority's gets in, {version.name}"):
+            with connect(version=version, cert="client") as tls:
+                assert ask(tls, b"mn\r\n", b"MN\r\n") == b"MN\r\n"
+        for cert in (None, "stranger"):
+            with check(f"{cert or 'no certificate'} does not, {version.name}"):
+                try:
+                    with connect(version=version, cert=cert) as tls:
+                        tls.sendall(b"mn\r\n")
+                        assert False, f"it is served: {tls.recv(10)}"
+                except (ssl.SSLError, ConnectionError):
+                    pass
+    with check("each refusal is counted"), connect(cert="client") as tls:
+        assert stats(tls)["ssl_handshake_errors"] == "4"
+
+
+def end():
+    with check("SIGTERM: all that came is answered, the rest of a request is waited for, and then comes the end"):
+        clients = whole, part, idle = connect(), connect(), connect()
+        half = socket.create_connection(SERVER, timeout=10)
+        half.sendall(b"\x16\x03\x01\x02\x00\x01")
+        for tls in clients:
+            ask(tls, b"mn\r\n", b"MN\r\n")
+        whole.sendall(b"mn\r\n" * 5000)
+        part.sendall(b"set a 0 0 5\r\nhe")
+        time.sleep(0.1)
+        os.kill(PID, signal.SIGTERM)
+        time.sleep(0.3)
+        part.sendall(b"llo\r\n")
+        for tls, said in ((whole, b"MN\r\n" * 5000), (part, b"STORED\r\n"), (idle, b"")):
+            assert read(tls, len(said)) == said
+            assert tls.recv(1) == b"", "more than was asked for"
+        assert half.recv(1) == b""
+
+
 def hostile():
     with check("garbage in place of a handshake is an alert, or the end"):
         for garbage in (b"get k\r\n", b"\x80" + bytes(23), os.urandom(4096), b"\x16\x03\x01" + bytes(9000)):
@@ -164,7 +286,7 @@ def hostile():
             took = time.monotonic() - begun
             assert 9 < took < 12, took
     with check("1,000 half handshakes: others are served, and get in"):
-        with connect(source="127.0.0.9") as tls:
+        with connect(source=f"{NETWORK}.9") as tls:
             refused = int(stats(tls)["ssl_handshakes_refused"])
             halves = []
             for _ in range(1000):
@@ -172,7 +294,7 @@ def hostile():
                 half.sendall(b"\x16\x03\x01\x02\x00\x01")
                 halves.append(half)
             late = [timed(tls) for _ in range(2000)]
-            with connect(source="127.0.0.10") as other:
+            with connect(source=f"{NETWORK}.10") as other:
                 ask(other, b"mn\r\n", b"MN\r\n")
             now = stats(tls)
             print(f"     of 1,000, {int(now['ssl_handshakes_refused']) - refused} closed at once; "
@@ -235,7 +357,7 @@ def rate(seconds=8):
         with connect() as tls:
             alone = [timed(tls) for _ in range(3000)]
             before = int(stats(tls)["total_connections"])
-            command = ["openssl", "s_time", "-connect", f"127.0.0.1:{PORT}", "-new", "-time", str(seconds)]
+            command = ["openssl", "s_time", "-connect", f"{ADDRESS}:{PORT}", "-new", "-time", str(seconds)]
             makers = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
             begun, beside = time.monotonic(), []
             while time.monotonic() - begun < seconds - 0.5:
@@ -251,8 +373,16 @@ def rate(seconds=8):
             assert statistics.median(beside) < 0.002, "others are late"
 
 
-clients()
-hostile()
-renewal()
-rate()
+match sys.argv[5:]:
+    case ["mutual"]:
+        mutual()
+    case ["end"]:
+        end()
+    case _:
+        clients()
+        values()
+        hostile()
+        wrong_records()
+        renewal()
+        rate()
 sys.exit(failed)

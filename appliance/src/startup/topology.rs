@@ -11,6 +11,8 @@
 //! that rights can be given up in between, and from that an [`Appliance`], everything in it running.
 //! Fails with a [`BuildError`]; what had been started by then ends with the process.
 
+mod streams;
+
 use crate::host::affinity;
 use crate::observe::health::{HealthFigures, Observed, PortFigures};
 use crate::observe::metrics::{self, GpuFigures, MetricsError, Sources};
@@ -28,12 +30,10 @@ use crate::startup::flags::{Engine, LONG_VERSION, MetricsAddr, TcpIn};
 use crate::startup::plan::Plan;
 use dataplane::WorkerCounters;
 use dataplane::capture::Channel;
-use dataplane::commands::admission::Users;
 use dataplane::observe::Server;
 use dataplane::observe::tls::Refresh;
 use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::engine::cpu_engine;
-use dataplane::stages::stream::StreamsConfig;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::{QueuePair, Region};
 use nix::unistd::geteuid;
@@ -155,6 +155,8 @@ pub struct Appliance {
     /// How long they may give TCP clients at the end.
     pub(crate) drain_max: Duration,
     pub(crate) exception_paths: Vec<Running>,
+    /// Make the TLS handshakes of a worker each.
+    pub(crate) handshakes: Vec<Running>,
     /// Keeps the index on the GPU up to date.
     pub(crate) updater: Option<Running>,
     pub(crate) beside: Option<Arc<Beside>>,
@@ -221,6 +223,7 @@ pub struct Prepared {
 pub struct Built {
     appliance: Appliance,
     exception_paths: Vec<Waiting>,
+    handshakes: Vec<Waiting>,
     updater: Option<Waiting>,
     workers: Vec<Waiting>,
     tcp: Option<TcpConfig>,
@@ -252,7 +255,8 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     }
 
     let metrics = listeners.metrics.take();
-    let (mut exception_paths, mut updating, mut working) = (Vec::new(), None, Vec::new());
+    let (mut exception_paths, mut handshakes, mut working) = (Vec::new(), Vec::new(), Vec::new());
+    let mut updating = None;
     let stop = Arc::new(AtomicBool::new(false));
     let mut appliance = Appliance {
         tcp: None,
@@ -272,6 +276,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
             TcpIn::Kernel => Duration::ZERO,
         },
         exception_paths: Vec::new(),
+        handshakes: Vec::new(),
         updater: None,
         beside: None,
         counters: Vec::new(),
@@ -315,6 +320,9 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
             if ends.is_empty() {
                 continue;
             }
+            let streams =
+                streams::streams(plan, &store, credentials.as_ref(), certificates.as_ref())?;
+            handshakes.extend(streams::handshakes(n, streams.as_ref(), plan, &stop));
             let worker = Worker::new(WorkerConfig {
                 ports: ends,
                 region: region.clone(),
@@ -324,7 +332,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
                 batch: batch_policy(plan),
                 policy,
                 offload: appliance.beside.as_ref().and_then(|beside| beside.engine()),
-                streams: streams(plan, &store, credentials.as_ref())?,
+                streams,
                 fast_path: dataplane::stages::fast_path::Manner::Vector,
             });
             appliance.counters.push(worker.counters());
@@ -370,6 +378,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     Ok(Built {
         appliance,
         exception_paths,
+        handshakes,
         updater: updating,
         workers: working,
         tcp,
@@ -404,6 +413,7 @@ impl Built {
         let Self {
             mut appliance,
             exception_paths,
+            handshakes,
             updater,
             workers,
             tcp,
@@ -415,6 +425,7 @@ impl Built {
         let server = Arc::clone(&appliance.server);
         server.tell_settings(sandbox.settings());
         appliance.exception_paths = start(exception_paths)?;
+        appliance.handshakes = start(handshakes)?;
         appliance.updater = updater.map(Waiting::start).transpose()?;
         appliance.workers = start(workers)?;
         appliance.tcp = tcp.map(TcpService::start).transpose()?;
@@ -540,27 +551,6 @@ fn server(plan: &Plan, store: &Arc<Store>) -> Server {
     server.reserved_fds = plan.open_files.saturating_sub(for_clients);
     server.settings = plan.settings();
     server
-}
-
-/// What a worker serves TCP with, where it does.
-fn streams(
-    plan: &Plan,
-    store: &Arc<Store>,
-    credentials: Option<&Arc<Credentials>>,
-) -> Result<Option<StreamsConfig>, StoreError> {
-    if plan.tcp_in != TcpIn::Worker {
-        return Ok(None);
-    }
-    let idle_max_s = plan.clients.idle_timeout_seconds;
-    Ok(Some(StreamsConfig {
-        connections: plan.conn_limit.div_ceil(plan.worker_cpus.len().max(1)),
-        session: store.session()?,
-        users: credentials.cloned().map(|c| -> Arc<dyn Users> { c }),
-        item_max_bytes: store.config().item_max_bytes,
-        requests_per_turn: plan.clients.requests_per_turn,
-        idle_max: (idle_max_s > 0).then(|| Duration::from_secs(idle_max_s.into())),
-        drain_max: Duration::from_secs(plan.clients.drain_seconds.into()),
-    }))
 }
 
 fn worker_port(port: &OpenPort, queues: QueuePair, first: bool) -> WorkerPort {

@@ -261,6 +261,7 @@ impl World {
                         requests_per_turn: 20,
                         idle_max,
                         drain_max: Duration::from_secs(1),
+                        tls: None,
                     }),
                     fast_path,
                 })

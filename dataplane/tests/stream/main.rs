@@ -4,4 +4,5 @@
 mod chaos;
 mod hostile;
 mod long;
+mod secure;
 mod world;

@@ -2,7 +2,7 @@
 
 use dataplane::observe::Server;
 use dataplane::policy::{Gate, Policy};
-use dataplane::stages::stream::{SegmentAt, StreamPort, Streams, StreamsConfig};
+use dataplane::stages::stream::{SegmentAt, StreamPort, Streams, StreamsConfig, TlsConfig};
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use driver_shim::{Frame, Pages, Region};
 use etherparse::{PacketBuilder, SlicedPacket, TcpHeader, TcpOptionElement as Opt, TransportSlice};
@@ -51,6 +51,15 @@ impl World {
     }
 
     pub(crate) fn with(connections: usize, policy: Policy) -> Self {
+        Self::made(connections, policy, None)
+    }
+
+    /// Whose connections are over TLS.
+    pub(crate) fn over(connections: usize, tls: Option<TlsConfig>) -> Self {
+        Self::made(connections, Policy::default(), tls)
+    }
+
+    fn made(connections: usize, policy: Policy, tls: Option<TlsConfig>) -> Self {
         let region = Region::new(4096, Pages::Small).unwrap();
         let config =
             StoreConfig { memory_bytes: 32 << 20, pages: Pages::Small, ..StoreConfig::default() };
@@ -64,6 +73,7 @@ impl World {
             requests_per_turn: 20,
             idle_max: None,
             drain_max: Duration::from_secs(5),
+            tls,
         };
         let ports = [StreamPort { mtu: 1500, tcp_port: PORT }];
         let streams =

@@ -6,9 +6,10 @@
 //! says what is no handshake, or takes too long, or whose source has half of all connections
 //! (`-c`) in handshakes already.
 
-use super::tls::{Step, Tls};
+use super::tls::Tls;
 use crate::serve::tls::Certificates;
 use crate::startup::plan::ClientCerts;
+use dataplane::stages::stream::TlsStep;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -116,12 +117,12 @@ async fn handshake(mut tls: Box<Tls>) -> io::Result<Box<Tls>> {
         .await?;
         tls = back;
         match step {
-            Ok(Step::Blocked) => tls.flush().await?,
-            Ok(Step::Open) => {
+            Ok(TlsStep::Blocked) => tls.flush().await?,
+            // Whose client has ended already may have asked for something before.
+            Ok(TlsStep::Open | TlsStep::Ended) => {
                 tls.flush().await?;
                 return Ok(tls);
             }
-            Ok(Step::Ended) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) => {
                 let _ = timeout(ALERT_MAX, part(&mut tls)).await;
                 return Err(error);

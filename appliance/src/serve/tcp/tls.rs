@@ -6,11 +6,12 @@
 //! must be offered again. Fails: [`io::ErrorKind::InvalidData`] for what is no record of this
 //! connection, after which an alert has been sent as far as the socket takes it.
 
-use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
-use rustls::{HandshakeKind, ServerConfig};
+use crate::serve::tls::session::{Session, out_of_memory};
+use dataplane::stages::stream::{
+    TLS_PARTIAL_MAX_BYTES, TLS_PLAIN_MAX_BYTES, TLS_RECORD_MAX_BYTES, TlsSession, TlsStep,
+};
+use rustls::ServerConfig;
 use socket2::SockRef;
-use std::collections::TryReserveError;
 use std::future::Future;
 use std::io;
 use std::net::Shutdown;
@@ -20,23 +21,13 @@ use std::task::{Context, Poll, ready};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-/// The longest record: header, plain bytes, and what ciphers add.
-const RECORD_MAX_BYTES: usize = 5 + (16 << 10) + 256;
-/// Plain bytes of a record at most.
-const PLAIN_MAX_BYTES: usize = 16 << 10;
-/// What ciphers add to a record, its header included; more than any of them does.
-const OVERHEAD_BYTES: usize = 64;
-/// The most that is held of a message that has come in part: a chain of certificates in several records.
-const PARTIAL_MAX_BYTES: usize = 2 * RECORD_MAX_BYTES;
-/// Alerts that a failure leaves behind, and one more look.
-const ALERTS_MAX: usize = 3;
 /// What a connection may hold uncharged: keys and states, and a record that has come in part.
-pub(crate) const TLS_BYTES: usize = (8 << 10) + RECORD_MAX_BYTES;
+pub(crate) const TLS_BYTES: usize = (8 << 10) + TLS_RECORD_MAX_BYTES;
 
 /// A connection.
 pub(super) struct Tls {
     socket: TcpStream,
-    session: UnbufferedServerConnection,
+    session: Session,
     /// Records that have come and are not whole, or not looked at.
     incoming: Vec<u8>,
     /// Plain bytes that came with the end of the handshake.
@@ -50,23 +41,12 @@ pub(super) struct Tls {
     ended: bool,
 }
 
-/// What a connection can do next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Its handshake needs more of the client.
-    Blocked,
-    /// Plain bytes can be sent.
-    Open,
-    /// Nothing more comes.
-    Ended,
-}
-
 impl Tls {
     /// A fresh connection, whose handshake is to come.
     pub(super) fn new(socket: TcpStream, config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         Ok(Self {
             socket,
-            session: UnbufferedServerConnection::new(config)?,
+            session: Session::new(config)?,
             incoming: Vec::new(),
             plain: Vec::new(),
             outgoing: Vec::new(),
@@ -82,97 +62,35 @@ impl Tls {
 
     /// Whether the session was begun anew, and not recovered again.
     pub(super) fn is_new_session(&self) -> bool {
-        self.session.handshake_kind() != Some(HandshakeKind::Resumed)
+        self.session.is_new()
     }
 
     /// Looks at all that has come. What is to be answered lies ready to be sent; plain bytes are
     /// kept. The work of a handshake is done here.
-    pub(super) fn advance(&mut self) -> io::Result<Step> {
+    pub(super) fn advance(&mut self) -> io::Result<TlsStep> {
         let mut plain = std::mem::take(&mut self.plain);
         let step = self.advance_into(&mut plain);
         self.plain = plain;
         step
     }
 
-    fn advance_into(&mut self, plain: &mut Vec<u8>) -> io::Result<Step> {
-        let mut at = 0;
-        let step = loop {
-            let incoming = self.incoming.get_mut(at..).unwrap_or_default();
-            let UnbufferedStatus { mut discard, state } =
-                self.session.process_tls_records(incoming);
-            let step = match state {
-                Ok(ConnectionState::ReadTraffic(mut records)) => {
-                    while let Some(record) = records.next_record() {
-                        let record = record.map_err(invalid)?;
-                        plain.try_reserve(record.payload.len()).map_err(out_of_memory)?;
-                        plain.extend_from_slice(record.payload);
-                        discard += record.discard;
-                    }
-                    None
-                }
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append(&mut self.outgoing, OVERHEAD_BYTES, |room| {
-                        data.encode(room).map_err(|error| match error {
-                            EncodeError::InsufficientSize(size) => Some(size.required_size),
-                            EncodeError::AlreadyEncoded => None,
-                        })
-                    })?;
-                    None
-                }
-                Ok(ConnectionState::TransmitTlsData(data)) => {
-                    // It leaves before anything else does.
-                    data.done();
-                    None
-                }
-                Ok(ConnectionState::BlockedHandshake) => Some(Step::Blocked),
-                Ok(ConnectionState::WriteTraffic(_)) => Some(Step::Open),
-                Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Some(Step::Ended),
-                // No client is offered early data.
-                Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
-                Err(error) => {
-                    self.incoming.clear();
-                    self.encode_alerts();
-                    return Err(invalid(error));
-                }
-            };
-            at += discard;
-            match step {
-                None => {}
-                // Its own last message may leave before the client's has come.
-                Some(Step::Open) if self.session.is_handshaking() => break Step::Blocked,
-                Some(step) => break step,
-            }
-        };
-        self.incoming.drain(..at.min(self.incoming.len()));
-        if self.incoming.len() > PARTIAL_MAX_BYTES {
+    fn advance_into(&mut self, plain: &mut Vec<u8>) -> io::Result<TlsStep> {
+        let (used, step) = self
+            .session
+            .advance(&mut self.incoming, plain, &mut self.outgoing)
+            .inspect_err(|_| self.incoming.clear())?;
+        self.incoming.drain(..used.min(self.incoming.len()));
+        if self.incoming.len() > TLS_PARTIAL_MAX_BYTES {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        self.ended |= step == Step::Ended;
+        self.ended |= step == TlsStep::Ended;
         Ok(step)
-    }
-
-    /// Makes what shows the client of a failure ready to be sent.
-    fn encode_alerts(&mut self) {
-        for _ in 0..ALERTS_MAX {
-            match self.session.process_tls_records(&mut []).state {
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    let encoded = append(&mut self.outgoing, OVERHEAD_BYTES, |room| {
-                        data.encode(room).map_err(|_| None)
-                    });
-                    if encoded.is_err() {
-                        return;
-                    }
-                }
-                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                _ => return,
-            }
-        }
     }
 
     /// Waits until something has come, and takes what there is. Nothing is held while it waits but
     /// a record in part. False at the end.
     pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        self.incoming.try_reserve(RECORD_MAX_BYTES).map_err(out_of_memory)?;
+        self.incoming.try_reserve(TLS_RECORD_MAX_BYTES).map_err(out_of_memory)?;
         let come = pin!(self.socket.read_buf(&mut self.incoming)).poll(cx);
         if come.is_pending() {
             self.incoming.shrink_to_fit();
@@ -257,11 +175,11 @@ impl Tls {
     pub(super) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.try_flush()?;
         if self.covers == 0 {
-            let first = bytes.get(..PLAIN_MAX_BYTES).unwrap_or(bytes);
+            let first = bytes.get(..TLS_PLAIN_MAX_BYTES).unwrap_or(bytes);
             if first.is_empty() {
                 return Ok(0);
             }
-            self.seal(first)?;
+            self.session.seal(first, &mut self.outgoing)?;
             self.covers = first.len();
             self.try_flush()?;
         }
@@ -285,79 +203,12 @@ impl Tls {
         self.outgoing.capacity()
     }
 
-    fn seal(&mut self, plain: &[u8]) -> io::Result<()> {
-        // Whatever else is to be said of TLS goes first.
-        for _ in 0..ALERTS_MAX {
-            match self.session.process_tls_records(&mut []).state.map_err(invalid)? {
-                ConnectionState::WriteTraffic(mut traffic) => {
-                    let room = plain.len() + OVERHEAD_BYTES;
-                    return append(&mut self.outgoing, room, |room| {
-                        traffic.encrypt(plain, room).map_err(|error| match error {
-                            EncryptError::InsufficientSize(size) => Some(size.required_size),
-                            EncryptError::EncryptExhausted => None,
-                        })
-                    });
-                }
-                ConnectionState::EncodeTlsData(mut data) => {
-                    append(&mut self.outgoing, OVERHEAD_BYTES, |room| {
-                        data.encode(room).map_err(|error| match error {
-                            EncodeError::InsufficientSize(size) => Some(size.required_size),
-                            EncodeError::AlreadyEncoded => None,
-                        })
-                    })?;
-                }
-                ConnectionState::TransmitTlsData(data) => data.done(),
-                ConnectionState::PeerClosed => {}
-                _ => break,
-            }
-        }
-        Err(io::ErrorKind::BrokenPipe.into())
-    }
-
     /// Nothing more will be sent: says so, as far as the socket takes it at once.
     pub(super) fn shutdown(&mut self) -> io::Result<()> {
-        if self.covers == 0
-            && let Ok(ConnectionState::WriteTraffic(mut traffic)) =
-                self.session.process_tls_records(&mut []).state
-        {
-            append(&mut self.outgoing, OVERHEAD_BYTES, |room| {
-                traffic.queue_close_notify(room).map_err(|_| None)
-            })?;
+        if self.covers == 0 {
+            self.session.close(&mut self.outgoing)?;
         }
         let _ = self.try_flush();
         SockRef::from(&self.socket).shutdown(Shutdown::Write)
     }
-}
-
-/// Puts what `encode` makes behind `outgoing`, with so much space or, where it says so, as much as it
-/// needs.
-fn append(
-    outgoing: &mut Vec<u8>,
-    room: usize,
-    mut encode: impl FnMut(&mut [u8]) -> Result<usize, Option<usize>>,
-) -> io::Result<()> {
-    let at = outgoing.len();
-    let mut room = room;
-    for _ in 0..2 {
-        outgoing.try_reserve(room).map_err(out_of_memory)?;
-        outgoing.resize(at + room, 0);
-        match encode(outgoing.get_mut(at..).unwrap_or_default()) {
-            Ok(len) => {
-                outgoing.truncate(at + len);
-                return Ok(());
-            }
-            Err(Some(needed)) => room = needed,
-            Err(None) => break,
-        }
-    }
-    outgoing.truncate(at);
-    Err(io::ErrorKind::InvalidData.into())
-}
-
-fn invalid(error: rustls::Error) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
-}
-
-fn out_of_memory(_: TryReserveError) -> io::Error {
-    io::ErrorKind::OutOfMemory.into()
 }

@@ -8,10 +8,12 @@
 
 mod ciphers;
 mod nobody;
+pub(crate) mod session;
 
 use crate::startup::flags::KeyFormat;
 use crate::startup::plan::{ClientCerts, TlsPlan};
 use dataplane::observe::tls::Refresh;
+use dataplane::stages::stream::{TlsSession, TlsSessions};
 use nobody::Nobody;
 use parking_lot::RwLock;
 use rustls::crypto::{CryptoProvider, ring};
@@ -20,6 +22,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig, version};
+use session::Session;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -97,6 +100,24 @@ impl Certificates {
             ClientCerts::Checked => configs.checking.clone(),
             ClientCerts::Required => Some(Arc::clone(&configs.requiring)),
         }
+    }
+}
+
+/// What workers begin sessions with: the certificates of the moment, and what is asked of clients.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    /// Those certificates.
+    pub(crate) certificates: Arc<Certificates>,
+    /// What is asked.
+    pub(crate) asked: ClientCerts,
+}
+
+impl TlsSessions for Clients {
+    fn begin(&self) -> io::Result<Box<dyn TlsSession>> {
+        // Plans that ask for certificates of clients have some to check them by.
+        let config = self.certificates.config(self.asked);
+        let config = config.ok_or(io::ErrorKind::Unsupported)?;
+        Ok(Box::new(Session::new(config).map_err(io::Error::other)?))
     }
 }
 

@@ -295,14 +295,9 @@ pub enum PlanError {
     /// `-Z` and a Unix socket, which has no TLS in memcached either.
     #[error("-Z: a Unix socket speaks no TLS: leave -s out, or -Z")]
     TlsWithUnix,
-    /// `-Z` and workers that serve TCP.
-    #[error(
-        "-Z: workers speak no TLS yet: serve TCP by the kernel with --tcp kernel, or leave -Z out"
-    )]
-    TlsWithWorker,
     /// `-Z` and a port, whose service is UDP.
     #[error(
-        "-Z: a --port serves UDP, which is in the clear: ask for that with -U, or leave --port out"
+        "-Z: a --port serves UDP, which is in the clear: serve TCP there alone with --tcp worker, ask for UDP with -U, or leave --port out"
     )]
     TlsWithPort,
     /// `-l btls:` or `-l mtls:` without `-Z`.

@@ -5,7 +5,7 @@ use crate::host::cpu_list::CpuList;
 use crate::host::machine::{FileSystem, Gpu, Machine, Node};
 use crate::serve::tcp;
 use crate::startup::flags::{Engine, ServeFlags, TcpIn};
-use dataplane::stages::stream::CONNECTION_BYTES;
+use dataplane::stages::stream::{CONNECTION_BYTES, TLS_CONNECTION_BYTES};
 use driver_shim::Pages;
 use store::restart;
 
@@ -93,8 +93,9 @@ pub(crate) fn needed_bytes(flags: &ServeFlags, queues: usize) -> u64 {
     let queues = u32::try_from(queues).unwrap_or(u32::MAX);
     let slots = flags.slots.unwrap_or_else(|| slots_by_default(flags, queues));
     let dpdk = if flags.port.is_empty() { 0 } else { dpdk_bytes(slots) };
+    let of_tls = if flags.clients.enable_ssl { TLS_CONNECTION_BYTES } else { 0 };
     let connections = match flags.tcp {
-        TcpIn::Worker => u64::from(flags.conn_limit) * CONNECTION_BYTES,
+        TcpIn::Worker => u64::from(flags.conn_limit) * (CONNECTION_BYTES + of_tls),
         TcpIn::Kernel => 0,
     };
     let packets = u64::from(slots) * SLOT_BYTES + dpdk;

@@ -469,6 +469,24 @@ fn one_sided_reads_need_a_port_and_no_tls() {
 }
 
 #[test]
+fn workers_speak_tls_on_ports_that_serve_tcp_alone() {
+    let flags = "--port net_ring0 --ip 10.0.0.5/24 -Z -o ssl_chain_cert=/cert";
+    assert_eq!(plan(flags).unwrap_err(), PlanError::TlsWithPort);
+    let p = plan(&format!("{flags} --tcp worker -o ssl_ca_cert=/ca,ssl_verify_mode=2")).unwrap();
+    assert_eq!(p.tls.unwrap().clients, ClientCerts::Required);
+    assert!(p.tcp.is_empty(), "no kernel socket stands behind");
+    assert_eq!((p.ports.len(), p.ports[0].tcp_port), (1, Some(11_211)));
+    // What such a connection holds in part is planned for.
+    let most = "--port net_ring0 --ip 10.0.0.5/24 --tcp worker -c 1000000";
+    let bytes = |args: &str| {
+        let args: Vec<&str> = args.split_whitespace().collect();
+        needed_bytes(&flags::parse(&args).unwrap(), 1)
+    };
+    let tls = bytes(&format!("{most} -Z -o ssl_chain_cert=/cert")) - bytes(most);
+    assert_eq!(tls, 1_000_000 * dataplane::stages::stream::TLS_CONNECTION_BYTES);
+}
+
+#[test]
 fn a_unix_socket_takes_the_place_of_the_network() {
     let p = plan("-s /run/kv -a 770 -p 1 -U 1").unwrap();
     assert!(p.tcp.is_empty() && p.ports.is_empty() && p.worker_cpus.is_empty());

@@ -100,13 +100,8 @@ pub(super) fn tls(flags: &ServeFlags) -> Result<Option<TlsPlan>, PlanError> {
     if flags.clients.unix_socket.is_some() {
         return Err(PlanError::TlsWithUnix);
     }
-    if !flags.port.is_empty() {
-        if flags.tcp == TcpIn::Worker {
-            return Err(PlanError::TlsWithWorker);
-        }
-        if flags.udp_port.is_none() {
-            return Err(PlanError::TlsWithPort);
-        }
+    if !flags.port.is_empty() && flags.tcp != TcpIn::Worker && flags.udp_port.is_none() {
+        return Err(PlanError::TlsWithPort);
     }
     let (mut chain_cert, mut key, mut ca_cert, mut ciphers) = (None, None, None, None);
     let (mut verify_mode, mut min_version, mut wbuf_kb) = (0, TLS_1_2, WBUF_KB);

@@ -7,9 +7,12 @@
 //! is read: a client that does not read is not read from. Nothing here fails.
 
 use super::frames::Link;
+use super::handshakes::Tls;
 use super::machine::{Buffers, LongBuffers, Machine, Stand};
+use super::outcome::{End, Next};
 use super::spill::Spill;
 use super::table::Ends;
+use super::tls::Layer;
 use crate::commands::admission::{Login, Users};
 use crate::commands::{Conversation, Ctx, Progress};
 use crate::observe::watch::Watching;
@@ -63,6 +66,8 @@ pub(super) struct WorkerShared {
     pub(super) spill: Spill,
     /// Long buffers that no connection has.
     pub(super) long: Vec<LongBuffers>,
+    /// Where TLS is spoken.
+    pub(super) tls: Option<Box<Tls>>,
 }
 
 impl WorkerShared {
@@ -70,47 +75,6 @@ impl WorkerShared {
     pub(super) fn long_buffers() -> Vec<LongBuffers> {
         LongBuffers::new(LONG_MAX)
     }
-}
-
-/// How a connection ended, in the words of memcached's watchers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    /// The client closed it, or the conversation.
-    Normal,
-    /// Input that cannot be followed, or the network.
-    Error,
-    /// Nothing came for too long, or nothing was taken.
-    Idle,
-    /// The service stops.
-    Shutdown,
-}
-
-impl End {
-    pub(super) fn reason(self) -> &'static str {
-        match self {
-            Self::Normal => "normal",
-            Self::Error => "error",
-            Self::Idle => "idle_timeout",
-            Self::Shutdown => "shutdown",
-        }
-    }
-}
-
-/// What a connection waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
-    /// The client.
-    Client,
-    /// Its next turn: others first.
-    Turn,
-    /// A buffer of the spill.
-    Spill,
-    /// Lines for a watcher.
-    Lines,
-    /// Its source's rate.
-    Rate,
-    /// The service stops: more of the client until then, in nanoseconds of the worker's clock.
-    Until(u64),
 }
 
 /// A connection slot: made at the start, and used by one connection after the other.
@@ -139,13 +103,15 @@ pub(super) struct Connection {
     /// Since when it has had memory of the spill, or its pace was last judged, and the bytes that
     /// it has moved since.
     pace: (u64, usize),
-    login: Login,
-    conversation: Conversation,
+    pub(super) login: Login,
+    pub(super) conversation: Conversation,
     watching: Option<Watching>,
     /// The beginning of a request that is longer than the receive buffer.
-    long_input: Option<Vec<u8>>,
+    pub(super) long_input: Option<Vec<u8>>,
     /// A reply that did not fit the send buffer, and how much of it has gone there.
-    owed: Option<(Vec<u8>, usize)>,
+    pub(super) owed: Option<(Vec<u8>, usize)>,
+    /// What its bytes go through.
+    pub(super) layer: Layer,
 }
 
 impl Connection {
@@ -169,6 +135,7 @@ impl Connection {
             watching: None,
             long_input: None,
             owed: None,
+            layer: Layer::Plain,
         }
     }
 
@@ -218,6 +185,9 @@ impl Connection {
         self.ends = None;
         self.watching = None;
         self.conversation.disconnects();
+        if !matches!(self.layer, Layer::Plain) {
+            self.forget_layer(shared);
+        }
         let owed = self.owed.take().map(|(owed, _)| owed);
         for buffer in self.long_input.take().into_iter().chain(owed) {
             shared.spill.give(buffer);
@@ -252,7 +222,7 @@ impl Connection {
     }
 
     /// Begins to judge its pace: it takes memory of the spill. Many segments are to be under way.
-    fn spill(&mut self, long: &mut Vec<LongBuffers>, now_ns: u64) {
+    pub(super) fn spill(&mut self, long: &mut Vec<LongBuffers>, now_ns: u64) {
         if !self.spills() {
             self.pace = (now_ns, 0);
         }
@@ -311,39 +281,60 @@ impl Connection {
 
     /// Answers what has come, as far as the send buffer has space for replies.
     pub(super) fn converse(&mut self, shared: &mut WorkerShared, now_ns: u64) -> Next {
+        match self.layer {
+            Layer::Plain => self.converse_over::<false>(shared, now_ns),
+            _ => self.converse_secure(shared, now_ns),
+        }
+    }
+
+    /// The same, in the clear or over TLS.
+    pub(super) fn converse_over<const TLS: bool>(
+        &mut self,
+        shared: &mut WorkerShared,
+        now_ns: u64,
+    ) -> Next {
         loop {
-            self.pay(&mut shared.spill, now_ns);
+            if TLS && !self.flush_layer() {
+                return Next::Client;
+            }
+            self.pay::<TLS>(shared, now_ns);
             if self.owed.is_some() {
                 return Next::Client;
             }
             if self.end.is_some() {
-                self.machine.close();
+                if !TLS || self.say_end() {
+                    self.machine.close();
+                }
                 self.drop_input();
                 return Next::Client;
             }
             if self.watching.is_some() {
-                return self.watch(shared, now_ns);
+                return self.watch::<TLS>(shared, now_ns);
             }
             if self.machine.room() < ROOM_MIN_BYTES.min(self.machine.room_max()) {
                 return Next::Client;
             }
             let waiting = self.machine.waiting();
-            let progress = self.advance(shared, now_ns);
+            let progress = match TLS {
+                true => self.advance_secure(shared, now_ns),
+                false => self.advance(shared, now_ns),
+            };
             let replied = !shared.out.is_empty();
-            self.send(shared, now_ns);
+            self.send::<TLS>(shared, now_ns);
             self.watching = self.conversation.take_watching();
             if progress.close {
-                self.end = Some(if self.conversation.is_lost() { End::Error } else { End::Normal });
+                let end = if self.conversation.is_lost() { End::Error } else { End::Normal };
+                self.end.get_or_insert(end);
             } else if progress.more {
                 shared.ops.conn_yields.inc();
                 return Next::Turn;
-            } else if self.has_nothing_to_do() {
+            } else if self.has_nothing_to_do::<TLS>() {
                 return Next::Client;
             } else if progress.consumed == 0 && !replied && self.machine.waiting() == waiting {
                 if progress.needs > 0 {
                     return Next::Spill;
                 }
-                if self.has_all() {
+                if self.has_all::<TLS>() {
                     (self.end, self.moved_ns) = (Some(End::Normal), now_ns);
                     continue;
                 }
@@ -358,19 +349,32 @@ impl Connection {
     }
 
     /// Whether all that has come is answered, and more may come.
-    fn has_nothing_to_do(&self) -> bool {
-        self.machine.waiting() == 0
+    fn has_nothing_to_do<const TLS: bool>(&self) -> bool {
+        self.waiting::<TLS>() == 0
             && self.is_paid()
             && self.watching.is_none()
             && self.stopping.is_none()
-            && !self.has_all()
+            && !self.has_all::<TLS>()
+    }
+
+    /// Bytes that have come and are not answered, in the buffers that are a connection's own.
+    fn waiting<const TLS: bool>(&self) -> usize {
+        let plain = match &self.layer {
+            Layer::Tls(secure) if TLS => secure.plain.len(),
+            _ => 0,
+        };
+        self.machine.waiting() + plain
+    }
+
+    /// Whether something has come that is not answered.
+    pub(super) fn has_input(&self) -> bool {
+        self.machine.waiting() > 0 || self.layer.has_input()
     }
 
     /// How long a connection that has answered all that it can is served, if the service stops `since`.
     fn serves_until(&self, since: u64) -> u64 {
-        let in_request = self.machine.waiting() > 0
-            || self.long_input.is_some()
-            || self.conversation.wants() > 0;
+        let in_request =
+            self.has_input() || self.long_input.is_some() || self.conversation.wants() > 0;
         let last = since + REST_MAX_NS;
         if in_request { last } else { last.min(since.max(self.moved_ns) + QUIET_NS) }
     }
@@ -381,8 +385,9 @@ impl Connection {
     }
 
     /// Whether nothing more will come.
-    fn has_all(&self) -> bool {
+    pub(super) fn has_all<const TLS: bool>(&self) -> bool {
         !matches!(self.machine.stand(), Stand::Open | Stand::Opening)
+            || (TLS && self.layer.is_ended())
     }
 
     /// Gives the conversation what there is of the next requests.
@@ -450,8 +455,7 @@ impl Connection {
         }
         let came = input.len() - before;
         if came > 0 {
-            (self.moved_ns, self.long_ns) = (now_ns, now_ns);
-            self.pace.1 = self.pace.1.saturating_add(came);
+            self.moves(came, now_ns);
         }
         shared.ops.bytes_read.add(came as u64);
         let room = self.machine.room().min(OUT_BYTES);
@@ -466,7 +470,7 @@ impl Connection {
     }
 
     /// Throws away what still comes on a connection that we have ended.
-    fn drop_input(&mut self) {
+    pub(super) fn drop_input(&mut self) {
         self.machine.skip(self.machine.waiting());
     }
 
@@ -476,30 +480,35 @@ impl Connection {
     }
 
     /// Sends lines to a watching client. What it says is not heard.
-    fn watch(&mut self, shared: &mut WorkerShared, now_ns: u64) -> Next {
+    fn watch<const TLS: bool>(&mut self, shared: &mut WorkerShared, now_ns: u64) -> Next {
         self.drop_input();
-        if self.has_all() || self.stopping.is_some() {
-            let end = if self.has_all() { End::Normal } else { End::Shutdown };
+        if self.has_all::<TLS>() || self.stopping.is_some() {
+            let end = if self.has_all::<TLS>() { End::Normal } else { End::Shutdown };
             (self.end, self.moved_ns) = (Some(end), now_ns);
-            self.machine.close();
+            if !TLS || self.say_end() {
+                self.machine.close();
+            }
             return Next::Client;
         }
         if let Some(watching) = &self.watching
             && shared.spill.has_one()
         {
             watching.take(&mut shared.out);
-            self.send(shared, now_ns);
+            self.send::<TLS>(shared, now_ns);
         }
         Next::Lines
     }
 
     /// Gives the replies in `shared.out` to the state machine, and keeps what does not fit its send buffer.
-    fn send(&mut self, shared: &mut WorkerShared, now_ns: u64) {
+    fn send<const TLS: bool>(&mut self, shared: &mut WorkerShared, now_ns: u64) {
         if shared.out.is_empty() {
             return;
         }
         shared.ops.bytes_written.add(shared.out.len() as u64);
-        let sent = self.machine.write(&shared.out);
+        let sent = match TLS {
+            true => self.write_secure(&shared.out, &mut shared.tls),
+            false => self.machine.write(&shared.out),
+        };
         self.moved_ns = now_ns;
         if sent < shared.out.len() {
             self.spill(&mut shared.long, now_ns);
@@ -511,29 +520,39 @@ impl Connection {
     }
 
     /// Gives the state machine what is owed, as far as its send buffer has space.
-    fn pay(&mut self, spill: &mut Spill, now_ns: u64) {
-        let Some((owed, at)) = &mut self.owed else { return };
-        let sent = self.machine.write(owed.get(*at..).unwrap_or_default());
-        *at += sent;
+    fn pay<const TLS: bool>(&mut self, shared: &mut WorkerShared, now_ns: u64) {
+        let Some((owed, mut at)) = self.owed.take() else { return };
+        let rest = owed.get(at..).unwrap_or_default();
+        let sent = match TLS {
+            true => self.write_secure(rest, &mut shared.tls),
+            false => self.machine.write(rest),
+        };
+        at += sent;
         if sent > 0 {
-            (self.moved_ns, self.long_ns) = (now_ns, now_ns);
-            self.pace.1 = self.pace.1.saturating_add(sent);
+            self.moves(sent, now_ns);
         }
-        if *at >= owed.len()
-            && let Some((owed, _)) = self.owed.take()
-        {
-            spill.give(owed);
+        if at >= owed.len() {
+            shared.spill.give(owed);
+        } else {
+            self.owed = Some((owed, at));
         }
+    }
+
+    /// So many bytes of a long request or reply have come or gone.
+    pub(super) fn moves(&mut self, bytes: usize, now_ns: u64) {
+        (self.moved_ns, self.long_ns) = (now_ns, now_ns);
+        self.pace.1 = self.pace.1.saturating_add(bytes);
     }
 }
 
 /// No buffer of the spill for a request that is longer than the receive buffer.
-const NO_BUFFER: Progress = Progress { consumed: 0, close: false, more: false, needs: 1 };
-const NOTHING: Progress = Progress { consumed: 0, close: false, more: false, needs: 0 };
+pub(super) const NO_BUFFER: Progress =
+    Progress { consumed: 0, close: false, more: false, needs: 1 };
+pub(super) const NOTHING: Progress = Progress { consumed: 0, close: false, more: false, needs: 0 };
 
 /// Answers whole requests of `input` into `shared.out`, until that has `room` bytes or more. Values
 /// go beyond only where the spill has a buffer for them.
-fn answer(
+pub(super) fn answer(
     login: &mut Login,
     conversation: &mut Conversation,
     shared: &mut WorkerShared,

@@ -4,9 +4,11 @@
 //! past its deadline is ended. The rate buckets are the gate's, to which every request of the worker
 //! is charged. Nothing fails.
 
-use super::connection::{Connection, End, Next, PACE_NS, WorkerShared};
+use super::connection::{Connection, PACE_NS, WorkerShared};
+use super::handshakes::HANDSHAKE_MAX_NS;
 use super::listener::CONFIRM_MAX_NS;
 use super::machine::Stand;
+use super::outcome::{End, Next};
 use crate::policy::Gate;
 
 /// How long a client may take to end a connection that we have ended.
@@ -24,7 +26,7 @@ pub(super) fn converse_within_rates(
     let Some(source) = connection.ends.map(|ends| ends.theirs) else { return Next::Client };
     // A connection that is ending gets no further requests: what has come is answered without a wait.
     if connection.end.is_none() && !gate.may_stream(source, connection.limited, now_ns) {
-        return if connection.machine.waiting() > 0 { Next::Rate } else { Next::Client };
+        return if connection.has_input() { Next::Rate } else { Next::Client };
     }
     let done = |shared: &WorkerShared| {
         let requests = shared.ops.latency.done().iter().sum::<u64>();
@@ -58,6 +60,7 @@ pub(super) fn expire(
         Stand::Opening => Some(moved + CONFIRM_MAX_NS),
         _ if connection.end.is_some() => Some(moved + PARTING_MAX_NS),
         _ if connection.is_watching() => None,
+        _ if connection.layer.is_shaking() => Some(moved + HANDSHAKE_MAX_NS),
         _ => idle_max_ns.map(|max| moved.saturating_add(max)),
     };
     if deadline.is_none_or(|deadline| now_ns < deadline) {
@@ -66,6 +69,11 @@ pub(super) fn expire(
         return deadline.into_iter().chain(look).min();
     }
     if stand != Stand::Opening && connection.end.is_none() {
+        if connection.layer.is_shaking() {
+            connection.handshake_failed("timed out", shared);
+            connection.moved_ns = now_ns;
+            return Some(now_ns + PARTING_MAX_NS);
+        }
         connection.end = Some(End::Idle);
         shared.ops.idle_kicks.inc();
         // What it is owed it does not take; otherwise it is given in the ordinary way.

@@ -17,15 +17,24 @@ mod arrivals;
 mod connection;
 mod frames;
 mod group;
+mod handshakes;
 mod limits;
 mod listener;
 mod machine;
+mod outcome;
+mod secure;
 mod spill;
 mod stage;
 mod table;
+mod tls;
 mod waiting;
 mod wheel;
 
 pub use arrivals::SegmentAt;
 pub use connection::CONNECTION_BYTES;
+pub use handshakes::{TlsConfig, TlsHandshakes};
 pub use stage::{StreamPort, Streams, StreamsConfig};
+pub use tls::{
+    TLS_CONNECTION_BYTES, TLS_OVERHEAD_BYTES, TLS_PARTIAL_MAX_BYTES, TLS_PLAIN_MAX_BYTES,
+    TLS_RECORD_MAX_BYTES, TlsSession, TlsSessions, TlsStep,
+};

@@ -8,14 +8,17 @@
 //! to send again.
 
 use super::arrivals::{Arrival, Segment, SegmentAt};
-use super::connection::{Connection, End, IN_BYTES, Next, OUT_BYTES, WorkerShared};
+use super::connection::{Connection, IN_BYTES, OUT_BYTES, WorkerShared};
 use super::frames::{Link, Outbox, Wire};
 use super::group::{self, Group};
+use super::handshakes::{Job, Tls, TlsConfig};
 use super::limits::{converse_within_rates, expire};
 use super::listener::Listener;
 use super::machine::{Buffers, Stand, Verdict, refuse};
+use super::outcome::{End, Next};
 use super::spill::Spill;
 use super::table::{Ends, EndsHash, Table};
+use super::tls::Layer;
 use super::wheel::Wheel;
 use crate::commands::admission::Users;
 use crate::observe::{ConnSlots, Server, Transport};
@@ -59,6 +62,8 @@ pub struct StreamsConfig {
     pub idle_max: Option<Duration>,
     /// How long clients that do not take what they are owed may hold up the end of the service.
     pub drain_max: Duration,
+    /// What TLS is spoken with, where it is.
+    pub tls: Option<TlsConfig>,
 }
 
 /// One port as the stage sees it.
@@ -127,6 +132,7 @@ impl Streams {
             flat: vec![0; IN_BYTES],
             spill: Spill::new(item_max_bytes),
             long: WorkerShared::long_buffers(),
+            tls: config.tls.map(|tls| Box::new(Tls::new(tls, most))),
         };
         let conns = shared.server.conns.enter_slots(most, started);
         Self {
@@ -330,6 +336,9 @@ impl Streams {
                 queue.push(slot);
             }
         });
+        if self.shared.tls.is_some() {
+            self.take_back();
+        }
         if self.queue.is_empty() {
             return 0;
         }
@@ -358,6 +367,23 @@ impl Streams {
             self.shared.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
         }
         served
+    }
+
+    /// Takes sessions back that the handshake thread has done with.
+    fn take_back(&mut self) {
+        while let Some(tls) = &mut self.shared.tls
+            && let Some(Job { number, secure }) = tls.done()
+        {
+            let slot = secure.slot;
+            match self.connections.get_mut(slot as usize) {
+                Some(connection) if connection.awaits(number) => {
+                    connection.layer = Layer::Tls(secure);
+                    self.enqueue(slot);
+                }
+                // Its client left meanwhile.
+                _ => tls.leave(secure.source),
+            }
+        }
     }
 
     /// Prefetches what the next group of connections will look at, from this one on. Says how
@@ -445,7 +471,11 @@ impl Streams {
                 self.ports.get(usize::from(ends.port)).map_or(0, |p| p.tcp_port),
             );
             self.conns.begin(slot, peer, ours, now_ns);
-            self.shared.server.watchers.connected(Some(peer), self.conns.id(slot));
+            let fd = self.conns.id(slot);
+            self.shared.server.watchers.connected(Some(peer), fd);
+            if self.shared.tls.is_some() {
+                connection.greet(slot, fd, &mut self.shared, now_ns);
+            }
         }
         let deadline = expire(connection, stand, self.idle_max_ns, &self.shared, now_ns);
         let next = if connection.opened && stand != Stand::None && stand != Stand::Ended {

@@ -145,6 +145,7 @@ impl Memory {
                 requests_per_turn: 20,
                 idle_max: None,
                 drain_max: std::time::Duration::from_secs(1),
+                tls: None,
             }),
             fast_path: Manner::from_env(),
         });

@@ -1,0 +1,328 @@
+//! TLS over a connection, with a session whose records are plain to see: what the stage makes of it.
+//!
+//! A record is `k`, `d` or `e` (handshake, data, end), its length, and its bytes, turned round.
+
+use crate::world::{Heard, Peer, SECOND, World, len};
+use dataplane::observe::OpTotals;
+use dataplane::stages::stream::{TlsConfig, TlsHandshakes, TlsSession, TlsSessions, TlsStep};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const HEAD_BYTES: usize = 3;
+
+/// Records with these bytes.
+fn records(kind: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for piece in bytes.chunks(16 << 10) {
+        all.push(kind);
+        all.extend(u16::try_from(piece.len()).unwrap().to_be_bytes());
+        all.extend(piece.iter().map(|b| !b));
+    }
+    all
+}
+
+/// What whole records say, the kind and the bytes of each.
+fn opened(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
+    let mut all = Vec::new();
+    while let [kind, high, low, rest @ ..] = bytes {
+        let long = usize::from(u16::from_be_bytes([*high, *low]));
+        let Some((said, rest)) = rest.split_at_checked(long) else { break };
+        all.push((*kind, said.iter().map(|b| !b).collect()));
+        bytes = rest;
+    }
+    all
+}
+
+#[derive(Debug, Default)]
+struct Toy {
+    is_open: bool,
+}
+
+impl TlsSession for Toy {
+    fn advance(
+        &mut self,
+        incoming: &mut [u8],
+        plain: &mut Vec<u8>,
+        outgoing: &mut Vec<u8>,
+    ) -> io::Result<(usize, TlsStep)> {
+        let mut at = 0;
+        while let Some([kind, high, low]) = incoming.get(at..at + HEAD_BYTES) {
+            let end = at + HEAD_BYTES + usize::from(u16::from_be_bytes([*high, *low]));
+            match (kind, incoming.get(at + HEAD_BYTES..end)) {
+                (b'k', Some(_)) => {
+                    self.is_open = true;
+                    outgoing.extend(records(b'k', b"hello"));
+                }
+                (b'd', Some(said)) if self.is_open => plain.extend(said.iter().map(|b| !b)),
+                (b'e', Some(_)) if self.is_open => return Ok((end, TlsStep::Ended)),
+                (b'k' | b'd' | b'e', None) => break,
+                _ => {
+                    outgoing.extend(records(b'a', b"alert"));
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+            }
+            at = end;
+        }
+        Ok((at, if self.is_open { TlsStep::Open } else { TlsStep::Blocked }))
+    }
+
+    fn seal(&mut self, plain: &[u8], outgoing: &mut Vec<u8>) -> io::Result<()> {
+        outgoing.extend(records(b'd', plain));
+        Ok(())
+    }
+
+    fn close(&mut self, outgoing: &mut Vec<u8>) -> io::Result<()> {
+        if self.is_open {
+            outgoing.extend(records(b'e', b"end"));
+        }
+        Ok(())
+    }
+
+    fn is_new(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+struct Toys;
+
+impl TlsSessions for Toys {
+    fn begin(&self) -> io::Result<Box<dyn TlsSession>> {
+        Ok(Box::<Toy>::default())
+    }
+}
+
+/// The stage, and the thread that makes its handshakes.
+struct Secured {
+    world: World,
+    /// What came while the client was speaking.
+    early: Vec<Heard>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Secured {
+    fn new(connections: usize) -> Self {
+        let handshakes = Arc::new(TlsHandshakes::new(connections));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (made, until) = (Arc::clone(&handshakes), Arc::clone(&stop));
+        let thread = Some(std::thread::spawn(move || made.run(&until)));
+        let tls = TlsConfig { sessions: Arc::new(Toys), handshakes };
+        Self { world: World::over(connections, Some(tls)), early: Vec::new(), stop, thread }
+    }
+
+    /// What the stage sends to this client until it has said `wanted` bytes or has ended, all of it
+    /// acknowledged. Says whether the end was among it.
+    fn hear(&mut self, p: &mut Peer, wanted: usize) -> (Vec<u8>, bool) {
+        let (mut got, mut ended, begun) = (Vec::new(), false, Instant::now());
+        while got.len() < wanted && !ended && begun.elapsed() < Duration::from_secs(5) {
+            let early = std::mem::take(&mut self.early);
+            for heard in early.into_iter().chain(self.world.hear()) {
+                if heard.to == p.port && heard.seq == p.ack {
+                    p.ack = p.ack.wrapping_add(len(&heard.payload));
+                    got.extend(heard.payload);
+                    ended |= heard.flags.contains('F');
+                }
+            }
+            self.world.send(*p, "A", b"").unwrap();
+        }
+        (got, ended)
+    }
+
+    /// A connection, whatever becomes of it then.
+    fn knock(&mut self, port: u16) -> Peer {
+        let p = Peer { port, seq: 100, ack: 0 };
+        self.world.send(p, "S", b"").unwrap();
+        let ack = self.world.hear()[0].seq.wrapping_add(1);
+        let p = Peer { seq: 101, ack, ..p };
+        self.world.send(p, "A", b"").unwrap();
+        p
+    }
+
+    fn send(&mut self, p: &mut Peer, bytes: &[u8]) {
+        for piece in bytes.chunks(1400) {
+            self.world.send(*p, "A", piece).unwrap();
+            p.seq = p.seq.wrapping_add(len(piece));
+            self.early.extend(self.world.hear());
+        }
+    }
+
+    /// A connection whose handshake is over.
+    fn greeted(&mut self, port: u16) -> Peer {
+        let mut p = self.world.open(port);
+        self.world.send(p, "A", &records(b'k', b"hello")).unwrap();
+        p.seq = p.seq.wrapping_add(8);
+        assert_eq!(self.hear(&mut p, 8), (records(b'k', b"hello"), false));
+        p
+    }
+
+    /// Asks in one record, and expects just this reply.
+    fn say(&mut self, p: &mut Peer, request: &[u8], reply: &[u8]) {
+        let request = records(b'd', request);
+        self.world.send(*p, "A", &request).unwrap();
+        p.seq = p.seq.wrapping_add(len(&request));
+        let (got, ended) = self.hear(p, reply.len() + HEAD_BYTES);
+        assert_eq!(opened(&got), [(b'd', reply.to_vec())]);
+        assert!(!ended);
+    }
+
+    fn totals(&self) -> OpTotals {
+        self.world.server.totals()
+    }
+}
+
+impl Drop for Secured {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            thread.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn requests_come_in_records_and_replies_go_in_records() {
+    let mut s = Secured::new(4);
+    let mut p = s.greeted(1000);
+    s.say(&mut p, b"set k 0 0 1\r\nv\r\nget k\r\n", b"STORED\r\nVALUE k 0 1\r\nv\r\nEND\r\n");
+    // Each byte of a record a segment, and a request in two records.
+    for byte in records(b'd', b"ge") {
+        s.send(&mut p, &[byte]);
+    }
+    s.say(&mut p, b"t k\r\n", b"VALUE k 0 1\r\nv\r\nEND\r\n");
+    let (totals, says) = (s.totals(), "set k 0 0 1\r\nv\r\nget k\r\nget k\r\n".len());
+    assert_eq!((totals.tls_sessions, totals.bytes_read), (1, says as u64));
+}
+
+#[test]
+fn long_values_come_and_go() {
+    let mut s = Secured::new(4);
+    let mut p = s.greeted(1000);
+    for long in [15_000, 16_384, 40_000, 900_000] {
+        let value = [vec![b'v'; long], b"\r\n".to_vec()].concat();
+        let mut set = format!("set k 0 0 {long}\r\n").into_bytes();
+        set.extend(&value);
+        s.send(&mut p, &records(b'd', &set)[..]);
+        assert_eq!(opened(&s.hear(&mut p, 11).0), [(b'd', b"STORED\r\n".to_vec())]);
+        s.send(&mut p, &records(b'd', b"get k\r\n"));
+        let reply = [format!("VALUE k 0 {long}\r\n").as_bytes(), &value, b"END\r\n"].concat();
+        let mut got = Vec::new();
+        // How many records there are depends on what fits.
+        while opened(&got).iter().map(|(_, said)| said.len()).sum::<usize>() < reply.len() {
+            let (more, ended) = s.hear(&mut p, 1);
+            assert!(!more.is_empty() && !ended);
+            got.extend(more);
+        }
+        let said: Vec<u8> = opened(&got).into_iter().flat_map(|(_, said)| said).collect();
+        assert!(said == reply, "{long}");
+    }
+}
+
+#[test]
+fn what_is_asked_before_the_end_is_answered_in_one_flight_with_the_handshake_too() {
+    let mut s = Secured::new(4);
+    let mut p = s.world.open(1000);
+    let flight =
+        [records(b'k', b"hello"), records(b'd', b"mn\r\n"), records(b'e', b"end")].concat();
+    s.world.send(p, "FA", &flight).unwrap();
+    p.seq = p.seq.wrapping_add(len(&flight) + 1);
+    let (got, ended) = s.hear(&mut p, usize::MAX);
+    let said = [(b'k', b"hello".to_vec()), (b'd', b"MN\r\n".to_vec()), (b'e', b"end".to_vec())];
+    assert_eq!(opened(&got), said);
+    assert!(ended);
+}
+
+#[test]
+fn what_is_no_record_ends_with_an_alert_and_is_counted() {
+    let mut s = Secured::new(4);
+    let mut p = s.world.open(1000);
+    s.world.send(p, "A", b"get k\r\n").unwrap();
+    p.seq = p.seq.wrapping_add(7);
+    let alert = (records(b'a', b"alert"), true);
+    assert_eq!(s.hear(&mut p, usize::MAX), alert);
+    assert_eq!((s.totals().tls_handshake_errors, s.totals().tls_proto_errors), (1, 0));
+    let mut p = s.greeted(1001);
+    s.world.send(p, "A", b"get k\r\n").unwrap();
+    p.seq = p.seq.wrapping_add(7);
+    let (got, ended) = s.hear(&mut p, usize::MAX);
+    assert_eq!((opened(&got)[0].0, ended), (b'a', true));
+    assert_eq!((s.totals().tls_handshake_errors, s.totals().tls_proto_errors), (1, 1));
+}
+
+#[test]
+fn a_source_has_half_of_the_places_and_ten_seconds() {
+    let mut s = Secured::new(8);
+    let mut halves: Vec<Peer> = (0..4).map(|n| s.world.open(1000 + n)).collect();
+    for p in &mut halves {
+        s.send(p, b"k\xff");
+    }
+    // More are refused at once.
+    s.knock(2000);
+    assert!(s.world.hear()[0].flags.contains('F'));
+    assert_eq!((s.totals().tls_refused, s.totals().tls_handshake_errors), (1, 0));
+    // One byte a second does not keep it open.
+    for _ in 0..9 {
+        s.world.pass(1);
+        s.send(&mut halves[0], b"\0");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(s.totals().tls_handshake_errors, 0);
+    s.world.pass(5);
+    assert_eq!(s.totals().tls_handshake_errors, 4);
+    s.world.now_ns += 10 * SECOND;
+    s.world.hear();
+    // Their places are free again, each of them.
+    for port in 3000..3004 {
+        s.greeted(port);
+    }
+    assert_eq!(s.totals().tls_refused, 1);
+}
+
+#[test]
+fn a_client_that_leaves_in_its_handshake_leaves_its_place_too() {
+    let mut s = Secured::new(2);
+    for n in 0..500 {
+        let p = s.knock(1000 + n);
+        s.world.hear();
+        // The thread has its session then, or has had it.
+        let _ = s.world.send(p, "A", b"k\xff");
+        s.world.hear();
+        let _ = s.world.send(Peer { seq: p.seq + 2, ..p }, "R", b"");
+        s.world.hear();
+    }
+    // The thread has done with all of them soon, and no place is lost.
+    let (mut port, begun) = (9000, Instant::now());
+    loop {
+        let refused = s.totals().tls_refused;
+        let mut p = s.knock(port);
+        s.world.hear();
+        if s.totals().tls_refused == refused {
+            s.world.send(p, "A", &records(b'k', b"hello")).unwrap();
+            p.seq = p.seq.wrapping_add(8);
+            assert_eq!(s.hear(&mut p, 8), (records(b'k', b"hello"), false));
+            return;
+        }
+        let _ = s.world.send(p, "R", b"");
+        s.world.hear();
+        assert!(begun.elapsed() < Duration::from_secs(5), "a place is lost");
+        port += 1;
+    }
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_not_read_from() {
+    let mut s = Secured::new(4);
+    let mut p = s.greeted(1000);
+    let set = [&b"set k 0 0 500000\r\n"[..], &[b'v'; 500_000], b"\r\n"].concat();
+    s.send(&mut p, &records(b'd', &set));
+    assert_eq!(opened(&s.hear(&mut p, 11).0).len(), 1);
+    let asks = records(b'd', &b"get k\r\n".repeat(100));
+    s.world.send(p, "A", &asks).unwrap();
+    let sent: usize = s.world.hear().iter().map(|heard| heard.payload.len()).sum();
+    assert!(sent < 300_000, "{sent} bytes without a word of the client's");
+    assert_eq!(s.totals().cmd_get, 1, "one reply is made at a time");
+}
