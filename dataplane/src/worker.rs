@@ -479,11 +479,18 @@ impl Worker {
 
     /// Whose batch that is.
     fn batcher_of(&mut self, id: u32) -> &mut Batcher {
-        // Look-ups have the first ids.
+        let of_writes = self.is_of_writes(id);
         match &mut self.writes {
-            Some(writes) if id as usize >= self.with_engine.len() - WRITE_BATCHES => writes,
+            Some(writes) if of_writes => writes,
             _ => &mut self.batcher,
         }
+    }
+
+    /// Beside another engine: whether the batch is one of those for the CPU engine alone. Look-ups have the
+    /// first ids.
+    #[inline(always)]
+    fn is_of_writes(&self, id: u32) -> bool {
+        id as usize >= self.with_engine.len() - WRITE_BATCHES
     }
 
     fn finish(&mut self, now_ns: u64) -> usize {
@@ -493,7 +500,7 @@ impl Worker {
             None => return 0,
         };
         let requests = frames.len();
-        if self.writes.is_some() {
+        if self.writes.is_some() && !self.is_of_writes(meta.id) {
             self.answer_located(&mut frames, &mut meta);
             self.engine.complete(&mut meta);
         }

@@ -211,8 +211,7 @@ impl FastPath {
         }
     }
 
-    /// `None`: requests are to be shown to somebody, or none can be told to be alive without a look at more
-    /// than its item.
+    /// What shows whether an item is alive. `None`: a client watches requests, or an item alone does not show it.
     #[inline(always)]
     fn liveness(&self, context: &Context<'_>) -> Option<Liveness> {
         let busy = self.manner == Manner::Off

@@ -45,7 +45,8 @@ impl Worker {
     }
 
     /// Sends the replies to the plain `get`s of a batch that can be answered by their locations. The others
-    /// are left.
+    /// are left. Not inlined, so that other batches do not pay for its stack frame.
+    #[inline(never)]
     pub(super) fn answer_located(&mut self, frames: &mut Vec<Frame>, batch: &mut Batch) {
         let Self { fast_path: Some(fast_path), ports, accounts, region, execute, .. } = self else {
             return;

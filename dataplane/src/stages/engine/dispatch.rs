@@ -247,6 +247,7 @@ impl Dispatch {
     }
 
     /// Completes the batch that was polled last, or what is left of it, if it was the other engine's.
+    #[inline(never)]
     pub fn complete(&mut self, batch: &mut Batch) {
         let Some(LookedOver { took, requests }) = self.looked_over.take() else { return };
         let began = Instant::now();
