@@ -4,6 +4,7 @@
 //! queues, frames for the exception path, and counters that balance. A worker shares nothing with
 //! other workers but the store's items and the region's free slots.
 
+mod beside;
 mod build;
 
 pub use build::{WorkerConfig, WorkerPort, offload};
@@ -232,7 +233,10 @@ impl Worker {
             self.accounts.received.add(received as u64);
             self.accounts.tap.received(&mut burst, index, port.plain.local().service_port, now_ns);
             work += received;
-            self.answer_fast(&mut burst, index, now_ns);
+            let plain = self.answer_fast(&mut burst, index, now_ns);
+            if plain != 0 {
+                self.sort_plain(&mut burst, plain, index, now_ns);
+            }
             for frame in burst.drain(..) {
                 self.sort(frame, index, now_ns);
             }
@@ -244,14 +248,18 @@ impl Worker {
         work
     }
 
-    /// The fast path, where there is one: what it answers leaves the burst.
+    /// The fast path, where there is one: what it answers leaves the burst. Beside another engine it
+    /// says which frames are plain gets: bit n for frame n.
     #[inline(always)]
-    fn answer_fast(&mut self, burst: &mut Burst, index: usize, now_ns: u64) {
+    fn answer_fast(&mut self, burst: &mut Burst, index: usize, now_ns: u64) -> u64 {
         let (Some(fast_path), Some(port)) = (&mut self.fast_path, self.ports.get_mut(index)) else {
-            return;
+            return 0;
         };
         if burst.is_empty() || self.accounts.tap.is_running() {
-            return;
+            return 0;
+        }
+        if self.writes.is_some() {
+            return fast_path.plain_gets(burst, &mut port.requests, &self.region);
         }
         let (counters, region, caps) = (&self.accounts, &self.region, port.tx.caps());
         let mut context = fast_path::Context { ctx: self.execute.ctx(), counters, region, caps };
@@ -269,9 +277,11 @@ impl Worker {
             }
         }
         self.execute.note_answered(now_ns, answered.gets, answered.sets);
+        0
     }
 
     /// Stage 3's verdict on one frame, carried out.
+    #[inline(always)]
     fn sort(&mut self, mut frame: Frame, index: usize, now_ns: u64) {
         let Some(port) = self.ports.get_mut(index) else { return };
         // The engine addresses slots by their numbers alone.
@@ -469,20 +479,31 @@ impl Worker {
 
     /// Whose batch that is.
     fn batcher_of(&mut self, id: u32) -> &mut Batcher {
-        // Look-ups have the first ids.
+        let of_writes = self.is_of_writes(id);
         match &mut self.writes {
-            Some(writes) if id as usize >= self.with_engine.len() - WRITE_BATCHES => writes,
+            Some(writes) if of_writes => writes,
             _ => &mut self.batcher,
         }
     }
 
+    /// Beside another engine: whether the batch is one of those for the CPU engine alone. Look-ups have the
+    /// first ids.
+    #[inline(always)]
+    fn is_of_writes(&self, id: u32) -> bool {
+        id as usize >= self.with_engine.len() - WRITE_BATCHES
+    }
+
     fn finish(&mut self, now_ns: u64) -> usize {
-        let Some((meta, outcome)) = self.engine.poll() else { return 0 };
+        let Some((mut meta, outcome)) = self.engine.poll() else { return 0 };
         let mut frames = match self.with_engine.get_mut(meta.id as usize) {
             Some(place) => std::mem::take(place),
             None => return 0,
         };
         let requests = frames.len();
+        if self.writes.is_some() && !self.is_of_writes(meta.id) {
+            self.answer_located(&mut frames, &mut meta);
+            self.engine.complete(&mut meta);
+        }
         let (ports, gate) = (&mut self.ports, &mut self.gate);
         self.execute.answer(&mut frames, &meta, outcome, &self.accounts, |reply, entry| {
             if let Some(port) = ports.get_mut(usize::from(entry.mark)) {

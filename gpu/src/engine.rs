@@ -45,11 +45,33 @@ impl Batch {
         }
     }
 
+    /// Keeps the requests of which `keep` says so, by their numbers, in their order.
+    pub fn retain(&mut self, keep: impl Fn(usize) -> bool) {
+        let Self { entries, descs, heads, .. } = self;
+        let mut kept = 0;
+        for n in (0..entries.len()).filter(|n| keep(*n)) {
+            move_within(entries, n, kept);
+            move_within(descs, n, kept);
+            move_within(heads, n, kept);
+            kept += 1;
+        }
+        entries.set_len(kept);
+        descs.set_len(kept.min(descs.len()));
+        heads.set_len(kept.min(heads.len()));
+    }
+
     /// Forgets the requests and keeps the memory.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.descs.clear();
         self.heads.clear();
+    }
+}
+
+/// Copies a value that is there to an earlier place.
+fn move_within<T: Copy>(values: &mut [T], from: usize, to: usize) {
+    if from < values.len() {
+        values.copy_within(from..=from, to);
     }
 }
 

@@ -31,6 +31,7 @@
 
 mod fixed;
 mod line;
+mod located;
 mod lookup;
 mod order;
 mod read;
@@ -109,6 +110,8 @@ pub struct FastPath {
     order: Order,
     several: Box<[Several; BURST_MAX]>,
     sets: Box<[Set; BURST_MAX]>,
+    /// Of another engine's batch, which requests have been answered: a bit each.
+    located: Box<[u64]>,
 }
 
 /// What a burst is answered with.
@@ -197,14 +200,24 @@ impl Lanes<'_> {
 }
 
 impl FastPath {
-    /// A fast path, if it is to be.
-    pub fn new(manner: Manner) -> Self {
+    /// A fast path, if it is to be, where another engine has batches of up to `batch_max` requests.
+    pub fn new(manner: Manner, batch_max: usize) -> Self {
         Self {
             manner,
             order: Order::default(),
             several: Box::new([Several::default(); BURST_MAX]),
             sets: Box::new([Set::default(); BURST_MAX]),
+            located: vec![0; batch_max.div_ceil(BURST_MAX)].into(),
         }
+    }
+
+    /// What shows whether an item is alive. `None`: a client watches requests, or an item alone does not show it.
+    #[inline(always)]
+    fn liveness(&self, context: &Context<'_>) -> Option<Liveness> {
+        let busy = self.manner == Manner::Off
+            || context.ctx.server().watchers.want(Events::FETCHERS)
+            || context.ctx.server().detail.is_on();
+        context.ctx.session.store().liveness().filter(|_| !busy)
     }
 
     /// Answers what it can of a burst.
@@ -215,12 +228,7 @@ impl FastPath {
         requests: &mut Requests,
         context: &mut Context<'_>,
     ) -> Answered {
-        let busy = self.manner == Manner::Off
-            || context.ctx.server().watchers.want(Events::FETCHERS)
-            || context.ctx.server().detail.is_on();
-        let Some(liveness) = context.ctx.session.store().liveness().filter(|_| !busy) else {
-            return Answered::default();
-        };
+        let Some(liveness) = self.liveness(context) else { return Answered::default() };
         let totals = match (context.caps.ip, context.caps.udp) {
             (false, false) => self.run_with::<false>(burst, requests, context, liveness),
             (true, true) => self.run_with::<true>(burst, requests, context, liveness),

@@ -63,8 +63,8 @@ pub struct WorkerConfig {
     pub offload: Option<Offloading>,
     /// TCP connections to the service, on ports whose [`Local`] says that they are served here.
     pub streams: Option<StreamsConfig>,
-    /// How the fast path works, where there is one: beside no other engine, and only where batches
-    /// do not wait and nothing is counted of trusted sources.
+    /// How the fast path works, where there is one: only where batches do not wait and nothing is
+    /// counted of trusted sources. Beside another engine it has the host's share of plain gets.
     pub fast_path: Manner,
 }
 
@@ -84,8 +84,7 @@ impl Worker {
             fast_path,
         } = config;
         let gate = Gate::new(&policy);
-        let has_fast_path = offload.is_none()
-            && batch.mode == BatchMode::Adaptive
+        let has_fast_path = batch.mode == BatchMode::Adaptive
             && !gate.counts_trusted()
             && server.dialects.have_text()
             && fast_path != Manner::Off;
@@ -143,7 +142,7 @@ impl Worker {
             execute: Execute::new(session, server, region.clone(), policy.amp_factor, batch.size),
             streams,
             reads,
-            fast_path: has_fast_path.then(|| FastPath::new(fast_path)),
+            fast_path: has_fast_path.then(|| FastPath::new(fast_path, batch.size.max(1))),
             burst: Some(Box::default()),
             accounts: Accounts::new(counters, started, names),
             started,

@@ -7,7 +7,7 @@
 //! out while it runs (`cost.rs`). The second engine is never trusted with more than speed: its
 //! descriptors are looked over, now and then in full ([`CpuEngine::confirms`]), and the batches that it loses
 //! are done by the CPU engine at once. The CPU engine also completes what it did: keys that its index does not
-//! have are looked up in the host's, and memory is prefetched ([`CpuEngine::complete`]).
+//! have are looked up in the host's, and memory is prefetched ([`Dispatch::complete`]).
 //! Requests that are no look-ups never go there: batches are of one kind or the other.
 //! Batches come out in order of finishing. Nothing here fails, waits or allocates.
 
@@ -56,7 +56,15 @@ pub struct Dispatch {
     beside: Option<Accelerator>,
     /// Most requests in a batch.
     batch_max: usize,
+    /// A batch of the other engine's that was looked over is to be completed.
+    looked_over: Option<LookedOver>,
     counters: Arc<WorkerCounters>,
+}
+
+/// What it took to look a batch over, if that was not in full, and of how many requests it was.
+struct LookedOver {
+    took: Option<Duration>,
+    requests: usize,
 }
 
 impl std::fmt::Debug for Dispatch {
@@ -221,7 +229,8 @@ impl Dispatch {
         batch_max: usize,
         counters: Arc<WorkerCounters>,
     ) -> Self {
-        Self { cpu, beside: beside.map(Accelerator::new), batch_max, counters }
+        let beside = beside.map(Accelerator::new);
+        Self { cpu, beside, batch_max, looked_over: None, counters }
     }
 
     /// Whether there is an engine beside the CPU's.
@@ -235,6 +244,19 @@ impl Dispatch {
     /// The batch, when the CPU engine has one that was not polled.
     pub fn submit_to_cpu(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
         self.cpu.submit(batch)
+    }
+
+    /// Completes the batch that was polled last, or what is left of it, if it was the other engine's.
+    #[inline(never)]
+    pub fn complete(&mut self, batch: &mut Batch) {
+        let Some(LookedOver { took, requests }) = self.looked_over.take() else { return };
+        let began = Instant::now();
+        if !batch.entries.is_empty() {
+            self.counters.gpu_missed.add(self.cpu.complete(batch) as u64);
+        }
+        if let (Some(took), Some(beside)) = (took, &mut self.beside) {
+            beside.taking.add(nanos(took + began.elapsed()) / requests.max(1) as f64);
+        }
     }
 
     fn by_cpu(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
@@ -252,7 +274,7 @@ impl Dispatch {
     /// A batch of the other engine's, looked over; or the CPU engine's word instead.
     fn poll_beside(&mut self) -> Option<(Box<Batch>, Outcome)> {
         let beside = self.beside.as_mut()?;
-        let (mut batch, outcome) = beside.poll()?;
+        let (batch, outcome) = beside.poll()?;
         if outcome != Outcome::Lost {
             let in_full = beside.is_to_verify();
             if in_full {
@@ -260,12 +282,9 @@ impl Dispatch {
             }
             let began = Instant::now();
             if self.cpu.confirms(&batch, in_full) {
-                self.counters.gpu_missed.add(self.cpu.complete(&mut batch) as u64);
                 // What comparing takes is not the rule.
-                if !in_full {
-                    let n = batch.entries.len().max(1) as f64;
-                    beside.taking.add(nanos(began.elapsed()) / n);
-                }
+                let took = (!in_full).then(|| began.elapsed());
+                self.looked_over = Some(LookedOver { took, requests: batch.entries.len() });
                 return Some((batch, outcome));
             }
             beside.engine.mark_faulty();

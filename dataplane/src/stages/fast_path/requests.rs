@@ -4,7 +4,7 @@
 //! source. What a frame must have to be taken is what stages 3 to 5 ask of a plain `get`,
 //! and a UDP checksum that was verified here: the reply's is made from it.
 
-use super::seal::FIXED;
+use super::seal::{FIXED, L4};
 use super::sum::fold64;
 use super::vector::{HEAD, KEY_BLOCK, SUM_BLOCK, Vector};
 use super::window::{TEXT, part};
@@ -18,6 +18,8 @@ pub(super) const LOOK: usize = 128;
 pub(super) const KEY: usize = TEXT + b"get ".len();
 /// UDP length of a request beside its key: headers, the verb and the line end.
 const AROUND_KEY: usize = 8 + 8 + b"get ".len() + b"\r\n".len();
+/// Bytes of a request's frame beside its key.
+pub(super) const PLAIN_AROUND_KEY: usize = L4 + AROUND_KEY;
 /// From the third byte of the memcached frame header on: whole, reserved bytes, verb.
 const VERB: u64 = u64::from_le_bytes(*b"\0\x01\0\0get ");
 /// Ports from which requests are looked at more closely reach up to here.
@@ -142,6 +144,21 @@ impl Requests {
         look: &[u8; LOOK],
         vector: impl Vector,
     ) -> Option<Asked> {
+        let asked = self.shaped(frame, look, vector)?;
+        // Addresses and datagram stand side by side.
+        let len = AROUND_KEY + usize::from(asked.key_len) + 8;
+        let hold = vector.sums_hold::<SUM_BLOCK>(part(look, 14), part(look, 26), len);
+        hold.then_some(asked)
+    }
+
+    /// [`Self::asked`], but for the checksums.
+    #[inline(always)]
+    pub(super) fn shaped(
+        &mut self,
+        frame: &Frame,
+        look: &[u8; LOOK],
+        vector: impl Vector,
+    ) -> Option<Asked> {
         let udp_len = usize::from(u16::from_be_bytes(*part(look, 38)));
         let total_len = usize::from(u16::from_be_bytes(*part(look, 16)));
         let port = u16::from_be_bytes(*part(look, 34));
@@ -165,9 +182,7 @@ impl Requests {
         let header = self.trusted(addresses)?;
         #[expect(clippy::cast_possible_truncation, reason = "at most KEY_BLOCK")]
         let key_len = len as u8;
-        // Addresses and datagram stand side by side.
-        let hold = vector.sums_hold::<SUM_BLOCK>(part(look, 14), part(look, 26), udp_len + 8);
-        hold.then_some(Asked { key_len, header })
+        Some(Asked { key_len, header })
     }
 }
 

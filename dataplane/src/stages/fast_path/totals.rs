@@ -45,16 +45,26 @@ impl Totals {
         self.sets_len += u64::from(text_len);
     }
 
+    /// Counts the requests, and that they came as a batch of their own.
     pub(super) fn count(&self, observer: Observer<'_>, counters: &WorkerCounters) {
+        let requests = u64::from(self.frames.count_ones());
+        if requests == 0 {
+            return;
+        }
+        self.count_requests(observer, counters);
+        counters.batches.inc();
+        counters.batched.add(requests);
+        counters.batch_sizes.count(requests);
+        counters.batch_waits.count(0);
+    }
+
+    pub(super) fn count_requests(&self, observer: Observer<'_>, counters: &WorkerCounters) {
         let requests = u64::from(self.frames.count_ones());
         let sets = u64::from(self.sets.count_ones());
         let gets = requests - sets;
         let plain = self.frames & !self.several & !self.sets;
         let keys = u64::from(plain.count_ones()) + self.several_keys;
         let hits = u64::from((plain & !self.missed).count_ones()) + self.several_hits;
-        if requests == 0 {
-            return;
-        }
         if gets > 0 {
             observer.look_ups(LookUps { keys, hits }, false);
             counters.fast.add(gets);
@@ -66,10 +76,6 @@ impl Totals {
         }
         let gets_len = (self.lengths >> 32) + gets * AROUND_KEY;
         observer.ops.bytes_read.add(gets_len + self.sets_len);
-        counters.batches.inc();
-        counters.batched.add(requests);
-        counters.batch_sizes.count(requests);
-        counters.batch_waits.count(0);
     }
 }
 

@@ -1,0 +1,243 @@
+//! The same beside another engine, which reports right locations, wrong ones and none, some time after.
+
+use crate::random::{Random, corpus};
+use crate::world::{Sent, World};
+use crate::{CLIENT, datagram, packets, set};
+use dataplane::stages::batch::{BatchMode, BatchPolicy};
+use dataplane::stages::engine::cpu_engine::{keys, read};
+use dataplane::stages::engine::dispatch::Offloading;
+use dataplane::stages::fast_path::Manner;
+use driver_shim::TxCaps;
+use gpu::{Batch, Engine, Hint, Outcome, ReqDesc, Verb, Verdict};
+use memcache::Dialects;
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use store::{Store, StoreConfig};
+use wire::DropReason;
+
+/// Batches in flight.
+const PLACES: usize = 3;
+
+/// What is wrong with the descriptors of an engine.
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    None,
+    KeyShort,
+    KeyElsewhere,
+    TextShort,
+    TwoKeys,
+    OtherVerb,
+}
+
+/// Reads what was sent, and says where keys are; or not, or elsewhere.
+struct Reporter {
+    sent: Sent,
+    store: Arc<Store>,
+    fault: Fault,
+    /// Of every reader of the same requests the same.
+    random: Random,
+    /// Polls until the first comes out, and what has come of it.
+    has: VecDeque<(usize, Outcome, Box<Batch>)>,
+    /// It has had a batch; the first one, which is compared in full, is described rightly.
+    begun: bool,
+    open: bool,
+}
+
+impl Reporter {
+    fn describe(&mut self, batch: &Batch, n: usize) -> ReqDesc {
+        let entry = &batch.entries[n];
+        let sent = self.sent.lock().unwrap();
+        let frame = &sent[&entry.slot];
+        let mut desc = read(frame, entry);
+        let hashes: Vec<_> = keys(&desc, frame).map(|key| self.store.hash(key)).collect();
+        for (key, hash) in desc.keys.iter_mut().zip(hashes) {
+            let right = self.store.propose(hash).map(|at| at.0);
+            (key.hint, key.location) = match (self.random.below(8), right) {
+                (_, Some(right)) if self.fault != Fault::None => (Hint::HIT, right),
+                (0, _) => (
+                    Hint::HIT,
+                    u32::from_le_bytes(self.random.next().to_le_bytes()[..4].try_into().unwrap()),
+                ),
+                // Some other item's, or none's.
+                (1, Some(right)) => (Hint::HIT, right ^ (1 << self.random.below(12))),
+                (2, _) => (Hint::UNKNOWN, 7),
+                (3, _) => (Hint::MISS, 0),
+                (_, Some(right)) => (Hint::HIT, right),
+                (_, None) => (Hint::MISS, 0),
+            };
+        }
+        if self.fault == Fault::None && self.random.below(30) == 0 && desc.verdict == Verdict::READY
+        {
+            // It leaves what it could have read.
+            let ReqDesc { payload_off, payload_len, .. } = desc;
+            desc =
+                ReqDesc { payload_off, payload_len, verdict: Verdict::SLOW, ..ReqDesc::default() };
+        }
+        match self.fault {
+            _ if !self.begun => {}
+            Fault::None => {}
+            Fault::KeyShort => desc.keys[0].len = desc.keys[0].len.wrapping_sub(1),
+            Fault::KeyElsewhere => desc.keys[0].off += 1,
+            Fault::TextShort => desc.payload_len = desc.payload_len.wrapping_sub(1),
+            Fault::TwoKeys => desc.n_keys = 2,
+            Fault::OtherVerb => desc.verb = Verb::GETS,
+        }
+        desc
+    }
+}
+
+impl Engine for Reporter {
+    fn name(&self) -> &'static str {
+        "reporter"
+    }
+
+    fn submit(&mut self, mut batch: Box<Batch>) -> Result<(), Box<Batch>> {
+        if self.has.len() == PLACES || !self.open {
+            return Err(batch);
+        }
+        let lost = self.fault == Fault::None && self.random.below(40) == 0;
+        for n in 0..batch.entries.len() {
+            let desc = self.describe(&batch, n);
+            if !lost {
+                batch.descs.push(desc).unwrap();
+            }
+        }
+        self.begun = true;
+        let outcome = if lost { Outcome::Lost } else { Outcome::Replica };
+        self.has.push_back((self.random.below(4), outcome, batch));
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<(Box<Batch>, Outcome)> {
+        let (polls, ..) = self.has.front_mut()?;
+        if *polls > 0 {
+            *polls -= 1;
+            return None;
+        }
+        self.has.pop_front().map(|(_, outcome, batch)| (batch, outcome))
+    }
+
+    fn in_flight(&self) -> usize {
+        self.has.len()
+    }
+
+    fn is_open(&self) -> bool {
+        self.open
+    }
+
+    fn mark_faulty(&mut self) {
+        self.open = false;
+    }
+}
+
+/// Batches of few requests fill in the middle of a burst.
+fn beside(manner: Manner, caps: TxCaps, seed: u64, size: usize, fault: Fault) -> World {
+    let batch = BatchPolicy { size, mode: BatchMode::Adaptive, in_flight_max: PLACES };
+    let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
+    World::beside(config, Dialects::Auto, manner, caps, batch, |store, sent| {
+        let (sent, store) = (Arc::clone(sent), Arc::clone(store));
+        let has = VecDeque::new();
+        let engine =
+            Reporter { sent, store, fault, random: Random(seed), has, begun: false, open: true };
+        let verify_one_in = NonZeroU32::new(if fault == Fault::None { 5 } else { 1000 }).unwrap();
+        Some(Offloading { engine: Box::new(engine), forced: true, verify_one_in })
+    })
+}
+
+const MANNERS: [Manner; 3] = [Manner::Off, Manner::Vector, Manner::Portable];
+
+/// What another engine's work comes to, beside what [`World::counted`] has.
+fn counted(world: &mut World) -> (Vec<String>, [u64; 8]) {
+    let c = Arc::clone(&world.counters);
+    let (right, wrong) = world.hints();
+    let counts = [
+        right,
+        wrong,
+        c.gpu_missed.get(),
+        c.gpu_lost.get(),
+        c.gpu_checked.get(),
+        c.gpu_batched.get(),
+        c.batches.get(),
+        c.batch_sizes.sum(),
+    ];
+    (world.counted(), counts)
+}
+
+fn compare(seed: u64, caps: TxCaps, size: usize) {
+    let corpus = corpus();
+    let mut random = Random(seed);
+    let mut worlds = MANNERS.map(|manner| beside(manner, caps, seed, size, Fault::None));
+    let (mut sent, mut bursts) = (0, 0);
+    while sent < packets() / 5 {
+        let n = 1 + random.below(64);
+        let sets = [Some(0), Some(0), Some(5), Some(20), None][random.below(5)];
+        let frames: Vec<Vec<u8>> =
+            (0..n).map(|id| random.frame(u16::try_from(id).unwrap(), sets, &corpus)).collect();
+        let [want, fast, portable] = worlds.each_mut().map(|world| world.ask(&frames));
+        assert!(fast == want && portable == want, "seed {seed:#x}, burst {bursts}");
+        sent += n;
+        bursts += 1;
+        if bursts % 64 == 0 {
+            let [want, fast, portable] = worlds.each_mut().map(counted);
+            assert_eq!(fast, want, "seed {seed:#x}, burst {bursts}, vector");
+            assert_eq!(portable, want, "seed {seed:#x}, burst {bursts}, portable");
+        }
+    }
+    for world in &worlds {
+        let c = &world.counters;
+        assert!(c.hints_right.get() > 1000 && c.hints_wrong.get() > 1000 && c.gpu_lost.get() > 0);
+        let ledger = c.ledger();
+        assert!(ledger.balances() && ledger.in_flight == 0, "{ledger:?}");
+        assert!(*ledger.dropped.of(DropReason::UdpChecksum) > 0);
+    }
+}
+
+#[test]
+fn every_reply_and_every_count_is_that_of_the_general_stages() {
+    compare(11, TxCaps::default(), 512);
+    compare(12, TxCaps::default(), 16);
+    compare(13, TxCaps { ip: true, udp: true }, 7);
+}
+
+#[test]
+fn a_read_sees_the_write_before_it() {
+    let get = || datagram(CLIENT, b"get a\r\n");
+    for (size, seed) in (0..40).map(|n| ([2, 3, 5, 64][n % 4], n as u64)) {
+        let mut worlds = MANNERS.map(|m| beside(m, TxCaps::default(), seed, size, Fault::None));
+        for world in &mut worlds {
+            world.ask(&[set("a", "old", "")]);
+            // What is no plain get, and changes something behind a read of it.
+            let hidden = datagram(CLIENT, b"get a\r\ndelete a\r\n");
+            let replies = world.ask(&[get(), hidden, get(), get()]);
+            let hits =
+                replies.iter().filter(|r| r[50..].starts_with(b"VALUE a 0 3\r\nold")).count();
+            assert_eq!((replies.len(), hits), (4, 2));
+            world.ask(&[set("a", "old", "")]);
+            let replies = world.ask(&[get(), set("a", "new", ""), get(), get(), get()]);
+            let new = replies.iter().filter(|r| r[50..].starts_with(b"VALUE a 0 3\r\nnew")).count();
+            assert!(replies.len() == 5 && new >= 3, "{new}");
+        }
+    }
+}
+
+#[test]
+fn a_faulty_engine_loses_its_batches() {
+    for fault in
+        [Fault::KeyShort, Fault::KeyElsewhere, Fault::TextShort, Fault::TwoKeys, Fault::OtherVerb]
+    {
+        let mut world = beside(Manner::Vector, TxCaps::default(), 1, 64, fault);
+        world.ask(&[set("key", "value", ""), set("ke", "wrong", "")]);
+        world.ask(&[datagram(CLIENT, b"get key\r\n")]);
+        let gets: Vec<Vec<u8>> = (0..20).map(|_| datagram(CLIENT, b"get key\r\n")).collect();
+        let replies = world.ask(&gets);
+        let right = |r: &&Vec<u8>| r[50..].starts_with(b"VALUE key 0 5\r\nvalue\r\nEND\r\n");
+        assert_eq!(replies.iter().filter(right).count(), 20);
+        assert_eq!(
+            (world.counters.gpu_lost.get(), world.counters.hints_right.get()),
+            (1, 21),
+            "{}",
+            fault as u8
+        );
+    }
+}

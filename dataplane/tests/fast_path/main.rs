@@ -1,0 +1,247 @@
+//! The fast path against the general stages: the same bursts to three workers, each with a store of
+//! its own, one without a fast path, one with it, one with its portable twin. Every byte of every
+//! reply is the same, and everything that is counted.
+//!
+//! `FAST_PATH_PACKETS=10000000` in the environment for a longer run.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod beside;
+mod general;
+mod random;
+mod world;
+
+use dataplane::stages::fast_path::Manner;
+use driver_shim::TxCaps;
+use driver_shim::ports::memory::{MAC, PEER_MAC};
+use memcache::{Dialect, Dialects};
+use random::{Random, corpus};
+use std::net::SocketAddr;
+use store::StoreConfig;
+use wire::DropReason;
+use wire::build::UdpFrame;
+use world::{PORT, SERVER, World};
+
+/// `shares` are those of `set`s in bursts, as [`Random::text`] has them.
+fn compare(seed: u64, packets: usize, caps: TxCaps, shares: &[Option<usize>]) {
+    let corpus = corpus();
+    let mut random = Random(seed);
+    let mut worlds = [Manner::Off, Manner::Vector, Manner::Portable].map(|m| World::new(m, caps));
+    let (mut sent, mut bursts) = (0, 0);
+    while sent < packets {
+        let n = 1 + random.below(64);
+        let sets = shares[random.below(shares.len())];
+        let frames: Vec<Vec<u8>> =
+            (0..n).map(|id| random.frame(u16::try_from(id).unwrap(), sets, &corpus)).collect();
+        let [want, fast, portable] = worlds.each_mut().map(|world| world.ask(&frames));
+        for (got, name) in [(fast, "vector"), (portable, "portable")] {
+            if got != want {
+                let odd = got.iter().zip(&want).find(|(a, b)| a != b);
+                let odd = odd.map(|(a, b)| [a, b].map(|f| String::from_utf8_lossy(f).into_owned()));
+                panic!(
+                    "seed {seed:#x}, burst {bursts}, {name}: {} replies for {}; {odd:?}",
+                    got.len(),
+                    want.len()
+                );
+            }
+        }
+        sent += n;
+        bursts += 1;
+        if bursts % 64 == 0 || sent >= packets {
+            let [want, fast, portable] = worlds.each_mut().map(World::counted);
+            assert_eq!(fast, want, "seed {seed:#x}, burst {bursts}, vector");
+            assert_eq!(portable, want, "seed {seed:#x}, burst {bursts}, portable");
+            if shares.contains(&None) {
+                let [want, fast, portable] = worlds.each_ref().map(World::hints);
+                assert!(fast == want && portable == want, "{fast:?}, {portable:?}: {want:?}");
+            }
+        }
+    }
+    // It was not the general stages that answered.
+    let batches = worlds.each_ref().map(|world| world.counters.batches.get());
+    assert!(batches[1] > batches[0] && batches[2] == batches[1], "{batches:?}");
+    for world in &worlds {
+        let ledger = world.counters.ledger();
+        assert!(ledger.balances() && ledger.in_flight == 0, "{ledger:?}");
+        assert!(*ledger.dropped.of(DropReason::UdpChecksum) > 0);
+    }
+}
+
+/// A datagram for the service.
+fn datagram(src: &str, text: &[u8]) -> Vec<u8> {
+    let payload = [&[0, 1, 0, 0, 0, 1, 0, 0], text].concat();
+    let (src, dst) = (src.parse().unwrap(), SocketAddr::new(SERVER.into(), PORT));
+    let (src_mac, dst_mac) = (PEER_MAC, MAC);
+    UdpFrame { src_mac, dst_mac, vlans: &[], src, dst, payload: &payload }.to_vec().unwrap()
+}
+
+/// The same bursts to each kind of worker.
+fn ask_all(dialects: Dialects, bursts: &[&[Vec<u8>]]) {
+    let mut worlds = [Manner::Off, Manner::Vector, Manner::Portable]
+        .map(|manner| World::speaking(dialects, manner, TxCaps::default()));
+    for burst in bursts {
+        let [want, fast, portable] = worlds.each_mut().map(|world| world.ask(burst));
+        let text = || burst.iter().map(|f| String::from_utf8_lossy(f)).collect::<Vec<_>>();
+        assert!(fast == want && portable == want, "{:?}", text());
+        let [want, fast, portable] = worlds.each_mut().map(World::counted);
+        assert_eq!(fast, want, "{:?}", text());
+        assert_eq!(portable, want, "{:?}", text());
+    }
+}
+
+const CLIENT: &str = "10.0.0.1:40000";
+
+#[test]
+fn a_get_does_not_go_before_what_hides_behind_a_broken_request() {
+    let binary = |tail: &[u8]| {
+        let body = u8::try_from(1 + tail.len()).unwrap();
+        let mut head = [0; 24];
+        (head[0], head[3], head[11]) = (0x80, 1, body);
+        [&head[..], b"z", tail].concat()
+    };
+    let ascii = Dialects::Only(Dialect::Ascii);
+    for (dialects, text) in [
+        // Lines that are no command: what follows is.
+        (Dialects::Auto, b"set a 0 0 8 x y\r\ndelete b\r\n".to_vec()),
+        (Dialects::Auto, b"cas a 0 0 8\r\ndelete b\r\n".to_vec()),
+        // A control character is part of a word.
+        (Dialects::Auto, b"set a 0 0\x0113 3\r\nxxx\r\ndelete b\r\n".to_vec()),
+        // Text, whatever it begins with.
+        (ascii, binary(b"\ndelete b\r\n")),
+    ] {
+        let set = |key| datagram(CLIENT, format!("set {key} 7 0 3\r\nold\r\n").as_bytes());
+        let get = || datagram(CLIENT, b"get b\r\n");
+        let sets = [set("a"), set("b")];
+        ask_all(dialects, &[&sets, &[get()], &[datagram(CLIENT, &text), get(), get()]]);
+    }
+}
+
+fn set(key: &str, value: &str, tail: &str) -> Vec<u8> {
+    let len = value.len();
+    datagram(CLIENT, format!("set {key} 0 0 {len}{tail}\r\n{value}\r\n").as_bytes())
+}
+
+#[test]
+fn sets_and_reads_of_a_key_keep_their_order() {
+    let get = |keys: &str| datagram(CLIENT, format!("get {keys}\r\n").as_bytes());
+    let mut binary = vec![0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1];
+    binary.extend([0; 12]);
+    binary.push(b'a');
+    let many = "a b c d e f g h";
+    for read in [
+        get("a"),
+        get("b a"),
+        get(many),
+        datagram(CLIENT, b"gets a\n"),
+        datagram(CLIENT, b"mg a v\r\n"),
+        datagram(CLIENT, &binary),
+        datagram(CLIENT, b"get a\r\nget a\r\n"),
+    ] {
+        for tail in ["", " noreply"] {
+            let sets = ["one", "two", "six"].map(|value| set("a", value, tail));
+            let [one, two, six] = sets;
+            let other = || set("b", "other", "");
+            ask_all(
+                Dialects::Auto,
+                &[
+                    &[one.clone(), read.clone(), two.clone(), read.clone(), six.clone()],
+                    std::slice::from_ref(&read),
+                    &[two.clone(), six, read.clone(), one, two, other(), read.clone(), other()],
+                    &[read.clone(), other(), set("a", "last", tail), other()],
+                    std::slice::from_ref(&read),
+                ],
+            );
+        }
+    }
+}
+
+#[test]
+fn what_the_store_refuses_is_refused_in_its_words() {
+    let small = || StoreConfig { item_max_bytes: 1024, ..StoreConfig::default() };
+    // Items above the limit, and later no memory for any.
+    let full = || StoreConfig { memory_bytes: 4 << 20, evict: false, ..StoreConfig::default() };
+    for caps in [TxCaps::default(), TxCaps { ip: true, udp: true }] {
+        for config in [small as fn() -> StoreConfig, full] {
+            let manners = [Manner::Off, Manner::Vector, Manner::Portable];
+            let mut worlds =
+                manners.map(|manner| World::over(config(), Dialects::Auto, manner, caps));
+            for round in 0..100 {
+                let burst: Vec<Vec<u8>> = (0..64)
+                    .map(|n| {
+                        let value = "v".repeat([10, 955, 960, 990, 1000, 1300][n % 6]);
+                        let tail = if n % 7 == 0 { " noreply" } else { "" };
+                        set(&format!("{round}:{}", n / 2), &value, tail)
+                    })
+                    .collect();
+                let [want, fast, portable] = worlds.each_mut().map(|world| world.ask(&burst));
+                assert!(fast == want && portable == want, "round {round}");
+            }
+            let [want, fast, portable] = worlds.each_mut().map(World::counted);
+            assert_eq!(fast, want);
+            assert_eq!(portable, want);
+            let refused = worlds[1].server.totals();
+            assert!(refused.store_too_large + refused.store_no_memory > 100, "{refused:?}");
+        }
+    }
+}
+
+#[test]
+fn writes_keep_their_order() {
+    let delete = || datagram(CLIENT, b"delete a\r\n");
+    let append = || datagram(CLIENT, b"append a 0 0 1\r\nx\r\n");
+    let gets = || datagram(CLIENT, b"gets a b c\r\n");
+    let (a, b) = (|| set("a", "1", ""), || set("b", "2", " noreply"));
+    for burst in [
+        [a(), delete(), b(), append()],
+        [delete(), a(), append(), b()],
+        [a(), append(), a(), delete()],
+        [append(), b(), a(), append()],
+    ] {
+        ask_all(Dialects::Auto, &[&burst, &[gets()], &burst, &[gets()]]);
+    }
+}
+
+#[test]
+fn sets_are_answered_before_the_general_stages() {
+    for (manner, batches) in [(Manner::Off, 1), (Manner::Vector, 2), (Manner::Portable, 2)] {
+        let mut world = World::new(manner, TxCaps::default());
+        // What the general stages get is a batch of its own.
+        let replies = world.ask(&[set("a", "1", ""), datagram(CLIENT, b"delete b\r\n")]);
+        assert_eq!((replies.len(), world.counters.batches.get()), (2, batches));
+        // A change that comes first is not overtaken.
+        world.ask(&[datagram(CLIENT, b"delete b\r\n"), set("a", "1", "")]);
+        assert_eq!(world.counters.batches.get(), batches + 1);
+        // Nothing is left of sets without an answer.
+        let quiet: Vec<Vec<u8>> = (0..64).map(|_| set("a", "1", " noreply")).collect();
+        assert!(world.ask(&quiet).is_empty());
+        let ledger = world.counters.ledger();
+        assert!(ledger.balances() && ledger.answered == 68, "{ledger:?}");
+        assert_eq!((world.counters.slow.get(), world.counters.tx_frames.get()), (68, 4));
+    }
+}
+
+#[test]
+fn a_source_that_is_nobody_is_not_answered() {
+    for src in ["0.0.0.0:40000", "0.0.0.1:40000", "158.0.0.1:40000", "1.0.0.0:40000"] {
+        ask_all(Dialects::Auto, &[&[datagram(src, b"get b\r\n"), datagram(CLIENT, b"get b\r\n")]]);
+    }
+}
+
+fn packets() -> usize {
+    std::env::var("FAST_PATH_PACKETS").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000)
+}
+
+#[test]
+fn every_reply_and_every_count_is_that_of_the_general_stages() {
+    // Nearly all gets in some bursts, nearly all sets in others, or a mixture.
+    let shares = [0, 0, 12, 39].map(Some);
+    for seed in 1..=4 {
+        compare(seed, packets() / 5, TxCaps::default(), &shares);
+    }
+    compare(5, packets() / 5, TxCaps { ip: true, udp: true }, &shares);
+}
+
+#[test]
+fn so_is_every_hint_where_sets_come_apart() {
+    compare(6, packets() / 5, TxCaps::default(), &[None, Some(40)]);
+}

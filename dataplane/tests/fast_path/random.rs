@@ -1,0 +1,225 @@
+//! Random and hostile requests.
+
+use crate::world::{PORT, SERVER};
+use driver_shim::ports::memory::{MAC, PEER_MAC};
+use std::net::SocketAddr;
+use std::path::Path;
+use wire::build::UdpFrame;
+use wire::corrupt::Corruption;
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        usize::try_from(self.next() % n as u64).unwrap()
+    }
+
+    pub(crate) fn byte(&mut self) -> u8 {
+        self.next().to_le_bytes()[0]
+    }
+
+    pub(crate) fn of<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {
+        all[self.below(all.len())]
+    }
+
+    /// One of few keys, of 1 to 250 bytes.
+    pub(crate) fn key(&mut self) -> String {
+        let n = self.below(48);
+        let len = match n {
+            0..40 => 1 + n,
+            _ => [63, 64, 100, 128, 200, 249, 250, 251][n - 40],
+        };
+        let first = char::from(b'a' + u8::try_from(n % 26).unwrap());
+        std::iter::once(first).chain(('!'..='~').cycle().skip(n)).take(len).collect()
+    }
+
+    pub(crate) fn value(&mut self) -> Vec<u8> {
+        let lens = [
+            0, 1, 9, 10, 31, 32, 33, 63, 64, 65, 99, 100, 127, 191, 192, 193, 500, 999, 1000, 1300,
+        ];
+        let len = match self.below(4) {
+            0 => self.below(1380),
+            _ => lens[self.below(lens.len())],
+        };
+        let byte = self.next().to_le_bytes();
+        byte.into_iter().cycle().take(len).collect()
+    }
+
+    /// A `set`, nearly always a good one.
+    pub(crate) fn set(&mut self) -> Vec<u8> {
+        let (key, value) = (self.key(), self.value());
+        let mut words = [
+            self.of(&["0", "0", "0", "7", "12", "007", "123456789", "1234567890", "4294967295"]),
+            self.of(&["0", "0", "0", "0", "100000", "0000", "2592001", "-1"]),
+            &value.len().to_string(),
+        ]
+        .map(str::to_owned);
+        let mut tail = self.of(&["", "", " noreply"]).to_owned();
+        let (mut gap, mut line_end, mut end, mut behind) = (" ", "\r\n", "\r\n", "");
+        match self.below(60) {
+            0 => words[0] = self.of(&["4294967296", "-1", "a", "", "1 2"]).to_owned(),
+            1 => words[1] = self.of(&["99999999999", "a", "", "1\u{1}2"]).to_owned(),
+            2 => words[2] = self.of(&["0", "1", "99999", "0000000001", "-1", ""]).to_owned(),
+            3 => words[2] = format!("{:04}", value.len()),
+            4 => words[2] = format!("{}", value.len() + 1),
+            5 => words[2] = format!("{}", value.len().saturating_sub(1)),
+            6 => gap = self.of(&["  ", "\t", ""]),
+            7 => line_end = self.of(&["\n", "\r", " \r\n", ""]),
+            8 => end = self.of(&["\n", "\r", "xx", "", "\r\n\r\n"]),
+            9 => {
+                tail = self.of(&[" noreply ", " norepl", " 5", " no reply", "  noreply"]).to_owned()
+            }
+            10 => behind = self.of(&["get a\r\n", "delete a\r\n", "x"]),
+            _ => {}
+        }
+        let [flags, exptime, len] = words;
+        let line = format!("set {key}{gap}{flags} {exptime} {len}{tail}{line_end}");
+        [line.as_bytes(), &value, end.as_bytes(), behind.as_bytes()].concat()
+    }
+
+    /// `sets` of 40 are `set`s, and some of the others; `None`: not any.
+    pub(crate) fn text(&mut self, sets: Option<usize>, corpus: &[Vec<u8>]) -> Vec<u8> {
+        if sets.is_some_and(|sets| self.below(40) < sets) {
+            return self.set();
+        }
+        let key = self.key();
+        let line = match self.below(40) {
+            0..17 => format!("get {key}\r\n"),
+            17..20 => {
+                let keys: String = (0..self.below(5)).map(|_| format!(" {}", self.key())).collect();
+                format!("{} {key}{keys}\r\n", self.of(&["get", "gets"]))
+            }
+            20 => format!("get {key}\n"),
+            21 => format!("get {key} \r\n"),
+            22 => format!("delete {key}\r\n"),
+            23 => format!("incr {key} 1\r\n"),
+            24 => format!("touch {key} {}\r\n", self.of(&["0", "-1", "1000"])),
+            25 => format!("mg {key} v k t\r\n"),
+            26 => match self.below(4) {
+                0 => format!("md {key} I T30\r\n"),
+                1 => format!("mg {key} N30 v\r\n"),
+                2 => format!("ms {key} 3 I\r\nabc\r\n"),
+                _ => format!("md {key}\r\n"),
+            },
+            27 => format!("get {key}\r\ndelete {}\r\n", self.key()),
+            28 if self.below(50) == 0 => "flush_all\r\n".to_owned(),
+            28 => format!("gat 0 {key}\r\n"),
+            29 => {
+                let mut binary = vec![0x80, [0, 4, 0xc][self.below(3)], 0];
+                let len = u8::try_from(key.len()).unwrap();
+                binary.extend([len, 0, 0, 0, 0, 0, 0, 0, len]);
+                binary.extend([0; 12]);
+                binary.extend(key.bytes());
+                return binary;
+            }
+            30 if sets.is_none() => "version\r\n".to_owned(),
+            30 if !corpus.is_empty() => return corpus[self.below(corpus.len())].clone(),
+            30 => return Vec::new(),
+            n => {
+                let value = self.value();
+                let verb = match n {
+                    ..37 if sets.is_some() => "set",
+                    _ => self.of(&["add", "replace", "append", "prepend"]),
+                };
+                let flags = if n % 2 == 0 { self.below(10) } else { self.below(1 << 32) };
+                let exptime = self.of(&["0", "0", "0", "0", "0", "0", "-1", "100000"]);
+                let noreply = self.of(&["", "", " noreply"]);
+                let line = format!("{verb} {key} {flags} {exptime} {}{noreply}\r\n", value.len());
+                return [line.as_bytes(), &value, b"\r\n"].concat();
+            }
+        };
+        line.into_bytes()
+    }
+
+    pub(crate) fn frame(&mut self, id: u16, sets: Option<usize>, corpus: &[Vec<u8>]) -> Vec<u8> {
+        let text = self.text(sets, corpus);
+        let [id_hi, id_lo] = id.to_be_bytes();
+        let mut payload = vec![id_hi, id_lo, 0, 0, 0, 1, 0, 0];
+        if self.below(40) == 0 {
+            let at = 2 + self.below(6);
+            payload[at] = self.byte();
+        }
+        payload.extend(text);
+        payload.truncate(1400);
+        let sources = ["10.0.0.1:40000", "10.0.0.9:5000", "10.0.0.77:65535"];
+        let odd = [
+            "11.2.3.4:4444",
+            "12.2.3.4:4444",
+            "10.0.0.1:53",
+            "10.0.0.1:1900",
+            "10.0.0.2:9",
+            "127.0.0.1:4444",
+            "10.0.0.1:11211",
+        ];
+        let v6 = self.below(30) == 0;
+        let src = match self.below(30) {
+            _ if v6 => "[fd00::1]:40000",
+            0 => self.of(&odd),
+            _ => self.of(&sources),
+        };
+        let vlans: &[u16] = if self.below(30) == 0 { &[7] } else { &[] };
+        let dst = if v6 {
+            "[fd00::2]:11211".parse().unwrap()
+        } else {
+            SocketAddr::new(SERVER.into(), PORT)
+        };
+        let (src_mac, dst_mac, src) = (PEER_MAC, MAC, src.parse().unwrap());
+        let mut frame =
+            UdpFrame { src_mac, dst_mac, vlans, src, dst, payload: &payload }.to_vec().unwrap();
+        match self.below(60) {
+            0 => {
+                let corruption = Corruption::ALL[self.below(Corruption::ALL.len())];
+                corruption.apply(&mut frame);
+            }
+            1 => {
+                let bit = self.below(8 * frame.len());
+                frame[bit / 8] ^= 1 << (bit % 8);
+            }
+            2 => {
+                // Of a header, and the others still right.
+                let bit = self.below(8 * 54.min(frame.len()));
+                frame[bit / 8] ^= 1 << (bit % 8);
+            }
+            3 => frame.truncate(self.below(frame.len())),
+            4 => frame.extend(std::iter::repeat_n(0xaa, self.below(20))),
+            // No checksum.
+            5 if !v6 && vlans.is_empty() => frame[40..42].fill(0),
+            6 if sets.is_some() => frame = corpus[self.below(corpus.len())].clone(),
+            _ => {}
+        }
+        if frame.is_empty() {
+            frame.push(0);
+        }
+        frame.truncate(1900);
+        frame
+    }
+}
+
+/// What fuzzers found worth keeping.
+pub(crate) fn corpus() -> Vec<Vec<u8>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+    let mut all = Vec::new();
+    for target in ["ascii", "binary", "classify", "datagram", "meta", "udp_frame"] {
+        for entry in root.join(target).read_dir().unwrap() {
+            let mut bytes = std::fs::read(entry.unwrap().path()).unwrap();
+            bytes.truncate(1390);
+            // `stats` shows the time, and what was counted so far within a burst.
+            let tells = |word: &[u8]| bytes.windows(word.len()).any(|w| w == word);
+            if !tells(b"stat") && !tells(&[0x80, 0x10]) {
+                all.push(bytes);
+            }
+        }
+    }
+    assert!(all.len() > 50);
+    all.sort_unstable();
+    all
+}

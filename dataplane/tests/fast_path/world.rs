@@ -1,0 +1,192 @@
+//! A worker that is asked, and everything that it counts.
+
+use dataplane::commands::{Ctx, stats};
+use dataplane::observe::{OpCounters, Rows, Server};
+use dataplane::policy::Policy;
+use dataplane::stages::batch::BatchPolicy;
+use dataplane::stages::engine::dispatch::Offloading;
+use dataplane::stages::fast_path::Manner;
+use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
+use dataplane::{Counter, WorkerCounters};
+use driver_shim::ports::memory::{MAC, linked};
+use driver_shim::{Burst, Pages, QueuePair, Region, TxCaps};
+use memcache::Dialects;
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex};
+use store::{Session, Store, StoreConfig};
+use wire::verify::{verify_ip4_header, verify_udp};
+use wire::{Cidr, Local};
+
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+pub(crate) const PORT: u16 = 11_211;
+
+/// What was sent last in each slot.
+pub(crate) type Sent = Arc<Mutex<HashMap<u32, Vec<u8>>>>;
+
+/// A worker at one end of a wire.
+pub(crate) struct World {
+    pub(crate) worker: Worker,
+    pub(crate) counters: Arc<WorkerCounters>,
+    pub(crate) server: Arc<Server>,
+    pub(crate) session: Session,
+    pub(crate) near: QueuePair,
+    pub(crate) region: Region,
+    sent: Sent,
+    /// Replies come with their checksums.
+    pub(crate) sums: bool,
+}
+
+impl World {
+    pub(crate) fn new(fast_path: Manner, caps: TxCaps) -> Self {
+        Self::speaking(Dialects::Auto, fast_path, caps)
+    }
+
+    pub(crate) fn speaking(dialects: Dialects, fast_path: Manner, caps: TxCaps) -> Self {
+        let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
+        Self::over(config, dialects, fast_path, caps)
+    }
+
+    pub(crate) fn over(
+        config: StoreConfig,
+        dialects: Dialects,
+        fast_path: Manner,
+        caps: TxCaps,
+    ) -> Self {
+        Self::beside(config, dialects, fast_path, caps, BatchPolicy::default(), |_, _| None)
+    }
+
+    /// With the engine that is made of the store and of what is sent.
+    pub(crate) fn beside(
+        config: StoreConfig,
+        dialects: Dialects,
+        fast_path: Manner,
+        caps: TxCaps,
+        batch: BatchPolicy,
+        engine: impl FnOnce(&Arc<Store>, &Sent) -> Option<Offloading>,
+    ) -> Self {
+        let region = Region::new(4096, Pages::Small).unwrap();
+        let hash_key = Some(*b"a key for a test");
+        let store = Store::new(StoreConfig { pages: Pages::Small, hash_key, ..config }).unwrap();
+        let mut server = Server::new(Arc::clone(&store), "test".to_owned());
+        server.dialects = dialects;
+        let (server, sent) = (Arc::new(server), Sent::default());
+        let (mut port, mut far) = linked(1, 2048);
+        port.info.tx_caps = caps;
+        let own = [(IpAddr::V4(SERVER), 24), ("fd00::2".parse().unwrap(), 64)];
+        let local = Local::new(MAC, &own, PORT).unwrap();
+        let allow = ["11.0.0.0/8"].map(|c| c.parse::<Cidr>().unwrap()).into_iter().collect();
+        let worker = Worker::new(WorkerConfig {
+            ports: vec![WorkerPort {
+                queues: port.queues.pop().unwrap(),
+                info: port.info,
+                local: Arc::new(Local { allow, ..local }),
+                exception_path: None,
+                sends_for_kernel: false,
+                announcer: None,
+            }],
+            region: region.clone(),
+            session: store.session().unwrap(),
+            server: Arc::clone(&server),
+            group: 32,
+            batch,
+            policy: Policy::default(),
+            offload: engine(&store, &sent),
+            streams: None,
+            fast_path,
+        });
+        let (counters, session) = (worker.counters(), store.session().unwrap());
+        let near = far.queues.pop().unwrap();
+        let sums = caps == TxCaps::default();
+        Self { worker, counters, server, session, near, region, sent, sums }
+    }
+
+    /// What comes back for a burst, sorted: replies to different keys may leave in any order.
+    pub(crate) fn ask(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let mut burst = Burst::new();
+        for bytes in frames {
+            let mut frame = self.region.alloc().unwrap();
+            frame.fill(bytes).unwrap();
+            self.sent.lock().unwrap().insert(frame.slot(), bytes.clone());
+            burst.push(frame);
+        }
+        assert_eq!(self.near.tx.burst(&mut burst), frames.len());
+        while self.worker.turn() > 0 || self.counters.in_flight.get() > 0 {}
+        let mut replies = Vec::new();
+        while self.near.rx.burst(&mut burst) > 0 {
+            replies.extend(burst.drain(..).map(|frame| (frame.bytes().to_vec(), frame.tx)));
+        }
+        let mut replies: Vec<Vec<u8>> = replies
+            .into_iter()
+            .map(|(mut bytes, tx)| {
+                // The general stages have the same sums of values from the store.
+                if self.sums && bytes[12..15] == [8, 0, 0x45] && bytes[23] == 17 {
+                    let good = verify_ip4_header(&bytes, 14) && verify_udp(&bytes, 14, 34, false);
+                    assert!(good, "{}", String::from_utf8_lossy(&bytes));
+                }
+                bytes.extend(format!("{tx:?}").bytes());
+                bytes
+            })
+            .collect();
+        replies.sort_unstable();
+        replies
+    }
+
+    /// How many keys the store confirmed where the engine had located them, and how many not. Where a key is read
+    /// and set in one burst that depends on how requests came together: a batch is looked up before any of
+    /// it is carried out.
+    pub(crate) fn hints(&self) -> (u64, u64) {
+        (self.counters.hints_right.get(), self.counters.hints_wrong.get())
+    }
+
+    /// Everything that is counted, but how requests came together, and how long anything took.
+    pub(crate) fn counted(&mut self) -> Vec<String> {
+        let c = &self.counters;
+        let mut all: Vec<String> = [
+            ("received", &c.received),
+            ("answered", &c.answered),
+            ("punted", &c.punted),
+            ("in_flight", &c.in_flight),
+            ("responded", &c.responded),
+            ("amplification_refused", &c.amplification_refused),
+            ("too_long_refused", &c.too_long_refused),
+            ("tx_frames", &c.tx_frames),
+            ("tx_bytes", &c.tx_bytes),
+            ("tx_parts_lost", &c.tx_parts_lost),
+            ("batched", &c.batched),
+            ("fast", &c.fast),
+            ("slow", &c.slow),
+        ]
+        .map(|(name, counter): (&str, &Counter)| format!("{name} {}", counter.get()))
+        .into();
+        all.extend(c.dropped.iter().map(|(reason, n)| format!("{reason:?} {}", n.get())));
+        all.push(format!("batched in all {}", c.batch_sizes.sum()));
+        all.push(format!("{:?}", self.server.totals()));
+        for d in self.server.distributions() {
+            all.push(format!("{} {} {}", d.transport, d.kind, d.count));
+        }
+        let mut rows = Lines(Vec::new());
+        let ops = OpCounters::default();
+        let mut ctx = Ctx::new(&mut self.session, &ops, &self.server);
+        for page in ["slabs", "items", "hotkeys"] {
+            stats::page(&mut ctx, Some(page.as_bytes()), &mut rows);
+        }
+        // Which keys are sampled depends on the order of requests.
+        all.extend(rows.0.into_iter().filter(|line| {
+            !line.contains(":age")
+                && (!line.contains(":key ")
+                    && !line.contains(":count ")
+                    && !line.contains(":error "))
+        }));
+        all
+    }
+}
+
+pub(crate) struct Lines(pub(crate) Vec<String>);
+
+impl Rows for Lines {
+    fn row(&mut self, name: &str, value: &dyn Display) {
+        self.0.push(format!("{name} {value}"));
+    }
+}
