@@ -19,6 +19,9 @@ pub(super) fn four(begun: [u64; 4], words: &[[u64; 4]]) -> [u64; 4] {
 }
 
 /// The hashes, when all words have been taken in.
+///
+/// # Safety
+/// The processor has AVX2.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn finish(mut v: [__m256i; 4]) -> [u64; 4] {
@@ -37,6 +40,9 @@ pub fn finish(mut v: [__m256i; 4]) -> [u64; 4] {
 }
 
 /// A round.
+///
+/// # Safety
+/// The processor has AVX2.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn round(v: &mut [__m256i; 4]) {
