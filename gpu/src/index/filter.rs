@@ -13,7 +13,7 @@
 //! on the device, for a word that is no higher. Changes of all keys at once are numbers beside that. Never
 //! fails; several keys share a word, so that a change of one rejects a reply about another now and then.
 //!
-//! `docs/decisions/0037-complete-replies.md` has the argument, `gpu/tests/loom_filter.rs` a model.
+//! `docs/decisions/0038-complete-replies.md` has the argument, `gpu/tests/loom_filter.rs` a model.
 
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
