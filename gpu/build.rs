@@ -12,14 +12,17 @@ fn main() {
 
 #[cfg(feature = "simt")]
 fn simt() {
-    const KERNELS: [&str; 12] = [
+    const KERNELS: [&str; 15] = [
         "digest",
         "get_setassoc",
         "get_cuckoo",
+        "get_rows",
         "serve_setassoc",
         "serve_cuckoo",
+        "serve_rows",
         "update_setassoc",
         "update_cuckoo",
+        "update_rows",
         "micro_read",
         "micro_lookup_setassoc",
         "micro_lookup_cuckoo",

@@ -111,6 +111,16 @@ pub struct WorkerCounters {
     pub heads_used: Counter,
     /// Heads that did not fit the item, or the request.
     pub heads_unused: Counter,
+    /// Replies that the GPU wrote whole and that were sent.
+    pub replies_accepted: Counter,
+    /// Of the others: the key had changed, or one with the same bits of its hash.
+    pub replies_changed: Counter,
+    /// All keys had, or might have.
+    pub replies_cleared: Counter,
+    /// The item had expired.
+    pub replies_expired: Counter,
+    /// The CPU's turn, by which the store sees that the item is in use.
+    pub replies_sampled: Counter,
     /// Requests answered from the engine's descriptor.
     pub fast: Counter,
     /// Requests parsed by the strict parser.

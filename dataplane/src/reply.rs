@@ -4,8 +4,10 @@
 //! checksums are stale. Only stage 7 takes it, and only stage 7 makes it fit.
 
 mod head;
+mod whole;
 
 pub use head::{head_fits, with_head};
+pub use whole::with_whole;
 
 use base::small_bytes;
 use driver_shim::{Frame, Region};

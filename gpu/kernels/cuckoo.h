@@ -34,7 +34,7 @@ __device__ __forceinline__ Bucket *bucket_at(const CuckooTable &table, u32 bucke
 
 // Looks keys up.
 struct CuckooSearch {
-  enum : bool { KNOWS_VALUES = false };
+  enum : bool { KNOWS_VALUES = false, HAS_ROWS = false };
 
   // Whether `signature` is in this bucket, and then its location.
   static __device__ __forceinline__ bool is_in(const CuckooTable &table, u32 bucket, u32 signature,

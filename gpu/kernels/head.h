@@ -59,32 +59,24 @@ __device__ inline void turn_ipv6(const Frame &frame, u32 l3, u32 payload_len, u8
   for (u32 i = 0; i < 32; i++) head.byte(frame.byte(l3 + 8 + (i ^ 16)));
 }
 
-// Makes the head of the reply to a READY `get` of one key that was found: in `row` a ReplyHead,
-// with length 0 if it does not fit one, or the reply not one datagram.
-__device__ inline void make_head(const Frame &frame, const Entry &entry, DescRow desc, u32 flags,
-                                 u32 value_len, u32 *row) {
-  bool ipv6 = entry.flags & ENTRY_IPV6;
-  u32 l3 = entry.l3, l4 = entry.l4, text = l4 + 8 + KV_HEADER_BYTES;
-  u32 key_off = desc.key_off(0), key_len = desc.key_len(0);
-  u32 flags_digits = digits_of(flags), len_digits = digits_of(value_len);
-  u32 line = 6 + key_len + 1 + flags_digits + 1 + len_digits + 2;
-  row[0] = 0;
-  // Ethernet with up to two tags, and no options: all that stage 3 lets through.
-  if (l3 < 14 || l3 > 22 || l3 % 2 || l4 != l3 + (ipv6 ? 40 : 20)) return;
-  if (text + line > HEAD_BYTES_MAX || value_len > REPLY_TEXT_MAX) return;
-  u32 text_len = line + value_len + 2 + 5;  // the value, its line end, END
-  if (text_len > REPLY_TEXT_MAX) return;
-  u32 udp_len = 8 + KV_HEADER_BYTES + text_len;
+// Whether the request's headers are Ethernet with up to two tags, and no options: all that stage 3 lets
+// through.
+__device__ __forceinline__ bool has_usual_headers(const Entry &entry) {
+  u32 l3 = entry.l3;
+  return l3 >= 14 && l3 <= 22 && l3 % 2 == 0 && entry.l4 == l3 + (entry.flags & ENTRY_IPV6 ? 40 : 20);
+}
 
-  // The request's headers: tags and next protocols stay. The stations change places.
-  u32 *words = row + HEAD_FIRST_WORD;
+// The headers of the reply, of a UDP length of `udp_len`: all that stands before the text. Tags and next
+// protocols are the request's; the stations change places.
+__device__ inline void turn_headers(const Frame &frame, const Entry &entry, u32 udp_len, u32 *words) {
+  u32 l3 = entry.l3, l4 = entry.l4, text = l4 + 8 + KV_HEADER_BYTES;
   u8 *bytes = reinterpret_cast<u8 *>(words);
   for (u32 i = 3; 4 * i < text; i++) words[i] = frame.word(4 * i);
   u32 a = frame.word(0), b = frame.word(4), c = frame.word(8);
   words[0] = b >> 16 | c << 16;
   words[1] = c >> 16 | a << 16;
   words[2] = a >> 16 | b << 16;
-  if (ipv6)
+  if (entry.flags & ENTRY_IPV6)
     turn_ipv6(frame, l3, udp_len, bytes);
   else
     turn_ipv4(frame, l3, udp_len + 20, bytes);
@@ -97,6 +89,32 @@ __device__ inline void make_head(const Frame &frame, const Entry &entry, DescRow
   out.half(0);
   out.half(1);
   out.half(0);
+}
+
+// The sum of what UDP's checksum covers of `len` bytes of a reply, in network order, not folded.
+__device__ inline u32 covered_sum(const u32 *words, const Entry &entry, u32 len, u32 udp_len) {
+  u32 addresses = entry.l3 + (entry.flags & ENTRY_IPV6 ? 8 : 12);
+  return network_order(sum_words(words, addresses, len), 0) + 17 + udp_len;
+}
+
+// Makes the head of the reply to a READY `get` of one key that was found: in `row` a ReplyHead,
+// with length 0 if it does not fit one, or the reply not one datagram.
+__device__ inline void make_head(const Frame &frame, const Entry &entry, DescRow desc, u32 flags,
+                                 u32 value_len, u32 *row) {
+  u32 text = entry.l4 + 8 + KV_HEADER_BYTES;
+  u32 key_off = desc.key_off(0), key_len = desc.key_len(0);
+  u32 flags_digits = digits_of(flags), len_digits = digits_of(value_len);
+  u32 line = 6 + key_len + 1 + flags_digits + 1 + len_digits + 2;
+  row[0] = 0;
+  if (!has_usual_headers(entry)) return;
+  if (text + line > HEAD_BYTES_MAX || value_len > REPLY_TEXT_MAX) return;
+  u32 text_len = line + value_len + 2 + 5;  // the value, its line end, END
+  if (text_len > REPLY_TEXT_MAX) return;
+  u32 udp_len = 8 + KV_HEADER_BYTES + text_len;
+
+  u32 *words = row + HEAD_FIRST_WORD;
+  turn_headers(frame, entry, udp_len, words);
+  HeadWriter out = {reinterpret_cast<u8 *>(words) + text};
   const char value_word[] = {'V', 'A', 'L', 'U', 'E', ' '};
   for (u32 i = 0; i < sizeof value_word; i++) out.byte(u32(value_word[i]));
   for (u32 i = 0; i < key_len; i++) out.byte(frame.byte(key_off + i));
@@ -106,9 +124,22 @@ __device__ inline void make_head(const Frame &frame, const Entry &entry, DescRow
   out.decimal(value_len, len_digits);
   out.half(u32('\r') << 8 | '\n');
 
-  u32 len = text + line, addresses = l3 + (ipv6 ? 8 : 12);
-  u32 sum = network_order(sum_words(words, addresses, len), 0) + 17 + udp_len;
-  row[0] = len | 1 << 8 | checksum_fold(sum) << 16;
+  u32 len = text + line;
+  row[0] = len | 1 << 8 | checksum_fold(covered_sum(words, entry, len, udp_len)) << 16;
   row[1] = flags;
   row[2] = value_len;
+}
+
+// Makes all of a reply but its text, which has these facts: in `row` a WholeReply, of no text if its
+// headers are not the usual ones.
+__device__ inline void begin_reply(const Frame &frame, const Entry &entry, uint4 facts, u32 *row) {
+  u32 text_len = facts.x & 0xffff, udp_len = 8 + KV_HEADER_BYTES + text_len;
+  if (!has_usual_headers(entry) || text_len > ROW_TEXT_MAX) return;
+  u32 *words = row + sizeof(RowFacts) / 4;
+  turn_headers(frame, entry, udp_len, words);
+  u32 sum = covered_sum(words, entry, entry.l4 + 8 + KV_HEADER_BYTES, udp_len) + (facts.y >> 16);
+  row[0] = facts.x;
+  row[1] = (facts.y & 0xffff) | checksum_fold(sum) << 16;
+  row[2] = facts.z;
+  row[3] = facts.w;
 }

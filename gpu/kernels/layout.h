@@ -4,6 +4,7 @@
 #include "platform.h"
 
 enum : u32 { KEYS_MAX = 6, HEAD_BYTES_MAX = 116, WAYS = 16, TABLES = 5, CELLS = 8 };
+enum : u32 { REPLY_HEAD_BYTES = 80, ROW_TEXT_MAX = 240 };
 // Shared memory of a block, as launches give it.
 enum : u32 { GET_SHARED_BYTES = 46656, DIGEST_SHARED_BYTES = 16896,
              UPDATE_SHARED_BYTES = 32 };
@@ -25,7 +26,7 @@ enum : u8 { VERB_GET = 0, VERB_GETS = 1 };
 // KeyDesc.hint
 enum : u8 { HINT_UNKNOWN = 0, HINT_HIT = 1, HINT_MISS = 2 };
 // Op.kind
-enum : u8 { OP_PUT = 0, OP_REMOVE = 1 };
+enum : u8 { OP_PUT = 0, OP_REMOVE = 1, OP_CLEAR = 2 };
 
 struct Entry {
   u32 slot;
@@ -51,6 +52,26 @@ struct alignas(128) ReplyHead {
   u16 sum;
   u32 flags, value_len;
   u8 bytes[HEAD_BYTES_MAX];
+};
+
+// What stands before the text of a reply.
+struct RowFacts {
+  u16 text_len, value_len;
+  u8 key_len, item_class;
+  u16 sum;
+  u32 expiry, signature;
+};
+
+// The text of a reply, as the host wrote it.
+struct alignas(16) Row {
+  RowFacts facts;
+  u8 text[ROW_TEXT_MAX];
+};
+
+// A whole reply: its frame is the first bytes of `head`, up to the text, and the text.
+struct alignas(16) WholeReply {
+  RowFacts facts;
+  u8 head[REPLY_HEAD_BYTES], text[ROW_TEXT_MAX];
 };
 
 struct PacketRegion {
@@ -95,10 +116,16 @@ struct CuckooTable {
   u32 n_buckets, kicks_max;
 };
 
+struct RowTable {
+  u64 signatures, rows;
+  u32 n_sets, reserved;
+};
+
 struct Index {
   HashKey key;
   SetTable tables[TABLES];
   CuckooTable cuckoo;
+  RowTable rows;
 };
 
 // What the host orders: a batch, and its number in its ring.

@@ -146,7 +146,7 @@ template <bool TEXT> struct KeyMatch<StagedKey<TEXT>> {
 // Looks keys up, and stamps what it finds.
 struct SetSearch {
   // It knows enough to write the head of a reply.
-  enum : bool { KNOWS_VALUES = true };
+  enum : bool { KNOWS_VALUES = true, HAS_ROWS = false };
 
   template <class Key>
   static __device__ __forceinline__ Found look_up(const Index &index, u32 now, const Key &key,

@@ -41,8 +41,14 @@ struct GetShared {
     // Before that, of requests that are not plain.
     Others others;
   };
-  // Of a hit, if heads are wanted.
-  u32 flags[GET_REQUESTS], value_lens[GET_REQUESTS];
+  union {
+    // Of a hit, if heads are wanted.
+    struct {
+      u32 flags[GET_REQUESTS], value_lens[GET_REQUESTS];
+    };
+    // With rows: the number of the key's way and 1, or 0.
+    u32 rows[GET_REQUESTS];
+  };
   // What one thread read for all.
   Work work;
 };

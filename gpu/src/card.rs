@@ -23,14 +23,20 @@ pub enum Kernel {
     GetSetassoc,
     /// A batch of requests over the cuckoo index.
     GetCuckoo,
+    /// A batch of requests over rows.
+    GetRows,
     /// Batches over the set-associative index, until ended.
     ServeSetassoc,
     /// Batches over the cuckoo index, until ended.
     ServeCuckoo,
+    /// Batches over rows, until ended.
+    ServeRows,
     /// Changes of the set-associative index.
     UpdateSetassoc,
     /// Changes of the cuckoo index.
     UpdateCuckoo,
+    /// Changes of rows.
+    UpdateRows,
     /// Reads of memory, to measure it.
     MicroRead,
     /// Keys against the set-associative index, to measure it.
@@ -63,14 +69,17 @@ pub struct KernelFacts {
 
 impl Kernel {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::Digest,
         Self::GetSetassoc,
         Self::GetCuckoo,
+        Self::GetRows,
         Self::ServeSetassoc,
         Self::ServeCuckoo,
+        Self::ServeRows,
         Self::UpdateSetassoc,
         Self::UpdateCuckoo,
+        Self::UpdateRows,
         Self::MicroRead,
         Self::MicroLookupSetassoc,
         Self::MicroLookupCuckoo,
@@ -116,10 +125,13 @@ impl Kernel {
             },
             Self::GetSetassoc => get,
             Self::GetCuckoo => KernelFacts { name: "get_cuckoo", ..get },
+            Self::GetRows => KernelFacts { name: "get_rows", ..get },
             Self::ServeSetassoc => KernelFacts { name: "serve_setassoc", ..serve },
             Self::ServeCuckoo => KernelFacts { name: "serve_cuckoo", ..serve },
+            Self::ServeRows => KernelFacts { name: "serve_rows", ..serve },
             // A warp an operation.
             Self::UpdateSetassoc => KernelFacts { name: "update_setassoc", per_block: 4, ..update },
+            Self::UpdateRows => KernelFacts { name: "update_rows", per_block: 4, ..update },
             Self::UpdateCuckoo => update,
             Self::MicroRead => KernelFacts {
                 name: "micro_read",

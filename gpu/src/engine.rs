@@ -1,7 +1,8 @@
 //! What an engine is: something that takes a batch of entries and gives back descriptors.
 
 use crate::host::Column;
-use crate::layout::{Entry, ReplyHead, ReqDesc};
+use crate::index::Stamp;
+use crate::layout::{Entry, ReplyHead, ReqDesc, WholeReply};
 
 /// What stands for a descriptor that is not there.
 static UNREAD: ReqDesc = ReqDesc::UNREAD;
@@ -17,22 +18,42 @@ pub struct Batch {
     pub descs: Column<ReqDesc>,
     /// One per entry, or none at all: whether the engine prepares heads is its own choice.
     pub heads: Column<ReplyHead>,
+    /// One per entry, or none at all.
+    pub replies: Column<WholeReply>,
+    /// What the device knew of when it was given the batch: what `replies` are accepted by.
+    pub stamp: Stamp,
+}
+
+/// What an engine has of the reply to a request, beside hints.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Prepared<'a> {
+    /// Its headers.
+    pub head: Option<&'a ReplyHead>,
+    /// All of it, and it was accepted: it has a text.
+    pub reply: Option<&'a WholeReply>,
 }
 
 impl Batch {
     /// An empty batch with a capacity of `capacity` requests, in memory that no device sees.
     pub fn new(id: u32, capacity: usize) -> Self {
-        let heads = Column::new(0);
-        Self { id, entries: Column::new(capacity), descs: Column::new(capacity), heads }
+        Self {
+            id,
+            entries: Column::new(capacity),
+            descs: Column::new(capacity),
+            heads: Column::new(0),
+            replies: Column::new(0),
+            stamp: Stamp::default(),
+        }
     }
 
-    /// Each request: what is known of its frame, what the engine found out, and the head of its
-    /// reply where the engine made one. A request without a descriptor is one that no engine read.
-    pub fn requests(&self) -> impl Iterator<Item = (&Entry, &ReqDesc, Option<&ReplyHead>)> {
-        self.entries
-            .iter()
-            .enumerate()
-            .map(|(n, entry)| (entry, self.descs.get(n).unwrap_or(&UNREAD), self.heads.get(n)))
+    /// Each request: what is known of its frame, what the engine found out, and what it made of the
+    /// reply. A request without a descriptor is one that no engine read.
+    pub fn requests(&self) -> impl Iterator<Item = (&Entry, &ReqDesc, Prepared<'_>)> {
+        self.entries.iter().enumerate().map(|(n, entry)| {
+            let reply = self.replies.get(n).filter(|reply| reply.facts.text_len > 0);
+            let prepared = Prepared { head: self.heads.get(n), reply };
+            (entry, self.descs.get(n).unwrap_or(&UNREAD), prepared)
+        })
     }
 
     /// Becomes another's requests: its id and its entries, as many as fit.
@@ -47,17 +68,19 @@ impl Batch {
 
     /// Keeps the requests of which `keep` says so, by their numbers, in their order.
     pub fn retain(&mut self, keep: impl Fn(usize) -> bool) {
-        let Self { entries, descs, heads, .. } = self;
+        let Self { entries, descs, heads, replies, .. } = self;
         let mut kept = 0;
         for n in (0..entries.len()).filter(|n| keep(*n)) {
             move_within(entries, n, kept);
             move_within(descs, n, kept);
             move_within(heads, n, kept);
+            move_within(replies, n, kept);
             kept += 1;
         }
         entries.set_len(kept);
         descs.set_len(kept.min(descs.len()));
         heads.set_len(kept.min(heads.len()));
+        replies.set_len(kept.min(replies.len()));
     }
 
     /// Forgets the requests and keeps the memory.
@@ -65,6 +88,7 @@ impl Batch {
         self.entries.clear();
         self.descs.clear();
         self.heads.clear();
+        self.replies.clear();
     }
 }
 

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::card::{Card, CardError};
-use crate::layout::{Entry, ReplyHead, ReqDesc};
+use crate::layout::{Entry, ReplyHead, ReqDesc, WholeReply};
 use crate::params::{DevAddr, Op, UpdateCounts};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -101,6 +101,8 @@ unsafe impl Plain for Entry {}
 unsafe impl Plain for ReqDesc {}
 // SAFETY: as above.
 unsafe impl Plain for ReplyHead {}
+// SAFETY: as above.
+unsafe impl Plain for WholeReply {}
 // SAFETY: as above.
 unsafe impl Plain for Op {}
 // SAFETY: as above.

@@ -10,14 +10,21 @@
 //! device's memory, as kernels see them. Owns that memory. Fails when the device has not got it.
 
 mod feed;
+mod filter;
+mod rows;
+mod source;
 mod updater;
 
 pub use feed::Feed;
-pub use updater::{Found, Schedule, Source, Updater, UpdaterCounters};
+pub use filter::{FILTER_WORDS, Filter, Stale, Stamp, signature};
+pub use source::{Found, Source};
+pub use updater::{Schedule, Updater, UpdaterCounters};
 
 use crate::card::{Card, CardError, CardMemory, Kernel};
-use crate::params::{CELLS, CuckooTable, HashKey, Index, SetTable, TABLE_KEY_MAX, TABLES, WAYS};
-use crate::tables::{Bucket, Set, way_bytes};
+use crate::params::{
+    CELLS, CuckooTable, HashKey, Index, RowTable, SetTable, TABLE_KEY_MAX, TABLES, WAYS,
+};
+use crate::tables::{Bucket, Row, Set, way_bytes};
 use std::sync::Arc;
 
 /// How the index is built.
@@ -27,6 +34,8 @@ pub enum IndexKind {
     SetAssoc,
     /// Buckets of eight cells, a 32-bit signature and a location each (Mega-KV).
     Cuckoo,
+    /// No index, but the texts of replies: sets of sixteen rows, a 32-bit signature each.
+    Rows,
 }
 
 impl IndexKind {
@@ -35,6 +44,7 @@ impl IndexKind {
         match self {
             Self::SetAssoc => "setassoc",
             Self::Cuckoo => "cuckoo",
+            Self::Rows => "rows",
         }
     }
 
@@ -45,6 +55,8 @@ impl IndexKind {
             (Self::SetAssoc, true) => Kernel::ServeSetassoc,
             (Self::Cuckoo, false) => Kernel::GetCuckoo,
             (Self::Cuckoo, true) => Kernel::ServeCuckoo,
+            (Self::Rows, false) => Kernel::GetRows,
+            (Self::Rows, true) => Kernel::ServeRows,
         }
     }
 
@@ -52,6 +64,7 @@ impl IndexKind {
         match self {
             Self::SetAssoc => Kernel::UpdateSetassoc,
             Self::Cuckoo => Kernel::UpdateCuckoo,
+            Self::Rows => Kernel::UpdateRows,
         }
     }
 }
@@ -87,7 +100,16 @@ struct Sizes {
     /// Sets of each table.
     sets: [u32; TABLES],
     buckets: u32,
+    /// Sets of rows.
+    row_sets: u32,
 }
+
+/// Bytes of a set's signatures.
+const SIGNATURES_BYTES: u64 = (WAYS * size_of::<u32>()) as u64;
+/// Bytes of its rows.
+const SET_ROWS_BYTES: u64 = (WAYS * size_of::<Row>()) as u64;
+/// Most sets of rows: ways are counted in 32 bits.
+const ROW_SETS_MAX: u64 = 1 << 27;
 
 /// Bytes of a set, beside its keys.
 const SET_BYTES: u64 = size_of::<Set>() as u64;
@@ -99,11 +121,25 @@ fn ways_bytes(key_max: u32) -> u64 {
     (WAYS * way_bytes(key_max)) as u64
 }
 
+/// Where the parts of an index begin, in bytes from its own beginning.
+struct Layout {
+    /// Sets and keys of each table.
+    tables: [(u64, u64); TABLES],
+    buckets: u64,
+    /// Signatures, and rows.
+    rows: (u64, u64),
+    end: u64,
+}
+
 impl Sizes {
     /// The largest that fit.
     fn within(config: &IndexConfig) -> Self {
         let mut sizes = Self::default();
         match config.kind {
+            IndexKind::Rows => {
+                let sets = config.memory_bytes / (SIGNATURES_BYTES + SET_ROWS_BYTES);
+                sizes.row_sets = u32::try_from(sets.clamp(1, ROW_SETS_MAX)).unwrap_or(1);
+            }
             IndexKind::Cuckoo => {
                 let most = (config.memory_bytes / BUCKET_BYTES).clamp(2, 1 << 31);
                 let power = u32::try_from(most).unwrap_or(1 << 31).max(1).ilog2();
@@ -132,8 +168,8 @@ impl Sizes {
         sizes
     }
 
-    /// Where the parts lie behind each other: sets and keys of each table, buckets, the end.
-    fn layout(&self) -> ([(u64, u64); TABLES], u64, u64) {
+    /// The parts behind each other.
+    fn layout(&self) -> Layout {
         let mut end = 0u64;
         let mut take = |bytes: u64| {
             let at = end;
@@ -146,11 +182,13 @@ impl Sizes {
             *table = (take(sets * SET_BYTES), take(sets * ways_bytes(key_max)));
         }
         let buckets = take(u64::from(self.buckets) * BUCKET_BYTES);
-        (tables, buckets, end)
+        let row_sets = u64::from(self.row_sets);
+        let rows = (take(row_sets * SIGNATURES_BYTES), take(row_sets * SET_ROWS_BYTES));
+        Layout { tables, buckets, rows, end }
     }
 
     fn entries(&self) -> u64 {
-        let sets: u64 = self.sets.iter().copied().map(u64::from).sum();
+        let sets = self.sets.iter().chain([&self.row_sets]).copied().map(u64::from).sum::<u64>();
         sets * WAYS as u64 + u64::from(self.buckets) * CELLS as u64
     }
 }
@@ -176,9 +214,9 @@ impl Mirror {
         key: HashKey,
     ) -> Result<Self, CardError> {
         let sizes = Sizes::within(&config);
-        let (at, buckets, bytes) = sizes.layout();
+        let Layout { tables: at, buckets, rows, end } = sizes.layout();
         let bytes =
-            usize::try_from(bytes).map_err(|_| CardError::OutOfMemory { bytes: usize::MAX })?;
+            usize::try_from(end).map_err(|_| CardError::OutOfMemory { bytes: usize::MAX })?;
         let memory = CardMemory::new(card, bytes)?;
         // An offset within memory that was just taken.
         let plus = |offset: u64| memory.at().plus(usize::try_from(offset).unwrap_or(0));
@@ -192,6 +230,10 @@ impl Mirror {
         if sizes.buckets > 0 {
             let (buckets, n_buckets) = (plus(buckets), sizes.buckets);
             params.cuckoo = CuckooTable { buckets, n_buckets, kicks_max: KICKS_MAX };
+        }
+        if sizes.row_sets > 0 {
+            let (signatures, rows) = (plus(rows.0), plus(rows.1));
+            params.rows = RowTable { signatures, rows, n_sets: sizes.row_sets, reserved: 0 };
         }
         Ok(Self { memory, params, kind: config.kind, entries: sizes.entries() })
     }
@@ -229,10 +271,10 @@ mod tests {
 
     #[test]
     fn a_budget_is_used_and_kept() {
-        for kind in [IndexKind::SetAssoc, IndexKind::Cuckoo] {
+        for kind in [IndexKind::SetAssoc, IndexKind::Cuckoo, IndexKind::Rows] {
             for mb in [1, 3, 64, 1000, 20_000] {
                 let sizes = sizes(kind, mb * MB, SHARES_DEFAULT);
-                let (_, _, bytes) = sizes.layout();
+                let bytes = sizes.layout().end;
                 // Parts begin at round addresses.
                 assert!(bytes <= mb * MB + 12 * ALIGN, "{kind:?} {mb}");
                 let least = if kind == IndexKind::Cuckoo { mb * MB / 2 } else { mb * MB * 9 / 10 };
@@ -254,7 +296,7 @@ mod tests {
     #[test]
     fn parts_do_not_overlap() {
         let sizes = sizes(IndexKind::SetAssoc, 5 * MB, SHARES_DEFAULT);
-        let (tables, buckets, end) = sizes.layout();
+        let Layout { tables, buckets, end, .. } = sizes.layout();
         let mut last = 0;
         for (((sets, keys), n), key_max) in tables.into_iter().zip(sizes.sets).zip(TABLE_KEY_MAX) {
             assert!(sets >= last && sets % ALIGN == 0);
@@ -266,7 +308,7 @@ mod tests {
 
     #[test]
     fn hopeless_numbers_are_survived() {
-        for kind in [IndexKind::SetAssoc, IndexKind::Cuckoo] {
+        for kind in [IndexKind::SetAssoc, IndexKind::Cuckoo, IndexKind::Rows] {
             for bytes in [0, 1, u64::MAX / 2] {
                 sizes(kind, bytes, SHARES_DEFAULT).layout();
                 sizes(kind, bytes, [f64::NAN, -1.0, 0.0, f64::INFINITY, 1e300]).layout();

@@ -13,6 +13,9 @@
 //! ReplyHead, 128 bytes (what may come out)
 //! 0  len        u8     2  sum    u16    8  value_len  u32
 //! 1  has_line   u8     4  flags  u32   12  bytes      116 bytes
+//!
+//! WholeReply, 336 bytes (what comes out with rows)
+//! 0  facts     16 bytes     16  head  80 bytes     96  text  240 bytes
 //! ```
 //!
 //! All offsets in a `ReqDesc` count from the first byte of the frame. `gpu/kernels/layout.h` says
@@ -231,6 +234,48 @@ impl ReplyHead {
     }
 }
 
+/// What stands before the text of a reply, in a row and in what a device writes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct RowFacts {
+    /// Bytes of the text; 0: there is none.
+    pub text_len: u16,
+    /// Bytes of the value in it.
+    pub value_len: u16,
+    /// Bytes of the key in it.
+    pub key_len: u8,
+    /// The item's size class, from 0.
+    pub item_class: u8,
+    /// In a row the ones-complement sum of the text, in network order, folded. In a [`WholeReply`] that
+    /// of all that the UDP checksum covers.
+    pub sum: u16,
+    /// When the item expires, on the store's clock; 0 for never.
+    pub expiry: u32,
+    /// By which the row was found ([`crate::index::signature`]).
+    pub signature: u32,
+}
+
+/// Most bytes of text in a row.
+pub const ROW_TEXT_MAX: usize = 240;
+
+/// Most bytes before the text of a reply: Ethernet with two tags, IPv6, UDP, memcached's frame header.
+pub const REPLY_HEAD_BYTES: usize = 80;
+
+/// A reply that a device wrote to a `get` of one key, but for the UDP checksum. Stale, unless the filter
+/// says otherwise ([`crate::index::Filter::accepts`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C, align(16))]
+pub struct WholeReply {
+    /// What it is about.
+    pub facts: RowFacts,
+    /// All that stands before the text, from its first byte on.
+    pub head: [u8; REPLY_HEAD_BYTES],
+    /// The text.
+    pub text: [u8; ROW_TEXT_MAX],
+}
+
+const _: () = assert!(size_of::<RowFacts>() == 16);
+const _: () = assert!(size_of::<WholeReply>() == 16 + REPLY_HEAD_BYTES + ROW_TEXT_MAX);
 const _: () = assert!(size_of::<ReplyHead>() == 128);
 const _: () = assert!(size_of::<Entry>() == 12);
 const _: () = assert!(size_of::<KeyDesc>() == 8);

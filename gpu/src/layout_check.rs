@@ -2,15 +2,18 @@
 
 #[cfg(test)]
 mod tests {
-    use crate::layout::{Entry, HEAD_BYTES_MAX, KEYS_MAX, KeyDesc, ReplyHead, ReqDesc};
+    use crate::layout::{
+        Entry, HEAD_BYTES_MAX, KEYS_MAX, KeyDesc, REPLY_HEAD_BYTES, ROW_TEXT_MAX, ReplyHead,
+        ReqDesc, RowFacts, WholeReply,
+    };
     use crate::params::{
         CELLS, CuckooTable, DIGEST_SHARED_BYTES, DigestParams, Doorbells, GET_SHARED_BYTES,
         GetParams, HashKey, Index, MicroEmptyParams, MicroLookupParams, MicroPingParams,
-        MicroReadParams, Op, Order, PacketRegion, Place, RINGS_MAX, ServeParams, SetTable,
-        TABLE_KEY_MAX, TABLES, UPDATE_SHARED_BYTES, UpdateCounts, UpdateParams, WAYS, Work,
-        WorkQueue,
+        MicroReadParams, Op, Order, PacketRegion, Place, RINGS_MAX, RowTable, ServeParams,
+        SetTable, TABLE_KEY_MAX, TABLES, UPDATE_SHARED_BYTES, UpdateCounts, UpdateParams, WAYS,
+        Work, WorkQueue,
     };
-    use crate::tables::{Bucket, Set, Way, way_bytes};
+    use crate::tables::{Bucket, Row, Set, Way, way_bytes};
     use std::mem::offset_of;
 
     macro_rules! layouts {
@@ -26,6 +29,9 @@ mod tests {
             KeyDesc { off len hint location }
             ReqDesc { verdict reason verb n_keys payload_off payload_len keys }
             ReplyHead { len has_line sum flags value_len bytes }
+            RowFacts { text_len value_len key_len item_class sum expiry signature }
+            Row { facts text }
+            WholeReply { facts head text }
             PacketRegion { base slot_bytes slots }
             HashKey { k0 k1 }
             SetTable { sets keys n_sets key_max }
@@ -33,7 +39,8 @@ mod tests {
             Way { flags value_len key_len }
             Bucket { cells }
             CuckooTable { buckets n_buckets kicks_max }
-            Index { key tables cuckoo }
+            RowTable { signatures rows n_sets }
+            Index { key tables cuckoo rows }
             Order { entries descs heads n now rung }
             Place { order done }
             Doorbells { stop beat rung }
@@ -56,6 +63,7 @@ mod tests {
             MicroEmptyParams { runs }
         };
         host.extend([KEYS_MAX, HEAD_BYTES_MAX, WAYS, TABLES, CELLS, RINGS_MAX]);
+        host.extend([REPLY_HEAD_BYTES, ROW_TEXT_MAX]);
         host.extend(
             [GET_SHARED_BYTES, DIGEST_SHARED_BYTES, UPDATE_SHARED_BYTES].map(|n| n as usize),
         );

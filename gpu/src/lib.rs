@@ -24,9 +24,10 @@ pub mod simt;
 pub mod tables;
 pub mod vitals;
 
-pub use engine::{Batch, Engine, Outcome};
+pub use engine::{Batch, Engine, Outcome, Prepared};
 pub use host::Column;
 pub use layout::{
-    BadReason, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, ReplyHead, ReqDesc, Verb, Verdict,
+    BadReason, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, ReplyHead, ReqDesc, RowFacts, Verb,
+    Verdict, WholeReply,
 };
 pub use memory::PacketMemory;

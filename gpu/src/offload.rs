@@ -24,7 +24,7 @@ pub use custody::Fault;
 pub use engine::GpuEngine;
 
 use crate::card::{Card, CardError};
-use crate::index::Mirror;
+use crate::index::{FILTER_WORDS, Filter, IndexKind, Mirror};
 use crate::memory::PacketMemory;
 use crate::params::{BATCH_MAX, RINGS_MAX};
 use config::PLACES_MAX;
@@ -42,6 +42,8 @@ pub struct Offload {
     // In this order: kernels end, then what they use, then the device.
     /// In [`Mode::Persistent`].
     grid: Option<Arc<Grid>>,
+    /// By which whole replies are accepted, where the device writes them.
+    filter: Option<Arc<Filter>>,
     index: Mirror,
     region: MappedRegion,
     recovery: Recovery,
@@ -94,7 +96,9 @@ impl Offload {
             Mode::Launch | Mode::Graph => None,
         };
         let (recovery, now) = (Recovery::new(config.deadline), AtomicU32::new(0));
-        Ok(Arc::new(Self { grid, index, region, recovery, custody, card, config, now }))
+        let filter = config.index.kind == IndexKind::Rows;
+        let filter = filter.then(|| Arc::new(Filter::new(FILTER_WORDS)));
+        Ok(Arc::new(Self { grid, filter, index, region, recovery, custody, card, config, now }))
     }
 
     /// How the device is used.
@@ -127,6 +131,12 @@ impl Offload {
     /// The index on the device.
     pub fn index(&self) -> &Mirror {
         &self.index
+    }
+
+    /// What says whether whole replies are still right, where the device writes them. A writer of a
+    /// key raises it ([`crate::index::Feed::filtered`]).
+    pub fn filter(&self) -> Option<&Arc<Filter>> {
+        self.filter.as_ref()
     }
 
     /// What the device is called.

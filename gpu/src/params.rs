@@ -81,7 +81,21 @@ pub struct CuckooTable {
     pub kicks_max: u32,
 }
 
-/// Where the index lies; a kernel uses one of the two kinds.
+/// Rows: texts of replies, by key. What lies there is said in [`crate::tables`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct RowTable {
+    /// A u32 for each way, on a multiple of 64 bytes.
+    pub signatures: DevAddr,
+    /// A [`crate::tables::Row`] for each way.
+    pub rows: DevAddr,
+    /// Sets of 16 ways; 0 when there are none.
+    pub n_sets: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Where the index lies; a kernel uses one of the three kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Index {
@@ -91,6 +105,8 @@ pub struct Index {
     pub tables: [SetTable; TABLES],
     /// The cuckoo index.
     pub cuckoo: CuckooTable,
+    /// Rows.
+    pub rows: RowTable,
 }
 
 /// A batch as the host orders it, and its number.
@@ -101,7 +117,8 @@ pub struct Order {
     pub entries: DevAddr,
     /// Room for a [`crate::ReqDesc`] each.
     pub descs: DevAddr,
-    /// Room for a [`crate::ReplyHead`] each, or 0: none are requested.
+    /// Room for a [`crate::ReplyHead`] each, with rows for a [`crate::WholeReply`], or 0: none are
+    /// requested.
     pub heads: DevAddr,
     /// Requests.
     pub n: u16,
@@ -183,7 +200,7 @@ pub struct WorkQueue {
     pub seen: [u8; 128],
 }
 
-/// `get_setassoc`, `get_cuckoo`: one batch. The grid may be larger than the batch.
+/// `get_setassoc`, `get_cuckoo`, `get_rows`: one batch. The grid may be larger than the batch.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct GetParams {
@@ -197,7 +214,7 @@ pub struct GetParams {
     pub arrived: DevAddr,
 }
 
-/// `serve_setassoc`, `serve_cuckoo`: batches of all rings until stopped. Needs all its blocks at once,
+/// `serve_setassoc`, `serve_cuckoo`, `serve_rows`: batches of all rings until stopped. Needs all its blocks at once,
 /// two at least: the first polls.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
@@ -237,9 +254,15 @@ impl OpKind {
     pub const PUT: Self = Self(0);
     /// Takes the key out, whatever key it is that has the hash: there is none in the batch.
     pub const REMOVE: Self = Self(1);
+    /// Of rows: takes out `value_len` ways from `location` on.
+    pub const CLEAR: Self = Self(2);
 }
 
 /// One change of the index. A batch of them names each key at most once.
+///
+/// Of rows: `location` is the way, which a batch names at most once; `flags` its signature, and
+/// `value_len` the bytes that are to be written, in whole pieces of 16, from `key_off` on; `key_len` is
+/// not 0 if the way was the key's already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Op {
@@ -285,7 +308,7 @@ pub struct UpdateCounts {
     pub arrived: u32,
 }
 
-/// `update_setassoc`, `update_cuckoo`: a batch of changes.
+/// `update_setassoc`, `update_cuckoo`, `update_rows`: a batch of changes.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct UpdateParams {

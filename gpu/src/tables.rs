@@ -8,11 +8,15 @@
 //! 0 flags u32   4 value_len u32   8 key_len u32   12 key
 //!
 //! Bucket, 64 bytes: 8 cells of signature << 32 | location
+//!
+//! Row, 256 bytes: one for each way; its signature, 0 when it is empty, lies in another part of memory
+//! 0 facts 16 bytes, of the item   16 text of the reply: VALUE, key, flags, length, value, END
 //! ```
 //!
 //! Only kernels read and write them. A table of zeros is empty; any other bytes are safe, and mean
 //! what they happen to mean (D1).
 
+use crate::layout::{ROW_TEXT_MAX, RowFacts};
 use crate::params::{CELLS, WAYS};
 
 /// A set of the set-associative index.
@@ -55,4 +59,14 @@ pub struct Bucket {
 /// memory.
 pub const fn way_bytes(key_max: u32) -> usize {
     (size_of::<Way>() + key_max as usize).next_multiple_of(32)
+}
+
+/// A row.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(16))]
+pub struct Row {
+    /// What the host gets to know of the reply.
+    pub facts: RowFacts,
+    /// The text.
+    pub text: [u8; ROW_TEXT_MAX],
 }

@@ -40,6 +40,7 @@ impl Source for StubSource {
                 flags: location + 1,
                 value_len: location + 2,
                 key,
+                ..Found::default()
             });
             tell(*hash, found);
         }

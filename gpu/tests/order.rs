@@ -45,7 +45,13 @@ impl Source for AllKeys {
         for &wanted in hashes {
             let n = (0..KEYS).find(|&n| hash(n) == wanted).unwrap();
             let key = key(n);
-            let found = Found { location: n, flags: 0, value_len: 8, key: key.as_bytes() };
+            let found = Found {
+                location: n,
+                flags: 0,
+                value_len: 8,
+                key: key.as_bytes(),
+                ..Found::default()
+            };
             tell(wanted, Some(found));
         }
     }

@@ -115,7 +115,7 @@ impl Beside {
             heads: offload_plan.headers,
         };
         let offload = worker::offload(card, region, config).map_err(card_error)?;
-        let feed = Arc::new(Feed::new(FEED_HASHES));
+        let feed = Arc::new(Feed::filtered(FEED_HASHES, offload.filter().cloned()));
         let source = Box::new(StoreSource::new(store.session()?));
         let schedule = Schedule {
             cycle: Duration::from_micros(offload_plan.cycle_us.into()),
@@ -154,6 +154,7 @@ impl Beside {
                 engine: Box::new(engine),
                 forced: self.forced,
                 verify_one_in: self.plan.verify_one_in,
+                filter: self.offload.filter().cloned(),
             }),
             Err(fault) => {
                 self.offload.fail(fault);
@@ -233,6 +234,11 @@ impl EngineFacts for Facts {
         row("gpu_from_requests", &from.unwrap_or(0));
         row("heads_used", &sum(|c| c.heads_used.get()));
         row("heads_unused", &sum(|c| c.heads_unused.get()));
+        row("replies_accepted", &sum(|c| c.replies_accepted.get()));
+        row("replies_changed", &sum(|c| c.replies_changed.get()));
+        row("replies_cleared", &sum(|c| c.replies_cleared.get()));
+        row("replies_expired", &sum(|c| c.replies_expired.get()));
+        row("replies_sampled", &sum(|c| c.replies_sampled.get()));
         let index = offload.index();
         row("index", &index.kind().name());
         row("index_bytes", &index.bytes());

@@ -99,10 +99,10 @@ impl Execute {
             let from_replica = outcome == Outcome::Replica;
             let mut look_up =
                 FastGet::new(&guard, observer, self.amp_factor, misses_are_final, from_replica);
-            for (mut frame, (entry, desc, head)) in work.by_ref() {
+            for (mut frame, (entry, desc, prepared)) in work.by_ref() {
                 let answered = match desc.verdict {
                     Verdict::READY if have_text => {
-                        look_up.answer_any(&mut frame, entry, desc, head)
+                        look_up.answer_any(&mut frame, entry, desc, prepared)
                     }
                     Verdict::BAD => {
                         counters.drop_frame(frame, entry.mark.into(), desc.reason.into());

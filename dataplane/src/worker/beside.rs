@@ -51,8 +51,9 @@ impl Worker {
         let Self { fast_path: Some(fast_path), ports, accounts, region, execute, .. } = self else {
             return;
         };
-        // Heads of replies are for the stages.
-        if accounts.tap.is_running() || !batch.heads.is_empty() {
+        // Replies that the engine has begun, or made, are for the stages.
+        let is_made = !batch.heads.is_empty() || !batch.replies.is_empty();
+        if accounts.tap.is_running() || is_made {
             return;
         }
         for (index, port) in ports.iter_mut().enumerate() {

@@ -409,6 +409,19 @@ impl Index {
         }
     }
 
+    /// Waits for the writer that holds a bucket of this hash at this moment, if one does, until it has
+    /// unlocked it.
+    pub(super) fn wait_for_writers(&self, hash: KeyHash) {
+        let (tag, b) = self.place(hash);
+        for bucket in [self.bucket(b), self.bucket(self.other(b, tag))] {
+            let version = bucket.version.load(Ordering::Acquire);
+            let mut backoff = Backoff::default();
+            while version & 1 == 1 && bucket.version.load(Ordering::Acquire) == version {
+                backoff.wait();
+            }
+        }
+    }
+
     fn lock(&self, a: usize, b: usize) -> Locked<'_> {
         let (first, second) = (self.bucket(a.min(b)), self.bucket(a.max(b)));
         first.lock();

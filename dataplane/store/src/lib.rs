@@ -24,8 +24,8 @@
 //! 4. `evict`, `allocate`: locks the class. If it runs short, `slab/limbo.rs` frees chunks whose epoch
 //!    has passed, `slab/pages.rs` adds a page, or `evict` evicts items (`probation`, `slab/hand.rs`).
 //! 5. `slab/free.rs`, `pop`: takes a chunk; `item/fill.rs` writes the item into it.
-//! 6. `write`, `link`: `index` locks both buckets, the old item is hidden, the new one published;
-//!    `replica`, `change_index`, sets the entry and notifies a GPU's replica.
+//! 6. `write`, `link`: `index` locks both buckets, `replica`, `entry_to_change`, notifies
+//!    a GPU's replica, the old item is hidden, the new one published.
 //! 7. `session`, `settle`: after a run of sets, or so many replaced items, the old chunks are stamped with
 //!    the epoch and wait in limbo until no reader can see them.
 //!

@@ -54,8 +54,10 @@ impl Store {
     }
 
     fn flush_now(&self) {
-        let last = self.cas.load(Ordering::Acquire);
-        self.flushed.up_to.fetch_max(last, Ordering::AcqRel);
+        self.replica.change_all(|| {
+            let last = self.cas.load(Ordering::Acquire);
+            self.flushed.up_to.fetch_max(last, Ordering::AcqRel);
+        });
         self.expiring.store(true, Ordering::Relaxed);
     }
 
@@ -69,7 +71,8 @@ impl Store {
             return Err(PrefixRefused::Malformed);
         }
         let hash = self.prefix_hash(prefix);
-        self.prefixes.flush(hash, || self.cas.load(Ordering::Acquire))?;
+        let flush = || self.prefixes.flush(hash, || self.cas.load(Ordering::Acquire));
+        self.replica.change_all(flush)?;
         self.expiring.store(true, Ordering::Relaxed);
         Ok(())
     }

@@ -40,7 +40,8 @@ impl Observer {
     }
 }
 
-/// The feed of the replica of the index, if there is one: it hears of each hash whose entry changes.
+/// The feed of the replica of the index, if there is one: it hears of each hash whose entry is about to
+/// change.
 #[derive(Debug, Default)]
 pub(super) struct Replica(OnceLock<Arc<Feed>>);
 
@@ -53,6 +54,34 @@ impl Replica {
     pub(super) fn note(&self, hash: KeyHash) {
         if let Some(feed) = self.0.get() {
             feed.note(hash.0);
+        }
+    }
+
+    /// Before the entry of this hash changes, under its bucket locks.
+    #[inline(always)]
+    pub(super) fn change(&self, hash: KeyHash) {
+        if let Some(feed) = self.0.get() {
+            feed.change(hash.0);
+            #[cfg(test)]
+            crate::tests::filter::notified(hash);
+        }
+    }
+
+    /// Before the item of this hash changes in its place, under its bucket locks.
+    #[inline(always)]
+    pub(super) fn change_item(&self, hash: KeyHash) {
+        if let Some(feed) = self.0.get() {
+            feed.change_item(hash.0);
+            #[cfg(test)]
+            crate::tests::filter::notified(hash);
+        }
+    }
+
+    /// Around what changes all items, or some that are not known.
+    pub(super) fn change_all<R>(&self, publish: impl FnOnce() -> R) -> R {
+        match self.0.get() {
+            Some(feed) => feed.change_all(publish),
+            None => publish(),
         }
     }
 }

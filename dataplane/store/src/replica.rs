@@ -1,12 +1,12 @@
 //! The store's side of a replica of the index: reports the hashes whose entries the replica is to read
 //! again, and what is in the index for them then.
 //!
-//! In: once, a [`Feed`]; then hashes whose index entry has changed or that a reader found to be
+//! In: once, a [`Feed`]; then hashes whose index entry is about to change or that a reader found to be
 //! wrong in the replica. Out: by the feed the hashes, and by [`StoreSource`] what is there at the
 //! time of asking. So the replica ends up right whatever was lost or came twice on the way. Without
 //! a replica a change of the index costs one look at a pointer. Never fails; a full feed forgets.
 
-use super::index::Entry;
+use super::index::{Entry, Expect, UpdateError};
 use super::{Guard, ItemRef, KeyHash, Location, Session, Store};
 use gpu::index::{Found, Source};
 
@@ -17,26 +17,30 @@ impl Store {
         self.replica.note(hash);
     }
 
-    /// The only way to the index for writers ([`Entry::set`]): the replica's feed is notified.
+    /// The only way to an entry of the index for writers: it is locked, nothing has changed yet, and the
+    /// replica's feed has been notified. `comes`: an item is to be put there.
     #[inline(always)]
-    pub(super) fn change_index<T: Copy>(
+    pub(super) fn entry_to_change<T: Copy>(
         &self,
         hash: KeyHash,
-        entry: Entry<'_, T>,
-        new: Option<Location>,
-    ) {
-        let old = entry.present().map(|(loc, _)| loc);
-        entry.set(new);
-        if old != new {
-            self.look_again(hash);
+        comes: bool,
+        expect: Expect,
+        look: impl Fn(Location) -> Option<T>,
+    ) -> Result<Entry<'_, T>, UpdateError> {
+        let entry = self.index.entry(hash, comes, expect, look)?;
+        if comes || entry.present().is_some() {
+            self.replica.change(hash);
         }
+        Ok(entry)
     }
 }
 
 impl Guard<'_> {
-    /// The live item whose key has this hash, and where it is.
+    /// The live item whose key has this hash, and where it is, after every change that the replica's feed was
+    /// notified of before this call.
     pub(super) fn at_hash(&self, hash: KeyHash) -> Option<(Location, ItemRef<'_>)> {
         let store = self.store();
+        store.index.wait_for_writers(hash);
         store.index.find(hash, |loc| {
             let item = self.at(loc).filter(|item| store.hash(item.key()) == hash)?;
             store.is_live(&item).then_some((loc, item))
@@ -73,6 +77,9 @@ impl Source for StoreSource {
                     flags: item.flags(),
                     value_len: u32::try_from(item.value().len()).unwrap_or(u32::MAX),
                     key: item.key(),
+                    value: item.value().whole().unwrap_or_default(),
+                    expiry: item.expiry(),
+                    class: u8::try_from(store.class_of(&item)).unwrap_or(u8::MAX),
                 });
                 tell(hash, found);
             }

@@ -251,8 +251,9 @@ impl Guard<'_> {
         self.store().index.hold(hash, is_key, |loc| self.verify(loc, key).map(|i| (i, f(i))))?
     }
 
-    /// Moves the expiry time of an item that is held.
-    pub(super) fn renew(&self, item: ItemRef<'_>, expiry: u32) {
+    /// Moves the expiry time of an item that is held, under this hash.
+    pub(super) fn renew(&self, hash: KeyHash, item: ItemRef<'_>, expiry: u32) {
+        self.store().replica.change_item(hash);
         item.set_expiry(expiry);
         self.store().note_expiry(expiry);
     }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod eviction;
+pub(crate) mod filter;
 mod joins;
 mod large;
 mod moves;

@@ -397,7 +397,7 @@ impl Store {
             let item = unsafe { self.slabs.indexed(loc) };
             item.filter(|item| small_bytes::equal(item.key(), key))
         };
-        let entry = self.index.entry(hash, new.is_some(), expect, look)?;
+        let entry = self.entry_to_change(hash, new.is_some(), expect, look)?;
         let old = entry.present();
         let mut why = Gone::ByClient;
         if let Some((old, item)) = old {
@@ -422,7 +422,7 @@ impl Store {
                 }
             }
         }
-        self.change_index(hash, entry, new.map(|(loc, _)| loc));
+        entry.set(new.map(|(loc, _)| loc));
         Ok(old.map(|(loc, _)| Unlinked { loc, why }))
     }
 
@@ -443,10 +443,10 @@ impl Store {
         };
         let (hash, expect) = (self.hash(item.key()), Expect::Exactly(Some(loc)));
         let look = |at| (at == loc).then_some(());
-        let Ok(entry) = self.index.entry(hash, false, expect, look) else { return false };
+        let Ok(entry) = self.entry_to_change(hash, false, expect, look) else { return false };
         // SAFETY: `loc` stands in a locked bucket.
         unsafe { self.slabs.set_linked(loc, false) };
-        self.change_index(hash, entry, None);
+        entry.set(None);
         if let Gone::Evicted { .. } = why {
             let tally = &mut class.tally;
             tally.evicted_expiring += u64::from(item.expiry() != 0);
@@ -480,7 +480,7 @@ impl Store {
         unsafe { self.slabs.write(to, &new, item.sequence(), item.accessed()) };
         let (hash, expect) = (self.hash(item.key()), Expect::Exactly(Some(loc)));
         let look = |at| (at == loc).then_some(());
-        let Ok(entry) = self.index.entry(hash, true, expect, look) else {
+        let Ok(entry) = self.entry_to_change(hash, true, expect, look) else {
             // SAFETY: popped above, not linked, and given up here.
             unsafe { self.slabs.give_back_in(class, to, item.len_bytes()) };
             return false;
@@ -494,7 +494,7 @@ impl Store {
             let all = Inherits { expiry: true, marks: Marks::ALL, history: true };
             copy.take_over(&item, all);
         }
-        self.change_index(hash, entry, Some(to));
+        entry.set(Some(to));
         // SAFETY: we hid it, and the index gave it to us alone; callers come from
         // `Slabs::with_owner`, which gives the item's own class.
         unsafe { self.slabs.retire_in(class, loc, self.epochs.stamp(), Gone::Moved) };

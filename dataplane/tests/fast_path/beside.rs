@@ -141,7 +141,7 @@ fn beside(manner: Manner, caps: TxCaps, seed: u64, size: usize, fault: Fault) ->
         let engine =
             Reporter { sent, store, fault, random: Random(seed), has, begun: false, open: true };
         let verify_one_in = NonZeroU32::new(if fault == Fault::None { 5 } else { 1000 }).unwrap();
-        Some(Offloading { engine: Box::new(engine), forced: true, verify_one_in })
+        Some(Offloading { engine: Box::new(engine), forced: true, verify_one_in, filter: None })
     })
 }
 

@@ -4,7 +4,6 @@
 //!
 //! `FAST_PATH_PACKETS=10000000` in the environment for a longer run.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod beside;
 mod general;

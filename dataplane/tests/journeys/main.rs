@@ -21,5 +21,6 @@ mod stream_client;
 mod streams;
 mod refuse_fragment;
 mod vulnerabilities;
+mod whole_replies;
 mod work;
 mod world;

@@ -107,7 +107,7 @@ impl Beside {
             heads: true,
         };
         let offload = worker::offload(Arc::clone(&self.card), region, config).unwrap();
-        let feed = Arc::new(Feed::new(self.feed));
+        let feed = Arc::new(Feed::filtered(self.feed, offload.filter().cloned()));
         store.feed_replica(Arc::clone(&feed));
         let source = Box::new(StoreSource::new(store.session().unwrap()));
         let updater = Updater::new(&offload, feed, source, Schedule::default()).unwrap();
@@ -117,7 +117,8 @@ impl Beside {
     fn engine(&self, offload: &Arc<Offload>) -> Offloading {
         let engine = GpuEngine::new(offload, BatchPolicy::default().size).unwrap();
         let (engine, verify_one_in) = ((self.wrap)(Box::new(engine)), NonZeroU32::MIN);
-        Offloading { engine, forced: true, verify_one_in: verify_one_in.saturating_add(6) }
+        let filter = offload.filter().cloned();
+        Offloading { engine, forced: true, verify_one_in: verify_one_in.saturating_add(6), filter }
     }
 }
 

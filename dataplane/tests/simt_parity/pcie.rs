@@ -35,7 +35,10 @@ impl Source for AllKeys {
         for &wanted in hashes {
             let n = (0..BATCH).find(|n| hash(&key(*n)) == wanted).unwrap();
             let (key, location) = (key(n), u32::try_from(n).unwrap());
-            tell(wanted, Some(Found { location, flags: 0, value_len: 64, key: &key }));
+            tell(
+                wanted,
+                Some(Found { location, flags: 0, value_len: 64, key: &key, ..Found::default() }),
+            );
         }
     }
 

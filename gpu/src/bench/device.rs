@@ -203,6 +203,10 @@ impl DeviceIndex {
         let kernel = match config.kind {
             IndexKind::SetAssoc => Kernel::MicroLookupSetassoc,
             IndexKind::Cuckoo => Kernel::MicroLookupCuckoo,
+            IndexKind::Rows => {
+                let why = "rows are no index".to_owned();
+                return Err(CardError::Refused { call: "bench", why });
+            }
         };
         let memory = ManuallyDrop::new(Keys { keys, results, index });
         Ok(Self { stream: card.stream()?, updates, memory, card: Arc::clone(card), kernel })

@@ -42,11 +42,11 @@ fn run(stream: &mut dyn Stream, kernel: Kernel, at: DevAddr) -> Result<(), CardE
     };
     let word = at.plus(size_of::<Place>());
     match kernel {
-        Kernel::GetSetassoc | Kernel::GetCuckoo => {
+        Kernel::GetSetassoc | Kernel::GetCuckoo | Kernel::GetRows => {
             let params = GetParams { place: at, arrived: word, ..GetParams::default() };
             launch((&raw const params).cast())
         }
-        Kernel::ServeSetassoc | Kernel::ServeCuckoo => {
+        Kernel::ServeSetassoc | Kernel::ServeCuckoo | Kernel::ServeRows => {
             // It ends because the host seems dead at once.
             let (queue, patience_ms) = (at.plus(size_of::<Doorbells>()), 1);
             let params =

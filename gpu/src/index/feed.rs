@@ -5,12 +5,16 @@
 //! store what is there at that time, so that neither order nor repetition matters. Fails when
 //! full: the hash is counted and forgotten, which leaves a hint stale until a request finds it wrong.
 //!
+//! With a [`Filter`] changes are queued before they are published, and hashes that a request only found
+//! missing on the device wait in a queue of their own: those may be forgotten at no price.
+//!
 //! A reader with nothing to do sleeps, and the next hash wakes it. Writers pay for that with one
 //! load; the one that finds the reader asleep pays for a system call.
 
+use super::filter::Filter;
 use crossbeam_queue::ArrayQueue;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -18,6 +22,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Feed {
     hashes: ArrayQueue<u64>,
+    /// What is raised before each change, where the device writes whole replies.
+    filter: Option<Filtered>,
     lost: AtomicU64,
     /// The reader sleeps, or is about to.
     asleep: AtomicBool,
@@ -25,29 +31,87 @@ pub struct Feed {
     reader: Mutex<Option<Thread>>,
 }
 
+#[derive(Debug)]
+struct Filtered {
+    filter: Arc<Filter>,
+    /// Hashes that were asked for and that the device does not have.
+    wanted: ArrayQueue<u64>,
+}
+
+/// Wanted hashes that wait: the next requests for those that find no room ask again.
+const WANTED_MAX: usize = 1 << 12;
+
 impl Feed {
     /// A queue of `capacity` hashes.
     pub fn new(capacity: usize) -> Self {
+        Self::filtered(capacity, None)
+    }
+
+    /// The same; changes raise the words of `filter`, if there is one.
+    pub fn filtered(capacity: usize, filter: Option<Arc<Filter>>) -> Self {
+        let filter = filter.map(|filter| Filtered { filter, wanted: ArrayQueue::new(WANTED_MAX) });
         Self {
             hashes: ArrayQueue::new(capacity.max(1)),
+            filter,
             lost: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
             reader: Mutex::default(),
         }
     }
 
-    /// Queues this hash, to be read again.
+    /// The entry of this hash is about to change, under locks that the reader waits for.
+    #[inline]
+    pub fn change(&self, hash: u64) {
+        match &self.filter {
+            Some(filtered) => filtered.filter.raise(hash, || self.push(hash)),
+            None => {
+                self.push(hash);
+            }
+        }
+    }
+
+    /// What the device may have of this hash's item is about to change, but not its entry.
+    #[inline]
+    pub fn change_item(&self, hash: u64) {
+        if self.filter.is_some() {
+            self.change(hash);
+        }
+    }
+
+    /// `publish` changes what is there for all hashes, or for some that are not known.
+    pub fn change_all<R>(&self, publish: impl FnOnce() -> R) -> R {
+        match &self.filter {
+            Some(filtered) => filtered.filter.change_all(publish),
+            None => publish(),
+        }
+    }
+
+    /// Queues this hash, of which the device has nothing, or not what it should have.
     #[inline]
     pub fn note(&self, hash: u64) {
+        match &self.filter {
+            Some(filtered) => {
+                let _ = filtered.wanted.push(hash);
+            }
+            None => {
+                self.push(hash);
+            }
+        }
+    }
+
+    /// False: there was no room.
+    #[inline]
+    fn push(&self, hash: u64) -> bool {
         if self.hashes.push(hash).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
-            return;
+            return false;
         }
         // The push comes before this load, and in `wait` the store before the look at the queue, all
         // in one order (the queue's end moves by such operations too): one side sees the other's.
         if self.asleep.load(Ordering::SeqCst) {
             self.wake();
         }
+        true
     }
 
     #[cold]
@@ -97,6 +161,15 @@ impl Feed {
 
     pub(super) fn take(&self) -> Option<u64> {
         self.hashes.pop()
+    }
+
+    /// A hash that was asked for.
+    pub(super) fn take_wanted(&self) -> Option<u64> {
+        self.filter.as_ref()?.wanted.pop()
+    }
+
+    pub(super) fn filter(&self) -> Option<&Arc<Filter>> {
+        self.filter.as_ref().map(|filtered| &filtered.filter)
     }
 }
 

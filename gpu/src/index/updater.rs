@@ -2,16 +2,21 @@
 //!
 //! In: hashes from the [`Feed`], and the store's answer to what is there now. Out: batches of
 //! changes, each a kernel launch on a stream of the updater's own, every so many cycles (Mega-KV's
-//! delayed scheduling), never one for each `set`. Runs on a thread of its own. Every wait has a
+//! delayed scheduling), never one for each `set`. With rows it decides what the device has of which key, and
+//! says which changes are there ([`super::Filter`]). Runs on a thread of its own. Every wait has a
 //! bound. Fails by the device's fault, and then empties the feed and drops it all, so that the store goes
 //! on as if there were no device.
 #![allow(unsafe_code)]
 
-use super::Feed;
+mod of_rows;
+
+use super::rows::Rows;
+use super::{Feed, Source};
 use crate::card::{CardError, CardMemory, Kernel, Stream};
 use crate::host::Column;
 use crate::offload::{Fault, Offload};
 use crate::params::{DevAddr, Op, OpKind, UpdateCounts, UpdateParams};
+use crate::tables::Row;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,28 +34,6 @@ const UPDATE_PAUSE: Duration = Duration::from_micros(20);
 const AWAKE: Duration = Duration::from_millis(5);
 /// Longest sleep: how late it sees that it is to stop, and passes the store's clock on.
 const IDLE_MAX: Duration = Duration::from_millis(50);
-
-/// What the store has at a hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found<'a> {
-    /// Where the item is.
-    pub location: u32,
-    /// Its flags.
-    pub flags: u32,
-    /// Bytes of its value.
-    pub value_len: u32,
-    /// Its key, 1 to 250 bytes.
-    pub key: &'a [u8],
-}
-
-/// The store's index, from which the updater reads what is true.
-pub trait Source: Send {
-    /// Reports for each hash, in order, what is there now, or that nothing is.
-    fn look(&mut self, hashes: &[u64], tell: &mut dyn FnMut(u64, Option<Found<'_>>));
-
-    /// The store's clock, in seconds.
-    fn now(&self) -> u32;
-}
 
 /// When the index is brought up to date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +91,8 @@ counters! {
     moved
     /// Keys that found no cell.
     overflowed
+    /// Times that all rows were taken out.
+    cleared
 }
 
 impl UpdaterCounters {
@@ -157,6 +142,7 @@ pub struct Updater {
     /// Number of the last launch.
     launches: u32,
     counters: Arc<UpdaterCounters>,
+    rows: Option<Rows>,
 }
 
 impl fmt::Debug for Updater {
@@ -177,6 +163,17 @@ impl Updater {
         schedule: Schedule,
     ) -> Result<Self, CardError> {
         let card = offload.card();
+        let rows = match (offload.filter(), feed.filter()) {
+            (None, _) => None,
+            (Some(filter), Some(raised)) if Arc::ptr_eq(filter, raised) => {
+                Some(Rows::new(filter, offload.index().params().rows.n_sets))
+            }
+            (Some(_), _) => {
+                let why = "the feed does not raise the filter".to_owned();
+                return Err(CardError::Refused { call: "update", why });
+            }
+        };
+        let key_bytes = if rows.is_some() { size_of::<Row>() } else { usize::from(u8::MAX) };
         let mut counts = Column::mapped(card, 1)?;
         counts.set_len(1);
         offload.set_now(source.now());
@@ -188,13 +185,14 @@ impl Updater {
             kernel: offload.index().kind().update_kernel(),
             hashes: Vec::with_capacity(OPS_MAX),
             ops: Column::mapped(card, OPS_MAX)?,
-            keys: Column::mapped(card, OPS_MAX * usize::from(u8::MAX))?,
+            keys: Column::mapped(card, OPS_MAX * key_bytes)?,
             totals: CardMemory::new(card, size_of::<UpdateCounts>())?,
             counts,
             counted: UpdateCounts::default(),
             launches: 0,
             counters: Arc::default(),
             offload: Arc::clone(offload),
+            rows,
         })
     }
 
@@ -230,6 +228,11 @@ impl Updater {
     /// hashes it took.
     pub fn turn(&mut self) -> usize {
         self.offload.set_now(self.source.now());
+        if let Some(mut rows) = self.rows.take() {
+            let taken = self.turn_of_rows(&mut rows);
+            self.rows = Some(rows);
+            return taken;
+        }
         self.hashes.clear();
         while self.hashes.len() < OPS_MAX
             && let Some(hash) = self.feed.take()

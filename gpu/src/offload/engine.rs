@@ -100,12 +100,14 @@ impl GpuEngine {
     /// A batch that the device sees.
     fn mapped(&self, id: u32, capacity: usize) -> Result<Batch, Fault> {
         let card = self.offload.card();
-        let heads = if self.offload.config().heads { capacity } else { 0 };
+        let replies = if self.offload.filter().is_some() { capacity } else { 0 };
+        let heads = if self.offload.config().heads && replies == 0 { capacity } else { 0 };
         Ok(Batch {
-            id,
             entries: Column::mapped(card, capacity)?,
             descs: Column::mapped(card, capacity)?,
             heads: Column::mapped(card, heads)?,
+            replies: Column::mapped(card, replies)?,
+            ..Batch::new(id, 0)
         })
     }
 
@@ -198,10 +200,13 @@ impl Engine for GpuEngine {
         {
             return Err(batch);
         }
-        let batch = self.in_sight(batch)?;
+        let mut batch = self.in_sight(batch)?;
         let admission = self.offload.recovery.admit();
         if admission == Admission::None {
             return Err(batch);
+        }
+        if let Some(filter) = self.offload.filter() {
+            batch.stamp = filter.stamp();
         }
         match self.ring.put(batch) {
             Ok(number) => {

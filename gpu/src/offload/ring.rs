@@ -151,6 +151,8 @@ impl Ring {
             && batch.descs.capacity() >= requests
             && (batch.heads.capacity() == 0
                 || batch.heads.is_mapped_to(card) && batch.heads.capacity() >= requests)
+            && (batch.replies.capacity() == 0
+                || batch.replies.is_mapped_to(card) && batch.replies.capacity() >= requests)
     }
 
     /// Sends a batch that the device sees, and returns its number. The batch comes back when that
@@ -171,7 +173,11 @@ impl Ring {
                 Err(error) => return Err((batch, Some(error))),
             }
         }
-        let heads = if batch.heads.capacity() == 0 { DevAddr(0) } else { batch.heads.at() };
+        let heads = match (batch.heads.capacity(), batch.replies.capacity()) {
+            (0, 0) => DevAddr(0),
+            (_, 0) => batch.heads.at(),
+            _ => batch.replies.at(),
+        };
         let now = self.offload.now();
         let order = Order {
             entries: batch.entries.at(),
@@ -213,6 +219,7 @@ impl Ring {
         let n = batch.entries.len();
         batch.descs.set_len(n);
         batch.heads.set_len(n);
+        batch.replies.set_len(n);
         Some(batch)
     }
 

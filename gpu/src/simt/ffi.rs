@@ -93,10 +93,13 @@ unsafe extern "C" {
     fn gnomon_simt_digest(params: *const c_void);
     fn gnomon_simt_get_setassoc(params: *const c_void);
     fn gnomon_simt_get_cuckoo(params: *const c_void);
+    fn gnomon_simt_get_rows(params: *const c_void);
     fn gnomon_simt_serve_setassoc(params: *const c_void);
     fn gnomon_simt_serve_cuckoo(params: *const c_void);
+    fn gnomon_simt_serve_rows(params: *const c_void);
     fn gnomon_simt_update_setassoc(params: *const c_void);
     fn gnomon_simt_update_cuckoo(params: *const c_void);
+    fn gnomon_simt_update_rows(params: *const c_void);
     fn gnomon_simt_micro_read(params: *const c_void);
     fn gnomon_simt_micro_lookup_setassoc(params: *const c_void);
     fn gnomon_simt_micro_lookup_cuckoo(params: *const c_void);
@@ -105,10 +108,13 @@ unsafe extern "C" {
     fn gnomon_simt_watched_digest(params: *const c_void);
     fn gnomon_simt_watched_get_setassoc(params: *const c_void);
     fn gnomon_simt_watched_get_cuckoo(params: *const c_void);
+    fn gnomon_simt_watched_get_rows(params: *const c_void);
     fn gnomon_simt_watched_serve_setassoc(params: *const c_void);
     fn gnomon_simt_watched_serve_cuckoo(params: *const c_void);
+    fn gnomon_simt_watched_serve_rows(params: *const c_void);
     fn gnomon_simt_watched_update_setassoc(params: *const c_void);
     fn gnomon_simt_watched_update_cuckoo(params: *const c_void);
+    fn gnomon_simt_watched_update_rows(params: *const c_void);
     fn gnomon_simt_watched_micro_read(params: *const c_void);
     fn gnomon_simt_watched_micro_lookup_setassoc(params: *const c_void);
     fn gnomon_simt_watched_micro_lookup_cuckoo(params: *const c_void);
@@ -127,15 +133,21 @@ fn function(kernel: Kernel, watched: bool) -> KernelFunction {
         (Kernel::GetSetassoc, false) => gnomon_simt_get_setassoc,
         (Kernel::GetSetassoc, true) => gnomon_simt_watched_get_setassoc,
         (Kernel::GetCuckoo, false) => gnomon_simt_get_cuckoo,
+        (Kernel::GetRows, false) => gnomon_simt_get_rows,
         (Kernel::GetCuckoo, true) => gnomon_simt_watched_get_cuckoo,
+        (Kernel::GetRows, true) => gnomon_simt_watched_get_rows,
         (Kernel::ServeSetassoc, false) => gnomon_simt_serve_setassoc,
         (Kernel::ServeSetassoc, true) => gnomon_simt_watched_serve_setassoc,
         (Kernel::ServeCuckoo, false) => gnomon_simt_serve_cuckoo,
+        (Kernel::ServeRows, false) => gnomon_simt_serve_rows,
         (Kernel::ServeCuckoo, true) => gnomon_simt_watched_serve_cuckoo,
+        (Kernel::ServeRows, true) => gnomon_simt_watched_serve_rows,
         (Kernel::UpdateSetassoc, false) => gnomon_simt_update_setassoc,
         (Kernel::UpdateSetassoc, true) => gnomon_simt_watched_update_setassoc,
         (Kernel::UpdateCuckoo, false) => gnomon_simt_update_cuckoo,
+        (Kernel::UpdateRows, false) => gnomon_simt_update_rows,
         (Kernel::UpdateCuckoo, true) => gnomon_simt_watched_update_cuckoo,
+        (Kernel::UpdateRows, true) => gnomon_simt_watched_update_rows,
         (Kernel::MicroRead, false) => gnomon_simt_micro_read,
         (Kernel::MicroRead, true) => gnomon_simt_watched_micro_read,
         (Kernel::MicroLookupSetassoc, false) => gnomon_simt_micro_lookup_setassoc,

@@ -195,6 +195,8 @@ impl Asked {
         let size = gigabytes(&self.index);
         // A bucket; or a set, and a sector with a key elsewhere.
         let roof = match self.kind {
+            // They are no index, and none of those that are looked at.
+            IndexKind::Rows => None,
             IndexKind::Cuckoo => goals::lines(report, size, 64),
             IndexKind::SetAssoc => goals::lines(report, size, 128)
                 .zip(goals::lines(report, size, 32))

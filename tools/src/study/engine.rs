@@ -109,6 +109,7 @@ impl Beside {
             engine: Box::new(GpuEngine::new(&self.offload, batch)?),
             forced: self.forced,
             verify_one_in: VERIFY_EVERY,
+            filter: None,
         })
     }
 
@@ -154,6 +155,7 @@ pub fn index_for(kind: IndexKind, items: u64, key_bytes: usize) -> Result<IndexC
     let memory_bytes = match kind {
         IndexKind::SetAssoc => items * (48 + TABLE_KEY_MAX.get(table).map_or(0, |max| *max as u64)),
         // A cell has 8 bytes, and there is a power of two of them.
+        IndexKind::Rows => return Err("rows are no index".to_owned()),
         IndexKind::Cuckoo => (items * 10).next_power_of_two(),
     };
     let shares = std::array::from_fn(|i| if i == table { 1.0 } else { 0.0 });

@@ -188,6 +188,7 @@ pub fn walk(bench: &Bench, walk: &Walk<'_>) -> Result<Run, Box<dyn Error>> {
                 engine: told.engine(port.queues.len(), workers, AS_A_CARD),
                 forced: true,
                 verify_one_in: VERIFY_EVERY,
+                filter: None,
             }),
             (_, Some(card)) => Some(card.engine(batch.size)?),
             _ => None,

@@ -95,6 +95,46 @@ static ENGINES: &[Field<WorkerCounters>] = &[
         ),
         |w| w.heads_unused.get(),
     ),
+    (
+        counter(
+            "gnomon_gpu_replies_accepted_total",
+            WORKER,
+            "Replies that the GPU wrote whole and that were sent.",
+        ),
+        |w| w.replies_accepted.get(),
+    ),
+    (
+        counter(
+            "gnomon_gpu_replies_changed_total",
+            WORKER,
+            "Whole replies not sent: the key had changed, or one with the same bits of its hash.",
+        ),
+        |w| w.replies_changed.get(),
+    ),
+    (
+        counter(
+            "gnomon_gpu_replies_cleared_total",
+            WORKER,
+            "Whole replies not sent: all keys had changed, or might have.",
+        ),
+        |w| w.replies_cleared.get(),
+    ),
+    (
+        counter(
+            "gnomon_gpu_replies_expired_total",
+            WORKER,
+            "Whole replies not sent: the item had expired.",
+        ),
+        |w| w.replies_expired.get(),
+    ),
+    (
+        counter(
+            "gnomon_gpu_replies_sampled_total",
+            WORKER,
+            "Whole replies not sent: the CPU answered, by which the store sees that the item is in use.",
+        ),
+        |w| w.replies_sampled.get(),
+    ),
 ];
 
 /// Of the GPU's index, from `stats engine`; no sample without a GPU engine.

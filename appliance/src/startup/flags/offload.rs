@@ -41,6 +41,12 @@ pub struct OffloadFlags {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub index_every: u32,
 
+    /// GPU memory for whole replies, in megabytes, with --gpu-replies complete. Default: a quarter of the
+    /// memory for items.
+    #[arg(long, value_name = "MB", env = "GNOMON_GPU_VALUES")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub gpu_values: Option<u32>,
+
     /// What the GPU prepares of replies.
     #[arg(long, value_name = "WHAT", env = "GNOMON_GPU_REPLIES", default_value = "none")]
     pub gpu_replies: GpuRepliesFlag,
@@ -63,4 +69,6 @@ pub enum GpuRepliesFlag {
     None,
     /// Their headers up to the value, where the index knows lengths and flags (MemcachedGPU).
     Headers,
+    /// All of them, for a get of one key with a small value: the GPU has rows instead of an index.
+    Complete,
 }

@@ -49,14 +49,17 @@ impl OffloadPlan {
             Engine::Auto | Engine::Gpu => DEADLINE_MS,
             Engine::Simt => DEADLINE_SIMT_MS,
         };
-        let index_bytes = match flags.index_memory {
+        let complete = flags.gpu_replies == GpuRepliesFlag::Complete;
+        let index = if complete { IndexKind::Rows } else { flags.gpu_index };
+        let memory_mb = if complete { flags.gpu_values } else { flags.index_memory };
+        let index_bytes = match memory_mb {
             Some(mb) => u64::from(mb) << 20,
             None => (memory_bytes / INDEX_SHARE).max(INDEX_LEAST_BYTES),
         };
         Some(Self {
             mode: flags.gpu_mode,
             device: flags.gpu_device,
-            index: flags.gpu_index,
+            index,
             index_bytes,
             cycle_us: flags.index_cycle,
             every: flags.index_every,

@@ -432,6 +432,8 @@ fn how_a_gpu_is_used_follows_from_flags_and_memory() {
         (16 << 20, 10_000, 1024)
     );
     assert!(!plan.headers && offload("--engine simt --gpu-replies headers").headers);
+    let whole = offload("--engine simt --gpu-replies complete --gpu-values 3 --index-memory 5");
+    assert_eq!((whole.index.name(), whole.index_bytes), ("rows", 3 << 20));
     let plan = offload(
         "--engine simt --gpu-mode persistent --index cuckoo --index-memory 7 --index-cycle 50 \
          --index-every 3 --gpu-deadline 9 --gpu-verify-ratio 2 --gpu-device 1",

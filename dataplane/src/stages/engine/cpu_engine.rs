@@ -18,7 +18,7 @@ mod hinted;
 use base::small_bytes::word_len;
 use gpu::{
     BadReason, Batch, Engine, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Outcome, PacketMemory,
-    ReqDesc, Verb, Verdict,
+    ReqDesc, Verb, Verdict, WholeReply,
 };
 use memcache::KEY_MAX_BYTES;
 use std::sync::Arc;
@@ -63,6 +63,11 @@ impl CpuEngine {
         Self { store, packets, group, asked, others: Vec::with_capacity(group), done: None }
     }
 
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// Whether another engine's descriptors are ones that this engine could have made; with
     /// `in_full`, whether they are the ones that it would have made, but for the hints.
     pub fn confirms(&self, batch: &Batch, in_full: bool) -> bool {
@@ -86,12 +91,13 @@ impl CpuEngine {
     /// in the host index, keys are hashed that it leaves to the strict parser, and all memory that
     /// stage 6 will read is prefetched. Without that a worker would wait for one line after the
     /// other. Returns how many keys were found, for which the replica of the index is to read the host's entry
-    /// again.
+    /// again. With a reply that is sent as it is there is nothing left to do.
     pub fn complete(&mut self, batch: &mut Batch) -> usize {
-        let Batch { entries, descs, .. } = batch;
+        let Batch { entries, descs, replies, .. } = batch;
         let mut missed = 0;
+        let mut replies = replies.chunks(self.group);
         for (group, descs) in entries.chunks(self.group).zip(descs.chunks_mut(self.group)) {
-            self.read_group(group, descs, true);
+            self.read_group(group, descs, Some(replies.next().unwrap_or_default()));
             self.prefetch_buckets();
             self.look_up_group(descs, |store, hash| {
                 store.look_again(hash);
@@ -106,20 +112,30 @@ impl CpuEngine {
         // The capacity is that of the entries, and each is written below, in its place.
         descs.set_len(entries.len());
         for (group, descs) in entries.chunks(self.group).zip(descs.chunks_mut(self.group)) {
-            self.read_group(group, descs, false);
+            self.read_group(group, descs, None);
             self.prefetch_buckets();
             self.look_up_group(descs, |_, _| ());
         }
     }
 
     /// Reads the requests of a group, unless another engine has, and hashes their keys. Items that it
-    /// found are prefetched.
+    /// found are prefetched. `by_another`: it has, and wrote these replies.
     #[inline(always)]
-    fn read_group(&mut self, group: &[Entry], descs: &mut [ReqDesc], by_another: bool) {
+    fn read_group(
+        &mut self,
+        group: &[Entry],
+        descs: &mut [ReqDesc],
+        by_another: Option<&[WholeReply]>,
+    ) {
         let Self { store, packets, asked, others, .. } = self;
         asked.clear();
         others.clear();
         for (n, (entry, desc)) in group.iter().zip(descs).enumerate() {
+            let reply = by_another.and_then(|replies| replies.get(n));
+            if reply.is_some_and(|reply| reply.facts.text_len > 0) {
+                continue;
+            }
+            let by_another = by_another.is_some();
             // SAFETY: the slot is in the batch, which we hold, or whose frames no thread writes to now
             // (`new`'s contract).
             let frame = unsafe { packets.frame(entry) };
@@ -271,14 +287,14 @@ fn same(ours: &ReqDesc, theirs: &ReqDesc) -> bool {
 /// that says that it is one to be answered.
 #[inline(always)]
 fn is_plain(entry: &Entry, desc: &ReqDesc) -> bool {
-    const TEXT: u16 = PLAIN_L4 as u16 + 8 + udp_frame::HEADER_BYTES as u16;
-    const KEY: u16 = TEXT + b"get ".len() as u16;
+    const TEXT: usize = PLAIN_L4 as usize + 8 + udp_frame::HEADER_BYTES;
+    const KEY: usize = TEXT + b"get ".len();
     let [key, ..] = &desc.keys;
     entry.flags.has(EntryFlags::PLAIN)
         && (desc.verdict, desc.verb, desc.n_keys) == (Verdict::READY, Verb::GET, 1)
-        && (desc.payload_off, key.off) == (TEXT, KEY)
-        && desc.payload_len.wrapping_add(TEXT) == entry.len
-        && u16::from(key.len) + KEY + b"\r\n".len() as u16 == entry.len
+        && (usize::from(desc.payload_off), usize::from(key.off)) == (TEXT, KEY)
+        && usize::from(desc.payload_len) + TEXT == usize::from(entry.len)
+        && usize::from(key.len) + KEY + b"\r\n".len() == usize::from(entry.len)
 }
 
 /// Whether the descriptor can be that of this frame: a verdict that there is, the text where it must

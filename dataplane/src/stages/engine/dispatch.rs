@@ -13,9 +13,11 @@
 
 mod cost;
 
+use super::accept::Acceptance;
 use crate::counters::WorkerCounters;
 use crate::stages::engine::cpu_engine::CpuEngine;
 use cost::{LinearFit, Rate};
+use gpu::index::Filter;
 use gpu::{Batch, Engine, Outcome};
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -30,6 +32,8 @@ pub struct Offloading {
     pub forced: bool,
     /// One of so many of its batches is read again by the CPU, and compared.
     pub verify_one_in: NonZeroU32,
+    /// What says whether its whole replies are right, if it writes such.
+    pub filter: Option<Arc<Filter>>,
 }
 
 impl std::fmt::Debug for Offloading {
@@ -95,6 +99,8 @@ struct Accelerator {
     on_cpu: Rate,
     /// The last batch that found the engine idle went there.
     busy: bool,
+    /// What becomes of its whole replies.
+    acceptance: Option<Acceptance>,
 }
 
 /// Where a batch goes.
@@ -123,6 +129,7 @@ impl Accelerator {
             taking: Rate::default(),
             on_cpu: Rate::default(),
             busy: false,
+            acceptance: offloading.filter.map(Acceptance::new),
         }
     }
 
@@ -274,14 +281,19 @@ impl Dispatch {
     /// A batch of the other engine's, looked over; or the CPU engine's word instead.
     fn poll_beside(&mut self) -> Option<(Box<Batch>, Outcome)> {
         let beside = self.beside.as_mut()?;
-        let (batch, outcome) = beside.poll()?;
+        let (mut batch, outcome) = beside.poll()?;
         if outcome != Outcome::Lost {
             let in_full = beside.is_to_verify();
             if in_full {
                 self.counters.gpu_checked.inc();
             }
             let began = Instant::now();
-            if self.cpu.confirms(&batch, in_full) {
+            let acceptance = beside.acceptance.as_mut();
+            if self.cpu.confirms(&batch, in_full)
+                && acceptance.is_none_or(|acceptance| {
+                    acceptance.sort_out(&mut batch, self.cpu.store(), &self.counters)
+                })
+            {
                 // What comparing takes is not the rule.
                 let took = (!in_full).then(|| began.elapsed());
                 self.looked_over = Some(LookedOver { took, requests: batch.entries.len() });
@@ -290,6 +302,7 @@ impl Dispatch {
             beside.engine.mark_faulty();
         }
         self.counters.gpu_lost.inc();
+        batch.replies.clear();
         // It is free: what it is done with has been polled before.
         let taken = self.cpu.submit(batch);
         debug_assert!(taken.is_ok());

@@ -4,5 +4,6 @@
 //! engines on a GPU stand in that crate. The engine on the CPU stands here ([`cpu_engine`]), because it reads the
 //! store's index; [`dispatch`] chooses between the two, and is an engine itself.
 
+mod accept;
 pub mod cpu_engine;
 pub mod dispatch;

@@ -1,6 +1,7 @@
 //! Stage 6 for a plain `get` that an engine has read: no command is made of it.
 //!
-//! In: a request's frame, its descriptor and the hints in it, perhaps the head of the reply. Out: the
+//! In: a request's frame, its descriptor and the hints in it, perhaps the head of the reply,
+//! or all of it. Out: the
 //! reply, in the same frame. Every hint is checked against the item itself (D1). What is asked and
 //! found is observed as the general way observes it (`commands::get`). Fails: [`Unfit`], for
 //! that way to answer; the frame is as it was.
@@ -9,10 +10,12 @@ use crate::commands::Bytes;
 use crate::counters::WorkerCounters;
 use crate::observe::{LookUps, Observer, Seen, Server};
 use crate::policy::allowance;
-use crate::reply::{Headers, Sum, head_fits, in_place, with_head};
+use crate::reply::{Headers, Sum, head_fits, in_place, with_head, with_whole};
 use base::checksum;
 use driver_shim::Frame;
-use gpu::{Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, ReplyHead, ReqDesc, Verb};
+use gpu::{
+    Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Prepared, ReplyHead, ReqDesc, Verb, WholeReply,
+};
 use memcache::text::{VALUE_OVERHEAD_BYTES, put_value};
 use memcache::{Hit, Sink};
 use std::num::NonZeroU32;
@@ -70,16 +73,21 @@ impl<'a> FastGet<'a> {
         observer.look_ups(done.keys, false);
     }
 
-    /// Answers by the head that the engine made, if it made one and it is right; else without.
+    /// Answers by what the engine made of the reply, if it is right; else without.
     #[inline]
     pub(super) fn answer_any(
         &mut self,
         frame: &mut Frame,
         entry: &Entry,
         desc: &ReqDesc,
-        head: Option<&ReplyHead>,
+        prepared: Prepared<'_>,
     ) -> Result<Sum, Unfit> {
-        if let Some(head) = head
+        if let Some(reply) = prepared.reply
+            && let Some(sum) = self.with_whole(frame, entry, desc, reply)
+        {
+            return Ok(sum);
+        }
+        if let Some(head) = prepared.head
             && head.len > 0
         {
             if let Some(sum) = self.with_head(frame, entry, desc, head) {
@@ -90,6 +98,31 @@ impl<'a> FastGet<'a> {
         }
         let payload_sum = self.answer_all(frame, entry, desc)?;
         Ok(payload_sum.map_or(Sum::Unknown, Sum::Payload))
+    }
+
+    /// Answers a get of one key by the reply that the engine wrote, which was accepted: no item is looked
+    /// at. `None`: the frame is as it was.
+    #[inline(never)]
+    fn with_whole(
+        &mut self,
+        frame: &mut Frame,
+        entry: &Entry,
+        desc: &ReqDesc,
+        reply: &WholeReply,
+    ) -> Option<Sum> {
+        let [asked, ..] = &desc.keys;
+        let facts = &reply.facts;
+        let found = Seen { class: facts.item_class.into(), bytes: facts.value_len.into() };
+        let sum = with_whole(frame, headers(entry), reply)?;
+        // The reply has it two bytes further on: VALUE is longer than get.
+        let start = usize::from(asked.off) + 2;
+        let key = frame.bytes().get(start..start + usize::from(asked.len)).unwrap_or_default();
+        self.observer.key(key, Some(found), false);
+        self.done.requests += 1;
+        self.done.keys.keys += 1;
+        self.done.keys.hits += 1;
+        self.done.text_bytes += u64::from(desc.payload_len);
+        Some(sum)
     }
 
     /// Answers a get of one key by the head that the engine made for it. `None`: it is not the head

@@ -135,7 +135,7 @@ fn look<'g>(
                 fits(item, what)?;
                 let expiry = item.expiry();
                 if let Some(new) = what.touch {
-                    guard.renew(item, new);
+                    guard.renew(hash, item, new);
                 }
                 Ok((expiry, claim(item, expiry, what.recache)))
             });

@@ -12,7 +12,7 @@ pub fn touch<'g>(
     let store = guard.store();
     let expiry = store.clock().expiry(exptime);
     let hash = store.hash_of(key, hash);
-    let (item, ()) = guard.hold(hash, key, |item| guard.renew(item, expiry))?;
+    let (item, ()) = guard.hold(hash, key, |item| guard.renew(hash, item, expiry))?;
     item.mark_visited(store.now());
     Some(item)
 }

@@ -89,7 +89,7 @@ fn world(forced: bool) -> World {
     let cpu = unsafe { CpuEngine::new(Store::new(config).unwrap(), packets, 8) };
     let (orders, counters) = (Arc::<Orders>::default(), Arc::<WorkerCounters>::default());
     let engine = Box::new(Told { orders: Arc::clone(&orders), has: VecDeque::new() });
-    let offloading = Offloading { engine, forced, verify_one_in: NonZeroU32::MAX };
+    let offloading = Offloading { engine, forced, verify_one_in: NonZeroU32::MAX, filter: None };
     let dispatch = Dispatch::new(cpu, Some(offloading), BATCH_MAX, Arc::clone(&counters));
     World { dispatch, orders, counters, _region: region }
 }

@@ -1,0 +1,93 @@
+//! Whether whole replies of a device's are sent as they are.
+//!
+//! In: a batch that a device is done with. Out: the same, where only those replies have a text that are right
+//! at this moment; the others' requests are answered as if there were none. No item is looked at: the
+//! filter says whether anything has changed since the batch was sent ([`gpu::index::Filter`]). Never
+//! fails; a reply that cannot be one is reported.
+
+use crate::counters::WorkerCounters;
+use gpu::index::{Filter, Stale};
+use gpu::layout::{REPLY_HEAD_BYTES, ROW_TEXT_MAX};
+use gpu::{Batch, Entry, EntryFlags, ReqDesc, RowFacts, Verb, Verdict};
+use std::sync::Arc;
+use store::Store;
+
+/// One of so many replies is left to the CPU, so that the store sees that its item is in use.
+const SAMPLE_ONE_IN: u32 = 32;
+
+/// What one worker accepts replies by.
+#[derive(Debug)]
+pub(super) struct Acceptance {
+    filter: Arc<Filter>,
+    /// Replies so far.
+    replies: u32,
+}
+
+/// Why a reply is not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refused {
+    /// The key may have changed, or all may have.
+    Stale(Stale),
+    /// Its item has expired.
+    Expired,
+    /// The CPU's turn.
+    Sampled,
+    /// Nothing is known to have changed, and yet it is no reply to this request.
+    Impossible,
+}
+
+impl Acceptance {
+    pub(super) fn new(filter: Arc<Filter>) -> Self {
+        Self { filter, replies: 0 }
+    }
+
+    /// Takes the text away from those replies that are not to be sent. False: one of them cannot be.
+    pub(super) fn sort_out(
+        &mut self,
+        batch: &mut Batch,
+        store: &Store,
+        counters: &WorkerCounters,
+    ) -> bool {
+        let Batch { entries, descs, replies, stamp, .. } = batch;
+        let (mut sent, mut possible) = (0, true);
+        let expired = |facts: &RowFacts| store.clock().has_passed(facts.expiry);
+        for ((entry, desc), reply) in entries.iter().zip(descs.iter()).zip(replies.iter_mut()) {
+            if reply.facts.text_len == 0 {
+                continue;
+            }
+            self.replies = self.replies.wrapping_add(1);
+            let refused = match self.filter.accepts(reply.facts.signature, *stamp) {
+                Err(stale) => Refused::Stale(stale),
+                Ok(()) if !is_possible(entry, desc, &reply.facts) => Refused::Impossible,
+                Ok(()) if expired(&reply.facts) => Refused::Expired,
+                Ok(()) if self.replies.is_multiple_of(SAMPLE_ONE_IN) => Refused::Sampled,
+                Ok(()) => {
+                    sent += 1;
+                    continue;
+                }
+            };
+            reply.facts.text_len = 0;
+            match refused {
+                Refused::Stale(Stale::Changed) => counters.replies_changed.inc(),
+                Refused::Stale(Stale::Cleared) => counters.replies_cleared.inc(),
+                Refused::Expired => counters.replies_expired.inc(),
+                Refused::Sampled => counters.replies_sampled.inc(),
+                Refused::Impossible => possible = false,
+            }
+        }
+        counters.replies_accepted.add(sent);
+        possible
+    }
+}
+
+/// Whether a device may have written this for this request.
+fn is_possible(entry: &Entry, desc: &ReqDesc, facts: &RowFacts) -> bool {
+    let [key, ..] = &desc.keys;
+    let around = usize::from(facts.key_len) + usize::from(facts.value_len);
+    (desc.verdict, desc.verb, desc.n_keys) == (Verdict::READY, Verb::GET, 1)
+        && facts.key_len == key.len
+        && usize::from(facts.text_len) > around
+        && usize::from(facts.text_len) <= ROW_TEXT_MAX
+        && usize::from(entry.l4) + 16 <= REPLY_HEAD_BYTES
+        && !entry.flags.has(EntryFlags::LIMITED)
+}

@@ -1,0 +1,157 @@
+//! A GPU that writes whole replies: clients see the very bytes that the CPU engine alone would have sent, and no
+//! reply is older than what a client may know already.
+
+use crate::offload::{Draw, MODES, compare, small};
+use crate::world::{Beside, World, Wrap, open, request};
+use gpu::index::IndexKind;
+use gpu::offload::Mode;
+use gpu::simt::SimtCard;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use store::verbs;
+
+fn rows(mode: Mode) -> Beside {
+    Beside::new(mode, IndexKind::Rows)
+}
+
+fn set(world: &World, key: &str, value: &str) {
+    let mut session = world.store.session().unwrap();
+    let what = memcache::Store::set(key.as_bytes(), 7, 0, value.as_bytes());
+    verbs::store(&mut session, None, &what).unwrap();
+}
+
+/// What answers a get of this key.
+fn get(world: &mut World, key: &str) -> String {
+    String::from_utf8(world.ask(format!("get {key}\r\n").as_bytes())).unwrap()
+}
+
+#[test]
+fn replies_are_the_cpu_engines_in_every_mode() {
+    for mode in MODES {
+        let mut draw = Draw(98);
+        let world = compare(&rows(mode), 80, 6, |world, _| {
+            if draw.below(3) > 0 {
+                world.refresh();
+            }
+        });
+        let c = Arc::clone(&world.counters[0]);
+        assert!(world.offload.as_ref().unwrap().fault().is_none());
+        world.end();
+        assert!(c.gpu_checked.get() > 3 && c.gpu_lost.get() == 0);
+        assert!(c.replies_accepted.get() > 300, "{} replies", c.replies_accepted.get());
+        assert!(c.replies_changed.get() > 30, "{} changed", c.replies_changed.get());
+        assert!(c.replies_sampled.get() > 5);
+    }
+}
+
+/// Kernels touch nothing but their own memory; what they store reaches the host late.
+#[test]
+fn replies_are_the_cpu_engines_on_gpus_that_watch_and_that_are_late() {
+    for card in [SimtCard::watching as fn(u64) -> SimtCard, SimtCard::late] {
+        for mode in [Mode::Launch, Mode::Persistent] {
+            let card = Arc::new(card(3));
+            let beside = Beside { card, ..rows(mode) };
+            let world = compare(&beside, 12, 7, |world, _| world.refresh());
+            let c = Arc::clone(&world.counters[0]);
+            assert!(world.offload.as_ref().unwrap().fault().is_none());
+            world.end();
+            assert!(c.replies_accepted.get() > 50, "{} replies", c.replies_accepted.get());
+        }
+    }
+}
+
+#[test]
+fn a_reply_is_rejected_from_a_change_on_until_the_gpu_has_it() {
+    let mut w = World::beside(1, small(), &rows(Mode::Launch));
+    let counters = Arc::clone(&w.counters[0]);
+    let accepted = || counters.replies_accepted.get();
+    set(&w, "k", "one");
+    // It is asked for, and so the GPU gets it.
+    assert_eq!(get(&mut w, "k"), "VALUE k 7 3\r\none\r\nEND\r\n");
+    w.refresh();
+    assert_eq!((get(&mut w, "k"), accepted()), ("VALUE k 7 3\r\none\r\nEND\r\n".to_owned(), 1));
+    set(&w, "k", "two");
+    assert_eq!((get(&mut w, "k"), accepted()), ("VALUE k 7 3\r\ntwo\r\nEND\r\n".to_owned(), 1));
+    assert_eq!(counters.replies_changed.get(), 1);
+    w.refresh();
+    assert_eq!((get(&mut w, "k"), accepted()), ("VALUE k 7 3\r\ntwo\r\nEND\r\n".to_owned(), 2));
+    w.store.flush(0);
+    assert_eq!((get(&mut w, "k"), counters.replies_cleared.get()), ("END\r\n".to_owned(), 1));
+    w.refresh();
+    assert_eq!((get(&mut w, "k"), accepted()), ("END\r\n".to_owned(), 2));
+    // An item that expires is the GPU's until the second in which it does.
+    let expiring = memcache::Store::set(b"k", 7, 10, b"three");
+    verbs::store(&mut w.store.session().unwrap(), None, &expiring).unwrap();
+    for _ in 0..2 {
+        assert_eq!(get(&mut w, "k"), "VALUE k 7 5\r\nthree\r\nEND\r\n");
+        w.refresh();
+    }
+    assert_eq!(accepted(), 3);
+    w.store.clock().skip_ahead(10);
+    assert_eq!((get(&mut w, "k"), counters.replies_expired.get()), ("END\r\n".to_owned(), 1));
+    w.end();
+}
+
+/// Writers, an updater and a worker at once: what a get says was there while it was under way.
+#[test]
+fn no_reply_is_older_than_its_request_or_newer_than_its_arrival() {
+    const KEYS: usize = 4;
+    for mode in [Mode::Launch, Mode::Persistent] {
+        let mut w = World::beside(1, small(), &rows(mode));
+        let key = |n: usize| format!("key-{n}");
+        (0..KEYS).for_each(|n| set(&w, &key(n), "0"));
+        let numbers = || -> Arc<[AtomicU64; KEYS]> { Arc::default() };
+        let (begun, done, stop) = (numbers(), numbers(), Arc::new(AtomicBool::new(false)));
+        let updater = w.updater.take().unwrap();
+        let stopped = Arc::clone(&stop);
+        let updates = thread::spawn(move || updater.run(&stopped));
+        let (begins, ends, stopped) = (Arc::clone(&begun), Arc::clone(&done), Arc::clone(&stop));
+        let mut session = w.store.session().unwrap();
+        let writer = thread::spawn(move || {
+            let mut number = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                number += 1;
+                // Some keys change often, others seldom.
+                let n = [0, 0, 0, 1, 1, 2, 0, 3][number % 8];
+                let value = begins[n].fetch_add(1, Ordering::SeqCst) + 1;
+                let (key, value_text) = (format!("key-{n}"), value.to_string());
+                let what = memcache::Store::set(key.as_bytes(), 7, 0, value_text.as_bytes());
+                verbs::store(&mut session, None, &what).unwrap();
+                ends[n].store(value, Ordering::SeqCst);
+                if number % 64 == 0 {
+                    thread::sleep(std::time::Duration::from_millis(2));
+                }
+            }
+        });
+        let mut draw = Draw(12);
+        let began = std::time::Instant::now();
+        while w.counters[0].replies_accepted.get() < 200
+            || w.counters[0].replies_changed.get() < 200
+        {
+            assert!(began.elapsed().as_secs() < 60, "too few replies of both kinds");
+            let low: Vec<u64> = done.iter().map(|n| n.load(Ordering::SeqCst)).collect();
+            for _ in 0..40 {
+                let n = draw.below(KEYS);
+                let id = u16::try_from(n).unwrap();
+                w.send(&request(Wrap::ALL[0], id, format!("get {}\r\n", key(n)).as_bytes()));
+            }
+            w.settle();
+            let replies: Vec<_> =
+                w.received(0).iter().map(|frame| open(Wrap::ALL[0], frame.bytes())).collect();
+            assert_eq!(replies.len(), 40);
+            for reply in replies {
+                let n = usize::from(reply.id);
+                let text = String::from_utf8(reply.text).unwrap();
+                let value: u64 = text.lines().nth(1).unwrap().parse().unwrap();
+                let high = begun[n].load(Ordering::SeqCst);
+                assert!(low[n] <= value && value <= high, "{} <= {value} <= {high}", low[n]);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+        updates.join().unwrap();
+        assert!(w.offload.as_ref().unwrap().fault().is_none());
+        w.end();
+    }
+}

@@ -1,0 +1,132 @@
+//! A turn of the updater where the device has rows: texts of replies, which the filter accepts.
+//!
+//! In: hashes that have changed, and hashes that were asked for. Out: rows on the device for the second, and
+//! for those of the first that it has; then the word that they are there. Whatever is written to a way, its
+//! old signature and its new one are raised before.
+
+use super::{OPS_MAX, Updater, bump};
+use crate::index::rows::{Rows, bytes_of, row_bytes, row_of};
+use crate::index::signature;
+use crate::params::{Op, OpKind};
+
+/// Ways that one operation takes out.
+const CLEAR_WAYS: u32 = 1 << 15;
+
+impl Updater {
+    /// Says how much it found to do.
+    pub(super) fn turn_of_rows(&mut self, rows: &mut Rows) -> usize {
+        if rows.applying.is_none() {
+            rows.applying = Some(rows.filter.advance());
+            rows.left = self.feed.len();
+        }
+        self.hashes.clear();
+        while self.hashes.len() < OPS_MAX
+            && let Some(hash) = self.feed.take()
+        {
+            self.hashes.push(hash);
+        }
+        let mut taken = self.hashes.len();
+        rows.left = rows.left.saturating_sub(taken);
+        if self.offload.fault().is_some() {
+            return taken;
+        }
+        bump(&self.counters.looks, taken as u64);
+        if let Some(number) = rows.filter.is_to_clear() {
+            if !self.clear_rows(rows) {
+                return taken;
+            }
+            rows.filter.clear(number);
+            taken += 1;
+        }
+        self.hashes.retain(|hash| rows.ways.has(*hash));
+        while self.hashes.len() < OPS_MAX
+            && let Some(hash) = self.feed.take_wanted()
+        {
+            taken += 1;
+            if !rows.ways.has(hash) {
+                self.hashes.push(hash);
+            }
+        }
+        self.hashes.sort_unstable();
+        self.hashes.dedup();
+        self.write_rows(rows);
+        if !self.apply_if_any() {
+            return taken;
+        }
+        if let (0, Some(epoch)) = (rows.left, rows.applying) {
+            rows.filter.apply(epoch);
+            rows.applying = None;
+        }
+        taken
+    }
+
+    /// Takes all rows out. False: the device has failed.
+    fn clear_rows(&mut self, rows: &mut Rows) -> bool {
+        self.ops.clear();
+        let mut first = 0;
+        while first < rows.ways.len() {
+            let op =
+                Op { location: first, value_len: CLEAR_WAYS, kind: OpKind::CLEAR, ..Op::default() };
+            // A launch holds as many as there are; 2^32 ways are at most so many times that.
+            if self.ops.push(op).is_err() {
+                if !self.apply_if_any() {
+                    return false;
+                }
+                self.ops.clear();
+                continue;
+            }
+            first = first.saturating_add(CLEAR_WAYS);
+        }
+        rows.ways.clear();
+        bump(&self.counters.cleared, 1);
+        bump(&self.counters.removed, self.counters.filled());
+        self.apply_if_any()
+    }
+
+    fn write_rows(&mut self, rows: &mut Rows) {
+        let Self { ops, keys, source, hashes, counters, .. } = self;
+        let Rows { filter, ways, .. } = rows;
+        ops.clear();
+        keys.clear();
+        ways.begin_turn();
+        source.look(hashes, &mut |hash, found| {
+            let mut op = Op { hash, kind: OpKind::REMOVE, ..Op::default() };
+            let row = found.and_then(|found| row_of(hash, &found));
+            let Some(row) = row else {
+                let Some(way) = ways.remove(hash) else { return };
+                filter.rewrite(signature(hash));
+                op.location = way;
+                let _ = ops.push(op);
+                return;
+            };
+            let Some(placed) = ways.place(hash) else { return };
+            filter.rewrite(row.facts.signature);
+            if let Some(evicted) = placed.evicted {
+                filter.rewrite(signature(evicted));
+                bump(&counters.evicted, 1);
+            }
+            (op.kind, op.key_len) = (OpKind::PUT, placed.own.into());
+            (op.location, op.flags) = (placed.way, row.facts.signature);
+            op.value_len = u32::try_from(row_bytes(&row)).unwrap_or(0);
+            op.key_off = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+            // Every change has space for a whole row.
+            for byte in bytes_of(&row) {
+                let _ = keys.push(byte);
+            }
+            let _ = ops.push(op);
+        });
+    }
+
+    /// Has the device make the changes, if there are any. False: it has failed.
+    fn apply_if_any(&mut self) -> bool {
+        if self.ops.is_empty() {
+            return true;
+        }
+        let done = self.apply();
+        if let Err(fault) = done {
+            self.offload.fail(fault);
+            return false;
+        }
+        true
+    }
+}
