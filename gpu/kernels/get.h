@@ -195,7 +195,7 @@ __device__ __forceinline__ void get_requests(const PacketRegion &packets, const 
                   desc.n_keys() == 1 && desc.hint(0) == HINT_HIT;
     if (wanted) {
       Frame frame = open_frame(packets, s.entries[mine], s.frames[mine]);
-      make_head(frame, s.entries[mine], desc, s.flags[mine], s.value_lens[mine], s.heads[mine]);
+      make_head(frame, s.entries[mine], desc, s.hits.flags[mine], s.hits.value_lens[mine], s.heads[mine]);
     }
   }
   __syncthreads();

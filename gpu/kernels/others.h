@@ -112,8 +112,8 @@ __device__ __forceinline__ void read_other(const PacketRegion &packets, u32 mine
 // For the head of the reply.
 __device__ __forceinline__ void keep_values(GetShared &s, u32 request, const Found &found) {
   if (!found.way) return;
-  s.flags[request] = load_relaxed(&found.way->flags);
-  s.value_lens[request] = load_relaxed(&found.way->value_len);
+  s.hits.flags[request] = load_relaxed(&found.way->flags);
+  s.hits.value_lens[request] = load_relaxed(&found.way->value_len);
 }
 
 // The request whose KeyDesc is at this position.

@@ -31,6 +31,11 @@ struct Others {
   u32 texts[HELPERS][TEXTS][TEXT_WORDS];
 };
 
+// What the head of a hit's reply is made of, besides its request.
+struct HitFacts {
+  u32 flags[GET_REQUESTS], value_lens[GET_REQUESTS];
+};
+
 struct GetShared {
   // `mark` is then the reason of what is wrong with its checksums, whatever its descriptor says.
   Entry entries[GET_REQUESTS];
@@ -43,9 +48,7 @@ struct GetShared {
   };
   union {
     // Of a hit, if heads are wanted.
-    struct {
-      u32 flags[GET_REQUESTS], value_lens[GET_REQUESTS];
-    };
+    HitFacts hits;
     // With rows: the number of the key's way and 1, or 0.
     u32 rows[GET_REQUESTS];
   };

@@ -89,7 +89,7 @@ impl Machine {
 
 /// Lets this process open so many files, where its limit is lower, and grows the kernel's table of them to
 /// that size. It never shrinks; growing it while threads share it waits for an RCU grace period, some 20 ms in
-/// which the thread that accepts a connection answers nobody.
+/// which the thread that accepts a connection serves no other.
 ///
 /// # Errors
 /// The kernel's refusal: above the hard limit, which the plan has checked, or no memory.
