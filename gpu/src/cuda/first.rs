@@ -10,18 +10,27 @@ use crate::card::{Card, CardError, Kernel, Stream};
 use crate::params::{
     DevAddr, Doorbells, GetParams, MicroEmptyParams, MicroReadParams, Place, ServeParams, WorkQueue,
 };
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Memory that they may touch, all zeros: a [`Place`] and a word behind it, or [`Doorbells`] and a
 /// [`WorkQueue`] behind them.
 const BYTES: usize = size_of::<Doorbells>() + size_of::<WorkQueue>();
 const _: () = assert!(BYTES >= 2 * size_of::<Place>());
 
+/// Longest wait for a kernel, and the pause between two looks at it.
+const FIRST_MAX: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_micros(50);
+
 /// Runs them all, one after the other.
 pub(super) fn run_all(card: &dyn Card, context: &Context) -> Result<(), CardError> {
     let at = card.take(BYTES)?;
     let launched = card.stream().and_then(|mut stream| {
         // Dropped at the end of this, which waits for them.
-        Kernel::ALL.into_iter().try_for_each(|kernel| run(&mut *stream, kernel, at))
+        Kernel::ALL.into_iter().try_for_each(|kernel| {
+            run(&mut *stream, kernel, at)?;
+            wait(&mut *stream)
+        })
     });
     // SAFETY: taken above; the kernels have ended, or else the device keeps it.
     unsafe { card.give_back(at) };
@@ -31,6 +40,16 @@ pub(super) fn run_all(card: &dyn Card, context: &Context) -> Result<(), CardErro
     }
     let why = "a kernel with nothing to do failed, or does not end".to_owned();
     Err(CardError::Sticky { call: "cuLaunchKernel", why })
+}
+
+/// Until the kernel has ended, or for [`FIRST_MAX`]: one that is made to stay takes its places until then, which
+/// the next such kernel may need.
+fn wait(stream: &mut dyn Stream) -> Result<(), CardError> {
+    let begun = Instant::now();
+    while !stream.is_idle()? && begun.elapsed() < FIRST_MAX {
+        thread::sleep(PAUSE);
+    }
+    Ok(())
 }
 
 /// Launches a kernel with parameters that give it nothing to do.
