@@ -30,11 +30,12 @@ declare -A programs=(
   [gnomon-linear]="check that overlapping commands take effect one at a time"
 )
 
-# In a directory of its own, because other flags would have cargo build everything anew each time; or where
-# all else is built with the same flags.
-export_dist_flags
-built=${DIST_BUILT:-target/dist/build}
-cargo build --release --workspace --bins --locked -q --target-dir "$built"
+# In a directory of its own, because other flags would have cargo build everything anew each time.
+cargo_home=${CARGO_HOME:-$HOME/.cargo}
+built=target/dist/build
+RUSTFLAGS="--remap-path-prefix=$cargo_home=/cargo --remap-path-prefix=$PWD=/gnomon" \
+  CFLAGS="-ffile-prefix-map=$PWD=/gnomon" CXXFLAGS="-ffile-prefix-map=$PWD=/gnomon" \
+  cargo build --release --workspace --bins --locked -q --target-dir "$built"
 
 # --- what the package and the archive share, laid out as under /usr --------------------------------
 

@@ -99,13 +99,6 @@ stop_pid() {
   fi
 }
 
-# export_dist_flags: what the package's programs are compiled with: paths of this machine are not in them.
-export_dist_flags() {
-  local here=-ffile-prefix-map=$PWD=/gnomon
-  export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/gnomon"
-  export CFLAGS=$here CXXFLAGS=$here
-}
-
 # scratch: a directory of the script's own, removed when it ends. Sets $scratch.
 make_scratch() {
   scratch=$(mktemp -d)

@@ -10,13 +10,6 @@ cd "$(dirname "$0")/.."
 . scripts/lib.sh
 scripts/provision.sh
 make_scratch
-# With the package among them, all is built as the package is, and once.
-case " $* " in
-*" dist "*)
-  export_dist_flags
-  export DIST_BUILT=target
-  ;;
-esac
 
 # Each part prints its own lines; its counts are read back from them.
 part_lint() { scripts/lint.sh; }

@@ -82,6 +82,6 @@ lib=$event/usr/lib/$(cc -print-multiarch 2>/dev/null || true)
 (
   cd "$tree"
   [ -z "$event" ] || export CPPFLAGS="-I$event/usr/include" LDFLAGS="-L$lib"
-  env -u CFLAGS ./configure --disable-docs && make -j2 memcached timedrun
+  ./configure --disable-docs && make -j2 memcached timedrun
 ) >>"$log" 2>&1 9>&- || cannot "it does not build ($log)"
 built
