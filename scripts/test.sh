@@ -52,12 +52,19 @@ if [ "${#beside[@]}" -gt 0 ]; then
   undo kill -TERM -- "-$lane"
 fi
 
-# note_failures PART LOG: what failed, with the first lines of what it said; shown again in the end.
+# note_failures PART LOG STATUS: what failed, with the first lines of what it said, and how a part ended that
+# named nothing; shown again in the end.
 note_failures() {
+  local before
+  before=$(stat -c %s "$scratch/failures" 2>/dev/null || echo 0)
   awk -v part="$1" '
     /^FAILED / || /^---- .* stdout ----$/ { print part ": " $0; left = 8; next }
     /^(ok|skipped|test) / { left = 0 }
     NF && left-- > 0' "$2" >>"$scratch/failures"
+  if [ "$3" -ne 0 ] && [ "$(stat -c %s "$scratch/failures")" -eq "$before" ]; then
+    echo "$1: ended with status $3, after:" >>"$scratch/failures"
+    tail -n 20 "$2" >>"$scratch/failures"
+  fi
 }
 
 for part in "${here[@]}"; do
@@ -80,7 +87,7 @@ for part in "${here[@]}"; do
   if [ "$status" -ne 0 ] && [ "$f" -eq 0 ]; then
     f=1
   fi
-  note_failures "$part" "$log"
+  note_failures "$part" "$log" "$status"
   passed=$((passed + p))
   failed=$((failed + f))
   skipped=$((skipped + ${s:-0}))
