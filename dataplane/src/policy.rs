@@ -277,6 +277,9 @@ impl Limit {
     }
 }
 
+/// Work that one request of a rate pays for, in bytes copied.
+pub const REQUEST_BYTES: u64 = 4 << 10;
+
 /// What a source that is not trusted owes for the work of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Debt {

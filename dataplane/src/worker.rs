@@ -384,6 +384,9 @@ impl Worker {
                 port.tx.push(frame, meaning, accounts);
             }
         });
+        for &(came_ns, answered) in reads.answered() {
+            execute.note_reads(came_ns, answered);
+        }
         let in_flight = accounts.in_flight.get() + reads.waiting() as u64;
         accounts.in_flight.set(in_flight);
         done

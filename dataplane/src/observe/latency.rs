@@ -24,6 +24,8 @@ pub enum Transport {
     Tcp,
     /// UDP.
     Udp,
+    /// READs of one-sided clients, all of the kind [`Kind::Get`].
+    Rdma,
 }
 
 /// What kind of command a request is.
@@ -47,7 +49,10 @@ pub enum Kind {
 pub const KINDS: usize = 6;
 
 const NAMES: [&str; KINDS] = ["get", "store", "delete", "arith", "touch", "other"];
-const TRANSPORTS: [&str; 2] = ["tcp", "udp"];
+const TRANSPORTS: [&str; 3] = ["tcp", "udp", "rdma"];
+/// Histograms that can have a request: the last transport has one kind.
+const HISTOGRAMS: usize = 2 * KINDS + 1;
+const _: () = assert!(Kind::Get as usize == 0 && Transport::Rdma as usize == 2);
 
 /// One thread's durations. That thread alone counts here.
 #[derive(Debug)]
@@ -73,7 +78,7 @@ impl Default for Latency {
         };
         Self {
             done: std::array::from_fn(|_| Counter::default()),
-            histograms: (0..KINDS * TRANSPORTS.len()).map(histogram).collect(),
+            histograms: (0..HISTOGRAMS).map(histogram).collect(),
         }
     }
 }
@@ -165,7 +170,7 @@ struct Total {
 /// How long the requests of one kind that came by one transport took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Distribution {
-    /// `tcp` or `udp`.
+    /// `tcp`, `udp` or `rdma`.
     pub transport: &'static str,
     /// `get`, `store`, …
     pub kind: &'static str,
@@ -308,7 +313,7 @@ mod tests {
         let mut totals = Totals::default();
         totals.take(&thread);
         let all = totals.distributions();
-        assert_eq!(all.len(), KINDS * TRANSPORTS.len());
+        assert_eq!(all.len(), HISTOGRAMS);
         let one = all.iter().find(|d| (d.transport, d.kind) == ("udp", "touch")).unwrap();
         assert_eq!(one.count, 12);
         assert_eq!(one.cumulative[..3], [(1023, 4), (2047, 8), (4095, 10)]);

@@ -2,12 +2,16 @@
 //!
 //! In: the PSN and the opcode of a request. Out: a [`Verdict`]. Rules of the InfiniBand specification,
 //! volume 1, section 9.7.5: the expected PSN is carried out, earlier ones again, later ones are refused
-//! once. A refusal of any other kind is the pair's end: the requester must open another.
+//! once. A refusal of any other kind is the pair's end: the requester must open another. What comes with an
+//! earlier PSN never is: anybody could send it who knows the addresses.
 
 use super::READ_MAX_BYTES;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::DropReason;
 use wire::roce::{Psn, Roce, syndrome};
+
+/// As far back as PSNs are told from those ahead.
+const ANSWERED_MAX: u32 = 1 << 23;
 
 /// Whom a queue pair connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub struct Pair {
     /// Bytes of payload in a packet.
     pub(super) mtu: u16,
     expected: Psn,
+    /// PSNs before the expected one that were answered, as far back as PSNs are told apart.
+    answered: u32,
     /// Requests carried out.
     msn: u32,
     /// A PSN beyond the expected one was refused, and the expected one has not come since.
@@ -58,6 +64,7 @@ impl Pair {
             their_qpn: 0,
             mtu: 0,
             expected: Psn::new(0),
+            answered: 0,
             msn: 0,
             has_refused: false,
             over: false,
@@ -66,7 +73,8 @@ impl Pair {
 
     /// Awaits this PSN.
     pub(super) fn expect(&mut self, psn: Psn) {
-        (self.expected, self.msn, self.has_refused, self.over) = (psn, 0, false, false);
+        (self.expected, self.answered, self.msn) = (psn, 0, 0);
+        (self.has_refused, self.over) = (false, false);
     }
 
     /// Whether it is the open pair of this number between these.
@@ -102,12 +110,16 @@ impl Pair {
         }
         let len = request.read.map_or(0, |read| read.len.get());
         let packets = len.div_ceil(u32::from(self.mtu).max(1)).max(1);
-        let (is_new, is_ours) = (ahead == 0, request.read.is_some());
-        if !is_new && (!is_ours || psn.plus(packets).ahead_of(self.expected) > 0) {
-            // Nothing of the kind was ever answered.
-            return Verdict::Drop(DropReason::RdmaSequence);
-        }
+        let is_ours = request.read.is_some();
         let is_short = usize::try_from(len).is_ok_and(|len| len <= READ_MAX_BYTES);
+        if ahead < 0 {
+            let back = ahead.unsigned_abs();
+            let was_answered = is_ours && back <= self.answered && packets <= back;
+            return match was_answered && is_short && is_permitted {
+                true => Verdict::Again(packets),
+                false => Verdict::Drop(DropReason::RdmaSequence),
+            };
+        }
         if !is_ours || !is_short {
             self.over = true;
             return Verdict::Refuse(syndrome::NAK_INVALID, psn);
@@ -116,12 +128,13 @@ impl Pair {
             self.over = true;
             return Verdict::Refuse(syndrome::NAK_ACCESS, psn);
         }
-        if is_new { Verdict::Read(packets) } else { Verdict::Again(packets) }
+        Verdict::Read(packets)
     }
 
     /// The READ that the expected PSN brought is about to be answered by so many packets.
     pub fn advance(&mut self, packets: u32) {
         self.expected = self.expected.plus(packets);
+        self.answered = (self.answered + packets).min(ANSWERED_MAX);
         self.msn = self.msn.wrapping_add(1);
         self.has_refused = false;
     }
@@ -171,21 +184,30 @@ mod tests {
         assert_eq!(p.judge(&read(1, 0), true), V::Read(1));
         p.advance(1);
         assert_eq!(p.judge(&read(9, 1), true), V::Refuse(syndrome::NAK_SEQUENCE, Psn::new(2)));
+        // Before all that was answered; and so long that its PSNs go once round.
+        assert_eq!(p.judge(&read(0xff_fffd, 1), true), V::Drop(DropReason::RdmaSequence));
+        assert_eq!(p.judge(&read(0, u32::MAX), true), V::Drop(DropReason::RdmaSequence));
     }
 
     #[test]
     fn what_is_not_offered_or_not_permitted_is_the_end() {
         let most = u32::try_from(READ_MAX_BYTES).unwrap();
-        for (request, permitted, syndrome) in [
-            (request(0x0a, 5, 0), true, syndrome::NAK_INVALID),
-            (read(5, most + 1), true, syndrome::NAK_INVALID),
-            (read(5, u32::MAX), true, syndrome::NAK_INVALID),
-            (read(5, most), false, syndrome::NAK_ACCESS),
+        const READ: u8 = opcode::READ_REQUEST;
+        for (opcode, len, permitted, syndrome) in [
+            (0x0a, 0, true, syndrome::NAK_INVALID),
+            (READ, most + 1, true, syndrome::NAK_INVALID),
+            (READ, u32::MAX, true, syndrome::NAK_INVALID),
+            (READ, most, false, syndrome::NAK_ACCESS),
         ] {
-            let mut p = pair(5);
+            // Over only for who knows the expected PSN.
+            let mut p = pair(4);
+            p.advance(1);
             let between = p.between;
+            let earlier = request(opcode, 4, len);
+            assert_eq!(p.judge(&earlier, permitted), Verdict::Drop(DropReason::RdmaSequence));
             assert!(p.is(9, between) && !p.is(8, between));
-            assert_eq!(p.judge(&request, permitted), Verdict::Refuse(syndrome, Psn::new(5)));
+            let refused = p.judge(&request(opcode, 5, len), permitted);
+            assert_eq!(refused, Verdict::Refuse(syndrome, Psn::new(5)));
             assert!(!p.is(9, between));
         }
         assert_eq!(pair(5).judge(&read(5, most), true), Verdict::Read(65));

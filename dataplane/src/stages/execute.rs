@@ -163,9 +163,15 @@ impl Execute {
     pub fn note_answered(&mut self, came_ns: u64, gets: u64, sets: u64) {
         for (kind, requests) in [(Kind::Get, gets), (Kind::Store, sets)] {
             if requests > 0 {
-                note_all(&mut self.answered, came_ns, kind, requests);
+                note_all(&mut self.answered, came_ns, (Transport::Udp, kind), requests);
             }
         }
+    }
+
+    /// So many READs that came at this time were answered.
+    #[inline]
+    pub fn note_reads(&mut self, came_ns: u64, reads: u64) {
+        note_all(&mut self.answered, came_ns, (Transport::Rdma, Kind::Get), reads);
     }
 
     /// The replies made so far have gone to the driver, at this time of the worker's clock: counts
@@ -175,9 +181,9 @@ impl Execute {
             return;
         }
         let now_ns = now_ns();
-        for Answered { came_ns, kind, requests } in self.answered.drain(..) {
+        for Answered { came_ns, of: (transport, kind), requests } in self.answered.drain(..) {
             let ns = now_ns.saturating_sub(came_ns);
-            self.ops.latency.record(Transport::Udp, kind, ns, requests);
+            self.ops.latency.record(transport, kind, ns, requests);
         }
     }
 }
@@ -190,25 +196,25 @@ fn is_for_strict(desc: &ReqDesc) -> bool {
 /// Requests of one kind that came at the same time, and have been answered.
 struct Answered {
     came_ns: u64,
-    kind: Kind,
+    of: (Transport, Kind),
     requests: u64,
 }
 
 /// Keeps for later when a request came that has been answered.
 #[inline]
 fn note(answered: &mut Vec<Answered>, came_ns: u64, kind: Kind) {
-    note_all(answered, came_ns, kind, 1);
+    note_all(answered, came_ns, (Transport::Udp, kind), 1);
 }
 
 #[inline]
-fn note_all(answered: &mut Vec<Answered>, came_ns: u64, kind: Kind, requests: u64) {
+fn note_all(answered: &mut Vec<Answered>, came_ns: u64, of: (Transport, Kind), requests: u64) {
     // Those of one burst came together.
     if let Some(last) = answered.last_mut()
-        && (last.came_ns, last.kind) == (came_ns, kind)
+        && (last.came_ns, last.of) == (came_ns, of)
     {
         last.requests += requests;
     } else if answered.len() < DURATIONS_MAX {
         // Its memory was taken at start-up: no more than that.
-        answered.push(Answered { came_ns, kind, requests });
+        answered.push(Answered { came_ns, of, requests });
     }
 }

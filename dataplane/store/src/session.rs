@@ -297,14 +297,18 @@ impl Guard<'_> {
             None
         });
         if let (None, Some(dead)) = (item, dead) {
-            let expired = store.clock.has_passed(dead.expiry());
-            let found = match expired {
-                true => &self.session.expired_found,
-                false => &self.session.flushed_found,
-            };
-            found.set(found.get() + 1);
+            self.count_dead(&dead);
         }
         item
+    }
+
+    /// A look-up found an item that is no longer live, and no other.
+    pub(crate) fn count_dead(&self, item: &ItemRef<'_>) {
+        let found = match self.store().clock.has_passed(item.expiry()) {
+            true => &self.session.expired_found,
+            false => &self.session.flushed_found,
+        };
+        found.set(found.get() + 1);
     }
 
     /// Releases all items seen so far, as a new pin would.

@@ -71,6 +71,9 @@ fn values_are_read_by_stag_and_overwritten_and_read_again() {
             let c0 = &w.counters[0];
             assert_eq!((c0.rdma_reads.get(), c0.rdma_refused.get()), (reads, 0));
             assert_eq!(w.server.totals().get_hits, reads);
+            let timed =
+                w.server.distributions().into_iter().find(|d| d.transport == "rdma").unwrap();
+            assert_eq!((timed.kind, timed.count), ("get", reads));
             assert_eq!(w.end().dropped.iter().map(|(_, n)| n).sum::<u64>(), 0);
         }
     }

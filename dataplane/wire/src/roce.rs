@@ -174,12 +174,13 @@ pub struct Roce {
 }
 
 impl Roce {
-    /// Reads what a UDP datagram carries. `None`: cut short, of another version, or a READ request
-    /// that is not exactly its headers long.
+    /// Reads what a UDP datagram carries. `None`: cut short, of another version or partition, or a READ
+    /// request that is not exactly its headers long.
     pub fn checked(data: &[u8]) -> Option<Self> {
         let (bth, rest) = Bth::read_from_prefix(data).ok()?;
         let body = rest.get(..rest.len().checked_sub(ICRC_BYTES)?)?;
-        if bth.flags & VERSION_MASK != 0 {
+        // The highest bit says whether the sender is a whole member, and either may talk to one.
+        if bth.flags & VERSION_MASK != 0 || (bth.pkey.get() ^ PKEY) & 0x7fff != 0 {
             return None;
         }
         let read = match bth.opcode {
@@ -371,6 +372,11 @@ mod tests {
             let mut versioned = data.to_vec();
             versioned[1] |= 1;
             assert!(Roce::checked(&versioned).is_none());
+            for (pkey, is_ours) in [(0x7f, true), (0xfe, false), (0, false)] {
+                let mut of = data.to_vec();
+                of[2] = pkey;
+                assert_eq!(Roce::checked(&of).is_some(), is_ours, "{pkey}");
+            }
         }
     }
 

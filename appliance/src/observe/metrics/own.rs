@@ -380,7 +380,7 @@ static DURATION: Family = Family {
     name: "gnomon_request_duration_seconds",
     kind: Kind::Histogram,
     labels: &["transport", "engine", "command"],
-    help: "From a request's arrival to the hand-over of its reply; `engine` is what `--engine` says, and none over TCP.",
+    help: "From a request's arrival to the hand-over of its reply; `engine` is what `--engine` says, and none over TCP and for READs (`rdma`).",
 };
 
 static ENERGY: Family = counter(

@@ -7,10 +7,8 @@
 //! Never fails.
 
 use crate::observe::OpCounters;
+use crate::policy::REQUEST_BYTES;
 use store::Session;
-
-/// Work that one request of a rate pays for.
-const REQUEST_BYTES: u64 = 4 << 10;
 
 /// A command: read, carried out, answered in a line.
 const COMMAND_BYTES: u64 = 1 << 10;

@@ -6,7 +6,7 @@ use super::packets::{self, To};
 use crate::commands::Ctx;
 use crate::frame_accounting::Accounts;
 use crate::observe::{LookUps, Observer, Seen};
-use crate::policy::{Gate, source};
+use crate::policy::{Debt, Gate, REQUEST_BYTES, source};
 use crate::rdma::{Between, READ_MAX_BYTES, Rdma, Verdict};
 use crate::reply::Meaning;
 use driver_shim::{Frame, Region};
@@ -34,6 +34,8 @@ pub struct Reads {
     waiting: VecDeque<Waiting>,
     /// Of one answer. Empty between two.
     frames: Vec<Frame>,
+    /// When requests of the last turn had come that it answered, and how many each time.
+    answered: Vec<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -80,12 +82,18 @@ impl Reads {
     /// A stage for the queue pairs and stags of `rdma`. All memory is taken here.
     pub fn new(rdma: Arc<Rdma>) -> Self {
         let waiting = VecDeque::with_capacity(WAITING_MAX);
-        Self { rdma, waiting, frames: Vec::with_capacity(PACKETS_MAX) }
+        let frames = Vec::with_capacity(PACKETS_MAX);
+        Self { rdma, waiting, frames, answered: Vec::with_capacity(WAITING_MAX) }
     }
 
     /// Requests that wait.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// When requests of the last turn had come that it answered, and how many each time.
+    pub fn answered(&self) -> &[(u64, u64)] {
+        &self.answered
     }
 
     /// Takes a request in.
@@ -106,6 +114,7 @@ impl Reads {
     /// Answers what waits, as far as the turn goes, and gives the responses out in their order, each
     /// with the worker's number of its port. Returns how many requests it is done with.
     pub fn turn(&mut self, with: Turn<'_>, mut emit: impl FnMut(usize, Frame, Meaning)) -> usize {
+        self.answered.clear();
         let Turn { ctx: Ctx { session, observer, .. }, region, gate, accounts, now_ns } = with;
         let due = self.due();
         if due == 0 {
@@ -146,11 +155,13 @@ impl Reads {
     fn due(&self) -> usize {
         let (mut due, mut bytes) = (0, 0);
         for waiting in &self.waiting {
-            let len = waiting.request.read.map_or(0, |read| len(&read));
-            if bytes > 0 && bytes + len > TURN_BYTES {
+            // The CRC at a READ's end is over all of the item, wherever it begins.
+            let end =
+                waiting.request.read.and_then(|read| span(&read)).map_or(0, |(at, len)| at + len);
+            if bytes > 0 && bytes + end > TURN_BYTES {
                 break;
             }
-            bytes += len.min(READ_MAX_BYTES);
+            bytes += end.min(READ_MAX_BYTES);
             due += 1;
         }
         due
@@ -174,7 +185,7 @@ impl Reads {
         with: &mut Pinned<'_>,
         emit: &mut impl FnMut(usize, Frame, Meaning),
     ) -> Option<()> {
-        let Self { rdma, waiting, frames } = self;
+        let Self { rdma, waiting, frames, answered } = self;
         let done = try_answer(waiting.front_mut()?, named, rdma, frames, with);
         let Waiting { frame, entry, .. } = waiting.pop_front()?;
         let port = usize::from(entry.mark);
@@ -183,7 +194,12 @@ impl Reads {
                 for part in frames.drain(..) {
                     emit(port, part, Meaning::Part);
                 }
+                let came_ns = frame.stamp_ns;
                 emit(port, frame, Meaning::Answer);
+                match answered.last_mut() {
+                    Some((came, reads)) if *came == came_ns => *reads += 1,
+                    _ => answered.push((came_ns, 1)),
+                }
             }
             Err(reason) => {
                 frames.clear();
@@ -245,8 +261,8 @@ fn try_answer(
     if let Some(item) = &item {
         item.mark_visited(guard.store().now());
     }
-    // One that goes on where an earlier one was cut off was counted then.
-    if at == 0 && is_new && len > 0 {
+    // One that goes on where an earlier one was cut off was counted then, and has an earlier PSN.
+    if is_new && len > 0 {
         if let Some(item) = &item {
             observer.key(item.key(), Some(Seen::of(guard, item)), false);
         }
@@ -256,6 +272,10 @@ fn try_answer(
     let image = Image::new(item.as_ref(), cas, guard.store().now(), at + len);
     let bytes = packets::payload_bytes(packets, len);
     with.gate.charge(frame.bytes(), entry, bytes, with.now_ns);
+    if entry.flags.has(EntryFlags::LIMITED) {
+        let requests = ((at + len) as u64) / REQUEST_BYTES;
+        with.gate.charge_work(Debt { source: between.theirs, requests }, with.now_ns);
+    }
     let to = To { msn: if is_new { to.msn.wrapping_add(1) } else { to.msn }, ..to };
     let mtu = usize::from(pair.mtu());
     let piece = (&image, at, len);

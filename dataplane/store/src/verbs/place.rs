@@ -9,10 +9,19 @@ use crate::{Fetched, Guard, ItemRef, KeyHash, Store};
 /// The live item at this place.
 fn get_by_place<'g>(guard: &'g Guard<'_>, place: KeyHash) -> Option<ItemRef<'g>> {
     let store = guard.store();
-    store.index.find(place, |loc| {
-        let item = guard.at(loc)?;
-        (store.hash(item.key()).place() == place && store.is_live(&item)).then_some(item)
-    })
+    let mut dead = None;
+    let item = store.index.find(place, |loc| {
+        let item = guard.at(loc).filter(|item| store.hash(item.key()).place() == place)?;
+        if store.is_live(&item) {
+            return Some(item);
+        }
+        dead = Some(item);
+        None
+    });
+    if let (None, Some(dead)) = (item, dead) {
+        guard.count_dead(&dead);
+    }
+    item
 }
 
 /// The live items at four places; `found` is what [`Guard::fetch_near`] or, where that had nothing,
@@ -113,5 +122,7 @@ mod tests {
         store.flush(0);
         assert_eq!(look_up([0, 60, 120, 180].map(key)), [const { None }; 4]);
         assert!(four_by_place(&guard, &[None; 4], &[None; 4]).iter().all(Option::is_none));
+        drop(guard);
+        assert_eq!(session.dead_found(), (0, 4));
     }
 }
