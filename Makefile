@@ -8,8 +8,8 @@ demo:   ## build, boot the appliance on a DPDK port, replay a workload, verify e
 	@scripts/demo.sh
 test:   ## everything that CI runs
 	@scripts/test.sh lint deny ptx unit kernels bundle loom fuzz docs instructions e2e demo dist containers debian13 boot
-quick:  ## format, lints, structure, unit tests: under 3 minutes on a warm tree
-	@scripts/test.sh lint unit
+quick:  ## format, lints, structure, documentation, unit tests: under 3 minutes on a warm tree
+	@scripts/test.sh lint docs unit
 lint:   ## format, clippy, structure and script checks
 	@scripts/test.sh lint
 deny:   ## licences, sources, versions and known vulnerabilities of the crates

@@ -3,14 +3,14 @@
 //! In: the PSN and the opcode of a request. Out: a [`Verdict`]. Rules of the InfiniBand specification,
 //! volume 1, section 9.7.5: the expected PSN is carried out, earlier ones again, later ones are refused
 //! once. A refusal of any other kind is the pair's end: the requester must open another. What comes with an
-//! earlier PSN never is: anybody could send it who knows the addresses.
+//! earlier PSN never is: every host that knows the addresses could send it.
 
 use super::READ_MAX_BYTES;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::DropReason;
 use wire::roce::{Psn, Roce, syndrome};
 
-/// As far back as PSNs are told from those ahead.
+/// PSNs that count as earlier: half of all.
 const ANSWERED_MAX: u32 = 1 << 23;
 
 /// Whom a queue pair connects.
@@ -32,7 +32,7 @@ pub struct Pair {
     /// Bytes of payload in a packet.
     pub(super) mtu: u16,
     expected: Psn,
-    /// PSNs before the expected one that were answered, as far back as PSNs are told apart.
+    /// PSNs before the expected one that were answered, as far as they count as earlier.
     answered: u32,
     /// Requests carried out.
     msn: u32,
@@ -199,7 +199,7 @@ mod tests {
             (READ, u32::MAX, true, syndrome::NAK_INVALID),
             (READ, most, false, syndrome::NAK_ACCESS),
         ] {
-            // Over only for who knows the expected PSN.
+            // Over only by the expected PSN.
             let mut p = pair(4);
             p.advance(1);
             let between = p.between;

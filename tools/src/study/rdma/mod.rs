@@ -6,7 +6,7 @@
 //! neither a NIC's driver nor the kernel in them; memcached has the kernel's sockets, over loopback, as there
 //! is no other way to it. The requester is the client library's, and every value is checked to the byte.
 //!
-//! [`reads`] is the worker under READs, [`stags`] writes what is asked over TCP, [`cli`] measures and prints.
+//! `reads` is the worker under READs, `stags` writes what is asked over TCP, [`cli`] measures and prints.
 
 pub mod cli;
 mod reads;
