@@ -335,19 +335,20 @@ def renewal():
         threads = [threading.Thread(target=load, args=(n,)) for n in range(8)]
         for thread in threads:
             thread.start()
-        shown = set()
         for turn in range(10):
             subprocess.run([f"{DIR}/renew", DIR, f"renewed-{turn}"], check=True, capture_output=True)
             os.kill(PID, signal.SIGHUP)
-            time.sleep(0.3)
-            with connect() as tls:
-                subject = dict(pair[0] for pair in tls.getpeercert()["subject"])
-                shown.add(subject["organizationName"])
+            # The machine may be busy: what is promised is that it is seen, not when.
+            begun, shown = time.monotonic(), None
+            while shown != f"renewed-{turn}":
+                assert time.monotonic() - begun < 10, f"still {shown} 10 s after renewal {turn}"
+                time.sleep(0.1)
+                with connect() as tls:
+                    shown = dict(pair[0] for pair in tls.getpeercert()["subject"])["organizationName"]
         stop.set()
         for thread in threads:
             thread.join()
         assert not errors, errors
-        assert shown == {f"renewed-{turn}" for turn in range(10)}, shown
         print(f"     {sum(asked)} requests on 8 connections over 10 renewals")
 
 
