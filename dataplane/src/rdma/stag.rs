@@ -5,7 +5,7 @@
 //! to fill one bucket, and of stags that were never given out, one in 65,536 is well formed. The key is this
 //! process's, so a restart changes all stags. Never fails.
 
-use store::{Hasher, KeyHash, last_word};
+use store::{Hasher, KeyHash, LANES, last_word};
 
 /// Rounds that make a keyed pseudo-random function a permutation that stands up to adversaries who
 /// may ask both ways (Luby and Rackoff, 1988).
@@ -28,7 +28,7 @@ impl Stags {
         let KeyHash(hash) = hash.place();
         let (mut left, mut right) = (hash >> 32, hash & LOW);
         for round in 0..ROUNDS {
-            let [mixed, ..] = self.prf.hash_four(&[[message(round, right); 4]]);
+            let [mixed, ..] = self.prf.hash_eight(&[[message(round, right); LANES]]);
             (left, right) = (right, left ^ mixed >> 32);
         }
         left << 32 | right
@@ -36,15 +36,15 @@ impl Stags {
 
     /// Where in the index the keys with these stags are. `None`: it is no stag.
     #[inline]
-    pub fn places(&self, stags: [u64; 4]) -> [Option<KeyHash>; 4] {
+    pub fn places(&self, stags: [u64; LANES]) -> [Option<KeyHash>; LANES] {
         let mut left = stags.map(|stag| stag >> 32);
         let mut right = stags.map(|stag| stag & LOW);
         for round in (0..ROUNDS).rev() {
-            let mut mixed = self.prf.hash_four(&[left.map(|half| message(round, half))]);
+            let mut mixed = self.prf.hash_eight(&[left.map(|half| message(round, half))]);
             mixed.iter_mut().zip(right).for_each(|(mixed, right)| *mixed = *mixed >> 32 ^ right);
             (left, right) = (mixed, left);
         }
-        let mut places = [None; 4];
+        let mut places = [None; LANES];
         for ((place, left), right) in places.iter_mut().zip(left).zip(right) {
             let hash = KeyHash(left << 32 | right);
             *place = (hash == hash.place()).then_some(hash);
@@ -70,9 +70,9 @@ mod tests {
     fn stags_lead_back_and_others_are_none() {
         let (stags, others) = (Stags::new(), Stags::new());
         let mut taken = 0;
-        for n in 0..25_000_u64 {
-            let hashes =
-                [0, 1, 2, 3].map(|k| KeyHash((4 * n + k).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        for n in 0..12_500_u64 {
+            let hashes = [0, 1, 2, 3, 4, 5, 6, 7]
+                .map(|k| KeyHash((8 * n + k).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
             let named = hashes.map(|hash| stags.of(hash));
             assert_eq!(stags.places(named), hashes.map(|hash| Some(hash.place())));
             // Round by round, each hash by itself.

@@ -23,6 +23,9 @@ impl KeyHash {
     }
 }
 
+/// Messages that are hashed side by side.
+pub const LANES: usize = 8;
+
 /// What the two 64-bit halves of the key are mixed with, twice, to begin with.
 const BEGINNING: [u64; 4] =
     [0x736f_6d65_7073_6575, 0x646f_7261_6e64_6f6d, 0x6c79_6765_6e65_7261, 0x7465_6462_7974_6573];
@@ -76,17 +79,17 @@ impl Hasher {
         KeyHash(finish(v))
     }
 
-    /// The hashes of four messages: `words` are their words side by side, the last of each as
+    /// The hashes of eight messages: `words` are their words side by side, the last of each as
     /// [`last_word`] has it.
     #[inline]
     #[must_use]
-    pub fn hash_four(self, words: &[[u64; 4]]) -> [u64; 4] {
+    pub fn hash_eight(self, words: &[[u64; LANES]]) -> [u64; LANES] {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has the instructions.
-            return unsafe { lanes::four(self.begun, words) };
+            return unsafe { lanes::eight(self.begun, words) };
         }
-        four(self.begun, words)
+        eight(self.begun, words)
     }
 }
 
@@ -99,9 +102,9 @@ pub fn last_word(rest: &[u8], len: usize) -> u64 {
     last | (len as u64) << 56
 }
 
-/// [`Hasher::hash_four`] on any processor.
-fn four(begun: [u64; 4], words: &[[u64; 4]]) -> [u64; 4] {
-    [0, 1, 2, 3].map(|message: usize| {
+/// [`Hasher::hash_eight`] on any processor.
+fn eight(begun: [u64; 4], words: &[[u64; LANES]]) -> [u64; LANES] {
+    std::array::from_fn(|message| {
         let mut v = begun;
         for word in words {
             absorb(&mut v, word[message]);
@@ -164,12 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn four_at_once_have_the_hashes_that_they_have_alone() {
+    fn eight_at_once_have_the_hashes_that_they_have_alone() {
         let hasher = Hasher::new(None);
         let bytes: Vec<u8> = (0..=255).collect();
         for len in 0..=32 {
-            let messages = [0, 1, 77, 200].map(|at| &bytes[at..at + len]);
-            let words: Vec<[u64; 4]> = (0..=len / 8)
+            let messages = [0, 1, 3, 50, 77, 100, 199, 200].map(|at| &bytes[at..at + len]);
+            let words: Vec<[u64; LANES]> = (0..=len / 8)
                 .map(|n| {
                     messages.map(|message| match message[n * 8..].first_chunk() {
                         Some(word) => u64::from_le_bytes(*word),
@@ -178,8 +181,8 @@ mod tests {
                 })
                 .collect();
             let right = messages.map(|message| hasher.hash(message).0);
-            assert_eq!(hasher.hash_four(&words), right, "{len} bytes");
-            assert_eq!(four(hasher.begun, &words), right, "{len} bytes");
+            assert_eq!(hasher.hash_eight(&words), right, "{len} bytes");
+            assert_eq!(eight(hasher.begun, &words), right, "{len} bytes");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Where the items are that the next requests read.
 //!
-//! In: stags of requests that wait. Out: items. Four requests are a row, and rows are worked on in three
+//! In: stags of requests that wait. Out: items. Eight requests are a row, and rows are worked on in three
 //! steps, each some rows behind the one before, so that what memory owes one row comes while others are
 //! worked on:
 //!
@@ -13,10 +13,10 @@
 //! Nothing fails.
 
 use crate::rdma::Stags;
-use store::{Fetched, Guard, ItemRef, KeyHash, verbs};
+use store::{Fetched, Guard, ItemRef, KeyHash, LANES, verbs};
 
 /// Requests that are looked up side by side.
-pub(super) const ROW: usize = 4;
+pub(super) const ROW: usize = LANES;
 /// Rows between one step and the next.
 pub(super) const ROWS_AHEAD: usize = 2;
 /// Rows under way, and more: a power of two.
@@ -81,7 +81,7 @@ impl<'g> Rows<'g> {
     #[inline(always)]
     pub(super) fn take(&self, row: usize) -> [(Option<KeyHash>, Option<ItemRef<'g>>); ROW] {
         let Row { places, found } = &self.rows[row % UNDER_WAY];
-        let items = verbs::four_by_place(self.guard, places, found);
+        let items = verbs::eight_by_place(self.guard, places, found);
         let mut taken = [(None, None); ROW];
         for ((taken, place), item) in taken.iter_mut().zip(places).zip(items) {
             *taken = (*place, item);

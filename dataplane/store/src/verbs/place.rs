@@ -1,9 +1,9 @@
 //! Look-ups without a key: by the place that the index has for it ([`KeyHash::place`]). Two keys can have one,
 //! though hardly ever: the reader must compare the key.
 //!
-//! In: places, one or four, with what the index had there. Out: live items. Nothing fails.
+//! In: places, one or eight, with what the index had there. Out: live items. Nothing fails.
 
-use crate::hash::last_word;
+use crate::hash::{LANES, last_word};
 use crate::{Fetched, Guard, ItemRef, KeyHash, Store};
 
 /// The live item at this place.
@@ -24,17 +24,17 @@ fn get_by_place<'g>(guard: &'g Guard<'_>, place: KeyHash) -> Option<ItemRef<'g>>
     item
 }
 
-/// The live items at four places; `found` is what [`Guard::fetch_near`] or, where that had nothing,
+/// The live items at eight places; `found` is what [`Guard::fetch_near`] or, where that had nothing,
 /// [`Guard::fetch_either`] had for each. They are not marked as read.
 #[inline]
-pub fn four_by_place<'g>(
+pub fn eight_by_place<'g>(
     guard: &'g Guard<'_>,
-    places: &[Option<KeyHash>; 4],
-    found: &[Option<Fetched<'g>>; 4],
-) -> [Option<ItemRef<'g>>; 4] {
+    places: &[Option<KeyHash>; LANES],
+    found: &[Option<Fetched<'g>>; LANES],
+) -> [Option<ItemRef<'g>>; LANES] {
     let store = guard.store();
     let mut items = found.map(|found| found.and_then(Fetched::item));
-    let hashes = four_hashes(store, &items);
+    let hashes = eight_hashes(store, &items);
     for (((item, place), found), hash) in items.iter_mut().zip(places).zip(found).zip(hashes) {
         // Nothing with this tag is a miss.
         let (Some(place), Some(_)) = (place, found) else {
@@ -50,8 +50,8 @@ pub fn four_by_place<'g>(
 
 /// The hashes of these items' keys; of those that there are none of, anything.
 #[inline]
-fn four_hashes(store: &Store, items: &[Option<ItemRef<'_>>; 4]) -> [u64; 4] {
-    let Some(first) = items.iter().flatten().next() else { return [0; 4] };
+fn eight_hashes(store: &Store, items: &[Option<ItemRef<'_>>; LANES]) -> [u64; LANES] {
+    let Some(first) = items.iter().flatten().next() else { return [0; LANES] };
     let words_of = |item: &ItemRef<'_>| usize::from(item.key_len()) / 8 + 1;
     let words = words_of(first);
     let other = |item: &ItemRef<'_>| {
@@ -60,7 +60,7 @@ fn four_hashes(store: &Store, items: &[Option<ItemRef<'_>>; 4]) -> [u64; 4] {
     if items.iter().flatten().any(other) {
         return items.map(|item| item.map_or(0, |item| store.hash(item.key()).0));
     }
-    let mut message = [[0; 4]; KEY_WORDS];
+    let mut message = [[0; LANES]; KEY_WORDS];
     for (lane, item) in items.iter().enumerate() {
         let item = item.unwrap_or(*first);
         let len = usize::from(item.key_len());
@@ -75,7 +75,7 @@ fn four_hashes(store: &Store, items: &[Option<ItemRef<'_>>; 4]) -> [u64; 4] {
             }
         }
     }
-    store.hasher.hash_four(message.get(..words).unwrap_or_default())
+    store.hasher.hash_eight(message.get(..words).unwrap_or_default())
 }
 
 /// Words of the longest key that is hashed beside others, with the last, of its length.
@@ -99,20 +99,20 @@ mod tests {
             verbs::store(&mut session, None, &what).unwrap();
         }
         let guard = session.pin();
-        let look_up = |keys: [String; 4]| {
+        let look_up = |keys: [String; LANES]| {
             let hashes = keys.each_ref().map(|key| store.hash(key.as_bytes()).place());
             let found = hashes.map(|place| guard.fetch_near(place));
             let mut found = found.into_iter().zip(hashes);
-            let found = [(); 4].map(|()| {
+            let found = [(); LANES].map(|()| {
                 found.next().and_then(|(near, place)| near.or_else(|| guard.fetch_either(place)))
             });
-            four_by_place(&guard, &hashes.map(Some), &found)
+            eight_by_place(&guard, &hashes.map(Some), &found)
                 .map(|item| item.map(|i| i.key().to_vec()))
         };
         for n in 0..2000 {
             // Of one length, of several, and with some that are not there.
             for step in [60, 7, 1000] {
-                let keys = [0, 1, 2, 3].map(|k| key(n + k * step));
+                let keys = [0, 1, 2, 3, 4, 5, 6, 7].map(|k| key(n + k * step));
                 let right = keys
                     .each_ref()
                     .map(|key| verbs::get(&guard, key.as_bytes()).map(|item| item.key().to_vec()));
@@ -120,9 +120,12 @@ mod tests {
             }
         }
         store.flush(0);
-        assert_eq!(look_up([0, 60, 120, 180].map(key)), [const { None }; 4]);
-        assert!(four_by_place(&guard, &[None; 4], &[None; 4]).iter().all(Option::is_none));
+        assert_eq!(
+            look_up([0, 60, 120, 180, 240, 300, 360, 420].map(key)),
+            [const { None }; LANES]
+        );
+        assert!(eight_by_place(&guard, &[None; LANES], &[None; LANES]).iter().all(Option::is_none));
         drop(guard);
-        assert_eq!(session.dead_found(), (0, 4));
+        assert_eq!(session.dead_found(), (0, 8));
     }
 }
