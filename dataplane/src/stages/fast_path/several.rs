@@ -175,10 +175,13 @@ pub(super) struct Rest<'p, 'g, const BY_PORT: bool> {
 
 /// Whether one of the frames in `left` may get several keys.
 #[inline]
-pub(super) fn any(burst: &[Frame], mut left: u64) -> bool {
-    std::iter::from_fn(|| next_of(&mut left))
-        .filter_map(|n| burst.get(n)?.window::<WINDOW>())
-        .any(|window| matches!(u64::from_le_bytes(*part(window, TEXT - 4)), GET | GETS))
+pub(super) fn any(burst: &[Frame], left: u64) -> bool {
+    // The last byte is one or the other.
+    let is_get = |window| u64::from_le_bytes(*part(window, TEXT - 4)) << 8 == GET << 8;
+    burst
+        .iter()
+        .enumerate()
+        .any(|(n, frame)| left >> n & 1 == 1 && frame.window::<WINDOW>().is_some_and(is_get))
 }
 
 impl<const BY_PORT: bool> Work for Rest<'_, '_, BY_PORT> {

@@ -5,7 +5,8 @@ use crate::{Session, StoreStats, verbs};
 
 fn set(s: &mut Session, key: &str, len: usize) {
     let value = vec![b'v'; len];
-    verbs::set(s, None, None, &base::Store::set(key.as_bytes(), 0, 0, &value)).unwrap();
+    let hash = s.store().hash(key.as_bytes());
+    verbs::set_reserved(s, hash, None, (key.as_bytes(), &value), (0, 0)).unwrap();
 }
 
 fn stats(s: &mut Session) -> StoreStats {
