@@ -41,7 +41,7 @@ pub struct Session {
 }
 
 /// Chunks that a session takes for items to come, at most.
-const RESERVED_MAX: usize = 4;
+pub const RESERVED_MAX: usize = 20;
 
 /// Chunks that a session holds back until [`Session::settle`], at most.
 const REPLACED_MAX: usize = 32;

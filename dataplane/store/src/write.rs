@@ -130,10 +130,9 @@ impl Store {
     #[inline(always)]
     pub(super) fn reserve_chunks<const N: usize>(
         &self,
-        items: impl Iterator<Item = (usize, usize)>,
+        mut items: impl Iterator<Item = (usize, usize)>,
         reserved: &mut ArrayVec<(Location, usize), N>,
     ) {
-        let mut items = items.take(reserved.remaining_capacity());
         let mut next = items.next();
         let mut held: Option<MutexGuard<'_, Class>> = None;
         while let Some((key_len, value_len)) = next {
@@ -152,7 +151,9 @@ impl Store {
             }
             held = held.filter(|class| class.id == id);
             let class = held.get_or_insert_with(|| self.slabs.lock(id));
-            if !self.take_chunks(class, n, len_bytes, |loc| reserved.push((loc, len_bytes))) {
+            n = n.min(u32::try_from(reserved.remaining_capacity()).unwrap_or(0));
+            let all = self.take_chunks(class, n, len_bytes, |loc| reserved.push((loc, len_bytes)));
+            if !all || reserved.is_full() {
                 break;
             }
         }

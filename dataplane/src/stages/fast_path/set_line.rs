@@ -178,7 +178,8 @@ impl Numbers {
         let (blanks, digits) = vector.blanks_and_digits(block);
         // What is neither.
         let end = (!(blanks | digits)).trailing_zeros();
-        let blanks = blanks & !u32::MAX.checked_shl(end).unwrap_or(0);
+        #[expect(clippy::cast_possible_truncation, reason = "of 32 bits at most")]
+        let blanks = blanks & ((1u64 << end) - 1) as u32;
         let line_end = at + end as usize;
         // By far the most usual: a digit, a digit, and the length.
         if blanks != 0b10101 || *part(window, line_end) != *b"\r\n" {

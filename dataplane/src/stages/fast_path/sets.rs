@@ -32,7 +32,8 @@ use crate::commands::{Ctx, store_unwatched};
 use driver_shim::{BURST_MAX, Frame, Region};
 use memcache::Dialects;
 use memcache::admin::Events;
-use store::{KeyHash, Store};
+use std::ops::Range;
+use store::{KeyHash, RESERVED_MAX, Store};
 use wire::Plain;
 
 /// Rows of a full burst.
@@ -111,6 +112,8 @@ impl<const BY_PORT: bool> Work for Sets<'_, '_, BY_PORT> {
         let mut rows = self.burst.len().div_ceil(ROW).min(ROWS);
         // How many there are before each row, and behind the last.
         let mut ends = [0; ROWS + 1];
+        // For how many there are chunks, or were to be.
+        let mut reserved = 0;
         let mut step = 0;
         while step < rows + 2 * ROWS_AHEAD {
             if step < rows {
@@ -123,15 +126,18 @@ impl<const BY_PORT: bool> Work for Sets<'_, '_, BY_PORT> {
                 Some(row) => ends[row]..ends[row + 1],
                 None => 0..0,
             };
+            let store: &Store = self.ctx.session.store();
             for set in self.asked.get(of_row(ROWS_AHEAD)).unwrap_or_default() {
-                self.ctx.session.store().prefetch_replaced(KeyHash(set.hash), set.lens());
+                store.prefetch_replaced(KeyHash(set.hash), set.lens());
             }
             let row = of_row(2 * ROWS_AHEAD);
-            let sets = self.asked.get(row.clone()).unwrap_or_default();
-            self.ctx.session.reserve(sets.iter().map(Set::lens));
-            for n in row {
-                self.carry_out(n, vector);
+            if row.start >= reserved && !row.is_empty() {
+                // For this row and those that have been read behind it.
+                let next = self.asked.get(row.start..self.n_asked).unwrap_or_default();
+                self.ctx.session.reserve(next.iter().map(Set::lens));
+                reserved = row.start + next.len().min(RESERVED_MAX);
             }
+            self.carry_out_row(row, vector);
             step += 1;
         }
         self.ctx.session.settle();
@@ -195,31 +201,33 @@ impl<const BY_PORT: bool> Sets<'_, '_, BY_PORT> {
         may_go_on
     }
 
-    /// Carries a `set` out and answers it.
+    /// Carries out what a row asks, and answers it.
     #[inline(always)]
-    fn carry_out(&mut self, n: usize, vector: impl Vector) {
-        let Some(set) = self.asked.get(n) else { return };
-        let number = usize::from(set.frame);
-        let Some(mut frame) = self.burst.get_mut(number).and_then(Frame::open::<WINDOW>) else {
-            return;
-        };
-        let window = &mut *frame.bytes;
-        let (at, len) = (usize::from(set.value_at), usize::from(set.value_len));
-        let (key, value) =
-            (window.get(KEY..KEY + usize::from(set.key_len)), window.get(at..at + len));
-        let (Some(key), Some(value)) = (key, value) else { return };
-        let numbers = (set.flags, set.exptime.into());
-        let hash = KeyHash(set.hash);
-        let refused = store_unwatched(self.ctx, hash, set.value_sum, (key, value), numbers);
-        let udp_len = match refused {
-            _ if set.noreply => 0,
-            None => STORED.write::<BY_PORT>(window, set.header, vector),
-            Some(line) => write_line::<BY_PORT>(window, line, set.header, Portable),
-        };
-        if udp_len > 0 {
-            finish::<BY_PORT>(&mut frame, udp_len);
+    fn carry_out_row(&mut self, row: Range<usize>, vector: impl Vector) {
+        let Self { burst, asked, ctx, totals, .. } = self;
+        for set in asked.get(row).unwrap_or_default() {
+            let number = usize::from(set.frame);
+            let Some(mut frame) = burst.get_mut(number).and_then(Frame::open::<WINDOW>) else {
+                continue;
+            };
+            let window = &mut *frame.bytes;
+            let (at, len) = (usize::from(set.value_at), usize::from(set.value_len));
+            let (key, value) =
+                (window.get(KEY..KEY + usize::from(set.key_len)), window.get(at..at + len));
+            let (Some(key), Some(value)) = (key, value) else { continue };
+            let numbers = (set.flags, set.exptime.into());
+            let hash = KeyHash(set.hash);
+            let refused = store_unwatched(ctx, hash, set.value_sum, (key, value), numbers);
+            let udp_len = match refused {
+                _ if set.noreply => 0,
+                None => STORED.write::<BY_PORT>(window, set.header, vector),
+                Some(line) => write_line::<BY_PORT>(window, line, set.header, Portable),
+            };
+            if udp_len > 0 {
+                finish::<BY_PORT>(&mut frame, udp_len);
+            }
+            totals.reply_to_set(number, udp_len, set.text_len);
         }
-        self.totals.reply_to_set(number, udp_len, set.text_len);
     }
 }
 

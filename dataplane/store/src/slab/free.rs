@@ -33,6 +33,8 @@ impl Slabs {
         class.used += left;
         class.tally.stored += u64::from(left);
         class.tally.bytes += bytes as u64 * u64::from(left);
+        // Away for so long, so that it is in registers.
+        let mut queue = std::mem::take(&mut class.queue);
         while left > 0 {
             let page = &self.pages[class.avail_head as usize];
             let (mut head, free) = (get(&page.free_head), get(&page.free_count));
@@ -41,7 +43,7 @@ impl Slabs {
                 let chunk = self.chunk(Location(head));
                 let loc = Location(std::mem::replace(&mut head, chunk.next()));
                 chunk.set_state(State::Writing);
-                chunk.set_next(class.queue.push(loc));
+                chunk.set_next(queue.push(loc));
                 to(loc);
             }
             put(&page.free_head, head);
@@ -51,6 +53,7 @@ impl Slabs {
             }
             left -= here;
         }
+        class.queue = queue;
     }
 
     /// [`Self::pop`] for an item that is there already, and keeps its `ticket`.

@@ -20,7 +20,7 @@ fn what_is_not_used_is_given_back() {
     let mut s = store.session().unwrap();
     let nothing = stats(&mut s);
     // Of several classes, more than are taken, and one that is large.
-    for lens in [&[10, 10, 500, 10][..], &[10; 9], &[3 << 20], &[]] {
+    for lens in [&[10, 10, 500, 10][..], &[10; 50], &[3 << 20], &[]] {
         s.reserve(lens.iter().map(|len| (1, *len)));
         let settled = stats(&mut s);
         assert_eq!((settled.curr_items, settled.bytes), (nothing.curr_items, nothing.bytes));
