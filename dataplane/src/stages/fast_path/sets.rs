@@ -122,9 +122,10 @@ impl<const BY_PORT: bool> Work for Sets<'_, '_, BY_PORT> {
                 }
                 ends[step + 1] = self.n_asked;
             }
-            let of_row = |behind: usize| match step.checked_sub(behind).filter(|row| *row < rows) {
-                Some(row) => ends[row]..ends[row + 1],
-                None => 0..0,
+            // A row that is not there yet, or no more, has a number beyond the last.
+            let of_row = |behind: usize| match step.wrapping_sub(behind) {
+                row if row < rows => ends[row % ROWS]..ends[row % ROWS + 1],
+                _ => 0..0,
             };
             let store: &Store = self.ctx.session.store();
             for set in self.asked.get(of_row(ROWS_AHEAD)).unwrap_or_default() {
