@@ -6,6 +6,7 @@
 
 mod beside;
 mod build;
+mod fast;
 
 pub use build::{WorkerConfig, WorkerPort, offload};
 
@@ -259,24 +260,12 @@ impl Worker {
             return 0;
         }
         if self.writes.is_some() {
-            return fast_path.plain_gets(burst, &mut port.requests, &self.region);
+            return self.answer_beside(burst, index, now_ns);
         }
         let (counters, region, caps) = (&self.accounts, &self.region, port.tx.caps());
         let mut context = fast_path::Context { ctx: self.execute.ctx(), counters, region, caps };
-        let mut answered = fast_path.run(burst, &mut port.requests, &mut context);
-        self.accounts.answered.add(answered.take_silent(burst) as u64);
-        match answered.count() {
-            0 => {}
-            n if n == burst.len() => {
-                port.tx.send_answers(burst, answered.bytes, &self.accounts);
-            }
-            _ => {
-                let mut left = take_left(burst, answered);
-                port.tx.push_answers(burst, answered.bytes, &self.accounts);
-                std::mem::swap(burst, &mut left);
-            }
-        }
-        self.execute.note_answered(now_ns, answered.gets, answered.sets);
+        let answered = fast_path.run(burst, &mut port.requests, &mut context);
+        self.send_fast(burst, index, now_ns, answered, &mut 0);
         0
     }
 
@@ -541,16 +530,6 @@ impl Worker {
         let started = self.started;
         self.execute.handed_over(|| now_ns(started));
     }
-}
-
-/// Takes the frames that are no replies out of a burst, in their order. They are few, mostly.
-fn take_left(burst: &mut Burst, answered: fast_path::Answered) -> Burst {
-    let mut end = burst.len();
-    for n in (0..burst.len()).rev().filter(|n| !answered.has(*n)) {
-        end -= 1;
-        burst.swap(n, end);
-    }
-    burst.drain(end..).collect()
 }
 
 /// The worker's clock, in nanoseconds.

@@ -100,16 +100,17 @@ pub(crate) fn plain(
 }
 
 /// [`plain`] where no connection watches and no prefix is counted. Returns the line to answer where the store
-/// refused it. `value_sum` is that of the value, as items keep it, if it is known. All of several are to be
-/// counted by [`Observer::sets`](crate::observe::Observer::sets).
+/// refused it. `numbers` are client flags and exptime; `value_sum` is that of the value, as items keep it, if it is known. For several, chunks are to be
+/// reserved before, and all are to be counted by [`Observer::sets`](crate::observe::Observer::sets).
 #[inline(always)]
 pub(crate) fn unwatched(
     ctx: &mut Ctx<'_>,
     hash: KeyHash,
     value_sum: Option<u16>,
-    what: &Store<'_>,
+    (key, value): (&[u8], &[u8]),
+    numbers: (u32, i64),
 ) -> Option<&'static [u8]> {
-    let result = verbs::set(ctx.session, Some(hash), value_sum, what);
-    ctx.observer.set(ctx.session, what.key, what.value.len(), result);
+    let result = verbs::set_reserved(ctx.session, hash, value_sum, (key, value), numbers);
+    ctx.observer.set(ctx.session, key, value.len(), result);
     result.is_err().then(|| line(&outcome(result)))
 }

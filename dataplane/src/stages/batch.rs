@@ -112,6 +112,11 @@ impl Batcher {
         self.filling.as_ref().map_or(0, |b| b.frames.len())
     }
 
+    /// Whether so many requests fit the batch that is filling, or the next.
+    pub fn has_room(&self, requests: usize) -> bool {
+        self.policy.size - self.queued() >= requests
+    }
+
     /// Whether there is a slot for so many requests. While the engine takes what it is offered,
     /// a full batch is shipped and leaves its slots to others.
     pub fn takes(&self, requests: usize) -> bool {

@@ -55,7 +55,6 @@ use memcache::admin::Events;
 use order::Order;
 pub use requests::Requests;
 use set_line::Set;
-use sets::Sets;
 use several::{Rest, Several};
 use store::{Fetched, Guard, Liveness};
 use totals::{Totals, next_of};
@@ -148,13 +147,25 @@ pub struct Answered {
 }
 
 impl Answered {
+    fn of(totals: &Totals) -> Self {
+        let frames = totals.frames & !totals.silent;
+        let before = u64::from(PLAIN_L4) * u64::from(frames.count_ones());
+        Self {
+            frames,
+            silent: totals.silent,
+            bytes: (totals.lengths & u64::from(u32::MAX)) + before,
+            gets: (totals.frames & !totals.sets).count_ones().into(),
+            sets: totals.sets.count_ones().into(),
+        }
+    }
+
     /// How many frames are replies.
     pub fn count(self) -> usize {
         self.frames.count_ones() as usize
     }
 
-    /// Takes the frames that are to be sent no reply out of the burst.
-    pub fn take_silent(&mut self, burst: &mut Burst) -> usize {
+    /// Takes the frames that are to be sent no reply out of the burst, and their bits out of `others`.
+    pub fn take_silent(&mut self, burst: &mut Burst, others: &mut u64) -> usize {
         if self.silent == 0 {
             return 0;
         }
@@ -162,10 +173,18 @@ impl Answered {
         for n in (0..burst.len()).rev().filter(|n| self.silent >> n & 1 == 1) {
             drop(burst.remove(n));
             let before = (1 << n) - 1;
-            self.frames = (self.frames & before) | (self.frames >> 1 & !before);
+            for bits in [&mut self.frames, &mut *others] {
+                *bits = (*bits & before) | (*bits >> 1 & !before);
+            }
         }
         self.silent = 0;
         taken
+    }
+
+    /// Of `bits`, those of the frames that are no replies, as if there were no others.
+    pub fn left_of(self, bits: u64) -> u64 {
+        let left = (0..BURST_MAX).filter(|n| !self.has(*n)).enumerate();
+        left.fold(0, |packed, (to, n)| packed | (bits >> n & 1) << to)
     }
 
     /// Whether frame `n` is one.
@@ -236,15 +255,7 @@ impl FastPath {
             _ => return Answered::default(),
         };
         totals.count(context.ctx.observer, context.counters);
-        let frames = totals.frames & !totals.silent;
-        let before = u64::from(PLAIN_L4) * u64::from(frames.count_ones());
-        Answered {
-            frames,
-            silent: totals.silent,
-            bytes: (totals.lengths & u64::from(u32::MAX)) + before,
-            gets: (totals.frames & !totals.sets).count_ones().into(),
-            sets: totals.sets.count_ones().into(),
-        }
+        Answered::of(&totals)
     }
 
     #[inline]
@@ -256,27 +267,7 @@ impl FastPath {
         liveness: Liveness,
     ) -> Totals {
         let totals = self.answer_gets::<BY_PORT>(burst, requests, context, liveness);
-        let left = left_of(burst, &totals);
-        // A client that watches what is stored is shown it by the general stages.
-        let shown = || context.ctx.server().watchers.want(Events::MUTATIONS);
-        if left == 0 || !sets::any(burst, left) || shown() {
-            return totals;
-        }
-        let Self { manner, order, sets, .. } = self;
-        let region = context.region;
-        let ctx = &mut context.ctx;
-        manner.carry_out(Sets::<BY_PORT> {
-            burst,
-            requests,
-            asked: sets,
-            n_asked: 0,
-            left: 0,
-            order,
-            item_max_bytes: ctx.session.store().config().item_max_bytes,
-            ctx,
-            region,
-            totals,
-        })
+        self.carry_out_sets::<BY_PORT>(burst, 0, requests, context, totals)
     }
 
     #[inline]

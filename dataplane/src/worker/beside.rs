@@ -1,4 +1,4 @@
-//! Beside another engine: plain `get`s on their way to it and back ([`fast_path`]).
+//! Beside another engine: plain `get`s on their way to it and back, and plain `set`s ([`fast_path`]).
 
 use super::Worker;
 use crate::stages::fast_path::Context;
@@ -7,6 +7,27 @@ use gpu::{Batch, Entry, EntryFlags};
 use wire::ipv4::{PLAIN_L3, PLAIN_L4};
 
 impl Worker {
+    /// Carries out plain `set`s of a burst, which leave it, and says which of the others are plain `get`s: bit n for
+    /// frame n.
+    #[inline(never)]
+    pub(super) fn answer_beside(&mut self, burst: &mut Burst, index: usize, now_ns: u64) -> u64 {
+        let Self { fast_path: Some(fast_path), ports, writes: Some(writes), .. } = self else {
+            return 0;
+        };
+        let Some(port) = ports.get_mut(index) else { return 0 };
+        let mut plain = fast_path.plain_gets(burst, &mut port.requests, &self.region);
+        let all = u64::MAX >> (BURST_MAX - burst.len().clamp(1, BURST_MAX));
+        // Changes keep their order; and none goes before a read that the stages would ship before it.
+        if plain == all || writes.queued() > 0 || !self.batcher.has_room(burst.len()) {
+            return plain;
+        }
+        let (counters, region, caps) = (&self.accounts, &self.region, port.tx.caps());
+        let mut context = Context { ctx: self.execute.ctx(), counters, region, caps };
+        let answered = fast_path.run_sets(burst, plain, &mut port.requests, &mut context);
+        self.send_fast(burst, index, now_ns, answered, &mut plain);
+        plain
+    }
+
     /// A burst with plain `get`s, bit n for frame n: they go to the batcher, the others to [`Self::sort`]. In their
     /// order, because a batch that is full is shipped in between.
     #[inline(never)]

@@ -95,6 +95,25 @@ impl Store {
         self.slabs.pop(class, bytes)
     }
 
+    /// [`Self::take_chunk`] for `n` items, each of so many bytes, which may wait. False when there are fewer.
+    #[inline(always)]
+    pub(super) fn take_chunks(
+        &self,
+        class: &mut Class,
+        n: u32,
+        bytes: usize,
+        mut to: impl FnMut(Location),
+    ) -> bool {
+        // No look at what is spare would see to more.
+        let enough = class.free > SPARE_CHUNKS + n
+            || self.slabs.spare(class) >= class.spare_wanted() + n && class.free >= n;
+        if enough {
+            self.slabs.pop_several(class, n, bytes, to);
+            return true;
+        }
+        (0..n).all(|_| self.take_chunk(class, bytes, true).map(&mut to).is_some())
+    }
+
     #[cold]
     fn allocate_late(
         &self,

@@ -466,15 +466,15 @@ impl Index {
         hash: KeyHash,
         comes: bool,
         expect: Expect,
-        look: impl Fn(Location) -> Option<T>,
+        look: impl Fn(Location) -> Option<T> + Copy,
     ) -> Result<Entry<'_, T>, UpdateError> {
         let (tag, b1) = self.place(hash);
-        let entry = match self.entry_near((tag, b1), &look) {
+        let entry = match self.entry_near((tag, b1), look) {
             Some(entry) => entry,
             None => {
                 // No slot is freed for an item that is not stored, because `expect` is another item.
                 let comes = comes && !matches!(expect, Expect::Exactly(Some(_)));
-                self.entry_either((tag, b1), comes, &look)?
+                self.entry_either((tag, b1), comes, look)?
             }
         };
         if let Expect::Exactly(expected) = expect {

@@ -92,7 +92,7 @@ pub use moving::{Automove, NotMoved};
 pub use observer::Evictions;
 pub use prefix::PrefixRefused;
 pub use replica::StoreSource;
-pub use session::{Guard, Session, Supposed};
+pub use session::{Guard, RESERVED_MAX, Session, Supposed};
 pub use slab::Fetched;
 pub use state::Store;
 pub use stats::StoreStats;

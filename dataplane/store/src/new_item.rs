@@ -24,6 +24,26 @@ pub(super) struct NewItem<'a> {
     pub(super) own_cas: Option<u64>,
 }
 
+/// The usual one: its value is in one piece, and short enough for one chunk.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlainItem<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) value: &'a [u8],
+    /// The sum of the value, if it is known.
+    pub(super) sum: Option<u16>,
+    pub(super) flags: u32,
+    /// On the store's clock.
+    pub(super) expiry: u32,
+}
+
+impl PlainItem<'_> {
+    /// Bytes of slab memory needed.
+    #[inline(always)]
+    pub(super) fn len_bytes(&self) -> usize {
+        len_bytes(self.key.len(), self.value.len())
+    }
+}
+
 impl NewItem<'_> {
     pub(super) fn value_len(&self) -> usize {
         self.value[0].len() + self.value[1].len()

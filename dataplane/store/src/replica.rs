@@ -25,7 +25,7 @@ impl Store {
         hash: KeyHash,
         comes: bool,
         expect: Expect,
-        look: impl Fn(Location) -> Option<T>,
+        look: impl Fn(Location) -> Option<T> + Copy,
     ) -> Result<Entry<'_, T>, UpdateError> {
         let entry = self.index.entry(hash, comes, expect, look)?;
         if comes || entry.present().is_some() {

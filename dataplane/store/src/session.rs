@@ -12,7 +12,7 @@ use super::evict::Retries;
 use super::hash::KeyHash;
 use super::index::Expect;
 use super::item::{ItemRef, Location};
-use super::new_item::NewItem;
+use super::new_item::{NewItem, PlainItem};
 use super::slab::{Fetched, Unlinked};
 use super::state::Store;
 use super::write::{Refused, Reservation};
@@ -36,10 +36,12 @@ pub struct Session {
     replaced: ArrayVec<Unlinked, REPLACED_MAX>,
     /// Chunks for the next items, and how long those will be.
     reserved: ArrayVec<(Location, usize), RESERVED_MAX>,
+    /// How many of these are taken.
+    taken: usize,
 }
 
 /// Chunks that a session takes for items to come, at most.
-const RESERVED_MAX: usize = 4;
+pub const RESERVED_MAX: usize = 20;
 
 /// Chunks that a session holds back until [`Session::settle`], at most.
 const REPLACED_MAX: usize = 32;
@@ -66,6 +68,7 @@ impl Session {
             copied_bytes: Cell::default(),
             replaced: ArrayVec::new(),
             reserved: ArrayVec::new(),
+            taken: 0,
         }
     }
 
@@ -106,27 +109,37 @@ impl Session {
     /// Puts an item in the place of whatever is there, which is retired by [`Self::settle`].
     #[inline(always)]
     pub(super) fn put(&mut self, hash: KeyHash, new: &NewItem<'_>) -> Result<u64, Refused> {
-        let Self { store, replaced, reserved, .. } = self;
+        let Self { store, replaced, .. } = self;
         let mut retries = Retries::default();
-        let next = |len_bytes| {
-            reserved.last().filter(|(_, len)| *len == len_bytes)?;
-            reserved.pop().map(|(loc, _)| loc)
-        };
         let before_waiting = || store.retire(replaced.drain(..));
-        let fresh = store.make(new, next, Some(&mut retries), before_waiting)?;
+        let fresh = store.make(new, Some(&mut retries), before_waiting)?;
         let (cas, old) = store.link(hash, new.key, fresh, Expect::Any)?;
-        if let Some(old) = old {
-            replaced.push(old);
-            if replaced.is_full() {
-                store.retire(replaced.drain(..));
-            }
-        }
+        self.hold_back(old);
         Ok(cas)
     }
 
-    /// Takes chunks for the items that the next calls of [`verbs::set`](super::verbs::set) will make, under one
-    /// lock for all of a size class in a row; `items` are the lengths of their keys and values. Where none is
-    /// to be had at once, those calls find their own. To be settled.
+    /// [`Self::put`] in a chunk that [`Self::reserve`] took. `None`: there is none for it, and nothing was done.
+    #[inline(always)]
+    pub(super) fn put_reserved(&mut self, hash: KeyHash, new: PlainItem<'_>) -> Option<u64> {
+        let Self { store, reserved, taken, .. } = self;
+        let (cas, old) = store.put_reserved(hash, new, reserved, taken)?;
+        self.hold_back(old);
+        Some(cas)
+    }
+
+    #[inline(always)]
+    fn hold_back(&mut self, old: Option<Unlinked>) {
+        if let Some(old) = old {
+            self.replaced.push(old);
+            if self.replaced.is_full() {
+                self.store.retire(self.replaced.drain(..));
+            }
+        }
+    }
+
+    /// Takes chunks for the items that the next calls of [`verbs::set_reserved`](super::verbs::set_reserved) will
+    /// make, under one lock for all of a size class in a row; `items` are the lengths of
+    /// their keys and values. Where none is to be had at once, those calls find their own. To be settled.
     #[inline(always)]
     pub fn reserve(&mut self, items: impl Iterator<Item = (usize, usize)>) {
         self.give_back_reserved();
@@ -135,9 +148,11 @@ impl Session {
 
     #[inline(always)]
     fn give_back_reserved(&mut self) {
-        if !self.reserved.is_empty() {
-            self.store.give_back(self.reserved.drain(..));
+        if self.taken < self.reserved.len() {
+            self.store.give_back(self.reserved.drain(self.taken..));
         }
+        self.reserved.clear();
+        self.taken = 0;
     }
 
     /// Gives back the memory of what [`verbs::set`](super::verbs::set) replaced, and what was reserved. To be

@@ -23,16 +23,18 @@ mod free;
 mod hand;
 mod idle;
 mod limbo;
+mod page;
 mod pages;
 mod tally;
 
 use super::epoch::{Epochs, Stamp};
 use super::item::{Arena, Chunk, ItemRef, Location, State};
 use super::layout::{NIL, PAGE_SHIFT, PAGE_UNITS, UNIT_BYTES};
-use super::new_item::NewItem;
+use super::new_item::{NewItem, PlainItem};
 use super::probation::Queue;
 use super::sizes::{SizeClass, class_by_units};
 use idle::{Limbo, Pool};
+use page::{Page, get, put};
 pub(super) use pages::Grown;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -56,44 +58,6 @@ const PREFETCH_UNITS: u32 = 24;
 /// The number of a size class, smallest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ClassId(pub(super) u8);
-
-/// A page's part of its class's books. Changed under the lock of the class that owns the page;
-/// atomics only to be in one shared array.
-#[derive(Debug)]
-struct Page {
-    free_head: AtomicU32,
-    free_count: AtomicU32,
-    /// The list of the class's pages with free chunks.
-    next_avail: AtomicU32,
-    prev_avail: AtomicU32,
-    /// The ring of the class's pages.
-    ring_next: AtomicU32,
-    ring_prev: AtomicU32,
-    /// 1 while the page is being emptied: its chunks are not given out.
-    draining: AtomicU32,
-}
-
-impl Default for Page {
-    fn default() -> Self {
-        Self {
-            free_head: AtomicU32::new(NIL),
-            free_count: AtomicU32::new(0),
-            next_avail: AtomicU32::new(NIL),
-            prev_avail: AtomicU32::new(NIL),
-            ring_next: AtomicU32::new(NIL),
-            ring_prev: AtomicU32::new(NIL),
-            draining: AtomicU32::new(0),
-        }
-    }
-}
-
-fn get(cell: &AtomicU32) -> u32 {
-    cell.load(Ordering::Relaxed)
-}
-
-fn put(cell: &AtomicU32, value: u32) {
-    cell.store(value, Ordering::Relaxed);
-}
 
 /// A chunk that its finder may look at for as long as it is pinned.
 #[derive(Debug, Clone, Copy)]
@@ -519,6 +483,23 @@ impl Slabs {
         unsafe { self.chunk(loc).write(new, sequence, now) };
     }
 
+    /// Writes a plain item.
+    ///
+    /// # Safety
+    /// As for [`Self::write`].
+    #[inline(always)]
+    pub(super) unsafe fn write_plain(
+        &self,
+        loc: Location,
+        new: PlainItem<'_>,
+        sequence: u64,
+        now: u32,
+    ) {
+        debug_assert!(self.class_of(loc).is_some_and(|c| new.len_bytes() <= self.size(c).bytes()));
+        // SAFETY: as in `write`.
+        unsafe { self.chunk(loc).write_plain(new, sequence, now) };
+    }
+
     /// Publishes a written item, or hides a linked one.
     ///
     /// # Safety
@@ -540,15 +521,27 @@ impl Slabs {
     ) {
         // One for all: they were hidden before.
         let stamp = epochs.stamp();
-        let mut held: Option<MutexGuard<'_, Class>> = None;
-        for Unlinked { loc, why } in unlinked {
-            let Some((id, _)) = self.page_of(loc) else { continue };
+        let mut unlinked = unlinked.into_iter();
+        let mut next = unlinked.next();
+        while let Some(Unlinked { loc, .. }) = &next {
+            let Some((id, _)) = self.page_of(*loc) else {
+                next = unlinked.next();
+                continue;
+            };
             // Those of one class that come in a row, under one hold of its lock.
-            held = held.filter(|class| class.id == id);
-            let class = held.get_or_insert_with(|| self.lock(id));
-            // SAFETY: the caller's promise; this is the chunk's class.
-            unsafe { self.retire_in(class, loc, stamp, why) };
-            self.collect_in_time(class, epochs);
+            let class = &mut self.lock(id);
+            let is_of_class =
+                |next: &mut Unlinked| self.page_of(next.loc).is_some_and(|(c, _)| c == id);
+            while let Some(Unlinked { loc, why }) = next.take_if(is_of_class) {
+                // SAFETY: the caller's promise; this is the chunk's class.
+                unsafe { self.retire_unstamped(class, loc, why) };
+                if self.is_time_to_collect(class) {
+                    class.open.stamp = class.open.stamp.max(Some(stamp));
+                    self.collect(class, epochs);
+                }
+                next = unlinked.next();
+            }
+            class.open.stamp = class.open.stamp.max(Some(stamp));
         }
     }
 
@@ -564,6 +557,17 @@ impl Slabs {
         stamp: Stamp,
         why: Gone,
     ) {
+        // SAFETY: the caller's promise.
+        unsafe { self.retire_unstamped(class, loc, why) };
+        class.open.stamp = class.open.stamp.max(Some(stamp));
+    }
+
+    /// [`Self::retire_in`], but for the stamp, which the caller sets before it gives up the lock, or collects.
+    ///
+    /// # Safety
+    /// As for [`Self::retire_in`].
+    #[inline(always)]
+    unsafe fn retire_unstamped(&self, class: &mut Class, loc: Location, why: Gone) {
         debug_assert_eq!(self.class_of(loc), Some(class.id));
         // SAFETY: it was linked, and only the caller, which unlinked it, lets it be reused.
         let item = unsafe { self.chunk(loc).settled() };
@@ -574,7 +578,6 @@ impl Slabs {
             self.bury_parts(class, loc, item);
         }
         self.bury(class, loc);
-        class.open.stamp = class.open.stamp.max(Some(stamp));
     }
 
     /// Puts the parts of a large item into limbo.
@@ -584,7 +587,9 @@ impl Slabs {
         class.used -= n_parts;
         class.parts -= n_parts;
         for n in 0..item.n_parts() {
-            self.bury(class, Location(loc.0.wrapping_add(item.part_place(n))));
+            let part = Location(loc.0.wrapping_add(item.part_place(n)));
+            self.chunk(part).set_state(State::Unlinked);
+            self.bury(class, part);
         }
     }
 }

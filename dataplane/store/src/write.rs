@@ -14,7 +14,7 @@ use super::index::{Expect, UpdateError};
 use super::item::{ItemRef, Location, Value};
 use super::item_flags::{Inherits, Marks};
 use super::layout::{OWN_CAS_BYTES, WHOLE_MAX_BYTES, len_bytes, n_parts};
-use super::new_item::NewItem;
+use super::new_item::{NewItem, PlainItem};
 use super::slab::{Class, Gone, Slabs, Unlinked};
 use arrayvec::ArrayVec;
 use base::{KEY_MAX_BYTES, small_bytes};
@@ -82,15 +82,13 @@ impl Store {
     }
 
     /// Writes an item into memory of its own. May evict, and may wait as [`Retries`] allows:
-    /// `before_waiting` may give back what the caller still has. `reserved` may have a chunk that
-    /// [`Self::reserve_chunks`] took for an item of so many bytes.
+    /// `before_waiting` may give back what the caller still has.
     ///
     /// Inlined, and [`Self::link`] too, so that a `Fresh` is nowhere but in registers.
     #[inline(always)]
     pub(super) fn make(
         &self,
         new: &NewItem<'_>,
-        reserved: impl FnOnce(usize) -> Option<Location>,
         retries: Option<&mut Retries>,
         before_waiting: impl FnOnce(),
     ) -> Result<Fresh<'_>, Refused> {
@@ -106,16 +104,11 @@ impl Store {
             }
             false => {
                 let len_bytes = new.len_bytes();
-                let loc = match reserved(len_bytes) {
-                    Some(loc) => loc,
-                    None => {
-                        let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
-                        let loc = self.allocate(class, len_bytes, 1, retries, before_waiting);
-                        loc.ok_or(Refused::OutOfMemory)?
-                    }
-                };
+                let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
+                let loc = self.allocate(class, len_bytes, 1, retries, before_waiting);
+                let loc = loc.ok_or(Refused::OutOfMemory)?;
                 let sequence = self.next_in_sequence();
-                // SAFETY: just popped, or reserved, for this many bytes; the key's length was checked.
+                // SAFETY: just popped for this many bytes; the key's length was checked.
                 unsafe { self.slabs.write(loc, new, sequence, self.now()) };
                 (loc, sequence, Vec::new())
             }
@@ -132,32 +125,75 @@ impl Store {
     }
 
     /// Takes a chunk for each of these items, with the lengths of its key and its value, under one lock for all
-    /// of a class. It ends where there is none to be had at once, at a large item, or when `reserved` is full.
+    /// of a class. It ends where there is none to be had at once, at an item that may be large or too large, or
+    /// when `reserved` is full.
     #[inline(always)]
     pub(super) fn reserve_chunks<const N: usize>(
         &self,
-        items: impl Iterator<Item = (usize, usize)>,
+        mut items: impl Iterator<Item = (usize, usize)>,
         reserved: &mut ArrayVec<(Location, usize), N>,
     ) {
+        let mut next = items.next();
         let mut held: Option<MutexGuard<'_, Class>> = None;
-        for (key_len, value_len) in items.take(reserved.remaining_capacity()) {
+        while let Some((key_len, value_len)) = next {
+            // With client flags it is longest.
+            if key_len + value_len > WHOLE_MAX_BYTES || !self.fits(key_len, 1, value_len) {
+                break;
+            }
             let len_bytes = len_bytes(key_len, value_len);
             let Some(id) = self.slabs.class_for(len_bytes) else { break };
+            // Those behind it that are as long.
+            let mut n = 1;
+            next = items.next();
+            while next.is_some_and(|(key, value)| key + value == key_len + value_len) {
+                n += 1;
+                next = items.next();
+            }
             held = held.filter(|class| class.id == id);
             let class = held.get_or_insert_with(|| self.slabs.lock(id));
-            let Some(loc) = self.take_chunk(class, len_bytes, true) else { break };
-            reserved.push((loc, len_bytes));
+            n = n.min(u32::try_from(reserved.remaining_capacity()).unwrap_or(0));
+            let all = self.take_chunks(class, n, len_bytes, |loc| reserved.push((loc, len_bytes)));
+            if !all || reserved.is_full() {
+                break;
+            }
         }
-        // The first is taken first.
-        reserved.reverse();
+    }
+
+    /// Makes and links an item in the next of these chunks, of which so many are taken, in the place of whatever is
+    /// there. `None`: none is left, or it is for other lengths, or there is no place in the index; nothing was done.
+    #[inline(always)]
+    pub(super) fn put_reserved(
+        &self,
+        hash: KeyHash,
+        new: PlainItem<'_>,
+        reserved: &[(Location, usize)],
+        taken: &mut usize,
+    ) -> Option<(u64, Option<Unlinked>)> {
+        let (loc, len_bytes) = *reserved.get(*taken)?;
+        if len_bytes != new.len_bytes() || !(1..=KEY_MAX_BYTES).contains(&new.key.len()) {
+            return None;
+        }
+        *taken += 1;
+        let sequence = self.next_in_sequence();
+        // SAFETY: popped by `reserve_chunks` for this many bytes, and taken by none before; the key's length was
+        // checked, and the value is no longer than both were there.
+        unsafe { self.slabs.write_plain(loc, new, sequence, self.now()) };
+        self.note_expiry(new.expiry);
+        match self.swap(hash, new.key, Some((loc, Inherits::default())), Expect::Any) {
+            Ok(old) => Some((sequence, old)),
+            Err(_) => {
+                self.give_back([(loc, len_bytes)]);
+                None
+            }
+        }
     }
 
     /// Gives back what [`Self::reserve_chunks`] took.
     #[cold]
     pub(super) fn give_back(&self, reserved: impl IntoIterator<Item = (Location, usize)>) {
         for (loc, len_bytes) in reserved {
-            // SAFETY: popped by `reserve_chunks` for so many bytes, not linked (what is, was taken out of the
-            // list before), and given up by the caller, which drains its list.
+            // SAFETY: popped by `reserve_chunks` for so many bytes, not linked (what is, counts as taken),
+            // and given up by the caller, which empties its list.
             unsafe { self.slabs.give_back(loc, len_bytes) };
         }
     }
@@ -259,7 +295,7 @@ impl Store {
         };
         if !fits || !self.fits(new.key.len(), new.flags, new.value_len()) {
             drop(fresh);
-            return self.make(new, |_| None, None, || ());
+            return self.make(new, None, || ());
         }
         self.slabs.recount(fresh.loc, fresh.len_bytes, new.len_bytes());
         let sequence = self.next_in_sequence();
@@ -318,7 +354,7 @@ impl Store {
         (room.value_len, room.own_cas) = (whole.value_len(), own_cas.is_some());
         let mut fresh = match room.fresh.take() {
             Some(fresh) => self.make_in(fresh, &whole)?,
-            None => self.make(&whole, |_| None, None, || ())?,
+            None => self.make(&whole, None, || ())?,
         };
         fresh.inherits =
             Inherits { expiry: new.expiry.is_none(), marks: new.keeps, history: new.in_place };

@@ -6,6 +6,8 @@
 //! any number: the item is verified against the key in the frame, as everywhere. Without a location, or with
 //! a wrong one, a frame is left to the stages behind the engine as it came.
 //!
+//! Plain `set`s are carried out as they come in ([`FastPath::run_sets`]), as without another engine.
+//!
 //! **Order**: a request of the batch that may change something, which is any that is not one to read and not
 //! to be dropped, ends the pass.
 
@@ -13,7 +15,7 @@ use super::requests::{LOOK, PLAIN_AROUND_KEY, Requests};
 use super::totals::Totals;
 use super::vector::{ROW, ROWS_AHEAD, Vector, Work};
 use super::window::part;
-use super::{Context, FastPath, Lanes, Pass};
+use super::{Answered, Context, FastPath, Lanes, Pass};
 use driver_shim::{BURST_MAX, Frame, Region};
 use gpu::{Batch, Entry, EntryFlags, Hint, ReqDesc, Verdict};
 use store::{Liveness, Location};
@@ -23,6 +25,29 @@ impl FastPath {
     #[inline]
     pub fn plain_gets(&self, burst: &[Frame], requests: &mut Requests, region: &Region) -> u64 {
         self.manner.carry_out(PlainGets { burst, requests, region })
+    }
+
+    /// Carries out plain `set`s of a burst of which `plain` are plain `get`s. Those go to the engine, and are answered
+    /// when they come back, after each `set` of the burst.
+    #[inline]
+    pub fn run_sets(
+        &mut self,
+        burst: &mut [Frame],
+        plain: u64,
+        requests: &mut Requests,
+        context: &mut Context<'_>,
+    ) -> Answered {
+        if self.liveness(context).is_none() {
+            return Answered::default();
+        }
+        let totals = Totals::default();
+        let totals = match (context.caps.ip, context.caps.udp) {
+            (false, false) => self.carry_out_sets::<false>(burst, plain, requests, context, totals),
+            (true, true) => self.carry_out_sets::<true>(burst, plain, requests, context, totals),
+            _ => return Answered::default(),
+        };
+        totals.count(context.ctx.observer, context.counters);
+        Answered::of(&totals)
     }
 
     /// Answers what it can of a batch that an engine is done with: of its plain `get`s that came from port `mark`,
@@ -48,10 +73,13 @@ impl FastPath {
         let answered = &self.located;
         let is_left =
             |n: usize| answered.get(n / BURST_MAX).is_none_or(|a| a >> (n % BURST_MAX) & 1 == 0);
-        let all = answered.iter().map(|a| a.count_ones() as usize).sum::<usize>() == frames.len();
-        if all {
-            batch.clear();
-            return 0;
+        match answered.iter().map(|a| a.count_ones() as usize).sum::<usize>() {
+            0 => return frames.len(),
+            all if all == frames.len() => {
+                batch.clear();
+                return 0;
+            }
+            _ => {}
         }
         batch.retain(is_left);
         let mut left = 0;

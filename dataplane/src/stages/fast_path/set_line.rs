@@ -74,15 +74,14 @@ impl Requests {
         vector: impl Vector,
         set: &mut Set,
     ) -> Option<&'f [u8; KEY_BLOCK]> {
-        let window = frame.window::<WINDOW>()?;
-        if !is_set(window) {
-            return None;
-        }
-        let udp_len = self.head(frame, part(window, 0), vector)?;
+        let Some(window) = frame.window::<WINDOW>().filter(|window| is_set(window)) else {
+            return other();
+        };
+        let Some(udp_len) = self.head(frame, part(window, 0), vector) else { return other() };
         let end = L4 + udp_len;
         let key = part(window, KEY);
         let key_len = vector.word_len(key);
-        let line = Numbers::read(window, KEY + key_len, vector)?;
+        let Some(line) = Numbers::read(window, KEY + key_len, vector) else { return other() };
         let value_at = line.end;
         let fits = key_len > 0
             && line.value_len <= item_max_bytes
@@ -90,7 +89,7 @@ impl Requests {
             && end <= WINDOW
             && *part(window, end.wrapping_sub(2)) == *b"\r\n";
         if !fits {
-            return None;
+            return other();
         }
         let value_sum = if line.value_len < SUM_KEPT_MIN_BYTES {
             None
@@ -99,9 +98,10 @@ impl Requests {
         };
         let verified = frame.rx.ip_good.is_set() && frame.rx.udp_good.is_set();
         if !verified && !sums_hold(window, (value_at, end), value_sum, vector) {
-            return None;
+            return other();
         }
-        let header = self.trusted(u64::from_le_bytes(*part(window, COVERED)))?;
+        let header = self.trusted(u64::from_le_bytes(*part(window, COVERED)));
+        let Some(header) = header else { return other() };
         #[expect(clippy::cast_possible_truncation, reason = "lengths of a window and of a burst")]
         let read = Set {
             hash: 0,
@@ -120,6 +120,13 @@ impl Requests {
         *set = read;
         Some(key)
     }
+}
+
+/// No plain `set`: seldom, so that the compiler lays out the code for those that are one.
+#[cold]
+#[inline(never)]
+fn other<'f>() -> Option<&'f [u8; KEY_BLOCK]> {
+    None
 }
 
 /// Whether the checksums are right of the IPv4 header and of the datagram, whose value begins at
@@ -171,7 +178,8 @@ impl Numbers {
         let (blanks, digits) = vector.blanks_and_digits(block);
         // What is neither.
         let end = (!(blanks | digits)).trailing_zeros();
-        let blanks = blanks & !u32::MAX.checked_shl(end).unwrap_or(0);
+        #[expect(clippy::cast_possible_truncation, reason = "of 32 bits at most")]
+        let blanks = blanks & ((1u64 << end) - 1) as u32;
         let line_end = at + end as usize;
         // By far the most usual: a digit, a digit, and the length.
         if blanks != 0b10101 || *part(window, line_end) != *b"\r\n" {

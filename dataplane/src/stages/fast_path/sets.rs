@@ -27,9 +27,14 @@ use super::set_line::{self, KEY, Set};
 use super::totals::{Totals, next_of};
 use super::vector::{KEY_BLOCK, Portable, ROW, ROWS_AHEAD, Vector, Work};
 use super::window::WINDOW;
+use super::{Context, FastPath, left_of};
 use crate::commands::{Ctx, store_unwatched};
 use driver_shim::{BURST_MAX, Frame, Region};
-use store::KeyHash;
+use memcache::Dialects;
+use memcache::admin::Events;
+use std::ops::Range;
+use store::{KeyHash, RESERVED_MAX, Store};
+use wire::Plain;
 
 /// Rows of a full burst.
 const ROWS: usize = BURST_MAX / ROW;
@@ -37,25 +42,64 @@ const ROWS: usize = BURST_MAX / ROW;
 const STORED: Fixed<8> = Fixed::new(b"STORED\r\n");
 
 /// The pass over what the others have left of a burst.
-pub(super) struct Sets<'p, 'c, const BY_PORT: bool> {
-    pub(super) burst: &'p mut [Frame],
-    pub(super) requests: &'p mut Requests,
-    pub(super) asked: &'p mut [Set; BURST_MAX],
+struct Sets<'p, 'c, const BY_PORT: bool> {
+    burst: &'p mut [Frame],
+    requests: &'p mut Requests,
+    asked: &'p mut [Set; BURST_MAX],
     /// How many of these there are.
-    pub(super) n_asked: usize,
+    n_asked: usize,
+    /// Frames that are not to be looked at.
+    others: u64,
     /// Keys that requests which are left read.
-    pub(super) order: &'p mut Order,
+    order: &'p mut Order,
     /// Frames that are left, and not noted there yet.
-    pub(super) left: u64,
-    pub(super) ctx: &'p mut Ctx<'c>,
-    pub(super) region: &'p Region,
-    pub(super) item_max_bytes: usize,
-    pub(super) totals: Totals,
+    left: u64,
+    ctx: &'p mut Ctx<'c>,
+    region: &'p Region,
+    item_max_bytes: usize,
+    totals: Totals,
+}
+
+impl FastPath {
+    /// Carries out the plain `set`s among the frames that were not answered, but for those in `others`, which are
+    /// left to another engine.
+    #[inline]
+    pub(super) fn carry_out_sets<const BY_PORT: bool>(
+        &mut self,
+        burst: &mut [Frame],
+        others: u64,
+        requests: &mut Requests,
+        context: &mut Context<'_>,
+        totals: Totals,
+    ) -> Totals {
+        let left = left_of(burst, &totals) & !others;
+        // A client that watches what is stored is shown it by the general stages.
+        let shown = || context.ctx.server().watchers.want(Events::MUTATIONS);
+        if left == 0 || !any(burst, left) || shown() {
+            return totals;
+        }
+        let Self { manner, order, sets, .. } = self;
+        let region = context.region;
+        let ctx = &mut context.ctx;
+        manner.carry_out(Sets::<BY_PORT> {
+            burst,
+            requests,
+            asked: sets,
+            n_asked: 0,
+            others,
+            left: 0,
+            order,
+            item_max_bytes: ctx.session.store().config().item_max_bytes,
+            ctx,
+            region,
+            totals,
+        })
+    }
 }
 
 /// Whether one of the frames in `left` may be a `set`.
 #[inline]
-pub(super) fn any(burst: &[Frame], mut left: u64) -> bool {
+fn any(burst: &[Frame], mut left: u64) -> bool {
     std::iter::from_fn(|| next_of(&mut left)).filter_map(|n| burst.get(n)).any(set_line::may_be)
 }
 
@@ -68,6 +112,8 @@ impl<const BY_PORT: bool> Work for Sets<'_, '_, BY_PORT> {
         let mut rows = self.burst.len().div_ceil(ROW).min(ROWS);
         // How many there are before each row, and behind the last.
         let mut ends = [0; ROWS + 1];
+        // For how many there are chunks, or were to be.
+        let mut reserved = 0;
         let mut step = 0;
         while step < rows + 2 * ROWS_AHEAD {
             if step < rows {
@@ -76,19 +122,23 @@ impl<const BY_PORT: bool> Work for Sets<'_, '_, BY_PORT> {
                 }
                 ends[step + 1] = self.n_asked;
             }
-            let of_row = |behind: usize| match step.checked_sub(behind).filter(|row| *row < rows) {
-                Some(row) => ends[row]..ends[row + 1],
-                None => 0..0,
+            // A row that is not there yet, or no more, has a number beyond the last.
+            let of_row = |behind: usize| match step.wrapping_sub(behind) {
+                row if row < rows => ends[row % ROWS]..ends[row % ROWS + 1],
+                _ => 0..0,
             };
+            let store: &Store = self.ctx.session.store();
             for set in self.asked.get(of_row(ROWS_AHEAD)).unwrap_or_default() {
-                self.ctx.session.store().prefetch_replaced(KeyHash(set.hash), set.lens());
+                store.prefetch_replaced(KeyHash(set.hash), set.lens());
             }
             let row = of_row(2 * ROWS_AHEAD);
-            let sets = self.asked.get(row.clone()).unwrap_or_default();
-            self.ctx.session.reserve(sets.iter().map(Set::lens));
-            for n in row {
-                self.carry_out(n, vector);
+            if row.start >= reserved && !row.is_empty() {
+                // For this row and those that have been read behind it.
+                let next = self.asked.get(row.start..self.n_asked).unwrap_or_default();
+                self.ctx.session.reserve(next.iter().map(Set::lens));
+                reserved = row.start + next.len().min(RESERVED_MAX);
             }
+            self.carry_out_row(row, vector);
             step += 1;
         }
         self.ctx.session.settle();
@@ -100,81 +150,98 @@ impl<const BY_PORT: bool> Sets<'_, '_, BY_PORT> {
     /// Reads a row. `false`: none of those behind it may go before what is left.
     #[inline(always)]
     fn read_row(&mut self, row: usize, vector: impl Vector) -> bool {
-        let before = self.n_asked;
+        let Self { burst, requests, asked, order, ctx, .. } = self;
+        let (region, item_max_bytes) = (self.region, self.item_max_bytes);
+        let (store, dialects): (&Store, _) = (ctx.session.store(), ctx.server().dialects);
+        let places = asked.get_mut(self.n_asked..).and_then(<[Set]>::first_chunk_mut::<ROW>);
+        let Some(places) = places else { return false };
+        let done = self.totals.frames | self.others;
         let (mut keys, mut lens) = ([[0; KEY_BLOCK]; ROW], [1; ROW]);
-        let (mut found, mut may_go_on) = (0, true);
+        let (mut found, mut may_go_on, mut left) = (0, true, self.left);
         for n in row * ROW..row * ROW + ROW {
-            let Some(frame) = self.burst.get(n) else { break };
-            if self.totals.frames >> n & 1 == 1 {
+            let Some(frame) = burst.get(n) else { break };
+            if done >> n & 1 == 1 {
                 continue;
             }
-            let Some(set) = self.asked.get_mut(before + found) else { break };
-            let key = match self.region.owns(frame) {
-                true => self.requests.set((n, frame), self.item_max_bytes, vector, set),
+            let set = &mut places[found % ROW];
+            let key = match region.owns(frame) {
+                true => requests.set((n, frame), item_max_bytes, vector, set),
                 false => None,
             };
             let Some(key) = key else {
-                self.left |= 1 << n;
+                left |= 1 << n;
                 continue;
             };
             (keys[found % ROW], lens[found % ROW]) = (*key, set.key_len);
-            if self.left != 0 && !self.note_left() {
-                may_go_on = false;
-                break;
+            if left != 0 {
+                let plain = requests.plain();
+                if !note_left(order, std::mem::take(&mut left), burst, (plain, dialects, store)) {
+                    may_go_on = false;
+                    break;
+                }
             }
             found += 1;
         }
+        self.left = left;
         if found == 0 {
             return may_go_on;
         }
-        let store = self.ctx.session.store();
         let hashes = vector.hash(store, &keys, lens);
-        for hash in hashes.into_iter().take(found) {
-            let Some(set) = self.asked.get_mut(self.n_asked) else { break };
-            if self.order.holds_back(hash) {
-                return false;
+        for (n, (hash, set)) in hashes.into_iter().zip(places).enumerate() {
+            if n == found {
+                break;
+            }
+            if order.holds_back(hash) {
+                (found, may_go_on) = (n, false);
+                break;
             }
             store.prefetch_change(KeyHash(hash));
             set.hash = hash;
-            self.n_asked += 1;
         }
+        self.n_asked += found;
         may_go_on
     }
 
-    /// Notes what the frames read that are left so far. `false`: one of them may change something.
-    #[cold]
-    #[inline(never)]
-    fn note_left(&mut self) -> bool {
-        let (store, dialects) = (self.ctx.session.store(), self.ctx.server().dialects);
-        let mut left = std::mem::take(&mut self.left);
-        std::iter::from_fn(|| next_of(&mut left)).filter_map(|n| self.burst.get(n)).all(|frame| {
-            self.order.note_reads(frame.bytes(), self.requests.plain(), dialects, store)
-        })
-    }
-
-    /// Carries a `set` out and answers it.
+    /// Carries out what a row asks, and answers it.
     #[inline(always)]
-    fn carry_out(&mut self, n: usize, vector: impl Vector) {
-        let Some(set) = self.asked.get(n) else { return };
-        let number = usize::from(set.frame);
-        let Some(mut frame) = self.burst.get_mut(number).and_then(Frame::open::<WINDOW>) else {
-            return;
-        };
-        let window = &mut *frame.bytes;
-        let (at, len) = (usize::from(set.value_at), usize::from(set.value_len));
-        let (key, value) =
-            (window.get(KEY..KEY + usize::from(set.key_len)), window.get(at..at + len));
-        let (Some(key), Some(value)) = (key, value) else { return };
-        let what = memcache::Store::set(key, set.flags, set.exptime.into(), value);
-        let refused = store_unwatched(self.ctx, KeyHash(set.hash), set.value_sum, &what);
-        let udp_len = match refused {
-            _ if set.noreply => 0,
-            None => STORED.write::<BY_PORT>(window, set.header, vector),
-            Some(line) => write_line::<BY_PORT>(window, line, set.header, Portable),
-        };
-        if udp_len > 0 {
-            finish::<BY_PORT>(&mut frame, udp_len);
+    fn carry_out_row(&mut self, row: Range<usize>, vector: impl Vector) {
+        let Self { burst, asked, ctx, totals, .. } = self;
+        for set in asked.get(row).unwrap_or_default() {
+            let number = usize::from(set.frame);
+            let Some(mut frame) = burst.get_mut(number).and_then(Frame::open::<WINDOW>) else {
+                continue;
+            };
+            let window = &mut *frame.bytes;
+            let (at, len) = (usize::from(set.value_at), usize::from(set.value_len));
+            let (key, value) =
+                (window.get(KEY..KEY + usize::from(set.key_len)), window.get(at..at + len));
+            let (Some(key), Some(value)) = (key, value) else { continue };
+            let numbers = (set.flags, set.exptime.into());
+            let hash = KeyHash(set.hash);
+            let refused = store_unwatched(ctx, hash, set.value_sum, (key, value), numbers);
+            let udp_len = match refused {
+                _ if set.noreply => 0,
+                None => STORED.write::<BY_PORT>(window, set.header, vector),
+                Some(line) => write_line::<BY_PORT>(window, line, set.header, Portable),
+            };
+            if udp_len > 0 {
+                finish::<BY_PORT>(&mut frame, udp_len);
+            }
+            totals.reply_to_set(number, udp_len, set.text_len);
         }
-        self.totals.reply_to_set(number, udp_len, set.text_len);
     }
+}
+
+/// Notes what the frames in `left` read. `false`: one of them may change something.
+#[cold]
+#[inline(never)]
+fn note_left(
+    order: &mut Order,
+    mut left: u64,
+    burst: &[Frame],
+    (plain, dialects, store): (&Plain, Dialects, &Store),
+) -> bool {
+    std::iter::from_fn(|| next_of(&mut left))
+        .filter_map(|n| burst.get(n))
+        .all(|frame| order.note_reads(frame.bytes(), plain, dialects, store))
 }

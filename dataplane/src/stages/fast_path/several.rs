@@ -173,12 +173,17 @@ pub(super) struct Rest<'p, 'g, const BY_PORT: bool> {
     pub(super) totals: Totals,
 }
 
-/// Whether one of the frames in `left` may get several keys.
-#[inline]
-pub(super) fn any(burst: &[Frame], mut left: u64) -> bool {
-    std::iter::from_fn(|| next_of(&mut left))
-        .filter_map(|n| burst.get(n)?.window::<WINDOW>())
-        .any(|window| matches!(u64::from_le_bytes(*part(window, TEXT - 4)), GET | GETS))
+/// Whether one of the frames in `left` may get several keys. Not inlined: alone, it has in registers what the look
+/// at a frame takes.
+#[inline(never)]
+pub(super) fn any(burst: &[Frame], left: u64) -> bool {
+    // Of `get ` and `gets`, and the byte before.
+    const GET: [u8; 4] = *b"\0get";
+    let is_get = |window: &[u8; WINDOW]| *part(window, TEXT - 1) == GET;
+    burst
+        .iter()
+        .enumerate()
+        .any(|(n, frame)| frame.window::<WINDOW>().is_some_and(is_get) && left >> n & 1 == 1)
 }
 
 impl<const BY_PORT: bool> Work for Rest<'_, '_, BY_PORT> {

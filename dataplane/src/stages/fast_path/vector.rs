@@ -236,13 +236,12 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn fits(head: &[u8; HEAD], mask: &[u8; HEAD], want: &[u8; HEAD]) -> bool {
-        let differs = |at| {
+        let same = |at| {
             let head = load(block(head, at));
-            _mm256_xor_si256(_mm256_and_si256(head, load(block(mask, at))), load(block(want, at)))
+            _mm256_cmpeq_epi8(_mm256_and_si256(head, load(block(mask, at))), load(block(want, at)))
         };
         // The blocks overlap: together they are all.
-        let differs = _mm256_or_si256(differs(0), differs(HEAD - 32));
-        _mm256_testz_si256(differs, differs) == 1
+        _mm256_movemask_epi8(_mm256_and_si256(same(0), same(HEAD - 32))) == -1
     }
 
     #[inline]

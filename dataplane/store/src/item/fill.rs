@@ -7,8 +7,8 @@
 use super::{Chunk, Header, Location, State, Value};
 use crate::item_flags::Marks;
 use crate::layout::{HEADER_BYTES, OWN_CAS_BYTES, PLACE_BYTES, SUM_KEPT_MIN_BYTES, TRAILER_BYTES};
-use crate::new_item::NewItem;
-use base::small_bytes;
+use crate::new_item::{NewItem, PlainItem};
+use base::{checksum, small_bytes};
 use std::mem;
 use std::sync::atomic::{AtomicU8, AtomicU32};
 
@@ -41,6 +41,25 @@ impl Chunk<'_> {
         }
         if let Some(cas) = new.own_cas {
             pen.put(&cas.to_ne_bytes());
+        }
+    }
+
+    /// [`Self::write`] of a plain item: one that is nowhere but in registers stays there.
+    ///
+    /// # Safety
+    /// As for [`Self::write`].
+    #[inline(always)]
+    pub(crate) unsafe fn write_plain(self, new: PlainItem<'_>, sequence: u64, now: u32) {
+        let PlainItem { key, value, sum, flags, expiry } = new;
+        let fields = Fields { key_len: key.len(), value_len: value.len(), flags, expiry, marks: 0 };
+        // SAFETY: the caller's promise.
+        unsafe { self.write_fields(fields, sequence, now) };
+        // SAFETY: the chunk's bytes behind the header, as many as are needed.
+        let mut pen = unsafe { Pen::new(self, new.len_bytes() - HEADER_BYTES) };
+        pen.put(key);
+        pen.put(value);
+        if value.len() >= SUM_KEPT_MIN_BYTES {
+            pen.put(&sum.unwrap_or_else(|| checksum::sum(value)).to_ne_bytes());
         }
     }
 
@@ -111,12 +130,29 @@ impl Chunk<'_> {
     #[inline(always)]
     unsafe fn write_header(self, new: &NewItem<'_>, sequence: u64, now: u32) {
         let own_cas = if new.own_cas.is_some() { Marks::OWN_CAS } else { Marks::default() };
+        let fields = Fields {
+            key_len: new.key.len(),
+            value_len: new.value_len(),
+            flags: new.flags,
+            expiry: new.expiry,
+            marks: new.marks.and(own_cas).0,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.write_fields(fields, sequence, now) };
+    }
+
+    /// [`Self::write_header`] of these.
+    ///
+    /// # Safety
+    /// As for [`Self::write_header`].
+    #[inline(always)]
+    unsafe fn write_fields(self, new: Fields, sequence: u64, now: u32) {
         let fields = Header {
             state: AtomicU8::new(State::Writing as u8),
             recency: AtomicU8::new(0),
-            key_len: u8::try_from(new.key.len()).unwrap_or(0),
-            marks: AtomicU8::new(new.marks.and(own_cas).0),
-            value_len: to_u32(new.value_len()),
+            key_len: u8::try_from(new.key_len).unwrap_or(0),
+            marks: AtomicU8::new(new.marks),
+            value_len: to_u32(new.value_len),
             flags: new.flags,
             exptime: AtomicU32::new(new.expiry),
             sequence,
@@ -135,6 +171,15 @@ impl Chunk<'_> {
         // header has no padding.
         unsafe { std::ptr::copy_nonoverlapping(from, to.as_ptr(), HEADER_BYTES - 1) };
     }
+}
+
+/// What a header says that depends on what is stored.
+struct Fields {
+    key_len: usize,
+    value_len: usize,
+    flags: u32,
+    expiry: u32,
+    marks: u8,
 }
 
 /// A length that fits, because no item is longer than a gigabyte.

@@ -19,6 +19,43 @@ impl Slabs {
         Some(loc)
     }
 
+    /// [`Self::pop`] for `n` items of so many bytes each, of a class that has as many free chunks.
+    #[inline(always)]
+    pub(crate) fn pop_several(
+        &self,
+        class: &mut Class,
+        n: u32,
+        bytes: usize,
+        mut to: impl FnMut(Location),
+    ) {
+        let mut left = n.min(class.free);
+        class.free -= left;
+        class.used += left;
+        class.tally.stored += u64::from(left);
+        class.tally.bytes += bytes as u64 * u64::from(left);
+        // Away for so long, so that it is in registers.
+        let mut queue = std::mem::take(&mut class.queue);
+        while left > 0 {
+            let page = &self.pages[class.avail_head as usize];
+            let (mut head, free) = (get(&page.free_head), get(&page.free_count));
+            let here = free.min(left);
+            for _ in 0..here {
+                let chunk = self.chunk(Location(head));
+                let loc = Location(std::mem::replace(&mut head, chunk.next()));
+                chunk.set_state(State::Writing);
+                chunk.set_next(queue.push(loc));
+                to(loc);
+            }
+            put(&page.free_head, head);
+            put(&page.free_count, free - here);
+            if here == free {
+                self.leave_avail(class, class.avail_head);
+            }
+            left -= here;
+        }
+        class.queue = queue;
+    }
+
     /// [`Self::pop`] for an item that is there already, and keeps its `ticket`.
     pub(crate) fn pop_for_move(&self, class: &mut Class, item: &ItemRef<'_>) -> Option<Location> {
         let loc = self.take(class, item.len_bytes())?;

@@ -4,16 +4,22 @@
 //! the slabs. Never fails.
 
 use crate::epoch::Stamp;
-use crate::item::Location;
 use crate::layout::NIL;
 
 /// Chunks taken out of sight, chained through their headers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Limbo {
-    pub(super) head: Option<Location>,
+    /// The last that came, or [`NIL`].
+    pub(super) head: u32,
     pub(super) count: u32,
     /// The newest of their stamps.
     pub(super) stamp: Option<Stamp>,
+}
+
+impl Default for Limbo {
+    fn default() -> Self {
+        Self { head: NIL, count: 0, stamp: None }
+    }
 }
 
 /// The pages that belong to no class.

@@ -6,7 +6,7 @@
 use super::pages::KEEP_CHUNKS;
 use super::{Class, Slabs};
 use crate::epoch::Epochs;
-use crate::item::{Location, State};
+use crate::item::Location;
 use crate::layout::{NIL, PAGE_SHIFT};
 
 /// Chunks taken from limbo in one go, so that a lock is not held for long.
@@ -16,22 +16,19 @@ const COLLECT_CHUNKS: u32 = 256;
 const LIMBO_CHUNKS: u32 = 64;
 
 impl Slabs {
-    /// Puts a chunk into limbo.
+    /// Puts a chunk that was hidden into limbo.
+    #[inline(always)]
     pub(super) fn bury(&self, class: &mut Class, loc: Location) {
-        let chunk = self.chunk(loc);
-        chunk.set_state(State::Unlinked);
-        chunk.set_next(class.open.head.map_or(NIL, |l| l.0));
-        class.open.head = Some(loc);
+        self.chunk(loc).set_next(class.open.head);
+        class.open.head = loc.0;
         class.open.count += 1;
     }
 
-    /// [`Self::collect`] now and then, so that chunks come back while they are still in the cache.
+    /// Whether to [`Self::collect`]: now and then, so that chunks come back while they are still in the cache.
     #[inline]
-    pub(super) fn collect_in_time(&self, class: &mut Class, epochs: &Epochs) {
+    pub(super) fn is_time_to_collect(&self, class: &Class) -> bool {
         // Large ones are many bytes each.
-        if class.open.count.is_multiple_of(LIMBO_CHUNKS) || class.size.per_page < LIMBO_CHUNKS {
-            self.collect(class, epochs);
-        }
+        class.open.count.is_multiple_of(LIMBO_CHUNKS) || class.size.per_page < LIMBO_CHUNKS
     }
 
     /// Moves chunks whose epoch has passed from limbo to the free lists.
@@ -49,9 +46,11 @@ impl Slabs {
                 return;
             }
             for _ in 0..COLLECT_CHUNKS {
-                let Some(loc) = class.closed.head else { break };
-                let next = self.chunk(loc).next();
-                class.closed.head = (next != NIL).then_some(Location(next));
+                if class.closed.head == NIL {
+                    break;
+                }
+                let loc = Location(class.closed.head);
+                class.closed.head = self.chunk(loc).next();
                 class.closed.count -= 1;
                 if self.push(class, loc) {
                     self.release(class, loc.0 >> PAGE_SHIFT, epochs, KEEP_CHUNKS);

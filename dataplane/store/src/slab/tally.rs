@@ -65,6 +65,13 @@ impl Tally {
     /// Counts why an item went.
     #[inline(always)]
     pub(super) fn count(&mut self, why: Gone) {
+        if why != Gone::ByClient {
+            self.count_other(why);
+        }
+    }
+
+    #[cold]
+    fn count_other(&mut self, why: Gone) {
         match why {
             Gone::ByClient | Gone::Moved => {}
             Gone::Evicted { fetched, active } => {

@@ -5,7 +5,8 @@ use crate::{Session, StoreStats, verbs};
 
 fn set(s: &mut Session, key: &str, len: usize) {
     let value = vec![b'v'; len];
-    verbs::set(s, None, None, &base::Store::set(key.as_bytes(), 0, 0, &value)).unwrap();
+    let hash = s.store().hash(key.as_bytes());
+    verbs::set_reserved(s, hash, None, (key.as_bytes(), &value), (0, 0)).unwrap();
 }
 
 fn stats(s: &mut Session) -> StoreStats {
@@ -19,7 +20,7 @@ fn what_is_not_used_is_given_back() {
     let mut s = store.session().unwrap();
     let nothing = stats(&mut s);
     // Of several classes, more than are taken, and one that is large.
-    for lens in [&[10, 10, 500, 10][..], &[10; 9], &[3 << 20], &[]] {
+    for lens in [&[10, 10, 500, 10][..], &[10; 50], &[3 << 20], &[]] {
         s.reserve(lens.iter().map(|len| (1, *len)));
         let settled = stats(&mut s);
         assert_eq!((settled.curr_items, settled.bytes), (nothing.curr_items, nothing.bytes));

@@ -4,7 +4,7 @@ use crate::change::{Change, NewValue, Replacement};
 use crate::index::Expect;
 use crate::item::Value;
 use crate::item_flags::Marks;
-use crate::new_item::NewItem;
+use crate::new_item::{NewItem, PlainItem};
 use crate::write::Refused;
 use crate::{ItemRef, KeyHash, Session};
 use base::{Store, StoreMode, checksum};
@@ -180,4 +180,42 @@ pub fn set(
             Err(refused.into())
         }
     }
+}
+
+/// [`set`] of a key and a value, with client flags and an exptime, for which [`Session::reserve`] has taken a
+/// chunk, mostly. `hash` is the key's.
+///
+/// # Errors
+/// [`NotStored`].
+#[inline(always)]
+pub fn set_reserved(
+    session: &mut Session,
+    hash: KeyHash,
+    value_sum: Option<u16>,
+    (key, value): (&[u8], &[u8]),
+    (flags, exptime): (u32, i64),
+) -> Result<Stored, NotStored> {
+    debug_assert!(value_sum.is_none_or(|sum| sum == checksum::sum(value)), "of other bytes");
+    debug_assert_eq!(hash, session.store().hash(key), "of another key");
+    let expiry = session.store().clock().expiry(exptime);
+    match session.put_reserved(hash, PlainItem { key, value, sum: value_sum, flags, expiry }) {
+        Some(cas) => Ok(Stored { cas, len: value.len(), class: None }),
+        None => set_late(session, hash, value_sum, key, value, flags, exptime),
+    }
+}
+
+/// [`set`], not inlined, with arguments that fit registers: what a caller stores otherwise need not be in memory
+/// for it.
+#[cold]
+#[inline(never)]
+fn set_late(
+    session: &mut Session,
+    hash: KeyHash,
+    value_sum: Option<u16>,
+    key: &[u8],
+    value: &[u8],
+    flags: u32,
+    exptime: i64,
+) -> Result<Stored, NotStored> {
+    set(session, Some(hash), value_sum, &Store::set(key, flags, exptime, value))
 }
