@@ -147,7 +147,7 @@ impl Requests {
 }
 
 /// Whether the checksums of a long request are right, of which so many bytes are covered.
-#[inline(never)]
+#[inline(always)]
 fn long_sums_hold(window: &[u8; WINDOW], len: usize, vector: impl Vector) -> bool {
     let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
     let ip = fold64(word(14) + word(18) + word(22) + word(26) + word(30));
@@ -426,7 +426,7 @@ fn put_items(
 }
 
 /// As [`put_items`], of any request; all are verified before the first is written.
-#[inline(never)]
+#[inline(always)]
 fn put_any_items(
     window: &mut [u8; WINDOW],
     asked: &Several,
