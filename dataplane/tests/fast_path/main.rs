@@ -155,6 +155,51 @@ fn sets_and_reads_of_a_key_keep_their_order() {
 }
 
 #[test]
+fn a_request_for_several_keys_that_fails_midway_is_as_it_was() {
+    let get = |keys: &str, padding: usize| {
+        let mut frame = datagram(CLIENT, format!("get {keys}\r\n").as_bytes());
+        frame.extend(std::iter::repeat_n(0xaa, padding));
+        frame
+    };
+    let dead = datagram(CLIENT, b"set dead 0 -1 4\r\nDEAD\r\n");
+    let (long, longer) = ("k".repeat(32), "l".repeat(33));
+    let big = "v".repeat(700);
+    let flags = datagram(CLIENT, b"set flags 123456 0 3\r\nabc\r\n");
+    let stored = [
+        set("a", "1", ""),
+        set("b", &"2".repeat(40), ""),
+        set("c", &big, ""),
+        set("d", &big, ""),
+        set(&long, "32", ""),
+        set(&longer, "33", ""),
+        dead,
+        flags,
+    ];
+    let mut asked = Vec::new();
+    for keys in [
+        "a dead".to_owned(),
+        "a b none dead".to_owned(),
+        "a b c d".to_owned(),
+        "d c".to_owned(),
+        "a none b".to_owned(),
+        "flags a flags b".to_owned(),
+        format!("a {long} b"),
+        format!("a {long} b dead"),
+        format!("a {longer} dead"),
+        format!("{long} {long} {long} a"),
+        format!("{long} {long} {long} {long}"),
+        "a a a a".to_owned(),
+        "a a a a a".to_owned(),
+    ] {
+        asked.extend([0, 1, 18, 60, 100].map(|padding| get(&keys, padding)));
+    }
+    ask_all(Dialects::Auto, &[&stored, &asked[..32], &asked[32..64], &asked[64..]]);
+    for frame in &asked {
+        ask_all(Dialects::Auto, &[&stored, std::slice::from_ref(frame)]);
+    }
+}
+
+#[test]
 fn what_the_store_refuses_is_refused_in_its_words() {
     let small = || StoreConfig { item_max_bytes: 1024, ..StoreConfig::default() };
     // Items above the limit, and later no memory for any.

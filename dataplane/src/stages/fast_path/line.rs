@@ -61,14 +61,6 @@ impl Line {
         self.more.into()
     }
 
-    /// Bytes of an item's text with a key of this length, from `VALUE` to the line end behind its value.
-    #[inline(always)]
-    pub(super) fn item_len(&self, key_len: u8) -> u16 {
-        #[expect(clippy::cast_possible_truncation, reason = "21")]
-        const AROUND_ITEMS: u16 = 8 + HEADER_BYTES as u16 + b"END\r\n".len() as u16;
-        self.around_key - AROUND_ITEMS + u16::from(key_len)
-    }
-
     #[expect(
         clippy::cast_possible_truncation,
         reason = "18 bytes of text, and a datagram's length"
@@ -183,8 +175,6 @@ mod tests {
                 assert_eq!(fold64(line.with_digit(0).sum() + u64::from(LINE_END)), sum);
                 let len = 8 + 8 + 6 + want.len() + value_len + TAIL.len();
                 assert_eq!(usize::from(line.around_key), len);
-                let item = b"VALUE ".len() + 250 + want.len() + value_len + 2;
-                assert_eq!(usize::from(line.item_len(250)), item);
                 let more = 2 * u16::try_from(len - 22).unwrap();
                 let more = u32::from(of(b"VALUE ")) + u32::from(more.swap_bytes());
                 assert_eq!(fold64(line.more() + u64::from(of(b"get "))), fold32(more));

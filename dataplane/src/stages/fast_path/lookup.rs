@@ -34,8 +34,8 @@ impl Pass<'_, '_> {
         let (hashes, found) = (&self.lanes.hash[row], &mut self.lanes.found[row]);
         while let Some(n) = next_of(&mut left) {
             // Nothing here is a miss: at one moment neither bucket had it.
-            found[n] = guard.fetch_either(KeyHash(hashes[n]));
-            if found[n].is_some() {
+            if let Some(fetched) = guard.fetch_either(KeyHash(hashes[n])) {
+                found[n] = Some(fetched);
                 self.lanes.far &= !(1 << (row * ROW + n));
             }
         }

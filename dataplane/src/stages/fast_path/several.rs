@@ -3,8 +3,9 @@
 //! In: frames that are no plain gets, as they came. Out: those that get up to four keys, which
 //! begin in a frame's first 256 bytes, and for nothing else, are replies; the others are left. What a frame must have to be taken is
 //! what a plain get must have. A frame is a row: its keys are hashed together, unless one is long, and each
-//! of the steps is two rows behind the one before. All of its items are verified before a byte is written; where one
-//! fails, or the reply is longer than a datagram, the frame is as it was.
+//! of the steps is two rows behind the one before. Where an item fails to be verified, or the reply is longer
+//! than a datagram, the frame is as it was: of a usual request the text is kept until all are written, of another
+//! all items are verified before a byte is written.
 
 use super::line::Line;
 use super::order::Order;
@@ -19,7 +20,7 @@ use base::small_bytes;
 use driver_shim::{BURST_MAX, Frame, Region};
 use memcache::text::VALUE_OVERHEAD_BYTES;
 use memcache::{Dialects, KEY_MAX_BYTES};
-use store::{Fetched, Guard, ItemRef, KeyHash, Liveness, Value};
+use store::{Fetched, Guard, ItemRef, KeyHash, Liveness};
 use wire::udp_frame::PAYLOAD_MAX_BYTES;
 
 /// From the third byte of the memcached frame header on: whole, reserved bytes, verb.
@@ -27,6 +28,11 @@ const GET: u64 = u64::from_le_bytes(*b"\0\x01\0\0get ");
 const GETS: u64 = u64::from_le_bytes(*b"\0\x01\0\0gets");
 /// The addresses, behind which the datagram stands.
 const COVERED: usize = 26;
+/// As many bytes of a request are summed at once.
+const SHORT: usize = 128;
+/// Most text of a usual request's frame, and what of it is kept: so that each of its keys has a whole block.
+const USUAL: usize = 128;
+const REQUEST: usize = USUAL + KEY_BLOCK;
 /// [`TEXT`]. Places up to there and further fit 16 bits: so that the compiler sees that no sum of them is more.
 const TEXT_U16: u16 = 50;
 const _: () = assert!(TEXT_U16 as usize == TEXT);
@@ -46,6 +52,8 @@ pub(super) struct Several {
     with_cas: bool,
     /// One of its keys is longer than a block.
     has_long: bool,
+    /// It has none such, shows no CAS ids, and the whole frame's text is kept while it is answered.
+    usual: bool,
     /// As in `Asked`.
     header: u16,
     text_len: u16,
@@ -65,35 +73,37 @@ impl Several {
         end: usize,
         vector: impl Vector,
     ) -> Option<()> {
-        let mut n = 0;
-        (self.len, self.has_long) = ([0; ROW], false);
-        loop {
-            *self.at.get_mut(n)? = u8::try_from(at).ok()?;
+        // Not in their places yet, so that they stay in registers.
+        let (mut ats, mut lens, mut has_long) = ([0; ROW], [0; ROW], false);
+        for n in 0..ROW {
+            ats[n] = u8::try_from(at).ok()?;
             let mut len = vector.word_len(part(window, at));
             if len == KEY_BLOCK {
                 len = long_word_len(window, at, vector);
-                self.has_long = true;
+                has_long = true;
             }
-            *self.len.get_mut(n)? = u8::try_from(len).ok()?;
+            lens[n] = u8::try_from(len).ok()?;
             if len == 0 {
                 return None;
             }
-            n += 1;
             at += len;
             match *part(window, at) {
                 [b' ', _] => at += 1,
-                [b'\r', b'\n'] if at + 2 == end => break,
+                [b'\r', b'\n'] if at + 2 == end => {
+                    (self.at, self.len, self.has_long) = (ats, lens, has_long);
+                    self.n_keys = u8::try_from(n + 1).ok()?;
+                    return Some(());
+                }
                 _ => return None,
             }
         }
-        self.n_keys = u8::try_from(n).ok()?;
-        Some(())
+        None
     }
 
-    /// Key `n`, or none.
-    fn key<'w>(&self, window: &'w [u8; WINDOW], n: usize) -> &'w [u8] {
+    /// Key `n`, or none, where `text` is the request's.
+    fn key<'t>(&self, text: &'t [u8], n: usize) -> &'t [u8] {
         let (at, len) = (usize::from(self.at[n % ROW]), usize::from(self.len[n % ROW]));
-        window.get(at..at + len).unwrap_or_default()
+        at.checked_sub(TEXT).and_then(|at| text.get(at..at + len)).unwrap_or_default()
     }
 }
 
@@ -116,22 +126,34 @@ impl Requests {
             _ => return None,
         };
         // Before what is wider, of which the compiler would take them.
-        let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
-        let ip = fold64(word(14) + word(18) + word(22) + word(26) + word(30));
-        let length = u32::from(u16::from_le_bytes(*part(window, L4 + 4)));
         let addresses = u64::from_le_bytes(*part(window, COVERED));
         let udp_len = self.head(frame, part(window, 0), vector)?;
         let end = L4 + udp_len;
         asked.find_keys(window, TEXT + 4 + usize::from(with_cas), end, vector)?;
-        let datagram = vector.sum(window.get(COVERED..)?, end - COVERED);
-        if ip != 0xffff || fold32(datagram + length + PROTOCOL) != 0xffff {
+        let len = end - COVERED;
+        let hold = match len {
+            ..=SHORT => vector.sums_hold::<SHORT>(part(window, 14), part(window, COVERED), len),
+            _ => long_sums_hold(window, len, vector),
+        };
+        if !hold {
             return None;
         }
         asked.header = self.trusted(addresses)?;
         asked.text_len = u16::try_from(udp_len - AROUND_TEXT).ok()?;
         (asked.with_cas, asked.far) = (with_cas, 0);
+        asked.usual = !asked.has_long && !with_cas && frame.len() <= TEXT + USUAL;
         Some(())
     }
+}
+
+/// Whether the checksums of a long request are right, of which so many bytes are covered.
+#[inline(always)]
+fn long_sums_hold(window: &[u8; WINDOW], len: usize, vector: impl Vector) -> bool {
+    let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
+    let ip = fold64(word(14) + word(18) + word(22) + word(26) + word(30));
+    let length = u32::from(u16::from_le_bytes(*part(window, L4 + 4)));
+    let datagram = vector.sum(window.get(COVERED..).unwrap_or_default(), len);
+    ip == 0xffff && fold32(datagram + length + PROTOCOL) == 0xffff
 }
 
 /// How many bytes from `at` on come before the first blank or control character. 0: more than a key may
@@ -218,12 +240,16 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
             let store = self.guard.store();
             asked.frame = u8::try_from(n).unwrap_or(u8::MAX);
             asked.hash = if asked.has_long {
-                std::array::from_fn(|n| match asked.key(window, n) {
+                let text = window.get(TEXT..).unwrap_or_default();
+                std::array::from_fn(|n| match asked.key(text, n) {
                     [] => 0,
                     key => store.hash(key).0,
                 })
             } else {
-                let keys = asked.at.map(|at| *part(window, at.into()));
+                let mut keys = [[0; KEY_BLOCK]; ROW];
+                for (key, at) in keys.iter_mut().zip(asked.at) {
+                    *key = *part(window, at.into());
+                }
                 vector.hash(store, &keys, asked.len)
             };
             if pending != 0 {
@@ -256,20 +282,13 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
         let mut found: [Found<'_>; ON_THE_WAY] = [[None; ROW]; ON_THE_WAY];
         for step in 0..rows + 2 * ROWS_AHEAD {
             if let Some(asked) = self.asked.get_mut(step).filter(|_| step < rows) {
-                let (near, mut far) = (&mut found[step % ON_THE_WAY], 0);
-                *near = [None; ROW];
-                #[expect(clippy::needless_range_loop, reason = "of two arrays")]
-                for n in 0..ROW {
-                    if n >= asked.n_keys.into() {
-                        break;
-                    }
-                    let hash = KeyHash(asked.hash[n]);
-                    near[n] = guard.fetch_near(hash);
-                    if near[n].is_none() {
-                        guard.store().prefetch_far(hash);
-                        far |= 1 << n;
-                    }
-                }
+                let (near, hashes) = (&mut found[step % ON_THE_WAY], asked.hash);
+                let (n_keys, mut far) = (asked.n_keys, 0);
+                // One by one: a loop costs nearly as much as what it goes round.
+                near[0] = look_up::<0>(guard, hashes, n_keys, &mut far);
+                near[1] = look_up::<1>(guard, hashes, n_keys, &mut far);
+                near[2] = look_up::<2>(guard, hashes, n_keys, &mut far);
+                near[3] = look_up::<3>(guard, hashes, n_keys, &mut far);
                 asked.far = far;
             }
             // A row that is not there yet, or no more, has a number beyond the last.
@@ -296,49 +315,22 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
         let number = usize::from(asked.frame);
         let mut frame = self.burst.get_mut(number)?.open::<WINDOW>()?;
         let window = &mut *frame.bytes;
-        let n_keys = usize::from(asked.n_keys);
-        let mut items: [Option<ItemRef<'_>>; ROW] = [None; ROW];
-        let mut text_max = END.len();
-        let lanes = items.iter_mut().zip(found).zip(asked.at.iter().zip(&asked.len));
-        for ((to, found), (at, len)) in lanes {
-            let Some(found) = found else { continue };
-            let item = found.item().filter(|item| self.liveness.is_live(item))?;
-            let (at, key_len) = (usize::from(*at), usize::from(*len));
-            let same = item.key_len() == *len
-                && if key_len <= KEY_BLOCK {
-                    vector.same(item.key_block(), part(window, at), key_len)
-                } else {
-                    window.get(at..at + key_len) == Some(item.key())
-                };
-            if !same {
+        let end = if asked.usual {
+            let request: [u8; REQUEST] = *part(window, TEXT);
+            let Some(end) = put_items(window, &request, asked, found, self.liveness, vector) else {
+                put(window, TEXT, request);
                 return None;
-            }
-            text_max += VALUE_OVERHEAD_BYTES + key_len + item.value().whole()?.len();
-            *to = Some(item);
-        }
-        if text_max > PAYLOAD_MAX_BYTES {
-            return None;
-        }
-        if let Some(before) = self.observer.pass_keys(n_keys as u64) {
-            show(self.observer, window, asked, before);
-        }
-        let (mut at, mut hits) = (TEXT_U16, 0);
-        for (item, found) in items.iter().zip(found) {
-            let (Some(item), Some(found)) = (item, found) else { continue };
-            self.observer.hit(found.class());
-            item.mark_visited(self.liveness.now);
-            hits += 1;
-            at = if asked.with_cas {
-                let cas = self.observer.server.cas_shown(item.cas());
-                put_unusual(window, at, item, Some(cas))
-            } else {
-                put_value(window, at, item)
             };
-        }
-        self.totals.several_hits += hits;
-        let at = usize::from(at);
-        put(window, at, *END);
-        let text_len = at + END.len() - TEXT;
+            sample(self.observer, &request, asked);
+            end
+        } else {
+            put_any_items(window, asked, found, (&self.liveness, self.observer), vector)?
+        };
+        let [a, b, c, d] = found.map(|found| hit(self.observer, found));
+        self.totals.several_hits += a + b + c + d;
+        let end = usize::from(end);
+        put(window, end, *END);
+        let text_len = end + END.len() - TEXT;
         let sum = if BY_PORT {
             0
         } else {
@@ -352,16 +344,52 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
         turn::<BY_PORT>(window, udp_len, asked.header, sum, vector);
         finish::<BY_PORT>(&mut frame, udp_len);
         self.totals.reply_to_several(number, udp_len, asked.text_len);
-        self.totals.several_keys += n_keys as u64;
+        self.totals.several_keys += u64::from(asked.n_keys);
         Some(())
+    }
+}
+
+/// Counts a key that was found, if it was, and says how many that are.
+#[inline(always)]
+fn hit(observer: Observer<'_>, found: Option<Fetched<'_>>) -> u64 {
+    let Some(found) = found else { return 0 };
+    observer.hit(found.class());
+    1
+}
+
+/// Where key `N` of a request may be by its first bucket; what has nothing there is noted in `far`.
+#[inline(always)]
+fn look_up<'g, const N: usize>(
+    guard: &'g Guard<'g>,
+    hashes: [u64; ROW],
+    n_keys: u8,
+    far: &mut u8,
+) -> Option<Fetched<'g>> {
+    if usize::from(n_keys) <= N {
+        return None;
+    }
+    let hash = KeyHash(hashes[N]);
+    let found = guard.fetch_near(hash);
+    if found.is_none() {
+        guard.store().prefetch_far(hash);
+        *far |= 1 << N;
+    }
+    found
+}
+
+/// Shows the keys of a request that are to be sampled. `text` is the request's.
+#[inline(always)]
+fn sample(observer: Observer<'_>, text: &[u8], asked: &Several) {
+    if let Some(before) = observer.pass_keys(asked.n_keys.into()) {
+        show(observer, text, asked, before);
     }
 }
 
 /// Shows the keys of a request that are to be sampled: the one behind so many, and maybe others.
 #[cold]
 #[inline(never)]
-fn show(observer: Observer<'_>, window: &[u8; WINDOW], asked: &Several, before: u64) {
-    let mut keys = (0..usize::from(asked.n_keys)).map(|n| asked.key(window, n));
+fn show(observer: Observer<'_>, text: &[u8], asked: &Several, before: u64) {
+    let mut keys = (0..usize::from(asked.n_keys)).map(|n| asked.key(text, n));
     let mut before = usize::try_from(before).ok();
     while let Some(key) = before.and_then(|before| keys.nth(before)) {
         observer.see(key);
@@ -370,45 +398,119 @@ fn show(observer: Observer<'_>, window: &[u8; WINDOW], asked: &Several, before: 
     }
 }
 
+/// Writes the items of a usual request, each as soon as it is verified, and returns where their text
+/// ends. `None`: one of them fails, or the reply may be too long. `request` is what the window's text was.
+#[inline(always)]
+fn put_items(
+    window: &mut [u8; WINDOW],
+    request: &[u8; REQUEST],
+    asked: &Several,
+    found: &Found<'_>,
+    liveness: Liveness,
+    vector: impl Vector,
+) -> Option<u16> {
+    let (mut at, mut text_max) = (TEXT_U16, END.len());
+    // By their numbers: iterators side by side cost more.
+    for n in 0..ROW {
+        let Some(found) = found[n] else { continue };
+        let (key_at, key_len) = (asked.at[n], asked.len[n]);
+        let item = found.item().filter(|item| liveness.is_live(item))?;
+        let value = item.value().whole()?;
+        let key = part(request, usize::from(key_at).wrapping_sub(TEXT) % USUAL);
+        if item.key_len() != key_len || !vector.same(item.key_block(), key, key_len.into()) {
+            return None;
+        }
+        text_max += VALUE_OVERHEAD_BYTES + usize::from(key_len) + value.len();
+        if text_max > PAYLOAD_MAX_BYTES {
+            return None;
+        }
+        item.mark_visited(liveness.now);
+        at = put_value(window, at, item, value);
+    }
+    Some(at)
+}
+
+/// As [`put_items`], of any request; all are verified before the first is written.
+#[inline(always)]
+fn put_any_items(
+    window: &mut [u8; WINDOW],
+    asked: &Several,
+    found: &Found<'_>,
+    (liveness, observer): (&Liveness, Observer<'_>),
+    vector: impl Vector,
+) -> Option<u16> {
+    let mut items: [Option<ItemRef<'_>>; ROW] = [None; ROW];
+    let mut text_max = END.len();
+    let lanes = items.iter_mut().zip(found).zip(asked.at.iter().zip(&asked.len));
+    for ((to, found), (at, len)) in lanes {
+        let Some(found) = found else { continue };
+        let item = found.item().filter(|item| liveness.is_live(item))?;
+        let (at, key_len) = (usize::from(*at), usize::from(*len));
+        let same = item.key_len() == *len
+            && if key_len <= KEY_BLOCK {
+                vector.same(item.key_block(), part(window, at), key_len)
+            } else {
+                window.get(at..at + key_len) == Some(item.key())
+            };
+        if !same {
+            return None;
+        }
+        text_max += VALUE_OVERHEAD_BYTES + key_len + item.value().whole()?.len();
+        *to = Some(item);
+    }
+    if text_max > PAYLOAD_MAX_BYTES {
+        return None;
+    }
+    sample(observer, window.get(TEXT..).unwrap_or_default(), asked);
+    let mut at = TEXT_U16;
+    for item in items.iter().flatten() {
+        item.mark_visited(liveness.now);
+        at = if asked.with_cas {
+            put_unusual(window, at, *item, Some(observer.server.cas_shown(item.cas())))
+        } else {
+            put_value(window, at, *item, item.value().whole().unwrap_or_default())
+        };
+    }
+    Some(at)
+}
+
 /// Bytes of an item's text before its value, if its key fits a block and its flags a digit.
 const BEFORE_VALUE: usize = b"VALUE ".len() + KEY_BLOCK + 16;
 const KEY_AT: usize = b"VALUE ".len();
 
 /// Writes an item, and returns where it ends. It fits: the reply's length was checked against a datagram's.
 #[inline(always)]
-fn put_value(window: &mut [u8; WINDOW], at: u16, item: &ItemRef<'_>) -> u16 {
-    let Value::Whole(value) = item.value() else { return at };
-    let (key_len, start) = (item.key_len(), usize::from(at));
+fn put_value(window: &mut [u8; WINDOW], at: u16, item: ItemRef<'_>, value: &[u8]) -> u16 {
+    let (key_len, start) = (usize::from(item.key_len()), usize::from(at));
     let (Some(line), Some(to)) = (
-        Line::plain(value.len()).filter(|_| item.flags() < 10),
+        Line::plain(value.len()).filter(|_| item.flags() < 10 && key_len <= KEY_BLOCK),
         window
             .get_mut(start..start + BEFORE_VALUE)
             .and_then(<[u8]>::first_chunk_mut::<BEFORE_VALUE>),
     ) else {
         return put_unusual(window, at, item, None);
     };
-    if usize::from(key_len) > KEY_BLOCK {
-        return put_unusual(window, at, item, None);
-    }
     to[..KEY_AT].copy_from_slice(b"VALUE ");
     to[KEY_AT..KEY_AT + KEY_BLOCK].copy_from_slice(item.key_block());
-    let line_at = KEY_AT + usize::from(key_len);
+    let line_at = KEY_AT + key_len;
     let line_text = line.with_digit(item.flags()).text().0;
     to[line_at..line_at + line_text.len()].copy_from_slice(&line_text);
-    let end = at + line.item_len(key_len);
     let value_at = start + line_at + usize::from(line.len);
-    if let Some(to) = window.get_mut(value_at..usize::from(end)) {
+    let end = value_at + value.len() + b"\r\n".len();
+    if let Some(to) = window.get_mut(value_at..end) {
         small_bytes::copy(to, value);
         if let Some(to) = to.last_chunk_mut() {
             *to = *b"\r\n";
         }
     }
+    #[expect(clippy::cast_possible_truncation, reason = "in a window")]
+    let end = end as u16;
     end
 }
 
 /// As [`put_value`], of any item, and with its CAS id if that was requested.
 #[inline(never)]
-fn put_unusual(window: &mut [u8; WINDOW], at: u16, item: &ItemRef<'_>, cas: Option<u64>) -> u16 {
+fn put_unusual(window: &mut [u8; WINDOW], at: u16, item: ItemRef<'_>, cas: Option<u64>) -> u16 {
     let (key, value) = (item.key(), item.value().whole().unwrap_or_default());
     let mut at = usize::from(at);
     put(window, at, *b"VALUE ");
