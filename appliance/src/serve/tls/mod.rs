@@ -10,6 +10,7 @@ mod ciphers;
 mod nobody;
 pub(crate) mod session;
 
+use crate::process::allocator;
 use crate::startup::flags::KeyFormat;
 use crate::startup::plan::{ClientCerts, TlsPlan};
 use dataplane::observe::tls::Refresh;
@@ -114,6 +115,10 @@ pub(crate) struct Clients {
 
 impl TlsSessions for Clients {
     fn begin(&self) -> io::Result<Box<dyn TlsSession>> {
+        // What TLS allocates cannot fail.
+        if allocator::is_short() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         // Plans that ask for certificates of clients have some to check them by.
         let config = self.certificates.config(self.asked);
         let config = config.ok_or(io::ErrorKind::Unsupported)?;

@@ -322,7 +322,8 @@ impl Connection {
             let replied = !shared.out.is_empty();
             self.send::<TLS>(shared, now_ns);
             self.watching = self.conversation.take_watching();
-            if progress.close {
+            // A session that can seal no more is over, too.
+            if progress.close || self.end.is_some() {
                 let end = if self.conversation.is_lost() { End::Error } else { End::Normal };
                 self.end.get_or_insert(end);
             } else if progress.more {

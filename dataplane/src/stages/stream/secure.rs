@@ -41,6 +41,7 @@ impl Connection {
                 self.end = Some(End::Error);
                 shared.ops.tls_handshake_errors.inc();
                 shared.server.watchers.tls_failed(&error.to_string(), fd);
+                count_shortage(&error, shared);
             }
         }
     }
@@ -229,11 +230,13 @@ impl Connection {
                 return Ok(progress);
             }
             let Some(mut buffer) = shared.spill.take() else { return Ok(NO_BUFFER) };
-            let fits = buffer.try_reserve(plain.len());
+            if let Err(error) = buffer.try_reserve(plain.len()) {
+                shared.spill.give(buffer);
+                return Err(out_of_memory(error));
+            }
             buffer.append(plain);
             tls.plain = replace(plain, buffer);
             *is_long = true;
-            fits.map_err(out_of_memory)?;
             self.spill(&mut shared.long, now_ns);
         }
     }

@@ -119,9 +119,12 @@ impl Layer {
         }
     }
 
-    /// Whether a part of a request is there, or more, or what the handshake thread found.
+    /// Whether a part of a request or record is there, or more, or what the handshake thread found or is to get, or
+    /// what is to be sent first.
     pub(super) fn has_input(&self) -> bool {
-        matches!(self, Self::Tls(secure) if !secure.plain.is_empty() || secure.found.is_some())
+        let Self::Tls(secure) = self else { return false };
+        let has_bytes = !secure.plain.is_empty() || !secure.incoming.is_empty();
+        has_bytes || !secure.outgoing.is_empty() || secure.found.is_some() || secure.has_more
     }
 
     /// Whether the client has said that no more comes.
@@ -275,6 +278,10 @@ impl Secure {
         bytes: &[u8],
         sealed: &mut Vec<u8>,
     ) -> io::Result<usize> {
+        // Sealed before these bytes, and to be read before them.
+        if !self.flush(machine) {
+            return Ok(0);
+        }
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             let room = machine.room().saturating_sub(TLS_OVERHEAD_BYTES);
