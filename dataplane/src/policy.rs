@@ -169,19 +169,33 @@ impl Gate {
     #[inline(always)]
     pub fn charge(&mut self, frame: &[u8], entry: &Entry, payload_bytes: usize, now_ns: u64) {
         if self.counts(entry) {
-            self.charge_counted(frame, entry, payload_bytes, now_ns);
+            self.charge_counted(source(frame, entry), entry, payload_bytes, now_ns);
+        }
+    }
+
+    /// The same of one whose headers are its own already.
+    #[inline(always)]
+    pub fn charge_turned(
+        &mut self,
+        frame: &[u8],
+        entry: &Entry,
+        payload_bytes: usize,
+        now_ns: u64,
+    ) {
+        if self.counts(entry) {
+            self.charge_counted(destination(frame, entry), entry, payload_bytes, now_ns);
         }
     }
 
     #[inline(never)]
-    fn charge_counted(&mut self, frame: &[u8], entry: &Entry, payload_bytes: usize, now_ns: u64) {
+    fn charge_counted(&mut self, who: IpAddr, entry: &Entry, payload_bytes: usize, now_ns: u64) {
         let limited = entry.flags.has(EntryFlags::LIMITED);
         let sources = if limited { &mut self.sources } else { &mut self.trusted_sources };
         let bytes = payload_bytes as u64;
         if let Some(sources) = sources
             && sources.counts_bytes()
         {
-            sources.charge(source(frame, entry), bytes, now_ns);
+            sources.charge(who, bytes, now_ns);
         }
         if limited {
             self.total.charge(bytes, now_ns);
@@ -303,12 +317,24 @@ pub fn allowance(entry: &Entry, text_bytes: u16, amp_factor: NonZeroU32) -> usiz
 /// The source address in an IP header that stage 3 has checked to be there.
 #[inline]
 pub(crate) fn source(frame: &[u8], entry: &Entry) -> IpAddr {
+    address(frame, entry, (12, 8))
+}
+
+/// The destination address there.
+#[inline]
+pub(crate) fn destination(frame: &[u8], entry: &Entry) -> IpAddr {
+    address(frame, entry, (16, 24))
+}
+
+/// The address at these places, in a header of IPv4 or IPv6.
+#[inline]
+fn address(frame: &[u8], entry: &Entry, (v4, v6): (usize, usize)) -> IpAddr {
     let header = frame.get(usize::from(entry.l3)..).unwrap_or_default();
     if entry.flags.has(EntryFlags::IPV6) {
-        let at = header.get(8..).and_then(<[u8]>::first_chunk::<16>);
+        let at = header.get(v6..).and_then(<[u8]>::first_chunk::<16>);
         at.map_or(Ipv6Addr::UNSPECIFIED, |a| Ipv6Addr::from(*a)).into()
     } else {
-        let at = header.get(12..).and_then(<[u8]>::first_chunk::<4>);
+        let at = header.get(v4..).and_then(<[u8]>::first_chunk::<4>);
         at.map_or(Ipv4Addr::UNSPECIFIED, |a| Ipv4Addr::from(*a)).into()
     }
 }

@@ -162,7 +162,7 @@ mod tests {
                     let made = with_head(&mut slot, headers, &head, &value, sum(&value)).unwrap();
                     let Sum::Covered(covered) = made else { panic!("{made:?}") };
                     let Headers { l3, l4, .. } = headers;
-                    seal_prepared(slot.bytes_mut(), l3, l4, ipv6, TxCaps::default(), covered);
+                    seal_prepared(slot.bytes_mut(), l3, l4, ipv6, covered);
                     assert_eq!(slot.bytes(), want, "{ipv6} {vlans:?} {key} {value_len}");
                 }
             }

@@ -19,6 +19,7 @@ use crate::policy::Debt;
 use crate::reply::{REPLY_DATAGRAMS_MAX, Reply};
 use driver_shim::{Frame, Region};
 use fast_get::{FastGet, Unfit, headers};
+use gpu::index::Filter;
 use gpu::{Batch, Entry, Outcome, ReqDesc, Verdict};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub struct Execute {
     ops: Arc<OpCounters>,
     server: Arc<Server>,
     region: Region,
+    /// Where a GPU writes whole replies: what has changed since.
+    filter: Option<Arc<Filter>>,
     item_max_bytes: usize,
     /// Most reply bytes per request byte, for sources that are not trusted.
     amp_factor: NonZeroU32,
@@ -61,6 +64,7 @@ impl Execute {
         session: Session,
         server: Arc<Server>,
         region: Region,
+        filter: Option<Arc<Filter>>,
         amp_factor: NonZeroU32,
         batch_max: usize,
     ) -> Self {
@@ -70,6 +74,7 @@ impl Execute {
             session,
             server,
             region,
+            filter,
             amp_factor,
             text: Vec::with_capacity(driver_shim::SLOT_BYTES),
             frames: Vec::with_capacity(REPLY_DATAGRAMS_MAX),
@@ -97,8 +102,11 @@ impl Execute {
             let guard = self.session.pin();
             let observer = Observer { ops: &self.ops, server: &self.server };
             let from_replica = outcome == Outcome::Replica;
+            let filter = self.filter.as_deref().filter(|_| !misses_are_final);
+            let again = filter.map(|filter| (filter, batch.stamp));
+            let factor = self.amp_factor;
             let mut look_up =
-                FastGet::new(&guard, observer, self.amp_factor, misses_are_final, from_replica);
+                FastGet::new(&guard, observer, factor, misses_are_final, from_replica, again);
             for (mut frame, (entry, desc, prepared)) in work.by_ref() {
                 let answered = match desc.verdict {
                     Verdict::READY if have_text => {

@@ -150,6 +150,6 @@ fn finish(frame: &mut Frame, headers: Headers, sum: Sum, caps: TxCaps) {
     frame.tx = match sum {
         Sum::Unknown => turn_and_seal(bytes, l3, l4, ipv6, caps, None),
         Sum::Payload(sum) => turn_and_seal(bytes, l3, l4, ipv6, caps, Some(sum)),
-        Sum::Covered(sum) => seal_prepared(bytes, l3, l4, ipv6, caps, sum),
+        Sum::Covered(sum) => seal_prepared(bytes, l3, l4, ipv6, sum),
     };
 }

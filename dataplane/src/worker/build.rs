@@ -98,6 +98,7 @@ impl Worker {
         let cpu = unsafe { CpuEngine::new(store, packets, group) };
         let (counters, started) = (Arc::default(), Instant::now());
         let names = ports.iter().map(|p| p.info.name.clone()).collect();
+        let filter = offload.as_ref().and_then(|offload| offload.filter.clone());
         let mut engine = Dispatch::new(cpu, offload, batch.size.max(1), Arc::clone(&counters));
         let streams = streams.map(|streams| {
             let facts = |p: &WorkerPort| StreamPort {
@@ -139,7 +140,14 @@ impl Worker {
             writes,
             batcher: Batcher::new(batch, |id, capacity| engine.new_batch(id, capacity)),
             engine,
-            execute: Execute::new(session, server, region.clone(), policy.amp_factor, batch.size),
+            execute: Execute::new(
+                session,
+                server,
+                region.clone(),
+                filter,
+                policy.amp_factor,
+                batch.size,
+            ),
             streams,
             reads,
             fast_path: has_fast_path.then(|| FastPath::new(fast_path, batch.size.max(1))),

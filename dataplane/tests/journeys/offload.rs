@@ -39,7 +39,7 @@ fn key(n: usize) -> String {
 pub(crate) fn any_request(draw: &mut Draw) -> Vec<u8> {
     let key = key(draw.below(60));
     let number = draw.below(1000);
-    match draw.below(25) {
+    match draw.below(27) {
         0..=4 => {
             let len = [0, 1, 2, 63, 64, 65, 300, 1300][draw.below(8)];
             let value = char::from(b'a' + u8::try_from(number % 26).unwrap()).to_string();
@@ -59,6 +59,9 @@ pub(crate) fn any_request(draw: &mut Draw) -> Vec<u8> {
         16 => format!("get {}{key}\r\n", "k ".repeat(draw.below(9))).into_bytes(),
         14 => format!("incr {key} {number}\r\n").into_bytes(),
         15 => b"bogus\r\n".to_vec(),
+        // Look-ups that change something.
+        17 => format!("mg {key} t T1000\r\n").into_bytes(),
+        18 => format!("get nobody\r\ntouch {key} 2000\r\n").into_bytes(),
         _ => format!("get {key}\r\n").into_bytes(),
     }
 }

@@ -3,13 +3,16 @@
 
 use crate::offload::{Draw, MODES, compare, small};
 use crate::world::{Beside, World, Wrap, open, request};
+use dataplane::policy::{Policy, Rate};
 use gpu::index::IndexKind;
 use gpu::offload::Mode;
 use gpu::simt::SimtCard;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use store::verbs;
+use wire::DropReason;
 
 fn rows(mode: Mode) -> Beside {
     Beside::new(mode, IndexKind::Rows)
@@ -52,7 +55,7 @@ fn replies_are_the_cpu_engines_on_gpus_that_watch_and_that_are_late() {
         for mode in [Mode::Launch, Mode::Persistent] {
             let card = Arc::new(card(3));
             let beside = Beside { card, ..rows(mode) };
-            let world = compare(&beside, 12, 7, |world, _| world.refresh());
+            let world = compare(&beside, 16, 7, |world, _| world.refresh());
             let c = Arc::clone(&world.counters[0]);
             assert!(world.offload.as_ref().unwrap().fault().is_none());
             world.end();
@@ -90,6 +93,57 @@ fn a_reply_is_rejected_from_a_change_on_until_the_gpu_has_it() {
     assert_eq!(accepted(), 3);
     w.store.clock().skip_ahead(10);
     assert_eq!((get(&mut w, "k"), counters.replies_expired.get()), ("END\r\n".to_owned(), 1));
+    w.end();
+}
+
+#[test]
+fn behind_a_change_in_its_batch_no_reply_is_taken() {
+    let changes = [
+        ("mg k t T-1\r\n", "END\r\n"),
+        ("get x\r\nset k 7 0 3\r\nnew\r\n", "VALUE k 7 3\r\nnew\r\nEND\r\n"),
+    ];
+    for (change, after) in changes {
+        let mut w = World::beside(1, small(), &rows(Mode::Launch));
+        let counters = Arc::clone(&w.counters[0]);
+        set(&w, "k", "old");
+        for _ in 0..2 {
+            assert_eq!(get(&mut w, "k"), "VALUE k 7 3\r\nold\r\nEND\r\n");
+            w.refresh();
+        }
+        assert_eq!(counters.replies_accepted.get(), 1);
+        for (id, text) in [(1, "get k\r\n"), (2, change), (3, "get k\r\n")] {
+            w.send(&request(Wrap::V4, id, text.as_bytes()));
+        }
+        w.settle();
+        let replies: Vec<_> = w.received(0).iter().map(|f| open(Wrap::V4, f.bytes())).collect();
+        let text = |id| &replies.iter().find(|reply| reply.id == id).unwrap().text[..];
+        assert_eq!(text(1), b"VALUE k 7 3\r\nold\r\nEND\r\n");
+        assert_eq!(text(3), after.as_bytes(), "{change}");
+        assert_eq!((counters.replies_accepted.get(), counters.replies_changed.get()), (2, 1));
+        w.end();
+    }
+}
+
+#[test]
+fn bytes_of_whole_replies_are_paid_for_by_their_client() {
+    // Two replies are worth more than there is to begin with, and more seconds than the test takes.
+    let trusted_source = Rate { requests: None, reply_bytes: NonZeroU64::new(1) };
+    let policy = Policy { trusted_source, ..Policy::default() };
+    let mut w = World::policed_beside(small(), &rows(Mode::Launch), policy);
+    let counters = Arc::clone(&w.counters[0]);
+    set(&w, "k", "v");
+    // The first that asks is in debt then; the GPU has the item all the same.
+    w.send(&request(Wrap::V4, 1, b"get k\r\n"));
+    w.settle();
+    w.refresh();
+    w.send(&request(Wrap::V6, 2, b"get k\r\n"));
+    w.settle();
+    assert_eq!((w.received(0).len(), counters.replies_accepted.get()), (2, 1));
+    for _ in 0..3 {
+        w.send(&request(Wrap::V6, 3, b"get k\r\n"));
+        w.settle();
+    }
+    assert_eq!(w.dropped(DropReason::RateSourceBytes), 3);
     w.end();
 }
 

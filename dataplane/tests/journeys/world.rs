@@ -211,6 +211,11 @@ impl World {
         Self::serving(Setup { workers, config, beside: Some(beside), ..Setup::default() }, |q, _| q)
     }
 
+    /// One worker, and a GPU, for clients by `policy`.
+    pub(crate) fn policed_beside(config: StoreConfig, beside: &Beside, policy: Policy) -> Self {
+        Self::serving(Setup { config, beside: Some(beside), policy, ..Setup::default() }, |q, _| q)
+    }
+
     /// One worker that trusts its own networks and serves `allow` by `policy`.
     pub(crate) fn policed(allow: &AllowList, policy: Policy) -> Self {
         let config = StoreConfig { memory_bytes: 16 << 20, ..StoreConfig::default() };

@@ -63,21 +63,11 @@ fn turn_and_seal_at(
 }
 
 /// Completes a frame that is fit to send but for its UDP checksum: `covered` is the
-/// [`sum`](base::checksum::sum) of all that it covers, the pseudo-header with it. O(1), unless the
-/// port fills something in.
+/// [`sum`](base::checksum::sum) of all that it covers, the pseudo-header with it. Ports that could fill it in do not: they
+/// would make it right for bytes that another engine has spoilt. O(1).
 #[inline]
-pub fn seal_prepared(
-    frame: &mut [u8],
-    l3: u8,
-    l4: u8,
-    ipv6: bool,
-    caps: TxCaps,
-    covered: u16,
-) -> TxOffload {
+pub fn seal_prepared(frame: &mut [u8], l3: u8, l4: u8, ipv6: bool, covered: u16) -> TxOffload {
     let Some(headers) = Headers::of(frame, l3, l4, ipv6) else { return TxOffload::default() };
-    if caps != TxCaps::default() {
-        return headers.seal(caps, None);
-    }
     headers.udp.checksum = udp_field(covered).into();
     TxOffload::default()
 }

@@ -2,8 +2,8 @@
 //!
 //! In: a batch that a device is done with. Out: the same, where only those replies have a text that are right
 //! at this moment; the others' requests are answered as if there were none. No item is looked at: the
-//! filter says whether anything has changed since the batch was sent ([`gpu::index::Filter`]). Never
-//! fails; a reply that cannot be one is reported.
+//! filter says whether anything has changed since the batch was sent ([`gpu::index::Filter`]). Stage 6 asks it
+//! again behind what it has carried out of the same batch. Never fails; a reply that cannot be one is reported.
 
 use crate::counters::WorkerCounters;
 use gpu::index::{Filter, Stale};
@@ -12,15 +12,15 @@ use gpu::{Batch, Entry, EntryFlags, ReqDesc, RowFacts, Verb, Verdict};
 use std::sync::Arc;
 use store::Store;
 
-/// One of so many replies is left to the CPU, so that the store sees that its item is in use.
+/// One of so many replies, by chance, is left to the CPU, so that the store sees that its item is in use.
 const SAMPLE_ONE_IN: u32 = 32;
 
 /// What one worker accepts replies by.
 #[derive(Debug)]
 pub(super) struct Acceptance {
     filter: Arc<Filter>,
-    /// Replies so far.
-    replies: u32,
+    /// Never 0.
+    random: u32,
 }
 
 /// Why a reply is not sent.
@@ -38,7 +38,15 @@ enum Refused {
 
 impl Acceptance {
     pub(super) fn new(filter: Arc<Filter>) -> Self {
-        Self { filter, replies: 0 }
+        Self { filter, random: 1 }
+    }
+
+    /// Whether it is the CPU's turn. Not in a rhythm, in which clients' may lie. (Marsaglia, Xorshift RNGs, 2003.)
+    fn is_sampled(&mut self) -> bool {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        self.random.is_multiple_of(SAMPLE_ONE_IN)
     }
 
     /// Takes the text away from those replies that are not to be sent. False: one of them cannot be.
@@ -49,22 +57,18 @@ impl Acceptance {
         counters: &WorkerCounters,
     ) -> bool {
         let Batch { entries, descs, replies, stamp, .. } = batch;
-        let (mut sent, mut possible) = (0, true);
+        let mut possible = true;
         let expired = |facts: &RowFacts| store.clock().has_passed(facts.expiry);
         for ((entry, desc), reply) in entries.iter().zip(descs.iter()).zip(replies.iter_mut()) {
             if reply.facts.text_len == 0 {
                 continue;
             }
-            self.replies = self.replies.wrapping_add(1);
             let refused = match self.filter.accepts(reply.facts.signature, *stamp) {
                 Err(stale) => Refused::Stale(stale),
                 Ok(()) if !is_possible(entry, desc, &reply.facts) => Refused::Impossible,
                 Ok(()) if expired(&reply.facts) => Refused::Expired,
-                Ok(()) if self.replies.is_multiple_of(SAMPLE_ONE_IN) => Refused::Sampled,
-                Ok(()) => {
-                    sent += 1;
-                    continue;
-                }
+                Ok(()) if self.is_sampled() => Refused::Sampled,
+                Ok(()) => continue,
             };
             reply.facts.text_len = 0;
             match refused {
@@ -75,7 +79,6 @@ impl Acceptance {
                 Refused::Impossible => possible = false,
             }
         }
-        counters.replies_accepted.add(sent);
         possible
     }
 }

@@ -1,10 +1,9 @@
 //! Stage 6 for a plain `get` that an engine has read: no command is made of it.
 //!
-//! In: a request's frame, its descriptor and the hints in it, perhaps the head of the reply,
-//! or all of it. Out: the
-//! reply, in the same frame. Every hint is checked against the item itself (D1). What is asked and
-//! found is observed as the general way observes it (`commands::get`). Fails: [`Unfit`], for
-//! that way to answer; the frame is as it was.
+//! In: a request's frame, its descriptor and the hints in it, perhaps the head of the reply, or all of it. Out:
+//! the reply, in the same frame. Every hint is checked against the item itself (D1), and a whole reply
+//! by the filter of changes. What is asked and found is observed as the general way observes it
+//! (`commands::get`). Fails: [`Unfit`], for that way to answer; the frame is as it was.
 
 use crate::commands::Bytes;
 use crate::counters::WorkerCounters;
@@ -13,6 +12,7 @@ use crate::policy::allowance;
 use crate::reply::{Headers, Sum, head_fits, in_place, with_head, with_whole};
 use base::checksum;
 use driver_shim::Frame;
+use gpu::index::{Filter, Stamp};
 use gpu::{
     Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Prepared, ReplyHead, ReqDesc, Verb, WholeReply,
 };
@@ -31,6 +31,8 @@ pub(super) struct FastGet<'a> {
     misses_are_final: bool,
     /// What hints say comes from a replica of the index, which is notified where it is wrong.
     from_replica: bool,
+    /// What whole replies are accepted by once more, because their batch has changed something since.
+    again: Option<(&'a Filter, Stamp)>,
     observer: Observer<'a>,
     amp_factor: NonZeroU32,
     done: Done,
@@ -46,6 +48,8 @@ struct Done {
     hints_wrong: u64,
     heads_used: u64,
     heads_unused: u64,
+    replies: u64,
+    replies_changed: u64,
 }
 
 impl<'a> FastGet<'a> {
@@ -56,9 +60,10 @@ impl<'a> FastGet<'a> {
         amp_factor: NonZeroU32,
         misses_are_final: bool,
         from_replica: bool,
+        again: Option<(&'a Filter, Stamp)>,
     ) -> Self {
         let done = Done::default();
-        Self { guard, misses_are_final, from_replica, observer, amp_factor, done }
+        Self { guard, misses_are_final, from_replica, again, observer, amp_factor, done }
     }
 
     /// The run is over: counts it.
@@ -69,6 +74,8 @@ impl<'a> FastGet<'a> {
         counters.hints_wrong.add(done.hints_wrong);
         counters.heads_used.add(done.heads_used);
         counters.heads_unused.add(done.heads_unused);
+        counters.replies_accepted.add(done.replies);
+        counters.replies_changed.add(done.replies_changed);
         observer.ops.bytes_read.add(done.text_bytes);
         observer.look_ups(done.keys, false);
     }
@@ -112,12 +119,19 @@ impl<'a> FastGet<'a> {
     ) -> Option<Sum> {
         let [asked, ..] = &desc.keys;
         let facts = &reply.facts;
+        if let Some((filter, stamp)) = self.again
+            && filter.accepts(facts.signature, stamp).is_err()
+        {
+            self.done.replies_changed += 1;
+            return None;
+        }
         let found = Seen { class: facts.item_class.into(), bytes: facts.value_len.into() };
         let sum = with_whole(frame, headers(entry), reply)?;
         // The reply has it two bytes further on: VALUE is longer than get.
         let start = usize::from(asked.off) + 2;
         let key = frame.bytes().get(start..start + usize::from(asked.len)).unwrap_or_default();
         self.observer.key(key, Some(found), false);
+        self.done.replies += 1;
         self.done.requests += 1;
         self.done.keys.keys += 1;
         self.done.keys.hits += 1;
