@@ -270,6 +270,19 @@ def hostile():
                     while piece := plain.recv(4096):
                         got += piece
                 assert got[:1] in (b"", b"\x15"), got
+    with check("parts of a handshake message, and what does not go on with them, end nobody else"):
+        part, alert = b"\x16\x03\x01\x00\x01\x01", b"\x15\x03\x01\x00\x02\x01\x00"
+        for pieces in ((part + alert,), (part,), (part, alert), (part, part), (part + part, b"\x17\x03\x03\x00\x01x")):
+            with socket.create_connection(SERVER, timeout=15) as plain:
+                with contextlib.suppress(ConnectionError):
+                    for piece in pieces:
+                        plain.sendall(piece)
+                        time.sleep(0.05)
+                    plain.shutdown(socket.SHUT_WR)
+                    while plain.recv(4096):
+                        pass
+            with connect() as tls:
+                ask(tls, b"mn\r\n", b"MN\r\n")
     with check("a handshake of one byte a second is ended within 12 s"):
         with socket.create_connection(SERVER, timeout=1) as plain:
             begun = time.monotonic()
