@@ -34,7 +34,9 @@ const START_MAX: Duration = Duration::from_secs(20);
 #[derive(Debug, thiserror::Error)]
 pub enum OffloadError {
     /// It cannot be opened, or has not got what it takes.
-    #[error("--engine {engine}: {source}; use --engine auto or cpu, or less --index-memory or --gpu-values")]
+    #[error(
+        "--engine {engine}: {source}; use --engine auto or cpu, or less --index-memory or --gpu-values"
+    )]
     Card {
         /// What was requested.
         engine: &'static str,

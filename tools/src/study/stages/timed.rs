@@ -135,7 +135,7 @@ impl Stages {
             told,
             execute: {
                 let amp_factor = Policy::default().amp_factor;
-                Execute::new(session, server, region.clone(), amp_factor, batch)
+                Execute::new(session, server, region.clone(), None, amp_factor, batch)
             },
             replies: Vec::with_capacity(2 * batch),
             accounts: Accounts::new(Arc::default(), Instant::now(), vec![port.info.name.clone()]),
