@@ -222,7 +222,14 @@ mod tests {
     use rustls::crypto::ring;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
     use rustls::server::WebPkiClientVerifier;
-    use rustls::{ClientConfig, ClientConnection, RootCertStore};
+    use rustls::{
+        ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion, version,
+    };
+    use std::io::Write;
+
+    type Version = &'static SupportedProtocolVersion;
+
+    const VERSIONS: [Version; 2] = [&version::TLS12, &version::TLS13];
 
     struct Identity {
         cert: CertificateDer<'static>,
@@ -295,22 +302,86 @@ mod tests {
         }
     }
 
+    /// A client of `us`.
+    fn client(us: &Identity, who: &Identity, version: Version) -> ClientConnection {
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(us.roots())
+            .with_client_auth_cert(vec![who.cert.clone()], who.key())
+            .unwrap();
+        ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
+    }
+
+    /// Flights of a client that come in pieces of any length, some cut short, twice, or with a bit that is
+    /// another; what is asked of the session in between, and after its end, ends nothing else.
+    #[test]
+    fn no_bytes_make_a_session_panic() {
+        let us = Identity::new();
+        let mut random = 1_u64;
+        let mut below = |n: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(random >> 33).unwrap() % n.max(1)
+        };
+        let (mut sealed, mut failed) = (0, 0);
+        for round in 0..1500 {
+            let version = VERSIONS[round % 2];
+            let (mut client, mut session) = (client(&us, &us, version), session(&us, &us));
+            let (mut incoming, mut plain) = (Vec::new(), Vec::new());
+            'client: for _ in 0..8 {
+                let mut flight = Vec::new();
+                client.write_tls(&mut flight).unwrap();
+                match below(6) {
+                    0 if !flight.is_empty() => {
+                        let at = below(flight.len());
+                        flight[at] ^= 1 << below(8);
+                    }
+                    1 => flight.truncate(below(flight.len())),
+                    2 => flight.extend_from_within(below(flight.len())..),
+                    _ => {}
+                }
+                let mut outgoing = Vec::new();
+                while !flight.is_empty() {
+                    let piece = below(flight.len()) + 1;
+                    incoming.extend(flight.drain(..piece));
+                    let Ok((used, step)) =
+                        session.advance(&mut incoming, &mut plain, &mut outgoing)
+                    else {
+                        failed += 1;
+                        break 'client;
+                    };
+                    incoming.drain(..used);
+                    if step == TlsStep::Open {
+                        sealed += usize::from(session.seal(b"reply", &mut outgoing).is_ok());
+                    }
+                    // Nothing is taken in behind its own end.
+                    if below(20) == 0 {
+                        break 'client;
+                    }
+                }
+                let _ = client.read_tls(&mut &outgoing[..]);
+                if client.process_new_packets().is_err() {
+                    break;
+                }
+                if !client.is_handshaking() {
+                    let _ = client.writer().write_all(b"get k\r\n");
+                    if below(3) == 0 {
+                        let _ = client.refresh_traffic_keys();
+                    }
+                }
+            }
+            let _ = session.seal(b"late", &mut Vec::new());
+            let _ = session.close(&mut Vec::new());
+        }
+        assert!(sealed > 500 && failed > 300, "{sealed} {failed}");
+    }
+
     #[test]
     fn a_stranger_whose_messages_share_a_record_gets_an_alert() {
         let (us, friend, stranger) = (Identity::new(), Identity::new(), Identity::new());
-        for (version, who, right) in [&rustls::version::TLS12, &rustls::version::TLS13]
-            .into_iter()
-            .flat_map(|version| [(version, &friend, true), (version, &stranger, false)])
-        {
-            let provider = Arc::new(ring::default_provider());
-            let config = ClientConfig::builder_with_provider(provider)
-                .with_protocol_versions(&[version])
-                .unwrap()
-                .with_root_certificates(us.roots())
-                .with_client_auth_cert(vec![who.cert.clone()], who.key())
-                .unwrap();
-            let name = "localhost".try_into().unwrap();
-            let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+        let each = |version| [(version, &friend, true), (version, &stranger, false)];
+        for (version, who, right) in VERSIONS.into_iter().flat_map(each) {
+            let mut client = client(&us, who, version);
             let mut session = session(&us, &friend);
             let (mut incoming, mut plain) = (Vec::new(), Vec::new());
             let end = loop {
