@@ -67,10 +67,17 @@ pub fn append_set(key: &[u8], flags: u32, value: &[u8], out: &mut Vec<u8>) {
 /// See the module.
 pub fn connect(service: &mut Connection, near: &FarEnd) -> io::Result<FarEnd> {
     service.send(stag::connect(near).as_bytes())?;
-    service.receive(|come| match stag::connected(come)? {
+    let far = service.receive(|come| match stag::connected(come)? {
         None => io::Result::Ok(None),
         Some((said, rest)) => Ok(Some((said.map_err(refused), rest))),
-    })?
+    })??;
+    // Responses to a READ are counted by it.
+    match far.mtu == near.mtu {
+        true => Ok(far),
+        false => {
+            Err(io::Error::new(ErrorKind::InvalidData, "the path MTU is not what was asked for"))
+        }
+    }
 }
 
 impl Service for Connection {
@@ -148,6 +155,7 @@ mod tests {
             b"NS\r\n",
             b"SERVER_ERROR all queue pairs are in use\r\n",
             b"RDMA 17 1 ::ffff:10.0.0.2 1024\r\n",
+            b"RDMA 17 1 ::ffff:10.0.0.2 0\r\n",
             b"EN\r\n",
         ]);
         let (mut value, stag) = (Vec::new(), Stag { id: 0xabc, len: 48 });
@@ -162,6 +170,8 @@ mod tests {
         let why = connect(&mut it, &near()).unwrap_err();
         assert!(why.to_string().contains("in use"), "{why}");
         assert_eq!(connect(&mut it, &near()).unwrap().qpn, 17);
+        let why = connect(&mut it, &near()).unwrap_err();
+        assert!(why.to_string().contains("path MTU"), "{why}");
         assert_eq!(it.get(b"sun", &mut Vec::new()).unwrap(), None);
         drop(it);
         let asked = server.join().unwrap();

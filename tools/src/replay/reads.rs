@@ -12,9 +12,9 @@ use crate::trace::Request;
 use gnomon_client::codec::connection::Connection;
 use gnomon_client::codec::reply::{append_value, parse};
 use gnomon_client::codec::{Asked, Protocol, Stag, udp};
-use gnomon_client::frames::{FRAME_MAX_BYTES, Frames, RETRIES, TIMEOUT, near_end, sending};
+use gnomon_client::frames::{FRAME_MAX_BYTES, Frames, near_end, sending};
 use gnomon_client::image::{self, Found, READ_MAX_BYTES};
-use gnomon_client::requester::{Done, Requester};
+use gnomon_client::requester::{Done, Due, Requester, TIMEOUT};
 use gnomon_client::service::{self, Service};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -49,9 +49,6 @@ pub struct ReadCounts {
 struct Lane {
     service: Connection,
     requester: Requester,
-    /// When something came last, or was requested again.
-    since: Instant,
-    tries: u32,
 }
 
 /// A get, until all its keys have come.
@@ -168,9 +165,6 @@ impl<F: Frames> Reads<F> {
         let ticket = self.under.add(under);
         let Self { lanes, frames, .. } = self;
         let Some(lane) = lanes.get_mut(at) else { return Ok(()) };
-        if lane.requester.under_way() == 0 {
-            (lane.since, lane.tries) = (Instant::now(), 0);
-        }
         let mut sent = Ok(());
         lane.requester.post(id, ticket as u64, buffer, &mut sending(frames, &mut sent));
         sent
@@ -262,7 +256,6 @@ impl<F: Frames> Reads<F> {
         let Self { lanes, frames, .. } = self;
         let whose = lanes.iter_mut().enumerate().find(|(_, lane)| lane.requester.is_for(&response));
         let Some((at, lane)) = whose else { return Ok(true) };
-        (lane.since, lane.tries) = (Instant::now(), 0);
         let mut sent = Ok(());
         let taken = lane.requester.take(&response, &mut sending(frames, &mut sent));
         sent?;
@@ -276,17 +269,18 @@ impl<F: Frames> Reads<F> {
 
     /// Requests again what has not come for a while.
     fn resume(&mut self) -> io::Result<()> {
+        let now = Instant::now();
         for at in 0..self.lanes.len() {
             let Self { lanes, frames, .. } = self;
             let Some(lane) = lanes.get_mut(at) else { continue };
-            if lane.requester.under_way() == 0 || lane.since.elapsed() < TIMEOUT {
-                continue;
+            match lane.requester.due(now) {
+                Due::Wait(_) => continue,
+                Due::Over => {
+                    self.reopen(at)?;
+                    continue;
+                }
+                Due::Again => {}
             }
-            if lane.tries == RETRIES {
-                self.reopen(at)?;
-                continue;
-            }
-            (lane.since, lane.tries) = (Instant::now(), lane.tries + 1);
             let mut sent = Ok(());
             lane.requester.again(&mut sending(frames, &mut sent));
             sent?;
@@ -302,7 +296,7 @@ fn lane<F: Frames>(server: SocketAddr, frames: &F, qpn: u32) -> io::Result<Lane>
     let mut service = Connection::open(server)?;
     let far = service::connect(&mut service, &near)?;
     let requester = Requester::new(&route, &near, &far);
-    Ok(Lane { service, requester, since: Instant::now(), tries: 0 })
+    Ok(Lane { service, requester })
 }
 
 impl<F: Frames> Link for Reads<F> {
@@ -358,9 +352,8 @@ impl<F: Frames> Link for Reads<F> {
         while frames < TURN && self.take()? {
             frames += 1;
         }
-        if frames == 0 {
-            self.resume()?;
-        }
+        // Whatever came: it may all have been of other queue pairs.
+        self.resume()?;
         let got = self.finished.len();
         for (tag, reply) in self.finished.drain(..) {
             each(Some(tag.lane), &reply);
@@ -370,5 +363,104 @@ impl<F: Frames> Link for Reads<F> {
 
     fn wait(&mut self, at_most: Duration) -> io::Result<()> {
         self.frames.wait(at_most.min(TIMEOUT))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use driver_shim::MacAddr;
+    use gnomon_client::requester::Route;
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::{Ipv4Addr, TcpListener};
+    use wire::build::UdpFrame;
+
+    /// A service that opens queue pairs, and has one value under every key.
+    fn service() -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                std::thread::spawn(move || {
+                    for line in BufReader::new(stream.try_clone().unwrap()).lines() {
+                        let line = line.unwrap();
+                        let mut words = line.split(' ');
+                        let said = match (words.next(), words.next()) {
+                            (Some("mg"), Some(key)) => {
+                                format!("VA 5 f3 k{key} g0000000000000abc,48\r\nshine\r\n")
+                            }
+                            _ => "RDMA 17 1 ::ffff:127.0.0.1 1024\r\n".to_owned(),
+                        };
+                        stream.write_all(said.as_bytes()).unwrap();
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    /// A network that is never without a frame, none of them a response.
+    #[derive(Debug)]
+    struct Noise;
+
+    impl Frames for Noise {
+        fn route(&self) -> Route {
+            let here = Ipv4Addr::LOCALHOST.into();
+            Route { macs: [MacAddr([0; 6]); 2], between: [here, here] }
+        }
+
+        fn send(&mut self, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            into[..60].fill(0xff);
+            Ok(60)
+        }
+
+        fn wait(&mut self, _: Duration) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn get(id: u16, key: &str) -> Vec<u8> {
+        let text = [&udp::header(id)[..], format!("get {key}\r\n").as_bytes()].concat();
+        let between = SocketAddr::from((Ipv4Addr::LOCALHOST, 11211));
+        let mut frame = [0; 256];
+        let macs = MacAddr([2; 6]);
+        let len = UdpFrame {
+            src_mac: macs,
+            dst_mac: macs,
+            vlans: &[],
+            src: between,
+            dst: between,
+            payload: &text,
+        }
+        .write_to(&mut frame)
+        .unwrap();
+        frame[..len].to_vec()
+    }
+
+    #[test]
+    fn what_does_not_come_is_requested_again_while_other_frames_do() {
+        let mut reads = Reads::connect(service(), 1, Noise).unwrap();
+        let send = |reads: &mut Reads<Noise>, id| {
+            let frame = get(id, "sun");
+            let request = Request::parse(&frame).unwrap();
+            let tag = reads.tag(&request);
+            assert_eq!(reads.send(&frame, Some((&request, tag))).unwrap(), Taken::Sent);
+        };
+        // The first brings the stag, the second is a READ.
+        send(&mut reads, 1);
+        send(&mut reads, 2);
+        let (mut came, end) = (0, Instant::now() + 40 * TIMEOUT);
+        while reads.counts().reopened == 0 && Instant::now() < end {
+            came += reads.receive(&mut |_, reply| assert!(reply.ends_with(b"END\r\n"))).unwrap();
+        }
+        let ReadCounts { asked, resumed, reopened, .. } = reads.counts();
+        assert_eq!((came, asked, resumed, reopened), (1, 1, 7, 1));
+        // On another pair, that starts anywhere.
+        send(&mut reads, 3);
+        assert_eq!(reads.counts().asked, 2);
     }
 }
