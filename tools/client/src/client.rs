@@ -9,11 +9,12 @@
 //! ```
 //!
 //! In: keys. Out: values that were stored under them whole. Fails: the service's connection. A queue pair
-//! that is over costs speed alone: [`Client::has_reader`] says so, and [`Client::renew`] gives another.
+//! that is over costs speed alone: [`Client::last_error`] says why, and [`Client::renew`] gives another. So does
+//! one that could not be had from the beginning.
 
 use crate::codec::Stag;
 use crate::image::{self, Found, READ_MAX_BYTES, Unfit};
-use crate::reader::Reader;
+use crate::reader::{ReadError, Reader};
 use crate::service::Service;
 use std::collections::HashMap;
 use std::io;
@@ -23,6 +24,8 @@ use std::io;
 pub struct Client<S, R> {
     service: S,
     reader: Option<R>,
+    /// What ended the last one.
+    last_error: Option<ReadError>,
     stags: HashMap<Box<[u8]>, Stag>,
     bytes: Vec<u8>,
     counts: Counts,
@@ -64,11 +67,12 @@ enum Outcome {
 }
 
 impl<S: Service, R: Reader> Client<S, R> {
-    /// A client that knows no stag yet.
-    pub fn new(service: S, reader: R) -> Self {
+    /// A client that knows no stag yet. Without a reader, all is asked over TCP.
+    pub fn new(service: S, reader: Option<R>) -> Self {
         Self {
             service,
-            reader: Some(reader),
+            reader,
+            last_error: None,
             stags: HashMap::new(),
             bytes: Vec::new(),
             counts: Counts::default(),
@@ -85,9 +89,21 @@ impl<S: Service, R: Reader> Client<S, R> {
         self.reader.is_some()
     }
 
-    /// Another queue pair. Stags of a server that was started again are none: they are forgotten.
-    pub fn renew(&mut self, service: S, reader: R) {
-        (self.service, self.reader) = (service, Some(reader));
+    /// What ended the last queue pair; `None` while it is as it was.
+    pub fn last_error(&self) -> Option<&ReadError> {
+        self.last_error.as_ref()
+    }
+
+    /// Gives the reader back, to be closed before the next one is opened: through kernel sockets there is one at
+    /// a time.
+    pub fn take_reader(&mut self) -> Option<R> {
+        self.reader.take()
+    }
+
+    /// Another connection, and queue pair if one is to be had. Stags of a server that was started again are none:
+    /// they are forgotten.
+    pub fn renew(&mut self, service: S, reader: Option<R>) {
+        (self.service, self.reader, self.last_error) = (service, reader, None);
         self.stags.clear();
     }
 
@@ -144,8 +160,8 @@ impl<S: Service, R: Reader> Client<S, R> {
             let len = (stag.len as usize).min(READ_MAX_BYTES);
             self.bytes.resize(len, 0);
             self.counts.reads += 1;
-            if reader.read(stag.id, &mut self.bytes).is_err() {
-                self.reader = None;
+            if let Err(why) = reader.read(stag.id, &mut self.bytes) {
+                (self.reader, self.last_error) = (None, Some(why));
                 self.stags.clear();
                 return Outcome::Ask;
             }
@@ -178,7 +194,6 @@ impl<S: Service, R: Reader> Client<S, R> {
 mod tests {
     use super::*;
     use crate::image::tests::{Sent, sent};
-    use crate::reader::ReadError;
     use std::cell::RefCell;
     use std::collections::VecDeque;
 
@@ -244,7 +259,7 @@ mod tests {
                 Ok(Sent { status: 1, key: vec![], value: vec![], version: 0 }.bytes(48)),
             ],
         );
-        let mut client = Client::new(&w, &w);
+        let mut client = Client::new(&w, Some(&w));
         assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 3));
         assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 7));
         assert_eq!(client.get(b"sun").unwrap(), value(b"dusk", 7));
@@ -265,7 +280,7 @@ mod tests {
                 Ok(long(300).bytes(243)),
             ],
         );
-        let mut client = Client::new(&w, &w);
+        let mut client = Client::new(&w, Some(&w));
         client.set(b"sun", 0, b"x").unwrap();
         assert_eq!(client.get(b"sun").unwrap(), value(&[5; 100], 7));
         assert_eq!(client.get(b"sun").unwrap(), value(b"third", 3));
@@ -291,7 +306,7 @@ mod tests {
                 Err(0x62),
             ],
         );
-        let mut client = Client::new(&w, &w);
+        let mut client = Client::new(&w, Some(&w));
         client.set(b"sun", 0, b"shine").unwrap();
         for n in 0..5 {
             assert!(client.has_reader(), "{n}");
@@ -299,14 +314,31 @@ mod tests {
         }
         assert_eq!(client.counts(), Counts { reads: 5, torn: 2, longer: 0, asked: 5 });
         assert!(!client.has_reader());
+        assert!(matches!(client.last_error(), Some(ReadError::Refused(0x62))));
         w.gets.borrow_mut().push_back(good);
         assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 3));
         assert_eq!(w.lens.borrow().len(), 5);
         // Another pair: what was known is forgotten.
-        client.renew(&w, &w);
+        client.renew(&w, Some(&w));
+        assert!(client.last_error().is_none());
         w.gets.borrow_mut().push_back(good);
         assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 3));
         w.reads.borrow_mut().push_back(Ok(sent(b"shine".to_vec(), 1).bytes(48)));
         assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 7));
+    }
+
+    #[test]
+    fn without_a_reader_all_is_asked_for() {
+        let good = Some((&b"shine"[..], Some(stag(5))));
+        let w = world([good; 2], []);
+        let mut client = Client::new(&w, None::<&World>);
+        for _ in 0..2 {
+            assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 3));
+        }
+        client.renew(&w, Some(&w));
+        assert!(client.take_reader().is_some() && !client.has_reader());
+        w.gets.borrow_mut().push_back(good);
+        assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 3));
+        assert_eq!((client.counts().asked, client.counts().reads), (3, 0));
     }
 }

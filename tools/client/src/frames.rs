@@ -8,6 +8,7 @@ use crate::reader::{ReadError, Reader};
 use crate::requester::{Due, Requester, Route};
 use crate::service;
 use memcache::FarEnd;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::time::{Duration, Instant};
 use wire::roce::request::Response;
@@ -43,13 +44,25 @@ pub trait Frames {
     fn wait(&mut self, at_most: Duration) -> io::Result<()>;
 }
 
-/// A client's end of a queue pair of this number, that starts anywhere.
-pub fn near_end(route: &Route, qpn: u32) -> FarEnd {
+/// Numbers of queue pairs and of packets have 24 bits.
+const MASK_24: u32 = 0xff_ffff;
+
+/// A number of 24 bits that nobody foretells.
+pub(crate) fn random_24() -> u32 {
+    // The standard library's own keys, which the system gives.
+    let random = RandomState::new().hash_one(());
+    u32::try_from(random & u64::from(MASK_24)).unwrap_or(MASK_24)
+}
+
+/// A client's end of a queue pair. Its number and the first packet's are random: late responses to an earlier pair,
+/// and responses of those who do not see its requests, are not its own.
+pub fn near_end(route: &Route) -> FarEnd {
     let gid = match route.between[0].to_canonical() {
         std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         std::net::IpAddr::V6(ip) => ip,
     };
-    FarEnd { qpn, psn: qpn.wrapping_mul(0x9e_3779) & 0xff_ffff, gid, mtu: MTU }
+    // 0 and 1 are the specification's own.
+    FarEnd { qpn: random_24().max(2), psn: random_24(), gid, mtu: MTU }
 }
 
 /// Reads over a way for frames, one READ at a time.
@@ -67,7 +80,7 @@ impl<F: Frames> FrameReader<F> {
     /// The connection's, and the service's refusal.
     pub fn connect(service: &mut Connection, frames: F) -> io::Result<Self> {
         let route = frames.route();
-        let near = near_end(&route, 1);
+        let near = near_end(&route);
         let far = service::connect(service, &near)?;
         let requester = Requester::new(&route, &near, &far);
         Ok(Self { frames, requester, buffer: Vec::new() })
@@ -210,10 +223,24 @@ mod tests {
     }
 
     fn reader(frames: Script) -> (FrameReader<Script>, FarEnd) {
-        let near = near_end(&route(), 1);
+        let near = near_end(&route());
         let far = FarEnd { qpn: 17, ..near };
         let requester = Requester::new(&route(), &near, &far);
         (FrameReader { frames, requester, buffer: Vec::new() }, near)
+    }
+
+    #[test]
+    fn a_late_response_to_an_earlier_pair_is_not_the_next_ones() {
+        let (_, old) = reader(Script::default());
+        let (mut it, near) = reader(Script::default());
+        // One in 2^48.
+        assert_ne!((old.qpn, old.psn), (near.qpn, near.psn));
+        assert!(near.qpn > 1 && near.qpn <= MASK_24 && near.psn <= MASK_24);
+        it.frames.come.push_back(response(opcode::READ_ONLY, old.qpn, old.psn, &[6; 40]));
+        it.frames.come.push_back(response(opcode::READ_ONLY, near.qpn, near.psn, &[7; 40]));
+        let mut bytes = [0; 40];
+        it.read(1, &mut bytes).unwrap();
+        assert_eq!(bytes, [7; 40]);
     }
 
     #[test]

@@ -120,6 +120,11 @@ impl Requester {
         }
     }
 
+    /// Its number at this end.
+    pub fn qpn(&self) -> u32 {
+        self.near_qpn
+    }
+
     /// READs under way.
     pub fn under_way(&self) -> usize {
         self.reads.len()

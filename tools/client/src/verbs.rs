@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "libibverbs is C")]
 
 use crate::codec::connection::Connection;
+use crate::frames::random_24;
 use crate::image::READ_MAX_BYTES;
 use crate::reader::{ReadError, Reader};
 use crate::service;
@@ -72,7 +73,7 @@ impl Verbs {
         let verbs = Self { raw: NonNull::new(raw).ok_or_else(io::Error::last_os_error)? };
         // SAFETY: it is open.
         let qpn = unsafe { gnomon_verbs_qpn(verbs.raw.as_ptr()) };
-        let near = FarEnd { qpn, psn: qpn.wrapping_mul(0x9e_3779) & 0xff_ffff, gid, mtu: MTU };
+        let near = FarEnd { qpn, psn: random_24(), gid, mtu: MTU };
         let far = service::connect(service, &near)?;
         let far_gid = far.gid.octets();
         let raw = verbs.raw.as_ptr();

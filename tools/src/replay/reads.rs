@@ -105,8 +105,6 @@ pub struct Reads<F> {
     frames: F,
     server: SocketAddr,
     lanes: Vec<Lane>,
-    /// Queue pairs opened so far: each has a number of its own, so that late responses are nothing's.
-    opened: u32,
     stags: HashMap<Vec<u8>, Stag>,
     clients: HashMap<SocketAddr, u32>,
     gets: Slab<Get>,
@@ -123,13 +121,14 @@ impl<F: Frames> Reads<F> {
     /// # Errors
     /// The connections', and the service's refusal.
     pub fn connect(server: SocketAddr, count: usize, frames: F) -> io::Result<Self> {
-        let number = u32::try_from(count.max(1)).map_err(io::Error::other)?;
-        let lanes = (1..=number).map(|n| lane(server, &frames, n)).collect::<io::Result<_>>()?;
+        let mut lanes = Vec::new();
+        for _ in 0..count.max(1) {
+            lanes.push(lane(server, &frames, &lanes)?);
+        }
         Ok(Self {
             frames,
             server,
             lanes,
-            opened: number,
             stags: HashMap::new(),
             clients: HashMap::new(),
             gets: Slab { slots: Vec::new(), free: Vec::new() },
@@ -237,8 +236,7 @@ impl<F: Frames> Reads<F> {
                 self.gets.take(under.get);
             }
         }
-        self.opened += 1;
-        let opened = lane(self.server, &self.frames, self.opened)?;
+        let opened = lane(self.server, &self.frames, &self.lanes)?;
         if let Some(lane) = self.lanes.get_mut(at) {
             self.counts.resumed += lane.requester.resumed();
             *lane = opened;
@@ -289,10 +287,14 @@ impl<F: Frames> Reads<F> {
     }
 }
 
-/// Opens the queue pair of this number.
-fn lane<F: Frames>(server: SocketAddr, frames: &F, qpn: u32) -> io::Result<Lane> {
+/// Opens a queue pair, of a number that none of these has.
+fn lane<F: Frames>(server: SocketAddr, frames: &F, others: &[Lane]) -> io::Result<Lane> {
     let route = frames.route();
-    let near = near_end(&route, qpn);
+    let is_taken = |qpn| others.iter().any(|other| other.requester.qpn() == qpn);
+    let mut near = near_end(&route);
+    while is_taken(near.qpn) {
+        near = near_end(&route);
+    }
     let mut service = Connection::open(server)?;
     let far = service::connect(&mut service, &near)?;
     let requester = Requester::new(&route, &near, &far);

@@ -68,7 +68,7 @@ impl Reads {
         let between = [CLIENT.0.into(), SERVER.0.into()];
         let route = Route { macs: [PEER_MAC, MAC], between };
         let frames = PortFrames::new(there.queues.pop().ok_or("no queue")?, region, route);
-        let near = near_end(&route, 1);
+        let near = near_end(&route);
         let ends = Between { ours: SERVER.0.into(), theirs: CLIENT.0.into() };
         let opened = rdma.pairs.open(Some(ends), &near).map_err(|why| format!("{why:?}"))?;
         let far = memcache::FarEnd { qpn: opened.qpn, ..near };
