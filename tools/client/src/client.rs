@@ -13,11 +13,14 @@
 //! one that could not be had from the beginning.
 
 use crate::codec::Stag;
-use crate::image::{self, Found, READ_MAX_BYTES, Unfit};
+use crate::image::{HEAD_BYTES, READ_MAX_BYTES};
 use crate::reader::{ReadError, Reader};
 use crate::service::Service;
-use std::collections::HashMap;
+use crate::stags::{Next, Stags, Why};
 use std::io;
+
+/// Keys whose stags are kept: some 100 MB of them.
+const STAGS_MAX: usize = 1 << 20;
 
 /// A client over one connection and one queue pair.
 #[derive(Debug)]
@@ -26,7 +29,7 @@ pub struct Client<S, R> {
     reader: Option<R>,
     /// What ended the last one.
     last_error: Option<ReadError>,
-    stags: HashMap<Box<[u8]>, Stag>,
+    stags: Stags,
     bytes: Vec<u8>,
     counts: Counts,
 }
@@ -40,6 +43,8 @@ pub struct Counts {
     pub torn: u64,
     /// Of these, of an item that had grown.
     pub longer: u64,
+    /// Of these, of another key, or bytes of no server's.
+    pub bad: u64,
     /// Gets that were asked over TCP.
     pub asked: u64,
 }
@@ -73,7 +78,7 @@ impl<S: Service, R: Reader> Client<S, R> {
             service,
             reader,
             last_error: None,
-            stags: HashMap::new(),
+            stags: Stags::new(STAGS_MAX),
             bytes: Vec::new(),
             counts: Counts::default(),
         }
@@ -113,7 +118,7 @@ impl<S: Service, R: Reader> Client<S, R> {
     /// The service's.
     pub fn set(&mut self, key: &[u8], flags: u32, value: &[u8]) -> io::Result<()> {
         let stag = self.service.set(key, flags, value)?;
-        self.keep(key, stag);
+        self.stags.keep(key, stag);
         Ok(())
     }
 
@@ -122,8 +127,8 @@ impl<S: Service, R: Reader> Client<S, R> {
     /// # Errors
     /// The service's.
     pub fn get(&mut self, key: &[u8]) -> io::Result<Option<Got<'_>>> {
-        let outcome = match self.stags.get(key) {
-            Some(stag) => self.read(key, *stag),
+        let outcome = match self.stags.of(key) {
+            Some(stag) => self.read(key, stag),
             None => Outcome::Ask,
         };
         match outcome {
@@ -136,27 +141,20 @@ impl<S: Service, R: Reader> Client<S, R> {
         }
     }
 
-    fn keep(&mut self, key: &[u8], stag: Option<Stag>) {
-        match stag {
-            Some(stag) => self.stags.insert(key.into(), stag),
-            None => self.stags.remove(key),
-        };
-    }
-
     fn ask(&mut self, key: &[u8]) -> io::Result<Option<Got<'_>>> {
         self.counts.asked += 1;
         self.bytes.clear();
         let Some((flags, stag)) = self.service.get(key, &mut self.bytes)? else {
             return Ok(None);
         };
-        self.keep(key, stag);
+        self.stags.keep(key, stag);
         Ok(Some(Got { value: &self.bytes, flags }))
     }
 
     fn read(&mut self, key: &[u8], mut stag: Stag) -> Outcome {
         let Some(reader) = &mut self.reader else { return Outcome::Ask };
         // The second time with the length that the first one gave.
-        for _ in 0..2 {
+        for is_second in [false, true] {
             let len = (stag.len as usize).min(READ_MAX_BYTES);
             self.bytes.resize(len, 0);
             self.counts.reads += 1;
@@ -165,23 +163,22 @@ impl<S: Service, R: Reader> Client<S, R> {
                 self.stags.clear();
                 return Outcome::Ask;
             }
-            match image::open(&self.bytes, key) {
-                Ok(Found::Item(item)) => {
-                    let (at, len) = (image::HEAD_BYTES + key.len(), item.value.len());
+            match self.stags.judge(key, stag, is_second, &self.bytes) {
+                Next::Hit(item) => {
+                    let (at, len) = (HEAD_BYTES + key.len(), item.value.len());
                     return Outcome::Hit { at, len, flags: item.flags };
                 }
-                Ok(Found::Miss) => return Outcome::Miss,
-                Ok(Found::Longer(len)) => {
+                Next::Miss => return Outcome::Miss,
+                Next::Again(longer) => {
                     self.counts.longer += 1;
-                    stag.len = u32::try_from(len).unwrap_or(u32::MAX);
-                    self.stags.insert(key.into(), stag);
+                    stag = longer;
                 }
-                Ok(Found::TooLong) | Err(Unfit::Key | Unfit::Malformed) => {
-                    self.stags.remove(key);
-                    return Outcome::Ask;
-                }
-                Err(Unfit::Torn | Unfit::Mixed) => {
-                    self.counts.torn += 1;
+                Next::Ask(why) => {
+                    *match why {
+                        Why::Torn => &mut self.counts.torn,
+                        Why::Longer => &mut self.counts.longer,
+                        Why::Bad => &mut self.counts.bad,
+                    } += 1;
                     return Outcome::Ask;
                 }
             }
@@ -285,7 +282,7 @@ mod tests {
         assert_eq!(client.get(b"sun").unwrap(), value(&[5; 100], 7));
         assert_eq!(client.get(b"sun").unwrap(), value(b"third", 3));
         assert_eq!(*w.lens.borrow(), [44, 143, 143, 243]);
-        assert_eq!(client.counts(), Counts { reads: 4, longer: 3, asked: 1, torn: 0 });
+        assert_eq!(client.counts(), Counts { reads: 4, longer: 3, asked: 1, ..Counts::default() });
     }
 
     #[test]
@@ -312,7 +309,7 @@ mod tests {
             assert!(client.has_reader(), "{n}");
             assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 3), "{n}");
         }
-        assert_eq!(client.counts(), Counts { reads: 5, torn: 2, longer: 0, asked: 5 });
+        assert_eq!(client.counts(), Counts { reads: 5, torn: 2, longer: 1, bad: 1, asked: 5 });
         assert!(!client.has_reader());
         assert!(matches!(client.last_error(), Some(ReadError::Refused(0x62))));
         w.gets.borrow_mut().push_back(good);

@@ -27,6 +27,7 @@ pub mod reader;
 pub mod requester;
 pub mod service;
 pub mod sockets;
+pub mod stags;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 

@@ -13,9 +13,10 @@ use gnomon_client::codec::connection::Connection;
 use gnomon_client::codec::reply::{append_value, parse};
 use gnomon_client::codec::{Asked, Protocol, Stag, udp};
 use gnomon_client::frames::{FRAME_MAX_BYTES, Frames, near_end, sending};
-use gnomon_client::image::{self, Found, READ_MAX_BYTES};
+use gnomon_client::image::READ_MAX_BYTES;
 use gnomon_client::requester::{Done, Due, Requester, TIMEOUT};
 use gnomon_client::service::{self, Service};
+use gnomon_client::stags::{Next, Stags, Why};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -36,6 +37,8 @@ pub struct ReadCounts {
     pub torn: u64,
     /// Of these, of an item that had grown.
     pub longer: u64,
+    /// Of these, of another key, or bytes of no server's.
+    pub bad: u64,
     /// Keys that were asked over TCP: first gets, and after a failed check.
     pub asked: u64,
     /// Times that a queue pair requested again what it missed.
@@ -105,7 +108,7 @@ pub struct Reads<F> {
     frames: F,
     server: SocketAddr,
     lanes: Vec<Lane>,
-    stags: HashMap<Vec<u8>, Stag>,
+    stags: Stags,
     clients: HashMap<SocketAddr, u32>,
     gets: Slab<Get>,
     under: Slab<Under>,
@@ -129,7 +132,8 @@ impl<F: Frames> Reads<F> {
             frames,
             server,
             lanes,
-            stags: HashMap::new(),
+            // As many as the replay has keys.
+            stags: Stags::new(usize::MAX),
             clients: HashMap::new(),
             gets: Slab { slots: Vec::new(), free: Vec::new() },
             under: Slab { slots: Vec::new(), free: Vec::new() },
@@ -147,11 +151,8 @@ impl<F: Frames> Reads<F> {
 
     /// Reads a key of a get, or asks for it.
     fn fetch(&mut self, lane: usize, get: usize, key: &[u8]) -> io::Result<()> {
-        match self.stags.get(key) {
-            Some(stag) => {
-                let stag = *stag;
-                self.read(Under { lane, get, key: key.to_vec(), stag, is_second: false })
-            }
+        match self.stags.of(key) {
+            Some(stag) => self.read(Under { lane, get, key: key.to_vec(), stag, is_second: false }),
             None => self.ask(lane, get, key),
         }
     }
@@ -175,10 +176,7 @@ impl<F: Frames> Reads<F> {
         let mut value = Vec::new();
         let Some(lane) = self.lanes.get_mut(lane) else { return Ok(()) };
         let got = lane.service.get(key, &mut value)?;
-        match got.and_then(|(_, stag)| stag) {
-            Some(stag) => self.stags.insert(key.to_vec(), stag),
-            None => self.stags.remove(key),
-        };
+        self.stags.keep(key, got.and_then(|(_, stag)| stag));
         self.found(get, got.map(|(flags, _)| (key, flags, &value[..])));
         Ok(())
     }
@@ -204,20 +202,19 @@ impl<F: Frames> Reads<F> {
         let Some(under) = under else { return Ok(()) };
         let Under { lane, get, stag, .. } = under;
         self.counts.reads += 1;
-        match image::open(&bytes, &under.key) {
-            Ok(Found::Item(item)) => {
-                self.found(get, Some((&under.key, item.flags, item.value)));
-            }
-            Ok(Found::Miss) => self.found(get, None),
-            Ok(Found::Longer(len)) if !under.is_second => {
+        match self.stags.judge(&under.key, stag, under.is_second, &bytes) {
+            Next::Hit(item) => self.found(get, Some((&under.key, item.flags, item.value))),
+            Next::Miss => self.found(get, None),
+            Next::Again(stag) => {
                 self.counts.longer += 1;
-                let stag = Stag { len: u32::try_from(len).unwrap_or(u32::MAX), ..stag };
-                self.stags.insert(under.key.clone(), stag);
                 self.read(Under { stag, is_second: true, ..under })?;
             }
-            Ok(Found::Longer(_) | Found::TooLong) => self.ask(lane, get, &under.key)?,
-            Err(_) => {
-                self.counts.torn += 1;
+            Next::Ask(why) => {
+                *match why {
+                    Why::Torn => &mut self.counts.torn,
+                    Why::Longer => &mut self.counts.longer,
+                    Why::Bad => &mut self.counts.bad,
+                } += 1;
                 self.ask(lane, get, &under.key)?;
             }
         }
