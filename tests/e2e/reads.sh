@@ -35,6 +35,10 @@ plays() {
   check "by READs, every value right, $name" read_well "$scratch/played.json"
 }
 
+if [ -e /usr/include/infiniband/verbs.h ]; then
+  check "the shim's test is made" cc -O2 -Wall -Wextra -Werror -o "$scratch/gid" tests/e2e/rdma/gid_test.c -libverbs
+  check "the GID of RoCE v2 is taken, on its port" "$scratch/gid"
+fi
 check "the Rust client is made" cargo build -q -p gnomon-client --example reads
 for tcp in kernel worker; do
   wire_up net_tap --rdma --tcp "$tcp" --exception-rate 100000 -m 256

@@ -1,7 +1,7 @@
 //! READs by libibverbs: an RDMA NIC, or Linux's rdma_rxe.
 //!
-//! In: a service's connection. Out: a queue pair on the device that has the connection's address. Each READ is
-//! waited for without sleep, and copied out of registered memory. Fails: no such device, the service's refusal,
+//! In: a service's connection. Out: a queue pair on the device that has the connection's address for RoCE v2. Each READ is
+//! waited for without sleep, for some seconds at most, and copied out of registered memory. Fails: no such device, the service's refusal,
 //! and a completion with an error, after which the queue pair is over.
 #![allow(unsafe_code, reason = "libibverbs is C")]
 
@@ -48,6 +48,9 @@ unsafe extern "C" {
 pub struct Verbs {
     raw: NonNull<Raw>,
 }
+
+// SAFETY: nothing of libibverbs is bound to a thread, and only a &mut or its owner reaches what is here.
+unsafe impl Send for Verbs {}
 
 impl Drop for Verbs {
     fn drop(&mut self) {
