@@ -47,7 +47,7 @@ pub trait Frames {
 /// Numbers of queue pairs and of packets have 24 bits.
 const MASK_24: u32 = 0xff_ffff;
 
-/// A number of 24 bits that nobody foretells.
+/// A number of 24 bits that cannot be foreseen.
 pub(crate) fn random_24() -> u32 {
     // The standard library's own keys, which the system gives.
     let random = RandomState::new().hash_one(());

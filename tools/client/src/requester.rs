@@ -4,7 +4,7 @@
 //! ```text
 //! post ──► request frames          oldest first: responses come in the order of their PSNs
 //! take ◄── response frames    ──►  a finished READ, or nothing yet
-//! due ◄── the time            ──►  how long to wait; that it is time to send again; that nobody answers
+//! due ◄── the time            ──►  how long to wait; that it is time to send again; that there is no answer
 //! again                       ──►  the same requests once more
 //! ```
 //!
@@ -28,7 +28,7 @@ const REQUEST_MAX_BYTES: usize = 14 + 40 + 8 + 12 + 16 + 4;
 /// Longest wait for the next byte that is missing, before it is requested again.
 pub const TIMEOUT: Duration = Duration::from_millis(34);
 /// Times that it is, while none comes.
-pub const RETRIES: u32 = 7;
+const RETRIES: u32 = 7;
 
 /// From where to where.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +63,7 @@ pub struct Requester {
     /// What is missing has been requested again, and nothing of it has come.
     has_resumed: bool,
     resumed: u64,
-    /// When something was missing first, came last, or was requested again for want of it.
+    /// When something was missing first, came last, or was requested again.
     since: Instant,
     /// Times that it was, since something came.
     tries: u32,
@@ -190,7 +190,7 @@ impl Requester {
     }
 
     /// What is to be done at this time, which is not before the last one. Only bytes that were missing count as an
-    /// answer: what else may come with this pair's number, of an earlier one or forged, keeps nobody waiting.
+    /// answer: what else may come with this pair's number, of an earlier one or forged, does not prolong the wait.
     pub fn due(&mut self, now: Instant) -> Due {
         let waited = now.saturating_duration_since(self.since);
         if self.over {

@@ -42,7 +42,7 @@ fn checked(key: &[u8]) -> io::Result<()> {
     }
 }
 
-/// It is not what answers the command: whose reply it is cannot be told.
+/// It is not what answers the command, but another one's reply.
 fn out_of_step(reply: &Reply<'_>) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("no reply to what was asked: {reply:?}"))
 }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_answers_another_command_is_nobodys_and_ends_the_connection() {
+    fn what_answers_another_command_ends_the_connection() {
         for stray in [
             &b"VA 4 f3 kmoon\r\ndusk\r\n"[..],
             b"VA 4 f3\r\ndusk\r\n",

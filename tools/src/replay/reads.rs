@@ -3,7 +3,8 @@
 //! A key's first get is an `mg` over TCP, which brings its stag; from then on it is read, and a READ that
 //! fails a check is asked over TCP again, as every client must (docs/rdma.md). What has come back is handed over
 //! as the text that a server would have answered, so that it is checked to the byte like any reply. A queue pair
-//! that is over is opened again; what was under way on it is lost. Captures in other protocols than the classic
+//! that is over is opened again; what was under way on it is lost. Each request over TCP is waited for, with all queue
+//! pairs: beside many sets, latencies of READs are those waits. Captures in other protocols than the classic
 //! text are not carried.
 
 use super::link::{Link, Taken};

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use wire::roce::request::Response;
 
 /// READs under way, as a NIC has them.
-const DEPTH: usize = 16;
+pub(super) const DEPTH: usize = 16;
 /// Packet slots: responses to all of them, the longest there are, and as many again.
 const SLOTS: u32 = 4096;
 /// Frames that wait in each direction.
