@@ -12,6 +12,9 @@ check "cargo fmt, the clients' battery" \
   cargo fmt --manifest-path tests/e2e/clients/memcache_crate/Cargo.toml --check
 check "clippy" cargo clippy --workspace --all-targets -q -- -D warnings
 check "clippy, without DPDK" cargo clippy --workspace --all-targets --no-default-features -q -- -D warnings
+if [ -e /usr/include/infiniband/verbs.h ]; then
+  check "clippy, the client by libibverbs" cargo clippy -p gnomon-client --features verbs --all-targets -q -- -D warnings
+fi
 check "the checkers notice what they should" python3 -m unittest discover -q -s scripts/tests
 check "structure of the tree" python3 scripts/check_structure.py
 check "words of the field" python3 scripts/retired_words.py

@@ -140,15 +140,17 @@ static union ibv_gid own_gid(const struct service *s)
 	return gid;
 }
 
+/* The address stands in the table for RoCE v1, too, mostly first. */
 static int gid_index(struct ibv_context *device, union ibv_gid gid)
 {
 	for (int i = 0; i < 64; i++) {
-		union ibv_gid other;
-		if (!ibv_query_gid(device, 1, i, &other) && !memcmp(&gid, &other, sizeof gid))
+		struct ibv_gid_entry entry;
+		if (!ibv_query_gid_ex(device, 1, i, &entry, 0) && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
+		    !memcmp(&gid, &entry.gid, sizeof gid))
 			return i;
 	}
 	errno = ENODEV;
-	die("no GID is this connection's address");
+	die("no GID of RoCE v2 is this connection's address");
 	return -1;
 }
 

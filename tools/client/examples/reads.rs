@@ -52,7 +52,7 @@ fn run() -> Result<bool, Box<dyn Error>> {
     };
     let mut service = Connection::open(server.parse()?)?;
     let reader = reader(&way, &mut service)?;
-    let mut client = Client::new(service, reader);
+    let mut client = Client::new(service, Some(reader));
 
     let lens = [1, 2, 3, 5, 64, 952, 980, 984, 985, 1000, 1024, 4096, 10_000, 50_001, 65_536];
     let mut right = 0;
@@ -83,7 +83,20 @@ fn run() -> Result<bool, Box<dyn Error>> {
     let long = client.get(b"rust64")?.is_some_and(|got| got.value == value(70_000, 7));
     check(long && client.counts().asked == asked + 1, "what is too long for a READ is asked for");
     check(client.get(b"nothing")?.is_none(), "a key that there is not is a miss");
-    check(client.has_reader(), "the queue pair is as it was");
+    check(client.last_error().is_none(), "the queue pair is as it was");
+
+    // Another pair, on a connection of its own, in the place of the first.
+    drop(client.take_reader());
+    let mut service = Connection::open(server.parse()?)?;
+    let another = self::reader(&way, &mut service)?;
+    client.renew(service, Some(another));
+    let reads = client.counts().reads;
+    client.set(b"rust64", 7, &value(64, 6))?;
+    let again = client.get(b"rust64")?.is_some_and(|got| got.value == value(64, 6));
+    check(
+        again && client.has_reader() && client.counts().reads == reads + 1,
+        "another queue pair reads, too",
+    );
     Ok(all_right)
 }
 

@@ -9,21 +9,27 @@
 //! ```
 //!
 //! In: keys. Out: values that were stored under them whole. Fails: the service's connection. A queue pair
-//! that is over costs speed alone: [`Client::has_reader`] says so, and [`Client::renew`] gives another.
+//! that is over costs speed alone: [`Client::last_error`] says why, and [`Client::renew`] gives another. So does
+//! one that could not be had from the beginning.
 
 use crate::codec::Stag;
-use crate::image::{self, Found, READ_MAX_BYTES, Unfit};
-use crate::reader::Reader;
+use crate::image::{HEAD_BYTES, READ_MAX_BYTES};
+use crate::reader::{ReadError, Reader};
 use crate::service::Service;
-use std::collections::HashMap;
+use crate::stags::{Next, Stags, Why};
 use std::io;
+
+/// Keys whose stags are kept: some 100 MB of them.
+const STAGS_MAX: usize = 1 << 20;
 
 /// A client over one connection and one queue pair.
 #[derive(Debug)]
 pub struct Client<S, R> {
     service: S,
     reader: Option<R>,
-    stags: HashMap<Box<[u8]>, Stag>,
+    /// What ended the last one.
+    last_error: Option<ReadError>,
+    stags: Stags,
     bytes: Vec<u8>,
     counts: Counts,
 }
@@ -37,6 +43,8 @@ pub struct Counts {
     pub torn: u64,
     /// Of these, of an item that had grown.
     pub longer: u64,
+    /// Of these, of another key, or bytes of no server's.
+    pub bad: u64,
     /// Gets that were asked over TCP.
     pub asked: u64,
 }
@@ -64,12 +72,13 @@ enum Outcome {
 }
 
 impl<S: Service, R: Reader> Client<S, R> {
-    /// A client that knows no stag yet.
-    pub fn new(service: S, reader: R) -> Self {
+    /// A client that knows no stag yet. Without a reader, all is asked over TCP.
+    pub fn new(service: S, reader: Option<R>) -> Self {
         Self {
             service,
-            reader: Some(reader),
-            stags: HashMap::new(),
+            reader,
+            last_error: None,
+            stags: Stags::new(STAGS_MAX),
             bytes: Vec::new(),
             counts: Counts::default(),
         }
@@ -85,9 +94,21 @@ impl<S: Service, R: Reader> Client<S, R> {
         self.reader.is_some()
     }
 
-    /// Another queue pair. Stags of a server that was started again are none: they are forgotten.
-    pub fn renew(&mut self, service: S, reader: R) {
-        (self.service, self.reader) = (service, Some(reader));
+    /// What ended the last queue pair; `None` while it is as it was.
+    pub fn last_error(&self) -> Option<&ReadError> {
+        self.last_error.as_ref()
+    }
+
+    /// Gives the reader back, to be closed before the next one is opened: through kernel sockets there is one at
+    /// a time.
+    pub fn take_reader(&mut self) -> Option<R> {
+        self.reader.take()
+    }
+
+    /// Another connection, and queue pair if one is to be had. Stags of a server that was started again are none:
+    /// they are forgotten.
+    pub fn renew(&mut self, service: S, reader: Option<R>) {
+        (self.service, self.reader, self.last_error) = (service, reader, None);
         self.stags.clear();
     }
 
@@ -97,7 +118,7 @@ impl<S: Service, R: Reader> Client<S, R> {
     /// The service's.
     pub fn set(&mut self, key: &[u8], flags: u32, value: &[u8]) -> io::Result<()> {
         let stag = self.service.set(key, flags, value)?;
-        self.keep(key, stag);
+        self.stags.keep(key, stag);
         Ok(())
     }
 
@@ -106,8 +127,8 @@ impl<S: Service, R: Reader> Client<S, R> {
     /// # Errors
     /// The service's.
     pub fn get(&mut self, key: &[u8]) -> io::Result<Option<Got<'_>>> {
-        let outcome = match self.stags.get(key) {
-            Some(stag) => self.read(key, *stag),
+        let outcome = match self.stags.of(key) {
+            Some(stag) => self.read(key, stag),
             None => Outcome::Ask,
         };
         match outcome {
@@ -120,52 +141,44 @@ impl<S: Service, R: Reader> Client<S, R> {
         }
     }
 
-    fn keep(&mut self, key: &[u8], stag: Option<Stag>) {
-        match stag {
-            Some(stag) => self.stags.insert(key.into(), stag),
-            None => self.stags.remove(key),
-        };
-    }
-
     fn ask(&mut self, key: &[u8]) -> io::Result<Option<Got<'_>>> {
         self.counts.asked += 1;
         self.bytes.clear();
         let Some((flags, stag)) = self.service.get(key, &mut self.bytes)? else {
             return Ok(None);
         };
-        self.keep(key, stag);
+        self.stags.keep(key, stag);
         Ok(Some(Got { value: &self.bytes, flags }))
     }
 
     fn read(&mut self, key: &[u8], mut stag: Stag) -> Outcome {
         let Some(reader) = &mut self.reader else { return Outcome::Ask };
         // The second time with the length that the first one gave.
-        for _ in 0..2 {
+        for is_second in [false, true] {
             let len = (stag.len as usize).min(READ_MAX_BYTES);
             self.bytes.resize(len, 0);
             self.counts.reads += 1;
-            if reader.read(stag.id, &mut self.bytes).is_err() {
-                self.reader = None;
+            if let Err(why) = reader.read(stag.id, &mut self.bytes) {
+                (self.reader, self.last_error) = (None, Some(why));
                 self.stags.clear();
                 return Outcome::Ask;
             }
-            match image::open(&self.bytes, key) {
-                Ok(Found::Item(item)) => {
-                    let (at, len) = (image::HEAD_BYTES + key.len(), item.value.len());
+            match self.stags.judge(key, stag, is_second, &self.bytes) {
+                Next::Hit(item) => {
+                    let (at, len) = (HEAD_BYTES + key.len(), item.value.len());
                     return Outcome::Hit { at, len, flags: item.flags };
                 }
-                Ok(Found::Miss) => return Outcome::Miss,
-                Ok(Found::Longer(len)) => {
+                Next::Miss => return Outcome::Miss,
+                Next::Again(longer) => {
                     self.counts.longer += 1;
-                    stag.len = u32::try_from(len).unwrap_or(u32::MAX);
-                    self.stags.insert(key.into(), stag);
+                    stag = longer;
                 }
-                Ok(Found::TooLong) | Err(Unfit::Key | Unfit::Malformed) => {
-                    self.stags.remove(key);
-                    return Outcome::Ask;
-                }
-                Err(Unfit::Torn | Unfit::Mixed) => {
-                    self.counts.torn += 1;
+                Next::Ask(why) => {
+                    *match why {
+                        Why::Torn => &mut self.counts.torn,
+                        Why::Longer => &mut self.counts.longer,
+                        Why::Bad => &mut self.counts.bad,
+                    } += 1;
                     return Outcome::Ask;
                 }
             }
@@ -178,7 +191,6 @@ impl<S: Service, R: Reader> Client<S, R> {
 mod tests {
     use super::*;
     use crate::image::tests::{Sent, sent};
-    use crate::reader::ReadError;
     use std::cell::RefCell;
     use std::collections::VecDeque;
 
@@ -244,7 +256,7 @@ mod tests {
                 Ok(Sent { status: 1, key: vec![], value: vec![], version: 0 }.bytes(48)),
             ],
         );
-        let mut client = Client::new(&w, &w);
+        let mut client = Client::new(&w, Some(&w));
         assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 3));
         assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 7));
         assert_eq!(client.get(b"sun").unwrap(), value(b"dusk", 7));
@@ -265,12 +277,12 @@ mod tests {
                 Ok(long(300).bytes(243)),
             ],
         );
-        let mut client = Client::new(&w, &w);
+        let mut client = Client::new(&w, Some(&w));
         client.set(b"sun", 0, b"x").unwrap();
         assert_eq!(client.get(b"sun").unwrap(), value(&[5; 100], 7));
         assert_eq!(client.get(b"sun").unwrap(), value(b"third", 3));
         assert_eq!(*w.lens.borrow(), [44, 143, 143, 243]);
-        assert_eq!(client.counts(), Counts { reads: 4, longer: 3, asked: 1, torn: 0 });
+        assert_eq!(client.counts(), Counts { reads: 4, longer: 3, asked: 1, ..Counts::default() });
     }
 
     #[test]
@@ -291,22 +303,39 @@ mod tests {
                 Err(0x62),
             ],
         );
-        let mut client = Client::new(&w, &w);
+        let mut client = Client::new(&w, Some(&w));
         client.set(b"sun", 0, b"shine").unwrap();
         for n in 0..5 {
             assert!(client.has_reader(), "{n}");
             assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 3), "{n}");
         }
-        assert_eq!(client.counts(), Counts { reads: 5, torn: 2, longer: 0, asked: 5 });
+        assert_eq!(client.counts(), Counts { reads: 5, torn: 2, longer: 1, bad: 1, asked: 5 });
         assert!(!client.has_reader());
+        assert!(matches!(client.last_error(), Some(ReadError::Refused(0x62))));
         w.gets.borrow_mut().push_back(good);
         assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 3));
         assert_eq!(w.lens.borrow().len(), 5);
         // Another pair: what was known is forgotten.
-        client.renew(&w, &w);
+        client.renew(&w, Some(&w));
+        assert!(client.last_error().is_none());
         w.gets.borrow_mut().push_back(good);
         assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 3));
         w.reads.borrow_mut().push_back(Ok(sent(b"shine".to_vec(), 1).bytes(48)));
         assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 7));
+    }
+
+    #[test]
+    fn without_a_reader_all_is_asked_for() {
+        let good = Some((&b"shine"[..], Some(stag(5))));
+        let w = world([good; 2], []);
+        let mut client = Client::new(&w, None::<&World>);
+        for _ in 0..2 {
+            assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 3));
+        }
+        client.renew(&w, Some(&w));
+        assert!(client.take_reader().is_some() && !client.has_reader());
+        w.gets.borrow_mut().push_back(good);
+        assert_eq!(client.get(b"sun").unwrap(), value(b"shine", 3));
+        assert_eq!((client.counts().asked, client.counts().reads), (3, 0));
     }
 }

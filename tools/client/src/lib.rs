@@ -12,7 +12,7 @@
 //! let mut service = Connection::open("10.0.0.5:11211".parse()?)?;
 //! let sockets = Sockets::beside(&service)?;
 //! let reader = FrameReader::connect(&mut service, sockets)?;
-//! let mut client = Client::new(service, reader);
+//! let mut client = Client::new(service, Some(reader));
 //! client.set(b"sun", 0, b"shine")?;
 //! let got = client.get(b"sun")?;
 //! assert_eq!(got.map(|got| got.value), Some(&b"shine"[..]));
@@ -27,6 +27,7 @@ pub mod reader;
 pub mod requester;
 pub mod service;
 pub mod sockets;
+pub mod stags;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 

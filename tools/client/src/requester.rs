@@ -4,7 +4,8 @@
 //! ```text
 //! post ──► request frames          oldest first: responses come in the order of their PSNs
 //! take ◄── response frames    ──►  a finished READ, or nothing yet
-//! again, when nothing comes   ──►  the same requests once more
+//! due ◄── the time            ──►  how long to wait; that it is time to send again; that there is no answer
+//! again                       ──►  the same requests once more
 //! ```
 //!
 //! What is lost is requested as Linux's rdma_rxe does: from the first byte that is missing, at the PSN
@@ -17,12 +18,17 @@ use driver_shim::MacAddr;
 use memcache::FarEnd;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 use wire::build::UdpFrame;
 use wire::roce::request::{Read, Response};
 use wire::roce::{PORT, Psn, opcode, syndrome};
 
 /// Longest frame of a request: over IPv6.
 const REQUEST_MAX_BYTES: usize = 14 + 40 + 8 + 12 + 16 + 4;
+/// Longest wait for the next byte that is missing, before it is requested again.
+pub const TIMEOUT: Duration = Duration::from_millis(34);
+/// Times that it is, while none comes.
+const RETRIES: u32 = 7;
 
 /// From where to where.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +63,22 @@ pub struct Requester {
     /// What is missing has been requested again, and nothing of it has come.
     has_resumed: bool,
     resumed: u64,
+    /// When something was missing first, came last, or was requested again.
+    since: Instant,
+    /// Times that it was, since something came.
+    tries: u32,
     over: bool,
+}
+
+/// What the time says of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing, for so long.
+    Wait(Duration),
+    /// Call [`Requester::again`].
+    Again,
+    /// Nothing came, however often it was requested, or the pair had ended before.
+    Over,
 }
 
 /// A READ that is under way.
@@ -93,8 +114,15 @@ impl Requester {
             reads: VecDeque::new(),
             has_resumed: false,
             resumed: 0,
+            since: Instant::now(),
+            tries: 0,
             over: false,
         }
+    }
+
+    /// Its number at this end.
+    pub fn qpn(&self) -> u32 {
+        self.near_qpn
     }
 
     /// READs under way.
@@ -123,6 +151,9 @@ impl Requester {
     ) -> bool {
         if self.over {
             return false;
+        }
+        if self.reads.is_empty() {
+            (self.since, self.tries) = (Instant::now(), 0);
         }
         let waiting = Waiting { ticket, stag, first: self.next, into, come: 0 };
         self.next = self.next.plus(packets(waiting.into.len(), self.mtu));
@@ -156,6 +187,31 @@ impl Requester {
             }
             _ => Ok(None),
         }
+    }
+
+    /// What is to be done at this time, which is not before the last one. Only bytes that were missing count as an
+    /// answer: what else may come with this pair's number, of an earlier one or forged, does not prolong the wait.
+    pub fn due(&mut self, now: Instant) -> Due {
+        let waited = now.saturating_duration_since(self.since);
+        if self.over {
+            Due::Over
+        } else if self.reads.is_empty() {
+            Due::Wait(TIMEOUT)
+        } else if waited < TIMEOUT {
+            Due::Wait(TIMEOUT - waited)
+        } else if self.tries < RETRIES {
+            (self.since, self.tries) = (now, self.tries + 1);
+            Due::Again
+        } else {
+            self.over = true;
+            Due::Over
+        }
+    }
+
+    /// Ends the pair: READs under way come to nothing.
+    pub fn end(&mut self) {
+        self.over = true;
+        self.reads.clear();
     }
 
     /// Sends everything that has not come once more.
@@ -202,6 +258,7 @@ impl Requester {
         waiting.come += place.len();
         self.expected = self.expected.plus(1);
         self.has_resumed = false;
+        (self.since, self.tries) = (Instant::now(), 0);
         let done = if is_last { self.reads.pop_front() } else { None };
         done.map(|Waiting { ticket, into, .. }| Done { ticket, bytes: into })
     }
@@ -375,6 +432,33 @@ mod tests {
                 None
             );
         }
+    }
+
+    #[test]
+    fn the_wait_for_what_is_missing_has_an_end_whatever_else_comes() {
+        let mut p = pair(9, 256);
+        let begun = Instant::now();
+        assert_eq!(p.due(begun + 2 * TIMEOUT), Due::Wait(TIMEOUT));
+        p.post(STAG, 1, vec![0; 600], &mut |_| ());
+        let mut now = Instant::now();
+        assert!(matches!(p.due(now), Due::Wait(left) if left > Duration::ZERO && left <= TIMEOUT));
+        let strays = [response(opcode::READ_MIDDLE, 5, &[7; 256]), nak(9, syndrome::NAK_SEQUENCE)];
+        for _ in 0..RETRIES {
+            now += TIMEOUT;
+            assert_eq!(p.due(now), Due::Again);
+            for stray in &strays {
+                assert_eq!(p.take(stray, &mut |_| ()).unwrap(), None);
+            }
+            assert_eq!(p.due(now), Due::Wait(TIMEOUT));
+        }
+        // What was missing begins the count again.
+        p.take(&response(opcode::READ_FIRST, 9, &[7; 256]), &mut |_| ()).unwrap();
+        now = Instant::now();
+        for due in [Due::Again; RETRIES as usize].into_iter().chain([Due::Over; 2]) {
+            now += TIMEOUT;
+            assert_eq!(p.due(now), due);
+        }
+        assert!(!p.post(STAG, 2, vec![0; 40], &mut |_| panic!("it is over")));
     }
 
     proptest! {

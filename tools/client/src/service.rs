@@ -1,13 +1,14 @@
 //! The service over TCP: what a reader of stags asks it by ordinary commands.
 //!
-//! In: a key, a value, or an end of a queue pair. Out: what the service says. Fails: the connection, a
-//! refusal, and replies that the protocol does not have.
+//! In: a key, a value, or an end of a queue pair. Out: what the service says. Fails: a key that no command can
+//! have, before anything is sent; a refusal, after which the connection is as good as before; the connection
+//! itself, and replies that are none to what was asked: after these two nothing more goes over it.
 
 use crate::codec::connection::Connection;
 use crate::codec::reply::{Reply, Value, parse};
 use crate::codec::{Protocol, Stag, request, stag};
-use memcache::FarEnd;
-use std::io;
+use memcache::{FarEnd, KEY_MAX_BYTES};
+use std::io::{self, ErrorKind};
 
 /// What clients of one-sided reads ask by ordinary commands.
 pub trait Service {
@@ -29,11 +30,28 @@ fn refused(line: &[u8]) -> io::Error {
     io::Error::other(String::from_utf8_lossy(line).into_owned())
 }
 
+/// Words end at blanks and commands at line ends: a key with one in it would be another command.
+fn checked(key: &[u8]) -> io::Result<()> {
+    let is_word = key.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
+    match is_word && (1..=KEY_MAX_BYTES).contains(&key.len()) {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            ErrorKind::InvalidInput,
+            "no key: 1 to 250 bytes, no blanks or control characters",
+        )),
+    }
+}
+
+/// It is not what answers the command, but another one's reply.
+fn out_of_step(reply: &Reply<'_>) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("no reply to what was asked: {reply:?}"))
+}
+
 /// Appends the command that gets a value and its stag.
 pub fn append_get(key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"mg ");
     out.extend_from_slice(key);
-    out.extend_from_slice(b" v f g\r\n");
+    out.extend_from_slice(b" v f k g\r\n");
 }
 
 /// Appends the command that stores a value and gets its stag.
@@ -49,40 +67,153 @@ pub fn append_set(key: &[u8], flags: u32, value: &[u8], out: &mut Vec<u8>) {
 /// See the module.
 pub fn connect(service: &mut Connection, near: &FarEnd) -> io::Result<FarEnd> {
     service.send(stag::connect(near).as_bytes())?;
-    service.receive(|come| match stag::connected(come)? {
-        None => Ok(None),
-        Some((Ok(far), rest)) => Ok(Some((far, rest))),
-        Some((Err(line), _)) => Err(refused(line)),
-    })
+    let far = service.receive(|come| match stag::connected(come)? {
+        None => io::Result::Ok(None),
+        Some((said, rest)) => Ok(Some((said.map_err(refused), rest))),
+    })??;
+    // Responses to a READ are counted by it.
+    match far.mtu == near.mtu {
+        true => Ok(far),
+        false => {
+            Err(io::Error::new(ErrorKind::InvalidData, "the path MTU is not what was asked for"))
+        }
+    }
 }
 
 impl Service for Connection {
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> io::Result<Option<(u32, Option<Stag>)>> {
+        checked(key)?;
         let mut line = Vec::new();
         append_get(key, &mut line);
         self.send(&line)?;
         self.receive(|come| match parse(Protocol::Meta, come)? {
-            None => Ok(None),
-            Some((Reply::Miss, rest)) => Ok(Some((None, rest))),
-            Some((Reply::Value(Value { flags, stag, data, .. }), rest)) => {
+            None => io::Result::Ok(None),
+            Some((Reply::Miss, rest)) => Ok(Some((Ok(None), rest))),
+            Some((Reply::Value(Value { key: Some(its), flags, stag, data, .. }), rest))
+                if its == key =>
+            {
                 into.extend_from_slice(data);
-                Ok(Some((Some((flags.unwrap_or(0), stag)), rest)))
+                Ok(Some((Ok(Some((flags.unwrap_or(0), stag))), rest)))
             }
-            Some((Reply::Refused(line), _)) => Err(refused(line)),
-            Some((other, _)) => Err(io::Error::other(format!("{other:?}"))),
-        })
+            Some((Reply::Refused(line), rest)) => Ok(Some((Err(refused(line)), rest))),
+            Some((other, _)) => Err(out_of_step(&other)),
+        })?
     }
 
     fn set(&mut self, key: &[u8], flags: u32, value: &[u8]) -> io::Result<Option<Stag>> {
+        checked(key)?;
         let mut text = Vec::new();
         append_set(key, flags, value, &mut text);
         self.send(&text)?;
         self.receive(|come| match parse(Protocol::Meta, come)? {
-            None => Ok(None),
-            Some((Reply::Named(stag), rest)) => Ok(Some((Some(stag), rest))),
-            Some((Reply::Done, rest)) => Ok(Some((None, rest))),
-            Some((Reply::Refused(line), _)) => Err(refused(line)),
-            Some((other, _)) => Err(io::Error::other(format!("{other:?}"))),
-        })
+            None => io::Result::Ok(None),
+            Some((Reply::Named(stag), rest)) => Ok(Some((Ok(Some(stag)), rest))),
+            Some((Reply::Done, rest)) => Ok(Some((Ok(None), rest))),
+            Some((Reply::NotStored, rest)) => Ok(Some((Err(refused(b"NS")), rest))),
+            Some((Reply::Refused(line), rest)) => Ok(Some((Err(refused(line)), rest))),
+            Some((other, _)) => Err(out_of_step(&other)),
+        })?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::thread::JoinHandle;
+
+    /// A service that answers each piece that comes with the next of these; gives all that came.
+    fn service(answers: &'static [&'static [u8]]) -> (Connection, JoinHandle<Vec<u8>>) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, mut all) = (listener.accept().unwrap().0, Vec::new());
+            let mut piece = [0; 4096];
+            for answer in answers {
+                let len = stream.read(&mut piece).unwrap();
+                all.extend_from_slice(&piece[..len]);
+                stream.write_all(answer).unwrap();
+            }
+            stream.read_to_end(&mut all).unwrap();
+            all
+        });
+        (Connection::open(address).unwrap(), server)
+    }
+
+    fn near() -> FarEnd {
+        FarEnd { qpn: 5, psn: 6, gid: "::ffff:10.0.0.1".parse().unwrap(), mtu: 1024 }
+    }
+
+    #[test]
+    fn a_refusal_is_said_once_and_the_connection_goes_on() {
+        let (mut it, server) = service(&[
+            b"SERVER_ERROR busy\r\n",
+            b"VA 5 f3 ksun g0000000000000abc,48\r\nshine\r\n",
+            b"SERVER_ERROR out of memory storing object\r\n",
+            b"HD g0000000000000abc,48\r\n",
+            b"NS\r\n",
+            b"SERVER_ERROR all queue pairs are in use\r\n",
+            b"RDMA 17 1 ::ffff:10.0.0.2 1024\r\n",
+            b"RDMA 17 1 ::ffff:10.0.0.2 0\r\n",
+            b"EN\r\n",
+        ]);
+        let (mut value, stag) = (Vec::new(), Stag { id: 0xabc, len: 48 });
+        let why = it.get(b"sun", &mut value).unwrap_err();
+        assert_eq!((why.to_string().as_str(), value.len()), ("SERVER_ERROR busy", 0));
+        assert_eq!(it.get(b"sun", &mut value).unwrap(), Some((3, Some(stag))));
+        assert_eq!(value, b"shine");
+        let why = it.set(b"sun", 3, b"shine").unwrap_err();
+        assert!(why.to_string().contains("out of memory"), "{why}");
+        assert_eq!(it.set(b"sun", 3, b"shine").unwrap(), Some(stag));
+        assert_eq!(it.set(b"sun", 3, b"shine").unwrap_err().to_string(), "NS");
+        let why = connect(&mut it, &near()).unwrap_err();
+        assert!(why.to_string().contains("in use"), "{why}");
+        assert_eq!(connect(&mut it, &near()).unwrap().qpn, 17);
+        let why = connect(&mut it, &near()).unwrap_err();
+        assert!(why.to_string().contains("path MTU"), "{why}");
+        assert_eq!(it.get(b"sun", &mut Vec::new()).unwrap(), None);
+        drop(it);
+        let asked = server.join().unwrap();
+        assert!(asked.starts_with(b"mg sun v f k g\r\nmg sun v f k g\r\nms sun 5 F3 g\r\n"));
+    }
+
+    #[test]
+    fn what_answers_another_command_ends_the_connection() {
+        for stray in [
+            &b"VA 4 f3 kmoon\r\ndusk\r\n"[..],
+            b"VA 4 f3\r\ndusk\r\n",
+            b"HD\r\n",
+            b"VA 4 x\r\ndusk\r\n",
+        ] {
+            let answers = Box::leak(Box::new([stray]));
+            let (mut it, server) = service(answers);
+            let mut value = Vec::new();
+            let why = it.get(b"sun", &mut value).unwrap_err();
+            assert_eq!((why.kind(), value.len()), (ErrorKind::InvalidData, 0), "{why}");
+            for why in [
+                it.get(b"moon", &mut value).unwrap_err(),
+                it.set(b"moon", 0, b"dusk").unwrap_err(),
+                connect(&mut it, &near()).unwrap_err(),
+            ] {
+                assert_eq!(why.kind(), ErrorKind::NotConnected, "{why}");
+            }
+            drop(it);
+            assert_eq!(server.join().unwrap(), b"mg sun v f k g\r\n");
+        }
+    }
+
+    #[test]
+    fn no_key_is_a_command() {
+        let (mut it, server) = service(&[b"EN\r\n"]);
+        let long = [b'k'; 251];
+        for key in [&b""[..], b"a\r\nflush_all", b"a b", b"a\0", b"a\x7f", b"a\t", &long] {
+            let get = it.get(key, &mut Vec::new()).unwrap_err();
+            let set = it.set(key, 0, b"x").unwrap_err();
+            assert_eq!([get.kind(), set.kind()], [ErrorKind::InvalidInput; 2]);
+        }
+        assert_eq!(it.get(&long[..250], &mut Vec::new()).unwrap(), None);
+        drop(it);
+        assert_eq!(server.join().unwrap().len(), "mg  v f k g\r\n".len() + 250);
     }
 }

@@ -58,7 +58,7 @@ impl Frames for Sockets {
     fn send(&mut self, frame: &[u8]) -> io::Result<()> {
         let to = SocketAddr::from((self.route.between[1], PORT));
         match self.socket.send_to(frame.get(DATA_AT..).unwrap_or_default(), to) {
-            Err(why) if !is_passing(why.kind()) => Err(why),
+            Err(why) if !is_passing(&why) => Err(why),
             _ => Ok(()),
         }
     }
@@ -67,7 +67,7 @@ impl Frames for Sockets {
         let mut data = [0; FRAME_MAX_BYTES];
         let (len, from) = match self.socket.recv_from(&mut data) {
             Ok(come) => come,
-            Err(why) if is_passing(why.kind()) => return Ok(0),
+            Err(why) if is_passing(&why) => return Ok(0),
             Err(why) => return Err(why),
         };
         let there = self.route.headers();
@@ -92,8 +92,30 @@ impl Frames for Sockets {
     }
 }
 
-/// Nothing has come, or something was lost.
-fn is_passing(kind: ErrorKind) -> bool {
+/// Nothing has come, or something was lost: queues that are full say so in more than one way.
+fn is_passing(why: &io::Error) -> bool {
     use ErrorKind::{ConnectionRefused, Interrupted, OutOfMemory, TimedOut, WouldBlock};
-    matches!(kind, ConnectionRefused | Interrupted | OutOfMemory | TimedOut | WouldBlock)
+    let is_full = Errno::from_io_error(why) == Some(Errno::NOBUFS);
+    is_full
+        || matches!(
+            why.kind(),
+            ConnectionRefused | Interrupted | OutOfMemory | TimedOut | WouldBlock
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_loses_and_what_is_wrong_is_said() {
+        for (why, passes) in [
+            (Errno::NOBUFS, true),
+            (Errno::AGAIN, true),
+            (Errno::ACCESS, false),
+            (Errno::NETUNREACH, false),
+        ] {
+            assert_eq!(is_passing(&why.into()), passes, "{why}");
+        }
+    }
 }

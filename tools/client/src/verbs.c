@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct gnomon_verbs {
 	struct ibv_context *device;
@@ -15,19 +16,38 @@ struct gnomon_verbs {
 	struct ibv_mr *mr;
 	uint8_t *memory;
 	uint32_t read_max;
+	uint8_t port;
 	int gid_index;
+	/* A READ was given up: its completion may still come, and its bytes. */
+	int is_over;
 };
 
-/* Where a device has this GID; -1: nowhere. */
-static int gid_index(struct ibv_context *device, const union ibv_gid *gid)
+/* Longest wait for a completion: the queue pair's own retries end long before, if its device works. */
+enum { COMPLETION_S = 5 };
+
+/*
+ * Finds the port and the place where a device has this GID for RoCE v2; 0: it has. The same address stands in the
+ * table for v1, too, mostly first: frames of v1 are not UDP, and reach no server here.
+ */
+static int find_gid(struct ibv_context *device, const union ibv_gid *gid, uint8_t *port, int *index)
 {
-	union ibv_gid other;
-	struct ibv_port_attr port;
-	if (ibv_query_port(device, 1, &port))
+	struct ibv_device_attr all;
+	if (ibv_query_device(device, &all))
 		return -1;
-	for (int i = 0; i < port.gid_tbl_len; i++)
-		if (!ibv_query_gid(device, 1, i, &other) && !memcmp(gid, &other, sizeof other))
-			return i;
+	for (int p = 1; p <= all.phys_port_cnt; p++) {
+		struct ibv_port_attr its;
+		if (ibv_query_port(device, p, &its))
+			continue;
+		for (int i = 0; i < its.gid_tbl_len; i++) {
+			struct ibv_gid_entry entry;
+			if (ibv_query_gid_ex(device, p, i, &entry, 0) || entry.gid_type != IBV_GID_TYPE_ROCE_V2 ||
+			    memcmp(gid, &entry.gid, sizeof entry.gid))
+				continue;
+			*port = p;
+			*index = i;
+			return 0;
+		}
+	}
 	return -1;
 }
 
@@ -57,7 +77,7 @@ struct gnomon_verbs *gnomon_verbs_open(const uint8_t raw[16], uint32_t read_max)
 	memcpy(gid.raw, raw, sizeof gid.raw);
 	for (int i = 0; v && list && i < n && !v->device; i++) {
 		v->device = ibv_open_device(list[i]);
-		if (v->device && (v->gid_index = gid_index(v->device, &gid)) < 0) {
+		if (v->device && find_gid(v->device, &gid, &v->port, &v->gid_index)) {
 			ibv_close_device(v->device);
 			v->device = NULL;
 		}
@@ -96,7 +116,7 @@ uint32_t gnomon_verbs_qpn(const struct gnomon_verbs *v)
 /* Connects it, with a path MTU of 1024 bytes. 0, or an error number. */
 int gnomon_verbs_connect(struct gnomon_verbs *v, uint32_t psn, uint32_t far_qpn, uint32_t far_psn, const uint8_t far_gid[16])
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = v->port };
 	int why = ibv_modify_qp(v->qp, &attr,
 				IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	if (why)
@@ -108,7 +128,7 @@ int gnomon_verbs_connect(struct gnomon_verbs *v, uint32_t psn, uint32_t far_qpn,
 		.rq_psn = far_psn,
 		.ah_attr = {
 			.is_global = 1,
-			.port_num = 1,
+			.port_num = v->port,
 			.grh = { .sgid_index = v->gid_index, .hop_limit = 64 },
 		},
 	};
@@ -133,7 +153,7 @@ int gnomon_verbs_connect(struct gnomon_verbs *v, uint32_t psn, uint32_t far_qpn,
 
 /*
  * Reads len bytes, of which there is room for into and in the registered memory. 0, or a status of a
- * completion; below 0, an error number. The queue pair's own retries bound the wait.
+ * completion; below 0, an error number. The queue pair's own retries bound the wait, and a deadline where they do not.
  */
 int gnomon_verbs_read(struct gnomon_verbs *v, uint64_t va, uint32_t rkey, uint32_t len, uint8_t *into)
 {
@@ -146,15 +166,24 @@ int gnomon_verbs_read(struct gnomon_verbs *v, uint64_t va, uint32_t rkey, uint32
 		.wr.rdma = { .remote_addr = va, .rkey = rkey },
 	}, *bad;
 	struct ibv_wc wc = { .status = IBV_WC_GENERAL_ERR };
+	struct timespec begun, now;
 	int n;
+	if (v->is_over)
+		return -ENOTCONN;
 	if (len > v->read_max)
 		return -EINVAL;
 	if ((n = ibv_post_send(v->qp, &wr, &bad)))
 		return -n;
-	while ((n = ibv_poll_cq(v->cq, 1, &wc)) == 0)
-		;
-	if (n < 0)
-		return -EIO;
+	clock_gettime(CLOCK_MONOTONIC, &begun);
+	while ((n = ibv_poll_cq(v->cq, 1, &wc)) == 0) {
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if (now.tv_sec - begun.tv_sec > COMPLETION_S)
+			break;
+	}
+	if (n <= 0) {
+		v->is_over = 1;
+		return n ? -EIO : -ETIMEDOUT;
+	}
 	if (wc.status == IBV_WC_SUCCESS)
 		memcpy(into, v->memory, len);
 	return wc.status;

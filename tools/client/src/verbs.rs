@@ -1,11 +1,12 @@
 //! READs by libibverbs: an RDMA NIC, or Linux's rdma_rxe.
 //!
-//! In: a service's connection. Out: a queue pair on the device that has the connection's address. Each READ is
-//! waited for without sleep, and copied out of registered memory. Fails: no such device, the service's refusal,
+//! In: a service's connection. Out: a queue pair on the device that has the connection's address for RoCE v2. Each READ is
+//! waited for without sleep, for some seconds at most, and copied out of registered memory. Fails: no such device, the service's refusal,
 //! and a completion with an error, after which the queue pair is over.
 #![allow(unsafe_code, reason = "libibverbs is C")]
 
 use crate::codec::connection::Connection;
+use crate::frames::random_24;
 use crate::image::READ_MAX_BYTES;
 use crate::reader::{ReadError, Reader};
 use crate::service;
@@ -48,6 +49,9 @@ pub struct Verbs {
     raw: NonNull<Raw>,
 }
 
+// SAFETY: nothing of libibverbs is bound to a thread, and only a &mut or its owner reaches what is here.
+unsafe impl Send for Verbs {}
+
 impl Drop for Verbs {
     fn drop(&mut self) {
         // SAFETY: it came from gnomon_verbs_open, and is closed once, here.
@@ -72,7 +76,7 @@ impl Verbs {
         let verbs = Self { raw: NonNull::new(raw).ok_or_else(io::Error::last_os_error)? };
         // SAFETY: it is open.
         let qpn = unsafe { gnomon_verbs_qpn(verbs.raw.as_ptr()) };
-        let near = FarEnd { qpn, psn: qpn.wrapping_mul(0x9e_3779) & 0xff_ffff, gid, mtu: MTU };
+        let near = FarEnd { qpn, psn: random_24(), gid, mtu: MTU };
         let far = service::connect(service, &near)?;
         let far_gid = far.gid.octets();
         let raw = verbs.raw.as_ptr();

@@ -322,9 +322,9 @@ impl Flags {
                 write_text(Path::new("-"), &text)?;
             }
             write_text(Path::new("-"), &report.to_string())?;
-            if let Some(ReadCounts { reads, torn, longer, asked, resumed, reopened }) = reads {
+            if let Some(ReadCounts { reads, torn, longer, bad, asked, resumed, reopened }) = reads {
                 let text = format!(
-                    "reads       {reads:>12}  {torn} torn, {longer} of items that had grown; {asked} keys asked over TCP, \
+                    "reads       {reads:>12}  {torn} torn, {longer} of items that had grown, {bad} bad; {asked} keys asked over TCP, \
                      {resumed} times resumed, {reopened} queue pairs opened again\n"
                 );
                 write_text(Path::new("-"), &text)?;
@@ -335,9 +335,9 @@ impl Flags {
             if let Some(p) = preload {
                 all["preload"] = json!({ "stored": p.answered, "retries": p.retries });
             }
-            if let Some(ReadCounts { reads, torn, longer, asked, resumed, reopened }) = reads {
+            if let Some(ReadCounts { reads, torn, longer, bad, asked, resumed, reopened }) = reads {
                 all["reads"] = json!({ "reads": reads, "torn": torn, "longer": longer,
-                    "asked": asked, "resumed": resumed, "reopened": reopened });
+                    "bad": bad, "asked": asked, "resumed": resumed, "reopened": reopened });
             }
             write_text(path, &format!("{all:#}\n"))?;
         }

@@ -16,7 +16,8 @@ pub enum Taken {
     Never,
 }
 
-/// A way to the server and back. One owner, one thread; nothing blocks but [`Link::wait`].
+/// A way to the server and back. One owner, one thread; nothing blocks but [`Link::wait`], and what
+/// one-sided reads ask over TCP: each answer is waited for, in [`Link::send`] or [`Link::receive`].
 pub trait Link {
     /// The name under which the reply to this request will come.
     fn tag(&mut self, request: &Request) -> Tag;

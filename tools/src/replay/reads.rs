@@ -3,7 +3,8 @@
 //! A key's first get is an `mg` over TCP, which brings its stag; from then on it is read, and a READ that
 //! fails a check is asked over TCP again, as every client must (docs/rdma.md). What has come back is handed over
 //! as the text that a server would have answered, so that it is checked to the byte like any reply. A queue pair
-//! that is over is opened again; what was under way on it is lost. Captures in other protocols than the classic
+//! that is over is opened again; what was under way on it is lost. Each request over TCP is waited for, with all queue
+//! pairs: beside many sets, latencies of READs are those waits. Captures in other protocols than the classic
 //! text are not carried.
 
 use super::link::{Link, Taken};
@@ -12,10 +13,11 @@ use crate::trace::Request;
 use gnomon_client::codec::connection::Connection;
 use gnomon_client::codec::reply::{append_value, parse};
 use gnomon_client::codec::{Asked, Protocol, Stag, udp};
-use gnomon_client::frames::{FRAME_MAX_BYTES, Frames, RETRIES, TIMEOUT, near_end, sending};
-use gnomon_client::image::{self, Found, READ_MAX_BYTES};
-use gnomon_client::requester::{Done, Requester};
+use gnomon_client::frames::{FRAME_MAX_BYTES, Frames, near_end, sending};
+use gnomon_client::image::READ_MAX_BYTES;
+use gnomon_client::requester::{Done, Due, Requester, TIMEOUT};
 use gnomon_client::service::{self, Service};
+use gnomon_client::stags::{Next, Stags, Why};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -36,6 +38,8 @@ pub struct ReadCounts {
     pub torn: u64,
     /// Of these, of an item that had grown.
     pub longer: u64,
+    /// Of these, of another key, or bytes of no server's.
+    pub bad: u64,
     /// Keys that were asked over TCP: first gets, and after a failed check.
     pub asked: u64,
     /// Times that a queue pair requested again what it missed.
@@ -49,9 +53,6 @@ pub struct ReadCounts {
 struct Lane {
     service: Connection,
     requester: Requester,
-    /// When something came last, or was requested again.
-    since: Instant,
-    tries: u32,
 }
 
 /// A get, until all its keys have come.
@@ -108,9 +109,7 @@ pub struct Reads<F> {
     frames: F,
     server: SocketAddr,
     lanes: Vec<Lane>,
-    /// Queue pairs opened so far: each has a number of its own, so that late responses are nothing's.
-    opened: u32,
-    stags: HashMap<Vec<u8>, Stag>,
+    stags: Stags,
     clients: HashMap<SocketAddr, u32>,
     gets: Slab<Get>,
     under: Slab<Under>,
@@ -126,14 +125,16 @@ impl<F: Frames> Reads<F> {
     /// # Errors
     /// The connections', and the service's refusal.
     pub fn connect(server: SocketAddr, count: usize, frames: F) -> io::Result<Self> {
-        let number = u32::try_from(count.max(1)).map_err(io::Error::other)?;
-        let lanes = (1..=number).map(|n| lane(server, &frames, n)).collect::<io::Result<_>>()?;
+        let mut lanes = Vec::new();
+        for _ in 0..count.max(1) {
+            lanes.push(lane(server, &frames, &lanes)?);
+        }
         Ok(Self {
             frames,
             server,
             lanes,
-            opened: number,
-            stags: HashMap::new(),
+            // As many as the replay has keys.
+            stags: Stags::new(usize::MAX),
             clients: HashMap::new(),
             gets: Slab { slots: Vec::new(), free: Vec::new() },
             under: Slab { slots: Vec::new(), free: Vec::new() },
@@ -151,11 +152,8 @@ impl<F: Frames> Reads<F> {
 
     /// Reads a key of a get, or asks for it.
     fn fetch(&mut self, lane: usize, get: usize, key: &[u8]) -> io::Result<()> {
-        match self.stags.get(key) {
-            Some(stag) => {
-                let stag = *stag;
-                self.read(Under { lane, get, key: key.to_vec(), stag, is_second: false })
-            }
+        match self.stags.of(key) {
+            Some(stag) => self.read(Under { lane, get, key: key.to_vec(), stag, is_second: false }),
             None => self.ask(lane, get, key),
         }
     }
@@ -168,9 +166,6 @@ impl<F: Frames> Reads<F> {
         let ticket = self.under.add(under);
         let Self { lanes, frames, .. } = self;
         let Some(lane) = lanes.get_mut(at) else { return Ok(()) };
-        if lane.requester.under_way() == 0 {
-            (lane.since, lane.tries) = (Instant::now(), 0);
-        }
         let mut sent = Ok(());
         lane.requester.post(id, ticket as u64, buffer, &mut sending(frames, &mut sent));
         sent
@@ -182,10 +177,7 @@ impl<F: Frames> Reads<F> {
         let mut value = Vec::new();
         let Some(lane) = self.lanes.get_mut(lane) else { return Ok(()) };
         let got = lane.service.get(key, &mut value)?;
-        match got.and_then(|(_, stag)| stag) {
-            Some(stag) => self.stags.insert(key.to_vec(), stag),
-            None => self.stags.remove(key),
-        };
+        self.stags.keep(key, got.and_then(|(_, stag)| stag));
         self.found(get, got.map(|(flags, _)| (key, flags, &value[..])));
         Ok(())
     }
@@ -211,20 +203,19 @@ impl<F: Frames> Reads<F> {
         let Some(under) = under else { return Ok(()) };
         let Under { lane, get, stag, .. } = under;
         self.counts.reads += 1;
-        match image::open(&bytes, &under.key) {
-            Ok(Found::Item(item)) => {
-                self.found(get, Some((&under.key, item.flags, item.value)));
-            }
-            Ok(Found::Miss) => self.found(get, None),
-            Ok(Found::Longer(len)) if !under.is_second => {
+        match self.stags.judge(&under.key, stag, under.is_second, &bytes) {
+            Next::Hit(item) => self.found(get, Some((&under.key, item.flags, item.value))),
+            Next::Miss => self.found(get, None),
+            Next::Again(stag) => {
                 self.counts.longer += 1;
-                let stag = Stag { len: u32::try_from(len).unwrap_or(u32::MAX), ..stag };
-                self.stags.insert(under.key.clone(), stag);
                 self.read(Under { stag, is_second: true, ..under })?;
             }
-            Ok(Found::Longer(_) | Found::TooLong) => self.ask(lane, get, &under.key)?,
-            Err(_) => {
-                self.counts.torn += 1;
+            Next::Ask(why) => {
+                *match why {
+                    Why::Torn => &mut self.counts.torn,
+                    Why::Longer => &mut self.counts.longer,
+                    Why::Bad => &mut self.counts.bad,
+                } += 1;
                 self.ask(lane, get, &under.key)?;
             }
         }
@@ -243,8 +234,7 @@ impl<F: Frames> Reads<F> {
                 self.gets.take(under.get);
             }
         }
-        self.opened += 1;
-        let opened = lane(self.server, &self.frames, self.opened)?;
+        let opened = lane(self.server, &self.frames, &self.lanes)?;
         if let Some(lane) = self.lanes.get_mut(at) {
             self.counts.resumed += lane.requester.resumed();
             *lane = opened;
@@ -262,7 +252,6 @@ impl<F: Frames> Reads<F> {
         let Self { lanes, frames, .. } = self;
         let whose = lanes.iter_mut().enumerate().find(|(_, lane)| lane.requester.is_for(&response));
         let Some((at, lane)) = whose else { return Ok(true) };
-        (lane.since, lane.tries) = (Instant::now(), 0);
         let mut sent = Ok(());
         let taken = lane.requester.take(&response, &mut sending(frames, &mut sent));
         sent?;
@@ -276,17 +265,18 @@ impl<F: Frames> Reads<F> {
 
     /// Requests again what has not come for a while.
     fn resume(&mut self) -> io::Result<()> {
+        let now = Instant::now();
         for at in 0..self.lanes.len() {
             let Self { lanes, frames, .. } = self;
             let Some(lane) = lanes.get_mut(at) else { continue };
-            if lane.requester.under_way() == 0 || lane.since.elapsed() < TIMEOUT {
-                continue;
+            match lane.requester.due(now) {
+                Due::Wait(_) => continue,
+                Due::Over => {
+                    self.reopen(at)?;
+                    continue;
+                }
+                Due::Again => {}
             }
-            if lane.tries == RETRIES {
-                self.reopen(at)?;
-                continue;
-            }
-            (lane.since, lane.tries) = (Instant::now(), lane.tries + 1);
             let mut sent = Ok(());
             lane.requester.again(&mut sending(frames, &mut sent));
             sent?;
@@ -295,14 +285,18 @@ impl<F: Frames> Reads<F> {
     }
 }
 
-/// Opens the queue pair of this number.
-fn lane<F: Frames>(server: SocketAddr, frames: &F, qpn: u32) -> io::Result<Lane> {
+/// Opens a queue pair, of a number that none of these has.
+fn lane<F: Frames>(server: SocketAddr, frames: &F, others: &[Lane]) -> io::Result<Lane> {
     let route = frames.route();
-    let near = near_end(&route, qpn);
+    let is_taken = |qpn| others.iter().any(|other| other.requester.qpn() == qpn);
+    let mut near = near_end(&route);
+    while is_taken(near.qpn) {
+        near = near_end(&route);
+    }
     let mut service = Connection::open(server)?;
     let far = service::connect(&mut service, &near)?;
     let requester = Requester::new(&route, &near, &far);
-    Ok(Lane { service, requester, since: Instant::now(), tries: 0 })
+    Ok(Lane { service, requester })
 }
 
 impl<F: Frames> Link for Reads<F> {
@@ -358,9 +352,8 @@ impl<F: Frames> Link for Reads<F> {
         while frames < TURN && self.take()? {
             frames += 1;
         }
-        if frames == 0 {
-            self.resume()?;
-        }
+        // Whatever came: it may all have been of other queue pairs.
+        self.resume()?;
         let got = self.finished.len();
         for (tag, reply) in self.finished.drain(..) {
             each(Some(tag.lane), &reply);
@@ -370,5 +363,104 @@ impl<F: Frames> Link for Reads<F> {
 
     fn wait(&mut self, at_most: Duration) -> io::Result<()> {
         self.frames.wait(at_most.min(TIMEOUT))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use driver_shim::MacAddr;
+    use gnomon_client::requester::Route;
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::{Ipv4Addr, TcpListener};
+    use wire::build::UdpFrame;
+
+    /// A service that opens queue pairs, and has one value under every key.
+    fn service() -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                std::thread::spawn(move || {
+                    for line in BufReader::new(stream.try_clone().unwrap()).lines() {
+                        let line = line.unwrap();
+                        let mut words = line.split(' ');
+                        let said = match (words.next(), words.next()) {
+                            (Some("mg"), Some(key)) => {
+                                format!("VA 5 f3 k{key} g0000000000000abc,48\r\nshine\r\n")
+                            }
+                            _ => "RDMA 17 1 ::ffff:127.0.0.1 1024\r\n".to_owned(),
+                        };
+                        stream.write_all(said.as_bytes()).unwrap();
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    /// A network that is never without a frame, none of them a response.
+    #[derive(Debug)]
+    struct Noise;
+
+    impl Frames for Noise {
+        fn route(&self) -> Route {
+            let here = Ipv4Addr::LOCALHOST.into();
+            Route { macs: [MacAddr([0; 6]); 2], between: [here, here] }
+        }
+
+        fn send(&mut self, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            into[..60].fill(0xff);
+            Ok(60)
+        }
+
+        fn wait(&mut self, _: Duration) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn get(id: u16, key: &str) -> Vec<u8> {
+        let text = [&udp::header(id)[..], format!("get {key}\r\n").as_bytes()].concat();
+        let between = SocketAddr::from((Ipv4Addr::LOCALHOST, 11211));
+        let mut frame = [0; 256];
+        let macs = MacAddr([2; 6]);
+        let len = UdpFrame {
+            src_mac: macs,
+            dst_mac: macs,
+            vlans: &[],
+            src: between,
+            dst: between,
+            payload: &text,
+        }
+        .write_to(&mut frame)
+        .unwrap();
+        frame[..len].to_vec()
+    }
+
+    #[test]
+    fn what_does_not_come_is_requested_again_while_other_frames_do() {
+        let mut reads = Reads::connect(service(), 1, Noise).unwrap();
+        let send = |reads: &mut Reads<Noise>, id| {
+            let frame = get(id, "sun");
+            let request = Request::parse(&frame).unwrap();
+            let tag = reads.tag(&request);
+            assert_eq!(reads.send(&frame, Some((&request, tag))).unwrap(), Taken::Sent);
+        };
+        // The first brings the stag, the second is a READ.
+        send(&mut reads, 1);
+        send(&mut reads, 2);
+        let (mut came, end) = (0, Instant::now() + 40 * TIMEOUT);
+        while reads.counts().reopened == 0 && Instant::now() < end {
+            came += reads.receive(&mut |_, reply| assert!(reply.ends_with(b"END\r\n"))).unwrap();
+        }
+        let ReadCounts { asked, resumed, reopened, .. } = reads.counts();
+        assert_eq!((came, asked, resumed, reopened), (1, 1, 7, 1));
+        // On another pair, that starts anywhere.
+        send(&mut reads, 3);
+        assert_eq!(reads.counts().asked, 2);
     }
 }

@@ -1,6 +1,7 @@
 //! A TCP connection to a server, and the bytes of replies that have come over it.
 //!
-//! Fails: the socket; a server that says nothing in time, or ends.
+//! Fails: the socket; a server that says nothing in time, or ends; what is no reply. Any of these ends the
+//! connection: what comes after it would answer another request than the last.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,6 +20,8 @@ pub struct Connection {
     /// What has come and was not taken yet lies from here to there.
     start: usize,
     end: usize,
+    /// Something failed.
+    broken: bool,
 }
 
 impl Connection {
@@ -31,7 +34,7 @@ impl Connection {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(ANSWER_MAX))?;
         stream.set_write_timeout(Some(ANSWER_MAX))?;
-        Ok(Self { stream, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0 })
+        Ok(Self { stream, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0, broken: false })
     }
 
     /// This end's address, and the server's.
@@ -45,17 +48,37 @@ impl Connection {
     /// Sends.
     ///
     /// # Errors
-    /// The socket's.
+    /// The socket's; `NotConnected` after any failure.
     pub fn send(&mut self, request: &[u8]) -> io::Result<()> {
-        self.stream.write_all(request)
+        self.whole()?;
+        let sent = self.stream.write_all(request);
+        self.broken = sent.is_err();
+        sent
+    }
+
+    fn whole(&self) -> io::Result<()> {
+        match self.broken {
+            true => Err(io::Error::new(ErrorKind::NotConnected, "the connection failed before")),
+            false => Ok(()),
+        }
     }
 
     /// Waits until `take` finds what it looks for at the start of what has come: it gives that and
     /// what follows.
     ///
     /// # Errors
-    /// The socket's, and `take`'s.
+    /// The socket's, and `take`'s; `NotConnected` after any failure.
     pub fn receive<T, E: From<io::Error>>(
+        &mut self,
+        take: impl FnMut(&[u8]) -> Result<Option<(T, &[u8])>, E>,
+    ) -> Result<T, E> {
+        self.whole()?;
+        let taken = self.taken(take);
+        self.broken = taken.is_err();
+        taken
+    }
+
+    fn taken<T, E: From<io::Error>>(
         &mut self,
         mut take: impl FnMut(&[u8]) -> Result<Option<(T, &[u8])>, E>,
     ) -> Result<T, E> {
@@ -117,5 +140,22 @@ mod tests {
         assert_eq!(replies, ["196608", "End", "Stored"]);
         let end = connection.receive(|_| io::Result::Ok(None::<((), &[u8])>)).unwrap_err();
         assert_eq!((end.kind(), connection.left()), (ErrorKind::UnexpectedEof, 0));
+        assert_eq!(connection.send(b"x").unwrap_err().kind(), ErrorKind::NotConnected);
+    }
+
+    #[test]
+    fn an_answer_that_comes_too_late_answers_nothing() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut connection = Connection::open(listener.local_addr().unwrap()).unwrap();
+        let mut server = listener.accept().unwrap().0;
+        connection.stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let mut line = || {
+            connection.send(b"version\r\n")?;
+            connection.receive(|come| Ok((!come.is_empty()).then_some(((), &[][..]))))
+        };
+        let late: io::Error = line().unwrap_err();
+        assert!(matches!(late.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{late}");
+        server.write_all(b"VERSION 1\r\n").unwrap();
+        assert_eq!(line().unwrap_err().kind(), ErrorKind::NotConnected);
     }
 }

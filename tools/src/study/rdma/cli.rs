@@ -1,6 +1,6 @@
 //! The command line of the study, its rounds, and the tables that it prints.
 
-use super::reads::Reads;
+use super::reads::{DEPTH, Reads};
 use super::stags::Asked;
 use crate::report::table::{Draw, Table};
 use crate::study::frame::{Common, Frame};
@@ -58,8 +58,9 @@ const SIZES: [(usize, usize, Option<u64>); 4] = [
 ];
 /// Bytes of every key.
 const KEY_BYTES: usize = 24;
-/// Connections over TCP, each with one request under way.
-const CONNECTIONS: usize = 8;
+/// Connections over TCP, each with one request under way: as many as there are READs, so that each way has the same
+/// work at hand.
+const CONNECTIONS: usize = DEPTH;
 /// Values of the table of stags.
 const STAG_VALUE_BYTES: usize = 1_000;
 
@@ -149,6 +150,7 @@ impl Cli {
             ("items", json!(self.items)),
             ("key_bytes", json!(KEY_BYTES)),
             ("connections", json!(CONNECTIONS)),
+            ("reads_under_way", json!(DEPTH)),
             ("rounds", json!(self.rounds())),
             ("milliseconds", json!(self.time().as_millis())),
             ("clock_mhz", json!(clock_mhz)),
@@ -273,8 +275,12 @@ impl Cli {
         let mut costs = [Cost::default(); Asked::ALL.len()];
         let [set, ..] = &scripts;
         memory.load(set)?;
-        for _ in 0..self.rounds() {
-            for (script, cost) in scripts.iter().zip(&mut costs) {
+        for round in 0..self.rounds() {
+            let mut order: Vec<_> = scripts.iter().zip(&mut costs).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for (script, cost) in order {
                 memory.run(script, (CONNECTIONS, 1), (self.time() / 20, 1))?;
                 let (n, user) = memory.run(script, (CONNECTIONS, 1), (self.time(), 1))?;
                 cost.values += n;

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use wire::roce::request::Response;
 
 /// READs under way, as a NIC has them.
-const DEPTH: usize = 16;
+pub(super) const DEPTH: usize = 16;
 /// Packet slots: responses to all of them, the longest there are, and as many again.
 const SLOTS: u32 = 4096;
 /// Frames that wait in each direction.
@@ -68,7 +68,7 @@ impl Reads {
         let between = [CLIENT.0.into(), SERVER.0.into()];
         let route = Route { macs: [PEER_MAC, MAC], between };
         let frames = PortFrames::new(there.queues.pop().ok_or("no queue")?, region, route);
-        let near = near_end(&route, 1);
+        let near = near_end(&route);
         let ends = Between { ours: SERVER.0.into(), theirs: CLIENT.0.into() };
         let opened = rdma.pairs.open(Some(ends), &near).map_err(|why| format!("{why:?}"))?;
         let far = memcache::FarEnd { qpn: opened.qpn, ..near };

@@ -58,10 +58,19 @@ impl Asked {
             let head = match self {
                 Self::Set => "HD\r\n".to_owned(),
                 Self::SetStag => format!("HD g{id:016x},{len}\r\n"),
-                Self::Get => format!("VA {value_bytes} f{flags}\r\n"),
-                Self::FirstGet => format!("VA {value_bytes} f{flags} g{id:016x},{len}\r\n"),
+                Self::Get | Self::FirstGet => format!("VA {value_bytes} f{flags} k"),
             };
             reply.extend_from_slice(head.as_bytes());
+            if matches!(self, Self::Get | Self::FirstGet) {
+                reply.extend_from_slice(&key);
+            }
+            match self {
+                Self::FirstGet => {
+                    reply.extend_from_slice(format!(" g{id:016x},{len}\r\n").as_bytes())
+                }
+                Self::Get => reply.extend_from_slice(b"\r\n"),
+                Self::Set | Self::SetStag => {}
+            }
             if matches!(self, Self::Get | Self::FirstGet) {
                 reply.extend_from_slice(&value);
                 reply.extend_from_slice(b"\r\n");
@@ -103,11 +112,11 @@ mod tests {
         );
         assert_eq!(
             text(Asked::Get),
-            [format!("mg {key} v f\r\n"), format!("VA 3 f2\r\n{value}\r\n")]
+            [format!("mg {key} v f k\r\n"), format!("VA 3 f2 k{key}\r\n{value}\r\n")]
         );
         assert_eq!(
             text(Asked::FirstGet),
-            [format!("mg {key} v f g\r\n"), format!("VA 3 f2 {g}\r\n{value}\r\n")]
+            [format!("mg {key} v f k g\r\n"), format!("VA 3 f2 k{key} {g}\r\n{value}\r\n")]
         );
     }
 }
