@@ -103,7 +103,7 @@ fn digits(n: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use driver_shim::{MacAddr, Pages, Region, TxCaps};
+    use driver_shim::{MacAddr, Pages, Region};
     use gpu::layout::HEAD_BYTES_MAX;
     use wire::build::UdpFrame;
     use wire::reply::seal_prepared;

@@ -202,10 +202,11 @@ pub(super) fn any(burst: &[Frame], left: u64) -> bool {
     // Of `get ` and `gets`, and the byte before.
     const GET: [u8; 4] = *b"\0get";
     let is_get = |window: &[u8; WINDOW]| *part(window, TEXT - 1) == GET;
-    burst
-        .iter()
-        .enumerate()
-        .any(|(n, frame)| frame.window::<WINDOW>().is_some_and(is_get) && left >> n & 1 == 1)
+    let may_be = |frame: &Frame| frame.window::<WINDOW>().is_some_and(is_get);
+    let is_left = |n: usize| left >> n & 1 == 1;
+    // Most bursts without one have no get at all, which takes less to see.
+    burst.iter().any(may_be)
+        && burst.iter().enumerate().any(|(n, frame)| is_left(n) && may_be(frame))
 }
 
 impl<const BY_PORT: bool> Work for Rest<'_, '_, BY_PORT> {
