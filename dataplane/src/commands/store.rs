@@ -100,8 +100,9 @@ pub(crate) fn plain(
 }
 
 /// [`plain`] where no connection watches and no prefix is counted. Returns the line to answer where the store
-/// refused it. `numbers` are client flags and exptime; `value_sum` is that of the value, as items keep it, if it is known. For several, chunks are to be
-/// reserved before, and all are to be counted by [`Observer::sets`](crate::observe::Observer::sets).
+/// refused it. `numbers` are client flags and exptime; `value_sum` is that of the value, as items keep it, if it is
+/// known. For several, chunks are to be reserved before, and all are to be counted by
+/// [`Observer::sets`](crate::observe::Observer::sets).
 #[inline(always)]
 pub(crate) fn unwatched(
     ctx: &mut Ctx<'_>,

@@ -111,6 +111,10 @@ impl Store {
             self.slabs.pop_several(class, n, bytes, to);
             return true;
         }
+        // What is scarce and does not come back by eviction, is not taken ahead of others that need it now.
+        if !self.config.evict {
+            return false;
+        }
         (0..n).all(|_| self.take_chunk(class, bytes, true).map(&mut to).is_some())
     }
 

@@ -337,7 +337,7 @@ impl Slabs {
     fn chunk<'a>(&'a self, loc: Location) -> Chunk<'a> {
         debug_assert!(self.class_of(loc).is_some());
         // SAFETY: see above; locations in the books, and those of parts in an item's list, are
-        // carved chunks of their class. Callers are in this file and `limbo.rs`, and look at items only
+        // carved chunks of their class. Callers are in this file, `free.rs` and `limbo.rs`, and look at items only
         // under the class's lock (chunks leave limbo only under it) or when the chunk is theirs; and in
         // `adopt.rs`, before the store is shared, where a location was looked up first.
         unsafe { self.arena.chunk(loc) }
@@ -504,7 +504,7 @@ impl Slabs {
     ///
     /// # Safety
     /// The caller holds the locks of the buckets that the item stands in, or is about to. To be
-    /// linked, it was written by [`Self::write`] and not touched since.
+    /// linked, it was written by [`Self::write`] or [`Self::write_plain`] and not touched since.
     pub(super) unsafe fn set_linked(&self, loc: Location, linked: bool) {
         self.chunk(loc).set_state(if linked { State::Linked } else { State::Unlinked });
     }

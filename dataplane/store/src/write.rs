@@ -138,7 +138,8 @@ impl Store {
         while let Some((key_len, value_len)) = next {
             // With client flags it is longest.
             if key_len + value_len > WHOLE_MAX_BYTES || !self.fits(key_len, 1, value_len) {
-                break;
+                next = items.next();
+                continue;
             }
             let len_bytes = len_bytes(key_len, value_len);
             let Some(id) = self.slabs.class_for(len_bytes) else { break };
@@ -445,8 +446,8 @@ impl Store {
             unsafe { self.slabs.set_linked(old, false) };
         }
         if let Some((new, inherits)) = new {
-            // SAFETY: `new` is about to stand in a locked bucket; it was written: by `make`, or
-            // before a restart.
+            // SAFETY: `new` is about to stand in a locked bucket; it was written: by `make` or
+            // `put_reserved`, or before a restart.
             unsafe { self.slabs.set_linked(new, true) };
             // SAFETY: `new` is linked, and leaves again only under the locks that are held.
             if let Some(item) = unsafe { self.slabs.indexed(new) } {

@@ -103,6 +103,9 @@ fn any(burst: &[Frame], mut left: u64) -> bool {
     std::iter::from_fn(|| next_of(&mut left)).filter_map(|n| burst.get(n)).any(set_line::may_be)
 }
 
+// So that a row is reserved as a whole.
+const _: () = assert!(RESERVED_MAX >= (2 * ROWS_AHEAD + 1) * ROW);
+
 impl<const BY_PORT: bool> Work for Sets<'_, '_, BY_PORT> {
     type Done = Totals;
 
