@@ -70,9 +70,9 @@ for tcp in kernel worker; do
   capture_pid=$!
   undo stop_pid "$capture_pid"
   guest_asks "$tcp"
-  checks=36
+  checks=38
   if [ "$tcp" = worker ]; then
-    checks=37
+    checks=39
     check "netem lost something" grep -qaE 'dropped [1-9]' "$scratch/said"
     check "what it lost was sent again" grep -qaE '^note +retries [1-9]' "$scratch/said"
   fi
