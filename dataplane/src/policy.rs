@@ -168,27 +168,32 @@ impl Gate {
     /// `payload_bytes` of UDP payload.
     #[inline(always)]
     pub fn charge(&mut self, frame: &[u8], entry: &Entry, payload_bytes: usize, now_ns: u64) {
-        if self.counts(entry) {
-            self.charge_counted(source(frame, entry), entry, payload_bytes, now_ns);
-        }
+        self.charge_any((frame, false), entry, payload_bytes, now_ns);
     }
 
-    /// The same of one whose headers are its own already.
+    /// The same, and whether the headers are its own already.
     #[inline(always)]
-    pub fn charge_turned(
+    pub fn charge_any(
         &mut self,
-        frame: &[u8],
+        frame: (&[u8], bool),
         entry: &Entry,
         payload_bytes: usize,
         now_ns: u64,
     ) {
         if self.counts(entry) {
-            self.charge_counted(destination(frame, entry), entry, payload_bytes, now_ns);
+            self.charge_counted(frame, entry, payload_bytes, now_ns);
         }
     }
 
     #[inline(never)]
-    fn charge_counted(&mut self, who: IpAddr, entry: &Entry, payload_bytes: usize, now_ns: u64) {
+    fn charge_counted(
+        &mut self,
+        (frame, is_turned): (&[u8], bool),
+        entry: &Entry,
+        payload_bytes: usize,
+        now_ns: u64,
+    ) {
+        let who = if is_turned { destination(frame, entry) } else { source(frame, entry) };
         let limited = entry.flags.has(EntryFlags::LIMITED);
         let sources = if limited { &mut self.sources } else { &mut self.trusted_sources };
         let bytes = payload_bytes as u64;
@@ -322,7 +327,7 @@ pub(crate) fn source(frame: &[u8], entry: &Entry) -> IpAddr {
 
 /// The destination address there.
 #[inline]
-pub(crate) fn destination(frame: &[u8], entry: &Entry) -> IpAddr {
+fn destination(frame: &[u8], entry: &Entry) -> IpAddr {
     address(frame, entry, (16, 24))
 }
 

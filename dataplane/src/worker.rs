@@ -499,11 +499,8 @@ impl Worker {
         let (ports, gate) = (&mut self.ports, &mut self.gate);
         self.execute.answer(&mut frames, &meta, outcome, &self.accounts, |reply, entry| {
             if let Some(port) = ports.get_mut(usize::from(entry.mark)) {
-                let (frame, bytes) = (reply.frame.bytes(), reply.payload_bytes());
-                match reply.sum {
-                    Sum::Covered(_) => gate.charge_turned(frame, entry, bytes, now_ns),
-                    _ => gate.charge(frame, entry, bytes, now_ns),
-                }
+                let frame = (reply.frame.bytes(), matches!(reply.sum, Sum::Covered(_)));
+                gate.charge_any(frame, entry, reply.payload_bytes(), now_ns);
                 port.tx.reply(reply, &self.accounts);
             }
         });
