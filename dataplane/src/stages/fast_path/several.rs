@@ -2,8 +2,8 @@
 //!
 //! In: frames that are no plain gets, as they came. Out: those that get up to four keys, which
 //! begin in a frame's first 256 bytes, and for nothing else, are replies; the others are left. What a frame must
-//! have to be taken is what a plain get must have. A frame is a row: its keys are hashed together, unless one is long, and each
-//! of the steps is two rows behind the one before. Where an item fails to be verified, or the reply is longer
+//! have to be taken is what a plain get must have. A frame is a row: its keys are hashed together, unless one is
+//! long, and each of the steps is two rows behind the one before. Where an item fails to be verified, or the reply is longer
 //! than a datagram, the frame is as it was: of a usual request the text is kept until all are written, of another
 //! all items are verified before a byte is written.
 
