@@ -2,6 +2,7 @@
 //!
 //! In: a session, and where its thread counts. Out: what every verb needs. Never fails.
 
+use super::hashed::HashedKeys;
 use crate::observe::{Observer, OpCounters, Server};
 use memcache::FarEnd;
 use memcache::admin::Events;
@@ -18,6 +19,8 @@ pub struct Ctx<'a> {
     pub(super) dump_from: Cursor,
     /// What an engine has found out about a key.
     pub(crate) known: Known<'a>,
+    /// Hashes of keys that are likely to come.
+    pub(super) hashed: Option<&'a mut HashedKeys>,
 }
 
 /// What is known beforehand of one key, by where that stands: of an equal key elsewhere, nothing is.
@@ -57,13 +60,25 @@ impl<'a> Ctx<'a> {
     #[inline]
     pub fn new(session: &'a mut Session, ops: &'a OpCounters, server: &'a Server) -> Self {
         let observer = Observer { ops, server };
-        Self { session, observer, dump_from: Cursor::default(), known: Known::default() }
+        Self {
+            session,
+            observer,
+            dump_from: Cursor::default(),
+            known: Known::default(),
+            hashed: None,
+        }
     }
 
     /// With what is known of a key.
     #[inline]
     pub(crate) fn knowing(self, known: Known<'a>) -> Self {
         Self { known, ..self }
+    }
+
+    /// With the hashes of the keys that are likely to come.
+    #[inline]
+    pub(crate) fn expecting(self, keys: &'a mut HashedKeys) -> Self {
+        Self { hashed: Some(keys), ..self }
     }
 
     /// The state of the process.

@@ -18,6 +18,7 @@ mod ctx;
 mod delete;
 mod flush;
 mod get;
+mod hashed;
 mod item;
 mod rdma;
 mod refused;
@@ -30,6 +31,7 @@ pub use conversation::{Conversation, Progress};
 pub(crate) use ctx::Known;
 pub use ctx::{Ctx, Flow, Rest};
 pub(crate) use get::Bytes;
+pub use hashed::HashedKeys;
 pub(crate) use store::{plain as plain_stored, unwatched as store_unwatched};
 
 use crate::observe::Kind;

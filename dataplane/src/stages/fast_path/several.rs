@@ -100,6 +100,10 @@ impl Several {
         None
     }
 
+    fn n_keys(&self) -> usize {
+        usize::from(self.n_keys).min(ROW)
+    }
+
     /// Key `n`, or none, where `text` is the request's.
     fn key<'t>(&self, text: &'t [u8], n: usize) -> &'t [u8] {
         let (at, len) = (usize::from(self.at[n % ROW]), usize::from(self.len[n % ROW]));
@@ -241,11 +245,13 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
             let store = self.guard.store();
             asked.frame = u8::try_from(n).unwrap_or(u8::MAX);
             asked.hash = if asked.has_long {
-                let text = window.get(TEXT..).unwrap_or_default();
-                std::array::from_fn(|n| match asked.key(text, n) {
-                    [] => 0,
-                    key => store.hash(key).0,
-                })
+                let mut hashes = [0; ROW];
+                for (n, hash) in hashes[..asked.n_keys()].iter_mut().enumerate() {
+                    let at = usize::from(asked.at[n]);
+                    let key = window.get(at..at + usize::from(asked.len[n]));
+                    *hash = store.hash(key.unwrap_or_default()).0;
+                }
+                hashes
             } else {
                 let mut keys = [[0; KEY_BLOCK]; ROW];
                 for (key, at) in keys.iter_mut().zip(asked.at) {
@@ -441,13 +447,12 @@ fn put_any_items(
     vector: impl Vector,
 ) -> Option<u16> {
     let mut items: [Option<ItemRef<'_>>; ROW] = [None; ROW];
-    let mut text_max = END.len();
-    let lanes = items.iter_mut().zip(found).zip(asked.at.iter().zip(&asked.len));
-    for ((to, found), (at, len)) in lanes {
-        let Some(found) = found else { continue };
+    let (n_keys, mut text_max) = (asked.n_keys(), END.len());
+    for n in 0..n_keys {
+        let Some(found) = found[n] else { continue };
         let item = found.item().filter(|item| liveness.is_live(item))?;
-        let (at, key_len) = (usize::from(*at), usize::from(*len));
-        let same = item.key_len() == *len
+        let (at, key_len) = (usize::from(asked.at[n]), usize::from(asked.len[n]));
+        let same = item.key_len() == asked.len[n]
             && if key_len <= KEY_BLOCK {
                 vector.same(item.key_block(), part(window, at), key_len)
             } else {
@@ -457,17 +462,18 @@ fn put_any_items(
             return None;
         }
         text_max += VALUE_OVERHEAD_BYTES + key_len + item.value().whole()?.len();
-        *to = Some(item);
+        items[n] = Some(item);
     }
     if text_max > PAYLOAD_MAX_BYTES {
         return None;
     }
     sample(observer, window.get(TEXT..).unwrap_or_default(), asked);
     let mut at = TEXT_U16;
-    for item in items.iter().flatten() {
+    for item in items[..n_keys].iter().flatten() {
         item.mark_visited(liveness.now);
-        at = if asked.with_cas {
-            put_unusual(window, at, *item, Some(observer.server.cas_shown(item.cas())))
+        at = if asked.with_cas || usize::from(item.key_len()) > KEY_BLOCK {
+            let cas = asked.with_cas.then(|| observer.server.cas_shown(item.cas()));
+            put_unusual(window, at, *item, cas)
         } else {
             put_value(window, at, *item, item.value().whole().unwrap_or_default())
         };
@@ -528,8 +534,8 @@ fn put_unusual(window: &mut [u8; WINDOW], at: u16, item: ItemRef<'_>, cas: Optio
         put_bytes(window, &mut at, b"\r\n");
     }
     put_bytes(window, &mut at, value);
-    put_bytes(window, &mut at, b"\r\n");
-    u16::try_from(at).unwrap_or(0)
+    put(window, at, *b"\r\n");
+    u16::try_from(at + b"\r\n".len()).unwrap_or(0)
 }
 
 /// Writes bytes where they fit, and moves `at` behind them.

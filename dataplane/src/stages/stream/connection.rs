@@ -14,7 +14,7 @@ use super::spill::Spill;
 use super::table::Ends;
 use super::tls::Layer;
 use crate::commands::admission::{Login, Users};
-use crate::commands::{Conversation, Ctx, Progress};
+use crate::commands::{Conversation, Ctx, HashedKeys, Progress};
 use crate::observe::watch::Watching;
 use crate::observe::{ConnState, OpCounters, Server};
 use crate::rdma::Between;
@@ -59,6 +59,8 @@ pub(super) struct WorkerShared {
     pub(super) users: Option<Arc<dyn Users>>,
     pub(super) item_max_bytes: usize,
     pub(super) requests_per_turn: usize,
+    /// Hashes of keys that are prefetched.
+    pub(super) hashed: HashedKeys,
     /// Replies on their way to a send buffer.
     pub(super) out: Vec<u8>,
     /// A receive buffer's bytes, put together.
@@ -569,9 +571,10 @@ pub(super) fn answer(
         }
     }
     conversation.may_reply(if shared.spill.has_one() { usize::MAX } else { room });
-    let WorkerShared { session, ops, server, out, .. } = shared;
+    let WorkerShared { session, ops, server, hashed, out, .. } = shared;
+    let mut ctx = Ctx::new(session, ops, server).expecting(hashed);
     let rest = input.get(consumed..).unwrap_or_default();
-    let progress = conversation.advance(&mut Ctx::new(session, ops, server), rest, out, room);
+    let progress = conversation.advance(&mut ctx, rest, out, room);
     Progress { consumed: consumed + progress.consumed, ..progress }
 }
 

@@ -4,9 +4,9 @@
 //! as stage 5 has it for datagrams: first all buckets are prefetched, then all items, and only then
 //! does the first conversation begin. So a thousand connections with a request each wait for
 //! memory about as long as one does. Only plain `get`s and `set`s are looked for; nothing but the time
-//! that a request takes depends on what is seen here. Nothing fails.
+//! that a request takes depends on what is seen here: a key's hash is kept beside the key, and the request that names it is compared with that. Nothing fails.
 
-use crate::commands::plain_get;
+use crate::commands::{HashedKeys, plain_get};
 use memcache::{PlainSet, plain_set};
 use store::{KeyHash, Store};
 
@@ -17,29 +17,35 @@ const REQUESTS: usize = 48;
 /// Requests of one connection that are looked at: the usual turn.
 const REQUESTS_EACH: usize = 20;
 
-/// Hashes of the keys that are about to be looked up.
+/// What prefetches.
 #[derive(Debug)]
 pub(super) struct Group {
-    hashes: Vec<KeyHash>,
+    /// Hashes of keys that are to be looked for in their second bucket.
+    far: Vec<KeyHash>,
     item_max_bytes: usize,
+}
+
+/// Place for the keys of a group.
+pub(super) fn keys() -> HashedKeys {
+    HashedKeys::new(REQUESTS + REQUESTS_EACH)
+}
+
+/// Whether another connection's requests are for the next group.
+pub(super) fn is_full(keys: &HashedKeys) -> bool {
+    keys.count() >= REQUESTS
 }
 
 impl Group {
     /// For items of so many bytes.
     pub(super) fn new(item_max_bytes: usize) -> Self {
-        Self { hashes: Vec::with_capacity(REQUESTS + REQUESTS_EACH), item_max_bytes }
+        Self { far: Vec::with_capacity(REQUESTS + REQUESTS_EACH), item_max_bytes }
     }
 
-    /// Whether another connection's requests are for the next group.
-    pub(super) fn is_full(&self) -> bool {
-        self.hashes.len() >= REQUESTS
-    }
-
-    /// Prefetches the index buckets of the keys in the first requests of `input`.
+    /// Adds the keys in the first requests of `input`, and prefetches their index buckets.
     #[inline]
-    pub(super) fn read(&mut self, store: &Store, mut input: &[u8]) {
-        let most = self.hashes.len() + REQUESTS_EACH;
-        while self.hashes.len() < most {
+    pub(super) fn read(&mut self, keys: &mut HashedKeys, store: &Store, mut input: &[u8]) {
+        let most = keys.count() + REQUESTS_EACH;
+        while keys.count() < most {
             let Some((key, used, changes)) = first(input, self.item_max_bytes) else { return };
             let hash = store.hash(key);
             if changes {
@@ -47,25 +53,23 @@ impl Group {
             } else {
                 store.prefetch_near(hash);
             }
-            self.hashes.push(hash);
+            keys.push(key, hash);
             input = input.get(used..).unwrap_or_default();
         }
     }
 
-    /// Prefetches the items in those buckets. The group is empty then.
+    /// Prefetches the items in those buckets.
     #[inline]
-    pub(super) fn look_up(&mut self, store: &Store) {
-        self.hashes.retain(|&hash| match store.propose_near(hash) {
-            Some(location) => {
+    pub(super) fn look_up(&mut self, keys: &HashedKeys, store: &Store) {
+        for hash in keys.hashes() {
+            if let Some(location) = store.propose_near(hash) {
                 store.prefetch_item(location);
-                false
-            }
-            None => {
+            } else {
                 store.prefetch_far(hash);
-                true
+                self.far.push(hash);
             }
-        });
-        for hash in self.hashes.drain(..) {
+        }
+        for hash in self.far.drain(..) {
             if let Some(location) = store.propose(hash) {
                 store.prefetch_item(location);
             }

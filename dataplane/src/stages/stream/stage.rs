@@ -128,6 +128,7 @@ impl Streams {
             users,
             item_max_bytes,
             requests_per_turn: config.requests_per_turn,
+            hashed: group::keys(),
             out: Vec::with_capacity(2 * OUT_BYTES),
             flat: vec![0; IN_BYTES],
             spill: Spill::new(item_max_bytes),
@@ -390,18 +391,19 @@ impl Streams {
     /// many those are.
     fn prefetch_requests(&mut self, first: usize) -> usize {
         let Self { serving, connections, group, shared, .. } = self;
-        let store = shared.session.store();
+        let (store, keys) = (shared.session.store(), &mut shared.hashed);
+        keys.clear();
         let mut seen = 0;
         for &slot in serving.iter().skip(first).take(group::CONNECTIONS) {
             if let Some(connection) = connections.get_mut(slot as usize) {
-                group.read(store, connection.soon());
+                group.read(keys, store, connection.soon());
             }
             seen += 1;
-            if group.is_full() {
+            if group::is_full(keys) {
                 break;
             }
         }
-        group.look_up(store);
+        group.look_up(keys, store);
         seen
     }
 
