@@ -1,5 +1,6 @@
 //! The index on the device: a replica of the host's, made from what the host store says, always a
-//! little behind, and never believed without a look at the item (D1).
+//! little behind, and never believed without a look at the item (D1), or in its place at the [`Filter`]
+//! that rows have (D17).
 //!
 //! ```text
 //!  store ── "look at this hash again" ──► Feed ──► Updater ── what is there now? ──► store

@@ -291,7 +291,7 @@ impl Plan {
             huge: flags.huge,
             engine,
             gpu,
-            offload: OffloadPlan::new(&flags.offload, engine, memory_bytes),
+            offload: OffloadPlan::new(&flags.offload, engine, memory_bytes)?,
             batch: flags.batch as usize,
             batch_mode: flags.batch_mode,
             metrics: flags.metrics.clone().map(|address| match address {

@@ -189,10 +189,12 @@ fn what_is_not_permitted_is_refused_and_ends_the_pair() {
     let named = store(&mut client, &mut w, c, "k", b"sunny");
     let Stag { stag, len } = named;
     type Make = fn(&Requester, u64, u32) -> Vec<u8>;
-    let asks: [(Make, u8); 7] = [
+    let asks: [(Make, u8); 8] = [
         // Another R_Key: what is so named is no stag, but for one in 65,536.
         (|qp, stag, len| qp.read(stag ^ 0xdead_beef << 32, 0, len), 0x62),
         (|qp, stag, len| qp.read(stag, u32::MAX, len), 0x62),
+        // One that ends beyond the longest.
+        (|qp, stag, _| qp.read(stag, 65_826 - 39, 40), 0x62),
         (|qp, stag, _| qp.read(stag, 0, 39), 0x62),
         (|qp, stag, _| qp.read(stag, 0, 70_000), 0x61),
         (|qp, stag, _| qp.read(stag, 0, u32::MAX), 0x61),

@@ -5,8 +5,9 @@
 //! store what is there at that time, so that neither order nor repetition matters. Fails when
 //! full: the hash is counted and forgotten, which leaves a hint stale until a request finds it wrong.
 //!
-//! With a [`Filter`] changes are queued before they are published, and hashes that a request only found
-//! missing on the device wait in a queue of their own: those may be forgotten at no price.
+//! With a [`Filter`] changes are queued before they are published, and one that finds no room has the device
+//! emptied. Hashes that a request only found missing there wait in a queue of their own: those may be
+//! forgotten at no price.
 //!
 //! A reader with nothing to do sleeps, and the next hash wakes it. Writers pay for that with one
 //! load; the one that finds the reader asleep pays for a system call.

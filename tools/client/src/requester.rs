@@ -216,8 +216,8 @@ impl Requester {
 
     /// Sends everything that has not come once more.
     pub fn again(&mut self, send: &mut dyn FnMut(&[u8])) {
-        self.has_resumed = true;
-        self.resumed += u64::from(!self.reads.is_empty());
+        self.has_resumed = !self.reads.is_empty();
+        self.resumed += u64::from(self.has_resumed);
         for waiting in &self.reads {
             self.request(waiting, send);
         }
@@ -228,15 +228,16 @@ impl Requester {
         response: &Response<'_>,
         send: &mut dyn FnMut(&[u8]),
     ) -> Result<Option<Done>, ReadError> {
+        // One of a request that is not under way is late, or forged.
+        let is_late = response.psn.ahead_of(self.expected) < 0;
+        if is_late || response.psn.ahead_of(self.next) >= 0 {
+            return Ok(None);
+        }
         match response.syndrome {
             Some(syndrome::NAK_SEQUENCE) => self.again(send),
             Some(refusal @ (syndrome::NAK_INVALID | syndrome::NAK_ACCESS)) => {
-                // One of a request that is not under way is late, or forged.
-                let is_late = response.psn.ahead_of(self.expected) < 0;
-                if !is_late && response.psn.ahead_of(self.next) < 0 {
-                    self.over = true;
-                    return Err(ReadError::Refused(refusal));
-                }
+                self.over = true;
+                return Err(ReadError::Refused(refusal));
             }
             _ => {}
         }
@@ -418,6 +419,8 @@ mod tests {
                 Response { psn: Psn::new(12), ..right },
                 nak(8, said),
                 nak(12, said),
+                nak(8, syndrome::NAK_SEQUENCE),
+                nak(12, syndrome::NAK_SEQUENCE),
                 nak(9, 0x60 | 0x1f),
             ] {
                 let nothing = p.take(&strange, &mut |_| panic!("{strange:?}"));

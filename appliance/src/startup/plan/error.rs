@@ -37,6 +37,16 @@ pub enum PlanError {
         /// What holds it.
         driver: String,
     },
+    /// `--index-memory` where there is no index.
+    #[error(
+        "--index-memory is for an index, and with --gpu-replies complete the GPU has whole replies in its place: say --gpu-values"
+    )]
+    IndexBesideReplies,
+    /// `--gpu-values` where there are none.
+    #[error(
+        "--gpu-values is for --gpu-replies complete: say both, or --index-memory for the index"
+    )]
+    ValuesWithoutReplies,
     /// A port that clients cannot address.
     #[error("port {index} ({device}) has no address: give it one with --ip {index}=ADDR/LEN")]
     PortWithoutIp {

@@ -1,5 +1,6 @@
 //! How a GPU is used, as planned.
 
+use super::PlanError;
 use crate::startup::flags::{Engine, GpuRepliesFlag, OffloadFlags};
 use gpu::index::IndexKind;
 use gpu::offload::Mode;
@@ -43,20 +44,30 @@ pub struct OffloadPlan {
 
 impl OffloadPlan {
     /// For this engine, if it is one that uses a GPU.
-    pub(super) fn new(flags: &OffloadFlags, engine: Engine, memory_bytes: u64) -> Option<Self> {
+    pub(super) fn new(
+        flags: &OffloadFlags,
+        engine: Engine,
+        memory_bytes: u64,
+    ) -> Result<Option<Self>, PlanError> {
+        let complete = flags.gpu_replies == GpuRepliesFlag::Complete;
+        if complete && flags.index_memory.is_some() {
+            return Err(PlanError::IndexBesideReplies);
+        }
+        if !complete && flags.gpu_values.is_some() {
+            return Err(PlanError::ValuesWithoutReplies);
+        }
         let deadline_ms = match engine {
-            Engine::Cpu => return None,
+            Engine::Cpu => return Ok(None),
             Engine::Auto | Engine::Gpu => DEADLINE_MS,
             Engine::Simt => DEADLINE_SIMT_MS,
         };
-        let complete = flags.gpu_replies == GpuRepliesFlag::Complete;
         let index = if complete { IndexKind::Rows } else { flags.gpu_index };
         let memory_mb = if complete { flags.gpu_values } else { flags.index_memory };
         let index_bytes = match memory_mb {
             Some(mb) => u64::from(mb) << 20,
             None => (memory_bytes / INDEX_SHARE).max(INDEX_LEAST_BYTES),
         };
-        Some(Self {
+        Ok(Some(Self {
             mode: flags.gpu_mode,
             device: flags.gpu_device,
             index,
@@ -66,7 +77,7 @@ impl OffloadPlan {
             headers: flags.gpu_replies == GpuRepliesFlag::Headers,
             deadline_ms: flags.gpu_deadline.unwrap_or(deadline_ms),
             verify_one_in: flags.gpu_verify_ratio,
-        })
+        }))
     }
 }
 

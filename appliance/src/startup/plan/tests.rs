@@ -432,7 +432,7 @@ fn how_a_gpu_is_used_follows_from_flags_and_memory() {
         (16 << 20, 10_000, 1024)
     );
     assert!(!plan.headers && offload("--engine simt --gpu-replies headers").headers);
-    let whole = offload("--engine simt --gpu-replies complete --gpu-values 3 --index-memory 5");
+    let whole = offload("--engine simt --gpu-replies complete --gpu-values 3");
     assert_eq!((whole.index.name(), whole.index_bytes), ("rows", 3 << 20));
     let plan = offload(
         "--engine simt --gpu-mode persistent --index cuckoo --index-memory 7 --index-cycle 50 \
@@ -441,6 +441,14 @@ fn how_a_gpu_is_used_follows_from_flags_and_memory() {
     assert_eq!((plan.mode.name(), plan.index.name()), ("persistent", "cuckoo"));
     assert_eq!((plan.index_bytes, plan.deadline_ms, plan.verify_one_in.get()), (7 << 20, 9, 2));
     assert_eq!((plan.cycle_us, plan.every, plan.device), (50, 3, 1));
+    for (flags, says) in [
+        ("--gpu-values 3", "--gpu-values is for --gpu-replies complete"),
+        ("--gpu-values 3 --gpu-replies headers", "--gpu-values is for --gpu-replies complete"),
+        ("--index-memory 5 --gpu-replies complete", "say --gpu-values"),
+    ] {
+        let error = plan_on(&m, flags).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
 }
 
 #[test]

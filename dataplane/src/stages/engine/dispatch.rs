@@ -302,6 +302,7 @@ impl Dispatch {
             beside.engine.mark_faulty();
         }
         self.counters.gpu_lost.inc();
+        batch.heads.clear();
         batch.replies.clear();
         // It is free: what it is done with has been polled before.
         let taken = self.cpu.submit(batch);

@@ -148,6 +148,8 @@ impl Reads {
                 }
             }
         }
+        drop(guard);
+        observer.dead(session);
         done
     }
 
@@ -161,7 +163,7 @@ impl Reads {
             if bytes > 0 && bytes + end > TURN_BYTES {
                 break;
             }
-            bytes += end.min(READ_MAX_BYTES);
+            bytes += end;
             due += 1;
         }
         due
@@ -190,13 +192,14 @@ impl Reads {
         let Waiting { frame, entry, .. } = waiting.pop_front()?;
         let port = usize::from(entry.mark);
         match done {
-            Ok(()) => {
+            Ok(is_read) => {
                 for part in frames.drain(..) {
                     emit(port, part, Meaning::Part);
                 }
                 let came_ns = frame.stamp_ns;
                 emit(port, frame, Meaning::Answer);
                 match answered.last_mut() {
+                    _ if !is_read => {}
                     Some((came, reads)) if *came == came_ns => *reads += 1,
                     _ => answered.push((came_ns, 1)),
                 }
@@ -210,7 +213,8 @@ impl Reads {
     }
 }
 
-/// Makes a request its last response, and `frames` those before it. Fails with the reason why it gets none.
+/// Makes a request its last response, and `frames` those before it. Says whether that is a READ's, or a refusal.
+/// Fails with the reason why it gets none.
 #[inline]
 fn try_answer(
     waiting: &mut Waiting,
@@ -218,7 +222,7 @@ fn try_answer(
     rdma: &Rdma,
     frames: &mut Vec<Frame>,
     with: &mut Pinned<'_>,
-) -> Result<(), DropReason> {
+) -> Result<bool, DropReason> {
     let Waiting { frame, entry, request } = waiting;
     let accounts = with.accounts;
     let (bth, between) = (request.bth, between(frame.bytes(), entry));
@@ -241,7 +245,7 @@ fn try_answer(
             with.gate.charge(frame.bytes(), entry, bytes, with.now_ns);
             let to = To { psn, ..to };
             return match packets::refuse(frame, entry, &bth, to, syndrome) {
-                Some(()) => Ok(()),
+                Some(()) => Ok(false),
                 None => Err(DropReason::NoFrame),
             };
         }
@@ -289,7 +293,7 @@ fn try_answer(
         accounts.rdma_repeated.inc();
     }
     accounts.rdma_bytes.add(len as u64);
-    Ok(())
+    Ok(true)
 }
 
 /// Takes the request in a frame apart, if it is whole.
@@ -323,8 +327,8 @@ fn len(read: &Reth) -> usize {
     usize::try_from(read.len.get()).unwrap_or(usize::MAX)
 }
 
-/// Where in the image of its stag a READ begins, and its length. `None`: beyond the offsets that there are, or so
-/// little that there is no place for the version.
+/// Where in the image of its stag a READ begins, and its length. `None`: it ends beyond the longest READ, which one
+/// that goes on where that was cut off does not, or leaves no place for the version.
 fn span(read: &Reth) -> Option<(usize, usize)> {
     let at = usize::try_from(read.va.get() & u64::from(u32::MAX)).ok()?;
     let len = len(read);
@@ -332,7 +336,7 @@ fn span(read: &Reth) -> Option<(usize, usize)> {
         return Some((0, 0));
     }
     let end = at.checked_add(len)?;
-    (end <= 1 << 32 && Image::is_end(end)).then_some((at, len))
+    (end <= READ_MAX_BYTES && Image::is_end(end)).then_some((at, len))
 }
 
 /// Whom a request connects.

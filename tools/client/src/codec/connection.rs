@@ -5,9 +5,9 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Longest wait for an answer.
+/// Longest wait for the next bytes of an answer, and for all of them together but the last.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// Room for what one read brings, at the start.
 const BUFFER_BYTES: usize = 1 << 16;
@@ -82,6 +82,7 @@ impl Connection {
         &mut self,
         mut take: impl FnMut(&[u8]) -> Result<Option<(T, &[u8])>, E>,
     ) -> Result<T, E> {
+        let begun = Instant::now();
         loop {
             let come = self.buffer.get(self.start..self.end).unwrap_or_default();
             if let Some((taken, rest)) = take(come)? {
@@ -93,9 +94,15 @@ impl Connection {
             if self.end == self.buffer.len() {
                 self.buffer.resize(2 * self.end, 0);
             }
-            match self.stream.read(self.buffer.get_mut(self.end..).unwrap_or_default())? {
-                0 => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-                n => self.end += n,
+            if begun.elapsed() > ANSWER_MAX {
+                return Err(io::Error::from(ErrorKind::TimedOut).into());
+            }
+            match self.stream.read(self.buffer.get_mut(self.end..).unwrap_or_default()) {
+                Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+                Ok(n) => self.end += n,
+                // A signal, or the process was stopped for a while.
+                Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                Err(why) => return Err(why.into()),
             }
         }
     }

@@ -32,9 +32,14 @@ pub enum Protocol {
 /// What was read, and what follows it; `None` while it is not whole.
 type Read<'a, T> = Result<Option<(T, &'a [u8])>, Malformed>;
 
+/// Bytes that no line of a server reaches.
+const LINE_MAX_BYTES: usize = 4096;
+
 /// A line without its end.
 fn line(text: &[u8]) -> Read<'_, &[u8]> {
-    let Some(end) = text.iter().position(|b| *b == b'\n') else { return Ok(None) };
+    let Some(end) = text.iter().position(|b| *b == b'\n') else {
+        return if text.len() < LINE_MAX_BYTES { Ok(None) } else { Err(Malformed) };
+    };
     let (line, after) = text.split_at_checked(end).ok_or(Malformed)?;
     let line = line.strip_suffix(b"\r").ok_or(Malformed)?;
     Ok(Some((line, after.get(1..).unwrap_or_default())))

@@ -9,8 +9,8 @@ use super::{Protocol, Read, Stag, line, number};
 use memcache::binary::{Header, RESPONSE_MAGIC, opcode};
 use std::io::Write as _;
 
-/// Bytes that no line of a server reaches.
-const LINE_MAX_BYTES: usize = 4096;
+/// Longest value of any server: what is said to be longer is not waited for.
+const VALUE_MAX_BYTES: u32 = 1 << 30;
 /// Statuses of binary replies (protocol_binary.txt).
 const STATUS_OK: u16 = 0;
 const STATUS_NOT_FOUND: u16 = 1;
@@ -88,9 +88,7 @@ pub fn parse(protocol: Protocol, bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8
     if protocol == Protocol::Binary {
         return binary(bytes);
     }
-    let Some((line, after)) = line(bytes)? else {
-        return if bytes.len() < LINE_MAX_BYTES { Ok(None) } else { Err(Malformed) };
-    };
+    let Some((line, after)) = line(bytes)? else { return Ok(None) };
     let mut words = line.split(|b| *b == b' ');
     let first = words.next().unwrap_or_default();
     let reply = match (protocol, first, line.len() - first.len()) {
@@ -155,6 +153,9 @@ fn meta<'a>(mut words: impl Iterator<Item = &'a [u8]>, after: &'a [u8]) -> Read<
 
 /// So many bytes with a line end behind them.
 fn block(text: &[u8], bytes: u32) -> Read<'_, &[u8]> {
+    if bytes > VALUE_MAX_BYTES {
+        return Err(Malformed);
+    }
     let Some((data, rest)) = text.split_at_checked(bytes as usize) else { return Ok(None) };
     match rest {
         [b'\r', b'\n', rest @ ..] => Ok(Some((data, rest))),
@@ -271,7 +272,9 @@ mod tests {
             (Ascii, b"HD\r\n"),
             (Ascii, b"18446744073709551616\r\n"),
             (Ascii, b"\r\n"),
-            (Ascii, &[b'x'; LINE_MAX_BYTES]),
+            (Ascii, &[b'x'; super::super::LINE_MAX_BYTES]),
+            (Ascii, b"VALUE k 3 1073741825\r\na"),
+            (Meta, b"VA 1073741825\r\na"),
             (Meta, b"STORED\r\n"),
             (Meta, b"VA 1 x\r\na\r\n"),
             (Meta, b"HD x\r\n"),

@@ -89,6 +89,7 @@ mod tests {
         for n in 0..said.len() {
             assert_eq!(connected(&said.as_bytes()[..n]), Ok(None), "{n}");
         }
+        assert_eq!(connected(&[b'R'; super::super::LINE_MAX_BYTES]), Err(Malformed), "no end");
         let refused = connected(b"SERVER_ERROR all queue pairs are in use\r\nx");
         let why: Result<FarEnd, &[u8]> = Err(b"SERVER_ERROR all queue pairs are in use");
         assert_eq!(refused, Ok(Some((why, &b"x"[..]))));
