@@ -14,6 +14,10 @@ use std::sync::atomic::Ordering;
 
 /// What helps where a step of the set-up is short of something.
 pub(super) const MEMORY: &str = "give DPDK more memory, or ask for fewer descriptors";
+/// What helps where the kernel gives `net_af_xdp` no queue.
+const AF_XDP: &str = "see the lines above; it takes root, or CAP_SYS_ADMIN, CAP_NET_ADMIN and \
+                      CAP_NET_RAW, 14 MB of locked memory a queue (ulimit -l), and an interface \
+                      that has the queue and no XDP program of another's (ip link show)";
 
 impl PortShared {
     /// Sets the stopped device up. No burst is running, and none begins before it has started.
@@ -27,7 +31,8 @@ impl PortShared {
             // SAFETY: as above, and the pool lives as long as our region, which outlives the
             // close.
             let rc = unsafe { ffi::gn_port_rx_queue(self.number, q, conf.rx_desc, self.pool()) };
-            self.step("set up a receive queue", MEMORY, rc)?;
+            let hint = if self.name.starts_with("net_af_xdp") { AF_XDP } else { MEMORY };
+            self.step("set up a receive queue", hint, rc)?;
             // SAFETY: as above.
             let rc = unsafe { ffi::gn_port_tx_queue(self.number, q, conf.tx_desc) };
             self.step("set up a transmit queue", MEMORY, rc)?;
