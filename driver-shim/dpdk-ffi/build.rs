@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    const SOURCES: [&str; 3] = ["src/shim.c", "src/umem.c", "src/layout.c"];
+    const SOURCES: [&str; 4] = ["src/shim.c", "src/umem.c", "src/flows.c", "src/layout.c"];
     for file in SOURCES.iter().chain(&["src/shim.h", "src/umem.h"]) {
         println!("cargo:rerun-if-changed={file}");
     }

@@ -500,28 +500,6 @@ int gn_port_close(uint16_t port, struct gn_pool *pool, int unplug)
 
 /* ---- the hot path ---- */
 
-/*
- * Moves a frame that lies in a buffer of its driver's own into a slot. NULL when none is free; what fits
- * none stays where it is.
- */
-static struct rte_mbuf *move_in(struct gn_pool *pool, struct rte_mbuf *from)
-{
-	struct rte_mbuf *m;
-
-	if (from->nb_segs != 1 || from->data_len > GN_SLOT_BYTES - RTE_PKTMBUF_HEADROOM)
-		return from;
-	m = rte_pktmbuf_alloc(pool->mp);
-	if (m != NULL) {
-		m->ol_flags |= from->ol_flags &
-			(RTE_MBUF_F_RX_IP_CKSUM_MASK | RTE_MBUF_F_RX_L4_CKSUM_MASK);
-		m->data_len = from->data_len;
-		m->pkt_len = from->data_len;
-		memcpy(rte_pktmbuf_mtod(m, void *), rte_pktmbuf_mtod(from, void *), from->data_len);
-	}
-	rte_pktmbuf_free(from);
-	return m;
-}
-
 /* Fills `out` from `m`, or frees `m` whole and says 0. */
 static inline uint16_t name_mbuf(struct gn_pool *pool, struct rte_mbuf *m, struct gn_frame *out)
 {
@@ -566,7 +544,7 @@ uint16_t gn_rx_burst(struct gn_pool *pool, uint16_t port, uint16_t queue, struct
 
 	for (uint16_t i = 0; i < got; i++) {
 		if (unlikely(slot_of(pool, m[i]) == GN_NO_SLOT))
-			m[i] = move_in(pool, m[i]);
+			m[i] = gn_umem_move(pool->mp, m[i]);
 		if (unlikely(m[i] == NULL))
 			lost++;
 		else

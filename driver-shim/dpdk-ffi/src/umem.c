@@ -14,7 +14,6 @@
 
 #include <rte_errno.h>
 #include <rte_ethdev.h>
-#include <rte_mbuf.h>
 
 /* What the kernel leaves free before a frame, behind the mbuf's headroom: XDP_PACKET_HEADROOM. */
 #define XDP_HEADROOM 256
@@ -73,6 +72,24 @@ int gn_umem_of(uint16_t port, uint16_t queue, uint16_t desc, struct rte_mempool 
 	rte_mempool_obj_iter(mp, rte_pktmbuf_init, NULL);
 	*out = mp;
 	return 0;
+}
+
+struct rte_mbuf *gn_umem_move(struct rte_mempool *to, struct rte_mbuf *from)
+{
+	struct rte_mbuf *m;
+
+	if (from->nb_segs != 1 || from->data_len > GN_SLOT_BYTES - RTE_PKTMBUF_HEADROOM)
+		return from;
+	m = rte_pktmbuf_alloc(to);
+	if (m != NULL) {
+		m->ol_flags |= from->ol_flags &
+			(RTE_MBUF_F_RX_IP_CKSUM_MASK | RTE_MBUF_F_RX_L4_CKSUM_MASK);
+		m->data_len = from->data_len;
+		m->pkt_len = from->data_len;
+		memcpy(rte_pktmbuf_mtod(m, void *), rte_pktmbuf_mtod(from, void *), from->data_len);
+	}
+	rte_pktmbuf_free(from);
+	return m;
 }
 
 void gn_umem_free(uint16_t port, uint16_t queues)
