@@ -117,8 +117,8 @@ impl PortShared {
                 let refused = DpdkError::NoIsolation {
                     name: self.name.clone(),
                     driver: self.driver.clone(),
+                    words: in_words(&why, &source),
                     source,
-                    words: in_words(&why),
                 };
                 if isolation.required {
                     return Err(refused);
@@ -141,8 +141,8 @@ impl PortShared {
             let whole = check(rc).map_err(|source| DpdkError::NoRule {
                 name: self.name.clone(),
                 service: service.to_string(),
+                words: in_words(&why, &source),
                 source,
-                words: in_words(&why),
             })?;
             tags_apart &= whole == 0;
         }
@@ -154,9 +154,10 @@ impl PortShared {
     }
 }
 
-/// Behind an error: nothing, or the driver's words in brackets.
-fn in_words(why: &Words) -> String {
+/// Behind an error: the driver's words in brackets, where they say more.
+fn in_words(why: &Words, error: &io::Error) -> String {
     // SAFETY: the shim closes what it writes with a zero, and it was zeroes before.
     let words = unsafe { CStr::from_ptr(why.as_ptr()) }.to_string_lossy();
-    if words.is_empty() { String::new() } else { format!(" ({words})") }
+    let more = !words.is_empty() && !error.to_string().starts_with(&*words);
+    if more { format!(" ({words})") } else { String::new() }
 }
