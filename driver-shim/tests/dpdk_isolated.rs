@@ -34,14 +34,16 @@ fn isolated_mode() {
     enter_new_netns();
     for (n, service) in services.into_iter().enumerate() {
         let config = isolated(&format!("net_tap{n},iface=gn{n}"), service, true);
-        let port = DpdkPort::open(&eal, &region, &config).unwrap();
-        assert!(port.is_isolated());
-        // The driver has validated the rule before it asks the kernel, which may have no `flower`.
-        if let Err(refused) = port.start() {
-            assert!(matches!(refused, DpdkError::NoRule { .. }), "{refused}");
-            let words = refused.to_string();
-            assert!(words.contains(&format!("hand over {service}: ")), "{words}");
-            assert!(words.contains("Kernel too old for flower support"), "{words}");
+        match DpdkPort::open(&eal, &region, &config) {
+            Ok(port) => {
+                assert!(port.is_isolated());
+                drop(port.start().unwrap());
+            }
+            Err(refused) => {
+                let words = refused.to_string();
+                assert!(words.contains(": net_tap cannot isolate: "), "{words}");
+                println!("{words}");
+            }
         }
         assert_eq!(region.available(), region.capacity());
     }

@@ -1,7 +1,7 @@
 /*
  * Isolated mode: the device hands over what rules name, and the kernel keeps the rest. Two rules for each
- * service, of frames without a VLAN tag and with any. To some drivers the first means both (mlx4, mlx5 by way of
- * Verbs), and these refuse the second; to others it does not (mlx5 by itself).
+ * service, of frames without a VLAN tag and with any. To some drivers the first means both (net_tap, mlx4, mlx5
+ * by way of Verbs), and these refuse the second; to others it does not (mlx5 by itself).
  */
 #include "shim.h"
 

@@ -406,8 +406,9 @@ unsafe extern "C" {
     /// up, removes or maps memory is running.
     pub fn gn_port_close(port: u16, pool: *mut GnPool, unplug: c_int) -> c_int;
 
-    /// Has the device hand over the frames of rules alone. Before [`gn_port_configure`]. On failure `why`
-    /// has the driver's words, closed by a zero, as for [`gn_port_rule`].
+    /// Has the device hand over the frames of rules alone. Its queues are set up, and it is not started: mlx5 and
+    /// mlx4 ask no more, and `net_tap` does nothing before. On failure `why` has the driver's words, closed by
+    /// a zero, as for [`gn_port_rule`].
     ///
     /// # Safety
     /// No other call on this port is running, bursts aside. `why` is valid for [`WHY_BYTES`] writes.

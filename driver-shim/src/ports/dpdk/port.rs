@@ -234,12 +234,12 @@ impl PortShared {
         }
         self.rx = (0..config.queues).map(|_| QueueState::default()).collect();
         self.tx = (0..config.queues).map(|_| QueueState::default()).collect();
-        if let Some(isolation) = &config.isolation {
-            self.isolate(isolation)?;
-        }
         let mut state = self.state.lock();
         state.conf = conf;
         self.apply(&mut state)?;
+        if let Some(isolation) = &config.isolation {
+            self.isolate(isolation, &mut state)?;
+        }
         // SAFETY: no other thread calls for the port (as above).
         self.step("be watched", MEMORY, unsafe { ffi::gn_port_watch(self.number) })?;
 

@@ -104,9 +104,12 @@ impl PortShared {
         Ok(())
     }
 
-    /// Isolates the device, which is not configured yet, and keeps the services for its starts.
-    pub(super) fn isolate(&self, isolation: &Isolation) -> Result<(), DpdkError> {
-        let mut state = self.state.lock();
+    /// Isolates the device, which is set up and stopped, and keeps the services for its starts.
+    pub(super) fn isolate(
+        &self,
+        isolation: &Isolation,
+        state: &mut State,
+    ) -> Result<(), DpdkError> {
         let mut why: Words = [0; ffi::WHY_BYTES];
         // SAFETY: every call for a port that is set up is made under its `state`'s lock, and `why` has
         // the bytes.
