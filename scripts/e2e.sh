@@ -15,7 +15,7 @@ if [ "${1:-}" = --against ]; then
   arguments=("$@")
   set -- clients
 fi
-[ "$#" -gt 0 ] || set -- loopback newest memcached_tests pressure hostile clients offload linear af_packet net_tap tcp_worker bad_wire netem rdma reads tls policy drills scale_out soak study
+[ "$#" -gt 0 ] || set -- loopback newest memcached_tests pressure hostile clients offload linear af_packet af_xdp net_tap tcp_worker bad_wire netem isolated rdma reads tls policy drills scale_out soak study
 
 # run NAME: with all that the script has started ending with it, so that what hangs does not hold the
 # others up.

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    const SOURCES: [&str; 2] = ["src/shim.c", "src/layout.c"];
-    for file in SOURCES.iter().chain(&["src/shim.h"]) {
+    const SOURCES: [&str; 4] = ["src/shim.c", "src/umem.c", "src/flows.c", "src/layout.c"];
+    for file in SOURCES.iter().chain(&["src/shim.h", "src/umem.h"]) {
         println!("cargo:rerun-if-changed={file}");
     }
     let dpdk = match pkg_config::Config::new()

@@ -43,13 +43,13 @@ in_ns() {
   ip netns exec "$ns" "$@"
 }
 
-# veth_pair SERVER_NS CLIENT_NS: a cable, wire0 at the server's end, wire1 at the client's.
+# veth_pair SERVER_NS CLIENT_NS [QUEUES]: a cable, wire0 at the server's end, wire1 at the client's.
 # Checksums are made in full, so that they can be checked, and the server's kernel sees nothing of
 # what arrives: AF_PACKET taps the frames before the drop.
 veth_pair() {
-  local server=$1 client=$2
-  ip -n "$server" link add wire0 numtxqueues 2 numrxqueues 2 type veth \
-    peer name wire1 numtxqueues 2 numrxqueues 2 netns "$client"
+  local server=$1 client=$2 queues=${3:-2}
+  ip -n "$server" link add wire0 numtxqueues "$queues" numrxqueues "$queues" type veth \
+    peer name wire1 numtxqueues "$queues" numrxqueues "$queues" netns "$client"
   in_ns "$server" sh -c "echo 1 >/proc/sys/net/ipv6/conf/wire0/disable_ipv6"
   in_ns "$server" ethtool -K wire0 tx off gro off gso off tso off >/dev/null 2>&1
   in_ns "$client" ethtool -K wire1 tx off gro off gso off tso off >/dev/null 2>&1

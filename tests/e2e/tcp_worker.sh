@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # TCP served by the workers: real client programs and libraries, with the kernel's TCP at the other end
-# of a wire, over DPDK's net_tap, af_packet and memif.
+# of a wire, over DPDK's net_tap, af_packet, af_xdp and memif.
 #
-#   tests/e2e/tcp_worker.sh [--whole] [net_tap] [af_packet] [memif]     default: the first two
+#   tests/e2e/tcp_worker.sh [--whole] [net_tap] [af_packet] [af_xdp] [memif]     default: the first two
 #
 # --whole: all that kernel sockets are asked, on each: every battery, edges over IPv4 and IPv6, 5,000 random
 # conversations, 20 contended histories; then policy and drills.

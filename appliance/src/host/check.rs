@@ -76,6 +76,10 @@ pub struct Wants {
     pub nics: Vec<PciAddress>,
     /// A TAP device is to carry the rest of their traffic.
     pub exception_path: bool,
+    /// How it is needed that the kernel keeps the rest.
+    pub isolated: Want,
+    /// NICs whose interfaces have all addresses of their ports.
+    pub addressed: Vec<PciAddress>,
     /// CPUs that will poll.
     pub worker_cpus: Vec<usize>,
     /// Bytes of items and packets, for huge pages and locked memory.

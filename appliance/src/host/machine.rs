@@ -11,13 +11,16 @@ mod nodes;
 
 pub use memory_file::{FileFault, FileRoom, FileSystem};
 use nix::fcntl::{FcntlArg, fcntl};
+use nix::ifaddrs::getifaddrs;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::SockaddrStorage;
 use nix::unistd::{Pid, close};
 pub use nodes::{Node, node_of, nodes};
 use serde::Serialize;
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +37,8 @@ pub struct Machine {
     pub open_files_max: Option<u64>,
     /// Where sysfs is mounted.
     pub sysfs: PathBuf,
+    /// Interfaces and their addresses.
+    pub addresses: Vec<(String, IpAddr)>,
     /// This build can drive ports through DPDK.
     pub has_dpdk: bool,
     /// Looks for a GPU, which may take seconds. `None`: this build cannot, for lack of the feature
@@ -65,6 +70,7 @@ impl Machine {
             huge_free_bytes: huge_free_of(Path::new("/sys/kernel/mm")),
             open_files_max: getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(_, hard)| hard),
             sysfs: PathBuf::from("/sys"),
+            addresses: addresses(),
             has_dpdk: cfg!(feature = "dpdk"),
             #[cfg(feature = "cuda")]
             find_gpu: Some(find_gpu),
@@ -85,6 +91,15 @@ impl Machine {
         let link = self.sysfs.join("bus/pci/devices").join(address).join("driver");
         Some(fs::read_link(link).ok()?.file_name()?.to_string_lossy().into_owned())
     }
+
+    /// Whether the interfaces of the device have all of these addresses.
+    pub fn interface_has(&self, address: &str, ips: impl IntoIterator<Item = IpAddr>) -> bool {
+        let of_device = self.sysfs.join("bus/pci/devices").join(address).join("net");
+        let has = |ip: IpAddr| {
+            self.addresses.iter().any(|(name, own)| *own == ip && of_device.join(name).exists())
+        };
+        ips.into_iter().all(has)
+    }
 }
 
 /// Lets this process open so many files, where its limit is lower, and grows the kernel's table of them to
@@ -101,6 +116,16 @@ pub fn allow_open_files(n: u64) -> io::Result<()> {
     let last = RawFd::try_from(n.saturating_sub(1)).map_err(io::Error::other)?;
     let (any, _) = io::pipe()?;
     Ok(close(fcntl(any, FcntlArg::F_DUPFD_CLOEXEC(last))?)?)
+}
+
+/// None where they cannot be read.
+fn addresses() -> Vec<(String, IpAddr)> {
+    let ip = |address: SockaddrStorage| {
+        let v4 = address.as_sockaddr_in().map(|a| a.ip().into());
+        v4.or_else(|| address.as_sockaddr_in6().map(|a| a.ip().into()))
+    };
+    let all = getifaddrs().into_iter().flatten();
+    all.filter_map(|one| Some((one.interface_name, ip(one.address?)?))).collect()
 }
 
 #[cfg(feature = "cuda")]
@@ -162,6 +187,7 @@ impl Machine {
             huge_free_bytes: 0,
             open_files_max: Some(65_536),
             sysfs: PathBuf::from("/nowhere"),
+            addresses: Vec::new(),
             has_dpdk: true,
             find_gpu: None,
             has_simt: false,

@@ -3,7 +3,7 @@
 
 use crate::host::cpu_list::CpuList;
 use crate::host::machine::Gpu;
-use crate::startup::flags::{MetricsAddr, RateLimit};
+use crate::startup::flags::{Isolated, MetricsAddr, RateLimit};
 use crate::startup::plan::{ClientCerts, Device, Plan, PolicyPlan, SLOT_BYTES};
 use dataplane::observe::OpTotals;
 use dataplane::stages::exits::exception_path::ExceptionPathCounters;
@@ -47,6 +47,11 @@ pub fn plan_text(plan: &Plan) -> String {
         let (addresses, path) = (list(&port.addresses), port.exception_path.as_deref());
         t.row(&format!("port {index}"), format_args!("{device}: {addresses}, {at}"));
         t.row("exceptions", path.unwrap_or("none"));
+        match port.isolated {
+            Isolated::Off => {}
+            Isolated::Auto => t.row("isolated", "if the driver can, and then without exceptions"),
+            Isolated::On => t.row("isolated", "yes, and so without exceptions"),
+        }
     }
     if plan.tcp.is_empty() {
         t.row("TCP", "off");

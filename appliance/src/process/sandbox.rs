@@ -25,6 +25,8 @@ use std::path::{Path, PathBuf};
 pub struct Needs {
     /// DPDK drives the ports.
     pub dpdk: bool,
+    /// A port is one of `net_af_xdp`, which asks for `bpf` when it closes, and does without.
+    pub xdp: bool,
     /// A GPU is used, whose driver may load code.
     pub gpu: bool,
     /// Devices that may be opened again, and directories of them.
@@ -56,6 +58,9 @@ impl Needs {
         let sockets = plan.ports.iter().flat_map(|port| paths_in(&port.device));
         Self {
             dpdk: plan.needs_dpdk(),
+            xdp: plan.ports.iter().any(
+                |port| matches!(&port.device, Device::Vdev(spec) if spec.starts_with("net_af_xdp")),
+            ),
             gpu,
             drive: [
                 if pci || gpu { devices(Path::new("/dev")) } else { Vec::new() },
@@ -192,5 +197,7 @@ mod tests {
         let needs = Needs::of(&closed, Some(Path::new("/var/run/dpdk/gnomon-1")));
         assert!(needs.dpdk && needs.drive.is_empty() && !needs.gpu);
         assert_eq!(needs.remove_in, paths(["/var/run/dpdk", "/run/m"]));
+        let xdp = planned("--port net_af_xdp0,iface=w --ip 10.0.0.1/24");
+        assert!(Needs::of(&xdp, None).xdp && !needs.xdp);
     }
 }

@@ -271,6 +271,19 @@ pub struct ServeFlags {
     #[arg(long, value_name = "tap[=NAME]|none", env = "GNOMON_SIDE_DOOR", help_heading = "Ports")]
     pub side_door: Option<ExceptionPathFlag>,
 
+    /// Isolated mode: only the service's frames to a --port's addresses come to gnomon, and the kernel
+    /// keeps the rest, ARP, ping and ssh among them. By itself for a NIC whose driver in the kernel
+    /// shares it (mlx5, mlx4) and whose interface has those addresses; or do not start without; or
+    /// never.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        env = "GNOMON_ISOLATED",
+        default_value = "auto",
+        help_heading = "Ports"
+    )]
+    pub isolated: Isolated,
+
     /// Frames per second that may go to the kernel's TAP device, and as many from it.
     #[arg(
         long,
@@ -409,6 +422,18 @@ pub enum TcpIn {
     Kernel,
     /// The workers, in the data path.
     Worker,
+}
+
+/// `--isolated`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolated {
+    /// Where the driver takes it.
+    Auto,
+    /// Or do not start.
+    On,
+    /// Every frame comes to gnomon.
+    Off,
 }
 
 /// `--engine`.

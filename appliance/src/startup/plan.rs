@@ -24,7 +24,7 @@ pub(crate) use resources::{needed_bytes, worker_cpus};
 pub use tls::{ClientCerts, TlsPlan};
 
 use crate::host::machine::{Gpu, Machine};
-use crate::startup::flags::{Engine, FileMask, MetricsAddr, Network, ServeFlags, TcpIn};
+use crate::startup::flags::{Engine, FileMask, Isolated, MetricsAddr, Network, ServeFlags, TcpIn};
 use dataplane::stages::batch::BatchMode;
 use driver_shim::Pages;
 use serde::{Serialize, Serializer};
@@ -139,6 +139,8 @@ pub struct PortPlan {
     /// Name of the TAP device behind its exception path.
     #[serde(rename = "side_door")]
     pub exception_path: Option<String>,
+    /// The kernel keeps what no service has, and there is no exception path then.
+    pub isolated: Isolated,
 }
 
 /// What drives a port.

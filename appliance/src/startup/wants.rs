@@ -3,7 +3,7 @@
 use crate::host::check::{Want, Wants};
 use crate::host::machine::Machine;
 use crate::host::pci::PciAddress;
-use crate::startup::flags::{Engine, ExceptionPathFlag, PortSpec, ServeFlags};
+use crate::startup::flags::{Engine, ExceptionPathFlag, Isolated, PortSpec, ServeFlags};
 use crate::startup::plan::{needed_bytes, worker_cpus};
 use driver_shim::Pages;
 
@@ -14,9 +14,25 @@ impl Wants {
             PortSpec::Pci { address, .. } => Some(PciAddress(address.clone())),
             PortSpec::Vdev(_) => None,
         });
+        let ips = |index: usize| {
+            let of_port = flags.ip.iter().filter(move |ip| ip.port_index.unwrap_or(0) == index);
+            of_port.map(|ip| ip.network.ip)
+        };
+        let addressed = flags.port.iter().enumerate().filter_map(|(index, port)| match port {
+            PortSpec::Pci { address, .. } if machine.interface_has(address, ips(index)) => {
+                Some(PciAddress(address.clone()))
+            }
+            PortSpec::Pci { .. } | PortSpec::Vdev(_) => None,
+        });
         let worker_cpus = worker_cpus(flags, machine).unwrap_or_default();
         Self {
             nics: nics.collect(),
+            isolated: match flags.isolated {
+                Isolated::Auto => Want::IfThere,
+                Isolated::On => Want::Must,
+                Isolated::Off => Want::No,
+            },
+            addressed: addressed.collect(),
             exception_path: !flags.port.is_empty()
                 && flags.side_door != Some(ExceptionPathFlag::None),
             memory_bytes: needed_bytes(flags, worker_cpus.len() * flags.port.len().max(1)),

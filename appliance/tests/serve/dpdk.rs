@@ -89,6 +89,10 @@ fn a_device_that_is_none_and_an_argument_that_is_ours_are_told() {
             "DPDK argument `--lcores=1` is set by gnomon",
         ),
         (&["--port", "ffff:ff:1f.7"], "--port ffff:ff:1f.7: no such PCI device"),
+        (
+            &["--port", "net_null0", "--isolated", "on"],
+            "port net_null0: net_null cannot isolate: Function not implemented",
+        ),
     ] {
         let out = run(&[&fixed[..], args].concat());
         let last = String::from_utf8(out.stderr).unwrap().lines().last().unwrap().to_owned();

@@ -21,10 +21,11 @@ size_t gn_layout(uint32_t *out, size_t n)
 		AT(gn_port_stats, tx_bytes), AT(gn_port_stats, rx_missed),
 		AT(gn_port_stats, rx_errors), AT(gn_port_stats, rx_no_buffer),
 		AT(gn_port_stats, tx_errors),
+		sizeof(struct gn_rule), AT(gn_rule, address), AT(gn_rule, port), AT(gn_rule, flags),
 		GN_BURST_MAX, GN_SLOT_BYTES, GN_NAME_BYTES, GN_RSS_KEY_BYTES,
 		GN_RX_IP_GOOD, GN_RX_UDP_GOOD, GN_TX_IP, GN_TX_UDP, GN_TX_IPV6,
 		GN_PORT_PCI, GN_PORT_TX_IP, GN_PORT_TX_UDP, GN_PORT_RSS, GN_CONF_RSS,
-		GN_TOLD_RESET, GN_TOLD_REMOVED,
+		GN_TOLD_RESET, GN_TOLD_REMOVED, GN_WHY_BYTES, GN_RULE_IPV6, GN_RULE_TCP,
 	};
 #undef AT
 	const size_t rows_n = sizeof(rows) / sizeof(rows[0]);

@@ -22,6 +22,8 @@ pub const NO_SLOT: u32 = u32::MAX;
 pub const NAME_BYTES: usize = 64;
 /// Longest RSS key.
 pub const RSS_KEY_BYTES: usize = 128;
+/// Bytes of a driver's words, the closing zero included.
+pub const WHY_BYTES: usize = 128;
 
 /// [`GnFrame::flags`]: the device verified the IPv4 header checksum.
 pub const RX_IP_GOOD: u32 = 1;
@@ -51,6 +53,11 @@ pub const CONF_RSS: u16 = 1;
 pub const TOLD_RESET: u32 = 1;
 /// [`gn_port_told`]: the device is gone.
 pub const TOLD_REMOVED: u32 = 2;
+
+/// [`GnRule::flags`]: the address is IPv6.
+pub const RULE_IPV6: u16 = 1;
+/// [`GnRule::flags`]: TCP; else UDP.
+pub const RULE_TCP: u16 = 2;
 
 /// Whatever node there is memory of.
 pub const GN_ANY_NODE: c_int = -1;
@@ -193,6 +200,18 @@ pub struct GnPortStats {
     pub tx_errors: u64,
 }
 
+/// A service, whose frames a device in isolated mode hands over.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GnRule {
+    /// Its address; of an IPv4 one the first four bytes.
+    pub address: [u8; 16],
+    /// Its UDP or TCP port.
+    pub port: u16,
+    /// `RULE_*`.
+    pub flags: u16,
+}
+
 // SAFETY: every declaration below repeats one of shim.h; the layouts are compared by the test.
 unsafe extern "C" {
     /// DPDK's version, a static string.
@@ -309,7 +328,8 @@ unsafe extern "C" {
     /// No other call on this port is running, bursts aside.
     pub fn gn_port_configure(port: u16, conf: &mut GnPortConf) -> c_int;
 
-    /// Sets up a receive queue that takes its buffers from `pool`.
+    /// Sets up a receive queue that takes its buffers from `pool`, or where its driver cannot, has some of
+    /// its own and moves frames into those of `pool`.
     ///
     /// # Safety
     /// No other call on this port is running, and `pool` lives until the port is closed.
@@ -385,6 +405,21 @@ unsafe extern "C" {
     /// As for [`gn_port_stop`]. `pool` lives; with `unplug`, no other call that plugs in, looks
     /// up, removes or maps memory is running.
     pub fn gn_port_close(port: u16, pool: *mut GnPool, unplug: c_int) -> c_int;
+
+    /// Has the device hand over the frames of rules alone. Its queues are set up, and it is not started: mlx5 and
+    /// mlx4 ask no more, and `net_tap` does nothing before. On failure `why` has the driver's words, closed by
+    /// a zero, as for [`gn_port_rule`].
+    ///
+    /// # Safety
+    /// No other call on this port is running, bursts aside. `why` is valid for [`WHY_BYTES`] writes.
+    pub fn gn_port_isolate(port: u16, why: *mut c_char) -> c_int;
+
+    /// Has the started device hand over the frames of this service, spread as `conf` says, until it is
+    /// stopped. 1: it takes no rule of its own for those with a VLAN tag.
+    ///
+    /// # Safety
+    /// As for [`gn_port_isolate`].
+    pub fn gn_port_rule(port: u16, rule: &GnRule, conf: &GnPortConf, why: *mut c_char) -> c_int;
 
     /// Receives up to `n` frames (at most [`BURST_MAX`]) into `out` and says how many. Their slots
     /// are the caller's. Frames that cannot be one slot's are freed and added to `bad`.
@@ -467,6 +502,10 @@ mod tests {
             offset_of!(GnPortStats, rx_errors),
             offset_of!(GnPortStats, rx_no_buffer),
             offset_of!(GnPortStats, tx_errors),
+            size_of::<GnRule>(),
+            offset_of!(GnRule, address),
+            offset_of!(GnRule, port),
+            offset_of!(GnRule, flags),
             BURST_MAX,
             SLOT_BYTES,
             NAME_BYTES,
@@ -483,6 +522,9 @@ mod tests {
             CONF_RSS.into(),
             TOLD_RESET as usize,
             TOLD_REMOVED as usize,
+            WHY_BYTES,
+            RULE_IPV6.into(),
+            RULE_TCP.into(),
         ];
         let mut c = vec![0u32; rust.len()];
         // SAFETY: `c` is valid for as many writes as it has elements.

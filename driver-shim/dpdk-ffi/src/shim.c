@@ -1,4 +1,5 @@
 #include "shim.h"
+#include "umem.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -342,8 +343,11 @@ int gn_port_configure(uint16_t port, struct gn_port_conf *conf)
 
 int gn_port_rx_queue(uint16_t port, uint16_t queue, uint16_t desc, struct gn_pool *pool)
 {
-	return rte_eth_rx_queue_setup(port, queue, desc, rte_eth_dev_socket_id(port), NULL,
-				      pool->mp);
+	struct rte_mempool *mp = pool->mp;
+	int rc = gn_umem_of(port, queue, desc, &mp);
+
+	return rc < 0 ? rc : rte_eth_rx_queue_setup(port, queue, desc, rte_eth_dev_socket_id(port),
+						    NULL, mp);
 }
 
 int gn_port_tx_queue(uint16_t port, uint16_t queue, uint16_t desc)
@@ -351,8 +355,12 @@ int gn_port_tx_queue(uint16_t port, uint16_t queue, uint16_t desc)
 	return rte_eth_tx_queue_setup(port, queue, desc, rte_eth_dev_socket_id(port), NULL);
 }
 
+/* Frames lost because no slot was free to move them into. */
+static uint64_t no_slot[RTE_MAX_ETHPORTS];
+
 int gn_port_start(uint16_t port)
 {
+	__atomic_store_n(&no_slot[port], 0, __ATOMIC_RELAXED);
 	rte_eth_stats_reset(port); /* a device that cannot starts from what it has */
 	return rte_eth_dev_start(port);
 }
@@ -378,17 +386,19 @@ int gn_port_link_up(uint16_t port)
 int gn_port_stats(uint16_t port, struct gn_port_stats *out)
 {
 	struct rte_eth_stats s;
+	uint64_t lost;
 	int rc = rte_eth_stats_get(port, &s);
 
 	if (rc < 0)
 		return rc;
-	out->rx_frames = s.ipackets;
+	lost = __atomic_load_n(&no_slot[port], __ATOMIC_RELAXED);
+	out->rx_frames = s.ipackets - RTE_MIN(s.ipackets, lost);
 	out->tx_frames = s.opackets;
 	out->rx_bytes = s.ibytes;
 	out->tx_bytes = s.obytes;
 	out->rx_missed = s.imissed;
 	out->rx_errors = s.ierrors;
-	out->rx_no_buffer = s.rx_nombuf;
+	out->rx_no_buffer = s.rx_nombuf + lost;
 	out->tx_errors = s.oerrors;
 	return 0;
 }
@@ -475,6 +485,7 @@ int gn_port_close(uint16_t port, struct gn_pool *pool, int unplug)
 		return rc;
 	unwatch(port, info.device);
 	rc = rte_eth_dev_close(port);
+	gn_umem_free(port, info.nb_rx_queues);
 	if (unplug && info.device != NULL) {
 		int removed;
 
@@ -529,11 +540,19 @@ uint16_t gn_rx_burst(struct gn_pool *pool, uint16_t port, uint16_t queue, struct
 {
 	struct rte_mbuf *m[GN_BURST_MAX];
 	uint16_t got = rte_eth_rx_burst(port, queue, m, RTE_MIN(n, (uint16_t)GN_BURST_MAX));
-	uint16_t named = 0;
+	uint16_t named = 0, lost = 0;
 
-	for (uint16_t i = 0; i < got; i++)
-		named += name_mbuf(pool, m[i], &out[named]);
-	*bad += got - named;
+	for (uint16_t i = 0; i < got; i++) {
+		if (unlikely(slot_of(pool, m[i]) == GN_NO_SLOT))
+			m[i] = gn_umem_move(pool->mp, m[i]);
+		if (unlikely(m[i] == NULL))
+			lost++;
+		else
+			named += name_mbuf(pool, m[i], &out[named]);
+	}
+	if (unlikely(lost != 0))
+		__atomic_fetch_add(&no_slot[port], lost, __ATOMIC_RELAXED);
+	*bad += got - named - lost;
 	return named;
 }
 

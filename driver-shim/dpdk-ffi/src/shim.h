@@ -18,6 +18,7 @@
 #define GN_NO_SLOT UINT32_MAX
 #define GN_NAME_BYTES 64
 #define GN_RSS_KEY_BYTES 128
+#define GN_WHY_BYTES 128
 
 /* gn_frame.flags */
 #define GN_RX_IP_GOOD 1u
@@ -38,6 +39,10 @@
 #define GN_CONF_RSS 1u
 #define GN_TOLD_RESET 1u
 #define GN_TOLD_REMOVED 2u
+
+/* gn_rule.flags */
+#define GN_RULE_IPV6 1u
+#define GN_RULE_TCP 2u
 
 struct gn_pool;
 
@@ -91,6 +96,12 @@ struct gn_port_stats {
 	uint64_t tx_errors;
 };
 
+struct gn_rule {
+	uint8_t address[16];
+	uint16_t port;
+	uint16_t flags;
+};
+
 /* The environment. */
 const char *gn_version(void);
 int gn_eal_init(int argc, char **argv);
@@ -126,6 +137,8 @@ int gn_port_watch(uint16_t port);
 uint32_t gn_port_told(uint16_t port);
 int gn_port_reset(uint16_t port);
 int gn_port_close(uint16_t port, struct gn_pool *pool, int unplug);
+int gn_port_isolate(uint16_t port, char *why);
+int gn_port_rule(uint16_t port, const struct gn_rule *rule, const struct gn_port_conf *conf, char *why);
 
 /* The hot path. */
 uint16_t gn_rx_burst(struct gn_pool *pool, uint16_t port, uint16_t queue, struct gn_frame *out,

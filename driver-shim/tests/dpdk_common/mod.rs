@@ -5,6 +5,7 @@
 
 use driver_shim::ports::dpdk::{DpdkPort, Eal, EalConfig, PortConfig, region};
 use driver_shim::{Burst, Frame, Pages, Port, QueuePair, Region};
+use std::net::UdpSocket;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -112,6 +113,16 @@ pub fn have_tun() -> bool {
     there
 }
 
+/// Whether the kernel has AF_XDP sockets; says so if not.
+pub fn have_af_xdp() -> bool {
+    // SAFETY: plain numbers; what it opens stays open until the test ends.
+    let there = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW, 0) } >= 0;
+    if !there {
+        eprintln!("skipped: no AF_XDP sockets here: {}", std::io::Error::last_os_error());
+    }
+    there
+}
+
 /// Turns a UDP over IPv4 frame round: who sent it receives it.
 pub fn turn_round(f: &mut Frame, offload: bool) {
     let b = f.bytes_mut();
@@ -157,4 +168,66 @@ fn fold(mut sum: u32) -> u16 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     u16::try_from(sum).unwrap()
+}
+
+/// Where [`answer_questions`] is asked.
+pub const PORT: u16 = 11211;
+
+/// A veth pair, up: `gnp` for a port, `gnk` with the address 10.78.0.1 for the kernel.
+pub fn veth() {
+    run("ip", "link add gnp numrxqueues 1 type veth peer name gnk numtxqueues 1");
+    for end in ["gnp", "gnk"] {
+        // Else the kernel leaves checksums to a device that does not exist.
+        run("ethtool", &format!("-K {end} tx off"));
+        std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1").unwrap();
+        run("ip", &format!("link set {end} up"));
+    }
+    // The port's end has no address and no ARP: the kernel never answers for it.
+    run("ip", "link set gnp arp off");
+    run("ip", "addr add 10.78.0.1/24 dev gnk");
+}
+
+/// A socket of the kernel's at `gnk`, whose questions go to the port.
+pub fn asker(port: &Port) -> UdpSocket {
+    wait_for("the link", || port.control.link_up());
+    let neigh = format!("10.78.0.2 lladdr {} dev gnk", port.info.mac);
+    run("ip", &format!("neigh replace {neigh} nud permanent"));
+    let socket = UdpSocket::bind(("10.78.0.1", 0)).unwrap();
+    socket.connect(("10.78.0.2", PORT)).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket
+}
+
+/// Datagrams over the veth pair and back, more than a ring holds, up to the longest packet.
+pub fn answer_questions(port: &mut Port) {
+    let socket = asker(port);
+    for seed in 0..600 {
+        let question = pattern(seed, 200 + 66 * (seed % 20));
+        socket.send(&question).unwrap();
+        let mut answered = false;
+        wait_for("a question", || {
+            for pair in &mut port.queues {
+                let mut burst = Burst::new();
+                if pair.rx.burst(&mut burst) == 0 {
+                    pair.rx.idle(Duration::from_micros(50));
+                }
+                for mut f in burst.into_iter().filter(|f| is_udp_to(f, PORT)) {
+                    assert!(!f.rx.udp_good.is_set(), "nobody verified this checksum");
+                    turn_round(&mut f, false);
+                    send(pair, f);
+                    answered = true;
+                }
+            }
+            answered
+        });
+        let mut answer = [0; 2048];
+        let mut len = 0;
+        wait_for("an answer", || {
+            socket.recv(&mut answer).is_ok_and(|n| {
+                len = n;
+                true
+            })
+        });
+        assert_eq!(answer[..len], question);
+    }
 }

@@ -1,7 +1,7 @@
 //! NICs that DPDK is to drive: whose they are, and how well they are placed.
 
 use super::host::cpu_text;
-use super::{Finding, Host, PciAddress, Wants};
+use super::{Finding, Host, PciAddress, Want, Wants};
 use std::path::Path;
 
 /// Drivers that DPDK shares with the kernel. Their devices stay where they are.
@@ -95,7 +95,8 @@ fn nic_findings(host: &Host, wants: &Wants, nic: &PciAddress) -> Vec<Finding> {
         return vec![Finding::fail(what(""), found, "lspci -D | grep -i net")];
     }
     let mut findings = vec![driver(host, nic, what(" driver"))];
-    findings.extend(route(host, nic, what(" routes")));
+    findings.extend(isolation(host, wants, nic, what(" isolation")));
+    findings.extend(route(host, wants, nic, what(" routes")));
     findings.extend(group(host, nic, what(" IOMMU group")));
     findings.extend(link(host, &device, what(" PCIe link")));
     findings.extend(node(host, wants, nic, what(" NUMA node")));
@@ -123,14 +124,48 @@ fn driver(host: &Host, nic: &PciAddress, what: String) -> Finding {
     }
 }
 
+/// Whether the kernel keeps all frames but the services', of a device that it shares.
+fn isolation(host: &Host, wants: &Wants, nic: &PciAddress, what: String) -> Option<Finding> {
+    if !shares(host, nic) {
+        return None;
+    }
+    let interface = host.interfaces(nic).join(", ");
+    let lacking = format!("{interface} lacks an address of the port");
+    let fix = format!("ip addr add ADDRESS dev {interface}");
+    Some(match (wants.isolated, wants.addressed.contains(nic)) {
+        (Want::No, _) => Finding::pass(what, "off: every frame comes to gnomon"),
+        (Want::Must, true) => Finding::pass(what, "on: the kernel keeps all but the service"),
+        (Want::IfThere, true) => {
+            Finding::pass(what, "on if the driver can: the kernel keeps all but the service")
+        }
+        (Want::Must, false) => Finding::warn(
+            what,
+            format!("on, and {lacking}: the kernel does not answer ARP for it"),
+            fix,
+        ),
+        (Want::IfThere, false) => Finding::warn(
+            what,
+            format!("off, since {lacking}: every frame comes to gnomon"),
+            format!("{fix}; or --isolated off, if that is meant"),
+        ),
+    })
+}
+
 /// Taking the NIC of the default route away ends remote logins.
-fn route(host: &Host, nic: &PciAddress, what: String) -> Option<Finding> {
+fn route(host: &Host, wants: &Wants, nic: &PciAddress, what: String) -> Option<Finding> {
     let routes = host.default_route_interfaces();
     let interface = host.interfaces(nic).into_iter().find(|name| routes.contains(name))?;
+    let shared = shares(host, nic);
+    if shared && wants.isolated == Want::Must {
+        return None;
+    }
     Some(Finding::fail(
         what,
         format!("the default route goes over {interface}"),
-        "another NIC; this one carries the machine's own traffic",
+        match shared {
+            true => "another NIC, or --isolated on; this one carries the machine's own traffic",
+            false => "another NIC; this one carries the machine's own traffic",
+        },
     ))
 }
 

@@ -131,6 +131,8 @@ fn wants() -> Wants {
     Wants {
         nics: vec![PciAddress(NIC.to_owned())],
         exception_path: true,
+        isolated: Want::IfThere,
+        addressed: Vec::new(),
         worker_cpus: vec![1, 2, 3],
         memory_bytes: 1 << 30,
         huge: Want::IfThere,
@@ -298,10 +300,32 @@ fn drivers_of_nics() {
 }
 
 #[test]
+fn what_the_kernel_keeps_of_a_shared_nic() {
+    let what = format!("NIC {NIC} isolation");
+    let shared = Fake::new("shared").nic(NIC, "mlx5_core").of_nic("net/eth1/mtu", "1500");
+    let with = |isolated, addressed: &[&str]| {
+        let addressed = addressed.iter().map(|nic| PciAddress((*nic).to_owned())).collect();
+        Wants { isolated, addressed, ..wants() }
+    };
+    expect(&shared, &with(Want::No, &[NIC]), &what, Pass, "off: every frame", "");
+    expect(&shared, &with(Want::IfThere, &[NIC]), &what, Pass, "on if the driver can", "");
+    expect(&shared, &with(Want::Must, &[NIC]), &what, Pass, "on: the kernel keeps", "");
+    let fix = "ip addr add ADDRESS dev eth1";
+    expect(&shared, &with(Want::IfThere, &[]), &what, Warn, "off, since eth1 lacks", fix);
+    expect(&shared, &with(Want::Must, &[]), &what, Warn, "does not answer ARP", fix);
+    let bound = Fake::good("bound");
+    assert!(check(&bound.host(), &wants()).iter().all(|f| f.what != what));
+}
+
+#[test]
 fn the_way_out_is_left_alone() {
     let routes = format!("NIC {NIC} routes");
     let fake = Fake::new("route").nic(NIC, "mlx5_core").default_route("eth0", NIC);
     expect(&fake, &wants(), &routes, Fail, "over eth0", "another NIC");
+    let kept = Wants { isolated: Want::Must, ..wants() };
+    assert!(check(&fake.host(), &kept).iter().all(|f| f.what != routes));
+    let taken = Fake::new("route-taken").nic(NIC, "ixgbe").default_route("eth0", NIC);
+    expect(&taken, &kept, &routes, Fail, "over eth0", "another NIC");
     let v6 = Fake::new("route6").nic(NIC, "ixgbe").of_nic("virtio3/net/ens3/mtu", "1500").file(
         "proc/net/ipv6_route",
         "00000000000000000000000000000000 00 00000000000000000000000000000000 00 \

@@ -153,6 +153,7 @@ fn the_plan_in_json() {
             "tcp_port": null,
             "addresses": ["10.0.0.1/24"],
             "side_door": "gnomon0",
+            "isolated": "off",
         }],
         "tcp": [
             { "address": "[::1]:11211", "behind_side_door": false },

@@ -192,6 +192,7 @@ pub fn table() -> String {
     }
     let _ = writeln!(text, "\nAnswered `ENOSYS`: {}.", names(ABSENT));
     let _ = writeln!(text, "\nThe process ends: {}.", names(HOSTILE));
+    text.push_str("\nWith a port of `net_af_xdp`, `bpf` fails with `EPERM` in place of that: the driver tries it at the end.\n");
     text
 }
 

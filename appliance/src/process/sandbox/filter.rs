@@ -46,11 +46,12 @@ fn programs(needs: &Needs, pid: u32) -> Result<[BpfProgram; 3], BackendError> {
     if needs.dpdk {
         allowed.extend(whatever(OF_DPDK));
     }
+    let hostile = HOSTILE.iter().filter(|call| !(needs.xdp && call.number == libc::SYS_bpf));
     for (call, bound) in BOUNDED {
         allowed.insert(call.number, bound.rules(needs, pid)?);
     }
     Ok([
-        compile(whatever(HOSTILE), SeccompAction::Allow, SeccompAction::KillProcess)?,
+        compile(whatever(hostile), SeccompAction::Allow, SeccompAction::KillProcess)?,
         compile(whatever(ABSENT), SeccompAction::Allow, errno(libc::ENOSYS))?,
         compile(allowed, errno(libc::EPERM), SeccompAction::Allow)?,
     ])

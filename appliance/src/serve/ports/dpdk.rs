@@ -1,17 +1,19 @@
 //! The plan's ports under DPDK.
 
 use super::{Driver, OpenPort, Opened, PortsError, in_service};
+use crate::startup::flags::Isolated;
 use crate::startup::plan::{Device, Plan, PortPlan};
 use dataplane::stages::exits::exception_path::ExceptionPath;
 use driver_shim::ports::dpdk::{
-    DpdkError, DpdkPort, Eal, EalConfig, NumaNode, PortConfig, RegisteredThread, memory_mb_for,
-    region, register_thread,
+    DpdkError, DpdkPort, Eal, EalConfig, Isolation, NumaNode, PortConfig, RegisteredThread,
+    Service, memory_mb_for, region, register_thread,
 };
 use driver_shim::ports::tap::{Tap, TapConfig};
 use driver_shim::{PortInfo, Region};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use wire::roce;
 
 pub(super) fn open(plan: &Plan) -> Result<Opened, PortsError> {
     let pci = plan.ports.iter().filter_map(|p| match &p.device {
@@ -31,11 +33,19 @@ pub(super) fn open(plan: &Plan) -> Result<Opened, PortsError> {
     let region = region(&eal, plan.slots, plan.huge)?;
     let mut ports = Vec::new();
     for port in &plan.ports {
-        let open = open_one(plan, &eal, &region, port.device.spec())?.start()?;
+        let open = open_one(plan, &eal, &region, port)?;
+        let isolated = open.is_isolated();
+        let path = port.exception_path.clone().filter(|_| !isolated);
+        let port = &PortPlan { exception_path: path, ..port.clone() };
         let addresses = port.addresses.iter().map(|a| SocketAddr::new(a.ip, port.udp_port));
-        let service = in_service(plan, port, open, addresses.collect())?;
+        let service = in_service(plan, port, open.start()?, addresses.collect())?;
+        if isolated {
+            tracing::info!(port = service.info.name, "isolated: the kernel keeps the rest");
+        }
         ports.push(OpenPort {
             exception_path: exception_path(port, plan.exception_rate, &service.info, &region)?,
+            // Isolated, the kernel has them.
+            announcer: service.announcer.filter(|_| !isolated),
             ..service
         });
     }
@@ -44,9 +54,15 @@ pub(super) fn open(plan: &Plan) -> Result<Opened, PortsError> {
 
 /// Opens a port with a queue per worker, or with as many as the device has where the number of
 /// workers was not set by a flag.
-fn open_one(plan: &Plan, eal: &Eal, region: &Region, spec: String) -> Result<DpdkPort, DpdkError> {
+fn open_one(
+    plan: &Plan,
+    eal: &Eal,
+    region: &Region,
+    port: &PortPlan,
+) -> Result<DpdkPort, DpdkError> {
     let workers = u16::try_from(plan.worker_cpus.len()).unwrap_or(u16::MAX);
-    let config = PortConfig { queues: workers, ..PortConfig::new(spec) };
+    let isolation = isolation(plan, port);
+    let config = PortConfig { queues: workers, isolation, ..PortConfig::new(port.device.spec()) };
     match DpdkPort::open(eal, region, &config) {
         Err(DpdkError::Queues { max, .. }) if max > 0 && !plan.cores_given => {
             tracing::warn!(port = config.spec, "{max} of {workers} workers: it has no more queues");
@@ -54,6 +70,24 @@ fn open_one(plan: &Plan, eal: &Eal, region: &Region, spec: String) -> Result<Dpd
         }
         opened => opened,
     }
+}
+
+/// What leaves the kernel, where the port is to be isolated.
+fn isolation(plan: &Plan, port: &PortPlan) -> Option<Isolation> {
+    let required = match port.isolated {
+        Isolated::Off => return None,
+        Isolated::Auto => false,
+        Isolated::On => true,
+    };
+    let udp = (port.udp_port > 0).then_some((port.udp_port, false));
+    let tcp = port.tcp_port.map(|port| (port, true));
+    let rdma = plan.clients.rdma.then_some((roce::PORT, false));
+    let services = port.addresses.iter().flat_map(|at| {
+        let ip = at.ip;
+        let all = [udp, tcp, rdma].into_iter().flatten();
+        all.map(move |(port, tcp)| Service { ip, port, tcp })
+    });
+    Some(Isolation { services: services.collect(), required })
 }
 
 pub(super) fn enrol(eal: &Eal) -> Option<RegisteredThread> {

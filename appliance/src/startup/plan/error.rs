@@ -47,6 +47,11 @@ pub enum PlanError {
         "--gpu-values is for --gpu-replies complete: say both, or --index-memory for the index"
     )]
     ValuesWithoutReplies,
+    /// `--isolated on` with a NIC that the kernel has given up.
+    #[error(
+        "--isolated on: the kernel does not share {0}, and has nothing to keep of it: leave it to mlx5 or mlx4, or do without --isolated"
+    )]
+    NothingToIsolate(String),
     /// A port that clients cannot address.
     #[error("port {index} ({device}) has no address: give it one with --ip {index}=ADDR/LEN")]
     PortWithoutIp {

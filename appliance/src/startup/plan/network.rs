@@ -2,9 +2,10 @@
 
 use super::clients::{tcp_port, udp_port};
 use super::{Device, PlanError, PortPlan, TcpPlan, TlsPlan, tls};
+use crate::host::check::BIFURCATED;
 use crate::host::machine::Machine;
 use crate::startup::flags::{
-    ExceptionPathFlag, IpFlag, ListenAddr, PortSpec, ServeFlags, ServicePort, TcpIn,
+    ExceptionPathFlag, IpFlag, Isolated, ListenAddr, PortSpec, ServeFlags, ServicePort, TcpIn,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -51,7 +52,14 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
             PortSpec::Vdev(spec) => Device::Vdev(spec.clone()),
         };
         let exception_path = exception_path(flags, plans.len())?;
-        plans.push(PortPlan { device, udp_port, tcp_port, addresses: Vec::new(), exception_path });
+        plans.push(PortPlan {
+            device,
+            udp_port,
+            tcp_port,
+            addresses: Vec::new(),
+            exception_path,
+            isolated: Isolated::Off,
+        });
     }
     give_addresses(&mut plans, &flags.ip)?;
     for (index, (plan, spec)) in plans.iter().zip(&flags.port).enumerate() {
@@ -59,7 +67,25 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
             return Err(PlanError::PortWithoutIp { index, device: spec.device().to_owned() });
         }
     }
+    for plan in &mut plans {
+        plan.isolated = isolated(flags.isolated, plan, machine)?;
+    }
     Ok(plans)
+}
+
+/// Whether the port is to be isolated. By itself only where the kernel has its addresses: it alone answers
+/// ARP then.
+fn isolated(asked: Isolated, plan: &PortPlan, machine: &Machine) -> Result<Isolated, PlanError> {
+    let Device::Pci { address, .. } = &plan.device else {
+        return Ok(if asked == Isolated::On { asked } else { Isolated::Off });
+    };
+    let shared = machine.pci_driver(address).is_some_and(|d| BIFURCATED.contains(&d.as_str()));
+    let ips = plan.addresses.iter().map(|network| network.ip);
+    match asked {
+        Isolated::On if !shared => Err(PlanError::NothingToIsolate(address.clone())),
+        Isolated::Auto if !(shared && machine.interface_has(address, ips)) => Ok(Isolated::Off),
+        asked => Ok(asked),
+    }
 }
 
 /// One port per UDP port number, over every address that has it.
@@ -84,6 +110,7 @@ fn socket_ports(flags: &ServeFlags) -> Vec<PortPlan> {
             tcp_port: None,
             addresses: Vec::new(),
             exception_path: None,
+            isolated: Isolated::Off,
         })
         .collect()
 }

@@ -39,6 +39,7 @@ fn without_flags_kernel_sockets_on_loopback() {
         tcp_port: None,
         addresses: Vec::new(),
         exception_path: None,
+        isolated: Isolated::Off,
     };
     assert_eq!(p.ports, [port]);
     assert_eq!(p.tcp.len(), 1);
@@ -163,6 +164,34 @@ fn a_device_must_exist_and_be_free_for_dpdk() {
     assert!(said(on("ixgbe")).contains("0000:81:00.0 is held by ixgbe: bind it to vfio-pci first"));
     let other = plan_on(&m, "--port 82:00.0 --ip 10.0.0.1/24");
     assert!(said(other).contains("--port 0000:82:00.0: no such PCI device"));
+}
+
+#[test]
+fn a_port_is_isolated_where_the_kernel_keeps_its_addresses() {
+    let t = Tree::new("isolated", &[("bus/pci/devices/0000:81:00.0/net/eth1/mtu", "1500")]);
+    let (v4, v6) = ("10.0.0.1", "fd00::1");
+    let on = |driver: &str, own: &[(&str, &str)], args: &str| {
+        let link = t.0.join("bus/pci/devices/0000:81:00.0/driver");
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(format!("../../drivers/{driver}"), link).unwrap();
+        let own = own.iter().map(|(name, ip)| ((*name).to_owned(), ip.parse().unwrap()));
+        let m = Machine { sysfs: t.0.clone(), addresses: own.collect(), ..Machine::pretend() };
+        let plan = plan_on(&m, &format!("--port 81:00.0 --ip {v4}/24 --ip {v6}/64 {args}"));
+        plan.map(|plan| plan.ports[0].isolated)
+    };
+    let both = [("eth1", v4), ("lo", "127.0.0.1"), ("eth1", v6)];
+    assert_eq!(on("mlx5_core", &both, ""), Ok(Isolated::Auto));
+    assert_eq!(on("mlx4_core", &both, ""), Ok(Isolated::Auto));
+    assert_eq!(on("mlx5_core", &both, "--isolated off"), Ok(Isolated::Off));
+    assert_eq!(on("vfio-pci", &both, ""), Ok(Isolated::Off));
+    assert_eq!(on("mlx5_core", &both[..1], ""), Ok(Isolated::Off));
+    assert_eq!(on("mlx5_core", &[("eth2", v4), ("eth1", v6)], ""), Ok(Isolated::Off));
+    assert_eq!(on("mlx5_core", &[], "--isolated on"), Ok(Isolated::On));
+    let said = on("vfio-pci", &both, "--isolated on").unwrap_err().to_string();
+    assert!(said.contains("the kernel does not share 0000:81:00.0"), "{said}");
+    let vdev = |args: &str| planned(&format!("--port net_tap0 --ip {v4}/24 {args}"));
+    assert_eq!(vdev("").ports[0].isolated, Isolated::Off);
+    assert_eq!(vdev("--isolated on").ports[0].isolated, Isolated::On);
 }
 
 #[test]

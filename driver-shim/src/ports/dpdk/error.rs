@@ -144,6 +144,36 @@ pub enum DpdkError {
         /// What to do.
         hint: &'static str,
     },
+    /// A driver that cannot leave frames to the kernel.
+    #[error(
+        "port {name}: {driver} cannot isolate: {source}{words}; with --isolated off every frame comes \
+         to gnomon"
+    )]
+    NoIsolation {
+        /// The port.
+        name: String,
+        /// Its driver.
+        driver: String,
+        /// DPDK's reason.
+        source: io::Error,
+        /// The driver's words, in brackets.
+        words: String,
+    },
+    /// A driver that isolates, and does not take a rule.
+    #[error(
+        "port {name}: its driver does not hand over {service}: {source}{words}; with --isolated off \
+         every frame comes to gnomon"
+    )]
+    NoRule {
+        /// The port.
+        name: String,
+        /// The service.
+        service: String,
+        /// DPDK's reason.
+        source: io::Error,
+        /// The driver's words, in brackets.
+        words: String,
+    },
     /// The thread cannot have caches.
     #[error("DPDK cannot register this thread: {source}; it takes 128 threads at most")]
     Thread {

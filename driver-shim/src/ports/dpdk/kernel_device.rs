@@ -1,5 +1,5 @@
-//! The kernel's device under a port of `net_af_packet`, a driver that says that the link is up
-//! whatever becomes of the device.
+//! The kernel's device under a port of `net_af_packet` or `net_af_xdp`, drivers that say that the link is
+//! up whatever becomes of the device.
 //!
 //! In: the driver's name and its arguments. Out: the kernel's facts of the link. Once made,
 //! it cannot fail: a device that is gone has no link.
@@ -19,7 +19,8 @@ impl KernelDevice {
     /// watched, the driver's word stands, and the log says so.
     pub(super) fn under(driver: &str, devargs: &str) -> Option<Self> {
         let name = devargs.split(',').find_map(|argument| argument.strip_prefix("iface="))?;
-        let watched = (driver == "net_af_packet").then(|| Self::watch(name))?;
+        let over_it = matches!(driver, "net_af_packet" | "net_af_xdp");
+        let watched = over_it.then(|| Self::watch(name))?;
         watched
             .inspect_err(|error| tracing::warn!(device = name, "its link is not watched: {error}"))
             .ok()

@@ -14,6 +14,7 @@
 
 mod eal;
 mod error;
+mod isolation;
 mod kernel_device;
 mod pool;
 mod port;
@@ -26,6 +27,7 @@ mod thread;
 
 pub use eal::{Eal, EalConfig, NumaNode, memory_mb_for};
 pub use error::DpdkError;
+pub use isolation::{Isolation, Service};
 pub use pool::region;
 pub use port::{DpdkPort, PortConfig};
 pub use thread::{RegisteredThread, register_thread};

@@ -8,6 +8,7 @@
 
 use super::eal::{Eal, EalShared};
 use super::error::{DpdkError, check};
+use super::isolation::Isolation;
 use super::kernel_device::KernelDevice;
 use super::pool::pool_of;
 use super::queue::{DpdkRx, DpdkTx};
@@ -43,12 +44,21 @@ pub struct PortConfig {
     pub promiscuous: bool,
     /// Longest IP packet, in bytes.
     pub mtu: u16,
+    /// Frames that are taken from the kernel, where it keeps the device. `None`: every one.
+    pub isolation: Option<Isolation>,
 }
 
 impl PortConfig {
     /// One queue, 1,024 descriptors, the Ethernet MTU.
     pub fn new(spec: impl Into<String>) -> Self {
-        Self { spec: spec.into(), queues: 1, descriptors: 1024, promiscuous: false, mtu: 1500 }
+        Self {
+            spec: spec.into(),
+            queues: 1,
+            descriptors: 1024,
+            promiscuous: false,
+            mtu: 1500,
+            isolation: None,
+        }
     }
 }
 
@@ -81,6 +91,7 @@ impl DpdkPort {
             number,
             busy_poll: false,
             name: spec.device,
+            driver: String::new(),
             pool,
             plugged,
             ring: false,
@@ -100,10 +111,16 @@ impl DpdkPort {
         &self.info
     }
 
+    /// Whether the kernel keeps the frames that no service has.
+    pub fn is_isolated(&self) -> bool {
+        !self.shared.state.lock().services.is_empty()
+    }
+
     /// Starts the port.
     ///
     /// # Errors
-    /// [`DpdkError::Setup`]: the device does not start. The port is closed.
+    /// [`DpdkError::Setup`]: the device does not start. [`DpdkError::NoRule`]: isolated, it does not hand over a
+    /// service. The port is closed.
     pub fn start(self) -> Result<Port, DpdkError> {
         let Self { shared, info } = self;
         {
@@ -111,7 +128,9 @@ impl DpdkPort {
             let hint = "see the lines that DPDK wrote above";
             // SAFETY: `shared` is not shared yet, so no other thread calls for this port.
             shared.step("start", hint, unsafe { ffi::gn_port_start(shared.number) })?;
-            shared.state.lock().started = true;
+            let mut state = shared.state.lock();
+            state.started = true;
+            shared.steer(&state)?;
         }
         let queues = (0..u16::try_from(shared.rx.len()).unwrap_or(u16::MAX))
             .map(|q| QueuePair {
@@ -177,6 +196,7 @@ impl PortShared {
         let driver = c_text(&facts.driver);
         self.ring = driver == "net_ring";
         self.kernel_device = KernelDevice::under(driver, devargs);
+        self.driver = driver.to_owned();
         check_config(&name, config, &facts, self.region.capacity())?;
 
         let mut conf = ffi::GnPortConf {
@@ -217,6 +237,9 @@ impl PortShared {
         let mut state = self.state.lock();
         state.conf = conf;
         self.apply(&mut state)?;
+        if let Some(isolation) = &config.isolation {
+            self.isolate(isolation, &mut state)?;
+        }
         // SAFETY: no other thread calls for the port (as above).
         self.step("be watched", MEMORY, unsafe { ffi::gn_port_watch(self.number) })?;
 

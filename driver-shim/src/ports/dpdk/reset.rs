@@ -1,19 +1,28 @@
 //! A device made ready for its start: the first time, and again after it has requested a reset.
 //!
-//! In: a port's configuration, kept in its `State`. Out: the device set up by it; after a
-//! reset, started too. Frames that the device held are lost, and their slots return to the pool. Can fail:
+//! In: a port's configuration, kept in its `State`. Out: the device set up by it, and isolated where that is
+//! wanted; after a reset, started too. Frames that the device held are lost, and their slots return to the pool. Can fail:
 //! [`DpdkError`], with the step; bursts then do nothing until another reset succeeds.
 #![allow(unsafe_code)]
 
-use super::error::DpdkError;
+use super::error::{DpdkError, check};
+use super::isolation::Isolation;
 use super::shared::{PortShared, State, each};
 use crate::port::PortEvents;
 use dpdk_ffi as ffi;
+use std::ffi::{CStr, c_char};
 use std::io;
 use std::sync::atomic::Ordering;
 
 /// What helps where a step of the set-up is short of something.
 pub(super) const MEMORY: &str = "give DPDK more memory, or ask for fewer descriptors";
+/// What helps where the kernel gives `net_af_xdp` no queue.
+const AF_XDP: &str = "see the lines above; it takes root, or CAP_SYS_ADMIN, CAP_NET_ADMIN and \
+                      CAP_NET_RAW, 14 MB of locked memory a queue (ulimit -l), and an interface \
+                      that has the queue and no XDP program of another's (ip link show)";
+
+/// What a driver says when it refuses.
+type Words = [c_char; ffi::WHY_BYTES];
 
 impl PortShared {
     /// Sets the stopped device up. No burst is running, and none begins before it has started.
@@ -27,7 +36,8 @@ impl PortShared {
             // SAFETY: as above, and the pool lives as long as our region, which outlives the
             // close.
             let rc = unsafe { ffi::gn_port_rx_queue(self.number, q, conf.rx_desc, self.pool()) };
-            self.step("set up a receive queue", MEMORY, rc)?;
+            let hint = if self.name.starts_with("net_af_xdp") { AF_XDP } else { MEMORY };
+            self.step("set up a receive queue", hint, rc)?;
             // SAFETY: as above.
             let rc = unsafe { ffi::gn_port_tx_queue(self.number, q, conf.tx_desc) };
             self.step("set up a transmit queue", MEMORY, rc)?;
@@ -86,10 +96,71 @@ impl PortShared {
         // SAFETY: as above.
         self.step("start again", HINT, unsafe { ffi::gn_port_start(self.number) })?;
         state.started = true;
+        self.steer(&state)?;
         // A device that cannot clear its counters goes on from what it had.
         let now = self.device_stats(&state).unwrap_or_default();
         state.before = each(&state.last, &now, u64::wrapping_sub);
         self.closed.store(false, Ordering::SeqCst);
         Ok(())
     }
+
+    /// Isolates the device, which is set up and stopped, and keeps the services for its starts.
+    pub(super) fn isolate(
+        &self,
+        isolation: &Isolation,
+        state: &mut State,
+    ) -> Result<(), DpdkError> {
+        let mut why: Words = [0; ffi::WHY_BYTES];
+        // SAFETY: every call for a port that is set up is made under its `state`'s lock, and `why` has
+        // the bytes.
+        let rc = unsafe { ffi::gn_port_isolate(self.number, why.as_mut_ptr()) };
+        match check(rc) {
+            Ok(_) => state.services.clone_from(&isolation.services),
+            Err(source) => {
+                let refused = DpdkError::NoIsolation {
+                    name: self.name.clone(),
+                    driver: self.driver.clone(),
+                    words: in_words(&why, &source),
+                    source,
+                };
+                if isolation.required {
+                    return Err(refused);
+                }
+                tracing::warn!("{refused}, as now");
+            }
+        }
+        Ok(())
+    }
+
+    /// Names the frames that a started device is to hand over, where it is isolated.
+    pub(super) fn steer(&self, state: &State) -> Result<(), DpdkError> {
+        let mut tags_apart = true;
+        for service in &state.services {
+            let mut why: Words = [0; ffi::WHY_BYTES];
+            // SAFETY: as above.
+            let rc = unsafe {
+                ffi::gn_port_rule(self.number, &service.rule(), &state.conf, why.as_mut_ptr())
+            };
+            let whole = check(rc).map_err(|source| DpdkError::NoRule {
+                name: self.name.clone(),
+                service: service.to_string(),
+                words: in_words(&why, &source),
+                source,
+            })?;
+            tags_apart &= whole == 0;
+        }
+        if !tags_apart {
+            let port = &self.name;
+            tracing::info!(port, "no rules for VLANs: tagged frames come with the others, or stay");
+        }
+        Ok(())
+    }
+}
+
+/// Behind an error: the driver's words in brackets, where they say more.
+fn in_words(why: &Words, error: &io::Error) -> String {
+    // SAFETY: the shim closes what it writes with a zero, and it was zeroes before.
+    let words = unsafe { CStr::from_ptr(why.as_ptr()) }.to_string_lossy();
+    let more = !words.is_empty() && !error.to_string().starts_with(&*words);
+    if more { format!(" ({words})") } else { String::new() }
 }

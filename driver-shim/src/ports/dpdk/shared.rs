@@ -8,6 +8,7 @@
 
 use super::eal::{EalShared, PoolPtr};
 use super::error::{DpdkError, check};
+use super::isolation::Service;
 use super::kernel_device::KernelDevice;
 use super::queue_state::{Inside, QueueState};
 use crate::frame::BURST_MAX;
@@ -30,6 +31,8 @@ pub(super) struct State {
     pub(super) gone: bool,
     /// What the device is set up to be, to be the same after a reset.
     pub(super) conf: ffi::GnPortConf,
+    /// What it hands over, isolated. None: every frame.
+    pub(super) services: Vec<Service>,
     pub(super) promiscuous: bool,
     /// What it had counted before it began to count anew.
     pub(super) before: ffi::GnPortStats,
@@ -44,6 +47,7 @@ impl State {
             started: false,
             gone: false,
             conf: ffi::GnPortConf::default(),
+            services: Vec::new(),
             promiscuous,
             before: ffi::GnPortStats::default(),
             last: ffi::GnPortStats::default(),
@@ -75,6 +79,7 @@ pub(super) struct PortShared {
     pub(super) number: u16,
     pub(super) busy_poll: bool,
     pub(super) name: String,
+    pub(super) driver: String,
     pub(super) pool: PoolPtr,
     pub(super) plugged: bool,
     /// A `net_ring`, which leaves waiting frames where they are when it is closed.

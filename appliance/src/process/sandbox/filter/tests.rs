@@ -64,6 +64,9 @@ fn each_list_has_its_verdict() {
     for call in HOSTILE {
         assert_eq!(verdict(&needs, call.number, &[]), KILL, "{}", call.name());
     }
+    let xdp = Needs { xdp: true, ..Needs::default() };
+    assert_eq!(verdict(&xdp, libc::SYS_bpf, &[]), REFUSED);
+    assert_eq!(verdict(&xdp, libc::SYS_execve, &[]), KILL);
     for call in ABSENT {
         assert_eq!(verdict(&needs, call.number, &[]), errno(libc::ENOSYS), "{}", call.name());
     }

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Isolated mode: in a QEMU guest, whose kernel has the classifier that DPDK's net_tap needs for it, gnomon takes
+# the service's frames from an interface that stays the kernel's, and the kernel has all others.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+# shellcheck source=tests/e2e/lib.sh
+. tests/e2e/lib.sh
+# shellcheck source=tests/e2e/wire.sh
+. tests/e2e/wire.sh
+# shellcheck source=tests/boot/qemu.sh
+. tests/boot/qemu.sh
+# shellcheck source=tests/e2e/guest.sh
+. tests/e2e/guest.sh
+need_qemu
+
+# what_it_does: in the guest.
+what_it_does() {
+  cat <<INIT
+mount -t tmpfs none /host/run
+mount -t tmpfs none /host/tmp
+ip() { here /usr/sbin/ip "\$@"; }
+ip link set lo up
+ip netns add client
+ip link add wire0 type veth peer name wire1 netns client
+here /usr/sbin/ethtool -K wire0 tx off >/dev/null
+ip netns exec client ethtool -K wire1 tx off >/dev/null
+ip link add link wire0 name wire0.5 type vlan id 5
+ip -n client link add link wire1 name wire1.5 type vlan id 5
+for link in wire0 wire0.5; do ip link set \$link up; done
+for link in wire1 wire1.5; do ip -n client link set \$link up; done
+ip addr add $v4/24 dev wire0
+ip addr add $v6/64 dev wire0 nodad
+ip addr add 10.77.5.1/24 dev wire0.5
+ip -n client addr add 10.77.0.2/24 dev wire1
+ip -n client addr add fd77::2/64 dev wire1 nodad
+ip -n client addr add 10.77.5.2/24 dev wire1.5
+here python3 -B -c '
+import socket
+s = socket.create_server(("::", 2222), family=socket.AF_INET6, dualstack_ipv6=True)
+while True:
+    client, _ = s.accept()
+    client.sendall(b"hello")
+    client.close()
+' &
+chroot /host $(realpath "$gnomon") serve --port net_tap0,iface=tap0,remote=wire0 \
+  --ip $v4/24 --ip $v6/64 --ip 10.77.5.1/24 \
+  --isolated on --tcp worker --cores 0 --huge off --engine cpu -m 16 &
+gnomon=\$!
+ip netns exec client python3 -B "$PWD/tests/e2e/isolated.py"
+kill -TERM \$gnomon
+wait \$gnomon
+echo "status \$?"
+ip netns exec client python3 -B "$PWD/tests/e2e/isolated.py" --after
+INIT
+}
+
+modules="virtio_pci virtio_net 9p 9pnet_virtio veth 8021q tun sch_ingress sch_multiq cls_flower act_mirred act_skbedit act_gact"
+what_it_does >"$scratch/what"
+check "the guest is made" guest_made "$modules" <"$scratch/what"
+server=""
+netns "server$RANDOM" server
+ip -n "$server" tuntap add dev gtap0 mode tap
+guest_asks isolated
+check "all was asked" test "$(grep -acE '^(ok|FAILED) .*isolated: ' "$scratch/said")" -eq 7
+check "gnomon ends with status 0" grep -qa '^status 0' "$scratch/said"
+check "no other frame came to it" grep -qaE '^frames .* \+ 0 punted \+ 0 dropped' "$scratch/said"
+guest_told
+totals
