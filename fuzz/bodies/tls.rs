@@ -22,6 +22,8 @@ use std::sync::Arc;
 const STEPS_MAX: usize = 48;
 /// Fewer than the library takes in a row.
 const KEY_UPDATES_MAX: usize = 30;
+/// Bytes from which on nothing on the wire is doubled.
+const WIRE_MAX_BYTES: usize = 64 << 10;
 /// What a session may say of its own in all: its flight with two certificates, tickets, alerts.
 const OWN_MAX_BYTES: usize = 4 << 10;
 
@@ -241,7 +243,7 @@ impl<'s> World<'s> {
             }
             16 if !self.wire.is_empty() => self.wire[at] ^= 1 << (arg & 7),
             17 => self.wire.truncate(at),
-            18 => self.wire.extend_from_within(at..),
+            18 if self.wire.len() < WIRE_MAX_BYTES => self.wire.extend_from_within(at..),
             19 if !self.wire.is_empty() => self.wire.rotate_left(at),
             20 => drop(self.wire.drain(..at)),
             // Bytes of the input, as they are or in a record that is sealed.
