@@ -24,8 +24,8 @@ fi
 
 # Longest input of a deep run: long enough for whatever a target tells apart but the limit of 2,048
 # bytes on a line, which the other runs reach. Of `sequence`, 15 commands; of
-# `segments`, 20 segments.
-declare -A longest=([classify]=256 [meta]=256 [restart]=64 [segments]=163 [sequence]=48)
+# `segments`, 20 segments; of `tls`, all steps that there can be.
+declare -A longest=([classify]=256 [meta]=256 [restart]=64 [segments]=163 [sequence]=48 [tls]=256)
 
 # libFuzzer's instrumentation, an edge of the control flow a counter, is a nightly flag; the pinned
 # stable compiler has it too.

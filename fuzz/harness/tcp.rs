@@ -62,6 +62,11 @@ impl Connection {
         Self { conversation, waiting: Vec::new(), watching: None, closed: false }
     }
 
+    /// Whether it has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// Sends `input` in pieces and adds what is answered to `out`.
     pub(crate) fn say(
         &mut self,

@@ -1,11 +1,9 @@
 //! Peers that follow no rule, segment by segment.
 
-use dataplane::policy::{Policy, Rate};
 use dataplane::stages::stream::SegmentAt;
 use driver_shim::Frame;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use etherparse::{PacketBuilder, TcpOptionElement as Opt};
-use std::num::{NonZeroU32, NonZeroU64};
 use wire::DropReason;
 
 use crate::world::*;
@@ -561,32 +559,4 @@ fn a_flood_of_a_million_syns() {
     }
     assert_eq!(w.server.totals().rejected_connections, 0);
     assert_eq!(w.ended(), 0);
-}
-
-/// `--rate-limit` slows a TCP client down; nothing of it is lost.
-#[test]
-fn sources_that_are_not_trusted_have_their_rate() {
-    let source = Rate { requests: NonZeroU32::new(50), reply_bytes: NonZeroU64::new(1 << 20) };
-    let mut w = World::with(4, Policy { source, ..Policy::default() });
-    let trusted = w.open(5000);
-    w.limited = true;
-    let p = w.open(5001);
-    w.send(p, "A", &b"mn\r\n".repeat(200)).unwrap();
-    let mut all = 0;
-    for second in 0..5 {
-        // All that has come so far is acknowledged, so that nothing comes twice.
-        let heard = if second == 0 { w.hear() } else { w.pass(1) };
-        let ends = heard.iter().filter(|h| h.to == 5001 && !h.payload.is_empty());
-        let end = ends.map(|h| h.seq.wrapping_sub(p.ack) + len(&h.payload)).max();
-        let more = end.map_or(0, |end| end / 4 - all);
-        assert!(all + more == 200 || (30..=70).contains(&more), "{more} in second {second}");
-        all += more;
-        let acks = Peer { ack: p.ack.wrapping_add(4 * all), ..moved(p, 800) };
-        w.send(acks, "A", b"").unwrap();
-        w.limited = false;
-        if second == 0 {
-            w.is_alive(trusted);
-        }
-    }
-    assert_eq!(all, 200);
 }

@@ -4,5 +4,6 @@
 mod chaos;
 mod hostile;
 mod long;
+mod rates;
 mod secure;
 mod world;

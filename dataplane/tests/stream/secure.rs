@@ -1,11 +1,14 @@
 //! TLS over a connection, with a session whose records are plain to see: what the stage makes of it.
 //!
-//! A record is `k`, `d` or `e` (handshake, data, end), its length, and its bytes, turned round.
+//! A record is `k`, `d`, `r` or `e` (handshake, data, what is refused, end), its length, and its bytes,
+//! turned round.
 
 use crate::world::{Heard, Peer, SECOND, World, len};
 use dataplane::observe::OpTotals;
+use dataplane::policy::{Policy, Rate};
 use dataplane::stages::stream::{TlsConfig, TlsHandshakes, TlsSession, TlsSessions, TlsStep};
 use std::io;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -36,9 +39,13 @@ fn opened(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     all
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Toy {
     is_open: bool,
+    /// Records that it can still seal.
+    seals: usize,
+    /// How often it says what the client said in the handshake.
+    echoes: usize,
 }
 
 impl TlsSession for Toy {
@@ -52,13 +59,15 @@ impl TlsSession for Toy {
         while let Some([kind, high, low]) = incoming.get(at..at + HEAD_BYTES) {
             let end = at + HEAD_BYTES + usize::from(u16::from_be_bytes([*high, *low]));
             match (kind, incoming.get(at + HEAD_BYTES..end)) {
-                (b'k', Some(_)) => {
+                (b'k', Some(said)) => {
                     self.is_open = true;
-                    outgoing.extend(records(b'k', b"hello"));
+                    let said: Vec<u8> = said.iter().map(|b| !b).collect();
+                    outgoing.extend(records(b'k', &said).repeat(self.echoes));
                 }
                 (b'd', Some(said)) if self.is_open => plain.extend(said.iter().map(|b| !b)),
+                (b'r', Some(_)) if self.is_open => outgoing.extend(records(b'r', b"no")),
                 (b'e', Some(_)) if self.is_open => return Ok((end, TlsStep::Ended)),
-                (b'k' | b'd' | b'e', None) => break,
+                (b'k' | b'd' | b'r' | b'e', None) => break,
                 _ => {
                     outgoing.extend(records(b'a', b"alert"));
                     return Err(io::ErrorKind::InvalidData.into());
@@ -70,6 +79,7 @@ impl TlsSession for Toy {
     }
 
     fn seal(&mut self, plain: &[u8], outgoing: &mut Vec<u8>) -> io::Result<()> {
+        self.seals = self.seals.checked_sub(1).ok_or(io::ErrorKind::BrokenPipe)?;
         outgoing.extend(records(b'd', plain));
         Ok(())
     }
@@ -87,13 +97,24 @@ impl TlsSession for Toy {
 }
 
 #[derive(Debug)]
-struct Toys;
+struct Toys {
+    /// Records that a session can seal.
+    seals: usize,
+    echoes: usize,
+    /// There is no memory for one.
+    is_short: bool,
+}
 
 impl TlsSessions for Toys {
     fn begin(&self) -> io::Result<Box<dyn TlsSession>> {
-        Ok(Box::<Toy>::default())
+        match self.is_short {
+            true => Err(io::ErrorKind::OutOfMemory.into()),
+            false => Ok(Box::new(Toy { is_open: false, seals: self.seals, echoes: self.echoes })),
+        }
     }
 }
+
+const TOYS: Toys = Toys { seals: usize::MAX, echoes: 1, is_short: false };
 
 /// The stage, and the thread that makes its handshakes.
 struct Secured {
@@ -106,12 +127,17 @@ struct Secured {
 
 impl Secured {
     fn new(connections: usize) -> Self {
+        Self::with(connections, TOYS, Policy::default())
+    }
+
+    fn with(connections: usize, toys: Toys, policy: Policy) -> Self {
         let handshakes = Arc::new(TlsHandshakes::new(connections));
         let stop = Arc::new(AtomicBool::new(false));
         let (made, until) = (Arc::clone(&handshakes), Arc::clone(&stop));
         let thread = Some(std::thread::spawn(move || made.run(&until)));
-        let tls = TlsConfig { sessions: Arc::new(Toys), handshakes };
-        Self { world: World::over(connections, Some(tls)), early: Vec::new(), stop, thread }
+        let tls = TlsConfig { sessions: Arc::new(toys), handshakes };
+        let world = World::made(connections, policy, Some(tls));
+        Self { world, early: Vec::new(), stop, thread }
     }
 
     /// What the stage sends to this client until it has said `wanted` bytes or has ended, all of it
@@ -119,17 +145,23 @@ impl Secured {
     fn hear(&mut self, p: &mut Peer, wanted: usize) -> (Vec<u8>, bool) {
         let (mut got, mut ended, begun) = (Vec::new(), false, Instant::now());
         while got.len() < wanted && !ended && begun.elapsed() < Duration::from_secs(5) {
-            let early = std::mem::take(&mut self.early);
-            for heard in early.into_iter().chain(self.world.hear()) {
-                if heard.to == p.port && heard.seq == p.ack {
-                    p.ack = p.ack.wrapping_add(len(&heard.payload));
-                    got.extend(heard.payload);
-                    ended |= heard.flags.contains('F');
-                }
-            }
+            ended |= self.hear_some(p, &mut got);
             self.world.send(*p, "A", b"").unwrap();
         }
         (got, ended)
+    }
+
+    /// Adds what the stage sends to this client now.
+    fn hear_some(&mut self, p: &mut Peer, got: &mut Vec<u8>) -> bool {
+        let (early, mut ended) = (std::mem::take(&mut self.early), false);
+        for heard in early.into_iter().chain(self.world.hear()) {
+            if heard.to == p.port && heard.seq == p.ack {
+                p.ack = p.ack.wrapping_add(len(&heard.payload));
+                got.extend(heard.payload);
+                ended |= heard.flags.contains('F');
+            }
+        }
+        ended
     }
 
     /// A connection, whatever becomes of it then.
@@ -325,4 +357,117 @@ fn a_client_that_takes_nothing_is_not_read_from() {
     let sent: usize = s.world.hear().iter().map(|heard| heard.payload.len()).sum();
     assert!(sent < 300_000, "{sent} bytes without a word of the client's");
     assert_eq!(s.totals().cmd_get, 1, "one reply is made at a time");
+}
+
+#[test]
+fn what_is_refused_is_told_at_once_and_before_later_replies() {
+    let mut s = Secured::new(4);
+    let mut p = s.greeted(1000);
+    let no = || (b'r', b"no".to_vec());
+    s.send(&mut p, &records(b'r', b"again?"));
+    // Before the client says anything more.
+    assert!(s.early.iter().any(|heard| opened(&heard.payload) == [no()]));
+    s.hear(&mut p, 5);
+    let both = [records(b'r', b"again?"), records(b'd', b"mn\r\n")].concat();
+    s.send(&mut p, &both);
+    assert_eq!(opened(&s.hear(&mut p, 12).0), [no(), (b'd', b"MN\r\n".to_vec())]);
+}
+
+#[test]
+fn a_reply_that_cannot_be_sealed_ends_the_connection() {
+    let mut s = Secured::with(4, Toys { seals: 1, ..TOYS }, Policy::default());
+    let mut p = s.greeted(1000);
+    s.say(&mut p, b"mn\r\n", b"MN\r\n");
+    s.send(&mut p, &records(b'd', b"mn\r\nmn\r\n"));
+    // Before the client says anything more.
+    let mut got = Vec::new();
+    let ended = s.hear_some(&mut p, &mut got);
+    assert_eq!((opened(&got), ended), (vec![(b'e', b"end".to_vec())], true));
+    assert_eq!((s.totals().tls_handshake_errors, s.totals().tls_proto_errors), (0, 0));
+}
+
+#[test]
+fn without_memory_for_a_session_there_is_none() {
+    let mut s = Secured::with(8, Toys { is_short: true, ..TOYS }, Policy::default());
+    for n in 0..3 {
+        let mut p = s.knock(1000 + n);
+        // Nor is it served in the clear.
+        let _ = s.world.send(p, "A", b"mn\r\n");
+        assert_eq!(s.hear(&mut p, usize::MAX), (vec![], true));
+        let _ = s.world.send(p, "R", b"");
+        s.world.hear();
+    }
+    let totals = s.totals();
+    assert_eq!((totals.tls_handshake_errors, totals.malloc_fails, totals.tls_refused), (3, 3, 0));
+}
+
+/// The rest of a record is waited for, as the rest of a request is.
+#[test]
+fn half_a_record_holds_up_a_stop_for_a_second() {
+    for comes in [true, false] {
+        let mut s = Secured::new(4);
+        let mut p = s.greeted(1000);
+        let record = records(b'd', b"mn\r\n");
+        s.send(&mut p, &record[..4]);
+        s.world.streams.stop(s.world.now_ns);
+        s.world.now_ns += SECOND / 2;
+        assert_eq!(s.world.hear(), []);
+        if comes {
+            s.send(&mut p, &record[4..]);
+        }
+        s.world.now_ns += SECOND;
+        let (got, ended) = s.hear(&mut p, usize::MAX);
+        let reply = comes.then(|| (b'd', b"MN\r\n".to_vec()));
+        let said: Vec<_> = reply.into_iter().chain([(b'e', b"end".to_vec())]).collect();
+        assert_eq!((opened(&got), ended), (said, true));
+    }
+}
+
+/// What the handshake thread found, and what it has to say that found no space yet, waits until its source
+/// may have more, and no longer.
+#[test]
+fn a_handshake_goes_on_when_its_rate_is_there_again() {
+    let source = Rate { requests: NonZeroU32::new(50), reply_bytes: NonZeroU64::new(1 << 20) };
+    let says = records(b'k', &[7; 9_000]);
+    let flight = says.repeat(3);
+    for is_found in [true, false] {
+        let mut s =
+            Secured::with(4, Toys { echoes: 3, ..TOYS }, Policy { source, ..Policy::default() });
+        s.world.limited = true;
+        let mut first = s.world.open(1000);
+        s.send(&mut first, &records(b'k', b"hello"));
+        assert_eq!(s.hear(&mut first, 24).0.len(), 24);
+        let mut p = s.world.open(1001);
+        s.send(&mut p, &says);
+        let mut got = Vec::new();
+        let begun = Instant::now();
+        // As much as has space.
+        while !is_found && got.is_empty() {
+            s.hear_some(&mut p, &mut got);
+            assert!(begun.elapsed() < Duration::from_secs(5));
+        }
+        // The other one has all that there is.
+        s.send(&mut first, &records(b'd', &b"mn\r\n".repeat(60)));
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(200) {
+            s.world.send(p, "A", b"").unwrap();
+            s.hear_some(&mut p, &mut got);
+        }
+        // What a send buffer has space for had been sent.
+        assert_eq!(got.is_empty(), is_found);
+        assert!(got.len() <= 16 << 10, "more than its rate");
+        // The client says no more than what it has.
+        while got.len() < flight.len() {
+            let (had, begun) = (got.len(), s.world.now_ns);
+            while got.len() == had {
+                s.world.now_ns += SECOND / 100;
+                std::thread::sleep(Duration::from_millis(2));
+                s.hear_some(&mut p, &mut got);
+                // Before other timers wake it.
+                assert!(s.world.now_ns < begun + 3 * SECOND / 2, "{had} bytes, {is_found}");
+            }
+            s.world.send(p, "A", b"").unwrap();
+        }
+        assert!(got == flight);
+    }
 }

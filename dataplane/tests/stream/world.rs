@@ -54,12 +54,8 @@ impl World {
         Self::made(connections, policy, None)
     }
 
-    /// Whose connections are over TLS.
-    pub(crate) fn over(connections: usize, tls: Option<TlsConfig>) -> Self {
-        Self::made(connections, Policy::default(), tls)
-    }
-
-    fn made(connections: usize, policy: Policy, tls: Option<TlsConfig>) -> Self {
+    /// The same, over TLS where there is some.
+    pub(crate) fn made(connections: usize, policy: Policy, tls: Option<TlsConfig>) -> Self {
         let region = Region::new(4096, Pages::Small).unwrap();
         let config =
             StoreConfig { memory_bytes: 32 << 20, pages: Pages::Small, ..StoreConfig::default() };

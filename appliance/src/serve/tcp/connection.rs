@@ -114,8 +114,9 @@ pub(super) async fn converse(
     loop {
         let draining = shared.drain().is_some();
         let in_request = input.is_begun();
+        let in_part = in_request || stream.holds_part();
         if shared.is_over() {
-            let cut = in_request || input.has_more(stream);
+            let cut = in_part || input.has_more(stream);
             return Ok(Some(if cut { End::Cut } else { End::Service { heard } }));
         }
         if input.unread().len() > SMALL_BYTES
@@ -131,7 +132,7 @@ pub(super) async fn converse(
             let wants = talk.as_ref().map_or(0, |talk| talk.conversation.wants());
             let in_block = wants > input.unread().len() + 1;
             conn.is(if in_block { ConnState::ReadingRest } else { ConnState::Reading });
-            let most = shared.time_allowed(in_request);
+            let most = shared.time_allowed(in_part);
             let come = tokio::select! {
                 biased;
                 come = input.receive(stream, &shared.spare_input, || shared.may_read_much()) => Some(come?),
@@ -145,6 +146,8 @@ pub(super) async fn converse(
                     None => return Ok(Some(End::Idle)),
                     // The runtime has not noticed yet; or there is more to say at the bound.
                     Some(drain) if input.has_more(stream) || drain.is_over() => yield_now().await,
+                    // A part of a record has come only now: its rest is waited for.
+                    Some(_) if !in_part && stream.holds_part() => {}
                     Some(_) => return Ok(Some(End::Service { heard })),
                 }
                 continue;

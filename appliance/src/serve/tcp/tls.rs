@@ -141,6 +141,11 @@ impl Tls {
         self.incoming.clear();
     }
 
+    /// Whether a record has come in part.
+    pub(super) fn holds_part(&self) -> bool {
+        !self.incoming.is_empty()
+    }
+
     /// Whether plain bytes are there that were not taken.
     pub(super) fn has_unread(&self) -> bool {
         !self.plain.is_empty()
@@ -179,7 +184,12 @@ impl Tls {
             if first.is_empty() {
                 return Ok(0);
             }
-            self.session.seal(first, &mut self.outgoing)?;
+            if let Err(error) = self.session.seal(first, &mut self.outgoing) {
+                // It is over, and says so as far as the socket takes it at once.
+                self.session.close(&mut self.outgoing)?;
+                let _ = self.try_flush();
+                return Err(error);
+            }
             self.covers = first.len();
             self.try_flush()?;
         }
@@ -210,5 +220,101 @@ impl Tls {
         }
         let _ = self.try_flush();
         SockRef::from(&self.socket).shutdown(Shutdown::Write)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::serve::tls::session::tests::clear::{self, Terms};
+    use rustls::ClientConnection;
+    use std::future::poll_fn;
+    use std::io::{Read, Write};
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    /// A client, in the clear and on its socket.
+    pub(in super::super) struct Client {
+        pub(in super::super) tls: ClientConnection,
+        pub(in super::super) socket: TcpStream,
+    }
+
+    impl Client {
+        /// Records that say this.
+        pub(in super::super) fn records(&mut self, says: &[u8]) -> Vec<u8> {
+            self.tls.writer().write_all(says).unwrap();
+            let mut records = Vec::new();
+            while self.tls.wants_write() {
+                self.tls.write_tls(&mut records).unwrap();
+            }
+            records
+        }
+
+        /// Sends what there is to be said.
+        async fn say(&mut self) {
+            let records = self.records(b"");
+            self.socket.write_all(&records).await.unwrap();
+        }
+
+        /// Takes something that comes. False at the end.
+        async fn hear(&mut self) -> bool {
+            let mut records = Vec::with_capacity(TLS_RECORD_MAX_BYTES);
+            let come = self.socket.read_buf(&mut records).await.unwrap() > 0;
+            let mut records = &records[..];
+            while !records.is_empty() {
+                self.tls.read_tls(&mut records).unwrap();
+                self.tls.process_new_packets().unwrap();
+            }
+            come
+        }
+
+        /// All that it gets until the end, which must be said.
+        pub(in super::super) async fn hear_all(&mut self) -> Vec<u8> {
+            while self.hear().await {}
+            let mut said = Vec::new();
+            self.tls.reader().read_to_end(&mut said).unwrap();
+            said
+        }
+    }
+
+    /// Both ends of a connection whose handshake is over.
+    pub(in super::super) async fn pair(is_1_3: bool) -> (Client, Tls) {
+        let terms = Terms { is_1_3, mutual: false, retry: false, tickets: false };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let name = "localhost".try_into().unwrap();
+        let tls = ClientConnection::new(clear::client(terms), name).unwrap();
+        let mut client = Client { tls, socket };
+        let mut tls = Tls::new(listener.accept().await.unwrap().0, clear::server(terms)).unwrap();
+        loop {
+            client.say().await;
+            assert!(poll_fn(|cx| tls.poll_receive(cx)).await.unwrap());
+            let step = tls.advance().unwrap();
+            tls.flush().await.unwrap();
+            if step == TlsStep::Open {
+                break;
+            }
+            client.hear().await;
+        }
+        while client.tls.is_handshaking() {
+            client.hear().await;
+        }
+        (client, tls)
+    }
+
+    #[tokio::test]
+    async fn what_can_seal_no_more_says_the_end() {
+        let (mut client, mut tls) = pair(false).await;
+        let mut sealed = 0;
+        let error = loop {
+            match tls.write(b"MN\r\n").await {
+                Ok(_) => sealed += 1,
+                Err(error) => break error,
+            }
+        };
+        // Not the client's fault.
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        drop(tls);
+        assert!(client.hear_all().await == b"MN\r\n".repeat(sealed));
     }
 }

@@ -161,6 +161,11 @@ impl Stream {
         socket.peek(bytes).is_ok_and(|come| come > seen)
     }
 
+    /// Whether a record has come in part, which no reader can see yet.
+    pub(super) fn holds_part(&self) -> bool {
+        matches!(self, Self::Tls(s) if s.holds_part())
+    }
+
     /// Throws away what was peeked at and is still in the socket: closing with bytes unread would
     /// reset the connection, and take from the client replies that have not arrived yet.
     pub(super) fn discard(&self) {

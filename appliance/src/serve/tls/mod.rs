@@ -277,6 +277,7 @@ fn bytes(path: &Path) -> io::Result<Vec<u8>> {
 pub(crate) mod tests {
     use super::*;
     use crate::host::machine::tests::Tree;
+    use crate::process::allocator::tests::IS_SHORT;
     use rcgen::{CertificateParams, KeyPair};
     use std::os::unix::fs::symlink;
 
@@ -366,6 +367,17 @@ pub(crate) mod tests {
         plan.ca_cert = Some(tree.0.join("cert"));
         let certificates = Certificates::load(&plan).unwrap();
         assert!(certificates.config(ClientCerts::Required).is_some());
+    }
+
+    #[test]
+    fn without_memory_no_session_begins() {
+        let certificates = Arc::new(certificates("tls-short"));
+        let clients = Clients { certificates, asked: ClientCerts::Ignored };
+        IS_SHORT.set(true);
+        let error = clients.begin().err().map(|error| error.kind());
+        assert_eq!(error, Some(io::ErrorKind::OutOfMemory));
+        IS_SHORT.set(false);
+        assert!(clients.begin().is_ok());
     }
 
     #[test]

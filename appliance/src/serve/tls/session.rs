@@ -5,40 +5,51 @@
 //! [`TlsSession`] says, and a failure may leave an alert to be sent.
 //!
 //! Of a handshake message that has come in part rustls keeps places in the bytes that it was given, and it panics
-//! where it looks at other bytes then. So it is never given none while it may have such places.
+//! where it looks at other bytes then. So it is counted how many bytes that were looked at stay, and it is given
+//! none only where none do. Nor is it given anything once it has failed or we have said the end.
 
 use dataplane::stages::stream::{TLS_OVERHEAD_BYTES, TlsSession, TlsStep};
-use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus,
+};
 use rustls::{HandshakeKind, ServerConfig};
 use std::collections::TryReserveError;
 use std::io;
 use std::sync::Arc;
 
-/// Alerts that a failure leaves behind, and one more look.
-const ALERTS_MAX: usize = 3;
+/// Bytes of a record's header.
+const HEADER_BYTES: usize = 5;
+/// What is to be said of TLS before plain bytes, and one more look.
+const LOOKS_MAX: usize = 3;
 
 /// A session.
 pub(crate) struct Session {
     tls: UnbufferedServerConnection,
-    /// It has no places in bytes that it was given: it may be given none.
-    holds_nothing: bool,
+    /// Whole records at the front of what comes next that it has looked at, and may have places in.
+    held: usize,
+    /// It has failed, or we have said the end.
+    is_over: bool,
 }
 
 impl Session {
     /// One whose handshake is to come.
     pub(crate) fn new(config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
-        Ok(Self { tls: UnbufferedServerConnection::new(config)?, holds_nothing: true })
+        Ok(Self { tls: UnbufferedServerConnection::new(config)?, held: 0, is_over: false })
     }
 
-    /// Makes what shows the client of a failure ready to be sent.
+    /// Whether it may be given no bytes.
+    fn holds_nothing(&self) -> bool {
+        self.held == 0 && !self.is_over
+    }
+
+    /// Makes what shows the client of a failure, or of the end, ready to be sent.
     fn encode_alerts(&mut self, outgoing: &mut Vec<u8>) {
         // What is to be sent comes before any bytes are looked at.
         while self.tls.wants_write() {
             let state = self.tls.process_tls_records(&mut []).state;
-            let Ok(ConnectionState::EncodeTlsData(mut data)) = state else { return };
-            let room = TLS_OVERHEAD_BYTES;
-            if append(outgoing, room, |room| data.encode(room).map_err(|_| None)).is_err() {
+            let Ok(ConnectionState::EncodeTlsData(data)) = state else { return };
+            if encode(data, outgoing).is_err() {
                 return;
             }
         }
@@ -65,13 +76,8 @@ impl Session {
                     }
                     None
                 }
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append(outgoing, TLS_OVERHEAD_BYTES, |room| {
-                        data.encode(room).map_err(|error| match error {
-                            EncodeError::InsufficientSize(size) => Some(size.required_size),
-                            EncodeError::AlreadyEncoded => None,
-                        })
-                    })?;
+                Ok(ConnectionState::EncodeTlsData(data)) => {
+                    encode(data, outgoing)?;
                     None
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
@@ -110,25 +116,28 @@ impl TlsSession for Session {
         plain: &mut Vec<u8>,
         outgoing: &mut Vec<u8>,
     ) -> io::Result<(usize, TlsStep)> {
-        let mut at = 0;
-        self.holds_nothing = false;
-        let step = self.advance_from(incoming, &mut at, plain, outgoing)?;
-        let left = incoming.get(at..).unwrap_or_default();
-        // It is done with what is whole, but for parts of a message. Behind the end it looks at nothing.
-        self.holds_nothing = step == TlsStep::Ended || !is_whole_record(left);
-        match (step, self.holds_nothing) {
-            // After the handshake messages are a few bytes long, and no client sends one in parts.
-            (TlsStep::Open, false) => Err(io::ErrorKind::InvalidData.into()),
-            _ => Ok((at, step)),
+        if self.is_over {
+            return Ok((incoming.len(), TlsStep::Open));
         }
+        let (mut at, whole) = (0, whole_records(incoming, self.held));
+        self.is_over = true;
+        let step = self.advance_from(incoming, &mut at, plain, outgoing)?;
+        // Behind the client's end it looks at nothing.
+        self.held = if step == TlsStep::Ended { 0 } else { whole.saturating_sub(at) };
+        // After the handshake messages are a few bytes long, and no client sends one in parts.
+        if step == TlsStep::Open && self.held > 0 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        self.is_over = false;
+        Ok((at, step))
     }
 
     fn seal(&mut self, plain: &[u8], outgoing: &mut Vec<u8>) -> io::Result<()> {
-        if !self.holds_nothing {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
         // Whatever else is to be said of TLS goes first.
-        for _ in 0..ALERTS_MAX {
+        for _ in 0..LOOKS_MAX {
+            if !self.holds_nothing() {
+                break;
+            }
             match self.tls.process_tls_records(&mut []).state.map_err(invalid)? {
                 ConnectionState::WriteTraffic(mut traffic) => {
                     let room = plain.len() + TLS_OVERHEAD_BYTES;
@@ -139,14 +148,7 @@ impl TlsSession for Session {
                         })
                     });
                 }
-                ConnectionState::EncodeTlsData(mut data) => {
-                    append(outgoing, TLS_OVERHEAD_BYTES, |room| {
-                        data.encode(room).map_err(|error| match error {
-                            EncodeError::InsufficientSize(size) => Some(size.required_size),
-                            EncodeError::AlreadyEncoded => None,
-                        })
-                    })?;
-                }
+                ConnectionState::EncodeTlsData(data) => encode(data, outgoing)?,
                 ConnectionState::TransmitTlsData(data) => data.done(),
                 ConnectionState::PeerClosed => {}
                 _ => break,
@@ -156,15 +158,21 @@ impl TlsSession for Session {
     }
 
     fn close(&mut self, outgoing: &mut Vec<u8>) -> io::Result<()> {
-        if self.holds_nothing
-            && let Ok(ConnectionState::WriteTraffic(mut traffic)) =
-                self.tls.process_tls_records(&mut []).state
-        {
-            append(outgoing, TLS_OVERHEAD_BYTES, |room| {
-                traffic.queue_close_notify(room).map_err(|_| None)
-            })?;
+        if !self.holds_nothing() {
+            return Ok(());
         }
-        Ok(())
+        // Where it can seal no more it has said so.
+        self.encode_alerts(outgoing);
+        let state = self.tls.process_tls_records(&mut []).state;
+        self.is_over = true;
+        match state {
+            Ok(ConnectionState::WriteTraffic(mut traffic)) => {
+                append(outgoing, TLS_OVERHEAD_BYTES, |room| {
+                    traffic.queue_close_notify(room).map_err(|_| None)
+                })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn is_new(&self) -> bool {
@@ -172,14 +180,30 @@ impl TlsSession for Session {
     }
 }
 
-/// Whether bytes begin with a record that has come as a whole.
-fn is_whole_record(bytes: &[u8]) -> bool {
-    match bytes {
-        [_, _, _, high, low, rest @ ..] => {
-            rest.len() >= usize::from(u16::from_be_bytes([*high, *low]))
+/// How many bytes the records at the front measure that have come as a whole. One begins, or would, at `from`.
+fn whole_records(bytes: &[u8], from: usize) -> usize {
+    let mut end = from;
+    while let Some([_, _, _, high, low, ..]) = bytes.get(end..) {
+        let next = end + HEADER_BYTES + usize::from(u16::from_be_bytes([*high, *low]));
+        if next > bytes.len() {
+            break;
         }
-        _ => false,
+        end = next;
     }
+    end
+}
+
+/// Puts a message of TLS's own behind `outgoing`.
+fn encode(
+    mut data: EncodeTlsData<'_, ServerConnectionData>,
+    outgoing: &mut Vec<u8>,
+) -> io::Result<()> {
+    append(outgoing, TLS_OVERHEAD_BYTES, |room| {
+        data.encode(room).map_err(|error| match error {
+            EncodeError::InsufficientSize(size) => Some(size.required_size),
+            EncodeError::AlreadyEncoded => None,
+        })
+    })
 }
 
 /// Puts what `encode` makes behind `outgoing`, with so much space or, where it says so, as much as it
@@ -204,7 +228,7 @@ fn append(
         }
     }
     outgoing.truncate(at);
-    Err(io::ErrorKind::InvalidData.into())
+    Err(io::ErrorKind::BrokenPipe.into())
 }
 
 fn invalid(error: rustls::Error) -> io::Error {
@@ -216,190 +240,5 @@ pub(crate) fn out_of_memory(_: TryReserveError) -> io::Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rcgen::{CertificateParams, KeyPair};
-    use rustls::crypto::ring;
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-    use rustls::server::WebPkiClientVerifier;
-    use rustls::{
-        ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion, version,
-    };
-    use std::io::Write;
-
-    type Version = &'static SupportedProtocolVersion;
-
-    const VERSIONS: [Version; 2] = [&version::TLS12, &version::TLS13];
-
-    struct Identity {
-        cert: CertificateDer<'static>,
-        key: KeyPair,
-    }
-
-    impl Identity {
-        fn new() -> Self {
-            let key = KeyPair::generate().unwrap();
-            let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
-            Self { cert: params.self_signed(&key).unwrap().der().clone(), key }
-        }
-
-        fn key(&self) -> PrivateKeyDer<'static> {
-            PrivatePkcs8KeyDer::from(self.key.serialize_der()).into()
-        }
-
-        fn roots(&self) -> Arc<RootCertStore> {
-            let mut roots = RootCertStore::empty();
-            roots.add(self.cert.clone()).unwrap();
-            Arc::new(roots)
-        }
-    }
-
-    /// A session of this server, to whose clients only those of `trusted` are known.
-    fn session(server: &Identity, trusted: &Identity) -> Session {
-        let provider = Arc::new(ring::default_provider());
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(trusted.roots(), Arc::clone(&provider));
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_client_cert_verifier(verifier.build().unwrap())
-            .with_single_cert(vec![server.cert.clone()], server.key())
-            .unwrap();
-        Session::new(Arc::new(config)).unwrap()
-    }
-
-    /// Gives a session bytes, in pieces that come one after the other, and asks all else of it that its
-    /// callers do. What came of the pieces.
-    fn give(session: &mut Session, pieces: &[&[u8]]) -> Vec<io::Result<TlsStep>> {
-        let (mut incoming, mut plain, mut outgoing) = (Vec::new(), Vec::new(), Vec::new());
-        let come = pieces.iter().map(|piece| {
-            incoming.extend_from_slice(piece);
-            let (used, step) = session.advance(&mut incoming, &mut plain, &mut outgoing)?;
-            incoming.drain(..used);
-            Ok(step)
-        });
-        let come = come.collect();
-        assert!(session.seal(b"x", &mut outgoing).is_err());
-        session.close(&mut outgoing).unwrap();
-        come
-    }
-
-    #[test]
-    fn parts_of_a_message_and_what_does_not_go_on_with_them_harm_nothing() {
-        let us = Identity::new();
-        const PART: &[u8] = &[0x16, 3, 1, 0, 1, 1];
-        const ALERT: &[u8] = &[0x15, 3, 1, 0, 2, 1, 0];
-        let other = [0x17, 3, 3, 0, 1, 0];
-        for bad in [ALERT, &other, &[0x16, 3, 1, 0xff, 0xff], &[0x14, 3, 3, 0, 1, 1, 0x15]] {
-            let both = [PART, bad].concat();
-            assert!(give(&mut session(&us, &us), &[&both]).iter().all(Result::is_err), "{bad:?}");
-            let one_by_one = give(&mut session(&us, &us), &[PART, bad]);
-            assert!(matches!(one_by_one[..], [Ok(TlsStep::Blocked), Err(_)]), "{bad:?}");
-        }
-        for cut in 0..=PART.len() {
-            let come = give(&mut session(&us, &us), &[&PART[..cut], &PART[cut..]]);
-            assert!(come.iter().all(|step| matches!(step, Ok(TlsStep::Blocked))));
-        }
-    }
-
-    /// A client of `us`.
-    fn client(us: &Identity, who: &Identity, version: Version) -> ClientConnection {
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_protocol_versions(&[version])
-            .unwrap()
-            .with_root_certificates(us.roots())
-            .with_client_auth_cert(vec![who.cert.clone()], who.key())
-            .unwrap();
-        ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
-    }
-
-    /// Flights of a client that come in pieces of any length, some cut short, twice, or with a bit that is
-    /// another; what is asked of the session in between, and after its end, ends nothing else.
-    #[test]
-    fn no_bytes_make_a_session_panic() {
-        let us = Identity::new();
-        let mut random = 1_u64;
-        let mut below = |n: usize| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            usize::try_from(random >> 33).unwrap() % n.max(1)
-        };
-        let (mut sealed, mut failed) = (0, 0);
-        for round in 0..1500 {
-            let version = VERSIONS[round % 2];
-            let (mut client, mut session) = (client(&us, &us, version), session(&us, &us));
-            let (mut incoming, mut plain) = (Vec::new(), Vec::new());
-            'client: for _ in 0..8 {
-                let mut flight = Vec::new();
-                client.write_tls(&mut flight).unwrap();
-                match below(6) {
-                    0 if !flight.is_empty() => {
-                        let at = below(flight.len());
-                        flight[at] ^= 1 << below(8);
-                    }
-                    1 => flight.truncate(below(flight.len())),
-                    2 => flight.extend_from_within(below(flight.len())..),
-                    _ => {}
-                }
-                let mut outgoing = Vec::new();
-                while !flight.is_empty() {
-                    let piece = below(flight.len()) + 1;
-                    incoming.extend(flight.drain(..piece));
-                    let Ok((used, step)) =
-                        session.advance(&mut incoming, &mut plain, &mut outgoing)
-                    else {
-                        failed += 1;
-                        break 'client;
-                    };
-                    incoming.drain(..used);
-                    if step == TlsStep::Open {
-                        sealed += usize::from(session.seal(b"reply", &mut outgoing).is_ok());
-                    }
-                    // Nothing is taken in behind its own end.
-                    if below(20) == 0 {
-                        break 'client;
-                    }
-                }
-                let _ = client.read_tls(&mut &outgoing[..]);
-                if client.process_new_packets().is_err() {
-                    break;
-                }
-                if !client.is_handshaking() {
-                    let _ = client.writer().write_all(b"get k\r\n");
-                    if below(3) == 0 {
-                        let _ = client.refresh_traffic_keys();
-                    }
-                }
-            }
-            let _ = session.seal(b"late", &mut Vec::new());
-            let _ = session.close(&mut Vec::new());
-        }
-        assert!(sealed > 500 && failed > 300, "{sealed} {failed}");
-    }
-
-    #[test]
-    fn a_stranger_whose_messages_share_a_record_gets_an_alert() {
-        let (us, friend, stranger) = (Identity::new(), Identity::new(), Identity::new());
-        let each = |version| [(version, &friend, true), (version, &stranger, false)];
-        for (version, who, right) in VERSIONS.into_iter().flat_map(each) {
-            let mut client = client(&us, who, version);
-            let mut session = session(&us, &friend);
-            let (mut incoming, mut plain) = (Vec::new(), Vec::new());
-            let end = loop {
-                client.write_tls(&mut incoming).unwrap();
-                let mut outgoing = Vec::new();
-                let step = session.advance(&mut incoming, &mut plain, &mut outgoing);
-                let shown =
-                    client.read_tls(&mut &outgoing[..]).map(|_| client.process_new_packets());
-                match step {
-                    Ok((used, TlsStep::Blocked)) => drop(incoming.drain(..used)),
-                    end => break (end.map(|(_, step)| step), shown.unwrap().is_ok()),
-                }
-            };
-            match right {
-                true => assert!(matches!(end, (Ok(TlsStep::Open), true)), "{end:?}"),
-                false => assert!(matches!(end, (Err(_), false)), "{end:?}"),
-            }
-            session.close(&mut Vec::new()).unwrap();
-        }
-    }
-}
+#[path = "session/tests.rs"]
+pub(crate) mod tests;

@@ -354,6 +354,7 @@ impl Connection {
     /// Whether all that has come is answered, and more may come.
     fn has_nothing_to_do<const TLS: bool>(&self) -> bool {
         self.waiting::<TLS>() == 0
+            && !(TLS && self.layer.is_to_say_more())
             && self.is_paid()
             && self.watching.is_none()
             && self.stopping.is_none()
@@ -372,6 +373,12 @@ impl Connection {
     /// Whether something has come that is not answered.
     pub(super) fn has_input(&self) -> bool {
         self.machine.waiting() > 0 || self.layer.has_input()
+    }
+
+    /// Whether there is something to be done that is not the client's to begin.
+    pub(super) fn is_held_up(&self) -> bool {
+        let ends = self.stopping.is_some() || self.has_all::<true>();
+        ends || self.has_input() || !self.is_paid()
     }
 
     /// How long a connection that has answered all that it can is served, if the service stops `since`.

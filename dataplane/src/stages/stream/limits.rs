@@ -26,8 +26,7 @@ pub(super) fn converse_within_rates(
     let Some(source) = connection.ends.map(|ends| ends.theirs) else { return Next::Client };
     // A connection that is ending gets no further requests: what has come is answered without a wait.
     if connection.end.is_none() && !gate.may_stream(source, connection.limited, now_ns) {
-        let waits = connection.has_input() || !connection.is_paid();
-        return if waits { Next::Rate } else { Next::Client };
+        return if connection.is_held_up() { Next::Rate } else { Next::Client };
     }
     let done = |shared: &WorkerShared| {
         let requests = shared.ops.latency.done().iter().sum::<u64>();

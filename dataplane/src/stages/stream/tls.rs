@@ -61,7 +61,8 @@ pub trait TlsSession: Send {
     /// The session is over, or there is no memory.
     fn seal(&mut self, plain: &[u8], outgoing: &mut Vec<u8>) -> io::Result<()>;
 
-    /// Says behind `outgoing` that nothing more will be sent, where that can be said.
+    /// Says behind `outgoing` that nothing more will be sent, where that can be said. What comes then is
+    /// thrown away.
     ///
     /// # Errors
     /// As [`Self::seal`].
@@ -125,6 +126,11 @@ impl Layer {
         let Self::Tls(secure) = self else { return false };
         let has_bytes = !secure.plain.is_empty() || !secure.incoming.is_empty();
         has_bytes || !secure.outgoing.is_empty() || secure.found.is_some() || secure.has_more
+    }
+
+    /// Whether records are to be sent before all others.
+    pub(super) fn is_to_say_more(&self) -> bool {
+        matches!(self, Self::Tls(secure) if !secure.outgoing.is_empty())
     }
 
     /// Whether the client has said that no more comes.

@@ -1,7 +1,8 @@
-//! Connections while memory is short: what comes in part stays in the socket.
+//! Connections while memory is short: what comes in part stays in the socket; and parts of records at a stop.
 
 use super::super::drain::Drain;
 use super::super::shared::tests::thread;
+use super::super::tls::tests::pair;
 use super::*;
 use crate::process::allocator::tests::IS_SHORT;
 use dataplane::commands::admission::Users;
@@ -11,9 +12,8 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 /// Serves a connection to its end, as its task does.
-async fn serve(socket: UnixStream, shared: &ThreadShared) -> End {
-    IS_SHORT.set(true);
-    let (mut stream, mut talk) = (Stream::Unix(socket), None);
+async fn serve_stream(mut stream: Stream, shared: &ThreadShared) -> End {
+    let mut talk = None;
     let conn = shared.server.conns.enter(stream.fd(), stream.address(), None);
     let ended = loop {
         stream.readable().await.unwrap();
@@ -22,6 +22,12 @@ async fn serve(socket: UnixStream, shared: &ThreadShared) -> End {
         }
     };
     finish(&mut stream, shared, &conn, ended).await
+}
+
+/// The same, on a Unix socket and with no memory.
+async fn serve(socket: UnixStream, shared: &ThreadShared) -> End {
+    IS_SHORT.set(true);
+    serve_stream(Stream::Unix(socket), shared).await
 }
 
 /// All that a client gets.
@@ -106,4 +112,38 @@ async fn what_is_refused_before_a_login_is_answered_once() {
     };
     let (_, (heard, expected)) = tokio::join!(serve(server, &shared), client);
     assert_eq!(heard, expected);
+}
+
+/// The rest of a record is waited for, as the rest of a request is, whenever its first part came.
+#[tokio::test]
+async fn half_a_record_holds_up_a_stop() {
+    for before in [true, false] {
+        let (stop, stopped) = watch::channel(None);
+        let shared = thread(None, stopped);
+        let (mut client, tls) = pair(true).await;
+        let says = client.records(b"mn\r\n");
+        let client = async move {
+            if before {
+                client.socket.write_all(&says[..4]).await.unwrap();
+                sleep(Duration::from_millis(50)).await;
+            }
+            stop.send(Some(Drain::new(Duration::from_secs(60)))).unwrap();
+            if !before {
+                client.socket.write_all(&says[..4]).await.unwrap();
+            }
+            sleep(Duration::from_millis(300)).await;
+            client.socket.write_all(&says[4..]).await.unwrap();
+            assert_eq!(client.hear_all().await, b"MN\r\n");
+            stop
+        };
+        let served = async {
+            let stream = Stream::Tls(Box::new(tls));
+            tokio::select! {
+                end = serve_stream(stream, &shared) => end,
+                () = sleep(Duration::from_secs(10)) => panic!("it goes on"),
+            }
+        };
+        let (end, _stop) = tokio::join!(served, client);
+        assert!(matches!(end, End::Service { heard: true }), "{end:?}");
+    }
 }
