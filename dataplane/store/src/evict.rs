@@ -244,6 +244,13 @@ impl Store {
                 return;
             }
         }
+        if self.flushed.is_unreleased() {
+            // The thread that has swept up may be held up before it gives back what it found.
+            self.release_everywhere();
+            if self.grown_or_soon(class) {
+                return;
+            }
+        }
         let n = (want + 1).saturating_sub(self.slabs.spare(class) + class.in_limbo());
         if self.config.evict && n > 0 {
             self.evict(class, n);
@@ -312,10 +319,12 @@ impl Store {
         if self.is_sweep_due() {
             self.sweep();
         }
+        let swept = self.flushed.swept_up_to();
         for id in self.slabs.class_ids() {
             self.empty_limbo(id);
             self.slabs.release_rest(&mut self.slabs.lock(id), &self.epochs);
         }
+        self.flushed.released(swept);
         self.move_pages();
     }
 
@@ -412,7 +421,11 @@ impl Store {
     /// Gives back the pages that classes do not need any more, where the class's lock is free.
     fn release_everywhere(&self) {
         for mut class in self.slabs.class_ids().filter_map(|id| self.slabs.try_lock(id)) {
-            self.slabs.collect(&mut class, &self.epochs);
+            let mut before = u32::MAX;
+            while (1..before).contains(&class.in_limbo()) {
+                before = class.in_limbo();
+                self.slabs.collect(&mut class, &self.epochs);
+            }
             self.slabs.release_rest(&mut class, &self.epochs);
         }
     }

@@ -14,6 +14,8 @@ pub(super) struct Flushed {
     pub(super) up_to: AtomicU64,
     /// The same, of those that the sweeper has removed.
     swept: AtomicU64,
+    /// The same, of those whose memory housekeeping has given back since.
+    released: AtomicU64,
     /// When to flush, on the store's clock; 0 for never.
     pub(super) due: AtomicU32,
 }
@@ -21,7 +23,7 @@ pub(super) struct Flushed {
 impl Flushed {
     /// As it was in the store before a restart.
     pub(super) fn new(up_to: u64, due: u32) -> Self {
-        Self { up_to: AtomicU64::new(up_to), swept: AtomicU64::new(0), due: AtomicU32::new(due) }
+        Self { up_to: AtomicU64::new(up_to), due: AtomicU32::new(due), ..Self::default() }
     }
 
     /// Whether items may be there that were flushed.
@@ -32,6 +34,21 @@ impl Flushed {
     /// The sweeper has been everywhere since the items up to this number were flushed.
     pub(super) fn swept(&self, up_to: u64) {
         self.swept.fetch_max(up_to, Ordering::Relaxed);
+    }
+
+    /// Whether memory of items that were flushed may be on its way back.
+    pub(super) fn is_unreleased(&self) -> bool {
+        self.up_to.load(Ordering::Relaxed) != self.released.load(Ordering::Relaxed)
+    }
+
+    /// The memory of the items up to this number that were swept is given back.
+    pub(super) fn released(&self, up_to: u64) {
+        self.released.fetch_max(up_to, Ordering::Relaxed);
+    }
+
+    /// The number up to which flushed items are swept.
+    pub(super) fn swept_up_to(&self) -> u64 {
+        self.swept.load(Ordering::Relaxed)
     }
 
     /// The number up to which items are dead, and when everything is to be.
