@@ -31,7 +31,7 @@ fn main() -> ExitCode {
             notes.iter().for_each(|note| complain(format_args!("gnomon: {note}\n")));
             command
         }
-        Ok(Asked::Print(text)) => return printed(&text),
+        Ok(Asked::Print(text)) => return printed(text.as_bytes()),
         Err(error) => {
             complain(format_args!("gnomon: {error}\n"));
             return ExitCode::FAILURE;
@@ -55,10 +55,9 @@ fn main() -> ExitCode {
         Command::Man { dir: Some(dir), .. } => {
             pages::manual(&dir).map(|()| true).map_err(Into::into)
         }
-        Command::Man { dir: None, .. } => return printed(&pages::reference()),
+        Command::Man { dir: None, .. } => return printed(pages::reference().as_bytes()),
         Command::Completions { shell } => {
-            pages::completions(shell, &mut std::io::stdout());
-            Ok(true)
+            return printed(&pages::completions(shell));
         }
         Command::Unbind { nic } => tell(&nic, bind::unbind(&Host::this(), &nic)),
     };
@@ -72,8 +71,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn printed(text: &str) -> ExitCode {
-    match std::io::stdout().write_all(text.as_bytes()) {
+fn printed(text: &[u8]) -> ExitCode {
+    match std::io::stdout().write_all(text) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

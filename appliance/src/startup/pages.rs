@@ -31,7 +31,9 @@ fn page(command: &Command, name: &str, dir: &Path) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes what `shell` needs to complete flags.
-pub fn completions(shell: clap_complete::Shell, out: &mut impl Write) {
-    clap_complete::generate(shell, &mut Cli::command(), "gnomon", out);
+/// What `shell` needs to complete flags.
+pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "gnomon", &mut text);
+    text
 }

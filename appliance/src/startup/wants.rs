@@ -19,10 +19,11 @@ impl Wants {
             of_port.map(|ip| ip.network.ip)
         };
         let addressed = flags.port.iter().enumerate().filter_map(|(index, port)| match port {
-            PortSpec::Pci { address, .. } if machine.interface_has(address, ips(index)) => {
-                Some(PciAddress(address.clone()))
+            PortSpec::Pci { address, .. } => {
+                let all = ips(index).next().is_some() && machine.interface_has(address, ips(index));
+                all.then(|| PciAddress(address.clone()))
             }
-            PortSpec::Pci { .. } | PortSpec::Vdev(_) => None,
+            PortSpec::Vdev(_) => None,
         });
         let worker_cpus = worker_cpus(flags, machine).unwrap_or_default();
         Self {
@@ -34,7 +35,8 @@ impl Wants {
             },
             addressed: addressed.collect(),
             exception_path: !flags.port.is_empty()
-                && flags.side_door != Some(ExceptionPathFlag::None),
+                && flags.side_door != Some(ExceptionPathFlag::None)
+                && flags.isolated != Isolated::On,
             memory_bytes: needed_bytes(flags, worker_cpus.len() * flags.port.len().max(1)),
             worker_cpus,
             huge: match flags.huge {

@@ -15,6 +15,8 @@ use std::sync::Arc;
 const LINE_MAX_BYTES: usize = 2048;
 /// Longest words taken: far above what a file can hold.
 const WORDS_MAX_BYTES: usize = 2048;
+/// Answers to attempts that came at a time: a client that tries passwords by hand has one.
+const ANSWERS_MAX_BYTES: usize = 4096;
 
 const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
 const TOO_LONG: &[u8] = b"CLIENT_ERROR auth token too long\r\n";
@@ -70,10 +72,11 @@ impl Login {
         self.stand == Stand::Open
     }
 
-    /// Answers whole attempts until one succeeds or the input is used up.
+    /// Answers whole attempts until one succeeds or the input is used up. Who sends very many at a time is not waited
+    /// for.
     pub fn advance(&mut self, input: &[u8], ops: &OpCounters, out: &mut Vec<u8>) -> Admission {
         let mut consumed = 0;
-        loop {
+        while out.len() < ANSWERS_MAX_BYTES {
             let rest = input.get(consumed..).unwrap_or_default();
             let step = match self.stand {
                 Stand::Fresh => self.first(rest),
@@ -87,6 +90,7 @@ impl Login {
                 Step::Close => return Admission { consumed, close: true },
             }
         }
+        Admission { consumed, close: true }
     }
 
     fn first(&mut self, input: &[u8]) -> Step {

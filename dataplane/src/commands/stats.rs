@@ -47,6 +47,13 @@ pub fn page(ctx: &mut Ctx<'_>, what: Option<&[u8]>, rows: &mut impl Rows) -> Pag
         [b"conns", ..] => server.conns.page(rows),
         [b"latency", ..] => server.latencies_counted().page(rows),
         [b"engine", ..] => overview(Overview::Engine, server, rows),
+        // Keys, and their beginnings.
+        [b"hotkeys", ..] if !server.dump_allowed => {
+            return Page::Line(b"CLIENT_ERROR stats hotkeys not allowed\r\n");
+        }
+        [b"detail", ..] if !server.dump_allowed => {
+            return Page::Line(b"CLIENT_ERROR stats detail not allowed\r\n");
+        }
         [b"hotkeys", ..] => server.hot_keys(rows),
         [b"reset", ..] => {
             server.reset();

@@ -60,7 +60,8 @@ pub(super) fn store<S: Sink>(ctx: &mut Ctx<'_>, what: &Store<'_>, reply: &mut Re
     }
     let count = StoreCount {
         command: !(binary && refused),
-        cas: asked.cas.is_some() && !(binary && joins),
+        // As memcached, which compares in these modes, too, and counts it in no other.
+        cas: asked.cas.is_some() && !joins && asked.mode != StoreMode::Add,
     };
     observer.stored(ctx.session, asked, before, result, count);
     let len = result.map_or(what.value.len(), |stored| stored.len);

@@ -54,6 +54,9 @@ const SWEEP_FLUSHED_CHUNKS: u32 = 32_768;
 /// Chunks that a writer visits in the sweeper's place, before a live item makes room for a new one.
 const SWEEP_INSTEAD_CHUNKS: u32 = 256;
 
+/// Times that a writer collects the chunks in limbo of each class in housekeeping's place: 16,384 chunks.
+const COLLECTS_INSTEAD: u32 = 32;
+
 /// How long a writer retries when there is no free memory: first spinning, then yielding, then sleeping.
 #[derive(Debug, Default)]
 pub(super) struct Retries {
@@ -244,7 +247,7 @@ impl Store {
                 return;
             }
         }
-        if self.flushed.is_unreleased() {
+        if self.flushed.is_unreleased() && self.is_sweeping() {
             // The thread that has swept up may be held up before it gives back what it found.
             self.release_everywhere();
             if self.grown_or_soon(class) {
@@ -316,10 +319,11 @@ impl Store {
         self.turns.fetch_add(1, Ordering::Relaxed);
         self.clock.tick();
         self.flush_when_due();
+        // What this turn still sweeps up may be pinned when its memory is given back.
+        let swept = self.flushed.swept_up_to();
         if self.is_sweep_due() {
             self.sweep();
         }
-        let swept = self.flushed.swept_up_to();
         for id in self.slabs.class_ids() {
             self.empty_limbo(id);
             self.slabs.release_rest(&mut self.slabs.lock(id), &self.epochs);
@@ -421,9 +425,10 @@ impl Store {
     /// Gives back the pages that classes do not need any more, where the class's lock is free.
     fn release_everywhere(&self) {
         for mut class in self.slabs.class_ids().filter_map(|id| self.slabs.try_lock(id)) {
-            let mut before = u32::MAX;
-            while (1..before).contains(&class.in_limbo()) {
-                before = class.in_limbo();
+            for _ in 0..COLLECTS_INSTEAD {
+                if class.in_limbo() == 0 {
+                    break;
+                }
                 self.slabs.collect(&mut class, &self.epochs);
             }
             self.slabs.release_rest(&mut class, &self.epochs);

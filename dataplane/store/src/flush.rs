@@ -21,9 +21,10 @@ pub(super) struct Flushed {
 }
 
 impl Flushed {
-    /// As it was in the store before a restart.
+    /// As it was in the store before a restart, which takes up nothing that was flushed.
     pub(super) fn new(up_to: u64, due: u32) -> Self {
-        Self { up_to: AtomicU64::new(up_to), due: AtomicU32::new(due), ..Self::default() }
+        let [up_to, swept, released] = [up_to; 3].map(AtomicU64::new);
+        Self { up_to, swept, released, due: AtomicU32::new(due) }
     }
 
     /// Whether items may be there that were flushed.
@@ -72,5 +73,24 @@ impl Liveness {
         let expiry = item.expiry();
         // 0, for never, wraps to the latest time.
         expiry.wrapping_sub(1) >= self.now && item.sequence() > self.flushed_up_to
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_owed_after_a_flush() {
+        let flushed = Flushed::new(7, 0);
+        assert!(
+            !flushed.is_unswept() && !flushed.is_unreleased(),
+            "a restart takes up no dead items"
+        );
+        flushed.up_to.store(9, Ordering::Relaxed);
+        flushed.swept(9);
+        assert!(!flushed.is_unswept() && flushed.is_unreleased());
+        flushed.released(flushed.swept_up_to());
+        assert!(!flushed.is_unreleased());
     }
 }

@@ -137,3 +137,40 @@ fn windows_shrink_with_bytes_unacknowledged() {
     }
     assert_eq!(payload(&w.hear()), b"STORED\r\n");
 }
+
+/// What is asked behind a long request waits in the receive buffer, and the client with it, however much it has
+/// to say.
+#[test]
+fn what_comes_behind_a_long_request_is_taken_no_faster_than_it_is_answered() {
+    const QUIET: &[u8; 8] = b"mg a q\r\n";
+    const PART: usize = 175 * QUIET.len();
+    let mut w = World::new(4);
+    let mut p = opened(&mut w, 5000);
+    let value = [b'v'; 15 * PART];
+    let set = [format!("set k 0 0 {}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat();
+    let mut says = set.iter().chain(QUIET.iter().cycle()).copied();
+    let (begin, mut sent, mut most) = (p.seq, 0, 0);
+    let mut window = 0..16 << 10;
+    for _ in 0..400 {
+        for _ in 0..64 {
+            if sent + PART > window.end {
+                break;
+            }
+            let part: Vec<u8> = says.by_ref().take(PART).collect();
+            w.send(p, "A", &part).unwrap();
+            p = moved(p, i32::try_from(PART).unwrap());
+            sent += PART;
+        }
+        w.streams.turn(&mut w.gate, w.now_ns);
+        let frames: Vec<_> =
+            w.streams.frames().map(|(_, frame)| crate::world::open(frame.bytes())).collect();
+        for h in frames {
+            let taken = h.ack.wrapping_sub(begin) as usize;
+            window.end = window.end.max(taken + usize::from(h.window) * SCALE);
+        }
+        let answered = usize::try_from(w.server.totals().cmd_get).unwrap() * QUIET.len();
+        most = most.max(sent.saturating_sub(set.len() + answered));
+        w.now_ns += SECOND / 1000;
+    }
+    assert!((100_000..700_000).contains(&most), "{most} bytes wait");
+}

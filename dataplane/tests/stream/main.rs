@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod chaos;
+mod ends;
 mod hostile;
 mod long;
 mod rates;

@@ -341,11 +341,15 @@ int gn_port_configure(uint16_t port, struct gn_port_conf *conf)
 	return rc;
 }
 
+/* The driver counts what it hands back as errors, and the caller sends that again, or counts it. */
+static uint8_t hands_back[RTE_MAX_ETHPORTS];
+
 int gn_port_rx_queue(uint16_t port, uint16_t queue, uint16_t desc, struct gn_pool *pool)
 {
 	struct rte_mempool *mp = pool->mp;
 	int rc = gn_umem_of(port, queue, desc, &mp);
 
+	hands_back[port] = mp != pool->mp;
 	return rc < 0 ? rc : rte_eth_rx_queue_setup(port, queue, desc, rte_eth_dev_socket_id(port),
 						    NULL, mp);
 }
@@ -399,7 +403,7 @@ int gn_port_stats(uint16_t port, struct gn_port_stats *out)
 	out->rx_missed = s.imissed;
 	out->rx_errors = s.ierrors;
 	out->rx_no_buffer = s.rx_nombuf + lost;
-	out->tx_errors = s.oerrors;
+	out->tx_errors = hands_back[port] ? 0 : s.oerrors;
 	return 0;
 }
 

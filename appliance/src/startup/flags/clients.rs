@@ -51,7 +51,8 @@ pub struct ClientFlags {
     #[arg(short = 'A', long)]
     pub enable_shutdown: bool,
 
-    /// Refuse `lru_crawler metadump` and `stats cachedump`.
+    /// Refuse what shows keys: `lru_crawler metadump` and `mgdump`, `stats cachedump`, `detail` and
+    /// `hotkeys`.
     #[arg(short = 'X', long)]
     pub disable_dumping: bool,
 

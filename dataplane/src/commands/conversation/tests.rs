@@ -10,7 +10,7 @@ use store::{Session, Store, StoreConfig};
 /// Feeds `input` in pieces of `piece` bytes and takes the output away whenever it is full.
 fn converse(input: &[u8], piece: usize, out_max_bytes: usize) -> (Vec<u8>, bool, usize) {
     let config =
-        StoreConfig { memory_bytes: 8 << 20, pages: Pages::Small, ..StoreConfig::default() };
+        StoreConfig { memory_bytes: 32 << 20, pages: Pages::Small, ..StoreConfig::default() };
     let store = Store::new(config).unwrap();
     let mut session = store.session().unwrap();
     let server = Server::new(Arc::clone(&store), "test".to_owned());
@@ -117,7 +117,7 @@ struct Talk {
 impl Talk {
     fn new() -> Self {
         let config =
-            StoreConfig { memory_bytes: 8 << 20, pages: Pages::Small, ..StoreConfig::default() };
+            StoreConfig { memory_bytes: 32 << 20, pages: Pages::Small, ..StoreConfig::default() };
         let store = Store::new(config).unwrap();
         let session = store.session().unwrap();
         let server = Server::new(store, "test".to_owned());

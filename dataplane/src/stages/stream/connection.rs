@@ -43,6 +43,10 @@ const QUIET_NS: u64 = 50_000_000;
 const PACE_BYTES: usize = 64 << 10;
 /// in that time, while others may wait for it.
 pub(super) const PACE_NS: u64 = 2_000_000_000;
+/// How long a client may take to end a connection that we have ended.
+pub(super) const PARTING_MAX_NS: u64 = 2_000_000_000;
+/// How long it may take nothing of what it is owed by then.
+const TAKING_MAX_NS: u64 = 15_000_000_000;
 
 /// How long nothing moves before the memory of empty buffers is given back; how long long buffers are
 /// kept after the last request or reply that was long.
@@ -100,6 +104,8 @@ pub(super) struct Connection {
     pub(super) end: Option<End>,
     /// Since when the service stops: it ends when all that comes is answered.
     pub(super) stopping: Option<u64>,
+    /// Bytes that the client had not acknowledged when it was last looked at while it ends.
+    untaken: usize,
     /// When a request or a reply was last long.
     long_ns: u64,
     /// Since when it has had memory of the spill, or its pace was last judged, and the bytes that
@@ -130,6 +136,7 @@ impl Connection {
             opened: false,
             end: None,
             stopping: None,
+            untaken: 0,
             long_ns: 0,
             pace: (0, 0),
             login: Login::new(shared.server.dialects, None),
@@ -185,6 +192,7 @@ impl Connection {
         self.link.clear();
         self.other_link.clear();
         self.ends = None;
+        self.untaken = 0;
         self.watching = None;
         self.conversation.disconnects();
         if !matches!(self.layer, Layer::Plain) {
@@ -276,6 +284,17 @@ impl Connection {
         self.machine.front()
     }
 
+    /// Until when a client that we have ended may take what it is owed, and end its side. As long as it takes
+    /// something, it has its time anew.
+    pub(super) fn parts_until(&mut self, now_ns: u64) -> u64 {
+        let untaken = self.machine.room_max() - self.machine.room();
+        if untaken < std::mem::replace(&mut self.untaken, untaken) {
+            self.moved_ns = now_ns;
+        }
+        let is_taking = untaken > 0 && self.end != Some(End::Idle);
+        self.moved_ns + if is_taking { TAKING_MAX_NS } else { PARTING_MAX_NS }
+    }
+
     /// Whether all that it was owed is with the state machine.
     pub(super) fn is_paid(&self) -> bool {
         self.owed.is_none()
@@ -308,6 +327,9 @@ impl Connection {
                     self.machine.close();
                 }
                 self.drop_input();
+                if let Some(buffer) = self.long_input.take() {
+                    shared.spill.give(buffer);
+                }
                 return Next::Client;
             }
             if self.watching.is_some() {
@@ -378,7 +400,8 @@ impl Connection {
     /// Whether there is something to be done that is not the client's to begin.
     pub(super) fn is_held_up(&self) -> bool {
         let ends = self.stopping.is_some() || self.has_all::<true>();
-        ends || self.has_input() || !self.is_paid()
+        let in_midst = self.long_input.is_some() || self.is_watching() || !self.is_paid();
+        ends || in_midst || self.has_input()
     }
 
     /// How long a connection that has answered all that it can is served, if the service stops `since`.
@@ -405,7 +428,7 @@ impl Connection {
         if self.long_input.is_some() {
             return self.advance_long(shared, now_ns);
         }
-        let room = self.machine.room().min(OUT_BYTES);
+        let room = Room::Short(self.machine.room().min(OUT_BYTES));
         let (login, conversation) = (&mut self.login, &mut self.conversation);
         let read = self.machine.read(|bytes| {
             let progress = answer(login, conversation, shared, bytes, room);
@@ -446,16 +469,47 @@ impl Connection {
         NOTHING
     }
 
-    /// The same for a request that is longer than the receive buffer.
+    /// The same for a request that is longer than the receive buffer. More is read only where what there is
+    /// has no answer: the rest stays in the receive buffer, and its window closes.
     fn advance_long(&mut self, shared: &mut WorkerShared, now_ns: u64) -> Progress {
         let Some(mut input) = self.long_input.take() else { return NOTHING };
+        let room = Room::Long(self.machine.room().min(OUT_BYTES));
+        let mut progress = NOTHING;
+        if self.may_have_request(&input) {
+            progress = answer(&mut self.login, &mut self.conversation, shared, &input, room);
+        }
+        if progress == NOTHING && shared.out.is_empty() {
+            if !self.read_on(&mut input, shared, now_ns) {
+                self.long_input = Some(input);
+                return Progress { consumed: 0, close: true, more: false, needs: 0 };
+            }
+            progress = answer(&mut self.login, &mut self.conversation, shared, &input, room);
+        }
+        if progress.consumed > 0 {
+            self.moved_ns = now_ns;
+        }
+        input.drain(..progress.consumed);
+        if input.is_empty() {
+            shared.spill.give(input);
+        } else {
+            self.long_input = Some(input);
+        }
+        progress
+    }
+
+    /// Whether as much of a long request is there as the conversation waits for.
+    pub(super) fn may_have_request(&self, input: &[u8]) -> bool {
+        !input.is_empty() && input.len() >= self.conversation.wants()
+    }
+
+    /// Reads all that has come behind `input`. False: there is no memory for it.
+    fn read_on(&mut self, input: &mut Vec<u8>, shared: &mut WorkerShared, now_ns: u64) -> bool {
         let (before, wants) = (input.len(), self.conversation.wants());
         // Grows with what has come, not with what was announced.
         let missing = wants.saturating_sub(before).min(before);
         if input.try_reserve(missing.max(self.machine.waiting())).is_err() {
             shared.ops.malloc_fails.inc();
-            self.long_input = Some(input);
-            return Progress { consumed: 0, close: true, more: false, needs: 0 };
+            return false;
         }
         while self.machine.waiting() > 0 {
             self.machine.read(|bytes| {
@@ -468,15 +522,7 @@ impl Connection {
             self.moves(came, now_ns);
         }
         shared.ops.bytes_read.add(came as u64);
-        let room = self.machine.room().min(OUT_BYTES);
-        let progress = answer(&mut self.login, &mut self.conversation, shared, &input, room);
-        input.drain(..progress.consumed);
-        if input.is_empty() {
-            shared.spill.give(input);
-        } else {
-            self.long_input = Some(input);
-        }
-        progress
+        true
     }
 
     /// Throws away what still comes on a connection that we have ended.
@@ -520,9 +566,15 @@ impl Connection {
             false => self.machine.write(&shared.out),
         };
         self.moved_ns = now_ns;
-        if sent < shared.out.len() {
+        let rest = shared.out.len() - sent;
+        if rest > OUT_BYTES && !self.spills() && !shared.spill.has_one() {
+            // No value: those are put only where there is memory for them.
+            shared.server.conn_memory.stall();
+            self.end = Some(End::Error);
+            self.machine.abort();
+        } else if rest > 0 {
             self.spill(&mut shared.long, now_ns);
-            // Values are put only where there is one; what else is too long has one all the same.
+            // A short one has memory all the same.
             let owed = shared.spill.take_anyway();
             self.owed = Some((std::mem::replace(&mut shared.out, owed), sent));
         }
@@ -560,14 +612,23 @@ pub(super) const NO_BUFFER: Progress =
     Progress { consumed: 0, close: false, more: false, needs: 1 };
 pub(super) const NOTHING: Progress = Progress { consumed: 0, close: false, more: false, needs: 0 };
 
+/// Bytes of replies that a send buffer takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Room {
+    /// For a connection without memory of the spill.
+    Short(usize),
+    /// For one with a long request, which holds a buffer that others may wait for.
+    Long(usize),
+}
+
 /// Answers whole requests of `input` into `shared.out`, until that has `room` bytes or more. Values
-/// go beyond only where the spill has a buffer for them.
+/// go beyond only where the spill has a buffer for them, or where waiting for one would hold up another.
 pub(super) fn answer(
     login: &mut Login,
     conversation: &mut Conversation,
     shared: &mut WorkerShared,
     input: &[u8],
-    room: usize,
+    room: Room,
 ) -> Progress {
     let mut consumed = 0;
     if !login.is_open() {
@@ -577,7 +638,11 @@ pub(super) fn answer(
             return Progress { consumed, close: admission.close, more: false, needs: 0 };
         }
     }
-    conversation.may_reply(if shared.spill.has_one() { usize::MAX } else { room });
+    let (room, is_free) = match room {
+        Room::Short(room) => (room, shared.spill.has_one()),
+        Room::Long(room) => (room, true),
+    };
+    conversation.may_reply(if is_free { usize::MAX } else { room });
     let WorkerShared { session, ops, server, hashed, out, .. } = shared;
     let mut ctx = Ctx::new(session, ops, server).expecting(hashed);
     let rest = input.get(consumed..).unwrap_or_default();

@@ -4,15 +4,12 @@
 //! past its deadline is ended. The rate buckets are the gate's, to which every request of the worker
 //! is charged. Nothing fails.
 
-use super::connection::{Connection, PACE_NS, WorkerShared};
+use super::connection::{Connection, PACE_NS, PARTING_MAX_NS, WorkerShared};
 use super::handshakes::HANDSHAKE_MAX_NS;
 use super::listener::CONFIRM_MAX_NS;
 use super::machine::Stand;
 use super::outcome::{End, Next};
 use crate::policy::Gate;
-
-/// How long a client may take to end a connection that we have ended.
-const PARTING_MAX_NS: u64 = 2_000_000_000;
 
 /// Answers the requests of a client whose source has a rate bucket. When the source has used its rate up, the
 /// requests wait in the receive buffer, so that the TCP window closes.
@@ -58,7 +55,7 @@ pub(super) fn expire(
     let deadline = match stand {
         Stand::None | Stand::Ended => return None,
         Stand::Opening => Some(moved + CONFIRM_MAX_NS),
-        _ if connection.end.is_some() => Some(moved + PARTING_MAX_NS),
+        _ if connection.end.is_some() => Some(connection.parts_until(now_ns)),
         _ if connection.is_watching() => None,
         _ if connection.layer.is_shaking() => Some(moved + HANDSHAKE_MAX_NS),
         _ => idle_max_ns.map(|max| moved.saturating_add(max)),

@@ -248,6 +248,21 @@ impl Machine {
         self.look_closely(segment, u32::try_from(bytes).unwrap_or(0))
     }
 
+    /// Whether its numbers are those that the connection is at, which nobody guesses by chance: it acknowledges
+    /// what is under way, and begins within a window of what is expected. Before the client has confirmed the
+    /// connection any are.
+    #[inline]
+    pub(super) fn is_expected(&self, segment: &Tcp<'_>) -> bool {
+        let length = |n: usize| u32::try_from(n).unwrap_or(u32::MAX / 2);
+        let acknowledged = segment.ack().wrapping_sub(number(self.socket.unacknowledged()));
+        // A SYN or a FIN has a number, too.
+        let under_way = length(self.room_max()) + 2;
+        let window = length(self.waiting_max());
+        let off = segment.seq().wrapping_sub(number(self.socket.expected())).wrapping_add(window);
+        let fits = segment.has_ack() && acknowledged <= under_way && off <= 2 * window;
+        fits || !self.is_confirmed()
+    }
+
     #[cold]
     fn look_closely(&self, segment: &Tcp<'_>, bytes: u32) -> Verdict {
         let state = self.socket.state();

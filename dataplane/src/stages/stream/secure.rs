@@ -6,7 +6,7 @@
 //! an alert where there is one to be sent, and is counted.
 
 use super::connection::{Connection, IN_BYTES, NO_BUFFER, NOTHING, OUT_BYTES};
-use super::connection::{WorkerShared, answer};
+use super::connection::{Room, WorkerShared, answer};
 use super::handshakes::Tls;
 use super::outcome::{End, Next};
 use super::tls::{Layer, Secure, TLS_OVERHEAD_BYTES, TlsStep, copy, out_of_memory};
@@ -212,6 +212,14 @@ impl Connection {
         // Replies are to fit the send buffer with what records add.
         let room = self.machine.room().min(OUT_BYTES).saturating_sub(RECORDS * TLS_OVERHEAD_BYTES);
         let before = replace(&mut input.come, 0);
+        // More is opened only where what there is has no answer.
+        if input.is_long && self.may_have_request(&input.plain) {
+            let (login, conversation) = (&mut self.login, &mut self.conversation);
+            let progress = answer(login, conversation, shared, &input.plain, Room::Long(room));
+            if progress != NOTHING || !shared.out.is_empty() {
+                return Ok(progress);
+            }
+        }
         loop {
             let Some(secure) = self.layer.tls() else { return Ok(NOTHING) };
             let Input { plain, is_long, come } = input;
@@ -221,6 +229,7 @@ impl Connection {
                 opened?;
             }
             let (login, conversation) = (&mut self.login, &mut self.conversation);
+            let room = if *is_long { Room::Long(room) } else { Room::Short(room) };
             let progress = answer(login, conversation, shared, plain, room);
             let answers = progress.consumed > 0 || progress.close || progress.more;
             let is_held_up = progress.needs > 0 || !shared.out.is_empty();

@@ -245,7 +245,7 @@ impl Streams {
             Verdict::Ignore => return Err(DropReason::TcpUnacceptable),
         };
         // Who forges a segment does not say where replies go.
-        if verdict == Verdict::Take {
+        if verdict == Verdict::Take && connection.machine.is_expected(&segment) {
             connection.came_by(link);
         }
         let mut wire = wire(&connection.link, ends.port, facts, &self.region, &mut self.out);

@@ -175,7 +175,9 @@ impl PortShared {
     pub(super) fn count(&self, state: &mut State) {
         let now = if state.open { self.device_stats(state) } else { None };
         if let Some(now) = now {
-            state.last = each(&state.before, &now, u64::wrapping_add);
+            // Where a frame is lost between two looks of the device's, a number may come out lower.
+            let now = each(&state.before, &now, u64::wrapping_add);
+            state.last = each(&state.last, &now, u64::max);
         }
     }
 

@@ -1,0 +1,101 @@
+//! How a connection ends whose client has said its end, and takes its replies slowly.
+
+use crate::world::{CLIENT, Heard, Peer, SECOND, SERVER, World, head, len, moved};
+use dataplane::stages::stream::SegmentAt;
+use driver_shim::ports::memory::{MAC, PEER_MAC};
+use etherparse::PacketBuilder;
+
+const VALUE: usize = 30_000;
+
+/// A client that has asked for the value and said its end, and how long the reply is.
+fn asked(w: &mut World) -> (Peer, u32) {
+    let mut p = w.open(5000);
+    w.say(&mut p, format!("set k 0 0 {VALUE}\r\n").as_bytes(), b"");
+    let data = [&[b'v'; VALUE][..], b"\r\n"].concat();
+    let (last, all) = data.as_chunks::<1000>().0.split_last().unwrap();
+    all.iter().for_each(|part| w.say(&mut p, part, b""));
+    w.say(&mut p, &[last, &b"\r\n"[..]].concat(), b"STORED\r\n");
+    w.send(p, "FA", b"get k\r\n").unwrap();
+    (moved(p, 8), len(format!("VALUE k 0 {VALUE}\r\n\r\nEND\r\n").as_bytes()) + len(&[0; VALUE]))
+}
+
+/// How many bytes of the reply have come in order.
+fn come(p: Peer, mut have: u32, heard: &[Heard]) -> u32 {
+    for h in heard {
+        assert!(!h.flags.contains('R'), "{h:?}");
+        let at = h.seq.wrapping_sub(p.ack);
+        if at <= have {
+            have = have.max(at + len(&h.payload));
+        }
+    }
+    have
+}
+
+#[test]
+fn who_takes_a_little_at_a_time_gets_all_of_it() {
+    let mut w = World::new(4);
+    let (p, all) = asked(&mut w);
+    let mut have = come(p, 0, &w.hear());
+    let mut taken = 0;
+    for _ in 0..60 {
+        taken = have.min(taken + 1500);
+        if taken == all {
+            break;
+        }
+        w.send(Peer { ack: p.ack.wrapping_add(taken), ..p }, "A", b"").unwrap();
+        have = come(p, have, &w.pass(1));
+    }
+    assert_eq!((taken, have), (all, all));
+    // Who takes nothing more is not waited for.
+    let (p, _) = {
+        w.send(Peer { ack: p.ack.wrapping_add(all + 1), ..p }, "A", b"").unwrap();
+        w.pass(1);
+        assert_eq!(w.ended(), 1);
+        asked(&mut w)
+    };
+    w.hear();
+    assert!(w.pass(14).iter().all(|h| !h.flags.contains('R')));
+    assert!(w.pass(3).iter().any(|h| h.to == p.port && h.flags.contains('R')));
+}
+
+#[test]
+fn a_window_that_opens_behind_the_end_is_used_at_once() {
+    let mut w = World::new(4);
+    let (p, _) = asked(&mut w);
+    let have = come(p, 0, &w.hear());
+    let p = Peer { ack: p.ack.wrapping_add(have), ..p };
+    let mut closed = head(p, "A");
+    closed.window_size = 0;
+    w.put(closed, b"").unwrap();
+    assert_eq!(w.hear(), []);
+    w.send(p, "A", b"").unwrap();
+    assert!(come(p, 0, &w.hear()) > 0);
+}
+
+/// Two segments in a row from elsewhere move a connection there, but none whose numbers were guessed.
+#[test]
+fn forged_segments_do_not_say_where_replies_go() {
+    let mut w = World::new(4);
+    let p = w.open(5000);
+    for ack in [0, 0x8000_0000_u32] {
+        for flags in ["", "A"] {
+            for _ in 0..2 {
+                let mut bytes = Vec::new();
+                let builder = PacketBuilder::ethernet2([2, 9, 9, 9, 9, 9], MAC.0);
+                let builder = builder.ipv4(CLIENT, SERVER, 64);
+                let forged = Peer { ack, seq: p.seq ^ 0x4000_0000, ..p };
+                builder.tcp_header(head(forged, flags)).write(&mut bytes, b"").unwrap();
+                let mut frame = w.region.alloc().unwrap();
+                frame.fill(&bytes).unwrap();
+                let at = SegmentAt { port: 0, l3: 14, l4: 34, ipv6: false, limited: false };
+                let _ = w.take(frame, at).1;
+            }
+        }
+    }
+    w.hear();
+    w.now_ns += 2 * SECOND;
+    w.send(p, "A", b"mn\r\n").unwrap();
+    w.streams.turn(&mut w.gate, w.now_ns);
+    let to: Vec<_> = w.streams.frames().map(|(_, frame)| frame.bytes()[..6].to_vec()).collect();
+    assert!(!to.is_empty() && to.iter().all(|mac| *mac == PEER_MAC.0), "{to:x?}");
+}
