@@ -14,13 +14,14 @@ use super::spill::Spill;
 use super::table::Ends;
 use super::tls::Layer;
 use crate::commands::admission::{Login, Users};
-use crate::commands::{Conversation, Ctx, HashedKeys, Progress};
+use crate::commands::{Conversation, HashedKeys};
 use crate::observe::watch::Watching;
 use crate::observe::{ConnState, OpCounters, Server};
 use crate::rdma::Between;
 use driver_shim::prefetch_read;
 use std::sync::Arc;
 use store::Session;
+use wire::tcp::Tcp;
 
 /// Bytes of a connection's receive buffer: a window that a client on the same network fills in less
 /// than a round trip at 1 Gb/s, and longer than nearly every request.
@@ -173,12 +174,18 @@ impl Connection {
     }
 
     /// A segment of the client's came by this way. The second in a row moves the connection there: nothing
-    /// sums an Ethernet header, and where only one end talks, a wrong one would not be mended.
+    /// sums an Ethernet header, and where only one end talks, a wrong one would not be mended. One whose numbers are
+    /// not the connection's says nothing.
     #[inline]
-    pub(super) fn came_by(&mut self, link: Link) {
+    pub(super) fn came_by(&mut self, link: Link, segment: &Tcp<'_>) {
         if self.link == link {
             self.other_link.clear();
-        } else if self.link.is_empty() || self.other_link == link {
+            return;
+        }
+        if !self.machine.is_expected(segment) {
+            return;
+        }
+        if self.link.is_empty() || self.other_link == link {
             self.link = link;
         } else {
             self.other_link = link;
@@ -423,113 +430,6 @@ impl Connection {
             || (TLS && self.layer.is_ended())
     }
 
-    /// Gives the conversation what there is of the next requests.
-    fn advance(&mut self, shared: &mut WorkerShared, now_ns: u64) -> Progress {
-        if self.long_input.is_some() {
-            return self.advance_long(shared, now_ns);
-        }
-        let room = Room::Short(self.machine.room().min(OUT_BYTES));
-        let (login, conversation) = (&mut self.login, &mut self.conversation);
-        let read = self.machine.read(|bytes| {
-            let progress = answer(login, conversation, shared, bytes, room);
-            (progress.consumed, (progress, bytes.len()))
-        });
-        let Some((progress, seen)) = read else { return NOTHING };
-        shared.ops.bytes_read.add(progress.consumed as u64);
-        if progress.consumed > 0 || progress.close || progress.more || !shared.out.is_empty() {
-            self.moved_ns = now_ns;
-            return progress;
-        }
-        if progress.needs > 0 {
-            return progress;
-        }
-        let waiting = self.machine.waiting();
-        if waiting > seen {
-            let mut flat = std::mem::take(&mut shared.flat);
-            let n = self.machine.peek(&mut flat);
-            let bytes = flat.get(..n).unwrap_or_default();
-            let progress = answer(&mut self.login, &mut self.conversation, shared, bytes, room);
-            shared.flat = flat;
-            self.machine.skip(progress.consumed);
-            shared.ops.bytes_read.add(progress.consumed as u64);
-            if progress.consumed > 0 || progress.close {
-                self.moved_ns = now_ns;
-                return progress;
-            }
-            if progress.needs > 0 {
-                return progress;
-            }
-        }
-        if self.conversation.wants() > IN_BYTES || waiting >= IN_BYTES / 4 * 3 {
-            let Some(buffer) = shared.spill.take() else { return NO_BUFFER };
-            self.spill(&mut shared.long, now_ns);
-            self.long_input = Some(buffer);
-            return self.advance_long(shared, now_ns);
-        }
-        NOTHING
-    }
-
-    /// The same for a request that is longer than the receive buffer. More is read only where what there is
-    /// has no answer: the rest stays in the receive buffer, and its window closes.
-    fn advance_long(&mut self, shared: &mut WorkerShared, now_ns: u64) -> Progress {
-        let Some(mut input) = self.long_input.take() else { return NOTHING };
-        let room = Room::Long(self.machine.room().min(OUT_BYTES));
-        let mut progress = NOTHING;
-        if self.may_have_request(&input) {
-            progress = answer(&mut self.login, &mut self.conversation, shared, &input, room);
-        }
-        if progress == NOTHING && shared.out.is_empty() {
-            if !self.read_on(&mut input, shared, now_ns) {
-                self.long_input = Some(input);
-                return Progress { consumed: 0, close: true, more: false, needs: 0 };
-            }
-            progress = answer(&mut self.login, &mut self.conversation, shared, &input, room);
-        }
-        if progress.consumed > 0 {
-            self.moved_ns = now_ns;
-        }
-        input.drain(..progress.consumed);
-        if input.is_empty() {
-            shared.spill.give(input);
-        } else {
-            self.long_input = Some(input);
-        }
-        progress
-    }
-
-    /// Whether as much of a long request is there as the conversation waits for.
-    pub(super) fn may_have_request(&self, input: &[u8]) -> bool {
-        !input.is_empty() && input.len() >= self.conversation.wants()
-    }
-
-    /// Reads all that has come behind `input`. False: there is no memory for it.
-    fn read_on(&mut self, input: &mut Vec<u8>, shared: &mut WorkerShared, now_ns: u64) -> bool {
-        let (before, wants) = (input.len(), self.conversation.wants());
-        // Grows with what has come, not with what was announced.
-        let missing = wants.saturating_sub(before).min(before);
-        if input.try_reserve(missing.max(self.machine.waiting())).is_err() {
-            shared.ops.malloc_fails.inc();
-            return false;
-        }
-        while self.machine.waiting() > 0 {
-            self.machine.read(|bytes| {
-                input.extend_from_slice(bytes);
-                (bytes.len(), ())
-            });
-        }
-        let came = input.len() - before;
-        if came > 0 {
-            self.moves(came, now_ns);
-        }
-        shared.ops.bytes_read.add(came as u64);
-        true
-    }
-
-    /// Throws away what still comes on a connection that we have ended.
-    pub(super) fn drop_input(&mut self) {
-        self.machine.skip(self.machine.waiting());
-    }
-
     /// Whether the client watches: it is sent lines, and may be silent as long as it likes.
     pub(super) fn is_watching(&self) -> bool {
         self.watching.is_some()
@@ -605,49 +505,6 @@ impl Connection {
         (self.moved_ns, self.long_ns) = (now_ns, now_ns);
         self.pace.1 = self.pace.1.saturating_add(bytes);
     }
-}
-
-/// No buffer of the spill for a request that is longer than the receive buffer.
-pub(super) const NO_BUFFER: Progress =
-    Progress { consumed: 0, close: false, more: false, needs: 1 };
-pub(super) const NOTHING: Progress = Progress { consumed: 0, close: false, more: false, needs: 0 };
-
-/// Bytes of replies that a send buffer takes.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Room {
-    /// For a connection without memory of the spill.
-    Short(usize),
-    /// For one with a long request, which holds a buffer that others may wait for.
-    Long(usize),
-}
-
-/// Answers whole requests of `input` into `shared.out`, until that has `room` bytes or more. Values
-/// go beyond only where the spill has a buffer for them, or where waiting for one would hold up another.
-pub(super) fn answer(
-    login: &mut Login,
-    conversation: &mut Conversation,
-    shared: &mut WorkerShared,
-    input: &[u8],
-    room: Room,
-) -> Progress {
-    let mut consumed = 0;
-    if !login.is_open() {
-        let admission = login.advance(input, &shared.ops, &mut shared.out);
-        consumed = admission.consumed;
-        if !login.is_open() || admission.close {
-            return Progress { consumed, close: admission.close, more: false, needs: 0 };
-        }
-    }
-    let (room, is_free) = match room {
-        Room::Short(room) => (room, shared.spill.has_one()),
-        Room::Long(room) => (room, true),
-    };
-    conversation.may_reply(if is_free { usize::MAX } else { room });
-    let WorkerShared { session, ops, server, hashed, out, .. } = shared;
-    let mut ctx = Ctx::new(session, ops, server).expecting(hashed);
-    let rest = input.get(consumed..).unwrap_or_default();
-    let progress = conversation.advance(&mut ctx, rest, out, room);
-    Progress { consumed: consumed + progress.consumed, ..progress }
 }
 
 #[cfg(test)]

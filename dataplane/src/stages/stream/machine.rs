@@ -248,7 +248,7 @@ impl Machine {
         self.look_closely(segment, u32::try_from(bytes).unwrap_or(0))
     }
 
-    /// Whether its numbers are those that the connection is at, which nobody guesses by chance: it acknowledges
+    /// Whether its numbers are those that the connection is at, which no stranger guesses: it acknowledges
     /// what is under way, and begins within a window of what is expected. Before the client has confirmed the
     /// connection any are.
     #[inline]

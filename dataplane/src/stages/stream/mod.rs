@@ -8,7 +8,7 @@
 //! In: frames that stage 3 called `Segment`. Out: frames for stage 7. `stage` is the way through it;
 //! `table` finds the connection, `listener` begins one, `machine` is its state (a library's, and the
 //! only file but `frames` that uses it), `connection` joins it to the conversation that kernel
-//! sockets have too, `limits` says what it may have, `wheel` shows what is due. A connection belongs to one worker for life: the NIC
+//! sockets have too, `input` gives it what has come, `limits` says what it may have, `wheel` shows what is due. A connection belongs to one worker for life: the NIC
 //! spreads connections by their ends. All memory for connections is mapped at the start; values that
 //! are longer than a connection's buffers use `spill`, and longer buffers for a while.
 #![deny(clippy::indexing_slicing)]
@@ -18,6 +18,7 @@ mod connection;
 mod frames;
 mod group;
 mod handshakes;
+mod input;
 mod limits;
 mod listener;
 mod machine;

@@ -5,9 +5,9 @@
 //! with the connection, a long request in a buffer of the spill. What fails ends the connection, with
 //! an alert where there is one to be sent, and is counted.
 
-use super::connection::{Connection, IN_BYTES, NO_BUFFER, NOTHING, OUT_BYTES};
-use super::connection::{Room, WorkerShared, answer};
+use super::connection::{Connection, IN_BYTES, OUT_BYTES, WorkerShared};
 use super::handshakes::Tls;
+use super::input::{NO_BUFFER, NOTHING, Room, answer};
 use super::outcome::{End, Next};
 use super::tls::{Layer, Secure, TLS_OVERHEAD_BYTES, TlsStep, copy, out_of_memory};
 use crate::commands::Progress;

@@ -245,8 +245,8 @@ impl Streams {
             Verdict::Ignore => return Err(DropReason::TcpUnacceptable),
         };
         // Who forges a segment does not say where replies go.
-        if verdict == Verdict::Take && connection.machine.is_expected(&segment) {
-            connection.came_by(link);
+        if verdict == Verdict::Take {
+            connection.came_by(link, &segment);
         }
         let mut wire = wire(&connection.link, ends.port, facts, &self.region, &mut self.out);
         connection.machine.take(verdict, &ends, bytes, &mut wire, now_ns);
