@@ -453,8 +453,8 @@ fn a_handshake_goes_on_when_its_rate_is_there_again() {
             s.world.send(p, "A", b"").unwrap();
             s.hear_some(&mut p, &mut got);
         }
-        // What a send buffer has space for had been sent.
-        assert_eq!(got.is_empty(), is_found);
+        // What a send buffer has space for had been sent; what is found may have been, before the rate was used up.
+        assert!(is_found || !got.is_empty());
         assert!(got.len() <= 16 << 10, "more than its rate");
         // The client says no more than what it has.
         while got.len() < flight.len() {
