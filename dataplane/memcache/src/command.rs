@@ -293,17 +293,6 @@ impl<'a> Keys<'a> {
             Self::One(text) | Self::Words(Words(text)) => text.len(),
         }
     }
-
-    /// Those that stand in the last `bytes`.
-    pub fn last(self, bytes: usize) -> Self {
-        match self {
-            Self::One(_) => self,
-            Self::Words(Words(text)) => {
-                let done = text.len().saturating_sub(bytes);
-                Self::Words(Words(text.get(done..).unwrap_or_default()))
-            }
-        }
-    }
 }
 
 /// Blank-separated words.

@@ -160,6 +160,18 @@ fn unfinished_line(input: &[u8]) -> Parsed<'_> {
     }
 }
 
+/// Whether `input`, which is unfinished, has no line end and is longer than [`LINE_MAX_BYTES`]: only a get may be.
+pub fn is_long_line(input: &[u8]) -> bool {
+    input.len() > LINE_MAX_BYTES && memchr(b'\n', input).is_none()
+}
+
+/// Whether it is so still: no end in what has come behind the first `searched` bytes, and no longer than
+/// a get may be.
+pub fn is_same_line(input: &[u8], searched: usize) -> bool {
+    let come = input.get(searched..).unwrap_or_default();
+    input.len() <= GET_LINE_MAX_BYTES && memchr(b'\n', come).is_none()
+}
+
 /// The first word of a line, without blanks before it, and all that follows.
 fn first_word(line: &[u8]) -> (&[u8], &[u8]) {
     let start = line.iter().position(|&b| b != b' ').unwrap_or(line.len());

@@ -19,6 +19,8 @@ pub struct Ctx<'a> {
     pub(super) dump_from: Cursor,
     /// What an engine has found out about a key.
     pub(crate) known: Known<'a>,
+    /// After so many keys a get is to be answered in part, if its dialect can go on.
+    pub(super) keys_max: u64,
     /// Hashes of keys that are likely to come.
     pub(super) hashed: Option<&'a mut HashedKeys>,
 }
@@ -65,6 +67,7 @@ impl<'a> Ctx<'a> {
             observer,
             dump_from: Cursor::default(),
             known: Known::default(),
+            keys_max: u64::MAX,
             hashed: None,
         }
     }
@@ -93,7 +96,7 @@ impl<'a> Ctx<'a> {
 pub enum Flow {
     /// Read the next request.
     Continue,
-    /// The sink is full: the rest of the command is for when it has space again.
+    /// The sink is full, or the turn is over: the rest of the command is for later.
     Rest(Rest),
     /// From now on the client is sent only the lines of these kinds of events.
     Watch(Events),

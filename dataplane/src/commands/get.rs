@@ -28,7 +28,7 @@ impl Body for Bytes<'_> {
     }
 }
 
-/// Answers keys until none is left, or the sink is full.
+/// Answers keys until none is left, the sink is full, or as many are answered as one turn has.
 pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<'_, S>) -> Flow {
     let observer = ctx.observer;
     let touched = what.touch.is_some();
@@ -37,7 +37,7 @@ pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<
     let mut keys = what.keys;
     let mut flow = Flow::Continue;
     while let Some((key, others)) = keys.split_first() {
-        if reply.out.is_full() {
+        if reply.out.is_full() || run.keys == ctx.keys_max {
             flow = rest(keys);
             break;
         }

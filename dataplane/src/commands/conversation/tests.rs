@@ -25,7 +25,7 @@ fn converse(input: &[u8], piece: usize, out_max_bytes: usize) -> (Vec<u8>, bool,
             let p = conversation.advance(&mut ctx, &waiting, &mut out, out_max_bytes);
             waiting.drain(..p.consumed);
             largest = largest.max(out.len());
-            let stuck = p.consumed == 0 && out.is_empty();
+            let stuck = p.consumed == 0 && out.is_empty() && !p.more;
             sent.extend_from_slice(&out);
             if p.close {
                 return (sent, true, largest);
@@ -238,6 +238,72 @@ fn a_reply_without_room_can_be_refused() {
     assert_eq!(said, b"SERVER_ERROR out of memory writing get response\r\n");
     assert_eq!(p, Progress::of(b"get b a b a\r\n".len(), false));
     assert_eq!(talk.advance(&input[p.consumed..]).0, "END\r\n");
+}
+
+/// All that is answered, turn by turn, and how many turns it took.
+fn whole(talk: &mut Talk, input: &[u8]) -> (String, usize) {
+    let (mut said, mut at, mut turns) = (String::new(), 0, 0);
+    loop {
+        let (piece, p) = talk.advance(&input[at..]);
+        said.push_str(&piece);
+        at += p.consumed;
+        turns += 1;
+        if !p.more {
+            assert_eq!(at, input.len());
+            return (said, turns);
+        }
+        // What a caller has in two pieces it gives one by one: nothing may come of the first alone.
+        if p.consumed == 0 {
+            let (said, p) = talk.advance(&input[at..][..100]);
+            assert_eq!((said.as_str(), p), ("", Progress::of(0, false)));
+        }
+    }
+}
+
+#[test]
+fn a_get_of_very_many_keys_has_several_turns() {
+    for (verb, cas) in [("get", ""), ("gets", " 1"), ("gat 0", "")] {
+        let mut talk = Talk::new();
+        assert_eq!(talk.advance(b"set a 0 0 1\r\nx\r\n").0, "STORED\r\n");
+        // A key that is a verb, first in its turn.
+        let keys = [" b".repeat(1023), " a get a".to_owned(), " b".repeat(3000), " a ".to_owned()];
+        for end in ["\r\n", "\n"] {
+            let input = format!("{verb}{}{end}get a\r\n", keys.concat());
+            let (said, turns) = whole(&mut talk, input.as_bytes());
+            let (one, last) = (format!("VALUE a 0 1{cas}\r\nx\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
+            assert_eq!(said, format!("{}END\r\n{last}", one.repeat(3)), "{verb}");
+            assert_eq!(turns, 4027_usize.div_ceil(1024));
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_long_line_is_found_in_pieces() {
+    let keys = b" key".repeat(3000);
+    for (input, pieces) in [
+        ([b"get", &keys[..], b"\r\nget a\r\n"].concat(), [1, 1400, 2048]),
+        ([b"  gets", &keys[..], b"\nget a\r\n"].concat(), [7, 2049, 5000]),
+        // No get: an end that is far from the start, and a block without one.
+        (
+            [b"set a 0 0 5000", &b" ".repeat(2100)[..], b"\r\n", &[b'v'; 5000], b"XXget a\r\n"]
+                .concat(),
+            [2200, 3000, 7117],
+        ),
+    ] {
+        let (want, closed, _) = converse(&input, input.len(), 1 << 20);
+        assert!(want.ends_with(b"END\r\n") && !closed);
+        for piece in pieces {
+            let (said, closed, _) = converse(&input, piece, 1 << 20);
+            assert_eq!((&said, closed), (&want, false), "{piece}");
+        }
+    }
+    for (text, closed_at) in [(b"foo ", 2049), (b"get ", (1 << 20) + 1)] {
+        let mut talk = Talk::new();
+        let line = text.repeat((1 << 18) + 1);
+        let ends = [2000, 2048, 2049, 5000, 1 << 20, (1 << 20) + 1];
+        let end = ends.into_iter().find(|&end| talk.advance(&line[..end]).1.close);
+        assert_eq!(end, Some(closed_at));
+    }
 }
 
 /// Requests of all kinds, most of them plain, and some that are none.
