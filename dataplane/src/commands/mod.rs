@@ -25,6 +25,7 @@ mod refused;
 pub mod stats;
 mod store;
 mod touch;
+pub(crate) mod work;
 
 pub(crate) use conversation::plain_get;
 pub use conversation::{Conversation, Progress};

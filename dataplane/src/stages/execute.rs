@@ -10,7 +10,6 @@
 mod fast_get;
 mod fast_set;
 mod strict;
-mod work;
 
 use crate::commands::Ctx;
 use crate::frame_accounting::Accounts;

@@ -54,6 +54,40 @@ fn spent(w: &mut World) -> Peer {
     p
 }
 
+/// As over UDP: one request with the work of many is as many.
+#[test]
+fn keys_and_what_is_copied_count_as_requests() {
+    let mut w = world(50, 1 << 20);
+    w.limited = false;
+    let mut writer = w.open(5000);
+    let set = [&b"set a 0 0 40000\r\n"[..], &[b'v'; 40_000], b"\r\n"].concat();
+    for piece in set.chunks(1400) {
+        w.send(writer, "A", piece).unwrap();
+        w.hear();
+        writer.seq = writer.seq.wrapping_add(len(piece));
+    }
+    w.limited = true;
+    let (reader, joiner) = (w.open(5001), w.open(5002));
+    // 400 keys are worth 100 requests, and ten copies of 40 KB as many.
+    for (p, request) in [
+        (reader, [b"get", &b" k".repeat(400)[..], b"\r\n"].concat()),
+        (joiner, b"prepend a 0 0 1\r\nx\r\n".repeat(10)),
+    ] {
+        let port = p.port;
+        w.send(p, "A", &request).unwrap();
+        let heard = w.hear();
+        let got = heard.iter().filter(|h| h.to == port).map(|h| h.payload.len()).sum::<usize>();
+        let seq = p.seq.wrapping_add(len(&request));
+        let p = Peer { seq, ack: p.ack.wrapping_add(u32::try_from(got).unwrap()), ..p };
+        w.send(p, "A", b"mn\r\n").unwrap();
+        let is_answered = |h: Vec<Heard>| h.iter().any(|h| h.to == port && !h.payload.is_empty());
+        assert!(!is_answered(w.hear()));
+        let waited = (0..10).take_while(|_| !is_answered(w.pass(1))).count();
+        assert!((1..4).contains(&waited), "{port}: {waited} s");
+        w.now_ns += 10 * SECOND;
+    }
+}
+
 #[test]
 fn who_ends_with_its_rate_used_up_is_let_go() {
     let mut w = world(50, 1 << 20);

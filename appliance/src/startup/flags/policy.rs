@@ -32,7 +32,7 @@ pub struct PolicyFlags {
     /// What each source that is not trusted (an IPv4 address, an IPv6 /64) may have per second:
     /// requests, and bytes of replies; k and m are understood. PPS, PPS:BYTES, :BYTES or off. What
     /// is above is dropped and counted; over TCP by the workers it waits, and nothing is lost. A
-    /// request over UDP that takes the work of several counts as several. Workers have equal shares.
+    /// request that takes the work of several counts as several. Workers have equal shares.
     #[arg(long, value_name = "PPS[:BYTES]", env = "GNOMON_RATE_LIMIT")]
     #[arg(default_value = "10000:4m")]
     pub rate_limit: RateLimit,

@@ -9,7 +9,7 @@
 
 use super::Execute;
 use super::fast_get::headers;
-use super::work::Work;
+use crate::commands::work::Work;
 use crate::commands::{self, Ctx, Flow, Known, execute};
 use crate::counters::WorkerCounters;
 use crate::frame_accounting::Accounts;
@@ -164,7 +164,7 @@ impl Execute {
             Supposed::Nothing | Supposed::Unknown | Supposed::At(_) => {}
         }
         if let Some(source) = debtor {
-            let requests = work.requests(&self.session, &self.ops, out.text_bytes());
+            let requests = work.requests(&self.session, &self.ops, out.text_bytes() as u64);
             if requests > 0 && self.debts.len() < self.debts.capacity() {
                 self.debts.push(Debt { source, requests });
             }

@@ -9,6 +9,7 @@ use super::handshakes::HANDSHAKE_MAX_NS;
 use super::listener::CONFIRM_MAX_NS;
 use super::machine::Stand;
 use super::outcome::{End, Next};
+use crate::commands::work::Work;
 use crate::policy::Gate;
 
 /// Answers the requests of a client whose source has a rate bucket. When the source has used its rate up, the
@@ -26,14 +27,19 @@ pub(super) fn converse_within_rates(
         return if connection.is_held_up() { Next::Rate } else { Next::Client };
     }
     let done = |shared: &WorkerShared| {
-        let requests = shared.ops.latency.done().iter().sum::<u64>();
-        (requests, shared.ops.bytes_written.get())
+        let commands = shared.ops.latency.done().iter().sum::<u64>();
+        (commands, shared.ops.bytes_written.get())
     };
-    let (requests, bytes) = done(shared);
+    let (work, before) = (Work::begin(&shared.session, &shared.ops), done(shared));
     let next = connection.converse(shared, now_ns);
-    let (requests_after, bytes_after) = done(shared);
-    let had = (requests_after.wrapping_sub(requests), bytes_after.wrapping_sub(bytes));
-    gate.charge_stream(source, connection.limited, had, now_ns);
+    let after = done(shared);
+    let (commands, bytes) = (after.0.wrapping_sub(before.0), after.1.wrapping_sub(before.1));
+    // As over UDP, of trusted sources the work is not counted.
+    let requests = match connection.limited {
+        true => work.requests_of_turn(&shared.session, &shared.ops, (commands, bytes)),
+        false => commands,
+    };
+    gate.charge_stream(source, connection.limited, (requests, bytes), now_ns);
     next
 }
 

@@ -1,8 +1,8 @@
-//! What a request costs beside its place in a batch, and how much work one datagram may cause.
+//! What commands cost beside their place in a batch, and how much work one datagram may cause.
 //!
-//! In: what the session and the counters say before and after a datagram's commands. Out: whether
-//! the next command may still be carried out, and how many requests of its source's rate all of
-//! them have cost. Work is counted in bytes copied; what is not copying counts as so many bytes as
+//! In: what the session and the counters say before and after commands of a datagram, or of one turn of
+//! a connection. Out: whether the next command may still be carried out, and how many requests of their source's
+//! rate all of them have cost. Work is counted in bytes copied; what is not copying counts as so many bytes as
 //! are copied in the time that it takes (`docs/decisions/0026-work-over-udp.md`).
 //! Never fails.
 
@@ -24,9 +24,9 @@ const STATS_BYTES: u64 = 128 << 10;
 /// are by the length of a packet.
 const DATAGRAM_BYTES_MAX: u64 = 256 << 10;
 
-/// The work of one datagram.
+/// The work of one datagram, or of one turn of a connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Work {
+pub(crate) struct Work {
     copied_before: u64,
     keys_before: u64,
     commands: u64,
@@ -35,7 +35,7 @@ pub(super) struct Work {
 
 impl Work {
     /// Before the first command.
-    pub(super) fn begin(session: &Session, ops: &OpCounters) -> Self {
+    pub(crate) fn begin(session: &Session, ops: &OpCounters) -> Self {
         Self {
             copied_before: session.copied_bytes(),
             keys_before: ops.keys_looked_up(),
@@ -46,22 +46,34 @@ impl Work {
 
     /// Whether the commands so far leave nothing for another.
     #[inline]
-    pub(super) fn is_done(&self, session: &Session) -> bool {
+    pub(crate) fn is_done(&self, session: &Session) -> bool {
         self.in_store(session) >= DATAGRAM_BYTES_MAX
     }
 
     /// One more command is carried out, or refused.
     #[inline]
-    pub(super) fn count(&mut self, is_stats: bool) {
+    pub(crate) fn count(&mut self, is_stats: bool) {
         self.commands += 1;
         self.stats += u64::from(is_stats);
     }
 
-    /// Requests of a rate that all of it costs beside the one that the datagram was let in for.
-    pub(super) fn requests(&self, session: &Session, ops: &OpCounters, reply_bytes: usize) -> u64 {
+    /// Requests of a rate that all of it is worth.
+    pub(crate) fn requests(&self, session: &Session, ops: &OpCounters, reply_bytes: u64) -> u64 {
         let keys = ops.keys_looked_up().saturating_sub(self.keys_before);
-        let in_memory = self.in_store(session).saturating_add(reply_bytes as u64);
+        let in_memory = self.in_store(session).saturating_add(reply_bytes);
         in_memory.saturating_add(self.commands * COMMAND_BYTES + keys * KEY_BYTES) / REQUEST_BYTES
+    }
+
+    /// The same of a turn of a connection, in which so many commands came to their end: as many as these
+    /// at least.
+    pub(crate) fn requests_of_turn(
+        mut self,
+        session: &Session,
+        ops: &OpCounters,
+        (commands, reply_bytes): (u64, u64),
+    ) -> u64 {
+        self.commands = commands;
+        commands.max(self.requests(session, ops, reply_bytes))
     }
 
     #[inline]
