@@ -61,7 +61,8 @@ pub struct WorkerCounters {
     pub segments: Counter,
     /// TCP segments that left.
     pub segments_sent: Counter,
-    /// TCP segments that were dropped on their way out. They are sent again when their time comes.
+    /// TCP segments that were dropped on their way out. Those of a connection are sent again when their time
+    /// comes.
     pub segments_lost: Counter,
     /// RDMA READs carried out for the first time, in `answered` too when all responses have left.
     pub rdma_reads: Counter,

@@ -521,6 +521,7 @@ impl Worker {
                 port.tx.push(frame, Meaning::Segment, &self.accounts);
             }
         }
+        self.accounts.segments_lost.add(streams.answers_lost());
         served
     }
 

@@ -92,7 +92,7 @@ static WORKERS: &[Field<WorkerCounters>] = &[
         counter(
             "gnomon_worker_tcp_segments_lost_total",
             WORKER,
-            "TCP segments dropped on their way out; they are sent again.",
+            "TCP segments dropped on their way out; those of a connection are sent again.",
         ),
         |w| w.segments_lost.get(),
     ),

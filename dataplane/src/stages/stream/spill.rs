@@ -2,13 +2,16 @@
 //! of a long reply.
 //!
 //! In: buffers given back. Out: empty buffers, as many at a time as the budget allows and no more. A
-//! buffer that was used is kept with its memory, so that memory is taken only while more long values
-//! are under way than ever before. `None` where all are out: a connection that needs one waits.
+//! buffer that was used is kept with its memory, as far as the largest item needs it, so that memory is taken only
+//! while more long values are under way than ever before. `None` where all are out: a connection that needs one waits.
 
 /// Memory of one worker for this, in bytes, if every buffer holds the largest item.
 const BUDGET_BYTES: usize = 64 << 20;
 /// Buffers that there are at least, whatever an item may measure.
 const BUFFERS_MIN: usize = 4;
+
+/// Bytes that may come with a value: its request or reply line, and what stands before or behind it.
+const BESIDE_BYTES: usize = 64 << 10;
 
 /// The buffers of one worker.
 #[derive(Debug)]
@@ -16,13 +19,16 @@ pub(super) struct Spill {
     spare: Vec<Vec<u8>>,
     out: usize,
     most: usize,
+    /// Bytes of each that are kept.
+    each: usize,
 }
 
 impl Spill {
     /// For items of so many bytes.
     pub(super) fn new(item_max_bytes: usize) -> Self {
-        let most = (BUDGET_BYTES / item_max_bytes.max(1 << 12)).max(BUFFERS_MIN);
-        Self { spare: Vec::with_capacity(most), out: 0, most }
+        let each = item_max_bytes.max(1 << 12);
+        let most = (BUDGET_BYTES / each).max(BUFFERS_MIN);
+        Self { spare: Vec::with_capacity(most), out: 0, most, each: each + BESIDE_BYTES }
     }
 
     /// Whether [`Self::take`] has one.
@@ -49,6 +55,7 @@ impl Spill {
         self.out = self.out.saturating_sub(1);
         buffer.clear();
         if self.spare.len() < self.most {
+            buffer.shrink_to(self.each);
             self.spare.push(buffer);
         }
     }
@@ -67,7 +74,11 @@ mod tests {
         let mut one = all.pop().unwrap();
         one.extend([7; 1000]);
         spill.give(one);
-        let again = spill.take().unwrap();
+        let mut again = spill.take().unwrap();
         assert!(again.is_empty() && again.capacity() >= 1000);
+        again.reserve(80 << 20);
+        spill.give(again);
+        let again = spill.take().unwrap();
+        assert!((32 << 20..40 << 20).contains(&again.capacity()));
     }
 }

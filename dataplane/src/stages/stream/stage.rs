@@ -412,6 +412,11 @@ impl Streams {
         self.out.drain().map(|(port, frame)| (usize::from(port), frame))
     }
 
+    /// Answers that belong to no connection and for which there was no frame, since the last call.
+    pub fn answers_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.out.lost)
+    }
+
     /// Takes no more connections, and ends those that there are once all that has come of them is
     /// answered and sent.
     pub fn stop(&mut self, now_ns: u64) {
