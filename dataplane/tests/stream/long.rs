@@ -174,3 +174,44 @@ fn what_comes_behind_a_long_request_is_taken_no_faster_than_it_is_answered() {
     }
     assert!((100_000..700_000).contains(&most), "{most} bytes wait");
 }
+
+/// The buffer of a long request is for the next that needs one when that is answered, though its client
+/// goes on without a pause.
+#[test]
+fn what_follows_a_long_request_holds_no_buffer() {
+    let mut w = World::new(100);
+    let set = [&b"set k 0 0 20000\r\n"[..], &[b'v'; 20_000], b"\r\nm"].concat();
+    for n in 0..70 {
+        let mut p = w.open(5000 + n);
+        let mut replies = Vec::new();
+        for part in set.chunks(1400) {
+            w.send(p, "A", part).unwrap();
+            p = moved(p, i32::try_from(part.len()).unwrap());
+            replies.extend(payload(&w.hear()));
+        }
+        assert_eq!(replies, b"STORED\r\n", "connection {n}");
+        w.send(Peer { ack: p.ack.wrapping_add(8), ..p }, "A", b"").unwrap();
+    }
+}
+
+/// A get in turns lies round the end of the receive buffer, and nothing more comes: it is answered all the same.
+#[test]
+fn keys_that_lie_round_the_end_of_the_buffer_are_all_answered() {
+    let mut w = World::new(4);
+    let mut p = w.open(5000);
+    for _ in 0..15 {
+        w.say(
+            &mut p,
+            &b"x".repeat(998).into_iter().chain(*b"\r\n").collect::<Vec<_>>(),
+            b"ERROR\r\n",
+        );
+    }
+    let get = [&b"get"[..], &b" a".repeat(3000), b"\r\n"].concat();
+    let mut replies = Vec::new();
+    for part in get.chunks(1400) {
+        w.send(p, "A", part).unwrap();
+        p = moved(p, i32::try_from(part.len()).unwrap());
+        replies.extend(payload(&w.hear()));
+    }
+    assert_eq!(replies, b"END\r\n");
+}

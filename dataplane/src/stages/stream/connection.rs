@@ -175,17 +175,23 @@ impl Connection {
 
     /// A segment of the client's came by this way. The second in a row moves the connection there: nothing
     /// sums an Ethernet header, and where only one end talks, a wrong one would not be mended. One whose numbers are
-    /// not the connection's says nothing.
+    /// not the connection's says nothing, wherever it came from.
     #[inline]
     pub(super) fn came_by(&mut self, link: Link, segment: &Tcp<'_>) {
+        if self.link != link || !self.other_link.is_empty() {
+            self.may_move(link, segment);
+        }
+    }
+
+    #[cold]
+    fn may_move(&mut self, link: Link, segment: &Tcp<'_>) {
+        let is_first = self.link.is_empty();
+        if !is_first && !self.machine.is_expected(segment) {
+            return;
+        }
         if self.link == link {
             self.other_link.clear();
-            return;
-        }
-        if !self.machine.is_expected(segment) {
-            return;
-        }
-        if self.link.is_empty() || self.other_link == link {
+        } else if is_first || self.other_link == link {
             self.link = link;
         } else {
             self.other_link = link;
@@ -438,6 +444,9 @@ impl Connection {
     /// Sends lines to a watching client. What it says is not heard.
     fn watch<const TLS: bool>(&mut self, shared: &mut WorkerShared, now_ns: u64) -> Next {
         self.drop_input();
+        if let Some(buffer) = self.long_input.take() {
+            shared.spill.give(buffer);
+        }
         if self.has_all::<TLS>() || self.stopping.is_some() {
             let end = if self.has_all::<TLS>() { End::Normal } else { End::Shutdown };
             (self.end, self.moved_ns) = (Some(end), now_ns);
@@ -460,7 +469,6 @@ impl Connection {
         if shared.out.is_empty() {
             return;
         }
-        shared.ops.bytes_written.add(shared.out.len() as u64);
         let sent = match TLS {
             true => self.write_secure(&shared.out, &mut shared.tls),
             false => self.machine.write(&shared.out),
@@ -472,7 +480,10 @@ impl Connection {
             shared.server.conn_memory.stall();
             self.end = Some(End::Error);
             self.machine.abort();
-        } else if rest > 0 {
+            return shared.out.clear();
+        }
+        shared.ops.bytes_written.add(shared.out.len() as u64);
+        if rest > 0 {
             self.spill(&mut shared.long, now_ns);
             // A short one has memory all the same.
             let owed = shared.spill.take_anyway();

@@ -22,12 +22,8 @@ impl Connection {
         });
         let Some((progress, seen)) = read else { return NOTHING };
         shared.ops.bytes_read.add(progress.consumed as u64);
-        if progress.consumed > 0 || progress.close || progress.more || !shared.out.is_empty() {
-            self.moved_ns = now_ns;
-            return progress;
-        }
-        if progress.needs > 0 {
-            return progress;
+        if progress != NOTHING || !shared.out.is_empty() {
+            return self.got_on(progress, shared, now_ns);
         }
         let waiting = self.machine.waiting();
         if waiting > seen {
@@ -38,12 +34,8 @@ impl Connection {
             shared.flat = flat;
             self.machine.skip(progress.consumed);
             shared.ops.bytes_read.add(progress.consumed as u64);
-            if progress.consumed > 0 || progress.close {
-                self.moved_ns = now_ns;
-                return progress;
-            }
-            if progress.needs > 0 {
-                return progress;
+            if progress != NOTHING || !shared.out.is_empty() {
+                return self.got_on(progress, shared, now_ns);
             }
         }
         if self.conversation.wants() > IN_BYTES || waiting >= IN_BYTES / 4 * 3 {
@@ -53,6 +45,14 @@ impl Connection {
             return self.advance_long(shared, now_ns);
         }
         NOTHING
+    }
+
+    /// Something came of the input, unless it waits for a buffer.
+    fn got_on(&mut self, progress: Progress, shared: &WorkerShared, now_ns: u64) -> Progress {
+        if progress.consumed > 0 || progress.needs == 0 || !shared.out.is_empty() {
+            self.moved_ns = now_ns;
+        }
+        progress
     }
 
     /// The same for a request that is longer than the receive buffer. More is read only where what there is
@@ -88,17 +88,30 @@ impl Connection {
         !input.is_empty() && input.len() >= self.conversation.wants()
     }
 
-    /// Reads all that has come behind `input`. False: there is no memory for it.
+    /// Reads behind `input` what its request needs of what has come, and no more: the buffer is given back when
+    /// that is answered. False: there is no memory for it.
     fn read_on(&mut self, input: &mut Vec<u8>, shared: &mut WorkerShared, now_ns: u64) -> bool {
-        let (before, wants) = (input.len(), self.conversation.wants());
+        let before = input.len();
+        let missing = self.conversation.wants().saturating_sub(before);
         // Grows with what has come, not with what was announced.
-        let missing = wants.saturating_sub(before).min(before);
-        if input.try_reserve(missing.max(self.machine.waiting())).is_err() {
+        let space = match missing {
+            0 | 1 => input.try_reserve(self.machine.waiting()),
+            _ => input.try_reserve_exact(missing.min(before.max(self.machine.waiting()))),
+        };
+        if space.is_err() {
             shared.ops.malloc_fails.inc();
             return false;
         }
-        while self.machine.waiting() > 0 {
+        let mut is_there = false;
+        while !is_there && self.machine.waiting() > 0 {
             self.machine.read(|bytes| {
+                let needed = match missing {
+                    // A line, whose end is not known.
+                    0 | 1 => bytes.iter().position(|&b| b == b'\n').map(|end| end + 1),
+                    _ => Some(missing - (input.len() - before)).filter(|&n| n <= bytes.len()),
+                };
+                is_there = needed.is_some();
+                let bytes = bytes.get(..needed.unwrap_or(bytes.len())).unwrap_or(bytes);
                 input.extend_from_slice(bytes);
                 (bytes.len(), ())
             });
@@ -114,6 +127,15 @@ impl Connection {
     /// Throws away what still comes on a connection that we have ended.
     pub(super) fn drop_input(&mut self) {
         self.machine.skip(self.machine.waiting());
+    }
+}
+
+/// Whether `input`, of which `before` bytes have been looked at, has what its request `wants`, or an end of its
+/// line where nobody knows how much that is.
+pub(super) fn has_enough(input: &[u8], before: usize, wants: usize) -> bool {
+    match wants.saturating_sub(before) {
+        0 | 1 => input.get(before..).is_some_and(|come| come.contains(&b'\n')),
+        _ => input.len() >= wants,
     }
 }
 

@@ -249,18 +249,17 @@ impl Machine {
     }
 
     /// Whether its numbers are those that the connection is at, which no stranger guesses: it acknowledges
-    /// what is under way, and begins within a window of what is expected. Before the client has confirmed the
-    /// connection any are.
-    #[inline]
+    /// what is under way, and begins within a window of what is expected. Its SYN is, too.
     pub(super) fn is_expected(&self, segment: &Tcp<'_>) -> bool {
         let length = |n: usize| u32::try_from(n).unwrap_or(u32::MAX / 2);
         let acknowledged = segment.ack().wrapping_sub(number(self.socket.unacknowledged()));
         // A SYN or a FIN has a number, too.
         let under_way = length(self.room_max()) + 2;
-        let window = length(self.waiting_max());
+        // The window may have been a long one.
+        let window = length(self.waiting_max().max(LONG_BYTES));
         let off = segment.seq().wrapping_sub(number(self.socket.expected())).wrapping_add(window);
         let fits = segment.has_ack() && acknowledged <= under_way && off <= 2 * window;
-        fits || !self.is_confirmed()
+        fits || (segment.opens() && self.began_with(segment.seq()))
     }
 
     #[cold]

@@ -7,7 +7,7 @@
 
 use super::connection::{Connection, IN_BYTES, OUT_BYTES, WorkerShared};
 use super::handshakes::Tls;
-use super::input::{NO_BUFFER, NOTHING, Room, answer};
+use super::input::{NO_BUFFER, NOTHING, Room, answer, has_enough};
 use super::outcome::{End, Next};
 use super::tls::{Layer, Secure, TLS_OVERHEAD_BYTES, TlsStep, copy, out_of_memory};
 use crate::commands::Progress;
@@ -180,10 +180,16 @@ impl Connection {
         if is_long && come > 0 {
             self.moves(come, now_ns);
         }
+        let wants = self.conversation.wants();
         let done = advanced.and_then(|progress| {
             plain.drain(..progress.consumed.min(plain.len()));
-            if let (Some(secure), false) = (self.layer.tls(), is_long) {
+            // What is left behind a long request is short again.
+            let is_short = progress.consumed > 0 && plain.len() <= IN_BYTES && wants <= IN_BYTES;
+            if let (Some(secure), true) = (self.layer.tls(), is_short || !is_long) {
                 secure.plain = copy(&plain)?;
+                if is_long {
+                    plain.clear();
+                }
             }
             Ok(progress)
         });
@@ -224,7 +230,9 @@ impl Connection {
             let Some(secure) = self.layer.tls() else { return Ok(NOTHING) };
             let Input { plain, is_long, come } = input;
             if *is_long || Secure::may_hold(plain.len()) {
-                let opened = secure.open(&mut self.machine, &mut tls.records, plain, *is_long);
+                let wants = self.conversation.wants();
+                let enough = |plain: &[u8]| !*is_long || has_enough(plain, before, wants);
+                let opened = secure.open(&mut self.machine, &mut tls.records, plain, enough);
                 *come = plain.len() - before;
                 opened?;
             }

@@ -244,13 +244,13 @@ impl Secure {
     }
 
     /// Takes records from the state machine, through `records`, and puts their
-    /// bytes behind `plain`: a buffer's worth, or `all` that there are.
+    /// bytes behind `plain`: a buffer's worth, and more until they are `enough`.
     pub(super) fn open(
         &mut self,
         machine: &mut Machine,
         records: &mut Vec<u8>,
         plain: &mut Vec<u8>,
-        all: bool,
+        enough: impl Fn(&[u8]) -> bool,
     ) -> io::Result<()> {
         if machine.waiting() == 0 || self.ended {
             return Ok(());
@@ -267,7 +267,7 @@ impl Secure {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             // What is to be said of TLS first may be as long as what came: no more of it before.
-            let done = !all || machine.waiting() == 0 || !self.outgoing.is_empty();
+            let done = enough(plain) || machine.waiting() == 0 || !self.outgoing.is_empty();
             if done || self.ended {
                 break;
             }
