@@ -79,6 +79,7 @@ impl<'a> Buffer<'a> {
 }
 
 impl Sink for Buffer<'_> {
+    #[inline]
     fn put(&mut self, bytes: &[u8]) {
         if self.lost || self.bytes.try_reserve(bytes.len()).is_err() {
             self.lost = true;

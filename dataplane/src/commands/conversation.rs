@@ -65,6 +65,7 @@ struct Begun {
 impl Begun {
     /// What is left of `get`, the line of which is the first `used` bytes of `input`: keys in the last `left`
     /// bytes. Nothing, where it has one key: then all is left.
+    #[cold]
     fn of(get: &Get<'_>, input: &[u8], used: usize, left: usize) -> Option<Self> {
         let Keys::Words(_) = get.keys else { return None };
         let line = input.get(..used)?;
@@ -74,6 +75,7 @@ impl Begun {
     }
 
     /// The rest of it, as a command.
+    #[cold]
     fn parsed<'a>(&self, input: &'a [u8]) -> Parsed<'a> {
         let (used, end) = self.line;
         let keys = used - end;
