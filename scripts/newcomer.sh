@@ -94,5 +94,9 @@ for way in "$@"; do
   echo "-- $way"
   "way_$way"
 done
-[ "$newer" = no ] || counted env -u GNOMON_MOUNTS GNOMON_SUITE=trixie scripts/newcomer.sh clone archive
+if [ "$newer" = yes ]; then
+  # The newer roots are made by another run, which waits for this one's otherwise.
+  exec {roots_lock}>&-
+  counted env -u GNOMON_MOUNTS GNOMON_SUITE=trixie scripts/newcomer.sh clone archive
+fi
 totals
