@@ -3,7 +3,7 @@
 //! A record is `k`, `d`, `r` or `e` (handshake, data, what is refused, end), its length, and its bytes,
 //! turned round.
 
-use crate::world::{Heard, Peer, SECOND, World, len};
+use crate::world::{Heard, Peer, SECOND, World, len, open as world_open};
 use dataplane::observe::OpTotals;
 use dataplane::policy::{Policy, Rate};
 use dataplane::stages::stream::{TlsConfig, TlsHandshakes, TlsSession, TlsSessions, TlsStep};
@@ -252,6 +252,38 @@ fn long_values_come_and_go() {
         let said: Vec<u8> = opened(&got).into_iter().flat_map(|(_, said)| said).collect();
         assert!(said == reply, "{long}");
     }
+}
+
+/// The buffer of a long request is for the next that needs one when that is answered, though its client goes on
+/// without a pause; and what comes behind it waits outside.
+#[test]
+fn what_follows_a_long_request_holds_no_buffer() {
+    const QUIET: &[u8] = b"mg a q\r\n";
+    let mut s = Secured::new(100);
+    let set = [&b"set k 0 0 20000\r\n"[..], &[b'v'; 20_000], b"\r\n"].concat();
+    for port in 1000..1070 {
+        let mut p = s.greeted(port);
+        s.send(&mut p, &records(b'd', &[&set[..], b"m"].concat()));
+        let (got, _) = s.hear(&mut p, 11);
+        assert_eq!(opened(&got), [(b'd', b"STORED\r\n".to_vec())], "{port}");
+    }
+    let mut p = s.greeted(2000);
+    let before = s.totals();
+    let long = [&set[..], &QUIET.repeat(40_000)].concat();
+    let mut more = 0;
+    for piece in records(b'd', &long).chunks(1400) {
+        s.world.send(p, "A", piece).unwrap();
+        p.seq = p.seq.wrapping_add(len(piece));
+        s.world.streams.turn(&mut s.world.gate, s.world.now_ns);
+        s.early.extend(s.world.streams.frames().map(|(_, frame)| world_open(frame.bytes())));
+        let (now, gets) = (s.totals(), QUIET.len() as u64);
+        let answered = (now.cmd_get - before.cmd_get) * gets + set.len() as u64;
+        more = more.max((now.bytes_read - before.bytes_read).saturating_sub(answered));
+        if s.early.last().is_some_and(|h| h.window == 0) {
+            break;
+        }
+    }
+    assert!((10_000..40_000).contains(&more), "{more} bytes have been taken in");
 }
 
 #[test]
