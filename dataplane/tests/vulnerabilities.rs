@@ -128,11 +128,16 @@ fn converse(pieces: &[&[u8]]) -> (Vec<u8>, bool, usize) {
     let (mut input, mut out) = (Vec::new(), Vec::new());
     for piece in pieces {
         input.extend_from_slice(piece);
-        let mut ctx = Ctx::new(&mut session, &ops, &server);
-        let progress = conversation.advance(&mut ctx, &input, &mut out, 1 << 24);
-        input.drain(..progress.consumed);
-        if progress.close {
-            return (out, true, conversation.wants());
+        loop {
+            let mut ctx = Ctx::new(&mut session, &ops, &server);
+            let progress = conversation.advance(&mut ctx, &input, &mut out, 1 << 24);
+            input.drain(..progress.consumed);
+            if progress.close {
+                return (out, true, conversation.wants());
+            }
+            if !progress.more {
+                break;
+            }
         }
     }
     (out, false, conversation.wants())

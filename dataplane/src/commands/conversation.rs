@@ -31,12 +31,8 @@ pub struct Conversation {
     skip: usize,
     /// No use parsing again below this many bytes of input.
     wait_for: usize,
-    /// The line at the start of the input has no end within this many bytes, and may be a long one.
-    searched: usize,
-    /// The get at the start of the input was answered in part.
-    begun: Option<Begun>,
-    /// The dump at the start of the input was sent in part, and goes on here.
-    dump_at: Option<Cursor>,
+    /// What is done of the request at the start of the input.
+    begun: Begun,
     /// The client watches, and says nothing more that matters.
     watching: Option<Watching>,
     /// What of RDMA the client may have, or has; on the heap, since most connections want none.
@@ -51,18 +47,35 @@ pub struct Conversation {
 /// Keys of one `get` that are looked up before others have a turn: 0.1 ms.
 const KEYS_PER_TURN: u64 = 1024;
 
-/// A get whose last keys are still to be answered.
-#[derive(Debug)]
-struct Begun {
-    with_cas: bool,
-    touch: Option<i64>,
-    /// Bytes of the line, and of its end.
-    line: (usize, usize),
-    /// Bytes before that end in which the keys stand.
-    left: usize,
+/// What is done of a request that has not come to its end.
+#[derive(Debug, Clone, Copy)]
+enum Begun {
+    Nothing,
+    /// It is a line, and so many bytes of it have no end.
+    Line {
+        searched: u32,
+    },
+    /// Some keys are answered.
+    Get(RestOfGet),
+    /// It was sent in part, and goes on here.
+    Dump(Cursor),
 }
 
-impl Begun {
+/// A get whose last keys are still to be answered.
+#[derive(Debug, Clone, Copy)]
+struct RestOfGet {
+    exptime: i64,
+    touches: bool,
+    with_cas: bool,
+    /// Bytes of the line's end,
+    end: u8,
+    /// of the whole line,
+    used: u32,
+    /// and before the end, in which the keys stand.
+    left: u32,
+}
+
+impl RestOfGet {
     /// What is left of `get`, the line of which is the first `used` bytes of `input`: keys in the last `left`
     /// bytes. Nothing, where it has one key: then all is left.
     #[cold]
@@ -71,16 +84,20 @@ impl Begun {
         let line = input.get(..used)?;
         let end = if line.ends_with(b"\r\n") { 2 } else { 1 };
         let Get { with_cas, touch, .. } = *get;
-        Some(Self { with_cas, touch, line: (used, end), left })
+        // A line is no longer than a parser takes.
+        let (used, left) = (u32::try_from(used).ok()?, u32::try_from(left).ok()?);
+        let (touches, exptime) = (touch.is_some(), touch.unwrap_or(0));
+        Some(Self { exptime, touches, with_cas, end, used, left })
     }
 
     /// The rest of it, as a command.
     #[cold]
     fn parsed<'a>(&self, input: &'a [u8]) -> Parsed<'a> {
-        let (used, end) = self.line;
-        let keys = used - end;
-        let keys = input.get(keys - self.left..keys).unwrap_or_default();
-        let Self { with_cas, touch, .. } = *self;
+        let Self { exptime, touches, with_cas, end, .. } = *self;
+        let (used, left) = (self.used as usize, self.left as usize);
+        let keys = used.saturating_sub(usize::from(end));
+        let keys = input.get(keys.saturating_sub(left)..keys).unwrap_or_default();
+        let touch = touches.then_some(exptime);
         let get = Get { keys: Keys::Words(Words(keys)), with_cas, touch };
         Parsed::Command { command: Command::text(Verb::Get(get), false), used }
     }
@@ -125,9 +142,7 @@ impl Conversation {
             dialect: None,
             skip: 0,
             wait_for: 0,
-            searched: 0,
-            begun: None,
-            dump_at: None,
+            begun: Begun::Nothing,
             watching: None,
             rdma: None,
             is_lost: false,
@@ -243,11 +258,13 @@ impl Conversation {
                 more = true;
                 break;
             }
-            if self.searched > 0 && is_same_line(rest, self.searched) {
-                (self.searched, self.wait_for) = (rest.len(), rest.len() + 1);
+            if let Begun::Line { searched } = self.begun
+                && is_same_line(rest, searched as usize)
+            {
+                self.waits_for_line(rest);
                 break;
             }
-            if self.begun.is_none() && self.has_runs() {
+            if matches!(self.begun, Begun::Nothing) && self.has_runs() {
                 let most = self.requests_max - requests;
                 let run = plain::answer(ctx, rest, most, self.item_max_bytes, &mut out);
                 if run.requests > 0 {
@@ -258,23 +275,30 @@ impl Conversation {
                 }
             }
             requests += 1;
-            (self.wait_for, self.searched) = (0, 0);
-            let parsed = match self.begun.take() {
-                Some(begun) => begun.parsed(rest),
-                None => dialect.parse(rest, self.item_max_bytes),
+            self.wait_for = 0;
+            let begun = std::mem::replace(&mut self.begun, Begun::Nothing);
+            ctx.dump_from = Cursor::default();
+            let parsed = match begun {
+                Begun::Get(get) => get.parsed(rest),
+                Begun::Nothing | Begun::Line { .. } => dialect.parse(rest, self.item_max_bytes),
+                Begun::Dump(from) => {
+                    ctx.dump_from = from;
+                    dialect.parse(rest, self.item_max_bytes)
+                }
             };
             match parsed {
                 Parsed::Command { command, used } => {
                     ctx.keys_max = KEYS_PER_TURN;
-                    ctx.dump_from = self.dump_at.take().unwrap_or_default();
                     match execute(ctx, &command, &mut out) {
                         Flow::Continue => {}
                         Flow::Rest(what) => {
                             match what {
                                 Rest::All => {}
                                 Rest::Keys(left) => {
-                                    if let Verb::Get(get) = &command.verb {
-                                        self.begun = Begun::of(get, rest, used, left);
+                                    if let Verb::Get(get) = &command.verb
+                                        && let Some(get) = RestOfGet::of(get, rest, used, left)
+                                    {
+                                        self.begun = Begun::Get(get);
                                     }
                                     // The caller may have it in two pieces.
                                     self.wait_for = used;
@@ -282,7 +306,7 @@ impl Conversation {
                                 }
                                 Rest::Dump(from) => {
                                     // Others first: a piece without an item is a piece too.
-                                    (self.dump_at, more) = (Some(from), true);
+                                    (self.begun, more) = (Begun::Dump(from), true);
                                 }
                             }
                             break;
@@ -309,7 +333,7 @@ impl Conversation {
                 Parsed::Incomplete { at_least } => {
                     self.wait_for = at_least;
                     if dialect == Dialect::Ascii && is_long_line(rest) {
-                        self.searched = rest.len();
+                        self.waits_for_line(rest);
                     }
                     break;
                 }
@@ -327,14 +351,20 @@ impl Conversation {
         Progress { consumed, close, more, needs }
     }
 
+    /// The long line at the start of the input has no end in all of it.
+    #[cold]
+    fn waits_for_line(&mut self, input: &[u8]) {
+        let searched = u32::try_from(input.len()).unwrap_or(0);
+        (self.begun, self.wait_for) = (Begun::Line { searched }, input.len() + 1);
+    }
+
     /// Refuses, for lack of memory, the request at the start of the input: one whose reply has no
     /// space, or one that has not come as a whole. Of the latter the rest is thrown away as it comes;
     /// a line whose end is unknown ends the connection.
     pub fn refuse(&mut self, ctx: &mut Ctx<'_>, input: &[u8], out: &mut Vec<u8>) -> Progress {
         let Some(dialect) = self.dialect else { return Progress::of(0, false) };
         let mut out = Buffer::new(out, usize::MAX);
-        (self.begun, self.dump_at) = (None, None);
-        (self.wait_for, self.searched) = (0, 0);
+        (self.begun, self.wait_for) = (Begun::Nothing, 0);
         match dialect.parse(input, self.item_max_bytes) {
             Parsed::Command { used, .. } => {
                 dialect.refuse(input, Refusal::OutOfMemoryWriting, &mut out);

@@ -51,11 +51,26 @@ pub(super) const RUN_CHUNKS: u32 = 64;
 const SWEEP_CHUNKS: u32 = 2048;
 const SWEEP_FLUSHED_CHUNKS: u32 = 32_768;
 
-/// Chunks that a writer visits in the sweeper's place, before a live item makes room for a new one.
+/// Chunks that a writer visits in the sweeper's place in one go, and how often before a live item makes room
+/// for a new one: as many chunks as three pages of the smallest have, of which one is for the reserve.
 const SWEEP_INSTEAD_CHUNKS: u32 = 256;
+const SWEEPS_INSTEAD: u32 = 384;
 
 /// Times that a writer collects the chunks in limbo of each class in housekeeping's place: 16,384 chunks.
 const COLLECTS_INSTEAD: u32 = 32;
+
+/// Chunks of a page from which on a class keeps one for changes: of 4 KB and less.
+const KEPT_PER_PAGE: u32 = 256;
+
+/// Whether a class's last chunk may be taken, where one is kept for changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Last {
+    /// No: the item is one more, or another's chunk is given back for it.
+    #[default]
+    Kept,
+    /// Yes: one of the same class is given back for it.
+    Too,
+}
 
 /// How long a writer retries when there is no free memory: first spinning, then yielding, then sleeping.
 #[derive(Debug, Default)]
@@ -66,25 +81,25 @@ pub(super) struct Retries {
 
 impl Store {
     /// A chunk of the class, the caller's alone; if it needs only one, it may be of a larger class.
-    /// `chunks` is how many it needs in all. Without `retries` it does not wait: pinned callers must
+    /// `chunks` is how many it needs in all. It may be the last where one of the same class is given back for it. Without `retries` it does not wait: pinned callers must
     /// not, because others may wait for them to unpin.
     #[inline(always)]
     pub(super) fn allocate(
         &self,
         id: ClassId,
         bytes: usize,
-        chunks: u32,
+        (chunks, last): (u32, Last),
         retries: Option<&mut Retries>,
         before_waiting: impl FnOnce(),
     ) -> Option<Location> {
-        let at_once = self.take_chunk(&mut self.slabs.lock(id), bytes, retries.is_some());
+        let at_once = self.take_chunk(&mut self.slabs.lock(id), bytes, retries.is_some(), last);
         if at_once.is_some() {
             return at_once;
         }
         before_waiting();
         let retries = retries?;
         self.wait_for_sweeper();
-        self.allocate_late(id, bytes, chunks, retries)
+        self.allocate_late(id, bytes, (chunks, last), retries)
     }
 
     #[inline(always)]
@@ -93,9 +108,23 @@ impl Store {
         class: &mut Class,
         bytes: usize,
         may_wait: bool,
+        last: Last,
     ) -> Option<Location> {
-        self.replenish(class, may_wait);
+        // As many as no class keeps free need no closer look.
+        if class.free <= SPARE_CHUNKS {
+            self.replenish(class, may_wait);
+            if last == Last::Kept && self.keeps_one(class) && self.slabs.spare(class) <= 1 {
+                return None;
+            }
+        }
         self.slabs.pop(class, bytes)
+    }
+
+    /// Whether one chunk of the class is kept for changes of items that are there, because nothing is evicted
+    /// for them: as memcached, which makes these where the item stands, a counter goes on when memory is full.
+    /// Not of large chunks, of which one is much.
+    fn keeps_one(&self, class: &Class) -> bool {
+        !self.config.evict && class.per_page() >= KEPT_PER_PAGE
     }
 
     /// [`Self::take_chunk`] for `n` items, each of so many bytes, which may wait. False when there are fewer.
@@ -118,7 +147,7 @@ impl Store {
         if !self.config.evict {
             return false;
         }
-        (0..n).all(|_| self.take_chunk(class, bytes, true).map(&mut to).is_some())
+        (0..n).all(|_| self.take_chunk(class, bytes, true, Last::Kept).map(&mut to).is_some())
     }
 
     #[cold]
@@ -126,16 +155,18 @@ impl Store {
         &self,
         id: ClassId,
         bytes: usize,
-        chunks: u32,
+        (chunks, last): (u32, Last),
         retries: &mut Retries,
     ) -> Option<Location> {
         loop {
             let mut class = self.slabs.lock(id);
-            if let Some(loc) = self.take_chunk(&mut class, bytes, false) {
+            if let Some(loc) = self.take_chunk(&mut class, bytes, false, last) {
                 return Some(loc);
             }
             let starved = class.chunks_to_keep() < chunks;
-            let hopeless = !self.config.evict && class.in_limbo() == 0;
+            // The one that is kept comes back from who has it.
+            let comes_back = last == Last::Too && self.keeps_one(&class);
+            let hopeless = !self.config.evict && class.in_limbo() == 0 && !comes_back;
             // What a large item needs is not kept back for others, nor what would be refused.
             if (starved || hopeless || retries.has_slept())
                 && self.slabs.grow(&mut class, &self.epochs, 0)
@@ -212,19 +243,16 @@ impl Store {
             if class.pages == 0 {
                 return None;
             }
-            self.take_chunk(&mut class, bytes, false)
+            self.take_chunk(&mut class, bytes, false, Last::Kept)
         })
     }
 
     /// Sees to it that the class has chunks to give, now and for the next few requests.
     #[inline(always)]
     fn replenish(&self, class: &mut Class, may_wait: bool) {
-        // As many as no class keeps free need no closer look.
-        if class.free <= SPARE_CHUNKS {
-            let want = class.spare_wanted();
-            if self.slabs.spare(class) <= want {
-                self.make_spare(class, want, may_wait);
-            }
+        let want = class.spare_wanted();
+        if self.slabs.spare(class) <= want {
+            self.make_spare(class, want, may_wait);
         }
     }
 
@@ -242,9 +270,15 @@ impl Store {
             return;
         }
         if self.flushed.is_unswept() && self.is_sweeping() {
-            let swept = self.sweep_instead(class);
-            if self.slabs.spare(class) > 0 || self.grown_or_soon(class) || (may_wait && !swept) {
-                return;
+            for _ in 0..SWEEPS_INSTEAD {
+                let swept = self.sweep_instead(class);
+                if self.slabs.spare(class) > 0 || self.grown_or_soon(class) || (may_wait && !swept)
+                {
+                    return;
+                }
+                if !swept || !self.flushed.is_unswept() {
+                    break;
+                }
             }
         }
         if self.flushed.is_unreleased() && self.is_sweeping() {

@@ -35,4 +35,6 @@ pub(super) struct Inherits {
     pub(super) marks: Marks,
     /// When it was read.
     pub(super) history: bool,
+    /// What it was made of: it must be alive still.
+    pub(super) made_of_it: bool,
 }

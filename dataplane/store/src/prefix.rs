@@ -81,8 +81,11 @@ impl Prefixes {
 
     /// Up to which number the items under this prefix are dead.
     pub(super) fn up_to(&self, hash: u64) -> u64 {
-        let found = self.window(hash).find(|(_, s)| s.hash.load(Ordering::Acquire) == hash);
-        found.map_or(0, |(_, slot)| slot.up_to.load(Ordering::Acquire))
+        let is_its = |slot: &Slot| slot.hash.load(Ordering::Acquire) == hash;
+        let found = self.window(hash).find(|(_, slot)| is_its(slot)).map(|(_, slot)| slot);
+        let up_to = found.map_or(0, |slot| slot.up_to.load(Ordering::Acquire));
+        // The slot may have been forgotten, and taken by another prefix, between the two.
+        if found.is_some_and(is_its) { up_to } else { 0 }
     }
 
     /// Remembers that the items under this prefix are dead up to this number.

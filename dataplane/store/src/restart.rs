@@ -339,6 +339,8 @@ impl Store {
         store.clock.tick();
         // Hashes of prefixes mean nothing to the next store: what they show is done now. Two rounds
         // of the sweeper at most.
+        store.set_sweeper(true);
+        store.sweep_anyway();
         while store.prefixes.in_use() {
             store.sweep();
         }

@@ -8,14 +8,14 @@
 use super::change::Change;
 use super::config::StoreError;
 use super::epoch::Participant;
-use super::evict::Retries;
+use super::evict::{Last, Retries};
 use super::hash::KeyHash;
 use super::index::Expect;
 use super::item::{ItemRef, Location};
 use super::new_item::{NewItem, PlainItem};
 use super::slab::{Fetched, Unlinked};
 use super::state::Store;
-use super::write::{Refused, Reservation};
+use super::write::{Needs, Refused, Reservation};
 use arrayvec::ArrayVec;
 use base::small_bytes;
 use std::cell::Cell;
@@ -112,7 +112,7 @@ impl Session {
         let Self { store, replaced, .. } = self;
         let mut retries = Retries::default();
         let before_waiting = || store.retire(replaced.drain(..));
-        let fresh = store.make(new, Some(&mut retries), before_waiting)?;
+        let fresh = store.make(new, Last::Kept, Some(&mut retries), before_waiting)?;
         let (cas, old) = store.link(hash, new.key, fresh, Expect::Any)?;
         self.hold_back(old);
         Ok(cas)
@@ -358,7 +358,7 @@ impl Session {
     ) -> Result<(R, Option<u64>), Refused> {
         let mut room = Reservation::default();
         let needs = match self.modify_now(hash, key, given, &mut decide, &mut room) {
-            Err(Refused::OutOfMemory) => (room.value_len, room.own_cas),
+            Err(Refused::OutOfMemory) => room.needs,
             done => return done,
         };
         drop(room);
@@ -375,12 +375,12 @@ impl Session {
         key: &[u8],
         given: &[u8],
         decide: &mut impl FnMut(&Store, Option<ItemRef<'_>>) -> Change<R>,
-        (value_len, own_cas): (usize, bool),
+        needs: Needs,
     ) -> Result<(R, Option<u64>), Refused> {
         let mut retries = Retries::default();
-        let mut room = Reservation { fresh: None, value_len, own_cas };
+        let mut room = Reservation { fresh: None, needs };
         loop {
-            room.fresh = Some(self.store.reserve(key.len(), &room, &mut retries)?);
+            room.fresh = Some(self.store.reserve(key.len(), room.needs, &mut retries)?);
             match self.modify_now(hash, key, given, decide, &mut room) {
                 // It has become longer meanwhile.
                 Err(Refused::OutOfMemory) if self.store.wait(&mut retries) => {}
@@ -418,7 +418,8 @@ impl Session {
             };
             let done = store.replace(hash, key, given, &new, (item, expect), room);
             if matches!(done, Ok(_) | Err(Refused::Mismatch)) {
-                self.copied_bytes.set(self.copied_bytes.get().wrapping_add(room.value_len as u64));
+                self.copied_bytes
+                    .set(self.copied_bytes.get().wrapping_add(room.needs.value_len as u64));
             }
             match done {
                 Ok(cas) => return Ok((said, Some(cas))),

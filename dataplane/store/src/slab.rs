@@ -142,6 +142,11 @@ impl Class {
         self.open.count + self.closed.count
     }
 
+    /// Chunks of a page.
+    pub(super) fn per_page(&self) -> u32 {
+        self.size.per_page
+    }
+
     /// Chunks in all.
     pub(super) fn chunks(&self) -> u32 {
         self.pages * self.size.per_page

@@ -10,6 +10,8 @@ mod own_cas;
 mod pressure;
 mod reserve;
 
+use super::change::{Change, NewValue, Replacement};
+use super::evict::Last;
 use super::index::Expect;
 use super::item_flags::Marks;
 use super::new_item::NewItem;
@@ -219,15 +221,15 @@ fn an_item_is_out_of_sight_until_it_is_linked() {
         marks: Marks::default(),
         own_cas: None,
     };
-    let fresh = store.make(&new, None, || ()).unwrap();
+    let fresh = store.make(&new, Last::Kept, None, || ()).unwrap();
     assert!((0..64).all(|n| s.pin().verify(Location(n), b"k").is_none()));
     drop(fresh);
     assert_eq!((store.stats().curr_items, store.stats().total_items), (0, 0));
-    let fresh = store.make(&new, None, || ()).unwrap();
+    let fresh = store.make(&new, Last::Kept, None, || ()).unwrap();
     let taken = store.link(store.hash(b"k"), b"k", fresh, Expect::Exactly(Some(Location(9))));
     assert_eq!(taken.map(|_| ()), Err(Refused::Mismatch));
     assert_eq!(store.stats().curr_items, 0);
-    let fresh = store.make(&new, None, || ()).unwrap();
+    let fresh = store.make(&new, Last::Kept, None, || ()).unwrap();
     assert_eq!(
         store.link(store.hash(b"k"), b"k", fresh, Expect::Exactly(None)).map(|_| ()),
         Ok(())
@@ -444,4 +446,32 @@ fn a_touch_moves_the_end() {
     store.clock().skip_ahead(1);
     assert_eq!(value_of(&mut s, b"k"), None, "what is appended to keeps its end");
     assert!(verbs::touch(&s.pin(), None, b"k", 50).is_none());
+}
+
+/// What was made of an item that is flushed meanwhile does not outlive it.
+#[test]
+fn what_is_made_of_a_flushed_item_is_made_again() {
+    for flush in
+        [|store: &Store| _ = store.flush(0), |store: &Store| store.flush_prefix(b"k").unwrap()]
+    {
+        let store = store(4 << 20);
+        let mut s = store.session().unwrap();
+        assert_eq!(put(&mut s, b"k:1", b"old", 0), Ok(()));
+        let mut seen = Vec::new();
+        let done = s.modify(store.hash(b"k:1"), b"k:1", b"new", |store, item| {
+            seen.push(item.is_some());
+            if item.is_none() {
+                return Change::None("gone");
+            }
+            flush(store);
+            let (flags, expiry, own_cas, in_place) = (0, None, None, false);
+            let (marks, keeps) = (Marks::default(), Marks::default());
+            let value = NewValue::PresentThenGiven;
+            let new = Replacement { value, flags, expiry, marks, keeps, own_cas, in_place };
+            Change::Replace(new, "made")
+        });
+        assert_eq!(done, Ok(("gone", None)));
+        assert_eq!(seen, [true, false]);
+        assert_eq!(value_of(&mut s, b"k:1"), None);
+    }
 }

@@ -8,7 +8,7 @@
 
 use super::Store;
 use super::change::{NewValue, Replacement};
-use super::evict::{NAPS_MAX, Retries};
+use super::evict::{Last, NAPS_MAX, Retries};
 use super::hash::KeyHash;
 use super::index::{Expect, UpdateError};
 use super::item::{ItemRef, Location, Value};
@@ -49,13 +49,21 @@ pub(super) struct Fresh<'s> {
     inherits: Inherits,
 }
 
-/// Memory for what a verb makes of an item, and how much it turned out to need for the value.
+/// Memory for what a verb makes of an item, and what it turned out to need.
 #[derive(Debug, Default)]
 pub(super) struct Reservation<'s> {
     pub(super) fresh: Option<Fresh<'s>>,
+    pub(super) needs: Needs,
+}
+
+/// What memory an item needs beside that for its key.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Needs {
     pub(super) value_len: usize,
-    /// And that it needs some for a CAS id of the client's own.
-    pub(super) own_cas: bool,
+    /// Some for a CAS id of the client's own, too.
+    own_cas: bool,
+    /// Whether it may be the last of its class.
+    last: Last,
 }
 
 impl Drop for Fresh<'_> {
@@ -89,6 +97,7 @@ impl Store {
     pub(super) fn make(
         &self,
         new: &NewItem<'_>,
+        last: Last,
         retries: Option<&mut Retries>,
         before_waiting: impl FnOnce(),
     ) -> Result<Fresh<'_>, Refused> {
@@ -105,7 +114,7 @@ impl Store {
             false => {
                 let len_bytes = new.len_bytes();
                 let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
-                let loc = self.allocate(class, len_bytes, 1, retries, before_waiting);
+                let loc = self.allocate(class, len_bytes, (1, last), retries, before_waiting);
                 let loc = loc.ok_or(Refused::OutOfMemory)?;
                 let sequence = self.next_in_sequence();
                 // SAFETY: just popped for this many bytes; the key's length was checked.
@@ -239,13 +248,13 @@ impl Store {
         let _alone = alone.ok_or(Refused::OutOfMemory)?;
         let mut parts = Vec::with_capacity(n_parts);
         while parts.len() < n_parts {
-            let part = self.allocate(id, 0, chunks, retries.as_deref_mut(), || ());
+            let part = self.allocate(id, 0, (chunks, Last::Kept), retries.as_deref_mut(), || ());
             let Some(part) = part else { break };
             Slabs::count_as_part(&mut self.slabs.lock(id));
             parts.push(part);
         }
         if parts.len() == n_parts
-            && let Some(loc) = self.allocate(id, len_bytes, chunks, retries, || ())
+            && let Some(loc) = self.allocate(id, len_bytes, (chunks, Last::Kept), retries, || ())
         {
             return Ok((loc, parts));
         }
@@ -254,23 +263,21 @@ impl Store {
         Err(Refused::OutOfMemory)
     }
 
-    /// Memory for an item with a key of this length, and what `room` says it needs beside; that is within
-    /// bounds. A caller that waits for it must not be pinned: others may wait for it to unpin.
+    /// Memory for an item with a key of this length; what it needs is within bounds. A caller that waits for it must not be pinned: others may wait for it to unpin.
     #[cold]
     pub(super) fn reserve(
         &self,
         key_len: usize,
-        room: &Reservation<'_>,
+        Needs { value_len, own_cas, last }: Needs,
         retries: &mut Retries,
     ) -> Result<Fresh<'_>, Refused> {
-        let value_len = room.value_len;
-        let own_cas = if room.own_cas { OWN_CAS_BYTES } else { 0 };
+        let own_cas = if own_cas { OWN_CAS_BYTES } else { 0 };
         let len_bytes = len_bytes(key_len, value_len) + own_cas;
         let (loc, parts) = match value_len > WHOLE_MAX_BYTES {
             true => self.allocate_large((key_len, value_len, len_bytes), Some(retries))?,
             false => {
                 let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
-                let loc = self.allocate(class, len_bytes, 1, Some(retries), || ());
+                let loc = self.allocate(class, len_bytes, (1, last), Some(retries), || ());
                 (loc.ok_or(Refused::OutOfMemory)?, Vec::new())
             }
         };
@@ -296,7 +303,7 @@ impl Store {
         };
         if !fits || !self.fits(new.key.len(), new.flags, new.value_len()) {
             drop(fresh);
-            return self.make(new, None, || ());
+            return self.make(new, Last::Kept, None, || ());
         }
         self.slabs.recount(fresh.loc, fresh.len_bytes, new.len_bytes());
         let sequence = self.next_in_sequence();
@@ -352,13 +359,21 @@ impl Store {
         let expiry = new.expiry.or_else(|| item.map(|item| item.expiry())).unwrap_or(0);
         let Replacement { flags, marks, own_cas, .. } = *new;
         let whole = NewItem { key, flags, expiry, value, sums, marks, own_cas };
-        (room.value_len, room.own_cas) = (whole.value_len(), own_cas.is_some());
+        let its_class = |item| self.slabs.class_of(self.slabs.arena().location(&item));
+        let class = item.and_then(its_class);
+        let is_given_back = class.is_some() && class == self.slabs.class_for(whole.len_bytes());
+        let last = if is_given_back { Last::Too } else { Last::Kept };
+        room.needs = Needs { value_len: whole.value_len(), own_cas: own_cas.is_some(), last };
         let mut fresh = match room.fresh.take() {
             Some(fresh) => self.make_in(fresh, &whole)?,
-            None => self.make(&whole, None, || ())?,
+            None => self.make(&whole, last, None, || ())?,
         };
-        fresh.inherits =
-            Inherits { expiry: new.expiry.is_none(), marks: new.keeps, history: new.in_place };
+        fresh.inherits = Inherits {
+            expiry: new.expiry.is_none(),
+            marks: new.keeps,
+            history: new.in_place,
+            made_of_it: item.is_some(),
+        };
         let (cas, old) = self.link(hash, key, fresh, expect)?;
         self.retire(old);
         Ok(cas)
@@ -440,6 +455,10 @@ impl Store {
         if let Some((old, item)) = old {
             wanted |= item.is_visited();
             if !self.is_live(&item) {
+                // Flushed or expired since it was looked at.
+                if new.is_some_and(|(_, inherits)| inherits.made_of_it) {
+                    return Err(UpdateError::Mismatch(Some(old)));
+                }
                 why = Gone::Expired { fetched: item.was_fetched() };
             }
             // SAFETY: `old` stands in a locked bucket.
@@ -528,7 +547,8 @@ impl Store {
         unsafe { self.slabs.set_linked(to, true) };
         // SAFETY: `to` is linked, and leaves again only under the locks that are held.
         if let Some(copy) = unsafe { self.slabs.item(to) } {
-            let all = Inherits { expiry: true, marks: Marks::ALL, history: true };
+            let all =
+                Inherits { expiry: true, marks: Marks::ALL, history: true, ..Inherits::default() };
             copy.take_over(&item, all);
         }
         entry.set(Some(to));

@@ -428,17 +428,20 @@ fn the_parts_of_a_large_item_are_its_own() {
 
 #[test]
 fn a_flushed_prefix_stays_dead() {
-    let file = TempFile::new();
-    let (store, _) = open(config(), &file.0);
-    let mut s = store.session().unwrap();
-    put(&mut s, b"user:1", 0, 0, b"");
-    store.flush_prefix(b"user").unwrap();
-    put(&mut s, b"user:2", 0, 0, b"");
-    drop(s);
-    assert_eq!(store.close().unwrap(), Some(1));
-    let (store, taken) = open(config(), &file.0);
-    assert_eq!(taken, TakenUp::Kept(1));
-    assert!(get(&store.session().unwrap().pin(), b"user:2").is_some());
+    for is_sweeper_on in [true, false] {
+        let file = TempFile::new();
+        let (store, _) = open(config(), &file.0);
+        let mut s = store.session().unwrap();
+        put(&mut s, b"user:1", 0, 0, b"");
+        store.set_sweeper(is_sweeper_on);
+        store.flush_prefix(b"user").unwrap();
+        put(&mut s, b"user:2", 0, 0, b"");
+        drop(s);
+        assert_eq!(store.close().unwrap(), Some(1));
+        let (store, taken) = open(config(), &file.0);
+        assert_eq!(taken, TakenUp::Kept(1));
+        assert!(get(&store.session().unwrap().pin(), b"user:2").is_some());
+    }
 }
 
 #[test]

@@ -131,7 +131,7 @@ impl Connection {
 }
 
 /// Whether `input`, of which `before` bytes have been looked at, has what its request `wants`, or an end of its
-/// line where nobody knows how much that is.
+/// line where it has not said how much that is.
 pub(super) fn has_enough(input: &[u8], before: usize, wants: usize) -> bool {
     match wants.saturating_sub(before) {
         0 | 1 => input.get(before..).is_some_and(|come| come.contains(&b'\n')),

@@ -109,6 +109,51 @@ fn without_eviction_a_full_store_refuses() {
     assert_eq!((st.evictions, st.out_of_memory), (0, 2));
 }
 
+/// As memcached, which changes these where they stand: counters go on, and what is stale can be said to be.
+#[test]
+fn without_eviction_changes_go_on_in_a_full_store() {
+    const THREADS: usize = 4;
+    let config = StoreConfig {
+        memory_bytes: 8 << 20,
+        evict: false,
+        pages: Pages::Small,
+        ..StoreConfig::default()
+    };
+    let store = Store::new(config).unwrap();
+    let mut s = store.session().unwrap();
+    let counter = |n: usize| format!("counter-{n:08}").into_bytes();
+    (0..THREADS).for_each(|n| assert_eq!(put(&mut s, &counter(n), b"10", 0), Ok(())));
+    while put(&mut s, format!("filling-{:08}", store.stats().curr_items).as_bytes(), b"10", 0)
+        .is_ok()
+    {}
+    assert!(store.stats().curr_items > 50_000);
+    std::thread::scope(|scope| {
+        for n in 0..THREADS {
+            let mut s = store.session().unwrap();
+            scope.spawn(move || {
+                for round in 1..=5000 {
+                    let what = base::Arith {
+                        key: &counter(n),
+                        delta: 1,
+                        decrement: false,
+                        cas: None,
+                        initial: None,
+                        own_cas: None,
+                        exptime: None,
+                    };
+                    let done = verbs::arith(&mut s, None, &what).map(|done| done.number);
+                    assert_eq!(done, Ok(10 + round), "{n}");
+                    let stale = super::stale(None, Some(300));
+                    assert!(verbs::invalidate(&mut s, None, &counter(n), &stale).is_ok());
+                }
+            });
+        }
+    });
+    // Nobody else has it.
+    assert_eq!(put(&mut s, b"one-more-00000000", b"10", 0), Err(NotStored::OutOfMemory));
+    assert_eq!(store.stats().evictions, 0);
+}
+
 #[test]
 fn no_class_starves() {
     for megabytes in [4, 8, 64] {

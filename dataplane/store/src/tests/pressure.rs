@@ -229,6 +229,25 @@ fn what_comes_after_a_flush_finds_all_of_memory() {
     }
 }
 
+/// The same where pages of many small items are to become a few large ones.
+#[test]
+fn what_comes_after_a_flush_of_small_items_finds_memory_too() {
+    for (n, long) in [(40, 400_000), (5000, 4096)] {
+        let store = store(32 * PAGE);
+        let mut s = store.session().unwrap();
+        let full = (0..).take_while(|n| {
+            put(&mut s, &names("old", *n), b"v", 0).unwrap();
+            store.stats().evictions == 0
+        });
+        assert!(full.count() > 400_000);
+        store.flush(0);
+        let value = vec![b'v'; long];
+        (0..n).for_each(|n| assert_eq!(put(&mut s, &names("new", n), &value, 0), Ok(())));
+        let there = (0..n).filter(|n| value_of(&mut s, &names("new", *n)).is_some()).count();
+        assert_eq!(there, n, "of {long} bytes");
+    }
+}
+
 /// Pages that a reader still holds back are memory all the same: nothing that is alive makes room
 /// meanwhile.
 #[test]
