@@ -21,8 +21,8 @@ pub use offload::{GpuRepliesFlag, OffloadFlags};
 pub use policy::{PingLimit, PolicyFlags, RateLimit};
 pub use process::ProcessFlags;
 pub use values::{
-    ExceptionPathFlag, FileMask, IpFlag, ListenAddr, ListenTls, MetricsAddr, Network, NodeFlag,
-    PortSpec, ServicePort,
+    ExceptionPathFlag, FileMask, IpFlag, ListenAddr, ListenAddrs, ListenTls, MetricsAddr, Network,
+    NodeFlag, PortSpec, ServicePort,
 };
 
 use crate::host::cpu_list::CpuList;
@@ -181,10 +181,11 @@ pub struct ServeFlags {
     pub udp_port: Option<ServicePort>,
 
     /// Kernel address to listen on, ADDR or ADDR:PORT (IPv6 in brackets before a port), a name or *
-    /// for all; may be repeated. TCP listens there, and UDP too when there is no --port.
-    #[arg(short, long, value_name = "ADDR", env = "GNOMON_LISTEN", value_delimiter = ',')]
+    /// for all; several with , or ; between them; may be repeated. TCP listens there, and UDP too when
+    /// there is no --port.
+    #[arg(short, long, value_name = "ADDR", env = "GNOMON_LISTEN")]
     #[arg(default_value = "127.0.0.1")]
-    pub listen: Vec<ListenAddr>,
+    pub listen: Vec<ListenAddrs>,
 
     /// Memory for items, in megabytes; an m behind the number is understood.
     #[arg(short, long = "memory-limit", visible_alias = "memory", value_name = "MB")]
@@ -412,6 +413,13 @@ pub struct ServeFlags {
     /// Arguments for DPDK's environment abstraction layer, after `--`.
     #[arg(last = true, value_name = "EAL", help_heading = None::<&'static str>)]
     pub eal: Vec<String>,
+}
+
+impl ServeFlags {
+    /// The kernel addresses to listen on.
+    pub fn listening(&self) -> impl Iterator<Item = &ListenAddr> {
+        self.listen.iter().flat_map(|ListenAddrs(all)| all)
+    }
 }
 
 /// `--tcp`.

@@ -116,8 +116,8 @@ pub enum Admin<'a> {
     Reassign(i32, i32),
     /// `cache_memlimit`, in megabytes.
     MemoryLimit(u64),
-    /// `watch`.
-    Watch(Events),
+    /// `watch`; `None`: there are no such events.
+    Watch(Option<Events>),
     /// `shutdown`, with a mode or none.
     Shutdown(Option<&'a [u8]>),
     /// `refresh_certs`.
@@ -144,10 +144,10 @@ pub(super) fn parse<'a>(verb: &[u8], rest: &'a [u8]) -> Option<(Admin<'a>, bool)
         b"lru" => lru(&words),
         b"slabs" => slabs(&words),
         b"cache_memlimit" => match words.as_slice() {
-            [megabytes] => number(megabytes).map(Admin::MemoryLimit).ok_or(Refusal::Error),
+            [megabytes, ..] => number(megabytes).map(Admin::MemoryLimit).ok_or(Refusal::Error),
             _ => Err(Refusal::Error),
         },
-        b"watch" => Events::named(all()).map(Admin::Watch).ok_or(Refusal::Error),
+        b"watch" => Ok(Admin::Watch(Events::named(all()))),
         b"shutdown" => Ok(Admin::Shutdown(words.first().copied())),
         b"refresh_certs" => Ok(Admin::RefreshCerts),
         _ => return None,
@@ -192,9 +192,9 @@ fn lru<'a>(words: &[&'a [u8]]) -> Result<Admin<'a>, Refusal> {
             };
             Ok(Admin::LruTune([hot, warm, hot_age, warm_age]))
         }
-        [b"mode", b"segmented"] => Ok(Admin::LruMode(true)),
-        [b"mode", b"flat"] => Ok(Admin::LruMode(false)),
-        [b"temp_ttl", ttl] => {
+        [b"mode", b"segmented", ..] => Ok(Admin::LruMode(true)),
+        [b"mode", b"flat", ..] => Ok(Admin::LruMode(false)),
+        [b"temp_ttl", ttl, ..] => {
             let ttl: i32 = number(ttl).ok_or(Refusal::Error)?;
             Ok(Admin::TemporaryTtl(u32::try_from(ttl).ok()))
         }
@@ -237,7 +237,7 @@ fn slabs<'a>(words: &[&'a [u8]]) -> Result<Admin<'a>, Refusal> {
                 false => Admin::Nonsense(window),
             })
         }
-        [b"automove", level, ..] => match id(level)? {
+        [b"automove", level, ..] => match number::<u32>(level).ok_or(Refusal::BadLineFormat)? {
             0 => Ok(Admin::Automove(Level::Off)),
             1 => Ok(Admin::Automove(Level::Slow)),
             2 => Ok(Admin::Automove(Level::Eager)),
@@ -282,6 +282,7 @@ mod tests {
                 Admin::Nonsense(b"ERROR hot and warm pcts must not exceed 80\r\n"),
             ),
             ("lru mode flat", Admin::LruMode(false)),
+            ("lru mode flat x", Admin::LruMode(false)),
             ("lru mode x", error),
             ("lru temp_ttl -1", Admin::TemporaryTtl(None)),
             ("lru temp_ttl 61", Admin::TemporaryTtl(Some(61))),
@@ -289,6 +290,8 @@ mod tests {
             ("slabs automove 2", Admin::Automove(Level::Eager)),
             ("slabs automove 3", error),
             ("slabs automove x", format),
+            ("slabs automove -1", format),
+            ("cache_memlimit 64 x", Admin::MemoryLimit(64)),
             ("slabs automove 1 2", Admin::Automove(Level::Slow)),
             ("slabs reassign -1 2", Admin::Reassign(-1, 2)),
             ("slabs reassign 1", error),
@@ -296,8 +299,8 @@ mod tests {
             ("cache_memlimit 64", Admin::MemoryLimit(64)),
             ("cache_memlimit x", error),
             ("cache_memlimit", error),
-            ("watch", Admin::Watch(Events::FETCHERS)),
-            ("watch foo", error),
+            ("watch", Admin::Watch(Some(Events::FETCHERS))),
+            ("watch foo", Admin::Watch(None)),
             ("shutdown", Admin::Shutdown(None)),
             ("refresh_certs", Admin::RefreshCerts),
             ("shutdown graceful", Admin::Shutdown(Some(b"graceful"))),

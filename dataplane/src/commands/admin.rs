@@ -7,7 +7,7 @@
 use super::ctx::{Ctx, Flow, Rest};
 use crate::observe::{Server, key_text::put_encoded};
 use memcache::admin::{Admin, Level, Listing};
-use memcache::{Outcome, Reply, Sink, meta};
+use memcache::{Outcome, Refusal, Reply, Sink, meta};
 use store::{Automove, Cursor, NotMoved};
 
 /// Chunks looked at in one piece of a dump: a fraction of a millisecond.
@@ -33,7 +33,8 @@ pub(super) fn admin<S: Sink>(
             (Err(line), _) => line,
         },
         Admin::Watch(_) if !server.watch_allowed => b"CLIENT_ERROR watch commands not allowed\r\n",
-        Admin::Watch(events) => return Flow::Watch(events),
+        Admin::Watch(None) => Refusal::Error.line(),
+        Admin::Watch(Some(events)) => return Flow::Watch(events),
         Admin::Shutdown(mode) => match (server.shutdown_allowed, mode) {
             (true, None | Some(b"graceful")) => {
                 server.ask_to_stop(mode.is_some());
@@ -124,7 +125,7 @@ fn wanted(classes: &[u8], server: &Server) -> Option<[bool; 256]> {
         return Some([true; 256]);
     }
     let mut wanted = [false; 256];
-    for word in classes.split(|&b| b == b',') {
+    for word in classes.split(|&b| b == b',').filter(|word| !word.is_empty()) {
         let class: usize = std::str::from_utf8(word).ok()?.parse().ok()?;
         if !(1..=server.store.classes()).contains(&class) {
             return None;

@@ -11,7 +11,7 @@ use store::verbs::{self, ArithFailure};
 pub(super) fn arith<S: Sink>(ctx: &mut Ctx<'_>, what: &Arith<'_>, reply: &mut Reply<'_, S>) {
     let (server, observer, key) = (ctx.server(), ctx.observer, what.key);
     let echo = reply.echo();
-    let cas = what.cas.map(|cas| if echo.is_some() { cas } else { server.cas_expected(cas) });
+    let cas = what.cas.and_then(|cas| server.cas_compared(cas, echo.is_some()));
     let before = observer.before(ctx.session, key);
     let asked = Arith { cas, own_cas: server.own_cas(what.own_cas), ..*what };
     let result = verbs::arith(ctx.session, ctx.known.hash(key), &asked);
@@ -23,7 +23,7 @@ pub(super) fn arith<S: Sink>(ctx: &mut Ctx<'_>, what: &Arith<'_>, reply: &mut Re
             let created = echo.and_then(|echo| echo.create).filter(|_| done.created);
             Outcome::Number(Number {
                 number: done.number,
-                cas: if echo.is_some() { done.cas } else { server.cas_shown(done.cas) },
+                cas: server.cas_shown(done.cas),
                 created: done.created,
                 ttls: Ttls {
                     found: ttl(done.expiry, now),

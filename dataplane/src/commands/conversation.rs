@@ -321,7 +321,10 @@ impl Conversation {
                             out.put(b"WATCHER_TOO_MANY log watcher limit reached\r\n");
                         }
                         Flow::Connect(far) => self.connect(ctx.server(), &far, &mut out),
-                        Flow::Close => close = true,
+                        Flow::Close => {
+                            self.is_lost = matches!(command.verb, Verb::Refused(_));
+                            close = true;
+                        }
                     }
                     consumed += used;
                 }

@@ -11,7 +11,7 @@ use store::verbs::{self, NotDeleted, Tombstone};
 pub(super) fn delete<S: Sink>(ctx: &mut Ctx<'_>, what: &Delete<'_>, reply: &mut Reply<'_, S>) {
     let (server, observer, key) = (ctx.server(), ctx.observer, what.key);
     let is_meta = matches!(reply.form(), Form::Meta(_));
-    let cas = what.cas.map(|cas| if is_meta { cas } else { server.cas_expected(cas) });
+    let cas = what.cas.and_then(|cas| server.cas_compared(cas, is_meta));
     let before = observer.before(ctx.session, key);
     let command = match reply.form() {
         Form::Text { .. } => Some("delete"),

@@ -104,13 +104,14 @@ pub(super) fn fetch<S: Sink>(
         let made = found.is_some_and(|found| found.created);
         observer.key_or_made(key, seen, made, touch.is_some());
         let Some(found) = found else { return reply.miss(key) };
+        let cas = observer.server.cas_shown(found.cas);
         let created = said_to_create.filter(|_| made);
         reply.fetched(&Fetched {
             key,
             base64_key: found.base64_key,
             value: Bytes(found.value),
             flags: found.flags,
-            cas: found.cas,
+            cas,
             ttls: Ttls {
                 found: ttl(found.expiry, now),
                 touched: touch.map(|expiry| ttl(expiry, now)),
@@ -119,7 +120,7 @@ pub(super) fn fetch<S: Sink>(
             fetched: found.fetched,
             idle_s: now.saturating_sub(found.accessed),
             stale: found.stale,
-            known: what.known == Some(found.cas),
+            known: what.known == Some(cas),
             stag: rdma::sized(stag, key.len(), found.value.len()),
             claim: match found.claim {
                 verbs::Claim::None => Claim::None,

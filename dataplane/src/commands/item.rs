@@ -20,7 +20,7 @@ pub(super) fn debug<S: Sink>(ctx: &mut Ctx<'_>, key: &[u8], reply: &mut Reply<'_
             expiry => now - i64::from(expiry),
         },
         idle_s: now - i64::from(item.accessed()),
-        cas: item.cas(),
+        cas: ctx.observer.server.cas_shown(item.cas()),
         fetched: item.was_fetched(),
         class: store.class_of(&item) + 1,
         bytes: item.len_bytes(),

@@ -44,7 +44,7 @@ pub(super) fn store<S: Sink>(ctx: &mut Ctx<'_>, what: &Store<'_>, reply: &mut Re
     };
     let outcome = match result {
         Err(NotStored::TooLarge) if joins && fits => Outcome::NotStored(Unstored::Condition),
-        Ok(Stored { cas, .. }) if binary => Outcome::Stored(server.cas_shown(cas)),
+        Ok(Stored { cas, .. }) => Outcome::Stored(server.cas_shown(cas)),
         result => outcome(result),
     };
     let refused = matches!(outcome, Outcome::Refused(_));

@@ -145,6 +145,13 @@ impl Server {
         if self.cas_enabled { cas } else { u64::MAX }
     }
 
+    /// The same for what a change compares before it is made. `None`: nothing, because without CAS ids that of
+    /// each item is 0, as a meta command knows it.
+    pub fn cas_compared(&self, cas: u64, is_meta: bool) -> Option<u64> {
+        let is_none = is_meta && !self.cas_enabled && cas == 0;
+        (!is_none).then(|| self.cas_expected(cas))
+    }
+
     /// The CAS id that a client sets for an item. Without CAS ids it does not count.
     #[inline]
     pub fn own_cas(&self, cas: Option<u64>) -> Option<u64> {

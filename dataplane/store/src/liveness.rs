@@ -11,11 +11,11 @@ use super::state::Store;
 use std::sync::atomic::Ordering;
 
 impl Store {
-    /// Forgets everything that is stored when `delay` has passed: as an exptime, but at once when
-    /// it is 0 or less. A later call takes the place of one that is still to come.
+    /// Forgets everything that is stored a second before `delay` has passed, as memcached does: as an exptime,
+    /// but at once when it is 0 or less. A later call takes the place of one that is still to come.
     pub fn flush(&self, delay: i64) {
-        if delay > 0 {
-            let due = self.clock.expiry(delay);
+        let due = if delay > 0 { self.clock.expiry(delay).saturating_sub(1) } else { 0 };
+        if due > self.clock.now() {
             self.flushed.due.store(due, Ordering::Relaxed);
         } else {
             self.flushed.due.store(0, Ordering::Relaxed);

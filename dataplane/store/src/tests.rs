@@ -414,7 +414,8 @@ fn a_flush_forgets_what_was_there_and_nothing_else() {
     assert_eq!((value_of(&mut s, b"old"), delete(&mut s, b"old")), (None, false));
     assert!(value_of(&mut s, b"new").is_some());
     store.flush(10);
-    store.clock().skip_ahead(9);
+    // As memcached has it, a second early.
+    store.clock().skip_ahead(8);
     store.housekeep();
     assert!(value_of(&mut s, b"new").is_some());
     store.clock().skip_ahead(1);
@@ -430,6 +431,8 @@ fn a_flush_forgets_what_was_there_and_nothing_else() {
     store.clock().skip_ahead(10);
     store.housekeep();
     assert!(value_of(&mut s, b"later").is_some(), "the later call took the place of the earlier");
+    store.flush(1);
+    assert_eq!(value_of(&mut s, b"later"), None, "within a second is now");
 }
 
 #[test]

@@ -241,10 +241,12 @@ impl Takes {
             // memcached, too, takes no notice of a value here.
             (Self::Nothing | Self::Anything, _) | (Self::MayBeNumber(_), None) => Ok(0),
             (Self::Sizes, value) => {
-                let mut sizes = value.unwrap_or_default().split('-').map(str::parse);
-                match sizes.all(|n| n.is_ok_and(|n| SLAB_SIZES.contains(&n))) {
+                let sizes = value.unwrap_or_default().split('-').map(str::parse);
+                let sizes = sizes.collect::<Result<Vec<_>, _>>().unwrap_or_default();
+                let rises = sizes.is_sorted_by(|a, b| a < b);
+                match rises && !sizes.is_empty() && sizes.iter().all(|n| SLAB_SIZES.contains(n)) {
                     true => Ok(0),
-                    false => Err("wants chunk sizes in bytes (100-200-300)".to_owned()),
+                    false => Err("wants rising chunk sizes in bytes (100-200-300)".to_owned()),
                 }
             }
             (Self::Number(range) | Self::MayBeNumber(range), value) => {
@@ -336,8 +338,9 @@ mod tests {
             ("slab_automove_ratio=1.1", "slab_automove_ratio wants a fraction above 0, up to 1"),
             ("slab_automove_ratio=NaN", "slab_automove_ratio wants a fraction above 0, up to 1"),
             ("slab_automove_freeratio=x", "slab_automove_freeratio wants a number from 0 up"),
-            ("slab_sizes", "slab_sizes wants chunk sizes in bytes"),
-            ("slab_sizes=100-x", "slab_sizes wants chunk sizes in bytes"),
+            ("slab_sizes", "slab_sizes wants rising chunk sizes in bytes"),
+            ("slab_sizes=300-200", "slab_sizes wants rising chunk sizes in bytes"),
+            ("slab_sizes=100-x", "slab_sizes wants rising chunk sizes in bytes"),
             ("worker_logbuf_size=1", "worker_logbuf_size wants a number from 48 to 524288"),
             ("hot_max_factor=0", "hot_max_factor wants a number above 0"),
             ("hot_lru_pct=80", "hot_lru_pct wants a number from 1 to 79"),

@@ -22,13 +22,14 @@ fn flags_alone_mean_serve() {
 fn memcached_letters_and_their_defaults() {
     let f = parse(&[]).unwrap();
     assert_eq!((f.tcp_port, f.udp_port), (None, None));
-    assert_eq!(f.listen, ["127.0.0.1".parse().unwrap()]);
+    assert_eq!(f.listening().collect::<Vec<_>>(), [&"127.0.0.1".parse().unwrap()]);
     assert_eq!((f.memory, f.threads, f.conn_limit), (64, 4, 1024));
     assert_eq!(f.max_item_size, 1 << 20);
     let f = parse(&["-U", "0", "-p", "-1", "-l", "::1,10.0.0.1:99", "-c", "5", "-I", "512k"]);
     let f = f.unwrap();
     assert_eq!((f.udp_port, f.tcp_port), (Some(ServicePort::Off), Some(ServicePort::Any)));
-    assert_eq!(f.listen, ["::1".parse().unwrap(), "10.0.0.1:99".parse().unwrap()]);
+    let want: [ListenAddr; 2] = ["::1".parse().unwrap(), "10.0.0.1:99".parse().unwrap()];
+    assert!(f.listening().eq(&want));
     assert_eq!((f.conn_limit, f.max_item_size), (5, 512 << 10));
     let f = parse(&["-Mvvt", "2", "-f", "2"]).unwrap();
     assert_eq!((f.disable_evictions, f.verbose, f.threads), (true, 2, 2));
@@ -131,7 +132,17 @@ fn long_names_are_memcacheds() {
 #[test]
 fn the_last_of_several_counts_except_for_lists() {
     let f = parse(&["-m", "8", "-l", "::1", "-m", "9", "-M", "-l", "::2", "-M"]).unwrap();
-    assert_eq!((f.memory, f.listen.len(), f.disable_evictions), (9, 2, true));
+    assert_eq!((f.memory, f.listening().count(), f.disable_evictions), (9, 2, true));
+}
+
+#[test]
+fn addresses_stand_between_commas_and_semicolons() {
+    for (several, n) in [("::1;::2", 2), ("::1,", 1), (";::1,,::2", 2), ("[::1]:9;tag[a]:::2", 2)] {
+        assert_eq!(parse(&["-l", several]).unwrap().listening().count(), n, "{several}");
+    }
+    for wrong in ["", ",", "::1,x y"] {
+        assert!(parse(&["-l", wrong]).is_err(), "{wrong:?}");
+    }
 }
 
 #[test]

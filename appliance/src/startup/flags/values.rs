@@ -86,6 +86,21 @@ impl FromStr for ListenAddr {
     }
 }
 
+/// What stands in one value of `-l`: several addresses, with `,` or `;` between them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenAddrs(pub Vec<ListenAddr>);
+
+impl FromStr for ListenAddrs {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        // As memcached: nothing between two of them is no mistake.
+        let all = s.split([',', ';']).filter(|one| !one.is_empty()).map(str::parse);
+        let all = all.collect::<Result<Vec<_>, String>>()?;
+        if all.is_empty() { Err("no address".to_owned()) } else { Ok(Self(all)) }
+    }
+}
+
 /// What `notls:`, `btls:` and `mtls:` say, and what follows.
 fn listen_tls(s: &str) -> Option<(ListenTls, &str)> {
     let (name, rest) = s.split_once(':')?;

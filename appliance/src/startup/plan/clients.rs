@@ -121,7 +121,7 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
 
 /// What connections speak: as `-l proto[…]` says, and otherwise `-B`.
 fn dialect(flags: &ServeFlags) -> Result<Dialects, PlanError> {
-    let mut spoken = flags.listen.iter().map(|l| l.dialect.unwrap_or(flags.clients.protocol));
+    let mut spoken = flags.listening().map(|l| l.dialect.unwrap_or(flags.clients.protocol));
     let first = spoken.next().unwrap_or(flags.clients.protocol);
     spoken.all(|d| d == first).then_some(first).ok_or(PlanError::ListenDialects)
 }
@@ -211,6 +211,6 @@ pub(super) fn unused(flags: &ServeFlags) -> Vec<String> {
         | Extended::IdleTimeout(_) => None,
     });
     let napi_ids = clients.napi_ids.map(|n| format!("-N {n}"));
-    let tags = flags.listen.iter().filter_map(|l| l.tag.as_ref().map(|t| format!("-l tag[{t}]")));
+    let tags = flags.listening().filter_map(|l| l.tag.as_ref().map(|t| format!("-l tag[{t}]")));
     large_pages.into_iter().chain(napi_ids).chain(tags).chain(options).collect()
 }

@@ -95,7 +95,7 @@ fn socket_ports(flags: &ServeFlags) -> Vec<PortPlan> {
     }
     let service = udp_port(flags);
     let mut by_port = BTreeMap::<u16, Vec<IpAddr>>::new();
-    for listen in &flags.listen {
+    for listen in flags.listening() {
         if let Some(port) = port_of(listen, service) {
             let ips = by_port.entry(port).or_default();
             let new: Vec<_> = listen.ips.iter().filter(|ip| !ips.contains(ip)).collect();
@@ -168,7 +168,7 @@ pub(super) fn tcp(flags: &ServeFlags, ports: &[PortPlan], tls: Option<&TlsPlan>)
         return plans;
     }
     let service = tcp_port(flags);
-    let kernel = flags.listen.iter().flat_map(|l| {
+    let kernel = flags.listening().flat_map(|l| {
         let ips = l.ips.iter().filter_map(move |ip| Some((*ip, port_of(l, service)?)));
         let tls = tls::of_listener(l.tls, tls);
         ips.map(move |at| TcpPlan {

@@ -92,7 +92,7 @@ impl TlsPlan {
 
 /// How TLS is spoken, where it is.
 pub(super) fn tls(flags: &ServeFlags) -> Result<Option<TlsPlan>, PlanError> {
-    let mut asked = flags.listen.iter().filter_map(|l| l.tls);
+    let mut asked = flags.listening().filter_map(|l| l.tls);
     if !flags.clients.enable_ssl {
         let names_tls = asked.any(|tls| tls != ListenTls::Off);
         return if names_tls { Err(PlanError::ListenTlsWithout) } else { Ok(None) };
@@ -164,7 +164,7 @@ pub(super) fn notes(flags: &ServeFlags, tls: Option<&TlsPlan>) -> Vec<String> {
         Some(crate::startup::flags::ServicePort::Off) => {}
         Some(_) => notes.push("-Z: UDP is served in the clear, as -U asks for it".to_owned()),
     }
-    if tls.ca_cert.is_none() && flags.listen.iter().any(|l| l.tls == Some(ListenTls::Mutual)) {
+    if tls.ca_cert.is_none() && flags.listening().any(|l| l.tls == Some(ListenTls::Mutual)) {
         let note = "-l mtls: no client certificate can be verified, so no client can connect: name ssl_ca_cert";
         notes.push(note.to_owned());
     }

@@ -306,6 +306,25 @@ fn the_end_of_a_long_line_is_found_in_pieces() {
     }
 }
 
+/// `-C`: every item's is 0, whoever shows it or compares.
+#[test]
+fn without_cas_ids_meta_commands_know_none_either() {
+    let mut talk = Talk::new();
+    talk.server.cas_enabled = false;
+    for (request, reply) in [
+        ("ms a 1 c\r\n1", "HD c0"),
+        ("mg a c v", "VA 1 c0\r\n1"),
+        ("ma a c", "HD c0"),
+        ("md a C5", "EX"),
+        ("ma a C5", "EX"),
+        ("md a C0", "HD"),
+        ("mg a", "EN"),
+    ] {
+        let (said, _) = talk.advance(format!("{request}\r\n").as_bytes());
+        assert_eq!(said, format!("{reply}\r\n"), "{request}");
+    }
+}
+
 /// Requests of all kinds, most of them plain, and some that are none.
 fn requests() -> impl Strategy<Value = Vec<u8>> {
     let value = |len: usize| "v".repeat(len);
