@@ -124,7 +124,7 @@ impl Store {
     /// for them: as memcached, which makes these where the item stands, a counter goes on when memory is full.
     /// Not of large chunks, of which one is much.
     fn keeps_one(&self, class: &Class) -> bool {
-        !self.config.evict && class.per_page() >= KEPT_PER_PAGE
+        !self.config.evict && class.size.per_page >= KEPT_PER_PAGE
     }
 
     /// [`Self::take_chunk`] for `n` items, each of so many bytes, which may wait. False when there are fewer.

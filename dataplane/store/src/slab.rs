@@ -84,7 +84,7 @@ impl<'a> Fetched<'a> {
 #[derive(Debug)]
 pub(super) struct Class {
     pub(super) id: ClassId,
-    size: SizeClass,
+    pub(super) size: SizeClass,
     pub(super) pages: u32,
     /// Of these, pages that are being emptied.
     draining: u32,
@@ -140,11 +140,6 @@ impl Class {
     /// Chunks waiting for their epoch.
     pub(super) fn in_limbo(&self) -> u32 {
         self.open.count + self.closed.count
-    }
-
-    /// Chunks of a page.
-    pub(super) fn per_page(&self) -> u32 {
-        self.size.per_page
     }
 
     /// Chunks in all.

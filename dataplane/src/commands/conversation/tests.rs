@@ -306,7 +306,7 @@ fn the_end_of_a_long_line_is_found_in_pieces() {
     }
 }
 
-/// `-C`: every item's is 0, whoever shows it or compares.
+/// `-C`: every item's is 0, shown or compared.
 #[test]
 fn without_cas_ids_meta_commands_know_none_either() {
     let mut talk = Talk::new();

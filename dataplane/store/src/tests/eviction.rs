@@ -149,7 +149,7 @@ fn without_eviction_changes_go_on_in_a_full_store() {
             });
         }
     });
-    // Nobody else has it.
+    // No other item may have it.
     assert_eq!(put(&mut s, b"one-more-00000000", b"10", 0), Err(NotStored::OutOfMemory));
     assert_eq!(store.stats().evictions, 0);
 }
