@@ -18,8 +18,11 @@ pub(super) fn store<S: Sink>(ctx: &mut Ctx<'_>, what: &Store<'_>, reply: &mut Re
     let binary = matches!(reply.form(), Form::Binary { .. });
     let adjusted;
     let asked = match (reply.form(), what.cas) {
-        (Form::Meta(_), _) if what.own_cas.is_some() => {
-            adjusted = Store { own_cas: server.own_cas(what.own_cas), ..*what };
+        // As memcached: an item without a CAS id can be joined whatever is expected of it, and nothing else.
+        (Form::Meta(_), cas) if !server.cas_enabled => {
+            let or_stale = what.or_stale && cas.is_none();
+            let cas = cas.filter(|_| !joins).map(|cas| server.cas_expected(cas));
+            adjusted = Store { cas, or_stale, own_cas: None, ..*what };
             &adjusted
         }
         (_, None) | (Form::Meta(_), _) => what,

@@ -113,8 +113,14 @@ impl Store {
         // As many as no class keeps free need no closer look.
         if class.free <= SPARE_CHUNKS {
             self.replenish(class, may_wait);
-            if last == Last::Kept && self.keeps_one(class) && self.slabs.spare(class) <= 1 {
-                return None;
+            if self.keeps_one(class) {
+                let spare = self.slabs.spare(class);
+                if last == Last::Kept && spare <= 1 {
+                    return None;
+                }
+                if spare > 0 {
+                    class.kept_is_out = spare == 1;
+                }
             }
         }
         self.slabs.pop(class, bytes)
@@ -165,7 +171,7 @@ impl Store {
             }
             let starved = class.chunks_to_keep() < chunks;
             // The one that is kept comes back from who has it.
-            let comes_back = last == Last::Too && self.keeps_one(&class);
+            let comes_back = last == Last::Too && class.kept_is_out;
             let hopeless = !self.config.evict && class.in_limbo() == 0 && !comes_back;
             // What a large item needs is not kept back for others, nor what would be refused.
             if (starved || hopeless || retries.has_slept())
@@ -272,11 +278,13 @@ impl Store {
         if self.flushed.is_unswept() && self.is_sweeping() {
             for _ in 0..SWEEPS_INSTEAD {
                 let swept = self.sweep_instead(class);
+                // Its own as well, and what is on its way is enough: nothing alive goes for it.
+                self.slabs.collect(class, &self.epochs);
                 if self.slabs.spare(class) > 0 || self.grown_or_soon(class) || (may_wait && !swept)
                 {
                     return;
                 }
-                if !swept || !self.flushed.is_unswept() {
+                if !swept || !self.flushed.is_unswept() || class.in_limbo() > want {
                     break;
                 }
             }

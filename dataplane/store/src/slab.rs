@@ -94,6 +94,8 @@ pub(super) struct Class {
     pub(super) used: u32,
     /// Of these, further parts of large items.
     pub(super) parts: u32,
+    /// A change has the chunk that is kept for changes.
+    pub(super) kept_is_out: bool,
     avail_head: u32,
     /// The page that is not carved to its end, or [`NIL`].
     carving: u32,
@@ -123,6 +125,7 @@ impl Class {
             free: 0,
             used: 0,
             parts: 0,
+            kept_is_out: false,
             avail_head: NIL,
             carving: NIL,
             open: Limbo::default(),

@@ -317,6 +317,8 @@ fn without_cas_ids_meta_commands_know_none_either() {
         ("ma a c", "HD c0"),
         ("md a C5", "EX"),
         ("ma a C5", "EX"),
+        ("ms a 1 C0\r\n1", "EX"),
+        ("ms a 1 MA C0\r\n1", "HD"),
         ("md a C0", "HD"),
         ("mg a", "EN"),
     ] {

@@ -364,6 +364,8 @@ impl Connection {
                 let end = if self.conversation.is_lost() { End::Error } else { End::Normal };
                 self.end.get_or_insert(end);
             } else if progress.more {
+                // It is others whose turn it is.
+                self.pace.0 = now_ns;
                 shared.ops.conn_yields.inc();
                 return Next::Turn;
             } else if self.has_nothing_to_do::<TLS>() {
@@ -483,6 +485,7 @@ impl Connection {
             return shared.out.clear();
         }
         shared.ops.bytes_written.add(shared.out.len() as u64);
+        self.pace.1 = self.pace.1.saturating_add(sent);
         if rest > 0 {
             self.spill(&mut shared.long, now_ns);
             // A short one has memory all the same.
