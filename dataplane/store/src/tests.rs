@@ -454,8 +454,7 @@ fn a_touch_moves_the_end() {
 /// What was made of an item that is flushed meanwhile does not outlive it.
 #[test]
 fn what_is_made_of_a_flushed_item_is_made_again() {
-    for flush in
-        [|store: &Store| _ = store.flush(0), |store: &Store| store.flush_prefix(b"k").unwrap()]
+    for flush in [|store: &Store| store.flush(0), |store: &Store| store.flush_prefix(b"k").unwrap()]
     {
         let store = store(4 << 20);
         let mut s = store.session().unwrap();
