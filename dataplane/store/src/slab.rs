@@ -90,9 +90,8 @@ pub(super) struct Class {
     draining: u32,
     /// Chunks on the free lists of pages that are not draining.
     pub(super) free: u32,
-    /// Chunks in use: being written, or linked.
+    /// Chunks in use: being written, or linked; of these, further parts of large items.
     pub(super) used: u32,
-    /// Of these, further parts of large items.
     pub(super) parts: u32,
     /// A change has the chunk that is kept for changes.
     pub(super) kept_is_out: bool,

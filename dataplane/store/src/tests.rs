@@ -36,6 +36,19 @@ fn set(s: &mut Session, what: &base::Store<'_>) -> Result<u64, NotStored> {
     verbs::store(s, None, what).map(|stored| stored.cas)
 }
 
+/// What adds one to a number.
+fn plus_one(key: &[u8]) -> Arith<'_> {
+    Arith {
+        key,
+        delta: 1,
+        decrement: false,
+        cas: None,
+        initial: None,
+        own_cas: None,
+        exptime: None,
+    }
+}
+
 /// Whether a live item is gone.
 fn delete(s: &mut Session, key: &[u8]) -> bool {
     verbs::delete(s, None, key).is_some()
@@ -304,15 +317,7 @@ fn verbs_that_look_first_are_one_step() {
             scope.spawn(|| {
                 let mut s = store.session().unwrap();
                 for round in 0..ROUNDS {
-                    let one = Arith {
-                        key: b"n",
-                        delta: 1,
-                        decrement: false,
-                        cas: None,
-                        initial: None,
-                        own_cas: None,
-                        exptime: None,
-                    };
+                    let one = plus_one(b"n");
                     verbs::arith(&mut s, None, &one).unwrap();
                     let fresh = round.to_le_bytes();
                     let what =

@@ -86,15 +86,14 @@ fn nothing_is_evicted_while_there_are_pages() {
     assert!(c.used_chunks + 80 > c.total_chunks && c.total_pages == 7, "{st:?}");
 }
 
+fn that_evicts_nothing(memory_bytes: usize) -> Arc<Store> {
+    let pages = Pages::Small;
+    Store::new(StoreConfig { memory_bytes, evict: false, pages, ..StoreConfig::default() }).unwrap()
+}
+
 #[test]
 fn without_eviction_a_full_store_refuses() {
-    let config = StoreConfig {
-        memory_bytes: 4 << 20,
-        evict: false,
-        pages: Pages::Small,
-        ..StoreConfig::default()
-    };
-    let store = Store::new(config).unwrap();
+    let store = that_evicts_nothing(4 << 20);
     let mut s = store.session().unwrap();
     let key = |n: u32| format!("key-{n:08}").into_bytes();
     let full = (0..).find(|n| put(&mut s, &key(*n), &[1; 1000], 0) != Ok(())).unwrap();
@@ -113,13 +112,7 @@ fn without_eviction_a_full_store_refuses() {
 #[test]
 fn without_eviction_changes_go_on_in_a_full_store() {
     const THREADS: usize = 4;
-    let config = StoreConfig {
-        memory_bytes: 8 << 20,
-        evict: false,
-        pages: Pages::Small,
-        ..StoreConfig::default()
-    };
-    let store = Store::new(config).unwrap();
+    let store = that_evicts_nothing(8 << 20);
     let mut s = store.session().unwrap();
     let counter = |n: usize| format!("counter-{n:08}").into_bytes();
     (0..THREADS).for_each(|n| assert_eq!(put(&mut s, &counter(n), b"10", 0), Ok(())));
@@ -132,15 +125,8 @@ fn without_eviction_changes_go_on_in_a_full_store() {
             let mut s = store.session().unwrap();
             scope.spawn(move || {
                 for round in 1..=5000 {
-                    let what = base::Arith {
-                        key: &counter(n),
-                        delta: 1,
-                        decrement: false,
-                        cas: None,
-                        initial: None,
-                        own_cas: None,
-                        exptime: None,
-                    };
+                    let key = counter(n);
+                    let what = plus_one(&key);
                     let done = verbs::arith(&mut s, None, &what).map(|done| done.number);
                     assert_eq!(done, Ok(10 + round), "{n}");
                     let stale = super::stale(None, Some(300));

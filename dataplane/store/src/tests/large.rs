@@ -100,15 +100,7 @@ fn large_values_are_joined() {
         assert!(set(&mut s, &what).is_ok());
     }
     assert!(get(&s.pin(), b"k").unwrap().value() == &whole[..]);
-    let one = Arith {
-        key: b"k",
-        delta: 1,
-        decrement: false,
-        cas: None,
-        initial: None,
-        own_cas: None,
-        exptime: None,
-    };
+    let one = plus_one(b"k");
     assert_eq!(verbs::arith(&mut s, None, &one), Err(ArithFailure::NonNumeric));
 }
 
