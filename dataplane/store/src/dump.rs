@@ -18,23 +18,22 @@ pub struct Cursor {
 
 impl Guard<'_> {
     /// Goes on from `from`: calls `each` with live items of the size classes that `wanted` names
-    /// (from 1), and with their class, until it says that this is enough, or until `chunks_max`
-    /// chunks were looked at. Returns where to go on; `None` at the end of the store.
+    /// (from 1), and with their class, until it says that this is enough, or until `left` chunks, which it
+    /// counts down, were looked at. Returns where to go on; `None` at the end of the store.
     pub fn walk(
         &self,
         from: Cursor,
-        chunks_max: u32,
+        left: &mut u32,
         wanted: impl Fn(u32) -> bool,
         mut each: impl FnMut(&ItemRef<'_>, u32) -> bool,
     ) -> Option<Cursor> {
         let (store, mut at) = (self.store(), from);
-        let mut left = chunks_max;
         while at.page < store.slabs.n_pages() {
             // A page that is passed over is a step too.
-            if left == 0 {
+            if *left == 0 {
                 return Some(at);
             }
-            left -= 1;
+            *left -= 1;
             let here = store.slabs.page(at.page);
             let here = here.map(|(id, carved)| (id, u32::from(id.0) + 1, carved));
             let Some((id, class, _)) =
@@ -84,9 +83,10 @@ mod tests {
             let (mut seen, mut at, mut pieces) = (Vec::new(), Some(Cursor::default()), 0);
             while let Some(from) = at {
                 let before = seen.len();
+                let mut left = chunks;
                 at = session.pin().walk(
                     from,
-                    chunks,
+                    &mut left,
                     |_| true,
                     |item, class| {
                         assert!(class > 0);
@@ -103,7 +103,7 @@ mod tests {
         }
         let mut others = 0;
         let small = |class| class == 1;
-        session.pin().walk(Cursor::default(), u32::MAX, small, |_, class| {
+        session.pin().walk(Cursor::default(), &mut { u32::MAX }, small, |_, class| {
             others += u32::from(class != 1);
             true
         });

@@ -297,9 +297,28 @@ impl Store {
             }
         }
         let n = (want + 1).saturating_sub(self.slabs.spare(class) + class.in_limbo());
-        if self.config.evict && n > 0 {
-            self.evict(class, n);
+        if n > 0 {
+            match self.config.evict {
+                true => self.evict(class, n),
+                false => self.remove_dead(class, n),
+            }
             self.slabs.collect(class, &self.epochs);
+        }
+    }
+
+    /// Where nothing is evicted: removes what is dead, until `want` are gone or enough were seen.
+    #[cold]
+    fn remove_dead(&self, class: &mut Class, want: u32) {
+        let mut gone = 0;
+        for _ in 0..want * 4 + HAND_STEPS {
+            let Some((page, chunk)) = self.slabs.hand(class) else { return };
+            let went = self.slabs.with_item(class, page, chunk, |class, loc, item| {
+                !self.is_live(&item) && self.remove(class, loc, item, false)
+            });
+            gone += u32::from(went == Some(true));
+            if gone >= want {
+                return;
+            }
         }
     }
 

@@ -18,13 +18,29 @@ pub(super) struct Flushed {
     released: AtomicU64,
     /// When to flush, on the store's clock; 0 for never.
     pub(super) due: AtomicU32,
+    /// Flushes, of prefixes too, between the reading of their number and its publication.
+    under_way: AtomicU32,
 }
 
 impl Flushed {
     /// As it was in the store before a restart, which takes up nothing that was flushed.
     pub(super) fn new(up_to: u64, due: u32) -> Self {
         let [up_to, swept, released] = [up_to; 3].map(AtomicU64::new);
-        Self { up_to, swept, released, due: AtomicU32::new(due) }
+        Self { up_to, swept, released, due: AtomicU32::new(due), under_way: AtomicU32::new(0) }
+    }
+
+    /// Flushes what has a number up to the last one. `publish` reads that number and says so to all.
+    pub(super) fn flush<T>(&self, publish: impl FnOnce() -> T) -> T {
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        let published = publish();
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        published
+    }
+
+    /// Whether a flush may be reading its number. When it was not, an item whose number was taken before is
+    /// flushed by each flush that is published later; and each that was published shows.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way.load(Ordering::SeqCst) != 0
     }
 
     /// Whether items may be there that were flushed.

@@ -55,8 +55,10 @@ impl Store {
 
     fn flush_now(&self) {
         self.replica.change_all(|| {
-            let last = self.cas.load(Ordering::Acquire);
-            self.flushed.up_to.fetch_max(last, Ordering::AcqRel);
+            self.flushed.flush(|| {
+                let last = self.cas.load(Ordering::SeqCst);
+                self.flushed.up_to.fetch_max(last, Ordering::AcqRel);
+            });
         });
         self.expiring.store(true, Ordering::Relaxed);
     }
@@ -71,8 +73,8 @@ impl Store {
             return Err(PrefixRefused::Malformed);
         }
         let hash = self.prefix_hash(prefix);
-        let flush = || self.prefixes.flush(hash, || self.cas.load(Ordering::Acquire));
-        self.replica.change_all(flush)?;
+        let flush = || self.prefixes.flush(hash, || self.cas.load(Ordering::SeqCst));
+        self.replica.change_all(|| self.flushed.flush(flush))?;
         self.expiring.store(true, Ordering::Relaxed);
         Ok(())
     }

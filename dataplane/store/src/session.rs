@@ -131,7 +131,8 @@ impl Session {
     fn hold_back(&mut self, old: Option<Unlinked>) {
         if let Some(old) = old {
             self.replaced.push(old);
-            if self.replaced.is_full() {
+            // Where nothing is evicted, another thread may have no other.
+            if self.replaced.is_full() || !self.store.config.evict {
                 self.store.retire(self.replaced.drain(..));
             }
         }

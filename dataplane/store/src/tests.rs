@@ -21,7 +21,8 @@ use super::*;
 use base::{Arith, StoreMode};
 use driver_shim::Pages;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 fn store(memory_bytes: usize) -> Arc<Store> {
     Store::new(StoreConfig { memory_bytes, pages: Pages::Small, ..StoreConfig::default() }).unwrap()
@@ -273,12 +274,8 @@ fn what_was_replaced_comes_back_when_it_is_needed() {
         let what = base::Store::set(&what, 0, 0, &value);
         assert_eq!(verbs::set(&mut s, None, None, &what).map(|_| ()), Ok(()), "{n}");
     }
-    let used = |store: &Store| store.stats().curr_items;
-    assert_eq!(used(&store), kept as u64, "all of them, and one that was replaced");
-    s.settle();
-    assert_eq!(used(&store), kept as u64 - 1);
-    s.settle();
-    assert_eq!(store.stats().evictions, 0);
+    let st = store.stats();
+    assert_eq!((st.curr_items, st.evictions), (kept as u64 - 1, 0));
 }
 
 /// The old item is out of sight when the new one comes in sight, not when its memory is handed
@@ -481,4 +478,31 @@ fn what_is_made_of_a_flushed_item_is_made_again() {
         assert_eq!(seen, [true, false]);
         assert_eq!(value_of(&mut s, b"k:1"), None);
     }
+}
+
+#[test]
+fn what_is_made_while_a_flush_is_under_way_does_not_outlive_it() {
+    let store = store(4 << 20);
+    let mut s = store.session().unwrap();
+    assert_eq!(put(&mut s, b"k:1", b"10", 0), Ok(()));
+    let is_made = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let made = store.flushed.flush(|| {
+            let last = store.cas.load(Ordering::SeqCst);
+            let made = scope.spawn(|| {
+                let number = verbs::arith(&mut s, None, &plus_one(b"k:1")).map(|done| done.number);
+                is_made.store(true, Ordering::Relaxed);
+                number
+            });
+            // It has its number, and time to go on.
+            while store.cas.load(Ordering::SeqCst) == last {
+                std::hint::spin_loop();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!is_made.load(Ordering::Relaxed), "of what is about to be flushed");
+            store.flushed.up_to.fetch_max(last, Ordering::AcqRel);
+            made
+        });
+        assert!(made.join().unwrap().is_err(), "there is nothing to be made of any more");
+    });
 }

@@ -209,7 +209,7 @@ impl Store {
     }
 
     fn next_in_sequence(&self) -> u64 {
-        self.cas.fetch_add(1, Ordering::Relaxed) + 1
+        self.cas.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// The same for one that needs several chunks: where it is, its number, its further chunks.
@@ -454,11 +454,15 @@ impl Store {
         let mut why = Gone::ByClient;
         if let Some((old, item)) = old {
             wanted |= item.is_visited();
-            if !self.is_live(&item) {
-                // Flushed or expired since it was looked at.
-                if new.is_some_and(|(_, inherits)| inherits.made_of_it) {
-                    return Err(UpdateError::Mismatch(Some(old)));
-                }
+            let made_of_it = new.is_some_and(|(_, inherits)| inherits.made_of_it);
+            // Before the look whether it is alive.
+            let is_unsure = made_of_it && self.flushed.is_under_way();
+            let is_live = self.is_live(&item);
+            if made_of_it && (is_unsure || !is_live) {
+                // Flushed or expired since it was looked at, or about to be.
+                return Err(UpdateError::Mismatch(Some(old)));
+            }
+            if !is_live {
                 why = Gone::Expired { fetched: item.was_fetched() };
             }
             // SAFETY: `old` stands in a locked bucket.

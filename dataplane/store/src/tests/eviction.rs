@@ -141,6 +141,42 @@ fn without_eviction_changes_go_on_in_a_full_store() {
 }
 
 #[test]
+fn without_eviction_what_is_dead_makes_room_though_no_sweeper_runs() {
+    for flushed in [true, false] {
+        let store = that_evicts_nothing(4 << 20);
+        store.set_sweeper(false);
+        let mut s = store.session().unwrap();
+        let key = |n: u32| format!("key-{n:08}").into_bytes();
+        let full = (0..).find(|n| put(&mut s, &key(*n), &[1; 1000], 100) != Ok(())).unwrap();
+        if flushed {
+            store.flush(0);
+        } else {
+            store.clock().skip_ahead(100);
+        }
+        for n in full..2 * full {
+            assert_eq!(put(&mut s, &key(n), &[2; 1000], 0), Ok(()), "{n}, {flushed}");
+        }
+        assert_eq!(put(&mut s, b"one more", &[2; 1000], 0), Err(NotStored::OutOfMemory));
+    }
+}
+
+#[test]
+fn without_eviction_no_session_keeps_what_it_replaced() {
+    let store = that_evicts_nothing(4 << 20);
+    let [mut a, mut b] = [(); 2].map(|()| store.session().unwrap());
+    let key = |n: u32| format!("key-{n:08}").into_bytes();
+    let full = (0..).find(|n| put(&mut a, &key(*n), &[1; 1000], 0) != Ok(())).unwrap();
+    (0..5).for_each(|n| assert!(delete(&mut a, &key(n))));
+    store.housekeep();
+    let set = |s: &mut Session, n| {
+        let key = key(n);
+        verbs::set(s, None, None, &base::Store::set(&key, 0, 0, &[2; 1000])).is_ok()
+    };
+    assert!((10..15).all(|n| set(&mut a, n)));
+    assert!((20..full).all(|n| set(&mut b, n)));
+}
+
+#[test]
 fn no_class_starves() {
     for megabytes in [4, 8, 64] {
         let store = store(megabytes << 20);
