@@ -5,6 +5,7 @@
 //! be done is answered with why.
 
 use super::ctx::{Ctx, Flow, Rest};
+use super::work::{CHUNK_BYTES, KEY_BYTES};
 use crate::observe::{Server, key_text::put_encoded};
 use memcache::admin::{Admin, Level, Listing};
 use memcache::{Outcome, Refusal, Reply, Sink, meta};
@@ -160,7 +161,9 @@ fn dump(
     }
     let clock = server.store.clock();
     let mut line = Vec::new();
-    Ok(ctx.session.pin().walk(from, DUMP_CHUNKS, wanted, |item, class| {
+    let (mut left, mut listed) = (DUMP_CHUNKS, 0);
+    let next = ctx.session.pin().walk(from, &mut left, wanted, |item, class| {
+        listed += 1;
         if listing == Listing::Commands {
             meta::put_get(item.key(), item.has_base64_key(), out);
             return !out.is_full();
@@ -183,5 +186,8 @@ fn dump(
         );
         out.put(&line);
         !out.is_full()
-    }))
+    });
+    let looked_at = u64::from(DUMP_CHUNKS - left);
+    ctx.observer.ops.listing_bytes.add(looked_at * CHUNK_BYTES + listed * KEY_BYTES);
+    Ok(next)
 }

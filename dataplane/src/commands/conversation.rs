@@ -292,6 +292,10 @@ impl Conversation {
                     match execute(ctx, &command, &mut out) {
                         Flow::Continue => {}
                         Flow::Rest(what) => {
+                            if !matches!(what, Rest::All) {
+                                // The caller may have it in two pieces.
+                                self.wait_for = used;
+                            }
                             match what {
                                 Rest::All => {}
                                 Rest::Keys(left) => {
@@ -300,8 +304,6 @@ impl Conversation {
                                     {
                                         self.begun = Begun::Get(get);
                                     }
-                                    // The caller may have it in two pieces.
-                                    self.wait_for = used;
                                     more = !out.is_full() && out.needs() == 0;
                                 }
                                 Rest::Dump(from) => {

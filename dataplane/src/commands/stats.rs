@@ -4,6 +4,7 @@
 //! requested: it allocates and takes locks, and nothing of that is on the way of other requests.
 
 use super::ctx::Ctx;
+use super::work::STATS_BYTES;
 use crate::observe::key_text::put_plain;
 use crate::observe::{Overview, Page, Rows, detail, overview};
 use memcache::{Refusal, Reply, Sink};
@@ -12,6 +13,7 @@ use store::Cursor;
 
 /// Answers `stats [what]`.
 pub(super) fn stats<S: Sink>(ctx: &mut Ctx<'_>, what: Option<&[u8]>, reply: &mut Reply<'_, S>) {
+    ctx.observer.ops.listing_bytes.add(STATS_BYTES);
     match page(ctx, what, &mut InReply(reply)) {
         Page::Rows => reply.end_of_rows(None),
         Page::Text(text) => reply.end_of_rows(Some(&text)),
@@ -94,7 +96,7 @@ fn cachedump(ctx: &mut Ctx<'_>, [class, limit]: [&[u8]; 2]) -> Page {
     let guard = ctx.session.pin();
     let clock = server.store.clock();
     let wanted = |c| c == class;
-    guard.walk(Cursor::default(), CACHEDUMP_CHUNKS, wanted, |item, _| {
+    guard.walk(Cursor::default(), &mut { CACHEDUMP_CHUNKS }, wanted, |item, _| {
         let expiry = match item.expiry() {
             0 => 0,
             expiry => clock.unix(expiry),

@@ -13,11 +13,14 @@ use store::Session;
 /// A command: read, carried out, answered in a line.
 const COMMAND_BYTES: u64 = 1 << 10;
 
-/// A key that was looked up for a reply.
-const KEY_BYTES: u64 = 1 << 10;
+/// A key that was looked up for a reply, or listed.
+pub(super) const KEY_BYTES: u64 = 1 << 10;
 
 /// A `stats`: all counters of all threads, and the lock of every class.
-const STATS_BYTES: u64 = 128 << 10;
+pub(super) const STATS_BYTES: u64 = 128 << 10;
+
+/// A chunk that a dump looked at.
+pub(super) const CHUNK_BYTES: u64 = 256;
 
 /// Once the commands of a datagram have copied so much within the store, those behind them are
 /// refused. What replies copy is bounded by the datagrams of a reply, and how many commands there
@@ -29,8 +32,8 @@ const DATAGRAM_BYTES_MAX: u64 = 256 << 10;
 pub(crate) struct Work {
     copied_before: u64,
     keys_before: u64,
+    listing_before: u64,
     commands: u64,
-    stats: u64,
 }
 
 impl Work {
@@ -39,28 +42,27 @@ impl Work {
         Self {
             copied_before: session.copied_bytes(),
             keys_before: ops.keys_looked_up(),
+            listing_before: ops.listing_bytes.get(),
             commands: 0,
-            stats: 0,
         }
     }
 
     /// Whether the commands so far leave nothing for another.
     #[inline]
-    pub(crate) fn is_done(&self, session: &Session) -> bool {
-        self.in_store(session) >= DATAGRAM_BYTES_MAX
+    pub(crate) fn is_done(&self, session: &Session, ops: &OpCounters) -> bool {
+        self.in_store(session, ops) >= DATAGRAM_BYTES_MAX
     }
 
     /// One more command is carried out, or refused.
     #[inline]
-    pub(crate) fn count(&mut self, is_stats: bool) {
+    pub(crate) fn count(&mut self) {
         self.commands += 1;
-        self.stats += u64::from(is_stats);
     }
 
     /// Requests of a rate that all of it is worth.
     pub(crate) fn requests(&self, session: &Session, ops: &OpCounters, reply_bytes: u64) -> u64 {
         let keys = ops.keys_looked_up().saturating_sub(self.keys_before);
-        let in_memory = self.in_store(session).saturating_add(reply_bytes);
+        let in_memory = self.in_store(session, ops).saturating_add(reply_bytes);
         in_memory.saturating_add(self.commands * COMMAND_BYTES + keys * KEY_BYTES) / REQUEST_BYTES
     }
 
@@ -77,8 +79,8 @@ impl Work {
     }
 
     #[inline]
-    fn in_store(&self, session: &Session) -> u64 {
+    fn in_store(&self, session: &Session, ops: &OpCounters) -> u64 {
         let copied = session.copied_bytes().saturating_sub(self.copied_before);
-        copied.saturating_add(self.stats * STATS_BYTES)
+        copied.saturating_add(ops.listing_bytes.get().saturating_sub(self.listing_before))
     }
 }

@@ -30,6 +30,8 @@ macro_rules! op_counters {
             /// Gauge: the file descriptor of the connection whose request is being answered; 0
             /// for UDP.
             pub client: Counter,
+            /// Bytes that are copied in the time that `stats` and dumps took, for rates.
+            pub(crate) listing_bytes: Counter,
         }
 
         /// The sum of every thread's [`OpCounters`].

@@ -2,6 +2,7 @@
 
 use crate::world::{Heard, Peer, SECOND, World, head, len, moved};
 use etherparse::TcpOptionElement as Opt;
+use store::verbs;
 
 const VALUE: usize = 200_000;
 /// Units of a window, where the client scales windows.
@@ -214,4 +215,38 @@ fn keys_that_lie_round_the_end_of_the_buffer_are_all_answered() {
         replies.extend(payload(&w.hear()));
     }
     assert_eq!(replies, b"END\r\n");
+}
+
+/// The line begins at each place of the last bytes of the receive buffer in turn.
+#[test]
+fn a_dump_whose_line_lies_round_the_end_of_the_buffer_ends() {
+    const LINE: &[u8] = b"lru_crawler metadump all\r\n";
+    let mut w = World::new(4);
+    let mut session = w.server.store.session().unwrap();
+    for n in 0..500 {
+        let key = format!("{n:0100}");
+        verbs::store(&mut session, None, &base::Store::set(key.as_bytes(), 0, 0, b"v")).unwrap();
+    }
+    let mut p = w.open(5000);
+    for n in 0..40_usize {
+        w.send(p, "A", LINE).unwrap();
+        p.seq = p.seq.wrapping_add(len(LINE));
+        let mut text = Vec::new();
+        for _ in 0..20 {
+            let heard = payload(&w.hear());
+            text.extend(&heard);
+            p.ack = p.ack.wrapping_add(len(&heard));
+            w.send(p, "A", b"").unwrap();
+        }
+        assert!(text.ends_with(b"END\r\n"), "dump {n}: {} bytes", text.len());
+        assert_eq!(text.split(|b| *b == b'\n').count(), 502, "dump {n}");
+        // The rest of 16 KB, and one byte less.
+        let mut filling = (16 << 10) - LINE.len() - 1;
+        while filling > 0 {
+            let part = filling.min(1002);
+            let part = if filling - part == 1 { part - 1 } else { part };
+            w.say(&mut p, &[&b"x".repeat(part - 2), &b"\r\n"[..]].concat(), b"ERROR\r\n");
+            filling -= part;
+        }
+    }
 }

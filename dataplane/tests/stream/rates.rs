@@ -3,12 +3,13 @@
 use crate::world::*;
 use dataplane::policy::{Policy, Rate};
 use std::num::{NonZeroU32, NonZeroU64};
+use store::verbs;
 
 /// A stage whose clients have these rates.
 fn world(requests: u32, reply_bytes: u64) -> World {
     let source =
         Rate { requests: NonZeroU32::new(requests), reply_bytes: NonZeroU64::new(reply_bytes) };
-    let mut w = World::with(4, Policy { source, ..Policy::default() });
+    let mut w = World::with(8, Policy { source, ..Policy::default() });
     w.limited = true;
     w
 }
@@ -66,12 +67,19 @@ fn keys_and_what_is_copied_count_as_requests() {
         w.hear();
         writer.seq = writer.seq.wrapping_add(len(piece));
     }
+    let mut session = w.server.store.session().unwrap();
+    for n in 0..400 {
+        let key = n.to_string();
+        verbs::store(&mut session, None, &base::Store::set(key.as_bytes(), 0, 0, b"v")).unwrap();
+    }
     w.limited = true;
-    let (reader, joiner) = (w.open(5001), w.open(5002));
-    // 400 keys are worth 100 requests, and ten copies of 40 KB as many.
+    let [reader, joiner, asker, lister] = [5001, 5002, 5003, 5004].map(|port| w.open(port));
+    // 400 keys are worth 100 requests, and ten copies of 40 KB as many, or four pages of counters, or a list of 400 keys.
     for (p, request) in [
         (reader, [b"get", &b" k".repeat(400)[..], b"\r\n"].concat()),
         (joiner, b"prepend a 0 0 1\r\nx\r\n".repeat(10)),
+        (asker, b"stats reset\r\n".repeat(4)),
+        (lister, b"lru_crawler mgdump hash\r\n".to_vec()),
     ] {
         let port = p.port;
         w.send(p, "A", &request).unwrap();

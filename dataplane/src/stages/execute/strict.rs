@@ -120,7 +120,7 @@ impl Execute {
             let parsed = dialect.parse(rest, self.item_max_bytes);
             let (command, used) = match &parsed {
                 Parsed::Command { command, used } if for_tcp(command) => {
-                    work.count(false);
+                    work.count();
                     dialect.refuse(rest, Refusal::NotOverUdp, &mut out);
                     rest = rest.get(*used..).unwrap_or_default();
                     continue;
@@ -136,8 +136,8 @@ impl Execute {
                     break;
                 }
             };
-            if work.is_done(&self.session) && !is_end(command) {
-                work.count(false);
+            if work.is_done(&self.session, &self.ops) && !is_end(command) {
+                work.count();
                 counters.work_refused.inc();
                 if !command.is_noreply() {
                     dialect.refuse(rest, Refusal::TooMuchWork, &mut out);
@@ -145,7 +145,7 @@ impl Execute {
                 rest = rest.get(used..).unwrap_or_default();
                 continue;
             }
-            work.count(is_stats(command));
+            work.count();
             kind = commands::kind(command);
             let ctx = Ctx::new(&mut self.session, &self.ops, &self.server);
             let mut ctx = ctx.knowing(known);
@@ -287,11 +287,6 @@ fn cut_short(rest: &[u8]) -> Refusal {
 /// Whether nothing behind it is read.
 fn is_end(command: &Command<'_>) -> bool {
     matches!(command.verb, Verb::Quit)
-}
-
-/// Whether all counters are shown, which takes long.
-fn is_stats(command: &Command<'_>) -> bool {
-    matches!(command.verb, Verb::Stats(_))
 }
 
 /// Whether UDP is not the place for this command (D13).

@@ -111,7 +111,7 @@ pub(super) struct Connection {
     long_ns: u64,
     /// Since when it has had memory of the spill, or its pace was last judged, and the bytes that
     /// it has moved since.
-    pace: (u64, usize),
+    pub(super) pace: (u64, usize),
     pub(super) login: Login,
     pub(super) conversation: Conversation,
     watching: Option<Watching>,

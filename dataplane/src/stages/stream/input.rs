@@ -71,7 +71,8 @@ impl Connection {
             }
             progress = answer(&mut self.login, &mut self.conversation, shared, &input, room);
         }
-        if progress.consumed > 0 {
+        // A get of very many keys moves, too, from turn to turn.
+        if progress.consumed > 0 || progress.more {
             self.moved_ns = now_ns;
         }
         input.drain(..progress.consumed);

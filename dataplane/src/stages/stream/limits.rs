@@ -24,7 +24,12 @@ pub(super) fn converse_within_rates(
     let Some(source) = connection.ends.map(|ends| ends.theirs) else { return Next::Client };
     // A connection that is ending gets no further requests: what has come is answered without a wait.
     if connection.end.is_none() && !gate.may_stream(source, connection.limited, now_ns) {
-        return if connection.is_held_up() { Next::Rate } else { Next::Client };
+        if !connection.is_held_up() {
+            return Next::Client;
+        }
+        // It is not the client that takes its time.
+        connection.pace.0 = now_ns;
+        return Next::Rate;
     }
     let done = |shared: &WorkerShared| {
         let commands = shared.ops.latency.done().iter().sum::<u64>();
