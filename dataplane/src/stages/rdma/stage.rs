@@ -7,10 +7,11 @@ use crate::commands::Ctx;
 use crate::frame_accounting::Accounts;
 use crate::observe::{LookUps, Observer, Seen};
 use crate::policy::{Debt, Gate, REQUEST_BYTES, source};
-use crate::rdma::{Between, READ_MAX_BYTES, Rdma, Verdict};
+use crate::rdma::{Between, Pair, QueuePairs, READ_MAX_BYTES, Rdma, Verdict};
 use crate::reply::Meaning;
 use driver_shim::{Frame, Region};
 use gpu::{Entry, EntryFlags};
+use parking_lot::MutexGuard;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -43,6 +44,8 @@ struct Waiting {
     frame: Frame,
     entry: Entry,
     request: Roce,
+    /// Of a READ ([`span`]).
+    span: Option<(usize, usize)>,
 }
 
 /// What is at the place that a request names.
@@ -76,6 +79,19 @@ struct Pinned<'a> {
     gate: &'a mut Gate,
     accounts: &'a Accounts,
     now_ns: u64,
+    pairs: &'a QueuePairs,
+    /// The pair of the last request: those that a client has under way come one behind the other.
+    locked: Option<(u32, MutexGuard<'a, Pair>)>,
+    done: Done,
+}
+
+/// What a turn did, to be counted at its end.
+#[derive(Default)]
+struct Done {
+    look_ups: LookUps,
+    reads: u64,
+    repeated: u64,
+    bytes: u64,
 }
 
 impl Reads {
@@ -104,7 +120,8 @@ impl Reads {
         match check(frame.bytes(), &entry) {
             Ok(_) if self.waiting.len() >= WAITING_MAX => Err((frame, DropReason::RdmaFull)),
             Ok(request) => {
-                self.waiting.push_back(Waiting { frame, entry, request });
+                let span = request.read.and_then(|read| span(&read));
+                self.waiting.push_back(Waiting { frame, entry, request, span });
                 Ok(())
             }
             Err(reason) => Err((frame, reason)),
@@ -114,14 +131,17 @@ impl Reads {
     /// Answers what waits, as far as the turn goes, and gives the responses out in their order, each
     /// with the worker's number of its port. Returns how many requests it is done with.
     pub fn turn(&mut self, with: Turn<'_>, mut emit: impl FnMut(usize, Frame, Meaning)) -> usize {
-        self.answered.clear();
-        let Turn { ctx: Ctx { session, observer, .. }, region, gate, accounts, now_ns } = with;
-        let due = self.due();
+        let Self { rdma, waiting, frames, answered } = self;
+        answered.clear();
+        let due = due(waiting);
         if due == 0 {
             return 0;
         }
+        let Turn { ctx: Ctx { session, observer, .. }, region, gate, accounts, now_ns } = with;
         let guard = session.pin();
-        let mut with = Pinned { guard: &guard, observer, region, gate, accounts, now_ns };
+        let (pairs, locked, done) = (&*rdma.pairs, None, Done::default());
+        let mut with =
+            Pinned { guard: &guard, observer, region, gate, accounts, now_ns, pairs, locked, done };
         let mut under_way = Rows::new(&guard);
         let rows = due.div_ceil(ROW);
         let mut done = 0;
@@ -129,7 +149,7 @@ impl Reads {
             // A row that is not there yet, or no more, has a number beyond the last.
             let behind = |rows: usize| step.wrapping_sub(rows);
             if step < rows {
-                under_way.name(step, &self.rdma.stags, self.stags(step * ROW - done));
+                under_way.name(step, &rdma.stags, stags(waiting, step * ROW - done));
             }
             if behind(ROWS_AHEAD + 1) < rows {
                 under_way.find_far(behind(ROWS_AHEAD + 1));
@@ -139,77 +159,80 @@ impl Reads {
             }
             if behind(2 * ROWS_AHEAD) < rows {
                 for (place, item) in under_way.take(behind(2 * ROWS_AHEAD)) {
-                    if done == due {
-                        break;
-                    }
+                    let Some(waiting) = waiting.pop_front().filter(|_| done < due) else { break };
                     let named = Named { is_stag: place.is_some(), item };
-                    let Some(()) = self.answer(named, &mut with, &mut emit) else { break };
+                    answer(waiting, named, frames, answered, &mut with, &mut emit);
                     done += 1;
                 }
             }
         }
+        let Done { look_ups, reads, repeated, bytes } = std::mem::take(&mut with.done);
+        drop(with);
         drop(guard);
+        observer.look_ups(look_ups, false);
+        accounts.rdma_reads.add(reads);
+        accounts.rdma_repeated.add(repeated);
+        accounts.rdma_bytes.add(bytes);
         observer.dead(session);
         done
     }
+}
 
-    /// Requests that this turn answers.
-    fn due(&self) -> usize {
-        let (mut due, mut bytes) = (0, 0);
-        for waiting in &self.waiting {
-            // The CRC at a READ's end is over all of the item, wherever it begins.
-            let end =
-                waiting.request.read.and_then(|read| span(&read)).map_or(0, |(at, len)| at + len);
-            if bytes > 0 && bytes + end > TURN_BYTES {
-                break;
-            }
-            bytes += end;
-            due += 1;
+/// Requests that this turn answers.
+fn due(waiting: &VecDeque<Waiting>) -> usize {
+    let (mut due, mut bytes) = (0, 0);
+    for Waiting { span, .. } in waiting {
+        // The CRC at a READ's end is over all of the item, wherever it begins.
+        let end = span.map_or(0, |(at, len)| at + len);
+        if bytes > 0 && bytes + end > TURN_BYTES {
+            break;
         }
-        due
+        bytes += end;
+        due += 1;
     }
+    due
+}
 
-    /// What the requests from this one on name; 0 for those that name nothing.
-    fn stags(&self, from: usize) -> [u64; ROW] {
-        let mut named = [0; ROW];
-        for (n, named) in named.iter_mut().enumerate() {
-            let read = self.waiting.get(from + n).and_then(|waiting| waiting.request.read);
-            *named = read.map_or(0, |read| stag(&read));
-        }
-        named
+/// What the requests from this one on name; 0 for those that name nothing.
+#[inline]
+fn stags(waiting: &VecDeque<Waiting>, from: usize) -> [u64; ROW] {
+    let mut named = [0; ROW];
+    for (named, waiting) in named.iter_mut().zip(waiting.range(from.min(waiting.len())..)) {
+        *named = waiting.request.read.map_or(0, |read| stag(&read));
     }
+    named
+}
 
-    /// Answers the first that waits. `None`: none does.
-    #[inline]
-    fn answer(
-        &mut self,
-        named: Named<'_>,
-        with: &mut Pinned<'_>,
-        emit: &mut impl FnMut(usize, Frame, Meaning),
-    ) -> Option<()> {
-        let Self { rdma, waiting, frames, answered } = self;
-        let done = try_answer(waiting.front_mut()?, named, rdma, frames, with);
-        let Waiting { frame, entry, .. } = waiting.pop_front()?;
-        let port = usize::from(entry.mark);
-        match done {
-            Ok(is_read) => {
-                for part in frames.drain(..) {
-                    emit(port, part, Meaning::Part);
-                }
-                let came_ns = frame.stamp_ns;
-                emit(port, frame, Meaning::Answer);
-                match answered.last_mut() {
-                    _ if !is_read => {}
-                    Some((came, reads)) if *came == came_ns => *reads += 1,
-                    _ => answered.push((came_ns, 1)),
-                }
+/// Answers a request, or drops it by name. `frames` is empty before and after.
+#[inline]
+fn answer(
+    mut waiting: Waiting,
+    named: Named<'_>,
+    frames: &mut Vec<Frame>,
+    answered: &mut Vec<(u64, u64)>,
+    with: &mut Pinned<'_>,
+    emit: &mut impl FnMut(usize, Frame, Meaning),
+) {
+    let outcome = try_answer(&mut waiting, named, frames, with);
+    let Waiting { frame, entry, .. } = waiting;
+    let port = usize::from(entry.mark);
+    match outcome {
+        Ok(is_read) => {
+            for part in frames.drain(..) {
+                emit(port, part, Meaning::Part);
             }
-            Err(reason) => {
-                frames.clear();
-                with.accounts.drop_frame(frame, port, reason);
+            let came_ns = frame.stamp_ns;
+            emit(port, frame, Meaning::Answer);
+            match answered.last_mut() {
+                _ if !is_read => {}
+                Some((came, reads)) if *came == came_ns => *reads += 1,
+                _ => answered.push((came_ns, 1)),
             }
         }
-        Some(())
+        Err(reason) => {
+            frames.clear();
+            with.accounts.drop_frame(frame, port, reason);
+        }
     }
 }
 
@@ -219,21 +242,17 @@ impl Reads {
 fn try_answer(
     waiting: &mut Waiting,
     named: Named<'_>,
-    rdma: &Rdma,
     frames: &mut Vec<Frame>,
     with: &mut Pinned<'_>,
 ) -> Result<bool, DropReason> {
-    let Waiting { frame, entry, request } = waiting;
-    let accounts = with.accounts;
+    let Waiting { frame, entry, request, span } = waiting;
     let (bth, between) = (request.bth, between(frame.bytes(), entry));
-    let Some(pair) = rdma.pairs.pair(bth.qpn()) else {
-        return Err(DropReason::RdmaNoQueuePair);
-    };
-    let Some(mut pair) = pair.try_lock() else { return Err(DropReason::RdmaBusy) };
+    let Pinned { guard, observer, region, gate, accounts, now_ns, pairs, locked, done } = with;
+    let pair = lock(pairs, locked, bth.qpn())?;
     if !pair.is(bth.qpn(), between) {
         return Err(DropReason::RdmaNoQueuePair);
     }
-    let span = request.read.and_then(|read| span(&read));
+    let span = *span;
     let is_permitted = span == Some((0, 0)) || (span.is_some() && named.is_stag);
     let to = To { qpn: pair.their_qpn(), psn: bth.psn(), msn: pair.msn() };
     let (packets, is_new) = match pair.judge(request, is_permitted) {
@@ -242,7 +261,7 @@ fn try_answer(
         Verdict::Refuse(syndrome, psn) => {
             accounts.rdma_refused.inc();
             let bytes = packets::payload_bytes(1, 0);
-            with.gate.charge(frame.bytes(), entry, bytes, with.now_ns);
+            gate.charge(frame.bytes(), entry, bytes, *now_ns);
             let to = To { psn, ..to };
             return match packets::refuse(frame, entry, &bth, to, syndrome) {
                 Some(()) => Ok(false),
@@ -254,12 +273,11 @@ fn try_answer(
     let (Some((at, len)), Some(read)) = (span, request.read) else {
         return Err(DropReason::RdmaMalformed);
     };
-    if !packets::reserve(with.region, packets, frames) {
+    if !packets::reserve(region, packets, frames) {
         return Err(DropReason::NoFrame);
     }
     // A READ of nothing is answered whatever it names.
     debug_assert!(len == 0 || named.is_stag, "{read:?}");
-    let (guard, observer) = (with.guard, with.observer);
     let cas_shown = |cas| observer.server.cas_shown(cas);
     let item = named.item.filter(|_| len > 0);
     if let Some(item) = &item {
@@ -270,15 +288,16 @@ fn try_answer(
         if let Some(item) = &item {
             observer.key(item.key(), Some(Seen::of(guard, item)), false);
         }
-        observer.look_ups(LookUps::one(item.is_some()), false);
+        done.look_ups.keys += 1;
+        done.look_ups.hits += u64::from(item.is_some());
     }
     let cas = item.map_or(0, |item| cas_shown(item.cas()));
     let image = Image::new(item.as_ref(), cas, guard.store().now(), at + len);
     let bytes = packets::payload_bytes(packets, len);
-    with.gate.charge(frame.bytes(), entry, bytes, with.now_ns);
+    gate.charge(frame.bytes(), entry, bytes, *now_ns);
     if entry.flags.has(EntryFlags::LIMITED) {
         let requests = ((at + len) as u64) / REQUEST_BYTES;
-        with.gate.charge_work(Debt { source: between.theirs, requests }, with.now_ns);
+        gate.charge_work(Debt { source: between.theirs, requests }, *now_ns);
     }
     let to = To { msn: if is_new { to.msn.wrapping_add(1) } else { to.msn }, ..to };
     let mtu = usize::from(pair.mtu());
@@ -288,12 +307,28 @@ fn try_answer(
     }
     if is_new {
         pair.advance(packets);
-        accounts.rdma_reads.inc();
+        done.reads += 1;
     } else {
-        accounts.rdma_repeated.inc();
+        done.repeated += 1;
     }
-    accounts.rdma_bytes.add(len as u64);
+    done.bytes += len as u64;
     Ok(true)
+}
+
+/// The pair of this number, or of another in its place, locked until one of another number is.
+#[inline]
+fn lock<'l, 'a>(
+    pairs: &'a QueuePairs,
+    locked: &'l mut Option<(u32, MutexGuard<'a, Pair>)>,
+    qpn: u32,
+) -> Result<&'l mut Pair, DropReason> {
+    if locked.as_ref().is_none_or(|(number, _)| *number != qpn) {
+        // Two numbers may have one place.
+        *locked = None;
+        let pair = pairs.pair(qpn).ok_or(DropReason::RdmaNoQueuePair)?;
+        *locked = pair.try_lock().map(|pair| (qpn, pair));
+    }
+    locked.as_mut().map(|(_, pair)| &mut **pair).ok_or(DropReason::RdmaBusy)
 }
 
 /// Takes the request in a frame apart, if it is whole.
