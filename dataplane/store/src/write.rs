@@ -454,15 +454,13 @@ impl Store {
         let mut why = Gone::ByClient;
         if let Some((old, item)) = old {
             wanted |= item.is_visited();
-            let made_of_it = new.is_some_and(|(_, inherits)| inherits.made_of_it);
-            // Before the look whether it is alive.
-            let is_unsure = made_of_it && self.flushed.is_under_way();
-            let is_live = self.is_live(&item);
-            if made_of_it && (is_unsure || !is_live) {
-                // Flushed or expired since it was looked at, or about to be.
+            // Flushed or expired since it was looked at, or about to be; which of both is asked in this order.
+            if new.is_some_and(|(_, inherits)| inherits.made_of_it)
+                && (self.flushed.is_under_way() || !self.is_live(&item))
+            {
                 return Err(UpdateError::Mismatch(Some(old)));
             }
-            if !is_live {
+            if !self.is_live(&item) {
                 why = Gone::Expired { fetched: item.was_fetched() };
             }
             // SAFETY: `old` stands in a locked bucket.
