@@ -159,7 +159,10 @@ impl Reads {
             }
             if behind(2 * ROWS_AHEAD) < rows {
                 for (place, item) in under_way.take(behind(2 * ROWS_AHEAD)) {
-                    let Some(waiting) = waiting.pop_front().filter(|_| done < due) else { break };
+                    if done == due {
+                        break;
+                    }
+                    let Some(waiting) = waiting.pop_front() else { break };
                     let named = Named { is_stag: place.is_some(), item };
                     answer(waiting, named, frames, answered, &mut with, &mut emit);
                     done += 1;
