@@ -1,4 +1,4 @@
-//! Clients that read items in the memory file: what they are told, and a storm of changes beside them.
+//! Clients that read items in the memory file: what they get, and a storm of changes beside them.
 
 use crate::client::{Tcp, Udp};
 use crate::restart::MemoryFile;

@@ -50,13 +50,10 @@ pub enum Live {
     AskUpTo = 3,
 }
 
-/// How many words there are.
-pub const LIVE_WORDS: usize = 4;
-
 /// Where the pages' numbers are.
 pub const LEFT_AT: usize = 0x18_0000;
 
-const _: () = assert!(LIVE_AT.is_multiple_of(64) && LIVE_AT + LIVE_WORDS * 8 <= LEFT_AT);
+const _: () = assert!(LIVE_AT.is_multiple_of(64) && LIVE_AT + 64 <= LEFT_AT);
 const _: () = assert!(LEFT_AT + PAGES_MAX * 4 <= LEAD_BYTES);
 
 /// Bytes of an item before its key.

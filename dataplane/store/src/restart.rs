@@ -232,7 +232,7 @@ impl Store {
         let settings = Settings::new(&config, &shape);
         let mut file = MemoryFile::open(path, uid)?;
         let found = file.look(&settings, &shape)?;
-        // Whoever reads here still, after a process that ended at once, stops before anything changes.
+        // Clients that read here still, after a process that was killed, stop before anything changes.
         if !matches!(found, Found::Foreign) && file.len()? >= LEAD_BYTES as u64 {
             drop(file.published()?);
         }

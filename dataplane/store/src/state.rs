@@ -98,7 +98,7 @@ impl Store {
         let index = Index::new(bytes / UNIT_BYTES, config.pages).map_err(map("index"))?;
         let slabs = Slabs::new(arena, shape.n_pages, shape.sizes);
         if let Some(published) = &published {
-            slabs.tell(Arc::clone(published));
+            slabs.notify(Arc::clone(published));
         }
         Ok(Self {
             ghosts: Ghosts::new(bytes),

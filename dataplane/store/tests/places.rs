@@ -94,7 +94,7 @@ fn an_item_lies_where_its_place_says_until_it_is_hidden() {
     let mut s = Store::open(large, &other.0).unwrap().0.session().unwrap();
     put(&mut s, "sun", &vec![0; 2 << 20]);
     assert_eq!(place(&mut s, "sun"), None);
-    // Without the flag, or a file, nobody is told.
+    // Without the flag, or a file, there are no places.
     let (plain, third) = (Store::new(config(true)).unwrap(), TempFile::new());
     let mut s = plain.session().unwrap();
     put(&mut s, "sun", b"shine");

@@ -2,9 +2,9 @@
 //!
 //! In: a path, and offsets. Out: numbers and bytes, each read by an atomic load, as they are at some moment: what belongs
 //! together is for the caller to find out. An offset is compared with the file's length before it is touched.
-//! Owned: unmapped on drop. Fails: no such file, or no right to read it. Whoever cuts the file while it is
-//! mapped ends the process (SIGBUS): nobody but the server and its user can, and the server does so only when it
-//! starts with less memory, after it has said in the file that nobody is to read there.
+//! Owned: unmapped on drop. Fails: no such file, or no right to read it. A file that is cut while it is
+//! mapped ends the process (SIGBUS): only its user can do that, and the server does when it
+//! starts with less memory, after it has ended all reads in the file.
 #![allow(unsafe_code, reason = "memory that another process writes to")]
 
 use rustix::fs::{Mode, OFlags, fstat, open};
@@ -30,7 +30,7 @@ unsafe impl Send for Memory {}
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped by `open` with this length, not unmapped before, and nobody has a reference into it: each
+        // SAFETY: mapped by `open` with this length, not unmapped before, and no reference into it is left: each
         // load's ends with the load.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }

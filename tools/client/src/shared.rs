@@ -75,7 +75,7 @@ fn halves(word: u64) -> (u32, u32) {
 }
 
 impl Shared {
-    /// Opens the memory file of a server on this machine, which may be another's: places tell.
+    /// Opens the memory file of a server on this machine, which may be another's: its places are then of no use.
     ///
     /// # Errors
     /// The system's: no such file, or not this user's to read; `InvalidData`: no memory file, or another release's.

@@ -21,7 +21,7 @@ use std::ops::Range;
 /// Keys whose places are kept: some 150 MB of them.
 const PLACES_MAX: usize = 1 << 20;
 
-/// A key that is read is asked for once in so long: the server counts it as read then, and does not evict it for want of that.
+/// A key that is read is asked for once in so long: the server counts it as read then, and keeps it for that.
 const ASKED_MS: u64 = 30_000;
 
 /// A client over one connection, and the memory file of the server there.

@@ -396,6 +396,12 @@ mod tests {
         let what = arith(b"ma k\r\n");
         assert_eq!((what.delta, what.initial, what.decrement), (1, None, false));
         assert!(request(b"me Zm9v b\r\n").1.base64_key);
+        let reads = |line| request(line).1.reads;
+        assert_eq!(reads(b"mg k v p\r\n"), Reads { stag: false, place: true });
+        assert_eq!(reads(b"ms k 2 p g\r\nab\r\n"), Reads { stag: true, place: true });
+        for line in [&b"mg k p1\r\n"[..], b"mg k p p\r\n", b"md k p\r\n", b"ma k p\r\n"] {
+            assert!(format!("{:?}", text::parse(line, 1024)).contains("Refused"));
+        }
     }
 
     #[test]

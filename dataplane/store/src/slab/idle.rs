@@ -37,7 +37,7 @@ pub(super) struct Pool {
     pub(super) closed: Waiting,
     /// Pages that are to stay unused: the memory limit is that much below what is mapped.
     pub(super) withheld: u32,
-    /// Who is told of pages that leave a class.
+    /// Is notified of pages that leave a class.
     pub(super) published: Option<Arc<Published>>,
 }
 

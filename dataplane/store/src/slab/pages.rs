@@ -119,8 +119,8 @@ impl Slabs {
         }
     }
 
-    /// Names whom to tell of pages that leave a class.
-    pub(crate) fn tell(&self, published: Arc<Published>) {
+    /// Sets what is notified of pages that leave a class.
+    pub(crate) fn notify(&self, published: Arc<Published>) {
         self.pool.lock().published = Some(published);
     }
 
