@@ -22,7 +22,7 @@ LINES_MAX = 600
 CRATE_IMPORTS = {
     "gnomon": {"dataplane", "driver-shim", "gpu", "memcache", "store", "wire"},
     "tools": {"base", "dataplane", "driver-shim", "gnomon-client", "gpu", "memcache", "store", "wire"},
-    "gnomon-client": {"driver-shim", "memcache", "wire"},
+    "gnomon-client": {"base", "driver-shim", "memcache", "wire"},
     "dataplane": {"base", "driver-shim", "gpu", "memcache", "smoltcp-tcp", "store", "wire"},
     "smoltcp-tcp": set(),
     "memcache": {"base"},
@@ -37,7 +37,7 @@ CRATE_IMPORTS = {
 }
 """Which crate of ours may depend on which."""
 
-CRATE_DEV_IMPORTS = {"gnomon": {"tools"}}
+CRATE_DEV_IMPORTS = {"gnomon": {"gnomon-client", "tools"}}
 """The same for dev-dependencies alone: end-to-end tests drive the appliance with the tools."""
 
 STAGES = "dataplane/src/stages"

@@ -135,6 +135,9 @@ pub fn plan_text(plan: &Plan) -> String {
         if plan.clients.rdma {
             t.row("RDMA", "READs of connected queue pairs, RoCEv2 on UDP port 4791");
         }
+        if plan.clients.shared_reads {
+            t.row("shared reads", "clients who may open the memory file read items there");
+        }
         t.row("UDP allowed", list(&plan.allow));
         policy_rows(&mut t, &plan.policy);
     }

@@ -513,6 +513,7 @@ fn store(plan: &Plan, uid: u32) -> Result<(Arc<Store>, Option<u64>), StoreError>
         growth_factor: plan.growth_factor,
         chunk_min_bytes: plan.chunk_min_bytes as usize,
         prefix_delimiter: plan.clients.prefix_delimiter,
+        shared_reads: plan.clients.shared_reads,
         evict: plan.evict,
         pages: plan.huge,
         hash_key: None,

@@ -20,6 +20,7 @@ mod process;
 mod restart;
 mod sandbox;
 mod server;
+mod shared_reads;
 mod start;
 mod tcp;
 mod tls;

@@ -8,20 +8,20 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 
 /// A path for a memory file that goes away with it.
-struct MemoryFile(PathBuf);
+pub(crate) struct MemoryFile(PathBuf);
 
 impl MemoryFile {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let shm = PathBuf::from("/dev/shm");
         let dir = if shm.is_dir() { shm } else { std::env::temp_dir() };
         Self(dir.join(format!("gnomon-serve-{name}-{}", std::process::id())))
     }
 
-    fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.0.to_str().unwrap()
     }
 
-    fn serve(&self, args: &[&str]) -> Server {
+    pub(crate) fn serve(&self, args: &[&str]) -> Server {
         Server::start(&[&["-m", "16", "-e", self.path()], args].concat())
     }
 }

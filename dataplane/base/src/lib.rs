@@ -7,6 +7,7 @@
 
 pub mod checksum;
 pub mod crc32;
+pub mod memory_file;
 pub mod request;
 pub mod small_bytes;
 

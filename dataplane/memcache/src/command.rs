@@ -103,8 +103,17 @@ pub struct Echo<'a> {
     pub value: bool,
     /// N: the exptime of what is made, as the client gave it.
     pub create: Option<i64>,
-    /// g: what a READ of the item needs to know.
+    /// g and p: what one-sided reads of the item need to know.
+    pub reads: Reads,
+}
+
+/// What a client wants to know of an item to read it without a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reads {
+    /// g: its key's stag.
     pub stag: bool,
+    /// p: its place in the memory file.
+    pub place: bool,
 }
 
 impl<'a> Echo<'a> {

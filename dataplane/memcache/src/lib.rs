@@ -18,13 +18,13 @@ pub mod text;
 
 pub use admin::Admin;
 pub use command::{
-    Arith, Command, Delete, Echo, Fetch, Form, Get, KEY_MAX_BYTES, Keys, Leave, Refused, Store,
-    StoreMode, Touch, Verb, Words,
+    Arith, Command, Delete, Echo, Fetch, Form, Get, KEY_MAX_BYTES, Keys, Leave, Reads, Refused,
+    Store, StoreMode, Touch, Verb, Words,
 };
 pub use dialect::{Dialect, Dialects};
 pub use far_end::FarEnd;
 pub use outcome::{
-    Body, Claim, Facts, Fetched, Hit, Number, Outcome, Reply, Stag, Ttl, Ttls, Unstored,
+    Body, Claim, Facts, Fetched, Hit, Number, Outcome, ReadBy, Reply, Stag, Ttl, Ttls, Unstored,
 };
 pub use parsed::Parsed;
 pub use refusal::{Fault, Refusal};

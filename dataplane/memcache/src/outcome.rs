@@ -9,6 +9,7 @@ use super::meta;
 use super::refusal::Refusal;
 use super::sink::Sink;
 use super::text;
+use base::memory_file::Place;
 use std::fmt::Display;
 
 /// What became of a command.
@@ -133,6 +134,15 @@ pub struct Stag {
     pub read_len: usize,
 }
 
+/// What an item can be read by without a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadBy {
+    /// Over the network.
+    pub stag: Option<Stag>,
+    /// In the memory file.
+    pub place: Option<Place>,
+}
+
 /// Which client is to fetch a value anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
@@ -169,8 +179,8 @@ pub struct Fetched<'a, B> {
     pub claim: Claim,
     /// The client has the value, and is not sent it again.
     pub known: bool,
-    /// Where it is to be READ.
-    pub stag: Option<Stag>,
+    /// What it is to be read by.
+    pub by: ReadBy,
 }
 
 /// What is said of an item itself (`me`).
@@ -229,16 +239,16 @@ impl<'a, S: Sink> Reply<'a, S> {
         match self.form {
             Form::Text { noreply: true } => {}
             Form::Text { .. } => text::put(outcome, self.out),
-            Form::Meta(echo) => meta::put_sized(echo, outcome, None, None, self.out),
+            Form::Meta(echo) => meta::put_sized(echo, outcome, None, ReadBy::default(), self.out),
             Form::Binary { header, quiet } => binary::put(header, *quiet, outcome, self.out),
         }
     }
 
-    /// The same of a value to be stored, of which so many bytes are there now; where to READ it.
+    /// The same of a value to be stored, of which so many bytes are there now; what to read it by.
     #[inline]
-    pub fn put_sized(&mut self, outcome: Outcome<'_>, len: usize, stag: Option<Stag>) {
+    pub fn put_sized(&mut self, outcome: Outcome<'_>, len: usize, by: ReadBy) {
         match self.form {
-            Form::Meta(echo) => meta::put_sized(echo, outcome, Some(len), stag, self.out),
+            Form::Meta(echo) => meta::put_sized(echo, outcome, Some(len), by, self.out),
             _ => self.put(outcome),
         }
     }

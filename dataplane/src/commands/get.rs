@@ -3,7 +3,7 @@
 //! In: keys. Out: the values of those that are there, as far as the sink has space. Never fails.
 
 use super::ctx::{Ctx, Flow, Rest};
-use super::rdma;
+use super::read_by;
 use crate::observe::{LookUps, Seen};
 use memcache::{Body, Claim, Fetch, Fetched, Get, Hit, Keys, Reply, Sink, Ttl, Ttls};
 use store::verbs::{self, Recache, TooLong};
@@ -96,7 +96,7 @@ pub(super) fn fetch<S: Sink>(
     let unnoticed = what.unnoticed;
     let said_to_create = echo.create.map(expiry);
     let mut none = Supposed::Nothing;
-    let stag = rdma::stag(ctx, Some(echo), key, ctx.known.hash(key));
+    let asked = read_by::asked(ctx, Some(echo), key, ctx.known.hash(key));
     let (hash, hint) = ctx.known.all(key, &mut none);
     let how = verbs::Fetch { key, hash, touch, recache, create, own_cas, unnoticed, room };
     let done = verbs::fetch(ctx.session, &how, hint, |found| {
@@ -121,7 +121,7 @@ pub(super) fn fetch<S: Sink>(
             idle_s: now.saturating_sub(found.accessed),
             stale: found.stale,
             known: what.known == Some(cas),
-            stag: rdma::sized(stag, key.len(), found.value.len()),
+            by: asked.sized(key.len(), found.value.len()),
             claim: match found.claim {
                 verbs::Claim::None => Claim::None,
                 verbs::Claim::Won => Claim::Won,

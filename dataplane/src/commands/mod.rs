@@ -21,6 +21,7 @@ mod get;
 mod hashed;
 mod item;
 mod rdma;
+mod read_by;
 mod refused;
 pub mod stats;
 mod store;
@@ -40,7 +41,7 @@ use memcache::{Command, Form, KEY_MAX_BYTES, Outcome, Reply, Sink, Verb};
 
 /// Carries out `command` and appends the answer to `out`.
 pub fn execute(ctx: &mut Ctx<'_>, command: &Command<'_>, out: &mut impl Sink) -> Flow {
-    let refused = rdma::refused(ctx, command);
+    let refused = read_by::refused(ctx, command);
     let command = refused.as_ref().unwrap_or(command);
     let mut key = [0; KEY_MAX_BYTES];
     let flow = match command.form {

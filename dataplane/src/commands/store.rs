@@ -4,7 +4,7 @@
 //! in what is forgotten when nothing could be stored, and in what counts as a storage command.
 
 use super::ctx::Ctx;
-use super::rdma;
+use super::read_by;
 use crate::observe::{Kind, StoreCount};
 use memcache::text::line;
 use memcache::{Form, Outcome, Refusal, Reply, Sink, Store, StoreMode, Unstored};
@@ -68,8 +68,8 @@ pub(super) fn store<S: Sink>(ctx: &mut Ctx<'_>, what: &Store<'_>, reply: &mut Re
     };
     observer.stored(ctx.session, asked, before, result, count);
     let len = result.map_or(what.value.len(), |stored| stored.len);
-    let stag = rdma::stag(ctx, reply.echo(), what.key, ctx.known.hash(what.key));
-    reply.put_sized(outcome, len, rdma::sized(stag, what.key.len(), len));
+    let asked = read_by::asked(ctx, reply.echo(), what.key, ctx.known.hash(what.key));
+    reply.put_sized(outcome, len, asked.sized(what.key.len(), len));
 }
 
 /// What became of a value, but for one that was to be joined.

@@ -44,10 +44,19 @@ impl Clock {
 
     /// Reads the system's clock. Called by housekeeping.
     pub(super) fn tick(&self) {
+        self.set(self.reading());
+    }
+
+    /// What the system's clock says.
+    pub(super) fn reading(&self) -> u32 {
         let elapsed = u32::try_from(self.started.elapsed().as_secs()).unwrap_or(u32::MAX);
         let skipped = self.skipped.load(Ordering::Relaxed);
-        let now = self.started_at.saturating_add(elapsed).saturating_add(skipped);
-        self.now.store(now, Ordering::Relaxed);
+        self.started_at.saturating_add(elapsed).saturating_add(skipped)
+    }
+
+    /// From here on it is this time.
+    pub(super) fn set(&self, reading: u32) {
+        self.now.store(reading, Ordering::Relaxed);
     }
 
     /// Moves the clock ahead of the system's, for tests of expiry.

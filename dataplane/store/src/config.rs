@@ -40,6 +40,8 @@ pub struct StoreConfig {
     pub sessions_max: usize,
     /// What ends a prefix in a key.
     pub prefix_delimiter: u8,
+    /// Clients read items in the memory file, where there is one.
+    pub shared_reads: bool,
 }
 
 impl Default for StoreConfig {
@@ -54,6 +56,7 @@ impl Default for StoreConfig {
             hash_key: None,
             sessions_max: 64,
             prefix_delimiter: b':',
+            shared_reads: false,
         }
     }
 }

@@ -378,7 +378,7 @@ impl Store {
     /// by one thread.
     pub fn housekeep(&self) {
         self.turns.fetch_add(1, Ordering::Relaxed);
-        self.clock.tick();
+        self.tick();
         self.flush_when_due();
         // What this turn still sweeps up may be pinned when its memory is given back.
         let swept = self.flushed.swept_up_to();
@@ -458,7 +458,7 @@ impl Store {
                     if s.asked == Asked::Now {
                         s.asked = Asked::No;
                     }
-                    self.prefixes.forget(s.prefixes);
+                    self.forget_prefixes(s.prefixes);
                     s.prefixes = self.prefixes.count();
                     self.flushed.swept(s.flushed_up_to);
                     if held.is_some() {

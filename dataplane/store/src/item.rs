@@ -34,12 +34,13 @@ use super::layout::{
     HEADER_BYTES, KEY_BLOCK_BYTES, OWN_CAS_BYTES, PLACE_BYTES, SUM_KEPT_MIN_BYTES, TRAILER_BYTES,
     UNIT_BYTES, WHOLE_MAX_BYTES, len_bytes,
 };
-use base::checksum;
+use base::{checksum, memory_file};
 use driver_shim::prefetch_read;
 use driver_shim::{Mapping, MemoryKind, Pages};
 use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -77,6 +78,12 @@ struct Header {
 }
 
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES && align_of::<Header>() <= UNIT_BYTES);
+// What clients with a mapping of the memory file go by.
+const _: () = assert!(memory_file::HEADER_BYTES == HEADER_BYTES);
+const _: () = assert!(memory_file::LINKED == State::Linked as u8);
+const _: () = assert!(offset_of!(Header, key_len) == 2 && offset_of!(Header, marks) == 3);
+const _: () = assert!(offset_of!(Header, value_len) == 4 && offset_of!(Header, flags) == 8);
+const _: () = assert!(offset_of!(Header, exptime) == 12 && offset_of!(Header, sequence) == 16);
 
 /// The memory that chunks are cut from.
 #[derive(Debug)]

@@ -4,6 +4,8 @@
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Marks(pub(super) u8);
 
+const _: () = assert!(Marks::OWN_CAS.0 == base::memory_file::MARK_OWN_CAS);
+
 impl Marks {
     /// The value is out of date and may be served until it is replaced.
     pub(super) const STALE: Self = Self(1);

@@ -10,6 +10,10 @@ pub(crate) const PAGE_UNITS: u32 = 1 << PAGE_SHIFT;
 pub(crate) const PAGE_SHIFT: u32 = 15;
 const _: () = assert!(PAGE_UNITS as usize * UNIT_BYTES == PAGE_BYTES);
 
+const _: () = assert!(base::memory_file::PAGE_BYTES == PAGE_BYTES);
+const _: () = assert!(base::memory_file::UNIT_BYTES == UNIT_BYTES);
+const _: () = assert!(base::memory_file::PAGES_MAX == PAGES_MAX);
+
 /// Pages that 32-bit locations reach, but for the last: its last chunk would be [`NIL`].
 pub(crate) const PAGES_MAX: usize = (1 << (32 - PAGE_SHIFT)) - 1;
 

@@ -64,8 +64,10 @@ mod item_flags;
 mod mover;
 mod moving;
 mod observer;
+mod place;
 mod prefix;
 mod probation;
+mod published;
 mod replica;
 #[cfg(any(test, feature = "testing"))]
 mod renew;

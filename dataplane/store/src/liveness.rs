@@ -39,6 +39,15 @@ impl Store {
         (!self.prefixes.in_use()).then(|| Liveness { now: self.now(), flushed_up_to })
     }
 
+    /// Moves the clock on.
+    pub(super) fn tick(&self) {
+        let reading = self.clock.reading();
+        if let Some(published) = &self.published {
+            published.clock(reading);
+        }
+        self.clock.set(reading);
+    }
+
     /// Housekeeping's turn.
     pub(super) fn flush_when_due(&self) {
         let due = self.flushed.due.load(Ordering::Relaxed);
@@ -57,6 +66,9 @@ impl Store {
         self.replica.change_all(|| {
             self.flushed.flush(|| {
                 let last = self.cas.load(Ordering::SeqCst);
+                if let Some(published) = &self.published {
+                    published.flush(last);
+                }
                 self.flushed.up_to.fetch_max(last, Ordering::AcqRel);
             });
         });
@@ -73,10 +85,26 @@ impl Store {
             return Err(PrefixRefused::Malformed);
         }
         let hash = self.prefix_hash(prefix);
-        let flush = || self.prefixes.flush(hash, || self.cas.load(Ordering::SeqCst));
+        let up_to = || {
+            let last = self.cas.load(Ordering::SeqCst);
+            if let Some(published) = &self.published {
+                published.flush_prefix(last);
+            }
+            last
+        };
+        let flush = || self.prefixes.flush(hash, up_to);
         self.replica.change_all(|| self.flushed.flush(flush))?;
         self.expiring.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// The sweeper was everywhere since the `count`th flush of a prefix.
+    pub(super) fn forget_prefixes(&self, count: u64) {
+        self.prefixes.forget(count, || {
+            if let Some(published) = &self.published {
+                published.no_prefixes();
+            }
+        });
     }
 
     /// Whether the item lies under a prefix that was flushed after it was stored.

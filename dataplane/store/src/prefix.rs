@@ -122,12 +122,14 @@ impl Prefixes {
         self.recent.lock().count
     }
 
-    /// Forgets the flushes up to the `count`th: the sweeper was everywhere since.
-    pub(super) fn forget(&self, count: u64) {
+    /// Forgets the flushes up to the `count`th: the sweeper was everywhere since. Calls `none_left` if no other
+    /// is remembered, before there can be one.
+    pub(super) fn forget(&self, count: u64, none_left: impl FnOnce()) {
         if self.used.load(Ordering::Relaxed) == 0 {
             return;
         }
-        self.recent.lock().slots.retain(|(n, written)| {
+        let mut recent = self.recent.lock();
+        recent.slots.retain(|(n, written)| {
             let keep = *written > count;
             if !keep && let Some(slot) = self.slots.get(*n) {
                 slot.hash.store(0, Ordering::Release);
@@ -135,5 +137,8 @@ impl Prefixes {
             }
             keep
         });
+        if recent.slots.is_empty() {
+            none_left();
+        }
     }
 }

@@ -41,6 +41,7 @@ impl Store {
             replica,
             config,
             file: _,
+            published: _,
         } = self;
         slabs.renew();
         *epochs = Epochs::new(config.sessions_max);

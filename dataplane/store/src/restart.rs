@@ -231,7 +231,12 @@ impl Store {
         let shape = Shape::new(&config)?;
         let settings = Settings::new(&config, &shape);
         let mut file = MemoryFile::open(path, uid)?;
-        let taken = match file.look(&settings, &shape)? {
+        let found = file.look(&settings, &shape)?;
+        // Clients that read here still, after a process that was killed, stop before anything changes.
+        if !matches!(found, Found::Foreign) && file.len()? >= LEAD_BYTES as u64 {
+            drop(file.published()?);
+        }
+        let taken = match found {
             Found::Foreign => return Err(file.refused(Refusal::Foreign).into()),
             Found::Nothing => {
                 // So that it is known for ours as soon as it is larger than this.
@@ -248,6 +253,7 @@ impl Store {
                     file.mark_in_use()?;
                 }
                 if let Ok(items) = store.take_up(&saved, now) {
+                    store.publish();
                     return Ok((Arc::new(store), TakenUp::Kept(items)));
                 }
                 let discarded = TakenUp::Discarded(damaged(AN_ITEM));
@@ -267,7 +273,16 @@ impl Store {
             file.reserve(shape.file_bytes())?;
             file.mark_in_use()?;
         }
-        Self::build(config, shape, file).map(Arc::new)
+        let store = Self::build(config, shape, file)?;
+        store.publish();
+        Ok(Arc::new(store))
+    }
+
+    /// From here on clients read items in the file, if they may.
+    fn publish(&self) {
+        if let Some(published) = &self.published {
+            published.begin(self.now(), self.flushed.parts().0);
+        }
     }
 
     /// Goes on where `saved` ended, with what lies in the pages; says with how many items.
@@ -336,6 +351,9 @@ impl Store {
     pub fn close(self: Arc<Self>) -> Result<Option<u64>, CloseError> {
         let store = Arc::into_inner(self).ok_or(CloseError::InUse)?;
         let Some(file) = &store.file else { return Ok(None) };
+        if let Some(published) = &store.published {
+            published.end();
+        }
         store.clock.tick();
         // Hashes of prefixes mean nothing to the next store: what they show is done now. Two rounds
         // of the sweeper at most.

@@ -248,7 +248,7 @@ impl Guard<'_> {
     }
 
     /// The item with this key and where it is, dead ones included.
-    fn present(&self, hash: KeyHash, key: &[u8]) -> Option<(Location, ItemRef<'_>)> {
+    pub(super) fn present(&self, hash: KeyHash, key: &[u8]) -> Option<(Location, ItemRef<'_>)> {
         let store = self.store();
         store
             .index

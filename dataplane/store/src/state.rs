@@ -16,6 +16,7 @@ use super::moving::Mover;
 use super::observer::{Evictions, Observer, Replica};
 use super::prefix::Prefixes;
 use super::probation::Ghosts;
+use super::published::Published;
 use super::restart::MemoryFile;
 use super::slab::Slabs;
 use super::sweeper::Sweeper;
@@ -57,6 +58,8 @@ pub struct Store {
     pub(super) config: StoreConfig,
     /// What the items lie in, if they are to outlive the process.
     pub(super) file: Option<MemoryFile>,
+    /// What clients see who read items there.
+    pub(super) published: Option<Arc<Published>>,
 }
 
 impl fmt::Debug for Store {
@@ -88,12 +91,20 @@ impl Store {
             None => Arena::new(bytes, config.pages),
         };
         let arena = arena.map_err(map("items"))?;
+        let published = match &file {
+            Some(file) if config.shared_reads => Some(Arc::new(file.published()?)),
+            _ => None,
+        };
         let index = Index::new(bytes / UNIT_BYTES, config.pages).map_err(map("index"))?;
+        let slabs = Slabs::new(arena, shape.n_pages, shape.sizes);
+        if let Some(published) = &published {
+            slabs.notify(Arc::clone(published));
+        }
         Ok(Self {
             ghosts: Ghosts::new(bytes),
-            returns: Returns::new(bytes, shape.sizes.len()),
-            mover: Mutex::new(Mover::new(shape.sizes.len())),
-            slabs: Slabs::new(arena, shape.n_pages, shape.sizes),
+            returns: Returns::new(bytes, slabs.sizes().len()),
+            mover: Mutex::new(Mover::new(slabs.sizes().len())),
+            slabs,
             index,
             epochs: Epochs::new(config.sessions_max),
             hasher: Hasher::new(config.hash_key),
@@ -111,6 +122,7 @@ impl Store {
             replica: Replica::default(),
             config,
             file,
+            published,
         })
     }
 

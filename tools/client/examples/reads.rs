@@ -8,7 +8,7 @@ use gnomon_client::codec::connection::Connection;
 use gnomon_client::frames::FrameReader;
 use gnomon_client::service::Service;
 use gnomon_client::sockets::Sockets;
-use gnomon_client::{Client, ReadError, Reader};
+use gnomon_client::{Client, ReadError, Reader, Stag};
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -71,7 +71,7 @@ fn run() -> Result<bool, Box<dyn Error>> {
 
     // Another client changes what this one has stags of.
     let mut other = Connection::open(server.parse()?)?;
-    let mut store = |value: &[u8]| other.set(b"rust64", 3, value);
+    let mut store = |value: &[u8]| Service::<Stag>::set(&mut other, b"rust64", 3, value);
     store(&value(3000, 9))?;
     let grown = client.get(b"rust64")?.is_some_and(|got| got.value == value(3000, 9));
     check(grown && client.counts().longer == 1, "what has grown is read again");

@@ -5,6 +5,9 @@
 //! [`frames::FrameReader`] is a requester in user space (RoCEv2, [`requester`]) over whatever moves frames, the kernel's
 //! UDP sockets among them ([`sockets`]); with the feature `verbs` there is libibverbs. docs/rdma.md has the formats, and why each check is needed.
 //!
+//! [`SharedClient`] does the same on the server's machine, without a network: it reads items in the server's memory
+//! file ([`shared`]; docs/shared-reads.md).
+//!
 //! ```no_run
 //! use gnomon_client::codec::connection::Connection;
 //! use gnomon_client::{Client, frames::FrameReader, sockets::Sockets};
@@ -23,14 +26,20 @@ pub mod client;
 pub mod codec;
 pub mod frames;
 pub mod image;
+mod mapping;
+pub mod names;
 pub mod reader;
 pub mod requester;
 pub mod service;
+pub mod shared;
+pub mod shared_client;
 pub mod sockets;
 pub mod stags;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 
 pub use client::Client;
-pub use codec::Stag;
+pub use codec::{Place, Stag};
 pub use reader::{ReadError, Reader};
+pub use shared::Shared;
+pub use shared_client::SharedClient;

@@ -1,4 +1,4 @@
-//! The service over TCP: what a reader of stags asks it by ordinary commands.
+//! The service: what clients of one-sided reads ask it by ordinary commands, and what it names items by for them.
 //!
 //! In: a key, a value, or an end of a queue pair. Out: what the service says. Fails: a key that no command can
 //! have, before anything is sent; a refusal, after which the connection is as good as before; the connection
@@ -6,24 +6,58 @@
 
 use crate::codec::connection::Connection;
 use crate::codec::reply::{Reply, Value, parse};
-use crate::codec::{Protocol, Stag, request, stag};
+use crate::codec::{Place, Protocol, Stag, request, stag};
 use memcache::{FarEnd, KEY_MAX_BYTES};
 use std::io::{self, ErrorKind};
 
+/// What an item is read by without a request.
+pub trait Name: Copy {
+    /// The flag of `mg` and `ms` that brings it.
+    const FLAG: char;
+    /// What came with a value.
+    fn of(value: &Value<'_>) -> Option<Self>;
+    /// What came with the answer to a set.
+    fn of_stored(reply: &Reply<'_>) -> Option<Self>;
+}
+
+impl Name for Stag {
+    const FLAG: char = 'g';
+
+    fn of(value: &Value<'_>) -> Option<Self> {
+        value.stag
+    }
+
+    fn of_stored(reply: &Reply<'_>) -> Option<Self> {
+        if let Reply::Named(stag) = reply { Some(*stag) } else { None }
+    }
+}
+
+impl Name for Place {
+    const FLAG: char = 'p';
+
+    fn of(value: &Value<'_>) -> Option<Self> {
+        value.place
+    }
+
+    fn of_stored(reply: &Reply<'_>) -> Option<Self> {
+        if let Reply::Placed(place) = reply { Some(*place) } else { None }
+    }
+}
+
 /// What clients of one-sided reads ask by ordinary commands.
-pub trait Service {
-    /// Gets a value into `into`, which is empty; its flags, and its stag if it can be read at once.
+pub trait Service<N: Name = Stag> {
+    /// Gets a value into `into`, which is empty; its flags, and its name if it can be read at once.
     /// `None`: there is none.
     ///
     /// # Errors
     /// See the module.
-    fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> io::Result<Option<(u32, Option<Stag>)>>;
+    fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> io::Result<Option<(u32, Option<N>)>>;
 
-    /// Stores a value; its stag if it can be read at once.
+    /// Stores a value; its name if it can be read at once.
     ///
     /// # Errors
     /// See the module.
-    fn set(&mut self, key: &[u8], flags: u32, value: &[u8]) -> io::Result<Option<Stag>>;
+    fn set(&mut self, key: &[u8], flags: u32, value: &[u8]) -> io::Result<Option<N>>;
 }
 
 fn refused(line: &[u8]) -> io::Error {
@@ -47,18 +81,18 @@ fn out_of_step(reply: &Reply<'_>) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("no reply to what was asked: {reply:?}"))
 }
 
-/// Appends the command that gets a value and its stag.
-pub fn append_get(key: &[u8], out: &mut Vec<u8>) {
+/// Appends the command that gets a value and its name.
+pub fn append_get<N: Name>(key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"mg ");
     out.extend_from_slice(key);
-    out.extend_from_slice(b" v f k g\r\n");
+    request::text(&format!(" v f k {}", N::FLAG), None, out);
 }
 
-/// Appends the command that stores a value and gets its stag.
-pub fn append_set(key: &[u8], flags: u32, value: &[u8], out: &mut Vec<u8>) {
+/// Appends the command that stores a value and gets its name.
+pub fn append_set<N: Name>(key: &[u8], flags: u32, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"ms ");
     out.extend_from_slice(key);
-    request::text(&format!(" {} F{flags} g", value.len()), Some(value), out);
+    request::text(&format!(" {} F{flags} {}", value.len(), N::FLAG), Some(value), out);
 }
 
 /// Connects this end of a queue pair, over a connection that is then to be kept.
@@ -80,34 +114,34 @@ pub fn connect(service: &mut Connection, near: &FarEnd) -> io::Result<FarEnd> {
     }
 }
 
-impl Service for Connection {
-    fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> io::Result<Option<(u32, Option<Stag>)>> {
+impl<N: Name> Service<N> for Connection {
+    fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> io::Result<Option<(u32, Option<N>)>> {
         checked(key)?;
         let mut line = Vec::new();
-        append_get(key, &mut line);
+        append_get::<N>(key, &mut line);
         self.send(&line)?;
         self.receive(|come| match parse(Protocol::Meta, come)? {
             None => io::Result::Ok(None),
             Some((Reply::Miss, rest)) => Ok(Some((Ok(None), rest))),
-            Some((Reply::Value(Value { key: Some(its), flags, stag, data, .. }), rest))
-                if its == key =>
-            {
-                into.extend_from_slice(data);
-                Ok(Some((Ok(Some((flags.unwrap_or(0), stag))), rest)))
+            Some((Reply::Value(value), rest)) if value.key == Some(key) => {
+                into.extend_from_slice(value.data);
+                Ok(Some((Ok(Some((value.flags.unwrap_or(0), N::of(&value)))), rest)))
             }
             Some((Reply::Refused(line), rest)) => Ok(Some((Err(refused(line)), rest))),
             Some((other, _)) => Err(out_of_step(&other)),
         })?
     }
 
-    fn set(&mut self, key: &[u8], flags: u32, value: &[u8]) -> io::Result<Option<Stag>> {
+    fn set(&mut self, key: &[u8], flags: u32, value: &[u8]) -> io::Result<Option<N>> {
         checked(key)?;
         let mut text = Vec::new();
-        append_set(key, flags, value, &mut text);
+        append_set::<N>(key, flags, value, &mut text);
         self.send(&text)?;
         self.receive(|come| match parse(Protocol::Meta, come)? {
             None => io::Result::Ok(None),
-            Some((Reply::Named(stag), rest)) => Ok(Some((Ok(Some(stag)), rest))),
+            Some((reply, rest)) if let Some(name) = N::of_stored(&reply) => {
+                Ok(Some((Ok(Some(name)), rest)))
+            }
             Some((Reply::Done, rest)) => Ok(Some((Ok(None), rest))),
             Some((Reply::NotStored, rest)) => Ok(Some((Err(refused(b"NS")), rest))),
             Some((Reply::Refused(line), rest)) => Ok(Some((Err(refused(line)), rest))),
@@ -141,6 +175,18 @@ mod tests {
         (Connection::open(address).unwrap(), server)
     }
 
+    fn get(
+        it: &mut Connection,
+        key: &[u8],
+        into: &mut Vec<u8>,
+    ) -> io::Result<Option<(u32, Option<Stag>)>> {
+        it.get(key, into)
+    }
+
+    fn set(it: &mut Connection, key: &[u8], flags: u32, value: &[u8]) -> io::Result<Option<Stag>> {
+        it.set(key, flags, value)
+    }
+
     fn near() -> FarEnd {
         FarEnd { qpn: 5, psn: 6, gid: "::ffff:10.0.0.1".parse().unwrap(), mtu: 1024 }
     }
@@ -159,23 +205,45 @@ mod tests {
             b"EN\r\n",
         ]);
         let (mut value, stag) = (Vec::new(), Stag { id: 0xabc, len: 48 });
-        let why = it.get(b"sun", &mut value).unwrap_err();
+        let why = get(&mut it, b"sun", &mut value).unwrap_err();
         assert_eq!((why.to_string().as_str(), value.len()), ("SERVER_ERROR busy", 0));
-        assert_eq!(it.get(b"sun", &mut value).unwrap(), Some((3, Some(stag))));
+        assert_eq!(get(&mut it, b"sun", &mut value).unwrap(), Some((3, Some(stag))));
         assert_eq!(value, b"shine");
-        let why = it.set(b"sun", 3, b"shine").unwrap_err();
+        let why = set(&mut it, b"sun", 3, b"shine").unwrap_err();
         assert!(why.to_string().contains("out of memory"), "{why}");
-        assert_eq!(it.set(b"sun", 3, b"shine").unwrap(), Some(stag));
-        assert_eq!(it.set(b"sun", 3, b"shine").unwrap_err().to_string(), "NS");
+        assert_eq!(set(&mut it, b"sun", 3, b"shine").unwrap(), Some(stag));
+        assert_eq!(set(&mut it, b"sun", 3, b"shine").unwrap_err().to_string(), "NS");
         let why = connect(&mut it, &near()).unwrap_err();
         assert!(why.to_string().contains("in use"), "{why}");
         assert_eq!(connect(&mut it, &near()).unwrap().qpn, 17);
         let why = connect(&mut it, &near()).unwrap_err();
         assert!(why.to_string().contains("path MTU"), "{why}");
-        assert_eq!(it.get(b"sun", &mut Vec::new()).unwrap(), None);
+        assert_eq!(get(&mut it, b"sun", &mut Vec::new()).unwrap(), None);
         drop(it);
         let asked = server.join().unwrap();
         assert!(asked.starts_with(b"mg sun v f k g\r\nmg sun v f k g\r\nms sun 5 F3 g\r\n"));
+    }
+
+    #[test]
+    fn places_come_with_values_and_with_what_is_stored() {
+        let (mut it, server) = service(&[
+            b"VA 5 f3 ksun pa,200000,1,5\r\nshine\r\n",
+            b"HD pa,200000,1,6\r\n",
+            b"VA 5 f3 ksun\r\nshine\r\n",
+            b"HD\r\n",
+            b"HD ga1b2c3d4e5f60718,48\r\n",
+        ]);
+        let place = Place { generation: 10, offset: 0x20_0000, left: 1, number: 5 };
+        let mut value = Vec::new();
+        assert_eq!(it.get(b"sun", &mut value).unwrap(), Some((3, Some(place))));
+        assert_eq!(it.set(b"sun", 3, b"shine").unwrap(), Some(Place { number: 6, ..place }));
+        assert_eq!(it.get(b"sun", &mut value).unwrap(), Some((3, None::<Place>)));
+        assert_eq!(it.set(b"sun", 3, b"shine").unwrap(), None::<Place>);
+        let stag: io::Result<Option<Place>> = it.set(b"sun", 3, b"shine");
+        assert_eq!(stag.unwrap_err().kind(), ErrorKind::InvalidData, "it was not asked for");
+        drop(it);
+        let asked = server.join().unwrap();
+        assert!(asked.starts_with(b"mg sun v f k p\r\nms sun 5 F3 p\r\nshine\r\nmg sun"));
     }
 
     #[test]
@@ -189,11 +257,11 @@ mod tests {
             let answers = Box::leak(Box::new([stray]));
             let (mut it, server) = service(answers);
             let mut value = Vec::new();
-            let why = it.get(b"sun", &mut value).unwrap_err();
+            let why = get(&mut it, b"sun", &mut value).unwrap_err();
             assert_eq!((why.kind(), value.len()), (ErrorKind::InvalidData, 0), "{why}");
             for why in [
-                it.get(b"moon", &mut value).unwrap_err(),
-                it.set(b"moon", 0, b"dusk").unwrap_err(),
+                get(&mut it, b"moon", &mut value).unwrap_err(),
+                set(&mut it, b"moon", 0, b"dusk").unwrap_err(),
                 connect(&mut it, &near()).unwrap_err(),
             ] {
                 assert_eq!(why.kind(), ErrorKind::NotConnected, "{why}");
@@ -208,11 +276,11 @@ mod tests {
         let (mut it, server) = service(&[b"EN\r\n"]);
         let long = [b'k'; 251];
         for key in [&b""[..], b"a\r\nflush_all", b"a b", b"a\0", b"a\x7f", b"a\t", &long] {
-            let get = it.get(key, &mut Vec::new()).unwrap_err();
-            let set = it.set(key, 0, b"x").unwrap_err();
+            let get = get(&mut it, key, &mut Vec::new()).unwrap_err();
+            let set = set(&mut it, key, 0, b"x").unwrap_err();
             assert_eq!([get.kind(), set.kind()], [ErrorKind::InvalidInput; 2]);
         }
-        assert_eq!(it.get(&long[..250], &mut Vec::new()).unwrap(), None);
+        assert_eq!(get(&mut it, &long[..250], &mut Vec::new()).unwrap(), None);
         drop(it);
         assert_eq!(server.join().unwrap().len(), "mg  v f k g\r\n".len() + 250);
     }

@@ -11,7 +11,7 @@
 
 use crate::codec::Stag;
 use crate::image::{self, Found, HEAD_BYTES, Item, TAIL_BYTES, Unfit};
-use std::collections::HashMap;
+use crate::names::Names;
 
 /// What to do with what a READ got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,41 +39,27 @@ pub enum Why {
 
 /// Stags of keys.
 #[derive(Debug)]
-pub struct Stags {
-    table: HashMap<Box<[u8]>, Stag>,
-    max: usize,
-}
+pub struct Stags(Names<Stag>);
 
 impl Stags {
     /// Of at most so many keys, one at least. One more, and all are forgotten: a get brings each again.
     pub fn new(max: usize) -> Self {
-        Self { table: HashMap::new(), max: max.max(1) }
+        Self(Names::new(max))
     }
 
     /// A key's.
     pub fn of(&self, key: &[u8]) -> Option<Stag> {
-        self.table.get(key).copied()
+        self.0.of(key)
     }
 
     /// Keeps what came with a reply: `None`, if that has none.
     pub fn keep(&mut self, key: &[u8], stag: Option<Stag>) {
-        match (stag, self.table.get_mut(key)) {
-            (Some(stag), Some(old)) => *old = stag,
-            (Some(stag), None) => {
-                if self.table.len() >= self.max {
-                    self.table.clear();
-                }
-                self.table.insert(key.into(), stag);
-            }
-            (None, _) => {
-                self.table.remove(key);
-            }
-        }
+        self.0.keep(key, stag);
     }
 
     /// Forgets all: the server was started again, or may have been.
     pub fn clear(&mut self) {
-        self.table.clear();
+        self.0.clear();
     }
 
     /// What follows from the bytes that a READ by this stag got. `is_second`: it followed [`Next::Again`].
@@ -121,19 +107,6 @@ mod tests {
     use crate::image::tests::{Sent, sent};
 
     const STAG: Stag = Stag { id: 77, len: 1000 };
-
-    #[test]
-    fn no_more_are_kept_than_may_be() {
-        let mut stags = Stags::new(2);
-        for key in [b"a", b"b", b"a"] {
-            stags.keep(key, Some(STAG));
-        }
-        assert_eq!([b"a", b"b"].map(|key| stags.of(key)), [Some(STAG); 2]);
-        stags.keep(b"c", Some(STAG));
-        assert_eq!([b"a", b"b", b"c"].map(|key| stags.of(key)), [None, None, Some(STAG)]);
-        stags.keep(b"c", None);
-        assert_eq!(stags.of(b"c"), None);
-    }
 
     #[test]
     fn a_length_follows_the_items() {

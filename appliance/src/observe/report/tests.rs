@@ -180,6 +180,7 @@ fn the_plan_in_json() {
             "watch_allowed": true,
             "cas_enabled": true,
             "rdma": false,
+            "shared_reads": false,
             "prefix_delimiter": 58,
         },
         "process": {

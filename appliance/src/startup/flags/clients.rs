@@ -66,6 +66,12 @@ pub struct ClientFlags {
     #[arg(value_parser = clap::builder::BoolishValueParser::new())]
     pub rdma: bool,
 
+    /// Let clients on this machine read items in the file of -e themselves, without a request;
+    /// docs/shared-reads.md. Who may open that file can read every key and value in it.
+    #[arg(long, env = "GNOMON_SHARED_READS")]
+    #[arg(value_parser = clap::builder::BoolishValueParser::new())]
+    pub shared_reads: bool,
+
     /// What separates prefixes within a key, for `flush_prefix`.
     #[arg(short = 'D', long, value_name = "CHAR", env = "GNOMON_PREFIX_DELIMITER")]
     #[arg(default_value = ":", value_parser = parse_delimiter)]

@@ -43,6 +43,8 @@ pub struct ClientsPlan {
     pub cas_enabled: bool,
     /// RDMA READs are answered.
     pub rdma: bool,
+    /// Clients read items in the memory file.
+    pub shared_reads: bool,
     /// What separates prefixes within a key.
     pub prefix_delimiter: u8,
 }
@@ -83,6 +85,9 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
     if clients.rdma && clients.enable_ssl {
         return Err(PlanError::RdmaWithTls);
     }
+    if clients.shared_reads && flags.memory_file.is_none() {
+        return Err(PlanError::SharedReadsWithoutFile);
+    }
     let mut plan = ClientsPlan {
         unix: clients
             .unix_socket
@@ -105,6 +110,7 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
         watch_allowed: !clients.disable_watch,
         cas_enabled: !clients.disable_cas,
         rdma: clients.rdma,
+        shared_reads: clients.shared_reads,
         prefix_delimiter: clients.prefix_delimiter,
     };
     for option in clients.options() {

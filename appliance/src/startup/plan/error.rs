@@ -339,6 +339,9 @@ pub enum PlanError {
     /// `--rdma` and TLS.
     #[error("-Z encrypts values, and READs of --rdma do not: leave one of them out")]
     RdmaWithTls,
+    /// `--shared-reads` without a memory file.
+    #[error("--shared-reads is for clients that read items in the memory file: it needs -e FILE")]
+    SharedReadsWithoutFile,
     /// `-s` and a port.
     #[error(
         "-s serves a Unix socket and no network, and --port serves a network: leave one of them out"

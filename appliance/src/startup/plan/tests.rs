@@ -146,6 +146,13 @@ fn flags_about_clients_become_facts() {
 }
 
 #[test]
+fn reads_in_the_memory_file_need_one() {
+    assert!(!plan("-e /dev/shm/items").unwrap().clients.shared_reads);
+    assert!(plan("-e /dev/shm/items --shared-reads").unwrap().clients.shared_reads);
+    assert_eq!(plan("--shared-reads").unwrap_err(), PlanError::SharedReadsWithoutFile);
+}
+
+#[test]
 fn one_sided_reads_need_a_port_and_no_tls() {
     assert!(!plan("").unwrap().clients.rdma);
     assert!(plan("--port net_ring0 --ip 10.0.0.5/24 --rdma").unwrap().clients.rdma);

@@ -4,8 +4,9 @@
 //! is requested, flags in the order of the request. Never fails.
 
 use crate::command::{Echo, KEY_MAX_BYTES};
-use crate::outcome::{Body, Claim, Facts, Fetched, Number, Outcome, Stag, Ttl, Unstored};
+use crate::outcome::{Body, Claim, Facts, Fetched, Number, Outcome, ReadBy, Stag, Ttl, Unstored};
 use crate::sink::Sink;
+use base::memory_file::Place;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use std::fmt::Write;
@@ -13,13 +14,13 @@ use std::fmt::Write;
 /// Most bytes of a key in base64.
 const BASE64_MAX_BYTES: usize = KEY_MAX_BYTES.div_ceil(3) * 4;
 
-/// Writes what became of a command, how long the value is that it was about, and what a READ needs to
-/// know.
+/// Writes what became of a command, how long the value is that it was about, and what it can be
+/// read by.
 pub(crate) fn put_sized(
     echo: &Echo<'_>,
     outcome: Outcome<'_>,
     len: Option<usize>,
-    stag: Option<Stag>,
+    by: ReadBy,
     out: &mut impl Sink,
 ) {
     let (code, cas): (&[u8], _) = match outcome {
@@ -37,16 +38,16 @@ pub(crate) fn put_sized(
         Outcome::Version(_) | Outcome::Bye => return,
         Outcome::Lines(lines) => return out.put(lines),
     };
-    let stag = stag.filter(|_| matches!(outcome, Outcome::Stored(_)));
-    put_code(code, echo, (cas, len, stag), out);
+    let by = if matches!(outcome, Outcome::Stored(_)) { by } else { ReadBy::default() };
+    put_code(code, echo, (cas, len, by), out);
 }
 
 /// The answer of which only the code, the key and what the client brought are sent; the CAS id, the
-/// length of the value and its stag where there are any to send.
+/// length of the value and what it can be read by where there are any to send.
 fn put_code(
     code: &[u8],
     echo: &Echo<'_>,
-    (cas, len, stag): (Option<u64>, Option<usize>, Option<Stag>),
+    (cas, len, by): (Option<u64>, Option<usize>, ReadBy),
     out: &mut impl Sink,
 ) {
     out.put(code);
@@ -56,7 +57,8 @@ fn put_code(
             b'O' => put_word(word, out),
             b'c' if let Some(cas) = cas => put_number(b" c", cas, out),
             b's' if let Some(len) = len => put_number(b" s", len as u64, out),
-            b'g' => put_stag(stag, out),
+            b'g' => put_stag(by.stag, out),
+            b'p' => put_place(by.place, out),
             _ => {}
         }
     }
@@ -65,7 +67,7 @@ fn put_code(
 
 /// `mg` has found nothing.
 pub(crate) fn put_miss(echo: &Echo<'_>, out: &mut impl Sink) {
-    put_code(b"EN", echo, (None, None, None), out);
+    put_code(b"EN", echo, (None, None, ReadBy::default()), out);
 }
 
 /// `mg` has found something.
@@ -84,7 +86,8 @@ pub(crate) fn put_fetched(echo: &Echo<'_>, found: &Fetched<'_, impl Body>, out: 
             b'h' => put_number(b" h", u64::from(found.fetched), out),
             b'l' => put_number(b" l", u64::from(found.idle_s), out),
             b'O' => put_word(word, out),
-            b'g' => put_stag(found.stag, out),
+            b'g' => put_stag(found.by.stag, out),
+            b'p' => put_place(found.by.place, out),
             _ => {}
         }
     }
@@ -174,6 +177,15 @@ fn put_stag(stag: Option<Stag>, out: &mut impl Sink) {
     // Two letters, 16 digits and a comma fit.
     let _ = write!(text, " g{stag:016x},");
     put_number(text.as_bytes(), read_len as u64, out);
+}
+
+/// Four hexadecimal numbers; nothing of an item that has no place.
+fn put_place(place: Option<Place>, out: &mut impl Sink) {
+    let Some(Place { generation, offset, left, number }) = place else { return };
+    let mut text = arrayvec::ArrayString::<64>::new();
+    // Two letters, three commas, and digits of three times eight bytes and of four fit.
+    let _ = write!(text, " p{generation:x},{offset:x},{left:x},{number:x}");
+    out.put(text.as_bytes());
 }
 
 fn put_word(word: &[u8], out: &mut impl Sink) {

@@ -6,8 +6,8 @@
 
 use crate::base64_key::decode;
 use crate::command::{
-    Arith, Command, Delete, Echo, Fetch, Form, KEY_MAX_BYTES, Leave, Refused, Store, StoreMode,
-    Verb, Words,
+    Arith, Command, Delete, Echo, Fetch, Form, KEY_MAX_BYTES, Leave, Reads, Refused, Store,
+    StoreMode, Verb, Words,
 };
 use crate::parsed::Parsed;
 use crate::refusal::{Fault, Refusal};
@@ -53,8 +53,8 @@ struct Flags<'a> {
     /// D: how much to add or subtract.
     delta: u64,
     mode: Option<u8>,
-    /// g: what a READ of the item needs to know.
-    stag: bool,
+    /// g and p: what one-sided reads of the item need to know.
+    reads: Reads,
 }
 
 impl<'a> Flags<'a> {
@@ -76,7 +76,7 @@ impl<'a> Flags<'a> {
             initial: 0,
             delta: 1,
             mode: None,
-            stag: false,
+            reads: Reads::default(),
         }
     }
 
@@ -93,8 +93,8 @@ impl<'a> Flags<'a> {
     }
 
     fn command(&self, key: &'a [u8], verb: Verb<'a>) -> Command<'a> {
-        let Self { words, base64_key, quiet, value, create, stag, .. } = *self;
-        let echo = Echo { key, words, base64_key, quiet, value, create, stag };
+        let Self { words, base64_key, quiet, value, create, reads, .. } = *self;
+        let echo = Echo { key, words, base64_key, quiet, value, create, reads };
         Command { verb, form: Form::Meta(echo) }
     }
 }
@@ -268,7 +268,7 @@ fn flags_in_short<'a>(key: &[u8], words: Words<'a>) -> Result<Flags<'a>, Refusal
         return Err(Refusal::Meta(Fault::FlagsTooLong));
     }
     let fault = Refusal::Meta(Fault::InvalidOrDuplicateFlag);
-    flags(key, words).ok().filter(|flags| !flags.stag).ok_or(fault)
+    flags(key, words).ok().filter(|flags| flags.reads == Reads::default()).ok_or(fault)
 }
 
 /// Reads the flags, and whether the key is what they say. The last fault is reported; an unknown or
@@ -298,8 +298,9 @@ fn flags<'a>(key: &[u8], words: Words<'a>) -> Result<Flags<'a>, Refusal> {
             b'u' => flags.unnoticed = true,
             b'I' => flags.invalidate = true,
             b'x' => flags.remove_value = true,
-            // Refused where there are no READs, when the command is carried out.
-            b'g' if value.is_empty() => flags.stag = true,
+            // Refused where there are no such reads, when the command is carried out.
+            b'g' if value.is_empty() => flags.reads.stag = true,
+            b'p' if value.is_empty() => flags.reads.place = true,
             b'c' | b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'O' | b'P' | b'L' => {}
             b'C' => {
                 flags.cas = number(value);
@@ -395,6 +396,12 @@ mod tests {
         let what = arith(b"ma k\r\n");
         assert_eq!((what.delta, what.initial, what.decrement), (1, None, false));
         assert!(request(b"me Zm9v b\r\n").1.base64_key);
+        let reads = |line| request(line).1.reads;
+        assert_eq!(reads(b"mg k v p\r\n"), Reads { stag: false, place: true });
+        assert_eq!(reads(b"ms k 2 p g\r\nab\r\n"), Reads { stag: true, place: true });
+        for line in [&b"mg k p1\r\n"[..], b"mg k p p\r\n", b"md k p\r\n", b"ma k p\r\n"] {
+            assert!(format!("{:?}", text::parse(line, 1024)).contains("Refused"));
+        }
     }
 
     #[test]

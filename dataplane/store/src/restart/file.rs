@@ -3,6 +3,7 @@
 //! In: a path. Out: the file, open, locked and ours alone. Fails: with a [`MemoryFileError`]
 //! that says what is wrong with it and what to do.
 
+use crate::published::Published;
 use driver_shim::mapping::{reserve, write_start};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -133,6 +134,11 @@ impl MemoryFile {
                 _ => Refusal::Reserve { bytes, source },
             })
         })
+    }
+
+    /// The words for clients who read items here. They are ended.
+    pub(crate) fn published(&self) -> Result<Published, MemoryFileError> {
+        Published::of(&self.file).map_err(|e| self.refused(Refusal::Write(e)))
     }
 
     pub(super) fn write(&self, start: &[u8]) -> Result<(), MemoryFileError> {

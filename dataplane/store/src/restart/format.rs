@@ -11,6 +11,9 @@
 //! 40  settings: sizes' sum u32    2 MB  the pages, 2 MB each
 //! ```
 //!
+//! Behind all that, still before the pages, lie the words that clients with a mapping of the file
+//! look at while it is in use (`published.rs`). They are no part of what is saved.
+//!
 //! All numbers are little-endian. While a process uses the file, `clean` is 0 and nothing behind
 //! the generation counts. The generation is another at each start, so that the state before it
 //! cannot come back by `clean` alone. In: untrusted bytes. Out: [`Saved`], all
@@ -18,18 +21,14 @@
 
 use crate::config::{Shape, StoreConfig};
 use crate::layout::{PAGE_BYTES, PAGES_MAX};
+pub(super) use base::memory_file::LEAD_BYTES;
+use base::memory_file::{LIVE_AT, MAGIC, VERSION, VERSION_AT};
 use std::fmt;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes before the first page: enough for the entries of all pages that locations reach, and a
-/// huge page's length, so that the pages can be mapped on huge pages.
-pub(super) const LEAD_BYTES: usize = driver_shim::mapping::HUGE_PAGE_BYTES;
-
-const MAGIC: [u8; 8] = *b"gnomonMF";
-
-/// Raised when pages or items are laid out differently, too.
-const VERSION: u32 = 2;
+// The lead is a huge page's length, so that the pages can be mapped on huge pages.
+const _: () = assert!(LEAD_BYTES == driver_shim::mapping::HUGE_PAGE_BYTES);
 
 const CLEAN: u32 = 1;
 
@@ -47,7 +46,9 @@ struct Header {
 const HEADER_BYTES: usize = size_of::<Header>();
 const ENTRY_BYTES: usize = size_of::<Entry>();
 
-const _: () = assert!(HEADER_BYTES + PAGES_MAX * ENTRY_BYTES + size_of::<U32>() <= LEAD_BYTES);
+const _: () = assert!(std::mem::offset_of!(Header, version) == VERSION_AT);
+// Enough for the entries of all pages that locations reach.
+const _: () = assert!(HEADER_BYTES + PAGES_MAX * ENTRY_BYTES + size_of::<U32>() <= LIVE_AT);
 
 /// What must be as it was, for the pages to mean what they meant.
 #[derive(

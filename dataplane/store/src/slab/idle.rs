@@ -5,6 +5,8 @@
 
 use crate::epoch::Stamp;
 use crate::layout::NIL;
+use crate::published::Published;
+use std::sync::Arc;
 
 /// Chunks taken out of sight, chained through their headers.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(super) struct Pool {
     pub(super) closed: Waiting,
     /// Pages that are to stay unused: the memory limit is that much below what is mapped.
     pub(super) withheld: u32,
+    /// Is notified of pages that leave a class.
+    pub(super) published: Option<Arc<Published>>,
 }
 
 /// Pages that came back, chained through `ring_next`.
@@ -61,6 +65,7 @@ impl Default for Pool {
             open: Waiting::default(),
             closed: Waiting::default(),
             withheld: 0,
+            published: None,
         }
     }
 }

@@ -12,6 +12,8 @@ use super::idle::Pool;
 use super::{CLASS_SHIFT, Class, Slabs, get, put};
 use crate::epoch::Epochs;
 use crate::layout::NIL;
+use crate::published::Published;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Free chunks that a class keeps while it is in use, however few it has: a page that goes back is away
@@ -117,6 +119,11 @@ impl Slabs {
         }
     }
 
+    /// Sets what is notified of pages that leave a class.
+    pub(crate) fn notify(&self, published: Arc<Published>) {
+        self.pool.lock().published = Some(published);
+    }
+
     /// Pages that may be used.
     pub(crate) fn limit_pages(&self) -> u32 {
         self.n_pages() - self.pool.lock().withheld
@@ -208,8 +215,11 @@ impl Slabs {
             class.hand_page = if class.pages == 0 { NIL } else { next };
             class.hand_chunk = 0;
         }
-        self.words[page as usize].store(0, Ordering::Release);
         let mut pool = self.pool.lock();
+        if let Some(published) = &pool.published {
+            published.leave(page);
+        }
+        self.words[page as usize].store(0, Ordering::Release);
         put(&p.ring_next, pool.open.head);
         pool.open.head = page;
         pool.open.count += 1;

@@ -1,10 +1,12 @@
-//! A TCP connection to a server, and the bytes of replies that have come over it.
+//! A connection to a server, over TCP or a Unix socket, and the bytes of replies that have come over it.
 //!
 //! Fails: the socket; a server that says nothing in time, or ends; what is no reply. Any of these ends the
 //! connection: what comes after it would answer another request than the last.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Longest wait for the next bytes of an answer, and for all of them together but the last.
@@ -12,10 +14,46 @@ const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// Room for what one read brings, at the start.
 const BUFFER_BYTES: usize = 1 << 16;
 
+#[derive(Debug)]
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.write_all(bytes),
+            Self::Unix(stream) => stream.write_all(bytes),
+        }
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(into),
+            Self::Unix(stream) => stream.read(into),
+        }
+    }
+
+    fn set_timeouts(&self, longest: Duration) -> io::Result<()> {
+        let longest = Some(longest);
+        match self {
+            Self::Tcp(stream) => {
+                stream.set_read_timeout(longest)?;
+                stream.set_write_timeout(longest)
+            }
+            Self::Unix(stream) => {
+                stream.set_read_timeout(longest)?;
+                stream.set_write_timeout(longest)
+            }
+        }
+    }
+}
+
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     buffer: Vec<u8>,
     /// What has come and was not taken yet lies from here to there.
     start: usize,
@@ -32,17 +70,33 @@ impl Connection {
     pub fn open(server: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&server, ANSWER_MAX)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(ANSWER_MAX))?;
-        stream.set_write_timeout(Some(ANSWER_MAX))?;
+        Self::over(Stream::Tcp(stream))
+    }
+
+    /// Connects to a Unix socket.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn open_unix(server: &Path) -> io::Result<Self> {
+        Self::over(Stream::Unix(UnixStream::connect(server)?))
+    }
+
+    fn over(stream: Stream) -> io::Result<Self> {
+        stream.set_timeouts(ANSWER_MAX)?;
         Ok(Self { stream, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0, broken: false })
     }
 
     /// This end's address, and the server's.
     ///
     /// # Errors
-    /// The socket's.
+    /// The socket's; `Unsupported` for a Unix socket.
     pub fn between(&self) -> io::Result<(SocketAddr, SocketAddr)> {
-        Ok((self.stream.local_addr()?, self.stream.peer_addr()?))
+        match &self.stream {
+            Stream::Tcp(stream) => Ok((stream.local_addr()?, stream.peer_addr()?)),
+            Stream::Unix(_) => {
+                Err(io::Error::new(ErrorKind::Unsupported, "a Unix socket has no address"))
+            }
+        }
     }
 
     /// Sends.
@@ -155,7 +209,7 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let mut connection = Connection::open(listener.local_addr().unwrap()).unwrap();
         let mut server = listener.accept().unwrap().0;
-        connection.stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        connection.stream.set_timeouts(Duration::from_millis(20)).unwrap();
         let mut line = || {
             connection.send(b"version\r\n")?;
             connection.receive(|come| Ok((!come.is_empty()).then_some(((), &[][..]))))

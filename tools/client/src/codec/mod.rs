@@ -2,16 +2,19 @@
 //!
 //! [`request`] writes requests in text, meta and binary form; [`reply`] reads what comes back, piece
 //! by piece; [`udp`] is the header of every datagram; [`connection`] is a TCP stream that replies
-//! are read from; [`asked`] reads requests back from a capture; [`stag`] has what one-sided reads need.
+//! are read from; [`asked`] reads requests back from a capture; [`stag`] has what one-sided reads over the
+//! network need, and replies say where items lie for those in the memory file.
 
 pub mod asked;
 pub mod connection;
+mod place;
 pub mod reply;
 pub mod request;
 pub mod stag;
 pub mod udp;
 
 pub use asked::Asked;
+pub use base::memory_file::Place;
 pub use reply::{Malformed, Reply, Value};
 pub use request::{Field, Set};
 pub use stag::Stag;

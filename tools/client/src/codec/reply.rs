@@ -5,7 +5,7 @@
 //! ends them.
 
 use super::request::Field;
-use super::{Protocol, Read, Stag, line, number};
+use super::{Place, Protocol, Read, Stag, line, number, place};
 use memcache::binary::{Header, RESPONSE_MAGIC, opcode};
 use std::io::Write as _;
 
@@ -29,7 +29,7 @@ impl From<Malformed> for std::io::Error {
 }
 
 /// A value that was found. What a reply does not report is `None`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Value<'a> {
     /// Its key.
     pub key: Option<&'a [u8]>,
@@ -37,8 +37,10 @@ pub struct Value<'a> {
     pub flags: Option<u32>,
     /// The item's CAS id.
     pub cas: Option<u64>,
-    /// What it is read by.
+    /// What it is read by over the network.
     pub stag: Option<Stag>,
+    /// What it is read by in the memory file.
+    pub place: Option<Place>,
     /// The value itself.
     pub data: &'a [u8],
     /// Binary: one of several, which another reply ends.
@@ -64,6 +66,8 @@ pub enum Reply<'a> {
     Done,
     /// The same with the stag of what was stored, or is there.
     Named(Stag),
+    /// The same with the place of what was stored, or is there.
+    Placed(Place),
     /// `NOT_STORED`, `NS`, or SET's status.
     NotStored,
     /// `EXISTS`, `EX`, or SET's status.
@@ -108,6 +112,7 @@ pub fn parse(protocol: Protocol, bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8
         (Protocol::Meta, b"HD", 0) => Reply::Done,
         (Protocol::Meta, b"HD", _) => match (words.next(), words.next()) {
             (Some([b'g', stag @ ..]), None) => Reply::Named(Stag::parse(stag)?),
+            (Some([b'p', word @ ..]), None) => Reply::Placed(place::parse(word)?),
             _ => return Err(Malformed),
         },
         (Protocol::Ascii, b"NOT_STORED", 0) | (Protocol::Meta, b"NS", 0) => Reply::NotStored,
@@ -128,15 +133,14 @@ fn classic<'a>(mut words: impl Iterator<Item = &'a [u8]>, after: &'a [u8]) -> Re
     if words.next().is_some() {
         return Err(Malformed);
     }
-    let value = |data| Reply::Value(Value { key, flags, cas, stag: None, data, quiet: false });
+    let value = |data| Reply::Value(Value { key, flags, cas, data, ..Value::default() });
     Ok(block(after, bytes)?.map(|(data, rest)| (value(data), rest)))
 }
 
-/// `VA <bytes> [k<key>] [f<flags>] [c<cas>] [g<stag>,<length>]` and the data.
+/// `VA <bytes> [k<key>] [f<flags>] [c<cas>] [g<stag>,<length>] [p<place>] [W] [X] [Z]` and the data.
 fn meta<'a>(mut words: impl Iterator<Item = &'a [u8]>, after: &'a [u8]) -> Read<'a, Reply<'a>> {
     let bytes = words.next().and_then(number).ok_or(Malformed)?;
-    let mut value =
-        Value { key: None, flags: None, cas: None, stag: None, data: &[], quiet: false };
+    let mut value = Value::default();
     for word in words {
         match word.split_first() {
             Some((b'k', key)) if value.key.is_none() => value.key = Some(key),
@@ -145,6 +149,9 @@ fn meta<'a>(mut words: impl Iterator<Item = &'a [u8]>, after: &'a [u8]) -> Read<
             }
             Some((b'c', n)) if value.cas.is_none() => value.cas = Some(number(n).ok_or(Malformed)?),
             Some((b'g', stag)) if value.stag.is_none() => value.stag = Some(Stag::parse(stag)?),
+            Some((b'p', word)) if value.place.is_none() => value.place = Some(place::parse(word)?),
+            // It is out of date, or to be fetched anew, by this client or another.
+            Some((b'W' | b'X' | b'Z', [])) => {}
             _ => return Err(Malformed),
         }
     }
@@ -181,7 +188,7 @@ fn binary(bytes: &[u8]) -> Read<'_, Reply<'_>> {
                 .ok_or(Malformed)?;
             let (flags, cas) = (Some(u32::from_be_bytes(*flags)), Some(head.cas));
             let quiet = head.opcode == opcode::GETKQ;
-            Reply::Value(Value { key: Some(key), flags, cas, stag: None, data, quiet })
+            Reply::Value(Value { key: Some(key), flags, cas, data, quiet, ..Value::default() })
         }
         (opcode::NOOP, STATUS_OK) => Reply::End,
         (opcode::SET, STATUS_OK) => Reply::Stored,
@@ -212,9 +219,10 @@ mod tests {
     use super::*;
 
     const STAG: Stag = Stag { id: 0xa1b2_c3d4_e5f6_0718, len: 48 };
+    const PLACE: Place = Place { generation: 10, offset: 0x20_0000, left: 0, number: 1 };
 
     fn value<'a>(key: Option<&'a [u8]>, flags: Option<u32>, cas: Option<u64>) -> Reply<'a> {
-        Reply::Value(Value { key, flags, cas, stag: None, data: b"a\r\n", quiet: false })
+        Reply::Value(Value { key, flags, cas, data: b"a\r\n", ..Value::default() })
     }
 
     #[test]
@@ -226,21 +234,21 @@ mod tests {
             (Ascii, b"VALUE k 3 3 12\r\na\r\n\r\n", value(k, f, Some(12))),
             (Meta, b"VA 3\r\na\r\n\r\n", value(None, None, None)),
             (Meta, b"VA 3 f3 c12 kk\r\na\r\n\r\n", value(k, f, Some(12))),
+            (Meta, b"VA 3 f3 kk X W\r\na\r\n\r\n", value(k, f, None)),
             (Ascii, b"END\r\n", Reply::End),
             (Meta, b"MN\r\n", Reply::End),
             (
                 Meta,
                 b"VA 0 ga1b2c3d4e5f60718,48\r\n\r\n",
-                Reply::Value(Value {
-                    key: None,
-                    flags: None,
-                    cas: None,
-                    stag: Some(STAG),
-                    data: b"",
-                    quiet: false,
-                }),
+                Reply::Value(Value { stag: Some(STAG), ..Value::default() }),
             ),
             (Meta, b"HD ga1b2c3d4e5f60718,48\r\n", Reply::Named(STAG)),
+            (Meta, b"HD pa,200000,0,1\r\n", Reply::Placed(PLACE)),
+            (
+                Meta,
+                b"VA 0 pa,200000,0,1\r\n\r\n",
+                Reply::Value(Value { place: Some(PLACE), ..Value::default() }),
+            ),
             (Meta, b"EN\r\n", Reply::Miss),
             (Ascii, b"TOUCHED\r\n", Reply::Touched),
             (Meta, b"HD\r\n", Reply::Done),

@@ -49,8 +49,8 @@ impl Asked {
             let Stag { id, len } = stag(&key);
             let (mut request, mut reply) = (Vec::new(), Vec::new());
             match self {
-                Self::Set | Self::SetStag => append_set(&key, flags, &value, &mut request),
-                Self::Get | Self::FirstGet => append_get(&key, &mut request),
+                Self::Set | Self::SetStag => append_set::<Stag>(&key, flags, &value, &mut request),
+                Self::Get | Self::FirstGet => append_get::<Stag>(&key, &mut request),
             }
             if matches!(self, Self::Set | Self::Get) {
                 without_stag(&mut request);
