@@ -31,6 +31,9 @@ const HAND_EVERY: u64 = 16;
 /// Chunks that the hand looks at in one go beyond those that it needs.
 const HAND_STEPS: u32 = 64;
 
+/// Chunks that are looked at for dead items in one go, where nothing is evicted.
+const DEAD_STEPS: u32 = 16;
+
 /// Tries to get a chunk without giving up the CPU, and the spins between two of them: about 100 µs.
 const TRIES_SPINNING: u32 = 64;
 const SPINS_PER_TRY: u32 = 64;
@@ -309,8 +312,11 @@ impl Store {
     /// Where nothing is evicted: removes what is dead, until `want` are gone or enough were seen.
     #[cold]
     fn remove_dead(&self, class: &mut Class, want: u32) {
+        if !self.expiring.load(Ordering::Relaxed) {
+            return;
+        }
         let mut gone = 0;
-        for _ in 0..want * 4 + HAND_STEPS {
+        for _ in 0..DEAD_STEPS {
             let Some((page, chunk)) = self.slabs.hand(class) else { return };
             let went = self.slabs.with_item(class, page, chunk, |class, loc, item| {
                 !self.is_live(&item) && self.remove(class, loc, item, false)

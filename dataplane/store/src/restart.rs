@@ -257,7 +257,10 @@ impl Store {
                     return Ok((Arc::new(store), TakenUp::Kept(items)));
                 }
                 let discarded = TakenUp::Discarded(damaged(AN_ITEM));
-                return Ok((Self::begin(config, shape, store.file)?, discarded));
+                let file = store.file.take();
+                // Before the next one: of its mapping, and of what it says to clients.
+                drop(store);
+                return Ok((Self::begin(config, shape, file)?, discarded));
             }
         };
         Ok((Self::begin(config, shape, Some(file))?, taken))
