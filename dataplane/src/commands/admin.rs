@@ -5,7 +5,7 @@
 //! be done is answered with why.
 
 use super::ctx::{Ctx, Flow, Rest};
-use super::work::{CHUNK_BYTES, KEY_BYTES};
+use super::work::count_walk;
 use crate::observe::{Server, key_text::put_encoded};
 use memcache::admin::{Admin, Level, Listing};
 use memcache::{Outcome, Refusal, Reply, Sink, meta};
@@ -187,7 +187,6 @@ fn dump(
         out.put(&line);
         !out.is_full()
     });
-    let looked_at = u64::from(DUMP_CHUNKS - left);
-    ctx.observer.ops.listing_bytes.add(looked_at * CHUNK_BYTES + listed * KEY_BYTES);
+    count_walk(ctx, DUMP_CHUNKS - left, listed);
     Ok(next)
 }

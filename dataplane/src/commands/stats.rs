@@ -4,7 +4,7 @@
 //! requested: it allocates and takes locks, and nothing of that is on the way of other requests.
 
 use super::ctx::Ctx;
-use super::work::STATS_BYTES;
+use super::work::{STATS_BYTES, count_walk};
 use crate::observe::key_text::put_plain;
 use crate::observe::{Overview, Page, Rows, detail, overview};
 use memcache::{Refusal, Reply, Sink};
@@ -96,7 +96,8 @@ fn cachedump(ctx: &mut Ctx<'_>, [class, limit]: [&[u8]; 2]) -> Page {
     let guard = ctx.session.pin();
     let clock = server.store.clock();
     let wanted = |c| c == class;
-    guard.walk(Cursor::default(), &mut { CACHEDUMP_CHUNKS }, wanted, |item, _| {
+    let mut left = CACHEDUMP_CHUNKS;
+    guard.walk(Cursor::default(), &mut left, wanted, |item, _| {
         let expiry = match item.expiry() {
             0 => 0,
             expiry => clock.unix(expiry),
@@ -107,6 +108,8 @@ fn cachedump(ctx: &mut Ctx<'_>, [class, limit]: [&[u8]; 2]) -> Page {
         items += 1;
         items != limit && text.len() < CACHEDUMP_MAX_BYTES
     });
+    drop(guard);
+    count_walk(ctx, CACHEDUMP_CHUNKS - left, items.into());
     Page::Text(text)
 }
 

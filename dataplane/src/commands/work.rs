@@ -6,6 +6,7 @@
 //! are copied in the time that it takes (`docs/decisions/0026-work-over-udp.md`).
 //! Never fails.
 
+use super::ctx::Ctx;
 use crate::observe::OpCounters;
 use crate::policy::REQUEST_BYTES;
 use store::Session;
@@ -14,13 +15,19 @@ use store::Session;
 const COMMAND_BYTES: u64 = 1 << 10;
 
 /// A key that was looked up for a reply, or listed.
-pub(super) const KEY_BYTES: u64 = 1 << 10;
+const KEY_BYTES: u64 = 1 << 10;
 
 /// A `stats`: all counters of all threads, and the lock of every class.
 pub(super) const STATS_BYTES: u64 = 128 << 10;
 
 /// A chunk that a dump looked at.
-pub(super) const CHUNK_BYTES: u64 = 256;
+const CHUNK_BYTES: u64 = 256;
+
+/// Counts a walk that looked at so many chunks, and listed so many keys.
+pub(super) fn count_walk(ctx: &Ctx<'_>, chunks: u32, keys: u64) {
+    let work = u64::from(chunks) * CHUNK_BYTES + keys * KEY_BYTES;
+    ctx.observer.ops.listing_bytes.add(work);
+}
 
 /// Once the commands of a datagram have copied so much within the store, those behind them are
 /// refused. What replies copy is bounded by the datagrams of a reply, and how many commands there

@@ -419,6 +419,13 @@ impl Connection {
         ends || in_midst || self.has_input()
     }
 
+    /// Whether it waits for us with what it has of the spill, and not for its client: a long request is whole, or
+    /// there is space for replies.
+    pub(super) fn is_held_back(&self) -> bool {
+        let is_whole = self.long_input.as_ref().is_some_and(|input| self.may_have_request(input));
+        is_whole || !self.is_paid() && self.machine.room() > 0
+    }
+
     /// How long a connection that has answered all that it can is served, if the service stops `since`.
     fn serves_until(&self, since: u64) -> u64 {
         let in_request =

@@ -27,8 +27,9 @@ pub(super) fn converse_within_rates(
         if !connection.is_held_up() {
             return Next::Client;
         }
-        // It is not the client that takes its time.
-        connection.pace.0 = now_ns;
+        if connection.is_held_back() {
+            connection.pace.0 = now_ns;
+        }
         return Next::Rate;
     }
     let done = |shared: &WorkerShared| {
