@@ -265,6 +265,19 @@ fn sets_are_answered_before_the_general_stages() {
 }
 
 #[test]
+fn a_port_that_fills_in_one_sum_alone_gets_both() {
+    for manner in [Manner::Vector, Manner::Portable] {
+        for caps in [TxCaps { ip: false, udp: true }, TxCaps { ip: true, udp: false }] {
+            let mut world = World::new(manner, caps);
+            // The general stages leave one sum to the port.
+            world.sums = true;
+            assert_eq!(world.ask(&[set("a", "1", "")]).len(), 1);
+            assert_eq!(world.ask(&[datagram(CLIENT, b"get a\r\n")]).len(), 1);
+        }
+    }
+}
+
+#[test]
 fn a_source_that_is_nobody_is_not_answered() {
     for src in ["0.0.0.0:40000", "0.0.0.1:40000", "158.0.0.1:40000", "1.0.0.0:40000"] {
         ask_all(Dialects::Auto, &[&[datagram(src, b"get b\r\n"), datagram(CLIENT, b"get b\r\n")]]);

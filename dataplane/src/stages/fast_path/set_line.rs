@@ -22,6 +22,8 @@ const COVERED: usize = 26;
 const DIGITS_MAX: usize = 9;
 /// Most bytes from there on that are summed without a loop.
 const SHORT: usize = 128;
+/// Bytes that a sum of more looks at at a time.
+const SUM_BLOCK: usize = 32;
 /// Behind the value.
 const LINE_END: u16 = of(b"\r\n");
 
@@ -86,7 +88,8 @@ impl Requests {
         let fits = key_len > 0
             && line.value_len <= item_max_bytes
             && value_at + line.value_len + 2 == end
-            && end <= WINDOW
+            // A sum of the value looks at whole blocks.
+            && end <= WINDOW - SUM_BLOCK
             && *part(window, end.wrapping_sub(2)) == *b"\r\n";
         if !fits {
             return other();

@@ -235,7 +235,9 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
             let Some(frame) = self.burst.get(n).filter(|frame| self.region.owns(frame)) else {
                 continue;
             };
-            let (Some(asked), Some(window)) = (self.asked.get_mut(rows), frame.window()) else {
+            let Some(asked) = self.asked.get_mut(rows) else { continue };
+            let Some(window) = frame.window() else {
+                pending |= 1 << n;
                 continue;
             };
             if self.requests.several(frame, window, asked, vector).is_none() {
