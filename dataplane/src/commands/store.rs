@@ -39,7 +39,9 @@ pub(super) fn store<S: Sink>(ctx: &mut Ctx<'_>, what: &Store<'_>, reply: &mut Re
         }
     };
     let before = observer.before(ctx.session, what.key);
-    let fits = !binary || ctx.session.store().fits(what.key.len(), what.flags, what.value.len());
+    // A value that is to be joined is not looked at together with what there is, before it fits by itself.
+    let fits = !(binary || joins)
+        || ctx.session.store().fits(what.key.len(), what.flags, what.value.len());
     let result = if fits {
         verbs::store(ctx.session, ctx.known.hash(what.key), asked)
     } else {
