@@ -191,8 +191,11 @@ pub trait PortControl: Send {
         Err("this port has no reset".into())
     }
 
-    /// Stops the port and waits for transmission to end. Queues must be gone or idle.
-    fn stop(&mut self) {}
+    /// Stops the port and waits for transmission to end. Queues must be gone or idle. False: one has a burst that
+    /// does not end, and the port is still to be stopped.
+    fn stop(&mut self) -> bool {
+        true
+    }
 }
 
 /// An open port: hand its queues to workers, keep its control.

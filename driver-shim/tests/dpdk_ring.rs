@@ -134,6 +134,10 @@ fn bad_ports_are_refused(eal: &Eal, region: &Region) {
     }
     let e = open(&PortConfig { queues: 500, ..config("net_ring2") });
     assert!(matches!(e, DpdkError::Queues { asked: 500, .. }), "{e}");
+    let fewer = PortConfig { or_fewer: true, queues: 500, descriptors: 64, ..config("net_ring2") };
+    let port = DpdkPort::open(eal, region, &fewer).unwrap();
+    assert!((1..500).contains(&port.queues()), "{}", port.queues());
+    drop(port);
     let e = open(&PortConfig { queues: 0, ..config("net_ring2") });
     assert!(matches!(e, DpdkError::Queues { asked: 0, .. }), "{e}");
     let e = open(&PortConfig { mtu: 9000, ..config("net_ring2") });

@@ -179,9 +179,11 @@ fn look_at_port(port: &mut OpenPort, watched: &mut Watched, now: Instant) {
     match step {
         Step::Nothing => {}
         Step::Close => {
-            port.control.stop();
-            tracing::error!(port = name, "the device is gone; restart when it is back");
-            *told = PortState::Removed;
+            if *told != PortState::Removed {
+                tracing::error!(port = name, "the device is gone; restart when it is back");
+                *told = PortState::Removed;
+            }
+            watch.is_closed = port.control.stop();
         }
         Step::Reset => {
             let done = port.control.reset();

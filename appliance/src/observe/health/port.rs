@@ -73,13 +73,15 @@ pub(super) struct PortWatch {
     counts: PortHealth,
     /// When the requested reset is tried next, and the pause after that.
     reset: Option<(Instant, Duration)>,
+    /// The device is gone, and the port closed.
+    pub(super) is_closed: bool,
 }
 
 impl PortWatch {
     /// A look at the port.
     pub(super) fn look(&mut self, link_up: bool, events: PortEvents, now: Instant) -> Step {
         if self.state == PortState::Removed {
-            return Step::Nothing;
+            return if self.is_closed { Step::Nothing } else { Step::Close };
         }
         if events.removed {
             self.state = PortState::Removed;
@@ -177,6 +179,8 @@ mod tests {
         assert_eq!(p.look(true, RESET, now), Step::Reset);
         assert_eq!(p.look(true, GONE, now), Step::Close);
         p.reset_done(true, now);
+        assert_eq!(p.look(true, QUIET, now), Step::Close, "it could not be");
+        p.is_closed = true;
         for events in [QUIET, RESET, GONE] {
             assert_eq!(p.look(true, events, now), Step::Nothing);
             assert_eq!(p.state(), PortState::Removed);

@@ -39,8 +39,9 @@ impl PortControl for Control {
         Ok(())
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self) -> bool {
         self.0.lock().stopped += 1;
+        true
     }
 }
 

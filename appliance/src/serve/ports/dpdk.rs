@@ -62,14 +62,15 @@ fn open_one(
 ) -> Result<DpdkPort, DpdkError> {
     let workers = u16::try_from(plan.worker_cpus.len()).unwrap_or(u16::MAX);
     let isolation = isolation(plan, port);
-    let config = PortConfig { queues: workers, isolation, ..PortConfig::new(port.device.spec()) };
-    match DpdkPort::open(eal, region, &config) {
-        Err(DpdkError::Queues { max, .. }) if max > 0 && !plan.cores_given => {
-            tracing::warn!(port = config.spec, "{max} of {workers} workers: it has no more queues");
-            DpdkPort::open(eal, region, &PortConfig { queues: max, ..config })
-        }
-        opened => opened,
+    let or_fewer = !plan.cores_given;
+    let new = PortConfig::new(port.device.spec());
+    let config = PortConfig { queues: workers, or_fewer, isolation, ..new };
+    let open = DpdkPort::open(eal, region, &config)?;
+    let queues = open.queues();
+    if queues < plan.worker_cpus.len() {
+        tracing::warn!(port = config.spec, "{queues} of {workers} workers: it has no more queues");
     }
+    Ok(open)
 }
 
 /// What leaves the kernel, where the port is to be isolated.

@@ -38,6 +38,9 @@ pub struct PortConfig {
     pub spec: String,
     /// Queue pairs, one per worker.
     pub queues: u16,
+    /// As many as the device has will do, where those are fewer. A PCI device that was closed is not found again,
+    /// so that it cannot be asked first.
+    pub or_fewer: bool,
     /// Descriptors per queue and direction. The device's nearest is taken.
     pub descriptors: u16,
     /// Receive frames for every Ethernet address.
@@ -54,6 +57,7 @@ impl PortConfig {
         Self {
             spec: spec.into(),
             queues: 1,
+            or_fewer: false,
             descriptors: 1024,
             promiscuous: false,
             mtu: 1500,
@@ -109,6 +113,11 @@ impl DpdkPort {
     /// Facts, before the port is started.
     pub fn info(&self) -> &PortInfo {
         &self.info
+    }
+
+    /// Queue pairs.
+    pub fn queues(&self) -> usize {
+        self.shared.rx.len()
     }
 
     /// Whether the kernel keeps the frames that no service has.
@@ -197,6 +206,8 @@ impl PortShared {
         self.ring = driver == "net_ring";
         self.kernel_device = KernelDevice::under(driver, devargs);
         self.driver = driver.to_owned();
+        let most = if config.or_fewer { facts.queues_max } else { u16::MAX };
+        let config = &PortConfig { queues: config.queues.min(most), ..config.clone() };
         check_config(&name, config, &facts, self.region.capacity())?;
 
         let mut conf = ffi::GnPortConf {

@@ -196,16 +196,16 @@ impl PortShared {
         true
     }
 
-    /// Stops and closes the port, once. Bursts that follow do nothing.
-    fn close(&self) {
+    /// Stops and closes the port, once. Bursts that follow do nothing. False: a burst does not end.
+    fn close(&self) -> bool {
         if !self.shut() {
             tracing::error!(port = self.name, "a burst does not end; port left open");
-            return;
+            return false;
         }
         let mut open = self.eal.open.lock();
         let mut state = self.state.lock();
         if !state.open {
-            return;
+            return true;
         }
         if state.started {
             if self.busy_poll {
@@ -228,6 +228,7 @@ impl PortShared {
         // removes or maps waits for the lock of `open`.
         self.log("close", unsafe { ffi::gn_port_close(self.number, self.pool(), unplug) });
         open.ports.retain(|&p| p != self.number);
+        true
     }
 
     fn log(&self, step: &str, rc: i32) {
@@ -311,7 +312,7 @@ impl PortControl for DpdkControl {
         self.shared.reset().map_err(Into::into)
     }
 
-    fn stop(&mut self) {
-        self.shared.close();
+    fn stop(&mut self) -> bool {
+        self.shared.close()
     }
 }
