@@ -183,7 +183,8 @@ pub enum PlanError {
     },
     /// More than there is.
     #[error(
-        "{items_mb} MB for items, {index_mb} MB for their index and {packets_mb} MB for packets are more than the {available_mb} MB available: lower -m or --slots, or free memory"
+        "{items_mb} MB for items, {index_mb} MB for their index and {packets_mb} MB for packets are more than the {available_mb} MB available{}: lower -m or --slots, or free memory",
+        beside_huge_pages(*.huge_mb)
     )]
     Memory {
         /// `-m`.
@@ -192,8 +193,10 @@ pub enum PlanError {
         index_mb: u64,
         /// Slots.
         packets_mb: u64,
-        /// What the machine or the control group has left.
+        /// What the machine or the control group has left, huge pages apart.
         available_mb: u64,
+        /// Free huge pages.
+        huge_mb: u64,
     },
     /// `--huge on` without enough of them.
     #[error(
@@ -358,4 +361,13 @@ pub enum PlanError {
     /// Not built in.
     #[error("--engine {0} is not available in this build: use --engine auto or cpu")]
     NoEngine(&'static str),
+}
+
+fn beside_huge_pages(huge_mb: u64) -> String {
+    match huge_mb {
+        0 => String::new(),
+        _ => format!(
+            ", huge pages apart ({huge_mb} MB, which hold all items, all of the index or all packets, or none)"
+        ),
+    }
 }

@@ -149,34 +149,65 @@ pub(super) fn memory(
         None => slots_by_default(flags, queues),
     };
     let packets = u64::from(slots) * SLOT_BYTES;
-    let taken = memory_file(flags, machine, items)?;
-    let rest = (items / INDEX_SHARE).saturating_add(packets);
-    let need = items.saturating_sub(taken).saturating_add(rest);
+    let file = memory_file(flags, machine, items)?;
+    let index = items / INDEX_SHARE;
+    let items_need = items.saturating_sub(file.taken_bytes);
     let huge = machine.huge_free_bytes;
-    let available = match flags.huge {
-        Pages::Require if need > huge => {
-            let pages = need.div_ceil(2 * MB);
-            return Err(PlanError::HugePages { pages, free: huge / (2 * MB) });
+    let need = match flags.huge {
+        Pages::Require => {
+            let need = items_need.saturating_add(index).saturating_add(packets);
+            return if need > huge {
+                let pages = need.div_ceil(2 * MB);
+                Err(PlanError::HugePages { pages, free: huge / (2 * MB) })
+            } else {
+                Ok((items, slots))
+            };
         }
-        Pages::Require => return Ok((items, slots)),
-        Pages::Prefer => machine.memory_available_bytes.map(|m| m.saturating_add(huge)),
-        Pages::Small => machine.memory_available_bytes,
+        Pages::Prefer => {
+            let items_huge = if file.may_be_huge { items_need } else { u64::MAX };
+            ordinary_bytes(huge, [(items_need, items_huge), (index, index), (packets, packets)])
+        }
+        Pages::Small => items_need.saturating_add(index).saturating_add(packets),
     };
-    match available {
+    match machine.memory_available_bytes {
         Some(available) if need > available => Err(PlanError::Memory {
             items_mb: flags.memory,
-            index_mb: flags.memory / INDEX_SHARE,
+            index_mb: index / MB,
             packets_mb: packets.div_ceil(MB),
             available_mb: available / MB,
+            huge_mb: if flags.huge == Pages::Prefer { huge / MB } else { 0 },
         }),
         _ => Ok((items, slots)),
     }
 }
 
-/// Checks the place of the memory file. Gives the bytes of memory that it has already.
-fn memory_file(flags: &ServeFlags, machine: &Machine, items: u64) -> Result<u64, PlanError> {
+/// Bytes of ordinary pages, where a mapping is of huge pages if so many are left that all of it is: each needs the
+/// first number, of huge pages the second.
+fn ordinary_bytes(mut huge: u64, mappings: [(u64, u64); 3]) -> u64 {
+    let mut ordinary = 0_u64;
+    for (bytes, of_huge) in mappings {
+        match huge.checked_sub(of_huge) {
+            Some(left) => huge = left,
+            None => ordinary = ordinary.saturating_add(bytes),
+        }
+    }
+    ordinary
+}
+
+/// What there is of a memory file.
+struct OfFile {
+    /// Bytes of memory that it has already.
+    taken_bytes: u64,
+    /// Items are in huge pages, if there are enough.
+    may_be_huge: bool,
+}
+
+/// Checks the place of the memory file.
+fn memory_file(flags: &ServeFlags, machine: &Machine, items: u64) -> Result<OfFile, PlanError> {
     const MB: u64 = 1 << 20;
-    let Some(path) = &flags.memory_file else { return Ok(0) };
+    let Some(path) = &flags.memory_file else {
+        return Ok(OfFile { taken_bytes: 0, may_be_huge: true });
+    };
     let path = path.clone();
     let room = match (machine.look_at_file)(&path) {
         Ok(room) => room,
@@ -198,7 +229,8 @@ fn memory_file(flags: &ServeFlags, machine: &Machine, items: u64) -> Result<u64,
         return Err(PlanError::MemoryFileSpace { path, need_mb, free_mb });
     }
     // What a file on a disk has is no memory.
-    Ok(if room.system == FileSystem::Disk { 0 } else { room.taken_bytes })
+    let taken_bytes = if room.system == FileSystem::Disk { 0 } else { room.taken_bytes };
+    Ok(OfFile { taken_bytes, may_be_huge: matches!(room.system, FileSystem::Hugetlbfs { .. }) })
 }
 
 /// Bytes for buffers of connections.

@@ -69,6 +69,14 @@ fn memory_is_compared_with_what_there_is() {
     );
     let huge = Machine { huge_free_bytes: 100 << 20, ..small.clone() };
     assert!(plan_on(&huge, "-U 0").is_ok());
+    // Items that huge pages do not hold as a whole are in ordinary ones.
+    let some_huge = Machine { huge_free_bytes: 40 << 20, ..small.clone() };
+    let said = plan_on(&some_huge, "-U 0").unwrap_err().to_string();
+    assert!(said.contains("50 MB available, huge pages apart (40 MB"), "{said}");
+    assert!(
+        plan_on(&some_huge, "-U 0 -m 48").is_ok(),
+        "48 in ordinary pages, the rest in huge ones"
+    );
     assert!(plan_on(&huge, "-U 0 --huge off").is_err());
     assert_eq!(plan_on(&huge, "-U 0 --huge on").unwrap().huge, Pages::Require);
     let said = plan_on(&small, "-U 0 --huge on").unwrap_err().to_string();
