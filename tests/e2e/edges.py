@@ -173,6 +173,15 @@ def _(ends):
     ends.both(b"large", MISS)
 
 
+@case("what fits the limit, but not as an item, is too large to be joined, too")
+def _(ends):
+    ends.store(b"joined", b"v")
+    for verb in (b"append", b"prepend"):
+        answer = ends.tcp.ask(set_command(b"joined", payload((1 << 20) - 6)).replace(b"set", verb, 1))
+        same(answer, b"SERVER_ERROR object too large for cache\r\n", verb.decode())
+    same(ends.tcp.ask(b"get joined\r\n"), hit(b"joined", b"v"), "get")
+
+
 @case("many keys in one reply, numbered as one", memcached=False)
 def _(ends):
     keys = [b"multi%d" % i for i in range(20)]
