@@ -93,3 +93,21 @@ fn a_right_that_is_missing_is_named() {
     let expected = format!("gnomon: -u nobody: cannot give {socket} to this user: EPERM");
     assert!(said.starts_with(&expected) && said.contains("CAP_CHOWN"), "{said}");
 }
+
+#[test]
+fn the_devices_that_ports_and_gpus_need_are_allowed() {
+    assert_eq!(unit("DevicePolicy"), ["closed"]);
+    let allowed = unit("DeviceAllow");
+    // By the names of /proc/devices: VFIO's groups, the verbs of mlx5 and mlx4, GPUs.
+    for device in [
+        "/dev/vfio/vfio",
+        "char-vfio",
+        "char-infiniband_verbs",
+        "/dev/net/tun",
+        "char-nvidia",
+        "char-nvidia-frontend",
+        "char-nvidia-uvm",
+    ] {
+        assert!(allowed.contains(&format!("{device} rw")), "{device}: {allowed:?}");
+    }
+}
