@@ -45,7 +45,7 @@ pub enum BindError {
     DefaultRoute {
         /// The device.
         nic: PciAddress,
-        /// Its interface.
+        /// Its interface, or the one that stands on it: `bond0 on eth0`.
         interface: String,
     },
     /// mlx5 and mlx4.
@@ -102,8 +102,7 @@ pub fn bind(host: &Host, nic: &PciAddress) -> Result<Bound, BindError> {
         }
         _ => {}
     }
-    let routes = host.default_route_interfaces();
-    if let Some(interface) = host.interfaces(nic).into_iter().find(|name| routes.contains(name)) {
+    if let Some(interface) = host.default_route_over(nic) {
         return Err(BindError::DefaultRoute { nic: nic.clone(), interface });
     }
     if !host.has("sys/bus/pci/drivers/vfio-pci") {
@@ -276,6 +275,11 @@ mod tests {
         let fake = Fake::new("bind-no").nic(NIC, "ixgbe").vfio().default_route("eth0", NIC);
         let refused = bind(&fake.host(), &nic());
         assert!(matches!(refused, Err(BindError::DefaultRoute { .. })), "{refused:?}");
+        let fake = Fake::new("bind-no-vlan").nic(NIC, "ixgbe").vfio().default_route("eth0", NIC);
+        let fake = fake.upper("bond0", "eth0").upper("bond0.7", "bond0").route_over("bond0.7");
+        let refused = bind(&fake.host(), &nic()).unwrap_err().to_string();
+        assert!(refused.contains("default route, over bond0.7 on eth0: "), "{refused}");
+        assert_eq!(fake.host().driver(&nic()).as_deref(), Some("ixgbe"));
         let fake = Fake::new("bind-mlx").nic(NIC, "mlx5_core").vfio();
         assert!(matches!(bind(&fake.host(), &nic()), Err(BindError::Bifurcated { .. })));
         let fake = Fake::new("bind-class").nic(NIC, "ixgbe").vfio();

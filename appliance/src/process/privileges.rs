@@ -6,7 +6,7 @@ use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::prctl::set_dumpable;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid, User, chown, geteuid, setgid, setgroups, setuid};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What was refused.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,18 @@ pub enum PrivilegeError {
     Become {
         /// As given.
         name: String,
+        /// The system's words.
+        source: Errno,
+    },
+    /// A file of the process's that is to be the user's.
+    #[error(
+        "-u {name}: cannot give {path} to this user: {source}; does the process have CAP_CHOWN?"
+    )]
+    Give {
+        /// As given.
+        name: String,
+        /// The file.
+        path: PathBuf,
         /// The system's words.
         source: Errno,
     },
@@ -74,7 +86,11 @@ impl Identity {
     /// # Errors
     /// The file system's refusal.
     pub fn give(&self, path: &Path) -> Result<(), PrivilegeError> {
-        chown(path, Some(self.uid), Some(self.gid)).map_err(|source| self.refused(source))
+        chown(path, Some(self.uid), Some(self.gid)).map_err(|source| PrivilegeError::Give {
+            name: self.name.clone(),
+            path: path.to_owned(),
+            source,
+        })
     }
 
     /// Makes every thread of the process this user's, for good.

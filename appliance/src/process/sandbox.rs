@@ -45,9 +45,9 @@ impl Needs {
         let gpu = plan.offload.is_some() && plan.engine != Engine::Simt;
         // A file that takes another's place is not the file that a rule was made for: the rule is
         // its directory's.
-        let users = plan.clients.auth_file.as_deref().map(directory);
+        let users = plan.clients.auth_file.as_deref().map(directories);
         let certificates = plan.tls.as_ref().map(tls::directories);
-        let users = users.into_iter().chain(certificates.into_iter().flatten());
+        let users = users.into_iter().chain(certificates).flatten();
         let proc = gpu.then(|| PathBuf::from("/proc"));
         let metrics = match &plan.metrics {
             Some(MetricsAddr::Unix(path)) => Some(path.as_path()),
@@ -94,6 +94,15 @@ fn devices(dev: &Path) -> Vec<PathBuf> {
         NAMES.iter().any(|ours| name.as_encoded_bytes().starts_with(ours.as_bytes()))
     });
     ours.map(|e| e.path()).chain([PathBuf::from("/sys/devices")]).collect()
+}
+
+/// Directories in which the file lies: by its name, and where that is a link, the one that it leads to.
+fn directories(file: &Path) -> Vec<PathBuf> {
+    let real = file.canonicalize().ok();
+    let mut found: Vec<PathBuf> =
+        [Some(file), real.as_deref()].into_iter().flatten().map(directory).collect();
+    found.dedup();
+    found
 }
 
 fn directory(file: &Path) -> PathBuf {
@@ -155,6 +164,7 @@ mod tests {
     use super::*;
     use crate::host::machine::tests::Tree;
     use crate::startup::plan::tests::planned;
+    use std::os::unix::fs::symlink;
 
     fn paths<const N: usize>(paths: [&str; N]) -> Vec<PathBuf> {
         paths.map(PathBuf::from).to_vec()
@@ -174,6 +184,19 @@ mod tests {
         assert_eq!(needs.read, paths(["/sys", "/etc/d"]));
         assert_eq!(needs.remove_in, paths(["/run/a", "/run/c", "/run/b"]));
         assert!(!(needs.dpdk || needs.gpu));
+    }
+
+    #[test]
+    fn users_are_read_behind_links_too() {
+        let t = Tree::new("users-links", &[("live/none", ""), ("archive/users1", "ann:s3cret\n")]);
+        let link = t.0.join("live/users");
+        symlink(t.0.join("archive/users1"), &link).unwrap();
+        let needs = Needs::of(&planned(&format!("-Y {} -U 0", link.display())), None);
+        let archive = t.0.join("archive").canonicalize().unwrap();
+        assert_eq!(needs.read, [PathBuf::from("/sys"), t.0.join("live"), archive]);
+        // A file that is no link has one.
+        let file = t.0.join("archive/users1").canonicalize().unwrap();
+        assert_eq!(directories(&file), [t.0.canonicalize().unwrap().join("archive")]);
     }
 
     #[test]

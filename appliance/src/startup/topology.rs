@@ -251,6 +251,11 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     // After DPDK's start, which moves the thread that calls it.
     affinity::keep_on(&[plan.control_cpu]);
     if let Some(identity) = identity {
+        // The last time that their devices can be put right: udev may have changed them meanwhile.
+        ports
+            .iter()
+            .filter_map(|port| port.exception_path.as_ref())
+            .for_each(|path| path.put_right());
         become_user(&identity, plan, &listeners)?;
     }
 

@@ -69,6 +69,19 @@ fn sighup_reads_the_users_again() {
 }
 
 #[test]
+fn sighup_reads_users_behind_a_link_again() {
+    let (users, real) = (Tree::empty("hup-link"), Tree::new("hup-real", "users1", "ann:s3cret\n"));
+    std::os::unix::fs::symlink(real.path("users1"), users.path("users")).unwrap();
+    let server = start(&users);
+    Tcp::connect(server.tcp()).expect(LOGIN, "STORED\r\n");
+    real.write("users1", "ann:new\n");
+    server.signal(Signal::SIGHUP);
+    server.wait_for_log("read the authentication file again");
+    Tcp::connect(server.tcp()).expect("set a 0 0 7\r\nann new\r\n", "STORED\r\n");
+    server.stop();
+}
+
+#[test]
 fn sighup_without_a_file_ends_nothing() {
     let server = Server::start(&["-m", "8"]);
     server.signal(Signal::SIGHUP);

@@ -1,11 +1,17 @@
 //! Ports under DPDK, with devices that need neither hardware nor privileges.
 
 use crate::client::Tcp;
-use crate::server::{SOON, Server, gnomon, run};
+use crate::server::{SOON, Server, Tree, gnomon, run, text};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::Value;
 use socket2::{Domain, SockAddr, Socket, Type};
+use std::fs;
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 fn start(args: &[&str]) -> Server {
     let fixed = ["-p", "-1", "-m", "8", "--huge", "off", "--side-door", "none"];
@@ -77,6 +83,80 @@ fn two_ports_are_served_by_one_worker() {
     assert_eq!(server.ready["udp"], serde_json::json!(expected));
     let report = server.stop();
     assert_eq!(report["ports"].as_array().unwrap().len(), 2);
+}
+
+/// Runs `test` on a thread in a network namespace of its own, where TAP devices can be had.
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(|| {
+        let tun = Path::new("/dev/net/tun").exists();
+        if !tun || unshare(CloneFlags::CLONE_NEWNET).is_err() {
+            println!("skipped: needs root and /dev/net/tun");
+            return;
+        }
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+const MAC: &str = "02:00:00:00:00:01";
+
+/// One port with an exception path, and a user to become.
+fn with_exception_path() -> Command {
+    let mut command = gnomon();
+    let port = format!("net_tap0,iface=wire0,mac={MAC}");
+    command.args(["-p", "0", "-m", "8", "--huge", "off", "--port", &port, "--ip", "0=10.0.0.1/24"]);
+    command.args(["-u", "nobody", "--side-door", "tap"]);
+    command
+}
+
+/// As udev may: gives the exception path's device another address as soon as it has its own.
+fn change_address() {
+    let ip = |args: &[&str]| Command::new("ip").args(args).output().unwrap();
+    let deadline = Instant::now() + SOON;
+    while !text(&ip(&["-o", "link", "show", "gnomon0"]).stdout).contains(MAC) {
+        assert!(Instant::now() < deadline, "there is no such device");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let other = ["link", "set", "gnomon0", "address", "02:00:00:00:00:99"];
+    assert!(ip(&other).status.success());
+}
+
+#[test]
+fn who_may_not_set_the_exception_paths_address_back_says_what_to_do() {
+    in_namespace(|| {
+        let server = Server::spawn(&mut with_exception_path());
+        change_address();
+        server.wait_for_log("cannot be set back (Operation not permitted");
+        server.stop();
+    });
+}
+
+#[test]
+fn an_address_that_was_changed_while_it_starts_is_set_back_before_the_right_to_is_gone() {
+    in_namespace(|| {
+        // The second port's file has no end as long as nobody has written it: the start waits there.
+        let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 0xffff, 1].map(u32::to_ne_bytes).concat();
+        let dir = Tree::empty("pcap");
+        let (frames, pipe, whole) = (dir.path("frames"), dir.path("pipe"), dir.path("whole"));
+        mkfifo(Path::new(&frames), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        fs::hard_link(&frames, &pipe).unwrap();
+        fs::write(&whole, &header).unwrap();
+        let sent = dir.path("sent");
+        let late = std::thread::spawn(move || {
+            change_address();
+            // Who opens it again finds it whole.
+            fs::rename(&whole, &frames).unwrap();
+            fs::write(&pipe, &header).unwrap();
+        });
+        let port = format!("net_pcap0,rx_pcap={},tx_pcap={sent}", dir.path("frames"));
+        let mut command = with_exception_path();
+        let server = Server::spawn(command.args(["--port", &port, "--ip", "1=10.0.1.1/24"]));
+        late.join().unwrap();
+        server.wait_for_log("its Ethernet address was changed, and is set back");
+        server.stop();
+    });
 }
 
 #[test]

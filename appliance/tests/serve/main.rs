@@ -25,3 +25,4 @@ mod start;
 mod tcp;
 mod tls;
 mod udp;
+mod unit;

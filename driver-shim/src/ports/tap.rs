@@ -105,6 +105,8 @@ pub struct Tap {
     device: File,
     /// With the name that it got.
     config: TapConfig,
+    /// Its Ethernet address is another one, cannot be set back, and the log says so.
+    mac_refused: bool,
 }
 
 impl Tap {
@@ -158,7 +160,7 @@ impl Tap {
                 .request(&address(index, ip, prefix_bits))
                 .map_err(fail(format!("address {ip}/{prefix_bits}")))?;
         }
-        Ok(Self { device, config: TapConfig { name, ..config.clone() } })
+        Ok(Self { device, config: TapConfig { name, ..config.clone() }, mac_refused: false })
     }
 
     /// Makes the device anew after it was removed.
@@ -172,18 +174,32 @@ impl Tap {
 
     /// Gives the device its Ethernet address back, if it was changed: udev may have been
     /// about to when it was set. With another one Linux takes what is written for others' frames.
-    /// True if that was so; the log says it, too.
+    /// True if that was so; the log says it, too, and says once when it may not be set back: that takes
+    /// CAP_NET_ADMIN.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn keep_mac(&self) -> io::Result<bool> {
-        let index = if_nametoindex(self.name())?;
-        if Netlink::open()?.mac_of(index)? == self.config.mac {
+    pub fn keep_mac(&mut self) -> io::Result<bool> {
+        let (name, mac) = (&self.config.name, self.config.mac);
+        let index = if_nametoindex(name.as_str())?;
+        if Netlink::open()?.mac_of(index)? == mac {
+            self.mac_refused = false;
             return Ok(false);
         }
-        Netlink::open()?.request(&set_mac(index, self.config.mac))?;
-        tracing::warn!(device = self.name(), "its Ethernet address was changed, and is set back");
-        Ok(true)
+        let set = Netlink::open()?.request(&set_mac(index, mac));
+        match &set {
+            Ok(()) => {
+                tracing::warn!(device = name, "its Ethernet address was changed, and is set back")
+            }
+            Err(error) if !self.mac_refused => tracing::error!(
+                device = name,
+                "its Ethernet address was changed and cannot be set back ({error}): the kernel answers nothing \
+                 that comes by it, TCP among it; as root: ip link set dev {name} address {mac}"
+            ),
+            Err(_) => {}
+        }
+        self.mac_refused = set.is_err();
+        set.map(|()| true)
     }
 
     /// The interface's name.
@@ -483,7 +499,7 @@ pub(crate) mod tests {
     #[test]
     fn its_address_stays_its_own() {
         in_namespace(|| {
-            let tap = Tap::open(&config("gn%d")).unwrap();
+            let mut tap = Tap::open(&config("gn%d")).unwrap();
             let index = if_nametoindex(tap.name()).unwrap();
             let mac = || Netlink::open().unwrap().mac_of(index).unwrap();
             assert_eq!((mac(), tap.keep_mac().unwrap()), (MAC, false));
@@ -491,6 +507,24 @@ pub(crate) mod tests {
             Netlink::open().unwrap().request(&set_mac(index, other)).unwrap();
             assert_eq!((mac(), tap.keep_mac().unwrap()), (other, true));
             assert_eq!(mac(), MAC);
+        });
+    }
+
+    #[test]
+    fn who_may_not_set_its_address_back_says_so_once() {
+        in_namespace(|| {
+            let mut tap = Tap::open(&config("gn%d")).unwrap();
+            let index = if_nametoindex(tap.name()).unwrap();
+            let root = Netlink::open().unwrap();
+            root.request(&set_mac(index, MacAddr([2, 0, 0, 0, 0, 0x77]))).unwrap();
+            // SAFETY: three numbers; the call itself, other than libc's, is about this thread alone.
+            let rc = unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
+            assert_eq!((rc, tap.mac_refused), (0, false));
+            for _ in 0..2 {
+                let refused = tap.keep_mac().unwrap_err();
+                assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
+                assert!(tap.mac_refused);
+            }
         });
     }
 

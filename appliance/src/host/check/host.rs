@@ -100,8 +100,38 @@ impl Host {
         dirs.into_iter().flat_map(|dir| self.list(dir)).collect()
     }
 
+    /// How a default route leads over a PCI device: by an interface of its own, `eth0`, or by one that stands
+    /// on it, `bond0 on eth0`.
+    pub fn default_route_over(&self, address: &PciAddress) -> Option<String> {
+        let own = self.interfaces(address);
+        self.default_route_interfaces().into_iter().find_map(|route| {
+            let below = self.with_lower(&route);
+            let interface = own.iter().find(|name| below.contains(*name))?;
+            Some(match *interface == route {
+                true => route,
+                false => format!("{route} on {interface}"),
+            })
+        })
+    }
+
+    /// An interface and all that it stands on: members of a bond, a team or a bridge, and what is under a VLAN
+    /// or a macvlan, at any depth. Each is looked at once, so that links in a ring end, too.
+    fn with_lower(&self, interface: &str) -> BTreeSet<String> {
+        let mut found = BTreeSet::from([interface.to_owned()]);
+        let mut next = vec![interface.to_owned()];
+        while let Some(name) = next.pop() {
+            for entry in self.list(Path::new("sys/class/net").join(name)) {
+                let Some(lower) = entry.strip_prefix("lower_") else { continue };
+                if found.insert(lower.to_owned()) {
+                    next.push(lower.to_owned());
+                }
+            }
+        }
+        found
+    }
+
     /// Interfaces over which a default route leads, of either IP version.
-    pub fn default_route_interfaces(&self) -> BTreeSet<String> {
+    fn default_route_interfaces(&self) -> BTreeSet<String> {
         let v4 = self.read("proc/net/route").unwrap_or_default();
         let v4 = v4.lines().skip(1).filter_map(|line| {
             let mut fields = line.split_whitespace();

@@ -153,8 +153,7 @@ fn isolation(host: &Host, wants: &Wants, nic: &PciAddress, what: String) -> Opti
 
 /// Taking the NIC of the default route away ends remote logins.
 fn route(host: &Host, wants: &Wants, nic: &PciAddress, what: String) -> Option<Finding> {
-    let routes = host.default_route_interfaces();
-    let interface = host.interfaces(nic).into_iter().find(|name| routes.contains(name))?;
+    let interface = host.default_route_over(nic)?;
     let shared = shares(host, nic);
     if shared && wants.isolated == Want::Must {
         return None;

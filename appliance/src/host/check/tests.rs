@@ -62,13 +62,25 @@ impl Fake {
     }
 
     pub(crate) fn default_route(self, interface: &str, address: &str) -> Self {
-        self.file(&format!("sys/bus/pci/devices/{address}/net/{interface}/mtu"), "1500").file(
+        self.file(&format!("sys/bus/pci/devices/{address}/net/{interface}/mtu"), "1500")
+            .route_over(interface)
+    }
+
+    /// The default route, over this interface.
+    pub(crate) fn route_over(self, interface: &str) -> Self {
+        self.file(
             "proc/net/route",
             &format!(
                 "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n\
                  {interface}\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\n"
             ),
         )
+    }
+
+    /// An interface that stands on another, as the kernel links them.
+    pub(crate) fn upper(self, interface: &str, lower: &str) -> Self {
+        self.link(&format!("sys/class/net/{interface}/lower_{lower}"), &format!("../{lower}"))
+            .link(&format!("sys/class/net/{lower}/upper_{interface}"), &format!("../{interface}"))
     }
 
     /// Everything as it should be, with a bound NIC.
@@ -334,6 +346,26 @@ fn the_way_out_is_left_alone() {
     expect(&v6, &wants(), &routes, Fail, "over ens3", "another NIC");
     let other = Fake::new("other").nic(NIC, "ixgbe").default_route("eth0", "0000:01:00.0");
     assert!(check(&other.host(), &wants()).iter().all(|f| f.what != routes));
+}
+
+#[test]
+fn the_way_out_may_stand_on_others() {
+    let routes = format!("NIC {NIC} routes");
+    let with = |name: &str| Fake::new(name).nic(NIC, "ixgbe").default_route("eth0", NIC);
+    for upper in ["bond0", "br0", "eth0.100", "team0", "macvlan0"] {
+        let one = with("upper").upper(upper, "eth1").upper(upper, "eth0").route_over(upper);
+        expect(&one, &wants(), &routes, Fail, &format!("over {upper} on eth0"), "another NIC");
+    }
+    let deep = with("deep").upper("bond0", "eth0").upper("bond0.7", "bond0");
+    let deep = deep.upper("br0", "bond0.7").route_over("br0");
+    expect(&deep, &wants(), &routes, Fail, "over br0 on eth0", "another NIC");
+    // Not down from what the NIC stands under: eth0's VLAN is no way out here.
+    let other = with("upper-other").upper("eth0.100", "eth0").upper("bond0", "eth1");
+    let other = other.route_over("bond0");
+    assert!(check(&other.host(), &wants()).iter().all(|f| f.what != routes));
+    // Links in a ring end.
+    let ring = with("ring").upper("a", "b").upper("b", "a").route_over("a");
+    assert!(check(&ring.host(), &wants()).iter().all(|f| f.what != routes));
 }
 
 #[test]

@@ -102,7 +102,8 @@ impl KernelLink for Tap {
     }
 
     fn put_right(&mut self) {
-        // Fails when the device is gone, which reading shows; what it did is in the log.
+        // Fails when the device is gone, which reading shows, or without the right to; what it did, and what
+        // it could not, is in the log.
         let _ = self.keep_mac();
     }
 }
@@ -240,6 +241,14 @@ impl ExceptionPath {
             held_back: self.held_back.get(),
             up: self.up.get(),
             reopened: self.reopened.get(),
+        }
+    }
+
+    /// Restores what others have changed of the other side since it was made, as [`ExceptionPath::run`] does
+    /// now and then. For who is about to give up the right to. Does nothing while that runs.
+    pub fn put_right(&self) {
+        if let Some(mut link) = self.link.try_lock() {
+            link.put_right();
         }
     }
 

@@ -302,3 +302,14 @@ fn the_other_side_is_looked_at_now_and_then() {
     });
     assert!(fake.0.lock().put_right >= 2);
 }
+
+#[test]
+fn the_other_side_is_looked_at_before_it_runs() {
+    let (path, fake, _region) = made(1000, 4);
+    path.put_right();
+    assert_eq!(fake.0.lock().put_right, 1);
+    // Who runs it looks by himself.
+    let _running = path.link.lock();
+    path.put_right();
+    assert_eq!(fake.0.lock().put_right, 1);
+}
