@@ -2,7 +2,7 @@
 //! certificates while it serves.
 
 use crate::client::{Tcp, Udp};
-use crate::server::{SOON, Server, Tree, refuses, run};
+use crate::server::{SOON, Server, Tree, refuses, run, text};
 use nix::sys::signal::Signal;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
@@ -185,6 +185,26 @@ fn a_slow_reader_of_large_values_gets_all_of_them() {
         tls.read_exact(&mut got).unwrap();
         assert!(got == one);
     }
+    server.stop();
+}
+
+#[test]
+fn the_least_memory_for_connections_carries_the_largest_value() {
+    let world = World::new("tls-least-memory");
+    let args = ["-c", "16", "-t", "1", "-I", "4m", "--conn-memory"];
+    let all = [world.args(), args.map(str::to_owned).to_vec(), vec!["1k".to_owned()]].concat();
+    let all: Vec<&str> = ["-p", "-1"].into_iter().chain(all.iter().map(String::as_str)).collect();
+    let said = text(&run(&all).stderr);
+    let least = said.split("give it ").nth(1).and_then(|rest| rest.split(' ').next());
+    let least = least.unwrap_or_else(|| panic!("{said}"));
+    let server = world.start(&[&args[..], &[least]].concat());
+    let mut tls = connect(server.tcp(), world.config(None));
+    let len = (4 << 20) - 512;
+    let block = [vec![b'v'; len], b"\r\n".to_vec()].concat();
+    let set = format!("set k 0 0 {len}\r\n");
+    ask(&mut tls, &[set.as_bytes(), &block].concat(), b"STORED\r\n");
+    let reply = [format!("VALUE k 0 {len}\r\n").as_bytes(), &block, b"END\r\n"].concat();
+    ask(&mut tls, b"get k\r\n", &reply);
     server.stop();
 }
 

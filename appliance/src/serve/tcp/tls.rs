@@ -256,22 +256,26 @@ pub(super) mod tests {
             self.socket.write_all(&records).await.unwrap();
         }
 
-        /// Takes something that comes. False at the end.
-        async fn hear(&mut self) -> bool {
+        /// Takes something that comes, and what it says. False at the end.
+        pub(in super::super) async fn hear(&mut self, said: &mut Vec<u8>) -> bool {
             let mut records = Vec::with_capacity(TLS_RECORD_MAX_BYTES);
             let come = self.socket.read_buf(&mut records).await.unwrap() > 0;
             let mut records = &records[..];
             while !records.is_empty() {
                 self.tls.read_tls(&mut records).unwrap();
                 self.tls.process_new_packets().unwrap();
+                match self.tls.reader().read_to_end(said) {
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => panic!("{error}"),
+                    _ => {}
+                }
             }
             come
         }
 
         /// All that it gets until the end, which must be said.
         pub(in super::super) async fn hear_all(&mut self) -> Vec<u8> {
-            while self.hear().await {}
             let mut said = Vec::new();
+            while self.hear(&mut said).await {}
             self.tls.reader().read_to_end(&mut said).unwrap();
             said
         }
@@ -294,10 +298,10 @@ pub(super) mod tests {
             if step == TlsStep::Open {
                 break;
             }
-            client.hear().await;
+            client.hear(&mut Vec::new()).await;
         }
         while client.tls.is_handshaking() {
-            client.hear().await;
+            client.hear(&mut Vec::new()).await;
         }
         (client, tls)
     }
