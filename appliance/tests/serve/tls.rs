@@ -188,6 +188,48 @@ fn a_slow_reader_of_large_values_gets_all_of_them() {
     server.stop();
 }
 
+/// What a client says in one write, and the end with it, is done, and the end is answered.
+#[test]
+fn an_end_that_comes_with_a_request_is_answered() {
+    let world = World::new("tls-end");
+    let server = world.start(&[]);
+    let says_all = |tls: &mut Tls, request: &[u8]| {
+        tls.conn.writer().write_all(request).unwrap();
+        tls.conn.send_close_notify();
+        let mut records = Vec::new();
+        while tls.conn.wants_write() {
+            tls.conn.write_tls(&mut records).unwrap();
+        }
+        tls.sock.write_all(&records).unwrap();
+    };
+    let set = |value: char| format!("set k 0 0 1 noreply\r\n{value}\r\n");
+    let ends = |tls: &mut Tls| assert_eq!(tls.read(&mut [0]).unwrap(), 0, "closed on both sides");
+    let mut other = connect(server.tcp(), world.config(None));
+    for version in [&version::TLS12, &version::TLS13] {
+        let mut tls = connect(server.tcp(), world.config_of(None, &[version]));
+        ask(&mut tls, b"mn\r\n", b"MN\r\n");
+        says_all(&mut tls, set('a').as_bytes());
+        ends(&mut tls);
+        ask(&mut other, b"get k\r\n", b"VALUE k 0 1\r\na\r\nEND\r\n");
+        ask(&mut other, b"delete k\r\n", b"DELETED\r\n");
+    }
+    // With the last message of the handshake.
+    for request in [set('b').as_bytes(), b""] {
+        let mut tls = connect(server.tcp(), world.config_of(None, &[&version::TLS13]));
+        while tls.conn.wants_write() {
+            tls.conn.write_tls(&mut tls.sock).unwrap();
+        }
+        while tls.conn.is_handshaking() {
+            tls.conn.read_tls(&mut tls.sock).unwrap();
+            tls.conn.process_new_packets().unwrap();
+        }
+        says_all(&mut tls, request);
+        ends(&mut tls);
+    }
+    ask(&mut other, b"get k\r\n", b"VALUE k 0 1\r\nb\r\nEND\r\n");
+    server.stop();
+}
+
 #[test]
 fn the_least_memory_for_connections_carries_the_largest_value() {
     let world = World::new("tls-least-memory");

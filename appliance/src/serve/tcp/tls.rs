@@ -151,6 +151,12 @@ impl Tls {
         !self.plain.is_empty()
     }
 
+    /// Whether the client has said that no more comes: it may have come with what was taken, and
+    /// nothing shows it in the socket.
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended
+    }
+
     /// Sends what lies ready, as far as the socket takes it at once.
     pub(super) fn try_flush(&mut self) -> io::Result<()> {
         while let Some(rest) = self.outgoing.get(self.left..).filter(|rest| !rest.is_empty()) {
