@@ -42,6 +42,7 @@ use served::Served;
 use shared::ThreadShared;
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
+use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
@@ -240,10 +241,19 @@ async fn accept_on(source: Source, thread: Rc<ThreadConns>) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot watch a listener"),
     };
+    let _entered = thread.shared.server.conns.enter(listener.fd(), listener.address(), None);
+    accept_until(thread.shared.stop_accepting(), &listener, &thread).await;
+}
+
+/// Accepts until it has stopped, however many clients would go on to connect.
+async fn accept_until(
+    stop: impl Future<Output = ()>,
+    listener: &Listener,
+    thread: &Rc<ThreadConns>,
+) {
     let address: Arc<str> = listener.address().to_string().into();
     let tls = listener.tls();
-    let _entered = thread.shared.server.conns.enter(listener.fd(), listener.address(), None);
-    let mut stop = pin!(thread.shared.stop_accepting());
+    let mut stop = pin!(stop);
     let mut lines = Sparing::default();
     while !thread.shared.is_over() {
         // What a connection is made of cannot fail: it is not made when memory has run out.
@@ -252,9 +262,10 @@ async fn accept_on(source: Source, thread: Rc<ThreadConns>) {
         }
         tokio::select! {
             biased;
+            () = &mut stop => break,
             accepted = listener.accept() => match accepted {
                 Ok(mut stream) => {
-                    if let Some(permit) = acquire(&mut stream, tls.is_some(), &thread).await {
+                    if let Some(permit) = acquire(&mut stream, tls.is_some(), thread).await {
                         spawn_local(Served::new(stream, permit, tls, Arc::clone(&address)));
                         // Requests have their turn among connections that are made.
                         yield_now().await;
@@ -262,7 +273,6 @@ async fn accept_on(source: Source, thread: Rc<ThreadConns>) {
                 }
                 Err(error) => pause(&thread.shared, &mut lines, error).await,
             },
-            () = &mut stop => break,
         }
     }
 }
@@ -303,3 +313,6 @@ async fn acquire(stream: &mut Stream, tls: bool, thread: &Rc<ThreadConns>) -> Op
     permit.forget();
     Some(ConnPermit::new(Rc::clone(thread)))
 }
+
+#[cfg(test)]
+mod tests;

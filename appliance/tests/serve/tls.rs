@@ -2,7 +2,7 @@
 //! certificates while it serves.
 
 use crate::client::{Tcp, Udp};
-use crate::server::{SOON, Server, Tree, refuses, run};
+use crate::server::{SOON, Server, Tree, refuses, run, text};
 use nix::sys::signal::Signal;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
@@ -185,6 +185,68 @@ fn a_slow_reader_of_large_values_gets_all_of_them() {
         tls.read_exact(&mut got).unwrap();
         assert!(got == one);
     }
+    server.stop();
+}
+
+/// What a client says in one write, and the end with it, is done, and the end is answered.
+#[test]
+fn an_end_that_comes_with_a_request_is_answered() {
+    let world = World::new("tls-end");
+    let server = world.start(&[]);
+    let says_all = |tls: &mut Tls, request: &[u8]| {
+        tls.conn.writer().write_all(request).unwrap();
+        tls.conn.send_close_notify();
+        let mut records = Vec::new();
+        while tls.conn.wants_write() {
+            tls.conn.write_tls(&mut records).unwrap();
+        }
+        tls.sock.write_all(&records).unwrap();
+    };
+    let set = |value: char| format!("set k 0 0 1 noreply\r\n{value}\r\n");
+    let ends = |tls: &mut Tls| assert_eq!(tls.read(&mut [0]).unwrap(), 0, "closed on both sides");
+    let mut other = connect(server.tcp(), world.config(None));
+    for version in [&version::TLS12, &version::TLS13] {
+        let mut tls = connect(server.tcp(), world.config_of(None, &[version]));
+        ask(&mut tls, b"mn\r\n", b"MN\r\n");
+        says_all(&mut tls, set('a').as_bytes());
+        ends(&mut tls);
+        ask(&mut other, b"get k\r\n", b"VALUE k 0 1\r\na\r\nEND\r\n");
+        ask(&mut other, b"delete k\r\n", b"DELETED\r\n");
+    }
+    // With the last message of the handshake.
+    for request in [set('b').as_bytes(), b""] {
+        let mut tls = connect(server.tcp(), world.config_of(None, &[&version::TLS13]));
+        while tls.conn.wants_write() {
+            tls.conn.write_tls(&mut tls.sock).unwrap();
+        }
+        while tls.conn.is_handshaking() {
+            tls.conn.read_tls(&mut tls.sock).unwrap();
+            tls.conn.process_new_packets().unwrap();
+        }
+        says_all(&mut tls, request);
+        ends(&mut tls);
+    }
+    ask(&mut other, b"get k\r\n", b"VALUE k 0 1\r\nb\r\nEND\r\n");
+    server.stop();
+}
+
+#[test]
+fn the_least_memory_for_connections_carries_the_largest_value() {
+    let world = World::new("tls-least-memory");
+    let args = ["-c", "16", "-t", "1", "-I", "4m", "--conn-memory"];
+    let all = [world.args(), args.map(str::to_owned).to_vec(), vec!["1k".to_owned()]].concat();
+    let all: Vec<&str> = ["-p", "-1"].into_iter().chain(all.iter().map(String::as_str)).collect();
+    let said = text(&run(&all).stderr);
+    let least = said.split("give it ").nth(1).and_then(|rest| rest.split(' ').next());
+    let least = least.unwrap_or_else(|| panic!("{said}"));
+    let server = world.start(&[&args[..], &[least]].concat());
+    let mut tls = connect(server.tcp(), world.config(None));
+    let len = (4 << 20) - 512;
+    let block = [vec![b'v'; len], b"\r\n".to_vec()].concat();
+    let set = format!("set k 0 0 {len}\r\n");
+    ask(&mut tls, &[set.as_bytes(), &block].concat(), b"STORED\r\n");
+    let reply = [format!("VALUE k 0 {len}\r\n").as_bytes(), &block, b"END\r\n"].concat();
+    ask(&mut tls, b"get k\r\n", &reply);
     server.stop();
 }
 

@@ -1,34 +1,62 @@
 //! A Unix socket, of `-s` or of `--metrics`: made with the mask of its flag, and gone with its owner.
 //!
 //! A socket that a process left behind is taken away; one that still answers, and a file that is
-//! no socket, are left alone and reported.
+//! no socket, are left alone and reported. Nor is one taken away at the end that another process has
+//! made there since: the next one may serve while the last still answers its clients.
 
 use super::SocketError;
 use crate::startup::plan::UnixPlan;
+use nix::libc;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{AccessFlags, access};
 use socket2::{Domain, SockAddr, Socket, Type};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// The socket's place in the file system, given up on drop.
+/// The socket's place in the file system, given up on drop, if it is still this socket's.
 #[derive(Debug)]
-pub struct SocketFile(PathBuf);
+pub struct SocketFile {
+    path: PathBuf,
+    /// Its file, not opened: as long as there is a handle, no other file has its number.
+    file: File,
+}
 
 impl SocketFile {
+    /// That of a socket which is bound there.
+    fn of(path: &Path) -> io::Result<Self> {
+        let flags = libc::O_PATH | libc::O_NOFOLLOW;
+        let file = File::options().read(true).custom_flags(flags).open(path)?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// Whether it is still there, and not another in its place.
+    fn is_there(&self) -> io::Result<bool> {
+        let ours = self.file.metadata()?;
+        match fs::symlink_metadata(&self.path) {
+            Ok(found) => Ok((found.dev(), found.ino()) == (ours.dev(), ours.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "cannot remove the Unix socket");
+        let removed = match self.is_there() {
+            Ok(true) => fs::remove_file(&self.path),
+            Ok(false) => return,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = removed {
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the Unix socket");
         }
     }
 }
@@ -50,7 +78,7 @@ pub(super) fn listen(
     let bound = socket.bind(&address);
     umask(before);
     bound.map_err(refused)?;
-    let file = SocketFile(plan.path.clone());
+    let file = SocketFile::of(&plan.path).map_err(refused)?;
     socket.listen(backlog).map_err(refused)?;
     Ok((socket.into(), file))
 }
@@ -114,5 +142,28 @@ mod tests {
         let said = listen(&plan(&t, "none/socket"), "-s", 5).unwrap_err().to_string();
         assert!(said.starts_with("cannot listen on the Unix socket "), "{said}");
         assert!(listen(&plan(&t, &"x".repeat(200)), "-s", 5).is_err());
+    }
+
+    #[test]
+    fn a_socket_that_another_has_made_there_since_stays() {
+        let t = Tree::new("unix-next", &[("file", "")]);
+        let p = plan(&t, "socket");
+        // One that has stopped to listen and still answers, and the one that takes its place.
+        let (listener, old) = listen(&p, "-s", 5).unwrap();
+        drop(listener);
+        let (_listener, new) = listen(&p, "-s", 5).unwrap();
+        drop(old);
+        assert!(UnixStream::connect(&p.path).is_ok());
+        drop(new);
+        assert!(!p.path.exists());
+        // Nothing is there any more, or something else is.
+        let (_listener, gone) = listen(&p, "-s", 5).unwrap();
+        fs::remove_file(&p.path).unwrap();
+        drop(gone);
+        let (_listener, old) = listen(&p, "-s", 5).unwrap();
+        fs::remove_file(&p.path).unwrap();
+        fs::write(&p.path, "precious").unwrap();
+        drop(old);
+        assert_eq!(fs::read_to_string(&p.path).unwrap(), "precious");
     }
 }

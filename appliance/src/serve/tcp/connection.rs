@@ -298,4 +298,4 @@ fn send(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

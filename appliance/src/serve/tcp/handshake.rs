@@ -2,9 +2,9 @@
 //!
 //! In: a fresh connection, and what is asked of its client. Out: the same over TLS, or the
 //! reason why not. The work, which takes up to milliseconds, is done by one helper thread for each
-//! TCP thread, first come, first served, so that no reply to others waits for it. Fails: a client that
-//! says what is no handshake, or takes too long, or whose source has half of all connections
-//! (`-c`) in handshakes already.
+//! TCP thread, first come, first served, so that no reply to others waits for it; none is done for a
+//! handshake that has ended meanwhile. Fails: a client that says what is no handshake, or takes too
+//! long, or whose source has half of all connections (`-c`) in handshakes already.
 
 use super::tls::Tls;
 use crate::serve::tls::Certificates;
@@ -110,11 +110,7 @@ async fn handshake(mut tls: Box<Tls>) -> io::Result<Box<Tls>> {
         if !poll_fn(|cx| tls.poll_receive(cx)).await? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let (back, step) = spawn_blocking(move || {
-            let step = tls.advance();
-            (tls, step)
-        })
-        .await?;
+        let (back, step) = advance(tls).await?;
         tls = back;
         match step {
             Ok(TlsStep::Blocked) => tls.flush().await?,
@@ -129,6 +125,28 @@ async fn handshake(mut tls: Box<Tls>) -> io::Result<Box<Tls>> {
             }
         }
     }
+}
+
+/// A connection whose work waits for the helper. It goes with who waits for it.
+struct Lent(Arc<Mutex<Option<Box<Tls>>>>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let given_up = self.0.lock().take();
+        drop(given_up);
+    }
+}
+
+/// Has the helper do the work, if it is waited for until then.
+async fn advance(tls: Box<Tls>) -> io::Result<(Box<Tls>, io::Result<TlsStep>)> {
+    let lent = Lent(Arc::new(Mutex::new(Some(tls))));
+    let tls = Arc::clone(&lent.0);
+    let done = spawn_blocking(move || {
+        let mut tls = tls.lock().take()?;
+        let step = tls.advance();
+        Some((tls, step))
+    });
+    done.await?.ok_or_else(|| io::ErrorKind::TimedOut.into())
 }
 
 /// Sends the alert, and reads on until the client has gone: closing with bytes unread would take
@@ -146,6 +164,12 @@ async fn part(tls: &mut Tls) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::serve::tls::tests::certificates;
+    use std::pin::pin;
+    use std::sync::mpsc::channel;
+    use std::task::{Context, Waker};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::runtime::Builder;
 
     #[test]
     fn a_source_has_half_of_the_places_and_gives_them_back() {
@@ -162,5 +186,32 @@ mod tests {
         assert!(held.iter().all(Option::is_some));
         assert!(of("fd00::3").is_none(), "a subnet is a source");
         assert!(of("fd00:0:0:1::1").is_some());
+    }
+
+    #[test]
+    fn a_handshake_that_has_ended_leaves_the_queue_with_its_connection() {
+        let mut builder = Builder::new_current_thread();
+        let runtime = builder.enable_io().enable_time().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            // The helper has other work.
+            let (go, wait) = channel::<()>();
+            let busy = spawn_blocking(move || wait.recv().is_err());
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            client.write_all(&[0x16, 3, 1]).await.unwrap();
+            let (server, _) = listener.accept().await.unwrap();
+            server.readable().await.unwrap();
+            let config = certificates("given-up").config(ClientCerts::Ignored).unwrap();
+            let tls = Box::new(Tls::new(server, config).unwrap());
+            {
+                let mut handshake = pin!(handshake(tls));
+                let mut cx = Context::from_waker(Waker::noop());
+                assert!(handshake.as_mut().poll(&mut cx).is_pending());
+            }
+            let closed = timeout(Duration::from_secs(10), client.read(&mut [0])).await;
+            assert_eq!(closed.expect("it is held").unwrap(), 0);
+            drop(go);
+            assert!(busy.await.unwrap());
+        });
     }
 }

@@ -171,6 +171,19 @@ impl Input<'_> {
         Ok(())
     }
 
+    /// Keeps no more than what there is, charged for no more than that, while a reply leaves or is waited
+    /// for. Bytes that are held beyond what they are charged to.
+    pub(super) fn trim(&mut self, spare: &Spare) -> io::Result<usize> {
+        self.rest(spare)?;
+        if self.charge.is_none() || self.bytes.capacity() > 2 * self.bytes.len() {
+            self.shrink(spare)?;
+        }
+        let held = self.bytes.capacity();
+        let Some(charge) = &mut self.charge else { return Ok(held) };
+        charge.shrink_to(held);
+        Ok(held.saturating_sub(charge.bytes()))
+    }
+
     /// Makes space to read into, in the thread's buffer.
     fn take_room(&mut self, spare: &Spare) -> io::Result<()> {
         if self.bytes.capacity() < self.bytes.len() + READ_BYTES {

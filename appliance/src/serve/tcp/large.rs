@@ -276,8 +276,7 @@ async fn reply_charged<'d>(
     let granted = match shared.pool.try_take(whole) {
         Some(charge) => Some(charge),
         None => {
-            input.shrink(&shared.spare_input)?;
-            let held = input.bytes.capacity();
+            let held = input.trim(&shared.spare_input)?;
             let _held = if held > RESERVE_BYTES { Some(shared.charge_behind(held)?) } else { None };
             let charge = tokio::select! {
                 charge = shared.pool.take(whole) => charge,
@@ -333,7 +332,8 @@ pub(super) fn finish_sending<'a, 'd: 'a>(
     Box::pin(send_rest(stream, shared, input, out, sent, None))
 }
 
-/// The same, with what it is charged to already.
+/// The same, with what it is charged to already, which is kept: what is held beyond it, a record of TLS
+/// for one, is charged as left behind.
 async fn send_rest<'d>(
     stream: &mut Stream,
     shared: &'d ThreadShared,
@@ -351,20 +351,16 @@ async fn send_rest<'d>(
     let stays = charge.is_some() && left.len() > out.capacity() / 2;
     let (mut at, rest) = if stays { (sent, std::mem::take(out)) } else { (0, copied(left)?) };
     shared.spare_output.give(std::mem::take(out));
-    if input.charge.is_none() {
-        input.shrink(&shared.spare_input)?;
-    }
-    let held = rest.capacity() + input.bytes.capacity() + stream.held_bytes();
-    let charge = match charge {
-        Some(mut charge) if charge.bytes() >= held => {
-            charge.shrink_to(held);
-            Some(charge)
-        }
-        smaller => {
-            drop(smaller);
-            if held > RESERVE_BYTES { Some(shared.charge_behind(held)?) } else { None }
-        }
-    };
+    let held = rest.capacity() + input.trim(&shared.spare_input)? + stream.held_bytes();
+    let charge = charge.map(|mut charge| {
+        charge.shrink_to(held);
+        charge
+    });
+    let beyond = held.saturating_sub(charge.as_ref().map_or(0, Charge::bytes));
+    let beyond = if beyond > RESERVE_BYTES { Some(shared.charge_behind(beyond)?) } else { None };
+    let charges = [charge.as_ref(), beyond.as_ref(), input.charge.as_ref()];
+    let is_charged = charges.iter().any(Option::is_some);
+    let is_wanted = || charges.iter().flatten().any(|charge| charge.is_wanted());
     let mut pace = Pace::new();
     while let Some(left) = rest.get(at..).filter(|left| !left.is_empty()) {
         tokio::select! {
@@ -377,14 +373,14 @@ async fn send_rest<'d>(
                 turn.end().await;
             }
             () = shared.over() => return Err(io::ErrorKind::TimedOut.into()),
-            () = idle(shared.idle_max), if charge.is_none() => {
+            () = idle(shared.idle_max), if !is_charged => {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            () = pace.time(), if charge.is_some() => {
+            () = pace.time(), if is_charged => {
                 if shared.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                if pace.is_too_slow() && charge.as_ref().is_some_and(Charge::is_wanted) {
+                if pace.is_too_slow() && is_wanted() {
                     shared.pool.figures().stall();
                     return Err(io::ErrorKind::QuotaExceeded.into());
                 }
@@ -393,3 +389,6 @@ async fn send_rest<'d>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -152,8 +152,8 @@ impl Pool {
     }
 
     /// What a turn left behind, which began when there was memory for it. Another thread may have
-    /// taken that meanwhile: then it is overdrawn, by one turn for each thread at most. None for
-    /// what is longer than a turn can be.
+    /// taken that meanwhile: then it is overdrawn, by one turn for each thread at most, and by a record of
+    /// TLS for each large reply. None for what is longer than a turn can be.
     pub(super) fn take_behind(&self, bytes: usize) -> Option<Charge<'_>> {
         if let Some(charge) = self.try_take(bytes) {
             return Some(charge);

@@ -80,6 +80,11 @@ impl Tls {
             .advance(&mut self.incoming, plain, &mut self.outgoing)
             .inspect_err(|_| self.incoming.clear())?;
         self.incoming.drain(..used.min(self.incoming.len()));
+        // A connection that was answered waits without another read: it holds no more than was set aside.
+        match self.incoming.len() {
+            0 => self.incoming = Vec::new(),
+            _ => self.incoming.shrink_to(TLS_RECORD_MAX_BYTES),
+        }
         if self.incoming.len() > TLS_PARTIAL_MAX_BYTES {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -149,6 +154,12 @@ impl Tls {
     /// Whether plain bytes are there that were not taken.
     pub(super) fn has_unread(&self) -> bool {
         !self.plain.is_empty()
+    }
+
+    /// Whether the client has said that no more comes: it may have come with what was taken, and
+    /// nothing shows it in the socket.
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended
     }
 
     /// Sends what lies ready, as far as the socket takes it at once.
@@ -256,22 +267,26 @@ pub(super) mod tests {
             self.socket.write_all(&records).await.unwrap();
         }
 
-        /// Takes something that comes. False at the end.
-        async fn hear(&mut self) -> bool {
+        /// Takes something that comes, and what it says. False at the end.
+        pub(in super::super) async fn hear(&mut self, said: &mut Vec<u8>) -> bool {
             let mut records = Vec::with_capacity(TLS_RECORD_MAX_BYTES);
             let come = self.socket.read_buf(&mut records).await.unwrap() > 0;
             let mut records = &records[..];
             while !records.is_empty() {
                 self.tls.read_tls(&mut records).unwrap();
                 self.tls.process_new_packets().unwrap();
+                match self.tls.reader().read_to_end(said) {
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => panic!("{error}"),
+                    _ => {}
+                }
             }
             come
         }
 
         /// All that it gets until the end, which must be said.
         pub(in super::super) async fn hear_all(&mut self) -> Vec<u8> {
-            while self.hear().await {}
             let mut said = Vec::new();
+            while self.hear(&mut said).await {}
             self.tls.reader().read_to_end(&mut said).unwrap();
             said
         }
@@ -294,10 +309,10 @@ pub(super) mod tests {
             if step == TlsStep::Open {
                 break;
             }
-            client.hear().await;
+            client.hear(&mut Vec::new()).await;
         }
         while client.tls.is_handshaking() {
-            client.hear().await;
+            client.hear(&mut Vec::new()).await;
         }
         (client, tls)
     }
@@ -316,5 +331,33 @@ pub(super) mod tests {
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
         drop(tls);
         assert!(client.hear_all().await == b"MN\r\n".repeat(sealed));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_waits_holds_a_record_at_most() {
+        for is_1_3 in [true, false] {
+            let (mut client, mut tls) = pair(is_1_3).await;
+            assert_eq!(tls.incoming.capacity(), 0, "the handshake is over");
+            let (request, record) = (&[7; 100][..], &[7; TLS_PLAIN_MAX_BYTES][..]);
+            let [a, b, c, d, e] =
+                [request, request, record, request, record].map(|says| client.records(says));
+            let mut plain = Vec::new();
+            let mut come = 0;
+            for (sent, says, most) in [
+                (a, 100, 0),
+                ([&b[..], &c[..10]].concat(), 100, TLS_RECORD_MAX_BYTES),
+                // Which takes more space than one record has.
+                ([&c[10..], &d, &e[..10_000]].concat(), record.len() + 100, TLS_RECORD_MAX_BYTES),
+            ] {
+                client.socket.write_all(&sent).await.unwrap();
+                come += says;
+                while plain.len() < come {
+                    assert!(poll_fn(|cx| tls.poll_read(&mut plain, cx)).await.unwrap() > 0);
+                }
+                let held = tls.incoming.capacity();
+                assert!(held <= most, "{held} bytes for {}", tls.incoming.len());
+            }
+            assert_eq!(plain.len(), come);
+        }
     }
 }

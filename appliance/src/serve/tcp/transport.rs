@@ -187,7 +187,7 @@ impl Stream {
         match self {
             Self::Tcp(s) => s.poll_read_ready(cx),
             Self::Unix(s) => s.poll_read_ready(cx),
-            Self::Tls(s) if s.has_unread() => Poll::Ready(Ok(())),
+            Self::Tls(s) if s.has_unread() || s.is_ended() => Poll::Ready(Ok(())),
             Self::Tls(s) => s.socket().poll_read_ready(cx),
         }
     }

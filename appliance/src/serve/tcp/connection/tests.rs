@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 /// Serves a connection to its end, as its task does.
-async fn serve_stream(mut stream: Stream, shared: &ThreadShared) -> End {
+pub(in super::super) async fn serve_stream(mut stream: Stream, shared: &ThreadShared) -> End {
     let mut talk = None;
     let conn = shared.server.conns.enter(stream.fd(), stream.address(), None);
     let ended = loop {
