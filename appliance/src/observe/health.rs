@@ -183,7 +183,7 @@ fn look_at_port(port: &mut OpenPort, watched: &mut Watched, now: Instant) {
                 tracing::error!(port = name, "the device is gone; restart when it is back");
                 *told = PortState::Removed;
             }
-            watch.is_closed = port.control.stop();
+            watch.close_done(port.control.stop(), Instant::now());
         }
         Step::Reset => {
             let done = port.control.reset();

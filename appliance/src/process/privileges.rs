@@ -2,10 +2,12 @@
 //! locked memory (`-k`).
 
 use nix::errno::Errno;
+use nix::fcntl::AtFlags;
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::prctl::set_dumpable;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
-use nix::unistd::{Gid, Uid, User, chown, geteuid, setgid, setgroups, setuid};
+use nix::unistd::{Gid, Uid, User, fchownat, geteuid, setgid, setgroups, setuid};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// What was refused.
@@ -81,15 +83,14 @@ impl Identity {
         self.uid.as_raw()
     }
 
-    /// Gives the file to this user.
+    /// Gives this user the file, which was at `path`: whatever another process has put there since stays as it is.
     ///
     /// # Errors
     /// The file system's refusal.
-    pub fn give(&self, path: &Path) -> Result<(), PrivilegeError> {
-        chown(path, Some(self.uid), Some(self.gid)).map_err(|source| PrivilegeError::Give {
-            name: self.name.clone(),
-            path: path.to_owned(),
-            source,
+    pub fn give(&self, file: &File, path: &Path) -> Result<(), PrivilegeError> {
+        let (uid, gid) = (Some(self.uid), Some(self.gid));
+        fchownat(file, "", uid, gid, AtFlags::AT_EMPTY_PATH).map_err(|source| {
+            PrivilegeError::Give { name: self.name.clone(), path: path.to_owned(), source }
         })
     }
 

@@ -484,7 +484,7 @@ fn become_user(
 ) -> Result<(), PrivilegeError> {
     let metrics = listeners.metrics.as_ref().and_then(|l| l.file.as_ref());
     for file in listeners.unix.iter().chain(metrics) {
-        identity.give(file.path())?;
+        identity.give(file.file(), file.path())?;
     }
     identity.assume()?;
     if plan.process.core_dumps {

@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 const RESET_PAUSE_MIN: Duration = Duration::from_millis(100);
 const RESET_PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// The same of a port that cannot be closed yet: each try waits for a second.
+const CLOSE_PAUSE_MIN: Duration = Duration::from_secs(1);
+const CLOSE_PAUSE_MAX: Duration = Duration::from_secs(30);
+
 /// Where a port stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum PortState {
@@ -73,20 +77,24 @@ pub(super) struct PortWatch {
     counts: PortHealth,
     /// When the requested reset is tried next, and the pause after that.
     reset: Option<(Instant, Duration)>,
-    /// The device is gone, and the port closed.
-    pub(super) is_closed: bool,
+    /// The device is gone: when the port is to be closed, and the pause after that.
+    close: Option<(Instant, Duration)>,
 }
 
 impl PortWatch {
     /// A look at the port.
     pub(super) fn look(&mut self, link_up: bool, events: PortEvents, now: Instant) -> Step {
         if self.state == PortState::Removed {
-            return if self.is_closed { Step::Nothing } else { Step::Close };
+            return match self.close {
+                Some((at, _)) if now >= at => Step::Close,
+                _ => Step::Nothing,
+            };
         }
         if events.removed {
             self.state = PortState::Removed;
             self.counts.removed = true;
             self.reset = None;
+            self.close = Some((now, CLOSE_PAUSE_MIN));
             return Step::Close;
         }
         if events.reset_wanted && self.reset.is_none() {
@@ -112,6 +120,14 @@ impl PortWatch {
         } else {
             self.counts.reset_failures += 1;
             self.reset = Some((now + pause, (pause * 2).min(RESET_PAUSE_MAX)));
+        }
+    }
+
+    /// Whether the port of a device that is gone was closed.
+    pub(super) fn close_done(&mut self, closed: bool, now: Instant) {
+        let Some((_, pause)) = self.close.take() else { return };
+        if !closed {
+            self.close = Some((now + pause, (pause * 2).min(CLOSE_PAUSE_MAX)));
         }
     }
 
@@ -179,8 +195,11 @@ mod tests {
         assert_eq!(p.look(true, RESET, now), Step::Reset);
         assert_eq!(p.look(true, GONE, now), Step::Close);
         p.reset_done(true, now);
+        p.close_done(false, now);
+        assert_eq!(p.look(true, QUIET, now), Step::Nothing);
+        let now = now + CLOSE_PAUSE_MIN;
         assert_eq!(p.look(true, QUIET, now), Step::Close, "it could not be");
-        p.is_closed = true;
+        p.close_done(true, now);
         for events in [QUIET, RESET, GONE] {
             assert_eq!(p.look(true, events, now), Step::Nothing);
             assert_eq!(p.state(), PortState::Removed);

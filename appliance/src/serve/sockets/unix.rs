@@ -37,6 +37,11 @@ impl SocketFile {
         &self.path
     }
 
+    /// The socket's file, whatever is there by now.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Whether it is still there, and not another in its place.
     fn is_there(&self) -> io::Result<bool> {
         let ours = self.file.metadata()?;

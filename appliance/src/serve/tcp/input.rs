@@ -175,8 +175,11 @@ impl Input<'_> {
     /// for. Bytes that are held beyond what they are charged to.
     pub(super) fn trim(&mut self, spare: &Spare) -> io::Result<usize> {
         self.rest(spare)?;
-        if self.charge.is_none() || self.bytes.capacity() > 2 * self.bytes.len() {
+        if self.charge.is_none() {
             self.shrink(spare)?;
+        } else if self.bytes.capacity() > 2 * self.bytes.len() {
+            // Without memory for a copy it stays as it is, and charged.
+            self.shrink(spare).ok();
         }
         let held = self.bytes.capacity();
         let Some(charge) = &mut self.charge else { return Ok(held) };

@@ -117,7 +117,8 @@ impl ThreadShared {
         told.unwrap_or_else(|| Drain::new(Duration::ZERO))
     }
 
-    /// Ends when listeners are to be closed: connections made before the stop are accepted by then.
+    /// Ends when listeners are to be closed: connections made before the stop are accepted by then, as far as the
+    /// thread gets.
     pub(super) async fn stop_accepting(&self) {
         self.stopping().await;
         sleep(QUIET).await;

@@ -419,11 +419,15 @@ impl Connection {
         ends || in_midst || self.has_input()
     }
 
-    /// Whether it waits for us with what it has of the spill, and not for its client: a long request is whole, or
-    /// there is space for replies.
+    /// Whether it waits for us with what it has of the spill, and not for its client: of a long request has come as
+    /// much as is to be judged, or there is space for replies.
     pub(super) fn is_held_back(&self) -> bool {
-        let is_whole = self.long_input.as_ref().is_some_and(|input| self.may_have_request(input));
-        is_whole || !self.is_paid() && self.machine.room() > 0
+        let has_come = self.long_input.as_ref().is_some_and(|input| {
+            let missing = self.conversation.wants().saturating_sub(input.len());
+            // What has come is not read before its turn.
+            self.may_have_request(input) || self.machine.waiting() >= missing.clamp(1, PACE_BYTES)
+        });
+        has_come || !self.is_paid() && self.machine.room() > 0
     }
 
     /// How long a connection that has answered all that it can is served, if the service stops `since`.
