@@ -65,6 +65,18 @@ def ascii_form(reply, ids):
     return parts
 
 
+class Seconds(int):
+    """A time that is left. The clocks of two servers take their steps at different moments."""
+
+    def __eq__(self, other):
+        return abs(int(self) - int(other)) <= 500
+
+    def __ne__(self, other):
+        return not self == other
+
+    __hash__ = None
+
+
 def meta(line, ids):
     """The words of a meta command's answer."""
     words = []
@@ -75,7 +87,7 @@ def meta(line, ids):
         elif name == b"t" and digits.isdigit():
             # memcached tells less than nothing left as more than a century.
             seconds = int(digits) if int(digits) < 1 << 31 else 0
-            word = (b"t", (seconds + 500) // 1000)
+            word = (b"t", Seconds(seconds))
         elif name == b"l" and digits.isdigit() or word.startswith((b"la=", b"cls=", b"size=")):
             continue
         elif word.startswith(b"cas="):
@@ -86,7 +98,7 @@ def meta(line, ids):
             if Partner.is_newer:
                 # As in protocol.txt it has no sign.
                 seconds = min(seconds, -seconds % (1 << 32))
-            word = (b"exp", seconds == 1, (seconds + 500) // 1000)
+            word = (b"exp", seconds == 1, Seconds(seconds))
         words.append(word)
     return words
 
