@@ -5,14 +5,16 @@
 
 cargo runs test programs one after the other, although many mostly wait. This builds them with
 cargo, runs up to JOBS at a time (default: as many as there are processors), those first that took
-longest the last time, and prints what each said, when it has ended, as cargo does. Exits 1 when one
-failed.
+longest the last time, and prints what each said, when it has ended, as cargo does. One that does not
+end is ended, and says where its threads stood if gdb is there. Exits 1 when one failed.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +22,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ALONE = {"dataplane: lib dataplane", "dataplane/store: lib store", "dataplane: test simt_parity"}
 """Programs that hold short times against a clock: others would make them late."""
+
+LIMIT = 600
+"""Seconds within which a program ends; the longest needs 75 alone on two processors."""
 
 TIMES = ROOT / "target" / "unit-tests.json"
 """Seconds that each program took when it last ran."""
@@ -41,15 +46,31 @@ def run(name, executable, folder):
     """Runs one program to its end. Prints and gives how long it took, and whether it passed."""
     begun = time.monotonic()
     environment = {**os.environ, "CARGO_MANIFEST_DIR": str(folder)}
-    ended = subprocess.run(
-        [executable, "-q"], cwd=folder, env=environment, text=True, errors="replace",
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-    )
-    seconds = time.monotonic() - begun
-    passed = ended.returncode == 0
-    verdict = "" if passed else f"\nFAILED {name}: exit status {ended.returncode}"
-    print(f"-- {name}, {seconds:.1f} s\n{ended.stdout.strip()}{verdict}", flush=True)
-    return seconds, passed
+    # A file, since a pipe has no end as long as anything that the program started holds it.
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        program = subprocess.Popen(
+            [executable, "-q"], cwd=folder, env=environment,
+            stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
+        )
+        try:
+            status = program.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            stacks(program.pid, said)
+            program.kill()
+            program.wait()
+            status = f"none after {LIMIT} s"
+        said.seek(0)
+        seconds = time.monotonic() - begun
+        verdict = "" if status == 0 else f"\nFAILED {name}: exit status {status}"
+        print(f"-- {name}, {seconds:.1f} s\n{said.read().strip()}{verdict}", flush=True)
+    return seconds, status == 0
+
+
+def stacks(process, out):
+    """Writes where each thread of the process stands."""
+    if shutil.which("gdb"):
+        command = ["timeout", "60", "gdb", "-batch", "-p", str(process), "-ex", "thread apply all backtrace 16"]
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL, check=False)
 
 
 def main(argv):
