@@ -33,7 +33,7 @@ fn fail_with(mode: Mode, deadline: Duration, turn: impl Fn(&Switches)) -> Fault 
 fn launches_that_get_lost() {
     for mode in [Mode::Launch, Mode::Graph] {
         let lose = |s: &Switches| s.lose_launches.store(true, Ordering::Relaxed);
-        let fault = fail_with(mode, Duration::from_millis(5), lose);
+        let fault = fail_with(mode, Duration::from_millis(100), lose);
         assert!(matches!(fault, Fault::Late { .. } | Fault::UpdateLate { .. }), "{fault}");
     }
 }
