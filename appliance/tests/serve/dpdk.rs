@@ -2,6 +2,8 @@
 
 use crate::client::Tcp;
 use crate::server::{SOON, Server, Tree, gnomon, run, text};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -9,6 +11,7 @@ use serde_json::Value;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -146,9 +149,14 @@ fn an_address_that_was_changed_while_it_starts_is_set_back_before_the_right_to_i
         let sent = dir.path("sent");
         let late = std::thread::spawn(move || {
             change_address();
-            // Who opens it again finds it whole.
+            // Who opens it from now on finds it whole; who has opened it is given the same, and its end.
             fs::rename(&whole, &frames).unwrap();
-            fs::write(&pipe, &header).unwrap();
+            let mut waiting = fs::OpenOptions::new();
+            waiting.write(true).custom_flags(OFlag::O_NONBLOCK.bits());
+            match waiting.open(&pipe) {
+                Ok(mut pipe) => pipe.write_all(&header).unwrap(),
+                Err(nobody) => assert_eq!(nobody.raw_os_error(), Some(Errno::ENXIO as i32)),
+            }
         });
         let port = format!("net_pcap0,rx_pcap={},tx_pcap={sent}", dir.path("frames"));
         let mut command = with_exception_path();
