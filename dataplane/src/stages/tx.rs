@@ -8,7 +8,7 @@
 use crate::frame_accounting::Accounts;
 use crate::reply::{Headers, Meaning, Reply, Sum};
 use arrayvec::ArrayVec;
-use driver_shim::{BURST_MAX, Burst, Frame, TxCaps, TxQueue};
+use driver_shim::{BURST_MAX, Burst, Frame, TxCaps, TxOffload, TxQueue};
 use wire::DropReason;
 use wire::reply::{seal_prepared, turn_and_seal};
 
@@ -146,10 +146,14 @@ impl Tx {
 #[inline(never)]
 fn finish(frame: &mut Frame, headers: Headers, sum: Sum, caps: TxCaps) {
     let Headers { l3, l4, ipv6 } = headers;
+    frame.tx = TxOffload::default();
     let bytes = frame.bytes_mut();
-    frame.tx = match sum {
+    let left = match sum {
         Sum::Unknown => turn_and_seal(bytes, l3, l4, ipv6, caps, None),
         Sum::Payload(sum) => turn_and_seal(bytes, l3, l4, ipv6, caps, Some(sum)),
-        Sum::Covered(sum) => seal_prepared(bytes, l3, l4, ipv6, sum),
+        Sum::Covered(sum) => return seal_prepared(bytes, l3, l4, ipv6, sum),
     };
+    if let Some(left) = left {
+        frame.tx = left;
+    }
 }

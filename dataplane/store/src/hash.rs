@@ -82,11 +82,12 @@ impl Hasher {
             absorb(&mut v, u64::from_le_bytes(*word));
         }
         let last = match (rest, bytes.last_chunk()) {
+            ([], _) => with_len(0, bytes.len()),
             // The last eight bytes have all of the rest: less work than byte by byte.
-            ([_, ..], Some(last)) => {
+            (_, Some(last)) => {
                 with_len(u64::from_le_bytes(*last) >> (64 - 8 * rest.len()), bytes.len())
             }
-            _ => last_word(rest, bytes.len()),
+            (_, None) => last_word(rest, bytes.len()),
         };
         absorb(&mut v, last);
         KeyHash(finish(v))

@@ -25,11 +25,11 @@ pub const TTL: u8 = 64;
 #[inline]
 pub fn seal(frame: &mut [u8], l3: u8, l4: u8, ipv6: bool, caps: TxCaps) -> TxOffload {
     let headers = Headers::of(frame, l3, l4, ipv6);
-    headers.map_or_else(TxOffload::default, |headers| headers.seal(caps, None))
+    headers.and_then(|headers| headers.seal(caps, None)).unwrap_or_default()
 }
 
 /// [`seal`], with the Ethernet and IP addresses and the UDP ports swapped. O(1) where the caller
-/// has the [`sum`](base::checksum::sum) of everything behind the UDP header.
+/// has the [`sum`](base::checksum::sum) of everything behind the UDP header. `None`: nothing is left to the port.
 #[inline(always)]
 pub fn turn_and_seal(
     frame: &mut [u8],
@@ -38,7 +38,7 @@ pub fn turn_and_seal(
     ipv6: bool,
     caps: TxCaps,
     payload_sum: Option<u16>,
-) -> TxOffload {
+) -> Option<TxOffload> {
     match (l3, l4, ipv6) {
         // The usual place, compiled with what is known of it.
         (PLAIN_L3, PLAIN_L4, false) => {
@@ -56,8 +56,8 @@ fn turn_and_seal_at(
     ipv6: bool,
     caps: TxCaps,
     payload_sum: Option<u16>,
-) -> TxOffload {
-    let Some(mut headers) = Headers::of(frame, l3, l4, ipv6) else { return TxOffload::default() };
+) -> Option<TxOffload> {
+    let mut headers = Headers::of(frame, l3, l4, ipv6)?;
     headers.turn_around();
     headers.seal(caps, payload_sum)
 }
@@ -66,10 +66,10 @@ fn turn_and_seal_at(
 /// [`sum`](base::checksum::sum) of all that it covers, the pseudo-header with it. Ports that could fill it in do not: they
 /// would make it right for bytes that another engine has spoilt. O(1).
 #[inline]
-pub fn seal_prepared(frame: &mut [u8], l3: u8, l4: u8, ipv6: bool, covered: u16) -> TxOffload {
-    let Some(headers) = Headers::of(frame, l3, l4, ipv6) else { return TxOffload::default() };
-    headers.udp.checksum = udp_field(covered).into();
-    TxOffload::default()
+pub fn seal_prepared(frame: &mut [u8], l3: u8, l4: u8, ipv6: bool, covered: u16) {
+    if let Some(headers) = Headers::of(frame, l3, l4, ipv6) {
+        headers.udp.checksum = udp_field(covered).into();
+    }
 }
 
 /// The headers of a frame, found once.
@@ -113,15 +113,12 @@ impl<'a> Headers<'a> {
     }
 
     #[inline(always)]
-    fn seal(self, caps: TxCaps, payload_sum: Option<u16>) -> TxOffload {
+    fn seal(self, caps: TxCaps, payload_sum: Option<u16>) -> Option<TxOffload> {
         let Self { l3, l4, network, udp, payload, .. } = self;
         let l3_len = l4 - l3;
         let len = udp::HEADER_BYTES + payload.len();
-        let (Ok(total_len), Ok(udp_len)) =
-            (u16::try_from(usize::from(l3_len) + len), u16::try_from(len))
-        else {
-            return TxOffload::default();
-        };
+        let total_len = u16::try_from(usize::from(l3_len) + len).ok()?;
+        let udp_len = u16::try_from(len).ok()?;
         let (pseudo, ipv6) = match network {
             Network::V4(ip) => {
                 set_ipv4(ip, total_len, caps.ip);
@@ -141,17 +138,13 @@ impl<'a> Headers<'a> {
             udp_field((pseudo + ports + Pieces::word(udp_len) + payload).sum()).into()
         };
         let (ip_by_port, udp_by_port) = (caps.ip && !ipv6, caps.udp);
-        if ip_by_port || udp_by_port {
-            TxOffload {
-                ip: ip_by_port.into(),
-                udp: udp_by_port.into(),
-                ipv6: ipv6.into(),
-                l2_len: l3,
-                l3_len,
-            }
-        } else {
-            TxOffload::default()
-        }
+        (ip_by_port || udp_by_port).then(|| TxOffload {
+            ip: ip_by_port.into(),
+            udp: udp_by_port.into(),
+            ipv6: ipv6.into(),
+            l2_len: l3,
+            l3_len,
+        })
     }
 }
 
@@ -262,7 +255,7 @@ mod tests {
                     f.extend_from_slice(reply);
                     let mut g = f.clone();
                     let tx = turn_and_seal(&mut f, l3, l4, ipv6, NONE, None);
-                    assert_eq!(tx, TxOffload::default());
+                    assert_eq!(tx, None);
                     assert_eq!(f, expected(ipv6, vlans, reply));
                     turn_and_seal(&mut g, l3, l4, ipv6, NONE, Some(sum(reply)));
                     assert_eq!(f, g);
@@ -319,7 +312,7 @@ mod tests {
             for n in 0..good.len() {
                 let mut f = good[..n].to_vec();
                 let tx = turn_and_seal(&mut f, l3, l4, ipv6, ALL, None);
-                assert_eq!(tx, TxOffload::default());
+                assert_eq!(tx, None);
                 assert_eq!(f, good[..n]);
             }
             let mut f = good.clone();

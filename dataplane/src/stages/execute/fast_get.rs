@@ -38,15 +38,17 @@ pub(super) struct FastGet<'a> {
     done: Done,
 }
 
-/// What a run of plain gets did, to be counted at its end.
+/// What a run of plain gets did, to be counted at its end. What each request adds to stands apart: side by
+/// side the compiler adds with vectors, in four times as many instructions.
 #[derive(Default)]
 struct Done {
     requests: u64,
-    text_bytes: u64,
-    keys: LookUps,
     hints_right: u64,
+    text_bytes: u64,
     hints_wrong: u64,
+    keys: u64,
     heads_used: u64,
+    hits: u64,
     heads_unused: u64,
     replies: u64,
     replies_changed: u64,
@@ -77,7 +79,7 @@ impl<'a> FastGet<'a> {
         counters.replies_accepted.add(done.replies);
         counters.replies_changed.add(done.replies_changed);
         observer.ops.bytes_read.add(done.text_bytes);
-        observer.look_ups(done.keys, false);
+        observer.look_ups(LookUps { keys: done.keys, hits: done.hits }, false);
     }
 
     /// Answers by what the engine made of the reply, if it is right; else without.
@@ -133,8 +135,8 @@ impl<'a> FastGet<'a> {
         self.observer.key(key, Some(found), false);
         self.done.replies += 1;
         self.done.requests += 1;
-        self.done.keys.keys += 1;
-        self.done.keys.hits += 1;
+        self.done.keys += 1;
+        self.done.hits += 1;
         self.done.text_bytes += u64::from(desc.payload_len);
         Some(sum)
     }
@@ -157,8 +159,8 @@ impl<'a> FastGet<'a> {
         item.mark_visited(store.now());
         self.done.hints_right += 1;
         self.done.requests += 1;
-        self.done.keys.keys += 1;
-        self.done.keys.hits += 1;
+        self.done.keys += 1;
+        self.done.hits += 1;
         self.done.text_bytes += u64::from(desc.payload_len);
         Some(sum)
     }
@@ -217,11 +219,14 @@ impl<'a> FastGet<'a> {
         desc: &ReqDesc,
     ) -> Result<Option<u16>, Unfit> {
         let mut items: [Option<ItemRef<'a>>; N] = [None; N];
+        let mut keys: [&[u8]; N] = [&[]; N];
         let mut text_max = b"END\r\n".len();
         // For a single key the number is a constant, and the compiler unrolls the loops.
         let n_keys = if N == 1 { 1 } else { usize::from(desc.n_keys) };
-        for (place, key) in items.iter_mut().zip(&desc.keys).take(n_keys) {
-            *place = self.item(frame, key);
+        let places = items.iter_mut().zip(&mut keys);
+        for ((place, asked), desc) in places.zip(&desc.keys).take(n_keys) {
+            *asked = key(frame, desc).unwrap_or_default();
+            *place = self.item(asked, desc);
             if let Some(item) = place {
                 text_max += VALUE_OVERHEAD_BYTES + item.key().len() + item.value().len();
             }
@@ -237,7 +242,7 @@ impl<'a> FastGet<'a> {
                 return Err(Unfit);
             }
         }
-        self.count(frame, desc, items.iter().take(n_keys));
+        self.count(desc, keys.into_iter().zip(&items).take(n_keys));
         let written = in_place(frame, headers(entry), text_max, |out| {
             items.iter().flatten().for_each(|item| {
                 put_value(&hit(item, with_cas, self.observer.server), out);
@@ -247,8 +252,8 @@ impl<'a> FastGet<'a> {
         if !written {
             return Err(Unfit);
         }
-        let now = self.guard.store().now();
-        items.iter().flatten().for_each(|item| item.mark_visited(now));
+        let store = self.guard.store();
+        items.iter().flatten().for_each(|item| item.mark_visited(store.now()));
         match items.first() {
             Some(Some(item)) if n_keys == 1 && item.value().len() >= SUM_KEPT_MIN_BYTES => {
                 Ok(sum_around(frame, headers(entry), item))
@@ -261,18 +266,16 @@ impl<'a> FastGet<'a> {
     #[inline(always)]
     fn count<'i>(
         &mut self,
-        frame: &Frame,
         desc: &ReqDesc,
-        items: impl Iterator<Item = &'i Option<ItemRef<'a>>>,
+        asked: impl Iterator<Item = (&'i [u8], &'i Option<ItemRef<'a>>)>,
     ) where
         'a: 'i,
     {
-        for (desc, item) in desc.keys.iter().zip(items) {
+        for (key, item) in asked {
             let found = item.map(|item| Seen::of(self.guard, &item));
-            let key = key(frame, desc).unwrap_or_default();
             self.observer.key(key, found, false);
-            self.done.keys.keys += 1;
-            self.done.keys.hits += u64::from(found.is_some());
+            self.done.keys += 1;
+            self.done.hits += u64::from(found.is_some());
         }
         self.done.requests += 1;
         self.done.text_bytes += u64::from(desc.payload_len);
@@ -280,8 +283,7 @@ impl<'a> FastGet<'a> {
 
     /// The item under `key`, by the hint if it holds, else by the host index.
     #[inline(always)]
-    fn item(&mut self, frame: &Frame, desc: &KeyDesc) -> Option<ItemRef<'a>> {
-        let key = key(frame, desc)?;
+    fn item(&mut self, key: &[u8], desc: &KeyDesc) -> Option<ItemRef<'a>> {
         match desc.hint {
             Hint::HIT => {
                 if let Some(item) = self.guard.verify(Location(desc.location), key) {
