@@ -236,6 +236,7 @@ impl Tls {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::shared::tests::in_time;
     use super::*;
     use crate::serve::tls::session::tests::clear::{self, Terms};
     use rustls::ClientConnection;
@@ -294,6 +295,10 @@ pub(super) mod tests {
 
     /// Both ends of a connection whose handshake is over.
     pub(in super::super) async fn pair(is_1_3: bool) -> (Client, Tls) {
+        in_time(shaken(is_1_3)).await
+    }
+
+    async fn shaken(is_1_3: bool) -> (Client, Tls) {
         let terms = Terms { is_1_3, mutual: false, retry: false, tickets: false };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -321,16 +326,19 @@ pub(super) mod tests {
     async fn what_can_seal_no_more_says_the_end() {
         let (mut client, mut tls) = pair(false).await;
         let mut sealed = 0;
-        let error = loop {
-            match tls.write(b"MN\r\n").await {
-                Ok(_) => sealed += 1,
-                Err(error) => break error,
+        let error = in_time(async {
+            loop {
+                match tls.write(b"MN\r\n").await {
+                    Ok(_) => sealed += 1,
+                    Err(error) => break error,
+                }
             }
-        };
+        });
+        let error = error.await;
         // Not the client's fault.
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
         drop(tls);
-        assert!(client.hear_all().await == b"MN\r\n".repeat(sealed));
+        assert!(in_time(client.hear_all()).await == b"MN\r\n".repeat(sealed));
     }
 
     #[tokio::test]
@@ -352,7 +360,8 @@ pub(super) mod tests {
                 client.socket.write_all(&sent).await.unwrap();
                 come += says;
                 while plain.len() < come {
-                    assert!(poll_fn(|cx| tls.poll_read(&mut plain, cx)).await.unwrap() > 0);
+                    let read = in_time(poll_fn(|cx| tls.poll_read(&mut plain, cx)));
+                    assert!(read.await.unwrap() > 0);
                 }
                 let held = tls.incoming.capacity();
                 assert!(held <= most, "{held} bytes for {}", tls.incoming.len());

@@ -1,7 +1,7 @@
 //! Connections while memory is short: what comes in part stays in the socket; and parts of records at a stop.
 
 use super::super::drain::Drain;
-use super::super::shared::tests::thread;
+use super::super::shared::tests::{in_time, thread};
 use super::super::tls::tests::pair;
 use super::*;
 use crate::process::allocator::tests::IS_SHORT;
@@ -48,7 +48,8 @@ async fn what_stays_in_the_socket_does_not_cost_the_last_reply() {
         if half_closes {
             client.shutdown().await.unwrap();
         }
-        let (end, heard) = tokio::join!(serve(server, &shared), heard(&mut client));
+        let both = async { tokio::join!(serve(server, &shared), heard(&mut client)) };
+        let (end, heard) = in_time(both).await;
         assert!(matches!((end, half_closes), (End::Client, true) | (End::Idle, false)));
         assert_eq!(heard.unwrap(), b"END\r\n");
     }
@@ -70,7 +71,7 @@ async fn the_service_waits_no_longer_for_a_rest_that_stays_in_the_socket() {
         stop
     };
     let served = timeout(Duration::from_secs(10), serve(server, &shared));
-    let (end, _stop) = tokio::join!(served, client);
+    let (end, _stop) = in_time(async { tokio::join!(served, client) }).await;
     assert!(matches!(end, Ok(End::Service { .. })), "{end:?}");
 }
 
@@ -110,7 +111,8 @@ async fn what_is_refused_before_a_login_is_answered_once() {
         (&mut client).take(expected as u64 + 1).read_to_end(&mut replies).await.unwrap();
         (replies.len(), expected)
     };
-    let (_, (heard, expected)) = tokio::join!(serve(server, &shared), client);
+    let both = async { tokio::join!(serve(server, &shared), client) };
+    let (_, (heard, expected)) = in_time(both).await;
     assert_eq!(heard, expected);
 }
 
@@ -143,7 +145,7 @@ async fn half_a_record_holds_up_a_stop() {
                 () = sleep(Duration::from_secs(10)) => panic!("it goes on"),
             }
         };
-        let (end, _stop) = tokio::join!(served, client);
+        let (end, _stop) = in_time(async { tokio::join!(served, client) }).await;
         assert!(matches!(end, End::Service { heard: true }), "{end:?}");
     }
 }
