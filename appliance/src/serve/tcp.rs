@@ -167,8 +167,8 @@ impl TcpService {
                         pool,
                         large_turn: Semaphore::new(1),
                         waiting: Waiting::default(),
-                        spare_input: Spare::default(),
-                        spare_output: Spare::default(),
+                        spare_input: Spare::of_input(),
+                        spare_output: Spare::of_output(),
                         kept: Cell::new(0),
                     };
                     let thread = ThreadConns {

@@ -225,8 +225,8 @@ pub(super) mod tests {
             pool: Arc::new(Pool::new(Arc::default(), 1 << 24, 1, 1)),
             large_turn: Semaphore::new(1),
             waiting: Waiting::default(),
-            spare_input: Spare::default(),
-            spare_output: Spare::default(),
+            spare_input: Spare::of_input(),
+            spare_output: Spare::of_output(),
             kept: Cell::new(0),
             server,
         }
