@@ -218,14 +218,16 @@ impl Input<'_> {
         self.bytes.try_reserve_exact(missing).map_err(out_of_memory)
     }
 
-    /// Makes space to read on towards a request of `whole` bytes. Grows with what has come, not with what
-    /// was announced.
-    pub(super) fn grow(&mut self, whole: usize) -> io::Result<()> {
-        let missing = whole.saturating_sub(self.bytes.len());
-        if self.bytes.capacity() > self.bytes.len() {
+    /// Makes space to read on towards a request of `whole` bytes, where a read may need so much `room`. Grows
+    /// with what has come, not with what was announced.
+    pub(super) fn grow(&mut self, whole: usize, room: usize) -> io::Result<()> {
+        let (len, room) = (self.bytes.len(), room.max(1));
+        if self.bytes.capacity() - len >= room {
             return Ok(());
         }
-        let more = missing.min(self.bytes.len().max(READ_BYTES)).max(1);
+        // At the end a read may go beyond the request.
+        let missing = whole.saturating_sub(len) + room - 1;
+        let more = missing.min(len.max(READ_BYTES)).max(room);
         self.bytes.try_reserve_exact(more).map_err(out_of_memory)
     }
 }
@@ -261,11 +263,11 @@ mod tests {
         input.take_room(&spare).unwrap();
         assert!((READ_BYTES..2 * READ_BYTES).contains(&input.bytes.capacity()));
         input.bytes.resize(input.bytes.capacity(), 0);
-        input.grow(1 << 30).unwrap();
+        input.grow(1 << 30, 0).unwrap();
         assert!(input.bytes.capacity() <= 4 * READ_BYTES);
         let whole = input.bytes.len() + 5;
         input.bytes.shrink_to_fit();
-        input.grow(whole).unwrap();
+        input.grow(whole, 0).unwrap();
         assert!(input.bytes.capacity() < whole + 16, "no more than the request");
     }
 

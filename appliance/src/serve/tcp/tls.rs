@@ -24,6 +24,9 @@ use tokio::net::TcpStream;
 /// What a connection may hold uncharged: keys and states, and a record that has come in part.
 pub(crate) const TLS_BYTES: usize = (8 << 10) + TLS_RECORD_MAX_BYTES;
 
+/// The most that one read takes from the socket, and more than what it says.
+pub(super) const READ_MAX_BYTES: usize = 2 * TLS_RECORD_MAX_BYTES;
+
 /// A connection.
 pub(super) struct Tls {
     socket: TcpStream,

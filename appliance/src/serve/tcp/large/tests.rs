@@ -4,8 +4,10 @@ use super::super::connection::tests::serve_stream;
 use super::super::drain::Drain;
 use super::super::pool::{Pool, THREAD_BYTES};
 use super::super::shared::tests::{in_time, thread};
+use super::super::tls::READ_MAX_BYTES;
 use super::super::tls::tests::{Client, pair};
 use super::*;
+use dataplane::stages::stream::TLS_PLAIN_MAX_BYTES;
 use socket2::SockRef;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -188,4 +190,37 @@ async fn a_request_that_is_used_up_is_not_held_while_its_reply_leaves() {
     in_time(client.read_exact(&mut said)).await.unwrap();
     assert_eq!(&said, b"STORED\r\n");
     assert_all_well(&shared, 0);
+}
+
+/// The line comes in a record of its own, the value in many.
+#[tokio::test]
+async fn a_request_over_tls_is_held_in_what_it_is_charged_for_and_two_records() {
+    let (_stop, stopped) = watch::channel(None);
+    let shared = small_thread(stopped);
+    let (mut client, tls) = pair(true).await;
+    let mut stream = Stream::Tls(Box::new(tls));
+    let conn = conn_of(&shared, &stream);
+    let mut conversation = Conversation::new(shared.item_max_bytes);
+    let mut input = Input::default();
+    input.bytes.extend(format!("set k 0 0 {VALUE_BYTES}\r\n").as_bytes());
+    let whole = input.bytes.len() + VALUE_BYTES + 2;
+    {
+        let mut session = shared.session.borrow_mut();
+        let mut ctx = Ctx::new(&mut session, &shared.ops, &shared.server);
+        conversation.advance(&mut ctx, input.unread(), &mut Vec::new(), OUT_BYTES);
+    }
+    let block = [vec![b'v'; VALUE_BYTES], b"\r\n".to_vec()].concat();
+    let says = async {
+        for part in block.chunks(TLS_PLAIN_MAX_BYTES) {
+            let record = client.records(part);
+            client.socket.write_all(&record).await.unwrap();
+        }
+    };
+    let gathered = gather(&mut stream, &shared, &conn, &mut conversation, &mut input);
+    let (gathered, ()) = in_time(async { tokio::join!(gathered, says) }).await;
+    assert!(matches!(gathered, Ok(Gathered::More)), "{gathered:?}");
+    assert_eq!(input.bytes.len(), whole);
+    let charged = input.charge.as_ref().map_or(0, Charge::bytes);
+    let held = input.bytes.capacity();
+    assert!(held <= charged + READ_MAX_BYTES, "{held} bytes for a charge of {charged}");
 }
