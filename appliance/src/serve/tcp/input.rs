@@ -177,6 +177,12 @@ impl Input<'_> {
         Ok(())
     }
 
+    /// Gives back all that is held.
+    pub(super) fn forget(&mut self, spare: &Spare) {
+        spare.give(std::mem::take(&mut self.bytes));
+        (self.at, self.charge) = (0, None);
+    }
+
     /// Keeps what there is in a buffer of just that size, and gives the other back.
     pub(super) fn shrink(&mut self, spare: &Spare) -> io::Result<()> {
         let small = copied(self.unread())?;

@@ -149,3 +149,27 @@ async fn half_a_record_holds_up_a_stop() {
         assert!(matches!(end, End::Service { heard: true }), "{end:?}");
     }
 }
+
+#[tokio::test]
+async fn who_watches_holds_no_buffers() {
+    const VALUE_BYTES: usize = 40_000;
+    let (_stop, stopped) = watch::channel(None);
+    let shared = thread(None, stopped);
+    let (mut client, server) = UnixStream::pair().unwrap();
+    let spares = [&shared.spare_input, &shared.spare_output];
+    let client = async move {
+        let set = format!("set k 0 0 {VALUE_BYTES}\r\n{}\r\n", "v".repeat(VALUE_BYTES));
+        client.write_all(set.as_bytes()).await.unwrap();
+        client.read_exact(&mut [0; "STORED\r\n".len()]).await.unwrap();
+        client.write_all(b"get k\r\nwatch\r\n").await.unwrap();
+        let reply = format!("VALUE k 0 {VALUE_BYTES}\r\n").len() + VALUE_BYTES;
+        let mut said = vec![0; reply + "\r\nEND\r\nOK\r\n".len()];
+        client.read_exact(&mut said).await.unwrap();
+        assert!(said.ends_with(b"\r\nEND\r\nOK\r\n"));
+        spares.map(|spare| spare.take().capacity())
+    };
+    let served = serve_stream(Stream::Unix(server), &shared);
+    let (end, spares) = in_time(async { tokio::join!(served, client) }).await;
+    assert!(matches!(end, End::Client), "{end:?}");
+    assert!(spares.iter().all(|&bytes| bytes > 0), "{spares:?}");
+}
