@@ -354,6 +354,7 @@ fn a_kernel_that_took_its_host_for_dead_is_started_again() {
         if let Some((_, outcome)) = worker.engine.poll() {
             break outcome;
         }
+        assert!(began.elapsed() < PATIENCE, "nothing comes back");
     };
     assert_eq!(outcome, Outcome::Lost);
     while began.elapsed() < Duration::from_millis(1500) {

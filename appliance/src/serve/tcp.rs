@@ -118,7 +118,7 @@ impl TcpService {
             config;
         let figures = Arc::clone(&server.conn_memory);
         let handshakes = config.certificates.map(|c| Arc::new(Handshakes::new(c, conn_limit)));
-        // What records in part may take is set aside.
+        // What records and handshakes in part may take is set aside.
         let of_tls = if handshakes.is_some() { conn_limit.saturating_mul(TLS_BYTES) } else { 0 };
         let memory = config.conn_memory_bytes.saturating_sub(of_tls);
         let pool = Arc::new(Pool::new(figures, memory, conn_limit, sessions.len()));
@@ -167,8 +167,8 @@ impl TcpService {
                         pool,
                         large_turn: Semaphore::new(1),
                         waiting: Waiting::default(),
-                        spare_input: Spare::default(),
-                        spare_output: Spare::default(),
+                        spare_input: Spare::of_input(),
+                        spare_output: Spare::of_output(),
                         kept: Cell::new(0),
                     };
                     let thread = ThreadConns {

@@ -2,7 +2,7 @@
 //! cannot hold it. `gnomon stats` and `gnomon top` over it.
 
 use crate::client::{Tcp, Udp};
-use crate::server::{SOON, Server, Tree, gnomon, run, text};
+use crate::server::{SOON, Server, Tree, run, text};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -420,10 +420,7 @@ fn on_a_unix_socket_for_scripts_and_people() {
 #[test]
 fn an_address_in_use_is_told_and_without_the_flag_there_is_none() {
     let (server, address) = start(&[]);
-    let out = gnomon()
-        .args(["-p", "-1", "-U", "-1", "--metrics", &address.to_string()])
-        .output()
-        .unwrap();
+    let out = run(&["-p", "-1", "-U", "-1", "--metrics", &address.to_string()]);
     let said = text(&out.stderr);
     assert_eq!(out.status.code(), Some(1));
     assert!(said.contains("is in use") && said.contains("--metrics"), "{said}");

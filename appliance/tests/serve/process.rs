@@ -1,7 +1,7 @@
 //! Flags about the process: background, pid file, user, limits.
 
 use crate::client::Tcp;
-use crate::server::{SOON, Server, Tree, gnomon, refuses, run};
+use crate::server::{SOON, Server, Tree, gnomon, output, refuses, run};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
@@ -57,7 +57,7 @@ fn in_the_background_it_serves_when_the_command_returns() {
     let (pid_file, port_file) = (dir.path("pid"), dir.path("ports"));
     let mut command = gnomon();
     command.args(["-d", "-p", "-1", "-U", "0", "-m", "8", "-P", &pid_file]);
-    let out = command.env("MEMCACHED_PORT_FILENAME", &port_file).output().unwrap();
+    let out = output(command.env("MEMCACHED_PORT_FILENAME", &port_file));
     let daemon = Daemon::of(&pid_file);
     assert_eq!((out.status.code(), out.stdout, out.stderr), (Some(0), Vec::new(), Vec::new()));
     let ports = fs::read_to_string(&port_file).unwrap();

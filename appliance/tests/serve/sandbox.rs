@@ -2,7 +2,7 @@
 
 use crate::client::{Tcp, Udp};
 use crate::process::status;
-use crate::server::{SOON, Server, Tree, gnomon, text};
+use crate::server::{SOON, Server, Tree, gnomon, output, run, text};
 use appliance::process::sandbox::{self, Needs, Part};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
@@ -34,8 +34,7 @@ fn told(server: &Server) -> [bool; 2] {
     let settings = Tcp::connect(server.tcp()).until_end("stats settings\r\n");
     let metrics = server.ready["metrics"].as_str().unwrap().to_owned();
     ["seccomp", "landlock"].map(|part| {
-        let out =
-            gnomon().args(["stats", "--server", &metrics, "gnomon_sandbox"]).output().unwrap();
+        let out = run(&["stats", "--server", &metrics, "gnomon_sandbox"]);
         let metric = text(&out.stdout).contains(&format!("{{part=\"{part}\"}} 1\n"));
         let setting = settings.contains(&format!("STAT sandbox_{part} yes\r\n"));
         assert_eq!(metric, setting, "{part}: {settings}");
@@ -101,7 +100,7 @@ const DIR: &str = "SANDBOXED_TEST_DIR";
 fn child(act: &str, dir: &Tree) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "sandbox::in_the_child", "--nocapture", "--test-threads=1"]);
-    command.env(ACT, act).env(DIR, dir.path("")).output().unwrap()
+    output(command.env(ACT, act).env(DIR, dir.path("")))
 }
 
 /// A tree of files for the child.

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Longest wait for anything that should happen at once.
@@ -25,27 +24,38 @@ pub(crate) fn gnomon() -> Command {
 
 /// Runs `gnomon` to its end, which must come by itself.
 pub(crate) fn run(args: &[&str]) -> Output {
-    let mut child = gnomon()
-        .args(args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("gnomon starts");
+    output(gnomon().args(args))
+}
+
+/// Runs a program to its end, which must come by itself, and takes what it says.
+pub(crate) fn output(command: &mut Command) -> Output {
+    run_to_end(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+}
+
+/// Runs a program to its end, which must come by itself, and takes what it says where that is piped.
+pub(crate) fn run_to_end(command: &mut Command) -> Output {
+    let mut child = command.stdin(Stdio::null()).spawn().expect("it starts");
     let (stdout, stderr) = (whole(child.stdout.take()), whole(child.stderr.take()));
     if wait_for_exit(&mut child, SOON).is_none() {
         child.kill().unwrap();
     }
-    let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
-    Output { status: child.wait().unwrap(), stdout, stderr }
+    let status = child.wait().unwrap();
+    // What it has left running may hold its pipes.
+    let said = |from: Receiver<_>| from.recv_timeout(SOON).expect("its output ends");
+    Output { status, stdout: said(stdout), stderr: said(stderr) }
 }
 
 /// Reads all as it comes, so that nobody waits for a full pipe.
-fn whole(from: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+fn whole(from: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (send, receive) = channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        from.unwrap().read_to_end(&mut bytes).unwrap();
-        bytes
-    })
+        if let Some(mut from) = from {
+            from.read_to_end(&mut bytes).unwrap();
+        }
+        let _ = send.send(bytes);
+    });
+    receive
 }
 
 fn wait_for_exit(child: &mut Child, at_most: Duration) -> Option<ExitStatus> {

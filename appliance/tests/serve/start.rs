@@ -1,11 +1,12 @@
 //! What happens before anything is served: plans, messages, exit codes.
 
 use crate::client::Tcp;
-use crate::server::{Server, Tree, gnomon, refuses, run, text};
+use crate::server::{Server, Tree, gnomon, output, refuses, run, run_to_end, text};
 use serde_json::Value;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
+use std::process::Stdio;
 
 #[test]
 fn dry_run_prints_the_plan_and_ends() {
@@ -64,9 +65,13 @@ fn a_dry_run_touches_nothing() {
 #[test]
 fn output_that_cannot_be_written_is_no_crash() {
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let out = gnomon().args(["-p", "0", "-U", "-1", "--dry-run"]).stdout(full()).output().unwrap();
+    let mut command = gnomon();
+    command.args(["-p", "0", "-U", "-1", "--dry-run"]).stdout(full()).stderr(Stdio::piped());
+    let out = run_to_end(&mut command);
     refuses(&out, "cannot print the plan: ");
-    let out = gnomon().args(["-p", "0", "-U", "0"]).stderr(full()).output().unwrap();
+    let mut command = gnomon();
+    command.args(["-p", "0", "-U", "0"]).stdout(Stdio::piped()).stderr(full());
+    let out = run_to_end(&mut command);
     assert_eq!(out.status.code(), Some(1));
 }
 
@@ -74,7 +79,7 @@ fn output_that_cannot_be_written_is_no_crash() {
 fn a_port_file_that_cannot_be_written_is_named() {
     let mut command = gnomon();
     command.args(["-p", "-1", "-U", "0", "-m", "4"]).env("MEMCACHED_PORT_FILENAME", "/none/x");
-    refuses(&command.output().unwrap(), "cannot write MEMCACHED_PORT_FILENAME /none/x: ");
+    refuses(&output(&mut command), "cannot write MEMCACHED_PORT_FILENAME /none/x: ");
 }
 
 #[test]
@@ -127,13 +132,9 @@ fn a_port_in_use_is_one_line() {
 #[test]
 fn the_environment_sets_flags_and_the_command_line_wins() {
     let plan = |args: &[&str]| -> Value {
-        let out = gnomon()
-            .args(["-p", "-1", "-U", "-1", "--dry-run"])
-            .args(args)
-            .env("GNOMON_MEMORY", "32")
-            .env("GNOMON_JSON", "1")
-            .output()
-            .unwrap();
+        let mut command = gnomon();
+        command.args(["-p", "-1", "-U", "-1", "--dry-run"]).args(args);
+        let out = output(command.env("GNOMON_MEMORY", "32").env("GNOMON_JSON", "1"));
         serde_json::from_slice(&out.stdout).unwrap()
     };
     assert_eq!(plan(&[])["memory_bytes"], 32 << 20);

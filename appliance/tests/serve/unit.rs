@@ -1,7 +1,7 @@
 //! The shipped systemd unit, as far as it can be kept to without systemd: what it lets root do is enough.
 
 use crate::process::status;
-use crate::server::{Server, Tree, gnomon};
+use crate::server::{Server, Tree, gnomon, output};
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use std::fs;
@@ -88,7 +88,7 @@ fn a_right_that_is_missing_is_named() {
         return;
     }
     let args = ["serve", "-p", "0", "-U", "0", "-m", "8", "-u", "nobody", "-s", &socket];
-    let out = command.args(args).output().unwrap();
+    let out = output(command.args(args));
     let said = String::from_utf8(out.stderr).unwrap();
     let expected = format!("gnomon: -u nobody: cannot give {socket} to this user: EPERM");
     assert!(said.starts_with(&expected) && said.contains("CAP_CHOWN"), "{said}");

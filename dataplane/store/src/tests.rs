@@ -22,7 +22,7 @@ use base::{Arith, StoreMode};
 use driver_shim::Pages;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn store(memory_bytes: usize) -> Arc<Store> {
     Store::new(StoreConfig { memory_bytes, pages: Pages::Small, ..StoreConfig::default() }).unwrap()
@@ -289,7 +289,10 @@ fn old_hints_end_when_the_new_item_is_linked() {
     let class = store.slabs.lock(store.slabs.class_for(36).unwrap());
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || put(&mut writer, b"k", &[b'n'; 999], 0));
+        let began = Instant::now();
         while get(&s.pin(), b"k").unwrap().value() == &b"old"[..] {
+            // The lock goes with the panic, and the writer ends.
+            assert!(began.elapsed() < Duration::from_secs(60), "the new item is not linked");
             std::thread::yield_now();
         }
         assert!(s.pin().verify(old, b"k").is_none());
@@ -495,7 +498,7 @@ fn what_is_made_while_a_flush_is_under_way_does_not_outlive_it() {
                 number
             });
             // It has its number, and time to go on.
-            while store.cas.load(Ordering::SeqCst) == last {
+            while store.cas.load(Ordering::SeqCst) == last && !made.is_finished() {
                 std::hint::spin_loop();
             }
             std::thread::sleep(Duration::from_millis(20));

@@ -13,7 +13,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// The socket's place in the file system, given up on drop, if it is still this socket's.
@@ -108,11 +108,18 @@ fn is_left_over(path: &Path, flag: &'static str) -> Result<bool, SocketError> {
         Ok(found) if !found.file_type().is_socket() => {
             Err(SocketError::NotASocket { flag, path: owned() })
         }
-        Ok(_) => match UnixStream::connect(path) {
+        Ok(_) => match knock(path) {
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
             _ => Err(SocketError::UnixInUse { flag, path: owned() }),
         },
     }
+}
+
+/// Connects to the process that listens there, without waiting for it: one that is stopped never answers.
+fn knock(path: &Path) -> io::Result<()> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(&SockAddr::unix(path)?)
 }
 
 #[cfg(test)]
@@ -121,6 +128,10 @@ mod tests {
     use crate::host::machine::tests::Tree;
     use crate::startup::flags::FileMask;
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::channel;
+    use std::thread::spawn;
+    use std::time::Duration;
 
     fn plan(t: &Tree, name: &str) -> UnixPlan {
         UnixPlan { path: t.0.join(name), mask: FileMask(0o750) }
@@ -147,6 +158,29 @@ mod tests {
         let said = listen(&plan(&t, "none/socket"), "-s", 5).unwrap_err().to_string();
         assert!(said.starts_with("cannot listen on the Unix socket "), "{said}");
         assert!(listen(&plan(&t, &"x".repeat(200)), "-s", 5).is_err());
+    }
+
+    #[test]
+    fn an_owner_that_accepts_nothing_is_an_owner() {
+        let t = Tree::new("unix-stuck", &[("file", "")]);
+        let path = t.0.join("socket");
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        listener.listen(0).unwrap();
+        let mut clients = Vec::new();
+        let full = loop {
+            let client = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            client.set_nonblocking(true).unwrap();
+            match client.connect(&SockAddr::unix(&path).unwrap()) {
+                Ok(()) => clients.push(client),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        let (send, found) = channel();
+        spawn(move || send.send(probe(&path, "-s")));
+        let found = found.recv_timeout(Duration::from_secs(10)).expect("it does not wait");
+        assert!(matches!(found, Err(SocketError::UnixInUse { .. })), "{found:?}");
     }
 
     #[test]

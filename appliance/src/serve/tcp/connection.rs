@@ -205,7 +205,7 @@ pub(super) async fn converse(
             }
             if let Some(watching) = conversation.take_watching() {
                 conn.is(ConnState::Watching);
-                return watched(stream, shared, watching).await.map(Some);
+                return watched(stream, shared, (&mut input, out), watching).await.map(Some);
             }
             if progress.close {
                 return Ok(Some(End::of(conversation)));
@@ -220,7 +220,7 @@ pub(super) async fn converse(
                     return Ok(Some(end));
                 }
                 if let Some(watching) = conversation.take_watching() {
-                    return watched(stream, shared, watching).await.map(Some);
+                    return watched(stream, shared, (&mut input, out), watching).await.map(Some);
                 }
             } else if progress.more || full {
                 // Who takes much gives others a turn, and the buffer for it.
@@ -243,12 +243,16 @@ pub(super) async fn converse(
     }
 }
 
-/// [`watch`], on the heap.
+/// [`watch`], on the heap. What is held of requests and replies is given back first: a client may watch for
+/// days.
 fn watched<'a>(
     stream: &'a mut Stream,
     shared: &'a ThreadShared,
+    (input, out): (&mut Input<'_>, Vec<u8>),
     watching: Watching,
 ) -> Pin<Box<dyn Future<Output = io::Result<End>> + 'a>> {
+    input.forget(&shared.spare_input);
+    shared.spare_output.give(out);
     Box::pin(watch(stream, shared, watching))
 }
 

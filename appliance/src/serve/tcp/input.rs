@@ -16,19 +16,33 @@ use std::mem::replace;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-/// Largest buffer that is kept for the next to need one.
-const KEEP_BYTES: usize = 192 << 10;
+/// Largest buffer to read into that is kept for the next to need one: one read fills all of it, and
+/// what a turn can leave behind of a read is no more than that.
+const KEEP_INPUT_BYTES: usize = 2 * READ_BYTES;
+/// The same, to gather replies in.
+const KEEP_OUTPUT_BYTES: usize = 192 << 10;
 
 /// A buffer that the connections of one thread pass on: a connection that owes nothing and is owed nothing
 /// has none.
-#[derive(Default)]
 pub(super) struct Spare {
     buffer: Cell<Vec<u8>>,
+    /// A larger one is not kept.
+    most: usize,
     /// What the connection that peeks had kept, in its own buffer, until it settles.
     kept: Cell<Vec<u8>>,
 }
 
 impl Spare {
+    /// To read into.
+    pub(super) fn of_input() -> Self {
+        Self { buffer: Cell::default(), most: KEEP_INPUT_BYTES, kept: Cell::default() }
+    }
+
+    /// To gather replies in.
+    pub(super) fn of_output() -> Self {
+        Self { most: KEEP_OUTPUT_BYTES, ..Self::of_input() }
+    }
+
     /// An empty buffer.
     pub(super) fn take(&self) -> Vec<u8> {
         self.buffer.take()
@@ -36,7 +50,7 @@ impl Spare {
 
     /// Gives a buffer back.
     pub(super) fn give(&self, mut buffer: Vec<u8>) {
-        if (READ_BYTES..=KEEP_BYTES).contains(&buffer.capacity()) {
+        if (READ_BYTES..=self.most).contains(&buffer.capacity()) {
             buffer.clear();
             self.buffer.set(buffer);
         }
@@ -163,6 +177,12 @@ impl Input<'_> {
         Ok(())
     }
 
+    /// Gives back all that is held.
+    pub(super) fn forget(&mut self, spare: &Spare) {
+        spare.give(std::mem::take(&mut self.bytes));
+        (self.at, self.charge) = (0, None);
+    }
+
     /// Keeps what there is in a buffer of just that size, and gives the other back.
     pub(super) fn shrink(&mut self, spare: &Spare) -> io::Result<()> {
         let small = copied(self.unread())?;
@@ -204,14 +224,16 @@ impl Input<'_> {
         self.bytes.try_reserve_exact(missing).map_err(out_of_memory)
     }
 
-    /// Makes space to read on towards a request of `whole` bytes. Grows with what has come, not with what
-    /// was announced.
-    pub(super) fn grow(&mut self, whole: usize) -> io::Result<()> {
-        let missing = whole.saturating_sub(self.bytes.len());
-        if self.bytes.capacity() > self.bytes.len() {
+    /// Makes space to read on towards a request of `whole` bytes, where a read may need so much `room`. Grows
+    /// with what has come, not with what was announced.
+    pub(super) fn grow(&mut self, whole: usize, room: usize) -> io::Result<()> {
+        let (len, room) = (self.bytes.len(), room.max(1));
+        if self.bytes.capacity() - len >= room {
             return Ok(());
         }
-        let more = missing.min(self.bytes.len().max(READ_BYTES)).max(1);
+        // At the end a read may go beyond the request.
+        let missing = whole.saturating_sub(len) + room - 1;
+        let more = missing.min(len.max(READ_BYTES)).max(room);
         self.bytes.try_reserve_exact(more).map_err(out_of_memory)
     }
 }
@@ -243,15 +265,15 @@ mod tests {
 
     #[test]
     fn input_grows_with_what_has_come() {
-        let (mut input, spare) = (Input::default(), Spare::default());
+        let (mut input, spare) = (Input::default(), Spare::of_input());
         input.take_room(&spare).unwrap();
         assert!((READ_BYTES..2 * READ_BYTES).contains(&input.bytes.capacity()));
         input.bytes.resize(input.bytes.capacity(), 0);
-        input.grow(1 << 30).unwrap();
+        input.grow(1 << 30, 0).unwrap();
         assert!(input.bytes.capacity() <= 4 * READ_BYTES);
         let whole = input.bytes.len() + 5;
         input.bytes.shrink_to_fit();
-        input.grow(whole).unwrap();
+        input.grow(whole, 0).unwrap();
         assert!(input.bytes.capacity() < whole + 16, "no more than the request");
     }
 
@@ -264,7 +286,7 @@ mod tests {
 
     #[test]
     fn input_forgets_what_was_used_and_gives_memory_back() {
-        let spare = Spare::default();
+        let spare = Spare::of_input();
         let mut input = Input { bytes: vec![7; 1 << 20], at: (1 << 20) - 2, ..Input::default() };
         assert_eq!(input.unread(), [7, 7]);
         input.rest(&spare).unwrap();
@@ -278,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_buffer_goes_from_one_input_to_the_next() {
-        let spare = Spare::default();
+        let spare = Spare::of_input();
         let (mut one, mut other) = (Input::default(), Input::default());
         one.take_room(&spare).unwrap();
         one.bytes.extend([1, 2, 3]);
@@ -290,6 +312,21 @@ mod tests {
         assert_eq!(one.bytes.capacity(), 0);
         one.take_room(&spare).unwrap();
         assert_eq!((one.bytes.as_ptr(), one.bytes.len()), (buffer, 0));
+    }
+
+    /// A large request may have left a large buffer.
+    #[tokio::test]
+    async fn one_read_is_no_more_than_a_turn_may_leave_behind() {
+        let (client, server) = UnixStream::pair().unwrap();
+        let (mut stream, spare) = (Stream::Unix(server), Spare::of_input());
+        spare.give(Vec::with_capacity(190 << 10));
+        client.writable().await.unwrap();
+        let sent = client.try_write(&[7; 150 << 10]).unwrap();
+        assert!(sent > 3 * READ_BYTES, "{sent} bytes");
+        let mut input = Input::default();
+        input.receive(&mut stream, &spare, || true).await.unwrap();
+        let (come, held) = (input.bytes.len(), input.bytes.capacity());
+        assert!(come > 0 && held <= 2 * READ_BYTES, "{come} bytes in {held}");
     }
 
     /// What a peek finds; none when it would wait.
@@ -304,7 +341,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_in_part_stays_in_the_socket() {
         let (mut client, server) = UnixStream::pair().unwrap();
-        let (stream, spare) = (Stream::Unix(server), Spare::default());
+        let (stream, spare) = (Stream::Unix(server), Spare::of_input());
         let mut input = Input { bytes: b"kept".to_vec(), ..Input::default() };
         client.write_all(b" one, a part").await.unwrap();
         stream.readable().await.unwrap();

@@ -137,7 +137,7 @@ async fn gather_charged<'d>(
     let known = conversation.wants() > come + 1;
     let mut pace = Pace::new();
     while input.bytes.len() < if known { whole } else { come + 1 } {
-        input.grow(whole)?;
+        input.grow(whole, stream.needs_room())?;
         tokio::select! {
             biased;
             turn = turn_of(shared, stream.readable()) => {

@@ -198,6 +198,12 @@ pub(super) mod tests {
     use driver_shim::Pages;
     use std::iter;
     use store::{Store, StoreConfig};
+    use tokio::time::timeout;
+
+    /// What is to end by itself, and in a minute.
+    pub(in super::super) async fn in_time<T>(work: impl Future<Output = T>) -> T {
+        timeout(Duration::from_secs(60), work).await.expect("it ends")
+    }
 
     /// A thread of a small store.
     pub(in super::super) fn thread(
@@ -219,8 +225,8 @@ pub(super) mod tests {
             pool: Arc::new(Pool::new(Arc::default(), 1 << 24, 1, 1)),
             large_turn: Semaphore::new(1),
             waiting: Waiting::default(),
-            spare_input: Spare::default(),
-            spare_output: Spare::default(),
+            spare_input: Spare::of_input(),
+            spare_output: Spare::of_output(),
             kept: Cell::new(0),
             server,
         }

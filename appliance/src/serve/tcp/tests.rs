@@ -1,6 +1,6 @@
 //! Accepting, and its end.
 
-use super::shared::tests::thread;
+use super::shared::tests::{in_time, thread};
 use super::*;
 use std::future::ready;
 use std::net::TcpListener;
@@ -29,14 +29,14 @@ async fn nothing_is_accepted_after_the_stop_though_clients_wait() {
         clients.push(TcpStream::connect(to).await.unwrap());
     }
     // From here on the runtime knows that there are more.
-    drop(listener.accept().await.unwrap());
+    drop(in_time(listener.accept()).await.unwrap());
     let taken = || thread.shared.ops.rejected_connections.get();
-    accept_until(ready(()), &listener, &thread).await;
+    in_time(accept_until(ready(()), &listener, &thread)).await;
     assert_eq!(taken(), 0);
     let all = async {
         while taken() < 2 {
             yield_now().await;
         }
     };
-    timeout(Duration::from_secs(10), accept_until(all, &listener, &thread)).await.unwrap();
+    in_time(accept_until(all, &listener, &thread)).await;
 }

@@ -21,8 +21,12 @@ use std::task::{Context, Poll, ready};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-/// What a connection may hold uncharged: keys and states, and a record that has come in part.
-pub(crate) const TLS_BYTES: usize = (8 << 10) + TLS_RECORD_MAX_BYTES;
+/// What a connection may hold uncharged: keys and states, and a message of its handshake, or a record,
+/// that has come in part.
+pub(crate) const TLS_BYTES: usize = (8 << 10) + TLS_PARTIAL_MAX_BYTES;
+
+/// The most that one read takes from the socket, and more than what it says.
+pub(super) const READ_MAX_BYTES: usize = 2 * TLS_RECORD_MAX_BYTES;
 
 /// A connection.
 pub(super) struct Tls {
@@ -236,6 +240,7 @@ impl Tls {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::shared::tests::in_time;
     use super::*;
     use crate::serve::tls::session::tests::clear::{self, Terms};
     use rustls::ClientConnection;
@@ -294,6 +299,10 @@ pub(super) mod tests {
 
     /// Both ends of a connection whose handshake is over.
     pub(in super::super) async fn pair(is_1_3: bool) -> (Client, Tls) {
+        in_time(shaken(is_1_3)).await
+    }
+
+    async fn shaken(is_1_3: bool) -> (Client, Tls) {
         let terms = Terms { is_1_3, mutual: false, retry: false, tickets: false };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -321,16 +330,45 @@ pub(super) mod tests {
     async fn what_can_seal_no_more_says_the_end() {
         let (mut client, mut tls) = pair(false).await;
         let mut sealed = 0;
-        let error = loop {
-            match tls.write(b"MN\r\n").await {
-                Ok(_) => sealed += 1,
-                Err(error) => break error,
+        let error = in_time(async {
+            loop {
+                match tls.write(b"MN\r\n").await {
+                    Ok(_) => sealed += 1,
+                    Err(error) => break error,
+                }
             }
-        };
+        });
+        let error = error.await;
         // Not the client's fault.
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
         drop(tls);
-        assert!(client.hear_all().await == b"MN\r\n".repeat(sealed));
+        assert!(in_time(client.hear_all()).await == b"MN\r\n".repeat(sealed));
+    }
+
+    #[tokio::test]
+    async fn a_handshake_that_waits_holds_no_more_than_is_set_aside() {
+        let terms = Terms { is_1_3: true, mutual: false, retry: false, tickets: false };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let server = in_time(listener.accept()).await.unwrap().0;
+        let mut tls = Tls::new(server, clear::server(terms)).unwrap();
+        // A greeting of 60,000 bytes, in records of which two come whole and the third in part.
+        let record = |bytes: &[u8]| {
+            let len = u16::try_from(bytes.len()).unwrap().to_be_bytes();
+            [&[22, 3, 1][..], &len, bytes].concat()
+        };
+        let mut first = vec![0; TLS_PLAIN_MAX_BYTES];
+        first[..4].copy_from_slice(&[1, 0, 0xea, 0x60]);
+        let next = record(&[0; TLS_PLAIN_MAX_BYTES]);
+        let sent = [record(&first), next.clone(), next].concat()[..33_000].to_vec();
+        client.write_all(&sent).await.unwrap();
+        while tls.incoming.len() < sent.len() {
+            assert!(in_time(poll_fn(|cx| tls.poll_receive(cx))).await.unwrap());
+            assert_eq!(tls.advance().unwrap(), TlsStep::Blocked);
+        }
+        let more = poll_fn(|cx| Poll::Ready(tls.poll_receive(cx).is_ready())).await;
+        let held = tls.incoming.capacity();
+        assert!(!more && held >= sent.len() && held <= TLS_BYTES, "{held} bytes");
     }
 
     #[tokio::test]
@@ -352,7 +390,8 @@ pub(super) mod tests {
                 client.socket.write_all(&sent).await.unwrap();
                 come += says;
                 while plain.len() < come {
-                    assert!(poll_fn(|cx| tls.poll_read(&mut plain, cx)).await.unwrap() > 0);
+                    let read = in_time(poll_fn(|cx| tls.poll_read(&mut plain, cx)));
+                    assert!(read.await.unwrap() > 0);
                 }
                 let held = tls.incoming.capacity();
                 assert!(held <= most, "{held} bytes for {}", tls.incoming.len());

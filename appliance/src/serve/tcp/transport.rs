@@ -1,7 +1,7 @@
 //! A client's connection and where it comes from: TCP, TLS or a Unix socket, the same to all else.
 
 use super::pool::SMALL_BYTES;
-use super::tls::Tls;
+use super::tls::{READ_MAX_BYTES, Tls};
 use crate::startup::plan::ClientCerts;
 use bytes::BufMut;
 use dataplane::observe::conns::Address;
@@ -216,6 +216,14 @@ impl Stream {
                 Poll::Ready(come) => come,
                 Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
             },
+        }
+    }
+
+    /// The space that a read must find, which would make more of it otherwise: twice as much as there was.
+    pub(super) fn needs_room(&self) -> usize {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => 0,
+            Self::Tls(_) => READ_MAX_BYTES,
         }
     }
 

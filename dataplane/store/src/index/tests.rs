@@ -1,6 +1,7 @@
 use super::*;
 use scopeguard::defer;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 /// A bijection on 64 bits (splitmix64): distinct numbers, distinct hashes.
 fn hash(n: u64) -> KeyHash {
@@ -139,7 +140,9 @@ fn a_miss_in_a_locked_bucket_does_not_count() {
             asked.store(true, Ordering::Relaxed);
             has(&ix, 1)
         });
+        let began = Instant::now();
         while !asked.load(Ordering::Relaxed) {
+            assert!(began.elapsed() < Duration::from_secs(60), "the reader does not start");
             std::thread::yield_now();
         }
         (0..1_000).for_each(|_| std::thread::yield_now());

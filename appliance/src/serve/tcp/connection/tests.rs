@@ -1,7 +1,7 @@
 //! Connections while memory is short: what comes in part stays in the socket; and parts of records at a stop.
 
 use super::super::drain::Drain;
-use super::super::shared::tests::thread;
+use super::super::shared::tests::{in_time, thread};
 use super::super::tls::tests::pair;
 use super::*;
 use crate::process::allocator::tests::IS_SHORT;
@@ -48,7 +48,8 @@ async fn what_stays_in_the_socket_does_not_cost_the_last_reply() {
         if half_closes {
             client.shutdown().await.unwrap();
         }
-        let (end, heard) = tokio::join!(serve(server, &shared), heard(&mut client));
+        let both = async { tokio::join!(serve(server, &shared), heard(&mut client)) };
+        let (end, heard) = in_time(both).await;
         assert!(matches!((end, half_closes), (End::Client, true) | (End::Idle, false)));
         assert_eq!(heard.unwrap(), b"END\r\n");
     }
@@ -70,7 +71,7 @@ async fn the_service_waits_no_longer_for_a_rest_that_stays_in_the_socket() {
         stop
     };
     let served = timeout(Duration::from_secs(10), serve(server, &shared));
-    let (end, _stop) = tokio::join!(served, client);
+    let (end, _stop) = in_time(async { tokio::join!(served, client) }).await;
     assert!(matches!(end, Ok(End::Service { .. })), "{end:?}");
 }
 
@@ -110,7 +111,8 @@ async fn what_is_refused_before_a_login_is_answered_once() {
         (&mut client).take(expected as u64 + 1).read_to_end(&mut replies).await.unwrap();
         (replies.len(), expected)
     };
-    let (_, (heard, expected)) = tokio::join!(serve(server, &shared), client);
+    let both = async { tokio::join!(serve(server, &shared), client) };
+    let (_, (heard, expected)) = in_time(both).await;
     assert_eq!(heard, expected);
 }
 
@@ -143,7 +145,31 @@ async fn half_a_record_holds_up_a_stop() {
                 () = sleep(Duration::from_secs(10)) => panic!("it goes on"),
             }
         };
-        let (end, _stop) = tokio::join!(served, client);
+        let (end, _stop) = in_time(async { tokio::join!(served, client) }).await;
         assert!(matches!(end, End::Service { heard: true }), "{end:?}");
     }
+}
+
+#[tokio::test]
+async fn who_watches_holds_no_buffers() {
+    const VALUE_BYTES: usize = 40_000;
+    let (_stop, stopped) = watch::channel(None);
+    let shared = thread(None, stopped);
+    let (mut client, server) = UnixStream::pair().unwrap();
+    let spares = [&shared.spare_input, &shared.spare_output];
+    let client = async move {
+        let set = format!("set k 0 0 {VALUE_BYTES}\r\n{}\r\n", "v".repeat(VALUE_BYTES));
+        client.write_all(set.as_bytes()).await.unwrap();
+        client.read_exact(&mut [0; "STORED\r\n".len()]).await.unwrap();
+        client.write_all(b"get k\r\nwatch\r\n").await.unwrap();
+        let reply = format!("VALUE k 0 {VALUE_BYTES}\r\n").len() + VALUE_BYTES;
+        let mut said = vec![0; reply + "\r\nEND\r\nOK\r\n".len()];
+        client.read_exact(&mut said).await.unwrap();
+        assert!(said.ends_with(b"\r\nEND\r\nOK\r\n"));
+        spares.map(|spare| spare.take().capacity())
+    };
+    let served = serve_stream(Stream::Unix(server), &shared);
+    let (end, spares) = in_time(async { tokio::join!(served, client) }).await;
+    assert!(matches!(end, End::Client), "{end:?}");
+    assert!(spares.iter().all(|&bytes| bytes > 0), "{spares:?}");
 }

@@ -3,9 +3,11 @@
 use super::super::connection::tests::serve_stream;
 use super::super::drain::Drain;
 use super::super::pool::{Pool, THREAD_BYTES};
-use super::super::shared::tests::thread;
+use super::super::shared::tests::{in_time, thread};
+use super::super::tls::READ_MAX_BYTES;
 use super::super::tls::tests::{Client, pair};
 use super::*;
+use dataplane::stages::stream::TLS_PLAIN_MAX_BYTES;
 use socket2::SockRef;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -53,7 +55,7 @@ async fn store(shared: &ThreadShared) -> Vec<u8> {
         client.read_to_end(&mut said).await.unwrap();
         assert_eq!(said, b"STORED\r\n");
     };
-    tokio::join!(serve_stream(Stream::Unix(server), shared), client);
+    in_time(async { tokio::join!(serve_stream(Stream::Unix(server), shared), client) }).await;
     [format!("VALUE k 0 {VALUE_BYTES}\r\n").as_bytes(), &block, b"END\r\n"].concat()
 }
 
@@ -92,7 +94,7 @@ async fn a_reply_over_tls_keeps_its_memory_while_others_wait_for_it() {
         SockRef::from(tls.socket()).set_send_buffer_size(16 << 10).unwrap();
     }
     let [a, b, c] = pairs.map(served);
-    tokio::join!(a, b, c);
+    in_time(async { tokio::join!(a, b, c) }).await;
     assert_all_well(&shared, 2);
 }
 
@@ -124,7 +126,7 @@ async fn a_long_line_is_charged_once_while_its_reply_leaves() {
         }
     };
     let pair = || served(UnixStream::pair().unwrap());
-    tokio::join!(pair(), pair(), pair());
+    in_time(async { tokio::join!(pair(), pair(), pair()) }).await;
     assert_all_well(&shared, 1);
 }
 
@@ -164,7 +166,7 @@ async fn what_came_behind_is_charged_once_while_a_reply_is_waited_for() {
         drop(stream);
         end
     };
-    let (end, (), said) = tokio::join!(reply, free, hear);
+    let (end, (), said) = in_time(async { tokio::join!(reply, free, hear) }).await;
     assert!(matches!(end, Ok(None)), "{end:?}");
     assert!(said.unwrap() == expected);
     drop(input);
@@ -182,10 +184,43 @@ async fn a_request_that_is_used_up_is_not_held_while_its_reply_leaves() {
     input.charge = shared.pool.try_take(VALUE_BYTES);
     assert!(input.charge.is_some());
     let mut out = b"STORED\r\n".to_vec();
-    finish_sending(&mut stream, &shared, &mut input, &mut out, 0).await.unwrap();
+    in_time(finish_sending(&mut stream, &shared, &mut input, &mut out, 0)).await.unwrap();
     assert_eq!((input.bytes.capacity(), input.charge.is_none()), (0, true));
     let mut said = [0; 8];
-    client.read_exact(&mut said).await.unwrap();
+    in_time(client.read_exact(&mut said)).await.unwrap();
     assert_eq!(&said, b"STORED\r\n");
     assert_all_well(&shared, 0);
+}
+
+/// The line comes in a record of its own, the value in many.
+#[tokio::test]
+async fn a_request_over_tls_is_held_in_what_it_is_charged_for_and_two_records() {
+    let (_stop, stopped) = watch::channel(None);
+    let shared = small_thread(stopped);
+    let (mut client, tls) = pair(true).await;
+    let mut stream = Stream::Tls(Box::new(tls));
+    let conn = conn_of(&shared, &stream);
+    let mut conversation = Conversation::new(shared.item_max_bytes);
+    let mut input = Input::default();
+    input.bytes.extend(format!("set k 0 0 {VALUE_BYTES}\r\n").as_bytes());
+    let whole = input.bytes.len() + VALUE_BYTES + 2;
+    {
+        let mut session = shared.session.borrow_mut();
+        let mut ctx = Ctx::new(&mut session, &shared.ops, &shared.server);
+        conversation.advance(&mut ctx, input.unread(), &mut Vec::new(), OUT_BYTES);
+    }
+    let block = [vec![b'v'; VALUE_BYTES], b"\r\n".to_vec()].concat();
+    let says = async {
+        for part in block.chunks(TLS_PLAIN_MAX_BYTES) {
+            let record = client.records(part);
+            client.socket.write_all(&record).await.unwrap();
+        }
+    };
+    let gathered = gather(&mut stream, &shared, &conn, &mut conversation, &mut input);
+    let (gathered, ()) = in_time(async { tokio::join!(gathered, says) }).await;
+    assert!(matches!(gathered, Ok(Gathered::More)), "{gathered:?}");
+    assert_eq!(input.bytes.len(), whole);
+    let charged = input.charge.as_ref().map_or(0, Charge::bytes);
+    let held = input.bytes.capacity();
+    assert!(held <= charged + READ_MAX_BYTES, "{held} bytes for a charge of {charged}");
 }
