@@ -3,7 +3,7 @@
 //! A record is `k`, `d`, `r` or `e` (handshake, data, what is refused, end), its length, and its bytes,
 //! turned round.
 
-use crate::world::{Heard, Peer, SECOND, World, len, open as world_open};
+use crate::world::{Heard, Made, Peer, SECOND, World, len, open as world_open};
 use dataplane::observe::OpTotals;
 use dataplane::policy::{Policy, Rate};
 use dataplane::stages::stream::{TlsConfig, TlsHandshakes, TlsSession, TlsSessions, TlsStep};
@@ -127,16 +127,16 @@ struct Secured {
 
 impl Secured {
     fn new(connections: usize) -> Self {
-        Self::with(connections, TOYS, Policy::default())
+        Self::with(connections, TOYS, Made::default())
     }
 
-    fn with(connections: usize, toys: Toys, policy: Policy) -> Self {
+    fn with(connections: usize, toys: Toys, made: Made) -> Self {
         let handshakes = Arc::new(TlsHandshakes::new(connections));
         let stop = Arc::new(AtomicBool::new(false));
-        let (made, until) = (Arc::clone(&handshakes), Arc::clone(&stop));
-        let thread = Some(std::thread::spawn(move || made.run(&until)));
+        let (of, until) = (Arc::clone(&handshakes), Arc::clone(&stop));
+        let thread = Some(std::thread::spawn(move || of.run(&until)));
         let tls = TlsConfig { sessions: Arc::new(toys), handshakes };
-        let world = World::made(connections, policy, Some(tls));
+        let world = World::made(connections, Made { tls: Some(tls), ..made });
         Self { world, early: Vec::new(), stop, thread }
     }
 
@@ -407,7 +407,7 @@ fn what_is_refused_is_told_at_once_and_before_later_replies() {
 
 #[test]
 fn a_reply_that_cannot_be_sealed_ends_the_connection() {
-    let mut s = Secured::with(4, Toys { seals: 1, ..TOYS }, Policy::default());
+    let mut s = Secured::with(4, Toys { seals: 1, ..TOYS }, Made::default());
     let mut p = s.greeted(1000);
     s.say(&mut p, b"mn\r\n", b"MN\r\n");
     s.send(&mut p, &records(b'd', b"mn\r\nmn\r\n"));
@@ -420,7 +420,7 @@ fn a_reply_that_cannot_be_sealed_ends_the_connection() {
 
 #[test]
 fn without_memory_for_a_session_there_is_none() {
-    let mut s = Secured::with(8, Toys { is_short: true, ..TOYS }, Policy::default());
+    let mut s = Secured::with(8, Toys { is_short: true, ..TOYS }, Made::default());
     for n in 0..3 {
         let mut p = s.knock(1000 + n);
         // Nor is it served in the clear.
@@ -464,8 +464,9 @@ fn a_handshake_goes_on_when_its_rate_is_there_again() {
     let flight = says.repeat(3);
     let (mut cases, mut early) = (vec![false, true], 0);
     while let Some(is_found) = cases.pop() {
+        let policy = Policy { source, ..Policy::default() };
         let mut s =
-            Secured::with(4, Toys { echoes: 3, ..TOYS }, Policy { source, ..Policy::default() });
+            Secured::with(4, Toys { echoes: 3, ..TOYS }, Made { policy, ..Made::default() });
         s.world.limited = true;
         let mut first = s.world.open(1000);
         s.send(&mut first, &records(b'k', b"hello"));

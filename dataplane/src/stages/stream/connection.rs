@@ -105,7 +105,7 @@ pub(super) struct Connection {
     pub(super) end: Option<End>,
     /// Since when the service stops: it ends when all that comes is answered.
     pub(super) stopping: Option<u64>,
-    /// Bytes that the client had not acknowledged when it was last looked at while it ends.
+    /// Bytes that the client had not acknowledged when it was last looked at while it ends, or waits for its rate.
     untaken: usize,
     /// When a request or a reply was last long.
     long_ns: u64,
@@ -300,12 +300,22 @@ impl Connection {
     /// Until when a client that we have ended may take what it is owed, and end its side. As long as it takes
     /// something, it has its time anew.
     pub(super) fn parts_until(&mut self, now_ns: u64) -> u64 {
-        let untaken = self.machine.room_max() - self.machine.room();
-        if untaken < std::mem::replace(&mut self.untaken, untaken) {
+        if self.takes() {
             self.moved_ns = now_ns;
         }
-        let is_taking = untaken > 0 && self.end != Some(End::Idle);
+        let is_taking = !self.has_taken_all() && self.end != Some(End::Idle);
         self.moved_ns + if is_taking { TAKING_MAX_NS } else { PARTING_MAX_NS }
+    }
+
+    /// Whether the client has acknowledged something since this was last asked.
+    pub(super) fn takes(&mut self) -> bool {
+        let untaken = self.machine.room_max() - self.machine.room();
+        untaken < std::mem::replace(&mut self.untaken, untaken)
+    }
+
+    /// Whether it has acknowledged all that there was to send then.
+    pub(super) fn has_taken_all(&self) -> bool {
+        self.untaken == 0
     }
 
     /// Whether all that it was owed is with the state machine.
@@ -399,7 +409,7 @@ impl Connection {
     }
 
     /// Bytes that have come and are not answered, in the buffers that are a connection's own.
-    fn waiting<const TLS: bool>(&self) -> usize {
+    pub(super) fn waiting<const TLS: bool>(&self) -> usize {
         let plain = match &self.layer {
             Layer::Tls(secure) if TLS => secure.plain.len(),
             _ => 0,

@@ -4,7 +4,7 @@
 //! past its deadline is ended. The rate buckets are the gate's, to which every request of the worker
 //! is charged. Nothing fails.
 
-use super::connection::{Connection, PACE_NS, PARTING_MAX_NS, WorkerShared};
+use super::connection::{Connection, IN_BYTES, PACE_NS, PARTING_MAX_NS, WorkerShared};
 use super::handshakes::HANDSHAKE_MAX_NS;
 use super::listener::CONFIRM_MAX_NS;
 use super::machine::Stand;
@@ -30,6 +30,9 @@ pub(super) fn converse_within_rates(
         if connection.is_held_back() {
             connection.pace.0 = now_ns;
         }
+        if connection.waits_for_its_rate() {
+            connection.moved_ns = now_ns;
+        }
         return Next::Rate;
     }
     let done = |shared: &WorkerShared| {
@@ -47,6 +50,23 @@ pub(super) fn converse_within_rates(
     };
     gate.charge_stream(source, connection.limited, (requests, bytes), now_ns);
     next
+}
+
+impl Connection {
+    /// Whether it is its rate alone that nothing moves for: it has something to come, and takes all that it is
+    /// sent. A handshake has its time, whatever it waits for.
+    fn waits_for_its_rate(&mut self) -> bool {
+        let takes = self.takes() || self.has_taken_all();
+        takes && !self.layer.is_shaking() && (!self.is_paid() || self.has_unread())
+    }
+
+    /// Whether something has come that has not been looked at, as far as can be known.
+    fn has_unread(&self) -> bool {
+        match &self.long_input {
+            Some(input) => self.machine.waiting() > 0 || self.may_have_request(input),
+            None => self.waiting::<true>() >= self.conversation.wants().clamp(1, IN_BYTES / 2),
+        }
+    }
 }
 
 /// Ends a connection that has had its time, and says when it will have had it.
