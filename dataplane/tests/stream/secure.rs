@@ -512,3 +512,36 @@ fn a_handshake_goes_on_when_its_rate_is_there_again() {
         assert!(got == flight);
     }
 }
+
+/// A stage whose clients may ask 400 times a second, four of them for something long at a time.
+fn rated() -> Secured {
+    let source = Rate { requests: NonZeroU32::new(400), reply_bytes: None };
+    let policy = Policy { source, ..Policy::default() };
+    let mut s = Secured::with(8, TOYS, Made { policy, spills_four: true, ..Made::default() });
+    s.world.limited = true;
+    s.world.keep(b"a", 500_000);
+    s
+}
+
+/// Uses that up for 5 s and more.
+fn burn(s: &mut Secured) {
+    let mut p = s.greeted(999);
+    s.send(&mut p, &records(b'd', &b"prepend a 0 0 1\r\nx\r\n".repeat(20)));
+    assert!(s.hear(&mut p, 163).0.len() == 163);
+}
+
+/// A send buffer is never quite full of records.
+#[test]
+fn who_takes_nothing_is_slow_though_its_rate_is_used_up() {
+    let mut s = rated();
+    s.world.keep(b"k", 300_000);
+    for port in 1000..1004 {
+        let mut p = s.greeted(port);
+        s.send(&mut p, &records(b'd', b"get k\r\n"));
+    }
+    burn(&mut s);
+    assert_eq!(s.world.stalled(), 0);
+    let heard = s.world.pass(5);
+    assert_eq!(heard.iter().filter(|h| h.flags.contains('R')).count(), 1);
+    assert_eq!(s.world.stalled(), 1);
+}

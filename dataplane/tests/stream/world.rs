@@ -51,6 +51,8 @@ pub(crate) struct Made {
     pub(crate) policy: Policy,
     pub(crate) tls: Option<TlsConfig>,
     pub(crate) idle_max: Option<Duration>,
+    /// Four connections may have long requests and replies at a time, not 64.
+    pub(crate) spills_four: bool,
 }
 
 impl World {
@@ -63,7 +65,7 @@ impl World {
     }
 
     pub(crate) fn made(connections: usize, made: Made) -> Self {
-        let Made { policy, tls, idle_max } = made;
+        let Made { policy, tls, idle_max, spills_four } = made;
         let region = Region::new(4096, Pages::Small).unwrap();
         let config =
             StoreConfig { memory_bytes: 32 << 20, pages: Pages::Small, ..StoreConfig::default() };
@@ -73,7 +75,7 @@ impl World {
             connections,
             session: store.session().unwrap(),
             users: None,
-            item_max_bytes: store.config().item_max_bytes,
+            item_max_bytes: if spills_four { 16 << 20 } else { store.config().item_max_bytes },
             requests_per_turn: 20,
             idle_max,
             drain_max: Duration::from_secs(5),
@@ -174,6 +176,11 @@ impl World {
         let mut session = self.server.store.session().unwrap();
         let value = vec![b'v'; bytes];
         verbs::store(&mut session, None, &base::Store::set(key, 0, 0, &value)).unwrap();
+    }
+
+    /// Connections that were ended because they moved too little.
+    pub(crate) fn stalled(&self) -> u64 {
+        self.server.conn_memory.now().stalled
     }
 
     pub(crate) fn ended(&self) -> u64 {

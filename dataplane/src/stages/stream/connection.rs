@@ -41,7 +41,7 @@ const REST_MAX_NS: u64 = 1_000_000_000;
 /// and how long nothing must have come before the end.
 const QUIET_NS: u64 = 50_000_000;
 /// What a connection that has memory of the spill must move,
-const PACE_BYTES: usize = 64 << 10;
+pub(super) const PACE_BYTES: usize = 64 << 10;
 /// in that time, while others may wait for it.
 pub(super) const PACE_NS: u64 = 2_000_000_000;
 /// How long a client may take to end a connection that we have ended.
@@ -323,6 +323,11 @@ impl Connection {
         self.owed.is_none()
     }
 
+    /// Whether its send buffer has as much space as requests are answered with.
+    pub(super) fn has_room(&self) -> bool {
+        self.machine.room() >= ROOM_MIN_BYTES.min(self.machine.room_max())
+    }
+
     /// Answers what has come, as far as the send buffer has space for replies.
     pub(super) fn converse(&mut self, shared: &mut WorkerShared, now_ns: u64) -> Next {
         match self.layer {
@@ -358,7 +363,7 @@ impl Connection {
             if self.watching.is_some() {
                 return self.watch::<TLS>(shared, now_ns);
             }
-            if self.machine.room() < ROOM_MIN_BYTES.min(self.machine.room_max()) {
+            if !self.has_room() {
                 return Next::Client;
             }
             let waiting = self.machine.waiting();
@@ -427,17 +432,6 @@ impl Connection {
         let ends = self.stopping.is_some() || self.has_all::<true>();
         let in_midst = self.long_input.is_some() || self.is_watching() || !self.is_paid();
         ends || in_midst || self.has_input()
-    }
-
-    /// Whether it waits for us with what it has of the spill, and not for its client: of a long request has come as
-    /// much as is to be judged, or there is space for replies.
-    pub(super) fn is_held_back(&self) -> bool {
-        let has_come = self.long_input.as_ref().is_some_and(|input| {
-            let missing = self.conversation.wants().saturating_sub(input.len());
-            // What has come is not read before its turn.
-            self.may_have_request(input) || self.machine.waiting() >= missing.clamp(1, PACE_BYTES)
-        });
-        has_come || !self.is_paid() && self.machine.room() > 0
     }
 
     /// How long a connection that has answered all that it can is served, if the service stops `since`.

@@ -4,7 +4,7 @@
 //! past its deadline is ended. The rate buckets are the gate's, to which every request of the worker
 //! is charged. Nothing fails.
 
-use super::connection::{Connection, IN_BYTES, PACE_NS, PARTING_MAX_NS, WorkerShared};
+use super::connection::{Connection, IN_BYTES, PACE_BYTES, PACE_NS, PARTING_MAX_NS, WorkerShared};
 use super::handshakes::HANDSHAKE_MAX_NS;
 use super::listener::CONFIRM_MAX_NS;
 use super::machine::Stand;
@@ -53,6 +53,21 @@ pub(super) fn converse_within_rates(
 }
 
 impl Connection {
+    /// Whether it waits for us with what it has of the spill, and not for its client: of a long reply as much has been
+    /// taken, or of a long request as much has come, as is to be judged. What is owed comes first.
+    fn is_held_back(&self) -> bool {
+        if !self.is_paid() {
+            let room_max = self.machine.room_max();
+            return self.machine.room() >= PACE_BYTES.min(room_max) / 2;
+        }
+        let has_come = self.long_input.as_ref().is_some_and(|input| {
+            let missing = self.conversation.wants().saturating_sub(input.len());
+            // What has come is not read before its turn.
+            self.may_have_request(input) || self.machine.waiting() >= missing.clamp(1, PACE_BYTES)
+        });
+        has_come && self.has_room()
+    }
+
     /// Whether it is its rate alone that nothing moves for: it has something to come, and takes all that it is
     /// sent. A handshake has its time, whatever it waits for.
     fn waits_for_its_rate(&mut self) -> bool {
