@@ -266,3 +266,52 @@ fn who_takes_nothing_is_slow_with_the_rest_of_a_long_request_too() {
     assert!(w.pass(5).iter().any(|h| h.flags.contains('R')));
     assert!(w.stalled() > 0);
 }
+
+/// As much of a long request as its window has space for has come, whatever buffer there is for it.
+#[test]
+fn who_fills_its_window_is_not_slow_while_its_rate_is_used_up() {
+    const PART: &[u8] = &[b'v'; 1400];
+    // How many have long buffers before; how many segments come then.
+    for (before, parts) in [(32, 11), (0, 29)] {
+        let made = Made { spills_four: true, ..Made::default() };
+        let mut w = world_made(40, (400, 1 << 30), made);
+        w.keep(b"a", BURNT);
+        w.limited = false;
+        for port in 6000..6000 + before {
+            let mut p = w.open(port);
+            let set = [&b"set b 0 0 20000\r\n"[..], &[b'v'; 20_000], b"\r\n"].concat();
+            let got: usize = set.chunks(1400).map(|part| sends(&mut w, &mut p, part)).sum();
+            assert_eq!(got, 8);
+        }
+        w.limited = true;
+        let mut uploads = [5000, 5001, 5002, 5003].map(|port| w.open(port));
+        for p in &mut uploads {
+            sends(&mut w, p, b"set k 0 0 1001000\r\n");
+            sends(&mut w, p, PART);
+        }
+        burn(&mut w);
+        for p in &mut uploads {
+            for _ in 0..parts {
+                sends(&mut w, p, PART);
+            }
+        }
+        w.pass(3);
+        assert_eq!((w.stalled(), w.ended()), (0, 0), "{parts} segments wait");
+        w.pass(3);
+        let last = &mut uploads[3];
+        let left = 1_001_000 / PART.len() - 1 - parts;
+        for _ in 0..left {
+            assert_eq!(sends(&mut w, last, PART), 0);
+        }
+        assert_eq!(sends(&mut w, last, b"\r\n"), 8);
+    }
+}
+
+/// Sends one segment, and says how many bytes come back.
+fn sends(w: &mut World, p: &mut Peer, part: &[u8]) -> usize {
+    w.send(*p, "A", part).unwrap();
+    p.seq = p.seq.wrapping_add(len(part));
+    let got: usize = w.hear().iter().map(|h| h.payload.len()).sum();
+    p.ack = p.ack.wrapping_add(u32::try_from(got).unwrap());
+    got
+}

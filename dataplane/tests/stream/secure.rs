@@ -545,3 +545,25 @@ fn who_takes_nothing_is_slow_though_its_rate_is_used_up() {
     assert_eq!(heard.iter().filter(|h| h.flags.contains('R')).count(), 1);
     assert_eq!(s.world.stalled(), 1);
 }
+
+/// The beginning of a record has been taken from the receive buffer.
+#[test]
+fn who_has_sent_all_is_not_slow_while_its_rate_is_used_up() {
+    const REST: usize = 3000;
+    let mut s = rated();
+    let set = [&b"set k 0 0 40000\r\n"[..], &[b'v'; 40_000], b"\r\n"].concat();
+    let all = records(b'd', &set);
+    let mut uploads = [1000, 1001, 1002, 1003].map(|port| s.greeted(port));
+    for p in &mut uploads {
+        s.send(p, &all[..all.len() - REST]);
+    }
+    burn(&mut s);
+    for p in &mut uploads {
+        s.send(p, &all[all.len() - REST..]);
+    }
+    let heard = s.world.pass(3);
+    assert!(heard.iter().all(|h| h.payload.is_empty() && h.flags == "A"), "{heard:?}");
+    assert_eq!(s.world.stalled(), 0);
+    s.world.now_ns += 3 * SECOND;
+    assert_eq!(opened(&s.hear(&mut uploads[0], 11).0), [(b'd', b"STORED\r\n".to_vec())]);
+}

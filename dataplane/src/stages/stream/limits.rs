@@ -52,20 +52,30 @@ pub(super) fn converse_within_rates(
     next
 }
 
+/// Half of a buffer, or of what is to be moved while others wait. With a short buffer, or a client that does not
+/// scale windows, all of that cannot be under way.
+fn enough(buffer_bytes: usize) -> usize {
+    PACE_BYTES.min(buffer_bytes) / 2
+}
+
 impl Connection {
     /// Whether it waits for us with what it has of the spill, and not for its client: of a long reply as much has been
     /// taken, or of a long request as much has come, as is to be judged. What is owed comes first.
     fn is_held_back(&self) -> bool {
         if !self.is_paid() {
-            let room_max = self.machine.room_max();
-            return self.machine.room() >= PACE_BYTES.min(room_max) / 2;
+            return self.machine.room() >= enough(self.machine.room_max());
         }
-        let has_come = self.long_input.as_ref().is_some_and(|input| {
-            let missing = self.conversation.wants().saturating_sub(input.len());
-            // What has come is not read before its turn.
-            self.may_have_request(input) || self.machine.waiting() >= missing.clamp(1, PACE_BYTES)
-        });
-        has_come && self.has_room()
+        self.long_input.as_ref().is_some_and(|input| self.has_come(input)) && self.has_room()
+    }
+
+    /// Whether so much of a long request has come behind `input` that its client is not waited for.
+    fn has_come(&self, input: &[u8]) -> bool {
+        let missing = self.conversation.wants().saturating_sub(input.len());
+        let needed = missing.clamp(1, enough(self.machine.waiting_max()));
+        // What has come is not read before its turn. The beginning of a record is of use with more of it.
+        let come = self.machine.waiting();
+        let is_there = come > 0 && come + self.layer.partial() >= needed;
+        is_there || self.may_have_request(input)
     }
 
     /// Whether it is its rate alone that nothing moves for: it has something to come, and takes all that it is
