@@ -3,7 +3,7 @@
 //! A record is `k`, `d`, `r` or `e` (handshake, data, what is refused, end), its length, and its bytes,
 //! turned round.
 
-use crate::world::{Heard, Peer, SECOND, World, len, open as world_open};
+use crate::world::{Heard, Made, Peer, SECOND, World, len, open as world_open};
 use dataplane::observe::OpTotals;
 use dataplane::policy::{Policy, Rate};
 use dataplane::stages::stream::{TlsConfig, TlsHandshakes, TlsSession, TlsSessions, TlsStep};
@@ -127,16 +127,16 @@ struct Secured {
 
 impl Secured {
     fn new(connections: usize) -> Self {
-        Self::with(connections, TOYS, Policy::default())
+        Self::with(connections, TOYS, Made::default())
     }
 
-    fn with(connections: usize, toys: Toys, policy: Policy) -> Self {
+    fn with(connections: usize, toys: Toys, made: Made) -> Self {
         let handshakes = Arc::new(TlsHandshakes::new(connections));
         let stop = Arc::new(AtomicBool::new(false));
-        let (made, until) = (Arc::clone(&handshakes), Arc::clone(&stop));
-        let thread = Some(std::thread::spawn(move || made.run(&until)));
+        let (of, until) = (Arc::clone(&handshakes), Arc::clone(&stop));
+        let thread = Some(std::thread::spawn(move || of.run(&until)));
         let tls = TlsConfig { sessions: Arc::new(toys), handshakes };
-        let world = World::made(connections, policy, Some(tls));
+        let world = World::made(connections, Made { tls: Some(tls), ..made });
         Self { world, early: Vec::new(), stop, thread }
     }
 
@@ -407,7 +407,7 @@ fn what_is_refused_is_told_at_once_and_before_later_replies() {
 
 #[test]
 fn a_reply_that_cannot_be_sealed_ends_the_connection() {
-    let mut s = Secured::with(4, Toys { seals: 1, ..TOYS }, Policy::default());
+    let mut s = Secured::with(4, Toys { seals: 1, ..TOYS }, Made::default());
     let mut p = s.greeted(1000);
     s.say(&mut p, b"mn\r\n", b"MN\r\n");
     s.send(&mut p, &records(b'd', b"mn\r\nmn\r\n"));
@@ -420,7 +420,7 @@ fn a_reply_that_cannot_be_sealed_ends_the_connection() {
 
 #[test]
 fn without_memory_for_a_session_there_is_none() {
-    let mut s = Secured::with(8, Toys { is_short: true, ..TOYS }, Policy::default());
+    let mut s = Secured::with(8, Toys { is_short: true, ..TOYS }, Made::default());
     for n in 0..3 {
         let mut p = s.knock(1000 + n);
         // Nor is it served in the clear.
@@ -464,8 +464,9 @@ fn a_handshake_goes_on_when_its_rate_is_there_again() {
     let flight = says.repeat(3);
     let (mut cases, mut early) = (vec![false, true], 0);
     while let Some(is_found) = cases.pop() {
+        let policy = Policy { source, ..Policy::default() };
         let mut s =
-            Secured::with(4, Toys { echoes: 3, ..TOYS }, Policy { source, ..Policy::default() });
+            Secured::with(4, Toys { echoes: 3, ..TOYS }, Made { policy, ..Made::default() });
         s.world.limited = true;
         let mut first = s.world.open(1000);
         s.send(&mut first, &records(b'k', b"hello"));
@@ -510,4 +511,59 @@ fn a_handshake_goes_on_when_its_rate_is_there_again() {
         }
         assert!(got == flight);
     }
+}
+
+/// A stage whose clients may ask 400 times a second, four of them for something long at a time.
+fn rated() -> Secured {
+    let source = Rate { requests: NonZeroU32::new(400), reply_bytes: None };
+    let policy = Policy { source, ..Policy::default() };
+    let mut s = Secured::with(8, TOYS, Made { policy, spills_four: true, ..Made::default() });
+    s.world.limited = true;
+    s.world.keep(b"a", 500_000);
+    s
+}
+
+/// Uses that up for 5 s and more.
+fn burn(s: &mut Secured) {
+    let mut p = s.greeted(999);
+    s.send(&mut p, &records(b'd', &b"prepend a 0 0 1\r\nx\r\n".repeat(20)));
+    assert!(s.hear(&mut p, 163).0.len() == 163);
+}
+
+/// A send buffer is never quite full of records.
+#[test]
+fn who_takes_nothing_is_slow_though_its_rate_is_used_up() {
+    let mut s = rated();
+    s.world.keep(b"k", 300_000);
+    for port in 1000..1004 {
+        let mut p = s.greeted(port);
+        s.send(&mut p, &records(b'd', b"get k\r\n"));
+    }
+    burn(&mut s);
+    assert_eq!(s.world.stalled(), 0);
+    let heard = s.world.pass(5);
+    assert_eq!(heard.iter().filter(|h| h.flags.contains('R')).count(), 1);
+    assert_eq!(s.world.stalled(), 1);
+}
+
+/// The beginning of a record has been taken from the receive buffer.
+#[test]
+fn who_has_sent_all_is_not_slow_while_its_rate_is_used_up() {
+    const REST: usize = 3000;
+    let mut s = rated();
+    let set = [&b"set k 0 0 40000\r\n"[..], &[b'v'; 40_000], b"\r\n"].concat();
+    let all = records(b'd', &set);
+    let mut uploads = [1000, 1001, 1002, 1003].map(|port| s.greeted(port));
+    for p in &mut uploads {
+        s.send(p, &all[..all.len() - REST]);
+    }
+    burn(&mut s);
+    for p in &mut uploads {
+        s.send(p, &all[all.len() - REST..]);
+    }
+    let heard = s.world.pass(3);
+    assert!(heard.iter().all(|h| h.payload.is_empty() && h.flags == "A"), "{heard:?}");
+    assert_eq!(s.world.stalled(), 0);
+    s.world.now_ns += 3 * SECOND;
+    assert_eq!(opened(&s.hear(&mut uploads[0], 11).0), [(b'd', b"STORED\r\n".to_vec())]);
 }

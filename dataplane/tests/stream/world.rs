@@ -8,7 +8,7 @@ use driver_shim::{Frame, Pages, Region};
 use etherparse::{PacketBuilder, SlicedPacket, TcpHeader, TcpOptionElement as Opt, TransportSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{Store, StoreConfig};
+use store::{Store, StoreConfig, verbs};
 use wire::{DropReason, tcp};
 
 pub(crate) const PORT: u16 = 11_211;
@@ -45,17 +45,27 @@ pub(crate) struct Peer {
     pub(crate) ack: u32,
 }
 
+/// What a stage is made with beside what all are.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    pub(crate) policy: Policy,
+    pub(crate) tls: Option<TlsConfig>,
+    pub(crate) idle_max: Option<Duration>,
+    /// Four connections may have long requests and replies at a time, not 64.
+    pub(crate) spills_four: bool,
+}
+
 impl World {
     pub(crate) fn new(connections: usize) -> Self {
         Self::with(connections, Policy::default())
     }
 
     pub(crate) fn with(connections: usize, policy: Policy) -> Self {
-        Self::made(connections, policy, None)
+        Self::made(connections, Made { policy, ..Made::default() })
     }
 
-    /// The same, over TLS where there is some.
-    pub(crate) fn made(connections: usize, policy: Policy, tls: Option<TlsConfig>) -> Self {
+    pub(crate) fn made(connections: usize, made: Made) -> Self {
+        let Made { policy, tls, idle_max, spills_four } = made;
         let region = Region::new(4096, Pages::Small).unwrap();
         let config =
             StoreConfig { memory_bytes: 32 << 20, pages: Pages::Small, ..StoreConfig::default() };
@@ -65,9 +75,9 @@ impl World {
             connections,
             session: store.session().unwrap(),
             users: None,
-            item_max_bytes: store.config().item_max_bytes,
+            item_max_bytes: if spills_four { 16 << 20 } else { store.config().item_max_bytes },
             requests_per_turn: 20,
-            idle_max: None,
+            idle_max,
             drain_max: Duration::from_secs(5),
             tls,
         };
@@ -159,6 +169,18 @@ impl World {
 
     pub(crate) fn is_alive(&mut self, mut p: Peer) {
         self.say(&mut p, b"mn\r\n", b"MN\r\n");
+    }
+
+    /// Puts so many bytes into the store.
+    pub(crate) fn keep(&self, key: &[u8], bytes: usize) {
+        let mut session = self.server.store.session().unwrap();
+        let value = vec![b'v'; bytes];
+        verbs::store(&mut session, None, &base::Store::set(key, 0, 0, &value)).unwrap();
+    }
+
+    /// Connections that were ended because they moved too little.
+    pub(crate) fn stalled(&self) -> u64 {
+        self.server.conn_memory.now().stalled
     }
 
     pub(crate) fn ended(&self) -> u64 {

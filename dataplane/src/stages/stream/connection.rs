@@ -41,7 +41,7 @@ const REST_MAX_NS: u64 = 1_000_000_000;
 /// and how long nothing must have come before the end.
 const QUIET_NS: u64 = 50_000_000;
 /// What a connection that has memory of the spill must move,
-const PACE_BYTES: usize = 64 << 10;
+pub(super) const PACE_BYTES: usize = 64 << 10;
 /// in that time, while others may wait for it.
 pub(super) const PACE_NS: u64 = 2_000_000_000;
 /// How long a client may take to end a connection that we have ended.
@@ -105,7 +105,7 @@ pub(super) struct Connection {
     pub(super) end: Option<End>,
     /// Since when the service stops: it ends when all that comes is answered.
     pub(super) stopping: Option<u64>,
-    /// Bytes that the client had not acknowledged when it was last looked at while it ends.
+    /// Bytes that the client had not acknowledged when it was last looked at while it ends, or waits for its rate.
     untaken: usize,
     /// When a request or a reply was last long.
     long_ns: u64,
@@ -300,17 +300,32 @@ impl Connection {
     /// Until when a client that we have ended may take what it is owed, and end its side. As long as it takes
     /// something, it has its time anew.
     pub(super) fn parts_until(&mut self, now_ns: u64) -> u64 {
-        let untaken = self.machine.room_max() - self.machine.room();
-        if untaken < std::mem::replace(&mut self.untaken, untaken) {
+        if self.takes() {
             self.moved_ns = now_ns;
         }
-        let is_taking = untaken > 0 && self.end != Some(End::Idle);
+        let is_taking = !self.has_taken_all() && self.end != Some(End::Idle);
         self.moved_ns + if is_taking { TAKING_MAX_NS } else { PARTING_MAX_NS }
+    }
+
+    /// Whether the client has acknowledged something since this was last asked.
+    pub(super) fn takes(&mut self) -> bool {
+        let untaken = self.machine.room_max() - self.machine.room();
+        untaken < std::mem::replace(&mut self.untaken, untaken)
+    }
+
+    /// Whether it has acknowledged all that there was to send then.
+    pub(super) fn has_taken_all(&self) -> bool {
+        self.untaken == 0
     }
 
     /// Whether all that it was owed is with the state machine.
     pub(super) fn is_paid(&self) -> bool {
         self.owed.is_none()
+    }
+
+    /// Whether its send buffer has as much space as requests are answered with.
+    pub(super) fn has_room(&self) -> bool {
+        self.machine.room() >= ROOM_MIN_BYTES.min(self.machine.room_max())
     }
 
     /// Answers what has come, as far as the send buffer has space for replies.
@@ -348,7 +363,7 @@ impl Connection {
             if self.watching.is_some() {
                 return self.watch::<TLS>(shared, now_ns);
             }
-            if self.machine.room() < ROOM_MIN_BYTES.min(self.machine.room_max()) {
+            if !self.has_room() {
                 return Next::Client;
             }
             let waiting = self.machine.waiting();
@@ -399,7 +414,7 @@ impl Connection {
     }
 
     /// Bytes that have come and are not answered, in the buffers that are a connection's own.
-    fn waiting<const TLS: bool>(&self) -> usize {
+    pub(super) fn waiting<const TLS: bool>(&self) -> usize {
         let plain = match &self.layer {
             Layer::Tls(secure) if TLS => secure.plain.len(),
             _ => 0,
@@ -417,17 +432,6 @@ impl Connection {
         let ends = self.stopping.is_some() || self.has_all::<true>();
         let in_midst = self.long_input.is_some() || self.is_watching() || !self.is_paid();
         ends || in_midst || self.has_input()
-    }
-
-    /// Whether it waits for us with what it has of the spill, and not for its client: of a long request has come as
-    /// much as is to be judged, or there is space for replies.
-    pub(super) fn is_held_back(&self) -> bool {
-        let has_come = self.long_input.as_ref().is_some_and(|input| {
-            let missing = self.conversation.wants().saturating_sub(input.len());
-            // What has come is not read before its turn.
-            self.may_have_request(input) || self.machine.waiting() >= missing.clamp(1, PACE_BYTES)
-        });
-        has_come || !self.is_paid() && self.machine.room() > 0
     }
 
     /// How long a connection that has answered all that it can is served, if the service stops `since`.

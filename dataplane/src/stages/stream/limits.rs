@@ -4,7 +4,7 @@
 //! past its deadline is ended. The rate buckets are the gate's, to which every request of the worker
 //! is charged. Nothing fails.
 
-use super::connection::{Connection, PACE_NS, PARTING_MAX_NS, WorkerShared};
+use super::connection::{Connection, IN_BYTES, PACE_BYTES, PACE_NS, PARTING_MAX_NS, WorkerShared};
 use super::handshakes::HANDSHAKE_MAX_NS;
 use super::listener::CONFIRM_MAX_NS;
 use super::machine::Stand;
@@ -30,6 +30,9 @@ pub(super) fn converse_within_rates(
         if connection.is_held_back() {
             connection.pace.0 = now_ns;
         }
+        if connection.waits_for_its_rate() {
+            connection.moved_ns = now_ns;
+        }
         return Next::Rate;
     }
     let done = |shared: &WorkerShared| {
@@ -47,6 +50,48 @@ pub(super) fn converse_within_rates(
     };
     gate.charge_stream(source, connection.limited, (requests, bytes), now_ns);
     next
+}
+
+/// Half of a buffer, or of what is to be moved while others wait. With a short buffer, or a client that does not
+/// scale windows, all of that cannot be under way.
+fn enough(buffer_bytes: usize) -> usize {
+    PACE_BYTES.min(buffer_bytes) / 2
+}
+
+impl Connection {
+    /// Whether it waits for us with what it has of the spill, and not for its client: of a long reply as much has been
+    /// taken, or of a long request as much has come, as is to be judged. What is owed comes first.
+    fn is_held_back(&self) -> bool {
+        if !self.is_paid() {
+            return self.machine.room() >= enough(self.machine.room_max());
+        }
+        self.long_input.as_ref().is_some_and(|input| self.has_come(input)) && self.has_room()
+    }
+
+    /// Whether so much of a long request has come behind `input` that its client is not waited for.
+    fn has_come(&self, input: &[u8]) -> bool {
+        let missing = self.conversation.wants().saturating_sub(input.len());
+        let needed = missing.clamp(1, enough(self.machine.waiting_max()));
+        // What has come is not read before its turn. The beginning of a record is of use with more of it.
+        let come = self.machine.waiting();
+        let is_there = come > 0 && come + self.layer.partial() >= needed;
+        is_there || self.may_have_request(input)
+    }
+
+    /// Whether it is its rate alone that nothing moves for: it has something to come, and takes all that it is
+    /// sent. A handshake has its time, whatever it waits for.
+    fn waits_for_its_rate(&mut self) -> bool {
+        let takes = self.takes() || self.has_taken_all();
+        takes && !self.layer.is_shaking() && (!self.is_paid() || self.has_unread())
+    }
+
+    /// Whether something has come that has not been looked at, as far as can be known.
+    fn has_unread(&self) -> bool {
+        match &self.long_input {
+            Some(input) => self.machine.waiting() > 0 || self.may_have_request(input),
+            None => self.waiting::<true>() >= self.conversation.wants().clamp(1, IN_BYTES / 2),
+        }
+    }
 }
 
 /// Ends a connection that has had its time, and says when it will have had it.

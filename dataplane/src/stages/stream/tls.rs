@@ -128,6 +128,12 @@ impl Layer {
         has_bytes || !secure.outgoing.is_empty() || secure.found.is_some() || secure.has_more
     }
 
+    /// Bytes of a record that has come in part.
+    pub(super) fn partial(&self) -> usize {
+        let Self::Tls(secure) = self else { return 0 };
+        secure.incoming.len()
+    }
+
     /// Whether records are to be sent before all others.
     pub(super) fn is_to_say_more(&self) -> bool {
         matches!(self, Self::Tls(secure) if !secure.outgoing.is_empty())
