@@ -33,6 +33,7 @@ const (
 
 var (
 	server  string
+	label   string
 	numbers int64
 )
 
@@ -218,16 +219,16 @@ var checks = []struct {
 		_, err = c.Decrement(key, 1)
 		gives(err, memcache.ErrCacheMiss, "decrement of nothing")
 		fine(c.Set(&memcache.Item{Key: key, Value: []byte("10")}), "set")
-		for _, step := range []struct {
+		type change struct {
 			change        func(string, uint64) (uint64, error)
 			delta, wanted uint64
-		}{
-			{c.Increment, 5, 15},
-			{c.Decrement, 7, 8},
-			{c.Decrement, 100, 0},
-			{c.Increment, 1<<64 - 1, 1<<64 - 1},
-			{c.Increment, 3, 2},
-		} {
+		}
+		steps := []change{{c.Increment, 5, 15}, {c.Decrement, 7, 8}, {c.Decrement, 100, 0}, {c.Increment, 2, 2}}
+		// memcached 1.6.18 refuses a number of 2^63 and more if a minus sign stands anywhere behind it in memory.
+		if !strings.HasPrefix(label, "memcached") {
+			steps = append(steps, change{c.Increment, 1<<64 - 3, 1<<64 - 1}, change{c.Increment, 3, 2})
+		}
+		for _, step := range steps {
 			got, err := step.change(key, step.delta)
 			fine(err, "arithmetic")
 			holds(got == step.wanted, "%d instead of %d", got, step.wanted)
@@ -325,7 +326,7 @@ func main() {
 		os.Exit(2)
 	}
 	server = os.Args[1]
-	label, failures := "", 0
+	failures := 0
 	if len(os.Args) == 4 {
 		label = os.Args[3]
 	}
