@@ -10,8 +10,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use wire::DropReason;
 use wire::roce::{Psn, Roce, syndrome};
 
-/// PSNs that count as earlier: half of all.
-const ANSWERED_MAX: u32 = 1 << 23;
+/// Earlier PSNs that are answered again: more than a client can wait for, 128 READs of 64 KB in the smallest
+/// packets. A forged source, which has another answered, must guess one of them: the fewer there are, the
+/// harder.
+const ANSWERED_MAX: u32 = 1 << 16;
 
 /// Whom a queue pair connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,6 +189,26 @@ mod tests {
         // Before all that was answered; and so long that its PSNs go once round.
         assert_eq!(p.judge(&read(0xff_fffd, 1), true), V::Drop(DropReason::RdmaSequence));
         assert_eq!(p.judge(&read(0, u32::MAX), true), V::Drop(DropReason::RdmaSequence));
+    }
+
+    #[test]
+    fn what_was_answered_long_ago_is_not_answered_again() {
+        let mut p = pair(1 << 20);
+        for _ in 0..1 << 20 {
+            p.advance(1);
+        }
+        let expected = 2 << 20;
+        for (back, verdict) in [
+            (1, Verdict::Again(1)),
+            (ANSWERED_MAX, Verdict::Again(1)),
+            (ANSWERED_MAX + 1, Verdict::Drop(DropReason::RdmaSequence)),
+            (1 << 20, Verdict::Drop(DropReason::RdmaSequence)),
+        ] {
+            assert_eq!(p.judge(&read(expected - back, 1), true), verdict, "{back}");
+        }
+        // All that a client may have under way, in the smallest packets.
+        let most = u32::try_from(READ_MAX_BYTES.div_ceil(256)).unwrap();
+        assert!(128 * most <= ANSWERED_MAX);
     }
 
     #[test]
