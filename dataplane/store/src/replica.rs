@@ -70,6 +70,9 @@ impl Source for StoreSource {
             for hash in hashes {
                 store.prefetch(KeyHash(*hash));
             }
+            for hash in hashes {
+                store.propose(KeyHash(*hash)).into_iter().for_each(|at| store.prefetch_item(at));
+            }
             for &hash in hashes {
                 let found = guard.at_hash(KeyHash(hash));
                 let found = found.map(|(location, item)| Found {

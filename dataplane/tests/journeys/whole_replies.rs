@@ -209,3 +209,23 @@ fn no_reply_is_older_than_its_request_or_newer_than_its_arrival() {
         w.end();
     }
 }
+
+/// More changes than the updater can write rows for: it takes them out, and no reply is older than its change.
+#[test]
+fn an_updater_that_is_behind_takes_rows_out() {
+    let mut w = World::beside(1, small(), &Beside { feed: 1 << 13, ..rows(Mode::Launch) });
+    let counters = Arc::clone(&w.counters[0]);
+    let accepted = || counters.replies_accepted.get();
+    set(&w, "k", "one");
+    get(&mut w, "k");
+    w.refresh();
+    assert_eq!((get(&mut w, "k"), accepted()), ("VALUE k 7 3\r\none\r\nEND\r\n".to_owned(), 1));
+    set(&w, "k", "two");
+    (0..7_000).for_each(|_| set(&w, "other", "x"));
+    w.refresh();
+    assert_eq!((get(&mut w, "k"), accepted()), ("VALUE k 7 3\r\ntwo\r\nEND\r\n".to_owned(), 1));
+    w.refresh();
+    assert_eq!((get(&mut w, "k"), accepted()), ("VALUE k 7 3\r\ntwo\r\nEND\r\n".to_owned(), 2));
+    assert_eq!(counters.replies_cleared.get(), 0);
+    w.end();
+}

@@ -14,6 +14,9 @@ use std::sync::Arc;
 
 /// No key.
 const EMPTY: u64 = 0;
+/// Turns for which a way stays its key's, however many others want it: most of a second under load. Else keys
+/// of a set that is too small for them would drive each other out, turn by turn, and be rejected meanwhile.
+const TURNS_KEPT: u32 = 1 << 11;
 
 /// What an updater of rows has beside what others have.
 pub(super) struct Rows {
@@ -85,6 +88,16 @@ impl Ways {
         self.ways(hash).find(held).filter(|_| hash != EMPTY)
     }
 
+    /// Has the memory that says where the keys of these hashes are on its way to the cache.
+    pub(super) fn fetch(&self, hashes: &[u64]) {
+        // Loads that do not depend on each other, so that they wait together.
+        let first = |hash: &u64| self.hashes.get(self.first(*hash)).copied().unwrap_or(EMPTY);
+        let last =
+            |hash: &u64| self.hashes.get(self.first(*hash) + WAYS - 1).copied().unwrap_or(EMPTY);
+        let all = hashes.iter().fold(0, |all, hash| all ^ first(hash) ^ last(hash));
+        std::hint::black_box(all);
+    }
+
     /// Whether the key of this hash has a way.
     pub(super) fn has(&self, hash: u64) -> bool {
         self.at(hash).is_some()
@@ -105,7 +118,8 @@ impl Ways {
                 };
                 let mut open = self.ways(hash).filter(free);
                 let found = open.clone().find(empty);
-                found.or_else(|| open.by_ref().max_by_key(oldest))?
+                let old = |way: &usize| oldest(way) >= TURNS_KEPT;
+                found.or_else(|| open.by_ref().max_by_key(oldest).filter(old))?
             }
         };
         let (held, named) = (self.hashes.get_mut(way)?, self.named.get_mut(way)?);
@@ -171,12 +185,21 @@ pub(super) fn row_bytes(row: &Row) -> usize {
 }
 
 /// The row's bytes, as kernels read them.
-pub(super) fn bytes_of(row: &Row) -> impl Iterator<Item = u8> {
+pub(super) fn bytes_of(row: &Row) -> [u8; size_of::<Row>()] {
     let RowFacts { text_len, value_len, key_len, item_class, sum, expiry, signature } = row.facts;
-    let halves = [text_len, value_len, u16::from_le_bytes([key_len, item_class]), sum];
-    let words = [expiry, signature];
-    let facts = halves.into_iter().flat_map(u16::to_le_bytes);
-    facts.chain(words.into_iter().flat_map(u32::to_le_bytes)).chain(row.text)
+    let mut bytes = [0; size_of::<Row>()];
+    let mut rest = &mut bytes[..];
+    let mut put = |piece: &[u8]| {
+        // The pieces are the row's fields, so that they fill it.
+        let _ = rest.write_all(piece);
+    };
+    for half in [text_len, value_len, u16::from_le_bytes([key_len, item_class]), sum] {
+        put(&half.to_le_bytes());
+    }
+    put(&expiry.to_le_bytes());
+    put(&signature.to_le_bytes());
+    put(&row.text);
+    bytes
 }
 
 #[cfg(test)]
@@ -201,6 +224,8 @@ mod tests {
         }
         ways.begin_turn();
         assert_eq!(ways.place(hash(1, 3)), Some(Placed { way: 18, own: true, evicted: None }));
+        assert_eq!(ways.place(hash(1, 99)), None, "all are young");
+        (0..TURNS_KEPT).for_each(|_| ways.begin_turn());
         let evicted = Some(hash(1, 1));
         assert_eq!(ways.place(hash(1, 99)), Some(Placed { way: 16, own: false, evicted }));
         assert!(!ways.has(hash(1, 1)) && ways.has(hash(1, 99)) && !ways.has(hash(0, 3)));
@@ -236,7 +261,7 @@ mod tests {
         assert_eq!(usize::from(row.facts.text_len), text.len());
         assert_eq!(row.facts.signature, 1);
         assert_eq!(row_bytes(&row), 48);
-        let bytes: Vec<u8> = bytes_of(&row).collect();
+        let bytes = bytes_of(&row);
         assert_eq!(bytes.len(), size_of::<Row>());
         assert_eq!((bytes[0], bytes[2], bytes[4]), (31, 5, 3));
         let sum =

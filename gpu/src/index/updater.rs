@@ -166,6 +166,8 @@ impl Updater {
         let rows = match (offload.filter(), feed.filter()) {
             (None, _) => None,
             (Some(filter), Some(raised)) if Arc::ptr_eq(filter, raised) => {
+                // It does not know of rows that one before it wrote: the first turn takes them out.
+                filter.change_all(|| ());
                 Some(Rows::new(filter, offload.index().params().rows.n_sets))
             }
             (Some(_), _) => {
@@ -201,8 +203,8 @@ impl Updater {
         Arc::clone(&self.counters)
     }
 
-    /// Works until `stop` is set.
-    pub fn run(mut self, stop: &AtomicBool) {
+    /// Works until `stop` is set. It alone knows what is on the device, and so it is returned.
+    pub fn run(mut self, stop: &AtomicBool) -> Self {
         let mut busy = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             if busy.elapsed() < AWAKE || self.feed.wait(IDLE_MAX) {
@@ -212,6 +214,7 @@ impl Updater {
                 busy = Instant::now();
             }
         }
+        self
     }
 
     /// Lets changes come together for one period of the schedule, or until they fill a batch.

@@ -6,7 +6,7 @@
 
 use super::{OPS_MAX, Updater, bump};
 use crate::index::rows::{Rows, bytes_of, row_bytes, row_of};
-use crate::index::signature;
+use crate::index::{Found, signature};
 use crate::params::{Op, OpKind};
 
 /// Ways that one operation takes out.
@@ -38,8 +38,12 @@ impl Updater {
             rows.filter.clear(number);
             taken += 1;
         }
+        rows.ways.fetch(&self.hashes);
         self.hashes.retain(|hash| rows.ways.has(*hash));
-        while self.hashes.len() < OPS_MAX
+        // To take a row out costs a fraction of writing it. Whoever wants it asks for it again.
+        let behind = self.feed.len() > self.feed.capacity() / 4;
+        while !behind
+            && self.hashes.len() < OPS_MAX
             && let Some(hash) = self.feed.take_wanted()
         {
             taken += 1;
@@ -49,7 +53,7 @@ impl Updater {
         }
         self.hashes.sort_unstable();
         self.hashes.dedup();
-        self.write_rows(rows);
+        self.write_rows(rows, behind);
         if !self.apply_if_any() {
             return taken;
         }
@@ -83,13 +87,14 @@ impl Updater {
         self.apply_if_any()
     }
 
-    fn write_rows(&mut self, rows: &mut Rows) {
+    /// What the store has of these hashes; if it is `behind`, nothing.
+    fn write_rows(&mut self, rows: &mut Rows, behind: bool) {
         let Self { ops, keys, source, hashes, counters, .. } = self;
         let Rows { filter, ways, .. } = rows;
         ops.clear();
         keys.clear();
         ways.begin_turn();
-        source.look(hashes, &mut |hash, found| {
+        let mut write = |hash, found: Option<Found<'_>>| {
             let mut op = Op { hash, kind: OpKind::REMOVE, ..Op::default() };
             let row = found.and_then(|found| row_of(hash, &found));
             let Some(row) = row else {
@@ -108,13 +113,20 @@ impl Updater {
             (op.kind, op.key_len) = (OpKind::PUT, placed.own.into());
             (op.location, op.flags) = (placed.way, row.facts.signature);
             op.value_len = u32::try_from(row_bytes(&row)).unwrap_or(0);
-            op.key_off = u32::try_from(keys.len()).unwrap_or(u32::MAX);
             // Every change has space for a whole row.
-            for byte in bytes_of(&row) {
-                let _ = keys.push(byte);
+            let from = keys.len();
+            op.key_off = u32::try_from(from).unwrap_or(u32::MAX);
+            keys.set_len(from + row_bytes(&row));
+            if let Some(to) = keys.get_mut(from..) {
+                to.iter_mut().zip(bytes_of(&row)).for_each(|(to, byte)| *to = byte);
             }
             let _ = ops.push(op);
-        });
+        };
+        if behind {
+            hashes.iter().for_each(|hash| write(*hash, None));
+        } else {
+            source.look(hashes, &mut write);
+        }
     }
 
     /// Has the device make the changes, if there are any. False: it has failed.
