@@ -44,6 +44,14 @@ const END_TO_END: Goal = Goal {
     step: Step::EndToEnd,
     only: "",
 };
+const WHOLE: Goal = Goal {
+    name: "whole replies of the device, checked",
+    unit: "requests per second",
+    floor: 60e6,
+    target: 150e6,
+    step: Step::Whole,
+    only: "",
+};
 const LATENCY: Goal = Goal {
     name: "p99 of a request at 1 to 10 M/s, gathering included",
     unit: "microseconds, at most",
@@ -86,6 +94,7 @@ pub fn write(report: &mut Report) -> std::io::Result<()> {
             &SETS,
             best(report, "sets_beside_gets", "changes_per_s", cheap, changes(report)),
         ),
+        row(report, &WHOLE, best(report, "whole", "requests_per_s", |_| true, packets(report))),
     ];
     report.table("goals", rows)
 }
@@ -259,7 +268,7 @@ mod tests {
         report.row("steps", failed).unwrap();
         write(&mut report).unwrap();
         let met: Vec<String> = goals(&report).into_iter().map(|(met, _)| met).collect();
-        assert_eq!(met.len(), 5);
+        assert_eq!(met.len(), 6);
         assert_eq!(met[0], "not measured: lookup was not begun");
         assert_eq!(met[1], "not measured: stage failed no driver");
     }

@@ -5,14 +5,14 @@
 //! does; after a fault the memory that it may still use is left alone, and new memory is taken.
 
 use super::Extent;
-use crate::study::engine::{Beside, FEED, Way};
+use crate::study::engine::{Beside, Replicated, Way};
 use crate::study::load::{Load, Shape};
 use crate::workload::{Popularity, Sampler};
 use dataplane::observe::Server;
 use dataplane::stages::engine::dispatch::Offloading;
 use driver_shim::{Pages, Region};
 use gpu::card::Card;
-use gpu::index::{Feed, IndexKind, Updater};
+use gpu::index::{IndexKind, Updater};
 use gpu::offload::{Mode, Offload};
 use memcache::Store as SetRequest;
 use rand::{RngExt, SeedableRng};
@@ -49,6 +49,11 @@ pub(super) const HOW: [How; 6] = [
     (Mode::Persistent, IndexKind::Cuckoo),
 ];
 
+/// Those in which the device has whole replies. Each needs a [`Lab`] of its own: the store notifies one
+/// filter.
+pub(super) const WHOLE: [How; 2] =
+    [(Mode::Graph, IndexKind::Rows), (Mode::Persistent, IndexKind::Rows)];
+
 /// How many requests there are, of a hundred how many for keys that are there, and by Zipf's law.
 type Asked = (usize, u32, bool);
 
@@ -60,9 +65,8 @@ pub(super) fn name((mode, kind): How) -> String {
 /// A filled store and a device.
 pub struct Lab {
     card: Arc<dyn Card>,
-    pub(super) store: Arc<Store>,
+    replicated: Replicated,
     pub(super) server: Arc<Server>,
-    pub(super) feed: Arc<Feed>,
     pub(super) items: u64,
     tiny: bool,
     /// Longest time for a batch.
@@ -110,14 +114,11 @@ impl Lab {
             parts.into_iter().map(|part| part.join().unwrap_or_else(died)).collect()
         });
         all?;
-        let feed = Arc::new(Feed::new(FEED));
-        store.feed_replica(Arc::clone(&feed));
         let server = Arc::new(Server::new(Arc::clone(&store), "study".to_owned()));
         Ok(Self {
             card: Arc::clone(card),
-            store,
+            replicated: Replicated::new(store),
             server,
-            feed,
             items,
             tiny: extent.tiny,
             deadline: extent.pick(DEADLINE, DEADLINE_TINY),
@@ -125,6 +126,11 @@ impl Lab {
             open: None,
             requests: None,
         })
+    }
+
+    /// What engines look into.
+    pub(super) fn store(&self) -> &Arc<Store> {
+        &self.replicated.store
     }
 
     /// With the least memory for packets.
@@ -176,8 +182,8 @@ impl Lab {
             let (mode, kind) = how;
             let (places, deadline) = (self.places(), self.deadline);
             let way = Way { mode, kind, places, deadline, forced: true };
-            let store = (&self.store, &self.feed);
-            let opened = Beside::open(&self.card, way, &region, store, (self.items, SHAPE));
+            let items = (self.items, SHAPE);
+            let opened = Beside::open(&self.card, way, &region, &self.replicated, items);
             self.open = Some((how, opened.inspect_err(|_| self.region = None)?));
         }
         let Some((_, beside)) = &self.open else { return Err("no device".into()) };
@@ -185,13 +191,13 @@ impl Lab {
         engines.inspect_err(|_| self.look_for_faults())
     }
 
-    /// What keeps the index up to date, for one measurement.
+    /// What keeps the index up to date, for a thread of its own; where it is kept otherwise.
     ///
     /// # Errors
-    /// As the device does.
-    pub(super) fn updater(&self) -> Result<Updater> {
-        let (_, beside) = self.open.as_ref().ok_or("no device")?;
-        beside.updater(&self.store, &self.feed)
+    /// None is in use.
+    pub(super) fn updater(&mut self) -> Result<&mut Option<Updater>> {
+        let (_, beside) = self.open.as_mut().ok_or("no device")?;
+        Ok(&mut beside.updater)
     }
 
     /// The device in use.

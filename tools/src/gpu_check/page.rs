@@ -18,6 +18,8 @@ const STUDY: &[&str] = &[
     "popularity",
     "requests_per_s",
     "sets_per_s",
+    "accepted",
+    "stale",
     "roof_per_s",
     "of_roof",
     "checked",
@@ -46,7 +48,7 @@ const fn over(x: &'static str, y: &'static str, by: &'static str) -> Draw {
     Draw::Lines { x: Axis::log(x), y: Axis::linear(y), by }
 }
 
-const TABLES: [Table; 27] = [
+const TABLES: [Table; 29] = [
     Table {
         name: "goals",
         title: "Goals",
@@ -262,6 +264,24 @@ const TABLES: [Table; 27] = [
         says: "From requests in memory to complete replies in memory. `cpu` is the processor alone, in the same run.",
         columns: STUDY,
         plot: None,
+    },
+    Table {
+        name: "whole",
+        title: "The whole pipeline: replies that the card writes whole",
+        says: "`accepted`: the share of the replies that the filter let pass; `stale`: the share that it did not.",
+        columns: STUDY,
+        plot: Some(over("batch", "requests_per_s", "engine")),
+    },
+    Table {
+        name: "whole_beside_sets",
+        title: "The same beside threads that write",
+        says: "Each thread has a processor of its own: the more of them write, the fewer workers there are.",
+        columns: STUDY,
+        plot: Some(Draw::Lines {
+            x: Axis::linear("sets_per_s"),
+            y: Axis::linear("requests_per_s"),
+            by: "engine",
+        }),
     },
     Table {
         name: "workers",

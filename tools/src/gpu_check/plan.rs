@@ -38,6 +38,8 @@ pub enum Step {
     Latency,
     /// The whole pipeline, with values and checked replies.
     EndToEnd,
+    /// The same with replies that the GPU writes whole, and items that change beside.
+    Whole,
     /// Changes of the index beside GETs.
     Sets,
     /// The kernels' tests.
@@ -54,13 +56,14 @@ pub enum Step {
 
 impl Step {
     /// In the order of their worth.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Sanity,
         Self::Roofs,
         Self::Lookup,
         Self::Stage,
         Self::Latency,
         Self::EndToEnd,
+        Self::Whole,
         Self::Sets,
         Self::Parity,
         Self::Driver,
@@ -78,6 +81,7 @@ impl Step {
             Self::Stage => "stage",
             Self::Latency => "latency",
             Self::EndToEnd => "end-to-end",
+            Self::Whole => "whole",
             Self::Sets => "sets",
             Self::Parity => "parity",
             Self::Driver => "driver",
@@ -92,16 +96,17 @@ impl Step {
         match self {
             Self::Sanity => 20,
             Self::Roofs => 50,
-            Self::Lookup => 80,
+            Self::Lookup => 70,
             Self::Stage => 50,
             Self::Latency => 50,
             Self::EndToEnd => 40,
+            Self::Whole => 40,
             Self::Sets => 25,
             Self::Parity => 50,
-            Self::Driver => 25,
+            Self::Driver => 15,
             Self::Cpu => 15,
-            Self::Sanitizer => 40,
-            Self::Study => 35,
+            Self::Sanitizer => 30,
+            Self::Study => 25,
         }
     }
 }

@@ -46,7 +46,7 @@ pub fn run(card: &Arc<dyn Card>, extent: Extent, report: &mut Report) -> Result<
     let cuckoo = IndexKind::Cuckoo { n_buckets: 256, kicks_max: 32 };
     for (what, kind) in [("by hand, setassoc", setassoc), ("by hand, cuckoo", cuckoo)] {
         let begun = Instant::now();
-        let done = by_hand(card, kind, &lab.store);
+        let done = by_hand(card, kind, lab.store());
         row(what, begun, done)?;
     }
     for how in HOW {

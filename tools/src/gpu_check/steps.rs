@@ -5,7 +5,7 @@
 //! on the device, until one fails; the parent process starts another for the rest ([`super::watch`]).
 //! Fails by that.
 
-use super::lab::Lab;
+use super::lab::{Lab, WHOLE};
 use super::micro::Micro;
 use super::plan::{Kind, Plan, Step};
 use super::study::Study;
@@ -134,6 +134,15 @@ impl Shared {
             Step::Sets => stage::sets(self.lab(plan, extent, report)?, extent, report),
             Step::EndToEnd => {
                 Study::new(self.lab(plan, extent, report)?, extent).end_to_end(report)
+            }
+            Step::Whole => {
+                let card = self.card(plan, report)?;
+                self.lab = None;
+                for (mode, _) in WHOLE {
+                    let mut lab = Lab::new(&card, plan.items, extent)?;
+                    Study::new(&mut lab, extent).whole(mode, report)?;
+                }
+                Ok(())
             }
             Step::Study => Study::new(self.lab(plan, extent, report)?, extent).sweeps(report),
             Step::Cpu => Ok(cpu::run(report, &extent)?),

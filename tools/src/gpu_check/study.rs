@@ -6,10 +6,11 @@
 //! how many items. Out: rates, each beside the measured roof. Fails on a wrong reply, on frames that
 //! are unaccounted for, and as the GPU does.
 
-use super::lab::{BATCH_MAX, HOW, How, Lab, SHAPE, name};
+use super::lab::{BATCH_MAX, HOW, How, Lab, SHAPE, WHOLE, name};
 use super::{Extent, goals};
 use crate::report::Report;
 use crate::study::load::SERVER;
+use dataplane::WorkerCounters;
 use dataplane::policy::Policy;
 use dataplane::stages::batch::{BatchMode, BatchPolicy};
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
@@ -34,6 +35,12 @@ const CHECK_EVERY: NonZeroU64 = NonZeroU64::MIN.saturating_add(96);
 const GROUP: usize = 32;
 /// Batches in flight where the processor is the engine.
 const CPU_IN_FLIGHT: usize = 2;
+/// Items written a second beside whole replies.
+const WRITTEN_PER_S: [f64; 4] = [0.0, 2e5, 1e6, 5e6];
+/// Most items that a thread writes a second.
+const WRITES_MAX: f64 = 1.25e6;
+/// Writes between two looks at the clock.
+const WRITES_AT_ONCE: u64 = 32;
 
 /// One measurement.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +53,16 @@ struct Case {
     /// Of a hundred requests, how many are for keys that are there.
     hits: u32,
     zipf: bool,
-    sets: bool,
+    /// Items to be written a second; infinite: as many as one thread can.
+    sets: f64,
+}
+
+impl Case {
+    /// Threads that write them.
+    fn writers(&self) -> usize {
+        (1..=8).find(|n| *n as f64 * WRITES_MAX >= self.sets).unwrap_or(1)
+            * usize::from(self.sets > 0.0)
+    }
 }
 
 /// What one measurement gave.
@@ -55,6 +71,9 @@ struct Outcome {
     sets_per_s: f64,
     checked: u64,
     wrong: u64,
+    /// Of the answers those that the device wrote whole, and those of them that were not taken.
+    accepted: f64,
+    stale: f64,
 }
 
 /// The whole pipeline over a [`Lab`].
@@ -80,7 +99,7 @@ impl<'a> Study<'a> {
             in_flight: self.lab.places(),
             hits: 100,
             zipf: false,
-            sets: false,
+            sets: 0.0,
         }
     }
 
@@ -91,13 +110,40 @@ impl<'a> Study<'a> {
     pub fn end_to_end(&mut self, report: &mut Report) -> Result<()> {
         let full = self.full();
         let alone = Case { card: None, in_flight: CPU_IN_FLIGHT, ..full };
-        let mut cases = vec![("modes", alone), ("sets", Case { sets: true, ..alone })];
+        let mut cases = vec![("modes", alone), ("sets", Case { sets: f64::INFINITY, ..alone })];
         for how in HOW {
             let case = Case { card: Some(how), ..full };
-            cases.push(("modes", case));
-            if how.0 == Mode::Persistent {
-                cases.push(("sets", Case { sets: true, ..case }));
+            // What is in flight stays in the processor's cache, or does not.
+            for in_flight in self.extent.pick(&[2, 3, 4, 8][..], &[2]) {
+                cases.push(("modes", Case { in_flight: *in_flight, ..case }));
             }
+            if how.0 == Mode::Persistent {
+                cases.push(("sets", Case { sets: f64::INFINITY, ..case }));
+            }
+        }
+        self.run(&cases, report)
+    }
+
+    /// Whole replies of the device, by the size of batches, and beside threads that write. A lab for one of
+    /// [`WHOLE`].
+    ///
+    /// # Errors
+    /// As [`Self::end_to_end`].
+    pub fn whole(&mut self, mode: Mode, report: &mut Report) -> Result<()> {
+        let full = self.full();
+        let how = WHOLE.into_iter().find(|how| how.0 == mode);
+        let mut cases = Vec::new();
+        for batch in self.extent.pick(&[256, 512, 1024][..], &[64]) {
+            for in_flight in self.extent.pick(&[2, 4][..], &[2]) {
+                let case = Case { card: how, batch: *batch, in_flight: *in_flight, ..full };
+                cases.push(("whole", case));
+            }
+        }
+        for sets in WRITTEN_PER_S {
+            let case = Case { card: how, in_flight: full.in_flight.min(4), sets, ..full };
+            // All threads together have a processor each.
+            let workers = full.workers.saturating_sub(case.writers()).max(1);
+            cases.push(("whole_beside_sets", Case { workers, ..case }));
         }
         self.run(&cases, report)
     }
@@ -185,7 +231,12 @@ impl<'a> Study<'a> {
             },
         )?;
         let local = Arc::new(Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?);
-        let updater = case.card.map(|_| self.lab.updater()).transpose()?;
+        let updater = match case.card {
+            Some(_) => {
+                Some(self.lab.updater()?.take().ok_or("nothing keeps the index up to date")?)
+            }
+            None => None,
+        };
         let mut workers = Vec::new();
         while let Some(queues) = port.queues.pop() {
             workers.push(Worker::new(WorkerConfig {
@@ -198,12 +249,16 @@ impl<'a> Study<'a> {
                     announcer: None,
                 }],
                 region: region.clone(),
-                session: self.lab.store.session()?,
+                session: self.lab.store().session()?,
                 server: Arc::clone(&self.lab.server),
                 group: GROUP,
                 batch: BatchPolicy {
                     size: case.batch,
-                    mode: BatchMode::Fixed,
+                    // Alone it has no batches: the fast path answers burst by burst.
+                    mode: match case.card {
+                        Some(_) => BatchMode::Fixed,
+                        None => BatchMode::Adaptive,
+                    },
                     in_flight_max: case.in_flight,
                 },
                 policy: Policy::default(),
@@ -213,45 +268,58 @@ impl<'a> Study<'a> {
             }));
         }
         self.lab.ready()?;
-        let (per_s, sets_per_s) = self.drive(workers, updater, case.sets)?;
-        self.lab.is_well()?;
-        let (checked, wrong) =
-            (checks.seen.load(Ordering::Relaxed), checks.wrong.load(Ordering::Relaxed));
-        if wrong > 0 {
-            return Err(format!("{wrong} wrong replies of {checked}").into());
+        let (mut outcome, updater) = self.drive(workers, updater, case)?;
+        if updater.is_some() {
+            *self.lab.updater()? = updater;
         }
-        Ok(Outcome { per_s, sets_per_s, checked, wrong })
+        self.lab.is_well()?;
+        outcome.checked = checks.seen.load(Ordering::Relaxed);
+        outcome.wrong = checks.wrong.load(Ordering::Relaxed);
+        if outcome.wrong > 0 {
+            return Err(format!("{} wrong replies of {}", outcome.wrong, outcome.checked).into());
+        }
+        Ok(outcome)
     }
 
-    /// Requests answered and items written a second, by workers that run for a while.
+    /// What workers that run for a while answer. No reply is looked at yet.
     fn drive(
         &self,
         workers: Vec<Worker>,
         updater: Option<Updater>,
-        sets: bool,
-    ) -> Result<(f64, f64)> {
+        case: Case,
+    ) -> Result<(Outcome, Option<Updater>)> {
         let stop = AtomicBool::new(false);
         let written = AtomicU64::new(0);
         let counters: Vec<_> = workers.iter().map(Worker::counters).collect();
-        let answered = || counters.iter().map(|c| c.answered.get()).sum::<u64>();
+        let sum = |read: fn(&WorkerCounters) -> u64| counters.iter().map(|c| read(c)).sum::<u64>();
+        let answered = || sum(|c| c.answered.get());
+        let accepted = || sum(|c| c.replies_accepted.get());
+        let stale = || sum(|c| c.replies_changed.get() + c.replies_cleared.get());
         let length = self.extent.pick(Duration::from_millis(400), Duration::from_millis(20));
-        let (mut session, items) = (self.lab.store.session()?, self.lab.items);
+        let sessions: std::result::Result<Vec<_>, _> =
+            (0..case.writers()).map(|_| self.lab.store().session()).collect();
+        let (sessions, items) = (sessions?, self.lab.items);
+        let each = case.sets / sessions.len().max(1) as f64;
         let measured = thread::scope(|scope| {
-            if let Some(updater) = updater {
-                scope.spawn(|| updater.run(&stop));
-            }
-            if sets {
+            let updates = updater.map(|updater| scope.spawn(|| updater.run(&stop)));
+            for (n, mut session) in sessions.into_iter().enumerate() {
                 let (stop, written) = (&stop, &written);
                 scope.spawn(move || {
-                    let mut i = 0;
+                    let (mut i, mut made, begun) = (n as u64 * items / 8, 0, Instant::now());
                     while !stop.load(Ordering::Relaxed) {
-                        i = (i + 7919) % items;
-                        let (key, value) = (SHAPE.key(i), SHAPE.value(i));
-                        if verbs::store(&mut session, None, &SetRequest::set(&key, 0, 0, &value))
-                            .is_ok()
-                        {
-                            written.fetch_add(1, Ordering::Relaxed);
+                        if made as f64 > each * begun.elapsed().as_secs_f64() {
+                            std::hint::spin_loop();
+                            continue;
                         }
+                        for _ in 0..WRITES_AT_ONCE {
+                            i = (i + 7919) % items;
+                            let (key, value) = (SHAPE.key(i), SHAPE.value(i));
+                            let request = SetRequest::set(&key, 0, 0, &value);
+                            if verbs::store(&mut session, None, &request).is_ok() {
+                                written.fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                        made += WRITES_AT_ONCE;
                     }
                 });
             }
@@ -271,14 +339,19 @@ impl<'a> Study<'a> {
                 thread::sleep(length / 16);
             }
             let (begun, from, set) = (Instant::now(), answered(), written.load(Ordering::Relaxed));
+            let (taken, not) = (accepted(), stale());
             while begun.elapsed() < length || answered() == from && begun.elapsed() < 100 * length {
                 thread::sleep(length / 16);
             }
             let seconds = begun.elapsed().as_secs_f64();
             let done = answered() - from;
             let set = written.load(Ordering::Relaxed) - set;
+            let share = |n: u64| n as f64 / done.max(1) as f64;
+            let (accepted, stale) = (share(accepted() - taken), share(stale() - not));
             stop.store(true, Ordering::Relaxed);
-            (done as f64 / seconds, set as f64 / seconds)
+            let (per_s, sets_per_s) = (done as f64 / seconds, set as f64 / seconds);
+            let updater = updates.and_then(|updates| updates.join().ok());
+            (Outcome { per_s, sets_per_s, checked: 0, wrong: 0, accepted, stale }, updater)
         });
         if let Some(off) = counters.iter().find(|c| !c.ledger().balances()) {
             return Err(format!("wrong: frames are unaccounted for: {:?}", off.ledger()).into());
@@ -317,6 +390,7 @@ fn engine(case: Case) -> String {
 }
 
 fn row(case: Case, outcome: &Outcome, roof: Option<(&str, f64)>) -> Value {
+    let whole = case.card.is_some_and(|(_, kind)| kind == IndexKind::Rows);
     json!({
         "engine": engine(case),
         "workers": case.workers,
@@ -326,6 +400,8 @@ fn row(case: Case, outcome: &Outcome, roof: Option<(&str, f64)>) -> Value {
         "popularity": if case.zipf { "zipf 0.99" } else { "uniform" },
         "requests_per_s": outcome.per_s,
         "sets_per_s": outcome.sets_per_s,
+        "accepted": whole.then_some(outcome.accepted),
+        "stale": whole.then_some(outcome.stale),
         "roof": roof.map(|(name, _)| name),
         "roof_per_s": roof.map(|(_, rate)| rate),
         "of_roof": roof.map(|(_, rate)| outcome.per_s / rate),

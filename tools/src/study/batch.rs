@@ -124,7 +124,7 @@ impl Cli {
         let mut frame = Frame::begin("batch", &self.common)?;
         let items = self.items.unwrap_or_else(|| self.common.pick(1_000_000, 2_000));
         let config = Config { items, shape: SHAPE, seed: self.common.seed };
-        let bench = Bench::new(config, false)?;
+        let bench = Bench::new(config)?;
         frame.report.fact("items", json!(items))?;
         let sizes = self.common.pick(&[1, 4, 16, 64, 128, 256, 512, 1024][..], &[16, 64]);
         let modes = [BatchMode::Adaptive, BatchMode::Fixed];
@@ -148,9 +148,9 @@ impl Cli {
             }
         }
         drop(bench);
-        // A store of its own: sets of the other need not feed a GPU.
+        // Fewer items: the kernels run on the processor.
         let items = items.min(self.common.pick(100_000, 1_000));
-        let bench = Bench::new(Config { items, ..config }, true)?;
+        let bench = Bench::new(Config { items, ..config })?;
         for mode in modes {
             for &batch in self.common.pick(&[32, 128, 512][..], &[32]) {
                 let case = Case { simt: Some((2, true)), mode, batch, pace: Pace::Closed };

@@ -3,7 +3,7 @@
 //! In: how many items of which shape. Out: request frames, workers on ports of one's choice, and what
 //! a look-up alone costs. Fails when there is not enough memory.
 
-use super::engine::{Beside, FEED, Way};
+use super::engine::{Beside, Replicated, Way};
 use super::load::{Load, SERVER, Shape};
 use super::one_sided::Reader;
 use super::{per, thread_cpu};
@@ -17,7 +17,6 @@ use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::MAC;
 use driver_shim::{PortInfo, QueuePair, Region};
 use gpu::card::Card;
-use gpu::index::Feed;
 use memcache::Store as SetRequest;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -43,9 +42,8 @@ pub struct Config {
 /// A filled store, ready to be measured.
 pub struct Bench {
     config: Config,
-    store: Arc<Store>,
+    replicated: Replicated,
     server: Arc<Server>,
-    feed: Option<Arc<Feed>>,
     reader: Option<Mutex<Reader>>,
 }
 
@@ -67,11 +65,11 @@ pub struct Manner {
 }
 
 impl Bench {
-    /// Fills a store. `with_card`: GPUs will follow what changes in it.
+    /// Fills a store.
     ///
     /// # Errors
     /// Not enough memory.
-    pub fn new(config: Config, with_card: bool) -> Result<Self, Box<dyn Error>> {
+    pub fn new(config: Config) -> Result<Self, Box<dyn Error>> {
         let shape = config.shape;
         if u32::try_from(shape.key_bytes)
             .is_ok_and(|n| 10_u64.checked_pow(n).is_some_and(|names| names < 2 * config.items))
@@ -89,12 +87,8 @@ impl Bench {
             }
         }
         drop(session);
-        let feed = with_card.then(|| Arc::new(Feed::new(FEED)));
-        if let Some(feed) = &feed {
-            store.feed_replica(Arc::clone(feed));
-        }
         let server = Arc::new(Server::new(Arc::clone(&store), "study".to_owned()));
-        Ok(Self { config, store, server, feed, reader: None })
+        Ok(Self { config, replicated: Replicated::new(store), server, reader: None })
     }
 
     /// The same, with one-sided reads.
@@ -103,8 +97,8 @@ impl Bench {
     /// No queue pair can be had.
     pub fn one_sided(self) -> Result<Self, Box<dyn Error>> {
         let rdma = Arc::default();
-        let reader = Some(Mutex::new(Reader::new(&rdma, &self.store)?));
-        let mut server = Server::new(Arc::clone(&self.store), "study".to_owned());
+        let reader = Some(Mutex::new(Reader::new(&rdma, self.store())?));
+        let mut server = Server::new(Arc::clone(self.store()), "study".to_owned());
         server.rdma = Some(rdma);
         Ok(Self { server: Arc::new(server), reader, ..self })
     }
@@ -116,7 +110,7 @@ impl Bench {
 
     /// The store.
     pub fn store(&self) -> &Arc<Store> {
-        &self.store
+        &self.replicated.store
     }
 
     /// What `stats` shows.
@@ -182,7 +176,7 @@ impl Bench {
                 announcer: None,
             }],
             region: region.clone(),
-            session: self.store.session()?,
+            session: self.store().session()?,
             server: Arc::clone(&self.server),
             group: manner.group,
             batch: manner.batch,
@@ -194,7 +188,7 @@ impl Bench {
         }))
     }
 
-    /// A GPU beside workers on this region. The store must have been made for one.
+    /// A GPU beside workers on this region.
     ///
     /// # Errors
     /// What is wrong with the GPU.
@@ -204,9 +198,8 @@ impl Bench {
         way: Way,
         region: &Region,
     ) -> Result<Beside, Box<dyn Error>> {
-        let feed = self.feed.as_ref().ok_or("this store feeds no card")?;
         let Config { items, shape, .. } = self.config;
-        Beside::open(card, way, region, (&self.store, feed), (items, shape))
+        Beside::open(card, way, region, &self.replicated, (items, shape))
     }
 
     /// What a look-up alone costs, in nanoseconds of CPU time: hash, index, item, key compared and
@@ -225,7 +218,7 @@ impl Bench {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let keys = usize::try_from(requests.min(different))?;
         let keys: Vec<u8> = (0..keys).flat_map(|_| shape.key(rng.random_range(0..items))).collect();
-        let mut session = self.store.session()?;
+        let mut session = self.store().session()?;
         let mut hashes = Vec::with_capacity(group);
         let mut places = Vec::with_capacity(group);
         let (mut done, mut found, mut first) = (0, 0u64, 0u8);
@@ -235,18 +228,18 @@ impl Bench {
                 hashes.clear();
                 places.clear();
                 for key in keys.chunks_exact(shape.key_bytes) {
-                    let hash = self.store.hash(key);
+                    let hash = self.store().hash(key);
                     if group > 1 {
-                        self.store.prefetch(hash);
+                        self.store().prefetch(hash);
                     }
                     hashes.push(hash);
                 }
                 for &hash in &hashes {
-                    let place = self.store.propose(hash);
+                    let place = self.store().propose(hash);
                     if group > 1
                         && let Some(place) = place
                     {
-                        self.store.prefetch_item(place);
+                        self.store().prefetch_item(place);
                     }
                     places.push(place);
                 }

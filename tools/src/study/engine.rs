@@ -8,17 +8,20 @@ use dataplane::stages::engine::dispatch::Offloading;
 use dataplane::worker;
 use driver_shim::Region;
 use gpu::card::Card;
-use gpu::index::{Feed, IndexConfig, IndexKind, Schedule, Updater};
+use gpu::index::{Feed, Filter, IndexConfig, IndexKind, Schedule, Updater};
 use gpu::offload::{GpuEngine, Mode, Offload, OffloadConfig};
 use gpu::params::TABLE_KEY_MAX;
+use gpu::tables::Row;
 use std::error::Error;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::{Store, StoreSource};
 
 /// Hashes that wait for the index's updater.
-pub const FEED: usize = 1 << 16;
+const FEED: usize = 1 << 16;
+/// Items that a turn of the updater is asked for at most: as many as have room in the queue of rows.
+const ROWS_AT_ONCE: u64 = 1 << 11;
 /// Every how many batches one is read again by the CPU engine.
 pub const VERIFY_EVERY: NonZeroU32 = NonZeroU32::MIN.saturating_add(1022);
 /// Most workers of a study, and most requests of their batches.
@@ -49,6 +52,35 @@ impl Way {
     }
 }
 
+/// A store that has one replica, on a GPU, and the queue to it: made with the first GPU, whose filter
+/// it raises if that has rows.
+#[derive(Debug)]
+pub struct Replicated {
+    pub(crate) store: Arc<Store>,
+    /// And the filter that it raises.
+    feed: OnceLock<(Option<Arc<Filter>>, Arc<Feed>)>,
+}
+
+impl Replicated {
+    /// This store, which has none yet.
+    pub fn new(store: Arc<Store>) -> Self {
+        Self { store, feed: OnceLock::new() }
+    }
+
+    fn feed(&self, offload: &Offload) -> Result<&Arc<Feed>, String> {
+        let filter = offload.filter();
+        let (raised, feed) = self.feed.get_or_init(|| {
+            let feed = Arc::new(Feed::filtered(FEED, filter.cloned()));
+            self.store.feed_replica(Arc::clone(&feed));
+            (filter.cloned(), feed)
+        });
+        if raised.as_ref().map(Arc::as_ptr) != filter.map(Arc::as_ptr) {
+            return Err("rows need a store without another replica".to_owned());
+        }
+        Ok(feed)
+    }
+}
+
 /// A GPU in use.
 pub struct Beside {
     offload: Arc<Offload>,
@@ -64,8 +96,7 @@ impl std::fmt::Debug for Beside {
 }
 
 impl Beside {
-    /// Puts the store's first `items` items into the index of a GPU over this region. `feed` is
-    /// the store's.
+    /// Puts the store's first `items` items into the index, or the rows, of a GPU over this region.
     ///
     /// # Errors
     /// What is wrong with the GPU.
@@ -73,13 +104,13 @@ impl Beside {
         card: &Arc<dyn Card>,
         way: Way,
         region: &Region,
-        (store, feed): (&Arc<Store>, &Arc<Feed>),
+        replicated: &Replicated,
         (items, shape): (u64, Shape),
     ) -> Result<Self, Box<dyn Error>> {
         let config = OffloadConfig {
             mode: way.mode,
             index: index_for(way.kind, items, shape.key_bytes)?,
-            hash_key: store.hash_key(),
+            hash_key: replicated.store.hash_key(),
             engines: ENGINES_MAX,
             batch_max: BATCH_MAX,
             places: way.places,
@@ -88,10 +119,12 @@ impl Beside {
             heads: true,
         };
         let offload = worker::offload(Arc::clone(card), region, config)?;
-        let mut updater = updater(&offload, store, feed)?;
+        let mut updater = updater(&offload, replicated)?;
+        let store = &replicated.store;
+        let at_once = if offload.filter().is_some() { ROWS_AT_ONCE } else { FEED as u64 / 2 };
         let mut next = 0;
         while next < items {
-            let end = (next + FEED as u64 / 2).min(items);
+            let end = (next + at_once).min(items);
             (next..end).for_each(|i| store.look_again(store.hash(&shape.key(i))));
             next = end;
             while updater.turn() > 0 {}
@@ -109,16 +142,8 @@ impl Beside {
             engine: Box::new(GpuEngine::new(&self.offload, batch)?),
             forced: self.forced,
             verify_one_in: VERIFY_EVERY,
-            filter: None,
+            filter: self.offload.filter().cloned(),
         })
-    }
-
-    /// A further updater, for when the first has ended.
-    ///
-    /// # Errors
-    /// What is wrong with the GPU.
-    pub fn updater(&self, store: &Arc<Store>, feed: &Arc<Feed>) -> Result<Updater, Box<dyn Error>> {
-        updater(&self.offload, store, feed)
     }
 
     /// What engines share.
@@ -135,13 +160,10 @@ impl Beside {
     }
 }
 
-fn updater(
-    offload: &Arc<Offload>,
-    store: &Arc<Store>,
-    feed: &Arc<Feed>,
-) -> Result<Updater, Box<dyn Error>> {
-    let source = Box::new(StoreSource::new(store.session()?));
-    Ok(Updater::new(offload, Arc::clone(feed), source, Schedule::default())?)
+fn updater(offload: &Arc<Offload>, replicated: &Replicated) -> Result<Updater, Box<dyn Error>> {
+    let feed = Arc::clone(replicated.feed(offload)?);
+    let source = Box::new(StoreSource::new(replicated.store.session()?));
+    Ok(Updater::new(offload, feed, source, Schedule::default())?)
 }
 
 /// An index for so many items with keys of that length, with places to spare: 16 ways of a set fill
@@ -154,8 +176,9 @@ pub fn index_for(kind: IndexKind, items: u64, key_bytes: usize) -> Result<IndexC
     let table = table.ok_or("keys are too long for the index")?;
     let memory_bytes = match kind {
         IndexKind::SetAssoc => items * (48 + TABLE_KEY_MAX.get(table).map_or(0, |max| *max as u64)),
+        // A row and its signature, for half as many more.
+        IndexKind::Rows => items * (size_of::<Row>() as u64 + 4) * 3 / 2,
         // A cell has 8 bytes, and there is a power of two of them.
-        IndexKind::Rows => return Err("rows are no index".to_owned()),
         IndexKind::Cuckoo => (items * 10).next_power_of_two(),
     };
     let shares = std::array::from_fn(|i| if i == table { 1.0 } else { 0.0 });

@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn two_workers_answer_all_and_every_reply_is_right() {
         let shape = Shape { key_bytes: 16, value_bytes: 64 };
-        let bench = Bench::new(Config { items: 1_000, shape, seed: 1 }, false).unwrap();
+        let bench = Bench::new(Config { items: 1_000, shape, seed: 1 }).unwrap();
         let loads = [(Load::Get, 5), (Load::Miss, 2), (Load::Set, 3)];
         let templates = bench.requests(&loads, Popularity::Scrambled(0.99), 2_000).unwrap();
         let number = |load: Load| templates.iter().filter(|f| f[43] == load as u8).count();
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn one_sided_reads_are_answered_and_checked() {
         let shape = Shape { key_bytes: 16, value_bytes: 64 };
-        let bench = Bench::new(Config { items: 1_000, shape, seed: 1 }, false).unwrap();
+        let bench = Bench::new(Config { items: 1_000, shape, seed: 1 }).unwrap();
         let bench = bench.one_sided().unwrap();
         let templates = bench.requests(&[(Load::Read, 1)], Popularity::Uniform, 9_000).unwrap();
         let how = Walk {
@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn an_engine_that_is_told_everything_is_right_about_everything() {
         let shape = Shape { key_bytes: 16, value_bytes: 64 };
-        let bench = Bench::new(Config { items: 1_000, shape, seed: 1 }, false).unwrap();
+        let bench = Bench::new(Config { items: 1_000, shape, seed: 1 }).unwrap();
         let templates = bench.requests(&[(Load::Get, 1)], Popularity::Uniform, 1_500).unwrap();
         for (workers, hints) in [(1, Hints::Hints), (2, Hints::WithHeads)] {
             let told = Arc::new(Foretold::new(&bench, &templates, hints));

@@ -125,10 +125,10 @@ impl Cli {
         // The client has the same items.
         let few = Config { items: items.min(100_000), ..config };
         let templates =
-            Bench::new(few, false)?.requests(&[(Load::Get, 1)], Popularity::Uniform, few.items)?;
+            Bench::new(few)?.requests(&[(Load::Get, 1)], Popularity::Uniform, few.items)?;
         match self.between {
             Between::Ring => {
-                let bench = Bench::new(config, false)?;
+                let bench = Bench::new(config)?;
                 let mut peak = None;
                 for mode in [BatchMode::Adaptive, BatchMode::Fixed] {
                     server::beside(&bench, mode, |queues, region, inside| {

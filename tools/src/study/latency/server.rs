@@ -235,7 +235,7 @@ mod process {
         /// The port cannot be had.
         pub fn run(&self) -> Result<(), Box<dyn Error>> {
             let config = Config { items: self.items, shape: SHAPE, seed: 0 };
-            let bench = Bench::new(config, false)?;
+            let bench = Bench::new(config)?;
             let dpdk = memif::Dpdk::start()?;
             let mut port = dpdk.server(&self.socket)?;
             let inside = Inside::new(dpdk.region())?;

@@ -143,7 +143,7 @@ impl Cli {
     pub fn run(&self) -> Result<(), Box<dyn Error>> {
         let mut frame = Frame::begin("offline", &self.common)?;
         let config = self.stage.config(&self.common);
-        let bench = Bench::new(config, false)?;
+        let bench = Bench::new(config)?;
         let line_ns = self.path(&mut frame, &bench)?;
         if !self.path_only {
             self.mixes(&mut frame, &bench, &line_ns)?;
@@ -364,7 +364,7 @@ impl Cli {
             for value_bytes in self.common.pick(&[2, 64, 256, 1024][..], &[2, 1024]) {
                 let (key_bytes, value_bytes) = (*key_bytes, *value_bytes);
                 let shape = Shape { key_bytes, value_bytes };
-                let bench = Bench::new(Config { items, shape, ..config }, false)?;
+                let bench = Bench::new(Config { items, shape, ..config })?;
                 let different = items.min(self.stage.different(&self.common));
                 let templates =
                     bench.requests(&[(Load::Get, 1)], Popularity::Uniform, different)?;
@@ -384,7 +384,7 @@ impl Cli {
     fn engines(&self, frame: &mut Frame) -> Result<(), Box<dyn Error>> {
         let config = self.stage.config(&self.common);
         let items = config.items.min(self.common.pick(100_000, 1_000));
-        let bench = Bench::new(Config { items, ..config }, true)?;
+        let bench = Bench::new(Config { items, ..config })?;
         let templates = bench.requests(&[(Load::Get, 1)], Popularity::Uniform, items)?;
         let card: Arc<dyn Card> = Arc::new(SimtCard::new(config.seed));
         let way =

@@ -177,7 +177,7 @@ impl PathCli {
     /// A wrong reply.
     pub fn run(&self) -> Result<(), Box<dyn Error>> {
         let common = Common { out: PathBuf::new(), seed: self.seed, quick: false };
-        let mut bench = Bench::new(self.stage.config(&common), false)?;
+        let mut bench = Bench::new(self.stage.config(&common))?;
         let mut different = self.stage.different(&common);
         let (requests, group) = (self.stage.requests(&common), self.stage.group());
         if self.load == Load::Read {

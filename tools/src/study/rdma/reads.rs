@@ -54,7 +54,7 @@ impl Reads {
     /// # Errors
     /// Not enough memory, or items longer than are read at once.
     pub(super) fn new(items: u64, shape: Shape, seed: u64) -> Result<Self, Box<dyn Error>> {
-        let bench = Bench::new(Config { items, shape, seed }, false)?.one_sided()?;
+        let bench = Bench::new(Config { items, shape, seed })?.one_sided()?;
         let rdma = bench.server().rdma.clone().ok_or("no one-sided reads")?;
         let len = read_len(shape.key_bytes, shape.value_bytes).ok_or("too long to be read")?;
         let len = u32::try_from(len)?;

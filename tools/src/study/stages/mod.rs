@@ -89,7 +89,7 @@ impl Cli {
         let items = self.items.unwrap_or_else(|| self.common.pick(1_000_000, 2_000));
         let requests = self.requests.unwrap_or_else(|| self.common.pick(2_000_000, 4_000));
         let config = Config { items, shape: SHAPE, seed: self.common.seed };
-        let bench = Bench::new(config, false)?;
+        let bench = Bench::new(config)?;
         if let Some(load) = self.only {
             let kind = Kind { load, hints: None, batch: BATCH };
             println!("{}", walk(&bench, kind, &kind.requests(&bench)?, requests, 0)?.len() * BATCH);
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn every_room_takes_time_for_every_load() {
-        let bench = Bench::new(Config { items: 1_000, shape: SHAPE, seed: 1 }, false).unwrap();
+        let bench = Bench::new(Config { items: 1_000, shape: SHAPE, seed: 1 }).unwrap();
         let loads = [Load::Get, Load::Miss, Load::Multiget, Load::Set].map(|load| (load, None));
         let told = [Hints::Hints, Hints::WithHeads].map(|hints| (Load::Get, Some(hints)));
         for (load, hints) in loads.into_iter().chain(told) {
