@@ -84,7 +84,8 @@ impl Worker {
             fast_path,
         } = config;
         let gate = Gate::new(&policy);
-        let has_fast_path = batch.mode == BatchMode::Adaptive
+        // Where the CPU is the only engine the fast path makes no batches: not what a fixed size asks for.
+        let has_fast_path = (batch.mode == BatchMode::Adaptive || offload.is_some())
             && !gate.counts_trusted()
             && server.dialects.have_text()
             && fast_path != Manner::Off;
