@@ -31,7 +31,7 @@ out, status, wanted, said = sys.argv[1:]
 results = json.load(open(out + "/results.json"))
 steps = {row["step"]: row for row in results["steps"]}
 page = open(out + "/report.md").read()
-every = "sanity roofs lookup stage latency end-to-end sets parity driver cpu sanitizer study".split()
+every = "sanity roofs lookup stage latency end-to-end whole sets parity driver cpu sanitizer study".split()
 outcomes = dict.fromkeys(every, "done")
 if wanted.startswith("only:"):
     outcomes = {}
@@ -71,7 +71,7 @@ export SIMT_PACKETS=50
 mkdir "$scratch/checker"
 printf '#!/bin/sh\nshift 4\nexec "$@"\n' >"$scratch/checker/compute-sanitizer"
 chmod +x "$scratch/checker/compute-sanitizer"
-all_fail=$(printf '%s=failed,' sanity roofs lookup stage latency end-to-end sets parity driver sanitizer study)
+all_fail=$(printf '%s=failed,' sanity roofs lookup stage latency end-to-end whole sets parity driver sanitizer study)
 PATH=$scratch/checker:$PATH GNOMON_DRIVER_PLAN="cuLaunchKernel 719 0" \
   run refused "$all_fail" "$scratch/refused" "${tiny[@]}"
 GNOMON_DRIVER_PLAN="answers 1 0" \

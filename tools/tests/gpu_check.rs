@@ -62,6 +62,8 @@ fn assert_whole(out: &Path, card: &str) {
         "alone",
         "offered",
         "modes",
+        "whole",
+        "whole_beside_sets",
         "sets",
         "sets_beside_gets",
         "beside_a_kernel",
@@ -103,7 +105,7 @@ fn assert_whole(out: &Path, card: &str) {
 }
 
 const ALL_BUT_PARITY: &str =
-    "sanity,roofs,lookup,stage,latency,end-to-end,sets,driver,cpu,sanitizer,study";
+    "sanity,roofs,lookup,stage,latency,end-to-end,whole,sets,driver,cpu,sanitizer,study";
 
 #[test]
 fn everything_runs_on_the_executor() {
@@ -126,8 +128,18 @@ fn everything_runs_over_a_driver() {
 /// what was wrong, and the one behind it is done, by another process.
 #[test]
 fn a_step_that_fails_is_named_and_costs_no_other() {
-    let steps =
-        ["sanity", "roofs", "lookup", "stage", "latency", "end-to-end", "sets", "driver", "study"];
+    let steps = [
+        "sanity",
+        "roofs",
+        "lookup",
+        "stage",
+        "latency",
+        "end-to-end",
+        "whole",
+        "sets",
+        "driver",
+        "study",
+    ];
     // A launch that breaks the context, in some the first, in some a later one; no memory; a process that
     // ends within the driver.
     let plans = [
