@@ -47,7 +47,7 @@ fn outcomes(results: &Value) -> Vec<(&str, &str)> {
 /// Every table has rows, nothing was refused, and no answer was wrong.
 fn assert_whole(out: &Path, card: &str) {
     let (results, page) = (results(out), fs::read_to_string(out.join("report.md")).unwrap());
-    assert_eq!(results["card"], card);
+    assert_eq!(results["gpu"], card);
     assert!(outcomes(&results).iter().all(|(_, outcome)| *outcome == "done"), "{results:#}");
     let tables = [
         "sanity",

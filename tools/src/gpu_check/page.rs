@@ -183,8 +183,8 @@ const TABLES: [Table; 29] = [
     },
     Table {
         name: "host_writes",
-        title: "Writes to the host's memory by the card",
-        says: "One behind the other, from the card's own memory.",
+        title: "Writes to the host's memory by the GPU",
+        says: "One behind the other, from the GPU's own memory.",
         columns: &["item_bytes", "writes_per_s", "gb_per_s"],
         plot: None,
     },
@@ -198,8 +198,8 @@ const TABLES: [Table; 29] = [
     Table {
         name: "parity",
         title: "Kernels against the CPU engine",
-        says: "Random and hostile packets through every kernel: descriptors, reply heads and index changes must be what the CPU engine and a model say.",
-        columns: &["card", "passed", "failed", "seconds"],
+        says: "Random and hostile packets through every kernel: descriptors, reply headers and index changes must be what the CPU engine and a model say.",
+        columns: &["device", "passed", "failed", "seconds"],
         plot: None,
     },
     Table {
@@ -232,7 +232,7 @@ const TABLES: [Table; 29] = [
     },
     Table {
         name: "host_reads",
-        title: "Reads of the host's memory by the card",
+        title: "Reads of the host's memory by the GPU",
         says: "A packet each, at random slots of 2 KB or densely packed, alone and with 128 B written back. The roof of a stage that is fed from host memory.",
         columns: &["item_bytes", "random", "writes", "reads_per_s", "gb_per_s"],
         plot: None,
@@ -246,7 +246,7 @@ const TABLES: [Table; 29] = [
     },
     Table {
         name: "card_reads",
-        title: "Random reads of the card's memory",
+        title: "Random reads of the GPU's memory",
         says: "Places a second by size of the memory and of the item. The roof of an index; a fall with the memory's size is its address translation.",
         columns: &["memory_gb", "item_bytes", "reads_per_s", "gb_per_s"],
         plot: Some(over("memory_gb", "reads_per_s", "item_bytes")),
@@ -267,7 +267,7 @@ const TABLES: [Table; 29] = [
     },
     Table {
         name: "whole",
-        title: "The whole pipeline: replies that the card writes whole",
+        title: "The whole pipeline: replies that the GPU writes whole",
         says: "`accepted`: the share of the replies that the filter let pass; `stale`: the share that it did not.",
         columns: STUDY,
         plot: Some(over("batch", "requests_per_s", "engine")),
@@ -286,21 +286,21 @@ const TABLES: [Table; 29] = [
     Table {
         name: "workers",
         title: "The whole pipeline: workers",
-        says: "At equal numbers of threads, with a card and without.",
+        says: "At equal numbers of threads, with a GPU and without.",
         columns: STUDY,
         plot: Some(over("workers", "requests_per_s", "engine")),
     },
     Table {
         name: "load",
         title: "The whole pipeline: hits and popularity",
-        says: "A miss of the card's index is looked up again on the host.",
+        says: "A miss of the GPU's index is looked up again on the host.",
         columns: STUDY,
         plot: None,
     },
     Table {
         name: "sets",
         title: "The whole pipeline: beside a thread that writes",
-        says: "By way of the store; changes reach the card's index in batches, beside the searches.",
+        says: "By way of the store; changes reach the GPU's index in batches, beside the searches.",
         columns: STUDY,
         plot: None,
     },
@@ -322,7 +322,7 @@ const TABLES: [Table; 29] = [
 
 /// Facts that are reported at the top.
 const FACTS: [&str; 9] = [
-    "card",
+    "gpu",
     "multiprocessors",
     "memory_gb",
     "open_seconds",
@@ -338,9 +338,9 @@ const FACTS: [&str; 9] = [
 /// # Errors
 /// A file cannot be written.
 pub fn write(report: &Report) -> io::Result<()> {
-    let mut page = "# What the card does\n\n".to_owned();
+    let mut page = "# What the GPU does\n\n".to_owned();
     let mut plots =
-        "<!doctype html><meta charset=\"utf-8\"><title>What the card does</title>\n".to_owned();
+        "<!doctype html><meta charset=\"utf-8\"><title>What the GPU does</title>\n".to_owned();
     for fact in FACTS {
         if let Some(value) = report.get(fact).filter(|value| !value.is_null()) {
             let _ = writeln!(page, "* {fact}: {}", cell(Some(value)));
@@ -370,14 +370,14 @@ mod tests {
     fn a_page_holds_each_figure_and_a_plot_each_point() {
         let dir = tempfile::tempdir().unwrap();
         let mut report = Report::new(dir.path(), "results").unwrap();
-        report.fact("card", json!("X <1>")).unwrap();
+        report.fact("gpu", json!("X <1>")).unwrap();
         for (threads, rate) in [(1, 10.0), (2, 19.0), (4, 31.0)] {
             let row = json!({ "how": "a<b", "threads": threads, "launches_per_s": rate });
             report.row("launch_rates", row).unwrap();
         }
         write(&report).unwrap();
         let page = fs::read_to_string(dir.path().join("report.md")).unwrap();
-        assert!(page.contains("* card: X <1>") && page.contains("| a<b | 4 | 31.00 |"), "{page}");
+        assert!(page.contains("* gpu: X <1>") && page.contains("| a<b | 4 | 31.00 |"), "{page}");
         let svg = fs::read_to_string(dir.path().join("plots.html")).unwrap();
         let line = svg.lines().find(|line| line.starts_with("<polyline")).unwrap();
         assert_eq!(line.matches(',').count(), 3);

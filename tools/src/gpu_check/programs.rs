@@ -99,7 +99,7 @@ pub(super) fn parity(plan: &Plan, extent: Extent, report: &mut Report) -> Result
     let good = ended.status.is_some_and(|status| status.success()) && passed > 0;
     report.row(
         "parity",
-        json!({ "card": plan.card.name(), "passed": passed, "failed": failed,
+        json!({ "device": plan.card.name(), "passed": passed, "failed": failed,
                 "seconds": ended.seconds, "said": (!good).then(|| ended.last_lines()) }),
     )?;
     match ended.status {

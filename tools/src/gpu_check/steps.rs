@@ -100,7 +100,7 @@ impl Shared {
             Kind::Cuda => Arc::new(CudaCard::open(plan.device)?),
         };
         let facts = card.facts();
-        report.fact("card", json!(facts.name))?;
+        report.fact("gpu", json!(facts.name))?;
         report.fact("multiprocessors", json!(facts.multiprocessors))?;
         report.fact("memory_gb", json!(facts.memory_bytes >> 30))?;
         report.fact("open_seconds", json!(begun.elapsed().as_secs_f64()))?;

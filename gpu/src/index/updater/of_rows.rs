@@ -40,7 +40,7 @@ impl Updater {
         }
         rows.ways.fetch(&self.hashes);
         self.hashes.retain(|hash| rows.ways.has(*hash));
-        // To take a row out costs a fraction of writing it. Whoever wants it asks for it again.
+        // To take a row out costs a fraction of writing it. A key that is wanted is asked for again.
         let behind = self.feed.len() > self.feed.capacity() / 4;
         while !behind
             && self.hashes.len() < OPS_MAX
