@@ -63,8 +63,8 @@ pub struct WorkerConfig {
     pub offload: Option<Offloading>,
     /// TCP connections to the service, on ports whose [`Local`] says that they are served here.
     pub streams: Option<StreamsConfig>,
-    /// How the fast path works, where there is one: only where batches do not wait and nothing is
-    /// counted of trusted sources. Beside another engine it has the host's share of plain gets.
+    /// How the fast path works, where there is one: only where nothing is counted of trusted sources, and
+    /// batches do not wait or another engine has them. Beside one it has the host's share of plain gets.
     pub fast_path: Manner,
 }
 

@@ -150,6 +150,11 @@ impl Filter {
         if word <= stamp.applied { Ok(()) } else { Err(Stale::Changed) }
     }
 
+    /// Whether an updater has begun.
+    pub fn is_in_use(&self) -> bool {
+        self.epoch.load(Ordering::Relaxed) > 1
+    }
+
     /// A new epoch begins. What is queued now holds all changes of the one before, which is returned.
     pub fn advance(&self) -> u64 {
         let before = self.epoch.load(Ordering::Relaxed);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 const EMPTY: u64 = 0;
 /// Turns for which a way stays its key's, however many others want it: most of a second under load. Else keys
 /// of a set that is too small for them would drive each other out, turn by turn, and be rejected meanwhile.
-const TURNS_KEPT: u32 = 1 << 11;
+const TURNS_KEPT: u16 = 1 << 11;
 
 /// What an updater of rows has beside what others have.
 pub(super) struct Rows {
@@ -41,9 +41,18 @@ pub(super) struct Ways {
     n_sets: u32,
     /// Of each way the hash of its key, or [`EMPTY`].
     hashes: Box<[u64]>,
-    /// The turn in which it was named last.
-    named: Box<[u32]>,
-    turn: u32,
+    turns: Box<[Turns]>,
+    /// The number of the present one. It wraps around, which costs a way a turn, or keeps it for a few.
+    turn: u16,
+}
+
+/// Turns of a way.
+#[derive(Debug, Clone, Copy, Default)]
+struct Turns {
+    /// In which it was named last.
+    named: u16,
+    /// In which it became its key's.
+    given: u16,
 }
 
 /// A way that a key gets.
@@ -59,7 +68,8 @@ pub(super) struct Placed {
 impl Ways {
     pub(super) fn new(n_sets: u32) -> Self {
         let ways = n_sets as usize * WAYS;
-        Self { n_sets, hashes: vec![EMPTY; ways].into(), named: vec![0; ways].into(), turn: 0 }
+        let turns = vec![Turns::default(); ways].into();
+        Self { n_sets, hashes: vec![EMPTY; ways].into(), turns, turn: 0 }
     }
 
     /// Ways in all.
@@ -103,28 +113,33 @@ impl Ways {
         self.at(hash).is_some()
     }
 
-    /// The way of the key of this hash: its own, an empty one, or the one whose turn it is. Names it.
+    /// A way of its set for a key that has none: an empty one, or the one that has been its key's for longest.
+    fn vacant(&self, hash: u64) -> Option<usize> {
+        let turns = |way: &usize| self.turns.get(*way).copied().unwrap_or_default();
+        let age = |way: &usize| self.turn.wrapping_sub(turns(way).given);
+        let empty = |way: &usize| self.hashes.get(*way) == Some(&EMPTY);
+        let mut open = self.ways(hash).filter(|way| turns(way).named != self.turn);
+        let found = open.clone().find(empty);
+        found.or_else(|| open.by_ref().max_by_key(age).filter(|way| age(way) >= TURNS_KEPT))
+    }
+
+    /// Whether a key that has no way would get one.
+    pub(super) fn has_room(&self, hash: u64) -> bool {
+        hash != EMPTY && self.vacant(hash).is_some()
+    }
+
+    /// The way of the key of this hash: its own, or one that is vacant. Names it.
     pub(super) fn place(&mut self, hash: u64) -> Option<Placed> {
         if hash == EMPTY {
             return None;
         }
-        let free = |way: &usize| self.named.get(*way).is_some_and(|named| *named != self.turn);
-        let way = match self.at(hash) {
-            Some(way) => way,
-            None => {
-                let empty = |way: &usize| self.hashes.get(*way) == Some(&EMPTY);
-                let oldest = |way: &usize| {
-                    self.named.get(*way).map_or(0, |named| self.turn.wrapping_sub(*named))
-                };
-                let mut open = self.ways(hash).filter(free);
-                let found = open.clone().find(empty);
-                let old = |way: &usize| oldest(way) >= TURNS_KEPT;
-                found.or_else(|| open.by_ref().max_by_key(oldest).filter(old))?
-            }
-        };
-        let (held, named) = (self.hashes.get_mut(way)?, self.named.get_mut(way)?);
-        *named = self.turn;
+        let way = self.at(hash).or_else(|| self.vacant(hash))?;
+        let (held, turns) = (self.hashes.get_mut(way)?, self.turns.get_mut(way)?);
         let before = std::mem::replace(held, hash);
+        turns.named = self.turn;
+        if before != hash {
+            turns.given = self.turn;
+        }
         let evicted = (before != EMPTY && before != hash).then_some(before);
         Some(Placed { way: u32::try_from(way).ok()?, own: before == hash, evicted })
     }
@@ -132,8 +147,8 @@ impl Ways {
     /// Takes the key of this hash out. Names its way.
     pub(super) fn remove(&mut self, hash: u64) -> Option<u32> {
         let way = self.at(hash)?;
-        let (held, named) = (self.hashes.get_mut(way)?, self.named.get_mut(way)?);
-        (*held, *named) = (EMPTY, self.turn);
+        let (held, turns) = (self.hashes.get_mut(way)?, self.turns.get_mut(way)?);
+        (*held, turns.named) = (EMPTY, self.turn);
         u32::try_from(way).ok()
     }
 

@@ -166,8 +166,10 @@ impl Updater {
         let rows = match (offload.filter(), feed.filter()) {
             (None, _) => None,
             (Some(filter), Some(raised)) if Arc::ptr_eq(filter, raised) => {
-                // It does not know of rows that one before it wrote: the first turn takes them out.
-                filter.change_all(|| ());
+                // It does not know of rows that one before it wrote: its first turn takes them out.
+                if filter.is_in_use() {
+                    filter.change_all(|| ());
+                }
                 Some(Rows::new(filter, offload.index().params().rows.n_sets))
             }
             (Some(_), _) => {

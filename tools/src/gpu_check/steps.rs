@@ -138,11 +138,11 @@ impl Shared {
             Step::Whole => {
                 let card = self.card(plan, report)?;
                 self.lab = None;
-                for (mode, _) in WHOLE {
+                let each = WHOLE.map(|(mode, _)| {
                     let mut lab = Lab::new(&card, plan.items, extent)?;
-                    Study::new(&mut lab, extent).whole(mode, report)?;
-                }
-                Ok(())
+                    Study::new(&mut lab, extent).whole(mode, report)
+                });
+                each.into_iter().collect()
             }
             Step::Study => Study::new(self.lab(plan, extent, report)?, extent).sweeps(report),
             Step::Cpu => Ok(cpu::run(report, &extent)?),

@@ -124,8 +124,7 @@ impl<'a> Study<'a> {
         self.run(&cases, report)
     }
 
-    /// Whole replies of the device, by the size of batches, and beside threads that write. A lab for one of
-    /// [`WHOLE`].
+    /// Whole replies of the device, by the size of batches, and beside threads that write.
     ///
     /// # Errors
     /// As [`Self::end_to_end`].
@@ -192,7 +191,8 @@ impl<'a> Study<'a> {
                 Ok(outcome) => row(*case, &outcome, roof),
                 // A grid that does not fit the device, say, is no reason to stop.
                 Err(why) if !why.to_string().contains("wrong") => {
-                    let why = refused.insert(why.to_string());
+                    let why = why.to_string();
+                    refused.get_or_insert_with(|| why.clone());
                     json!({ "engine": engine(*case), "workers": case.workers, "batch": case.batch,
                             "refused": why })
                 }
@@ -231,12 +231,6 @@ impl<'a> Study<'a> {
             },
         )?;
         let local = Arc::new(Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?);
-        let updater = match case.card {
-            Some(_) => {
-                Some(self.lab.updater()?.take().ok_or("nothing keeps the index up to date")?)
-            }
-            None => None,
-        };
         let mut workers = Vec::new();
         while let Some(queues) = port.queues.pop() {
             workers.push(Worker::new(WorkerConfig {
@@ -268,6 +262,12 @@ impl<'a> Study<'a> {
             }));
         }
         self.lab.ready()?;
+        let updater = match case.card {
+            Some(_) => {
+                Some(self.lab.updater()?.take().ok_or("nothing keeps the index up to date")?)
+            }
+            None => None,
+        };
         let (mut outcome, updater) = self.drive(workers, updater, case)?;
         if updater.is_some() {
             *self.lab.updater()? = updater;

@@ -32,6 +32,13 @@ impl Updater {
         }
         bump(&self.counters.looks, taken as u64);
         if let Some(number) = rows.filter.is_to_clear() {
+            // No row is left that what is queued by now could change; and while they are taken out there is
+            // room for what comes, or else all would have to go again.
+            for _ in 0..self.feed.len() {
+                taken += usize::from(self.feed.take().is_some());
+            }
+            rows.left = 0;
+            self.hashes.clear();
             if !self.clear_rows(rows) {
                 return taken;
             }
@@ -47,7 +54,7 @@ impl Updater {
             && let Some(hash) = self.feed.take_wanted()
         {
             taken += 1;
-            if !rows.ways.has(hash) {
+            if !rows.ways.has(hash) && rows.ways.has_room(hash) {
                 self.hashes.push(hash);
             }
         }
