@@ -45,6 +45,7 @@ impl Updater {
             rows.filter.clear(number);
             taken += 1;
         }
+        rows.ways.begin_turn();
         rows.ways.fetch(&self.hashes);
         self.hashes.retain(|hash| rows.ways.has(*hash));
         // To take a row out costs a fraction of writing it. A key that is wanted is asked for again.
@@ -100,7 +101,6 @@ impl Updater {
         let Rows { filter, ways, .. } = rows;
         ops.clear();
         keys.clear();
-        ways.begin_turn();
         let mut write = |hash, found: Option<Found<'_>>| {
             let mut op = Op { hash, kind: OpKind::REMOVE, ..Op::default() };
             let row = found.and_then(|found| row_of(hash, &found));
