@@ -8,7 +8,8 @@ use gpu::card::{Card, CardError};
 use gpu::faulty::{FaultyCard, Switches};
 use gpu::host::HostMemory;
 use gpu::index::{
-    Feed, Found, IndexConfig, IndexKind, SHARES_DEFAULT, Schedule, Source, Updater, UpdaterCounters,
+    Feed, Found, IndexConfig, IndexKind, SHARES_DEFAULT, Schedule, Source, Stale, Updater,
+    UpdaterCounters, signature,
 };
 use gpu::offload::{Fault, GpuEngine, Mode, Offload, OffloadConfig};
 use gpu::params::HashKey;
@@ -35,14 +36,14 @@ impl Source for StubSource {
     fn look(&mut self, hashes: &[u64], tell: &mut dyn FnMut(u64, Option<Found<'_>>)) {
         let items = self.0.lock().unwrap();
         for hash in hashes {
-            let found = items.get(hash).map(|(key, location)| Found {
-                location: *location,
-                flags: location + 1,
-                value_len: location + 2,
-                key,
-                ..Found::default()
-            });
-            tell(*hash, found);
+            let Some((key, location)) = items.get(hash) else {
+                tell(*hash, None);
+                continue;
+            };
+            let (flags, value_len) = (location + 1, location + 2);
+            let value = vec![b'v'; value_len as usize];
+            let (location, value) = (*location, &value[..]);
+            tell(*hash, Some(Found { location, flags, value_len, key, value, ..Found::default() }));
         }
     }
 
@@ -90,13 +91,8 @@ impl World {
         let packets = unsafe { PacketMemory::new(memory.start(), SLOT_BYTES, SLOTS) };
         let keep = Box::new(Arc::clone(&memory));
         let offload = Offload::new(Arc::new(card), packets, keep, config)?;
-        Ok(Self {
-            memory,
-            offload,
-            switches,
-            items: Items::default(),
-            feed: Arc::new(Feed::new(64)),
-        })
+        let feed = Arc::new(Feed::filtered(64, offload.filter().cloned()));
+        Ok(Self { memory, offload, switches, items: Items::default(), feed })
     }
 
     fn new(mode: Mode, kind: IndexKind) -> Self {
@@ -209,6 +205,33 @@ fn the_index_follows_and_batches_are_answered_in_every_mode() {
             assert!(world.offload.fault().is_none());
         }
     }
+}
+
+/// A new updater does not know which key has which row: replies of the rows of one before it are not taken,
+/// and its first turn takes the rows out. The first of all finds none, and takes none out.
+#[test]
+fn an_updater_after_another_begins_with_no_rows() {
+    let world = World::new(Mode::Launch, IndexKind::Rows);
+    let (filter, mut engine) = (world.offload.filter().unwrap(), world.engine());
+    let accepted = || filter.accepts(signature(hash(b"key")), filter.stamp());
+    let mut has_row = || {
+        let mut batch = engine.new_batch(1, 200);
+        world.fill(&mut batch, &[b"key"]);
+        engine.submit(batch).unwrap();
+        let (batch, _) = wait(&mut engine);
+        batch.requests().all(|(_, _, prepared)| prepared.reply.is_some())
+    };
+    let mut first = world.updater();
+    world.put(b"key", 3);
+    while first.turn() > 0 {}
+    assert_eq!((accepted(), has_row()), (Ok(()), true));
+    assert_eq!(first.counters().cleared.load(Ordering::Relaxed), 0);
+    drop(first);
+    let mut second = world.updater();
+    assert_eq!((accepted(), has_row()), (Err(Stale::Cleared), true));
+    second.turn();
+    assert_eq!((accepted(), has_row()), (Ok(()), false));
+    assert_eq!(second.counters().cleared.load(Ordering::Relaxed), 1);
 }
 
 #[test]

@@ -132,8 +132,14 @@ impl Engine for Reporter {
 }
 
 /// Batches of few requests fill in the middle of a burst.
-fn beside(manner: Manner, caps: TxCaps, seed: u64, size: usize, fault: Fault) -> World {
-    let batch = BatchPolicy { size, mode: BatchMode::Adaptive, in_flight_max: PLACES };
+fn beside(
+    manner: Manner,
+    caps: TxCaps,
+    seed: u64,
+    (size, mode): (usize, BatchMode),
+    fault: Fault,
+) -> World {
+    let batch = BatchPolicy { size, mode, in_flight_max: PLACES };
     let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
     World::beside(config, Dialects::Auto, manner, caps, batch, |store, sent| {
         let (sent, store) = (Arc::clone(sent), Arc::clone(store));
@@ -165,10 +171,10 @@ fn counted(world: &mut World) -> (Vec<String>, [u64; 7]) {
     (world.counted(), counts)
 }
 
-fn compare(seed: u64, caps: TxCaps, size: usize) {
+fn compare(seed: u64, caps: TxCaps, batch: (usize, BatchMode)) {
     let corpus = corpus();
     let mut random = Random(seed);
-    let mut worlds = MANNERS.map(|manner| beside(manner, caps, seed, size, Fault::None));
+    let mut worlds = MANNERS.map(|manner| beside(manner, caps, seed, batch, Fault::None));
     let (mut sent, mut bursts) = (0, 0);
     while sent < packets() / 5 {
         let n = 1 + random.below(64);
@@ -185,6 +191,9 @@ fn compare(seed: u64, caps: TxCaps, size: usize) {
             assert_eq!(portable, want, "seed {seed:#x}, burst {bursts}, portable");
         }
     }
+    // It was there: plain sets are batches of their own.
+    let [general, fast, portable] = worlds.each_ref().map(|world| world.counters.batches.get());
+    assert!(fast > general && portable > general, "{fast} and {portable} beside {general}");
     for world in &worlds {
         let c = &world.counters;
         assert!(c.hints_right.get() > 1000 && c.hints_wrong.get() > 1000 && c.gpu_lost.get() > 0);
@@ -196,16 +205,18 @@ fn compare(seed: u64, caps: TxCaps, size: usize) {
 
 #[test]
 fn every_reply_and_every_count_is_that_of_the_general_stages() {
-    compare(11, TxCaps::default(), 512);
-    compare(12, TxCaps::default(), 16);
-    compare(13, TxCaps { ip: true, udp: true }, 7);
+    compare(11, TxCaps::default(), (512, BatchMode::Adaptive));
+    compare(12, TxCaps::default(), (16, BatchMode::Adaptive));
+    compare(13, TxCaps { ip: true, udp: true }, (7, BatchMode::Adaptive));
+    compare(14, TxCaps::default(), (16, BatchMode::Fixed));
 }
 
 #[test]
 fn a_read_sees_the_write_before_it() {
     let get = || datagram(CLIENT, b"get a\r\n");
     for (size, seed) in (0..40).map(|n| ([2, 3, 5, 64][n % 4], n as u64)) {
-        let mut worlds = MANNERS.map(|m| beside(m, TxCaps::default(), seed, size, Fault::None));
+        let mut worlds = MANNERS
+            .map(|m| beside(m, TxCaps::default(), seed, (size, BatchMode::Adaptive), Fault::None));
         for world in &mut worlds {
             world.ask(&[set("a", "old", "")]);
             // What is no plain get, and changes something behind a read of it.
@@ -227,7 +238,8 @@ fn a_faulty_engine_loses_its_batches() {
     for fault in
         [Fault::KeyShort, Fault::KeyElsewhere, Fault::TextShort, Fault::TwoKeys, Fault::OtherVerb]
     {
-        let mut world = beside(Manner::Vector, TxCaps::default(), 1, 64, fault);
+        let mut world =
+            beside(Manner::Vector, TxCaps::default(), 1, (64, BatchMode::Adaptive), fault);
         world.ask(&[set("key", "value", ""), set("ke", "wrong", "")]);
         world.ask(&[datagram(CLIENT, b"get key\r\n")]);
         let gets: Vec<Vec<u8>> = (0..20).map(|_| datagram(CLIENT, b"get key\r\n")).collect();

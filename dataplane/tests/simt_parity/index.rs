@@ -2,7 +2,7 @@
 
 use crate::requests::{Source, corpus, keys};
 use crate::rng::Rng;
-use crate::{BATCH, CUCKOO, SETASSOC, SLOT_BYTES, bench, put, remove, watched_bench};
+use crate::{BATCH, CUCKOO, SETASSOC, SLOT_BYTES, bench, is_executor, put, remove, watched_bench};
 use gpu::bench::{Bench, IndexKind};
 use gpu::params::UpdateCounts;
 use gpu::{Entry, EntryFlags, Hint};
@@ -141,8 +141,9 @@ fn cuckoo_without_room_overflows() {
     for seed in 0..4 {
         let kind = IndexKind::Cuckoo { n_buckets: 32, kicks_max: 8 };
         let (counts, found) = against_a_model(kind, seed, 500, 12);
-        // On a GPU, where more of them run at once, more insertions come in each other's way.
-        assert!(counts.overflowed > 50 && counts.moved > 10, "{counts:?}");
+        // On a GPU all insertions of a batch run at once, and come in each other's way: an H100 moved 33.
+        let moved = if is_executor() { 50 } else { 10 };
+        assert!(counts.overflowed > 50 && counts.moved > moved, "{counts:?}");
         assert_eq!(found, (counts.inserted - counts.removed) as usize);
         assert!(found > 200, "{found}");
     }

@@ -37,9 +37,14 @@ static GPU: LazyLock<Arc<dyn Card>> = LazyLock::new(|| Arc::new(CudaCard::open(0
 
 /// An executor whose threads take turns in an order drawn from `seed`; or a GPU.
 fn card(seed: u64) -> Arc<dyn Card> {
+    if is_executor() { Arc::new(SimtCard::new(seed)) } else { Arc::clone(&*GPU) }
+}
+
+/// Rather than a GPU.
+fn is_executor() -> bool {
     match std::env::var("GNOMON_TEST_CARD").as_deref() {
-        Ok("cuda") => Arc::clone(&*GPU),
-        Ok("simt") | Err(_) => Arc::new(SimtCard::new(seed)),
+        Ok("cuda") => false,
+        Ok("simt") | Err(_) => true,
         Ok(other) => panic!("GNOMON_TEST_CARD is cuda or simt, not {other}"),
     }
 }

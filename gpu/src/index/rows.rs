@@ -239,8 +239,16 @@ mod tests {
         }
         ways.begin_turn();
         assert_eq!(ways.place(hash(1, 3)), Some(Placed { way: 18, own: true, evicted: None }));
-        assert_eq!(ways.place(hash(1, 99)), None, "all are young");
+        assert_eq!(
+            (ways.has_room(hash(1, 99)), ways.place(hash(1, 99))),
+            (false, None),
+            "all young"
+        );
         (0..TURNS_KEPT).for_each(|_| ways.begin_turn());
+        // What changes now is as old as before.
+        assert_eq!(ways.place(hash(1, 1)), Some(Placed { way: 16, own: true, evicted: None }));
+        ways.begin_turn();
+        assert!(ways.has_room(hash(1, 99)));
         let evicted = Some(hash(1, 1));
         assert_eq!(ways.place(hash(1, 99)), Some(Placed { way: 16, own: false, evicted }));
         assert!(!ways.has(hash(1, 1)) && ways.has(hash(1, 99)) && !ways.has(hash(0, 3)));

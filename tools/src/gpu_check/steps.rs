@@ -138,9 +138,9 @@ impl Shared {
             Step::Whole => {
                 let card = self.card(plan, report)?;
                 self.lab = None;
-                let each = WHOLE.map(|(mode, _)| {
+                let each = WHOLE.map(|how| {
                     let mut lab = Lab::new(&card, plan.items, extent)?;
-                    Study::new(&mut lab, extent).whole(mode, report)
+                    Study::new(&mut lab, extent).whole(how, report)
                 });
                 each.into_iter().collect()
             }

@@ -6,7 +6,7 @@
 //! how many items. Out: rates, each beside the measured roof. Fails on a wrong reply, on frames that
 //! are unaccounted for, and as the GPU does.
 
-use super::lab::{BATCH_MAX, HOW, How, Lab, SHAPE, WHOLE, name};
+use super::lab::{BATCH_MAX, HOW, How, Lab, SHAPE, name};
 use super::{Extent, goals};
 use crate::report::Report;
 use crate::study::load::SERVER;
@@ -128,18 +128,17 @@ impl<'a> Study<'a> {
     ///
     /// # Errors
     /// As [`Self::end_to_end`].
-    pub fn whole(&mut self, mode: Mode, report: &mut Report) -> Result<()> {
+    pub(super) fn whole(&mut self, how: How, report: &mut Report) -> Result<()> {
         let full = self.full();
-        let how = WHOLE.into_iter().find(|how| how.0 == mode);
         let mut cases = Vec::new();
         for batch in self.extent.pick(&[256, 512, 1024][..], &[64]) {
             for in_flight in self.extent.pick(&[2, 4][..], &[2]) {
-                let case = Case { card: how, batch: *batch, in_flight: *in_flight, ..full };
+                let case = Case { card: Some(how), batch: *batch, in_flight: *in_flight, ..full };
                 cases.push(("whole", case));
             }
         }
         for sets in WRITTEN_PER_S {
-            let case = Case { card: how, in_flight: full.in_flight.min(4), sets, ..full };
+            let case = Case { card: Some(how), in_flight: full.in_flight.min(4), sets, ..full };
             // All threads together have a processor each.
             let workers = full.workers.saturating_sub(case.writers()).max(1);
             cases.push(("whole_beside_sets", Case { workers, ..case }));
