@@ -209,8 +209,10 @@ fn listen_on(address: SocketAddr, before_it_exists: bool, backlog: i32) -> io::R
 fn bind_tcp(address: SocketAddr, before_it_exists: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    // Connections have it from their listener: peers that are gone are found out.
+    // Connections have these from their listener: peers that are gone are found out, and each write
+    // is sent at once.
     socket.set_keepalive(true)?;
+    socket.set_tcp_nodelay(true)?;
     socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
     socket.set_nonblocking(true)?;
     if address.is_ipv6() {
@@ -326,24 +328,29 @@ mod tests {
         assert_eq!(listen(&p).unwrap().tcp.len(), 3);
     }
 
-    #[test]
-    fn dead_peers_are_looked_for() {
+    /// A connection through a listener of ours.
+    fn accepted() -> std::net::TcpStream {
         let listeners = listen(&plan("-p -1")).unwrap();
         let _client = std::net::TcpStream::connect(listeners.tcp[0]).unwrap();
         let Source::Tcp(listener, _) = &listeners.sources[0] else { panic!() };
         listener.set_nonblocking(false).unwrap();
-        let (accepted, _) = listener.accept().unwrap();
-        assert!(socket2::SockRef::from(&accepted).keepalive().unwrap());
+        listener.accept().unwrap().0
+    }
+
+    #[test]
+    fn dead_peers_are_looked_for() {
+        assert!(socket2::SockRef::from(&accepted()).keepalive().unwrap());
+    }
+
+    #[test]
+    fn each_write_is_sent_at_once() {
+        assert!(accepted().nodelay().unwrap());
     }
 
     #[test]
     fn the_kernel_keeps_little_for_who_does_not_read() {
-        let listeners = listen(&plan("-p -1")).unwrap();
-        let _client = std::net::TcpStream::connect(listeners.tcp[0]).unwrap();
-        let Source::Tcp(listener, _) = &listeners.sources[0] else { panic!() };
-        listener.set_nonblocking(false).unwrap();
-        let (accepted, _) = listener.accept().unwrap();
-        assert_eq!(socket2::SockRef::from(&accepted).tcp_notsent_lowat().unwrap(), UNSENT_BYTES);
+        let unsent = socket2::SockRef::from(&accepted()).tcp_notsent_lowat().unwrap();
+        assert_eq!(unsent, UNSENT_BYTES);
     }
 
     #[test]

@@ -264,8 +264,9 @@ async fn accept_until(
             biased;
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
-                Ok(mut stream) => {
+                Ok((mut stream, from)) => {
                     if let Some(permit) = acquire(&mut stream, tls.is_some(), thread).await {
+                        let stream = (stream, from);
                         spawn_local(Served::new(stream, permit, tls, Arc::clone(&address)));
                         // Requests have their turn among connections that are made.
                         yield_now().await;

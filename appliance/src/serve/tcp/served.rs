@@ -17,6 +17,7 @@ use super::shared::{End, ThreadShared};
 use super::transport::Stream;
 use super::waiting::nap;
 use crate::startup::plan::ClientCerts;
+use dataplane::observe::conns::Address;
 use dataplane::observe::{Conn, ConnState};
 use std::future::Future;
 use std::io;
@@ -52,15 +53,15 @@ struct Standing {
 impl Served {
     /// Adds it to the list of connections.
     pub(super) fn new(
-        stream: Stream,
+        (stream, from): (Stream, Address),
         permit: ConnPermit,
         tls: Option<ClientCerts>,
         listener: Arc<str>,
     ) -> Self {
         let shared = &permit.thread.shared;
-        let conn = shared.server.conns.enter(stream.fd(), stream.address(), Some(listener));
+        let conn = shared.server.conns.enter(stream.fd(), from, Some(listener));
         shared.server.watchers.connected(conn.peer(), conn.fd());
-        let mut standing = Standing { stream, conn, permit, talk: None, limit: None };
+        let standing = Standing { stream, conn, permit, talk: None, limit: None };
         Self(match (tls, standing.permit.thread.handshakes.clone()) {
             (Some(clients), Some(handshakes)) => Phase::Works(Box::pin(async move {
                 let Standing { stream, conn, permit, .. } = standing;
@@ -70,18 +71,9 @@ impl Served {
                     shared.server.watchers.disconnected(conn.peer(), "error", conn.fd());
                     return None;
                 };
-                standing = Standing { stream, conn, permit, talk: None, limit: None };
-                let ready = standing.stream.set_nodelay();
-                if ready.is_ok() {
-                    Some(standing)
-                } else {
-                    work(standing, ready.map(|()| true)).await
-                }
+                Some(Standing { stream, conn, permit, talk: None, limit: None })
             })),
-            _ => match standing.stream.set_nodelay() {
-                Ok(()) => Phase::Waits(standing),
-                Err(error) => Phase::Works(Box::pin(work(standing, Err(error)))),
-            },
+            _ => Phase::Waits(standing),
         })
     }
 }

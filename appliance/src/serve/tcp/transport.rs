@@ -10,7 +10,7 @@ use socket2::SockRef;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker, ready};
@@ -64,7 +64,9 @@ impl Listener {
     /// Its address, as `stats conns` has it.
     pub(super) fn address(&self) -> Address {
         match self {
-            Self::Tcp(l, _) => tcp(l.local_addr().ok()),
+            Self::Tcp(l, _) => {
+                l.local_addr().map_or_else(|_| Address::Other("tcp:".into()), Address::Tcp)
+            }
             Self::Unix(l) => {
                 let address = l.local_addr().ok();
                 let path = address.as_ref().and_then(|a| a.as_pathname());
@@ -82,16 +84,23 @@ impl Listener {
         }
     }
 
-    pub(super) async fn accept(&self) -> io::Result<Stream> {
+    /// A connection, and the client's address, as `stats conns` has it.
+    pub(super) async fn accept(&self) -> io::Result<(Stream, Address)> {
+        // The runtime takes it that something has come. Nothing is read before something has.
+        let nothing = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         match self {
-            Self::Tcp(l, _) => Ok(Stream::Tcp(l.accept().await?.0)),
-            Self::Unix(l) => Ok(Stream::Unix(l.accept().await?.0)),
+            Self::Tcp(l, _) => {
+                let (stream, from) = l.accept().await?;
+                let _ = stream.try_io(Interest::READABLE, nothing);
+                Ok((Stream::Tcp(stream), Address::Tcp(from)))
+            }
+            Self::Unix(l) => {
+                let (stream, _) = l.accept().await?;
+                let _ = stream.try_io(Interest::READABLE, nothing);
+                Ok((Stream::Unix(stream), Address::Other("unix:".into())))
+            }
         }
     }
-}
-
-fn tcp(address: Option<SocketAddr>) -> Address {
-    address.map_or_else(|| Address::Other("tcp:".into()), Address::Tcp)
 }
 
 /// A client's connection.
@@ -111,29 +120,11 @@ impl Stream {
         }
     }
 
-    /// The client's address, as `stats conns` has it.
-    pub(super) fn address(&self) -> Address {
-        match self {
-            Self::Tcp(s) => tcp(s.peer_addr().ok()),
-            Self::Tls(s) => tcp(s.socket().peer_addr().ok()),
-            Self::Unix(_) => Address::Other("unix:".into()),
-        }
-    }
-
     /// Our address and the client's, over TCP in the clear.
     pub(super) fn ends(&self) -> Option<(IpAddr, IpAddr)> {
         match self {
             Self::Tcp(s) => Some((s.local_addr().ok()?.ip(), s.peer_addr().ok()?.ip())),
             Self::Tls(_) | Self::Unix(_) => None,
-        }
-    }
-
-    /// Sends each write at once.
-    pub(super) fn set_nodelay(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(s) => s.set_nodelay(true),
-            Self::Tls(s) => s.socket().set_nodelay(true),
-            Self::Unix(_) => Ok(()),
         }
     }
 

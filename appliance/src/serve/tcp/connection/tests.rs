@@ -6,6 +6,7 @@ use super::super::tls::tests::pair;
 use super::*;
 use crate::process::allocator::tests::IS_SHORT;
 use dataplane::commands::admission::Users;
+use dataplane::observe::conns::Address;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -14,7 +15,7 @@ use tokio::sync::watch;
 /// Serves a connection to its end, as its task does.
 pub(in super::super) async fn serve_stream(mut stream: Stream, shared: &ThreadShared) -> End {
     let mut talk = None;
-    let conn = shared.server.conns.enter(stream.fd(), stream.address(), None);
+    let conn = shared.server.conns.enter(stream.fd(), Address::Other("unix:".into()), None);
     let ended = loop {
         stream.readable().await.unwrap();
         if let Some(ended) = converse(&mut stream, shared, &conn, &mut talk).await.transpose() {

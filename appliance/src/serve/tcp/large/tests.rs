@@ -7,6 +7,7 @@ use super::super::shared::tests::{in_time, thread};
 use super::super::tls::READ_MAX_BYTES;
 use super::super::tls::tests::{Client, pair};
 use super::*;
+use dataplane::observe::conns::Address;
 use dataplane::stages::stream::TLS_PLAIN_MAX_BYTES;
 use socket2::SockRef;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ fn small_thread(stopped: watch::Receiver<Option<Drain>>) -> ThreadShared {
 }
 
 fn conn_of(shared: &ThreadShared, stream: &Stream) -> Conn {
-    shared.server.conns.enter(stream.fd(), stream.address(), None)
+    shared.server.conns.enter(stream.fd(), Address::Other("unix:".into()), None)
 }
 
 /// Until so many have waited for memory.
