@@ -18,7 +18,7 @@ requests=20000
 scenarios=(
   "get 16 64" "get 16 1000" "get 100 64" "miss 16 64" "multiget 16 64" "set 16 64" "set 16 1000"
   "get 16 64 portable" "get 16 64 off" "read 16 64"
-  "get 16 64 hints" "get 16 64 with-heads" "miss 16 64 hints" "set 16 64 hints"
+  "get 16 64 hints" "get 16 64 with-heads" "get 16 64 whole-replies" "miss 16 64 hints" "set 16 64 hints"
   "tcp get 64 1" "tcp get 1000 1" "tcp get 64 16" "tcp set 64 1" "tcp set 1000 1" "tcp set 64 16"
 )
 

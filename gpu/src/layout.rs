@@ -274,6 +274,12 @@ pub struct WholeReply {
     pub text: [u8; ROW_TEXT_MAX],
 }
 
+impl Default for WholeReply {
+    fn default() -> Self {
+        Self { facts: RowFacts::default(), head: [0; REPLY_HEAD_BYTES], text: [0; ROW_TEXT_MAX] }
+    }
+}
+
 const _: () = assert!(size_of::<RowFacts>() == 16);
 const _: () = assert!(size_of::<WholeReply>() == 16 + REPLY_HEAD_BYTES + ROW_TEXT_MAX);
 const _: () = assert!(size_of::<ReplyHead>() == 128);

@@ -44,6 +44,7 @@ mod several;
 mod sum;
 mod totals;
 mod vector;
+mod whole;
 mod window;
 
 use crate::commands::Ctx;
@@ -59,11 +60,14 @@ use several::{Rest, Several};
 use store::{Fetched, Guard, Liveness};
 use totals::{Totals, next_of};
 use vector::{Portable, ROW, ROWS_AHEAD, Vector, Work};
+use window::TEXT;
 use wire::ipv4::PLAIN_L4;
 
 /// Rows of a full burst.
 const ROWS: usize = BURST_MAX / ROW;
 const _: () = assert!(ROWS * ROW == BURST_MAX && BURST_MAX <= u64::BITS as usize);
+/// First byte of the key in a reply.
+const KEY_IN_REPLY: usize = TEXT + b"VALUE ".len();
 
 /// How the fast path works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -290,6 +294,7 @@ impl FastPath {
             guard,
             observer,
             region,
+            counters: context.counters,
             liveness,
             dialects,
             totals,
@@ -330,6 +335,7 @@ struct Pass<'p, 'g> {
     guard: &'g Guard<'g>,
     observer: Observer<'p>,
     region: &'p Region,
+    counters: &'p WorkerCounters,
     liveness: Liveness,
     dialects: Dialects,
     totals: Totals,
@@ -364,7 +370,7 @@ impl Pass<'_, '_> {
                 self.look_up_far(behind(ROWS_AHEAD + 1));
             }
             if behind(ROWS_AHEAD) < rows {
-                self.look_up_row(behind(ROWS_AHEAD));
+                self.look_up_row(behind(ROWS_AHEAD), self.lanes.read);
             }
             if behind(2 * ROWS_AHEAD) < rows {
                 self.reply_row::<BY_PORT>(behind(2 * ROWS_AHEAD), vector);
@@ -375,15 +381,17 @@ impl Pass<'_, '_> {
         self.totals
     }
 
-    /// Shows the sample of keys that were found what is to be sampled.
+    /// Shows the sample of keys that were found what is to be sampled: they stand in the replies.
     #[inline(always)]
     fn show_hits(&self) {
         let mut hits = self.totals.frames & !self.totals.missed;
         while let Some(before) = self.observer.pass_keys(hits.count_ones().into()) {
             (0..before).for_each(|_| hits &= hits.wrapping_sub(1));
             let Some(n) = next_of(&mut hits) else { break };
-            if let Some(item) = self.lanes.found[n / ROW % ROWS][n % ROW].and_then(Fetched::item) {
-                self.observer.see(item.key());
+            let key = self.burst.get(n).and_then(|frame| frame.bytes().get(KEY_IN_REPLY..));
+            let len = self.lanes.key_len[n / ROW % ROWS][n % ROW];
+            if let Some(key) = key.and_then(|key| key.get(..usize::from(len))) {
+                self.observer.see(key);
             }
         }
     }

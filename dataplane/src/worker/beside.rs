@@ -65,16 +65,15 @@ impl Worker {
         }
     }
 
-    /// Sends the replies to the plain `get`s of a batch that can be answered by their locations. The others
-    /// are left. Not inlined, so that other batches do not pay for its stack frame.
+    /// Sends the replies to the plain `get`s of a batch that can be answered by their locations, or have whole
+    /// replies. The others are left. Not inlined, so that other batches do not pay for its stack frame.
     #[inline(never)]
     pub(super) fn answer_located(&mut self, frames: &mut Vec<Frame>, batch: &mut Batch) {
         let Self { fast_path: Some(fast_path), ports, accounts, region, execute, .. } = self else {
             return;
         };
-        // Replies that the engine has begun, or made, are for the stages.
-        let is_made = !batch.heads.is_empty() || !batch.replies.is_empty();
-        if accounts.tap.is_running() || is_made {
+        // Replies that the engine has begun are for the stages.
+        if accounts.tap.is_running() || !batch.heads.is_empty() {
             return;
         }
         for (index, port) in ports.iter_mut().enumerate() {

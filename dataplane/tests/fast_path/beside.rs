@@ -8,13 +8,17 @@ use dataplane::stages::engine::cpu_engine::{keys, read};
 use dataplane::stages::engine::dispatch::Offloading;
 use dataplane::stages::fast_path::Manner;
 use driver_shim::TxCaps;
-use gpu::{Batch, Engine, Hint, Outcome, ReqDesc, Verb, Verdict};
+use gpu::{
+    Batch, Column, Engine, Entry, EntryFlags, Hint, Outcome, ReqDesc, RowFacts, Verb, Verdict,
+    WholeReply,
+};
 use memcache::Dialects;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use store::{Store, StoreConfig};
+use store::{Session, Store, StoreConfig};
 use wire::DropReason;
+use wire::reply::turn_and_seal;
 
 /// Batches in flight.
 const PLACES: usize = 3;
@@ -42,9 +46,47 @@ struct Reporter {
     /// It has had a batch; the first one, which is compared in full, is described rightly.
     begun: bool,
     open: bool,
+    /// Of whom it writes whole replies: of all requests that it can.
+    whole: Option<Session>,
 }
 
 impl Reporter {
+    /// The reply to a request, of what the store has now; most of the time.
+    fn reply(&mut self, entry: &Entry, desc: &ReqDesc) -> Option<WholeReply> {
+        let wanted = self.random.below(4) > 0;
+        if !wanted || (desc.verdict, desc.verb, desc.n_keys) != (Verdict::READY, Verb::GET, 1) {
+            return None;
+        }
+        let frame = &self.sent.lock().unwrap()[&entry.slot];
+        let key = keys(desc, frame).next()?;
+        let guard = self.whole.as_mut()?.pin();
+        let item = guard.find(self.store.hash(key), key)?;
+        let value = item.value().whole()?;
+        let line = format!(" {} {}\r\n", item.flags(), value.len());
+        let text = [b"VALUE ", key, line.as_bytes(), value, b"\r\nEND\r\n"].concat();
+        let at = usize::from(entry.l4) + 8;
+        let mut bytes = frame[..at + 2].to_vec();
+        bytes.extend([0, 0, 0, 1, 0, 0]);
+        let mut reply = WholeReply {
+            facts: RowFacts {
+                text_len: u16::try_from(text.len()).ok()?,
+                value_len: u16::try_from(value.len()).ok()?,
+                key_len: u8::try_from(key.len()).ok()?,
+                item_class: u8::try_from(self.store.class_of(&item)).ok()?,
+                ..RowFacts::default()
+            },
+            ..WholeReply::default()
+        };
+        reply.text.get_mut(..text.len())?.copy_from_slice(&text);
+        bytes.extend(text);
+        let ipv6 = entry.flags.has(EntryFlags::IPV6);
+        turn_and_seal(&mut bytes, entry.l3, entry.l4, ipv6, TxCaps::default(), None);
+        reply.facts.sum = !u16::from_be_bytes([bytes[at - 2], bytes[at - 1]]);
+        bytes[at - 2..at].fill(0);
+        reply.head.get_mut(..at + 8)?.copy_from_slice(&bytes[..at + 8]);
+        Some(reply)
+    }
+
     fn describe(&mut self, batch: &Batch, n: usize) -> ReqDesc {
         let entry = &batch.entries[n];
         let sent = self.sent.lock().unwrap();
@@ -67,9 +109,9 @@ impl Reporter {
                 (_, None) => (Hint::MISS, 0),
             };
         }
-        if self.fault == Fault::None && self.random.below(30) == 0 && desc.verdict == Verdict::READY
-        {
-            // It leaves what it could have read.
+        let leaves = self.fault == Fault::None && self.begun && self.random.below(30) == 0;
+        if leaves && desc.verdict == Verdict::READY {
+            // What it could have read.
             let ReqDesc { payload_off, payload_len, .. } = desc;
             desc =
                 ReqDesc { payload_off, payload_len, verdict: Verdict::SLOW, ..ReqDesc::default() };
@@ -90,6 +132,11 @@ impl Reporter {
 impl Engine for Reporter {
     fn name(&self) -> &'static str {
         "reporter"
+    }
+
+    fn new_batch(&mut self, id: u32, capacity: usize) -> Box<Batch> {
+        let replies = Column::new(if self.whole.is_some() { capacity } else { 0 });
+        Box::new(Batch { replies, ..Batch::new(id, capacity) })
     }
 
     fn submit(&mut self, mut batch: Box<Batch>) -> Result<(), Box<Batch>> {
@@ -115,7 +162,14 @@ impl Engine for Reporter {
             *polls -= 1;
             return None;
         }
-        self.has.pop_front().map(|(_, outcome, batch)| (batch, outcome))
+        let (_, outcome, mut batch) = self.has.pop_front()?;
+        if self.whole.is_some() && outcome == Outcome::Replica {
+            for n in 0..batch.entries.len() {
+                let (entry, desc) = (batch.entries[n], batch.descs[n]);
+                batch.replies.push(self.reply(&entry, &desc).unwrap_or_default()).unwrap();
+            }
+        }
+        Some((batch, outcome))
     }
 
     fn in_flight(&self) -> usize {
@@ -131,12 +185,15 @@ impl Engine for Reporter {
     }
 }
 
-/// Batches of few requests fill in the middle of a burst.
+/// How many requests are a batch, when one is shipped, and whether whole replies come back. Batches of few requests
+/// fill in the middle of a burst.
+type Batches = (usize, BatchMode, bool);
+
 fn beside(
     manner: Manner,
     caps: TxCaps,
     seed: u64,
-    (size, mode): (usize, BatchMode),
+    (size, mode, whole): Batches,
     fault: Fault,
 ) -> World {
     let batch = BatchPolicy { size, mode, in_flight_max: PLACES };
@@ -144,9 +201,11 @@ fn beside(
     World::beside(config, Dialects::Auto, manner, caps, batch, |store, sent| {
         let (sent, store) = (Arc::clone(sent), Arc::clone(store));
         let has = VecDeque::new();
-        let engine =
-            Reporter { sent, store, fault, random: Random(seed), has, begun: false, open: true };
-        let verify_one_in = NonZeroU32::new(if fault == Fault::None { 5 } else { 1000 }).unwrap();
+        let (random, begun, open) = (Random(seed), false, true);
+        let whole = whole.then(|| store.session().unwrap());
+        let engine = Reporter { sent, store, fault, random, has, begun, open, whole };
+        // The first, and no other: what it leaves unread is a fault in full.
+        let verify_one_in = NonZeroU32::MAX;
         Some(Offloading { engine: Box::new(engine), forced: true, verify_one_in, filter: None })
     })
 }
@@ -156,7 +215,7 @@ const MANNERS: [Manner; 3] = [Manner::Off, Manner::Vector, Manner::Portable];
 /// What another engine's work comes to, beside what [`World::counted`] has.
 ///
 /// Plain sets are a batch of their own on the fast path, so batches are not compared.
-fn counted(world: &mut World) -> (Vec<String>, [u64; 7]) {
+fn counted(world: &mut World) -> (Vec<String>, [u64; 8]) {
     let c = Arc::clone(&world.counters);
     let (right, wrong) = world.hints();
     let counts = [
@@ -167,11 +226,12 @@ fn counted(world: &mut World) -> (Vec<String>, [u64; 7]) {
         c.gpu_checked.get(),
         c.gpu_batched.get(),
         c.batch_sizes.sum(),
+        c.replies_accepted.get(),
     ];
     (world.counted(), counts)
 }
 
-fn compare(seed: u64, caps: TxCaps, batch: (usize, BatchMode)) {
+fn compare(seed: u64, caps: TxCaps, batch: Batches) {
     let corpus = corpus();
     let mut random = Random(seed);
     let mut worlds = MANNERS.map(|manner| beside(manner, caps, seed, batch, Fault::None));
@@ -196,7 +256,12 @@ fn compare(seed: u64, caps: TxCaps, batch: (usize, BatchMode)) {
     assert!(fast > general && portable > general, "{fast} and {portable} beside {general}");
     for world in &worlds {
         let c = &world.counters;
-        assert!(c.hints_right.get() > 1000 && c.hints_wrong.get() > 1000 && c.gpu_lost.get() > 0);
+        assert!(c.gpu_batched.get() * 3 > c.batch_sizes.sum(), "it has failed");
+        let (right, wrong, whole) =
+            (c.hints_right.get(), c.hints_wrong.get(), c.replies_accepted.get());
+        let few = if batch.2 { 200 } else { 1000 };
+        assert!(right > few && wrong > few && c.gpu_lost.get() > 0, "{right} and {wrong}");
+        assert_eq!(whole > 1000, batch.2, "{whole}");
         let ledger = c.ledger();
         assert!(ledger.balances() && ledger.in_flight == 0, "{ledger:?}");
         assert!(*ledger.dropped.of(DropReason::UdpChecksum) > 0);
@@ -205,18 +270,26 @@ fn compare(seed: u64, caps: TxCaps, batch: (usize, BatchMode)) {
 
 #[test]
 fn every_reply_and_every_count_is_that_of_the_general_stages() {
-    compare(11, TxCaps::default(), (512, BatchMode::Adaptive));
-    compare(12, TxCaps::default(), (16, BatchMode::Adaptive));
-    compare(13, TxCaps { ip: true, udp: true }, (7, BatchMode::Adaptive));
-    compare(14, TxCaps::default(), (16, BatchMode::Fixed));
+    compare(11, TxCaps::default(), (512, BatchMode::Adaptive, false));
+    compare(12, TxCaps::default(), (16, BatchMode::Adaptive, false));
+    compare(13, TxCaps { ip: true, udp: true }, (7, BatchMode::Adaptive, false));
+    compare(14, TxCaps::default(), (16, BatchMode::Fixed, false));
+}
+
+#[test]
+fn whole_replies_are_sent_and_counted_as_by_the_general_stages() {
+    compare(15, TxCaps::default(), (512, BatchMode::Adaptive, true));
+    compare(16, TxCaps { ip: true, udp: true }, (16, BatchMode::Adaptive, true));
+    compare(17, TxCaps::default(), (7, BatchMode::Fixed, true));
 }
 
 #[test]
 fn a_read_sees_the_write_before_it() {
     let get = || datagram(CLIENT, b"get a\r\n");
     for (size, seed) in (0..40).map(|n| ([2, 3, 5, 64][n % 4], n as u64)) {
-        let mut worlds = MANNERS
-            .map(|m| beside(m, TxCaps::default(), seed, (size, BatchMode::Adaptive), Fault::None));
+        let mut worlds = MANNERS.map(|m| {
+            beside(m, TxCaps::default(), seed, (size, BatchMode::Adaptive, false), Fault::None)
+        });
         for world in &mut worlds {
             world.ask(&[set("a", "old", "")]);
             // What is no plain get, and changes something behind a read of it.
@@ -239,7 +312,7 @@ fn a_faulty_engine_loses_its_batches() {
         [Fault::KeyShort, Fault::KeyElsewhere, Fault::TextShort, Fault::TwoKeys, Fault::OtherVerb]
     {
         let mut world =
-            beside(Manner::Vector, TxCaps::default(), 1, (64, BatchMode::Adaptive), fault);
+            beside(Manner::Vector, TxCaps::default(), 1, (64, BatchMode::Adaptive, false), fault);
         world.ask(&[set("key", "value", ""), set("ke", "wrong", "")]);
         world.ask(&[datagram(CLIENT, b"get key\r\n")]);
         let gets: Vec<Vec<u8>> = (0..20).map(|_| datagram(CLIENT, b"get key\r\n")).collect();

@@ -7,7 +7,7 @@ use base::checksum;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use gnomon_client::codec::reply::append_value;
 use gnomon_client::codec::{Protocol, Set, udp};
-use gpu::ReplyHead;
+use gpu::{ReplyHead, RowFacts, WholeReply};
 use std::net::{Ipv4Addr, SocketAddr};
 use wire::build::UdpFrame;
 
@@ -78,24 +78,28 @@ impl Shape {
         load.is_some_and(|load| load.is_right(self, reply))
     }
 
-    /// The head that a GPU makes of the reply to [`Load::Get`] for the item with this key.
-    pub fn head(self, key: &[u8]) -> Option<ReplyHead> {
+    /// The reply to [`Load::Get`] for the item with this key, and the bytes of its value.
+    fn reply(self, key: &[u8]) -> Option<(Vec<u8>, usize)> {
         let value = self.value(self.key_in(key)?);
         let mut text = udp::header(Load::Get as u16).to_vec();
         append_value(&key, 0, &value, &mut text);
-        let head_bytes = text.len() - value.len() - b"\r\n".len();
         text.extend(b"END\r\n");
-        let mut reply = UdpFrame {
+        let reply = UdpFrame {
             src_mac: MAC,
             dst_mac: PEER_MAC,
             vlans: &[],
             src: SocketAddr::from(SERVER),
             dst: SocketAddr::from(CLIENT),
             payload: &text,
-        }
-        .to_vec()?;
+        };
+        Some((reply.to_vec()?, value.len()))
+    }
+
+    /// The head that a GPU makes of the reply to [`Load::Get`] for the item with this key.
+    pub fn head(self, key: &[u8]) -> Option<ReplyHead> {
+        let (mut reply, value_len) = self.reply(key)?;
         let udp_len = u16::try_from(reply.len() - UDP_AT).ok()?;
-        reply.truncate(TEXT_AT - udp::HEADER_BYTES + head_bytes);
+        reply.truncate(reply.len() - value_len - b"\r\nEND\r\n".len());
         // No checksum in it.
         reply.get_mut(UDP_AT + 6..UDP_AT + 8)?.fill(0);
         let pseudo = checksum::pseudo(reply.get(UDP_AT - 8..UDP_AT)?, UDP, udp_len);
@@ -103,11 +107,30 @@ impl Shape {
             len: u8::try_from(reply.len()).ok()?,
             has_line: 1,
             sum: checksum::add(pseudo, checksum::sum(reply.get(UDP_AT..)?)),
-            value_len: u32::try_from(value.len()).ok()?,
+            value_len: u32::try_from(value_len).ok()?,
             ..ReplyHead::default()
         };
         head.bytes.get_mut(..reply.len())?.copy_from_slice(&reply);
         Some(head)
+    }
+
+    /// The whole reply, as a GPU writes it, if it has one of that length.
+    pub fn whole(self, key: &[u8]) -> Option<WholeReply> {
+        let (mut reply, value_len) = self.reply(key)?;
+        let field = reply.get_mut(UDP_AT + 6..)?.first_chunk_mut::<2>()?;
+        let sum = !u16::from_be_bytes(std::mem::take(field));
+        let (head, text) = reply.split_at_checked(TEXT_AT)?;
+        let facts = RowFacts {
+            text_len: u16::try_from(text.len()).ok()?,
+            value_len: u16::try_from(value_len).ok()?,
+            key_len: u8::try_from(key.len()).ok()?,
+            sum,
+            ..RowFacts::default()
+        };
+        let mut whole = WholeReply { facts, ..WholeReply::default() };
+        whole.head.get_mut(..head.len())?.copy_from_slice(head);
+        whole.text.get_mut(..text.len())?.copy_from_slice(text);
+        Some(whole)
     }
 
     /// The item whose key begins this text.

@@ -2,13 +2,15 @@
 //!
 //! In: request frames in the order in which a port gives them out, and the store that they ask. Out:
 //! an engine that gives each batch back some time after it came, as a GPU does, or at once, with
-//! descriptors, hints and, if wanted, heads of replies. Nothing fails: a request out of turn gets another's
+//! descriptors, hints and, if wanted, heads of replies or whole ones. Nothing fails: a request out of turn gets another's
 //! hints, which the worker finds out and counts.
 
 use super::bench::Bench;
 use dataplane::stages::engine::cpu_engine::{keys, read};
 use dataplane::stages::engine::dispatch::is_look_up;
-use gpu::{Batch, Column, Engine, Entry, EntryFlags, Hint, Outcome, ReplyHead, ReqDesc};
+use gpu::{
+    Batch, Column, Engine, Entry, EntryFlags, Hint, Outcome, ReplyHead, ReqDesc, WholeReply,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +27,8 @@ pub enum Hints {
     Hints,
     /// And how replies begin.
     WithHeads,
+    /// The replies themselves, of up to 240 bytes.
+    WholeReplies,
 }
 
 impl Hints {
@@ -33,6 +37,7 @@ impl Hints {
         match self {
             Self::Hints => "hints",
             Self::WithHeads => "hints and heads",
+            Self::WholeReplies => "whole replies",
         }
     }
 }
@@ -42,6 +47,8 @@ pub struct Foretold {
     descs: Vec<ReqDesc>,
     /// Empty where none are made.
     heads: Vec<ReplyHead>,
+    /// Likewise.
+    replies: Vec<WholeReply>,
 }
 
 impl std::fmt::Debug for Foretold {
@@ -57,7 +64,7 @@ impl Foretold {
         let flags = EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD);
         let entry = Entry { l3: 14, l4: 34, flags, ..Entry::default() };
         let (store, shape) = (bench.store(), bench.config().shape);
-        let (mut descs, mut heads) = (Vec::new(), Vec::new());
+        let (mut descs, mut heads, mut replies) = (Vec::new(), Vec::new(), Vec::new());
         for frame in requests.iter().filter(|frame| is_look_up(frame, entry.l4)) {
             let mut desc = read(frame, &entry);
             let found: Vec<_> =
@@ -68,14 +75,20 @@ impl Foretold {
                     None => (Hint::MISS, 0),
                 };
             }
-            if hints == Hints::WithHeads {
-                let hit = found.first().is_some_and(Option::is_some) && found.len() == 1;
-                let key = keys(&desc, frame).next().filter(|_| hit);
-                heads.push(key.and_then(|key| shape.head(key)).unwrap_or_default());
+            let hit = found.first().is_some_and(Option::is_some) && found.len() == 1;
+            let key = keys(&desc, frame).next().filter(|_| hit);
+            match hints {
+                Hints::Hints => {}
+                Hints::WithHeads => {
+                    heads.push(key.and_then(|key| shape.head(key)).unwrap_or_default());
+                }
+                Hints::WholeReplies => {
+                    replies.push(key.and_then(|key| shape.whole(key)).unwrap_or_default());
+                }
             }
             descs.push(desc);
         }
-        Self { descs, heads }
+        Self { descs, heads, replies }
     }
 
     /// Whether there is anything to show.
@@ -116,7 +129,8 @@ impl Engine for Foreteller {
 
     fn new_batch(&mut self, id: u32, capacity: usize) -> Box<Batch> {
         let heads = Column::new(if self.of.heads.is_empty() { 0 } else { capacity });
-        Box::new(Batch { heads, ..Batch::new(id, capacity) })
+        let replies = Column::new(if self.of.replies.is_empty() { 0 } else { capacity });
+        Box::new(Batch { heads, replies, ..Batch::new(id, capacity) })
     }
 
     fn submit(&mut self, mut batch: Box<Batch>) -> Result<(), Box<Batch>> {
@@ -128,6 +142,9 @@ impl Engine for Foreteller {
             let _ = batch.descs.push(self.of.descs.get(self.next).copied().unwrap_or_default());
             if let Some(head) = self.of.heads.get(self.next) {
                 let _ = batch.heads.push(*head);
+            }
+            if let Some(reply) = self.of.replies.get(self.next) {
+                let _ = batch.replies.push(*reply);
             }
             self.next = if self.next + 1 < self.of.descs.len() { self.next + 1 } else { 0 };
         }

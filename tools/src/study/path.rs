@@ -98,6 +98,8 @@ pub struct Share {
     pub hints_wrong: u64,
     /// Replies begun with a head of another engine's.
     pub heads_used: u64,
+    /// Whole ones.
+    pub replies_accepted: u64,
 }
 
 /// What one measurement gave.
@@ -281,6 +283,7 @@ fn share(
         hints_right: counters.hints_right.get(),
         hints_wrong: counters.hints_wrong.get(),
         heads_used: counters.heads_used.get(),
+        replies_accepted: counters.replies_accepted.get(),
     })
 }
 
@@ -385,7 +388,8 @@ mod tests {
         let shape = Shape { key_bytes: 16, value_bytes: 64 };
         let bench = Bench::new(Config { items: 1_000, shape, seed: 1 }).unwrap();
         let templates = bench.requests(&[(Load::Get, 1)], Popularity::Uniform, 1_500).unwrap();
-        for (workers, hints) in [(1, Hints::Hints), (2, Hints::WithHeads)] {
+        for (workers, hints) in [(1, Hints::Hints), (2, Hints::WithHeads), (2, Hints::WholeReplies)]
+        {
             let told = Arc::new(Foretold::new(&bench, &templates, hints));
             let how = Walk {
                 templates: &templates,
@@ -398,7 +402,9 @@ mod tests {
             let run = walk(&bench, &how).unwrap();
             assert!(run.wrong == 0 && run.checked > 30);
             for share in run.shares {
-                assert!(share.hints_right >= 5_000 && share.hints_wrong < 50);
+                let whole = share.replies_accepted;
+                assert!(share.hints_right + whole >= 5_000 && share.hints_wrong < 50);
+                assert_eq!(whole > 4_900, hints == Hints::WholeReplies);
                 assert_eq!(share.heads_used > 4_900, hints == Hints::WithHeads);
             }
         }

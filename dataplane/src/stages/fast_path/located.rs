@@ -2,23 +2,24 @@
 //!
 //! *Coming in*, [`FastPath::plain_gets`] says which frames of a burst are ones, but for their checksums, which
 //! the engine verifies: they go to it with [`EntryFlags::PLAIN`], neither classified nor admitted again.
-//! *Coming back*, [`FastPath::answer_located`] answers those whose item the engine has located. The location is
-//! any number: the item is verified against the key in the frame, as everywhere. Without a location, or with
-//! a wrong one, a frame is left to the stages behind the engine as it came.
+//! *Coming back*, [`FastPath::answer_located`] answers them: by the whole reply that the engine wrote, where one was
+//! accepted (`whole`); by the item that it located, or that the host's index has where it located none. The
+//! location is any number: the item is verified against the key in the frame, as everywhere. With a wrong one
+//! a frame is left to the stages behind the engine as it came.
 //!
 //! Plain `set`s are carried out as they come in ([`FastPath::run_sets`]), as without another engine.
 //!
 //! **Order**: a request of the batch that may change something, which is any that is not one to read and not
 //! to be dropped, ends the pass.
 
-use super::requests::{LOOK, PLAIN_AROUND_KEY, Requests};
-use super::totals::Totals;
-use super::vector::{ROW, ROWS_AHEAD, Vector, Work};
+use super::requests::{KEY, LOOK, PLAIN_AROUND_KEY, Requests};
+use super::totals::{Totals, next_of};
+use super::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
 use super::window::part;
-use super::{Answered, Context, FastPath, Lanes, Pass};
+use super::{Answered, Context, FastPath, Lanes, Pass, ROWS, whole};
 use driver_shim::{BURST_MAX, Frame, Region};
-use gpu::{Batch, Entry, EntryFlags, Hint, ReqDesc, Verdict};
-use store::{Liveness, Location};
+use gpu::{Batch, Entry, EntryFlags, Hint, ReqDesc, Verdict, WholeReply};
+use store::{KeyHash, Liveness, Location};
 
 impl FastPath {
     /// Which frames of a burst are plain `get`s, up to the first row of four that has none: bit n for frame n.
@@ -49,8 +50,8 @@ impl FastPath {
         Answered::of(&totals)
     }
 
-    /// Answers what it can of a batch that an engine is done with: of its plain `get`s that came from port `mark`,
-    /// those that were located. These frames are behind the others afterwards, of which the batch is then. Returns
+    /// Answers what it can of a batch that an engine is done with: its plain `get`s that came from port `mark`.
+    /// These frames are behind the others afterwards, of which the batch is then. Returns
     /// how many the others are.
     pub fn answer_located(
         &mut self,
@@ -100,12 +101,15 @@ impl FastPath {
     ) {
         let Self { manner, order, located, .. } = self;
         let (observer, region) = (context.ctx.observer, context.region);
+        let counters = context.counters;
         let guard = context.ctx.session.pin();
         let mut ended = false;
         located.fill(0);
         let requests_of = batch.entries.chunks(BURST_MAX).zip(batch.descs.chunks(BURST_MAX));
+        let mut replies_of = batch.replies.chunks(BURST_MAX);
         let chunks = frames.chunks_mut(BURST_MAX).zip(requests_of).zip(located.iter_mut());
         for ((burst, (entries, descs)), answered) in chunks {
+            let replies = replies_of.next().unwrap_or_default();
             let pass = Pass {
                 burst,
                 requests: &mut *requests,
@@ -114,14 +118,16 @@ impl FastPath {
                 guard: &guard,
                 observer,
                 region,
+                counters,
                 liveness,
                 dialects: observer.server.dialects,
                 totals: Totals::default(),
             };
-            let work = Located::<BY_PORT> { pass, entries, descs, mark, ended };
+            let sought = 0;
+            let work = Located::<BY_PORT> { pass, entries, descs, replies, mark, sought, ended };
             let totals;
             (totals, ended) = manner.carry_out(work);
-            totals.count_requests(observer, context.counters);
+            totals.count_requests(observer, counters);
             *answered = totals.frames;
             if ended {
                 break;
@@ -165,7 +171,11 @@ struct Located<'p, 'g, const BY_PORT: bool> {
     pass: Pass<'p, 'g>,
     entries: &'p [Entry],
     descs: &'p [ReqDesc],
+    /// Of an engine that writes whole ones.
+    replies: &'p [WholeReply],
     mark: u8,
+    /// Bit n: request n is looked up here.
+    sought: u64,
     /// A request before here may change something.
     ended: bool,
 }
@@ -177,37 +187,48 @@ impl<const BY_PORT: bool> Work for Located<'_, '_, BY_PORT> {
     fn run(mut self, vector: impl Vector) -> (Totals, bool) {
         let mut rows = self.pass.burst.len().min(BURST_MAX).div_ceil(ROW);
         let mut step = 0;
-        while step < rows + ROWS_AHEAD {
+        while step < rows + 2 * ROWS_AHEAD {
             if step < rows && !self.ended {
-                self.fetch_row(step);
+                self.fetch_row(step, vector);
                 if self.ended {
                     rows = step + 1;
                 }
             }
-            let row = step.wrapping_sub(ROWS_AHEAD);
-            if row < rows {
-                self.pass.reply_row::<BY_PORT>(row, vector);
+            // A row that is not there yet, or no more, has a number beyond the last.
+            let behind = |rows: usize| step.wrapping_sub(rows);
+            if self.sought != 0 {
+                if behind(ROWS_AHEAD + 1) < rows {
+                    self.pass.look_up_far(behind(ROWS_AHEAD + 1));
+                }
+                if behind(ROWS_AHEAD) < rows {
+                    self.pass.look_up_row(behind(ROWS_AHEAD), self.sought);
+                }
+            }
+            if behind(2 * ROWS_AHEAD) < rows {
+                self.pass.reply_row::<BY_PORT>(behind(2 * ROWS_AHEAD), vector);
             }
             step += 1;
         }
         self.pass.show_hits();
+        self.note_found();
         (self.pass.totals, self.ended)
     }
 }
 
 impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
-    /// Takes what there is of a row's requests, and has their items on the way to the cache.
+    /// Takes what there is of a row's requests, and has their items on the way to the cache, or the buckets of those
+    /// without.
     #[inline(always)]
-    fn fetch_row(&mut self, row: usize) {
-        let Self { pass, entries, descs, mark, ended } = self;
+    fn fetch_row(&mut self, row: usize, vector: impl Vector) {
+        let Self { pass, entries, descs, replies, mark, sought, ended } = self;
         let from = row * ROW;
         let requests = entries
             .get(from..)
             .unwrap_or_default()
             .iter()
             .zip(descs.get(from..).unwrap_or_default());
-        let frames = pass.burst.get(from..).unwrap_or_default();
-        let mut read = 0;
+        let frames = pass.burst.get_mut(from..).unwrap_or_default();
+        let (mut read, mut unknown) = (0u64, 0u64);
         for (n, ((entry, desc), frame)) in requests.zip(frames).enumerate().take(ROW) {
             if !entry.flags.has(EntryFlags::PLAIN) {
                 if !matches!(desc.verdict, Verdict::READY | Verdict::BAD) {
@@ -217,18 +238,70 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
                 continue;
             }
             let [key, ..] = &desc.keys;
-            if desc.verdict != Verdict::READY || key.hint != Hint::HIT || entry.mark != *mark {
+            if desc.verdict != Verdict::READY || entry.mark != *mark {
                 continue;
             }
-            let Some(found) = pass.guard.fetch(Location(key.location)) else { continue };
+            pass.lanes.key_len[row][n] = key.len;
+            if let Some(reply) = replies.get(from + n).filter(|reply| reply.facts.text_len > 0) {
+                if let Some(udp_len) = whole::write(frame, reply, pass.requests) {
+                    pass.observer.hit(reply.facts.item_class.into());
+                    pass.totals.reply_whole(from + n, udp_len, key.len);
+                }
+                continue;
+            }
             let addresses = frame.window::<LOOK>().map(|look| *part(look, 26));
             let header = addresses.and_then(|a| pass.requests.trusted(u64::from_le_bytes(a)));
             let Some(header) = header else { continue };
-            pass.lanes.found[row][n] = Some(found);
+            if key.hint == Hint::HIT {
+                let Some(found) = pass.guard.fetch(Location(key.location)) else { continue };
+                pass.lanes.found[row][n] = Some(found);
+            } else {
+                unknown |= 1 << n;
+            }
             pass.lanes.header[row][n] = header;
-            pass.lanes.key_len[row][n] = key.len;
-            read |= 1u64 << n;
+            read |= 1 << n;
+        }
+        if unknown != 0 {
+            seek_row(pass, row, unknown, vector);
         }
         pass.lanes.read |= read << from;
+        *sought |= unknown << from;
+    }
+
+    /// Has the engine look again at keys that it had not found.
+    #[inline(always)]
+    fn note_found(&self) {
+        let Pass { lanes, totals, guard, counters, .. } = &self.pass;
+        let mut found = self.sought & totals.frames & !totals.missed;
+        if found == 0 {
+            return;
+        }
+        counters.gpu_missed.add(found.count_ones().into());
+        while let Some(n) = next_of(&mut found) {
+            guard.store().look_again(KeyHash(lanes.hash[n / ROW % ROWS][n % ROW]));
+        }
+    }
+}
+
+/// The hashes of some of a row's keys, and their index buckets on the way to the cache.
+#[inline(always)]
+fn seek_row(pass: &mut Pass<'_, '_>, row: usize, unknown: u64, vector: impl Vector) {
+    let mut keys = [[0; KEY_BLOCK]; ROW];
+    let mut lens = [0; ROW];
+    let frames = pass.burst.get(row * ROW..).unwrap_or_default();
+    let key_lens = pass.lanes.key_len[row];
+    for (n, frame) in frames.iter().enumerate().take(ROW) {
+        if unknown >> n & 1 == 1
+            && let Some(look) = frame.window::<LOOK>()
+        {
+            (keys[n], lens[n]) = (*part(look, KEY), key_lens[n]);
+        }
+    }
+    let store = pass.guard.store();
+    pass.lanes.hash[row] = vector.hash(store, &keys, lens);
+    for (n, hash) in pass.lanes.hash[row].into_iter().enumerate() {
+        if unknown >> n & 1 == 1 {
+            store.prefetch_near(KeyHash(hash));
+        }
     }
 }

@@ -9,11 +9,11 @@ use super::{Pass, bits_of};
 use store::KeyHash;
 
 impl Pass<'_, '_> {
-    /// Looks at the first bucket of each request of a row. Most items are there; for the others the
-    /// second one is prefetched.
+    /// Looks at the first bucket of those requests of a row that are `sought`. Most items are there; for the others
+    /// the second one is prefetched.
     #[inline(always)]
-    pub(super) fn look_up_row(&mut self, row: usize) {
-        let (guard, mut left) = (self.guard, bits_of(self.lanes.read, row));
+    pub(super) fn look_up_row(&mut self, row: usize, sought: u64) {
+        let (guard, mut left) = (self.guard, bits_of(sought, row));
         let (hashes, found) = (&self.lanes.hash[row], &mut self.lanes.found[row]);
         let mut far = 0;
         while let Some(n) = next_of(&mut left) {

@@ -14,6 +14,8 @@ pub(super) struct Totals {
     /// Bit n of each: frame n is a reply; it says that there is nothing.
     pub(super) frames: u64,
     pub(super) missed: u64,
+    /// It was written by another engine, as it is.
+    pub(super) whole: u64,
     /// UDP lengths of the replies, and those of the keys from bit 32 on: one sum for both.
     pub(super) lengths: u64,
     /// Frame n is a get of several keys; how many they were in all, and how many were found.
@@ -33,6 +35,14 @@ impl Totals {
         self.several |= 1 << n;
         let keys_len = u64::from(text_len).saturating_sub(AROUND_KEY);
         self.lengths += u64::from(udp_len) | keys_len << 32;
+    }
+
+    /// Frame `n` is a reply that another engine wrote.
+    #[inline(always)]
+    pub(super) fn reply_whole(&mut self, n: usize, udp_len: u16, key_len: u8) {
+        self.frames |= 1 << n;
+        self.whole |= 1 << n;
+        self.lengths += u64::from(udp_len) | u64::from(key_len) << 32;
     }
 
     /// Frame `n` is the reply to a `set`; to be sent none, if that has no length.
@@ -68,7 +78,11 @@ impl Totals {
         if gets > 0 {
             observer.look_ups(LookUps { keys, hits }, false);
             counters.fast.add(gets);
-            counters.hints_right.add(hits);
+            let whole = u64::from(self.whole.count_ones());
+            counters.hints_right.add(hits - whole);
+            if whole > 0 {
+                counters.replies_accepted.add(whole);
+            }
         }
         if sets > 0 {
             observer.sets(sets);

@@ -107,7 +107,8 @@ impl Case {
         all.extend(groups.iter().map(|group| path(Load::Get, *group, true)));
         all.extend([path(Load::Get, group, false), path(Load::Set, group, true)]);
         all.extend([Hints::Hints, Hints::WithHeads].map(Self::Fill));
-        all.extend([Hints::Hints, Hints::WithHeads].map(|hints| beside(Load::Get, hints)));
+        let all_hints = [Hints::Hints, Hints::WithHeads, Hints::WholeReplies];
+        all.extend(all_hints.map(|hints| beside(Load::Get, hints)));
         all.extend([Load::Miss, Load::Set].map(|load| beside(load, Hints::Hints)));
         all.into_iter().map(|case| (case, Vec::new())).collect()
     }

@@ -1,0 +1,27 @@
+//! A reply that a GPU wrote whole, and that was accepted, into its request's frame.
+//!
+//! In: a plain `get`'s frame. Out: a frame that is fit to send, with nothing left to the port: the sums in it are
+//! the GPU's. No item is looked at, and of the frame only whom it came from.
+
+use super::requests::{LOOK, Requests};
+use super::seal::{AROUND_TEXT, L4, finish};
+use super::window::{TEXT, WINDOW, part, put};
+use base::checksum::udp_field;
+use base::small_bytes;
+use driver_shim::Frame;
+use gpu::WholeReply;
+
+/// Returns the reply's UDP length. `None`: the frame is as it was.
+#[inline(always)]
+pub(super) fn write(frame: &mut Frame, reply: &WholeReply, requests: &mut Requests) -> Option<u16> {
+    let text = reply.text.get(..usize::from(reply.facts.text_len))?;
+    let udp_len = u16::try_from(AROUND_TEXT + text.len()).ok()?;
+    let addresses = u64::from_le_bytes(*part(frame.window::<LOOK>()?, 26));
+    requests.trusted(addresses)?;
+    let mut open = frame.open::<WINDOW>()?;
+    small_bytes::copy(open.bytes.get_mut(TEXT..TEXT + text.len())?, text);
+    put(open.bytes, 0, *part::<TEXT, _>(&reply.head, 0));
+    put(open.bytes, L4 + 6, udp_field(reply.facts.sum).to_be_bytes());
+    finish::<false>(&mut open, udp_len);
+    Some(udp_len)
+}
