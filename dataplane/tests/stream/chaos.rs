@@ -179,3 +179,40 @@ fn nothing_that_comes_ends_the_worker() {
         run(seed, 4000);
     }
 }
+
+/// Of 20 segments under way the first is late and the third is lost; in the moment in which that is seen no slot is
+/// free to send with; the first arrives; and the rest is lost.
+#[test]
+fn what_is_lost_while_no_slot_is_free_is_sent_again_all_the_same() {
+    let mut w = World::new(4);
+    w.keep(b"k", 200_000);
+    let permitted = Opt::SelectiveAcknowledgementPermitted;
+    let options = [Opt::MaximumSegmentSize(1000), permitted, Opt::Noop, Opt::WindowScale(7)];
+    let mut p = w.open_with(5000, 100, &options);
+    w.send(p, "A", b"get k\r\n").unwrap();
+    p.seq = p.seq.wrapping_add(7);
+    assert_eq!(w.hear().len(), 10);
+    w.now_ns += SECOND / 100;
+    // All of it: the window doubles.
+    p.ack = p.ack.wrapping_add(10_000);
+    w.send(p, "A", b"").unwrap();
+    assert_eq!(w.hear().len(), 20);
+    w.now_ns += SECOND / 100;
+    let at = |n: u32| p.ack.wrapping_add(1000 * n);
+    let has = |upto, more| {
+        let mut ack = head(Peer { ack: upto, ..p }, "A");
+        let blocks = Opt::SelectiveAcknowledgement((at(3), at(6)), [more, None, None]);
+        ack.set_options(&[Opt::Noop, Opt::Noop, blocks]).unwrap();
+        ack
+    };
+    w.put(has(at(0), Some((at(1), at(2)))), b"").unwrap();
+    let slots: Vec<_> = std::iter::from_fn(|| w.region.alloc()).collect();
+    w.streams.turn(&mut w.gate, w.now_ns);
+    assert_eq!(w.streams.frames().count(), 0);
+    drop(slots);
+    // What was late is there.
+    w.put(has(at(2), None), b"").unwrap();
+    let mut heard = w.hear();
+    heard.extend(w.pass(59));
+    assert!(heard.iter().any(|h| h.seq == at(2) && h.payload.len() == 1000), "{}", heard.len());
+}
