@@ -8,9 +8,8 @@ Judged are the server's memory (VmHWM) against -m, --conn-memory and 5 %, beside
 honest clients' p99 against that of a quiet time in the same run; and that each attacker's connection says in
 words what became of it.
 
-Attackers share the machine's CPUs with server and honest clients, as they would not elsewhere. Those that come as
-fast as a CPU makes them leave the scheduler so little that its ticks are what is measured: `flood` judges such a
-time against memcached's in the same flood, the others come at a rate.
+Attackers share the machine's CPUs with server and honest clients. Where they come as fast as a CPU makes them, the
+scheduler has a part in what honest clients wait for: `flood` judges such a time beside memcached's in the same flood.
 """
 
 import argparse
@@ -49,8 +48,6 @@ SPACES += ((350, 230, 3_000), (385, 260, 6_000), (420, 290, 6_000), (420, 64, 6_
 LINES = (60_000, 1_900, 16_000, 200)
 IDLE_BYTES = 1_024
 """A connection that waits for a request takes no more."""
-CONNECTS_A_SECOND = 4_000
-"""Of attackers that come one after the other."""
 ACCEPTS_S = 10
 """After the attackers have gone, somebody new is served within that."""
 
@@ -59,15 +56,6 @@ def marked(function):
     """Marks an attack, named as its function."""
     ATTACKS.append((function.__name__.replace("_", "-"), function))
     return function
-
-
-def connect_at(rate, make, connections):
-    """So many connections, so many a second."""
-    begun, made = time.monotonic(), []
-    for n in range(connections):
-        made.append(make())
-        time.sleep(max(0, begun + n / rate - time.monotonic()))
-    return made
 
 
 def raise_open_files():
@@ -385,7 +373,7 @@ def one_byte(options):
             must(idle <= IDLE_BYTES, f"{idle:.0f} bytes for each idle connection")
         until("gone", lambda: int(server.stats()["curr_connections"]) < 10)
         honest = Honest(server.at, 3, options.waits)
-        attackers = connect_at(CONNECTS_A_SECOND, lambda: Attacker(server.at, PARTIAL_GET), connections)
+        attackers = [Attacker(server.at, PARTIAL_GET) for _ in range(connections)]
         each = []
         for sent in (1, 100):
             push(attackers, sent, 1, server)
@@ -416,7 +404,7 @@ def memcached(*flags):
 
 @marked
 def flood(options):
-    """As one_byte, as fast as a CPU makes them. The time of memcached in the same flood stands for a quiet one."""
+    """As one_byte. The time of memcached in the same flood stands for a quiet one."""
     if options.small:
         return "at full size only"
     connections = min(12_000, raise_open_files() - 200)
