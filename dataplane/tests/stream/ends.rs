@@ -152,3 +152,89 @@ fn forged_segments_do_not_say_where_replies_go() {
     let to = from(&mut w, OTHER, p, "A", b"mn\r\n");
     assert!(!to.is_empty() && to.iter().all(|mac| *mac == OTHER), "{to:x?}");
 }
+
+/// A client that always has requests waiting is served for a second, gets a reply to all that had come by then, and the
+/// end of the stream: whatever kind of requests, also such as take many turns.
+#[test]
+fn a_stop_ends_who_goes_on_asking() {
+    for (request, reply) in [
+        (b"mn\r\n".to_vec(), b"MN\r\n".to_vec()),
+        ([b"get", &b" k".repeat(600)[..], b"\r\n"].concat(), b"END\r\n".to_vec()),
+    ] {
+        let mut w = World::new(4);
+        let mut p = w.open(5000);
+        w.streams.stop(w.now_ns);
+        let (mut room, mut replies, mut end) = (16 << 10, 0, None);
+        for ms in 0..3_000 {
+            // As much as its window takes, and one turn.
+            while request.len() <= room {
+                w.send(p, "A", &request).unwrap();
+                p = moved(p, i32::try_from(request.len()).unwrap());
+                room -= request.len();
+            }
+            w.now_ns += SECOND / 1000;
+            w.streams.turn(&mut w.gate, w.now_ns);
+            for h in w.streams.frames().map(|(_, frame)| crate::world::open(frame.bytes())) {
+                assert!(!h.flags.contains('R'), "reset after {ms} ms");
+                assert_eq!(h.seq, p.ack);
+                p.ack = p.ack.wrapping_add(len(&h.payload));
+                replies += h.payload.len();
+                room = usize::from(h.window) - p.seq.wrapping_sub(h.ack) as usize;
+                end = h.flags.contains('F').then_some(ms);
+            }
+            if end.is_some() {
+                break;
+            }
+            w.send(p, "A", b"").unwrap();
+        }
+        assert!(end.is_some_and(|ms| (900..1_500).contains(&ms)), "{end:?}");
+        assert!(replies % reply.len() == 0 && replies > 0, "{replies} bytes");
+    }
+}
+
+/// Who ends a connection with us is not counted among the open ones while its numbers are still kept.
+#[test]
+fn who_has_said_quit_is_gone() {
+    let mut w = World::new(4);
+    let p = w.open(5000);
+    w.send(p, "A", b"quit\r\n").unwrap();
+    assert!(w.hear().iter().any(|h| h.flags.contains('F')));
+    assert_eq!(w.ended(), 0);
+    w.send(Peer { ack: p.ack.wrapping_add(1), ..moved(p, 6) }, "FA", b"").unwrap();
+    w.hear();
+    assert_eq!(w.ended(), 1);
+    w.pass(20);
+    assert_eq!(w.ended(), 1);
+}
+
+/// Both windows are closed, and the client's opens: it says so with the next byte that it has, as lwIP does.
+#[test]
+fn a_probe_that_opens_a_window_is_heard() {
+    let mut w = World::new(4);
+    w.keep(b"k", 10_000);
+    let mut p = w.open(5000);
+    let gets = b"get k\r\n".repeat(200);
+    let mut heard = Vec::new();
+    let put = |w: &mut World, p: Peer, window: u16, payload: &[u8]| {
+        let mut head = head(p, "A");
+        head.window_size = window;
+        w.put(head, payload).unwrap();
+        w.hear()
+    };
+    // Requests until ours is closed; all that comes is acknowledged, and the client's is closed.
+    loop {
+        heard.extend(put(&mut w, p, 0, &gets));
+        p = moved(p, 1400);
+        let h = heard.last().unwrap();
+        if h.window == 0 {
+            break;
+        }
+    }
+    let last = heard.last().unwrap();
+    let have = come(p, 0, &heard);
+    let p = Peer { seq: last.ack, ack: p.ack.wrapping_add(have), ..p };
+    put(&mut w, p, 0, b"");
+    w.pass(5);
+    let heard = put(&mut w, p, 60_000, b"g");
+    assert!(come(p, 0, &heard) > 1000, "{heard:?}");
+}

@@ -315,3 +315,20 @@ fn sends(w: &mut World, p: &mut Peer, part: &[u8]) -> usize {
     p.ack = p.ack.wrapping_add(u32::try_from(got).unwrap());
     got
 }
+
+/// However many wait for their rate, looking whether they may have more takes no more than a part of a worker.
+#[test]
+fn who_waits_for_its_rate_takes_little_time() {
+    const CONNECTIONS: u16 = 4_000;
+    let mut w = world_made(usize::from(CONNECTIONS), (1, 1 << 20), Made::default());
+    for p in (0..CONNECTIONS).map(|n| w.open(5000 + n)).collect::<Vec<_>>() {
+        w.send(p, "A", b"mn\r\n").unwrap();
+    }
+    let mut looks = 0;
+    for _ in 0..2_000 {
+        w.now_ns += SECOND / 1000;
+        looks += w.streams.turn(&mut w.gate, w.now_ns);
+        w.streams.frames().for_each(drop);
+    }
+    assert!((10_000..250_000).contains(&looks), "{looks} looks in two seconds");
+}

@@ -101,12 +101,16 @@ pub(super) struct Connection {
     pub(super) queued: bool,
     /// The client has confirmed it.
     pub(super) opened: bool,
+    /// It is among the open connections: confirmed, and not ended by both sides.
+    pub(super) counted: bool,
+    /// It waits for its rate.
+    pub(super) rated: bool,
     /// How it ends, once that is settled; what is owed is still sent.
     pub(super) end: Option<End>,
     /// Since when the service stops: it ends when all that comes is answered.
     pub(super) stopping: Option<u64>,
     /// Bytes that the client had not acknowledged when it was last looked at while it ends, or waits for its rate.
-    untaken: usize,
+    untaken: u32,
     /// When a request or a reply was last long.
     long_ns: u64,
     /// Since when it has had memory of the spill, or its pace was last judged, and the bytes that
@@ -135,6 +139,8 @@ impl Connection {
             moved_ns: 0,
             queued: false,
             opened: false,
+            counted: false,
+            rated: false,
             end: None,
             stopping: None,
             untaken: 0,
@@ -167,8 +173,13 @@ impl Connection {
         self.login = Login::new(shared.server.dialects, shared.users.clone());
         self.conversation =
             Conversation::new(shared.item_max_bytes).in_turns_of(shared.requests_per_turn);
+    }
+
+    /// The client has confirmed it.
+    pub(super) fn opens(&mut self, ends: &Ends, shared: &WorkerShared) {
+        (self.opened, self.counted) = (true, true);
         if shared.server.rdma.is_some() {
-            let Ends { ours, theirs, .. } = ends;
+            let Ends { ours, theirs, .. } = *ends;
             self.conversation.connects(Between { ours, theirs });
         }
     }
@@ -207,7 +218,6 @@ impl Connection {
         self.ends = None;
         self.untaken = 0;
         self.watching = None;
-        self.conversation.disconnects();
         if !matches!(self.layer, Layer::Plain) {
             self.forget_layer(shared);
         }
@@ -310,6 +320,7 @@ impl Connection {
     /// Whether the client has acknowledged something since this was last asked.
     pub(super) fn takes(&mut self) -> bool {
         let untaken = self.machine.room_max() - self.machine.room();
+        let untaken = u32::try_from(untaken).unwrap_or(u32::MAX);
         untaken < std::mem::replace(&mut self.untaken, untaken)
     }
 
@@ -342,6 +353,9 @@ impl Connection {
         shared: &mut WorkerShared,
         now_ns: u64,
     ) -> Next {
+        if self.stopping.is_some_and(|since| now_ns >= since + REST_MAX_NS) {
+            self.machine.read_no_more();
+        }
         loop {
             if TLS && !self.flush_layer() {
                 return Next::Client;
@@ -354,7 +368,7 @@ impl Connection {
                 if !TLS || self.say_end() {
                     self.machine.close();
                 }
-                self.drop_input();
+                self.machine.drop_input();
                 if let Some(buffer) = self.long_input.take() {
                     shared.spill.give(buffer);
                 }
@@ -387,6 +401,8 @@ impl Connection {
                 return Next::Client;
             } else if progress.consumed == 0 && !replied && self.machine.waiting() == waiting {
                 if progress.needs > 0 {
+                    // It is not its client that is waited for.
+                    self.moved_ns = now_ns;
                     return Next::Spill;
                 }
                 if self.has_all::<TLS>() {
@@ -460,7 +476,7 @@ impl Connection {
 
     /// Sends lines to a watching client. What it says is not heard.
     fn watch<const TLS: bool>(&mut self, shared: &mut WorkerShared, now_ns: u64) -> Next {
-        self.drop_input();
+        self.machine.drop_input();
         if let Some(buffer) = self.long_input.take() {
             shared.spill.give(buffer);
         }

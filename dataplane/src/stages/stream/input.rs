@@ -124,11 +124,6 @@ impl Connection {
         shared.ops.bytes_read.add(came as u64);
         true
     }
-
-    /// Throws away what still comes on a connection that we have ended.
-    pub(super) fn drop_input(&mut self) {
-        self.machine.skip(self.machine.waiting());
-    }
 }
 
 /// Whether `input`, of which `before` bytes have been looked at, has what its request `wants`, or an end of its

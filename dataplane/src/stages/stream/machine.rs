@@ -101,6 +101,8 @@ pub(super) struct Machine {
     short: Option<LongBuffers>,
     /// The sequence number that the next connection begins with.
     initial_seq: u32,
+    /// Bytes of what has come that may still be read. `u32::MAX`: all.
+    left: u32,
 }
 
 /// Memory for the buffers of one connection.
@@ -154,7 +156,7 @@ impl Machine {
         socket.set_min_rto(RETRANSMIT_MIN);
         socket.set_large_initial_window(true);
         socket.set_largest_recv_capacity(LONG_BYTES);
-        Self { socket, backing, is_backed: false, short: None, initial_seq: 0 }
+        Self { socket, backing, is_backed: false, short: None, initial_seq: 0, left: u32::MAX }
     }
 
     fn context(&self, now_ns: u64, wire: &Wire<'_>) -> Context {
@@ -164,7 +166,7 @@ impl Machine {
     /// Forgets what was, without a word to the client, and awaits a SYN to `port`, which is not 0; the
     /// connection that it opens has this initial sequence number.
     pub(super) fn listen(&mut self, port: u16, initial_seq: u32) {
-        self.initial_seq = initial_seq;
+        (self.initial_seq, self.left) = (initial_seq, u32::MAX);
         self.socket.abort();
         self.socket.set_congestion_control(CongestionControl::Reno);
         // Fails only for port 0: then no SYN is taken.
@@ -209,14 +211,17 @@ impl Machine {
     }
 
     /// Whether the state machine, whose receive window is closed, would throw away the first word that our
-    /// bytes have arrived, because of the bytes that it comes with (RFC 9293, 3.10.7.4: valid
-    /// acknowledgements are taken all the same). Both sides might wait for each other otherwise.
+    /// bytes have arrived, or that there is room for more of them, because of the bytes that it comes with
+    /// (RFC 9293, 3.10.7.4: valid acknowledgements are taken all the same). Both sides might wait for each
+    /// other otherwise.
     fn acknowledges_into_no_window(&self, tcp: &TcpRepr<'_>) -> bool {
-        self.waiting_max() - self.waiting() < WINDOW_UNIT
+        let opens = self.socket.is_window_closed() && tcp.window_len > 0;
+        let last = self.socket.unacknowledged();
+        self.free() < WINDOW_UNIT
             && !tcp.payload.is_empty()
             && self.is_confirmed()
             && tcp.seq_number == self.socket.expected()
-            && tcp.ack_number.is_some_and(|ack| ack > self.socket.unacknowledged())
+            && tcp.ack_number.is_some_and(|ack| ack > last || (opens && ack == last))
     }
 
     /// Whether the connection began with a SYN of this number.
@@ -269,7 +274,7 @@ impl Machine {
             (number(self.socket.expected()), number(self.socket.unacknowledged()));
         let challenge = Verdict::Challenge(expected.wrapping_sub(1), unacknowledged);
         if segment.resets() {
-            let window = self.waiting_max() - self.waiting();
+            let window = self.free();
             return match segment.seq().wrapping_sub(expected) {
                 _ if state == State::Listen => Verdict::Ignore,
                 0 => Verdict::Take,
@@ -384,7 +389,23 @@ impl Machine {
 
     /// Bytes that have come and were not used up.
     pub(super) fn waiting(&self) -> usize {
-        self.socket.recv_queue()
+        self.socket.recv_queue().min(self.left as usize)
+    }
+
+    /// What has not come by now is not read any more.
+    pub(super) fn read_no_more(&mut self) {
+        self.left = u32::try_from(self.waiting()).unwrap_or(u32::MAX);
+    }
+
+    /// Throws away what has come.
+    pub(super) fn drop_input(&mut self) {
+        self.left = u32::MAX;
+        self.skip(self.waiting());
+    }
+
+    /// Free bytes in the receive buffer.
+    fn free(&self) -> usize {
+        self.waiting_max() - self.socket.recv_queue()
     }
 
     /// Bytes that may wait at most.
@@ -395,17 +416,29 @@ impl Machine {
     /// Gives `read` the bytes that have come as far as they lie together, and drops as many of them
     /// as it says. `None`: there are none.
     pub(super) fn read<R>(&mut self, read: impl FnOnce(&[u8]) -> (usize, R)) -> Option<R> {
-        self.socket.recv(|bytes| read(bytes)).ok()
+        let left = self.left as usize;
+        let (used, result) = self
+            .socket
+            .recv(|bytes| {
+                let (used, result) = read(bytes.get(..left).unwrap_or(bytes));
+                (used, (used, result))
+            })
+            .ok()?;
+        // All that there is may be read, unless a stop has said what is left.
+        if self.left < u32::MAX {
+            self.left -= u32::try_from(used).unwrap_or(0);
+        }
+        Some(result)
     }
 
     /// Copies the bytes that have come, however they lie, and says how many.
     pub(super) fn peek(&mut self, into: &mut [u8]) -> usize {
-        self.socket.peek_slice(into).unwrap_or(0)
+        self.socket.peek_slice(into).unwrap_or(0).min(self.left as usize)
     }
 
     /// The bytes that have come, as far as they lie together.
     pub(super) fn front(&mut self) -> &[u8] {
-        self.socket.peek(usize::MAX).unwrap_or_default()
+        self.socket.peek(self.left as usize).unwrap_or_default()
     }
 
     /// Drops `n` of the bytes that have come.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! In: frames that stage 3 called `Segment`. Out: frames for stage 7. `stage` is the way through it;
-//! `table` finds the connection, `listener` begins one, `machine` is its state (a library's, and the
+//! `config` is what it is made with, `table` finds the connection, `listener` begins one, `machine` is its state (a library's, and the
 //! only file but `frames` that uses it), `connection` joins it to the conversation that kernel
 //! sockets have too, `input` gives it what has come, `limits` says what it may have, `wheel` shows what is due. A connection belongs to one worker for life: the NIC
 //! spreads connections by their ends. All memory for connections is mapped at the start; values that
@@ -14,6 +14,7 @@
 #![deny(clippy::indexing_slicing)]
 
 mod arrivals;
+mod config;
 mod connection;
 mod frames;
 mod group;
@@ -32,9 +33,10 @@ mod waiting;
 mod wheel;
 
 pub use arrivals::SegmentAt;
+pub use config::{StreamPort, StreamsConfig};
 pub use connection::CONNECTION_BYTES;
 pub use handshakes::{TlsConfig, TlsHandshakes};
-pub use stage::{StreamPort, Streams, StreamsConfig};
+pub use stage::Streams;
 pub use tls::{
     TLS_CONNECTION_BYTES, TLS_OVERHEAD_BYTES, TLS_PARTIAL_MAX_BYTES, TLS_PLAIN_MAX_BYTES,
     TLS_RECORD_MAX_BYTES, TlsSession, TlsSessions, TlsStep,

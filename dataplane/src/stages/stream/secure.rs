@@ -88,7 +88,7 @@ impl Connection {
         let Some(secure) = self.layer.tls() else {
             if self.end.is_some() {
                 self.machine.close();
-                self.drop_input();
+                self.machine.drop_input();
             }
             return Some(Next::Client);
         };

@@ -8,10 +8,11 @@
 //! to send again.
 
 use super::arrivals::{Arrival, Segment, SegmentAt};
+use super::config::{StreamPort, StreamsConfig};
 use super::connection::{Connection, IN_BYTES, OUT_BYTES, WorkerShared};
 use super::frames::{Link, Outbox, Wire};
 use super::group::{self, Group};
-use super::handshakes::{Job, Tls, TlsConfig};
+use super::handshakes::{Job, Tls};
 use super::limits::{converse_within_rates, expire};
 use super::listener::Listener;
 use super::machine::{Buffers, Stand, Verdict, refuse};
@@ -20,7 +21,6 @@ use super::spill::Spill;
 use super::table::{Ends, EndsHash, Table};
 use super::tls::Layer;
 use super::wheel::Wheel;
-use crate::commands::admission::Users;
 use crate::observe::{ConnSlots, Server, Transport};
 use crate::policy::{Gate, Limit};
 use driver_shim::{BURST_MAX, Frame, Region};
@@ -28,7 +28,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::Session;
 use wire::reply::turn_ethernet;
 use wire::{DropReason, Tcp};
 
@@ -38,42 +37,14 @@ const WATCH_PAUSE_NS: u64 = 20_000_000;
 const RETRY_NS: u64 = 1_000_000;
 /// Connections whose memory is given back in one turn, at most: some 2 microseconds each.
 const RESTS_MAX: usize = 8;
-/// Pause before the next look whether a source may have more.
+/// Pause before the next look whether a source may have more,
 const RATE_PAUSE_NS: u64 = 5_000_000;
+/// for so many connections that wait: longer where there are more.
+const RATE_WAITERS: usize = 500;
 /// Resets a second of segments of no connection, of one worker. Acknowledgements that challenge are not
 /// among them: who could count what is left of one budget would learn of others' connections
 /// (CVE-2016-5696). Of those each connection has one a second.
 const RESETS_PER_SECOND: NonZeroU32 = NonZeroU32::new(1000).unwrap();
-
-/// What the stage is made of.
-#[derive(Debug)]
-pub struct StreamsConfig {
-    /// Most connections at a time.
-    pub connections: usize,
-    /// A session of its own.
-    pub session: Session,
-    /// Who may authenticate, where clients must.
-    pub users: Option<Arc<dyn Users>>,
-    /// Largest item, in bytes.
-    pub item_max_bytes: usize,
-    /// Most requests of a connection before it is another's turn.
-    pub requests_per_turn: usize,
-    /// How long a connection may send nothing, or take nothing of what it is owed.
-    pub idle_max: Option<Duration>,
-    /// How long clients that do not take what they are owed may hold up the end of the service.
-    pub drain_max: Duration,
-    /// What TLS is spoken with, where it is.
-    pub tls: Option<TlsConfig>,
-}
-
-/// One port as the stage sees it.
-#[derive(Debug, Clone, Copy)]
-pub struct StreamPort {
-    /// Longest IP packet.
-    pub mtu: u16,
-    /// TCP port of the service.
-    pub tcp_port: u16,
-}
 
 /// The TCP connections of one worker.
 pub struct Streams {
@@ -97,6 +68,8 @@ pub struct Streams {
     idle_max_ns: Option<u64>,
     /// Connections whose memory was given back in this turn.
     rests: usize,
+    /// Connections that wait for their rate.
+    rated: usize,
     drain_max: Duration,
     started: Instant,
     resets: Limit,
@@ -141,6 +114,7 @@ impl Streams {
             arriving: Vec::with_capacity(BURST_MAX),
             connections: buffers(most).map(|buffers| Connection::new(&shared, buffers)).collect(),
             rests: 0,
+            rated: 0,
             table: Table::new(most),
             listener: Listener::new(most),
             wheel: Wheel::new(most),
@@ -469,7 +443,7 @@ impl Streams {
         let Some(ends) = connection.ends else { return };
         let stand = connection.machine.stand();
         if !connection.opened && !matches!(stand, Stand::None | Stand::Opening) {
-            connection.opened = true;
+            connection.opens(&ends, &self.shared);
             self.listener.confirmed(slot);
             self.shared.ops.total_connections.inc();
             let peer = SocketAddr::new(ends.theirs, ends.their_port);
@@ -504,6 +478,10 @@ impl Streams {
         if after == Stand::None && all {
             return self.clear(slot);
         }
+        if (next == Next::Rate) != connection.rated {
+            connection.rated = !connection.rated;
+            self.rated = if connection.rated { self.rated + 1 } else { self.rated - 1 };
+        }
         if after == Stand::Ended {
             self.listener.ended(slot);
         }
@@ -526,13 +504,16 @@ impl Streams {
             Next::Client if all => {}
             Next::Client | Next::Spill => also(now_ns + RETRY_NS),
             Next::Lines => also(now_ns + WATCH_PAUSE_NS),
-            Next::Rate => also(now_ns + RATE_PAUSE_NS),
+            Next::Rate => also(now_ns + rate_pause_ns(self.rated)),
             Next::Until(ns) => also(ns),
             Next::Turn => {}
         }
         self.wheel.set(slot, due_ns);
         if next == Next::Turn {
             self.enqueue(slot);
+        }
+        if after == Stand::Ended {
+            self.leave(slot);
         }
     }
 
@@ -549,15 +530,26 @@ impl Streams {
         self.table.remove(self.table.hash(&ends), slot);
         self.listener.removed(slot);
         self.wheel.set(slot, None);
-        if connection.opened {
-            self.shared.ops.closed_connections.inc();
-            let reason = connection.end.unwrap_or(End::Error).reason();
-            let peer = SocketAddr::new(ends.theirs, ends.their_port);
-            self.shared.server.watchers.disconnected(Some(peer), reason, self.conns.id(slot));
-            self.conns.end(slot);
-        }
+        self.rated -= usize::from(std::mem::take(&mut connection.rated));
         let port = self.ports.get(usize::from(ends.port)).map_or(0, |end| end.tcp_port);
-        connection.clear(port, &mut self.shared);
+        self.leave(slot);
+        if let Some(connection) = self.connections.get_mut(slot as usize) {
+            connection.clear(port, &mut self.shared);
+        }
+    }
+
+    /// Takes the connection in a slot from among the open ones.
+    fn leave(&mut self, slot: u32) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        if !std::mem::take(&mut connection.counted) {
+            return;
+        }
+        connection.conversation.disconnects();
+        self.shared.ops.closed_connections.inc();
+        let reason = connection.end.unwrap_or(End::Error).reason();
+        let peer = connection.ends.map(|ends| SocketAddr::new(ends.theirs, ends.their_port));
+        self.shared.server.watchers.disconnected(peer, reason, self.conns.id(slot));
+        self.conns.end(slot);
     }
 }
 
@@ -571,6 +563,12 @@ fn buffers(most: usize) -> impl Iterator<Item = Buffers> {
         // What there is no mapping for is taken as all other memory is.
         None => Buffers { bytes: vec![0; bytes].leak(), backing: None },
     })
+}
+
+/// How long so many connections wait before they look again whether they may have more: together they look
+/// 100,000 times a second at most.
+fn rate_pause_ns(waiting: usize) -> u64 {
+    RATE_PAUSE_NS * (1 + (waiting / RATE_WAITERS) as u64)
 }
 
 /// Whether one host has this address.

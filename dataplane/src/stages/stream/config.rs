@@ -1,0 +1,39 @@
+//! What the stream stage is made with: limits of its connections, and facts of its ports.
+//!
+//! In: the process' plan. Out: values for [`super::Streams::new`]. Cannot fail.
+
+use super::handshakes::TlsConfig;
+use crate::commands::admission::Users;
+use std::sync::Arc;
+use std::time::Duration;
+use store::Session;
+
+/// What the stage is made of.
+#[derive(Debug)]
+pub struct StreamsConfig {
+    /// Most connections at a time.
+    pub connections: usize,
+    /// A session of its own.
+    pub session: Session,
+    /// Who may authenticate, where clients must.
+    pub users: Option<Arc<dyn Users>>,
+    /// Largest item, in bytes.
+    pub item_max_bytes: usize,
+    /// Most requests of a connection before it is another's turn.
+    pub requests_per_turn: usize,
+    /// How long a connection may send nothing, or take nothing of what it is owed.
+    pub idle_max: Option<Duration>,
+    /// How long clients that do not take what they are owed may hold up the end of the service.
+    pub drain_max: Duration,
+    /// What TLS is spoken with, where it is.
+    pub tls: Option<TlsConfig>,
+}
+
+/// One port as the stage sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamPort {
+    /// Longest IP packet.
+    pub mtu: u16,
+    /// TCP port of the service.
+    pub tcp_port: u16,
+}
