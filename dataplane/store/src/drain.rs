@@ -94,7 +94,7 @@ impl Store {
         urgent: bool,
     ) -> bool {
         let movable = self.is_live(&item) && !item.is_large();
-        if movable && roomy && (!urgent || item.is_visited()) {
+        if movable && roomy && (!urgent || item.is_visited() || item.is_held()) {
             self.relocate(class, loc, item);
         } else if !movable || urgent {
             let before = class.tally.evicted;

@@ -355,6 +355,9 @@ impl Store {
                 if ticket.is_some_and(|ticket| ticket != item.ticket()) {
                     return false;
                 }
+                if item.is_held() && self.is_live(&item) {
+                    return false;
+                }
                 if item.is_visited() && self.is_live(&item) {
                     item.clear_visited();
                     class.tally.spared += 1;

@@ -320,8 +320,33 @@ impl Store {
         Ok(fresh)
     }
 
-    /// Makes and links what `modify` decided on, in `room` if there is some, without waiting for more.
+    /// Makes and links what `modify` decided on, in `room` if there is some, without waiting for more. What it is made
+    /// of is not evicted for that.
     pub(super) fn replace<'s>(
+        &'s self,
+        hash: KeyHash,
+        key: &[u8],
+        given: &[u8],
+        new: &Replacement,
+        (item, expect): (Option<ItemRef<'_>>, Expect),
+        room: &mut Reservation<'s>,
+    ) -> Result<u64, Refused> {
+        let Some(held) = item else {
+            return self.replace_held(hash, key, given, new, (item, expect), room);
+        };
+        held.hold();
+        let done = self.replace_held(hash, key, given, new, (item, expect), room);
+        if let Err(refused) = done {
+            held.release();
+            if refused == Refused::OutOfMemory {
+                // Memory is waited for without a pin: the hand is to go by once.
+                held.expect_visit();
+            }
+        }
+        done
+    }
+
+    fn replace_held<'s>(
         &'s self,
         hash: KeyHash,
         key: &[u8],

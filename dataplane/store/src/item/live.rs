@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering;
 const VISITED: u8 = 1;
 /// Recency bit: read at least once.
 const FETCHED: u8 = 2;
+/// Recency bit: a new value is being made of it, or in its place.
+const HELD: u8 = 4;
 
 /// An access time this many seconds old is brought up to date by a plain look-up.
 pub(super) const ACCESS_GRAIN_SECONDS: u32 = 60;
@@ -92,7 +94,7 @@ impl ItemRef<'_> {
         }
         if inherits.history {
             let recency = before.header.recency.load(Ordering::Relaxed);
-            self.header.recency.store(recency, Ordering::Relaxed);
+            self.header.recency.store(recency & !HELD, Ordering::Relaxed);
             self.header.access.store(before.accessed(), Ordering::Relaxed);
         }
     }
@@ -109,6 +111,20 @@ impl ItemRef<'_> {
 
     pub(crate) fn clear_visited(&self) {
         self.header.recency.fetch_and(!VISITED, Ordering::Relaxed);
+    }
+
+    /// Keeps the item from being evicted for the memory of what is to take its place. A hint: a reader that marks the
+    /// item at the same time may undo it, and then the item is spared as one that was read.
+    pub(crate) fn hold(&self) {
+        self.header.recency.fetch_or(HELD, Ordering::Relaxed);
+    }
+
+    pub(crate) fn release(&self) {
+        self.header.recency.fetch_and(!HELD, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.header.recency.load(Ordering::Relaxed) & HELD != 0
     }
 
     /// Has the item count as visited, though no client has read it yet.

@@ -276,3 +276,29 @@ fn nothing_is_evicted_while_pages_are_on_their_way() {
     assert_eq!(store.stats().evictions, before);
     assert!((0..8).all(|n| value_of(&mut s, &names("large", n)).is_some()));
 }
+
+/// Whichever item would go next: what is appended to stays, and another one goes for its new value.
+#[test]
+fn what_is_appended_to_is_not_evicted_for_that() {
+    for (memory_bytes, len, keys) in [(16 << 20, 900_000, 30), (4 << 20, 60_000, 90)] {
+        let key = |n: u32| format!("key-{n:08}").into_bytes();
+        let mut appended = 0;
+        for at in 0.. {
+            let store = store(memory_bytes);
+            let mut s = store.session().unwrap();
+            for n in 0..keys {
+                assert_eq!(put(&mut s, &key(n), &vec![b'v'; len], 0), Ok(()));
+                store.housekeep();
+            }
+            // Not read, as far as the hand knows: `value_of` leaves no mark.
+            let is_there = |n: &u32| value_of(&mut s, &key(*n)).is_some();
+            let there: Vec<u32> = (0..keys).filter(is_there).collect();
+            let Some(n) = there.get(at) else { break };
+            assert!(append(&mut s, &key(*n), b"0123456789").is_ok(), "key {n} of {there:?}");
+            let value = value_of(&mut s, &key(*n)).unwrap();
+            assert_eq!((value.len(), &value[len..]), (len + 10, &b"0123456789"[..]));
+            appended += 1;
+        }
+        assert!(appended > 5, "{appended}");
+    }
+}

@@ -118,13 +118,16 @@ pub fn arith(
 }
 
 /// The number at the start of a value, as `strtoull` and memcached read it: blanks before it, and
-/// anything behind a blank after it.
+/// anything behind a blank or a NUL after it.
 fn parse(value: &[u8]) -> Option<u64> {
     if value.len() > NUMBER_MAX_BYTES {
         return None;
     }
-    let text = value.trim_ascii_start();
-    let end = text.iter().position(u8::is_ascii_whitespace).unwrap_or(text.len());
+    // As C's `isspace` has it.
+    let is_blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'\x0b';
+    let start = value.iter().position(|byte| !is_blank(byte))?;
+    let text = value.get(start..)?;
+    let end = text.iter().position(|byte| is_blank(byte) || *byte == 0).unwrap_or(text.len());
     std::str::from_utf8(text.get(..end)?).ok()?.parse().ok()
 }
 
@@ -142,6 +145,11 @@ mod tests {
             (b"+7", Some(7)),
             (b"12 abc", Some(12)),
             (b"5   ", Some(5)),
+            (b"5\0", Some(5)),
+            (b"5\0 x", Some(5)),
+            (b"\x0b5\x0b", Some(5)),
+            (b"\05", None),
+            (b" ", None),
             (b"", None),
             (b"-1", None),
             (b"12abc", None),
