@@ -1,11 +1,11 @@
 //! The protocol over TCP and Unix sockets, for what UDP does not carry: mutations, large values,
 //! `stats`.
 //!
-//! In: bytes of kernel connections. Out: replies, in order. Each thread runs a runtime of its own
-//! over all listeners, with one store session and one block of counters; connections share
-//! nothing else. A connection reads only when everything it owes has been sent, and what it holds
+//! In: bytes of kernel connections. Out: replies, in order. Each thread runs a runtime of its own, with one
+//! store session and one block of counters; connections share nothing else. Threads accept in turn (`accepting`). A connection reads only when everything it owes has been sent, and what it holds
 //! beyond a few kilobytes is charged to one account (`pool`).
 
+mod accepting;
 mod connection;
 mod shared;
 mod drain;
@@ -25,43 +25,33 @@ pub(crate) use tls::TLS_BYTES;
 pub use transport::Source;
 
 use crate::host::affinity;
-use crate::observe::health::Sparing;
 use crate::process::allocator;
 use crate::serve::credentials::Credentials;
 use crate::serve::tls::Certificates;
 use crate::startup::plan::ClientsPlan;
+use accepting::{Turns, accept_on};
 use connection::PARTING_MAX;
 use dataplane::commands::admission::Users;
 use dataplane::observe::Server;
 use drain::{Drain, Ended};
 use handshake::Handshakes;
 use input::Spare;
-use permit::{ConnPermit, ThreadConns};
+use permit::ThreadConns;
 use pool::Pool;
-use served::Served;
 use shared::ThreadShared;
 use std::cell::{Cell, RefCell};
-use std::fmt::Display;
-use std::future::Future;
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use store::Session;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, Semaphore, watch};
-use tokio::task::{JoinSet, LocalSet, spawn_local, yield_now};
-use tokio::time::{sleep, timeout};
-use transport::{Listener, Stream};
+use tokio::task::{JoinSet, LocalSet, spawn_local};
+use tokio::time::timeout;
 use waiting::Waiting;
-
-/// Pause after a failed accept: out of files or memory, which more tries do not mend.
-const ACCEPT_PAUSE_US: u64 = 20_000;
-const ACCEPT_PAUSE: Duration = Duration::from_micros(ACCEPT_PAUSE_US);
-/// What a connection over the limit is sent, in memcached's words.
-const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// Why the service did not start.
 #[derive(Debug, thiserror::Error)]
@@ -131,6 +121,9 @@ impl TcpService {
         let ended = Arc::new(Ended::default());
         let (stop, stopped) = watch::channel(None);
         let permits = Arc::new(Semaphore::new(conn_limit));
+        let loads: Arc<[AtomicUsize]> = sessions.iter().map(|_| AtomicUsize::new(0)).collect();
+        let listeners: Vec<(Source, Arc<Turns>)> =
+            listeners.into_iter().map(|l| (l, Arc::new(Turns::new(&loads)))).collect();
         let mut threads = Vec::new();
         for (n, session) in sessions.into_iter().enumerate() {
             let helper_cpus = cpus.clone();
@@ -144,8 +137,9 @@ impl TcpService {
                     allocator::prepare_thread();
                 })
                 .build()?;
-            let listeners =
-                listeners.iter().map(Source::try_clone).collect::<io::Result<Vec<_>>>()?;
+            let own = |(l, turns): &(Source, Arc<Turns>)| Ok((l.try_clone()?, Arc::clone(turns)));
+            let listeners = listeners.iter().map(own).collect::<io::Result<Vec<_>>>()?;
+            let loads = Arc::clone(&loads);
             let (server, permits, cpus) = (Arc::clone(&server), Arc::clone(&permits), cpus.clone());
             let stopped = stopped.clone();
             let users = config.credentials.clone().map(|c| -> Arc<dyn Users> { c });
@@ -176,6 +170,8 @@ impl TcpService {
                         permits,
                         refuse_over_limit,
                         drain_max,
+                        number: n,
+                        loads,
                         connections: Cell::new(0),
                         is_empty: Notify::new(),
                         ended,
@@ -209,12 +205,12 @@ impl TcpService {
     }
 }
 
-fn run(runtime: &Runtime, listeners: Vec<Source>, thread: Rc<ThreadConns>) {
+fn run(runtime: &Runtime, listeners: Vec<(Source, Arc<Turns>)>, thread: Rc<ThreadConns>) {
     let local = LocalSet::new();
     local.block_on(runtime, async {
         let mut accepting = JoinSet::new();
-        for listener in listeners {
-            accepting.spawn_local(accept_on(listener, Rc::clone(&thread)));
+        for (listener, turns) in listeners {
+            accepting.spawn_local(accept_on(listener, turns, Rc::clone(&thread)));
         }
         let waiting = Rc::clone(&thread);
         let woken = spawn_local(async move {
@@ -234,86 +230,3 @@ fn run(runtime: &Runtime, listeners: Vec<Source>, thread: Rc<ThreadConns>) {
         thread.ended.count_cut(thread.connections.get());
     });
 }
-
-/// Accepts until the drain begins.
-async fn accept_on(source: Source, thread: Rc<ThreadConns>) {
-    let listener = match Listener::new(source) {
-        Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "cannot watch a listener"),
-    };
-    let _entered = thread.shared.server.conns.enter(listener.fd(), listener.address(), None);
-    accept_until(thread.shared.stop_accepting(), &listener, &thread).await;
-}
-
-/// Accepts until it has stopped, however many clients would go on to connect.
-async fn accept_until(
-    stop: impl Future<Output = ()>,
-    listener: &Listener,
-    thread: &Rc<ThreadConns>,
-) {
-    let address: Arc<str> = listener.address().to_string().into();
-    let tls = listener.tls();
-    let mut stop = pin!(stop);
-    let mut lines = Sparing::default();
-    while !thread.shared.is_over() {
-        // What a connection is made of cannot fail: it is not made when memory has run out.
-        while allocator::is_short() && thread.shared.drain().is_none() {
-            pause(&thread.shared, &mut lines, "memory has run out").await;
-        }
-        tokio::select! {
-            biased;
-            () = &mut stop => break,
-            accepted = listener.accept() => match accepted {
-                Ok((mut stream, from)) => {
-                    if let Some(permit) = acquire(&mut stream, tls.is_some(), thread).await {
-                        let stream = (stream, from);
-                        spawn_local(Served::new(stream, permit, tls, Arc::clone(&address)));
-                        // Requests have their turn among connections that are made.
-                        yield_now().await;
-                    }
-                }
-                Err(error) => pause(&thread.shared, &mut lines, error).await,
-            },
-        }
-    }
-}
-
-/// Waits before the next try to accept.
-async fn pause(shared: &ThreadShared, lines: &mut Sparing, why: impl Display) {
-    if let Some(more) = lines.allows(Instant::now()) {
-        tracing::warn!(more, "cannot accept a connection: {why}");
-    }
-    shared.ops.accept_failures.inc();
-    sleep(ACCEPT_PAUSE).await;
-    shared.ops.accept_paused_us.add(ACCEPT_PAUSE_US);
-}
-
-/// A permit for a fresh connection. Where all are taken it is refused one, or waits; nothing more is
-/// accepted here meanwhile. `None` when there is none to be had.
-async fn acquire(stream: &mut Stream, tls: bool, thread: &Rc<ThreadConns>) -> Option<ConnPermit> {
-    let permits = Arc::clone(&thread.permits);
-    let permit = if thread.refuse_over_limit {
-        permits.try_acquire_owned().ok()
-    } else {
-        tokio::select! {
-            biased;
-            permit = permits.acquire_owned() => permit.ok(),
-            () = thread.shared.over() => return None,
-        }
-    };
-    let Some(permit) = permit else {
-        thread.shared.ops.rejected_connections.inc();
-        // A fresh connection's send buffer holds a line; nothing is said in the clear where
-        // TLS is spoken.
-        if !tls {
-            let _ = stream.try_write(TOO_MANY);
-        }
-        return None;
-    };
-    // Given back with the permit.
-    permit.forget();
-    Some(ConnPermit::new(Rc::clone(thread)))
-}
-
-#[cfg(test)]
-mod tests;

@@ -9,6 +9,7 @@ use super::shared::ThreadShared;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
@@ -21,6 +22,10 @@ pub(super) struct ThreadConns {
     pub(super) refuse_over_limit: bool,
     /// How long draining may take.
     pub(super) drain_max: Duration,
+    /// Which thread this is.
+    pub(super) number: usize,
+    /// Connections of each thread, for whose turn it is to accept.
+    pub(super) loads: Arc<[AtomicUsize]>,
     /// Connections that have a permit.
     pub(super) connections: Cell<usize>,
     /// The last of them has gone.
@@ -28,6 +33,15 @@ pub(super) struct ThreadConns {
     pub(super) ended: Arc<Ended>,
     /// Where TLS is spoken.
     pub(super) handshakes: Option<Arc<Handshakes>>,
+}
+
+impl ThreadConns {
+    fn set_connections(&self, n: usize) {
+        self.connections.set(n);
+        if let Some(load) = self.loads.get(self.number) {
+            load.store(n, Ordering::Relaxed);
+        }
+    }
 }
 
 /// One of the places that `-c` allows, given back on drop.
@@ -41,7 +55,7 @@ impl ConnPermit {
     /// The caller has taken a permit for it.
     pub(super) fn new(thread: Rc<ThreadConns>) -> Self {
         thread.shared.ops.total_connections.inc();
-        thread.connections.set(thread.connections.get() + 1);
+        thread.set_connections(thread.connections.get() + 1);
         Self { thread, place: None }
     }
 }
@@ -54,7 +68,7 @@ impl Drop for ConnPermit {
         }
         thread.shared.ops.closed_connections.inc();
         thread.permits.add_permits(1);
-        thread.connections.set(thread.connections.get() - 1);
+        thread.set_connections(thread.connections.get() - 1);
         if thread.connections.get() == 0 {
             thread.is_empty.notify_one();
         }

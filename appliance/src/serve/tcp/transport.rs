@@ -37,21 +37,6 @@ impl Source {
             Self::Unix(l) => l.try_clone().map(Self::Unix),
         }
     }
-}
-
-/// Where connections come from.
-pub(super) enum Listener {
-    Tcp(TcpListener, Option<ClientCerts>),
-    Unix(UnixListener),
-}
-
-impl Listener {
-    pub(super) fn new(source: Source) -> io::Result<Self> {
-        match source {
-            Source::Tcp(l, tls) => Ok(Self::Tcp(TcpListener::from_std(l)?, tls)),
-            Source::Unix(l) => UnixListener::from_std(l).map(Self::Unix),
-        }
-    }
 
     /// The number of its file.
     pub(super) fn fd(&self) -> RawFd {
@@ -83,13 +68,28 @@ impl Listener {
             Self::Unix(_) => None,
         }
     }
+}
+
+/// The same in a runtime, which is woken for each connection.
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    pub(super) fn new(source: Source) -> io::Result<Self> {
+        match source {
+            Source::Tcp(l, _) => TcpListener::from_std(l).map(Self::Tcp),
+            Source::Unix(l) => UnixListener::from_std(l).map(Self::Unix),
+        }
+    }
 
     /// A connection, and the client's address, as `stats conns` has it.
     pub(super) async fn accept(&self) -> io::Result<(Stream, Address)> {
         // The runtime takes it that something has come. Nothing is read before something has.
         let nothing = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         match self {
-            Self::Tcp(l, _) => {
+            Self::Tcp(l) => {
                 let (stream, from) = l.accept().await?;
                 let _ = stream.try_io(Interest::READABLE, nothing);
                 Ok((Stream::Tcp(stream), Address::Tcp(from)))
