@@ -238,3 +238,21 @@ fn a_probe_that_opens_a_window_is_heard() {
     let heard = put(&mut w, p, 60_000, b"g");
     assert!(come(p, 0, &heard) > 1000, "{heard:?}");
 }
+
+/// A window closes over bytes under way, and opens again unheard: the probe has the first of them, which is answered.
+#[test]
+fn a_probe_of_what_is_under_way_has_a_byte() {
+    let mut w = World::new(4);
+    w.keep(b"k", 2_000);
+    let p = w.open(5000);
+    w.send(p, "A", b"get k\r\n").unwrap();
+    let first = w.hear();
+    assert!(first.len() > 2 && come(p, 0, &first) > 2_000, "{first:?}");
+    let taken = len(&first[0].payload);
+    let p = Peer { ack: p.ack.wrapping_add(taken), ..moved(p, 7) };
+    let mut closed = head(p, "A");
+    closed.window_size = 0;
+    w.put(closed, b"").unwrap();
+    assert_eq!(w.hear(), []);
+    assert!(come(p, 0, &w.pass(10)) > 0);
+}

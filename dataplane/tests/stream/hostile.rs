@@ -560,3 +560,32 @@ fn a_flood_of_a_million_syns() {
     assert_eq!(w.server.totals().rejected_connections, 0);
     assert_eq!(w.ended(), 0);
 }
+
+/// A client has filled the window and said its end; then comes a number from the other side of all of them.
+#[test]
+fn a_number_far_away_behind_a_full_window_does_no_harm() {
+    let bytes = [b'x'; 16 << 10];
+    let pieces: Vec<_> = bytes.chunks(1400).collect();
+    for (fin_comes_alone, (flags, payload)) in [false, true]
+        .into_iter()
+        .flat_map(|alone| [("A", ""), ("A", "x"), ("FA", "")].map(|what| (alone, what)))
+    {
+        for more in -2..=2 {
+            let mut w = World::new(4);
+            let mut p = w.open(5000);
+            for (at, piece) in pieces.iter().enumerate() {
+                let ends = at + 1 == pieces.len() && !fin_comes_alone;
+                w.send(p, if ends { "FA" } else { "A" }, piece).unwrap();
+                p = moved(p, i32::try_from(piece.len()).unwrap());
+            }
+            if fin_comes_alone {
+                w.send(p, "FA", b"").unwrap();
+            }
+            let seq = p.seq.wrapping_add(1 << 31).wrapping_add_signed(more);
+            let _ = w.send(Peer { seq, ..p }, flags, payload.as_bytes());
+            w.hear();
+            let other = w.open(5001);
+            w.is_alive(other);
+        }
+    }
+}

@@ -443,11 +443,10 @@ impl Connection {
         self.machine.waiting() > 0 || self.layer.has_input()
     }
 
-    /// Whether there is something to be done that is not the client's to begin.
-    pub(super) fn is_held_up(&self) -> bool {
-        let ends = self.stopping.is_some() || self.has_all::<true>();
+    /// Whether there is something to be answered, or to be sent.
+    pub(super) fn has_to_do(&self) -> bool {
         let in_midst = self.long_input.is_some() || self.is_watching() || !self.is_paid();
-        ends || in_midst || self.has_input()
+        in_midst || self.has_input()
     }
 
     /// How long a connection that has answered all that it can is served, if the service stops `since`.

@@ -22,11 +22,12 @@ pub(super) fn converse_within_rates(
     now_ns: u64,
 ) -> Next {
     let Some(source) = connection.ends.map(|ends| ends.theirs) else { return Next::Client };
-    // A connection that is ending gets no further requests: what has come is answered without a wait.
-    if connection.end.is_none() && !gate.may_stream(source, connection.limited, now_ns) {
-        if !connection.is_held_up() {
-            return Next::Client;
-        }
+    // A connection that is ending gets no further requests: what has come is answered without a wait. Who has
+    // nothing to be answered may end.
+    if connection.end.is_none()
+        && connection.has_to_do()
+        && !gate.may_stream(source, connection.limited, now_ns)
+    {
         if connection.is_held_back() {
             connection.pace.0 = now_ns;
         }

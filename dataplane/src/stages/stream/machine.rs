@@ -247,10 +247,17 @@ impl Machine {
     pub(super) fn vet(&self, segment: &Tcp<'_>, bytes: usize) -> Verdict {
         let ahead = segment.ack().wrapping_sub(number(self.socket.unacknowledged()));
         let plain = segment.is_of_the_middle() && ahead <= i32::MAX.unsigned_abs();
+        let plain = plain && self.is_near(segment);
         if plain && (bytes == 0 || !self.has_their_end()) {
             return Verdict::Take;
         }
         self.look_closely(segment, u32::try_from(bytes).unwrap_or(0))
+    }
+
+    /// Whether it begins where comparing sequence numbers has a meaning, far from the other side of all of them.
+    #[inline]
+    fn is_near(&self, segment: &Tcp<'_>) -> bool {
+        segment.seq().wrapping_sub(number(self.socket.expected())).wrapping_add(1 << 30) <= 1 << 31
     }
 
     /// Whether its numbers are those that the connection is at, which no stranger guesses: it acknowledges
@@ -289,7 +296,8 @@ impl Machine {
             let past = segment.seq().wrapping_add(bytes).wrapping_sub(expected);
             (1..=i32::MAX.unsigned_abs()).contains(&past)
         };
-        if segment.has_syn() || (self.has_their_end() && bytes > 0 && behind_end()) {
+        let is_behind_end = self.has_their_end() && bytes > 0 && behind_end();
+        if segment.has_syn() || !self.is_near(segment) || is_behind_end {
             return challenge;
         }
         if !segment.has_ack() {

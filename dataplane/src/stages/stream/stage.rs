@@ -39,8 +39,10 @@ const RETRY_NS: u64 = 1_000_000;
 const RESTS_MAX: usize = 8;
 /// Pause before the next look whether a source may have more,
 const RATE_PAUSE_NS: u64 = 5_000_000;
-/// for so many connections that wait: longer where there are more.
+/// for so many connections that wait: longer where there are more,
 const RATE_WAITERS: usize = 500;
+/// but not for so long that it counts as slow or idle.
+const RATE_PAUSE_MAX_NS: u64 = 500_000_000;
 /// Resets a second of segments of no connection, of one worker. Acknowledgements that challenge are not
 /// among them: who could count what is left of one budget would learn of others' connections
 /// (CVE-2016-5696). Of those each connection has one a second.
@@ -565,10 +567,10 @@ fn buffers(most: usize) -> impl Iterator<Item = Buffers> {
     })
 }
 
-/// How long so many connections wait before they look again whether they may have more: together they look
-/// 100,000 times a second at most.
+/// How long so many connections wait before they look again whether they may have more: 50,000 of them together look
+/// 100,000 times a second.
 fn rate_pause_ns(waiting: usize) -> u64 {
-    RATE_PAUSE_NS * (1 + (waiting / RATE_WAITERS) as u64)
+    (RATE_PAUSE_NS * (1 + (waiting / RATE_WAITERS) as u64)).min(RATE_PAUSE_MAX_NS)
 }
 
 /// Whether one host has this address.

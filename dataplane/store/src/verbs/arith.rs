@@ -148,7 +148,7 @@ mod tests {
             (b"5\0", Some(5)),
             (b"5\0 x", Some(5)),
             (b"\x0b5\x0b", Some(5)),
-            (b"\05", None),
+            (b"\0 5", None),
             (b" ", None),
             (b"", None),
             (b"-1", None),
