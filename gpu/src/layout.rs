@@ -255,6 +255,14 @@ pub struct RowFacts {
     pub signature: u32,
 }
 
+impl RowFacts {
+    /// In a [`WholeReply`]: whether there is a row for the key, also where the reply is not sent.
+    #[inline]
+    pub fn of_a_row(&self) -> bool {
+        self.signature != 0
+    }
+}
+
 /// Most bytes of text in a row.
 pub const ROW_TEXT_MAX: usize = 240;
 

@@ -96,6 +96,35 @@ fn a_reply_is_rejected_from_a_change_on_until_the_gpu_has_it() {
     w.end();
 }
 
+/// Of all that workers share the queue to the updater alone is written to by a get, where the GPU has no row.
+#[test]
+fn a_key_with_a_row_is_not_asked_for_again() {
+    let mut w = World::beside(1, small(), &rows(Mode::Launch));
+    let counters = Arc::clone(&w.counters[0]);
+    set(&w, "k", "one");
+    get(&mut w, "k");
+    w.refresh();
+    assert_eq!(counters.gpu_missed.get(), 1);
+    // By chance some are the CPU's; and all, until the GPU has the next value.
+    for _ in 0..300 {
+        assert_eq!(get(&mut w, "k"), "VALUE k 7 3\r\none\r\nEND\r\n");
+    }
+    assert!(counters.replies_sampled.get() > 0);
+    set(&w, "k", "two");
+    for _ in 0..3 {
+        assert_eq!(get(&mut w, "k"), "VALUE k 7 3\r\ntwo\r\nEND\r\n");
+    }
+    assert_eq!((counters.replies_changed.get(), counters.gpu_missed.get()), (3, 1));
+    w.refresh();
+    let accepted = counters.replies_accepted.get();
+    for _ in 0..300 {
+        assert_eq!(get(&mut w, "k"), "VALUE k 7 3\r\ntwo\r\nEND\r\n");
+    }
+    assert!(counters.replies_accepted.get() > accepted + 200);
+    assert_eq!(counters.gpu_missed.get(), 1);
+    w.end();
+}
+
 #[test]
 fn behind_a_change_in_its_batch_no_reply_is_taken() {
     let changes = [

@@ -73,8 +73,8 @@ pub struct Lab {
     deadline: Duration,
     /// Made when needed.
     region: Option<Region>,
-    /// The device in use.
-    open: Option<(How, Beside)>,
+    /// The device in use, how, and whether it prepares reply headers.
+    open: Option<((How, bool), Beside)>,
     /// The requests that were made last, and of which kind they are.
     requests: Option<(Asked, Vec<Vec<u8>>)>,
 }
@@ -171,20 +171,20 @@ impl Lab {
     /// As the device does.
     pub(super) fn engines(
         &mut self,
-        how: How,
+        (how, heads): (How, bool),
         workers: usize,
         batch: usize,
     ) -> Result<Vec<Offloading>> {
-        if self.open.as_ref().is_none_or(|(open, _)| *open != how) {
+        if self.open.as_ref().is_none_or(|(open, _)| *open != (how, heads)) {
             // The region can be mapped once.
             self.open = None;
             let region = self.region()?;
             let (mode, kind) = how;
             let (places, deadline) = (self.places(), self.deadline);
-            let way = Way { mode, kind, places, deadline, forced: true };
+            let way = Way { mode, kind, places, deadline, forced: true, heads };
             let items = (self.items, SHAPE);
             let opened = Beside::open(&self.card, way, &region, &self.replicated, items);
-            self.open = Some((how, opened.inspect_err(|_| self.region = None)?));
+            self.open = Some(((how, heads), opened.inspect_err(|_| self.region = None)?));
         }
         let Some((_, beside)) = &self.open else { return Err("no device".into()) };
         let engines: Result<Vec<_>> = (0..workers).map(|_| beside.engine(batch)).collect();

@@ -14,6 +14,7 @@ const STUDY: &[&str] = &[
     "workers",
     "batch",
     "in_flight",
+    "heads",
     "hits",
     "popularity",
     "requests_per_s",

@@ -16,7 +16,7 @@ use gpu::bench::{KEY_BYTES, Updates};
 use gpu::index::Source as _;
 use gpu::offload::Mode;
 use gpu::params::Op;
-use gpu::{Batch, Column, Engine, Entry, EntryFlags, Hint, Outcome, Verdict};
+use gpu::{Batch, Engine, Entry, EntryFlags, Hint, Outcome, Verdict};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::error::Error;
@@ -65,7 +65,7 @@ impl Case {
     /// Engines with full batches.
     fn feed(&self, lab: &mut Lab) -> Result<Vec<Fed>> {
         let requests = lab.requests(self.batch * self.in_flight, 100, false)?;
-        let engines = lab.engines(self.how, self.workers, self.batch)?;
+        let engines = lab.engines((self.how, self.heads), self.workers, self.batch)?;
         let region = lab.region()?;
         let known = EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD);
         let flags = if self.checksums { EntryFlags::default() } else { known };
@@ -76,9 +76,6 @@ impl Case {
             let mut requests = requests.iter();
             for id in 0..self.in_flight {
                 let mut batch = engine.new_batch(u32::try_from(id)?, self.batch);
-                if !self.heads {
-                    batch.heads = Column::new(0);
-                }
                 for request in requests.by_ref().take(self.batch) {
                     let mut frame = region.alloc().ok_or("no free slot")?;
                     frame.fill(request).map_err(|_| "a request does not fit a frame")?;

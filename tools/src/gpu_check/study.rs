@@ -50,6 +50,8 @@ struct Case {
     workers: usize,
     batch: usize,
     in_flight: usize,
+    /// The device prepares reply headers.
+    heads: bool,
     /// Of a hundred requests, how many are for keys that are there.
     hits: u32,
     zipf: bool,
@@ -97,6 +99,7 @@ impl<'a> Study<'a> {
             workers: self.lab.workers(),
             batch: self.extent.pick(512, 64),
             in_flight: self.lab.places(),
+            heads: false,
             hits: 100,
             zipf: false,
             sets: 0.0,
@@ -119,6 +122,7 @@ impl<'a> Study<'a> {
             }
             if how.0 == Mode::Persistent {
                 cases.push(("sets", Case { sets: f64::INFINITY, ..case }));
+                cases.push(("modes", Case { heads: true, ..case }));
             }
         }
         self.run(&cases, report)
@@ -208,7 +212,7 @@ impl<'a> Study<'a> {
         let templates = self.lab.requests(requests, case.hits, case.zipf)?;
         let region = self.lab.region()?;
         let mut engines = match case.card {
-            Some(how) => self.lab.engines(how, case.workers, case.batch)?,
+            Some(how) => self.lab.engines((how, case.heads), case.workers, case.batch)?,
             None => Vec::new(),
         };
         // After a fault, engines are over other memory.
@@ -395,6 +399,7 @@ fn row(case: Case, outcome: &Outcome, roof: Option<(&str, f64)>) -> Value {
         "workers": case.workers,
         "batch": case.batch,
         "in_flight": case.card.map(|_| case.in_flight),
+        "heads": case.card.map(|_| case.heads),
         "hits": case.hits,
         "popularity": if case.zipf { "zipf 0.99" } else { "uniform" },
         "requests_per_s": outcome.per_s,

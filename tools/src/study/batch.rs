@@ -196,7 +196,8 @@ impl Cli {
         let beside: Option<Beside> = match simt {
             Some((places, forced)) => {
                 let (kind, deadline) = (IndexKind::SetAssoc, DEADLINE);
-                let way = Way { mode: Mode::Launch, kind, places, deadline, forced };
+                let (mode, heads) = (Mode::Launch, false);
+                let way = Way { mode, kind, places, deadline, forced, heads };
                 Some(bench.beside(&card, way, &region)?)
             }
             None => None,

@@ -43,6 +43,8 @@ pub struct Way {
     pub deadline: Duration,
     /// It gets everything.
     pub forced: bool,
+    /// It prepares reply headers.
+    pub heads: bool,
 }
 
 impl Way {
@@ -116,7 +118,7 @@ impl Beside {
             places: way.places,
             deadline: way.deadline,
             start_deadline: START_DEADLINES * way.deadline,
-            heads: true,
+            heads: way.heads,
         };
         let offload = worker::offload(Arc::clone(card), region, config)?;
         let mut updater = updater(&offload, replicated)?;

@@ -97,11 +97,14 @@ impl CpuEngine {
         let mut missed = 0;
         let mut replies = replies.chunks(self.group);
         for (group, descs) in entries.chunks(self.group).zip(descs.chunks_mut(self.group)) {
-            self.read_group(group, descs, Some(replies.next().unwrap_or_default()));
+            let replies = replies.next().unwrap_or_default();
+            self.read_group(group, descs, Some(replies));
             self.prefetch_buckets();
-            self.look_up_group(descs, |store, hash| {
-                store.look_again(hash);
-                missed += 1;
+            self.look_up_group(descs, |store, asked| {
+                if replies.get(asked.desc).is_none_or(|reply| !reply.facts.of_a_row()) {
+                    store.look_again(asked.hash);
+                    missed += 1;
+                }
             });
         }
         missed
@@ -172,7 +175,7 @@ impl CpuEngine {
     /// Looks the keys of a group up, and prefetches their items. Most are in their first bucket; for
     /// the others the second one is prefetched while those are looked up. `found` is called with each that
     /// is there.
-    fn look_up_group(&mut self, descs: &mut [ReqDesc], mut found: impl FnMut(&Store, KeyHash)) {
+    fn look_up_group(&mut self, descs: &mut [ReqDesc], mut found: impl FnMut(&Store, &Asked)) {
         let Self { store, group, asked, others, .. } = self;
         let ahead = *group > 1;
         asked.retain(|asked| {
@@ -185,7 +188,7 @@ impl CpuEngine {
             if ahead {
                 store.prefetch_item(location);
             }
-            found(store, asked.hash);
+            found(store, asked);
             asked.answer(descs, Some(location));
             false
         });
@@ -203,7 +206,7 @@ impl CpuEngine {
                 store.prefetch_item(location);
             }
             if location.is_some() {
-                found(store, asked.hash);
+                found(store, asked);
             }
             asked.answer(descs, location);
         }

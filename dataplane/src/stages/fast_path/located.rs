@@ -123,8 +123,9 @@ impl FastPath {
                 dialects: observer.server.dialects,
                 totals: Totals::default(),
             };
-            let sought = 0;
-            let work = Located::<BY_PORT> { pass, entries, descs, replies, mark, sought, ended };
+            let (sought, known) = (0, 0);
+            let work =
+                Located::<BY_PORT> { pass, entries, descs, replies, mark, sought, known, ended };
             let totals;
             (totals, ended) = manner.carry_out(work);
             totals.count_requests(observer, counters);
@@ -176,6 +177,8 @@ struct Located<'p, 'g, const BY_PORT: bool> {
     mark: u8,
     /// Bit n: request n is looked up here.
     sought: u64,
+    /// Of those: the engine has a row for its key, whose reply is not sent.
+    known: u64,
     /// A request before here may change something.
     ended: bool,
 }
@@ -220,7 +223,7 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
     /// without.
     #[inline(always)]
     fn fetch_row(&mut self, row: usize, vector: impl Vector) {
-        let Self { pass, entries, descs, replies, mark, sought, ended } = self;
+        let Self { pass, entries, descs, replies, mark, sought, known, ended } = self;
         let from = row * ROW;
         let requests = entries
             .get(from..)
@@ -242,12 +245,15 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
                 continue;
             }
             pass.lanes.key_len[row][n] = key.len;
-            if let Some(reply) = replies.get(from + n).filter(|reply| reply.facts.text_len > 0) {
-                if let Some(udp_len) = whole::write(frame, reply, pass.requests) {
-                    pass.observer.hit(reply.facts.item_class.into());
-                    pass.totals.reply_whole(from + n, udp_len, key.len);
+            if let Some(reply) = replies.get(from + n) {
+                if reply.facts.text_len > 0 {
+                    if let Some(udp_len) = whole::write(frame, reply, pass.requests) {
+                        pass.observer.hit(reply.facts.item_class.into());
+                        pass.totals.reply_whole(from + n, udp_len, key.len);
+                    }
+                    continue;
                 }
-                continue;
+                *known |= u64::from(reply.facts.of_a_row()) << (from + n);
             }
             let addresses = frame.window::<LOOK>().map(|look| *part(look, 26));
             let header = addresses.and_then(|a| pass.requests.trusted(u64::from_le_bytes(a)));
@@ -268,11 +274,12 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
         *sought |= unknown << from;
     }
 
-    /// Has the engine look again at keys that it had not found.
+    /// Has the engine look again at keys that it had not found. What it has a row for is not among them: whoever
+    /// changed that key has said so.
     #[inline(always)]
     fn note_found(&self) {
         let Pass { lanes, totals, guard, counters, .. } = &self.pass;
-        let mut found = self.sought & totals.frames & !totals.missed;
+        let mut found = self.sought & !self.known & totals.frames & !totals.missed;
         if found == 0 {
             return;
         }

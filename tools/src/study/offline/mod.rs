@@ -387,8 +387,14 @@ impl Cli {
         let bench = Bench::new(Config { items, ..config })?;
         let templates = bench.requests(&[(Load::Get, 1)], Popularity::Uniform, items)?;
         let card: Arc<dyn Card> = Arc::new(SimtCard::new(config.seed));
-        let way =
-            |kind| Way { mode: Mode::Launch, kind, places: 2, deadline: DEADLINE, forced: true };
+        let way = |kind| Way {
+            mode: Mode::Launch,
+            kind,
+            places: 2,
+            deadline: DEADLINE,
+            forced: true,
+            heads: false,
+        };
         let few = self.common.pick(50_000, 1_000);
         for way in [None, Some(way(IndexKind::SetAssoc)), Some(way(IndexKind::Cuckoo))] {
             let requests = if way.is_some() { few.min(self.requests()) } else { self.requests() };
