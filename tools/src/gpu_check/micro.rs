@@ -294,7 +294,7 @@ impl Micro {
             let to_card = (mine.at(), up.at());
             let to_host = (down.at(), yours.at());
             for (way, pairs) in [
-                ("to the card", vec![to_card]),
+                ("to the GPU", vec![to_card]),
                 ("to the host", vec![to_host]),
                 ("both", vec![to_card, to_host]),
             ] {
@@ -401,7 +401,7 @@ impl Micro {
         };
         type Call<'a> = &'a dyn Fn() -> Result<Option<CardMemory>, CardError>;
         let calls: [(&str, Call<'_>); 4] = [
-            ("take the card's memory", &|| CardMemory::new(&self.card, 1 << 20).map(Some)),
+            ("take the GPU's memory", &|| CardMemory::new(&self.card, 1 << 20).map(Some)),
             ("take and give back", &|| CardMemory::new(&self.card, 1 << 20).map(|_| None)),
             ("map and unmap", &|| HostMemory::mapped(&self.card, 1 << 20).map(|_| None)),
             ("make and end a stream", &|| self.card.stream().map(|_| None)),

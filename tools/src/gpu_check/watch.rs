@@ -35,7 +35,7 @@ pub fn run(plan: &Plan) -> Result<bool> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     report.fact("processors", json!(processors))?;
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    report.fact("arguments", json!(arguments.join(" ")))?;
+    report.fact("arguments", json!(format!("`{}`", arguments.join(" "))))?;
     let mut next = 0;
     while let Some(rest) = plan.steps.get(next..).filter(|rest| !rest.is_empty()) {
         let ended = process(plan, rest, begun)?;

@@ -274,7 +274,7 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
         *sought |= unknown << from;
     }
 
-    /// Has the engine look again at keys that it had not found. What it has a row for is not among them: whoever
+    /// Has the engine look again at keys that it had not found. What it has a row for is not among them: the writer that
     /// changed that key has said so.
     #[inline(always)]
     fn note_found(&self) {
