@@ -52,6 +52,9 @@ KNOWS_ALL_STAGES = {"worker"}
 PICTURES = ["README.md", "docs/packet-journey.md"]
 """Pages with a picture of the stages, in their first fenced block that names `driver-shim`."""
 
+FOREIGN = "dataplane/smoltcp-tcp/src"
+"""Files here are modules of a library's, by a patch."""
+
 FORBIDDEN = {
     r"\b(?:todo|unimplemented)!": "finish it",
     r"\bdbg!": "remove it",
@@ -247,6 +250,7 @@ class Tree:
         self.file_lengths()
         self.forbidden_words()
         self.module_docs()
+        self.uncompiled()
         self.import_cycles()
         self.unnamed_pub()
         return sorted(set(self.violations))
@@ -347,6 +351,19 @@ class Tree:
                     page, 1, "stage-order",
                     f"walks through {', '.join(visited)}; {STAGES}/mod.rs has {', '.join(stages)}",
                 )
+
+    def uncompiled(self):
+        """Each file of a crate's is a module of another one's."""
+        by_path = {Path(path).name for text in self.sources.values() for path in re.findall(r'#\[path = "([^"]+)"', text)}
+        for rel in self.code:
+            name, folder = (rel.parent.name, rel.parent.parent) if rel.stem == "mod" else (rel.stem, rel.parent)
+            src = next((p for p in (folder, *folder.parents) if p.name == "src"), None)
+            roots = [src / "lib.rs", src / "main.rs"] if src else []
+            if not any(root in self.code for root in roots) or rel in roots or src / "bin" in rel.parents or rel.name in by_path or str(src) == FOREIGN:
+                continue
+            parents = roots if folder == src else [folder / "mod.rs", folder.with_suffix(".rs")]
+            if not any(re.search(rf"\bmod {name}\b", self.code.get(parent, "")) for parent in parents):
+                self.add(rel, 1, "uncompiled", "no file has a mod line for it: delete it, or write one")
 
     def import_cycles(self):
         """Files import one another in no circles."""

@@ -49,6 +49,13 @@ class Rules(unittest.TestCase):
     def test_the_sound_tree_passes(self):
         self.assertEqual(check({}), [])
 
+    def test_each_file_is_compiled(self):
+        tree = {"gpu/src/lib.rs": rs("mod a;\n"), "gpu/src/a.rs": rs("mod c;\n"), "gpu/src/a/c.rs": rs(""), "gpu/src/a/d.rs": rs("")}
+        self.assertEqual(check(tree), [("uncompiled", "gpu/src/a/d.rs", 1)])
+        folder = {"gpu/src/lib.rs": rs("mod a;\n"), "gpu/src/a/mod.rs": rs('#[path = "../d.rs"]\nmod c;\n'), "gpu/src/d.rs": rs("")}
+        self.assertEqual(check(folder), [])
+        self.assertEqual(check({**folder, "gpu/src/lib.rs": rs("")}), [("uncompiled", "gpu/src/a/mod.rs", 1)])
+
     def test_a_pub_item_is_named_by_another_file(self):
         lib = rs("pub mod a;\npub use a::{Kept, lonely};\n")
         a = rs("pub fn lonely() -> Kept { Kept }\npub struct Kept;\n// pub fn in_a_comment() {}\n")
