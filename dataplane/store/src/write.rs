@@ -331,30 +331,6 @@ impl Store {
         (item, expect): (Option<ItemRef<'_>>, Expect),
         room: &mut Reservation<'s>,
     ) -> Result<u64, Refused> {
-        let Some(held) = item else {
-            return self.replace_held(hash, key, given, new, (item, expect), room);
-        };
-        held.hold();
-        let done = self.replace_held(hash, key, given, new, (item, expect), room);
-        if let Err(refused) = done {
-            held.release();
-            if refused == Refused::OutOfMemory {
-                // Memory is waited for without a pin: the hand is to go by once.
-                held.expect_visit();
-            }
-        }
-        done
-    }
-
-    fn replace_held<'s>(
-        &'s self,
-        hash: KeyHash,
-        key: &[u8],
-        given: &[u8],
-        new: &Replacement,
-        (item, expect): (Option<ItemRef<'_>>, Expect),
-        room: &mut Reservation<'s>,
-    ) -> Result<u64, Refused> {
         let nothing = Value::Whole(&[]);
         let (given, present) = (Value::Whole(given), item.map_or(nothing, |item| item.value()));
         // The sum of bytes that are there already is taken over, where it is kept.
@@ -389,17 +365,30 @@ impl Store {
         let is_given_back = class.is_some() && class == self.slabs.class_for(whole.len_bytes());
         let last = if is_given_back { Last::Too } else { Last::Kept };
         room.needs = Needs { value_len: whole.value_len(), own_cas: own_cas.is_some(), last };
-        let mut fresh = match room.fresh.take() {
-            Some(fresh) => self.make_in(fresh, &whole)?,
-            None => self.make(&whole, last, None, || ())?,
+        if let Some(item) = item {
+            item.hold();
+        }
+        let made = match room.fresh.take() {
+            Some(fresh) => self.make_in(fresh, &whole),
+            None => self.make(&whole, last, None, || ()),
         };
-        fresh.inherits = Inherits {
-            expiry: new.expiry.is_none(),
-            marks: new.keeps,
-            history: new.in_place,
-            made_of_it: item.is_some(),
-        };
-        let (cas, old) = self.link(hash, key, fresh, expect)?;
+        let linked = made.and_then(|mut fresh| {
+            fresh.inherits = Inherits {
+                expiry: new.expiry.is_none(),
+                marks: new.keeps,
+                history: new.in_place,
+                made_of_it: item.is_some(),
+            };
+            self.link(hash, key, fresh, expect)
+        });
+        if let (Some(item), Err(refused)) = (item, &linked) {
+            item.release();
+            if *refused == Refused::OutOfMemory {
+                // Memory is waited for without a pin: the hand is to go by once.
+                item.expect_visit();
+            }
+        }
+        let (cas, old) = linked?;
         self.retire(old);
         Ok(cas)
     }
