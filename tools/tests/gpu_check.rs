@@ -85,8 +85,8 @@ fn assert_whole(out: &Path, card: &str) {
             assert!(row["wrong"].is_null() || row["wrong"] == 0, "{row}");
         }
     }
-    // All modes, all indexes, and the processor alone.
-    assert_eq!(results["modes"].as_array().unwrap().len(), 7);
+    // All modes, all indexes, and the processor alone; two of them once more with reply headers.
+    assert_eq!(results["modes"].as_array().unwrap().len(), 9);
     let works = |row: &Value| row["works"] == true;
     assert!(results["sanity"].as_array().unwrap().iter().all(works), "{results:#}");
     // Every goal has a figure, and what bounds it, or what no busy processor can do.

@@ -3,7 +3,8 @@
 //! In: a class that needs a chunk, or housekeeping's turn. Out: chunks in limbo, which come
 //! back when their epoch has passed. Recency is one bit an item. New items queue up and are judged
 //! by it once, soon (`probation.rs`); the others are judged by a hand that goes round (CLOCK;
-//! Corbató 1968): both clear the bit where it is set and evict where it is not. Chunks are evicted
+//! Corbató 1968): both clear the bit where it is set and evict where it is not. What a new value is being made of is passed
+//! over. Chunks are evicted
 //! ahead of need, because a chunk cannot be used again at once. A class whose chunks are looked at for
 //! long takes another page, or borrows a larger chunk, and only then waits. Every loop here is bounded,
 //! and so is each wait. Fails: a class may get nothing, when all that it could have is being written,
@@ -172,7 +173,8 @@ impl Store {
             if let Some(loc) = self.take_chunk(&mut class, bytes, false, last) {
                 return Some(loc);
             }
-            let starved = class.chunks_to_keep() < chunks;
+            // One more where the chunk to be given back is not to be evicted for its successor.
+            let starved = class.chunks_to_keep() < chunks + u32::from(last == Last::Too);
             // The one that is kept comes back from who has it.
             let comes_back = last == Last::Too && class.kept_is_out;
             let hopeless = !self.config.evict && class.in_limbo() == 0 && !comes_back;
@@ -334,7 +336,7 @@ impl Store {
     }
 
     /// Judges items until `want` are gone, or enough were seen. At least one goes, if any is
-    /// linked among those that were seen.
+    /// linked among those that were seen, and is not held.
     pub(super) fn evict(&self, class: &mut Class, want: u32) {
         let (mut gone, mut last) = (0, None);
         for _ in 0..want * 4 + HAND_STEPS {

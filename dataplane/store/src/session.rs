@@ -364,7 +364,12 @@ impl Session {
         };
         drop(room);
         self.settle();
-        self.modify_late(hash, key, given, &mut decide, needs)
+        let done = self.modify_late(hash, key, given, &mut decide, needs);
+        // What was held while memory was waited for, where it is there still.
+        if let Some((_, item)) = self.pinned().present(hash, key) {
+            item.release();
+        }
+        done
     }
 
     /// [`Self::modify`] with memory that was waited for, without a pin: what was found missing may be

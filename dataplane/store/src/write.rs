@@ -64,6 +64,8 @@ pub(super) struct Needs {
     own_cas: bool,
     /// Whether it may be the last of its class.
     last: Last,
+    /// Bytes of the value in whose place it comes, if that is a large one.
+    held_len: usize,
 }
 
 impl Drop for Fresh<'_> {
@@ -220,7 +222,7 @@ impl Store {
         retries: Option<&mut Retries>,
     ) -> Result<(Location, u64, Vec<Location>), Refused> {
         let lens = (new.key.len(), new.value_len(), new.len_bytes());
-        let (loc, parts) = self.allocate_large(lens, retries)?;
+        let (loc, parts) = self.allocate_large(lens, 0, retries)?;
         let sequence = self.next_in_sequence();
         // SAFETY: just popped, all of them, for this item; the key's length was checked.
         unsafe { self.slabs.write_large(loc, &parts, new, sequence, self.now()) };
@@ -228,16 +230,18 @@ impl Store {
     }
 
     /// Chunks for a large item: its own, and those for the other parts. The lengths are its key's, its
-    /// value's and that of all.
+    /// value's and that of all; `held_len` is that of a large value which is there and is not evicted for it.
     fn allocate_large(
         &self,
         (key_len, value_len, len_bytes): (usize, usize, usize),
+        held_len: usize,
         mut retries: Option<&mut Retries>,
     ) -> Result<(Location, Vec<Location>), Refused> {
         let id = self.slabs.large_class().ok_or(Refused::TooLarge)?;
         let size = self.slabs.size(id);
-        let n_parts = n_parts(key_len, value_len, size.bytes());
-        let chunks = u32::try_from(n_parts + 1).map_err(|_| Refused::TooLarge)?;
+        let of = |value_len| n_parts(key_len, value_len, size.bytes());
+        let (n_parts, held) = (of(value_len), if held_len > 0 { of(held_len) + 1 } else { 0 });
+        let chunks = u32::try_from(n_parts + 1 + held).map_err(|_| Refused::TooLarge)?;
         if chunks > self.slabs.limit_pages() * size.per_page {
             return Err(Refused::OutOfMemory);
         }
@@ -268,13 +272,15 @@ impl Store {
     pub(super) fn reserve(
         &self,
         key_len: usize,
-        Needs { value_len, own_cas, last }: Needs,
+        Needs { value_len, own_cas, last, held_len }: Needs,
         retries: &mut Retries,
     ) -> Result<Fresh<'_>, Refused> {
         let own_cas = if own_cas { OWN_CAS_BYTES } else { 0 };
         let len_bytes = len_bytes(key_len, value_len) + own_cas;
         let (loc, parts) = match value_len > WHOLE_MAX_BYTES {
-            true => self.allocate_large((key_len, value_len, len_bytes), Some(retries))?,
+            true => {
+                self.allocate_large((key_len, value_len, len_bytes), held_len, Some(retries))?
+            }
             false => {
                 let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
                 let loc = self.allocate(class, len_bytes, (1, last), Some(retries), || ());
@@ -364,7 +370,9 @@ impl Store {
         let class = item.and_then(its_class);
         let is_given_back = class.is_some() && class == self.slabs.class_for(whole.len_bytes());
         let last = if is_given_back { Last::Too } else { Last::Kept };
-        room.needs = Needs { value_len: whole.value_len(), own_cas: own_cas.is_some(), last };
+        let held_len = item.filter(ItemRef::is_large).map_or(0, |item| item.value_len());
+        let (value_len, own_cas) = (whole.value_len(), own_cas.is_some());
+        room.needs = Needs { value_len, own_cas, last, held_len };
         if let Some(item) = item {
             item.hold();
         }
@@ -381,12 +389,9 @@ impl Store {
             };
             self.link(hash, key, fresh, expect)
         });
-        if let (Some(item), Err(refused)) = (item, &linked) {
+        // While memory is waited for it is held on; then `Session::modify` ends that.
+        if let (Some(item), Err(Refused::TooLarge | Refused::Mismatch)) = (item, &linked) {
             item.release();
-            if *refused == Refused::OutOfMemory {
-                // Memory is waited for without a pin: the hand is to go by once.
-                item.expect_visit();
-            }
         }
         let (cas, old) = linked?;
         self.retire(old);

@@ -114,7 +114,8 @@ impl ItemRef<'_> {
     }
 
     /// Keeps the item from being evicted for the memory of what is to take its place. A hint: a reader that marks the
-    /// item at the same time may undo it, and then the item is spared as one that was read.
+    /// item at the same time undoes it, and then it is an item that was read; and of two who hold it the first to
+    /// end that ends it for both.
     pub(crate) fn hold(&self) {
         self.header.recency.fetch_or(HELD, Ordering::Relaxed);
     }

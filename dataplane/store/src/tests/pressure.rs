@@ -302,3 +302,70 @@ fn what_is_appended_to_is_not_evicted_for_that() {
         assert!(appended > 5, "{appended}");
     }
 }
+
+/// A value of a size that nothing else has, in a store full of small items: no item but it could go for the new value.
+#[test]
+fn what_is_appended_to_alone_in_its_class_stays() {
+    for len in [700_000, 1_500_000, 2_300_000] {
+        let config = StoreConfig { item_max_bytes: 4 << 20, ..StoreConfig::default() };
+        let store =
+            Store::new(StoreConfig { memory_bytes: 12 * PAGE, pages: Pages::Small, ..config })
+                .unwrap();
+        let mut s = store.session().unwrap();
+        let fill = |s: &mut Session, from: usize| {
+            let evicted = store.stats().evictions;
+            for n in from.. {
+                assert_eq!(put(s, &names("small", n), &[b'v'; 300], 0), Ok(()));
+                if store.stats().evictions > evicted + 100 {
+                    return n;
+                }
+            }
+            0
+        };
+        let filled = fill(&mut s, 0);
+        assert_eq!(put(&mut s, b"big", &vec![b'v'; len], 0), Ok(()));
+        fill(&mut s, filled + 1);
+        for n in 1..=20 {
+            let done = append(&mut s, b"big", b"0123456789");
+            assert!(done.is_ok(), "{n} of {len}: {done:?}");
+            assert_eq!(value_of(&mut s, b"big").map(|value| value.len()), Some(len + 10 * n));
+        }
+        // What becomes too long is refused, and the value stays.
+        let more = vec![b'w'; 4 << 20];
+        assert_eq!(append(&mut s, b"big", &more), Err(NotStored::TooLarge));
+        assert_eq!(value_of(&mut s, b"big").map(|value| value.len()), Some(len + 200));
+    }
+}
+
+/// A hold ends with what it was for, whatever became of that: the item can be evicted then.
+#[test]
+fn nothing_is_held_for_ever() {
+    let config = StoreConfig { memory_bytes: 4 * PAGE, evict: false, ..StoreConfig::default() };
+    let store = Store::new(StoreConfig { pages: Pages::Small, ..config }).unwrap();
+    let mut s = store.session().unwrap();
+    // A look-up would undo it.
+    let of = |s: &mut Session, key: &[u8], hold: bool| {
+        let guard = s.pin();
+        let (_, item) = guard.present(store.hash(key), key).unwrap();
+        if hold {
+            item.hold();
+        }
+        item.is_held()
+    };
+    assert_eq!(put(&mut s, b"number", b"1000", 0), Ok(()));
+    // As an item is moved, or changed in its place, while it is held.
+    assert!(of(&mut s, b"number", true));
+    assert!(verbs::arith(&mut s, None, &plus_one(b"number")).is_ok());
+    assert!(!of(&mut s, b"number", false), "what is made of it is another one");
+    // No memory for a change.
+    for n in 0.. {
+        if put(&mut s, &names("full", n), &[b'v'; 30_000], 0).is_err() {
+            break;
+        }
+    }
+    assert_eq!(append(&mut s, b"number", &[b'x'; 30_000]), Err(NotStored::OutOfMemory));
+    assert!(!of(&mut s, b"number", false), "refused");
+    assert!(of(&mut s, b"number", true));
+    assert_eq!(append(&mut s, b"number", &[b'x'; 30_000]), Err(NotStored::OutOfMemory));
+    assert!(!of(&mut s, b"number", false), "refused again");
+}
