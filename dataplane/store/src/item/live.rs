@@ -34,8 +34,9 @@ impl ItemRef<'_> {
     #[inline]
     pub fn mark_visited(&self, now: u32) {
         // Not by the first bit alone: an item may be expected to be read before it ever was.
-        if self.header.recency.load(Ordering::Relaxed) != VISITED | FETCHED {
-            self.header.recency.store(VISITED | FETCHED, Ordering::Relaxed);
+        const BOTH: u8 = VISITED | FETCHED;
+        if self.header.recency.load(Ordering::Relaxed) & BOTH != BOTH {
+            self.header.recency.store(BOTH, Ordering::Relaxed);
         }
         if self.accessed() < now.saturating_sub(ACCESS_GRAIN_SECONDS - 1) {
             self.header.access.store(now, Ordering::Relaxed);
@@ -113,8 +114,8 @@ impl ItemRef<'_> {
         self.header.recency.fetch_and(!VISITED, Ordering::Relaxed);
     }
 
-    /// Keeps the item from being evicted for the memory of what is to take its place. A hint: a reader that marks the
-    /// item at the same time undoes it, and then it is an item that was read; and of two who hold it the first to
+    /// Keeps the item from being evicted for the memory of what is to take its place. A hint: the first reader
+    /// since the hand came by undoes it, and then it is an item that was read; and of two who hold it the first to
     /// end that ends it for both.
     pub(crate) fn hold(&self) {
         self.header.recency.fetch_or(HELD, Ordering::Relaxed);

@@ -369,3 +369,16 @@ fn nothing_is_held_for_ever() {
     assert_eq!(append(&mut s, b"number", &[b'x'; 30_000]), Err(NotStored::OutOfMemory));
     assert!(!of(&mut s, b"number", false), "refused again");
 }
+
+#[test]
+fn an_item_that_was_read_before_stays_held_when_it_is_read() {
+    let store = store(8 * PAGE);
+    let mut s = store.session().unwrap();
+    assert_eq!(put(&mut s, b"k", b"v", 0), Ok(()));
+    let guard = s.pin();
+    let item = get(&guard, b"k").unwrap();
+    item.hold();
+    assert!(get(&guard, b"k").is_some_and(|item| item.is_held()));
+    item.release();
+    assert!(!item.is_held() && item.is_visited());
+}
