@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
-    // Grows with every commit and checkout. Watched only where it exists: cargo would take a
-    // missing file for a changed one.
+    // Not for its own path, which is another from each package that has it: cargo takes a missing file for a changed
+    // one. A changed script is run in any case.
+    println!("cargo::rerun-if-env-changed=RUSTC");
+    // Grows with every commit and checkout. Watched only where it exists.
     if let Some(log) = line_of("git", &["rev-parse", "--git-path", "logs/HEAD"])
         && Path::new(&log).exists()
     {
