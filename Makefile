@@ -7,7 +7,7 @@ help:   ## this list
 demo:   ## build, boot the appliance on a DPDK port, replay a workload, verify every reply
 	@scripts/demo.sh
 test:   ## everything that CI runs
-	@scripts/test.sh lint deny ptx unit kernels bundle loom fuzz docs instructions e2e demo dist containers debian13 boot
+	@scripts/test.sh dist containers lint ptx unit kernels bundle docs instructions e2e demo boot debian13 loom fuzz deny
 quick:  ## format, lints, structure, documentation, unit tests: under 3 minutes on a warm tree
 	@scripts/test.sh lint docs unit
 lint:   ## format, clippy, structure and script checks
@@ -16,7 +16,7 @@ deny:   ## licences, sources, versions and known vulnerabilities of the crates
 	@scripts/test.sh deny
 ptx:    ## the committed PTX is what the kernels' sources make, and spills nothing
 	@scripts/test.sh ptx
-unit:   ## cargo test, every crate
+unit:   ## cargo test, every crate; manual pages and completions
 	@scripts/test.sh unit
 loom:   ## every interleaving of the lock-free parts
 	@scripts/test.sh loom
@@ -38,7 +38,7 @@ gpu-check: ## target/gpu-check/: what a machine with a GPU runs to check and mea
 	@scripts/gpu_check.sh
 fuzz:   ## each fuzz target for FUZZ_SECONDS (default 60)
 	@scripts/fuzz.sh
-docs:   ## the API documentation, manual pages and completions, warnings refused
+docs:   ## the API documentation, warnings refused
 	@scripts/test.sh docs
 dist:   ## target/dist/: a Debian package, and an archive that runs where it is unpacked
 	@scripts/dist.sh

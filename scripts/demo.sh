@@ -23,7 +23,7 @@ service=10.90.0.1
 service_mac=02:00:00:00:90:01
 
 echo "building (the first time takes minutes)"
-cargo build --release --workspace --bins -q
+release_build
 
 echo "writing the workload: $requests requests for $keys keys, Zipf 0.99, 95 % get, seed $seed"
 workload=(--keys "$keys" --key-size 16..64 --value-size "64:6,300:3,1000:1"

@@ -30,12 +30,8 @@ declare -A programs=(
   [gnomon-linear]="check that overlapping commands take effect one at a time"
 )
 
-# In a directory of its own, because other flags would have cargo build everything anew each time.
-cargo_home=${CARGO_HOME:-$HOME/.cargo}
-built=target/dist/build
-RUSTFLAGS="--remap-path-prefix=$cargo_home=/cargo --remap-path-prefix=$PWD=/gnomon" \
-  CFLAGS="-ffile-prefix-map=$PWD=/gnomon" CXXFLAGS="-ffile-prefix-map=$PWD=/gnomon" \
-  cargo build --release --workspace --bins --locked -q --target-dir "$built"
+REPRODUCIBLE=yes release_build
+built=target/release
 
 # --- what the package and the archive share, laid out as under /usr --------------------------------
 
@@ -44,7 +40,7 @@ debug=$scratch/debug
 mkdir -p "$usr"/{bin,share/man/man1,share/gnomon/dashboards,share/doc/gnomon} \
   "$usr"/share/{bash-completion/completions,zsh/vendor-completions,fish/vendor_completions.d}
 for program in "${!programs[@]}"; do
-  whole=$built/release/$program
+  whole=$built/$program
   id=$(readelf -n "$whole" | sed -n 's/.*Build ID: //p')
   [ -n "$id" ] || { echo "dist: $program has no build id" >&2; exit 1; }
   symbols=$debug/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug
@@ -58,7 +54,7 @@ for program in "${!programs[@]}"; do
       --version-string="$version" "$whole" >"$usr/share/man/man1/$program.1"
   fi
 done
-gnomon=$built/release/gnomon
+gnomon=$built/gnomon
 "$gnomon" man "$usr/share/man/man1"
 "$gnomon" completions bash >"$usr/share/bash-completion/completions/gnomon"
 "$gnomon" completions zsh >"$usr/share/zsh/vendor-completions/_gnomon"

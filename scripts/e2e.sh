@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
 make_scratch
-cargo build --release --workspace --bins -q
+release_build
 arguments=()
 if [ "${1:-}" = --against ]; then
   arguments=("$@")

@@ -37,8 +37,7 @@ if [ "${1:-}" != --update ]; then
   fi
 fi
 
-# As everybody builds it: for fewer packages the features would be others.
-cargo build --release --workspace --bins -q
+release_build
 
 # count_tcp REQUEST CONNECTIONS DEPTH: instructions per request over TCP, the connections' beginning not
 # counted.

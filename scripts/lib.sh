@@ -104,3 +104,15 @@ make_scratch() {
   scratch=$(mktemp -d)
   undo rm -rf "$scratch"
 }
+
+# release_build: all programs, in target/release. For fewer packages the features would be others, and all would be
+# built again. With $REPRODUCIBLE as a package has them: the same commit, tool chain and DPDK make the same bytes,
+# whatever the directory and the user. cargo keeps either.
+release_build() {
+  local flags=()
+  if [ -n "${REPRODUCIBLE:-}" ]; then
+    flags=("RUSTFLAGS=--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/gnomon"
+      "CFLAGS=-ffile-prefix-map=$PWD=/gnomon" "CXXFLAGS=-ffile-prefix-map=$PWD=/gnomon")
+  fi
+  env "${flags[@]}" cargo build --release --workspace --bins --locked -q
+}

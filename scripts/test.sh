@@ -2,8 +2,8 @@
 # Runs the named parts of the tests, each to its end, and adds up what they counted. Parts that only
 # compute run beside the others, which wait for clocks, guests and each other.
 #
-#   scripts/test.sh PART...     parts: lint deny ptx unit kernels bundle loom fuzz docs instructions e2e demo
-#                              dist containers debian13 boot
+#   scripts/test.sh PART...     parts: dist containers lint ptx unit kernels bundle docs instructions e2e demo
+#                              boot debian13 loom fuzz deny
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -15,16 +15,14 @@ make_scratch
 part_lint() { scripts/lint.sh; }
 part_deny() { scripts/deny.sh; }
 part_ptx() { scripts/ptx.py check && scripts/kernel_instructions.py; }
-part_unit() { scripts/unit_tests.py; }
+# The pages are those of the program that the tests have built.
+part_unit() { scripts/unit_tests.py && scripts/check_pages.sh; }
 # The kernels against the CPU engine on a million packets; the unit tests take fewer.
-part_kernels() { SIMT_PACKETS=1000000 cargo test -p dataplane --test simt_parity -q random_packets; }
+part_kernels() { SIMT_PACKETS=1000000 cargo test --workspace --test simt_parity -q random_packets; }
 part_bundle() { scripts/tests/gpu_check.sh; }
 part_loom() { scripts/loom.sh; }
 part_fuzz() { scripts/fuzz.sh --brief; }
-part_docs() {
-  RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps -q || return
-  cargo build -q --bin gnomon && scripts/check_pages.sh
-}
+part_docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps -q; }
 part_instructions() { scripts/instructions.sh; }
 part_e2e() { scripts/e2e.sh; }
 part_demo() { scripts/demo.sh; }
@@ -33,11 +31,14 @@ part_dist() { scripts/dist.sh && tests/e2e/package.sh; }
 part_containers() { scripts/oci.sh && tests/e2e/container.sh; }
 part_debian13() { tests/e2e/debian13.sh; }
 part_boot() {
-  cargo build --release --workspace --bins -q && scripts/boot_test.sh --nic "${NIC:-e1000e}" ${DISK:+--disk}
+  release_build && scripts/boot_test.sh --nic "${NIC:-e1000e}" ${DISK:+--disk}
 }
 
-# They measure no time, and build in folders of their own.
-computing=" deny loom fuzz dist containers debian13 "
+# The package and all others have one build: cargo keeps it beside a developer's.
+[[ " $* " != *" dist "* ]] || export REPRODUCIBLE=yes
+
+# They measure no time, and build in folders or profiles of their own.
+computing=" dist containers debian13 loom fuzz deny "
 here=() beside=()
 for part in "$@"; do
   if [[ $computing == *" $part "* ]]; then beside+=("$part"); else here+=("$part"); fi
