@@ -359,7 +359,9 @@ impl World {
             // Near the end of the numbers.
             _ => (0_u32.wrapping_sub(by.into()), 0),
         };
-        let seq = base.wrapping_add_signed(far);
+        // Half of all numbers away, which is neither before nor behind.
+        let half = |bit: u8| u32::from(from & bit != 0) << 31;
+        let seq = base.wrapping_add_signed(far).wrapping_add(half(0x80));
         let behind = c.iss.wrapping_add(1);
         let ack = match acks {
             0..0x90 => behind.wrapping_add(c.got),
@@ -368,6 +370,7 @@ impl World {
             0xd0..0xe0 => behind.wrapping_add(c.got).wrapping_add(u32::from(acks) - 0xcf),
             _ => u32::from(acks) << 24,
         };
+        let ack = ack.wrapping_add(half(0x40));
         let window = [0xffff, 0, 1, 40, 1000, 1460, 8000, 65_000][usize::from(window & 7)];
         let len = [0, 1, 7, 100, 536, 1400, 23, 0][usize::from(len & 7)] + u32::from(len >> 3);
         let payload = if flags & SYN != 0 && extra & 1 == 0 { 0 } else { len };
