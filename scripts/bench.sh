@@ -10,16 +10,17 @@
 #   BENCH_AGAINST=COMMIT  instead of the commit before
 # The others take longer. `speed`: the same client and the same requests over kernel sockets on
 # loopback, in a namespace of its own: memcaslap's mix. `tcp`: SET and GET over TCP, pipelined and not,
-# with 8 connections and among as many as the limit on open files allows (up to 10,000). `hitrate`: hits
-# at equal memory. `study`: every study at full size, into BENCH_OUT (default: target/study).
+# with 8 connections and among as many as the limit on open files allows (up to 10,000). `wire`: the same over DPDK's
+# net_tap, af_packet and memif. `hitrate`: hits at equal memory. `study`: every study at full size, into BENCH_OUT
+# (default: target/study).
 #   BENCH_ROUNDS=5 BENCH_SECONDS=5
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/provision.sh
-cargo build --release --workspace --bins -q
-study=target/release/gnomon-study
 # shellcheck source=tests/e2e/lib.sh
 . tests/e2e/lib.sh
+release_build
+study=target/release/gnomon-study
 out=${BENCH_OUT:-target/study}
 rounds=${BENCH_ROUNDS:-5}
 seconds=${BENCH_SECONDS:-5}
@@ -154,6 +155,36 @@ part_tcp() {
   # The client holds the connections to both servers.
   local idle=$(($(ulimit -n) / 2 - 100))
   tcp_study --verb get --idle "$((idle < 10000 ? idle : 10000))"
+}
+
+# The same over wires, a worker's TCP beside the kernel's behind the exception path: a port of each kind, one after
+# the other, and memcached at the other end of a cable of its own. The kernel's TCP is the client's.
+part_wire() {
+  # shellcheck source=tests/e2e/wire.sh
+  . tests/e2e/wire.sh
+  need_netns
+  local kind tcp cable="" far="" cable_pid ask
+  ask=(tcp --connections "${BENCH_CONNECTIONS:-32}" --key-size 16 --rounds "$rounds" --milliseconds "$((seconds * 100))")
+  netns cable
+  netns far
+  veth_pair "$cable" "$far"
+  in_ns "$cable" nft delete table netdev gnomon
+  ip -n "$cable" addr add "$v4/24" dev wire0
+  client_addresses "$far" wire1
+  ip netns exec "$cable" memcached -u nobody -l "$v4" -p 11211 -U 0 -t 1 >"$scratch/memcached.log" 2>&1 &
+  cable_pid=$!
+  undo stop_pid "$cable_pid"
+  wait_for 10 in_ns "$far" "$memc" wait "$v4:11211" 1
+  echo "-- a cable to memcached"
+  in_ns "$far" "$study" "${ask[@]}" --out "$out/cable" --running "memcached=$v4:11211,$cable_pid"
+  for kind in net_tap af_packet memif; do
+    for tcp in worker kernel; do
+      wire_up "$kind" --tcp "$tcp" --exception-rate "${BENCH_EXCEPTION_RATE:-10000000}" -m 256
+      echo "-- $kind, --tcp $tcp"
+      in_ns "$client" "$study" "${ask[@]}" --out "$out/$kind-$tcp" --running "$tcp=$v4:11211,$server_pid"
+      server_stop
+    done
+  done
 }
 
 # Servers of its own, afresh for each trace.

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -99,12 +100,9 @@ impl Server {
         Ok(kilobytes << 10)
     }
 
-    /// CPU time that the process has used so far.
-    ///
-    /// # Errors
-    /// The process is gone.
-    pub fn cpu(&self) -> io::Result<Cpu> {
-        Cpu::of(self.child.id())
+    /// Its process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
     }
 }
 
@@ -161,4 +159,33 @@ impl Drop for Server {
 pub fn named(text: &str) -> Result<(String, String), String> {
     let (name, command) = text.split_once('=').ok_or("write NAME=COMMAND")?;
     Ok((name.to_owned(), command.to_owned()))
+}
+
+/// A server that runs already.
+#[derive(Debug, Clone)]
+pub struct Running {
+    /// In reports.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its process.
+    pub process: u32,
+}
+
+impl FromStr for Running {
+    type Err = &'static str;
+
+    /// `NAME=ADDRESS,PID`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parsed = || {
+            let (name, at) = text.split_once('=')?;
+            let (address, process) = at.rsplit_once(',')?;
+            Some(Self {
+                name: name.to_owned(),
+                address: address.parse().ok()?,
+                process: process.parse().ok()?,
+            })
+        };
+        parsed().ok_or("write NAME=ADDRESS,PID, as in here=127.0.0.1:11211,4711")
+    }
 }

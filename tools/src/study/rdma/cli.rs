@@ -126,9 +126,9 @@ impl Side {
                 (n, Cpu { user, system })
             }
             Self::Server { server, client, script } => {
-                let before = server.cpu()?;
+                let before = Cpu::of(server.process())?;
                 let n = client.run(script, 1, time)?;
-                (n, server.cpu()?.since(before))
+                (n, Cpu::of(server.process())?.since(before))
             }
         };
         cost.values += values;

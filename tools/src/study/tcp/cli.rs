@@ -6,7 +6,7 @@ use super::script::{Script, Verb};
 use crate::report::table::{Draw, Table};
 use crate::study::frame::{Common, Frame};
 use crate::study::median;
-use crate::study::server::{Cpu, Server, named};
+use crate::study::server::{Cpu, Running, Server, named};
 use clap::{Parser, ValueEnum};
 use serde_json::{Value, json};
 use std::error::Error;
@@ -55,8 +55,12 @@ pub struct Cli {
     through: Through,
     /// A server to start; {port} and {memory} are filled in. Once for each server; the first is the
     /// yardstick.
-    #[arg(long = "server", required_if_eq("through", "sockets"), value_name = "NAME=COMMAND", value_parser = named)]
+    #[arg(long = "server", value_name = "NAME=COMMAND", value_parser = named)]
     servers: Vec<(String, String)>,
+    /// A server that runs already, as at the other end of a wire: where it listens, and its process, whose CPU time is
+    /// shown. Once for each server.
+    #[arg(long, value_name = "NAME=ADDRESS,PID")]
+    running: Vec<Running>,
     /// What is asked.
     #[arg(long = "verb", value_enum, value_delimiter = ',', default_value = "set,get")]
     verbs: Vec<Verb>,
@@ -88,13 +92,13 @@ pub struct Cli {
     #[arg(long, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     milliseconds: Option<u64>,
     /// Requests of each measurement, through memory, instead of a time: for profilers.
-    #[arg(long, conflicts_with_all = ["milliseconds", "servers"])]
+    #[arg(long, conflicts_with_all = ["milliseconds", "servers", "running"])]
     requests: Option<u64>,
 }
 
 /// A server under load.
 enum Side {
-    Sockets { server: Server, client: Box<Client>, _idle: Box<Client> },
+    Sockets { process: u32, client: Box<Client>, _idle: Box<Client>, _own: Option<Server> },
     Memory { memory: Box<Memory>, connections: usize, least: u64 },
 }
 
@@ -102,10 +106,10 @@ impl Side {
     /// Sends requests, `depth` at a time on each connection, for this long.
     fn run(&mut self, script: &Script, depth: u64, time: Duration) -> io::Result<Sample> {
         match self {
-            Self::Sockets { server, client, .. } => {
-                let (before, begun) = (server.cpu()?, Instant::now());
+            Self::Sockets { process, client, .. } => {
+                let (before, begun) = (Cpu::of(*process)?, Instant::now());
                 let requests = client.run(script, depth, time)?;
-                let (wall, cpu) = (begun.elapsed(), server.cpu()?.since(before));
+                let (wall, cpu) = (begun.elapsed(), Cpu::of(*process)?.since(before));
                 Ok(Sample { requests, wall, cpu })
             }
             Self::Memory { memory, connections, least } => {
@@ -145,6 +149,9 @@ impl Cli {
     /// # Errors
     /// A server that does not start, or a reply that is not what it must be.
     pub fn run(&self) -> Result<(), Box<dyn Error>> {
+        if self.through == Through::Sockets && self.servers.is_empty() && self.running.is_empty() {
+            return Err("no server: --server, --running or --through memory".into());
+        }
         let mut frame = Frame::begin("tcp", &self.common)?;
         for (fact, value) in [
             ("connections", json!(self.connections)),
@@ -189,13 +196,19 @@ impl Cli {
     fn sides(&self, connections: usize) -> Result<Vec<Side>, Box<dyn Error>> {
         let (sets, idle) = (self.script(Verb::Set), self.idle as usize);
         let mut sides = Vec::new();
+        let mut add = |address, process, _own| {
+            let mut client = Box::new(Client::connect(address, connections, 1)?);
+            let _idle = Box::new(Client::connect(address, idle, 1)?);
+            client.load(&sets)?;
+            sides.push(Side::Sockets { process, client, _idle, _own });
+            Ok::<_, io::Error>(())
+        };
         for (_, command) in &self.servers {
             let server = Server::start(command, self.memory)?;
-            let mut client = Client::connect(server.address(), connections, 1)?;
-            let _idle = Client::connect(server.address(), idle, 1)?;
-            client.load(&sets)?;
-            let (client, _idle) = (Box::new(client), Box::new(_idle));
-            sides.push(Side::Sockets { server, client, _idle });
+            add(server.address(), server.process(), Some(server))?;
+        }
+        for server in &self.running {
+            add(server.address, server.process, None)?;
         }
         if self.through == Through::Memory {
             if connections + idle > CONNECTIONS_MAX {
@@ -269,6 +282,7 @@ impl Cli {
             })
         };
         let names = self.servers.iter().map(|(name, _)| name.as_str());
+        let names = names.chain(self.running.iter().map(|server| server.name.as_str()));
         names.chain(std::iter::once("gnomon, in memory")).zip(samples).map(row).collect()
     }
 }
