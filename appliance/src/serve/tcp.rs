@@ -10,6 +10,7 @@ mod connection;
 mod shared;
 mod drain;
 mod handshake;
+mod helper;
 mod input;
 mod large;
 mod pool;
@@ -35,6 +36,7 @@ use dataplane::commands::admission::Users;
 use dataplane::observe::Server;
 use drain::{Drain, Ended};
 use handshake::Handshakes;
+use helper::Helper;
 use input::Spare;
 use permit::ThreadConns;
 use pool::Pool;
@@ -126,17 +128,16 @@ impl TcpService {
             listeners.into_iter().map(|l| (l, Arc::new(Turns::new(&loads)))).collect();
         let mut threads = Vec::new();
         for (n, session) in sessions.into_iter().enumerate() {
-            let helper_cpus = cpus.clone();
-            let runtime = Builder::new_current_thread()
-                .enable_io()
-                .enable_time()
-                .thread_name(format!("tls-{n}"))
-                .max_blocking_threads(1)
-                .on_thread_start(move || {
-                    affinity::keep_on(&helper_cpus);
+            let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+            let helper = |all: &Arc<Handshakes>| {
+                let cpus = cpus.clone();
+                let helper = Helper::start(n, move || {
+                    affinity::keep_on(&cpus);
                     allocator::prepare_thread();
-                })
-                .build()?;
+                });
+                io::Result::Ok((Arc::clone(all), helper?))
+            };
+            let handshakes = handshakes.as_ref().map(helper).transpose()?;
             let own = |(l, turns): &(Source, Arc<Turns>)| Ok((l.try_clone()?, Arc::clone(turns)));
             let listeners = listeners.iter().map(own).collect::<io::Result<Vec<_>>>()?;
             let loads = Arc::clone(&loads);
@@ -144,7 +145,6 @@ impl TcpService {
             let stopped = stopped.clone();
             let users = config.credentials.clone().map(|c| -> Arc<dyn Users> { c });
             let (pool, ended) = (Arc::clone(&pool), Arc::clone(&ended));
-            let handshakes = handshakes.clone();
             threads.push(std::thread::Builder::new().name(format!("tcp-{n}")).spawn(
                 move || {
                     affinity::keep_on(&cpus);

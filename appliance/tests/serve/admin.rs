@@ -5,7 +5,7 @@ use crate::server::{SOON, Server};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-fn value<'a>(page: &'a str, name: &str) -> &'a str {
+pub(crate) fn value<'a>(page: &'a str, name: &str) -> &'a str {
     let prefix = format!("STAT {name} ");
     page.lines().find_map(|l| l.strip_prefix(&prefix)).unwrap_or_else(|| panic!("{name}: {page}"))
 }

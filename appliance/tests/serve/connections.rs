@@ -1,5 +1,6 @@
 //! Flags about connections: Unix sockets, turns, idle time, limits, dialects.
 
+use crate::admin::value;
 use crate::client::{Tcp, Udp};
 use crate::server::{SOON, Server, Tree, gnomon, refuses, run};
 use std::io::{ErrorKind, Read, Write};
@@ -151,10 +152,17 @@ fn a_connection_over_the_limit_can_wait_its_turn() {
     let wait = |c: &Tcp, at_most| c.0.set_read_timeout(Some(at_most)).unwrap();
     wait(&second, Duration::from_millis(300));
     assert!(second.0.read(&mut [0]).is_err());
-    first.expect("get a\r\n", "END\r\n");
+    let shown = |client: &mut Tcp| {
+        let page = client.until_end("stats\r\n");
+        ["accepting_conns", "listen_disabled_num", "time_in_listen_disabled_us"]
+            .map(|row| value(&page, row).parse::<u64>().unwrap())
+    };
+    assert_eq!(shown(&mut first), [0, 1, 0]);
     drop(first);
     wait(&second, SOON);
     assert_eq!(second.receive(5), b"END\r\n");
+    let [accepting, times, us] = shown(&mut second);
+    assert!(accepting == 1 && times == 1 && us >= 300_000, "{times} times, {us} us");
     assert_eq!(server.stop()["connections"], serde_json::json!([2, 0]));
 }
 

@@ -140,6 +140,19 @@ fn stat(tls: &mut Tls, page: &[u8], name: &str) -> Option<String> {
     text.lines().find_map(row)
 }
 
+/// A thread that cannot be made later would be the end of the process.
+#[test]
+fn threads_for_handshakes_are_there_from_the_start() {
+    let world = World::new("tls-threads");
+    let server = world.start(&["-t", "3"]);
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap();
+    let mut names: Vec<_> = threads.map(|task| name(task.unwrap())).collect();
+    names.retain(|name| name.starts_with("tls-"));
+    names.sort();
+    assert_eq!(names, ["tls-0\n", "tls-1\n", "tls-2\n"]);
+}
+
 #[test]
 fn both_versions_carry_values_of_any_length() {
     let world = World::new("tls-versions");

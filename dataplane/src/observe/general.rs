@@ -111,7 +111,7 @@ fn commands(ops: &OpTotals, rows: &mut impl Rows) {
 
 fn memory(server: &Server, ops: &OpTotals, store: &StoreStats, rows: &mut impl Rows) {
     rows.row("limit_maxbytes", &store.limit_maxbytes);
-    rows.row("accepting_conns", &1);
+    rows.row("accepting_conns", &u8::from(server.is_accepting()));
     rows.row("listen_disabled_num", &ops.accept_failures);
     rows.row("time_in_listen_disabled_us", &ops.accept_paused_us);
     rows.row("threads", &server.threads);

@@ -30,6 +30,8 @@ macro_rules! op_counters {
             /// Gauge: the file descriptor of the connection whose request is being answered; 0
             /// for UDP.
             pub client: Counter,
+            /// Gauge: listeners where nothing is accepted for now.
+            pub not_accepting: Counter,
             /// Bytes that are copied in the time that `stats` and dumps took, for rates.
             pub(crate) listing_bytes: Counter,
         }
@@ -119,7 +121,7 @@ others {
     idle_kicks
     /// Turns that a connection ended with requests left.
     conn_yields
-    /// Times that no connection could be accepted, for lack of files or memory.
+    /// Times that no connection could be accepted, for lack of files, memory, or a free slot that it waits for.
     accept_failures
     /// Microseconds in which nothing was accepted because of that.
     accept_paused_us

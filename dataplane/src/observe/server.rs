@@ -174,6 +174,11 @@ impl Server {
         totals
     }
 
+    /// Whether connections are accepted at each listener.
+    pub(super) fn is_accepting(&self) -> bool {
+        self.ops.lock().iter().all(|ops| ops.not_accepting.get() == 0)
+    }
+
     /// The same since counting last began, by `stats reset` or at start-up.
     pub fn counted(&self) -> OpTotals {
         self.totals().less(&self.before.lock().ops)

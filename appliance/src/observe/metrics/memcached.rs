@@ -55,7 +55,7 @@ static GENERAL: &[Row] = rows! { &[];
     counter "memcached_connections_total" "total_connections" "Connections accepted."
     counter "memcached_connections_rejected_total" "rejected_connections" "Connections refused because `-c` was reached."
     counter "memcached_connections_yielded_total" "conn_yields" "Turns that a connection ended with requests left (`-R`)."
-    counter "memcached_connections_listener_disabled_total" "listen_disabled_num" "Times that no connection could be accepted for lack of files."
+    counter "memcached_connections_listener_disabled_total" "listen_disabled_num" "Times that no connection could be accepted, for lack of files, memory, or with no_maxconns_fast of a slot."
     counter "memcached_items_evicted_total" "evictions" "Live items removed to make room."
     counter "memcached_items_reclaimed_total" "reclaimed" "Expired items removed."
     counter "memcached_item_too_large_total" "store_too_large" "Items refused because of their size."
@@ -67,7 +67,7 @@ static GENERAL: &[Row] = rows! { &[];
     counter "memcached_lru_crawler_moves_to_cold_total" "moves_to_cold" "Items moved to the cold segment: 0, there are no segments."
     counter "memcached_lru_crawler_moves_to_warm_total" "moves_to_warm" "Items moved to the warm segment: 0, there are no segments."
     counter "memcached_lru_crawler_moves_within_lru_total" "moves_within_lru" "Items that the evicting hand left for another round."
-    gauge "memcached_accepting_connections" "accepting_conns" "Connections are accepted: 1."
+    gauge "memcached_accepting_connections" "accepting_conns" "1 where connections are accepted; 0 for lack of files, memory, or with no_maxconns_fast of a slot."
 };
 
 static MALLOCED: Row = (

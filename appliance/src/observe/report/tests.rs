@@ -191,7 +191,7 @@ fn the_plan_in_json() {
             "lock_memory": false,
             "sandbox": true,
         },
-        "open_files": 1024 + 128 + 4 * 6,
+        "open_files": 1024 + 128 + 4 * 6 + 2 * 2,
         "worker_cpus": [2],
         "cores_given": true,
         "control_cpu": 0,

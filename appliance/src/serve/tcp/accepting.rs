@@ -22,13 +22,14 @@ use tokio::task::{spawn_local, yield_now};
 use tokio::time::sleep;
 
 /// Pause after a failed accept: out of files or memory, which more tries do not mend.
-const ACCEPT_PAUSE_US: u64 = 20_000;
-const ACCEPT_PAUSE: Duration = Duration::from_micros(ACCEPT_PAUSE_US);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// What a connection over the limit is sent, in memcached's words.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 /// The thread whose turn it is may have this part more connections than another, so that a flood of them does
-/// not wake two threads for each.
+/// not wake two threads for each;
 const UNEVEN: usize = 8;
+/// and so many at most, so that those which come together are spread too.
+const UNEVEN_MAX: usize = 4;
 
 /// Whose turn it is to accept at a listener.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl Turns {
         let loads = || self.loads.iter().map(|load| load.load(Ordering::Relaxed)).enumerate();
         let own = loads().nth(thread).map_or(0, |(_, load)| load);
         match loads().min_by_key(|(_, load)| *load) {
-            Some((other, load)) if own > load + load / UNEVEN => other,
+            Some((other, load)) if own > load + (load / UNEVEN).min(UNEVEN_MAX) => other,
             _ => thread,
         }
     }
@@ -119,9 +120,9 @@ async fn accept_until(
                             let stream = (stream, from);
                             let address = Arc::clone(&address);
                             spawn_local(Served::new(stream, permit, tls, address));
-                            // Requests have their turn among connections that are made.
-                            yield_now().await;
                         }
+                        // Requests have their turn among connections that are made or refused.
+                        yield_now().await;
                     }
                     Err(error) => pause(&thread.shared, &mut lines, error).await,
                 },
@@ -137,24 +138,35 @@ async fn pause(shared: &ThreadShared, lines: &mut Sparing, why: impl Display) {
     if let Some(more) = lines.allows(Instant::now()) {
         tracing::warn!(more, "cannot accept a connection: {why}");
     }
+    not_accepting(shared, sleep(ACCEPT_PAUSE)).await;
+}
+
+/// Waits for this. Nothing is accepted meanwhile, as is counted.
+async fn not_accepting<T>(shared: &ThreadShared, wait: impl Future<Output = T>) -> T {
+    let begun = Instant::now();
     shared.ops.accept_failures.inc();
-    sleep(ACCEPT_PAUSE).await;
-    shared.ops.accept_paused_us.add(ACCEPT_PAUSE_US);
+    shared.ops.not_accepting.inc();
+    let done = wait.await;
+    shared.ops.not_accepting.set(shared.ops.not_accepting.get().saturating_sub(1));
+    shared.ops.accept_paused_us.add(u64::try_from(begun.elapsed().as_micros()).unwrap_or(0));
+    done
 }
 
 /// A permit for a fresh connection. Where all are taken it is refused one, or waits; nothing more is
 /// accepted meanwhile. `None` when there is none to be had.
 async fn acquire(stream: &mut Stream, tls: bool, thread: &Rc<ThreadConns>) -> Option<ConnPermit> {
-    let permits = Arc::clone(&thread.permits);
-    let permit = if thread.refuse_over_limit {
-        permits.try_acquire_owned().ok()
-    } else {
-        tokio::select! {
-            biased;
-            permit = permits.acquire_owned() => permit.ok(),
-            () = thread.shared.over() => return None,
-        }
-    };
+    let permits = || Arc::clone(&thread.permits);
+    let mut permit = permits().try_acquire_owned().ok();
+    if permit.is_none() && !thread.refuse_over_limit {
+        let wait = async {
+            tokio::select! {
+                biased;
+                permit = permits().acquire_owned() => permit.ok(),
+                () = thread.shared.over() => None,
+            }
+        };
+        permit = Some(not_accepting(&thread.shared, wait).await?);
+    }
     let Some(permit) = permit else {
         thread.shared.ops.rejected_connections.inc();
         // A fresh connection's send buffer holds a line; nothing is said in the clear where

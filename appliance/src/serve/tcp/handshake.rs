@@ -1,11 +1,12 @@
 //! TLS handshakes: each in bounded time, their work on a thread of its own, so many of a source.
 //!
 //! In: a fresh connection, and what is asked of its client. Out: the same over TLS, or the
-//! reason why not. The work, which takes up to milliseconds, is done by one helper thread for each
-//! TCP thread, first come, first served, so that no reply to others waits for it; none is done for a
+//! reason why not. The work, which takes up to milliseconds, is done by one [`Helper`] for each
+//! TCP thread, so that no reply to others waits for it; none is done for a
 //! handshake that has ended meanwhile. Fails: a client that says what is no handshake, or takes too
 //! long, or whose source has half of all connections (`-c`) in handshakes already.
 
+use super::helper::Helper;
 use super::tls::Tls;
 use crate::serve::tls::Certificates;
 use crate::startup::plan::ClientCerts;
@@ -18,7 +19,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 /// Longest handshake.
@@ -57,6 +57,7 @@ impl Handshakes {
         &self,
         socket: TcpStream,
         clients: ClientCerts,
+        helper: &Helper,
     ) -> Result<Box<Tls>, Failure> {
         let source = socket.peer_addr().map_err(Failure::Failed)?.ip();
         let _place = self.place(source).ok_or(Failure::Refused)?;
@@ -64,7 +65,7 @@ impl Handshakes {
         let config = self.certificates.config(clients);
         let config = config.ok_or_else(|| Failure::Failed(io::ErrorKind::Unsupported.into()))?;
         let tls = Tls::new(socket, config).map_err(|e| Failure::Failed(io::Error::other(e)))?;
-        match timeout(HANDSHAKE_MAX, handshake(Box::new(tls))).await {
+        match timeout(HANDSHAKE_MAX, handshake(Box::new(tls), helper)).await {
             Ok(done) => done.map_err(Failure::Failed),
             Err(_) => Err(Failure::Failed(io::ErrorKind::TimedOut.into())),
         }
@@ -105,12 +106,12 @@ impl Drop for Place<'_> {
     }
 }
 
-async fn handshake(mut tls: Box<Tls>) -> io::Result<Box<Tls>> {
+async fn handshake(mut tls: Box<Tls>, helper: &Helper) -> io::Result<Box<Tls>> {
     loop {
         if !poll_fn(|cx| tls.poll_receive(cx)).await? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let (back, step) = advance(tls).await?;
+        let (back, step) = helper.advance(tls).await?;
         tls = back;
         match step {
             Ok(TlsStep::Blocked) => tls.flush().await?,
@@ -125,28 +126,6 @@ async fn handshake(mut tls: Box<Tls>) -> io::Result<Box<Tls>> {
             }
         }
     }
-}
-
-/// A connection whose work waits for the helper. It goes with who waits for it.
-struct Lent(Arc<Mutex<Option<Box<Tls>>>>);
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        let given_up = self.0.lock().take();
-        drop(given_up);
-    }
-}
-
-/// Has the helper do the work, if it is waited for until then.
-async fn advance(tls: Box<Tls>) -> io::Result<(Box<Tls>, io::Result<TlsStep>)> {
-    let lent = Lent(Arc::new(Mutex::new(Some(tls))));
-    let tls = Arc::clone(&lent.0);
-    let done = spawn_blocking(move || {
-        let mut tls = tls.lock().take()?;
-        let step = tls.advance();
-        Some((tls, step))
-    });
-    done.await?.ok_or_else(|| io::ErrorKind::TimedOut.into())
 }
 
 /// Sends the alert, and reads on until the client has gone: closing with bytes unread would take
@@ -190,12 +169,11 @@ mod tests {
 
     #[test]
     fn a_handshake_that_has_ended_leaves_the_queue_with_its_connection() {
-        let mut builder = Builder::new_current_thread();
-        let runtime = builder.enable_io().enable_time().max_blocking_threads(1).build().unwrap();
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build().unwrap();
+        // The helper has other work.
+        let (go, wait) = channel::<()>();
+        let helper = Helper::start(0, move || assert!(wait.recv().is_err())).unwrap();
         runtime.block_on(async {
-            // The helper has other work.
-            let (go, wait) = channel::<()>();
-            let busy = spawn_blocking(move || wait.recv().is_err());
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             client.write_all(&[0x16, 3, 1]).await.unwrap();
@@ -204,14 +182,13 @@ mod tests {
             let config = certificates("given-up").config(ClientCerts::Ignored).unwrap();
             let tls = Box::new(Tls::new(server, config).unwrap());
             {
-                let mut handshake = pin!(handshake(tls));
+                let mut handshake = pin!(handshake(tls, &helper));
                 let mut cx = Context::from_waker(Waker::noop());
                 assert!(handshake.as_mut().poll(&mut cx).is_pending());
             }
             let closed = timeout(Duration::from_secs(10), client.read(&mut [0])).await;
             assert_eq!(closed.expect("it is held").unwrap(), 0);
             drop(go);
-            assert!(busy.await.unwrap());
         });
     }
 }

@@ -11,9 +11,9 @@
 //! client, the network and memory do, and then it ends.
 
 use super::connection::{Talk, converse, finish};
-use super::handshake::{Failure, Handshakes};
-use super::permit::ConnPermit;
-use super::shared::{End, ThreadShared};
+use super::handshake::Failure;
+use super::permit::{ConnPermit, ThreadConns};
+use super::shared::End;
 use super::transport::Stream;
 use super::waiting::nap;
 use crate::startup::plan::ClientCerts;
@@ -62,18 +62,17 @@ impl Served {
         let conn = shared.server.conns.enter(stream.fd(), from, Some(listener));
         shared.server.watchers.connected(conn.peer(), conn.fd());
         let standing = Standing { stream, conn, permit, talk: None, limit: None };
-        Self(match (tls, standing.permit.thread.handshakes.clone()) {
-            (Some(clients), Some(handshakes)) => Phase::Works(Box::pin(async move {
+        Self(match tls {
+            Some(clients) => Phase::Works(Box::pin(async move {
                 let Standing { stream, conn, permit, .. } = standing;
-                let shared = &permit.thread.shared;
-                let Some(stream) = greet(stream, shared, &handshakes, clients, conn.fd()).await
-                else {
-                    shared.server.watchers.disconnected(conn.peer(), "error", conn.fd());
+                let Some(stream) = greet(stream, &permit.thread, clients, conn.fd()).await else {
+                    let watchers = &permit.thread.shared.server.watchers;
+                    watchers.disconnected(conn.peer(), "error", conn.fd());
                     return None;
                 };
                 Some(Standing { stream, conn, permit, talk: None, limit: None })
             })),
-            _ => Phase::Waits(standing),
+            None => Phase::Waits(standing),
         })
     }
 }
@@ -164,14 +163,16 @@ async fn work(mut standing: Standing, come: io::Result<bool>) -> Option<Standing
 /// The connection over TLS, unless its handshake fails or the service stops meanwhile.
 async fn greet(
     stream: Stream,
-    shared: &ThreadShared,
-    handshakes: &Handshakes,
+    ThreadConns { shared, handshakes, .. }: &ThreadConns,
     clients: ClientCerts,
     fd: RawFd,
 ) -> Option<Stream> {
-    let Stream::Tcp(socket) = stream else { return Some(stream) };
+    let (Stream::Tcp(socket), Some((handshakes, helper))) = (stream, handshakes) else {
+        // A service with such a listener makes handshakes.
+        return None;
+    };
     let done = tokio::select! {
-        done = handshakes.run(socket, clients) => done,
+        done = handshakes.run(socket, clients, helper) => done,
         _ = shared.stopping() => return None,
     };
     match done {

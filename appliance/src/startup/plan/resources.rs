@@ -267,9 +267,10 @@ pub(super) fn open_files(
             Device::Pci { .. } | Device::Vdev(_) => 0,
         })
         .sum();
-    // Each thread has handles of its own on the listeners, and a few for its runtime.
+    // Each thread has handles of its own on the listeners, and a few for its runtime; whose turn it is at a
+    // listener has a copy to watch, and a connection that it refuses.
     let per_thread = listeners + 4;
-    let fixed = sockets + per_thread * usize::from(flags.threads);
+    let fixed = sockets + per_thread * usize::from(flags.threads) + 2 * listeners;
     let need = u64::from(flags.conn_limit) + fixed as u64 + FILES_BESIDES;
     match machine.open_files_max {
         Some(limit) if need > limit => {

@@ -99,7 +99,7 @@ fn each_contradiction_is_told_with_a_way_out() {
         ("-I 1025m", "-I 1074790400: an item's limit must lie between 1k and 1024m"),
         ("-m 0", "-m 0: memory for items has a limit here; say how many megabytes"),
         ("--slots 10 --cores 1", "--slots 10 is too few: 1 queues need at least 1280"),
-        ("-c 65536", "-c 65536 needs 65688 open files and the limit is 65536"),
+        ("-c 65536", "-c 65536 needs 65690 open files and the limit is 65536"),
         ("-f 1", "-f 1: the growth factor must be greater than 1"),
         ("-f NaN", "the growth factor must be greater than 1"),
         (
