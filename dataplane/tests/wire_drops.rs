@@ -189,6 +189,25 @@ fn frames_that_are_no_requests_get_their_reason() {
     }
 }
 
+/// Over TCP a source is who it says: it has completed a handshake.
+#[test]
+fn segments_of_any_source_are_taken_where_all_are_served_over_tcp() {
+    for (source, ipv6) in [("198.51.100.7:4000", false), ("[2001:db8::7]:4000", true)] {
+        let to = if ipv6 { "[fd00::2]:11211" } else { "10.0.0.2:11211" };
+        let datagram = udp(source, to, &[], &[0; 64]);
+        let mut segment = set(datagram.clone(), &[(if ipv6 { 20 } else { 23 }, 6)]);
+        // Five words of header.
+        segment[if ipv6 { 54 } else { 34 } + 12] = 0x50;
+        let closed = Local { tcp_port: Some(11_211), ..local() };
+        let open = Local { tcp_from_all: true, ..closed.clone() };
+        let refused = Class::Drop(DropReason::SourceNotAllowed);
+        assert_eq!(classify(&segment, &closed), refused);
+        let taken = classify(&segment, &open);
+        assert!(matches!(taken, Class::Segment { limited: false, .. }), "{taken:?}");
+        assert_eq!(classify(&datagram, &open), refused);
+    }
+}
+
 #[test]
 fn every_reason_up_to_the_engine_has_a_frame_here() {
     use DropReason as R;

@@ -68,14 +68,12 @@ client_addresses() {
 
 # --- servers ------------------------------------------------------------------------------------
 
-# server_start NS ARGS...: starts `gnomon serve ARGS` in the namespace, on a port with what $SERVE_FLAGS has
-# beside. Sets $server_pid, $server_log.
+# server_start NS ARGS...: starts `gnomon serve ARGS` in the namespace. Sets $server_pid, $server_log.
 server_start() {
-  local ns=$1 more=()
+  local ns=$1
   shift
-  [[ " $* " != *" --port "* ]] || read -ra more <<<"${SERVE_FLAGS:-}"
   server_log=$scratch/server-$RANDOM.log
-  ip netns exec "$ns" "$gnomon" serve "$@" "${more[@]}" >"$server_log" 2>&1 &
+  ip netns exec "$ns" "$gnomon" serve "$@" >"$server_log" 2>&1 &
   server_pid=$!
   undo stop_pid "$server_pid"
 }

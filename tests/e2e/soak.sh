@@ -31,10 +31,11 @@ every=$((seconds / 200 + 1))
 "$bin/gnomon-pcapgen" --keys 30000 --key-size 16..64 --value-size 64:6,300:3,1000:1 --popularity zipf:0.99 \
   --get-ratio 0.8 --seed 11211 --requests 50000 --out "$scratch/trace.pcap" >/dev/null
 
-# start_sockets / start_af_packet: the appliance behind that port. Set $client and $target.
+# start_sockets / start_af_packet: the appliance behind that port. Set $client, $target, and who serves $tcp.
 start_sockets() {
   client=$server
   target=127.0.0.1:11211
+  tcp=kernel
   server_start "$server" "${serve[@]}"
 }
 start_af_packet() {
@@ -42,6 +43,7 @@ start_af_packet() {
   veth_pair "$server" "$client"
   client_addresses "$client" wire1
   target=$v4:11211
+  tcp=worker
   server_start "$server" "${serve[@]}" \
     --port "net_af_packet0,iface=wire0,qpairs=1" --ip "$v4/24" --ip "$v6/64" --cores "${cpus[-1]}"
 }
@@ -122,7 +124,7 @@ soak() {
   server_stop
   [ "$good" = yes ] || return 0
   cp "$server_log" "$folder/server"
-  counted tests/e2e/soak/judge.py "$folder" --label "$port" --report "$reports/soak-$port" \
+  counted tests/e2e/soak/judge.py "$folder" --label "$port" --report "$reports/soak-$port" --tcp "$tcp" \
     ${SOAK_STRICT_TIME:+--strict-time}
 }
 

@@ -92,7 +92,7 @@ for kind in "$@"; do
   [ "$kind" != af_packet ] || counted in_ns "$client" tests/e2e/tcp_served.py "$server"
 done
 if [ "$whole" = yes ]; then
-  SERVE_FLAGS="--tcp worker" counted tests/e2e/policy.sh
-  SERVE_FLAGS="--tcp worker" counted tests/e2e/drills.sh wire
+  GNOMON_TCP=kernel counted tests/e2e/policy.sh
+  GNOMON_TCP=worker counted tests/e2e/drills.sh wire
 fi
 totals

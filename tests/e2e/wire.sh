@@ -91,7 +91,6 @@ wire_checks() {
 
   check "the capture starts" capture_start "$ns" "$device" "$pcap"
   counted in_ns "$ns" tests/e2e/edges.py "$v4:11211" "$v4:11211" --source 10.77.0.2 --label "IPv4: " "$@"
-  # Through the exception path, IPv6 over TCP as well.
   counted in_ns "$ns" tests/e2e/edges.py "[$v6]:11211" "[$v6]:11211" --source fd77::2 --label "IPv6: "
   check "ping while captured" in_ns "$ns" ping -q -c 2 -i 0.2 -W 2 "$v4"
   check "IPv6 ping while captured" in_ns "$ns" ping -q -c 2 -i 0.2 -W 2 "$v6"

@@ -150,6 +150,7 @@ fn in_service(
         any_destination: info.any_destination,
         trusted: plan.policy.trusted.iter().copied().collect(),
         allow: plan.allow.iter().copied().collect(),
+        tcp_from_all: plan.tcp_from_all,
         exception_path: port.exception_path.is_some(),
         tcp_port: port.tcp_port,
         rdma: plan.clients.rdma && !info.any_destination,

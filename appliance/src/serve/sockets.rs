@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn an_address_behind_the_exception_path_need_not_exist_yet() {
         let port = listen(&plan("-p -1")).unwrap().tcp[0].port();
-        let args = "--port net_ring0 --ip 192.0.2.1/24 --ip 2001:db8::1/64";
+        let args = "--port net_ring0 --ip 192.0.2.1/24 --ip 2001:db8::1/64 --tcp kernel";
         let p = plan(&format!("-p {port} {args}"));
         assert_eq!(listen(&p).unwrap().tcp.len(), 3);
     }

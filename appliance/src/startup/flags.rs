@@ -295,16 +295,10 @@ pub struct ServeFlags {
     )]
     pub exception_rate: NonZeroU32,
 
-    /// Who serves TCP on a --port: the kernel, behind the TAP device and within --exception-rate, or
-    /// the workers themselves.
-    #[arg(
-        long,
-        value_name = "WHO",
-        env = "GNOMON_TCP",
-        default_value = "kernel",
-        help_heading = "Ports"
-    )]
-    pub tcp: TcpIn,
+    /// Who serves TCP on a --port: the workers, or the kernel, behind the TAP device and within
+    /// --exception-rate. Default: worker.
+    #[arg(long, value_name = "WHO", env = "GNOMON_TCP", help_heading = "Ports")]
+    pub tcp: Option<TcpIn>,
 
     /// Packet slots of 2 KB each. Default: by the number of queues.
     #[arg(long, value_name = "NUM", env = "GNOMON_SLOTS", help_heading = "Ports")]
@@ -416,6 +410,11 @@ pub struct ServeFlags {
 }
 
 impl ServeFlags {
+    /// Who serves TCP on a `--port`.
+    pub fn tcp_in(&self) -> TcpIn {
+        self.tcp.unwrap_or(if self.port.is_empty() { TcpIn::Kernel } else { TcpIn::Worker })
+    }
+
     /// The kernel addresses to listen on.
     pub fn listening(&self) -> impl Iterator<Item = &ListenAddr> {
         self.listen.iter().flat_map(|ListenAddrs(all)| all)

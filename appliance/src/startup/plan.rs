@@ -109,9 +109,11 @@ pub struct Plan {
     /// When a batch goes.
     #[serde(serialize_with = "batch_mode")]
     pub batch_mode: BatchMode,
-    /// Networks whose UDP requests are answered.
+    /// Networks that are served on ports.
     #[serde(serialize_with = "as_text")]
     pub allow: Vec<Cidr>,
+    /// TCP is served from everywhere else, too.
+    pub tcp_from_all: bool,
     /// How much each of them gets.
     pub policy: PolicyPlan,
     /// Where metrics are served.
@@ -197,7 +199,7 @@ impl Plan {
         let ports = network::ports(flags, machine)?;
         let with_dpdk = !flags.port.is_empty();
         let tcp = network::tcp(flags, &ports, tls.as_ref());
-        if !with_dpdk && flags.tcp == TcpIn::Worker {
+        if !with_dpdk && flags.tcp == Some(TcpIn::Worker) {
             return Err(PlanError::TcpWithoutPort);
         }
         if ports.is_empty() && tcp.is_empty() && clients.unix.is_none() {
@@ -266,10 +268,11 @@ impl Plan {
         }
         Ok(Self {
             allow: network::allow(flags),
+            tcp_from_all: flags.policy.allow.is_empty(),
             policy,
             ports,
             tcp,
-            tcp_in: flags.tcp,
+            tcp_in: flags.tcp_in(),
             exception_rate: flags.exception_rate,
             tcp_threads: usize::from(flags.threads),
             conn_limit: flags.conn_limit as usize,

@@ -196,7 +196,7 @@ fn over_ipv4(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
             } else if local.is_spoofed4(ip.src()) {
                 Err(DropReason::SourceSpoofed)
             } else {
-                limited4(ip.src(), local).ok_or(DropReason::SourceNotAllowed)
+                limited_over_tcp(local, || limited4(ip.src(), local))
             };
             segment(ip.payload(), eth.l3(), ip.l4(), false, alone, rest, local)
         }
@@ -259,7 +259,7 @@ fn over_ipv6(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
             let rest = if local.is_spoofed6(ip.src()) {
                 Err(DropReason::SourceSpoofed)
             } else {
-                limited6(ip.src(), local).ok_or(DropReason::SourceNotAllowed)
+                limited_over_tcp(local, || limited6(ip.src(), local))
             };
             segment(ip.payload(), eth.l3(), ip.l4(), true, alone, rest, local)
         }
@@ -336,6 +336,17 @@ fn limited4(src: Ipv4Addr, local: &Local) -> Option<bool> {
 #[inline]
 fn limited6(src: Ipv6Addr, local: &Local) -> Option<bool> {
     limited(local.trusted.permits6(src), || local.allow.permits6(src))
+}
+
+#[inline]
+fn limited_over_tcp(
+    local: &Local,
+    limited: impl FnOnce() -> Option<bool>,
+) -> Result<bool, DropReason> {
+    if local.tcp_from_all {
+        return Ok(false);
+    }
+    limited().ok_or(DropReason::SourceNotAllowed)
 }
 
 #[inline]

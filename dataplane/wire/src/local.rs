@@ -78,6 +78,8 @@ pub struct Local {
     pub trusted: AllowList,
     /// Who else is served, within the limits of the policy.
     pub allow: AllowList,
+    /// TCP is served from everywhere, without limits: who completes a handshake has not forged its address.
+    pub tcp_from_all: bool,
     /// There is a kernel to take what is not ours.
     pub exception_path: bool,
 }
@@ -114,6 +116,7 @@ impl Local {
             rdma: false,
             trusted: AllowList::default_for(addresses),
             allow: AllowList::default(),
+            tcp_from_all: false,
             exception_path: false,
         };
         for &(address, prefix) in addresses {

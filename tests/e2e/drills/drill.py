@@ -198,8 +198,7 @@ class Server(Served):
         prefix = [] if ns is None else ["ip", "netns", "exec", ns]
         if limits:
             prefix += ["prlimit", *limits]
-        more = os.environ.get("SERVE_FLAGS", "").split() if "--port" in flags else []
-        super().__init__(GNOMON, *flags, *more, prefix=prefix, env=env)
+        super().__init__(GNOMON, *flags, prefix=prefix, env=env)
 
     def own_flags(self):
         self.metrics = f"{self.scratch.name}/metrics"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What came of a soak: reads what its parts wrote, prints a line for each claim, and writes a report.
 
-    judge.py FOLDER --label TEXT --report NAME [--strict-time]
+    judge.py FOLDER --label TEXT --report NAME --tcp kernel|worker [--strict-time]
 
 FOLDER holds `before` and `after` (watch.py, nobody connected), `samples`, `load.json`, `replay.json`,
 `slap.*` (memcaslap), `server` (the last report), `lost.before` and `lost.after` (datagrams that the
@@ -76,8 +76,8 @@ def drift(load):
     return table
 
 
-def claims(soak):
-    """(what must hold, whether it does, what was seen), one each."""
+def claims(soak, tcp):
+    """(what must hold, whether it does, what was seen), one each. `tcp`: who serves it."""
     samples, server, load, replay = soak.samples, soak.server, soak.load, soak.replay
     growth = soak.quarter(3, "rss_kb") / soak.quarter(0, "rss_kb") - 1
     seen = f"{soak.quarter(0, 'rss_kb'):.0f} to {soak.quarter(3, 'rss_kb'):.0f} KB, {growth:+.2%}"
@@ -98,7 +98,9 @@ def claims(soak):
     threads = {s["threads"] for s in samples}
     yield "no thread comes or goes", len(threads) == 1, str(sorted(threads))
     # Clients come and go between the look at one number and at the other: in the middle they agree.
-    spare = statistics.median(s["fds"] - s["connections"] for s in samples[-(len(samples) // 4 + 1) :])
+    # Those of workers have no files.
+    files = 0 if tcp == "worker" else 1
+    spare = statistics.median(s["fds"] - files * s["connections"] for s in samples[-(len(samples) // 4 + 1) :])
     same = abs(spare - soak.before["fds"]) <= 2
     yield "open files follow connections", same, f"{spare:.0f} beside connections, {soak.before['fds']} before"
 
@@ -131,10 +133,11 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--label", required=True)
     parser.add_argument("--report", required=True)
+    parser.add_argument("--tcp", required=True, choices=("kernel", "worker"))
     parser.add_argument("--strict-time", action="store_true")
     args = parser.parse_args()
     soak = Soak(args.folder)
-    verdicts = list(claims(soak))
+    verdicts = list(claims(soak, args.tcp))
     drifts = drift(soak.load)
     if args.strict_time:
         worst = max((d["drift"] for d in drifts.values()), default=0.0)

@@ -36,7 +36,7 @@ impl Helper {
                 let lent = tls.lock().take();
                 if let Some(mut tls) = lent {
                     let step = tls.advance();
-                    // Nobody waits when the handshake has ended meanwhile.
+                    // The handshake may have ended meanwhile.
                     let _ = done.send((tls, step));
                 }
             }

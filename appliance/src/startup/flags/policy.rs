@@ -12,8 +12,8 @@ use wire::Cidr;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Who is answered")]
 pub struct PolicyFlags {
-    /// Networks whose UDP requests are answered; may be repeated. Default: loopback, and the
-    /// subnets of --ip. Those of --trusted come on top.
+    /// Networks that are served on ports; may be repeated. Those of --trusted come on top. Default: over UDP loopback
+    /// and the subnets of --ip, over TCP everybody.
     #[arg(long, value_name = "CIDR", env = "GNOMON_ALLOW", value_delimiter = ',')]
     pub allow: Vec<Cidr>,
 

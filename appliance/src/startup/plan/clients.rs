@@ -66,7 +66,7 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
     let dialect = dialect(flags)?;
     check_unused(flags)?;
     if clients.auth_file.is_some() {
-        if !flags.port.is_empty() && flags.tcp != TcpIn::Worker {
+        if !flags.port.is_empty() && flags.tcp_in() != TcpIn::Worker {
             return Err(PlanError::AuthWithPort);
         }
         if !matches!(flags.udp_port, None | Some(ServicePort::Off)) {

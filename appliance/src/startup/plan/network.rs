@@ -31,11 +31,11 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
     }
     let udp_port = match udp_port(flags) {
         ServicePort::Fixed(n) => n,
-        ServicePort::Off if flags.tcp == TcpIn::Worker => 0,
+        ServicePort::Off if flags.tcp_in() == TcpIn::Worker => 0,
         ServicePort::Off | ServicePort::Any => return Err(PlanError::PortWithoutUdp),
     };
     let tcp_port = match tcp_port(flags) {
-        ServicePort::Fixed(n) if flags.tcp == TcpIn::Worker => Some(n),
+        ServicePort::Fixed(n) if flags.tcp_in() == TcpIn::Worker => Some(n),
         _ => None,
     };
     let mut seen = BTreeSet::new();

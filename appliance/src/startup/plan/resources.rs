@@ -94,7 +94,7 @@ pub(crate) fn needed_bytes(flags: &ServeFlags, queues: usize) -> u64 {
     let slots = flags.slots.unwrap_or_else(|| slots_by_default(flags, queues));
     let dpdk = if flags.port.is_empty() { 0 } else { dpdk_bytes(slots) };
     let of_tls = if flags.clients.enable_ssl { TLS_CONNECTION_BYTES } else { 0 };
-    let connections = match flags.tcp {
+    let connections = match flags.tcp_in() {
         TcpIn::Worker => u64::from(flags.conn_limit) * (CONNECTION_BYTES + of_tls),
         TcpIn::Kernel => 0,
     };

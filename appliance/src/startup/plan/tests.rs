@@ -67,7 +67,7 @@ fn listening_to_strangers_without_allow_is_noted() {
 fn each_contradiction_is_told_with_a_way_out() {
     for (args, said) in [
         ("-p 0 -U 0", "nothing to serve: -p 0 turns TCP off and -U 0 turns UDP off"),
-        ("--port net_ring0 -U 0 --ip 10.0.0.1/8", "--port serves UDP: give -U a port of its own"),
+        ("--port net_ring0 --tcp kernel -U 0 --ip 10.0.0.1/8", "--port serves UDP: give -U a port"),
         ("--port net_ring0 -U -1 --ip 10.0.0.1/8", "--port serves UDP: give -U a port of its own"),
         ("--port net_ring0 --port net_ring0", "--port net_ring0 is given twice"),
         ("--port net_ring0", "port 0 (net_ring0) has no address: give it one with --ip 0=ADDR/LEN"),
@@ -112,7 +112,7 @@ fn each_contradiction_is_told_with_a_way_out() {
         ("-Z", "-Z: name the server's certificate"),
         ("-Y a -U 5", "-Y: no client can authenticate over UDP"),
         ("-Y a -U -1", "-Y: no client can authenticate over UDP"),
-        ("-Y a --port net_ring0 --ip 10.0.0.1/8", "-Y: a --port serves UDP"),
+        ("-Y a --port net_ring0 --ip 10.0.0.1/8 --tcp kernel", "-Y: a --port serves UDP"),
         ("-Y a -B binary", "-Y: only clients of the ASCII protocol can authenticate"),
         ("-s /x --port net_ring0 --ip 10.0.0.1/8", "-s serves a Unix socket and no network"),
         ("-n 1048577", "-n 1048577: the smallest chunk would be larger than the largest item"),
@@ -164,8 +164,9 @@ fn one_sided_reads_need_a_port_and_no_tls() {
 #[test]
 fn workers_speak_tls_on_ports_that_serve_tcp_alone() {
     let flags = "--port net_ring0 --ip 10.0.0.5/24 -Z -o ssl_chain_cert=/cert";
-    assert_eq!(plan(flags).unwrap_err(), PlanError::TlsWithPort);
-    let p = plan(&format!("{flags} --tcp worker -o ssl_ca_cert=/ca,ssl_verify_mode=2")).unwrap();
+    let kernel = plan(&format!("{flags} --tcp kernel"));
+    assert_eq!(kernel.unwrap_err(), PlanError::TlsWithPort);
+    let p = plan(&format!("{flags} -o ssl_ca_cert=/ca,ssl_verify_mode=2")).unwrap();
     assert_eq!(p.tls.unwrap().clients, ClientCerts::Required);
     let behind = p.tcp.iter().filter(|listener| listener.behind_exception_path);
     assert_eq!(behind.count(), 0);

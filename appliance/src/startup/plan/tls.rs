@@ -100,7 +100,7 @@ pub(super) fn tls(flags: &ServeFlags) -> Result<Option<TlsPlan>, PlanError> {
     if flags.clients.unix_socket.is_some() {
         return Err(PlanError::TlsWithUnix);
     }
-    if !flags.port.is_empty() && flags.tcp != TcpIn::Worker && flags.udp_port.is_none() {
+    if !flags.port.is_empty() && flags.tcp_in() != TcpIn::Worker && flags.udp_port.is_none() {
         return Err(PlanError::TlsWithPort);
     }
     let (mut chain_cert, mut key, mut ca_cert, mut ciphers) = (None, None, None, None);

@@ -4,12 +4,12 @@ use super::*;
 use crate::host::machine::tests::Tree;
 
 #[test]
-fn tcp_on_a_port_is_the_workers_by_choice() {
+fn tcp_on_a_port_is_the_workers_unless_said_otherwise() {
     let args = "--port net_tap0 --ip 10.0.0.5/24 --ip fd00::5/64 -p 5000";
-    let kernel = planned(args);
+    let kernel = planned(&format!("{args} --tcp kernel"));
     assert!(kernel.tcp.iter().any(|t| t.behind_exception_path));
     assert_eq!((kernel.ports[0].tcp_port, kernel.exception_rate.get()), (None, 10_000));
-    let worker = planned(&format!("{args} --tcp worker --exception-rate 77"));
+    let worker = planned(&format!("{args} --exception-rate 77"));
     assert!(!worker.tcp.iter().any(|t| t.behind_exception_path));
     assert_eq!((worker.ports[0].tcp_port, worker.exception_rate.get()), (Some(5000), 77));
     let at: Vec<_> = worker.worker_tcp().map(|a| a.to_string()).collect();
@@ -17,7 +17,7 @@ fn tcp_on_a_port_is_the_workers_by_choice() {
     assert_eq!(plan("--tcp worker").unwrap_err(), PlanError::TcpWithoutPort);
     // Who must authenticate is served over TCP alone.
     let alone = |with: &str| {
-        let p = plan(&format!("--port net_ring0 --ip 10.0.0.5/24 --tcp worker {with}")).unwrap();
+        let p = plan(&format!("--port net_ring0 --ip 10.0.0.5/24 {with}")).unwrap();
         (p.ports[0].udp_port, p.ports[0].tcp_port)
     };
     assert_eq!([alone("-Y file"), alone("-U 0")], [(0, Some(11211)); 2]);
@@ -67,9 +67,10 @@ fn tcp_alone_needs_no_worker_and_no_slots() {
 
 #[test]
 fn dpdk_ports_get_their_addresses_subnets_and_a_exception_path() {
-    let p = plan("--port net_tap0,iface=a --ip 10.0.0.1/24 --ip fd00::1/64").unwrap();
+    let p = plan("--port net_tap0,iface=a --ip 10.0.0.1/24 --ip fd00::1/64 --tcp kernel").unwrap();
     assert_eq!(p.ports[0].addresses, [net("10.0.0.1/24"), net("fd00::1/64")]);
     assert_eq!(p.allow[2..], [cidr("10.0.0.0/24"), cidr("fd00::/64")]);
+    assert!(p.tcp_from_all);
     assert_eq!(p.ports[0].exception_path.as_deref(), Some("gnomon0"));
     assert_eq!(p.worker_cpus, [1, 2, 3, 4, 5, 6, 7]);
     let tcp: Vec<_> =
@@ -81,7 +82,7 @@ fn dpdk_ports_get_their_addresses_subnets_and_a_exception_path() {
     assert_eq!(p.tcp.len(), 1);
     let p = plan("--port net_tap0 --ip 10.0.0.1/24 --side-door none --allow 10.1.0.0/16").unwrap();
     assert_eq!((p.ports[0].exception_path.as_ref(), p.tcp.len()), (None, 1));
-    assert_eq!(p.allow, [cidr("10.1.0.0/16")]);
+    assert_eq!((&p.allow[..], p.tcp_from_all), (&[cidr("10.1.0.0/16")][..], false));
 }
 
 #[test]
