@@ -19,14 +19,13 @@ use crate::report::table::{Draw, Table};
 use appliance::{Appliance, Counters, Load, Module};
 use clap::Parser;
 use cycles::Request;
+use fifo::FIFO_BYTES;
 use memory::Memory;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Value, json};
 use std::error::Error;
 
-/// Section 4.2.2: the input packet FIFO.
-const FIFO_BYTES: u64 = 512 << 10;
 /// Section 2.3: the mix of the authors' own tests of memcached, 40 GETs to a SET. Figure 9 has GETs and SETs alone.
 const GETS_PER_SET: u64 = 40;
 /// The length of figure 9 and table 3.

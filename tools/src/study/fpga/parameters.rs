@@ -2,6 +2,7 @@
 //!
 //! In: the size of the FIFOs. Out: a row for each. Nothing fails.
 
+use super::fifo::FIFO_BYTES;
 use super::{cycles, memory};
 use crate::report::table::Table;
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 pub const PARAMETERS: Table = Table {
     name: "parameters",
     title: "What the model rests on",
-    says: "Stated: in the paper. Derived: from a protocol or from what it states. Fitted: to a number that it prints. Assumed: it says nothing.",
+    says: "Stated: in the paper. Derived: from a protocol or from what it states. Fitted: to a number that it prints. Assumed: it says nothing. Given: a flag.",
     columns: &["what", "value", "basis", "source"],
     plot: None,
 };
@@ -28,6 +29,7 @@ pub fn rows(fifo_bytes: u64) -> Vec<Value> {
     let ((mix, last), gap) = (cycles::HASH_STEPS, cycles::WIRE_GAP_CYCLES);
     let hash = format!("{mix} cycles for 12 B, {last} in the end");
     let dram = format!("{} and a cycle a word", cycles(cycles::DRAM_CYCLES));
+    let fifo = if fifo_bytes == FIFO_BYTES { STATED } else { "given" };
     let [least, .., greatest] = memory::SLAB_BYTES;
     vec![
         row("clock", &format!("{} MHz", cycles::CLOCK_HZ / 1e6), STATED, "5.2.1"),
@@ -51,7 +53,7 @@ pub fn rows(fifo_bytes: u64) -> Vec<Value> {
         row(
             "a SET of a key that is there",
             "compares no keys",
-            STATED,
+            DERIVED,
             "4.3.5.1 describes no comparison",
         ),
         row(
@@ -72,7 +74,7 @@ pub fn rows(fifo_bytes: u64) -> Vec<Value> {
             "5.1 names the binary protocol alone",
         ),
         row("wire", &format!("1 GbE, {gap} B between frames"), STATED, "4.1; IEEE 802.3"),
-        row("input FIFO", &bytes(fifo_bytes), STATED, "4.2.2: 512 KB"),
+        row("input FIFO", &bytes(fifo_bytes), fifo, "4.2.2: 512 KB"),
         row("output FIFO", &bytes(fifo_bytes), ASSUMED, "4.2.3: analogous"),
         row("full output FIFO", "the controller waits", ASSUMED, ""),
         row(
