@@ -49,6 +49,7 @@ try_study stages "ns batches" "$study" stages
 try_study batch "throughput latency in_flight load" "$study" batch
 try_study simd "keys batch hits dialect" "$study" simd
 try_study hitrate hitrate "$study" hitrate
+try_study fpga "rate cycles printed load hits pages parameters" "$study" fpga
 try_study schedule cycles "$study" schedule
 try_study tco "ownership energy comparison" "$study" tco
 try_study latency "rtt inside" "$study" latency
@@ -98,5 +99,6 @@ PAPERS
 }
 check "docs/papers.md: every table and figure has a command that runs, or a reason" papers
 check "hitrate: one seed, one result" same hitrate hitrate
+check "fpga: one seed, one result" same fpga rate cycles load hits pages
 check "simd: one seed, one result" same simd keys batch hits dialect
 totals

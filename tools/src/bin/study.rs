@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use std::error::Error;
 use std::process::ExitCode;
 use tools::study::{
-    batch, hitrate, hitrate_live, latency, offline, rdma, schedule, simd, stages, tco, tcp,
+    batch, fpga, hitrate, hitrate_live, latency, offline, rdma, schedule, simd, stages, tco, tcp,
 };
 
 /// Experiments on the data plane, each with its yardstick in the same run.
@@ -35,6 +35,8 @@ enum Study {
     Simd(simd::Cli),
     /// Miss rates of hash tables, simulated: forms, ways, who leaves.
     Hitrate(hitrate::Cli),
+    /// The FPGA appliance as a model of its modules in cycles: rates, drops, latencies, hit rates.
+    Fpga(fpga::Cli),
     /// Mega-KV's periodic scheduling: the shortest cycle by input rate, by what a GPU costs.
     Schedule(schedule::Cli),
     /// The papers' tables of cost and energy, recomputed, and your machine beside them.
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Study::LatencyServer(args) => args.run(),
         Study::Simd(args) => args.run(),
         Study::Hitrate(args) => args.run(),
+        Study::Fpga(args) => args.run(),
         Study::Schedule(args) => args.run(),
         Study::Tco(args) => args.run(),
         Study::HitrateLive(args) => args.run(),

@@ -12,6 +12,7 @@
 //! | [`latency`] | how long a client waits, by load |
 //! | [`simd`] | how well kernels keep their lanes together |
 //! | [`hitrate`] | what a hash table's form costs in misses |
+//! | [`fpga`] | the FPGA appliance by its cycles: rate, FIFO, hit rate |
 //! | [`schedule`] | the shortest cycle of periodic scheduling, by what a GPU costs |
 //! | [`tco`] | the papers' cost tables, recomputed |
 //! | [`rdma`] | what a one-sided read costs beside a GET over TCP |
@@ -21,6 +22,7 @@ pub mod batch;
 pub mod bench;
 pub mod engine;
 pub mod oracle_engine;
+pub mod fpga;
 pub mod frame;
 pub mod hitrate;
 pub mod hitrate_live;

@@ -95,7 +95,7 @@ fn part(text: &str) -> Result<f64, String> {
 }
 
 /// Requests: the key, and whether it is a set.
-type Trace = Vec<(u64, bool)>;
+pub type Trace = Vec<(u64, bool)>;
 
 impl Cli {
     /// Simulates, prints and writes.
@@ -193,7 +193,7 @@ impl Cli {
 }
 
 /// The requests behind the load.
-fn trace(keys: u64, requests: u64, popularity: Popularity, seed: u64) -> Trace {
+pub fn trace(keys: u64, requests: u64, popularity: Popularity, seed: u64) -> Trace {
     let Some(mut sampler) = Sampler::new(keys, popularity) else { return Vec::new() };
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let request = |_| {
@@ -205,7 +205,7 @@ fn trace(keys: u64, requests: u64, popularity: Popularity, seed: u64) -> Trace {
 }
 
 /// Misses among the gets of a trace, behind the load.
-fn misses(trace: &Trace, keys: u64, cache: &mut dyn Cache) -> f64 {
+pub fn misses(trace: &Trace, keys: u64, cache: &mut dyn Cache) -> f64 {
     for key in 0..keys {
         cache.ask(key);
     }
