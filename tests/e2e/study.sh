@@ -48,6 +48,7 @@ try_study offline "memory path mixes shapes workers each_worker engines" "$study
 try_study stages "ns batches" "$study" stages
 try_study batch "throughput latency in_flight load" "$study" batch
 try_study simd "keys batch hits dialect" "$study" simd
+try_study cache "sizes ways given" "$study" cache --cache 48k:128:6
 try_study hitrate hitrate "$study" hitrate
 try_study schedule cycles "$study" schedule
 try_study tco "ownership energy comparison" "$study" tco
@@ -99,4 +100,5 @@ PAPERS
 check "docs/papers.md: every table and figure has a command that runs, or a reason" papers
 check "hitrate: one seed, one result" same hitrate hitrate
 check "simd: one seed, one result" same simd keys batch hits dialect
+check "cache: one seed, one result" same cache sizes ways
 totals

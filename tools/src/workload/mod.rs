@@ -21,7 +21,7 @@ pub mod values;
 pub use cli::WorkloadFlags;
 pub use clients::Clients;
 pub use models::{Mix, Model, Writes};
-pub use popularity::{Popularity, Sampler};
+pub use popularity::{Popularity, Sampler, THETA_DEFAULT};
 pub use requests::{Key, Op, Request, Requests, Workload, WorkloadError};
 pub use sizes::Sizes;
 
