@@ -47,7 +47,7 @@ try_study() {
 try_study offline "memory path mixes shapes workers each_worker engines" "$study" offline
 try_study stages "ns batches" "$study" stages
 try_study batch "throughput latency in_flight load" "$study" batch
-try_study simd "keys batch hits dialect" "$study" simd
+try_study simd "keys batch hits dialect width" "$study" simd
 try_study cache "sizes ways given" "$study" cache --cache 48k:128:6
 try_study hitrate hitrate "$study" hitrate
 try_study schedule cycles "$study" schedule
@@ -99,6 +99,6 @@ PAPERS
 }
 check "docs/papers.md: every table and figure has a command that runs, or a reason" papers
 check "hitrate: one seed, one result" same hitrate hitrate
-check "simd: one seed, one result" same simd keys batch hits dialect
+check "simd: one seed, one result" same simd keys batch hits dialect width
 check "cache: one seed, one result" same cache sizes ways
 totals

@@ -1,14 +1,15 @@
 //! The SIMD study: how well the kernels keep the lanes of a warp together, and how much memory they
-//! touch (the ISPASS paper's figures 10 and 13; MemcachedGPU's figure 5 on divergence).
+//! touch (the ISPASS paper's figures 10, 13 and 14; MemcachedGPU's figure 5 on divergence).
 //!
 //! In: batches of requests. Out: of each batch, the share of lanes that were active, and the sectors
 //! of 32 bytes that an access of a warp touched, as counted by the SIMT executor's watching build.
 //! The counts are those of the kernels' source as the host's compiler splits it into basic blocks;
 //! a GPU's compiler may predicate what branches here. They compare cases, and do not change from run
-//! to run. Fails as the executor does.
+//! to run. Other widths of a warp are counted from what each thread did ([`lanes`]). Fails as the executor does.
 
 use super::frame::{Common, Frame};
 use super::kernels::{BATCH, Case, Dialect};
+use super::lanes::{self, Sums};
 use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use clap::Parser;
@@ -32,7 +33,7 @@ const COLUMNS: &[&str] = &[
     "found",
 ];
 
-const TABLES: [Table; 4] = [
+const TABLES: [Table; 5] = [
     Table {
         name: "keys",
         title: "Lanes by length of keys",
@@ -73,7 +74,27 @@ const TABLES: [Table; 4] = [
         columns: COLUMNS,
         plot: None,
     },
+    Table {
+        name: "width",
+        title: "Warps of 8 to 64 lanes",
+        says: "What each thread did among 32 lanes, its threads made warps of another width again: control flow and accesses are replayed, not run; votes and shuffles stay those of 32, and 64 join two warps of one role (every other one is a helper). `slots`: lanes, idle or not, that a request's basic blocks take; `beside_8`: the slots of 8 lanes over these, which is how fast they are issued by as many lanes, if memory is no limit.",
+        columns: &[
+            "index",
+            "keys",
+            "width",
+            "active_lanes",
+            "slots_per_request",
+            "beside_8",
+            "accesses_per_request",
+            "sectors_per_access",
+            "sectors_per_request",
+        ],
+        plot: Some(Draw::Lines { x: Axis::log("width"), y: Axis::linear("beside_8"), by: "what" }),
+    },
 ];
+
+/// Widths of a warp, the narrowest first.
+const WIDTHS: [u32; 4] = [8, 16, 32, 64];
 
 /// What to count.
 #[derive(Debug, Parser)]
@@ -104,8 +125,36 @@ impl Cli {
             for dialect in [Dialect::Ascii, Dialect::Binary, Dialect::Mixed] {
                 frame.report.row("dialect", self.count(Case { dialect, ..plain })?)?;
             }
+            for lengths in [lengths[0], lengths[5]] {
+                // Full, so that each block has warps of every width.
+                for row in self.widths(Case { lengths, batch: BATCH, ..plain })? {
+                    frame.report.row("width", row)?;
+                }
+            }
         }
         Ok(frame.end(&TABLES)?)
+    }
+
+    /// A batch by width of the warps.
+    fn widths(&self, case: Case) -> Result<Vec<Value>, Box<dyn Error>> {
+        let gets = case.run(self.common.seed, true)?.gets;
+        let requests = case.batch as f64;
+        let keys = keys(case);
+        let mut slots_at_8 = None;
+        let row = |width| {
+            let Sums { steps, lanes, accesses, sectors } = lanes::sums(&lanes::warps(&gets, width));
+            let slots = steps as f64 * f64::from(width);
+            json!({
+                "index": case.index(), "keys": keys, "width": width,
+                "what": format!("{}, {keys}", case.index()),
+                "active_lanes": lanes as f64 / slots, "slots_per_request": slots / requests,
+                "beside_8": *slots_at_8.get_or_insert(slots) / slots,
+                "accesses_per_request": accesses as f64 / requests,
+                "sectors_per_access": sectors as f64 / accesses as f64,
+                "sectors_per_request": sectors as f64 / requests,
+            })
+        };
+        Ok(WIDTHS.into_iter().map(row).collect())
     }
 
     fn count(&self, case: Case) -> Result<Value, Box<dyn Error>> {
@@ -160,6 +209,20 @@ mod tests {
             assert!(lanes(case) <= 1.0);
             assert!(lanes(case) > lanes(Case { batch: 8, ..case }) * 1.05);
             assert!(lanes(case) > lanes(Case { lengths: &[16, 32, 64, 128], ..case }));
+        }
+    }
+
+    #[test]
+    fn wider_warps_lose_lanes_to_mixed_keys() {
+        let common = Common { out: PathBuf::new(), seed: 1, quick: true };
+        let case = Case { lengths: &[16, 32, 64, 128], ..Case::plain(true) };
+        let rows = Cli { common }.widths(case).unwrap();
+        let column =
+            |name: &str| rows.iter().map(|r| r[name].as_f64().unwrap()).collect::<Vec<_>>();
+        assert_eq!(column("width"), [8.0, 16.0, 32.0, 64.0]);
+        assert!((column("beside_8")[0] - 1.0).abs() < 1e-9);
+        for name in ["beside_8", "active_lanes", "accesses_per_request"] {
+            assert!(column(name).windows(2).all(|two| two[0] > two[1]), "{name}: {rows:?}");
         }
     }
 
