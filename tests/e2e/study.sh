@@ -52,6 +52,7 @@ try_study cache "sizes ways given" "$study" cache --cache 48k:128:6
 try_study hitrate hitrate "$study" hitrate
 try_study schedule cycles "$study" schedule
 try_study tco "ownership energy comparison" "$study" tco
+try_study latency "mix" "$study" latency --key-mix 16,32,64,128 --hit-rate 100 --hit-rate 85
 try_study latency "rtt inside" "$study" latency
 server="gnomon=$gnomon serve -p {port} -U 0 -m {memory} -t 1"
 try_study hitrate-live scores "$study" hitrate-live --memory 64 --trace zipf099 --server "$server"
