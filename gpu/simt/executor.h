@@ -67,6 +67,8 @@ struct simt_region {
   uint64_t is_host;
   // Not 0: this is a copy of the host's memory, which is there (late.h).
   uint64_t behind;
+  // Where it lies in the memory that recorded events name.
+  uint64_t laid;
 };
 
 // What the watching build counts (watch.h).
@@ -86,8 +88,21 @@ struct simt_counts {
   uint64_t system_fences, system_releases;
 };
 
+// What one thread did, as the watching build records it: it entered a basic block, or it touched the
+// launch's memory.
+struct simt_event {
+  // The place in the program, and the first byte that was touched: by `simt_region::laid`.
+  uint64_t place = 0, at = 0;
+  uint32_t block = 0, thread = 0;
+  // 0: a basic block.
+  uint32_t bytes = 0;
+  // Of an access: `simt::Access` of watch.h.
+  uint32_t access = 0;
+};
+
 namespace simt {
 struct LateMemory;
+struct Events;
 }
 
 struct simt_launch {
@@ -109,6 +124,8 @@ struct simt_launch {
   struct simt_counts *counts;
   // The machine's, if a region is a copy; null from outside.
   simt::LateMemory *late;
+  // The machine's, if it records; null from outside.
+  simt::Events *events;
 };
 }
 

@@ -202,6 +202,8 @@ void Machine::run_some(const Launch &launch, uint32_t first, uint32_t step, uint
   simt_launch mine = launch.head;
   if (mine.counts) mine.counts = &counted;
   mine.late = launch.is_late() ? &late : nullptr;
+  Events did;
+  mine.events = recording.load(std::memory_order_relaxed) && !mine.resident ? &did : nullptr;
   std::vector<Block *> blocks;
   std::vector<uint32_t> numbers;
   uint32_t looks = 0;
@@ -241,6 +243,7 @@ void Machine::run_some(const Launch &launch, uint32_t first, uint32_t step, uint
   std::lock_guard hold(lock);
   // Of one that ended before it had all its places.
   if (failed.load()) waiting.clear();
+  events.all.insert(events.all.end(), did.all.begin(), did.all.end());
   uint64_t *to = &counts.steps, *from = &counted.steps;
   for (size_t i = 0; i < sizeof counts / sizeof *to; i++) to[i] += from[i];
 }
@@ -328,6 +331,17 @@ int simt_machine_is_idle(simt_machine *machine) { return machine->of->is_idle();
 void simt_machine_counts(simt_machine *machine, simt_counts *counts) {
   std::lock_guard hold(machine->of->lock);
   *counts = machine->of->counts;
+}
+void simt_machine_record(simt_machine *machine, int on) {
+  std::lock_guard hold(machine->of->lock);
+  machine->of->events.all.clear();
+  machine->of->recording.store(on != 0);
+}
+size_t simt_machine_events(simt_machine *machine, simt_event *to, size_t most) {
+  std::lock_guard hold(machine->of->lock);
+  const std::vector<simt_event> &all = machine->of->events.all;
+  std::copy_n(all.begin(), std::min(most, all.size()), to);
+  return all.size();
 }
 
 simt_stream *simt_stream_new(simt_machine *machine) {

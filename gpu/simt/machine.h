@@ -8,7 +8,7 @@
 // An error of one kernel ends all of them, and every stream says so from then on.
 #pragma once
 #include "executor.h"
-#include "late.h"
+#include "watch.h"
 
 #ifdef __cplusplus
 #include <atomic>
@@ -76,6 +76,10 @@ struct Machine {
   std::mutex lock;
   std::condition_variable changed;
   simt_counts counts = {};
+  // What watched kernels did, while `recording`; the lock guards it. Not of resident ones, whose blocks
+  // run beside each other in no order.
+  Events events;
+  std::atomic<bool> recording{false};
   // Set before there are streams.
   uint32_t places;
   // A block of this number gets no turns, of whatever kernel. UINT32_MAX: none.
@@ -133,6 +137,10 @@ void simt_machine_hold(struct simt_machine *machine, uint32_t block);
 int simt_machine_wait(struct simt_machine *machine, uint64_t limit_ms, const char *who);
 int simt_machine_is_idle(struct simt_machine *machine);
 void simt_machine_counts(struct simt_machine *machine, struct simt_counts *counts);
+// Forgets what was recorded; records from now on, or not.
+void simt_machine_record(struct simt_machine *machine, int on);
+// Copies the first `most` events, and says how many there are.
+size_t simt_machine_events(struct simt_machine *machine, struct simt_event *to, size_t most);
 
 struct simt_stream *simt_stream_new(struct simt_machine *machine);
 // What it was given goes on.

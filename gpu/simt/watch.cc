@@ -23,6 +23,13 @@ uint64_t occasion(uintptr_t pc) {
   return name * 0xff51afd7ed558ccdu;
 }
 
+void record(simt_event event) {
+  if (!watching->launch->events) return;
+  event.block = self->block.x;
+  event.thread = self->thread.x;
+  watching->launch->events->all.push_back(event);
+}
+
 bool within(const Range &range, uintptr_t start, uintptr_t end) {
   return range.start <= start && end <= range.end;
 }
@@ -98,6 +105,10 @@ void watch_access(const void *at, size_t bytes, const void *pc, Access access) {
     if (!watching->counts()) return;
     // Lanes of one access may be on either side.
     uint64_t key = occasion(reinterpret_cast<uintptr_t>(pc)) + region->is_host;
+    record({.place = reinterpret_cast<uintptr_t>(pc),
+            .at = region->laid + (start - region->start),
+            .bytes = uint32_t(bytes),
+            .access = uint32_t(access)});
     Touched &touched = watching->touched[key];
     touched.access = access;
     touched.is_host = region->is_host;
@@ -192,8 +203,10 @@ extern "C" {
 
 // Weak: libFuzzer brings one of its own, and watches nothing.
 __attribute__((weak)) void __sanitizer_cov_trace_pc() {
-  if (simt::is_watching() && simt::watching->counts())
-    simt::watching->lanes[simt::occasion(reinterpret_cast<uintptr_t>(HERE))]++;
+  if (!simt::is_watching() || !simt::watching->counts()) return;
+  uintptr_t place = reinterpret_cast<uintptr_t>(HERE);
+  simt::watching->lanes[simt::occasion(place)]++;
+  simt::record({.place = place});
 }
 
 void __tsan_init() {}

@@ -4,7 +4,8 @@
 // Each access must be to memory that the launch names, to the block's shared memory, or to the
 // thread's own. Beside that it is counted how well the threads of a warp keep together, as if
 // those that come to the same place for the same time did so at once, and how many 32-byte sectors
-// of the launch's memory they touch there; and of the host's memory what would go over PCIe.
+// of the launch's memory they touch there; and of the host's memory what would go over PCIe. If the
+// machine records, all that each thread did is kept in order, so that another model can count it.
 #pragma once
 #include "executor.h"
 #include "late.h"
@@ -23,6 +24,11 @@ struct Range {
 enum class Access : uint8_t { read, write, poll, atomic };
 // How far loads and stores of single words are in order with what is around them.
 enum class Order : uint8_t { system_poll, system, device };
+
+// What threads did, one after the other as they had their turns; of one thread in its own order.
+struct Events {
+  std::vector<simt_event> all;
+};
 
 // What the lanes of a warp touched at one place, for one time.
 struct Touched {

@@ -47,11 +47,13 @@ try_study() {
 try_study offline "memory path mixes shapes workers each_worker engines" "$study" offline
 try_study stages "ns batches" "$study" stages
 try_study batch "throughput latency in_flight load" "$study" batch
-try_study simd "keys batch hits dialect" "$study" simd
+try_study simd "keys batch hits dialect width" "$study" simd
+try_study cache "sizes ways given" "$study" cache --cache 48k:128:6
 try_study hitrate hitrate "$study" hitrate
 try_study fpga "rate cycles printed load hits pages parameters" "$study" fpga
 try_study schedule cycles "$study" schedule
 try_study tco "ownership energy comparison" "$study" tco
+try_study latency "mix" "$study" latency --key-mix 16,32,64,128 --hit-rate 100 --hit-rate 85
 try_study latency "rtt inside" "$study" latency
 server="gnomon=$gnomon serve -p {port} -U 0 -m {memory} -t 1"
 try_study hitrate-live scores "$study" hitrate-live --memory 64 --trace zipf099 --server "$server"
@@ -100,5 +102,6 @@ PAPERS
 check "docs/papers.md: every table and figure has a command that runs, or a reason" papers
 check "hitrate: one seed, one result" same hitrate hitrate
 check "fpga: one seed, one result" same fpga rate cycles load hits pages
-check "simd: one seed, one result" same simd keys batch hits dialect
+check "simd: one seed, one result" same simd keys batch hits dialect width
+check "cache: one seed, one result" same cache sizes ways
 totals

@@ -1,19 +1,22 @@
 //! The executor as a device: its memory is the host's.
 #![allow(unsafe_code)]
 
-use super::ffi::{self, Machine, Region, WatchCounts};
+use super::ffi::{self, Event, Machine, Region, WatchCounts};
 use crate::card::{Card, CardError, CardFacts, Kernel, Recorded, Stream};
 use crate::host::HostMemory;
 use crate::params::DevAddr;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Blocks that stay at once: each has a thread, and fibers with stacks of their own.
 const RESIDENT_MAX: u32 = 6;
+/// Regions of recorded memory begin at multiples of this.
+const PAGE_BYTES: u64 = 4096;
 /// Longest wait for the work of a stream that is dropped.
 const DROP_WAIT_MAX: Duration = Duration::from_secs(1);
 
@@ -51,6 +54,8 @@ pub struct SimtCard {
     regions: Option<Regions>,
     /// Kernels have copies of what is mapped.
     late: bool,
+    /// Where the next region lies in the memory that recorded events name.
+    laid: AtomicU64,
 }
 
 type Regions = Arc<Mutex<BTreeMap<u64, Region>>>;
@@ -105,7 +110,8 @@ impl SimtCard {
         regions: Option<Regions>,
     ) -> Self {
         let (wait_max, taken) = (Mutex::new(wait_max), Mutex::default());
-        Self { seed, machine, resident_max: RESIDENT_MAX, wait_max, taken, regions, late: false }
+        let (resident_max, laid) = (RESIDENT_MAX, AtomicU64::new(PAGE_BYTES));
+        Self { seed, machine, resident_max, wait_max, taken, regions, late: false, laid }
     }
 
     /// Stops the device for `pause` from now on: blocks that run stall where they are, launches
@@ -129,10 +135,23 @@ impl SimtCard {
         self.machine.counts()
     }
 
+    /// Forgets what was recorded. Records from now on what threads of watched kernels do, or no more;
+    /// not of kernels that stay, whose blocks are in no order.
+    pub fn record(&self, on: bool) {
+        self.machine.record(on);
+    }
+
+    /// What was recorded, of kernels that have ended; none may be running. Blocks and threads one
+    /// after the other as they had their turns, each thread's events in its own order.
+    pub fn events(&self) -> Vec<Event> {
+        self.machine.events()
+    }
+
     fn note(&self, start: u64, bytes: usize, is_host: bool, behind: u64) {
         if let Some(regions) = &self.regions {
-            let region = Region { start, bytes: bytes as u64, is_host: u64::from(is_host), behind };
-            held(regions).insert(start, region);
+            let (bytes, is_host) = (bytes as u64, u64::from(is_host));
+            let laid = self.laid.fetch_add(bytes.next_multiple_of(PAGE_BYTES), Ordering::Relaxed);
+            held(regions).insert(start, Region { start, bytes, is_host, behind, laid });
         }
     }
 
@@ -352,12 +371,18 @@ mod tests {
     use crate::bench::{Bench, IndexKind, Sizes};
     use crate::params::HashKey;
 
-    fn digest(seed: u64) -> Vec<(u64, u32)> {
+    fn bench(card: SimtCard) -> (Arc<SimtCard>, Bench) {
         let key = HashKey { k0: 0x0706_0504_0302_0100, k1: 0x0f0e_0d0c_0b0a_0908 };
-        let card: Arc<dyn Card> = Arc::new(SimtCard::new(seed));
+        let card = Arc::new(card);
         let kind = IndexKind::Cuckoo { n_buckets: 1, kicks_max: 0 };
         let sizes = Sizes { slots: 200, slot_bytes: 256, batch: 1 };
-        let mut bench = Bench::new(&card, kind, key, sizes).unwrap();
+        let as_card: Arc<dyn Card> = Arc::clone(&card) as _;
+        let bench = Bench::new(&as_card, kind, key, sizes).unwrap();
+        (card, bench)
+    }
+
+    fn digest(seed: u64) -> Vec<(u64, u32)> {
+        let (_, mut bench) = bench(SimtCard::new(seed));
         for slot in 0..200 {
             bench.slot(slot).iter_mut().zip(0..=255).for_each(|(b, n)| *b = n);
         }
@@ -372,5 +397,38 @@ mod tests {
         assert_eq!(plain[0].0, 0xabac_0158_050f_c4dc);
         assert_eq!(plain[..4].iter().map(|d| d.1).collect::<Vec<_>>(), [0, 0, 1, 0x0201]);
         assert_eq!(plain, digest(7));
+    }
+
+    #[test]
+    fn what_threads_do_is_recorded_the_same_wherever_their_memory_is() {
+        let lengths: Vec<u32> = (0..70).collect();
+        let of = |seed| {
+            let (card, mut bench) = bench(SimtCard::watching(seed));
+            bench.digest(&lengths).unwrap();
+            assert_eq!(card.events(), [], "nothing before it is asked for");
+            let before = card.counts();
+            card.record(true);
+            bench.digest(&lengths).unwrap();
+            let (counts, events) = (card.counts(), card.events());
+            let steps = events.iter().filter(|event| event.bytes == 0).count() as u64;
+            assert_eq!(steps, counts.lanes - before.lanes);
+            card.record(false);
+            assert_eq!(card.events(), []);
+            (bench, events)
+        };
+        let ((_here, one), (_there, two)) = (of(3), of(3));
+        assert!(one == two, "two devices, two pieces of memory");
+        // In another order of threads each thread does the same.
+        let (_, mut other) = of(4);
+        assert!(one != other);
+        let mut one = one;
+        for events in [&mut one, &mut other] {
+            events.sort_by_key(|event| (event.block, event.thread));
+        }
+        assert!(one == other);
+        // Bytes 1 to 69 of so many slots, one after the other in each thread.
+        let of_69: Vec<&Event> = one.iter().filter(|e| e.thread == 69 && e.bytes > 0).collect();
+        assert!(of_69.iter().any(|e| e.access == Event::READ && e.at % 4096 == 69 * 256 % 4096));
+        assert!(of_69.iter().any(|e| e.access == Event::WRITE && e.bytes == 8));
     }
 }

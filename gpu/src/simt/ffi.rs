@@ -26,6 +26,7 @@ struct Launch {
     counts: *mut WatchCounts,
     /// The executor's own.
     late: *const c_void,
+    events: *const c_void,
 }
 
 /// Memory that a watched launch may touch.
@@ -38,6 +39,38 @@ pub(super) struct Region {
     pub(super) is_host: u64,
     /// Not 0: this is a copy of the host's memory, which is there.
     pub(super) behind: u64,
+    /// Where it lies in the memory that [`Event::at`] names.
+    pub(super) laid: u64,
+}
+
+/// What one thread of a watched kernel did: it entered a basic block, or it touched memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Event {
+    /// The place in the program: the same for every thread, and another in another process.
+    pub place: u64,
+    /// The first byte that was touched. All memory that is taken or mapped lies one behind the other
+    /// here, page by page in that order, so that this is the same in every process.
+    pub at: u64,
+    /// The block.
+    pub block: u32,
+    /// The thread, of its block.
+    pub thread: u32,
+    /// Bytes that were touched. 0: a basic block was entered.
+    pub bytes: u32,
+    /// Of an access: one of [`Event::READ`] and what follows.
+    pub access: u32,
+}
+
+impl Event {
+    /// A plain load.
+    pub const READ: u32 = 0;
+    /// A plain store, or one that releases.
+    pub const WRITE: u32 = 1;
+    /// A load that acquires, or waits for another's word.
+    pub const POLL: u32 = 2;
+    /// An atomic operation.
+    pub const ATOMIC: u32 = 3;
 }
 
 /// What watched kernels did, as if those lanes of a warp that come to the same place for the same
@@ -85,6 +118,8 @@ unsafe extern "C" {
     fn simt_machine_wait(machine: *mut RawMachine, limit_ms: u64, who: *const c_char) -> c_int;
     fn simt_machine_is_idle(machine: *mut RawMachine) -> c_int;
     fn simt_machine_counts(machine: *mut RawMachine, counts: *mut WatchCounts);
+    fn simt_machine_record(machine: *mut RawMachine, on: c_int);
+    fn simt_machine_events(machine: *mut RawMachine, to: *mut Event, most: usize) -> usize;
     fn simt_stream_new(machine: *mut RawMachine) -> *mut RawStream;
     fn simt_stream_free(stream: *mut RawStream);
     fn simt_stream_launch(stream: *mut RawStream, launch: *const Launch);
@@ -212,6 +247,22 @@ impl Machine {
         counts
     }
 
+    /// Forgets what was recorded; records from now on, or not.
+    pub(super) fn record(&self, on: bool) {
+        // SAFETY: an owned handle.
+        unsafe { simt_machine_record(self.0.as_ptr(), c_int::from(on)) }
+    }
+
+    /// What watched kernels that have ended did while this recorded. None may be running.
+    pub(super) fn events(&self) -> Vec<Event> {
+        // SAFETY: an owned handle; nothing is written to.
+        let n = unsafe { simt_machine_events(self.0.as_ptr(), std::ptr::null_mut(), 0) };
+        let mut events = vec![Event::default(); n];
+        // SAFETY: an owned handle, and room for as many of the same layout as are asked for.
+        unsafe { simt_machine_events(self.0.as_ptr(), events.as_mut_ptr(), n) };
+        events
+    }
+
     /// `None`: the system has no thread for it.
     pub(super) fn stream(&self) -> Option<Stream> {
         // SAFETY: an owned handle.
@@ -265,6 +316,7 @@ impl Stream {
             n_regions: regions.map_or(0, <[Region]>::len),
             counts: if counted { &raw mut counts } else { std::ptr::null_mut() },
             late: std::ptr::null(),
+            events: std::ptr::null(),
         };
         // SAFETY: an owned handle; parameters and regions are there, and copied before the call
         // returns. What the parameters point to is the caller's promise.

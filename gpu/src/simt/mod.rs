@@ -5,7 +5,7 @@ mod card;
 mod ffi;
 
 pub use card::{Hostile, SimtCard};
-pub use ffi::WatchCounts;
+pub use ffi::{Event, WatchCounts};
 
 /// What the kernels' compiler says of the shared layouts.
 #[cfg(test)]

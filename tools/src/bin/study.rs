@@ -4,7 +4,8 @@ use clap::{Parser, Subcommand};
 use std::error::Error;
 use std::process::ExitCode;
 use tools::study::{
-    batch, fpga, hitrate, hitrate_live, latency, offline, rdma, schedule, simd, stages, tco, tcp,
+    batch, fpga, gpu_cache, hitrate, hitrate_live, latency, offline, rdma, schedule, simd, stages,
+    tco, tcp,
 };
 
 /// Experiments on the data plane, each with its yardstick in the same run.
@@ -33,6 +34,8 @@ enum Study {
     LatencyServer(latency::server::Cli),
     /// Active lanes and memory accesses of the kernels.
     Simd(simd::Cli),
+    /// Misses of a GPU's cache under the kernels' loads, simulated: size, ways.
+    Cache(gpu_cache::Cli),
     /// Miss rates of hash tables, simulated: forms, ways, who leaves.
     Hitrate(hitrate::Cli),
     /// The FPGA appliance as a model of its modules in cycles: rates, drops, latencies, hit rates.
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Study::Latency(args) => args.run(),
         Study::LatencyServer(args) => args.run(),
         Study::Simd(args) => args.run(),
+        Study::Cache(args) => args.run(),
         Study::Hitrate(args) => args.run(),
         Study::Fpga(args) => args.run(),
         Study::Schedule(args) => args.run(),

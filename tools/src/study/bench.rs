@@ -70,17 +70,28 @@ impl Bench {
     /// # Errors
     /// Not enough memory.
     pub fn new(config: Config) -> Result<Self, Box<dyn Error>> {
-        let shape = config.shape;
-        if u32::try_from(shape.key_bytes)
-            .is_ok_and(|n| 10_u64.checked_pow(n).is_some_and(|names| names < 2 * config.items))
-        {
-            return Err(format!("{} B keys cannot name as many items", shape.key_bytes).into());
+        Self::with_shapes(config, &[config.shape])
+    }
+
+    /// Fills a store with as many items of each of these shapes; requests are of the first one.
+    ///
+    /// # Errors
+    /// Not enough memory.
+    pub fn with_shapes(config: Config, shapes: &[Shape]) -> Result<Self, Box<dyn Error>> {
+        for Shape { key_bytes, .. } in shapes {
+            if u32::try_from(*key_bytes)
+                .is_ok_and(|n| 10_u64.checked_pow(n).is_some_and(|names| names < 2 * config.items))
+            {
+                return Err(format!("{key_bytes} B keys cannot name as many items").into());
+            }
         }
-        let memory_bytes = usize::try_from(config.items)? * shape.item_bytes() * 5 / 4 + (64 << 20);
+        let item_bytes: usize = shapes.iter().map(|shape| shape.item_bytes()).sum();
+        let memory_bytes = usize::try_from(config.items)? * item_bytes * 5 / 4 + (64 << 20);
         let hash_key = Some(HASH_KEY);
         let store = Store::new(StoreConfig { memory_bytes, hash_key, ..StoreConfig::default() })?;
         let mut session = store.session()?;
-        for i in 0..config.items {
+        for (shape, i) in shapes.iter().flat_map(|shape| (0..config.items).map(move |i| (shape, i)))
+        {
             let (key, value) = (shape.key(i), shape.value(i));
             if verbs::store(&mut session, None, &SetRequest::set(&key, 0, 0, &value)).is_err() {
                 return Err(format!("item {i} did not fit in {memory_bytes} bytes").into());

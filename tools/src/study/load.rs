@@ -186,6 +186,19 @@ impl Load {
         .to_vec()
     }
 
+    /// The text that such a request for these items must get.
+    pub fn reply(self, shape: Shape, asked: &[u64]) -> Vec<u8> {
+        if self == Self::Set {
+            return b"STORED\r\n".to_vec();
+        }
+        let mut text = Vec::new();
+        for i in asked.iter().filter(|_| self != Self::Miss) {
+            append_value(&shape.key(*i), 0, &shape.value(*i), &mut text);
+        }
+        text.extend(b"END\r\n");
+        text
+    }
+
     /// Whether a reply frame is what such a request must get, whichever items it got. Nothing is
     /// said here of READs.
     pub fn is_right(self, shape: Shape, reply: &[u8]) -> bool {
@@ -205,6 +218,15 @@ impl Load {
         }
         text == b"END\r\n"
     }
+}
+
+/// Whether a reply frame has this text, to the byte, and UDP's length says so.
+pub fn has_text(reply: &[u8], text: &[u8]) -> bool {
+    let len = reply
+        .get(UDP_AT + 4..UDP_AT + 6)
+        .map(|n| n.iter().fold(0, |a, b| a << 8 | usize::from(*b)));
+    len == Some(TEXT_AT - UDP_AT + text.len())
+        && reply.get(TEXT_AT..TEXT_AT + text.len()) == Some(text)
 }
 
 #[cfg(test)]
@@ -238,9 +260,34 @@ mod tests {
             assert!(!Load::Get.is_right(SHAPE, &wrong), "byte {at}");
             assert!(!Load::Get.is_right(SHAPE, &hit[..at]), "cut at {at}");
         }
+        assert_eq!(text(&hit), Load::Get.reply(SHAPE, &[12]));
         assert!(Load::Miss.is_right(SHAPE, &reply(b"END\r\n")));
         assert!(!Load::Get.is_right(SHAPE, &reply(b"END\r\n")));
+        assert_eq!(Load::Miss.reply(SHAPE, &[12]), b"END\r\n");
         assert!(Load::Set.is_right(SHAPE, &reply(b"STORED\r\n")));
         assert!(!Load::Set.is_right(SHAPE, &reply(b"NOT_STORED\r\n")));
+    }
+
+    #[test]
+    fn a_text_is_compared_to_the_byte_and_to_its_end() {
+        let frame = |text: &[u8], len: usize| {
+            let mut frame = [&[0; TEXT_AT][..], text].concat();
+            frame[UDP_AT + 4..UDP_AT + 6]
+                .copy_from_slice(&u16::try_from(len).unwrap().to_be_bytes());
+            frame
+        };
+        let text = Load::Get.reply(SHAPE, &[12]);
+        let right = frame(&text, 16 + text.len());
+        assert!(has_text(&right, &text));
+        for at in TEXT_AT..right.len() {
+            let mut wrong = right.clone();
+            wrong[at] ^= 1;
+            assert!(!has_text(&wrong, &text) && !has_text(&right[..at], &text), "byte {at}");
+        }
+        // Another item's reply, a miss, and more or less than UDP says.
+        assert!(!has_text(&right, &Load::Get.reply(SHAPE, &[13])));
+        assert!(!has_text(&frame(b"END\r\n", 21), &text) && !has_text(&right, b"END\r\n"));
+        assert!(!has_text(&frame(&text, 15 + text.len()), &text));
+        assert!(!has_text(&frame(&text, 17 + text.len()), &text));
     }
 }

@@ -11,6 +11,7 @@
 //! | [`batch`] | what batches do to throughput and latency |
 //! | [`latency`] | how long a client waits, by load |
 //! | [`simd`] | how well kernels keep their lanes together |
+//! | [`gpu_cache`] | how much of what kernels load a GPU's cache has |
 //! | [`hitrate`] | what a hash table's form costs in misses |
 //! | [`fpga`] | the FPGA appliance by its cycles: rate, FIFO, hit rate |
 //! | [`schedule`] | the shortest cycle of periodic scheduling, by what a GPU costs |
@@ -24,8 +25,11 @@ pub mod engine;
 pub mod oracle_engine;
 pub mod fpga;
 pub mod frame;
+pub mod gpu_cache;
 pub mod hitrate;
 pub mod hitrate_live;
+pub mod kernels;
+pub mod lanes;
 pub mod latency;
 pub mod load;
 pub mod memcached;

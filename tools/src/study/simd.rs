@@ -1,46 +1,23 @@
 //! The SIMD study: how well the kernels keep the lanes of a warp together, and how much memory they
-//! touch (the ISPASS paper's figures 10 and 13; MemcachedGPU's figure 5 on divergence).
+//! touch (the ISPASS paper's figures 10, 13 and 14; MemcachedGPU's figure 5 on divergence).
 //!
 //! In: batches of requests. Out: of each batch, the share of lanes that were active, and the sectors
 //! of 32 bytes that an access of a warp touched, as counted by the SIMT executor's watching build.
 //! The counts are those of the kernels' source as the host's compiler splits it into basic blocks;
 //! a GPU's compiler may predicate what branches here. They compare cases, and do not change from run
-//! to run. Fails as the executor does.
+//! to run. Other widths of a warp are counted from what each thread did ([`lanes`]). Fails as the executor does.
 
 use super::frame::{Common, Frame};
-use super::load::SERVER;
+use super::kernels::{BATCH, Case, Dialect};
+use super::lanes::{self, Sums};
 use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use clap::Parser;
-use driver_shim::ports::memory::{MAC, PEER_MAC};
-use gnomon_client::codec::{Protocol, udp};
-use gpu::bench::{Bench, IndexKind, Sizes};
-use gpu::card::Card;
-use gpu::params::{HashKey, Op};
-use gpu::simt::SimtCard;
-use gpu::{Entry, Hint};
-use rand::{RngExt, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Value, json};
 use std::error::Error;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use store::{Store, StoreConfig};
-use wire::build::UdpFrame;
 
-/// Bytes of a packet's place.
-const SLOT_BYTES: u32 = 2048;
-/// Most requests in a batch.
-const BATCH_MAX: usize = 512;
-/// Blocks of a launch: each takes a part of the batch.
-const BLOCKS: u32 = 4;
 /// Lanes of a warp.
 const LANES: f64 = 32.0;
-/// Keys of each length.
-const KEYS: usize = 512;
-/// Bytes of the headers up to UDP's, without options.
-const L3: u8 = 14;
-const L4: u8 = 34;
 
 const COLUMNS: &[&str] = &[
     "index",
@@ -56,7 +33,7 @@ const COLUMNS: &[&str] = &[
     "found",
 ];
 
-const TABLES: [Table; 4] = [
+const TABLES: [Table; 5] = [
     Table {
         name: "keys",
         title: "Lanes by length of keys",
@@ -97,39 +74,33 @@ const TABLES: [Table; 4] = [
         columns: COLUMNS,
         plot: None,
     },
+    Table {
+        name: "width",
+        title: "Warps of 8 to 64 lanes",
+        says: "What each thread did among 32 lanes, its threads made warps of another width again: control flow and accesses are replayed, not run; votes and shuffles stay those of 32, and 64 join two warps of one role (every other one is a helper). `slots`: lanes, idle or not, that a request's basic blocks take; `beside_8`: the slots of 8 lanes over these, which is how fast they are issued by as many lanes, if memory is no limit.",
+        columns: &[
+            "index",
+            "keys",
+            "width",
+            "active_lanes",
+            "slots_per_request",
+            "beside_8",
+            "accesses_per_request",
+            "sectors_per_access",
+            "sectors_per_request",
+        ],
+        plot: Some(Draw::Lines { x: Axis::log("width"), y: Axis::linear("beside_8"), by: "what" }),
+    },
 ];
+
+/// Widths of a warp, the narrowest first.
+const WIDTHS: [u32; 4] = [8, 16, 32, 64];
 
 /// What to count.
 #[derive(Debug, Parser)]
 pub struct Cli {
     #[command(flatten)]
     common: Common,
-}
-
-/// How a request is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Dialect {
-    Ascii,
-    Binary,
-    /// Every other one.
-    Mixed,
-}
-
-/// One batch.
-#[derive(Debug, Clone, Copy)]
-struct Case {
-    setassoc: bool,
-    dialect: Dialect,
-    lengths: &'static [usize],
-    /// Of a hundred.
-    hits: u32,
-    batch: usize,
-}
-
-impl Case {
-    fn index(self) -> &'static str {
-        if self.setassoc { "setassoc" } else { "cuckoo" }
-    }
 }
 
 impl Cli {
@@ -139,16 +110,9 @@ impl Cli {
     /// What the executor says.
     pub fn run(&self) -> Result<(), Box<dyn Error>> {
         let mut frame = Frame::begin("simd", &self.common)?;
-        let plain = Case {
-            setassoc: true,
-            dialect: Dialect::Ascii,
-            lengths: &[16],
-            hits: 100,
-            batch: self.common.pick(BATCH_MAX, 64),
-        };
         let lengths: [&[usize]; 6] = [&[16], &[32], &[64], &[128], &[16, 32], &[16, 32, 64, 128]];
         for setassoc in [true, false] {
-            let plain = Case { setassoc, ..plain };
+            let plain = Case { batch: self.common.pick(BATCH, 64), ..Case::plain(setassoc) };
             for lengths in lengths {
                 frame.report.row("keys", self.count(Case { lengths, ..plain })?)?;
             }
@@ -161,68 +125,48 @@ impl Cli {
             for dialect in [Dialect::Ascii, Dialect::Binary, Dialect::Mixed] {
                 frame.report.row("dialect", self.count(Case { dialect, ..plain })?)?;
             }
+            for lengths in [lengths[0], lengths[5]] {
+                // Full, so that each block has warps of every width.
+                for row in self.widths(Case { lengths, batch: BATCH, ..plain })? {
+                    frame.report.row("width", row)?;
+                }
+            }
         }
         Ok(frame.end(&TABLES)?)
     }
 
-    fn count(&self, case: Case) -> Result<Value, Box<dyn Error>> {
-        let seed = self.common.seed;
-        let card = Arc::new(SimtCard::watching(seed));
-        let sizes =
-            Sizes { slots: u32::try_from(BATCH_MAX)?, slot_bytes: SLOT_BYTES, batch: BATCH_MAX };
-        let kind = if case.setassoc {
-            IndexKind::Setassoc { n_sets: [256; 5] }
-        } else {
-            IndexKind::Cuckoo { n_buckets: 1024, kicks_max: 32 }
-        };
-        let key: Arc<dyn Card> = Arc::clone(&card) as _;
-        let mut bench = Bench::new(&key, kind, HashKey::default(), sizes)?;
-        // For its hash alone.
-        let memory_bytes = 4 << 20;
-        let config = StoreConfig { memory_bytes, hash_key: Some([0; 16]), ..Default::default() };
-        let store = Store::new(config)?;
-        for length in case.lengths {
-            let keys: Vec<Vec<u8>> = (0..KEYS).map(|i| name(i, *length)).collect();
-            let ops: Vec<(Op, &[u8])> = keys
-                .iter()
-                .map(|key| (Op { hash: store.hash(key).0, location: 1, ..Op::default() }, &key[..]))
-                .collect();
-            bench.update(&ops, 1, BLOCKS)?;
-        }
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let mut entries = Vec::new();
-        for slot in 0..case.batch {
-            let i = rng.random_range(0..KEYS);
-            let length = case.lengths.get(rng.random_range(0..case.lengths.len()));
-            let hit = rng.random_range(0..100) < case.hits;
-            let key = name(if hit { i } else { KEYS + i }, length.copied().unwrap_or(16));
-            let binary = match case.dialect {
-                Dialect::Ascii => false,
-                Dialect::Binary => true,
-                Dialect::Mixed => slot % 2 == 1,
-            };
-            let bytes = request(&key, binary).ok_or("a request does not fit a frame")?;
-            let slot = u32::try_from(slot)?;
-            let place = bench.slot(slot);
-            place.get_mut(..bytes.len()).ok_or("no such slot")?.copy_from_slice(&bytes);
-            let len = u16::try_from(bytes.len())?;
-            entries.push(Entry { slot, len, l3: L3, l4: L4, ..Entry::default() });
-        }
-        let before = card.counts();
-        bench.get(&entries, 2, true, BLOCKS)?;
-        let after = card.counts();
-        let found = bench.descs().iter().filter(|d| d.keys.iter().any(|k| k.hint == Hint::HIT));
-        let found = found.count();
-        let n = |after: u64, before: u64| (after - before) as f64;
-        let (steps, lanes) = (n(after.steps, before.steps), n(after.lanes, before.lanes));
-        let accesses = n(after.accesses, before.accesses);
-        let sectors = n(after.sectors, before.sectors);
+    /// A batch by width of the warps.
+    fn widths(&self, case: Case) -> Result<Vec<Value>, Box<dyn Error>> {
+        let gets = case.run(self.common.seed, true)?.gets;
         let requests = case.batch as f64;
-        let lengths: Vec<String> = case.lengths.iter().map(ToString::to_string).collect();
+        let keys = keys(case);
+        let mut slots_at_8 = None;
+        let row = |width| {
+            let Sums { steps, lanes, accesses, sectors } = lanes::sums(&lanes::warps(&gets, width));
+            let slots = steps as f64 * f64::from(width);
+            json!({
+                "index": case.index(), "keys": keys, "width": width,
+                "what": format!("{}, {keys}", case.index()),
+                "active_lanes": lanes as f64 / slots, "slots_per_request": slots / requests,
+                "beside_8": *slots_at_8.get_or_insert(slots) / slots,
+                "accesses_per_request": accesses as f64 / requests,
+                "sectors_per_access": sectors as f64 / accesses as f64,
+                "sectors_per_request": sectors as f64 / requests,
+            })
+        };
+        Ok(WIDTHS.into_iter().map(row).collect())
+    }
+
+    fn count(&self, case: Case) -> Result<Value, Box<dyn Error>> {
+        let done = case.run(self.common.seed, false)?;
+        let (found, counts) = (done.found, done.counts);
+        let (steps, lanes) = (counts.steps as f64, counts.lanes as f64);
+        let (accesses, sectors) = (counts.accesses as f64, counts.sectors as f64);
+        let requests = case.batch as f64;
         let mut row = json!({
             "index": case.index(),
             "dialect": format!("{:?}", case.dialect).to_lowercase(),
-            "keys": lengths.join(", "), "hits": case.hits, "batch": case.batch, "found": found,
+            "keys": keys(case), "hits": case.hits, "batch": case.batch, "found": found,
             "active_lanes": lanes / (LANES * steps),
             "steps_per_request": steps / requests,
             "accesses_per_request": accesses / requests,
@@ -236,25 +180,10 @@ impl Cli {
     }
 }
 
-/// The name of a key: its number, filled up.
-fn name(i: usize, length: usize) -> Vec<u8> {
-    format!("{i:0length$}").into_bytes()
-}
-
-/// A get of one key.
-fn request(key: &[u8], binary: bool) -> Option<Vec<u8>> {
-    let protocol = if binary { Protocol::Binary } else { Protocol::Ascii };
-    let mut payload = udp::header(1).to_vec();
-    protocol.get([key].iter(), &mut payload);
-    UdpFrame {
-        src_mac: PEER_MAC,
-        dst_mac: MAC,
-        vlans: &[],
-        src: SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 40_000)),
-        dst: SocketAddr::from(SERVER),
-        payload: &payload,
-    }
-    .to_vec()
+/// The lengths of a batch's keys.
+fn keys(case: Case) -> String {
+    let lengths: Vec<String> = case.lengths.iter().map(ToString::to_string).collect();
+    lengths.join(", ")
 }
 
 #[cfg(test)]
@@ -267,14 +196,15 @@ mod tests {
         Cli { common }.count(case).unwrap()
     }
 
-    const CASE: Case =
-        Case { setassoc: true, dialect: Dialect::Ascii, lengths: &[16], hits: 100, batch: 64 };
+    fn case(setassoc: bool) -> Case {
+        Case { batch: 64, ..Case::plain(setassoc) }
+    }
 
     #[test]
     fn full_warps_of_equal_requests_have_more_active_lanes() {
         let lanes = |case| count(case, 1)["active_lanes"].as_f64().unwrap();
         for setassoc in [true, false] {
-            let case = Case { setassoc, ..CASE };
+            let case = case(setassoc);
             assert_eq!(count(case, 1)["found"], 64);
             assert!(lanes(case) <= 1.0);
             assert!(lanes(case) > lanes(Case { batch: 8, ..case }) * 1.05);
@@ -283,10 +213,24 @@ mod tests {
     }
 
     #[test]
+    fn wider_warps_lose_lanes_to_mixed_keys() {
+        let common = Common { out: PathBuf::new(), seed: 1, quick: true };
+        let case = Case { lengths: &[16, 32, 64, 128], ..Case::plain(true) };
+        let rows = Cli { common }.widths(case).unwrap();
+        let column =
+            |name: &str| rows.iter().map(|r| r[name].as_f64().unwrap()).collect::<Vec<_>>();
+        assert_eq!(column("width"), [8.0, 16.0, 32.0, 64.0]);
+        assert!((column("beside_8")[0] - 1.0).abs() < 1e-9);
+        for name in ["beside_8", "active_lanes", "accesses_per_request"] {
+            assert!(column(name).windows(2).all(|two| two[0] > two[1]), "{name}: {rows:?}");
+        }
+    }
+
+    #[test]
     fn what_is_not_there_is_not_found_and_counts_do_not_change() {
-        let case = Case { hits: 0, ..CASE };
-        assert_eq!(count(case, 3)["found"], 0);
-        assert_eq!(count(CASE, 3), count(CASE, 3));
-        assert_eq!(count(Case { dialect: Dialect::Binary, ..CASE }, 3)["dialect"], "binary");
+        let case = case(true);
+        assert_eq!(count(Case { hits: 0, ..case }, 3)["found"], 0);
+        assert_eq!(count(case, 3), count(case, 3));
+        assert_eq!(count(Case { dialect: Dialect::Binary, ..case }, 3)["dialect"], "binary");
     }
 }

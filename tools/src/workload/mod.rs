@@ -21,9 +21,9 @@ pub mod values;
 pub use cli::WorkloadFlags;
 pub use clients::Clients;
 pub use models::{Mix, Model, Writes};
-pub use popularity::{Popularity, Sampler};
+pub use popularity::{Popularity, Sampler, THETA_DEFAULT};
 pub use requests::{Key, Op, Request, Requests, Workload, WorkloadError};
-pub use sizes::Sizes;
+pub use sizes::{BadSizes, Sizes};
 
 /// The finaliser of SplitMix64: every bit of the result depends on every bit of `x`.
 pub(crate) fn mix(x: u64) -> u64 {

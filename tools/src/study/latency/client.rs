@@ -1,10 +1,11 @@
 //! Sends requests when they are due, and notes when replies come.
 //!
-//! In: one pair of queues, request frames. Out: round trips from when a request was due, so that one
+//! In: one pair of queues, requests with the replies that they must get. Out: round trips from when a request was due, so that one
 //! that had to wait for the window is not forgiven (no coordinated omission). One thread. Fails never; what
 //! gets no reply is lost, and counted.
 
-use crate::study::load::{Load, Shape};
+use super::asked::Asked;
+use crate::study::load::has_text;
 use crate::study::paced::{Pace, Schedule, histogram};
 use base::checksum;
 use driver_shim::{Burst, QueuePair, Region};
@@ -18,7 +19,9 @@ const CHECKSUM_AT: usize = 14 + 20 + 6;
 /// Requests that can be distinguished, and half of them: most that may be under way.
 const NUMBERS: usize = 1 << 16;
 const WAITING_MAX: usize = NUMBERS / 2;
-/// Every how many replies one is checked to the byte.
+/// Where the text begins.
+const TEXT_AT: usize = NUMBER_AT + 8;
+/// Every how many replies one is checked to the byte; of the others, whether they have an item.
 const CHECK_EVERY: u64 = 97;
 /// Longest wait for a reply when nothing is asked any more.
 const GRACE: Duration = Duration::from_secs(1);
@@ -28,10 +31,10 @@ const GRACE: Duration = Duration::from_secs(1);
 pub struct Client<'a> {
     queues: QueuePair,
     region: &'a Region,
-    templates: &'a [Vec<u8>],
-    shape: Shape,
     /// When the request of each number was due; none is under way at [`u64::MAX`].
     due_ns: Vec<u64>,
+    /// Which request it is.
+    asked: Vec<usize>,
     next: usize,
 }
 
@@ -46,8 +49,10 @@ pub struct Outcome {
     pub lost: u64,
     /// Replies checked to the byte.
     pub checked: u64,
-    /// Of these, wrong.
+    /// Wrong replies: of these, or with another item or none.
     pub wrong: u64,
+    /// Replies with an item.
+    pub hits: u64,
     /// From the first request to the last reply.
     pub wall: Duration,
     /// Round trips, in nanoseconds.
@@ -63,21 +68,18 @@ impl Outcome {
 
 impl<'a> Client<'a> {
     /// A client at the other end of a server's queues.
-    pub fn new(
-        queues: QueuePair,
-        region: &'a Region,
-        templates: &'a [Vec<u8>],
-        shape: Shape,
-    ) -> Self {
-        Self { queues, region, templates, shape, due_ns: vec![u64::MAX; NUMBERS], next: 0 }
+    pub fn new(queues: QueuePair, region: &'a Region) -> Self {
+        let (due_ns, asked) = (vec![u64::MAX; NUMBERS], vec![0; NUMBERS]);
+        Self { queues, region, due_ns, asked, next: 0 }
     }
 
-    /// Sends requests for so long, at this pace and with at most `window` requests under way.
+    /// Sends these requests, round and round, for so long, at this pace and with at most `window` requests under way.
     ///
     /// # Errors
     /// No memory for the histogram.
     pub fn run(
         &mut self,
+        templates: &[Asked],
         pace: Pace,
         window: usize,
         length: Duration,
@@ -89,7 +91,7 @@ impl<'a> Client<'a> {
             Pace::Closed => None,
         };
         let (mut out, mut back) = (Burst::new(), Burst::new());
-        let (mut sent, mut answered, mut checked, mut wrong) = (0, 0, 0, 0);
+        let (mut sent, mut answered, mut checked, mut wrong, mut hits) = (0, 0, 0, 0, 0);
         let mut rtt = histogram()?;
         let begun = Instant::now();
         let now_ns = || u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -106,14 +108,17 @@ impl<'a> Client<'a> {
                     None => Some(now),
                 };
                 let Some(due) = due else { break };
-                let template = self.templates.get(self.next % self.templates.len().max(1));
+                let template = self.next % templates.len().max(1);
                 // Fits: requests are made for a slot.
-                let filled = frame.fill(template.map_or(&[][..], Vec::as_slice));
+                let filled = frame.fill(templates.get(template).map_or(&[][..], |t| &t.frame));
                 debug_assert!(filled.is_ok());
                 let number = self.next % NUMBERS;
                 set_number(frame.bytes_mut(), number);
                 if let Some(place) = self.due_ns.get_mut(number) {
                     *place = due;
+                }
+                if let Some(place) = self.asked.get_mut(number) {
+                    *place = template;
                 }
                 self.next += 1;
                 sent += 1;
@@ -134,10 +139,16 @@ impl<'a> Client<'a> {
                 };
                 rtt.saturating_record(now.saturating_sub(std::mem::replace(due, u64::MAX)));
                 answered += 1;
-                if answered % CHECK_EVERY == 1 {
-                    checked += 1;
-                    wrong += u64::from(!Load::Get.is_right(self.shape, bytes));
-                }
+                let is_hit = bytes.get(TEXT_AT..).is_some_and(|text| text.starts_with(b"VALUE "));
+                hits += u64::from(is_hit);
+                let asked = self.asked.get(number).and_then(|at| templates.get(*at));
+                let is_checked = answered % CHECK_EVERY == 1;
+                checked += u64::from(is_checked);
+                let is_right = asked.is_some_and(|asked| match is_checked {
+                    true => has_text(bytes, &asked.reply),
+                    false => asked.is_hit() == is_hit,
+                });
+                wrong += u64::from(!is_right);
             }
             if over && (sent == answered || last.elapsed() > GRACE) {
                 break;
@@ -146,7 +157,7 @@ impl<'a> Client<'a> {
         self.due_ns.fill(u64::MAX);
         let wall =
             begun.elapsed().saturating_sub(if sent == answered { Duration::ZERO } else { GRACE });
-        Ok(Outcome { sent, answered, lost: sent - answered, checked, wrong, wall, rtt })
+        Ok(Outcome { sent, answered, lost: sent - answered, checked, wrong, hits, wall, rtt })
     }
 }
 
@@ -172,6 +183,7 @@ fn set_number(frame: &mut [u8], number: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::study::load::{Load, Shape};
     use wire::verify::verify_udp;
 
     const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 64 };

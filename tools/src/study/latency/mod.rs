@@ -1,4 +1,5 @@
-//! The latency study: how long clients wait, by load (MemcachedGPU's figure 3, Mega-KV's figure 17).
+//! The latency study: how long clients wait, by load (MemcachedGPU's figure 3, Mega-KV's figure 17), or by
+//! mix of key lengths and hit rate ([`mix`]: MemcachedGPU's figure 5).
 //!
 //! In: a port pair, loads as parts of the peak. Out: percentiles of the round trip as an open-loop
 //! client sees it, from when each request was due, and of the time that it was inside the server, for
@@ -6,36 +7,37 @@
 //! pair of rings between two threads of this one. [`client`] sends requests, [`server`] answers. A request that
 //! gets no answer is counted as lost; a wrong answer ends the study.
 
+pub mod asked;
 pub mod client;
 #[cfg(feature = "dpdk")]
 mod memif;
+mod mix;
+pub mod rounds;
 pub mod server;
 
 use super::bench::{Bench, Config};
 use super::frame::{Common, Frame};
-use super::load::{Load, Shape};
-use super::median;
-use super::paced::Pace;
+use super::load::Shape;
 use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
-use crate::workload::Popularity;
+use asked::{Asked, KeyMix, VALUE_BYTES, asked};
 use clap::{Parser, ValueEnum};
-use client::{Client, Outcome};
+use client::Client;
 use dataplane::stages::batch::BatchMode;
-use serde_json::{Value, json};
+use mix::Cases;
+use rounds::{Answering, Rounds, row};
+use serde_json::json;
 use std::error::Error;
 use std::time::Duration;
 
 /// Keys and values.
-const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 64 };
-/// Requests under way when the peak is measured.
-const WINDOW: usize = 256;
+const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: VALUE_BYTES };
 /// Packet slots: both rings full, and as many again on their way.
 const SLOTS: u32 = 8192;
 
 const LOADS: [f64; 9] = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95];
 
-const TABLES: [Table; 2] = [
+const TABLES: [Table; 3] = [
     Table {
         name: "rtt",
         title: "Round trips by load, open loop",
@@ -69,6 +71,7 @@ const TABLES: [Table; 2] = [
             by: "mode",
         }),
     },
+    mix::TABLE,
 ];
 
 /// What is between client and server.
@@ -97,12 +100,20 @@ pub struct Cli {
     /// Length of each measurement, in milliseconds.
     #[arg(long, value_parser = clap::value_parser!(u64).range(10..=600_000))]
     milliseconds: Option<u64>,
+    /// Instead of loads: key lengths in bytes with weights, such as 16,32,64,128 or 16:3,128:1. Each length by
+    /// itself and all of them, at one rate. 16 alone, where only hit rates are given.
+    #[arg(long, value_name = "MIX")]
+    key_mix: Option<KeyMix>,
+    /// Percent of these requests that are for a stored key; the others must miss. May be given several
+    /// times. 100 where only a mix is given.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    hit_rate: Vec<u32>,
 }
 
-/// A server that answers, in this process or another.
-trait Answering {
-    /// What requests took inside since it was asked last.
-    fn inside(&mut self) -> Result<Value, Box<dyn Error>>;
+/// What is asked: one thing at several loads, or several things at one.
+enum Question {
+    Loads { requests: Vec<Asked>, peak: Option<f64> },
+    Mixes(Cases),
 }
 
 impl Cli {
@@ -116,39 +127,38 @@ impl Cli {
         for (fact, value) in [
             ("items", json!(items)),
             ("between", json!(format!("{:?}", self.between).to_lowercase())),
-            ("rounds", json!(self.rounds())),
-            ("milliseconds", json!(self.length().as_secs_f64() * 1e3)),
+            ("rounds", json!(self.rounds().n)),
+            ("milliseconds", json!(self.rounds().length.as_secs_f64() * 1e3)),
         ] {
             frame.report.fact(fact, value)?;
         }
+        let mix = self.key_mix.clone().unwrap_or_default();
+        let shapes = mix.shapes();
+        // Of each length as many.
+        let items = items.div_ceil(shapes.len() as u64);
         let config = Config { items, shape: SHAPE, seed: self.common.seed };
-        // The client has the same items.
-        let few = Config { items: items.min(100_000), ..config };
-        let templates =
-            Bench::new(few)?.requests(&[(Load::Get, 1)], Popularity::Uniform, few.items)?;
+        let mut question = self.question(&mix, items)?;
         match self.between {
             Between::Ring => {
-                let bench = Bench::new(config)?;
-                let mut peak = None;
+                let bench = Bench::with_shapes(config, &shapes)?;
                 for mode in [BatchMode::Adaptive, BatchMode::Fixed] {
                     server::beside(&bench, mode, |queues, region, inside| {
-                        let mut client = Client::new(queues, region, &templates, SHAPE);
-                        self.loads(&mut frame, mode, &mut peak, &mut client, inside)
+                        let mut client = Client::new(queues, region);
+                        self.ask(&mut question, &mut frame, mode, &mut client, inside)
                     })?;
                 }
             }
             #[cfg(feature = "dpdk")]
             Between::Memif => {
                 let dpdk = memif::Dpdk::start()?;
-                let mut peak = None;
                 for (number, mode) in
                     [BatchMode::Adaptive, BatchMode::Fixed].into_iter().enumerate()
                 {
-                    let mut server = server::Process::start(&self.common, config, mode)?;
+                    let mut server = server::Process::start(&self.common, items, &mix, mode)?;
                     let mut port = dpdk.client(number, server.socket())?;
                     let queues = port.queues.pop().ok_or("the port has no queue")?;
-                    let mut client = Client::new(queues, dpdk.region(), &templates, SHAPE);
-                    self.loads(&mut frame, mode, &mut peak, &mut client, &mut server)?;
+                    let mut client = Client::new(queues, dpdk.region());
+                    self.ask(&mut question, &mut frame, mode, &mut client, &mut server)?;
                 }
             }
             #[cfg(not(feature = "dpdk"))]
@@ -157,52 +167,69 @@ impl Cli {
         Ok(frame.end(&TABLES)?)
     }
 
-    /// Short ones: a guest's processor is now and then away for some milliseconds, and all that come
-    /// then wait. A round in which that happens is one of many, and its p99 is in the table.
-    fn length(&self) -> Duration {
-        Duration::from_millis(self.milliseconds.unwrap_or_else(|| self.common.pick(60, 50)))
+    /// What is asked, of a server that has so many items of each length.
+    fn question(&self, mix: &KeyMix, items: u64) -> Result<Question, Box<dyn Error>> {
+        let seed = self.common.seed;
+        // The client asks for no more than these.
+        let n = items.min(100_000);
+        if self.key_mix.is_none() && self.hit_rate.is_empty() {
+            return Ok(Question::Loads { requests: asked(mix, 100, n, n, seed)?, peak: None });
+        }
+        let rates = if self.hit_rate.is_empty() { &[100][..] } else { &self.hit_rate };
+        Ok(Question::Mixes(Cases::new(mix, rates, items, n.min(20_000), seed)?))
     }
 
-    fn rounds(&self) -> u64 {
-        self.rounds.unwrap_or_else(|| self.common.pick(25, 1))
+    fn ask(
+        &self,
+        question: &mut Question,
+        frame: &mut Frame,
+        mode: BatchMode,
+        client: &mut Client<'_>,
+        server: &mut dyn Answering,
+    ) -> Result<(), Box<dyn Error>> {
+        match question {
+            Question::Loads { requests, peak } => {
+                self.loads(requests, frame, mode, peak, client, server)
+            }
+            Question::Mixes(cases) => cases.measure(self.rounds(), frame, mode, client, server),
+        }
+    }
+
+    /// Short ones: a guest's processor is now and then away for some milliseconds, and all that come
+    /// then wait. A round in which that happens is one of many, and its p99 is in the table.
+    fn rounds(&self) -> Rounds {
+        Rounds {
+            n: self.rounds.unwrap_or_else(|| self.common.pick(25, 1)),
+            length: Duration::from_millis(
+                self.milliseconds.unwrap_or_else(|| self.common.pick(60, 50)),
+            ),
+            seed: self.common.seed,
+        }
     }
 
     /// All loads, as parts of the peak, which the first server's closed loop gives.
     fn loads(
         &self,
+        requests: &[Asked],
         frame: &mut Frame,
         mode: BatchMode,
         peak: &mut Option<f64>,
         client: &mut Client<'_>,
         server: &mut dyn Answering,
     ) -> Result<(), Box<dyn Error>> {
-        let seed = self.common.seed;
-        // The first requests find cold caches, and a port that is not up yet.
-        client.run(Pace::Closed, WINDOW, self.length() / 4, seed)?;
+        let rounds = self.rounds();
+        rounds.warm(requests, client)?;
         let peak = match *peak {
             Some(peak) => peak,
             None => {
-                let mut most = Vec::new();
-                for _ in 0..self.rounds() {
-                    most.push(client.run(Pace::Closed, WINDOW, self.length(), seed)?.per_s());
-                }
-                let most = median(&mut most);
+                let most = rounds.peak(requests, client)?;
                 frame.report.fact("peak_per_s", json!(most))?;
                 *peak.insert(most)
             }
         };
-        let name = if mode == BatchMode::Fixed { "fixed, 512" } else { "adaptive" };
         for &load in self.common.pick(&LOADS[..], &[0.05, 0.5]) {
             let offered = peak * load;
-            let mut rounds = Vec::new();
-            for round in 0..self.rounds() {
-                server.inside()?;
-                let pace = Pace::Open(offered);
-                let seed = seed.wrapping_add(round);
-                let outcome = client.run(pace, usize::MAX, self.length(), seed)?;
-                rounds.push((outcome, server.inside()?));
-            }
-            let row = row((name, load, offered), rounds)?;
+            let row = row((mode, load, offered), rounds.open(requests, offered, client, server)?)?;
             frame.report.row("inside", row.clone())?;
             frame.report.row("rtt", row)?;
         }
@@ -210,30 +237,58 @@ impl Cli {
     }
 }
 
-/// What the rounds of one load come to.
-fn row(
-    (mode, load, offered): (&str, f64, f64),
-    mut rounds: Vec<(Outcome, Value)>,
-) -> Result<Value, Box<dyn Error>> {
-    for (Outcome { wrong, answered, .. }, _) in &rounds {
-        if *wrong > 0 || *answered == 0 {
-            return Err(format!("{wrong} wrong replies, {answered} in all").into());
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    /// A server with `items` items, asked about as many as `told`; to the first row or the error.
+    fn ask(items: u64, told: u64, hit_rate: u32) -> Result<Value, Box<dyn Error>> {
+        let flags =
+            ["", "--quick", "--between", "ring", "--milliseconds", "20", "--key-mix", "16,64"];
+        let cli = Cli::try_parse_from(flags)?;
+        let dir = tempfile::tempdir()?;
+        let common = Common { out: dir.path().to_owned(), ..cli.common.clone() };
+        let mut frame = Frame::begin("latency", &common)?;
+        let mix = cli.key_mix.clone().ok_or("no mix")?;
+        let config = Config { items, shape: SHAPE, seed: 1 };
+        let bench = Bench::with_shapes(config, &mix.shapes())?;
+        let mut question = Question::Mixes(Cases::new(&mix, &[hit_rate], told, 500, 1)?);
+        let mode = BatchMode::Adaptive;
+        server::beside(&bench, mode, |queues, region, inside| {
+            cli.ask(&mut question, &mut frame, mode, &mut Client::new(queues, region), inside)
+        })?;
+        Ok(frame.report.rows("mix").last().cloned().unwrap_or_default())
+    }
+
+    #[test]
+    fn all_hit_or_none_as_was_asked_for() {
+        for hit_rate in [0, 100] {
+            let row = ask(1_000, 1_000, hit_rate).unwrap();
+            assert_eq!((&row["keys"], &row["hit_rate"]), (&json!("16:1,64:1"), &json!(hit_rate)));
+            assert_eq!(row["hit_percent"], f64::from(hit_rate), "{row}");
+            assert!(row["checked"].as_u64() > Some(0) && row["lost"] == 0, "{row}");
+            assert!(row["mean_us"].as_f64() > Some(0.0), "{row}");
+            assert!(row["of_parts"].as_f64() > Some(0.0), "{row}");
         }
     }
-    let us = |outcome: &Outcome, q| outcome.rtt.value_at_quantile(q) as f64 / 1e3;
-    let lost: u64 = rounds.iter().map(|(outcome, _)| outcome.lost).sum();
-    rounds.sort_by_key(|(outcome, _)| outcome.rtt.value_at_quantile(0.99));
-    let p99 = |round: Option<&(Outcome, Value)>| round.map(|(outcome, _)| us(outcome, 0.99));
-    let (least, most) = (p99(rounds.first()), p99(rounds.last()));
-    let (outcome, inside) = rounds.get(rounds.len() / 2).ok_or("no round")?;
-    let inside = |field| inside.get(field).cloned().unwrap_or_default();
-    Ok(json!({
-        "mode": mode, "load": load, "offered_per_s": offered, "per_s": outcome.per_s(),
-        "requests": outcome.sent, "answered": outcome.answered, "lost": lost,
-        "checked": outcome.checked,
-        "p50_us": us(outcome, 0.5), "p95_us": us(outcome, 0.95), "p99_us": us(outcome, 0.99),
-        "p99_least_us": least, "p99_most_us": most, "max_us": us(outcome, 1.0),
-        "inside_p50_us": inside("p50_us"), "inside_p95_us": inside("p95_us"),
-        "inside_p99_us": inside("p99_us"), "inside_max_us": inside("max_us"),
-    }))
+
+    #[test]
+    fn a_miss_of_a_stored_key_is_wrong_and_so_is_a_hit_of_another() {
+        for (items, told, hit_rate) in [(100, 1_000, 100), (1_000, 100, 0)] {
+            let error = ask(items, told, hit_rate).unwrap_err().to_string();
+            assert!(error.contains("wrong replies") && !error.starts_with("0 "), "{error}");
+        }
+        assert!(ask(100, 100, 0).is_ok());
+    }
+
+    #[test]
+    fn bad_flags_say_what_is_good() {
+        for (flags, why) in
+            [(["--key-mix", "5"], "lengths are 10 to 250"), (["--hit-rate", "101"], "0..=100")]
+        {
+            let error = Cli::try_parse_from([&[""][..], &flags].concat()).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
 }

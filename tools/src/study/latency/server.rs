@@ -5,7 +5,9 @@
 //! a thread ([`beside`]) or as a process ([`Process`], which runs [`Cli`]). Never sleeps: like a worker
 //! on a NIC. Fails when a port cannot be had.
 
-use super::{Answering, SLOTS};
+use super::SLOTS;
+use super::asked::KeyMix;
+use super::rounds::Answering;
 use crate::study::bench::{Bench, Manner};
 use crate::study::paced::histogram;
 use clap::{Parser, ValueEnum};
@@ -186,9 +188,12 @@ pub struct Cli {
     /// The memif's socket.
     #[arg(long)]
     socket: std::path::PathBuf,
-    /// Items in the store.
+    /// Items in the store, of each length.
     #[arg(long)]
     items: u64,
+    /// Lengths of keys.
+    #[arg(long)]
+    key_mix: KeyMix,
     /// How batches are made.
     #[arg(long, value_enum)]
     mode: Mode,
@@ -211,7 +216,7 @@ pub use process::Process;
 #[cfg(feature = "dpdk")]
 mod process {
     use super::super::{SHAPE, memif};
-    use super::{Answering, Cli, Inside, Mode, serve};
+    use super::{Answering, Cli, Inside, KeyMix, Mode, serve};
     use crate::study::bench::{Bench, Config};
     use crate::study::frame::Common;
     use dataplane::stages::batch::BatchMode;
@@ -235,7 +240,7 @@ mod process {
         /// The port cannot be had.
         pub fn run(&self) -> Result<(), Box<dyn Error>> {
             let config = Config { items: self.items, shape: SHAPE, seed: 0 };
-            let bench = Bench::new(config)?;
+            let bench = Bench::with_shapes(config, &self.key_mix.shapes())?;
             let dpdk = memif::Dpdk::start()?;
             let mut port = dpdk.server(&self.socket)?;
             let inside = Inside::new(dpdk.region())?;
@@ -278,7 +283,8 @@ mod process {
         /// It does not come up.
         pub fn start(
             common: &Common,
-            config: Config,
+            items: u64,
+            mix: &KeyMix,
             mode: BatchMode,
         ) -> Result<Self, Box<dyn Error>> {
             let name = if mode == BatchMode::Fixed { "fixed" } else { "adaptive" };
@@ -286,7 +292,8 @@ mod process {
                 std::env::temp_dir().join(format!("gnomon-study-{}-{name}", std::process::id()));
             let _ = std::fs::remove_file(&socket);
             let mut child = Command::new(std::env::current_exe()?)
-                .args(["latency-server", "--items", &config.items.to_string(), "--mode", name])
+                .args(["latency-server", "--items", &items.to_string(), "--mode", name])
+                .args(["--key-mix", &mix.to_string()])
                 .arg("--socket")
                 .arg(&socket)
                 .stdin(Stdio::piped())
