@@ -197,7 +197,6 @@ stops() {
 
 appliance_boots() {
   local nic=$1 began=$SECONDS device service="gnomon.port=$nic_address gnomon.ip=$v4/24,$v6/64"
-  service+=" gnomon.tcp=worker"
   [ "$(nic_queues "$nic")" = 1 ] || service+=" gnomon.cores=0-1"
   cable "$nic"
   guest_start "$client" "$nic" -kernel "$image/vmlinuz" -initrd "$image/initrd.img" \

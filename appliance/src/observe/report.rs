@@ -53,9 +53,18 @@ pub fn plan_text(plan: &Plan) -> String {
             Isolated::On => t.row("isolated", "yes, and so without exceptions"),
         }
     }
-    if plan.tcp.is_empty() {
+    let by_workers: Vec<_> = plan.worker_tcp().collect();
+    if !by_workers.is_empty() {
+        let from = if plan.tcp_from_all { "everywhere" } else { "the networks allowed below" };
+        let (at, limit) = (list(by_workers.iter()), plan.conn_limit);
+        t.row(
+            "TCP",
+            format_args!("{at}; by the workers, from {from}, {limit} connections at most"),
+        );
+    }
+    if plan.tcp.is_empty() && by_workers.is_empty() {
         t.row("TCP", "off");
-    } else {
+    } else if !plan.tcp.is_empty() {
         let listeners = list(plan.tcp.iter().map(|l| l.address));
         let (threads, limit) = (plan.tcp_threads, plan.conn_limit);
         t.row("TCP", format_args!("{listeners}; {threads} threads, {limit} connections at most"));

@@ -245,7 +245,7 @@ pub struct ServeFlags {
     #[command(flatten)]
     pub process: ProcessFlags,
 
-    /// Serve UDP from this port: a NIC by its PCI address (0000:81:00.0), or a DPDK virtual device
+    /// Serve this port: a NIC by its PCI address (0000:81:00.0), or a DPDK virtual device
     /// (net_tap0,iface=gnomon0). May be repeated. Without it: kernel sockets at --listen.
     #[arg(
         long,
@@ -267,8 +267,7 @@ pub struct ServeFlags {
     )]
     pub ip: Vec<IpFlag>,
 
-    /// Where frames go that are not for the key-value service, TCP among them: a kernel TAP device,
-    /// or none. Default: tap with a --port, none without.
+    /// Where frames go that are not for the key-value service: a kernel TAP device, or none. Default: tap with a --port, none without.
     #[arg(long, value_name = "tap[=NAME]|none", env = "GNOMON_SIDE_DOOR", help_heading = "Ports")]
     pub side_door: Option<ExceptionPathFlag>,
 

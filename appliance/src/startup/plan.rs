@@ -44,7 +44,7 @@ const GROWTH_FACTORS: RangeInclusive<f64> = 1.05..=100.0;
 /// Everything that start-up needs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
-    /// Ports that bring UDP requests.
+    /// Ports that bring requests to workers.
     pub ports: Vec<PortPlan>,
     /// Where TCP listens.
     pub tcp: Vec<TcpPlan>,
@@ -231,7 +231,8 @@ impl Plan {
                 memory_bytes >> 20
             ));
         }
-        let wanted = resources::needed_bytes(flags, worker_cpus.len() * ports.len());
+        let wanted = resources::needed_bytes(flags, worker_cpus.len() * ports.len())
+            + resources::connection_bytes(flags);
         notes.extend(node.as_ref().and_then(|node| numa::shortage(node, wanted)));
         let listeners = tcp.len() + usize::from(clients.unix.is_some());
         let open_files =
@@ -268,7 +269,7 @@ impl Plan {
         }
         Ok(Self {
             allow: network::allow(flags),
-            tcp_from_all: flags.policy.allow.is_empty(),
+            tcp_from_all: flags.policy.allow.is_empty() && flags.policy.trusted.is_empty(),
             policy,
             ports,
             tcp,

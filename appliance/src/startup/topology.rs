@@ -315,7 +315,8 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         // A device may have fewer queues than the plan has CPUs.
         let workers = ports.iter().map(|p| p.queues.len()).max().unwrap_or(0);
         let workers = u32::try_from(workers).ok().and_then(NonZeroU32::new);
-        let policy = plan.policy.policy().for_one_of(workers.unwrap_or(NonZeroU32::MIN));
+        let workers = workers.unwrap_or(NonZeroU32::MIN);
+        let policy = plan.policy.policy().for_one_of(workers);
         let mut queues: Vec<_> =
             ports.iter_mut().map(|p| std::mem::take(&mut p.queues).into_iter()).collect();
         for (n, &cpu) in plan.worker_cpus.iter().enumerate() {
@@ -325,8 +326,8 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
             if ends.is_empty() {
                 continue;
             }
-            let streams =
-                streams::streams(plan, &store, credentials.as_ref(), certificates.as_ref())?;
+            let (users, certificates) = (credentials.as_ref(), certificates.as_ref());
+            let streams = streams::streams(plan, workers, &store, users, certificates)?;
             handshakes.extend(streams::handshakes(n, streams.as_ref(), plan, &stop));
             let worker = Worker::new(WorkerConfig {
                 ports: ends,

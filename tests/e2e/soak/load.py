@@ -68,8 +68,6 @@ class Load:
         self.args = args
         self.random = random.Random(args.seed)
         self.tcp = memc.Tcp(args.tcp, timeout_s=60)
-        # Less on its way than the exception path lets through at once, where there is one.
-        self.tcp.socket.setsockopt(memc.socket.SOL_SOCKET, memc.socket.SO_SNDBUF, 48 << 10)
         self.udp = memc.Udp(args.udp)
         self.keys = [b"soak:%d" % i for i in range(args.megabytes * 1000)]
         self.held = {}

@@ -81,7 +81,7 @@ static WORKERS: &[Field<WorkerCounters>] = &[
         counter(
             "gnomon_worker_tcp_segments_total",
             WORKER,
-            "TCP segments taken in by their connection (--tcp worker).",
+            "TCP segments taken in by their connection where workers serve TCP.",
         ),
         |w| w.segments.get(),
     ),

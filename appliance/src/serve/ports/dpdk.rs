@@ -37,7 +37,8 @@ pub(super) fn open(plan: &Plan) -> Result<Opened, PortsError> {
         let isolated = open.is_isolated();
         let path = port.exception_path.clone().filter(|_| !isolated);
         let port = &PortPlan { exception_path: path, ..port.clone() };
-        let addresses = port.addresses.iter().map(|a| SocketAddr::new(a.ip, port.udp_port));
+        let served = port.addresses.iter().filter(|_| port.udp_port > 0);
+        let addresses = served.map(|a| SocketAddr::new(a.ip, port.udp_port));
         let service = in_service(plan, port, open.start()?, addresses.collect())?;
         if isolated {
             tracing::info!(port = service.info.name, "isolated: the kernel keeps the rest");

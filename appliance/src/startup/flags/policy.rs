@@ -1,4 +1,4 @@
-//! Flags of how much each source gets over UDP. What they mean is in `dataplane::policy`.
+//! Flags of who is served, and how much each source gets. What they mean is in `dataplane::policy`.
 
 use super::values::parse_size;
 use clap::Args;
@@ -12,8 +12,8 @@ use wire::Cidr;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Who is answered")]
 pub struct PolicyFlags {
-    /// Networks that are served on ports; may be repeated. Those of --trusted come on top. Default: over UDP loopback
-    /// and the subnets of --ip, over TCP everybody.
+    /// Networks that are served on ports; may be repeated. Those of --trusted come on top. Default: loopback and
+    /// the subnets of --ip; over TCP, unless --trusted is given, everybody.
     #[arg(long, value_name = "CIDR", env = "GNOMON_ALLOW", value_delimiter = ',')]
     pub allow: Vec<Cidr>,
 

@@ -18,7 +18,7 @@ pub enum PlanError {
     NoDpdk,
     /// `--port` without a fixed UDP port.
     #[error(
-        "--port serves UDP: give -U a port of its own, not 0 or -1, or serve TCP there alone with --tcp worker -U 0"
+        "--port serves UDP: give -U a port of its own, not 0 or -1, or leave TCP to the workers: -p NUM, and no --tcp kernel"
     )]
     PortWithoutUdp,
     /// A device named twice.
@@ -315,7 +315,7 @@ pub enum PlanError {
     TlsWithUnix,
     /// `-Z` and a port, whose service is UDP.
     #[error(
-        "-Z: a --port serves UDP, which is in the clear: serve TCP there alone with --tcp worker, ask for UDP with -U, or leave --port out"
+        "-Z: a --port serves UDP, which is in the clear: leave out --tcp kernel, ask for UDP with -U, or leave --port out"
     )]
     TlsWithPort,
     /// `-l btls:` or `-l mtls:` without `-Z`.
@@ -328,7 +328,7 @@ pub enum PlanError {
     AuthWithUdp,
     /// `-Y` and a port whose service is UDP.
     #[error(
-        "-Y: a --port serves UDP, where no client can authenticate: serve TCP there alone with --tcp worker, or leave -Y out and name the clients' networks with --allow"
+        "-Y: a --port serves UDP, where no client can authenticate: leave out --tcp kernel, or leave -Y out and name the clients' networks with --allow"
     )]
     AuthWithPort,
     /// `-Y` and `-B binary`.

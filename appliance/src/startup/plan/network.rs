@@ -38,6 +38,9 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
         ServicePort::Fixed(n) if flags.tcp_in() == TcpIn::Worker => Some(n),
         _ => None,
     };
+    if udp_port == 0 && tcp_port.is_none() {
+        return Err(PlanError::PortWithoutUdp);
+    }
     let mut seen = BTreeSet::new();
     let mut plans = Vec::new();
     for spec in &flags.port {

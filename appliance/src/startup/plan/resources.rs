@@ -86,20 +86,23 @@ pub(crate) fn worker_cpus(flags: &ServeFlags, machine: &Machine) -> Option<Vec<u
     cpus(flags, machine, node.as_ref(), true).ok().map(|(workers, _)| workers)
 }
 
-/// Bytes for items, their index and packets, connections that workers serve, and what DPDK has of its
-/// own.
+/// Bytes for items, their index and packets, and what DPDK has of its own: what lies in huge pages, where there are.
 pub(crate) fn needed_bytes(flags: &ServeFlags, queues: usize) -> u64 {
     let items = flags.memory.saturating_mul(1 << 20);
     let queues = u32::try_from(queues).unwrap_or(u32::MAX);
     let slots = flags.slots.unwrap_or_else(|| slots_by_default(flags, queues));
     let dpdk = if flags.port.is_empty() { 0 } else { dpdk_bytes(slots) };
+    let packets = u64::from(slots) * SLOT_BYTES + dpdk;
+    items.saturating_add(items / INDEX_SHARE).saturating_add(packets)
+}
+
+/// Bytes for connections that workers serve.
+pub(super) fn connection_bytes(flags: &ServeFlags) -> u64 {
     let of_tls = if flags.clients.enable_ssl { TLS_CONNECTION_BYTES } else { 0 };
-    let connections = match flags.tcp_in() {
+    match flags.tcp_in() {
         TcpIn::Worker => u64::from(flags.conn_limit) * (CONNECTION_BYTES + of_tls),
         TcpIn::Kernel => 0,
-    };
-    let packets = u64::from(slots) * SLOT_BYTES + dpdk;
-    items.saturating_add(items / INDEX_SHARE).saturating_add(packets + connections)
+    }
 }
 
 #[cfg(feature = "dpdk")]

@@ -5,7 +5,7 @@ mod gpu;
 mod memory;
 mod network;
 
-use super::resources::{SLOTS_PER_QUEUE, needed_bytes};
+use super::resources::{SLOTS_PER_QUEUE, connection_bytes, needed_bytes};
 use super::*;
 use crate::startup::flags;
 use memcache::{Dialect, Dialects};
@@ -69,6 +69,9 @@ fn each_contradiction_is_told_with_a_way_out() {
         ("-p 0 -U 0", "nothing to serve: -p 0 turns TCP off and -U 0 turns UDP off"),
         ("--port net_ring0 --tcp kernel -U 0 --ip 10.0.0.1/8", "--port serves UDP: give -U a port"),
         ("--port net_ring0 -U -1 --ip 10.0.0.1/8", "--port serves UDP: give -U a port of its own"),
+        ("--port net_ring0 -U 0 -p 0 --ip 10.0.0.1/8", "--port serves UDP: give -U a port"),
+        ("--port net_ring0 -U 0 -p -1 --ip 10.0.0.1/8", "--port serves UDP: give -U a port"),
+        ("--port net_ring0 -Y a -p 0 --ip 10.0.0.1/8", "--port serves UDP: give -U a port"),
         ("--port net_ring0 --port net_ring0", "--port net_ring0 is given twice"),
         ("--port net_ring0", "port 0 (net_ring0) has no address: give it one with --ip 0=ADDR/LEN"),
         (
@@ -175,7 +178,7 @@ fn workers_speak_tls_on_ports_that_serve_tcp_alone() {
     let most = "--port net_ring0 --ip 10.0.0.5/24 --tcp worker -c 1000000";
     let bytes = |args: &str| {
         let args: Vec<&str> = args.split_whitespace().collect();
-        needed_bytes(&flags::parse(&args).unwrap(), 1)
+        connection_bytes(&flags::parse(&args).unwrap())
     };
     let tls = bytes(&format!("{most} -Z -o ssl_chain_cert=/cert")) - bytes(most);
     assert_eq!(tls, 1_000_000 * dataplane::stages::stream::TLS_CONNECTION_BYTES);

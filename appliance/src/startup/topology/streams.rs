@@ -11,14 +11,19 @@ use crate::startup::flags::TcpIn;
 use crate::startup::plan::Plan;
 use dataplane::commands::admission::Users;
 use dataplane::stages::stream::{StreamsConfig, TlsConfig, TlsHandshakes};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use store::{Store, StoreError};
 
-/// What a worker serves TCP with, where it does.
+/// Connections that a worker has slots for at least, or `-c` where that is fewer: NICs spread them by a hash.
+const CONNECTIONS_LEAST: usize = 256;
+
+/// What each of so many workers serves TCP with, where they do.
 pub(super) fn streams(
     plan: &Plan,
+    workers: NonZeroU32,
     store: &Arc<Store>,
     credentials: Option<&Arc<Credentials>>,
     certificates: Option<&Arc<Certificates>>,
@@ -27,7 +32,7 @@ pub(super) fn streams(
         return Ok(None);
     }
     let idle_max_s = plan.clients.idle_timeout_seconds;
-    let connections = plan.conn_limit.div_ceil(plan.worker_cpus.len().max(1));
+    let connections = connections(plan.conn_limit, workers);
     let tls = certificates.zip(plan.tls.as_ref()).map(|(certificates, tls)| TlsConfig {
         sessions: Arc::new(Clients { certificates: Arc::clone(certificates), asked: tls.clients }),
         handshakes: Arc::new(TlsHandshakes::new(connections)),
@@ -44,6 +49,11 @@ pub(super) fn streams(
     }))
 }
 
+/// Slots of a worker's among so many.
+fn connections(limit: usize, workers: NonZeroU32) -> usize {
+    limit.div_ceil(workers.get() as usize).max(CONNECTIONS_LEAST.min(limit))
+}
+
 /// The thread of worker `n` that makes its TLS handshakes, where it serves TLS.
 pub(super) fn handshakes(
     n: usize,
@@ -57,4 +67,18 @@ pub(super) fn handshakes(
         affinity::keep_on(&cpus);
         made.run(&stop);
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_share_connections_and_have_room_for_those_that_are_not_spread_evenly() {
+        for (limit, workers, each) in
+            [(1024, 1, 1024), (1024, 2, 512), (1024, 63, 256), (100_000, 8, 12_500), (10, 4, 10)]
+        {
+            assert_eq!(connections(limit, NonZeroU32::new(workers).unwrap()), each);
+        }
+    }
 }

@@ -44,9 +44,9 @@ fn workers_and_memory_are_on_the_nics_node() {
     assert_eq!(got(both, ""), (None, all, 0));
     assert!(on(both, "").unwrap().notes[0].contains("on NUMA nodes 0 and 1"));
     // Too little of it.
-    let notes = |m: &str| on(near, &format!("--tcp kernel {m}")).unwrap().notes;
+    let notes = |m: &str| on(near, m).unwrap().notes;
     assert!(notes("-m 1000")[0].contains("NUMA node 1 has 100 MB free of 1"), "{:?}", notes(""));
-    assert!(notes("-m 8").is_empty(), "{:?}", notes("-m 8"));
+    assert!(notes("-m 8 -c 10").is_empty(), "{:?}", notes("-m 8 -c 10"));
     let none = on(near, "--numa-node 2").unwrap_err().to_string();
     assert!(none.contains("--numa-node 2: there is no such node here; choose of 0, 1"), "{none}");
     // Only CPUs of the other node are allowed.
@@ -95,9 +95,14 @@ fn what_is_needed_counts_what_dpdk_takes() {
     assert_eq!(needed("-m 64", 1), items_and_packets);
     let own = if cfg!(feature = "dpdk") { 48 + 4096 / 2048 } else { 0 };
     let port = "-m 64 --port net_ring0 --ip 10.0.0.1/24";
-    assert_eq!(needed(&format!("{port} --tcp kernel"), 1), items_and_packets + own);
-    // 1,024 connections of 34 KB.
-    assert_eq!(needed(port, 1), items_and_packets + own + 34);
+    assert_eq!(needed(port, 1), items_and_packets + own);
+    let connections = |args: &str| {
+        let args: Vec<&str> = args.split_whitespace().collect();
+        connection_bytes(&flags::parse(&args).unwrap())
+    };
+    assert_eq!(connections(&format!("{port} --tcp kernel")), 0);
+    // 1,024 of 34 KB.
+    assert_eq!(connections(port) >> 20, 34);
 }
 
 #[test]
