@@ -36,8 +36,6 @@ fi
 if [ "$kind" != process ]; then
   veth_pair "$server" "$client"
   client_addresses "$client" wire1
-  # Much of what is done to a port is done to its exception path.
-  export GNOMON_TCP=${GNOMON_TCP:-kernel}
   counted in_ns "$client" "$drills" wire "$server" "$client" "$@"
 fi
 totals

@@ -5,7 +5,7 @@
 #   tests/e2e/tcp_worker.sh [--whole] [net_tap] [af_packet] [af_xdp] [memif]     default: the first two
 #
 # --whole: all that kernel sockets are asked, on each: every battery, edges over IPv4 and IPv6, 5,000 random
-# conversations, 20 contended histories; then policy and drills.
+# conversations, 20 contended histories; then policy and drills, by the kernel.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=tests/e2e/lib.sh
@@ -93,6 +93,6 @@ for kind in "$@"; do
 done
 if [ "$whole" = yes ]; then
   GNOMON_TCP=kernel counted tests/e2e/policy.sh
-  GNOMON_TCP=worker counted tests/e2e/drills.sh wire
+  GNOMON_TCP=kernel counted tests/e2e/drills.sh wire
 fi
 totals

@@ -145,12 +145,20 @@ fn stat(tls: &mut Tls, page: &[u8], name: &str) -> Option<String> {
 fn threads_for_handshakes_are_there_from_the_start() {
     let world = World::new("tls-threads");
     let server = world.start(&["-t", "3"]);
-    let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
-    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap();
-    let mut names: Vec<_> = threads.map(|task| name(task.unwrap())).collect();
-    names.retain(|name| name.starts_with("tls-"));
-    names.sort();
-    assert_eq!(names, ["tls-0\n", "tls-1\n", "tls-2\n"]);
+    let names = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+        let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+        let mut names: Vec<_> = names.map(Result::unwrap).collect();
+        names.retain(|name| name.starts_with("tls-"));
+        names.sort();
+        names
+    };
+    // A thread gives itself its name.
+    let begun = Instant::now();
+    while names().len() < 3 && begun.elapsed() < SOON {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(names(), ["tls-0\n", "tls-1\n", "tls-2\n"]);
 }
 
 #[test]
