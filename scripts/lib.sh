@@ -111,7 +111,9 @@ make_scratch() {
 release_build() {
   local flags=()
   if [ -n "${REPRODUCIBLE:-}" ]; then
-    flags=("RUSTFLAGS=--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/gnomon"
+    # Whatever one build has in its environment the others must have: crates that compile C watch it.
+    flags=("SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}"
+      "RUSTFLAGS=--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/gnomon"
       "CFLAGS=-ffile-prefix-map=$PWD=/gnomon" "CXXFLAGS=-ffile-prefix-map=$PWD=/gnomon")
   fi
   env "${flags[@]}" cargo build --release --workspace --bins --locked -q

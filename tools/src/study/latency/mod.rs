@@ -1,5 +1,5 @@
 //! The latency study: how long clients wait, by load (MemcachedGPU's figure 3, Mega-KV's figure 17), or by
-//! mix of key lengths and hit rate ([`mix`]: MemcachedGPU's figure 5).
+//! mix of key lengths and hit rate (`mix`: MemcachedGPU's figure 5).
 //!
 //! In: a port pair, loads as parts of the peak. Out: percentiles of the round trip as an open-loop
 //! client sees it, from when each request was due, and of the time that it was inside the server, for
