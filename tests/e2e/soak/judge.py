@@ -22,9 +22,9 @@ REQUESTS_MIN = 1000
 SENT_TO_BE_DROPPED = ("kv_frame_short", "kv_multipart")
 """Reasons for which load.py sends datagrams."""
 
-EXPLAINED = ("eth_not_ours", "not_for_us", "request_to_group")
-"""Reasons for which a kernel at the other end of a wire gives cause by itself: it looks for
-neighbours."""
+EXPLAINED = ("eth_not_ours", "not_for_us", "request_to_group", "tcp_unacceptable", "tcp_no_connection")
+"""Reasons for which a kernel at the other end of a wire gives cause by itself: it looks for neighbours, and resets
+connections that were closed while something was under way, ours perhaps closed already."""
 
 
 class Soak:
