@@ -171,7 +171,7 @@ part_wire() {
   in_ns "$cable" nft delete table netdev gnomon
   ip -n "$cable" addr add "$v4/24" dev wire0
   client_addresses "$far" wire1
-  ip netns exec "$cable" memcached -u nobody -l "$v4" -p 11211 -U 0 -t 1 >"$scratch/memcached.log" 2>&1 &
+  ip netns exec "$cable" memcached -u nobody -l "$v4" -p 11211 -U 11211 -t 1 >"$scratch/memcached.log" 2>&1 &
   cable_pid=$!
   undo stop_pid "$cable_pid"
   wait_for 10 in_ns "$far" "$memc" wait "$v4:11211" 1

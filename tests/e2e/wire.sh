@@ -41,7 +41,7 @@ wire_up() {
       ;;
     memif)
       device=gtap0
-      port=net_memif0,role=server,id=0,socket=$scratch/memif.sock,socket-abstract=no,mac=02:00:00:00:77:01
+      port=net_memif0,role=server,id=0,socket=$scratch/$server.sock,socket-abstract=no,mac=02:00:00:00:77:01
       workers=1 cores=${cpus[0]}
       ;;
   esac
@@ -59,13 +59,13 @@ wire_up() {
   if [ "$kind" = memif ]; then
     server_wait "is ready" grep -qi ready "$server_log"
     # It runs until its standard input ends.
-    mkfifo "$scratch/testpmd.in"
+    mkfifo "$scratch/$client.in"
     in_ns "$client" nice -n 5 "${TESTPMD:-dpdk-testpmd}" --no-huge -m 256 --no-shconf --no-pci -l "${cpus[0]},${cpus[-1]}" \
-      --vdev "net_memif0,role=client,id=0,socket=$scratch/memif.sock,socket-abstract=no" \
+      --vdev "net_memif0,role=client,id=0,socket=$scratch/$server.sock,socket-abstract=no" \
       --vdev "net_tap0,iface=$device" -- --forward-mode=io --auto-start --total-num-mbufs=16384 \
-      <"$scratch/testpmd.in" >"$scratch/testpmd" 2>&1 &
+      <"$scratch/$client.in" >"$scratch/testpmd" 2>&1 &
     undo stop_pid "$!"
-    exec {stay}>"$scratch/testpmd.in"
+    exec {stay}>"$scratch/$client.in"
     server_wait "testpmd makes its TAP device" ip -n "$client" link show "$device"
     ip -n "$client" link set "$device" address 02:00:00:00:77:02 up
     client_addresses "$client" "$device"
