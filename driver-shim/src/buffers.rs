@@ -36,11 +36,31 @@ pub fn buffers(
     let len = bytes.max(1).next_multiple_of(PAGE_BYTES);
     let all = count.checked_mul(len).ok_or(io::ErrorKind::OutOfMemory)?;
     let mapping = Box::leak(Box::new(Mapping::new(all.max(1), Pages::Small)?));
+    #[cfg(any(test, feature = "testing"))]
+    MADE.with_borrow_mut(|made| made.push(NonNull::from(&mut *mapping)));
     let parts = mapping.bytes_mut().chunks_exact_mut(len).take(count);
     Ok(parts.map(move |part| {
         let at = NonNull::from(&mut *part).cast();
         (part, Backing { at, len })
     }))
+}
+
+#[cfg(any(test, feature = "testing"))]
+thread_local! {
+    /// What was mapped by this thread.
+    static MADE: std::cell::RefCell<Vec<NonNull<Mapping>>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Unmaps all buffers that this thread has made: for fuzz targets, which make more of them than a process can have.
+///
+/// # Safety
+/// None of them is used any more, nor any [`Backing`].
+#[cfg(any(test, feature = "testing"))]
+pub unsafe fn unmap_all() {
+    for mapping in MADE.take() {
+        // SAFETY: from a box that was leaked, once; that nothing refers to its memory is the caller's promise.
+        drop(unsafe { Box::from_raw(mapping.as_ptr()) });
+    }
 }
 
 impl Backing {

@@ -20,6 +20,10 @@ const CLIENTS: usize = 3;
 /// Bytes of the input that make a segment.
 const STEP: usize = 8;
 const STEPS_MAX: usize = 64;
+/// Most bytes of a segment, with room to spare.
+const SEGMENT_MAX: usize = 2048;
+/// Bytes behind what it has acknowledged that the server may have kept: its window.
+const WINDOW: u32 = 16 << 10;
 const MS: u64 = 1_000_000;
 
 const FIN: u8 = 1;
@@ -27,40 +31,46 @@ const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-/// What every client says, over and over, and what it is answered: whole requests.
-const SAYS: &[(&str, &str)] = &[
-    ("set a 7 0 5\r\nhello\r\n", "STORED\r\n"),
-    ("get a\r\n", "VALUE a 7 5\r\nhello\r\nEND\r\n"),
-    ("mn\r\n", "MN\r\n"),
-    ("get nobody a nobody\r\n", "VALUE a 7 5\r\nhello\r\nEND\r\n"),
-    ("mg a v\r\n", "VA 5\r\nhello\r\n"),
-    ("nonsense\r\n", "ERROR\r\n"),
-    ("get a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a\r\n", ""),
-];
+/// Bytes of the value that clients set and get: long, so that a window is full after a few requests.
+const VALUE_BYTES: usize = 900;
 
 thread_local! {
     static REGION: Region = Region::new(SLOTS, Pages::Small).expect("a region");
     static TEXT: (Vec<u8>, Vec<u8>) = text();
 }
 
+/// What every client says, over and over, and what it is answered: whole requests.
 fn text() -> (Vec<u8>, Vec<u8>) {
+    let value: String = ('a'..='z').cycle().take(VALUE_BYTES).collect();
+    let of_a = format!("VALUE a 7 {VALUE_BYTES}\r\n{value}\r\n");
     let (mut says, mut hears) = (Vec::new(), Vec::new());
-    for (request, reply) in SAYS {
+    for (request, reply) in [
+        (format!("set a 7 0 {VALUE_BYTES}\r\n{value}\r\n"), "STORED\r\n".to_owned()),
+        ("get a\r\n".to_owned(), format!("{of_a}END\r\n")),
+        ("mn\r\n".to_owned(), "MN\r\n".to_owned()),
+        ("get none a none\r\n".to_owned(), format!("{of_a}END\r\n")),
+        ("mg a v\r\n".to_owned(), format!("VA {VALUE_BYTES}\r\n{value}\r\n")),
+        ("nonsense\r\n".to_owned(), "ERROR\r\n".to_owned()),
+        ("get a a a\r\n".to_owned(), format!("{}END\r\n", of_a.repeat(3))),
+    ] {
         says.extend_from_slice(request.as_bytes());
-        match *reply {
-            "" => {
-                hears.extend_from_slice("VALUE a 7 5\r\nhello\r\n".repeat(40).as_bytes());
-                hears.extend_from_slice(b"END\r\n");
-            }
-            reply => hears.extend_from_slice(reply.as_bytes()),
-        }
+        hears.extend_from_slice(reply.as_bytes());
     }
-    (says, hears)
+    let again = |mut text: Vec<u8>| {
+        let rest: Vec<_> = text.iter().cycle().take(SEGMENT_MAX).copied().collect();
+        text.extend(rest);
+        text
+    };
+    (again(says), again(hears))
 }
 
-/// Byte number `at` of what is said again and again.
-fn byte(of: &[u8], at: u32) -> u8 {
-    of[at as usize % of.len()]
+/// `len` bytes from number `at` on of what is said again and again, of which `of` has a round and all that a segment
+/// can have besides.
+fn bytes(of: &[u8], at: u32, len: usize) -> &[u8] {
+    // What lies before the first byte counts downwards, as sequence numbers do.
+    let round = i32::try_from(of.len() - SEGMENT_MAX).expect("short");
+    let from = usize::try_from(at.cast_signed().rem_euclid(round)).expect("not negative");
+    &of[from..from + len]
 }
 
 /// One connection, as its client knows it.
@@ -210,10 +220,7 @@ impl Client {
         if h.payload == [0] && at.wrapping_add(1) <= self.got.max(self.claimed) {
             return;
         }
-        for (n, b) in h.payload.iter().enumerate() {
-            let at = at.wrapping_add(u32::try_from(n).expect("short"));
-            assert_eq!(*b, byte(hears, at), "reply byte {at}");
-        }
+        assert_eq!(h.payload, bytes(hears, at, h.payload.len()), "replies from byte {at} on");
         let end = at.wrapping_add(u32::try_from(h.payload.len()).expect("short"));
         assert!(u64::from(end) <= self.room + 1, "{end} bytes into {} of room", self.room);
         if let Some(fin) = self.fin_at {
@@ -376,7 +383,7 @@ impl World {
         let payload = if flags & SYN != 0 && extra & 1 == 0 { 0 } else { len };
         let first = seq.wrapping_sub(c.isn).wrapping_sub(1);
         let first = if flags & SYN != 0 { 0 } else { first };
-        let payload = (0..payload).map(|n| byte(&self.says, first.wrapping_add(n))).collect();
+        let payload = bytes(&self.says, first, payload as usize).to_vec();
         let options = match extra >> 1 & 7 {
             // As FreeBSD has them: MSS, a shift, SACK, timestamps.
             1 => vec![2, 4, 5, 0xb4, 1, 3, 3, 6, 4, 2, 8, 10, 0, 0, 0, 9, 0, 0, 0, 0],
@@ -409,25 +416,28 @@ impl World {
         }
     }
 
-    /// A client that has been honest goes on to the end of a round of requests, whatever was lost.
+    /// A client that has been honest goes on to the end of a round of requests, whatever was lost, and of what the
+    /// server may have kept.
     fn finish(&mut self, n: usize) {
         let ends = |c: &Client| !c.agreed || c.odd || c.fin_at.is_some() || c.sent > 1 << 20;
-        if ends(&self.clients[n]) {
-            return;
-        }
-        let says = u32::try_from(self.says.len()).expect("short");
-        let hears = u32::try_from(self.hears.len()).expect("short");
-        let rounds = self.clients[n].sent.saturating_sub(1).div_ceil(says).max(1);
-        let (all, replies) = (1 + rounds * says, rounds * hears);
+        let round = |text: &[u8]| u32::try_from(text.len() - SEGMENT_MAX).expect("short");
+        let (says, hears) = (round(&self.says), round(&self.hears));
+        let c = &self.clients[n];
+        let kept = c.sent.min(c.acked.saturating_add(WINDOW));
         let mut in_vain = 0;
         while in_vain < 200 {
             let c = &self.clients[n];
-            if ends(c) || (c.acked == all && c.got == replies) {
+            if ends(c) {
+                return;
+            }
+            let rounds = kept.max(c.acked).saturating_sub(1).div_ceil(says).max(1);
+            let (all, replies) = (1 + rounds * says, rounds * hears);
+            if c.acked == all && c.got == replies {
                 return;
             }
             let (from, got) = (c.acked, c.got);
             let to = all.min(from + 1400);
-            let payload = (from..to).map(|at| byte(&self.says, at - 1)).collect();
+            let payload = bytes(&self.says, from - 1, (to - from) as usize).to_vec();
             let (seq, ack) = (c.isn.wrapping_add(from), c.iss.wrapping_add(1 + c.got));
             let (flags, window, options) = (ACK, 0xffff, vec![]);
             self.send(n, &Segment { flags, seq, ack, window, options, payload });
@@ -437,7 +447,7 @@ impl World {
             let c = &self.clients[n];
             in_vain = if (c.acked, c.got) == (from, got) { in_vain + 1 } else { 0 };
         }
-        panic!("it hangs: {:?} of {all} and {replies}", self.clients[n]);
+        panic!("it hangs: {:?}, from {kept} on", self.clients[n]);
     }
 
     /// Ends it. Every slot returns.
