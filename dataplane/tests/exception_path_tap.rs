@@ -34,7 +34,8 @@ fn linux_answers_what_is_punted() {
         mtu: 1500,
         addrs: vec![(ip("10.9.0.2"), 24)],
     };
-    let path = ExceptionPath::new(Tap::open(&config).unwrap(), RATE_PPS_DEFAULT, region.clone());
+    let tap = Tap::open(&config).unwrap();
+    let path = ExceptionPath::new(tap, RATE_PPS_DEFAULT, region.clone()).unwrap();
     let stop = AtomicBool::new(false);
     let frame = |bytes: &[u8]| -> Frame {
         let mut f = region.alloc().unwrap();

@@ -97,7 +97,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         if moved == 0 {
-            end.with(|tap| tap.wait(PAUSE));
+            end.with(|tap| tap.wait(None, PAUSE));
         }
     }
     println!("{a} to {b}: {:?}", left_counts.rx());

@@ -34,6 +34,9 @@ pub enum PortsError {
     /// An exception path.
     #[error("{0}; or do without it: --side-door none")]
     ExceptionPath(#[from] TapError),
+    /// What wakes an exception path's thread.
+    #[error("no more file descriptors: {0}")]
+    Descriptors(std::io::Error),
     /// The addresses of a port.
     #[error("port {port}: {source}")]
     Addresses {

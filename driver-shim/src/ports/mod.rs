@@ -13,3 +13,5 @@ pub mod udp;
 mod netlink;
 mod tally;
 mod wait;
+
+pub use wait::Waker;

@@ -26,7 +26,7 @@ use std::ffi::c_char;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
@@ -241,9 +241,9 @@ impl Tap {
         self.device.write(frame).map(|_| ())
     }
 
-    /// Sleeps until Linux has sent a frame, at most `at_most`.
-    pub fn wait(&self, at_most: Duration) {
-        until_readable(std::iter::once(self.device.as_fd()), at_most);
+    /// Sleeps until Linux has sent a frame, or the other descriptor is readable, at most `at_most`.
+    pub fn wait(&self, or: Option<BorrowedFd<'_>>, at_most: Duration) {
+        until_readable([self.device.as_fd()].into_iter().chain(or), at_most);
     }
 }
 
@@ -338,7 +338,7 @@ pub(crate) mod tests {
                 }
             }
             assert!(Instant::now() < end, "the frame did not come");
-            tap.wait(Duration::from_millis(100));
+            tap.wait(None, Duration::from_millis(100));
         }
     }
 
@@ -463,7 +463,7 @@ pub(crate) mod tests {
             }
             assert!(frame.is_empty());
             let start = Instant::now();
-            tap.wait(Duration::from_millis(10));
+            tap.wait(None, Duration::from_millis(10));
             assert!(start.elapsed() < PATIENCE);
             assert!(tap.write(&[0; 5]).is_err(), "shorter than its headers");
         });

@@ -114,5 +114,6 @@ fn exception_path(
         mtu: info.mtu,
         addrs: port.addresses.iter().map(|a| (a.ip, a.prefix_len)).collect(),
     })?;
-    Ok(Some(Arc::new(ExceptionPath::new(tap, rate_pps, region.clone()))))
+    let path = ExceptionPath::new(tap, rate_pps, region.clone());
+    Ok(Some(Arc::new(path.map_err(PortsError::Descriptors)?)))
 }

@@ -21,6 +21,7 @@ mod mend;
 
 use crate::counters::Counter;
 use crossbeam_queue::ArrayQueue;
+use driver_shim::ports::Waker;
 use driver_shim::ports::tap::{self, Tap};
 use driver_shim::{BURST_MAX, Burst, Frame, Region};
 use mend::Mend;
@@ -28,6 +29,7 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::io;
 use std::num::NonZeroU32;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use wire::DropReason;
@@ -42,10 +44,12 @@ const RATE_BURST: u32 = 128;
 const _: () = assert!(RATE_BURST as usize == 2 * BURST_MAX);
 /// Places in each queue: what the rate lets through at once always fits.
 const QUEUE_FRAMES: usize = 2 * RATE_BURST as usize;
-/// First sleep after work: a TCP peer on the same network answers in this time.
-const IDLE_MIN: Duration = Duration::from_micros(20);
-/// Longest sleep, and so the longest that a punted frame or a stop waits.
-const IDLE_MAX: Duration = Duration::from_millis(1);
+/// Pause for a slot, or a place in the queue to the workers.
+const FULL_PAUSE: Duration = Duration::from_micros(20);
+/// Pause after an error, and longest pause for the rate.
+const PAUSE_MAX: Duration = Duration::from_millis(1);
+/// Longest sleep where frames both ways end it, and so the longest that a stop waits.
+const IDLE_MAX: Duration = Duration::from_millis(20);
 
 /// How often the other side is looked at for what others have changed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -64,8 +68,8 @@ pub trait KernelLink: Send {
     /// The kernel's; the frame was not taken.
     fn write(&mut self, frame: &[u8]) -> io::Result<()>;
 
-    /// Sleeps until a frame can be read, at most `at_most`.
-    fn wait(&self, at_most: Duration);
+    /// Sleeps until a frame can be read or `or` is readable, at most `at_most`.
+    fn wait(&self, or: BorrowedFd<'_>, at_most: Duration);
 
     /// Whether this error says that there is nothing on the other side any more.
     fn is_gone(&self, error: &io::Error) -> bool;
@@ -89,8 +93,8 @@ impl KernelLink for Tap {
         Self::write(self, frame)
     }
 
-    fn wait(&self, at_most: Duration) {
-        Self::wait(self, at_most);
+    fn wait(&self, or: BorrowedFd<'_>, at_most: Duration) {
+        Self::wait(self, Some(or), at_most);
     }
 
     fn is_gone(&self, error: &io::Error) -> bool {
@@ -144,6 +148,8 @@ pub struct ExceptionPath {
     region: Region,
     to_kernel: ArrayQueue<Frame>,
     to_wire: ArrayQueue<Frame>,
+    /// Wakes the thread of [`Self::run`] for what workers punt.
+    waker: Waker,
     rate_in: Rate,
     rate_out: Rate,
     started: Instant,
@@ -170,14 +176,22 @@ impl fmt::Debug for ExceptionPath {
 impl ExceptionPath {
     /// An exception path to `link` that passes `rate_pps` frames per second each way. Frames from the
     /// kernel take slots of `region`.
-    pub fn new(link: impl KernelLink + 'static, rate_pps: NonZeroU32, region: Region) -> Self {
+    ///
+    /// # Errors
+    /// No more descriptors.
+    pub fn new(
+        link: impl KernelLink + 'static,
+        rate_pps: NonZeroU32,
+        region: Region,
+    ) -> io::Result<Self> {
         let up = Counter::default();
         up.set(1);
-        Self {
+        Ok(Self {
             link: Mutex::new(Box::new(link)),
             region,
             to_kernel: ArrayQueue::new(QUEUE_FRAMES),
             to_wire: ArrayQueue::new(QUEUE_FRAMES),
+            waker: Waker::new()?,
             rate_in: Rate::new(rate_pps),
             rate_out: Rate::new(rate_pps),
             started: Instant::now(),
@@ -191,7 +205,7 @@ impl ExceptionPath {
             held_back: Counter::default(),
             up,
             reopened: Counter::default(),
-        }
+        })
     }
 
     /// Takes a frame for the kernel. Called by workers; never waits.
@@ -208,6 +222,7 @@ impl ExceptionPath {
         }
         self.to_kernel.push(frame).map_err(|frame| (frame, DropReason::ExceptionPathFull))?;
         self.punted.fetch_add(1, Ordering::Relaxed);
+        self.waker.wake();
         Ok(())
     }
 
@@ -253,11 +268,9 @@ impl ExceptionPath {
     }
 
     /// Moves frames both ways until `stop` is set, then writes what workers have punted so far.
-    /// For a thread of its own: sleeps at most a millisecond when there is nothing to do, less
-    /// right after work. A second caller returns at once.
+    /// For a thread of its own, which sleeps when there is nothing to do. A second caller returns at once.
     pub fn run(&self, stop: &AtomicBool) {
         let Some(mut link) = self.link.try_lock() else { return };
-        let mut idle = IDLE_MIN;
         let (mut mend, mut looked) = (Mend::default(), Instant::now());
         while !stop.load(Ordering::Relaxed) {
             self.keep_up(&mut mend, link.as_mut());
@@ -266,14 +279,16 @@ impl ExceptionPath {
                 looked = Instant::now();
             }
             let written = self.write_some(link.as_mut(), &mut mend);
-            let (read, then) = self.read_some(link.as_mut(), self.now_ns(), &mut mend);
-            idle = if written + read > 0 { IDLE_MIN } else { (idle * 2).min(IDLE_MAX) };
+            let then = self.read_some(link.as_mut(), self.now_ns(), &mut mend);
             match then {
                 Then::Again => {}
                 Then::Wait if written == BURST_MAX => {}
-                Then::Wait => link.wait(idle),
+                Then::Wait => self.waker.sleep_unless(
+                    || !self.to_kernel.is_empty() || stop.load(Ordering::Relaxed),
+                    |woken| link.wait(woken, IDLE_MAX),
+                ),
                 // A frame or an error waits there: the link would not let us sleep.
-                Then::Pause(at_most) => std::thread::sleep(at_most.min(IDLE_MAX)),
+                Then::Pause(at_most) => std::thread::sleep(at_most.min(PAUSE_MAX)),
             }
         }
         // Once what the queue holds, and no longer: a worker that did not stop may go on punting.
@@ -313,31 +328,31 @@ impl ExceptionPath {
         BURST_MAX
     }
 
-    /// Reads a burst at most, and says how many frames that was and what to do after it.
-    fn read_some(&self, link: &mut dyn KernelLink, now_ns: u64, mend: &mut Mend) -> (usize, Then) {
-        for n in 0..BURST_MAX {
+    /// Reads a burst at most, and says what to do after it.
+    fn read_some(&self, link: &mut dyn KernelLink, now_ns: u64, mend: &mut Mend) -> Then {
+        for _ in 0..BURST_MAX {
             if mend.is_broken() {
-                return (n, Then::Pause(IDLE_MAX));
+                return Then::Pause(PAUSE_MAX);
             }
             let wait_ns = self.rate_out.wait_ns(now_ns);
             if wait_ns > 0 {
                 self.held_back.inc();
-                return (n, Then::Pause(Duration::from_nanos(wait_ns)));
+                return Then::Pause(Duration::from_nanos(wait_ns));
             }
             let slot = if self.to_wire.is_full() { None } else { self.region.alloc() };
             let Some(mut frame) = slot else {
                 self.held_back.inc();
-                return (n, Then::Pause(IDLE_MIN));
+                return Then::Pause(FULL_PAUSE);
             };
             match link.read(&mut frame) {
                 Ok(true) => {}
-                Ok(false) => return (n, Then::Wait),
+                Ok(false) => return Then::Wait,
                 Err(error) => {
                     self.read_errors.inc();
                     if link.is_gone(&error) {
                         mend.broke(Instant::now());
                     }
-                    return (n, Then::Pause(IDLE_MAX));
+                    return Then::Pause(PAUSE_MAX);
                 }
             }
             self.read.inc();
@@ -347,7 +362,7 @@ impl ExceptionPath {
                 self.runts.inc();
             }
         }
-        (BURST_MAX, Then::Again)
+        Then::Again
     }
 
     fn now_ns(&self) -> u64 {

@@ -315,7 +315,7 @@ fn a_full_socket_buffer_leaves_the_frames() {
             assert!(Instant::now() < end);
             tx.burst(&mut burst);
             if !device.read(&mut frame).unwrap() {
-                device.wait(Duration::from_millis(100));
+                device.wait(None, Duration::from_millis(100));
             } else if frame.bytes()[12..14] == [8, 0] {
                 assert_eq!(frame.len(), expected, "none lost, in order");
                 expected += 1;

@@ -2,6 +2,7 @@
 
 use super::*;
 use driver_shim::Pages;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use scopeguard::defer;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,6 +17,8 @@ struct Kernel {
     stays_gone: u32,
     /// Times that it was called.
     put_right: u32,
+    /// Times that a sleep was ended.
+    woken: u32,
 }
 
 #[derive(Clone, Default)]
@@ -48,9 +51,11 @@ impl KernelLink for Fake {
         Ok(())
     }
 
-    fn wait(&self, at_most: Duration) {
+    fn wait(&self, or: BorrowedFd<'_>, at_most: Duration) {
         assert!(at_most <= IDLE_MAX);
-        std::thread::sleep(at_most);
+        let mut polled = [PollFd::new(or, PollFlags::POLLIN)];
+        let woken = poll(&mut polled, PollTimeout::try_from(at_most).unwrap()).unwrap() > 0;
+        self.0.lock().woken += u32::from(woken);
     }
 
     fn is_gone(&self, error: &io::Error) -> bool {
@@ -75,7 +80,7 @@ impl KernelLink for Fake {
 fn made(rate: u32, slots: u32) -> (ExceptionPath, Fake, Region) {
     let (fake, region) = (Fake::default(), Region::new(slots, Pages::Small).unwrap());
     let rate = NonZeroU32::new(rate).unwrap();
-    (ExceptionPath::new(fake.clone(), rate, region.clone()), fake, region)
+    (ExceptionPath::new(fake.clone(), rate, region.clone()).unwrap(), fake, region)
 }
 
 fn frame(region: &Region, n: usize) -> Frame {
@@ -165,8 +170,8 @@ fn the_kernels_frames_wait_for_the_rate_a_slot_or_the_queue_and_none_is_lost() {
     let mut read_all = |now: u64| {
         loop {
             match path.read_some(&mut fake, now, &mut Mend::default()) {
-                (_, Then::Again) => {}
-                (_, then) => return then,
+                Then::Again => {}
+                then => return then,
             }
         }
     };
@@ -179,13 +184,13 @@ fn the_kernels_frames_wait_for_the_rate_a_slot_or_the_queue_and_none_is_lost() {
         read_all(now);
     }
     assert_eq!(path.counters().to_send, QUEUE_FRAMES as u64);
-    assert_eq!(read_all(now), Then::Pause(IDLE_MIN));
+    assert_eq!(read_all(now), Then::Pause(FULL_PAUSE));
     // A slot.
     let mut burst = Burst::new();
     path.take_outgoing(&mut burst);
     assert_eq!(burst.len(), BURST_MAX);
     let hold: Vec<Frame> = std::iter::from_fn(|| region.alloc()).collect();
-    assert_eq!(read_all(now), Then::Pause(IDLE_MIN));
+    assert_eq!(read_all(now), Then::Pause(FULL_PAUSE));
     drop(hold);
     assert_balanced(path.counters());
     let mut sent: Vec<_> = burst.drain(..).map(|f| f.bytes().to_vec()).collect();
@@ -207,7 +212,7 @@ fn the_kernels_frames_wait_for_the_rate_a_slot_or_the_queue_and_none_is_lost() {
 fn runts_and_failed_reads_are_counted() {
     let (path, mut fake, region) = made(1000, 8);
     fake.0.lock().to_read = [Ok(vec![0; 13]), Err(io::ErrorKind::Other.into())].into();
-    assert_eq!(path.read_some(&mut fake, 0, &mut Mend::default()), (1, Then::Pause(IDLE_MAX)));
+    assert_eq!(path.read_some(&mut fake, 0, &mut Mend::default()), Then::Pause(PAUSE_MAX));
     let c = path.counters();
     assert_eq!((c.read, c.runts, c.read_errors), (1, 1, 1));
     assert_balanced(c);
@@ -245,6 +250,26 @@ fn the_thread_moves_frames_both_ways_and_ends_with_an_empty_queue() {
     assert_balanced(c);
     drop(path);
     assert_eq!(region.available(), region.capacity());
+}
+
+#[test]
+fn a_frame_for_the_kernel_ends_the_threads_sleep() {
+    let (path, fake, region) = made(1_000_000, 8);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| path.run(&stop));
+        defer! { stop.store(true, Ordering::Relaxed) }
+        // The first may find it awake.
+        let begun = Instant::now();
+        while fake.0.lock().woken == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(10), "it sleeps on");
+            path.offer(frame(&region, 1)).unwrap();
+            while path.counters().to_write > 0 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
 }
 
 #[test]
