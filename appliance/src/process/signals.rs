@@ -10,7 +10,6 @@ use signal_hook::flag::{register, register_conditional_shutdown};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 /// What signals have requested.
 #[derive(Debug, Default)]
@@ -41,47 +40,4 @@ pub fn install() -> io::Result<Signals> {
     // A file beyond the limit on their size is an error for its writer, and does not end the process.
     register(SIGXFSZ, Arc::default())?;
     Ok(signals)
-}
-
-/// Waits for so long, however often signals come. `std::thread::sleep` goes on with what was left, to which the
-/// kernel adds 50 us of slack each time: with net_tap, which sends a signal for each packet, it had no end at 20,000
-/// packets a second.
-pub fn pause(time: Duration) {
-    let until = Instant::now() + time;
-    while let Some(left) =
-        until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
-    {
-        // Until a time on the clock, which stays what it is when a signal comes.
-        std::thread::park_timeout(left);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nix::sys::pthread::{pthread_kill, pthread_self};
-    use nix::sys::signal::Signal;
-    use std::sync::atomic::Ordering;
-
-    #[test]
-    fn a_pause_ends_though_signals_come_all_the_while() {
-        register(signal_hook::consts::SIGUSR2, Arc::default()).unwrap();
-        let (this, begun, is_over) = (pthread_self(), Instant::now(), AtomicBool::new(false));
-        let late = Duration::from_secs(5);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) && begun.elapsed() < 2 * late {
-                    pthread_kill(this, Signal::SIGUSR2).unwrap();
-                    let sent = Instant::now();
-                    while sent.elapsed() < Duration::from_micros(20) {
-                        std::hint::spin_loop();
-                    }
-                }
-            });
-            pause(Duration::from_millis(10));
-            is_over.store(true, Ordering::Relaxed);
-        });
-        let took = begun.elapsed();
-        assert!((Duration::from_millis(10)..late).contains(&took), "{took:?}");
-    }
 }

@@ -9,7 +9,7 @@ use crate::observe::health::Health;
 use crate::observe::report::{PortReport, Report};
 use crate::process::allocator;
 use crate::process::service::{self, Watchdog};
-use crate::process::signals::{self, Signals};
+use crate::process::signals::Signals;
 use crate::serve::ports::OpenPort;
 use crate::serve::tcp::Drained;
 use crate::startup::topology::{Appliance, Running};
@@ -57,7 +57,7 @@ pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
         let tcp_is_well = !appliance.tcp.as_ref().is_some_and(|tcp| tcp.is_broken());
         watchdog.beat(health.workers_move() && tcp_is_well);
         turn += 1;
-        signals::pause(HOUSEKEEPING);
+        std::thread::sleep(HOUSEKEEPING);
     }
     let served = begun.elapsed();
     tracing::info!("draining");
@@ -105,7 +105,7 @@ fn drain(appliance: &mut Appliance, failed: &mut Vec<String>) -> Drained {
         let store = &appliance.store;
         let meanwhile = || {
             store.housekeep();
-            signals::pause(HOUSEKEEPING);
+            std::thread::sleep(HOUSEKEEPING);
         };
         match tcp.stop(meanwhile) {
             Some(connections) => drained = connections,
@@ -121,7 +121,7 @@ fn drain(appliance: &mut Appliance, failed: &mut Vec<String>) -> Drained {
         );
     }
     // Workers take in what has been received by now.
-    signals::pause(LAST_FRAMES);
+    std::thread::sleep(LAST_FRAMES);
     appliance.stop.store(true, Ordering::Relaxed);
     let deadline = Instant::now() + JOIN_MAX + appliance.drain_max;
     let others = appliance.exception_paths.drain(..).chain(appliance.updater.take());
@@ -139,7 +139,7 @@ fn join(running: Running, store: &Store, deadline: Instant) -> Result<(), String
         }
         // Workers serve TCP clients still.
         store.housekeep();
-        signals::pause(JOIN_PAUSE);
+        std::thread::sleep(JOIN_PAUSE);
     }
     running.thread.join().map_err(|_| running.name)
 }

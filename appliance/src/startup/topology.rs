@@ -19,7 +19,7 @@ use crate::observe::metrics::{self, GpuFigures, MetricsError, Sources};
 use crate::observe::report::Ready;
 use crate::process::allocator;
 use crate::process::privileges::{self, Identity, PrivilegeError};
-use crate::process::{sandbox, signals};
+use crate::process::sandbox;
 use crate::serve::credentials::Credentials;
 use crate::serve::offload::{self, Beside, Facts, OffloadError, PLACES};
 use crate::serve::ports::{self, Driver, OpenPort, Opened, PortsError};
@@ -504,7 +504,7 @@ fn wait_for_workers(appliance: &Appliance) {
                 tracing::warn!(name, "a worker is slow to start: is something else on its CPU?");
                 break;
             }
-            signals::pause(START_PAUSE);
+            std::thread::sleep(START_PAUSE);
         }
     }
 }

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::error::{DpdkError, check};
+use super::signals::PacketSignals;
 use crate::mapping::Pages;
 use crate::ports::bundled;
 use dpdk_ffi as ffi;
@@ -158,6 +159,8 @@ impl Eal {
             STARTED.store(false, Ordering::SeqCst);
             return Err(e);
         }
+        // For DPDK's threads and for workers.
+        PacketSignals::block();
         // SAFETY: argc pointers to leaked strings, then a null.
         let started = check(unsafe { ffi::gn_eal_init(argc, argv.as_mut_ptr()) });
         set_affinity(&before)?;

@@ -22,6 +22,7 @@ mod queue;
 mod queue_state;
 mod reset;
 mod shared;
+mod signals;
 mod spec;
 mod thread;
 

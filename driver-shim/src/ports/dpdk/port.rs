@@ -15,6 +15,7 @@ use super::queue::{DpdkRx, DpdkTx};
 use super::queue_state::QueueState;
 use super::reset::MEMORY;
 use super::shared::{DpdkControl, PortShared, State};
+use super::signals::PacketSignals;
 use super::spec::Spec;
 use crate::frame::BURST_MAX;
 use crate::port::{MacAddr, Port, PortInfo, QueuePair, TxCaps};
@@ -141,9 +142,20 @@ impl DpdkPort {
             state.started = true;
             shared.steer(&state)?;
         }
+        let signals = if matches!(&*shared.driver, "net_tap" | "net_tun") {
+            let found = PacketSignals::find().map_err(|source| DpdkError::Setup {
+                name: shared.name.clone(),
+                step: "find the driver's signal",
+                source,
+                hint: "allow more open files (ulimit -n)",
+            });
+            Some(Arc::new(found?))
+        } else {
+            None
+        };
         let queues = (0..u16::try_from(shared.rx.len()).unwrap_or(u16::MAX))
             .map(|q| QueuePair {
-                rx: Box::new(DpdkRx::new(Arc::clone(&shared), q)),
+                rx: Box::new(DpdkRx::new(Arc::clone(&shared), q, signals.clone())),
                 tx: Box::new(DpdkTx::new(Arc::clone(&shared), q)),
             })
             .collect();

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::shared::PortShared;
+use super::signals::PacketSignals;
 use crate::frame::{BURST_MAX, Burst, Frame, RxChecksum};
 use crate::port::{RxQueue, TxQueue};
 use crate::slots::SLOT_BYTES;
@@ -27,11 +28,17 @@ pub(super) struct DpdkRx {
     port: Arc<PortShared>,
     queue: u16,
     frames: [ffi::GnFrame; BURST_MAX],
+    /// Of a driver that says by signals that packets came.
+    signals: Option<Arc<PacketSignals>>,
 }
 
 impl DpdkRx {
-    pub(super) fn new(port: Arc<PortShared>, queue: u16) -> Self {
-        Self { port, queue, frames: [ffi::GnFrame::default(); BURST_MAX] }
+    pub(super) fn new(
+        port: Arc<PortShared>,
+        queue: u16,
+        signals: Option<Arc<PacketSignals>>,
+    ) -> Self {
+        Self { port, queue, frames: [ffi::GnFrame::default(); BURST_MAX], signals }
     }
 }
 
@@ -39,6 +46,9 @@ impl RxQueue for DpdkRx {
     fn burst(&mut self, into: &mut Burst) -> usize {
         let port = &*self.port;
         let Some((state, _inside)) = port.rx_inside(self.queue) else { return 0 };
+        if let Some(signals) = &self.signals {
+            signals.take();
+        }
         let room = u16::try_from(into.remaining_capacity()).unwrap_or(BURST).min(BURST);
         let mut bad = 0;
         // SAFETY:
