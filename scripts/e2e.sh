@@ -15,43 +15,52 @@ if [ "${1:-}" = --against ]; then
   arguments=("$@")
   set -- clients
 fi
-[ "$#" -gt 0 ] || set -- loopback newest memcached_tests pressure hostile clients offload linear af_packet af_xdp net_tap tcp_worker bad_wire netem isolated rdma reads tls policy drills scale_out soak study
+# The longest first.
+[ "$#" -gt 0 ] || set -- soak rdma tcp_worker drills hostile clients net_tap af_packet af_xdp loopback newest memcached_tests \
+  pressure offload linear bad_wire netem isolated reads tls policy scale_out study
 
 # run NAME: with all that the script has started ending with it, so that what hangs does not hold the
-# others up.
+# others up. Shown as a whole when it has ended.
 run() {
-  timeout --kill-after=60 600 "tests/e2e/$1.sh" "${arguments[@]}" 2>&1
+  local status=0 began=$SECONDS
+  timeout --kill-after=60 600 "tests/e2e/$1.sh" "${@:2}" >"$scratch/$1" 2>&1 || status=$?
+  echo "$status" >"$scratch/$1.status"
+  flock "$scratch" sh -c "echo '-- $1, $((SECONDS - began)) s'; cat '$scratch/$1'"
 }
-# collect NAME STATUS: adds up what it said.
+# collect NAME: adds up what it said.
 collect() {
-  local log=$scratch/$1
+  local log=$scratch/$1 status
   passed=$((passed + $(grep -c '^ok ' "$log" || true)))
   failed=$((failed + $(grep -c '^FAILED ' "$log" || true)))
   skipped=$((skipped + $(grep -c '^skipped ' "$log" || true)))
-  if [ "$2" -ne 0 ] && ! grep -q '^FAILED ' "$log"; then
-    not_ok "$1" "exit status $2"
+  status=$(cat "$scratch/$1.status")
+  if [ "$status" -ne 0 ] && ! grep -q '^FAILED ' "$log"; then
+    not_ok "$1" "exit status $status"
   fi
 }
 
-# A soak is a small load for a long time: it runs beside the others.
+# A soak is a small load for a long time: it runs beside all others.
 soak=
 if [ "$#" -gt 1 ] && [[ " $* " == *" soak "* ]]; then
-  run soak >"$scratch/soak" &
+  run soak &
   soak=$!
   undo kill -TERM "$soak"
 fi
+# Two of the others at a time: they wait for clocks and clients. Attacks are alone, because their honest clients' waits
+# are compared.
+pairs=()
 for name in "$@"; do
-  [ "$name" != soak ] || [ -z "$soak" ] || continue
-  echo "-- $name"
-  status=0
-  run "$name" | tee "$scratch/$name" || status=$?
-  collect "$name" "$status"
+  case $name in
+    soak) [ -n "$soak" ] || run soak ;;
+    hostile) run hostile ;;
+    *) pairs+=("$name") ;;
+  esac
 done
-if [ -n "$soak" ]; then
-  echo "-- soak"
-  status=0
-  wait "$soak" || status=$?
-  cat "$scratch/soak"
-  collect soak "$status"
-fi
+export scratch
+export -f run
+printf '%s\n' "${pairs[@]}" | xargs -r -P 2 -I{} bash -c 'run "$@"' run {} "${arguments[@]}"
+[ -z "$soak" ] || wait "$soak"
+for name in "$@"; do
+  collect "$name"
+done
 totals
