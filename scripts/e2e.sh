@@ -58,7 +58,10 @@ for name in "$@"; do
 done
 export scratch
 export -f run
-printf '%s\n' "${pairs[@]}" | xargs -r -P 2 -I{} bash -c 'run "$@"' run {} "${arguments[@]}"
+printf '%s\n' "${pairs[@]}" | xargs -r -P 2 -I{} bash -c 'run "$@"' run {} "${arguments[@]}" &
+lanes=$!
+undo kill -TERM "$lanes"
+wait "$lanes"
 [ -z "$soak" ] || wait "$soak"
 for name in "$@"; do
   collect "$name"

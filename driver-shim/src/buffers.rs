@@ -8,7 +8,10 @@
 #![allow(unsafe_code)]
 
 use crate::mapping::{Mapping, Pages};
+#[cfg(any(test, feature = "testing"))]
+use std::cell::RefCell;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 /// What the kernel gives and takes at a time, at least.
@@ -21,7 +24,7 @@ pub struct Backing {
     len: usize,
 }
 
-// SAFETY: an address and a length; the memory is never unmapped.
+// SAFETY: an address and a length; the memory is unmapped by `unmap_all` alone.
 unsafe impl Send for Backing {}
 
 /// `count` buffers of `bytes` each, rounded up to whole pages: zeroed, and none of them backed yet.
@@ -35,10 +38,14 @@ pub fn buffers(
 ) -> io::Result<impl Iterator<Item = (&'static mut [u8], Backing)>> {
     let len = bytes.max(1).next_multiple_of(PAGE_BYTES);
     let all = count.checked_mul(len).ok_or(io::ErrorKind::OutOfMemory)?;
-    let mapping = Box::leak(Box::new(Mapping::new(all.max(1), Pages::Small)?));
+    // For good, whatever becomes of its maker.
+    let mapping = ManuallyDrop::new(Mapping::new(all.max(1), Pages::Small)?);
+    let (base, whole) = (mapping.base(), mapping.len());
     #[cfg(any(test, feature = "testing"))]
-    MADE.with_borrow_mut(|made| made.push(NonNull::from(&mut *mapping)));
-    let parts = mapping.bytes_mut().chunks_exact_mut(len).take(count);
+    MADE.with_borrow_mut(|made| made.push(mapping));
+    // SAFETY: mapped for so many bytes, zeroed, and known to no other code.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), whole) };
+    let parts = bytes.chunks_exact_mut(len).take(count);
     Ok(parts.map(move |part| {
         let at = NonNull::from(&mut *part).cast();
         (part, Backing { at, len })
@@ -47,8 +54,8 @@ pub fn buffers(
 
 #[cfg(any(test, feature = "testing"))]
 thread_local! {
-    /// What was mapped by this thread.
-    static MADE: std::cell::RefCell<Vec<NonNull<Mapping>>> = const { std::cell::RefCell::new(Vec::new()) };
+    /// What this thread has mapped.
+    static MADE: RefCell<Vec<ManuallyDrop<Mapping>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Unmaps all buffers that this thread has made: for fuzz targets, which make more of them than a process can have.
@@ -57,10 +64,7 @@ thread_local! {
 /// None of them is used any more, nor any [`Backing`].
 #[cfg(any(test, feature = "testing"))]
 pub unsafe fn unmap_all() {
-    for mapping in MADE.take() {
-        // SAFETY: from a box that was leaked, once; that nothing refers to its memory is the caller's promise.
-        drop(unsafe { Box::from_raw(mapping.as_ptr()) });
-    }
+    MADE.take().into_iter().map(ManuallyDrop::into_inner).for_each(drop);
 }
 
 impl Backing {
@@ -69,7 +73,7 @@ impl Backing {
     /// # Safety
     /// No thread reads the buffer meanwhile, and later readers read no byte that was not written since.
     pub unsafe fn give_back(&self) {
-        // SAFETY: whole pages of a private anonymous mapping that is never unmapped; that their bytes
+        // SAFETY: whole pages of a private anonymous mapping that is still there; that their bytes
         // change is the caller's promise to bear.
         unsafe { libc::madvise(self.at.as_ptr().cast(), self.len, libc::MADV_DONTNEED) };
     }

@@ -2,6 +2,18 @@
 # the files of this machine.
 # shellcheck shell=bash disable=SC2154 # the sourcing scripts' and libraries'
 
+# kernel_fetched CACHE KERNEL: the kernel and its modules are in the cache.
+kernel_fetched() {
+  local cache=$1 kernel=$2
+  [ ! -e "$cache/$kernel/modules.dep" ] || return 0
+  (cd "$scratch" && apt-get download "linux-image-$kernel" && dpkg-deb -x linux-image-*.deb fetched) &&
+    busybox depmod -b "$scratch/fetched" "$kernel" &&
+    rm -rf "${cache:?}/$kernel" &&
+    mv "$scratch/fetched/lib/modules/$kernel" "$cache/$kernel.new" &&
+    mv "$scratch/fetched/boot/vmlinuz-$kernel" "$cache/$kernel.new/vmlinuz" &&
+    mv "$cache/$kernel.new" "$cache/$kernel"
+}
+
 # guest_made MODULES: the guest's kernel and its first file system, with those modules. Its standard input
 # is what the guest does once it has them and the files: `here PROGRAM` runs one of this machine's by its
 # path (by its name busybox would take its own), `word NAME` is a word of the kernel's command line.
@@ -10,14 +22,9 @@ guest_made() {
   local cache=target/netem root=$scratch/root modules=$1 kernel module
   kernel=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
   kernel=${kernel#linux-image-}
-  if [ ! -e "$cache/$kernel/modules.dep" ]; then
-    mkdir -p "$cache"
-    (cd "$scratch" && apt-get download "linux-image-$kernel" && dpkg-deb -x linux-image-*.deb fetched)
-    busybox depmod -b "$scratch/fetched" "$kernel"
-    rm -rf "${cache:?}/$kernel"
-    mv "$scratch/fetched/lib/modules/$kernel" "$cache/$kernel"
-    mv "$scratch/fetched/boot/vmlinuz-$kernel" "$cache/$kernel/vmlinuz"
-  fi
+  mkdir -p "$cache"
+  # Scripts run side by side.
+  (flock 9 && kernel_fetched "$cache" "$kernel") 9>"$cache/lock"
   vmlinuz=$cache/$kernel/vmlinuz
   mkdir -p "$root"/{bin,proc,sys,dev,host} "$root/lib/modules/$kernel"
   cp "$(command -v busybox)" "$root/bin/busybox"

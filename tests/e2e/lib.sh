@@ -233,3 +233,10 @@ FAULTS
     not_ok "planted errors in the same capture are found" "none was"
   fi
 }
+
+# rust_client FEATURES...: the client that reads one-sided, as $scratch/rust-client. Scripts that want different
+# features run side by side.
+rust_client() {
+  (flock 9 && cargo build -q -p gnomon-client "$@" --example reads &&
+    cp target/debug/examples/reads "$scratch/rust-client") 9>target/rust-client.lock
+}

@@ -44,8 +44,7 @@ INIT
 }
 
 modules="virtio_pci virtio_net 9p 9pnet_virtio crc32_generic ib_uverbs rdma_rxe sch_netem ifb act_mirred cls_matchall sch_ingress"
-check "the Rust client is made" cargo build -q -p gnomon-client --features verbs --example reads
-cp target/debug/examples/reads "$scratch/rust-client"
+check "the Rust client is made" rust_client --features verbs
 check "the client is made" cc -O2 -Wall -Wextra -Werror -o "$scratch/client" tests/e2e/rdma/client.c -libverbs
 what_it_does >"$scratch/what"
 check "the guest is made" guest_made "$modules" <"$scratch/what"

@@ -39,10 +39,10 @@ if [ -e /usr/include/infiniband/verbs.h ]; then
   check "the shim's test is made" cc -O2 -Wall -Wextra -Werror -o "$scratch/gid" tests/e2e/rdma/gid_test.c -libverbs
   check "the GID of RoCE v2 is taken, on its port" "$scratch/gid"
 fi
-check "the Rust client is made" cargo build -q -p gnomon-client --example reads
+check "the Rust client is made" rust_client
 for tcp in kernel worker; do
   wire_up net_tap --rdma --tcp "$tcp" --exception-rate 100000 -m 256
-  counted in_ns "$client" target/debug/examples/reads "$v4:11211" sockets
+  counted in_ns "$client" "$scratch/rust-client" "$v4:11211" sockets
   plays "through sockets, TCP by the $tcp"
   if [ "$tcp" = worker ]; then
     mac=$(ip -n "$client" neigh show "$v4" | sed -n 's/.* lladdr \([^ ]*\).*/\1/p')

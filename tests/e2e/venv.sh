@@ -6,6 +6,11 @@ venv=target/clients/venv
 
 # make_venv: the libraries in Python, as requirements.txt has them.
 make_venv() {
+  mkdir -p target/clients
+  # Scripts run side by side.
+  (flock 9 && made_venv) 9>target/clients/venv.lock
+}
+made_venv() {
   local wanted=tests/e2e/clients/requirements.txt
   if cmp -s "$wanted" "$venv/made-from"; then
     return

@@ -142,17 +142,14 @@ impl DpdkPort {
             state.started = true;
             shared.steer(&state)?;
         }
-        let signals = if matches!(&*shared.driver, "net_tap" | "net_tun") {
-            let found = PacketSignals::find().map_err(|source| DpdkError::Setup {
-                name: shared.name.clone(),
-                step: "find the driver's signal",
-                source,
-                hint: "allow more open files (ulimit -n)",
-            });
-            Some(Arc::new(found?))
-        } else {
-            None
-        };
+        // net_tap's, which may be behind another driver.
+        let signals = PacketSignals::find().map_err(|source| DpdkError::Setup {
+            name: shared.name.clone(),
+            step: "take the driver's signals",
+            source,
+            hint: "allow more open files (ulimit -n)",
+        })?;
+        let signals = signals.filter(|_| !shared.busy_poll).map(Arc::new);
         let queues = (0..u16::try_from(shared.rx.len()).unwrap_or(u16::MAX))
             .map(|q| QueuePair {
                 rx: Box::new(DpdkRx::new(Arc::clone(&shared), q, signals.clone())),

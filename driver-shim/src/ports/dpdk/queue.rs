@@ -30,6 +30,8 @@ pub(super) struct DpdkRx {
     frames: [ffi::GnFrame; BURST_MAX],
     /// Of a driver that says by signals that packets came.
     signals: Option<Arc<PacketSignals>>,
+    /// Since one came.
+    looks: u32,
 }
 
 impl DpdkRx {
@@ -38,7 +40,7 @@ impl DpdkRx {
         queue: u16,
         signals: Option<Arc<PacketSignals>>,
     ) -> Self {
-        Self { port, queue, frames: [ffi::GnFrame::default(); BURST_MAX], signals }
+        Self { port, queue, frames: [ffi::GnFrame::default(); BURST_MAX], signals, looks: 0 }
     }
 }
 
@@ -47,7 +49,7 @@ impl RxQueue for DpdkRx {
         let port = &*self.port;
         let Some((state, _inside)) = port.rx_inside(self.queue) else { return 0 };
         if let Some(signals) = &self.signals {
-            signals.take();
+            signals.take(&mut self.looks);
         }
         let room = u16::try_from(into.remaining_capacity()).unwrap_or(BURST).min(BURST);
         let mut bad = 0;

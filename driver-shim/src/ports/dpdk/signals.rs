@@ -3,9 +3,11 @@
 //! The driver has the kernel send the process a real-time signal for each packet, and its handler counts them; a
 //! receive queue is read only when the count has changed. Delivered, each woke the first thread of the process or
 //! interrupted a worker: an interrupt of a processor and a switch of threads for each packet. Blocked, they wait; a worker
-//! takes all that wait at once, and calls the handler once.
+//! takes all that wait at once, and calls the handler once. It also does so now and then without a signal: of more than
+//! RLIMIT_SIGPENDING the kernel sends none.
 #![allow(unsafe_code)]
 
+use parking_lot::Mutex;
 use std::io;
 use std::mem::{MaybeUninit, size_of_val};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,12 +15,16 @@ use std::ptr;
 
 /// Signals taken at a time.
 const SIGNALS: usize = 64;
+/// Looks in a row of one queue that find no signal, until the driver is to look all the same: some milliseconds of an
+/// idle worker.
+const LOOKS_MAX: u32 = 64;
 
 /// The real-time signals of the driver's.
 pub(super) struct PacketSignals {
     waiting: OwnedFd,
     signal: libc::c_int,
-    handler: extern "C" fn(libc::c_int),
+    /// One call at a time: it adds to its count in steps.
+    handler: Mutex<extern "C" fn(libc::c_int)>,
 }
 
 impl PacketSignals {
@@ -32,11 +38,11 @@ impl PacketSignals {
         unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
     }
 
-    /// Those that the driver has set up.
+    /// Those that a driver has set up, if one has.
     ///
     /// # Errors
-    /// It has not, or there are no more descriptors.
-    pub(super) fn find() -> io::Result<Self> {
+    /// No more descriptors.
+    pub(super) fn find() -> io::Result<Option<Self>> {
         for signal in libc::SIGRTMIN()..=libc::SIGRTMAX() {
             let mut action = MaybeUninit::<libc::sigaction>::zeroed();
             // SAFETY: asks only; `action` is a place for the answer.
@@ -60,24 +66,34 @@ impl PacketSignals {
             }
             // SAFETY: just made, and no other code has it.
             let waiting = unsafe { OwnedFd::from_raw_fd(fd) };
-            return Ok(Self { waiting, signal, handler });
+            return Ok(Some(Self { waiting, signal, handler: Mutex::new(handler) }));
         }
-        Err(io::ErrorKind::NotFound.into())
+        Ok(None)
     }
 
-    /// Takes those that wait, and says once to the driver that packets came, if any did.
-    pub(super) fn take(&self) {
+    /// Takes those that wait, and says once to the driver that packets came, if any did or may have. For the one
+    /// queue that has `looks`.
+    pub(super) fn take(&self, looks: &mut u32) {
+        *looks += 1;
+        if self.take_all() || *looks >= LOOKS_MAX {
+            *looks = 0;
+            let handler = self.handler.lock();
+            (*handler)(self.signal);
+        }
+    }
+
+    /// Takes those that wait; whether any did.
+    fn take_all(&self) -> bool {
+        let mut any = false;
         let mut infos = [const { MaybeUninit::<libc::signalfd_siginfo>::uninit() }; SIGNALS];
         let all = size_of_val(&infos);
         let fd = self.waiting.as_raw_fd();
         loop {
             // SAFETY: so many bytes are there to be written to, and are not read.
             let read = unsafe { libc::read(fd, infos.as_mut_ptr().cast(), all) };
-            if read > 0 {
-                (self.handler)(self.signal);
-            }
+            any |= read > 0;
             if usize::try_from(read) != Ok(all) {
-                return;
+                return any;
             }
         }
     }
@@ -112,9 +128,9 @@ mod tests {
         // SAFETY: the handler counts, and no more.
         unsafe { libc::signal(signal, count as *const () as libc::sighandler_t) };
         PacketSignals::block();
-        let signals = PacketSignals::find().unwrap();
+        let signals = PacketSignals::find().unwrap().expect("a handler");
         assert_eq!(signals.signal, signal);
-        signals.take();
+        signals.take(&mut 0);
         assert_eq!(CALLS.load(Ordering::Relaxed), 0);
         for sent in [1, 20, 3 * SIGNALS - 1] {
             let before = CALLS.load(Ordering::Relaxed);
@@ -123,11 +139,16 @@ mod tests {
                 assert_eq!(unsafe { libc::raise(signal) }, 0);
             }
             assert_eq!(CALLS.load(Ordering::Relaxed), before);
-            signals.take();
-            let calls = CALLS.load(Ordering::Relaxed) - before;
-            assert_eq!(calls as usize, sent.div_ceil(SIGNALS), "{sent} signals");
-            signals.take();
-            assert_eq!(CALLS.load(Ordering::Relaxed) - before, calls);
+            signals.take(&mut 0);
+            assert_eq!(CALLS.load(Ordering::Relaxed), before + 1, "{sent} signals");
+            signals.take(&mut 0);
+            assert_eq!(CALLS.load(Ordering::Relaxed), before + 1, "{sent} signals");
         }
+        // Without signals.
+        let (before, mut looks) = (CALLS.load(Ordering::Relaxed), 0);
+        for _ in 0..3 * LOOKS_MAX {
+            signals.take(&mut looks);
+        }
+        assert_eq!(CALLS.load(Ordering::Relaxed), before + 3);
     }
 }
