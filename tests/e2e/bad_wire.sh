@@ -46,8 +46,8 @@ exact() {
 }
 
 cable
-server_start "$server" -l "$v4" -U 0 -m 256
 ip -n "$server" addr add "$v4/24" dev right0
+server_start "$server" -l "$v4" -U 0 -m 256
 server_wait "serves on kernel sockets" in_ns "$client" "$memc" tcp "$v4:11211" version
 for connections in 1 4; do exact "the kernel's TCP" "$connections"; done
 server_stop

@@ -17,7 +17,6 @@ need_qemu
 what_it_does() {
   cat <<INIT
 mount -t tmpfs none /host/run
-mount -t tmpfs none /host/tmp
 ip() { here /usr/sbin/ip "\$@"; }
 ip link set lo up
 ip netns add client

@@ -3,7 +3,7 @@
 //!
 //! In: nothing but the papers' own figures, and with `--krps`, `--watts` and `--price` those of a machine of yours.
 //! Out: each printed ratio beside the quotient of the figures printed next to it, and whether they agree. A
-//! ratio that does not is the paper's own slip, or rounding of what it was computed from: the row says by how much.
+//! ratio that no rounding of them gives is a slip in one of the three.
 
 use super::frame::{Common, Frame};
 use crate::report::table::{Draw, Table};
@@ -11,8 +11,8 @@ use clap::Parser;
 use serde_json::{Value, json};
 use std::error::Error;
 
-/// Relative difference up to which a printed ratio is that of the printed figures, rounded.
-const ROUNDING: f64 = 0.02;
+/// Half of the last place of the printed ratios.
+const HALF_OF_RATIO: f64 = 0.005;
 
 /// Table 2 of the FPGA paper, of 1,000 CPU servers or as much memory: system, million requests per second, million
 /// dollars a year in all, and as printed operations per second and dollar.
@@ -95,9 +95,19 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Whether a printed ratio is this one, rounded.
-fn agrees(printed: f64, recomputed: f64) -> bool {
-    (printed / recomputed - 1.0).abs() <= ROUNDING
+/// Half of the last place that a number is printed with.
+fn half_a_place(number: f64) -> f64 {
+    let text = number.to_string();
+    let places = text.split_once('.').map_or(0, |(_, places)| places.len());
+    0.5 / 10_f64.powi(i32::try_from(places).unwrap_or(0))
+}
+
+/// Whether a printed ratio may be that of what the printed numbers were before they were rounded.
+fn agrees(printed: f64, over: f64, under: f64) -> bool {
+    let (more, less) = (half_a_place(over), half_a_place(under));
+    let least = (over - more) / (under + less) - HALF_OF_RATIO;
+    let most = (over + more) / (under - less) + HALF_OF_RATIO;
+    (least..=most).contains(&printed)
 }
 
 fn ownership() -> Vec<Value> {
@@ -105,7 +115,7 @@ fn ownership() -> Vec<Value> {
         let recomputed = mops / dollars;
         json!({
             "system": system, "mops": mops, "million_dollars": dollars, "printed": printed,
-            "recomputed": recomputed, "agrees": agrees(printed, recomputed),
+            "recomputed": recomputed, "agrees": agrees(printed, mops, dollars),
         })
     };
     OWNERSHIP.map(row).to_vec()
@@ -116,7 +126,7 @@ fn energy() -> Vec<Value> {
         let recomputed = kops / watts;
         json!({
             "system": system, "watts": watts, "kops": kops, "printed": printed,
-            "recomputed": recomputed, "agrees": agrees(printed, recomputed),
+            "recomputed": recomputed, "agrees": agrees(printed, kops, watts),
         })
     };
     ENERGY.map(row).to_vec()
@@ -159,14 +169,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_papers_ratios_are_those_of_their_figures_but_for_one() {
+    fn the_papers_ratios_are_those_of_their_figures_but_for_two() {
         let slips: Vec<String> = ownership()
             .iter()
             .chain(&energy())
             .filter(|row| row["agrees"] == false)
             .map(|row| row["system"].to_string())
             .collect();
-        assert_eq!(slips, ["\"FPGA2B\""]);
+        assert_eq!(slips, ["\"FPGA2B\"", "\"FPGA3B\""]);
+        // The one is what FPGA3B's total makes it.
+        assert!(agrees(14.79, 2_262.0, 153.0) && !agrees(14.79, 2_262.0, 77.0));
         let of = |system: &str| {
             let row = ownership().into_iter().find(|row| row["system"] == system).unwrap();
             (row["recomputed"].as_f64().unwrap() * 100.0).round() / 100.0
@@ -177,7 +189,7 @@ mod tests {
         );
     }
 
-    /// Section 5.6 gives the prices that the ratios come from: 150 dollars for the GTX 750Ti.
+    /// Section 5.6 gives the prices that the ratios come from: 150 dollars for the GTX 750Ti, and the processor's.
     #[test]
     fn a_ratio_means_a_price() {
         let all = comparison();

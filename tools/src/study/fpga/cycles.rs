@@ -1,7 +1,7 @@
 //! What a request takes of each module of the FPGA appliance, in clock cycles.
 //!
 //! In: a request, and what happened in memory. Out: bytes and cycles. Each constant says where it comes from: a
-//! section of the paper, a derivation, or the one fit ([`DRAM_CYCLES`]). Nothing fails.
+//! section of the paper, a derivation, or one of two fits ([`HASH_START_CYCLES`], [`DRAM_CYCLES`]). Nothing fails.
 
 /// Section 5.2.1: 125 MHz, with one instance and with two.
 pub const CLOCK_HZ: f64 = 125e6;
@@ -17,7 +17,7 @@ pub const KEY_BYTES: u64 = 64;
 const HASH_BYTES: u64 = 12;
 /// Section 4.3.4: a mix takes three cycles and the final mix four.
 pub const HASH_STEPS: (u64, u64) = (3, 4);
-/// Derived: what 23 cycles for 64 bytes (5.2.2) leave beside five mixes and the final one (initial state, final addition).
+/// Fitted: what 23 cycles for 64 bytes (5.2.2) leave beside five mixes and the final one (initial state, final addition).
 pub const HASH_START_CYCLES: u64 = 4;
 /// Fitted: what 42 cycles of a hash read (5.2.2) leave for each of its two accesses to DRAM, beside the words that it reads
 /// and compares. The paper prints no latency of its DRAM.

@@ -98,7 +98,7 @@ const PRINTED: Table = Table {
 const LOAD: Table = Table {
     name: "load",
     title: "The packet FIFO by load (128 B)",
-    says: "Requests arrive by Poisson, no closer than 1 GbE allows (`line`: SETs cannot come faster than they are taken). Packets dropped, all of them whole; microseconds from a request's first byte in to its reply's last byte out. The paper prints neither drops nor latencies; gnomon's are in `gnomon-study latency`.",
+    says: "Requests arrive by Poisson, no closer than 1 GbE allows (`line`: SETs cannot come faster than they are taken). Packets dropped, all of them whole; microseconds from a request's first byte in to its reply's last byte out. What is dropped is of this many requests, of which the FIFOs take in the first thousands whatever the load. The paper prints neither drops nor latencies; gnomon's are in `gnomon-study latency`.",
     columns: &[
         "operation",
         "load",
@@ -127,7 +127,7 @@ pub struct Cli {
     #[arg(long, value_delimiter = ',', default_value = "10,32,64,128,512,1024", value_parser = clap::value_parser!(u64).range(1..=VALUE_BYTES_MAX))]
     sizes: Vec<u64>,
     /// Requests of each run.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     requests: Option<u64>,
     /// Bytes of the input FIFO, and of the output FIFO.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(2_048..=1 << 30))]
@@ -201,19 +201,23 @@ impl Run {
 
     /// The same on as many instances, each with its own memory, port and clients (5.2.1), and their rates added.
     fn kops(&self, instances: u64, load: Load) -> (f64, Counters) {
-        let run = |n| Self { seed: self.seed + n, ..*self }.serve(load);
+        let run = |n| Self { seed: self.seed.wrapping_add(n), ..*self }.serve(load);
         let all: Vec<Counters> = (0..instances).map(run).collect();
         let kops = all.iter().map(Counters::rate).sum::<f64>() / 1e3;
         (kops, all.into_iter().next().unwrap_or_default())
     }
 }
 
-/// What a stream waits for: the busiest of what runs side by side.
+/// What a stream waits for: the busiest of what runs side by side. The wire is busy between frames, too.
 fn limit(of: &Counters) -> &'static str {
     let spent = |module| of.spent(module);
     let (input, output) = (spent(Module::NetworkInput), spent(Module::NetworkOutput));
     let all: u64 = Module::ALL.into_iter().map(spent).sum();
-    let parts = [(input, "network input"), (output, "network output")];
+    let gaps = |frames: u64| frames * cycles::WIRE_GAP_CYCLES;
+    let parts = [
+        (input + gaps(of.offered), "network input"),
+        (output + gaps(of.served()), "network output"),
+    ];
     parts
         .into_iter()
         .chain([(all - input - output, "controller")])

@@ -5,7 +5,8 @@
 //! made warps again ([`lanes`]); a multiprocessor takes as many blocks as it has room for threads, and its
 //! warps have their turns one after the other (round robin), each turn a basic block or an access. What is
 //! modelled of the accesses: loads go through the multiprocessor's cache ([`model`]), which is empty when a
-//! kernel starts; stores go through it and take no line; loads by acquire and atomic operations go past it.
+//! kernel starts; stores go through it and take no line; loads by acquire and atomic operations go past it. Relaxed
+//! loads count as plain ones, although a GPU may serve them from the second level, because they are of its whole scope.
 //! What is not: time, barriers between warps, shared memory, and the threads' own. Counted, so the same
 //! each time. Fails as the executor does.
 
@@ -26,6 +27,8 @@ use std::error::Error;
 
 /// Lanes of a warp.
 const WARP: u32 = 32;
+/// Threads of a block: two for each of its requests.
+const BLOCK: u32 = 256;
 /// Requests of the batch: so many that several multiprocessors are full.
 const REQUESTS: usize = 4096;
 /// Lengths of keys, one as likely as the other: the paper's are shorter than 100 bytes.
@@ -65,7 +68,7 @@ const TABLES: [Table; 3] = [
     Table {
         name: "sizes",
         title: "Misses by size of the cache",
-        says: "Loads are a warp's, one for each line; `cold`: misses in a cache of any size; `steps`: basic blocks that a warp enters; `used_once`: lines that one load used before they left.",
+        says: "Loads are a warp's, one for each line; `cold`: misses in a cache of any size; `steps`: basic blocks that a warp enters; `used_once`: lines that one load used before they left. Relaxed loads, as those of the tables, count as plain ones.",
         columns: COLUMNS,
         plot: Some(Draw::Lines {
             x: Axis::log("kilobytes"),
@@ -102,9 +105,19 @@ pub struct Cli {
     /// several times.
     #[arg(long, value_name = "BYTES:LINE:WAYS")]
     cache: Vec<Shape>,
-    /// Threads that a multiprocessor has room for: so many of a launch share a cache.
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(32..=4096))]
+    /// Threads that a multiprocessor has room for, in blocks of 256: so many of a launch share a cache.
+    #[arg(long, default_value_t = 1024, value_parser = threads)]
     threads: u32,
+}
+
+/// Threads of a multiprocessor: whole blocks, up to more than any GPU has.
+fn threads(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(threads) if (BLOCK..=4096).contains(&threads) && threads.is_multiple_of(BLOCK) => {
+            Ok(threads)
+        }
+        _ => Err(format!("whole blocks of {BLOCK} threads, 4096 at most")),
+    }
 }
 
 /// What the study looks at: the launches of a kernel, and what they answered.
