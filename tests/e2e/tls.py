@@ -69,7 +69,7 @@ def stats(tls, what=b"stats"):
 
 
 def comes_to(tls, name, number):
-    """Waits for what a thread counts after it has told another client."""
+    """Waits for what a thread counts after another client has its alert."""
     until = time.monotonic() + 10
     while (now := int(stats(tls)[name])) != number:
         assert time.monotonic() < until, f"{name} {now}, not {number}"

@@ -127,7 +127,7 @@ fn refusal(mut tls: Tls) -> String {
     }
 }
 
-/// Waits for what a thread counts after it has told another client.
+/// Waits for what a thread counts after another client has its alert.
 fn comes_to(tls: &mut Tls, name: &str, number: &str) {
     let begun = Instant::now();
     loop {
