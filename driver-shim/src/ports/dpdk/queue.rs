@@ -30,7 +30,7 @@ pub(super) struct DpdkRx {
     frames: [ffi::GnFrame; BURST_MAX],
     /// Of a driver that says by signals that packets came.
     signals: Option<Arc<PacketSignals>>,
-    /// Since one came.
+    /// Looks for them since one came.
     looks: u32,
 }
 
