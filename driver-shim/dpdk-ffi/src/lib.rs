@@ -371,13 +371,6 @@ unsafe extern "C" {
     /// No other call on this port is running, bursts aside.
     pub fn gn_port_stats(port: u16, out: &mut GnPortStats) -> c_int;
 
-    /// Stops the port.
-    ///
-    /// # Safety
-    /// No burst and no other call is running on it, and no burst follows before it is started
-    /// again.
-    pub fn gn_port_stop(port: u16) -> c_int;
-
     /// From now on what the device shows is kept for [`gn_port_told`].
     ///
     /// # Safety
@@ -395,14 +388,15 @@ unsafe extern "C" {
     /// [`gn_port_start`].
     ///
     /// # Safety
-    /// As for [`gn_port_stop`]; no call that plugs in, looks up or removes is running.
+    /// No burst and no other call is running on it, no burst follows before it is started again, and no call that
+    /// plugs in, looks up or removes is running.
     pub fn gn_port_reset(port: u16) -> c_int;
 
-    /// Closes the stopped port; its buffers return to the pool. `unplug` also releases its device, and takes
+    /// Stops and closes the port; its buffers return to the pool. `unplug` also releases its device, and takes
     /// the pool's memory back when no other device has it.
     ///
     /// # Safety
-    /// As for [`gn_port_stop`]. `pool` lives; with `unplug`, no other call that plugs in, looks
+    /// No burst and no other call is running on it, and none follows. `pool` lives; with `unplug`, no other call that plugs in, looks
     /// up, removes or maps memory is running.
     pub fn gn_port_close(port: u16, pool: *mut GnPool, unplug: c_int) -> c_int;
 

@@ -2,13 +2,18 @@
 #include "umem.h"
 
 #include <errno.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
+#include <rte_alarm.h>
 #include <rte_bus.h>
 #include <rte_config.h>
 #include <rte_dev.h>
+#include <rte_devargs.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -55,8 +60,14 @@ int gn_eal_init(int argc, char **argv)
 	return rte_eal_init(argc, argv) < 0 ? failed() : 0;
 }
 
+/* DPDK's interrupt thread waits for ever, with an alarm in its hands (close_memif). */
+static int interrupts_ended;
+
 int gn_eal_cleanup(void)
 {
+	/* It would wait for that alarm; and without it the thread's memory stays. */
+	if (__atomic_load_n(&interrupts_ended, __ATOMIC_ACQUIRE))
+		return 0;
 	return rte_eal_cleanup();
 }
 
@@ -407,11 +418,6 @@ int gn_port_stats(uint16_t port, struct gn_port_stats *out)
 	return 0;
 }
 
-int gn_port_stop(uint16_t port)
-{
-	return rte_eth_dev_stop(port);
-}
-
 /* What each port's device has told since it was last asked. Written by DPDK's own thread. */
 static uint32_t told[RTE_MAX_ETHPORTS];
 
@@ -480,6 +486,66 @@ int gn_port_reset(uint16_t port)
 	return rc == -ENOTSUP ? rte_eth_dev_stop(port) : rc;
 }
 
+/* Longest wait for DPDK's interrupt thread, in seconds. */
+#define CLOSE_MAX_S 5
+
+static struct closing {
+	uint16_t port;
+	int server, begun, rc;
+	sem_t done;
+} closing[RTE_MAX_ETHPORTS];
+
+static int stop_and_close(uint16_t port)
+{
+	int stopped = rte_eth_dev_stop(port);
+	int closed = rte_eth_dev_close(port);
+
+	return stopped < 0 ? stopped : closed;
+}
+
+static void close_by_alarm(void *arg)
+{
+	struct closing *c = arg;
+
+	if (__atomic_exchange_n(&c->begun, 1, __ATOMIC_ACQ_REL))
+		return;
+	c->rc = stop_and_close(c->port);
+	if (c->server)
+		__atomic_store_n(&interrupts_ended, 1, __ATOMIC_RELEASE);
+	sem_post(&c->done);
+	while (c->server)
+		pause();
+}
+
+/*
+ * memif frees a connection when its port is stopped, and in DPDK's interrupt thread when the peer
+ * leaves, which it does on hearing of the first. So that thread does both: it is where alarms are called.
+ * A server also frees its listener, which the thread goes on to look at: it may do nothing after that.
+ */
+static int close_memif(uint16_t port, const struct rte_device *device)
+{
+	struct closing *c = &closing[port];
+	const struct rte_devargs *devargs = rte_dev_devargs(device);
+	struct timespec deadline;
+
+	if (__atomic_load_n(&interrupts_ended, __ATOMIC_ACQUIRE))
+		return stop_and_close(port);
+	c->port = port;
+	c->begun = 0;
+	c->server = devargs != NULL && devargs->args != NULL && strstr(devargs->args, "role=server") != NULL;
+	sem_init(&c->done, 0, 0);
+	clock_gettime(CLOCK_REALTIME, &deadline);
+	if (rte_eal_alarm_set(1, close_by_alarm, c) == 0)
+		deadline.tv_sec += CLOSE_MAX_S;
+	while (sem_timedwait(&c->done, &deadline) < 0) {
+		if (errno != EINTR && !__atomic_exchange_n(&c->begun, 1, __ATOMIC_ACQ_REL)) {
+			rte_eal_alarm_cancel(close_by_alarm, c);
+			return stop_and_close(port);
+		}
+	}
+	return c->rc;
+}
+
 int gn_port_close(uint16_t port, struct gn_pool *pool, int unplug)
 {
 	struct rte_eth_dev_info info;
@@ -488,7 +554,10 @@ int gn_port_close(uint16_t port, struct gn_pool *pool, int unplug)
 	if (rc < 0)
 		return rc;
 	unwatch(port, info.device);
-	rc = rte_eth_dev_close(port);
+	if (strcmp(info.driver_name, "net_memif") == 0)
+		rc = close_memif(port, info.device);
+	else
+		rc = stop_and_close(port);
 	gn_umem_free(port, info.nb_rx_queues);
 	if (unplug && info.device != NULL) {
 		int removed;

@@ -132,7 +132,6 @@ int gn_port_promiscuous(uint16_t port, int on);
 int gn_port_all_multicast(uint16_t port);
 int gn_port_link_up(uint16_t port);
 int gn_port_stats(uint16_t port, struct gn_port_stats *out);
-int gn_port_stop(uint16_t port);
 int gn_port_watch(uint16_t port);
 uint32_t gn_port_told(uint16_t port);
 int gn_port_reset(uint16_t port);

@@ -217,15 +217,11 @@ impl PortShared {
         }
         self.count(&mut state);
         state.open = false;
-        if state.started {
-            // SAFETY: no burst is running (waited for above), and none begins: `closed` is set.
-            // Other calls for the port wait for the lock of `state`.
-            self.log("stop", unsafe { ffi::gn_port_stop(self.number) });
-        }
         // Who unplugs a device that vfio has waits until we have released it.
         let unplug = (self.plugged || state.gone).into();
-        // SAFETY: as above; our region keeps the pool alive, and a thread that plugs in, looks up,
-        // removes or maps waits for the lock of `open`.
+        // SAFETY: no burst is running (waited for above), and none begins: `closed` is set. Other
+        // calls for the port wait for the lock of `state`, and a thread that plugs in, looks up,
+        // removes or maps for that of `open`. Our region keeps the pool alive.
         self.log("close", unsafe { ffi::gn_port_close(self.number, self.pool(), unplug) });
         open.ports.retain(|&p| p != self.number);
         true
