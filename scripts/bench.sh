@@ -25,7 +25,7 @@ out=${BENCH_OUT:-target/study}
 rounds=${BENCH_ROUNDS:-5}
 seconds=${BENCH_SECONDS:-5}
 # With one TCP thread.
-memcached_tcp="memcached=memcached -u nobody -l 127.0.0.1 -p {port} -U 0 -m {memory} -t 1 -c 11000"
+memcached_tcp="memcached=memcached -u nobody -l {address} -p {port} -U 0 -m {memory} -t 1 -c 11000"
 [ "$#" -gt 0 ] || set -- ratios
 
 # own_namespace: a namespace for servers and clients, once.
@@ -157,33 +157,15 @@ part_tcp() {
   tcp_study --verb get --idle "$((idle < 10000 ? idle : 10000))"
 }
 
-# The same over wires, a worker's TCP beside the kernel's behind the exception path: a port of each kind, one after
-# the other, and memcached at the other end of a cable of its own. The kernel's TCP is the client's.
+# The same over wires: gnomon by its workers, and by the kernel behind the exception path, and memcached behind a veth
+# cable. The client has the kernel's TCP.
 part_wire() {
-  # shellcheck source=tests/e2e/wire.sh
-  . tests/e2e/wire.sh
   need_netns
-  local kind tcp cable="" far="" cable_pid ask
-  ask=(tcp --connections "${BENCH_CONNECTIONS:-32}" --key-size 16 --rounds "$rounds" --milliseconds "$((seconds * 100))")
-  netns cable
-  netns far
-  veth_pair "$cable" "$far"
-  in_ns "$cable" nft delete table netdev gnomon
-  ip -n "$cable" addr add "$v4/24" dev wire0
-  client_addresses "$far" wire1
-  ip netns exec "$cable" memcached -u nobody -l "$v4" -p 11211 -U 11211 -t 1 >"$scratch/memcached.log" 2>&1 &
-  cable_pid=$!
-  undo stop_pid "$cable_pid"
-  wait_for 10 in_ns "$far" "$memc" wait "$v4:11211" 1
-  echo "-- a cable to memcached"
-  in_ns "$far" "$study" "${ask[@]}" --out "$out/cable" --running "memcached=$v4:11211,$cable_pid"
+  local kind
   for kind in net_tap af_packet memif; do
-    for tcp in worker kernel; do
-      wire_up "$kind" --tcp "$tcp" --exception-rate "${BENCH_EXCEPTION_RATE:-10000000}" -m 256
-      echo "-- $kind, --tcp $tcp"
-      in_ns "$client" "$study" "${ask[@]}" --out "$out/$kind-$tcp" --running "$tcp=$v4:11211,$server_pid"
-      server_stop
-    done
+    echo "-- $kind"
+    "$study" tcp --through "$kind" --gnomon "$gnomon" --connections "${BENCH_CONNECTIONS:-32}" --key-size 16 \
+      --rounds "$rounds" --milliseconds "$((seconds * 100))" --server "$memcached_tcp" --out "$out/$kind"
   done
 }
 

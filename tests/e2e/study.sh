@@ -104,4 +104,8 @@ check "hitrate: one seed, one result" same hitrate hitrate
 check "fpga: one seed, one result" same fpga rate cycles load hits pages
 check "simd: one seed, one result" same simd keys batch hits dialect width
 check "cache: one seed, one result" same cache sizes ways
+need_netns
+try_study tcp tcp "$study" tcp --memory 64 --through net_tap --gnomon "$gnomon" \
+  --server "gnomon=$gnomon serve -l {address} -p {port} -U 0 -m {memory} -t 1"
+
 totals

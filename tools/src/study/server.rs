@@ -3,7 +3,6 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,24 +19,33 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `command`, words separated by blanks, with `{port}` and `{memory}` (in megabytes)
-    /// filled in.
+    /// Starts `command`, words separated by blanks, with `{address}` (127.0.0.1), `{port}` and `{memory}` (in
+    /// megabytes) filled in.
     ///
     /// # Errors
     /// It cannot be started, ends at once, or does not answer.
     pub fn start(command: &str, memory_mb: u64) -> io::Result<Self> {
+        Self::start_at(Ipv4Addr::LOCALHOST, command, memory_mb)
+    }
+
+    /// The same at another address of this machine's.
+    ///
+    /// # Errors
+    /// As of [`Self::start`].
+    pub fn start_at(address: Ipv4Addr, command: &str, memory_mb: u64) -> io::Result<Self> {
         let mut tries = 1;
         loop {
-            match Self::start_once(command, memory_mb) {
+            match Self::start_once(address, command, memory_mb) {
                 Err(e) if e.kind() == io::ErrorKind::AddrInUse && tries < PORTS_MAX => tries += 1,
                 done => return done,
             }
         }
     }
 
-    fn start_once(command: &str, memory_mb: u64) -> io::Result<Self> {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    fn start_once(address: Ipv4Addr, command: &str, memory_mb: u64) -> io::Result<Self> {
+        let port = TcpListener::bind((address, 0))?.local_addr()?.port();
         let filled = command
+            .replace("{address}", &address.to_string())
             .replace("{port}", &port.to_string())
             .replace("{memory}", &memory_mb.to_string());
         let failed = |kind, why: String| io::Error::new(kind, format!("`{filled}`: {why}"));
@@ -51,7 +59,7 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|e| failed(e.kind(), e.to_string()))?;
-        let mut server = Self { child, address: (Ipv4Addr::LOCALHOST, port).into() };
+        let mut server = Self { child, address: (address, port).into() };
         let begun = Instant::now();
         loop {
             let answers = server.answers();
@@ -159,33 +167,4 @@ impl Drop for Server {
 pub fn named(text: &str) -> Result<(String, String), String> {
     let (name, command) = text.split_once('=').ok_or("write NAME=COMMAND")?;
     Ok((name.to_owned(), command.to_owned()))
-}
-
-/// A server that runs already.
-#[derive(Debug, Clone)]
-pub struct Running {
-    /// In reports.
-    pub name: String,
-    /// Where it listens.
-    pub address: SocketAddr,
-    /// Its process.
-    pub process: u32,
-}
-
-impl FromStr for Running {
-    type Err = &'static str;
-
-    /// `NAME=ADDRESS,PID`.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parsed = || {
-            let (name, at) = text.split_once('=')?;
-            let (address, process) = at.rsplit_once(',')?;
-            Some(Self {
-                name: name.to_owned(),
-                address: address.parse().ok()?,
-                process: process.parse().ok()?,
-            })
-        };
-        parsed().ok_or("write NAME=ADDRESS,PID, as in here=127.0.0.1:11211,4711")
-    }
 }

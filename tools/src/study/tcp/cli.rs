@@ -3,14 +3,16 @@
 use super::client::Client;
 use super::memory::{CONNECTIONS_MAX, Memory};
 use super::script::{Script, Verb};
+use super::wire::{Kind, Tcp, Wire};
 use crate::report::table::{Draw, Table};
 use crate::study::frame::{Common, Frame};
 use crate::study::median;
-use crate::study::server::{Cpu, Running, Server, named};
+use crate::study::server::{Cpu, Server, named};
 use clap::{Parser, ValueEnum};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::io;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const TABLE: Table = Table {
@@ -43,6 +45,25 @@ enum Through {
     Sockets,
     /// A worker of gnomon's is given frames in memory; the other servers have kernel sockets.
     Memory,
+    /// gnomon behind DPDK's net_tap, by the workers and by the kernel; the other servers behind a veth cable.
+    #[value(name = "net_tap")]
+    NetTap,
+    /// The same behind DPDK's af_packet, on a veth cable.
+    #[value(name = "af_packet")]
+    AfPacket,
+    /// The same behind DPDK's memif, with DPDK's testpmd at the other end.
+    Memif,
+}
+
+impl Through {
+    fn wire(self) -> Option<Kind> {
+        match self {
+            Self::Sockets | Self::Memory => None,
+            Self::NetTap => Some(Kind::NetTap),
+            Self::AfPacket => Some(Kind::AfPacket),
+            Self::Memif => Some(Kind::Memif),
+        }
+    }
 }
 
 /// What to measure.
@@ -50,17 +71,17 @@ enum Through {
 pub struct Cli {
     #[command(flatten)]
     common: Common,
-    /// A worker of gnomon's beside the servers, with frames in memory; or servers alone.
+    /// What lies between client and server; but for `sockets`, gnomon is one more server. A wire takes root: each of
+    /// its ends is in a network namespace of its own.
     #[arg(long, value_enum, default_value = "sockets")]
     through: Through,
-    /// A server to start; {port} and {memory} are filled in. Once for each server; the first is the
+    /// gnomon's program, for a wire. Default: the one beside this one
+    #[arg(long, value_name = "FILE")]
+    gnomon: Option<PathBuf>,
+    /// A server to start; {address}, {port} and {memory} are filled in. Once for each server; the first is the
     /// yardstick.
     #[arg(long = "server", value_name = "NAME=COMMAND", value_parser = named)]
     servers: Vec<(String, String)>,
-    /// A server that runs already, as at the other end of a wire: where it listens, and its process, whose CPU time is
-    /// shown. Once for each server.
-    #[arg(long, value_name = "NAME=ADDRESS,PID")]
-    running: Vec<Running>,
     /// What is asked.
     #[arg(long = "verb", value_enum, value_delimiter = ',', default_value = "set,get")]
     verbs: Vec<Verb>,
@@ -92,13 +113,14 @@ pub struct Cli {
     #[arg(long, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     milliseconds: Option<u64>,
     /// Requests of each measurement, through memory, instead of a time: for profilers.
-    #[arg(long, conflicts_with_all = ["milliseconds", "servers", "running"])]
+    #[arg(long, conflicts_with_all = ["milliseconds", "servers"])]
     requests: Option<u64>,
 }
 
 /// A server under load.
 enum Side {
-    Sockets { process: u32, client: Box<Client>, _idle: Box<Client>, _own: Option<Server> },
+    Sockets { server: Server, client: Box<Client>, _idle: Box<Client> },
+    Wire { wire: Wire, client: Box<Client>, _idle: Box<Client> },
     Memory { memory: Box<Memory>, connections: usize, least: u64 },
 }
 
@@ -106,11 +128,12 @@ impl Side {
     /// Sends requests, `depth` at a time on each connection, for this long.
     fn run(&mut self, script: &Script, depth: u64, time: Duration) -> io::Result<Sample> {
         match self {
-            Self::Sockets { process, client, .. } => {
-                let (before, begun) = (Cpu::of(*process)?, Instant::now());
-                let requests = client.run(script, depth, time)?;
-                let (wall, cpu) = (begun.elapsed(), Cpu::of(*process)?.since(before));
-                Ok(Sample { requests, wall, cpu })
+            Self::Sockets { server, client, .. } => {
+                Sample::of(server.process(), || client.run(script, depth, time))
+            }
+            Self::Wire { wire, client, .. } => {
+                let run = || client.run(script, depth, time);
+                wire.running(|| Sample::of(wire.process(), run))
             }
             Self::Memory { memory, connections, least } => {
                 let (requests, user) = memory.run(script, (*connections, depth), (time, *least))?;
@@ -130,6 +153,13 @@ struct Sample {
 }
 
 impl Sample {
+    /// While a server answers so many requests.
+    fn of(process: u32, run: impl FnOnce() -> io::Result<u64>) -> io::Result<Self> {
+        let (before, begun) = (Cpu::of(process)?, Instant::now());
+        let requests = run()?;
+        Ok(Self { requests, wall: begun.elapsed(), cpu: Cpu::of(process)?.since(before) })
+    }
+
     fn rate(&self) -> f64 {
         self.requests as f64 / self.wall.as_secs_f64()
     }
@@ -149,8 +179,8 @@ impl Cli {
     /// # Errors
     /// A server that does not start, or a reply that is not what it must be.
     pub fn run(&self) -> Result<(), Box<dyn Error>> {
-        if self.through == Through::Sockets && self.servers.is_empty() && self.running.is_empty() {
-            return Err("no server: --server, --running or --through memory".into());
+        if self.through == Through::Sockets && self.servers.is_empty() {
+            return Err("no server: --server, or another --through".into());
         }
         let mut frame = Frame::begin("tcp", &self.common)?;
         for (fact, value) in [
@@ -176,7 +206,7 @@ impl Cli {
                         1 => format!("{verb}, depth {depth}"),
                         _ => format!("{verb}, {connections} connections, depth {depth}"),
                     };
-                    for row in self.rows(&case, &samples) {
+                    for row in rows(&case, &sides, &samples) {
                         frame.report.row("tcp", row)?;
                     }
                 }
@@ -192,23 +222,39 @@ impl Cli {
         Script::new(verb, self.keys, self.key_size as usize, self.value_size as usize)
     }
 
-    /// The servers, loaded, with so many connections each that ask.
-    fn sides(&self, connections: usize) -> Result<Vec<Side>, Box<dyn Error>> {
+    /// The servers, by name, loaded, with so many connections each that ask.
+    fn sides(&self, connections: usize) -> Result<Vec<(String, Side)>, Box<dyn Error>> {
         let (sets, idle) = (self.script(Verb::Set), self.idle as usize);
-        let mut sides = Vec::new();
-        let mut add = |address, process, _own| {
+        let connect = |address| {
             let mut client = Box::new(Client::connect(address, connections, 1)?);
-            let _idle = Box::new(Client::connect(address, idle, 1)?);
+            let idle = Box::new(Client::connect(address, idle, 1)?);
             client.load(&sets)?;
-            sides.push(Side::Sockets { process, client, _idle, _own });
-            Ok::<_, io::Error>(())
+            Ok::<_, io::Error>((client, idle))
         };
-        for (_, command) in &self.servers {
-            let server = Server::start(command, self.memory)?;
-            add(server.address(), server.process(), Some(server))?;
+        let over = |wire: Wire| {
+            let (client, _idle) = wire.running(|| wire.enter(|| connect(wire.address())))?;
+            Ok::<_, io::Error>(Side::Wire { wire, client, _idle })
+        };
+        let mut sides = Vec::new();
+        for (name, command) in &self.servers {
+            let side = if self.through.wire().is_some() {
+                over(Wire::cable(command, self.memory)?)?
+            } else {
+                let server = Server::start(command, self.memory)?;
+                let (client, _idle) = connect(server.address())?;
+                Side::Sockets { server, client, _idle }
+            };
+            sides.push((name.clone(), side));
         }
-        for server in &self.running {
-            add(server.address, server.process, None)?;
+        if let Some(kind) = self.through.wire() {
+            let program = match &self.gnomon {
+                Some(program) => program.clone(),
+                None => std::env::current_exe()?.with_file_name("gnomon"),
+            };
+            for (name, tcp) in [("gnomon, kernel", Tcp::Kernel), ("gnomon, workers", Tcp::Worker)] {
+                let wire = Wire::gnomon(&program, kind, tcp, self.memory, connections + idle)?;
+                sides.push((name.to_owned(), over(wire)?));
+            }
         }
         if self.through == Through::Memory {
             if connections + idle > CONNECTIONS_MAX {
@@ -218,7 +264,8 @@ impl Cli {
             let mut memory = Box::new(Memory::connect(connections + idle, memory_bytes, None)?);
             memory.load(&sets)?;
             let least = self.requests.unwrap_or(0);
-            sides.push(Side::Memory { memory, connections, least });
+            let side = Side::Memory { memory, connections, least };
+            sides.push(("gnomon, in memory".to_owned(), side));
         }
         Ok(sides)
     }
@@ -235,7 +282,7 @@ impl Cli {
     /// The samples of each server, round by round. Every other round goes the other way around.
     fn samples(
         &self,
-        sides: &mut [Side],
+        sides: &mut [(String, Side)],
         script: &Script,
         depth: u64,
         answered: &mut u64,
@@ -250,7 +297,7 @@ impl Cli {
             if round % 2 == 1 {
                 order.reverse();
             }
-            for (side, samples) in order {
+            for ((_, side), samples) in order {
                 if !time.is_zero() {
                     // Caches and branch predictors first.
                     side.run(script, depth, time / 20)?;
@@ -262,27 +309,25 @@ impl Cli {
         }
         Ok(samples)
     }
+}
 
-    fn rows(&self, case: &str, samples: &[Vec<Sample>]) -> Vec<Value> {
-        let Some(first) = samples.first() else { return Vec::new() };
-        let first_cpu_us = Sample::cpu_us(first, Cpu::total);
-        let row = |(name, these): (&str, &Vec<Sample>)| {
-            let mut ratios: Vec<_> =
-                these.iter().zip(first).map(|(s, f)| s.rate() / f.rate()).collect();
-            let ratio = median(&mut ratios);
-            let cpu_us = Sample::cpu_us(these, Cpu::total);
-            json!({
-                "case": case, "server": name, "label": format!("{name}, {case}"),
-                "per_s": median(&mut these.iter().map(Sample::rate).collect::<Vec<_>>()),
-                "user_us": Sample::cpu_us(these, |cpu| cpu.user),
-                "system_us": Sample::cpu_us(these, |cpu| cpu.system),
-                "cpu_us": cpu_us, "cpu_ratio": cpu_us / first_cpu_us, "rate_ratio": ratio,
-                // Sorted by the median.
-                "least_ratio": ratios.first(), "most_ratio": ratios.last(),
-            })
-        };
-        let names = self.servers.iter().map(|(name, _)| name.as_str());
-        let names = names.chain(self.running.iter().map(|server| server.name.as_str()));
-        names.chain(std::iter::once("gnomon, in memory")).zip(samples).map(row).collect()
-    }
+fn rows(case: &str, sides: &[(String, Side)], samples: &[Vec<Sample>]) -> Vec<Value> {
+    let Some(first) = samples.first() else { return Vec::new() };
+    let first_cpu_us = Sample::cpu_us(first, Cpu::total);
+    let row = |((name, _), these): (&(String, Side), &Vec<Sample>)| {
+        let mut ratios: Vec<_> =
+            these.iter().zip(first).map(|(s, f)| s.rate() / f.rate()).collect();
+        let ratio = median(&mut ratios);
+        let cpu_us = Sample::cpu_us(these, Cpu::total);
+        json!({
+            "case": case, "server": name, "label": format!("{name}, {case}"),
+            "per_s": median(&mut these.iter().map(Sample::rate).collect::<Vec<_>>()),
+            "user_us": Sample::cpu_us(these, |cpu| cpu.user),
+            "system_us": Sample::cpu_us(these, |cpu| cpu.system),
+            "cpu_us": cpu_us, "cpu_ratio": cpu_us / first_cpu_us, "rate_ratio": ratio,
+            // Sorted by the median.
+            "least_ratio": ratios.first(), "most_ratio": ratios.last(),
+        })
+    };
+    sides.iter().zip(samples).map(row).collect()
 }

@@ -7,11 +7,14 @@
 //! them; medians and ratios within a round are shown.
 //!
 //! [`script`] says what is sent and what must come back, [`client`] sends and compares, `memory` does
-//! so with a worker that is given frames in memory, `cli` measures and prints.
+//! so with a worker that is given frames in memory, `wire` puts DPDK's drivers and network namespaces
+//! between client and server, `cli` measures and prints.
 
 mod cli;
 pub mod client;
 pub(super) mod memory;
+mod namespace;
 pub mod script;
+mod wire;
 
 pub use cli::Cli;
