@@ -44,14 +44,15 @@ fn server_ends(eal: &Eal, region: &Region, at: &str) {
             let _port = opened.and_then(|port| port.start());
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_millis(200) {
-                if let Some(status) = server.try_wait().unwrap() {
-                    assert!(status.success(), "{status}");
+                if server.try_wait().unwrap().is_some() {
                     return true;
                 }
                 std::thread::sleep(Duration::from_millis(1));
             }
             false
         });
+        let status = server.wait().unwrap();
+        assert!(status.success(), "{status}");
     }
 }
 
