@@ -131,8 +131,7 @@ impl Session {
     fn hold_back(&mut self, old: Option<Unlinked>) {
         if let Some(old) = old {
             self.replaced.push(old);
-            // Where nothing is evicted, another thread may have no other.
-            if self.replaced.is_full() || !self.store.config.evict {
+            if self.replaced.is_full() || self.store.retires_at_once {
                 self.store.retire(self.replaced.drain(..));
             }
         }

@@ -4,7 +4,7 @@
 //! parts. What needs several of them stands in files of its own, above this one.
 
 use super::clock::Clock;
-use super::config::{Shape, StoreConfig, StoreError};
+use super::config::{Eviction, Shape, StoreConfig, StoreError};
 use super::epoch::Epochs;
 use super::evicted_then_stored::Returns;
 use super::flush::Flushed;
@@ -53,6 +53,9 @@ pub struct Store {
     pub(super) sweeper_off: AtomicBool,
     /// Turns of housekeeping.
     pub(super) turns: AtomicU64,
+    /// A chunk that was replaced is given back at once: another thread may have no other, or the next write
+    /// is to take it.
+    pub(super) retires_at_once: bool,
     pub(super) observer: Observer,
     pub(super) replica: Replica,
     pub(super) config: StoreConfig,
@@ -75,7 +78,9 @@ impl Store {
     /// [`StoreError`], which says what to change.
     pub fn new(config: StoreConfig) -> Result<Arc<Self>, StoreError> {
         let shape = Shape::new(&config)?;
-        Self::build(config, shape, None).map(Arc::new)
+        let store = Self::build(config, shape, None)?;
+        store.assign_pages();
+        Ok(Arc::new(store))
     }
 
     /// An empty store, over the file's memory if there is one.
@@ -96,7 +101,9 @@ impl Store {
             _ => None,
         };
         let index = Index::new(bytes / UNIT_BYTES, config.pages).map_err(map("index"))?;
-        let slabs = Slabs::new(arena, shape.n_pages, shape.sizes);
+        let in_turn = config.evict && config.eviction == Eviction::RoundRobin;
+        let slabs =
+            Slabs::new(arena, shape.n_pages, shape.sizes, in_turn, config.slab_pages.is_some());
         if let Some(published) = &published {
             slabs.notify(Arc::clone(published));
         }
@@ -118,6 +125,7 @@ impl Store {
             expiring: AtomicBool::new(false),
             sweeper_off: AtomicBool::new(false),
             turns: AtomicU64::new(0),
+            retires_at_once: in_turn || !config.evict,
             observer: Observer::default(),
             replica: Replica::default(),
             config,
