@@ -29,6 +29,16 @@ pub enum Eviction {
     RoundRobin,
 }
 
+impl Eviction {
+    /// The word that `--evict` takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Clock => "clock",
+            Self::RoundRobin => "round-robin",
+        }
+    }
+}
+
 /// How to build a store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoreConfig {

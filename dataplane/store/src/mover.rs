@@ -7,7 +7,7 @@
 //! all, but a page may be slow in coming.
 
 use super::balance::{ANYBODY, Seen, Standing};
-use super::moving::{Drain, Mover, NotMoved};
+use super::moving::{Automove, Drain, Mover, NotMoved};
 use super::slab::ClassId;
 use super::state::Store;
 
@@ -30,6 +30,7 @@ impl Store {
     /// Gives each class the pages that it was promised at the start.
     pub(super) fn assign_pages(&self) {
         let Some(slab_pages) = &self.config.slab_pages else { return };
+        self.set_automove(Automove::Off);
         for (id, (_, pages)) in self.slabs.class_ids().zip(slab_pages.classes()) {
             let class = &mut self.slabs.lock(id);
             while class.pages < pages && self.slabs.grow(class, &self.epochs, 0) {}
