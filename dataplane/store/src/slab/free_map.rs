@@ -47,3 +47,25 @@ impl FreeMap {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sizes::size_classes;
+
+    #[test]
+    fn the_first_free_chunk_from_anywhere() {
+        let sizes = size_classes(2.0, 0, 1 << 20).unwrap();
+        let (map, last) = (FreeMap::new(2, &sizes), sizes[0].per_page - 1);
+        let free = [0, 63, 64, 200, last];
+        free.iter().for_each(|chunk| map.flip(1, *chunk));
+        for (from, first) in [(0, 0), (1, 63), (63, 63), (64, 64), (65, 200), (201, last)] {
+            assert_eq!(map.first(1, from), Some(first), "from {from}");
+        }
+        assert_eq!((map.first(1, last + 1), map.first(0, 0)), (None, None));
+        map.flip(1, 64);
+        assert_eq!(map.first(1, 64), Some(200));
+        map.clear(1);
+        assert_eq!(map.first(1, 0), None);
+    }
+}
