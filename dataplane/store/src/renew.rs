@@ -43,7 +43,6 @@ impl Store {
             expiring,
             sweeper_off,
             turns,
-            retires_at_once: _,
             observer,
             replica,
             config,

@@ -53,9 +53,6 @@ pub struct Store {
     pub(super) sweeper_off: AtomicBool,
     /// Turns of housekeeping.
     pub(super) turns: AtomicU64,
-    /// A chunk that was replaced is given back at once: another thread may have no other, or the next write
-    /// is to take it.
-    pub(super) retires_at_once: bool,
     pub(super) observer: Observer,
     pub(super) replica: Replica,
     pub(super) config: StoreConfig,
@@ -125,7 +122,6 @@ impl Store {
             expiring: AtomicBool::new(false),
             sweeper_off: AtomicBool::new(false),
             turns: AtomicU64::new(0),
-            retires_at_once: in_turn || !config.evict,
             observer: Observer::default(),
             replica: Replica::default(),
             config,

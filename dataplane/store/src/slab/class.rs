@@ -25,8 +25,6 @@ pub(crate) struct Class {
     pub(super) draining: u32,
     /// Chunks on the free lists of pages that are not draining.
     pub(crate) free: u32,
-    /// Chunks that are free and given out in turn, not from those lists (`in_turn.rs`).
-    pub(super) free_in_turn: u32,
     /// Chunks in use: being written, or linked; of these, further parts of large items.
     pub(crate) used: u32,
     pub(crate) parts: u32,
@@ -48,6 +46,8 @@ pub(crate) struct Class {
     pub(crate) stored_before: u64,
     /// The same when pages were last given back.
     pub(super) stored_before_release: u64,
+    /// Chunks that are free and given out in turn, so on no list (`in_turn.rs`).
+    pub(super) free_in_turn: u32,
 }
 
 impl Class {
@@ -59,7 +59,6 @@ impl Class {
             pages: 0,
             draining: 0,
             free: 0,
-            free_in_turn: 0,
             used: 0,
             parts: 0,
             kept_is_out: false,
@@ -74,6 +73,7 @@ impl Class {
             tally: Tally::default(),
             stored_before: 0,
             stored_before_release: 0,
+            free_in_turn: 0,
         }
     }
 
