@@ -82,7 +82,9 @@ fn printed(text: &[u8]) -> ExitCode {
 fn examine(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     let machine = Machine::observe();
     let mut findings = check::check(&Host::this(), &Wants::new(flags, &machine));
-    findings.push(check::flags(Plan::new(flags, &machine).map(|_| ())));
+    let plan = Plan::new(flags, &machine);
+    findings.extend(plan.as_ref().ok().and_then(Plan::profile).map(check::profile));
+    findings.push(check::flags(plan.map(|_| ())));
     let report = CheckReport { findings };
     say(flags.json, &report)?;
     Ok(report.is_good())

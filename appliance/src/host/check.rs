@@ -119,6 +119,11 @@ pub fn flags<E: fmt::Display>(plan: Result<(), E>) -> Finding {
     }
 }
 
+/// What the profile stands for.
+pub fn profile(flags: String) -> Finding {
+    Finding::pass("profile", flags)
+}
+
 /// What keeps `serve` from starting on a NIC.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("this machine is not fit for that:\n{0}\n`gnomon check` with the same flags tells all")]

@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use store::Eviction;
 
 /// A table of two columns.
 #[derive(Debug, Default)]
@@ -31,6 +32,7 @@ impl Table {
 /// The plan, for people.
 pub fn plan_text(plan: &Plan) -> String {
     let mut t = Table::default();
+    plan.profile().into_iter().for_each(|profile| t.row("profile", profile));
     for (index, port) in plan.ports.iter().enumerate() {
         let at = match port.udp_port {
             0 if port.tcp_port.is_some() => "no UDP".to_owned(),
@@ -98,14 +100,21 @@ pub fn plan_text(plan: &Plan) -> String {
         let memory = bytes(plan.conn_memory_bytes);
         t.row("connections", format_args!("{memory} of requests and replies at most"));
     }
+    let sizes = match &plan.slab_pages {
+        None => format!("growth factor {}", plan.growth_factor),
+        Some(slab_pages) => format!("pages {slab_pages}"),
+    };
     t.row(
         "items",
         format_args!(
-            "{}, {} each at most, growth factor {}, {}",
+            "{}, {} each at most, {sizes}, {}",
             bytes(plan.memory_bytes),
             bytes(plan.item_max_bytes),
-            plan.growth_factor,
-            if plan.evict { "evicting" } else { "never evicting" }
+            match (plan.evict, plan.eviction) {
+                (false, _) => "never evicting",
+                (true, Eviction::Clock) => "evicting",
+                (true, Eviction::RoundRobin) => "evicting round robin",
+            }
         ),
     );
     if let Some(path) = &plan.memory_file {

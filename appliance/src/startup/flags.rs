@@ -27,7 +27,7 @@ pub use values::{
 
 use crate::host::cpu_list::CpuList;
 use crate::host::pci::PciAddress;
-use choices::{BATCH_MODE, HUGE, one_of};
+use choices::{BATCH_MODE, EVICTION, HUGE, one_of};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use dataplane::stages::batch::BatchMode;
 use driver_shim::Pages;
@@ -35,7 +35,8 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use values::{parse_megabytes, parse_size};
+use store::{Eviction, SlabPages};
+use values::{parse_megabytes, parse_size, parse_slab_pages};
 
 /// The version for people: release, commit and compiler.
 pub const LONG_VERSION: &str = concat!(
@@ -193,7 +194,7 @@ pub struct ServeFlags {
     pub memory: u64,
 
     /// Keep items in this file, in a tmpfs or hugetlbfs: after SIGUSR1 the next start with the same
-    /// file, -m, -I, -f and -n finds them there.
+    /// file, -m, -I, -f, -n and --slab-pages finds them there.
     #[arg(short = 'e', long, value_name = "FILE", env = "GNOMON_MEMORY_FILE")]
     pub memory_file: Option<PathBuf>,
 
@@ -224,7 +225,7 @@ pub struct ServeFlags {
 
     /// Size ratio between neighbouring slab classes.
     #[arg(short = 'f', long, value_name = "FACTOR", env = "GNOMON_SLAB_GROWTH_FACTOR")]
-    #[arg(default_value = "1.25")]
+    #[arg(default_value = "1.25", default_value_if("profile", "fpga", "2"))]
     pub slab_growth_factor: f64,
 
     /// Space for key, value and flags that the smallest chunk has at least, in bytes. Default: the
@@ -232,6 +233,28 @@ pub struct ServeFlags {
     #[arg(short = 'n', long, value_name = "BYTES", env = "GNOMON_SLAB_MIN_SIZE")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub slab_min_size: Option<u32>,
+
+    /// Slab classes and the pages of 2 MB that each has from the start and keeps, smallest first
+    /// (64:2,128:8). SIZE is that of a chunk with the item's header, in bytes, a multiple of 64; k
+    /// and m are understood. Takes the place of -f and -n, and no more of -m than these pages.
+    #[arg(long, value_name = "SIZE:PAGES,...", env = "GNOMON_SLAB_PAGES")]
+    #[arg(value_parser = parse_slab_pages)]
+    #[arg(conflicts_with_all = ["slab_growth_factor", "slab_min_size"])]
+    pub slab_pages: Option<SlabPages>,
+
+    /// Which item of a slab class makes room when memory is full.
+    #[arg(long, value_name = "POLICY", env = "GNOMON_EVICT", default_value = "clock")]
+    #[arg(default_value_if("profile", "fpga", "round-robin"), value_parser = one_of(EVICTION))]
+    #[arg(conflicts_with = "disable_evictions")]
+    pub evict: Eviction,
+
+    /// Serve as the appliance of a paper does. fpga: -B binary, UDP, -f 2, --slab-pages with an
+    /// equal part of -m for each size from 64 bytes to -I, --evict round-robin, and --batch 1. -B,
+    /// -U, --slab-pages, --evict and --batch win over it; refused beside it are -M, -n, an -f that
+    /// is not 2, and a size of --slab-pages that is no power of two.
+    #[arg(long, value_name = "NAME", env = "GNOMON_PROFILE")]
+    #[arg(conflicts_with_all = ["disable_evictions", "slab_min_size"])]
+    pub profile: Option<Profile>,
 
     /// Say more on standard error: -v what happens, -vv in detail.
     #[arg(short, long, action = clap::ArgAction::Count)]
@@ -355,6 +378,7 @@ pub struct ServeFlags {
         value_name = "NUM",
         env = "GNOMON_BATCH",
         default_value = "512",
+        default_value_if("profile", "fpga", "1"),
         help_heading = "Machine"
     )]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -418,6 +442,14 @@ impl ServeFlags {
     pub fn listening(&self) -> impl Iterator<Item = &ListenAddr> {
         self.listen.iter().flat_map(|ListenAddrs(all)| all)
     }
+}
+
+/// `--profile`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Profile {
+    /// The FPGA's (Chalamalasetti et al., An FPGA Memcached appliance, FPGA 2013).
+    Fpga,
 }
 
 /// `--tcp`.

@@ -12,6 +12,7 @@ mod policy;
 mod process;
 mod resources;
 mod settings;
+mod slabs;
 mod tls;
 
 pub use clients::{ClientsPlan, UnixPlan};
@@ -24,7 +25,9 @@ pub(crate) use resources::{needed_bytes, worker_cpus};
 pub use tls::{ClientCerts, TlsPlan};
 
 use crate::host::machine::{Gpu, Machine};
-use crate::startup::flags::{Engine, FileMask, Isolated, MetricsAddr, Network, ServeFlags, TcpIn};
+use crate::startup::flags::{
+    Engine, FileMask, Isolated, MetricsAddr, Network, Profile, ServeFlags, TcpIn,
+};
 use dataplane::stages::batch::BatchMode;
 use driver_shim::Pages;
 use serde::{Serialize, Serializer};
@@ -33,6 +36,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use store::{Eviction, SlabPages};
 use wire::Cidr;
 
 /// Bytes per packet slot.
@@ -87,6 +91,15 @@ pub struct Plan {
     pub item_max_bytes: u64,
     /// Evict when memory is full.
     pub evict: bool,
+    /// Whom to evict.
+    #[serde(serialize_with = "eviction")]
+    pub eviction: Eviction,
+    /// The slab classes and their pages, where these are fixed.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shown")]
+    pub slab_pages: Option<SlabPages>,
+    /// The appliance that it is set up as.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
     /// Size ratio between neighbouring slab classes.
     pub growth_factor: f64,
     /// Space for key, value and flags that the smallest chunk has at least.
@@ -222,8 +235,9 @@ impl Plan {
         if tcp_cpus.is_empty() {
             tcp_cpus.push(control_cpu);
         }
-        let (memory_bytes, slots) =
-            resources::memory(flags, machine, worker_cpus.len() * ports.len())?;
+        let slab_pages = slabs::slab_pages(flags)?;
+        let queues = worker_cpus.len() * ports.len();
+        let (memory_bytes, slots) = resources::memory(flags, machine, queues, slab_pages.as_ref())?;
         if memory_bytes >> 20 > flags.memory {
             notes.push(format!(
                 "-m {}: items have {} MB, the least that size classes work with",
@@ -231,8 +245,14 @@ impl Plan {
                 memory_bytes >> 20
             ));
         }
-        let wanted = resources::needed_bytes(flags, worker_cpus.len() * ports.len())
-            + resources::connection_bytes(flags);
+        if flags.slab_pages.is_some() && memory_bytes >> 20 < flags.memory {
+            notes.push(format!(
+                "-m {}: --slab-pages takes {} MB of it, and nothing takes the rest",
+                flags.memory,
+                memory_bytes >> 20
+            ));
+        }
+        let wanted = resources::needed_bytes(flags, queues) + resources::connection_bytes(flags);
         notes.extend(node.as_ref().and_then(|node| numa::shortage(node, wanted)));
         let listeners = tcp.len() + usize::from(clients.unix.is_some());
         let open_files =
@@ -291,6 +311,9 @@ impl Plan {
             memory_file: flags.memory_file.clone(),
             item_max_bytes: flags.max_item_size,
             evict: !flags.disable_evictions,
+            eviction: flags.evict,
+            slab_pages,
+            profile: flags.profile,
             growth_factor,
             chunk_min_bytes,
             slots,
@@ -308,6 +331,22 @@ impl Plan {
             notes,
             unused: clients::unused(flags),
         })
+    }
+
+    /// What the profile stands for, in the words of the flags.
+    pub fn profile(&self) -> Option<String> {
+        let Profile::Fpga = self.profile?;
+        let is_udp =
+            |port: &PortPlan| port.udp_port != 0 || matches!(port.device, Device::Sockets(_));
+        Some(format!(
+            "fpga: -B {}, {}, -f {}, --slab-pages {}, --evict {}, --batch {}",
+            self.clients.protocol(),
+            if self.ports.iter().any(is_udp) { "UDP" } else { "no UDP" },
+            self.growth_factor,
+            self.slab_pages.as_ref().map(SlabPages::to_string).unwrap_or_default(),
+            self.eviction.name(),
+            self.batch,
+        ))
     }
 
     /// CPUs that anything runs on.
@@ -336,6 +375,14 @@ fn absolute(path: &Path) -> PathBuf {
 
 fn pages<S: Serializer>(pages: &Pages, s: S) -> Result<S::Ok, S::Error> {
     s.serialize_str(pages.name())
+}
+
+fn eviction<S: Serializer>(eviction: &Eviction, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(eviction.name())
+}
+
+fn shown<T: Display, S: Serializer>(what: &Option<T>, s: S) -> Result<S::Ok, S::Error> {
+    what.as_ref().map(T::to_string).serialize(s)
 }
 
 fn batch_mode<S: Serializer>(mode: &BatchMode, s: S) -> Result<S::Ok, S::Error> {

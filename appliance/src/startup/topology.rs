@@ -521,6 +521,8 @@ fn store(plan: &Plan, uid: u32) -> Result<(Arc<Store>, Option<u64>), StoreError>
         prefix_delimiter: plan.clients.prefix_delimiter,
         shared_reads: plan.clients.shared_reads,
         evict: plan.evict,
+        eviction: plan.eviction,
+        slab_pages: plan.slab_pages.clone(),
         pages: plan.huge,
         hash_key: None,
         // One for the index on a GPU.

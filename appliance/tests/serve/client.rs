@@ -71,10 +71,10 @@ impl Udp {
         Self(socket)
     }
 
-    pub(crate) fn send(&self, id: u16, request: &str) {
+    pub(crate) fn send(&self, id: u16, request: impl AsRef<[u8]>) {
         let [a, b] = id.to_be_bytes();
         let mut datagram = vec![a, b, 0, 0, 0, 1, 0, 0];
-        datagram.extend(request.as_bytes());
+        datagram.extend(request.as_ref());
         self.0.send(&datagram).unwrap();
     }
 

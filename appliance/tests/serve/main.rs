@@ -17,6 +17,9 @@ mod metrics;
 #[cfg(feature = "simt")]
 mod offload;
 mod process;
+mod profile;
+#[path = "../../../dataplane/tests/recorded/mod.rs"]
+mod recorded;
 mod restart;
 mod sandbox;
 mod server;

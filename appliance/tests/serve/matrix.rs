@@ -157,7 +157,7 @@ fn the_page_names_every_ascii_verb_and_they_do_what_it_says() {
             tcp.expect(&format!("{request}\r\n"), reply);
         }
         let udp = Udp::to(server.udp());
-        udp.send(id, &format!("{request}\r\n"));
+        udp.send(id, format!("{request}\r\n"));
         let expected = match documented[*verb].split([' ', ',', ':']).next().unwrap() {
             "yes" => reply,
             "refused" => "SERVER_ERROR command not available over UDP\r\n",

@@ -25,11 +25,11 @@ impl Store {
     /// evicting is allowed, one after the other.
     ///
     /// # Errors
-    /// [`OutOfBounds`]: more than was mapped, or fewer than two pages.
+    /// [`OutOfBounds`]: more than was mapped, or fewer than two pages; or pages stay where they are.
     pub fn set_limit_bytes(&self, bytes: usize) -> Result<(), OutOfBounds> {
         let pages = bytes / PAGE_BYTES;
         let mapped = self.slabs.n_pages() as usize;
-        if !(PAGES_MIN..=mapped).contains(&pages) {
+        if !(PAGES_MIN..=mapped).contains(&pages) || self.config.slab_pages.is_some() {
             return Err(OutOfBounds);
         }
         self.slabs.set_limit_pages(u32::try_from(pages).map_err(|_| OutOfBounds)?);

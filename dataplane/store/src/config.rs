@@ -5,7 +5,8 @@
 
 use super::layout::{PAGE_BYTES, PAGES_MAX};
 use super::restart::MemoryFileError;
-use super::sizes::{SizeClass, size_classes};
+use super::sizes::{SizeClass, given_classes, size_classes};
+use super::slab_pages::SlabPages;
 use driver_shim::Pages;
 use std::io;
 
@@ -17,6 +18,26 @@ const ITEM_MAX_BYTES_LEAST: usize = 1 << 10;
 
 /// Largest item limit, as in memcached.
 const ITEM_MAX_BYTES_MOST: usize = 1 << 30;
+
+/// Which item of a size class makes room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Eviction {
+    /// One that was not read lately, by a hand that goes round (`evict.rs`).
+    #[default]
+    Clock,
+    /// The next one, read or not (`round_robin.rs`).
+    RoundRobin,
+}
+
+impl Eviction {
+    /// The word that `--evict` takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Clock => "clock",
+            Self::RoundRobin => "round-robin",
+        }
+    }
+}
 
 /// How to build a store.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +53,10 @@ pub struct StoreConfig {
     pub chunk_min_bytes: usize,
     /// Make room by evicting; otherwise a full store refuses.
     pub evict: bool,
+    /// Whom to evict.
+    pub eviction: Eviction,
+    /// The size classes and their pages, which never move; instead of a growth factor.
+    pub slab_pages: Option<SlabPages>,
     /// Which memory pages to request.
     pub pages: Pages,
     /// Key of the hash function; `None` for a random one.
@@ -52,6 +77,8 @@ impl Default for StoreConfig {
             growth_factor: 1.25,
             chunk_min_bytes: 0,
             evict: true,
+            eviction: Eviction::Clock,
+            slab_pages: None,
             pages: Pages::Prefer,
             hash_key: None,
             sessions_max: 64,
@@ -67,6 +94,14 @@ pub enum StoreError {
     /// Not enough memory requested.
     #[error("{asked} bytes of item memory are too few: give at least {} (4 MiB)", PAGES_MIN * PAGE_BYTES)]
     MemoryTooSmall {
+        /// The value given.
+        asked: usize,
+    },
+    /// Not enough memory for the pages of classes.
+    #[error("{pages} pages of 2 MB for size classes are more than {asked} bytes of item memory")]
+    SlabPages {
+        /// Pages of all classes.
+        pages: u64,
         /// The value given.
         asked: usize,
     },
@@ -122,15 +157,25 @@ pub(super) struct Shape {
 
 impl Shape {
     pub(super) fn new(config: &StoreConfig) -> Result<Self, StoreError> {
-        let n_pages = config.memory_bytes / PAGE_BYTES;
-        if n_pages < PAGES_MIN {
-            return Err(StoreError::MemoryTooSmall { asked: config.memory_bytes });
+        let asked = config.memory_bytes;
+        let mut n_pages = asked / PAGE_BYTES;
+        if let Some(slab_pages) = &config.slab_pages {
+            let pages = slab_pages.pages();
+            n_pages = usize::try_from(pages)
+                .ok()
+                .filter(|pages| *pages <= n_pages)
+                .ok_or(StoreError::SlabPages { pages, asked })?;
+        } else if n_pages < PAGES_MIN {
+            return Err(StoreError::MemoryTooSmall { asked });
         }
         if n_pages > PAGES_MAX {
-            return Err(StoreError::MemoryTooLarge { asked: config.memory_bytes });
+            return Err(StoreError::MemoryTooLarge { asked });
         }
         if !(ITEM_MAX_BYTES_LEAST..=ITEM_MAX_BYTES_MOST).contains(&config.item_max_bytes) {
             return Err(StoreError::ItemMax { asked: config.item_max_bytes });
+        }
+        if let Some(slab_pages) = &config.slab_pages {
+            return Ok(Self { n_pages, sizes: given_classes(slab_pages) });
         }
         let growth = config.growth_factor;
         let sizes = (1.05..=100.0)

@@ -5,7 +5,8 @@
 //! (`evict.rs`): items that were not read lately, whatever page they lie in. An item is moved like a
 //! replacement: it is copied, the index entry is swapped under its buckets' locks, and the old chunk
 //! is freed when its epoch has passed. So readers and writers are not blocked, and no reader sees
-//! anything but the one item. An item of several chunks is not moved but evicted.
+//! anything but the one item. An item of several chunks is not moved but evicted; nor is any where chunks are
+//! given out in turn.
 //!
 //! A class's lock is taken for a short run of chunks at a time. Chunks come back only when their
 //! epoch has passed, so emptying a page takes several turns of housekeeping. An `urgent` drain (for a
@@ -93,7 +94,7 @@ impl Store {
         roomy: bool,
         urgent: bool,
     ) -> bool {
-        let movable = self.is_live(&item) && !item.is_large();
+        let movable = self.is_live(&item) && !item.is_large() && !self.slabs.is_in_turn();
         if movable && roomy && (!urgent || item.is_visited() || item.is_held()) {
             self.relocate(class, loc, item);
         } else if !movable || urgent {

@@ -271,6 +271,10 @@ impl Store {
     /// another thread sweeps up after a flush, if the caller may wait for that.
     #[inline(never)]
     fn make_spare(&self, class: &mut Class, want: u32, may_wait: bool) {
+        if self.slabs.is_in_turn() {
+            self.next_in_round(class);
+            return;
+        }
         self.slabs.collect(class, &self.epochs);
         // What is in limbo comes back soon: as a rule, and not for a class that has nothing else.
         let enough = |class: &Class| {
@@ -331,7 +335,7 @@ impl Store {
     }
 
     /// Whether the class has got a page, or there will be one as soon as an evicted chunk would be there.
-    fn grown_or_soon(&self, class: &mut Class) -> bool {
+    pub(super) fn grown_or_soon(&self, class: &mut Class) -> bool {
         self.slabs.try_grow(class, &self.epochs, RESERVE_PAGES) != Grown::No
     }
 

@@ -17,6 +17,9 @@ const _: () = assert!(base::memory_file::PAGES_MAX == PAGES_MAX);
 /// Pages that 32-bit locations reach, but for the last: its last chunk would be [`NIL`].
 pub(crate) const PAGES_MAX: usize = (1 << (32 - PAGE_SHIFT)) - 1;
 
+/// Size classes that a page word has room for, with some to spare.
+pub(crate) const CLASSES_MAX: usize = 200;
+
 /// What a [`Location`](crate::Location) counts in: a cache line, and the smallest chunk.
 pub(crate) const UNIT_BYTES: usize = 64;
 

@@ -22,7 +22,8 @@
 //! 2. `session`, `put`: calls the steps below, and keeps what was replaced.
 //! 3. `write`, `make`: checks the item limit; `slab` finds the size class.
 //! 4. `evict`, `allocate`: locks the class. If it runs short, `slab/limbo.rs` frees chunks whose epoch
-//!    has passed, `slab/pages.rs` adds a page, or `evict` evicts items (`probation`, `slab/hand.rs`).
+//!    has passed, `slab/pages.rs` adds a page, or `evict` evicts items (`probation`, `slab/hand.rs`;
+//!    `round_robin` and `slab/in_turn.rs` where eviction goes round).
 //! 5. `slab/free.rs`, `pop`: takes a chunk; `item/fill.rs` writes the item into it.
 //! 6. `write`, `link`: `index` locks both buckets, `replica`, `entry_to_change`, notifies
 //!    a GPU's replica, the old item is hidden, the new one published.
@@ -73,8 +74,10 @@ mod replica;
 mod renew;
 pub mod restart;
 mod evicted_then_stored;
+mod round_robin;
 mod sizes;
 mod slab;
+mod slab_pages;
 mod state;
 mod sweeper;
 pub mod stats;
@@ -82,7 +85,7 @@ pub mod verbs;
 mod write;
 
 pub use clock::Clock;
-pub use config::{StoreConfig, StoreError};
+pub use config::{Eviction, StoreConfig, StoreError};
 pub use dump::Cursor;
 pub use flush::Liveness;
 #[cfg(target_arch = "x86_64")]
@@ -96,6 +99,7 @@ pub use prefix::PrefixRefused;
 pub use replica::StoreSource;
 pub use session::{Guard, RESERVED_MAX, Session, Supposed};
 pub use slab::Fetched;
+pub use slab_pages::{BadSlabPages, SlabPages};
 pub use state::Store;
 pub use stats::StoreStats;
 

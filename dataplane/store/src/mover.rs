@@ -2,11 +2,12 @@
 //!
 //! In: housekeeping's turn, or a class that finds no page at all. Out: pages in the pool.
 //! Three reasons to move one: the reserve for classes without pages is gone; a class without pages
-//! needs one now; classes are out of step (`balance`). How it is emptied: `drain.rs`. Fails: not at
+//! needs one now; classes are out of step (`balance`). Where classes have their pages from the start, none is
+//! moved. How it is emptied: `drain.rs`. Fails: not at
 //! all, but a page may be slow in coming.
 
 use super::balance::{ANYBODY, Seen, Standing};
-use super::moving::{Drain, Mover, NotMoved};
+use super::moving::{Automove, Drain, Mover, NotMoved};
 use super::slab::ClassId;
 use super::state::Store;
 
@@ -21,9 +22,24 @@ fn class(n: usize) -> Option<ClassId> {
 }
 
 impl Store {
+    /// Whether a page may be taken from its class.
+    fn pages_move(&self) -> bool {
+        self.config.evict && self.config.slab_pages.is_none()
+    }
+
+    /// Gives each class the pages that it was promised at the start.
+    pub(super) fn assign_pages(&self) {
+        let Some(slab_pages) = &self.config.slab_pages else { return };
+        self.set_automove(Automove::Off);
+        for (id, (_, pages)) in self.slabs.class_ids().zip(slab_pages.classes()) {
+            let class = &mut self.slabs.lock(id);
+            while class.pages < pages && self.slabs.grow(class, &self.epochs, 0) {}
+        }
+    }
+
     /// Housekeeping's turn.
     pub(super) fn move_pages(&self) {
-        if !self.config.evict {
+        if !self.pages_move() {
             return;
         }
         let mut mover = self.mover.lock();
@@ -75,7 +91,7 @@ impl Store {
         let to = class(to)?;
         let any = from < 0;
         let from = if any { None } else { class(from)? };
-        if !self.config.evict {
+        if !self.pages_move() {
             return Err(NotMoved::NoSpare);
         }
         if any || from.is_some() {
@@ -97,6 +113,9 @@ impl Store {
 
     /// Takes a page from another class for one that has none and finds none.
     pub(super) fn take_from_others(&self, id: ClassId) {
+        if !self.pages_move() {
+            return;
+        }
         // The thread that holds the lock is moving a page already.
         let Some(mut mover) = self.mover.try_lock() else { return };
         if mover.draining.is_none() && self.slabs.free_pages(&self.epochs) == 0 {

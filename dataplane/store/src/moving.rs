@@ -58,7 +58,7 @@ pub enum NotMoved {
     BadClass,
     /// From a class to itself.
     Same,
-    /// The class has no page to give, or evicting is switched off.
+    /// The class has no page to give, or evicting is switched off, or pages stay where they are.
     NoSpare,
 }
 

@@ -17,6 +17,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 impl Store {
     /// Forgets all items, settings, counts and the time. A memory file stays in use.
     pub fn renew(&mut self) {
+        self.forget_all();
+        self.assign_pages();
+    }
+
+    /// [`Self::renew`], but no class has a page.
+    pub(super) fn forget_all(&mut self) {
         self.empty_index();
         // Each field by its name, so that none is forgotten.
         let Self {

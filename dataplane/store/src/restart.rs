@@ -211,7 +211,7 @@ impl Saved {
 
 impl Store {
     /// A store whose items lie in the file at `path`, and are those that [`Self::close`] left
-    /// there, if there are any and `config` is what it was: memory, item limit, growth factor.
+    /// there, if there are any and `config` is what it was: memory, item limit, growth factor, pages of classes.
     ///
     /// # Errors
     /// [`StoreError`], which says what to change.
@@ -253,6 +253,7 @@ impl Store {
                     file.mark_in_use()?;
                 }
                 if let Ok(items) = store.take_up(&saved, now) {
+                    store.assign_pages();
                     store.publish();
                     return Ok((Arc::new(store), TakenUp::Kept(items)));
                 }
@@ -277,6 +278,7 @@ impl Store {
             file.mark_in_use()?;
         }
         let store = Self::build(config, shape, file)?;
+        store.assign_pages();
         store.publish();
         Ok(Arc::new(store))
     }

@@ -34,6 +34,8 @@ pub struct Session {
     copied_bytes: Cell<u64>,
     /// What was replaced and is still to be retired.
     replaced: ArrayVec<Unlinked, REPLACED_MAX>,
+    /// What was replaced is retired at once: another thread may have no other, or the next write is to take it.
+    retires_at_once: bool,
     /// Chunks for the next items, and how long those will be.
     reserved: ArrayVec<(Location, usize), RESERVED_MAX>,
     /// How many of these are taken.
@@ -61,6 +63,7 @@ impl Store {
 impl Session {
     pub(super) fn new(store: Arc<Store>, place: Participant) -> Self {
         Self {
+            retires_at_once: !store.config.evict || store.slabs.is_in_turn(),
             store,
             place: Some(place),
             expired_found: Cell::default(),
@@ -131,8 +134,7 @@ impl Session {
     fn hold_back(&mut self, old: Option<Unlinked>) {
         if let Some(old) = old {
             self.replaced.push(old);
-            // Where nothing is evicted, another thread may have no other.
-            if self.replaced.is_full() || !self.store.config.evict {
+            if self.replaced.is_full() || self.retires_at_once {
                 self.store.retire(self.replaced.drain(..));
             }
         }

@@ -4,10 +4,8 @@
 //! and the arithmetic from a place in a page to a chunk's number, without a division. Fails: `None` for a
 //! growth factor that makes too many classes.
 
-use super::layout::{HEADER_BYTES, PAGE_UNITS, UNIT_BYTES};
-
-/// Size classes that a page word has room for, with some to spare.
-const CLASSES_MAX: usize = 200;
+use super::layout::{CLASSES_MAX, HEADER_BYTES, PAGE_UNITS, UNIT_BYTES};
+use super::slab_pages::SlabPages;
 
 /// One chunk size.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +17,12 @@ pub(super) struct SizeClass {
 }
 
 impl SizeClass {
+    /// Chunks of so many units, of which a page has one at least.
+    fn of(units: u32) -> Self {
+        let inverse = (1u64 << 32).div_ceil(u64::from(units));
+        Self { units, per_page: PAGE_UNITS / units, inverse }
+    }
+
     pub(super) fn bytes(self) -> usize {
         self.units as usize * UNIT_BYTES
     }
@@ -45,8 +49,7 @@ pub(super) fn size_classes(
     loop {
         let per_page = PAGE_UNITS / u32::try_from(wanted).ok()?;
         let units = PAGE_UNITS / per_page;
-        let inverse = (1u64 << 32).div_ceil(u64::from(units));
-        classes.push(SizeClass { units, per_page, inverse });
+        classes.push(SizeClass::of(units));
         let units = units as usize;
         if units >= top {
             return Some(classes.into());
@@ -63,6 +66,12 @@ pub(super) fn size_classes(
         let grown = (units as f64 * growth) as usize;
         wanted = grown.max(units + 1).min(top);
     }
+}
+
+/// The chunk sizes that were asked for, as they are.
+pub(super) fn given_classes(slab_pages: &SlabPages) -> Box<[SizeClass]> {
+    let units = slab_pages.classes().map(|(bytes, _)| bytes / UNIT_BYTES);
+    units.map(|units| SizeClass::of(u32::try_from(units).unwrap_or(PAGE_UNITS))).collect()
 }
 
 /// The number of the smallest class whose chunks have as many units, up to the largest.

@@ -19,9 +19,12 @@
 #![allow(unsafe_code)]
 
 pub(super) mod adopt;
+mod class;
 mod free;
+mod free_map;
 mod hand;
 mod idle;
+mod in_turn;
 mod limbo;
 mod page;
 mod pages;
@@ -33,7 +36,9 @@ use super::layout::{NIL, PAGE_SHIFT, PAGE_UNITS, UNIT_BYTES};
 use super::new_item::{NewItem, PlainItem};
 use super::probation::Queue;
 use super::sizes::{SizeClass, class_by_units};
-use idle::{Limbo, Pool};
+pub(super) use class::{Class, ClassId, SPARE_CHUNKS};
+use free_map::FreeMap;
+use idle::Pool;
 use page::{Page, get, put};
 pub(super) use pages::Grown;
 use parking_lot::{Mutex, MutexGuard};
@@ -49,15 +54,8 @@ const CLASS_SHIFT: u32 = 24;
 /// Chunks that large items are cut into are the smallest of at least this size.
 const LARGE_CHUNK_BYTES: usize = 512 << 10;
 
-/// Chunks kept free ahead of need in a class that has 16 times as many; fewer in smaller ones.
-pub(super) const SPARE_CHUNKS: u32 = 64;
-
 /// Most lines of an item that are prefetched: an Ethernet frame holds no longer one.
 const PREFETCH_UNITS: u32 = 24;
-
-/// The number of a size class, smallest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ClassId(pub(super) u8);
 
 /// A chunk that its finder may look at for as long as it is pinned.
 #[derive(Debug, Clone, Copy)]
@@ -80,91 +78,6 @@ impl<'a> Fetched<'a> {
     }
 }
 
-/// A class's books.
-#[derive(Debug)]
-pub(super) struct Class {
-    pub(super) id: ClassId,
-    pub(super) size: SizeClass,
-    pub(super) pages: u32,
-    /// Of these, pages that are being emptied.
-    draining: u32,
-    /// Chunks on the free lists of pages that are not draining.
-    pub(super) free: u32,
-    /// Chunks in use: being written, or linked; of these, further parts of large items.
-    pub(super) used: u32,
-    pub(super) parts: u32,
-    /// A change has the chunk that is kept for changes.
-    pub(super) kept_is_out: bool,
-    avail_head: u32,
-    /// The page that is not carved to its end, or [`NIL`].
-    carving: u32,
-    open: Limbo,
-    closed: Limbo,
-    hand_page: u32,
-    hand_chunk: u32,
-    /// Chunks that the hand has judged so far.
-    pub(super) hand_steps: u64,
-    /// Chunks given out last, for [`Slabs::newcomer`].
-    queue: Queue,
-    pub(super) tally: Tally,
-    /// Of [`Tally::stored`], what was there when counting began again.
-    pub(super) stored_before: u64,
-    /// The same when pages were last given back.
-    stored_before_release: u64,
-}
-
-impl Class {
-    /// A class without a page.
-    fn new(id: ClassId, size: SizeClass, queue: Queue) -> Self {
-        Self {
-            id,
-            size,
-            pages: 0,
-            draining: 0,
-            free: 0,
-            used: 0,
-            parts: 0,
-            kept_is_out: false,
-            avail_head: NIL,
-            carving: NIL,
-            open: Limbo::default(),
-            closed: Limbo::default(),
-            hand_page: NIL,
-            hand_chunk: 0,
-            hand_steps: 0,
-            queue,
-            tally: Tally::default(),
-            stored_before: 0,
-            stored_before_release: 0,
-        }
-    }
-
-    /// Chunks waiting for their epoch.
-    pub(super) fn in_limbo(&self) -> u32 {
-        self.open.count + self.closed.count
-    }
-
-    /// Chunks in all.
-    pub(super) fn chunks(&self) -> u32 {
-        self.pages * self.size.per_page
-    }
-
-    /// Chunks in pages that are not being emptied.
-    pub(super) fn chunks_to_keep(&self) -> u32 {
-        (self.pages - self.draining) * self.size.per_page
-    }
-
-    /// Chunks that the class keeps free ahead of need.
-    pub(super) fn spare_wanted(&self) -> u32 {
-        (self.chunks() / 16).min(SPARE_CHUNKS)
-    }
-
-    /// Chunks in the queue of the newest.
-    pub(super) fn newcomers(&self) -> u32 {
-        self.queue.len()
-    }
-}
-
 /// All of slab memory.
 #[derive(Debug)]
 pub(super) struct Slabs {
@@ -176,10 +89,21 @@ pub(super) struct Slabs {
     pages: Box<[Page]>,
     classes: Box<[Mutex<Class>]>,
     pool: Mutex<Pool>,
+    /// Which chunks are free, where they are given out in turn.
+    free_map: Option<FreeMap>,
+    /// Pages stay with the class that has them.
+    pages_stay: bool,
 }
 
 impl Slabs {
-    pub(super) fn new(arena: Arena, n_pages: usize, sizes: Box<[SizeClass]>) -> Self {
+    /// No class has a page yet. Chunks may be given out `in_turn`, and pages may stay with their classes.
+    pub(super) fn new(
+        arena: Arena,
+        n_pages: usize,
+        sizes: Box<[SizeClass]>,
+        in_turn: bool,
+        pages_stay: bool,
+    ) -> Self {
         let class = |(n, size): (u8, &SizeClass)| {
             let queue = Queue::new(n_pages * size.per_page as usize);
             Mutex::new(Class::new(ClassId(n), *size, queue))
@@ -190,6 +114,8 @@ impl Slabs {
             pages: (0..n_pages).map(|_| Page::default()).collect(),
             classes: (0..=u8::MAX).zip(sizes.iter()).map(class).collect(),
             class_by_units: class_by_units(&sizes).into_iter().map(ClassId).collect(),
+            free_map: in_turn.then(|| FreeMap::new(n_pages, &sizes)),
+            pages_stay,
             sizes,
             pool: Mutex::default(),
         }

@@ -4,7 +4,7 @@
 //! parts. What needs several of them stands in files of its own, above this one.
 
 use super::clock::Clock;
-use super::config::{Shape, StoreConfig, StoreError};
+use super::config::{Eviction, Shape, StoreConfig, StoreError};
 use super::epoch::Epochs;
 use super::evicted_then_stored::Returns;
 use super::flush::Flushed;
@@ -75,7 +75,9 @@ impl Store {
     /// [`StoreError`], which says what to change.
     pub fn new(config: StoreConfig) -> Result<Arc<Self>, StoreError> {
         let shape = Shape::new(&config)?;
-        Self::build(config, shape, None).map(Arc::new)
+        let store = Self::build(config, shape, None)?;
+        store.assign_pages();
+        Ok(Arc::new(store))
     }
 
     /// An empty store, over the file's memory if there is one.
@@ -96,7 +98,9 @@ impl Store {
             _ => None,
         };
         let index = Index::new(bytes / UNIT_BYTES, config.pages).map_err(map("index"))?;
-        let slabs = Slabs::new(arena, shape.n_pages, shape.sizes);
+        let in_turn = config.evict && config.eviction == Eviction::RoundRobin;
+        let slabs =
+            Slabs::new(arena, shape.n_pages, shape.sizes, in_turn, config.slab_pages.is_some());
         if let Some(published) = &published {
             slabs.notify(Arc::clone(published));
         }

@@ -242,7 +242,11 @@ impl Store {
         let of = |value_len| n_parts(key_len, value_len, size.bytes());
         let (n_parts, held) = (of(value_len), if held_len > 0 { of(held_len) + 1 } else { 0 });
         let chunks = u32::try_from(n_parts + 1 + held).map_err(|_| Refused::TooLarge)?;
-        if chunks > self.slabs.limit_pages() * size.per_page {
+        let most = match self.config.slab_pages {
+            None => self.slabs.limit_pages() * size.per_page,
+            Some(_) => self.slabs.lock(id).chunks(),
+        };
+        if chunks > most {
             return Err(Refused::OutOfMemory);
         }
         let alone = match &retries {

@@ -34,6 +34,36 @@ pings         1000 per second and worker; as many ARP and ND
 }
 
 #[test]
+fn a_profile_reads_so() {
+    let profile = |args: &str| {
+        let text = plan_text(&plan(args));
+        let row = |name| text.lines().find_map(|line| line.strip_prefix(name)).unwrap().to_owned();
+        (row("profile       "), row("items         "))
+    };
+    let pages = "64:3,128:3,256:2,512:2,1024:2,2048:2,4096:2,8192:2,16384:2,32768:2,65536:2,131072:2,\
+                 262144:2,524288:2,1048576:2";
+    let says = |pages, rest| format!("fpga: -B binary, UDP, -f 2, --slab-pages {pages}, {rest}");
+    assert_eq!(
+        profile("--profile fpga"),
+        (
+            says(pages, "--evict round-robin, --batch 1"),
+            format!("64 MB, 1 MB each at most, pages {pages}, evicting round robin")
+        )
+    );
+    let own = "--profile fpga --slab-pages 64:1,1k:2 --evict clock --batch 8";
+    assert_eq!(
+        profile(own),
+        (
+            says("64:1,1024:2", "--evict clock, --batch 8"),
+            "6 MB, 1 MB each at most, pages 64:1,1024:2, evicting".to_owned()
+        )
+    );
+    let (text, _) = profile("--profile fpga -U 0 -B auto");
+    assert!(text.starts_with("fpga: -B auto, no UDP, -f 2, "), "{text}");
+    assert!(!plan_text(&plan("--slab-pages 64:8")).contains("profile"));
+}
+
+#[test]
 fn a_plan_with_a_port_reads_so() {
     let args = "-p 0 -M -I 512k --huge off --port net_tap0,iface=kv --ip 10.0.0.1/24 --cores 1,3 \
                 --batch 64 --batch-mode fixed --allow 10.0.0.0/8 --amp-factor 5 --rate-limit 500 \
@@ -196,6 +226,7 @@ fn the_plan_in_json() {
         "memory_bytes": 64 << 20,
         "item_max_bytes": 1 << 20,
         "evict": true,
+        "eviction": "clock",
         "growth_factor": 1.25,
         "chunk_min_bytes": 0,
         "slots": 4096,

@@ -7,6 +7,7 @@ use driver_shim::Pages;
 use gpu::index::IndexKind;
 use gpu::offload::Mode;
 use memcache::{Dialect, Dialects};
+use store::Eviction;
 
 /// The word, its help, and what it stands for.
 type Choice<T> = (&'static str, &'static str, T);
@@ -46,6 +47,12 @@ pub(super) const GPU_MODE: &[Choice<Mode>] = &[
 pub(super) const GPU_INDEX: &[Choice<IndexKind>] = &[
     ("setassoc", "Sixteen ways a set, 8-bit tags, keys inline (MemcachedGPU)", IndexKind::SetAssoc),
     ("cuckoo", "Eight cells a bucket, 32-bit signatures (Mega-KV)", IndexKind::Cuckoo),
+];
+
+/// `--evict`.
+pub(super) const EVICTION: &[Choice<Eviction>] = &[
+    ("clock", "One that was not read lately", Eviction::Clock),
+    ("round-robin", "The next one in the class, read or not", Eviction::RoundRobin),
 ];
 
 /// Accepts the words of `choices`.

@@ -31,7 +31,8 @@ pub struct ClientFlags {
 
     /// What connections speak. auto: by the first byte of each.
     #[arg(short = 'B', long, value_name = "NAME", env = "GNOMON_PROTOCOL")]
-    #[arg(default_value = "auto", value_parser = one_of(PROTOCOL))]
+    #[arg(default_value = "auto", default_value_if("profile", "fpga", "binary"))]
+    #[arg(value_parser = one_of(PROTOCOL))]
     pub protocol: Dialects,
 
     /// Serve only clients that authenticate with a line `user:password` of this file. Turns UDP

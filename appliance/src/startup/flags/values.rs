@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::str::FromStr;
+use store::SlabPages;
 
 /// A TCP or UDP port as memcached takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -400,6 +401,18 @@ pub(super) fn parse_size(s: &str) -> Result<u64, String> {
     };
     let n: u64 = digits.and_then(|d| d.parse().ok()).ok_or_else(wrong)?;
     n.checked_mul(unit).ok_or_else(wrong)
+}
+
+/// Chunk sizes and the pages of each.
+pub(super) fn parse_slab_pages(s: &str) -> Result<SlabPages, String> {
+    let class = |one: &str| {
+        let (size, pages) = one.split_once(':')?;
+        let size = usize::try_from(parse_size(size).ok()?).ok()?;
+        Some((size, pages.parse().ok()?))
+    };
+    let classes: Option<Vec<(usize, u32)>> = s.split(',').map(class).collect();
+    let classes = classes.ok_or("not SIZE:PAGES with commas between (64:2,128:8)")?;
+    SlabPages::new(classes).map_err(|why| why.to_string())
 }
 
 /// The one character that `-D` takes.

@@ -132,12 +132,23 @@ fn dialect(flags: &ServeFlags) -> Result<Dialects, PlanError> {
     spoken.all(|d| d == first).then_some(first).ok_or(PlanError::ListenDialects)
 }
 
-fn dialect_word<S: Serializer>(dialect: &Dialects, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_str(match dialect {
+impl ClientsPlan {
+    /// The word of `-B`.
+    pub(super) fn protocol(&self) -> &'static str {
+        word(self.dialect)
+    }
+}
+
+fn word(dialect: Dialects) -> &'static str {
+    match dialect {
         Dialects::Auto => "auto",
         Dialects::Only(Dialect::Ascii) => "ascii",
         Dialects::Only(Dialect::Binary) => "binary",
-    })
+    }
+}
+
+fn dialect_word<S: Serializer>(dialect: &Dialects, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(word(*dialect))
 }
 
 /// What memcached refuses of options that have no effect here.

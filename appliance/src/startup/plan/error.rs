@@ -264,6 +264,35 @@ pub enum PlanError {
     /// Classes that do not grow.
     #[error("-f {0}: the growth factor must be greater than 1")]
     GrowthFactor(f64),
+    /// More pages than there is memory for.
+    #[error(
+        "--slab-pages has {need} pages of 2 MB, and -m {memory_mb} holds fewer: give -m {}, or fewer pages",
+        need.saturating_mul(2)
+    )]
+    SlabPages {
+        /// Of all classes.
+        need: u64,
+        /// `-m`.
+        memory_mb: u64,
+    },
+    /// `--profile fpga` and other sizes.
+    #[error("-f {0}: with --profile fpga sizes are powers of two: leave -f out, or say -f 2")]
+    ProfileGrowth(f64),
+    /// The same by `--slab-pages`.
+    #[error("--slab-pages {0}:…: with --profile fpga sizes are powers of two")]
+    ProfileSize(usize),
+    /// Not a page for each.
+    #[error(
+        "--profile fpga: -m {memory_mb} has no page of 2 MB for each of {classes} sizes: give -m {least_mb} or more, or --slab-pages"
+    )]
+    ProfileMemory {
+        /// `-m`.
+        memory_mb: u64,
+        /// Sizes up to `-I`.
+        classes: u64,
+        /// Megabytes.
+        least_mb: u64,
+    },
     /// Not enough memory for a chunk.
     #[error(
         "-n {0}: the smallest chunk would be larger than the largest item: lower -n, or raise -I"

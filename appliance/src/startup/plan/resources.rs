@@ -1,13 +1,13 @@
 //! CPUs, memory, files and engines.
 
-use super::{Device, PlanError, PortPlan, SLOT_BYTES, numa};
+use super::{Device, PlanError, PortPlan, SLOT_BYTES, numa, slabs};
 use crate::host::cpu_list::CpuList;
 use crate::host::machine::{FileSystem, Gpu, Machine, Node};
 use crate::serve::tcp;
 use crate::startup::flags::{Engine, ServeFlags, TcpIn};
 use dataplane::stages::stream::{CONNECTION_BYTES, TLS_CONNECTION_BYTES};
 use driver_shim::Pages;
-use store::restart;
+use store::{SlabPages, restart};
 
 /// Workers over kernel sockets when no flag says how many: memcached's number of threads.
 const SOCKET_WORKERS: usize = 4;
@@ -88,7 +88,8 @@ pub(crate) fn worker_cpus(flags: &ServeFlags, machine: &Machine) -> Option<Vec<u
 
 /// Bytes for items, their index and packets, and what DPDK has of its own: what lies in huge pages, where there are.
 pub(crate) fn needed_bytes(flags: &ServeFlags, queues: usize) -> u64 {
-    let items = flags.memory.saturating_mul(1 << 20);
+    let all = || flags.memory.saturating_mul(1 << 20);
+    let items = flags.slab_pages.as_ref().map_or_else(all, slabs::bytes);
     let queues = u32::try_from(queues).unwrap_or(u32::MAX);
     let slots = flags.slots.unwrap_or_else(|| slots_by_default(flags, queues));
     let dpdk = if flags.port.is_empty() { 0 } else { dpdk_bytes(slots) };
@@ -130,6 +131,7 @@ pub(super) fn memory(
     flags: &ServeFlags,
     machine: &Machine,
     queues: usize,
+    slab_pages: Option<&SlabPages>,
 ) -> Result<(u64, u32), PlanError> {
     const MB: u64 = 1 << 20;
     let items = flags.memory.checked_mul(MB).ok_or(PlanError::MemoryAbsurd(flags.memory))?;
@@ -137,11 +139,11 @@ pub(super) fn memory(
     if items == 0 {
         return Err(PlanError::NoMemory);
     }
-    let items = items.max(MEMORY_LEAST_BYTES);
+    let items = slab_pages.map_or_else(|| items.max(MEMORY_LEAST_BYTES), slabs::bytes);
     if !(1 << 10..=ITEM_MOST_BYTES).contains(&item_max) {
         return Err(PlanError::ItemSize(item_max));
     }
-    if item_max > items / 2 {
+    if item_max > items / 2 && slab_pages.is_none() {
         return Err(PlanError::ItemAboveHalf { item_max, memory_mb: flags.memory });
     }
     let queues = u32::try_from(queues).unwrap_or(u32::MAX);

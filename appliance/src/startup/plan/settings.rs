@@ -6,6 +6,7 @@
 
 use super::{FileMask, Plan, TlsPlan};
 use memcache::{Dialect, Dialects};
+use store::Eviction;
 
 impl Plan {
     /// Names and values, in order.
@@ -24,6 +25,12 @@ impl Plan {
         let file = self.memory_file.as_ref();
         let file = file.map_or_else(|| "(null)".to_owned(), |f| f.display().to_string());
         all.push(("memory_file", file));
+        if let Some(slab_pages) = &self.slab_pages {
+            all.push(("slab_pages", slab_pages.to_string()));
+        }
+        if self.evict && self.eviction != Eviction::Clock {
+            all.push(("evict", self.eviction.name().to_owned()));
+        }
         all.extend([("engine", self.engine.name().to_owned()), ("batch", self.batch.to_string())]);
         all
     }
@@ -68,7 +75,7 @@ impl Plan {
             ("auth_enabled_ascii", yes(clients.auth_file.is_some())),
             ("item_size_max", self.item_max_bytes.to_string()),
             ("maxconns_fast", yes(clients.refuse_over_limit)),
-            ("slab_reassign", yes(self.evict)),
+            ("slab_reassign", yes(self.evict && self.slab_pages.is_none())),
             ("slab_chunk_max", self.item_max_bytes.to_string()),
             ("flush_enabled", yes(clients.flush_allowed)),
             ("dump_enabled", yes(clients.dump_allowed)),

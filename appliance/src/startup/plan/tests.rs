@@ -106,6 +106,16 @@ fn each_contradiction_is_told_with_a_way_out() {
         ("-f 1", "-f 1: the growth factor must be greater than 1"),
         ("-f NaN", "the growth factor must be greater than 1"),
         (
+            "-m 64 --slab-pages 64:2,128:31",
+            "--slab-pages has 33 pages of 2 MB, and -m 64 holds fewer: give -m 66, or fewer pages",
+        ),
+        ("--profile fpga -f 1.5", "-f 1.5: with --profile fpga sizes are powers of two"),
+        ("--profile fpga --slab-pages 64:2,192:2", "--slab-pages 192:…: with --profile fpga"),
+        (
+            "--profile fpga -m 29",
+            "--profile fpga: -m 29 has no page of 2 MB for each of 15 sizes: give -m 30 or more",
+        ),
+        (
             "--port net_ring0 --port net_ring1 --side-door tap=0123456789abcde",
             "--side-door tap=0123456789abcde0: a device name has at most 15 characters",
         ),
@@ -146,6 +156,32 @@ fn flags_about_clients_become_facts() {
     assert!(!c.flush_allowed && c.shutdown_allowed && !c.cas_enabled);
     assert!(plan("-o no_modern,maxconns_fast").unwrap().clients.refuse_over_limit);
     assert_eq!(plan("-n 300").unwrap().chunk_min_bytes, 300);
+}
+
+#[test]
+fn a_profile_stands_for_flags_and_those_given_win() {
+    let is = |p: Plan| {
+        let pages = p.slab_pages.map(|pages| pages.to_string());
+        (p.clients.dialect, p.eviction, p.batch, p.memory_bytes >> 20, pages.unwrap_or_default())
+    };
+    let binary = Dialects::Only(Dialect::Binary);
+    let p = plan("--profile fpga -f 2 -I 1k").unwrap();
+    assert_eq!((p.growth_factor.to_bits(), p.ports.len()), (2f64.to_bits(), 1));
+    let all = "64:7,128:7,256:6,512:6,1024:6".to_owned();
+    assert_eq!(is(p), (binary, Eviction::RoundRobin, 1, 64, all));
+    let own =
+        plan("--profile fpga -B auto --evict clock --batch 9 --slab-pages 64:2,4k:1").unwrap();
+    assert!(own.notes[0].contains("-m 64: --slab-pages takes 6 MB of it"), "{:?}", own.notes);
+    assert_eq!(is(own), (Dialects::Auto, Eviction::Clock, 9, 6, "64:2,4096:1".to_owned()));
+    let none = plan("").unwrap();
+    assert_eq!(is(none), (Dialects::Auto, Eviction::Clock, 512, 64, String::new()));
+    let turn = plan("--evict round-robin -m 8").unwrap();
+    assert_eq!(is(turn), (Dialects::Auto, Eviction::RoundRobin, 512, 8, String::new()));
+    let settings = plan("--profile fpga").unwrap().settings();
+    assert!(settings.contains(&("evict", "round-robin".to_owned())));
+    assert!(settings.contains(&("slab_reassign", "no".to_owned())));
+    // One page, and the largest that there can be.
+    assert_eq!(plan("--slab-pages 2m:1").unwrap().memory_bytes, 2 << 20);
 }
 
 #[test]

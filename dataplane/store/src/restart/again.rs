@@ -20,7 +20,7 @@ impl Store {
         start: &[u8],
         write: impl FnOnce(&mut [u8]),
     ) -> Option<TakenUp> {
-        self.renew();
+        self.forget_all();
         let (n_pages, sizes) = (self.slabs.n_pages() as usize, self.slabs.sizes().into());
         let shape = Shape { n_pages, sizes };
         let settings = Settings::new(&self.config, &shape);
@@ -32,17 +32,19 @@ impl Store {
         };
         let sums = |pages: &[(u32, usize)]| Ok(pages.iter().map(sum).collect());
         let found: Result<_, Infallible> = judge((&settings, &shape), len, start, sums);
-        Some(match found {
+        let taken = match found {
             Ok(Found::Foreign) => return None,
             Ok(Found::Nothing) => TakenUp::New,
             Ok(Found::Unusable(why)) => TakenUp::Discarded(why),
             Ok(Found::Saved(saved, now)) => match self.take_up(&saved, now) {
                 Ok(items) => TakenUp::Kept(items),
                 Err(_) => {
-                    self.renew();
+                    self.forget_all();
                     TakenUp::Discarded(damaged(AN_ITEM))
                 }
             },
-        })
+        };
+        self.assign_pages();
+        Some(taken)
     }
 }

@@ -60,7 +60,8 @@ pub(super) struct Settings {
     item_max_bytes: U32,
     /// The bits of an `f64`.
     growth_factor: U64,
-    /// CRC-32 of the chunk sizes, should another release make others of the same flags.
+    /// CRC-32 of the chunk sizes, should another release make others of the same flags; and of the pages of each,
+    /// where these were set.
     sizes_sum: U32,
 }
 
@@ -68,6 +69,8 @@ impl Settings {
     pub(super) fn new(config: &StoreConfig, shape: &Shape) -> Self {
         let mut sum = crc32fast::Hasher::new();
         shape.sizes.iter().for_each(|s| sum.update(&s.units.to_le_bytes()));
+        let pages = config.slab_pages.iter().flat_map(|of| of.classes());
+        pages.for_each(|(_, pages)| sum.update(&pages.to_le_bytes()));
         // Both lie far below 2^32, or there would be no shape.
         let number = |n| U32::new(u32::try_from(n).unwrap_or(u32::MAX));
         Self {
@@ -141,7 +144,7 @@ pub enum Unusable {
     Version(u32),
     /// Other flags.
     #[error(
-        "it was made with {was}, and this is {now}: give the same -m, -I, -f and -n to keep the items"
+        "it was made with {was}, and this is {now}: give the same -m, -I, -f, -n and --slab-pages to keep the items"
     )]
     Settings {
         /// Of the process before.

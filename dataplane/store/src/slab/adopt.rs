@@ -124,5 +124,6 @@ impl Slabs {
                 self.push(&mut class, loc);
             }
         }
+        while self.is_in_turn() && self.carve(&mut class) {}
     }
 }

@@ -95,7 +95,8 @@ impl Slabs {
         put(&page.free_head, loc.0);
         let free = get(&page.free_count) + 1;
         put(&page.free_count, free);
-        if get(&page.draining) == 1 {
+        if get(&page.draining) != 0 {
+            self.note_free(class, loc);
             return false;
         }
         class.free += 1;

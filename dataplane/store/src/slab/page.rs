@@ -5,6 +5,9 @@
 use crate::layout::NIL;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// In the place of 0 in [`Page::draining`]: the page's free chunks are not on a list.
+pub(super) const IN_TURN: u32 = 2;
+
 /// A page's part of its class's books. Changed under the lock of the class that owns the page;
 /// atomics only to be in one shared array.
 #[derive(Debug)]
@@ -17,7 +20,8 @@ pub(super) struct Page {
     /// The ring of the class's pages.
     pub(super) ring_next: AtomicU32,
     pub(super) ring_prev: AtomicU32,
-    /// 1 while the page is being emptied: its chunks are not given out.
+    /// 1 while the page is being emptied: its chunks are not given out. [`IN_TURN`] where they are given out in
+    /// turn. Otherwise 0.
     pub(super) draining: AtomicU32,
 }
 

@@ -9,6 +9,7 @@
 //! the other way round. Fails: no page to give, or one whose chunks are not all returned yet.
 
 use super::idle::Pool;
+use super::page::IN_TURN;
 use super::{CLASS_SHIFT, Class, Slabs, get, put};
 use crate::epoch::Epochs;
 use crate::layout::NIL;
@@ -51,6 +52,8 @@ impl Slabs {
         class.carving = page;
         let word = (u32::from(class.id.0) + 1) << CLASS_SHIFT;
         self.words[page as usize].store(word, Ordering::Release);
+        // A chunk that is not carved is on no list, and has no turn.
+        while self.is_in_turn() && self.carve(class) {}
         Grown::Yes
     }
 
@@ -59,7 +62,10 @@ impl Slabs {
         let p = &self.pages[page as usize];
         put(&p.free_head, NIL);
         put(&p.free_count, 0);
-        put(&p.draining, 0);
+        put(&p.draining, if self.is_in_turn() { IN_TURN } else { 0 });
+        if let Some(map) = &self.free_map {
+            map.clear(page);
+        }
         if class.pages == 0 {
             put(&p.ring_next, page);
             put(&p.ring_prev, page);
@@ -194,7 +200,9 @@ impl Slabs {
     /// From now on no chunk of the page is given out.
     fn give_no_more(&self, class: &mut Class, page: u32) {
         let free = get(&self.pages[page as usize].free_count);
-        if free > 0 {
+        if self.is_in_turn() {
+            class.free_in_turn -= free;
+        } else if free > 0 {
             class.free -= free;
             self.leave_avail(class, page);
         }
@@ -230,6 +238,9 @@ impl Slabs {
     /// Gives a page whose chunks are all free back to the pool, unless they are what the class keeps
     /// free ahead of need, `least` or more.
     pub(super) fn release(&self, class: &mut Class, page: u32, epochs: &Epochs, least: u32) {
+        if self.pages_stay {
+            return;
+        }
         if self.spare(class) - class.size.per_page > class.spare_wanted().max(least) {
             self.give_no_more(class, page);
             self.leave(class, page, epochs);
@@ -240,6 +251,9 @@ impl Slabs {
     /// the class does not need any more, if they are among the first that have free chunks. To be
     /// called now and then: a class that has stored nothing since needs less.
     pub(crate) fn release_rest(&self, class: &mut Class, epochs: &Epochs) {
+        if self.pages_stay || self.is_in_turn() {
+            return;
+        }
         let idle = class.used == 0 && class.in_limbo() == 0;
         while idle && class.pages > class.draining {
             let mut page = class.hand_page;
