@@ -14,6 +14,7 @@ pub mod counters;
 pub mod frame_accounting;
 pub mod log2_histogram;
 pub mod observe;
+pub mod plain;
 pub mod policy;
 pub mod rdma;
 pub mod reply;

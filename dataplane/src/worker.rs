@@ -23,7 +23,7 @@ use crate::stages::exits::exception_path::ExceptionPath;
 use crate::stages::exits::refuse_fragment::TooLong;
 use crate::stages::exits::respond::respond;
 use crate::stages::fast_path::{self, FastPath};
-use crate::stages::rdma::{Reads, Turn};
+use crate::stages::rdma::{Reads, Turn, leads};
 use crate::stages::rx;
 use crate::stages::stream::{SegmentAt, Streams};
 use crate::stages::tx::Tx;
@@ -234,9 +234,16 @@ impl Worker {
             self.accounts.received.add(received as u64);
             self.accounts.tap.received(&mut burst, index, port.plain.local().service_port, now_ns);
             work += received;
+            if self.reads.is_some() && leads(&burst) {
+                self.take_reads(&mut burst, index);
+            }
             let plain = self.answer_fast(&mut burst, index, now_ns);
             if plain != 0 {
                 self.sort_plain(&mut burst, plain, index, now_ns);
+            }
+            // A burst of others may have some, too.
+            if self.reads.is_some() && !burst.is_empty() {
+                self.take_reads(&mut burst, index);
             }
             for frame in burst.drain(..) {
                 self.sort(frame, index, now_ns);
@@ -358,6 +365,18 @@ impl Worker {
         }
         if let Err((frame, reason)) = reads.enter(frame, entry) {
             accounts.drop_frame(frame, port, reason);
+        }
+    }
+
+    /// Adds the plain READ requests of a burst, which leave it, to those that wait.
+    #[inline(never)]
+    fn take_reads(&mut self, burst: &mut Burst, index: usize) {
+        let Self { reads, ports, gate, region, .. } = self;
+        if let Some(reads) = reads
+            && let Some(port) = ports.get_mut(index)
+            && !gate.counts_trusted()
+        {
+            reads.enter_plain(burst, &mut port.requests, region, index);
         }
     }
 

@@ -16,11 +16,45 @@ pub const MASK_BYTES: usize = 64;
 #[inline]
 pub fn masked(bytes: &[u8], mask: &[u8; MASK_BYTES]) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    if bytes.len() >= MASK_BYTES && pclmul::is_here() {
-        // SAFETY: the processor has the instructions (`is_here`).
-        return unsafe { pclmul::masked(bytes, mask) };
+    if let Some(here) = Pclmul::detect() {
+        return here.masked(bytes, mask);
     }
     masked_portable(bytes, mask)
+}
+
+/// A processor with carry-less multiplication and AVX2.
+#[cfg(target_arch = "x86_64")]
+#[derive(Debug, Clone, Copy)]
+pub struct Pclmul(());
+
+#[cfg(target_arch = "x86_64")]
+impl Pclmul {
+    /// `Some` on such a processor.
+    #[inline]
+    pub fn detect() -> Option<Self> {
+        let has = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("pclmulqdq");
+        has.then_some(Self(()))
+    }
+
+    /// [`masked`].
+    #[inline(always)]
+    pub fn masked(self, bytes: &[u8], mask: &[u8; MASK_BYTES]) -> u32 {
+        if bytes.len() < MASK_BYTES {
+            return masked_portable(bytes, mask);
+        }
+        // SAFETY: `self` exists, so the processor has the instructions (`detect`).
+        unsafe { pclmul::masked(bytes, mask) }
+    }
+
+    /// [`behind`].
+    #[inline(always)]
+    pub fn behind(self, first: [u8; 8], bytes: &[u8]) -> u32 {
+        if bytes.len() < 16 {
+            return behind_portable(first, bytes);
+        }
+        // SAFETY: as in `masked`.
+        unsafe { pclmul::behind(first, bytes) }
+    }
 }
 
 fn masked_portable(bytes: &[u8], mask: &[u8; MASK_BYTES]) -> u32 {
@@ -37,9 +71,8 @@ fn masked_portable(bytes: &[u8], mask: &[u8; MASK_BYTES]) -> u32 {
 #[inline]
 pub fn behind(first: [u8; 8], bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    if bytes.len() >= 16 && pclmul::is_here() {
-        // SAFETY: the processor has the instructions (`is_here`).
-        return unsafe { pclmul::behind(first, bytes) };
+    if let Some(here) = Pclmul::detect() {
+        return here.behind(first, bytes);
     }
     behind_portable(first, bytes)
 }
@@ -76,11 +109,7 @@ mod pclmul {
         0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
     ];
 
-    #[inline(always)]
-    pub(super) fn is_here() -> bool {
-        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("pclmulqdq")
-    }
-
+    #[inline]
     #[target_feature(enable = "avx2,pclmulqdq")]
     pub(super) fn masked(bytes: &[u8], mask: &[u8; MASK_BYTES]) -> u32 {
         let Some((head, rest)) = bytes.split_first_chunk::<MASK_BYTES>() else { return 0 };
@@ -92,6 +121,7 @@ mod pclmul {
         end(x, rest, bytes)
     }
 
+    #[inline]
     #[target_feature(enable = "avx2,pclmulqdq")]
     pub(super) fn behind(first: [u8; 8], bytes: &[u8]) -> u32 {
         let (second, rest) = bytes.split_first_chunk().unwrap_or((&[0; 8], &[]));
@@ -129,7 +159,8 @@ mod pclmul {
     fn end(x: __m128i, rest: &[u8], bytes: &[u8]) -> u32 {
         let (blocks, rest) = rest.as_chunks();
         let mut x = x;
-        for block in blocks {
+        // No more are left of the fours; a loop that says so is unrolled.
+        for block in blocks.iter().take(3) {
             x = fold(x, load(block));
         }
         if let (false, Some(last)) = (rest.is_empty(), bytes.last_chunk()) {
@@ -141,16 +172,13 @@ mod pclmul {
             x = fold(_mm_shuffle_epi8(x, to_end), block);
         }
         let low = _mm_set_epi32(0, 0, 0, -1);
-        let x =
-            _mm_xor_si128(_mm_clmulepi64_si128::<0x10>(x, pair(FOLD_16)), _mm_srli_si128::<8>(x));
-        let by = _mm_cvtsi64_si128(FOLD_LAST);
-        let x = _mm_xor_si128(
-            _mm_clmulepi64_si128::<0x00>(_mm_and_si128(x, low), by),
-            _mm_srli_si128::<4>(x),
-        );
-        let by = pair(BARRETT);
-        let quotient = _mm_clmulepi64_si128::<0x10>(_mm_and_si128(x, low), by);
-        let product = _mm_clmulepi64_si128::<0x00>(_mm_and_si128(quotient, low), by);
+        let [_, by] = FOLD_16;
+        let x = _mm_xor_si128(product_low(x, by), _mm_srli_si128::<8>(x));
+        let last = product_low(_mm_and_si128(x, low), FOLD_LAST);
+        let x = _mm_xor_si128(last, _mm_srli_si128::<4>(x));
+        let [polynomial, inverse] = BARRETT;
+        let quotient = product_low(_mm_and_si128(x, low), inverse);
+        let product = product_low(_mm_and_si128(quotient, low), polynomial);
         !_mm_extract_epi32::<1>(_mm_xor_si128(x, product)).cast_unsigned()
     }
 
@@ -164,11 +192,17 @@ mod pclmul {
     /// What stands for `x` so far further on.
     #[inline]
     #[target_feature(enable = "avx2,pclmulqdq")]
-    fn moved(x: __m128i, by: [i64; 2]) -> __m128i {
-        let by = pair(by);
-        let low = _mm_clmulepi64_si128::<0x00>(x, by);
-        let high = _mm_clmulepi64_si128::<0x11>(x, by);
-        _mm_xor_si128(low, high)
+    fn moved(x: __m128i, [by_low, by_high]: [i64; 2]) -> __m128i {
+        let high = _mm_clmulepi64_si128::<0x11>(x, _mm_set_epi64x(by_high, 0));
+        _mm_xor_si128(product_low(x, by_low), high)
+    }
+
+    /// The product of the lower half. The number is an upper half, which the instruction takes from memory: a lower
+    /// one the compiler makes in a register first.
+    #[inline]
+    #[target_feature(enable = "avx2,pclmulqdq")]
+    fn product_low(x: __m128i, by: i64) -> __m128i {
+        _mm_clmulepi64_si128::<0x10>(x, _mm_set_epi64x(by, 0))
     }
 
     #[inline]
@@ -178,12 +212,6 @@ mod pclmul {
             [a, b, c, d] => [load(a), load(b), load(c), load(d)],
             _ => [_mm_setzero_si128(); 4],
         }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn pair([low, high]: [i64; 2]) -> __m128i {
-        _mm_set_epi64x(high, low)
     }
 
     #[inline]

@@ -10,5 +10,6 @@ pub mod crc32;
 pub mod memory_file;
 pub mod request;
 pub mod small_bytes;
+pub mod speck;
 
 pub use request::{Arith, KEY_MAX_BYTES, Store, StoreMode};

@@ -1,6 +1,6 @@
 //! One queue pair, the responder's half: which requests it carries out.
 //!
-//! In: the PSN and the opcode of a request. Out: a [`Verdict`]. Rules of the InfiniBand specification,
+//! In: the PSN of a request, and the length of a READ. Out: a [`Verdict`]. Rules of the InfiniBand specification,
 //! volume 1, section 9.7.5: the expected PSN is carried out, earlier ones again, later ones are refused
 //! once. A refusal of any other kind is the pair's end: the requester must open another. What comes with an
 //! earlier PSN never is: every host that knows the addresses could send it.
@@ -8,7 +8,7 @@
 use super::READ_MAX_BYTES;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::DropReason;
-use wire::roce::{Psn, Roce, syndrome};
+use wire::roce::{Psn, syndrome};
 
 /// Earlier PSNs that are answered again: more than a client can wait for, 128 READs of 64 KB in the smallest
 /// packets. A forged source, which has another answered, must guess one of them: the fewer there are, the
@@ -29,6 +29,8 @@ pub struct Between {
 pub struct Pair {
     pub(super) qpn: u32,
     pub(super) between: Between,
+    /// The same, as a request's IPv4 header has them, in little-endian order; 0 over IPv6.
+    addresses: u64,
     /// The client's queue pair.
     pub(super) their_qpn: u32,
     /// Bytes of payload in a packet.
@@ -63,6 +65,7 @@ impl Pair {
         Self {
             qpn: 0,
             between: Between { ours: nobody, theirs: nobody },
+            addresses: 0,
             their_qpn: 0,
             mtu: 0,
             expected: Psn::new(0),
@@ -71,6 +74,18 @@ impl Pair {
             has_refused: false,
             over: false,
         }
+    }
+
+    /// Is between these from now on.
+    pub(super) fn connect(&mut self, between: Between) {
+        self.between = between;
+        self.addresses = match (between.theirs, between.ours) {
+            (IpAddr::V4(theirs), IpAddr::V4(ours)) => {
+                let [theirs, ours] = [theirs, ours].map(|a| u32::from_le_bytes(a.octets()));
+                u64::from(theirs) | u64::from(ours) << 32
+            }
+            _ => 0,
+        };
     }
 
     /// Awaits this PSN.
@@ -82,6 +97,12 @@ impl Pair {
     /// Whether it is the open pair of this number between these.
     pub fn is(&self, qpn: u32, between: Between) -> bool {
         self.qpn == qpn && qpn != 0 && !self.over && self.between == between
+    }
+
+    /// The same, between these addresses of an IPv4 header, of which none is 0.
+    #[inline]
+    pub fn is_plain(&self, qpn: u32, addresses: u64) -> bool {
+        self.qpn == qpn && qpn != 0 && !self.over && self.addresses == addresses
     }
 
     /// The client's queue pair.
@@ -99,10 +120,10 @@ impl Pair {
         self.msn
     }
 
-    /// What to do with this request. `is_permitted`: of a READ, whether its R_Key and addresses are
+    /// What to do with a request of this PSN. `len`: of a READ; `is_permitted`: whether its R_Key and addresses are
     /// right. Nothing changes but that a refusal is remembered.
-    pub fn judge(&mut self, request: &Roce, is_permitted: bool) -> Verdict {
-        let psn = request.bth.psn();
+    #[inline]
+    pub fn judge(&mut self, (psn, len): (Psn, Option<u32>), is_permitted: bool) -> Verdict {
         let ahead = psn.ahead_of(self.expected);
         if ahead > 0 {
             return match std::mem::replace(&mut self.has_refused, true) {
@@ -110,9 +131,10 @@ impl Pair {
                 true => Verdict::Drop(DropReason::RdmaSequence),
             };
         }
-        let len = request.read.map_or(0, |read| read.len.get());
-        let packets = len.div_ceil(u32::from(self.mtu).max(1)).max(1);
-        let is_ours = request.read.is_some();
+        let (is_ours, len) = (len.is_some(), len.unwrap_or(0));
+        let mtu = u32::from(self.mtu).max(1);
+        // Most have one packet, and a division takes longer than the rest.
+        let packets = if len <= mtu { 1 } else { len.div_ceil(mtu) };
         let is_short = usize::try_from(len).is_ok_and(|len| len <= READ_MAX_BYTES);
         if ahead < 0 {
             let back = ahead.unsigned_abs();
@@ -145,10 +167,10 @@ impl Pair {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::roce::{ICRC_BYTES, opcode};
+    use wire::roce::{ICRC_BYTES, Roce, opcode};
 
     /// A request with this opcode, PSN and length.
-    fn request(opcode: u8, psn: u32, len: u32) -> Roce {
+    fn request(opcode: u8, psn: u32, len: u32) -> (Psn, Option<u32>) {
         let mut data = vec![opcode, 0, 0xff, 0xff, 0, 0, 0, 1];
         data.extend(psn.to_be_bytes());
         if opcode == opcode::READ_REQUEST {
@@ -156,10 +178,11 @@ mod tests {
             data.extend(len.to_be_bytes());
         }
         data.extend([0; ICRC_BYTES]);
-        Roce::checked(&data).unwrap()
+        let request = Roce::checked(&data).unwrap();
+        (request.bth.psn(), request.read.map(|read| read.len.get()))
     }
 
-    fn read(psn: u32, len: u32) -> Roce {
+    fn read(psn: u32, len: u32) -> (Psn, Option<u32>) {
         request(opcode::READ_REQUEST, psn, len)
     }
 
@@ -173,22 +196,22 @@ mod tests {
     fn the_expected_one_is_carried_out_earlier_ones_again_and_later_ones_refused_once() {
         use Verdict as V;
         let mut p = pair(0xff_fffe);
-        assert_eq!(p.judge(&read(0xff_fffe, 3000), true), V::Read(3));
+        assert_eq!(p.judge(read(0xff_fffe, 3000), true), V::Read(3));
         p.advance(3);
         assert_eq!(p.msn(), 1);
         // Past the end of the numbers: 1 is expected now.
-        assert_eq!(p.judge(&read(2, 1), true), V::Refuse(syndrome::NAK_SEQUENCE, Psn::new(1)));
-        assert_eq!(p.judge(&read(3, 1), true), V::Drop(DropReason::RdmaSequence));
-        assert_eq!(p.judge(&read(0xff_fffe, 3000), true), V::Again(3));
-        assert_eq!(p.judge(&read(0xff_ffff, 2000), true), V::Again(2));
+        assert_eq!(p.judge(read(2, 1), true), V::Refuse(syndrome::NAK_SEQUENCE, Psn::new(1)));
+        assert_eq!(p.judge(read(3, 1), true), V::Drop(DropReason::RdmaSequence));
+        assert_eq!(p.judge(read(0xff_fffe, 3000), true), V::Again(3));
+        assert_eq!(p.judge(read(0xff_ffff, 2000), true), V::Again(2));
         // Longer than what was answered.
-        assert_eq!(p.judge(&read(0xff_ffff, 3000), true), V::Drop(DropReason::RdmaSequence));
-        assert_eq!(p.judge(&read(1, 0), true), V::Read(1));
+        assert_eq!(p.judge(read(0xff_ffff, 3000), true), V::Drop(DropReason::RdmaSequence));
+        assert_eq!(p.judge(read(1, 0), true), V::Read(1));
         p.advance(1);
-        assert_eq!(p.judge(&read(9, 1), true), V::Refuse(syndrome::NAK_SEQUENCE, Psn::new(2)));
+        assert_eq!(p.judge(read(9, 1), true), V::Refuse(syndrome::NAK_SEQUENCE, Psn::new(2)));
         // Before all that was answered; and so long that its PSNs go once round.
-        assert_eq!(p.judge(&read(0xff_fffd, 1), true), V::Drop(DropReason::RdmaSequence));
-        assert_eq!(p.judge(&read(0, u32::MAX), true), V::Drop(DropReason::RdmaSequence));
+        assert_eq!(p.judge(read(0xff_fffd, 1), true), V::Drop(DropReason::RdmaSequence));
+        assert_eq!(p.judge(read(0, u32::MAX), true), V::Drop(DropReason::RdmaSequence));
     }
 
     #[test]
@@ -204,7 +227,7 @@ mod tests {
             (ANSWERED_MAX + 1, Verdict::Drop(DropReason::RdmaSequence)),
             (1 << 20, Verdict::Drop(DropReason::RdmaSequence)),
         ] {
-            assert_eq!(p.judge(&read(expected - back, 1), true), verdict, "{back}");
+            assert_eq!(p.judge(read(expected - back, 1), true), verdict, "{back}");
         }
         // All that a client may have under way, in the smallest packets.
         let most = u32::try_from(READ_MAX_BYTES.div_ceil(256)).unwrap();
@@ -226,12 +249,12 @@ mod tests {
             p.advance(1);
             let between = p.between;
             let earlier = request(opcode, 4, len);
-            assert_eq!(p.judge(&earlier, permitted), Verdict::Drop(DropReason::RdmaSequence));
+            assert_eq!(p.judge(earlier, permitted), Verdict::Drop(DropReason::RdmaSequence));
             assert!(p.is(9, between) && !p.is(8, between));
-            let refused = p.judge(&request(opcode, 5, len), permitted);
+            let refused = p.judge(request(opcode, 5, len), permitted);
             assert_eq!(refused, Verdict::Refuse(syndrome, Psn::new(5)));
             assert!(!p.is(9, between));
         }
-        assert_eq!(pair(5).judge(&read(5, most), true), Verdict::Read(65));
+        assert_eq!(pair(5).judge(read(5, most), true), Verdict::Read(65));
     }
 }

@@ -131,8 +131,8 @@ impl QueuePairs {
         let qpn = high << PLACE_BITS | u32::from(at);
         if let Some(pair) = self.pair(qpn) {
             let mut pair = pair.lock();
-            (pair.qpn, pair.between) = (qpn, between);
-            (pair.their_qpn, pair.mtu) = (far.qpn, far.mtu);
+            pair.connect(between);
+            (pair.qpn, pair.their_qpn, pair.mtu) = (qpn, far.qpn, far.mtu);
             pair.expect(Psn::new(far.psn));
         }
         let handle = Handle { pairs: Arc::clone(self), qpn };

@@ -36,31 +36,26 @@ mod lookup;
 mod order;
 mod read;
 mod reply;
-mod requests;
-mod seal;
 mod set_line;
 mod sets;
 mod several;
-mod sum;
 mod totals;
-mod vector;
 mod whole;
-mod window;
 
 use crate::commands::Ctx;
 use crate::counters::WorkerCounters;
 use crate::observe::Observer;
+use crate::plain::vector::{ROW, ROWS_AHEAD, Vector, Work};
+use crate::plain::window::TEXT;
+pub use crate::plain::{Manner, Requests};
 use driver_shim::{BURST_MAX, Burst, Frame, Region, TxCaps};
 use memcache::Dialects;
 use memcache::admin::Events;
 use order::Order;
-pub use requests::Requests;
 use set_line::Set;
 use several::{Rest, Several};
 use store::{Fetched, Guard, Liveness};
 use totals::{Totals, next_of};
-use vector::{Portable, ROW, ROWS_AHEAD, Vector, Work};
-use window::TEXT;
 use wire::ipv4::PLAIN_L4;
 
 /// Rows of a full burst.
@@ -68,43 +63,6 @@ const ROWS: usize = BURST_MAX / ROW;
 const _: () = assert!(ROWS * ROW == BURST_MAX && BURST_MAX <= u64::BITS as usize);
 /// First byte of the key in a reply.
 const KEY_IN_REPLY: usize = TEXT + b"VALUE ".len();
-
-/// How the fast path works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Manner {
-    /// With the vector instructions that the processor has.
-    #[default]
-    Vector,
-    /// Without.
-    Portable,
-    /// Not at all: every request takes the general stages.
-    Off,
-}
-
-impl Manner {
-    /// As the variable `GNOMON_FAST_PATH` has it: `vector` (also when it is not set or says
-    /// anything else), `portable` or `off`. For tests and comparisons.
-    pub fn from_env() -> Self {
-        match std::env::var("GNOMON_FAST_PATH").as_deref() {
-            Ok("portable") => Self::Portable,
-            Ok("off") => Self::Off,
-            _ => Self::Vector,
-        }
-    }
-}
-
-impl Manner {
-    #[inline(always)]
-    fn carry_out<W: Work>(self, work: W) -> W::Done {
-        #[cfg(target_arch = "x86_64")]
-        if self == Self::Vector
-            && let Some(vector) = vector::Avx2::detect()
-        {
-            return vector.run(work);
-        }
-        work.run(Portable)
-    }
-}
 
 /// One worker's fast path.
 #[derive(Debug)]

@@ -109,7 +109,7 @@ impl Worker {
             let ports: Vec<StreamPort> = ports.iter().map(facts).collect();
             Streams::new(streams, Arc::clone(&server), &ports, region.clone(), started)
         });
-        let reads = server.rdma.as_ref().map(|rdma| Reads::new(Arc::clone(rdma)));
+        let reads = server.rdma.as_ref().map(|rdma| Reads::new(Arc::clone(rdma)).by(fast_path));
         let look_ups = batch.in_flight_max.max(1) + 1;
         let writes = engine.has_two().then(|| {
             // One fills while the CPU engine has another.

@@ -1,8 +1,7 @@
 //! The keyed hash of a key: SipHash-1-3 (Aumasson and Bernstein, 2012), so that no client can
 //! choose keys that collide.
 //!
-//! In: bytes, or words of four messages side by side. Out: hashes. Nothing fails.
-#![allow(unsafe_code)]
+//! In: bytes. Out: hashes. Nothing fails.
 
 #[cfg(target_arch = "x86_64")]
 pub mod lanes;
@@ -22,9 +21,6 @@ impl KeyHash {
         Self(self.0 & 0xffff_0000_ffff_ffff)
     }
 }
-
-/// Messages that are hashed side by side.
-pub const LANES: usize = 8;
 
 /// What the two 64-bit halves of the key are mixed with, twice, to begin with.
 const BEGINNING: [u64; 4] =
@@ -92,26 +88,12 @@ impl Hasher {
         absorb(&mut v, last);
         KeyHash(finish(v))
     }
-
-    /// The hashes of eight messages: `words` are their words side by side, the last of each as
-    /// [`last_word`] has it.
-    #[inline]
-    #[must_use]
-    pub fn hash_eight(self, words: &[[u64; LANES]]) -> [u64; LANES] {
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has the instructions.
-            return unsafe { lanes::eight(self.begun, words) };
-        }
-        eight(self.begun, words)
-    }
 }
 
 /// The last word of a message of `len` bytes, of which `rest`, fewer than eight, are behind the last whole
 /// word.
 #[inline]
-#[must_use]
-pub fn last_word(rest: &[u8], len: usize) -> u64 {
+fn last_word(rest: &[u8], len: usize) -> u64 {
     let last = rest.iter().rev().fold(0, |word, b| word << 8 | u64::from(*b));
     with_len(last, len)
 }
@@ -120,17 +102,6 @@ pub fn last_word(rest: &[u8], len: usize) -> u64 {
 #[inline]
 fn with_len(last: u64, len: usize) -> u64 {
     last | (len as u64) << 56
-}
-
-/// [`Hasher::hash_eight`] on any processor.
-fn eight(begun: [u64; 4], words: &[[u64; LANES]]) -> [u64; LANES] {
-    std::array::from_fn(|message| {
-        let mut v = begun;
-        for word in words {
-            absorb(&mut v, word[message]);
-        }
-        finish(v)
-    })
 }
 
 #[inline]
@@ -183,26 +154,6 @@ mod tests {
             let mut theirs = std::hash::DefaultHasher::new();
             theirs.write(&bytes[..len]);
             assert_eq!(ours.hash(&bytes[..len]).0, theirs.finish(), "{len} bytes");
-        }
-    }
-
-    #[test]
-    fn eight_at_once_have_the_hashes_that_they_have_alone() {
-        let hasher = Hasher::new(None);
-        let bytes: Vec<u8> = (0..=255).collect();
-        for len in 0..=32 {
-            let messages = [0, 1, 3, 50, 77, 100, 199, 200].map(|at| &bytes[at..at + len]);
-            let words: Vec<[u64; LANES]> = (0..=len / 8)
-                .map(|n| {
-                    messages.map(|message| match message[n * 8..].first_chunk() {
-                        Some(word) => u64::from_le_bytes(*word),
-                        None => last_word(&message[n * 8..], len),
-                    })
-                })
-                .collect();
-            let right = messages.map(|message| hasher.hash(message).0);
-            assert_eq!(hasher.hash_eight(&words), right, "{len} bytes");
-            assert_eq!(eight(hasher.begun, &words), right, "{len} bytes");
         }
     }
 

@@ -90,7 +90,7 @@ pub use dump::Cursor;
 pub use flush::Liveness;
 #[cfg(target_arch = "x86_64")]
 pub use hash::lanes as hash_lanes;
-pub use hash::{Hasher, KeyHash, LANES, last_word};
+pub use hash::{Hasher, KeyHash};
 pub use item::{ItemRef, Location, Value};
 pub use layout::{PAGE_BYTES, SUM_KEPT_MIN_BYTES};
 pub use moving::{Automove, NotMoved};

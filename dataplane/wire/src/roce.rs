@@ -112,6 +112,11 @@ const MIGRATION: u8 = 0x40;
 const PAD_SHIFT: u8 = 4;
 /// Bytes of it.
 pub const BTH_BYTES: usize = size_of::<Bth>();
+/// Bytes of a READ request behind its UDP header.
+pub const READ_BYTES: usize = BTH_BYTES + size_of::<Reth>() + ICRC_BYTES;
+/// How those begin: the bits that are compared, and what they must be ([`Roce::checked`]).
+pub(crate) const READ_HEAD: ([u8; 6], [u8; 6]) =
+    ([0xff, VERSION_MASK, 0x7f, 0xff, 0, 0], [opcode::READ_REQUEST, 0, 0x7f, 0xff, 0, 0]);
 
 impl Bth {
     /// A reply's: of the request it has the migration state.
@@ -198,6 +203,7 @@ impl Roce {
 
 /// Whether the ICRC at the end of `packet` is right: Ethernet, IP header at `l3` without options, UDP
 /// header at `l4`, and all of its datagram, without padding behind it.
+#[inline]
 pub fn verify_icrc(packet: &[u8], l3: u8, l4: u8, ipv6: bool) -> bool {
     let Some((covered, icrc)) = packet.split_last_chunk::<ICRC_BYTES>() else { return false };
     self::icrc(covered, l3, l4, ipv6).is_some_and(|right| right.to_le_bytes() == *icrc)
@@ -219,9 +225,9 @@ fn icrc(covered: &[u8], l3: u8, l4: u8, ipv6: bool) -> Option<u32> {
 }
 
 /// Bytes of ones before the packet.
-const PSEUDO_BYTES: usize = 8;
-/// What of a packet over IPv4 counts as ones, and of those bytes before it.
-const MASK4: [u8; crc32::MASK_BYTES] = mask(&[1, 8, 10, 11], ipv4::HEADER_BYTES);
+pub const PSEUDO_BYTES: usize = 8;
+/// What of a packet over IPv4 counts as ones in its ICRC, and of those bytes before it.
+pub const MASK4: [u8; crc32::MASK_BYTES] = mask(&[1, 8, 10, 11], ipv4::HEADER_BYTES);
 /// The same over IPv6, where of the first byte that changes half is the version.
 const MASK6: [u8; crc32::MASK_BYTES] = {
     let mut mask = mask(&[1, 2, 3, 7], ipv6::HEADER_BYTES);

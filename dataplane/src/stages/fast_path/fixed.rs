@@ -3,10 +3,10 @@
 //! In: a window with a request. Out: the reply in its place, with its headers, made of what the
 //! request's have. Nothing fails.
 
-use super::seal::{AROUND_TEXT, L4, LESS_FIXED, turn};
-use super::sum::of;
-use super::vector::{PROTOCOL, Vector};
-use super::window::{TEXT, WINDOW, part, put};
+use crate::plain::seal::{AROUND_TEXT, L4, LESS_FIXED, turn};
+use crate::plain::sum::of;
+use crate::plain::vector::{PROTOCOL, Vector};
+use crate::plain::window::{TEXT, WINDOW, part, put};
 
 /// A text, and the sum of what goes with it.
 #[derive(Debug)]

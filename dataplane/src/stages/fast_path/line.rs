@@ -3,8 +3,8 @@
 //! In: a value's length and its item's flags. Out: ` <flags> <bytes>\r\n`, from a table where there are no
 //! flags.
 
-use super::sum::{less, of};
-use super::window::{WINDOW, put};
+use crate::plain::sum::{less, of};
+use crate::plain::window::{WINDOW, put};
 use wire::udp_frame::{HEADER_BYTES, PAYLOAD_MAX_BYTES};
 
 /// Behind the value.
@@ -160,7 +160,7 @@ static LINES: [Line; PAYLOAD_MAX_BYTES + 1] = {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stages::fast_path::sum::{fold32, fold64, turned};
+    use crate::plain::sum::{fold32, fold64, turned};
 
     #[test]
     fn every_line_is_what_it_says() {

@@ -12,11 +12,11 @@
 //! **Order**: a request of the batch that may change something, which is any that is not one to read and not
 //! to be dropped, ends the pass.
 
-use super::requests::{KEY, LOOK, PLAIN_AROUND_KEY, Requests};
 use super::totals::{Totals, next_of};
-use super::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
-use super::window::part;
 use super::{Answered, Context, FastPath, Lanes, Pass, ROWS, whole};
+use crate::plain::requests::{KEY, LOOK, PLAIN_AROUND_KEY, Requests};
+use crate::plain::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
+use crate::plain::window::part;
 use driver_shim::{BURST_MAX, Frame, Region};
 use gpu::{Batch, Entry, EntryFlags, Hint, ReqDesc, Verdict, WholeReply};
 use store::{KeyHash, Liveness, Location};

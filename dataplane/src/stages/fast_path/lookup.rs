@@ -4,8 +4,8 @@
 //! to the cache. A location is only a proposal, as any engine's.
 
 use super::totals::next_of;
-use super::vector::ROW;
 use super::{Pass, bits_of};
+use crate::plain::vector::ROW;
 use store::KeyHash;
 
 impl Pass<'_, '_> {

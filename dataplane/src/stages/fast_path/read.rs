@@ -4,9 +4,9 @@
 //! are only looked at.
 
 use super::Pass;
-use super::requests::{KEY, LOOK};
-use super::vector::{KEY_BLOCK, ROW, Vector};
-use super::window::part;
+use crate::plain::requests::{KEY, LOOK};
+use crate::plain::vector::{KEY_BLOCK, ROW, Vector};
+use crate::plain::window::part;
 use store::KeyHash;
 
 impl Pass<'_, '_> {

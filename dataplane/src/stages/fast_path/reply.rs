@@ -8,14 +8,14 @@
 
 use super::fixed::Fixed;
 use super::line::{Digit, Line, TAIL};
-use super::requests::KEY;
-use super::seal::{END, finish, turn};
-use super::sum;
 use super::totals::next_of;
-use super::vector::{Portable, ROW, Vector};
-use super::window::{TEXT, WINDOW, part, put};
 use super::{Pass, bits_of};
 use crate::observe::Observer;
+use crate::plain::requests::KEY;
+use crate::plain::seal::{END, finish, turn};
+use crate::plain::sum;
+use crate::plain::vector::{Portable, ROW, Vector};
+use crate::plain::window::{TEXT, WINDOW, part, put};
 use base::small_bytes;
 use driver_shim::Frame;
 use memcache::text::VALUE_OVERHEAD_BYTES;

@@ -4,11 +4,11 @@
 //! what is known of the source. What a frame must have to be taken is what a plain `get` must have, and a
 //! line of one blank between its words. Checksums are verified here, unless the port has.
 
-use super::requests::Requests;
-use super::seal::{AROUND_TEXT, L4};
-use super::sum::{self, fold32, fold64, of};
-use super::vector::{KEY_BLOCK, PROTOCOL, Vector};
-use super::window::{TEXT, WINDOW, part};
+use crate::plain::requests::Requests;
+use crate::plain::seal::{AROUND_TEXT, L4};
+use crate::plain::sum::{self, fold32, fold64, of};
+use crate::plain::vector::{KEY_BLOCK, PROTOCOL, Vector};
+use crate::plain::window::{TEXT, WINDOW, part};
 use driver_shim::Frame;
 use store::SUM_KEPT_MIN_BYTES;
 
@@ -254,7 +254,7 @@ fn long_number(digits: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stages::fast_path::vector::Portable;
+    use crate::plain::vector::Portable;
 
     fn read(line: &[u8]) -> Option<(u32, u32, usize, bool, usize)> {
         let mut window = [b'7'; WINDOW];

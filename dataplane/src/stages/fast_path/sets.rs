@@ -21,14 +21,14 @@
 
 use super::fixed::{Fixed, write_line};
 use super::order::Order;
-use super::requests::Requests;
-use super::seal::finish;
 use super::set_line::{self, KEY, Set};
 use super::totals::{Totals, next_of};
-use super::vector::{KEY_BLOCK, Portable, ROW, ROWS_AHEAD, Vector, Work};
-use super::window::WINDOW;
 use super::{Context, FastPath, left_of};
 use crate::commands::{Ctx, store_unwatched};
+use crate::plain::requests::Requests;
+use crate::plain::seal::finish;
+use crate::plain::vector::{KEY_BLOCK, Portable, ROW, ROWS_AHEAD, Vector, Work};
+use crate::plain::window::WINDOW;
 use driver_shim::{BURST_MAX, Frame, Region};
 use memcache::Dialects;
 use memcache::admin::Events;

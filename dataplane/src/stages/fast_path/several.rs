@@ -9,13 +9,13 @@
 
 use super::line::Line;
 use super::order::Order;
-use super::requests::Requests;
-use super::seal::{AROUND_TEXT, END, L4, LESS_FIXED, finish, turn};
-use super::sum::{fold32, fold64};
 use super::totals::{Totals, next_of};
-use super::vector::{KEY_BLOCK, PROTOCOL, ROW, ROWS_AHEAD, Vector, Work};
-use super::window::{TEXT, WINDOW, part, put};
 use crate::observe::Observer;
+use crate::plain::requests::Requests;
+use crate::plain::seal::{AROUND_TEXT, END, L4, LESS_FIXED, finish, turn};
+use crate::plain::sum::{fold32, fold64};
+use crate::plain::vector::{KEY_BLOCK, PROTOCOL, ROW, ROWS_AHEAD, Vector, Work};
+use crate::plain::window::{TEXT, WINDOW, part, put};
 use base::small_bytes;
 use driver_shim::{BURST_MAX, Frame, Region};
 use memcache::text::VALUE_OVERHEAD_BYTES;

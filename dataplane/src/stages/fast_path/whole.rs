@@ -3,9 +3,9 @@
 //! In: a plain `get`'s frame. Out: a frame that is fit to send, with nothing left to the port: the sums in it are
 //! the GPU's. No item is looked at, and of the frame only whom it came from.
 
-use super::requests::{LOOK, Requests};
-use super::seal::{AROUND_TEXT, L4, finish};
-use super::window::{TEXT, WINDOW, part, put};
+use crate::plain::requests::{LOOK, Requests};
+use crate::plain::seal::{AROUND_TEXT, L4, finish};
+use crate::plain::window::{TEXT, WINDOW, part, put};
 use base::checksum::udp_field;
 use base::small_bytes;
 use driver_shim::Frame;

@@ -11,8 +11,8 @@
 //! ends only if they are of one item. Where the network reorders packets, what lies between can be of another
 //! all the same, and then the CRC shows it. Never fails.
 
+use crate::plain::vector::Vector;
 use crate::rdma::{HEAD_BYTES, TAIL_BYTES};
-use base::crc32;
 use base::small_bytes;
 use store::ItemRef;
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
@@ -62,16 +62,18 @@ pub(super) struct Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    /// Where a READ may end: behind a head and a version.
-    pub(super) fn is_end(end: usize) -> bool {
-        end >= HEAD_BYTES + TAIL_BYTES
-    }
-
     /// Of what a READ up to `end` gets of this item; `cas` is its CAS id, as clients see it.
-    pub(super) fn new(item: Option<&ItemRef<'a>>, cas: u64, now: u32, end: usize) -> Self {
+    #[inline(always)]
+    pub(super) fn new(
+        item: Option<&ItemRef<'a>>,
+        cas: u64,
+        now: u32,
+        end: usize,
+        vector: impl Vector,
+    ) -> Self {
         let Some(item) = item else {
             let head = Head { status: MISS, ..Head::default() };
-            return Self::of(head, &[], end);
+            return Self::of(head, &[], end, vector);
         };
         let room = end.saturating_sub(HEAD_BYTES + TAIL_BYTES);
         let whole = item.key_and_value().filter(|held| held.len() <= room);
@@ -89,13 +91,14 @@ impl<'a> Image<'a> {
             cas: cas.into(),
             version: item.sequence().into(),
         };
-        Self::of(head, whole.unwrap_or_default(), end)
+        Self::of(head, whole.unwrap_or_default(), end, vector)
     }
 
-    fn of(head: Head, held: &'a [u8], end: usize) -> Self {
+    #[inline(always)]
+    fn of(head: Head, held: &'a [u8], end: usize, vector: impl Vector) -> Self {
         let version = head.version.get().to_be_bytes();
         let [.., a, b, c, d] = version;
-        let crc = crc32::behind(version, held).into();
+        let crc = vector.crc_behind(version, held).into();
         let tail = Tail { version: u32::from_be_bytes([a, b, c, d]).into(), crc };
         Self { head, held, tail, end }
     }
@@ -110,9 +113,14 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// [`Self::copy`] of all that there is.
-    #[inline]
-    fn copy_all(&self, out: &mut [u8]) -> Option<()> {
+    /// How many bytes there are.
+    pub(super) fn len(&self) -> usize {
+        self.end
+    }
+
+    /// [`Self::copy`] of all that there is. `None`: `out` is not as long.
+    #[inline(always)]
+    pub(super) fn copy_all(&self, out: &mut [u8]) -> Option<()> {
         let (head, rest) = out.split_first_chunk_mut::<HEAD_BYTES>()?;
         let (rest, tail) = rest.split_last_chunk_mut::<TAIL_BYTES>()?;
         head.copy_from_slice(self.head.as_bytes());
@@ -159,10 +167,11 @@ impl<'a> Image<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plain::vector::Portable;
 
     fn image(end: usize) -> Image<'static> {
         let head = Head { status: HIT, version: 0x0102_0304_0506_0708.into(), ..Head::default() };
-        Image::of(head, b"keyvalue", end)
+        Image::of(head, b"keyvalue", end, Portable)
     }
 
     #[test]
@@ -193,10 +202,9 @@ mod tests {
     #[test]
     fn a_miss_is_a_status_and_zeros() {
         let mut bytes = [0xaa; 64];
-        Image::new(None, 0, 0, 64).copy(0, &mut bytes);
+        Image::new(None, 0, 0, 64, Portable).copy(0, &mut bytes);
         assert_eq!(bytes[0], MISS);
         assert!(bytes[1..60].iter().all(|b| *b == 0));
         assert_eq!(bytes[60..], crc32fast::hash(&[0; 8]).to_be_bytes());
-        assert!(Image::is_end(40) && !Image::is_end(39));
     }
 }

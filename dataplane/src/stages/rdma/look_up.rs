@@ -12,11 +12,16 @@
 //!
 //! Nothing fails.
 
+use crate::plain::vector::{self, KEY_BLOCK, Vector};
 use crate::rdma::Stags;
-use store::{Fetched, Guard, ItemRef, KeyHash, LANES, verbs};
+use base::speck::LANES;
+use store::{Fetched, Guard, ItemRef, KeyHash, Liveness, Store, verbs};
 
 /// Requests that are looked up side by side.
 pub(super) const ROW: usize = LANES;
+/// Keys that are hashed side by side.
+const KEYS: usize = vector::ROW;
+const _: () = assert!(ROW.is_multiple_of(KEYS));
 /// Rows between one step and the next.
 pub(super) const ROWS_AHEAD: usize = 2;
 /// Rows under way, and more: a power of two.
@@ -26,6 +31,7 @@ const _: () = assert!(UNDER_WAY > 2 * ROWS_AHEAD);
 /// Requests under way.
 pub(super) struct Rows<'g> {
     guard: &'g Guard<'g>,
+    liveness: Option<Liveness>,
     rows: [Row<'g>; UNDER_WAY],
 }
 
@@ -40,16 +46,14 @@ struct Row<'g> {
 impl<'g> Rows<'g> {
     pub(super) fn new(guard: &'g Guard<'g>) -> Self {
         let row = Row { places: [None; ROW], found: [None; ROW] };
-        Self { guard, rows: [row; UNDER_WAY] }
+        Self { guard, liveness: guard.store().liveness(), rows: [row; UNDER_WAY] }
     }
 
     /// Begins a row. What has no stag is 0.
     #[inline(always)]
     pub(super) fn name(&mut self, row: usize, stags: &Stags, named: [u64; ROW]) {
-        let places = stags.places(named);
-        for place in places.iter().flatten() {
-            self.guard.store().prefetch_near(*place);
-        }
+        let (places, store) = (stags.places(named), self.guard.store());
+        places.iter().flatten().for_each(|place| store.prefetch_near(*place));
         self.rows[row % UNDER_WAY] = Row { places, found: [None; ROW] };
     }
 
@@ -77,15 +81,67 @@ impl<'g> Rows<'g> {
         }
     }
 
-    /// What each named, and the item, if there is one.
+    /// The row, with the hashes of the keys that are where its places are.
     #[inline(always)]
-    pub(super) fn take(&self, row: usize) -> [(Option<KeyHash>, Option<ItemRef<'g>>); ROW] {
-        let Row { places, found } = &self.rows[row % UNDER_WAY];
-        let items = verbs::eight_by_place(self.guard, places, found);
-        let mut taken = [(None, None); ROW];
-        for ((taken, place), item) in taken.iter_mut().zip(places).zip(items) {
-            *taken = (*place, item);
+    pub(super) fn take(&self, row: usize, vector: impl Vector) -> Taken<'_, 'g> {
+        let row = &self.rows[row % UNDER_WAY];
+        let items = row.found.map(|found| found.and_then(Fetched::item));
+        let mut hashes = [0; ROW];
+        for (hashes, items) in hashes.as_chunks_mut().0.iter_mut().zip(items.as_chunks().0) {
+            *hashes = hash(self.guard.store(), items, vector);
         }
-        taken
+        Taken { guard: self.guard, liveness: self.liveness, row, items, hashes }
     }
+}
+
+/// A row at its last step.
+pub(super) struct Taken<'r, 'g> {
+    guard: &'g Guard<'g>,
+    liveness: Option<Liveness>,
+    row: &'r Row<'g>,
+    items: [Option<ItemRef<'g>>; ROW],
+    hashes: [u64; ROW],
+}
+
+/// What is at the place that a request names.
+#[derive(Clone, Copy)]
+pub(super) struct Named<'g> {
+    /// It is a stag.
+    pub(super) is_stag: bool,
+    /// And its size class.
+    pub(super) item: Option<(ItemRef<'g>, usize)>,
+}
+
+impl<'g> Taken<'_, 'g> {
+    /// What request `n` of the row named.
+    #[inline(always)]
+    pub(super) fn named(&self, n: usize) -> Named<'g> {
+        let n = n % ROW;
+        let Some(place) = self.row.places[n] else { return Named { is_stag: false, item: None } };
+        // Nothing with this tag is a miss.
+        let Some(found) = self.row.found[n] else { return Named { is_stag: true, item: None } };
+        let store = self.guard.store();
+        let hash = KeyHash(self.hashes[n]);
+        let item = match self.items[n] {
+            Some(item)
+                if hash.place() == place
+                    && self.liveness.map_or_else(|| store.is_live(&item), |l| l.is_live(&item)) =>
+            {
+                Some((item, found.class()))
+            }
+            _ => verbs::get_by_place(self.guard, place).map(|item| (item, store.class_of(&item))),
+        };
+        Named { is_stag: true, item }
+    }
+}
+
+/// The hashes of these items' keys; of those that there are none of, anything.
+#[inline(always)]
+fn hash(store: &Store, items: &[Option<ItemRef<'_>>; KEYS], vector: impl Vector) -> [u64; KEYS] {
+    let keys = items.map(|item| item.map_or([0; KEY_BLOCK], |item| *item.key_block()));
+    let lens = items.map(|item| item.map_or(0, |item| item.key_len()));
+    if lens.into_iter().max().is_some_and(|len| usize::from(len) > KEY_BLOCK) {
+        return items.map(|item| item.map_or(0, |item| store.hash(item.key()).0));
+    }
+    vector.hash(store, &keys, lens)
 }

@@ -5,14 +5,23 @@
 //! was written.
 
 use super::image::Image;
+use crate::plain::seal::turn_read;
+use crate::plain::vector::Vector;
+use crate::plain::window::{WINDOW, put};
 use driver_shim::{Frame, Region, TxOffload};
 use gpu::{Entry, EntryFlags};
 use wire::ipv4::{PLAIN_L3, PLAIN_L4};
-use wire::roce::{Aeth, BTH_BYTES, Bth, ICRC_BYTES, Psn, opcode, seal, syndrome};
+use wire::roce::{
+    Aeth, BTH_BYTES, Bth, ICRC_BYTES, MASK4, PSEUDO_BYTES, Psn, opcode, seal, syndrome,
+};
 use wire::udp::HEADER_BYTES as UDP_HEADER_BYTES;
-use zerocopy::IntoBytes;
+use zerocopy::{IntoBytes, transmute};
 
 const AETH_BYTES: usize = size_of::<Aeth>();
+/// Where what a plain packet's ICRC covers begins.
+pub(super) const PSEUDO: usize = PLAIN_L3 as usize - PSEUDO_BYTES;
+/// Where the payload of a plain response with an AETH begins.
+const PAYLOAD: usize = PLAIN_L4 as usize + UDP_HEADER_BYTES + BTH_BYTES + AETH_BYTES;
 
 /// To whom a response goes.
 #[derive(Debug, Clone, Copy)]
@@ -46,8 +55,40 @@ pub(super) fn reserve(region: &Region, packets: u32, frames: &mut Vec<Frame>) ->
     true
 }
 
+/// Makes a plain request's frame its only response, with all of the image. `header` is the sum of its IPv4 header but
+/// for its length. `None`: they do not fit, and nothing was written.
+#[inline(always)]
+pub(super) fn only(
+    request: &mut Frame,
+    header: u16,
+    (bth, to): (&Bth, To),
+    image: &Image<'_>,
+    vector: impl Vector,
+) -> Option<()> {
+    let len = image.len();
+    let pad = len.wrapping_neg() & 3;
+    let end = PAYLOAD + len + pad;
+    let fits = end + ICRC_BYTES <= WINDOW;
+    let mut frame = request.open::<WINDOW>().filter(|_| fits)?;
+    let window = &mut *frame.bytes;
+    let udp_len = u16::try_from(end + ICRC_BYTES - usize::from(PLAIN_L4)).ok()?;
+    let reply = Bth::reply(opcode::READ_ONLY, u8::try_from(pad).unwrap_or(0), to.qpn, to.psn, bth);
+    turn_read(window, udp_len, header, vector);
+    put::<BTH_BYTES>(window, PAYLOAD - AETH_BYTES - BTH_BYTES, transmute!(reply));
+    put::<AETH_BYTES>(window, PAYLOAD - AETH_BYTES, transmute!(Aeth::new(syndrome::ACK, to.msn)));
+    // What is behind the bytes of the image is written over by its end, or is the padding.
+    put(window, PAYLOAD + len, [0; 4]);
+    image.copy_all(window.get_mut(PAYLOAD..PAYLOAD + len)?)?;
+    let icrc = vector.masked_crc(window.get(PSEUDO..end)?, &MASK4);
+    put(window, end, icrc.to_le_bytes());
+    frame.set_len(end + ICRC_BYTES);
+    *frame.tx = TxOffload::default();
+    Some(())
+}
+
 /// Writes `len` bytes of the image from `at` on into responses of `mtu` bytes: `frames`, one fewer
 /// than there are responses, and the request's own.
+#[inline(never)]
 pub(super) fn read(
     request: &mut Frame,
     entry: &Entry,

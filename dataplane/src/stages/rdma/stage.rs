@@ -1,30 +1,39 @@
 //! What waits, and how much of it a turn answers.
 
 use super::image::Image;
-use super::look_up::{ROW, ROWS_AHEAD, Rows};
+use super::look_up::{Named, ROW, ROWS_AHEAD, Rows};
 use super::packets::{self, To};
 use crate::commands::Ctx;
 use crate::frame_accounting::Accounts;
 use crate::observe::{LookUps, Observer, Seen};
+use crate::plain::Manner;
+use crate::plain::requests::LOOK;
+use crate::plain::vector::{Portable, Vector, Work};
+use crate::plain::window::part;
 use crate::policy::{Debt, Gate, REQUEST_BYTES, source};
-use crate::rdma::{Between, Pair, QueuePairs, READ_MAX_BYTES, Rdma, Verdict};
+use crate::rdma::{
+    Between, HEAD_BYTES, Pair, QueuePairs, READ_MAX_BYTES, Rdma, TAIL_BYTES, Verdict,
+};
 use crate::reply::Meaning;
 use driver_shim::{Frame, Region};
 use gpu::{Entry, EntryFlags};
 use parking_lot::MutexGuard;
-use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
-use store::{Guard, ItemRef};
+use store::Guard;
 use wire::DropReason;
-use wire::roce::{PATH_MTUS, Reth, Roce, verify_icrc};
+use wire::roce::{Bth, PATH_MTUS, Reth, Roce, verify_icrc};
 use wire::udp::HEADER_BYTES as UDP_HEADER_BYTES;
 use wire::verify::verify_ip4_header;
 
 /// Requests that wait, at most: four bursts. A client has 16 or 128 of them under way.
-const WAITING_MAX: usize = 256;
+pub(super) const WAITING_MAX: usize = 256;
 /// Bytes that the reads of one turn get together, but for a first one that is longer.
 const TURN_BYTES: usize = 64 << 10;
+/// Where a READ may end: behind a head and a version, and not beyond the longest.
+#[expect(clippy::cast_possible_truncation, reason = "below 2^17")]
+const ENDS: RangeInclusive<u32> = (HEAD_BYTES + TAIL_BYTES) as u32..=READ_MAX_BYTES as u32;
 /// Responses to the longest READ by the smallest packets.
 const PACKETS_MAX: usize = READ_MAX_BYTES.div_ceil(PATH_MTUS[0] as usize);
 
@@ -32,28 +41,66 @@ const PACKETS_MAX: usize = READ_MAX_BYTES.div_ceil(PATH_MTUS[0] as usize);
 #[derive(Debug)]
 pub struct Reads {
     rdma: Arc<Rdma>,
-    waiting: VecDeque<Waiting>,
+    pub(super) manner: Manner,
+    pub(super) waiting: Vec<Frame>,
+    /// What each of them asks for.
+    pub(super) asked: Vec<Asked>,
     /// Of one answer. Empty between two.
     frames: Vec<Frame>,
     /// When requests of the last turn had come that it answered, and how many each time.
     answered: Vec<(u64, u64)>,
 }
 
-#[derive(Debug)]
-struct Waiting {
-    frame: Frame,
-    entry: Entry,
-    request: Roce,
-    /// Of a READ ([`span`]).
-    span: Option<(usize, usize)>,
+/// Where a request's headers are, and of which port it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) l3: u8,
+    pub(super) l4: u8,
+    pub(super) flags: EntryFlags,
+    pub(super) mark: u8,
 }
 
-/// What is at the place that a request names.
-#[derive(Clone, Copy)]
-struct Named<'g> {
-    /// It is a stag.
-    is_stag: bool,
-    item: Option<ItemRef<'g>>,
+impl Place {
+    #[inline(always)]
+    fn entry(self, frame: &Frame) -> Entry {
+        let Self { l3, l4, flags, mark } = self;
+        let len = u16::try_from(frame.len()).unwrap_or(u16::MAX);
+        Entry { slot: frame.slot(), off: frame.offset(), len, l3, l4, flags, mark }
+    }
+}
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) place: Place,
+    /// Of a plain one, the sum of the header of a response but for its length.
+    pub(super) header: Option<u16>,
+    pub(super) bth: Bth,
+    pub(super) read: Option<Read>,
+}
+
+/// What a READ asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Read {
+    /// R_Key, and the upper half of its address.
+    stag: u64,
+    /// Where in the image of its stag it begins: the lower half. 0, where it is of nothing.
+    at: u32,
+    len: u32,
+    /// How far the image is needed. 0: the READ is of nothing, or it ends beyond the longest one, which one that goes
+    /// on where that was cut off does not, or leaves no place for the version.
+    end: u32,
+}
+
+impl Read {
+    #[inline(always)]
+    pub(super) fn of(reth: &Reth) -> Self {
+        let (va, len) = (reth.va.get(), reth.len.get());
+        let at = if len == 0 { 0 } else { u32::try_from(va & u64::from(u32::MAX)).unwrap_or(0) };
+        let end = at.checked_add(len).filter(|end| ENDS.contains(end)).unwrap_or(0);
+        let stag = u64::from(reth.rkey.get()) << 32 | va >> 32;
+        Self { stag, at, len, end }
+    }
 }
 
 /// What a turn works with.
@@ -82,24 +129,57 @@ struct Pinned<'a> {
     pairs: &'a QueuePairs,
     /// The pair of the last request: those that a client has under way come one behind the other.
     locked: Option<(u32, MutexGuard<'a, Pair>)>,
-    done: Done,
+    done: Done<'a>,
 }
 
 /// What a turn did, to be counted at its end.
-#[derive(Default)]
-struct Done {
+struct Done<'a> {
     look_ups: LookUps,
     reads: u64,
     repeated: u64,
     bytes: u64,
+    /// When the last one had come, and how many together with it.
+    last: (u64, u64),
+    /// The same of those before.
+    answered: &'a mut Vec<(u64, u64)>,
+}
+
+impl<'a> Done<'a> {
+    fn of(answered: &'a mut Vec<(u64, u64)>) -> Self {
+        let look_ups = LookUps::default();
+        Self { look_ups, reads: 0, repeated: 0, bytes: 0, last: (0, 0), answered }
+    }
+
+    /// A READ was answered that had come then.
+    #[inline(always)]
+    fn note(&mut self, came_ns: u64) {
+        if self.last.0 != came_ns {
+            self.end();
+            self.last.0 = came_ns;
+        }
+        self.last.1 += 1;
+    }
+
+    fn end(&mut self) {
+        if self.last.1 > 0 {
+            self.answered.push(std::mem::take(&mut self.last));
+        }
+    }
 }
 
 impl Reads {
     /// A stage for the queue pairs and stags of `rdma`. All memory is taken here.
     pub fn new(rdma: Arc<Rdma>) -> Self {
-        let waiting = VecDeque::with_capacity(WAITING_MAX);
+        let (waiting, asked) = (Vec::with_capacity(WAITING_MAX), Vec::with_capacity(WAITING_MAX));
         let frames = Vec::with_capacity(PACKETS_MAX);
-        Self { rdma, waiting, frames, answered: Vec::with_capacity(WAITING_MAX) }
+        let answered = Vec::with_capacity(WAITING_MAX);
+        Self { rdma, manner: Manner::Vector, waiting, asked, frames, answered }
+    }
+
+    /// With vector instructions or without; the same comes of either.
+    #[must_use]
+    pub fn by(self, manner: Manner) -> Self {
+        Self { manner, ..self }
     }
 
     /// Requests that wait.
@@ -119,9 +199,11 @@ impl Reads {
     pub fn enter(&mut self, frame: Frame, entry: Entry) -> Result<(), (Frame, DropReason)> {
         match check(frame.bytes(), &entry) {
             Ok(_) if self.waiting.len() >= WAITING_MAX => Err((frame, DropReason::RdmaFull)),
-            Ok(request) => {
-                let span = request.read.and_then(|read| span(&read));
-                self.waiting.push_back(Waiting { frame, entry, request, span });
+            Ok(Roce { bth, read }) => {
+                let Entry { l3, l4, flags, mark, .. } = entry;
+                let (place, read) = (Place { l3, l4, flags, mark }, read.as_ref().map(Read::of));
+                self.waiting.push(frame);
+                self.asked.push(Asked { place, header: None, bth, read });
                 Ok(())
             }
             Err(reason) => Err((frame, reason)),
@@ -130,26 +212,49 @@ impl Reads {
 
     /// Answers what waits, as far as the turn goes, and gives the responses out in their order, each
     /// with the worker's number of its port. Returns how many requests it is done with.
-    pub fn turn(&mut self, with: Turn<'_>, mut emit: impl FnMut(usize, Frame, Meaning)) -> usize {
-        let Self { rdma, waiting, frames, answered } = self;
-        answered.clear();
-        let due = due(waiting);
-        if due == 0 {
-            return 0;
+    pub fn turn(&mut self, with: Turn<'_>, emit: impl FnMut(usize, Frame, Meaning)) -> usize {
+        self.answered.clear();
+        let due = due(&self.asked);
+        if due > 0 {
+            self.manner.carry_out(Answering { reads: self, due, with, emit });
         }
+        due
+    }
+}
+
+/// The first requests that wait are answered.
+struct Answering<'t, 'a, E> {
+    reads: &'t mut Reads,
+    due: usize,
+    with: Turn<'a>,
+    emit: E,
+}
+
+impl<E: FnMut(usize, Frame, Meaning)> Work for Answering<'_, '_, E> {
+    type Done = ();
+
+    #[inline(always)]
+    fn run(self, vector: impl Vector) {
+        let Self {
+            reads: Reads { rdma, waiting, asked, frames, answered, .. },
+            due,
+            with,
+            mut emit,
+        } = self;
         let Turn { ctx: Ctx { session, observer, .. }, region, gate, accounts, now_ns } = with;
         let guard = session.pin();
-        let (pairs, locked, done) = (&*rdma.pairs, None, Done::default());
+        let (pairs, locked) = (&*rdma.pairs, None);
+        let done = Done::of(answered);
         let mut with =
             Pinned { guard: &guard, observer, region, gate, accounts, now_ns, pairs, locked, done };
         let mut under_way = Rows::new(&guard);
+        let mut waiting = waiting.drain(..due);
         let rows = due.div_ceil(ROW);
-        let mut done = 0;
         for step in 0..rows + 2 * ROWS_AHEAD {
             // A row that is not there yet, or no more, has a number beyond the last.
             let behind = |rows: usize| step.wrapping_sub(rows);
             if step < rows {
-                under_way.name(step, &rdma.stags, stags(waiting, step * ROW - done));
+                under_way.name(step, &rdma.stags, stags(asked, step * ROW));
             }
             if behind(ROWS_AHEAD + 1) < rows {
                 under_way.find_far(behind(ROWS_AHEAD + 1));
@@ -158,18 +263,18 @@ impl Reads {
                 under_way.find(behind(ROWS_AHEAD));
             }
             if behind(2 * ROWS_AHEAD) < rows {
-                for (place, item) in under_way.take(behind(2 * ROWS_AHEAD)) {
-                    if done == due {
-                        break;
-                    }
-                    let Some(waiting) = waiting.pop_front() else { break };
-                    let named = Named { is_stag: place.is_some(), item };
-                    answer(waiting, named, frames, answered, &mut with, &mut emit);
-                    done += 1;
+                let taken = under_way.take(behind(2 * ROWS_AHEAD), vector);
+                let first = behind(2 * ROWS_AHEAD) * ROW;
+                for (n, asked) in asked.iter().skip(first).take(ROW).enumerate() {
+                    let Some(frame) = waiting.next() else { break };
+                    answer(frame, asked, taken.named(n), frames, &mut with, vector, &mut emit);
                 }
             }
         }
-        let Done { look_ups, reads, repeated, bytes } = std::mem::take(&mut with.done);
+        drop(waiting);
+        asked.drain(..due);
+        with.done.end();
+        let Done { look_ups, reads, repeated, bytes, .. } = with.done;
         drop(with);
         drop(guard);
         observer.look_ups(look_ups, false);
@@ -177,16 +282,15 @@ impl Reads {
         accounts.rdma_repeated.add(repeated);
         accounts.rdma_bytes.add(bytes);
         observer.dead(session);
-        done
     }
 }
 
 /// Requests that this turn answers.
-fn due(waiting: &VecDeque<Waiting>) -> usize {
+fn due(asked: &[Asked]) -> usize {
     let (mut due, mut bytes) = (0, 0);
-    for Waiting { span, .. } in waiting {
+    for asked in asked {
         // The CRC at a READ's end is over all of the item, wherever it begins.
-        let end = span.map_or(0, |(at, len)| at + len);
+        let end = asked.read.map_or(0, |read| read.end as usize);
         if bytes > 0 && bytes + end > TURN_BYTES {
             break;
         }
@@ -197,40 +301,37 @@ fn due(waiting: &VecDeque<Waiting>) -> usize {
 }
 
 /// What the requests from this one on name; 0 for those that name nothing.
-#[inline]
-fn stags(waiting: &VecDeque<Waiting>, from: usize) -> [u64; ROW] {
+#[inline(always)]
+fn stags(asked: &[Asked], from: usize) -> [u64; ROW] {
     let mut named = [0; ROW];
-    for (named, waiting) in named.iter_mut().zip(waiting.range(from.min(waiting.len())..)) {
-        *named = waiting.request.read.map_or(0, |read| stag(&read));
+    for (named, asked) in named.iter_mut().zip(asked.get(from..).unwrap_or_default()) {
+        *named = asked.read.map_or(0, |read| read.stag);
     }
     named
 }
 
 /// Answers a request, or drops it by name. `frames` is empty before and after.
-#[inline]
+#[inline(always)]
 fn answer(
-    mut waiting: Waiting,
+    mut frame: Frame,
+    asked: &Asked,
     named: Named<'_>,
     frames: &mut Vec<Frame>,
-    answered: &mut Vec<(u64, u64)>,
     with: &mut Pinned<'_>,
+    vector: impl Vector,
     emit: &mut impl FnMut(usize, Frame, Meaning),
 ) {
-    let outcome = try_answer(&mut waiting, named, frames, with);
-    let Waiting { frame, entry, .. } = waiting;
-    let port = usize::from(entry.mark);
+    let outcome = try_answer(&mut frame, asked, named, frames, with, vector);
+    let port = usize::from(asked.place.mark);
     match outcome {
         Ok(is_read) => {
             for part in frames.drain(..) {
                 emit(port, part, Meaning::Part);
             }
-            let came_ns = frame.stamp_ns;
-            emit(port, frame, Meaning::Answer);
-            match answered.last_mut() {
-                _ if !is_read => {}
-                Some((came, reads)) if *came == came_ns => *reads += 1,
-                _ => answered.push((came_ns, 1)),
+            if is_read {
+                with.done.note(frame.stamp_ns);
             }
+            emit(port, frame, Meaning::Answer);
         }
         Err(reason) => {
             frames.clear();
@@ -241,24 +342,29 @@ fn answer(
 
 /// Makes a request its last response, and `frames` those before it. Says whether that is a READ's, or a refusal.
 /// Fails with the reason why it gets none.
-#[inline]
+#[inline(always)]
 fn try_answer(
-    waiting: &mut Waiting,
+    frame: &mut Frame,
+    asked: &Asked,
     named: Named<'_>,
     frames: &mut Vec<Frame>,
     with: &mut Pinned<'_>,
+    vector: impl Vector,
 ) -> Result<bool, DropReason> {
-    let Waiting { frame, entry, request, span } = waiting;
-    let (bth, between) = (request.bth, between(frame.bytes(), entry));
+    let Asked { place, header, bth, read } = asked;
+    let (entry, qpn) = (&place.entry(frame), bth.qpn());
     let Pinned { guard, observer, region, gate, accounts, now_ns, pairs, locked, done } = with;
-    let pair = lock(pairs, locked, bth.qpn())?;
-    if !pair.is(bth.qpn(), between) {
+    let pair = lock(pairs, locked, qpn)?;
+    let is_theirs = match header {
+        Some(_) => pair.is_plain(qpn, addresses(frame)),
+        None => pair.is(qpn, between(frame.bytes(), entry)),
+    };
+    if !is_theirs {
         return Err(DropReason::RdmaNoQueuePair);
     }
-    let span = *span;
-    let is_permitted = span == Some((0, 0)) || (span.is_some() && named.is_stag);
+    let is_permitted = read.is_some_and(|read| read.len == 0 || (read.end > 0 && named.is_stag));
     let to = To { qpn: pair.their_qpn(), psn: bth.psn(), msn: pair.msn() };
-    let (packets, is_new) = match pair.judge(request, is_permitted) {
+    let (packets, is_new) = match pair.judge((bth.psn(), read.map(|read| read.len)), is_permitted) {
         Verdict::Read(packets) => (packets, true),
         Verdict::Again(packets) => (packets, false),
         Verdict::Refuse(syndrome, psn) => {
@@ -266,47 +372,55 @@ fn try_answer(
             let bytes = packets::payload_bytes(1, 0);
             gate.charge(frame.bytes(), entry, bytes, *now_ns);
             let to = To { psn, ..to };
-            return match packets::refuse(frame, entry, &bth, to, syndrome) {
+            return match packets::refuse(frame, entry, bth, to, syndrome) {
                 Some(()) => Ok(false),
                 None => Err(DropReason::NoFrame),
             };
         }
         Verdict::Drop(reason) => return Err(reason),
     };
-    let (Some((at, len)), Some(read)) = (span, request.read) else {
-        return Err(DropReason::RdmaMalformed);
-    };
+    let Some(read) = read else { return Err(DropReason::RdmaMalformed) };
+    let (at, len) = (read.at as usize, read.len as usize);
     if !packets::reserve(region, packets, frames) {
         return Err(DropReason::NoFrame);
     }
     // A READ of nothing is answered whatever it names.
     debug_assert!(len == 0 || named.is_stag, "{read:?}");
-    let cas_shown = |cas| observer.server.cas_shown(cas);
-    let item = named.item.filter(|_| len > 0);
-    if let Some(item) = &item {
-        item.mark_visited(guard.store().now());
+    let (store, item) = (guard.store(), named.item.filter(|_| len > 0));
+    if let Some((item, _)) = &item {
+        item.mark_visited(store.now());
     }
     // One that goes on where an earlier one was cut off was counted then, and has an earlier PSN.
     if is_new && len > 0 {
-        if let Some(item) = &item {
-            observer.key(item.key(), Some(Seen::of(guard, item)), false);
+        if let Some((item, class)) = &item {
+            let seen = Seen { class: *class, bytes: item.value().len() };
+            observer.key(item.key(), Some(seen), false);
         }
         done.look_ups.keys += 1;
         done.look_ups.hits += u64::from(item.is_some());
     }
-    let cas = item.map_or(0, |item| cas_shown(item.cas()));
-    let image = Image::new(item.as_ref(), cas, guard.store().now(), at + len);
+    let item = item.map(|(item, _)| item);
+    let cas = item.map_or(0, |item| observer.server.cas_shown(item.cas()));
     let bytes = packets::payload_bytes(packets, len);
     gate.charge(frame.bytes(), entry, bytes, *now_ns);
     if entry.flags.has(EntryFlags::LIMITED) {
         let requests = ((at + len) as u64) / REQUEST_BYTES;
-        gate.charge_work(Debt { source: between.theirs, requests }, *now_ns);
+        let source = source(frame.bytes(), entry);
+        gate.charge_work(Debt { source, requests }, *now_ns);
     }
     let to = To { msn: if is_new { to.msn.wrapping_add(1) } else { to.msn }, ..to };
-    let mtu = usize::from(pair.mtu());
-    let piece = (&image, at, len);
-    if packets::read(frame, entry, (&bth, to), piece, mtu, frames).is_none() {
-        return Err(DropReason::NoFrame);
+    let only = match header {
+        Some(header) if packets == 1 && at == 0 && len > 0 => {
+            let image = Image::new(item.as_ref(), cas, store.now(), len, vector);
+            packets::only(frame, *header, (bth, to), &image, vector)
+        }
+        _ => None,
+    };
+    if only.is_none() {
+        let image = Image::new(item.as_ref(), cas, store.now(), at + len, Portable);
+        let piece = (&image, at, len);
+        packets::read(frame, entry, (bth, to), piece, usize::from(pair.mtu()), frames)
+            .ok_or(DropReason::NoFrame)?;
     }
     if is_new {
         pair.advance(packets);
@@ -356,25 +470,10 @@ fn without_padding<'f>(frame: &'f [u8], entry: &Entry) -> Option<&'f [u8]> {
     frame.get(..l4 + usize::from(u16::from_be_bytes(*len)))
 }
 
-/// The stag that a READ names: R_Key, and the upper half of its address.
-fn stag(read: &Reth) -> u64 {
-    u64::from(read.rkey.get()) << 32 | read.va.get() >> 32
-}
-
-fn len(read: &Reth) -> usize {
-    usize::try_from(read.len.get()).unwrap_or(usize::MAX)
-}
-
-/// Where in the image of its stag a READ begins, and its length. `None`: it ends beyond the longest READ, which one
-/// that goes on where that was cut off does not, or leaves no place for the version.
-fn span(read: &Reth) -> Option<(usize, usize)> {
-    let at = usize::try_from(read.va.get() & u64::from(u32::MAX)).ok()?;
-    let len = len(read);
-    if len == 0 {
-        return Some((0, 0));
-    }
-    let end = at.checked_add(len)?;
-    (end <= READ_MAX_BYTES && Image::is_end(end)).then_some((at, len))
+/// The addresses of a plain request, as they stand in its header.
+#[inline(always)]
+fn addresses(frame: &Frame) -> u64 {
+    frame.window::<LOOK>().map_or(0, |look| u64::from_le_bytes(*part(look, 26)))
 }
 
 /// Whom a request connects.

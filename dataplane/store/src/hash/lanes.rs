@@ -2,35 +2,7 @@
 //!
 //! In: states and words side by side. Out: the same. Nothing fails.
 
-use super::LANES;
 use std::arch::x86_64::*;
-
-/// The hashes of eight messages, whose words stand side by side: two registers, since the rounds of one
-/// wait for each other and leave the processor the time for another's.
-#[target_feature(enable = "avx2")]
-pub(super) fn eight(begun: [u64; 4], words: &[[u64; LANES]]) -> [u64; LANES] {
-    let begun = begun.map(|word| _mm256_set1_epi64x(word.cast_signed()));
-    let (mut v, mut w) = (begun, begun);
-    for &[a, b, c, d, e, f, g, h] in words {
-        let of_v = lanes([a, b, c, d]);
-        let of_w = lanes([e, f, g, h]);
-        v[3] = _mm256_xor_si256(v[3], of_v);
-        w[3] = _mm256_xor_si256(w[3], of_w);
-        round(&mut v);
-        round(&mut w);
-        v[0] = _mm256_xor_si256(v[0], of_v);
-        w[0] = _mm256_xor_si256(w[0], of_w);
-    }
-    let ([a, b, c, d], [e, f, g, h]) = (finish(v), finish(w));
-    [a, b, c, d, e, f, g, h]
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn lanes(words: [u64; 4]) -> __m256i {
-    let [a, b, c, d] = words.map(u64::cast_signed);
-    _mm256_setr_epi64x(a, b, c, d)
-}
 
 /// The hashes, when all words have been taken in.
 ///

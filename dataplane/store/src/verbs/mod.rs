@@ -17,6 +17,6 @@ pub use arith::{ArithFailure, Counted, arith};
 pub use delete::{NotDeleted, Tombstone, delete, delete_if, invalidate};
 pub use fetch::{Claim, Fetch, Found, Recache, TooLong, fetch};
 pub use get::{get, get_by};
-pub use place::eight_by_place;
+pub use place::get_by_place;
 pub use store::{NotStored, Stored, set, set_reserved, store};
 pub use touch::touch;

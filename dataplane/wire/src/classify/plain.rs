@@ -32,6 +32,14 @@ pub(crate) const HEAD_BYTES: usize = size_of::<Headers>();
 type Words = [u128; size_of::<Headers>() / size_of::<u128>()];
 const _: () = assert!(size_of::<Words>() == size_of::<Headers>());
 
+fn bytes(words: &Words) -> [u8; HEAD_BYTES] {
+    let mut bytes = [0; HEAD_BYTES];
+    for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+        *to = word.to_le_bytes();
+    }
+    bytes
+}
+
 impl Headers {
     #[inline(always)]
     fn words(&self) -> Words {
@@ -87,14 +95,21 @@ impl Plain {
 
     /// The bits that are compared, and what they must be.
     pub fn head(&self) -> ([u8; HEAD_BYTES], [u8; HEAD_BYTES]) {
-        let bytes = |words: &Words| {
-            let mut bytes = [0; HEAD_BYTES];
-            for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
-                *to = word.to_le_bytes();
-            }
-            bytes
-        };
         (bytes(&self.mask), bytes(&self.want))
+    }
+
+    /// The same of a READ request ([`roce::READ_BYTES`]). `None`: those are not answered.
+    pub fn read_head(&self) -> Option<([u8; HEAD_BYTES], [u8; HEAD_BYTES])> {
+        let total_len = ipv4::HEADER_BYTES + udp::HEADER_BYTES + roce::READ_BYTES;
+        let udp_len = u16::try_from(udp::HEADER_BYTES + roce::READ_BYTES).ok()?;
+        let mut mask = Headers::read_from_bytes(&bytes(&self.mask)).ok()?;
+        let mut want = Headers::read_from_bytes(&bytes(&self.want)).ok()?;
+        (mask.ip.total_len, want.ip.total_len) =
+            (u16::MAX.into(), u16::try_from(total_len).ok()?.into());
+        (mask.udp.len, want.udp.len) = (u16::MAX.into(), udp_len.into());
+        want.udp.dst_port = roce::PORT.into();
+        (mask.behind, want.behind) = roce::READ_HEAD;
+        self.local.rdma.then(|| (bytes(&mask.words()), bytes(&want.words())))
     }
 
     /// Whether the source has no limits.

@@ -13,13 +13,13 @@ use std::net::Ipv4Addr;
 use wire::Plain;
 
 /// Bytes of a frame that are looked at.
-pub(super) const LOOK: usize = 128;
+pub(crate) const LOOK: usize = 128;
 /// First byte of the key.
-pub(super) const KEY: usize = TEXT + b"get ".len();
+pub(crate) const KEY: usize = TEXT + b"get ".len();
 /// UDP length of a request beside its key: headers, the verb and the line end.
 const AROUND_KEY: usize = 8 + 8 + b"get ".len() + b"\r\n".len();
 /// Bytes of a request's frame beside its key.
-pub(super) const PLAIN_AROUND_KEY: usize = L4 + AROUND_KEY;
+pub(crate) const PLAIN_AROUND_KEY: usize = L4 + AROUND_KEY;
 /// From the third byte of the memcached frame header on: whole, reserved bytes, verb.
 const VERB: u64 = u64::from_le_bytes(*b"\0\x01\0\0get ");
 /// Ports from which requests are looked at more closely reach up to here.
@@ -42,6 +42,8 @@ const fn place(addresses: u64) -> usize {
 pub struct Requests {
     mask: [u8; HEAD],
     want: [u8; HEAD],
+    /// The same of READ requests, where those are answered.
+    read: Option<([u8; HEAD], [u8; HEAD])>,
     service_port: u16,
     /// Each at its [`place`]; elsewhere [`NOBODY`], and another such at the place of that.
     trusted: Box<[Source; SOURCES]>,
@@ -59,10 +61,10 @@ struct Source {
 
 /// What an answer needs of the frame that it takes the place of.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
-    pub(super) key_len: u8,
+pub(crate) struct Asked {
+    pub(crate) key_len: u8,
     /// As in [`Source`].
-    pub(super) header: u16,
+    pub(crate) header: u16,
 }
 
 impl std::fmt::Debug for Requests {
@@ -84,16 +86,17 @@ impl Requests {
         // So that not even 0.0.0.0 is where it would be looked for.
         trusted[place(NOBODY.addresses)].addresses = 1;
         let service_port = plain.local().service_port;
-        Self { mask, want, service_port, trusted, plain: plain.clone() }
+        let read = plain.read_head();
+        Self { mask, want, read, service_port, trusted, plain: plain.clone() }
     }
 
-    pub(super) fn plain(&self) -> &Plain {
+    pub(crate) fn plain(&self) -> &Plain {
         &self.plain
     }
 
     /// The sum of the header of a reply to this source, but for its length. `None`: it is not trusted.
     #[inline(always)]
-    pub(super) fn trusted(&mut self, addresses: u64) -> Option<u16> {
+    pub(crate) fn trusted(&mut self, addresses: u64) -> Option<u16> {
         let place = place(addresses);
         match self.trusted.get(place) {
             Some(source) if source.addresses == addresses => Some(source.header),
@@ -115,10 +118,23 @@ impl Requests {
         Some(header)
     }
 
+    /// The sum of the header of a response but for its length, if the headers are those of a READ request from
+    /// a trusted source.
+    #[inline(always)]
+    pub(crate) fn reader(&mut self, look: &[u8; LOOK], vector: impl Vector) -> Option<u16> {
+        let (mask, want) = self.read.as_ref()?;
+        let port = u16::from_be_bytes(*part(look, 34));
+        let addresses = u64::from_le_bytes(*part(look, 26));
+        let fits = vector.fits(part(look, 0), mask, want)
+            && port > CLOSE_LOOK_PORTS
+            && port != self.service_port;
+        if fits { self.trusted(addresses) } else { None }
+    }
+
     /// The UDP length, if the headers are those of a request for the fast path, but for the checksums
     /// and the source. ([`Self::asked`] has its own: as a part of that it costs a plain get 3 %.)
     #[inline(always)]
-    pub(super) fn head(
+    pub(crate) fn head(
         &self,
         frame: &Frame,
         look: &[u8; LOOK],
@@ -138,7 +154,7 @@ impl Requests {
 
     /// The request in the frame, if it is one for the fast path.
     #[inline(always)]
-    pub(super) fn asked(
+    pub(crate) fn asked(
         &mut self,
         frame: &Frame,
         look: &[u8; LOOK],
@@ -153,7 +169,7 @@ impl Requests {
 
     /// [`Self::asked`], but for the checksums.
     #[inline(always)]
-    pub(super) fn shaped(
+    pub(crate) fn shaped(
         &mut self,
         frame: &Frame,
         look: &[u8; LOOK],

@@ -3,19 +3,19 @@
 //! In: places in it. Out: bytes read there, or written. What is not there is zeros, or not written.
 
 /// Bytes from a frame's start that a request and the longest reply to it lie in.
-pub(super) const WINDOW: usize = 1792;
+pub(crate) const WINDOW: usize = 1792;
 /// First byte of the text.
-pub(super) const TEXT: usize = 50;
+pub(crate) const TEXT: usize = 50;
 
 /// `N` bytes of `bytes` from `at` on; zeros, if they are not there.
 #[inline(always)]
-pub(super) fn part<const N: usize, const M: usize>(bytes: &[u8; M], at: usize) -> &[u8; N] {
+pub(crate) fn part<const N: usize, const M: usize>(bytes: &[u8; M], at: usize) -> &[u8; N] {
     bytes.get(at..).and_then(<[u8]>::first_chunk).unwrap_or(const { &[0; N] })
 }
 
 /// Writes bytes where they fit.
 #[inline(always)]
-pub(super) fn put<const N: usize>(window: &mut [u8; WINDOW], at: usize, bytes: [u8; N]) {
+pub(crate) fn put<const N: usize>(window: &mut [u8; WINDOW], at: usize, bytes: [u8; N]) {
     if let Some(to) = window.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
         *to = bytes;
     }

@@ -4,12 +4,12 @@
 //! In: words, and sums of pieces that begin at even or odd places. Out: folded sums. Nothing fails.
 
 /// What adding it takes away `x`, modulo 2^16 - 1.
-pub(super) const fn less(x: u16) -> u32 {
+pub(crate) const fn less(x: u16) -> u32 {
     (0xffff - x) as u32
 }
 
 /// The sum of `bytes`, not folded further than 32 bits.
-pub(super) const fn of(bytes: &[u8]) -> u16 {
+pub(crate) const fn of(bytes: &[u8]) -> u16 {
     let mut sum = 0u32;
     let mut n = 0;
     while n < bytes.len() {
@@ -21,7 +21,7 @@ pub(super) const fn of(bytes: &[u8]) -> u16 {
 
 /// Folds a sum of up to 65,537 words.
 #[inline(always)]
-pub(super) const fn fold32(sum: u32) -> u16 {
+pub(crate) const fn fold32(sum: u32) -> u16 {
     // A number and itself turned round by half: the upper half of that is both halves added, the
     // carry from below taken in.
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
@@ -29,20 +29,20 @@ pub(super) const fn fold32(sum: u32) -> u16 {
 
 /// Folds a sum of 32-bit words.
 #[inline(always)]
-pub(super) const fn fold64(sum: u64) -> u16 {
+pub(crate) const fn fold64(sum: u64) -> u16 {
     fold32((sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32)
 }
 
 /// The sum of a piece that begins `at` bytes into the whole.
 #[inline(always)]
-pub(super) const fn turned(sum: u16, at: usize) -> u32 {
+pub(crate) const fn turned(sum: u16, at: usize) -> u32 {
     (if at.is_multiple_of(2) { sum } else { sum.swap_bytes() }) as u32
 }
 
 /// A sum of a piece that begins `at` bytes into the whole: turned by a byte it is that of the
 /// bytes changed about, whatever its length (RFC 1071, section 2(B)).
 #[inline(always)]
-pub(super) fn at(sum: u64, at: usize) -> u64 {
+pub(crate) fn at(sum: u64, at: usize) -> u64 {
     #[expect(clippy::cast_possible_truncation, reason = "0 or 8")]
     let bits = (8 * at as u32) & 8;
     sum.rotate_left(bits)

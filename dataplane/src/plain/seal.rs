@@ -4,30 +4,30 @@
 
 use super::sum::{fold32, fold64, less};
 use super::vector::{PROTOCOL, Vector};
-use super::window::{WINDOW, put};
+use super::window::{WINDOW, part, put};
 use driver_shim::{Open, TxOffload};
 use wire::ipv4::{FLAG_DF, PLAIN_L3, PLAIN_L4, UDP, VERSION_IHL};
 use wire::reply::TTL;
 use wire::udp_frame::HEADER_BYTES;
 
 /// First byte of the UDP header.
-pub(super) const L4: usize = PLAIN_L4 as usize;
+pub(crate) const L4: usize = PLAIN_L4 as usize;
 /// UDP length beside the text.
-pub(super) const AROUND_TEXT: usize = 8 + HEADER_BYTES;
+pub(crate) const AROUND_TEXT: usize = 8 + HEADER_BYTES;
 /// The reply that there is nothing, and the end of any other.
-pub(super) const END: &[u8; 5] = b"END\r\n";
+pub(crate) const END: &[u8; 5] = b"END\r\n";
 /// What follows the length in a reply's IPv4 header.
 const BEHIND_LENGTH: [u16; 2] = [FLAG_DF.swap_bytes(), u16::from_le_bytes([TTL, UDP])];
 /// What of a reply's IPv4 header is always the same, summed.
-pub(super) const FIXED: u32 =
+pub(crate) const FIXED: u32 =
     VERSION_IHL as u32 + BEHIND_LENGTH[0] as u32 + BEHIND_LENGTH[1] as u32;
 /// Adding it takes [`FIXED`] away, and 2^16 - 1 as often.
-pub(super) const LESS_FIXED: u32 = less(fold32(FIXED));
+pub(crate) const LESS_FIXED: u32 = less(fold32(FIXED));
 
 /// Turns the headers round and sets lengths and checksums. `sum` is that of all that UDP's covers,
 /// `header` that of IPv4's header but for its length.
 #[inline(always)]
-pub(super) fn turn<const BY_PORT: bool>(
+pub(crate) fn turn<const BY_PORT: bool>(
     window: &mut [u8; WINDOW],
     udp_len: u16,
     header: u16,
@@ -55,9 +55,27 @@ pub(super) fn turn<const BY_PORT: bool>(
     }
 }
 
+/// Turns the headers of an RDMA request round. Ports stay, and there is no UDP checksum (annex A17 of the
+/// InfiniBand specification).
+#[inline(always)]
+pub(crate) fn turn_read(window: &mut [u8; WINDOW], udp_len: u16, header: u16, vector: impl Vector) {
+    let (total_len, udp_len) = ((udp_len + 20).swap_bytes(), udp_len.swap_bytes());
+    let sum = !fold32(u32::from(header) + u32::from(total_len));
+    let [flags, ttl] = BEHIND_LENGTH;
+    let word = u64::from(total_len) | u64::from(flags) << 32 | u64::from(ttl) << 48;
+    if let Some(head) = window.first_chunk_mut() {
+        vector.turn_ethernet(head);
+    }
+    let addresses = u64::from_le_bytes(*part(window, 26));
+    put(window, 16, word.to_le_bytes());
+    put(window, 24, sum.to_le_bytes());
+    put(window, 26, addresses.rotate_left(32).to_le_bytes());
+    put(window, 38, u32::from(udp_len).to_le_bytes());
+}
+
 /// Sets the frame's length, and says what the port is to fill in.
 #[inline(always)]
-pub(super) fn finish<const BY_PORT: bool>(frame: &mut Open<'_, WINDOW>, udp_len: u16) {
+pub(crate) fn finish<const BY_PORT: bool>(frame: &mut Open<'_, WINDOW>, udp_len: u16) {
     frame.set_len(L4 + usize::from(udp_len));
     *frame.tx = if BY_PORT {
         TxOffload {

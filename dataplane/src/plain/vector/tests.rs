@@ -1,7 +1,7 @@
 //! The vector form and the portable one give the same, and what the plain functions of the crates give.
 
 use super::*;
-use crate::stages::fast_path::sum::fold32;
+use crate::plain::sum::fold32;
 use base::checksum;
 use driver_shim::Pages;
 use store::{Store, StoreConfig};

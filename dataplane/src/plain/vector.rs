@@ -5,29 +5,30 @@
 //! that holding one is what makes them sound; nothing here reads or writes beyond a slice.
 #![allow(unsafe_code)]
 
+use base::crc32::MASK_BYTES;
 use store::Store;
 
 /// Longest key that a block holds.
-pub(super) const KEY_BLOCK: usize = 32;
+pub(crate) const KEY_BLOCK: usize = 32;
 /// Most bytes of a request that one sum covers: addresses, UDP and memcached headers, `get `, a key
 /// of [`KEY_BLOCK`] bytes and the line end, and two bytes more.
-pub(super) const SUM_BLOCK: usize = 64;
+pub(crate) const SUM_BLOCK: usize = 64;
 /// Bytes of an IPv4 header without options.
-pub(super) const IP_HEAD: usize = 20;
+pub(crate) const IP_HEAD: usize = 20;
 /// Where UDP's length stands behind the first of the addresses.
 const UDP_LEN: usize = 12;
 /// The protocol in UDP's pseudo-header, as it stands in a sum.
-pub(super) const PROTOCOL: u32 = (wire::ipv4::UDP as u32) << 8;
+pub(crate) const PROTOCOL: u32 = (wire::ipv4::UDP as u32) << 8;
 /// Bytes of the headers that are compared.
-pub(super) const HEAD: usize = 48;
+pub(crate) const HEAD: usize = 48;
 /// Requests that are hashed together.
-pub(super) const ROW: usize = 4;
+pub(crate) const ROW: usize = 4;
 /// Rows between one step and the next: what memory takes to answer, in the work of a row.
-pub(super) const ROWS_AHEAD: usize = 2;
+pub(crate) const ROWS_AHEAD: usize = 2;
 
 /// What is done to a block of bytes. Sums are those of the Internet checksum over little-endian
 /// words, folded where they have 16 bits.
-pub(super) trait Vector: Copy {
+pub(crate) trait Vector: Copy {
     /// Whether `head` is `want` where `mask` has ones.
     fn fits(self, head: &[u8; HEAD], mask: &[u8; HEAD], want: &[u8; HEAD]) -> bool;
     /// Whether the first `len` bytes, at least one, have neither blanks nor control characters.
@@ -45,6 +46,10 @@ pub(super) trait Vector: Copy {
     /// of `header`, and of the first `len` bytes of `block`, addresses and datagram, with the rest of UDP's
     /// pseudo-header. `N` is 32 times 1 to 4.
     fn sums_hold<const N: usize>(self, header: &[u8; 32], block: &[u8; N], len: usize) -> bool;
+    /// [`masked`](base::crc32::masked).
+    fn masked_crc(self, bytes: &[u8], mask: &[u8; MASK_BYTES]) -> u32;
+    /// [`behind`](base::crc32::behind).
+    fn crc_behind(self, first: [u8; 8], bytes: &[u8]) -> u32;
     /// The hashes of the first `lens[n]` bytes of `keys[n]`.
     fn hash(self, store: &Store, keys: &[[u8; KEY_BLOCK]; ROW], lens: [u8; ROW]) -> [u64; ROW];
     /// Copies `from` to `to`, which is as long, and gives its sum, not folded further than that.
@@ -57,7 +62,7 @@ pub(super) trait Vector: Copy {
 }
 
 /// What is compiled once for each kind of processor.
-pub(super) trait Work {
+pub(crate) trait Work {
     /// What comes of it.
     type Done;
 
@@ -66,27 +71,26 @@ pub(super) trait Work {
 }
 
 mod portable;
-pub(super) use portable::Portable;
+pub(crate) use portable::Portable;
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use avx2::Avx2;
+pub(crate) use avx2::Avx2;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use crate::stages::fast_path::sum::{at, fold32, turned};
-    use crate::stages::fast_path::vector::{
-        HEAD, IP_HEAD, KEY_BLOCK, PROTOCOL, ROW, SUM_BLOCK, Vector, Work,
-    };
+    use crate::plain::sum::{at, fold32, turned};
+    use crate::plain::vector::{HEAD, IP_HEAD, KEY_BLOCK, PROTOCOL, ROW, SUM_BLOCK, Vector, Work};
     use base::checksum;
+    use base::crc32::{MASK_BYTES, Pclmul};
     use base::small_bytes;
     use std::arch::x86_64::*;
     use store::Store;
     use store::hash_lanes::{finish, round};
     use wire::ipv4::VERSION_IHL;
 
-    /// A processor with AVX2 and the bit instructions that came with it.
+    /// A processor with AVX2 and the bit instructions that came with it, and carry-less multiplication.
     #[derive(Debug, Clone, Copy)]
-    pub(crate) struct Avx2(());
+    pub(crate) struct Avx2(Pclmul);
 
     impl Avx2 {
         /// `Some` on such a processor.
@@ -96,7 +100,7 @@ mod avx2 {
                 && is_x86_feature_detected!("bmi2")
                 && is_x86_feature_detected!("movbe")
                 && is_x86_feature_detected!("popcnt");
-            has.then_some(Self(()))
+            Pclmul::detect().filter(|_| has).map(Self)
         }
 
         /// The work, compiled for such a processor.
@@ -107,7 +111,7 @@ mod avx2 {
     }
 
     #[inline(never)]
-    #[target_feature(enable = "avx2,bmi1,bmi2,movbe,popcnt")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,movbe,pclmulqdq,popcnt")]
     fn run<W: Work>(vector: Avx2, work: W) -> W::Done {
         work.run(vector)
     }
@@ -153,6 +157,16 @@ mod avx2 {
         fn sums_hold<const N: usize>(self, header: &[u8; 32], block: &[u8; N], len: usize) -> bool {
             // SAFETY: as in `fits`.
             unsafe { sums_hold(header, block, len) }
+        }
+
+        #[inline(always)]
+        fn masked_crc(self, bytes: &[u8], mask: &[u8; MASK_BYTES]) -> u32 {
+            self.0.masked(bytes, mask)
+        }
+
+        #[inline(always)]
+        fn crc_behind(self, first: [u8; 8], bytes: &[u8]) -> u32 {
+            self.0.behind(first, bytes)
         }
 
         #[inline(always)]

@@ -3,8 +3,9 @@
 //! In and out: as `Vector` has it. Nothing fails.
 
 use super::{HEAD, IP_HEAD, KEY_BLOCK, PROTOCOL, ROW, UDP_LEN, Vector};
-use crate::stages::fast_path::sum::fold32;
+use crate::plain::sum::fold32;
 use base::checksum;
+use base::crc32::{self, MASK_BYTES};
 use base::small_bytes;
 use store::Store;
 use wire::ipv4::VERSION_IHL;
@@ -67,6 +68,16 @@ impl Vector for Portable {
         let pseudo = udp_len.map_or(0, |len| u32::from(u16::from_le_bytes(*len))) + PROTOCOL;
         header.get(..IP_HEAD).map_or(0, sum) == 0xffff
             && fold32(block.get(..len).map_or(0, sum) + pseudo) == 0xffff
+    }
+
+    #[inline(always)]
+    fn masked_crc(self, bytes: &[u8], mask: &[u8; MASK_BYTES]) -> u32 {
+        crc32::masked(bytes, mask)
+    }
+
+    #[inline(always)]
+    fn crc_behind(self, first: [u8; 8], bytes: &[u8]) -> u32 {
+        crc32::behind(first, bytes)
     }
 
     #[inline(always)]
