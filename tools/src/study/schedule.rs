@@ -2,9 +2,11 @@
 //!
 //! In: what a batch costs on the GPU, fitted as lines of its size (the paper's Tesla K40c, or `--search` and
 //! `--update`), and the part of searches. Out: the least cycle by input rate, by equation 2, beside that without
-//! delay, and three cycles, the longest that a GET may take.
+//! delay, and three cycles, the longest that a GET may take; and the other way about, the most operations by cycle
+//! (equation 4, figure 12).
 
 use super::frame::{Common, Frame};
+use super::tco::positive;
 use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use clap::Parser;
@@ -72,6 +74,22 @@ impl Card {
         let (search, update) = self.shares(1.0);
         2.0 / (2.0 * search + n * update)
     }
+
+    /// The most operations per µs in cycles of `cycle` µs, if any, when updates wait for two (equation 4).
+    fn most_delayed(self, cycle: f64) -> Option<f64> {
+        self.most(self.delayed(0.0, 2.0)?, cycle)
+    }
+
+    /// The same when updates go with each batch.
+    fn most_at_once(self, cycle: f64) -> Option<f64> {
+        self.most(self.at_once(0.0)?, cycle)
+    }
+
+    /// What is left of the limit, which is the same with and without delay, when `least` µs of a cycle are not for
+    /// operations.
+    fn most(self, least: f64, cycle: f64) -> Option<f64> {
+        (cycle > least).then(|| self.limit(2.0) * (1.0 - least / cycle))
+    }
 }
 
 const CYCLES: Table = Table {
@@ -80,6 +98,13 @@ const CYCLES: Table = Table {
     says: "Microseconds: updates every second cycle (Mega-KV, equation 2), every fourth, and with each batch; a GET takes three cycles at most.",
     columns: &["mops", "updates", "cycle_us", "longest_get_us"],
     plot: Some(Draw::Lines { x: Axis::linear("mops"), y: Axis::linear("cycle_us"), by: "updates" }),
+};
+const SPEED: Table = Table {
+    name: "speed",
+    title: "The most that a GPU answers by cycle (figure 12)",
+    says: "Million operations per second, updates every second cycle (Mega-KV, equation 4) and with each batch; `more_percent`: what the delay gains, which the paper puts at 17.8 to 68.4.",
+    columns: &["cycle_us", "updates", "mops", "more_percent"],
+    plot: Some(Draw::Lines { x: Axis::linear("cycle_us"), y: Axis::linear("mops"), by: "updates" }),
 };
 
 /// What to compute.
@@ -96,6 +121,10 @@ pub struct Cli {
     /// Part of searches among all operations.
     #[arg(long, default_value = "0.95", value_parser = part)]
     searches: f64,
+    /// Cycles in microseconds that rates are computed for.
+    #[arg(long, value_name = "US", value_delimiter = ',', value_parser = positive,
+        default_value = "80,100,120,140,160,180,200,240,280,320,360,400,500,600")]
+    cycle_us: Vec<f64>,
 }
 
 fn part(text: &str) -> Result<f64, String> {
@@ -118,7 +147,8 @@ impl Cli {
             searches: self.searches,
         };
         frame.report.table("cycles", cycles(card))?;
-        Ok(frame.end(&[CYCLES])?)
+        frame.report.table("speed", speed(card, &self.cycle_us))?;
+        Ok(frame.end(&[CYCLES, SPEED])?)
     }
 }
 
@@ -140,6 +170,24 @@ fn cycles(card: Card) -> Vec<Value> {
             let Some(cycle) = cycle else { continue };
             rows.push(json!({
                 "mops": rate, "updates": updates, "cycle_us": cycle, "longest_get_us": 3.0 * cycle,
+            }));
+        }
+    }
+    rows
+}
+
+/// The most operations by cycle; no row where the cycle is too short for any.
+fn speed(card: Card, cycles: &[f64]) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for &cycle in cycles {
+        let (delayed, at_once) = (card.most_delayed(cycle), card.most_at_once(cycle));
+        let more = delayed.zip(at_once).map(|(delayed, at_once)| (delayed / at_once - 1.0) * 100.0);
+        for (updates, mops, more) in
+            [("every 2 cycles", delayed, more), ("with each batch", at_once, None)]
+        {
+            let Some(mops) = mops else { continue };
+            rows.push(json!({
+                "cycle_us": cycle, "updates": updates, "mops": mops, "more_percent": more,
             }));
         }
     }
@@ -180,6 +228,22 @@ mod tests {
             assert!(fits(cycle * 1.000_1) && !fits(cycle * 0.999), "{rate}: {cycle}");
         }
         assert!(K40C.delayed(K40C.limit(2.0) * 1.01, 2.0).is_none());
+    }
+
+    /// Section 8.2: bounds of the cycle, and the gains from 17.8 to 68.4 %, which lie 300 µs apart.
+    #[test]
+    fn the_most_by_cycle() {
+        assert!(K40C.most_delayed(94.3).is_none() && K40C.most_delayed(94.4).is_some());
+        assert!(K40C.most_at_once(166.6).is_none() && K40C.most_at_once(166.7).is_some());
+        for cycle in [100.0, 160.0, 320.0, 1e6] {
+            let rate = K40C.most_delayed(cycle).unwrap();
+            assert!((K40C.delayed(rate, 2.0).unwrap() / cycle - 1.0).abs() < 1e-9, "{cycle}");
+        }
+        for (cycle, percent) in [(572.5, 17.8), (272.2, 68.4)] {
+            let rows = speed(K40C, &[cycle]);
+            let more = rows[0]["more_percent"].as_f64().unwrap();
+            assert!((more - percent).abs() < 0.05, "{cycle}: {more}");
+        }
     }
 
     #[test]
