@@ -51,7 +51,7 @@ try_study simd "keys batch hits dialect width" "$study" simd
 try_study cache "sizes ways given" "$study" cache --cache 48k:128:6
 try_study hitrate hitrate "$study" hitrate
 try_study fpga "rate cycles printed load hits pages parameters" "$study" fpga
-try_study schedule cycles "$study" schedule
+try_study schedule "cycles speed clocks chosen managed" "$study" schedule
 try_study tco "ownership energy comparison" "$study" tco
 try_study latency "mix" "$study" latency --key-mix 16,32,64,128 --hit-rate 100 --hit-rate 85
 try_study latency "rtt inside" "$study" latency
@@ -104,6 +104,7 @@ check "hitrate: one seed, one result" same hitrate hitrate
 check "fpga: one seed, one result" same fpga rate cycles load hits pages
 check "simd: one seed, one result" same simd keys batch hits dialect width
 check "cache: one seed, one result" same cache sizes ways
+check "schedule: one seed, one result" same schedule cycles speed clocks chosen managed
 need_netns
 try_study tcp tcp "$study" tcp --memory 64 --through net_tap --gnomon "$gnomon" \
   --server "gnomon=$gnomon serve -l {address} -p {port} -U 0 -m {memory} -t 1"

@@ -3,6 +3,7 @@
 //! In: an index, requests. Out: what the executor's watching build counted, and if it is recorded, what
 //! each thread did, launch by launch. The same each time. Fails as the executor does.
 
+use super::lanes::Sums;
 use super::load::SERVER;
 use crate::workload::{Popularity, Sampler};
 use driver_shim::ports::memory::{MAC, PEER_MAC};
@@ -10,7 +11,7 @@ use gnomon_client::codec::{Protocol, udp};
 use gpu::bench::{Bench, IndexKind, Sizes};
 use gpu::card::Card;
 use gpu::params::{HashKey, Op};
-use gpu::simt::{Event, SimtCard, WatchCounts};
+use gpu::simt::{Event, SimtCard};
 use gpu::{Entry, Hint};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -72,7 +73,7 @@ impl Case {
 #[derive(Debug)]
 pub struct Done {
     /// What its kernel did.
-    pub counts: WatchCounts,
+    pub counts: Sums,
     /// Requests whose key was found.
     pub found: usize,
     /// What its kernel did, thread by thread, if that was to be recorded.
@@ -130,19 +131,11 @@ impl Case {
         bench.get(&entries, 2, true, blocks)?;
         let (after, gets) = (card.counts(), card.events());
         let found = bench.descs().iter().filter(|d| d.keys.iter().any(|k| k.hint == Hint::HIT));
-        let counts = WatchCounts {
+        let counts = Sums {
             steps: after.steps - before.steps,
             lanes: after.lanes - before.lanes,
             accesses: after.accesses - before.accesses,
             sectors: after.sectors - before.sectors,
-            host_reads: after.host_reads - before.host_reads,
-            host_read_bytes: after.host_read_bytes - before.host_read_bytes,
-            host_writes: after.host_writes - before.host_writes,
-            host_write_bytes: after.host_write_bytes - before.host_write_bytes,
-            host_polls: after.host_polls - before.host_polls,
-            host_blocks: after.host_blocks - before.host_blocks,
-            system_fences: after.system_fences - before.system_fences,
-            system_releases: after.system_releases - before.system_releases,
         };
         Ok(Done { counts, found: found.count(), gets, updates })
     }

@@ -9,9 +9,9 @@ use gpu::simt::Event;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Lanes of the warps that kernels are written for.
-const WRITTEN_FOR: u32 = 32;
+pub const WARP: u32 = 32;
 /// Bytes of a sector.
-const SECTOR_BYTES: u64 = 32;
+pub const SECTOR_BYTES: u64 = 32;
 
 /// What lanes of a warp did together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,14 +52,14 @@ pub fn warps(events: &[Event], width: u32) -> Vec<Warp> {
     all.into_iter().map(|((block, _), lanes)| Warp { block, turns: turns(lanes) }).collect()
 }
 
-/// The warp that a thread of a block is in. One of more than [`WRITTEN_FOR`] lanes joins warps of one role: of the
+/// The warp that a thread of a block is in. One of more than [`WARP`] lanes joins warps of one role: of the
 /// kernels that look things up every other warp is a helper.
 fn warp_of(thread: u32, width: u32) -> u32 {
-    let joined = width / WRITTEN_FOR;
+    let joined = width / WARP;
     if joined < 2 {
         return thread / width.max(1);
     }
-    let warp = thread / WRITTEN_FOR;
+    let warp = thread / WARP;
     warp / 2 / joined * 2 + warp % 2
 }
 

@@ -14,7 +14,7 @@
 //! | [`gpu_cache`] | how much of what kernels load a GPU's cache has |
 //! | [`hitrate`] | what a hash table's form costs in misses |
 //! | [`fpga`] | the FPGA appliance by its cycles: rate, FIFO, hit rate |
-//! | [`schedule`] | the shortest cycle of periodic scheduling, by what a GPU costs |
+//! | [`schedule`] | the shortest cycle of periodic scheduling, its most requests and its lowest clocks, by what a GPU costs |
 //! | [`tco`] | the papers' cost tables, recomputed |
 //! | [`rdma`] | what a one-sided read costs beside a GET over TCP |
 //! | [`hitrate_live`], [`tcp`] | the same and more of live servers, side by side |

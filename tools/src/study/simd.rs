@@ -9,15 +9,12 @@
 
 use super::frame::{Common, Frame};
 use super::kernels::{BATCH, Case, Dialect};
-use super::lanes::{self, Sums};
+use super::lanes::{self, Sums, WARP};
 use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use clap::Parser;
 use serde_json::{Value, json};
 use std::error::Error;
-
-/// Lanes of a warp.
-const LANES: f64 = 32.0;
 
 const COLUMNS: &[&str] = &[
     "index",
@@ -167,7 +164,7 @@ impl Cli {
             "index": case.index(),
             "dialect": format!("{:?}", case.dialect).to_lowercase(),
             "keys": keys(case), "hits": case.hits, "batch": case.batch, "found": found,
-            "active_lanes": lanes / (LANES * steps),
+            "active_lanes": lanes / (f64::from(WARP) * steps),
             "steps_per_request": steps / requests,
             "accesses_per_request": accesses / requests,
             "sectors_per_access": sectors / accesses,

@@ -88,7 +88,7 @@ pub struct Cli {
     price: Option<f64>,
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+pub(super) fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
         _ => Err(format!("`{text}` is no number above 0")),

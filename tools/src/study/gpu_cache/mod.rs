@@ -14,7 +14,7 @@ pub mod model;
 
 use super::frame::{Common, Frame};
 use super::kernels::{BATCH, Case};
-use super::lanes::{self, Warp};
+use super::lanes::{self, SECTOR_BYTES, WARP, Warp};
 use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use crate::workload::{Popularity, THETA_DEFAULT};
@@ -25,8 +25,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::error::Error;
 
-/// Lanes of a warp.
-const WARP: u32 = 32;
 /// Threads of a block: two for each of its requests.
 const BLOCK: u32 = 256;
 /// Requests of the batch: so many that several multiprocessors are full.
@@ -174,7 +172,7 @@ impl Cli {
             "miss_percent": 100.0 * per(misses, loads),
             "cold_percent": 100.0 * per(cold, loads),
             "misses_per_1000_steps": 1000.0 * per(misses, steps),
-            "fetched_bytes_per_request": per(fetched * model::SECTOR_BYTES, requests),
+            "fetched_bytes_per_request": per(fetched * SECTOR_BYTES, requests),
             "used_once_percent": 100.0 * per(used_once, lines),
         })
     }

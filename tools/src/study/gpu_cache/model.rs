@@ -5,12 +5,11 @@
 //! and fetches the sectors that it wants; one that finds the line without a sector fetches that sector. Cannot
 //! fail once its shape is good.
 
+use super::super::lanes::SECTOR_BYTES;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-/// Bytes of a sector.
-pub const SECTOR_BYTES: u64 = 32;
 /// Longest line: its sectors are bits of a word.
 const LINE_BYTES_MAX: u64 = 32 * SECTOR_BYTES;
 /// Largest cache.

@@ -2,9 +2,13 @@
 //!
 //! In: what a batch costs on the GPU, fitted as lines of its size (the paper's Tesla K40c, or `--search` and
 //! `--update`), and the part of searches. Out: the least cycle by input rate, by equation 2, beside that without
-//! delay, and three cycles, the longest that a GET may take.
+//! delay, and three cycles, the longest that a GET may take; and the other way about, the most operations by cycle
+//! (equation 4, figure 12), and the clocks that Mega-KV's rule chooses by them ([`clocks`], section 6).
+
+mod clocks;
 
 use super::frame::{Common, Frame};
+use super::tco::positive;
 use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use clap::Parser;
@@ -20,8 +24,8 @@ pub struct Line {
 }
 
 /// Figure 10: Search, and Insert and Delete, on a Tesla K40c.
-const SEARCH: Line = Line { slope: 5.9e-3, start: 22.1 };
-const UPDATE: Line = Line { slope: 6.2e-3, start: 144.5 };
+const K40C: (Line, Line) =
+    (Line { slope: 5.9e-3, start: 22.1 }, Line { slope: 6.2e-3, start: 144.5 });
 
 impl FromStr for Line {
     type Err = String;
@@ -72,6 +76,22 @@ impl Card {
         let (search, update) = self.shares(1.0);
         2.0 / (2.0 * search + n * update)
     }
+
+    /// The most operations per µs in cycles of `cycle` µs, if any, when updates wait for two (equation 4).
+    fn most_delayed(self, cycle: f64) -> Option<f64> {
+        self.most(self.delayed(0.0, 2.0)?, cycle)
+    }
+
+    /// The same when updates go with each batch.
+    fn most_at_once(self, cycle: f64) -> Option<f64> {
+        self.most(self.at_once(0.0)?, cycle)
+    }
+
+    /// What is left of the limit, which is the same with and without delay, when `least` µs of a cycle are not for
+    /// operations.
+    fn most(self, least: f64, cycle: f64) -> Option<f64> {
+        (cycle > least).then(|| self.limit(2.0) * (1.0 - least / cycle))
+    }
 }
 
 const CYCLES: Table = Table {
@@ -80,6 +100,43 @@ const CYCLES: Table = Table {
     says: "Microseconds: updates every second cycle (Mega-KV, equation 2), every fourth, and with each batch; a GET takes three cycles at most.",
     columns: &["mops", "updates", "cycle_us", "longest_get_us"],
     plot: Some(Draw::Lines { x: Axis::linear("mops"), y: Axis::linear("cycle_us"), by: "updates" }),
+};
+const SPEED: Table = Table {
+    name: "speed",
+    title: "The most that a GPU answers by cycle (figure 12)",
+    says: "Million operations per second, updates every second cycle (Mega-KV, equation 4) and with each batch; `more_percent`: what the delay gains, which the paper puts at 17.8 to 68.4.",
+    columns: &["cycle_us", "updates", "mops", "more_percent"],
+    plot: Some(Draw::Lines { x: Axis::linear("cycle_us"), y: Axis::linear("mops"), by: "updates" }),
+};
+const CLOCKS: Table = Table {
+    name: "clocks",
+    title: "Clocks of a K40c by cycle (tables 1 and 2)",
+    says: "The most that it answers, in million operations per second, and from which to which throughput of the CPU the rule chooses them: the least throughput of the GPU above the CPU's.",
+    columns: &["cycle_us", "memory_mhz", "core_mhz", "mops", "cpu_from", "cpu_below"],
+    plot: None,
+};
+const CHOSEN: Table = Table {
+    name: "chosen",
+    title: "Clocks that the paper chose (section 8.8.1)",
+    says: "`from_cycle_us`: the cycle from which on a clock is enough; none if no cycle is. `cpu_mops` of a, b and c: the most of the cluster, by GPU.",
+    columns: &["data_sets", "cpu_mops", "core_mhz", "chosen_by_them", "from_cycle_us"],
+    plot: None,
+};
+const MANAGED: Table = Table {
+    name: "managed",
+    title: "The frequency rule at work",
+    says: "At the longest cycle: what the CPU gives at its highest clock, measured every 10 s (`--cpu-mops`), the clocks chosen, and the throughput of both at them.",
+    columns: &[
+        "second",
+        "cycle_us",
+        "cpu_mops",
+        "clocks",
+        "cpu_mhz",
+        "gpu_core_mhz",
+        "cpu_mops_at",
+        "gpu_mops_at",
+    ],
+    plot: None,
 };
 
 /// What to compute.
@@ -96,6 +153,14 @@ pub struct Cli {
     /// Part of searches among all operations.
     #[arg(long, default_value = "0.95", value_parser = part)]
     searches: f64,
+    /// Cycles in microseconds that rates are computed for.
+    #[arg(long, value_name = "US", value_delimiter = ',', value_parser = positive,
+        default_value = "80,100,120,140,160,180,200,240,280,320,360,400,500,600")]
+    cycle_us: Vec<f64>,
+    /// Million operations per second of the CPU at its highest clock, one for every 10 s; the frequency rule follows.
+    #[arg(long, value_name = "MOPS", value_delimiter = ',', value_parser = positive,
+        default_value = "22,22.5,80,80,120,200,22")]
+    cpu_mops: Vec<f64>,
 }
 
 fn part(text: &str) -> Result<f64, String> {
@@ -113,12 +178,18 @@ impl Cli {
     pub fn run(&self) -> Result<(), Box<dyn Error>> {
         let mut frame = Frame::begin("schedule", &self.common)?;
         let card = Card {
-            search: self.search.unwrap_or(SEARCH),
-            update: self.update.unwrap_or(UPDATE),
+            search: self.search.unwrap_or(K40C.0),
+            update: self.update.unwrap_or(K40C.1),
             searches: self.searches,
         };
         frame.report.table("cycles", cycles(card))?;
-        Ok(frame.end(&[CYCLES])?)
+        frame.report.table("speed", speed(card, &self.cycle_us))?;
+        frame.report.table("clocks", clocks::clocks(self.searches, &self.cycle_us))?;
+        frame.report.table("chosen", clocks::chosen(self.searches))?;
+        let longest = self.cycle_us.iter().copied().fold(0.0, f64::max);
+        let managed = clocks::managed(self.searches, longest, &self.cpu_mops);
+        frame.report.table("managed", managed)?;
+        Ok(frame.end(&[CYCLES, SPEED, CLOCKS, CHOSEN, MANAGED])?)
     }
 }
 
@@ -146,22 +217,40 @@ fn cycles(card: Card) -> Vec<Value> {
     rows
 }
 
+/// The most operations by cycle; no row where the cycle is too short for any.
+fn speed(card: Card, cycles: &[f64]) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for &cycle in cycles {
+        let (delayed, at_once) = (card.most_delayed(cycle), card.most_at_once(cycle));
+        let more = delayed.zip(at_once).map(|(delayed, at_once)| (delayed / at_once - 1.0) * 100.0);
+        for (updates, mops, more) in
+            [("every 2 cycles", delayed, more), ("with each batch", at_once, None)]
+        {
+            let Some(mops) = mops else { continue };
+            rows.push(json!({
+                "cycle_us": cycle, "updates": updates, "mops": mops, "more_percent": more,
+            }));
+        }
+    }
+    rows
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const K40C: Card = Card { search: SEARCH, update: UPDATE, searches: 0.95 };
+    const CARD: Card = Card { search: K40C.0, update: K40C.1, searches: 0.95 };
 
     /// The bounds of section 5.2 without load, and the 43.4 % between them.
     #[test]
     fn the_papers_bounds() {
-        let (delayed, at_once) = (K40C.delayed(0.0, 2.0).unwrap(), K40C.at_once(0.0).unwrap());
+        let (delayed, at_once) = (CARD.delayed(0.0, 2.0).unwrap(), CARD.at_once(0.0).unwrap());
         assert!((delayed - 94.35).abs() < 0.005, "{delayed}");
         assert!((at_once - 166.6).abs() < 0.05, "{at_once}");
         let mut spared = Vec::new();
         for step in 0..100 {
-            let rate = K40C.limit(2.0) * 0.95 * f64::from(step) / 100.0;
-            spared.push(1.0 - K40C.delayed(rate, 2.0).unwrap() / K40C.at_once(rate).unwrap());
+            let rate = CARD.limit(2.0) * 0.95 * f64::from(step) / 100.0;
+            spared.push(1.0 - CARD.delayed(rate, 2.0).unwrap() / CARD.at_once(rate).unwrap());
         }
         let mean = spared.iter().sum::<f64>() / spared.len() as f64;
         assert!((mean - 0.434).abs() < 0.01, "{mean}");
@@ -171,15 +260,31 @@ mod tests {
     #[test]
     fn the_least_cycle_is_the_least() {
         for rate in [0.0, 10.0, 100.0, 160.0] {
-            let cycle = K40C.delayed(rate, 2.0).unwrap();
+            let cycle = CARD.delayed(rate, 2.0).unwrap();
             let fits = |c: f64| {
-                let searches = SEARCH.slope * 0.95 * rate * c + SEARCH.start;
-                let updates = UPDATE.slope * 0.05 * rate * c * 2.0 + UPDATE.start;
+                let searches = K40C.0.slope * 0.95 * rate * c + K40C.0.start;
+                let updates = K40C.1.slope * 0.05 * rate * c * 2.0 + K40C.1.start;
                 searches + (searches + updates) <= 2.0 * c + 1e-9
             };
             assert!(fits(cycle * 1.000_1) && !fits(cycle * 0.999), "{rate}: {cycle}");
         }
-        assert!(K40C.delayed(K40C.limit(2.0) * 1.01, 2.0).is_none());
+        assert!(CARD.delayed(CARD.limit(2.0) * 1.01, 2.0).is_none());
+    }
+
+    /// Section 8.2: bounds of the cycle, and the gains from 17.8 to 68.4 %, which lie 300 µs apart.
+    #[test]
+    fn the_most_by_cycle() {
+        assert!(CARD.most_delayed(94.3).is_none() && CARD.most_delayed(94.4).is_some());
+        assert!(CARD.most_at_once(166.6).is_none() && CARD.most_at_once(166.7).is_some());
+        for cycle in [100.0, 160.0, 320.0, 1e6] {
+            let rate = CARD.most_delayed(cycle).unwrap();
+            assert!((CARD.delayed(rate, 2.0).unwrap() / cycle - 1.0).abs() < 1e-9, "{cycle}");
+        }
+        for (cycle, percent) in [(572.5, 17.8), (272.2, 68.4)] {
+            let rows = speed(CARD, &[cycle]);
+            let more = rows[0]["more_percent"].as_f64().unwrap();
+            assert!((more - percent).abs() < 0.05, "{cycle}: {more}");
+        }
     }
 
     #[test]
