@@ -157,7 +157,8 @@ pub struct Cli {
     #[arg(long, value_name = "US", value_delimiter = ',', value_parser = positive,
         default_value = "80,100,120,140,160,180,200,240,280,320,360,400,500,600")]
     cycle_us: Vec<f64>,
-    /// Million operations per second of the CPU at its highest clock, one for every 10 s; the frequency rule follows.
+    /// Million operations per second of the CPU at its highest clock, one for every 10 s; the frequency rule follows. The default is
+    /// an example.
     #[arg(long, value_name = "MOPS", value_delimiter = ',', value_parser = positive,
         default_value = "22,22.5,80,80,120,200,22")]
     cpu_mops: Vec<f64>,
