@@ -182,6 +182,12 @@ impl Cli {
         if self.through == Through::Sockets && self.servers.is_empty() {
             return Err("no server: --server, or another --through".into());
         }
+        if self.through != Through::Memory && self.requests.is_some() {
+            return Err("--requests needs --through memory".into());
+        }
+        if self.through.wire().is_none() && self.gnomon.is_some() {
+            return Err("--gnomon needs --through net_tap, af_packet or memif".into());
+        }
         let mut frame = Frame::begin("tcp", &self.common)?;
         for (fact, value) in [
             ("connections", json!(self.connections)),
