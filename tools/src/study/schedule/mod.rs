@@ -3,7 +3,7 @@
 //! In: what a batch costs on the GPU, fitted as lines of its size (the paper's Tesla K40c, or `--search` and
 //! `--update`), and the part of searches. Out: the least cycle by input rate, by equation 2, beside that without
 //! delay, and three cycles, the longest that a GET may take; and the other way about, the most operations by cycle
-//! (equation 4, figure 12), and the clocks that Mega-KV's rule chooses by them ([`clocks`], section 6).
+//! (equation 4, figure 12), and the clocks that Mega-KV's rule chooses by them (`clocks`, section 6).
 
 mod clocks;
 
