@@ -37,6 +37,8 @@ fn main() -> ExitCode {
     // The pool over memory of our own, its DMA mapping and callbacks for devices are "experimental"
     // in 22.11.
     cc.define("ALLOW_EXPERIMENTAL_API", None);
+    // For sem_clockwait.
+    cc.define("_GNU_SOURCE", None);
     for flag in cflags.split_whitespace() {
         cc.flag(flag);
     }

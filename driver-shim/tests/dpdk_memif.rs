@@ -41,9 +41,9 @@ fn server_ends(eal: &Eal, region: &Region, at: &str) {
         wait_for("the server's end", || {
             // It may not listen yet, or not be ready for a client: the driver asks once.
             let opened = DpdkPort::open(eal, region, &config(&client_spec(at)));
-            let _port = opened.and_then(|port| port.start());
+            let Ok(_port) = opened.and_then(|port| port.start()) else { return false };
             let begun = Instant::now();
-            while begun.elapsed() < Duration::from_millis(200) {
+            while begun.elapsed() < Duration::from_secs(2) {
                 if server.try_wait().unwrap().is_some() {
                     return true;
                 }

@@ -177,7 +177,9 @@ impl Store {
             let starved = class.chunks_to_keep() < chunks + u32::from(last == Last::Too);
             // The one that is kept comes back from who has it.
             let comes_back = last == Last::Too && class.kept_is_out;
-            let hopeless = !self.config.evict && class.in_limbo() == 0 && !comes_back;
+            let pages_stay = self.config.slab_pages.is_some();
+            let hopeless =
+                !self.config.evict && class.in_limbo() == 0 && !comes_back || starved && pages_stay;
             // What a large item needs is not kept back for others, nor what would be refused.
             if (starved || hopeless || retries.has_slept())
                 && self.slabs.grow(&mut class, &self.epochs, 0)
@@ -245,14 +247,25 @@ impl Store {
     }
 
     /// A chunk of a larger class, at most `factor` times as large, that has pages. Housekeeping
-    /// sees to it that a starved class gets a page of its own, if any class has two.
+    /// sees to it that a starved class gets a page of its own, if any class has two. Where pages stay, so do
+    /// items; in turn, a class gives what is free and evicts nothing for it.
     fn borrow(&self, id: ClassId, bytes: usize, factor: u32) -> Option<Location> {
+        if self.config.slab_pages.is_some() {
+            return None;
+        }
         let most = self.slabs.size(id).units.saturating_mul(factor);
         let larger = self.slabs.class_ids().filter(|c| *c > id);
         larger.take_while(|c| self.slabs.size(*c).units <= most).find_map(|larger| {
             let mut class = self.slabs.lock(larger);
             if class.pages == 0 {
                 return None;
+            }
+            if self.slabs.is_in_turn() {
+                self.slabs.collect(&mut class, &self.epochs);
+                return self
+                    .slabs
+                    .offer_next(&mut class)
+                    .then(|| self.slabs.pop(&mut class, bytes))?;
             }
             self.take_chunk(&mut class, bytes, false, Last::Kept)
         })

@@ -131,7 +131,8 @@ impl Store {
         let seen = self.slabs.class_ids().map(|id| {
             let class = self.slabs.lock(id);
             // A page that is free costs no item its place.
-            let idle = self.slabs.spare(&class) >= self.slabs.size(id).per_page * 2;
+            let free = self.slabs.spare(&class) + class.free_in_turn;
+            let idle = free >= self.slabs.size(id).per_page * 2;
             Seen {
                 pages: class.pages,
                 chunks: class.chunks(),

@@ -191,6 +191,43 @@ fn more_pages_than_memory_has_are_refused() {
     assert!(matches!(Store::new(config), Err(StoreError::SlabPages { pages: 7, .. })));
 }
 
+/// Where pages stay, so do items: a class whose chunks wait for a reader takes none of another class.
+#[test]
+fn a_reader_that_stalls_costs_no_other_class_its_items() {
+    for eviction in [Eviction::Clock, Eviction::RoundRobin] {
+        let layout = [(1024, 1), (65_536, 1)];
+        let slab_pages = Some(SlabPages::new(layout).unwrap());
+        let store = Store::new(StoreConfig { slab_pages, ..config(eviction) }).unwrap();
+        let (mut reader, mut writer) = (store.session().unwrap(), store.session().unwrap());
+        for key in 0..20 {
+            assert!(put(&mut writer, key, &[b'v'; 3000]));
+        }
+        let pinned = reader.pin();
+        let stored = (100..5000).filter(|key| put(&mut writer, *key, &[b'v'; 900])).count();
+        assert!((2048..4900).contains(&stored), "{stored}, with {eviction:?}");
+        drop(pinned);
+        for key in 0..20 {
+            assert!(is_there(&mut writer, key), "{key}, with {eviction:?}");
+        }
+        assert!(put(&mut writer, 5000, &[b'v'; 900]), "the reader has moved on");
+    }
+}
+
+/// The only chunk of its class is the item's own: a longer one has no place, and the item stays.
+#[test]
+fn a_change_that_needs_a_second_chunk_of_one_is_refused() {
+    let slab_pages = Some(SlabPages::new([(1024, 1), (2 * MB, 1)]).unwrap());
+    let store = Store::new(StoreConfig { slab_pages, ..config(Eviction::RoundRobin) }).unwrap();
+    let mut s = store.session().unwrap();
+    assert!(put(&mut s, 1, &vec![b'v'; 600_000]));
+    let (mode, key) = (base::StoreMode::Append, name(1));
+    let longer = base::Store { mode, ..base::Store::set(&key, 0, 0, b"w") };
+    assert!(set(&mut s, &longer).is_err());
+    assert!(is_there(&mut s, 1));
+    assert!(put(&mut s, 2, &vec![b'v'; 600_000]), "it may go for another");
+    assert!(!is_there(&mut s, 1));
+}
+
 /// Classes without pages of their own from the start: they take what there is, and give it up to others.
 #[test]
 fn in_turn_where_pages_move() {

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <rte_alarm.h>
 #include <rte_bus.h>
@@ -506,15 +505,17 @@ static int stop_and_close(uint16_t port)
 static void close_by_alarm(void *arg)
 {
 	struct closing *c = arg;
+	sem_t never;
 
 	if (__atomic_exchange_n(&c->begun, 1, __ATOMIC_ACQ_REL))
 		return;
 	c->rc = stop_and_close(c->port);
 	if (c->server)
 		__atomic_store_n(&interrupts_ended, 1, __ATOMIC_RELEASE);
+	sem_init(&never, 0, 0);
 	sem_post(&c->done);
 	while (c->server)
-		pause();
+		sem_wait(&never);
 }
 
 /*
@@ -532,16 +533,22 @@ static int close_memif(uint16_t port, const struct rte_device *device)
 		return stop_and_close(port);
 	c->port = port;
 	c->begun = 0;
-	c->server = devargs != NULL && devargs->args != NULL && strstr(devargs->args, "role=server") != NULL;
+	/* "master" is an older word for it. */
+	c->server = devargs != NULL && devargs->args != NULL &&
+		    (strstr(devargs->args, "role=server") != NULL || strstr(devargs->args, "role=master") != NULL);
 	sem_init(&c->done, 0, 0);
-	clock_gettime(CLOCK_REALTIME, &deadline);
+	clock_gettime(CLOCK_MONOTONIC, &deadline);
 	if (rte_eal_alarm_set(1, close_by_alarm, c) == 0)
 		deadline.tv_sec += CLOSE_MAX_S;
-	while (sem_timedwait(&c->done, &deadline) < 0) {
-		if (errno != EINTR && !__atomic_exchange_n(&c->begun, 1, __ATOMIC_ACQ_REL)) {
+	while (sem_clockwait(&c->done, CLOCK_MONOTONIC, &deadline) < 0) {
+		if (errno == EINTR)
+			continue;
+		if (!__atomic_exchange_n(&c->begun, 1, __ATOMIC_ACQ_REL)) {
 			rte_eal_alarm_cancel(close_by_alarm, c);
 			return stop_and_close(port);
 		}
+		/* It has begun: as long as the driver takes. */
+		deadline.tv_sec += CLOSE_MAX_S;
 	}
 	return c->rc;
 }

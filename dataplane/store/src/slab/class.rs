@@ -47,7 +47,7 @@ pub(crate) struct Class {
     /// The same when pages were last given back.
     pub(super) stored_before_release: u64,
     /// Chunks that are free and given out in turn, so on no list (`in_turn.rs`).
-    pub(super) free_in_turn: u32,
+    pub(crate) free_in_turn: u32,
 }
 
 impl Class {

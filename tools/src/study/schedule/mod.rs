@@ -147,7 +147,7 @@ pub struct Cli {
     /// Cost of a search batch, SLOPE:START: microseconds by operation, and microseconds.
     #[arg(long, value_name = "LINE")]
     search: Option<Line>,
-    /// Cost of a batch of inserts and deletes.
+    /// Cost of a batch of inserts and deletes. Like the other, of `cycles` and `speed`: the clocks are a K40c's.
     #[arg(long, value_name = "LINE")]
     update: Option<Line>,
     /// Part of searches among all operations.

@@ -58,8 +58,12 @@ pub(super) struct Wire {
     /// The server first.
     processes: Vec<Process>,
     /// Of a memif.
-    socket: Option<PathBuf>,
+    _socket: Option<SocketFile>,
 }
+
+/// A file that a driver makes, removed when this is dropped.
+#[derive(Debug)]
+struct SocketFile(PathBuf);
 
 /// A process that ends when this is dropped.
 #[derive(Debug)]
@@ -82,7 +86,7 @@ impl Wire {
         far.command(&format!("ip addr add {SERVER}/24 dev wire0"))?;
         let server = far.enter(|| Server::start_at(SERVER, command, memory_mb))?;
         let address = server.address();
-        Self { client, address, processes: vec![Process::Server(server)], socket: None }.stopped()
+        Self { client, address, processes: vec![Process::Server(server)], _socket: None }.stopped()
     }
 
     /// gnomon, with a worker to each of two queues where the machine has two CPUs and the driver two queues.
@@ -99,8 +103,9 @@ impl Wire {
         let (client, far) = (Namespace::new()?, Namespace::new()?);
         let mut cpus = cpus()?;
         // Where both ends of the memif look for it.
-        let socket = std::env::temp_dir().join(format!("gnomon-{}-{tcp:?}.sock", process::id()));
-        let memif = format!("id=0,socket={},socket-abstract=no", socket.display());
+        let path = std::env::temp_dir().join(format!("gnomon-{}-{tcp:?}.sock", process::id()));
+        let memif = format!("id=0,socket={},socket-abstract=no", path.display());
+        let socket = (kind == Kind::Memif).then_some(SocketFile(path));
         let port = match kind {
             Kind::NetTap => "net_tap0,iface=wire1".to_owned(),
             Kind::AfPacket => {
@@ -161,8 +166,7 @@ impl Wire {
             client.command("ip link set wire1 address 02:00:00:00:77:02 up")?;
             client.command(&format!("ip addr add {CLIENT}/24 dev wire1"))?;
         }
-        let socket = (kind == Kind::Memif).then_some(socket);
-        Self { client, address: (SERVER, PORT).into(), processes, socket }.stopped()
+        Self { client, address: (SERVER, PORT).into(), processes, _socket: socket }.stopped()
     }
 
     fn stopped(self) -> io::Result<Self> {
@@ -258,11 +262,9 @@ impl Program {
     }
 }
 
-impl Drop for Wire {
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Some(socket) = &self.socket {
-            let _ = fs::remove_file(socket);
-        }
+        let _ = fs::remove_file(&self.0);
     }
 }
 
