@@ -31,6 +31,8 @@ struct Way {
     ops: Arc<OpCounters>,
     accounts: Accounts,
     requests: Requests,
+    /// Requests that were plain.
+    plain: usize,
     psn: u32,
 }
 
@@ -43,12 +45,13 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    /// On a port that serves memcached's datagrams on this port, or none on 0.
+    fn new(service_port: u16) -> Self {
         let config = StoreConfig { pages: Pages::Small, ..StoreConfig::default() };
         let store = Store::new(config).unwrap();
         let rdma = Arc::<Rdma>::default();
         let own: (IpAddr, u8) = (OWN.into(), 24);
-        let local = Local::new(MacAddr([2; 6]), &[own], 11_211).unwrap();
+        let local = Local::new(MacAddr([2; 6]), &[own], service_port).unwrap();
         let local = Local { rdma: true, ..local };
         let way = |manner| {
             let between = Between { ours: OWN.into(), theirs: PEER.into() };
@@ -62,6 +65,7 @@ impl World {
                 server,
                 accounts: Accounts::new(Arc::default(), Instant::now(), vec![String::new()]),
                 requests: Requests::new(&Plain::new(Arc::new(local.clone()))),
+                plain: 0,
                 psn: 7,
             }
         };
@@ -103,6 +107,7 @@ impl World {
                 way.psn += len.div_ceil(MTU.into()).max(1);
             }
             way.reads.enter_plain(&mut burst, &mut way.requests, &self.region, 0);
+            way.plain += asked.len() - burst.len();
             for frame in burst {
                 let (slot, off) = (frame.slot(), frame.offset());
                 let len = u16::try_from(frame.len()).unwrap();
@@ -137,7 +142,11 @@ impl World {
 
 #[test]
 fn plain_reads_are_answered_as_by_the_general_way() {
-    let mut w = World::new();
+    [11_211, 0].into_iter().for_each(plain_reads_are_answered_beside);
+}
+
+fn plain_reads_are_answered_beside(service_port: u16) {
+    let mut w = World::new(service_port);
     let mut asked = Vec::new();
     for n in 0..600_usize {
         let key = format!("{n:0len$}", len = 3 + n % 240);
@@ -162,11 +171,13 @@ fn plain_reads_are_answered_as_by_the_general_way() {
         w.read(burst, |_| {});
     }
     assert!(w.ways.iter().all(|way| way.accounts.rdma_reads.get() == 600));
+    let plain: Vec<_> = w.ways.iter().map(|way| way.plain).collect();
+    assert_eq!(plain, [0, 600, 600]);
 }
 
 #[test]
 fn changed_requests_are_dropped_or_answered_as_by_the_general_way() {
-    let mut w = World::new();
+    let mut w = World::new(11_211);
     let what = base::Store::set(b"key", 0, 0, &[7; 64]);
     verbs::store(&mut w.session, None, &what).unwrap();
     let asked = (w.stag(b"key"), 0, 107);

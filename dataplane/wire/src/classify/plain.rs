@@ -29,6 +29,12 @@ struct Headers {
 /// Bytes of the headers that are compared.
 pub(crate) const HEAD_BYTES: usize = size_of::<Headers>();
 
+/// Lengths that a READ request has in its headers.
+#[expect(clippy::cast_possible_truncation, reason = "below 100")]
+const READ_UDP_BYTES: u16 = (udp::HEADER_BYTES + roce::READ_BYTES) as u16;
+#[expect(clippy::cast_possible_truncation, reason = "below 100")]
+const READ_TOTAL_BYTES: u16 = ipv4::HEADER_BYTES as u16 + READ_UDP_BYTES;
+
 type Words = [u128; size_of::<Headers>() / size_of::<u128>()];
 const _: () = assert!(size_of::<Words>() == size_of::<Headers>());
 
@@ -61,6 +67,8 @@ pub struct Plain {
     want: Words,
     /// What is other than that in an RDMA packet, where those are answered; else nothing.
     rdma: Words,
+    /// The bits that are compared of a READ request, and what they must be, where those are answered.
+    read: Option<(Words, Words)>,
 }
 
 impl Plain {
@@ -83,14 +91,18 @@ impl Plain {
             }
             None => mask.ip.version_ihl = 0,
         }
-        if eth::is_group(local.mac) || local.service_port == 0 {
+        if eth::is_group(local.mac) {
+            mask.ip.version_ihl = 0;
+        }
+        let read = local.rdma.then(|| read_head(mask.clone(), want.clone()));
+        if local.service_port == 0 {
             mask.ip.version_ihl = 0;
         }
         let mut rdma = Headers::new_zeroed();
         if local.rdma {
             rdma.udp.dst_port = (local.service_port ^ roce::PORT).into();
         }
-        Self { mask: mask.words(), want: want.words(), rdma: rdma.words(), local }
+        Self { mask: mask.words(), want: want.words(), rdma: rdma.words(), read, local }
     }
 
     /// The bits that are compared, and what they must be.
@@ -100,16 +112,7 @@ impl Plain {
 
     /// The same of a READ request ([`roce::READ_BYTES`]). `None`: those are not answered.
     pub fn read_head(&self) -> Option<([u8; HEAD_BYTES], [u8; HEAD_BYTES])> {
-        let total_len = ipv4::HEADER_BYTES + udp::HEADER_BYTES + roce::READ_BYTES;
-        let udp_len = u16::try_from(udp::HEADER_BYTES + roce::READ_BYTES).ok()?;
-        let mut mask = Headers::read_from_bytes(&bytes(&self.mask)).ok()?;
-        let mut want = Headers::read_from_bytes(&bytes(&self.want)).ok()?;
-        (mask.ip.total_len, want.ip.total_len) =
-            (u16::MAX.into(), u16::try_from(total_len).ok()?.into());
-        (mask.udp.len, want.udp.len) = (u16::MAX.into(), udp_len.into());
-        want.udp.dst_port = roce::PORT.into();
-        (mask.behind, want.behind) = roce::READ_HEAD;
-        self.local.rdma.then(|| (bytes(&mask.words()), bytes(&want.words())))
+        self.read.map(|(mask, want)| (bytes(&mask), bytes(&want)))
     }
 
     /// Whether the source has no limits.
@@ -160,6 +163,15 @@ impl Plain {
             false => Class::Rdma { l3, l4, ipv6, limited },
         })
     }
+}
+
+/// Of a READ request, from those of any.
+fn read_head(mut mask: Headers, mut want: Headers) -> (Words, Words) {
+    (mask.ip.total_len, want.ip.total_len) = (u16::MAX.into(), READ_TOTAL_BYTES.into());
+    (mask.udp.len, want.udp.len) = (u16::MAX.into(), READ_UDP_BYTES.into());
+    want.udp.dst_port = roce::PORT.into();
+    (mask.behind, want.behind) = roce::READ_HEAD;
+    (mask.words(), want.words())
 }
 
 #[cfg(test)]
