@@ -15,7 +15,7 @@ packages+=(golang-go golang-github-bradfitz-gomemcache-dev php-cli php-memcached
 # a proxy in front of several servers
 packages+=(nutcracker)
 # a client of one-sided reads
-packages+=(libibverbs-dev ibverbs-providers)
+packages+=(libibverbs-dev ibverbs-providers zlib1g-dev)
 # network namespaces, captures
 packages+=(iproute2 iputils-ping ethtool nftables tshark openssl)
 # instructions per request

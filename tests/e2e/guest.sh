@@ -54,19 +54,25 @@ INIT
   (cd "$root" && find . | busybox cpio -o -H newc) | gzip -1 >"$scratch/initrd"
 }
 
-# guest_asks WHO: boots the guest in $server, with its NIC on gtap0; it does what it has to and ends. What it said is
-# in $scratch/said, and its checks are counted.
+# guest_runs WHO SECONDS [TAP MAC]: boots the guest in $server, with its NIC on that TAP device, gtap0 otherwise; it does
+# what it has to and ends, or is ended. What it says goes to $scratch/console-WHO.
+guest_runs() {
+  local who=$1 seconds=$2 tap=${3:-gtap0} mac=${4:-$nic_mac}
+  in_ns "$server" timeout "$seconds" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none \
+    -machine q35 -accel tcg,thread=multi -cpu Westmere -smp 1 -m 512 -kernel "$vmlinuz" -initrd "$scratch/initrd" \
+    -append "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off who=$who" \
+    -chardev "file,id=console,path=$scratch/console-$who" -serial chardev:console \
+    -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on \
+    -netdev "tap,id=cable,ifname=$tap,script=no,downscript=no" \
+    -device "virtio-net-pci,netdev=cable,mac=$mac,csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,host_tso4=off,host_tso6=off" \
+    >"$scratch/qemu-$who.log" 2>&1
+}
+
+# guest_asks WHO [SECONDS]: what the guest said is in $scratch/said, and its checks are counted.
 guest_asks() {
   local status=0
-  in_ns "$server" timeout 1800 qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none \
-    -machine q35 -accel tcg,thread=multi -cpu Westmere -smp 1 -m 512 -kernel "$vmlinuz" -initrd "$scratch/initrd" \
-    -append "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off who=$1" \
-    -chardev "file,id=console,path=$scratch/console" -serial chardev:console \
-    -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on \
-    -netdev tap,id=cable,ifname=gtap0,script=no,downscript=no \
-    -device "virtio-net-pci,netdev=cable,mac=$nic_mac,csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,host_tso4=off,host_tso6=off" \
-    >"$scratch/qemu.log" 2>&1 || status=$?
-  tr -d '\r' <"$scratch/console" >"$scratch/said"
+  guest_runs "$1" "${2:-1800}" || status=$?
+  tr -d '\r' <"$scratch/console-$1" >"$scratch/said"
   check "the guest ends" test "$status" -eq 0
   counted grep -aE '^(ok|FAILED) ' "$scratch/said"
 }

@@ -3,7 +3,7 @@
 # a bridge and DPDK's net_tap; clients are in C and in Rust. First the queue pairs' connections are the kernel's TCP, then the workers'; over IPv4
 # and IPv6. At last the guest's sch_netem loses, copies and overtakes beside a writer.
 #
-#   RDMA_READS=100000 RDMA_FAULTS="delay 300us 200us loss 1%" tests/e2e/rdma.sh      the storm; default: 20000
+#   RDMA_READS=1000000 RDMA_FAULTS="delay 300us 200us loss 1%" tests/e2e/rdma.sh      the storm; default: 100000
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=tests/e2e/lib.sh
@@ -14,7 +14,7 @@ cd "$(dirname "$0")/../.."
 . tests/boot/qemu.sh
 # shellcheck source=tests/e2e/guest.sh
 . tests/e2e/guest.sh
-reads=${RDMA_READS:-20000}
+reads=${RDMA_READS:-100000}
 faults=${RDMA_FAULTS:-delay 200us reorder 5% loss 1% duplicate 0.5%}
 need_qemu
 
@@ -45,7 +45,7 @@ INIT
 
 modules="virtio_pci virtio_net 9p 9pnet_virtio crc32_generic ib_uverbs rdma_rxe sch_netem ifb act_mirred cls_matchall sch_ingress"
 check "the Rust client is made" rust_client --features verbs
-check "the client is made" cc -O2 -Wall -Wextra -Werror -o "$scratch/client" tests/e2e/rdma/client.c -libverbs
+check "the client is made" cc -O2 -Wall -Wextra -Werror -o "$scratch/client" tests/e2e/rdma/client.c -libverbs -lz
 what_it_does >"$scratch/what"
 check "the guest is made" guest_made "$modules" <"$scratch/what"
 
@@ -68,7 +68,7 @@ for tcp in kernel worker; do
   ip netns exec "$server" dumpcap -q -c 20000 -i gtap0 -w "$scratch/wire.pcapng" >"$scratch/dumpcap.log" 2>&1 &
   capture_pid=$!
   undo stop_pid "$capture_pid"
-  guest_asks "$tcp"
+  guest_asks "$tcp" $((1200 + reads / 200))
   checks=38
   if [ "$tcp" = worker ]; then
     checks=39

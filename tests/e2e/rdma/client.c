@@ -3,6 +3,7 @@
  *
  *     client HOST PORT check            values read by stag, overwritten, read again; refusals
  *     client HOST PORT storm READS      READs beside a writer, over whatever the network does
+ *     client HOST PORT pair MTU         READs of a genuine responder's memory (responder.c): what there is to record
  *
  * docs/rdma.md has the formats, and why each check of open_image is needed. Prints a line for each check;
  * exit status 1 if one failed.
@@ -10,7 +11,6 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
-#include <infiniband/verbs.h>
 #include <netdb.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -23,18 +23,15 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include <zlib.h>
+
+#include "verbs.h"
 
 enum { HEAD = 32, TAIL = 8, VALUE_MAX = 65536, READ_MAX = HEAD + 250 + VALUE_MAX + TAIL };
-enum { DEPTH = 16, MTU = 1024 };
+enum { DEPTH = READS_MAX, MTU = 1024 };
 enum { HIT = 0, MISS = 1, LONGER = 2 };
 
 static int failures;
-
-static void die(const char *what)
-{
-	printf("FAILED %s: %s\n", what, strerror(errno));
-	exit(1);
-}
 
 __attribute__((format(printf, 2, 3))) static void check(bool right, const char *format, ...)
 {
@@ -52,11 +49,7 @@ __attribute__((format(printf, 2, 3))) static void check(bool right, const char *
 
 struct service {
 	FILE *in, *out;
-	union {
-		struct sockaddr_storage any;
-		struct sockaddr_in v4;
-		struct sockaddr_in6 v6;
-	} own;
+	struct sockaddr_storage own;
 };
 
 static struct service dial(const char *host, const char *port)
@@ -128,44 +121,14 @@ struct reader {
 	uint8_t *memory; /* DEPTH buffers of READ_MAX */
 };
 
-static union ibv_gid own_gid(const struct service *s)
-{
-	union ibv_gid gid = { .raw = { 0 } };
-	if (s->own.any.ss_family == AF_INET6) {
-		memcpy(gid.raw, &s->own.v6.sin6_addr, 16);
-	} else {
-		memset(gid.raw + 10, 0xff, 2);
-		memcpy(gid.raw + 12, &s->own.v4.sin_addr, 4);
-	}
-	return gid;
-}
-
-/* The address stands in the table for RoCE v1, too, mostly first. */
-static int gid_index(struct ibv_context *device, union ibv_gid gid)
-{
-	for (int i = 0; i < 64; i++) {
-		struct ibv_gid_entry entry;
-		if (!ibv_query_gid_ex(device, 1, i, &entry, 0) && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
-		    !memcmp(&gid, &entry.gid, sizeof gid))
-			return i;
-	}
-	errno = ENODEV;
-	die("no GID of RoCE v2 is this connection's address");
-	return -1;
-}
-
 /* rxe takes seven to mean any number. */
 enum { RETRIES = 6, RETRIES_ANY = 7 };
 
 /* Opens a queue pair, and connects it by the command `rdma`. It lives as long as the connection. */
-static struct reader open_reader(struct service *s, int retries)
+static struct reader open_reader(struct service *s, int retries, int mtu)
 {
 	struct reader r = { 0 };
-	int n = 0;
-	struct ibv_device **list = ibv_get_device_list(&n);
-	if (!list || n == 0 || !(r.device = ibv_open_device(list[0])))
-		die("no RDMA device");
-	ibv_free_device_list(list);
+	r.device = open_device();
 	r.memory = calloc(DEPTH, READ_MAX);
 	r.pd = ibv_alloc_pd(r.device);
 	r.cq = ibv_create_cq(r.device, 2 * DEPTH, NULL, NULL, 0);
@@ -179,12 +142,12 @@ static struct reader open_reader(struct service *s, int retries)
 	if (!r.mr || !r.cq || !(r.qp = ibv_create_qp(r.pd, &init)))
 		die("no queue pair");
 
-	union ibv_gid gid = own_gid(s), server = { .raw = { 0 } };
+	union ibv_gid gid = gid_of(&s->own), server = { .raw = { 0 } };
 	int index = gid_index(r.device, gid);
 	uint32_t psn = rand() & 0xffffff, their_qpn, their_psn;
 	char text[64], line[256];
 	inet_ntop(AF_INET6, gid.raw, text, sizeof text);
-	fprintf(s->out, "rdma %u %u %s %d\r\n", r.qp->qp_num, psn, text, MTU);
+	fprintf(s->out, "rdma %u %u %s %d\r\n", r.qp->qp_num, psn, text, mtu);
 	answer(s, line, sizeof line);
 	if (sscanf(line, "RDMA %u %u %63s", &their_qpn, &their_psn, text) != 3 ||
 	    inet_pton(AF_INET6, text, server.raw) != 1) {
@@ -192,37 +155,7 @@ static struct reader open_reader(struct service *s, int retries)
 		exit(1);
 	}
 
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
-	if (ibv_modify_qp(r.qp, &attr,
-			  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
-		die("INIT");
-	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTR,
-		.path_mtu = IBV_MTU_1024,
-		.dest_qp_num = their_qpn,
-		.rq_psn = their_psn,
-		.ah_attr = {
-			.is_global = 1,
-			.port_num = 1,
-			.grh = { .dgid = server, .sgid_index = index, .hop_limit = 64 },
-		},
-	};
-	if (ibv_modify_qp(r.qp, &attr,
-			  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
-		die("RTR");
-	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTS,
-		.timeout = 13, /* 34 ms */
-		.retry_cnt = retries,
-		.rnr_retry = 7,
-		.sq_psn = psn,
-		.max_rd_atomic = DEPTH,
-	};
-	if (ibv_modify_qp(r.qp, &attr,
-			  IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-				  IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC))
-		die("RTS");
+	raise_pair(r.qp, index, (struct far_end){ their_qpn, their_psn, server }, psn, mtu, retries);
 	return r;
 }
 
@@ -274,23 +207,6 @@ static enum ibv_wc_status read_one(struct reader *r, struct stag t)
 
 /* ---- what a READ got ----------------------------------------------------------------------- */
 
-/* CRC-32 as in Ethernet and zlib, begun with 0. */
-static uint32_t crc32(uint32_t crc, const uint8_t *bytes, size_t len)
-{
-	static uint32_t table[256];
-	if (!table[1])
-		for (uint32_t n = 0; n < 256; n++) {
-			uint32_t c = n;
-			for (int bit = 0; bit < 8; bit++)
-				c = c & 1 ? 0xedb88320 ^ c >> 1 : c >> 1;
-			table[n] = c;
-		}
-	crc = ~crc;
-	while (len--)
-		crc = table[(crc ^ *bytes++) & 0xff] ^ crc >> 8;
-	return ~crc;
-}
-
 struct image {
 	bool torn;  /* of several versions: not to be used */
 	bool mixed; /* and both ends are of one */
@@ -318,17 +234,18 @@ static struct image open_image(const uint8_t *bytes, uint32_t len)
 }
 
 /* Whether it is the value of this key. */
-static bool is(const uint8_t *bytes, uint32_t len, const char *key, const uint8_t *value, size_t value_len)
+static bool is(struct image i, const char *key, const uint8_t *value, size_t value_len)
 {
-	struct image i = open_image(bytes, len);
 	return !i.torn && i.status == HIT && i.key_len == strlen(key) && !memcmp(i.key, key, i.key_len) &&
 	       i.value_len == value_len && !memcmp(i.value, value, value_len);
 }
 
 static void fill(uint8_t *value, size_t len, uint32_t seed)
 {
-	for (size_t n = 0; n < len; n++)
-		value[n] = (seed = seed * 1103515245 + 12345) >> 16;
+	for (size_t n = 0; n < len; n += 4) {
+		seed = seed * 1664525 + 1013904223;
+		memcpy(value + n, &seed, len - n < 4 ? len - n : 4);
+	}
 }
 
 /* ---- the checks ---------------------------------------------------------------------------- */
@@ -345,11 +262,11 @@ static void sizes(struct service *s, struct reader *r)
 		sprintf(key, "key%zu", lengths[i]);
 		fill(value, lengths[i], i);
 		struct stag t = store(s, key, value, lengths[i]);
-		first += read_one(r, t) == IBV_WC_SUCCESS && is(r->memory, t.len, key, value, lengths[i]);
+		first += read_one(r, t) == IBV_WC_SUCCESS && is(open_image(r->memory, t.len), key, value, lengths[i]);
 		fill(value, lengths[i], i + 1000);
 		struct stag u = store(s, key, value, lengths[i]);
 		kept += t.stag == u.stag && t.len == u.len;
-		again += read_one(r, t) == IBV_WC_SUCCESS && is(r->memory, t.len, key, value, lengths[i]);
+		again += read_one(r, t) == IBV_WC_SUCCESS && is(open_image(r->memory, t.len), key, value, lengths[i]);
 	}
 	check(first == n, "values of 1 to 65,536 bytes are read by stag (%d of %d)", first, n);
 	check(kept == n, "a set keeps the stag (%d of %d)", kept, n);
@@ -380,7 +297,7 @@ static void many(struct service *s, struct reader *r)
 		sprintf(key, "many%d", which[b]);
 		fill(value, LEN, which[b]);
 		right += wc.status == IBV_WC_SUCCESS &&
-			 is(r->memory + (size_t)b * READ_MAX, tags[which[b]].len, key, value, LEN);
+			 is(open_image(r->memory + (size_t)b * READ_MAX, tags[which[b]].len), key, value, LEN);
 		if (posted < READS)
 			post(r, b, tags[which[b] = posted++ % KEYS]);
 	}
@@ -408,14 +325,14 @@ static void statuses(struct service *s, struct reader *r)
 	      "a value that has grown is a status, with its length");
 	store(s, "gone", value, 10);
 	got = read_one(r, t);
-	check(got == IBV_WC_SUCCESS && is(r->memory, t.len, "gone", value, 10), "one that has shrunk is read");
+	check(got == IBV_WC_SUCCESS && is(open_image(r->memory, t.len), "gone", value, 10), "one that has shrunk is read");
 }
 
 static void refusals(const char *host, const char *port)
 {
 	for (int n = 0; n < 3; n++) {
 		struct service s = dial(host, port);
-		struct reader r = open_reader(&s, RETRIES);
+		struct reader r = open_reader(&s, RETRIES, MTU);
 		uint8_t value[100] = { 0 };
 		struct stag t = store(&s, "k", value, sizeof value);
 		enum ibv_wc_status want = IBV_WC_REM_ACCESS_ERR, before = read_one(&r, t);
@@ -442,7 +359,7 @@ static void refusals(const char *host, const char *port)
 	}
 	/* A queue pair goes with its connection. */
 	struct service s = dial(host, port), other = dial(host, port);
-	struct reader r = open_reader(&s, RETRIES);
+	struct reader r = open_reader(&s, RETRIES, MTU);
 	uint8_t value[100] = { 0 };
 	struct stag t = store(&other, "k", value, sizeof value);
 	enum ibv_wc_status before = read_one(&r, t);
@@ -455,6 +372,29 @@ static void refusals(const char *host, const char *port)
 	hang_up(&other);
 }
 
+/* ---- of a genuine responder -------------------------------------------------------------- */
+
+static void pair(const char *host, const char *port, int mtu)
+{
+	static const size_t lengths[] = { 1, 2, 3, 4, 45, 255, 256, 257, 600, 1024, 1025, 3000 };
+	struct service s = dial(host, port);
+	struct reader r = open_reader(&s, RETRIES, mtu);
+	uint8_t *value = malloc(VALUE_MAX);
+	int n = sizeof lengths / sizeof *lengths, right = 0;
+	struct stag t;
+	for (int i = 0; i < n; i++) {
+		fill(value, lengths[i], i);
+		t = store(&s, "k", value, lengths[i]);
+		right += read_one(&r, t) == IBV_WC_SUCCESS && !memcmp(r.memory, value, lengths[i]);
+	}
+	check(right == n, "%d of %d READs with an MTU of %d", right, n, mtu);
+	t.stag ^= (uint64_t)0xdeadbeef << 32;
+	check(read_one(&r, t) == IBV_WC_REM_ACCESS_ERR, "a wrong R_Key is refused");
+	close_reader(&r);
+	hang_up(&s);
+	free(value);
+}
+
 /* ---- beside a writer ----------------------------------------------------------------------- */
 
 enum { STORM_KEYS = 8 };
@@ -465,6 +405,13 @@ static void storm_value(uint8_t *value, size_t len, uint32_t seed)
 {
 	memcpy(value, &seed, 4);
 	fill(value + 4, len - 4, seed);
+}
+
+/* Long values are read less often: by their packets they would take most of the time. */
+static int pick(void)
+{
+	int one = rand() % STORM_KEYS, other = rand() % STORM_KEYS;
+	return one < other ? one : other;
 }
 
 static void writer(const char *host, const char *port)
@@ -496,7 +443,7 @@ static unsigned long hw_counter(const char *name)
 static void storm(const char *host, const char *port, int reads)
 {
 	struct service s = dial(host, port);
-	struct reader r = open_reader(&s, RETRIES_ANY);
+	struct reader r = open_reader(&s, RETRIES_ANY, MTU);
 	uint8_t *value = malloc(VALUE_MAX);
 	struct stag tags[STORM_KEYS];
 	int which[DEPTH], posted = 0, right = 0, torn = 0, mixed = 0, wrong = 0, failed = 0;
@@ -510,7 +457,7 @@ static void storm(const char *host, const char *port, int reads)
 	if (child == 0)
 		writer(host, port);
 	for (; posted < 4; posted++)
-		post(&r, posted, tags[which[posted] = posted % STORM_KEYS]);
+		post(&r, posted, tags[which[posted] = pick()]);
 	for (int done = 0; done < posted && !failed; done++) {
 		struct ibv_wc wc = completion(&r);
 		int b = wc.wr_id, k = which[b];
@@ -529,13 +476,15 @@ static void storm(const char *host, const char *port, int reads)
 			sprintf(key, "storm%d", k);
 			memcpy(&seed, i.value, 4);
 			storm_value(value, storm_lengths[k], seed);
-			if (is(bytes, tags[k].len, key, value, storm_lengths[k]))
+			if (is(i, key, value, storm_lengths[k]))
 				right++;
 			else
 				wrong++;
 		}
-		if (posted < reads)
-			post(&r, b, tags[which[b] = posted++ % STORM_KEYS]);
+		if (posted < reads) {
+			post(&r, b, tags[which[b] = pick()]);
+			posted++;
+		}
 	}
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
@@ -552,20 +501,22 @@ static void storm(const char *host, const char *port, int reads)
 
 int main(int argc, char **argv)
 {
-	if (argc < 4) {
-		fprintf(stderr, "client HOST PORT check|storm [READS]\n");
+	if (argc < 4 + (argc > 3 && !strcmp(argv[3], "pair"))) {
+		fprintf(stderr, "client HOST PORT check|storm [READS]|pair MTU\n");
 		return 2;
 	}
 	srand(time(NULL) ^ getpid());
 	if (!strcmp(argv[3], "check")) {
 		struct service s = dial(argv[1], argv[2]);
-		struct reader r = open_reader(&s, RETRIES);
+		struct reader r = open_reader(&s, RETRIES, MTU);
 		sizes(&s, &r);
 		many(&s, &r);
 		statuses(&s, &r);
 		close_reader(&r);
 		hang_up(&s);
 		refusals(argv[1], argv[2]);
+	} else if (!strcmp(argv[3], "pair")) {
+		pair(argv[1], argv[2], atoi(argv[4]));
 	} else {
 		storm(argv[1], argv[2], argc > 4 ? atoi(argv[4]) : 20000);
 	}
