@@ -1,6 +1,6 @@
 # Thin on purpose: one line to a script each. `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint deny ptx unit loom instructions e2e hostile soak boot-test image bench gpu-check fuzz docs dist oci newcomer clean
+.PHONY: help demo test quick lint deny ptx unit loom instructions e2e hostile soak boot-test image bench papers gpu-check fuzz docs dist oci newcomer clean
 
 help:   ## this list
 	@sed -n 's/^\([a-z0-9-]*\): *## /  make \1	/p' $(MAKEFILE_LIST)
@@ -34,6 +34,8 @@ soak:   ## a live appliance under a mixed load for SOAK_MINUTES (default 10) on 
 	@scripts/soak.sh
 bench:  ## beside the commit before, the memory and memcached, in one run
 	@scripts/bench.sh
+papers: ## every command of docs/papers.md at full size: one page, target/papers/README.md
+	@scripts/bench.sh papers
 gpu-check: ## target/gpu-check/: what a machine with a GPU runs to check and measure it
 	@scripts/gpu_check.sh
 fuzz:   ## each fuzz target for FUZZ_SECONDS (default 60)

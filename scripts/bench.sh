@@ -11,8 +11,8 @@
 # The others take longer. `speed`: the same client and the same requests over kernel sockets on
 # loopback, in a namespace of its own: memcaslap's mix. `tcp`: SET and GET over TCP, pipelined and not,
 # with 8 connections and among as many as the limit on open files allows (up to 10,000). `wire`: the same over DPDK's
-# net_tap, af_packet and memif. `hitrate`: hits at equal memory. `study`: every study at full size, into BENCH_OUT
-# (default: target/study).
+# net_tap, af_packet and memif. `hitrate`: hits at equal memory. `papers`: every command of docs/papers.md at full
+# size, into BENCH_OUT (default: target/papers).
 #   BENCH_ROUNDS=5 BENCH_SECONDS=5
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -80,11 +80,8 @@ part_ratios() {
 }
 
 # Every study at full size.
-part_study() {
-  local each
-  for each in offline stages batch latency simd hitrate; do
-    nice "$study" "$each" --out "$out"
-  done
+part_papers() {
+  scripts/papers.py "$study" "${BENCH_OUT:-target/papers}"
 }
 
 # cpu_ticks PID: CPU time that the process has used, user and system, in hundredths of a second.

@@ -8,15 +8,16 @@ cd "$(dirname "$0")/../.."
 study=${STUDY:-target/release/gnomon-study}
 out=$scratch/study
 
-# left NAME TABLE...: the figures of a study have its facts and rows in these tables, and there is a
+# left NAME DIRECTORY TABLE...: the figures of a study have its facts and rows in these tables, and there is a
 # plot, all well-formed.
 left() {
   python3 - "$out" "$@" <<'LEFT'
 import json, pathlib, sys
 import xml.etree.ElementTree as xml
 
-out, name, *tables = sys.argv[1:]
-figures = json.loads(pathlib.Path(out, f"{name}.json").read_text())
+out, name, directory, *tables = sys.argv[1:]
+out = pathlib.Path(out, directory)
+figures = json.loads((out / f"{name}.json").read_text())
 assert figures["study"] == name and figures["seed"] == 1 and figures["seconds"] > 0, figures
 assert len(figures["commit"]) >= 7, figures["commit"]
 for fact in ("cpu", "processors", "memory", "kernel", "compiler", "optimised", "load_average"):
@@ -25,7 +26,7 @@ for table in tables:
     assert len(figures[table]) > 0, table
     for row in figures[table]:
         assert row.get("wrong", 0) == 0, row
-plots = sorted(pathlib.Path(out).glob(f"{name}-*.svg"))
+plots = sorted(out.glob(f"{name}-*.svg"))
 assert plots, "no plot"
 for plot in plots:
     root = xml.parse(plot).getroot()
@@ -35,30 +36,39 @@ for plot in plots:
 LEFT
 }
 
-# try_study NAME TABLES COMMAND...
-try_study() {
-  local name=$1 tables=$2
-  shift 2
-  check "$name runs" timeout 80 "$@" --quick --out "$out"
-  # shellcheck disable=SC2086 # the tables are words
-  check "$name leaves figures and plots" left "$name" $tables
+check "every command of docs/papers.md runs at its smallest size" scripts/papers.py --quick "$study" "$out"
+
+# leaves NAME DIRECTORY TABLE...
+leaves() {
+  check "$2 leaves figures and plots" left "$@"
 }
 
-try_study offline "memory path mixes shapes workers each_worker engines" "$study" offline
-try_study stages "ns batches" "$study" stages
-try_study batch "throughput latency in_flight load" "$study" batch
-try_study simd "keys batch hits dialect width" "$study" simd
-try_study cache "sizes ways given" "$study" cache --cache 48k:128:6
-try_study hitrate hitrate "$study" hitrate
-try_study fpga "rate cycles printed load hits pages parameters" "$study" fpga
-try_study schedule "cycles speed clocks chosen managed" "$study" schedule
-try_study tco "ownership energy comparison" "$study" tco
-try_study latency "mix" "$study" latency --key-mix 16,32,64,128 --hit-rate 100 --hit-rate 85
-try_study latency "rtt inside" "$study" latency
+leaves offline offline memory path mixes shapes workers each_worker engines
+leaves stages stages ns batches
+leaves batch batch throughput latency in_flight load
+leaves simd simd keys batch hits dialect width
+leaves cache cache sizes ways
+leaves hitrate hitrate hitrate
+leaves fpga fpga rate cycles printed load hits pages parameters
+leaves schedule schedule cycles speed clocks chosen managed
+leaves tco tco ownership energy comparison
+leaves latency latency rtt inside
+leaves latency latency-key-mix-hit-rate mix
+leaves onesided onesided reads stags
+leaves tcp tcp-through-server tcp
+
+# try_study NAME DIRECTORY TABLE OPTION...: one that is on no row.
+try_study() {
+  local name=$1 directory=$2 table=$3
+  shift 3
+  check "$directory runs" timeout 80 "$study" "$name" "$@" --quick --out "$out/$directory"
+  leaves "$name" "$directory" "$table"
+}
+
 server="gnomon=$gnomon serve -p {port} -U 0 -m {memory} -t 1"
-try_study hitrate-live scores "$study" hitrate-live --memory 64 --trace zipf099 --server "$server"
-try_study tcp tcp "$study" tcp --memory 64 --server "$server"
-try_study onesided "reads stags" "$study" onesided
+try_study cache cache-given given --cache 48k:128:6
+try_study hitrate-live hitrate-live scores --memory 64 --trace zipf099 --server "$server"
+try_study tcp tcp-sockets tcp --memory 64 --server "$server"
 
 # same NAME TABLE...: what does not depend on time is the same each time.
 same() {
@@ -67,20 +77,19 @@ same() {
 import json, pathlib, sys
 
 one, two, name, *tables = sys.argv[1:]
-one, two = (json.loads(pathlib.Path(d, f"{name}.json").read_text()) for d in (one, two))
+files = (pathlib.Path(one, name), pathlib.Path(two))
+one, two = (json.loads((d / f"{name}.json").read_text()) for d in files)
 for table in tables:
     assert one[table] == two[table], table
 SAME
 }
 
-# The page of the papers names no study that was not tried above, and every row has a command or says why not.
+# Every row of the page of the papers has a command or says why not, and no table or figure is left out.
 papers() {
-  python3 - docs/papers.md "$out" <<'PAPERS'
+  python3 - docs/papers.md <<'PAPERS'
 import pathlib, re, sys
 
-text, out = pathlib.Path(sys.argv[1]).read_text(), pathlib.Path(sys.argv[2])
-for study in sorted(set(re.findall(r"`gnomon-study ([a-z-]+)", text))):
-    assert (out / f"{study}.json").exists(), f"{study} was not tried"
+text = pathlib.Path(sys.argv[1]).read_text()
 rows = [line for line in text.splitlines() if re.match(r"\| (figure|table)", line)]
 assert len(rows) > 30, len(rows)
 reason = re.compile(r"`gnomon-study |picture|GPU|wire|missing|scale-out|–")
@@ -99,14 +108,14 @@ for section in re.split(r"^## ", text, flags=re.M)[1:]:
     assert named["table"] == set(range(1, tables + 1)), (section.splitlines()[0], named["table"])
 PAPERS
 }
-check "docs/papers.md: every table and figure has a command that runs, or a reason" papers
+check "docs/papers.md: every table and figure has a command or a reason" papers
 check "hitrate: one seed, one result" same hitrate hitrate
 check "fpga: one seed, one result" same fpga rate cycles load hits pages
 check "simd: one seed, one result" same simd keys batch hits dialect width
 check "cache: one seed, one result" same cache sizes ways
 check "schedule: one seed, one result" same schedule cycles speed clocks chosen managed
 need_netns
-try_study tcp tcp "$study" tcp --memory 64 --through net_tap --gnomon "$gnomon" \
+try_study tcp tcp-net_tap tcp --memory 64 --through net_tap --gnomon "$gnomon" \
   --server "gnomon=$gnomon serve -l {address} -p {port} -U 0 -m {memory} -t 1"
 
 totals
