@@ -17,7 +17,7 @@ if [ "${1:-}" = --against ]; then
 fi
 # The longest first.
 [ "$#" -gt 0 ] || set -- soak rdma tcp_worker drills hostile clients net_tap af_packet af_xdp loopback newest memcached_tests \
-  pressure offload linear bad_wire netem isolated reads tls policy scale_out study
+  hostile_tcp pressure offload linear bad_wire netem isolated reads tls policy scale_out study
 
 # run NAME: with all that the script has started ending with it, so that what hangs does not hold the
 # others up. Shown as a whole when it has ended.
