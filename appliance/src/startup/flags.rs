@@ -36,7 +36,7 @@ use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use store::{Eviction, SlabPages};
-use values::{parse_megabytes, parse_size, parse_slab_pages};
+use values::{parse_megabytes, parse_size, parse_slab_pages, parse_watts};
 
 /// The version for people: release, commit and compiler.
 pub const LONG_VERSION: &str = concat!(
@@ -408,6 +408,12 @@ pub struct ServeFlags {
         help_heading = "Output"
     )]
     pub metrics: Option<MetricsAddr>,
+
+    /// Power that no meter shows, in watts: disks, fans, what the power supply loses. It is added to what
+    /// processors, memory and GPUs take in the metrics of energy.
+    #[arg(long, value_name = "WATTS", env = "GNOMON_BASE_WATTS", help_heading = "Output")]
+    #[arg(value_parser = parse_watts)]
+    pub base_watts: Option<f64>,
 
     /// Read flags from this file, one a line; the command line and the environment win.
     #[arg(long, value_name = "FILE", env = "GNOMON_CONFIG", help_heading = "Output")]

@@ -132,6 +132,9 @@ pub struct Plan {
     /// Where metrics are served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<MetricsAddr>,
+    /// Power that no meter shows, in watts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_watts: Option<f64>,
     /// Arguments for DPDK.
     pub eal: Vec<String>,
     /// What an operator may not expect.
@@ -327,6 +330,7 @@ impl Plan {
                 MetricsAddr::Unix(path) => MetricsAddr::Unix(absolute(&path)),
                 tcp @ MetricsAddr::Tcp(_) => tcp,
             }),
+            base_watts: flags.base_watts,
             eal: flags.eal.clone(),
             notes,
             unused: clients::unused(flags),

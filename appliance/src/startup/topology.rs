@@ -445,6 +445,7 @@ impl Built {
                 capture_lines: appliance.capture_lines.clone(),
                 ports: Arc::clone(&appliance.port_figures),
                 gpus,
+                base_watts: plan.base_watts,
                 health: Arc::clone(&appliance.health_figures),
                 region: appliance.region.clone(),
                 engine: plan.engine.name(),

@@ -152,6 +152,15 @@ fn page_when(address: SocketAddr, done: impl Fn(&Page) -> bool) -> Page {
     }
 }
 
+#[test]
+fn power_that_no_meter_shows_is_energy_and_is_set_against_requests() {
+    const BASE: &str = "gnomon_energy_joules_total{zone=\"base\"}";
+    let (_server, address) = start(&["--base-watts", "60.5"]);
+    let of = |page: &Page| page.0.lines().find_map(|l| l.strip_prefix(BASE)?.trim().parse().ok());
+    let page = page_when(address, |page| of(page).is_some_and(|joules: f64| joules > 30.0));
+    assert!(of(&page).unwrap() < 60.5 * SOON.as_secs_f64());
+}
+
 /// Each verb with and without success.
 fn work(server: &Server) {
     let mut tcp = Tcp::connect(server.tcp());

@@ -25,6 +25,12 @@ impl GpuFigures {
         *self.0.lock() = Some((Instant::now(), vitals));
     }
 
+    /// What each has taken since its driver was loaded, where it says so: its PCI address, and joules.
+    pub(super) fn joules(&self) -> Vec<(String, f64)> {
+        let joules = |v: Vitals| Some((v.pci, v.energy_millijoules? as f64 / 1e3));
+        self.get().into_iter().filter_map(joules).collect()
+    }
+
     fn get(&self) -> Vec<Vitals> {
         match &*self.0.lock() {
             Some((seen, vitals)) if seen.elapsed() < AGE_MAX => vitals.clone(),

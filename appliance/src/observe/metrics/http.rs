@@ -274,11 +274,13 @@ struct Pages {
 
 impl Pages {
     fn new(sources: Sources) -> Self {
-        Self { sources, power: Power::of_machine(), made: None }
+        let power = Power::of_machine(sources.base_watts);
+        Self { sources, power, made: None }
     }
 
     fn look(&mut self) {
-        self.power.look(Instant::now(), || own::requests(&self.sources));
+        let gpus = self.sources.gpus.joules();
+        self.power.look(Instant::now(), gpus, || own::requests(&self.sources));
     }
 
     fn page(&mut self) -> Arc<str> {

@@ -386,12 +386,12 @@ static DURATION: Family = Family {
 static ENERGY: Family = counter(
     "gnomon_energy_joules_total",
     &["zone"],
-    "Energy that each package of the machine took since the start, by RAPL.",
+    "Energy since the start: each package and its memory (`dram`), by RAPL; each GPU, by NVML; `base`, what `--base-watts` says. Nothing is counted twice.",
 );
 static PER_JOULE: Family = gauge(
     "gnomon_requests_per_joule",
     &[],
-    "Requests to a joule of all packages, over the last ten seconds or more.",
+    "Requests to a joule of all that is counted, over the last ten seconds or more.",
 );
 
 /// In the order of the page.

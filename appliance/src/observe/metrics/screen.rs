@@ -112,12 +112,32 @@ fn summary(c: &Change<'_>, text: &mut String) {
         c.gauge("gnomon_store_epoch_lag"),
         short(c.gauge("gnomon_store_limbo_chunks")),
     );
-    let joules = c.grown("gnomon_energy_joules_total", &[]);
-    if joules > 0.0 {
-        let asked = c.grown(&format!("{DURATION}_count"), &[]);
-        let (watts, each) = (joules / c.seconds, asked / joules);
-        let _ = writeln!(text, "power {watts:.1} W   requests {} to a joule", short(each));
+    power(c, text);
+}
+
+/// By where it goes: zones are named after it.
+fn power(c: &Change<'_>, text: &mut String) {
+    const ENERGY: &str = "gnomon_energy_joules_total";
+    let zones = c.now.values(ENERGY, "zone");
+    let joules = c.grown(ENERGY, &[]);
+    if zones.is_empty() || joules <= 0.0 {
+        let _ = writeln!(text, "power unknown");
+        return;
     }
+    let of = |kind: &str| {
+        let zones = zones.iter().filter(|zone| zone.starts_with(kind));
+        zones.map(|zone| c.grown(ENERGY, &[("zone", zone)])).sum::<f64>()
+    };
+    let parts: Vec<String> = ["package", "dram", "gpu", "base"]
+        .into_iter()
+        .map(|kind| (kind, of(kind)))
+        .filter(|(_, joules)| *joules > 0.0)
+        .map(|(kind, joules)| format!("{kind} {:.1}", ratio(joules, c.seconds)))
+        .collect();
+    let krps = c.grown(&format!("{DURATION}_count"), &[]) / 1e3;
+    let watts = ratio(joules, c.seconds);
+    let _ =
+        writeln!(text, "power {watts:.1} W: {}   KRPS/W {:.3}", parts.join(", "), krps / joules);
 }
 
 fn requests(c: &Change<'_>, text: &mut String) {
@@ -247,7 +267,8 @@ gnomon_worker_turns_total{worker=\"0\"} 200
 gnomon_worker_empty_turns_total{worker=\"0\"} 25
 gnomon_engine_batches_total{worker=\"0\"} 4
 gnomon_engine_requests_total{worker=\"0\"} 10
-gnomon_energy_joules_total{zone=\"p\"} 20
+gnomon_energy_joules_total{zone=\"package-0:0\"} 20
+gnomon_energy_joules_total{zone=\"base\"} 5
 gnomon_request_duration_seconds_bucket{transport=\"udp\",command=\"get\",le=\"0.000001023\"} 2
 gnomon_request_duration_seconds_bucket{transport=\"udp\",command=\"get\",le=\"0.002047\"} 3
 gnomon_request_duration_seconds_bucket{transport=\"udp\",command=\"get\",le=\"+Inf\"} 4
@@ -262,7 +283,7 @@ gnomon_request_duration_seconds_count{transport=\"udp\",command=\"get\"} 4
         for part in [
             "gnomon 9[2J, up 0 s; the last 2.0 s\n",
             "requests 2/s   keys requested 20/s, found 75.0 %",
-            "power 10.0 W   requests 0.2 to a joule\n",
+            "power 12.5 W: package 10.0, base 2.5   KRPS/W 0.000\n",
             "udp get                2       2.0 s      1.0 us      > 17 s\n",
             "0                      0         0     9997   25.0 %      2.5    0.0 %    0.0 %\n",
             "tx_full                       10.0 k\noverload                         1.5\n",
@@ -271,6 +292,7 @@ gnomon_request_duration_seconds_count{transport=\"udp\",command=\"get\"} 4
         }
         assert!(!text.contains('\x1b') && text.lines().all(|l| l.chars().count() <= WIDTH));
         let nothing = Reading::default();
-        assert!(screen(&nothing, &nothing, Duration::ZERO).starts_with("gnomon , up 0 s"));
+        let text = screen(&nothing, &nothing, Duration::ZERO);
+        assert!(text.starts_with("gnomon , up 0 s") && text.contains("\npower unknown\n"));
     }
 }

@@ -22,6 +22,8 @@ pub struct Sources {
     pub ports: PortFigures,
     /// GPUs in use, as their management library saw them last.
     pub gpus: GpuFigures,
+    /// Power that no meter shows, in watts, where somebody has said it.
+    pub base_watts: Option<f64>,
     /// The threads, as the control plane saw them last.
     pub health: HealthFigures,
     /// Where frames lie; none without ports.

@@ -183,6 +183,15 @@ fn is_ours(ip: &IpAddr) -> bool {
     UdpSocket::bind((*ip, 0)).is_ok()
 }
 
+/// A power in watts.
+pub(super) fn parse_watts(s: &str) -> Result<f64, String> {
+    let watts: f64 = s.parse().map_err(|_| "a number of watts".to_owned())?;
+    match watts {
+        0.0..=1e6 => Ok(watts),
+        _ => Err("from 0 to a million watts".to_owned()),
+    }
+}
+
 /// `-m`: megabytes, with an m behind them or not.
 pub(super) fn parse_megabytes(s: &str) -> Result<u64, String> {
     let lower = s.trim().to_ascii_lowercase();

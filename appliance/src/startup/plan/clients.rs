@@ -229,5 +229,7 @@ pub(super) fn unused(flags: &ServeFlags) -> Vec<String> {
     });
     let napi_ids = clients.napi_ids.map(|n| format!("-N {n}"));
     let tags = flags.listening().filter_map(|l| l.tag.as_ref().map(|t| format!("-l tag[{t}]")));
-    large_pages.into_iter().chain(napi_ids).chain(tags).chain(options).collect()
+    let watts = (flags.base_watts.is_some() && flags.metrics.is_none())
+        .then(|| "--base-watts without --metrics".to_owned());
+    large_pages.into_iter().chain(napi_ids).chain(tags).chain(options).chain(watts).collect()
 }

@@ -235,6 +235,12 @@ fn what_changes_nothing_is_listed() {
     assert!(plan("-o idle_timeout=1,maxconns_fast").unwrap().unused.is_empty());
     let p = plan("-XWL -o modern,hashpower=20").unwrap();
     assert_eq!(p.unused, ["-L", "-o modern", "-o hashpower=20"]);
+    let p = plan("--base-watts 60.5").unwrap();
+    assert_eq!(
+        (p.unused, p.base_watts),
+        (vec!["--base-watts without --metrics".to_owned()], Some(60.5))
+    );
+    assert!(plan("--base-watts 60 --metrics 127.0.0.1:1").unwrap().unused.is_empty());
 }
 
 #[test]
