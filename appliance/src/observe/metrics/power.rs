@@ -1,7 +1,7 @@
 //! Energy by where it goes: processors and memory by RAPL (Linux' powercap), GPUs by NVML, and what no meter shows.
 //!
 //! In: `/sys/class/powercap/intel-rapl:N`, one a package, by AMD and Intel alike, and of its parts that for memory, which a
-//! package does not include as it does its cores; what GPUs have taken; and the power of the rest, if somebody has said
+//! package does not include as it does its cores; what GPUs have taken; and the power of the rest, if the operator has said
 //! it. Out: joules since the start, none of them counted twice, and requests to a joule. RAPL may be root's alone. The zone
 //! of the whole platform (`psys`) is left out, because it includes packages. RAPL's counters wrap, so that they have to be read
 //! more often than they do: minutes apart at the least. A zone that cannot be read any more stays where it is. Never fails.

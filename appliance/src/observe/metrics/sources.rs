@@ -22,7 +22,7 @@ pub struct Sources {
     pub ports: PortFigures,
     /// GPUs in use, as their management library saw them last.
     pub gpus: GpuFigures,
-    /// Power that no meter shows, in watts, where somebody has said it.
+    /// Power that no meter shows, in watts, where the operator has said it.
     pub base_watts: Option<f64>,
     /// The threads, as the control plane saw them last.
     pub health: HealthFigures,
