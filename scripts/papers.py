@@ -8,9 +8,12 @@
 
 import argparse
 import json
+import os
 import pathlib
 import re
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -36,12 +39,20 @@ def name(command):
 def run(program, command, out, quick):
     """What it printed and the seconds that it took. Raises if it fails or has no end."""
     words = [program, *shlex.split(command)[1:], "--out", out] + ["--quick"] * quick
+    shutil.rmtree(out, ignore_errors=True)
     began = time.monotonic()
-    limit = QUICK_SECONDS_MAX if quick else SECONDS_MAX
-    done = subprocess.run(words, capture_output=True, text=True, timeout=limit, check=False)
-    if done.returncode != 0:
-        raise ValueError(f"status {done.returncode}: {done.stderr.strip()[-2000:]}")
-    return done.stdout.rstrip(), time.monotonic() - began
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as study:
+        try:
+            printed, errors = study.communicate(timeout=QUICK_SECONDS_MAX if quick else SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            # With the servers that it has started.
+            os.killpg(study.pid, signal.SIGKILL)
+            raise
+    if study.returncode != 0:
+        raise ValueError(f"status {study.returncode}: {errors.strip()[-2000:]}")
+    return printed.rstrip(), time.monotonic() - began
 
 
 def links(cell):
@@ -51,7 +62,7 @@ def links(cell):
 
 def report(page, results, out):
     """The page: the papers' tables as docs/papers.md has them, then each command's output."""
-    figures = json.loads(next(out.glob("*/*.json")).read_text())
+    figures = json.loads(next((out / name(next(iter(results)))).glob("*.json")).read_text())
     machine = figures["machine"]
     lines = [
         "# The papers' tables and figures, run",
@@ -88,7 +99,7 @@ def main():
             print(f"ok      {command}, {results[command][1]:.0f} s", flush=True)
     if results:
         report(page, results, asked.directory)
-    return failed != 0
+    return failed != 0 or not results
 
 
 if __name__ == "__main__":

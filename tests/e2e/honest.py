@@ -1,14 +1,15 @@
 """Clients of the kernel's TCP that ask at a steady rate while something else goes on."""
 
+import itertools
+import multiprocessing
 import socket
-import threading
 import time
 
 PORT = 11211
 
 
-class Honest(threading.Thread):
-    """One request after the other: on connections that are there, or each on a new one."""
+class Honest(multiprocessing.Process):
+    """One request after the other, in a process of its own: on connections that are there, or each on a new one."""
 
     RATE = 200
     CONNECTIONS = 16
@@ -16,9 +17,12 @@ class Honest(threading.Thread):
     def __init__(self, address, is_new):
         super().__init__(daemon=True)
         self.address, self.is_new = address, is_new
-        self.ends = [] if is_new else [self.connect() for _ in range(self.CONNECTIONS)]
-        self.asked = self.answered = 0
-        self.over = False
+        self.count = multiprocessing.Value("L", 0)
+
+    @property
+    def answered(self):
+        """Requests that have been."""
+        return self.count.value
 
     def connect(self):
         """A connection."""
@@ -27,20 +31,21 @@ class Honest(threading.Thread):
     def once(self, end):
         """A request and its reply."""
         end.sendall(b"mn\r\n")
-        return end.recv(100) == b"MN\r\n"
+        self.count.value += end.recv(100) == b"MN\r\n"
 
     def run(self):
+        ends = [] if self.is_new else [self.connect() for _ in range(self.CONNECTIONS)]
         at = time.monotonic()
-        while not self.over:
-            at += 1 / self.RATE
+        for n in itertools.count():
+            # What was missed is not made up for.
+            at = max(at + 1 / self.RATE, time.monotonic())
             time.sleep(max(0.0, at - time.monotonic()))
-            self.asked += 1
             try:
                 if self.is_new:
                     with self.connect() as end:
-                        self.answered += self.once(end)
+                        self.once(end)
                 else:
-                    self.answered += self.once(self.ends[self.asked % self.CONNECTIONS])
+                    self.once(ends[n % self.CONNECTIONS])
             except OSError:
                 pass
 
@@ -68,8 +73,8 @@ class Beside:
         for who, honest in self.clients.items():
             rate = self.before[who] / self.BEFORE_S
             during = (honest.answered - self.before[who]) / seconds
-            honest.over = True
             text = f"in {seconds:.1f} s clients {who} have {during:.0f} of {rate:.0f} replies a second"
             self.report.append((text, rate > 0 and during >= self.share * rate))
         for honest in self.clients.values():
+            honest.kill()
             honest.join(10)

@@ -289,7 +289,8 @@ def _(wire):
         for tcp, payload in peer.hear(0.5):
             must(not int(tcp.flags) & RST, "a reset")
             must(len(payload) <= 1, f"{len(payload)} bytes into a shut window")
-            if after(tcp.seq, peer.wanted) <= 0:
+            # The request's acknowledgement has no byte, and is none.
+            if payload:
                 probes += 1
                 peer.send("A")
     must(probes >= 2, f"{probes} probes")
@@ -448,6 +449,8 @@ def flood(wire, device, count):
             frame[34:36] = port.to_bytes(2, "big")
             frame[50:52] = add(tcp_sum, (*words, port)).to_bytes(2, "big")
             out.send(frame)
+    is_syn_ack = lambda f: TCP in f and int(f[TCP].flags) & (SYN | ACK) == SYN | ACK
+    must(any(is_syn_ack(f) and f[IP].dst.startswith("172.") for f in wire.frames(HEAR_S)), "no SYN is answered")
 
 
 def main():

@@ -22,6 +22,8 @@ REQUESTS = 4
 CONNECTION_MB = 34 / 1024
 FIXED_MB = 100
 """For packets, long replies, and what is used for the first time."""
+BEGUN_MIN = 32
+"""Long replies that there is memory for at a time, at least; a client that takes nothing loses it to others."""
 LONG_S = 20
 """Longest wait for a long value that is read."""
 
@@ -41,13 +43,9 @@ def store(address):
 
 def reads_all(address):
     """Whether one that reads gets the long value whole."""
-    want = b"VALUE long 0 %d\r\n%s\r\nEND\r\n" % (len(VALUE), VALUE)
     with socket.create_connection((address, PORT), timeout=LONG_S) as end:
         end.sendall(b"get long\r\n")
-        got = b""
-        while len(got) < len(want) and (piece := end.recv(1 << 20)):
-            got += piece
-    return got == want
+        return takes(end, 1)
 
 
 def unread(address):
@@ -58,6 +56,28 @@ def unread(address):
     end.connect((address, PORT))
     end.sendall(b"get long\r\n" * REQUESTS)
     return end
+
+
+def has_begun(end):
+    """Whether the connection is there, and its first reply has begun."""
+    end.settimeout(0)
+    try:
+        return end.recv(1, socket.MSG_PEEK) == b"V"
+    except OSError:
+        return False
+
+
+def takes(end, replies=REQUESTS):
+    """Whether so many replies come, whole."""
+    want = b"VALUE long 0 %d\r\n%s\r\nEND\r\n" % (len(VALUE), VALUE) * replies
+    end.settimeout(LONG_S)
+    got = b""
+    try:
+        while len(got) < len(want) and (piece := end.recv(1 << 20)):
+            got += piece
+    except OSError:
+        pass
+    return got == want
 
 
 def main():
@@ -75,6 +95,11 @@ def main():
         time.sleep(5)
         grown = resident_mb(asked.pid) - before
         results.append(("one that reads gets the long value", reads_all(asked.address)))
+        begun = sum(map(has_begun, ends))
+        results.append((f"{begun} of those that never read have the beginning of a reply", begun >= BEGUN_MIN))
+        late = unread(asked.address)
+        time.sleep(1)
+        results.append(("one that reads after a second gets all that it has asked for", takes(late)))
     who = f"{len(ends)} clients that never read"
     results += [(f"{who}: {text}", is_well) for text, is_well in beside.report]
     planned = FIXED_MB + CONNECTION_MB * asked.clients

@@ -60,5 +60,5 @@ guest_told
 sleep 1
 kill -INT "$capture_pid"
 wait "$capture_pid" || true
-cp "$scratch/rxe.pcap" "$file"
+[ "$failed" -gt 0 ] || cp "$scratch/rxe.pcap" "$file"
 totals

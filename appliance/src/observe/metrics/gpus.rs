@@ -28,7 +28,9 @@ impl GpuFigures {
     /// What each has taken since its driver was loaded, where it says so: its PCI address, and joules.
     pub(super) fn joules(&self) -> Vec<(String, f64)> {
         let joules = |v: Vitals| Some((v.pci, v.energy_millijoules? as f64 / 1e3));
-        self.get().into_iter().filter_map(joules).collect()
+        // One without an address could be any.
+        let gpus = self.get().into_iter().filter(|v| !v.pci.is_empty());
+        gpus.filter_map(joules).collect()
     }
 
     fn get(&self) -> Vec<Vitals> {

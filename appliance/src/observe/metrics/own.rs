@@ -386,7 +386,7 @@ static DURATION: Family = Family {
 static ENERGY: Family = counter(
     "gnomon_energy_joules_total",
     &["zone"],
-    "Energy since the start: each package and its memory (`dram`), by RAPL; each GPU, by NVML; `base`, what `--base-watts` says. Nothing is counted twice.",
+    "Energy since the start: each package and its memory (`dram`), by RAPL; each GPU of the machine, by NVML, where one is in use; `base`, what `--base-watts` says. Nothing is counted twice.",
 );
 static PER_JOULE: Family = gauge(
     "gnomon_requests_per_joule",

@@ -76,11 +76,11 @@ impl Power {
             before => {
                 let joules: f64 = self.joules().map(|(_, joules)| joules).sum();
                 let requests = requests();
+                // A reset of the statistics sets requests back.
                 if let Some((_, joules_then, requests_then)) = before
                     && joules > joules_then
+                    && let Some(asked) = requests.checked_sub(requests_then)
                 {
-                    // A reset of the statistics sets requests back.
-                    let asked = requests.saturating_sub(requests_then);
                     self.requests_per_joule = Some(asked as f64 / (joules - joules_then));
                 }
                 self.begun = Some((now, joules, requests));

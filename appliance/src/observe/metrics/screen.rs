@@ -136,8 +136,8 @@ fn power(c: &Change<'_>, text: &mut String) {
         .collect();
     let krps = c.grown(&format!("{DURATION}_count"), &[]) / 1e3;
     let watts = ratio(joules, c.seconds);
-    let _ =
-        writeln!(text, "power {watts:.1} W: {}   KRPS/W {:.3}", parts.join(", "), krps / joules);
+    let each = krps / joules;
+    let _ = writeln!(text, "power {watts:.1} W, KRPS/W {each:.3}: {}", parts.join(", "));
 }
 
 fn requests(c: &Change<'_>, text: &mut String) {
@@ -283,7 +283,7 @@ gnomon_request_duration_seconds_count{transport=\"udp\",command=\"get\"} 4
         for part in [
             "gnomon 9[2J, up 0 s; the last 2.0 s\n",
             "requests 2/s   keys requested 20/s, found 75.0 %",
-            "power 12.5 W: package 10.0, base 2.5   KRPS/W 0.000\n",
+            "power 12.5 W, KRPS/W 0.000: package 10.0, base 2.5\n",
             "udp get                2       2.0 s      1.0 us      > 17 s\n",
             "0                      0         0     9997   25.0 %      2.5    0.0 %    0.0 %\n",
             "tx_full                       10.0 k\noverload                         1.5\n",

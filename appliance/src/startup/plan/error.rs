@@ -368,6 +368,9 @@ pub enum PlanError {
     /// `--rdma` without a port.
     #[error("--rdma answers packets that a kernel socket does not bring: it needs --port")]
     RdmaWithoutPort,
+    /// `--rdma`, and its port for memcached's datagrams.
+    #[error("-U 4791 is the port of --rdma's packets: take another for memcached's")]
+    RdmaUdpPort,
     /// `--rdma` and TLS.
     #[error("-Z encrypts values, and READs of --rdma do not: leave one of them out")]
     RdmaWithTls,

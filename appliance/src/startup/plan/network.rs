@@ -34,6 +34,9 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
         ServicePort::Off if flags.tcp_in() == TcpIn::Worker => 0,
         ServicePort::Off | ServicePort::Any => return Err(PlanError::PortWithoutUdp),
     };
+    if flags.clients.rdma && udp_port == wire::roce::PORT {
+        return Err(PlanError::RdmaUdpPort);
+    }
     let tcp_port = match tcp_port(flags) {
         ServicePort::Fixed(n) if flags.tcp_in() == TcpIn::Worker => Some(n),
         _ => None,

@@ -196,6 +196,8 @@ fn one_sided_reads_need_a_port_and_no_tls() {
     assert!(!plan("").unwrap().clients.rdma);
     assert!(plan("--port net_ring0 --ip 10.0.0.5/24 --rdma").unwrap().clients.rdma);
     assert_eq!(plan("--rdma").unwrap_err(), PlanError::RdmaWithoutPort);
+    let with_its_port = "--port net_ring0 --ip 10.0.0.5/24 --rdma -U 4791";
+    assert_eq!(plan(with_its_port).unwrap_err(), PlanError::RdmaUdpPort);
     let with_tls = "--port net_ring0 --ip 10.0.0.5/24 --rdma -Z";
     assert_eq!(plan(with_tls).unwrap_err(), PlanError::RdmaWithTls);
 }

@@ -31,6 +31,8 @@ use wire::verify::verify_ip4_header;
 pub(super) const WAITING_MAX: usize = 256;
 /// Bytes that the reads of one turn get together, but for a first one that is longer.
 const TURN_BYTES: usize = 64 << 10;
+/// A READ up to here is counted whoever sends it: all that can wait fit one turn.
+const COUNTED_BYTES: usize = TURN_BYTES / WAITING_MAX;
 /// Where a READ may end: behind a head and a version, and not beyond the longest.
 #[expect(clippy::cast_possible_truncation, reason = "below 2^17")]
 const ENDS: RangeInclusive<u32> = (HEAD_BYTES + TAIL_BYTES) as u32..=READ_MAX_BYTES as u32;
@@ -214,7 +216,7 @@ impl Reads {
     /// with the worker's number of its port. Returns how many requests it is done with.
     pub fn turn(&mut self, with: Turn<'_>, emit: impl FnMut(usize, Frame, Meaning)) -> usize {
         self.answered.clear();
-        let due = due(&self.asked);
+        let due = due(&self.asked, &self.waiting, &self.rdma.pairs);
         if due > 0 {
             self.manner.carry_out(Answering { reads: self, due, with, emit });
         }
@@ -285,12 +287,18 @@ impl<E: FnMut(usize, Frame, Meaning)> Work for Answering<'_, '_, E> {
     }
 }
 
-/// Requests that this turn answers.
-fn due(asked: &[Asked]) -> usize {
+/// Requests that this turn answers, or drops. A long READ of no queue pair costs nothing, or a few forged ones would take
+/// the turn of others.
+fn due(asked: &[Asked], frames: &[Frame], pairs: &QueuePairs) -> usize {
     let (mut due, mut bytes) = (0, 0);
-    for asked in asked {
+    for (asked, frame) in asked.iter().zip(frames) {
         // The CRC at a READ's end is over all of the item, wherever it begins.
         let end = asked.read.map_or(0, |read| read.end as usize);
+        let is_of_pair = || {
+            let pair = pairs.pair(asked.bth.qpn()).and_then(|pair| pair.try_lock());
+            pair.is_some_and(|pair| is_theirs(&pair, frame, asked))
+        };
+        let end = if end <= COUNTED_BYTES || is_of_pair() { end } else { 0 };
         if bytes > 0 && bytes + end > TURN_BYTES {
             break;
         }
@@ -355,11 +363,7 @@ fn try_answer(
     let (entry, qpn) = (&place.entry(frame), bth.qpn());
     let Pinned { guard, observer, region, gate, accounts, now_ns, pairs, locked, done } = with;
     let pair = lock(pairs, locked, qpn)?;
-    let is_theirs = match header {
-        Some(_) => pair.is_plain(qpn, addresses(frame)),
-        None => pair.is(qpn, between(frame.bytes(), entry)),
-    };
-    if !is_theirs {
+    if !is_theirs(pair, frame, asked) {
         return Err(DropReason::RdmaNoQueuePair);
     }
     let is_permitted = read.is_some_and(|read| read.len == 0 || (read.end > 0 && named.is_stag));
@@ -446,6 +450,16 @@ fn lock<'l, 'a>(
         *locked = pair.try_lock().map(|pair| (qpn, pair));
     }
     locked.as_mut().map(|(_, pair)| &mut **pair).ok_or(DropReason::RdmaBusy)
+}
+
+/// Whether a request is of this pair.
+#[inline(always)]
+fn is_theirs(pair: &Pair, frame: &Frame, asked: &Asked) -> bool {
+    let qpn = asked.bth.qpn();
+    match asked.header {
+        Some(_) => pair.is_plain(qpn, addresses(frame)),
+        None => pair.is(qpn, between(frame.bytes(), &asked.place.entry(frame))),
+    }
 }
 
 /// Takes the request in a frame apart, if it is whole.

@@ -36,6 +36,40 @@ struct Way {
     psn: u32,
 }
 
+impl Way {
+    /// Takes a burst in: what is plain, and what else is for this stage.
+    fn enter(&mut self, burst: &mut Burst, region: &Region, local: &Local) {
+        let entered = burst.len();
+        self.reads.enter_plain(burst, &mut self.requests, region, 0);
+        self.plain += entered - burst.len();
+        for frame in burst.drain(..) {
+            let (slot, off) = (frame.slot(), frame.offset());
+            let len = u16::try_from(frame.len()).unwrap();
+            let Class::Rdma { l3, l4, .. } = classify(frame.bytes(), local) else { continue };
+            let entry = Entry { slot, off, len, l3, l4, flags: EntryFlags::default(), mark: 0 };
+            if let Err((frame, reason)) = self.reads.enter(frame, entry) {
+                self.accounts.drop_frame(frame, 0, reason);
+            }
+        }
+    }
+}
+
+/// The frame of a READ request.
+fn request(read: Read) -> Vec<u8> {
+    let route = UdpFrame {
+        src_mac: MacAddr([4; 6]),
+        dst_mac: MacAddr([2; 6]),
+        vlans: &[],
+        src: (PEER, 49_152).into(),
+        dst: (OWN, wire::roce::PORT).into(),
+        payload: &[],
+    };
+    let mut bytes = vec![0; 128];
+    let len = read.write_to(&route, &mut bytes).unwrap();
+    bytes.truncate(len);
+    bytes
+}
+
 struct World {
     region: Region,
     rdma: Arc<Rdma>,
@@ -82,43 +116,20 @@ impl World {
         for way in &mut self.ways {
             let mut burst = Burst::new();
             for &(stag, at, len) in asked {
-                let read = Read {
+                let mut bytes = request(Read {
                     qpn: way.opened.qpn,
                     psn: Psn::new(way.psn),
                     va: stag << 32 | u64::from(at),
                     rkey: u32::try_from(stag >> 32).unwrap(),
                     len,
-                };
-                let route = UdpFrame {
-                    src_mac: MacAddr([4; 6]),
-                    dst_mac: MacAddr([2; 6]),
-                    vlans: &[],
-                    src: (PEER, 49_152).into(),
-                    dst: (OWN, wire::roce::PORT).into(),
-                    payload: &[],
-                };
-                let mut bytes = vec![0; 128];
-                let n = read.write_to(&route, &mut bytes).unwrap();
-                bytes.truncate(n);
+                });
                 change(&mut bytes);
                 let mut frame = self.region.alloc().unwrap();
                 frame.fill(&bytes).unwrap();
                 burst.push(frame);
                 way.psn += len.div_ceil(MTU.into()).max(1);
             }
-            way.reads.enter_plain(&mut burst, &mut way.requests, &self.region, 0);
-            way.plain += asked.len() - burst.len();
-            for frame in burst {
-                let (slot, off) = (frame.slot(), frame.offset());
-                let len = u16::try_from(frame.len()).unwrap();
-                let Class::Rdma { l3, l4, .. } = classify(frame.bytes(), &self.local) else {
-                    continue;
-                };
-                let entry = Entry { slot, off, len, l3, l4, flags: EntryFlags::default(), mark: 0 };
-                if let Err((frame, reason)) = way.reads.enter(frame, entry) {
-                    way.accounts.drop_frame(frame, 0, reason);
-                }
-            }
+            way.enter(&mut burst, &self.region, &self.local);
             let mut responses = Vec::new();
             let (region, mut gate) = (&self.region, Gate::new(&Policy::default()));
             while way.reads.waiting() > 0 {
@@ -197,4 +208,38 @@ fn changed_requests_are_dropped_or_answered_as_by_the_general_way() {
     w.read(&[asked], |bytes| bytes.extend([0xff; 9]));
     // A READ that is refused ends the queue pair of each.
     w.read(&[(asked.0 ^ 1, 0, 107), asked], |_| {});
+}
+
+#[test]
+fn long_reads_of_no_queue_pair_take_nobodys_turn() {
+    let mut w = World::new(11_211);
+    let stag = w.stag(b"key");
+    let World { region, session, ways, local, .. } = &mut w;
+    for way in ways {
+        let mut burst = Burst::new();
+        for n in 0..60_u32 {
+            // The last one alone is of the pair.
+            let (qpn, len) = match n {
+                59 => (way.opened.qpn, 107),
+                _ => (way.opened.qpn ^ 1, 60_000),
+            };
+            let bytes = request(Read {
+                qpn,
+                psn: Psn::new(way.psn),
+                va: stag << 32,
+                rkey: u32::try_from(stag >> 32).unwrap(),
+                len,
+            });
+            let mut frame = region.alloc().unwrap();
+            frame.fill(&bytes).unwrap();
+            burst.push(frame);
+        }
+        way.enter(&mut burst, region, local);
+        let ctx = Ctx::new(session, &way.ops, &way.server);
+        let (mut gate, mut answers) = (Gate::new(&Policy::default()), 0);
+        let (gate, accounts) = (&mut gate, &way.accounts);
+        let turn = Turn { ctx, region, gate, accounts, now_ns: 0 };
+        assert_eq!(way.reads.turn(turn, |_, _, _| answers += 1), 60);
+        assert_eq!((answers, way.reads.waiting()), (1, 0));
+    }
 }
