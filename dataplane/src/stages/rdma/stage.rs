@@ -31,7 +31,7 @@ use wire::verify::verify_ip4_header;
 pub(super) const WAITING_MAX: usize = 256;
 /// Bytes that the reads of one turn get together, but for a first one that is longer.
 const TURN_BYTES: usize = 64 << 10;
-/// A READ up to here is counted whoever sends it: all that can wait fit one turn.
+/// A READ up to here is counted without a look at its queue pair: all that can wait fit one turn.
 const COUNTED_BYTES: usize = TURN_BYTES / WAITING_MAX;
 /// Where a READ may end: behind a head and a version, and not beyond the longest.
 #[expect(clippy::cast_possible_truncation, reason = "below 2^17")]
