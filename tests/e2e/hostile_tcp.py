@@ -164,8 +164,8 @@ class Peer:
         self.next, self.wanted = self.next + 1, (self.answer.seq + 1) % MODULUS
         self.send("A")
 
-    def take(self, want, acknowledge=True):
-        """So many bytes of the stream, in order, each segment acknowledged; the sizes of segments too."""
+    def expect(self, want):
+        """Takes just these bytes of the stream, in order, and acknowledges each segment; the sizes of segments."""
         got, sizes = b"", []
         for tcp, payload in self.hear(5 * HEAR_S):
             must(not int(tcp.flags) & RST, "a reset")
@@ -174,11 +174,11 @@ class Peer:
                 got += payload[-ahead:]
                 sizes.append(len(payload))
                 self.wanted = (self.wanted + len(payload) + ahead) % MODULUS
-                if acknowledge:
-                    self.send("A")
-            if len(got) >= want:
-                return got, sizes
-        raise Differs(f"{len(got)} of {want} bytes: {got[:60]!r}")
+                self.send("A")
+            if len(got) >= len(want):
+                break
+        must(got == want, f"{len(got)} of {len(want)} bytes: {got[:60]!r}")
+        return sizes
 
     def say(self, payload):
         """Sends it in one segment."""
@@ -188,8 +188,7 @@ class Peer:
     def ask(self, request=b"mn\r\n", reply=b"MN\r\n"):
         """Sends a request and takes its reply."""
         self.say(request)
-        got, _ = self.take(len(reply))
-        must(got == reply, f"{request[:40]!r} got {got[:60]!r}")
+        self.expect(reply)
 
     def end(self):
         """Both ends say that no more comes."""
@@ -210,15 +209,15 @@ def value(n, length):
 
 
 def stored(wire, key, data):
-    """Stores a value, in segments of a kilobyte."""
+    """Stores a value, in segments of a kilobyte, and says what a `get` of it is answered."""
     peer = wire.open()
     request = b"set %s 0 0 %d\r\n%s\r\n" % (key, len(data), data)
     for at in range(0, len(request), 1024):
         peer.say(request[at : at + 1024])
         time.sleep(0.001)
-    got, _ = peer.take(8)
-    must(got == b"STORED\r\n", f"set got {got!r}")
+    peer.expect(b"STORED\r\n")
     peer.end()
+    return b"VALUE %s 0 %d\r\n%s\r\nEND\r\n" % (key, len(data), data)
 
 
 @case("the options of Linux, FreeBSD, Windows and of old are understood, and none is answered that was not offered")
@@ -265,23 +264,18 @@ def _(wire):
 
 @case("segments are as small as the client's MSS")
 def _(wire):
-    data = value(1, 5000)
-    stored(wire, b"small", data)
-    want = b"VALUE small 0 5000\r\n%s\r\nEND\r\n" % data
+    want = stored(wire, b"small", value(1, 5000))
     for mss in (88, 256, 536):
         peer = wire.open(options=[("MSS", mss)])
         peer.say(b"get small\r\n")
-        got, sizes = peer.take(len(want))
-        must(got == want, "other bytes")
-        must(max(sizes) <= mss, f"{max(sizes)} bytes for an MSS of {mss}")
+        longest = max(peer.expect(want))
+        must(longest <= mss, f"{longest} bytes for an MSS of {mss}")
         peer.end()
 
 
 @case("a zero window is probed, nothing is sent into it, and all comes when it opens")
 def _(wire):
-    data = value(2, 30000)
-    stored(wire, b"window", data)
-    want = b"VALUE window 0 30000\r\n%s\r\nEND\r\n" % data
+    want = stored(wire, b"window", value(2, 30000))
     peer = wire.open(options=[("MSS", 1460)], window=0)
     peer.say(b"get window\r\n")
     probes, until = 0, time.monotonic() + 4
@@ -296,8 +290,7 @@ def _(wire):
     must(probes >= 2, f"{probes} probes")
     peer.window = 4000
     peer.send("A")
-    got, _ = peer.take(len(want))
-    must(got == want, "other bytes")
+    peer.expect(want)
     peer.end()
 
 
@@ -312,8 +305,7 @@ def _(wire):
     for start, end in pieces:
         peer.send("PA", request[start:end], seq=(peer.next + start) % MODULUS)
     peer.next += len(request)
-    got, _ = peer.take(len(want))
-    must(got == want, f"got {got[:80]!r}")
+    peer.expect(want)
     peer.is_alive()
     peer.end()
 
@@ -327,8 +319,7 @@ def _(wire):
         for at in range(0, len(request), 500):
             peer.say(request[at : at + 500])
         want = b"STORED\r\nVALUE round 0 3000\r\n%s\r\nEND\r\n" % data
-        got, _ = peer.take(len(want))
-        must(got == want, "other bytes")
+        peer.expect(want)
         peer.end()
 
 
@@ -338,8 +329,7 @@ def _(wire):
     peer = wire.open()
     peer.send("FPA", b"mn\r\n")
     peer.next += 5
-    got, _ = peer.take(4)
-    must(got == b"MN\r\n", got)
+    peer.expect(b"MN\r\n")
     # Right after the handshake; the FIN comes again.
     peer = wire.open()
     peer.send("FA")
@@ -366,8 +356,7 @@ def _(wire):
     peer.send("FA", seq=peer.next + 4)
     peer.quiet("a FIN behind a gap is not the end")
     peer.send("PA", b"mn\r\n")
-    got, _ = peer.take(4)
-    must(got == b"MN\r\n", got)
+    peer.expect(b"MN\r\n")
     # The server ends first: the client's is taken after it, and data behind the end is reset.
     peer = wire.open()
     peer.say(b"quit\r\n")
@@ -394,8 +383,7 @@ def _(wire):
 
 @case("a half-open connection: the server's segments are answered with a reset, and it lets go")
 def _(wire):
-    data = value(5, 20000)
-    stored(wire, b"gone", data)
+    stored(wire, b"gone", value(5, 20000))
     peer = wire.open(options=[("MSS", 536)], window=2000)
     peer.say(b"get gone\r\n")
     peer.first("data", ACK)
