@@ -4,4 +4,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3}
-exec cargo test -p store -p gpu --test 'loom_*' -q
+exec cargo test -p store -p gpu -p driver-shim --test 'loom_*' -q

@@ -10,6 +10,7 @@
 pub mod buffers;
 pub mod counter;
 pub mod frame;
+pub mod free_stack;
 pub mod mapping;
 pub mod port;
 pub mod ports;

@@ -7,14 +7,14 @@
 //! ```
 //!
 //! A slot number means the same slot to the CPU, the NIC and the GPU. Free slots wait in their
-//! pool: a lock-free queue here, or the mempool of DPDK, which must own them because the
+//! pool: a lock-free stack here, or the mempool of DPDK, which must own them because the
 //! driver takes buffers from it by itself. The holder of a [`Frame`] owns its slot.
 #![allow(unsafe_code)]
 
 use crate::frame::Frame;
+use crate::free_stack::FreeStack;
 use crate::mapping::{Mapping, MemoryKind, Pages};
 use crate::slots::{FreeSlots, HEADROOM_BYTES, SLOT_BYTES, SlotPool, Slots};
-use crossbeam_queue::ArrayQueue;
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;
@@ -44,7 +44,7 @@ pub enum RegionError {
 struct Owner(NonNull<Slots>);
 
 // SAFETY: `Slots` is only reached through `&`, and all it holds is Sync: the mapping, the count,
-// a concurrent queue, or a `SlotPool` (Sync by its bound).
+// a concurrent stack, or a `SlotPool` (Sync by its bound).
 unsafe impl Send for Owner {}
 // SAFETY: as above.
 unsafe impl Sync for Owner {}
@@ -78,19 +78,12 @@ impl fmt::Debug for Region {
 }
 
 impl Region {
-    /// Maps a region of `slots` slots whose free ones wait in a queue of its own.
+    /// Maps a region of `slots` slots whose free ones wait in a stack of its own.
     ///
     /// # Errors
     /// [`RegionError`]: no slots requested, or no memory.
     pub fn new(slots: u32, pages: Pages) -> Result<Self, RegionError> {
-        Self::with_free(slots, pages, |_, slots| {
-            let q = ArrayQueue::new(slots as usize);
-            for s in 0..slots {
-                let pushed = q.push(s);
-                debug_assert!(pushed.is_ok());
-            }
-            Ok(FreeSlots::Queue(q))
-        })
+        Self::with_free(slots, pages, |_, slots| Ok(FreeSlots::Stack(FreeStack::new(slots))))
     }
 
     /// Maps a region and lets `make` build the pool of its slots over the raw memory, as a

@@ -1,11 +1,11 @@
 //! The slots of a region: their memory, and the pool of free ones.
 //!
-//! In: a mapping and a pool, which is a lock-free queue here or a driver's ([`SlotPool`]). Out: free
+//! In: a mapping and a pool, which is a lock-free stack here or a driver's ([`SlotPool`]). Out: free
 //! slots, by number. Frames and region handles share one `Slots`. Nothing fails.
 #![allow(unsafe_code)]
 
+use crate::free_stack::FreeStack;
 use crate::mapping::Mapping;
-use crossbeam_queue::ArrayQueue;
 use std::ptr::NonNull;
 
 /// Bytes per slot, headroom included. 2 KB holds a 1,500-byte MTU with every header.
@@ -40,9 +40,8 @@ pub unsafe trait SlotPool: Send + Sync {
     fn is_whole(&self) -> bool;
 }
 
-#[expect(clippy::large_enum_variant, reason = "there is one, behind a box already")]
 pub(crate) enum FreeSlots {
-    Queue(ArrayQueue<u32>),
+    Stack(FreeStack),
     Driver(Box<dyn SlotPool>),
 }
 
@@ -85,10 +84,7 @@ impl Slots {
     /// The slot is out of its pool and the caller's, who gives up every use of its bytes.
     pub(crate) unsafe fn give(&self, slot: u32) {
         match &self.free {
-            FreeSlots::Queue(q) => {
-                let full = q.push(slot);
-                debug_assert!(full.is_ok(), "slot {slot} was returned twice");
-            }
+            FreeSlots::Stack(stack) => stack.give(slot),
             // SAFETY: the caller's promise is the one required.
             FreeSlots::Driver(d) => unsafe { d.give(slot) },
         }
@@ -97,22 +93,22 @@ impl Slots {
     /// As [`SlotPool::is_whole`]. Only for the last handle: the slots do not come back out.
     pub(crate) fn is_whole(&self) -> bool {
         match &self.free {
-            // A push under way counts in `len` before it is over; taking its slot waits for it.
-            FreeSlots::Queue(q) => (0..self.count).all(|_| q.pop().is_some()),
+            // Whoever gives a slot back is done with the stack when the slot can be taken.
+            FreeSlots::Stack(stack) => (0..self.count).all(|_| stack.take().is_some()),
             FreeSlots::Driver(d) => d.is_whole(),
         }
     }
 
     pub(crate) fn take(&self) -> Option<u32> {
         match &self.free {
-            FreeSlots::Queue(q) => q.pop(),
+            FreeSlots::Stack(stack) => stack.take(),
             FreeSlots::Driver(d) => d.take(),
         }
     }
 
     pub(crate) fn available(&self) -> usize {
         match &self.free {
-            FreeSlots::Queue(q) => q.len(),
+            FreeSlots::Stack(stack) => stack.len(),
             FreeSlots::Driver(d) => d.available(),
         }
     }

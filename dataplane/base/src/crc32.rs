@@ -1,11 +1,16 @@
 //! CRC-32 (IEEE 802.3) of short messages that do not lie in memory as they are counted: one that
-//! begins under a mask, and one that stands behind eight bytes of another place.
+//! begins under a mask, and one that stands behind eight bytes of another place. Of long ones, in pieces:
+//! [`pieces`].
 //!
 //! In: bytes. Out: the CRC. Carry-less multiplication folds 64 bytes at a time into the 64 behind them
 //! (Gopal et al., Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction, Intel 2009).
 //! Where the processor has none `crc32fast` does it. Nothing fails.
 #![allow(unsafe_code)]
 #![deny(clippy::indexing_slicing)]
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+pub mod pieces;
 
 use crc32fast::Hasher;
 
@@ -40,10 +45,22 @@ impl Pclmul {
     #[inline(always)]
     pub fn masked(self, bytes: &[u8], mask: &[u8; MASK_BYTES]) -> u32 {
         if bytes.len() < MASK_BYTES {
-            return masked_portable(bytes, mask);
+            let (head, len) = (under(bytes, mask), bytes.len());
+            let (first, rest) = head.split_first_chunk().unwrap_or((&[0; 8], &[]));
+            return match len.checked_sub(8).and_then(|len| rest.get(..len)) {
+                Some(rest) => self.behind(*first, rest),
+                None => masked_portable(bytes, mask),
+            };
         }
         // SAFETY: `self` exists, so the processor has the instructions (`detect`).
         unsafe { pclmul::masked(bytes, mask) }
+    }
+
+    /// The product of two remainders.
+    #[inline(always)]
+    fn product(self, a: u32, b: u32) -> u32 {
+        // SAFETY: as in `masked`.
+        unsafe { pclmul::product(a, b) }
     }
 
     /// [`behind`].
@@ -57,12 +74,17 @@ impl Pclmul {
     }
 }
 
-fn masked_portable(bytes: &[u8], mask: &[u8; MASK_BYTES]) -> u32 {
+/// The mask, with what begins under it.
+fn under(bytes: &[u8], mask: &[u8; MASK_BYTES]) -> [u8; MASK_BYTES] {
     let mut head = *mask;
+    head.iter_mut().zip(bytes).for_each(|(to, from)| *to |= from);
+    head
+}
+
+fn masked_portable(bytes: &[u8], mask: &[u8; MASK_BYTES]) -> u32 {
     let (begin, rest) = bytes.split_at(bytes.len().min(MASK_BYTES));
-    head.iter_mut().zip(begin).for_each(|(to, from)| *to |= from);
     let mut crc = Hasher::new();
-    crc.update(head.get(..begin.len()).unwrap_or_default());
+    crc.update(under(begin, mask).get(..begin.len()).unwrap_or_default());
     crc.update(rest);
     crc.finalize()
 }
@@ -87,16 +109,20 @@ fn behind_portable(first: [u8; 8], bytes: &[u8]) -> u32 {
 #[cfg(target_arch = "x86_64")]
 mod pclmul {
     use super::MASK_BYTES;
+    use super::pieces::power;
     use std::arch::x86_64::*;
 
-    /// What bits are multiplied by to count as far as 16, 32, 48 and 64 bytes further on: for n bits, x^(n + 32) and
+    /// What bits are multiplied by to count as far as so many bytes further on: for n bits, x^(n + 32) and
     /// x^(n - 32) modulo the polynomial, turned round.
-    const FOLD_16: [i64; 2] = [0x1_7519_97d0, 0x0_ccaa_009e];
-    const FOLD_32: [i64; 2] = [0x0_f1da_05aa, 0x1_5a54_6366];
-    const FOLD_48: [i64; 2] = [0x0_3db1_ecdc, 0x1_7435_9406];
-    const FOLD_64: [i64; 2] = [0x1_5444_2bd4, 0x1_c6e4_1596];
+    pub(super) const fn by(bytes: u32) -> [i64; 2] {
+        [(power(8 * bytes + 32) as i64) << 1, (power(8 * bytes - 32) as i64) << 1]
+    }
+    const FOLD_16: [i64; 2] = by(16);
+    const FOLD_32: [i64; 2] = by(32);
+    const FOLD_48: [i64; 2] = by(48);
+    const FOLD_64: [i64; 2] = by(64);
     /// The same for 32 bits of 64: x^64.
-    const FOLD_LAST: i64 = 0x1_63cd_6124;
+    const FOLD_LAST: i64 = (power(64) as i64) << 1;
     /// The polynomial, and x^64 divided by it, turned round.
     const BARRETT: [i64; 2] = [0x1_db71_0641, 0x1_f701_1641];
 
@@ -171,15 +197,41 @@ mod pclmul {
             let block = _mm_blendv_epi8(_mm_shuffle_epi8(x, to_begin), load(last), to_begin);
             x = fold(_mm_shuffle_epi8(x, to_end), block);
         }
-        let low = _mm_set_epi32(0, 0, 0, -1);
+        !remainder(x)
+    }
+
+    /// The register behind what stands for a message.
+    #[inline]
+    #[target_feature(enable = "avx2,pclmulqdq")]
+    pub(super) fn remainder(x: __m128i) -> u32 {
         let [_, by] = FOLD_16;
         let x = _mm_xor_si128(product_low(x, by), _mm_srli_si128::<8>(x));
-        let last = product_low(_mm_and_si128(x, low), FOLD_LAST);
-        let x = _mm_xor_si128(last, _mm_srli_si128::<4>(x));
+        let last = product_low(_mm_and_si128(x, low()), FOLD_LAST);
+        barrett(_mm_xor_si128(last, _mm_srli_si128::<4>(x)))
+    }
+
+    /// Modulo the polynomial, of 64 bits.
+    #[inline]
+    #[target_feature(enable = "avx2,pclmulqdq")]
+    fn barrett(x: __m128i) -> u32 {
         let [polynomial, inverse] = BARRETT;
-        let quotient = product_low(_mm_and_si128(x, low), inverse);
-        let product = product_low(_mm_and_si128(quotient, low), polynomial);
-        !_mm_extract_epi32::<1>(_mm_xor_si128(x, product)).cast_unsigned()
+        let quotient = product_low(_mm_and_si128(x, low()), inverse);
+        let product = product_low(_mm_and_si128(quotient, low()), polynomial);
+        _mm_extract_epi32::<1>(_mm_xor_si128(x, product)).cast_unsigned()
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn low() -> __m128i {
+        _mm_set_epi32(0, 0, 0, -1)
+    }
+
+    /// The product of two remainders.
+    #[inline]
+    #[target_feature(enable = "avx2,pclmulqdq")]
+    pub(super) fn product(a: u32, b: u32) -> u32 {
+        // Turned round, a product of 63 bits is one bit short of its place.
+        barrett(product_low(_mm_cvtsi64_si128(i64::from(a)), i64::from(b) << 1))
     }
 
     /// What stands for `x` and the block behind it.

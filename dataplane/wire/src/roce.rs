@@ -17,6 +17,7 @@ use super::ipv6::{self, Ipv6Header};
 use super::reply::{TTL, set_ipv4, set_ipv6, turn_ethernet};
 use super::udp::{self, UdpHeader};
 use base::crc32;
+use base::crc32::pieces::{Message, Piece};
 use std::mem::swap;
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -258,12 +259,12 @@ const fn mask(of_ip: &[usize; 4], ip_len: usize) -> [u8; crc32::MASK_BYTES] {
     mask
 }
 
-/// Makes the headers of a request in `frame` those of its reply, which stands behind them with four
-/// bytes left for the ICRC: the parties are swapped, lengths and the ICRC set. The source port stays
+/// Makes the headers of a request in `frame` those of its reply, which is to stand behind them with four
+/// bytes left for the ICRC: the parties are swapped, lengths set. The source port stays
 /// (the destination of every RoCEv2 packet is 4791); there is no UDP checksum, as annex A17 has it.
 /// A frame that does not hold what the offsets say is left as it is.
 #[inline]
-pub fn seal(frame: &mut [u8], l3: u8, l4: u8, ipv6: bool) -> Option<()> {
+pub fn turn(frame: &mut [u8], l3: u8, l4: u8, ipv6: bool) -> Option<()> {
     let (ethernet, packet) = frame.split_at_mut_checked(usize::from(l3))?;
     let ip_bytes = usize::from(l4.checked_sub(l3)?);
     let total_len = u16::try_from(packet.len()).ok()?;
@@ -287,9 +288,16 @@ pub fn seal(frame: &mut [u8], l3: u8, l4: u8, ipv6: bool) -> Option<()> {
     super::with(upper, |udp: &mut UdpHeader| {
         (udp.len, udp.checksum) = (udp_len.into(), 0.into());
     });
-    let end = frame.len() - ICRC_BYTES;
-    let (covered, place) = frame.split_at_mut_checked(end)?;
-    place.copy_from_slice(&icrc(covered, l3, l4, ipv6)?.to_le_bytes());
+    Some(())
+}
+
+/// Writes the ICRC at the end of `frame`. `payload` is what stands before it, behind all headers.
+#[inline]
+pub fn seal(frame: &mut [u8], l3: u8, l4: u8, ipv6: bool, payload: Piece) -> Option<()> {
+    let (covered, place) = frame.split_last_chunk_mut::<ICRC_BYTES>()?;
+    let headers = covered.get(..covered.len().checked_sub(payload.len())?)?;
+    let headers = Message::of(icrc(headers, l3, l4, ipv6)?);
+    *place = headers.then(payload).crc().to_le_bytes();
     Some(())
 }
 
@@ -390,7 +398,14 @@ mod tests {
     fn a_sealed_reply_goes_back_with_a_right_icrc() {
         for (frame, l4, ipv6) in golden() {
             let mut reply = frame.clone();
-            seal(&mut reply, 14, l4, ipv6).unwrap();
+            turn(&mut reply, 14, l4, ipv6).unwrap();
+            for payload in [0, 1, reply.len() - usize::from(l4) - 8 - BTH_BYTES - ICRC_BYTES] {
+                let end = reply.len() - ICRC_BYTES;
+                let payload = Piece::of(&reply[end - payload..end]);
+                reply[end..].fill(0);
+                seal(&mut reply, 14, l4, ipv6, payload).unwrap();
+                assert!(verify_icrc(&reply, 14, l4, ipv6));
+            }
             assert!(verify_icrc(&reply, 14, l4, ipv6));
             assert_eq!((&reply[..6], &reply[6..12]), (&frame[6..12], &frame[..6]));
             let (ip, at) = (if ipv6 { 22..38 } else { 26..30 }, if ipv6 { 38..54 } else { 30..34 });
@@ -399,7 +414,10 @@ mod tests {
             assert!(ipv6 || crate::verify::verify_ip4_header(&reply, 14));
             for n in 0..frame.len() {
                 let mut cut = frame[..n].to_vec();
-                let _ = seal(&mut cut, 14, l4, ipv6);
+                let _ = turn(&mut cut, 14, l4, ipv6);
+                let payload = Piece::zeros(n % 30);
+                let _ = seal(&mut cut, 14, l4, ipv6, payload);
+                let _ = seal(&mut cut, l4, 14, ipv6, payload);
                 verify_icrc(&cut, 14, l4, ipv6);
                 verify_icrc(&cut, l4, 14, ipv6);
             }

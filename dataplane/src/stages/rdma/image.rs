@@ -13,6 +13,7 @@
 
 use crate::plain::vector::Vector;
 use crate::rdma::{HEAD_BYTES, TAIL_BYTES};
+use base::crc32::pieces::{Message, Piece};
 use base::small_bytes;
 use store::ItemRef;
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
@@ -57,23 +58,15 @@ pub(super) struct Image<'a> {
     head: Head,
     /// Key and value.
     held: &'a [u8],
-    tail: Tail,
     end: usize,
 }
 
 impl<'a> Image<'a> {
     /// Of what a READ up to `end` gets of this item; `cas` is its CAS id, as clients see it.
     #[inline(always)]
-    pub(super) fn new(
-        item: Option<&ItemRef<'a>>,
-        cas: u64,
-        now: u32,
-        end: usize,
-        vector: impl Vector,
-    ) -> Self {
+    pub(super) fn new(item: Option<&ItemRef<'a>>, cas: u64, now: u32, end: usize) -> Self {
         let Some(item) = item else {
-            let head = Head { status: MISS, ..Head::default() };
-            return Self::of(head, &[], end, vector);
+            return Self { head: Head { status: MISS, ..Head::default() }, held: &[], end };
         };
         let room = end.saturating_sub(HEAD_BYTES + TAIL_BYTES);
         let whole = item.key_and_value().filter(|held| held.len() <= room);
@@ -91,26 +84,7 @@ impl<'a> Image<'a> {
             cas: cas.into(),
             version: item.sequence().into(),
         };
-        Self::of(head, whole.unwrap_or_default(), end, vector)
-    }
-
-    #[inline(always)]
-    fn of(head: Head, held: &'a [u8], end: usize, vector: impl Vector) -> Self {
-        let version = head.version.get().to_be_bytes();
-        let [.., a, b, c, d] = version;
-        let crc = vector.crc_behind(version, held).into();
-        let tail = Tail { version: u32::from_be_bytes([a, b, c, d]).into(), crc };
-        Self { head, held, tail, end }
-    }
-
-    /// Writes the bytes from `at` on over all of `out`.
-    #[inline]
-    pub(super) fn copy(&self, at: usize, out: &mut [u8]) {
-        if at == 0 && out.len() == self.end {
-            self.copy_all(out);
-        } else {
-            self.copy_piece(at, out);
-        }
+        Self { head, held: whole.unwrap_or_default(), end }
     }
 
     /// How many bytes there are.
@@ -118,13 +92,14 @@ impl<'a> Image<'a> {
         self.end
     }
 
-    /// [`Self::copy`] of all that there is. `None`: `out` is not as long.
+    /// Writes all of them. `None`: `out` is not as long.
     #[inline(always)]
-    pub(super) fn copy_all(&self, out: &mut [u8]) -> Option<()> {
+    pub(super) fn copy(&self, out: &mut [u8], vector: impl Vector) -> Option<()> {
         let (head, rest) = out.split_first_chunk_mut::<HEAD_BYTES>()?;
         let (rest, tail) = rest.split_last_chunk_mut::<TAIL_BYTES>()?;
         head.copy_from_slice(self.head.as_bytes());
-        tail.copy_from_slice(self.tail.as_bytes());
+        let crc = vector.crc_behind(self.version(), self.held);
+        tail.copy_from_slice(self.tail(crc).as_bytes());
         let (held, zeros) = rest.split_at_mut_checked(self.held.len())?;
         small_bytes::copy(held, self.held);
         if !zeros.is_empty() {
@@ -133,34 +108,66 @@ impl<'a> Image<'a> {
         Some(())
     }
 
-    fn copy_piece(&self, at: usize, out: &mut [u8]) {
-        let behind = at + out.len();
-        let (mut from, mut rest) = (at, &mut *out);
-        for part in [self.head.as_bytes(), self.held] {
-            match part.get(from..) {
-                Some(part) => {
-                    let (now, later) = rest.split_at_mut(part.len().min(rest.len()));
-                    now.copy_from_slice(part.get(..now.len()).unwrap_or_default());
-                    (from, rest) = (0, later);
-                }
-                None => from -= part.len(),
+    /// The bytes from `at` on, in pieces.
+    pub(super) fn pieces(&self, at: usize) -> Pieces<'_> {
+        let before = self.held.get(..at.saturating_sub(HEAD_BYTES)).unwrap_or(self.held);
+        let crc = Message::NEW.then(Piece::of(&self.version())).then(Piece::of(before));
+        Pieces { image: self, at, crc }
+    }
+
+    fn version(&self) -> [u8; 8] {
+        self.head.version.get().to_be_bytes()
+    }
+
+    fn tail(&self, crc: u32) -> Tail {
+        let [.., a, b, c, d] = self.version();
+        Tail { version: u32::from_be_bytes([a, b, c, d]).into(), crc: crc.into() }
+    }
+}
+
+/// What is left of an image.
+#[derive(Debug)]
+pub(super) struct Pieces<'i> {
+    image: &'i Image<'i>,
+    at: usize,
+    /// What the CRC at the end is over, as far as `at`.
+    crc: Message,
+}
+
+impl Pieces<'_> {
+    /// Writes the next bytes over all of `out`, or as many as there are, and says what they add to a CRC.
+    #[inline]
+    pub(super) fn copy(&mut self, out: &mut [u8]) -> Piece {
+        let Image { head, held, end } = self.image;
+        let tail_at = end.checked_sub(TAIL_BYTES).unwrap_or(*end);
+        let (mut written, mut rest) = (Piece::default(), out);
+        while !rest.is_empty() && self.at < *end {
+            let part = |bytes: &[u8], begin: usize, rest: &mut [u8]| {
+                let part = bytes.get(self.at - begin..).unwrap_or_default();
+                Piece::copied(part, rest)
+            };
+            let piece = if self.at >= tail_at {
+                part(self.image.tail(self.crc.crc()).as_bytes(), tail_at, rest)
+            } else if self.at < HEAD_BYTES {
+                let head = head.as_bytes();
+                part(head.get(..tail_at).unwrap_or(head), 0, rest)
+            } else if self.at - HEAD_BYTES < held.len() {
+                let piece = part(held, HEAD_BYTES, rest);
+                self.crc = self.crc.then(piece);
+                piece
+            } else {
+                let len = rest.len().min(tail_at - self.at);
+                rest.get_mut(..len).unwrap_or_default().fill(0);
+                Piece::zeros(len)
+            };
+            if piece.is_empty() {
+                break;
             }
+            self.at += piece.len();
+            written = written.then(piece);
+            rest = rest.get_mut(piece.len()..).unwrap_or_default();
         }
-        rest.fill(0);
-        // The end may lie in this piece in whole or in part.
-        let tail = self.end.saturating_sub(TAIL_BYTES);
-        if at <= tail && behind == self.end {
-            if let Some(place) = out.last_chunk_mut::<TAIL_BYTES>() {
-                place.copy_from_slice(self.tail.as_bytes());
-            }
-        } else if behind > tail {
-            for (n, byte) in self.tail.as_bytes().iter().enumerate() {
-                let place = (tail + n).checked_sub(at).and_then(|n| out.get_mut(n));
-                if let Some(place) = place {
-                    *place = *byte;
-                }
-            }
-        }
+        written
     }
 }
 
@@ -171,7 +178,7 @@ mod tests {
 
     fn image(end: usize) -> Image<'static> {
         let head = Head { status: HIT, version: 0x0102_0304_0506_0708.into(), ..Head::default() };
-        Image::of(head, b"keyvalue", end, Portable)
+        Image { head, held: b"keyvalue", end }
     }
 
     #[test]
@@ -179,7 +186,7 @@ mod tests {
         for end in 48..120 {
             let image = image(end);
             let mut whole = vec![0xaa; end];
-            image.copy(0, &mut whole);
+            image.copy(&mut whole, Portable).unwrap();
             let version = image.head.version;
             assert_eq!(&whole[24..32], version.as_bytes());
             assert_eq!(&whole[32..40], b"keyvalue");
@@ -187,22 +194,37 @@ mod tests {
             assert_eq!(&whole[end - 8..end - 4], &version.as_bytes()[4..]);
             let crc = crc32fast::hash(&[version.as_bytes(), b"keyvalue"].concat());
             assert_eq!(whole[end - 4..], crc.to_be_bytes());
-            for step in 1..end {
-                let mut pieces = Vec::new();
-                for at in (0..end).step_by(step) {
-                    let mut piece = vec![0xbb; step.min(end - at)];
-                    image.copy(at, &mut piece);
-                    pieces.extend(piece);
+            for step in 1..end + 2 {
+                for begin in (0..end).step_by(7) {
+                    let (mut pieces, mut got) = (image.pieces(begin), Vec::new());
+                    for at in (begin..end).step_by(step) {
+                        let mut piece = vec![0xbb; step.min(end - at)];
+                        let written = pieces.copy(&mut piece);
+                        assert_eq!(written.len(), piece.len());
+                        assert_eq!(Message::NEW.then(written).crc(), crc32fast::hash(&piece));
+                        got.extend(piece);
+                    }
+                    assert_eq!(got, whole[begin..], "{begin} to {end} in steps of {step}");
+                    assert_eq!(pieces.copy(&mut [0; 4]).len(), 0);
                 }
-                assert_eq!(pieces, whole, "{end} in steps of {step}");
             }
         }
     }
 
     #[test]
+    fn a_read_of_less_than_a_head_gets_the_end_over_it() {
+        let mut whole = [0xaa; 20];
+        assert_eq!(image(20).pieces(0).copy(&mut whole).len(), 20);
+        assert_eq!(whole[..12], image(20).head.as_bytes()[..12]);
+        assert_eq!(whole[12..16], [5, 6, 7, 8]);
+        assert_eq!(image(7).pieces(0).copy(&mut whole).len(), 7);
+        assert_eq!(whole[..7], image(7).head.as_bytes()[..7]);
+    }
+
+    #[test]
     fn a_miss_is_a_status_and_zeros() {
         let mut bytes = [0xaa; 64];
-        Image::new(None, 0, 0, 64, Portable).copy(0, &mut bytes);
+        Image::new(None, 0, 0, 64).pieces(0).copy(&mut bytes);
         assert_eq!(bytes[0], MISS);
         assert!(bytes[1..60].iter().all(|b| *b == 0));
         assert_eq!(bytes[60..], crc32fast::hash(&[0; 8]).to_be_bytes());

@@ -4,15 +4,16 @@
 //! gets. Out: frames that are fit to send, the request's own the last of them. Fails: when there are too few slots; then nothing
 //! was written.
 
-use super::image::Image;
+use super::image::{Image, Pieces};
 use crate::plain::seal::turn_read;
 use crate::plain::vector::Vector;
 use crate::plain::window::{WINDOW, put};
+use base::crc32::pieces::Piece;
 use driver_shim::{Frame, Region, TxOffload};
 use gpu::{Entry, EntryFlags};
 use wire::ipv4::{PLAIN_L3, PLAIN_L4};
 use wire::roce::{
-    Aeth, BTH_BYTES, Bth, ICRC_BYTES, MASK4, PSEUDO_BYTES, Psn, opcode, seal, syndrome,
+    Aeth, BTH_BYTES, Bth, ICRC_BYTES, MASK4, PSEUDO_BYTES, Psn, opcode, seal, syndrome, turn,
 };
 use wire::udp::HEADER_BYTES as UDP_HEADER_BYTES;
 use zerocopy::{IntoBytes, transmute};
@@ -78,7 +79,7 @@ pub(super) fn only(
     put::<AETH_BYTES>(window, PAYLOAD - AETH_BYTES, transmute!(Aeth::new(syndrome::ACK, to.msn)));
     // What is behind the bytes of the image is written over by its end, or is the padding.
     put(window, PAYLOAD + len, [0; 4]);
-    image.copy_all(window.get_mut(PAYLOAD..PAYLOAD + len)?)?;
+    image.copy(window.get_mut(PAYLOAD..PAYLOAD + len)?, vector)?;
     let icrc = vector.masked_crc(window.get(PSEUDO..end)?, &MASK4);
     put(window, end, icrc.to_le_bytes());
     frame.set_len(end + ICRC_BYTES);
@@ -97,17 +98,17 @@ pub(super) fn read(
     mtu: usize,
     frames: &mut [Frame],
 ) -> Option<()> {
-    let last = frames.len();
+    let (last, mut pieces) = (frames.len(), image.pieces(at));
     let begin = usize::from(entry.l4) + UDP_HEADER_BYTES;
     for (n, frame) in frames.iter_mut().enumerate() {
         frame.fill(request.bytes().get(..begin)?).ok()?;
         frame.watched = request.watched;
         let opcode = if n == 0 { opcode::READ_FIRST } else { opcode::READ_MIDDLE };
-        let piece = (image, at + n * mtu, mtu);
+        let piece = (&mut pieces, mtu);
         respond(frame, entry, opcode, bth, To { psn: packet(to.psn, n), ..to }, Some(piece))?;
     }
     let opcode = if last == 0 { opcode::READ_ONLY } else { opcode::READ_LAST };
-    let piece = (image, at + last * mtu, len.checked_sub(last * mtu)?);
+    let piece = (&mut pieces, len.checked_sub(last * mtu)?);
     respond(request, entry, opcode, bth, To { psn: packet(to.psn, last), ..to }, Some(piece))
 }
 
@@ -132,7 +133,7 @@ fn respond(
     opcode: u8,
     bth: &Bth,
     to: To,
-    piece: Option<(&Image<'_>, usize, usize)>,
+    piece: Option<(&mut Pieces<'_>, usize)>,
 ) -> Option<()> {
     let says = (opcode != opcode::READ_MIDDLE).then_some(syndrome::ACK);
     write(frame, entry, opcode, bth, to, says, piece)
@@ -146,7 +147,7 @@ fn write(
     bth: &Bth,
     to: To,
     syndrome: Option<u8>,
-    piece: Option<(&Image<'_>, usize, usize)>,
+    piece: Option<(&mut Pieces<'_>, usize)>,
 ) -> Option<()> {
     let what = (opcode, bth, to, syndrome, piece);
     match (entry.l3, entry.l4, entry.flags.has(EntryFlags::IPV6)) {
@@ -157,21 +158,23 @@ fn write(
 }
 
 /// What a response says.
-type What<'a> = (u8, &'a Bth, To, Option<u8>, Option<(&'a Image<'a>, usize, usize)>);
+type What<'a, 'i> = (u8, &'a Bth, To, Option<u8>, Option<(&'a mut Pieces<'i>, usize)>);
 
 #[inline(always)]
 fn write_at(
     frame: &mut Frame,
     (l3, l4, ipv6): (u8, u8, bool),
-    (opcode, bth, to, syndrome, piece): What<'_>,
+    (opcode, bth, to, syndrome, piece): What<'_, '_>,
 ) -> Option<()> {
-    let len = piece.map_or(0, |(.., len)| len);
+    let len = piece.as_ref().map_or(0, |(_, len)| *len);
     let pad = len.wrapping_neg() & 3;
     let begin = usize::from(l4) + UDP_HEADER_BYTES;
     let head = BTH_BYTES + if syndrome.is_some() { AETH_BYTES } else { 0 };
     frame.set_len(begin + head + len + pad + ICRC_BYTES).ok()?;
     frame.tx = TxOffload::default();
     let bytes = frame.bytes_mut();
+    // The headers come first: what has just been written is not read again until a payload has been copied.
+    turn(bytes, l3, l4, ipv6)?;
     let reply = Bth::reply(opcode, u8::try_from(pad).unwrap_or(0), to.qpn, to.psn, bth);
     let (bth, mut rest) = bytes.get_mut(begin..)?.split_first_chunk_mut::<BTH_BYTES>()?;
     bth.copy_from_slice(reply.as_bytes());
@@ -181,11 +184,10 @@ fn write_at(
         rest = behind;
     }
     let (payload, behind) = rest.split_at_mut_checked(len)?;
-    if let Some((image, at, _)) = piece {
-        image.copy(at, payload);
-    }
+    let mut written = piece.map_or_else(Piece::default, |(pieces, _)| pieces.copy(payload));
     if pad > 0 {
         behind.get_mut(..pad)?.fill(0);
+        written = written.then(Piece::zeros(pad));
     }
-    seal(bytes, l3, l4, ipv6)
+    seal(bytes, l3, l4, ipv6, written)
 }

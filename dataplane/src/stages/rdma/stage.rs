@@ -8,7 +8,7 @@ use crate::frame_accounting::Accounts;
 use crate::observe::{LookUps, Observer, Seen};
 use crate::plain::Manner;
 use crate::plain::requests::LOOK;
-use crate::plain::vector::{Portable, Vector, Work};
+use crate::plain::vector::{Vector, Work};
 use crate::plain::window::part;
 use crate::policy::{Debt, Gate, REQUEST_BYTES, source};
 use crate::rdma::{
@@ -415,13 +415,13 @@ fn try_answer(
     let to = To { msn: if is_new { to.msn.wrapping_add(1) } else { to.msn }, ..to };
     let only = match header {
         Some(header) if packets == 1 && at == 0 && len > 0 => {
-            let image = Image::new(item.as_ref(), cas, store.now(), len, vector);
+            let image = Image::new(item.as_ref(), cas, store.now(), len);
             packets::only(frame, *header, (bth, to), &image, vector)
         }
         _ => None,
     };
     if only.is_none() {
-        let image = Image::new(item.as_ref(), cas, store.now(), at + len, Portable);
+        let image = Image::new(item.as_ref(), cas, store.now(), at + len);
         let piece = (&image, at, len);
         packets::read(frame, entry, (bth, to), piece, usize::from(pair.mtu()), frames)
             .ok_or(DropReason::NoFrame)?;
