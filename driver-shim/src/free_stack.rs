@@ -26,7 +26,7 @@ fn parts(pair: Pair) -> (u32, u32) {
 /// Free slots.
 #[derive(Debug)]
 pub struct FreeStack {
-    /// The count of changes tells a top that came back from one that stayed, unless exactly 2^32 changes happen between
+    /// The count of changes distinguishes a top that came back from one that stayed, unless exactly 2^32 changes happen between
     /// the two steps of another.
     top: AtomicU64,
     slots: Box<[AtomicU64]>,

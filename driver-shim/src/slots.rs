@@ -93,7 +93,7 @@ impl Slots {
     /// As [`SlotPool::is_whole`]. Only for the last handle: the slots do not come back out.
     pub(crate) fn is_whole(&self) -> bool {
         match &self.free {
-            // Whoever gives a slot back is done with the stack when the slot can be taken.
+            // A thread that gives a slot back is done with the stack when the slot can be taken.
             FreeSlots::Stack(stack) => (0..self.count).all(|_| stack.take().is_some()),
             FreeSlots::Driver(d) => d.is_whole(),
         }
