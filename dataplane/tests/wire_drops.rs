@@ -208,6 +208,40 @@ fn segments_of_any_source_are_taken_where_all_are_served_over_tcp() {
     }
 }
 
+/// A segment over IPv6 to `port`, behind an extension header of this number.
+fn extended_tcp(number: u8, header: [u8; 8], port: u16) -> Vec<u8> {
+    let datagram = udp("[fd00::1]:4000", &format!("[fd00::2]:{port}"), &[], &[0; 64]);
+    let mut segment = set(datagram, &[(20, number), (19, 80), (54 + 12, 0x50)]);
+    segment.splice(54..54, header);
+    segment
+}
+
+/// Where the workers serve TCP, the kernel gets no segment to their port, however it comes: it has the address
+/// and no connection, and would answer with a reset.
+#[test]
+fn segments_behind_extension_headers_are_not_the_kernels_where_workers_serve_tcp() {
+    use DropReason as R;
+    let workers = Local { tcp_port: Some(11_211), ..local() };
+    let options = [6, 0, 1, 4, 0, 0, 0, 0];
+    for (name, number, header, reason, of_another) in [
+        ("destination options", 60, options, R::Ipv6Extension, None),
+        ("hop-by-hop options", 0, options, R::Ipv6Extension, None),
+        ("a first fragment", 44, [6, 0, 0, 1, 0, 0, 0, 7], R::Ipv6Fragment, Some(())),
+        ("a later fragment", 44, [6, 0, 0, 9, 0, 0, 0, 7], R::Ipv6Fragment, Some(())),
+        ("a fragment that is all", 44, [6, 0, 0, 0, 0, 0, 0, 7], R::Ipv6Fragment, Some(())),
+    ] {
+        let segment = extended_tcp(number, header, 11_211);
+        assert_eq!(classify(&segment, &workers), Class::Drop(reason), "{name}");
+        assert_eq!(classify(&segment, &local()), Class::Punt, "{name}");
+        // Only a first fragment has the port.
+        let other = of_another.map_or(Class::Punt, |()| Class::Drop(reason));
+        assert_eq!(classify(&extended_tcp(number, header, 22), &workers), other, "{name}");
+    }
+    let mut short = cut(extended_tcp(60, options, 11_211), 14 + 40 + 8 + 19);
+    short[19] = 27;
+    assert_eq!(classify(&short, &workers), Class::Drop(R::TcpTruncated));
+}
+
 #[test]
 fn every_reason_up_to_the_engine_has_a_frame_here() {
     use DropReason as R;

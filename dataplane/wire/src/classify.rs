@@ -422,8 +422,17 @@ fn behind_extensions(
         return Ok(Class::TooLong { l3: eth.l3(), l4, ipv6: true, limited });
     }
     let upper = ip.upper().ok_or(DropReason::Ipv6Extension)?;
-    if upper.fragment && (upper.protocol == ipv4::UDP || ipv6::is_extension(upper.protocol)) {
+    let is_tcp = upper.protocol == ipv4::TCP && local.tcp_port.is_some();
+    let may_be_ours = upper.protocol == ipv4::UDP || is_tcp || ipv6::is_extension(upper.protocol);
+    if upper.fragment && may_be_ours {
         return Err(DropReason::Ipv6Fragment);
+    }
+    if is_tcp {
+        // The kernel, which has the address and no connection, would end ours with a reset.
+        let tcp = Tcp::checked(upper.payload).ok_or(DropReason::TcpTruncated)?;
+        if Some(tcp.dst_port()) == local.tcp_port {
+            return Err(DropReason::Ipv6Extension);
+        }
     }
     if upper.protocol == ipv4::UDP {
         let udp = Udp::over_extensions(&upper).ok_or(DropReason::UdpTruncated)?;
