@@ -218,21 +218,58 @@ fn without_sack_nothing_is_lost_either() {
     }
 }
 
+/// A server and its client, which are connected after four ways, and the two ways of a good network.
+fn connected(mtu: usize) -> ([End; 2], [Way; 2]) {
+    let mut end = End::new(16 << 10, 64 << 10, [10, 0, 0, 2], [10, 0, 0, 1], true);
+    let mut client = End::new(64 << 10, 16 << 10, [10, 0, 0, 1], [10, 0, 0, 2], true);
+    (end.cx.ip_mtu, client.cx.ip_mtu) = (mtu, mtu);
+    end.socket.listen(80).unwrap();
+    let (local, remote) = (IpAddress::from(client.ours), IpAddress::from(client.theirs));
+    client.socket.connect(&mut client.cx, (remote, 80), (local, 4000)).unwrap();
+    let (mut there, mut back) = (Way::new(1, (0, 0)), Way::new(2, (0, 0)));
+    for n in 0..4 {
+        client.go(n * WAY, &mut back, &mut there, true);
+        end.go(n * WAY, &mut there, &mut back, true);
+    }
+    ([end, client], [there, back])
+}
+
+/// The second of five segments is lost, and one acknowledgement comes for all that arrived: recovery begins
+/// with it, though it acknowledges the first (RFC 6675, section 5).
+#[test]
+fn an_acknowledgement_of_more_begins_recovery() {
+    const MSS: usize = 1460;
+    let ([mut end, client], [mut there, mut back]) = connected(1500);
+    end.socket.send_slice(&[7; 5 * MSS]).unwrap();
+    end.go(4 * WAY, &mut there, &mut back, true);
+    let (first, sent) = (end.socket.local_seq_no, back.count);
+    let number = |octets: usize| (first + octets).0 as u32;
+    let acknowledgement = TcpRepr {
+        src_port: 4000,
+        dst_port: 80,
+        control: TcpControl::None,
+        seq_number: client.socket.local_seq_no,
+        ack_number: Some(first + MSS),
+        window_len: 60_000,
+        window_scale: None,
+        max_seg_size: None,
+        sack_permitted: false,
+        sack_ranges: [Some((number(2 * MSS), number(5 * MSS))), None, None],
+        timestamp: None,
+        payload: &[],
+    };
+    there.enter(4 * WAY, &acknowledgement);
+    end.go(5 * WAY, &mut there, &mut back, true);
+    let again = back.under_way.iter().filter(|((_, count), _)| *count > sent);
+    let again: Vec<_> = again.map(|(_, (head, octets))| (head.seq_number, octets.len())).collect();
+    assert_eq!(again, [(first + MSS, MSS)]);
+}
+
 /// Ten segments leave at once, or 14,600 octets where that is less, and no more.
 #[test]
 fn the_first_flight_is_of_ten_segments() {
     for (mtu, segments) in [(1500, 10), (576, 10), (3000, 5)] {
-        let mut end = End::new(16 << 10, 64 << 10, [10, 0, 0, 2], [10, 0, 0, 1], true);
-        let mut client = End::new(64 << 10, 16 << 10, [10, 0, 0, 1], [10, 0, 0, 2], true);
-        (end.cx.ip_mtu, client.cx.ip_mtu) = (mtu, mtu);
-        end.socket.listen(80).unwrap();
-        let (local, remote) = (IpAddress::from(client.ours), IpAddress::from(client.theirs));
-        client.socket.connect(&mut client.cx, (remote, 80), (local, 4000)).unwrap();
-        let (mut there, mut back) = (Way::new(1, (0, 0)), Way::new(2, (0, 0)));
-        for n in 0..4 {
-            client.go(n * WAY, &mut back, &mut there, true);
-            end.go(n * WAY, &mut there, &mut back, true);
-        }
+        let ([mut end, _], [mut there, mut back]) = connected(mtu);
         let sent = back.count;
         end.socket.send_slice(&[7; 60_000]).unwrap();
         end.go(4 * WAY, &mut there, &mut back, true);
