@@ -259,6 +259,7 @@ fn every_reason_up_to_the_engine_has_a_frame_here() {
                 | R::RateEcho
                 | R::RateNeighbour
                 | R::TcpChecksum
+                | R::TcpMalformed
                 | R::TcpNoConnection
                 | R::TcpUnanswered
                 | R::TcpUnacceptable

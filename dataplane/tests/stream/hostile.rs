@@ -3,7 +3,7 @@
 use dataplane::stages::stream::SegmentAt;
 use driver_shim::Frame;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
-use etherparse::{PacketBuilder, TcpOptionElement as Opt};
+use etherparse::{PacketBuilder, TcpHeader, TcpOptionElement as Opt};
 use wire::DropReason;
 
 use crate::world::*;
@@ -111,6 +111,66 @@ fn resets_of_strangers_have_a_rate() {
     // Nor does it wear down who has a connection.
     let p = w.open(5000);
     w.is_alive(p);
+}
+
+/// Segments that no state machine takes: with options of a length that those cannot have, and with flags that exclude
+/// each other.
+fn malformed(p: Peer, flags: &str) -> Vec<TcpHeader> {
+    let with = |options: &[u8]| {
+        let mut head = head(p, flags);
+        head.set_options_raw(options).unwrap();
+        head
+    };
+    let mut both = head(p, flags);
+    (both.fin, both.rst) = (true, true);
+    let short: [&[u8]; 5] =
+        [&[2, 2, 0, 0], &[5, 2, 0, 0], &[3, 0, 0, 0], &[8, 40, 0, 0], &[1, 1, 1, 9]];
+    short.iter().map(|options| with(options)).chain([both]).collect()
+}
+
+const MALFORMED: Result<(), DropReason> = Err(DropReason::TcpMalformed);
+
+/// RFC 9293, section 3.1: they are discarded, and counted as such.
+#[test]
+fn what_no_state_machine_takes_is_dropped_by_name_and_opens_nothing() {
+    let mut w = World::new(1);
+    // The one slot has a client that has still to confirm, and that none of them throws out.
+    let slow = Peer { port: 9, seq: 1, ack: 0 };
+    w.send(slow, "S", b"").unwrap();
+    let h = w.hear().pop().unwrap();
+    for port in 1000..1020 {
+        for syn in malformed(Peer { port, seq: 1, ack: 0 }, "S") {
+            assert_eq!(w.put(syn.clone(), b""), MALFORMED, "{syn:?}");
+            assert_eq!(w.hear(), []);
+        }
+    }
+    let p = Peer { seq: 2, ack: h.seq.wrapping_add(1), ..slow };
+    w.send(p, "A", b"").unwrap();
+    for segment in malformed(p, "A") {
+        assert_eq!(w.put(segment.clone(), b"mn\r\n"), MALFORMED, "{segment:?}");
+        assert_eq!(w.hear(), []);
+    }
+    w.is_alive(p);
+    // Behind a reset in the same burst.
+    let p = Peer { ack: p.ack.wrapping_add(4), ..moved(p, 4) };
+    w.send(p, "R", b"").unwrap();
+    assert_eq!(w.send(p, "A", b"mn\r\n"), Err(DropReason::TcpUnanswered));
+    assert_eq!((w.hear(), w.ended()), (vec![], 1));
+}
+
+/// What is not answered leaves the rate of resets to what is.
+#[test]
+fn malformed_segments_of_strangers_take_no_resets_from_others() {
+    let mut w = World::new(4);
+    let p = Peer { port: 9, seq: 1, ack: 1 };
+    for _ in 0..1000 {
+        for segment in malformed(p, "A") {
+            assert_eq!(w.put(segment, b""), MALFORMED);
+        }
+    }
+    assert_eq!(w.hear(), []);
+    assert_eq!(w.send(p, "A", b"x"), Err(DropReason::TcpNoConnection));
+    assert_eq!(w.hear().len(), 1);
 }
 
 #[test]

@@ -30,21 +30,23 @@ fn at(now_ns: u64) -> Instant {
 }
 
 /// A segment as the library has it: what its IP packet's header says, and what it says itself.
-fn parse<'s>(ends: &Ends, segment: &'s [u8]) -> Option<(IpRepr, TcpRepr<'s>)> {
+pub(super) struct Parsed<'s>(IpRepr, TcpRepr<'s>);
+
+/// Reads a segment between `ends`. `None`: it has flags that exclude each other, or an option of a length that it
+/// cannot have.
+pub(super) fn parse<'s>(ends: &Ends, segment: &'s [u8]) -> Option<Parsed<'s>> {
     let (theirs, ours) = (ends.theirs.into(), ends.ours.into());
     // Sums were looked at before.
     let caps = smoltcp::phy::ChecksumCapabilities::ignored();
     let packet = TcpPacket::new_checked(segment).ok()?;
     let tcp = TcpRepr::parse(&packet, &theirs, &ours, &caps).ok()?;
-    Some((IpRepr::new(theirs, ours, IpProtocol::Tcp, segment.len(), HOP_LIMIT), tcp))
+    Some(Parsed(IpRepr::new(theirs, ours, IpProtocol::Tcp, segment.len(), HOP_LIMIT), tcp))
 }
 
-/// Answers a segment of no connection: with a reset.
-pub(super) fn refuse(ends: &Ends, segment: &[u8], wire: &mut Wire<'_>) {
-    if let Some((ip, tcp)) = parse(ends, segment)
-        && tcp.control != TcpControl::Rst
-    {
-        let (ip, reset) = tcp::Socket::rst_reply(&ip, &tcp);
+/// Answers a segment of no connection: with a reset, unless it is one.
+pub(super) fn refuse(Parsed(ip, tcp): &Parsed<'_>, wire: &mut Wire<'_>) {
+    if tcp.control != TcpControl::Rst {
+        let (ip, reset) = tcp::Socket::rst_reply(ip, tcp);
         wire.answer(&ip, &reset);
     }
 }
@@ -173,16 +175,14 @@ impl Machine {
         let _ = self.socket.listen(port);
     }
 
-    /// Takes a segment between `ends`, as `verdict` has it.
+    /// Takes a segment, as `verdict` has it. False: there is no connection any more.
     pub(super) fn take(
         &mut self,
         verdict: Verdict,
-        ends: &Ends,
-        segment: &[u8],
+        Parsed(ip, mut tcp): Parsed<'_>,
         wire: &mut Wire<'_>,
         now_ns: u64,
-    ) {
-        let Some((ip, mut tcp)) = parse(ends, segment) else { return };
+    ) -> bool {
         match verdict {
             Verdict::Take => {}
             Verdict::TakeWith(ack) => tcp.ack_number = Some(seq_number(ack)),
@@ -192,11 +192,11 @@ impl Machine {
                 let (seq_number, ack_number) = (seq_number(seq), Some(seq_number(ack)));
                 tcp = TcpRepr { src_port, dst_port, seq_number, ack_number, ..PROBE };
             }
-            Verdict::Ignore => return,
+            Verdict::Ignore => return true,
         }
         let mut context = self.context(now_ns, wire);
         if !self.socket.accepts(&mut context, &ip, &tcp) {
-            return;
+            return false;
         }
         self.is_backed = true;
         if self.acknowledges_into_no_window(&tcp) {
@@ -208,6 +208,7 @@ impl Machine {
         if let Some((ip, answer)) = self.socket.process(&mut context, &ip, &tcp) {
             wire.answer(&ip, &answer);
         }
+        true
     }
 
     /// Whether the state machine, whose receive window is closed, would throw away the first word that our

@@ -15,7 +15,7 @@ use super::group::{self, Group};
 use super::handshakes::{Job, Tls};
 use super::limits::{converse_within_rates, expire};
 use super::listener::Listener;
-use super::machine::{Buffers, Stand, Verdict, refuse};
+use super::machine::{Buffers, Parsed, Stand, Verdict, parse, refuse};
 use super::outcome::{End, Next};
 use super::spill::Spill;
 use super::table::{Ends, EndsHash, Table};
@@ -154,8 +154,8 @@ impl Streams {
     }
 
     /// Gives the segments of a burst to their connections, in order, and `done` each frame with the
-    /// number of its port. Errors of those that were not taken: [`DropReason::TcpNoConnection`] (answered
-    /// with a reset), [`DropReason::TcpUnanswered`], [`DropReason::TcpUnacceptable`], [`DropReason::TcpFull`].
+    /// number of its port. Errors of those that were not taken: [`DropReason::TcpMalformed`],
+    /// [`DropReason::TcpNoConnection`] (answered with a reset), [`DropReason::TcpUnanswered`], [`DropReason::TcpUnacceptable`], [`DropReason::TcpFull`].
     pub fn take_all(
         &mut self,
         now_ns: u64,
@@ -192,6 +192,7 @@ impl Streams {
         now_ns: u64,
     ) -> Result<(), DropReason> {
         let Segment { bytes, head: segment, ends } = Segment::read(frame, at, true)?;
+        let parsed = parse(&ends, bytes).ok_or(DropReason::TcpMalformed)?;
         let mut link = Link::new();
         let head = frame.bytes().get(..usize::from(at.l3)).unwrap_or_default();
         link.try_extend_from_slice(head).map_err(|_| DropReason::VlanDepth)?;
@@ -207,7 +208,7 @@ impl Streams {
             None if segment.opens() && !self.stopping => {
                 self.begin((ends, hash), at.limited, found, now_ns)?
             }
-            None => return Err(self.refuse(&ends, bytes, &link, &segment, now_ns)),
+            None => return Err(self.refuse(ends.port, &parsed, &link, &segment, now_ns)),
         };
         let (Some(connection), Some(&facts)) =
             (self.connections.get_mut(slot as usize), self.ports.get(at.port))
@@ -215,19 +216,22 @@ impl Streams {
             return Err(DropReason::TcpNoConnection);
         };
         let verdict = connection.machine.vet(&segment, bytes.len() - segment.header_bytes());
-        let taken = match verdict {
-            Verdict::Take | Verdict::TakeWith(_) => Ok(()),
-            Verdict::Challenge(..) => Err(DropReason::TcpUnacceptable),
-            Verdict::Ignore => return Err(DropReason::TcpUnacceptable),
-        };
+        if verdict == Verdict::Ignore {
+            return Err(DropReason::TcpUnacceptable);
+        }
         // Who forges a segment does not say where replies go.
         if verdict == Verdict::Take {
             connection.came_by(link, &segment);
         }
         let mut wire = wire(&connection.link, ends.port, facts, &self.region, &mut self.out);
-        connection.machine.take(verdict, &ends, bytes, &mut wire, now_ns);
+        let is_taken = connection.machine.take(verdict, parsed, &mut wire, now_ns);
         self.enqueue(slot);
-        taken
+        match verdict {
+            Verdict::Challenge(..) => Err(DropReason::TcpUnacceptable),
+            // An earlier segment has ended the connection.
+            _ if !is_taken => Err(DropReason::TcpUnanswered),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the segment opens a connection where one has ended already, or where one that was not
@@ -277,8 +281,8 @@ impl Streams {
     #[cold]
     fn refuse(
         &mut self,
-        ends: &Ends,
-        bytes: &[u8],
+        port: u8,
+        parsed: &Parsed<'_>,
         link: &Link,
         segment: &Tcp<'_>,
         now_ns: u64,
@@ -286,8 +290,8 @@ impl Streams {
         if !segment.resets() && !self.resets.take(now_ns) {
             return DropReason::TcpUnanswered;
         }
-        if let Some(&facts) = self.ports.get(usize::from(ends.port)) {
-            refuse(ends, bytes, &mut wire(link, ends.port, facts, &self.region, &mut self.out));
+        if let Some(&facts) = self.ports.get(usize::from(port)) {
+            refuse(parsed, &mut wire(link, port, facts, &self.region, &mut self.out));
         }
         DropReason::TcpNoConnection
     }
