@@ -173,6 +173,17 @@ fn malformed_segments_of_strangers_take_no_resets_from_others() {
     assert_eq!(w.hear().len(), 1);
 }
 
+/// Who never confirms, because somebody else has sent its SYN, gets three packets of ours and no reset.
+#[test]
+fn a_forged_syn_has_three_packets_sent() {
+    let mut w = World::new(4);
+    w.send(Peer { port: 9, seq: 1, ack: 0 }, "S", b"").unwrap();
+    let mut heard = w.hear();
+    heard.extend(w.pass(20));
+    let flags: Vec<&str> = heard.iter().map(|h| &h.flags[..]).collect();
+    assert_eq!(flags, ["SA", "SA", "SA"]);
+}
+
 #[test]
 fn a_shut_window_is_probed_and_opens_again() {
     let mut w = World::new(4);

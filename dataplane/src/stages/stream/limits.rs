@@ -95,6 +95,12 @@ impl Connection {
     }
 }
 
+/// Whether its client has had its time to confirm. Nothing is said then, as its SYN may be somebody else's: our own
+/// was sent three times.
+pub(super) fn has_not_confirmed(connection: &Connection, stand: Stand, now_ns: u64) -> bool {
+    stand == Stand::Opening && now_ns >= connection.moved_ns + CONFIRM_MAX_NS
+}
+
 /// Ends a connection that has had its time, and says when it will have had it.
 pub(super) fn expire(
     connection: &mut Connection,
@@ -112,7 +118,7 @@ pub(super) fn expire(
     let moved = connection.moved_ns;
     let deadline = match stand {
         Stand::None | Stand::Ended => return None,
-        Stand::Opening => Some(moved + CONFIRM_MAX_NS),
+        Stand::Opening => return Some(moved + CONFIRM_MAX_NS),
         _ if connection.end.is_some() => Some(connection.parts_until(now_ns)),
         _ if connection.is_watching() => None,
         _ if connection.layer.is_shaking() => Some(moved + HANDSHAKE_MAX_NS),
@@ -123,7 +129,7 @@ pub(super) fn expire(
         let look = connection.spills().then_some(now_ns + PACE_NS);
         return deadline.into_iter().chain(look).min();
     }
-    if stand != Stand::Opening && connection.end.is_none() {
+    if connection.end.is_none() {
         if connection.layer.is_shaking() {
             connection.handshake_failed("timed out", shared);
             connection.moved_ns = now_ns;

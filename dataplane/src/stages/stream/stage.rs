@@ -13,7 +13,7 @@ use super::connection::{Connection, IN_BYTES, OUT_BYTES, WorkerShared};
 use super::frames::{Link, Outbox, Wire};
 use super::group::{self, Group};
 use super::handshakes::{Job, Tls};
-use super::limits::{converse_within_rates, expire};
+use super::limits::{converse_within_rates, expire, has_not_confirmed};
 use super::listener::Listener;
 use super::machine::{Buffers, Parsed, Stand, Verdict, parse, refuse};
 use super::outcome::{End, Next};
@@ -463,6 +463,9 @@ impl Streams {
             if self.shared.tls.is_some() {
                 connection.greet(slot, fd, &mut self.shared, now_ns);
             }
+        }
+        if has_not_confirmed(connection, stand, now_ns) {
+            return self.clear(slot);
         }
         let deadline = expire(connection, stand, self.idle_max_ns, &self.shared, now_ns);
         let next = if connection.opened && stand != Stand::None && stand != Stand::Ended {
