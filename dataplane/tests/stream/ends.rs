@@ -62,6 +62,44 @@ fn who_takes_a_little_at_a_time_gets_all_of_it() {
     assert!(w.pass(3).iter().any(|h| h.to == p.port && h.flags.contains('R')));
 }
 
+/// Commands behind our end are thrown away, and a reset says so (RFC 1122, section 4.2.2.13): once the client has all
+/// that it was owed, which it might lose by a reset.
+#[test]
+fn commands_behind_our_end_are_refused_once_the_client_has_all_its_replies() {
+    for with_end in [false, true] {
+        let mut w = World::new(4);
+        let mut p = w.open(5000);
+        w.say(&mut p, b"set k 0 0 5\r\nabcde\r\n", b"STORED\r\n");
+        let says = b"get k\r\nquit\r\nget k\r\n";
+        w.send(p, "A", says).unwrap();
+        let heard = w.hear();
+        let got: Vec<u8> = heard.iter().flat_map(|h| h.payload.clone()).collect();
+        assert_eq!(got, b"VALUE k 0 5\r\nabcde\r\nEND\r\n");
+        assert_eq!(heard.last().unwrap().flags, "AF");
+        // It has not got that yet.
+        p = moved(p, i32::try_from(says.len()).unwrap());
+        for _ in 0..3 {
+            w.send(p, "A", b"mn\r\n").unwrap();
+            p = moved(p, 4);
+            let heard = w.hear();
+            assert!(heard.iter().all(|h| h.ack == p.seq && !h.flags.contains('R')), "{heard:?}");
+        }
+        p.ack = p.ack.wrapping_add(len(&got));
+        w.send(p, "A", b"").unwrap();
+        assert_eq!(w.hear(), []);
+        p.ack = p.ack.wrapping_add(1);
+        w.send(p, "A", b"").unwrap();
+        assert_eq!(w.hear(), []);
+        // Now it has.
+        w.send(p, if with_end { "FA" } else { "A" }, b"mn\r\n").unwrap();
+        let heard = w.hear();
+        assert!(heard.iter().any(|h| h.flags.contains('R')), "{heard:?}");
+        assert_eq!(w.ended(), 1);
+        let fresh = w.open(5000);
+        w.is_alive(fresh);
+    }
+}
+
 #[test]
 fn a_window_that_opens_behind_the_end_is_used_at_once() {
     let mut w = World::new(4);

@@ -52,6 +52,10 @@ const TAKING_MAX_NS: u64 = 15_000_000_000;
 /// How long nothing moves before the memory of empty buffers is given back; how long long buffers are
 /// kept after the last request or reply that was long.
 const REST_NS: u64 = 2_000_000_000;
+/// What an alert's record over TLS 1.2 begins with, and how long one is over TLS 1.3, where all records look alike:
+/// no request is so short.
+const ALERT_RECORD: u8 = 21;
+const SEALED_ALERT_BYTES: usize = 24;
 /// Connections of a worker that have long buffers at a time, at most: 16 MB for all of them.
 const LONG_MAX: usize = 32;
 
@@ -368,7 +372,7 @@ impl Connection {
                 if !TLS || self.say_end() {
                     self.machine.close();
                 }
-                self.machine.drop_input();
+                self.drop_late::<TLS>();
                 if let Some(buffer) = self.long_input.take() {
                     shared.spill.give(buffer);
                 }
@@ -416,6 +420,19 @@ impl Connection {
                 }
                 (self.end, self.moved_ns) = (Some(End::Shutdown), now_ns);
             }
+        }
+    }
+
+    /// Throws away what has come behind our end, and says so with a reset (RFC 1122, section 4.2.2.13), but not before the
+    /// client has all that it was owed, which a reset would cost it.
+    pub(super) fn drop_late<const TLS: bool>(&mut self) {
+        let come = self.machine.waiting();
+        // Over TLS the client may have said its own end.
+        let is_alert = TLS
+            && (come <= SEALED_ALERT_BYTES || self.machine.front().first() == Some(&ALERT_RECORD));
+        self.machine.drop_input();
+        if come > 0 && !is_alert && self.machine.is_end_acknowledged() {
+            self.machine.abort();
         }
     }
 

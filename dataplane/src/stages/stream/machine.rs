@@ -482,6 +482,11 @@ impl Machine {
         self.socket.state() == State::FinWait2
     }
 
+    /// Whether the client has acknowledged our end, and all before it.
+    pub(super) fn is_end_acknowledged(&self) -> bool {
+        matches!(self.socket.state(), State::FinWait2 | State::TimeWait)
+    }
+
     /// Ends our side, behind what is still to be sent.
     pub(super) fn close(&mut self) {
         self.socket.close();

@@ -478,6 +478,13 @@ impl Streams {
             self.conns.is(slot, connection.state(next), now_ns);
             next
         } else {
+            if stand == Stand::Ended {
+                // The client's end came with more than that.
+                match connection.layer {
+                    Layer::Plain => connection.drop_late::<false>(),
+                    _ => connection.drop_late::<true>(),
+                }
+            }
             Next::Client
         };
         let Some(&facts) = self.ports.get(usize::from(ends.port)) else { return };
