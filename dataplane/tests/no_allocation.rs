@@ -366,6 +366,7 @@ fn tcp_in_the_worker_allocates_nothing() {
             idle_max: None,
             drain_max: std::time::Duration::from_secs(1),
             tls: None,
+            filter: None,
         }),
     });
     let [syn, ack, fin] = ["S", "A", "FA"].map(|flags| Client::template(flags, b""));

@@ -262,6 +262,7 @@ fn every_reason_up_to_the_engine_has_a_frame_here() {
                 | R::TcpMalformed
                 | R::TcpNoConnection
                 | R::TcpUnanswered
+                | R::TcpStray
                 | R::TcpUnacceptable
                 | R::TcpFull
                 | R::RdmaMalformed

@@ -89,6 +89,8 @@ pub struct PortInfo {
     pub any_destination: bool,
     /// A real NIC: worth spinning on. Other ports let an idle worker sleep.
     pub busy_poll: bool,
+    /// Frames of one flow may come by another queue than the flow's others, when that one is full.
+    pub flows_stray: bool,
 }
 
 /// What the driver counted, for people and metrics. Frames, not bytes, unless named so.

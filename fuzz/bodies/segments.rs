@@ -271,6 +271,7 @@ impl World {
             idle_max: None,
             drain_max: Duration::from_secs(5),
             tls: None,
+            filter: None,
         };
         let region = REGION.with(Region::clone);
         let ports = [StreamPort { mtu: 1500, tcp_port: PORT }];

@@ -357,7 +357,7 @@ def _(wire):
     peer.quiet("a FIN behind a gap is not the end")
     peer.send("PA", b"mn\r\n")
     peer.expect(b"MN\r\n")
-    # The server ends first: the client's is taken after it, and data behind the end is reset.
+    # The server ends first: the client's is taken after it, and a command behind the end is reset.
     peer = wire.open()
     peer.say(b"quit\r\n")
     tcp, _ = peer.first("FIN after quit", FIN)
@@ -366,6 +366,13 @@ def _(wire):
     peer.next += 1
     tcp, _ = peer.first("acknowledgement of the FIN", ACK)
     must(tcp.ack == peer.next, "it acknowledges the FIN")
+    peer = wire.open()
+    peer.say(b"quit\r\n")
+    tcp, _ = peer.first("FIN after quit", FIN)
+    peer.wanted = (tcp.seq + 1) % MODULUS
+    peer.send("A")
+    peer.send("PA", b"mn\r\n")
+    peer.first("reset of a command behind the end", RST)
 
 
 @case("both end at once")

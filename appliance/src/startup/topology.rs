@@ -317,6 +317,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         let workers = u32::try_from(workers).ok().and_then(NonZeroU32::new);
         let workers = workers.unwrap_or(NonZeroU32::MIN);
         let policy = plan.policy.policy().for_one_of(workers);
+        let filter = streams::filter(plan, workers, &ports);
         let mut queues: Vec<_> =
             ports.iter_mut().map(|p| std::mem::take(&mut p.queues).into_iter()).collect();
         for (n, &cpu) in plan.worker_cpus.iter().enumerate() {
@@ -327,7 +328,8 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
                 continue;
             }
             let (users, certificates) = (credentials.as_ref(), certificates.as_ref());
-            let streams = streams::streams(plan, workers, &store, users, certificates)?;
+            let streams =
+                streams::streams(plan, workers, &store, users, certificates, filter.as_ref())?;
             handshakes.extend(streams::handshakes(n, streams.as_ref(), plan, &stop));
             let worker = Worker::new(WorkerConfig {
                 ports: ends,

@@ -268,6 +268,7 @@ impl World {
                         idle_max,
                         drain_max: Duration::from_secs(1),
                         tls: None,
+                        filter: None,
                     }),
                     fast_path,
                 })

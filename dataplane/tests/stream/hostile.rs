@@ -1,9 +1,10 @@
 //! Peers that follow no rule, segment by segment.
 
-use dataplane::stages::stream::SegmentAt;
+use dataplane::stages::stream::{ConnFilter, SegmentAt};
 use driver_shim::Frame;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use etherparse::{PacketBuilder, TcpHeader, TcpOptionElement as Opt};
+use std::sync::Arc;
 use wire::DropReason;
 
 use crate::world::*;
@@ -182,6 +183,38 @@ fn a_forged_syn_has_three_packets_sent() {
     heard.extend(w.pass(20));
     let flags: Vec<&str> = heard.iter().map(|h| &h.flags[..]).collect();
     assert_eq!(flags, ["SA", "SA", "SA"]);
+}
+
+/// Two workers by whose port flows may stray. A segment of the other's connection gets no reset, which would end that;
+/// one of nobody's does.
+#[test]
+fn what_is_another_workers_is_not_reset() {
+    let filter = Some(Arc::new(ConnFilter::new(8)));
+    let made = || World::made(4, Made { filter: filter.clone(), ..Made::default() });
+    let (mut one, mut other) = (made(), made());
+    let reset = |w: &mut World, p: Peer| {
+        assert_eq!(w.send(p, "A", b"mn\r\n"), Err(DropReason::TcpNoConnection));
+        matches!(&w.hear()[..], [h] if h.flags.contains('R'))
+    };
+    let p = one.open(5000);
+    for flags in ["A", "FA", "R", "RA", "SA", ""] {
+        assert_eq!(other.send(p, flags, b"x"), Err(DropReason::TcpStray), "{flags}");
+        assert_eq!(other.hear(), [], "{flags}");
+    }
+    one.is_alive(p);
+    // Before it is confirmed, too: what strays may have overtaken that.
+    one.send(Peer { port: 9, seq: 1, ack: 0 }, "S", b"").unwrap();
+    let h = one.hear().pop().unwrap();
+    let late = Peer { port: 9, seq: 2, ack: h.seq.wrapping_add(1) };
+    assert_eq!(other.send(late, "A", b"mn\r\n"), Err(DropReason::TcpStray));
+    // Where it is not confirmed in time, its client may have done so elsewhere, and is told, as it expects it.
+    let told = one.pass(20).pop().unwrap();
+    assert_eq!((told.to, &told.flags[..], told.seq), (9, "AR", late.ack));
+    // What is gone is nobody's.
+    assert!(reset(&mut other, late));
+    one.send(Peer { ack: p.ack.wrapping_add(4), ..moved(p, 4) }, "R", b"").unwrap();
+    assert_eq!((one.hear(), one.ended()), (vec![], 1));
+    assert!(reset(&mut other, p));
 }
 
 #[test]

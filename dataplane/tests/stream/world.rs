@@ -2,7 +2,9 @@
 
 use dataplane::observe::Server;
 use dataplane::policy::{Gate, Policy};
-use dataplane::stages::stream::{SegmentAt, StreamPort, Streams, StreamsConfig, TlsConfig};
+use dataplane::stages::stream::{
+    ConnFilter, SegmentAt, StreamPort, Streams, StreamsConfig, TlsConfig,
+};
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use driver_shim::{Frame, Pages, Region};
 use etherparse::{PacketBuilder, SlicedPacket, TcpHeader, TcpOptionElement as Opt, TransportSlice};
@@ -53,6 +55,8 @@ pub(crate) struct Made {
     pub(crate) idle_max: Option<Duration>,
     /// Four connections may have long requests and replies at a time, not 64.
     pub(crate) spills_four: bool,
+    /// The port may bring segments of other workers' connections: those that there are.
+    pub(crate) filter: Option<Arc<ConnFilter>>,
 }
 
 impl World {
@@ -65,7 +69,7 @@ impl World {
     }
 
     pub(crate) fn made(connections: usize, made: Made) -> Self {
-        let Made { policy, tls, idle_max, spills_four } = made;
+        let Made { policy, tls, idle_max, spills_four, filter } = made;
         let region = Region::new(4096, Pages::Small).unwrap();
         let config =
             StoreConfig { memory_bytes: 32 << 20, pages: Pages::Small, ..StoreConfig::default() };
@@ -80,6 +84,7 @@ impl World {
             idle_max,
             drain_max: Duration::from_secs(5),
             tls,
+            filter,
         };
         let ports = [StreamPort { mtu: 1500, tcp_port: PORT }];
         let streams =

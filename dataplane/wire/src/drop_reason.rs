@@ -69,6 +69,7 @@ drop_reasons! {
     TcpMalformed "tcp_malformed" "A TCP segment with flags that exclude each other, or with an option of a length that it cannot have."
     TcpNoConnection "tcp_no_connection" "A TCP segment of no connection that there is; a reset says so."
     TcpUnanswered "tcp_unanswered" "A TCP segment of no connection that there is, above the rate of resets, or behind the segment that ended its connection."
+    TcpStray "tcp_stray" "A TCP segment that came to a worker, and is of another worker's connection: it is not answered."
     TcpUnacceptable "tcp_unacceptable" "A TCP segment whose numbers its connection does not allow: an RST or SYN in the middle, an old acknowledgement."
     TcpFull "tcp_full" "A TCP connection to be opened when all connection slots were taken."
     RdmaMalformed "rdma_malformed" "An RDMA packet cut short or of another version, or a READ request that is not exactly its headers long."

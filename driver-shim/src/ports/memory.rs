@@ -38,6 +38,7 @@ fn info(name: &str, mac: MacAddr) -> PortInfo {
         tx_caps: TxCaps::default(),
         any_destination: false,
         busy_poll: false,
+        flows_stray: false,
     }
 }
 

@@ -135,6 +135,7 @@ pub fn open(config: &PcapPortConfig, region: &Region) -> Result<(Port, PcapHandl
         tx_caps: TxCaps::default(),
         any_destination: false,
         busy_poll: false,
+        flows_stray: false,
     };
     let rx = PcapRx {
         source,

@@ -158,6 +158,7 @@ pub fn open(
         tx_caps: TxCaps { ip: true, udp: true },
         any_destination: true,
         busy_poll: false,
+        flows_stray: false,
     };
     Ok((Port { info, queues, control: Box::new(control) }, local))
 }

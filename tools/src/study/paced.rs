@@ -133,6 +133,7 @@ impl Paced {
             tx_caps: TxCaps::default(),
             any_destination: false,
             busy_poll: true,
+            flows_stray: false,
         }
     }
 

@@ -55,6 +55,7 @@ fn port() -> (OpenPort, Arc<Mutex<Device>>, Watched) {
         tx_caps: TxCaps::default(),
         any_destination: false,
         busy_poll: false,
+        flows_stray: false,
     };
     let port = OpenPort {
         info,

@@ -6,11 +6,12 @@
 use super::Waiting;
 use crate::host::affinity;
 use crate::serve::credentials::Credentials;
+use crate::serve::ports::OpenPort;
 use crate::serve::tls::{Certificates, Clients};
 use crate::startup::flags::TcpIn;
 use crate::startup::plan::Plan;
 use dataplane::commands::admission::Users;
-use dataplane::stages::stream::{StreamsConfig, TlsConfig, TlsHandshakes};
+use dataplane::stages::stream::{ConnFilter, StreamsConfig, TlsConfig, TlsHandshakes};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -27,6 +28,7 @@ pub(super) fn streams(
     store: &Arc<Store>,
     credentials: Option<&Arc<Credentials>>,
     certificates: Option<&Arc<Certificates>>,
+    filter: Option<&Arc<ConnFilter>>,
 ) -> Result<Option<StreamsConfig>, StoreError> {
     if plan.tcp_in != TcpIn::Worker {
         return Ok(None);
@@ -46,7 +48,19 @@ pub(super) fn streams(
         idle_max: (idle_max_s > 0).then(|| Duration::from_secs(idle_max_s.into())),
         drain_max: Duration::from_secs(plan.clients.drain_seconds.into()),
         tls,
+        filter: filter.cloned(),
     }))
+}
+
+/// The connections of so many workers, where one of the ports may bring a worker the segments of another's.
+pub(super) fn filter(
+    plan: &Plan,
+    workers: NonZeroU32,
+    ports: &[OpenPort],
+) -> Option<Arc<ConnFilter>> {
+    let stray = ports.iter().any(|port| port.info.flows_stray) && plan.tcp_in == TcpIn::Worker;
+    let all = || connections(plan.conn_limit, workers) * workers.get() as usize;
+    stray.then(|| Arc::new(ConnFilter::new(all())))
 }
 
 /// Slots of a worker's among so many.

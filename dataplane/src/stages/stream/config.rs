@@ -2,6 +2,7 @@
 //!
 //! In: the process' plan. Out: values for [`super::Streams::new`]. Cannot fail.
 
+use super::filter::ConnFilter;
 use super::handshakes::TlsConfig;
 use crate::commands::admission::Users;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub struct StreamsConfig {
     pub drain_max: Duration,
     /// What TLS is spoken with, where it is.
     pub tls: Option<TlsConfig>,
+    /// The connections of all workers, where a port may bring a worker the segments of another's.
+    pub filter: Option<Arc<ConnFilter>>,
 }
 
 /// One port as the stage sees it.

@@ -12,6 +12,13 @@ use super::outcome::{End, Next};
 use crate::commands::work::Work;
 use crate::policy::Gate;
 
+/// Pause before the next look whether a source may have more,
+const RATE_PAUSE_NS: u64 = 5_000_000;
+/// for so many connections that wait: longer where there are more,
+const RATE_WAITERS: usize = 500;
+/// but not for so long that it counts as slow or idle.
+const RATE_PAUSE_MAX_NS: u64 = 500_000_000;
+
 /// Answers the requests of a client whose source has a rate bucket. When the source has used its rate up, the
 /// requests wait in the receive buffer, so that the TCP window closes.
 #[inline(never)]
@@ -51,6 +58,12 @@ pub(super) fn converse_within_rates(
     };
     gate.charge_stream(source, connection.limited, (requests, bytes), now_ns);
     next
+}
+
+/// How long so many connections wait before they look again whether they may have more: 50,000 of them together look
+/// 100,000 times a second.
+pub(super) fn rate_pause_ns(waiting: usize) -> u64 {
+    (RATE_PAUSE_NS * (1 + (waiting / RATE_WAITERS) as u64)).min(RATE_PAUSE_MAX_NS)
 }
 
 /// Half of a buffer, or of what is to be moved while others wait. With a short buffer, or a client that does not
@@ -95,7 +108,7 @@ impl Connection {
     }
 }
 
-/// Whether its client has had its time to confirm. Nothing is said then, as its SYN may be somebody else's: our own
+/// Whether its client has had its time to confirm. Nothing is said then, as its SYN may be somebody else's, and our own
 /// was sent three times.
 pub(super) fn has_not_confirmed(connection: &Connection, stand: Stand, now_ns: u64) -> bool {
     stand == Stand::Opening && now_ns >= connection.moved_ns + CONFIRM_MAX_NS

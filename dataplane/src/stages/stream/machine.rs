@@ -116,6 +116,19 @@ pub(super) struct Buffers {
     pub(super) backing: Option<Backing>,
 }
 
+impl Buffers {
+    /// So much for each of so many connections.
+    pub(super) fn new(count: usize, bytes: usize) -> impl Iterator<Item = Self> {
+        let backed = driver_shim::buffers::buffers(count, bytes).ok();
+        let mut backed = backed.into_iter().flatten();
+        (0..count).map(move |_| match backed.next() {
+            Some((bytes, backing)) => Self { bytes, backing: Some(backing) },
+            // What there is no mapping for is taken as all other memory is.
+            None => Self { bytes: vec![0; bytes].leak(), backing: None },
+        })
+    }
+}
+
 /// Long buffers, and the short ones of the connection that has them meanwhile. On the heap: most
 /// connections have none.
 #[derive(Debug)]

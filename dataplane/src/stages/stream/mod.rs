@@ -8,7 +8,7 @@
 //! In: frames that stage 3 called `Segment`. Out: frames for stage 7. `stage` is the way through it;
 //! `config` is what it is made with, `table` finds the connection, `listener` begins one, `machine` is its state (a library's, and the
 //! only file but `frames` that uses it), `connection` joins it to the conversation that kernel
-//! sockets have too, `input` gives it what has come, `limits` says what it may have, `wheel` shows what is due. A connection belongs to one worker for life: the NIC
+//! sockets have too, `input` gives it what has come, `limits` says what it may have, `filter` what others may have, `wheel` shows what is due. A connection belongs to one worker for life: the NIC
 //! spreads connections by their ends. All memory for connections is mapped at the start; values that
 //! are longer than a connection's buffers use `spill`, and longer buffers for a while.
 #![deny(clippy::indexing_slicing)]
@@ -16,6 +16,7 @@
 mod arrivals;
 mod config;
 mod connection;
+mod filter;
 mod frames;
 mod group;
 mod handshakes;
@@ -35,6 +36,7 @@ mod wheel;
 pub use arrivals::SegmentAt;
 pub use config::{StreamPort, StreamsConfig};
 pub use connection::CONNECTION_BYTES;
+pub use filter::ConnFilter;
 pub use handshakes::{TlsConfig, TlsHandshakes};
 pub use stage::Streams;
 pub use tls::{

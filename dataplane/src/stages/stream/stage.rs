@@ -10,10 +10,11 @@
 use super::arrivals::{Arrival, Segment, SegmentAt};
 use super::config::{StreamPort, StreamsConfig};
 use super::connection::{Connection, IN_BYTES, OUT_BYTES, WorkerShared};
+use super::filter::ConnFilter;
 use super::frames::{Link, Outbox, Wire};
 use super::group::{self, Group};
 use super::handshakes::{Job, Tls};
-use super::limits::{converse_within_rates, expire, has_not_confirmed};
+use super::limits::{converse_within_rates, expire, has_not_confirmed, rate_pause_ns};
 use super::listener::Listener;
 use super::machine::{Buffers, Parsed, Stand, Verdict, parse, refuse};
 use super::outcome::{End, Next};
@@ -24,7 +25,7 @@ use super::wheel::Wheel;
 use crate::observe::{ConnSlots, Server, Transport};
 use crate::policy::{Gate, Limit};
 use driver_shim::{BURST_MAX, Frame, Region};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,12 +38,6 @@ const WATCH_PAUSE_NS: u64 = 20_000_000;
 const RETRY_NS: u64 = 1_000_000;
 /// Connections whose memory is given back in one turn, at most: some 2 microseconds each.
 const RESTS_MAX: usize = 8;
-/// Pause before the next look whether a source may have more,
-const RATE_PAUSE_NS: u64 = 5_000_000;
-/// for so many connections that wait: longer where there are more,
-const RATE_WAITERS: usize = 500;
-/// but not for so long that it counts as slow or idle.
-const RATE_PAUSE_MAX_NS: u64 = 500_000_000;
 /// Resets a second of segments of no connection, of one worker. Acknowledgements that challenge are not
 /// among them: who could count what is left of one budget would learn of others' connections
 /// (CVE-2016-5696). Of those each connection has one a second.
@@ -56,6 +51,7 @@ pub struct Streams {
     connections: Box<[Connection]>,
     table: Table,
     listener: Listener,
+    filter: Option<Arc<ConnFilter>>,
     wheel: Wheel,
     /// Connections that something has happened to.
     queue: Vec<u32>,
@@ -114,11 +110,14 @@ impl Streams {
         Self {
             ports: ports.to_vec(),
             arriving: Vec::with_capacity(BURST_MAX),
-            connections: buffers(most).map(|buffers| Connection::new(&shared, buffers)).collect(),
+            connections: Buffers::new(most, IN_BYTES + OUT_BYTES)
+                .map(|buffers| Connection::new(&shared, buffers))
+                .collect(),
             rests: 0,
             rated: 0,
             table: Table::new(most),
             listener: Listener::new(most),
+            filter: config.filter,
             wheel: Wheel::new(most),
             queue: Vec::with_capacity(most),
             serving: Vec::with_capacity(most),
@@ -155,7 +154,8 @@ impl Streams {
 
     /// Gives the segments of a burst to their connections, in order, and `done` each frame with the
     /// number of its port. Errors of those that were not taken: [`DropReason::TcpMalformed`],
-    /// [`DropReason::TcpNoConnection`] (answered with a reset), [`DropReason::TcpUnanswered`], [`DropReason::TcpUnacceptable`], [`DropReason::TcpFull`].
+    /// [`DropReason::TcpNoConnection`] (answered with a reset), [`DropReason::TcpUnanswered`],
+    /// [`DropReason::TcpStray`], [`DropReason::TcpUnacceptable`], [`DropReason::TcpFull`].
     pub fn take_all(
         &mut self,
         now_ns: u64,
@@ -200,13 +200,16 @@ impl Streams {
         let connections = &self.connections;
         let has_ends = |slot| connections.get(slot as usize).is_some_and(|c| c.ends == Some(ends));
         let found = self.table.find(hash, has_ends);
-        if found.is_none() && !is_one_host(ends.theirs) {
+        if found.is_none() && !ends.are_of_one_host() {
             return Err(DropReason::TcpUnacceptable);
         }
         let slot = match found.filter(|&slot| !self.begins_anew(slot, &segment)) {
             Some(slot) => slot,
             None if segment.opens() && !self.stopping => {
                 self.begin((ends, hash), at.limited, found, now_ns)?
+            }
+            None if !segment.opens() && self.is_anothers(&ends) => {
+                return Err(DropReason::TcpStray);
             }
             None => return Err(self.refuse(ends.port, &parsed, &link, &segment, now_ns)),
         };
@@ -273,8 +276,17 @@ impl Streams {
         connection.begin(ends, facts.tcp_port, seq, &self.shared, now_ns);
         connection.limited = limited;
         self.listener.half_open(slot);
+        if let Some(filter) = &self.filter {
+            filter.enter(&ends);
+        }
         self.table.enter(hash, slot);
         Ok(slot)
+    }
+
+    /// Whether a segment of no connection here may be of another worker's, which a reset would end.
+    #[cold]
+    fn is_anothers(&self, ends: &Ends) -> bool {
+        self.filter.as_ref().is_some_and(|filter| filter.may_have(ends))
     }
 
     /// Answers a segment of no connection.
@@ -465,7 +477,11 @@ impl Streams {
             }
         }
         if has_not_confirmed(connection, stand, now_ns) {
-            return self.clear(slot);
+            if self.filter.is_none() {
+                return self.clear(slot);
+            }
+            // The client's confirmation may have come to another worker: it is told.
+            connection.machine.abort();
         }
         let deadline = expire(connection, stand, self.idle_max_ns, &self.shared, now_ns);
         let next = if connection.opened && stand != Stand::None && stand != Stand::Ended {
@@ -544,6 +560,9 @@ impl Streams {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         let Some(ends) = connection.ends else { return };
         self.table.remove(self.table.hash(&ends), slot);
+        if let Some(filter) = &self.filter {
+            filter.leave(&ends);
+        }
         self.listener.removed(slot);
         self.wheel.set(slot, None);
         self.rated -= usize::from(std::mem::take(&mut connection.rated));
@@ -567,30 +586,6 @@ impl Streams {
         self.shared.server.watchers.disconnected(peer, reason, self.conns.id(slot));
         self.conns.end(slot);
     }
-}
-
-/// Memory for the buffers of so many connections.
-fn buffers(most: usize) -> impl Iterator<Item = Buffers> {
-    let bytes = IN_BYTES + OUT_BYTES;
-    let backed = driver_shim::buffers::buffers(most, bytes).ok();
-    let mut backed = backed.into_iter().flatten();
-    (0..most).map(move |_| match backed.next() {
-        Some((bytes, backing)) => Buffers { bytes, backing: Some(backing) },
-        // What there is no mapping for is taken as all other memory is.
-        None => Buffers { bytes: vec![0; bytes].leak(), backing: None },
-    })
-}
-
-/// How long so many connections wait before they look again whether they may have more: 50,000 of them together look
-/// 100,000 times a second.
-fn rate_pause_ns(waiting: usize) -> u64 {
-    (RATE_PAUSE_NS * (1 + (waiting / RATE_WAITERS) as u64)).min(RATE_PAUSE_MAX_NS)
-}
-
-/// Whether one host has this address.
-fn is_one_host(address: IpAddr) -> bool {
-    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
-    !broadcast && !address.is_unspecified() && !address.is_multicast()
 }
 
 fn wire<'a>(

@@ -23,6 +23,14 @@ pub(super) struct Ends {
     pub(super) their_port: u16,
 }
 
+impl Ends {
+    /// Whether the client's address is one that one host has.
+    pub(super) fn are_of_one_host(&self) -> bool {
+        let broadcast = matches!(self.theirs, IpAddr::V4(v4) if v4.is_broadcast());
+        !broadcast && !self.theirs.is_unspecified() && !self.theirs.is_multicast()
+    }
+}
+
 /// The keyed hash of two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EndsHash(u32);

@@ -270,6 +270,8 @@ impl PortShared {
             tx_caps: TxCaps { ip: has(ffi::PORT_TX_IP), udp: has(ffi::PORT_TX_UDP) },
             any_destination: false,
             busy_poll: self.busy_poll,
+            // The kernel gives a frame whose ring is full to another (PACKET_FANOUT_FLAG_ROLLOVER).
+            flows_stray: self.driver == "net_af_packet" && config.queues > 1,
         })
     }
 }

@@ -146,6 +146,7 @@ impl Memory {
                 idle_max: None,
                 drain_max: std::time::Duration::from_secs(1),
                 tls: None,
+                filter: None,
             }),
             fast_path: Manner::from_env(),
         });
