@@ -17,12 +17,17 @@ class Honest(multiprocessing.Process):
     def __init__(self, address, is_new):
         super().__init__(daemon=True)
         self.address, self.is_new = address, is_new
-        self.count = multiprocessing.Value("L", 0)
+        self.count, self.cut = multiprocessing.Value("L", 0), multiprocessing.Value("L", 0)
 
     @property
     def answered(self):
         """Requests that have been."""
         return self.count.value
+
+    @property
+    def ended(self):
+        """Connections that the server has ended, though nobody asked for that."""
+        return self.cut.value
 
     def connect(self):
         """A connection."""
@@ -30,8 +35,22 @@ class Honest(multiprocessing.Process):
 
     def once(self, end):
         """A request and its reply."""
-        end.sendall(b"mn\r\n")
-        self.count.value += end.recv(100) == b"MN\r\n"
+        try:
+            end.sendall(b"mn\r\n")
+            reply = end.recv(100)
+        except (ConnectionResetError, BrokenPipeError):
+            reply = b""
+        self.count.value += reply == b"MN\r\n"
+        self.cut.value += not reply
+        return bool(reply)
+
+    def ask(self, ends, n):
+        """The same on a connection that is there; where it was ended, the next has another, so that the others keep
+        their share."""
+        ends[n] = ends[n] or self.connect()
+        if not self.once(ends[n]):
+            ends[n].close()
+            ends[n] = None
 
     def run(self):
         ends = [] if self.is_new else [self.connect() for _ in range(self.CONNECTIONS)]
@@ -45,7 +64,7 @@ class Honest(multiprocessing.Process):
                     with self.connect() as end:
                         self.once(end)
                 else:
-                    self.once(ends[n % self.CONNECTIONS])
+                    self.ask(ends, n % self.CONNECTIONS)
             except OSError:
                 pass
 
@@ -75,6 +94,8 @@ class Beside:
             during = (honest.answered - self.before[who]) / seconds
             text = f"in {seconds:.1f} s clients {who} have {during:.0f} of {rate:.0f} replies a second"
             self.report.append((text, rate > 0 and during >= self.share * rate))
+        ended = self.clients["that are there"].ended
+        self.report.append((f"{ended} connections of those that are there were ended by the server", ended == 0))
         for honest in self.clients.values():
             honest.kill()
             honest.join(10)
