@@ -1,8 +1,8 @@
 //! Segments of TCP connections, in any order and with anything in their headers. Whatever a client
 //! sends, what it gets is the replies to the bytes at their sequence numbers, within the window that it
-//! gave, behind right checksums; a client that then goes on honestly gets the rest; and no slot is lost.
+//! gave, behind right checksums; a client that then goes on honestly gets the rest, and no reset; and no slot is lost.
 
-use crate::tcp::{ITEM_MAX_BYTES, on_a_new_server};
+use crate::tcp::{LONG_ITEM_MAX_BYTES, on_a_new_server_with_long_items};
 use dataplane::observe::Server;
 use dataplane::policy::{Gate, Policy};
 use dataplane::stages::stream::{SegmentAt, StreamPort, Streams, StreamsConfig};
@@ -11,6 +11,7 @@ use driver_shim::{Pages, Region};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use store::verbs;
 use wire::tcp;
 
 const PORT: u16 = 11_211;
@@ -22,36 +23,49 @@ const STEP: usize = 8;
 const STEPS_MAX: usize = 64;
 /// Most bytes of a segment, with room to spare.
 const SEGMENT_MAX: usize = 2048;
-/// Bytes behind what it has acknowledged that the server may have kept: its window.
-const WINDOW: u32 = 16 << 10;
+/// Bytes behind what it has acknowledged that the server may have kept: its window, while a connection has long buffers.
+const WINDOW: u32 = 256 << 10;
 const MS: u64 = 1_000_000;
+/// A client that says nothing for so long may be given up.
+const SILENCE: u64 = 180_000 * MS;
 
 const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
+/// What only such options begin with as are longer than there is room for, or shorter than they can be: the kind of SACK.
+const WRONG_OPTION: [u8; 1] = [5];
+
 /// Bytes of the value that clients set and get: long, so that a window is full after a few requests.
 const VALUE_BYTES: usize = 900;
+/// Bytes of the value that is there: longer than the buffers of a connection, which then has others for a while.
+const LONG_BYTES: usize = 60_000;
 
 thread_local! {
     static REGION: Region = Region::new(SLOTS, Pages::Small).expect("a region");
     static TEXT: (Vec<u8>, Vec<u8>) = text();
+    static LONG: String = long();
 }
 
 /// What every client says, over and over, and what it is answered: whole requests.
 fn text() -> (Vec<u8>, Vec<u8>) {
     let value: String = ('a'..='z').cycle().take(VALUE_BYTES).collect();
+    let set = format!("set a 7 0 {VALUE_BYTES}\r\n{value}\r\n");
+    let of_long = format!("VALUE long 0 {LONG_BYTES}\r\n{}\r\n", long());
     let of_a = format!("VALUE a 7 {VALUE_BYTES}\r\n{value}\r\n");
     let (mut says, mut hears) = (Vec::new(), Vec::new());
     for (request, reply) in [
-        (format!("set a 7 0 {VALUE_BYTES}\r\n{value}\r\n"), "STORED\r\n".to_owned()),
+        (set.clone(), "STORED\r\n".to_owned()),
         ("get a\r\n".to_owned(), format!("{of_a}END\r\n")),
         ("mn\r\n".to_owned(), "MN\r\n".to_owned()),
         ("get none a none\r\n".to_owned(), format!("{of_a}END\r\n")),
         ("mg a v\r\n".to_owned(), format!("VA {VALUE_BYTES}\r\n{value}\r\n")),
         ("nonsense\r\n".to_owned(), "ERROR\r\n".to_owned()),
         ("get a a a\r\n".to_owned(), format!("{}END\r\n", of_a.repeat(3))),
+        ("get long a\r\n".to_owned(), format!("{of_long}{of_a}END\r\n")),
+        // So that a round of requests is not much shorter than its replies.
+        (set.repeat(4), "STORED\r\n".repeat(4)),
     ] {
         says.extend_from_slice(request.as_bytes());
         hears.extend_from_slice(reply.as_bytes());
@@ -62,6 +76,20 @@ fn text() -> (Vec<u8>, Vec<u8>) {
         text
     };
     (again(says), again(hears))
+}
+
+/// The long value.
+fn long() -> String {
+    ('A'..='Z').cycle().take(LONG_BYTES).collect()
+}
+
+/// Puts it into the store.
+fn keep_long(server: &Server) {
+    let mut session = server.store.session().expect("a session");
+    LONG.with(|value| {
+        let set = base::Store::set(b"long", 0, 0, value.as_bytes());
+        verbs::store(&mut session, None, &set).expect("there is memory for it");
+    });
 }
 
 /// `len` bytes from number `at` on of what is said again and again, of which `of` has a round and all that a segment
@@ -101,6 +129,11 @@ struct Client {
     odd: bool,
     /// Bytes of replies that it said it has.
     claimed: u32,
+    /// Ends of what was sent, as they are counted there, and when that was.
+    said: Vec<(u32, u64)>,
+    /// The server has taken something that the client said on this connection, the last of which was said then.
+    confirmed: bool,
+    taken_ns: u64,
 }
 
 struct Segment {
@@ -159,8 +192,9 @@ impl Client {
     }
 
     /// Notes what the client says by this.
-    fn note_sent(&mut self, s: &Segment) {
-        if s.flags & (SYN | ACK | RST | FIN) == SYN {
+    fn note_sent(&mut self, s: &Segment, now_ns: u64) {
+        // With an option of a wrong length it asks for nothing.
+        if s.flags & (SYN | ACK | RST | FIN) == SYN && !s.options.starts_with(&WRONG_OPTION) {
             self.asked = s.seq;
         }
         if s.flags & (SYN | RST | FIN) != 0 {
@@ -171,6 +205,7 @@ impl Client {
         let end = s.seq.wrapping_sub(self.isn).wrapping_add(len);
         if end < 1 << 30 {
             self.sent = self.sent.max(end);
+            self.said.push((end, now_ns));
         }
         if s.flags & ACK != 0 && self.agreed {
             let has = s.ack.wrapping_sub(self.iss.wrapping_add(1));
@@ -183,9 +218,12 @@ impl Client {
     }
 
     /// Takes in what the server sent, and judges it.
-    fn hear(&mut self, hears: &[u8], h: &Heard<'_>) {
+    fn hear(&mut self, hears: &[u8], h: &Heard<'_>, now_ns: u64) {
         if h.flags & RST != 0 {
             assert!(h.payload.is_empty() && h.flags & (SYN | FIN) == 0, "a bare reset");
+            let is_silent = now_ns >= self.taken_ns + SILENCE;
+            let is_honest = self.agreed && self.confirmed && !self.odd;
+            assert!(!is_honest || is_silent, "a reset for an honest client: {self:?}");
             self.agreed = false;
             return;
         }
@@ -210,6 +248,12 @@ impl Client {
         let sent = self.sent + u32::from(self.ended);
         assert!(has <= sent, "it acknowledges {has}, and {} was sent", self.sent);
         assert!(has >= self.acked, "it has {has}, and had {}", self.acked);
+        if has > self.acked {
+            // The first that was long enough may be what it has taken.
+            let first = self.said.iter().find(|&&(end, _)| end >= has);
+            (self.confirmed, self.taken_ns) = (true, first.map_or(0, |&(_, ns)| ns));
+            self.said.retain(|&(end, _)| end > has);
+        }
         self.acked = has;
         let at = h.seq.wrapping_sub(self.iss.wrapping_add(1));
         if h.payload.is_empty() && h.flags & FIN == 0 {
@@ -266,7 +310,7 @@ impl World {
             connections: CLIENTS - 1,
             session: server.store.session().expect("a session"),
             users: None,
-            item_max_bytes: ITEM_MAX_BYTES,
+            item_max_bytes: LONG_ITEM_MAX_BYTES,
             requests_per_turn: 3,
             idle_max: None,
             drain_max: Duration::from_secs(5),
@@ -287,7 +331,7 @@ impl World {
     /// Adds a segment to the burst.
     fn enter(&mut self, n: usize, segment: &Segment) {
         let client = &mut self.clients[n];
-        client.note_sent(segment);
+        client.note_sent(segment, self.now_ns);
         let bytes = client.frame(segment);
         let mut frame = self.region.alloc().expect("a slot");
         frame.fill(&bytes).expect("it fits");
@@ -338,7 +382,7 @@ impl World {
             let heard = Heard { flags: f[l4 + 13] & 0x1f, seq, ack, payload };
             let client = self.clients.iter_mut().find(|c| c.port == to).expect("one of them");
             assert_eq!(client.ipv6, ipv6);
-            client.hear(&self.hears, &heard);
+            client.hear(&self.hears, &heard, self.now_ns);
         }
     }
 
@@ -390,7 +434,7 @@ impl World {
             1 => vec![2, 4, 5, 0xb4, 1, 3, 3, 6, 4, 2, 8, 10, 0, 0, 0, 9, 0, 0, 0, 0],
             2 => vec![2, 4, 0, extra, 1, 3, 3, extra >> 4],
             3 => vec![1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, extra],
-            4 => vec![5, extra, 3, 0, 2, 2, 0, 0],
+            4 => [&WRONG_OPTION[..], &[extra, 3, 0, 2, 2, 0, 0]].concat(),
             5 => vec![0, 0, 0, 0],
             // It says that it has what it may lack: sooner or later it gets it all the same.
             6 => {
@@ -453,6 +497,8 @@ impl World {
 
     /// Ends it. Every slot returns.
     fn end(mut self, server: &Server) {
+        // From here on it ends connections, and may say so.
+        self.clients.iter_mut().for_each(|client| client.odd = true);
         self.streams.stop(self.now_ns);
         self.turn();
         // All are silent now, and none is served for longer than a second.
@@ -471,7 +517,8 @@ impl World {
 /// The first three bytes say near what number each client's own begin.
 pub(crate) fn run(data: &[u8]) {
     let Some((begins, data)) = data.split_first_chunk::<CLIENTS>() else { return };
-    on_a_new_server(|server| {
+    on_a_new_server_with_long_items(|server| {
+        keep_long(server);
         let mut world = World::new(server);
         for (n, begin) in begins.iter().enumerate() {
             let isn = (u32::from(*begin) << 24).wrapping_sub(u32::from(*begin));

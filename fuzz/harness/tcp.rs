@@ -9,25 +9,46 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use store::{Session, Store, StoreConfig};
 
-/// Largest item.
+/// Largest item,
+#[allow(dead_code, reason = "not every target has short items")]
 pub(crate) const ITEM_MAX_BYTES: usize = 4096;
+/// and where they are long.
+#[allow(dead_code, reason = "not every target has long items")]
+pub(crate) const LONG_ITEM_MAX_BYTES: usize = 64 << 10;
 
 thread_local! {
     /// Stores that were used, and that nobody uses now.
     static IDLE: RefCell<Vec<Arc<Store>>> = const { RefCell::new(Vec::new()) };
+    /// The same, of those with long items.
+    static IDLE_LONG: RefCell<Vec<Arc<Store>>> = const { RefCell::new(Vec::new()) };
     /// Only written to. It is in no server's books, so that `stats` of a run does not depend on it.
     static OPS: OpCounters = OpCounters::default();
 }
 
 /// Runs `f` with a new server, all of whose sessions have to be gone at the end.
+#[allow(dead_code, reason = "not every target has short items")]
 pub(crate) fn on_a_new_server<R>(f: impl FnOnce(&Arc<Server>) -> R) -> R {
-    let idle = IDLE.with_borrow_mut(Vec::pop);
-    let mut store = idle.unwrap_or_else(|| {
+    // A page for each of the four classes, so that nothing is evicted or refused.
+    on_a_server(&IDLE, ITEM_MAX_BYTES, 10 << 20, f)
+}
+
+/// The same with items of 64 KB, which have two classes more.
+#[allow(dead_code, reason = "not every target has long items")]
+pub(crate) fn on_a_new_server_with_long_items<R>(f: impl FnOnce(&Arc<Server>) -> R) -> R {
+    on_a_server(&IDLE_LONG, LONG_ITEM_MAX_BYTES, 16 << 20, f)
+}
+
+fn on_a_server<R>(
+    idle: &'static std::thread::LocalKey<RefCell<Vec<Arc<Store>>>>,
+    item_max_bytes: usize,
+    memory_bytes: usize,
+    f: impl FnOnce(&Arc<Server>) -> R,
+) -> R {
+    let mut store = idle.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
         let config = StoreConfig {
-            // A page for each of the four classes, so that nothing is evicted or refused.
-            memory_bytes: 10 << 20,
+            memory_bytes,
             growth_factor: 4.0,
-            item_max_bytes: ITEM_MAX_BYTES,
+            item_max_bytes,
             pages: Pages::Small,
             // The hash decides where a dump finds an item.
             hash_key: Some([7; 16]),
@@ -41,7 +62,7 @@ pub(crate) fn on_a_new_server<R>(f: impl FnOnce(&Arc<Server>) -> R) -> R {
     let server = Arc::new(Server::new(Arc::clone(&store), String::new()));
     let result = f(&server);
     drop(server);
-    IDLE.with_borrow_mut(|idle| idle.push(store));
+    idle.with_borrow_mut(|idle| idle.push(store));
     result
 }
 
