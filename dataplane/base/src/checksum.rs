@@ -33,6 +33,12 @@ impl Pieces {
         Self(sum + tail(header, rest))
     }
 
+    /// Little-endian words that were added up.
+    #[inline(always)]
+    pub fn added(words: u32) -> Self {
+        Self(words.into())
+    }
+
     /// One word, or the sum of others.
     #[inline(always)]
     pub fn word(word: u16) -> Self {

@@ -5,6 +5,7 @@
 //! that holding one is what makes them sound; nothing here reads or writes beyond a slice.
 #![allow(unsafe_code)]
 
+use base::checksum::Pieces;
 use base::crc32::MASK_BYTES;
 use store::Store;
 
@@ -68,6 +69,16 @@ pub(crate) trait Work {
 
     /// Does it. To be inlined, so that it is compiled for the processor of its caller.
     fn run(self, vector: impl Vector) -> Self::Done;
+}
+
+/// Copies `from` to `to`, which is as long, and gives its sum; by whichever the processor has.
+#[inline]
+pub(crate) fn copy_and_sum(to: &mut [u8], from: &[u8]) -> Pieces {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(vector) = Avx2::detect() {
+        return Pieces::added(vector.copy_and_sum(to, from));
+    }
+    Pieces::added(Portable.copy_and_sum(to, from))
 }
 
 mod portable;

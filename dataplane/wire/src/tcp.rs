@@ -1,18 +1,24 @@
 //! TCP (RFC 9293), as far as the stream stage reads it itself: who talks to whom, flags and lengths.
 
-use super::ipv4::{self, Ipv4Header};
-use super::ipv6::{self, Ipv6Header};
+use super::ipv4::{self, Addresses4, Ipv4Header};
+use super::ipv6::{self, Addresses6, Ipv6Header};
+use super::reply::{TTL, set_ipv4, set_ipv6};
 use base::checksum::{Pieces, field, pseudo_pieces};
 use std::net::IpAddr;
 use zerocopy::byteorder::network_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of the header without options.
 pub const HEADER_BYTES: usize = size_of::<TcpHeader>();
 
+/// The same in words of 32 bits.
+const HEADER_WORDS: u16 = 5;
+const _: () = assert!(HEADER_BYTES == 4 * HEADER_WORDS as usize);
+
 const FIN: u16 = 1;
 const SYN: u16 = 2;
 const RST: u16 = 4;
+const PSH: u16 = 8;
 const ACK: u16 = 16;
 
 /// Field map of the header without options.
@@ -27,6 +33,86 @@ pub(crate) struct TcpHeader {
     pub(crate) window: U16,
     pub(crate) checksum: U16,
     pub(crate) urgent: U16,
+}
+
+/// A segment without options: what its header says.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "the fields of RFC 9293")]
+pub struct Plain {
+    pub ports: [u16; 2],
+    pub seq: u32,
+    pub ack: Option<u32>,
+    pub push: bool,
+    pub fin: bool,
+    pub rst: bool,
+    pub window: u16,
+}
+
+impl Plain {
+    /// Writes all headers of a packet from one address to another, of one family; `packet` is as long as it is to be,
+    /// and has its payload, which has this sum. `None`: it is too short for them, or too long.
+    #[inline]
+    pub fn write(
+        &self,
+        packet: &mut [u8],
+        (src, dst): (IpAddr, IpAddr),
+        payload: Pieces,
+    ) -> Option<()> {
+        let total_len = packet.len();
+        let of_segment = |header: usize| u16::try_from(total_len.checked_sub(header)?).ok();
+        let pseudo = |addresses: &[u8], len| pseudo_pieces(addresses, ipv4::TCP, len) + payload;
+        match (src, dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                let addresses = Addresses4 { src: src.octets(), dst: dst.octets() };
+                let len = of_segment(ipv4::HEADER_BYTES)?;
+                let mut ip =
+                    Ipv4Header { protocol: ipv4::TCP, addresses, ..Ipv4Header::new_zeroed() };
+                set_ipv4(&mut ip, u16::try_from(total_len).ok()?, false);
+                let (head, segment) = packet.split_first_chunk_mut::<{ ipv4::HEADER_BYTES }>()?;
+                *segment.first_chunk_mut()? = self.header(pseudo(addresses.as_bytes(), len));
+                *head = zerocopy::transmute!(ip);
+            }
+            (IpAddr::V6(src), IpAddr::V6(dst)) => {
+                let addresses = Addresses6 { src: src.octets(), dst: dst.octets() };
+                let len = of_segment(ipv6::HEADER_BYTES)?;
+                let mut ip =
+                    Ipv6Header { next_header: ipv4::TCP, addresses, ..Ipv6Header::new_zeroed() };
+                set_ipv6(&mut ip, len, TTL);
+                let (head, segment) = packet.split_first_chunk_mut::<{ ipv6::HEADER_BYTES }>()?;
+                *segment.first_chunk_mut()? = self.header(pseudo(addresses.as_bytes(), len));
+                *head = zerocopy::transmute!(ip);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Its header. `around` is the sum of what the checksum is over beside it: pseudo-header and payload.
+    #[inline(always)]
+    fn header(&self, around: Pieces) -> [u8; HEADER_BYTES] {
+        let Self { ports: [src_port, dst_port], seq, ack, push, fin, rst, window } = *self;
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let flags = flag(ack.is_some(), ACK) | flag(push, PSH) | flag(fin, FIN) | flag(rst, RST);
+        let (offset_flags, ack) = (HEADER_WORDS << 12 | flags, ack.unwrap_or(0));
+        // Of what is about to be written, and not read back: that would wait for the writing.
+        let number = |n: u32| Pieces::added(u32::from_le_bytes(n.to_be_bytes()));
+        let sum = Pieces::word(src_port)
+            + Pieces::word(dst_port)
+            + number(seq)
+            + number(ack)
+            + Pieces::word(offset_flags)
+            + Pieces::word(window);
+        zerocopy::transmute!(TcpHeader {
+            src_port: src_port.into(),
+            dst_port: dst_port.into(),
+            seq: seq.into(),
+            ack: ack.into(),
+            offset_flags: offset_flags.into(),
+            window: window.into(),
+            checksum: field((around + sum).sum()).into(),
+            urgent: 0.into(),
+        })
+    }
 }
 
 /// A segment whose header is complete, options included.
@@ -204,6 +290,52 @@ mod tests {
                 assert!(!verify(&bytes, l4, ipv6));
                 seal(&mut bytes, l4, ipv6);
                 assert_eq!(bytes, want);
+            }
+        }
+    }
+
+    #[test]
+    fn headers_are_those_of_another_implementation() {
+        for ipv6 in [false, true] {
+            for (payload, ack, push) in
+                [(&b""[..], Some(9), false), (b"x", None, true), (b"odd", Some(u32::MAX), true)]
+            {
+                let (mut want, l4) = packet(ipv6, payload);
+                let head = TcpHeader::mut_from_prefix(&mut want[l4..]).unwrap().0;
+                let [flags, offset] =
+                    [if push { PSH } else { 0 } | ack.map_or(0, |_| ACK), 5 << 12];
+                head.offset_flags = (offset | flags).into();
+                head.ack = ack.unwrap_or(0).into();
+                if !ipv6 {
+                    let ip = Ipv4Header::mut_from_prefix(&mut want).unwrap().0;
+                    set_ipv4(ip, u16::try_from(40 + payload.len()).unwrap(), false);
+                }
+                seal(&mut want, l4, ipv6);
+                let plain = Plain {
+                    ports: [4000, 11211],
+                    seq: 7,
+                    ack,
+                    push,
+                    fin: false,
+                    rst: false,
+                    window: 100,
+                };
+                let mut got = vec![0x55; want.len()];
+                got[l4 + HEADER_BYTES..].copy_from_slice(payload);
+                let ends: (IpAddr, IpAddr) = match ipv6 {
+                    true => ([0xfd; 16].into(), [0xfc; 16].into()),
+                    false => ([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
+                };
+                plain.write(&mut got, ends, Pieces::of(payload)).unwrap();
+                assert_eq!(got, want);
+                assert!(verify(&got, l4, ipv6));
+                for n in 0..l4 + HEADER_BYTES {
+                    assert!(plain.write(&mut got[..n], ends, Pieces::of(b"")).is_none(), "{n}");
+                }
+                assert!(
+                    plain.write(&mut got, (ends.0, [1; 4].into()), Pieces::of(b"")).is_none()
+                        == ipv6
+                );
             }
         }
     }

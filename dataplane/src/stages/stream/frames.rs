@@ -5,10 +5,12 @@
 //! [`Outbox`]. Where no slot is free or the outbox is full, nothing is taken from the state machine,
 //! which keeps it; only an answer that belongs to no connection's state is lost then, and counted.
 
+use crate::plain::vector::copy_and_sum;
 use arrayvec::ArrayVec;
 use driver_shim::{Frame, HEADROOM_BYTES, Region, SLOT_BYTES};
 use smoltcp::phy::{Checksum, ChecksumCapabilities};
-use smoltcp::wire::{IpRepr, TcpPacket, TcpRepr};
+use smoltcp::wire::{IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
+use wire::tcp::Plain;
 use wire::{ipv6, tcp};
 
 /// Longest Ethernet header: with two VLAN tags.
@@ -79,17 +81,51 @@ impl Wire<'_> {
         }
         let Some((head, packet)) = frame.bytes_mut().split_at_mut_checked(l3) else { return false };
         head.copy_from_slice(self.link);
-        // Bits that the library has no use for hold what the slot held.
-        packet.iter_mut().take(HEADERS_MAX_BYTES).for_each(|b| *b = 0);
-        // TCP's sum is set when the whole packet stands.
-        let mut caps = ChecksumCapabilities::ignored();
-        caps.ipv4 = Checksum::Tx;
-        ip.emit(&mut *packet, &caps);
-        let (src, dst) = (ip.src_addr(), ip.dst_addr());
-        let Some(segment) = packet.get_mut(l4..) else { return false };
-        tcp.emit(&mut TcpPacket::new_unchecked(segment), &src, &dst, &caps);
-        tcp::seal(packet, l4, matches!(ip, IpRepr::Ipv6(_)));
+        let written = match plain(tcp) {
+            Some(plain) => write_plain(packet, ip, &plain, tcp.payload),
+            None => write(packet, ip, tcp),
+        };
+        if written.is_none() {
+            return false;
+        }
         self.out.frames.push((self.port, frame));
         true
     }
+}
+
+/// What a segment without options says.
+#[inline]
+fn plain(tcp: &TcpRepr<'_>) -> Option<Plain> {
+    let number = |number: TcpSeqNumber| number.0.cast_unsigned();
+    (tcp.header_len() == tcp::HEADER_BYTES && tcp.control != TcpControl::Syn).then(|| Plain {
+        ports: [tcp.src_port, tcp.dst_port],
+        seq: number(tcp.seq_number),
+        ack: tcp.ack_number.map(number),
+        push: tcp.control == TcpControl::Psh,
+        fin: tcp.control == TcpControl::Fin,
+        rst: tcp.control == TcpControl::Rst,
+        window: tcp.window_len,
+    })
+}
+
+#[inline]
+fn write_plain(packet: &mut [u8], ip: &IpRepr, plain: &Plain, payload: &[u8]) -> Option<()> {
+    let place = packet.get_mut(ip.header_len() + tcp::HEADER_BYTES..)?;
+    let sum = copy_and_sum(place, payload);
+    plain.write(packet, (ip.src_addr().into(), ip.dst_addr().into()), sum)
+}
+
+#[cold]
+fn write(packet: &mut [u8], ip: &IpRepr, tcp: &TcpRepr<'_>) -> Option<()> {
+    // Bits that the library has no use for hold what the slot held.
+    packet.iter_mut().take(HEADERS_MAX_BYTES).for_each(|b| *b = 0);
+    // TCP's sum is set when the whole packet stands.
+    let mut caps = ChecksumCapabilities::ignored();
+    caps.ipv4 = Checksum::Tx;
+    ip.emit(&mut *packet, &caps);
+    let (src, dst, l4) = (ip.src_addr(), ip.dst_addr(), ip.header_len());
+    let segment = packet.get_mut(l4..)?;
+    tcp.emit(&mut TcpPacket::new_unchecked(segment), &src, &dst, &caps);
+    tcp::seal(packet, l4, matches!(ip, IpRepr::Ipv6(_)));
+    Some(())
 }
