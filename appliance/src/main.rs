@@ -38,7 +38,13 @@ fn main() -> ExitCode {
         }
     };
     let done = match asked {
-        Command::Serve(flags) => {
+        Command::Serve(mut flags) => {
+            if flags.process.daemon && service::watches() {
+                complain(format_args!(
+                    "gnomon: -d has no effect under a service manager, which waits for this process\n"
+                ));
+                flags.process.daemon = false;
+            }
             if flags.process.daemon && !flags.dry_run && !daemon::is_detached() {
                 return daemon::detach().unwrap_or_else(|error| {
                     complain(format_args!("gnomon: cannot start in the background: {error}\n"));

@@ -119,8 +119,11 @@ impl Mapping {
         if pages != Pages::Small {
             // By its size: a machine may be set to have larger ones by default, which could not be
             // unmapped in steps of 2 MB.
-            match map(at, len, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB | libc::MAP_POPULATE) {
-                Ok(base) => return Ok(Self { base, len, kind: MemoryKind::Huge }),
+            let huge = map(at, len, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB | libc::MAP_POPULATE)
+                .map(|base| Self { base, len, kind: MemoryKind::Huge })
+                .and_then(|mapping| mapping.populate().map(|()| mapping));
+            match huge {
+                Ok(mapping) => return Ok(mapping),
                 Err(e) if pages == Pages::Require => return Err(e),
                 Err(_) => {}
             }
@@ -130,6 +133,23 @@ impl Mapping {
             mapping.kind = MemoryKind::Transparent;
         }
         Ok(mapping)
+    }
+
+    /// Has the kernel give all of its pages now. A control group's limit shows here, and else as a signal at the first
+    /// write, for mmap does not fail of it.
+    fn populate(&self) -> io::Result<()> {
+        // SAFETY: the mapping is ours, whole, and its bytes stay what they are.
+        let rc = unsafe {
+            libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_POPULATE_WRITE)
+        };
+        if rc == 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error() {
+            // Before Linux 5.14.
+            error if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+            _ => Err(io::ErrorKind::OutOfMemory.into()),
+        }
     }
 
     /// Maps at least `bytes` (rounded up to 2 MB) of a file, from `offset` on, which must be a

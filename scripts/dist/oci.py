@@ -27,8 +27,8 @@ NOBODY = 65532
 
 ENVIRONMENT = {
     "PATH": "/usr/bin",
-    "GNOMON_LISTEN": "0.0.0.0",
-    "GNOMON_METRICS": "0.0.0.0:9150",
+    "GNOMON_LISTEN": "*",
+    "GNOMON_METRICS": "*:9150",
 }
 """A container's network is its own, so the service is on all of its addresses. Flags win."""
 

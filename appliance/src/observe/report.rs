@@ -89,9 +89,14 @@ pub fn plan_text(plan: &Plan) -> String {
     }
     match plan.worker_cpus.as_slice() {
         [] => t.row("workers", "none: UDP is off"),
-        cpus => t.row("workers", format_args!("{} on CPU {}", cpus.len(), cpu_list(cpus))),
+        cpus if plan.pinned => {
+            t.row("workers", format_args!("{} on CPU {}", cpus.len(), cpu_list(cpus)));
+        }
+        cpus => t.row("workers", format_args!("{} on any CPU", cpus.len())),
     }
-    t.row("control", format_args!("CPU {}", plan.control_cpu));
+    if plan.pinned {
+        t.row("control", format_args!("CPU {}", plan.control_cpu));
+    }
     if let Some(numa) = &plan.numa {
         t.row("memory", format_args!("of NUMA node {}", numa.node));
     }

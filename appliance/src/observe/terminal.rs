@@ -26,8 +26,11 @@ pub fn stats(flags: &StatsFlags) -> Result<bool, Box<dyn Error>> {
         None => page,
         Some(name) => samples(&page, name),
     };
+    if let (Some(name), true) = (&flags.name, text.is_empty()) {
+        return Err(format!("there is no metric {name}; `gnomon stats --list` has them all").into());
+    }
     print(&text)?;
-    Ok(!text.is_empty())
+    Ok(true)
 }
 
 /// Shows screens, each about the time since the one before; the first about the first interval.

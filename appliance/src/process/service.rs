@@ -7,6 +7,11 @@
 use sd_notify::NotifyState;
 use std::time::{Duration, Instant};
 
+/// Whether there is one that watches this process, and would not know another that it starts.
+pub fn watches() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
 /// Says that clients may come.
 pub fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);

@@ -9,10 +9,11 @@ pub use unix::SocketFile;
 use crate::serve::tcp::Source;
 use crate::startup::flags::{FileMask, MetricsAddr};
 use crate::startup::plan::{Device, Plan, UnixPlan};
+use nix::libc;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt::Write as _;
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 
 /// What the kernel takes of replies beyond what it may send at once. Without a limit it takes two
@@ -73,7 +74,10 @@ pub enum SocketError {
         path: PathBuf,
     },
     /// Anything else about the Unix socket.
-    #[error("cannot listen on the Unix socket {path}: {source}; choose another path with {flag}")]
+    #[error(
+        "cannot listen on the Unix socket {path}: {source}; choose another path with {flag}{}",
+        for_root(source)
+    )]
     Unix {
         /// The flag that sets the path.
         flag: &'static str,
@@ -92,6 +96,16 @@ pub enum SocketError {
         /// The kernel's words.
         source: io::Error,
     },
+}
+
+/// Root makes the socket before it becomes another user.
+fn for_root(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            ", or let root write there (CAP_DAC_OVERRIDE, CAP_CHOWN), which makes it before -u"
+        }
+        _ => "",
+    }
 }
 
 fn refused(protocol: &'static str, address: SocketAddr) -> impl Fn(io::Error) -> SocketError {
@@ -176,7 +190,7 @@ pub fn probe(plan: &Plan) -> Result<(), SocketError> {
     match &plan.metrics {
         Some(MetricsAddr::Unix(path)) => unix::probe(path, "--metrics")?,
         Some(MetricsAddr::Tcp(address)) => {
-            bind_tcp(*address, false).map_err(refused("metrics", *address))?;
+            bind_metrics(*address).map_err(refused("metrics", *address))?;
         }
         None => {}
     }
@@ -193,10 +207,23 @@ fn metrics(address: &MetricsAddr) -> Result<MetricsListener, SocketError> {
         }
         MetricsAddr::Tcp(address) => {
             let refused = refused("metrics", *address);
-            let listener = listen_on(*address, false, METRICS_BACKLOG).map_err(&refused)?;
+            let socket = bind_metrics(*address).map_err(&refused)?;
+            socket.listen(METRICS_BACKLOG).map_err(&refused)?;
+            let listener = TcpListener::from(socket);
             let address = MetricsAddr::Tcp(listener.local_addr().map_err(&refused)?);
             Ok(MetricsListener { source: Source::Tcp(listener, None), address, file: None })
         }
+    }
+}
+
+/// `[::]` is all addresses of both families here, as scrapers expect it, or those of IPv4 where the kernel has no IPv6.
+fn bind_metrics(address: SocketAddr) -> io::Result<Socket> {
+    let of_all = matches!(address, SocketAddr::V6(v6) if v6.ip().is_unspecified());
+    match bind_tcp_of(address, false, !of_all) {
+        Err(error) if of_all && error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {
+            bind_tcp((Ipv4Addr::UNSPECIFIED, address.port()).into(), false)
+        }
+        bound => bound,
     }
 }
 
@@ -207,6 +234,10 @@ fn listen_on(address: SocketAddr, before_it_exists: bool, backlog: i32) -> io::R
 }
 
 fn bind_tcp(address: SocketAddr, before_it_exists: bool) -> io::Result<Socket> {
+    bind_tcp_of(address, before_it_exists, true)
+}
+
+fn bind_tcp_of(address: SocketAddr, before_it_exists: bool, only_v6: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     // Connections have these from their listener: peers that are gone are found out, and each write
@@ -216,7 +247,7 @@ fn bind_tcp(address: SocketAddr, before_it_exists: bool) -> io::Result<Socket> {
     socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
     socket.set_nonblocking(true)?;
     if address.is_ipv6() {
-        socket.set_only_v6(true)?;
+        socket.set_only_v6(only_v6)?;
     }
     if before_it_exists {
         // The TAP device gets the address later, when the network is configured.

@@ -6,6 +6,7 @@
 mod choices;
 mod clients;
 mod config;
+mod environment;
 mod extended;
 mod observe;
 mod offload;
@@ -121,7 +122,7 @@ impl Cli {
     /// # Errors
     /// What is wrong with the file of `--config`.
     pub fn from_args() -> Result<Asked, ConfigError> {
-        let root = Self::command();
+        let root = environment::usable(Self::command());
         let merged = config::merge(&root, with_default_command(std::env::args_os()))?;
         let matches = root.clone().get_matches_from(&merged.args);
         if let Some((name, typed)) = matches.subcommand()
@@ -399,8 +400,8 @@ pub struct ServeFlags {
     #[command(flatten)]
     pub offload: OffloadFlags,
 
-    /// Serve metrics at http://ADDR:PORT/metrics, or at /metrics on a Unix socket. Keep a TCP
-    /// address to a network that you trust.
+    /// Serve metrics at http://ADDR:PORT/metrics, or at /metrics on a Unix socket; * is all addresses.
+    /// Keep a TCP address to a network that you trust.
     #[arg(
         long,
         value_name = "unix:PATH|ADDR:PORT",

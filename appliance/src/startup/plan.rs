@@ -75,6 +75,9 @@ pub struct Plan {
     pub worker_cpus: Vec<usize>,
     /// A flag sets their number.
     pub cores_given: bool,
+    /// Threads keep to their CPUs. Those on kernel sockets do where a CPU was chosen: several processes of a machine
+    /// would share the same few.
+    pub pinned: bool,
     /// The CPU of everything else.
     pub control_cpu: usize,
     /// The NUMA node that memory comes from. `None`: where the kernel likes.
@@ -258,8 +261,13 @@ impl Plan {
         let wanted = resources::needed_bytes(flags, queues) + resources::connection_bytes(flags);
         notes.extend(node.as_ref().and_then(|node| numa::shortage(node, wanted)));
         let listeners = tcp.len() + usize::from(clients.unix.is_some());
-        let open_files =
+        let (open_files, conn_limit) =
             resources::open_files(flags, machine, &ports, listeners, worker_cpus.len())?;
+        if conn_limit < flags.conn_limit {
+            notes.push(format!(
+                "at most {conn_limit} connections: the limit of open files is {open_files}; raise it (ulimit -Hn, LimitNOFILE=)"
+            ));
+        }
         let asked = flags.slab_growth_factor;
         if asked.is_nan() || asked <= 1.0 {
             return Err(PlanError::GrowthFactor(asked));
@@ -299,7 +307,7 @@ impl Plan {
             tcp_in: flags.tcp_in(),
             exception_rate: flags.exception_rate,
             tcp_threads: usize::from(flags.threads),
-            conn_limit: flags.conn_limit as usize,
+            conn_limit: conn_limit as usize,
             conn_memory_bytes: resources::conn_memory(flags, memory_bytes)?,
             clients,
             tls,
@@ -307,6 +315,7 @@ impl Plan {
             open_files,
             worker_cpus,
             cores_given: flags.cores.is_some(),
+            pinned: own || flags.control_core.is_some(),
             control_cpu,
             numa: node.map(|node| NumaPlan::new(&node, &machine.cpus)),
             tcp_cpus,
@@ -351,6 +360,11 @@ impl Plan {
             self.eviction.name(),
             self.batch,
         ))
+    }
+
+    /// Where a thread runs that is planned on this CPU.
+    pub fn cpus_of(&self, cpu: usize) -> Vec<usize> {
+        if self.pinned { vec![cpu] } else { self.cpus() }
     }
 
     /// CPUs that anything runs on.

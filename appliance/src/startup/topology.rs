@@ -249,7 +249,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     let server = Arc::new(server);
     let Opened { driver, region, mut ports } = ports::open(plan)?;
     // After DPDK's start, which moves the thread that calls it.
-    affinity::keep_on(&[plan.control_cpu]);
+    affinity::keep_on(&plan.cpus_of(plan.control_cpu));
     if let Some(identity) = identity {
         // The last time that their devices can be put right: udev may have changed them meanwhile.
         ports
@@ -296,9 +296,9 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     for (index, port) in ports.iter().enumerate() {
         if let Some(path) = &port.exception_path {
             let (path, stop) = (Arc::clone(path), Arc::clone(&stop));
-            let cpu = plan.control_cpu;
+            let cpus = plan.cpus_of(plan.control_cpu);
             exception_paths.push(Waiting::new(format!("side-door-{index}"), move || {
-                affinity::keep_on(&[cpu]);
+                affinity::keep_on(&cpus);
                 path.run(&stop);
             }));
         }
@@ -306,9 +306,9 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     if let Some(region) = region {
         if let Some((beside, updater)) = offload::open(plan, &region, &store)? {
             appliance.beside = Some(beside);
-            let (stop, cpu) = (Arc::clone(&stop), plan.control_cpu);
+            let (stop, cpus) = (Arc::clone(&stop), plan.cpus_of(plan.control_cpu));
             updating = Some(Waiting::new("index-updater".to_owned(), move || {
-                affinity::keep_on(&[cpu]);
+                affinity::keep_on(&cpus);
                 updater.run(&stop);
             }));
         }
@@ -345,9 +345,9 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
             });
             appliance.counters.push(worker.counters());
             appliance.capture_lines.push(worker.capture_line());
-            let (driver, stop) = (driver.clone(), Arc::clone(&stop));
+            let (driver, stop, cpus) = (driver.clone(), Arc::clone(&stop), plan.cpus_of(cpu));
             working.push(Waiting::new(format!("worker-{n}"), move || {
-                affinity::keep_on(&[cpu]);
+                affinity::keep_on(&cpus);
                 let _known = driver.enrol();
                 worker.run(&stop);
             }));
@@ -455,7 +455,8 @@ impl Built {
                 sandbox,
             };
             let stop = Arc::clone(&appliance.stop);
-            let thread = metrics::serve(listener.source, sources, plan.control_cpu, stop)?;
+            let thread =
+                metrics::serve(listener.source, sources, plan.cpus_of(plan.control_cpu), stop)?;
             appliance.metrics = Some(Running { name: "metrics".to_owned(), thread });
             (appliance.metrics_address, appliance.metrics_file) =
                 (Some(listener.address), listener.file);
@@ -470,10 +471,10 @@ fn gpu_figures(plan: &Plan, appliance: &Appliance) -> (GpuFigures, Option<Waitin
     if appliance.beside.is_none() || !matches!(plan.engine, Engine::Auto | Engine::Gpu) {
         return (figures, None);
     }
-    let (told, cpu) = (figures.clone(), plan.control_cpu);
+    let (told, cpus) = (figures.clone(), plan.cpus_of(plan.control_cpu));
     let watching = offload::gpu_health().map(|watch| {
         Waiting::new("gpu-health".to_owned(), move || {
-            affinity::keep_on(&[cpu]);
+            affinity::keep_on(&cpus);
             watch(&stop, &told);
         })
     });

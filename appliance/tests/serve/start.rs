@@ -141,6 +141,51 @@ fn the_environment_sets_flags_and_the_command_line_wins() {
     assert_eq!(plan(&["-m", "16"])["memory_bytes"], 16 << 20);
 }
 
+/// Empty ones, and links that Kubernetes makes of a service's name.
+#[test]
+fn variables_that_are_no_flags_are_left_alone() {
+    let mut command = gnomon();
+    command.args(["-p", "-1", "-U", "-1", "-m", "8", "--dry-run"]);
+    command.env("GNOMON_PORT", "tcp://10.96.0.1:11211").env("GNOMON_TCP_PORT", "tcp://10.96.0.1:1");
+    command.env("GNOMON_UDP_PORT", "udp://10.96.0.1:1").env("GNOMON_METRICS", "");
+    let out = output(&mut command);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    // One that is a flag and wrong is an error still.
+    let out = output(gnomon().args(["--dry-run"]).env("GNOMON_TCP_PORT", "tcp"));
+    assert_eq!(out.status.code(), Some(2));
+}
+
+/// A service manager waits for the process that it has started.
+#[test]
+fn nothing_goes_into_the_background_under_a_service_manager() {
+    let path = std::env::temp_dir().join(format!("gnomon-notify-{}", std::process::id()));
+    let manager = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    let mut command = gnomon();
+    command.args(["-d", "-p", "-1", "-U", "-1", "-m", "8"]).env("NOTIFY_SOCKET", &path);
+    let server = Server::spawn(&mut command);
+    Tcp::connect(server.tcp()).expect("get a\r\n", "END\r\n");
+    let mut said = [0; 512];
+    let len = manager.recv(&mut said).unwrap();
+    assert!(said[..len].starts_with(b"READY=1"), "{said:?}");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn connections_are_as_many_as_files_may_be_open_where_no_flag_says() {
+    let gnomon = env!("CARGO_BIN_EXE_gnomon");
+    let plan = |flags: &str| {
+        let run = format!("ulimit -n 1024; exec {gnomon} -p -1 -U 0 -m 8 {flags} --dry-run --json");
+        output(std::process::Command::new("sh").args(["-c", &run]))
+    };
+    let out = plan("");
+    let plan_of: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let most = plan_of["conn_limit"].as_u64().unwrap();
+    assert!((800..1000).contains(&most), "{most}");
+    assert_eq!(plan_of["open_files"], 1024);
+    assert!(plan_of["notes"][0].as_str().unwrap().starts_with("at most "), "{plan_of}");
+    refuses(&plan("-c 1025"), "-c 1025 needs ");
+}
+
 #[test]
 fn the_port_file_names_the_ports_in_use() {
     let path = std::env::temp_dir().join(format!("gnomon-port-file-{}", std::process::id()));

@@ -5,6 +5,7 @@
 use crate::startup::flags::MetricsAddr;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// Longest wait for all of it.
@@ -45,12 +46,24 @@ pub fn fetch(address: &MetricsAddr) -> Result<String, FetchError> {
 
 /// A connection to the server of metrics there.
 pub(crate) fn connect(address: &MetricsAddr) -> io::Result<Socket> {
-    let (domain, address) = match address {
-        MetricsAddr::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
-        MetricsAddr::Tcp(address) => (Domain::for_address(*address), (*address).into()),
-    };
+    match address {
+        MetricsAddr::Unix(path) => connect_to(Domain::UNIX, &SockAddr::unix(path)?),
+        // All addresses of both families: this machine's, of one that it has.
+        MetricsAddr::Tcp(SocketAddr::V6(all)) if all.ip().is_unspecified() => {
+            let to = |ip: IpAddr| connect_tcp((ip, all.port()).into());
+            to(Ipv6Addr::LOCALHOST.into()).or_else(|_| to(Ipv4Addr::LOCALHOST.into()))
+        }
+        MetricsAddr::Tcp(address) => connect_tcp(*address),
+    }
+}
+
+fn connect_tcp(address: SocketAddr) -> io::Result<Socket> {
+    connect_to(Domain::for_address(address), &address.into())
+}
+
+fn connect_to(domain: Domain, address: &SockAddr) -> io::Result<Socket> {
     let socket = Socket::new(domain, Type::STREAM, None)?;
-    socket.connect_timeout(&address, FETCH_MAX)?;
+    socket.connect_timeout(address, FETCH_MAX)?;
     Ok(socket)
 }
 

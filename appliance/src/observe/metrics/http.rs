@@ -53,20 +53,20 @@ pub enum MetricsError {
     Start(#[from] io::Error),
 }
 
-/// Serves until `stop` is set, on `cpu`.
+/// Serves until `stop` is set, on these CPUs.
 ///
 /// # Errors
 /// [`MetricsError`].
 pub fn serve(
     listener: Source,
     sources: Sources,
-    cpu: usize,
+    cpus: Vec<usize>,
     stop: Arc<AtomicBool>,
 ) -> Result<JoinHandle<()>, MetricsError> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
     let thread = std::thread::Builder::new().name("metrics".to_owned());
     Ok(thread.spawn(move || {
-        affinity::keep_on(&[cpu]);
+        affinity::keep_on(&cpus);
         allocator::prepare_thread();
         if let Err(error) = run(&runtime, listener, sources, stop) {
             tracing::error!(%error, "there are no metrics any more");

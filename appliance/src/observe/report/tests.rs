@@ -221,6 +221,7 @@ fn the_plan_in_json() {
         "open_files": 1024 + 128 + 4 * 5 + 2,
         "worker_cpus": [2],
         "cores_given": true,
+        "pinned": true,
         "control_cpu": 0,
         "tcp_cpus": [0, 1, 3, 4, 5, 6, 7],
         "memory_bytes": 64 << 20,

@@ -16,8 +16,8 @@ pub struct WhereFlags {
     #[arg(default_value = "unix:/run/gnomon/metrics.sock")]
     pub server: MetricsAddr,
 
-    /// The same, as the path of a Unix socket.
-    #[arg(long, value_name = "PATH", conflicts_with = "server")]
+    /// The same, as the path of a Unix socket; takes the place of --server.
+    #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 }
 

@@ -203,6 +203,7 @@ fn each_wrong_value_is_named_with_its_reason() {
         (&["-m", "-1"], "unexpected argument '-1'"),
         (&["-f", "x"], "invalid float literal"),
         (&["--port", "eth0"], "neither a PCI address"),
+        (&["--port", "11211"], "the TCP port is --tcp-port"),
         (&["--port", "0000:81:00.8"], "neither a PCI address"),
         (&["--port", "net_tap0/../x"], "neither a PCI address"),
         (&["--ip", "10.0.0.1"], "not ADDR/LEN"),

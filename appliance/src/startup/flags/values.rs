@@ -239,6 +239,9 @@ impl FromStr for PortSpec {
         if is_vdev && device.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b)) {
             return Ok(Self::Vdev(s.to_owned()));
         }
+        if s.bytes().all(|b| b.is_ascii_digit()) {
+            return Err("a number, and no device: the TCP port is --tcp-port (-p)".to_owned());
+        }
         Err("neither a PCI address (0000:81:00.0) nor a DPDK virtual device (net_tap0,iface=…)"
             .to_owned())
     }
@@ -377,10 +380,13 @@ impl FromStr for MetricsAddr {
         match s.strip_prefix("unix:") {
             Some("") => Err("unix: and no path".to_owned()),
             Some(path) => Ok(Self::Unix(path.into())),
-            None => s.parse().map(Self::Tcp).map_err(|_| {
-                "neither unix:PATH nor ADDR:PORT (unix:/run/gnomon/metrics.sock, 127.0.0.1:9150)"
-                    .to_owned()
-            }),
+            None => {
+                let all = s.strip_prefix('*').map(|port| format!("[::]{port}"));
+                all.as_deref().unwrap_or(s).parse().map(Self::Tcp).map_err(|_| {
+                    "neither unix:PATH nor ADDR:PORT (unix:/run/gnomon/metrics.sock, 127.0.0.1:9150, *:9150 for all)"
+                        .to_owned()
+                })
+            }
         }
     }
 }

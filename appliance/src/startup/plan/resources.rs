@@ -29,6 +29,8 @@ const CONN_SHARED_BYTES: u64 = 16 << 20;
 const CONN_SHARED_LEAST_BYTES: u64 = 4 << 20;
 /// A request's line and a reply's, beside the item's value.
 const BESIDE_ITEM_BYTES: u64 = 16 << 10;
+/// What -c is without the flag.
+const CONN_LIMIT_DEFAULT: u32 = 1024;
 /// Open files besides connections and sockets: devices, logs, polls, what libraries open.
 const FILES_BESIDES: u64 = 128;
 
@@ -257,14 +259,14 @@ pub(super) fn conn_memory(flags: &ServeFlags, items: u64) -> Result<u64, PlanErr
     }
 }
 
-/// Files that may be open at once.
+/// Files that may be open at once, and how many connections: fewer than -c has by default where the limit is lower.
 pub(super) fn open_files(
     flags: &ServeFlags,
     machine: &Machine,
     ports: &[PortPlan],
     listeners: usize,
     workers: usize,
-) -> Result<u64, PlanError> {
+) -> Result<(u64, u32), PlanError> {
     let sockets: usize = ports
         .iter()
         .map(|p| match &p.device {
@@ -276,12 +278,15 @@ pub(super) fn open_files(
     // listener has a copy to watch, and a connection that it refuses.
     let per_thread = listeners + 4;
     let fixed = sockets + per_thread * usize::from(flags.threads) + 2 * listeners;
-    let need = u64::from(flags.conn_limit) + fixed as u64 + FILES_BESIDES;
-    match machine.open_files_max {
-        Some(limit) if need > limit => {
-            Err(PlanError::OpenFiles { conn_limit: flags.conn_limit, need, limit })
-        }
-        _ => Ok(need),
+    let (conn_limit, besides) = (flags.conn_limit, fixed as u64 + FILES_BESIDES);
+    let need = u64::from(conn_limit) + besides;
+    let Some(limit) = machine.open_files_max.filter(|limit| need > *limit) else {
+        return Ok((need, conn_limit));
+    };
+    let fits = limit.checked_sub(besides).and_then(|fits| u32::try_from(fits).ok());
+    match fits {
+        Some(fits) if fits > 0 && conn_limit == CONN_LIMIT_DEFAULT => Ok((limit, fits)),
+        _ => Err(PlanError::OpenFiles { conn_limit, need, limit }),
     }
 }
 
