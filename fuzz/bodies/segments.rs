@@ -40,7 +40,7 @@ const WRONG_OPTION: [u8; 1] = [5];
 /// Bytes of the value that clients set and get: long, so that a window is full after a few requests.
 const VALUE_BYTES: usize = 900;
 /// Bytes of the value that is there: longer than the buffers of a connection, which then has others for a while.
-const LONG_BYTES: usize = 60_000;
+const LONG_BYTES: usize = 20_000;
 
 thread_local! {
     static REGION: Region = Region::new(SLOTS, Pages::Small).expect("a region");
