@@ -207,7 +207,7 @@ fn what_is_another_workers_is_not_reset() {
     let h = one.hear().pop().unwrap();
     let late = Peer { port: 9, seq: 2, ack: h.seq.wrapping_add(1) };
     assert_eq!(other.send(late, "A", b"mn\r\n"), Err(DropReason::TcpStray));
-    // Where it is not confirmed in time, its client may have done so elsewhere, and is told, as it expects it.
+    // Where it is not confirmed in time, its client may have done so elsewhere, and gets a reset, as it expects it.
     let told = one.pass(20).pop().unwrap();
     assert_eq!((told.to, &told.flags[..], told.seq), (9, "AR", late.ack));
     // What is gone is nobody's.

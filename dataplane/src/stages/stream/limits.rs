@@ -108,7 +108,7 @@ impl Connection {
     }
 }
 
-/// Whether its client has had its time to confirm. Nothing is said then, as its SYN may be somebody else's, and our own
+/// Whether its client has had its time to confirm. Nothing is said then, as its SYN may be another host's, and our own
 /// was sent three times.
 pub(super) fn has_not_confirmed(connection: &Connection, stand: Stand, now_ns: u64) -> bool {
     stand == Stand::Opening && now_ns >= connection.moved_ns + CONFIRM_MAX_NS

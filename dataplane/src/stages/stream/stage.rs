@@ -480,7 +480,7 @@ impl Streams {
             if self.filter.is_none() {
                 return self.clear(slot);
             }
-            // The client's confirmation may have come to another worker: it is told.
+            // The client's confirmation may have come to another worker: it gets a reset.
             connection.machine.abort();
         }
         let deadline = expire(connection, stand, self.idle_max_ns, &self.shared, now_ns);
