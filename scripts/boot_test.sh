@@ -224,6 +224,7 @@ appliance_boots() {
     check "$nic: the worker has taken TCP segments" figure gnomon_worker_tcp_segments_total "> 50"
   fi
 
+  check "$nic: systemd reloads it" guest 60 "systemctl reload gnomon"
   check "$nic: its cable is pulled" machine set_link name=nic up=off
   guest_wait "$nic: the log says so" 60 logged "link down"
   check "$nic: so does the metric" figure gnomon_port_link_up "== 0"
