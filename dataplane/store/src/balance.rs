@@ -10,6 +10,8 @@
 //! In: how far each hand has come, and who was missed. Out: classes. What is evicted sets the
 //! pace, not time. Never fails.
 
+use std::mem;
+
 /// A class as it is now.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
@@ -28,13 +30,27 @@ pub(super) struct Seen {
 pub(super) struct Standing {
     steps: u64,
     evicted: u64,
+    /// Items that were stored, when its only page was looked at last.
+    stored: u64,
     pub(super) pages: u32,
     /// Items that will be missed with one page less, or would not be with one more.
     pub(super) worth: f64,
     /// Rounds that the hand is ahead of the common one; negative when it is behind.
     ahead: f64,
     /// It evicted since the last look.
-    busy: bool,
+    pub(super) busy: bool,
+}
+
+impl Standing {
+    /// How much of its hand's way a page costs: the hand goes over the page at least.
+    fn cost(&self) -> f64 {
+        1.0 / f64::from(self.pages)
+    }
+
+    /// Whether its hand is behind by so many pages at least.
+    pub(super) fn is_behind(&self, pages: f64) -> bool {
+        self.ahead + pages * self.cost() <= 0.0
+    }
 }
 
 /// Rounds that a hand can be ahead or behind. What is further off is long ago.
@@ -85,6 +101,22 @@ impl Balance {
         busy.max_by(|(_, a), (_, b)| a.ahead.total_cmp(&b.ahead)).map(|(n, c)| (n, c.worth))
     }
 
+    /// Pages of a class.
+    pub(super) fn pages(&self, n: usize) -> u32 {
+        self.0.get(n).map_or(0, |class| class.pages)
+    }
+
+    /// Whether the class has one page, and items were stored in it since it was asked so last, or `asked` says that
+    /// any was asked for: `stored` is how many were stored so far. Then its hand has gone round it.
+    pub(super) fn keeps_only_page(&mut self, n: usize, stored: u64, asked: bool) -> bool {
+        let Some(class) = self.0.get_mut(n).filter(|class| class.pages == 1) else { return false };
+        let keeps = mem::replace(&mut class.stored, stored) != stored || asked;
+        if keeps {
+            class.ahead = (class.ahead + class.cost()).min(AHEAD_MAX);
+        }
+        keeps
+    }
+
     /// Among classes that may give a page, whose hand would be furthest behind after that: one that
     /// is now behind by so many pages at least.
     pub(super) fn giver(
@@ -92,14 +124,12 @@ impl Balance {
         behind: f64,
         may: impl Fn(usize, &Standing) -> bool,
     ) -> Option<usize> {
-        // The hand goes over a page at least.
-        let cost = |class: &Standing| 1.0 / f64::from(class.pages);
         self.0
             .iter()
             .enumerate()
             .filter(|(n, c)| c.pages > 0 && may(*n, c))
-            .filter(|(_, c)| c.ahead + behind * cost(c) <= 0.0)
-            .min_by(|(_, a), (_, b)| (a.ahead + cost(a)).total_cmp(&(b.ahead + cost(b))))
+            .filter(|(_, c)| c.is_behind(behind))
+            .min_by(|(_, a), (_, b)| (a.ahead + a.cost()).total_cmp(&(b.ahead + b.cost())))
             .map(|(n, _)| n)
     }
 }

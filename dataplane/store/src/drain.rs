@@ -11,12 +11,12 @@
 //! A class's lock is taken for a short run of chunks at a time. Chunks come back only when their
 //! epoch has passed, so emptying a page takes several turns of housekeeping. An `urgent` drain (for a
 //! class without any page, with a client waiting) evicts every item for which there is no free chunk
-//! at once. Never fails; a page is late for as long as a pinned reader may still see an item in it.
+//! at once. So does one of a class's only page: there are no other chunks to move to. Never fails; a page is late for as long as a pinned reader may still see an item in it.
 
 use super::evict::RUN_CHUNKS;
 use super::item::{ItemRef, Location};
 use super::moving::Drain;
-use super::slab::Class;
+use super::slab::{Class, ClassId};
 use super::state::Store;
 
 /// Chunks that are looked at in one turn of housekeeping.
@@ -64,6 +64,25 @@ impl Store {
         false
     }
 
+    /// Items stored in the class so far, and whether any in the page at its hand was asked for, which none is from
+    /// now on.
+    pub(super) fn pass_over(&self, id: ClassId) -> (u64, bool) {
+        let (mut asked, mut chunk, mut stored) = (false, 0, 0);
+        while chunk < self.slabs.size(id).per_page {
+            let class = &mut self.slabs.lock(id);
+            stored = class.tally.stored;
+            for n in chunk..chunk + RUN_CHUNKS {
+                let page = class.hand_page;
+                self.slabs.with_item(class, page, n, |_, _, item| {
+                    asked |= item.is_visited();
+                    item.clear_visited();
+                });
+            }
+            chunk += RUN_CHUNKS;
+        }
+        (stored, asked)
+    }
+
     /// Empties the next `n` chunks.
     fn vacate(&self, drain: &mut Drain, n: u32, urgent: bool) -> Run {
         let mut class = self.slabs.lock(drain.class);
@@ -97,7 +116,7 @@ impl Store {
         let movable = self.is_live(&item) && !item.is_large() && !self.slabs.is_in_turn();
         if movable && roomy && (!urgent || item.is_visited() || item.is_held()) {
             self.relocate(class, loc, item);
-        } else if !movable || urgent {
+        } else if !movable || urgent || class.chunks_to_keep() == 0 {
             let before = class.tally.evicted;
             self.remove(class, loc, item, false);
             class.tally.evicted_by_mover += class.tally.evicted - before;

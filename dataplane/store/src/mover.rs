@@ -1,21 +1,29 @@
 //! Pages on the move: from a class that can do without to one that has none, or too few.
 //!
 //! In: housekeeping's turn, or a class that finds no page at all. Out: pages in the pool.
-//! Three reasons to move one: the reserve for classes without pages is gone; a class without pages
-//! needs one now; classes are out of step (`balance`). Where classes have their pages from the start, none is
+//! Four reasons to move one: more are in use than may be; the reserve for classes without pages is gone; a class
+//! without pages needs one now; classes are out of step (`balance`). A class at rest may lose its only page, and
+//! with it its items: it gets another as any class without pages does. Where classes have their pages from the start, none is
 //! moved. How it is emptied: `drain.rs`. Fails: not at
 //! all, but a page may be slow in coming.
 
 use super::balance::{ANYBODY, Seen, Standing};
-use super::moving::{Automove, Drain, Mover, NotMoved};
+use super::moving::{Automove, Drain, Mover, NotMoved, Terms};
 use super::slab::ClassId;
 use super::state::Store;
 
 /// Pages kept for classes that have none.
 pub(super) const RESERVE_PAGES: u32 = 1;
 
-/// Pages that a class keeps when others need them more.
+/// Pages that a class keeps when others need them more, unless it is at rest.
 const KEEP_PAGES: u32 = 1;
+
+impl Standing {
+    /// Whether it may give a page that is worth so much to another. Its only one, when it is at rest.
+    fn may_give(&self, terms: &Terms, worth: f64) -> bool {
+        (self.pages > KEEP_PAGES || !self.busy) && self.worth * terms.gain <= worth
+    }
+}
 
 fn class(n: usize) -> Option<ClassId> {
     u8::try_from(n).ok().map(ClassId)
@@ -50,18 +58,30 @@ impl Store {
                 && self.slabs.grow(&mut self.slabs.lock(id), &self.epochs, 0)
             {
                 mover.promised = None;
-            } else if free < RESERVE_PAGES {
-                // A class's only page is not taken for a reserve: it would be asked back at once.
-                self.start(&mut mover, ANYBODY, |_, giver| giver.pages >= 2);
-            } else if free == RESERVE_PAGES
-                && let Some(terms) = mover.automove.terms()
-                && let Some((needy, worth)) = mover.balance.needy()
-            {
-                self.start(&mut mover, terms.behind, |n, giver| {
-                    n != needy && giver.pages > KEEP_PAGES && giver.worth * terms.gain <= worth
-                });
-                if mover.draining.is_some() {
-                    mover.promised = class(needy);
+            } else if self.slabs.is_over_limit(&self.epochs) {
+                self.start(&mut mover, ANYBODY, |_, _| true);
+            } else {
+                let needy = mover.automove.terms().zip(mover.balance.needy());
+                if free < RESERVE_PAGES {
+                    // A class's only page is not taken for a reserve: it would be asked back at once. But where
+                    // another class needs pages, those of classes at rest are the reserve before its own are.
+                    self.start_fairly(&mut mover, ANYBODY, |n, giver| {
+                        giver.pages > KEEP_PAGES
+                            || needy.is_some_and(|(terms, (needy, worth))| {
+                                n != needy
+                                    && giver.is_behind(terms.behind)
+                                    && giver.may_give(&terms, worth)
+                            })
+                    });
+                } else if free == RESERVE_PAGES
+                    && let Some((terms, (needy, worth))) = needy
+                {
+                    self.start_fairly(&mut mover, terms.behind, |n, giver| {
+                        n != needy && giver.may_give(&terms, worth)
+                    });
+                    if mover.draining.is_some() {
+                        mover.promised = class(needy);
+                    }
                 }
             }
         }
@@ -147,8 +167,26 @@ impl Store {
     /// Begins to take a page from the class that can best do without, among those that may give
     /// one.
     fn start(&self, mover: &mut Mover, behind: f64, may: impl Fn(usize, &Standing) -> bool) {
+        let giver = mover.balance.giver(behind, may).and_then(class);
+        self.start_with(mover, giver);
+    }
+
+    /// The same, but the only page of a class stays when items of it were stored or asked for since this looked
+    /// there last: it is judged as the hand judges an item.
+    fn start_fairly(&self, mover: &mut Mover, behind: f64, may: impl Fn(usize, &Standing) -> bool) {
         let giver = mover.balance.giver(behind, may);
-        mover.draining = giver.and_then(class).and_then(|id| {
+        let keeps = giver.and_then(|n| {
+            let id = class(n).filter(|_| mover.balance.pages(n) == 1)?;
+            let (stored, asked) = self.pass_over(id);
+            Some(mover.balance.keeps_only_page(n, stored, asked))
+        });
+        if keeps != Some(true) {
+            self.start_with(mover, giver.and_then(class));
+        }
+    }
+
+    fn start_with(&self, mover: &mut Mover, giver: Option<ClassId>) {
+        mover.draining = giver.and_then(|id| {
             let page = self.slabs.start_drain(&mut self.slabs.lock(id))?;
             Some(Drain::new(id, page, self.slabs.taken(page)))
         });

@@ -155,9 +155,18 @@ impl Slabs {
     /// Pages that belong to no class and may be used, those included that may still be looked at.
     pub(crate) fn free_pages(&self, epochs: &Epochs) -> u32 {
         let mut pool = self.pool.lock();
-        self.collect_pages(&mut pool, epochs);
-        (self.n_pages() - pool.fresh + pool.recycled + pool.open.count + pool.closed.count)
-            .saturating_sub(pool.withheld)
+        self.unused(&mut pool, epochs).saturating_sub(pool.withheld)
+    }
+
+    /// Whether more pages are in use than may be.
+    pub(crate) fn is_over_limit(&self, epochs: &Epochs) -> bool {
+        let mut pool = self.pool.lock();
+        self.unused(&mut pool, epochs) < pool.withheld
+    }
+
+    fn unused(&self, pool: &mut Pool, epochs: &Epochs) -> u32 {
+        self.collect_pages(pool, epochs);
+        self.n_pages() - pool.fresh + pool.recycled + pool.open.count + pool.closed.count
     }
 
     /// Marks a page of the class as draining, the one with the most free chunks among the last few

@@ -184,3 +184,141 @@ fn calm_classes_are_left_alone() {
     }
     assert_eq!(store.stats().pages_moved, moved);
 }
+
+/// Lengths of values of an item in each class, or in nearly each.
+fn strays() -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(50), |len| Some(len * 28 / 25)).take_while(|len| *len < 950_000)
+}
+
+/// One item in each class, so that no page is free.
+fn one_in_each(s: &mut Session) -> Vec<Vec<u8>> {
+    let keys = strays().map(|len| {
+        let key = names("stray", u32::try_from(len).unwrap());
+        assert_eq!(put(s, &key, &vec![b's'; len], 0), Ok(()));
+        key
+    });
+    keys.collect()
+}
+
+/// Asks for each of these keys, and stores those that are not there. Says how many were.
+fn ask(store: &Store, s: &mut Session, kind: &str, keys: u32, value_len: usize) -> u32 {
+    let value = vec![b'v'; value_len];
+    let mut hits = 0;
+    for n in 0..keys {
+        let key = names(kind, n);
+        if get(&s.pin(), &key).is_some() {
+            hits += 1;
+        } else {
+            assert_eq!(put(s, &key, &value, 0), Ok(()));
+        }
+        if n % 200 == 0 {
+            store.housekeep();
+        }
+    }
+    hits
+}
+
+#[test]
+fn a_busy_class_gets_the_only_pages_of_idle_ones() {
+    let store = store(32 * PAGE);
+    let mut s = store.session().unwrap();
+    one_in_each(&mut s);
+    assert_eq!((store.stats().pages_free, pages_of(&store, 2000)), (0, 1));
+    // 16 MB, and a page of 2 MB. The class's hand is ahead after half a round of all memory: it takes
+    // one of 16 that are evicted. That is 32 passes.
+    let passes = (0..60).take_while(|_| ask(&store, &mut s, "hot", 8_000, 2_000) < 8_000).count();
+    let st = store.stats();
+    assert!(passes < 60 && pages_of(&store, 2000) >= 8, "{passes} passes: {st:?}");
+    // Who has what it needs takes no more.
+    let moved = st.pages_moved;
+    for _ in 0..20 {
+        assert_eq!(ask(&store, &mut s, "hot", 8_000, 2_000), 8_000);
+        (0..20).for_each(|_| store.housekeep());
+    }
+    assert!(store.stats().pages_moved <= moved + 1, "{:?}", store.stats());
+}
+
+/// Neither takes the other's pages back and forth, nor do those that have none.
+#[test]
+fn two_busy_classes_among_idle_ones_settle() {
+    let store = store(32 * PAGE);
+    let mut s = store.session().unwrap();
+    one_in_each(&mut s);
+    // 32 MB each.
+    let both = |s: &mut Session| {
+        ask(&store, s, "some", 16_000, 2_000);
+        ask(&store, s, "more", 4_000, 8_000);
+    };
+    (0..100).for_each(|_| both(&mut s));
+    let (some, more) = (pages_of(&store, 2000), pages_of(&store, 8000));
+    let moved = store.stats().pages_moved;
+    (0..100).for_each(|_| both(&mut s));
+    assert_eq!((pages_of(&store, 2000), pages_of(&store, 8000)), (some, more));
+    assert!(some >= 8 && more >= 8, "{some} and {more}: {:?}", store.stats());
+    assert!(store.stats().pages_moved <= moved + 2, "{:?}", store.stats());
+}
+
+/// Where nothing is evicted, an only page stays where it is, and so does what lies in it.
+#[test]
+fn without_eviction_no_only_page_is_taken() {
+    let pages = Pages::Small;
+    let config = StoreConfig { memory_bytes: 32 * PAGE, evict: false, pages, ..Default::default() };
+    let store = Store::new(config).unwrap();
+    let mut s = store.session().unwrap();
+    let keys = strays().filter_map(|len| {
+        let key = names("stray", u32::try_from(len).unwrap());
+        put(&mut s, &key, &vec![b's'; len], 0).ok().map(|()| key)
+    });
+    let keys: Vec<_> = keys.collect();
+    assert!(keys.len() >= 32);
+    for n in 0..20_000 {
+        let _ = put(&mut s, &names("hot", n), &[b'v'; 2000], 0);
+        if n % 100 == 0 {
+            store.housekeep();
+        }
+    }
+    store.set_limit_bytes(4 * PAGE).unwrap();
+    (0..100).for_each(|_| store.housekeep());
+    assert!(keys.iter().all(|key| value_of(&mut s, key).is_some()));
+    assert_eq!((store.stats().pages_moved, store.stats().evictions), (0, 0));
+}
+
+#[test]
+fn a_lower_limit_takes_only_pages_too() {
+    let store = store(32 * PAGE);
+    let mut s = store.session().unwrap();
+    let keys = one_in_each(&mut s);
+    let used = || store.stats().classes.iter().map(|c| c.total_pages).sum::<u64>();
+    assert_eq!(used(), 32);
+    store.set_limit_bytes(4 * PAGE).unwrap();
+    (0..400).for_each(|_| store.housekeep());
+    assert_eq!(used(), 4);
+    books_are_right(&store, &mut s, &keys);
+    // And no further.
+    (0..400).for_each(|_| store.housekeep());
+    assert_eq!(used(), 4);
+    let more = (0..3_000).all(|n| put(&mut s, &names("more", n), &[b'm'; 2000], 0).is_ok());
+    (0..400).for_each(|_| store.housekeep());
+    assert!(more && used() <= 4, "{:?}", store.stats());
+}
+
+/// Items that are asked for while the hand of all memory would go round once keep their class's only page.
+#[test]
+fn only_pages_that_are_asked_for_stay() {
+    let store = store(32 * PAGE);
+    let mut s = store.session().unwrap();
+    let keys = one_in_each(&mut s);
+    let pass = |s: &mut Session| {
+        ask(&store, s, "hot", 8_000, 2_000);
+        let there = keys.iter().zip(strays()).filter(|(key, len)| {
+            let there = get(&s.pin(), key).is_some();
+            assert!(there || put(s, key, &vec![b's'; *len], 0).is_ok());
+            there
+        });
+        there.count()
+    };
+    assert!((0..20).all(|_| pass(&mut s) > 0));
+    let moved = store.stats().pages_moved;
+    assert!((0..40).all(|_| pass(&mut s) * 10 > keys.len() * 9));
+    assert!(store.stats().pages_moved <= moved + 2, "{:?}", store.stats());
+}
