@@ -264,6 +264,28 @@ impl<'a> Datagrams<'a> {
         self.take(HEADER_BYTES);
     }
 
+    /// Text bytes that still go into datagrams, as many as a reply may have.
+    fn in_frames(&self) -> usize {
+        let further = REPLY_DATAGRAMS_MAX.saturating_sub(self.frames.len());
+        (PAYLOAD_MAX_BYTES - self.used) + further * PAYLOAD_MAX_BYTES
+    }
+
+    /// Text bytes that the allowance still lets through: each further datagram has a header.
+    fn in_allowance(&self) -> usize {
+        let here = self.left.min(PAYLOAD_MAX_BYTES - self.used);
+        let later = self.left - here;
+        let whole = later / (HEADER_BYTES + PAYLOAD_MAX_BYTES);
+        let last = later % (HEADER_BYTES + PAYLOAD_MAX_BYTES);
+        here + whole * PAYLOAD_MAX_BYTES + last.saturating_sub(HEADER_BYTES)
+    }
+
+    /// Notes that the reply has more than is left, which was not put: the fault that it would have been.
+    pub fn overflow(&mut self) {
+        let amplified = self.in_allowance() < self.in_frames();
+        let fault = if amplified { ReplyFault::Amplified } else { ReplyFault::TooLarge };
+        self.fault.get_or_insert(fault);
+    }
+
     /// What went wrong, if anything.
     pub fn fault(&self) -> Option<ReplyFault> {
         self.fault
@@ -303,6 +325,10 @@ impl Drop for Datagrams<'_> {
 }
 
 impl Sink for Datagrams<'_> {
+    fn left(&self) -> Option<usize> {
+        Some(if self.fault.is_some() { 0 } else { self.in_allowance().min(self.in_frames()) })
+    }
+
     fn put(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.fault.is_none() {
             if self.used == PAYLOAD_MAX_BYTES {
@@ -414,6 +440,38 @@ mod tests {
             let fault = cut_within(&region, &text, payload - 1).unwrap_err();
             assert_eq!(fault, ReplyFault::Amplified, "{len}");
             assert_eq!(region.available(), region.capacity());
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_exact_and_one_byte_more_is_the_fault_of_putting_it() {
+        let region = Region::new(2000, Pages::Small).unwrap();
+        let whole = REPLY_DATAGRAMS_MAX * (HEADER_BYTES + PAYLOAD_MAX_BYTES);
+        for allowance in [8, 9, 45, 1399, 1400, 1401, 1407, 1408, 1409, 2800, 5000]
+            .into_iter()
+            .chain([whole - 1, whole, whole + 1, usize::MAX])
+        {
+            for before in [0, 1, 37, 1391, 1392, 1393, 2784, 2785] {
+                let mut frames = Vec::with_capacity(REPLY_DATAGRAMS_MAX);
+                let frame = request(&region);
+                let mut out = Datagrams::new(&region, frame, HEADERS, allowance, &mut frames);
+                out.put(&vec![b'x'; before]);
+                if out.fault().is_some() {
+                    assert_eq!(out.left(), Some(0));
+                    continue;
+                }
+                let left = out.left().unwrap();
+                out.put(&vec![b'y'; left]);
+                assert_eq!((out.fault(), out.left()), (None, Some(0)), "{allowance} {before}");
+                out.put(b"z");
+                let fault = out.fault();
+                assert!(fault.is_some(), "{allowance} {before}");
+                out.restart();
+                out.put(&vec![b'x'; before]);
+                assert_eq!((out.fault(), out.left()), (None, Some(left)));
+                out.overflow();
+                assert_eq!(out.fault(), fault, "{allowance} {before}");
+            }
         }
     }
 

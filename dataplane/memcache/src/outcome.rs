@@ -7,7 +7,7 @@ use super::binary::{self, Status};
 use super::command::{Echo, Form};
 use super::meta;
 use super::refusal::Refusal;
-use super::sink::Sink;
+use super::sink::{Count, Sink};
 use super::text;
 use base::memory_file::Place;
 use std::fmt::Display;
@@ -212,6 +212,16 @@ pub struct Reply<'a, S> {
     pub out: &'a mut S,
 }
 
+/// Whether what `put` writes in this form is so many bytes at most.
+#[inline]
+pub fn fits(form: &Form<'_>, left: Option<usize>, put: impl FnOnce(&mut Reply<'_, Count>)) -> bool {
+    left.is_none_or(|left| {
+        let mut out = Count::default();
+        put(&mut Reply::new(form, &mut out));
+        out.bytes <= left
+    })
+}
+
 impl<'a, S: Sink> Reply<'a, S> {
     /// For a command that is answered in this form.
     #[inline]
@@ -261,6 +271,11 @@ impl<'a, S: Sink> Reply<'a, S> {
             Form::Meta(Echo { value: false, .. }) => true,
             _ => self.out.admits(value_bytes),
         }
+    }
+
+    /// Whether what `put` writes fits, where a reply is refused as a whole that does not. Nothing is written.
+    pub fn has_left(&self, put: impl FnOnce(&mut Reply<'_, Count>)) -> bool {
+        fits(self.form, self.out.left(), put)
     }
 
     /// One key was found.

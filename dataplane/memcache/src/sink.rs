@@ -25,6 +25,11 @@ pub trait Sink {
         bytes <= self.room()
     }
 
+    /// Bytes that can still be put, where a reply with more is refused as a whole.
+    fn left(&self) -> Option<usize> {
+        None
+    }
+
     /// Appends a number in decimal.
     #[inline]
     fn put_decimal(&mut self, n: u64) {
@@ -102,6 +107,19 @@ impl Sink for Buffer<'_> {
             self.needs = bytes.saturating_add(BESIDE_VALUE_BYTES);
         }
         fits
+    }
+}
+
+/// Counts what is put.
+#[derive(Debug, Default)]
+pub struct Count {
+    /// Bytes so far.
+    pub bytes: usize,
+}
+
+impl Sink for Count {
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes = self.bytes.saturating_add(bytes.len());
     }
 }
 

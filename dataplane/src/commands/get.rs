@@ -4,10 +4,11 @@
 
 use super::ctx::{Ctx, Flow, Rest};
 use super::read_by;
-use crate::observe::{LookUps, Seen};
+use crate::observe::{LookUps, Observer, Seen};
+use memcache::outcome::fits;
 use memcache::{Body, Claim, Fetch, Fetched, Get, Hit, Keys, Reply, Sink, Ttl, Ttls};
 use store::verbs::{self, Recache, TooLong};
-use store::{Supposed, Value};
+use store::{ItemRef, Supposed, Value};
 
 /// A stored value, to be sent.
 #[derive(Debug, Clone, Copy)]
@@ -42,21 +43,29 @@ pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<
             break;
         }
         let item = match what.touch {
-            Some(exptime) => verbs::touch(&guard, ctx.known.hash(key), key, exptime),
+            // What is not sent now is not changed either.
+            Some(exptime) => verbs::touch(&guard, ctx.known.hash(key), key, exptime, |item| {
+                reply.admits(item.value().len())
+                    && reply.has_left(|reply| {
+                        reply.hit(&hit(observer, what, key, &item));
+                        reply.end_of_hits();
+                    })
+            }),
             None => {
                 let (hash, hint) = ctx.known.all(key, &mut none);
-                verbs::get_by(&guard, hint, hash, key)
+                let item = verbs::get_by(&guard, hint, hash, key);
+                match item.map(|item| item.value().len()).filter(|bytes| !reply.admits(*bytes)) {
+                    Some(bytes) => Err(TooLong(bytes)),
+                    None => Ok(item),
+                }
             }
         };
+        let Ok(item) = item else {
+            flow = rest(keys);
+            break;
+        };
         match item {
-            Some(item) if !reply.admits(item.value().len()) => {
-                flow = rest(keys);
-                break;
-            }
-            Some(item) => {
-                let cas = what.with_cas.then(|| observer.server.cas_shown(item.cas()));
-                reply.hit(&Hit { key, flags: item.flags(), cas, value: Bytes(item.value()) });
-            }
+            Some(item) => reply.hit(&hit(observer, what, key, &item)),
             None => reply.miss(key),
         }
         let found = item.map(|item| Seen::of(&guard, &item));
@@ -72,6 +81,18 @@ pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<
     observer.look_ups(run, touched);
     observer.dead(ctx.session);
     flow
+}
+
+/// What is said of an item that was found.
+#[inline]
+fn hit<'a>(
+    observer: Observer<'_>,
+    what: &Get<'_>,
+    key: &'a [u8],
+    item: &ItemRef<'a>,
+) -> Hit<'a, Bytes<'a>> {
+    let cas = what.with_cas.then(|| observer.server.cas_shown(item.cas()));
+    Hit { key, flags: item.flags(), cas, value: Bytes(item.value()) }
 }
 
 fn rest(keys: Keys<'_>) -> Flow {
@@ -99,14 +120,10 @@ pub(super) fn fetch<S: Sink>(
     let asked = read_by::asked(ctx, Some(echo), key, ctx.known.hash(key));
     let (hash, hint) = ctx.known.all(key, &mut none);
     let how = verbs::Fetch { key, hash, touch, recache, create, own_cas, unnoticed, room };
-    let done = verbs::fetch(ctx.session, &how, hint, |found| {
-        let seen = found.map(|found| Seen { class: found.class, bytes: found.value.len() });
-        let made = found.is_some_and(|found| found.created);
-        observer.key_or_made(key, seen, made, touch.is_some());
-        let Some(found) = found else { return reply.miss(key) };
+    let fetched = shown_by(|found: &verbs::Found<'_>| {
         let cas = observer.server.cas_shown(found.cas);
-        let created = said_to_create.filter(|_| made);
-        reply.fetched(&Fetched {
+        let created = said_to_create.filter(|_| found.created);
+        Fetched {
             key,
             base64_key: found.base64_key,
             value: Bytes(found.value),
@@ -127,13 +144,34 @@ pub(super) fn fetch<S: Sink>(
                 verbs::Claim::Won => Claim::Won,
                 verbs::Claim::Taken => Claim::Taken,
             },
-        });
+        }
+    });
+    // What is refused for its length changes nothing.
+    let (form, left) = (reply.form(), reply.out.left());
+    let takes = |found: &verbs::Found<'_>| fits(form, left, |reply| reply.fetched(&fetched(found)));
+    let done = verbs::fetch(ctx.session, &how, hint, takes, |found| {
+        let seen = found.map(|found| Seen { class: found.class, bytes: found.value.len() });
+        let made = found.is_some_and(|found| found.created);
+        observer.key_or_made(key, seen, made, touch.is_some());
+        let Some(found) = found else { return reply.miss(key) };
+        reply.fetched(&fetched(&found));
     });
     observer.dead(ctx.session);
     match done {
-        Err(TooLong(bytes)) if !reply.out.admits(bytes) => Flow::Rest(Rest::All),
-        _ => Flow::Continue,
+        Err(TooLong(bytes)) => {
+            reply.out.admits(bytes);
+            Flow::Rest(Rest::All)
+        }
+        Ok(()) => Flow::Continue,
     }
+}
+
+/// Says of a closure that what it returns shows what it was given.
+fn shown_by<'k, F>(shown: F) -> F
+where
+    F: for<'f> Fn(&verbs::Found<'f>) -> Fetched<'k, Bytes<'f>>,
+{
+    shown
 }
 
 /// Seconds from `now` until `expiry`, on the store's clock.

@@ -10,7 +10,8 @@ use store::verbs;
 pub(super) fn touch<S: Sink>(ctx: &mut Ctx<'_>, what: &Touch<'_>, reply: &mut Reply<'_, S>) {
     let before = ctx.observer.before(ctx.session, what.key);
     let guard = ctx.session.pin();
-    let item = verbs::touch(&guard, ctx.known.hash(what.key), what.key, what.exptime);
+    let hash = ctx.known.hash(what.key);
+    let item = verbs::touch(&guard, hash, what.key, what.exptime, |_| true).unwrap_or_default();
     let class = item.map(|item| guard.store().class_of(&item));
     ctx.observer.touched(what.key, before, class);
     reply.put(if class.is_some() { Outcome::Touched } else { Outcome::NotFound });

@@ -353,7 +353,7 @@ fn claim(s: &mut Session, key: &[u8]) -> verbs::Claim {
         unnoticed: false,
         room: usize::MAX,
     };
-    verbs::fetch(s, &what, &mut Supposed::Nothing, |found| found.unwrap().claim).unwrap()
+    verbs::fetch(s, &what, &mut Supposed::Nothing, |_| true, |found| found.unwrap().claim).unwrap()
 }
 
 fn stale(cas: Option<u64>, exptime: Option<i64>) -> verbs::Tombstone {
@@ -440,20 +440,57 @@ fn a_flush_forgets_what_was_there_and_nothing_else() {
     assert_eq!(value_of(&mut s, b"later"), None, "within a second is now");
 }
 
+/// What its caller has no room for, no look-up changes.
+#[test]
+fn what_is_not_taken_stays_as_it_is() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    assert_eq!(put(&mut s, b"k", b"value", 50), Ok(()));
+    let before = get(&s.pin(), b"k").unwrap().expiry();
+    let refused = verbs::touch(&s.pin(), None, b"k", -1, |_| false).map(|_| ());
+    assert_eq!(refused, Err(verbs::TooLong(5)));
+    let what = verbs::Fetch {
+        hash: None,
+        key: b"k",
+        touch: Some(before + 7),
+        recache: Some(verbs::Recache { before: before + 100, touched: true }),
+        create: None,
+        own_cas: None,
+        unnoticed: false,
+        room: usize::MAX,
+    };
+    let mut seen = None;
+    let shown = std::cell::Cell::new(None);
+    let refuse = |found: &verbs::Found<'_>| {
+        shown.set(Some((found.claim, found.expiry)));
+        false
+    };
+    let refused = verbs::fetch(&mut s, &what, &mut Supposed::Nothing, refuse, |_| seen = Some(()));
+    assert_eq!((refused, seen), (Err(verbs::TooLong(5)), None));
+    assert_eq!(shown.get(), Some((verbs::Claim::Won, before)));
+    assert_eq!(get(&s.pin(), b"k").unwrap().expiry(), before);
+    assert_eq!(claim(&mut s, b"k"), verbs::Claim::None);
+    let taken = |found: Option<verbs::Found<'_>>| found.map(|f| (f.claim, f.expiry));
+    let done = verbs::fetch(&mut s, &what, &mut Supposed::Nothing, |_| true, taken);
+    assert_eq!(done, Ok(shown.get()));
+    assert_eq!(get(&s.pin(), b"k").unwrap().expiry(), before + 7);
+    assert_eq!(claim(&mut s, b"k"), verbs::Claim::Taken);
+}
+
 #[test]
 fn a_touch_moves_the_end() {
     let store = store(8 << 20);
     let mut s = store.session().unwrap();
     assert_eq!(put(&mut s, b"k", b"v", 5), Ok(()));
-    assert!(verbs::touch(&s.pin(), None, b"k", 50).is_some());
-    assert!(verbs::touch(&s.pin(), None, b"none", 50).is_none());
+    assert!(verbs::touch(&s.pin(), None, b"k", 50, |_| true).unwrap().is_some());
+    assert!(verbs::touch(&s.pin(), None, b"none", 50, |_| true).unwrap().is_none());
     store.clock().skip_ahead(49);
     assert!(value_of(&mut s, b"k").is_some());
     let what = base::Store { mode: StoreMode::Append, ..base::Store::set(b"k", 0, 0, b"w") };
     assert!(set(&mut s, &what).is_ok());
     store.clock().skip_ahead(1);
     assert_eq!(value_of(&mut s, b"k"), None, "what is appended to keeps its end");
-    assert!(verbs::touch(&s.pin(), None, b"k", 50).is_none());
+    assert!(verbs::touch(&s.pin(), None, b"k", 50, |_| true).unwrap().is_none());
 }
 
 /// What was made of an item that is flushed meanwhile does not outlive it.

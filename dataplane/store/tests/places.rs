@@ -84,7 +84,7 @@ fn an_item_lies_where_its_place_says_until_it_is_hidden() {
     assert_eq!(lies(&file.0, &first).0, 3, "replaced");
     let second = place(&mut s, "sun").unwrap();
     assert!(second.number > first.number);
-    assert!(verbs::touch(&s.pin(), None, b"sun", 100).is_some());
+    assert!(verbs::touch(&s.pin(), None, b"sun", 100, |_| true).unwrap().is_some());
     assert_eq!(place(&mut s, "sun"), Some(second), "another expiry time moves nothing");
     assert!(delete(&mut s, b"sun"));
     assert_eq!((lies(&file.0, &second).0, place(&mut s, "sun")), (3, None), "deleted");

@@ -93,6 +93,50 @@ fn three_times_the_request_passes_and_one_byte_more_does_not() {
     assert_eq!(w.end().answered, 4);
 }
 
+/// What the client is not sent, it has not got: neither the right to fetch the value anew nor another end of it.
+#[test]
+fn what_is_refused_has_changed_nothing() {
+    const REFUSED: &[u8] = b"SERVER_ERROR too large, use TCP\r\n";
+    let mut w = world(Policy::default());
+    store(&w, "k", 1000);
+    let mut is = |from: &str, request: &str, reply: &str| {
+        let got = ask(&mut w, from, request.as_bytes());
+        assert_eq!(String::from_utf8_lossy(&text(&got)), reply, "{request}");
+    };
+    let refused = std::str::from_utf8(REFUSED).unwrap();
+    is(FRIEND, "mg k T20 t\r\n", "HD t20\r\n");
+    is(OTHER, "mg k v R30 t\r\n", refused);
+    is(OTHER, "mg k v T100\r\n", refused);
+    is(OTHER, "gat -1 k\r\n", refused);
+    is(OTHER, "gats 100 k\r\n", refused);
+    is(FRIEND, "mg k t\r\n", "HD t20\r\n");
+    is(OTHER, "mg k R30 s\r\n", "HD s1000 W\r\n");
+    is(OTHER, "mg k R30 s\r\n", "HD s1000 Z\r\n");
+}
+
+/// As far as the last byte: `gat 9 k` is 17 bytes with its frame header, so 51 may come back, and `mg k v T9` 19.
+#[test]
+fn what_just_fits_is_changed_and_sent() {
+    let mut w = world(Policy::default());
+    for (request, beside) in [
+        ("gat 9 k\r\n", "VALUE k 0 22\r\n\r\nEND\r\n".len()),
+        ("mg k v T9\r\n", "VA 39\r\n\r\n".len()),
+    ] {
+        let fits = 3 * (8 + request.len()) - 8 - beside;
+        for (len, sent) in [(fits + 1, false), (fits, true)] {
+            store(&w, "k", len);
+            let got = ask(&mut w, OTHER, request.as_bytes());
+            assert_eq!(text(&got).ends_with(b"use TCP\r\n"), !sent, "{request} {len}");
+            let ttl = text(&ask(&mut w, FRIEND, b"mg k t\r\n"));
+            assert_eq!(
+                ttl,
+                if sent { &b"HD t9\r\n"[..] } else { b"HD t-1\r\n" },
+                "{request} {len}"
+            );
+        }
+    }
+}
+
 #[test]
 fn the_factor_is_the_operators() {
     for (factor, len, answer) in [

@@ -202,6 +202,8 @@ fn a_value_without_room_is_put_when_there_is_and_done_once() {
     for (line, reply) in [
         ("get a", format!("VALUE a 0 5000\r\n{value}\r\nEND\r\n")),
         ("gat 0 a", format!("VALUE a 0 5000\r\n{value}\r\nEND\r\n")),
+        // Found, once: it has expired then.
+        ("gat -1 a", format!("VALUE a 0 5000\r\n{value}\r\nEND\r\n")),
         // Not found before, not read before, and won: by this request alone.
         ("mg a s v h R100", format!("VA 5000 s5000 h0 W\r\n{value}\r\n")),
         ("mg a v h l", format!("VA 5000 h0 l0\r\n{value}\r\n")),
@@ -238,6 +240,11 @@ fn a_reply_without_room_can_be_refused() {
     assert_eq!(said, b"SERVER_ERROR out of memory writing get response\r\n");
     assert_eq!(p, Progress::of(b"get b a b a\r\n".len(), false));
     assert_eq!(talk.advance(&input[p.consumed..]).0, "END\r\n");
+    // What is refused has changed nothing.
+    let input = b"gat 50 a\r\n";
+    assert!(talk.advance(input).1.needs > 0);
+    assert_eq!(talk.refuse(input).0, said);
+    assert_eq!(talk.advance(b"mg a t\r\n").0, "HD t-1\r\n");
 }
 
 /// All that is answered, turn by turn, and how many turns it took.

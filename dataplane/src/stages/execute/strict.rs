@@ -154,6 +154,8 @@ impl Execute {
             match flow {
                 Flow::Close => break,
                 Flow::Connect(_) => dialect.refuse(rest, Refusal::NotOverUdp, &mut out),
+                // There is no later for a datagram.
+                Flow::Rest(_) => out.overflow(),
                 _ => {}
             }
             rest = rest.get(used..).unwrap_or_default();

@@ -99,7 +99,8 @@ fn every_verb_notifies_before_it_shows() {
         room: 100,
     };
     let look = |s: &mut Session, what: &Fetch<'_>| {
-        verbs::fetch(s, what, &mut Supposed::default(), |found| assert!(found.is_some())).unwrap();
+        verbs::fetch(s, what, &mut Supposed::default(), |_| true, |found| assert!(found.is_some()))
+            .unwrap();
     };
     w.changes("a first set", key, |s| put(s, b"key", b"1", 0).unwrap());
     w.changes("set", key, |s| put(s, b"key", b"22", 0).unwrap());
@@ -110,7 +111,9 @@ fn every_verb_notifies_before_it_shows() {
     let what = base::Store { cas: Some(cas), ..with(StoreMode::Set) };
     w.changes("cas", key, |s| assert!(set(s, &what).is_ok()));
     w.changes("incr", key, |s| assert!(verbs::arith(s, None, &arith(None)).is_ok()));
-    w.changes("touch", key, |s| assert!(touch(&s.pin(), None, key, 100).is_some()));
+    w.changes("touch", key, |s| {
+        assert!(touch(&s.pin(), None, key, 100, |_| true).unwrap().is_some())
+    });
     let expiry = w.store.clock().expiry(200);
     w.changes("mg with T", key, |s| look(s, &Fetch { touch: Some(expiry), ..fetch }));
     let stale = Tombstone { cas: None, exptime: None, stale: true, empty: None, own_cas: None };

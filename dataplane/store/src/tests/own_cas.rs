@@ -154,7 +154,7 @@ fn a_look_up_makes_an_item_with_one() {
     for made in [true, false] {
         let found = |found: Option<verbs::Found<'_>>| found.map(|f| (f.cas, f.created));
         let what = verbs::Fetch { own_cas: if made { own_cas } else { Some(1) }, ..what };
-        let found = verbs::fetch(&mut s, &what, &mut Supposed::Nothing, found).unwrap();
+        let found = verbs::fetch(&mut s, &what, &mut Supposed::Nothing, |_| true, found).unwrap();
         assert_eq!(found, Some((OWN, made)));
     }
 }

@@ -4,7 +4,7 @@
 use crate::change::{Change, NewValue, Replacement};
 use crate::item_flags::Marks;
 use crate::write::Refused;
-use crate::{Guard, ItemRef, KeyHash, Session, Supposed, Value, verbs};
+use crate::{Guard, ItemRef, KeyHash, Session, Store, Supposed, Value, verbs};
 
 /// What to look for, and what to do with it. Times are on the store's clock.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +80,8 @@ pub struct Found<'a> {
 }
 
 /// Looks, by `hint` first, and shows what was found. A miss that leaves an item is a find; without
-/// memory for that it is a miss.
+/// memory for that it is a miss. What the look-up is to change stays as it is, if the caller does not take what
+/// it is to be shown.
 ///
 /// # Errors
 /// [`TooLong`]: nothing was done.
@@ -88,11 +89,12 @@ pub fn fetch<R>(
     session: &mut Session,
     what: &Fetch<'_>,
     hint: &mut Supposed,
+    takes: impl Fn(&Found<'_>) -> bool,
     show: impl FnOnce(Option<Found<'_>>) -> R,
 ) -> Result<R, TooLong> {
     loop {
         let guard = session.pin();
-        if let Some(found) = look(&guard, what, hint)? {
+        if let Some(found) = look(&guard, what, hint, &takes)? {
             return Ok(show(Some(found)));
         }
         drop(guard);
@@ -115,6 +117,7 @@ fn look<'g>(
     guard: &'g Guard<'_>,
     what: &Fetch<'_>,
     hint: &mut Supposed,
+    takes: &impl Fn(&Found<'_>) -> bool,
 ) -> Result<Option<Found<'g>>, TooLong> {
     let store = guard.store();
     let hash = store.hash_of(what.key, what.hash);
@@ -134,16 +137,32 @@ fn look<'g>(
             let held = guard.hold(hash, what.key, |item| {
                 fits(item, what)?;
                 let expiry = item.expiry();
+                let claim = claim(item, expiry, what);
+                if !takes(&found(store, item, expiry, claim)) {
+                    return Err(TooLong(item.value().len()));
+                }
                 if let Some(new) = what.touch {
                     guard.renew(hash, item, new);
                 }
-                Ok((expiry, claim(item, expiry, what.recache)))
+                if claim == Claim::Won {
+                    item.mark_won();
+                }
+                Ok((expiry, claim))
             });
             let Some((item, held)) = held else { return Ok(None) };
             (item, held?)
         }
     };
-    let found = Found {
+    let found = found(store, item, expiry, claim);
+    if !what.unnoticed {
+        item.mark_visited(store.now());
+    }
+    Ok(Some(found))
+}
+
+/// What is shown of an item that would have expired at `expiry`.
+fn found<'g>(store: &Store, item: ItemRef<'g>, expiry: u32, claim: Claim) -> Found<'g> {
+    Found {
         value: item.value(),
         flags: item.flags(),
         cas: item.cas(),
@@ -155,11 +174,7 @@ fn look<'g>(
         claim,
         class: store.class_of(&item),
         created: false,
-    };
-    if !what.unnoticed {
-        item.mark_visited(store.now());
     }
-    Ok(Some(found))
 }
 
 /// Whether there is room for the value.
@@ -169,19 +184,15 @@ fn fits(item: ItemRef<'_>, what: &Fetch<'_>) -> Result<(), TooLong> {
 }
 
 /// Whose it is to fetch an item anew that is held, and that would have expired at `expiry`.
-fn claim(item: ItemRef<'_>, expiry: u32, recache: Option<Recache>) -> Claim {
+fn claim(item: ItemRef<'_>, expiry: u32, what: &Fetch<'_>) -> Claim {
     if item.is_won() {
         return Claim::Taken;
     }
-    let due = recache.is_some_and(|r| {
-        let expiry = if r.touched { item.expiry() } else { expiry };
+    let due = what.recache.is_some_and(|r| {
+        let expiry = what.touch.filter(|_| r.touched).unwrap_or(expiry);
         expiry != 0 && expiry < r.before
     });
-    if !due && !item.is_stale() {
-        return Claim::None;
-    }
-    item.mark_won();
-    Claim::Won
+    if due || item.is_stale() { Claim::Won } else { Claim::None }
 }
 
 /// Leaves an empty item, won, if there is none.
