@@ -15,6 +15,7 @@ use super::evict::Last;
 use super::index::Expect;
 use super::item_flags::Marks;
 use super::new_item::NewItem;
+use super::slab::Gone;
 use super::verbs::{NotDeleted, NotStored, get};
 use super::write::Refused;
 use super::*;
@@ -475,6 +476,34 @@ fn what_is_not_taken_stays_as_it_is() {
     assert_eq!(done, Ok(shown.get()));
     assert_eq!(get(&s.pin(), b"k").unwrap().expiry(), before + 7);
     assert_eq!(claim(&mut s, b"k"), verbs::Claim::Taken);
+}
+
+/// What is renewed after it was found dead, and before its bucket is locked, stays, as its client knows.
+#[test]
+fn what_is_renewed_in_time_is_not_swept() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    assert_eq!(put(&mut s, b"k", b"v", 10), Ok(()));
+    store.clock().skip_ahead(9);
+    assert!(verbs::touch(&s.pin(), None, b"k", 100, |_| true).unwrap().is_some());
+    let remove = |why: fn(bool) -> Gone| {
+        let loc = store.propose(store.hash(b"k")).unwrap();
+        let class = &mut store.slabs.lock(store.slabs.class_of(loc).unwrap());
+        let (page, chunk) = (0, 0);
+        let gone = store.slabs.with_item(class, page, chunk, |class, at, item| {
+            assert_eq!(at, loc);
+            store.remove_for(why(item.was_fetched()), class, loc, item)
+        });
+        gone.unwrap()
+    };
+    assert!(!remove(|fetched| Gone::Expired { fetched }));
+    assert_eq!(value_of(&mut s, b"k").unwrap(), b"v");
+    assert_eq!((store.stats().curr_items, store.stats().limbo_chunks), (1, 0));
+    // The bucket is not left locked, and the item can go.
+    assert_eq!(put(&mut s, b"k2", b"v", 0), Ok(()));
+    store.clock().skip_ahead(200);
+    assert!(remove(|fetched| Gone::Expired { fetched }));
+    assert_eq!((value_of(&mut s, b"k"), store.stats().curr_items), (None, 1));
 }
 
 #[test]

@@ -507,8 +507,8 @@ impl Store {
         Ok(old.map(|(loc, _)| Unlinked { loc, why }))
     }
 
-    /// Unlinks the item to make room, or because it has expired, with its class locked. False
-    /// when another thread just did.
+    /// Unlinks the item to make room, or because it is dead, with its class locked. False when another
+    /// thread just did, or renewed it.
     pub(super) fn remove(
         &self,
         class: &mut Class,
@@ -517,14 +517,28 @@ impl Store {
         active: bool,
     ) -> bool {
         let fetched = item.was_fetched();
-        let why = if self.is_live(&item) {
-            Gone::Evicted { fetched, active }
-        } else {
-            Gone::Expired { fetched }
+        let why = match self.is_live(&item) {
+            true => Gone::Evicted { fetched, active },
+            false => Gone::Expired { fetched },
         };
+        self.remove_for(why, class, loc, item)
+    }
+
+    /// [`Self::remove`] for this reason.
+    pub(super) fn remove_for(
+        &self,
+        why: Gone,
+        class: &mut Class,
+        loc: Location,
+        item: ItemRef<'_>,
+    ) -> bool {
         let (hash, expect) = (self.hash(item.key()), Expect::Exactly(Some(loc)));
         let look = |at| (at == loc).then_some(());
         let Ok(entry) = self.entry_to_change(hash, false, expect, look) else { return false };
+        // Renewed since it was looked at, as its client knows.
+        if matches!(why, Gone::Expired { .. }) && self.is_live(&item) {
+            return false;
+        }
         // SAFETY: `loc` stands in a locked bucket.
         unsafe { self.slabs.set_linked(loc, false) };
         entry.set(None);
