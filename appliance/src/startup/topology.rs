@@ -12,6 +12,7 @@
 //! Fails with a [`BuildError`]; what had been started by then ends with the process.
 
 mod streams;
+mod unserved;
 
 use crate::host::affinity;
 use crate::observe::health::{HealthFigures, Observed, PortFigures};
@@ -47,6 +48,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 use store::restart::TakenUp;
 use store::{Session, Store, StoreConfig, StoreError};
+use unserved::Unserved;
 
 /// What `version` says: the memcached whose surface this follows, for clients that look at the
 /// number, and then our own.
@@ -231,6 +233,8 @@ pub struct Built {
     gpus: GpuFigures,
     gpu_health: Option<Waiting>,
     driver: Driver,
+    /// The last to go.
+    unserved: Unserved,
 }
 
 /// Opens and wires everything.
@@ -242,7 +246,10 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     let credentials = credentials.map(Arc::new);
     let certificates = certificates.map(Arc::new);
     let uid = identity.as_ref().map_or_else(|| geteuid().as_raw(), Identity::uid);
+    // Goes after all else that has the store.
+    let mut unserved = Unserved(None);
     let (store, kept_items) = store(plan, uid)?;
+    unserved.0 = Some(Arc::clone(&store));
     store.set_sweeper(plan.clients.sweeper);
     let mut server = server(plan, &store);
     server.tls = certificates.clone().map(|c| -> Arc<dyn Refresh> { c });
@@ -394,6 +401,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         gpus,
         gpu_health: watching,
         driver,
+        unserved,
     })
 }
 
@@ -428,8 +436,11 @@ impl Built {
             metrics,
             gpus,
             gpu_health,
-            ..
+            driver: _driver,
+            mut unserved,
         } = self;
+        // From now on there are threads that may leave an item half done.
+        unserved.0 = None;
         let server = Arc::clone(&appliance.server);
         server.tell_settings(sandbox.settings());
         appliance.exception_paths = start(exception_paths)?;

@@ -1,11 +1,12 @@
 //! A cache that outlives its process, and when it does not.
 
 use crate::client::{Tcp, Udp};
-use crate::server::{Server, refuses, run};
+use crate::server::{Server, gnomon, output, refuses, run};
 use nix::sys::signal::Signal;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
+use std::process::Output;
 
 /// A path for a memory file that goes away with it.
 pub(crate) struct MemoryFile(PathBuf);
@@ -77,6 +78,37 @@ fn sigusr1_keeps_the_items_and_a_kill_does_not() {
     tcp.set("again", b"x");
     drop(tcp);
     assert_eq!(server.stop_by(Signal::SIGUSR1)["kept_items"], 1);
+}
+
+/// A start that fails behind the store has served nobody: the next one finds the items.
+#[test]
+fn a_start_that_fails_costs_no_items() {
+    let file = MemoryFile::new("fails");
+    let server = file.serve(&[]);
+    let mut tcp = Tcp::connect(server.tcp());
+    for n in 0..1000 {
+        tcp.set(&format!("key-{n}"), b"value");
+    }
+    drop(tcp);
+    assert_eq!(server.stop_by(Signal::SIGUSR1)["kept_items"], 1000);
+    let args = ["-l", "127.0.0.1", "-p", "-1", "-m", "16", "-e", file.path()];
+    let fails = |out: Output, with: &str| {
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(1), "{said}");
+        assert!(said.contains(with) && !said.contains("discarded"), "{said}");
+    };
+    // While everything is opened, and when all of it is.
+    let port = ["-U", "11211", "--port", "net_nonsense0", "--ip", "10.0.0.1/24"];
+    if cfg!(feature = "dpdk") {
+        fails(run(&[&args[2..], &port].concat()), "net_nonsense0");
+    }
+    let nowhere = "/none/ports";
+    let mut command = gnomon();
+    command.args(args).args(["-U", "0"]).env("MEMCACHED_PORT_FILENAME", nowhere);
+    fails(output(&mut command), nowhere);
+    let server = file.serve(&[]);
+    assert_eq!(server.ready["kept_items"], 1000);
+    server.stop();
 }
 
 #[test]
