@@ -13,8 +13,7 @@ fn the_default_plan_reads_so() {
         "\
 sockets       127.0.0.1, UDP port 11211
 TCP           127.0.0.1:11211; 4 threads, 1024 connections at most
-workers       4 on CPU 1-4
-control       CPU 0
+workers       4 on any CPU
 TCP threads   CPU 0-7
 connections   27 MB of requests and replies at most
 items         64 MB, 1 MB each at most, growth factor 1.25, evicting
