@@ -1,9 +1,10 @@
-//! How a connection ends whose client has said its end, and takes its replies slowly.
+//! How connections end: in each state, from both sides, and when the client takes its replies slowly.
 
 use crate::world::{CLIENT, Heard, Peer, SECOND, SERVER, World, head, len, moved};
 use dataplane::stages::stream::SegmentAt;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use etherparse::{PacketBuilder, TcpOptionElement as Opt};
+use wire::DropReason;
 
 const VALUE: usize = 30_000;
 
@@ -293,4 +294,116 @@ fn a_probe_of_what_is_under_way_has_a_byte() {
     w.put(closed, b"").unwrap();
     assert_eq!(w.hear(), []);
     assert!(come(p, 0, &w.pass(10)) > 0);
+}
+
+/// FIN, in each state in which one may come.
+#[test]
+fn the_clients_end_in_each_state() {
+    // With the confirmation.
+    let mut w = World::new(4);
+    w.send(Peer { port: 5000, seq: 9, ack: 0 }, "S", b"").unwrap();
+    let h = w.hear().pop().unwrap();
+    let p = Peer { port: 5000, seq: 10, ack: h.seq.wrapping_add(1) };
+    w.send(p, "FA", b"").unwrap();
+    let h = w.hear().pop().unwrap();
+    assert!(h.flags.contains('F') && h.ack == 11, "{h:?}");
+    w.send(Peer { seq: 11, ack: p.ack.wrapping_add(1), ..p }, "A", b"").unwrap();
+    assert_eq!((w.hear(), w.ended()), (vec![], 1));
+
+    // Before bytes that are missing: it does not count until they are there.
+    let p = w.open(5001);
+    w.send(moved(p, 4), "FA", b"mn\r\n").unwrap();
+    assert!(w.hear().iter().all(|h| h.flags == "A" && h.ack == p.seq));
+    w.send(p, "A", b"mn\r\n").unwrap();
+    w.send(moved(p, 8), "FA", b"").unwrap();
+    let heard = w.hear();
+    let got: Vec<u8> = heard.iter().flat_map(|h| h.payload.clone()).collect();
+    assert_eq!(got, b"MN\r\nMN\r\n");
+    assert!(heard.last().is_some_and(|h| h.flags.contains('F') && h.ack == p.seq + 9));
+    // Again, while our end is on its way: it is answered, and nothing changes.
+    w.send(Peer { ack: p.ack.wrapping_add(8), ..moved(p, 8) }, "FA", b"").unwrap();
+    w.hear();
+    let done = Peer { ack: p.ack.wrapping_add(9), ..moved(p, 9) };
+    w.send(done, "A", b"").unwrap();
+    assert_eq!((w.hear(), w.ended()), (vec![], 2));
+
+    // Bytes behind its end are nobody's, and repeated ones are answered.
+    let p = w.open(5003);
+    w.send(p, "A", &b"get k\r\n".repeat(3)[..20]).unwrap();
+    w.hear();
+    w.send(moved(p, 20), "FA", b"").unwrap();
+    w.hear();
+    let p = Peer { ack: p.ack.wrapping_add(10), ..p };
+    assert_eq!(w.send(moved(p, 21), "A", b"\nget k\r\n"), Err(DropReason::TcpUnacceptable));
+    assert!(w.hear().iter().all(|h| h.payload.is_empty()));
+    assert_eq!(w.server.totals().cmd_get, 2);
+    w.send(moved(p, 7), "FA", &b"get k\r\n".repeat(2)[..13]).unwrap();
+    assert!(w.hear().iter().all(|h| h.ack == p.seq + 21));
+    w.send(Peer { ack: p.ack.wrapping_add(1), ..moved(p, 21) }, "A", b"").unwrap();
+    w.hear();
+    assert_eq!(w.ended(), 3);
+
+    // We end it first; the client ends, and repeats its end.
+    let p = w.open(5002);
+    w.send(p, "A", b"quit\r\n").unwrap();
+    let h = w.hear().pop().unwrap();
+    assert!(h.flags.contains('F'));
+    let p = Peer { ack: p.ack.wrapping_add(1), ..moved(p, 6) };
+    w.send(p, "A", b"").unwrap();
+    assert_eq!(w.hear(), []);
+    for again in 0..3 {
+        w.now_ns += 2 * SECOND;
+        w.send(p, "FA", b"").unwrap();
+        let heard = w.hear();
+        assert!(heard.len() == 1 && heard[0].ack == p.seq + 1, "{again}: {heard:?}");
+    }
+    w.pass(15);
+    assert_eq!(w.ended(), 4);
+}
+
+/// Both end at once: neither FIN acknowledges the other.
+#[test]
+fn both_may_end_at_once() {
+    let mut w = World::new(4);
+    let p = w.open(5000);
+    w.send(p, "A", b"quit\r\n").unwrap();
+    let h = w.hear().pop().unwrap();
+    assert!(h.flags.contains('F'));
+    let p = moved(p, 6);
+    w.send(p, "FA", b"").unwrap();
+    assert!(w.hear().iter().all(|h| h.ack == p.seq + 1));
+    w.send(Peer { ack: p.ack.wrapping_add(1), ..moved(p, 1) }, "A", b"").unwrap();
+    assert_eq!(w.hear(), []);
+    w.pass(11);
+    assert_eq!(w.ended(), 1);
+    let fresh = w.open(5000);
+    w.is_alive(fresh);
+}
+
+#[test]
+fn a_client_that_says_no_more_gets_all_its_replies() {
+    let mut w = World::new(4);
+    let mut p = w.open(5000);
+    w.say(&mut p, b"set k 0 0 400\r\n", b"");
+    w.say(&mut p, &[&[b'k'; 400][..], b"\r\n"].concat(), b"STORED\r\n");
+    let asks = b"get k\r\n".repeat(200);
+    w.send(p, "FA", &asks).unwrap();
+    let p = moved(p, i32::try_from(asks.len()).unwrap() + 1);
+    let (mut got, mut ended) = (0, false);
+    for _ in 0..2000 {
+        let heard = w.hear();
+        for h in &heard {
+            assert_eq!(h.seq, p.ack.wrapping_add(got));
+            got += len(&h.payload);
+            ended |= h.flags.contains('F');
+        }
+        let ack = p.ack.wrapping_add(got + u32::from(ended));
+        let _ = w.send(Peer { ack, ..p }, "A", b"");
+        w.now_ns += SECOND / 100;
+        if ended {
+            break;
+        }
+    }
+    assert!(ended);
+    assert_eq!(got, 200 * len(b"VALUE k 0 400\r\n\r\nEND\r\n") + 200 * 400);
 }
