@@ -55,15 +55,16 @@ def run(program, command, out, quick):
     return printed.rstrip(), time.monotonic() - began
 
 
-def links(cell):
-    """A cell of the page, with its commands linked to what they gave."""
+def links(cell, docs):
+    """A cell of the page, with its commands linked to what they gave, and its links as they are from elsewhere."""
+    cell = re.sub(r"\]\((?=[\w.-]+[/.])", f"]({docs}/", cell)
     return COMMAND.sub(lambda found: f"[{found[0]}](#{name(found[1])})", cell)
 
 
 def report(page, results, out):
     """The page: the papers' tables as docs/papers.md has them, then each command's output."""
     figures = json.loads(next((out / name(next(iter(results)))).glob("*.json")).read_text())
-    machine = figures["machine"]
+    machine, docs = figures["machine"], os.path.relpath(PAGE.parent, out)
     lines = [
         "# The papers' tables and figures, run",
         "",
@@ -72,7 +73,7 @@ def report(page, results, out):
     ]
     for section in re.split(r"^## ", page, flags=re.M)[1:]:
         rows = [line for line in section.splitlines() if line.startswith("|")]
-        lines += ["", f"## {section.splitlines()[0]}", "", *map(links, rows)]
+        lines += ["", f"## {section.splitlines()[0]}", "", *(links(row, docs) for row in rows)]
     for command, (text, seconds) in results.items():
         lines += ["", f'## <a id="{name(command)}"></a>`{command}`', "", f"{seconds:.0f} s.", "", "```", text, "```"]
         plots = sorted((out / name(command)).glob("*.svg"))

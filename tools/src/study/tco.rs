@@ -67,7 +67,7 @@ const ENERGY_TABLE: Table = Table {
 const COMPARISON_TABLE: Table = Table {
     name: "comparison",
     title: "Per watt and dollar (MemcachedGPU, table 6)",
-    says: "The watts and the price of processor and card that the printed ratios mean, and yours where given.",
+    says: "The watts and the price of processor and GPU that the printed ratios mean, and yours where given.",
     columns: &["system", "mrps", "krps_per_watt", "krps_per_dollar", "watts", "dollars"],
     plot: Some(Draw::Bars { label: "system", y: "KRPS per watt", parts: &["krps_per_watt"] }),
 };

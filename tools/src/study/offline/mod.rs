@@ -99,7 +99,7 @@ const TABLES: [Table; 7] = [
     Table {
         name: "engines",
         title: "Engines, GET, one worker",
-        says: "The SIMT executor runs the kernels on the CPU: what it takes says that they work, not what a card would take.",
+        says: "The SIMT executor runs the kernels on the CPU: what it takes says that they work, not what a GPU would take.",
         columns: &["engine", "items", "cpu_ns", "per_s", "by_card", "checked"],
         plot: None,
     },
