@@ -154,6 +154,7 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     if let Some(numa) = &plan.numa {
         affinity::prefer_node(numa.node);
     }
+    affinity::sleep_exactly();
     let built = topology::build(&plan, prepared)?;
     let _pid_file = process.pid_file.as_deref().map(PidFile::write).transpose()?;
     if let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") {

@@ -35,11 +35,9 @@ use std::time::{Duration, Instant};
 use wire::DropReason;
 use wire::{Class, Plain, Respond, classify};
 
-/// Turns without work after which a worker on ports that are not NICs yields the core.
+/// Turns without work after which a worker that may sleep does.
 const SPIN_TURNS: u32 = 64;
-/// Longest sleep of an idle worker: the delay that a frame of the kernel's or a stop can suffer.
-const IDLE_MAX: Duration = Duration::from_micros(500);
-/// The same where a frame wakes it: the delay that only a stop can suffer. Short sleeps alone cost
+/// Longest sleep where a frame ends it: the delay that only a stop can suffer. Short sleeps alone cost
 /// a core 2 %.
 const IDLE_AWAKENED_MAX: Duration = Duration::from_millis(20);
 /// Longest time that a worker which drains takes in what lies in its queues.
@@ -125,8 +123,9 @@ impl Worker {
         match self.ports.as_mut_slice() {
             [port] if port.rx.wakes() && !port.sends_for_kernel => port.rx.idle(IDLE_AWAKENED_MAX),
             ports => {
+                let most = ports.iter().map(|port| port.rx.idle_max()).min().unwrap_or_default();
                 let share = u32::try_from(ports.len()).unwrap_or(1).max(1);
-                ports.iter_mut().for_each(|port| port.rx.idle(IDLE_MAX / share));
+                ports.iter_mut().for_each(|port| port.rx.idle(most / share));
             }
         }
     }

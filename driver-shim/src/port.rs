@@ -25,6 +25,10 @@ impl fmt::Debug for MacAddr {
     }
 }
 
+/// Longest sleep of an idle worker, where its queues say nothing else: the delay that a frame of the kernel's or
+/// a stop can suffer.
+const IDLE_MAX: Duration = Duration::from_micros(500);
+
 /// Receives frames. One owner, one thread: `Send`, not `Sync`.
 pub trait RxQueue: Send {
     /// Appends waiting frames to `into`, as many as fit, and says how many.
@@ -32,10 +36,16 @@ pub trait RxQueue: Send {
     fn burst(&mut self, into: &mut Burst) -> usize;
 
     /// Called when there is nothing to do. May sleep until a frame arrives, at most
-    /// `at_most`. A polled port spins once and returns.
+    /// `at_most`.
     fn idle(&mut self, at_most: Duration) {
         let _ = at_most;
         std::hint::spin_loop();
+    }
+
+    /// Longest time that frames may wait for a look at this queue: a worker's delay, and what the queue has
+    /// space for.
+    fn idle_max(&self) -> Duration {
+        IDLE_MAX
     }
 
     /// Whether [`RxQueue::idle`] returns as soon as a frame is there, rather than after its time.
@@ -87,7 +97,7 @@ pub struct PortInfo {
     pub tx_caps: TxCaps,
     /// The kernel chose what arrives here (a bound socket): any destination address is ours.
     pub any_destination: bool,
-    /// A real NIC: worth spinning on. Other ports let an idle worker sleep.
+    /// A NIC, which a worker that does not save power never stops looking at. Other ports let an idle one sleep.
     pub busy_poll: bool,
     /// Frames of one flow may come by another queue than the flow's others, when that one is full.
     pub flows_stray: bool,

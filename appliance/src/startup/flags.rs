@@ -28,7 +28,7 @@ pub use values::{
 
 use crate::host::cpu_list::CpuList;
 use crate::host::pci::PciAddress;
-use choices::{BATCH_MODE, EVICTION, HUGE, one_of};
+use choices::{BATCH_MODE, ENERGY, EVICTION, HUGE, one_of};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use dataplane::stages::batch::BatchMode;
 use driver_shim::Pages;
@@ -410,6 +410,17 @@ pub struct ServeFlags {
     )]
     pub metrics: Option<MetricsAddr>,
 
+    /// What is done about the power that the machine takes.
+    #[arg(
+        long,
+        value_name = "WHAT",
+        env = "GNOMON_ENERGY",
+        default_value = "report",
+        value_parser = one_of(ENERGY),
+        help_heading = "Machine"
+    )]
+    pub energy: Energy,
+
     /// Power that no meter shows, in watts: disks, fans, what the power supply loses. It is added to what
     /// processors, memory and GPUs take in the metrics of energy.
     #[arg(long, value_name = "WATTS", env = "GNOMON_BASE_WATTS", help_heading = "Output")]
@@ -457,6 +468,18 @@ impl ServeFlags {
 pub enum Profile {
     /// The FPGA's (Chalamalasetti et al., An FPGA Memcached appliance, FPGA 2013).
     Fpga,
+}
+
+/// `--energy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Energy {
+    /// No meter is read.
+    Off,
+    /// Metrics show it.
+    Report,
+    /// Idle workers sleep on NICs, too.
+    Manage,
 }
 
 /// `--tcp`.

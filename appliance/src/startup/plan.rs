@@ -26,7 +26,7 @@ pub use tls::{ClientCerts, TlsPlan};
 
 use crate::host::machine::{Gpu, Machine};
 use crate::startup::flags::{
-    Engine, FileMask, Isolated, MetricsAddr, Network, Profile, ServeFlags, TcpIn,
+    Energy, Engine, FileMask, Isolated, MetricsAddr, Network, Profile, ServeFlags, TcpIn,
 };
 use dataplane::stages::batch::BatchMode;
 use driver_shim::Pages;
@@ -135,6 +135,8 @@ pub struct Plan {
     /// Where metrics are served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<MetricsAddr>,
+    /// What is done about power.
+    pub energy: Energy,
     /// Power that no meter shows, in watts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_watts: Option<f64>,
@@ -339,6 +341,7 @@ impl Plan {
                 MetricsAddr::Unix(path) => MetricsAddr::Unix(absolute(&path)),
                 tcp @ MetricsAddr::Tcp(_) => tcp,
             }),
+            energy: flags.energy,
             base_watts: flags.base_watts,
             eal: flags.eal.clone(),
             notes,

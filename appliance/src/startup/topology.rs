@@ -27,7 +27,7 @@ use crate::serve::ports::{self, Driver, OpenPort, Opened, PortsError};
 use crate::serve::sockets::{Listeners, MetricsListener, SocketFile};
 use crate::serve::tcp::{TcpConfig, TcpError, TcpService};
 use crate::serve::tls::Certificates;
-use crate::startup::flags::{Engine, LONG_VERSION, MetricsAddr, TcpIn};
+use crate::startup::flags::{Energy, Engine, LONG_VERSION, MetricsAddr, TcpIn};
 use crate::startup::plan::Plan;
 use dataplane::WorkerCounters;
 use dataplane::capture::Channel;
@@ -36,7 +36,7 @@ use dataplane::observe::tls::Refresh;
 use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::engine::cpu_engine;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
-use driver_shim::{QueuePair, Region};
+use driver_shim::{PortInfo, QueuePair, Region};
 use nix::unistd::geteuid;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -329,8 +329,9 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
             ports.iter_mut().map(|p| std::mem::take(&mut p.queues).into_iter()).collect();
         for (n, &cpu) in plan.worker_cpus.iter().enumerate() {
             let ends = ports.iter().zip(queues.iter_mut().map(Iterator::next));
-            let ends: Vec<WorkerPort> =
-                ends.filter_map(|(port, pair)| Some(worker_port(port, pair?, n == 0))).collect();
+            let ends: Vec<WorkerPort> = ends
+                .filter_map(|(port, pair)| Some(worker_port(plan, port, pair?, n == 0)))
+                .collect();
             if ends.is_empty() {
                 continue;
             }
@@ -458,6 +459,7 @@ impl Built {
                 capture_lines: appliance.capture_lines.clone(),
                 ports: Arc::clone(&appliance.port_figures),
                 gpus,
+                energy: plan.energy,
                 base_watts: plan.base_watts,
                 health: Arc::clone(&appliance.health_figures),
                 region: appliance.region.clone(),
@@ -577,10 +579,11 @@ fn server(plan: &Plan, store: &Arc<Store>) -> Server {
     server
 }
 
-fn worker_port(port: &OpenPort, queues: QueuePair, first: bool) -> WorkerPort {
+fn worker_port(plan: &Plan, port: &OpenPort, queues: QueuePair, first: bool) -> WorkerPort {
+    let busy_poll = port.info.busy_poll && plan.energy != Energy::Manage;
     WorkerPort {
         queues,
-        info: port.info.clone(),
+        info: PortInfo { busy_poll, ..port.info.clone() },
         local: Arc::clone(&port.local),
         exception_path: port.exception_path.clone(),
         sends_for_kernel: first && port.exception_path.is_some(),

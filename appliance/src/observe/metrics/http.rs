@@ -13,6 +13,7 @@ use crate::host::affinity;
 use crate::observe::capture::{self, Captures, Refused, Request};
 use crate::process::allocator;
 use crate::serve::tcp::Source;
+use crate::startup::flags::Energy;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
@@ -274,11 +275,17 @@ struct Pages {
 
 impl Pages {
     fn new(sources: Sources) -> Self {
-        let power = Power::of_machine(sources.base_watts);
+        let power = match sources.energy {
+            Energy::Off => Power::default(),
+            Energy::Report | Energy::Manage => Power::of_machine(sources.base_watts),
+        };
         Self { sources, power, made: None }
     }
 
     fn look(&mut self) {
+        if self.sources.energy == Energy::Off {
+            return;
+        }
         let gpus = self.sources.gpus.joules();
         self.power.look(Instant::now(), gpus, || own::requests(&self.sources));
     }

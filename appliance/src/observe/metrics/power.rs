@@ -34,8 +34,8 @@ struct Gpu {
     taken: f64,
 }
 
-/// What the machine took.
-#[derive(Debug)]
+/// What the machine took. The default reads no meter.
+#[derive(Debug, Default)]
 pub struct Power {
     zones: Vec<Zone>,
     gpus: Vec<Gpu>,

@@ -3,6 +3,7 @@
 use super::gpus::GpuFigures;
 use crate::observe::health::{HealthFigures, PortFigures};
 use crate::process::sandbox::State;
+use crate::startup::flags::Energy;
 use dataplane::WorkerCounters;
 use dataplane::capture::Channel;
 use dataplane::observe::Server;
@@ -22,6 +23,8 @@ pub struct Sources {
     pub ports: PortFigures,
     /// GPUs in use, as their management library saw them last.
     pub gpus: GpuFigures,
+    /// Whether meters are read.
+    pub energy: Energy,
     /// Power that no meter shows, in watts, where the operator has said it.
     pub base_watts: Option<f64>,
     /// The threads, as the control plane saw them last.

@@ -1,6 +1,7 @@
 //! Flags that choose one of a few words. Each word stands for the very value that the layer below
 //! takes, so that no enum is written twice.
 
+use super::Energy;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use dataplane::stages::batch::BatchMode;
 use driver_shim::Pages;
@@ -27,6 +28,17 @@ pub(super) const BATCH_MODE: &[Choice<BatchMode>] = &[
         BatchMode::Adaptive,
     ),
     ("fixed", "Wait until it is full, or a deadline passes", BatchMode::Fixed),
+];
+
+/// `--energy`.
+pub(super) const ENERGY: &[Choice<Energy>] = &[
+    ("off", "Read no meter", Energy::Off),
+    ("report", "Show in metrics what the machine takes", Energy::Report),
+    (
+        "manage",
+        "The same, and workers on a NIC sleep for 40 microseconds when nothing has come, instead of looking on",
+        Energy::Manage,
+    ),
 ];
 
 /// `-B`.

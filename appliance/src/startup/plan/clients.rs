@@ -1,7 +1,7 @@
 //! Connections, and what clients may do.
 
 use super::{PlanError, absolute};
-use crate::startup::flags::{Extended, FileMask, ServeFlags, ServicePort, Ssl, TcpIn};
+use crate::startup::flags::{Energy, Extended, FileMask, ServeFlags, ServicePort, Ssl, TcpIn};
 use memcache::{Dialect, Dialects};
 use serde::{Serialize, Serializer};
 use std::path::PathBuf;
@@ -229,7 +229,10 @@ pub(super) fn unused(flags: &ServeFlags) -> Vec<String> {
     });
     let napi_ids = clients.napi_ids.map(|n| format!("-N {n}"));
     let tags = flags.listening().filter_map(|l| l.tag.as_ref().map(|t| format!("-l tag[{t}]")));
-    let watts = (flags.base_watts.is_some() && flags.metrics.is_none())
-        .then(|| "--base-watts without --metrics".to_owned());
+    let watts = flags.base_watts.and_then(|_| match (&flags.metrics, flags.energy) {
+        (None, _) => Some("--base-watts without --metrics".to_owned()),
+        (Some(_), Energy::Off) => Some("--base-watts with --energy off".to_owned()),
+        (Some(_), Energy::Report | Energy::Manage) => None,
+    });
     large_pages.into_iter().chain(napi_ids).chain(tags).chain(options).chain(watts).collect()
 }

@@ -243,6 +243,11 @@ fn what_changes_nothing_is_listed() {
         (vec!["--base-watts without --metrics".to_owned()], Some(60.5))
     );
     assert!(plan("--base-watts 60 --metrics 127.0.0.1:1").unwrap().unused.is_empty());
+    let off = plan("--base-watts 60 --metrics 127.0.0.1:1 --energy off").unwrap();
+    assert_eq!(
+        (&off.unused[..], off.energy),
+        (&["--base-watts with --energy off".to_owned()][..], Energy::Off)
+    );
 }
 
 #[test]

@@ -6,11 +6,11 @@
 
 use super::asked::{Asked, KeyMix, asked};
 use super::client::Client;
-use super::rounds::{Answering, Rounds, name, row};
+use super::rounds::{Answering, Rounds, row};
+use super::server::Mode;
 use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use crate::study::frame::Frame;
-use dataplane::stages::batch::BatchMode;
 use serde_json::{Value, json};
 use std::error::Error;
 
@@ -92,7 +92,7 @@ impl Cases {
         &mut self,
         rounds: Rounds,
         frame: &mut Frame,
-        mode: BatchMode,
+        mode: Mode,
         client: &mut Client<'_>,
         server: &mut dyn Answering,
     ) -> Result<(), Box<dyn Error>> {
@@ -114,7 +114,7 @@ impl Cases {
                 let of_parts = self.of_parts(&case.parts, *peak).filter(|_| first);
                 row.insert("peak_per_s".to_owned(), json!(first.then_some(peak)));
                 row.insert("of_parts".to_owned(), json!(of_parts));
-                row.insert("what".to_owned(), json!(format!("{}: {}", name(mode), case.mix)));
+                row.insert("what".to_owned(), json!(format!("{}: {}", mode.name(), case.mix)));
             }
             frame.report.row("mix", row)?;
         }

@@ -3,7 +3,8 @@
 //!
 //! In: a port pair, loads as parts of the peak. Out: percentiles of the round trip as an open-loop
 //! client sees it, from when each request was due, and of the time that it was inside the server, for
-//! adaptive batches and for fixed ones of 512. The pair is DPDK's memif between two processes, or a
+//! adaptive batches, for fixed ones of 512, and for a worker that sleeps when nothing has come (`--energy manage`), which
+//! at last has loads that change at once from the least to the most and back. The pair is DPDK's memif between two processes, or a
 //! pair of rings between two threads of this one. [`client`] sends requests, [`server`] answers. A request that
 //! gets no answer is counted as lost; a wrong answer ends the study.
 
@@ -23,10 +24,10 @@ use crate::report::table::{Draw, Table};
 use asked::{Asked, KeyMix, VALUE_BYTES, asked};
 use clap::{Parser, ValueEnum};
 use client::Client;
-use dataplane::stages::batch::BatchMode;
 use mix::Cases;
 use rounds::{Answering, Rounds, row};
 use serde_json::json;
+use server::Mode;
 use std::error::Error;
 use std::time::Duration;
 
@@ -37,11 +38,14 @@ const SLOTS: u32 = 8192;
 
 const LOADS: [f64; 9] = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95];
 
+/// Steps of load.
+const STEPS: [f64; 4] = [0.01, 0.95, 0.01, 0.95];
+
 const TABLES: [Table; 3] = [
     Table {
         name: "rtt",
         title: "Round trips by load, open loop",
-        says: "Microseconds from when a request was due to its reply; `inside`: from the server's receive burst to its transmit burst. Of several rounds the one in the middle by p99, the quietest one's and the worst one's p99 beside it; `lost`, in all rounds.",
+        says: "Microseconds from when a request was due to its reply; `inside`: from the server's receive burst to its transmit burst. Of several rounds the one in the middle by p99, the quietest one's and the worst one's p99 beside it; `lost`, in all rounds; `cpu_percent`, what the server's thread had of a processor.",
         columns: &[
             "mode",
             "load",
@@ -57,6 +61,7 @@ const TABLES: [Table; 3] = [
             "inside_p50_us",
             "inside_p95_us",
             "inside_p99_us",
+            "cpu_percent",
         ],
         plot: Some(Draw::Lines { x: Axis::linear("load"), y: Axis::log("p95_us"), by: "mode" }),
     },
@@ -141,7 +146,7 @@ impl Cli {
         match self.between {
             Between::Ring => {
                 let bench = Bench::with_shapes(config, &shapes)?;
-                for mode in [BatchMode::Adaptive, BatchMode::Fixed] {
+                for mode in Mode::ALL {
                     server::beside(&bench, mode, |queues, region, inside| {
                         let mut client = Client::new(queues, region);
                         self.ask(&mut question, &mut frame, mode, &mut client, inside)
@@ -151,9 +156,7 @@ impl Cli {
             #[cfg(feature = "dpdk")]
             Between::Memif => {
                 let dpdk = memif::Dpdk::start()?;
-                for (number, mode) in
-                    [BatchMode::Adaptive, BatchMode::Fixed].into_iter().enumerate()
-                {
+                for (number, mode) in Mode::ALL.into_iter().enumerate() {
                     let mut server = server::Process::start(&self.common, items, &mix, mode)?;
                     let mut port = dpdk.client(number, server.socket())?;
                     let queues = port.queues.pop().ok_or("the port has no queue")?;
@@ -183,7 +186,7 @@ impl Cli {
         &self,
         question: &mut Question,
         frame: &mut Frame,
-        mode: BatchMode,
+        mode: Mode,
         client: &mut Client<'_>,
         server: &mut dyn Answering,
     ) -> Result<(), Box<dyn Error>> {
@@ -212,7 +215,7 @@ impl Cli {
         &self,
         requests: &[Asked],
         frame: &mut Frame,
-        mode: BatchMode,
+        mode: Mode,
         peak: &mut Option<f64>,
         client: &mut Client<'_>,
         server: &mut dyn Answering,
@@ -227,7 +230,8 @@ impl Cli {
                 *peak.insert(most)
             }
         };
-        for &load in self.common.pick(&LOADS[..], &[0.05, 0.5]) {
+        let steps = if mode == Mode::Sleeping { &STEPS[..] } else { &[] };
+        for &load in self.common.pick(&LOADS[..], &[0.05, 0.5]).iter().chain(steps) {
             let offered = peak * load;
             let row = row((mode, load, offered), rounds.open(requests, offered, client, server)?)?;
             frame.report.row("inside", row.clone())?;
@@ -254,7 +258,7 @@ mod tests {
         let config = Config { items, shape: SHAPE, seed: 1 };
         let bench = Bench::with_shapes(config, &mix.shapes())?;
         let mut question = Question::Mixes(Cases::new(&mix, &[hit_rate], told, 500, 1)?);
-        let mode = BatchMode::Adaptive;
+        let mode = Mode::Adaptive;
         server::beside(&bench, mode, |queues, region, inside| {
             cli.ask(&mut question, &mut frame, mode, &mut Client::new(queues, region), inside)
         })?;

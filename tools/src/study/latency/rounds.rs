@@ -5,9 +5,9 @@
 
 use super::asked::Asked;
 use super::client::{Client, Outcome};
+use super::server::Mode;
 use crate::study::median;
 use crate::study::paced::Pace;
-use dataplane::stages::batch::BatchMode;
 use serde_json::{Value, json};
 use std::error::Error;
 use std::time::Duration;
@@ -75,17 +75,12 @@ impl Rounds {
     }
 }
 
-/// The word for people.
-pub(super) fn name(mode: BatchMode) -> &'static str {
-    if mode == BatchMode::Fixed { "fixed, 512" } else { "adaptive" }
-}
-
 /// What the rounds of one load come to.
 ///
 /// # Errors
 /// A wrong reply, or none at all.
 pub(super) fn row(
-    (mode, load, offered): (BatchMode, f64, f64),
+    (mode, load, offered): (Mode, f64, f64),
     mut rounds: Vec<(Outcome, Value)>,
 ) -> Result<Value, Box<dyn Error>> {
     for (Outcome { wrong, answered, .. }, _) in &rounds {
@@ -101,7 +96,7 @@ pub(super) fn row(
     let (outcome, inside) = rounds.get(rounds.len() / 2).ok_or("no round")?;
     let inside = |field| inside.get(field).cloned().unwrap_or_default();
     Ok(json!({
-        "mode": name(mode), "load": load, "offered_per_s": offered, "per_s": outcome.per_s(),
+        "mode": mode.name(), "load": load, "offered_per_s": offered, "per_s": outcome.per_s(),
         "requests": outcome.sent, "answered": outcome.answered, "lost": lost,
         "checked": outcome.checked,
         "hit_percent": 100.0 * outcome.hits as f64 / outcome.answered as f64,
@@ -109,5 +104,6 @@ pub(super) fn row(
         "p99_least_us": least, "p99_most_us": most, "max_us": us(outcome, 1.0),
         "inside_p50_us": inside("p50_us"), "inside_p95_us": inside("p95_us"),
         "inside_p99_us": inside("p99_us"), "inside_max_us": inside("max_us"),
+        "cpu_percent": inside("cpu_percent"),
     }))
 }

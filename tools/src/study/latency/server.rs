@@ -1,9 +1,9 @@
 //! Answers, and notes how long each request was inside.
 //!
 //! In: a filled store, one pair of queues. Out: replies; how long requests were inside, from the
-//! receive burst that took them in to the transmit burst that took their replies, on demand. Works as
-//! a thread ([`beside`]) or as a process ([`Process`], which runs [`Cli`]). Never sleeps: like a worker
-//! on a NIC. Fails when a port cannot be had.
+//! receive burst that took them in to the transmit burst that took their replies, and what the server's thread
+//! had of a processor, on demand. Works as a thread ([`beside`]) or as a process ([`Process`], which runs [`Cli`]).
+//! Like a worker on a NIC it never sleeps, but in [`Mode::Sleeping`]. Fails when a port cannot be had.
 
 use super::SLOTS;
 use super::asked::KeyMix;
@@ -15,12 +15,15 @@ use dataplane::stages::batch::{BatchMode, BatchPolicy};
 use driver_shim::ports::memory::linked;
 use driver_shim::{Burst, Pages, PortInfo, QueuePair, Region, RxQueue, TxQueue};
 use hdrhistogram::Histogram;
+use nix::sys::prctl::set_timerslack;
+use nix::unistd::gettid;
 use serde_json::{Value, json};
 use std::error::Error;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Requests whose memory accesses overlap in the CPU engine.
 const GROUP: usize = 32;
@@ -35,6 +38,10 @@ struct State {
     came_ns: Vec<u64>,
     begun: Instant,
     inside: Histogram<u64>,
+    /// Where the kernel says for how long the server's thread has had a processor.
+    times: Option<PathBuf>,
+    /// When that was looked at last, in nanoseconds since `begun`, and what it said.
+    looked: (u64, u64),
 }
 
 /// How long requests were inside.
@@ -48,7 +55,8 @@ impl Inside {
     /// No memory for the histogram.
     pub fn new(region: &Region) -> Result<Self, Box<dyn Error>> {
         let came_ns = vec![0; region.capacity()];
-        let state = State { came_ns, begun: Instant::now(), inside: histogram()? };
+        let (times, looked) = (None, (0, 0));
+        let state = State { came_ns, begun: Instant::now(), inside: histogram()?, times, looked };
         Ok(Self(Arc::new(Mutex::new(state))))
     }
 
@@ -68,9 +76,12 @@ impl Inside {
     fn take(&self) -> Value {
         let mut state = self.state();
         let us = |q| state.inside.value_at_quantile(q) as f64 / 1e3;
-        let value = json!({ "requests": state.inside.len(), "p50_us": us(0.5), "p95_us": us(0.95),
+        let mut value = json!({ "requests": state.inside.len(), "p50_us": us(0.5), "p95_us": us(0.95),
             "p99_us": us(0.99), "max_us": us(1.0) });
         state.inside.reset();
+        if let (Some(share), Some(fields)) = (state.cpu_share(), value.as_object_mut()) {
+            fields.insert("cpu_percent".to_owned(), json!(100.0 * share));
+        }
         value
     }
 }
@@ -84,6 +95,14 @@ impl Answering for Inside {
 impl State {
     fn now_ns(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The part of the time since this was asked last for which the server's thread had a processor.
+    fn cpu_share(&mut self) -> Option<f64> {
+        let times = std::fs::read_to_string(self.times.as_ref()?).ok()?;
+        let now = (self.now_ns(), times.split_whitespace().next()?.parse().ok()?);
+        let before = std::mem::replace(&mut self.looked, now);
+        Some((now.1 - before.1) as f64 / (now.0 - before.0) as f64)
     }
 }
 
@@ -106,6 +125,18 @@ impl RxQueue for WatchedRx {
             }
         }
         n
+    }
+
+    fn idle(&mut self, at_most: Duration) {
+        self.rx.idle(at_most);
+    }
+
+    fn idle_max(&self) -> Duration {
+        self.rx.idle_max()
+    }
+
+    fn wakes(&self) -> bool {
+        self.rx.wakes()
     }
 }
 
@@ -135,11 +166,17 @@ fn serve(
     info: &PortInfo,
     queues: QueuePair,
     region: &Region,
-    mode: BatchMode,
+    mode: Mode,
+    inside: &Inside,
     stop: &AtomicBool,
 ) -> Result<(), String> {
-    let info = PortInfo { busy_poll: true, ..info.clone() };
-    let batch = BatchPolicy { size: BATCH, mode, ..BatchPolicy::default() };
+    if mode == Mode::Sleeping {
+        // As gnomon has it.
+        set_timerslack(1).map_err(|e| e.to_string())?;
+    }
+    inside.state().times = Some(format!("/proc/self/task/{}/schedstat", gettid()).into());
+    let info = PortInfo { busy_poll: mode != Mode::Sleeping, ..info.clone() };
+    let batch = BatchPolicy { size: BATCH, mode: mode.batches(), ..BatchPolicy::default() };
     let manner = Manner { group: GROUP, batch, offload: None };
     let worker = bench.worker(&info, queues, region, manner).map_err(|e| e.to_string())?;
     let counters = worker.counters();
@@ -153,17 +190,19 @@ fn serve(
 /// Not enough memory, or `ask`'s.
 pub fn beside<'r>(
     bench: &Bench,
-    mode: BatchMode,
+    mode: Mode,
     ask: impl FnOnce(QueuePair, &Region, &mut Inside) -> Result<(), Box<dyn Error>> + 'r,
 ) -> Result<(), Box<dyn Error>> {
     let region = Region::new(SLOTS, Pages::Prefer)?;
     let (mut here, mut there) = linked(1, RING_DEPTH);
     let mut inside = Inside::new(&region)?;
     let queues = inside.watch(here.queues.pop().ok_or("no queue")?);
+    let watched = inside.clone();
     let client = there.queues.pop().ok_or("no queue")?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let worker = scope.spawn(|| serve(bench, &here.info, queues, &region, mode, &stop));
+        let worker =
+            scope.spawn(|| serve(bench, &here.info, queues, &region, mode, &watched, &stop));
         let asked = ask(client, &region, &mut inside);
         stop.store(true, Ordering::Relaxed);
         let served = worker.join().unwrap_or_else(|_| Err("the server died".to_owned()));
@@ -172,13 +211,36 @@ pub fn beside<'r>(
     })
 }
 
-/// How batches are made, as a word.
+/// How the server works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// They wait for nothing.
+    /// Batches wait for nothing.
     Adaptive,
     /// They wait to be filled.
     Fixed,
+    /// They wait for nothing, and the worker sleeps when nothing has come (`--energy manage`).
+    Sleeping,
+}
+
+impl Mode {
+    /// Those of a study, in their order.
+    pub const ALL: [Self; 3] = [Self::Adaptive, Self::Fixed, Self::Sleeping];
+
+    fn batches(self) -> BatchMode {
+        match self {
+            Self::Adaptive | Self::Sleeping => BatchMode::Adaptive,
+            Self::Fixed => BatchMode::Fixed,
+        }
+    }
+
+    /// The word for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Adaptive => "adaptive",
+            Self::Fixed => "fixed, 512",
+            Self::Sleeping => "sleeping",
+        }
+    }
 }
 
 /// The server as a process: says `ready`, then how long requests were inside for each line that it
@@ -219,7 +281,7 @@ mod process {
     use super::{Answering, Cli, Inside, KeyMix, Mode, serve};
     use crate::study::bench::{Bench, Config};
     use crate::study::frame::Common;
-    use dataplane::stages::batch::BatchMode;
+    use clap::ValueEnum;
     use serde_json::Value;
     use std::error::Error;
     use std::io::{BufRead, BufReader, Write};
@@ -245,15 +307,12 @@ mod process {
             let mut port = dpdk.server(&self.socket)?;
             let inside = Inside::new(dpdk.region())?;
             let queues = inside.watch(port.queues.pop().ok_or("the port has no queue")?);
-            let mode = match self.mode {
-                Mode::Adaptive => BatchMode::Adaptive,
-                Mode::Fixed => BatchMode::Fixed,
-            };
             let stop = AtomicBool::new(false);
             println!("ready");
             thread::scope(|scope| {
                 let (info, region) = (&port.info, dpdk.region());
-                let worker = scope.spawn(|| serve(&bench, info, queues, region, mode, &stop));
+                let worker =
+                    scope.spawn(|| serve(&bench, info, queues, region, self.mode, &inside, &stop));
                 for line in std::io::stdin().lock().lines() {
                     if line.is_err() || worker.is_finished() {
                         break;
@@ -285,9 +344,10 @@ mod process {
             common: &Common,
             items: u64,
             mix: &KeyMix,
-            mode: BatchMode,
+            mode: Mode,
         ) -> Result<Self, Box<dyn Error>> {
-            let name = if mode == BatchMode::Fixed { "fixed" } else { "adaptive" };
+            let name = mode.to_possible_value().ok_or("a mode without a name")?;
+            let name = name.get_name();
             let socket =
                 std::env::temp_dir().join(format!("gnomon-study-{}-{name}", std::process::id()));
             let _ = std::fs::remove_file(&socket);
