@@ -162,6 +162,14 @@ worker_has() {
       END { exit !own || shared }'"
 }
 
+# worker_takes CONDITION: holds of the percentage of a CPU that the first worker has over three seconds.
+worker_takes() {
+  guest 60 "cd /proc/\$(systemctl show --value -p MainPID gnomon)/task &&
+    times=\$(grep -lx worker-0 */comm) && times=\${times%comm}schedstat &&
+    read -r before _ <\$times && sleep 3 && read -r after _ <\$times &&
+    percent=\$(((after - before) / 30000000)) && echo \"\$percent %\" >&2 && [ \$percent $1 ]"
+}
+
 # --- one NIC model ----------------------------------------------------------------------------------
 
 # recovers NIC: how soon it answers when its cable is back, a second at most. The guest is software on
@@ -207,6 +215,7 @@ appliance_boots() {
     "systemctl is-active gnomon-bind@$nic_address && readlink /sys/bus/pci/devices/$nic_address/driver | grep vfio-pci"
   check "$nic: items, index and packets lie on its NUMA node" lies_on_node 1
   [ "$(nic_queues "$nic")" -gt 1 ] || check "$nic: the worker runs there, alone" worker_has 1
+  check "$nic: the worker looks for frames all the time" worker_takes "-ge 50"
   check "$nic: ping" pings -c 5 "$v4"
   check "$nic: ping, 1,400 bytes" pings -c 3 -s 1400 "$v4"
   check "$nic: ping, IPv6" pings -c 3 "$v6"
@@ -254,9 +263,10 @@ appliance_boots() {
   check "$nic: plugged in again" machine device_add ${device//,/ }
   guest_wait "$nic: the kernel has found it" 60 guest 20 "readlink /sys/bus/pci/devices/$nic_address/driver"
   # Memory is to come from the control plane's node now, which has no huge pages left.
-  check "$nic: bound and started, without a node's huge pages" guest 180 \
-    "echo --numa-node=off >>/etc/gnomon.conf && systemctl restart gnomon-bind@$nic_address && systemctl start gnomon"
+  check "$nic: bound and started, without a node's huge pages, to save power" guest 180 \
+    "printf '%s\n' --numa-node=off --energy=manage >>/etc/gnomon.conf && systemctl restart gnomon-bind@$nic_address && systemctl start gnomon"
   guest_wait "$nic: it answers once more" 60 answers
+  check "$nic: its worker sleeps when nothing comes" worker_takes "-lt 50"
   replays "$nic: sets and gets over the new device, none wrong"
 
   stops "$nic"
