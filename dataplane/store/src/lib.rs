@@ -25,6 +25,7 @@
 //!    has passed, `slab/pages.rs` adds a page, or `evict` evicts items (`probation`, `slab/hand.rs`;
 //!    `round_robin` and `slab/in_turn.rs` where eviction goes round).
 //! 5. `slab/free.rs`, `pop`: takes a chunk; `item/fill.rs` writes the item into it.
+//!    For those of a burst `reserved` takes the chunks before, under one lock.
 //! 6. `write`, `link`: `index` locks both buckets, `replica`, `entry_to_change`, notifies
 //!    a GPU's replica, the old item is hidden, the new one published.
 //! 7. `session`, `settle`: after a run of sets, or so many replaced items, the old chunks are stamped with
@@ -72,6 +73,7 @@ mod published;
 mod replica;
 #[cfg(any(test, feature = "testing"))]
 mod renew;
+mod reserved;
 pub mod restart;
 mod evicted_then_stored;
 mod round_robin;

@@ -13,6 +13,7 @@ use super::hash::KeyHash;
 use super::index::Expect;
 use super::item::{ItemRef, Location};
 use super::new_item::{NewItem, PlainItem};
+use super::reserved::Reserved;
 use super::slab::{Fetched, Unlinked};
 use super::state::Store;
 use super::write::{Needs, Refused, Reservation};
@@ -34,10 +35,10 @@ pub struct Session {
     copied_bytes: Cell<u64>,
     /// What was replaced and is still to be retired.
     replaced: ArrayVec<Unlinked, REPLACED_MAX>,
-    /// What was replaced is retired at once: another thread may have no other, or the next write is to take it.
-    retires_at_once: bool,
-    /// Chunks for the next items, and how long those will be.
-    reserved: ArrayVec<(Location, usize), RESERVED_MAX>,
+    /// As much is retired at once: one, where another thread may have no other, or the next write is to take it.
+    replaced_max: usize,
+    /// Chunks for the next items.
+    reserved: ArrayVec<Reserved, RESERVED_MAX>,
     /// How many of these are taken.
     taken: usize,
 }
@@ -63,7 +64,10 @@ impl Store {
 impl Session {
     pub(super) fn new(store: Arc<Store>, place: Participant) -> Self {
         Self {
-            retires_at_once: !store.config.evict || store.slabs.is_in_turn(),
+            replaced_max: match !store.config.evict || store.slabs.is_in_turn() {
+                true => 1,
+                false => REPLACED_MAX,
+            },
             store,
             place: Some(place),
             expired_found: Cell::default(),
@@ -134,7 +138,7 @@ impl Session {
     fn hold_back(&mut self, old: Option<Unlinked>) {
         if let Some(old) = old {
             self.replaced.push(old);
-            if self.replaced.is_full() || self.retires_at_once {
+            if self.replaced.len() >= self.replaced_max {
                 self.store.retire(self.replaced.drain(..));
             }
         }

@@ -14,11 +14,9 @@ use super::index::{Expect, UpdateError};
 use super::item::{ItemRef, Location, Value};
 use super::item_flags::{Inherits, Marks};
 use super::layout::{OWN_CAS_BYTES, WHOLE_MAX_BYTES, len_bytes, n_parts};
-use super::new_item::{NewItem, PlainItem};
+use super::new_item::NewItem;
 use super::slab::{Class, Gone, Slabs, Unlinked};
-use arrayvec::ArrayVec;
 use base::{KEY_MAX_BYTES, small_bytes};
-use parking_lot::MutexGuard;
 use std::mem::{self, ManuallyDrop};
 use std::sync::atomic::Ordering;
 
@@ -135,82 +133,7 @@ impl Store {
         })
     }
 
-    /// Takes a chunk for each of these items, with the lengths of its key and its value, under one lock for all
-    /// of a class. It ends where there is none to be had at once, at an item that may be large or too large, or
-    /// when `reserved` is full.
-    #[inline(always)]
-    pub(super) fn reserve_chunks<const N: usize>(
-        &self,
-        mut items: impl Iterator<Item = (usize, usize)>,
-        reserved: &mut ArrayVec<(Location, usize), N>,
-    ) {
-        let mut next = items.next();
-        let mut held: Option<MutexGuard<'_, Class>> = None;
-        while let Some((key_len, value_len)) = next {
-            // With client flags it is longest.
-            if key_len + value_len > WHOLE_MAX_BYTES || !self.fits(key_len, 1, value_len) {
-                next = items.next();
-                continue;
-            }
-            let len_bytes = len_bytes(key_len, value_len);
-            let Some(id) = self.slabs.class_for(len_bytes) else { break };
-            // Those behind it that are as long.
-            let mut n = 1;
-            next = items.next();
-            while next.is_some_and(|(key, value)| key + value == key_len + value_len) {
-                n += 1;
-                next = items.next();
-            }
-            held = held.filter(|class| class.id == id);
-            let class = held.get_or_insert_with(|| self.slabs.lock(id));
-            n = n.min(u32::try_from(reserved.remaining_capacity()).unwrap_or(0));
-            let all = self.take_chunks(class, n, len_bytes, |loc| reserved.push((loc, len_bytes)));
-            if !all || reserved.is_full() {
-                break;
-            }
-        }
-    }
-
-    /// Makes and links an item in the next of these chunks, of which so many are taken, in the place of whatever is
-    /// there. `None`: none is left, or it is for other lengths, or there is no place in the index; nothing was done.
-    #[inline(always)]
-    pub(super) fn put_reserved(
-        &self,
-        hash: KeyHash,
-        new: PlainItem<'_>,
-        reserved: &[(Location, usize)],
-        taken: &mut usize,
-    ) -> Option<(u64, Option<Unlinked>)> {
-        let (loc, len_bytes) = *reserved.get(*taken)?;
-        if len_bytes != new.len_bytes() || !(1..=KEY_MAX_BYTES).contains(&new.key.len()) {
-            return None;
-        }
-        *taken += 1;
-        let sequence = self.next_in_sequence();
-        // SAFETY: popped by `reserve_chunks` for this many bytes, and taken by none before; the key's length was
-        // checked, and the value is no longer than both were there.
-        unsafe { self.slabs.write_plain(loc, new, sequence, self.now()) };
-        self.note_expiry(new.expiry);
-        match self.swap(hash, new.key, Some((loc, Inherits::default())), Expect::Any) {
-            Ok(old) => Some((sequence, old)),
-            Err(_) => {
-                self.give_back([(loc, len_bytes)]);
-                None
-            }
-        }
-    }
-
-    /// Gives back what [`Self::reserve_chunks`] took.
-    #[cold]
-    pub(super) fn give_back(&self, reserved: impl IntoIterator<Item = (Location, usize)>) {
-        for (loc, len_bytes) in reserved {
-            // SAFETY: popped by `reserve_chunks` for so many bytes, not linked (what is, counts as taken),
-            // and given up by the caller, which empties its list.
-            unsafe { self.slabs.give_back(loc, len_bytes) };
-        }
-    }
-
-    fn next_in_sequence(&self) -> u64 {
+    pub(super) fn next_in_sequence(&self) -> u64 {
         self.cas.fetch_add(1, Ordering::SeqCst) + 1
     }
 
