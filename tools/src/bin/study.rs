@@ -5,7 +5,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use tools::study::{
     batch, fpga, gpu_cache, hitrate, hitrate_live, latency, offline, rdma, schedule, simd, stages,
-    tco, tcp,
+    tco, tcp, writers,
 };
 
 /// Experiments on the data plane, each with its yardstick in the same run.
@@ -36,6 +36,8 @@ enum Study {
     Simd(simd::Cli),
     /// Misses of a GPU's cache under the kernels' loads, simulated: size, ways.
     Cache(gpu_cache::Cli),
+    /// SETs a second of several threads, one item at a time and in bursts, and what that does to hits.
+    Writers(writers::Cli),
     /// Miss rates of hash tables, simulated: forms, ways, who leaves.
     Hitrate(hitrate::Cli),
     /// The FPGA appliance as a model of its modules in cycles: rates, drops, latencies, hit rates.
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Study::LatencyServer(args) => args.run(),
         Study::Simd(args) => args.run(),
         Study::Cache(args) => args.run(),
+        Study::Writers(args) => args.run(),
         Study::Hitrate(args) => args.run(),
         Study::Fpga(args) => args.run(),
         Study::Schedule(args) => args.run(),

@@ -12,6 +12,7 @@
 //! | [`latency`] | how long a client waits, by load |
 //! | [`simd`] | how well kernels keep their lanes together |
 //! | [`gpu_cache`] | how much of what kernels load a GPU's cache has |
+//! | [`writers`] | what taking chunks for a burst gives several writers |
 //! | [`hitrate`] | what a hash table's form costs in misses |
 //! | [`fpga`] | the FPGA appliance by its cycles: rate, FIFO, hit rate |
 //! | [`schedule`] | the shortest cycle of periodic scheduling, its most requests and its lowest clocks, by what a GPU costs |
@@ -45,6 +46,7 @@ pub mod simd;
 pub mod stages;
 pub mod tco;
 pub mod tcp;
+pub mod writers;
 
 use std::time::Duration;
 
