@@ -11,7 +11,7 @@
 //! turns the fast path off for as long as it is on.
 //!
 //! `gets`, up to four keys, and longer ones are answered behind those (`several`), and behind all gets
-//! plain `set`s are carried out (`sets`).
+//! plain `set`s are carried out (`sets`), which have been read when the first one was met (`read_sets`).
 //!
 //! **How**: three steps over rows of four requests, each step two rows behind the one before, so that
 //! the lines of the index and of items that one row prefetches come while other rows are worked on.
@@ -35,6 +35,7 @@ mod located;
 mod lookup;
 mod order;
 mod read;
+mod read_sets;
 mod reply;
 mod set_line;
 mod sets;
@@ -52,7 +53,7 @@ use driver_shim::{BURST_MAX, Burst, Frame, Region, TxCaps};
 use memcache::Dialects;
 use memcache::admin::Events;
 use order::Order;
-use set_line::Set;
+use read_sets::SetsRead;
 use several::{Rest, Several};
 use store::{Fetched, Guard, Liveness};
 use totals::{Totals, next_of};
@@ -70,7 +71,7 @@ pub struct FastPath {
     manner: Manner,
     order: Order,
     several: Box<[Several; BURST_MAX]>,
-    sets: Box<[Set; BURST_MAX]>,
+    sets: Box<SetsRead>,
     /// Of another engine's batch, which requests have been answered: a bit each.
     located: Box<[u64]>,
 }
@@ -187,7 +188,7 @@ impl FastPath {
             manner,
             order: Order::default(),
             several: Box::new([Several::default(); BURST_MAX]),
-            sets: Box::new([Set::default(); BURST_MAX]),
+            sets: Box::new(SetsRead::new()),
             located: vec![0; batch_max.div_ceil(BURST_MAX)].into(),
         }
     }
@@ -239,7 +240,8 @@ impl FastPath {
         context: &mut Context<'_>,
         liveness: Liveness,
     ) -> Totals {
-        let Self { manner, order, several, .. } = self;
+        let Self { manner, order, several, sets, .. } = self;
+        sets.begin();
         let (observer, region) = (context.ctx.observer, context.region);
         let guard = context.ctx.session.pin();
         let (guard, dialects) = (&guard, observer.server.dialects);
@@ -257,11 +259,13 @@ impl FastPath {
             dialects,
             totals,
         };
-        let totals = manner.carry_out(Summing::<BY_PORT>(pass));
-        let left = left_of(burst, &totals);
+        let totals =
+            manner.carry_out(Summing::<BY_PORT> { pass, sets: &mut *sets, manner: *manner });
+        let left = left_of(burst, &totals) & !sets.frames();
         if left == 0 || !several::any(burst, left) {
             return totals;
         }
+        sets.asked().iter().for_each(|set| order.hold_back(set.hash));
         manner.carry_out(Rest::<BY_PORT> {
             burst,
             left,
@@ -300,25 +304,33 @@ struct Pass<'p, 'g> {
 }
 
 /// A pass for a port that fills in checksums, or for one that does not.
-struct Summing<'p, 'g, const BY_PORT: bool>(Pass<'p, 'g>);
+struct Summing<'p, 'g, const BY_PORT: bool> {
+    pass: Pass<'p, 'g>,
+    sets: &'p mut SetsRead,
+    manner: Manner,
+}
 
 impl<const BY_PORT: bool> Work for Summing<'_, '_, BY_PORT> {
     type Done = Totals;
 
     #[inline(always)]
     fn run(self, vector: impl Vector) -> Totals {
-        self.0.run::<BY_PORT>(vector)
+        self.pass.run::<BY_PORT>((self.sets, self.manner), vector)
     }
 }
 
 impl Pass<'_, '_> {
     #[inline(always)]
-    fn run<const BY_PORT: bool>(mut self, vector: impl Vector) -> Totals {
+    fn run<const BY_PORT: bool>(
+        mut self,
+        (sets, manner): (&mut SetsRead, Manner),
+        vector: impl Vector,
+    ) -> Totals {
         let mut rows = self.burst.len().div_ceil(ROW).min(ROWS);
         let mut step = 0;
         self.order.begin();
         while step < rows + 2 * ROWS_AHEAD {
-            if step < rows && !self.read_row(step, vector) {
+            if step < rows && !self.read_row(step, (&mut *sets, manner), vector) {
                 // Other traffic: the rest of the burst is left without a look.
                 rows = step;
             }

@@ -41,6 +41,7 @@ impl FastPath {
         if self.liveness(context).is_none() {
             return Answered::default();
         }
+        self.sets.begin();
         let totals = Totals::default();
         let totals = match (context.caps.ip, context.caps.udp) {
             (true, true) => self.carry_out_sets::<true>(burst, plain, requests, context, totals),

@@ -91,7 +91,8 @@ impl Order {
         }
     }
 
-    fn hold_back(&mut self, hash: u64) {
+    /// A request that is left may change the key with this hash.
+    pub(super) fn hold_back(&mut self, hash: u64) {
         if let Some(word) = self.bits.get_mut((hash >> 6 & 15) as usize) {
             *word |= 1 << (hash & 63);
         }

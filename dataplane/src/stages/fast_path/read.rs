@@ -3,16 +3,24 @@
 //! In: frames as they came. Out: their lanes, and their index buckets on the way to the cache. Frames
 //! are only looked at.
 
-use super::Pass;
+use super::{Pass, left_of};
+use super::read_sets::SetsRead;
+use super::totals::{Totals, next_of};
+use crate::plain::Manner;
 use crate::plain::requests::{KEY, LOOK};
 use crate::plain::vector::{KEY_BLOCK, ROW, Vector};
 use crate::plain::window::part;
 use store::KeyHash;
 
 impl Pass<'_, '_> {
-    /// Reads the requests of a row. `false`: none of them is for the fast path.
+    /// Reads the requests of a row. `false`: none of them is for the fast path, nor is any behind them.
     #[inline(always)]
-    pub(super) fn read_row(&mut self, row: usize, vector: impl Vector) -> bool {
+    pub(super) fn read_row(
+        &mut self,
+        row: usize,
+        (sets, manner): (&mut SetsRead, Manner),
+        vector: impl Vector,
+    ) -> bool {
         let mut keys = [[0; KEY_BLOCK]; ROW];
         let (mut lens, mut headers) = ([0; ROW], [0; ROW]);
         let (mut read, mut left) = (0, 0);
@@ -22,24 +30,21 @@ impl Pass<'_, '_> {
             let look = frame.window::<LOOK>().filter(|_| self.region.owns(frame));
             let asked = look.and_then(|look| self.requests.asked(frame, look, vector));
             let (Some(look), Some(asked)) = (look, asked) else {
-                left |= 1u8 << n;
+                left |= 1u64 << n;
                 continue;
             };
             keys[n] = *part(look, KEY);
             (lens[n], headers[n]) = (asked.key_len, asked.header);
             read |= 1 << n;
         }
-        if read == 0 {
-            return false;
+        if left != 0 {
+            let left = left << (row * ROW);
+            if read == 0 && !self.goes_on(row, left, (&mut *sets, manner)) {
+                return false;
+            }
+            self.note_left(left, (&mut *sets, manner));
         }
         let store = self.guard.store();
-        if left != 0 {
-            for (n, frame) in frames.iter().enumerate().take(ROW) {
-                if left >> n & 1 == 1 {
-                    self.order.note(frame.bytes(), self.requests.plain(), self.dialects, store);
-                }
-            }
-        }
         let hashes = vector.hash(store, &keys, lens);
         for (n, hash) in hashes.into_iter().enumerate() {
             if self.order.holds_back(hash) {
@@ -52,5 +57,37 @@ impl Pass<'_, '_> {
         self.lanes.header[row] = headers;
         self.lanes.read |= read << (row * ROW);
         true
+    }
+
+    /// Whether what stands behind a row that has nothing for this pass is to be looked at: the row has `set`s alone, and
+    /// there is more than these. Other traffic is left without a look.
+    #[cold]
+    #[inline(never)]
+    fn goes_on(&mut self, row: usize, left: u64, (sets, manner): (&mut SetsRead, Manner)) -> bool {
+        self.read_sets(left, (&mut *sets, manner));
+        let behind = left_of(self.burst, &Totals::default()) & u64::MAX << (row * ROW);
+        left & !sets.frames() == 0 && behind & !sets.frames() != 0
+    }
+
+    /// Notes what frames may change that are left.
+    #[cold]
+    #[inline(never)]
+    fn note_left(&mut self, mut left: u64, (sets, manner): (&mut SetsRead, Manner)) {
+        self.read_sets(left, (&mut *sets, manner));
+        while let Some(n) = next_of(&mut left) {
+            match (sets.hash(n), self.burst.get(n)) {
+                (Some(hash), _) => self.order.hold_back(hash),
+                (None, Some(frame)) => {
+                    let (plain, store) = (self.requests.plain(), self.guard.store());
+                    self.order.note(frame.bytes(), plain, self.dialects, store);
+                }
+                (None, None) => {}
+            }
+        }
+    }
+
+    fn read_sets(&mut self, left: u64, (sets, manner): (&mut SetsRead, Manner)) {
+        let frames = (&*self.burst, self.region);
+        sets.read(left, manner, frames, self.requests, self.guard.store());
     }
 }

@@ -5,10 +5,9 @@
 //! stage 6 stores it, by the same function, which counts it, too; so it cannot fail here: what the store
 //! refuses is an answer.
 //!
-//! Rows of four frames, each step two rows behind the one before:
+//! Rows of four, each step two rows behind the one before; read, and hashed, they are already (`read_sets`):
 //!
 //! ```text
-//! read       headers, checksums, line; hash of the row; the lines that a change reads on the way to the cache
 //! prefetch   the item that is there, by its tag
 //! carry out  the item stored, the answer written
 //! ```
@@ -21,42 +20,28 @@
 
 use super::fixed::{Fixed, write_line};
 use super::order::Order;
-use super::set_line::{self, KEY, Set};
+use super::set_line::{KEY, Set};
 use super::totals::{Totals, next_of};
 use super::{Context, FastPath, left_of};
 use crate::commands::{Ctx, store_unwatched};
 use crate::plain::requests::Requests;
 use crate::plain::seal::finish;
-use crate::plain::vector::{KEY_BLOCK, Portable, ROW, ROWS_AHEAD, Vector, Work};
+use crate::plain::vector::{Portable, ROW, ROWS_AHEAD, Vector, Work};
 use crate::plain::window::WINDOW;
-use driver_shim::{BURST_MAX, Frame, Region};
+use driver_shim::Frame;
 use memcache::Dialects;
 use memcache::admin::Events;
-use std::ops::Range;
 use store::{KeyHash, RESERVED_MAX, Store};
 use wire::Plain;
 
-/// Rows of a full burst.
-const ROWS: usize = BURST_MAX / ROW;
 /// The answer to nearly all.
 const STORED: Fixed<8> = Fixed::new(b"STORED\r\n");
 
 /// The pass over what the others have left of a burst.
 struct Sets<'p, 'c, const BY_PORT: bool> {
     burst: &'p mut [Frame],
-    requests: &'p mut Requests,
-    asked: &'p mut [Set; BURST_MAX],
-    /// How many of these there are.
-    n_asked: usize,
-    /// Frames that are not to be looked at.
-    others: u64,
-    /// Keys that requests which are left read.
-    order: &'p mut Order,
-    /// Frames that are left, and not noted there yet.
-    left: u64,
+    asked: &'p [Set],
     ctx: &'p mut Ctx<'c>,
-    region: &'p Region,
-    item_max_bytes: usize,
     totals: Totals,
 }
 
@@ -73,76 +58,77 @@ impl FastPath {
         totals: Totals,
     ) -> Totals {
         let left = left_of(burst, &totals) & !others;
-        // A client that watches what is stored is shown it by the general stages.
-        let shown = || context.ctx.server().watchers.want(Events::MUTATIONS);
-        if left == 0 || !any(burst, left) || shown() {
+        if left == 0 {
             return totals;
         }
         let Self { manner, order, sets, .. } = self;
-        let region = context.region;
         let ctx = &mut context.ctx;
-        manner.carry_out(Sets::<BY_PORT> {
-            burst,
-            requests,
-            asked: sets,
-            n_asked: 0,
-            others,
-            left: 0,
-            order,
-            item_max_bytes: ctx.session.store().config().item_max_bytes,
-            ctx,
-            region,
-            totals,
-        })
+        sets.read(left, *manner, (burst, context.region), requests, ctx.session.store());
+        // A client that watches what is stored is shown it by the general stages.
+        if sets.frames() == 0 || ctx.server().watchers.want(Events::MUTATIONS) {
+            return totals;
+        }
+        let mut asked = sets.asked();
+        let left = left & !sets.frames();
+        if left != 0 {
+            let (store, dialects): (&Store, _) = (ctx.session.store(), ctx.server().dialects);
+            order.begin();
+            let n = first_of(asked, left, order, burst, (requests.plain(), dialects, store));
+            asked = asked.get(..n).unwrap_or_default();
+        }
+        manner.carry_out(Sets::<BY_PORT> { burst, asked, ctx, totals })
     }
 }
 
-/// Whether one of the frames in `left` may be a `set`.
-#[inline]
-fn any(burst: &[Frame], mut left: u64) -> bool {
-    std::iter::from_fn(|| next_of(&mut left)).filter_map(|n| burst.get(n)).any(set_line::may_be)
+/// How many of these may go before what is left.
+#[cold]
+#[inline(never)]
+fn first_of(
+    asked: &[Set],
+    mut left: u64,
+    order: &mut Order,
+    burst: &[Frame],
+    (plain, dialects, store): (&Plain, Dialects, &Store),
+) -> usize {
+    let may_go = |set: &Set| {
+        let mut before = left & !(u64::MAX << set.frame);
+        left &= !before;
+        let only_read = std::iter::from_fn(|| next_of(&mut before))
+            .filter_map(|n| burst.get(n))
+            .all(|frame| order.note_reads(frame.bytes(), plain, dialects, store));
+        only_read && !order.holds_back(set.hash)
+    };
+    asked.iter().map(may_go).take_while(|may| *may).count()
 }
 
 // So that a row is reserved as a whole.
-const _: () = assert!(RESERVED_MAX >= (2 * ROWS_AHEAD + 1) * ROW);
+const _: () = assert!(RESERVED_MAX.is_multiple_of(ROW));
 
 impl<const BY_PORT: bool> Work for Sets<'_, '_, BY_PORT> {
     type Done = Totals;
 
     #[inline(always)]
     fn run(mut self, vector: impl Vector) -> Totals {
-        self.order.begin();
-        let mut rows = self.burst.len().div_ceil(ROW).min(ROWS);
-        // How many there are before each row, and behind the last.
-        let mut ends = [0; ROWS + 1];
+        let asked = self.asked;
         // For how many there are chunks, or were to be.
         let mut reserved = 0;
-        let mut step = 0;
-        while step < rows + 2 * ROWS_AHEAD {
-            if step < rows {
-                if !self.read_row(step, vector) {
-                    rows = step + 1;
-                }
-                ends[step + 1] = self.n_asked;
-            }
+        for step in 0..asked.len().div_ceil(ROW) + ROWS_AHEAD {
             // A row that is not there yet, or no more, has a number beyond the last.
-            let of_row = |behind: usize| match step.wrapping_sub(behind) {
-                row if row < rows => ends[row % ROWS]..ends[row % ROWS + 1],
-                _ => 0..0,
+            let of_row = |row: usize| {
+                let from = row.saturating_mul(ROW);
+                asked.get(from..asked.len().min(from.saturating_add(ROW))).unwrap_or_default()
             };
             let store: &Store = self.ctx.session.store();
-            for set in self.asked.get(of_row(ROWS_AHEAD)).unwrap_or_default() {
+            for set in of_row(step) {
                 store.prefetch_replaced(KeyHash(set.hash), set.lens());
             }
-            let row = of_row(2 * ROWS_AHEAD);
-            if row.start >= reserved && !row.is_empty() {
-                // For this row and those that have been read behind it.
-                let next = self.asked.get(row.start..self.n_asked).unwrap_or_default();
+            let row = of_row(step.wrapping_sub(ROWS_AHEAD));
+            if !row.is_empty() && (step - ROWS_AHEAD) * ROW >= reserved {
+                let next = asked.get(reserved..).unwrap_or_default();
                 self.ctx.session.reserve(next.iter().map(Set::lens));
-                reserved = row.start + next.len().min(RESERVED_MAX);
+                reserved += RESERVED_MAX;
             }
             self.carry_out_row(row, vector);
-            step += 1;
         }
         self.ctx.session.settle();
         self.totals
@@ -150,66 +136,11 @@ impl<const BY_PORT: bool> Work for Sets<'_, '_, BY_PORT> {
 }
 
 impl<const BY_PORT: bool> Sets<'_, '_, BY_PORT> {
-    /// Reads a row. `false`: none of those behind it may go before what is left.
-    #[inline(always)]
-    fn read_row(&mut self, row: usize, vector: impl Vector) -> bool {
-        let Self { burst, requests, asked, order, ctx, .. } = self;
-        let (region, item_max_bytes) = (self.region, self.item_max_bytes);
-        let (store, dialects): (&Store, _) = (ctx.session.store(), ctx.server().dialects);
-        let places = asked.get_mut(self.n_asked..).and_then(<[Set]>::first_chunk_mut::<ROW>);
-        let Some(places) = places else { return false };
-        let done = self.totals.frames | self.others;
-        let (mut keys, mut lens) = ([[0; KEY_BLOCK]; ROW], [1; ROW]);
-        let (mut found, mut may_go_on, mut left) = (0, true, self.left);
-        for n in row * ROW..row * ROW + ROW {
-            let Some(frame) = burst.get(n) else { break };
-            if done >> n & 1 == 1 {
-                continue;
-            }
-            let set = &mut places[found % ROW];
-            let key = match region.owns(frame) {
-                true => requests.set((n, frame), item_max_bytes, vector, set),
-                false => None,
-            };
-            let Some(key) = key else {
-                left |= 1 << n;
-                continue;
-            };
-            (keys[found % ROW], lens[found % ROW]) = (*key, set.key_len);
-            if left != 0 {
-                let plain = requests.plain();
-                if !note_left(order, std::mem::take(&mut left), burst, (plain, dialects, store)) {
-                    may_go_on = false;
-                    break;
-                }
-            }
-            found += 1;
-        }
-        self.left = left;
-        if found == 0 {
-            return may_go_on;
-        }
-        let hashes = vector.hash(store, &keys, lens);
-        for (n, (hash, set)) in hashes.into_iter().zip(places).enumerate() {
-            if n == found {
-                break;
-            }
-            if order.holds_back(hash) {
-                (found, may_go_on) = (n, false);
-                break;
-            }
-            store.prefetch_change(KeyHash(hash));
-            set.hash = hash;
-        }
-        self.n_asked += found;
-        may_go_on
-    }
-
     /// Carries out what a row asks, and answers it.
     #[inline(always)]
-    fn carry_out_row(&mut self, row: Range<usize>, vector: impl Vector) {
-        let Self { burst, asked, ctx, totals, .. } = self;
-        for set in asked.get(row).unwrap_or_default() {
+    fn carry_out_row(&mut self, row: &[Set], vector: impl Vector) {
+        let Self { burst, ctx, totals, .. } = self;
+        for set in row {
             let number = usize::from(set.frame);
             let Some(mut frame) = burst.get_mut(number).and_then(Frame::open::<WINDOW>) else {
                 continue;
@@ -233,18 +164,4 @@ impl<const BY_PORT: bool> Sets<'_, '_, BY_PORT> {
             totals.reply_to_set(number, udp_len, set.text_len);
         }
     }
-}
-
-/// Notes what the frames in `left` read. `false`: one of them may change something.
-#[cold]
-#[inline(never)]
-fn note_left(
-    order: &mut Order,
-    mut left: u64,
-    burst: &[Frame],
-    (plain, dialects, store): (&Plain, Dialects, &Store),
-) -> bool {
-    std::iter::from_fn(|| next_of(&mut left))
-        .filter_map(|n| burst.get(n))
-        .all(|frame| order.note_reads(frame.bytes(), plain, dialects, store))
 }
