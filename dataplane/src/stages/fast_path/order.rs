@@ -2,7 +2,7 @@
 //! before them may change, and `set`s of keys that one before them reads.
 //!
 //! In: each frame of a burst that the fast path leaves to the general stages, and the hash of each
-//! key that it might read, or store. Out: whether that must be left too. A set of hashed keys, 1,024 bits: a
+//! key that it might read, or store. Out: whether that must be left too. A set of hashed keys, 4,096 bits: a
 //! key that is in it by chance costs one request the general stages. What may change any key, or
 //! changes the path itself, stops the fast path until the burst's end.
 
@@ -14,11 +14,26 @@ use store::Store;
 use wire::{Class, Plain, classify, udp_frame};
 
 /// Keys that requests of the burst may change.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Order {
     /// Whether there are any.
     any: bool,
-    bits: [u64; 16],
+    bits: [u64; WORDS],
+}
+
+/// So many that of a burst with as many writes as reads few reads are held back by chance.
+const WORDS: usize = 64;
+
+impl Default for Order {
+    fn default() -> Self {
+        Self { any: false, bits: [0; WORDS] }
+    }
+}
+
+/// Where a hash's bit is.
+#[inline(always)]
+fn bit(hash: u64) -> (usize, u64) {
+    ((hash >> 6) as usize % WORDS, 1 << (hash & 63))
 }
 
 /// How requests are read.
@@ -54,7 +69,8 @@ impl Order {
     }
 
     fn has(&self, hash: u64) -> bool {
-        self.bits.get((hash >> 6 & 15) as usize).is_none_or(|word| word >> (hash & 63) & 1 == 1)
+        let (word, bit) = bit(hash);
+        self.bits.get(word).is_none_or(|word| word & bit != 0)
     }
 
     /// A frame goes to the general stages.
@@ -66,7 +82,7 @@ impl Order {
             Changes::Nothing | Changes::ButReads(_) => {}
             Changes::Key(key) => self.hold_back(store.hash(key).0),
             Changes::Anything => {
-                self.bits = [u64::MAX; 16];
+                self.bits = [u64::MAX; WORDS];
                 self.any = true;
             }
         }
@@ -93,8 +109,9 @@ impl Order {
 
     /// A request that is left may change the key with this hash.
     pub(super) fn hold_back(&mut self, hash: u64) {
-        if let Some(word) = self.bits.get_mut((hash >> 6 & 15) as usize) {
-            *word |= 1 << (hash & 63);
+        let (word, bit) = bit(hash);
+        if let Some(word) = self.bits.get_mut(word) {
+            *word |= bit;
         }
         self.any = true;
     }

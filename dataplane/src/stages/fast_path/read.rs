@@ -3,9 +3,9 @@
 //! In: frames as they came. Out: their lanes, and their index buckets on the way to the cache. Frames
 //! are only looked at.
 
-use super::{Pass, left_of};
 use super::read_sets::SetsRead;
 use super::totals::{Totals, next_of};
+use super::{Pass, left_of};
 use crate::plain::Manner;
 use crate::plain::requests::{KEY, LOOK};
 use crate::plain::vector::{KEY_BLOCK, ROW, Vector};
