@@ -170,6 +170,34 @@ worker_takes() {
     percent=\$(((after - before) / 30000000)) && echo \"\$percent %\" >&2 && [ \$percent $1 ]"
 }
 
+# divided NIC: on each node a part: the NIC's on node 1, and on node 0 that of a port that has none.
+divided() {
+  local nic=$1 pages=/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages
+  check "$nic: divided over both nodes, it starts" guest 180 "echo 128 >$pages && grep -x 128 $pages &&
+    mkdir -p /run/systemd/system/gnomon.service.d && printf '%s\n' '[Service]' Environment=GNOMON_NUMA_NODE=split \
+      Environment=GNOMON_CORES=0-1 'Environment=GNOMON_PORT=$nic_address;net_tap1' \
+      Environment=GNOMON_IP=0=$v4/24,0=$v6/64,1=10.78.0.1/24 >/run/systemd/system/gnomon.service.d/divided.conf &&
+    systemctl daemon-reload && systemctl restart gnomon"
+  guest_wait "$nic: divided, it answers" 60 answers
+  check "$nic: items lie on both nodes in turn, and each region on its own" guest 60 "awk '
+    / (interleave:0-1|prefer:[01]) / {
+      print
+      on[0] = on[1] = 0
+      for (i = 1; i <= NF; i++) if (split(\$i, n, \"=\") == 2 && n[1] ~ /^N[01]\$/) on[substr(n[1], 2)] = n[2]
+      if (\$2 == \"interleave:0-1\") { all[0] += on[0]; all[1] += on[1] }
+      else { node = substr(\$2, 8); regions[node]++; if (on[node] == 0 || on[1 - node] > 0) astray = 1 }
+    }
+    END {
+      more = all[0] - all[1]
+      exit !(all[0] > 15 && more * more <= 4 && regions[0] == 1 && regions[1] == 1 && !astray)
+    }' /proc/\$(systemctl show --value -p MainPID gnomon)/numa_maps"
+  check "$nic: each worker runs on its node" guest 60 "cd /proc/\$(systemctl show --value -p MainPID gnomon)/task &&
+    for task in *; do
+      echo \$(cat \$task/comm) \$(sed -n 's/^Cpus_allowed_list:\t//p' \$task/status)
+    done | grep ^worker- | sort | tr '\n' ' ' | tee /dev/stderr | grep -x 'worker-0 0 worker-1 1 '"
+  over_tcp "$nic: divided: sets and gets over TCP" "$v4"
+}
+
 # --- one NIC model ----------------------------------------------------------------------------------
 
 # recovers NIC: how soon it answers when its cable is back, a second at most. The guest is software on
@@ -269,6 +297,7 @@ appliance_boots() {
   check "$nic: its worker sleeps when nothing comes" worker_takes "-lt 50"
   replays "$nic: sets and gets over the new device, none wrong"
 
+  divided "$nic"
   stops "$nic"
   check "$nic: the kernel has the NIC back" guest 180 \
     "systemctl stop gnomon-bind@$nic_address && readlink /sys/bus/pci/devices/$nic_address/driver | tee /dev/stderr | grep -v vfio"

@@ -151,8 +151,11 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         privileges::raise_lock_limit();
     }
     let signals = signals::install()?;
-    if let Some(numa) = &plan.numa {
-        affinity::prefer_node(numa.node);
+    // Divided, each part has its own.
+    if let [only] = plan.parts.as_slice()
+        && let Some(node) = only.node()
+    {
+        affinity::prefer_node(node);
     }
     affinity::sleep_exactly();
     let built = topology::build(&plan, prepared)?;

@@ -39,7 +39,7 @@ pub fn buffers(
     let len = bytes.max(1).next_multiple_of(PAGE_BYTES);
     let all = count.checked_mul(len).ok_or(io::ErrorKind::OutOfMemory)?;
     // For good, whatever becomes of its maker.
-    let mapping = ManuallyDrop::new(Mapping::new(all.max(1), Pages::Small)?);
+    let mapping = ManuallyDrop::new(Mapping::new(all.max(1), Pages::Small, &[])?);
     let (base, whole) = (mapping.base(), mapping.len());
     #[cfg(any(test, feature = "testing"))]
     MADE.with_borrow_mut(|made| made.push(mapping));

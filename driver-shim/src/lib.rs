@@ -12,6 +12,7 @@ pub mod counter;
 pub mod frame;
 pub mod free_stack;
 pub mod mapping;
+pub mod nodes;
 pub mod port;
 pub mod ports;
 pub mod prefetch;
@@ -21,6 +22,7 @@ pub mod slots;
 pub use counter::Counter;
 pub use frame::{BURST_MAX, Burst, Flag, Frame, Open, RxChecksum, TxOffload};
 pub use mapping::{Mapping, MemoryKind, Pages};
+pub use nodes::NodePolicy;
 pub use port::{
     MacAddr, Port, PortControl, PortCounters, PortEvents, PortInfo, PortSocket, QueuePair,
     ResetError, RxQueue, Silence, TxCaps, TxQueue,

@@ -3,11 +3,16 @@
 //! One type serves the packet region here and the slabs and the index in the store. What was
 //! really obtained is kept beside the memory ([`Mapping::kind`]) so that start-up can report it.
 //!
+//! `nodes` are the NUMA nodes that memory is to come from: one as long as it has any, several in turn, page
+//! by page; none, as the thread that touches a page first has it. Where the kernel does not allow that, it is logged
+//! and not fatal: containers often may not.
+//!
 //! A file's memory outlives the process. Its space must be set aside first ([`reserve`]): a touch
 //! of a page that the file system cannot give, or that was cut off by a truncation, ends the process
 //! (SIGBUS).
 #![allow(unsafe_code)]
 
+use crate::nodes::NodePolicy;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs};
@@ -23,6 +28,7 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// not every IOMMU takes 47 bits of them: those of desktop processors, and QEMU's, take 39. DPDK has
 /// its own memory from 4 GB up for the same reason.
 const DEVICE_BASE: usize = 1 << 38;
+const DEVICE_END: usize = 1 << 39;
 
 /// Which pages to request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -100,8 +106,8 @@ impl Mapping {
     ///
     /// # Errors
     /// The kernel's refusal: out of memory, or no huge pages under [`Pages::Require`].
-    pub fn new(bytes: usize, pages: Pages) -> io::Result<Self> {
-        Self::near(0, bytes, pages)
+    pub fn new(bytes: usize, pages: Pages, nodes: &[u32]) -> io::Result<Self> {
+        Self::near(0, bytes, pages, nodes)
     }
 
     /// As [`Mapping::new`], at addresses of at most 39 bits where some are free, so that any IOMMU
@@ -109,19 +115,28 @@ impl Mapping {
     ///
     /// # Errors
     /// As [`Mapping::new`].
-    pub fn for_devices(bytes: usize, pages: Pages) -> io::Result<Self> {
-        Self::near(DEVICE_BASE, bytes, pages)
+    pub fn for_devices(bytes: usize, pages: Pages, nodes: &[u32]) -> io::Result<Self> {
+        // Ordinary memory takes one more, to be aligned.
+        let room = rounded(bytes)?.saturating_add(HUGE_PAGE_BYTES);
+        let mut places = (DEVICE_BASE..DEVICE_END.saturating_sub(room)).step_by(room);
+        let free = places.find(|at| is_free(*at, room));
+        Self::near(free.unwrap_or(DEVICE_BASE), bytes, pages, nodes)
     }
 
     /// At that address, or where the kernel likes.
-    fn near(at: usize, bytes: usize, pages: Pages) -> io::Result<Self> {
+    fn near(at: usize, bytes: usize, pages: Pages, nodes: &[u32]) -> io::Result<Self> {
         let len = rounded(bytes)?;
         if pages != Pages::Small {
+            // None comes before it is known from where.
+            let at_once = if nodes.is_empty() { libc::MAP_POPULATE } else { 0 };
             // By its size: a machine may be set to have larger ones by default, which could not be
             // unmapped in steps of 2 MB.
-            let huge = map(at, len, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB | libc::MAP_POPULATE)
+            let huge = map(at, len, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB | at_once)
                 .map(|base| Self { base, len, kind: MemoryKind::Huge })
-                .and_then(|mapping| mapping.populate().map(|()| mapping));
+                .and_then(|mapping| {
+                    mapping.take_from(nodes);
+                    mapping.populate().map(|()| mapping)
+                });
             match huge {
                 Ok(mapping) => return Ok(mapping),
                 Err(e) if pages == Pages::Require => return Err(e),
@@ -129,6 +144,7 @@ impl Mapping {
             }
         }
         let mut mapping = Self { base: map_aligned(at, len)?, len, kind: MemoryKind::Small };
+        mapping.take_from(nodes);
         if pages != Pages::Small && mapping.advise_huge() {
             mapping.kind = MemoryKind::Transparent;
         }
@@ -152,12 +168,47 @@ impl Mapping {
         }
     }
 
+    /// Has pages that are still to come be of these nodes.
+    fn take_from(&self, nodes: &[u32]) {
+        if nodes.is_empty() {
+            return;
+        }
+        if let Err(error) = NodePolicy::of(nodes).and_then(|policy| self.bind(&policy)) {
+            tracing::warn!(?nodes, %error, "cannot take memory from these NUMA nodes");
+        }
+    }
+
+    fn bind(&self, policy: &NodePolicy) -> Result<(), Errno> {
+        let (mode, mask, bits) = policy.arguments();
+        // SAFETY: the range is ours, whole and mapped, and no byte of it changes; the kernel reads as many bits
+        // as it is given, less one, and the mask has as many.
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.base.as_ptr(),
+                self.len,
+                mode,
+                mask.as_ptr(),
+                bits,
+                0_u32,
+            )
+        };
+        Errno::result(rc).map(drop)
+    }
+
     /// Maps at least `bytes` (rounded up to 2 MB) of a file, from `offset` on, which must be a
-    /// multiple of 2 MB. What is written there is the file's at once.
+    /// multiple of 2 MB. What is written there is the file's at once. Of a file in memory the nodes are those
+    /// of pages that it gets from now on, by any mapping; a file on a disk has none.
     ///
     /// # Errors
     /// A file that ends earlier, no huge pages under [`Pages::Require`], or the kernel's refusal.
-    pub fn of_file(file: &File, offset: u64, bytes: usize, pages: Pages) -> io::Result<Self> {
+    pub fn of_file(
+        file: &File,
+        offset: u64,
+        bytes: usize,
+        pages: Pages,
+        nodes: &[u32],
+    ) -> io::Result<Self> {
         let len = rounded(bytes)?;
         let wrong = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         if file.metadata()?.len() < offset.saturating_add(len as u64) {
@@ -191,6 +242,7 @@ impl Mapping {
         if p == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        mapping.take_from(nodes);
         if pages != Pages::Small && kind == MemoryKind::Tmpfs {
             // What comes of it is the mount's affair, and not reported.
             let _ = mapping.advise_huge();
@@ -239,12 +291,15 @@ impl Drop for Mapping {
     }
 }
 
-/// Gives the file this length, and each of its bytes a place in memory or on the disk.
+/// Gives the file this length, and each of its bytes a place in memory, of these nodes, or on the disk.
 ///
 /// # Errors
 /// The file system's refusal: no space left, or it cannot set space aside.
-pub fn reserve(file: &File, len: u64) -> io::Result<()> {
+pub fn reserve(file: &File, len: u64, nodes: &[u32]) -> io::Result<()> {
     file.set_len(len)?;
+    // A file in memory keeps the policy of a mapping. What cannot be mapped cannot be set aside, which says why.
+    let bound = usize::try_from(len).ok().filter(|_| !nodes.is_empty());
+    drop(bound.map(|len| Mapping::of_file(file, 0, len, Pages::Small, nodes)));
     let most = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
     loop {
         // A signal that comes meanwhile is for a handler that sets a flag and returns.
@@ -261,7 +316,7 @@ pub fn reserve(file: &File, len: u64) -> io::Result<()> {
 /// # Errors
 /// As [`Mapping::of_file`]; or the file could not be synced.
 pub fn write_start(file: &File, bytes: &[u8]) -> io::Result<()> {
-    let window = Mapping::of_file(file, 0, bytes.len(), Pages::Small)?;
+    let window = Mapping::of_file(file, 0, bytes.len(), Pages::Small, &[])?;
     // SAFETY: the window is as long as `bytes` or longer, was mapped just now, and no other code
     // has its address.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), window.base.as_ptr(), bytes.len()) };
@@ -296,6 +351,17 @@ fn map_aligned(at: usize, len: usize) -> io::Result<NonNull<u8>> {
     Ok(base)
 }
 
+/// Whether nothing lies there. By the time that it is used there may be something.
+fn is_free(at: usize, len: usize) -> bool {
+    let Ok(base) = map(at, len, libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE) else {
+        return false;
+    };
+    // SAFETY: just mapped, ours, whole, and not used.
+    unsafe { libc::munmap(base.as_ptr().cast(), len) };
+    // Kernels before 4.17 choose another place.
+    base.as_ptr().addr() == at
+}
+
 fn map(at: usize, len: usize, extra: libc::c_int) -> io::Result<NonNull<u8>> {
     // SAFETY: an anonymous private mapping touches no existing memory: the address is a wish, and
     // the kernel chooses another where there is something.
@@ -322,7 +388,7 @@ mod tests {
     #[test]
     fn is_aligned_rounded_and_zeroed() {
         for pages in [Pages::Small, Pages::Prefer] {
-            let m = Mapping::new(5, pages).unwrap();
+            let m = Mapping::new(5, pages, &[]).unwrap();
             assert_eq!(m.len(), HUGE_PAGE_BYTES);
             assert_eq!(m.base().as_ptr().align_offset(HUGE_PAGE_BYTES), 0);
             // SAFETY: the last byte of the mapping.
@@ -335,10 +401,12 @@ mod tests {
     #[test]
     fn devices_reach_all_of_it() {
         for pages in [Pages::Small, Pages::Prefer] {
-            let m = Mapping::for_devices(3 * HUGE_PAGE_BYTES, pages).unwrap();
-            assert!(m.base().as_ptr().addr() + m.len() <= 1 << 39, "{:?}", m.base());
+            let m = Mapping::for_devices(3 * HUGE_PAGE_BYTES, pages, &[]).unwrap();
             // What is taken already is left alone.
-            let other = Mapping::for_devices(HUGE_PAGE_BYTES, pages).unwrap();
+            let other = Mapping::for_devices(HUGE_PAGE_BYTES, pages, &[]).unwrap();
+            for m in [&m, &other] {
+                assert!(m.base().as_ptr().addr() + m.len() <= 1 << 39, "{:?}", m.base());
+            }
             let (a, b) = (m.base().as_ptr().addr(), other.base().as_ptr().addr());
             assert!(b >= a + m.len() || b + other.len() <= a);
         }
@@ -351,10 +419,10 @@ mod tests {
         let file = open.read(true).write(true).create(true).truncate(false).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         let two = 2 * HUGE_PAGE_BYTES;
-        assert!(Mapping::of_file(&file, 0, 1, Pages::Small).is_err(), "empty");
-        reserve(&file, two as u64).unwrap();
+        assert!(Mapping::of_file(&file, 0, 1, Pages::Small, &[]).is_err(), "empty");
+        reserve(&file, two as u64, &[]).unwrap();
         write_start(&file, b"head").unwrap();
-        let m = Mapping::of_file(&file, HUGE_PAGE_BYTES as u64, 7, Pages::Prefer).unwrap();
+        let m = Mapping::of_file(&file, HUGE_PAGE_BYTES as u64, 7, Pages::Prefer, &[]).unwrap();
         assert_eq!(m.len(), HUGE_PAGE_BYTES);
         assert_eq!(m.base().as_ptr().align_offset(HUGE_PAGE_BYTES), 0);
         assert!(matches!(m.kind(), MemoryKind::Tmpfs | MemoryKind::Disk), "{:?}", m.kind());
@@ -369,14 +437,53 @@ mod tests {
         };
         assert_eq!(bytes(0, 5), b"head\0");
         assert_eq!(bytes(HUGE_PAGE_BYTES as u64, 2), [7, 0]);
-        assert!(Mapping::of_file(&file, 0, two + 1, Pages::Small).is_err(), "it ends earlier");
-        assert!(Mapping::of_file(&file, 5, 1, Pages::Small).is_err(), "not aligned");
-        assert!(Mapping::of_file(&file, 0, two, Pages::Require).is_err(), "no hugetlbfs");
+        assert!(Mapping::of_file(&file, 0, two + 1, Pages::Small, &[]).is_err(), "it ends earlier");
+        assert!(Mapping::of_file(&file, 5, 1, Pages::Small, &[]).is_err(), "not aligned");
+        assert!(Mapping::of_file(&file, 0, two, Pages::Require, &[]).is_err(), "no hugetlbfs");
+    }
+
+    /// The first node stands for one, and, twice, for several: no machine of tests has two for sure.
+    #[test]
+    fn memory_comes_from_the_nodes_that_it_was_told() {
+        let nodes = std::fs::read_to_string("/sys/devices/system/node/online").unwrap_or_default();
+        let Ok(node) = nodes.chars().take_while(char::is_ascii_digit).collect::<String>().parse()
+        else {
+            return;
+        };
+        let path = std::env::temp_dir().join(format!("gnomon-nodes-{}", std::process::id()));
+        let mut open = File::options();
+        let file = open.read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        for (nodes, policy) in [
+            (vec![node], format!(" prefer:{node} ")),
+            (vec![node, node], format!(" interleave:{node} ")),
+        ] {
+            reserve(&file, HUGE_PAGE_BYTES as u64, &nodes).unwrap();
+            for mut m in [
+                Mapping::new(1, Pages::Prefer, &nodes).unwrap(),
+                Mapping::for_devices(1, Pages::Small, &nodes).unwrap(),
+                Mapping::of_file(&file, 0, 1, Pages::Small, &nodes).unwrap(),
+            ] {
+                match m.bind(&NodePolicy::of(&nodes).unwrap()) {
+                    // Many containers forbid it, and some kernels have no nodes.
+                    Err(Errno::EPERM | Errno::ENOSYS) => return,
+                    done => done.unwrap(),
+                }
+                m.bytes_mut().fill(1);
+                let at = format!("{:x} ", m.base().as_ptr().addr());
+                let maps = std::fs::read_to_string("/proc/self/numa_maps").unwrap();
+                let line = maps.lines().find(|line| line.starts_with(&at)).unwrap();
+                let right = line.contains(&policy) && line.contains(&format!(" N{node}="));
+                assert!(right || m.kind() == MemoryKind::Disk, "{nodes:?}: {line}");
+            }
+        }
+        // A node that there is not: as without.
+        assert!(Mapping::new(1, Pages::Small, &[u32::MAX]).is_ok());
     }
 
     #[test]
     fn absurd_size_is_an_error() {
-        assert!(Mapping::new(usize::MAX, Pages::Small).is_err());
-        assert!(Mapping::new(1 << 60, Pages::Prefer).is_err());
+        assert!(Mapping::new(usize::MAX, Pages::Small, &[]).is_err());
+        assert!(Mapping::new(1 << 60, Pages::Prefer, &[]).is_err());
     }
 }

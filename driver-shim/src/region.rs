@@ -83,31 +83,33 @@ impl Region {
     /// # Errors
     /// [`RegionError`]: no slots requested, or no memory.
     pub fn new(slots: u32, pages: Pages) -> Result<Self, RegionError> {
-        Self::with_free(slots, pages, |_, slots| Ok(FreeSlots::Stack(FreeStack::new(slots))))
+        Self::with_free(slots, pages, None, |_, slots| Ok(FreeSlots::Stack(FreeStack::new(slots))))
     }
 
-    /// Maps a region and lets `make` build the pool of its slots over the raw memory, as a
-    /// driver with a buffer pool of its own needs. `make` gets the mapping and the slot count.
+    /// Maps a region, in memory of the NUMA node if one is named, and lets `make` build the pool of its slots
+    /// over the raw memory, as a driver with a buffer pool of its own needs. `make` gets the mapping and the slot count.
     ///
     /// # Errors
     /// [`RegionError`], as `E`, or what `make` says.
     pub fn with_driver<E: From<RegionError>>(
         slots: u32,
         pages: Pages,
+        node: Option<u32>,
         make: impl FnOnce(&Mapping, u32) -> Result<Box<dyn SlotPool>, E>,
     ) -> Result<Self, E> {
-        Self::with_free(slots, pages, |m, n| make(m, n).map(FreeSlots::Driver))
+        Self::with_free(slots, pages, node, |m, n| make(m, n).map(FreeSlots::Driver))
     }
 
     fn with_free<E: From<RegionError>>(
         slots: u32,
         pages: Pages,
+        node: Option<u32>,
         make: impl FnOnce(&Mapping, u32) -> Result<FreeSlots, E>,
     ) -> Result<Self, E> {
         if slots == 0 {
             return Err(RegionError::Empty.into());
         }
-        let memory = Mapping::for_devices(slots as usize * SLOT_BYTES, pages)
+        let memory = Mapping::for_devices(slots as usize * SLOT_BYTES, pages, node.as_slice())
             .map_err(|source| RegionError::Map { slots, source })?;
         let free = make(&memory, slots)?;
         let slots = Box::new(Slots::new(free, memory, slots));

@@ -2,9 +2,10 @@
 //!
 //! DPDK's start-up pins the thread that calls it, and threads made afterwards inherit that; so
 //! every thread of the process says by itself where it belongs, once, when it begins. The node is
-//! said once for all, before there are others.
+//! said once for all, before there are others, or around the making of what is to lie there.
 #![allow(unsafe_code)]
 
+use driver_shim::NodePolicy;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -37,22 +38,27 @@ pub fn sleep_exactly() {
 /// Takes memory from this node, as long as it has any, for the calling thread and those that it will
 /// start. What cannot be had is logged and not fatal: containers often may not.
 pub fn prefer_node(node: u32) {
-    if let Err(error) = prefer(node) {
+    if let Err(error) = prefer(&[node]) {
         tracing::warn!(node, %error, "cannot take memory from this NUMA node");
     }
 }
 
-fn prefer(node: u32) -> Result<(), Errno> {
-    /// The kernel's most (`CONFIG_NODES_SHIFT`).
-    const NODES_MAX: usize = 1024;
-    const BITS: usize = libc::c_ulong::BITS as usize;
-    let mut mask: [libc::c_ulong; NODES_MAX / BITS] = [0; _];
-    let (word, bit) = (node as usize / BITS, node as usize % BITS);
-    *mask.get_mut(word).ok_or(Errno::EINVAL)? |= 1 << bit;
+/// Makes something with memory of this node, and then takes memory from where the thread runs. Without a node as
+/// anything is made.
+pub fn on_node<T>(node: Option<u32>, make: impl FnOnce() -> T) -> T {
+    let Some(node) = node else { return make() };
+    prefer_node(node);
+    let made = make();
+    // Where the node could not be had, nothing is to be undone.
+    let _ = prefer(&[]);
+    made
+}
+
+fn prefer(nodes: &[u32]) -> Result<(), Errno> {
+    let policy = NodePolicy::of(nodes)?;
+    let (mode, mask, bits) = policy.arguments();
     // SAFETY: set_mempolicy reads as many bits as it is given, less one, and the mask has as many.
-    let rc = unsafe {
-        libc::syscall(libc::SYS_set_mempolicy, libc::MPOL_PREFERRED, mask.as_ptr(), NODES_MAX + 1)
-    };
+    let rc = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask.as_ptr(), bits) };
     Errno::result(rc).map(drop)
 }
 
@@ -78,7 +84,7 @@ mod tests {
         std::thread::spawn(|| {
             let nodes = crate::host::machine::nodes("/sys".as_ref());
             let Some(Node { id, .. }) = nodes.first() else {
-                return assert_eq!(prefer(0), Err(Errno::ENOSYS));
+                return assert_eq!(prefer(&[0]), Err(Errno::ENOSYS));
             };
             let policy = format!(" prefer:{id} ");
             let preferred = || {
@@ -86,14 +92,18 @@ mod tests {
                 maps.lines().filter(|line| line.contains(&policy)).count()
             };
             assert_eq!(preferred(), 0);
-            match prefer(*id) {
+            match prefer(&[*id]) {
                 // Many containers forbid it.
                 Err(Errno::EPERM) => return,
                 done => done.unwrap(),
             }
             assert!(preferred() > 0);
-            assert_eq!(prefer(1023), Err(Errno::EINVAL));
-            assert_eq!(prefer(u32::MAX), Err(Errno::EINVAL));
+            assert_eq!(prefer(&[1023]), Err(Errno::EINVAL));
+            assert_eq!(prefer(&[u32::MAX]), Err(Errno::EINVAL));
+            prefer(&[]).unwrap();
+            assert_eq!(preferred(), 0);
+            assert!(on_node(None, preferred) == 0 && on_node(Some(*id), preferred) > 0);
+            assert_eq!(preferred(), 0);
         })
         .join()
         .unwrap();

@@ -84,10 +84,23 @@ pub struct Wants {
     pub worker_cpus: Vec<usize>,
     /// Bytes of items and packets, for huge pages and locked memory.
     pub memory_bytes: u64,
+    /// What is wanted of each NUMA node, where it is divided over several.
+    pub nodes: Vec<OfNode>,
     /// How huge pages are needed.
     pub huge: Want,
     /// How a GPU is needed.
     pub gpu: Want,
+}
+
+/// What is wanted of a NUMA node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfNode {
+    /// The kernel's number.
+    pub id: u32,
+    /// CPUs that will poll the NICs of this node, and no others.
+    pub worker_cpus: Vec<usize>,
+    /// Its share of items, and its packets, in bytes.
+    pub memory_bytes: u64,
 }
 
 /// How much something is needed.

@@ -87,7 +87,7 @@ pub fn plan_text(plan: &Plan) -> String {
     if let Some(file) = &plan.clients.auth_file {
         t.row("users", format_args!("those of {}; no others", file.display()));
     }
-    match plan.worker_cpus.as_slice() {
+    match plan.worker_cpus().as_slice() {
         [] => t.row("workers", "none: UDP is off"),
         cpus if plan.pinned => {
             t.row("workers", format_args!("{} on CPU {}", cpus.len(), cpu_list(cpus)));
@@ -97,9 +97,7 @@ pub fn plan_text(plan: &Plan) -> String {
     if plan.pinned {
         t.row("control", format_args!("CPU {}", plan.control_cpu));
     }
-    if let Some(numa) = &plan.numa {
-        t.row("memory", format_args!("of NUMA node {}", numa.node));
-    }
+    parts_rows(&mut t, plan);
     if !plan.tcp.is_empty() || plan.clients.unix.is_some() {
         t.row("TCP threads", format_args!("CPU {}", cpu_list(&plan.tcp_cpus)));
         let memory = bytes(plan.conn_memory_bytes);
@@ -125,9 +123,10 @@ pub fn plan_text(plan: &Plan) -> String {
     if let Some(path) = &plan.memory_file {
         t.row("memory file", path.display());
     }
-    if plan.slots > 0 {
-        let memory = bytes(u64::from(plan.slots) * SLOT_BYTES);
-        t.row("packets", format_args!("{} slots ({memory})", plan.slots));
+    let slots = plan.slots();
+    if slots > 0 {
+        let memory = bytes(u64::from(slots) * SLOT_BYTES);
+        t.row("packets", format_args!("{slots} slots ({memory})"));
     }
     t.row(
         "huge pages",
@@ -177,6 +176,31 @@ pub fn plan_text(plan: &Plan) -> String {
         t.row("no effect", plan.unused.join(", "));
     }
     t.0
+}
+
+/// Where memory is, and where the appliance is divided over nodes, what is on each.
+fn parts_rows(t: &mut Table, plan: &Plan) {
+    let divided = plan.divided_over();
+    if !divided.is_empty() {
+        t.row("memory", format_args!("items on NUMA nodes {} in turn", list(&divided)));
+    }
+    for part in &plan.parts {
+        match part.node() {
+            Some(node) if divided.is_empty() => {
+                t.row("memory", format_args!("of NUMA node {node}"));
+            }
+            Some(node) => {
+                let s = if part.ports.len() == 1 { "" } else { "s" };
+                let (ports, cpus) = (list(&part.ports), cpu_list(&part.worker_cpus));
+                let name = format!("node {node}");
+                t.row(
+                    &name,
+                    format_args!("port{s} {ports}, workers on CPU {cpus}, {} slots", part.slots),
+                );
+            }
+            None => {}
+        }
+    }
 }
 
 fn policy_rows(t: &mut Table, policy: &PolicyPlan) {
@@ -404,18 +428,17 @@ impl PortReport {
 }
 
 impl Report {
-    /// Sums up. `slots` are all packet slots and the free ones, `kept` what became of the items
+    /// Sums up. Slots are all packet slots and the free ones, `kept` what became of the items
     /// that were to be kept.
     pub fn new(
         served: Duration,
         workers: &[Arc<WorkerCounters>],
-        slots: Option<(usize, usize)>,
+        (slots, slots_home): (usize, usize),
         ports: Vec<PortReport>,
         ops: &OpTotals,
         failed: Vec<String>,
         kept: Result<Option<u64>, String>,
     ) -> Self {
-        let (slots, slots_home) = slots.unwrap_or_default();
         let mut ledger = Ledger::default();
         for worker in workers {
             ledger.add(&worker.ledger());

@@ -109,7 +109,7 @@ impl Beside {
             mode,
             index: IndexConfig { kind: index, memory_bytes: index_bytes, shares: SHARES_DEFAULT },
             hash_key: store.hash_key(),
-            engines: plan.worker_cpus.len(),
+            engines: plan.worker_cpus().len(),
             batch_max: plan.batch,
             places: PLACES,
             deadline: Duration::from_millis(offload_plan.deadline_ms.into()),

@@ -1,4 +1,4 @@
-//! Opens the plan's ports: the shared region, queues, addresses and exception paths.
+//! Opens the plan's ports: the shared region of each part, queues, addresses and exception paths.
 //!
 //! In: a [`Plan`]. Out: [`Opened`]. Either all ports are kernel sockets, or all are DPDK's: the
 //! region's free slots wait in DPDK's pool or in a queue of its own.
@@ -76,8 +76,8 @@ impl fmt::Debug for OpenPort {
 pub struct Opened {
     /// For threads that use the queues.
     pub driver: Driver,
-    /// The packets' memory; none without ports.
-    pub region: Option<Region>,
+    /// The packets' memory, of each part of the plan; none without ports.
+    pub regions: Vec<Region>,
     /// The ports, in the plan's order.
     pub ports: Vec<OpenPort>,
 }
@@ -121,22 +121,22 @@ impl Driver {
 /// [`PortsError`]: the first that cannot be had. Those before it are closed again.
 pub fn open(plan: &Plan) -> Result<Opened, PortsError> {
     if plan.ports.is_empty() {
-        return Ok(Opened { driver: Driver::default(), region: None, ports: Vec::new() });
+        return Ok(Opened { driver: Driver::default(), regions: Vec::new(), ports: Vec::new() });
     }
     #[cfg(feature = "dpdk")]
     if plan.needs_dpdk() {
         return dpdk::open(plan);
     }
-    let region = Region::new(plan.slots, plan.huge)?;
+    let region = Region::new(plan.slots(), plan.huge)?;
     let mut ports = Vec::new();
     for port in &plan.ports {
         let Device::Sockets(ips) = &port.device else { continue };
         let binds = ips.iter().map(|&ip| SocketAddr::new(ip, port.udp_port)).collect();
-        let config = UdpPortConfig { binds, queues: plan.worker_cpus.len() };
+        let config = UdpPortConfig { binds, queues: plan.worker_cpus().len() };
         let (open, addresses) = udp::open(&config, &region)?;
         ports.push(in_service(plan, port, open, addresses)?);
     }
-    Ok(Opened { driver: Driver::default(), region: Some(region), ports })
+    Ok(Opened { driver: Driver::default(), regions: vec![region], ports })
 }
 
 fn in_service(

@@ -352,10 +352,11 @@ pub struct ServeFlags {
     pub huge: Pages,
 
     /// NUMA node of memory and, unless --cores says otherwise, workers: the NICs' where they share
-    /// one, the one of this number, or off for wherever the kernel likes.
+    /// one, the one of this number, or off for wherever the kernel likes. split: each node serves its own NICs
+    /// out of its own packet memory, and items lie on all of them in turn.
     #[arg(
         long,
-        value_name = "auto|off|NODE",
+        value_name = "auto|off|split|NODE",
         env = "GNOMON_NUMA_NODE",
         default_value = "auto",
         help_heading = "Machine"

@@ -17,11 +17,11 @@ mod tls;
 
 pub use clients::{ClientsPlan, UnixPlan};
 pub use error::PlanError;
-pub use numa::NumaPlan;
+pub use numa::{NumaPlan, PartPlan};
 pub use offload::OffloadPlan;
 pub use policy::PolicyPlan;
 pub use process::ProcessPlan;
-pub(crate) use resources::{needed_bytes, worker_cpus};
+pub(crate) use resources::{needed_bytes, understood};
 pub use tls::{ClientCerts, TlsPlan};
 
 use crate::host::machine::{Gpu, Machine};
@@ -71,18 +71,16 @@ pub struct Plan {
     pub process: ProcessPlan,
     /// Files that may be open at once.
     pub open_files: u64,
-    /// The CPU of each worker. Empty: no UDP.
-    pub worker_cpus: Vec<usize>,
-    /// A flag sets their number.
+    /// Regions, and the ports and workers of each: one, or one for each of several NUMA nodes.
+    #[serde(flatten, serialize_with = "numa::parts")]
+    pub parts: Vec<PartPlan>,
+    /// A flag sets the number of workers.
     pub cores_given: bool,
     /// Threads keep to their CPUs. Those on kernel sockets do where a CPU was chosen: several processes of a machine
     /// would share the same few.
     pub pinned: bool,
     /// The CPU of everything else.
     pub control_cpu: usize,
-    /// The NUMA node that memory comes from. `None`: where the kernel likes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub numa: Option<NumaPlan>,
     /// CPUs that TCP threads may use. On kernel sockets all, unless the workers' were chosen.
     pub tcp_cpus: Vec<usize>,
     /// Memory for items, in bytes.
@@ -107,8 +105,6 @@ pub struct Plan {
     pub growth_factor: f64,
     /// Space for key, value and flags that the smallest chunk has at least.
     pub chunk_min_bytes: u32,
-    /// Packet slots.
-    pub slots: u32,
     /// Huge pages.
     #[serde(serialize_with = "pages")]
     pub huge: Pages,
@@ -226,10 +222,10 @@ impl Plan {
         if ports.is_empty() && tcp.is_empty() && clients.unix.is_none() {
             return Err(PlanError::NothingToServe);
         }
-        let numa::Choice { node, note } = numa::choose(flags, machine)?;
+        let numa::Choice { places, note } = numa::choose(flags, machine, ports.len())?;
         notes.extend(note);
-        let (worker_cpus, control_cpu) =
-            resources::cpus(flags, machine, node.as_ref(), !ports.is_empty())?;
+        let (parts, control_cpu) = resources::parts(flags, machine, &places)?;
+        let worker_cpus: Vec<usize> = parts.iter().flat_map(|p| p.worker_cpus.clone()).collect();
         if worker_cpus.contains(&control_cpu) {
             notes.push(format!(
                 "CPU {control_cpu} serves packets and everything else: allow the process one more CPU"
@@ -244,8 +240,7 @@ impl Plan {
             tcp_cpus.push(control_cpu);
         }
         let slab_pages = slabs::slab_pages(flags)?;
-        let queues = worker_cpus.len() * ports.len();
-        let (memory_bytes, slots) = resources::memory(flags, machine, queues, slab_pages.as_ref())?;
+        let memory_bytes = resources::memory(flags, machine, &parts, slab_pages.as_ref())?;
         if memory_bytes >> 20 > flags.memory {
             notes.push(format!(
                 "-m {}: items have {} MB, the least that size classes work with",
@@ -260,8 +255,12 @@ impl Plan {
                 memory_bytes >> 20
             ));
         }
-        let wanted = resources::needed_bytes(flags, queues) + resources::connection_bytes(flags);
-        notes.extend(node.as_ref().and_then(|node| numa::shortage(node, wanted)));
+        let connections = resources::connection_bytes(flags) / parts.len().max(1) as u64;
+        let wanted = resources::needed_bytes(flags, &parts).into_iter().map(|n| n + connections);
+        let short = places.iter().zip(wanted).filter_map(|(place, wanted)| {
+            place.node.as_ref().and_then(|node| numa::shortage(node, wanted))
+        });
+        notes.extend(short);
         let listeners = tcp.len() + usize::from(clients.unix.is_some());
         let (open_files, conn_limit) =
             resources::open_files(flags, machine, &ports, listeners, worker_cpus.len())?;
@@ -286,6 +285,10 @@ impl Plan {
             return Err(PlanError::ChunkMin(chunk_min_bytes));
         }
         let (engine, gpu) = resources::engine(flags.engine, machine)?;
+        let offload = OffloadPlan::new(&flags.offload, engine, memory_bytes)?;
+        if offload.is_some() && parts.len() > 1 {
+            return Err(PlanError::SplitWithOffload { engine: engine.name() });
+        }
         if let Some(ip) = network::unanswered(flags, &ports) {
             notes.push(format!(
                 "UDP listens on {ip} and answers only this machine: name your clients' networks with --trusted or --allow"
@@ -315,11 +318,10 @@ impl Plan {
             tls,
             process: process::process(flags),
             open_files,
-            worker_cpus,
+            parts,
             cores_given: flags.cores.is_some(),
             pinned: own || flags.control_core.is_some(),
             control_cpu,
-            numa: node.map(|node| NumaPlan::new(&node, &machine.cpus)),
             tcp_cpus,
             memory_bytes,
             memory_file: flags.memory_file.clone(),
@@ -330,11 +332,10 @@ impl Plan {
             profile: flags.profile,
             growth_factor,
             chunk_min_bytes,
-            slots,
             huge: flags.huge,
             engine,
             gpu,
-            offload: OffloadPlan::new(&flags.offload, engine, memory_bytes)?,
+            offload,
             batch: flags.batch as usize,
             batch_mode: flags.batch_mode,
             metrics: flags.metrics.clone().map(|address| match address {
@@ -372,8 +373,24 @@ impl Plan {
 
     /// CPUs that anything runs on.
     pub fn cpus(&self) -> Vec<usize> {
-        let all = [&self.worker_cpus[..], &self.tcp_cpus, &[self.control_cpu]];
+        let all = [&self.worker_cpus()[..], &self.tcp_cpus, &[self.control_cpu]];
         all.concat()
+    }
+
+    /// The CPU of each worker, part by part. Empty: no UDP.
+    pub fn worker_cpus(&self) -> Vec<usize> {
+        self.parts.iter().flat_map(|part| part.worker_cpus.iter().copied()).collect()
+    }
+
+    /// Packet slots of all regions.
+    pub fn slots(&self) -> u32 {
+        self.parts.iter().map(|part| part.slots).sum()
+    }
+
+    /// The nodes that the appliance is divided over; none where it is not.
+    pub fn divided_over(&self) -> Vec<u32> {
+        let nodes = self.parts.iter().filter_map(PartPlan::node);
+        if self.parts.len() > 1 { nodes.collect() } else { Vec::new() }
     }
 
     /// Where workers serve TCP.

@@ -13,6 +13,7 @@ use crate::process::signals::Signals;
 use crate::serve::ports::OpenPort;
 use crate::serve::tcp::Drained;
 use crate::startup::topology::{Appliance, Running};
+use driver_shim::Region;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -158,9 +159,10 @@ fn report(
     drained: Drained,
     keep: bool,
 ) -> Report {
-    let Appliance { counters, ports, region, server, store, cpus, .. } = appliance;
+    let Appliance { counters, ports, regions, server, store, cpus, .. } = appliance;
     let ports: Vec<PortReport> = ports.into_iter().map(close).collect();
-    let slots = region.map(|r| (r.capacity(), r.available()));
+    let sum = |figure: fn(&Region) -> usize| regions.iter().map(figure).sum::<usize>();
+    let slots = (sum(Region::capacity), sum(Region::available));
     let totals = server.totals();
     // It holds the store, too.
     drop(server);

@@ -13,6 +13,7 @@
 
 mod streams;
 mod unserved;
+mod workers;
 
 use crate::host::affinity;
 use crate::observe::health::{HealthFigures, Observed, PortFigures};
@@ -22,24 +23,20 @@ use crate::process::allocator;
 use crate::process::privileges::{self, Identity, PrivilegeError};
 use crate::process::sandbox;
 use crate::serve::credentials::Credentials;
-use crate::serve::offload::{self, Beside, Facts, OffloadError, PLACES};
+use crate::serve::offload::{self, Beside, Facts, OffloadError};
 use crate::serve::ports::{self, Driver, OpenPort, Opened, PortsError};
 use crate::serve::sockets::{Listeners, MetricsListener, SocketFile};
 use crate::serve::tcp::{TcpConfig, TcpError, TcpService};
 use crate::serve::tls::Certificates;
-use crate::startup::flags::{Energy, Engine, LONG_VERSION, MetricsAddr, TcpIn};
+use crate::startup::flags::{Engine, LONG_VERSION, MetricsAddr, TcpIn};
 use crate::startup::plan::Plan;
 use dataplane::WorkerCounters;
 use dataplane::capture::Channel;
 use dataplane::observe::Server;
 use dataplane::observe::tls::Refresh;
-use dataplane::stages::batch::BatchPolicy;
-use dataplane::stages::engine::cpu_engine;
-use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
-use driver_shim::{PortInfo, QueuePair, Region};
+use driver_shim::{MemoryKind, Region};
 use nix::unistd::geteuid;
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -53,9 +50,6 @@ use unserved::Unserved;
 /// What `version` says: the memcached whose surface this follows, for clients that look at the
 /// number, and then our own.
 const VERSION: &str = concat!("1.6.18-gnomon-", env!("CARGO_PKG_VERSION"));
-
-/// Batches that may be with the engine at once.
-const BATCHES_IN_FLIGHT: usize = 4;
 
 /// Longest wait for the workers' first turn, and the pause between two looks.
 const START_MAX: Duration = Duration::from_secs(3);
@@ -165,7 +159,7 @@ pub struct Appliance {
     pub(crate) counters: Vec<Arc<WorkerCounters>>,
     pub(crate) capture_lines: Vec<Arc<Channel>>,
     pub(crate) ports: Vec<OpenPort>,
-    pub(crate) region: Option<Region>,
+    pub(crate) regions: Vec<Region>,
     pub(crate) server: Arc<Server>,
     pub(crate) store: Arc<Store>,
     /// Items that the store took up.
@@ -185,7 +179,7 @@ impl Appliance {
             metrics: self.metrics_address.clone(),
             workers: self.workers.len(),
             engine: plan.engine.name(),
-            packet_memory: self.region.as_ref().map(|r| r.kind().name()),
+            packet_memory: self.packet_memory().map(MemoryKind::name),
             item_memory: self.store.stats().item_memory.name(),
             conn_memory_bytes: self.tcp.as_ref().map(|_| plan.conn_memory_bytes),
             kept_items: self.kept_items,
@@ -200,6 +194,13 @@ impl Appliance {
             port_figures: self.metrics.as_ref().map(|_| &self.port_figures),
             health_figures: &self.health_figures,
         }
+    }
+
+    /// What packets lie in: of several regions, one that is not in huge pages before one that is.
+    fn packet_memory(&self) -> Option<MemoryKind> {
+        let mut kinds = self.regions.iter().map(Region::kind);
+        let first = kinds.next();
+        kinds.find(|kind| *kind != MemoryKind::Huge).or(first)
     }
 
     fn udp_addresses(&self) -> Vec<SocketAddr> {
@@ -254,7 +255,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     let mut server = server(plan, &store);
     server.tls = certificates.clone().map(|c| -> Arc<dyn Refresh> { c });
     let server = Arc::new(server);
-    let Opened { driver, region, mut ports } = ports::open(plan)?;
+    let Opened { driver, regions, mut ports } = ports::open(plan)?;
     // After DPDK's start, which moves the thread that calls it.
     affinity::keep_on(&plan.cpus_of(plan.control_cpu));
     if let Some(identity) = identity {
@@ -267,8 +268,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     }
 
     let metrics = listeners.metrics.take();
-    let (mut exception_paths, mut handshakes, mut working) = (Vec::new(), Vec::new(), Vec::new());
-    let mut updating = None;
+    let (mut exception_paths, mut updating) = (Vec::new(), None);
     let stop = Arc::new(AtomicBool::new(false));
     let mut appliance = Appliance {
         tcp: None,
@@ -294,7 +294,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         counters: Vec::new(),
         capture_lines: Vec::new(),
         ports: Vec::new(),
-        region: region.clone(),
+        regions: regions.clone(),
         server: Arc::clone(&server),
         store: Arc::clone(&store),
         kept_items,
@@ -310,57 +310,29 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
             }));
         }
     }
-    if let Some(region) = region {
-        if let Some((beside, updater)) = offload::open(plan, &region, &store)? {
-            appliance.beside = Some(beside);
-            let (stop, cpus) = (Arc::clone(&stop), plan.cpus_of(plan.control_cpu));
-            updating = Some(Waiting::new("index-updater".to_owned(), move || {
-                affinity::keep_on(&cpus);
-                updater.run(&stop);
-            }));
-        }
-        // A device may have fewer queues than the plan has CPUs.
-        let workers = ports.iter().map(|p| p.queues.len()).max().unwrap_or(0);
-        let workers = u32::try_from(workers).ok().and_then(NonZeroU32::new);
-        let workers = workers.unwrap_or(NonZeroU32::MIN);
-        let policy = plan.policy.policy().for_one_of(workers);
-        let filter = streams::filter(plan, workers, &ports);
-        let mut queues: Vec<_> =
-            ports.iter_mut().map(|p| std::mem::take(&mut p.queues).into_iter()).collect();
-        for (n, &cpu) in plan.worker_cpus.iter().enumerate() {
-            let ends = ports.iter().zip(queues.iter_mut().map(Iterator::next));
-            let ends: Vec<WorkerPort> = ends
-                .filter_map(|(port, pair)| Some(worker_port(plan, port, pair?, n == 0)))
-                .collect();
-            if ends.is_empty() {
-                continue;
-            }
-            let (users, certificates) = (credentials.as_ref(), certificates.as_ref());
-            let streams =
-                streams::streams(plan, workers, &store, users, certificates, filter.as_ref())?;
-            handshakes.extend(streams::handshakes(n, streams.as_ref(), plan, &stop));
-            let worker = Worker::new(WorkerConfig {
-                ports: ends,
-                region: region.clone(),
-                session: store.session()?,
-                server: Arc::clone(&server),
-                group: cpu_engine::GROUP_DEFAULT,
-                batch: batch_policy(plan),
-                policy,
-                offload: appliance.beside.as_ref().and_then(|beside| beside.engine()),
-                streams,
-                fast_path: dataplane::stages::fast_path::Manner::Vector,
-            });
-            appliance.counters.push(worker.counters());
-            appliance.capture_lines.push(worker.capture_line());
-            let (driver, stop, cpus) = (driver.clone(), Arc::clone(&stop), plan.cpus_of(cpu));
-            working.push(Waiting::new(format!("worker-{n}"), move || {
-                affinity::keep_on(&cpus);
-                let _known = driver.enrol();
-                worker.run(&stop);
-            }));
-        }
+    // With several regions the plan has no GPU.
+    if let [region] = regions.as_slice()
+        && let Some((beside, updater)) = offload::open(plan, region, &store)?
+    {
+        appliance.beside = Some(beside);
+        let (stop, cpus) = (Arc::clone(&stop), plan.cpus_of(plan.control_cpu));
+        updating = Some(Waiting::new("index-updater".to_owned(), move || {
+            affinity::keep_on(&cpus);
+            updater.run(&stop);
+        }));
     }
+    let workers::Made { working, handshakes, counters, capture_lines } = workers::Making {
+        plan,
+        store: &store,
+        server: &server,
+        driver: &driver,
+        stop: &stop,
+        credentials: credentials.as_ref(),
+        certificates: certificates.as_ref(),
+        beside: appliance.beside.as_ref(),
+    }
+    .workers(&regions, &mut ports)?;
+    (appliance.counters, appliance.capture_lines) = (counters, capture_lines);
     let sockets = ports.iter().flat_map(|port| port.control.sockets());
     sockets.for_each(|socket| server.conns.enter_udp(socket));
     appliance.ports = ports;
@@ -462,7 +434,7 @@ impl Built {
                 energy: plan.energy,
                 base_watts: plan.base_watts,
                 health: Arc::clone(&appliance.health_figures),
-                region: appliance.region.clone(),
+                regions: appliance.regions.clone(),
                 engine: plan.engine.name(),
                 batch: plan.batch,
                 sandbox,
@@ -541,9 +513,10 @@ fn store(plan: &Plan, uid: u32) -> Result<(Arc<Store>, Option<u64>), StoreError>
         eviction: plan.eviction,
         slab_pages: plan.slab_pages.clone(),
         pages: plan.huge,
+        nodes: plan.divided_over(),
         hash_key: None,
         // One for the index on a GPU.
-        sessions_max: plan.worker_cpus.len() * (1 + usize::from(plan.tcp_in == TcpIn::Worker))
+        sessions_max: plan.worker_cpus().len() * (1 + usize::from(plan.tcp_in == TcpIn::Worker))
             + plan.tcp_threads
             + 1,
     };
@@ -564,7 +537,7 @@ fn store(plan: &Plan, uid: u32) -> Result<(Arc<Store>, Option<u64>), StoreError>
 
 fn server(plan: &Plan, store: &Arc<Store>) -> Server {
     let mut server = Server::new(Arc::clone(store), VERSION.to_owned());
-    server.threads = plan.worker_cpus.len() + plan.tcp_threads;
+    server.threads = plan.worker_cpus().len() + plan.tcp_threads;
     server.max_connections = plan.conn_limit;
     server.dialects = plan.clients.dialect;
     server.flush_allowed = plan.clients.flush_allowed;
@@ -577,25 +550,4 @@ fn server(plan: &Plan, store: &Arc<Store>) -> Server {
     server.reserved_fds = plan.open_files.saturating_sub(for_clients);
     server.settings = plan.settings();
     server
-}
-
-fn worker_port(plan: &Plan, port: &OpenPort, queues: QueuePair, first: bool) -> WorkerPort {
-    let busy_poll = port.info.busy_poll && plan.energy != Energy::Manage;
-    WorkerPort {
-        queues,
-        info: PortInfo { busy_poll, ..port.info.clone() },
-        local: Arc::clone(&port.local),
-        exception_path: port.exception_path.clone(),
-        sends_for_kernel: first && port.exception_path.is_some(),
-        announcer: port.announcer.clone().filter(|_| first),
-    }
-}
-
-fn batch_policy(plan: &Plan) -> BatchPolicy {
-    BatchPolicy {
-        size: plan.batch,
-        mode: plan.batch_mode,
-        // One more may be with the CPU.
-        in_flight_max: if plan.offload.is_some() { PLACES + 1 } else { BATCHES_IN_FLIGHT },
-    }
 }

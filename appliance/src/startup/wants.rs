@@ -1,10 +1,10 @@
 //! What the flags of `serve` need of the machine.
 
-use crate::host::check::{Want, Wants};
+use crate::host::check::{OfNode, Want, Wants};
 use crate::host::machine::Machine;
 use crate::host::pci::PciAddress;
 use crate::startup::flags::{Engine, ExceptionPathFlag, Isolated, PortSpec, ServeFlags};
-use crate::startup::plan::{needed_bytes, worker_cpus};
+use crate::startup::plan::{needed_bytes, understood};
 use driver_shim::Pages;
 
 impl Wants {
@@ -25,7 +25,12 @@ impl Wants {
             }
             PortSpec::Vdev(_) => None,
         });
-        let worker_cpus = worker_cpus(flags, machine).unwrap_or_default();
+        let parts = understood(flags, machine);
+        let needed = needed_bytes(flags, &parts);
+        let divided = parts.iter().zip(&needed).filter(|_| parts.len() > 1);
+        let nodes = divided.filter_map(|(part, &memory_bytes)| {
+            Some(OfNode { id: part.node()?, worker_cpus: part.worker_cpus.clone(), memory_bytes })
+        });
         Self {
             nics: nics.collect(),
             isolated: match flags.isolated {
@@ -37,8 +42,9 @@ impl Wants {
             exception_path: !flags.port.is_empty()
                 && flags.side_door != Some(ExceptionPathFlag::None)
                 && flags.isolated != Isolated::On,
-            memory_bytes: needed_bytes(flags, worker_cpus.len() * flags.port.len().max(1)),
-            worker_cpus,
+            memory_bytes: needed.iter().copied().fold(0, u64::saturating_add),
+            nodes: nodes.collect(),
+            worker_cpus: parts.iter().flat_map(|part| part.worker_cpus.iter().copied()).collect(),
             huge: match flags.huge {
                 Pages::Prefer => Want::IfThere,
                 Pages::Require => Want::Must,

@@ -59,6 +59,8 @@ pub struct StoreConfig {
     pub slab_pages: Option<SlabPages>,
     /// Which memory pages to request.
     pub pages: Pages,
+    /// NUMA nodes that items and index come from, in turn. None: where the process has its memory.
+    pub nodes: Vec<u32>,
     /// Key of the hash function; `None` for a random one.
     pub hash_key: Option<[u8; 16]>,
     /// Most sessions at a time.
@@ -80,6 +82,7 @@ impl Default for StoreConfig {
             eviction: Eviction::Clock,
             slab_pages: None,
             pages: Pages::Prefer,
+            nodes: Vec::new(),
             hash_key: None,
             sessions_max: 64,
             prefix_delimiter: b':',

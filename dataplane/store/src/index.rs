@@ -250,11 +250,12 @@ pub(super) struct Index {
 
 impl Index {
     /// An index with room for `items` at its design load.
-    pub(super) fn new(items: usize, pages: Pages) -> io::Result<Self> {
+    pub(super) fn new(items: usize, pages: Pages, nodes: &[u32]) -> io::Result<Self> {
         let slots = items.saturating_mul(100) / LOAD_PERCENT;
         let n = u32::try_from(slots.div_ceil(SLOTS).max(2))
             .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        Ok(Self { memory: Mapping::new(n as usize * size_of::<Bucket>(), pages)?, n_buckets: n })
+        let memory = Mapping::new(n as usize * size_of::<Bucket>(), pages, nodes)?;
+        Ok(Self { memory, n_buckets: n })
     }
 
     pub(super) fn kind(&self) -> MemoryKind {

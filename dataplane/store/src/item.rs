@@ -90,8 +90,8 @@ const _: () = assert!(offset_of!(Header, exptime) == 12 && offset_of!(Header, se
 pub(super) struct Arena(Mapping);
 
 impl Arena {
-    pub(super) fn new(bytes: usize, pages: Pages) -> io::Result<Self> {
-        Mapping::new(bytes, pages).map(Self)
+    pub(super) fn new(bytes: usize, pages: Pages, nodes: &[u32]) -> io::Result<Self> {
+        Mapping::new(bytes, pages, nodes).map(Self)
     }
 
     /// Memory that is a file's, from `offset` on.
@@ -100,8 +100,9 @@ impl Arena {
         offset: u64,
         bytes: usize,
         pages: Pages,
+        nodes: &[u32],
     ) -> io::Result<Self> {
-        Mapping::of_file(file, offset, bytes, pages).map(Self)
+        Mapping::of_file(file, offset, bytes, pages, nodes).map(Self)
     }
 
     pub(super) fn kind(&self) -> MemoryKind {

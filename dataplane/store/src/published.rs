@@ -24,7 +24,7 @@ pub(super) struct Published {
 impl Published {
     /// Those of a memory file, which has its lead. No client reads by them until they are begun.
     pub(super) fn of(file: &File) -> io::Result<Self> {
-        let lead = Mapping::of_file(file, 0, LEAD_BYTES, Pages::Small)?;
+        let lead = Mapping::of_file(file, 0, LEAD_BYTES, Pages::Small, &[])?;
         // The standard library seeds each RandomState from the system's random source.
         let generation = RandomState::new().hash_one(0u64).max(1);
         let published = Self { lead, generation };

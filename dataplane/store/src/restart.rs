@@ -167,8 +167,8 @@ impl MemoryFile {
     }
 
     /// The pages.
-    pub(super) fn map(&self, bytes: usize, pages: Pages) -> io::Result<Arena> {
-        Arena::of_file(&self.file, LEAD_BYTES as u64, bytes, pages)
+    pub(super) fn map(&self, bytes: usize, pages: Pages, nodes: &[u32]) -> io::Result<Arena> {
+        Arena::of_file(&self.file, LEAD_BYTES as u64, bytes, pages, nodes)
     }
 }
 
@@ -240,14 +240,14 @@ impl Store {
             Found::Foreign => return Err(file.refused(Refusal::Foreign).into()),
             Found::Nothing => {
                 // So that it is known for ours as soon as it is larger than this.
-                file.reserve(LEAD_BYTES as u64)?;
+                file.reserve(LEAD_BYTES as u64, &[])?;
                 file.mark_in_use()?;
                 TakenUp::New
             }
             Found::Unusable(why) => TakenUp::Discarded(why),
             Found::Saved(saved, now) => {
                 // Of a copy the space may have to be set aside again.
-                file.reserve(shape.file_bytes())?;
+                file.reserve(shape.file_bytes(), &config.nodes)?;
                 let mut store = Self::build(config.clone(), shape.clone(), Some(file))?;
                 if let Some(file) = &mut store.file {
                     file.mark_in_use()?;
@@ -274,7 +274,7 @@ impl Store {
         mut file: Option<MemoryFile>,
     ) -> Result<Arc<Self>, StoreError> {
         if let Some(file) = &mut file {
-            file.reserve(shape.file_bytes())?;
+            file.reserve(shape.file_bytes(), &config.nodes)?;
             file.mark_in_use()?;
         }
         let store = Self::build(config, shape, file)?;

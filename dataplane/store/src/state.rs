@@ -89,15 +89,16 @@ impl Store {
         let bytes = shape.n_pages * PAGE_BYTES;
         let map = |what| move |source| StoreError::Map { what, bytes, source };
         let arena = match &file {
-            Some(file) => file.map(bytes, config.pages),
-            None => Arena::new(bytes, config.pages),
+            Some(file) => file.map(bytes, config.pages, &config.nodes),
+            None => Arena::new(bytes, config.pages, &config.nodes),
         };
         let arena = arena.map_err(map("items"))?;
         let published = match &file {
             Some(file) if config.shared_reads => Some(Arc::new(file.published()?)),
             _ => None,
         };
-        let index = Index::new(bytes / UNIT_BYTES, config.pages).map_err(map("index"))?;
+        let index = Index::new(bytes / UNIT_BYTES, config.pages, &config.nodes);
+        let index = index.map_err(map("index"))?;
         let in_turn = config.evict && config.eviction == Eviction::RoundRobin;
         let slabs =
             Slabs::new(arena, shape.n_pages, shape.sizes, in_turn, config.slab_pages.is_some());

@@ -29,7 +29,7 @@ pub fn eal() -> Eal {
 }
 
 pub fn small_region(eal: &Eal) -> Region {
-    region(eal, 4096, Pages::Small).unwrap()
+    region(eal, 4096, Pages::Small, None).unwrap()
 }
 
 pub fn config(spec: &str) -> PortConfig {

@@ -58,7 +58,7 @@ struct HugeMemory {
 
 impl HugeMemory {
     fn new(card: &Arc<dyn Card>, bytes: usize) -> Result<Self, Box<dyn Error>> {
-        let memory = Mapping::for_devices(bytes, Pages::Prefer)?;
+        let memory = Mapping::for_devices(bytes, Pages::Prefer, &[])?;
         // SAFETY: mapped memory of that size, until drop, which unmaps it from the GPU first.
         let at = unsafe { card.map(memory.base(), memory.len()) }?;
         Ok(Self { card: Arc::clone(card), memory: ManuallyDrop::new(memory), at })

@@ -46,7 +46,7 @@ fn port(spec: &str, queues: u16) -> Result<(Port, Region), DpdkError> {
         pci_allow: if is_pci { vec![spec.to_owned()] } else { Vec::new() },
         ..EalConfig::default()
     })?;
-    let region = region(&eal, slots, Pages::Prefer)?;
+    let region = region(&eal, slots, Pages::Prefer, None)?;
     let config = PortConfig { promiscuous: true, queues, ..PortConfig::new(spec) };
     Ok((DpdkPort::open(&eal, &region, &config)?.start()?, region))
 }

@@ -24,7 +24,7 @@ impl Lines {
     /// # Errors
     /// Not enough memory.
     pub fn new(bytes: usize) -> io::Result<Self> {
-        let mut mapping = Mapping::new(bytes, Pages::Prefer)?;
+        let mut mapping = Mapping::new(bytes, Pages::Prefer, &[])?;
         mapping.bytes_mut().fill(1);
         Ok(Self(mapping))
     }

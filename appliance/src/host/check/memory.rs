@@ -45,23 +45,31 @@ fn huge_pages(host: &Host, wants: &Wants) -> Finding {
     Finding::warn(WHAT, format!("{found}; 4 KB pages will do, at 10 to 40 % less speed"), reserve)
 }
 
-/// Nodes of the NICs that have none, where others have: memory would lie on the wrong side.
+/// Nodes of the NICs that have none, where others have, and those that memory is divided over and have too few: it
+/// would lie on the wrong side.
 fn nodes_without_pages<'a>(host: &'a Host, wants: &'a Wants) -> impl Iterator<Item = Finding> + 'a {
-    let pages = |node: u32| {
-        let dir = format!("sys/devices/system/node/node{node}/hugepages");
-        free_pages(host, Path::new(&dir))
-    };
-    let mut nodes: Vec<u32> = wants.nics.iter().filter_map(|nic| host.node_of(nic)).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
+    let mut nodes: Vec<(u32, u64)> =
+        wants.nodes.iter().map(|node| (node.id, node.memory_bytes)).collect();
+    let divided = !nodes.is_empty();
+    if !divided {
+        let of_nics = wants.nics.iter().filter_map(|nic| host.node_of(nic));
+        nodes.extend(of_nics.map(|node| (node, wants.memory_bytes)));
+        nodes.sort_unstable();
+        nodes.dedup();
+    }
     let others = host.nodes().len() > 1 && wants.huge != Want::No;
-    let bare = nodes.into_iter().filter(move |node| others && pages(*node) == 0);
-    bare.map(|node| {
-        let wanted = wants.memory_bytes.div_ceil(HUGE_BYTES);
+    nodes.into_iter().filter(move |_| others).filter_map(move |(node, bytes)| {
+        let dir = format!("sys/devices/system/node/node{node}/hugepages");
+        let (free, wanted) = (free_pages(host, Path::new(&dir)), bytes.div_ceil(HUGE_BYTES));
+        let found = match (divided, free) {
+            (true, free) if free < wanted => format!("{free} of 2 MB free, {wanted} wanted"),
+            (false, 0) => "none free beside the NIC".to_owned(),
+            _ => return None,
+        };
         let fix = format!(
             "echo {wanted} > /sys/devices/system/node/node{node}/hugepages/hugepages-2048kB/nr_hugepages"
         );
-        Finding::warn(format!("huge pages of node {node}"), "none free beside the NIC", fix)
+        Some(Finding::warn(format!("huge pages of node {node}"), found, fix))
     })
 }
 

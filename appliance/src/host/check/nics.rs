@@ -219,8 +219,10 @@ fn node(host: &Host, wants: &Wants, nic: &PciAddress, what: String) -> Option<Fi
         return None;
     }
     let near = nodes.into_iter().find(|node| node.id == id)?.cpus;
-    let far: Vec<usize> =
-        wants.worker_cpus.iter().copied().filter(|cpu| !near.contains(cpu)).collect();
+    // Divided, those of its node serve it, and no others.
+    let own = wants.nodes.iter().find(|node| node.id == id).map(|node| &node.worker_cpus);
+    let workers = own.unwrap_or(&wants.worker_cpus);
+    let far: Vec<usize> = workers.iter().copied().filter(|cpu| !near.contains(cpu)).collect();
     Some(match far.is_empty() {
         true => Finding::pass(what, format!("{id}, as the workers")),
         false => Finding::warn(

@@ -147,6 +147,7 @@ fn wants() -> Wants {
         addressed: Vec::new(),
         worker_cpus: vec![1, 2, 3],
         memory_bytes: 1 << 30,
+        nodes: Vec::new(),
         huge: Want::IfThere,
         gpu: Want::IfThere,
     }
@@ -405,6 +406,20 @@ fn workers_beside_their_nic() {
     expect(&fake, &wants(), &node, Warn, "workers on 1-3 are elsewhere", "--cores out of 4-7");
     let near = Wants { worker_cpus: vec![4, 5], ..wants() };
     expect(&fake, &near, &node, Pass, "as the workers", "");
+    // Divided, only those of its own node serve it.
+    let of = |id, worker_cpus: &[usize]| OfNode {
+        id,
+        worker_cpus: worker_cpus.to_vec(),
+        memory_bytes: 512 << 20,
+    };
+    let nodes = vec![of(0, &[1, 2, 3]), of(1, &[4])];
+    let divided = Wants { worker_cpus: vec![1, 2, 3, 4], nodes, ..wants() };
+    expect(&fake, &divided, &node, Pass, "as the workers", "");
+    let pages = "sys/devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages";
+    assert!(check(&fake.host(), &divided).iter().all(|f| f.what != "huge pages of node 0"));
+    let fake = fake.file(pages, "255");
+    let fix = "echo 256 > /sys/devices/system/node/node0/hugepages/";
+    expect(&fake, &divided, "huge pages of node 0", Warn, "255 of 2 MB free, 256 wanted", fix);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::startup::flags::LONG_VERSION;
 use dataplane::WorkerCounters;
 use dataplane::observe::OpTotals;
 use dataplane::stages::exits::exception_path::ExceptionPathCounters;
+use driver_shim::Region;
 use store::StoreStats;
 
 static BUILD: Family = gauge("gnomon_build_info", &["version"], "Release, commit and compiler: 1.");
@@ -436,11 +437,15 @@ pub(super) fn collect(sources: &Sources, power: &mut Power, out: &mut Exposition
     }
     engines::collect(sources, &workers, out);
     by_port(sources, PORTS, DOORS, out);
-    let region = sources.region.as_ref();
-    let (mut slots, all) = (out.family(&SLOTS), region.map(|r| r.capacity()));
-    all.inspect(|n| slots.sample(&[], n));
-    let (mut slots, free) = (out.family(&SLOTS_FREE), region.map(|r| r.available()));
-    free.inspect(|n| slots.sample(&[], n));
+    let regions = sources.regions.as_slice();
+    let sum = |figure: fn(&Region) -> usize| regions.iter().map(figure).sum::<usize>();
+    for (family, slots) in [(&SLOTS, sum(Region::capacity)), (&SLOTS_FREE, sum(Region::available))]
+    {
+        let mut samples = out.family(family);
+        if !regions.is_empty() {
+            samples.sample(&[], slots);
+        }
+    }
 
     let store = sources.server.store.stats();
     for (family, figure) in STORE {

@@ -29,8 +29,8 @@ pub struct Sources {
     pub base_watts: Option<f64>,
     /// The threads, as the control plane saw them last.
     pub health: HealthFigures,
-    /// Where frames lie; none without ports.
-    pub region: Option<Region>,
+    /// Where frames lie, of each part; none without ports.
+    pub regions: Vec<Region>,
     /// What looks requests up.
     pub engine: &'static str,
     /// Most requests in a batch.

@@ -153,7 +153,7 @@ fn the_report_tells_of_refusals_and_the_exception_path() {
     ];
     let ops = OpTotals::default();
     let served = Duration::from_secs(1);
-    let report = Report::new(served, &[worker], Some((8, 8)), ports, &ops, Vec::new(), Ok(None));
+    let report = Report::new(served, &[worker], (8, 8), ports, &ops, Vec::new(), Ok(None));
     assert!(report.balanced);
     let text = report.to_string();
     for row in [
@@ -219,6 +219,7 @@ fn the_plan_in_json() {
         },
         "open_files": 1024 + 128 + 4 * 5 + 2,
         "worker_cpus": [2],
+        "slots": 4096,
         "cores_given": true,
         "pinned": true,
         "control_cpu": 0,
@@ -229,11 +230,11 @@ fn the_plan_in_json() {
         "eviction": "clock",
         "growth_factor": 1.25,
         "chunk_min_bytes": 0,
-        "slots": 4096,
         "huge": "prefer",
         "engine": "cpu",
         "batch": 512,
         "batch_mode": "adaptive",
+        "energy": "report",
         "allow": ["127.0.0.0/8", "::1/128", "10.0.0.0/24"],
         "tcp_from_all": true,
         "policy": {

@@ -2,7 +2,7 @@
 
 use super::{Driver, OpenPort, Opened, PortsError, in_service};
 use crate::startup::flags::Isolated;
-use crate::startup::plan::{Device, Plan, PortPlan};
+use crate::startup::plan::{Device, PartPlan, Plan, PortPlan};
 use dataplane::stages::exits::exception_path::ExceptionPath;
 use driver_shim::ports::dpdk::{
     DpdkError, DpdkPort, Eal, EalConfig, Isolation, NumaNode, PortConfig, RegisteredThread,
@@ -22,18 +22,29 @@ pub(super) fn open(plan: &Plan) -> Result<Opened, PortsError> {
     });
     let eal = Eal::init(&EalConfig {
         huge: plan.huge,
-        memory_mb: memory_mb_for(plan.slots),
+        // The largest part's, of each node.
+        memory_mb: plan.parts.iter().map(|part| memory_mb_for(part.slots)).max().unwrap_or(0),
         file_prefix: None,
         pci_allow: pci.collect(),
         cpus: vec![plan.control_cpu],
-        node: plan.numa.as_ref().map(|numa| NumaNode { id: numa.node, cpus: numa.cpus.clone() }),
+        nodes: plan
+            .parts
+            .iter()
+            .filter_map(|part| part.numa.as_ref())
+            .map(|numa| NumaNode { id: numa.node, cpus: numa.cpus.clone() })
+            .collect(),
         extra: plan.eal.clone(),
         ..EalConfig::default()
     })?;
-    let region = region(&eal, plan.slots, plan.huge)?;
+    let regions = plan.parts.iter().map(|part| region(&eal, part.slots, plan.huge, part.node()));
+    let regions = regions.collect::<Result<Vec<_>, _>>()?;
     let mut ports = Vec::new();
-    for port in &plan.ports {
-        let open = open_one(plan, &eal, &region, port)?;
+    for (n, port) in plan.ports.iter().enumerate() {
+        let mut parts = plan.parts.iter().zip(&regions);
+        let Some((part, region)) = parts.find(|(part, _)| part.ports.contains(&n)) else {
+            continue;
+        };
+        let open = open_one(plan, &eal, (part, region), port)?;
         let isolated = open.is_isolated();
         let path = port.exception_path.clone().filter(|_| !isolated);
         let port = &PortPlan { exception_path: path, ..port.clone() };
@@ -44,31 +55,31 @@ pub(super) fn open(plan: &Plan) -> Result<Opened, PortsError> {
             tracing::info!(port = service.info.name, "isolated: the kernel keeps the rest");
         }
         ports.push(OpenPort {
-            exception_path: exception_path(port, plan.exception_rate, &service.info, &region)?,
+            exception_path: exception_path(port, plan.exception_rate, &service.info, region)?,
             // Isolated, the kernel has them.
             announcer: service.announcer.filter(|_| !isolated),
             ..service
         });
     }
-    Ok(Opened { driver: Driver { eal: Some(Arc::new(eal)) }, region: Some(region), ports })
+    Ok(Opened { driver: Driver { eal: Some(Arc::new(eal)) }, regions, ports })
 }
 
-/// Opens a port with a queue per worker, or with as many as the device has where the number of
+/// Opens a port of a part with a queue for each of its workers, or with as many as the device has where the number of
 /// workers was not set by a flag.
 fn open_one(
     plan: &Plan,
     eal: &Eal,
-    region: &Region,
+    (part, region): (&PartPlan, &Region),
     port: &PortPlan,
 ) -> Result<DpdkPort, DpdkError> {
-    let workers = u16::try_from(plan.worker_cpus.len()).unwrap_or(u16::MAX);
+    let workers = u16::try_from(part.worker_cpus.len()).unwrap_or(u16::MAX);
     let isolation = isolation(plan, port);
     let or_fewer = !plan.cores_given;
     let new = PortConfig::new(port.device.spec());
     let config = PortConfig { queues: workers, or_fewer, isolation, ..new };
     let open = DpdkPort::open(eal, region, &config)?;
     let queues = open.queues();
-    if queues < plan.worker_cpus.len() {
+    if queues < part.worker_cpus.len() {
         tracing::warn!(port = config.spec, "{queues} of {workers} workers: it has no more queues");
     }
     Ok(open)

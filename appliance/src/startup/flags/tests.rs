@@ -237,7 +237,7 @@ fn each_wrong_value_is_named_with_its_reason() {
         (&["--profile", "fpga", "-n", "9"], "cannot be used with"),
         (&["--profile", "asic"], "possible values: fpga"),
         (&["--engine", "fpga"], "possible values: auto, cpu, gpu, simt"),
-        (&["--numa-node", "first"], "neither auto, off nor a number"),
+        (&["--numa-node", "first"], "neither auto, off, split nor a number"),
         (&["--huge", "maybe"], "possible values: auto, on, off"),
         (&["--batch-mode", "x"], "possible values: adaptive, fixed"),
         (&["bind"], "required arguments were not provided"),

@@ -348,6 +348,8 @@ pub enum NodeFlag {
     Auto,
     /// None in particular.
     Off,
+    /// A part of the appliance on each that has a port.
+    Split,
     /// This one.
     Node(u32),
 }
@@ -359,7 +361,11 @@ impl FromStr for NodeFlag {
         match s {
             "auto" => Ok(Self::Auto),
             "off" => Ok(Self::Off),
-            _ => s.parse().map(Self::Node).map_err(|_| "neither auto, off nor a number".to_owned()),
+            "split" => Ok(Self::Split),
+            _ => s
+                .parse()
+                .map(Self::Node)
+                .map_err(|_| "neither auto, off, split nor a number".to_owned()),
         }
     }
 }

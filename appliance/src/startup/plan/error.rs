@@ -142,6 +142,40 @@ pub enum PlanError {
         /// Those that there are, in words.
         there: String,
     },
+    /// `--numa-node split` with kernel sockets.
+    #[error(
+        "--numa-node split divides the NICs of --port over their nodes, and there is no --port: leave it out"
+    )]
+    SplitWithoutPort,
+    /// `--numa-node split` where there is nothing to divide.
+    #[error("--numa-node split needs two NUMA nodes, and this kernel knows of fewer: leave it out")]
+    SplitOfOneNode,
+    /// `--numa-node split`, and all ports on one node.
+    #[error(
+        "--numa-node split: all ports are on node {0}, and it needs ports on two: leave it out, and the whole appliance is there"
+    )]
+    SplitOntoOneNode(u32),
+    /// `--numa-node split`, and a node with a port and no CPU.
+    #[error(
+        "--numa-node split: node {node} has a port and none of the CPUs {among}: give it one, or choose one node"
+    )]
+    SplitWithoutCpu {
+        /// The node.
+        node: u32,
+        /// Of `--cores`, or allowed.
+        among: String,
+    },
+    /// `--numa-node split`, and a CPU of `--cores` on a node without a port.
+    #[error("--numa-node split: CPU {0} of --cores is on no node that has a port: leave it out")]
+    SplitCpuWithoutPort(usize),
+    /// `--numa-node split` and a GPU.
+    #[error(
+        "--numa-node split: what --engine {engine} looks requests up with reads one packet region, and here each node has its own: say --engine cpu, or choose one node"
+    )]
+    SplitWithOffload {
+        /// `--engine`.
+        engine: &'static str,
+    },
     /// More bytes than there are numbers.
     #[error("-m {0}: that many megabytes cannot be addressed; lower -m")]
     MemoryAbsurd(u64),

@@ -1,8 +1,9 @@
 //! CPUs, memory, files and engines.
 
+use super::numa::{NumaPlan, PartPlan, Place};
 use super::{Device, PlanError, PortPlan, SLOT_BYTES, numa, slabs};
 use crate::host::cpu_list::CpuList;
-use crate::host::machine::{FileSystem, Gpu, Machine, Node};
+use crate::host::machine::{FileSystem, Gpu, Machine};
 use crate::serve::tcp;
 use crate::startup::flags::{Engine, ServeFlags, TcpIn};
 use dataplane::stages::stream::{CONNECTION_BYTES, TLS_CONNECTION_BYTES};
@@ -34,13 +35,12 @@ const CONN_LIMIT_DEFAULT: u32 = 1024;
 /// Open files besides connections and sockets: devices, logs, polls, what libraries open.
 const FILES_BESIDES: u64 = 128;
 
-/// The workers' CPUs, on this node unless they were chosen, and the control plane's.
+/// The workers' CPUs of each place, on its node unless they were chosen, and the control plane's.
 pub(super) fn cpus(
     flags: &ServeFlags,
     machine: &Machine,
-    node: Option<&Node>,
-    with_workers: bool,
-) -> Result<(Vec<usize>, usize), PlanError> {
+    places: &[Place],
+) -> Result<(Vec<Vec<usize>>, usize), PlanError> {
     let allowed = &machine.cpus;
     let outside = |cpu, flag| PlanError::CpuNotAllowed {
         flag,
@@ -53,24 +53,7 @@ pub(super) fn cpus(
     {
         return Err(outside(control, "--control-core"));
     }
-    let Some(CpuList(cores)) = &flags.cores else {
-        let control = flags.control_core.unwrap_or(first);
-        if !with_workers {
-            return Ok((Vec::new(), control));
-        }
-        let most = if flags.port.is_empty() { SOCKET_WORKERS } else { usize::MAX };
-        let spare = || allowed.iter().copied().filter(|&c| c != control);
-        let near = spare().filter(|c| node.is_none_or(|node| node.cpus.contains(c)));
-        let mut cores: Vec<usize> = near.take(most).collect();
-        if cores.is_empty() {
-            // Far from the NIC is better than nowhere.
-            cores.extend(spare().take(most));
-        }
-        if cores.is_empty() {
-            cores.push(control);
-        }
-        return Ok((cores, control));
-    };
+    let cores = flags.cores.as_ref().map_or(&[][..], |CpuList(cores)| cores);
     if let Some(&cpu) = cores.iter().find(|c| !allowed.contains(c)) {
         return Err(outside(cpu, "--cores"));
     }
@@ -79,24 +62,117 @@ pub(super) fn cpus(
         Some(c) => c,
         None => allowed.iter().copied().find(|c| !cores.contains(c)).unwrap_or(first),
     };
-    Ok((if with_workers { cores.clone() } else { Vec::new() }, control))
+    let workers = match places {
+        [only] => vec![of_one_place(flags, allowed, control, only)],
+        several => of_each_place(flags, allowed, control, several)?,
+    };
+    Ok((workers, control))
 }
 
-/// The workers' CPUs, as far as the flags can be understood.
-pub(crate) fn worker_cpus(flags: &ServeFlags, machine: &Machine) -> Option<Vec<usize>> {
-    let node = numa::choose(flags, machine).ok()?.node;
-    cpus(flags, machine, node.as_ref(), true).ok().map(|(workers, _)| workers)
+/// The workers' CPUs where all ports are in one place: none without ports.
+fn of_one_place(
+    flags: &ServeFlags,
+    allowed: &[usize],
+    control: usize,
+    place: &Place,
+) -> Vec<usize> {
+    if place.ports.is_empty() {
+        return Vec::new();
+    }
+    if let Some(CpuList(cores)) = &flags.cores {
+        return cores.clone();
+    }
+    let most = if flags.port.is_empty() { SOCKET_WORKERS } else { usize::MAX };
+    let spare = || allowed.iter().copied().filter(|&c| c != control);
+    let mut cores: Vec<usize> = spare().filter(|&cpu| place.has(cpu)).take(most).collect();
+    if cores.is_empty() {
+        // Far from the NIC is better than nowhere.
+        cores.extend(spare().take(most));
+    }
+    if cores.is_empty() {
+        cores.push(control);
+    }
+    cores
 }
 
-/// Bytes for items, their index and packets, and what DPDK has of its own: what lies in huge pages, where there are.
-pub(crate) fn needed_bytes(flags: &ServeFlags, queues: usize) -> u64 {
+/// The workers' CPUs of each of several places, at least one: of a node whose only CPU is the control plane's, that.
+fn of_each_place(
+    flags: &ServeFlags,
+    allowed: &[usize],
+    control: usize,
+    places: &[Place],
+) -> Result<Vec<Vec<usize>>, PlanError> {
+    let chosen = flags.cores.as_ref().map(|CpuList(cores)| cores.as_slice());
+    let stray = chosen.and_then(|cores| cores.iter().find(|&&c| !places.iter().any(|p| p.has(c))));
+    if let Some(&cpu) = stray {
+        return Err(PlanError::SplitCpuWithoutPort(cpu));
+    }
+    let among = chosen.unwrap_or(allowed);
+    let of = |place: &Place| {
+        let near = || among.iter().copied().filter(|&cpu| place.has(cpu));
+        let spare: Vec<usize> = near().filter(|&cpu| chosen.is_some() || cpu != control).collect();
+        let cpus = if spare.is_empty() { near().collect() } else { spare };
+        match &place.node {
+            Some(node) if cpus.is_empty() => {
+                let among = CpuList(among.to_vec()).to_string();
+                Err(PlanError::SplitWithoutCpu { node: node.id, among })
+            }
+            _ => Ok(cpus),
+        }
+    };
+    places.iter().map(of).collect()
+}
+
+/// The parts of the appliance, their slots as they are by default or by the flag.
+pub(super) fn parts(
+    flags: &ServeFlags,
+    machine: &Machine,
+    places: &[Place],
+) -> Result<(Vec<PartPlan>, usize), PlanError> {
+    let (cpus, control) = cpus(flags, machine, places)?;
+    let with_cpus = places.iter().zip(cpus);
+    let mut parts: Vec<PartPlan> = with_cpus
+        .map(|(place, worker_cpus)| PartPlan {
+            numa: place.node.as_ref().map(|node| NumaPlan::new(node, &machine.cpus)),
+            ports: place.ports.clone(),
+            worker_cpus,
+            slots: 0,
+        })
+        .collect();
+    let queues = queues(&parts);
+    let slots = flags.slots.unwrap_or_else(|| slots_by_default(flags, queues));
+    for part in &mut parts {
+        // By its queues.
+        let own = u32::try_from(part.queues()).unwrap_or(u32::MAX);
+        let share = u64::from(slots) * u64::from(own) / u64::from(queues.max(1));
+        part.slots = if queues == 0 { slots } else { u32::try_from(share).unwrap_or(slots) };
+    }
+    Ok((parts, control))
+}
+
+/// Queues of all parts.
+fn queues(parts: &[PartPlan]) -> u32 {
+    u32::try_from(parts.iter().map(PartPlan::queues).sum::<usize>()).unwrap_or(u32::MAX)
+}
+
+/// The parts of the appliance, as far as the flags can be understood.
+pub(crate) fn understood(flags: &ServeFlags, machine: &Machine) -> Vec<PartPlan> {
+    let choice = numa::choose(flags, machine, flags.port.len().max(1));
+    let parts = choice.and_then(|choice| parts(flags, machine, &choice.places));
+    parts.map_or_else(|_| vec![PartPlan::default()], |(parts, _)| parts)
+}
+
+/// Bytes for each part: its share of items and their index, its packets, and what DPDK has of its own for these: what
+/// lies in huge pages, where there are.
+pub(crate) fn needed_bytes(flags: &ServeFlags, parts: &[PartPlan]) -> Vec<u64> {
     let all = || flags.memory.saturating_mul(1 << 20);
     let items = flags.slab_pages.as_ref().map_or_else(all, slabs::bytes);
-    let queues = u32::try_from(queues).unwrap_or(u32::MAX);
-    let slots = flags.slots.unwrap_or_else(|| slots_by_default(flags, queues));
-    let dpdk = if flags.port.is_empty() { 0 } else { dpdk_bytes(slots) };
-    let packets = u64::from(slots) * SLOT_BYTES + dpdk;
-    items.saturating_add(items / INDEX_SHARE).saturating_add(packets)
+    let items = items.saturating_add(items / INDEX_SHARE) / parts.len().max(1) as u64;
+    let packets = |part: &PartPlan| {
+        let dpdk = if flags.port.is_empty() { 0 } else { dpdk_bytes(part.slots) };
+        u64::from(part.slots) * SLOT_BYTES + dpdk
+    };
+    parts.iter().map(|part| items.saturating_add(packets(part))).collect()
 }
 
 /// Bytes for connections that workers serve.
@@ -128,13 +204,13 @@ fn slots_by_default(flags: &ServeFlags, queues: u32) -> u32 {
     queues.saturating_mul(SLOTS_PER_QUEUE).max(slots_least(flags, queues))
 }
 
-/// Bytes for items, and packet slots.
+/// Bytes for items, beside the packet slots of these parts.
 pub(super) fn memory(
     flags: &ServeFlags,
     machine: &Machine,
-    queues: usize,
+    parts: &[PartPlan],
     slab_pages: Option<&SlabPages>,
-) -> Result<(u64, u32), PlanError> {
+) -> Result<u64, PlanError> {
     const MB: u64 = 1 << 20;
     let items = flags.memory.checked_mul(MB).ok_or(PlanError::MemoryAbsurd(flags.memory))?;
     let item_max = flags.max_item_size;
@@ -148,14 +224,12 @@ pub(super) fn memory(
     if item_max > items / 2 && slab_pages.is_none() {
         return Err(PlanError::ItemAboveHalf { item_max, memory_mb: flags.memory });
     }
-    let queues = u32::try_from(queues).unwrap_or(u32::MAX);
+    let queues = queues(parts);
     let least = slots_least(flags, queues);
-    let slots = match flags.slots {
-        Some(slots) if slots < least => return Err(PlanError::Slots { slots, queues, least }),
-        Some(slots) => slots,
-        None => slots_by_default(flags, queues),
-    };
-    let packets = u64::from(slots) * SLOT_BYTES;
+    if let Some(slots) = flags.slots.filter(|slots| *slots < least) {
+        return Err(PlanError::Slots { slots, queues, least });
+    }
+    let packets = parts.iter().map(|part| u64::from(part.slots)).sum::<u64>() * SLOT_BYTES;
     let file = memory_file(flags, machine, items)?;
     let index = items / INDEX_SHARE;
     let items_need = items.saturating_sub(file.taken_bytes);
@@ -167,7 +241,7 @@ pub(super) fn memory(
                 let pages = need.div_ceil(2 * MB);
                 Err(PlanError::HugePages { pages, free: huge / (2 * MB) })
             } else {
-                Ok((items, slots))
+                Ok(items)
             };
         }
         Pages::Prefer => {
@@ -184,7 +258,7 @@ pub(super) fn memory(
             available_mb: available / MB,
             huge_mb: if flags.huge == Pages::Prefer { huge / MB } else { 0 },
         }),
-        _ => Ok((items, slots)),
+        _ => Ok(items),
     }
 }
 

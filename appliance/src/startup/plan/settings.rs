@@ -57,8 +57,8 @@ impl Plan {
             ("shutdown_command", yes(self.clients.shutdown_allowed)),
             ("growth_factor", format!("{:.2}", self.growth_factor)),
             ("chunk_size", self.chunk_min_bytes.to_string()),
-            ("num_threads", (self.worker_cpus.len() + self.tcp_threads).to_string()),
-            ("num_threads_per_udp", self.worker_cpus.len().to_string()),
+            ("num_threads", (self.worker_cpus().len() + self.tcp_threads).to_string()),
+            ("num_threads_per_udp", self.worker_cpus().len().to_string()),
         ]
     }
 

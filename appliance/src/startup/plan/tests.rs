@@ -4,8 +4,9 @@
 mod gpu;
 mod memory;
 mod network;
+mod split;
 
-use super::resources::{SLOTS_PER_QUEUE, connection_bytes, needed_bytes};
+use super::resources::{SLOTS_PER_QUEUE, connection_bytes, needed_bytes, understood};
 use super::*;
 use crate::startup::flags;
 use memcache::{Dialect, Dialects};
@@ -48,12 +49,12 @@ fn without_flags_kernel_sockets_on_loopback() {
     assert_eq!(p.ports, [port]);
     assert_eq!(p.tcp.len(), 1);
     assert_eq!(p.tcp[0].address.to_string(), "127.0.0.1:11211");
-    assert_eq!((p.worker_cpus.as_slice(), p.control_cpu), (&[1, 2, 3, 4][..], 0));
+    assert_eq!((p.worker_cpus().as_slice(), p.control_cpu), (&[1, 2, 3, 4][..], 0));
     assert_eq!(p.tcp_cpus, [0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(p.engine, Engine::Cpu);
     assert_eq!(p.allow, [cidr("127.0.0.0/8"), cidr("::1/128")]);
     assert!(p.notes.is_empty());
-    assert_eq!(p.slots, 4 * SLOTS_PER_QUEUE);
+    assert_eq!(p.slots(), 4 * SLOTS_PER_QUEUE);
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn has(ix: &Index, n: u32) -> bool {
 
 #[test]
 fn tags_match_lane_by_lane() {
-    let ix = Index::new(1, Pages::Small).unwrap();
+    let ix = Index::new(1, Pages::Small, &[]).unwrap();
     let b = ix.bucket(0);
     assert_eq!(b.matches(0), 0xff);
     for (slot, tag) in [(0, 1u16), (1, 0x8000), (2, 0xffff), (3, 0x7fff), (5, 1), (7, 0x8000)] {
@@ -53,7 +53,7 @@ fn tags_match_lane_by_lane() {
 #[test]
 fn the_other_bucket_of_the_other_is_the_first() {
     for items in [1, 100, 12_345, 1 << 15] {
-        let ix = Index::new(items, Pages::Small).unwrap();
+        let ix = Index::new(items, Pages::Small, &[]).unwrap();
         for n in 0..5_000 {
             let (tag, b) = ix.place(hash(n));
             let o = ix.other(b, tag);
@@ -65,7 +65,7 @@ fn the_other_bucket_of_the_other_is_the_first() {
 
 #[test]
 fn a_tag_is_found_in_the_first_bucket_or_else_in_either() {
-    let ix = Index::new(20_000, Pages::Small).unwrap();
+    let ix = Index::new(20_000, Pages::Small, &[]).unwrap();
     (0..20_000).for_each(|n| assert_eq!(put(&ix, n), Ok(None)));
     let (mut near, mut far, mut nowhere) = (0, 0, 0);
     for n in 0..40_000 {
@@ -84,7 +84,7 @@ fn a_tag_is_found_in_the_first_bucket_or_else_in_either() {
 #[test]
 fn fills_to_its_design_load_without_a_failure() {
     for items in [500usize, 32_768, 200_000] {
-        let ix = Index::new(items, Pages::Small).unwrap();
+        let ix = Index::new(items, Pages::Small, &[]).unwrap();
         let n = u32::try_from(items).unwrap();
         assert!(items * 100 <= ix.slots() * LOAD_PERCENT && ix.slots() < items * 108 / 100);
         for i in 0..n {
@@ -101,7 +101,7 @@ fn fills_to_its_design_load_without_a_failure() {
 
 #[test]
 fn full_is_an_error_and_loses_nothing() {
-    let ix = Index::new(2_000, Pages::Small).unwrap();
+    let ix = Index::new(2_000, Pages::Small, &[]).unwrap();
     let failed = (0..4_000).find(|&i| put(&ix, i) == Err(UpdateError::Full)).unwrap();
     assert!(failed as usize * 100 >= ix.slots() * 97, "full at {failed} of {}", ix.slots());
     assert!((0..failed).all(|i| has(&ix, i)));
@@ -112,7 +112,7 @@ fn full_is_an_error_and_loses_nothing() {
 
 #[test]
 fn expectations_are_held() {
-    let ix = Index::new(10, Pages::Small).unwrap();
+    let ix = Index::new(10, Pages::Small, &[]).unwrap();
     let (a, b) = (Location(1), Location(2));
     let up = |new, expect| update(&ix, 0, new, expect, |_| true);
     assert_eq!(up(Some(a), Expect::Exactly(Some(b))), Err(UpdateError::Mismatch(None)));
@@ -127,7 +127,7 @@ fn expectations_are_held() {
 /// A look-up that meets a bucket in the middle of a change waits for its end.
 #[test]
 fn a_miss_in_a_locked_bucket_does_not_count() {
-    let ix = Index::new(100, Pages::Small).unwrap();
+    let ix = Index::new(100, Pages::Small, &[]).unwrap();
     put(&ix, 1).unwrap();
     let (tag, b) = ix.place(hash(1));
     let locked = ix.lock(b, ix.other(b, tag));
@@ -155,7 +155,7 @@ fn a_miss_in_a_locked_bucket_does_not_count() {
 /// An entry that moves to the bucket that was searched first, between the two searches.
 #[test]
 fn a_miss_over_a_move_does_not_count() {
-    let ix = Index::new(100, Pages::Small).unwrap();
+    let ix = Index::new(100, Pages::Small, &[]).unwrap();
     let (tag, first) = ix.place(hash(1));
     let (first, second) = (ix.bucket(first), ix.bucket(ix.other(first, tag)));
     let enter = |b: &Bucket, slot, loc, tag| {
@@ -181,7 +181,7 @@ fn a_miss_over_a_move_does_not_count() {
 /// Keys that stay put are never missed while others are inserted (and so displace them).
 #[test]
 fn displacement_hides_nobody() {
-    let ix = Index::new(4_000, Pages::Small).unwrap();
+    let ix = Index::new(4_000, Pages::Small, &[]).unwrap();
     let stop = AtomicBool::new(false);
     for i in 0..2_000 {
         put(&ix, i).unwrap();
@@ -214,7 +214,7 @@ fn writers_do_not_lose_each_others_keys() {
     const WRITERS: u32 = 4;
     const KEYS: u32 = 1_000;
     const GENERATIONS: u32 = 16;
-    let ix = Index::new(KEYS as usize * 94 / 100, Pages::Small).unwrap();
+    let ix = Index::new(KEYS as usize * 94 / 100, Pages::Small, &[]).unwrap();
     let key_of = |l: Location| l.0 / GENERATIONS;
     let left = std::thread::scope(|s| {
         let writers: Vec<_> = (0..WRITERS)

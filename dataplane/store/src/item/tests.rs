@@ -5,7 +5,7 @@ use crate::new_item::NewItem;
 
 #[test]
 fn what_is_written_is_read() {
-    let arena = Arena::new(1 << 21, Pages::Small).unwrap();
+    let arena = Arena::new(1 << 21, Pages::Small, &[]).unwrap();
     let value = [Value::Whole(b"hello "), Value::Whole(b"world")];
     let new = NewItem {
         key: b"k1",

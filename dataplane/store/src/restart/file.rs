@@ -126,9 +126,9 @@ impl MemoryFile {
         Ok(self.file.metadata().map_err(|e| self.refused(Refusal::Read(e)))?.len())
     }
 
-    /// Gives the file its length, all of it set aside.
-    pub(super) fn reserve(&self, bytes: u64) -> Result<(), MemoryFileError> {
-        reserve(&self.file, bytes).map_err(|source| {
+    /// Gives the file its length, all of it set aside, in memory of these NUMA nodes.
+    pub(super) fn reserve(&self, bytes: u64, nodes: &[u32]) -> Result<(), MemoryFileError> {
+        reserve(&self.file, bytes, nodes).map_err(|source| {
             self.refused(match source.kind() {
                 io::ErrorKind::FileTooLarge => Refusal::Limit(bytes),
                 _ => Refusal::Reserve { bytes, source },

@@ -4,7 +4,7 @@ use crate::sizes::size_classes;
 use driver_shim::Pages;
 
 fn slabs(n_pages: usize) -> Slabs {
-    let arena = Arena::new(n_pages * PAGE_BYTES, Pages::Small).unwrap();
+    let arena = Arena::new(n_pages * PAGE_BYTES, Pages::Small, &[]).unwrap();
     let sizes = size_classes(1.25, 0, 1 << 20).unwrap();
     Slabs::new(arena, n_pages, sizes, false, false)
 }

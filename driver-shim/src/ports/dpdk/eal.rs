@@ -25,7 +25,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct EalConfig {
     /// Pages for DPDK's own memory (rings, buffer headers; packets lie in the region).
     pub huge: Pages,
-    /// Memory for DPDK itself, in MB. [`memory_mb_for`] says how much a region needs.
+    /// Memory for DPDK itself, in MB, of each of `nodes` if there are any. [`memory_mb_for`] says how much a
+    /// region needs.
     pub memory_mb: u32,
     /// Name of the directory for DPDK's sockets; `gnomon-<pid>` by default. Two processes need
     /// two names.
@@ -35,9 +36,9 @@ pub struct EalConfig {
     pub pci_allow: Vec<String>,
     /// CPUs for DPDK's own threads (interrupts, telemetry). None: those this thread may use.
     pub cpus: Vec<usize>,
-    /// The NUMA node that DPDK's own memory comes from, where that has enough huge pages; ordinary
+    /// The NUMA nodes that DPDK's own memory comes from, where all have enough huge pages; ordinary
     /// ones come from where the process has its memory. None: the node of `cpus`.
-    pub node: Option<NumaNode>,
+    pub nodes: Vec<NumaNode>,
     /// A directory of drivers besides the one that DPDK was built with. [`Default`]: those that
     /// travel with the program.
     pub drivers: Option<PathBuf>,
@@ -72,10 +73,17 @@ impl Default for EalConfig {
             file_prefix: None,
             pci_allow: Vec::new(),
             cpus: Vec::new(),
-            node: None,
+            nodes: Vec::new(),
             drivers: bundled::drivers(),
             extra: Vec::new(),
         }
+    }
+}
+
+impl EalConfig {
+    /// Memory for DPDK itself, in MB, of all nodes together.
+    fn all_mb(&self) -> u32 {
+        self.memory_mb.saturating_mul(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX).max(1))
     }
 }
 
@@ -96,8 +104,8 @@ pub(super) struct EalShared {
     /// DPDK's control plane is not made for concurrent callers. Holds what is open.
     pub(super) open: Mutex<Open>,
     huge: bool,
-    /// The NUMA node of DPDK's own memory.
-    pub(super) node: Option<u32>,
+    /// The NUMA nodes of DPDK's own memory.
+    pub(super) nodes: Vec<u32>,
     /// Removed at the end: DPDK leaves it behind.
     own_dir: Option<PathBuf>,
 }
@@ -137,8 +145,8 @@ impl Eal {
     pub fn init(config: &EalConfig) -> Result<Self, DpdkError> {
         let before = affinity()?;
         let cpus = if config.cpus.is_empty() { cpus_of(&before) } else { config.cpus.clone() };
-        let (huge, node) = decide_huge(config, &cpus)?;
-        let args = arguments(config, huge, node, &cpus)?;
+        let (huge, nodes) = decide_huge(config, &cpus)?;
+        let args = arguments(config, huge, nodes, &cpus)?;
         let mut argv = args
             .iter()
             .map(|a| CString::new(a.as_str()))
@@ -175,7 +183,7 @@ impl Eal {
             shared: Arc::new(EalShared {
                 open: Mutex::new(Open::default()),
                 huge,
-                node: node.map(|node| node.id),
+                nodes: nodes.iter().map(|node| node.id).collect(),
                 own_dir,
             }),
         })
@@ -222,26 +230,28 @@ fn init_hint(e: &io::Error) -> &'static str {
     }
 }
 
-/// Huge pages or not, and of which node if of a certain one, by what is requested and what is free.
+/// Huge pages or not, and of which nodes if of certain ones, by what is requested and what is free.
 fn decide_huge<'a>(
     config: &'a EalConfig,
     cpus: &[usize],
-) -> Result<(bool, Option<&'a NumaNode>), DpdkError> {
+) -> Result<(bool, &'a [NumaNode]), DpdkError> {
     if config.huge == Pages::Small {
-        return Ok((false, None));
+        return Ok((false, &[]));
     }
-    let wanted_mb = config.memory_mb;
-    let enough = |node: &&NumaNode| free_huge_mb(Some(node.id)) >= wanted_mb.into();
-    if let Some(node) = config.node.as_ref().filter(|node| !node.cpus.is_empty()).filter(enough) {
-        return Ok((true, Some(node)));
+    let enough = |node: &NumaNode| {
+        !node.cpus.is_empty() && free_huge_mb(Some(node.id)) >= config.memory_mb.into()
+    };
+    if !config.nodes.is_empty() && config.nodes.iter().all(enough) {
+        return Ok((true, &config.nodes));
     }
+    let wanted_mb = config.all_mb();
     // DPDK takes them from where its first thread is.
     let free_mb = free_huge_mb(cpus.first().and_then(|cpu| node_of(*cpu)));
     match config.huge {
         Pages::Require if free_mb < wanted_mb.into() => {
             Err(DpdkError::HugePages { wanted_mb, free_mb })
         }
-        _ => Ok((free_mb >= wanted_mb.into(), None)),
+        _ => Ok((free_mb >= wanted_mb.into(), &[])),
     }
 }
 
@@ -307,7 +317,7 @@ fn owned(arg: &str) -> Option<&'static str> {
 fn arguments(
     config: &EalConfig,
     huge: bool,
-    node: Option<&NumaNode>,
+    nodes: &[NumaNode],
     cpus: &[usize],
 ) -> Result<Vec<String>, DpdkError> {
     for arg in &config.extra {
@@ -322,7 +332,9 @@ fn arguments(
         Some(p) => p.clone(),
         None => format!("gnomon-{}", std::process::id()),
     };
-    let cpus = node.map_or_else(|| cpus.to_vec(), |node| node.nearest(cpus));
+    let is_near = |node: &&NumaNode| node.cpus.iter().any(|cpu| cpus.contains(cpu));
+    let near = nodes.iter().find(is_near).or_else(|| nodes.first());
+    let cpus = near.map_or_else(|| cpus.to_vec(), |node| node.nearest(cpus));
     let cpus = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let mut args = vec![
         "gnomon".to_owned(),
@@ -333,12 +345,15 @@ fn arguments(
         // back to where it was, and workers are threads of our own.
         format!("--lcores=0@({cpus})"),
         "--iova-mode=va".to_owned(),
-        match node {
+        match nodes.iter().map(|node| node.id).max() {
             // So much for each node in turn.
-            Some(node) => {
-                format!("--socket-mem={}{}", "0,".repeat(node.id as usize), config.memory_mb)
+            Some(last) => {
+                let has = |id| nodes.iter().any(|node| node.id == id);
+                let mb = (0..=last).map(|id| if has(id) { config.memory_mb } else { 0 });
+                let each = mb.map(|mb| mb.to_string()).collect::<Vec<_>>();
+                format!("--socket-mem={}", each.join(","))
             }
-            None => format!("-m{}", config.memory_mb),
+            None => format!("-m{}", config.all_mb()),
         },
     ];
     // 22.11 refuses --in-memory together with --no-huge; --no-shconf is the part of it that keeps
@@ -406,7 +421,7 @@ mod tests {
 
     #[test]
     fn ordinary_pages_exclude_in_memory() {
-        let args = arguments(&EalConfig::default(), false, None, &[2, 5]).unwrap();
+        let args = arguments(&EalConfig::default(), false, &[], &[2, 5]).unwrap();
         assert!(args.iter().any(|a| a == "--no-huge"));
         assert!(!args.iter().any(|a| a == "--in-memory"));
         assert!(args.iter().any(|a| a == "--lcores=0@(2,5)"));
@@ -415,20 +430,31 @@ mod tests {
 
     #[test]
     fn huge_pages_come_from_the_node() {
-        let of = |node| arguments(&EalConfig::default(), true, node, &[0]).unwrap();
-        let has = |node, arg: &str| of(node).iter().any(|a| a == arg);
+        let of = |nodes: &[NumaNode]| {
+            let config = EalConfig { nodes: nodes.to_vec(), ..EalConfig::default() };
+            arguments(&config, true, nodes, &[0]).unwrap()
+        };
+        let has = |nodes: &[NumaNode], arg: &str| of(nodes).iter().any(|a| a == arg);
         let node = NumaNode { id: 2, cpus: vec![8, 9] };
         assert_eq!((node.nearest(&[0, 9]), node.nearest(&[0])), (vec![9], vec![8, 9]));
-        assert!(has(Some(&node), "--socket-mem=0,0,128") && !has(Some(&node), "-m128"));
-        assert!(has(Some(&node), "--lcores=0@(8,9)"));
-        assert!(has(None, "-m128") && has(None, "--lcores=0@(0)"));
+        let one = std::slice::from_ref(&node);
+        assert!(has(one, "--socket-mem=0,0,128") && !has(one, "-m128"));
+        assert!(has(one, "--lcores=0@(8,9)"));
+        assert!(has(&[], "-m128") && has(&[], "--lcores=0@(0)"));
+        // Of several, each has as much, and the first thread is on that of its CPU.
+        let near = NumaNode { id: 0, cpus: vec![0, 1] };
+        let two = [node, near];
+        assert!(has(&two, "--socket-mem=128,0,128") && has(&two, "--lcores=0@(0)"));
+        let config = EalConfig { nodes: two.to_vec(), ..EalConfig::default() };
+        let neither = arguments(&config, true, &[], &[0]).unwrap();
+        assert!(neither.iter().any(|a| a == "-m256"), "{neither:?}");
     }
 
     #[test]
     fn pci_devices_are_allowed_by_name() {
         let pci_allow = vec!["0000:81:00.0,mprq_en=1".to_owned()];
         let config = EalConfig { pci_allow, ..EalConfig::default() };
-        let args = arguments(&config, true, None, &[0]).unwrap();
+        let args = arguments(&config, true, &[], &[0]).unwrap();
         assert!(args.iter().any(|a| a == "--allow=0000:81:00.0,mprq_en=1"));
         assert!(args.iter().any(|a| a == "--in-memory"));
         assert!(!args.iter().any(|a| a == "--no-pci" || a == "--no-huge"));
@@ -437,7 +463,7 @@ mod tests {
     #[test]
     fn drivers_beside_the_program_are_told() {
         let config = EalConfig { drivers: Some("/opt/g/pmds".into()), ..EalConfig::default() };
-        let args = arguments(&config, false, None, &[0]).unwrap();
+        let args = arguments(&config, false, &[], &[0]).unwrap();
         assert!(args.windows(2).any(|pair| pair == ["-d", "/opt/g/pmds"]));
     }
 
@@ -447,7 +473,7 @@ mod tests {
             ["-m", "-m64", "--file-prefix=x", "--file-p=x", "--no-huge", "-l0-3", "--vdev", "-h"];
         for arg in typed {
             let config = EalConfig { extra: vec![arg.to_owned()], ..EalConfig::default() };
-            let e = arguments(&config, false, None, &[0]).unwrap_err();
+            let e = arguments(&config, false, &[], &[0]).unwrap_err();
             assert!(matches!(e, DpdkError::OwnedArgument { .. }), "{arg}: {e}");
         }
         for arg in ["--log-level=pmd:debug", "--no-telemetry", "-d", "-n4", "--huge-dir=/mnt"] {
@@ -459,7 +485,7 @@ mod tests {
     fn a_prefix_that_is_a_path_is_refused() {
         for bad in ["", "a/b", "50%"] {
             let config = EalConfig { file_prefix: Some(bad.to_owned()), ..EalConfig::default() };
-            assert!(arguments(&config, false, None, &[0]).is_err(), "{bad}");
+            assert!(arguments(&config, false, &[], &[0]).is_err(), "{bad}");
         }
     }
 

@@ -25,13 +25,13 @@ const CACHE_SHARE: u32 = 32;
 /// Page size given to DPDK for memory that is not on reserved huge pages.
 const SMALL_PAGE_BYTES: u64 = 4096;
 
-/// Makes a region of `slots` slots that DPDK ports can use.
+/// Makes a region of `slots` slots that DPDK ports can use, on the NUMA node if one is named.
 ///
 /// # Errors
 /// [`DpdkError::Region`], [`DpdkError::Pool`].
-pub fn region(eal: &Eal, slots: u32, pages: Pages) -> Result<Region, DpdkError> {
-    Region::with_driver(slots, pages, |memory, slots| {
-        Ok(Box::new(MempoolHome::new(&eal.shared, memory, slots)?) as Box<dyn SlotPool>)
+pub fn region(eal: &Eal, slots: u32, pages: Pages, node: Option<u32>) -> Result<Region, DpdkError> {
+    Region::with_driver(slots, pages, node, |memory, slots| {
+        Ok(Box::new(MempoolHome::new(&eal.shared, memory, slots, node)?) as Box<dyn SlotPool>)
     })
 }
 
@@ -47,7 +47,12 @@ struct MempoolHome {
 }
 
 impl MempoolHome {
-    fn new(eal: &Arc<EalShared>, memory: &Mapping, slots: u32) -> Result<Self, DpdkError> {
+    fn new(
+        eal: &Arc<EalShared>,
+        memory: &Mapping,
+        slots: u32,
+        node: Option<u32>,
+    ) -> Result<Self, DpdkError> {
         let page = match memory.kind() {
             MemoryKind::Huge => HUGE_PAGE_BYTES as u64,
             _ => SMALL_PAGE_BYTES,
@@ -67,7 +72,9 @@ impl MempoolHome {
                 slots,
                 cache,
                 // In range: nodes are few.
-                eal.node.and_then(|node| i32::try_from(node).ok()).unwrap_or(ffi::GN_ANY_NODE),
+                node.filter(|node| eal.nodes.contains(node))
+                    .and_then(|node| i32::try_from(node).ok())
+                    .unwrap_or(ffi::GN_ANY_NODE),
                 &raw mut pool,
             )
         };

@@ -32,7 +32,7 @@ impl Dpdk {
             extra,
             ..EalConfig::default()
         })?;
-        let region = region(&eal, SLOTS, Pages::Prefer)?;
+        let region = region(&eal, SLOTS, Pages::Prefer, None)?;
         Ok(Self { region, eal })
     }
 

@@ -29,7 +29,7 @@ fn workers_and_memory_are_on_the_nics_node() {
         |port: &str, more: &str| plan_on(&m, &format!("--port {port} --ip 0=10.0.0.1/24 {more}"));
     let got = |port: &str, more: &str| {
         let p = on(port, more).unwrap();
-        (p.numa.map(|numa| numa.node), p.worker_cpus, p.control_cpu)
+        (p.parts[0].node(), p.worker_cpus(), p.control_cpu)
     };
     let all = vec![1, 2, 3, 4, 5, 6, 7];
     assert_eq!(got(near, ""), (Some(1), vec![4, 5, 6, 7], 0));
@@ -42,7 +42,8 @@ fn workers_and_memory_are_on_the_nics_node() {
     assert_eq!(got("83:00.0", ""), (None, all.clone(), 0));
     assert_eq!(got("net_null0", ""), (None, all.clone(), 0));
     assert_eq!(got(both, ""), (None, all, 0));
-    assert!(on(both, "").unwrap().notes[0].contains("on NUMA nodes 0 and 1"));
+    let note = &on(both, "").unwrap().notes[0];
+    assert!(note.contains("on NUMA nodes 0 and 1") && note.contains("--numa-node split"), "{note}");
     // Too little of it.
     let notes = |m: &str| on(near, m).unwrap().notes;
     assert!(notes("-m 1000")[0].contains("NUMA node 1 has 100 MB free of 1"), "{:?}", notes(""));
@@ -52,8 +53,8 @@ fn workers_and_memory_are_on_the_nics_node() {
     // Only CPUs of the other node are allowed.
     let m = Machine { cpus: vec![2, 3], ..m };
     let p = plan_on(&m, "--port 81:00.0 --ip 10.0.0.1/24").unwrap();
-    let numa = p.numa.unwrap();
-    assert_eq!((numa.node, numa.cpus, p.worker_cpus), (1, vec![], vec![3]));
+    let numa = p.parts[0].numa.clone().unwrap();
+    assert_eq!((numa.node, numa.cpus, p.worker_cpus()), (1, vec![], vec![3]));
     // One node is no choice.
     assert!(plan("--numa-node 0").unwrap_err().to_string().contains("this kernel knows of none"));
 }
@@ -87,15 +88,16 @@ fn memory_is_compared_with_what_there_is() {
 
 #[test]
 fn what_is_needed_counts_what_dpdk_takes() {
-    let needed = |args: &str, queues| {
+    let needed = |args: &str| {
         let args: Vec<&str> = args.split_whitespace().collect();
-        needed_bytes(&flags::parse(&args).unwrap(), queues) >> 20
+        let flags = flags::parse(&args).unwrap();
+        needed_bytes(&flags, &understood(&flags, &Machine::pretend())).iter().sum::<u64>() >> 20
     };
     let items_and_packets = 64 + 64 / 7 + 8;
-    assert_eq!(needed("-m 64", 1), items_and_packets);
+    assert_eq!(needed("-m 64 --cores 1"), items_and_packets);
     let own = if cfg!(feature = "dpdk") { 48 + 4096 / 2048 } else { 0 };
-    let port = "-m 64 --port net_ring0 --ip 10.0.0.1/24";
-    assert_eq!(needed(port, 1), items_and_packets + own);
+    let port = "-m 64 --port net_ring0 --ip 10.0.0.1/24 --cores 1";
+    assert_eq!(needed(port), items_and_packets + own);
     let connections = |args: &str| {
         let args: Vec<&str> = args.split_whitespace().collect();
         connection_bytes(&flags::parse(&args).unwrap())
@@ -124,7 +126,7 @@ fn the_index_is_no_larger_than_planned() {
 fn one_cpu_serves_everything_and_says_so() {
     let one = Machine { cpus: vec![3], ..Machine::pretend() };
     let p = plan_on(&one, "").unwrap();
-    assert_eq!((p.worker_cpus, p.control_cpu, p.tcp_cpus), (vec![3], 3, vec![3]));
+    assert_eq!((p.worker_cpus(), p.control_cpu, p.tcp_cpus), (vec![3], 3, vec![3]));
     assert!(p.notes[0].contains("CPU 3 serves packets and everything else"));
 }
 

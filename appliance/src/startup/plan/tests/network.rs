@@ -30,7 +30,7 @@ fn listen_addresses_make_sockets_grouped_by_port() {
     let ports: Vec<_> = p.ports.iter().map(|p| (p.udp_port, p.device.clone())).collect();
     let sockets = |ips: &[&str]| Device::Sockets(ips.iter().map(|i| i.parse().unwrap()).collect());
     assert_eq!(ports, [(5, sockets(&["127.0.0.1", "::1"])), (99, sockets(&["127.0.0.2"]))]);
-    assert_eq!((p.worker_cpus, p.control_cpu), (vec![2], 0));
+    assert_eq!((p.worker_cpus(), p.control_cpu), (vec![2], 0));
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn one_port_number_is_for_tcp_and_udp() {
 #[test]
 fn tcp_alone_needs_no_worker_and_no_slots() {
     let p = plan("-U 0 -p -1").unwrap();
-    assert!(p.ports.is_empty() && p.worker_cpus.is_empty());
+    assert!(p.ports.is_empty() && p.worker_cpus().is_empty());
     assert_eq!(p.tcp[0].address.port(), 0);
-    assert_eq!(p.slots, 0);
+    assert_eq!(p.slots(), 0);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn dpdk_ports_get_their_addresses_subnets_and_a_exception_path() {
     assert_eq!(p.allow[2..], [cidr("10.0.0.0/24"), cidr("fd00::/64")]);
     assert!(p.tcp_from_all);
     assert_eq!(p.ports[0].exception_path.as_deref(), Some("gnomon0"));
-    assert_eq!(p.worker_cpus, [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(p.worker_cpus(), [1, 2, 3, 4, 5, 6, 7]);
     let tcp: Vec<_> =
         p.tcp.iter().map(|t| (t.address.to_string(), t.behind_exception_path)).collect();
     let expected =
@@ -149,7 +149,7 @@ fn a_port_is_isolated_where_the_kernel_keeps_its_addresses() {
 #[test]
 fn a_unix_socket_takes_the_place_of_the_network() {
     let p = plan("-s /run/kv -a 770 -p 1 -U 1").unwrap();
-    assert!(p.tcp.is_empty() && p.ports.is_empty() && p.worker_cpus.is_empty());
+    assert!(p.tcp.is_empty() && p.ports.is_empty() && p.worker_cpus().is_empty());
     let unix = p.clients.unix.unwrap();
     assert_eq!((unix.path.to_str(), unix.mask.0), (Some("/run/kv"), 0o770));
     let here = plan("-s kv -P pid -Y auth").unwrap();
