@@ -35,11 +35,8 @@ use std::time::{Duration, Instant};
 use wire::DropReason;
 use wire::{Class, Plain, Respond, classify};
 
-/// Turns without work after which a worker that may sleep does, where a frame ends the sleep: more often, that costs
-/// more than it saves.
+/// Turns without work after which a worker that may sleep does.
 const SPIN_TURNS: u32 = 64;
-/// The same where a sleep has its time, and begins the sooner the less of a core it takes to wait.
-const SPIN_TURNS_TIMED: u32 = 8;
 /// Longest sleep where a frame ends it: the delay that only a stop can suffer. Short sleeps alone cost
 /// a core 2 %.
 const IDLE_AWAKENED_MAX: Duration = Duration::from_millis(20);
@@ -105,8 +102,6 @@ impl Worker {
 
     /// Works until `stop` is set, then answers what it has taken in and returns.
     pub fn run(mut self, stop: &AtomicBool) {
-        let is_woken = self.ports.iter().any(|port| port.rx.wakes());
-        let spin_turns = if is_woken { SPIN_TURNS } else { SPIN_TURNS_TIMED };
         let mut empty_turns = 0;
         while !stop.load(Ordering::Relaxed) {
             if self.turn() > 0 {
@@ -114,7 +109,7 @@ impl Worker {
                 continue;
             }
             empty_turns += 1;
-            if !self.busy_poll && empty_turns > spin_turns && self.nothing_in_flight() {
+            if !self.busy_poll && empty_turns > SPIN_TURNS && self.nothing_in_flight() {
                 self.idle();
             } else {
                 std::hint::spin_loop();
