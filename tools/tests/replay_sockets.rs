@@ -276,6 +276,18 @@ fn exit_status_and_messages() {
     let good = Server::start(Store::default(), 1392, |_| Fault::None);
     let text = dir.path().join("text.pcap");
     std::fs::write(&text, "this is no capture").unwrap();
+    // As a NIC fills them in: 24 bytes of file, 16 of record, 14 of Ethernet, and 10 of IPv4 before the checksum.
+    let unsummed = dir.path().join("unsummed.pcap");
+    let mut frames = std::fs::read(&t).unwrap();
+    let (mut at, mut n) = (24, 0);
+    while let Some(len) =
+        frames.get(at + 8..at + 12).map(|l| u32::from_le_bytes(l.try_into().unwrap()))
+    {
+        frames[at + 16 + 14 + 10] ^= 0xff;
+        (at, n) = (at + 16 + len as usize, n + 1);
+    }
+    std::fs::write(&unsummed, frames).unwrap();
+    let (unsummed, all) = (unsummed.to_str().unwrap(), format!("nothing was sent: {n} frames"));
     let [lying_to, silent_to, good_to] = [&lying, &silent, &good].map(|s| s.address.to_string());
     let t = t.to_str().unwrap();
     let fast = ["--timeout-ms", "100"];
@@ -285,6 +297,8 @@ fn exit_status_and_messages() {
         (vec![t, "--target", &good_to, "--expect-hits"], 3, ""),
         ([&[t, "--target", &silent_to, "--max-lost", "0.5"][..], &fast].concat(), 3, ""),
         ([&[t, "--target", &silent_to][..], &fast].concat(), 0, ""),
+        (vec![unsummed, "--target", &good_to], 1, &all),
+        (vec![t, "--target", &good_to, "--preload", unsummed], 1, &all),
         (vec!["/no/such.pcap", "--target", &good_to], 1, "check the name"),
         (vec![text.to_str().unwrap(), "--target", &good_to], 1, "neither a pcap nor"),
         (vec![t, "--target", &good_to, "--preload", "/no/such"], 1, "check the name"),

@@ -3,7 +3,7 @@
 //! In: where it serves them. Out: lines, or screens until their reader has gone. Fails when
 //! no server answers.
 
-use crate::observe::metrics::{Reading, fetch, reference, samples, screen};
+use crate::observe::metrics::{Reading, families, fetch, reference, samples, screen};
 use crate::startup::flags::{StatsFlags, TopFlags};
 use std::error::Error;
 use std::io::{self, Write};
@@ -27,7 +27,13 @@ pub fn stats(flags: &StatsFlags) -> Result<bool, Box<dyn Error>> {
         Some(name) => samples(&page, name),
     };
     if let (Some(name), true) = (&flags.name, text.is_empty()) {
-        return Err(format!("there is no metric {name}; `gnomon stats --list` has them all").into());
+        let known = families().iter().any(|family| family.name == name);
+        return Err(match known {
+            true => format!("{name} has no samples here: what it is about is not in use").into(),
+            false => {
+                format!("there is no metric {name}; `gnomon stats --list` has them all").into()
+            }
+        });
     }
     print(&text)?;
     Ok(true)

@@ -209,9 +209,12 @@ fn a_second_capture_is_refused_until_the_first_has_gone() {
     let (tree, server) = start("capture-two", &[]);
     let path = tree.path("metrics.sock");
     let first = Capturing::begin(&tree, &[]);
-    let second = run(&["capture", "--socket", &path, "--count", "1"]);
+    let before = tree.path("before.pcapng");
+    std::fs::write(&before, "one of before").unwrap();
+    let second = run(&["capture", "--socket", &path, "--count", "1", "--write", &before]);
     let said = text(&second.stderr);
     assert_eq!(second.status.code(), Some(1));
+    assert_eq!(std::fs::read_to_string(&before).unwrap(), "one of before");
     assert!(said.contains("refuses: another capture is running"), "{said}");
     // Killed, as by an operator without patience.
     drop(first);

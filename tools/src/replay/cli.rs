@@ -125,6 +125,14 @@ pub enum RunError {
     /// Playing broke off.
     #[error(transparent)]
     Play(#[from] PlayError),
+    /// There was nothing to play.
+    #[error(
+        "nothing was sent: {skipped} frames are no requests over UDP with good checksums; a capture on a sending host has none where a NIC fills them in (ethtool -K DEVICE tx off)"
+    )]
+    Nothing {
+        /// Frames that were left out.
+        skipped: u64,
+    },
     /// The traffic cannot be made up.
     #[error(transparent)]
     Generate(#[from] GenerateError),
@@ -283,7 +291,7 @@ impl Flags {
         let preload = preload.map(|mut p| play_preload(&mut p, &mut link)).transpose()?;
         let report = with_bar(|tell| play(&mut source, &mut link, &self.plan(), tell))?;
         self.tell(preload.as_ref(), &report, Some(link.counts()))?;
-        Ok(self.judge(&report))
+        self.judge(&report)
     }
 
     /// What is asked without a capture.
@@ -300,13 +308,14 @@ impl Flags {
         let preload = preload.map(|mut p| play_preload(&mut p, &mut link)).transpose()?;
         let report = with_bar(|tell| play(&mut source, &mut link, &self.plan(), tell))?;
         self.tell(preload.as_ref(), &report, None)?;
-        Ok(self.judge(&report))
+        self.judge(&report)
     }
 
-    fn judge(&self, report: &Report) -> Verdict {
+    fn judge(&self, report: &Report) -> Result<Verdict, RunError> {
+        anything_sent(report)?;
         let wrong = report.wrong_total() + report.bad_datagrams;
         let too_many_lost = self.max_lost.is_some_and(|max| report.lost_share() > max);
-        if wrong > 0 || too_many_lost { Verdict::Bad } else { Verdict::Good }
+        Ok(if wrong > 0 || too_many_lost { Verdict::Bad } else { Verdict::Good })
     }
 
     fn tell(
@@ -352,6 +361,11 @@ impl Flags {
 }
 
 /// Plays sets and insists on each.
+fn anything_sent(report: &Report) -> Result<(), RunError> {
+    let Report { sent, skipped, .. } = *report;
+    if sent == 0 { Err(RunError::Nothing { skipped }) } else { Ok(()) }
+}
+
 fn play_preload<L: Link>(sets: &mut Box<dyn Source>, link: &mut L) -> Result<Report, RunError> {
     let plan = Plan {
         outstanding: PRELOAD_OUTSTANDING,
@@ -360,6 +374,7 @@ fn play_preload<L: Link>(sets: &mut Box<dyn Source>, link: &mut L) -> Result<Rep
         ..Plan::default()
     };
     let report = with_bar(|tell| play(sets, link, &plan, tell))?;
+    anything_sent(&report)?;
     if report.answered < report.sent {
         let Report { sent, answered: stored, lost, .. } = report;
         return Err(RunError::Preload { sent, stored, lost });

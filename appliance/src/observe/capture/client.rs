@@ -45,6 +45,7 @@ pub fn capture(flags: &CaptureFlags) -> Result<bool, Box<dyn Error>> {
     socket.write_all(head.as_bytes()).map_err(io)?;
     socket.set_read_timeout(Some(ANSWER_MAX)).map_err(io)?;
     accepted(&mut socket, &address)?;
+    let out = out.begin().map_err(|e| format!("cannot write the capture: {e}"))?;
     complain(format_args!("gnomon: capturing; an interrupt ends it\n"));
     socket.set_read_timeout(Some(LOOK)).map_err(io)?;
     let failed = Cell::new(None);
@@ -80,16 +81,40 @@ fn request(flags: &CaptureFlags) -> Request {
     }
 }
 
-fn output(path: Option<&Path>) -> Result<Box<dyn Write>, Box<dyn Error>> {
+fn output(path: Option<&Path>) -> Result<Output, Box<dyn Error>> {
     match path {
-        Some(path) if path != Path::new("-") => match File::create(path) {
-            Ok(file) => Ok(Box::new(file)),
-            Err(e) => Err(format!("cannot write {}: {e}", path.display()).into()),
-        },
+        // As it is, until the server has said that there will be a capture.
+        Some(path) if path != Path::new("-") => {
+            match File::options().write(true).create(true).truncate(false).open(path) {
+                Ok(file) => Ok(Output::File(file)),
+                Err(e) => Err(format!("cannot write {}: {e}", path.display()).into()),
+            }
+        }
         _ if io::stdout().is_terminal() => Err("standard output is a terminal, which shows no \
              capture: --write FILE, or a pipe to `wireshark -k -i -` or `tshark -i -`"
             .into()),
-        _ => Ok(Box::new(io::stdout())),
+        _ => Ok(Output::Standard),
+    }
+}
+
+/// Where a capture goes.
+enum Output {
+    File(File),
+    Standard,
+}
+
+impl Output {
+    /// For a capture, which begins.
+    fn begin(self) -> io::Result<Box<dyn Write>> {
+        match self {
+            // A pipe, or a device, has no length.
+            Self::File(file) if file.metadata()?.is_file() => {
+                file.set_len(0)?;
+                Ok(Box::new(file))
+            }
+            Self::File(file) => Ok(Box::new(file)),
+            Self::Standard => Ok(Box::new(io::stdout())),
+        }
     }
 }
 

@@ -48,10 +48,17 @@ pub fn page(sources: &Sources, power: &mut Power) -> String {
     out.into_text()
 }
 
-/// The lines of a page that are samples of `name`; the value alone where there are no labels.
+/// The lines of a page that are samples of `name`; the value alone where there are no labels. A histogram's have names of
+/// their own behind its.
 pub fn samples(page: &str, name: &str) -> String {
     let mut text = String::new();
+    let is_histogram = families().iter().any(|f| f.name == name && f.kind == Kind::Histogram);
     for line in page.lines() {
+        let of_histogram = line.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
+        if is_histogram && of_histogram {
+            let _ = writeln!(text, "{line}");
+            continue;
+        }
         match line.strip_prefix(name) {
             Some(rest) if rest.starts_with('{') => {
                 let _ = writeln!(text, "{line}");
