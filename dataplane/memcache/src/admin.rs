@@ -148,7 +148,12 @@ pub(super) fn parse<'a>(verb: &[u8], rest: &'a [u8]) -> Option<(Admin<'a>, bool)
             _ => Err(Refusal::Error),
         },
         b"watch" => Ok(Admin::Watch(Events::named(all()))),
-        b"shutdown" => Ok(Admin::Shutdown(words.first().copied())),
+        b"shutdown" => Ok(Admin::Shutdown(match words.as_slice() {
+            [] => None,
+            [mode] => Some(*mode),
+            // A mode of two words is none.
+            _ => Some(b""),
+        })),
         b"refresh_certs" => Ok(Admin::RefreshCerts),
         _ => return None,
     };
@@ -304,6 +309,7 @@ mod tests {
             ("shutdown", Admin::Shutdown(None)),
             ("refresh_certs", Admin::RefreshCerts),
             ("shutdown graceful", Admin::Shutdown(Some(b"graceful"))),
+            ("shutdown graceful now", Admin::Shutdown(Some(b""))),
         ] {
             assert_eq!(parsed(line), want, "{line}");
         }

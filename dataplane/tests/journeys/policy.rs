@@ -110,6 +110,9 @@ fn what_is_refused_has_changed_nothing() {
     is(OTHER, "gat -1 k\r\n", refused);
     is(OTHER, "gats 100 k\r\n", refused);
     is(FRIEND, "mg k t\r\n", "HD t20\r\n");
+    // Nor have those behind it, which the refusal answers, too.
+    is(OTHER, "get k\r\nmg k T100\r\n", refused);
+    is(FRIEND, "mg k t\r\n", "HD t20\r\n");
     is(OTHER, "mg k R30 s\r\n", "HD s1000 W\r\n");
     is(OTHER, "mg k R30 s\r\n", "HD s1000 Z\r\n");
 }

@@ -154,11 +154,18 @@ fn a_cut_off_request_hurts_nobody_else() {
 #[test]
 fn silent_requests_are_answered_by_nothing() {
     let mut w = World::new();
-    for quiet in [&b"set q 0 0 1 noreply\r\nx\r\n"[..], b"delete nope noreply\r\n", b"quit\r\n"] {
+    for quiet in [
+        &b"set q 0 0 1 noreply\r\nx\r\n"[..],
+        b"delete nope noreply\r\n",
+        b"quit\r\n",
+        // Refused.
+        b"set q 0 0 5 noreply\r\ny\r\n",
+        b"flush_all noreply\r\n",
+    ] {
         assert!(w.ask_datagrams(Wrap::V4, quiet).is_empty());
     }
     assert_eq!(w.ask(b"get q\r\n"), b"VALUE q 0 1\r\nx\r\nEND\r\n");
-    assert_eq!(w.end().answered, 4);
+    assert_eq!(w.end().answered, 6);
 }
 
 #[test]

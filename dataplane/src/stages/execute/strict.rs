@@ -121,14 +121,18 @@ impl Execute {
             let (command, used) = match &parsed {
                 Parsed::Command { command, used } if for_tcp(command) => {
                     work.count();
-                    dialect.refuse(rest, Refusal::NotOverUdp, &mut out);
+                    if !command.is_noreply() {
+                        dialect.refuse(rest, Refusal::NotOverUdp, &mut out);
+                    }
                     rest = rest.get(*used..).unwrap_or_default();
                     continue;
                 }
                 Parsed::Command { command, used } => (command, *used),
                 Parsed::Swallow { command, used, skip } => (command, used.saturating_add(*skip)),
                 Parsed::Incomplete { .. } => {
-                    dialect.refuse(rest, cut_short(rest), &mut out);
+                    if dialect == Dialect::Binary || !is_noreply_line(rest) {
+                        dialect.refuse(rest, cut_short(rest), &mut out);
+                    }
                     break;
                 }
                 Parsed::Hopeless => {
@@ -157,6 +161,10 @@ impl Execute {
                 // There is no later for a datagram.
                 Flow::Rest(_) => out.overflow(),
                 _ => {}
+            }
+            // What is left is refused with it.
+            if out.fault().is_some() {
+                break;
             }
             rest = rest.get(used..).unwrap_or_default();
         }
@@ -284,6 +292,13 @@ fn unsent(fault: ReplyFault) -> DropReason {
 /// fit, or a line without an end.
 fn cut_short(rest: &[u8]) -> Refusal {
     if rest.contains(&b'\n') { Refusal::BadDataChunk } else { Refusal::Error }
+}
+
+/// Whether it is a storage command without its whole data block that asks for no answer.
+fn is_noreply_line(rest: &[u8]) -> bool {
+    let end = rest.iter().position(|b| *b == b'\n');
+    let line = end.and_then(|end| rest.get(..end)).unwrap_or_default();
+    line.trim_ascii_end().ends_with(b" noreply")
 }
 
 /// Whether nothing behind it is read.
