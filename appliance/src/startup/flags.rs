@@ -28,6 +28,7 @@ pub use values::{
 
 use crate::host::cpu_list::CpuList;
 use crate::host::pci::PciAddress;
+pub use choices::Energy;
 use choices::{BATCH_MODE, ENERGY, EVICTION, HUGE, one_of};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use dataplane::stages::batch::BatchMode;
@@ -469,18 +470,6 @@ impl ServeFlags {
 pub enum Profile {
     /// The FPGA's (Chalamalasetti et al., An FPGA Memcached appliance, FPGA 2013).
     Fpga,
-}
-
-/// `--energy`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Energy {
-    /// No meter is read.
-    Off,
-    /// Metrics show it.
-    Report,
-    /// Idle workers sleep on NICs, too.
-    Manage,
 }
 
 /// `--tcp`.

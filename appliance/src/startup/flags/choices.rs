@@ -1,13 +1,13 @@
 //! Flags that choose one of a few words. Each word stands for the very value that the layer below
 //! takes, so that no enum is written twice.
 
-use super::Energy;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use dataplane::stages::batch::BatchMode;
 use driver_shim::Pages;
 use gpu::index::IndexKind;
 use gpu::offload::Mode;
 use memcache::{Dialect, Dialects};
+use serde::Serialize;
 use store::Eviction;
 
 /// The word, its help, and what it stands for.
@@ -29,6 +29,18 @@ pub(super) const BATCH_MODE: &[Choice<BatchMode>] = &[
     ),
     ("fixed", "Wait until it is full, or a deadline passes", BatchMode::Fixed),
 ];
+
+/// `--energy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Energy {
+    /// No meter is read.
+    Off,
+    /// Metrics show it.
+    Report,
+    /// Idle workers sleep on NICs, too.
+    Manage,
+}
 
 /// `--energy`.
 pub(super) const ENERGY: &[Choice<Energy>] = &[

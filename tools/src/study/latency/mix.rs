@@ -6,8 +6,8 @@
 
 use super::asked::{Asked, KeyMix, asked};
 use super::client::Client;
+use super::mode::Mode;
 use super::rounds::{Answering, Rounds, row};
-use super::server::Mode;
 use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use crate::study::frame::Frame;

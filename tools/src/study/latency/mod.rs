@@ -13,6 +13,7 @@ pub mod client;
 #[cfg(feature = "dpdk")]
 mod memif;
 mod mix;
+mod mode;
 pub mod rounds;
 pub mod server;
 
@@ -25,9 +26,9 @@ use asked::{Asked, KeyMix, VALUE_BYTES, asked};
 use clap::{Parser, ValueEnum};
 use client::Client;
 use mix::Cases;
+use mode::Mode;
 use rounds::{Answering, Rounds, row};
 use serde_json::json;
-use server::Mode;
 use std::error::Error;
 use std::time::Duration;
 

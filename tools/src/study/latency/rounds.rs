@@ -5,7 +5,7 @@
 
 use super::asked::Asked;
 use super::client::{Client, Outcome};
-use super::server::Mode;
+use super::mode::Mode;
 use crate::study::median;
 use crate::study::paced::Pace;
 use serde_json::{Value, json};

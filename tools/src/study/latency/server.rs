@@ -7,11 +7,12 @@
 
 use super::SLOTS;
 use super::asked::KeyMix;
+use super::mode::Mode;
 use super::rounds::Answering;
 use crate::study::bench::{Bench, Manner};
 use crate::study::paced::histogram;
-use clap::{Parser, ValueEnum};
-use dataplane::stages::batch::{BatchMode, BatchPolicy};
+use clap::Parser;
+use dataplane::stages::batch::BatchPolicy;
 use driver_shim::ports::memory::linked;
 use driver_shim::{Burst, Pages, PortInfo, QueuePair, Region, RxQueue, TxQueue};
 use hdrhistogram::Histogram;
@@ -209,38 +210,6 @@ pub fn beside<'r>(
         asked?;
         Ok(served?)
     })
-}
-
-/// How the server works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
-    /// Batches wait for nothing.
-    Adaptive,
-    /// They wait to be filled.
-    Fixed,
-    /// They wait for nothing, and the worker sleeps when nothing has come (`--energy manage`).
-    Sleeping,
-}
-
-impl Mode {
-    /// Those of a study, in their order.
-    pub const ALL: [Self; 3] = [Self::Adaptive, Self::Fixed, Self::Sleeping];
-
-    fn batches(self) -> BatchMode {
-        match self {
-            Self::Adaptive | Self::Sleeping => BatchMode::Adaptive,
-            Self::Fixed => BatchMode::Fixed,
-        }
-    }
-
-    /// The word for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Adaptive => "adaptive",
-            Self::Fixed => "fixed, 512",
-            Self::Sleeping => "sleeping",
-        }
-    }
 }
 
 /// The server as a process: says `ready`, then how long requests were inside for each line that it
