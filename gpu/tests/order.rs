@@ -253,6 +253,11 @@ fn a_launch_of_changes_writes_its_counts_to_the_host_once() {
     for kind in [IndexKind::SetAssoc, IndexKind::Cuckoo] {
         let watched = Arc::new(SimtCard::watching(7));
         let world = World::new(&(Arc::clone(&watched) as Arc<dyn Card>), Mode::Launch, kind);
+        // A launch is over for the host before what it did is added.
+        let (begun, all) = (Instant::now(), 2 * world.updates);
+        while watched.counts().host_writes < all && begun.elapsed() < PATIENCE {
+            std::thread::yield_now();
+        }
         let counts = watched.counts();
         assert!(world.updates > 0 && counts.host_writes == 2 * world.updates, "{counts:?}");
         assert_eq!(counts.host_write_bytes, 2 * 32 * world.updates);
