@@ -287,7 +287,7 @@ fn exit_status_and_messages() {
         (at, n) = (at + 16 + len as usize, n + 1);
     }
     std::fs::write(&unsummed, frames).unwrap();
-    let (unsummed, all) = (unsummed.to_str().unwrap(), format!("nothing was sent: {n} frames"));
+    let (unsummed, all) = (unsummed.to_str().unwrap(), format!(" was sent: {n} frames"));
     let [lying_to, silent_to, good_to] = [&lying, &silent, &good].map(|s| s.address.to_string());
     let t = t.to_str().unwrap();
     let fast = ["--timeout-ms", "100"];
@@ -302,6 +302,13 @@ fn exit_status_and_messages() {
         (vec!["/no/such.pcap", "--target", &good_to], 1, "check the name"),
         (vec![text.to_str().unwrap(), "--target", &good_to], 1, "neither a pcap nor"),
         (vec![t, "--target", &good_to, "--preload", "/no/such"], 1, "check the name"),
+        (
+            vec!["--workload", "ycsb-c", "--target", &good_to, "--as-captured"],
+            1,
+            "give FILE or --trace",
+        ),
+        (vec!["--workload", "ycsb-c", "--target", &good_to, "--timing", "poisson"], 1, "--rate"),
+        (vec!["--trace", "-", "--target", &good_to, "--loop", "2"], 1, "standard input again"),
         (vec![t], 2, "required"),
         (vec![t, "--target", "localhost"], 2, "socket address"),
         (vec![t, "--target", &good_to, "--rate", "0"], 2, "above 0"),
@@ -429,12 +436,14 @@ fn made_up_traffic_is_played_timed_and_drawn() {
 
     // A trace of a cache, at ten thousand times its speed.
     let csv = dir.path().join("t.csv");
-    std::fs::write(&csv, "0,a,12,9,1,set,0\n1,a,12,9,1,get,0\n90,a,12,9,1,get,0\n").unwrap();
+    std::fs::write(&csv, "0,a,12,9,1,set,0\n1,a,12,9,1,get,0\nno row\n90,a,12,9,1,get,0\n")
+        .unwrap();
     let csv = csv.to_str().unwrap();
-    let line = format!("--trace {csv} --timing trace --as-captured --speed 10000 --protocol meta");
+    let line = format!("--trace {csv} --as-captured --speed 10000 --protocol meta");
     let (code, text) = replay(&line);
     assert_eq!(code, Some(0), "{text}");
     let r: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     assert_eq!((&r["sets"], &r["gets"], &r["hits"]), (&1.into(), &2.into(), &2.into()));
+    assert_eq!(r["rows_skipped"], 1);
     assert!(r["seconds"].as_f64().unwrap() >= 0.008, "sent too fast");
 }

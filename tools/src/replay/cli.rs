@@ -127,9 +127,11 @@ pub enum RunError {
     Play(#[from] PlayError),
     /// There was nothing to play.
     #[error(
-        "nothing was sent: {skipped} frames are no requests over UDP with good checksums; a capture on a sending host has none where a NIC fills them in (ethtool -K DEVICE tx off)"
+        "nothing of the {what} was sent: {skipped} frames are no requests over UDP with good checksums; a capture on a sending host has none where a NIC fills them in (ethtool -K DEVICE tx off)"
     )]
     Nothing {
+        /// What was to be played.
+        what: &'static str,
         /// Frames that were left out.
         skipped: u64,
     },
@@ -161,6 +163,15 @@ pub enum RunError {
         /// The kernel's error, or the service's refusal.
         source: io::Error,
     },
+    /// Nothing says when.
+    #[error("--as-captured takes the times of a capture or of a CSV trace: give FILE or --trace")]
+    NoTimes,
+    /// Times without a scale.
+    #[error("--timing shapes a rate: give one with --rate")]
+    NoRate,
+    /// A pipe is read once.
+    #[error("--loop cannot play standard input again: write it to a file")]
+    Once,
     /// No server was named.
     #[error("say where to play to: --target ADDR:PORT")]
     NoWay,
@@ -204,13 +215,13 @@ fn parse_share(text: &str) -> Result<f64, String> {
 
 impl Flags {
     fn plan(&self) -> Plan {
-        // What is made up has its times at the rate given, unless it is even.
-        let shaped = self.file.is_none() && self.traffic.timing != Timing::Constant;
-        let pace = match self.rate {
-            _ if self.as_captured => Pace::Source(self.speed),
-            Some(_) if shaped => Pace::Source(1.0),
-            Some(rate) => Pace::Rate(rate),
-            None => Pace::FlatOut,
+        let pace = match (self.rate, self.timing()) {
+            // What is made up has its times at the rate given, unless it is even.
+            (_, Some(Timing::Trace)) => Pace::Source(self.speed),
+            (Some(_), Some(timing)) if timing != Timing::Constant => Pace::Source(1.0),
+            (Some(rate), _) => Pace::Rate(rate),
+            (None, None) if self.as_captured => Pace::Source(self.speed),
+            (None, _) => Pace::FlatOut,
         };
         Plan {
             pace,
@@ -223,11 +234,34 @@ impl Flags {
         }
     }
 
+    /// How what is made up follows each other: not what a file holds.
+    fn timing(&self) -> Option<Timing> {
+        let timing = if self.as_captured { Timing::Trace } else { self.traffic.timing };
+        self.file.is_none().then_some(timing)
+    }
+
+    /// What cannot be, before anything is sent.
+    fn check(&self) -> Result<(), RunError> {
+        let trace = self.traffic.trace.as_deref();
+        let shaped = |timing| !matches!(timing, Timing::Constant | Timing::Trace);
+        if self.as_captured && self.file.is_none() && trace.is_none() {
+            return Err(RunError::NoTimes);
+        }
+        if self.rate.is_none() && self.timing().is_some_and(shaped) {
+            return Err(RunError::NoRate);
+        }
+        if self.loops > 1 && trace == Some(Path::new("-")) {
+            return Err(RunError::Once);
+        }
+        Ok(())
+    }
+
     /// Plays, reports and judges.
     ///
     /// # Errors
     /// [`RunError`] says what to do.
     pub fn run(&self) -> Result<Verdict, RunError> {
+        self.check()?;
         // Before anything is sent: all files open.
         let preload = match &self.preload {
             Some(path) => Some(Box::new(Reader::open(path)?) as Box<dyn Source>),
@@ -296,7 +330,8 @@ impl Flags {
 
     /// What is asked without a capture.
     fn made_up(&self, seed: u64) -> Trace {
-        self.traffic.trace(seed, self.rate.unwrap_or(RATE_DEFAULT), SERVER_MAC)
+        let traffic = self.traffic.trace(seed, self.rate.unwrap_or(RATE_DEFAULT), SERVER_MAC);
+        Trace { timing: self.timing().unwrap_or(traffic.timing), ..traffic }
     }
 
     fn run_over<L: Link>(
@@ -312,7 +347,7 @@ impl Flags {
     }
 
     fn judge(&self, report: &Report) -> Result<Verdict, RunError> {
-        anything_sent(report)?;
+        anything_sent("traffic", report)?;
         let wrong = report.wrong_total() + report.bad_datagrams;
         let too_many_lost = self.max_lost.is_some_and(|max| report.lost_share() > max);
         Ok(if wrong > 0 || too_many_lost { Verdict::Bad } else { Verdict::Good })
@@ -360,12 +395,12 @@ impl Flags {
     }
 }
 
-/// Plays sets and insists on each.
-fn anything_sent(report: &Report) -> Result<(), RunError> {
+fn anything_sent(what: &'static str, report: &Report) -> Result<(), RunError> {
     let Report { sent, skipped, .. } = *report;
-    if sent == 0 { Err(RunError::Nothing { skipped }) } else { Ok(()) }
+    if sent == 0 { Err(RunError::Nothing { what, skipped }) } else { Ok(()) }
 }
 
+/// Plays sets and insists on each.
 fn play_preload<L: Link>(sets: &mut Box<dyn Source>, link: &mut L) -> Result<Report, RunError> {
     let plan = Plan {
         outstanding: PRELOAD_OUTSTANDING,
@@ -374,7 +409,7 @@ fn play_preload<L: Link>(sets: &mut Box<dyn Source>, link: &mut L) -> Result<Rep
         ..Plan::default()
     };
     let report = with_bar(|tell| play(sets, link, &plan, tell))?;
-    anything_sent(&report)?;
+    anything_sent("preload", &report)?;
     if report.answered < report.sent {
         let Report { sent, answered: stored, lost, .. } = report;
         return Err(RunError::Preload { sent, stored, lost });

@@ -28,6 +28,10 @@ pub struct Report {
     pub others: u64,
     /// Frames that the link cannot carry, such as damaged headers through kernel sockets.
     pub skipped: u64,
+    /// Rows of the CSV trace that made no sense, each time it was played.
+    pub rows_skipped: u64,
+    /// Values of the CSV trace that were longer than a packet holds, likewise.
+    pub values_cut: u64,
     /// Sent once more after the time-out.
     pub retries: u64,
     /// Answered rightly.
@@ -89,6 +93,8 @@ impl Report {
             deletes: 0,
             others: 0,
             skipped: 0,
+            rows_skipped: 0,
+            values_cut: 0,
             retries: 0,
             answered: 0,
             wrong: [0; Wrong::ALL.len()],
@@ -143,6 +149,8 @@ impl Report {
             "deletes": self.deletes,
             "others": self.others,
             "skipped": self.skipped,
+            "rows_skipped": self.rows_skipped,
+            "values_cut": self.values_cut,
             "retries": self.retries,
             "answered": self.answered,
             "wrong": self.wrong_total(),
@@ -221,6 +229,10 @@ impl fmt::Display for Report {
                 "besides     {:>12}  answered {}; {} skipped, {} retries",
                 self.others, self.others_answered, self.skipped, self.retries
             )?;
+        }
+        if self.rows_skipped + self.values_cut > 0 {
+            let Self { rows_skipped, values_cut, .. } = self;
+            writeln!(f, "trace       {rows_skipped:>12}  rows skipped, {values_cut} values cut")?;
         }
         writeln!(
             f,

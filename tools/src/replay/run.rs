@@ -103,6 +103,7 @@ pub fn play<S: Source, L: Link>(
     player.run(progress)?;
     let mut report = player.book.report;
     report.refusals = player.link.refusals();
+    (report.rows_skipped, report.values_cut) = player.source.rows();
     Ok(report)
 }
 

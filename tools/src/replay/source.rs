@@ -1,7 +1,7 @@
 //! Where the frames come from: a capture file, or a workload that is made up while it is played.
 
 use super::PlayError;
-use crate::trace::{Frames, GenerateError, Reader, Trace};
+use crate::trace::{Frames, GenerateError, Reader, Summary, Trace};
 
 /// Frames with their times, from the first to the last, and again from the first.
 pub trait Source {
@@ -17,6 +17,11 @@ pub trait Source {
     /// # Errors
     /// A source that cannot, such as a pipe.
     fn rewind(&mut self) -> Result<(), PlayError>;
+
+    /// Rows of a CSV trace that made no sense, and values that were cut to what a packet holds, since the start.
+    fn rows(&self) -> (u64, u64) {
+        (0, 0)
+    }
 }
 
 impl<S: Source + ?Sized> Source for Box<S> {
@@ -26,6 +31,10 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
     fn rewind(&mut self) -> Result<(), PlayError> {
         (**self).rewind()
+    }
+
+    fn rows(&self) -> (u64, u64) {
+        (**self).rows()
     }
 }
 
@@ -62,5 +71,10 @@ impl Source for Generated {
     fn rewind(&mut self) -> Result<(), PlayError> {
         self.frames = Frames::new(&self.trace)?;
         Ok(())
+    }
+
+    fn rows(&self) -> (u64, u64) {
+        let Summary { rows_skipped, values_cut, .. } = *self.frames.summary();
+        (rows_skipped, values_cut)
     }
 }

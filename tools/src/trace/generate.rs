@@ -321,6 +321,11 @@ impl Frames {
         Ok(Some((ns, self.frame.get(..self.len).unwrap_or_default())))
     }
 
+    /// What has been made so far.
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
     fn note_rows(&mut self) {
         if let Some(recorded) = &self.recorded {
             self.summary.rows_skipped = recorded.skipped();

@@ -84,7 +84,7 @@ impl Recorded {
 }
 
 /// Traces show whole seconds, in which thousands of requests lie. They are spread over the second
-/// as thick as those of the second before.
+/// as thick as those of the second before; where they are more, the rest is at its end.
 #[derive(Debug, Default)]
 struct Spread {
     first: Option<u64>,
@@ -92,6 +92,8 @@ struct Spread {
     tick: u64,
     requests: u64,
     gap: u64,
+    /// The shortest step of the trace's clock so far: a second, or what it is finer than that.
+    step: Option<u64>,
     last: u64,
 }
 
@@ -100,10 +102,13 @@ impl Spread {
         let first = *self.first.get_or_insert(time_ns);
         let time = time_ns.saturating_sub(first);
         if time > self.tick {
-            self.gap = (time - self.tick) / self.requests.max(1);
+            let step = time - self.tick;
+            self.gap = step / self.requests.max(1);
+            self.step = Some(self.step.map_or(step, |least| least.min(step)));
             (self.tick, self.requests) = (time, 0);
         }
-        let at = self.tick.saturating_add(self.requests.saturating_mul(self.gap));
+        let end = self.step.map_or(0, |step| step.saturating_sub(1));
+        let at = self.tick.saturating_add(self.requests.saturating_mul(self.gap).min(end));
         self.requests += 1;
         self.last = self.last.max(at);
         self.last
@@ -145,7 +150,16 @@ mod tests {
         let mut s = Spread::default();
         let second = 1_000_000_000;
         let times = [7, 7, 8, 8, 8, 9, 12].map(|t| s.next(t * second));
-        let want = [0, 0, second, 3 * second / 2, 2 * second, 2 * second, 5 * second];
+        let want = [0, 0, second, 3 * second / 2, 2 * second - 1, 2 * second, 5 * second];
         assert_eq!(times, want);
+    }
+
+    #[test]
+    fn a_thick_second_behind_a_thin_one_is_no_longer() {
+        let mut s = Spread::default();
+        let second = 1_000_000_000;
+        let times: Vec<u64> = [1, 2, 2, 2, 2, 3, 4].map(|t| s.next(t * second)).into();
+        let end = 2 * second - 1;
+        assert_eq!(times, [0, second, end, end, end, 2 * second, 3 * second]);
     }
 }

@@ -3,7 +3,7 @@
 //! In: a filled store, one pair of queues. Out: replies; how long requests were inside, from the
 //! receive burst that took them in to the transmit burst that took their replies, and what the server's thread
 //! had of a processor, on demand. Works as a thread ([`beside`]) or as a process ([`Process`], which runs [`Cli`]).
-//! Like a worker on a NIC it never sleeps, but in [`Mode::Sleeping`]. Fails when a port cannot be had.
+//! Like a worker on a NIC it never sleeps, but in mode `sleeping`. Fails when a port cannot be had.
 
 use super::SLOTS;
 use super::asked::KeyMix;
@@ -13,6 +13,7 @@ use crate::study::bench::{Bench, Manner};
 use crate::study::paced::histogram;
 use clap::Parser;
 use dataplane::stages::batch::BatchPolicy;
+use driver_shim::port::NIC_IDLE_MAX;
 use driver_shim::ports::memory::linked;
 use driver_shim::{Burst, Pages, PortInfo, QueuePair, Region, RxQueue, TxQueue};
 use hdrhistogram::Histogram;
@@ -133,7 +134,7 @@ impl RxQueue for WatchedRx {
     }
 
     fn idle_max(&self) -> Duration {
-        self.rx.idle_max()
+        NIC_IDLE_MAX
     }
 
     fn wakes(&self) -> bool {
