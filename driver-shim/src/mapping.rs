@@ -133,7 +133,7 @@ impl Mapping {
             // unmapped in steps of 2 MB.
             let huge = map(at, len, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB | at_once)
                 .map(|base| Self { base, len, kind: MemoryKind::Huge })
-                .and_then(|mapping| {
+                .and_then(|mut mapping| {
                     mapping.take_from(nodes);
                     mapping.populate().map(|()| mapping)
                 });
@@ -153,7 +153,7 @@ impl Mapping {
 
     /// Has the kernel give all of its pages now. A control group's limit shows here, and else as a signal at the first
     /// write, for mmap does not fail of it.
-    fn populate(&self) -> io::Result<()> {
+    fn populate(&mut self) -> io::Result<()> {
         // SAFETY: the mapping is ours, whole, and its bytes stay what they are.
         let rc = unsafe {
             libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_POPULATE_WRITE)
@@ -162,8 +162,12 @@ impl Mapping {
             return Ok(());
         }
         match io::Error::last_os_error() {
-            // Before Linux 5.14.
-            error if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+            // Before Linux 5.14: by a write to each page.
+            error if error.raw_os_error() == Some(libc::EINVAL) => {
+                let pages = self.bytes_mut().chunks_mut(HUGE_PAGE_BYTES);
+                pages.filter_map(<[u8]>::first_mut).for_each(|first| *first = 0);
+                Ok(())
+            }
             _ => Err(io::ErrorKind::OutOfMemory.into()),
         }
     }
@@ -353,7 +357,8 @@ fn map_aligned(at: usize, len: usize) -> io::Result<NonNull<u8>> {
 
 /// Whether nothing lies there. By the time that it is used there may be something.
 fn is_free(at: usize, len: usize) -> bool {
-    let Ok(base) = map(at, len, libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE) else {
+    // Without access it counts towards no limit of the machine's.
+    let Ok(base) = map_as(libc::PROT_NONE, at, len, libc::MAP_FIXED_NOREPLACE) else {
         return false;
     };
     // SAFETY: just mapped, ours, whole, and not used.
@@ -363,13 +368,22 @@ fn is_free(at: usize, len: usize) -> bool {
 }
 
 fn map(at: usize, len: usize, extra: libc::c_int) -> io::Result<NonNull<u8>> {
+    map_as(libc::PROT_READ | libc::PROT_WRITE, at, len, extra)
+}
+
+fn map_as(
+    access: libc::c_int,
+    at: usize,
+    len: usize,
+    extra: libc::c_int,
+) -> io::Result<NonNull<u8>> {
     // SAFETY: an anonymous private mapping touches no existing memory: the address is a wish, and
     // the kernel chooses another where there is something.
     let p = unsafe {
         libc::mmap(
             std::ptr::without_provenance_mut(at),
             len,
-            libc::PROT_READ | libc::PROT_WRITE,
+            access,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | extra,
             -1,
             0,

@@ -168,10 +168,10 @@ pub(crate) fn needed_bytes(flags: &ServeFlags, parts: &[PartPlan]) -> Vec<u64> {
     let all = || flags.memory.saturating_mul(1 << 20);
     let items = flags.slab_pages.as_ref().map_or_else(all, slabs::bytes);
     let items = items.saturating_add(items / INDEX_SHARE) / parts.len().max(1) as u64;
-    let packets = |part: &PartPlan| {
-        let dpdk = if flags.port.is_empty() { 0 } else { dpdk_bytes(part.slots) };
-        u64::from(part.slots) * SLOT_BYTES + dpdk
-    };
+    // EAL takes as much of each node as the largest part needs.
+    let most = parts.iter().map(|part| dpdk_bytes(part.slots)).max();
+    let dpdk = most.filter(|_| !flags.port.is_empty()).unwrap_or(0);
+    let packets = |part: &PartPlan| u64::from(part.slots) * SLOT_BYTES + dpdk;
     parts.iter().map(|part| items.saturating_add(packets(part))).collect()
 }
 
