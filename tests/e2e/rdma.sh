@@ -3,7 +3,8 @@
 # a bridge and DPDK's net_tap; clients are in C and in Rust. First the queue pairs' connections are the kernel's TCP, then the workers'; over IPv4
 # and IPv6. At last the guest's sch_netem loses, copies and overtakes beside a writer.
 #
-#   RDMA_READS=1000000 RDMA_FAULTS="delay 300us 200us loss 1%" tests/e2e/rdma.sh      the storm; default: 100000
+#   RDMA_READS=1000000 RDMA_SECONDS=3600 RDMA_FAULTS="delay 300us 200us loss 1%" tests/e2e/rdma.sh
+#       the storm; default: 100000 READs, or as many as there is time for in 150 seconds, 10000 at least
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=tests/e2e/lib.sh
@@ -15,6 +16,7 @@ cd "$(dirname "$0")/../.."
 # shellcheck source=tests/e2e/guest.sh
 . tests/e2e/guest.sh
 reads=${RDMA_READS:-100000}
+seconds=${RDMA_SECONDS:-150}
 faults=${RDMA_FAULTS:-delay 200us reorder 5% loss 1% duplicate 0.5%}
 need_qemu
 
@@ -37,7 +39,7 @@ if [ "\$(word who)" = worker ]; then
   here /usr/sbin/tc qdisc add dev eth0 ingress
   here /usr/sbin/tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0
   for device in eth0 ifb0; do here /usr/sbin/tc qdisc add dev \$device root netem $faults; done
-  here "$scratch/client" $v4 11211 storm $reads
+  here "$scratch/client" $v4 11211 storm $reads $seconds
   here /usr/sbin/tc -s qdisc show dev ifb0
 fi
 INIT
@@ -68,7 +70,7 @@ for tcp in kernel worker; do
   ip netns exec "$server" dumpcap -q -c 20000 -i gtap0 -w "$scratch/wire.pcapng" >"$scratch/dumpcap.log" 2>&1 &
   capture_pid=$!
   undo stop_pid "$capture_pid"
-  guest_asks "$tcp" $((1200 + reads / 200))
+  guest_asks "$tcp" $((1200 + seconds))
   checks=38
   if [ "$tcp" = worker ]; then
     checks=39
