@@ -13,7 +13,7 @@ use appliance::process::{allocator, daemon, log, service, signals};
 use appliance::serve::credentials::Credentials;
 use appliance::serve::sockets;
 use appliance::serve::tls::Certificates;
-use appliance::startup::flags::{Asked, Cli, Command, ServeFlags};
+use appliance::startup::flags::{Asked, Cli, Command, Energy, ServeFlags};
 use appliance::startup::plan::Plan;
 use appliance::startup::topology::Prepared;
 use appliance::startup::{pages, run, topology};
@@ -157,7 +157,9 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     {
         affinity::prefer_node(node);
     }
-    affinity::sleep_exactly();
+    if plan.energy == Energy::Manage {
+        affinity::sleep_exactly();
+    }
     let built = topology::build(&plan, prepared)?;
     let _pid_file = process.pid_file.as_deref().map(PidFile::write).transpose()?;
     if let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") {

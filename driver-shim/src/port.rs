@@ -29,6 +29,10 @@ impl fmt::Debug for MacAddr {
 /// a stop can suffer.
 const IDLE_MAX: Duration = Duration::from_micros(500);
 
+/// The same on a NIC. A queue has 1,024 descriptors: as many frames as a worker can answer in some 70 us. A sleep ends
+/// some microseconds late.
+pub const NIC_IDLE_MAX: Duration = Duration::from_micros(40);
+
 /// Receives frames. One owner, one thread: `Send`, not `Sync`.
 pub trait RxQueue: Send {
     /// Appends waiting frames to `into`, as many as fit, and says how many.

@@ -363,6 +363,10 @@ impl RxQueue for FaultRx {
             self.inner.idle(at_most);
         }
     }
+
+    fn idle_max(&self) -> Duration {
+        self.inner.idle_max()
+    }
 }
 
 struct FaultTx {

@@ -1,7 +1,9 @@
 //! Connections, and what clients may do.
 
 use super::{PlanError, absolute};
-use crate::startup::flags::{Energy, Extended, FileMask, ServeFlags, ServicePort, Ssl, TcpIn};
+use crate::startup::flags::{
+    Energy, Extended, FileMask, PortSpec, ServeFlags, ServicePort, Ssl, TcpIn,
+};
 use memcache::{Dialect, Dialects};
 use serde::{Serialize, Serializer};
 use std::path::PathBuf;
@@ -234,5 +236,9 @@ pub(super) fn unused(flags: &ServeFlags) -> Vec<String> {
         (Some(_), Energy::Off) => Some("--base-watts with --energy off".to_owned()),
         (Some(_), Energy::Report | Energy::Manage) => None,
     });
-    large_pages.into_iter().chain(napi_ids).chain(tags).chain(options).chain(watts).collect()
+    let has_nic = flags.port.iter().any(|port| matches!(port, PortSpec::Pci { .. }));
+    let manage = (flags.energy == Energy::Manage && !has_nic)
+        .then(|| "--energy manage without a NIC in --port".to_owned());
+    let energy = watts.into_iter().chain(manage);
+    large_pages.into_iter().chain(napi_ids).chain(tags).chain(options).chain(energy).collect()
 }

@@ -8,6 +8,7 @@ mod split;
 
 use super::resources::{SLOTS_PER_QUEUE, connection_bytes, needed_bytes, understood};
 use super::*;
+use crate::host::machine::tests::Tree;
 use crate::startup::flags;
 use memcache::{Dialect, Dialects};
 use std::net::Ipv4Addr;
@@ -32,6 +33,25 @@ fn net(s: &str) -> Network {
 
 fn cidr(s: &str) -> Cidr {
     s.parse().unwrap()
+}
+
+/// Eight CPUs on nodes 0 and 1; NICs 81 on node 1, 82 on node 0, 83 anywhere; and more files.
+fn on_two_nodes(name: &str, more: &[(&str, &str)]) -> (Tree, Machine) {
+    let nodes = [
+        ("bus/pci/devices/0000:81:00.0/numa_node", "1"),
+        ("bus/pci/devices/0000:82:00.0/numa_node", "0"),
+        ("bus/pci/devices/0000:83:00.0/numa_node", "-1"),
+        ("devices/system/node/node0/cpulist", "0-3"),
+        ("devices/system/node/node1/cpulist", "4-7"),
+        ("devices/system/node/node1/meminfo", "Node 1 MemFree: 102400 kB"),
+    ];
+    let t = Tree::new(name, &[&nodes, more].concat());
+    for nic in 1..=3 {
+        let link = t.0.join(format!("bus/pci/devices/0000:8{nic}:00.0/driver"));
+        std::os::unix::fs::symlink("../../drivers/vfio-pci", link).unwrap();
+    }
+    let machine = Machine { sysfs: t.0.clone(), ..Machine::pretend() };
+    (t, machine)
 }
 
 #[test]
@@ -248,6 +268,10 @@ fn what_changes_nothing_is_listed() {
     assert_eq!(
         (&off.unused[..], off.energy),
         (&["--base-watts with --energy off".to_owned()][..], Energy::Off)
+    );
+    assert_eq!(
+        plan("--energy manage").unwrap().unused,
+        ["--energy manage without a NIC in --port"]
     );
 }
 

@@ -115,7 +115,8 @@ impl Execute {
         let mut out = Datagrams::new(&self.region, frame, headers(entry), most, &mut self.frames);
         let mut rest = self.text.as_slice();
         let mut known = known(rest, desc);
-        while !rest.is_empty() {
+        // What stands behind a reply that cannot be sent is refused with it.
+        while !rest.is_empty() && out.fault().is_none() {
             // Looked at where it is: a command is large to be moved.
             let parsed = dialect.parse(rest, self.item_max_bytes);
             let (command, used) = match &parsed {
@@ -161,10 +162,6 @@ impl Execute {
                 // There is no later for a datagram.
                 Flow::Rest(_) => out.overflow(),
                 _ => {}
-            }
-            // What is left is refused with it.
-            if out.fault().is_some() {
-                break;
             }
             rest = rest.get(used..).unwrap_or_default();
         }

@@ -43,6 +43,9 @@ impl Pass<'_, '_> {
                 return false;
             }
             self.note_left(left, (&mut *sets, manner));
+            if read == 0 {
+                return true;
+            }
         }
         let store = self.guard.store();
         let hashes = vector.hash(store, &keys, lens);

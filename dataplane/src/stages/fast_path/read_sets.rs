@@ -5,6 +5,7 @@
 //! must wait for that (`order`), and what is known of a `set` here is not read again there.
 
 use super::set_line::{self, Set};
+use super::totals::next_of;
 use crate::plain::Manner;
 use crate::plain::requests::Requests;
 use crate::plain::vector::{KEY_BLOCK, ROW, Vector, Work};
@@ -70,9 +71,8 @@ impl SetsRead {
 
 /// Whether one of the frames in `among` may be a `set`.
 #[inline]
-fn any(burst: &[Frame], among: u64) -> bool {
-    let is_among = |n: usize| among >> n & 1 == 1;
-    burst.iter().enumerate().any(|(n, frame)| is_among(n) && set_line::may_be(frame))
+fn any(burst: &[Frame], mut among: u64) -> bool {
+    std::iter::from_fn(|| next_of(&mut among)).filter_map(|n| burst.get(n)).any(set_line::may_be)
 }
 
 struct Reading<'p> {

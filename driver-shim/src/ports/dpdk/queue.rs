@@ -9,7 +9,7 @@
 use super::shared::PortShared;
 use super::signals::PacketSignals;
 use crate::frame::{BURST_MAX, Burst, Frame, RxChecksum};
-use crate::port::{RxQueue, TxQueue};
+use crate::port::{NIC_IDLE_MAX, RxQueue, TxQueue};
 use crate::slots::SLOT_BYTES;
 use dpdk_ffi as ffi;
 use std::sync::Arc;
@@ -19,9 +19,8 @@ use std::time::Duration;
 const _: () = assert!(BURST_MAX == ffi::BURST_MAX);
 const BURST: u16 = 64;
 
-/// Longest sleep of an idle worker. A NIC's queue has 1,024 descriptors: as many frames as a worker can answer in some
-/// 70 us. A sleep ends some microseconds late.
-const IDLE_MAX: Duration = Duration::from_micros(40);
+/// Longest sleep of an idle worker on a virtual device. One of the kernel's takes about as long to wake a thread.
+const VIRTUAL_IDLE_MAX: Duration = Duration::from_micros(80);
 
 /// The receiving half of a queue pair.
 pub(super) struct DpdkRx {
@@ -88,7 +87,7 @@ impl RxQueue for DpdkRx {
     }
 
     fn idle_max(&self) -> Duration {
-        IDLE_MAX
+        if self.port.busy_poll { NIC_IDLE_MAX } else { VIRTUAL_IDLE_MAX }
     }
 }
 

@@ -53,6 +53,25 @@ fn first(frames: &[Vec<u8>]) -> Vec<u16> {
     frames.iter().map(|f| u16::from_be_bytes([f[0], f[1]])).collect()
 }
 
+/// A worker's sleep is bound by the queue behind.
+#[test]
+fn a_queue_behind_it_waits_no_longer_for_a_look() {
+    struct Hasty;
+    impl RxQueue for Hasty {
+        fn burst(&mut self, _: &mut Burst) -> usize {
+            0
+        }
+        fn idle_max(&self) -> Duration {
+            Duration::from_micros(7)
+        }
+    }
+    let region = Region::new(16, Pages::Small).unwrap();
+    let (mut near, _far) = linked(1, 16);
+    let pair = QueuePair { rx: Box::new(Hasty), ..near.queues.remove(0) };
+    let (wrapped, _) = wrap(pair, &region, &FaultConfig::default());
+    assert_eq!(wrapped.rx.idle_max(), Duration::from_micros(7));
+}
+
 #[test]
 fn no_faults_change_nothing() {
     let region = Region::new(256, Pages::Small).unwrap();

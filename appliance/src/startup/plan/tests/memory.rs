@@ -1,7 +1,6 @@
 //! Plans of memory, and of CPUs beside it.
 
 use super::*;
-use crate::host::machine::tests::Tree;
 use crate::host::machine::{FileFault, FileRoom, FileSystem};
 use crate::startup::plan::resources::INDEX_SHARE;
 use std::path::Path;
@@ -9,22 +8,7 @@ use std::path::Path;
 #[test]
 fn workers_and_memory_are_on_the_nics_node() {
     let (near, far, both) = ("81:00.0", "82:00.0", "81:00.0 --port 82:00.0 --ip 1=10.0.1.1/24");
-    let t = Tree::new(
-        "numa",
-        &[
-            ("bus/pci/devices/0000:81:00.0/numa_node", "1"),
-            ("bus/pci/devices/0000:82:00.0/numa_node", "0"),
-            ("bus/pci/devices/0000:83:00.0/numa_node", "-1"),
-            ("devices/system/node/node0/cpulist", "0-3"),
-            ("devices/system/node/node1/cpulist", "4-7"),
-            ("devices/system/node/node1/meminfo", "Node 1 MemFree: 102400 kB"),
-        ],
-    );
-    for nic in 1..=3 {
-        let link = t.0.join(format!("bus/pci/devices/0000:8{nic}:00.0/driver"));
-        std::os::unix::fs::symlink("../../drivers/vfio-pci", link).unwrap();
-    }
-    let m = Machine { sysfs: t.0.clone(), ..Machine::pretend() };
+    let (_tree, m) = on_two_nodes("numa", &[]);
     let on =
         |port: &str, more: &str| plan_on(&m, &format!("--port {port} --ip 0=10.0.0.1/24 {more}"));
     let got = |port: &str, more: &str| {
