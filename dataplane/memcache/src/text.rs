@@ -205,7 +205,7 @@ fn get(keys: &[u8], with_cas: bool, touch: Option<i64>) -> Command<'_> {
 
 /// `rest` is the exptime and the keys behind it.
 fn gat<'a>(exptime: &[u8], rest: &'a [u8], with_cas: bool) -> Command<'a> {
-    match (number(exptime), Words(rest).split_first()) {
+    match (self::exptime(exptime), Words(rest).split_first()) {
         (Some(exptime), Some((_, keys))) => get(keys.0, with_cas, Some(exptime)),
         _ => refused(Refusal::InvalidExptime, false),
     }
@@ -225,7 +225,7 @@ fn storage<'a>(
     let (true, Some(flags), Some(exptime), Some(cas)) = (
         key.len() <= KEY_MAX_BYTES,
         number::<u32>(line.flags),
-        number::<i64>(line.exptime),
+        exptime(line.exptime),
         line.cas.map_or(Some(None), |cas| number::<u64>(cas).map(Some)),
     ) else {
         return Parsed::Swallow { command: bad, used, skip };
@@ -269,7 +269,7 @@ fn touch<'a>(key: &'a [u8], exptime: &[u8], noreply: bool) -> Command<'a> {
     if key.len() > KEY_MAX_BYTES {
         return refused(Refusal::BadLineFormat, noreply);
     }
-    match number(exptime) {
+    match self::exptime(exptime) {
         Some(exptime) => Command::text(Verb::Touch(Touch { key, exptime }), noreply),
         None => refused(Refusal::InvalidExptime, noreply),
     }
@@ -297,6 +297,16 @@ fn delete<'a>(key: &'a [u8], more: &[&[u8]]) -> Command<'a> {
         return refused(Refusal::BadLineFormat, noreply);
     }
     Command::text(Verb::Delete(Delete { key, cas: None, leave: None }), noreply)
+}
+
+/// An exptime. Clients that keep theirs in 32 bits without a sign (pylibmc, and so Django) write the largest such
+/// numbers where they mean -1 and its like: what has passed. memcached reads all exptimes as 32 bits with a sign; here
+/// the last 30 days of those before 2106 are read so, as many as an exptime counts from now, and all others are what they say.
+pub(super) fn exptime(token: &[u8]) -> Option<i64> {
+    const WRAPPED: i64 = 1 << 32;
+    let seconds = number(token)?;
+    let is_negative = (WRAPPED - 30 * 24 * 60 * 60..WRAPPED).contains(&seconds);
+    Some(if is_negative { seconds - WRAPPED } else { seconds })
 }
 
 /// A decimal number, with a sign where the type has one.

@@ -132,6 +132,16 @@ def _(client):
     same(client.get(other), "x")
 
 
+@check("ASCII: a negative time, which it writes without a sign, has passed")
+def _(server):
+    client = server.client(binary=False)
+    key, other = new_key(), new_key()
+    same(client.set(key, "x", time=-1), True)
+    same(client.get(key), None)
+    same(client.add(other, "x", time=-1), True)
+    same(client.get(other), None, "added")
+
+
 @check_both("set_multi, add_multi, get_multi, incr_multi, delete_multi")
 def _(client):
     prefix = new_key("prefix") + ":"

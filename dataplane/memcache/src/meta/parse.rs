@@ -11,7 +11,7 @@ use crate::command::{
 };
 use crate::parsed::Parsed;
 use crate::refusal::{Fault, Refusal};
-use crate::text::{block_len, number, refused};
+use crate::text::{block_len, exptime, number, refused};
 
 /// Most words behind the key, the length of a data block among them.
 const WORDS_MAX: usize = 17;
@@ -311,15 +311,15 @@ fn flags<'a>(key: &[u8], words: Words<'a>) -> Result<Flags<'a>, Refusal> {
                 read(flags.own_cas.is_some(), Fault::BadToken);
             }
             b'T' => {
-                flags.exptime = number(value);
+                flags.exptime = exptime(value);
                 read(flags.exptime.is_some(), Fault::BadToken);
             }
             b'N' => {
-                flags.create = number(value);
+                flags.create = exptime(value);
                 read(flags.create.is_some(), Fault::BadToken);
             }
             b'R' => {
-                flags.recache = number(value);
+                flags.recache = exptime(value);
                 read(flags.recache.is_some(), Fault::BadToken);
             }
             b'F' => match number(value) {

@@ -201,6 +201,34 @@ fn numbers_and_times() {
 }
 
 #[test]
+fn exptimes_of_32_bits_without_a_sign_are_negative_ones() {
+    let month = 30 * 24 * 60 * 60;
+    for (written, meant) in [
+        ("4294967295", -1),
+        ("4294967294", -2),
+        ("4292375296", -month),
+        ("4292375295", 4_292_375_295),
+        ("4294967296", 4_294_967_296),
+        ("2147483648", 2_147_483_648),
+        ("-1", -1),
+    ] {
+        let line = format!("set k 0 {written} 1\r\nv\r\n");
+        let set = Command::text(Verb::Store(Store::set(b"k", 0, meant, b"v")), false);
+        assert_eq!(command(line.as_bytes()), set);
+        let touch = Command::text(Verb::Touch(Touch { key: b"k", exptime: meant }), false);
+        assert_eq!(command(format!("touch k {written}\r\n").as_bytes()), touch);
+        let line = format!("gat {written} k\r\n");
+        let Verb::Get(get) = command(line.as_bytes()).verb else { panic!() };
+        assert_eq!(get.touch, Some(meant));
+        let line = format!("mg k T{written} N{written} R{written}\r\n");
+        let Verb::Fetch(get) = command(line.as_bytes()).verb else { panic!() };
+        assert_eq!((get.touch, get.create, get.recache), (Some(meant), Some(meant), Some(meant)));
+        let flush = Command::text(Verb::Flush { delay: written.parse().unwrap() }, false);
+        assert_eq!(command(format!("flush_all {written}\r\n").as_bytes()), flush);
+    }
+}
+
+#[test]
 fn set_waits_for_its_data() {
     let whole = b"set k 0 0 3\r\nabc\r\n";
     for n in 0..whole.len() {
