@@ -85,6 +85,8 @@ every_client() {
   python bmemcached_battery
   python aiomcache_battery
   python meta_memcache_battery
+  python django_battery
+  python twisted_battery
   battery Cache::Memcached::Fast "$batteries/cache_memcached_fast.pl"
   battery Dalli "$batteries/dalli.rb"
   battery "" "$crate/debug/memcache-battery"
