@@ -25,8 +25,8 @@ impl fmt::Debug for MacAddr {
     }
 }
 
-/// Longest sleep of an idle worker, where its queues say nothing else: the delay that a frame of the kernel's or
-/// a stop can suffer.
+/// Longest sleep of an idle worker, where its queues say nothing else: that with several kernel-socket ports, or one in
+/// memory.
 const IDLE_MAX: Duration = Duration::from_micros(500);
 
 /// The same on a NIC. A queue has 1,024 descriptors: as many frames as a worker can answer in some 70 us. A sleep ends

@@ -1,4 +1,4 @@
-//! SIGTERM, SIGINT and SIGUSR1: the first stops the process; after it, SIGTERM or SIGINT end
+//! SIGTERM, SIGINT, SIGQUIT and SIGUSR1: the first stops the process; after it, all but SIGUSR1 end
 //! it at once. SIGHUP makes it read its files again.
 //!
 //! SIGUSR1 requests a stop that keeps the items (memcached's graceful restart), whether it comes

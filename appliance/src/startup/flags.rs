@@ -178,7 +178,7 @@ pub struct ServeFlags {
     pub tcp_port: Option<ServicePort>,
 
     /// UDP port; 0 turns UDP off, -1 takes any free port. Default: that of -p, or 11211; off with
-    /// -Y.
+    /// -Y or -Z.
     #[arg(short = 'U', long, value_name = "NUM", env = "GNOMON_UDP_PORT")]
     #[arg(allow_negative_numbers = true)]
     pub udp_port: Option<ServicePort>,

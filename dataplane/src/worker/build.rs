@@ -92,10 +92,10 @@ impl Worker {
         // SAFETY: `engine` is declared, and so dropped, before `region` below.
         let packets = unsafe { packets(&region) };
         let store = Arc::clone(session.store());
-        // SAFETY: batches reach this engine only through `ship`, which keeps the frames that own
+        // SAFETY: batches reach this engine only through `ship_one`, which keeps the frames that own
         // the slots in `with_engine`, untouched, until `finish` has polled the batch, and `Dispatch`
-        // has it confirm none but those on their way there; `sort` lets in only frames of this
-        // region.
+        // has it confirm none but those on their way there; `sort` and, for those of `batch_plain`,
+        // `FastPath::plain_gets` let in only frames of this region.
         let cpu = unsafe { CpuEngine::new(store, packets, group) };
         let (counters, started) = (Arc::default(), Instant::now());
         let names = ports.iter().map(|p| p.info.name.clone()).collect();

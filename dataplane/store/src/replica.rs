@@ -13,7 +13,7 @@ use gpu::index::{Found, Source};
 impl Store {
     /// Has the replica, if there is one, look at this hash again.
     #[inline(always)]
-    pub fn look_again(&self, hash: KeyHash) {
+    pub fn invalidate(&self, hash: KeyHash) {
         self.replica.note(hash);
     }
 

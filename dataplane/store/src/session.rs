@@ -290,14 +290,14 @@ impl Guard<'_> {
                 if item.is_some() {
                     return item;
                 }
-                self.store().look_again(hash);
+                self.store().invalidate(hash);
                 self.find(hash, key)
             }
             Supposed::Unknown => {
                 *hint = Supposed::Nothing;
                 let item = self.find(hash, key);
                 if item.is_some() {
-                    self.store().look_again(hash);
+                    self.store().invalidate(hash);
                 }
                 item
             }

@@ -127,7 +127,7 @@ impl Beside {
         let mut next = 0;
         while next < items {
             let end = (next + at_once).min(items);
-            (next..end).for_each(|i| store.look_again(store.hash(&shape.key(i))));
+            (next..end).for_each(|i| store.invalidate(store.hash(&shape.key(i))));
             next = end;
             while updater.turn() > 0 {}
         }

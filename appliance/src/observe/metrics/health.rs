@@ -53,7 +53,11 @@ static DOORS: &[Field<ExceptionPathCounters>] = &[
 
 static WORKER_STALLED: Family =
     gauge("gnomon_worker_stalled", WORKER, "The worker has been stalled for a second or more.");
-static WORKER_STALLS: Family = counter("gnomon_worker_stalls_total", WORKER, "Times that it did.");
+static WORKER_STALLS: Family = counter(
+    "gnomon_worker_stalls_total",
+    WORKER,
+    "Times that it was stalled for a second or more.",
+);
 static CONTROL_STALLS: Family = counter(
     "gnomon_control_stalls_total",
     &[],

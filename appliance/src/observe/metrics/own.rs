@@ -322,8 +322,11 @@ static STORE: &[Field<StoreStats>] = &[
     ),
 ];
 
-static LIMBO: Family =
-    gauge("gnomon_slab_limbo_chunks", &["slab"], "The same chunks by size class.");
+static LIMBO: Family = gauge(
+    "gnomon_slab_limbo_chunks",
+    &["slab"],
+    "Chunks whose item is gone and that a reader may still use, by size class.",
+);
 
 /// Of all threads that serve clients.
 static CLIENTS: &[Field<OpTotals>] = &[

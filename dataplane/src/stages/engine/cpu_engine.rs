@@ -102,7 +102,7 @@ impl CpuEngine {
             self.prefetch_buckets();
             self.look_up_group(descs, |store, asked| {
                 if replies.get(asked.desc).is_none_or(|reply| !reply.facts.of_a_row()) {
-                    store.look_again(asked.hash);
+                    store.invalidate(asked.hash);
                     missed += 1;
                 }
             });

@@ -300,7 +300,7 @@ impl<'a> FastGet<'a> {
         let item = self.guard.find(hash, key);
         // A replica that had it wrong, or does not have it.
         if self.from_replica && (desc.hint == Hint::HIT || item.is_some()) {
-            store.look_again(hash);
+            store.invalidate(hash);
         }
         item
     }

@@ -286,7 +286,7 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
         }
         counters.gpu_missed.add(found.count_ones().into());
         while let Some(n) = next_of(&mut found) {
-            guard.store().look_again(KeyHash(lanes.hash[n / ROW % ROWS][n % ROW]));
+            guard.store().invalidate(KeyHash(lanes.hash[n / ROW % ROWS][n % ROW]));
         }
     }
 }

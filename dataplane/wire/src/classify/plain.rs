@@ -2,8 +2,8 @@
 //!
 //! In: the frame's bytes. Out: the [`Class`] that [`super::classify()`] would give, if this is a plain
 //! request: Ethernet II without tags, IPv4 without options, a whole datagram to the service, or to the RDMA
-//! responder, on our first address. `None` says nothing but that the long way must be gone; which rule a frame breaks
-//! is recognised there alone.
+//! responder, on our first address. `None` says only that [`super::classify()`] has to look; it alone names the rule
+//! that a frame breaks.
 
 use super::{Class, is_from_client, limited4};
 use crate::eth::{self, EthHeader};
@@ -208,9 +208,9 @@ mod tests {
         UdpFrame { src_mac, dst_mac: mac, vlans: &[], src, dst, payload }.to_vec().unwrap()
     }
 
-    /// Every bit of the headers turned, and every length cut: what is said is what the long way says.
+    /// Every bit of the headers turned, and every length cut: what is said is what the general function says.
     #[test]
-    fn says_what_the_long_way_says_or_nothing() {
+    fn says_what_the_general_function_says_or_nothing() {
         let requests = [
             request("10.0.0.1:40000", "10.0.0.2:11211", MAC),
             request("10.0.0.1:40000", "10.0.1.2:11211", MAC),
