@@ -9,8 +9,8 @@ cd "$(dirname "$0")/.."
 version=0.20.2
 tools=target/tools
 if [ "$("$tools/bin/cargo-deny" --version 2>/dev/null)" != "cargo-deny $version" ]; then
-  # Unoptimised: it runs for a second, and optimising it takes minutes.
-  cargo install cargo-deny --version "=$version" --locked --debug -q --root "$tools" --target-dir "$tools/build"
+  # Unoptimised and without debug information: it runs for a second, and more takes minutes.
+  CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-deny --version "=$version" --locked --debug -q --root "$tools" --target-dir "$tools/build"
   rm -rf "$tools/build"
 fi
 deny() { "$tools/bin/cargo-deny" --locked check "$@"; }
