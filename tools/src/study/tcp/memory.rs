@@ -4,7 +4,7 @@
 //! the CPU time of the worker's turns alone: making segments and comparing replies is the client's
 //! share, measured apart. The client is a TCP just as far as the load needs one: a closed loop in
 //! which nothing is lost, so that each segment continues the one before it and acknowledges
-//! all that has come; a reply that has come in part is acknowledged at once, for it may be longer than
+//! all that has come, as far as the worker's window goes; a reply that has come in part is acknowledged at once, for it may be longer than
 //! the worker's congestion window. Every reply is compared to the byte, and so are sequence numbers. Fails on a reply
 //! that is not what it must be, or does not come within so many turns.
 
@@ -68,7 +68,6 @@ pub(in crate::study) struct Memory {
     /// Segments on their way to the worker.
     sending: Vec<Frame>,
     random: Xoshiro256PlusPlus,
-    request: Vec<u8>,
     /// CPU time of the worker's turns, while it is measured.
     worked: Option<Duration>,
 }
@@ -80,6 +79,11 @@ struct Peer {
     ack: u32,
     /// The last `ack` that the worker was sent.
     acked: u32,
+    /// Where the worker's window ends.
+    window_end: u32,
+    /// What is asked, and how much of it has been sent.
+    request: Vec<u8>,
+    sent: usize,
     /// What must come back, and how much of it has.
     reply: Vec<u8>,
     come: usize,
@@ -158,7 +162,6 @@ impl Memory {
             peers: Vec::new(),
             sending: Vec::new(),
             random: Xoshiro256PlusPlus::seed_from_u64(1),
-            request: Vec::new(),
             worked: None,
         };
         for n in 0..connections.min(CONNECTIONS_MAX) {
@@ -264,25 +267,23 @@ impl Memory {
         for n in peers.clone() {
             let Some(peer) = self.peers.get_mut(n) else { continue };
             peer.reply.clear();
-            peer.come = 0;
-            self.request.clear();
+            peer.request.clear();
+            (peer.come, peer.sent) = (0, 0);
             for exchange in numbers.by_ref().take(each).filter_map(|n| script.exchange(n)) {
-                self.request.extend_from_slice(&exchange.request);
+                peer.request.extend_from_slice(&exchange.request);
                 peer.reply.extend_from_slice(&exchange.reply);
             }
-            let request = std::mem::take(&mut self.request);
-            for piece in request.chunks(MSS) {
-                self.segment(n, ACK | PUSH, piece)?;
-            }
-            self.request = request;
+            self.send(n)?;
         }
         for _ in 0..TURNS_MAX {
             self.exchange()?;
-            let done = |peer: &Peer| peer.come == peer.reply.len();
+            let done =
+                |peer: &Peer| peer.come == peer.reply.len() && peer.sent == peer.request.len();
             if self.peers.get(peers.clone()).is_some_and(|all| all.iter().all(done)) {
                 return Ok(());
             }
             for n in peers.clone() {
+                self.send(n)?;
                 let part = |peer: &Peer| peer.come < peer.reply.len() && peer.acked != peer.ack;
                 if self.peers.get(n).is_some_and(part) {
                     self.segment(n, ACK, &[])?;
@@ -290,6 +291,25 @@ impl Memory {
             }
         }
         Err(ErrorKind::TimedOut.into())
+    }
+
+    /// Sends of the n-th connection's request what the worker's window takes, in segments as long as may be.
+    fn send(&mut self, n: usize) -> io::Result<()> {
+        while let Some(peer) = self.peers.get_mut(n) {
+            let piece = peer.request.len().saturating_sub(peer.sent).min(MSS);
+            let window = peer.window_end.wrapping_sub(peer.seq);
+            if piece == 0 || window > u32::MAX / 2 || (window as usize) < piece {
+                break;
+            }
+            let sent = peer.sent;
+            peer.sent += piece;
+            let request = std::mem::take(&mut peer.request);
+            self.segment(n, ACK | PUSH, request.get(sent..sent + piece).unwrap_or_default())?;
+            if let Some(peer) = self.peers.get_mut(n) {
+                peer.request = request;
+            }
+        }
+        Ok(())
     }
 
     /// Makes the next segment of the n-th connection.
@@ -369,6 +389,7 @@ impl Memory {
         let (payload, seq) = (payload.unwrap_or_default(), number(L4 + 4));
         let n = usize::from((number(L4) & 0xffff) as u16).wrapping_sub(FIRST_PORT.into());
         let peer = self.peers.get_mut(n).ok_or_else(|| wrong(format!("connection {n}")))?;
+        peer.window_end = number(L4 + 8).wrapping_add(number(L4 + 14) >> 16);
         let syn = offset_flags & u32::from(SYN) != 0;
         if syn {
             peer.ack = seq.wrapping_add(1);
@@ -405,6 +426,10 @@ mod tests {
                 assert!(n >= 1000 && n.is_multiple_of(depth), "{n}");
             }
         }
+        // More at a time than the worker's window holds.
+        let long = Script::new(Verb::Set, 10, 16, 30_000);
+        let (n, _) = memory.run(&long, (70, 16), (Duration::ZERO, 1000)).unwrap();
+        assert!(n >= 1000, "{n}");
         let others = Script::new(Verb::Get, 50, 16, 65);
         let wrong = memory.run(&others, (70, 1), (Duration::ZERO, 1)).unwrap_err();
         assert_eq!(wrong.kind(), ErrorKind::InvalidData);
