@@ -222,10 +222,10 @@ silent() {
   ! in_ns "$client" ping -q -c 1 -W 0.2 "$v4"
 }
 
-# stops NIC: SIGTERM, and all is in good order.
+# stops NIC: as its unit stops it, and all is in good order.
 stops() {
   check "$1: stops" guest 180 "systemctl stop gnomon"
-  check "$1: exit status 0 on SIGTERM" guest 120 \
+  check "$1: exit status 0" guest 120 \
     "systemctl show -p ExecMainCode,ExecMainStatus,Result gnomon | sort | tr '\n' ' ' |
       tee /dev/stderr | grep '^ExecMainCode=1 ExecMainStatus=0 Result=success '"
   check "$1: every frame and slot accounted for" guest 120 \

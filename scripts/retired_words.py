@@ -34,6 +34,8 @@ RETIRED = {
 
 
 COMMENTS = {
+    r"(?:kernel|system)'s refusal": "OS error",
+    r"the long way": "slow path",
     r"side doors?": "exception path",
     r"told|tells?|telling": "gets, is notified; reports, shows; distinguishes",
     r"rooms? \d": "stage",

@@ -31,7 +31,7 @@ unsafe impl Send for Backing {}
 /// They are there until the process ends.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The OS error.
 pub fn buffers(
     count: usize,
     bytes: usize,

@@ -105,7 +105,7 @@ impl Mapping {
     /// Maps at least `bytes` (rounded up to 2 MB).
     ///
     /// # Errors
-    /// The kernel's refusal: out of memory, or no huge pages under [`Pages::Require`].
+    /// The OS error: out of memory, or no huge pages under [`Pages::Require`].
     pub fn new(bytes: usize, pages: Pages, nodes: &[u32]) -> io::Result<Self> {
         Self::near(0, bytes, pages, nodes)
     }
@@ -205,7 +205,7 @@ impl Mapping {
     /// of pages that it gets from now on, by any mapping; a file on a disk has none.
     ///
     /// # Errors
-    /// A file that ends earlier, no huge pages under [`Pages::Require`], or the kernel's refusal.
+    /// A file that ends earlier, no huge pages under [`Pages::Require`], or the OS error.
     pub fn of_file(
         file: &File,
         offset: u64,
@@ -298,7 +298,7 @@ impl Drop for Mapping {
 /// Gives the file this length, and each of its bytes a place in memory, of these nodes, or on the disk.
 ///
 /// # Errors
-/// The file system's refusal: no space left, or it cannot set space aside.
+/// The OS error: no space left, or it cannot set space aside.
 pub fn reserve(file: &File, len: u64, nodes: &[u32]) -> io::Result<()> {
     file.set_len(len)?;
     // A file in memory keeps the policy of a mapping. What cannot be mapped cannot be set aside, which says why.

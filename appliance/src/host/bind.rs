@@ -64,7 +64,7 @@ pub enum BindError {
     /// Nothing to go back to.
     #[error("{0}: there is no record of its driver; echo {0} > /sys/bus/pci/drivers/DRIVER/bind")]
     NotBoundByUs(PciAddress),
-    /// The kernel's refusal.
+    /// The OS error.
     #[error("{path}: {why}")]
     Refused {
         /// What was written to.

@@ -107,7 +107,7 @@ impl Machine {
 /// which the thread that accepts a connection serves no other.
 ///
 /// # Errors
-/// The kernel's refusal: above the hard limit, which the plan has checked, or no memory.
+/// The OS error: above the hard limit, which the plan has checked, or no memory.
 pub fn allow_open_files(n: u64) -> io::Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft < n {

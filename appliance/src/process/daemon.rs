@@ -23,7 +23,7 @@ pub fn is_detached() -> bool {
 /// this process's.
 ///
 /// # Errors
-/// The system's refusal to start it.
+/// The OS error to start it.
 pub fn detach() -> io::Result<ExitCode> {
     let mut child = Command::new(env::current_exe()?)
         .args(env::args_os().skip(1))
@@ -50,7 +50,7 @@ fn is_ready(line: &str) -> bool {
 /// Begins a session of its own: no terminal's signals reach the process from here on.
 ///
 /// # Errors
-/// The system's refusal.
+/// The OS error.
 pub fn begin() -> io::Result<()> {
     Ok(setsid().map(|_| ())?)
 }
@@ -58,7 +58,7 @@ pub fn begin() -> io::Result<()> {
 /// Releases the directory, and opens what [`settle`] needs.
 ///
 /// # Errors
-/// The system's refusal.
+/// The OS error.
 pub fn leave() -> io::Result<File> {
     chdir("/")?;
     File::options().write(true).open("/dev/null")
@@ -68,7 +68,7 @@ pub fn leave() -> io::Result<File> {
 /// be called when the process has said that it serves.
 ///
 /// # Errors
-/// The system's refusal.
+/// The OS error.
 pub fn settle(nowhere: &File, verbose: bool) -> io::Result<()> {
     dup2_stdout(nowhere)?;
     if !verbose {

@@ -22,7 +22,7 @@ impl PidFile {
     /// Writes the process's number to the file, which appears whole.
     ///
     /// # Errors
-    /// The file system's refusal.
+    /// The OS error.
     pub fn write(path: &Path) -> Result<Self, PidFileError> {
         let mut beside = path.as_os_str().to_owned();
         beside.push(".tmp");

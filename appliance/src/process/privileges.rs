@@ -86,7 +86,7 @@ impl Identity {
     /// Gives this user the file, which was at `path`: whatever another process has put there since stays as it is.
     ///
     /// # Errors
-    /// The file system's refusal.
+    /// The OS error.
     pub fn give(&self, file: &File, path: &Path) -> Result<(), PrivilegeError> {
         let (uid, gid) = (Some(self.uid), Some(self.gid));
         fchownat(file, "", uid, gid, AtFlags::AT_EMPTY_PATH).map_err(|source| {
@@ -97,7 +97,7 @@ impl Identity {
     /// Makes every thread of the process this user's, for good.
     ///
     /// # Errors
-    /// The system's refusal. Part of the rights may be gone by then: the process must end.
+    /// The OS error. Part of the rights may be gone by then: the process must end.
     pub fn assume(&self) -> Result<(), PrivilegeError> {
         if self.uid.is_root() {
             return Ok(());

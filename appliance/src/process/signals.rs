@@ -26,7 +26,7 @@ pub struct Signals {
 /// status that a shell gives to a process ended by that signal. A hangup sets a flag of its own.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The OS error.
 pub fn install() -> io::Result<Signals> {
     let signals = Signals::default();
     for &signal in TERM_SIGNALS {

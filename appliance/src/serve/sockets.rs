@@ -294,7 +294,7 @@ fn bind_udp(address: SocketAddr) -> io::Result<UdpSocket> {
 /// lines of `TCP INET: 11211`. The file appears whole.
 ///
 /// # Errors
-/// The file system's refusal.
+/// The OS error.
 pub fn write_port_file(path: &Path, tcp: &[SocketAddr], udp: &[SocketAddr]) -> io::Result<()> {
     let mut text = String::new();
     for (protocol, addresses) in [("TCP", tcp), ("UDP", udp)] {

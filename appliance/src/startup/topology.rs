@@ -83,7 +83,7 @@ pub enum BuildError {
     Thread {
         /// Its name.
         name: String,
-        /// The kernel's refusal.
+        /// The OS error.
         source: io::Error,
     },
 }

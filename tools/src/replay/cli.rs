@@ -150,7 +150,7 @@ pub enum RunError {
     Sockets {
         /// The server.
         target: SocketAddr,
-        /// The kernel's refusal.
+        /// The OS error.
         source: io::Error,
     },
     /// No one-sided reads.

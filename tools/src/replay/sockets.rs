@@ -37,7 +37,7 @@ impl Sockets {
     /// Opens `count` sockets, at least one, to `target`.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The OS error.
     pub fn connect(target: SocketAddr, count: usize) -> io::Result<Self> {
         let any: SocketAddr = match target {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),

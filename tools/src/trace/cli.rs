@@ -56,7 +56,7 @@ pub enum CliError {
     Create {
         /// The file.
         path: PathBuf,
-        /// The kernel's refusal.
+        /// The OS error.
         source: io::Error,
     },
 }

@@ -29,7 +29,7 @@ pub enum ReadError {
     Open {
         /// The file.
         path: PathBuf,
-        /// The kernel's refusal.
+        /// The OS error.
         source: io::Error,
     },
     /// Reading failed midway.
@@ -37,7 +37,7 @@ pub enum ReadError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The kernel's refusal.
+        /// The OS error.
         source: io::Error,
     },
     /// No capture file at all.

@@ -40,7 +40,7 @@ pub enum CsvError {
     Open {
         /// The file.
         path: PathBuf,
-        /// The kernel's refusal.
+        /// The OS error.
         source: io::Error,
     },
     /// Reading failed midway.
@@ -48,7 +48,7 @@ pub enum CsvError {
     Io {
         /// Lines read before.
         line: u64,
-        /// The kernel's refusal.
+        /// The OS error.
         source: io::Error,
     },
     /// No text file of lines.

@@ -206,7 +206,7 @@ pub(super) fn receive(
 /// Sends datagrams from the front of `datagrams` (at most a burst) and says how many left.
 ///
 /// # Errors
-/// The kernel's refusal of the first datagram.
+/// The OS error of the first datagram.
 pub(super) fn send(fd: BorrowedFd<'_>, datagrams: &[Datagram<'_>]) -> io::Result<usize> {
     let mut names = ArrayVec::<(Name, usize), BURST_MAX>::new();
     let mut controls = ArrayVec::<(Control, usize), BURST_MAX>::new();
