@@ -18,6 +18,7 @@ requests=20000
 scenarios=(
   "get 16 64" "get 16 1000" "get 100 64" "miss 16 64" "multiget 16 64" "set 16 64" "set 16 1000"
   "get 16 64 portable" "get 16 64 off" "read 16 64"
+  "get6 16 64" "vlan 16 64" "mg 16 64" "binary 16 64"
   "get 16 64 hints" "get 16 64 with-heads" "get 16 64 whole-replies" "miss 16 64 hints" "set 16 64 hints"
   "tcp get 64 1" "tcp get 1000 1" "tcp get 64 16" "tcp set 64 1" "tcp set 1000 1" "tcp set 64 16"
 )
@@ -78,8 +79,9 @@ if [ "${1:-}" = --update ]; then
   {
     echo "# Instructions per request on the way from a frame in memory to the reply's frame: written by"
     echo "# scripts/instructions.sh --update. Load, bytes of key and value, and what another engine tells,"
-    echo "# if there is one; \`portable\` and \`off\` are ways of the fast path. A multi-get has four keys. Over"
-    echo "# TCP: connections, and requests that each sends at a time."
+    echo "# if there is one; \`portable\` and \`off\` are ways of the fast path. A multi-get has four keys; get6 and"
+    echo "# vlan are gets over IPv6 and behind a VLAN tag, mg has the flags k and v. Over TCP: connections, and"
+    echo "# requests that each sends at a time."
     echo "toolchain = \"$toolchain\""
     echo
     echo "[instructions]"

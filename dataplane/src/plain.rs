@@ -4,6 +4,9 @@
 //! In: frames as they came. Out: whether they are plain and from a trusted source; headers of replies. Work is
 //! compiled once for each kind of processor ([`Manner`]). Nothing fails.
 
+mod datagram;
+mod families;
+pub(crate) mod family;
 pub(crate) mod requests;
 pub(crate) mod seal;
 pub(crate) mod sum;

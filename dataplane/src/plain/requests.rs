@@ -4,10 +4,11 @@
 //! source. What a frame must have to be taken is what stages 3 to 5 ask of a plain `get`,
 //! and a UDP checksum that was verified here: the reply's is made from it.
 
+use super::families::Families;
 use super::seal::{FIXED, L4};
 use super::sum::fold64;
 use super::vector::{HEAD, KEY_BLOCK, SUM_BLOCK, Vector};
-use super::window::{TEXT, part};
+use super::window::{SEQUENCE, TEXT, part};
 use driver_shim::Frame;
 use std::net::Ipv4Addr;
 use wire::Plain;
@@ -17,13 +18,13 @@ pub(crate) const LOOK: usize = 128;
 /// First byte of the key.
 pub(crate) const KEY: usize = TEXT + b"get ".len();
 /// UDP length of a request beside its key: headers, the verb and the line end.
-const AROUND_KEY: usize = 8 + 8 + b"get ".len() + b"\r\n".len();
+pub(crate) const AROUND_KEY: usize = 8 + 8 + b"get ".len() + b"\r\n".len();
 /// Bytes of a request's frame beside its key.
 pub(crate) const PLAIN_AROUND_KEY: usize = L4 + AROUND_KEY;
 /// From the third byte of the memcached frame header on: whole, reserved bytes, verb.
-const VERB: u64 = u64::from_le_bytes(*b"\0\x01\0\0get ");
+pub(crate) const VERB: u64 = u64::from_le_bytes(*b"\0\x01\0\0get ");
 /// Ports from which requests are looked at more closely reach up to here.
-const CLOSE_LOOK_PORTS: u16 = 1900;
+pub(super) const CLOSE_LOOK_PORTS: u16 = 1900;
 /// Trusted sources that are remembered.
 const SOURCES: usize = 256;
 /// No source's address, and an empty place of theirs.
@@ -44,10 +45,11 @@ pub struct Requests {
     want: [u8; HEAD],
     /// The same of READ requests, where those are answered.
     read: Option<([u8; HEAD], [u8; HEAD])>,
-    service_port: u16,
+    pub(super) service_port: u16,
     /// Each at its [`place`]; elsewhere [`NOBODY`], and another such at the place of that.
     trusted: Box<[Source; SOURCES]>,
-    plain: Plain,
+    pub(super) plain: Plain,
+    pub(super) families: Families,
 }
 
 /// A trusted source, and whom it asked.
@@ -87,7 +89,8 @@ impl Requests {
         trusted[place(NOBODY.addresses)].addresses = 1;
         let service_port = plain.local().service_port;
         let read = plain.read_head();
-        Self { mask, want, read, service_port, trusted, plain: plain.clone() }
+        let families = Families::new(plain);
+        Self { mask, want, read, service_port, trusted, plain: plain.clone(), families }
     }
 
     pub(crate) fn plain(&self) -> &Plain {
@@ -201,6 +204,3 @@ impl Requests {
         Some(Asked { key_len, header })
     }
 }
-
-/// The sequence number of the memcached frame header.
-const SEQUENCE: usize = 44;

@@ -35,14 +35,8 @@ pub(crate) fn turn<const BY_PORT: bool>(
     vector: impl Vector,
 ) {
     let (total_len, udp_len) = ((udp_len + 20).swap_bytes(), udp_len.swap_bytes());
-    let header = u32::from(header);
-    let (ip_sum, udp_sum) = if BY_PORT {
-        let pseudo = header + LESS_FIXED + u32::from(udp_len) + PROTOCOL;
-        (0, fold32(pseudo))
-    } else {
-        let sum = fold64(sum);
-        (!fold32(header + u32::from(total_len)), if sum == 0xffff { sum } else { !sum })
-    };
+    let udp_sum = udp_sum::<BY_PORT>(udp_len, header, sum);
+    let ip_sum = if BY_PORT { 0 } else { !fold32(u32::from(header) + u32::from(total_len)) };
     let [flags, ttl] = BEHIND_LENGTH;
     let word = u64::from(total_len) | u64::from(flags) << 32 | u64::from(ttl) << 48;
     if let Some(head) = window.first_chunk_mut() {
@@ -53,6 +47,16 @@ pub(crate) fn turn<const BY_PORT: bool>(
     if let Some(parties) = window.get_mut(26..).and_then(<[u8]>::first_chunk_mut) {
         vector.turn_parties(parties, u32::from(udp_len) | u32::from(udp_sum) << 16);
     }
+}
+
+/// UDP's checksum. `udp_len` is as it stands in the header; the others are those of [`turn`].
+#[inline(always)]
+pub(crate) fn udp_sum<const BY_PORT: bool>(udp_len: u16, header: u16, sum: u64) -> u16 {
+    if BY_PORT {
+        return fold32(u32::from(header) + LESS_FIXED + u32::from(udp_len) + PROTOCOL);
+    }
+    let sum = fold64(sum);
+    if sum == 0xffff { sum } else { !sum }
 }
 
 /// Turns the headers of an RDMA request round. Ports stay, and there is no UDP checksum (annex A17 of the
@@ -75,7 +79,7 @@ pub(crate) fn turn_read(window: &mut [u8; WINDOW], udp_len: u16, header: u16, ve
 
 /// Sets the frame's length, and says what the port is to fill in.
 #[inline(always)]
-pub(crate) fn finish<const BY_PORT: bool>(frame: &mut Open<'_, WINDOW>, udp_len: u16) {
+pub(crate) fn finish<const BY_PORT: bool, const N: usize>(frame: &mut Open<'_, N>, udp_len: u16) {
     frame.set_len(L4 + usize::from(udp_len));
     *frame.tx = if BY_PORT {
         TxOffload {

@@ -4,6 +4,8 @@
 
 /// Bytes from a frame's start that a request and the longest reply to it lie in.
 pub(crate) const WINDOW: usize = 1792;
+/// The sequence number of the memcached frame header.
+pub(super) const SEQUENCE: usize = 44;
 /// First byte of the text.
 pub(crate) const TEXT: usize = 50;
 
@@ -15,7 +17,7 @@ pub(crate) fn part<const N: usize, const M: usize>(bytes: &[u8; M], at: usize) -
 
 /// Writes bytes where they fit.
 #[inline(always)]
-pub(crate) fn put<const N: usize>(window: &mut [u8; WINDOW], at: usize, bytes: [u8; N]) {
+pub(crate) fn put<const N: usize, const M: usize>(window: &mut [u8; M], at: usize, bytes: [u8; N]) {
     if let Some(to) = window.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
         *to = bytes;
     }

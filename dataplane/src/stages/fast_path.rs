@@ -3,9 +3,10 @@
 //! In: a burst as stage 2 leaves it. Out: some of its frames are replies, complete to the checksum;
 //! the others are as they came, for the general stages. Which is which stands in [`Answered`].
 //!
-//! **What is answered here**: `get <key>\r\n`, alone in its datagram, over IPv4 without options or
-//! VLAN tags, with a UDP checksum, from a trusted source; a key of at most 32 bytes; a hit whose
-//! reply fits a datagram, or a miss. Any doubt leaves the frame to the
+//! **What is answered here**: gets of one key of at most 32 bytes, alone in their datagrams, over IPv4 without options or
+//! IPv6 without extension headers, behind one VLAN tag at most, with a UDP checksum, from a trusted source; a hit whose
+//! reply fits a datagram, or a miss. A get is `get <key>\r\n`, `mg <key>` with the flags c, f, k, q, s, t and v (`flags`), or
+//! one of the binary protocol's (`form`). Any doubt leaves the frame to the
 //! general stages, which also name every reason to drop one. Nothing that counts or shows requests
 //! may see a difference; what cannot be served here (watchers, `stats detail`, flushed prefixes)
 //! turns the fast path off for as long as it is on.
@@ -23,16 +24,26 @@
 //! step 3  reply     the item verified, its value and the headers written, sums from known parts
 //! ```
 //!
+//! **Lanes** (`lane`): the steps are compiled for plain `get`s, which are those over IPv4 without a tag; for `get` over IPv6; for
+//! `mg` and for binary gets over IPv4; and once for any of all these. The first request of a burst shows which lane is walked. It
+//! stops at the first row that has something for another one, and the lane for any takes the rest of the burst.
+//!
 //! **Order**: a read never goes before a request of its burst that may change its key (`order`), and no
 //! change before another, or before a read of its key. Replies to other keys may leave in another order than
 //! requests came.
 //!
 //! Owns nothing but scratch; frames stay in the burst. Nothing fails.
 
+mod binary;
 mod fixed;
+mod flags;
+mod form;
+mod hit;
+mod lane;
 mod line;
 mod located;
 mod lookup;
+mod meta;
 mod order;
 mod read;
 mod read_sets;
@@ -40,21 +51,26 @@ mod reply;
 mod set_line;
 mod sets;
 mod several;
+mod text;
 mod totals;
 mod whole;
 
 use crate::commands::Ctx;
 use crate::counters::WorkerCounters;
 use crate::observe::Observer;
+use crate::plain::family::Family;
 use crate::plain::vector::{ROW, ROWS_AHEAD, Vector, Work};
 use crate::plain::window::TEXT;
 pub use crate::plain::{Manner, Requests};
 use driver_shim::{BURST_MAX, Burst, Frame, Region, TxCaps};
+use form::Form;
+use lane::{Any, Binary, Lane, Meta, OverV6, Plain};
 use memcache::Dialects;
 use memcache::admin::Events;
 use order::Order;
 use read_sets::SetsRead;
 use several::{Rest, Several};
+use std::marker::PhantomData;
 use store::{Fetched, Guard, Liveness};
 use totals::{Totals, next_of};
 use wire::ipv4::PLAIN_L4;
@@ -245,7 +261,9 @@ impl FastPath {
         let (observer, region) = (context.ctx.observer, context.region);
         let guard = context.ctx.session.pin();
         let (guard, dialects) = (&guard, observer.server.dialects);
-        let totals = Totals::default();
+        let counters = context.counters;
+        let first = burst.first().and_then(lane::of);
+        order.begin();
         let pass = Pass {
             burst: &mut *burst,
             requests: &mut *requests,
@@ -254,13 +272,36 @@ impl FastPath {
             guard,
             observer,
             region,
-            counters: context.counters,
+            counters,
             liveness,
             dialects,
-            totals,
+            totals: Totals::default(),
+            stopped: None,
         };
-        let totals =
-            manner.carry_out(Summing::<BY_PORT> { pass, sets: &mut *sets, manner: *manner });
+        let (mut totals, stopped) = match first {
+            Some((Family::V6, Form::Text)) => pass.walk::<OverV6, BY_PORT>(0, sets, *manner),
+            Some((Family::V4, Form::Meta)) => pass.walk::<Meta, BY_PORT>(0, sets, *manner),
+            Some((Family::V4, Form::Binary)) => pass.walk::<Binary, BY_PORT>(0, sets, *manner),
+            // That for any form takes over where another stands in a row.
+            _ => pass.walk::<Plain, BY_PORT>(0, sets, *manner),
+        };
+        if let Some(row) = stopped {
+            let pass = Pass {
+                burst: &mut *burst,
+                requests: &mut *requests,
+                lanes: Lanes::EMPTY,
+                order: &mut *order,
+                guard,
+                observer,
+                region,
+                counters,
+                liveness,
+                dialects,
+                totals,
+                stopped: None,
+            };
+            (totals, _) = pass.walk::<Any, BY_PORT>(row, sets, *manner);
+        }
         let left = left_of(burst, &totals) & !sets.frames();
         if left == 0 || !several::any(burst, left) {
             return totals;
@@ -301,36 +342,52 @@ struct Pass<'p, 'g> {
     liveness: Liveness,
     dialects: Dialects,
     totals: Totals,
+    /// The row where it has stopped, because something stands there that the lane for any form may answer.
+    stopped: Option<usize>,
 }
 
-/// A pass for a port that fills in checksums, or for one that does not.
-struct Summing<'p, 'g, const BY_PORT: bool> {
+/// A pass over a lane from a row on, for a port that fills in checksums, or for one that does not.
+struct Walk<'p, 'g, 's, L, const BY_PORT: bool> {
     pass: Pass<'p, 'g>,
-    sets: &'p mut SetsRead,
+    sets: &'s mut SetsRead,
     manner: Manner,
+    from: usize,
+    lane: PhantomData<L>,
 }
 
-impl<const BY_PORT: bool> Work for Summing<'_, '_, BY_PORT> {
-    type Done = Totals;
+impl<L: Lane, const BY_PORT: bool> Work for Walk<'_, '_, '_, L, BY_PORT> {
+    type Done = (Totals, Option<usize>);
 
     #[inline(always)]
-    fn run(self, vector: impl Vector) -> Totals {
-        self.pass.run::<BY_PORT>((self.sets, self.manner), vector)
+    fn run(self, vector: impl Vector) -> Self::Done {
+        self.pass.run::<L, BY_PORT>(self.from, (self.sets, self.manner), vector)
     }
 }
 
 impl Pass<'_, '_> {
+    /// Walks over a lane from a row on. Returns the row where it has stopped, if it has.
     #[inline(always)]
-    fn run<const BY_PORT: bool>(
+    fn walk<L: Lane, const BY_PORT: bool>(
+        self,
+        from: usize,
+        sets: &mut SetsRead,
+        manner: Manner,
+    ) -> (Totals, Option<usize>) {
+        let lane = PhantomData::<L>;
+        manner.carry_out(Walk::<L, BY_PORT> { pass: self, sets, manner, from, lane })
+    }
+
+    #[inline(always)]
+    fn run<L: Lane, const BY_PORT: bool>(
         mut self,
+        from: usize,
         (sets, manner): (&mut SetsRead, Manner),
         vector: impl Vector,
-    ) -> Totals {
+    ) -> (Totals, Option<usize>) {
         let mut rows = self.burst.len().div_ceil(ROW).min(ROWS);
-        let mut step = 0;
-        self.order.begin();
+        let mut step = from;
         while step < rows + 2 * ROWS_AHEAD {
-            if step < rows && !self.read_row(step, (&mut *sets, manner), vector) {
+            if step < rows && !self.read_row::<L>(step, (&mut *sets, manner), vector) {
                 // Other traffic: the rest of the burst is left without a look.
                 rows = step;
             }
@@ -343,12 +400,14 @@ impl Pass<'_, '_> {
                 self.look_up_row(behind(ROWS_AHEAD), self.lanes.read);
             }
             if behind(2 * ROWS_AHEAD) < rows {
-                self.reply_row::<BY_PORT>(behind(2 * ROWS_AHEAD), vector);
+                self.reply_row::<L, BY_PORT>(behind(2 * ROWS_AHEAD), vector);
             }
             step += 1;
         }
-        self.show_hits();
-        self.totals
+        if L::IS_PLAIN {
+            self.show_hits();
+        }
+        (self.totals, self.stopped)
     }
 
     /// Shows the sample of keys that were found what is to be sampled: they stand in the replies.

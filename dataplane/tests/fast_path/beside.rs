@@ -204,8 +204,8 @@ fn beside(
     World::beside(config, Dialects::Auto, manner, caps, batch, |store, sent| {
         let (sent, store) = (Arc::clone(sent), Arc::clone(store));
         let has = VecDeque::new();
-        let (random, told, open) = (Random(seed), 0, true);
-        let whole = whole.then(|| (store.session().unwrap(), Random(seed)));
+        let (random, told, open) = (Random::new(seed), 0, true);
+        let whole = whole.then(|| (store.session().unwrap(), Random::new(seed)));
         let in_full = if fault == Fault::None { 5 } else { 1000 };
         let engine = Reporter { sent, store, fault, random, has, told, in_full, open, whole };
         let verify_one_in = NonZeroU32::new(in_full).unwrap();
@@ -243,7 +243,7 @@ fn counted_of_clients(world: &mut World) -> (Vec<String>, [u64; 8]) {
 
 fn compare(seed: u64, caps: TxCaps, batch: Batches) {
     let corpus = corpus();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut worlds = MANNERS.map(|manner| beside(manner, caps, seed, batch, Fault::None));
     let (mut sent, mut bursts) = (0, 0);
     while sent < packets() / 5 {

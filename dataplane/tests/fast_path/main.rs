@@ -24,12 +24,13 @@ use world::{PORT, SERVER, World};
 /// `shares` are those of `set`s in bursts, as [`Random::text`] has them.
 fn compare(seed: u64, packets: usize, caps: TxCaps, shares: &[Option<usize>]) {
     let corpus = corpus();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut worlds = [Manner::Off, Manner::Vector, Manner::Portable].map(|m| World::new(m, caps));
     let (mut sent, mut bursts) = (0, 0);
     while sent < packets {
         let n = 1 + random.below(64);
         let sets = shares[random.below(shares.len())];
+        random.mix();
         let frames: Vec<Vec<u8>> =
             (0..n).map(|id| random.frame(u16::try_from(id).unwrap(), sets, &corpus)).collect();
         let [want, fast, portable] = worlds.each_mut().map(|world| world.ask(&frames));
@@ -112,6 +113,132 @@ fn a_get_does_not_go_before_what_hides_behind_a_broken_request() {
         let get = || datagram(CLIENT, b"get b\r\n");
         let sets = [set("a"), set("b")];
         ask_all(dialects, &[&sets, &[get()], &[datagram(CLIENT, &text), get(), get()]]);
+    }
+}
+
+/// The same over IPv6, or with a tag.
+fn datagram_of(v6: bool, vlans: &[u16], text: &[u8]) -> Vec<u8> {
+    let payload = [&[0, 1, 0, 0, 0, 1, 0, 0], text].concat();
+    let (src, dst) = match v6 {
+        true => ("[fd00::1]:40000", "[fd00::2]:11211"),
+        false => (CLIENT, "10.0.0.2:11211"),
+    };
+    let (src, dst, src_mac, dst_mac) = (src.parse().unwrap(), dst.parse().unwrap(), PEER_MAC, MAC);
+    UdpFrame { src_mac, dst_mac, vlans, src, dst, payload: &payload }.to_vec().unwrap()
+}
+
+/// A binary get of this opcode.
+fn binary(op: u8, key: &str) -> Vec<u8> {
+    let len = u8::try_from(key.len()).unwrap();
+    let mut packet = vec![0x80, op, 0, len, 0, 0, 0, 0, 0, 0, 0, len];
+    packet.extend([1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0]);
+    packet.extend(key.bytes());
+    packet
+}
+
+/// Gets of `key` in other forms.
+fn other_forms(key: &str) -> Vec<Vec<u8>> {
+    let texts =
+        ["", " v", " k v", " v f t c s k", " q k v"].map(|flags| format!("mg {key}{flags}\r\n"));
+    let mut texts: Vec<Vec<u8>> = texts.map(String::into_bytes).into();
+    texts.extend([0, 9, 0xc, 0xd].map(|op| binary(op, key)));
+    let mut frames: Vec<_> = texts.iter().map(|text| datagram_of(false, &[], text)).collect();
+    texts.push(format!("get {key}\r\n").into_bytes());
+    for (v6, vlans) in [(true, &[][..]), (false, &[7])] {
+        frames.extend(texts.iter().map(|text| datagram_of(v6, vlans, text)));
+    }
+    frames
+}
+
+#[test]
+fn other_forms_are_answered_before_the_general_stages() {
+    for caps in [TxCaps::default(), TxCaps { ip: true, udp: true }] {
+        let mut worlds =
+            [Manner::Off, Manner::Vector, Manner::Portable].map(|manner| World::new(manner, caps));
+        let long = "k".repeat(32);
+        for world in &mut worlds {
+            for (key, value) in [("a", "1"), (&long, "2"), ("b", &"v".repeat(300))] {
+                world.ask(&[set(key, value, "")]);
+            }
+            world.ask(&[datagram(CLIENT, b"set f 123456 1000 5\r\nvalue\r\n")]);
+        }
+        for key in ["a", "b", "f", "none", &long] {
+            let frames = other_forms(key);
+            let before = worlds.each_ref().map(|world| world.counters.batches.get());
+            let [want, fast, portable] = worlds.each_mut().map(|world| world.ask(&frames));
+            assert!(fast == want && portable == want, "{key}");
+            // One by one, what is answered is a batch of its own; all at once, they are one.
+            let batches = worlds.each_ref().map(|world| world.counters.batches.get());
+            assert_eq!([1, 1, 1], std::array::from_fn(|n| batches[n] - before[n]), "{key}");
+            let [want, fast, portable] = worlds.each_mut().map(|world| {
+                let delete = datagram(CLIENT, b"delete nothing\r\n");
+                let mut replies = Vec::new();
+                for frame in &frames {
+                    let batches = world.counters.batches.get();
+                    replies.extend(world.ask(&[frame.clone(), delete.clone()]));
+                    replies
+                        .push(vec![u8::try_from(world.counters.batches.get() - batches).unwrap()]);
+                }
+                replies
+            });
+            let batches_of = |all: &[Vec<u8>], n| all.iter().filter(|r| **r == [n]).count();
+            let all = frames.len();
+            assert_eq!(
+                [batches_of(&want, 1), batches_of(&fast, 2), batches_of(&portable, 2)],
+                [all; 3]
+            );
+        }
+        let [want, fast, portable] = worlds.each_mut().map(World::counted);
+        assert!(fast == want && portable == want);
+    }
+}
+
+#[test]
+fn what_meta_commands_say_more_of_is_left() {
+    let ask = |text: &[u8]| datagram(CLIENT, text);
+    let key = ask(b"ms YSBi 2 b\r\nab\r\n");
+    let get = binary(0, "a b");
+    let stale = [ask(b"ms s 2\r\nab\r\n"), ask(b"md s I T30\r\n")];
+    let mg = || ask(b"mg s k v t c\r\n");
+    ask_all(
+        Dialects::Auto,
+        &[
+            &[key],
+            &[ask(&get), ask(&binary(0xc, "a b")), ask(b"mg YSBi b k v\r\n")],
+            &stale,
+            &[mg(), mg(), ask(b"mg s h l\r\n"), mg()],
+            &[ask(b"mg s E9 N30 v c\r\n"), mg()],
+        ],
+    );
+    // Text, whatever it begins with.
+    ask_all(Dialects::Only(Dialect::Ascii), &[&[set("s", "1", "")], &[ask(&binary(0, "s")), mg()]]);
+}
+
+#[test]
+fn other_forms_keep_their_order_with_changes() {
+    let change = |text: &str| datagram(CLIENT, text.as_bytes());
+    for read in other_forms("a") {
+        for other in [
+            change("delete a\r\n"),
+            change("append a 0 0 1\r\nx\r\n"),
+            change("flush_all\r\n"),
+            datagram_of(true, &[], b"set a 0 0 3\r\nsix\r\n"),
+            change("mg a N30 T30 v\r\n"),
+            change("get a\r\ndelete a\r\n"),
+        ] {
+            let (one, two) = (|| set("a", "1", ""), || set("a", "22", " noreply"));
+            let read = || read.clone();
+            ask_all(
+                Dialects::Auto,
+                &[
+                    &[one(), read(), two(), read()],
+                    &[read(), other.clone(), read(), one(), read()],
+                    &[other.clone(), other.clone(), other.clone(), other.clone(), read(), one()],
+                    &[one(), other.clone(), read(), two(), read(), other],
+                    &[read()],
+                ],
+            );
+        }
     }
 }
 

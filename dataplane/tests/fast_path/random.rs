@@ -1,6 +1,5 @@
 //! Random and hostile requests.
 
-use crate::world::{PORT, SERVER};
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,12 +7,30 @@ use wire::build::UdpFrame;
 use wire::corrupt::Corruption;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
-pub(crate) struct Random(pub(crate) u64);
+pub(crate) struct Random {
+    state: u64,
+    /// Of 40 requests, how many are gets of other forms; and of 40 frames, how many go over IPv6, and how many
+    /// have tags.
+    others: usize,
+    v6: usize,
+    tagged: usize,
+}
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { state: seed, others: 2, v6: 1, tagged: 1 }
+    }
+
+    /// What a burst is made of: frames of one kind nearly all, or of several.
+    pub(crate) fn mix(&mut self) {
+        let shares = [0, 2, 20, 40];
+        self.others = shares[self.below(4)];
+        (self.v6, self.tagged) = [(1, 1), (1, 1), (10, 5), (40, 1), (0, 40)][self.below(5)];
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
@@ -86,10 +103,63 @@ impl Random {
         [line.as_bytes(), &value, end.as_bytes(), behind.as_bytes()].concat()
     }
 
+    /// An `mg`, nearly always one of the usual flags.
+    fn meta(&mut self) -> Vec<u8> {
+        let key = self.key();
+        let mut flags: Vec<&str> = Vec::new();
+        for flag in ["v", "v", "k", "f", "t", "s", "c", "q"] {
+            if self.below(2) == 0 && !flags.contains(&flag) {
+                flags.insert(self.below(flags.len() + 1), flag);
+            }
+        }
+        let (mut blank, mut end, mut behind) = (" ", "\r\n", "");
+        match self.below(30) {
+            0 => flags.push(self.of(&["h", "l", "u", "Oabc", "b", "O", "g", "p"])),
+            1 => {
+                flags.push(self.of(&["N30", "T10", "T-1", "R30", "C1", "E5", "v", "K", "x y", ""]))
+            }
+            2 => blank = self.of(&["  ", "\t", "\u{1}"]),
+            3 => end = self.of(&["\n", " \r\n", "\r", "", "\r\r\n"]),
+            4 => behind = self.of(&["get a\r\n", "delete a\r\n", "x", "mn\r\n"]),
+            _ => {}
+        }
+        let flags: String = flags.iter().flat_map(|flag| [blank, *flag]).collect();
+        format!("mg {key}{flags}{end}{behind}").into_bytes()
+    }
+
+    /// A binary get, nearly always a good one.
+    fn binary(&mut self) -> Vec<u8> {
+        let (key, op) = (self.key(), [0, 9, 0xc, 0xd][self.below(4)]);
+        let len = u8::try_from(key.len()).unwrap();
+        let mut packet = vec![0x80, op, 0, len, 0, 0, 0, 0, 0, 0, 0, len];
+        packet.extend(self.next().to_le_bytes());
+        packet.extend([0; 4]);
+        packet.extend(key.bytes());
+        match self.below(30) {
+            0 => packet[1] = self.byte() % 0x26,
+            1 => {
+                let at = 2 + self.below(10);
+                packet[at] = packet[at].wrapping_add(1 + self.byte() % 4);
+            }
+            2 => packet.extend(b"x"),
+            3 => packet.truncate(self.below(packet.len())),
+            4 => packet.extend(packet.clone()),
+            5 => {
+                let at = 24 + self.below(key.len());
+                packet[at] = self.byte();
+            }
+            _ => {}
+        }
+        packet
+    }
+
     /// `sets` of 40 are `set`s, and some of the others; `None`: not any.
     pub(crate) fn text(&mut self, sets: Option<usize>, corpus: &[Vec<u8>]) -> Vec<u8> {
         if sets.is_some_and(|sets| self.below(40) < sets) {
             return self.set();
+        }
+        if self.below(40) < self.others {
+            return if self.below(2) == 0 { self.meta() } else { self.binary() };
         }
         let key = self.key();
         let line = match self.below(40) {
@@ -160,18 +230,34 @@ impl Random {
             "127.0.0.1:4444",
             "10.0.0.1:11211",
         ];
-        let v6 = self.below(30) == 0;
+        let sources6 = ["[fd00::1]:40000", "[fd00::9]:5000", "[fd00::9:1:77]:65535"];
+        let odd6 = [
+            "[fd11::1]:4444",
+            "[fd12::1]:4444",
+            "[fd00::1]:53",
+            "[fd00::1]:1900",
+            "[fd00::2]:9000",
+            "[::]:4444",
+            "[::1]:4444",
+            "[::ffff:10.0.0.1]:4444",
+            "[ff02::1]:4444",
+            "[fd00::1]:11211",
+        ];
+        let v6 = self.below(40) < self.v6;
         let src = match self.below(30) {
-            _ if v6 => "[fd00::1]:40000",
+            0 if v6 => self.of(&odd6),
+            _ if v6 => self.of(&sources6),
             0 => self.of(&odd),
             _ => self.of(&sources),
         };
-        let vlans: &[u16] = if self.below(30) == 0 { &[7] } else { &[] };
-        let dst = if v6 {
-            "[fd00::2]:11211".parse().unwrap()
-        } else {
-            SocketAddr::new(SERVER.into(), PORT)
+        let tags = [&[7][..], &[0], &[4095], &[7, 9]];
+        let vlans = if self.below(40) < self.tagged { tags[self.below(4)] } else { &[] };
+        let dst = match (v6, self.below(40)) {
+            (true, 0) => self.of(&["[fd00::3]:11211", "[ff02::1]:11211", "[fd00::2]:80"]),
+            (true, _) => "[fd00::2]:11211",
+            (false, _) => "10.0.0.2:11211",
         };
+        let dst: SocketAddr = dst.parse().unwrap();
         let (src_mac, dst_mac, src) = (PEER_MAC, MAC, src.parse().unwrap());
         let mut frame =
             UdpFrame { src_mac, dst_mac, vlans, src, dst, payload: &payload }.to_vec().unwrap();
@@ -186,13 +272,16 @@ impl Random {
             }
             2 => {
                 // Of a header, and the others still right.
-                let bit = self.below(8 * 54.min(frame.len()));
+                let bit = self.below(8 * 78.min(frame.len()));
                 frame[bit / 8] ^= 1 << (bit % 8);
             }
             3 => frame.truncate(self.below(frame.len())),
             4 => frame.extend(std::iter::repeat_n(0xaa, self.below(20))),
             // No checksum.
-            5 if !v6 && vlans.is_empty() => frame[40..42].fill(0),
+            5 => {
+                let at = 40 + 4 * vlans.len() + if v6 { 20 } else { 0 };
+                frame[at..at + 2].fill(0);
+            }
             6 if sets.is_some() => frame = corpus[self.below(corpus.len())].clone(),
             _ => {}
         }

@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use store::{Session, Store, StoreConfig};
 use wire::verify::{verify_ip4_header, verify_udp};
-use wire::{Cidr, Local};
+use wire::{Cidr, Eth, Local, eth};
 
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 pub(crate) const PORT: u16 = 11_211;
@@ -76,7 +76,8 @@ impl World {
         port.info.tx_caps = caps;
         let own = [(IpAddr::V4(SERVER), 24), ("fd00::2".parse().unwrap(), 64)];
         let local = Local::new(MAC, &own, PORT).unwrap();
-        let allow = ["11.0.0.0/8"].map(|c| c.parse::<Cidr>().unwrap()).into_iter().collect();
+        let allow =
+            ["11.0.0.0/8", "fd11::/16"].map(|c| c.parse::<Cidr>().unwrap()).into_iter().collect();
         let worker = Worker::new(WorkerConfig {
             ports: vec![WorkerPort {
                 queues: port.queues.pop().unwrap(),
@@ -121,8 +122,11 @@ impl World {
             .into_iter()
             .map(|(mut bytes, tx)| {
                 // The general stages have the same sums of values from the store.
-                if self.sums && bytes[12..15] == [8, 0, 0x45] && bytes[23] == 17 {
-                    let good = verify_ip4_header(&bytes, 14) && verify_udp(&bytes, 14, 34, false);
+                if self.sums
+                    && let Some((l3, l4, ipv6)) = udp_of(&bytes)
+                {
+                    let good =
+                        (ipv6 || verify_ip4_header(&bytes, l3)) && verify_udp(&bytes, l3, l4, ipv6);
                     assert!(good, "{}", String::from_utf8_lossy(&bytes));
                 }
                 bytes.extend(format!("{tx:?}").bytes());
@@ -180,6 +184,18 @@ impl World {
                     && !line.contains(":error "))
         }));
         all
+    }
+}
+
+/// Where the network header of a frame begins, and the UDP header, and whether that is over IPv6.
+fn udp_of(frame: &[u8]) -> Option<(u8, u8, bool)> {
+    let eth = Eth::checked(frame).ok()?;
+    let l3 = eth.l3();
+    let at = |n: u8| frame.get(usize::from(l3 + n)).copied();
+    match eth.ethertype() {
+        eth::IPV4 if (at(0), at(9)) == (Some(0x45), Some(17)) => Some((l3, l3 + 20, false)),
+        eth::IPV6 if at(6) == Some(17) => Some((l3, l3 + 40, true)),
+        _ => None,
     }
 }
 

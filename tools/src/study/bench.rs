@@ -4,7 +4,7 @@
 //! a look-up alone costs. Fails when there is not enough memory.
 
 use super::engine::{Beside, Replicated, Way};
-use super::load::{Load, SERVER, Shape};
+use super::load::{Load, SERVER, SERVER6, Shape};
 use super::one_sided::Reader;
 use super::{per, thread_cpu};
 use crate::workload::{Popularity, Sampler};
@@ -180,7 +180,7 @@ impl Bench {
                 info: info.clone(),
                 local: Arc::new(Local {
                     rdma: self.reader.is_some(),
-                    ..Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?
+                    ..Local::new(MAC, &[(SERVER.0.into(), 24), (SERVER6.0.into(), 64)], SERVER.1)?
                 }),
                 exception_path: None,
                 sends_for_kernel: false,

@@ -8,13 +8,20 @@ use driver_shim::ports::memory::{MAC, PEER_MAC};
 use gnomon_client::codec::reply::append_value;
 use gnomon_client::codec::{Protocol, Set, udp};
 use gpu::{ReplyHead, RowFacts, WholeReply};
-use std::net::{Ipv4Addr, SocketAddr};
+use memcache::binary::{HEADER_BYTES, Header, REQUEST_MAGIC, RESPONSE_MAGIC, opcode};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use wire::build::UdpFrame;
 
 /// The worker's address.
 pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 11_211);
 /// The client's.
 pub const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 40_000);
+/// The worker's address over IPv6.
+pub const SERVER6: (Ipv6Addr, u16) = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2), 11_211);
+/// The client's.
+const CLIENT6: (Ipv6Addr, u16) = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1), 40_000);
+/// The network of [`Load::Vlan`].
+const VLAN: u16 = 7;
 /// Where the UDP header of a frame begins: behind those of Ethernet and IPv4.
 pub const UDP_AT: usize = 14 + 20;
 /// Where the text begins: behind the UDP and memcached headers.
@@ -35,6 +42,14 @@ pub enum Load {
     Set,
     /// A one-sided read of an item that is there.
     Read,
+    /// [`Load::Get`] over IPv6.
+    Get6,
+    /// [`Load::Get`] with a VLAN tag.
+    Vlan,
+    /// One key that is there, by `mg` with the flags k and v.
+    Mg,
+    /// The same by a binary get.
+    Binary,
 }
 
 /// Keys in a request of [`Load::Multiget`].
@@ -72,9 +87,9 @@ impl Shape {
     /// Whether a reply frame is what its request must get, whatever it was: a request's number,
     /// which replies repeat, shows.
     pub fn is_right(self, reply: &[u8]) -> bool {
-        let asked = reply.get(TEXT_AT - 8..TEXT_AT - 6);
-        let loads = [Load::Get, Load::Miss, Load::Multiget, Load::Set];
-        let load = loads.into_iter().find(|load| asked == Some(&[0, *load as u8]));
+        let text_at = text_at(reply);
+        let asked = reply.get(text_at - 8..text_at - 6);
+        let load = Load::ANSWERED.into_iter().find(|load| asked == Some(&[0, *load as u8]));
         load.is_some_and(|load| load.is_right(self, reply))
     }
 
@@ -139,7 +154,43 @@ impl Shape {
     }
 }
 
+/// Where the text of a frame begins.
+fn text_at(frame: &[u8]) -> usize {
+    match frame.get(12..14) {
+        Some([0x86, 0xdd]) => TEXT_AT + 20,
+        Some([0x81, 0x00]) => TEXT_AT + 4,
+        _ => TEXT_AT,
+    }
+}
+
+/// A packet of the binary protocol for a get of one key, or the answer to one that was found.
+fn binary_packet(magic: u8, cas: u64, extras: &[u8], key: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+    let header = Header {
+        magic,
+        opcode: opcode::GET,
+        key_bytes: u16::try_from(key.len()).ok()?,
+        extras_bytes: u8::try_from(extras.len()).ok()?,
+        status: 0,
+        body_bytes: u32::try_from(extras.len() + key.len() + value.len()).ok()?,
+        opaque: [0; 4],
+        cas,
+    };
+    Some([&header.bytes()[..], extras, key, value].concat())
+}
+
 impl Load {
+    /// Those whose replies are text, or packets of the binary protocol.
+    const ANSWERED: [Self; 8] = [
+        Self::Get,
+        Self::Miss,
+        Self::Multiget,
+        Self::Set,
+        Self::Get6,
+        Self::Vlan,
+        Self::Mg,
+        Self::Binary,
+    ];
+
     /// The word for people and flags.
     pub fn name(self) -> &'static str {
         match self {
@@ -148,6 +199,10 @@ impl Load {
             Self::Multiget => "multiget",
             Self::Set => "set",
             Self::Read => "read",
+            Self::Get6 => "get6",
+            Self::Vlan => "vlan",
+            Self::Mg => "mg",
+            Self::Binary => "binary",
         }
     }
 
@@ -169,21 +224,26 @@ impl Load {
                     Protocol::Ascii.set(&set, &mut text);
                 }
             }
-            Self::Get | Self::Multiget | Self::Miss => {
+            Self::Mg => {
+                let key = shape.key(*asked.first()?);
+                text.extend([b"mg ", key.as_slice(), b" k v\r\n"].concat());
+            }
+            Self::Binary => {
+                let key = shape.key(*asked.first()?);
+                text.extend(binary_packet(REQUEST_MAGIC, 0, &[], &key, &[])?);
+            }
+            Self::Get | Self::Multiget | Self::Miss | Self::Get6 | Self::Vlan => {
                 let first = if self == Self::Miss { items } else { 0 };
                 Protocol::Ascii.get(asked.iter().map(|i| shape.key(first + i)), &mut text);
             }
             Self::Read => return None,
         }
-        UdpFrame {
-            src_mac: PEER_MAC,
-            dst_mac: MAC,
-            vlans: &[],
-            src: SocketAddr::from(CLIENT),
-            dst: SocketAddr::from(SERVER),
-            payload: &text,
-        }
-        .to_vec()
+        let (src, dst) = match self {
+            Self::Get6 => (SocketAddr::from(CLIENT6), SocketAddr::from(SERVER6)),
+            _ => (SocketAddr::from(CLIENT), SocketAddr::from(SERVER)),
+        };
+        let vlans = if self == Self::Vlan { &[VLAN][..] } else { &[] };
+        UdpFrame { src_mac: PEER_MAC, dst_mac: MAC, vlans, src, dst, payload: &text }.to_vec()
     }
 
     /// The text that such a request for these items must get.
@@ -202,9 +262,12 @@ impl Load {
     /// Whether a reply frame is what such a request must get, whichever items it got. Nothing is
     /// said here of READs.
     pub fn is_right(self, shape: Shape, reply: &[u8]) -> bool {
-        let mut text = reply.get(TEXT_AT..).unwrap_or_default();
-        if self == Self::Set {
-            return text == b"STORED\r\n";
+        let mut text = reply.get(text_at(reply)..).unwrap_or_default();
+        match self {
+            Self::Set => return text == b"STORED\r\n",
+            Self::Mg => return is_right_meta(shape, text),
+            Self::Binary => return is_right_binary(shape, text),
+            _ => {}
         }
         let values = if self == Self::Miss { 0 } else { self.keys() };
         let mut want = Vec::new();
@@ -218,6 +281,27 @@ impl Load {
         }
         text == b"END\r\n"
     }
+}
+
+/// Whether an `mg` with the flags k and v is answered so.
+fn is_right_meta(shape: Shape, text: &[u8]) -> bool {
+    let begins = format!("VA {} k", shape.value_bytes);
+    let key = text.strip_prefix(begins.as_bytes()).and_then(|rest| shape.key_in(rest));
+    key.is_some_and(|i| {
+        let (key, value) = (shape.key(i), shape.value(i));
+        text == [begins.as_bytes(), key.as_slice(), b"\r\n", value.as_slice(), b"\r\n"].concat()
+    })
+}
+
+/// Whether a binary get is answered so. Which key it was does not show, but for the value.
+fn is_right_binary(shape: Shape, packet: &[u8]) -> bool {
+    let Some((Header { cas, .. }, body)) = Header::split(packet) else { return false };
+    let value = body.get(4..).unwrap_or_default();
+    let whole = binary_packet(RESPONSE_MAGIC, cas, &[0; 4], &[], value);
+    value.len() == shape.value_bytes
+        && packet.len() == HEADER_BYTES + 4 + value.len()
+        && whole.as_deref() == Some(packet)
+        && (value.is_empty() || value.first().is_some_and(u8::is_ascii_digit))
 }
 
 /// Whether a reply frame has this text, to the byte, and UDP's length says so.
@@ -246,6 +330,36 @@ mod tests {
         assert_eq!(text(&ask(Load::Miss, &[7])), b"get 0000000107\r\n");
         assert_eq!(text(&ask(Load::Multiget, &[7, 12])), b"get 0000000007 0000000012\r\n");
         assert_eq!(text(&ask(Load::Set, &[12])), b"set 0000000012 0 0 5\r\n12121\r\n");
+    }
+
+    #[test]
+    fn other_forms_are_answered_in_their_words() {
+        let reply = |text: &[u8]| [&[0; TEXT_AT][..], text].concat();
+        let hit = reply(b"VA 5 k0000000012\r\n12121\r\n");
+        assert!(Load::Mg.is_right(SHAPE, &hit) && !Load::Get.is_right(SHAPE, &hit));
+        let packet = binary_packet(RESPONSE_MAGIC, 9, &[0; 4], &[], b"12121").unwrap();
+        assert!(Load::Binary.is_right(SHAPE, &reply(&packet)));
+        for at in 0..packet.len() - 5 {
+            let mut wrong = packet.clone();
+            wrong[at] ^= 1;
+            let is_cas = (16..24).contains(&at);
+            assert_eq!(Load::Binary.is_right(SHAPE, &reply(&wrong)), is_cas, "byte {at}");
+        }
+        for load in [Load::Get6, Load::Vlan, Load::Mg, Load::Binary] {
+            let mut frame = load.request(SHAPE, &[12], 100).unwrap();
+            let at = text_at(&frame);
+            assert_eq!(frame[at - 7], load as u8);
+            let text: &[u8] = match load {
+                Load::Mg => b"VA 5 k0000000012\r\n12121\r\n",
+                Load::Binary => &packet,
+                _ => b"VALUE 0000000012 0 5\r\n12121\r\nEND\r\n",
+            };
+            frame.truncate(at);
+            frame.extend(text);
+            assert!(SHAPE.is_right(&frame), "{load:?}");
+            frame.pop();
+            assert!(!SHAPE.is_right(&frame), "{load:?}");
+        }
     }
 
     #[test]

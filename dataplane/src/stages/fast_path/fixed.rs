@@ -3,10 +3,11 @@
 //! In: a window with a request. Out: the reply in its place, with its headers, made of what the
 //! request's have. Nothing fails.
 
-use crate::plain::seal::{AROUND_TEXT, L4, LESS_FIXED, turn};
+use crate::plain::family::{FRAME, Headers, V4};
+use crate::plain::seal::{AROUND_TEXT, L4, LESS_FIXED};
 use crate::plain::sum::of;
 use crate::plain::vector::{PROTOCOL, Vector};
-use crate::plain::window::{TEXT, WINDOW, part, put};
+use crate::plain::window::{TEXT, part, put};
 
 /// A text, and the sum of what goes with it.
 #[derive(Debug)]
@@ -26,35 +27,39 @@ impl<const N: usize> Fixed<N> {
         Self { text: *text, udp_len, sum }
     }
 
-    /// Writes it over the request, and returns its UDP length. `header` is the sum of the reply's IPv4
-    /// header, but for its length.
+    /// Writes it over the request in a frame with these headers, and returns its UDP length. `header` is the sum of the
+    /// reply's IPv4 header, but for its length.
     #[inline(always)]
     pub(super) fn write<const BY_PORT: bool>(
         &self,
-        window: &mut [u8; WINDOW],
+        bytes: &mut [u8; FRAME],
+        headers: impl Headers,
         header: u16,
         vector: impl Vector,
     ) -> u16 {
-        put(window, TEXT, self.text);
-        finish::<BY_PORT>(window, self.udp_len, header, self.sum, vector);
+        if let Some(window) = headers.window(bytes) {
+            put(window, TEXT, self.text);
+        }
+        finish::<BY_PORT>((bytes, headers), self.udp_len, header, self.sum, vector);
         self.udp_len
     }
 }
 
-/// Writes a text of a line over the request, and returns its UDP length.
+/// Writes a text of a line over the request in a plain frame, and returns its UDP length.
 #[cold]
 #[inline(never)]
 pub(super) fn write_line<const BY_PORT: bool>(
-    window: &mut [u8; WINDOW],
+    bytes: &mut [u8; FRAME],
     line: &[u8],
     header: u16,
     vector: impl Vector,
 ) -> u16 {
-    for (to, from) in window.iter_mut().skip(TEXT).zip(line) {
+    for (to, from) in bytes.iter_mut().skip(TEXT).zip(line) {
         *to = *from;
     }
     let udp_len = u16::try_from(AROUND_TEXT + line.len()).unwrap_or(0);
-    finish::<BY_PORT>(window, udp_len, header, beside(udp_len) + u32::from(of(line)), vector);
+    let sum = beside(udp_len) + u32::from(of(line));
+    finish::<BY_PORT>((bytes, V4), udp_len, header, sum, vector);
     udp_len
 }
 
@@ -64,14 +69,15 @@ const fn beside(udp_len: u16) -> u32 {
 
 #[inline(always)]
 fn finish<const BY_PORT: bool>(
-    window: &mut [u8; WINDOW],
+    (bytes, headers): (&mut [u8; FRAME], impl Headers),
     udp_len: u16,
     header: u16,
     sum: u32,
     vector: impl Vector,
 ) {
+    let Some(window) = headers.window(bytes) else { return };
     let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
     // Ports, and the request's number.
     let sum = u64::from(u32::from(header) + LESS_FIXED + sum) + word(L4) + word(42);
-    turn::<BY_PORT>(window, udp_len, header, sum, vector);
+    headers.turn::<BY_PORT>(bytes, udp_len, header, sum, vector);
 }

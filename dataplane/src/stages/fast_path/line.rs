@@ -44,6 +44,8 @@ impl Line {
     }
 
     /// The line for a value of this length, which fits a datagram.
+    #[cold]
+    #[inline(never)]
     pub(super) fn with_flags(flags: u32, value_len: usize) -> Self {
         Self::made(flags, value_len)
     }
@@ -52,6 +54,15 @@ impl Line {
     #[inline(always)]
     pub(super) fn with_digit(&self, flags: u32) -> Digit<'_> {
         Digit { line: self, more: flags << 8 }
+    }
+
+    /// Writes the digits of the value's length, and returns where they end.
+    #[inline(always)]
+    pub(super) fn put_digits(&self, window: &mut [u8; WINDOW], at: usize) -> usize {
+        // They stand behind ` 0 `, and a line end behind them.
+        let [first, _] = self.text;
+        put(window, at, (first >> 24).to_le_bytes());
+        at + usize::from(self.len) - b" 0 \r\n".len()
     }
 
     /// By what the reply's sum is more than the request's beside: its verb, and twice its length.

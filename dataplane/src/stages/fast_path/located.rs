@@ -12,6 +12,7 @@
 //! **Order**: a request of the batch that may change something, which is any that is not one to read and not
 //! to be dropped, ends the pass.
 
+use super::lane::Plain;
 use super::totals::{Totals, next_of};
 use super::{Answered, Context, FastPath, Lanes, Pass, ROWS, whole};
 use crate::plain::requests::{KEY, LOOK, PLAIN_AROUND_KEY, Requests};
@@ -123,6 +124,7 @@ impl FastPath {
                 liveness,
                 dialects: observer.server.dialects,
                 totals: Totals::default(),
+                stopped: None,
             };
             let (sought, known) = (0, 0);
             let work =
@@ -209,7 +211,7 @@ impl<const BY_PORT: bool> Work for Located<'_, '_, BY_PORT> {
                 }
             }
             if behind(2 * ROWS_AHEAD) < rows {
-                self.pass.reply_row::<BY_PORT>(behind(2 * ROWS_AHEAD), vector);
+                self.pass.reply_row::<Plain, BY_PORT>(behind(2 * ROWS_AHEAD), vector);
             }
             step += 1;
         }

@@ -3,19 +3,21 @@
 //! In: frames as they came. Out: their lanes, and their index buckets on the way to the cache. Frames
 //! are only looked at.
 
+use super::form::Form;
+use super::lane::{self, Lane};
 use super::read_sets::SetsRead;
 use super::totals::{Totals, next_of};
 use super::{Pass, left_of};
 use crate::plain::Manner;
-use crate::plain::requests::{KEY, LOOK};
+use crate::plain::family::Family;
 use crate::plain::vector::{KEY_BLOCK, ROW, Vector};
-use crate::plain::window::part;
 use store::KeyHash;
 
 impl Pass<'_, '_> {
-    /// Reads the requests of a row. `false`: none of them is for the fast path, nor is any behind them.
+    /// Reads the requests of a row. `false`: none of them is for the fast path, nor is any behind them; or the pass has
+    /// stopped at this row.
     #[inline(always)]
-    pub(super) fn read_row(
+    pub(super) fn read_row<L: Lane>(
         &mut self,
         row: usize,
         (sets, manner): (&mut SetsRead, Manner),
@@ -27,18 +29,26 @@ impl Pass<'_, '_> {
         let frames = self.burst.get(row * ROW..).unwrap_or_default();
         for n in 0..ROW {
             let Some(frame) = frames.get(n) else { break };
-            let look = frame.window::<LOOK>().filter(|_| self.region.owns(frame));
-            let asked = look.and_then(|look| self.requests.asked(frame, look, vector));
-            let (Some(look), Some(asked)) = (look, asked) else {
+            if !self.region.owns(frame) {
+                left |= 1u64 << n;
+                continue;
+            }
+            // No closure in between: where one is not inlined, vector instructions are calls.
+            let asked = L::read(frame, self.requests, self.dialects, vector);
+            let Some((asked, key)) = asked else {
                 left |= 1u64 << n;
                 continue;
             };
-            keys[n] = *part(look, KEY);
+            keys[n] = *key;
             (lens[n], headers[n]) = (asked.key_len, asked.header);
             read |= 1 << n;
         }
         if left != 0 {
             let left = left << (row * ROW);
+            if !L::IS_ANY && self.has_others::<L>(left) {
+                self.stopped = Some(row);
+                return false;
+            }
             if read == 0 && !self.goes_on(row, left, (&mut *sets, manner)) {
                 return false;
             }
@@ -60,6 +70,14 @@ impl Pass<'_, '_> {
         self.lanes.header[row] = headers;
         self.lanes.read |= read << (row * ROW);
         true
+    }
+
+    /// Whether there is something among the frames of a row that are left which the lane for any form may answer.
+    #[cold]
+    #[inline(never)]
+    fn has_others<L: Lane>(&self, mut left: u64) -> bool {
+        let frames = std::iter::from_fn(|| next_of(&mut left)).filter_map(|n| self.burst.get(n));
+        frames.filter_map(lane::of).any(|of| !L::IS_PLAIN || of != (Family::V4, Form::Text))
     }
 
     /// Whether what stands behind a row that has nothing for this pass is to be looked at: the row has `set`s alone, and

@@ -1,41 +1,36 @@
 //! Step 3: requests of a row become replies, in their own frames.
 //!
 //! In: proposed locations whose items were prefetched some rows ago. Out: frames that are fit to
-//! send. The item is verified as stage 6 verifies it; where that fails, or the reply is none for the
-//! fast path, the frame is left as it was. Nothing is summed twice: addresses, ports, request id and
-//! key stand in the reply as in the request, so its checksum follows from the request's by what is
-//! other in it (RFC 1624).
+//! send (`hit`), or as they were.
 
-use super::fixed::Fixed;
-use super::line::{Digit, Line, TAIL};
-use super::totals::next_of;
-use super::{Pass, bits_of};
+use super::Pass;
+use super::bits_of;
+use super::form::Form;
+use super::hit::Request;
+use super::lane::Lane;
+use super::totals::{AROUND_KEY, next_of};
 use crate::observe::Observer;
+use crate::plain::family::{FRAME, Headers, finish};
 use crate::plain::requests::KEY;
-use crate::plain::seal::{END, finish, turn};
-use crate::plain::sum;
-use crate::plain::vector::{Portable, ROW, Vector};
-use crate::plain::window::{TEXT, WINDOW, part, put};
-use base::small_bytes;
+use crate::plain::vector::{ROW, Vector};
 use driver_shim::Frame;
-use memcache::text::VALUE_OVERHEAD_BYTES;
-use store::{ItemRef, SUM_KEPT_MIN_BYTES};
-use wire::udp_frame::PAYLOAD_MAX_BYTES;
-
-/// The reply to a miss.
-const MISS: Fixed<5> = Fixed::new(END);
 
 impl Pass<'_, '_> {
     /// Answers the requests of a row.
     #[inline(always)]
-    pub(super) fn reply_row<const BY_PORT: bool>(&mut self, row: usize, vector: impl Vector) {
+    pub(super) fn reply_row<L: Lane, const BY_PORT: bool>(
+        &mut self,
+        row: usize,
+        vector: impl Vector,
+    ) {
         let (mut left, far) = (bits_of(self.lanes.read, row), bits_of(self.lanes.far, row));
-        let (found, headers) = (&self.lanes.found[row], self.lanes.header[row]);
+        let (found, sums) = (&self.lanes.found[row], self.lanes.header[row]);
         let key_lens = self.lanes.key_len[row];
         let frames = self.burst.get_mut(row * ROW..).unwrap_or_default();
         let mut answered = 0;
         let mut missed = left & far;
-        if missed != 0
+        if L::IS_PLAIN
+            && missed != 0
             && let Some(before) = self.observer.pass_keys(missed.count_ones().into())
         {
             (0..before).for_each(|_| missed &= missed.wrapping_sub(1));
@@ -43,27 +38,54 @@ impl Pass<'_, '_> {
         }
         while let Some(n) = next_of(&mut left) {
             let n = n % ROW;
-            let Some(mut frame) = frames.get_mut(n).and_then(Frame::open::<WINDOW>) else {
+            let Some(mut frame) = frames.get_mut(n).and_then(Frame::open::<FRAME>) else {
                 continue;
             };
-            let (key_len, header) = (key_lens[n], headers[n]);
+            let (key_len, header) = (key_lens[n], sums[n]);
+            let Some(headers) = L::headers(frame.bytes) else { continue };
+            let Some(window) = headers.window(frame.bytes) else { continue };
+            let Some(form) = L::form(window) else { continue };
+            let is_strict = form != Form::Text;
+            let keys_len = match form {
+                Form::Text => key_len.into(),
+                _ => (Form::text_len(window) as u64).saturating_sub(AROUND_KEY),
+            };
+            let request = Request { headers, form, key_len, header };
             let udp_len = match found[n] {
                 Some(found) => {
                     let Some(item) = found.item().filter(|item| self.liveness.is_live(item)) else {
                         continue;
                     };
-                    let hit = hit::<BY_PORT>(frame.bytes, &item, key_len, header, vector);
+                    let shown = (self.observer.server, self.liveness.now);
+                    let hit = request.hit::<BY_PORT>(frame.bytes, &item, shown, vector);
                     let Some(udp_len) = hit else { continue };
                     self.observer.hit(found.class());
+                    if !L::IS_PLAIN {
+                        self.observer.see(item.key());
+                    }
                     item.mark_visited(self.liveness.now);
                     udp_len
                 }
-                None if far >> n & 1 == 1 => MISS.write::<BY_PORT>(frame.bytes, header, vector),
+                None if far >> n & 1 == 1 => {
+                    if !L::IS_PLAIN {
+                        let (at, len) = (form.key_at(), usize::from(key_len));
+                        self.observer.see(window.get(at..at + len).unwrap_or_default());
+                    }
+                    request.miss::<BY_PORT>(frame.bytes, vector)
+                }
                 None => continue,
             };
-            finish::<BY_PORT>(&mut frame, udp_len);
-            self.totals.lengths += u64::from(udp_len) | u64::from(key_len) << 32;
             answered |= 1 << n;
+            self.totals.lengths += keys_len << 32;
+            if is_strict {
+                self.totals.strict |= 1 << (row * ROW + n);
+                if udp_len == 0 {
+                    self.totals.silent |= 1 << (row * ROW + n);
+                    continue;
+                }
+            }
+            finish::<BY_PORT>(&mut frame, headers, udp_len);
+            self.totals.lengths += u64::from(udp_len) + headers.shift() as u64;
         }
         self.totals.frames |= answered << (row * ROW);
         self.totals.missed |= (answered & far) << (row * ROW);
@@ -80,90 +102,4 @@ fn show_missed(observer: Observer<'_>, frames: &[Frame], mut missed: u64, key_le
             observer.see(key);
         }
     }
-}
-
-/// Writes the reply to a hit over the request. Returns its UDP length; `None`: the window is as it was.
-#[inline(always)]
-fn hit<const BY_PORT: bool>(
-    window: &mut [u8; WINDOW],
-    item: &ItemRef<'_>,
-    key_len: u8,
-    header: u16,
-    vector: impl Vector,
-) -> Option<u16> {
-    let value = item.value().whole()?;
-    if item.key_len() != key_len
-        || !vector.same(item.key_block(), part(window, KEY), key_len.into())
-    {
-        return None;
-    }
-    let key_len = usize::from(key_len);
-    // As stage 6 has it, which does not look at the numbers.
-    if VALUE_OVERHEAD_BYTES + key_len + value.len() + END.len() > PAYLOAD_MAX_BYTES {
-        return None;
-    }
-    let line = Line::plain(value.len())?;
-    if item.flags() >= 10 {
-        return with_flags::<BY_PORT>(window, item, value, header);
-    }
-    let line = line.with_digit(item.flags());
-    Some(write::<BY_PORT>(window, (item, value), line, header, vector))
-}
-
-/// [`write`] for an item that has flags.
-#[cold]
-#[inline(never)]
-fn with_flags<const BY_PORT: bool>(
-    window: &mut [u8; WINDOW],
-    item: &ItemRef<'_>,
-    value: &[u8],
-    header: u16,
-) -> Option<u16> {
-    let line = Line::with_flags(item.flags(), value.len());
-    let line = line.with_digit(0);
-    Some(write::<BY_PORT>(window, (item, value), line, header, Portable))
-}
-
-/// Writes the reply to a hit over the request.
-#[inline(always)]
-fn write<const BY_PORT: bool>(
-    window: &mut [u8; WINDOW],
-    (item, value): (&ItemRef<'_>, &[u8]),
-    line: Digit<'_>,
-    header: u16,
-    vector: impl Vector,
-) -> u16 {
-    let key_len = item.key_len();
-    let at = TEXT + b"VALUE ".len() + usize::from(key_len);
-    put(window, TEXT, *b"VALUE ");
-    put(window, TEXT + b"VALUE ".len(), *item.key_block());
-    let (text, text_end) = line.text();
-    let line_sum = line.sum();
-    put(window, at, text);
-    put(window, at + text.len(), text_end);
-    let line = line.line;
-    let at = at + usize::from(line.len);
-    let mut value_sum = 0;
-    // Both fit: the reply's length was checked against a datagram's.
-    if let Some(to) = window.get_mut(at..at + value.len()) {
-        if BY_PORT {
-            small_bytes::copy(to, value);
-        } else if value.len() >= SUM_KEPT_MIN_BYTES {
-            small_bytes::copy(to, value);
-            value_sum = item.value_sum().swap_bytes().into();
-        } else {
-            value_sum = vector.copy_and_sum(to, value);
-        }
-    }
-    put(window, at + value.len(), *TAIL);
-    let sum = if BY_PORT {
-        0
-    } else {
-        let request_sum = u16::from_le_bytes(*part(window, 40));
-        let behind = sum::at(value_sum.into(), line.len.into()) + line_sum;
-        sum::at(behind, key_len.into()) + line.more() - u64::from(request_sum)
-    };
-    let udp_len = line.around_key + u16::from(key_len);
-    turn::<BY_PORT>(window, udp_len, header, sum, vector);
-    udp_len
 }

@@ -24,10 +24,10 @@ use super::set_line::{KEY, Set};
 use super::totals::{Totals, next_of};
 use super::{Context, FastPath, left_of};
 use crate::commands::{Ctx, store_unwatched};
+use crate::plain::family::{FRAME, V4};
 use crate::plain::requests::Requests;
 use crate::plain::seal::finish;
 use crate::plain::vector::{Portable, ROW, ROWS_AHEAD, Vector, Work};
-use crate::plain::window::WINDOW;
 use driver_shim::Frame;
 use memcache::Dialects;
 use memcache::admin::Events;
@@ -142,7 +142,7 @@ impl<const BY_PORT: bool> Sets<'_, '_, BY_PORT> {
         let Self { burst, ctx, totals, .. } = self;
         for set in row {
             let number = usize::from(set.frame);
-            let Some(mut frame) = burst.get_mut(number).and_then(Frame::open::<WINDOW>) else {
+            let Some(mut frame) = burst.get_mut(number).and_then(Frame::open::<FRAME>) else {
                 continue;
             };
             let window = &mut *frame.bytes;
@@ -155,11 +155,11 @@ impl<const BY_PORT: bool> Sets<'_, '_, BY_PORT> {
             let refused = store_unwatched(ctx, hash, set.value_sum, (key, value), numbers);
             let udp_len = match refused {
                 _ if set.noreply => 0,
-                None => STORED.write::<BY_PORT>(window, set.header, vector),
+                None => STORED.write::<BY_PORT>(window, V4, set.header, vector),
                 Some(line) => write_line::<BY_PORT>(window, line, set.header, Portable),
             };
             if udp_len > 0 {
-                finish::<BY_PORT>(&mut frame, udp_len);
+                finish::<BY_PORT, _>(&mut frame, udp_len);
             }
             totals.reply_to_set(number, udp_len, set.text_len);
         }

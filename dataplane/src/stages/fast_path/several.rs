@@ -9,10 +9,12 @@
 
 use super::line::Line;
 use super::order::Order;
+use super::text::seal;
 use super::totals::{Totals, next_of};
 use crate::observe::Observer;
+use crate::plain::family::{FRAME, Headers, V4};
 use crate::plain::requests::Requests;
-use crate::plain::seal::{AROUND_TEXT, END, L4, LESS_FIXED, finish, turn};
+use crate::plain::seal::{AROUND_TEXT, END, L4, finish};
 use crate::plain::sum::{fold32, fold64};
 use crate::plain::vector::{KEY_BLOCK, PROTOCOL, ROW, ROWS_AHEAD, Vector, Work};
 use crate::plain::window::{TEXT, WINDOW, part, put};
@@ -175,14 +177,6 @@ fn long_word_len(window: &[u8; WINDOW], at: usize, vector: impl Vector) -> usize
     if len <= KEY_MAX_BYTES { len } else { 0 }
 }
 
-/// What of a whole reply's UDP checksum follows from IPv4's header and the length: the addresses,
-/// the length twice, the protocol, and the memcached header's count of datagrams.
-#[inline(always)]
-fn covered(header: u16, udp_len: u16) -> u64 {
-    const SAME: u32 = PROTOCOL + 1u16.swap_bytes() as u32;
-    u64::from(u32::from(header) + LESS_FIXED + SAME + 2 * u32::from(udp_len.swap_bytes()))
-}
-
 /// The pass over what the plain pass has left of a burst.
 pub(super) struct Rest<'p, 'g, const BY_PORT: bool> {
     pub(super) burst: &'p mut [Frame],
@@ -322,8 +316,8 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
     fn reply(&mut self, row: usize, found: &Found<'_>, vector: impl Vector) -> Option<()> {
         let asked = self.asked.get(row)?;
         let number = usize::from(asked.frame);
-        let mut frame = self.burst.get_mut(number)?.open::<WINDOW>()?;
-        let window = &mut *frame.bytes;
+        let mut frame = self.burst.get_mut(number)?.open::<FRAME>()?;
+        let window = V4.window(frame.bytes)?;
         let end = if asked.usual {
             let request: [u8; REQUEST] = *part(window, TEXT);
             let Some(end) = put_items(window, &request, asked, found, self.liveness, vector) else {
@@ -339,19 +333,9 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
         self.totals.several_hits += a + b + c + d;
         let end = usize::from(end);
         put(window, end, *END);
-        let text_len = end + END.len() - TEXT;
-        let sum = if BY_PORT {
-            0
-        } else {
-            let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
-            let text = window.get(TEXT..).unwrap_or_default();
-            u64::from(vector.sum(text, text_len)) + word(L4) + word(42)
-        };
-        let udp_len = u16::try_from(AROUND_TEXT + text_len).unwrap_or(0);
-        // Ports and the request's number are in the sum.
-        let sum = sum + covered(asked.header, udp_len);
-        turn::<BY_PORT>(window, udp_len, asked.header, sum, vector);
-        finish::<BY_PORT>(&mut frame, udp_len);
+        let end = end + END.len();
+        let udp_len = seal::<BY_PORT>(frame.bytes, V4, end, asked.header, vector);
+        finish::<BY_PORT, _>(&mut frame, udp_len);
         self.totals.reply_to_several(number, udp_len, asked.text_len);
         self.totals.several_keys += u64::from(asked.n_keys);
         Some(())

@@ -6,7 +6,7 @@ use crate::counters::WorkerCounters;
 use crate::observe::{LookUps, Observer};
 
 /// Bytes of a request's text beside its key.
-const AROUND_KEY: u64 = (b"get ".len() + b"\r\n".len()) as u64;
+pub(super) const AROUND_KEY: u64 = (b"get ".len() + b"\r\n".len()) as u64;
 
 /// What a burst's requests did, to be counted at its end.
 #[derive(Debug, Default)]
@@ -16,16 +16,20 @@ pub(super) struct Totals {
     pub(super) missed: u64,
     /// It was written by another engine, as it is.
     pub(super) whole: u64,
-    /// UDP lengths of the replies, and those of the keys from bit 32 on: one sum for both.
+    /// Lengths of the replies beside a plain frame's headers, and those of the keys from bit 32 on, which is to say of
+    /// requests' texts beside [`AROUND_KEY`]: one sum for both.
     pub(super) lengths: u64,
     /// Frame n is a get of several keys; how many they were in all, and how many were found.
     pub(super) several: u64,
     pub(super) several_keys: u64,
     pub(super) several_hits: u64,
-    /// Frame n is a `set` that was carried out; of these, it gets no answer. Bytes of their texts.
+    /// Frame n is a get of one key that the general stages leave to the strict parser.
+    pub(super) strict: u64,
+    /// Frame n is a `set` that was carried out. Bytes of their texts.
     pub(super) sets: u64,
-    pub(super) silent: u64,
     pub(super) sets_len: u64,
+    /// Frame n is done with, and gets no answer.
+    pub(super) silent: u64,
 }
 
 impl Totals {
@@ -77,7 +81,11 @@ impl Totals {
         let hits = u64::from((plain & !self.missed).count_ones()) + self.several_hits;
         if gets > 0 {
             observer.look_ups(LookUps { keys, hits }, false);
-            counters.fast.add(gets);
+            let strict = u64::from(self.strict.count_ones());
+            counters.fast.add(gets - strict);
+            if strict > 0 {
+                counters.slow.add(strict);
+            }
             let whole = u64::from(self.whole.count_ones());
             counters.hints_right.add(hits - whole);
             if whole > 0 {

@@ -22,6 +22,6 @@ pub(super) fn write(frame: &mut Frame, reply: &WholeReply, requests: &mut Reques
     small_bytes::copy(open.bytes.get_mut(TEXT..TEXT + text.len())?, text);
     put(open.bytes, 0, *part::<TEXT, _>(&reply.head, 0));
     put(open.bytes, L4 + 6, udp_field(reply.facts.sum).to_be_bytes());
-    finish::<false>(&mut open, udp_len);
+    finish::<false, _>(&mut open, udp_len);
     Some(udp_len)
 }

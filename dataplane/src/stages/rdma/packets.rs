@@ -75,8 +75,12 @@ pub(super) fn only(
     let udp_len = u16::try_from(end + ICRC_BYTES - usize::from(PLAIN_L4)).ok()?;
     let reply = Bth::reply(opcode::READ_ONLY, u8::try_from(pad).unwrap_or(0), to.qpn, to.psn, bth);
     turn_read(window, udp_len, header, vector);
-    put::<BTH_BYTES>(window, PAYLOAD - AETH_BYTES - BTH_BYTES, transmute!(reply));
-    put::<AETH_BYTES>(window, PAYLOAD - AETH_BYTES, transmute!(Aeth::new(syndrome::ACK, to.msn)));
+    put::<BTH_BYTES, _>(window, PAYLOAD - AETH_BYTES - BTH_BYTES, transmute!(reply));
+    put::<AETH_BYTES, _>(
+        window,
+        PAYLOAD - AETH_BYTES,
+        transmute!(Aeth::new(syndrome::ACK, to.msn)),
+    );
     // What is behind the bytes of the image is written over by its end, or is the padding.
     put(window, PAYLOAD + len, [0; 4]);
     image.copy(window.get_mut(PAYLOAD..PAYLOAD + len)?, vector)?;

@@ -72,6 +72,13 @@ impl ItemRef<'_> {
         self.marks().has(Marks::BASE64_KEY)
     }
 
+    /// Whether meta commands say more of the item than its key, value and numbers: it is out of date, or won, or its
+    /// key came in base64.
+    #[inline]
+    pub fn is_marked(&self) -> bool {
+        self.marks().0 & (Marks::STALE.0 | Marks::WON.0 | Marks::BASE64_KEY.0) != 0
+    }
+
     /// Whether a client has given the item a CAS id.
     #[inline]
     pub(super) fn has_own_cas(&self) -> bool {

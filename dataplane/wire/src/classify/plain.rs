@@ -5,13 +5,13 @@
 //! responder, on our first address. `None` says only that [`super::classify()`] has to look; it alone names the rule
 //! that a frame breaks.
 
-use super::{Class, is_from_client, limited4};
+use super::{Class, is_from_client, limited4, limited6};
 use crate::eth::{self, EthHeader};
 use crate::ipv4::{self, Ipv4Header, PART_OF_PACKET, PLAIN_L3, PLAIN_L4};
-use crate::local::Local;
+use crate::local::{Local, To};
 use crate::roce;
 use crate::udp::{self, UdpHeader};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -118,6 +118,13 @@ impl Plain {
     /// Whether the source has no limits.
     pub fn trusts(&self, src: Ipv4Addr) -> bool {
         !self.local.is_spoofed4(src) && limited4(src, &self.local) == Some(false)
+    }
+
+    /// Whether the source has no limits, and the destination is ours.
+    pub fn trusts6(&self, src: Ipv6Addr, dst: Ipv6Addr) -> bool {
+        self.local.to6(dst) == To::Us
+            && !self.local.is_spoofed6(src)
+            && limited6(src, &self.local) == Some(false)
     }
 
     /// What is ours on the port.

@@ -209,7 +209,7 @@ impl Cli {
                         let templates = match load {
                             Load::Set => &sets,
                             Load::Miss => &misses,
-                            Load::Get | Load::Multiget | Load::Read => &gets,
+                            _ => &gets,
                         };
                         let told =
                             beside.map(|hints| Arc::new(Foretold::new(bench, templates, hints)));

@@ -1,0 +1,111 @@
+//! The forms in which one short key is got: `get`, `mg`, and the binary protocol's gets.
+//!
+//! In: a window with a datagram. Out: its form, where its key stands, and how long it is, if it is one such request and
+//! nothing else. What an `mg` or a binary get is to be answered stands in the request, and is read again there. Nothing fails.
+
+use super::flags::Flags;
+use crate::plain::requests::{AROUND_KEY, VERB};
+use crate::plain::seal::{AROUND_TEXT, L4};
+use crate::plain::vector::{KEY_BLOCK, Vector};
+use crate::plain::window::{TEXT, WINDOW, part};
+use memcache::Dialects;
+use memcache::binary::{HEADER_BYTES, REQUEST_MAGIC, opcode};
+
+/// From the third byte of the memcached frame header on, as [`VERB`]: `mg`, and the magic byte.
+const META: u64 = u64::from_le_bytes(*b"\0\x01\0\0mg \0");
+const META_MASK: u64 = u64::MAX >> 8;
+const BINARY: u64 = u64::from_le_bytes([0, 1, 0, 0, REQUEST_MAGIC, 0, 0, 0]);
+const BINARY_MASK: u64 = u64::MAX >> 24;
+
+/// How a get of one key is written, and is to be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `get`.
+    Text,
+    /// `mg` with flags of one letter.
+    Meta,
+    /// The binary protocol.
+    Binary,
+}
+
+impl Form {
+    /// By how the text begins.
+    #[inline(always)]
+    pub(super) fn of(window: &[u8; WINDOW]) -> Option<Self> {
+        if Self::Text.begins(window) {
+            Some(Self::Text)
+        } else if Self::Meta.begins(window) {
+            Some(Self::Meta)
+        } else {
+            Self::Binary.begins(window).then_some(Self::Binary)
+        }
+    }
+
+    /// Whether the text begins like that.
+    #[inline(always)]
+    pub(super) fn begins(self, window: &[u8; WINDOW]) -> bool {
+        let first = u64::from_le_bytes(*part(window, TEXT - 4));
+        match self {
+            Self::Text => first == VERB,
+            Self::Meta => first & META_MASK == META,
+            Self::Binary => first & BINARY_MASK == BINARY,
+        }
+    }
+
+    /// Where the key stands.
+    #[inline(always)]
+    pub(super) fn key_at(self) -> usize {
+        TEXT + match self {
+            Self::Text => b"get ".len(),
+            Self::Meta => b"mg ".len(),
+            Self::Binary => HEADER_BYTES,
+        }
+    }
+
+    /// The length of a request's text.
+    #[inline(always)]
+    pub(super) fn text_len(window: &[u8; WINDOW]) -> usize {
+        usize::from(u16::from_be_bytes(*part(window, L4 + 4))).wrapping_sub(AROUND_TEXT)
+    }
+
+    /// The length of the key, if the datagram is a request of this form, which it begins like, and nothing else.
+    #[inline(always)]
+    pub(super) fn key_len(
+        self,
+        window: &[u8; WINDOW],
+        udp_len: usize,
+        dialects: Dialects,
+        vector: impl Vector,
+    ) -> Option<u8> {
+        let (at, end) = (self.key_at(), L4 + udp_len);
+        let len = match self {
+            Self::Text => {
+                let len = udp_len.wrapping_sub(AROUND_KEY);
+                let is_one = len.wrapping_sub(1) < KEY_BLOCK
+                    && *part(window, at + len) == *b"\r\n"
+                    && vector.is_word(part(window, at), len);
+                is_one.then_some(len)?
+            }
+            Self::Meta => {
+                let len = vector.word_len(part(window, at));
+                let flags_end = end.checked_sub(b"\r\n".len())?;
+                let is_one = len > 0
+                    && *part(window, flags_end) == *b"\r\n"
+                    && Flags::between(window, at + len, flags_end)?.are_usual();
+                is_one.then_some(len)?
+            }
+            Self::Binary => {
+                let [_, op, k1, k0, extras, kind, _, _, b3, b2, b1, b0] = *part(window, TEXT);
+                let len = usize::from(u16::from_be_bytes([k1, k0]));
+                let is_one = (extras, kind) == (0, 0)
+                    && [b3, b2, b1, b0] == [0, 0, k1, k0]
+                    && AROUND_TEXT + HEADER_BYTES + len == udp_len
+                    && len.wrapping_sub(1) < KEY_BLOCK
+                    && matches!(op, opcode::GET | opcode::GETQ | opcode::GETK | opcode::GETKQ)
+                    && dialects == Dialects::Auto;
+                is_one.then_some(len)?
+            }
+        };
+        u8::try_from(len).ok()
+    }
+}

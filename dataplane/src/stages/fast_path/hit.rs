@@ -1,0 +1,171 @@
+//! The reply to a get of one key.
+//!
+//! In: a frame with the request, and the item that was found. Out: the reply in its place. The item is verified as stage 6
+//! verifies it; where that fails, or the reply is none for the fast path, the frame is left as it was. Nothing is summed
+//! twice: addresses, ports, request id and key stand in the reply as in the request, so its checksum follows from the
+//! request's by what is other in it (RFC 1624).
+
+use super::fixed::Fixed;
+use super::form::Form;
+use super::line::{Digit, Line, TAIL};
+use super::{binary, meta};
+use crate::observe::Server;
+use crate::plain::family::{FRAME, Headers};
+use crate::plain::seal::END;
+use crate::plain::sum;
+use crate::plain::vector::{Portable, Vector};
+use crate::plain::window::{TEXT, WINDOW, part, put};
+use base::small_bytes;
+use memcache::text::VALUE_OVERHEAD_BYTES;
+use store::{ItemRef, SUM_KEPT_MIN_BYTES};
+use wire::udp_frame::PAYLOAD_MAX_BYTES;
+
+/// The reply to a `get` that misses.
+const MISS: Fixed<5> = Fixed::new(END);
+
+/// What is known of a request that is answered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request<H> {
+    pub(super) headers: H,
+    pub(super) form: Form,
+    pub(super) key_len: u8,
+    /// As [`Headers::turn`] takes it.
+    pub(super) header: u16,
+}
+
+impl<H: Headers> Request<H> {
+    /// Writes the reply to a hit over the request, and returns its UDP length. `None`: the frame is as it was.
+    #[inline(always)]
+    pub(super) fn hit<const BY_PORT: bool>(
+        self,
+        bytes: &mut [u8; FRAME],
+        item: &ItemRef<'_>,
+        (server, now): (&Server, u32),
+        vector: impl Vector,
+    ) -> Option<u16> {
+        let Self { headers, form, key_len, header } = self;
+        if !is_key(headers.window(bytes)?, item, form.key_at(), key_len, vector) {
+            return None;
+        }
+        match form {
+            Form::Text => hit::<BY_PORT>(bytes, headers, item, key_len, header, vector),
+            Form::Meta => meta::hit::<BY_PORT>(bytes, headers, item, header, (server, now), vector),
+            Form::Binary => {
+                let cas = server.cas_shown(item.cas());
+                binary::hit::<BY_PORT>(bytes, headers, item, cas, header, vector)
+            }
+        }
+    }
+
+    /// Writes the reply to a miss over the request, and returns its UDP length; 0: there is to be none.
+    #[inline(always)]
+    pub(super) fn miss<const BY_PORT: bool>(
+        self,
+        bytes: &mut [u8; FRAME],
+        vector: impl Vector,
+    ) -> u16 {
+        let Self { headers, form, key_len, header } = self;
+        match form {
+            Form::Text => MISS.write::<BY_PORT>(bytes, headers, header, vector),
+            Form::Meta => meta::miss::<BY_PORT>(bytes, headers, key_len, header, vector),
+            Form::Binary => binary::miss::<BY_PORT>(bytes, headers, key_len, header, vector),
+        }
+    }
+}
+
+/// [`Request::hit`] for a `get`, whose key is the item's.
+#[inline(always)]
+fn hit<const BY_PORT: bool>(
+    bytes: &mut [u8; FRAME],
+    headers: impl Headers,
+    item: &ItemRef<'_>,
+    key_len: u8,
+    header: u16,
+    vector: impl Vector,
+) -> Option<u16> {
+    let value = item.value().whole()?;
+    let key_len = usize::from(key_len);
+    // As stage 6 has it, which does not look at the numbers.
+    if VALUE_OVERHEAD_BYTES + key_len + value.len() + END.len() > PAYLOAD_MAX_BYTES {
+        return None;
+    }
+    let line = Line::plain(value.len())?;
+    if item.flags() >= 10 {
+        return with_flags::<BY_PORT>(bytes, headers, item, value, header);
+    }
+    let line = line.with_digit(item.flags());
+    Some(write::<BY_PORT>(bytes, headers, (item, value), line, header, vector))
+}
+
+/// Whether the key `at` there is the item's.
+#[inline(always)]
+fn is_key(
+    window: &[u8; WINDOW],
+    item: &ItemRef<'_>,
+    at: usize,
+    key_len: u8,
+    vector: impl Vector,
+) -> bool {
+    item.key_len() == key_len && vector.same(item.key_block(), part(window, at), key_len.into())
+}
+
+/// [`write`] for an item that has flags.
+#[cold]
+#[inline(never)]
+fn with_flags<const BY_PORT: bool>(
+    bytes: &mut [u8; FRAME],
+    headers: impl Headers,
+    item: &ItemRef<'_>,
+    value: &[u8],
+    header: u16,
+) -> Option<u16> {
+    let line = Line::with_flags(item.flags(), value.len());
+    let line = line.with_digit(0);
+    Some(write::<BY_PORT>(bytes, headers, (item, value), line, header, Portable))
+}
+
+/// Writes the reply to a hit over the request.
+#[inline(always)]
+fn write<const BY_PORT: bool>(
+    bytes: &mut [u8; FRAME],
+    headers: impl Headers,
+    (item, value): (&ItemRef<'_>, &[u8]),
+    line: Digit<'_>,
+    header: u16,
+    vector: impl Vector,
+) -> u16 {
+    let Some(window) = headers.window(bytes) else { return 0 };
+    let key_len = item.key_len();
+    let at = TEXT + b"VALUE ".len() + usize::from(key_len);
+    put(window, TEXT, *b"VALUE ");
+    put(window, TEXT + b"VALUE ".len(), *item.key_block());
+    let (text, text_end) = line.text();
+    let line_sum = line.sum();
+    put(window, at, text);
+    put(window, at + text.len(), text_end);
+    let line = line.line;
+    let at = at + usize::from(line.len);
+    let mut value_sum = 0;
+    // Both fit: the reply's length was checked against a datagram's.
+    if let Some(to) = window.get_mut(at..at + value.len()) {
+        if BY_PORT {
+            small_bytes::copy(to, value);
+        } else if value.len() >= SUM_KEPT_MIN_BYTES {
+            small_bytes::copy(to, value);
+            value_sum = item.value_sum().swap_bytes().into();
+        } else {
+            value_sum = vector.copy_and_sum(to, value);
+        }
+    }
+    put(window, at + value.len(), *TAIL);
+    let sum = if BY_PORT {
+        0
+    } else {
+        let request_sum = u16::from_le_bytes(*part(window, 40));
+        let behind = sum::at(value_sum.into(), line.len.into()) + line_sum;
+        sum::at(behind, key_len.into()) + line.more() - u64::from(request_sum)
+    };
+    let udp_len = line.around_key + u16::from(key_len);
+    headers.turn::<BY_PORT>(bytes, udp_len, header, sum, vector);
+    udp_len
+}

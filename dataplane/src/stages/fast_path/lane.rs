@@ -1,0 +1,164 @@
+//! Lanes: gets of one short key, of one form and over headers of one family, for each of which a pass is compiled; and one
+//! for any of them.
+//!
+//! In: a frame as it came; it is only looked at. Out: its key, and what is known of the source, if it is one for the
+//! lane. What a frame must have to be taken is what a plain `get` must have. Nothing fails.
+
+use super::form::Form;
+use crate::plain::family::{FRAME, Family, Headers, V4, V6, window};
+use crate::plain::requests::{Asked, KEY, LOOK, Requests};
+use crate::plain::vector::{KEY_BLOCK, Vector};
+use crate::plain::window::{WINDOW, part};
+use driver_shim::Frame;
+use memcache::Dialects;
+
+/// A request for a lane, and a block that begins with its key.
+pub(super) type Read<'f> = (Asked, &'f [u8; KEY_BLOCK]);
+
+/// What a pass answers.
+pub(super) trait Lane: Copy {
+    /// Its headers.
+    type Headers: Headers;
+    /// Requests are plain `get`s.
+    const IS_PLAIN: bool = false;
+    /// Requests may be of any form.
+    const IS_ANY: bool = false;
+
+    /// The headers of a frame.
+    fn headers(bytes: &[u8; FRAME]) -> Option<Self::Headers>;
+
+    /// The form of the request in a frame.
+    fn form(window: &[u8; WINDOW]) -> Option<Form>;
+
+    /// The request in a frame, if it is one for the lane.
+    #[inline(always)]
+    fn read<'f>(
+        frame: &'f Frame,
+        requests: &mut Requests,
+        dialects: Dialects,
+        vector: impl Vector,
+    ) -> Option<Read<'f>> {
+        let bytes = frame.window::<FRAME>()?;
+        let headers = Self::headers(bytes)?;
+        let window = window(bytes, headers)?;
+        let form = Self::form(window)?;
+        if !form.begins(window) {
+            return None;
+        }
+        let datagram = requests.datagram(frame, (bytes, window), headers.family(), vector)?;
+        let key_len = form.key_len(window, datagram.udp_len, dialects, vector)?;
+        Some((Asked { key_len, header: datagram.header }, part(window, form.key_at())))
+    }
+}
+
+/// `get` over IPv4.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plain;
+
+impl Lane for Plain {
+    type Headers = V4;
+    const IS_PLAIN: bool = true;
+
+    #[inline(always)]
+    fn headers(_: &[u8; FRAME]) -> Option<V4> {
+        Some(V4)
+    }
+
+    #[inline(always)]
+    fn form(_: &[u8; WINDOW]) -> Option<Form> {
+        Some(Form::Text)
+    }
+
+    #[inline(always)]
+    fn read<'f>(
+        frame: &'f Frame,
+        requests: &mut Requests,
+        _: Dialects,
+        vector: impl Vector,
+    ) -> Option<Read<'f>> {
+        let look = frame.window::<LOOK>()?;
+        let asked = requests.asked(frame, look, vector)?;
+        Some((asked, part(look, KEY)))
+    }
+}
+
+/// `get` over IPv6.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OverV6;
+
+impl Lane for OverV6 {
+    type Headers = V6;
+
+    #[inline(always)]
+    fn headers(_: &[u8; FRAME]) -> Option<V6> {
+        Some(V6)
+    }
+
+    #[inline(always)]
+    fn form(_: &[u8; WINDOW]) -> Option<Form> {
+        Some(Form::Text)
+    }
+}
+
+/// `mg` over IPv4.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Meta;
+
+impl Lane for Meta {
+    type Headers = V4;
+
+    #[inline(always)]
+    fn headers(_: &[u8; FRAME]) -> Option<V4> {
+        Some(V4)
+    }
+
+    #[inline(always)]
+    fn form(_: &[u8; WINDOW]) -> Option<Form> {
+        Some(Form::Meta)
+    }
+}
+
+/// Binary gets over IPv4.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Binary;
+
+impl Lane for Binary {
+    type Headers = V4;
+
+    #[inline(always)]
+    fn headers(_: &[u8; FRAME]) -> Option<V4> {
+        Some(V4)
+    }
+
+    #[inline(always)]
+    fn form(_: &[u8; WINDOW]) -> Option<Form> {
+        Some(Form::Binary)
+    }
+}
+
+/// Any form over any headers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Any;
+
+impl Lane for Any {
+    type Headers = Family;
+    const IS_ANY: bool = true;
+
+    #[inline(always)]
+    fn headers(bytes: &[u8; FRAME]) -> Option<Family> {
+        Family::of(bytes)
+    }
+
+    #[inline(always)]
+    fn form(window: &[u8; WINDOW]) -> Option<Form> {
+        Form::of(window)
+    }
+}
+
+/// The headers of a frame and the form of its request, as far as its first bytes show them.
+#[inline(always)]
+pub(super) fn of(frame: &Frame) -> Option<(Family, Form)> {
+    let bytes = frame.window::<FRAME>()?;
+    let family = Family::of(bytes)?;
+    Some((family, Form::of(window(bytes, family)?)?))
+}
