@@ -194,6 +194,23 @@ fn other_forms_are_answered_before_the_general_stages() {
 }
 
 #[test]
+fn a_sum_that_is_right_with_no_checksum_is_left() {
+    for (v6, vlans) in [(true, &[][..]), (false, &[7]), (false, &[])] {
+        for text in [&b"get a\r\n"[..], b"mg a v\r\n", &binary(0, "a")] {
+            let mut frame = datagram_of(v6, vlans, text);
+            let at = 40 + 4 * vlans.len() + if v6 { 20 } else { 0 };
+            // What the checksum was goes to the request's number, which is 1.
+            let [sum, id] = [at, at + 2].map(|at| u16::from_be_bytes([frame[at], frame[at + 1]]));
+            let (id, carry) = sum.overflowing_add(id);
+            let id = id + u16::from(carry);
+            frame[at..at + 2].fill(0);
+            frame[at + 2..at + 4].copy_from_slice(&id.to_be_bytes());
+            ask_all(Dialects::Auto, &[&[set("a", "1", "")], &[frame]]);
+        }
+    }
+}
+
+#[test]
 fn what_meta_commands_say_more_of_is_left() {
     let ask = |text: &[u8]| datagram(CLIENT, text);
     let key = ask(b"ms YSBi 2 b\r\nab\r\n");

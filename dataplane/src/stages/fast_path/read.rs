@@ -45,7 +45,8 @@ impl Pass<'_, '_> {
         }
         if left != 0 {
             let left = left << (row * ROW);
-            if !L::IS_ANY && self.has_others::<L>(left) {
+            let unknown = left & !sets.frames();
+            if !L::IS_ANY && unknown != 0 && self.has_others::<L>(unknown) {
                 self.stopped = Some(row);
                 return false;
             }
@@ -72,7 +73,7 @@ impl Pass<'_, '_> {
         true
     }
 
-    /// Whether there is something among the frames of a row that are left which the lane for any form may answer.
+    /// Whether there is something among these frames, which are left, that the lane for any form may answer.
     #[cold]
     #[inline(never)]
     fn has_others<L: Lane>(&self, mut left: u64) -> bool {
