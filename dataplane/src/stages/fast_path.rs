@@ -34,26 +34,26 @@
 //!
 //! Owns nothing but scratch; frames stay in the burst. Nothing fails.
 
-mod binary;
-mod fixed;
-mod flags;
-mod form;
-mod hit;
 mod lane;
-mod line;
-mod located;
-mod lookup;
-mod meta;
-mod order;
+mod form;
+mod flags;
 mod read;
-mod read_sets;
+mod lookup;
 mod reply;
+mod hit;
+mod meta;
+mod binary;
+mod line;
+mod fixed;
+mod text;
+mod order;
+mod several;
+mod read_sets;
 mod set_line;
 mod sets;
-mod several;
-mod text;
-mod totals;
+mod located;
 mod whole;
+mod totals;
 
 use crate::commands::Ctx;
 use crate::counters::WorkerCounters;
