@@ -125,6 +125,16 @@ impl Family {
             _ => None,
         }
     }
+
+    /// Whether neither options nor extension headers stand before UDP's.
+    pub(crate) fn is_plain(self, bytes: &[u8; FRAME]) -> bool {
+        let at = |at| *part(bytes, V6_AT + at);
+        match self {
+            Self::V4 => at(0) == [ipv4::VERSION_IHL],
+            Self::Tagged => at(eth::TAG_BYTES) == [ipv4::VERSION_IHL],
+            Self::V6 => at(6) == [ipv4::UDP],
+        }
+    }
 }
 
 impl Headers for Family {

@@ -25,8 +25,8 @@
 //! ```
 //!
 //! **Lanes** (`lane`): the steps are compiled for plain `get`s, which are those over IPv4 without a tag; for `get` over IPv6; for
-//! `mg` and for binary gets over IPv4; and once for any of all these. The first request of a burst shows which lane is walked. It
-//! stops at the first row that has something for another one, and the lane for any takes the rest of the burst.
+//! `mg` and for binary gets over IPv4; and once for any of all these. The first request of a burst shows which lane is walked. What
+//! it meets for another one the lane for any takes afterwards; or all the rest of the burst from the first row on that has two such.
 //!
 //! **Order**: a read never goes before a request of its burst that may change its key (`order`), and no
 //! change before another, or before a read of its key. Replies to other keys may leave in another order than
@@ -264,28 +264,10 @@ impl FastPath {
         let counters = context.counters;
         let first = burst.first().and_then(lane::of);
         order.begin();
-        let pass = Pass {
-            burst: &mut *burst,
-            requests: &mut *requests,
-            lanes: Lanes::EMPTY,
-            order: &mut *order,
-            guard,
-            observer,
-            region,
-            counters,
-            liveness,
-            dialects,
-            totals: Totals::default(),
-            stopped: None,
-        };
-        let (mut totals, stopped) = match first {
-            Some((Family::V6, Form::Text)) => pass.walk::<OverV6, BY_PORT>(0, sets, *manner),
-            Some((Family::V4, Form::Meta)) => pass.walk::<Meta, BY_PORT>(0, sets, *manner),
-            Some((Family::V4, Form::Binary)) => pass.walk::<Binary, BY_PORT>(0, sets, *manner),
-            // That for any form takes over where another stands in a row.
-            _ => pass.walk::<Plain, BY_PORT>(0, sets, *manner),
-        };
-        if let Some(row) = stopped {
+        let mut totals = Totals::default();
+        let mut part = Part::ALL;
+        let mut lane = first;
+        loop {
             let pass = Pass {
                 burst: &mut *burst,
                 requests: &mut *requests,
@@ -298,9 +280,21 @@ impl FastPath {
                 liveness,
                 dialects,
                 totals,
-                stopped: None,
+                part,
+                others: Part::NONE,
             };
-            (totals, _) = pass.walk::<Any, BY_PORT>(row, sets, *manner);
+            let walked = match lane {
+                None | Some((Family::V4, Form::Text)) => pass.walk::<Plain, BY_PORT>(sets, *manner),
+                Some((Family::V6, Form::Text)) => pass.walk::<OverV6, BY_PORT>(sets, *manner),
+                Some((Family::V4, Form::Meta)) => pass.walk::<Meta, BY_PORT>(sets, *manner),
+                Some((Family::V4, Form::Binary)) => pass.walk::<Binary, BY_PORT>(sets, *manner),
+                Some(_) => pass.walk::<Any, BY_PORT>(sets, *manner),
+            };
+            (totals, part) = walked;
+            if part.is_none() {
+                break;
+            }
+            lane = ANY;
         }
         let left = left_of(burst, &totals) & !sets.frames();
         if left == 0 || !several::any(burst, left) {
@@ -329,6 +323,36 @@ fn left_of(burst: &[Frame], totals: &Totals) -> u64 {
     u64::MAX >> (BURST_MAX - burst.len().clamp(1, BURST_MAX)) & !totals.frames
 }
 
+/// What the lane for any form answers, and no other can be sure to.
+const ANY: Option<(Family, Form)> = Some((Family::Tagged, Form::Text));
+
+/// A part of a burst: all from one row on, and of those before it these frames.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    from: usize,
+    frames: u64,
+}
+
+impl Part {
+    const ALL: Self = Self { from: 0, frames: 0 };
+    const NONE: Self = Self { from: ROWS, frames: 0 };
+
+    fn is_none(self) -> bool {
+        self.from == ROWS && self.frames == 0
+    }
+
+    /// The first row that has some of it.
+    fn begin(self) -> usize {
+        self.from.min(self.frames.trailing_zeros() as usize / ROW)
+    }
+
+    /// Of a row a bit for each frame.
+    fn of(self, row: usize) -> u64 {
+        let all = (1 << ROW) - 1;
+        if row >= self.from { all } else { self.frames >> (row * ROW) & all }
+    }
+}
+
 /// One pass over a burst.
 struct Pass<'p, 'g> {
     burst: &'p mut [Frame],
@@ -342,50 +366,48 @@ struct Pass<'p, 'g> {
     liveness: Liveness,
     dialects: Dialects,
     totals: Totals,
-    /// The row where it has stopped, because something stands there that the lane for any form may answer.
-    stopped: Option<usize>,
+    part: Part,
+    /// What it has left to the lane for any form.
+    others: Part,
 }
 
-/// A pass over a lane from a row on, for a port that fills in checksums, or for one that does not.
+/// A pass over a lane, for a port that fills in checksums, or for one that does not.
 struct Walk<'p, 'g, 's, L, const BY_PORT: bool> {
     pass: Pass<'p, 'g>,
     sets: &'s mut SetsRead,
     manner: Manner,
-    from: usize,
     lane: PhantomData<L>,
 }
 
 impl<L: Lane, const BY_PORT: bool> Work for Walk<'_, '_, '_, L, BY_PORT> {
-    type Done = (Totals, Option<usize>);
+    type Done = (Totals, Part);
 
     #[inline(always)]
     fn run(self, vector: impl Vector) -> Self::Done {
-        self.pass.run::<L, BY_PORT>(self.from, (self.sets, self.manner), vector)
+        self.pass.run::<L, BY_PORT>((self.sets, self.manner), vector)
     }
 }
 
 impl Pass<'_, '_> {
-    /// Walks over a lane from a row on. Returns the row where it has stopped, if it has.
+    /// Walks over a lane. Returns what it has left to the lane for any form, too.
     #[inline(always)]
     fn walk<L: Lane, const BY_PORT: bool>(
         self,
-        from: usize,
         sets: &mut SetsRead,
         manner: Manner,
-    ) -> (Totals, Option<usize>) {
+    ) -> (Totals, Part) {
         let lane = PhantomData::<L>;
-        manner.carry_out(Walk::<L, BY_PORT> { pass: self, sets, manner, from, lane })
+        manner.carry_out(Walk::<L, BY_PORT> { pass: self, sets, manner, lane })
     }
 
     #[inline(always)]
     fn run<L: Lane, const BY_PORT: bool>(
         mut self,
-        from: usize,
         (sets, manner): (&mut SetsRead, Manner),
         vector: impl Vector,
-    ) -> (Totals, Option<usize>) {
+    ) -> (Totals, Part) {
         let mut rows = self.burst.len().div_ceil(ROW).min(ROWS);
-        let mut step = from;
+        let mut step = if L::IS_ANY { self.part.begin() } else { 0 };
         while step < rows + 2 * ROWS_AHEAD {
             if step < rows && !self.read_row::<L>(step, (&mut *sets, manner), vector) {
                 // Other traffic: the rest of the burst is left without a look.
@@ -407,7 +429,7 @@ impl Pass<'_, '_> {
         if L::IS_PLAIN {
             self.show_hits();
         }
-        (self.totals, self.stopped)
+        (self.totals, self.others)
     }
 
     /// Shows the sample of keys that were found what is to be sampled: they stand in the replies.

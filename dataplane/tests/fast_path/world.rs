@@ -188,7 +188,7 @@ impl World {
 }
 
 /// Where the network header of a frame begins, and the UDP header, and whether that is over IPv6.
-fn udp_of(frame: &[u8]) -> Option<(u8, u8, bool)> {
+pub(crate) fn udp_of(frame: &[u8]) -> Option<(u8, u8, bool)> {
     let eth = Eth::checked(frame).ok()?;
     let l3 = eth.l3();
     let at = |n: u8| frame.get(usize::from(l3 + n)).copied();

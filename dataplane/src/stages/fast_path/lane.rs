@@ -7,7 +7,8 @@
 use super::form::Form;
 use crate::plain::family::{FRAME, Family, Headers, V4, V6, window};
 use crate::plain::requests::{Asked, KEY, LOOK, Requests};
-use crate::plain::vector::{KEY_BLOCK, Vector};
+use crate::plain::seal::L4;
+use crate::plain::vector::{KEY_BLOCK, Portable, Vector};
 use crate::plain::window::{WINDOW, part};
 use driver_shim::Frame;
 use memcache::Dialects;
@@ -161,4 +162,16 @@ pub(super) fn of(frame: &Frame) -> Option<(Family, Form)> {
     let bytes = frame.window::<FRAME>()?;
     let family = Family::of(bytes)?;
     Some((family, Form::of(window(bytes, family)?)?))
+}
+
+/// The same of a get of one short key and nothing else, whatever else is wrong with its frame.
+pub(super) fn get_of(frame: &Frame, dialects: Dialects) -> Option<(Family, Form)> {
+    let bytes = frame.window::<FRAME>()?;
+    let family = Family::of(bytes)?;
+    let window = window(bytes, family)?;
+    let form = Form::of(window)?;
+    let udp_len = u16::from_be_bytes(*part(window, L4 + 4)).into();
+    let is_whole = family.is_plain(bytes) && family.shift() + L4 + udp_len <= frame.len();
+    form.key_len(window, udp_len, dialects, Portable).filter(|_| is_whole)?;
+    Some((family, form))
 }

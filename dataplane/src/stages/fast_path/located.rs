@@ -14,7 +14,7 @@
 
 use super::lane::Plain;
 use super::totals::{Totals, next_of};
-use super::{Answered, Context, FastPath, Lanes, Pass, ROWS, whole};
+use super::{Answered, Context, FastPath, Lanes, Part, Pass, ROWS, whole};
 use crate::plain::requests::{KEY, LOOK, PLAIN_AROUND_KEY, Requests};
 use crate::plain::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
 use crate::plain::window::part;
@@ -124,7 +124,8 @@ impl FastPath {
                 liveness,
                 dialects: observer.server.dialects,
                 totals: Totals::default(),
-                stopped: None,
+                part: Part::ALL,
+                others: Part::NONE,
             };
             let (sought, known) = (0, 0);
             let work =

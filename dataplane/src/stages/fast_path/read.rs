@@ -14,8 +14,8 @@ use crate::plain::vector::{KEY_BLOCK, ROW, Vector};
 use store::KeyHash;
 
 impl Pass<'_, '_> {
-    /// Reads the requests of a row. `false`: none of them is for the fast path, nor is any behind them; or the pass has
-    /// stopped at this row.
+    /// Reads the requests of a row. `false`: none of them is for the fast path, nor is any behind them; or the lane for any form
+    /// takes the burst from this row on.
     #[inline(always)]
     pub(super) fn read_row<L: Lane>(
         &mut self,
@@ -26,9 +26,16 @@ impl Pass<'_, '_> {
         let mut keys = [[0; KEY_BLOCK]; ROW];
         let (mut lens, mut headers) = ([0; ROW], [0; ROW]);
         let (mut read, mut left) = (0, 0);
+        let part = self.part.of(row);
+        if L::IS_ANY && part == 0 {
+            return true;
+        }
         let frames = self.burst.get(row * ROW..).unwrap_or_default();
         for n in 0..ROW {
             let Some(frame) = frames.get(n) else { break };
+            if L::IS_ANY && part >> n & 1 == 0 {
+                continue;
+            }
             if !self.region.owns(frame) {
                 left |= 1u64 << n;
                 continue;
@@ -45,15 +52,19 @@ impl Pass<'_, '_> {
         }
         if left != 0 {
             let left = left << (row * ROW);
-            let unknown = left & !sets.frames();
-            if !L::IS_ANY && unknown != 0 && self.has_others::<L>(unknown) {
-                self.stopped = Some(row);
-                return false;
+            // What stands before its part was noted by the pass that has left it.
+            if !L::IS_ANY || row >= self.part.from {
+                let others = if L::IS_ANY { 0 } else { self.others::<L>(left & !sets.frames()) };
+                if others.count_ones() > 1 {
+                    self.others.from = row;
+                    return false;
+                }
+                if read == 0 && !self.goes_on(row, left & !others, (&mut *sets, manner)) {
+                    return false;
+                }
+                self.others.frames |= others;
+                self.note_left(left & !others, (&mut *sets, manner));
             }
-            if read == 0 && !self.goes_on(row, left, (&mut *sets, manner)) {
-                return false;
-            }
-            self.note_left(left, (&mut *sets, manner));
             if read == 0 {
                 return true;
             }
@@ -73,12 +84,16 @@ impl Pass<'_, '_> {
         true
     }
 
-    /// Whether there is something among these frames, which are left, that the lane for any form may answer.
+    /// Which of these frames, which are left, are gets that the lane for any form may answer: they change nothing.
     #[cold]
     #[inline(never)]
-    fn has_others<L: Lane>(&self, mut left: u64) -> bool {
-        let frames = std::iter::from_fn(|| next_of(&mut left)).filter_map(|n| self.burst.get(n));
-        frames.filter_map(lane::of).any(|of| !L::IS_PLAIN || of != (Family::V4, Form::Text))
+    fn others<L: Lane>(&self, mut left: u64) -> u64 {
+        let numbers = std::iter::from_fn(|| next_of(&mut left));
+        let may_be = |n: &usize| {
+            let of = self.burst.get(*n).and_then(|frame| lane::get_of(frame, self.dialects));
+            of.is_some_and(|of| !L::IS_PLAIN || of != (Family::V4, Form::Text))
+        };
+        numbers.filter(may_be).fold(0, |others, n| others | 1 << n)
     }
 
     /// Whether what stands behind a row that has nothing for this pass is to be looked at: the row has `set`s alone, and

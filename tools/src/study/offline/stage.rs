@@ -157,9 +157,12 @@ pub struct PathCli {
     /// What is asked.
     #[arg(long, value_enum, default_value = "get")]
     load: Load,
-    /// Of each hundred requests, how many are sets instead.
+    /// Of each hundred requests, how many are of another load instead.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
-    sets: u32,
+    others: u32,
+    /// Which.
+    #[arg(long, value_enum, default_value = "set")]
+    other: Load,
     /// The port verifies and fills in checksums, as a NIC does; else the worker.
     #[arg(long)]
     port_checksums: bool,
@@ -186,8 +189,8 @@ impl PathCli {
             // A READ that comes again is another thing, and a burst more is taken than is measured.
             different = requests / 10 + requests + (1 << 11);
         }
-        let loads = [(self.load, 100 - self.sets), (Load::Set, self.sets)];
-        let loads = if self.sets > 0 { &loads[..] } else { &loads[..1] };
+        let loads = [(self.load, 100 - self.others), (self.other, self.others)];
+        let loads = if self.others > 0 { &loads[..] } else { &loads[..1] };
         let templates = bench.requests(loads, Popularity::Uniform, different)?;
         let software = !self.port_checksums;
         let told = self.beside.map(|hints| Arc::new(Foretold::new(&bench, &templates, hints)));
