@@ -25,11 +25,20 @@ pub(super) trait Lane: Copy {
     /// Requests may be of any form.
     const IS_ANY: bool = false;
 
+    /// The headers of all its frames, and the form of all its requests, where they have one.
+    const ALL: Option<(Self::Headers, Form)>;
+
     /// The headers of a frame.
-    fn headers(bytes: &[u8; FRAME]) -> Option<Self::Headers>;
+    #[inline(always)]
+    fn headers(_: &[u8; FRAME]) -> Option<Self::Headers> {
+        Self::ALL.map(|(headers, _)| headers)
+    }
 
     /// The form of the request in a frame.
-    fn form(window: &[u8; WINDOW]) -> Option<Form>;
+    #[inline(always)]
+    fn form(_: &[u8; WINDOW]) -> Option<Form> {
+        Self::ALL.map(|(_, form)| form)
+    }
 
     /// The request in a frame, if it is one for the lane.
     #[inline(always)]
@@ -59,16 +68,7 @@ pub(super) struct Plain;
 impl Lane for Plain {
     type Headers = V4;
     const IS_PLAIN: bool = true;
-
-    #[inline(always)]
-    fn headers(_: &[u8; FRAME]) -> Option<V4> {
-        Some(V4)
-    }
-
-    #[inline(always)]
-    fn form(_: &[u8; WINDOW]) -> Option<Form> {
-        Some(Form::Text)
-    }
+    const ALL: Option<(V4, Form)> = Some((V4, Form::Text));
 
     #[inline(always)]
     fn read<'f>(
@@ -89,16 +89,7 @@ pub(super) struct OverV6;
 
 impl Lane for OverV6 {
     type Headers = V6;
-
-    #[inline(always)]
-    fn headers(_: &[u8; FRAME]) -> Option<V6> {
-        Some(V6)
-    }
-
-    #[inline(always)]
-    fn form(_: &[u8; WINDOW]) -> Option<Form> {
-        Some(Form::Text)
-    }
+    const ALL: Option<(V6, Form)> = Some((V6, Form::Text));
 }
 
 /// `mg` over IPv4.
@@ -107,16 +98,7 @@ pub(super) struct Meta;
 
 impl Lane for Meta {
     type Headers = V4;
-
-    #[inline(always)]
-    fn headers(_: &[u8; FRAME]) -> Option<V4> {
-        Some(V4)
-    }
-
-    #[inline(always)]
-    fn form(_: &[u8; WINDOW]) -> Option<Form> {
-        Some(Form::Meta)
-    }
+    const ALL: Option<(V4, Form)> = Some((V4, Form::Meta));
 }
 
 /// Binary gets over IPv4.
@@ -125,16 +107,7 @@ pub(super) struct Binary;
 
 impl Lane for Binary {
     type Headers = V4;
-
-    #[inline(always)]
-    fn headers(_: &[u8; FRAME]) -> Option<V4> {
-        Some(V4)
-    }
-
-    #[inline(always)]
-    fn form(_: &[u8; WINDOW]) -> Option<Form> {
-        Some(Form::Binary)
-    }
+    const ALL: Option<(V4, Form)> = Some((V4, Form::Binary));
 }
 
 /// Any form over any headers.
@@ -143,6 +116,7 @@ pub(super) struct Any;
 
 impl Lane for Any {
     type Headers = Family;
+    const ALL: Option<(Family, Form)> = None;
     const IS_ANY: bool = true;
 
     #[inline(always)]
