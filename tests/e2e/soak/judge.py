@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """What came of a soak: reads what its parts wrote, prints a line for each claim, and writes a report.
 
-    judge.py FOLDER --label TEXT --report NAME --tcp kernel|worker [--strict-time]
+    judge.py FOLDER --label TEXT --report NAME --tcp kernel|worker --settle SECONDS [--strict-time]
 
 FOLDER holds `before` and `after` (watch.py, nobody connected), `samples`, `load.json`, `replay.json`,
 `slap.*` (memcaslap), `server` (the last report), `lost.before` and `lost.after` (datagrams that the
-kernels count as lost). NAME.json and NAME.md get the report. Times are only reported, unless --strict-time: a
-machine that does other things meanwhile decides them.
+kernels count as lost). Samples of the first SECONDS are left out. NAME.json and NAME.md get the
+report. Times are only reported, unless --strict-time: a machine that does other things meanwhile
+decides them.
 """
 
 import argparse
@@ -32,8 +33,9 @@ RESETS = ("tcp_unacceptable", "tcp_no_connection")
 class Soak:
     """What FOLDER holds."""
 
-    def __init__(self, folder):
-        self.samples = lines(folder / "samples")
+    def __init__(self, folder, settle):
+        samples = lines(folder / "samples")
+        self.samples = [s for s in samples if s["time"] >= samples[0]["time"] + settle]
         (self.before,), (self.after,) = lines(folder / "before"), lines(folder / "after")
         self.load = json.loads((folder / "load.json").read_text())
         self.replay = json.loads((folder / "replay.json").read_text())
@@ -137,9 +139,10 @@ def main():
     parser.add_argument("--label", required=True)
     parser.add_argument("--report", required=True)
     parser.add_argument("--tcp", required=True, choices=("kernel", "worker"))
+    parser.add_argument("--settle", type=float, required=True)
     parser.add_argument("--strict-time", action="store_true")
     args = parser.parse_args()
-    soak = Soak(args.folder)
+    soak = Soak(args.folder, args.settle)
     verdicts = list(claims(soak, args.tcp))
     drifts = drift(soak.load)
     if args.strict_time:
