@@ -96,6 +96,8 @@ pub struct WorkerCounters {
     /// Nanoseconds that the oldest request of each batch had waited for the engine, by the clock of
     /// the worker's turns.
     pub batch_waits: Powers,
+    /// Replies to requests over UDP later than three cycles, where batches go by cycles.
+    pub replies_late: Counter,
     /// Of the batches, those given to the GPU engine.
     pub gpu_batches: Counter,
     /// Requests in those.

@@ -548,7 +548,7 @@ impl Worker {
             port.tx.flush(&self.accounts);
         }
         let started = self.started;
-        self.execute.handed_over(|| now_ns(started));
+        self.execute.handed_over(&self.accounts, || now_ns(started));
     }
 }
 

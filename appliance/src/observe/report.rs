@@ -150,10 +150,9 @@ pub fn plan_text(plan: &Plan) -> String {
             let (memory, ms) = (bytes(offload.index_bytes), offload.deadline_ms);
             t.row("offload", format_args!("{mode}, {index} index in {memory}, {ms} ms a batch"));
         }
-        t.row(
-            "batches",
-            format_args!("{} requests at most, {}", plan.batch, plan.batch_mode.name()),
-        );
+        let cycle = plan.batch_cycle_us.map(|us| format!(" in cycles of {us} us"));
+        let (mode, cycle) = (plan.batch_mode.name(), cycle.unwrap_or_default());
+        t.row("batches", format_args!("{} requests at most, {mode}{cycle}", plan.batch));
         if plan.clients.rdma {
             t.row("RDMA", "READs of connected queue pairs, RoCEv2 on UDP port 4791");
         }

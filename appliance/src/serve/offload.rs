@@ -214,6 +214,7 @@ impl EngineFacts for Facts {
         let (by_gpu, gpu_requests) = (sum(|c| c.gpu_batches.get()), sum(|c| c.gpu_batched.get()));
         row("cpu_batches", &batches.saturating_sub(by_gpu));
         row("cpu_requests", &requests.saturating_sub(gpu_requests));
+        row("replies_late", &sum(|c| c.replies_late.get()));
         row("hints_right", &sum(|c| c.hints_right.get()));
         row("hints_wrong", &sum(|c| c.hints_wrong.get()));
         if let Some(open) = self.queue_pairs() {

@@ -387,9 +387,11 @@ pub struct ServeFlags {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub batch: u32,
 
-    /// When a batch goes: as soon as the engine is free, or only when full or overdue.
+    /// When a batch goes: as soon as the engine is free, or only when full or overdue, or at the end of each
+    /// cycle of --index-cycle.
     #[arg(
         long,
+        visible_alias = "gpu-schedule",
         value_name = "MODE",
         env = "GNOMON_BATCH_MODE",
         default_value = "adaptive",

@@ -121,6 +121,9 @@ pub struct Plan {
     /// When a batch goes.
     #[serde(serialize_with = "batch_mode")]
     pub batch_mode: BatchMode,
+    /// Length of its cycles in microseconds, where it has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch_cycle_us: Option<u32>,
     /// Networks that are served on ports.
     #[serde(serialize_with = "as_text")]
     pub allow: Vec<Cidr>,
@@ -338,6 +341,8 @@ impl Plan {
             offload,
             batch: flags.batch as usize,
             batch_mode: flags.batch_mode,
+            batch_cycle_us: (flags.batch_mode == BatchMode::Periodic)
+                .then_some(flags.offload.index_cycle),
             metrics: flags.metrics.clone().map(|address| match address {
                 MetricsAddr::Unix(path) => MetricsAddr::Unix(absolute(&path)),
                 tcp @ MetricsAddr::Tcp(_) => tcp,

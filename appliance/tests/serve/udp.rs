@@ -19,7 +19,7 @@ fn what_tcp_stored_udp_finds() {
 /// Whatever engine or path reads a `get`: with `-B binary` it is none.
 #[test]
 fn text_is_not_answered_where_only_binary_is_spoken() {
-    for mode in ["adaptive", "fixed"] {
+    for mode in ["adaptive", "fixed", "periodic"] {
         let server = Server::start(&["-m", "8", "-B", "binary", "--batch-mode", mode]);
         let udp = Udp::to(server.udp());
         for text in ["get k\r\n", "get a b\r\n", "version\r\n"] {

@@ -7,10 +7,12 @@
 //! Work-conserving (D7): with [`BatchMode::Adaptive`] a batch goes as soon as the engine can take
 //! it, however small; load makes batches big by itself. What there is no place for is better left
 //! in the NIC's queue: [`Batcher::takes`] says so before. [`BatchMode::Fixed`] waits for a full
-//! batch, as the paper does, but never longer than `FIXED_WAIT_MAX_NS`.
+//! batch, as MemcachedGPU does, but never longer than `FIXED_WAIT_MAX_NS`; [`BatchMode::Periodic`] for the
+//! end of a cycle, as Mega-KV does (section 5).
 
 use driver_shim::Frame;
 use gpu::{Batch, Entry};
+use std::time::Duration;
 
 /// Longest wait of the oldest request in a fixed batch. The paper has no bound, so its last
 /// requests wait for ever when the load ends; 1 ms is above the time to fill 512 at 1 M/s.
@@ -23,6 +25,8 @@ pub enum BatchMode {
     Adaptive,
     /// When it is full, or its oldest request has waited for `FIXED_WAIT_MAX_NS`.
     Fixed,
+    /// When it is full, or at the end of the cycle in which its oldest request came.
+    Periodic,
 }
 
 impl BatchMode {
@@ -31,6 +35,7 @@ impl BatchMode {
         match self {
             Self::Adaptive => "adaptive",
             Self::Fixed => "fixed",
+            Self::Periodic => "periodic",
         }
     }
 }
@@ -44,11 +49,27 @@ pub struct BatchPolicy {
     pub mode: BatchMode,
     /// Batches that may be with the engine at once.
     pub in_flight_max: usize,
+    /// Length of a cycle, of [`BatchMode::Periodic`].
+    pub cycle: Duration,
+}
+
+impl BatchPolicy {
+    /// Nanoseconds within which a reply is due, if there is such a time: three cycles, in which a request waits, is
+    /// looked up, and is answered (Mega-KV, section 5).
+    pub fn due_ns(&self) -> Option<u64> {
+        (self.mode == BatchMode::Periodic).then(|| 3 * nanos(self.cycle))
+    }
+}
+
+/// More than that has no meaning here.
+fn nanos(cycle: Duration) -> u64 {
+    u64::try_from(cycle.as_nanos()).unwrap_or(u64::MAX / 3).clamp(1, u64::MAX / 3)
 }
 
 impl Default for BatchPolicy {
     fn default() -> Self {
-        Self { size: 512, mode: BatchMode::Adaptive, in_flight_max: 4 }
+        let cycle = Duration::from_micros(200);
+        Self { size: 512, mode: BatchMode::Adaptive, in_flight_max: 4, cycle }
     }
 }
 
@@ -65,6 +86,7 @@ pub struct Pending {
 #[derive(Debug)]
 pub struct Batcher {
     policy: BatchPolicy,
+    cycle_ns: u64,
     filling: Option<Pending>,
     /// The engine did not take it when it was offered last.
     refused: bool,
@@ -83,7 +105,8 @@ impl Batcher {
                 meta: batch(u32::try_from(id).unwrap_or(0), size),
             })
             .collect();
-        Self { policy, filling: None, refused: false, free }
+        let cycle_ns = nanos(policy.cycle);
+        Self { policy, cycle_ns, filling: None, refused: false, free }
     }
 
     /// Adds a request.
@@ -130,13 +153,12 @@ impl Batcher {
     pub fn ready(&mut self, now_ns: u64, all: bool) -> Option<Pending> {
         let batch = self.filling.as_ref()?;
         let oldest_ns = batch.frames.first()?.stamp_ns;
+        let full = batch.frames.len() >= self.policy.size;
         let due = match self.policy.mode {
-            _ if all => true,
+            _ if all || full => true,
             BatchMode::Adaptive => true,
-            BatchMode::Fixed => {
-                batch.frames.len() >= self.policy.size
-                    || now_ns.saturating_sub(oldest_ns) >= FIXED_WAIT_MAX_NS
-            }
+            BatchMode::Fixed => now_ns.saturating_sub(oldest_ns) >= FIXED_WAIT_MAX_NS,
+            BatchMode::Periodic => now_ns / self.cycle_ns > oldest_ns / self.cycle_ns,
         };
         if due {
             self.refused = false;
@@ -169,7 +191,8 @@ mod tests {
     use driver_shim::{Pages, Region};
 
     fn batcher(size: usize, mode: BatchMode) -> (Region, Batcher) {
-        let policy = BatchPolicy { size, mode, in_flight_max: 1 };
+        let cycle = Duration::from_micros(100);
+        let policy = BatchPolicy { size, mode, in_flight_max: 1, cycle };
         let batch = |id, capacity| Box::new(Batch::new(id, capacity));
         (Region::new(64, Pages::Small).unwrap(), Batcher::new(policy, batch))
     }
@@ -201,6 +224,21 @@ mod tests {
         }
         assert!(!push(&region, &mut b, 300), "a full batch takes no more");
         assert_eq!(b.ready(300, false).unwrap().frames.len(), 3);
+    }
+
+    #[test]
+    fn periodic_waits_for_the_end_of_a_cycle_or_size() {
+        let (region, mut b) = batcher(3, BatchMode::Periodic);
+        assert!(push(&region, &mut b, 250_000) && push(&region, &mut b, 299_999));
+        assert!(b.ready(299_999, false).is_none());
+        assert_eq!(b.ready(300_000, false).unwrap().frames.len(), 2);
+        assert!(push(&region, &mut b, 300_000), "the first moment of the next one");
+        assert!(b.ready(399_999, false).is_none());
+        assert!(push(&region, &mut b, 400_000) && push(&region, &mut b, 400_000));
+        assert_eq!(b.ready(399_999, false).unwrap().frames.len(), 3, "it is full");
+        let due_ns = |mode| BatchPolicy { mode, ..BatchPolicy::default() }.due_ns();
+        assert_eq!(due_ns(BatchMode::Periodic), Some(600_000));
+        assert_eq!(due_ns(BatchMode::Fixed), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod fast_set;
 mod strict;
 
 use crate::commands::Ctx;
+use crate::counters::WorkerCounters;
 use crate::frame_accounting::Accounts;
 use crate::observe::{Kind, Observer, OpCounters, Server, Transport};
 use crate::policy::Debt;
@@ -48,6 +49,8 @@ pub struct Execute {
     debts: Vec<Debt>,
     /// When requests came whose replies have not been handed over yet, and what they asked.
     answered: Vec<Answered>,
+    /// Nanoseconds after which a reply is late, where there is such a time.
+    due_ns: Option<u64>,
 }
 
 impl std::fmt::Debug for Execute {
@@ -58,7 +61,7 @@ impl std::fmt::Debug for Execute {
 
 impl Execute {
     /// A stage over one store session, for batches of at most `batch_max` requests. Replies of several
-    /// datagrams take slots from `region`.
+    /// datagrams take slots from `region`; those after `due_ns` are late, where there is such a time.
     pub fn new(
         session: Session,
         server: Arc<Server>,
@@ -66,6 +69,7 @@ impl Execute {
         filter: Option<Arc<Filter>>,
         amp_factor: NonZeroU32,
         batch_max: usize,
+        due_ns: Option<u64>,
     ) -> Self {
         Self {
             ops: server.ops(),
@@ -79,6 +83,7 @@ impl Execute {
             frames: Vec::with_capacity(REPLY_DATAGRAMS_MAX),
             debts: Vec::with_capacity(batch_max),
             answered: Vec::with_capacity(DURATIONS_MAX),
+            due_ns,
         }
     }
 
@@ -182,8 +187,8 @@ impl Execute {
     }
 
     /// The replies made so far have gone to the driver, at this time of the worker's clock: counts
-    /// how long they took.
-    pub fn handed_over(&mut self, now_ns: impl FnOnce() -> u64) {
+    /// how long they took, and those that are late.
+    pub fn handed_over(&mut self, counters: &WorkerCounters, now_ns: impl FnOnce() -> u64) {
         if self.answered.is_empty() {
             return;
         }
@@ -191,6 +196,9 @@ impl Execute {
         for Answered { came_ns, of: (transport, kind), requests } in self.answered.drain(..) {
             let ns = now_ns.saturating_sub(came_ns);
             self.ops.latency.record(transport, kind, ns, requests);
+            if self.due_ns.is_some_and(|due| ns > due) && transport == Transport::Udp {
+                counters.replies_late.add(requests);
+            }
         }
     }
 }

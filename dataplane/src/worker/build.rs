@@ -148,6 +148,7 @@ impl Worker {
                 filter,
                 policy.amp_factor,
                 batch.size,
+                batch.due_ns(),
             ),
             streams,
             reads,

@@ -199,7 +199,7 @@ fn beside(
     (size, mode, whole): Batches,
     fault: Fault,
 ) -> World {
-    let batch = BatchPolicy { size, mode, in_flight_max: PLACES };
+    let batch = BatchPolicy { size, mode, in_flight_max: PLACES, ..BatchPolicy::default() };
     let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
     World::beside(config, Dialects::Auto, manner, caps, batch, |store, sent| {
         let (sent, store) = (Arc::clone(sent), Arc::clone(store));
@@ -260,7 +260,7 @@ fn compare(seed: u64, caps: TxCaps, batch: Batches) {
         if bursts % 64 == 0 {
             let [want, fast, portable] = worlds.each_mut().map(|world| match batch.1 {
                 BatchMode::Adaptive => counted(world),
-                BatchMode::Fixed => counted_of_clients(world),
+                BatchMode::Fixed | BatchMode::Periodic => counted_of_clients(world),
             });
             assert_eq!(fast, want, "seed {seed:#x}, burst {bursts}, vector");
             assert_eq!(portable, want, "seed {seed:#x}, burst {bursts}, portable");
@@ -287,7 +287,7 @@ fn compare(seed: u64, caps: TxCaps, batch: Batches) {
 fn parts(frames: Vec<Vec<u8>>, mode: BatchMode) -> Vec<Vec<Vec<u8>>> {
     match mode {
         BatchMode::Adaptive => vec![frames],
-        BatchMode::Fixed => {
+        BatchMode::Fixed | BatchMode::Periodic => {
             let is_look_up = |f: &Vec<u8>| udp_of(f).is_some_and(|(_, l4, _)| is_look_up(f, l4));
             let (look_ups, writes) = frames.into_iter().partition(is_look_up);
             vec![writes, look_ups]
@@ -301,6 +301,7 @@ fn every_reply_and_every_count_is_that_of_the_general_stages() {
     compare(12, TxCaps::default(), (16, BatchMode::Adaptive, false));
     compare(13, TxCaps { ip: true, udp: true }, (7, BatchMode::Adaptive, false));
     compare(14, TxCaps::default(), (16, BatchMode::Fixed, false));
+    compare(18, TxCaps::default(), (64, BatchMode::Periodic, false));
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod announce;
 mod bad;
 mod binary;
 mod capture;
+mod cycles;
 mod drills;
 mod faults;
 mod grouped;

@@ -145,6 +145,7 @@ struct Setup<'a> {
     fast_path: Manner,
     /// READs are answered.
     rdma: bool,
+    batch: BatchPolicy,
 }
 
 impl Default for Setup<'_> {
@@ -159,6 +160,7 @@ impl Default for Setup<'_> {
             idle_max: None,
             fast_path: Manner::from_env(),
             rdma: false,
+            batch: BatchPolicy::default(),
         }
     }
 }
@@ -216,6 +218,12 @@ impl World {
         Self::serving(Setup { config, beside: Some(beside), policy, ..Setup::default() }, |q, _| q)
     }
 
+    /// One worker that makes batches so, and maybe a GPU.
+    pub(crate) fn batching(batch: BatchPolicy, beside: Option<&Beside>) -> Self {
+        let config = StoreConfig { memory_bytes: 16 << 20, ..StoreConfig::default() };
+        Self::serving(Setup { config, batch, beside, ..Setup::default() }, |q, _| q)
+    }
+
     /// One worker that trusts its own networks and serves `allow` by `policy`.
     pub(crate) fn policed(allow: &AllowList, policy: Policy) -> Self {
         let config = StoreConfig { memory_bytes: 16 << 20, ..StoreConfig::default() };
@@ -225,7 +233,7 @@ impl World {
 
     fn serving(setup: Setup<'_>, mut wrap: impl FnMut(QueuePair, &Region) -> QueuePair) -> Self {
         let Setup { workers, config, allow, policy, beside, .. } = setup;
-        let Setup { connections, idle_max, fast_path, rdma, .. } = setup;
+        let Setup { connections, idle_max, fast_path, rdma, batch, .. } = setup;
         let _alone = beside.map(|_| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
         let region = Region::new(4096, Pages::Small).unwrap();
         let store = Store::new(StoreConfig { pages: Pages::Small, ..config }).unwrap();
@@ -256,7 +264,7 @@ impl World {
                     session: store.session().unwrap(),
                     server: Arc::clone(&server),
                     group: 32,
-                    batch: BatchPolicy::default(),
+                    batch,
                     policy,
                     offload: beside.zip(offload.as_ref()).map(|(b, offload)| b.engine(offload)),
                     streams: connections.map(|connections| StreamsConfig {

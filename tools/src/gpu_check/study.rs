@@ -257,6 +257,7 @@ impl<'a> Study<'a> {
                         None => BatchMode::Adaptive,
                     },
                     in_flight_max: case.in_flight,
+                    ..BatchPolicy::default()
                 },
                 policy: Policy::default(),
                 offload: engines.pop(),

@@ -203,7 +203,7 @@ impl Cli {
             None => None,
         };
         let offload = beside.as_ref().map(|beside| beside.engine(size)).transpose()?;
-        let batch = BatchPolicy { size, mode, in_flight_max: in_flight };
+        let batch = BatchPolicy { size, mode, in_flight_max: in_flight, ..BatchPolicy::default() };
         let manner = Manner { group: GROUP, batch, offload };
         let mut worker = bench.worker(&paced.info(), paced.queues(), &region, manner)?;
         let counters = worker.counters();

@@ -72,6 +72,14 @@ static ENGINES: &[Field<WorkerCounters>] = &[
         |w| w.gpu_missed.get(),
     ),
     (
+        counter(
+            "gnomon_engine_replies_late_total",
+            WORKER,
+            "Replies to requests over UDP later than three cycles, with --batch-mode periodic.",
+        ),
+        |w| w.replies_late.get(),
+    ),
+    (
         gauge(
             "gnomon_gpu_from_requests",
             WORKER,

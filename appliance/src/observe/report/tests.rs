@@ -60,6 +60,8 @@ fn a_profile_reads_so() {
     let (text, _) = profile("--profile fpga -U 0 -B auto");
     assert!(text.starts_with("fpga: -B auto, no UDP, -f 2, "), "{text}");
     assert!(!plan_text(&plan("--slab-pages 64:8")).contains("profile"));
+    let text = plan_text(&plan("--batch-mode periodic --index-cycle 160"));
+    assert!(text.contains("512 requests at most, periodic in cycles of 160 us"), "{text}");
 }
 
 #[test]

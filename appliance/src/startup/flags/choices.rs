@@ -28,6 +28,7 @@ pub(super) const BATCH_MODE: &[Choice<BatchMode>] = &[
         BatchMode::Adaptive,
     ),
     ("fixed", "Wait until it is full, or a deadline passes", BatchMode::Fixed),
+    ("periodic", "Wait until it is full, or its cycle ends (Mega-KV)", BatchMode::Periodic),
 ];
 
 /// `--energy`.

@@ -31,8 +31,14 @@ pub struct OffloadFlags {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub index_memory: Option<u32>,
 
-    /// Length of a cycle of the index's updates, in microseconds.
-    #[arg(long, value_name = "US", env = "GNOMON_INDEX_CYCLE", default_value = "200")]
+    /// Length of a cycle of the index's updates, and of batches with --batch-mode periodic, in microseconds.
+    #[arg(
+        long,
+        visible_alias = "gpu-cycle",
+        value_name = "US",
+        env = "GNOMON_INDEX_CYCLE",
+        default_value = "200"
+    )]
     #[arg(value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     pub index_cycle: u32,
 

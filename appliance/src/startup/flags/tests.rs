@@ -239,7 +239,7 @@ fn each_wrong_value_is_named_with_its_reason() {
         (&["--engine", "fpga"], "possible values: auto, cpu, gpu, simt"),
         (&["--numa-node", "first"], "neither auto, off, split nor a number"),
         (&["--huge", "maybe"], "possible values: auto, on, off"),
-        (&["--batch-mode", "x"], "possible values: adaptive, fixed"),
+        (&["--batch-mode", "x"], "possible values: adaptive, fixed, periodic"),
         (&["bind"], "required arguments were not provided"),
         (&["unbind", "eth0"], "not a PCI address"),
         (&["fly"], "unrecognized subcommand 'fly'"),

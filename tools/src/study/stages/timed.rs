@@ -119,7 +119,8 @@ impl Stages {
         // this region, which the port is over.
         let mut engine = unsafe { CpuEngine::new(store, packets, group) };
         let mut told = told.map(|told| told.engine(0, 1, Duration::ZERO));
-        let policy = BatchPolicy { size: batch, mode: BatchMode::Adaptive, in_flight_max: 1 };
+        let mode = BatchMode::Adaptive;
+        let policy = BatchPolicy { size: batch, mode, in_flight_max: 1, ..BatchPolicy::default() };
         let (server, session) = (Arc::clone(bench.server()), bench.store().session()?);
         Ok(Self {
             rx: Box::new(Timed { queue: rx, spent_ns: Arc::clone(&port_ns) }),
@@ -135,7 +136,7 @@ impl Stages {
             told,
             execute: {
                 let amp_factor = Policy::default().amp_factor;
-                Execute::new(session, server, region.clone(), None, amp_factor, batch)
+                Execute::new(session, server, region.clone(), None, amp_factor, batch, None)
             },
             replies: Vec::with_capacity(2 * batch),
             accounts: Accounts::new(Arc::default(), Instant::now(), vec![port.info.name.clone()]),
@@ -211,7 +212,7 @@ impl Stages {
         let begun = Instant::now();
         stage_tx(&mut self.tx, &mut self.replies, &self.accounts);
         *tx += ns_since(begun);
-        self.execute.handed_over(|| ns_since(self.begun));
+        self.execute.handed_over(&self.accounts, || ns_since(self.begun));
         let in_port = self.port_ns.load(Ordering::Relaxed) - port_before;
         *port += in_port;
         *rx = rx.saturating_sub(port_in);

@@ -49,6 +49,11 @@ fn how_a_gpu_is_used_follows_from_flags_and_memory() {
     assert_eq!((plan.mode.name(), plan.index.name()), ("persistent", "cuckoo"));
     assert_eq!((plan.index_bytes, plan.deadline_ms, plan.verify_one_in.get()), (7 << 20, 9, 2));
     assert_eq!((plan.cycle_us, plan.every, plan.device), (50, 3, 1));
+    let by_cycles = "--engine simt --gpu-schedule periodic --gpu-cycle 160";
+    let plan = plan_on(&m, by_cycles).unwrap();
+    assert_eq!((plan.batch_mode, plan.batch_cycle_us), (BatchMode::Periodic, Some(160)));
+    assert_eq!(offload(by_cycles).cycle_us, 160);
+    assert_eq!(plan_on(&m, "--index-cycle 50").unwrap().batch_cycle_us, None);
     for (flags, says) in [
         ("--gpu-values 3", "--gpu-values is for --gpu-replies complete"),
         ("--gpu-values 3 --gpu-replies headers", "--gpu-values is for --gpu-replies complete"),
