@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tools::replay::sockets::Sockets;
-use tools::replay::{Pace, Plan, Report, play};
-use tools::trace::Reader;
+use tools::replay::{Pace, Plan, PlayError, Report, Source, play};
+use tools::trace::{Envelope, Reader};
 
 /// What the server does with its `n`th request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,6 +178,50 @@ fn every_injected_fault_is_reported_and_nothing_else() {
     assert_eq!((r.late, r.refusals, r.pieces_dropped), (0, 0, 0));
     assert_eq!((r.keys_asked, r.misses()), (r.answered, 0));
     assert_eq!(r.latency_ns.len(), 640 - 80);
+}
+
+/// Frames in memory.
+struct Captured(Vec<Vec<u8>>, usize);
+
+impl Source for Captured {
+    fn next_frame(&mut self) -> Result<Option<(u64, &[u8])>, PlayError> {
+        self.1 += 1;
+        Ok(self.0.get(self.1 - 1).map(|frame| (0, &frame[..])))
+    }
+
+    fn rewind(&mut self) -> Result<(), PlayError> {
+        self.1 = 0;
+        Ok(())
+    }
+}
+
+/// Both directions, and keys that are not ours.
+#[test]
+fn of_a_capture_of_real_clients_the_requests_are_played_and_counted() {
+    let there = trace().envelope;
+    let client: SocketAddr = "10.0.0.1:20000".parse().unwrap();
+    let back = Envelope { server: client, src_mac: there.dst_mac, dst_mac: there.src_mac, ..there };
+    let frame = |requests: bool, id: u8, text: &[u8]| {
+        let payload = [&[0, id, 0, 0, 0, 1, 0, 0], text].concat();
+        let frame = match requests {
+            true => there.frame(client, &payload),
+            false => back.frame(there.server, &payload),
+        };
+        frame.to_vec().unwrap()
+    };
+    let frames = vec![
+        frame(true, 1, b"set user:1 5 0 3\r\nabc\r\n"),
+        frame(false, 1, b"STORED\r\n"),
+        frame(true, 2, b"get user:1 user:2\r\n"),
+        frame(false, 2, b"VALUE user:1 5 3\r\nabc\r\nEND\r\n"),
+    ];
+    let server = Server::start(Store::default(), 1392, |_| Fault::None);
+    let mut link = Sockets::connect(server.address, 1).unwrap();
+    let plan = Plan { outstanding: 1, loops: 3, expect_hits: false, ..patient() };
+    let r = play(&mut Captured(frames, 0), &mut link, &plan, |_| ()).unwrap();
+    assert_eq!((r.sent, r.gets, r.sets, r.others, r.skipped), (6, 3, 3, 0, 6));
+    assert_eq!((r.answered, r.lost, r.wrong_total()), (6, 0, 0));
+    assert_eq!((r.keys_asked, r.hits, r.unchecked), (6, 3, 3));
 }
 
 #[test]

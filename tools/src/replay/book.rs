@@ -7,7 +7,7 @@
 use super::assembly::{Added, Pool};
 use super::pending::{Pending, State, Tag};
 use super::report::Report;
-use super::verify::{self, Wrong};
+use super::verify::{self, Found, Wrong};
 use crate::trace::Request;
 use gnomon_client::codec::{Asked, udp};
 
@@ -121,20 +121,22 @@ impl Book {
     /// Judges a whole reply.
     fn answer(&mut self, i: u32, text: &[u8], now: u64) {
         let slot = self.pending.slot(i);
+        let none = (0, Found::default());
         let verdict = match slot.asked {
             Asked::Get(count) => match verify::get(slot.protocol, &slot.keys, text) {
-                Ok(found) if found < count && self.expect_hits => Err(Wrong::Miss),
-                Ok(found) => Ok((u64::from(count), u64::from(found))),
+                Ok(found) if found.values < count && self.expect_hits => Err(Wrong::Miss),
+                Ok(found) => Ok((count, found)),
                 Err(w) => Err(w),
             },
-            Asked::Delete => verify::delete(slot.protocol, text).map(|()| (0, 0)),
-            Asked::Set | Asked::Other => verify::set(slot.protocol, text).map(|()| (0, 0)),
+            Asked::Delete => verify::delete(slot.protocol, text).map(|()| none),
+            Asked::Set | Asked::Other => verify::set(slot.protocol, text).map(|()| none),
         };
         match verdict {
             Ok((asked, found)) => {
                 self.report.answered += 1;
-                self.report.keys_asked += asked;
-                self.report.hits += found;
+                self.report.keys_asked += u64::from(asked);
+                self.report.hits += u64::from(found.values);
+                self.report.unchecked += u64::from(found.unchecked);
             }
             Err(w) => self.report.wrong[w as usize] += 1,
         }

@@ -26,7 +26,8 @@ pub struct Report {
     pub deletes: u64,
     /// Frames sent that call for no particular reply: damaged ones and other commands.
     pub others: u64,
-    /// Frames that the link cannot carry, such as damaged headers through kernel sockets.
+    /// Frames that are not sent: the link cannot carry them, such as damaged headers through kernel sockets, or they
+    /// are replies in a capture.
     pub skipped: u64,
     /// Rows of the CSV trace that made no sense, each time it was played.
     pub rows_skipped: u64,
@@ -62,6 +63,8 @@ pub struct Report {
     pub keys_asked: u64,
     /// Values that came back for them.
     pub hits: u64,
+    /// Of these, values of keys that no workload makes, which cannot be checked.
+    pub unchecked: u64,
     /// Times that the other side answered that no socket listens (ICMP).
     pub refusals: u64,
     /// From the start to the last frame sent or received.
@@ -110,6 +113,7 @@ impl Report {
             pieces_dropped: 0,
             keys_asked: 0,
             hits: 0,
+            unchecked: 0,
             refusals: 0,
             elapsed: Duration::ZERO,
             latency_ns: histogram()?,
@@ -167,6 +171,7 @@ impl Report {
             "pieces_dropped": self.pieces_dropped,
             "keys_asked": self.keys_asked,
             "hits": self.hits,
+            "unchecked": self.unchecked,
             "misses": self.misses(),
             "hit_rate": share(self.hits, self.keys_asked),
             "refusals": self.refusals,
@@ -271,6 +276,13 @@ impl fmt::Display for Report {
             pct(self.hits, self.keys_asked),
             self.keys_asked
         )?;
+        if self.unchecked > 0 {
+            writeln!(
+                f,
+                "unchecked   {:>12}  of these: values of keys that are not ours",
+                self.unchecked
+            )?;
+        }
         if self.refusals > 0 {
             writeln!(f, "refusals    {:>12}  nothing listens at the target", self.refusals)?;
         }

@@ -12,6 +12,7 @@ use super::link::{Link, Taken};
 use super::report::Report;
 use super::source::Source;
 use crate::trace::Request;
+use gnomon_client::codec::Asked;
 use std::time::{Duration, Instant};
 
 /// Requests sent between two looks at what has arrived.
@@ -99,6 +100,7 @@ pub fn play<S: Source, L: Link>(
         due: Due::default(),
         loops_left: plan.loops,
         ended: plan.loops == 0,
+        service_port: None,
     };
     player.run(progress)?;
     let mut report = player.book.report;
@@ -129,6 +131,8 @@ struct Player<'a, S, L> {
     due: Due,
     loops_left: u64,
     ended: bool,
+    /// The port that the first request was sent to: what comes from there is a reply.
+    service_port: Option<u16>,
 }
 
 impl<S: Source, L: Link> Player<'_, S, L> {
@@ -265,6 +269,16 @@ impl<S: Source, L: Link> Player<'_, S, L> {
         Ok(sent)
     }
 
+    /// Whether the frame is a reply, as captures of real traffic have them. Keeps in mind where requests go to.
+    fn is_reply(&mut self) -> bool {
+        let Some(Request { datagram, asked, .. }) = &self.request else { return false };
+        let (from, to) = (datagram.src.port(), datagram.dst.port());
+        if *asked != Asked::Other {
+            self.service_port.get_or_insert(to);
+        }
+        self.service_port == Some(from) && from != to
+    }
+
     /// Fetches the frame to be sent next. `false`: there is none left.
     fn next_frame(&mut self) -> Result<bool, PlayError> {
         while !self.ended {
@@ -276,6 +290,10 @@ impl<S: Source, L: Link> Player<'_, S, L> {
                 self.frame.clear();
                 self.frame.extend_from_slice(frame);
                 self.request = Request::parse(&self.frame);
+                if self.is_reply() {
+                    self.book.report.skipped += 1;
+                    continue;
+                }
                 self.have_frame = true;
                 self.due.next(self.plan.pace, self.taken, stamp_ns);
                 self.taken += 1;

@@ -4,6 +4,13 @@ use memcache::binary::{Header, RESPONSE_MAGIC, opcode};
 
 const ALL: [Protocol; 3] = [Protocol::Ascii, Protocol::Meta, Protocol::Binary];
 
+/// How many values came, all of which were checked.
+fn get(protocol: Protocol, asked: &[u8], reply: &[u8]) -> Result<u32, Wrong> {
+    let found = super::get(protocol, asked, reply)?;
+    assert_eq!(found.unchecked, 0);
+    Ok(found.values)
+}
+
 fn key(i: u64) -> String {
     let mut k = [0; 8];
     keys::write(i, &mut k);
@@ -142,9 +149,14 @@ fn every_lie_has_its_name() {
 }
 
 #[test]
-fn a_strange_key_is_not_trusted_even_when_asked_for() {
-    let r = b"VALUE not-ours! 0 1\r\nx\r\nEND\r\n";
-    assert_eq!(get(Protocol::Ascii, b"not-ours!", r), Err(Wrong::Key));
+fn the_value_of_a_strange_key_is_counted_and_not_checked() {
+    let r = b"VALUE not-ours! 5 1\r\nx\r\nEND\r\n";
+    let found = Found { values: 1, unchecked: 1 };
+    assert_eq!(super::get(Protocol::Ascii, b"not-ours! another", r), Ok(found));
+    let strange = super::get(Protocol::Ascii, b"another", r);
+    assert_eq!(strange, Err(Wrong::Key), "it was not asked for");
+    let twice = [&r[..r.len() - 5], &r[..]].concat();
+    assert_eq!(super::get(Protocol::Ascii, b"not-ours!", &twice), Err(Wrong::Extra));
 }
 
 #[test]
