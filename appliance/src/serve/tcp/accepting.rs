@@ -10,8 +10,11 @@ use super::shared::ThreadShared;
 use super::transport::{Listener, Source, Stream};
 use crate::observe::health::Sparing;
 use crate::process::allocator;
+use crate::startup::plan::ClientCerts;
+use dataplane::observe::conns::Address;
 use std::fmt::Display;
 use std::future::Future;
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,6 +26,8 @@ use tokio::time::sleep;
 
 /// Pause after a failed accept: out of files or memory, which more tries do not mend.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// Connections that are accepted at the end, at most: the kernel's queue (net.core.somaxconn).
+const LEFT_MAX: usize = 4096;
 /// What a connection over the limit is sent, in memcached's words.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 /// The thread whose turn it is may have this part more connections than another, so that a flood of them does
@@ -75,10 +80,39 @@ impl Turns {
     }
 }
 
-/// Accepts, in turn with the other threads, until the drain begins.
+/// Accepts, in turn with the other threads, until the drain has begun.
 pub(super) async fn accept_on(source: Source, turns: Arc<Turns>, thread: Rc<ThreadConns>) {
     let _entered = thread.shared.server.conns.enter(source.fd(), source.address(), None);
     accept_until(thread.shared.stop_accepting(), &source, &turns, &thread).await;
+    accept_left(&source, &thread).await;
+}
+
+/// Accepts what the kernel still has: a thread that got no processor has not accepted all that came before the stop, and
+/// closing the listener would reset it.
+async fn accept_left(source: &Source, thread: &Rc<ThreadConns>) {
+    let address: Arc<str> = source.address().to_string().into();
+    for _ in 0..LEFT_MAX {
+        if thread.shared.is_over() {
+            return;
+        }
+        match source.accept_now() {
+            Ok(accepted) => serve(accepted, source.tls(), &address, thread).await,
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Serves a fresh connection, if there is a permit for it.
+async fn serve(
+    (mut stream, from): (Stream, Address),
+    tls: Option<ClientCerts>,
+    address: &Arc<str>,
+    thread: &Rc<ThreadConns>,
+) {
+    if let Some(permit) = acquire(&mut stream, tls.is_some(), thread).await {
+        spawn_local(Served::new((stream, from), permit, tls, Arc::clone(address)));
+    }
 }
 
 /// Accepts until it has stopped, however many clients would go on to connect.
@@ -115,12 +149,8 @@ async fn accept_until(
                 biased;
                 () = &mut stop => return,
                 accepted = listener.accept() => match accepted {
-                    Ok((mut stream, from)) => {
-                        if let Some(permit) = acquire(&mut stream, tls.is_some(), thread).await {
-                            let stream = (stream, from);
-                            let address = Arc::clone(&address);
-                            spawn_local(Served::new(stream, permit, tls, address));
-                        }
+                    Ok(accepted) => {
+                        serve(accepted, tls, &address, thread).await;
                         // Requests have their turn among connections that are made or refused.
                         yield_now().await;
                     }

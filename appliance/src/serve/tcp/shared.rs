@@ -117,8 +117,7 @@ impl ThreadShared {
         told.unwrap_or_else(|| Drain::new(Duration::ZERO))
     }
 
-    /// Ends when listeners are to be closed: connections made before the stop are accepted by then, as far as the
-    /// thread gets.
+    /// Ends when only those are accepted that have been made.
     pub(super) async fn stop_accepting(&self) {
         self.stopping().await;
         sleep(QUIET).await;

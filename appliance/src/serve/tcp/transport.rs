@@ -61,6 +61,26 @@ impl Source {
         }
     }
 
+    /// A connection that has been made, and the client's address. To be called in a runtime.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is none.
+    pub(super) fn accept_now(&self) -> io::Result<(Stream, Address)> {
+        match self {
+            Self::Tcp(l, _) => {
+                let (stream, from) = l.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok((Stream::Tcp(TcpStream::from_std(stream)?), Address::Tcp(from)))
+            }
+            Self::Unix(l) => {
+                let (stream, _) = l.accept()?;
+                stream.set_nonblocking(true)?;
+                let stream = UnixStream::from_std(stream)?;
+                Ok((Stream::Unix(stream), Address::Other("unix:".into())))
+            }
+        }
+    }
+
     /// What is asked of clients over TLS, where that is spoken.
     pub(super) fn tls(&self) -> Option<ClientCerts> {
         match self {

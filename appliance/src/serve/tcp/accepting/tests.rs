@@ -1,6 +1,7 @@
 //! Accepting, its turns, and its end.
 
 use super::*;
+use crate::serve::tcp::drain::{Drain, QUIET};
 use crate::serve::tcp::shared::tests::{in_time, thread};
 use std::cell::Cell;
 use std::future::ready;
@@ -14,7 +15,7 @@ fn conns(
     number: usize,
     loads: &Arc<[AtomicUsize]>,
     permits: &Arc<Semaphore>,
-    stopped: watch::Receiver<Option<super::super::Drain>>,
+    stopped: watch::Receiver<Option<Drain>>,
 ) -> Rc<ThreadConns> {
     Rc::new(ThreadConns {
         shared: thread(None, stopped),
@@ -61,6 +62,28 @@ async fn nothing_is_accepted_after_the_stop_though_clients_wait() {
         }
     };
     in_time(accept_until(all, &source, &turns, &thread)).await;
+}
+
+/// What has connected is accepted, though the thread gets no processor until the time for that is over.
+#[tokio::test]
+async fn what_the_kernel_has_at_the_end_is_accepted() {
+    let (stop, stopped) = watch::channel(None);
+    let (loads, none) = (loads([0]), Arc::new(Semaphore::new(0)));
+    let thread = conns(0, &loads, &none, stopped);
+    let ((source, to), turns) = (source(), Arc::new(Turns::new(&loads)));
+    let local = LocalSet::new();
+    let accepting = local.spawn_local(accept_on(source, turns, Rc::clone(&thread)));
+    let clients = local.run_until(async {
+        yield_now().await;
+        stop.send(Some(Drain::new(Duration::from_secs(60)))).unwrap();
+        yield_now().await;
+        let clients: Vec<_> = (0..30).map(|_| std::net::TcpStream::connect(to).unwrap()).collect();
+        std::thread::sleep(2 * QUIET);
+        in_time(accepting).await.unwrap();
+        clients
+    });
+    let clients = clients.await;
+    assert_eq!(thread.shared.ops.rejected_connections.get(), clients.len() as u64);
 }
 
 /// Whatever else the thread has to do has its turn after each connection, accepted or refused.
