@@ -12,7 +12,6 @@
 
 use driver_shim::Frame;
 use gpu::{Batch, Entry};
-use std::time::Duration;
 
 /// Longest wait of the oldest request in a fixed batch. The paper has no bound, so its last
 /// requests wait for ever when the load ends; 1 ms is above the time to fill 512 at 1 M/s.
@@ -49,27 +48,21 @@ pub struct BatchPolicy {
     pub mode: BatchMode,
     /// Batches that may be with the engine at once.
     pub in_flight_max: usize,
-    /// Length of a cycle, of [`BatchMode::Periodic`].
-    pub cycle: Duration,
+    /// Length of a cycle of [`BatchMode::Periodic`], in nanoseconds.
+    pub cycle_ns: u64,
 }
 
 impl BatchPolicy {
     /// Nanoseconds within which a reply is due, if there is such a time: three cycles, in which a request waits, is
     /// looked up, and is answered (Mega-KV, section 5).
     pub fn due_ns(&self) -> Option<u64> {
-        (self.mode == BatchMode::Periodic).then(|| 3 * nanos(self.cycle))
+        (self.mode == BatchMode::Periodic).then(|| self.cycle_ns.saturating_mul(3))
     }
-}
-
-/// More than that has no meaning here.
-fn nanos(cycle: Duration) -> u64 {
-    u64::try_from(cycle.as_nanos()).unwrap_or(u64::MAX / 3).clamp(1, u64::MAX / 3)
 }
 
 impl Default for BatchPolicy {
     fn default() -> Self {
-        let cycle = Duration::from_micros(200);
-        Self { size: 512, mode: BatchMode::Adaptive, in_flight_max: 4, cycle }
+        Self { size: 512, mode: BatchMode::Adaptive, in_flight_max: 4, cycle_ns: 200_000 }
     }
 }
 
@@ -86,7 +79,6 @@ pub struct Pending {
 #[derive(Debug)]
 pub struct Batcher {
     policy: BatchPolicy,
-    cycle_ns: u64,
     filling: Option<Pending>,
     /// The engine did not take it when it was offered last.
     refused: bool,
@@ -105,8 +97,7 @@ impl Batcher {
                 meta: batch(u32::try_from(id).unwrap_or(0), size),
             })
             .collect();
-        let cycle_ns = nanos(policy.cycle);
-        Self { policy, cycle_ns, filling: None, refused: false, free }
+        Self { policy, filling: None, refused: false, free }
     }
 
     /// Adds a request.
@@ -158,7 +149,10 @@ impl Batcher {
             _ if all || full => true,
             BatchMode::Adaptive => true,
             BatchMode::Fixed => now_ns.saturating_sub(oldest_ns) >= FIXED_WAIT_MAX_NS,
-            BatchMode::Periodic => now_ns / self.cycle_ns > oldest_ns / self.cycle_ns,
+            BatchMode::Periodic => {
+                let cycle_of = |ns: u64| ns / self.policy.cycle_ns.max(1);
+                cycle_of(now_ns) > cycle_of(oldest_ns)
+            }
         };
         if due {
             self.refused = false;
@@ -191,8 +185,7 @@ mod tests {
     use driver_shim::{Pages, Region};
 
     fn batcher(size: usize, mode: BatchMode) -> (Region, Batcher) {
-        let cycle = Duration::from_micros(100);
-        let policy = BatchPolicy { size, mode, in_flight_max: 1, cycle };
+        let policy = BatchPolicy { size, mode, in_flight_max: 1, cycle_ns: 100_000 };
         let batch = |id, capacity| Box::new(Batch::new(id, capacity));
         (Region::new(64, Pages::Small).unwrap(), Batcher::new(policy, batch))
     }

@@ -28,7 +28,8 @@ fn replies(world: &mut World) -> usize {
 /// Alone, and with a GPU's kernels.
 fn worlds(cycle: Duration, size: usize) -> [World; 2] {
     let mode = BatchMode::Periodic;
-    let batch = BatchPolicy { size, mode, cycle, ..BatchPolicy::default() };
+    let cycle_ns = cycle.as_nanos().try_into().unwrap();
+    let batch = BatchPolicy { size, mode, cycle_ns, ..BatchPolicy::default() };
     let beside = Beside::new(Mode::Launch, IndexKind::Cuckoo);
     [World::batching(batch, None), World::batching(batch, Some(&beside))]
 }

@@ -24,7 +24,6 @@ use driver_shim::{PortInfo, QueuePair, Region};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 use store::{Store, StoreError};
 
 /// Batches that may be with the engine at once.
@@ -157,9 +156,8 @@ fn worker_port(plan: &Plan, port: &OpenPort, queues: QueuePair, first: bool) -> 
 
 fn batch_policy(plan: &Plan) -> BatchPolicy {
     let usual = BatchPolicy::default();
-    let cycle = plan.batch_cycle_us.map(|us| Duration::from_micros(us.into()));
     BatchPolicy {
-        cycle: cycle.unwrap_or(usual.cycle),
+        cycle_ns: plan.batch_cycle_us.map_or(usual.cycle_ns, |us| 1000 * u64::from(us)),
         size: plan.batch,
         mode: plan.batch_mode,
         // One more may be with the CPU.
