@@ -1,8 +1,8 @@
 //! Sends requests when they are due, and notes when replies come.
 //!
 //! In: one pair of queues, requests with the replies that they must get. Out: round trips from when a request was due, so that one
-//! that had to wait for the window is not forgiven (no coordinated omission). One thread. Fails never; what
-//! gets no reply is lost, and counted.
+//! that had to wait for the window is not forgiven (no coordinated omission): what is due before the end is sent, late
+//! or not. One thread. Fails never; what gets no reply, or could not even be sent, is lost, and counted.
 
 use super::asked::Asked;
 use crate::study::load::has_text;
@@ -45,7 +45,7 @@ pub struct Outcome {
     pub sent: u64,
     /// Of these, answered.
     pub answered: u64,
-    /// And not.
+    /// All others that were due: not answered, or not even sent.
     pub lost: u64,
     /// Replies checked to the byte.
     pub checked: u64,
@@ -96,18 +96,23 @@ impl<'a> Client<'a> {
         let begun = Instant::now();
         let now_ns = || u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let length_ns = u64::try_from(length.as_nanos())?;
+        let last_ns = length_ns.saturating_sub(1);
         let mut last = Instant::now();
         loop {
             let now = now_ns();
             let over = now >= length_ns;
-            while !over && !out.is_full() && sent - answered < window {
+            let mut all_sent = false;
+            while !out.is_full() && sent - answered < window {
                 // A slot first: a request that is due must not be dropped for lack of one.
                 let Some(mut frame) = self.region.alloc() else { break };
                 let due = match &mut schedule {
-                    Some(schedule) => schedule.due(now),
-                    None => Some(now),
+                    Some(schedule) => schedule.due(now.min(last_ns)),
+                    None => (!over).then_some(now),
                 };
-                let Some(due) = due else { break };
+                let Some(due) = due else {
+                    all_sent = true;
+                    break;
+                };
                 let template = self.next % templates.len().max(1);
                 // Fits: requests are made for a slot.
                 let filled = frame.fill(templates.get(template).map_or(&[][..], |t| &t.frame));
@@ -150,14 +155,15 @@ impl<'a> Client<'a> {
                 });
                 wrong += u64::from(!is_right);
             }
-            if over && (sent == answered || last.elapsed() > GRACE) {
+            if over && (all_sent && sent == answered || last.elapsed() > GRACE) {
                 break;
             }
         }
         self.due_ns.fill(u64::MAX);
-        let wall =
-            begun.elapsed().saturating_sub(if sent == answered { Duration::ZERO } else { GRACE });
-        Ok(Outcome { sent, answered, lost: sent - answered, checked, wrong, hits, wall, rtt })
+        let unsent = std::iter::from_fn(|| schedule.as_mut()?.due(last_ns)).count() as u64;
+        let lost = sent - answered + unsent;
+        let wall = begun.elapsed().saturating_sub(if lost == 0 { Duration::ZERO } else { GRACE });
+        Ok(Outcome { sent, answered, lost, checked, wrong, hits, wall, rtt })
     }
 }
 
@@ -184,9 +190,65 @@ fn set_number(frame: &mut [u8], number: usize) {
 mod tests {
     use super::*;
     use crate::study::load::{Load, Shape};
+    use driver_shim::{Frame, Pages, RxQueue, TxQueue};
+    use std::sync::{Arc, Mutex};
     use wire::verify::verify_udp;
 
     const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 64 };
+
+    /// A server that misses, from a moment on; until then requests lie with it.
+    #[derive(Clone)]
+    struct Late(Arc<Mutex<Vec<Frame>>>, Instant);
+
+    impl TxQueue for Late {
+        fn burst(&mut self, from: &mut Burst) -> usize {
+            let n = from.len();
+            self.0.lock().unwrap().extend(from.drain(..));
+            n
+        }
+    }
+
+    impl RxQueue for Late {
+        fn burst(&mut self, into: &mut Burst) -> usize {
+            let mut under_way = self.0.lock().unwrap();
+            while Instant::now() >= self.1 && !into.is_full() {
+                let Some(mut frame) = under_way.pop() else { break };
+                let mut reply = [&frame.bytes()[..TEXT_AT], b"END\r\n"].concat();
+                reply[38..40].copy_from_slice(&21_u16.to_be_bytes());
+                frame.fill(&reply).unwrap();
+                into.push(frame);
+            }
+            into.len()
+        }
+    }
+
+    #[test]
+    fn whatever_was_due_is_answered_or_lost() {
+        let region = Region::new(64, Pages::Small).unwrap();
+        let miss = Asked {
+            frame: Load::Miss.request(SHAPE, &[7], 10).unwrap(),
+            reply: Load::Miss.reply(SHAPE, &[7]),
+        };
+        let (length, per_s) = (Duration::from_millis(20), 100_000.0);
+        let mut schedule = Schedule::new(per_s, 1);
+        let due = std::iter::from_fn(|| schedule.due(19_999_999)).count() as u64;
+        // It begins to answer when all time is over, and not at all.
+        for (late, all_answered) in
+            [(Duration::from_millis(200), true), (Duration::from_secs(3600), false)]
+        {
+            let server = Late(Arc::default(), Instant::now() + late);
+            let queues = QueuePair { rx: Box::new(server.clone()), tx: Box::new(server) };
+            let mut client = Client::new(queues, &region);
+            let got = client
+                .run(std::slice::from_ref(&miss), Pace::Open(per_s), usize::MAX, length, 1)
+                .unwrap();
+            let counted = if all_answered { (due, due, 0) } else { (64, 0, due) };
+            assert_eq!((got.sent, got.answered, got.lost), counted);
+            assert_eq!((got.rtt.len(), got.wrong), (got.answered, 0));
+            // None of them is forgiven its wait.
+            assert!(!all_answered || got.rtt.min() >= 170_000_000, "{}", got.rtt.min());
+        }
+    }
 
     #[test]
     fn a_numbered_request_has_a_good_checksum() {

@@ -46,7 +46,7 @@ const TABLES: [Table; 3] = [
     Table {
         name: "rtt",
         title: "Round trips by load, open loop",
-        says: "Microseconds from when a request was due to its reply; `inside`: from the server's receive burst to its transmit burst. Of several rounds the one in the middle by p99, the quietest one's and the worst one's p99 beside it; `lost`, in all rounds; `cpu_percent`, what the server's thread had of a processor.",
+        says: "Microseconds from when a request was due to its reply; `inside`: from the server's receive burst to its transmit burst. Of several rounds the one in the middle by p99, the quietest one's and the worst one's p99 beside it; `lost`, in all rounds: due, and not answered or not even sent; `cpu_percent`, what the server's thread had of a processor.",
         columns: &[
             "mode",
             "load",
