@@ -428,7 +428,8 @@ impl Cli {
         server.load(items, key, |i| shape.value(i))?;
         let cost = server.ask(asked, |n| {
             // Knuth's multiplicative hash: spread over all items, no two alike in a row.
-            key(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % items)
+            let item = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % items;
+            (key(item), Load::Get.reply(shape, &[item]))
         })?;
         let ns = cost.cpu.as_secs_f64() * 1e9 / cost.answered.max(1) as f64;
         let ours = frame.report.get("path_ns").and_then(Value::as_f64).unwrap_or(f64::NAN);
