@@ -50,7 +50,7 @@ fn run() -> Result<bool, Box<dyn Error>> {
         );
         all_right &= right;
     };
-    let mut service = Connection::open(server.parse()?)?;
+    let mut service = Connection::open_named(&server)?;
     let reader = reader(&way, &mut service)?;
     let mut client = Client::new(service, Some(reader));
 
@@ -70,7 +70,7 @@ fn run() -> Result<bool, Box<dyn Error>> {
     check(counts.reads == 30 && counts.asked == 0, &format!("each by one READ: {counts:?}"));
 
     // Another client changes what this one has stags of.
-    let mut other = Connection::open(server.parse()?)?;
+    let mut other = Connection::open_named(&server)?;
     let mut store = |value: &[u8]| Service::<Stag>::set(&mut other, b"rust64", 3, value);
     store(&value(3000, 9))?;
     let grown = client.get(b"rust64")?.is_some_and(|got| got.value == value(3000, 9));
@@ -87,7 +87,7 @@ fn run() -> Result<bool, Box<dyn Error>> {
 
     // Another pair, on a connection of its own, in the place of the first.
     drop(client.take_reader());
-    let mut service = Connection::open(server.parse()?)?;
+    let mut service = Connection::open_named(&server)?;
     let another = self::reader(&way, &mut service)?;
     client.renew(service, Some(another));
     let reads = client.counts().reads;

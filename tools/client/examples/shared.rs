@@ -20,7 +20,7 @@ const KEYS: usize = 1000;
 fn service(server: &str) -> Result<Connection, Box<dyn Error>> {
     match server.contains('/') {
         true => Ok(Connection::open_unix(Path::new(server))?),
-        false => Ok(Connection::open(server.parse()?)?),
+        false => Ok(Connection::open_named(server)?),
     }
 }
 

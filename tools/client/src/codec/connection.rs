@@ -4,7 +4,7 @@
 //! connection: what comes after it would answer another request than the last.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -71,6 +71,26 @@ impl Connection {
         let stream = TcpStream::connect_timeout(&server, ANSWER_MAX)?;
         stream.set_nodelay(true)?;
         Self::over(Stream::Tcp(stream))
+    }
+
+    /// Connects to `HOST:PORT`, a name or an address: to the first of its addresses that takes the connection.
+    ///
+    /// # Errors
+    /// The text is of another form, the name is not known, or the socket's; they say which server it was.
+    pub fn open_named(server: &str) -> io::Result<Self> {
+        let failed = |e: io::Error| io::Error::new(e.kind(), format!("`{server}`: {e}"));
+        let addresses = server.to_socket_addrs().map_err(|e| {
+            let why = format!("{e}; write HOST:PORT, such as localhost:11211");
+            failed(io::Error::new(e.kind(), why))
+        })?;
+        let mut last = io::Error::new(ErrorKind::NotFound, "a name without an address");
+        for address in addresses {
+            match Self::open(address) {
+                Ok(connection) => return Ok(connection),
+                Err(e) => last = e,
+            }
+        }
+        Err(failed(last))
     }
 
     /// Connects to a Unix socket.
@@ -173,6 +193,24 @@ mod tests {
     use super::*;
     use crate::codec::Protocol::Ascii;
     use std::net::TcpListener;
+
+    #[test]
+    fn a_server_has_a_name_or_an_address() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for host in ["localhost", "127.0.0.1"] {
+            Connection::open_named(&format!("{host}:{port}")).unwrap();
+        }
+        drop(listener);
+        for (server, why) in [
+            (format!("localhost:{port}"), "refused"),
+            ("localhost".to_owned(), "write HOST:PORT"),
+            ("localhost:http".to_owned(), "write HOST:PORT"),
+        ] {
+            let error = Connection::open_named(&server).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{server}`: ")) && error.contains(why), "{error}");
+        }
+    }
 
     #[test]
     fn replies_in_pieces_and_several_at_once() {
