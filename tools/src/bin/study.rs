@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 use std::error::Error;
 use std::process::ExitCode;
 use tools::study::{
-    batch, fpga, gpu_cache, hitrate, hitrate_live, latency, offline, rdma, schedule, simd, stages,
-    tco, tcp, writers,
+    batch, children, fpga, gpu_cache, hitrate, hitrate_live, latency, offline, rdma, schedule,
+    simd, stages, tco, tcp, writers,
 };
 
 /// Experiments on the data plane, each with its yardstick in the same run.
@@ -54,25 +54,32 @@ enum Study {
     Onesided(rdma::Cli),
 }
 
+impl Study {
+    fn run(self) -> Result<(), Box<dyn Error>> {
+        match self {
+            Self::Offline(args) => args.run(),
+            Self::Path(args) => args.run(),
+            Self::Stages(args) => args.run(),
+            Self::Batch(args) => args.run(),
+            Self::Latency(args) => args.run(),
+            Self::LatencyServer(args) => args.run(),
+            Self::Simd(args) => args.run(),
+            Self::Cache(args) => args.run(),
+            Self::Writers(args) => args.run(),
+            Self::Hitrate(args) => args.run(),
+            Self::Fpga(args) => args.run(),
+            Self::Schedule(args) => args.run(),
+            Self::Tco(args) => args.run(),
+            Self::HitrateLive(args) => args.run(),
+            Self::Tcp(args) => args.run(),
+            Self::Onesided(args) => args.run(),
+        }
+    }
+}
+
 fn main() -> ExitCode {
-    let done: Result<(), Box<dyn Error>> = match Cli::parse().study {
-        Study::Offline(args) => args.run(),
-        Study::Path(args) => args.run(),
-        Study::Stages(args) => args.run(),
-        Study::Batch(args) => args.run(),
-        Study::Latency(args) => args.run(),
-        Study::LatencyServer(args) => args.run(),
-        Study::Simd(args) => args.run(),
-        Study::Cache(args) => args.run(),
-        Study::Writers(args) => args.run(),
-        Study::Hitrate(args) => args.run(),
-        Study::Fpga(args) => args.run(),
-        Study::Schedule(args) => args.run(),
-        Study::Tco(args) => args.run(),
-        Study::HitrateLive(args) => args.run(),
-        Study::Tcp(args) => args.run(),
-        Study::Onesided(args) => args.run(),
-    };
+    let cli = Cli::parse();
+    let done = children::watch_signals().map_err(Into::into).and_then(|()| cli.study.run());
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

@@ -4,13 +4,14 @@
 //! the byte, and reads the CPU time that its process used meanwhile, user and system together: the kernel's share of a
 //! request is part of the price that a user pays.
 
+use super::children::Running;
 use super::server::Cpu;
 use gnomon_client::codec::connection::Connection;
 use gnomon_client::codec::reply::{Reply, parse};
 use gnomon_client::codec::{Protocol, Set, udp};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Requests that wait for their answer at once: enough to keep one thread busy.
@@ -25,7 +26,7 @@ const START_MAX: Duration = Duration::from_secs(10);
 /// A running memcached. Ended when dropped.
 #[derive(Debug)]
 pub struct Memcached {
-    child: Child,
+    process: Running,
     port: u16,
 }
 
@@ -47,17 +48,17 @@ impl Memcached {
     /// memcached is not installed, or does not come up.
     pub fn start(memory_mb: usize) -> io::Result<Self> {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let child = Command::new("memcached")
+        let mut command = Command::new("memcached");
+        command
             .args(["-l", "127.0.0.1", "-t", "1", "-u", "root"])
             .args(["-p", &port.to_string(), "-U", &port.to_string()])
             .args(["-m", &memory_mb.to_string()])
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let mut server = Self { child, port };
+            .stderr(Stdio::null());
+        let mut server = Self { process: Running::start(&mut command)?, port };
         let begun = Instant::now();
         while server.connect().is_err() {
-            if let Some(status) = server.child.try_wait()? {
+            if let Some(status) = server.process.try_wait()? {
                 return Err(io::Error::other(format!("memcached ended at once: {status}")));
             }
             if begun.elapsed() > START_MAX {
@@ -113,9 +114,9 @@ impl Memcached {
     ) -> io::Result<Cost> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         socket.connect((Ipv4Addr::LOCALHOST, self.port))?;
-        let before = Cpu::of(self.child.id())?;
+        let before = Cpu::of(self.process.id())?;
         let (answered, hits) = ask(&socket, requests, exchange)?;
-        Ok(Cost { answered, hits, cpu: Cpu::of(self.child.id())?.since(before).total() })
+        Ok(Cost { answered, hits, cpu: Cpu::of(self.process.id())?.since(before).total() })
     }
 }
 
@@ -180,13 +181,6 @@ fn is_hit(
             text.escape_ascii(),
             reply.escape_ascii()
         )),
-    }
-}
-
-impl Drop for Memcached {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

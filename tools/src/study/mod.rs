@@ -22,6 +22,7 @@
 
 pub mod batch;
 pub mod bench;
+pub mod children;
 pub mod engine;
 pub mod oracle_engine;
 pub mod fpga;

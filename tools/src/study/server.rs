@@ -1,8 +1,9 @@
 //! A server of one's own: started from a command line, ended when dropped.
 
+use super::children::Running;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ const PORTS_MAX: u32 = 5;
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
-    child: Child,
+    process: Running,
     address: SocketAddr,
 }
 
@@ -53,17 +54,14 @@ impl Server {
         let program = words
             .next()
             .ok_or_else(|| failed(io::ErrorKind::InvalidInput, "no command".to_owned()))?;
-        let child = Command::new(program)
-            .args(words)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|e| failed(e.kind(), e.to_string()))?;
-        let mut server = Self { child, address: (address, port).into() };
+        let mut command = Command::new(program);
+        command.args(words).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = Running::start(&mut command).map_err(|e| failed(e.kind(), e.to_string()))?;
+        let mut server = Self { process, address: (address, port).into() };
         let begun = Instant::now();
         loop {
             let answers = server.answers();
-            if let Some(status) = server.child.try_wait()? {
+            if let Some(status) = server.process.try_wait()? {
                 let why = format!("ended at once ({status}): is port {port} in use?");
                 return Err(failed(io::ErrorKind::AddrInUse, why));
             }
@@ -100,7 +98,7 @@ impl Server {
     /// # Errors
     /// The process is gone.
     pub fn resident_bytes(&self) -> io::Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
         let kilobytes = status
             .lines()
             .find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok())
@@ -110,7 +108,7 @@ impl Server {
 
     /// Its process.
     pub fn process(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 }
 
@@ -150,13 +148,6 @@ impl Cpu {
             user: self.user.saturating_sub(before.user),
             system: self.system.saturating_sub(before.system),
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -4,6 +4,7 @@
 //! A worker that waits for requests takes a whole CPU, so a server is stopped while it is not measured.
 
 use super::namespace::Namespace;
+use crate::study::children::{Running, SocketFile};
 use crate::study::server::Server;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CpuSet, sched_getaffinity};
@@ -12,10 +13,10 @@ use nix::unistd::Pid;
 use std::io::{self, ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::process::{self, Child, Command, Stdio};
+use std::path::Path;
+use std::process::{self, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
@@ -61,10 +62,6 @@ pub(super) struct Wire {
     _socket: Option<SocketFile>,
 }
 
-/// A file that a driver makes, removed when this is dropped.
-#[derive(Debug)]
-struct SocketFile(PathBuf);
-
 /// A process that ends when this is dropped.
 #[derive(Debug)]
 enum Process {
@@ -73,7 +70,7 @@ enum Process {
 }
 
 #[derive(Debug)]
-struct Program(Child);
+struct Program(Running);
 
 impl Wire {
     /// A server with kernel sockets, from its command line ([`Server::start`]), behind a veth cable.
@@ -105,7 +102,7 @@ impl Wire {
         // Where both ends of the memif look for it.
         let path = std::env::temp_dir().join(format!("gnomon-{}-{tcp:?}.sock", process::id()));
         let memif = format!("id=0,socket={},socket-abstract=no", path.display());
-        let socket = (kind == Kind::Memif).then_some(SocketFile(path));
+        let socket = (kind == Kind::Memif).then(|| SocketFile::at(path));
         let port = match kind {
             Kind::NetTap => "net_tap0,iface=wire1".to_owned(),
             Kind::AfPacket => {
@@ -226,13 +223,13 @@ impl Process {
 impl Program {
     fn start(namespace: &Namespace, command: &mut Command) -> io::Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
-        let started = namespace.enter(|| command.spawn());
+        let started = namespace.enter(|| Running::start(command));
         started.map(Self).map_err(|e| io::Error::new(e.kind(), format!("`{name}`: {e}")))
     }
 
     /// Waits for the line that gnomon prints when it serves. What it has to say else is on standard error.
     fn ready(&mut self) -> io::Result<()> {
-        let out = self.0.stdout.as_mut().ok_or(ErrorKind::BrokenPipe)?;
+        let out = self.0.stdout().ok_or(ErrorKind::BrokenPipe)?;
         let (begun, mut line) = (Instant::now(), Vec::new());
         while !line.contains(&b'\n') {
             let left = START_MAX.saturating_sub(begun.elapsed());
@@ -259,19 +256,6 @@ impl Program {
             thread::sleep(LOOK);
         }
         Ok(())
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
