@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 /// Changes of one batch.
 const OPS_MAX: usize = 4096;
-/// Longest time for a batch of changes.
+/// Longest time for a batch of changes, unless one of requests may take longer.
 const UPDATE_MAX: Duration = Duration::from_secs(1);
 /// Pause between two looks whether a batch is done.
 const UPDATE_PAUSE: Duration = Duration::from_micros(20);
@@ -313,9 +313,9 @@ impl Updater {
     }
 
     fn wait(&mut self, changes: usize) -> Result<(), Fault> {
-        let begun = Instant::now();
+        let (begun, most) = (Instant::now(), UPDATE_MAX.max(self.offload.config().deadline));
         while !self.stream.is_idle()? {
-            if begun.elapsed() > UPDATE_MAX {
+            if begun.elapsed() > most {
                 let waited_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
                 return Err(Fault::UpdateLate { changes, waited_us });
             }
