@@ -126,13 +126,21 @@ impl Family {
         }
     }
 
-    /// Whether neither options nor extension headers stand before UDP's.
-    pub(crate) fn is_plain(self, bytes: &[u8; FRAME]) -> bool {
-        let at = |at| *part(bytes, V6_AT + at);
+    /// Its EtherType.
+    pub(crate) fn ether_type(self) -> u16 {
         match self {
-            Self::V4 => at(0) == [ipv4::VERSION_IHL],
-            Self::Tagged => at(eth::TAG_BYTES) == [ipv4::VERSION_IHL],
-            Self::V6 => at(6) == [ipv4::UDP],
+            Self::V4 => eth::IPV4,
+            Self::Tagged => eth::VLAN,
+            Self::V6 => eth::IPV6,
+        }
+    }
+
+    /// Which byte of a frame shows that neither options nor extension headers stand before UDP's, and how.
+    pub(crate) fn plain(self) -> (usize, u8) {
+        match self {
+            Self::V4 => (V6_AT, ipv4::VERSION_IHL),
+            Self::Tagged => (V6_AT + eth::TAG_BYTES, ipv4::VERSION_IHL),
+            Self::V6 => (V6_AT + 6, ipv4::UDP),
         }
     }
 }

@@ -25,8 +25,8 @@
 //! ```
 //!
 //! **Lanes** (`lane`): the steps are compiled for plain `get`s, which are those over IPv4 without a tag; for `get` over IPv6; for
-//! `mg` and for binary gets over IPv4; and once for any of all these. The first request of a burst shows which lane is walked. What
-//! it meets for another one the lane for any takes afterwards; or all the rest of the burst from the first row on that has two such.
+//! `mg` and for binary gets over IPv4; and once for any of all these. The first request of a burst shows which lane is walked. Gets
+//! that it meets for another lane are answered by a pass of their own afterwards (`others`).
 //!
 //! **Order**: a read never goes before a request of its burst that may change its key (`order`), and no
 //! change before another, or before a read of its key. Replies to other keys may leave in another order than
@@ -35,6 +35,7 @@
 //! Owns nothing but scratch; frames stay in the burst. Nothing fails.
 
 mod lane;
+mod others;
 mod form;
 mod flags;
 mod read;
@@ -58,16 +59,15 @@ mod totals;
 use crate::commands::Ctx;
 use crate::counters::WorkerCounters;
 use crate::observe::Observer;
-use crate::plain::family::Family;
 use crate::plain::vector::{ROW, ROWS_AHEAD, Vector, Work};
 use crate::plain::window::TEXT;
 pub use crate::plain::{Manner, Requests};
 use driver_shim::{BURST_MAX, Burst, Frame, Region, TxCaps};
-use form::Form;
-use lane::{Any, Binary, Lane, Meta, OverV6, Plain};
+use lane::Lane;
 use memcache::Dialects;
 use memcache::admin::Events;
 use order::Order;
+use others::{Kind, PLAIN};
 use read_sets::SetsRead;
 use several::{Rest, Several};
 use std::marker::PhantomData;
@@ -172,7 +172,7 @@ impl Answered {
     }
 }
 
-/// What is known of each request of the burst: request n is in lane n % 4 of row n / 4.
+/// What is known of each request of a pass: request n is in lane n % 4 of row n / 4, and of a pass over all frames it is in frame n.
 #[derive(Debug)]
 struct Lanes<'g> {
     hash: [[u64; ROW]; ROWS],
@@ -181,9 +181,8 @@ struct Lanes<'g> {
     key_len: [[u8; ROW]; ROWS],
     /// The sum of the reply's IPv4 header, but for its length.
     header: [[u16; ROW]; ROWS],
-    /// Bit n of each: request n is one for the fast path; it is to be looked up in its second bucket.
-    read: u64,
-    far: u64,
+    /// Of a pass over some frames: which.
+    number: [[u8; ROW]; ROWS],
 }
 
 impl Lanes<'_> {
@@ -192,8 +191,7 @@ impl Lanes<'_> {
         found: [[None; ROW]; ROWS],
         key_len: [[0; ROW]; ROWS],
         header: [[0; ROW]; ROWS],
-        read: 0,
-        far: 0,
+        number: [[0; ROW]; ROWS],
     };
 }
 
@@ -262,40 +260,28 @@ impl FastPath {
         let guard = context.ctx.session.pin();
         let (guard, dialects) = (&guard, observer.server.dialects);
         let counters = context.counters;
-        let first = burst.first().and_then(lane::of);
         order.begin();
-        let mut totals = Totals::default();
-        let mut part = Part::ALL;
-        let mut lane = first;
-        loop {
-            let pass = Pass {
-                burst: &mut *burst,
-                requests: &mut *requests,
-                lanes: Lanes::EMPTY,
-                order: &mut *order,
-                guard,
-                observer,
-                region,
-                counters,
-                liveness,
-                dialects,
-                totals,
-                part,
-                others: Part::NONE,
-            };
-            let walked = match lane {
-                None | Some((Family::V4, Form::Text)) => pass.walk::<Plain, BY_PORT>(sets, *manner),
-                Some((Family::V6, Form::Text)) => pass.walk::<OverV6, BY_PORT>(sets, *manner),
-                Some((Family::V4, Form::Meta)) => pass.walk::<Meta, BY_PORT>(sets, *manner),
-                Some((Family::V4, Form::Binary)) => pass.walk::<Binary, BY_PORT>(sets, *manner),
-                Some(_) => pass.walk::<Any, BY_PORT>(sets, *manner),
-            };
-            (totals, part) = walked;
-            if part.is_none() {
-                break;
-            }
-            lane = ANY;
-        }
+        let mut lanes = Lanes::EMPTY;
+        let pass = Pass {
+            burst: &mut *burst,
+            requests: &mut *requests,
+            lanes: &mut lanes,
+            order: &mut *order,
+            guard,
+            observer,
+            region,
+            counters,
+            liveness,
+            dialects,
+            totals: Totals::default(),
+            read: 0,
+            far: 0,
+            left: 0,
+            own: PLAIN,
+            others: 0,
+            other: PLAIN,
+        };
+        let totals = pass.answer::<BY_PORT>(&mut *sets, *manner);
         let left = left_of(burst, &totals) & !sets.frames();
         if left == 0 || !several::any(burst, left) {
             return totals;
@@ -323,41 +309,11 @@ fn left_of(burst: &[Frame], totals: &Totals) -> u64 {
     u64::MAX >> (BURST_MAX - burst.len().clamp(1, BURST_MAX)) & !totals.frames
 }
 
-/// What the lane for any form answers, and no other can be sure to.
-const ANY: Option<(Family, Form)> = Some((Family::Tagged, Form::Text));
-
-/// A part of a burst: all from one row on, and of those before it these frames.
-#[derive(Debug, Clone, Copy)]
-struct Part {
-    from: usize,
-    frames: u64,
-}
-
-impl Part {
-    const ALL: Self = Self { from: 0, frames: 0 };
-    const NONE: Self = Self { from: ROWS, frames: 0 };
-
-    fn is_none(self) -> bool {
-        self.from == ROWS && self.frames == 0
-    }
-
-    /// The first row that has some of it.
-    fn begin(self) -> usize {
-        self.from.min(self.frames.trailing_zeros() as usize / ROW)
-    }
-
-    /// Of a row a bit for each frame.
-    fn of(self, row: usize) -> u64 {
-        let all = (1 << ROW) - 1;
-        if row >= self.from { all } else { self.frames >> (row * ROW) & all }
-    }
-}
-
 /// One pass over a burst.
 struct Pass<'p, 'g> {
     burst: &'p mut [Frame],
     requests: &'p mut Requests,
-    lanes: Lanes<'g>,
+    lanes: &'p mut Lanes<'g>,
     order: &'p mut Order,
     guard: &'g Guard<'g>,
     observer: Observer<'p>,
@@ -366,52 +322,62 @@ struct Pass<'p, 'g> {
     liveness: Liveness,
     dialects: Dialects,
     totals: Totals,
-    part: Part,
-    /// What it has left to the lane for any form.
-    others: Part,
+    /// Bit n of each: request n is one for the fast path; it is to be looked up in its second bucket.
+    read: u64,
+    far: u64,
+    /// Of a pass over some frames, those that it has still to read; of one over all, those that it has left to such
+    /// passes without a look: a bit for each.
+    left: u64,
+    /// What the burst's first request is.
+    own: Kind,
+    /// Gets that are left to another lane; what these are.
+    others: u64,
+    other: Kind,
 }
 
-/// A pass over a lane, for a port that fills in checksums, or for one that does not.
-struct Walk<'p, 'g, 's, L, const BY_PORT: bool> {
-    pass: Pass<'p, 'g>,
+/// A pass over a lane, over `SOME` frames or over all; for a port that fills in checksums, or for one that does not.
+struct Walk<'w, 'p, 'g, 's, L, const SOME: bool, const BY_PORT: bool> {
+    pass: &'w mut Pass<'p, 'g>,
     sets: &'s mut SetsRead,
     manner: Manner,
     lane: PhantomData<L>,
 }
 
-impl<L: Lane, const BY_PORT: bool> Work for Walk<'_, '_, '_, L, BY_PORT> {
-    type Done = (Totals, Part);
+impl<L: Lane, const SOME: bool, const BY_PORT: bool> Work
+    for Walk<'_, '_, '_, '_, L, SOME, BY_PORT>
+{
+    type Done = ();
 
     #[inline(always)]
-    fn run(self, vector: impl Vector) -> Self::Done {
-        self.pass.run::<L, BY_PORT>((self.sets, self.manner), vector)
+    fn run(self, vector: impl Vector) {
+        self.pass.run::<L, SOME, BY_PORT>((self.sets, self.manner), vector);
     }
 }
 
 impl Pass<'_, '_> {
-    /// Walks over a lane. Returns what it has left to the lane for any form, too.
+    /// Walks over a lane.
     #[inline(always)]
-    fn walk<L: Lane, const BY_PORT: bool>(
-        self,
+    fn walk<L: Lane, const SOME: bool, const BY_PORT: bool>(
+        &mut self,
         sets: &mut SetsRead,
         manner: Manner,
-    ) -> (Totals, Part) {
+    ) {
         let lane = PhantomData::<L>;
-        manner.carry_out(Walk::<L, BY_PORT> { pass: self, sets, manner, lane })
+        manner.carry_out(Walk::<L, SOME, BY_PORT> { pass: self, sets, manner, lane });
     }
 
     #[inline(always)]
-    fn run<L: Lane, const BY_PORT: bool>(
-        mut self,
+    fn run<L: Lane, const SOME: bool, const BY_PORT: bool>(
+        &mut self,
         (sets, manner): (&mut SetsRead, Manner),
         vector: impl Vector,
-    ) -> (Totals, Part) {
-        let mut rows = self.burst.len().div_ceil(ROW).min(ROWS);
-        let mut step = if L::IS_ANY { self.part.begin() } else { 0 };
+    ) {
+        let requests = if SOME { self.left.count_ones() as usize } else { self.burst.len() };
+        let mut rows = requests.div_ceil(ROW).min(ROWS);
+        let mut step = 0;
         while step < rows + 2 * ROWS_AHEAD {
-            if step < rows && !self.read_row::<L>(step, (&mut *sets, manner), vector) {
-                // Other traffic: the rest of the burst is left without a look.
-                rows = step;
+            if step < rows {
+                rows = self.read_row::<L, SOME>((step, rows), (&mut *sets, manner), vector);
             }
             // A row that is not there yet, or no more, has a number beyond the last.
             let behind = |rows: usize| step.wrapping_sub(rows);
@@ -419,17 +385,16 @@ impl Pass<'_, '_> {
                 self.look_up_far(behind(ROWS_AHEAD + 1));
             }
             if behind(ROWS_AHEAD) < rows {
-                self.look_up_row(behind(ROWS_AHEAD), self.lanes.read);
+                self.look_up_row(behind(ROWS_AHEAD), self.read);
             }
             if behind(2 * ROWS_AHEAD) < rows {
-                self.reply_row::<L, BY_PORT>(behind(2 * ROWS_AHEAD), vector);
+                self.reply_row::<L, SOME, BY_PORT>(behind(2 * ROWS_AHEAD), vector);
             }
             step += 1;
         }
-        if L::IS_PLAIN {
+        if L::IS_PLAIN && !SOME {
             self.show_hits();
         }
-        (self.totals, self.others)
     }
 
     /// Shows the sample of keys that were found what is to be sampled: they stand in the replies.

@@ -259,6 +259,37 @@ fn other_forms_keep_their_order_with_changes() {
     }
 }
 
+/// A burst with many gets of two kinds is divided: none goes before what changes its key, of whichever kind that seems to be.
+#[test]
+fn a_divided_burst_keeps_its_order_with_changes() {
+    let kinds = |key| {
+        let mut kinds = other_forms(key);
+        kinds.push(datagram(CLIENT, format!("get {key}\r\n").as_bytes()));
+        kinds
+    };
+    let (known, asked) = (kinds("b"), kinds("a"));
+    let changes =
+        ["delete a\r\n", "get b\r\ndelete a\r\n", "mg b v\r\ndelete a\r\n", "mg a N30 T30 v\r\n"];
+    for (own, of_own) in known.iter().zip(&asked) {
+        for (other, of_other) in known.iter().zip(&asked) {
+            let mut bursts = vec![vec![set("a", "1", ""), set("b", "2", "")]];
+            for change in changes {
+                for v6 in [false, true] {
+                    let change = datagram_of(v6, &[], change.as_bytes());
+                    let mut burst = vec![own.clone(); 2];
+                    burst.extend(std::iter::repeat_n(other.clone(), 7));
+                    burst.extend([of_own.clone(), of_other.clone(), change]);
+                    burst.extend([of_own.clone(), of_other.clone(), other.clone()]);
+                    bursts.push(burst);
+                    bursts.push(vec![set("a", "3", "")]);
+                }
+            }
+            let bursts: Vec<&[Vec<u8>]> = bursts.iter().map(Vec::as_slice).collect();
+            ask_all(Dialects::Auto, &bursts);
+        }
+    }
+}
+
 fn set(key: &str, value: &str, tail: &str) -> Vec<u8> {
     let len = value.len();
     datagram(CLIENT, format!("set {key} 0 0 {len}{tail}\r\n{value}\r\n").as_bytes())

@@ -11,7 +11,8 @@ use crate::plain::window::{TEXT, WINDOW, part};
 use memcache::Dialects;
 use memcache::binary::{HEADER_BYTES, REQUEST_MAGIC, opcode};
 
-/// From the third byte of the memcached frame header on, as [`VERB`]: `mg`, and the magic byte.
+/// The third byte of the memcached frame header, where [`VERB`] stands, or the same for `mg` and the magic byte.
+pub(super) const FORM_AT: usize = TEXT - 4;
 const META: u64 = u64::from_le_bytes(*b"\0\x01\0\0mg \0");
 const META_MASK: u64 = u64::MAX >> 8;
 const BINARY: u64 = u64::from_le_bytes([0, 1, 0, 0, REQUEST_MAGIC, 0, 0, 0]);
@@ -44,11 +45,17 @@ impl Form {
     /// Whether the text begins like that.
     #[inline(always)]
     pub(super) fn begins(self, window: &[u8; WINDOW]) -> bool {
-        let first = u64::from_le_bytes(*part(window, TEXT - 4));
+        let (mask, first) = self.beginning();
+        u64::from_le_bytes(*part(window, FORM_AT)) & mask == first
+    }
+
+    /// What stands at [`FORM_AT`], where the first number has ones.
+    #[inline(always)]
+    pub(super) fn beginning(self) -> (u64, u64) {
         match self {
-            Self::Text => first == VERB,
-            Self::Meta => first & META_MASK == META,
-            Self::Binary => first & BINARY_MASK == BINARY,
+            Self::Text => (u64::MAX, VERB),
+            Self::Meta => (META_MASK, META),
+            Self::Binary => (BINARY_MASK, BINARY),
         }
     }
 

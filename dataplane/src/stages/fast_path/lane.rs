@@ -4,11 +4,12 @@
 //! In: a frame as it came; it is only looked at. Out: its key, and what is known of the source, if it is one for the
 //! lane. What a frame must have to be taken is what a plain `get` must have. Nothing fails.
 
-use super::form::Form;
+use super::form::{FORM_AT, Form};
+use super::others::Kind;
 use crate::plain::family::{FRAME, Family, Headers, V4, V6, window};
 use crate::plain::requests::{Asked, KEY, LOOK, Requests};
 use crate::plain::seal::L4;
-use crate::plain::vector::{KEY_BLOCK, Portable, Vector};
+use crate::plain::vector::{KEY_BLOCK, Vector};
 use crate::plain::window::{WINDOW, part};
 use driver_shim::Frame;
 use memcache::Dialects;
@@ -132,20 +133,60 @@ impl Lane for Any {
 
 /// The headers of a frame and the form of its request, as far as its first bytes show them.
 #[inline(always)]
-pub(super) fn of(frame: &Frame) -> Option<(Family, Form)> {
+pub(super) fn of(frame: &Frame) -> Option<Kind> {
     let bytes = frame.window::<FRAME>()?;
     let family = Family::of(bytes)?;
     Some((family, Form::of(window(bytes, family)?)?))
 }
 
-/// The same of a get of one short key and nothing else, whatever else is wrong with its frame.
-pub(super) fn get_of(frame: &Frame, dialects: Dialects) -> Option<(Family, Form)> {
-    let bytes = frame.window::<FRAME>()?;
-    let family = Family::of(bytes)?;
-    let window = window(bytes, family)?;
-    let form = Form::of(window)?;
-    let udp_len = u16::from_be_bytes(*part(window, L4 + 4)).into();
-    let is_whole = family.is_plain(bytes) && family.shift() + L4 + udp_len <= frame.len();
-    form.key_len(window, udp_len, dialects, Portable).filter(|_| is_whole)?;
-    Some((family, form))
+/// How frames of a kind begin, where their requests follow.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beginning {
+    ether_type: [u8; 2],
+    /// Where IP says that UDP's header is the next, and how.
+    plain: (usize, u8),
+    /// Eight bytes of the request, which are `first` where `mask` has ones.
+    request_at: usize,
+    mask: u64,
+    first: u64,
+}
+
+impl Beginning {
+    pub(super) fn of((family, form): Kind) -> Self {
+        let (mask, first) = form.beginning();
+        Self {
+            ether_type: family.ether_type().to_be_bytes(),
+            plain: family.plain(),
+            request_at: family.shift() + FORM_AT,
+            mask,
+            first,
+        }
+    }
+
+    /// Whether a frame begins so.
+    #[inline(always)]
+    pub(super) fn is_of(self, frame: &Frame) -> bool {
+        let (at, plain) = self.plain;
+        frame.window::<FRAME>().is_some_and(|bytes| {
+            *part(bytes, 12) == self.ether_type
+                && *part(bytes, at) == [plain]
+                && u64::from_le_bytes(*part(bytes, self.request_at)) & self.mask == self.first
+        })
+    }
+}
+
+/// Whether a frame that begins as those of a kind is a get of one short key and nothing else, whatever else is wrong with it.
+#[inline(always)]
+pub(super) fn is_get(
+    frame: &Frame,
+    (family, form): Kind,
+    dialects: Dialects,
+    vector: impl Vector,
+) -> bool {
+    let window = frame.window::<FRAME>().and_then(|bytes| window(bytes, family));
+    window.is_some_and(|window| {
+        let udp_len = u16::from_be_bytes(*part(window, L4 + 4)).into();
+        family.shift() + L4 + udp_len <= frame.len()
+            && form.key_len(window, udp_len, dialects, vector).is_some()
+    })
 }

@@ -13,8 +13,9 @@
 //! to be dropped, ends the pass.
 
 use super::lane::Plain;
+use super::others::PLAIN;
 use super::totals::{Totals, next_of};
-use super::{Answered, Context, FastPath, Lanes, Part, Pass, ROWS, whole};
+use super::{Answered, Context, FastPath, Lanes, Pass, ROWS, whole};
 use crate::plain::requests::{KEY, LOOK, PLAIN_AROUND_KEY, Requests};
 use crate::plain::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
 use crate::plain::window::part;
@@ -106,6 +107,7 @@ impl FastPath {
         let counters = context.counters;
         let guard = context.ctx.session.pin();
         let mut ended = false;
+        let mut lanes = Lanes::EMPTY;
         located.fill(0);
         let requests_of = batch.entries.chunks(BURST_MAX).zip(batch.descs.chunks(BURST_MAX));
         let mut replies_of = batch.replies.chunks(BURST_MAX);
@@ -115,7 +117,7 @@ impl FastPath {
             let pass = Pass {
                 burst,
                 requests: &mut *requests,
-                lanes: Lanes::EMPTY,
+                lanes: &mut lanes,
                 order: &mut *order,
                 guard: &guard,
                 observer,
@@ -124,8 +126,12 @@ impl FastPath {
                 liveness,
                 dialects: observer.server.dialects,
                 totals: Totals::default(),
-                part: Part::ALL,
-                others: Part::NONE,
+                read: 0,
+                far: 0,
+                left: 0,
+                own: PLAIN,
+                others: 0,
+                other: PLAIN,
             };
             let (sought, known) = (0, 0);
             let work =
@@ -212,7 +218,7 @@ impl<const BY_PORT: bool> Work for Located<'_, '_, BY_PORT> {
                 }
             }
             if behind(2 * ROWS_AHEAD) < rows {
-                self.pass.reply_row::<Plain, BY_PORT>(behind(2 * ROWS_AHEAD), vector);
+                self.pass.reply_row::<Plain, false, BY_PORT>(behind(2 * ROWS_AHEAD), vector);
             }
             step += 1;
         }
@@ -274,7 +280,7 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
         if unknown != 0 {
             seek_row(pass, row, unknown, vector);
         }
-        pass.lanes.read |= read << from;
+        pass.read |= read << from;
         *sought |= unknown << from;
     }
 

@@ -24,19 +24,19 @@ impl Pass<'_, '_> {
                 far |= 1 << n;
             }
         }
-        self.lanes.far |= far << (row * ROW);
+        self.far |= far << (row * ROW);
     }
 
     /// Looks at the second bucket of those requests of a row whose first had nothing.
     #[inline(always)]
     pub(super) fn look_up_far(&mut self, row: usize) {
-        let (guard, mut left) = (self.guard, bits_of(self.lanes.far, row));
+        let (guard, mut left) = (self.guard, bits_of(self.far, row));
         let (hashes, found) = (&self.lanes.hash[row], &mut self.lanes.found[row]);
         while let Some(n) = next_of(&mut left) {
             // Nothing here is a miss: at one moment neither bucket had it.
             if let Some(fetched) = guard.fetch_either(KeyHash(hashes[n])) {
                 found[n] = Some(fetched);
-                self.lanes.far &= !(1 << (row * ROW + n));
+                self.far &= !(1 << (row * ROW + n));
             }
         }
     }

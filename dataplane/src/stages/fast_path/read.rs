@@ -3,47 +3,47 @@
 //! In: frames as they came. Out: their lanes, and their index buckets on the way to the cache. Frames
 //! are only looked at.
 
-use super::form::Form;
-use super::lane::{self, Lane};
+use super::lane::Lane;
 use super::read_sets::SetsRead;
 use super::totals::{Totals, next_of};
 use super::{Pass, left_of};
 use crate::plain::Manner;
-use crate::plain::family::Family;
 use crate::plain::vector::{KEY_BLOCK, ROW, Vector};
 use store::KeyHash;
 
 impl Pass<'_, '_> {
-    /// Reads the requests of a row. `false`: none of them is for the fast path, nor is any behind them; or the lane for any form
-    /// takes the burst from this row on.
+    /// Reads the requests of a row. Returns how many rows there are: none behind this one, or not even this one, if that has
+    /// nothing for the fast path.
     #[inline(always)]
-    pub(super) fn read_row<L: Lane>(
+    pub(super) fn read_row<L: Lane, const SOME: bool>(
         &mut self,
-        row: usize,
+        (row, mut rows): (usize, usize),
         (sets, manner): (&mut SetsRead, Manner),
         vector: impl Vector,
-    ) -> bool {
+    ) -> usize {
         let mut keys = [[0; KEY_BLOCK]; ROW];
         let (mut lens, mut headers) = ([0; ROW], [0; ROW]);
         let (mut read, mut left) = (0, 0);
-        let part = self.part.of(row);
-        if L::IS_ANY && part == 0 {
-            return true;
-        }
-        let frames = self.burst.get(row * ROW..).unwrap_or_default();
+        let first = if SOME { 0 } else { row * ROW };
+        let frames = self.burst.get(first..).unwrap_or_default();
         for n in 0..ROW {
-            let Some(frame) = frames.get(n) else { break };
-            if L::IS_ANY && part >> n & 1 == 0 {
-                continue;
+            let mut at = n;
+            if SOME {
+                let Some(next) = next_of(&mut self.left) else { break };
+                #[expect(clippy::cast_possible_truncation, reason = "below BURST_MAX")]
+                let number = next as u8;
+                self.lanes.number[row][n] = number;
+                at = next;
             }
+            let Some(frame) = frames.get(at) else { break };
             if !self.region.owns(frame) {
-                left |= 1u64 << n;
+                left |= 1u64 << at;
                 continue;
             }
             // No closure in between: where one is not inlined, vector instructions are calls.
             let asked = L::read(frame, self.requests, self.dialects, vector);
             let Some((asked, key)) = asked else {
-                left |= 1u64 << n;
+                left |= 1u64 << at;
                 continue;
             };
             keys[n] = *key;
@@ -51,22 +51,14 @@ impl Pass<'_, '_> {
             read |= 1 << n;
         }
         if left != 0 {
-            let left = left << (row * ROW);
-            // What stands before its part was noted by the pass that has left it.
-            if !L::IS_ANY || row >= self.part.from {
-                let others = if L::IS_ANY { 0 } else { self.others::<L>(left & !sets.frames()) };
-                if others.count_ones() > 1 {
-                    self.others.from = row;
-                    return false;
-                }
-                if read == 0 && !self.goes_on(row, left & !others, (&mut *sets, manner)) {
-                    return false;
-                }
-                self.others.frames |= others;
-                self.note_left(left & !others, (&mut *sets, manner));
+            if SOME {
+                self.note_left(left, (&mut *sets, manner));
+            } else {
+                let has_any = read != 0;
+                rows = self.leave::<L>((row, rows), left << first, has_any, (&mut *sets, manner));
             }
             if read == 0 {
-                return true;
+                return rows;
             }
         }
         let store = self.guard.store();
@@ -80,30 +72,40 @@ impl Pass<'_, '_> {
         self.lanes.hash[row] = hashes;
         self.lanes.key_len[row] = lens;
         self.lanes.header[row] = headers;
-        self.lanes.read |= read << (row * ROW);
-        true
+        self.read |= read << (row * ROW);
+        rows
     }
 
-    /// Which of these frames, which are left, are gets that the lane for any form may answer: they change nothing.
+    /// Leaves frames of a row; `has_any`: others of it are requests for this pass. Returns how many rows there are: none
+    /// behind this one, if that is left to passes over some frames; not even this one, if that has other traffic alone.
     #[cold]
     #[inline(never)]
-    fn others<L: Lane>(&self, mut left: u64) -> u64 {
-        let numbers = std::iter::from_fn(|| next_of(&mut left));
-        let may_be = |n: &usize| {
-            let of = self.burst.get(*n).and_then(|frame| lane::get_of(frame, self.dialects));
-            of.is_some_and(|of| !L::IS_PLAIN || of != (Family::V4, Form::Text))
-        };
-        numbers.filter(may_be).fold(0, |others, n| others | 1 << n)
-    }
-
-    /// Whether what stands behind a row that has nothing for this pass is to be looked at: the row has `set`s alone, and
-    /// there is more than these. Other traffic is left without a look.
-    #[cold]
-    #[inline(never)]
-    fn goes_on(&mut self, row: usize, left: u64, (sets, manner): (&mut SetsRead, Manner)) -> bool {
-        self.read_sets(left, (&mut *sets, manner));
-        let behind = left_of(self.burst, &Totals::default()) & u64::MAX << (row * ROW);
-        left & !sets.frames() == 0 && behind & !sets.frames() != 0
+    fn leave<L: Lane>(
+        &mut self,
+        (row, rows): (usize, usize),
+        left: u64,
+        has_any: bool,
+        (sets, manner): (&mut SetsRead, Manner),
+    ) -> usize {
+        let others = if L::IS_ANY { 0 } else { self.others_of(left & !sets.frames(), manner) };
+        let behind = left_of(self.burst, &Totals::default()) & u64::MAX << (row * ROW) << ROW;
+        if !has_any {
+            // The rest of the burst is left without a look, unless these are `set`s.
+            self.read_sets(left & !others, (&mut *sets, manner));
+            let are_sets = left & !others & !sets.frames() == 0;
+            if !are_sets || (behind | others) & !sets.frames() == 0 {
+                return row;
+            }
+        }
+        self.others |= others;
+        if left & !others != 0 {
+            self.note_left(left & !others, (&mut *sets, manner));
+        }
+        if self.others.count_ones() as usize > row + 1 {
+            self.left = behind;
+            return row + 1;
+        }
+        rows
     }
 
     /// Notes what frames may change that are left.

@@ -18,18 +18,21 @@ use driver_shim::Frame;
 impl Pass<'_, '_> {
     /// Answers the requests of a row.
     #[inline(always)]
-    pub(super) fn reply_row<L: Lane, const BY_PORT: bool>(
+    pub(super) fn reply_row<L: Lane, const SOME: bool, const BY_PORT: bool>(
         &mut self,
         row: usize,
         vector: impl Vector,
     ) {
-        let (mut left, far) = (bits_of(self.lanes.read, row), bits_of(self.lanes.far, row));
+        let (mut left, far) = (bits_of(self.read, row), bits_of(self.far, row));
         let (found, sums) = (&self.lanes.found[row], self.lanes.header[row]);
         let key_lens = self.lanes.key_len[row];
-        let frames = self.burst.get_mut(row * ROW..).unwrap_or_default();
-        let mut answered = 0;
+        let (numbers, first) = (self.lanes.number[row], if SOME { 0 } else { row * ROW });
+        let frames = self.burst.get_mut(first..).unwrap_or_default();
+        // The sample of keys is taken by the row, and of hits by the burst.
+        let by_row = L::IS_PLAIN && !SOME;
+        let (mut answered, mut silent, mut strict, mut answered_missed) = (0u64, 0u64, 0u64, 0u64);
         let mut missed = left & far;
-        if L::IS_PLAIN
+        if by_row
             && missed != 0
             && let Some(before) = self.observer.pass_keys(missed.count_ones().into())
         {
@@ -38,7 +41,8 @@ impl Pass<'_, '_> {
         }
         while let Some(n) = next_of(&mut left) {
             let n = n % ROW;
-            let Some(mut frame) = frames.get_mut(n).and_then(Frame::open::<FRAME>) else {
+            let at = if SOME { usize::from(numbers[n]) } else { n };
+            let Some(mut frame) = frames.get_mut(at).and_then(Frame::open::<FRAME>) else {
                 continue;
             };
             let (key_len, header) = (key_lens[n], sums[n]);
@@ -60,14 +64,14 @@ impl Pass<'_, '_> {
                     let hit = request.hit::<BY_PORT>(frame.bytes, &item, shown, vector);
                     let Some(udp_len) = hit else { continue };
                     self.observer.hit(found.class());
-                    if !L::IS_PLAIN {
+                    if !by_row {
                         self.observer.see(item.key());
                     }
                     item.mark_visited(self.liveness.now);
                     udp_len
                 }
                 None if far >> n & 1 == 1 => {
-                    if !L::IS_PLAIN {
+                    if !by_row {
                         let (at, len) = (form.key_at(), usize::from(key_len));
                         self.observer.see(window.get(at..at + len).unwrap_or_default());
                     }
@@ -75,20 +79,28 @@ impl Pass<'_, '_> {
                 }
                 None => continue,
             };
-            answered |= 1 << n;
+            answered |= 1 << at;
+            if SOME {
+                answered_missed |= (far >> n & 1) << at;
+            }
             self.totals.lengths += keys_len << 32;
             if is_strict {
-                self.totals.strict |= 1 << (row * ROW + n);
+                strict |= 1 << at;
                 if udp_len == 0 {
-                    self.totals.silent |= 1 << (row * ROW + n);
+                    silent |= 1 << at;
                     continue;
                 }
             }
             finish::<BY_PORT>(&mut frame, headers, udp_len);
             self.totals.lengths += u64::from(udp_len) + headers.shift() as u64;
         }
-        self.totals.frames |= answered << (row * ROW);
-        self.totals.missed |= (answered & far) << (row * ROW);
+        if !SOME {
+            answered_missed = answered & far;
+        }
+        self.totals.frames |= answered << first;
+        self.totals.missed |= answered_missed << first;
+        self.totals.strict |= strict << first;
+        self.totals.silent |= silent << first;
     }
 }
 
