@@ -5,7 +5,6 @@
 //! lane. What a frame must have to be taken is what a plain `get` must have. Nothing fails.
 
 use super::form::{FORM_AT, Form};
-use super::others::Kind;
 use crate::plain::family::{FRAME, Family, Headers, V4, V6, window};
 use crate::plain::requests::{Asked, KEY, LOOK, Requests};
 use crate::plain::seal::L4;
@@ -14,6 +13,10 @@ use crate::plain::window::{WINDOW, part};
 use driver_shim::Frame;
 use memcache::Dialects;
 
+/// The headers of a frame, and the form of the request in it.
+pub(super) type Kind = (Family, Form);
+/// What most are.
+pub(super) const PLAIN: Kind = (Family::V4, Form::Text);
 /// A request for a lane, and a block that begins with its key.
 pub(super) type Read<'f> = (Asked, &'f [u8; KEY_BLOCK]);
 

@@ -12,8 +12,7 @@
 //! **Order**: a request of the batch that may change something, which is any that is not one to read and not
 //! to be dropped, ends the pass.
 
-use super::lane::Plain;
-use super::others::PLAIN;
+use super::lane::{PLAIN, Plain};
 use super::totals::{Totals, next_of};
 use super::{Answered, Context, FastPath, Lanes, Pass, ROWS, whole};
 use crate::plain::requests::{KEY, LOOK, PLAIN_AROUND_KEY, Requests};

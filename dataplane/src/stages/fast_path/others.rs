@@ -8,15 +8,12 @@
 
 use super::Pass;
 use super::form::Form;
-use super::lane::{self, Any, Beginning, Binary, Meta, OverV6, Plain};
+use super::lane::{self, Any, Beginning, Binary, Kind, Meta, OverV6, PLAIN, Plain};
 use super::read_sets::SetsRead;
 use super::totals::{Totals, next_of};
 use crate::plain::Manner;
 use crate::plain::family::Family;
 use crate::plain::vector::{Vector, Work};
-
-/// The headers of frames, and the form of the requests in them.
-pub(super) type Kind = (Family, Form);
 
 impl Pass<'_, '_> {
     /// Answers the gets of a burst.
@@ -115,7 +112,5 @@ impl Work for Others<'_, '_, '_> {
     }
 }
 
-/// What most are.
-pub(super) const PLAIN: Kind = (Family::V4, Form::Text);
 /// For which there is no lane but that for any.
 const ANY: Kind = (Family::Tagged, Form::Text);
