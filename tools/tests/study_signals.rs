@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use tools::study::children::ending_signals;
 
 /// Longest wait for a server, or for an end.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -79,6 +80,11 @@ fn end(mut process: Child) -> String {
     text
 }
 
+/// Without SIGQUIT, which leaves a core file.
+fn signals() -> impl Iterator<Item = Signal> {
+    ending_signals().unwrap().filter(|signal| *signal != Signal::SIGQUIT)
+}
+
 fn is_there(program: &str, argument: &str) -> bool {
     let mut command = Command::new(program);
     command.arg(argument).stdout(Stdio::null()).stderr(Stdio::null());
@@ -91,7 +97,7 @@ fn a_signal_ends_the_servers_of_a_study_as_well() {
         eprintln!("skipped: memcached is not installed");
         return;
     }
-    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+    for signal in signals() {
         ended(signal, "sockets", None, &["memcached"]);
     }
 }
@@ -111,7 +117,7 @@ fn a_signal_ends_stopped_servers_in_namespaces_as_well() {
     let gnomon = dir.path().join("gnomon");
     fs::write(&gnomon, "#!/bin/sh\nexec sleep 600\n").unwrap();
     fs::set_permissions(&gnomon, fs::Permissions::from_mode(0o755)).unwrap();
-    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+    for signal in signals() {
         ended(signal, "net_tap", Some(&gnomon), &["memcached", "sleep"]);
     }
 }

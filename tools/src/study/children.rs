@@ -25,13 +25,27 @@ fn left() -> MutexGuard<'static, Left> {
     LEFT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The signals that end this process: which of these it ignores is for who started it to say (a shell's background has it
+/// ignore SIGINT).
+///
+/// # Errors
+/// proc(5) is not there.
+pub fn ending_signals() -> io::Result<impl Iterator<Item = Signal>> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let ignored = ignored.ok_or(io::ErrorKind::InvalidData)?;
+    let all = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT];
+    Ok(all.into_iter().filter(move |signal| ignored >> (*signal as i32 - 1) & 1 == 0))
+}
+
 /// From now on ends what is left before a signal ends this process. Before any other thread is started: so that signals interrupt
 /// none, which could end the process before.
 ///
 /// # Errors
 /// The kernel's.
 pub fn watch_signals() -> io::Result<()> {
-    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT].into_iter().collect();
+    let signals: SigSet = ending_signals()?.collect();
     signals.thread_block()?;
     let end = move || {
         let Ok(signal) = signals.wait() else { return };
