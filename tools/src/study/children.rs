@@ -25,8 +25,8 @@ fn left() -> MutexGuard<'static, Left> {
     LEFT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The signals that end this process: which of these it ignores is for who started it to say (a shell's background has it
-/// ignore SIGINT).
+/// The signals that end this process, but for those that it was started to ignore: a shell has its background jobs ignore
+/// SIGINT.
 ///
 /// # Errors
 /// proc(5) is not there.

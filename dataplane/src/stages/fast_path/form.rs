@@ -11,8 +11,9 @@ use crate::plain::window::{TEXT, WINDOW, part};
 use memcache::Dialects;
 use memcache::binary::{HEADER_BYTES, REQUEST_MAGIC, opcode};
 
-/// The third byte of the memcached frame header, where [`VERB`] stands, or the same for `mg` and the magic byte.
+/// The third byte of the memcached frame header, where [`VERB`] stands.
 pub(super) const FORM_AT: usize = TEXT - 4;
+/// The same for `mg`, and for the magic byte, with ones where a frame must agree.
 const META: u64 = u64::from_le_bytes(*b"\0\x01\0\0mg \0");
 const META_MASK: u64 = u64::MAX >> 8;
 const BINARY: u64 = u64::from_le_bytes([0, 1, 0, 0, REQUEST_MAGIC, 0, 0, 0]);

@@ -15,8 +15,9 @@ use memcache::Dialects;
 
 /// The headers of a frame, and the form of the request in it.
 pub(super) type Kind = (Family, Form);
-/// What most are.
+/// What most frames are: `get` over IPv4.
 pub(super) const PLAIN: Kind = (Family::V4, Form::Text);
+
 /// A request for a lane, and a block that begins with its key.
 pub(super) type Read<'f> = (Asked, &'f [u8; KEY_BLOCK]);
 

@@ -112,5 +112,5 @@ impl Work for Others<'_, '_, '_> {
     }
 }
 
-/// For which there is no lane but that for any.
+/// Gets of several kinds: only the lane for any takes them all, as it takes frames with a tag.
 const ANY: Kind = (Family::Tagged, Form::Text);
