@@ -13,11 +13,11 @@ fi
 rm -rf "$bundle"
 mkdir -p "$bundle"
 
-cargo build "${profile[@]}" -q -p tools --no-default-features --bin gnomon-gpu-check
-cp $built/gnomon-gpu-check "$bundle/"
-# The kernels' tests, as a program.
-parity=$(cargo test "${profile[@]}" -q -p dataplane --test simt_parity --no-run --message-format=json |
+# The kernels' tests are a program too. Both at once, so that what they share is built once.
+parity=$(cargo build "${profile[@]}" -q -p tools -p dataplane --no-default-features \
+  --bin gnomon-gpu-check --test simt_parity --message-format=json |
   sed -nE 's/.*"name":"simt_parity".*"executable":"([^"]+)".*/\1/p' | tail -n 1)
+cp $built/gnomon-gpu-check "$bundle/"
 cp "$parity" "$bundle/gnomon-gpu-parity"
 strip "$bundle/gnomon-gpu-check" "$bundle/gnomon-gpu-parity"
 cp -r fuzz/corpus "$bundle/corpus"

@@ -105,8 +105,8 @@ make_scratch() {
   undo rm -rf "$scratch"
 }
 
-# release_build: all programs, in target/release. For fewer packages the features would be others, and all would be
-# built again. With $REPRODUCIBLE as a package has them: the same commit, tool chain and DPDK make the same bytes,
+# release_build: all programs of the package, in target/release. For fewer packages the features would be others, and all
+# would be built again. With $REPRODUCIBLE as a package has them: the same commit, tool chain and DPDK make the same bytes,
 # whatever the directory and the user. cargo keeps either.
 release_build() {
   local flags=()
@@ -116,5 +116,5 @@ release_build() {
       "RUSTFLAGS=--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/gnomon"
       "CFLAGS=-ffile-prefix-map=$PWD=/gnomon" "CXXFLAGS=-ffile-prefix-map=$PWD=/gnomon")
   fi
-  env "${flags[@]}" cargo build --release --workspace --bins --locked -q
+  env "${flags[@]}" cargo build --release --workspace --bin gnomon{,-pcapgen,-replay,-linear,-study} --locked -q
 }

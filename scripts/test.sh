@@ -2,8 +2,8 @@
 # Runs the named parts of the tests, each to its end, and adds up what they counted. Parts that only
 # compute run beside the others, which wait for clocks, guests and each other.
 #
-#   scripts/test.sh PART...     parts: dist containers lint ptx unit kernels bundle docs instructions e2e demo
-#                              boot debian13 loom fuzz deny
+#   scripts/test.sh PART...     parts: dist containers lint ptx unit kernels instructions e2e demo boot debian13
+#                              loom fuzz deny bundle docs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -37,8 +37,9 @@ part_boot() {
 # The package and all others have one build: cargo keeps it beside a developer's.
 [[ " $* " != *" dist "* ]] || export REPRODUCIBLE=yes
 
-# They measure no time, and build in folders or profiles of their own.
-computing=" dist containers debian13 loom fuzz deny "
+# They measure no time. All but the last two build in folders or profiles of their own; those are last, when the tests are
+# built.
+computing=" dist containers debian13 loom fuzz deny bundle docs "
 here=() beside=()
 for part in "$@"; do
   if [[ $computing == *" $part "* ]]; then beside+=("$part"); else here+=("$part"); fi
