@@ -111,6 +111,7 @@ def cases():
         yield f"{name} with extras", [r(op, b"", b"1"), r(NOOP)]
         yield f"{name} with a value", [r(op, b"", b"", b"1"), r(NOOP)]
     yield "statistics that there are not", [r(STAT, b"bogus"), r(NOOP)]
+    yield "counts by prefix", [r(STAT, b"detail " + what) for what in (b"on", b"dump", b"off", b"", b"x")]
     yield "statistics with extras", [r(STAT, b"items", b"1"), r(NOOP)]
     yield "SASL", [r(SASL_LIST), r(SASL_AUTH, b"PLAIN"), r(SASL_STEP, b"PLAIN", b"", b"\0u\0p"), r(NOOP)]
     for name, bad in (

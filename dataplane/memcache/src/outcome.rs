@@ -333,7 +333,7 @@ impl<'a, S: Sink> Reply<'a, S> {
         match self.form {
             Form::Binary { header, .. } => {
                 if let Some(text) = text {
-                    binary::put_row(header, b"detailed", text, self.out);
+                    binary::put_row(header, b"detailed", &[text, text::END].concat(), self.out);
                 }
                 // The last packet is an empty one.
                 binary::put_row(header, b"", b"", self.out);
