@@ -116,5 +116,5 @@ release_build() {
       "RUSTFLAGS=--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/gnomon"
       "CFLAGS=-ffile-prefix-map=$PWD=/gnomon" "CXXFLAGS=-ffile-prefix-map=$PWD=/gnomon")
   fi
-  env "${flags[@]}" cargo build --release --workspace --bin gnomon{,-pcapgen,-replay,-linear,-study} --locked -q
+  env "${flags[@]}" cargo build --release --workspace --bin=gnomon{,-pcapgen,-replay,-linear,-study} --locked -q
 }
