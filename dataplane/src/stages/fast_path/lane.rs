@@ -82,7 +82,8 @@ impl Lane for Plain {
         _: Dialects,
         vector: impl Vector,
     ) -> Option<Read<'f>> {
-        let look = frame.window::<LOOK>()?;
+        // All that a reply is written to is there, too.
+        let look: &[u8; LOOK] = part(frame.window::<FRAME>()?, 0);
         let asked = requests.asked(frame, look, vector)?;
         Some((asked, part(look, KEY)))
     }

@@ -15,6 +15,7 @@
 use super::lane::{PLAIN, Plain};
 use super::totals::{Totals, next_of};
 use super::{Answered, Context, FastPath, Lanes, Pass, ROWS, whole};
+use crate::plain::family::FRAME;
 use crate::plain::requests::{KEY, LOOK, PLAIN_AROUND_KEY, Requests};
 use crate::plain::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
 use crate::plain::window::part;
@@ -165,8 +166,9 @@ impl Work for PlainGets<'_> {
             if n % ROW == 0 && n > 0 && plain >> (n - ROW) == 0 {
                 break;
             }
-            let look = frame.window::<LOOK>().filter(|_| region.owns(frame));
-            let asked = look.and_then(|look| requests.shaped(frame, look, vector));
+            // All that a reply is written to is there, too.
+            let bytes = frame.window::<FRAME>().filter(|_| region.owns(frame));
+            let asked = bytes.and_then(|bytes| requests.shaped(frame, part(bytes, 0), vector));
             // Not padded, so that the entry says how long the key is.
             let len = |key_len: u8| PLAIN_AROUND_KEY + usize::from(key_len);
             let is_plain = asked.is_some_and(|asked| frame.len() == len(asked.key_len));

@@ -4,6 +4,7 @@
 //! what is known of the source. What a frame must have to be taken is what a plain `get` must have, and a
 //! line of one blank between its words. Checksums are verified here, unless the port has.
 
+use crate::plain::family::{FRAME, V4, window};
 use crate::plain::requests::Requests;
 use crate::plain::seal::{AROUND_TEXT, L4};
 use crate::plain::sum::{self, fold32, fold64, of};
@@ -57,7 +58,13 @@ impl Set {
 /// Whether the frame may hold a `set`.
 #[inline(always)]
 pub(super) fn may_be(frame: &Frame) -> bool {
-    frame.window::<WINDOW>().is_some_and(is_set)
+    window_of(frame).is_some_and(is_set)
+}
+
+/// What is looked at, if all that an answer is written to is there, too.
+#[inline(always)]
+fn window_of(frame: &Frame) -> Option<&[u8; WINDOW]> {
+    window(frame.window::<FRAME>()?, V4)
 }
 
 #[inline(always)]
@@ -76,7 +83,7 @@ impl Requests {
         vector: impl Vector,
         set: &mut Set,
     ) -> Option<&'f [u8; KEY_BLOCK]> {
-        let Some(window) = frame.window::<WINDOW>().filter(|window| is_set(window)) else {
+        let Some(window) = window_of(frame).filter(|window| is_set(window)) else {
             return other();
         };
         let Some(udp_len) = self.head(frame, part(window, 0), vector) else { return other() };
