@@ -1,7 +1,7 @@
 //! The same beside another engine, which reports right locations, wrong ones and none, some time after.
 
 use crate::random::{Random, corpus};
-use crate::world::{Sent, World, udp_of};
+use crate::world::{Sent, Tuning, World, udp_of};
 use crate::{CLIENT, datagram, packets, set};
 use dataplane::stages::batch::{BatchMode, BatchPolicy};
 use dataplane::stages::engine::cpu_engine::{keys, read};
@@ -201,7 +201,8 @@ fn beside(
 ) -> World {
     let batch = BatchPolicy { size, mode, in_flight_max: PLACES, ..BatchPolicy::default() };
     let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
-    World::beside(config, Dialects::Auto, manner, caps, batch, |store, sent| {
+    let tuning = Tuning { cas_enabled: true, is_odd: fault == Fault::None };
+    World::tuned(config, Dialects::Auto, (manner, tuning), caps, batch, |store, sent| {
         let (sent, store) = (Arc::clone(sent), Arc::clone(store));
         let has = VecDeque::new();
         let (random, told, open) = (Random::new(seed), 0, true);

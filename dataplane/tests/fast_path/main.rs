@@ -10,6 +10,7 @@ mod general;
 mod random;
 mod world;
 
+use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::fast_path::Manner;
 use driver_shim::TxCaps;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
@@ -19,13 +20,39 @@ use std::net::SocketAddr;
 use store::StoreConfig;
 use wire::DropReason;
 use wire::build::UdpFrame;
-use world::{PORT, SERVER, World};
+use world::{PORT, SERVER, Tuning, World};
 
 /// `shares` are those of `set`s in bursts, as [`Random::text`] has them.
 fn compare(seed: u64, packets: usize, caps: TxCaps, shares: &[Option<usize>]) {
+    compare_tuned(seed, packets, caps, shares, (Dialects::Auto, true));
+}
+
+/// Shows where they differ alone.
+fn assert_same(got: &[String], want: &[String], when: &str) {
+    let odd: Vec<_> = got.iter().zip(want).filter(|(a, b)| a != b).collect();
+    assert!(got == want, "{when}: {} and {} lines: {odd:?}", got.len(), want.len());
+}
+
+fn compare_tuned(
+    seed: u64,
+    packets: usize,
+    caps: TxCaps,
+    shares: &[Option<usize>],
+    (dialects, cas_enabled): (Dialects, bool),
+) {
     let corpus = corpus();
     let mut random = Random::new(seed);
-    let mut worlds = [Manner::Off, Manner::Vector, Manner::Portable].map(|m| World::new(m, caps));
+    let mut keys: Vec<String> = (0..2000).map(|_| random.key()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.retain(|key| key.len() <= 250);
+    let mut worlds = [Manner::Off, Manner::Vector, Manner::Portable].map(|manner| {
+        let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
+        let batch = BatchPolicy::default();
+        let tuning = Tuning { cas_enabled, is_odd: true };
+        World::tuned(config, dialects, (manner, tuning), caps, batch, |_, _| None)
+    });
+    World::later(&mut worlds, 0);
     let (mut sent, mut bursts) = (0, 0);
     while sent < packets {
         let n = 1 + random.below(64);
@@ -33,6 +60,25 @@ fn compare(seed: u64, packets: usize, caps: TxCaps, shares: &[Option<usize>]) {
         random.mix();
         let frames: Vec<Vec<u8>> =
             (0..n).map(|id| random.frame(u16::try_from(id).unwrap(), sets, &corpus)).collect();
+        // What comes over TCP, and time.
+        let text = match random.below(1000) {
+            0..50 => {
+                World::later(&mut worlds, 1);
+                ""
+            }
+            50..52 => "flush_all\r\n",
+            52..54 => "flush_all 2\r\n",
+            54 => {
+                World::housekeep(&mut worlds);
+                ""
+            }
+            55..57 => "stats detail on\r\n",
+            57..69 => "stats detail off\r\n",
+            _ => "",
+        };
+        if !text.is_empty() {
+            worlds.iter_mut().for_each(|world| drop(world.execute(text.as_bytes())));
+        }
         let [want, fast, portable] = worlds.each_mut().map(|world| world.ask(&frames));
         for (got, name) in [(fast, "vector"), (portable, "portable")] {
             if got != want {
@@ -49,8 +95,11 @@ fn compare(seed: u64, packets: usize, caps: TxCaps, shares: &[Option<usize>]) {
         bursts += 1;
         if bursts % 64 == 0 || sent >= packets {
             let [want, fast, portable] = worlds.each_mut().map(World::counted);
-            assert_eq!(fast, want, "seed {seed:#x}, burst {bursts}, vector");
-            assert_eq!(portable, want, "seed {seed:#x}, burst {bursts}, portable");
+            assert_same(&fast, &want, &format!("seed {seed:#x}, burst {bursts}, vector"));
+            assert_same(&portable, &want, &format!("seed {seed:#x}, burst {bursts}, portable"));
+            let [want, fast, portable] = worlds.each_mut().map(|world| world.stored(&keys));
+            assert_same(&fast, &want, &format!("seed {seed:#x}, burst {bursts}, vector"));
+            assert_same(&portable, &want, &format!("seed {seed:#x}, burst {bursts}, portable"));
             if shares.contains(&None) {
                 let [want, fast, portable] = worlds.each_ref().map(World::hints);
                 assert!(fast == want && portable == want, "{fast:?}, {portable:?}: {want:?}");
@@ -471,6 +520,14 @@ fn every_reply_and_every_count_is_that_of_the_general_stages() {
         compare(seed, packets() / 5, TxCaps::default(), &shares);
     }
     compare(5, packets() / 5, TxCaps { ip: true, udp: true }, &shares);
+}
+
+#[test]
+fn so_they_are_without_cas_ids_and_in_text_alone() {
+    let shares = [0, 0, 12, 39].map(Some);
+    compare_tuned(7, packets() / 5, TxCaps::default(), &shares, (Dialects::Auto, false));
+    let ascii = Dialects::Only(Dialect::Ascii);
+    compare_tuned(8, packets() / 5, TxCaps::default(), &shares, (ascii, true));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Random and hostile requests.
 
+use base::checksum;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,11 +15,13 @@ pub(crate) struct Random {
     others: usize,
     v6: usize,
     tagged: usize,
+    /// Of 40 requests, how many are gets and nothing else.
+    calm: usize,
 }
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { state: seed, others: 2, v6: 1, tagged: 1 }
+        Self { state: seed, others: 2, v6: 1, tagged: 1, calm: 0 }
     }
 
     /// What a burst is made of: frames of one kind nearly all, or of several.
@@ -26,6 +29,7 @@ impl Random {
         let shares = [0, 2, 20, 40];
         self.others = shares[self.below(4)];
         (self.v6, self.tagged) = [(1, 1), (1, 1), (10, 5), (40, 1), (0, 40)][self.below(5)];
+        self.calm = [0, 0, 30, 38, 40][self.below(5)];
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -71,12 +75,26 @@ impl Random {
         byte.into_iter().cycle().take(len).collect()
     }
 
+    /// A value, often one whose reply fits a datagram, or is taken to, with no byte to spare, or one too few.
+    fn value_of(&mut self, key: &str) -> Vec<u8> {
+        if self.below(4) > 0 {
+            return self.value();
+        }
+        // Beside key and value: of `get`, `mg` and the binary gets, as they are estimated, and as they are.
+        let around = [53 + 5, 70, 24 + 4, 24, 6 + 4 + 4 + 2 + 7, 10][self.below(6)];
+        let len = (1392_usize + 2).saturating_sub(around + self.below(5)) - key.len().min(1000);
+        // The request must fit one, too.
+        let byte = self.next().to_le_bytes();
+        byte.into_iter().cycle().take(len.min(1360 - key.len())).collect()
+    }
+
     /// A `set`, nearly always a good one.
     pub(crate) fn set(&mut self) -> Vec<u8> {
-        let (key, value) = (self.key(), self.value());
+        let key = self.key();
+        let value = self.value_of(&key);
         let mut words = [
             self.of(&["0", "0", "0", "7", "12", "007", "123456789", "1234567890", "4294967295"]),
-            self.of(&["0", "0", "0", "0", "100000", "0000", "2592001", "-1"]),
+            self.of(&["0", "0", "0", "0", "1", "2", "3", "100000", "0000", "2592001", "-1"]),
             &value.len().to_string(),
         ]
         .map(str::to_owned);
@@ -161,6 +179,9 @@ impl Random {
         if self.below(40) < self.others {
             return if self.below(2) == 0 { self.meta() } else { self.binary() };
         }
+        if self.below(40) < self.calm {
+            return format!("get {}\r\n", self.key()).into_bytes();
+        }
         let key = self.key();
         let line = match self.below(40) {
             0..17 => format!("get {key}\r\n"),
@@ -172,7 +193,7 @@ impl Random {
             21 => format!("get {key} \r\n"),
             22 => format!("delete {key}\r\n"),
             23 => format!("incr {key} 1\r\n"),
-            24 => format!("touch {key} {}\r\n", self.of(&["0", "-1", "1000"])),
+            24 => format!("touch {key} {}\r\n", self.of(&["0", "-1", "1", "2", "1000"])),
             25 => format!("mg {key} v k t\r\n"),
             26 => match self.below(4) {
                 0 => format!("md {key} I T30\r\n"),
@@ -201,7 +222,7 @@ impl Random {
                     _ => self.of(&["add", "replace", "append", "prepend"]),
                 };
                 let flags = if n % 2 == 0 { self.below(10) } else { self.below(1 << 32) };
-                let exptime = self.of(&["0", "0", "0", "0", "0", "0", "-1", "100000"]);
+                let exptime = self.of(&["0", "0", "0", "0", "1", "2", "-1", "100000"]);
                 let noreply = self.of(&["", "", " noreply"]);
                 let line = format!("{verb} {key} {flags} {exptime} {}{noreply}\r\n", value.len());
                 return [line.as_bytes(), &value, b"\r\n"].concat();
@@ -212,7 +233,8 @@ impl Random {
 
     pub(crate) fn frame(&mut self, id: u16, sets: Option<usize>, corpus: &[Vec<u8>]) -> Vec<u8> {
         let text = self.text(sets, corpus);
-        let [id_hi, id_lo] = id.to_be_bytes();
+        // Bursts are of 64 requests at most.
+        let [id_hi, id_lo] = (id | u16::from(self.byte()) << 8).to_be_bytes();
         let mut payload = vec![id_hi, id_lo, 0, 0, 0, 1, 0, 0];
         if self.below(40) == 0 {
             let at = 2 + self.below(6);
@@ -226,6 +248,7 @@ impl Random {
             "12.2.3.4:4444",
             "10.0.0.1:53",
             "10.0.0.1:1900",
+            "10.0.0.1:1901",
             "10.0.0.2:9",
             "127.0.0.1:4444",
             "10.0.0.1:11211",
@@ -277,6 +300,17 @@ impl Random {
             }
             3 => frame.truncate(self.below(frame.len())),
             4 => frame.extend(std::iter::repeat_n(0xaa, self.below(20))),
+            7..12 => self.vary(&mut frame, 14 + 4 * vlans.len(), v6),
+            12 if vlans.len() == 2 => frame[12..14].copy_from_slice(&[0x81, 0]),
+            // The sum is zero, which is sent as its complement.
+            13 => {
+                let at = 40 + 4 * vlans.len() + if v6 { 20 } else { 0 };
+                let [sum, id] =
+                    [at, at + 2].map(|at| u16::from_be_bytes([frame[at], frame[at + 1]]));
+                let (id, carry) = sum.overflowing_add(id);
+                frame[at..at + 2].fill(0xff);
+                frame[at + 2..at + 4].copy_from_slice(&(id + u16::from(carry)).to_be_bytes());
+            }
             // No checksum.
             5 => {
                 let at = 40 + 4 * vlans.len() + if v6 { 20 } else { 0 };
@@ -290,6 +324,34 @@ impl Random {
         }
         frame.truncate(1900);
         frame
+    }
+}
+
+impl Random {
+    /// Headers that may be anything, with their sums right.
+    fn vary(&mut self, frame: &mut [u8], l3: usize, v6: bool) {
+        let (any, at) = (self.next().to_le_bytes(), self.below(4));
+        frame[7..12].copy_from_slice(&any[..5]);
+        if l3 > 14 {
+            // Priority, and the bit behind it.
+            frame[14] = frame[14] & 0x0f | any[6] & 0xf0;
+        }
+        if v6 {
+            // Traffic class, flow label and hop limit.
+            (frame[l3], frame[l3 + 1]) = (0x60 | any[5] & 0xf, any[6]);
+            frame[l3 + 7] = any[7];
+            return;
+        }
+        // Type of service, identification, flags and hops.
+        match at {
+            0 => frame[l3 + 1] = any[5],
+            1 => frame[l3 + 4..l3 + 6].copy_from_slice(&any[5..7]),
+            2 => frame[l3 + 6] = any[5] & 0xe0,
+            _ => frame[l3 + 8] = any[5],
+        }
+        frame[l3 + 10..l3 + 12].fill(0);
+        let sum = checksum::field(checksum::sum(&frame[l3..l3 + 20]));
+        frame[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
     }
 }
 

@@ -1,6 +1,7 @@
 //! A worker that is asked, and everything that it counts.
+#![allow(unsafe_code)]
 
-use dataplane::commands::{Ctx, stats};
+use dataplane::commands::{Ctx, execute, stats};
 use dataplane::observe::{OpCounters, Rows, Server};
 use dataplane::policy::Policy;
 use dataplane::stages::batch::BatchPolicy;
@@ -9,12 +10,14 @@ use dataplane::stages::fast_path::Manner;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use dataplane::{Counter, WorkerCounters};
 use driver_shim::ports::memory::{MAC, linked};
-use driver_shim::{Burst, Pages, QueuePair, Region, TxCaps};
-use memcache::Dialects;
+use driver_shim::{Burst, Pages, QueuePair, Region, RxQueue, SLOT_BYTES, TxCaps};
+use memcache::sink::Buffer;
+use memcache::{Dialect, Dialects, Parsed};
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use store::{Session, Store, StoreConfig};
 use wire::verify::{verify_ip4_header, verify_udp};
 use wire::{Cidr, Eth, Local, eth};
@@ -25,6 +28,14 @@ pub(crate) const PORT: u16 = 11_211;
 /// What was sent last in each slot.
 pub(crate) type Sent = Arc<Mutex<HashMap<u32, Vec<u8>>>>;
 
+/// What a worker is tuned to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tuning {
+    pub(crate) cas_enabled: bool,
+    /// Its port verifies checksums of some frames; some begin elsewhere in their slots, or are of other regions.
+    pub(crate) is_odd: bool,
+}
+
 /// A worker at one end of a wire.
 pub(crate) struct World {
     pub(crate) worker: Worker,
@@ -34,6 +45,9 @@ pub(crate) struct World {
     pub(crate) near: QueuePair,
     pub(crate) region: Region,
     sent: Sent,
+    is_odd: bool,
+    /// Whose slots are not the worker's.
+    foreign: Region,
     /// Replies come with their checksums.
     pub(crate) sums: bool,
 }
@@ -66,21 +80,40 @@ impl World {
         batch: BatchPolicy,
         engine: impl FnOnce(&Arc<Store>, &Sent) -> Option<Offloading>,
     ) -> Self {
+        let tuning = Tuning { cas_enabled: true, is_odd: false };
+        Self::tuned(config, dialects, (fast_path, tuning), caps, batch, engine)
+    }
+
+    /// The same, tuned.
+    pub(crate) fn tuned(
+        config: StoreConfig,
+        dialects: Dialects,
+        (fast_path, Tuning { cas_enabled, is_odd }): (Manner, Tuning),
+        caps: TxCaps,
+        batch: BatchPolicy,
+        engine: impl FnOnce(&Arc<Store>, &Sent) -> Option<Offloading>,
+    ) -> Self {
         let region = Region::new(4096, Pages::Small).unwrap();
         let hash_key = Some(*b"a key for a test");
         let store = Store::new(StoreConfig { pages: Pages::Small, hash_key, ..config }).unwrap();
         let mut server = Server::new(Arc::clone(&store), "test".to_owned());
-        server.dialects = dialects;
+        (server.dialects, server.cas_enabled) = (dialects, cas_enabled);
         let (server, sent) = (Arc::new(server), Sent::default());
         let (mut port, mut far) = linked(1, 2048);
         port.info.tx_caps = caps;
+        let offload = engine(&store, &sent);
+        let mut queues = port.queues.pop().unwrap();
+        // An engine's replies are made of sums that must be there.
+        if is_odd {
+            queues.rx = Box::new(Verified { rx: queues.rx, as_local: offload.is_none() });
+        }
         let own = [(IpAddr::V4(SERVER), 24), ("fd00::2".parse().unwrap(), 64)];
         let local = Local::new(MAC, &own, PORT).unwrap();
         let allow =
             ["11.0.0.0/8", "fd11::/16"].map(|c| c.parse::<Cidr>().unwrap()).into_iter().collect();
         let worker = Worker::new(WorkerConfig {
             ports: vec![WorkerPort {
-                queues: port.queues.pop().unwrap(),
+                queues,
                 info: port.info,
                 local: Arc::new(Local { allow, ..local }),
                 exception_path: None,
@@ -93,23 +126,37 @@ impl World {
             group: 32,
             batch,
             policy: Policy::default(),
-            offload: engine(&store, &sent),
+            offload,
             streams: None,
             fast_path,
         });
         let (counters, session) = (worker.counters(), store.session().unwrap());
         let near = far.queues.pop().unwrap();
         let sums = caps == TxCaps::default();
-        Self { worker, counters, server, session, near, region, sent, sums }
+        let foreign = Region::new(256, Pages::Small).unwrap();
+        Self { worker, counters, server, session, near, region, sent, is_odd, foreign, sums }
     }
 
     /// What comes back for a burst, sorted: replies to different keys may leave in any order.
     pub(crate) fn ask(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut burst = Burst::new();
         for bytes in frames {
-            let mut frame = self.region.alloc().unwrap();
+            let is_foreign = self.is_odd && draw(bytes, 0).is_multiple_of(256);
+            let region = if is_foreign { &self.foreign } else { &self.region };
+            let mut frame = region.alloc().unwrap();
+            // Where a frame begins is the port's to say.
+            let off = [0, 1, 127, 236, 237, 255, 256, 257]
+                .get(usize::try_from(draw(bytes, 2) % 256).unwrap())
+                .copied()
+                .filter(|off| self.is_odd && off + bytes.len() <= SLOT_BYTES);
+            if let Some(off) = off {
+                // SAFETY: the slot was just taken from its pool, and the frame that had it is no more.
+                frame = unsafe { region.frame(frame.into_slot(), off, 0) };
+            }
             frame.fill(bytes).unwrap();
-            self.sent.lock().unwrap().insert(frame.slot(), bytes.clone());
+            if !is_foreign {
+                self.sent.lock().unwrap().insert(frame.slot(), bytes.clone());
+            }
             burst.push(frame);
         }
         assert_eq!(self.near.tx.burst(&mut burst), frames.len());
@@ -142,6 +189,49 @@ impl World {
     /// it is carried out.
     pub(crate) fn hints(&self) -> (u64, u64) {
         (self.counters.hints_right.get(), self.counters.hints_wrong.get())
+    }
+
+    /// So many seconds later on the store's clock.
+    pub(crate) fn later(worlds: &mut [Self], seconds: u32) {
+        worlds.iter().for_each(|world| world.server.store.clock().skip_ahead(seconds));
+        while !Self::are_at_one_time(worlds) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Reads the clocks. The worlds were not made at the same moment, so there are some when they differ.
+    fn are_at_one_time(worlds: &[Self]) -> bool {
+        worlds.iter().for_each(|world| world.server.store.clock().skip_ahead(0));
+        worlds.windows(2).all(|pair| pair[0].server.store.now() == pair[1].server.store.now())
+    }
+
+    /// Housekeeping's turn, at the same time: it moves the clock on.
+    pub(crate) fn housekeep(worlds: &mut [Self]) {
+        let now = worlds[0].server.store.now();
+        while !Self::are_at_one_time(worlds) || worlds[0].server.store.now() == now {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        worlds.iter().for_each(|world| world.server.store.housekeep());
+        assert!(Self::are_at_one_time(worlds));
+    }
+
+    /// What comes over TCP.
+    pub(crate) fn execute(&mut self, text: &[u8]) -> Vec<u8> {
+        let (mut out, ops) = (Vec::new(), OpCounters::default());
+        let parsed = Dialect::Ascii.parse(text, 1 << 20);
+        let Parsed::Command { command, .. } = &parsed else { panic!("{parsed:?}") };
+        let mut ctx = Ctx::new(&mut self.session, &ops, &self.server);
+        execute(&mut ctx, command, &mut Buffer::new(&mut out, usize::MAX));
+        out
+    }
+
+    /// All that is stored under these keys.
+    pub(crate) fn stored(&mut self, keys: &[String]) -> Vec<String> {
+        let ask = |key: &String| {
+            let reply = self.execute(format!("mg {key} u h l t c f s v\r\n").as_bytes());
+            format!("{key} {}", String::from_utf8_lossy(&reply))
+        };
+        keys.iter().map(ask).collect()
     }
 
     /// Everything that is counted, but how requests came together, and how long anything took.
@@ -184,6 +274,45 @@ impl World {
                     && !line.contains(":error "))
         }));
         all
+    }
+}
+
+/// A number that follows from the frame alone, so that each worker draws the same.
+fn draw(frame: &[u8], seed: u64) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325 ^ seed;
+    for byte in frame {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash ^ hash >> 29
+}
+
+/// A port that verifies checksums, of some frames, and says of frames of its own host that sums that were not filled in are
+/// good.
+struct Verified {
+    rx: Box<dyn RxQueue>,
+    as_local: bool,
+}
+
+impl RxQueue for Verified {
+    fn burst(&mut self, into: &mut Burst) -> usize {
+        let before = into.len();
+        let n = self.rx.burst(into);
+        for frame in &mut into[before..] {
+            let bytes = frame.bytes();
+            let drawn = draw(bytes, 1) % 16;
+            let Some((l3, l4, ipv6)) = udp_of(bytes) else { continue };
+            let ip_good = !ipv6 && verify_ip4_header(bytes, l3);
+            let udp_good = verify_udp(bytes, l3, l4, ipv6);
+            let (says_ip, says_udp) = [(true, true), (true, false), (false, true), (false, false)]
+                [usize::try_from(drawn % 4).unwrap()];
+            frame.rx.ip_good = (says_ip && ip_good).into();
+            frame.rx.udp_good = (says_udp && udp_good).into();
+            if drawn == 4 && self.as_local && udp_good {
+                frame.bytes_mut()[usize::from(l4) + 6] ^= 0x55;
+                (frame.rx.ip_good, frame.rx.udp_good) = (ip_good.into(), true.into());
+            }
+        }
+        n
     }
 }
 
