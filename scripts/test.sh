@@ -2,8 +2,8 @@
 # Runs the named parts of the tests, each to its end, and adds up what they counted. Parts that only
 # compute run beside the others, which wait for clocks, guests and each other.
 #
-#   scripts/test.sh PART...     parts: dist containers lint ptx unit kernels instructions e2e demo boot debian13
-#                              loom fuzz deny bundle docs
+#   scripts/test.sh PART...     parts: dist containers lint ptx unit kernels bundle instructions e2e demo boot
+#                              debian13 loom fuzz deny docs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -37,9 +37,8 @@ part_boot() {
 # The package and all others have one build: cargo keeps it beside a developer's.
 [[ " $* " != *" dist "* ]] || export REPRODUCIBLE=yes
 
-# They measure no time. All but the last two build in folders or profiles of their own; those are last, when the tests are
-# built.
-computing=" dist containers debian13 loom fuzz deny bundle docs "
+# They measure no time, and replace no program that another part runs.
+computing=" dist containers debian13 loom fuzz deny docs "
 here=() beside=()
 for part in "$@"; do
   if [[ $computing == *" $part "* ]]; then beside+=("$part"); else here+=("$part"); fi

@@ -8,7 +8,7 @@ pub(crate) const fn less(x: u16) -> u32 {
     (0xffff - x) as u32
 }
 
-/// The sum of `bytes`, not folded further than 32 bits.
+/// The sum of `bytes`, folded.
 pub(crate) const fn of(bytes: &[u8]) -> u16 {
     let mut sum = 0u32;
     let mut n = 0;

@@ -276,8 +276,8 @@ impl<'a> ItemRef<'a> {
         // SAFETY: a chunk has room for its header at least.
         let first = unsafe { self.start.add(HEADER_BYTES) };
         // SAFETY: the smallest chunk has so many bytes behind its header; they are initialised (a
-        // zeroed mapping), of an alignment of 1, and no thread writes to them during 'a: the item is
-        // linked, and they are its chunk's.
+        // zeroed mapping), of an alignment of 1, and no thread writes to them during 'a: they are
+        // an item's that was linked, and its chunk is used for no other before 'a ends.
         unsafe { first.cast().as_ref() }
     }
 

@@ -101,7 +101,7 @@ impl Totals {
     }
 }
 
-/// The lowest bit of a row that is set, which is cleared.
+/// The number of the lowest bit that is set, which is cleared.
 #[inline(always)]
 pub(super) fn next_of(bits: &mut u64) -> Option<usize> {
     let n = (*bits != 0).then(|| bits.trailing_zeros() as usize)?;
