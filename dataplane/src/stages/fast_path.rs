@@ -282,7 +282,7 @@ impl FastPath {
         };
         let totals = pass.answer::<BY_PORT>(&mut *sets, *manner);
         let left = left_of(burst, &totals) & !sets.frames();
-        if left == 0 || !several::any(burst, left) {
+        if left == 0 || order.holds_all() || !several::any(burst, left) {
             return totals;
         }
         sets.asked().iter().for_each(|set| order.hold_back(set.hash));

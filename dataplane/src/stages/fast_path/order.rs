@@ -18,6 +18,8 @@ use wire::{Class, Plain, classify, udp_frame};
 pub(super) struct Order {
     /// Whether there are any.
     any: bool,
+    /// Whether it is any key.
+    all: bool,
     bits: [u64; WORDS],
 }
 
@@ -26,7 +28,7 @@ const WORDS: usize = 64;
 
 impl Default for Order {
     fn default() -> Self {
-        Self { any: false, bits: [0; WORDS] }
+        Self { any: false, all: false, bits: [0; WORDS] }
     }
 }
 
@@ -68,6 +70,12 @@ impl Order {
         self.any && self.has(hash)
     }
 
+    /// Whether every read must wait.
+    #[inline(always)]
+    pub(super) fn holds_all(&self) -> bool {
+        self.all
+    }
+
     fn has(&self, hash: u64) -> bool {
         let (word, bit) = bit(hash);
         self.bits.get(word).is_none_or(|word| word & bit != 0)
@@ -83,7 +91,7 @@ impl Order {
             Changes::Key(key) => self.hold_back(store.hash(key).0),
             Changes::Anything => {
                 self.bits = [u64::MAX; WORDS];
-                self.any = true;
+                (self.any, self.all) = (true, true);
             }
         }
     }

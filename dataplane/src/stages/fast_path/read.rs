@@ -101,6 +101,10 @@ impl Pass<'_, '_> {
         if left & !others != 0 {
             self.note_left(left & !others, (&mut *sets, manner));
         }
+        // Nothing behind could be answered.
+        if self.order.holds_all() {
+            return row + 1;
+        }
         if self.others.count_ones() as usize > row + 1 {
             self.left = behind;
             return row + 1;
