@@ -15,13 +15,13 @@ impl Worker {
             return 0;
         };
         let Some(port) = ports.get_mut(index) else { return 0 };
-        let mut plain = fast_path.plain_gets(burst, &mut port.requests, &self.region);
+        let (counters, region, caps) = (&self.accounts, &self.region, port.tx.caps());
+        let mut plain = fast_path.plain_gets(burst, &mut port.requests, region, caps);
         let all = u64::MAX >> (BURST_MAX - burst.len().clamp(1, BURST_MAX));
         // Changes keep their order; and none goes before a read that the stages would ship before it.
         if plain == all || writes.queued() > 0 || !self.batcher.has_room(burst.len()) {
             return plain;
         }
-        let (counters, region, caps) = (&self.accounts, &self.region, port.tx.caps());
         let mut context = Context { ctx: self.execute.ctx(), counters, region, caps };
         let answered = fast_path.run_sets(burst, plain, &mut port.requests, &mut context);
         self.send_fast(burst, index, now_ns, answered, &mut plain);

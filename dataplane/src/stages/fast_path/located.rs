@@ -19,15 +19,25 @@ use crate::plain::family::FRAME;
 use crate::plain::requests::{KEY, LOOK, PLAIN_AROUND_KEY, Requests};
 use crate::plain::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
 use crate::plain::window::part;
-use driver_shim::{BURST_MAX, Frame, Region};
+use driver_shim::{BURST_MAX, Frame, Region, TxCaps};
 use gpu::{Batch, Entry, EntryFlags, Hint, ReqDesc, Verdict, WholeReply};
 use store::{KeyHash, Liveness, Location};
+use wire::ipv4::{PLAIN_L3, PLAIN_L4};
+use wire::verify::verify_udp;
 
 impl FastPath {
-    /// Which frames of a burst are plain `get`s, up to the first row of four that has none: bit n for frame n.
+    /// Which frames of a burst are plain `get`s, up to the first row of four that has none: bit n for frame n. `caps`: what
+    /// their port fills in.
     #[inline]
-    pub fn plain_gets(&self, burst: &[Frame], requests: &mut Requests, region: &Region) -> u64 {
-        self.manner.carry_out(PlainGets { burst, requests, region })
+    pub fn plain_gets(
+        &self,
+        burst: &[Frame],
+        requests: &mut Requests,
+        region: &Region,
+        caps: TxCaps,
+    ) -> u64 {
+        let plain = self.manner.carry_out(PlainGets { burst, requests, region });
+        if caps.ip && caps.udp { plain } else { filled_in(burst, plain) }
     }
 
     /// Carries out plain `set`s of a burst of which `plain` are plain `get`s. Those go to the engine, and are answered
@@ -65,14 +75,10 @@ impl FastPath {
     ) -> usize {
         let Some(liveness) = self.liveness(context) else { return frames.len() };
         match (context.caps.ip, context.caps.udp) {
-            (false, false) => {
-                self.located_with::<false>(frames, batch, (mark, requests), context, liveness)
-            }
             (true, true) => {
                 self.located_with::<true>(frames, batch, (mark, requests), context, liveness)
             }
-            // A reply's sum is made of its request's, which may not be filled in where a port says that it is good.
-            _ => return frames.len(),
+            _ => self.located_with::<false>(frames, batch, (mark, requests), context, liveness),
         }
         let answered = &self.located;
         let is_left =
@@ -145,6 +151,22 @@ impl FastPath {
             }
         }
     }
+}
+
+/// Of `plain`, what is left without frames whose checksum a port only calls good, but that is not filled in: a reply's is made
+/// of it.
+#[inline]
+fn filled_in(burst: &[Frame], plain: u64) -> u64 {
+    let is_called_good = |frame: &Frame| frame.rx.udp_good.is_set();
+    if burst.iter().any(is_called_good) { summed(burst, plain) } else { plain }
+}
+
+/// Of `plain`, the frames whose checksum is right.
+#[inline(never)]
+fn summed(burst: &[Frame], plain: u64) -> u64 {
+    let is_right = |frame: &Frame| verify_udp(frame.bytes(), PLAIN_L3, PLAIN_L4, false);
+    let bits = burst.iter().enumerate().filter(|(n, _)| plain >> n & 1 == 1);
+    bits.fold(0, |right, (n, frame)| right | u64::from(is_right(frame)) << n)
 }
 
 /// The look at a burst that comes in.
