@@ -68,9 +68,11 @@ struct Launch {
 // Never destroyed: threads may outlive them.
 std::mutex &state = *new std::mutex;
 bool initialized = false;
-int retained = 0;
+// Two devices, of one machine.
+constexpr int DEVICES = 2, FIRST_DEVICE = 7;
+int retained[DEVICES];
 thread_local void *current = nullptr;
-char context_handle;
+char contexts[DEVICES];
 auto &memory = *new std::map<uint64_t, size_t>, &registered = *new std::map<uint64_t, size_t>;
 auto &failures = *new std::map<std::string, std::pair<int, int>>;
 size_t memory_left = size_t(1) << 33;
@@ -136,10 +138,15 @@ int planned(const char *call) {
   return found->second.first;
 }
 
+bool is_device(int device) { return device >= FIRST_DEVICE && device < FIRST_DEVICE + DEVICES; }
+
 int enter(const char *call) {
   if (int status = planned(call)) return status;
   if (!initialized) return NOT_INITIALIZED;
-  return current == &context_handle && retained > 0 ? OK : INVALID_CONTEXT;
+  for (int n = 0; n < DEVICES; n++) {
+    if (current == &contexts[n] && retained[n] > 0) return OK;
+  }
+  return INVALID_CONTEXT;
 }
 
 // Makes the device, anew where that is wanted or nobody uses it. Old streams stay on the old one.
@@ -257,43 +264,44 @@ int cuGetErrorName(int status, const char **name) {
   }
 }
 int cuDeviceGetCount(int *count) {
-  *count = 1;
+  *count = DEVICES;
   return OK;
 }
 int cuDeviceGet(int *device, int ordinal) {
-  *device = 7;
-  return ordinal == 0 ? OK : INVALID_DEVICE;
+  *device = FIRST_DEVICE + ordinal;
+  return is_device(*device) ? OK : INVALID_DEVICE;
 }
 int cuDeviceGetName(char *name, int bytes, int device) {
   snprintf(name, bytes, "SIMT executor as a driver");
-  return device == 7 ? OK : INVALID_DEVICE;
+  return is_device(device) ? OK : INVALID_DEVICE;
 }
 int cuDeviceTotalMem_v2(size_t *bytes, int device) {
   *bytes = memory_left;
-  return device == 7 ? OK : INVALID_DEVICE;
+  return is_device(device) ? OK : INVALID_DEVICE;
 }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
-  // Multiprocessors, maps host memory, unified addressing, compute capability.
+  // Multiprocessors, maps host memory, unified addressing, compute capability; PCI bus, device and domain.
   const std::map<int, int> known = {
-      {16, int(multiprocessors)}, {19, 1}, {41, 1}, {75, 9}, {76, 0}};
+      {16, int(multiprocessors)}, {19, 1}, {41, 1}, {75, 9}, {76, 0},
+      {33, 0x60 + device}, {34, 0}, {50, 0}};
   auto found = known.find(attribute);
-  if (device != 7 || found == known.end()) return INVALID_VALUE;
+  if (!is_device(device) || found == known.end()) return INVALID_VALUE;
   *value = found->second;
   return OK;
 }
 int cuDevicePrimaryCtxRetain(void **context, int device) {
-  if (device != 7) return INVALID_DEVICE;
-  retained++;
-  *context = &context_handle;
+  if (!is_device(device)) return INVALID_DEVICE;
+  retained[device - FIRST_DEVICE]++;
+  *context = &contexts[device - FIRST_DEVICE];
   return OK;
 }
 int cuDevicePrimaryCtxRelease_v2(int device) {
-  if (device != 7 || retained == 0) return INVALID_CONTEXT;
-  retained--;
+  if (!is_device(device) || retained[device - FIRST_DEVICE] == 0) return INVALID_CONTEXT;
+  retained[device - FIRST_DEVICE]--;
   return OK;
 }
 int cuCtxSetCurrent(void *context) {
-  if (context != &context_handle) return INVALID_CONTEXT;
+  if (context != &contexts[0] && context != &contexts[1]) return INVALID_CONTEXT;
   current = context;
   return OK;
 }

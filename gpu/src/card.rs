@@ -210,6 +210,8 @@ pub struct CardFacts {
     pub multiprocessors: u32,
     /// Its own memory.
     pub memory_bytes: u64,
+    /// Its address on the PCI bus, if it is there.
+    pub pci: Option<String>,
 }
 
 /// A machine that runs kernels. Shared by all engines.

@@ -13,6 +13,8 @@ use gpu::host::{Column, HostMemory};
 use gpu::params::{
     DigestParams, HashKey, MicroEmptyParams, MicroPingParams, MicroReadParams, UpdateParams,
 };
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -195,7 +197,7 @@ fn what_the_driver_refuses_is_told_and_nothing_is_kept() {
     };
     let old = with("old", 1, 0, &mut || CudaCard::open(0).err());
     assert!(old.contains("need a driver for CUDA 12.8, and this one is for 12.4"), "{old}");
-    assert!(CudaCard::open(1).unwrap_err().to_string().contains("cuDeviceGet: CUDA error 101"));
+    assert!(CudaCard::open(2).unwrap_err().to_string().contains("cuDeviceGet: CUDA error 101"));
     let ptx = with("cuModuleLoadDataEx", 218, 2, &mut || CudaCard::open(0).err());
     assert!(ptx.contains("CUDA_ERROR_INVALID_PTX ptxas says no"), "{ptx}");
     for call in ["cuModuleGetFunction", "cuFuncLoad", "cuStreamCreate"] {
@@ -225,6 +227,34 @@ fn what_the_driver_refuses_is_told_and_nothing_is_kept() {
     }
     drop(card);
     assert_eq!(fake.held(), before);
+}
+
+/// A driver registers memory once in a process, for all devices.
+#[test]
+fn two_devices_share_the_memory_of_packets() {
+    let (_turn, fake) = driver();
+    let before = fake.held();
+    let cards = [0, 1].map(|n| CudaCard::open(n).unwrap());
+    let facts = cards.each_ref().map(|card| card.facts().pci.unwrap());
+    assert_eq!(facts, ["0000:67:00.0", "0000:68:00.0"]);
+    let layout = Layout::from_size_align(1 << 16, 4096).unwrap();
+    // SAFETY: not of no bytes.
+    let start = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
+    let held = fake.held();
+    // SAFETY: memory that stays until both have unmapped it.
+    let [at, same] = cards.each_ref().map(|card| unsafe { card.map(start, 1 << 16) }.unwrap());
+    assert_eq!((at, fake.held()), (same, held + 1));
+    let [first, second] = cards;
+    // SAFETY: mapped above, once by each; no kernel runs.
+    assert!(unsafe { first.unmap(start) });
+    drop(first);
+    assert_eq!(fake.held(), held + 1, "the other still has it");
+    // SAFETY: as above.
+    assert!(unsafe { second.unmap(start) });
+    drop(second);
+    assert_eq!(fake.held(), before);
+    // SAFETY: taken above with this layout, and mapped to no device any more.
+    unsafe { dealloc(start.as_ptr(), layout) };
 }
 
 /// The driver made for the test is of compute capability 9.0.

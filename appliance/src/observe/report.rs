@@ -148,7 +148,14 @@ pub fn plan_text(plan: &Plan) -> String {
         if let Some(offload) = &plan.offload {
             let (mode, index) = (offload.mode.name(), offload.index.name());
             let (memory, ms) = (bytes(offload.index_bytes), offload.deadline_ms);
-            t.row("offload", format_args!("{mode}, {index} index in {memory}, {ms} ms a batch"));
+            let on = match offload.devices.len() {
+                0 | 1 => String::new(),
+                n => format!(" of each of {n}"),
+            };
+            t.row(
+                "offload",
+                format_args!("{mode}, {index} index in {memory}{on}, {ms} ms a batch"),
+            );
         }
         let cycle = plan.batch_cycle_us.map(|us| format!(" in cycles of {us} us"));
         let (mode, cycle) = (plan.batch_mode.name(), cycle.unwrap_or_default());

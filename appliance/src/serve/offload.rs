@@ -1,31 +1,34 @@
-//! The GPU beside the CPU: opened, given its index and its updater, watched.
+//! The GPUs beside the CPU: opened, given their indexes and updaters, watched.
 //!
-//! In: a plan that has one, the region and the store. Out: `Beside`, from which each worker gets
-//! an engine, and the updater, which runs on a thread of its own. It keeps nothing from serving: a
-//! GPU that cannot be used is an error only where the flags require one.
+//! In: a plan that has some, the region and the store. Out: `Beside`, from which each worker gets
+//! an engine on the GPU that is nearest, and updaters, each of which runs on a thread of its own. It keeps nothing from
+//! serving: a GPU that cannot be used is an error only where the flags require one. Each has the whole index: one
+//! that fails leaves its workers to the CPU.
 
+mod facts;
+
+pub(crate) use facts::Facts;
+
+use crate::host::machine::{node_of, nodes};
 use crate::observe::metrics::GpuFigures;
 use crate::startup::flags::Engine;
 use crate::startup::plan::{OffloadPlan, Plan};
-use dataplane::WorkerCounters;
-use dataplane::observe::EngineFacts;
-use dataplane::rdma::Rdma;
 use dataplane::stages::engine::dispatch::Offloading;
 use dataplane::worker;
 use driver_shim::Region;
 use gpu::card::{Card, CardError};
 use gpu::index::{Feed, IndexConfig, SHARES_DEFAULT, Schedule, Updater, UpdaterCounters};
 use gpu::offload::{Fault, GpuEngine, Offload, OffloadConfig};
-use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use store::{Store, StoreError, StoreSource};
 
 /// Batches of one worker that may be with the GPU at once: with two workers enough to hide what
 /// the bus takes.
 pub(crate) const PLACES: usize = 4;
-/// Hashes that wait for the updater: a tenth of a second of a million changes.
+/// Hashes that wait for an updater: a tenth of a second of a million changes.
 const FEED_HASHES: usize = 1 << 17;
 /// Longest time for the first batch of all.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -43,20 +46,31 @@ pub enum OffloadError {
         /// What is wrong.
         source: Fault,
     },
-    /// No session for the updater.
+    /// No session for an updater.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The GPU beside the CPU.
+/// The GPUs beside the CPU.
 #[derive(Debug)]
 pub(crate) struct Beside {
-    offload: Arc<Offload>,
-    feed: Arc<Feed>,
-    updates: Arc<UpdaterCounters>,
+    gpus: Vec<Gpu>,
     plan: OffloadPlan,
     forced: bool,
     batch_max: usize,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Gpu {
+    device: u32,
+    /// The NUMA node that it is on, where that is known.
+    node: Option<u32>,
+    offload: Arc<Offload>,
+    feed: Arc<Feed>,
+    updates: Arc<UpdaterCounters>,
+    /// Workers that look up there.
+    workers: AtomicUsize,
     fault_told: AtomicBool,
 }
 
@@ -74,37 +88,52 @@ pub(crate) fn gpu_health() -> Option<fn(&AtomicBool, &GpuFigures)> {
     None
 }
 
-/// Opens the GPU, where the plan has one, and makes the index's updater. Says so when it does
+/// Opens the GPUs, where the plan has some, and makes the updaters of their indexes. Says so when it does
 /// without.
 pub(crate) fn open(
     plan: &Plan,
     region: &Region,
     store: &Arc<Store>,
-) -> Result<Option<(Arc<Beside>, Updater)>, OffloadError> {
-    let Some(offload_plan) = plan.offload else { return Ok(None) };
+) -> Result<(Option<Arc<Beside>>, Vec<Updater>), OffloadError> {
+    let Some(offload_plan) = &plan.offload else { return Ok((None, Vec::new())) };
     let forced = plan.engine != Engine::Auto;
-    let opened = Beside::open(plan, offload_plan, forced, region, store);
-    match opened {
-        Err(OffloadError::Card { source, .. }) if !forced => {
-            tracing::warn!("the GPU is not used, and the CPU looks requests up: {source}");
-            Ok(None)
+    let (mut gpus, mut updaters) = (Vec::new(), Vec::new());
+    for &device in &offload_plan.devices {
+        match Gpu::open(plan, offload_plan, device, region, store) {
+            Err(OffloadError::Card { source, .. }) if !forced => {
+                tracing::warn!(
+                    device,
+                    "the GPU is not used, and the CPU looks requests up: {source}"
+                );
+            }
+            opened => {
+                let (gpu, updater) = opened?;
+                gpus.push(gpu);
+                updaters.push(updater);
+            }
         }
-        opened => opened.map(Some),
     }
+    let beside = (!gpus.is_empty()).then(|| {
+        store.feed_replicas(gpus.iter().map(|gpu| Arc::clone(&gpu.feed)));
+        let (plan, batch_max) = (offload_plan.clone(), plan.batch);
+        Arc::new(Beside { gpus, plan, forced, batch_max })
+    });
+    Ok((beside, updaters))
 }
 
-impl Beside {
+impl Gpu {
     fn open(
         plan: &Plan,
-        offload_plan: OffloadPlan,
-        forced: bool,
+        offload_plan: &OffloadPlan,
+        device: u32,
         region: &Region,
         store: &Arc<Store>,
-    ) -> Result<(Arc<Self>, Updater), OffloadError> {
+    ) -> Result<(Self, Updater), OffloadError> {
         let engine = plan.engine.name();
         let card_error = |error: CardError| OffloadError::Card { engine, source: error.into() };
-        let OffloadPlan { mode, index, index_bytes, .. } = offload_plan;
-        let card = card(plan.engine, offload_plan.device).map_err(card_error)?;
+        let OffloadPlan { mode, index, index_bytes, .. } = *offload_plan;
+        let card = card(plan.engine, device).map_err(card_error)?;
+        let node = card.facts().pci.and_then(|address| node_of(Path::new("/sys"), &address));
         let config = OffloadConfig {
             mode,
             index: IndexConfig { kind: index, memory_bytes: index_bytes, shares: SHARES_DEFAULT },
@@ -126,53 +155,73 @@ impl Beside {
         let updater = Updater::new(&offload, Arc::clone(&feed), source, schedule);
         let updater = updater.map_err(card_error)?;
         // One engine, to see whether kernels run at all. It gives its ring back.
-        let batch_max = plan.batch;
-        let tried = GpuEngine::new(&offload, batch_max);
+        let tried = GpuEngine::new(&offload, plan.batch);
         drop(tried.map_err(|source| OffloadError::Card { engine, source })?);
-        store.feed_replica(Arc::clone(&feed));
         let card = offload.card_name();
         tracing::info!(
             card,
+            device,
             mode = mode.name(),
             index = index.name(),
             "requests are looked up there"
         );
-        let beside = Self {
-            updates: updater.counters(),
-            offload,
-            feed,
-            plan: offload_plan,
-            forced,
-            batch_max,
-            fault_told: AtomicBool::new(false),
-        };
-        Ok((Arc::new(beside), updater))
+        let (updates, workers, fault_told) =
+            (updater.counters(), AtomicUsize::new(0), AtomicBool::new(false));
+        Ok((Self { device, node, offload, feed, updates, workers, fault_told }, updater))
     }
 
-    /// One more worker's engine. A GPU that fails now, having worked a moment ago, is given up.
-    pub(crate) fn engine(&self) -> Option<Offloading> {
-        match GpuEngine::new(&self.offload, self.batch_max) {
-            Ok(engine) => Some(Offloading {
-                engine: Box::new(engine),
-                forced: self.forced,
-                verify_one_in: self.plan.verify_one_in,
-                filter: self.offload.filter().cloned(),
-            }),
+    fn workers(&self) -> usize {
+        self.workers.load(Ordering::Relaxed)
+    }
+
+    /// Describes a fault, once.
+    fn watch(&self) {
+        if let Some(fault) = self.offload.fault()
+            && !self.fault_told.swap(true, Ordering::Relaxed)
+        {
+            let device = self.device;
+            tracing::error!(
+                device,
+                "the GPU is not used any more, and the CPU looks requests up: {fault}"
+            );
+        }
+    }
+}
+
+impl Beside {
+    /// The engine of one more worker, which runs on this CPU: on the GPU that has the fewest, of those on its NUMA
+    /// node if there are any. A GPU that fails now, having worked a moment ago, is given up.
+    pub(crate) fn engine(&self, cpu: usize) -> Option<Offloading> {
+        let node = nodes(Path::new("/sys")).into_iter().find(|node| node.cpus.contains(&cpu));
+        let gpu = nearest(&self.gpus, node.map(|node| node.id))?;
+        match GpuEngine::new(&gpu.offload, self.batch_max) {
+            Ok(engine) => {
+                gpu.workers.fetch_add(1, Ordering::Relaxed);
+                Some(Offloading {
+                    engine: Box::new(engine),
+                    forced: self.forced,
+                    verify_one_in: self.plan.verify_one_in,
+                    filter: gpu.offload.filter().cloned(),
+                })
+            }
             Err(fault) => {
-                self.offload.fail(fault);
+                gpu.offload.fail(fault);
                 None
             }
         }
     }
 
-    /// Describes a fault, once.
+    /// Describes faults, each once.
     pub(crate) fn watch(&self) {
-        if let Some(fault) = self.offload.fault()
-            && !self.fault_told.swap(true, Ordering::Relaxed)
-        {
-            tracing::error!("the GPU is not used any more, and the CPU looks requests up: {fault}");
-        }
+        self.gpus.iter().for_each(Gpu::watch);
     }
+}
+
+/// Of these, or of those on this node if there are any, the one with the fewest workers.
+fn nearest(gpus: &[Gpu], node: Option<u32>) -> Option<&Gpu> {
+    let is_near = |gpu: &&Gpu| node.is_some() && gpu.node == node;
+    let near = gpus.iter().filter(is_near).min_by_key(|gpu| gpu.workers());
+    near.or_else(|| gpus.iter().min_by_key(|gpu| gpu.workers()))
 }
 
 /// Opens what runs the kernels.
@@ -186,80 +235,5 @@ fn card(engine: Engine, device: u32) -> Result<Arc<dyn Card>, CardError> {
             let why = format!("this build has no card {device} for it");
             Err(CardError::Refused { call: "open", why })
         }
-    }
-}
-
-/// What `stats engine` shows.
-#[derive(Debug)]
-pub(crate) struct Facts {
-    pub(crate) engine: &'static str,
-    pub(crate) workers: Vec<Arc<WorkerCounters>>,
-    pub(crate) beside: Option<Arc<Beside>>,
-    /// One-sided reads, where those are answered.
-    pub(crate) rdma: Option<Arc<Rdma>>,
-}
-
-impl Facts {
-    fn queue_pairs(&self) -> Option<usize> {
-        self.rdma.as_ref().map(|rdma| rdma.pairs.open_now())
-    }
-}
-
-impl EngineFacts for Facts {
-    fn rows(&self, row: &mut dyn FnMut(&str, &dyn Display)) {
-        let sum =
-            |read: fn(&WorkerCounters) -> u64| self.workers.iter().map(|c| read(c)).sum::<u64>();
-        row("engine", &self.engine);
-        let (batches, requests) = (sum(|c| c.batches.get()), sum(|c| c.batched.get()));
-        let (by_gpu, gpu_requests) = (sum(|c| c.gpu_batches.get()), sum(|c| c.gpu_batched.get()));
-        row("cpu_batches", &batches.saturating_sub(by_gpu));
-        row("cpu_requests", &requests.saturating_sub(gpu_requests));
-        row("replies_late", &sum(|c| c.replies_late.get()));
-        row("hints_right", &sum(|c| c.hints_right.get()));
-        row("hints_wrong", &sum(|c| c.hints_wrong.get()));
-        if let Some(open) = self.queue_pairs() {
-            row("rdma_queue_pairs", &open);
-            row("rdma_reads", &sum(|c| c.rdma_reads.get()));
-            row("rdma_repeated", &sum(|c| c.rdma_repeated.get()));
-            row("rdma_refused", &sum(|c| c.rdma_refused.get()));
-            row("rdma_bytes", &sum(|c| c.rdma_bytes.get()));
-        }
-        let Some(beside) = &self.beside else { return };
-        let Beside { offload, feed, updates, plan, .. } = &**beside;
-        row("gpu", &offload.card_name());
-        row("gpu_mode", &plan.mode.name());
-        row("gpu_batches", &by_gpu);
-        row("gpu_requests", &gpu_requests);
-        row("gpu_lost", &sum(|c| c.gpu_lost.get()));
-        row("gpu_checked", &sum(|c| c.gpu_checked.get()));
-        row("gpu_missed", &sum(|c| c.gpu_missed.get()));
-        let from = self.workers.iter().map(|c| c.gpu_from.get()).max();
-        row("gpu_from_requests", &from.unwrap_or(0));
-        row("heads_used", &sum(|c| c.heads_used.get()));
-        row("heads_unused", &sum(|c| c.heads_unused.get()));
-        row("replies_accepted", &sum(|c| c.replies_accepted.get()));
-        row("replies_changed", &sum(|c| c.replies_changed.get()));
-        row("replies_cleared", &sum(|c| c.replies_cleared.get()));
-        row("replies_expired", &sum(|c| c.replies_expired.get()));
-        row("replies_sampled", &sum(|c| c.replies_sampled.get()));
-        let index = offload.index();
-        row("index", &index.kind().name());
-        row("index_bytes", &index.bytes());
-        row("index_entries", &index.entries());
-        row("index_filled", &updates.filled());
-        row("feed_waiting", &feed.len());
-        row("feed_lost", &feed.lost());
-        for (name, value) in updates.rows() {
-            row(&format!("index_{name}"), &value);
-        }
-        match offload.fault() {
-            Some(fault) => {
-                row("gpu_state", &"failed");
-                row("gpu_fault", fault);
-            }
-            None if offload.is_open() => row("gpu_state", &"used"),
-            None => row("gpu_state", &"resting"),
-        }
-        row("gpu_rests", &offload.rests());
     }
 }

@@ -87,7 +87,7 @@ fn reload(appliance: &Appliance) {
 /// Names of threads that have ended although they were not stopped.
 fn ended(appliance: &Appliance) -> Vec<String> {
     let threads =
-        appliance.workers.iter().chain(&appliance.exception_paths).chain(&appliance.updater);
+        appliance.workers.iter().chain(&appliance.exception_paths).chain(&appliance.updaters);
     let threads = threads.chain(&appliance.handshakes);
     let mut names: Vec<String> =
         threads.filter(|r| r.thread.is_finished()).map(|r| r.name.clone()).collect();
@@ -125,7 +125,7 @@ fn drain(appliance: &mut Appliance, failed: &mut Vec<String>) -> Drained {
     std::thread::sleep(LAST_FRAMES);
     appliance.stop.store(true, Ordering::Relaxed);
     let deadline = Instant::now() + JOIN_MAX + appliance.drain_max;
-    let others = appliance.exception_paths.drain(..).chain(appliance.updater.take());
+    let others = appliance.exception_paths.drain(..).chain(appliance.updaters.drain(..));
     let others = others.chain(appliance.handshakes.drain(..)).chain(appliance.metrics.take());
     for running in appliance.workers.drain(..).chain(others) {
         failed.extend(join(running, &appliance.store, deadline).err());

@@ -153,8 +153,8 @@ pub struct Appliance {
     pub(crate) exception_paths: Vec<Running>,
     /// Make the TLS handshakes of a worker each.
     pub(crate) handshakes: Vec<Running>,
-    /// Keeps the index on the GPU up to date.
-    pub(crate) updater: Option<Running>,
+    /// Keep the indexes on the GPUs up to date.
+    pub(crate) updaters: Vec<Running>,
     pub(crate) beside: Option<Arc<Beside>>,
     pub(crate) counters: Vec<Arc<WorkerCounters>>,
     pub(crate) capture_lines: Vec<Arc<Channel>>,
@@ -227,7 +227,7 @@ pub struct Built {
     appliance: Appliance,
     exception_paths: Vec<Waiting>,
     handshakes: Vec<Waiting>,
-    updater: Option<Waiting>,
+    updaters: Vec<Waiting>,
     workers: Vec<Waiting>,
     tcp: Option<TcpConfig>,
     metrics: Option<MetricsListener>,
@@ -268,7 +268,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     }
 
     let metrics = listeners.metrics.take();
-    let (mut exception_paths, mut updating) = (Vec::new(), None);
+    let (mut exception_paths, mut updating) = (Vec::new(), Vec::new());
     let stop = Arc::new(AtomicBool::new(false));
     let mut appliance = Appliance {
         tcp: None,
@@ -289,7 +289,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         },
         exception_paths: Vec::new(),
         handshakes: Vec::new(),
-        updater: None,
+        updaters: Vec::new(),
         beside: None,
         counters: Vec::new(),
         capture_lines: Vec::new(),
@@ -311,15 +311,16 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         }
     }
     // With several regions the plan has no GPU.
-    if let [region] = regions.as_slice()
-        && let Some((beside, updater)) = offload::open(plan, region, &store)?
-    {
-        appliance.beside = Some(beside);
-        let (stop, cpus) = (Arc::clone(&stop), plan.cpus_of(plan.control_cpu));
-        updating = Some(Waiting::new("index-updater".to_owned(), move || {
-            affinity::keep_on(&cpus);
-            updater.run(&stop);
-        }));
+    if let [region] = regions.as_slice() {
+        let (beside, updaters) = offload::open(plan, region, &store)?;
+        appliance.beside = beside;
+        for (n, updater) in updaters.into_iter().enumerate() {
+            let (stop, cpus) = (Arc::clone(&stop), plan.cpus_of(plan.control_cpu));
+            updating.push(Waiting::new(format!("index-updater-{n}"), move || {
+                affinity::keep_on(&cpus);
+                updater.run(&stop);
+            }));
+        }
     }
     let workers::Made { working, handshakes, counters, capture_lines } = workers::Making {
         plan,
@@ -367,7 +368,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         appliance,
         exception_paths,
         handshakes,
-        updater: updating,
+        updaters: updating,
         workers: working,
         tcp,
         metrics,
@@ -403,7 +404,7 @@ impl Built {
             mut appliance,
             exception_paths,
             handshakes,
-            updater,
+            updaters,
             workers,
             tcp,
             metrics,
@@ -418,7 +419,7 @@ impl Built {
         server.tell_settings(sandbox.settings());
         appliance.exception_paths = start(exception_paths)?;
         appliance.handshakes = start(handshakes)?;
-        appliance.updater = updater.map(Waiting::start).transpose()?;
+        appliance.updaters = start(updaters)?;
         appliance.workers = start(workers)?;
         appliance.tcp = tcp.map(TcpService::start).transpose()?;
         wait_for_workers(&appliance);
@@ -515,10 +516,10 @@ fn store(plan: &Plan, uid: u32) -> Result<(Arc<Store>, Option<u64>), StoreError>
         pages: plan.huge,
         nodes: plan.divided_over(),
         hash_key: None,
-        // One for the index on a GPU.
+        // One for the index on each GPU.
         sessions_max: plan.worker_cpus().len() * (1 + usize::from(plan.tcp_in == TcpIn::Worker))
             + plan.tcp_threads
-            + 1,
+            + plan.offload.as_ref().map_or(0, |offload| offload.devices.len()),
     };
     let Some(path) = &plan.memory_file else {
         return Ok((Store::new(config)?, None));

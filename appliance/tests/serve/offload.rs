@@ -53,6 +53,40 @@ fn every_mode_and_index_serves_and_says_what_it_did() {
     }
 }
 
+/// A worker for each, and what one client stores is seen beside both.
+#[test]
+fn two_gpus_share_the_workers() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return;
+    }
+    for replies in ["none", "complete"] {
+        let gpus = ["--engine", "simt", "--gpu-device", "0,3", "--gpu-replies", replies];
+        let server = Server::start(&[&["-m", "8", "--cores", "0,1"], &gpus[..]].concat());
+        let mut tcp = Tcp::connect(server.tcp());
+        for name in ["gpu:0:workers", "gpu:3:workers"] {
+            assert_eq!(fact(&mut tcp, name), "1");
+        }
+        tcp.expect("set k 7 0 5\r\nvalue\r\n", "STORED\r\n");
+        // Which worker a client has is the kernel's choice, by its port.
+        for _ in 0..32 {
+            Udp::to(server.udp()).expect(9, "get k\r\n", "VALUE k 7 5\r\nvalue\r\nEND\r\n");
+        }
+        let begun = Instant::now();
+        for name in ["gpu:0:index_filled", "gpu:3:index_filled"] {
+            while fact(&mut tcp, name) != "1" {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", facts(&mut tcp));
+            }
+        }
+        tcp.expect("delete k\r\n", "DELETED\r\n");
+        for _ in 0..32 {
+            Udp::to(server.udp()).expect(9, "get k\r\n", "END\r\n");
+        }
+        assert_eq!(fact(&mut tcp, "gpu_requests"), "64");
+        assert_eq!(fact(&mut tcp, "gpu_state"), "used");
+        assert!(server.stop()["balanced"].as_bool().unwrap());
+    }
+}
+
 #[test]
 fn without_a_card_the_page_tells_of_the_cpu() {
     let server = Server::start(&["-m", "8", "--engine", "cpu"]);

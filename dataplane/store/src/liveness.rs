@@ -63,7 +63,7 @@ impl Store {
     }
 
     fn flush_now(&self) {
-        self.replica.change_all(|| {
+        self.replicas.change_all(|| {
             self.flushed.flush(|| {
                 let last = self.cas.load(Ordering::SeqCst);
                 if let Some(published) = &self.published {
@@ -93,7 +93,7 @@ impl Store {
             last
         };
         let flush = || self.prefixes.flush(hash, up_to);
-        self.replica.change_all(|| self.flushed.flush(flush))?;
+        self.replicas.change_all(|| self.flushed.flush(flush))?;
         self.expiring.store(true, Ordering::Relaxed);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The listeners for evictions and for changes to the index.
 //!
-//! In: once, a listener and the replica's feed; then every live item that makes room for another
+//! In: once, a listener and the feeds of replicas; then every live item that makes room for another
 //! one, just before it goes, and every hash whose index entry has changed. Never fails.
 
 use super::hash::KeyHash;
@@ -40,28 +40,28 @@ impl Observer {
     }
 }
 
-/// The feed of the replica of the index, if there is one: it hears of each hash whose entry is about to
+/// The feeds of the replicas of the index, one for each GPU: each hears of each hash whose entry is about to
 /// change.
 #[derive(Debug, Default)]
-pub(super) struct Replica(OnceLock<Arc<Feed>>);
+pub(super) struct Replicas(OnceLock<Box<[Arc<Feed>]>>);
 
-impl Replica {
-    pub(super) fn set(&self, feed: Arc<Feed>) {
-        let _ = self.0.set(feed);
+impl Replicas {
+    pub(super) fn set(&self, feeds: Box<[Arc<Feed>]>) {
+        let _ = self.0.set(feeds);
     }
 
     #[inline(always)]
     pub(super) fn note(&self, hash: KeyHash) {
-        if let Some(feed) = self.0.get() {
-            feed.note(hash.0);
+        if let Some(feeds) = self.0.get() {
+            feeds.iter().for_each(|feed| feed.note(hash.0));
         }
     }
 
     /// Before the entry of this hash changes, under its bucket locks.
     #[inline(always)]
     pub(super) fn change(&self, hash: KeyHash) {
-        if let Some(feed) = self.0.get() {
-            feed.change(hash.0);
+        if let Some(feeds) = self.0.get() {
+            feeds.iter().for_each(|feed| feed.change(hash.0));
             #[cfg(test)]
             crate::tests::filter::notified(hash);
         }
@@ -70,8 +70,8 @@ impl Replica {
     /// Before the item of this hash changes in its place, under its bucket locks.
     #[inline(always)]
     pub(super) fn change_item(&self, hash: KeyHash) {
-        if let Some(feed) = self.0.get() {
-            feed.change_item(hash.0);
+        if let Some(feeds) = self.0.get() {
+            feeds.iter().for_each(|feed| feed.change_item(hash.0));
             #[cfg(test)]
             crate::tests::filter::notified(hash);
         }
@@ -79,9 +79,10 @@ impl Replica {
 
     /// Around what changes all items, or some that are not known.
     pub(super) fn change_all<R>(&self, publish: impl FnOnce() -> R) -> R {
-        match self.0.get() {
-            Some(feed) => feed.change_all(publish),
-            None => publish(),
-        }
+        let feeds = self.0.get().map(AsRef::as_ref).unwrap_or_default();
+        feeds.iter().for_each(|feed| feed.begin_change_of_all());
+        let published = publish();
+        feeds.iter().for_each(|feed| feed.end_change_of_all());
+        published
     }
 }

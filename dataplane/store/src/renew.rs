@@ -8,7 +8,7 @@ use super::epoch::Epochs;
 use super::flush::Flushed;
 use super::index::Expect;
 use super::moving::Mover;
-use super::observer::{Observer, Replica};
+use super::observer::{Observer, Replicas};
 use super::sweeper::Sweeper;
 use super::{Clock, Store};
 use parking_lot::Mutex;
@@ -44,7 +44,7 @@ impl Store {
             sweeper_off,
             turns,
             observer,
-            replica,
+            replicas,
             config,
             file: _,
             published: _,
@@ -64,7 +64,7 @@ impl Store {
         *sweeper_off = AtomicBool::new(false);
         *turns = AtomicU64::new(0);
         *observer = Observer::default();
-        *replica = Replica::default();
+        *replicas = Replicas::default();
     }
 
     /// Takes every item out of the index. Whatever is in there is in a chunk.

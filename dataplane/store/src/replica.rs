@@ -14,7 +14,7 @@ impl Store {
     /// Has the replica, if there is one, look at this hash again.
     #[inline(always)]
     pub fn invalidate(&self, hash: KeyHash) {
-        self.replica.note(hash);
+        self.replicas.note(hash);
     }
 
     /// The only way to an entry of the index for writers: it is locked, nothing has changed yet, and the
@@ -29,7 +29,7 @@ impl Store {
     ) -> Result<Entry<'_, T>, UpdateError> {
         let entry = self.index.entry(hash, comes, expect, look)?;
         if comes || entry.present().is_some() {
-            self.replica.change(hash);
+            self.replicas.change(hash);
         }
         Ok(entry)
     }
@@ -118,7 +118,7 @@ mod tests {
             StoreConfig { memory_bytes: 4 << 20, pages: Pages::Small, ..StoreConfig::default() };
         let store = Store::new(config).unwrap();
         let feed = Arc::new(Feed::new(16));
-        store.feed_replica(Arc::clone(&feed));
+        store.feed_replicas([Arc::clone(&feed)]);
         let mut session = store.session().unwrap();
         let mut source = StoreSource::new(store.session().unwrap());
         let mut set = |key: &[u8], flags: u32, value: &[u8]| {

@@ -275,7 +275,7 @@ impl Guard<'_> {
 
     /// Moves the expiry time of an item that is held, under this hash.
     pub(super) fn renew(&self, hash: KeyHash, item: ItemRef<'_>, expiry: u32) {
-        self.store().replica.change_item(hash);
+        self.store().replicas.change_item(hash);
         item.set_expiry(expiry);
         self.store().note_expiry(expiry);
     }

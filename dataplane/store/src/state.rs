@@ -13,7 +13,7 @@ use super::index::Index;
 use super::item::{Arena, Location};
 use super::layout::{PAGE_BYTES, UNIT_BYTES, len_bytes};
 use super::moving::Mover;
-use super::observer::{Evictions, Observer, Replica};
+use super::observer::{Evictions, Observer, Replicas};
 use super::prefix::Prefixes;
 use super::probation::Ghosts;
 use super::published::Published;
@@ -54,7 +54,7 @@ pub struct Store {
     /// Turns of housekeeping.
     pub(super) turns: AtomicU64,
     pub(super) observer: Observer,
-    pub(super) replica: Replica,
+    pub(super) replicas: Replicas,
     pub(super) config: StoreConfig,
     /// What the items lie in, if they are to outlive the process.
     pub(super) file: Option<MemoryFile>,
@@ -124,7 +124,7 @@ impl Store {
             sweeper_off: AtomicBool::new(false),
             turns: AtomicU64::new(0),
             observer: Observer::default(),
-            replica: Replica::default(),
+            replicas: Replicas::default(),
             config,
             file,
             published,
@@ -238,8 +238,8 @@ impl Store {
         self.observer.set(listener);
     }
 
-    /// Names the feed of the one replica that there can be. The first call counts.
-    pub fn feed_replica(&self, feed: Arc<Feed>) {
-        self.replica.set(feed);
+    /// Names the feeds of the replicas of the index. The first call counts.
+    pub fn feed_replicas(&self, feeds: impl IntoIterator<Item = Arc<Feed>>) {
+        self.replicas.set(feeds.into_iter().collect());
     }
 }

@@ -31,7 +31,7 @@ fn worlds(cycle: Duration, size: usize) -> [World; 2] {
     let cycle_ns = cycle.as_nanos().try_into().unwrap();
     let batch = BatchPolicy { size, mode, cycle_ns, ..BatchPolicy::default() };
     let beside = Beside::new(Mode::Launch, IndexKind::Cuckoo);
-    [World::batching(batch, None), World::batching(batch, Some(&beside))]
+    [World::batching(batch, &[]), World::batching(batch, &[beside])]
 }
 
 #[test]

@@ -87,7 +87,7 @@ pub(crate) fn compare(
     seed: u64,
     mut between: impl FnMut(&mut World, usize),
 ) -> World {
-    let (mut with, mut without) = (World::beside(1, small(), beside), World::in_order(small()));
+    let (mut with, mut without) = (World::beside(small(), beside), World::in_order(small()));
     let mut draw = Draw(seed);
     for burst in 0..bursts {
         let mut requests: Vec<_> = (0..=draw.below(200)).map(|_| any_request(&mut draw)).collect();
@@ -131,7 +131,7 @@ fn replies_are_the_cpu_engines_in_every_mode_and_with_both_indexes() {
                 }
             });
             let c = Arc::clone(&world.counters[0]);
-            assert!(world.offload.as_ref().unwrap().fault().is_none());
+            assert!(world.offload().fault().is_none());
             world.end();
             let (look_ups, all) = (c.gpu_batched.get(), c.batched.get());
             assert!(look_ups > all / 2 && look_ups < all * 4 / 5, "{look_ups} {all} {mode:?}");
@@ -147,7 +147,7 @@ fn replies_are_the_cpu_engines_in_every_mode_and_with_both_indexes() {
 /// Writes are the CPU's alone, and a read sees the write before it.
 #[test]
 fn only_look_ups_go_to_the_card() {
-    let mut w = World::beside(1, small(), &Beside::new(Mode::Persistent, IndexKind::Cuckoo));
+    let mut w = World::beside(small(), &Beside::new(Mode::Persistent, IndexKind::Cuckoo));
     for n in 0..20 {
         w.send(&request(Wrap::ALL[n % 4], 1, format!("set k {n} 0 1\r\nx\r\n").as_bytes()));
         w.send(&request(Wrap::ALL[n % 4], 2, b"get k\r\n"));
@@ -165,7 +165,7 @@ fn only_look_ups_go_to_the_card() {
 
 #[test]
 fn an_index_that_hears_of_nothing_learns_from_those_who_ask() {
-    let mut w = World::beside(1, small(), &Beside::new(Mode::Launch, IndexKind::SetAssoc));
+    let mut w = World::beside(small(), &Beside::new(Mode::Launch, IndexKind::SetAssoc));
     let mut session = w.store.session().unwrap();
     let mut set = |value: &[u8]| {
         verbs::store(&mut session, None, &memcache::Store::set(b"key", 0, 0, value)).unwrap();
@@ -191,7 +191,7 @@ fn an_index_that_hears_of_nothing_learns_from_those_who_ask() {
 #[test]
 fn a_feed_that_overflows_heals() {
     let beside = Beside { feed: 1, ..Beside::new(Mode::Persistent, IndexKind::SetAssoc) };
-    let mut w = World::beside(1, small(), &beside);
+    let mut w = World::beside(small(), &beside);
     let mut session = w.store.session().unwrap();
     for n in 0..5 {
         let key = format!("key{n}");
@@ -221,8 +221,8 @@ fn nobody_ever_reads_less_than_was_there_when_he_asked() {
     const KEYS: u64 = 8;
     for kind in KINDS {
         for mode in [Mode::Launch, Mode::Persistent] {
-            let mut w = World::beside(1, small(), &Beside::new(mode, kind));
-            let mut updater = w.updater.take().unwrap();
+            let mut w = World::beside(small(), &Beside::new(mode, kind));
+            let mut updater = w.updaters.remove(0);
             let stored: Arc<Vec<AtomicU64>> =
                 Arc::new((0..KEYS).map(|_| AtomicU64::new(0)).collect());
             let stop = Arc::new(AtomicBool::new(false));

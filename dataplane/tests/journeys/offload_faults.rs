@@ -22,7 +22,7 @@ fn fail_with(mode: Mode, deadline: Duration, turn: impl Fn(&Switches)) -> Fault 
         2 => turn(&switches),
         _ => world.refresh(),
     });
-    let fault = world.offload.as_ref().unwrap().fault().cloned();
+    let fault = world.offload().fault().cloned();
     let c = Arc::clone(&world.counters[0]);
     world.end();
     assert!(c.gpu_batched.get() < c.batched.get(), "the CPU has taken over");
@@ -56,6 +56,48 @@ fn a_sticky_error() {
     }
 }
 
+/// Each worker has a GPU of its own. One that fails leaves its worker to the CPU, and the other GPU is used as before;
+/// what is stored, and what is flushed, is seen beside each.
+#[test]
+fn one_of_two() {
+    for kind in [IndexKind::SetAssoc, IndexKind::Rows] {
+        let (card, switches) = FaultyCard::new(Arc::new(SimtCard::default()));
+        let first = Beside { card: Arc::new(card), ..Beside::new(Mode::Launch, kind) };
+        let mut w = World::beside_all(small(), &[first, Beside::new(Mode::Launch, kind)]);
+        let counters = w.counters.clone();
+        let by_gpu = || counters.iter().map(|c| c.gpu_batches.get() - c.gpu_lost.get()).collect();
+        let ask = |w: &mut World, text: &str| -> [String; 2] {
+            [0, 1].map(|worker| {
+                w.send_to(worker, &request(Wrap::V4, 1, text.as_bytes()));
+                w.settle();
+                let replies = w.received(worker);
+                String::from_utf8_lossy(&replies[0].bytes()[50..]).into_owned()
+            })
+        };
+        for (value, gpus) in [("one", [1, 1]), ("two", [0, 1])] {
+            w.send(&request(Wrap::V4, 1, format!("set k 0 0 3\r\n{value}\r\n").as_bytes()));
+            w.settle();
+            drop(w.received(0));
+            for _ in 0..3 {
+                w.refresh();
+                let before: Vec<u64> = by_gpu();
+                let item = format!("VALUE k 0 3\r\n{value}\r\nEND\r\n");
+                assert_eq!(ask(&mut w, "get k\r\n"), [item.as_str(); 2], "{kind:?}");
+                let after: Vec<u64> = by_gpu();
+                let more: Vec<u64> = after.iter().zip(&before).map(|(a, b)| a - b).collect();
+                assert_eq!(more, gpus, "{kind:?} {value}");
+            }
+            switches.sticky.store(true, Ordering::Relaxed);
+            // It is found by the next to use it.
+            ask(&mut w, "get nothing\r\n");
+            assert!(w.offloads[0].fault().is_some() && w.offloads[1].fault().is_none());
+        }
+        w.store.flush(0);
+        assert_eq!(ask(&mut w, "get k\r\n"), ["END\r\n"; 2], "{kind:?}");
+        w.end();
+    }
+}
+
 /// Whether the clock judges: on a quiet machine.
 fn strict() -> bool {
     std::env::var_os("DRILLS_STRICT_TIME").is_some_and(|strict| strict == "1")
@@ -71,7 +113,7 @@ fn stalls_cost_some_milliseconds_and_nothing_else() {
         let deadline = Duration::from_millis(5);
         let shared = Arc::clone(&card) as _;
         let beside = Beside { card: shared, deadline, ..Beside::new(mode, IndexKind::Cuckoo) };
-        let mut w = World::beside(1, small(), &beside);
+        let mut w = World::beside(small(), &beside);
         for n in 0..50 {
             w.send(&request(Wrap::V4, 1, format!("set k{n} 0 0 2\r\n{n:02}\r\n").as_bytes()));
         }
@@ -106,12 +148,12 @@ fn stalls_cost_some_milliseconds_and_nothing_else() {
                 assert!(over.elapsed() < most, "{mode:?}: not used again");
             }
         }
-        let fault = w.offload.as_ref().unwrap().fault().cloned();
+        let fault = w.offload().fault().cloned();
         assert!(fault.is_none(), "{mode:?}: {fault:?}");
         // For ever: the CPU alone, from the second on at the latest.
         card.stall(Duration::MAX);
         let began = Instant::now();
-        while w.offload.as_ref().unwrap().fault().is_none() {
+        while w.offload().fault().is_none() {
             ask_all(&mut w);
             assert!(began.elapsed() < Duration::from_secs(30), "{mode:?}: no fault");
         }
@@ -125,7 +167,7 @@ fn stalls_cost_some_milliseconds_and_nothing_else() {
 fn losing_launches(deadline: Duration) -> World {
     let (card, switches) = FaultyCard::new(Arc::new(SimtCard::default()));
     let beside = Beside::new(Mode::Launch, IndexKind::SetAssoc);
-    let w = World::beside(1, small(), &Beside { card: Arc::new(card), deadline, ..beside });
+    let w = World::beside(small(), &Beside { card: Arc::new(card), deadline, ..beside });
     switches.lose_launches.store(true, Ordering::Relaxed);
     w
 }
@@ -234,7 +276,7 @@ impl Engine for Bent {
 fn compare_bent(kind: IndexKind, wrap: fn(Box<dyn Engine>) -> Box<dyn Engine>) -> bool {
     let beside = Beside { wrap, ..Beside::new(Mode::Launch, kind) };
     let world = compare(&beside, 20, 31, |world, _| world.refresh());
-    let fault = world.offload.as_ref().unwrap().fault().cloned();
+    let fault = world.offload().fault().cloned();
     world.end();
     assert!(matches!(fault, None | Some(Fault::Wrong)), "{fault:?}");
     fault.is_some()

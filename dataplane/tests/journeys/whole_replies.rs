@@ -3,8 +3,9 @@
 
 use crate::offload::{Draw, MODES, compare, small};
 use crate::world::{Beside, World, Wrap, open, request};
+use dataplane::WorkerCounters;
 use dataplane::policy::{Policy, Rate};
-use gpu::index::IndexKind;
+use gpu::index::{IndexKind, Updater};
 use gpu::offload::Mode;
 use gpu::simt::SimtCard;
 use std::num::NonZeroU64;
@@ -39,7 +40,7 @@ fn replies_are_the_cpu_engines_in_every_mode() {
             }
         });
         let c = Arc::clone(&world.counters[0]);
-        assert!(world.offload.as_ref().unwrap().fault().is_none());
+        assert!(world.offload().fault().is_none());
         world.end();
         assert!(c.gpu_checked.get() > 3 && c.gpu_lost.get() == 0);
         assert!(c.replies_accepted.get() > 300, "{} replies", c.replies_accepted.get());
@@ -57,7 +58,7 @@ fn replies_are_the_cpu_engines_on_gpus_that_watch_and_that_are_late() {
             let beside = Beside { card, ..rows(mode) };
             let world = compare(&beside, 16, 7, |world, _| world.refresh());
             let c = Arc::clone(&world.counters[0]);
-            assert!(world.offload.as_ref().unwrap().fault().is_none());
+            assert!(world.offload().fault().is_none());
             world.end();
             assert!(c.replies_accepted.get() > 50, "{} replies", c.replies_accepted.get());
         }
@@ -66,7 +67,7 @@ fn replies_are_the_cpu_engines_on_gpus_that_watch_and_that_are_late() {
 
 #[test]
 fn a_reply_is_rejected_from_a_change_on_until_the_gpu_has_it() {
-    let mut w = World::beside(1, small(), &rows(Mode::Launch));
+    let mut w = World::beside(small(), &rows(Mode::Launch));
     let counters = Arc::clone(&w.counters[0]);
     let accepted = || counters.replies_accepted.get();
     set(&w, "k", "one");
@@ -99,7 +100,7 @@ fn a_reply_is_rejected_from_a_change_on_until_the_gpu_has_it() {
 /// Of all that workers share the queue to the updater alone is written to by a get, where the GPU has no row.
 #[test]
 fn a_key_with_a_row_is_not_asked_for_again() {
-    let mut w = World::beside(1, small(), &rows(Mode::Launch));
+    let mut w = World::beside(small(), &rows(Mode::Launch));
     let counters = Arc::clone(&w.counters[0]);
     set(&w, "k", "one");
     get(&mut w, "k");
@@ -132,7 +133,7 @@ fn behind_a_change_in_its_batch_no_reply_is_taken() {
         ("get x\r\nset k 7 0 3\r\nnew\r\n", "VALUE k 7 3\r\nnew\r\nEND\r\n"),
     ];
     for (change, after) in changes {
-        let mut w = World::beside(1, small(), &rows(Mode::Launch));
+        let mut w = World::beside(small(), &rows(Mode::Launch));
         let counters = Arc::clone(&w.counters[0]);
         set(&w, "k", "old");
         for _ in 0..2 {
@@ -180,15 +181,19 @@ fn bytes_of_whole_replies_are_paid_for_by_their_client() {
 #[test]
 fn no_reply_is_older_than_its_request_or_newer_than_its_arrival() {
     const KEYS: usize = 4;
-    for mode in [Mode::Launch, Mode::Persistent] {
-        let mut w = World::beside(1, small(), &rows(mode));
+    // Each with a worker of its own.
+    for (mode, gpus) in [(Mode::Launch, 2), (Mode::Persistent, 1)] {
+        let beside: Vec<Beside> = (0..gpus).map(|_| rows(mode)).collect();
+        let mut w = World::beside_all(small(), &beside);
         let key = |n: usize| format!("key-{n}");
         (0..KEYS).for_each(|n| set(&w, &key(n), "0"));
         let numbers = || -> Arc<[AtomicU64; KEYS]> { Arc::default() };
         let (begun, done, stop) = (numbers(), numbers(), Arc::new(AtomicBool::new(false)));
-        let updater = w.updater.take().unwrap();
-        let stopped = Arc::clone(&stop);
-        let updates = thread::spawn(move || updater.run(&stopped));
+        let update = |updater: Updater| {
+            let stopped = Arc::clone(&stop);
+            thread::spawn(move || updater.run(&stopped))
+        };
+        let updates: Vec<_> = w.updaters.drain(..).map(update).collect();
         let (begins, ends, stopped) = (Arc::clone(&begun), Arc::clone(&done), Arc::clone(&stop));
         let mut session = w.store.session().unwrap();
         let writer = thread::spawn(move || {
@@ -209,19 +214,22 @@ fn no_reply_is_older_than_its_request_or_newer_than_its_arrival() {
         });
         let mut draw = Draw(12);
         let began = std::time::Instant::now();
-        while w.counters[0].replies_accepted.get() < 200
-            || w.counters[0].replies_changed.get() < 200
-        {
+        let counters = w.counters.clone();
+        let few = |c: &Arc<WorkerCounters>| {
+            c.replies_accepted.get() < 200 || c.replies_changed.get() < 200
+        };
+        for worker in (0..gpus).cycle().take_while(|_| counters.iter().any(few)) {
             assert!(began.elapsed().as_secs() < 60, "too few replies of both kinds");
             let low: Vec<u64> = done.iter().map(|n| n.load(Ordering::SeqCst)).collect();
             for _ in 0..40 {
                 let n = draw.below(KEYS);
                 let id = u16::try_from(n).unwrap();
-                w.send(&request(Wrap::ALL[0], id, format!("get {}\r\n", key(n)).as_bytes()));
+                let text = format!("get {}\r\n", key(n));
+                w.send_to(worker, &request(Wrap::ALL[0], id, text.as_bytes()));
             }
             w.settle();
             let replies: Vec<_> =
-                w.received(0).iter().map(|frame| open(Wrap::ALL[0], frame.bytes())).collect();
+                w.received(worker).iter().map(|frame| open(Wrap::ALL[0], frame.bytes())).collect();
             assert_eq!(replies.len(), 40);
             for reply in replies {
                 let n = usize::from(reply.id);
@@ -233,8 +241,8 @@ fn no_reply_is_older_than_its_request_or_newer_than_its_arrival() {
         }
         stop.store(true, Ordering::Relaxed);
         writer.join().unwrap();
-        updates.join().unwrap();
-        assert!(w.offload.as_ref().unwrap().fault().is_none());
+        updates.into_iter().for_each(|updates| drop(updates.join().unwrap()));
+        assert!(w.offloads.iter().all(|offload| offload.fault().is_none()));
         w.end();
     }
 }
@@ -242,7 +250,7 @@ fn no_reply_is_older_than_its_request_or_newer_than_its_arrival() {
 /// More changes than the updater can write rows for: it takes them out, and no reply is older than its change.
 #[test]
 fn an_updater_that_is_behind_takes_rows_out() {
-    let mut w = World::beside(1, small(), &Beside { feed: 1 << 13, ..rows(Mode::Launch) });
+    let mut w = World::beside(small(), &Beside { feed: 1 << 13, ..rows(Mode::Launch) });
     let counters = Arc::clone(&w.counters[0]);
     let accepted = || counters.replies_accepted.get();
     set(&w, "k", "one");

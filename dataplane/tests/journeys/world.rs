@@ -19,6 +19,7 @@ use gpu::offload::{GpuEngine, Mode, Offload, OffloadConfig};
 use gpu::simt::SimtCard;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
+use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use store::{Store, StoreConfig, StoreSource};
@@ -62,10 +63,10 @@ pub(crate) struct World {
     /// The client's end of each worker's wire.
     pub(crate) wires: Vec<QueuePair>,
     pub(crate) slots: usize,
-    /// The GPU, where there is one.
-    pub(crate) offload: Option<Arc<Offload>>,
-    /// Of the index on it. It works when it is ordered to.
-    pub(crate) updater: Option<Updater>,
+    /// The GPUs, where there are some.
+    pub(crate) offloads: Vec<Arc<Offload>>,
+    /// Of the indexes on them. They work when they are ordered to.
+    pub(crate) updaters: Vec<Updater>,
     /// With a GPU there is one world at a time.
     _alone: Option<MutexGuard<'static, ()>>,
 }
@@ -93,7 +94,7 @@ impl Beside {
         Self { card, mode, kind, deadline, feed: 1 << 12, wrap: |engine| engine }
     }
 
-    fn open(&self, region: &Region, store: &Arc<Store>) -> (Arc<Offload>, Updater) {
+    fn open(&self, region: &Region, store: &Arc<Store>) -> (Arc<Offload>, Arc<Feed>, Updater) {
         let index = IndexConfig { kind: self.kind, memory_bytes: 1 << 20, shares: SHARES_DEFAULT };
         let config = OffloadConfig {
             mode: self.mode,
@@ -108,10 +109,9 @@ impl Beside {
         };
         let offload = worker::offload(Arc::clone(&self.card), region, config).unwrap();
         let feed = Arc::new(Feed::filtered(self.feed, offload.filter().cloned()));
-        store.feed_replica(Arc::clone(&feed));
         let source = Box::new(StoreSource::new(store.session().unwrap()));
-        let updater = Updater::new(&offload, feed, source, Schedule::default()).unwrap();
-        (offload, updater)
+        let updater = Updater::new(&offload, Arc::clone(&feed), source, Schedule::default());
+        (offload, feed, updater.unwrap())
     }
 
     fn engine(&self, offload: &Arc<Offload>) -> Offloading {
@@ -137,7 +137,7 @@ struct Setup<'a> {
     config: StoreConfig,
     allow: AllowList,
     policy: Policy,
-    beside: Option<&'a Beside>,
+    beside: &'a [Beside],
     /// Slots, if workers serve TCP.
     connections: Option<usize>,
     /// How long a TCP client may be silent.
@@ -155,7 +155,7 @@ impl Default for Setup<'_> {
             config: StoreConfig::default(),
             allow: AllowList::default(),
             policy: Policy::default(),
-            beside: None,
+            beside: &[],
             connections: None,
             idle_max: None,
             fast_path: Manner::from_env(),
@@ -208,18 +208,25 @@ impl World {
         Self::serving(Setup { config, fast_path: Manner::Off, ..Setup::default() }, |q, _| q)
     }
 
-    /// `workers` workers over one store, and a GPU.
-    pub(crate) fn beside(workers: usize, config: StoreConfig, beside: &Beside) -> Self {
-        Self::serving(Setup { workers, config, beside: Some(beside), ..Setup::default() }, |q, _| q)
+    /// One worker, and a GPU.
+    pub(crate) fn beside(config: StoreConfig, beside: &Beside) -> Self {
+        Self::beside_all(config, slice::from_ref(beside))
+    }
+
+    /// A worker for each of these GPUs, over one store.
+    pub(crate) fn beside_all(config: StoreConfig, beside: &[Beside]) -> Self {
+        let workers = beside.len();
+        Self::serving(Setup { workers, config, beside, ..Setup::default() }, |q, _| q)
     }
 
     /// One worker, and a GPU, for clients by `policy`.
     pub(crate) fn policed_beside(config: StoreConfig, beside: &Beside, policy: Policy) -> Self {
-        Self::serving(Setup { config, beside: Some(beside), policy, ..Setup::default() }, |q, _| q)
+        let beside = slice::from_ref(beside);
+        Self::serving(Setup { config, beside, policy, ..Setup::default() }, |q, _| q)
     }
 
     /// One worker that makes batches so, and maybe a GPU.
-    pub(crate) fn batching(batch: BatchPolicy, beside: Option<&Beside>) -> Self {
+    pub(crate) fn batching(batch: BatchPolicy, beside: &[Beside]) -> Self {
         let config = StoreConfig { memory_bytes: 16 << 20, ..StoreConfig::default() };
         Self::serving(Setup { config, batch, beside, ..Setup::default() }, |q, _| q)
     }
@@ -234,7 +241,7 @@ impl World {
     fn serving(setup: Setup<'_>, mut wrap: impl FnMut(QueuePair, &Region) -> QueuePair) -> Self {
         let Setup { workers, config, allow, policy, beside, .. } = setup;
         let Setup { connections, idle_max, fast_path, rdma, batch, .. } = setup;
-        let _alone = beside.map(|_| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
+        let _alone = beside.first().map(|_| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
         let region = Region::new(4096, Pages::Small).unwrap();
         let store = Store::new(StoreConfig { pages: Pages::Small, ..config }).unwrap();
         let mut server = Server::new(Arc::clone(&store), "test".to_owned());
@@ -244,7 +251,15 @@ impl World {
         let local = Local::new(MAC, &ADDRESSES, PORT).unwrap();
         let tcp_port = connections.map(|_| PORT);
         let local = Arc::new(Local { allow, tcp_port, rdma, ..local });
-        let (offload, updater) = beside.map(|beside| beside.open(&region, &store)).unzip();
+        let (mut offloads, mut feeds, mut updaters) = (Vec::new(), Vec::new(), Vec::new());
+        for one in beside {
+            let (offload, feed, updater) = one.open(&region, &store);
+            offloads.push(offload);
+            feeds.push(feed);
+            updaters.push(updater);
+        }
+        store.feed_replicas(feeds);
+        let mut engines = beside.iter().zip(&offloads).map(|(one, offload)| one.engine(offload));
         let announcer = Arc::new(Announcer::default());
         let mut announcers = std::iter::once(Arc::clone(&announcer));
         let workers: Vec<Worker> = port
@@ -266,7 +281,7 @@ impl World {
                     group: 32,
                     batch,
                     policy,
-                    offload: beside.zip(offload.as_ref()).map(|(b, offload)| b.engine(offload)),
+                    offload: engines.next(),
                     streams: connections.map(|connections| StreamsConfig {
                         connections,
                         session: store.session().unwrap(),
@@ -291,8 +306,8 @@ impl World {
             workers,
             wires: far.queues,
             announcer,
-            offload,
-            updater,
+            offloads,
+            updaters,
             _alone,
         }
     }
@@ -319,9 +334,14 @@ impl World {
         }
     }
 
-    /// Brings the index on the GPU up to date.
+    /// The one GPU.
+    pub(crate) fn offload(&self) -> &Offload {
+        &self.offloads[0]
+    }
+
+    /// Brings the indexes on the GPUs up to date.
     pub(crate) fn refresh(&mut self) {
-        if let Some(updater) = &mut self.updater {
+        for updater in &mut self.updaters {
             while updater.turn() > 0 {}
         }
     }
@@ -386,7 +406,7 @@ impl World {
         assert_eq!(ledger.in_flight, 0);
         drop(self.workers);
         drop(self.wires);
-        drop((self.updater, self.offload));
+        drop((self.updaters, self.offloads));
         assert_eq!(self.region.available(), self.slots, "slots leaked");
         ledger
     }

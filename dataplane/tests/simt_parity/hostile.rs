@@ -16,7 +16,7 @@ fn a_worker_ends_its_kernels_first() {
     let shared: Arc<dyn Card> = Arc::clone(&card) as _;
     let beside = Beside { card: shared, ..Beside::new(Mode::Persistent, IndexKind::Cuckoo) };
     let config = StoreConfig { memory_bytes: 16 << 20, ..StoreConfig::default() };
-    let mut w = World::beside(1, config, &beside);
+    let mut w = World::beside(config, &beside);
     w.send(&request(Wrap::V4, 1, b"get key\r\n"));
     let begun = Instant::now();
     while w.received(0).is_empty() {

@@ -11,12 +11,12 @@
 use super::context::Context;
 use super::first;
 use super::kernels::Kernels;
+use super::registered::{register, unregister};
 use super::stream::CudaStream;
 use crate::card::{Card, CardError, CardFacts, Kernel, Stream};
 use crate::params::DevAddr;
 use cudarc::driver::sys::{CUdevice_attribute, CUstream};
 use std::collections::HashMap;
-
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,8 +25,6 @@ use std::time::Duration;
 const COPY_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Host memory that one call registers. Drivers fail above half a terabyte.
 const REGISTER_BYTES_MAX: usize = 64 << 30;
-/// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
-const REGISTER_FLAGS: u32 = 1 | 2;
 
 /// A CUDA device.
 #[derive(Debug)]
@@ -36,7 +34,7 @@ pub struct CudaCard {
     facts: CardFacts,
     /// For fills and reads of this device's own.
     stream: CUstream,
-    /// Host memory that is registered, by its first byte, as the pieces that it was registered in.
+    /// Host memory that is mapped, by its first byte, as the pieces that it was registered in.
     mapped: Mutex<HashMap<usize, Vec<NonNull<u8>>>>,
 }
 
@@ -79,37 +77,7 @@ impl CudaCard {
         Err(CardError::Sticky { call, why })
     }
 
-    /// Registers one piece of host memory; its address for the device.
-    ///
-    /// # Safety
-    /// As [`Card::map`].
-    unsafe fn register(&self, start: NonNull<u8>, bytes: usize) -> Result<u64, CardError> {
-        let context = self.context();
-        let driver = &context.driver;
-        // SAFETY: the caller's promise.
-        let status =
-            unsafe { (driver.host_register)(start.as_ptr().cast(), bytes, REGISTER_FLAGS) };
-        context.check("cuMemHostRegister", status)?;
-        let mut at = 0;
-        // SAFETY: writes one address, of memory that is registered with the flag for it.
-        let status = unsafe { (driver.host_address)(&raw mut at, start.as_ptr().cast(), 0) };
-        context.check("cuMemHostGetDevicePointer", status).inspect_err(|_| {
-            // SAFETY: registered above.
-            unsafe { self.unregister(start) };
-        })?;
-        Ok(at)
-    }
-
-    /// Undoes [`Self::register`].
-    ///
-    /// # Safety
-    /// As [`Card::unmap`], of one piece.
-    unsafe fn unregister(&self, start: NonNull<u8>) {
-        // SAFETY: the caller's promise. What it answers is of no use: there is nothing to be done.
-        unsafe { (self.context().driver.host_unregister)(start.as_ptr().cast()) };
-    }
-
-    fn registered(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Vec<NonNull<u8>>>> {
+    fn mapped(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Vec<NonNull<u8>>>> {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,6 +87,8 @@ fn facts(context: &Context) -> Result<CardFacts, CardError> {
     use CUdevice_attribute::{
         CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY as MAPS_HOST,
         CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as MULTIPROCESSORS,
+        CU_DEVICE_ATTRIBUTE_PCI_BUS_ID as BUS, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID as DEVICE,
+        CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID as DOMAIN,
         CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING as UNIFIED,
     };
     let mut name = [0_u8; 256];
@@ -139,6 +109,12 @@ fn facts(context: &Context) -> Result<CardFacts, CardError> {
         name: String::from_utf8_lossy(name).into_owned(),
         multiprocessors: u32::try_from(context.attribute(MULTIPROCESSORS)?).unwrap_or(0),
         memory_bytes: bytes as u64,
+        pci: Some(format!(
+            "{:04x}:{:02x}:{:02x}.0",
+            context.attribute(DOMAIN)?,
+            context.attribute(BUS)?,
+            context.attribute(DEVICE)?
+        )),
     })
 }
 
@@ -196,7 +172,7 @@ impl Card for CudaCard {
             // SAFETY: inside the caller's memory.
             let at = unsafe { start.add(done) };
             // SAFETY: the caller's promise, for a part of it.
-            match unsafe { self.register(at, piece) } {
+            match unsafe { register(&self.kernels, at, piece) } {
                 Ok(address) => {
                     pieces.push(at);
                     let first = *first.get_or_insert(address);
@@ -212,22 +188,22 @@ impl Card for CudaCard {
         if let Some(why) = failed {
             for piece in pieces {
                 // SAFETY: registered above, and not given out.
-                unsafe { self.unregister(piece) };
+                unsafe { unregister(piece) };
             }
             return Err(CardError::NotMapped { bytes, why });
         }
-        self.registered().insert(start.addr().get(), pieces);
+        self.mapped().insert(start.addr().get(), pieces);
         Ok(DevAddr(first.unwrap_or(0)))
     }
 
     unsafe fn unmap(&self, start: NonNull<u8>) -> bool {
-        let pieces = self.registered().remove(&start.addr().get()).unwrap_or_default();
+        let pieces = self.mapped().remove(&start.addr().get()).unwrap_or_default();
         if self.context().is_lost() || self.context().enter().is_err() {
             return false;
         }
         for piece in pieces {
             // SAFETY: registered in `map`; the caller's promise.
-            unsafe { self.unregister(piece) };
+            unsafe { unregister(piece) };
         }
         true
     }

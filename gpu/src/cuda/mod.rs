@@ -10,6 +10,7 @@ mod kernels;
 mod nvml;
 mod probe;
 mod ptx;
+mod registered;
 mod residency;
 mod stream;
 

@@ -79,12 +79,14 @@ impl Feed {
         }
     }
 
-    /// `publish` changes what is there for all hashes, or for some that are not known.
-    pub fn change_all<R>(&self, publish: impl FnOnce() -> R) -> R {
-        match &self.filter {
-            Some(filtered) => filtered.filter.change_all(publish),
-            None => publish(),
-        }
+    /// What is there for all hashes, or for some that are not known, is about to change.
+    pub fn begin_change_of_all(&self) {
+        self.filter().inspect(|filter| filter.begin_change_of_all());
+    }
+
+    /// It has changed. To be called once after each beginning.
+    pub fn end_change_of_all(&self) {
+        self.filter().inspect(|filter| filter.end_change_of_all());
     }
 
     /// Queues this hash, of which the device has nothing, or not what it should have.

@@ -122,11 +122,20 @@ impl Filter {
     }
 
     /// `publish` changes what is there for more keys than can be named.
-    pub fn change_all<R>(&self, publish: impl FnOnce() -> R) -> R {
+    pub fn change_all(&self, publish: impl FnOnce()) {
+        self.begin_change_of_all();
+        publish();
+        self.end_change_of_all();
+    }
+
+    /// What is there for more keys than can be named is about to change.
+    pub fn begin_change_of_all(&self) {
         self.begun.fetch_add(1, Ordering::AcqRel);
-        let done = publish();
+    }
+
+    /// It has changed. To be called once after each beginning.
+    pub fn end_change_of_all(&self) {
         self.ended.fetch_add(1, Ordering::AcqRel);
-        done
     }
 
     /// For a batch that is about to be sent.

@@ -194,6 +194,7 @@ impl Card for SimtCard {
             name: "SIMT executor".to_owned(),
             multiprocessors: u32::try_from(multiprocessors).unwrap_or(1),
             memory_bytes: u64::MAX,
+            pci: None,
         }
     }
 

@@ -73,7 +73,7 @@ impl Replicated {
         let filter = offload.filter();
         let (raised, feed) = self.feed.get_or_init(|| {
             let feed = Arc::new(Feed::filtered(FEED, filter.cloned()));
-            self.store.feed_replica(Arc::clone(&feed));
+            self.store.feed_replicas([Arc::clone(&feed)]);
             (filter.cloned(), feed)
         });
         if raised.as_ref().map(Arc::as_ptr) != filter.map(Arc::as_ptr) {

@@ -168,7 +168,7 @@ static GPU: &[(Family, &str)] = &[
 static GPU_UP: Family = gauge(
     "gnomon_gpu_up",
     &[],
-    "The GPU engine works: 1, or 0 since it failed; no sample without one.",
+    "The GPU engine works: 1, or 0 since it, or one of several, has failed; no sample without one.",
 );
 
 static BATCH_LIMIT: Family =

@@ -16,9 +16,11 @@ pub struct OffloadFlags {
     #[arg(value_parser = one_of(GPU_MODE))]
     pub gpu_mode: Mode,
 
-    /// Which GPU, as nvidia-smi -L and CUDA_VISIBLE_DEVICES count.
+    /// Which GPUs, as nvidia-smi -L and CUDA_VISIBLE_DEVICES count, with commas between: each has the whole index, and a
+    /// worker uses the nearest.
     #[arg(long, value_name = "NUM", env = "GNOMON_GPU_DEVICE", default_value = "0")]
-    pub gpu_device: u32,
+    #[arg(value_delimiter = ',')]
+    pub gpu_device: Vec<u32>,
 
     /// The index on the GPU: sets of sixteen ways with keys in them, or buckets of eight cells of
     /// signatures.

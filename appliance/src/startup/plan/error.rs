@@ -24,6 +24,9 @@ pub enum PlanError {
     /// A device named twice.
     #[error("--port {0} is given twice: name each device once")]
     PortTwice(String),
+    /// A GPU named twice.
+    #[error("--gpu-device names {0} twice: name each GPU once")]
+    GpuTwice(u32),
     /// Not on the bus.
     #[error("--port {0}: no such PCI device on this machine; `lspci -D` lists what there is")]
     NoSuchDevice(String),

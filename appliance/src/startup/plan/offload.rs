@@ -5,6 +5,7 @@ use crate::startup::flags::{Engine, GpuRepliesFlag, OffloadFlags};
 use gpu::index::IndexKind;
 use gpu::offload::Mode;
 use serde::{Serialize, Serializer};
+use std::collections::HashSet;
 use std::num::NonZeroU32;
 
 /// Share of the memory for items that an index on the GPU gets: enough for items of 200 bytes with
@@ -18,17 +19,17 @@ const DEADLINE_MS: u32 = 5;
 const DEADLINE_SIMT_MS: u32 = 10_000;
 
 /// How a GPU is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OffloadPlan {
     /// How batches get there.
     #[serde(serialize_with = "mode")]
     pub mode: Mode,
-    /// Which GPU.
-    pub device: u32,
+    /// Which GPUs.
+    pub devices: Vec<u32>,
     /// The index on it.
     #[serde(serialize_with = "kind")]
     pub index: IndexKind,
-    /// Memory for that, in bytes.
+    /// Memory of each for that, in bytes.
     pub index_bytes: u64,
     /// Length of a cycle of its updates, in microseconds.
     pub cycle_us: u32,
@@ -49,6 +50,10 @@ impl OffloadPlan {
         engine: Engine,
         memory_bytes: u64,
     ) -> Result<Option<Self>, PlanError> {
+        let mut seen = HashSet::new();
+        if let Some(twice) = flags.gpu_device.iter().find(|device| !seen.insert(**device)) {
+            return Err(PlanError::GpuTwice(*twice));
+        }
         let complete = flags.gpu_replies == GpuRepliesFlag::Complete;
         if complete && flags.index_memory.is_some() {
             return Err(PlanError::IndexBesideReplies);
@@ -69,7 +74,7 @@ impl OffloadPlan {
         };
         Ok(Some(Self {
             mode: flags.gpu_mode,
-            device: flags.gpu_device,
+            devices: flags.gpu_device.clone(),
             index,
             index_bytes,
             cycle_us: flags.index_cycle,

@@ -125,7 +125,7 @@ impl Making<'_> {
             group: cpu_engine::GROUP_DEFAULT,
             batch: batch_policy(plan),
             policy: *policy,
-            offload: beside.and_then(|beside| beside.engine()),
+            offload: beside.and_then(|beside| beside.engine(cpu)),
             streams,
             fast_path: Manner::Vector,
         });

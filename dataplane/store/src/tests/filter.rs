@@ -37,7 +37,7 @@ fn seen(session: &mut Session, key: &[u8]) -> Seen {
 impl World {
     fn new(memory_bytes: usize) -> Self {
         let (store, filter) = (store(memory_bytes), Arc::new(Filter::new(1 << 10)));
-        store.feed_replica(Arc::new(Feed::filtered(1 << 16, Some(Arc::clone(&filter)))));
+        store.feed_replicas([Arc::new(Feed::filtered(1 << 16, Some(Arc::clone(&filter))))]);
         let session = store.session().unwrap();
         let watcher = Rc::new(RefCell::new(store.session().unwrap()));
         Self { store, filter, session, watcher }
@@ -164,7 +164,7 @@ fn flushes_and_lost_hashes_reject_all() {
         w.settle();
     }
     let (store, filter) = (store(8 << 20), Arc::new(Filter::new(1 << 10)));
-    store.feed_replica(Arc::new(Feed::filtered(1, Some(Arc::clone(&filter)))));
+    store.feed_replicas([Arc::new(Feed::filtered(1, Some(Arc::clone(&filter))))]);
     let (mut s, stamp) = (store.session().unwrap(), filter.stamp());
     put(&mut s, b"a", b"", 0).unwrap();
     assert_ne!(filter.accepts(1, stamp), Err(Stale::Cleared));

@@ -72,7 +72,7 @@ fn what_has_room_elsewhere_moves_and_stays_the_same() {
     assert!(pages >= 3);
     let hint = store.propose(store.hash(&names("k", 1)));
     let feed = Arc::new(Feed::new(10_000));
-    store.feed_replica(Arc::clone(&feed));
+    store.feed_replicas([Arc::clone(&feed)]);
     assert_eq!(store.reassign(class_of(&store, 1900), 0), Ok(()));
     settle(&store);
     let st = store.stats();
