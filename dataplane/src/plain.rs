@@ -4,7 +4,7 @@
 //! In: frames as they came. Out: whether they are plain and from a trusted source; headers of replies. Work is
 //! compiled once for each kind of processor ([`Manner`]). Nothing fails.
 
-mod datagram;
+pub(crate) mod datagram;
 mod families;
 pub(crate) mod family;
 pub(crate) mod requests;

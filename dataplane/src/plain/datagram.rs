@@ -5,15 +5,18 @@
 
 use super::family::{FRAME, Family, Headers};
 use super::requests::{CLOSE_LOOK_PORTS, Requests};
-use super::seal::{L4, LESS_FIXED};
-use super::sum::{fold32, fold64};
+use super::seal::LESS_FIXED;
+use super::sum::{fold32, fold64, of, turned};
 use super::vector::{PROTOCOL, Vector};
-use super::window::{WINDOW, part};
+use super::window::{ADDRESSES, IP, L4, UDP_LEN, UDP_SUM, WINDOW, part};
 use driver_shim::Frame;
 
-/// IPv4's addresses in a window, and IPv6's in a frame.
-const V4_ADDRESSES: usize = 26;
+/// IPv6's addresses in a frame.
 const V6_ADDRESSES: usize = 22;
+/// Most bytes of addresses and datagram that are summed without a loop.
+const SHORT: usize = 128;
+/// Behind a value.
+const LINE_END: u16 = of(b"\r\n");
 
 /// A whole datagram from a trusted source.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +38,7 @@ impl Requests {
     ) -> Option<Datagram> {
         let shape = self.families.shapes.get(family as usize)?;
         let word = |at| u16::from_be_bytes(*part(window, at));
-        let (port, udp_len) = (word(L4), usize::from(word(L4 + 4)));
+        let (port, udp_len) = (word(L4), usize::from(word(UDP_LEN)));
         let (mask, want) = shape.first;
         let fits = (family == Family::V4 || u128::from_le_bytes(*part(bytes, 0)) & mask == want)
             && vector.fits(part(window, 0), &shape.head.0, &shape.head.1)
@@ -44,7 +47,7 @@ impl Requests {
             && port > CLOSE_LOOK_PORTS
             && port != self.service_port
             // Without one a datagram is right over IPv4, and wrong over IPv6.
-            && word(L4 + 6) != 0;
+            && word(UDP_SUM) != 0;
         if !fits {
             return None;
         }
@@ -53,7 +56,7 @@ impl Requests {
             _ => header4(window, self)?,
         };
         let datagram = vector.sum(window.get(L4..)?, udp_len);
-        let length = u32::from(u16::from_le_bytes(*part(window, L4 + 4)));
+        let length = u32::from(u16::from_le_bytes(*part(window, UDP_LEN)));
         // The addresses, and the rest of the pseudo-header.
         let pseudo = u32::from(header) + LESS_FIXED + length + PROTOCOL;
         (fold32(datagram + pseudo) == 0xffff).then_some(Datagram { udp_len, header })
@@ -63,9 +66,39 @@ impl Requests {
 /// As [`Datagram::header`], if the checksum of IPv4's header is right, and the source trusted.
 #[inline(always)]
 fn header4(window: &[u8; WINDOW], requests: &mut Requests) -> Option<u16> {
-    let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
-    if fold64(word(14) + word(18) + word(22) + word(26) + word(30)) != 0xffff {
-        return None;
+    let right = ip_holds(window);
+    if right { requests.trusted(u64::from_le_bytes(*part(window, ADDRESSES))) } else { None }
+}
+
+/// Whether the checksum of IPv4's header is right.
+#[inline(always)]
+fn ip_holds(window: &[u8; WINDOW]) -> bool {
+    let word = |n: usize| u64::from(u32::from_le_bytes(*part(window, IP + 4 * n)));
+    fold64(word(0) + word(1) + word(2) + word(3) + word(4)) == 0xffff
+}
+
+/// Whether the checksums are right of the IPv4 header and of the datagram, which ends at `end`. `value`: where a
+/// value begins that stands before its last line end, and its sum.
+#[inline(always)]
+pub(crate) fn sums_hold(
+    window: &[u8; WINDOW],
+    end: usize,
+    value: Option<(usize, u16)>,
+    vector: impl Vector,
+) -> bool {
+    let len = end.wrapping_sub(ADDRESSES);
+    if len <= SHORT {
+        let block: &[u8; SHORT] = part(window, ADDRESSES);
+        return vector.sums_hold(part(window, IP), block, len);
     }
-    requests.trusted(u64::from_le_bytes(*part(window, V4_ADDRESSES)))
+    let covered = |end: usize| {
+        let bytes = window.get(ADDRESSES..).unwrap_or_default();
+        vector.sum(bytes, end.wrapping_sub(ADDRESSES))
+    };
+    let datagram = match value {
+        None => covered(end),
+        Some((at, sum)) => covered(at) + turned(LINE_END, end) + turned(sum, at),
+    };
+    let length = u32::from(u16::from_le_bytes(*part(window, UDP_LEN)));
+    ip_holds(window) && fold32(datagram + length + PROTOCOL) == 0xffff
 }

@@ -3,10 +3,10 @@
 //! In: what is ours on a port. Out: words to compare headers with, and what is known of sources. Nothing fails.
 
 use super::family::{Family, Headers};
-use super::seal::{FIXED, L4};
+use super::seal::FIXED;
 use super::sum::fold64;
 use super::vector::HEAD;
-use super::window::{SEQUENCE, part};
+use super::window::{L4, SEQUENCE, part};
 use std::net::Ipv6Addr;
 use wire::eth::{self, is_group};
 use wire::ipv4::{self, PLAIN_L3};

@@ -5,9 +5,9 @@
 //! are looked at through a window that begins so many bytes into the frame that it stands where a plain frame has
 //! it ([`Headers::shift`]). Nothing fails.
 
-use super::seal::{self, L4};
+use super::seal;
 use super::vector::Vector;
-use super::window::{WINDOW, part, put};
+use super::window::{L4, WINDOW, part, put};
 use driver_shim::{Open, TxOffload};
 use wire::ipv4::{self, PLAIN_L3, PLAIN_L4};
 use wire::reply::TTL;
@@ -36,8 +36,9 @@ pub(crate) trait Headers: Copy {
         }
     }
 
-    /// Turns them round and sets lengths and checksums. `sum` is that of all that UDP's covers, `header` that of IPv4's header, but for its length; over
-    /// IPv6 what that would be with these addresses, so that sums are made of it in the same way.
+    /// Turns them round and sets lengths and checksums. `sum` is that of all that UDP's covers, `header` that of
+    /// IPv4's header, but for its length; over IPv6 what that would be with these addresses, so that sums are made of
+    /// it in the same way.
     fn turn<const BY_PORT: bool>(
         self,
         bytes: &mut [u8; FRAME],
@@ -203,8 +204,8 @@ fn turn_v6(bytes: &mut [u8; FRAME], udp_len: u16, udp_sum: u16, vector: impl Vec
 
 /// Sets the frame's length, and says what the port is to fill in.
 #[inline(always)]
-pub(crate) fn finish<const BY_PORT: bool>(
-    frame: &mut Open<'_, FRAME>,
+pub(crate) fn finish<const BY_PORT: bool, const N: usize>(
+    frame: &mut Open<'_, N>,
     headers: impl Headers,
     udp_len: u16,
 ) {

@@ -5,10 +5,10 @@
 //! and a UDP checksum that was verified here: the reply's is made from it.
 
 use super::families::Families;
-use super::seal::{FIXED, L4};
+use super::seal::FIXED;
 use super::sum::fold64;
 use super::vector::{HEAD, KEY_BLOCK, SUM_BLOCK, Vector};
-use super::window::{SEQUENCE, TEXT, part};
+use super::window::{ADDRESSES, IP, IP_LEN, L4, SEQUENCE, TEXT, UDP_LEN, UDP_SUM, part};
 use driver_shim::Frame;
 use std::net::Ipv4Addr;
 use wire::Plain;
@@ -126,8 +126,8 @@ impl Requests {
     #[inline(always)]
     pub(crate) fn reader(&mut self, look: &[u8; LOOK], vector: impl Vector) -> Option<u16> {
         let (mask, want) = self.read.as_ref()?;
-        let port = u16::from_be_bytes(*part(look, 34));
-        let addresses = u64::from_le_bytes(*part(look, 26));
+        let port = u16::from_be_bytes(*part(look, L4));
+        let addresses = u64::from_le_bytes(*part(look, ADDRESSES));
         let fits = vector.fits(part(look, 0), mask, want)
             && port > CLOSE_LOOK_PORTS
             && port != self.service_port;
@@ -143,15 +143,15 @@ impl Requests {
         look: &[u8; LOOK],
         vector: impl Vector,
     ) -> Option<usize> {
-        let udp_len = usize::from(u16::from_be_bytes(*part(look, 38)));
-        let total_len = usize::from(u16::from_be_bytes(*part(look, 16)));
-        let port = u16::from_be_bytes(*part(look, 34));
+        let udp_len = usize::from(u16::from_be_bytes(*part(look, UDP_LEN)));
+        let total_len = usize::from(u16::from_be_bytes(*part(look, IP_LEN)));
+        let port = u16::from_be_bytes(*part(look, L4));
         let fits = vector.fits(part(look, 0), &self.mask, &self.want)
             && udp_len + 20 == total_len
             && total_len + 14 <= frame.len()
             && port > CLOSE_LOOK_PORTS
             && port != self.service_port
-            && u16::from_le_bytes(*part(look, 40)) != 0;
+            && u16::from_le_bytes(*part(look, UDP_SUM)) != 0;
         fits.then_some(udp_len)
     }
 
@@ -166,7 +166,7 @@ impl Requests {
         let asked = self.shaped(frame, look, vector)?;
         // Addresses and datagram stand side by side.
         let len = AROUND_KEY + usize::from(asked.key_len) + 8;
-        let hold = vector.sums_hold::<SUM_BLOCK>(part(look, 14), part(look, 26), len);
+        let hold = vector.sums_hold::<SUM_BLOCK>(part(look, IP), part(look, ADDRESSES), len);
         hold.then_some(asked)
     }
 
@@ -178,12 +178,12 @@ impl Requests {
         look: &[u8; LOOK],
         vector: impl Vector,
     ) -> Option<Asked> {
-        let udp_len = usize::from(u16::from_be_bytes(*part(look, 38)));
-        let total_len = usize::from(u16::from_be_bytes(*part(look, 16)));
-        let port = u16::from_be_bytes(*part(look, 34));
+        let udp_len = usize::from(u16::from_be_bytes(*part(look, UDP_LEN)));
+        let total_len = usize::from(u16::from_be_bytes(*part(look, IP_LEN)));
+        let port = u16::from_be_bytes(*part(look, L4));
         // Before what is wider, of which the compiler would take them.
-        let addresses = u64::from_le_bytes(*part(look, 26));
-        let has_sum = u16::from_le_bytes(*part(look, 40)) != 0;
+        let addresses = u64::from_le_bytes(*part(look, ADDRESSES));
+        let has_sum = u16::from_le_bytes(*part(look, UDP_SUM)) != 0;
         let len = udp_len.wrapping_sub(AROUND_KEY);
         let fits = vector.fits(part(look, 0), &self.mask, &self.want)
             && len.wrapping_sub(1) < KEY_BLOCK

@@ -4,14 +4,11 @@
 
 use super::sum::{fold32, fold64, less};
 use super::vector::{PROTOCOL, Vector};
-use super::window::{WINDOW, part, put};
-use driver_shim::{Open, TxOffload};
-use wire::ipv4::{FLAG_DF, PLAIN_L3, PLAIN_L4, UDP, VERSION_IHL};
+use super::window::{ADDRESSES, IP_LEN, IP_SUM, UDP_LEN, WINDOW, part, put};
+use wire::ipv4::{FLAG_DF, UDP, VERSION_IHL};
 use wire::reply::TTL;
 use wire::udp_frame::HEADER_BYTES;
 
-/// First byte of the UDP header.
-pub(crate) const L4: usize = PLAIN_L4 as usize;
 /// UDP length beside the text.
 pub(crate) const AROUND_TEXT: usize = 8 + HEADER_BYTES;
 /// The reply that there is nothing, and the end of any other.
@@ -42,9 +39,9 @@ pub(crate) fn turn<const BY_PORT: bool>(
     if let Some(head) = window.first_chunk_mut() {
         vector.turn_ethernet(head);
     }
-    put(window, 16, word.to_le_bytes());
-    put(window, 24, ip_sum.to_le_bytes());
-    if let Some(parties) = window.get_mut(26..).and_then(<[u8]>::first_chunk_mut) {
+    put(window, IP_LEN, word.to_le_bytes());
+    put(window, IP_SUM, ip_sum.to_le_bytes());
+    if let Some(parties) = window.get_mut(ADDRESSES..).and_then(<[u8]>::first_chunk_mut) {
         vector.turn_parties(parties, u32::from(udp_len) | u32::from(udp_sum) << 16);
     }
 }
@@ -70,26 +67,9 @@ pub(crate) fn turn_read(window: &mut [u8; WINDOW], udp_len: u16, header: u16, ve
     if let Some(head) = window.first_chunk_mut() {
         vector.turn_ethernet(head);
     }
-    let addresses = u64::from_le_bytes(*part(window, 26));
-    put(window, 16, word.to_le_bytes());
-    put(window, 24, sum.to_le_bytes());
-    put(window, 26, addresses.rotate_left(32).to_le_bytes());
-    put(window, 38, u32::from(udp_len).to_le_bytes());
-}
-
-/// Sets the frame's length, and says what the port is to fill in.
-#[inline(always)]
-pub(crate) fn finish<const BY_PORT: bool, const N: usize>(frame: &mut Open<'_, N>, udp_len: u16) {
-    frame.set_len(L4 + usize::from(udp_len));
-    *frame.tx = if BY_PORT {
-        TxOffload {
-            ip: true.into(),
-            udp: true.into(),
-            ipv6: false.into(),
-            l2_len: PLAIN_L3,
-            l3_len: PLAIN_L4 - PLAIN_L3,
-        }
-    } else {
-        TxOffload::default()
-    };
+    let addresses = u64::from_le_bytes(*part(window, ADDRESSES));
+    put(window, IP_LEN, word.to_le_bytes());
+    put(window, IP_SUM, sum.to_le_bytes());
+    put(window, ADDRESSES, addresses.rotate_left(32).to_le_bytes());
+    put(window, UDP_LEN, u32::from(udp_len).to_le_bytes());
 }

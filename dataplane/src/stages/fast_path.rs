@@ -4,12 +4,11 @@
 //! the others are as they came, for the general stages. Which is which stands in [`Answered`].
 //!
 //! **What is answered here**: gets of one key of at most 32 bytes, alone in their datagrams, over IPv4 without options or
-//! IPv6 without extension headers, behind one VLAN tag at most, with a UDP checksum, from a trusted source; a hit whose
-//! reply fits a datagram, or a miss. A get is `get <key>\r\n`, `mg <key>` with the flags c, f, k, q, s, t and v (`flags`), or
-//! one of the binary protocol's (`form`). Any doubt leaves the frame to the
-//! general stages, which also name every reason to drop one. Nothing that counts or shows requests
-//! may see a difference; what cannot be served here (watchers, `stats detail`, flushed prefixes)
-//! turns the fast path off for as long as it is on.
+//! IPv6 without extension headers, behind one VLAN tag at most, with a UDP checksum, from a trusted source; a hit
+//! whose reply fits a datagram, or a miss. A get is `get <key>\r\n`, `mg <key>` with the flags c, f, k, q, s, t and v
+//! (`flags`), or one of the binary protocol's (`form`). Any doubt leaves the frame to the general stages, which also
+//! name every reason to drop one. Nothing that counts or shows requests may see a difference; what cannot be served
+//! here (watchers, `stats detail`, flushed prefixes) turns the fast path off for as long as it is on.
 //!
 //! `gets`, up to four keys, and longer ones are answered behind those (`several`), and behind all gets
 //! plain `set`s are carried out (`sets`), which have been read when the first one was met (`read_sets`).
@@ -24,9 +23,9 @@
 //! step 3  reply     the item verified, its value and the headers written, sums from known parts
 //! ```
 //!
-//! **Lanes** (`lane`): the steps are compiled for plain `get`s, which are those over IPv4 without a tag; for `get` over IPv6; for
-//! `mg` and for binary gets over IPv4; and once for any of all these. The first request of a burst shows which lane is walked. Gets
-//! that it meets for another lane are answered by a pass of their own afterwards (`others`).
+//! **Lanes** (`lane`): the steps are compiled for plain `get`s, which are those over IPv4 without a tag; for `get` over
+//! IPv6; for `mg` and for binary gets over IPv4; and once for any of all these. The first request of a burst shows which
+//! lane is walked. Gets that it meets for another lane are answered by a pass of their own afterwards (`others`).
 //!
 //! **Order**: a read never goes before a request of its burst that may change its key (`order`), and no
 //! change before another, or before a read of its key. Replies to other keys may leave in another order than
@@ -171,7 +170,8 @@ impl Answered {
     }
 }
 
-/// What is known of each request of a pass: request n is in lane n % 4 of row n / 4, and of a pass over all frames it is in frame n.
+/// What is known of each request of a pass: request n is in lane n % 4 of row n / 4, and of a pass over all frames it
+/// is in frame n.
 #[derive(Debug)]
 struct Lanes<'g> {
     hash: [[u64; ROW]; ROWS],

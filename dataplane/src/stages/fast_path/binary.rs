@@ -1,6 +1,7 @@
 //! Replies to the binary protocol's gets.
 //!
-//! In: a frame with a request, and the item that was found, verified. Out: the reply over the request. What may not fit one datagram is left. Opcode and opaque stand in the reply as in the request.
+//! In: a frame with a request, and the item that was found, verified. Out: the reply over the request. What may not
+//! fit one datagram is left. Opcode and opaque stand in the reply as in the request.
 
 use super::text::{put_value, seal};
 use crate::plain::family::{FRAME, Headers};

@@ -4,10 +4,10 @@
 //! request's have. Nothing fails.
 
 use crate::plain::family::{FRAME, Headers, V4};
-use crate::plain::seal::{AROUND_TEXT, L4, LESS_FIXED};
+use crate::plain::seal::{AROUND_TEXT, LESS_FIXED};
 use crate::plain::sum::of;
 use crate::plain::vector::{PROTOCOL, Vector};
-use crate::plain::window::{TEXT, part, put};
+use crate::plain::window::{L4, REQUEST_ID, TEXT, part, put};
 
 /// A text, and the sum of what goes with it.
 #[derive(Debug)]
@@ -78,6 +78,6 @@ fn finish<const BY_PORT: bool>(
     let Some(window) = headers.window(bytes) else { return };
     let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
     // Ports, and the request's number.
-    let sum = u64::from(u32::from(header) + LESS_FIXED + sum) + word(L4) + word(42);
+    let sum = u64::from(u32::from(header) + LESS_FIXED + sum) + word(L4) + word(REQUEST_ID);
     headers.turn::<BY_PORT>(bytes, udp_len, header, sum, vector);
 }

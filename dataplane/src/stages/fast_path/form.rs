@@ -1,13 +1,14 @@
 //! The forms in which one short key is got: `get`, `mg`, and the binary protocol's gets.
 //!
-//! In: a window with a datagram. Out: its form, where its key stands, and how long it is, if it is one such request and
-//! nothing else. What an `mg` or a binary get is to be answered stands in the request, and is read again there. Nothing fails.
+//! In: a window with a datagram. Out: its form, where its key stands, and how long it is, if it is one such request
+//! and nothing else. What an `mg` or a binary get is to be answered stands in the request, and is read again there.
+//! Nothing fails.
 
 use super::flags::Flags;
 use crate::plain::requests::{AROUND_KEY, VERB};
-use crate::plain::seal::{AROUND_TEXT, L4};
+use crate::plain::seal::AROUND_TEXT;
 use crate::plain::vector::{KEY_BLOCK, Vector};
-use crate::plain::window::{TEXT, WINDOW, part};
+use crate::plain::window::{L4, TEXT, UDP_LEN, WINDOW, part};
 use memcache::Dialects;
 use memcache::binary::{HEADER_BYTES, REQUEST_MAGIC, opcode};
 
@@ -73,7 +74,7 @@ impl Form {
     /// The length of a request's text.
     #[inline(always)]
     pub(super) fn text_len(window: &[u8; WINDOW]) -> usize {
-        usize::from(u16::from_be_bytes(*part(window, L4 + 4))).wrapping_sub(AROUND_TEXT)
+        usize::from(u16::from_be_bytes(*part(window, UDP_LEN))).wrapping_sub(AROUND_TEXT)
     }
 
     /// The length of the key, if the datagram is a request of this form, which it begins like, and nothing else.

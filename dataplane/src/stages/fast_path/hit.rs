@@ -14,7 +14,7 @@ use crate::plain::family::{FRAME, Headers};
 use crate::plain::seal::END;
 use crate::plain::sum;
 use crate::plain::vector::{Portable, Vector};
-use crate::plain::window::{TEXT, WINDOW, part, put};
+use crate::plain::window::{TEXT, UDP_SUM, WINDOW, part, put};
 use base::small_bytes;
 use memcache::text::VALUE_OVERHEAD_BYTES;
 use store::{ItemRef, SUM_KEPT_MIN_BYTES};
@@ -161,7 +161,7 @@ fn write<const BY_PORT: bool>(
     let sum = if BY_PORT {
         0
     } else {
-        let request_sum = u16::from_le_bytes(*part(window, 40));
+        let request_sum = u16::from_le_bytes(*part(window, UDP_SUM));
         let behind = sum::at(value_sum.into(), line.len.into()) + line_sum;
         sum::at(behind, key_len.into()) + line.more() - u64::from(request_sum)
     };

@@ -7,9 +7,8 @@
 use super::form::{FORM_AT, Form};
 use crate::plain::family::{FRAME, Family, Headers, V4, V6, window};
 use crate::plain::requests::{Asked, KEY, LOOK, Requests};
-use crate::plain::seal::L4;
 use crate::plain::vector::{KEY_BLOCK, Vector};
-use crate::plain::window::{WINDOW, part};
+use crate::plain::window::{L4, UDP_LEN, WINDOW, part};
 use driver_shim::Frame;
 use memcache::Dialects;
 
@@ -180,7 +179,8 @@ impl Beginning {
     }
 }
 
-/// Whether a frame that begins as those of a kind is a get of one short key and nothing else, whatever else is wrong with it.
+/// Whether a frame that begins as those of a kind is a get of one short key and nothing else, whatever else is wrong
+/// with it.
 #[inline(always)]
 pub(super) fn is_get(
     frame: &Frame,
@@ -190,7 +190,7 @@ pub(super) fn is_get(
 ) -> bool {
     let window = frame.window::<FRAME>().and_then(|bytes| window(bytes, family));
     window.is_some_and(|window| {
-        let udp_len = u16::from_be_bytes(*part(window, L4 + 4)).into();
+        let udp_len = u16::from_be_bytes(*part(window, UDP_LEN)).into();
         family.shift() + L4 + udp_len <= frame.len()
             && form.key_len(window, udp_len, dialects, vector).is_some()
     })

@@ -18,7 +18,7 @@ use super::{Answered, Context, FastPath, Lanes, Pass, ROWS, whole};
 use crate::plain::family::FRAME;
 use crate::plain::requests::{KEY, LOOK, PLAIN_AROUND_KEY, Requests};
 use crate::plain::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
-use crate::plain::window::part;
+use crate::plain::window::{ADDRESSES, part};
 use driver_shim::{BURST_MAX, Frame, Region, TxCaps};
 use gpu::{Batch, Entry, EntryFlags, Hint, ReqDesc, Verdict, WholeReply};
 use store::{KeyHash, Liveness, Location};
@@ -153,8 +153,8 @@ impl FastPath {
     }
 }
 
-/// Of `plain`, what is left without frames whose checksum a port only calls good, but that is not filled in: a reply's is made
-/// of it.
+/// Of `plain`, what is left without frames whose checksum a port only calls good, but that is not filled in: a
+/// reply's is made of it.
 #[inline]
 fn filled_in(burst: &[Frame], plain: u64) -> u64 {
     let is_called_good = |frame: &Frame| frame.rx.udp_good.is_set();
@@ -288,7 +288,7 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
                 }
                 *known |= u64::from(reply.facts.of_a_row()) << (from + n);
             }
-            let addresses = frame.window::<LOOK>().map(|look| *part(look, 26));
+            let addresses = frame.window::<LOOK>().map(|look| *part(look, ADDRESSES));
             let header = addresses.and_then(|a| pass.requests.trusted(u64::from_le_bytes(a)));
             let Some(header) = header else { continue };
             if key.hint == Hint::HIT {

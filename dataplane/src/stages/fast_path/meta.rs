@@ -1,7 +1,8 @@
 //! Replies to `mg`.
 //!
-//! In: a frame with a request, its flags, and the item that was found, verified. Out: the reply over the request. What the fast path leaves: items that are out of date or won, or whose key came in base64, and what
-//! may not fit one datagram.
+//! In: a frame with a request, its flags, and the item that was found, verified. Out: the reply over the request.
+//! What the fast path leaves: items that are out of date or won, or whose key came in base64, and what may not fit
+//! one datagram.
 
 use super::fixed::Fixed;
 use super::flags::Flags;

@@ -1,8 +1,9 @@
-//! Which passes a burst takes: one over the lane of its first request; and, if it has gets for other lanes, up to two others.
+//! Which passes a burst takes: one over the lane of its first request; and, if it has gets for other lanes, up to two
+//! others.
 //!
-//! In: a burst as it came. Out: gets of one short key are replies; the others are as they came. A get for another lane leaves a gap
-//! in its row, which costs less than to close it while there are few. Once there are more gaps than rows, what stands behind is
-//! divided, and goes into passes over some frames, whose rows have none.
+//! In: a burst as it came. Out: gets of one short key are replies; the others are as they came. A get for another
+//! lane leaves a gap in its row, which costs less than to close it while there are few. Once there are more gaps than
+//! rows, what stands behind is divided, and goes into passes over some frames, whose rows have none.
 //!
 //! **Order**: the last pass is over what changes nothing, as was seen before, and the others note what may change something.
 

@@ -91,7 +91,7 @@ impl Pass<'_, '_> {
                     continue;
                 }
             }
-            finish::<BY_PORT>(&mut frame, headers, udp_len);
+            finish::<BY_PORT, _>(&mut frame, headers, udp_len);
             self.totals.lengths += u64::from(udp_len) + headers.shift() as u64;
         }
         if !SOME {

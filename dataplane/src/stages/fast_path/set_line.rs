@@ -4,12 +4,13 @@
 //! what is known of the source. What a frame must have to be taken is what a plain `get` must have, and a
 //! line of one blank between its words. Checksums are verified here, unless the port has.
 
+use crate::plain::datagram::sums_hold;
 use crate::plain::family::{FRAME, V4, window};
 use crate::plain::requests::Requests;
-use crate::plain::seal::{AROUND_TEXT, L4};
-use crate::plain::sum::{self, fold32, fold64, of};
-use crate::plain::vector::{KEY_BLOCK, PROTOCOL, Vector};
-use crate::plain::window::{TEXT, WINDOW, part};
+use crate::plain::seal::AROUND_TEXT;
+use crate::plain::sum::fold32;
+use crate::plain::vector::{KEY_BLOCK, Vector};
+use crate::plain::window::{ADDRESSES, L4, TEXT, WINDOW, part};
 use driver_shim::Frame;
 use store::SUM_KEPT_MIN_BYTES;
 
@@ -17,16 +18,10 @@ use store::SUM_KEPT_MIN_BYTES;
 const SET: u64 = u64::from_le_bytes(*b"\0\x01\0\0set ");
 /// First byte of the key.
 pub(super) const KEY: usize = TEXT + b"set ".len();
-/// The addresses, behind which the datagram stands.
-const COVERED: usize = 26;
 /// Most digits of a number: any that has no more fits what it is for.
 const DIGITS_MAX: usize = 9;
-/// Most bytes from there on that are summed without a loop.
-const SHORT: usize = 128;
-/// Bytes that a sum of more looks at at a time.
+/// Bytes that a sum looks at at a time.
 const SUM_BLOCK: usize = 32;
-/// Behind the value.
-const LINE_END: u16 = of(b"\r\n");
 
 /// The request in a frame.
 #[derive(Debug, Clone, Copy, Default)]
@@ -107,10 +102,10 @@ impl Requests {
             Some(fold32(vector.sum(window.get(value_at..)?, line.value_len)))
         };
         let verified = frame.rx.ip_good.is_set() && frame.rx.udp_good.is_set();
-        if !verified && !sums_hold(window, (value_at, end), value_sum, vector) {
+        if !verified && !sums_hold(window, end, value_sum.map(|sum| (value_at, sum)), vector) {
             return other();
         }
-        let header = self.trusted(u64::from_le_bytes(*part(window, COVERED)));
+        let header = self.trusted(u64::from_le_bytes(*part(window, ADDRESSES)));
         let Some(header) = header else { return other() };
         #[expect(clippy::cast_possible_truncation, reason = "lengths of a window and of a burst")]
         let read = Set {
@@ -137,37 +132,6 @@ impl Requests {
 #[inline(never)]
 fn other<'f>() -> Option<&'f [u8; KEY_BLOCK]> {
     None
-}
-
-/// Whether the checksums are right of the IPv4 header and of the datagram, whose value begins at
-/// `value_at`.
-#[inline(always)]
-fn sums_hold(
-    window: &[u8; WINDOW],
-    (value_at, end): (usize, usize),
-    value_sum: Option<u16>,
-    vector: impl Vector,
-) -> bool {
-    let len = end.wrapping_sub(COVERED);
-    if len <= SHORT {
-        let block: &[u8; SHORT] = part(window, COVERED);
-        return vector.sums_hold(part(window, 14), block, len);
-    }
-    let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
-    let ip = fold64(word(14) + word(18) + word(22) + word(26) + word(30));
-    let length = u32::from(u16::from_le_bytes(*part(window, L4 + 4)));
-    let covered = |end: usize| {
-        let bytes = window.get(COVERED..).unwrap_or_default();
-        vector.sum(bytes, end.wrapping_sub(COVERED))
-    };
-    let datagram = match value_sum {
-        None => covered(end),
-        Some(value) => {
-            let behind = sum::turned(LINE_END, end) + sum::turned(value, value_at);
-            covered(value_at) + behind
-        }
-    };
-    ip == 0xffff && fold32(datagram + length + PROTOCOL) == 0xffff
 }
 
 /// What stands behind the key in the line of a `set`.

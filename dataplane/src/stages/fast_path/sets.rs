@@ -24,9 +24,8 @@ use super::set_line::{KEY, Set};
 use super::totals::{Totals, next_of};
 use super::{Context, FastPath, left_of};
 use crate::commands::{Ctx, store_unwatched};
-use crate::plain::family::{FRAME, V4};
+use crate::plain::family::{FRAME, V4, finish};
 use crate::plain::requests::Requests;
-use crate::plain::seal::finish;
 use crate::plain::vector::{Portable, ROW, ROWS_AHEAD, Vector, Work};
 use driver_shim::Frame;
 use memcache::Dialects;
@@ -159,7 +158,7 @@ impl<const BY_PORT: bool> Sets<'_, '_, BY_PORT> {
                 Some(line) => write_line::<BY_PORT>(window, line, set.header, Portable),
             };
             if udp_len > 0 {
-                finish::<BY_PORT, _>(&mut frame, udp_len);
+                finish::<BY_PORT, _>(&mut frame, V4, udp_len);
             }
             totals.reply_to_set(number, udp_len, set.text_len);
         }

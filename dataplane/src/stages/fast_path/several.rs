@@ -12,12 +12,12 @@ use super::order::Order;
 use super::text::seal;
 use super::totals::{Totals, next_of};
 use crate::observe::Observer;
-use crate::plain::family::{FRAME, Headers, V4};
+use crate::plain::datagram::sums_hold;
+use crate::plain::family::{FRAME, Headers, V4, finish};
 use crate::plain::requests::Requests;
-use crate::plain::seal::{AROUND_TEXT, END, L4, finish};
-use crate::plain::sum::{fold32, fold64};
-use crate::plain::vector::{KEY_BLOCK, PROTOCOL, ROW, ROWS_AHEAD, Vector, Work};
-use crate::plain::window::{TEXT, WINDOW, part, put};
+use crate::plain::seal::{AROUND_TEXT, END};
+use crate::plain::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
+use crate::plain::window::{ADDRESSES, L4, TEXT, WINDOW, part, put};
 use base::small_bytes;
 use driver_shim::{BURST_MAX, Frame, Region};
 use memcache::text::VALUE_OVERHEAD_BYTES;
@@ -28,10 +28,6 @@ use wire::udp_frame::PAYLOAD_MAX_BYTES;
 /// From the third byte of the memcached frame header on: whole, reserved bytes, verb.
 const GET: u64 = u64::from_le_bytes(*b"\0\x01\0\0get ");
 const GETS: u64 = u64::from_le_bytes(*b"\0\x01\0\0gets");
-/// The addresses, behind which the datagram stands.
-const COVERED: usize = 26;
-/// As many bytes of a request are summed at once.
-const SHORT: usize = 128;
 /// Most text of a usual request's frame, and what of it is kept: so that each of its keys has a whole block.
 const USUAL: usize = 128;
 const REQUEST: usize = USUAL + KEY_BLOCK;
@@ -132,16 +128,11 @@ impl Requests {
             _ => return None,
         };
         // Before what is wider, of which the compiler would take them.
-        let addresses = u64::from_le_bytes(*part(window, COVERED));
+        let addresses = u64::from_le_bytes(*part(window, ADDRESSES));
         let udp_len = self.head(frame, part(window, 0), vector)?;
         let end = L4 + udp_len;
         asked.find_keys(window, TEXT + 4 + usize::from(with_cas), end, vector)?;
-        let len = end - COVERED;
-        let hold = match len {
-            ..=SHORT => vector.sums_hold::<SHORT>(part(window, 14), part(window, COVERED), len),
-            _ => long_sums_hold(window, len, vector),
-        };
-        if !hold {
+        if !sums_hold(window, end, None, vector) {
             return None;
         }
         asked.header = self.trusted(addresses)?;
@@ -150,16 +141,6 @@ impl Requests {
         asked.usual = !asked.has_long && !with_cas && frame.len() <= TEXT + USUAL;
         Some(())
     }
-}
-
-/// Whether the checksums of a long request are right, of which so many bytes are covered.
-#[inline(always)]
-fn long_sums_hold(window: &[u8; WINDOW], len: usize, vector: impl Vector) -> bool {
-    let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
-    let ip = fold64(word(14) + word(18) + word(22) + word(26) + word(30));
-    let length = u32::from(u16::from_le_bytes(*part(window, L4 + 4)));
-    let datagram = vector.sum(window.get(COVERED..).unwrap_or_default(), len);
-    ip == 0xffff && fold32(datagram + length + PROTOCOL) == 0xffff
 }
 
 /// How many bytes from `at` on come before the first blank or control character. 0: more than a key may
@@ -335,7 +316,7 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
         put(window, end, *END);
         let end = end + END.len();
         let udp_len = seal::<BY_PORT>(frame.bytes, V4, end, asked.header, vector);
-        finish::<BY_PORT, _>(&mut frame, udp_len);
+        finish::<BY_PORT, _>(&mut frame, V4, udp_len);
         self.totals.reply_to_several(number, udp_len, asked.text_len);
         self.totals.several_keys += u64::from(asked.n_keys);
         Some(())

@@ -4,9 +4,9 @@
 //! does not fit is not written, and the caller has seen that it fits.
 
 use crate::plain::family::{FRAME, Headers};
-use crate::plain::seal::{AROUND_TEXT, L4, LESS_FIXED};
+use crate::plain::seal::{AROUND_TEXT, LESS_FIXED};
 use crate::plain::vector::{PROTOCOL, Vector};
-use crate::plain::window::{TEXT, WINDOW, part};
+use crate::plain::window::{L4, REQUEST_ID, TEXT, WINDOW, part};
 use base::small_bytes;
 
 /// Writes a value, and returns where it ends.
@@ -38,7 +38,10 @@ pub(super) fn seal<const BY_PORT: bool>(
         let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
         let text = window.get(TEXT..).unwrap_or_default();
         // Ports, and the request's number.
-        u64::from(vector.sum(text, text_len)) + word(L4) + word(42) + covered(header, udp_len)
+        u64::from(vector.sum(text, text_len))
+            + word(L4)
+            + word(REQUEST_ID)
+            + covered(header, udp_len)
     };
     headers.turn::<BY_PORT>(bytes, udp_len, header, sum, vector);
     udp_len

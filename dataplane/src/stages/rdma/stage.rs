@@ -9,7 +9,7 @@ use crate::observe::{LookUps, Observer, Seen};
 use crate::plain::Manner;
 use crate::plain::requests::LOOK;
 use crate::plain::vector::{Vector, Work};
-use crate::plain::window::part;
+use crate::plain::window::{ADDRESSES, part};
 use crate::policy::{Debt, Gate, REQUEST_BYTES, source};
 use crate::rdma::{
     Between, HEAD_BYTES, Pair, QueuePairs, READ_MAX_BYTES, Rdma, TAIL_BYTES, Verdict,
@@ -487,7 +487,7 @@ fn without_padding<'f>(frame: &'f [u8], entry: &Entry) -> Option<&'f [u8]> {
 /// The addresses of a plain request, as they stand in its header.
 #[inline(always)]
 fn addresses(frame: &Frame) -> u64 {
-    frame.window::<LOOK>().map_or(0, |look| u64::from_le_bytes(*part(look, 26)))
+    frame.window::<LOOK>().map_or(0, |look| u64::from_le_bytes(*part(look, ADDRESSES)))
 }
 
 /// Whom a request connects.
