@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     allocator::share_heap_if_bounded();
     // Before any thread, and long before the driver reads it.
     #[cfg(feature = "cuda")]
-    gpu::cuda::use_all_connections();
+    gpu::cuda::set_environment();
     let asked = match Cli::from_args() {
         Ok(Asked::Do { command, notes }) => {
             notes.iter().for_each(|note| complain(format_args!("gnomon: {note}\n")));

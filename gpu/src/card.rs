@@ -245,8 +245,8 @@ pub trait Card: Send + Sync + Debug {
     /// [`CardError::NotMapped`].
     unsafe fn map(&self, start: NonNull<u8>, bytes: usize) -> Result<DevAddr, CardError>;
 
-    /// Undoes [`Card::map`]. May block. False: the memory stays mapped and must stay what it is, for
-    /// a kernel may run that cannot be stopped.
+    /// Undoes [`Card::map`], of this device: others may still have the memory mapped. May block. False: it stays
+    /// mapped and must stay what it is, for a kernel may run that cannot be stopped.
     ///
     /// # Safety
     /// `start` was mapped, and no kernel that may touch it runs.

@@ -38,11 +38,13 @@ const START_MAX: Duration = Duration::from_secs(20);
 pub enum OffloadError {
     /// It cannot be opened, or has not got what it takes.
     #[error(
-        "--engine {engine}: {source}; use --engine auto or cpu, or less --index-memory or --gpu-values"
+        "--engine {engine}: GPU {device}: {source}; use --engine auto or cpu, or less --index-memory or --gpu-values"
     )]
     Card {
         /// What was requested.
         engine: &'static str,
+        /// Its number.
+        device: u32,
         /// What is wrong.
         source: Fault,
     },
@@ -103,7 +105,7 @@ pub(crate) fn open(
             Err(OffloadError::Card { source, .. }) if !forced => {
                 tracing::warn!(
                     device,
-                    "the GPU is not used, and the CPU looks requests up: {source}"
+                    "the GPU is not used: the CPU looks up what others do not: {source}"
                 );
             }
             opened => {
@@ -130,7 +132,8 @@ impl Gpu {
         store: &Arc<Store>,
     ) -> Result<(Self, Updater), OffloadError> {
         let engine = plan.engine.name();
-        let card_error = |error: CardError| OffloadError::Card { engine, source: error.into() };
+        let card_error =
+            |error: CardError| OffloadError::Card { engine, device, source: error.into() };
         let OffloadPlan { mode, index, index_bytes, .. } = *offload_plan;
         let card = card(plan.engine, device).map_err(card_error)?;
         let node = card.facts().pci.and_then(|address| node_of(Path::new("/sys"), &address));
@@ -156,7 +159,7 @@ impl Gpu {
         let updater = updater.map_err(card_error)?;
         // One engine, to see whether kernels run at all. It gives its ring back.
         let tried = GpuEngine::new(&offload, plan.batch);
-        drop(tried.map_err(|source| OffloadError::Card { engine, source })?);
+        drop(tried.map_err(|source| OffloadError::Card { engine, device, source })?);
         let card = offload.card_name();
         tracing::info!(
             card,
@@ -182,7 +185,7 @@ impl Gpu {
             let device = self.device;
             tracing::error!(
                 device,
-                "the GPU is not used any more, and the CPU looks requests up: {fault}"
+                "the GPU is not used any more, and the CPU looks up for its workers: {fault}"
             );
         }
     }
@@ -193,21 +196,40 @@ impl Beside {
     /// node if there are any. A GPU that fails now, having worked a moment ago, is given up.
     pub(crate) fn engine(&self, cpu: usize) -> Option<Offloading> {
         let node = nodes(Path::new("/sys")).into_iter().find(|node| node.cpus.contains(&cpu));
-        let gpu = nearest(&self.gpus, node.map(|node| node.id))?;
-        match GpuEngine::new(&gpu.offload, self.batch_max) {
-            Ok(engine) => {
-                gpu.workers.fetch_add(1, Ordering::Relaxed);
-                Some(Offloading {
-                    engine: Box::new(engine),
-                    forced: self.forced,
-                    verify_one_in: self.plan.verify_one_in,
-                    filter: gpu.offload.filter().cloned(),
-                })
+        let node = node.map(|node| node.id);
+        while let Some(gpu) = self.nearest(node) {
+            match GpuEngine::new(&gpu.offload, self.batch_max) {
+                Ok(engine) => {
+                    gpu.workers.fetch_add(1, Ordering::Relaxed);
+                    return Some(Offloading {
+                        engine: Box::new(engine),
+                        forced: self.forced,
+                        verify_one_in: self.plan.verify_one_in,
+                        filter: gpu.offload.filter().cloned(),
+                    });
+                }
+                Err(fault) => gpu.offload.fail(fault),
             }
-            Err(fault) => {
-                gpu.offload.fail(fault);
-                None
-            }
+        }
+        None
+    }
+
+    fn nearest(&self, node: Option<u32>) -> Option<&Gpu> {
+        let choice = |gpu: &Gpu| {
+            let (failed, workers) = (gpu.offload.fault().is_some(), gpu.workers());
+            Choice { failed, node: gpu.node, workers }
+        };
+        nearest(self.gpus.iter().map(choice), node).and_then(|n| self.gpus.get(n))
+    }
+
+    /// Says which GPUs no worker uses, once all workers have been made.
+    pub(crate) fn tell_unused(&self) {
+        for gpu in self.gpus.iter().filter(|gpu| gpu.workers() == 0) {
+            let device = gpu.device;
+            tracing::warn!(
+                device,
+                "no worker uses this GPU: name fewer, or give more --cores on its NUMA node"
+            );
         }
     }
 
@@ -217,11 +239,18 @@ impl Beside {
     }
 }
 
-/// Of these, or of those on this node if there are any, the one with the fewest workers.
-fn nearest(gpus: &[Gpu], node: Option<u32>) -> Option<&Gpu> {
-    let is_near = |gpu: &&Gpu| node.is_some() && gpu.node == node;
-    let near = gpus.iter().filter(is_near).min_by_key(|gpu| gpu.workers());
-    near.or_else(|| gpus.iter().min_by_key(|gpu| gpu.workers()))
+/// What decides whether a worker gets a GPU.
+struct Choice {
+    failed: bool,
+    node: Option<u32>,
+    workers: usize,
+}
+
+/// Of those that have not failed, or of those of them on this node if there are any, the one with the fewest workers.
+fn nearest(gpus: impl Iterator<Item = Choice>, node: Option<u32>) -> Option<usize> {
+    let is_near = |gpu: &Choice| node.is_some() && gpu.node == node;
+    let working = gpus.enumerate().filter(|(_, gpu)| !gpu.failed);
+    working.min_by_key(|(_, gpu)| (!is_near(gpu), gpu.workers)).map(|(n, _)| n)
 }
 
 /// Opens what runs the kernels.
@@ -235,5 +264,29 @@ fn card(engine: Engine, device: u32) -> Result<Arc<dyn Card>, CardError> {
             let why = format!("this build has no card {device} for it");
             Err(CardError::Refused { call: "open", why })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_spread_over_the_gpus_of_their_node() {
+        let choose = |gpus: &[(bool, Option<u32>, usize)], node| {
+            let choice = |&(failed, node, workers)| Choice { failed, node, workers };
+            nearest(gpus.iter().map(choice), node)
+        };
+        let two = [(false, Some(0), 1), (false, Some(1), 0)];
+        assert_eq!(
+            [Some(0), Some(1), Some(2), None].map(|n| choose(&two, n)),
+            [0, 1, 1, 1].map(Some)
+        );
+        let four = [two[0], two[1], (false, Some(0), 0), (false, None, 0)];
+        assert_eq!([Some(0), Some(1), None].map(|n| choose(&four, n)), [2, 1, 1].map(Some));
+        // One that has failed has none either.
+        let failed = [(true, Some(0), 0), (false, Some(1), 3)];
+        assert_eq!(choose(&failed, Some(0)), Some(1));
+        assert_eq!(choose(&failed[..1], Some(0)), None);
     }
 }

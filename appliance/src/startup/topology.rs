@@ -334,6 +334,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     }
     .workers(&regions, &mut ports)?;
     (appliance.counters, appliance.capture_lines) = (counters, capture_lines);
+    appliance.beside.iter().for_each(|beside| beside.tell_unused());
     let sockets = ports.iter().flat_map(|port| port.control.sockets());
     sockets.for_each(|socket| server.conns.enter_udp(socket));
     appliance.ports = ports;

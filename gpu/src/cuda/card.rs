@@ -104,17 +104,16 @@ fn facts(context: &Context) -> Result<CardFacts, CardError> {
         let why = "this device does not see host memory under unified addresses".to_owned();
         return Err(CardError::NotLoaded(why));
     }
+    let pci = || -> Result<String, CardError> {
+        let [domain, bus, device] = [DOMAIN, BUS, DEVICE].map(|which| context.attribute(which));
+        Ok(format!("{:04x}:{:02x}:{:02x}.0", domain?, bus?, device?))
+    };
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     Ok(CardFacts {
         name: String::from_utf8_lossy(name).into_owned(),
         multiprocessors: u32::try_from(context.attribute(MULTIPROCESSORS)?).unwrap_or(0),
         memory_bytes: bytes as u64,
-        pci: Some(format!(
-            "{:04x}:{:02x}:{:02x}.0",
-            context.attribute(DOMAIN)?,
-            context.attribute(BUS)?,
-            context.attribute(DEVICE)?
-        )),
+        pci: pci().ok(),
     })
 }
 
@@ -177,20 +176,21 @@ impl Card for CudaCard {
                     pieces.push(at);
                     let first = *first.get_or_insert(address);
                     if address.wrapping_sub(first) != done as u64 {
-                        break Some("its pieces lie apart on the GPU".to_owned());
+                        let why = "its pieces lie apart on the GPU".to_owned();
+                        break Some(CardError::NotMapped { bytes, why });
                     }
                 }
-                Err(sticky @ CardError::Sticky { .. }) => return Err(sticky),
-                Err(why) => break Some(why.to_string()),
+                Err(sticky @ CardError::Sticky { .. }) => break Some(sticky),
+                Err(why) => break Some(CardError::NotMapped { bytes, why: why.to_string() }),
             }
             done += piece;
         };
-        if let Some(why) = failed {
+        if let Some(error) = failed {
             for piece in pieces {
-                // SAFETY: registered above, and not given out.
-                unsafe { unregister(piece) };
+                // SAFETY: registered above, and not given out. What stays registered is refused the next time.
+                let _ = unsafe { unregister(piece) };
             }
-            return Err(CardError::NotMapped { bytes, why });
+            return Err(error);
         }
         self.mapped().insert(start.addr().get(), pieces);
         Ok(DevAddr(first.unwrap_or(0)))
@@ -201,11 +201,10 @@ impl Card for CudaCard {
         if self.context().is_lost() || self.context().enter().is_err() {
             return false;
         }
-        for piece in pieces {
+        pieces.into_iter().fold(true, |all, piece| {
             // SAFETY: registered in `map`; the caller's promise.
-            unsafe { unregister(piece) };
-        }
-        true
+            unsafe { unregister(piece) && all }
+        })
     }
 
     unsafe fn read(&self, from: DevAddr, to: &mut [u8]) -> Result<(), CardError> {

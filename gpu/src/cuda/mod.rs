@@ -2,7 +2,7 @@
 //! CUDA is needed to build, and a machine without it gets an error, not a crash.
 
 mod card;
-mod connections;
+mod environment;
 mod context;
 mod driver;
 mod first;
@@ -15,6 +15,6 @@ mod residency;
 mod stream;
 
 pub use card::CudaCard;
-pub use connections::use_all_connections;
+pub use environment::set_environment;
 pub use nvml::Management;
 pub use probe::{Device, ProbeError, Version, probe};

@@ -54,27 +54,31 @@ pub(super) unsafe fn register(
         unsafe { (context.driver.host_address)(&raw mut address, start.as_ptr().cast(), 0) };
     context.check("cuMemHostGetDevicePointer", status).inspect_err(|_| {
         // SAFETY: registered above, and not given out.
-        unsafe { unregister(start) };
+        let _ = unsafe { unregister(start) };
     })?;
     Ok(address)
 }
 
-/// Undoes [`register`], once.
+/// Undoes [`register`], once. False: it stays registered for ever, as its context is lost.
 ///
 /// # Safety
 /// As [`crate::card::Card::unmap`], of one piece.
-pub(super) unsafe fn unregister(start: NonNull<u8>) {
+pub(super) unsafe fn unregister(start: NonNull<u8>) -> bool {
     let mut pieces = PIECES.lock().unwrap_or_else(PoisonError::into_inner);
-    let Entry::Occupied(mut piece) = pieces.entry(start.addr().get()) else { return };
+    let Entry::Occupied(mut piece) = pieces.entry(start.addr().get()) else { return true };
     piece.get_mut().users -= 1;
     if piece.get().users > 0 {
-        return;
+        return true;
     }
     let piece = piece.remove();
     let context = piece.by.context();
-    if context.enter().is_ok() {
+    let can = !context.is_lost() && context.enter().is_ok();
+    if can {
         // SAFETY: the caller's promise, and those of the piece's other users before. What it answers is of no use:
         // there is nothing to be done.
         unsafe { (context.driver.host_unregister)(start.as_ptr().cast()) };
     }
+    // The context may go with the piece, which takes a while.
+    drop(pieces);
+    can
 }

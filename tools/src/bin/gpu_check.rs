@@ -58,7 +58,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    gpu::cuda::use_all_connections();
+    gpu::cuda::set_environment();
     let cli = Cli::parse();
     match run(&cli) {
         Ok(true) => {

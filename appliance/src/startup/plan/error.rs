@@ -45,6 +45,11 @@ pub enum PlanError {
         "--index-memory is for an index, and with --gpu-replies complete the GPU has whole replies in its place: say --gpu-values"
     )]
     IndexBesideReplies,
+    /// A kernel that stays on each of several GPUs.
+    #[error(
+        "--gpu-mode persistent is for one GPU: the driver may have what one of several is given wait for a kernel that stays on another; say launch or graph"
+    )]
+    PersistentOnSeveral,
     /// `--gpu-values` where there are none.
     #[error(
         "--gpu-values is for --gpu-replies complete: say both, or --index-memory for the index"

@@ -54,6 +54,9 @@ impl OffloadPlan {
         if let Some(twice) = flags.gpu_device.iter().find(|device| !seen.insert(**device)) {
             return Err(PlanError::GpuTwice(*twice));
         }
+        if flags.gpu_device.len() > 1 && flags.gpu_mode == Mode::Persistent {
+            return Err(PlanError::PersistentOnSeveral);
+        }
         let complete = flags.gpu_replies == GpuRepliesFlag::Complete;
         if complete && flags.index_memory.is_some() {
             return Err(PlanError::IndexBesideReplies);

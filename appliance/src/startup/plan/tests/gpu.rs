@@ -44,11 +44,12 @@ fn how_a_gpu_is_used_follows_from_flags_and_memory() {
     assert_eq!((whole.index.name(), whole.index_bytes), ("rows", 3 << 20));
     let plan = offload(
         "--engine simt --gpu-mode persistent --index cuckoo --index-memory 7 --index-cycle 50 \
-         --index-every 3 --gpu-deadline 9 --gpu-verify-ratio 2 --gpu-device 1,3",
+         --index-every 3 --gpu-deadline 9 --gpu-verify-ratio 2 --gpu-device 1",
     );
     assert_eq!((plan.mode.name(), plan.index.name()), ("persistent", "cuckoo"));
     assert_eq!((plan.index_bytes, plan.deadline_ms, plan.verify_one_in.get()), (7 << 20, 9, 2));
-    assert_eq!((plan.cycle_us, plan.every, plan.devices), (50, 3, vec![1, 3]));
+    assert_eq!((plan.cycle_us, plan.every, plan.devices), (50, 3, vec![1]));
+    assert_eq!(offload("--engine simt --gpu-device 1,3").devices, [1, 3]);
     let by_cycles = "--engine simt --gpu-schedule periodic --gpu-cycle 160";
     let plan = plan_on(&m, by_cycles).unwrap();
     assert_eq!((plan.batch_mode, plan.batch_cycle_us), (BatchMode::Periodic, Some(160)));
@@ -59,6 +60,7 @@ fn how_a_gpu_is_used_follows_from_flags_and_memory() {
         ("--gpu-values 3 --gpu-replies headers", "--gpu-values is for --gpu-replies complete"),
         ("--index-memory 5 --gpu-replies complete", "say --gpu-values"),
         ("--gpu-device 0,2,0", "--gpu-device names 0 twice"),
+        ("--gpu-device 0,1 --gpu-mode persistent", "--gpu-mode persistent is for one GPU"),
     ] {
         let error = plan_on(&m, flags).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
