@@ -47,7 +47,7 @@ pub enum PlanError {
     IndexBesideReplies,
     /// A kernel that stays on each of several GPUs.
     #[error(
-        "--gpu-mode persistent is for one GPU: the driver may have what one of several is given wait for a kernel that stays on another; say launch or graph"
+        "--gpu-mode persistent is for one GPU: a kernel that stays on one may hold up what the driver does for another; say launch or graph"
     )]
     PersistentOnSeveral,
     /// `--gpu-values` where there are none.
