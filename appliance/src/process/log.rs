@@ -6,7 +6,7 @@ use tracing_subscriber::fmt::writer::MakeWriterExt;
 /// The target of an event that is made, but not written.
 pub(crate) const UNWRITTEN: &str = "unwritten";
 
-/// Writes warnings, and more with each `-v`.
+/// Writes warnings, and more with each `-v`. What cannot be written is lost, and nothing else.
 pub fn begin(verbose: u8) {
     let level = match verbose {
         0 => Level::WARN,
@@ -18,5 +18,8 @@ pub fn begin(verbose: u8) {
         .with_max_level(level)
         .with_writer(std::io::stderr.with_filter(|event| event.target() != UNWRITTEN))
         .with_target(false)
+        // Or a line that cannot be written, as to a pipe without a reader or a full disk, is reported by a
+        // macro that panics where that cannot be written either.
+        .log_internal_errors(false)
         .init();
 }

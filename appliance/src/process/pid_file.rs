@@ -1,5 +1,8 @@
 //! The file of `-P`: the process's number, for those who want to signal it.
 
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,11 +22,15 @@ pub struct PidFileError {
 pub struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes the process's number to the file, which appears whole.
+    /// Writes the process's number to the file, which appears whole. Warns where that of another process that runs
+    /// is lost.
     ///
     /// # Errors
     /// The OS error.
     pub fn write(path: &Path) -> Result<Self, PidFileError> {
+        if let Some(pid) = running(path) {
+            tracing::warn!(path = %path.display(), pid, "the pid file named a process that runs");
+        }
         let mut beside = path.as_os_str().to_owned();
         beside.push(".tmp");
         fs::write(&beside, own())
@@ -31,6 +38,14 @@ impl PidFile {
             .map_err(|source| PidFileError { path: path.to_owned(), source })?;
         Ok(Self(path.to_owned()))
     }
+}
+
+/// The process that the file names, if there is one, and it is not this one.
+fn running(path: &Path) -> Option<i32> {
+    let pid = fs::read_to_string(path).ok()?.trim().parse().ok().filter(|pid| *pid > 0)?;
+    let is_other = u32::try_from(pid) != Ok(std::process::id());
+    let runs = kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH);
+    (is_other && runs).then_some(pid)
 }
 
 /// What stands in this process's.
@@ -64,7 +79,13 @@ mod tests {
         drop(file);
         assert!(!path.exists() && fs::read_dir(&t.0).unwrap().next().is_none());
         let file = PidFile::write(&path).unwrap();
+        assert_eq!(running(&path), None, "its own");
         fs::write(&path, "1\n").unwrap();
+        assert_eq!(running(&path), Some(1));
+        for nobody in ["", "0", "-1", "x", "999999999"] {
+            fs::write(t.0.join("other"), nobody).unwrap();
+            assert_eq!(running(&t.0.join("other")), None, "{nobody}");
+        }
         drop(file);
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n", "another process's");
         let said = PidFile::write(&t.0.join("none/pid")).unwrap_err().to_string();

@@ -9,6 +9,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// A process that is nobody's child, ended with the test.
@@ -88,6 +89,41 @@ fn a_background_start_that_fails_fails_in_front() {
     refuses(&run(&["-d", "-p", "0", "-U", "0"]), "nothing to serve");
     let out = run(&["-d", "-p", "-1", "-U", "-1", "--dry-run"]);
     assert!(out.status.success() && !out.stdout.is_empty());
+}
+
+/// Standard error may be a pipe whose reader has gone, or a file on a full disk.
+#[test]
+fn a_log_that_cannot_be_written_ends_nothing() {
+    let dir = Tree::empty("log");
+    let (pid_file, port_file, items) = (dir.path("pid"), dir.path("ports"), dir.path("items"));
+    let closed = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        Stdio::from(writer)
+    };
+    let full = || Stdio::from(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+    for log in [closed as fn() -> Stdio, full] {
+        let mut command = gnomon();
+        command.args(["-vv", "-p", "-1", "-U", "0", "-m", "8", "-P", &pid_file, "-e", &items]);
+        command.env("MEMCACHED_PORT_FILENAME", &port_file);
+        let mut child = command.stdin(Stdio::null()).stderr(log()).spawn().unwrap();
+        let deadline = Instant::now() + SOON;
+        let port = loop {
+            let ports = fs::read_to_string(&port_file).unwrap_or_default();
+            if let Some(port) = ports.strip_prefix("TCP INET: ") {
+                break port.trim().parse::<u16>().unwrap();
+            }
+            assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none());
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        for _ in 0..20 {
+            let mut c = Tcp::connect(([127, 0, 0, 1], port).into());
+            c.expect("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+        }
+        Daemon::of(&pid_file).stop();
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        fs::remove_file(&port_file).unwrap();
+    }
 }
 
 #[test]
