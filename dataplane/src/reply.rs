@@ -7,7 +7,7 @@ mod head;
 mod whole;
 
 pub use head::{head_fits, with_head};
-pub use whole::with_whole;
+pub use whole::{whole_fits, with_whole};
 
 use base::small_bytes;
 use driver_shim::{Frame, Region};

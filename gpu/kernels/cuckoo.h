@@ -48,7 +48,7 @@ struct CuckooSearch {
 
   template <class Key>
   static __device__ __forceinline__ Found look_up(const Index &index, u32, const Key &,
-                                                  Wide hash) {
+                                                  Wide hash, u32) {
     const CuckooTable &table = index.cuckoo;
     if (table.n_buckets == 0) return {HINT_UNKNOWN, 0, nullptr};
     u32 signature = hash.high > 1 ? hash.high : 1, bucket = hash.low & (table.n_buckets - 1);

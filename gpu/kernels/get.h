@@ -9,7 +9,7 @@
 //   ---------- barrier, if heads are wanted
 //   helpers    write reply headers, which go to the host
 //
-// With rows (rows.h) helpers write whole replies but for the text, and all warps bring them to the host.
+// With rows helpers write whole replies but for the text, and all warps bring them to the host (whole.h).
 //
 // Warps take turns to be main and helpers (MemcachedGPU): lane i of a main warp and lane i of the
 // warp behind it have the same request. A request that is not plain costs the main warps nothing:
@@ -20,7 +20,7 @@
 #include "checksum.h"
 #include "others.h"
 #include "plain.h"
-#include "rows.h"
+#include "whole.h"
 
 // A multiprocessor of sm_90 has shared memory for as many; beyond 64 registers a thread it runs fewer.
 enum : u32 { GET_BLOCKS_AT_ONCE = 4 };
@@ -88,51 +88,14 @@ __device__ __forceinline__ u32 count_from(const GetShared &s, u32 first) {
   return left < GET_REQUESTS ? left : u32(GET_REQUESTS);
 }
 
-// Whole replies of `n` requests: facts and headers of `s`, text of the rows, a lane a piece of 16 bytes.
-__device__ inline void store_replies(const RowTable &table, const GetShared &s, u32 n, WholeReply *to) {
-  constexpr u32 HEAD_PIECES = (sizeof(RowFacts) + REPLY_HEAD_BYTES) / 16;
-  u32 lane = threadIdx.x % 32;
-#pragma unroll 1
-  for (u32 i = threadIdx.x / 32; i < n; i += GET_THREADS / 32) {
-    const u32 *head = s.heads[i], *words = head + 4 * lane;
-    u32 text_len = head[0] & 0xffff, pieces = text_len ? HEAD_PIECES + (text_len + 15) / 16 : 1;
-    if (lane >= pieces) continue;
-    uint4 piece;
-    if (lane < HEAD_PIECES)
-      piece = make_uint4(words[0], words[1], words[2], words[3]);
-    else
-      piece = load16_relaxed(row_at(table, s.rows[i] - 1) + sizeof(RowFacts) +
-                             16 * (lane - HEAD_PIECES));
-    store16(reinterpret_cast<u8 *>(to + i) + 16 * lane, piece);
-  }
-}
-
-// Whole replies to plain requests whose keys have rows. All threads take part.
-__device__ __forceinline__ void reply_by_rows(const PacketRegion &packets, const RowTable &table, u32 first,
-                                              u32 mine, GetShared &s) {
-  u32 n = count_from(s, first);
-  if (threadIdx.x / 32 % 2 && mine < n) {
-    u32 *row = s.heads[mine];
-    row[0] = row[1] = row[2] = row[3] = 0;
-    const Entry &entry = s.entries[mine];
-    if (s.rows[mine] && entry.mark == REASON_NONE && !(entry.flags & ENTRY_LIMITED))
-      begin_reply(open_frame(packets, entry, s.frames[mine]), entry,
-                  load16_relaxed(row_at(table, s.rows[mine] - 1)), row);
-  }
-  __syncthreads();
-  store_replies(table, s, n, at<WholeReply>(s.work.order.heads) + first);
-}
-
 // A request in its plain form: most end here.
 template <class Search>
 __device__ __forceinline__ void get_plain(const Index &index, u32 mine, GetShared &s) {
   PlainKey key;
   Wide hash;
-  if constexpr (Search::HAS_ROWS) s.rows[mine] = 0;
   if (!find_plain(s, mine, key)) return;
   if (!siphash(index.key, key, hash)) return;
-  if constexpr (Search::HAS_ROWS) s.rows[mine] = find_row(index.rows, key, hash);
-  Found found = Search::look_up(index, s.work.order.now, key, hash);
+  Found found = Search::look_up(index, s.work.order.now, key, hash, VERB_GET);
   u32 *words = s.descs[mine];
   u32 off = key.off | key.len << 16;
   store16(words, make_uint4(VERDICT_READY | VERB_GET << 16 | 1 << 24, off + (6 << 16) - 4, 0, 0));
@@ -183,7 +146,7 @@ __device__ __forceinline__ void get_requests(const PacketRegion &packets, const 
   if (helper) store_descs(s, count_from(s, first), mine, at<ReqDesc>(order.descs) + first);
   if (!order.heads) return;
   if constexpr (Search::HAS_ROWS) {
-    reply_by_rows(packets, index.rows, first, mine, s);
+    reply_by_rows(packets, index.rows, first, mine, count_from(s, first), s);
     return;
   }
   u32 n = count_from(s, first);

@@ -129,17 +129,3 @@ __device__ inline void make_head(const Frame &frame, const Entry &entry, DescRow
   row[1] = flags;
   row[2] = value_len;
 }
-
-// Makes all of a reply but its text, which has these facts: in `row` a WholeReply, of no text if its
-// headers are not the usual ones.
-__device__ inline void begin_reply(const Frame &frame, const Entry &entry, uint4 facts, u32 *row) {
-  u32 text_len = facts.x & 0xffff, udp_len = 8 + KV_HEADER_BYTES + text_len;
-  if (!has_usual_headers(entry) || text_len > ROW_TEXT_MAX) return;
-  u32 *words = row + sizeof(RowFacts) / 4;
-  turn_headers(frame, entry, udp_len, words);
-  u32 sum = covered_sum(words, entry, entry.l4 + 8 + KV_HEADER_BYTES, udp_len) + (facts.y >> 16);
-  row[0] = facts.x;
-  row[1] = (facts.y & 0xffff) | checksum_fold(sum) << 16;
-  row[2] = facts.z;
-  row[3] = facts.w;
-}

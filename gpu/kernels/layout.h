@@ -3,8 +3,8 @@
 #pragma once
 #include "platform.h"
 
-enum : u32 { KEYS_MAX = 6, HEAD_BYTES_MAX = 116, WAYS = 16, TABLES = 5, CELLS = 8 };
-enum : u32 { REPLY_HEAD_BYTES = 80, ROW_TEXT_MAX = 240 };
+enum : u32 { KEYS_MAX = 6, KEYS_MORE = 5, HEAD_BYTES_MAX = 116, WAYS = 16, TABLES = 5, CELLS = 8 };
+enum : u32 { REPLY_HEAD_BYTES = 80, ROW_TEXT_MAX = 240, WHOLE_TEXT_MAX = 512 };
 // Shared memory of a block, as launches give it.
 enum : u32 { GET_SHARED_BYTES = 46656, DIGEST_SHARED_BYTES = 16896,
              UPDATE_SHARED_BYTES = 32 };
@@ -22,9 +22,9 @@ enum : u8 {
   REASON_FRAME_MULTIPART = 4,
 };
 // ReqDesc.verb
-enum : u8 { VERB_GET = 0, VERB_GETS = 1 };
+enum : u8 { VERB_GET = 0, VERB_GETS = 1, VERB_BINARY_GET = 2, VERB_BINARY_GETK = 3, VERB_META_GET = 4 };
 // KeyDesc.hint
-enum : u8 { HINT_UNKNOWN = 0, HINT_HIT = 1, HINT_MISS = 2 };
+enum : u8 { HINT_UNKNOWN = 0, HINT_HIT = 1, HINT_MISS = 2, HINT_ROW = 3 };
 // Op.kind
 enum : u8 { OP_PUT = 0, OP_REMOVE = 1, OP_CLEAR = 2 };
 
@@ -56,22 +56,24 @@ struct alignas(128) ReplyHead {
 
 // What stands before the text of a reply.
 struct RowFacts {
-  u16 text_len, value_len;
-  u8 key_len, item_class;
+  u16 text_len;
+  u8 value_len, item_class, key_len, verb;
   u16 sum;
   u32 expiry, signature;
 };
 
-// The text of a reply, as the host wrote it.
+// The text of a reply, as the host wrote it; behind that of a packet, its key.
 struct alignas(16) Row {
   RowFacts facts;
   u8 text[ROW_TEXT_MAX];
 };
 
-// A whole reply: its frame is the first bytes of `head`, up to the text, and the text.
+// A whole reply: its frame is the first bytes of `head`, up to the text, and the text. The facts are those of
+// the first key's row, with the length and the sum of all; then those of the others'.
 struct alignas(16) WholeReply {
   RowFacts facts;
-  u8 head[REPLY_HEAD_BYTES], text[ROW_TEXT_MAX];
+  u8 head[REPLY_HEAD_BYTES], text[WHOLE_TEXT_MAX];
+  RowFacts more[KEYS_MORE];
 };
 
 struct PacketRegion {

@@ -126,7 +126,9 @@ __device__ __forceinline__ u32 request_of(const GetShared &s, u32 desc) {
 template <class Search>
 __device__ __forceinline__ void get_asked(const PacketRegion &packets, const Index &index, Asked asked,
                                           GetShared &s) {
-  u32 desc = asked.desc % ASKED_OFF, where;
+  u32 desc = asked.desc % ASKED_OFF, where, verb = VERB_GET;
+  // Elsewhere a key is found whatever is asked.
+  if constexpr (Search::HAS_ROWS) verb = s.descs[request_of(s, desc)][0] >> 16 & 0xff;
   Found found;
   Wide hash;
   if (asked.key == ASKED_UNSTAGED) {
@@ -135,7 +137,7 @@ __device__ __forceinline__ void get_asked(const PacketRegion &packets, const Ind
     Frame frame = open_frame(packets, s.entries[request], s.frames[request]);
     FrameKey key = {frame, where & 0xffff, where >> 16};
     siphash(index.key, key, hash);
-    found = Search::look_up(index, s.work.order.now, key, hash);
+    found = Search::look_up(index, s.work.order.now, key, hash, verb);
   } else {
     u32 from = asked.key % ASKED_TO, to = asked.key / ASKED_TO, len = to - from;
     if (!(int(len - 1 < KEY_BYTES_MAX) & int(load_shared_byte(&s, to) == ' '))) {
@@ -145,7 +147,7 @@ __device__ __forceinline__ void get_asked(const PacketRegion &packets, const Ind
     where = asked.desc / ASKED_OFF + len * 65536;
     StagedKey<false> key = {&s, from & ~3u, from * 8, from, len};
     siphash(index.key, key, hash);
-    found = Search::look_up(index, s.work.order.now, key, hash);
+    found = Search::look_up(index, s.work.order.now, key, hash, verb);
   }
   store_shared8(&s, desc, where | found.hint << 24, found.location);
   if (Search::KNOWS_VALUES && s.work.order.heads) keep_values(s, request_of(s, desc), found);

@@ -28,6 +28,7 @@ struct DescRow {
   __device__ __forceinline__ u32 key_off(u32 i) const { return words[4 + 2 * i] & 0xffff; }
   __device__ __forceinline__ u32 key_len(u32 i) const { return words[4 + 2 * i] >> 16 & 0xff; }
   __device__ __forceinline__ u32 hint(u32 i) const { return words[4 + 2 * i] >> 24; }
+  __device__ __forceinline__ u32 location(u32 i) const { return words[5 + 2 * i]; }
 };
 
 // The first offset from `off` to before `end` of a byte that is a blank or a control character;
@@ -70,8 +71,16 @@ __device__ inline void parse_meta(const Frame &frame, u32 off, u32 end, DescRow 
   u32 len = word_end(frame, off, end) - off;
   if (len == 0 || len > KEY_BYTES_MAX) return;
   desc.key(0, off, len);
-  desc.begin(VERDICT_HINTED, REASON_NONE, VERB_GET, 1);
+  desc.begin(VERDICT_HINTED, REASON_NONE, VERB_META_GET, 1);
 }
+
+// By what the verb of a binary get differs from VERB_BINARY_GET, which this is its first word of, at bit AT: whether its
+// reply has the key.
+template <u32 AT> __device__ __forceinline__ u32 has_key_back(u32 first) {
+  constexpr u32 IN_OPCODE = 8 + 2;
+  return (AT < IN_OPCODE ? first >> IN_OPCODE % 32 : first << (AT - IN_OPCODE) % 32) & 1u << AT;
+}
+static_assert(VERB_BINARY_GETK == (VERB_BINARY_GET | 1), "one bit");
 
 // One binary GET, GETQ, GETK or GETKQ, and nothing behind it.
 template <class Frame>
@@ -84,7 +93,7 @@ __device__ inline void parse_binary(const Frame &frame, u32 off, u32 len, DescRo
   if (key_len == 0 || key_len > KEY_BYTES_MAX || frame.half(off + 10) != key_len) return;
   if (len != BINARY_HEADER_BYTES + key_len) return;
   desc.key(0, off + BINARY_HEADER_BYTES, key_len);
-  desc.begin(VERDICT_HINTED, REASON_NONE, VERB_GET, 1);
+  desc.begin(VERDICT_HINTED, REASON_NONE, VERB_BINARY_GET | has_key_back<0>(frame.word(off)), 1);
 }
 
 // Fills in the descriptor, but for the hints.

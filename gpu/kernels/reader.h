@@ -11,8 +11,8 @@ enum : u32 {
   WORD_OF_LINE = 1u << 31,
   WORD_GET = VERDICT_READY | VERB_GET << 16 | 4 * WORD_LEN | WORD_OF_LINE,
   WORD_GETS = VERDICT_READY | VERB_GETS << 16 | 5 * WORD_LEN | WORD_OF_LINE,
-  WORD_MG = VERDICT_HINTED | 3 * WORD_LEN | WORD_OF_LINE,
-  WORD_BINARY = VERDICT_HINTED | BINARY_HEADER_BYTES * WORD_LEN,
+  WORD_MG = VERDICT_HINTED | VERB_META_GET << 16 | 3 * WORD_LEN | WORD_OF_LINE,
+  WORD_BINARY = VERDICT_HINTED | VERB_BINARY_GET << 16 | BINARY_HEADER_BYTES * WORD_LEN,
 };
 
 // Which bytes of two words are blanks or control characters: 128 times a bit each, below `bits`.
@@ -88,7 +88,7 @@ struct Reader {
       u32 f = load_shared<24>(&s, udp), g = load_shared<28>(&s, udp);
       if (is_binary_get(first, __funnelshift_r(e, f, shift), __funnelshift_r(f, g, shift),
                         end - text - BINARY_HEADER_BYTES))
-        word = WORD_BINARY;
+        word = WORD_BINARY | has_key_back<16>(first);
       line = end;
     }
     if (!(int(fits) & int(whole))) word = 0;

@@ -1,5 +1,5 @@
-// Rows: the text of a reply for each key that is hot, written by the host. Sets of 16 ways; a way has a
-// signature of 32 bits, 0 if it is empty, and a row of its own.
+// Rows: the text of a reply for each key that is hot, written by the host; of a key that is asked for by several
+// verbs, one for each. Sets of 16 ways; a way has a signature of 32 bits, 0 if it is empty, and a row of its own.
 //
 // Searches and updates run at the same time, and a search may see any mixture. What it finds by a
 // signature is believed only if no way of that signature was written since the batch was sent: the host's
@@ -8,24 +8,24 @@
 #include "found.h"
 #include "siphash.h"
 
-// What stands before the key in the text, and in the row.
-constexpr u32 ROW_LINE_BEGIN = 6, ROW_KEY_AT = u32(sizeof(RowFacts)) + ROW_LINE_BEGIN;
-
-static_assert(ROW_KEY_AT % 4 == 2, "a key's word is two halves");
+// In a row, the words before the one whose upper half begins the key: that of a line, behind VALUE.
+constexpr u32 ROW_LINE_KEY = (u32(sizeof(RowFacts)) + 4) / 4;
 
 __device__ __forceinline__ const u8 *row_at(const RowTable &table, u32 way) {
   return at<const u8>(table.rows) + u64(way) * sizeof(Row);
 }
 
-// Whether the row's key is this one.
-template <class Key> __device__ __forceinline__ bool row_has(const u8 *row, const Key &key) {
+// Whether the row is this key's, for this verb.
+template <class Key> __device__ __forceinline__ bool row_has(const u8 *row, const Key &key, u32 verb) {
   const u32 *words = reinterpret_cast<const u32 *>(row);
-  u32 len = key.len;
-  bool same = int((load_relaxed(words + 1) & 0xff) == len) &
-              int(len <= u32(ROW_TEXT_MAX) - ROW_LINE_BEGIN - 2);
+  u32 len = key.len, first = ROW_LINE_KEY;
+  // Behind the text of a packet.
+  if (verb > VERB_GETS) first = (u32(sizeof(RowFacts)) + (load_relaxed(words) & 0xffff) + 3) / 4;
+  bool same = int((load_relaxed(words + 1) & 0xffff) == (len | verb << 8)) &
+              int(4 * first + len <= u32(sizeof(Row)) - 4);
 #pragma unroll 1
   for (u32 from = 0; same && from < len; from += 4) {
-    u32 i = (ROW_KEY_AT + from) / 4;
+    u32 i = first + from / 4;
     u32 word = load_relaxed(words + i) >> 16 | load_relaxed(words + i + 1) << 16;
     u32 mask = len - from >= 4 ? ~0u : (1u << (len - from) * 8) - 1;
     same = ((word ^ key.word(from)) & mask) == 0;
@@ -33,10 +33,10 @@ template <class Key> __device__ __forceinline__ bool row_has(const u8 *row, cons
   return same;
 }
 
-// The number of the key's way and 1; 0: it has none.
+// The key's row for this verb, by the number of its way.
 template <class Key>
-__device__ __forceinline__ u32 find_row(const RowTable &table, const Key &key, Wide hash) {
-  if (table.n_sets == 0) return 0;
+__device__ __forceinline__ Found find_row(const RowTable &table, const Key &key, Wide hash, u32 verb) {
+  if (table.n_sets == 0) return {HINT_UNKNOWN, 0, nullptr};
   u32 signature = hash.low > 1 ? hash.low : 1, first = __umulhi(hash.high, table.n_sets) * WAYS;
   const u32 *signatures = at<const u32>(table.signatures) + first;
 #pragma unroll 1
@@ -47,18 +47,18 @@ __device__ __forceinline__ u32 find_row(const RowTable &table, const Key &key, W
 #pragma unroll 1
     for (; fits; fits &= fits - 1) {
       u32 way = first + i + u32(__ffs(int(fits)) - 1);
-      if (row_has(row_at(table, way), key)) return way + 1;
+      if (row_has(row_at(table, way), key, verb)) return {HINT_ROW, way, nullptr};
     }
   }
-  return 0;
+  return {HINT_UNKNOWN, 0, nullptr};
 }
 
-// Looks plain requests up. Of others the host knows more.
+// Says which keys have rows. Of others the host knows more.
 struct RowSearch {
   enum : bool { KNOWS_VALUES = false, HAS_ROWS = true };
 
   template <class Key>
-  static __device__ __forceinline__ Found look_up(const Index &, u32, const Key &, Wide) {
-    return {HINT_UNKNOWN, 0, nullptr};
+  static __device__ __forceinline__ Found look_up(const Index &index, u32, const Key &key, Wide hash, u32 verb) {
+    return find_row(index.rows, key, hash, verb);
   }
 };

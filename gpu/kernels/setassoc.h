@@ -150,7 +150,7 @@ struct SetSearch {
 
   template <class Key>
   static __device__ __forceinline__ Found look_up(const Index &index, u32 now, const Key &key,
-                                                  Wide hash) {
+                                                  Wide hash, u32) {
 #pragma unroll 1
     for (u32 t = 0; t < TABLES; t++)
       if (is_table_for(index.tables[t], key.len)) return look_in(index.tables[t], now, key, hash);

@@ -46,12 +46,8 @@ struct GetShared {
     // Before that, of requests that are not plain.
     Others others;
   };
-  union {
-    // Of a hit, if heads are wanted.
-    HitFacts hits;
-    // With rows: the number of the key's way and 1, or 0.
-    u32 rows[GET_REQUESTS];
-  };
+  // Of a hit, if heads are wanted.
+  HitFacts hits;
   // What one thread read for all.
   Work work;
 };

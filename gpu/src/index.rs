@@ -12,6 +12,7 @@
 
 mod feed;
 mod filter;
+mod row;
 mod rows;
 mod source;
 mod updater;

@@ -110,8 +110,8 @@ impl BadReason {
     pub const FRAME_MULTIPART: Self = Self(4);
 }
 
-/// The command of a `Ready` request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// What a `Ready` or `Hinted` request asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(transparent)]
 pub struct Verb(pub u8);
 
@@ -120,6 +120,12 @@ impl Verb {
     pub const GET: Self = Self(0);
     /// ASCII `gets`: with CAS ids.
     pub const GETS: Self = Self(1);
+    /// Binary GET or GETQ: `Hinted`, as all below.
+    pub const BINARY_GET: Self = Self(2);
+    /// Binary GETK or GETKQ: with the key.
+    pub const BINARY_GETK: Self = Self(3);
+    /// `mg`.
+    pub const META_GET: Self = Self(4);
 }
 
 /// What the engine's index says about a key. A proposal, never the truth (D1).
@@ -134,6 +140,8 @@ impl Hint {
     pub const HIT: Self = Self(1);
     /// Not in this engine's index.
     pub const MISS: Self = Self(2);
+    /// Not looked up, but the device has a row for it.
+    pub const ROW: Self = Self(3);
 }
 
 /// One key of a request.
@@ -146,7 +154,7 @@ pub struct KeyDesc {
     pub len: u8,
     /// What the index said.
     pub hint: Hint,
-    /// Where, when it said `Hit`.
+    /// Where, when it said `Hit`; which row, when it said `Row`.
     pub location: u32,
 }
 
@@ -158,7 +166,7 @@ pub struct ReqDesc {
     pub verdict: Verdict,
     /// Why, when it is `Bad`.
     pub reason: BadReason,
-    /// Its command, when it is `Ready`.
+    /// What it asks, when it is `Ready` or `Hinted`.
     pub verb: Verb,
     /// Keys in use.
     pub n_keys: u8,
@@ -238,14 +246,16 @@ impl ReplyHead {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct RowFacts {
-    /// Bytes of the text; 0: there is none.
+    /// Bytes of the text; 0: there is none. In a [`WholeReply`] bytes of its whole text.
     pub text_len: u16,
     /// Bytes of the value in it.
-    pub value_len: u16,
-    /// Bytes of the key in it.
-    pub key_len: u8,
+    pub value_len: u8,
     /// The item's size class, from 0.
     pub item_class: u8,
+    /// Bytes of the key.
+    pub key_len: u8,
+    /// What the text replies to.
+    pub verb: Verb,
     /// In a row the ones-complement sum of the text, in network order, folded. In a [`WholeReply`] that
     /// of all that the UDP checksum covers.
     pub sum: u16,
@@ -255,41 +265,52 @@ pub struct RowFacts {
     pub signature: u32,
 }
 
-impl RowFacts {
-    /// In a [`WholeReply`]: whether there is a row for the key, also where the reply is not sent.
-    #[inline]
-    pub fn of_a_row(&self) -> bool {
-        self.signature != 0
-    }
-}
-
 /// Most bytes of text in a row.
 pub const ROW_TEXT_MAX: usize = 240;
 
 /// Most bytes before the text of a reply: Ethernet with two tags, IPv6, UDP, memcached's frame header.
 pub const REPLY_HEAD_BYTES: usize = 80;
 
-/// A reply that a device wrote to a `get` of one key, but for the UDP checksum. Stale, unless the filter
-/// says otherwise ([`crate::index::Filter::accepts`]).
+/// Most bytes of text in a [`WholeReply`].
+pub const WHOLE_TEXT_MAX: usize = 512;
+
+/// A reply that a device wrote to a request all of whose keys have rows, but for the UDP checksum. Stale, unless the
+/// filter says otherwise of each key ([`crate::index::Filter::accepts`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct WholeReply {
-    /// What it is about.
+    /// What it is about: the first key's, but for length and sum.
     pub facts: RowFacts,
     /// All that stands before the text, from its first byte on.
     pub head: [u8; REPLY_HEAD_BYTES],
     /// The text.
-    pub text: [u8; ROW_TEXT_MAX],
+    pub text: [u8; WHOLE_TEXT_MAX],
+    /// Those of the other keys, as their rows have them.
+    pub more: [RowFacts; KEYS_MAX - 1],
+}
+
+impl WholeReply {
+    /// Of each of the `n_keys` keys of its request.
+    #[inline]
+    pub fn facts_of_keys(&self, n_keys: u8) -> impl Iterator<Item = &RowFacts> {
+        std::iter::once(&self.facts).chain(&self.more).take(n_keys.into())
+    }
 }
 
 impl Default for WholeReply {
     fn default() -> Self {
-        Self { facts: RowFacts::default(), head: [0; REPLY_HEAD_BYTES], text: [0; ROW_TEXT_MAX] }
+        let facts = RowFacts::default();
+        Self {
+            facts,
+            head: [0; REPLY_HEAD_BYTES],
+            text: [0; WHOLE_TEXT_MAX],
+            more: [facts; KEYS_MAX - 1],
+        }
     }
 }
 
 const _: () = assert!(size_of::<RowFacts>() == 16);
-const _: () = assert!(size_of::<WholeReply>() == 16 + REPLY_HEAD_BYTES + ROW_TEXT_MAX);
+const _: () = assert!(size_of::<WholeReply>() == 16 * KEYS_MAX + REPLY_HEAD_BYTES + WHOLE_TEXT_MAX);
 const _: () = assert!(size_of::<ReplyHead>() == 128);
 const _: () = assert!(size_of::<Entry>() == 12);
 const _: () = assert!(size_of::<KeyDesc>() == 8);

@@ -4,7 +4,7 @@
 mod tests {
     use crate::layout::{
         Entry, HEAD_BYTES_MAX, KEYS_MAX, KeyDesc, REPLY_HEAD_BYTES, ROW_TEXT_MAX, ReplyHead,
-        ReqDesc, RowFacts, WholeReply,
+        ReqDesc, RowFacts, WHOLE_TEXT_MAX, WholeReply,
     };
     use crate::params::{
         CELLS, CuckooTable, DIGEST_SHARED_BYTES, DigestParams, Doorbells, GET_SHARED_BYTES,
@@ -29,9 +29,9 @@ mod tests {
             KeyDesc { off len hint location }
             ReqDesc { verdict reason verb n_keys payload_off payload_len keys }
             ReplyHead { len has_line sum flags value_len bytes }
-            RowFacts { text_len value_len key_len item_class sum expiry signature }
+            RowFacts { text_len value_len item_class key_len verb sum expiry signature }
             Row { facts text }
-            WholeReply { facts head text }
+            WholeReply { facts head text more }
             PacketRegion { base slot_bytes slots }
             HashKey { k0 k1 }
             SetTable { sets keys n_sets key_max }
@@ -63,7 +63,7 @@ mod tests {
             MicroEmptyParams { runs }
         };
         host.extend([KEYS_MAX, HEAD_BYTES_MAX, WAYS, TABLES, CELLS, RINGS_MAX]);
-        host.extend([REPLY_HEAD_BYTES, ROW_TEXT_MAX]);
+        host.extend([REPLY_HEAD_BYTES, ROW_TEXT_MAX, WHOLE_TEXT_MAX]);
         host.extend(
             [GET_SHARED_BYTES, DIGEST_SHARED_BYTES, UPDATE_SHARED_BYTES].map(|n| n as usize),
         );

@@ -10,7 +10,8 @@
 //! Bucket, 64 bytes: 8 cells of signature << 32 | location
 //!
 //! Row, 256 bytes: one for each way; its signature, 0 when it is empty, lies in another part of memory
-//! 0 facts 16 bytes, of the item   16 text of the reply: VALUE, key, flags, length, value, END
+//! 0 facts 16 bytes, of the item   16 text of the reply, to one verb
+//!                                    behind that of a packet, two bytes behind a multiple of 4, the key
 //! ```
 //!
 //! Only kernels read and write them. A table of zeros is empty; any other bytes are safe, and mean

@@ -150,7 +150,7 @@ impl Gpu {
         };
         let offload = worker::offload(card, region, config).map_err(card_error)?;
         let feed = Arc::new(Feed::filtered(FEED_HASHES, offload.filter().cloned()));
-        let source = Box::new(StoreSource::new(store.session()?));
+        let source = Box::new(StoreSource::new(store.session()?, plan.clients.cas_enabled));
         let schedule = Schedule {
             cycle: Duration::from_micros(offload_plan.cycle_us.into()),
             every: offload_plan.every,

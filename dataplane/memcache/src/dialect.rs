@@ -42,6 +42,11 @@ impl Dialects {
     pub fn have_text(self) -> bool {
         self != Self::Only(Dialect::Binary)
     }
+
+    /// Whether a request may be a packet.
+    pub fn have_binary(self) -> bool {
+        self != Self::Only(Dialect::Ascii)
+    }
 }
 
 impl Dialect {

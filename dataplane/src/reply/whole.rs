@@ -8,6 +8,13 @@ use base::small_bytes;
 use driver_shim::Frame;
 use gpu::WholeReply;
 
+/// Whether [`with_whole`] will make this frame the reply.
+#[inline]
+pub fn whole_fits(frame: &Frame, headers: Headers, reply: &WholeReply) -> bool {
+    let (head, text) = (headers.text(), usize::from(reply.facts.text_len));
+    head <= reply.head.len() && text <= reply.text.len() && head + text <= frame.room()
+}
+
 /// Makes the request's frame the reply.
 ///
 /// `None`: the frame is unchanged, because that does not fit its slot, or the reply has not these lengths.

@@ -101,6 +101,7 @@ impl Execute {
         // A mutation in this batch makes the misses that were proposed before it stale.
         let mut misses_are_final = true;
         let have_text = self.server.dialects.have_text();
+        let have_binary = self.server.dialects.have_binary();
         loop {
             let mut slow = None;
             let guard = self.session.pin();
@@ -124,6 +125,11 @@ impl Execute {
                         counters.drop_frame(frame, entry.mark.into(), DropReason::Unread);
                         continue;
                     }
+                    // Whole replies there are to binary gets alone, of these.
+                    Verdict::HINTED if have_binary => prepared
+                        .reply
+                        .and_then(|reply| look_up.with_whole(&mut frame, entry, desc, reply))
+                        .ok_or(Unfit),
                     _ => Err(Unfit),
                 };
                 let Ok(sum) = answered else {

@@ -6,6 +6,7 @@
 use super::hash::KeyHash;
 use super::item::ItemRef;
 use super::slab::ClassId;
+use gpu::Verb;
 use gpu::index::Feed;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -51,9 +52,9 @@ impl Replicas {
     }
 
     #[inline(always)]
-    pub(super) fn note(&self, hash: KeyHash) {
+    pub(super) fn note(&self, hash: KeyHash, verb: Verb) {
         if let Some(feeds) = self.0.get() {
-            feeds.iter().for_each(|feed| feed.note(hash.0));
+            feeds.iter().for_each(|feed| feed.note_for(hash.0, verb));
         }
     }
 

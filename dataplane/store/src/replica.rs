@@ -8,13 +8,20 @@
 
 use super::index::{Entry, Expect, UpdateError};
 use super::{Guard, ItemRef, KeyHash, Location, Session, Store};
+use gpu::Verb;
 use gpu::index::{Found, Source};
 
 impl Store {
     /// Has the replica, if there is one, look at this hash again.
     #[inline(always)]
     pub fn invalidate(&self, hash: KeyHash) {
-        self.replicas.note(hash);
+        self.invalidate_for(hash, Verb::GET);
+    }
+
+    /// The same for a request of this kind, of which a GPU may have the reply.
+    #[inline(always)]
+    pub fn invalidate_for(&self, hash: KeyHash, verb: Verb) {
+        self.replicas.note(hash, verb);
     }
 
     /// The only way to an entry of the index for writers: it is locked, nothing has changed yet, and the
@@ -50,22 +57,26 @@ impl Guard<'_> {
 
 /// Answers what is at a hash now.
 #[derive(Debug)]
-pub struct StoreSource(Session);
+pub struct StoreSource {
+    session: Session,
+    /// Whether clients get CAS ids.
+    cas_enabled: bool,
+}
 
 /// Hashes that are answered under one pin: memory waits for it.
 const HASHES_PER_PIN: usize = 64;
 
 impl StoreSource {
-    /// Answers by way of a session of its own.
-    pub fn new(session: Session) -> Self {
-        Self(session)
+    /// Answers by way of a session of its own. Without CAS ids clients get 0 for each.
+    pub fn new(session: Session, cas_enabled: bool) -> Self {
+        Self { session, cas_enabled }
     }
 }
 
 impl Source for StoreSource {
     fn look(&mut self, hashes: &[u64], tell: &mut dyn FnMut(u64, Option<Found<'_>>)) {
         for hashes in hashes.chunks(HASHES_PER_PIN) {
-            let guard = self.0.pin();
+            let guard = self.session.pin();
             let store = guard.store();
             for hash in hashes {
                 store.prefetch(KeyHash(*hash));
@@ -77,6 +88,7 @@ impl Source for StoreSource {
                 let found = guard.at_hash(KeyHash(hash));
                 let found = found.map(|(location, item)| Found {
                     location: location.0,
+                    cas: if self.cas_enabled { item.cas() } else { 0 },
                     flags: item.flags(),
                     value_len: u32::try_from(item.value().len()).unwrap_or(u32::MAX),
                     key: item.key(),
@@ -90,7 +102,7 @@ impl Source for StoreSource {
     }
 
     fn now(&self) -> u32 {
-        self.0.store().now()
+        self.session.store().now()
     }
 }
 
@@ -103,7 +115,7 @@ mod tests {
     use std::sync::Arc;
 
     fn told(source: &mut StoreSource, keys: &[&[u8]]) -> Vec<Option<(Vec<u8>, u32, u32)>> {
-        let hashes: Vec<u64> = keys.iter().map(|k| source.0.store().hash(k).0).collect();
+        let hashes: Vec<u64> = keys.iter().map(|k| source.session.store().hash(k).0).collect();
         let mut answers = Vec::new();
         source.look(&hashes, &mut |hash, found| {
             assert_eq!(hash, hashes[answers.len()]);
@@ -120,7 +132,7 @@ mod tests {
         let feed = Arc::new(Feed::new(16));
         store.feed_replicas([Arc::clone(&feed)]);
         let mut session = store.session().unwrap();
-        let mut source = StoreSource::new(store.session().unwrap());
+        let mut source = StoreSource::new(store.session().unwrap(), true);
         let mut set = |key: &[u8], flags: u32, value: &[u8]| {
             let request = base::Store::set(key, flags, 0, value);
             verbs::store(&mut session, None, &request).unwrap();

@@ -72,7 +72,7 @@ impl Reporter {
         let mut reply = WholeReply {
             facts: RowFacts {
                 text_len: u16::try_from(text.len()).ok()?,
-                value_len: u16::try_from(value.len()).ok()?,
+                value_len: u8::try_from(value.len()).ok()?,
                 key_len: u8::try_from(key.len()).ok()?,
                 item_class: u8::try_from(self.store.class_of(&item)).ok()?,
                 ..RowFacts::default()

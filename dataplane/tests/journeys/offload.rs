@@ -51,8 +51,14 @@ pub(crate) fn any_request(draw: &mut Draw) -> Vec<u8> {
         7 => format!("touch {key} 1000\r\n").into_bytes(),
         8 => format!("gets {key}\r\n").into_bytes(),
         9 => format!("get {key} {} nobody\r\n", self::key(draw.below(60))).into_bytes(),
+        // Most of what follows is small and there.
+        19 => format!("gets {key} {}\r\n", self::key(draw.below(60))).into_bytes(),
+        20 => {
+            let keys = (0..=draw.below(6)).map(|_| self::key(draw.below(60) / 7 * 7));
+            format!("get {}\r\n", keys.collect::<Vec<_>>().join(" ")).into_bytes()
+        }
         10 => format!("mg {key} v f t\r\n").into_bytes(),
-        11 => binary_get(&key),
+        11 => binary_get([0, 9, 12, 13][draw.below(4)], &key),
         12 => format!("get {key}\n").into_bytes(),
         13 => format!("get {key} \r\nget {key}\r\n").into_bytes(),
         // More keys than a descriptor has room for, and what ends a line too early.
@@ -70,9 +76,9 @@ fn is_look_up(request: &[u8]) -> bool {
     [&b"get"[..], b"mg ", b"\x80"].iter().any(|start| request.starts_with(start))
 }
 
-fn binary_get(key: &str) -> Vec<u8> {
+pub(crate) fn binary_get(opcode: u8, key: &str) -> Vec<u8> {
     let len = u8::try_from(key.len()).unwrap();
-    let mut packet = vec![0x80, 0, 0, len, 0, 0, 0, 0, 0, 0, 0, len];
+    let mut packet = vec![0x80, opcode, 0, len, 0, 0, 0, 0, 0, 0, 0, len];
     packet.extend_from_slice(b"mark\0\0\0\0\0\0\0\0");
     packet.extend_from_slice(key.as_bytes());
     packet

@@ -1,7 +1,7 @@
 //! A GPU that writes whole replies: clients see the very bytes that the CPU engine alone would have sent, and no
 //! reply is older than what a client may know already.
 
-use crate::offload::{Draw, MODES, compare, small};
+use crate::offload::{Draw, MODES, binary_get, compare, small};
 use crate::world::{Beside, World, Wrap, open, request};
 use dataplane::WorkerCounters;
 use dataplane::policy::{Policy, Rate};
@@ -47,6 +47,69 @@ fn replies_are_the_cpu_engines_in_every_mode() {
         assert!(c.replies_changed.get() > 30, "{} changed", c.replies_changed.get());
         assert!(c.replies_sampled.get() > 5);
     }
+}
+
+/// Those of the CPU come first, and ask for the rows; then come the GPU's.
+#[test]
+fn each_kind_of_get_has_whole_replies() {
+    let mut w = World::beside(small(), &rows(Mode::Launch));
+    let counters = Arc::clone(&w.counters[0]);
+    // Texts of odd and of even lengths.
+    let keys =
+        [("k", "one"), ("ke", "two"), ("key", ""), ("keys", "fourth"), ("a", "b"), ("c", "d")];
+    keys.iter().for_each(|(key, value)| set(&w, key, value));
+    let longest = "x".repeat(100);
+    ["long-1", "long-2", "long-3", "long-4", "long-5"]
+        .iter()
+        .for_each(|key| set(&w, key, &longest));
+    let lines = [
+        "get k",
+        "gets k",
+        "get k ke",
+        "get ke k ",
+        "gets k ke key",
+        "get k ke key keys a c",
+        "gets c a keys key ke k",
+        "get k k",
+        "get long-1 long-2 long-3",
+    ];
+    let lines = lines.into_iter().map(|line| format!("{line}\r\n").into_bytes());
+    let packets =
+        [0, 9, 12, 13].into_iter().flat_map(|op| ["k", "ke", "key"].map(|k| binary_get(op, k)));
+    let bare = [b"get keys\n".to_vec(), b"gets keys c\n".to_vec()];
+    for text in lines.chain(packets).chain(bare) {
+        for wrap in Wrap::ALL {
+            let want = w.ask_by(wrap, &text);
+            w.refresh();
+            let before = counters.replies_accepted.get();
+            // One in 32 is left to the CPU.
+            for _ in 0..3 {
+                assert_eq!(w.ask_by(wrap, &text), want);
+            }
+            let accepted = counters.replies_accepted.get() - before;
+            assert!(accepted >= 2, "{accepted}: {}", String::from_utf8_lossy(&text));
+        }
+    }
+    // A change of any of several keys is seen.
+    let text = b"get k ke keys\r\n";
+    let (before, changed) = (w.ask(text), counters.replies_changed.get());
+    set(&w, "ke", "three");
+    let after = w.ask(text);
+    assert_ne!(after, before);
+    assert_eq!(counters.replies_changed.get(), changed + 1);
+    w.refresh();
+    assert_eq!(w.ask(text), after);
+    // What has no whole replies: misses, other verbs, more text than there is room for.
+    let accepted = counters.replies_accepted.get();
+    for text in ["get k none", "gets none", "mg k v", "get long-1 long-2 long-3 long-4 long-5"] {
+        for _ in 0..3 {
+            w.ask(format!("{text}\r\n").as_bytes());
+            w.refresh();
+        }
+    }
+    assert_eq!((counters.replies_accepted.get(), counters.gpu_lost.get()), (accepted, 0));
+    assert!(w.offload().fault().is_none());
+    w.end();
 }
 
 /// Kernels touch nothing but their own memory; what they store reaches the host late.

@@ -109,7 +109,7 @@ impl Beside {
         };
         let offload = worker::offload(Arc::clone(&self.card), region, config).unwrap();
         let feed = Arc::new(Feed::filtered(self.feed, offload.filter().cloned()));
-        let source = Box::new(StoreSource::new(store.session().unwrap()));
+        let source = Box::new(StoreSource::new(store.session().unwrap(), true));
         let updater = Updater::new(&offload, Arc::clone(&feed), source, Schedule::default());
         (offload, feed, updater.unwrap())
     }

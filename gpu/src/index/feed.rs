@@ -13,6 +13,7 @@
 //! load; the one that finds the reader asleep pays for a system call.
 
 use super::filter::Filter;
+use crate::layout::Verb;
 use crossbeam_queue::ArrayQueue;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +37,7 @@ pub struct Feed {
 struct Filtered {
     filter: Arc<Filter>,
     /// Hashes that were asked for and that the device does not have.
-    wanted: ArrayQueue<u64>,
+    wanted: ArrayQueue<(u64, Verb)>,
 }
 
 /// Wanted hashes that wait: the next requests for those that find no room ask again.
@@ -92,9 +93,15 @@ impl Feed {
     /// Queues this hash, of which the device has nothing, or not what it should have.
     #[inline]
     pub fn note(&self, hash: u64) {
+        self.note_for(hash, Verb::GET);
+    }
+
+    /// The same for a request of this kind.
+    #[inline]
+    pub fn note_for(&self, hash: u64, verb: Verb) {
         match &self.filter {
             Some(filtered) => {
-                let _ = filtered.wanted.push(hash);
+                let _ = filtered.wanted.push((hash, verb));
             }
             None => {
                 self.push(hash);
@@ -166,8 +173,8 @@ impl Feed {
         self.hashes.pop()
     }
 
-    /// A hash that was asked for.
-    pub(super) fn take_wanted(&self) -> Option<u64> {
+    /// A hash that was asked for, and by what.
+    pub(super) fn take_wanted(&self) -> Option<(u64, Verb)> {
         self.filter.as_ref()?.wanted.pop()
     }
 

@@ -7,6 +7,8 @@
 pub struct Found<'a> {
     /// Where the item is.
     pub location: u32,
+    /// What clients get of its CAS id.
+    pub cas: u64,
     /// Its flags.
     pub flags: u32,
     /// Bytes of its value.

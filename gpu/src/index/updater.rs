@@ -14,6 +14,7 @@ use super::rows::Rows;
 use super::{Feed, Source};
 use crate::card::{CardError, CardMemory, Kernel, Stream};
 use crate::host::Column;
+use crate::layout::Verb;
 use crate::offload::{Fault, Offload};
 use crate::params::{DevAddr, Op, OpKind, UpdateCounts, UpdateParams};
 use crate::tables::Row;
@@ -132,6 +133,8 @@ pub struct Updater {
     schedule: Schedule,
     kernel: Kernel,
     hashes: Vec<u64>,
+    /// Rows to be written or taken out.
+    wanted: Vec<(u64, Verb)>,
     ops: Column<Op>,
     keys: Column<u8>,
     /// One value, in the device's memory.
@@ -188,6 +191,7 @@ impl Updater {
             schedule: Schedule { every: schedule.every.max(1), ..schedule },
             kernel: offload.index().kind().update_kernel(),
             hashes: Vec::with_capacity(OPS_MAX),
+            wanted: Vec::with_capacity(if rows.is_some() { OPS_MAX } else { 0 }),
             ops: Column::mapped(card, OPS_MAX)?,
             keys: Column::mapped(card, OPS_MAX * key_bytes)?,
             totals: CardMemory::new(card, size_of::<UpdateCounts>())?,

@@ -508,7 +508,7 @@ fn beside_changes(lab: &mut Lab, case: Case, extent: Extent, rows: &mut Cases<'_
 /// Changes that give items the locations that they have.
 fn changes(lab: &Lab, list: usize) -> Result<Updates> {
     let mut updates = Updates::beside(&lab.offload()?, list)?;
-    let mut source = StoreSource::new(lab.store().session()?);
+    let mut source = StoreSource::new(lab.store().session()?, true);
     let step = (lab.items / list as u64).max(1);
     let keys: Vec<Vec<u8>> = (0..list as u64).map(|n| SHAPE.key(n * step % lab.items)).collect();
     let hashes: Vec<u64> = keys.iter().map(|key| lab.store().hash(key).0).collect();

@@ -164,7 +164,7 @@ impl Beside {
 
 fn updater(offload: &Arc<Offload>, replicated: &Replicated) -> Result<Updater, Box<dyn Error>> {
     let feed = Arc::clone(replicated.feed(offload)?);
-    let source = Box::new(StoreSource::new(replicated.store.session()?));
+    let source = Box::new(StoreSource::new(replicated.store.session()?, true));
     Ok(Updater::new(offload, feed, source, Schedule::default())?)
 }
 

@@ -137,7 +137,7 @@ impl Shape {
         let (head, text) = reply.split_at_checked(TEXT_AT)?;
         let facts = RowFacts {
             text_len: u16::try_from(text.len()).ok()?,
-            value_len: u16::try_from(value_len).ok()?,
+            value_len: u8::try_from(value_len).ok()?,
             key_len: u8::try_from(key.len()).ok()?,
             sum,
             ..RowFacts::default()

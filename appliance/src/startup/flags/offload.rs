@@ -77,6 +77,6 @@ pub enum GpuRepliesFlag {
     None,
     /// Their headers up to the value, where the index knows lengths and flags (MemcachedGPU).
     Headers,
-    /// All of them, for a get of one key with a small value: the GPU has rows instead of an index.
+    /// All of them, for gets of small values: the GPU has rows instead of an index.
     Complete,
 }

@@ -7,8 +7,8 @@
 
 use crate::counters::WorkerCounters;
 use gpu::index::{Filter, Stale};
-use gpu::layout::{REPLY_HEAD_BYTES, ROW_TEXT_MAX};
-use gpu::{Batch, Entry, EntryFlags, ReqDesc, RowFacts, Verb, Verdict};
+use gpu::layout::{REPLY_HEAD_BYTES, WHOLE_TEXT_MAX};
+use gpu::{Batch, Entry, EntryFlags, ReqDesc, RowFacts, Verdict, WholeReply};
 use std::sync::Arc;
 use store::Store;
 
@@ -63,13 +63,15 @@ impl Acceptance {
             if reply.facts.text_len == 0 {
                 continue;
             }
-            let refused = match self.filter.accepts(reply.facts.signature, *stamp) {
-                Err(stale) => Refused::Stale(stale),
-                Ok(()) if !is_possible(entry, desc, &reply.facts) => Refused::Impossible,
-                Ok(()) if expired(&reply.facts) => Refused::Expired,
-                Ok(()) if self.is_sampled() => Refused::Sampled,
-                Ok(()) => continue,
-            };
+            let keys = || reply.facts_of_keys(desc.n_keys);
+            let refused =
+                match keys().try_for_each(|its| self.filter.accepts(its.signature, *stamp)) {
+                    Err(stale) => Refused::Stale(stale),
+                    Ok(()) if !is_possible(entry, desc, reply) => Refused::Impossible,
+                    Ok(()) if keys().any(expired) => Refused::Expired,
+                    Ok(()) if self.is_sampled() => Refused::Sampled,
+                    Ok(()) => continue,
+                };
             reply.facts.text_len = 0;
             match refused {
                 Refused::Stale(Stale::Changed) => counters.replies_changed.inc(),
@@ -84,13 +86,22 @@ impl Acceptance {
 }
 
 /// Whether a device may have written this for this request.
-fn is_possible(entry: &Entry, desc: &ReqDesc, facts: &RowFacts) -> bool {
-    let [key, ..] = &desc.keys;
-    let around = usize::from(facts.key_len) + usize::from(facts.value_len);
-    (desc.verdict, desc.verb, desc.n_keys) == (Verdict::READY, Verb::GET, 1)
-        && facts.key_len == key.len
-        && usize::from(facts.text_len) > around
-        && usize::from(facts.text_len) <= ROW_TEXT_MAX
+fn is_possible(entry: &Entry, desc: &ReqDesc, reply: &WholeReply) -> bool {
+    let keys = desc.keys.iter().zip(reply.facts_of_keys(desc.n_keys));
+    let (mut around, mut n_keys) = (0, 0);
+    for (key, facts) in keys {
+        if (facts.key_len, facts.verb) != (key.len, desc.verb) {
+            return false;
+        }
+        around += usize::from(facts.value_len);
+        n_keys += 1;
+    }
+    let text_len = usize::from(reply.facts.text_len);
+    matches!(desc.verdict, Verdict::READY | Verdict::HINTED)
+        && n_keys > 0
+        && n_keys == desc.n_keys
+        && text_len > around
+        && text_len <= WHOLE_TEXT_MAX
         && usize::from(entry.l4) + 16 <= REPLY_HEAD_BYTES
         && !entry.flags.has(EntryFlags::LIMITED)
 }

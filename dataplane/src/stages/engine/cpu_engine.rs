@@ -21,6 +21,7 @@ use gpu::{
     ReqDesc, Verb, Verdict, WholeReply,
 };
 use memcache::KEY_MAX_BYTES;
+use memcache::binary::REQUEST_MAGIC;
 use std::sync::Arc;
 use store::{KeyHash, Location, Store};
 use wire::ipv4::{PLAIN_L3, PLAIN_L4};
@@ -100,9 +101,10 @@ impl CpuEngine {
             let replies = replies.next().unwrap_or_default();
             self.read_group(group, descs, Some(replies));
             self.prefetch_buckets();
-            self.look_up_group(descs, |store, asked| {
-                if replies.get(asked.desc).is_none_or(|reply| !reply.facts.of_a_row()) {
-                    store.invalidate(asked.hash);
+            self.look_up_group(descs, |store, asked, desc| {
+                // What it has a row for it will hear of from the writer that changes it.
+                if desc.keys.get(asked.key).is_none_or(|key| key.hint != Hint::ROW) {
+                    store.invalidate_for(asked.hash, desc.verb);
                     missed += 1;
                 }
             });
@@ -117,7 +119,7 @@ impl CpuEngine {
         for (group, descs) in entries.chunks(self.group).zip(descs.chunks_mut(self.group)) {
             self.read_group(group, descs, None);
             self.prefetch_buckets();
-            self.look_up_group(descs, |_, _| ());
+            self.look_up_group(descs, |_, _, _| ());
         }
     }
 
@@ -175,7 +177,11 @@ impl CpuEngine {
     /// Looks the keys of a group up, and prefetches their items. Most are in their first bucket; for
     /// the others the second one is prefetched while those are looked up. `found` is called with each that
     /// is there.
-    fn look_up_group(&mut self, descs: &mut [ReqDesc], mut found: impl FnMut(&Store, &Asked)) {
+    fn look_up_group(
+        &mut self,
+        descs: &mut [ReqDesc],
+        mut found: impl FnMut(&Store, &Asked, &ReqDesc),
+    ) {
         let Self { store, group, asked, others, .. } = self;
         let ahead = *group > 1;
         asked.retain(|asked| {
@@ -188,7 +194,9 @@ impl CpuEngine {
             if ahead {
                 store.prefetch_item(location);
             }
-            found(store, asked);
+            if let Some(desc) = descs.get(asked.desc) {
+                found(store, asked, desc);
+            }
             asked.answer(descs, Some(location));
             false
         });
@@ -205,8 +213,8 @@ impl CpuEngine {
             if let (true, Some(location)) = (ahead, location) {
                 store.prefetch_item(location);
             }
-            if location.is_some() {
-                found(store, asked);
+            if let (Some(_), Some(desc)) = (location, descs.get(asked.desc)) {
+                found(store, asked, desc);
             }
             asked.answer(descs, location);
         }
@@ -321,7 +329,14 @@ fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc) -> bool {
     let Some(text) = frame.get(text_off..text_end) else { return false };
     match desc.verdict {
         Verdict::SLOW => true,
-        Verdict::HINTED => keys(desc, frame).count() == usize::from(desc.n_keys),
+        Verdict::HINTED => {
+            let is_its = match (desc.verb, text) {
+                (Verb::META_GET, [b'm', b'g', b' ', ..]) => true,
+                (verb, [REQUEST_MAGIC, op, ..]) => hinted::verb_of(*op) == Some(verb),
+                _ => false,
+            };
+            is_its && keys(desc, frame).count() == usize::from(desc.n_keys)
+        }
         Verdict::READY => {
             let word_len = match (desc.verb, text) {
                 (Verb::GET, [b'g', b'e', b't', b' ', ..]) => 4,

@@ -9,7 +9,7 @@ use crate::commands::Bytes;
 use crate::counters::WorkerCounters;
 use crate::observe::{LookUps, Observer, Seen, Server};
 use crate::policy::allowance;
-use crate::reply::{Headers, Sum, head_fits, in_place, with_head, with_whole};
+use crate::reply::{Headers, Sum, head_fits, in_place, whole_fits, with_head, with_whole};
 use base::checksum;
 use driver_shim::Frame;
 use gpu::index::{Filter, Stamp};
@@ -109,36 +109,36 @@ impl<'a> FastGet<'a> {
         Ok(payload_sum.map_or(Sum::Unknown, Sum::Payload))
     }
 
-    /// Answers a get of one key by the reply that the engine wrote, which was accepted: no item is looked
-    /// at. `None`: the frame is as it was.
+    /// Answers a get by the reply that the engine wrote, which was accepted: no item is looked at. `None`: the
+    /// frame is as it was.
     #[inline(never)]
-    fn with_whole(
+    pub(super) fn with_whole(
         &mut self,
         frame: &mut Frame,
         entry: &Entry,
         desc: &ReqDesc,
         reply: &WholeReply,
     ) -> Option<Sum> {
-        let [asked, ..] = &desc.keys;
-        let facts = &reply.facts;
+        let facts = || reply.facts_of_keys(desc.n_keys);
         if let Some((filter, stamp)) = self.again
-            && filter.accepts(facts.signature, stamp).is_err()
+            && facts().any(|facts| filter.accepts(facts.signature, stamp).is_err())
         {
             self.done.replies_changed += 1;
             return None;
         }
-        let found = Seen { class: facts.item_class.into(), bytes: facts.value_len.into() };
-        let sum = with_whole(frame, headers(entry), reply)?;
-        // The reply has it two bytes further on: VALUE is longer than get.
-        let start = usize::from(asked.off) + 2;
-        let key = frame.bytes().get(start..start + usize::from(asked.len)).unwrap_or_default();
-        self.observer.key(key, Some(found), false);
+        if !whole_fits(frame, headers(entry), reply) {
+            return None;
+        }
+        for (asked, facts) in desc.keys.iter().zip(facts()) {
+            let found = Seen { class: facts.item_class.into(), bytes: facts.value_len.into() };
+            self.observer.key(key(frame, asked).unwrap_or_default(), Some(found), false);
+        }
         self.done.replies += 1;
         self.done.requests += 1;
-        self.done.keys += 1;
-        self.done.hits += 1;
+        self.done.keys += u64::from(desc.n_keys);
+        self.done.hits += u64::from(desc.n_keys);
         self.done.text_bytes += u64::from(desc.payload_len);
-        Some(sum)
+        with_whole(frame, headers(entry), reply)
     }
 
     /// Answers a get of one key by the head that the engine made for it. `None`: it is not the head

@@ -278,16 +278,16 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
                 continue;
             }
             pass.lanes.key_len[row][n] = key.len;
-            if let Some(reply) = replies.get(from + n) {
-                if reply.facts.text_len > 0 {
-                    if let Some(udp_len) = whole::write(frame, reply, pass.requests) {
-                        pass.observer.hit(reply.facts.item_class.into());
-                        pass.totals.reply_whole(from + n, udp_len, key.len);
-                    }
-                    continue;
+            if let Some(reply) = replies.get(from + n)
+                && reply.facts.text_len > 0
+            {
+                if let Some(udp_len) = whole::write(frame, reply, pass.requests) {
+                    pass.observer.hit(reply.facts.item_class.into());
+                    pass.totals.reply_whole(from + n, udp_len, key.len);
                 }
-                *known |= u64::from(reply.facts.of_a_row()) << (from + n);
+                continue;
             }
+            *known |= u64::from(key.hint == Hint::ROW) << (from + n);
             let addresses = frame.window::<LOOK>().map(|look| *part(look, ADDRESSES));
             let header = addresses.and_then(|a| pass.requests.trusted(u64::from_le_bytes(a)));
             let Some(header) = header else { continue };

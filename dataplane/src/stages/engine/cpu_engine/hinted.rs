@@ -5,22 +5,23 @@
 //! a look-up and nothing else: stage 6 looks for what the strict parser reads (D1).
 
 use base::small_bytes::word_len;
-use gpu::{KeyDesc, ReqDesc, Verdict};
+use gpu::{KeyDesc, ReqDesc, Verb, Verdict};
 use memcache::KEY_MAX_BYTES;
 use memcache::binary::{HEADER_BYTES, REQUEST_MAGIC, opcode};
 
 /// Fills in the key, if there is one to be found.
 pub(super) fn read(text: &[u8], text_off: u16, desc: &mut ReqDesc) {
     let found = match text {
-        [b'm', b'g', b' ', line @ ..] => meta(line).map(|len| (3, len)),
-        [REQUEST_MAGIC, packet @ ..] => binary(packet).map(|len| (HEADER_BYTES, len)),
+        [b'm', b'g', b' ', line @ ..] => meta(line).map(|len| (Verb::META_GET, 3, len)),
+        [REQUEST_MAGIC, packet @ ..] => binary(packet).map(|(verb, len)| (verb, HEADER_BYTES, len)),
         _ => None,
     };
-    let Some((skip, len)) = found else { return };
+    let Some((verb, skip, len)) = found else { return };
     let (Ok(skip), Ok(len)) = (u16::try_from(skip), u8::try_from(len)) else { return };
     let [key, ..] = &mut desc.keys;
     *key = KeyDesc { off: text_off + skip, len, ..KeyDesc::default() };
     desc.n_keys = 1;
+    desc.verb = verb;
     desc.verdict = Verdict::HINTED;
 }
 
@@ -33,14 +34,23 @@ fn meta(line: &[u8]) -> Option<usize> {
     (1..=KEY_MAX_BYTES).contains(&len).then_some(len)
 }
 
-/// Bytes of the key of a binary get that is a whole datagram, given what follows the magic byte.
-fn binary(packet: &[u8]) -> Option<usize> {
+/// What a binary get of this opcode asks.
+pub(super) fn verb_of(op: u8) -> Option<Verb> {
+    match op {
+        opcode::GET | opcode::GETQ => Some(Verb::BINARY_GET),
+        opcode::GETK | opcode::GETKQ => Some(Verb::BINARY_GETK),
+        _ => None,
+    }
+}
+
+/// What a binary get that is a whole datagram asks, and the bytes of its key, given what follows the magic byte.
+fn binary(packet: &[u8]) -> Option<(Verb, usize)> {
     let &[op, k1, k0, extras, kind, _, _, b3, b2, b1, b0, ..] = packet else { return None };
     let len = usize::from(u16::from_be_bytes([k1, k0]));
-    let is_get = matches!(op, opcode::GET | opcode::GETQ | opcode::GETK | opcode::GETKQ);
     let only_key = (extras, kind) == (0, 0) && [b3, b2, b1, b0] == [0, 0, k1, k0];
     let whole = packet.len() + 1 == HEADER_BYTES + len;
-    (is_get && only_key && whole && (1..=KEY_MAX_BYTES).contains(&len)).then_some(len)
+    let fits = only_key && whole && (1..=KEY_MAX_BYTES).contains(&len);
+    verb_of(op).filter(|_| fits).map(|verb| (verb, len))
 }
 
 #[cfg(test)]
