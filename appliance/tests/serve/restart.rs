@@ -172,7 +172,7 @@ fn a_file_that_cannot_be_is_one_line() {
         assert!(said.lines().count() == 1 && said.starts_with("gnomon: "), "{said}");
         assert!(said.contains(with), "{said}");
     };
-    refuses("/none/file", "-e /none/file: no file can be made there");
+    refuses("/none/file", "-e /none/file: no file can be made there: No such file or directory; ");
     refuses("/dev/null", "-e /dev/null: not a regular file");
     let file = MemoryFile::new("foreign");
     std::fs::write(&file.0, "somebody's").unwrap();

@@ -1,6 +1,7 @@
 //! What a memory file would lie in: the file system, the free space there, and who can write to a
 //! file that is there. Nothing is made or changed.
 
+use nix::errno::Errno;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, statfs};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
@@ -48,16 +49,17 @@ pub enum FileFault {
     #[error(transparent)]
     Shared(#[from] Shared),
     /// The file is there, for others.
-    #[error("this user may not read and write it: {0}")]
-    File(io::ErrorKind),
+    #[error("this user may not read and write it: {}", .0.desc())]
+    File(Errno),
     /// There is no file, and none can be made.
     #[error(
-        "no file can be made there: {0}; make its directory, writable for this user, or name another file"
+        "no file can be made there: {}; make its directory, writable for this user, or name another file",
+        .0.desc()
     )]
-    Directory(io::ErrorKind),
+    Directory(Errno),
     /// The file system does not report.
-    #[error("cannot look at its file system: {0}")]
-    FileSystem(io::ErrorKind),
+    #[error("cannot look at its file system: {}", .0.desc())]
+    FileSystem(Errno),
 }
 
 /// Looks at the place, whether the file is there or not.
@@ -65,14 +67,13 @@ pub enum FileFault {
 /// # Errors
 /// [`FileFault`].
 pub(super) fn look(path: &Path) -> Result<FileRoom, FileFault> {
-    let kind = |e: nix::Error| io::Error::from(e).kind();
     let (there, taken_bytes) = match fs::symlink_metadata(path) {
         Ok(m) if !m.is_file() && !m.is_symlink() => return Err(FileFault::NotAFile),
         Ok(m) => {
             // The caller, which has `-u`, checks its owner.
             Shared::check(&m, m.uid())?;
             let allowed = access(path, AccessFlags::R_OK | AccessFlags::W_OK);
-            allowed.map_err(|e| FileFault::File(kind(e)))?;
+            allowed.map_err(FileFault::File)?;
             (path, m.blocks() * STAT_BLOCK_BYTES)
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -80,13 +81,15 @@ pub(super) fn look(path: &Path) -> Result<FileRoom, FileFault> {
             let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
             let directory = parent.unwrap_or_else(|| Path::new("."));
             let allowed = access(directory, AccessFlags::W_OK | AccessFlags::X_OK);
-            allowed.map_err(|e| FileFault::Directory(kind(e)))?;
+            allowed.map_err(FileFault::Directory)?;
             (directory, 0)
         }
-        Err(e) => return Err(FileFault::File(e.kind())),
+        Err(e) => {
+            return Err(FileFault::File(Errno::from_raw(e.raw_os_error().unwrap_or_default())));
+        }
     };
-    let told = |e| FileFault::FileSystem(kind(e));
-    let (kinds, room) = (statfs(there).map_err(told)?, statvfs(there).map_err(told)?);
+    let kinds = statfs(there).map_err(FileFault::FileSystem)?;
+    let room = statvfs(there).map_err(FileFault::FileSystem)?;
     let system = match kinds.filesystem_type() {
         TMPFS_MAGIC => FileSystem::Tmpfs,
         HUGETLBFS_MAGIC => FileSystem::Hugetlbfs { page_bytes: room.block_size() },
