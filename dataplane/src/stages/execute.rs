@@ -152,9 +152,12 @@ impl Execute {
                 note(&mut self.answered, came_ns, kind);
                 // Where another like it is next, nothing is to be looked up in between.
                 let (left, _) = work.size_hint();
-                let next = batch.descs.get(batch.entries.len() - left);
-                slow = next
-                    .filter(|next| is_for_strict(next))
+                let n = batch.entries.len() - left;
+                let has_reply = || batch.replies.get(n).is_some_and(|it| it.facts.text_len > 0);
+                slow = batch
+                    .descs
+                    .get(n)
+                    .filter(|next| is_for_strict(next) && !has_reply())
                     .and_then(|_| work.next())
                     .map(|(frame, (entry, desc, _))| (frame, entry, desc));
             }

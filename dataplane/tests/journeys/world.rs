@@ -83,6 +83,7 @@ pub(crate) struct Beside {
     pub(crate) deadline: Duration,
     /// Hashes that the feed holds.
     pub(crate) feed: usize,
+    pub(crate) index_bytes: u64,
     /// What stands between the engine and the worker.
     pub(crate) wrap: fn(Box<dyn Engine>) -> Box<dyn Engine>,
 }
@@ -91,11 +92,20 @@ impl Beside {
     pub(crate) fn new(mode: Mode, kind: IndexKind) -> Self {
         let card = Arc::new(SimtCard::default());
         let deadline = Duration::from_secs(60);
-        Self { card, mode, kind, deadline, feed: 1 << 12, wrap: |engine| engine }
+        Self {
+            card,
+            mode,
+            kind,
+            deadline,
+            feed: 1 << 12,
+            index_bytes: 1 << 20,
+            wrap: |engine| engine,
+        }
     }
 
     fn open(&self, region: &Region, store: &Arc<Store>) -> (Arc<Offload>, Arc<Feed>, Updater) {
-        let index = IndexConfig { kind: self.kind, memory_bytes: 1 << 20, shares: SHARES_DEFAULT };
+        let index =
+            IndexConfig { kind: self.kind, memory_bytes: self.index_bytes, shares: SHARES_DEFAULT };
         let config = OffloadConfig {
             mode: self.mode,
             index,
