@@ -17,8 +17,11 @@ part_deny() { scripts/deny.sh; }
 part_ptx() { scripts/ptx.py check && scripts/kernel_instructions.py; }
 # The pages are those of the program that the tests have built.
 part_unit() { scripts/unit_tests.py && scripts/check_pages.sh; }
-# The kernels against the CPU engine on a million packets; the unit tests take fewer.
-part_kernels() { SIMT_PACKETS=1000000 cargo test --workspace --test simt_parity -q random_packets; }
+# The kernels against the CPU engine on a million packets, and whole replies to a million; the unit tests take fewer.
+part_kernels() {
+  SIMT_PACKETS=1000000 cargo test --workspace --test simt_parity -q random_packets &&
+    WHOLE_REPLY_BURSTS=3500 cargo test --workspace --test journeys -q replies_are_the_cpu_engines_in_every_mode
+}
 part_bundle() { scripts/tests/gpu_check.sh; }
 part_loom() { scripts/loom.sh; }
 part_fuzz() { scripts/fuzz.sh --brief; }
