@@ -71,10 +71,12 @@ impl Batch {
         let Self { entries, descs, heads, replies, .. } = self;
         let mut kept = 0;
         for n in (0..entries.len()).filter(|n| keep(*n)) {
-            move_within(entries, n, kept);
-            move_within(descs, n, kept);
-            move_within(heads, n, kept);
-            move_within(replies, n, kept);
+            if n != kept {
+                move_within(entries, n, kept);
+                move_within(descs, n, kept);
+                move_within(heads, n, kept);
+                move_reply(replies, n, kept);
+            }
             kept += 1;
         }
         entries.set_len(kept);
@@ -96,6 +98,15 @@ impl Batch {
 fn move_within<T: Copy>(values: &mut [T], from: usize, to: usize) {
     if from < values.len() {
         values.copy_within(from..=from, to);
+    }
+}
+
+/// The same for a reply, which is large: of one without a text nothing else is there.
+fn move_reply(replies: &mut [WholeReply], from: usize, to: usize) {
+    match replies.get(from) {
+        Some(reply) if reply.facts.text_len > 0 => move_within(replies, from, to),
+        Some(_) => replies.iter_mut().skip(to).take(1).for_each(|to| to.facts.text_len = 0),
+        None => {}
     }
 }
 

@@ -14,8 +14,8 @@
 //! 0  len        u8     2  sum    u16    8  value_len  u32
 //! 1  has_line   u8     4  flags  u32   12  bytes      116 bytes
 //!
-//! WholeReply, 336 bytes (what comes out with rows)
-//! 0  facts     16 bytes     16  head  80 bytes     96  text  240 bytes
+//! WholeReply, 688 bytes (what comes out with rows, as far as it is used)
+//! 0  facts     16 bytes     16  head  80 bytes     96  text  512 bytes     608  more  5 x 16 bytes
 //! ```
 //!
 //! All offsets in a `ReqDesc` count from the first byte of the frame. `gpu/kernels/layout.h` says
@@ -88,7 +88,7 @@ impl Verdict {
     /// Not to be answered; `reason` says why.
     pub const BAD: Self = Self(2);
     /// Parse it on the CPU with the strict parser; the keys listed are the ones it will look for,
-    /// with their hints.
+    /// with their hints. A binary get that has a whole reply is answered by that, without the parser.
     pub const HINTED: Self = Self(3);
 }
 
@@ -126,6 +126,11 @@ impl Verb {
     pub const BINARY_GETK: Self = Self(3);
     /// `mg`.
     pub const META_GET: Self = Self(4);
+
+    /// Whether a device may have rows of replies to it.
+    pub fn has_rows(self) -> bool {
+        matches!(self, Self::GET | Self::GETS | Self::BINARY_GET | Self::BINARY_GETK)
+    }
 }
 
 /// What the engine's index says about a key. A proposal, never the truth (D1).

@@ -4,7 +4,7 @@
 //! request's own slot where it fits. Every hint is checked against the item itself (D1): a stale,
 //! torn or wrong one costs a look-up in the host index, never a wrong byte. A miss is a reply.
 //! A plain `get` is answered by `fast_get`, the usual `set` by `fast_set`; everything else (descriptors
-//! that are `SLOW` or `HINTED`, and what `fast_get` cannot answer) goes through the strict parser and the
+//! that are `SLOW` or `HINTED`, but for binary gets with whole replies, and what `fast_get` cannot answer) goes through the strict parser and the
 //! commands (D3). All end in the same observation. Neither is the stage `fast_path`, which runs before.
 
 mod fast_get;

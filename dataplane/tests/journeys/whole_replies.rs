@@ -101,6 +101,21 @@ fn each_kind_of_get_has_whole_replies() {
     assert_eq!(counters.replies_changed.get(), changed + 1);
     w.refresh();
     assert_eq!(w.ask(text), after);
+    // Near the most that a row holds: once a row is written, it is found.
+    for (key_len, value_len) in (15..19).flat_map(|key| (184..200).map(move |value| (key, value))) {
+        let key = "n".repeat(key_len);
+        set(&w, &key, &"v".repeat(value_len));
+        w.refresh();
+        let text = binary_get(0, &key);
+        let (want, filled) = (w.ask(&text), w.rows());
+        w.refresh();
+        let (has_row, before) = (w.rows() > filled, counters.replies_accepted.get());
+        (0..3).for_each(|_| assert_eq!(w.ask(&text), want));
+        let accepted = counters.replies_accepted.get() - before;
+        assert_eq!(has_row, accepted >= 2, "{key_len} {value_len}");
+        verbs::delete(&mut w.store.session().unwrap(), None, key.as_bytes());
+        w.refresh();
+    }
     // What has no whole replies: misses, other verbs, more text than there is room for.
     let accepted = counters.replies_accepted.get();
     for text in ["get k none", "gets none", "mg k v", "get long-1 long-2 long-3 long-4 long-5"] {

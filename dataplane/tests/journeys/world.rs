@@ -356,6 +356,11 @@ impl World {
         }
     }
 
+    /// Rows that the GPU has.
+    pub(crate) fn rows(&self) -> u64 {
+        self.updaters.iter().map(|updater| updater.counters().filled()).sum()
+    }
+
     /// What has come out for the client of worker `n`.
     pub(crate) fn received(&mut self, worker: usize) -> Vec<Frame> {
         let mut all = Vec::new();

@@ -100,9 +100,10 @@ impl Feed {
     #[inline]
     pub fn note_for(&self, hash: u64, verb: Verb) {
         match &self.filter {
-            Some(filtered) => {
+            Some(filtered) if verb.has_rows() => {
                 let _ = filtered.wanted.push((hash, verb));
             }
+            Some(_) => {}
             None => {
                 self.push(hash);
             }

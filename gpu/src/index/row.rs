@@ -13,6 +13,10 @@ use std::io::Write;
 const RESPONSE_MAGIC: u8 = 0x81;
 const EXTRAS_BYTES: u8 = 4;
 
+/// A key behind a text ends here at the latest: kernels compare it by words, each of the halves of two (`row_has` in
+/// gpu/kernels/rows.h has the same bound).
+const KEY_END_MAX: usize = ROW_TEXT_MAX - 2;
+
 /// The row of an item for requests of this kind.
 pub(super) fn row_of(hash: u64, verb: Verb, found: &Found<'_>) -> Option<Row> {
     // A value in several pieces is none here.
@@ -40,7 +44,8 @@ pub(super) fn row_of(hash: u64, verb: Verb, found: &Found<'_>) -> Option<Row> {
         signature: signature(hash),
     };
     if let Some(at) = key_behind(&facts) {
-        text.get_mut(at..)?.get_mut(..found.key.len())?.copy_from_slice(found.key);
+        let end = at + found.key.len();
+        text.get_mut(at..end).filter(|_| end <= KEY_END_MAX)?.copy_from_slice(found.key);
     }
     Some(Row { facts, text })
 }
@@ -168,6 +173,23 @@ mod tests {
         assert!(row(Verb::META_GET).is_none());
     }
 
+    /// The last word that a kernel reads of a key is half of one behind it.
+    #[test]
+    fn a_key_behind_a_packet_is_within_what_kernels_read() {
+        let bytes = [b'x'; 250];
+        for (key_len, value_len) in
+            (1..=250).flat_map(|key| (0..=240).map(move |value| (key, value)))
+        {
+            let (key, value) = (&bytes[..key_len], &bytes[..value_len]);
+            let found = Found { key, value, value_len: u32::try_from(value_len).unwrap(), ..FOUND };
+            let Some(row) = row_of(1, Verb::BINARY_GET, &found) else { continue };
+            let at = size_of::<RowFacts>() + (28 + value_len).next_multiple_of(4) + 2;
+            let read_to = at + key_len.next_multiple_of(4) + 2;
+            assert!(read_to <= size_of::<Row>(), "{key_len} {value_len}");
+            assert_eq!(&row.text[at - 16..][..key_len], key);
+        }
+    }
+
     #[test]
     fn what_does_not_fit_has_no_row() {
         let value = [b'v'; ROW_TEXT_MAX];
@@ -176,7 +198,7 @@ mod tests {
             row_of(1, verb, &Found { value_len, value: &value[..n], flags: 0, ..FOUND })
         };
         let lines = "VALUE key 0 210\r\n".len() + "\r\nEND\r\n".len();
-        // The key behind it ends with the row.
+        // The key behind it ends two bytes before the row, or three, since it begins in the midst of a word.
         let packet = 24 + 4 + 2 + 3 + 3;
         for (verb, around) in [(Verb::GET, lines), (Verb::BINARY_GET, packet)] {
             assert!(of(verb, ROW_TEXT_MAX - around, ROW_TEXT_MAX - around).is_some(), "{verb:?}");

@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// Changes of one batch.
 const OPS_MAX: usize = 4096;
+/// Rows of a turn: of as many hashes that changed, for each verb, and as many more that were asked for.
+const WANTED_MAX: usize = 5 * OPS_MAX;
 /// Longest time for a batch of changes, unless one of requests may take longer.
 const UPDATE_MAX: Duration = Duration::from_secs(1);
 /// Pause between two looks whether a batch is done.
@@ -191,7 +193,7 @@ impl Updater {
             schedule: Schedule { every: schedule.every.max(1), ..schedule },
             kernel: offload.index().kind().update_kernel(),
             hashes: Vec::with_capacity(OPS_MAX),
-            wanted: Vec::with_capacity(if rows.is_some() { OPS_MAX } else { 0 }),
+            wanted: Vec::with_capacity(if rows.is_some() { WANTED_MAX } else { 0 }),
             ops: Column::mapped(card, OPS_MAX)?,
             keys: Column::mapped(card, OPS_MAX * key_bytes)?,
             totals: CardMemory::new(card, size_of::<UpdateCounts>())?,

@@ -8,7 +8,7 @@
 use crate::counters::WorkerCounters;
 use gpu::index::{Filter, Stale};
 use gpu::layout::{REPLY_HEAD_BYTES, WHOLE_TEXT_MAX};
-use gpu::{Batch, Entry, EntryFlags, ReqDesc, RowFacts, Verdict, WholeReply};
+use gpu::{Batch, Entry, EntryFlags, ReqDesc, RowFacts, Verb, Verdict, WholeReply};
 use std::sync::Arc;
 use store::Store;
 
@@ -97,8 +97,12 @@ fn is_possible(entry: &Entry, desc: &ReqDesc, reply: &WholeReply) -> bool {
         n_keys += 1;
     }
     let text_len = usize::from(reply.facts.text_len);
-    matches!(desc.verdict, Verdict::READY | Verdict::HINTED)
-        && n_keys > 0
+    let is_its = match (desc.verdict, desc.verb) {
+        (Verdict::READY, Verb::GET | Verb::GETS) => n_keys > 0,
+        (Verdict::HINTED, Verb::BINARY_GET | Verb::BINARY_GETK) => n_keys == 1,
+        _ => false,
+    };
+    is_its
         && n_keys == desc.n_keys
         && text_len > around
         && text_len <= WHOLE_TEXT_MAX

@@ -1,4 +1,5 @@
-//! Stage 6 for a plain `get` that an engine has read: no command is made of it.
+//! Stage 6 for a plain `get` that an engine has read, and for a binary one to which a GPU wrote the whole reply: no
+//! command is made of it.
 //!
 //! In: a request's frame, its descriptor and the hints in it, perhaps the head of the reply, or all of it. Out:
 //! the reply, in the same frame. Every hint is checked against the item itself (D1), and a whole reply
@@ -224,9 +225,9 @@ impl<'a> FastGet<'a> {
         // For a single key the number is a constant, and the compiler unrolls the loops.
         let n_keys = if N == 1 { 1 } else { usize::from(desc.n_keys) };
         let places = items.iter_mut().zip(&mut keys);
-        for ((place, asked), desc) in places.zip(&desc.keys).take(n_keys) {
-            *asked = key(frame, desc).unwrap_or_default();
-            *place = self.item(asked, desc);
+        for ((place, asked), its) in places.zip(&desc.keys).take(n_keys) {
+            *asked = key(frame, its).unwrap_or_default();
+            *place = self.item(asked, its, desc.verb);
             if let Some(item) = place {
                 text_max += VALUE_OVERHEAD_BYTES + item.key().len() + item.value().len();
             }
@@ -283,7 +284,7 @@ impl<'a> FastGet<'a> {
 
     /// The item under `key`, by the hint if it holds, else by the host index.
     #[inline(always)]
-    fn item(&mut self, key: &[u8], desc: &KeyDesc) -> Option<ItemRef<'a>> {
+    fn item(&mut self, key: &[u8], desc: &KeyDesc, verb: Verb) -> Option<ItemRef<'a>> {
         match desc.hint {
             Hint::HIT => {
                 if let Some(item) = self.guard.verify(Location(desc.location), key) {
@@ -299,8 +300,9 @@ impl<'a> FastGet<'a> {
         let hash = store.hash(key);
         let item = self.guard.find(hash, key);
         // A replica that had it wrong, or does not have it.
-        if self.from_replica && (desc.hint == Hint::HIT || item.is_some()) {
-            store.invalidate(hash);
+        let is_wrong = desc.hint == Hint::HIT || item.is_some() && desc.hint != Hint::ROW;
+        if self.from_replica && is_wrong {
+            store.invalidate_for(hash, verb);
         }
         item
     }

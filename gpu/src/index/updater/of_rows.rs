@@ -55,8 +55,9 @@ impl Updater {
         }
         // To take a row out costs a fraction of writing it. A key that is wanted is asked for again.
         let behind = self.feed.len() > self.feed.capacity() / 4;
+        let changed = self.wanted.len();
         while !behind
-            && self.wanted.len() < OPS_MAX
+            && self.wanted.len() - changed < OPS_MAX
             && let Some((hash, verb)) = self.feed.take_wanted()
         {
             taken += 1;

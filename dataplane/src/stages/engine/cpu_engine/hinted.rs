@@ -1,8 +1,9 @@
 //! Requests that only the strict parser answers, but whose key an engine can find: one `mg`, or one
 //! binary get.
 //!
-//! In: the text of a datagram. Out: a `Hinted` descriptor with its key, or none. A wrong guess costs
-//! a look-up and nothing else: stage 6 looks for what the strict parser reads (D1).
+//! In: the text of a datagram. Out: a `Hinted` descriptor with its key, or none. A wrong guess at an `mg` costs
+//! a look-up and nothing else: stage 6 looks for what the strict parser reads (D1). A binary get may be answered by what
+//! a GPU has for that key, so that it must be one that the strict parser would take for the same.
 
 use base::small_bytes::word_len;
 use gpu::{KeyDesc, ReqDesc, Verb, Verdict};
