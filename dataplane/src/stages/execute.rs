@@ -3,9 +3,9 @@
 //! In: a batch that an engine is done with. Out: a [`Reply`] per request that gets one, in the
 //! request's own slot where it fits. Every hint is checked against the item itself (D1): a stale,
 //! torn or wrong one costs a look-up in the host index, never a wrong byte. A miss is a reply.
-//! A plain `get` is answered by `fast_get`, the usual `set` by `fast_set`; everything else (descriptors
-//! that are `SLOW` or `HINTED`, but for binary gets with whole replies, and what `fast_get` cannot answer) goes through the strict parser and the
-//! commands (D3). All end in the same observation. Neither is the stage `fast_path`, which runs before.
+//! A plain `get` is answered by `fast_get`, and so is a binary one with a whole reply; the usual `set` by `fast_set`.
+//! Everything else (descriptors that are `SLOW` or `HINTED`, and what `fast_get` cannot answer) goes through the
+//! strict parser and the commands (D3). All end in the same observation. Neither is the stage `fast_path`, which runs before.
 
 mod fast_get;
 mod fast_set;
