@@ -59,7 +59,8 @@ fn main() -> ExitCode {
         Command::Top(flags) => terminal::top(&flags).map(|()| true),
         Command::Capture(flags) => capture::capture(&flags),
         Command::Man { dir: Some(dir), .. } => {
-            pages::manual(&dir).map(|()| true).map_err(Into::into)
+            let made = pages::manual(&dir).map(|()| true);
+            made.map_err(|e| format!("{}: {e}", dir.display()).into())
         }
         Command::Man { dir: None, .. } => return printed(pages::reference().as_bytes()),
         Command::Completions { shell } => {

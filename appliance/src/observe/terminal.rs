@@ -15,7 +15,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Prints all metrics, or those of one name. False when there are none of that name.
 ///
 /// # Errors
-/// [`crate::observe::metrics::FetchError`], or the reader has gone.
+/// [`crate::observe::metrics::FetchError`]. A reader that has gone is no error.
 pub fn stats(flags: &StatsFlags) -> Result<bool, Box<dyn Error>> {
     if flags.list {
         print(&reference())?;
@@ -53,19 +53,18 @@ pub fn top(flags: &TopFlags) -> Result<(), Box<dyn Error>> {
         let passed = now.0.saturating_duration_since(before.0);
         let text = screen(&before.1, &now.1, passed);
         let clear = if flags.once { "" } else { CLEAR };
-        match print(&format!("{clear}{text}")) {
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            printed => printed?,
-        }
-        if flags.once {
+        if !print(&format!("{clear}{text}"))? || flags.once {
             return Ok(());
         }
         before = now;
     }
 }
 
-fn print(text: &str) -> io::Result<()> {
+/// False: the reader has gone, which is no error.
+fn print(text: &str) -> io::Result<bool> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        printed => printed.map(|()| true),
+    }
 }

@@ -17,6 +17,10 @@ use std::mem;
 pub(super) struct Seen {
     pub(super) pages: u32,
     pub(super) chunks: u32,
+    /// Of these, chunks in use.
+    pub(super) used: u32,
+    /// Items stored so far.
+    pub(super) stored: u64,
     /// Chunks that the hand has judged so far.
     pub(super) steps: u64,
     /// Evictions so far, those for the mover left out.
@@ -39,6 +43,9 @@ pub(super) struct Standing {
     ahead: f64,
     /// It evicted since the last look.
     pub(super) busy: bool,
+    /// It uses little of its only page, and nothing was stored in it since the last look.
+    pub(super) sparse: bool,
+    stored_seen: u64,
 }
 
 impl Standing {
@@ -55,6 +62,9 @@ impl Standing {
 
 /// Rounds that a hand can be ahead or behind. What is further off is long ago.
 const AHEAD_MAX: f64 = 1.0;
+
+/// A class that uses one chunk in so many of its only page can do with chunks of a larger class.
+const SPARSE_SHARE: u32 = 16;
 
 /// How many pages a giver's hand must be behind, when any class may be the giver.
 pub(super) const ANYBODY: f64 = f64::NEG_INFINITY;
@@ -75,6 +85,8 @@ impl Balance {
             // Counts can be reset, and then be less than they were.
             let steps = seen.steps.saturating_sub(class.steps);
             class.busy = seen.evicted > class.evicted;
+            let rests = mem::replace(&mut class.stored_seen, seen.stored) == seen.stored;
+            class.sparse = rests && seen.pages == 1 && seen.used <= seen.chunks / SPARSE_SHARE;
             (class.steps, class.evicted, class.pages) = (seen.steps, seen.evicted, seen.pages);
             if seen.pages == 0 {
                 (class.ahead, class.worth) = (0.0, 0.0);
@@ -109,7 +121,10 @@ impl Balance {
     /// Whether the class has one page, and items were stored in it since it was asked so last, or `asked` says that
     /// any was asked for: `stored` is how many were stored so far. Then its hand has gone round it.
     pub(super) fn keeps_only_page(&mut self, n: usize, stored: u64, asked: bool) -> bool {
-        let Some(class) = self.0.get_mut(n).filter(|class| class.pages == 1) else { return false };
+        let Some(class) = self.0.get_mut(n).filter(|class| class.pages == 1 && !class.sparse)
+        else {
+            return false;
+        };
         let keeps = mem::replace(&mut class.stored, stored) != stored || asked;
         if keeps {
             class.ahead = (class.ahead + class.cost()).min(AHEAD_MAX);
@@ -138,7 +153,8 @@ impl Balance {
 mod tests {
     use super::*;
 
-    const CALM: Seen = Seen { pages: 10, chunks: 1000, steps: 0, evicted: 0, missed: 0.0 };
+    const CALM: Seen =
+        Seen { pages: 10, chunks: 1000, used: 1000, stored: 0, steps: 0, evicted: 0, missed: 0.0 };
 
     /// A class whose hand has made `steps`, in order to evict.
     fn busy(steps: u64) -> Seen {
@@ -152,7 +168,7 @@ mod tests {
     #[test]
     fn whose_hand_stands_still_gives_to_whose_goes_round() {
         let mut b = Balance::new(4);
-        let nobody = Seen { pages: 0, chunks: 0, ..CALM };
+        let nobody = Seen { pages: 0, chunks: 0, used: 0, ..CALM };
         b.look([CALM, busy(200), CALM, nobody].into_iter());
         assert_eq!(b.needy(), Some((1, 0.0)));
         // A fifth of a round of one class in three: behind by a fifteenth, and a page is a tenth.

@@ -21,9 +21,9 @@
 //! 1. `hash`: hashes the key, unless the caller has.
 //! 2. `session`, `put`: calls the steps below, and keeps what was replaced.
 //! 3. `write`, `make`: checks the item limit; `slab` finds the size class.
-//! 4. `evict`, `allocate`: locks the class. If it runs short, `slab/limbo.rs` frees chunks whose epoch
+//! 4. `allocate`: locks the class. If it runs short, `slab/limbo.rs` frees chunks whose epoch
 //!    has passed, `slab/pages.rs` adds a page, or `evict` evicts items (`probation`, `slab/hand.rs`;
-//!    `round_robin` and `slab/in_turn.rs` where eviction goes round).
+//!    `round_robin` and `slab/in_turn.rs` where eviction goes round). A class without a page is lent chunks.
 //! 5. `slab/free.rs`, `pop`: takes a chunk; `item/fill.rs` writes the item into it.
 //!    For those of a burst `reserved` takes the chunks before, under one lock.
 //! 6. `write`, `link`: `index` locks both buckets, `replica`, `entry_to_change`, notifies
@@ -47,6 +47,7 @@ mod sync;
 
 pub mod clock;
 pub mod admin;
+mod allocate;
 pub mod dump;
 pub mod epoch;
 mod balance;

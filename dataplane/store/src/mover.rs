@@ -2,10 +2,10 @@
 //!
 //! In: housekeeping's turn, or a class that finds no page at all. Out: pages in the pool.
 //! Four reasons to move one: more are in use than may be; the reserve for classes without pages is gone; a class
-//! without pages needs one now; classes are out of step (`balance`). A class at rest may lose its only page, and
-//! with it its items: it gets another as any class without pages does. Where classes have their pages from the start, none is
-//! moved. How it is emptied: `drain.rs`. Fails: not at
-//! all, but a page may be slow in coming.
+//! without pages needs one now; classes are out of step (`balance`). A class at rest, or one that uses little of its
+//! only page and stores nothing, may lose it, and with it its items: what is stored again finds chunks of other
+//! classes (`allocate.rs`). Where classes have their pages from the start, none is moved. How it is emptied:
+//! `drain.rs`. Fails: not at all, but a page may be slow in coming.
 
 use super::balance::{ANYBODY, Seen, Standing};
 use super::moving::{Automove, Drain, Mover, NotMoved, Terms};
@@ -21,7 +21,7 @@ const KEEP_PAGES: u32 = 1;
 impl Standing {
     /// Whether it may give a page that is worth so much to another. Its only one, when it is at rest.
     fn may_give(&self, terms: &Terms, worth: f64) -> bool {
-        (self.pages > KEEP_PAGES || !self.busy) && self.worth * terms.gain <= worth
+        (self.pages > KEEP_PAGES || !self.busy || self.sparse) && self.worth * terms.gain <= worth
     }
 }
 
@@ -31,7 +31,7 @@ fn class(n: usize) -> Option<ClassId> {
 
 impl Store {
     /// Whether a page may be taken from its class.
-    fn pages_move(&self) -> bool {
+    pub(super) fn pages_move(&self) -> bool {
         self.config.evict && self.config.slab_pages.is_none()
     }
 
@@ -67,6 +67,7 @@ impl Store {
                     // another class needs pages, those of classes at rest are the reserve before its own are.
                     self.start_fairly(&mut mover, ANYBODY, |n, giver| {
                         giver.pages > KEEP_PAGES
+                            || giver.sparse
                             || needy.is_some_and(|(terms, (needy, worth))| {
                                 n != needy
                                     && giver.is_behind(terms.behind)
@@ -156,6 +157,8 @@ impl Store {
             Seen {
                 pages: class.pages,
                 chunks: class.chunks(),
+                used: class.used,
+                stored: class.tally.stored,
                 steps: class.hand_steps,
                 missed: if idle { 0.0 } else { self.returns.share(usize::from(id.0)) },
                 evicted: class.tally.evicted - class.tally.evicted_by_mover,

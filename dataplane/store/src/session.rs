@@ -5,10 +5,10 @@
 //! [`Guard::refresh`] releases the past. Fails: never; a wrong hint is `None`.
 #![allow(unsafe_code)]
 
+use super::allocate::{Last, Retries};
 use super::change::Change;
 use super::config::StoreError;
 use super::epoch::Participant;
-use super::evict::{Last, Retries};
 use super::hash::KeyHash;
 use super::index::Expect;
 use super::item::{ItemRef, Location};

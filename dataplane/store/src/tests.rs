@@ -10,8 +10,8 @@ mod own_cas;
 mod pressure;
 mod reserve;
 
+use super::allocate::Last;
 use super::change::{Change, NewValue, Replacement};
-use super::evict::Last;
 use super::index::Expect;
 use super::item_flags::Marks;
 use super::new_item::NewItem;

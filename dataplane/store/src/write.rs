@@ -7,8 +7,8 @@
 #![allow(unsafe_code)]
 
 use super::Store;
+use super::allocate::{Last, NAPS_MAX, Retries};
 use super::change::{NewValue, Replacement};
-use super::evict::{Last, NAPS_MAX, Retries};
 use super::hash::KeyHash;
 use super::index::{Expect, UpdateError};
 use super::item::{ItemRef, Location, Value};

@@ -222,13 +222,16 @@ pub(super) fn unused(flags: &ServeFlags) -> Vec<String> {
         Extended::Unused(typed) => Some(format!("-o {typed}")),
         Extended::Ssl(Ssl::KernelTls) => Some("-o ssl_kernel_tls".to_owned()),
         Extended::Ssl(Ssl::WbufSize(n)) => Some(format!("-o ssl_wbuf_size={n}")),
-        Extended::Ssl(_) if !clients.enable_ssl => Some("-o ssl_… without -Z".to_owned()),
         Extended::MaxconnsFast(_)
         | Extended::LruCrawler(_)
         | Extended::NoModern
         | Extended::Ssl(_)
         | Extended::IdleTimeout(_) => None,
     });
+    let tls = clients.options().any(
+        |o| matches!(o, Extended::Ssl(ssl) if !matches!(ssl, Ssl::KernelTls | Ssl::WbufSize(_))),
+    );
+    let tls = (tls && !clients.enable_ssl).then(|| "-o ssl_… without -Z".to_owned());
     let napi_ids = clients.napi_ids.map(|n| format!("-N {n}"));
     let tags = flags.listening().filter_map(|l| l.tag.as_ref().map(|t| format!("-l tag[{t}]")));
     let watts = flags.base_watts.and_then(|_| match (&flags.metrics, flags.energy) {
@@ -240,5 +243,12 @@ pub(super) fn unused(flags: &ServeFlags) -> Vec<String> {
     let manage = (flags.energy == Energy::Manage && !has_nic)
         .then(|| "--energy manage without a NIC in --port".to_owned());
     let energy = watts.into_iter().chain(manage);
-    large_pages.into_iter().chain(napi_ids).chain(tags).chain(options).chain(energy).collect()
+    large_pages
+        .into_iter()
+        .chain(napi_ids)
+        .chain(tags)
+        .chain(options)
+        .chain(tls)
+        .chain(energy)
+        .collect()
 }

@@ -4,7 +4,7 @@
 
 use super::idle::Limbo;
 use super::tally::Tally;
-use crate::layout::NIL;
+use crate::layout::{NIL, PAGE_UNITS};
 use crate::probation::Queue;
 use crate::sizes::SizeClass;
 
@@ -48,6 +48,8 @@ pub(crate) struct Class {
     pub(super) stored_before_release: u64,
     /// Chunks that are free and given out in turn, so on no list (`in_turn.rs`).
     pub(crate) free_in_turn: u32,
+    /// Units of larger chunks that its items were given since it had a page last (`allocate.rs`).
+    pub(crate) borrowed_units: u32,
 }
 
 impl Class {
@@ -74,6 +76,7 @@ impl Class {
             stored_before: 0,
             stored_before_release: 0,
             free_in_turn: 0,
+            borrowed_units: 0,
         }
     }
 
@@ -95,6 +98,11 @@ impl Class {
     /// Chunks that the class keeps free ahead of need.
     pub(crate) fn spare_wanted(&self) -> u32 {
         (self.chunks() / 16).min(SPARE_CHUNKS)
+    }
+
+    /// Whether its items were given as much memory of other classes as a page is.
+    pub(crate) fn is_due_a_page(&self) -> bool {
+        self.borrowed_units >= PAGE_UNITS
     }
 
     /// Chunks in the queue of the newest.

@@ -39,9 +39,9 @@ impl Slabs {
         self.try_grow(class, epochs, reserve) == Grown::Yes
     }
 
-    /// Gives the class a page from the pool. The last `reserve` pages only to a class without.
+    /// Gives the class a page from the pool. The last `reserve` pages only to a class without, if it is due one.
     pub(crate) fn try_grow(&self, class: &mut Class, epochs: &Epochs, reserve: u32) -> Grown {
-        let reserve = if class.pages == 0 { 0 } else { reserve };
+        let reserve = if class.pages == 0 && class.is_due_a_page() { 0 } else { reserve };
         let page = match self.take_page(epochs, reserve) {
             Ok(page) => page,
             Err(why) => return why,
@@ -81,6 +81,7 @@ impl Slabs {
             put(&next.ring_prev, page);
         }
         class.pages += 1;
+        class.borrowed_units = 0;
         class.queue.make_room(class.chunks());
     }
 

@@ -322,3 +322,25 @@ fn only_pages_that_are_asked_for_stay() {
     assert!((0..40).all(|_| pass(&mut s) * 10 > keys.len() * 9));
     assert!(store.stats().pages_moved <= moved + 2, "{:?}", store.stats());
 }
+
+/// The same: the few items of such classes find room in chunks of others, and all pages go to who needs them.
+#[test]
+fn a_few_items_of_each_size_stay_beside_a_busy_class() {
+    let store = store(32 * PAGE);
+    let mut s = store.session().unwrap();
+    let keys = one_in_each(&mut s);
+    let pass = |s: &mut Session| {
+        let hot = ask(&store, s, "hot", 8_000, 2_000);
+        let there = keys.iter().zip(strays()).filter(|(key, len)| {
+            let there = get(&s.pin(), key).is_some();
+            assert!(there || put(s, key, &vec![b's'; *len], 0).is_ok());
+            there
+        });
+        (there.count(), hot)
+    };
+    let all = (keys.len(), 8_000);
+    assert!((0..40).any(|_| pass(&mut s) == all), "{:?}", store.stats());
+    let moved = store.stats().pages_moved;
+    assert!((0..40).all(|_| pass(&mut s) == all), "{:?}", store.stats());
+    assert!(store.stats().pages_moved <= moved + 2, "{:?}", store.stats());
+}
