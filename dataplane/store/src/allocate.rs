@@ -2,7 +2,7 @@
 //!
 //! When memory is full, a class without a page does not get one at once: that may cost thousands of items their
 //! places, and the class may never store a second item. Its items get chunks of the next larger class that has
-//! pages, until these were as much memory as a page is. Then the class is due one. If all classes with pages have
+//! pages, until these were as much memory as a page is. Then the class is due the next free page. If all classes with pages have
 //! much larger chunks, a class whose chunks are a few times as large gets a page, so that further sizes find room there.
 //!
 //! In: a class and a length. Out: a chunk that is the caller's alone. Every loop here is bounded, and so is each
@@ -142,7 +142,7 @@ impl Store {
         retries: &mut Retries,
     ) -> Option<Location> {
         loop {
-            let lender = if chunks == 1 { self.lender(id) } else { id };
+            let lender = if chunks == 1 && !retries.has_slept() { self.lender(id) } else { id };
             let mut class = self.slabs.lock(lender);
             if let Some(loc) = self.take_chunk(&mut class, bytes, false, last) {
                 let units = class.size.units;
@@ -226,7 +226,8 @@ impl Store {
     /// Which class the next chunk for an item of class `id` is to come from.
     fn lender(&self, id: ClassId) -> ClassId {
         let class = self.slabs.lock(id);
-        if !self.pages_move() || class.chunks_to_keep() > 0 || class.is_due_a_page() {
+        let lends = self.pages_move() && !self.slabs.is_in_turn();
+        if !lends || class.chunks_to_keep() > 0 || class.is_due_a_page() {
             return id;
         }
         drop(class);
@@ -241,8 +242,11 @@ impl Store {
         let pages = self.slabs.limit_pages().saturating_sub(RESERVE_PAGES + 1).max(1);
         let units = |class: Option<&SizeClass>| class.map_or(1, |class| class.units);
         let (first, last) = (units(self.slabs.sizes().first()), units(self.slabs.sizes().last()));
-        let serves_all = |factor: &u32| factor.saturating_pow(pages) >= last / first;
-        (LENT_FACTOR_MIN..=last).find(serves_all).unwrap_or(last)
+        let mut factor = LENT_FACTOR_MIN;
+        while factor.saturating_pow(pages) < last / first {
+            factor *= 2;
+        }
+        factor
     }
 
     /// Larger classes, up to so many times as large.

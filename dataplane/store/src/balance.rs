@@ -17,8 +17,10 @@ use std::mem;
 pub(super) struct Seen {
     pub(super) pages: u32,
     pub(super) chunks: u32,
-    /// Of these, chunks in use.
-    pub(super) used: u32,
+    /// Few of these are in use, and pages are few.
+    pub(super) little_used: bool,
+    /// It has no page, and is due one.
+    pub(super) due: bool,
     /// Items stored so far.
     pub(super) stored: u64,
     /// Chunks that the hand has judged so far.
@@ -43,9 +45,12 @@ pub(super) struct Standing {
     ahead: f64,
     /// It evicted since the last look.
     pub(super) busy: bool,
-    /// It uses little of its only page, and nothing was stored in it since the last look.
+    /// It uses little of its only page, and nothing was stored in it in the last turn.
     pub(super) sparse: bool,
-    stored_seen: u64,
+    due: bool,
+    /// Items that were stored when the last turn ended, and by now.
+    stored_by_then: u64,
+    stored_now: u64,
 }
 
 impl Standing {
@@ -62,9 +67,6 @@ impl Standing {
 
 /// Rounds that a hand can be ahead or behind. What is further off is long ago.
 const AHEAD_MAX: f64 = 1.0;
-
-/// A class that uses one chunk in so many of its only page can do with chunks of a larger class.
-const SPARSE_SHARE: u32 = 16;
 
 /// How many pages a giver's hand must be behind, when any class may be the giver.
 pub(super) const ANYBODY: f64 = f64::NEG_INFINITY;
@@ -85,8 +87,9 @@ impl Balance {
             // Counts can be reset, and then be less than they were.
             let steps = seen.steps.saturating_sub(class.steps);
             class.busy = seen.evicted > class.evicted;
-            let rests = mem::replace(&mut class.stored_seen, seen.stored) == seen.stored;
-            class.sparse = rests && seen.pages == 1 && seen.used <= seen.chunks / SPARSE_SHARE;
+            (class.due, class.stored_now) = (seen.due, seen.stored);
+            let rests = class.stored_by_then == seen.stored;
+            class.sparse = rests && seen.pages == 1 && seen.little_used;
             (class.steps, class.evicted, class.pages) = (seen.steps, seen.evicted, seen.pages);
             if seen.pages == 0 {
                 (class.ahead, class.worth) = (0.0, 0.0);
@@ -111,6 +114,16 @@ impl Balance {
     pub(super) fn needy(&self) -> Option<(usize, f64)> {
         let busy = self.0.iter().enumerate().filter(|(_, c)| c.busy && c.ahead > 0.0);
         busy.max_by(|(_, a), (_, b)| a.ahead.total_cmp(&b.ahead)).map(|(n, c)| (n, c.worth))
+    }
+
+    /// A turn of housekeeping ends.
+    pub(super) fn end_turn(&mut self) {
+        self.0.iter_mut().for_each(|class| class.stored_by_then = class.stored_now);
+    }
+
+    /// Whether a class has no page and is due one.
+    pub(super) fn is_any_due(&self) -> bool {
+        self.0.iter().any(|class| class.due)
     }
 
     /// Pages of a class.
@@ -153,8 +166,16 @@ impl Balance {
 mod tests {
     use super::*;
 
-    const CALM: Seen =
-        Seen { pages: 10, chunks: 1000, used: 1000, stored: 0, steps: 0, evicted: 0, missed: 0.0 };
+    const CALM: Seen = Seen {
+        pages: 10,
+        chunks: 1000,
+        little_used: false,
+        due: false,
+        stored: 0,
+        steps: 0,
+        evicted: 0,
+        missed: 0.0,
+    };
 
     /// A class whose hand has made `steps`, in order to evict.
     fn busy(steps: u64) -> Seen {
@@ -168,7 +189,7 @@ mod tests {
     #[test]
     fn whose_hand_stands_still_gives_to_whose_goes_round() {
         let mut b = Balance::new(4);
-        let nobody = Seen { pages: 0, chunks: 0, used: 0, ..CALM };
+        let nobody = Seen { pages: 0, chunks: 0, ..CALM };
         b.look([CALM, busy(200), CALM, nobody].into_iter());
         assert_eq!(b.needy(), Some((1, 0.0)));
         // A fifth of a round of one class in three: behind by a fifteenth, and a page is a tenth.

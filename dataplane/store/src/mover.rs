@@ -2,8 +2,8 @@
 //!
 //! In: housekeeping's turn, or a class that finds no page at all. Out: pages in the pool.
 //! Four reasons to move one: more are in use than may be; the reserve for classes without pages is gone; a class
-//! without pages needs one now; classes are out of step (`balance`). A class at rest, or one that uses little of its
-//! only page and stores nothing, may lose it, and with it its items: what is stored again finds chunks of other
+//! without pages needs one now; classes are out of step (`balance`). A class at rest, or where pages are few one that
+//! uses little of its only page and stores nothing, may lose it, and with it its items: what is stored again finds chunks of other
 //! classes (`allocate.rs`). Where classes have their pages from the start, none is moved. How it is emptied:
 //! `drain.rs`. Fails: not at all, but a page may be slow in coming.
 
@@ -14,6 +14,9 @@ use super::state::Store;
 
 /// Pages kept for classes that have none.
 pub(super) const RESERVE_PAGES: u32 = 1;
+
+/// A class that uses one chunk in so many of its only page can do with chunks of a larger class.
+const LITTLE_SHARE: u32 = 16;
 
 /// Pages that a class keeps when others need them more, unless it is at rest.
 const KEEP_PAGES: u32 = 1;
@@ -62,12 +65,13 @@ impl Store {
                 self.start(&mut mover, ANYBODY, |_, _| true);
             } else {
                 let needy = mover.automove.terms().zip(mover.balance.needy());
+                let is_due = mover.balance.is_any_due();
                 if free < RESERVE_PAGES {
                     // A class's only page is not taken for a reserve: it would be asked back at once. But where
                     // another class needs pages, those of classes at rest are the reserve before its own are.
                     self.start_fairly(&mut mover, ANYBODY, |n, giver| {
                         giver.pages > KEEP_PAGES
-                            || giver.sparse
+                            || giver.sparse && (is_due || needy.is_some())
                             || needy.is_some_and(|(terms, (needy, worth))| {
                                 n != needy
                                     && giver.is_behind(terms.behind)
@@ -85,6 +89,7 @@ impl Store {
                     }
                 }
             }
+            mover.balance.end_turn();
         }
         self.go_on(&mut mover, false);
     }
@@ -149,6 +154,7 @@ impl Store {
     /// Takes note of how each class stands.
     fn look(&self, mover: &mut Mover) {
         self.returns.fade();
+        let few_pages = (self.slabs.limit_pages() as usize) < 2 * self.slabs.sizes().len();
         let seen = self.slabs.class_ids().map(|id| {
             let class = self.slabs.lock(id);
             // A page that is free costs no item its place.
@@ -157,7 +163,8 @@ impl Store {
             Seen {
                 pages: class.pages,
                 chunks: class.chunks(),
-                used: class.used,
+                little_used: few_pages && class.used <= class.chunks() / LITTLE_SHARE,
+                due: class.pages == 0 && class.is_due_a_page(),
                 stored: class.tally.stored,
                 steps: class.hand_steps,
                 missed: if idle { 0.0 } else { self.returns.share(usize::from(id.0)) },

@@ -21,7 +21,7 @@ use gpu::{
     ReqDesc, Verb, Verdict, WholeReply,
 };
 use memcache::KEY_MAX_BYTES;
-use memcache::binary::REQUEST_MAGIC;
+use memcache::binary::{HEADER_BYTES, REQUEST_MAGIC};
 use std::sync::Arc;
 use store::{KeyHash, Location, Store};
 use wire::ipv4::{PLAIN_L3, PLAIN_L4};
@@ -332,7 +332,11 @@ fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc) -> bool {
         Verdict::HINTED => {
             let is_its = match (desc.verb, text) {
                 (Verb::META_GET, [b'm', b'g', b' ', ..]) => true,
-                (verb, [REQUEST_MAGIC, op, ..]) => hinted::verb_of(*op) == Some(verb),
+                (verb, [REQUEST_MAGIC, packet @ ..]) => {
+                    let [key, ..] = &desc.keys;
+                    usize::from(key.off) == text_off + HEADER_BYTES
+                        && hinted::binary(packet) == Some((verb, key.len.into()))
+                }
                 _ => false,
             };
             is_its && keys(desc, frame).count() == usize::from(desc.n_keys)

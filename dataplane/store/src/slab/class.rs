@@ -48,7 +48,7 @@ pub(crate) struct Class {
     pub(super) stored_before_release: u64,
     /// Chunks that are free and given out in turn, so on no list (`in_turn.rs`).
     pub(crate) free_in_turn: u32,
-    /// Units of larger chunks that its items were given since it had a page last (`allocate.rs`).
+    /// Units of chunks that other classes lent its items since it had a page last (`allocate.rs`).
     pub(crate) borrowed_units: u32,
 }
 
@@ -100,7 +100,7 @@ impl Class {
         (self.chunks() / 16).min(SPARE_CHUNKS)
     }
 
-    /// Whether its items were given as much memory of other classes as a page is.
+    /// Whether other classes lent it as much memory as a page is.
     pub(crate) fn is_due_a_page(&self) -> bool {
         self.borrowed_units >= PAGE_UNITS
     }

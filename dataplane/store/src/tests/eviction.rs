@@ -234,6 +234,22 @@ fn one_item_of_each_further_size_costs_few_others() {
     }
 }
 
+/// The last page goes to the fourth size, and none is taken for a reserve from those that have a few items.
+#[test]
+fn a_store_with_hardly_anything_in_it_keeps_that() {
+    let store = store(8 << 20);
+    let mut s = store.session().unwrap();
+    let lens = [100, 1_000, 10_000, 100_000];
+    let keys: Vec<_> = lens.iter().map(|len| format!("key-{len}").into_bytes()).collect();
+    for (key, len) in keys.iter().zip(lens) {
+        assert_eq!(put(&mut s, key, &vec![b'v'; len], 0), Ok(()));
+        (0..20).for_each(|_| store.housekeep());
+    }
+    let st = store.stats();
+    assert_eq!((st.pages_free, st.evictions, st.pages_moved), (0, 0, 0), "{st:?}");
+    assert!(keys.iter().all(|key| value_of(&mut s, key).is_some()));
+}
+
 /// As soon as chunks of others were as much as a page is.
 #[test]
 fn a_size_that_stays_gets_a_page() {

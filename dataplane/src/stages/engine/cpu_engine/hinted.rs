@@ -36,7 +36,7 @@ fn meta(line: &[u8]) -> Option<usize> {
 }
 
 /// What a binary get of this opcode asks.
-pub(super) fn verb_of(op: u8) -> Option<Verb> {
+fn verb_of(op: u8) -> Option<Verb> {
     match op {
         opcode::GET | opcode::GETQ => Some(Verb::BINARY_GET),
         opcode::GETK | opcode::GETKQ => Some(Verb::BINARY_GETK),
@@ -45,7 +45,7 @@ pub(super) fn verb_of(op: u8) -> Option<Verb> {
 }
 
 /// What a binary get that is a whole datagram asks, and the bytes of its key, given what follows the magic byte.
-fn binary(packet: &[u8]) -> Option<(Verb, usize)> {
+pub(super) fn binary(packet: &[u8]) -> Option<(Verb, usize)> {
     let &[op, k1, k0, extras, kind, _, _, b3, b2, b1, b0, ..] = packet else { return None };
     let len = usize::from(u16::from_be_bytes([k1, k0]));
     let only_key = (extras, kind) == (0, 0) && [b3, b2, b1, b0] == [0, 0, k1, k0];

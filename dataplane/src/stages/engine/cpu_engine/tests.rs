@@ -125,6 +125,31 @@ fn padding_behind_the_datagram_is_not_read() {
     assert_eq!((desc.verdict, desc.payload_len), (Verdict::READY, 7));
 }
 
+/// What is hinted of a binary get may be answered by a device's reply, so that no part of the datagram may be left out.
+#[test]
+fn a_binary_get_that_is_hinted_is_the_whole_datagram() {
+    let entry = Entry { flags: EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD), ..Entry::default() };
+    let get = |opcode, key: &[u8]| {
+        let len = u8::try_from(key.len()).unwrap();
+        let head = [0x80, opcode, 0, len, 0, 0, 0, 0, 0, 0, 0, len];
+        [&head[..], &[0; 12], key].concat()
+    };
+    let (frame, right) = ask(&get(0x0d, b"ab"));
+    assert_eq!((right.verdict, right.verb), (Verdict::HINTED, Verb::BINARY_GETK));
+    assert!(is_possible(&frame, &entry, &right));
+    let [key, ..] = right.keys;
+    for (verb, off, len) in [(2, 0, 0), (3, 1, 0), (3, 0, 1), (3, 1, 255)] {
+        let mut wrong = ReqDesc { verb: Verb(verb), ..right };
+        wrong.keys[0] = KeyDesc { off: key.off + off, len: key.len.wrapping_add(len), ..key };
+        assert!(!is_possible(&frame, &entry, &wrong), "{wrong:?}");
+    }
+    let (frame, slow) = ask(&[get(0x0d, b"ab"), get(0x0d, b"cd")].concat());
+    assert_eq!(slow.verdict, Verdict::SLOW);
+    let ReqDesc { payload_len, .. } = slow;
+    let wrong = ReqDesc { payload_len, ..right };
+    assert!(!is_possible(&frame, &entry, &wrong));
+}
+
 #[test]
 fn what_this_engine_says_is_possible_and_little_else() {
     let entry = Entry { flags: EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD), ..Entry::default() };
