@@ -11,7 +11,6 @@ use super::index::Expect;
 use super::item::Location;
 use super::item_flags::Inherits;
 use super::layout::{WHOLE_MAX_BYTES, len_bytes};
-use super::mover::RESERVE_PAGES;
 use super::new_item::PlainItem;
 use super::slab::{Class, Unlinked};
 use arrayvec::ArrayVec;
@@ -65,15 +64,12 @@ impl Store {
             }
             held = held.filter(|class| class.id == id);
             let class = held.get_or_insert_with(|| self.slabs.lock(id));
-            // Its items are lent chunks, one at a time.
-            if class.pages == 0 && !self.slabs.grow(class, &self.epochs, RESERVE_PAGES) {
-                continue;
-            }
             n = n.min(u32::try_from(reserved.remaining_capacity()).unwrap_or(0));
             let [key_len, value_len] = [key_len, value_len].map(|n| u32::try_from(n).unwrap_or(0));
             let to = |loc| reserved.push(Reserved { loc, key_len, value_len });
             let all = self.take_chunks(class, n, len_bytes, to);
-            if !all || reserved.is_full() {
+            // A class without a page is lent chunks, one at a time.
+            if !all && class.pages > 0 || reserved.is_full() {
                 break;
             }
         }
