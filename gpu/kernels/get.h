@@ -95,7 +95,7 @@ __device__ __forceinline__ void get_plain(const Index &index, u32 mine, GetShare
   Wide hash;
   if (!find_plain(s, mine, key)) return;
   if (!siphash(index.key, key, hash)) return;
-  Found found = Search::look_up(index, s.work.order.now, key, hash, VERB_GET);
+  Found found = Search::look_up(index, s.work.order.now, key, hash, kind_of(key.len, VERB_GET));
   u32 *words = s.descs[mine];
   u32 off = key.off | key.len << 16;
   store16(words, make_uint4(VERDICT_READY | VERB_GET << 16 | 1 << 24, off + (6 << 16) - 4, 0, 0));

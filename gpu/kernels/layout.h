@@ -23,6 +23,8 @@ enum : u8 {
 };
 // ReqDesc.verb
 enum : u8 { VERB_GET = 0, VERB_GETS = 1, VERB_BINARY_GET = 2, VERB_BINARY_GETK = 3, VERB_META_GET = 4 };
+// RowFacts.verb: behind this bit the number of an mg's flags.
+enum : u32 { ROW_FLAGS_BIT = 4 };
 // KeyDesc.hint
 enum : u8 { HINT_UNKNOWN = 0, HINT_HIT = 1, HINT_MISS = 2, HINT_ROW = 3 };
 // Op.kind
@@ -62,7 +64,8 @@ struct RowFacts {
   u32 expiry, signature;
 };
 
-// The text of a reply, as the host wrote it; behind that of a packet, its key.
+// The text of a reply, as the host wrote it; behind that of a packet, its key; behind that to an mg, the request's line from
+// the key on, each flag a blank and a letter.
 struct alignas(16) Row {
   RowFacts facts;
   u8 text[ROW_TEXT_MAX];

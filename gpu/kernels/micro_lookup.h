@@ -15,7 +15,7 @@ template <class Search> __device__ inline void look_keys_up(const MicroLookupPar
     FrameKey asked = {frame, 0, p.key_bytes};
     Wide hash;
     siphash(p.index.key, asked, hash);
-    Found found = Search::look_up(p.index, p.now, asked, hash, VERB_GET);
+    Found found = Search::look_up(p.index, p.now, asked, hash, kind_of(p.key_bytes, VERB_GET));
     at<u64>(p.results)[i] = found.hint | u64(found.location) << 32;
   }
 }

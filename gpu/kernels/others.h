@@ -7,7 +7,8 @@
 #include "siphash.h"
 
 // `Asked.key`: the positions of the key's first byte and behind its last one; 0 of a key that only the
-// descriptor shows. `Asked.desc`: the position of its KeyDesc, and the key's offset.
+// descriptor shows. `Asked.desc`: the position of its KeyDesc, and the key's offset. With rows that KeyDesc's second word
+// is, of an mg whose key has flags behind it or nothing, where its line ends.
 enum : u32 { ASKED_TO = 1u << 16, ASKED_OFF = 1u << 16, ASKED_UNSTAGED = 0 };
 
 // Puts a key on the helper warp's list, whose end is at `list`.
@@ -17,9 +18,16 @@ __device__ __forceinline__ void ask(GetShared &s, u32 &list, u32 key, u32 desc) 
 
 // The keys of a request, as far as they may be keys; `first_key` is what `Asked.desc` is of a key at
 // position 0. Returns the descriptor's first word.
+template <class Search>
 __device__ __forceinline__ u32 read_line(GetShared &s, Reader &reader, u32 &list, u32 first_key) {
-  // All that matters of an `mg`.
+  // Without rows the key is all that matters of an `mg`.
   u32 line = reader.word == WORD_MG ? reader.stop : reader.line, from = reader.key;
+  if constexpr (Search::HAS_ROWS) {
+    // A flag that is one is a blank and a letter.
+    u32 flags = reader.line - line;
+    if (reader.word == WORD_MG && (flags == 0 || int(load_shared_byte(&s, line) == ' ') & int(flags % 2 == 0)))
+      store_shared8(&s, first_key + from * ASKED_OFF & 0xffff, 0, reader.line);
+  }
   // How many there are, as a descriptor's first word has it.
   constexpr u32 ONE = 1u << 24, MOST = KEYS_MAX * ONE;
   u32 n = ONE;
@@ -78,6 +86,7 @@ __device__ __forceinline__ void read_longs(const PacketRegion &packets, u32 mine
 
 // Reads a request that is not plain, and puts its keys on the list. What is longer than what there is of
 // it is read where it lies, or, if it `may_wait`, later.
+template <class Search>
 __device__ __forceinline__ void read_other(const PacketRegion &packets, u32 mine, bool may_wait,
                                            Reader &reader, AskedList &list, GetShared &s) {
   u32 *words = s.descs[mine];
@@ -85,7 +94,7 @@ __device__ __forceinline__ void read_other(const PacketRegion &packets, u32 mine
   u32 first_key = key_at - reader.base * ASKED_OFF, first, text = reader.payload;
   store16(words + 4, make_uint4(0, 0, 0, 0));
   if (reader.word) {
-    first = read_line(s, reader, list.end, first_key);
+    first = read_line<Search>(s, reader, list.end, first_key);
   } else if ((reader.fits ? reader.end : reader.text) > reader.limit) {
     if (int(may_wait) & int(reader.fits) & int(reader.text <= reader.limit)) {
       atomicAdd(&list.longs, 1u << mine % 32);
@@ -137,7 +146,8 @@ __device__ __forceinline__ void get_asked(const PacketRegion &packets, const Ind
     Frame frame = open_frame(packets, s.entries[request], s.frames[request]);
     FrameKey key = {frame, where & 0xffff, where >> 16};
     siphash(index.key, key, hash);
-    found = Search::look_up(index, s.work.order.now, key, hash, verb);
+    u32 kind = verb == VERB_META_GET ? u32(KIND_NONE) : kind_of(key.len, verb);
+    found = Search::look_up(index, s.work.order.now, key, hash, kind);
   } else {
     u32 from = asked.key % ASKED_TO, to = asked.key / ASKED_TO, len = to - from;
     if (!(int(len - 1 < KEY_BYTES_MAX) & int(load_shared_byte(&s, to) == ' '))) {
@@ -147,7 +157,13 @@ __device__ __forceinline__ void get_asked(const PacketRegion &packets, const Ind
     where = asked.desc / ASKED_OFF + len * 65536;
     StagedKey<false> key = {&s, from & ~3u, from * 8, from, len};
     siphash(index.key, key, hash);
-    found = Search::look_up(index, s.work.order.now, key, hash, verb);
+    u32 kind = kind_of(len, verb);
+    if (Search::HAS_ROWS && verb == VERB_META_GET) {
+      u32 end = load_shared(&s, desc + 4);
+      kind = end ? kind_of(len, verb, (end - to) / 2) : u32(KIND_NONE);
+      key.len = end - from;
+    }
+    found = Search::look_up(index, s.work.order.now, key, hash, kind);
   }
   store_shared8(&s, desc, where | found.hint << 24, found.location);
   if (Search::KNOWS_VALUES && s.work.order.heads) keep_values(s, request_of(s, desc), found);
@@ -163,12 +179,12 @@ __device__ __forceinline__ void get_others(const PacketRegion &packets, const In
   u32 end_at = begin + 32 * KEYS_MAX * u32(sizeof(Asked)), end, longs;
   store_shared8(&s, end_at, begin, 0);
   __syncwarp();
-  if (is_other) read_other(packets, mine, true, reader, list, s);
+  if (is_other) read_other<Search>(packets, mine, true, reader, list, s);
   __syncwarp();
   load_shared8(&s, end_at, end, longs);
   if (longs) {
     read_longs(packets, mine, longs, reader, s);
-    if (longs >> mine % 32 & 1) read_other(packets, mine, false, reader, list, s);
+    if (longs >> mine % 32 & 1) read_other<Search>(packets, mine, false, reader, list, s);
     __syncwarp();
     end = load_shared(&s, end_at);
   }

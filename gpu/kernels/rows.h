@@ -1,5 +1,5 @@
-// Rows: the text of a reply for each key that is hot, written by the host; of a key that is asked for by several
-// verbs, one for each. Sets of 16 ways; a way has a signature of 32 bits, 0 if it is empty, and a row of its own.
+// Rows: the text of a reply for each key that is hot, written by the host; of a key that is asked for in several
+// forms, one for each: by several verbs, or by `mg` with other flags. Sets of 16 ways; a way has a signature of 32 bits, 0 if it is empty, and a row of its own.
 //
 // Searches and updates run at the same time, and a search may see any mixture. What it finds by a
 // signature is believed only if no way of that signature was written since the batch was sent: the host's
@@ -15,13 +15,13 @@ __device__ __forceinline__ const u8 *row_at(const RowTable &table, u32 way) {
   return at<const u8>(table.rows) + u64(way) * sizeof(Row);
 }
 
-// Whether the row is this key's, for this verb.
-template <class Key> __device__ __forceinline__ bool row_has(const u8 *row, const Key &key, u32 verb) {
+// Whether the row has this key, or what an `mg` has from its key on, for this kind of request.
+template <class Key> __device__ __forceinline__ bool row_has(const u8 *row, const Key &key, u32 kind) {
   const u32 *words = reinterpret_cast<const u32 *>(row);
   u32 len = key.len, first = ROW_LINE_KEY;
-  // Behind the text of a packet.
-  if (verb > VERB_GETS) first = (u32(sizeof(RowFacts)) + (load_relaxed(words) & 0xffff) + 3) / 4;
-  bool same = int((load_relaxed(words + 1) & 0xffff) == (len | verb << 8)) &
+  // Behind the text.
+  if (kind >> 8 > VERB_GETS) first = (u32(sizeof(RowFacts)) + (load_relaxed(words) & 0xffff) + 3) / 4;
+  bool same = int((load_relaxed(words + 1) & 0xffff) == kind) &
               int(4 * first + len <= u32(sizeof(Row)) - 4);
 #pragma unroll 1
   for (u32 from = 0; same && from < len; from += 4) {
@@ -33,9 +33,9 @@ template <class Key> __device__ __forceinline__ bool row_has(const u8 *row, cons
   return same;
 }
 
-// The key's row for this verb, by the number of its way.
+// The row, by the number of its way.
 template <class Key>
-__device__ __forceinline__ Found find_row(const RowTable &table, const Key &key, Wide hash, u32 verb) {
+__device__ __forceinline__ Found find_row(const RowTable &table, const Key &key, Wide hash, u32 kind) {
   if (table.n_sets == 0) return {HINT_UNKNOWN, 0, nullptr};
   u32 signature = hash.low > 1 ? hash.low : 1, first = __umulhi(hash.high, table.n_sets) * WAYS;
   const u32 *signatures = at<const u32>(table.signatures) + first;
@@ -47,7 +47,7 @@ __device__ __forceinline__ Found find_row(const RowTable &table, const Key &key,
 #pragma unroll 1
     for (; fits; fits &= fits - 1) {
       u32 way = first + i + u32(__ffs(int(fits)) - 1);
-      if (row_has(row_at(table, way), key, verb)) return {HINT_ROW, way, nullptr};
+      if (row_has(row_at(table, way), key, kind)) return {HINT_ROW, way, nullptr};
     }
   }
   return {HINT_UNKNOWN, 0, nullptr};
@@ -58,7 +58,7 @@ struct RowSearch {
   enum : bool { KNOWS_VALUES = false, HAS_ROWS = true };
 
   template <class Key>
-  static __device__ __forceinline__ Found look_up(const Index &index, u32, const Key &key, Wide hash, u32 verb) {
-    return find_row(index.rows, key, hash, verb);
+  static __device__ __forceinline__ Found look_up(const Index &index, u32, const Key &key, Wide hash, u32 kind) {
+    return find_row(index.rows, key, hash, kind);
   }
 };

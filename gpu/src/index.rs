@@ -12,6 +12,7 @@
 
 mod feed;
 mod filter;
+mod form;
 mod row;
 mod rows;
 mod source;
@@ -19,6 +20,7 @@ mod updater;
 
 pub use feed::Feed;
 pub use filter::{FILTER_WORDS, Filter, Stale, Stamp, signature};
+pub use form::Form;
 pub use source::{Found, Source};
 pub use updater::{Schedule, Updater, UpdaterCounters};
 

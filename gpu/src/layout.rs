@@ -88,7 +88,7 @@ impl Verdict {
     /// Not to be answered; `reason` says why.
     pub const BAD: Self = Self(2);
     /// Parse it on the CPU with the strict parser; the keys listed are the ones it will look for,
-    /// with their hints. A binary get that has a whole reply is answered by that, without the parser.
+    /// with their hints. One that has a whole reply is answered by that, without the parser.
     pub const HINTED: Self = Self(3);
 }
 
@@ -126,11 +126,6 @@ impl Verb {
     pub const BINARY_GETK: Self = Self(3);
     /// `mg`.
     pub const META_GET: Self = Self(4);
-
-    /// Whether a device may have rows of replies to it.
-    pub fn has_rows(self) -> bool {
-        matches!(self, Self::GET | Self::GETS | Self::BINARY_GET | Self::BINARY_GETK)
-    }
 }
 
 /// What the engine's index says about a key. A proposal, never the truth (D1).
@@ -259,7 +254,7 @@ pub struct RowFacts {
     pub item_class: u8,
     /// Bytes of the key.
     pub key_len: u8,
-    /// What the text replies to.
+    /// What the text replies to. Of an `mg` the bits from 4 on are the number of its flags.
     pub verb: Verb,
     /// In a row the ones-complement sum of the text, in network order, folded. In a [`WholeReply`] that
     /// of all that the UDP checksum covers.

@@ -291,7 +291,7 @@ fn changes_of_the_index_come_beside_kernels_that_stay() {
     let mut updater = Updater::new(&offload, Arc::clone(&feed), source, schedule).unwrap();
     let mut worker = Worker::new(&offload, 64).unwrap();
     all_are_answered(std::slice::from_mut(&mut worker));
-    feed.note(7);
+    feed.note(7, None);
     let begun = Instant::now();
     assert_eq!(updater.turn(), 1);
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());

@@ -8,7 +8,7 @@ use gpu::card::{Card, CardError};
 use gpu::faulty::{FaultyCard, Switches};
 use gpu::host::HostMemory;
 use gpu::index::{
-    Feed, Found, IndexConfig, IndexKind, SHARES_DEFAULT, Schedule, Source, Stale, Updater,
+    Feed, Form, Found, IndexConfig, IndexKind, SHARES_DEFAULT, Schedule, Source, Stale, Updater,
     UpdaterCounters, signature,
 };
 use gpu::offload::{Fault, GpuEngine, Mode, Offload, OffloadConfig};
@@ -111,12 +111,12 @@ impl World {
 
     fn put(&self, key: &[u8], location: u32) {
         self.items.lock().unwrap().insert(hash(key), (key.to_vec(), location));
-        self.feed.note(hash(key));
+        self.feed.note(hash(key), Some(Form::GET));
     }
 
     fn remove(&self, key: &[u8]) {
         self.items.lock().unwrap().remove(&hash(key));
-        self.feed.note(hash(key));
+        self.feed.note(hash(key), Some(Form::GET));
     }
 
     /// Writes the request in a slot: a UDP header at 34 whose checksum nobody looks at.
@@ -194,7 +194,7 @@ fn the_index_follows_and_batches_are_answered_in_every_mode() {
             world.remove(keys[1]);
             world.remove(keys[2]);
             world.remove(keys[3]);
-            world.feed.note(hash(keys[0]));
+            world.feed.note(hash(keys[0]), Some(Form::GET));
             assert_eq!(updater.turn(), 5);
             assert_eq!(world.ask(&mut engine, &keys), [hit(70), miss, miss, miss]);
             let counters = updater.counters();

@@ -7,7 +7,9 @@
 use gpu::bench::{Bench, Sizes};
 use gpu::card::Card;
 use gpu::host::HostMemory;
-use gpu::index::{Feed, Found, IndexConfig, IndexKind, SHARES_DEFAULT, Schedule, Source, Updater};
+use gpu::index::{
+    Feed, Form, Found, IndexConfig, IndexKind, SHARES_DEFAULT, Schedule, Source, Updater,
+};
 use gpu::offload::{GpuEngine, Mode, Offload, OffloadConfig};
 use gpu::params::{HashKey, Op};
 use gpu::simt::SimtCard;
@@ -88,7 +90,7 @@ impl World {
         let keep = Box::new(Arc::clone(&memory));
         let offload = Offload::new(Arc::clone(card), packets, keep, config).unwrap();
         let feed = Arc::new(Feed::new(512));
-        (0..KEYS).for_each(|n| feed.note(hash(n)));
+        (0..KEYS).for_each(|n| feed.note(hash(n), Some(Form::GET)));
         let mut updater =
             Updater::new(&offload, feed, Box::new(AllKeys), Schedule::default()).unwrap();
         let mut looked = 0;

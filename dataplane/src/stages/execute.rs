@@ -3,7 +3,7 @@
 //! In: a batch that an engine is done with. Out: a [`Reply`] per request that gets one, in the
 //! request's own slot where it fits. Every hint is checked against the item itself (D1): a stale,
 //! torn or wrong one costs a look-up in the host index, never a wrong byte. A miss is a reply.
-//! A plain `get` is answered by `fast_get`, and so is a binary one with a whole reply; the usual `set` by `fast_set`.
+//! A plain `get` is answered by `fast_get`, and so is what has a whole reply; the usual `set` by `fast_set`.
 //! Everything else (descriptors that are `SLOW` or `HINTED`, and what `fast_get` cannot answer) goes through the
 //! strict parser and the commands (D3). All end in the same observation. Neither is the stage `fast_path`, which runs before.
 
@@ -20,7 +20,7 @@ use crate::reply::{REPLY_DATAGRAMS_MAX, Reply};
 use driver_shim::{Frame, Region};
 use fast_get::{FastGet, Unfit, headers};
 use gpu::index::Filter;
-use gpu::{Batch, Entry, Outcome, ReqDesc, Verdict};
+use gpu::{Batch, Entry, Outcome, ReqDesc, Verb, Verdict};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use store::Session;
@@ -125,9 +125,11 @@ impl Execute {
                         counters.drop_frame(frame, entry.mark.into(), DropReason::Unread);
                         continue;
                     }
-                    // Whole replies there are to binary gets alone, of these.
-                    Verdict::HINTED if have_binary => prepared
+                    Verdict::HINTED => prepared
                         .reply
+                        .filter(
+                            |_| if desc.verb == Verb::META_GET { have_text } else { have_binary },
+                        )
                         .and_then(|reply| look_up.with_whole(&mut frame, entry, desc, reply))
                         .ok_or(Unfit),
                     _ => Err(Unfit),

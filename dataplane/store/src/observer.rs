@@ -6,8 +6,7 @@
 use super::hash::KeyHash;
 use super::item::ItemRef;
 use super::slab::ClassId;
-use gpu::Verb;
-use gpu::index::Feed;
+use gpu::index::{Feed, Form};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -52,9 +51,9 @@ impl Replicas {
     }
 
     #[inline(always)]
-    pub(super) fn note(&self, hash: KeyHash, verb: Verb) {
+    pub(super) fn note(&self, hash: KeyHash, form: Option<Form>) {
         if let Some(feeds) = self.0.get() {
-            feeds.iter().for_each(|feed| feed.note_for(hash.0, verb));
+            feeds.iter().for_each(|feed| feed.note(hash.0, form));
         }
     }
 

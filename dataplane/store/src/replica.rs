@@ -8,20 +8,14 @@
 
 use super::index::{Entry, Expect, UpdateError};
 use super::{Guard, ItemRef, KeyHash, Location, Session, Store};
-use gpu::Verb;
-use gpu::index::{Found, Source};
+use gpu::index::{Form, Found, Source};
 
 impl Store {
-    /// Has the replica, if there is one, look at this hash again.
+    /// Has the replica, if there is one, look at this hash again. One that has whole replies gets that to requests of this
+    /// form, if there is one.
     #[inline(always)]
-    pub fn invalidate(&self, hash: KeyHash) {
-        self.invalidate_for(hash, Verb::GET);
-    }
-
-    /// The same for a request of this kind, of which a GPU may have the reply.
-    #[inline(always)]
-    pub fn invalidate_for(&self, hash: KeyHash, verb: Verb) {
-        self.replicas.note(hash, verb);
+    pub fn invalidate(&self, hash: KeyHash, form: Option<Form>) {
+        self.replicas.note(hash, form);
     }
 
     /// The only way to an entry of the index for writers: it is locked, nothing has changed yet, and the
@@ -95,6 +89,7 @@ impl Source for StoreSource {
                     value: item.value().whole().unwrap_or_default(),
                     expiry: item.expiry(),
                     class: u8::try_from(store.class_of(&item)).unwrap_or(u8::MAX),
+                    marked: item.is_stale() || item.is_won() || item.has_base64_key(),
                 });
                 tell(hash, found);
             }

@@ -290,14 +290,14 @@ impl Guard<'_> {
                 if item.is_some() {
                     return item;
                 }
-                self.store().invalidate(hash);
+                self.store().invalidate(hash, None);
                 self.find(hash, key)
             }
             Supposed::Unknown => {
                 *hint = Supposed::Nothing;
                 let item = self.find(hash, key);
                 if item.is_some() {
-                    self.store().invalidate(hash);
+                    self.store().invalidate(hash, None);
                 }
                 item
             }

@@ -58,6 +58,31 @@ pub(crate) fn any_request(draw: &mut Draw) -> Vec<u8> {
             format!("get {}\r\n", keys.collect::<Vec<_>>().join(" ")).into_bytes()
         }
         10 => format!("mg {key} v f t\r\n").into_bytes(),
+        21 | 22 => {
+            // The usual ones twice, ones that have no rows, and what is no flag or no line.
+            let flags = [
+                " v",
+                " v",
+                " f v",
+                " f v",
+                "",
+                " s v",
+                " t",
+                " k c q v",
+                " q k v O1",
+                " v v",
+                "  v",
+                "\tv",
+                " v ",
+                " v\r",
+                " v\r\nmg k v",
+                " t T9000",
+                " v R9999",
+                " v N100",
+                " b",
+            ];
+            format!("mg {key}{}\r\n", flags[draw.below(flags.len())]).into_bytes()
+        }
         11 => binary_get([0, 9, 12, 13][draw.below(4)], &key),
         12 => format!("get {key}\n").into_bytes(),
         13 => format!("get {key} \r\nget {key}\r\n").into_bytes(),

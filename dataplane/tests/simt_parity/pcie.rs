@@ -81,7 +81,7 @@ fn of_a_get(mode: Mode, kind: IndexKind) -> [f64; 3] {
     let card = Arc::clone(&watched) as Arc<dyn Card>;
     let offload = Offload::new(card, packets, Box::new(Arc::clone(&memory)), config).unwrap();
     let feed = Arc::new(Feed::new(BATCH));
-    (0..BATCH).for_each(|n| feed.note(hash(&key(n))));
+    (0..BATCH).for_each(|n| feed.note(hash(&key(n)), None));
     let mut updater = Updater::new(&offload, feed, Box::new(AllKeys), Schedule::default()).unwrap();
     assert_eq!(updater.turn(), BATCH);
 

@@ -13,7 +13,7 @@
 //! load; the one that finds the reader asleep pays for a system call.
 
 use super::filter::Filter;
-use crate::layout::Verb;
+use super::form::Form;
 use crossbeam_queue::ArrayQueue;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +37,7 @@ pub struct Feed {
 struct Filtered {
     filter: Arc<Filter>,
     /// Hashes that were asked for and that the device does not have.
-    wanted: ArrayQueue<(u64, Verb)>,
+    wanted: ArrayQueue<(u64, Form)>,
 }
 
 /// Wanted hashes that wait: the next requests for those that find no room ask again.
@@ -90,23 +90,16 @@ impl Feed {
         self.filter().inspect(|filter| filter.end_change_of_all());
     }
 
-    /// Queues this hash, of which the device has nothing, or not what it should have.
+    /// Queues this hash, of which the device has nothing, or not what it should have. A device with rows gets one for the
+    /// form of the request that found that out, if there are such rows.
     #[inline]
-    pub fn note(&self, hash: u64) {
-        self.note_for(hash, Verb::GET);
-    }
-
-    /// The same for a request of this kind.
-    #[inline]
-    pub fn note_for(&self, hash: u64, verb: Verb) {
-        match &self.filter {
-            Some(filtered) if verb.has_rows() => {
-                let _ = filtered.wanted.push((hash, verb));
-            }
-            Some(_) => {}
-            None => {
-                self.push(hash);
-            }
+    pub fn note(&self, hash: u64, form: Option<Form>) {
+        let Some(Filtered { wanted, .. }) = &self.filter else {
+            self.push(hash);
+            return;
+        };
+        if let Some(form) = form {
+            let _ = wanted.push((hash, form));
         }
     }
 
@@ -174,8 +167,8 @@ impl Feed {
         self.hashes.pop()
     }
 
-    /// A hash that was asked for, and by what.
-    pub(super) fn take_wanted(&self) -> Option<(u64, Verb)> {
+    /// A hash that was asked for, and how.
+    pub(super) fn take_wanted(&self) -> Option<(u64, Form)> {
         self.filter.as_ref()?.wanted.pop()
     }
 
@@ -193,7 +186,7 @@ mod tests {
     fn what_does_not_fit_is_counted() {
         let feed = Feed::new(2);
         for hash in 1..=5 {
-            feed.note(hash);
+            feed.note(hash, None);
         }
         assert_eq!((feed.len(), feed.lost()), (2, 3));
         assert_eq!((feed.take(), feed.take(), feed.take()), (Some(1), Some(2), None));
@@ -210,7 +203,7 @@ mod tests {
                     while !feed.is_empty() {
                         thread::yield_now();
                     }
-                    feed.note(hash);
+                    feed.note(hash, None);
                 }
             });
             for hash in 0..1000 {

@@ -1,9 +1,10 @@
-//! A row: what the reply to a request of one kind about an item is, but for what the request itself says.
+//! A row: what the reply to a request of one form about an item is, but for what the request itself says.
 //!
 //! In: an item as the store has it. Out: the text, and the facts that kernels and workers go by; then the bytes of
 //! both. None where the text does not fit, or the value lies in pieces.
 
 use super::filter::signature;
+use super::form::Form;
 use super::source::Found;
 use crate::layout::{ROW_TEXT_MAX, RowFacts, Verb};
 use crate::tables::Row;
@@ -13,24 +14,25 @@ use std::io::Write;
 const RESPONSE_MAGIC: u8 = 0x81;
 const EXTRAS_BYTES: u8 = 4;
 
-/// A key behind a text ends here at the latest: kernels compare it by words, each of the halves of two (`row_has` in
+/// What stands behind a text ends here at the latest: kernels compare it by words, each of the halves of two (`row_has` in
 /// gpu/kernels/rows.h has the same bound).
-const KEY_END_MAX: usize = ROW_TEXT_MAX - 2;
+const BEHIND_END_MAX: usize = ROW_TEXT_MAX - 2;
 
-/// The row of an item for requests of this kind.
-pub(super) fn row_of(hash: u64, verb: Verb, found: &Found<'_>) -> Option<Row> {
+/// The row of an item for requests of this form.
+pub(super) fn row_of(hash: u64, form: Form, found: &Found<'_>) -> Option<Row> {
     // A value in several pieces is none here.
     if usize::try_from(found.value_len).ok()? != found.value.len() {
         return None;
     }
     let mut text = [0; ROW_TEXT_MAX];
     let mut rest = &mut text[..];
+    let verb = form.verb();
     match verb {
         Verb::GET => put_line(found, None, &mut rest)?,
         Verb::GETS => put_line(found, Some(found.cas), &mut rest)?,
         Verb::BINARY_GET => put_packet(found, b"", &mut rest)?,
         Verb::BINARY_GETK => put_packet(found, found.key, &mut rest)?,
-        _ => return None,
+        _ => put_meta(found, form, &mut rest)?,
     }
     let len = ROW_TEXT_MAX - rest.len();
     let facts = RowFacts {
@@ -43,9 +45,10 @@ pub(super) fn row_of(hash: u64, verb: Verb, found: &Found<'_>) -> Option<Row> {
         expiry: found.expiry,
         signature: signature(hash),
     };
-    if let Some(at) = key_behind(&facts) {
-        let end = at + found.key.len();
-        text.get_mut(at..end).filter(|_| end <= KEY_END_MAX)?.copy_from_slice(found.key);
+    if let Some(at) = behind_text(&facts) {
+        let mut rest = text.get_mut(at..BEHIND_END_MAX)?;
+        rest.write_all(found.key).ok()?;
+        form.flags().try_for_each(|letter| rest.write_all(&[b' ', letter])).ok()?;
     }
     Some(Row { facts, text })
 }
@@ -82,8 +85,37 @@ fn put_packet(found: &Found<'_>, key: &[u8], mut out: impl Write) -> Option<()> 
     Some(())
 }
 
-/// Where in the text's place the key is that kernels compare, if that is not the one in a line: behind a packet.
-fn key_behind(facts: &RowFacts) -> Option<usize> {
+/// `HD` or `VA` and what each flag asks for. None where that changes with time, or there is more to say.
+fn put_meta(found: &Found<'_>, form: Form, mut out: impl Write) -> Option<()> {
+    let value = form.flags().any(|letter| letter == b'v').then_some(found.value);
+    match value {
+        _ if found.marked => return None,
+        Some(value) => write!(out, "VA {}", value.len()).ok()?,
+        None => out.write_all(b"HD").ok()?,
+    }
+    for letter in form.flags() {
+        match letter {
+            b'f' => write!(out, " f{}", found.flags).ok()?,
+            b's' => write!(out, " s{}", found.value_len).ok()?,
+            b'c' => write!(out, " c{}", found.cas).ok()?,
+            b'k' => {
+                [b" k", found.key].into_iter().try_for_each(|piece| out.write_all(piece)).ok()?
+            }
+            b't' if found.expiry != 0 => return None,
+            b't' => out.write_all(b" t-1").ok()?,
+            _ => {}
+        }
+    }
+    let behind = value.map_or([&b""[..]; 2], |value| [value, b"\r\n"]);
+    for piece in [&b"\r\n"[..]].iter().chain(&behind) {
+        out.write_all(piece).ok()?;
+    }
+    Some(())
+}
+
+/// Where in the text's place that is which kernels compare, if it is not the key in a line: behind a packet the key, behind
+/// the text for an `mg` the request's line from the key on.
+fn behind_text(facts: &RowFacts) -> Option<usize> {
     let is_line = matches!(facts.verb, Verb::GET | Verb::GETS);
     (!is_line).then(|| usize::from(facts.text_len).next_multiple_of(4) + 2)
 }
@@ -99,7 +131,8 @@ fn sum_of(text: &[u8; ROW_TEXT_MAX]) -> u16 {
 /// Bytes of the row that are in use, in whole pieces of 16.
 pub(super) fn row_bytes(row: &Row) -> usize {
     let text_end = usize::from(row.facts.text_len);
-    let end = key_behind(&row.facts).map_or(text_end, |at| at + usize::from(row.facts.key_len));
+    let behind = usize::from(row.facts.key_len) + 2 * usize::from(row.facts.verb.0 >> 4);
+    let end = behind_text(&row.facts).map_or(text_end, |at| at + behind);
     (size_of::<RowFacts>() + end).next_multiple_of(16)
 }
 
@@ -135,7 +168,12 @@ mod tests {
         value: b"value",
         expiry: 0,
         class: 2,
+        marked: false,
     };
+
+    fn meta(flags: &[u8]) -> Form {
+        Form::of_meta(flags).unwrap()
+    }
 
     fn text(row: &Row) -> &[u8] {
         &row.text[..usize::from(row.facts.text_len)]
@@ -143,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_row_is_the_reply_to_a_get() {
-        let row = row_of(1 << 32, Verb::GET, &FOUND).unwrap();
+        let row = row_of(1 << 32, Form::GET, &FOUND).unwrap();
         let text = text(&row);
         assert_eq!(text, b"VALUE key 70000 5\r\nvalue\r\nEND\r\n");
         assert_eq!(row.facts.signature, 1);
@@ -158,7 +196,7 @@ mod tests {
 
     #[test]
     fn each_verb_has_a_reply_of_its_own() {
-        let row = |verb| row_of(1, verb, &FOUND);
+        let row = |verb| row_of(1, Form::of(verb)?, &FOUND);
         let gets = row(Verb::GETS).unwrap();
         assert_eq!(text(&gets), b"VALUE key 70000 5 72623859790382856\r\nvalue\r\nEND\r\n");
         let head = |key_len, body| [0x81, 0, 0, key_len, 4, 0, 0, 0, 0, 0, 0, body];
@@ -170,19 +208,48 @@ mod tests {
         // What kernels compare: 33 bytes of text, and 36.
         assert_eq!((&get.text[38..41], &getk.text[38..41]), (&b"key"[..], &b"key"[..]));
         assert_eq!((row_bytes(&get), row_bytes(&getk)), (64, 64));
-        assert!(row(Verb::META_GET).is_none());
+    }
+
+    #[test]
+    fn each_sequence_of_flags_has_a_reply_of_its_own() {
+        for (flags, want) in [
+            (&b""[..], &b"HD\r\n"[..]),
+            (b" q", b"HD\r\n"),
+            (b" v", b"VA 5\r\nvalue\r\n"),
+            (b" t s", b"HD t-1 s5\r\n"),
+            (b" s t f", b"HD s5 t-1 f70000\r\n"),
+            (b" k v q c", b"VA 5 kkey c72623859790382856\r\nvalue\r\n"),
+        ] {
+            let row = row_of(1, meta(flags), &FOUND).unwrap();
+            assert_eq!(text(&row), want);
+            let line = [b"key", flags].concat();
+            let at = want.len().next_multiple_of(4) + 2;
+            assert_eq!(row.text[at..at + line.len()], line);
+            assert_eq!(row_bytes(&row), (16 + at + line.len()).next_multiple_of(16));
+            assert_eq!(
+                (row.facts.key_len, usize::from(row.facts.verb.0)),
+                (3, 4 | flags.len() << 3)
+            );
+        }
+        let empty = row_of(1, meta(b" v"), &Found { value: b"", value_len: 0, ..FOUND }).unwrap();
+        assert_eq!(text(&empty), b"VA 0\r\n\r\n");
+        let none = |flags: &[u8], found| assert!(row_of(1, meta(flags), &found).is_none());
+        none(b" v", Found { marked: true, ..FOUND });
+        none(b" v t", Found { expiry: 9, ..FOUND });
+        assert!(row_of(1, meta(b" v"), &Found { expiry: 9, ..FOUND }).is_some());
     }
 
     /// The last word that a kernel reads of a key is half of one behind it.
     #[test]
     fn a_key_behind_a_packet_is_within_what_kernels_read() {
+        const PACKET: Form = Form::of(Verb::BINARY_GET).unwrap();
         let bytes = [b'x'; 250];
         for (key_len, value_len) in
             (1..=250).flat_map(|key| (0..=240).map(move |value| (key, value)))
         {
             let (key, value) = (&bytes[..key_len], &bytes[..value_len]);
             let found = Found { key, value, value_len: u32::try_from(value_len).unwrap(), ..FOUND };
-            let Some(row) = row_of(1, Verb::BINARY_GET, &found) else { continue };
+            let Some(row) = row_of(1, PACKET, &found) else { continue };
             let at = size_of::<RowFacts>() + (28 + value_len).next_multiple_of(4) + 2;
             let read_to = at + key_len.next_multiple_of(4) + 2;
             assert!(read_to <= size_of::<Row>(), "{key_len} {value_len}");
@@ -193,17 +260,20 @@ mod tests {
     #[test]
     fn what_does_not_fit_has_no_row() {
         let value = [b'v'; ROW_TEXT_MAX];
-        let of = |verb, n: usize, told: usize| {
+        let of = |form, n: usize, told: usize| {
             let value_len = u32::try_from(told).unwrap();
-            row_of(1, verb, &Found { value_len, value: &value[..n], flags: 0, ..FOUND })
+            row_of(1, form, &Found { value_len, value: &value[..n], flags: 0, ..FOUND })
         };
         let lines = "VALUE key 0 210\r\n".len() + "\r\nEND\r\n".len();
         // The key behind it ends two bytes before the row, or three, since it begins in the midst of a word.
         let packet = 24 + 4 + 2 + 3 + 3;
-        for (verb, around) in [(Verb::GET, lines), (Verb::BINARY_GET, packet)] {
-            assert!(of(verb, ROW_TEXT_MAX - around, ROW_TEXT_MAX - around).is_some(), "{verb:?}");
-            assert!(of(verb, ROW_TEXT_MAX - around + 1, ROW_TEXT_MAX - around + 1).is_none());
+        // The same of the line from the key on, which ends five bytes before the row.
+        let line = "VA 210\r\n".len() + "\r\n".len() + 2 + "key v".len() + 5;
+        let packet_form = Form::of(Verb::BINARY_GET).unwrap();
+        for (form, around) in [(Form::GET, lines), (packet_form, packet), (meta(b" v"), line)] {
+            assert!(of(form, ROW_TEXT_MAX - around, ROW_TEXT_MAX - around).is_some(), "{form:?}");
+            assert!(of(form, ROW_TEXT_MAX - around + 1, ROW_TEXT_MAX - around + 1).is_none());
         }
-        assert!(of(Verb::GET, 0, 5000).is_none(), "a value in pieces");
+        assert!(of(Form::GET, 0, 5000).is_none(), "a value in pieces");
     }
 }

@@ -1,11 +1,11 @@
-//! What the device has in its rows, as the host decides it: which key has which way, and for which verb.
+//! What the device has in its rows, as the host decides it: which key has which way, and for which form of request.
 //!
-//! In: hashes, each with a verb. Out: the way that each has, or may have. The updater alone has it, so nothing is locked here
+//! In: hashes, each with a form of request. Out: the way that each has, or may have. The updater alone has it, so nothing is locked here
 //! or on the device: a way is named at most once in a turn, whose changes are one launch. Ways of a set
 //! are given out in turns. Never fails; a set all of whose ways were named in this turn has none to give.
 
 use super::filter::Filter;
-use crate::layout::Verb;
+use super::form::Form;
 use crate::params::WAYS;
 use std::sync::Arc;
 
@@ -51,14 +51,14 @@ struct Use {
     /// In which it became its key's.
     given: u16,
     /// What its reply is to.
-    verb: Verb,
+    form: Form,
 }
 
 /// A way that a key gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Placed {
     pub(super) way: u32,
-    /// It was the key's already, for this verb.
+    /// It was the key's already, for this form.
     pub(super) own: bool,
     /// The hash of the key that loses it.
     pub(super) evicted: Option<u64>,
@@ -96,16 +96,16 @@ impl Ways {
         self.uses.get(way).copied().unwrap_or_default()
     }
 
-    fn at(&self, hash: u64, verb: Verb) -> Option<usize> {
+    fn at(&self, hash: u64, form: Form) -> Option<usize> {
         let held =
-            |way: &usize| self.hashes.get(*way) == Some(&hash) && self.used(*way).verb == verb;
+            |way: &usize| self.hashes.get(*way) == Some(&hash) && self.used(*way).form == form;
         self.ways(hash).find(held).filter(|_| hash != EMPTY)
     }
 
-    /// For which verbs the key of this hash has ways.
-    pub(super) fn verbs(&self, hash: u64) -> impl Iterator<Item = Verb> {
+    /// For which forms the key of this hash has ways.
+    pub(super) fn forms(&self, hash: u64) -> impl Iterator<Item = Form> {
         let held = move |way: &usize| hash != EMPTY && self.hashes.get(*way) == Some(&hash);
-        self.ways(hash).filter(held).map(|way| self.used(way).verb)
+        self.ways(hash).filter(held).map(|way| self.used(way).form)
     }
 
     /// Has the memory that says where the keys of these hashes are on its way to the cache.
@@ -118,9 +118,9 @@ impl Ways {
         std::hint::black_box(all);
     }
 
-    /// Whether the key of this hash has a way for this verb.
-    pub(super) fn has(&self, hash: u64, verb: Verb) -> bool {
-        self.at(hash, verb).is_some()
+    /// Whether the key of this hash has a way for this form.
+    pub(super) fn has(&self, hash: u64, form: Form) -> bool {
+        self.at(hash, form).is_some()
     }
 
     /// A way of its set for a key that has none: an empty one, or the one that has been its key's for longest.
@@ -137,26 +137,26 @@ impl Ways {
         hash != EMPTY && self.vacant(hash).is_some()
     }
 
-    /// The way of the key of this hash for this verb: its own, or one that is vacant. Names it.
-    pub(super) fn place(&mut self, hash: u64, verb: Verb) -> Option<Placed> {
+    /// The way of the key of this hash for this form: its own, or one that is vacant. Names it.
+    pub(super) fn place(&mut self, hash: u64, form: Form) -> Option<Placed> {
         if hash == EMPTY {
             return None;
         }
-        let own = self.at(hash, verb);
+        let own = self.at(hash, form);
         let way = own.or_else(|| self.vacant(hash))?;
         let (held, used) = (self.hashes.get_mut(way)?, self.uses.get_mut(way)?);
         let before = std::mem::replace(held, hash);
         used.named = self.turn;
         if own.is_none() {
-            (used.given, used.verb) = (self.turn, verb);
+            (used.given, used.form) = (self.turn, form);
         }
         let evicted = (own.is_none() && before != EMPTY).then_some(before);
         Some(Placed { way: u32::try_from(way).ok()?, own: own.is_some(), evicted })
     }
 
-    /// Takes the key of this hash out, for this verb. Names its way.
-    pub(super) fn remove(&mut self, hash: u64, verb: Verb) -> Option<u32> {
-        let way = self.at(hash, verb)?;
+    /// Takes the key of this hash out, for this form. Names its way.
+    pub(super) fn remove(&mut self, hash: u64, form: Form) -> Option<u32> {
+        let way = self.at(hash, form)?;
         let (held, used) = (self.hashes.get_mut(way)?, self.uses.get_mut(way)?);
         (*held, used.named) = (EMPTY, self.turn);
         u32::try_from(way).ok()
@@ -171,6 +171,7 @@ impl Ways {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::Verb;
 
     /// A hash of this set of two, and of this number.
     fn hash(set: u64, n: u64) -> u64 {
@@ -182,7 +183,7 @@ mod tests {
         let mut ways = Ways::new(2);
         for n in 1..=16 {
             ways.begin_turn();
-            let placed = ways.place(hash(1, n), Verb::GET).unwrap();
+            let placed = ways.place(hash(1, n), Form::GET).unwrap();
             assert_eq!(
                 placed,
                 Placed { way: 15 + u32::try_from(n).unwrap(), own: false, evicted: None }
@@ -190,41 +191,41 @@ mod tests {
         }
         ways.begin_turn();
         assert_eq!(
-            ways.place(hash(1, 3), Verb::GET),
+            ways.place(hash(1, 3), Form::GET),
             Some(Placed { way: 18, own: true, evicted: None })
         );
         assert_eq!(
-            (ways.has_room(hash(1, 99)), ways.place(hash(1, 99), Verb::GET)),
+            (ways.has_room(hash(1, 99)), ways.place(hash(1, 99), Form::GET)),
             (false, None),
             "all young"
         );
         (0..TURNS_KEPT).for_each(|_| ways.begin_turn());
         // What changes now is as old as before.
         assert_eq!(
-            ways.place(hash(1, 1), Verb::GET),
+            ways.place(hash(1, 1), Form::GET),
             Some(Placed { way: 16, own: true, evicted: None })
         );
         ways.begin_turn();
         assert!(ways.has_room(hash(1, 99)));
         let evicted = Some(hash(1, 1));
         assert_eq!(
-            ways.place(hash(1, 99), Verb::GET),
+            ways.place(hash(1, 99), Form::GET),
             Some(Placed { way: 16, own: false, evicted })
         );
         assert!(
-            !ways.has(hash(1, 1), Verb::GET)
-                && ways.has(hash(1, 99), Verb::GET)
-                && !ways.has(hash(0, 3), Verb::GET)
+            !ways.has(hash(1, 1), Form::GET)
+                && ways.has(hash(1, 99), Form::GET)
+                && !ways.has(hash(0, 3), Form::GET)
         );
-        assert_eq!(ways.remove(hash(1, 2), Verb::GET), Some(17));
-        assert_eq!(ways.remove(hash(1, 2), Verb::GET), None);
+        assert_eq!(ways.remove(hash(1, 2), Form::GET), Some(17));
+        assert_eq!(ways.remove(hash(1, 2), Form::GET), None);
         ways.begin_turn();
         assert_eq!(
-            ways.place(hash(1, 100), Verb::GET),
+            ways.place(hash(1, 100), Form::GET),
             Some(Placed { way: 17, own: false, evicted: None })
         );
         ways.clear();
-        assert!(!ways.has(hash(1, 100), Verb::GET));
+        assert!(!ways.has(hash(1, 100), Form::GET));
     }
 
     #[test]
@@ -232,27 +233,28 @@ mod tests {
         let mut ways = Ways::new(1);
         ways.begin_turn();
         for n in 1..=16 {
-            assert!(ways.place(n, Verb::GET).is_some());
+            assert!(ways.place(n, Form::GET).is_some());
         }
-        assert_eq!(ways.remove(5, Verb::GET), Some(4));
-        assert_eq!(ways.place(17, Verb::GET), None);
+        assert_eq!(ways.remove(5, Form::GET), Some(4));
+        assert_eq!(ways.place(17, Form::GET), None);
         ways.begin_turn();
-        assert_eq!(ways.place(17, Verb::GET), Some(Placed { way: 4, own: false, evicted: None }));
-        assert_eq!(ways.place(0, Verb::GET), None, "that would be no key");
+        assert_eq!(ways.place(17, Form::GET), Some(Placed { way: 4, own: false, evicted: None }));
+        assert_eq!(ways.place(0, Form::GET), None, "that would be no key");
     }
 
     #[test]
-    fn a_key_has_a_way_for_each_verb() {
+    fn a_key_has_a_way_for_each_form() {
+        let [gets, meta] = [Form::of(Verb::GETS), Form::of_meta(b" v")].map(Option::unwrap);
         let mut ways = Ways::new(1);
         ways.begin_turn();
-        for (verb, way) in [(Verb::GET, 0), (Verb::GETS, 1), (Verb::BINARY_GET, 2)] {
-            assert_eq!(ways.place(7, verb), Some(Placed { way, own: false, evicted: None }));
+        for (form, way) in [(Form::GET, 0), (gets, 1), (meta, 2)] {
+            assert_eq!(ways.place(7, form), Some(Placed { way, own: false, evicted: None }));
         }
-        assert_eq!(ways.verbs(7).collect::<Vec<_>>(), [Verb::GET, Verb::GETS, Verb::BINARY_GET]);
-        assert_eq!(ways.remove(7, Verb::GETS), Some(1));
-        assert!(ways.has(7, Verb::GET) && !ways.has(7, Verb::GETS));
+        assert_eq!(ways.forms(7).collect::<Vec<_>>(), [Form::GET, gets, meta]);
+        assert_eq!(ways.remove(7, gets), Some(1));
+        assert!(ways.has(7, Form::GET) && !ways.has(7, gets));
         ways.begin_turn();
-        assert_eq!(ways.place(7, Verb::GET), Some(Placed { way: 0, own: true, evicted: None }));
-        assert_eq!((ways.verbs(7).count(), ways.verbs(0).count()), (2, 0));
+        assert_eq!(ways.place(7, Form::GET), Some(Placed { way: 0, own: true, evicted: None }));
+        assert_eq!((ways.forms(7).count(), ways.forms(0).count()), (2, 0));
     }
 }

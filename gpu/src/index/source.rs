@@ -21,6 +21,8 @@ pub struct Found<'a> {
     pub expiry: u32,
     /// Its size class, from 0.
     pub class: u8,
+    /// The reply to an `mg` says more of it than what is asked: that it is stale or won, or that its key is in base64.
+    pub marked: bool,
 }
 
 /// The store's index, from which the updater reads what is true.

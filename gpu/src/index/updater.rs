@@ -10,13 +10,13 @@
 
 mod of_rows;
 
+use super::form::Form;
 use super::rows::Rows;
 use super::{Feed, Source};
 use crate::card::{CardError, CardMemory, Kernel, Stream};
 use crate::host::Column;
-use crate::layout::Verb;
 use crate::offload::{Fault, Offload};
-use crate::params::{DevAddr, Op, OpKind, UpdateCounts, UpdateParams};
+use crate::params::{DevAddr, Op, OpKind, UpdateCounts, UpdateParams, WAYS};
 use crate::tables::Row;
 use std::fmt;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 
 /// Changes of one batch.
 const OPS_MAX: usize = 4096;
-/// Rows of a turn: of as many hashes that changed, for each verb, and as many more that were asked for.
-const WANTED_MAX: usize = 5 * OPS_MAX;
+/// Rows of a turn: of as many hashes that changed, at most all ways of each one's set, and as many more that were asked for.
+const WANTED_MAX: usize = (WAYS + 1) * OPS_MAX;
 /// Longest time for a batch of changes, unless one of requests may take longer.
 const UPDATE_MAX: Duration = Duration::from_secs(1);
 /// Pause between two looks whether a batch is done.
@@ -136,7 +136,7 @@ pub struct Updater {
     kernel: Kernel,
     hashes: Vec<u64>,
     /// Rows to be written or taken out.
-    wanted: Vec<(u64, Verb)>,
+    wanted: Vec<(u64, Form)>,
     ops: Column<Op>,
     keys: Column<u8>,
     /// One value, in the device's memory.

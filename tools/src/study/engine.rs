@@ -8,7 +8,7 @@ use dataplane::stages::engine::dispatch::Offloading;
 use dataplane::worker;
 use driver_shim::Region;
 use gpu::card::Card;
-use gpu::index::{Feed, Filter, IndexConfig, IndexKind, Schedule, Updater};
+use gpu::index::{Feed, Filter, Form, IndexConfig, IndexKind, Schedule, Updater};
 use gpu::offload::{GpuEngine, Mode, Offload, OffloadConfig};
 use gpu::params::TABLE_KEY_MAX;
 use gpu::tables::Row;
@@ -127,7 +127,7 @@ impl Beside {
         let mut next = 0;
         while next < items {
             let end = (next + at_once).min(items);
-            (next..end).for_each(|i| store.invalidate(store.hash(&shape.key(i))));
+            (next..end).for_each(|i| store.invalidate(store.hash(&shape.key(i)), Some(Form::GET)));
             next = end;
             while updater.turn() > 0 {}
         }

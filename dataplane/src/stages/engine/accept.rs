@@ -90,7 +90,8 @@ fn is_possible(entry: &Entry, desc: &ReqDesc, reply: &WholeReply) -> bool {
     let keys = desc.keys.iter().zip(reply.facts_of_keys(desc.n_keys));
     let (mut around, mut n_keys) = (0, 0);
     for (key, facts) in keys {
-        if (facts.key_len, facts.verb) != (key.len, desc.verb) {
+        // Without the number of flags.
+        if (facts.key_len, facts.verb.0 & 0xf) != (key.len, desc.verb.0) {
             return false;
         }
         around += usize::from(facts.value_len);
@@ -100,6 +101,11 @@ fn is_possible(entry: &Entry, desc: &ReqDesc, reply: &WholeReply) -> bool {
     let is_its = match (desc.verdict, desc.verb) {
         (Verdict::READY, Verb::GET | Verb::GETS) => n_keys > 0,
         (Verdict::HINTED, Verb::BINARY_GET | Verb::BINARY_GETK) => n_keys == 1,
+        // Not each has the value.
+        (Verdict::HINTED, Verb::META_GET) => {
+            around = 0;
+            n_keys == 1
+        }
         _ => false,
     };
     is_its

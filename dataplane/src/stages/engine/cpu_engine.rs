@@ -16,6 +16,7 @@
 mod hinted;
 
 use base::small_bytes::word_len;
+use gpu::index::Form;
 use gpu::{
     BadReason, Batch, Engine, Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Outcome, PacketMemory,
     ReqDesc, Verb, Verdict, WholeReply,
@@ -73,7 +74,7 @@ impl CpuEngine {
     /// `in_full`, whether they are the ones that it would have made, but for the hints.
     pub fn confirms(&self, batch: &Batch, in_full: bool) -> bool {
         batch.descs.len() == batch.entries.len()
-            && batch.entries.iter().zip(batch.descs.iter()).all(|(entry, desc)| {
+            && batch.entries.iter().zip(batch.descs.iter()).enumerate().all(|(n, (entry, desc))| {
                 if !in_full && is_plain(entry, desc) {
                     return true;
                 }
@@ -83,7 +84,8 @@ impl CpuEngine {
                 if in_full {
                     same(&read(frame, entry), desc)
                 } else {
-                    is_possible(frame, entry, desc)
+                    let reply = batch.replies.get(n);
+                    is_possible(frame, entry, desc, reply.is_some_and(|it| it.facts.text_len > 0))
                 }
             })
     }
@@ -95,7 +97,7 @@ impl CpuEngine {
     /// again. With a reply that is sent as it is there is nothing left to do.
     pub fn complete(&mut self, batch: &mut Batch) -> usize {
         let Batch { entries, descs, replies, .. } = batch;
-        let mut missed = 0;
+        let (packets, mut missed) = (self.packets, 0);
         let mut replies = replies.chunks(self.group);
         for (group, descs) in entries.chunks(self.group).zip(descs.chunks_mut(self.group)) {
             let replies = replies.next().unwrap_or_default();
@@ -104,7 +106,10 @@ impl CpuEngine {
             self.look_up_group(descs, |store, asked, desc| {
                 // What it has a row for it will hear of from the writer that changes it.
                 if desc.keys.get(asked.key).is_none_or(|key| key.hint != Hint::ROW) {
-                    store.invalidate_for(asked.hash, desc.verb);
+                    // SAFETY: the batch is ours, as in `read_group`.
+                    let frame =
+                        group.get(asked.desc).and_then(|entry| unsafe { packets.frame(entry) });
+                    store.invalidate(asked.hash, form_of(desc, frame.unwrap_or_default()));
                     missed += 1;
                 }
             });
@@ -309,9 +314,9 @@ fn is_plain(entry: &Entry, desc: &ReqDesc) -> bool {
 }
 
 /// Whether the descriptor can be that of this frame: a verdict that there is, the text where it must
-/// be, and keys that lie in it one behind the other, as the verb has them. Costs no look at the
-/// keys' bytes.
-fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc) -> bool {
+/// be, and keys that lie in it one behind the other, as the verb has them; of an `mg` that is `replied` to whole, flags
+/// behind the key. Costs no look at the keys' bytes.
+fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc, replied: bool) -> bool {
     if desc.verdict == Verdict::BAD {
         return desc.reason != BadReason::NONE;
     }
@@ -331,7 +336,11 @@ fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc) -> bool {
         Verdict::SLOW => true,
         Verdict::HINTED => {
             let is_its = match (desc.verb, text) {
-                (Verb::META_GET, [b'm', b'g', b' ', ..]) => true,
+                (Verb::META_GET, [b'm', b'g', b' ', ..]) => {
+                    let [key, ..] = &desc.keys;
+                    let is_at = usize::from(key.off) == text_off + b"mg ".len();
+                    !replied || is_at && form_of(desc, frame).is_some()
+                }
                 (verb, [REQUEST_MAGIC, packet @ ..]) => {
                     let [key, ..] = &desc.keys;
                     usize::from(key.off) == text_off + HEADER_BYTES
@@ -368,6 +377,18 @@ fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc) -> bool {
         }
         _ => false,
     }
+}
+
+/// Which form of request this is, if a GPU may have rows for it.
+fn form_of(desc: &ReqDesc, frame: &[u8]) -> Option<Form> {
+    if desc.verb != Verb::META_GET {
+        return Form::of(desc.verb);
+    }
+    let [key, ..] = &desc.keys;
+    let line_end = usize::from(desc.payload_off) + usize::from(desc.payload_len);
+    let flags = frame.get(usize::from(key.off) + usize::from(key.len)..line_end)?;
+    let flags = flags.strip_suffix(b"\n")?;
+    Form::of_meta(flags.strip_suffix(b"\r").unwrap_or(flags))
 }
 
 /// The request text of a descriptor, in its frame.

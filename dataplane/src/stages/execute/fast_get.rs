@@ -1,5 +1,5 @@
-//! Stage 6 for a plain `get` that an engine has read, and for a binary one to which a GPU wrote the whole reply: no
-//! command is made of it.
+//! Stage 6 for a plain `get` that an engine has read, and for an `mg` and a binary get to which a GPU wrote the whole
+//! reply: no command is made of it.
 //!
 //! In: a request's frame, its descriptor and the hints in it, perhaps the head of the reply, or all of it. Out:
 //! the reply, in the same frame. Every hint is checked against the item itself (D1), and a whole reply
@@ -13,7 +13,7 @@ use crate::policy::allowance;
 use crate::reply::{Headers, Sum, head_fits, in_place, whole_fits, with_head, with_whole};
 use base::checksum;
 use driver_shim::Frame;
-use gpu::index::{Filter, Stamp};
+use gpu::index::{Filter, Form, Stamp};
 use gpu::{
     Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Prepared, ReplyHead, ReqDesc, Verb, WholeReply,
 };
@@ -302,7 +302,7 @@ impl<'a> FastGet<'a> {
         // A replica that had it wrong, or does not have it.
         let is_wrong = desc.hint == Hint::HIT || item.is_some() && desc.hint != Hint::ROW;
         if self.from_replica && is_wrong {
-            store.invalidate_for(hash, verb);
+            store.invalidate(hash, Form::of(verb));
         }
         item
     }

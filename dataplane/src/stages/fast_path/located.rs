@@ -20,6 +20,7 @@ use crate::plain::requests::{KEY, LOOK, PLAIN_AROUND_KEY, Requests};
 use crate::plain::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
 use crate::plain::window::{ADDRESSES, part};
 use driver_shim::{BURST_MAX, Frame, Region, TxCaps};
+use gpu::index::Form;
 use gpu::{Batch, Entry, EntryFlags, Hint, ReqDesc, Verdict, WholeReply};
 use store::{KeyHash, Liveness, Location};
 use wire::ipv4::{PLAIN_L3, PLAIN_L4};
@@ -318,7 +319,7 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
         }
         counters.gpu_missed.add(found.count_ones().into());
         while let Some(n) = next_of(&mut found) {
-            guard.store().invalidate(KeyHash(lanes.hash[n / ROW % ROWS][n % ROW]));
+            guard.store().invalidate(KeyHash(lanes.hash[n / ROW % ROWS][n % ROW]), Some(Form::GET));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A device that writes whole replies is notified of every change before any reader can see it.
 
 use super::*;
-use crate::verbs::{Fetch, Tombstone, touch};
+use crate::verbs::{Fetch, Recache, Tombstone, touch};
 use gpu::index::{Feed, Filter, Stale, signature};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -25,13 +25,13 @@ struct World {
 }
 
 /// What others see of a key: its item, wherever the index says that it is.
-type Seen = Option<(Vec<u8>, u32, u32, u64)>;
+type Seen = Option<(Vec<u8>, u32, u32, u64, bool)>;
 
 fn seen(session: &mut Session, key: &[u8]) -> Seen {
     let guard = session.pin();
     let store = guard.store();
     let item = store.propose_near(store.hash(key)).and_then(|loc| guard.verify(loc, key))?;
-    Some((item.value().to_vec(), item.flags(), item.expiry(), item.cas()))
+    Some((item.value().to_vec(), item.flags(), item.expiry(), item.cas(), item.is_won()))
 }
 
 impl World {
@@ -116,6 +116,8 @@ fn every_verb_notifies_before_it_shows() {
     });
     let expiry = w.store.clock().expiry(200);
     w.changes("mg with T", key, |s| look(s, &Fetch { touch: Some(expiry), ..fetch }));
+    let recache = Some(Recache { before: expiry + 1, touched: false });
+    w.changes("mg with R", key, |s| look(s, &Fetch { recache, ..fetch }));
     let stale = Tombstone { cas: None, exptime: None, stale: true, empty: None, own_cas: None };
     w.changes("md with I", key, |s| assert!(verbs::invalidate(s, None, key, &stale).is_ok()));
     let cas = seen(&mut w.session, key).unwrap().3;

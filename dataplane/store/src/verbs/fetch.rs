@@ -145,6 +145,7 @@ fn look<'g>(
                     guard.renew(hash, item, new);
                 }
                 if claim == Claim::Won {
+                    store.replicas.change_item(hash);
                     item.mark_won();
                 }
                 Ok((expiry, claim))

@@ -5,10 +5,10 @@
 //! old signature and its new one are raised before.
 
 use super::{OPS_MAX, Updater, bump};
+use crate::index::form::Form;
 use crate::index::row::{bytes_of, row_bytes, row_of};
 use crate::index::rows::Rows;
 use crate::index::{Found, signature};
-use crate::layout::Verb;
 use crate::params::{Op, OpKind};
 
 /// Ways that one operation takes out.
@@ -51,24 +51,24 @@ impl Updater {
         rows.ways.fetch(&self.hashes);
         self.wanted.clear();
         for hash in self.hashes.drain(..) {
-            self.wanted.extend(rows.ways.verbs(hash).map(|verb| (hash, verb)));
+            self.wanted.extend(rows.ways.forms(hash).map(|form| (hash, form)));
         }
         // To take a row out costs a fraction of writing it. A key that is wanted is asked for again.
         let behind = self.feed.len() > self.feed.capacity() / 4;
         let changed = self.wanted.len();
         while !behind
             && self.wanted.len() - changed < OPS_MAX
-            && let Some((hash, verb)) = self.feed.take_wanted()
+            && let Some((hash, form)) = self.feed.take_wanted()
         {
             taken += 1;
-            if !rows.ways.has(hash, verb) && rows.ways.has_room(hash) {
-                self.wanted.push((hash, verb));
+            if !rows.ways.has(hash, form) && rows.ways.has_room(hash) {
+                self.wanted.push((hash, form));
             }
         }
         self.wanted.sort_unstable();
         self.wanted.dedup();
         let wanted = std::mem::take(&mut self.wanted);
-        // What changed may have rows for several verbs: more than one launch has room for.
+        // What changed may have rows for several forms: more than one launch has room for.
         let done = wanted.chunks(OPS_MAX).all(|wanted| {
             self.write_rows(rows, wanted, behind);
             self.apply_if_any()
@@ -107,27 +107,27 @@ impl Updater {
         self.apply_if_any()
     }
 
-    /// What the store has of these hashes, for these verbs; if it is `behind`, nothing.
-    fn write_rows(&mut self, rows: &mut Rows, wanted: &[(u64, Verb)], behind: bool) {
+    /// What the store has of these hashes, for these forms; if it is `behind`, nothing.
+    fn write_rows(&mut self, rows: &mut Rows, wanted: &[(u64, Form)], behind: bool) {
         let Self { ops, keys, source, hashes, counters, .. } = self;
         let Rows { filter, ways, .. } = rows;
         ops.clear();
         keys.clear();
         hashes.clear();
         hashes.extend(wanted.iter().map(|(hash, _)| *hash));
-        let mut verbs = wanted.iter().map(|(_, verb)| *verb);
+        let mut forms = wanted.iter().map(|(_, form)| *form);
         let mut write = |hash, found: Option<Found<'_>>| {
-            let Some(verb) = verbs.next() else { return };
+            let Some(form) = forms.next() else { return };
             let mut op = Op { hash, kind: OpKind::REMOVE, ..Op::default() };
-            let row = found.and_then(|found| row_of(hash, verb, &found));
+            let row = found.and_then(|found| row_of(hash, form, &found));
             let Some(row) = row else {
-                let Some(way) = ways.remove(hash, verb) else { return };
+                let Some(way) = ways.remove(hash, form) else { return };
                 filter.rewrite(signature(hash));
                 op.location = way;
                 let _ = ops.push(op);
                 return;
             };
-            let Some(placed) = ways.place(hash, verb) else { return };
+            let Some(placed) = ways.place(hash, form) else { return };
             filter.rewrite(row.facts.signature);
             if let Some(evicted) = placed.evicted {
                 filter.rewrite(signature(evicted));
