@@ -39,15 +39,9 @@ pub(super) const NAPS_MAX: Duration = Duration::from_millis(500);
 /// Chunks of a page from which on a class keeps one for changes: of 4 KB and less.
 const KEPT_PER_PAGE: u32 = 256;
 
-/// Whether a class's last chunk may be taken, where one is kept for changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Last {
-    /// No: the item is one more, or another's chunk is given back for it.
-    #[default]
-    Kept,
-    /// Yes: one of the same class is given back for it.
-    Too,
-}
+/// The class of the chunk that is given back when the new item is in its place, if one is. That class's last chunk may be
+/// taken, where one is kept for changes.
+pub(super) type GivenBack = Option<ClassId>;
 
 /// How long a writer retries when there is no free memory: first spinning, then yielding, then sleeping.
 #[derive(Debug, Default)]
@@ -58,25 +52,26 @@ pub(super) struct Retries {
 
 impl Store {
     /// A chunk of the class, the caller's alone; if it needs only one, it may be of a larger class.
-    /// `chunks` is how many it needs in all. It may be the last where one of the same class is given back for it. Without `retries` it does not wait: pinned callers must
+    /// `chunks` is how many it needs in all. Without `retries` it does not wait: pinned callers must
     /// not, because others may wait for them to unpin.
     #[inline(always)]
     pub(super) fn allocate(
         &self,
         id: ClassId,
         bytes: usize,
-        (chunks, last): (u32, Last),
+        (chunks, given_back): (u32, GivenBack),
         retries: Option<&mut Retries>,
         before_waiting: impl FnOnce(),
     ) -> Option<Location> {
-        let at_once = self.take_chunk(&mut self.slabs.lock(id), bytes, retries.is_some(), last);
+        let at_once =
+            self.take_chunk(&mut self.slabs.lock(id), bytes, retries.is_some(), given_back);
         if at_once.is_some() {
             return at_once;
         }
         before_waiting();
         let retries = retries?;
         self.wait_for_sweeper();
-        self.allocate_late(id, bytes, (chunks, last), retries)
+        self.allocate_late(id, bytes, (chunks, given_back), retries)
     }
 
     #[inline(always)]
@@ -85,14 +80,14 @@ impl Store {
         class: &mut Class,
         bytes: usize,
         may_wait: bool,
-        last: Last,
+        given_back: GivenBack,
     ) -> Option<Location> {
         // As many as no class keeps free need no closer look.
         if class.free <= SPARE_CHUNKS {
             self.replenish(class, may_wait);
             if self.keeps_one(class) {
                 let spare = self.slabs.spare(class);
-                if last == Last::Kept && spare <= 1 {
+                if given_back != Some(class.id) && spare <= 1 {
                     return None;
                 }
                 if spare > 0 {
@@ -130,7 +125,7 @@ impl Store {
         if !self.config.evict {
             return false;
         }
-        (0..n).all(|_| self.take_chunk(class, bytes, true, Last::Kept).map(&mut to).is_some())
+        (0..n).all(|_| self.take_chunk(class, bytes, true, None).map(&mut to).is_some())
     }
 
     #[cold]
@@ -138,24 +133,28 @@ impl Store {
         &self,
         id: ClassId,
         bytes: usize,
-        (chunks, last): (u32, Last),
+        (chunks, given_back): (u32, GivenBack),
         retries: &mut Retries,
     ) -> Option<Location> {
         loop {
-            let lender = if chunks == 1 && !retries.has_slept() { self.lender(id) } else { id };
+            let lender = if chunks == 1 { self.lender(id) } else { id };
             let mut class = self.slabs.lock(lender);
-            if let Some(loc) = self.take_chunk(&mut class, bytes, false, last) {
+            if let Some(loc) = self.take_chunk(&mut class, bytes, false, given_back) {
                 let units = class.size.units;
                 drop(class);
                 if lender != id {
-                    self.slabs.lock(id).borrowed_units += units;
+                    let class = &mut self.slabs.lock(id);
+                    class.borrowed_units = class.borrowed_units.saturating_add(units);
                 }
                 return Some(loc);
             }
-            // One more where the chunk to be given back is not to be evicted for its successor.
-            let starved = class.chunks_to_keep() < chunks + u32::from(last == Last::Too);
+            let gets_one_back = given_back == Some(lender);
+            // One more where the chunk to be given back is not to be evicted for its successor. And a lender from which
+            // nothing comes, and nothing is about to.
+            let starved = class.chunks_to_keep() < chunks + u32::from(gets_one_back)
+                || lender != id && retries.has_slept() && class.in_limbo() == 0;
             // The one that is kept comes back from who has it.
-            let comes_back = last == Last::Too && class.kept_is_out;
+            let comes_back = gets_one_back && class.kept_is_out;
             let pages_stay = self.config.slab_pages.is_some();
             let hopeless =
                 !self.config.evict && class.in_limbo() == 0 && !comes_back || starved && pages_stay;
@@ -167,7 +166,7 @@ impl Store {
             drop(class);
             if is_short && chunks == 1 {
                 let factor = if retries.has_slept() { u32::MAX } else { self.lent_factor() };
-                let larger = self.take_larger(id, bytes, factor);
+                let larger = self.take_larger(id, bytes, factor, given_back);
                 if larger.is_some() {
                     return larger;
                 }
@@ -182,7 +181,8 @@ impl Store {
                 break;
             }
         }
-        let larger = if chunks == 1 { self.take_larger(id, bytes, u32::MAX) } else { None };
+        let larger =
+            if chunks == 1 { self.take_larger(id, bytes, u32::MAX, given_back) } else { None };
         if larger.is_none() {
             self.slabs.lock(id).tally.out_of_memory += 1;
         }
@@ -227,7 +227,7 @@ impl Store {
     fn lender(&self, id: ClassId) -> ClassId {
         let class = self.slabs.lock(id);
         let lends = self.pages_move() && !self.slabs.is_in_turn();
-        if !lends || class.chunks_to_keep() > 0 || class.is_due_a_page() {
+        if !lends || class.chunks_to_keep() > 0 {
             return id;
         }
         drop(class);
@@ -258,7 +258,13 @@ impl Store {
 
     /// A chunk of a class up to so many times as large that has pages. Where pages stay, so do
     /// items; in turn, a class gives what is free and evicts nothing for it.
-    fn take_larger(&self, id: ClassId, bytes: usize, factor: u32) -> Option<Location> {
+    fn take_larger(
+        &self,
+        id: ClassId,
+        bytes: usize,
+        factor: u32,
+        given_back: GivenBack,
+    ) -> Option<Location> {
         if self.config.slab_pages.is_some() {
             return None;
         }
@@ -274,7 +280,7 @@ impl Store {
                     .offer_next(&mut class)
                     .then(|| self.slabs.pop(&mut class, bytes))?;
             }
-            self.take_chunk(&mut class, bytes, false, Last::Kept)
+            self.take_chunk(&mut class, bytes, false, given_back)
         })
     }
 }

@@ -5,7 +5,7 @@
 //! [`Guard::refresh`] releases the past. Fails: never; a wrong hint is `None`.
 #![allow(unsafe_code)]
 
-use super::allocate::{Last, Retries};
+use super::allocate::Retries;
 use super::change::Change;
 use super::config::StoreError;
 use super::epoch::Participant;
@@ -119,7 +119,7 @@ impl Session {
         let Self { store, replaced, .. } = self;
         let mut retries = Retries::default();
         let before_waiting = || store.retire(replaced.drain(..));
-        let fresh = store.make(new, Last::Kept, Some(&mut retries), before_waiting)?;
+        let fresh = store.make(new, None, Some(&mut retries), before_waiting)?;
         let (cas, old) = store.link(hash, new.key, fresh, Expect::Any)?;
         self.hold_back(old);
         Ok(cas)

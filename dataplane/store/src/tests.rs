@@ -10,7 +10,6 @@ mod own_cas;
 mod pressure;
 mod reserve;
 
-use super::allocate::Last;
 use super::change::{Change, NewValue, Replacement};
 use super::index::Expect;
 use super::item_flags::Marks;
@@ -236,15 +235,15 @@ fn an_item_is_out_of_sight_until_it_is_linked() {
         marks: Marks::default(),
         own_cas: None,
     };
-    let fresh = store.make(&new, Last::Kept, None, || ()).unwrap();
+    let fresh = store.make(&new, None, None, || ()).unwrap();
     assert!((0..64).all(|n| s.pin().verify(Location(n), b"k").is_none()));
     drop(fresh);
     assert_eq!((store.stats().curr_items, store.stats().total_items), (0, 0));
-    let fresh = store.make(&new, Last::Kept, None, || ()).unwrap();
+    let fresh = store.make(&new, None, None, || ()).unwrap();
     let taken = store.link(store.hash(b"k"), b"k", fresh, Expect::Exactly(Some(Location(9))));
     assert_eq!(taken.map(|_| ()), Err(Refused::Mismatch));
     assert_eq!(store.stats().curr_items, 0);
-    let fresh = store.make(&new, Last::Kept, None, || ()).unwrap();
+    let fresh = store.make(&new, None, None, || ()).unwrap();
     assert_eq!(
         store.link(store.hash(b"k"), b"k", fresh, Expect::Exactly(None)).map(|_| ()),
         Ok(())

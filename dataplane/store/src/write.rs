@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::Store;
-use super::allocate::{Last, NAPS_MAX, Retries};
+use super::allocate::{GivenBack, NAPS_MAX, Retries};
 use super::change::{NewValue, Replacement};
 use super::hash::KeyHash;
 use super::index::{Expect, UpdateError};
@@ -60,8 +60,7 @@ pub(super) struct Needs {
     pub(super) value_len: usize,
     /// Some for a CAS id of the client's own, too.
     own_cas: bool,
-    /// Whether it may be the last of its class.
-    last: Last,
+    given_back: GivenBack,
     /// Bytes of the value in whose place it comes, if that is a large one.
     held_len: usize,
 }
@@ -97,7 +96,7 @@ impl Store {
     pub(super) fn make(
         &self,
         new: &NewItem<'_>,
-        last: Last,
+        given_back: GivenBack,
         retries: Option<&mut Retries>,
         before_waiting: impl FnOnce(),
     ) -> Result<Fresh<'_>, Refused> {
@@ -114,7 +113,7 @@ impl Store {
             false => {
                 let len_bytes = new.len_bytes();
                 let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
-                let loc = self.allocate(class, len_bytes, (1, last), retries, before_waiting);
+                let loc = self.allocate(class, len_bytes, (1, given_back), retries, before_waiting);
                 let loc = loc.ok_or(Refused::OutOfMemory)?;
                 let sequence = self.next_in_sequence();
                 // SAFETY: just popped for this many bytes; the key's length was checked.
@@ -179,13 +178,13 @@ impl Store {
         let _alone = alone.ok_or(Refused::OutOfMemory)?;
         let mut parts = Vec::with_capacity(n_parts);
         while parts.len() < n_parts {
-            let part = self.allocate(id, 0, (chunks, Last::Kept), retries.as_deref_mut(), || ());
+            let part = self.allocate(id, 0, (chunks, None), retries.as_deref_mut(), || ());
             let Some(part) = part else { break };
             Slabs::count_as_part(&mut self.slabs.lock(id));
             parts.push(part);
         }
         if parts.len() == n_parts
-            && let Some(loc) = self.allocate(id, len_bytes, (chunks, Last::Kept), retries, || ())
+            && let Some(loc) = self.allocate(id, len_bytes, (chunks, None), retries, || ())
         {
             return Ok((loc, parts));
         }
@@ -199,7 +198,7 @@ impl Store {
     pub(super) fn reserve(
         &self,
         key_len: usize,
-        Needs { value_len, own_cas, last, held_len }: Needs,
+        Needs { value_len, own_cas, given_back, held_len }: Needs,
         retries: &mut Retries,
     ) -> Result<Fresh<'_>, Refused> {
         let own_cas = if own_cas { OWN_CAS_BYTES } else { 0 };
@@ -210,7 +209,7 @@ impl Store {
             }
             false => {
                 let class = self.slabs.class_for(len_bytes).ok_or(Refused::TooLarge)?;
-                let loc = self.allocate(class, len_bytes, (1, last), Some(retries), || ());
+                let loc = self.allocate(class, len_bytes, (1, given_back), Some(retries), || ());
                 (loc.ok_or(Refused::OutOfMemory)?, Vec::new())
             }
         };
@@ -236,7 +235,7 @@ impl Store {
         };
         if !fits || !self.fits(new.key.len(), new.flags, new.value_len()) {
             drop(fresh);
-            return self.make(new, Last::Kept, None, || ());
+            return self.make(new, None, None, || ());
         }
         self.slabs.recount(fresh.loc, fresh.len_bytes, new.len_bytes());
         let sequence = self.next_in_sequence();
@@ -294,18 +293,16 @@ impl Store {
         let Replacement { flags, marks, own_cas, .. } = *new;
         let whole = NewItem { key, flags, expiry, value, sums, marks, own_cas };
         let its_class = |item| self.slabs.class_of(self.slabs.arena().location(&item));
-        let class = item.and_then(its_class);
-        let is_given_back = class.is_some() && class == self.slabs.class_for(whole.len_bytes());
-        let last = if is_given_back { Last::Too } else { Last::Kept };
+        let given_back = item.and_then(its_class);
         let held_len = item.filter(ItemRef::is_large).map_or(0, |item| item.value_len());
         let (value_len, own_cas) = (whole.value_len(), own_cas.is_some());
-        room.needs = Needs { value_len, own_cas, last, held_len };
+        room.needs = Needs { value_len, own_cas, given_back, held_len };
         if let Some(item) = item {
             item.hold();
         }
         let made = match room.fresh.take() {
             Some(fresh) => self.make_in(fresh, &whole),
-            None => self.make(&whole, last, None, || ()),
+            None => self.make(&whole, given_back, None, || ()),
         };
         let linked = made.and_then(|mut fresh| {
             fresh.inherits = Inherits {

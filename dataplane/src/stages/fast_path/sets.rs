@@ -123,7 +123,8 @@ impl<const BY_PORT: bool> Work for Sets<'_, '_, BY_PORT> {
             }
             let row = of_row(step.wrapping_sub(ROWS_AHEAD));
             if !row.is_empty() && (step - ROWS_AHEAD) * ROW >= reserved {
-                let next = asked.get(reserved..).unwrap_or_default();
+                let next = reserved..asked.len().min(reserved + RESERVED_MAX);
+                let next = asked.get(next).unwrap_or_default();
                 self.ctx.session.reserve(next.iter().map(Set::lens));
                 reserved += RESERVED_MAX;
             }

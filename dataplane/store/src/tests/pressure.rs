@@ -382,3 +382,86 @@ fn an_item_that_was_read_before_stays_held_when_it_is_read() {
     item.release();
     assert!(!item.is_held() && item.is_visited());
 }
+
+/// Numbers below others (Marsaglia, Xorshift RNGs, 2003).
+fn by_chance(mut seed: usize) -> impl FnMut(usize) -> usize {
+    move |below| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % below
+    }
+}
+
+/// Of `n` gets by chance, each followed by a set by chance, how many found an item of those that have so many bytes.
+fn hits_of(store: &Arc<Store>, lens: &[usize], n: u32) -> u32 {
+    let mut s = store.session().unwrap();
+    let value = vec![b'v'; *lens.iter().max().unwrap()];
+    let (mut by_chance, mut hits) = (by_chance(7), 0);
+    for turn in 0..n {
+        let [asked, stored] = [0; 2].map(|_| by_chance(lens.len()));
+        hits += u32::from(get(&s.pin(), &names("k", asked)).is_some());
+        assert_eq!(put(&mut s, &names("k", stored), &value[..lens[stored]], 0), Ok(()));
+        s.settle();
+        if turn % 200 == 0 {
+            store.housekeep();
+        }
+    }
+    hits
+}
+
+/// A class without a page waits for what others lend it, however often it was lent some: a page that is taken from them
+/// comes no sooner, and costs all that is in it.
+#[test]
+fn chunks_that_readers_look_at_are_waited_for() {
+    let mut by_chance = by_chance(5);
+    let lens: Vec<usize> = (0..4_000)
+        .map(|_| match by_chance(100) {
+            0..20 => 1 + by_chance(16),
+            20..85 => 16 + by_chance(10_000),
+            _ => 10_000 + by_chance(880_000),
+        })
+        .collect();
+    let alone = hits_of(&store(12 << 20), &lens, 20_000);
+    let store = store(12 << 20);
+    let stop = AtomicBool::new(false);
+    let beside = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut reader = store.session().unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                let _pinned = reader.pin();
+                let since = Instant::now();
+                while since.elapsed() < Duration::from_micros(20) {
+                    std::hint::spin_loop();
+                }
+            }
+        });
+        let hits = hits_of(&store, &lens, 20_000);
+        stop.store(true, Ordering::Relaxed);
+        hits
+    });
+    let st = store.stats();
+    assert!(beside * 2 > alone, "{beside} hits, {alone} alone, {} pages moved", st.pages_moved);
+    assert_eq!(st.out_of_memory, 0);
+}
+
+/// Its class has no page, and the class that lends it a chunk keeps one for changes.
+#[test]
+fn a_counter_in_a_lent_chunk_goes_on_when_memory_is_full() {
+    let config = StoreConfig { evict: false, ..StoreConfig::default() };
+    let config = StoreConfig { memory_bytes: 2 * PAGE, pages: Pages::Small, ..config };
+    let store = Store::new(config).unwrap();
+    let mut s = store.session().unwrap();
+    let fill = |s: &mut Session| {
+        let refused = |n: &usize| put(s, &names("k", *n), &[b'v'; 1_000], 0).is_err();
+        (0..).find(refused).unwrap()
+    };
+    let full = fill(&mut s);
+    (full - 3..full).for_each(|n| assert!(delete(&mut s, &names("k", n))));
+    assert_eq!(put(&mut s, b"counter", b"1", 0), Ok(()));
+    fill(&mut s);
+    for n in 2..100 {
+        let counted = verbs::arith(&mut s, None, &plus_one(b"counter")).unwrap();
+        assert_eq!(counted.number, n);
+    }
+}
