@@ -7,7 +7,7 @@ use super::config::PAGES_MIN;
 use super::layout::{OWN_CAS_BYTES, WHOLE_MAX_BYTES, len_bytes};
 use super::slab::Tally;
 use super::sweeper::Asked;
-use super::{Automove, ItemRef, PAGE_BYTES, Store};
+use super::{Automove, ItemRef, Location, PAGE_BYTES, Store};
 use std::sync::atomic::Ordering;
 
 /// The requested memory limit is out of bounds.
@@ -98,8 +98,13 @@ impl Store {
     /// The size class of an item of this store, from 0.
     #[inline]
     pub fn class_of(&self, item: &ItemRef<'_>) -> usize {
-        let loc = self.slabs.arena().location(item);
-        self.slabs.page_of(loc).map_or(0, |(id, _)| id.0.into())
+        self.class_at(self.slabs.arena().location(item))
+    }
+
+    /// The same of whatever is in this place.
+    #[inline]
+    pub fn class_at(&self, at: Location) -> usize {
+        self.slabs.page_of(at).map_or(0, |(id, _)| id.0.into())
     }
 
     /// The size class, from 0, that an item with a key and a value of these lengths belongs to, and maybe

@@ -7,14 +7,20 @@
 //! a replica a change of the index costs one look at a pointer. Never fails; a full feed forgets.
 
 use super::index::{Entry, Expect, UpdateError};
+use super::layout::len_bytes;
 use super::{Guard, ItemRef, KeyHash, Location, Session, Store};
 use gpu::index::{Form, Found, Source};
+use gpu::layout::ROW_TEXT_MAX;
 
 impl Store {
     /// Has the replica, if there is one, look at this hash again. One that has whole replies gets that to requests of this
-    /// form, if there is one.
+    /// form, if there is one, and the item, which is of this size class, is small enough for it.
     #[inline(always)]
-    pub fn invalidate(&self, hash: KeyHash, form: Option<Form>) {
+    pub fn invalidate(&self, hash: KeyHash, asked: Option<(Form, usize)>) {
+        // A row has the key and the value.
+        let most = self.slabs.class_for(len_bytes(0, ROW_TEXT_MAX));
+        let is_small = |class: usize| most.is_some_and(|most| class <= most.0.into());
+        let form = asked.and_then(|(form, class)| is_small(class).then_some(form));
         self.replicas.note(hash, form);
     }
 

@@ -218,6 +218,28 @@ fn a_key_with_a_row_is_not_asked_for_again() {
     w.end();
 }
 
+/// The updater is not troubled by gets of what it would find to be too large for a row.
+#[test]
+fn what_is_too_large_for_a_row_is_not_asked_for() {
+    let mut w = World::beside(small(), &rows(Mode::Launch));
+    set(&w, "small", &"v".repeat(100));
+    set(&w, "large", &"v".repeat(300));
+    w.refresh();
+    for key in ["small", "large"] {
+        let lines = ["get", "gets", "mg"].map(|verb| format!("{verb} {key}\r\n").into_bytes());
+        for text in lines.into_iter().chain([binary_get(0, key)]) {
+            w.ask(&text);
+            assert_eq!(
+                w.updaters[0].turn() > 0,
+                key == "small",
+                "{}",
+                String::from_utf8_lossy(&text)
+            );
+        }
+    }
+    w.end();
+}
+
 #[test]
 fn behind_a_change_in_its_batch_no_reply_is_taken() {
     let changes = [

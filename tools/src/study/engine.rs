@@ -127,7 +127,8 @@ impl Beside {
         let mut next = 0;
         while next < items {
             let end = (next + at_once).min(items);
-            (next..end).for_each(|i| store.invalidate(store.hash(&shape.key(i)), Some(Form::GET)));
+            (next..end)
+                .for_each(|i| store.invalidate(store.hash(&shape.key(i)), Some((Form::GET, 0))));
             next = end;
             while updater.turn() > 0 {}
         }

@@ -103,13 +103,14 @@ impl CpuEngine {
             let replies = replies.next().unwrap_or_default();
             self.read_group(group, descs, Some(replies));
             self.prefetch_buckets();
-            self.look_up_group(descs, |store, asked, desc| {
+            self.look_up_group(descs, |store, asked, desc, at| {
                 // What it has a row for it will hear of from the writer that changes it.
                 if desc.keys.get(asked.key).is_none_or(|key| key.hint != Hint::ROW) {
                     // SAFETY: the batch is ours, as in `read_group`.
                     let frame =
                         group.get(asked.desc).and_then(|entry| unsafe { packets.frame(entry) });
-                    store.invalidate(asked.hash, form_of(desc, frame.unwrap_or_default()));
+                    let form = form_of(desc, frame.unwrap_or_default());
+                    store.invalidate(asked.hash, form.map(|form| (form, store.class_at(at))));
                     missed += 1;
                 }
             });
@@ -124,7 +125,7 @@ impl CpuEngine {
         for (group, descs) in entries.chunks(self.group).zip(descs.chunks_mut(self.group)) {
             self.read_group(group, descs, None);
             self.prefetch_buckets();
-            self.look_up_group(descs, |_, _, _| ());
+            self.look_up_group(descs, |_, _, _, _| ());
         }
     }
 
@@ -185,7 +186,7 @@ impl CpuEngine {
     fn look_up_group(
         &mut self,
         descs: &mut [ReqDesc],
-        mut found: impl FnMut(&Store, &Asked, &ReqDesc),
+        mut found: impl FnMut(&Store, &Asked, &ReqDesc, Location),
     ) {
         let Self { store, group, asked, others, .. } = self;
         let ahead = *group > 1;
@@ -200,7 +201,7 @@ impl CpuEngine {
                 store.prefetch_item(location);
             }
             if let Some(desc) = descs.get(asked.desc) {
-                found(store, asked, desc);
+                found(store, asked, desc, location);
             }
             asked.answer(descs, Some(location));
             false
@@ -218,8 +219,8 @@ impl CpuEngine {
             if let (true, Some(location)) = (ahead, location) {
                 store.prefetch_item(location);
             }
-            if let (Some(_), Some(desc)) = (location, descs.get(asked.desc)) {
-                found(store, asked, desc);
+            if let (Some(location), Some(desc)) = (location, descs.get(asked.desc)) {
+                found(store, asked, desc, location);
             }
             asked.answer(descs, location);
         }

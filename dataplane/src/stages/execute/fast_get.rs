@@ -302,7 +302,8 @@ impl<'a> FastGet<'a> {
         // A replica that had it wrong, or does not have it.
         let is_wrong = desc.hint == Hint::HIT || item.is_some() && desc.hint != Hint::ROW;
         if self.from_replica && is_wrong {
-            store.invalidate(hash, Form::of(verb));
+            let class = |item| store.class_of(&item);
+            store.invalidate(hash, Form::of(verb).zip(item.map(class)));
         }
         item
     }

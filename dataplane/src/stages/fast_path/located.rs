@@ -319,7 +319,9 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
         }
         counters.gpu_missed.add(found.count_ones().into());
         while let Some(n) = next_of(&mut found) {
-            guard.store().invalidate(KeyHash(lanes.hash[n / ROW % ROWS][n % ROW]), Some(Form::GET));
+            let (row, n) = (n / ROW % ROWS, n % ROW);
+            let asked = lanes.found[row][n].map(|found| (Form::GET, found.class()));
+            guard.store().invalidate(KeyHash(lanes.hash[row][n]), asked);
         }
     }
 }
