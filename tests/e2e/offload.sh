@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Real clients against a server whose requests go through the GPU's kernels, run on the CPU: every
-# way of getting batches there, both indexes.
+# way of getting batches there, both indexes, and whole replies.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=tests/e2e/lib.sh
@@ -52,6 +52,23 @@ for args in "launch setassoc" "graph cuckoo" "persistent setassoc"; do
   load "-B: binary" -B
   check "$who: plain gets" gets
   check "$who: the kernels did it" used
+  server_stop
+done
+
+# whole_replies: the kernels wrote replies that were sent, and nothing was lost.
+whole_replies() {
+  [ "$(fact replies_accepted)" -gt 1000 ] && [ "$(fact gpu_lost)" -eq 0 ] && [ "$(fact gpu_state)" = used ]
+}
+
+for mode in launch graph persistent; do
+  who="$mode, whole replies"
+  server_start "$host" -m 128 --engine simt --gpu-mode "$mode" --gpu-replies complete --gpu-verify-ratio 8
+  server_wait "$who: gnomon starts" in_ns "$host" "$memc" wait "$server" 1
+  load "-U: UDP" -U -X 100 -w 1k
+  load "-a -d 10: set by TCP, multi-get by UDP" -a -d 10 -X 50 -w 1k
+  load "-B: binary" -B -X 100 -w 1k
+  check "$who: plain gets" gets
+  check "$who: the kernels wrote them" whole_replies
   server_stop
 done
 totals

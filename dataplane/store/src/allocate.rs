@@ -137,7 +137,7 @@ impl Store {
         retries: &mut Retries,
     ) -> Option<Location> {
         loop {
-            let lender = if chunks == 1 { self.lender(id) } else { id };
+            let lender = if chunks == 1 { self.lender(id, given_back) } else { id };
             let mut class = self.slabs.lock(lender);
             if let Some(loc) = self.take_chunk(&mut class, bytes, false, given_back) {
                 let units = class.size.units;
@@ -160,10 +160,12 @@ impl Store {
                 !self.config.evict && class.in_limbo() == 0 && !comes_back || starved && pages_stay;
             // What a large item needs is not kept back for others, nor what would be refused.
             let is_short = starved || hopeless || retries.has_slept();
-            if is_short && self.slabs.grow(&mut class, &self.epochs, 0) {
+            // A lender that has pages needs no further one.
+            let needs = if class.chunks_to_keep() > 0 { id } else { lender };
+            drop(class);
+            if is_short && self.slabs.grow(&mut self.slabs.lock(needs), &self.epochs, 0) {
                 continue;
             }
-            drop(class);
             if is_short && chunks == 1 {
                 let factor = if retries.has_slept() { u32::MAX } else { self.lent_factor() };
                 let larger = self.take_larger(id, bytes, factor, given_back);
@@ -224,7 +226,11 @@ impl Store {
     }
 
     /// Which class the next chunk for an item of class `id` is to come from.
-    fn lender(&self, id: ClassId) -> ClassId {
+    fn lender(&self, id: ClassId, given_back: GivenBack) -> ClassId {
+        // Where nothing is evicted, what the item gives back comes to who waits for it.
+        if let (false, Some(lender)) = (self.config.evict, given_back) {
+            return lender.max(id);
+        }
         let class = self.slabs.lock(id);
         let lends = self.pages_move() && !self.slabs.is_in_turn();
         if !lends || class.chunks_to_keep() > 0 {

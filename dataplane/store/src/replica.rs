@@ -17,7 +17,7 @@ impl Store {
     /// form, if there is one, and the item, which is of this size class, is small enough for it.
     #[inline(always)]
     pub fn invalidate(&self, hash: KeyHash, asked: Option<(Form, usize)>) {
-        // A row has the key and the value.
+        // Most rows have the key and the value.
         let most = self.slabs.class_for(len_bytes(0, ROW_TEXT_MAX));
         let is_small = |class: usize| most.is_some_and(|most| class <= most.0.into());
         let form = asked.and_then(|(form, class)| is_small(class).then_some(form));

@@ -230,10 +230,10 @@ fn a_card_that_is_behind_is_waited_for() {
 }
 
 /// An engine whose answers something happens to.
-struct Bent {
-    engine: Box<dyn Engine>,
-    bend: fn(&mut Batch, u64),
-    batches: u64,
+pub(crate) struct Bent {
+    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) bend: fn(&mut Batch, u64),
+    pub(crate) batches: u64,
 }
 
 impl Engine for Bent {

@@ -2,6 +2,7 @@
 //! reply is older than what a client may know already.
 
 use crate::offload::{Draw, MODES, binary_get, compare, small};
+use crate::offload_faults::Bent;
 use crate::world::{Beside, World, Wrap, open, request};
 use dataplane::WorkerCounters;
 use dataplane::policy::{Policy, Rate};
@@ -216,6 +217,37 @@ fn a_key_with_a_row_is_not_asked_for_again() {
     assert!(counters.replies_accepted.get() > accepted + 200);
     assert_eq!(counters.gpu_missed.get(), 1);
     w.end();
+}
+
+/// A search may find anything in a row that is being written. What it finds means nothing then, and shows a fault of the GPU
+/// only while the row is nobody's to write.
+#[test]
+fn a_reply_to_another_mg_is_a_fault_unless_its_key_has_changed() {
+    fn bend(batch: &mut gpu::Batch, _: u64) {
+        if let [right, other] = &mut batch.replies[..] {
+            assert!(right.facts.text_len > 0);
+            *other = *right;
+        }
+    }
+    for changed in [true, false] {
+        let wrap = |engine| Box::new(Bent { engine, bend, batches: 0 }) as _;
+        let mut w = World::beside(small(), &Beside { wrap, ..rows(Mode::Launch) });
+        set(&w, "k", "one");
+        w.ask(b"mg k v\r\n");
+        w.refresh();
+        if changed {
+            set(&w, "k", "two");
+        }
+        w.send(&request(Wrap::V4, 1, b"mg k v\r\n"));
+        w.send(&request(Wrap::V4, 2, b"mg k h\r\n"));
+        w.settle();
+        let replies: Vec<_> = w.received(0).iter().map(|f| open(Wrap::V4, f.bytes())).collect();
+        let value = if changed { "two" } else { "one" };
+        assert_eq!(replies[0].text, format!("VA 3\r\n{value}\r\n").as_bytes());
+        assert_eq!(replies[1].text, b"HD h1\r\n");
+        assert_eq!(w.offload().fault().is_some(), !changed);
+        w.end();
+    }
 }
 
 /// The updater is not troubled by gets of what it would find to be too large for a row.

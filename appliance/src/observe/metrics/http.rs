@@ -195,7 +195,7 @@ where
 {
     let mut request = Vec::new();
     let answer = loop {
-        if request.windows(4).any(|w| w == b"\r\n\r\n") {
+        if has_ended(&request) {
             match answer(&request, shared.local, || shared.pages.borrow_mut().page()) {
                 Answer::Whole(answer) => break answer,
                 Answer::Capture(request) => return Ok(Some(request)),
@@ -219,9 +219,16 @@ enum Answer {
     Capture(Request),
 }
 
+/// Whether the request's head is there: lines, then an empty one. A lone LF ends a line, too (RFC 9112, section 2.2).
+fn has_ended(request: &[u8]) -> bool {
+    let ends = |n, end: &[u8]| request.windows(n).any(|bytes| bytes == end);
+    ends(3, b"\n\r\n") || ends(2, b"\n\n")
+}
+
 /// What a request with these bytes gets.
 fn answer(request: &[u8], local: bool, page: impl FnOnce() -> Arc<str>) -> Answer {
-    let line = request.split(|&b| b == b'\r').next().unwrap_or_default();
+    let line = request.split(|&b| b == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
     let mut words = line.split(|&b| b == b' ');
     let (method, target, version, rest) = (words.next(), words.next(), words.next(), words.next());
     let (Some(method), Some(target), Some(version), None) = (method, target, version, rest) else {
@@ -344,6 +351,7 @@ mod tests {
         for (request, wanted) in [
             ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK"),
             ("GET /metrics?x=y HTTP/1.0\r\n\r\n", "200 OK"),
+            ("GET /metrics HTTP/1.1\nHost: x\n\n", "200 OK"),
             ("HEAD /metrics HTTP/1.1\r\n\r\n", "200 OK"),
             ("GET / HTTP/1.1\r\n\r\n", "404 Not Found"),
             ("GET /metrics/ HTTP/1.1\r\n\r\n", "404 Not Found"),
@@ -356,6 +364,10 @@ mod tests {
             ("\r\n\r\n", "400 Bad Request"),
             ("GET /metrics HTTP/1.1 x\r\n\r\n", "400 Bad Request"),
         ] {
+            assert!(
+                has_ended(request.as_bytes())
+                    && !has_ended(&request.as_bytes()[..request.len() - 1])
+            );
             assert_eq!(status(request), wanted, "{request:?}");
         }
     }

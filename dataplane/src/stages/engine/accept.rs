@@ -5,12 +5,12 @@
 //! filter says whether anything has changed since the batch was sent ([`gpu::index::Filter`]). Stage 6 asks it
 //! again behind what it has carried out of the same batch. Never fails; a reply that cannot be one is reported.
 
+use super::cpu_engine::CpuEngine;
 use crate::counters::WorkerCounters;
 use gpu::index::{Filter, Stale};
 use gpu::layout::{REPLY_HEAD_BYTES, WHOLE_TEXT_MAX};
 use gpu::{Batch, Entry, EntryFlags, ReqDesc, RowFacts, Verb, Verdict, WholeReply};
 use std::sync::Arc;
-use store::Store;
 
 /// One of so many replies, by chance, is left to the CPU, so that the store sees that its item is in use.
 const SAMPLE_ONE_IN: u32 = 32;
@@ -53,12 +53,12 @@ impl Acceptance {
     pub(super) fn sort_out(
         &mut self,
         batch: &mut Batch,
-        store: &Store,
+        cpu: &CpuEngine,
         counters: &WorkerCounters,
     ) -> bool {
         let Batch { entries, descs, replies, stamp, .. } = batch;
         let mut possible = true;
-        let expired = |facts: &RowFacts| store.clock().has_passed(facts.expiry);
+        let expired = |facts: &RowFacts| cpu.store().clock().has_passed(facts.expiry);
         for ((entry, desc), reply) in entries.iter().zip(descs.iter()).zip(replies.iter_mut()) {
             if reply.facts.text_len == 0 {
                 continue;
@@ -67,7 +67,8 @@ impl Acceptance {
             let refused =
                 match keys().try_for_each(|its| self.filter.accepts(its.signature, *stamp)) {
                     Err(stale) => Refused::Stale(stale),
-                    Ok(()) if !is_possible(entry, desc, reply) => Refused::Impossible,
+                    // Not before that: what was found in a row that was being written means nothing.
+                    Ok(()) if !is_possible(cpu, entry, desc, reply) => Refused::Impossible,
                     Ok(()) if keys().any(expired) => Refused::Expired,
                     Ok(()) if self.is_sampled() => Refused::Sampled,
                     Ok(()) => continue,
@@ -86,7 +87,7 @@ impl Acceptance {
 }
 
 /// Whether a device may have written this for this request.
-fn is_possible(entry: &Entry, desc: &ReqDesc, reply: &WholeReply) -> bool {
+fn is_possible(cpu: &CpuEngine, entry: &Entry, desc: &ReqDesc, reply: &WholeReply) -> bool {
     let keys = desc.keys.iter().zip(reply.facts_of_keys(desc.n_keys));
     let (mut around, mut n_keys) = (0, 0);
     for (key, facts) in keys {
@@ -104,7 +105,7 @@ fn is_possible(entry: &Entry, desc: &ReqDesc, reply: &WholeReply) -> bool {
         // Not each has the value.
         (Verdict::HINTED, Verb::META_GET) => {
             around = 0;
-            n_keys == 1
+            n_keys == 1 && cpu.form(entry, desc).is_some()
         }
         _ => false,
     };

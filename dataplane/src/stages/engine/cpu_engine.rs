@@ -74,7 +74,7 @@ impl CpuEngine {
     /// `in_full`, whether they are the ones that it would have made, but for the hints.
     pub fn confirms(&self, batch: &Batch, in_full: bool) -> bool {
         batch.descs.len() == batch.entries.len()
-            && batch.entries.iter().zip(batch.descs.iter()).enumerate().all(|(n, (entry, desc))| {
+            && batch.entries.iter().zip(batch.descs.iter()).all(|(entry, desc)| {
                 if !in_full && is_plain(entry, desc) {
                     return true;
                 }
@@ -84,17 +84,24 @@ impl CpuEngine {
                 if in_full {
                     same(&read(frame, entry), desc)
                 } else {
-                    let reply = batch.replies.get(n);
-                    is_possible(frame, entry, desc, reply.is_some_and(|it| it.facts.text_len > 0))
+                    is_possible(frame, entry, desc)
                 }
             })
+    }
+
+    /// Which form of request this is, of a batch as [`Self::confirms`] takes it and by a descriptor that it has confirmed, if a
+    /// GPU may have rows for it.
+    pub fn form(&self, entry: &Entry, desc: &ReqDesc) -> Option<Form> {
+        // SAFETY: the slot is in the batch, whose frames no thread writes to now (`new`'s contract).
+        let frame = unsafe { self.packets.frame(entry) };
+        form_of(desc, frame.unwrap_or_default())
     }
 
     /// Does for another engine's descriptors what is left to do: what it did not find is looked up
     /// in the host index, keys are hashed that it leaves to the strict parser, and all memory that
     /// stage 6 will read is prefetched. Without that a worker would wait for one line after the
     /// other. Returns how many keys were found, for which the replica of the index is to read the host's entry
-    /// again. With a reply that is sent as it is there is nothing left to do.
+    /// again, if it may have something for it. With a reply that is sent as it is there is nothing left to do.
     pub fn complete(&mut self, batch: &mut Batch) -> usize {
         let Batch { entries, descs, replies, .. } = batch;
         let (packets, mut missed) = (self.packets, 0);
@@ -315,9 +322,9 @@ fn is_plain(entry: &Entry, desc: &ReqDesc) -> bool {
 }
 
 /// Whether the descriptor can be that of this frame: a verdict that there is, the text where it must
-/// be, and keys that lie in it one behind the other, as the verb has them; of an `mg` that is `replied` to whole, flags
-/// behind the key. Costs no look at the keys' bytes.
-fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc, replied: bool) -> bool {
+/// be, and keys that lie in it one behind the other, as the verb has them. Costs no look at the
+/// keys' bytes.
+fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc) -> bool {
     if desc.verdict == Verdict::BAD {
         return desc.reason != BadReason::NONE;
     }
@@ -337,11 +344,7 @@ fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc, replied: bool) -> bo
         Verdict::SLOW => true,
         Verdict::HINTED => {
             let is_its = match (desc.verb, text) {
-                (Verb::META_GET, [b'm', b'g', b' ', ..]) => {
-                    let [key, ..] = &desc.keys;
-                    let is_at = usize::from(key.off) == text_off + b"mg ".len();
-                    !replied || is_at && form_of(desc, frame).is_some()
-                }
+                (Verb::META_GET, [b'm', b'g', b' ', ..]) => true,
                 (verb, [REQUEST_MAGIC, packet @ ..]) => {
                     let [key, ..] = &desc.keys;
                     usize::from(key.off) == text_off + HEADER_BYTES
@@ -380,12 +383,16 @@ fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc, replied: bool) -> bo
     }
 }
 
-/// Which form of request this is, if a GPU may have rows for it.
+/// Which form of request this is, if a GPU may have rows for it. An `mg` is a key, flags of a letter and the line's end, and
+/// nothing else.
 fn form_of(desc: &ReqDesc, frame: &[u8]) -> Option<Form> {
     if desc.verb != Verb::META_GET {
         return Form::of(desc.verb);
     }
     let [key, ..] = &desc.keys;
+    if usize::from(key.off) != usize::from(desc.payload_off) + b"mg ".len() {
+        return None;
+    }
     let line_end = usize::from(desc.payload_off) + usize::from(desc.payload_len);
     let flags = frame.get(usize::from(key.off) + usize::from(key.len)..line_end)?;
     let flags = flags.strip_suffix(b"\n")?;

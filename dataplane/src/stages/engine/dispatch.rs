@@ -291,7 +291,7 @@ impl Dispatch {
             let acceptance = beside.acceptance.as_mut();
             if self.cpu.confirms(&batch, in_full)
                 && acceptance.is_none_or(|acceptance| {
-                    acceptance.sort_out(&mut batch, self.cpu.store(), &self.counters)
+                    acceptance.sort_out(&mut batch, &self.cpu, &self.counters)
                 })
             {
                 // What comparing takes is not the rule.

@@ -55,11 +55,9 @@ impl Updater {
         }
         // To take a row out costs a fraction of writing it. A key that is wanted is asked for again.
         let behind = self.feed.len() > self.feed.capacity() / 4;
-        let changed = self.wanted.len();
-        while !behind
-            && self.wanted.len() - changed < OPS_MAX
-            && let Some((hash, form)) = self.feed.take_wanted()
-        {
+        // Workers go on asking meanwhile.
+        let most = if behind { 0 } else { OPS_MAX };
+        for (hash, form) in (0..most).map_while(|_| self.feed.take_wanted()) {
             taken += 1;
             if !rows.ways.has(hash, form) && rows.ways.has_room(hash) {
                 self.wanted.push((hash, form));

@@ -136,25 +136,23 @@ fn a_binary_get_that_is_hinted_is_the_whole_datagram() {
     };
     let (frame, right) = ask(&get(0x0d, b"ab"));
     assert_eq!((right.verdict, right.verb), (Verdict::HINTED, Verb::BINARY_GETK));
-    assert!(is_possible(&frame, &entry, &right, false));
+    assert!(is_possible(&frame, &entry, &right));
     let [key, ..] = right.keys;
     for (verb, off, len) in [(2, 0, 0), (3, 1, 0), (3, 0, 1), (3, 1, 255)] {
         let mut wrong = ReqDesc { verb: Verb(verb), ..right };
         wrong.keys[0] = KeyDesc { off: key.off + off, len: key.len.wrapping_add(len), ..key };
-        assert!(!is_possible(&frame, &entry, &wrong, false), "{wrong:?}");
+        assert!(!is_possible(&frame, &entry, &wrong), "{wrong:?}");
     }
     let (frame, slow) = ask(&[get(0x0d, b"ab"), get(0x0d, b"cd")].concat());
     assert_eq!(slow.verdict, Verdict::SLOW);
     let ReqDesc { payload_len, .. } = slow;
     let wrong = ReqDesc { payload_len, ..right };
-    assert!(!is_possible(&frame, &entry, &wrong, false));
+    assert!(!is_possible(&frame, &entry, &wrong));
 }
 
-/// The same of an `mg` that a device has replied to: a key, flags of a letter and the line's end.
 #[test]
-fn an_mg_that_is_replied_to_is_one_line_of_key_and_flags() {
-    let entry = Entry { flags: EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD), ..Entry::default() };
-    for (text, may_be) in [
+fn an_mg_has_a_form_if_it_is_one_line_of_key_and_flags() {
+    for (text, has_form) in [
         (&b"mg ab v\r\n"[..], true),
         (b"mg ab\n", true),
         (b"mg ab k f t\r\n", true),
@@ -165,13 +163,17 @@ fn an_mg_that_is_replied_to_is_one_line_of_key_and_flags() {
     ] {
         let (frame, right) = ask(text);
         assert_eq!((right.verdict, right.verb), (Verdict::HINTED, Verb::META_GET));
-        assert!(is_possible(&frame, &entry, &right, false));
-        assert_eq!(is_possible(&frame, &entry, &right, true), may_be);
+        assert_eq!(
+            form_of(&right, &frame).is_some(),
+            has_form,
+            "{}",
+            String::from_utf8_lossy(text)
+        );
         for (off, len) in [(1, 0), (0, 1), (1, 255)] {
             let mut wrong = right;
             let [key, ..] = &mut wrong.keys;
             (key.off, key.len) = (key.off + off, key.len.wrapping_add(len));
-            assert!(!is_possible(&frame, &entry, &wrong, true), "{wrong:?}");
+            assert_eq!(form_of(&wrong, &frame), None, "{wrong:?}");
         }
     }
 }
@@ -183,7 +185,7 @@ fn what_this_engine_says_is_possible_and_little_else() {
         [&b"get a\r\n"[..], b"gets ab c def\n", b"get a \r\n", b"set a 0 0 1\r\nx\r\n", b"mn\r\n"]
     {
         let (frame, right) = ask(text);
-        assert!(is_possible(&frame, &entry, &right, false) && same(&right, &right));
+        assert!(is_possible(&frame, &entry, &right) && same(&right, &right));
         let mut wrong = vec![
             ReqDesc { verdict: Verdict(9), ..right },
             ReqDesc { payload_off: right.payload_off + 1, ..right },
@@ -204,11 +206,11 @@ fn what_this_engine_says_is_possible_and_little_else() {
             }
         }
         for wrong in wrong {
-            assert!(!is_possible(&frame, &entry, &wrong, false), "{wrong:?}");
+            assert!(!is_possible(&frame, &entry, &wrong), "{wrong:?}");
             assert!(!same(&right, &wrong), "{wrong:?}");
         }
         for n in 0..frame.len() {
-            assert!(!is_possible(&frame[..n], &entry, &right, false));
+            assert!(!is_possible(&frame[..n], &entry, &right));
         }
     }
 }
