@@ -133,6 +133,8 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         let printed = std::io::stdout().write_all(text.as_bytes());
         return printed.map(|()| true).map_err(|e| format!("cannot print the plan: {e}").into());
     }
+    let buffers = usize::try_from(plan.conn_memory_bytes)? / (2 * plan.tcp_threads.max(1));
+    allocator::keep_buffers(buffers, usize::try_from(plan.item_max_bytes)? + (1 << 20));
     let prepared =
         Prepared { credentials, certificates, identity, listeners: sockets::listen(&plan)? };
     sockets::probe_udp(&mut plan)?;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Commands that overlap take effect one at a time: contended histories over TCP, and over TCP and
-# UDP together, against the genuine memcached, which must pass too, and against gnomon.
+# UDP together, against the genuine memcached, which must pass too, and against gnomon; there also beside
+# kernels that write whole replies.
 #
 # memcached breaks one promise itself: a `gets`, `gats` or `mg` with flag c that overlaps an `incr`,
 # `decr` or `ma` now and then shows the old value with the CAS id of the new one. So it is not asked
@@ -47,5 +48,14 @@ server_start "$host" -t 2
 server_wait "serves with two TCP threads" in_ns "$host" "$memc" wait "$here" 1
 judged "TCP" "$here" --histories "$histories"
 judged "TCP and UDP on two keys" "$here" --histories 3 --udp-clients 8 --keys 2
+server_stop
+
+# More gets than changes, so that some of the replies that the kernels wrote are right when they come.
+server_start "$host" -t 2 --engine simt --gpu-replies complete --index-cycle 10 --index-every 1
+server_wait "serves with whole replies" in_ns "$host" "$memc" wait "$here" 1
+judged "whole replies" "$here" --histories 2 --clients 4 --udp-clients 12 --keys 100 \
+  --verbs get,get,get,gets,gets,mg,mg,mg,set,cas,incr,decr,append,prepend,add,replace,delete,touch,gat,gats,ms,md,ma
+accepted=$(in_ns "$host" "$memc" tcp "$here" "stats engine" | tr -d '\r' | sed -n 's/^STAT replies_accepted //p')
+check "the kernels wrote $accepted of them" [ "$accepted" -gt 2000 ]
 server_stop
 totals

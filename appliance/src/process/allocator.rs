@@ -70,6 +70,24 @@ pub fn share_heap_if_bounded() {
     }
 }
 
+/// The largest size from which on the C library maps memory anew, by its own rule (mallopt(3), M_MMAP_THRESHOLD).
+const MAPPED_MAX: usize = 32 << 20;
+
+/// Has each heap keep so many bytes that are free at its end, and what is not larger than `largest` made in heaps: by
+/// default they give back what is above a megabyte or two, and buffers of large values are faulted in page by page for
+/// each request. Before any other thread is made.
+pub fn keep_buffers(bytes: usize, largest: usize) {
+    #[cfg(target_env = "gnu")]
+    for (what, bytes) in [
+        (nix::libc::M_TRIM_THRESHOLD, bytes.max(largest)),
+        (nix::libc::M_MMAP_THRESHOLD, largest.min(MAPPED_MAX)),
+    ] {
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        // SAFETY: numbers by value; no other thread is there.
+        unsafe { nix::libc::mallopt(what, bytes) };
+    }
+}
+
 /// An allocator, and a region behind it. Nothing of the region is touched before it is needed: it
 /// takes address space, not memory.
 #[derive(Debug)]

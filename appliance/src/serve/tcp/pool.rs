@@ -33,7 +33,7 @@ const TURN_BYTES: usize = 2 * READ_BYTES + TURN_OUT_BYTES;
 /// What a thread has of its own: the buffers that its connections pass on or keep for a turn of
 /// others, and a turn that it may overdraw.
 pub(crate) const THREAD_BYTES: usize = 1 << 20;
-/// Charges up to this have a quarter of the account to themselves.
+/// Charges up to this have a quarter of the account to themselves, and beyond it what the others leave idle.
 const LITTLE_MAX_BYTES: usize = 2 * TURN_BYTES;
 /// Longest wait for memory.
 const WAIT_MAX: Duration = Duration::from_secs(3);
@@ -132,8 +132,15 @@ impl Pool {
         if allocator::is_short() {
             return None;
         }
-        let permit = lane.free.try_acquire_many(units).ok()?;
-        Some(self.charged(lane, Some(permit), units))
+        if let Ok(permit) = lane.free.try_acquire_many(units) {
+            return Some(self.charged(lane, Some(permit), units));
+        }
+        // What large ones leave idle is for all, but for half of their part.
+        let large = &self.large;
+        let is_idle = large.waiting.load(Ordering::Relaxed) == 0
+            && large.free.available_permits() >= large.units / 2 + units as usize;
+        let permit = large.free.try_acquire_many(units).ok().filter(|_| is_idle)?;
+        Some(self.charged(large, Some(permit), units))
     }
 
     /// So much, after a wait if need be. None when it did not come in time, or never can.
@@ -262,6 +269,24 @@ mod tests {
     }
 
     #[test]
+    fn little_ones_have_half_of_what_large_ones_leave_idle() {
+        let pool = pool(16 * MB);
+        let little: Vec<_> = std::iter::from_fn(|| pool.try_take(256 << 10)).collect();
+        assert_eq!(little.len(), 4 * (4 + 6));
+        assert_eq!(pool.large.free.available_permits(), 6 * MB / UNIT_BYTES);
+        let large = pool.try_take(6 * MB).unwrap();
+        drop(little);
+        assert!(pool.try_take(6 * MB).is_some());
+        drop(large);
+        // Not while a large one waits.
+        let all = pool.try_take(12 * MB).unwrap();
+        let _waits = Waits::new(&pool, &pool.large);
+        drop(all);
+        let little: Vec<_> = std::iter::from_fn(|| pool.try_take(256 << 10)).collect();
+        assert_eq!(little.len(), 4 * 4);
+    }
+
+    #[test]
     fn a_charge_shrinks() {
         let pool = pool(16 * MB);
         let mut charge = pool.try_take(12 * MB).unwrap();
@@ -277,7 +302,7 @@ mod tests {
     fn a_turn_is_refused_before_it_begins_and_overdrawn_after() {
         let pool = pool(MB);
         assert!(pool.has_turn());
-        let held = pool.try_take(200_000).unwrap();
+        let (held, _large) = (pool.try_take(200_000).unwrap(), pool.try_take(MB / 2).unwrap());
         assert!(!pool.has_turn());
         let behind = pool.take_behind(TURN_BYTES).unwrap();
         assert_eq!(pool.overdrawn.load(Ordering::Relaxed), TURN_BYTES / UNIT_BYTES);
