@@ -31,8 +31,8 @@ mod fill;
 mod live;
 
 use super::layout::{
-    HEADER_BYTES, KEY_BLOCK_BYTES, OWN_CAS_BYTES, PLACE_BYTES, SUM_KEPT_MIN_BYTES, TRAILER_BYTES,
-    UNIT_BYTES, WHOLE_MAX_BYTES, len_bytes,
+    HEADER_BYTES, KEY_BLOCK_BYTES, OWN_CAS_BYTES, PLACE_BYTES, SUM_KEPT_MAX_BYTES,
+    SUM_KEPT_MIN_BYTES, TRAILER_BYTES, UNIT_BYTES, WHOLE_MAX_BYTES, len_bytes,
 };
 use base::{checksum, memory_file};
 use driver_shim::prefetch_read;
@@ -389,7 +389,7 @@ impl<'a> ItemRef<'a> {
         if self.is_large() {
             return 0;
         }
-        if self.value_len() < SUM_KEPT_MIN_BYTES {
+        if !(SUM_KEPT_MIN_BYTES..=SUM_KEPT_MAX_BYTES).contains(&self.value_len()) {
             return self.value().whole().map_or(0, checksum::sum);
         }
         let at = usize::from(self.header.key_len) + self.header.value_len as usize;
@@ -398,7 +398,7 @@ impl<'a> ItemRef<'a> {
 
     /// [`Self::value_sum`], if it is kept.
     pub(super) fn kept_sum(&self) -> Option<u16> {
-        let kept = SUM_KEPT_MIN_BYTES..=WHOLE_MAX_BYTES;
+        let kept = SUM_KEPT_MIN_BYTES..=SUM_KEPT_MAX_BYTES;
         kept.contains(&self.value_len()).then(|| self.value_sum())
     }
 

@@ -39,6 +39,10 @@ pub(crate) const OWN_CAS_BYTES: usize = size_of::<u64>();
 /// the pieces around.
 pub const SUM_KEPT_MIN_BYTES: usize = 192;
 
+/// Longest value whose sum is kept: no reply of one datagram in an Ethernet frame has a longer one, and others are summed up
+/// as they are written. The space behind it is there all the same.
+pub(crate) const SUM_KEPT_MAX_BYTES: usize = 1472;
+
 /// Longest value that lies in one chunk, whatever its key. A longer one is large.
 pub(crate) const WHOLE_MAX_BYTES: usize =
     PAGE_BYTES - HEADER_BYTES - base::KEY_MAX_BYTES - TRAILER_BYTES - OWN_CAS_BYTES;

@@ -6,7 +6,9 @@
 
 use super::{Chunk, Header, Location, State, Value};
 use crate::item_flags::Marks;
-use crate::layout::{HEADER_BYTES, OWN_CAS_BYTES, PLACE_BYTES, SUM_KEPT_MIN_BYTES, TRAILER_BYTES};
+use crate::layout::{
+    HEADER_BYTES, OWN_CAS_BYTES, PLACE_BYTES, SUM_KEPT_MAX_BYTES, SUM_KEPT_MIN_BYTES, TRAILER_BYTES,
+};
 use crate::new_item::{NewItem, PlainItem};
 use base::{checksum, small_bytes};
 use std::mem;
@@ -32,11 +34,12 @@ impl Chunk<'_> {
                 None => value.pieces().for_each(|piece| pen.put(piece)),
             }
         }
-        if new.value_len() >= SUM_KEPT_MIN_BYTES {
+        let value_len = new.value_len();
+        if (SUM_KEPT_MIN_BYTES..=SUM_KEPT_MAX_BYTES).contains(&value_len) {
             // SAFETY: just written, and still the caller's alone.
             let sum = unsafe { self.settled() }.value().whole().map_or(0, |bytes| new.sum(bytes));
             pen.put(&sum.to_ne_bytes());
-        } else if new.own_cas.is_some() {
+        } else if value_len >= SUM_KEPT_MIN_BYTES || new.own_cas.is_some() {
             pen.put(&[0; TRAILER_BYTES]);
         }
         if let Some(cas) = new.own_cas {
@@ -58,7 +61,9 @@ impl Chunk<'_> {
         let mut pen = unsafe { Pen::new(self, new.len_bytes() - HEADER_BYTES) };
         pen.put(key);
         pen.put(value);
-        if value.len() >= SUM_KEPT_MIN_BYTES {
+        if value.len() > SUM_KEPT_MAX_BYTES {
+            pen.put(&[0; TRAILER_BYTES]);
+        } else if value.len() >= SUM_KEPT_MIN_BYTES {
             pen.put(&sum.unwrap_or_else(|| checksum::sum(value)).to_ne_bytes());
         }
     }
