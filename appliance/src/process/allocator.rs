@@ -70,21 +70,25 @@ pub fn share_heap_if_bounded() {
     }
 }
 
-/// The largest size from which on the C library maps memory anew, by its own rule (mallopt(3), M_MMAP_THRESHOLD).
-const MAPPED_MAX: usize = 32 << 20;
+/// What each heap keeps at least, if buffers are as large. Larger ones are mapped for each request.
+const KEPT_MIN: usize = 4 << 20;
 
-/// Has each heap keep so many bytes that are free at its end, and what is not larger than `largest` made in heaps: by
-/// default they give back what is above a megabyte or two, and buffers of large values are faulted in page by page for
-/// each request. Before any other thread is made.
+/// Has each heap keep so many bytes that are free at its end, for buffers of up to `largest` bytes: by default heaps give
+/// back what is above a megabyte or two, and buffers of large values are faulted in page by page for each request. Before
+/// threads of ours are made.
+#[cfg_attr(not(target_env = "gnu"), expect(unused_variables, reason = "another heap"))]
 pub fn keep_buffers(bytes: usize, largest: usize) {
     #[cfg(target_env = "gnu")]
-    for (what, bytes) in [
-        (nix::libc::M_TRIM_THRESHOLD, bytes.max(largest)),
-        (nix::libc::M_MMAP_THRESHOLD, largest.min(MAPPED_MAX)),
-    ] {
-        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
-        // SAFETY: numbers by value; no other thread is there.
-        unsafe { nix::libc::mallopt(what, bytes) };
+    {
+        let in_heap = largest.min(KEPT_MIN);
+        for (what, bytes) in [
+            (nix::libc::M_TRIM_THRESHOLD, bytes.max(in_heap)),
+            (nix::libc::M_MMAP_THRESHOLD, in_heap),
+        ] {
+            let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+            // SAFETY: numbers by value; it takes the heap's lock.
+            unsafe { nix::libc::mallopt(what, bytes) };
+        }
     }
 }
 

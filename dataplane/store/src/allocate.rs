@@ -227,11 +227,13 @@ impl Store {
 
     /// Which class the next chunk for an item of class `id` is to come from.
     fn lender(&self, id: ClassId, given_back: GivenBack) -> ClassId {
-        // Where nothing is evicted, what the item gives back comes to who waits for it.
-        if let (false, Some(lender)) = (self.config.evict, given_back) {
-            return lender.max(id);
-        }
         let class = self.slabs.lock(id);
+        // Where nothing is evicted, what the item gives back is waited for, if its own class has nothing to give.
+        if let (false, Some(lender)) = (self.config.evict, given_back) {
+            let kept = u32::from(self.keeps_one(&class));
+            let gives = self.slabs.spare(&class) > kept || class.in_limbo() > 0;
+            return if gives { id } else { lender.max(id) };
+        }
         let lends = self.pages_move() && !self.slabs.is_in_turn();
         if !lends || class.chunks_to_keep() > 0 {
             return id;

@@ -9,11 +9,12 @@
 
 use crate::process::allocator;
 use dataplane::observe::ConnMemory;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// What the account counts in.
 const UNIT_BYTES: usize = 1 << 10;
@@ -37,6 +38,8 @@ pub(crate) const THREAD_BYTES: usize = 1 << 20;
 const LITTLE_MAX_BYTES: usize = 2 * TURN_BYTES;
 /// Longest wait for memory.
 const WAIT_MAX: Duration = Duration::from_secs(3);
+/// Time between two looks of one that waits whether large ones leave something idle.
+const IDLE_LOOK: Duration = Duration::from_millis(50);
 
 /// The account.
 #[derive(Debug)]
@@ -116,9 +119,14 @@ impl Pool {
     }
 
     /// Whether one more may wait that holds a part of a large request: what came of those that wait is
-    /// not to take the place of little ones.
+    /// not to take the place of little ones. If not, who stands still is to make room.
     pub(super) fn may_wait(&self) -> bool {
-        self.little.free.available_permits() >= self.little.units / 2
+        let may = self.little.free.available_permits() >= self.little.units / 2;
+        if !may {
+            self.little.pressed.store(true, Ordering::Relaxed);
+            self.large.pressed.store(true, Ordering::Relaxed);
+        }
+        may
     }
 
     fn lane(&self, bytes: usize) -> &Lane {
@@ -135,12 +143,16 @@ impl Pool {
         if let Ok(permit) = lane.free.try_acquire_many(units) {
             return Some(self.charged(lane, Some(permit), units));
         }
-        // What large ones leave idle is for all, but for half of their part.
+        self.take_idle(units)
+    }
+
+    /// Of what large ones leave idle, but for half of their part.
+    fn take_idle(&self, units: u32) -> Option<Charge<'_>> {
         let large = &self.large;
         let is_idle = large.waiting.load(Ordering::Relaxed) == 0
             && large.free.available_permits() >= large.units / 2 + units as usize;
-        let permit = large.free.try_acquire_many(units).ok().filter(|_| is_idle)?;
-        Some(self.charged(large, Some(permit), units))
+        let permit = if is_idle { large.free.try_acquire_many(units).ok() } else { None };
+        Some(self.charged(large, Some(permit?), units))
     }
 
     /// So much, after a wait if need be. None when it did not come in time, or never can.
@@ -154,8 +166,21 @@ impl Pool {
             return None;
         }
         let _waits = Waits::new(self, lane);
-        let permit = timeout(WAIT_MAX, lane.free.acquire_many(units)).await.ok()?.ok()?;
-        Some(self.charged(lane, Some(permit), units))
+        let waited = async {
+            let mut permit = pin!(lane.free.acquire_many(units));
+            loop {
+                tokio::select! {
+                    biased;
+                    permit = &mut permit => return Some(self.charged(lane, Some(permit.ok()?), units)),
+                    () = sleep(IDLE_LOOK) => {}
+                }
+                let idle = if bytes <= LITTLE_MAX_BYTES { self.take_idle(units) } else { None };
+                if idle.is_some() {
+                    return idle;
+                }
+            }
+        };
+        timeout(WAIT_MAX, waited).await.ok()?
     }
 
     /// What a turn left behind, which began when there was memory for it. Another thread may have
@@ -241,7 +266,6 @@ impl Drop for Waits<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::pin::pin;
     use std::task::{Context, Waker};
     use tokio::runtime::Builder;
 
@@ -328,6 +352,15 @@ mod tests {
             assert!(wait.await.is_some());
             assert_eq!(pool.figures.now().waiting, 0);
             assert!(pool.take(13 * MB).await.is_none(), "more than there is");
+            // A little one that waits gets what a large one gives back.
+            let mut little: Vec<_> = std::iter::from_fn(|| pool.try_take(256 << 10)).collect();
+            little.truncate(16);
+            let held = pool.try_take(5 * MB).unwrap();
+            let held = (held, pool.try_take(6 * MB).unwrap());
+            let mut wait = pin!(pool.take(300_000));
+            assert!(wait.as_mut().poll(&mut cx).is_pending());
+            drop(held);
+            assert!(wait.await.is_some());
         });
     }
 }
