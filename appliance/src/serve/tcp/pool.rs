@@ -119,7 +119,7 @@ impl Pool {
     }
 
     /// Whether one more may wait that holds a part of a large request: what came of those that wait is
-    /// not to take the place of little ones. If not, who stands still is to make room.
+    /// not to take the place of little ones. If not, the stalled are to make room.
     pub(super) fn may_wait(&self) -> bool {
         let may = self.little.free.available_permits() >= self.little.units / 2;
         if !may {
