@@ -149,8 +149,8 @@ impl Store {
                 return Some(loc);
             }
             let gets_one_back = given_back == Some(lender);
-            // One more where the chunk to be given back is not to be evicted for its successor. And a lender from which
-            // nothing comes, and nothing is about to.
+            // One more where the chunk to be given back is not to be evicted for its successor. A lender that has nothing
+            // in limbo after a long wait is as good as one without pages.
             let starved = class.chunks_to_keep() < chunks + u32::from(gets_one_back)
                 || lender != id && retries.has_slept() && class.in_limbo() == 0;
             // The one that is kept comes back from who has it.
@@ -229,7 +229,8 @@ impl Store {
     fn lender(&self, id: ClassId, given_back: GivenBack) -> ClassId {
         let class = self.slabs.lock(id);
         // Where nothing is evicted, what the item gives back is waited for, if its own class has nothing to give.
-        if let (false, Some(lender)) = (self.config.evict, given_back) {
+        let full = !self.config.evict && self.config.slab_pages.is_none();
+        if let (true, Some(lender)) = (full, given_back) {
             let kept = u32::from(self.keeps_one(&class));
             let gives = self.slabs.spare(&class) > kept || class.in_limbo() > 0;
             return if gives { id } else { lender.max(id) };
