@@ -2,7 +2,7 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use dataplane::commands::{Conversation, Ctx};
+use dataplane::commands::{Buffer, Conversation, Ctx};
 use dataplane::observe::Server;
 use driver_shim::Pages;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ fn every_recorded_answer_is_ours_too() {
             for piece in case.sent.chunks(piece) {
                 waiting.extend_from_slice(piece);
                 let mut ctx = Ctx::new(&mut session, &ops, &server);
-                let progress = conversation.advance(&mut ctx, &waiting, &mut out, 1 << 24);
+                let progress =
+                    conversation.advance(&mut ctx, &waiting, Buffer::new(&mut out, 1 << 24));
                 waiting.drain(..progress.consumed);
                 closed |= progress.close;
                 if closed {

@@ -4,7 +4,7 @@
 //! for the class and size of an item. Where we answer otherwise on purpose, docs/protocol.md says why.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use dataplane::commands::{Conversation, Ctx};
+use dataplane::commands::{Buffer, Conversation, Ctx};
 use dataplane::observe::{OpCounters, Server};
 use driver_shim::Pages;
 use std::sync::Arc;
@@ -32,7 +32,8 @@ impl Client {
         let input: Vec<u8> = text.replace('\n', "\r\n").chars().map(|c| c as u8).collect();
         let mut out = Vec::new();
         let mut ctx = Ctx::new(&mut self.session, &self.ops, &self.server);
-        let p = Conversation::new(1 << 20).advance(&mut ctx, &input, &mut out, usize::MAX);
+        let p =
+            Conversation::new(1 << 20).advance(&mut ctx, &input, Buffer::new(&mut out, usize::MAX));
         assert_eq!((p.consumed, p.close), (input.len(), false), "{text}");
         let text: String = out.into_iter().map(char::from).collect();
         text.replace("\r\n", "\n")

@@ -3,7 +3,7 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 
-use dataplane::commands::{Conversation, Ctx};
+use dataplane::commands::{Buffer, Conversation, Ctx};
 use dataplane::observe::Server;
 use driver_shim::Pages;
 use std::sync::Arc;
@@ -26,7 +26,11 @@ fn ask(value: &str, requests: &[&[u8]]) -> Vec<Vec<u8>> {
     let mut ask = |request: &[u8]| {
         let mut out = Vec::new();
         let mut ctx = Ctx::new(&mut session, &ops, &server);
-        let p = Conversation::new(1 << 20).advance(&mut ctx, request, &mut out, usize::MAX);
+        let p = Conversation::new(1 << 20).advance(
+            &mut ctx,
+            request,
+            Buffer::new(&mut out, usize::MAX),
+        );
         assert_eq!((p.consumed, p.close), (request.len(), false));
         out
     };

@@ -6,7 +6,7 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use dataplane::commands::{Conversation, Ctx};
+use dataplane::commands::{Buffer, Conversation, Ctx};
 use dataplane::observe::Server;
 use driver_shim::Pages;
 use memcache::binary::{self, HEADER_BYTES, Header, REQUEST_MAGIC, opcode};
@@ -130,7 +130,7 @@ fn converse(pieces: &[&[u8]]) -> (Vec<u8>, bool, usize) {
         input.extend_from_slice(piece);
         loop {
             let mut ctx = Ctx::new(&mut session, &ops, &server);
-            let progress = conversation.advance(&mut ctx, &input, &mut out, 1 << 24);
+            let progress = conversation.advance(&mut ctx, &input, Buffer::new(&mut out, 1 << 24));
             input.drain(..progress.consumed);
             if progress.close {
                 return (out, true, conversation.wants());

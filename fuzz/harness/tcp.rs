@@ -1,7 +1,7 @@
 //! A server for each run, and its clients on connections. A run must not depend on the ones before
 //! it, so each begins on a new store; what would take most of the time, memory, is used again.
 
-use dataplane::commands::{Conversation, Ctx};
+use dataplane::commands::{Buffer, Conversation, Ctx};
 use dataplane::observe::watch::Watching;
 use dataplane::observe::{OpCounters, Server};
 use driver_shim::Pages;
@@ -104,7 +104,7 @@ impl Connection {
                 let progress = OPS.with(|ops| {
                     let waiting = &self.waiting;
                     let mut ctx = Ctx::new(session, ops, server);
-                    self.conversation.advance(&mut ctx, waiting, out, usize::MAX)
+                    self.conversation.advance(&mut ctx, waiting, Buffer::new(out, usize::MAX))
                 });
                 self.waiting.drain(..progress.consumed);
                 self.closed = progress.close;

@@ -26,7 +26,7 @@ __device__ __forceinline__ u32 read_line(GetShared &s, Reader &reader, u32 &list
     // A flag that is one is a blank and a letter.
     u32 flags = reader.line - line;
     if (reader.word == WORD_MG && (flags == 0 || int(load_shared_byte(&s, line) == ' ') & int(flags % 2 == 0)))
-      store_shared8(&s, first_key + from * ASKED_OFF & 0xffff, 0, reader.line);
+      store_shared8(&s, (first_key + from * ASKED_OFF) & 0xffff, 0, reader.line);
   }
   // How many there are, as a descriptor's first word has it.
   constexpr u32 ONE = 1u << 24, MOST = KEYS_MAX * ONE;

@@ -65,7 +65,7 @@ asks() {
 
 # whole_replies: the kernels wrote nearly all of what was asked for, and nothing was lost.
 whole_replies() {
-  [ "$(fact replies_accepted)" -gt 30 ] && [ "$(fact gpu_lost)" -eq 0 ] && [ "$(fact gpu_state)" = used ]
+  [ "$(fact replies_accepted)" -gt 34 ] && [ "$(fact gpu_lost)" -eq 0 ] && [ "$(fact gpu_state)" = used ]
 }
 
 for mode in launch graph persistent; do

@@ -7,7 +7,7 @@ use super::binary::{self, Status};
 use super::command::{Echo, Form};
 use super::meta;
 use super::refusal::Refusal;
-use super::sink::{Count, Sink};
+use super::sink::{Count, Sink, Tail};
 use super::text;
 use base::memory_file::Place;
 use std::fmt::Display;
@@ -96,8 +96,8 @@ impl Ttls {
 pub trait Body: Copy {
     /// How many.
     fn len(&self) -> usize;
-    /// Appends all of them.
-    fn put(&self, out: &mut impl Sink);
+    /// Appends all of them, and what stands behind them.
+    fn put(&self, tail: Tail, out: &mut impl Sink);
 }
 
 impl Body for &[u8] {
@@ -107,8 +107,8 @@ impl Body for &[u8] {
     }
 
     #[inline]
-    fn put(&self, out: &mut impl Sink) {
-        out.put(self);
+    fn put(&self, tail: Tail, out: &mut impl Sink) {
+        out.put_with_tail(self, tail);
     }
 }
 
@@ -278,12 +278,12 @@ impl<'a, S: Sink> Reply<'a, S> {
         fits(self.form, self.out.left(), put)
     }
 
-    /// One key was found.
+    /// One key was found, the last of those asked for or not.
     #[inline]
-    pub fn hit(&mut self, hit: &Hit<'_, impl Body>) {
+    pub fn hit(&mut self, hit: &Hit<'_, impl Body>, last: bool) {
         match self.form {
             Form::Binary { header, .. } => binary::put_hit(header, hit, self.out),
-            _ => text::put_value(hit, self.out),
+            _ => text::put_value(hit, if last { text::LAST } else { text::MORE }, self.out),
         }
     }
 
@@ -297,7 +297,7 @@ impl<'a, S: Sink> Reply<'a, S> {
         }
     }
 
-    /// Those were all hits.
+    /// Those were all keys, the last of which was not found.
     #[inline]
     pub fn end_of_hits(&mut self) {
         if let Form::Text { .. } = self.form {

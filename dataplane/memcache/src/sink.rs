@@ -1,12 +1,20 @@
-//! Where reply bytes go: a connection's buffer, or the datagrams of one reply.
+//! Where reply bytes go: a connection's buffer, straight to its socket, or the datagrams of one reply.
 
 use arrayvec::ArrayVec;
+use std::fmt;
 
 /// Takes reply bytes in order. Never fails for the writer: a sink that cannot take any more
 /// remembers it, and its owner finds out at the end.
 pub trait Sink {
     /// Appends `bytes` to the reply.
     fn put(&mut self, bytes: &[u8]);
+
+    /// Appends a value, or the end of one, and what stands behind it.
+    #[inline(always)]
+    fn put_with_tail(&mut self, bytes: &[u8], tail: Tail) {
+        self.put(bytes);
+        self.put(tail.bytes);
+    }
 
     /// Whether the writer should stop between two values, to go on when there is space again.
     /// Called only by writers that can resume.
@@ -42,16 +50,41 @@ pub trait Sink {
     }
 }
 
+/// What stands behind a value in a reply.
+#[derive(Debug, Clone, Copy)]
+pub struct Tail {
+    /// This text.
+    pub bytes: &'static [u8],
+    /// Then the reply is at its end.
+    pub last: bool,
+}
+
 /// What the reply to a get of one value has beside the value, in bytes: key, numbers, flags, ends.
 const BESIDE_VALUE_BYTES: usize = 1 << 10;
 
-/// A buffer that is full once it holds `max_bytes`.
+/// What is as long is sent from where it lies, where a [`Sender`] is there.
+const LONG_BYTES: usize = 16 << 10;
+
+/// Sends pieces, one behind the other, as far as that goes at once: how many bytes went. The reply may be at its
+/// end with them.
+pub struct Sender<'a>(pub &'a mut dyn FnMut([&[u8]; 3], bool) -> usize);
+
+impl fmt::Debug for Sender<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sender")
+    }
+}
+
+/// A buffer that is full once `max_bytes` were put.
 #[derive(Debug)]
 pub struct Buffer<'a> {
     bytes: &'a mut Vec<u8>,
     max_bytes: usize,
-    /// Most bytes that it may hold with a value behind the rest.
+    /// Most bytes that may be put with a value behind the rest.
     limit_bytes: usize,
+    sender: Option<Sender<'a>>,
+    /// Bytes that went by it.
+    sent: usize,
     /// What a value that was not admitted needs, alone in the buffer.
     needs: usize,
     /// There was no memory for something.
@@ -61,12 +94,52 @@ pub struct Buffer<'a> {
 impl<'a> Buffer<'a> {
     /// Appends to `bytes`. Full from `max_bytes` on; what is being written may go beyond.
     pub fn new(bytes: &'a mut Vec<u8>, max_bytes: usize) -> Self {
-        Self { bytes, max_bytes, limit_bytes: usize::MAX, needs: 0, lost: false }
+        let limit_bytes = usize::MAX;
+        Self { bytes, max_bytes, limit_bytes, sender: None, sent: 0, needs: 0, lost: false }
     }
 
     /// The same, admitting values only as far as all of the reply stays below `limit_bytes`.
     pub fn limited_to(self, limit_bytes: usize) -> Self {
         Self { limit_bytes, ..self }
+    }
+
+    /// The same, sending long values, and what stands before them, as far as that goes at once.
+    pub fn sent_by(self, sender: Option<Sender<'a>>) -> Self {
+        Self { sender, ..self }
+    }
+
+    /// Bytes that were put so far.
+    fn put_bytes(&self) -> usize {
+        self.sent.saturating_add(self.bytes.len())
+    }
+
+    /// Sends what is in the buffer, and of a value and its tail what goes with it; the rest is put.
+    #[cold]
+    fn put_long(&mut self, mut bytes: &[u8], Tail { bytes: mut tail, last }: Tail) {
+        if let Some(sender) = self.sender.take() {
+            let mut sent = (sender.0)([self.bytes, bytes, tail], last);
+            self.sent = self.sent.saturating_add(sent);
+            let mut left = |there: usize| {
+                let gone = sent.min(there);
+                sent -= gone;
+                gone
+            };
+            self.bytes.drain(..left(self.bytes.len()));
+            bytes = bytes.get(left(bytes.len())..).unwrap_or_default();
+            tail = tail.get(left(tail.len())..).unwrap_or_default();
+            if bytes.is_empty() && tail.is_empty() {
+                self.sender = Some(sender);
+                return;
+            }
+        }
+        // With the end of the reply, so that it need not grow for that.
+        let most = bytes.len().saturating_add(BESIDE_VALUE_BYTES);
+        if self.lost || self.bytes.try_reserve_exact(most).is_err() {
+            self.lost = true;
+            return;
+        }
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(tail);
     }
 
     /// Bytes that the reply needs whose value was not admitted; 0 when all were.
@@ -93,12 +166,21 @@ impl Sink for Buffer<'_> {
         self.bytes.extend_from_slice(bytes);
     }
 
+    #[inline]
+    fn put_with_tail(&mut self, bytes: &[u8], tail: Tail) {
+        if bytes.len() >= LONG_BYTES {
+            return self.put_long(bytes, tail);
+        }
+        self.put(bytes);
+        self.put(tail.bytes);
+    }
+
     fn is_full(&self) -> bool {
-        self.lost || self.bytes.len() >= self.max_bytes
+        self.lost || self.put_bytes() >= self.max_bytes
     }
 
     fn room(&self) -> usize {
-        self.limit_bytes.saturating_sub(self.bytes.len().saturating_add(BESIDE_VALUE_BYTES))
+        self.limit_bytes.saturating_sub(self.put_bytes().saturating_add(BESIDE_VALUE_BYTES))
     }
 
     fn admits(&mut self, bytes: usize) -> bool {
@@ -156,6 +238,40 @@ mod tests {
         bytes.clear();
         assert!(Buffer::new(&mut bytes, 10).limited_to(BESIDE_VALUE_BYTES + 6).admits(6));
         assert!(Buffer::new(&mut bytes, 10).admits(usize::MAX >> 1));
+    }
+
+    /// However much goes at once: what was sent and what is in the buffer are the reply.
+    #[test]
+    fn long_values_are_sent_as_far_as_they_go() {
+        let long = vec![b'v'; LONG_BYTES];
+        let (more, end) = (Tail { bytes: b"\r\n", last: false }, Tail { bytes: b"E", last: true });
+        let whole = [b"ab", &long[..], b"\r\nshort\r\nc", &long[..], b"E"].concat();
+        let first = 2 + LONG_BYTES + 2;
+        for most in [0, 1, 2, 3, first - 1, first, first + 1, whole.len() - 1, whole.len()] {
+            let (mut left, mut sent, mut calls) = (most, Vec::new(), Vec::new());
+            let mut send = |pieces: [&[u8]; 3], last| {
+                calls.push(last);
+                let all = pieces.concat();
+                let taken = all.len().min(left);
+                left -= taken;
+                sent.extend_from_slice(&all[..taken]);
+                taken
+            };
+            let mut bytes = b"a".to_vec();
+            let mut out = Buffer::new(&mut bytes, first + 1).limited_to(whole.len());
+            out = out.sent_by(Some(Sender(&mut send)));
+            out.put(b"b");
+            out.put_with_tail(&long, more);
+            assert!(!out.is_full() && out.room() < long.len(), "what was sent counts");
+            out.put_with_tail(b"short", more);
+            assert!(out.is_full());
+            out.put(b"c");
+            out.put_with_tail(&long, end);
+            assert!(out.finish());
+            let again = if most >= first { &[false, true][..] } else { &[false] };
+            assert_eq!((sent.len(), &calls[..]), (most, again), "of {most}");
+            assert!([sent, bytes].concat() == whole, "of {most}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::parsed::Parsed;
 use super::refusal::Refusal;
 use arrayvec::ArrayVec;
 pub(super) use encode::{END, put};
-pub use encode::{VALUE_OVERHEAD_BYTES, line, put_value};
+pub use encode::{LAST, MORE, VALUE_OVERHEAD_BYTES, line, put_value};
 use memchr::memchr;
 pub use plain::{Set as PlainSet, set as plain_set};
 use std::str::FromStr;

@@ -25,8 +25,6 @@ pub struct Conversation {
     requests_max: usize,
     /// What is spoken. The first byte that comes shows.
     dialect: Option<Dialect>,
-    /// Most bytes of a reply with a value in it.
-    reply_max: usize,
     /// Bytes of a refused data block still to be thrown away.
     skip: usize,
     /// No use parsing again below this many bytes of input.
@@ -121,14 +119,16 @@ pub struct Progress {
     pub close: bool,
     /// The turn is over and requests may be left: others first, then again.
     pub more: bool,
-    /// The next reply needs a buffer of so many bytes, more than [`Conversation::may_reply`]
-    /// allows: again with that, or [`Conversation::refuse`] it. 0 when all was answered.
+    /// The next reply needs a buffer of so many bytes, more than this one was limited to: again with
+    /// that, or [`Conversation::refuse`] it. 0 when all was answered.
     pub needs: usize,
+    /// The buffer was full, and requests may be left: again when it was sent.
+    pub full: bool,
 }
 
 impl Progress {
     fn of(consumed: usize, close: bool) -> Self {
-        Self { consumed, close, more: false, needs: 0 }
+        Self { consumed, close, more: false, needs: 0, full: false }
     }
 }
 
@@ -138,7 +138,6 @@ impl Conversation {
         Self {
             item_max_bytes,
             requests_max: usize::MAX,
-            reply_max: usize::MAX,
             dialect: None,
             skip: 0,
             wait_for: 0,
@@ -210,12 +209,6 @@ impl Conversation {
         }
     }
 
-    /// Values are put as far as all that one call of [`Self::advance`] answers stays below
-    /// `bytes`; without this call whatever their length.
-    pub fn may_reply(&mut self, bytes: usize) {
-        self.reply_max = bytes;
-    }
-
     /// The lines that the client watches from now on, once it has asked to. Its input is not to
     /// be given to [`Self::advance`] any more.
     pub fn take_watching(&mut self) -> Option<Watching> {
@@ -228,21 +221,14 @@ impl Conversation {
         self.wait_for
     }
 
-    /// Answers whole commands of `input`, in order, until the input is used up, `out` holds
-    /// `out_max_bytes` or the turn is over, whichever comes first. One value may go beyond that bound; a get of many
-    /// pauses between two and goes on at the next call.
-    pub fn advance(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        input: &[u8],
-        out: &mut Vec<u8>,
-        out_max_bytes: usize,
-    ) -> Progress {
+    /// Answers whole commands of `input`, in order, until the input is used up, `out` is full or the turn
+    /// is over, whichever comes first. One value may go beyond what fills `out`, up to its limit; a get of many pauses
+    /// between two and goes on at the next call.
+    pub fn advance(&mut self, ctx: &mut Ctx<'_>, input: &[u8], mut out: Buffer<'_>) -> Progress {
         let (mut consumed, mut requests) = (0, 0);
         let (mut close, mut more) = (false, false);
         let Some(&first) = input.first() else { return Progress::of(0, false) };
         let dialect = *self.dialect.get_or_insert_with(|| ctx.server().dialects.of(first));
-        let mut out = Buffer::new(out, out_max_bytes).limited_to(self.reply_max);
         while !close && !out.is_full() {
             let rest = input.get(consumed..).unwrap_or_default();
             let dropped = self.skip.min(rest.len());
@@ -348,12 +334,12 @@ impl Conversation {
                 }
             }
         }
-        let needs = out.needs();
+        let (needs, full) = (out.needs(), out.is_full());
         if !out.finish() {
             ctx.observer.ops.malloc_fails.inc();
             (close, more) = (true, false);
         }
-        Progress { consumed, close, more, needs }
+        Progress { consumed, close, more, needs, full }
     }
 
     /// The long line at the start of the input has no end in all of it.

@@ -6,6 +6,7 @@ use super::ctx::{Ctx, Flow, Rest};
 use super::read_by;
 use crate::observe::{LookUps, Observer, Seen};
 use memcache::outcome::fits;
+use memcache::sink::Tail;
 use memcache::{Body, Claim, Fetch, Fetched, Get, Hit, Keys, Reply, Sink, Ttl, Ttls};
 use store::verbs::{self, Recache, TooLong};
 use store::{ItemRef, Supposed, Value};
@@ -21,10 +22,14 @@ impl Body for Bytes<'_> {
     }
 
     #[inline(always)]
-    fn put(&self, out: &mut impl Sink) {
-        match self.0.whole() {
-            Some(bytes) => out.put(bytes),
-            None => self.0.pieces().for_each(|piece| out.put(piece)),
+    fn put(&self, tail: Tail, out: &mut impl Sink) {
+        if let Some(bytes) = self.0.whole() {
+            return out.put_with_tail(bytes, tail);
+        }
+        let mut pieces = self.0.pieces().peekable();
+        while let Some(piece) = pieces.next() {
+            let on = Tail { bytes: b"", last: false };
+            out.put_with_tail(piece, if pieces.peek().is_some() { on } else { tail });
         }
     }
 }
@@ -35,9 +40,10 @@ pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<
     let touched = what.touch.is_some();
     let (mut run, mut none) = (LookUps::default(), Supposed::Nothing);
     let guard = ctx.session.pin();
-    let mut keys = what.keys;
-    let mut flow = Flow::Continue;
-    while let Some((key, others)) = keys.split_first() {
+    let (mut keys, mut next) = (what.keys, what.keys.split_first());
+    let (mut flow, mut ended) = (Flow::Continue, false);
+    while let Some((key, others)) = next {
+        next = others.split_first();
         if reply.out.is_full() || run.keys == ctx.keys_max {
             flow = rest(keys);
             break;
@@ -47,8 +53,7 @@ pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<
             Some(exptime) => verbs::touch(&guard, ctx.known.hash(key), key, exptime, |item| {
                 reply.admits(item.value().len())
                     && reply.has_left(|reply| {
-                        reply.hit(&hit(observer, what, key, &item));
-                        reply.end_of_hits();
+                        reply.hit(&hit(observer, what, key, &item), true);
                     })
             }),
             None => {
@@ -65,16 +70,17 @@ pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<
             break;
         };
         match item {
-            Some(item) => reply.hit(&hit(observer, what, key, &item)),
+            Some(item) => reply.hit(&hit(observer, what, key, &item), next.is_none()),
             None => reply.miss(key),
         }
         let found = item.map(|item| Seen::of(&guard, &item));
         observer.key(key, found, touched);
+        ended = found.is_some();
         run.keys += 1;
         run.hits += u64::from(found.is_some());
         keys = others;
     }
-    if flow == Flow::Continue {
+    if flow == Flow::Continue && !ended {
         reply.end_of_hits();
     }
     drop(guard);

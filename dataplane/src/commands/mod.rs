@@ -34,6 +34,7 @@ pub(crate) use ctx::Known;
 pub use ctx::{Ctx, Flow, Rest};
 pub(crate) use get::Bytes;
 pub use hashed::HashedKeys;
+pub use memcache::sink::{Buffer, Sender};
 pub(crate) use store::{plain as plain_stored, unwatched as store_unwatched};
 
 use crate::observe::Kind;

@@ -156,8 +156,10 @@ impl Store {
             // The one that is kept comes back from who has it.
             let comes_back = gets_one_back && class.kept_is_out;
             let pages_stay = self.config.slab_pages.is_some();
-            let hopeless =
-                !self.config.evict && class.in_limbo() == 0 && !comes_back || starved && pages_stay;
+            // The class whose chunk comes back is asked next.
+            let asks_on = !pages_stay && given_back.is_some_and(|back| back > lender);
+            let hopeless = !self.config.evict && class.in_limbo() == 0 && !comes_back && !asks_on
+                || starved && pages_stay;
             // What a large item needs is not kept back for others, nor what would be refused.
             let is_short = starved || hopeless || retries.has_slept();
             // A lender that has pages needs no further one.
@@ -232,7 +234,7 @@ impl Store {
         let full = !self.config.evict && self.config.slab_pages.is_none();
         if let (true, Some(lender)) = (full, given_back) {
             let kept = u32::from(self.keeps_one(&class));
-            let gives = self.slabs.spare(&class) > kept || class.in_limbo() > 0;
+            let gives = self.slabs.spare(&class) + class.in_limbo() > kept;
             return if gives { id } else { lender.max(id) };
         }
         let lends = self.pages_move() && !self.slabs.is_in_turn();

@@ -4,7 +4,7 @@
 //! 0  state     u8   atomic     16 sequence u64   numbers of items in the order they were made
 //! 1  recency   u8   atomic     24 link     u32 atomic  its ticket; in limbo or free: the next chunk
 //! 2  key_len   u8              28 access   u32 atomic  when last read
-//! 3  marks     u8   atomic     32 key, then value, then two bytes: of a long one its sum (u16, for
+//! 3  marks     u8   atomic     32 key, then value, then two bytes: of 192 to 1,472 its sum (u16, for
 //! 4  value_len u32                checksums), then the client's own CAS id (u64), if a mark says that
 //! 8  flags     u32                there is one
 //! 12 exptime   u32  atomic

@@ -5,11 +5,11 @@ use super::drain;
 use super::input::Input;
 use super::large::{self, Gathered};
 use super::pool::{OUT_BYTES, SMALL_BYTES, TURN_OUT_BYTES};
-use super::shared::{End, ThreadShared, send_some};
+use super::shared::{End, ThreadShared, answer, send_some};
 use super::transport::Stream;
 use super::waiting::idle;
+use dataplane::commands::Conversation;
 use dataplane::commands::admission::Login;
-use dataplane::commands::{Conversation, Ctx};
 use dataplane::observe::watch::{BUFFER_BYTES, Watching};
 use dataplane::observe::{Conn, ConnState, Transport};
 use dataplane::rdma::Between;
@@ -185,15 +185,10 @@ pub(super) async fn converse(
                 true => (OUT_BYTES, TURN_OUT_BYTES),
                 false => (SMALL_BYTES / 2, SMALL_BYTES),
             };
-            conversation.may_reply(most);
-            let progress = {
-                let mut session = shared.session.borrow_mut();
-                let mut ctx = Ctx::new(&mut session, &shared.ops, &shared.server);
-                conversation.advance(&mut ctx, input.unread(), &mut out, pause)
-            };
+            let room = (&mut out, pause, most);
+            let progress = answer(stream, shared, conversation, input.unread(), room);
             input.at += progress.consumed;
-            let full = out.len() >= pause;
-            let first = progress.more || full || progress.needs > 0;
+            let first = progress.more || progress.full || progress.needs > 0;
             input.settle(stream, &shared.spare_input, first)?;
             let answered = shared.ops.latency.done();
             let left = send(stream, shared, conn, &mut out)?;
@@ -210,7 +205,7 @@ pub(super) async fn converse(
             if progress.close {
                 return Ok(Some(End::of(conversation)));
             }
-            if (progress.more || full || progress.needs > 0) && shared.is_over() {
+            if first && shared.is_over() {
                 return Ok(Some(End::Cut));
             }
             if progress.needs > 0 {
@@ -222,7 +217,7 @@ pub(super) async fn converse(
                 if let Some(watching) = conversation.take_watching() {
                     return watched(stream, shared, (&mut input, out), watching).await.map(Some);
                 }
-            } else if progress.more || full {
+            } else if first {
                 // Who takes much gives others a turn, and the buffer for it.
                 if progress.more {
                     shared.ops.conn_yields.inc();

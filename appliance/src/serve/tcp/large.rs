@@ -9,7 +9,7 @@
 
 use super::input::{Input, copied};
 use super::pool::{Charge, OUT_BYTES, READ_BYTES, RESERVE_BYTES, SMALL_BYTES};
-use super::shared::{End, ThreadShared, send_some};
+use super::shared::{End, ThreadShared, answer, send_some};
 use super::transport::Stream;
 use super::waiting::idle;
 use crate::process::allocator;
@@ -294,16 +294,9 @@ async fn reply_charged<'d>(
         return Ok(progress.close.then_some(End::Lost));
     };
     let turn = Turn::of(shared).await?;
-    if out.try_reserve_exact(needs).is_err() {
-        return Err(io::ErrorKind::OutOfMemory.into());
-    }
     let done = shared.ops.latency.done();
-    conversation.may_reply(needs);
-    let progress = {
-        let mut session = shared.session.borrow_mut();
-        let mut ctx = Ctx::new(&mut session, &shared.ops, &shared.server);
-        conversation.advance(&mut ctx, input.unread(), out, OUT_BYTES)
-    };
+    let room = (&mut *out, OUT_BYTES, needs);
+    let progress = answer(stream, shared, conversation, input.unread(), room);
     input.at += progress.consumed;
     let answered = shared.ops.latency.done();
     conn.is(ConnState::Writing);

@@ -11,8 +11,8 @@ use crate::process::allocator;
 use dataplane::observe::ConnMemory;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{sleep, timeout};
 
@@ -38,6 +38,8 @@ pub(crate) const THREAD_BYTES: usize = 1 << 20;
 const LITTLE_MAX_BYTES: usize = 2 * TURN_BYTES;
 /// Longest wait for memory.
 const WAIT_MAX: Duration = Duration::from_secs(3);
+/// How long one that did with less is as good as one that waits: who holds memory is looked at once a second.
+const PRESSED_MS: u64 = 2_000;
 /// Time between two looks of one that waits whether large ones leave something idle.
 const IDLE_LOOK: Duration = Duration::from_millis(50);
 
@@ -45,6 +47,7 @@ const IDLE_LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Pool {
     figures: Arc<ConnMemory>,
+    began: Instant,
     little: Lane,
     large: Lane,
     /// Units that turns left behind when there was nothing to charge them to any more.
@@ -56,8 +59,9 @@ struct Lane {
     units: usize,
     free: Semaphore,
     waiting: AtomicUsize,
-    /// A connection found no memory for a turn, and went on with a small one.
-    pressed: AtomicBool,
+    /// When a connection last did with less, or was refused without a wait, in milliseconds since the account began,
+    /// and one; 0 if none was.
+    pressed_ms: AtomicU64,
 }
 
 impl Lane {
@@ -67,7 +71,7 @@ impl Lane {
             units,
             free: Semaphore::new(units),
             waiting: AtomicUsize::new(0),
-            pressed: AtomicBool::new(false),
+            pressed_ms: AtomicU64::new(0),
         }
     }
 }
@@ -96,6 +100,7 @@ impl Pool {
         let little = shared / 4;
         Self {
             figures,
+            began: Instant::now(),
             little: Lane::new(little),
             large: Lane::new(shared - little),
             overdrawn: AtomicUsize::new(0),
@@ -107,13 +112,17 @@ impl Pool {
         &self.figures
     }
 
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
     /// Whether a turn may leave behind all that it can.
     pub(super) fn has_turn(&self) -> bool {
         let owed = self.overdrawn.load(Ordering::Relaxed);
         let has = self.little.free.available_permits() >= owed + TURN_BYTES / UNIT_BYTES
             && !allocator::is_short();
         if !has {
-            self.little.pressed.store(true, Ordering::Relaxed);
+            self.little.pressed_ms.store(self.now_ms(), Ordering::Relaxed);
         }
         has
     }
@@ -123,8 +132,9 @@ impl Pool {
     pub(super) fn may_wait(&self) -> bool {
         let may = self.little.free.available_permits() >= self.little.units / 2;
         if !may {
-            self.little.pressed.store(true, Ordering::Relaxed);
-            self.large.pressed.store(true, Ordering::Relaxed);
+            let now = self.now_ms();
+            self.little.pressed_ms.store(now, Ordering::Relaxed);
+            self.large.pressed_ms.store(now, Ordering::Relaxed);
         }
         may
     }
@@ -215,10 +225,11 @@ impl Charge<'_> {
         self.units as usize * UNIT_BYTES
     }
 
-    /// Whether others wait for what it holds, or do with less.
+    /// Whether others wait for what it holds, or did with less lately.
     pub(super) fn is_wanted(&self) -> bool {
+        let pressed_ms = self.lane.pressed_ms.load(Ordering::Relaxed);
         self.lane.waiting.load(Ordering::Relaxed) > 0
-            || self.lane.pressed.swap(false, Ordering::Relaxed)
+            || pressed_ms > 0 && self.pool.now_ms().saturating_sub(pressed_ms) < PRESSED_MS
     }
 
     /// Gives back what is above so many bytes.
@@ -278,7 +289,8 @@ mod tests {
 
     #[test]
     fn what_is_given_back_can_be_taken_again() {
-        let pool = pool(16 * MB);
+        let mut pool = pool(16 * MB);
+        pool.began -= Duration::from_millis(PRESSED_MS);
         let (a, b) = (pool.try_take(8 * MB).unwrap(), pool.try_take(4 * MB).unwrap());
         assert!(pool.try_take(MB).is_none(), "a quarter is for little ones");
         assert!(pool.try_take(100_000).is_some());
@@ -286,7 +298,13 @@ mod tests {
         let half = pool.try_take(300_000).map(|_| pool.may_wait());
         assert_eq!(half, Some(true));
         let little: Vec<_> = (0..7).map(|_| pool.try_take(300_000).unwrap()).collect();
+        let stalled = [&a, &little[0]];
+        assert!(!stalled.iter().any(|charge| charge.is_wanted()));
         assert!(!pool.may_wait(), "half of the little ones' part is for those that are little");
+        // Each of the stalled is to make room, not the first that is looked at.
+        assert!(stalled.iter().all(|charge| charge.is_wanted() && charge.is_wanted()));
+        pool.large.pressed_ms.store(1, Ordering::Relaxed);
+        assert!(!a.is_wanted(), "that was long ago");
         drop((a, little));
         assert_eq!((b.bytes(), pool.figures.now().used_bytes), (4 * MB, 4 << 20));
         assert!(pool.try_take(8 * MB).is_some());

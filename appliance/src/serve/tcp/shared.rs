@@ -5,8 +5,8 @@ use super::input::{Input, Spare};
 use super::pool::{Charge, Pool, SMALL_BYTES};
 use super::transport::Stream;
 use super::waiting::Waiting;
-use dataplane::commands::Conversation;
 use dataplane::commands::admission::Users;
+use dataplane::commands::{Buffer, Conversation, Ctx, Progress, Sender};
 use dataplane::observe::{OpCounters, Server};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -169,6 +169,29 @@ impl End {
             Self::Lost | Self::Stalled | Self::Failed(_) => "error",
         }
     }
+}
+
+/// Answers whole requests of `input`, until there are so many bytes of replies or, with a value, at most so
+/// many. Long values are sent at once from where they lie, as far as the kernel takes them; all else is in `out`, to be
+/// sent.
+pub(super) fn answer(
+    stream: &Stream,
+    shared: &ThreadShared,
+    conversation: &mut Conversation,
+    input: &[u8],
+    (out, pause, most): (&mut Vec<u8>, usize, usize),
+) -> Progress {
+    // What is wrong with the connection shows when the rest is sent.
+    let mut send = |pieces: [&[u8]; 3], last| {
+        let sent = stream.try_send(pieces, last).unwrap_or(0);
+        shared.ops.bytes_written.add(sent as u64);
+        sent
+    };
+    let mut session = shared.session.borrow_mut();
+    let mut ctx = Ctx::new(&mut session, &shared.ops, &shared.server);
+    let sender = stream.sends_pieces().then_some(Sender(&mut send));
+    let out = Buffer::new(out, pause).limited_to(most).sent_by(sender);
+    conversation.advance(&mut ctx, input, out)
 }
 
 /// Sends as much as the kernel takes at once; what that was.

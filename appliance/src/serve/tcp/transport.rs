@@ -8,7 +8,7 @@ use dataplane::observe::conns::Address;
 use nix::sys::socket::{MsgFlags, recv};
 use socket2::SockRef;
 use std::future::{Future, poll_fn};
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsRawFd, RawFd};
@@ -190,6 +190,24 @@ impl Stream {
             Self::Tcp(s) => s.try_write(bytes),
             Self::Unix(s) => s.try_write(bytes),
             Self::Tls(s) => s.try_write(bytes),
+        }
+    }
+
+    /// Whether [`Self::try_send`] sends anything: not what must be encrypted first.
+    pub(super) fn sends_pieces(&self) -> bool {
+        !matches!(self, Self::Tls(_))
+    }
+
+    /// Sends pieces, one behind the other, as far as they are taken at once. If they are not the `last`, more follows
+    /// soon, and the end may wait for it.
+    pub(super) fn try_send(&self, pieces: [&[u8]; 3], last: bool) -> io::Result<usize> {
+        let pieces = pieces.map(IoSlice::new);
+        let flags = if last { 0 } else { nix::libc::MSG_MORE };
+        let send = |socket: SockRef<'_>| socket.send_vectored_with_flags(&pieces, flags);
+        match self {
+            Self::Tcp(s) => s.try_io(Interest::WRITABLE, || send(SockRef::from(s))),
+            Self::Unix(s) => s.try_io(Interest::WRITABLE, || send(SockRef::from(s))),
+            Self::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 

@@ -7,7 +7,7 @@ use super::header::{Header, REQUEST_MAGIC, RESPONSE_MAGIC, opcode};
 use super::status::Status;
 use crate::outcome::{Body, Hit, Outcome, Unstored};
 use crate::refusal::Refusal;
-use crate::sink::Sink;
+use crate::sink::{Sink, Tail};
 
 /// What goes back beside what the request itself says.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +43,7 @@ fn put_packet(request: &Header, what: &Answer<'_, impl Body>, out: &mut impl Sin
     out.put(&header.bytes());
     out.put(extras);
     out.put(key);
-    value.put(out);
+    value.put(Tail { bytes: b"", last: true }, out);
 }
 
 /// The status and its text.

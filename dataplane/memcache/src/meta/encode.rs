@@ -5,7 +5,7 @@
 
 use crate::command::{Echo, KEY_MAX_BYTES};
 use crate::outcome::{Body, Claim, Facts, Fetched, Number, Outcome, ReadBy, Stag, Ttl, Unstored};
-use crate::sink::Sink;
+use crate::sink::{Sink, Tail};
 use base::memory_file::Place;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -103,8 +103,7 @@ pub(crate) fn put_fetched(echo: &Echo<'_>, found: &Fetched<'_, impl Body>, out: 
     }
     out.put(b"\r\n");
     if value {
-        found.value.put(out);
-        out.put(b"\r\n");
+        found.value.put(Tail { bytes: b"\r\n", last: true }, out);
     }
 }
 

@@ -3,11 +3,16 @@
 //! In: what became of a command, or what was found. Out: lines. Never fails.
 
 use crate::outcome::{Body, Hit, Outcome, Unstored};
-use crate::sink::Sink;
+use crate::sink::{Sink, Tail};
 use arrayvec::ArrayVec;
 
 /// What comes behind the last hit, and the last row of statistics.
 pub(crate) const END: &[u8] = b"END\r\n";
+
+/// What comes behind the value of the last key.
+pub const LAST: Tail = Tail { bytes: b"\r\nEND\r\n", last: true };
+/// What comes behind the value of another one.
+pub const MORE: Tail = Tail { bytes: b"\r\n", last: false };
 
 /// The line for what became of a storage command.
 #[inline(always)]
@@ -72,9 +77,9 @@ fn numbers(flags: u32, len: usize, cas: Option<u64>) -> ArrayVec<u8, NUMBERS_MAX
     line
 }
 
-/// Writes `VALUE <key> <flags> <bytes> [<cas>]\r\n<data>\r\n`.
+/// Writes `VALUE <key> <flags> <bytes> [<cas>]\r\n<data>`, and what comes behind it.
 #[inline(always)]
-pub fn put_value(hit: &Hit<'_, impl Body>, out: &mut impl Sink) {
+pub fn put_value(hit: &Hit<'_, impl Body>, tail: Tail, out: &mut impl Sink) {
     let Hit { key, flags, cas, value } = *hit;
     out.put(b"VALUE ");
     out.put(key);
@@ -86,6 +91,5 @@ pub fn put_value(hit: &Hit<'_, impl Body>, out: &mut impl Sink) {
         }
         _ => out.put(&numbers(flags, value.len(), cas)),
     }
-    value.put(out);
-    out.put(b"\r\n");
+    value.put(tail, out);
 }

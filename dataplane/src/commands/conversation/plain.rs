@@ -11,7 +11,7 @@ use crate::observe::{Kind, LookUps};
 use base::small_bytes::word_len;
 use memcache::admin::Events;
 use memcache::sink::{Buffer, Sink};
-use memcache::text::put_value;
+use memcache::text::{LAST, put_value};
 use memcache::{Hit, KEY_MAX_BYTES, PlainSet, plain_set};
 use store::{KeyHash, Store};
 
@@ -68,11 +68,13 @@ fn gets(ctx: &mut Ctx<'_>, input: &[u8], most: usize, out: &mut Buffer<'_>) -> R
             if value.whole().is_none_or(|bytes| bytes.len() > out.room()) {
                 break;
             }
-            put_value(&Hit { key, flags: item.flags(), cas: None, value: Bytes(value) }, out);
+            let hit = Hit { key, flags: item.flags(), cas: None, value: Bytes(value) };
+            put_value(&hit, LAST, out);
             item.mark_visited(now);
             class = Some(store.class_of(&item));
+        } else {
+            out.put(b"END\r\n");
         }
-        out.put(b"END\r\n");
         observer.item(key, class, false);
         keys.keys += 1;
         keys.hits += u64::from(class.is_some());

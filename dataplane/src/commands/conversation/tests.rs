@@ -1,6 +1,7 @@
 //! Conversations, whole and in pieces, with much room and with little.
 
 use super::*;
+use crate::commands::Sender;
 use crate::observe::{OpCounters, Server};
 use driver_shim::Pages;
 use proptest::prelude::*;
@@ -22,7 +23,7 @@ fn converse(input: &[u8], piece: usize, out_max_bytes: usize) -> (Vec<u8>, bool,
         loop {
             let mut out = Vec::new();
             let mut ctx = Ctx::new(&mut session, &ops, &server);
-            let p = conversation.advance(&mut ctx, &waiting, &mut out, out_max_bytes);
+            let p = conversation.advance(&mut ctx, &waiting, Buffer::new(&mut out, out_max_bytes));
             waiting.drain(..p.consumed);
             largest = largest.max(out.len());
             let stuck = p.consumed == 0 && out.is_empty() && !p.more;
@@ -53,7 +54,7 @@ fn a_turn_has_so_many_requests_and_no_more() {
         let mut out = Vec::new();
         let rest = &input[at..];
         let mut ctx = Ctx::new(&mut session, &ops, &server);
-        let p = conversation.advance(&mut ctx, rest, &mut out, 1 << 20);
+        let p = conversation.advance(&mut ctx, rest, Buffer::new(&mut out, 1 << 20));
         at += p.consumed;
         turns.push((out.len() / b"END\r\n".len(), p.more));
         if !p.more {
@@ -112,6 +113,8 @@ struct Talk {
     server: Server,
     ops: Arc<OpCounters>,
     conversation: Conversation,
+    /// Most bytes of replies with a value in them.
+    reply_max: usize,
 }
 
 impl Talk {
@@ -122,14 +125,16 @@ impl Talk {
         let session = store.session().unwrap();
         let server = Server::new(store, "test".to_owned());
         let ops = server.ops();
-        Self { session, server, ops, conversation: Conversation::new(1 << 20) }
+        let conversation = Conversation::new(1 << 20);
+        Self { session, server, ops, conversation, reply_max: usize::MAX }
     }
 
     /// What is answered, and what became of the input.
     fn advance(&mut self, input: &[u8]) -> (String, Progress) {
         let mut out = Vec::new();
         let mut ctx = Ctx::new(&mut self.session, &self.ops, &self.server);
-        let p = self.conversation.advance(&mut ctx, input, &mut out, 1 << 20);
+        let buffer = Buffer::new(&mut out, 1 << 20).limited_to(self.reply_max);
+        let p = self.conversation.advance(&mut ctx, input, buffer);
         (String::from_utf8(out).unwrap(), p)
     }
 
@@ -211,7 +216,7 @@ fn a_value_without_room_is_put_when_there_is_and_done_once() {
     ] {
         let mut talk = Talk::new();
         talk.advance(format!("set a 0 50 5000\r\n{value}\r\n").as_bytes());
-        talk.conversation.may_reply(4000);
+        talk.reply_max = 4000;
         let input = format!("mn\r\n{line}\r\nmn\r\n");
         let (said, p) = talk.advance(input.as_bytes());
         if !line.contains('v') && line.starts_with('m') {
@@ -220,7 +225,7 @@ fn a_value_without_room_is_put_when_there_is_and_done_once() {
         }
         assert_eq!((said.as_str(), p.consumed), ("MN\r\n", 4), "{line}");
         assert!((5000..7000).contains(&p.needs), "{p:?}");
-        talk.conversation.may_reply(p.needs);
+        talk.reply_max = p.needs;
         let (said, p) = talk.advance(&input.as_bytes()[4..]);
         assert_eq!(said, format!("{reply}MN\r\n"), "{line}");
         assert_eq!((p.consumed, p.needs), (input.len() - 4, 0));
@@ -229,11 +234,63 @@ fn a_value_without_room_is_put_when_there_is_and_done_once() {
     }
 }
 
+/// However much is taken at once. Where more is said to follow, it does, at the latest in the next turn.
+#[test]
+fn long_values_are_sent_from_where_they_lie_in_every_form() {
+    let set = |key, len: usize| format!("set {key} 0 0 {len}\r\n{}\r\n", "v".repeat(len));
+    let sets = [set("a", 20_000), set("s", 5), set("c", 600_000), set("d", 1_000_000)].concat();
+    let binary = |opcode: u8, key: &str| {
+        let len = u8::try_from(key.len()).unwrap();
+        [&[0x80, opcode, 0, len, 0, 0, 0, 0, 0, 0, 0, len][..], &[0; 12], key.as_bytes()].concat()
+    };
+    let mut asked: Vec<Vec<u8>> = ["a", "s a", "a s", "a none", "d", "none c a", "a a a", "c d "]
+        .iter()
+        .flat_map(|keys| ["get", "gets", "gat 0"].map(|verb| format!("{verb} {keys}\r\n").into()))
+        .chain(
+            ["mg a v\r\n", "mg d s v k q\r\nmn\r\n", "get a\r\nget d\r\nmg c v\r\n"].map(Vec::from),
+        )
+        .collect();
+    asked.extend([0x00, 0x0c].map(|opcode| [binary(opcode, "c"), binary(opcode, "a")].concat()));
+    for asked in asked {
+        let mut talk = Talk::new();
+        talk.advance(sets.as_bytes());
+        let mut said = |most: Option<usize>| {
+            talk.conversation = Conversation::new(1 << 20);
+            let (mut at, mut sent) = (0, Vec::new());
+            while at < asked.len() {
+                let (mut out, mut left) = (Vec::new(), most.unwrap_or(0));
+                let mut corked = false;
+                let mut send = |pieces: [&[u8]; 3], last: bool| {
+                    let all = pieces.concat();
+                    let taken = all.len().min(left);
+                    (left, corked) = (left - taken, !last);
+                    sent.extend_from_slice(&all[..taken]);
+                    taken
+                };
+                let sender = most.is_some().then_some(Sender(&mut send));
+                let Talk { session, ops, server, conversation, .. } = &mut talk;
+                let mut ctx = Ctx::new(session, ops, server);
+                let buffer = Buffer::new(&mut out, 1 << 16).sent_by(sender);
+                let p = conversation.advance(&mut ctx, &asked[at..], buffer);
+                assert!(!corked || !out.is_empty() || p.full);
+                at += p.consumed;
+                sent.extend_from_slice(&out);
+            }
+            sent
+        };
+        let whole = said(None);
+        assert!(whole.len() > 20_000);
+        for most in [0, 10, 20_001, 650_000, usize::MAX] {
+            assert!(said(Some(most)) == whole, "{}", String::from_utf8_lossy(&asked));
+        }
+    }
+}
+
 #[test]
 fn a_reply_without_room_can_be_refused() {
     let mut talk = Talk::new();
     talk.advance(format!("set a 0 0 5000\r\n{}\r\n", "v".repeat(5000)).as_bytes());
-    talk.conversation.may_reply(4000);
+    talk.reply_max = 4000;
     let input = b"get b a b a\r\nget b\r\n";
     assert!(talk.advance(input).1.needs > 0);
     let (said, p) = talk.refuse(input);
@@ -369,7 +426,6 @@ proptest! {
             let mut talk = Talk::new();
             talk.conversation = Conversation::new(2500).in_turns_of(most);
             talk.conversation.one_by_one = one_by_one;
-            talk.conversation.may_reply(room.max(4000));
             let (mut come, mut waiting, mut said) = (&input[..], Vec::new(), Vec::new());
             let mut steps = Vec::new();
             let mut cuts = cuts.iter().cycle();
@@ -378,9 +434,10 @@ proptest! {
                 waiting.extend_from_slice(piece);
                 loop {
                     let mut out = Vec::new();
-                    let Talk { session, ops, server, conversation } = &mut talk;
+                    let Talk { session, ops, server, conversation, .. } = &mut talk;
                     let mut ctx = Ctx::new(session, ops, server);
-                    let p = conversation.advance(&mut ctx, &waiting, &mut out, room);
+                    let buffer = Buffer::new(&mut out, room).limited_to(room.max(4000));
+                    let p = conversation.advance(&mut ctx, &waiting, buffer);
                     waiting.drain(..p.consumed);
                     said.extend_from_slice(&out);
                     steps.push((p, out.len()));

@@ -17,7 +17,7 @@ use gpu::index::{Filter, Form, Stamp};
 use gpu::{
     Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Prepared, ReplyHead, ReqDesc, Verb, WholeReply,
 };
-use memcache::text::{VALUE_OVERHEAD_BYTES, put_value};
+use memcache::text::{MORE, VALUE_OVERHEAD_BYTES, put_value};
 use memcache::{Hit, Sink};
 use std::num::NonZeroU32;
 use store::{Guard, ItemRef, Location, SUM_KEPT_MIN_BYTES};
@@ -246,7 +246,7 @@ impl<'a> FastGet<'a> {
         self.count(desc, keys.into_iter().zip(&items).take(n_keys));
         let written = in_place(frame, headers(entry), text_max, |out| {
             items.iter().flatten().for_each(|item| {
-                put_value(&hit(item, with_cas, self.observer.server), out);
+                put_value(&hit(item, with_cas, self.observer.server), MORE, out);
             });
             out.put(b"END\r\n");
         });
@@ -344,7 +344,7 @@ fn hit<'a>(item: &ItemRef<'a>, with_cas: bool, server: &Server) -> Hit<'a, Bytes
 fn text_bytes(items: &[Option<ItemRef<'_>>], with_cas: bool, server: &Server) -> usize {
     let mut count = ByteCount(0);
     for item in items.iter().flatten() {
-        put_value(&hit(item, with_cas, server), &mut count);
+        put_value(&hit(item, with_cas, server), MORE, &mut count);
     }
     count.put(b"END\r\n");
     count.0

@@ -6,7 +6,7 @@
 
 use super::connection::{Connection, IN_BYTES, OUT_BYTES, WorkerShared};
 use crate::commands::admission::Login;
-use crate::commands::{Conversation, Ctx, Progress};
+use crate::commands::{Buffer, Conversation, Ctx, Progress};
 
 impl Connection {
     /// Gives the conversation what there is of the next requests.
@@ -67,7 +67,7 @@ impl Connection {
         if progress == NOTHING && shared.out.is_empty() {
             if !self.read_on(&mut input, shared, now_ns) {
                 self.long_input = Some(input);
-                return Progress { consumed: 0, close: true, more: false, needs: 0 };
+                return Progress { close: true, ..NOTHING };
             }
             progress = answer(&mut self.login, &mut self.conversation, shared, &input, room);
         }
@@ -136,9 +136,9 @@ pub(super) fn has_enough(input: &[u8], before: usize, wants: usize) -> bool {
 }
 
 /// No buffer of the spill for a request that is longer than the receive buffer.
-pub(super) const NO_BUFFER: Progress =
-    Progress { consumed: 0, close: false, more: false, needs: 1 };
-pub(super) const NOTHING: Progress = Progress { consumed: 0, close: false, more: false, needs: 0 };
+pub(super) const NO_BUFFER: Progress = Progress { needs: 1, ..NOTHING };
+pub(super) const NOTHING: Progress =
+    Progress { consumed: 0, close: false, more: false, needs: 0, full: false };
 
 /// Bytes of replies that a send buffer takes.
 #[derive(Debug, Clone, Copy)]
@@ -163,17 +163,17 @@ pub(super) fn answer(
         let admission = login.advance(input, &shared.ops, &mut shared.out);
         consumed = admission.consumed;
         if !login.is_open() || admission.close {
-            return Progress { consumed, close: admission.close, more: false, needs: 0 };
+            return Progress { consumed, close: admission.close, ..NOTHING };
         }
     }
     let (room, is_free) = match room {
         Room::Short(room) => (room, shared.spill.has_one()),
         Room::Long(room) => (room, true),
     };
-    conversation.may_reply(if is_free { usize::MAX } else { room });
     let WorkerShared { session, ops, server, hashed, out, .. } = shared;
     let mut ctx = Ctx::new(session, ops, server).expecting(hashed);
     let rest = input.get(consumed..).unwrap_or_default();
-    let progress = conversation.advance(&mut ctx, rest, out, room);
+    let out = Buffer::new(out, room).limited_to(if is_free { usize::MAX } else { room });
+    let progress = conversation.advance(&mut ctx, rest, out);
     Progress { consumed: consumed + progress.consumed, ..progress }
 }

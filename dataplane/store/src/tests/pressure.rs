@@ -473,3 +473,35 @@ fn a_counter_in_a_lent_chunk_goes_on_when_memory_is_full() {
     assert!(count(2..100));
     assert!(beside_a_reader(&store, || count(100..300)));
 }
+
+/// A reader has seen the chunk that the class of a counter keeps for changes, another one that of its lender, which is
+/// the one that comes back.
+#[test]
+fn a_counter_in_a_lent_chunk_waits_for_the_chunk_that_comes_back() {
+    let config = StoreConfig { evict: false, ..StoreConfig::default() };
+    let config = StoreConfig { memory_bytes: 2 * PAGE, pages: Pages::Small, ..config };
+    let store = Store::new(config).unwrap();
+    let mut s = store.session().unwrap();
+    (0..4).for_each(|n| assert_eq!(put(&mut s, &names("long", n), &[b'v'; 1_000], 0), Ok(())));
+    assert_eq!(put(&mut s, b"own", b"1", 0), Ok(()));
+    let refused = |s: &mut Session, n: &usize| put(s, &names("k", *n), b"v", 0).is_err();
+    let full = (0..).find(|n| refused(&mut s, n)).unwrap();
+    assert!(delete(&mut s, &names("k", full - 1)));
+    assert_eq!(put(&mut s, b"lent", b"1", 0), Ok(()));
+    assert!((full..full + 99).any(|n| refused(&mut s, &n)));
+    let mut count = |key| verbs::arith(&mut s, None, &plus_one(key)).map(|now| now.number);
+    let (mut one, mut other) = (store.session().unwrap(), store.session().unwrap());
+    let first = one.pin();
+    assert_eq!(count(b"own").ok(), Some(2));
+    store.epochs.advance();
+    let second = other.pin();
+    assert_eq!(count(b"lent").ok(), Some(2));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| count(b"lent"));
+        thread::sleep(Duration::from_millis(30));
+        drop(first);
+        thread::sleep(Duration::from_millis(30));
+        drop(second);
+        assert_eq!(waits.join().unwrap().ok(), Some(3));
+    });
+}

@@ -7,6 +7,7 @@ use super::super::shared::tests::{in_time, thread};
 use super::super::tls::READ_MAX_BYTES;
 use super::super::tls::tests::{Client, pair};
 use super::*;
+use dataplane::commands::Buffer;
 use dataplane::observe::conns::Address;
 use dataplane::stages::stream::TLS_PLAIN_MAX_BYTES;
 use socket2::SockRef;
@@ -157,8 +158,9 @@ async fn what_came_behind_is_charged_once_while_a_reply_is_waited_for() {
     let needs = {
         let mut session = shared.session.borrow_mut();
         let mut ctx = Ctx::new(&mut session, &shared.ops, &shared.server);
-        conversation.may_reply(OUT_BYTES);
-        conversation.advance(&mut ctx, input.unread(), &mut Vec::new(), OUT_BYTES).needs
+        let mut none = Vec::new();
+        let out = Buffer::new(&mut none, OUT_BYTES).limited_to(OUT_BYTES);
+        conversation.advance(&mut ctx, input.unread(), out).needs
     };
     assert!(needs > VALUE_BYTES);
     let reply = async {
@@ -208,7 +210,7 @@ async fn a_request_over_tls_is_held_in_what_it_is_charged_for_and_two_records() 
     {
         let mut session = shared.session.borrow_mut();
         let mut ctx = Ctx::new(&mut session, &shared.ops, &shared.server);
-        conversation.advance(&mut ctx, input.unread(), &mut Vec::new(), OUT_BYTES);
+        conversation.advance(&mut ctx, input.unread(), Buffer::new(&mut Vec::new(), OUT_BYTES));
     }
     let block = [vec![b'v'; VALUE_BYTES], b"\r\n".to_vec()].concat();
     let says = async {
