@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Commands that overlap take effect one at a time: contended histories over TCP, and over TCP and
 # UDP together, against the genuine memcached, which must pass too, and against gnomon; there also beside
-# kernels that write whole replies.
+# kernels that write whole replies; with flushes, and items that expire and are evicted meanwhile.
 #
 # memcached breaks one promise itself: a `gets`, `gats` or `mg` with flag c that overlaps an `incr`,
 # `decr` or `ma` now and then shows the old value with the CAS id of the new one. So it is not asked
@@ -19,6 +19,8 @@ linear=target/release/gnomon-linear
 histories=${LINEAR_HISTORIES:-20}
 storing=get,gets,gat,gats,set,add,replace,append,prepend,cas,delete,touch
 counting=get,gat,set,add,delete,incr,decr,ma,touch
+# So few changes that items expire before they are stored again.
+short_lived=get,get,get,get,get,get,get,get,get,get,get,get,get,get,get,get,gat,touch,set,add,append,delete
 
 # judged NAME SERVER ARGS...: passes when every history is linearizable.
 judged() {
@@ -40,6 +42,8 @@ check "memcached answers" in_ns "$host" "$memc" wait "$genuine" 10
 judged "memcached: storing" "$genuine" --histories 1 --verbs "$storing"
 judged "memcached: counting" "$genuine" --histories 1 --verbs "$counting"
 judged "memcached: meta verbs" "$genuine" --histories 1 --verbs get,mg,ms,md
+judged "memcached: flushes and expiry" "$genuine" --histories 1 --operations 400000 --keys 2000 --expire \
+  --verbs "$short_lived,flush-all"
 judged "memcached: TCP and UDP" "$genuine" --histories 1 --udp-clients 4 --verbs "$storing"
 stop_pid "$memcached_pid"
 
@@ -48,6 +52,13 @@ server_start "$host" -t 2
 server_wait "serves with two TCP threads" in_ns "$host" "$memc" wait "$here" 1
 judged "TCP" "$here" --histories "$histories"
 judged "TCP and UDP on two keys" "$here" --histories 3 --udp-clients 8 --keys 2
+judged "flushes and expiry" "$here" --histories 1 --operations 400000 --udp-clients 8 --keys 2000 --expire \
+  --verbs "$short_lived,flush-all,flush-prefix"
+server_stop
+
+server_start "$host" -t 2 -m 4
+server_wait "serves with little memory" in_ns "$host" "$memc" wait "$here" 1
+judged "evictions" "$here" --histories 1 --udp-clients 8 --keys 1000 --evict
 server_stop
 
 # More gets than changes, so that some of the replies that the kernels wrote are right when they come.
@@ -55,6 +66,8 @@ server_start "$host" -t 2 --engine simt --gpu-replies complete --index-cycle 10 
 server_wait "serves with whole replies" in_ns "$host" "$memc" wait "$here" 1
 judged "whole replies" "$here" --histories 2 --clients 4 --udp-clients 12 --keys 100 \
   --verbs get,get,get,gets,gets,mg,mg,mg,set,cas,incr,decr,append,prepend,add,replace,delete,touch,gat,gats,ms,md,ma
+judged "whole replies, flushes and expiry" "$here" --histories 1 --operations 200000 --clients 4 --udp-clients 12 --keys 2000 \
+  --expire --verbs "$short_lived,gets,gets,mg,mg,mg,flush-all,flush-prefix"
 accepted=$(in_ns "$host" "$memc" tcp "$here" "stats engine" | tr -d '\r' | sed -n 's/^STAT replies_accepted //p')
 check "the kernels wrote $accepted of them" [ "$accepted" -gt 2000 ]
 server_stop

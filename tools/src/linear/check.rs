@@ -153,7 +153,8 @@ impl Search {
         let mut sorted: Vec<&Op> = ops.iter().collect();
         sorted.sort_by_key(|op| op.invoked);
         for op in sorted {
-            if op.answer == Answer::Lost && matches!(op.call, Call::Get | Call::Touch) {
+            let looks = matches!(op.call, Call::Get | Call::Touch) && op.goes.is_none();
+            if op.answer == Answer::Lost && looks {
                 continue; // Neither seen nor felt.
             }
             let next = processes.len();
@@ -218,13 +219,14 @@ impl Search {
         let mut moves = Vec::new();
         for (process, entry) in next_of(processes, done).filter(|(_, e)| e.invoked <= limit) {
             let taken = |id| shown.get(&id).is_some_and(|n| *n > 0);
-            let Some(after) = entry.step.apply(state, values, taken) else { continue };
-            if after == state && entry.step.only_looks() {
-                return vec![(process, after)];
-            }
-            // Lost and of no effect here is as good as not having happened yet.
-            if after != state || entry.returned < u64::MAX {
-                moves.push((process, after));
+            for after in entry.step.apply(state, values, taken).into_iter().flatten() {
+                if after == state && entry.step.only_looks() {
+                    return vec![(process, after)];
+                }
+                // Lost and of no effect here is as good as not having happened yet.
+                if after != state || entry.returned < u64::MAX {
+                    moves.push((process, after));
+                }
             }
         }
         moves.sort_by_key(|(process, _)| processes[*process][done[*process]].returned);

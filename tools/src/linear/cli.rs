@@ -28,7 +28,7 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=256))]
     pub udp_clients: u32,
     /// Keys. Fewer keys, more contention: even ones hold text, odd ones numbers.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=10_000))]
     pub keys: u16,
     /// Histories.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
@@ -45,6 +45,13 @@ pub struct Flags {
         default_value = "get,gets,gat,gats,set,add,replace,append,prepend,cas,delete,incr,decr,touch,mg,ms,md,ma"
     )]
     pub verbs: Vec<Verb>,
+    /// Store and touch items for a second or two, too. Only with many keys and few changes will they expire before
+    /// somebody stores them again.
+    #[arg(long)]
+    pub expire: bool,
+    /// Store other items all the time, so that any may be evicted: for a server with little memory.
+    #[arg(long)]
+    pub evict: bool,
     /// Seed of the first history's calls; each further one takes the next number.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -66,6 +73,8 @@ impl Flags {
                 keys: usize::from(self.keys),
                 operations: self.operations,
                 verbs: self.verbs.clone(),
+                expires: self.expire,
+                evicts: self.evict,
                 seed,
             };
             for (key, ops) in run(&config)?.iter().enumerate() {

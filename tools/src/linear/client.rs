@@ -71,12 +71,18 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub fn ask(&mut self, key: &str, verb: Verb, call: &Call) -> Result<Answer, ClientError> {
+    pub fn ask(
+        &mut self,
+        key: &str,
+        verb: Verb,
+        call: &Call,
+        exptime: u32,
+    ) -> Result<Answer, ClientError> {
         self.request.clear();
         self.answer.clear();
         match &mut self.way {
             Way::Tcp(connection) => {
-                verb.request(key, call, &mut self.request);
+                verb.request(key, call, exptime, &mut self.request);
                 connection.send(&self.request)?;
                 let answer =
                     connection.receive(|come| verb.answer(key, come).map_err(ClientError::from))?;
@@ -85,7 +91,7 @@ impl Client {
             Way::Udp { socket, last_id } => {
                 *last_id = last_id.wrapping_add(1);
                 self.request.extend_from_slice(&udp::header(*last_id));
-                verb.request(key, call, &mut self.request);
+                verb.request(key, call, exptime, &mut self.request);
                 socket.send(&self.request)?;
                 let until = Instant::now() + UDP_ANSWER_MAX;
                 let mut datagram = [0; 2048];

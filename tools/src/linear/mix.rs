@@ -2,7 +2,7 @@
 //!
 //! Half of the keys hold text, the others numbers. Every value is new: it names the client and
 //! counts its requests, so that an answer shows whose value it is. `cas` mostly follows a `gets`
-//! of the same key at once, or it would hardly ever succeed.
+//! of the same key at once, or it would hardly ever succeed. A flush is rare, or there would be nothing to flush.
 
 use super::model::{Answer, Call, Condition};
 use super::wire::Verb;
@@ -16,10 +16,32 @@ const NUMBERS_APART: u64 = 1_000;
 /// Values a client stores before its numbers would run into the next client's.
 const VALUES_MAX: u64 = 1_000_000;
 
+/// One request in so many is a flush, if one may be.
+const FLUSH_ONE_IN: u32 = 2_000;
+
+/// An expiry time far beyond any run, in seconds.
+pub const LONG: u32 = 3600;
+
+/// A client's next request.
+#[derive(Debug)]
+pub struct Next {
+    /// Which key.
+    pub key: usize,
+    /// How.
+    pub verb: Verb,
+    /// What.
+    pub call: Call,
+    /// The expiry time in it, in seconds; 0 for none.
+    pub exptime: u32,
+}
+
 /// One client's requests.
 #[derive(Debug)]
 pub struct Mix {
     verbs: Vec<Verb>,
+    flushes: Vec<Verb>,
+    /// Expiry times may pass.
+    expires: bool,
     rng: Xoshiro256PlusPlus,
     client: u32,
     stored: u64,
@@ -30,17 +52,39 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// Requests of `client` for `keys` keys, with the verbs given; none may be empty.
-    pub fn new(verbs: &[Verb], keys: usize, client: u32, seed: u64) -> Self {
+    /// Requests of `client` for `keys` keys, with the verbs given; none may be empty. Items may expire soon.
+    pub fn new(verbs: Vec<Verb>, keys: usize, expires: bool, client: u32, seed: u64) -> Self {
         let seed = crate::workload::mix(seed ^ crate::workload::mix(u64::from(client)));
         let rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        Self { verbs: verbs.to_vec(), rng, client, stored: 0, ids: vec![None; keys], then: None }
+        let (flushes, verbs) = verbs.into_iter().partition(|verb| verb.is_flush());
+        let ids = vec![None; keys];
+        Self { verbs, flushes, expires, rng, client, stored: 0, ids, then: None }
     }
 
-    /// The next request: which key, how, and what.
-    pub fn next_call(&mut self) -> (usize, Verb, Call) {
+    /// The next request.
+    pub fn next_call(&mut self) -> Next {
+        let (key, verb, call) = self.next_of_a_key();
+        let soon = |rng: &mut Xoshiro256PlusPlus| rng.random_range(1..=2);
+        let exptime = match verb {
+            _ if verb.sets_exptime() && self.expires && self.rng.random() => soon(&mut self.rng),
+            _ if verb.sets_exptime() => LONG,
+            _ if verb.stores_exptime() && self.expires && self.rng.random_ratio(1, 4) => {
+                soon(&mut self.rng)
+            }
+            _ => 0,
+        };
+        Next { key, verb, call, exptime }
+    }
+
+    fn next_of_a_key(&mut self) -> (usize, Verb, Call) {
         if let Some((key, verb)) = self.then.take() {
             return (key, verb, self.call(verb, key));
+        }
+        if !self.flushes.is_empty()
+            && self.rng.random_ratio(1, FLUSH_ONE_IN)
+            && let Some(verb) = self.flushes.choose(&mut self.rng)
+        {
+            return (0, *verb, Call::Flush);
         }
         // Reads see what the others did: half as often again as any other verb.
         let verb = match self.rng.random_range(0..3) {
@@ -109,6 +153,7 @@ impl Mix {
                 Call::Count { up, by: self.rng.random_range(1..NUMBERS_APART) }
             }
             Verb::Touch => Call::Touch,
+            Verb::FlushAll | Verb::FlushPrefix => Call::Flush,
         }
     }
 

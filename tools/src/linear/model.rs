@@ -1,8 +1,8 @@
 //! What one memcached item is, and what each command does to it.
 //!
 //! In: an item's state, a call and the answer that a client got. Out: the state after it, or
-//! nothing, when no server could have answered so from that state. Expiry is no part of the
-//! model: no call here lets an item expire.
+//! nothing, when no server could have answered so from that state. An item that may expire or be evicted
+//! has a time in which it may go by itself ([`Goes`]).
 //!
 //! A CAS id is the server's own choice. It is unknown until some `gets` shows it, and then names
 //! exactly that version of the item: every other version must have another.
@@ -59,6 +59,22 @@ pub enum Call {
     },
     /// `touch`.
     Touch,
+    /// `flush_all`, `flush_prefix`.
+    Flush,
+}
+
+/// When an item may go by itself: not before a time, and at the latest at another, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Goes {
+    /// From then on it may be gone.
+    pub from: u64,
+    /// Then it is.
+    pub until: u64,
+}
+
+impl Goes {
+    /// It stays.
+    pub const NEVER: Self = Self { from: u64::MAX, until: u64::MAX };
 }
 
 /// What came back.
@@ -75,7 +91,7 @@ pub enum Answer {
     },
     /// The number after counting.
     Number(u64),
-    /// `STORED`, `DELETED`, `TOUCHED`, `HD`.
+    /// `STORED`, `DELETED`, `TOUCHED`, `HD`, `OK`.
     Done,
     /// A miss, `NOT_FOUND`, `EN`, `NF`.
     NotFound,
@@ -102,6 +118,8 @@ pub struct Op {
     pub invoked: u64,
     /// When the answer was there. `u64::MAX` when none came.
     pub returned: u64,
+    /// When the item goes by itself, if this says so: that of a new item, or of the one that was found.
+    pub goes: Option<Goes>,
 }
 
 /// A value's number among all values of a key.
@@ -114,6 +132,7 @@ pub struct Item {
     flags: u32,
     /// This version's id, once seen.
     cas: Option<u64>,
+    pub(super) goes: Goes,
 }
 
 /// There is an item, or there is none.
@@ -175,6 +194,7 @@ enum Numbered {
     Delete { only: Option<u64> },
     Count { up: bool, by: u64 },
     Touch,
+    Flush,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,6 +214,9 @@ pub struct Step {
     call: Numbered,
     /// `None` when the answer was lost.
     seen: Option<Outcome>,
+    invoked: u64,
+    returned: u64,
+    goes: Option<Goes>,
 }
 
 impl Step {
@@ -210,6 +233,7 @@ impl Step {
             Call::Delete { only } => Numbered::Delete { only: *only },
             Call::Count { up, by } => Numbered::Count { up: *up, by: *by },
             Call::Touch => Numbered::Touch,
+            Call::Flush => Numbered::Flush,
         };
         let seen = match &op.answer {
             Answer::Value { value, flags, cas } => {
@@ -223,7 +247,7 @@ impl Step {
             Answer::NotANumber => Some(Outcome::NotANumber),
             Answer::Lost => None,
         };
-        Self { call, seen }
+        Self { call, seen, invoked: op.invoked, returned: op.returned, goes: op.goes }
     }
 
     /// The CAS id that the answer showed.
@@ -237,20 +261,35 @@ impl Step {
     /// Whether an operation with this answer leaves every state as it is, but for what is known of
     /// the CAS id.
     pub fn only_looks(&self) -> bool {
-        let reads = matches!(self.call, Numbered::Get | Numbered::Touch);
+        let reads = matches!(self.call, Numbered::Get | Numbered::Touch) && self.goes.is_none();
         self.seen.is_some_and(|seen| {
             let refused = !matches!(seen, Outcome::Done | Outcome::Number(_));
             reads || refused
         })
     }
 
-    /// The state after this operation, if it can have been answered so in `state`. `taken` says
-    /// whether a CAS id was shown by an operation that came before.
+    /// The states after this operation, as far as it can have been answered so in `state`: with the item that is
+    /// there, and with that gone by itself. `taken` says whether a CAS id was shown by an operation that came before.
     pub fn apply(
         &self,
         state: State,
         values: &mut Values,
         taken: impl Fn(u64) -> bool,
+    ) -> [Option<State>; 2] {
+        let there = state.is_none_or(|item| self.invoked <= item.goes.until);
+        let gone = state
+            .is_some_and(|Item { goes, .. }| goes != Goes::NEVER && self.returned >= goes.from);
+        let with = if there { self.apply_to(state, values, &taken) } else { None };
+        let without = if gone { self.apply_to(None, values, &taken) } else { None };
+        [with, without.filter(|without| with != Some(*without))]
+    }
+
+    /// The state after this operation in `state`, which is not left in between.
+    pub(super) fn apply_to(
+        &self,
+        state: State,
+        values: &mut Values,
+        taken: &impl Fn(u64) -> bool,
     ) -> Option<State> {
         let (outcome, after) = self.effect(state, values);
         match (self.seen, outcome) {
@@ -273,10 +312,11 @@ impl Step {
 
     /// What a server in `state` answers, and the state after that.
     fn effect(&self, state: State, values: &mut Values) -> (Outcome, State) {
-        let version = |value, flags| Some(Item { value, flags, cas: None });
+        let goes = self.goes.or_else(|| state.map(|item| item.goes)).unwrap_or(Goes::NEVER);
+        let version = |value, flags| Some(Item { value, flags, cas: None, goes });
         match (self.call, state) {
-            (Numbered::Get, Some(Item { value, flags, cas })) => {
-                (Outcome::Value { value, flags, cas }, state)
+            (Numbered::Get, Some(item @ Item { value, flags, cas, .. })) => {
+                (Outcome::Value { value, flags, cas }, Some(Item { goes, ..item }))
             }
             (Numbered::Store { condition, value, flags }, _) => match (condition, state) {
                 (Condition::Absent, Some(_)) | (Condition::Present, None) => {
@@ -288,7 +328,10 @@ impl Step {
                 (Condition::Unchanged(id), Some(item)) if item.cas != Some(id) => {
                     (Outcome::Exists, state)
                 }
-                _ => (Outcome::Done, version(value, flags)),
+                _ => {
+                    let goes = self.goes.unwrap_or(Goes::NEVER);
+                    (Outcome::Done, Some(Item { value, flags, cas: None, goes }))
+                }
             },
             (Numbered::Join { .. }, None) => (Outcome::NotStored, None),
             (Numbered::Join { front, value }, Some(item)) => {
@@ -307,7 +350,8 @@ impl Step {
                 let value = values.id(number.to_string().as_bytes());
                 (Outcome::Number(number), version(value, item.flags))
             }
-            (Numbered::Touch, Some(_)) => (Outcome::Done, state),
+            (Numbered::Touch, Some(item)) => (Outcome::Done, Some(Item { goes, ..item })),
+            (Numbered::Flush, _) => (Outcome::Done, None),
             (
                 Numbered::Get | Numbered::Delete { .. } | Numbered::Count { .. } | Numbered::Touch,
                 None,

@@ -1,7 +1,7 @@
 //! An operation in one line, for a human who looks for the fault.
 
 use super::check::Violation;
-use super::model::{Answer, Call, Condition, Op};
+use super::model::{Answer, Call, Condition, Goes, Op};
 use std::fmt;
 
 /// Nanoseconds to a microsecond.
@@ -30,6 +30,7 @@ impl fmt::Display for Call {
             Self::Delete { only: Some(id) } => write!(f, "delete {id}"),
             Self::Count { up, by } => write!(f, "{} {by}", if *up { "incr" } else { "decr" }),
             Self::Touch => f.write_str("touch"),
+            Self::Flush => f.write_str("flush"),
         }
     }
 }
@@ -64,7 +65,12 @@ impl fmt::Display for Op {
             self.process,
             self.call,
             self.answer
-        )
+        )?;
+        match self.goes {
+            Some(Goes::NEVER) => f.write_str(", never expires"),
+            Some(Goes { from, until }) => write!(f, ", may go at {} to {}", us(from), us(until)),
+            None => Ok(()),
+        }
     }
 }
 

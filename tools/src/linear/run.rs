@@ -5,11 +5,14 @@
 //! history begins with no item. Fails: as soon as one client does.
 
 use super::client::{Client, ClientError};
-use super::mix::Mix;
-use super::model::{Answer, Call, Op};
+use super::mix::{LONG, Mix, Next};
+use super::model::{Answer, Call, Goes, Op};
 use super::wire::Verb;
+use gnomon_client::codec::connection::Connection;
+use gnomon_client::codec::request::text;
 use std::net::SocketAddr;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// What one history is made of.
@@ -25,8 +28,12 @@ pub struct Config {
     pub keys: usize,
     /// Operations of all clients together.
     pub operations: u64,
-    /// The verbs, each alike likely; reads a little more.
+    /// The verbs, each alike likely; reads a little more, and flushes far less.
     pub verbs: Vec<Verb>,
+    /// Items are stored and touched for a second or two, too.
+    pub expires: bool,
+    /// A further client stores other items all the time, so that any may be evicted.
+    pub evicts: bool,
     /// Of the calls. Who comes first is the machine's choice.
     pub seed: u64,
 }
@@ -34,8 +41,55 @@ pub struct Config {
 impl Config {
     /// The key's name, its number given.
     pub fn key(&self, n: usize) -> String {
-        format!("linear-{n}")
+        format!("linear:{n}")
     }
+
+    /// When the item goes by itself after a request that was under way so long.
+    fn goes(&self, next: &Next, invoked: u64, returned: u64) -> Option<Goes> {
+        if !next.verb.sets_exptime() && !matches!(next.call, Call::Store { .. }) {
+            return None;
+        }
+        let mut goes = Goes::NEVER;
+        if (1..LONG).contains(&next.exptime) {
+            let ns = |seconds: u32| u64::from(seconds) * NS_PER_SECOND;
+            // The server's clock goes on once a second, and late where it has no CPU.
+            goes.from = (invoked + ns(next.exptime)).saturating_sub(EARLY_NS);
+            goes.until = returned.saturating_add(ns(next.exptime) + LATE_NS);
+        }
+        if self.evicts {
+            goes.from = 0;
+        }
+        Some(goes)
+    }
+}
+
+const NS_PER_SECOND: u64 = 1_000_000_000;
+/// How much before its time an item may expire: a tick of the clock and some more.
+const EARLY_NS: u64 = NS_PER_SECOND + NS_PER_SECOND / 2;
+/// How much after it.
+const LATE_NS: u64 = NS_PER_SECOND;
+
+/// Keys of the items that others are evicted for, and requests between two looks whether it is enough.
+const OTHERS: u64 = 1_000_000;
+const OTHERS_AT_ONCE: u64 = 500;
+
+/// Stores other items, as long as these, until it is to stop.
+fn store_others(server: SocketAddr, stop: &AtomicBool) -> Result<(), ClientError> {
+    let mut connection = Connection::open(server)?;
+    let mut n = 0_u64;
+    while !stop.load(Ordering::Relaxed) {
+        let mut requests = Vec::new();
+        for _ in 0..OTHERS_AT_ONCE {
+            text(
+                &format!("set other:{} 0 0 8 noreply", n % OTHERS),
+                Some(b"evicted?"),
+                &mut requests,
+            );
+            n += 1;
+        }
+        connection.send(&requests)?;
+    }
+    Ok(())
 }
 
 /// Makes one history: the operations on each key.
@@ -47,7 +101,7 @@ pub fn run(config: &Config) -> Result<Vec<Vec<Op>>, ClientError> {
     let names: Vec<String> = (0..config.keys).map(|n| config.key(n)).collect();
     let mut first = Client::tcp(config.server)?;
     for name in &names {
-        first.ask(name, Verb::Delete, &Call::Delete { only: None })?;
+        first.ask(name, Verb::Delete, &Call::Delete { only: None }, 0)?;
     }
     let connected: Vec<Client> = (0..clients)
         .map(|n| match n < config.tcp_clients {
@@ -57,7 +111,9 @@ pub fn run(config: &Config) -> Result<Vec<Vec<Op>>, ClientError> {
         .collect::<Result<_, _>>()?;
     let (begun, together) = (Instant::now(), Barrier::new(connected.len()));
     let share = config.operations.div_ceil(u64::from(clients.max(1)));
+    let stop = AtomicBool::new(false);
     let parts = std::thread::scope(|scope| {
+        let others = config.evicts.then(|| scope.spawn(|| store_others(config.server, &stop)));
         let threads: Vec<_> = (0..clients)
             .zip(connected)
             .map(|(n, client)| {
@@ -72,11 +128,18 @@ pub fn run(config: &Config) -> Result<Vec<Vec<Op>>, ClientError> {
             Ok(part) => part,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        threads.into_iter().map(join).collect::<Result<Vec<_>, ClientError>>()
+        let parts = threads.into_iter().map(join).collect::<Result<Vec<_>, ClientError>>();
+        stop.store(true, Ordering::Relaxed);
+        others.map_or(Ok(()), |others| others.join().unwrap_or(Ok(())))?;
+        parts
     })?;
     let mut history = vec![Vec::new(); config.keys];
     for (key, op) in parts.into_iter().flatten() {
-        history[key].push(op);
+        match op.call {
+            // Each key has it.
+            Call::Flush => history.iter_mut().for_each(|ops| ops.push(op.clone())),
+            _ => history[key].push(op),
+        }
     }
     Ok(history)
 }
@@ -89,24 +152,29 @@ fn one_client(
     names: &[String],
     begun: Instant,
 ) -> Result<Vec<(usize, Op)>, ClientError> {
-    let mut mix = Mix::new(&config.verbs, config.keys, number, config.seed);
+    let is_udp = number >= config.tcp_clients;
+    // Over UDP a flush is refused.
+    let verbs = config.verbs.iter().copied().filter(|verb| !(is_udp && verb.is_flush()));
+    let mut mix = Mix::new(verbs.collect(), config.keys, config.expires, number, config.seed);
     let clients = config.tcp_clients + config.udp_clients;
     let now = || u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let mut process = number;
     let mut ops = Vec::new();
     for _ in 0..share {
-        let (key, verb, call) = mix.next_call();
+        let next = mix.next_call();
         let invoked = now();
-        let answer = client.ask(&names[key], verb, &call)?;
+        let answer = client.ask(&names[next.key], next.verb, &next.call, next.exptime)?;
         let mut returned = now();
-        mix.heard(key, &answer);
+        mix.heard(next.key, &answer);
         let asked_by = process;
         if answer == Answer::Lost {
             returned = u64::MAX;
             // What was lost may still happen, beside what the client does from now on.
             process += clients;
         }
-        ops.push((key, Op { process: asked_by, call, answer, invoked, returned }));
+        let goes = config.goes(&next, invoked, returned);
+        let op = Op { process: asked_by, call: next.call, answer, invoked, returned, goes };
+        ops.push((next.key, op));
     }
     Ok(ops)
 }

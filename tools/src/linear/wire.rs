@@ -31,15 +31,14 @@ pub enum Verb {
     Ms,
     Md,
     Ma,
+    FlushAll,
+    FlushPrefix,
 }
 
 /// The server said something that is no answer to the request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no answer to {1:?}")]
 pub struct BadAnswer(String, Verb);
-
-/// An expiry time far beyond any run.
-const EXPTIME_SECONDS: u32 = 3600;
 
 impl Verb {
     fn protocol(self) -> Protocol {
@@ -54,12 +53,31 @@ impl Verb {
         format!("{self:?}").to_lowercase()
     }
 
-    /// Appends the request. `call` is one that this verb can say.
-    pub fn request(self, key: &str, call: &Call, out: &mut Vec<u8>) {
+    /// Whether it sets an item's expiry time, in seconds, and must.
+    pub fn sets_exptime(self) -> bool {
+        matches!(self, Self::Gat | Self::Gats | Self::Touch)
+    }
+
+    /// Whether it takes many keys' items.
+    pub fn is_flush(self) -> bool {
+        matches!(self, Self::FlushAll | Self::FlushPrefix)
+    }
+
+    /// Whether it may give the item that it stores an expiry time.
+    pub fn stores_exptime(self) -> bool {
+        matches!(self, Self::Set | Self::Add | Self::Replace | Self::Cas | Self::Ms)
+    }
+
+    /// Appends the request. `call` is one that this verb can say, and `exptime` 0 where it says none.
+    pub fn request(self, key: &str, call: &Call, exptime: u32, out: &mut Vec<u8>) {
         let name = self.name();
         let line = match (self, call) {
-            (Self::Gat | Self::Gats, _) => format!("{name} {EXPTIME_SECONDS} {key}"),
-            (Self::Touch, _) => format!("touch {key} {EXPTIME_SECONDS}"),
+            (Self::FlushAll, _) => "flush_all".to_owned(),
+            (Self::FlushPrefix, _) => {
+                format!("flush_prefix {}", key.split_once(':').map_or(key, |(prefix, _)| prefix))
+            }
+            (Self::Gat | Self::Gats, _) => format!("{name} {exptime} {key}"),
+            (Self::Touch, _) => format!("touch {key} {exptime}"),
             (Self::Mg, _) => format!("mg {key} v f c"),
             (Self::Ms, Call::Store { condition, value, flags }) => {
                 let how = match condition {
@@ -68,7 +86,7 @@ impl Verb {
                     Condition::Present => "MR".to_owned(),
                     Condition::Unchanged(id) => format!("C{id}"),
                 };
-                format!("ms {key} {} F{flags} {how}", value.len())
+                format!("ms {key} {} F{flags} T{exptime} {how}", value.len())
             }
             (Self::Ms, Call::Join { front, value }) => {
                 format!("ms {key} {} M{}", value.len(), if *front { 'P' } else { 'A' })
@@ -83,10 +101,12 @@ impl Verb {
                     Condition::Unchanged(id) => format!(" {id}"),
                     _ => String::new(),
                 };
-                format!("{name} {key} {flags} 0 {}{id}", value.len())
+                format!("{name} {key} {flags} {exptime} {}{id}", value.len())
             }
             (_, Call::Join { value, .. }) => format!("{name} {key} 0 0 {}", value.len()),
-            (_, Call::Get | Call::Delete { .. } | Call::Touch) => format!("{name} {key}"),
+            (_, Call::Get | Call::Delete { .. } | Call::Touch | Call::Flush) => {
+                format!("{name} {key}")
+            }
         };
         let value = match call {
             Call::Store { value, .. } | Call::Join { value, .. } => Some(value.as_slice()),
@@ -144,7 +164,7 @@ mod tests {
 
     fn said(verb: Verb, call: &Call) -> String {
         let mut out = Vec::new();
-        verb.request("k", call, &mut out);
+        verb.request("k:1", call, if verb.sets_exptime() { 60 } else { 0 }, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -155,20 +175,22 @@ mod tests {
         let join = Call::Join { front: true, value: b"x".to_vec() };
         let count = Call::Count { up: false, by: 3 };
         for (verb, call, text) in [
-            (Verb::Gets, &Call::Get, "gets k\r\n"),
-            (Verb::Gat, &Call::Get, "gat 3600 k\r\n"),
-            (Verb::Add, &store(Condition::Absent), "add k 7 0 2\r\nab\r\n"),
-            (Verb::Cas, &unchanged, "cas k 7 0 2 9\r\nab\r\n"),
-            (Verb::Prepend, &join, "prepend k 0 0 1\r\nx\r\n"),
-            (Verb::Decr, &count, "decr k 3\r\n"),
-            (Verb::Touch, &Call::Touch, "touch k 3600\r\n"),
-            (Verb::Mg, &Call::Get, "mg k v f c\r\n"),
-            (Verb::Ms, &store(Condition::Present), "ms k 2 F7 MR\r\nab\r\n"),
-            (Verb::Ms, &unchanged, "ms k 2 F7 C9\r\nab\r\n"),
-            (Verb::Ms, &join, "ms k 1 MP\r\nx\r\n"),
-            (Verb::Md, &Call::Delete { only: Some(4) }, "md k C4\r\n"),
-            (Verb::Md, &Call::Delete { only: None }, "md k\r\n"),
-            (Verb::Ma, &count, "ma k MD D3 v\r\n"),
+            (Verb::Gets, &Call::Get, "gets k:1\r\n"),
+            (Verb::Gat, &Call::Get, "gat 60 k:1\r\n"),
+            (Verb::Add, &store(Condition::Absent), "add k:1 7 0 2\r\nab\r\n"),
+            (Verb::Cas, &unchanged, "cas k:1 7 0 2 9\r\nab\r\n"),
+            (Verb::Prepend, &join, "prepend k:1 0 0 1\r\nx\r\n"),
+            (Verb::Decr, &count, "decr k:1 3\r\n"),
+            (Verb::Touch, &Call::Touch, "touch k:1 60\r\n"),
+            (Verb::Mg, &Call::Get, "mg k:1 v f c\r\n"),
+            (Verb::Ms, &store(Condition::Present), "ms k:1 2 F7 T0 MR\r\nab\r\n"),
+            (Verb::Ms, &unchanged, "ms k:1 2 F7 T0 C9\r\nab\r\n"),
+            (Verb::Ms, &join, "ms k:1 1 MP\r\nx\r\n"),
+            (Verb::Md, &Call::Delete { only: Some(4) }, "md k:1 C4\r\n"),
+            (Verb::Md, &Call::Delete { only: None }, "md k:1\r\n"),
+            (Verb::FlushAll, &Call::Flush, "flush_all\r\n"),
+            (Verb::FlushPrefix, &Call::Flush, "flush_prefix k\r\n"),
+            (Verb::Ma, &count, "ma k:1 MD D3 v\r\n"),
         ] {
             assert_eq!(said(verb, call), text);
         }
@@ -183,6 +205,7 @@ mod tests {
             (Verb::Mg, b"VA 3 f3 c12\r\na\r\n\r\n", value(Some(12))),
             (Verb::Ma, b"VA 2\r\n17\r\n", Answer::Number(17)),
             (Verb::Incr, b"17\r\n", Answer::Number(17)),
+            (Verb::FlushAll, b"OK\r\n", Answer::Done),
             (Verb::Get, b"END\r\n", Answer::NotFound),
             (Verb::Ms, b"HD\r\n", Answer::Done),
             (Verb::Cas, b"EXISTS\r\n", Answer::Exists),

@@ -62,7 +62,7 @@ pub enum Reply<'a> {
     Deleted,
     /// `TOUCHED`.
     Touched,
-    /// `HD`: a meta command's word for all three.
+    /// `HD`: a meta command's word for all three. `OK`, of a flush.
     Done,
     /// The same with the stag of what was stored, or is there.
     Named(Stag),
@@ -109,7 +109,7 @@ pub fn parse(protocol: Protocol, bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8
         (Protocol::Ascii, b"STORED", 0) => Reply::Stored,
         (Protocol::Ascii, b"DELETED", 0) => Reply::Deleted,
         (Protocol::Ascii, b"TOUCHED", 0) => Reply::Touched,
-        (Protocol::Meta, b"HD", 0) => Reply::Done,
+        (Protocol::Meta, b"HD", 0) | (Protocol::Ascii, b"OK", 0) => Reply::Done,
         (Protocol::Meta, b"HD", _) => match (words.next(), words.next()) {
             (Some([b'g', stag @ ..]), None) => Reply::Named(Stag::parse(stag)?),
             (Some([b'p', word @ ..]), None) => Reply::Placed(place::parse(word)?),
