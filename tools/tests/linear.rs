@@ -220,6 +220,7 @@ fn history(fault: Fault) -> Vec<Vec<Op>> {
         operations: 20_000,
         verbs: vec![Get, Gets, Set, Cas, Delete, Incr, Touch, FlushAll],
         expires: false,
+        late: Duration::from_secs(1),
         evicts: false,
         seed: 1,
     };
@@ -236,6 +237,7 @@ fn long_history(fault: Fault) -> Vec<Vec<Op>> {
         operations: 150_000,
         verbs: [vec![Verb::Get; 30], vec![Verb::Set, Verb::Touch]].concat(),
         expires: true,
+        late: Duration::from_secs(1),
         evicts: false,
         seed: 1,
     };

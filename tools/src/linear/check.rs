@@ -89,17 +89,14 @@ fn window(ops: &[Op], end: u64, open_since: u64) -> Vec<Op> {
         ) => !new.is_empty() && value.windows(new.len()).any(|part| part == new),
         _ => false,
     };
-    let mut before: Vec<&Op> =
-        ops.iter().filter(|op| op.returned < begin && op.call != Call::Get).collect();
+    let mutates = |op: &Op| op.call != Call::Get || op.goes.is_some();
+    let mut before: Vec<&Op> = ops.iter().filter(|op| op.returned < begin && mutates(op)).collect();
     before.sort_by_key(|op| op.returned);
     let from = before.len().saturating_sub(CONTEXT_OPS);
     let context = before[from..].first().map_or(begin, |op| op.returned);
     let mut window: Vec<Op> = ops
         .iter()
-        .filter(|op| {
-            let mutates = op.call != Call::Get;
-            op.returned >= begin || (mutates && op.returned >= context) || wrote(op)
-        })
+        .filter(|op| op.returned >= begin || (mutates(op) && op.returned >= context) || wrote(op))
         .cloned()
         .collect();
     window.sort_by_key(|op| (op.returned == end, op.invoked));

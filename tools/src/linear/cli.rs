@@ -6,6 +6,7 @@ use super::run::{Config, run};
 use super::wire::Verb;
 use clap::Parser;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Configurations that the search may try for one key: some hundred times what it needs.
 const BUDGET: usize = 20_000_000;
@@ -49,6 +50,9 @@ pub struct Flags {
     /// somebody stores them again.
     #[arg(long)]
     pub expire: bool,
+    /// How late they may expire: the thread that moves the server's clock on waits for a CPU, too.
+    #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub late: u64,
     /// Store other items all the time, so that any may be evicted: for a server with little memory.
     #[arg(long)]
     pub evict: bool,
@@ -74,6 +78,7 @@ impl Flags {
                 operations: self.operations,
                 verbs: self.verbs.clone(),
                 expires: self.expire,
+                late: Duration::from_secs(self.late),
                 evicts: self.evict,
                 seed,
             };

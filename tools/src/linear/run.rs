@@ -13,7 +13,7 @@ use gnomon_client::codec::request::text;
 use std::net::SocketAddr;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What one history is made of.
 #[derive(Debug, Clone)]
@@ -32,6 +32,8 @@ pub struct Config {
     pub verbs: Vec<Verb>,
     /// Items are stored and touched for a second or two, too.
     pub expires: bool,
+    /// How late they may go.
+    pub late: Duration,
     /// A further client stores other items all the time, so that any may be evicted.
     pub evicts: bool,
     /// Of the calls. Who comes first is the machine's choice.
@@ -52,9 +54,10 @@ impl Config {
         let mut goes = Goes::NEVER;
         if (1..LONG).contains(&next.exptime) {
             let ns = |seconds: u32| u64::from(seconds) * NS_PER_SECOND;
-            // The server's clock goes on once a second, and late where it has no CPU.
+            // The server's clock goes on once a second.
             goes.from = (invoked + ns(next.exptime)).saturating_sub(EARLY_NS);
-            goes.until = returned.saturating_add(ns(next.exptime) + LATE_NS);
+            let late = u64::try_from(self.late.as_nanos()).unwrap_or(u64::MAX);
+            goes.until = returned.saturating_add(ns(next.exptime)).saturating_add(late);
         }
         if self.evicts {
             goes.from = 0;
@@ -66,8 +69,6 @@ impl Config {
 const NS_PER_SECOND: u64 = 1_000_000_000;
 /// How much before its time an item may expire: a tick of the clock and some more.
 const EARLY_NS: u64 = NS_PER_SECOND + NS_PER_SECOND / 2;
-/// How much after it.
-const LATE_NS: u64 = NS_PER_SECOND;
 
 /// Keys of the items that others are evicted for, and requests between two looks whether it is enough.
 const OTHERS: u64 = 1_000_000;
