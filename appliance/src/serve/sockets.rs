@@ -16,9 +16,9 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 
-/// What the kernel takes of replies beyond what it may send at once: a value of the usual length. Without a limit it
-/// takes two megabytes of a client that does not read, which is memory that is not accounted for, and time.
-const UNSENT_BYTES: u32 = 1 << 20;
+/// What the kernel takes of replies beyond what it may send at once. Without a limit it takes two
+/// megabytes of a client that does not read, which is memory that is not accounted for, and time.
+const UNSENT_BYTES: u32 = 256 << 10;
 
 /// An address that cannot be had.
 #[derive(Debug, thiserror::Error)]

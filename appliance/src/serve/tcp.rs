@@ -15,6 +15,7 @@ mod input;
 mod large;
 mod pool;
 mod permit;
+mod send_queue;
 mod served;
 mod tls;
 mod transport;

@@ -116,7 +116,7 @@ impl<'a> Buffer<'a> {
     /// Sends what is in the buffer, and of a value and its tail what goes with it; the rest is put.
     #[cold]
     fn put_long(&mut self, mut bytes: &[u8], Tail { bytes: mut tail, last }: Tail) {
-        if let Some(sender) = self.sender.take() {
+        if let Some(sender) = self.sender.take().filter(|_| !self.lost) {
             let mut sent = (sender.0)([self.bytes, bytes, tail], last);
             self.sent = self.sent.saturating_add(sent);
             let mut left = |there: usize| {
@@ -147,7 +147,8 @@ impl<'a> Buffer<'a> {
         self.needs
     }
 
-    /// Whether all that was put is there. If not, nothing is: half a reply would be a wrong one.
+    /// Whether all that was put is there or has gone. If not, nothing is there, and the connection is to end: half a
+    /// reply would be a wrong one.
     pub fn finish(self) -> bool {
         if self.lost {
             self.bytes.clear();

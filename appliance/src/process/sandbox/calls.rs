@@ -65,7 +65,7 @@ impl Bound {
             Self::NoCode => "without `PROT_EXEC`, so that no code is loaded; a GPU's driver may",
             Self::Naming => "`PR_SET_NAME`, `PR_SET_VMA`",
             Self::Ioctls => {
-                "`FIONBIO`, `FIONREAD`, `FIOCLEX`, `TCGETS`; drivers may use all but those that type into a terminal"
+                "`FIONBIO`, `FIONREAD`, `FIOCLEX`, `TCGETS`, `TIOCOUTQ`; drivers may use all but those that type into a terminal"
             }
             Self::OwnThreads => "to its own threads",
             Self::Families => {

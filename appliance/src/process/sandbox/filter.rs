@@ -103,11 +103,12 @@ const NAMESPACES: u64 = bits(
 /// Flags with which a file is more than read.
 const WRITING: u64 = bits(libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC);
 /// Requests that only ask, or are about this process's end alone.
-const ASKING: [u64; 4] = [
+const ASKING: [u64; 5] = [
     request(libc::FIONBIO),
     request(libc::FIONREAD),
     request(libc::FIOCLEX),
     request(libc::TCGETS),
+    request(libc::TIOCOUTQ),
 ];
 /// Requests that put words into a terminal's input, or change what it is.
 const TYPING: [u64; 3] =

@@ -29,7 +29,7 @@ const UNCHARGED_BYTES: usize = RESERVE_BYTES - SMALL_BYTES;
 /// holds.
 const PROGRESS_BYTES: usize = 64 << 10;
 const PROGRESS_TIME: Duration = Duration::from_secs(1);
-/// The most that is moved in one turn: then others have theirs, and the runtime looks for what has
+/// The most that is moved in one turn of what has to wait: then others have theirs, and the runtime looks for what has
 /// come.
 const PIECE_BYTES: usize = 128 << 10;
 
@@ -52,12 +52,15 @@ struct Pace {
     since: Instant,
     moved: usize,
     last: Instant,
+    /// What the kernel had not got rid of when this time began.
+    queued: usize,
 }
 
 impl Pace {
-    fn new() -> Self {
+    /// Of one that reads, or writes behind so many bytes that the kernel still has.
+    fn new(queued: usize) -> Self {
         let now = Instant::now();
-        Self { since: now, moved: 0, last: now }
+        Self { since: now, moved: 0, last: now, queued }
     }
 
     fn moves(&mut self, bytes: usize) {
@@ -65,11 +68,16 @@ impl Pace {
         self.last = Instant::now();
     }
 
-    /// Whether it was too little, by the end of a time. Begins a new one.
-    fn is_too_slow(&mut self) -> bool {
-        let slow = self.moved < PROGRESS_BYTES;
-        (self.since, self.moved) = (Instant::now(), 0);
-        slow
+    /// Whether it was too little, by the end of a time at which the kernel has so much of what was written: it is
+    /// what its client took that counts. Begins a new one.
+    fn is_too_slow(&mut self, queued: usize) -> bool {
+        let taken = (self.moved + self.queued).saturating_sub(queued);
+        let now = Instant::now();
+        if taken > 0 {
+            self.last = now;
+        }
+        (self.since, self.moved, self.queued) = (now, 0, queued);
+        taken < PROGRESS_BYTES
     }
 
     /// The rest of the present time.
@@ -135,7 +143,7 @@ async fn gather_charged<'d>(
         input.charge = Some(charge);
     }
     let known = conversation.wants() > come + 1;
-    let mut pace = Pace::new();
+    let mut pace = Pace::new(0);
     while input.bytes.len() < if known { whole } else { come + 1 } {
         input.grow(whole, stream.needs_room())?;
         tokio::select! {
@@ -158,7 +166,7 @@ async fn gather_charged<'d>(
                 if shared.drain().is_some_and(|drain| pace.last.elapsed() >= drain.time_allowed(true)) {
                     return Ok(Gathered::End(End::Cut));
                 }
-                if pace.is_too_slow() && input.charge.as_ref().is_some_and(Charge::is_wanted) {
+                if pace.is_too_slow(0) && input.charge.as_ref().is_some_and(Charge::is_wanted) {
                     shared.pool.figures().stall();
                     let turn = Turn::to_be_told(shared).await?;
                     return refuse(stream, shared, conversation, input, turn).await;
@@ -354,7 +362,7 @@ async fn send_rest<'d>(
     let charges = [charge.as_ref(), beyond.as_ref(), input.charge.as_ref()];
     let is_charged = charges.iter().any(Option::is_some);
     let is_wanted = || charges.iter().flatten().any(|charge| charge.is_wanted());
-    let mut pace = Pace::new();
+    let mut pace = Pace::new(stream.queued_bytes());
     while let Some(left) = rest.get(at..).filter(|left| !left.is_empty()) {
         tokio::select! {
             biased;
@@ -370,10 +378,11 @@ async fn send_rest<'d>(
                 return Err(io::ErrorKind::TimedOut.into());
             }
             () = pace.time(), if is_charged => {
+                let slow = pace.is_too_slow(stream.queued_bytes());
                 if shared.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                if pace.is_too_slow() && is_wanted() {
+                if slow && is_wanted() {
                     shared.pool.figures().stall();
                     return Err(io::ErrorKind::QuotaExceeded.into());
                 }

@@ -225,11 +225,13 @@ impl Charge<'_> {
         self.units as usize * UNIT_BYTES
     }
 
-    /// Whether others wait for what it holds, or did with less lately.
+    /// Whether others wait for what it holds, or one did with less lately, for which one who holds some makes room.
     pub(super) fn is_wanted(&self) -> bool {
-        let pressed_ms = self.lane.pressed_ms.load(Ordering::Relaxed);
-        self.lane.waiting.load(Ordering::Relaxed) > 0
-            || pressed_ms > 0 && self.pool.now_ms().saturating_sub(pressed_ms) < PRESSED_MS
+        if self.lane.waiting.load(Ordering::Relaxed) > 0 {
+            return true;
+        }
+        let pressed_ms = self.lane.pressed_ms.swap(0, Ordering::Relaxed);
+        pressed_ms > 0 && self.pool.now_ms().saturating_sub(pressed_ms) < PRESSED_MS
     }
 
     /// Gives back what is above so many bytes.
@@ -301,8 +303,8 @@ mod tests {
         let stalled = [&a, &little[0]];
         assert!(!stalled.iter().any(|charge| charge.is_wanted()));
         assert!(!pool.may_wait(), "half of the little ones' part is for those that are little");
-        // Each of the stalled is to make room, not the first that is looked at.
-        assert!(stalled.iter().all(|charge| charge.is_wanted() && charge.is_wanted()));
+        // One of each kind is to make room.
+        assert!(stalled.iter().all(|charge| charge.is_wanted() && !charge.is_wanted()));
         pool.large.pressed_ms.store(1, Ordering::Relaxed);
         assert!(!a.is_wanted(), "that was long ago");
         drop((a, little));

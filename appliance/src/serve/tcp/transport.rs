@@ -1,6 +1,7 @@
 //! A client's connection and where it comes from: TCP, TLS or a Unix socket, the same to all else.
 
 use super::pool::SMALL_BYTES;
+use super::send_queue::queued_bytes;
 use super::tls::{READ_MAX_BYTES, Tls};
 use crate::startup::plan::ClientCerts;
 use bytes::BufMut;
@@ -11,7 +12,7 @@ use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Shutdown};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -324,6 +325,15 @@ impl Stream {
                 Ok(())
             }
         }
+    }
+
+    /// Bytes that were written and that the client has not taken, as far as the kernel knows.
+    pub(super) fn queued_bytes(&self) -> usize {
+        queued_bytes(match self {
+            Self::Tcp(s) => s.as_fd(),
+            Self::Unix(s) => s.as_fd(),
+            Self::Tls(s) => s.socket().as_fd(),
+        })
     }
 
     /// Bytes held of what was written and has not left.
