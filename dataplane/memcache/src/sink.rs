@@ -62,8 +62,10 @@ pub struct Tail {
 /// What the reply to a get of one value has beside the value, in bytes: key, numbers, flags, ends.
 const BESIDE_VALUE_BYTES: usize = 1 << 10;
 
-/// What is as long is sent from where it lies, where a [`Sender`] is there.
+/// What is as long is sent from where it lies, where a [`Sender`] is there;
 const LONG_BYTES: usize = 16 << 10;
+/// as long as no more went in this turn, which others wait for.
+const SENT_MAX_BYTES: usize = 1 << 20;
 
 /// Sends pieces, one behind the other, as far as that goes at once: how many bytes went. The reply may be at its
 /// end with them.
@@ -104,8 +106,8 @@ impl<'a> Buffer<'a> {
     }
 
     /// The same, sending long values, and what stands before them, as far as that goes at once.
-    pub fn sent_by(self, sender: Option<Sender<'a>>) -> Self {
-        Self { sender, ..self }
+    pub fn sent_by(self, sender: Sender<'a>) -> Self {
+        Self { sender: Some(sender), ..self }
     }
 
     /// Bytes that were put so far.
@@ -116,24 +118,29 @@ impl<'a> Buffer<'a> {
     /// Sends what is in the buffer, and of a value and its tail what goes with it; the rest is put.
     #[cold]
     fn put_long(&mut self, mut bytes: &[u8], Tail { bytes: mut tail, last }: Tail) {
-        if let Some(sender) = self.sender.take().filter(|_| !self.lost) {
+        let may_send = !self.lost && self.sent < SENT_MAX_BYTES;
+        if let Some(sender) = self.sender.take().filter(|_| may_send) {
             let mut sent = (sender.0)([self.bytes, bytes, tail], last);
             self.sent = self.sent.saturating_add(sent);
-            let mut left = |there: usize| {
+            let mut gone_of = |there: usize| {
                 let gone = sent.min(there);
                 sent -= gone;
                 gone
             };
-            self.bytes.drain(..left(self.bytes.len()));
-            bytes = bytes.get(left(bytes.len())..).unwrap_or_default();
-            tail = tail.get(left(tail.len())..).unwrap_or_default();
+            self.bytes.drain(..gone_of(self.bytes.len()));
+            bytes = bytes.get(gone_of(bytes.len())..).unwrap_or_default();
+            tail = tail.get(gone_of(tail.len())..).unwrap_or_default();
             if bytes.is_empty() && tail.is_empty() {
                 self.sender = Some(sender);
                 return;
             }
         }
-        // With the end of the reply, so that it need not grow for that.
-        let most = bytes.len().saturating_add(BESIDE_VALUE_BYTES);
+        // With the end of the reply, and a value's other parts, so that it need not grow for those.
+        let whole = match self.limit_bytes {
+            usize::MAX => 0,
+            limit => limit.saturating_sub(self.put_bytes()),
+        };
+        let most = whole.max(bytes.len().saturating_add(BESIDE_VALUE_BYTES));
         if self.lost || self.bytes.try_reserve_exact(most).is_err() {
             self.lost = true;
             return;
@@ -260,7 +267,7 @@ mod tests {
             };
             let mut bytes = b"a".to_vec();
             let mut out = Buffer::new(&mut bytes, first + 1).limited_to(whole.len());
-            out = out.sent_by(Some(Sender(&mut send)));
+            out = out.sent_by(Sender(&mut send));
             out.put(b"b");
             out.put_with_tail(&long, more);
             assert!(!out.is_full() && out.room() < long.len(), "what was sent counts");
@@ -273,6 +280,24 @@ mod tests {
             assert_eq!((sent.len(), &calls[..]), (most, again), "of {most}");
             assert!([sent, bytes].concat() == whole, "of {most}");
         }
+    }
+
+    #[test]
+    fn a_value_in_parts_takes_no_more_than_was_asked_for() {
+        let parts = [vec![b'v'; 2 * LONG_BYTES], vec![b'v'; 2 * LONG_BYTES], vec![b'v'; 5_000]];
+        let len = parts.iter().map(Vec::len).sum::<usize>();
+        let mut bytes = Vec::new();
+        let mut out = Buffer::new(&mut bytes, 10).limited_to(10);
+        assert!(!out.admits(len));
+        let needs = out.needs();
+        let mut out = Buffer::new(&mut bytes, 10).limited_to(needs);
+        assert!(out.admits(len));
+        out.put(b"VALUE k 0 70536\r\n");
+        let on = Tail { bytes: b"", last: false };
+        parts[..2].iter().for_each(|part| out.put_with_tail(part, on));
+        out.put_with_tail(&parts[2], Tail { bytes: b"\r\nEND\r\n", last: true });
+        assert!(out.finish() && bytes.len() > len);
+        assert!(bytes.capacity() <= needs, "{} for {needs}", bytes.capacity());
     }
 
     #[test]

@@ -36,10 +36,15 @@ const CONTEXT_OPS: usize = 3;
 /// Checks one key's operations, in any order, against an item that is absent at first. Tries at
 /// most `budget` configurations.
 pub fn check(ops: &[Op], budget: usize) -> Verdict {
+    check_counting(ops, budget).0
+}
+
+/// The same, and how many of the answers show an item that was gone by itself.
+pub fn check_counting(ops: &[Op], budget: usize) -> (Verdict, usize) {
     match Search::new(ops).run(budget) {
-        Found::Order => Verdict::Linearizable,
-        Found::Nothing { .. } => shortest(ops, budget),
-        Found::OutOfBudget => Verdict::Undecided,
+        Found::Order { ended } => (Verdict::Linearizable, ended),
+        Found::Nothing { .. } => (shortest(ops, budget), 0),
+        Found::OutOfBudget => (Verdict::Undecided, 0),
     }
 }
 
@@ -52,7 +57,7 @@ fn shortest(ops: &[Op], budget: usize) -> Verdict {
     while low < high {
         let middle = low.midpoint(high);
         match Search::new(&until(ops, times[middle])).run(budget) {
-            Found::Order => low = middle + 1,
+            Found::Order { .. } => low = middle + 1,
             Found::Nothing { .. } => high = middle,
             Found::OutOfBudget => return Verdict::Undecided,
         }
@@ -63,7 +68,7 @@ fn shortest(ops: &[Op], budget: usize) -> Verdict {
         Found::Nothing { open_since, stuck_at } => {
             Verdict::Violation(Violation { window: window(&beginning, *end, open_since), stuck_at })
         }
-        Found::Order | Found::OutOfBudget => Verdict::Undecided,
+        Found::Order { .. } | Found::OutOfBudget => Verdict::Undecided,
     }
 }
 
@@ -89,7 +94,7 @@ fn window(ops: &[Op], end: u64, open_since: u64) -> Vec<Op> {
         ) => !new.is_empty() && value.windows(new.len()).any(|part| part == new),
         _ => false,
     };
-    let mutates = |op: &Op| op.call != Call::Get || op.goes.is_some();
+    let mutates = |op: &Op| op.call != Call::Get || op.lifetime.is_some();
     let mut before: Vec<&Op> = ops.iter().filter(|op| op.returned < begin && mutates(op)).collect();
     before.sort_by_key(|op| op.returned);
     let from = before.len().saturating_sub(CONTEXT_OPS);
@@ -104,7 +109,10 @@ fn window(ops: &[Op], end: u64, open_since: u64) -> Vec<Op> {
 }
 
 enum Found {
-    Order,
+    Order {
+        /// Items that were gone by themselves.
+        ended: usize,
+    },
     Nothing {
         /// Since when an operation had waited for its place where the search got furthest.
         open_since: u64,
@@ -120,8 +128,8 @@ struct Entry {
     returned: u64,
 }
 
-/// What may come next, and the state then.
-type Move = (usize, State);
+/// What may come next, the state then, and whether the item was gone by itself.
+type Move = (usize, State, bool);
 
 /// A point of the search: what may come next there, and how much of it was tried.
 struct Frame {
@@ -150,7 +158,7 @@ impl Search {
         let mut sorted: Vec<&Op> = ops.iter().collect();
         sorted.sort_by_key(|op| op.invoked);
         for op in sorted {
-            let looks = matches!(op.call, Call::Get | Call::Touch) && op.goes.is_none();
+            let looks = matches!(op.call, Call::Get | Call::Touch) && op.lifetime.is_none();
             if op.answer == Answer::Lost && looks {
                 continue; // Neither seen nor felt.
             }
@@ -185,9 +193,9 @@ impl Search {
                     .min()
                     .unwrap_or(0);
             }
-            let Some((process, state)) = frame.moves.get(frame.tried).copied() else {
+            let Some((process, state, _)) = frame.moves.get(frame.tried).copied() else {
                 path.pop();
-                if let Some((process, _)) = path.last().map(|f| f.moves[f.tried - 1]) {
+                if let Some((process, ..)) = path.last().map(|f| f.moves[f.tried - 1]) {
                     self.take_back(process);
                 }
                 continue;
@@ -205,7 +213,8 @@ impl Search {
             }
             path.push(Frame { state, moves: self.moves(state), tried: 0 });
         }
-        Found::Order
+        let ended = |frame: &&Frame| frame.tried.checked_sub(1).is_some_and(|n| frame.moves[n].2);
+        Found::Order { ended: path.iter().filter(ended).count() }
     }
 
     /// What may come next in `state`, the first answered first.
@@ -216,17 +225,19 @@ impl Search {
         let mut moves = Vec::new();
         for (process, entry) in next_of(processes, done).filter(|(_, e)| e.invoked <= limit) {
             let taken = |id| shown.get(&id).is_some_and(|n| *n > 0);
-            for after in entry.step.apply(state, values, taken).into_iter().flatten() {
+            let afters = entry.step.apply(state, values, taken);
+            for (after, ended) in afters.into_iter().zip([false, true]) {
+                let Some(after) = after else { continue };
                 if after == state && entry.step.only_looks() {
-                    return vec![(process, after)];
+                    return vec![(process, after, false)];
                 }
                 // Lost and of no effect here is as good as not having happened yet.
                 if after != state || entry.returned < u64::MAX {
-                    moves.push((process, after));
+                    moves.push((process, after, ended));
                 }
             }
         }
-        moves.sort_by_key(|(process, _)| processes[*process][done[*process]].returned);
+        moves.sort_by_key(|(process, ..)| processes[*process][done[*process]].returned);
         moves
     }
 

@@ -1,6 +1,6 @@
 //! The command line of `gnomon-linear`: flags in, a report and a verdict out.
 
-use super::check::{Verdict, check};
+use super::check::{Verdict, check_counting};
 use super::client::ClientError;
 use super::run::{Config, run};
 use super::wire::Verb;
@@ -46,11 +46,11 @@ pub struct Flags {
         default_value = "get,gets,gat,gats,set,add,replace,append,prepend,cas,delete,incr,decr,touch,mg,ms,md,ma"
     )]
     pub verbs: Vec<Verb>,
-    /// Store and touch items for a second or two, too. Only with many keys and few changes will they expire before
-    /// somebody stores them again.
+    /// Store and touch items for some seconds, too. Only with many keys, few changes and no flush will they expire
+    /// before they are stored again.
     #[arg(long)]
     pub expire: bool,
-    /// How late they may expire: the thread that moves the server's clock on waits for a CPU, too.
+    /// How late the server's clock may be: the thread that moves it on waits for a CPU, too.
     #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
     pub late: u64,
     /// Store other items all the time, so that any may be evicted: for a server with little memory.
@@ -67,7 +67,7 @@ impl Flags {
     /// # Errors
     /// A client's.
     pub fn run(&self) -> Result<bool, ClientError> {
-        let (mut operations, mut violations) = (0, 0);
+        let (mut operations, mut violations, mut gone) = (0, 0, 0);
         for n in 0..self.histories {
             let seed = self.seed.wrapping_add(u64::from(n));
             let config = Config {
@@ -85,7 +85,9 @@ impl Flags {
             for (key, ops) in run(&config)?.iter().enumerate() {
                 operations += ops.len();
                 let name = config.key(key);
-                match check(ops, BUDGET) {
+                let (verdict, ended) = check_counting(ops, BUDGET);
+                gone += ended;
+                match verdict {
                     Verdict::Linearizable => {}
                     Verdict::Violation(violation) => {
                         violations += 1;
@@ -97,6 +99,9 @@ impl Flags {
                     }
                 }
             }
+        }
+        if self.expire || self.evict {
+            println!("{gone} answers show items that had expired or were evicted");
         }
         println!(
             "{} histories, {operations} operations, {} clients ({} over UDP), {} keys, seed {}: \

@@ -23,4 +23,4 @@ pub mod run;
 pub mod wire;
 
 pub use check::{Verdict, Violation, check};
-pub use model::{Answer, Call, Condition, Goes, Op};
+pub use model::{Answer, Call, Condition, Lifetime, Op};

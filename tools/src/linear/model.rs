@@ -2,7 +2,7 @@
 //!
 //! In: an item's state, a call and the answer that a client got. Out: the state after it, or
 //! nothing, when no server could have answered so from that state. An item that may expire or be evicted
-//! has a time in which it may go by itself ([`Goes`]).
+//! has a time in which it may go by itself ([`Lifetime`]).
 //!
 //! A CAS id is the server's own choice. It is unknown until some `gets` shows it, and then names
 //! exactly that version of the item: every other version must have another.
@@ -65,16 +65,16 @@ pub enum Call {
 
 /// When an item may go by itself: not before a time, and at the latest at another, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Goes {
+pub struct Lifetime {
     /// From then on it may be gone.
-    pub from: u64,
-    /// Then it is.
-    pub until: u64,
+    pub may_end: u64,
+    /// Behind that it is.
+    pub must_end: u64,
 }
 
-impl Goes {
+impl Lifetime {
     /// It stays.
-    pub const NEVER: Self = Self { from: u64::MAX, until: u64::MAX };
+    pub const NEVER: Self = Self { may_end: u64::MAX, must_end: u64::MAX };
 }
 
 /// What came back.
@@ -119,7 +119,7 @@ pub struct Op {
     /// When the answer was there. `u64::MAX` when none came.
     pub returned: u64,
     /// When the item goes by itself, if this says so: that of a new item, or of the one that was found.
-    pub goes: Option<Goes>,
+    pub lifetime: Option<Lifetime>,
 }
 
 /// A value's number among all values of a key.
@@ -132,7 +132,7 @@ pub struct Item {
     flags: u32,
     /// This version's id, once seen.
     cas: Option<u64>,
-    pub(super) goes: Goes,
+    pub(super) lifetime: Lifetime,
 }
 
 /// There is an item, or there is none.
@@ -216,7 +216,7 @@ pub struct Step {
     seen: Option<Outcome>,
     invoked: u64,
     returned: u64,
-    goes: Option<Goes>,
+    lifetime: Option<Lifetime>,
 }
 
 impl Step {
@@ -247,7 +247,7 @@ impl Step {
             Answer::NotANumber => Some(Outcome::NotANumber),
             Answer::Lost => None,
         };
-        Self { call, seen, invoked: op.invoked, returned: op.returned, goes: op.goes }
+        Self { call, seen, invoked: op.invoked, returned: op.returned, lifetime: op.lifetime }
     }
 
     /// The CAS id that the answer showed.
@@ -261,10 +261,11 @@ impl Step {
     /// Whether an operation with this answer leaves every state as it is, but for what is known of
     /// the CAS id.
     pub fn only_looks(&self) -> bool {
-        let reads = matches!(self.call, Numbered::Get | Numbered::Touch) && self.goes.is_none();
+        let reads = matches!(self.call, Numbered::Get | Numbered::Touch) && self.lifetime.is_none();
         self.seen.is_some_and(|seen| {
-            let refused = !matches!(seen, Outcome::Done | Outcome::Number(_));
-            reads || refused
+            let changes =
+                matches!(seen, Outcome::Done | Outcome::Number(_) | Outcome::Value { .. });
+            reads || !changes
         })
     }
 
@@ -276,9 +277,10 @@ impl Step {
         values: &mut Values,
         taken: impl Fn(u64) -> bool,
     ) -> [Option<State>; 2] {
-        let there = state.is_none_or(|item| self.invoked <= item.goes.until);
-        let gone = state
-            .is_some_and(|Item { goes, .. }| goes != Goes::NEVER && self.returned >= goes.from);
+        let there = state.is_none_or(|item| self.invoked <= item.lifetime.must_end);
+        let gone = state.is_some_and(|Item { lifetime, .. }| {
+            lifetime != Lifetime::NEVER && self.returned >= lifetime.may_end
+        });
         let with = if there { self.apply_to(state, values, &taken) } else { None };
         let without = if gone { self.apply_to(None, values, &taken) } else { None };
         [with, without.filter(|without| with != Some(*without))]
@@ -312,11 +314,12 @@ impl Step {
 
     /// What a server in `state` answers, and the state after that.
     fn effect(&self, state: State, values: &mut Values) -> (Outcome, State) {
-        let goes = self.goes.or_else(|| state.map(|item| item.goes)).unwrap_or(Goes::NEVER);
-        let version = |value, flags| Some(Item { value, flags, cas: None, goes });
+        let lifetime =
+            self.lifetime.or_else(|| state.map(|item| item.lifetime)).unwrap_or(Lifetime::NEVER);
+        let version = |value, flags| Some(Item { value, flags, cas: None, lifetime });
         match (self.call, state) {
             (Numbered::Get, Some(item @ Item { value, flags, cas, .. })) => {
-                (Outcome::Value { value, flags, cas }, Some(Item { goes, ..item }))
+                (Outcome::Value { value, flags, cas }, Some(Item { lifetime, ..item }))
             }
             (Numbered::Store { condition, value, flags }, _) => match (condition, state) {
                 (Condition::Absent, Some(_)) | (Condition::Present, None) => {
@@ -329,8 +332,8 @@ impl Step {
                     (Outcome::Exists, state)
                 }
                 _ => {
-                    let goes = self.goes.unwrap_or(Goes::NEVER);
-                    (Outcome::Done, Some(Item { value, flags, cas: None, goes }))
+                    let lifetime = self.lifetime.unwrap_or(Lifetime::NEVER);
+                    (Outcome::Done, Some(Item { value, flags, cas: None, lifetime }))
                 }
             },
             (Numbered::Join { .. }, None) => (Outcome::NotStored, None),
@@ -350,7 +353,7 @@ impl Step {
                 let value = values.id(number.to_string().as_bytes());
                 (Outcome::Number(number), version(value, item.flags))
             }
-            (Numbered::Touch, Some(item)) => (Outcome::Done, Some(Item { goes, ..item })),
+            (Numbered::Touch, Some(item)) => (Outcome::Done, Some(Item { lifetime, ..item })),
             (Numbered::Flush, _) => (Outcome::Done, None),
             (
                 Numbered::Get | Numbered::Delete { .. } | Numbered::Count { .. } | Numbered::Touch,

@@ -1,7 +1,7 @@
 //! An operation in one line, for a human who looks for the fault.
 
 use super::check::Violation;
-use super::model::{Answer, Call, Condition, Goes, Op};
+use super::model::{Answer, Call, Condition, Lifetime, Op};
 use std::fmt;
 
 /// Nanoseconds to a microsecond.
@@ -66,9 +66,11 @@ impl fmt::Display for Op {
             self.call,
             self.answer
         )?;
-        match self.goes {
-            Some(Goes::NEVER) => f.write_str(", never expires"),
-            Some(Goes { from, until }) => write!(f, ", may go at {} to {}", us(from), us(until)),
+        match self.lifetime {
+            Some(Lifetime::NEVER) => f.write_str(", never expires"),
+            Some(Lifetime { may_end, must_end }) => {
+                write!(f, ", ends at {} to {}", us(may_end), us(must_end))
+            }
             None => Ok(()),
         }
     }

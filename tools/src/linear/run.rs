@@ -6,13 +6,14 @@
 
 use super::client::{Client, ClientError};
 use super::mix::{LONG, Mix, Next};
-use super::model::{Answer, Call, Goes, Op};
+use super::model::{Answer, Call, Lifetime, Op};
 use super::wire::Verb;
 use gnomon_client::codec::connection::Connection;
 use gnomon_client::codec::request::text;
 use std::net::SocketAddr;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// What one history is made of.
@@ -32,7 +33,7 @@ pub struct Config {
     pub verbs: Vec<Verb>,
     /// Items are stored and touched for a second or two, too.
     pub expires: bool,
-    /// How late they may go.
+    /// How late the server's clock may be.
     pub late: Duration,
     /// A further client stores other items all the time, so that any may be evicted.
     pub evicts: bool,
@@ -47,28 +48,27 @@ impl Config {
     }
 
     /// When the item goes by itself after a request that was under way so long.
-    fn goes(&self, next: &Next, invoked: u64, returned: u64) -> Option<Goes> {
+    fn lifetime(&self, next: &Next, invoked: u64, returned: u64) -> Option<Lifetime> {
         if !next.verb.sets_exptime() && !matches!(next.call, Call::Store { .. }) {
             return None;
         }
-        let mut goes = Goes::NEVER;
+        let mut lifetime = Lifetime::NEVER;
         if (1..LONG).contains(&next.exptime) {
             let ns = |seconds: u32| u64::from(seconds) * NS_PER_SECOND;
-            // The server's clock goes on once a second.
-            goes.from = (invoked + ns(next.exptime)).saturating_sub(EARLY_NS);
+            // The server's clock goes on once a second, and late where it has no CPU: what is stored then ends early.
             let late = u64::try_from(self.late.as_nanos()).unwrap_or(u64::MAX);
-            goes.until = returned.saturating_add(ns(next.exptime)).saturating_add(late);
+            let early = late.saturating_add(NS_PER_SECOND);
+            lifetime.may_end = (invoked + ns(next.exptime)).saturating_sub(early);
+            lifetime.must_end = returned.saturating_add(ns(next.exptime)).saturating_add(late);
         }
         if self.evicts {
-            goes.from = 0;
+            lifetime.may_end = 0;
         }
-        Some(goes)
+        Some(lifetime)
     }
 }
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
-/// How much before its time an item may expire: a tick of the clock and some more.
-const EARLY_NS: u64 = NS_PER_SECOND + NS_PER_SECOND / 2;
 
 /// Keys of the items that others are evicted for, and requests between two looks whether it is enough.
 const OTHERS: u64 = 1_000_000;
@@ -125,14 +125,10 @@ pub fn run(config: &Config) -> Result<Vec<Vec<Op>>, ClientError> {
                 })
             })
             .collect();
-        let join = |t: std::thread::ScopedJoinHandle<'_, _>| match t.join() {
-            Ok(part) => part,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        let parts = threads.into_iter().map(join).collect::<Result<Vec<_>, ClientError>>();
+        let parts: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
         stop.store(true, Ordering::Relaxed);
-        others.map_or(Ok(()), |others| others.join().unwrap_or(Ok(())))?;
-        parts
+        others.map_or(Ok(()), |others| done(others.join()))?;
+        parts.into_iter().map(done).collect::<Result<Vec<_>, ClientError>>()
     })?;
     let mut history = vec![Vec::new(); config.keys];
     for (key, op) in parts.into_iter().flatten() {
@@ -143,6 +139,11 @@ pub fn run(config: &Config) -> Result<Vec<Vec<Op>>, ClientError> {
         }
     }
     Ok(history)
+}
+
+/// What a thread returned; its panic goes on here.
+fn done<T>(joined: std::thread::Result<T>) -> T {
+    joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn one_client(
@@ -173,8 +174,8 @@ fn one_client(
             // What was lost may still happen, beside what the client does from now on.
             process += clients;
         }
-        let goes = config.goes(&next, invoked, returned);
-        let op = Op { process: asked_by, call: next.call, answer, invoked, returned, goes };
+        let lifetime = config.lifetime(&next, invoked, returned);
+        let op = Op { process: asked_by, call: next.call, answer, invoked, returned, lifetime };
         ops.push((next.key, op));
     }
     Ok(ops)

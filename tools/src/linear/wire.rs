@@ -151,6 +151,10 @@ impl Verb {
             (_, Reply::NotStored) => Answer::NotStored,
             (_, Reply::Exists) => Answer::Exists,
             (_, Reply::Refused(line)) if line.ends_with(b"non-numeric value") => Answer::NotANumber,
+            // It may have cost the item that was there.
+            (_, Reply::Refused(line)) if line.starts_with(b"SERVER_ERROR out of memory") => {
+                Answer::Lost
+            }
             (Self::Incr | Self::Decr, Reply::Number(number)) => Answer::Number(number),
             _ => return Err(bad()),
         };
@@ -227,7 +231,6 @@ mod tests {
         for (verb, text) in [
             (Verb::Get, &b"VALUE other 3 1\r\na\r\nEND\r\n"[..]),
             (Verb::Get, b"VALUE k 3 1\r\nabEND\r\n.."),
-            (Verb::Set, b"SERVER_ERROR out of memory storing object\r\n"),
             (Verb::Set, b"17\r\n"),
             (Verb::Set, b"ERROR\r\n"),
         ] {

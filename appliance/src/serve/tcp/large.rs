@@ -28,6 +28,8 @@ const UNCHARGED_BYTES: usize = RESERVE_BYTES - SMALL_BYTES;
 /// What a connection must read or send in that time, while others wait for the memory that it
 /// holds.
 const PROGRESS_BYTES: usize = 64 << 10;
+/// What of this must have left the kernel: a client's kernel acknowledges it in steps of up to 64 KB.
+const TAKEN_BYTES: usize = 30_000;
 const PROGRESS_TIME: Duration = Duration::from_secs(1);
 /// The most that is moved in one turn of what has to wait: then others have theirs, and the runtime looks for what has
 /// come.
@@ -54,13 +56,20 @@ struct Pace {
     last: Instant,
     /// What the kernel had not got rid of when this time began.
     queued: usize,
+    /// Less is too little.
+    least: usize,
 }
 
 impl Pace {
-    /// Of one that reads, or writes behind so many bytes that the kernel still has.
-    fn new(queued: usize) -> Self {
+    /// Of one that reads.
+    fn of_reads() -> Self {
         let now = Instant::now();
-        Self { since: now, moved: 0, last: now, queued }
+        Self { since: now, moved: 0, last: now, queued: 0, least: PROGRESS_BYTES }
+    }
+
+    /// Of one that writes, behind so many bytes that the kernel still has.
+    fn of_writes(queued: usize) -> Self {
+        Self { queued, least: TAKEN_BYTES, ..Self::of_reads() }
     }
 
     fn moves(&mut self, bytes: usize) {
@@ -70,14 +79,14 @@ impl Pace {
 
     /// Whether it was too little, by the end of a time at which the kernel has so much of what was written: it is
     /// what its client took that counts. Begins a new one.
-    fn is_too_slow(&mut self, queued: usize) -> bool {
+    fn ends_too_slow(&mut self, queued: usize) -> bool {
         let taken = (self.moved + self.queued).saturating_sub(queued);
         let now = Instant::now();
         if taken > 0 {
             self.last = now;
         }
         (self.since, self.moved, self.queued) = (now, 0, queued);
-        taken < PROGRESS_BYTES
+        taken < self.least
     }
 
     /// The rest of the present time.
@@ -143,7 +152,7 @@ async fn gather_charged<'d>(
         input.charge = Some(charge);
     }
     let known = conversation.wants() > come + 1;
-    let mut pace = Pace::new(0);
+    let mut pace = Pace::of_reads();
     while input.bytes.len() < if known { whole } else { come + 1 } {
         input.grow(whole, stream.needs_room())?;
         tokio::select! {
@@ -166,7 +175,7 @@ async fn gather_charged<'d>(
                 if shared.drain().is_some_and(|drain| pace.last.elapsed() >= drain.time_allowed(true)) {
                     return Ok(Gathered::End(End::Cut));
                 }
-                if pace.is_too_slow(0) && input.charge.as_ref().is_some_and(Charge::is_wanted) {
+                if pace.ends_too_slow(0) && input.charge.as_ref().is_some_and(Charge::must_yield) {
                     shared.pool.figures().stall();
                     let turn = Turn::to_be_told(shared).await?;
                     return refuse(stream, shared, conversation, input, turn).await;
@@ -361,8 +370,8 @@ async fn send_rest<'d>(
     let beyond = if beyond > RESERVE_BYTES { Some(shared.charge_behind(beyond)?) } else { None };
     let charges = [charge.as_ref(), beyond.as_ref(), input.charge.as_ref()];
     let is_charged = charges.iter().any(Option::is_some);
-    let is_wanted = || charges.iter().flatten().any(|charge| charge.is_wanted());
-    let mut pace = Pace::new(stream.queued_bytes());
+    let must_yield = || charges.iter().flatten().any(|charge| charge.must_yield());
+    let mut pace = Pace::of_writes(stream.queued_bytes());
     while let Some(left) = rest.get(at..).filter(|left| !left.is_empty()) {
         tokio::select! {
             biased;
@@ -378,11 +387,11 @@ async fn send_rest<'d>(
                 return Err(io::ErrorKind::TimedOut.into());
             }
             () = pace.time(), if is_charged => {
-                let slow = pace.is_too_slow(stream.queued_bytes());
+                let slow = pace.ends_too_slow(stream.queued_bytes());
                 if shared.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                if slow && is_wanted() {
+                if slow && must_yield() {
                     shared.pool.figures().stall();
                     return Err(io::ErrorKind::QuotaExceeded.into());
                 }

@@ -225,8 +225,9 @@ impl Charge<'_> {
         self.units as usize * UNIT_BYTES
     }
 
-    /// Whether others wait for what it holds, or one did with less lately, for which one who holds some makes room.
-    pub(super) fn is_wanted(&self) -> bool {
+    /// Whether who holds it is to give it up, if slow: others wait, or one was refused or did with less in the last two
+    /// seconds. For each of those one holder of a lane is asked to.
+    pub(super) fn must_yield(&self) -> bool {
         if self.lane.waiting.load(Ordering::Relaxed) > 0 {
             return true;
         }
@@ -301,12 +302,12 @@ mod tests {
         assert_eq!(half, Some(true));
         let little: Vec<_> = (0..7).map(|_| pool.try_take(300_000).unwrap()).collect();
         let stalled = [&a, &little[0]];
-        assert!(!stalled.iter().any(|charge| charge.is_wanted()));
+        assert!(!stalled.iter().any(|charge| charge.must_yield()));
         assert!(!pool.may_wait(), "half of the little ones' part is for those that are little");
         // One of each kind is to make room.
-        assert!(stalled.iter().all(|charge| charge.is_wanted() && !charge.is_wanted()));
+        assert!(stalled.iter().all(|charge| charge.must_yield() && !charge.must_yield()));
         pool.large.pressed_ms.store(1, Ordering::Relaxed);
-        assert!(!a.is_wanted(), "that was long ago");
+        assert!(!a.must_yield(), "that was long ago");
         drop((a, little));
         assert_eq!((b.bytes(), pool.figures.now().used_bytes), (4 * MB, 4 << 20));
         assert!(pool.try_take(8 * MB).is_some());
@@ -363,11 +364,11 @@ mod tests {
         runtime.block_on(async {
             let pool = pool(16 * MB);
             let held = pool.try_take(12 * MB).unwrap();
-            assert!(!held.is_wanted());
+            assert!(!held.must_yield());
             let mut wait = pin!(pool.take(4 * MB));
             let mut cx = Context::from_waker(Waker::noop());
             assert!(wait.as_mut().poll(&mut cx).is_pending());
-            assert!(held.is_wanted());
+            assert!(held.must_yield());
             drop(held);
             assert!(wait.await.is_some());
             assert_eq!(pool.figures.now().waiting, 0);

@@ -181,7 +181,7 @@ pub(super) fn answer(
     input: &[u8],
     (out, pause, most): (&mut Vec<u8>, usize, usize),
 ) -> Progress {
-    // What is wrong with the connection shows when the rest is sent.
+    // What is wrong with the connection shows when the rest is sent. Over TLS nothing goes.
     let mut send = |pieces: [&[u8]; 3], last| {
         let sent = stream.try_send(pieces, last).unwrap_or(0);
         shared.ops.bytes_written.add(sent as u64);
@@ -189,8 +189,7 @@ pub(super) fn answer(
     };
     let mut session = shared.session.borrow_mut();
     let mut ctx = Ctx::new(&mut session, &shared.ops, &shared.server);
-    let sender = stream.sends_pieces().then_some(Sender(&mut send));
-    let out = Buffer::new(out, pause).limited_to(most).sent_by(sender);
+    let out = Buffer::new(out, pause).limited_to(most).sent_by(Sender(&mut send));
     conversation.advance(&mut ctx, input, out)
 }
 

@@ -194,13 +194,8 @@ impl Stream {
         }
     }
 
-    /// Whether [`Self::try_send`] sends anything: not what must be encrypted first.
-    pub(super) fn sends_pieces(&self) -> bool {
-        !matches!(self, Self::Tls(_))
-    }
-
     /// Sends pieces, one behind the other, as far as they are taken at once. If they are not the `last`, more follows
-    /// soon, and the end may wait for it.
+    /// soon, and the end may wait for it. Not over TLS: what goes there is made first.
     pub(super) fn try_send(&self, pieces: [&[u8]; 3], last: bool) -> io::Result<usize> {
         let pieces = pieces.map(IoSlice::new);
         let flags = if last { 0 } else { nix::libc::MSG_MORE };

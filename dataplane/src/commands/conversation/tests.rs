@@ -267,10 +267,12 @@ fn long_values_are_sent_from_where_they_lie_in_every_form() {
                     sent.extend_from_slice(&all[..taken]);
                     taken
                 };
-                let sender = most.is_some().then_some(Sender(&mut send));
                 let Talk { session, ops, server, conversation, .. } = &mut talk;
                 let mut ctx = Ctx::new(session, ops, server);
-                let buffer = Buffer::new(&mut out, 1 << 16).sent_by(sender);
+                let mut buffer = Buffer::new(&mut out, 1 << 16);
+                if most.is_some() {
+                    buffer = buffer.sent_by(Sender(&mut send));
+                }
                 let p = conversation.advance(&mut ctx, &asked[at..], buffer);
                 assert!(!corked || !out.is_empty() || p.full);
                 at += p.consumed;

@@ -1,12 +1,12 @@
 use super::*;
-use crate::linear::{Condition, Goes};
+use crate::linear::{Condition, Lifetime};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 const BUDGET: usize = 1_000_000;
 
 fn op(process: u32, times: (u64, u64), call: Call, answer: Answer) -> Op {
-    Op { process, call, answer, invoked: times.0, returned: times.1, goes: None }
+    Op { process, call, answer, invoked: times.0, returned: times.1, lifetime: None }
 }
 
 fn set(value: &str) -> Call {
@@ -162,8 +162,8 @@ fn flags_belong_to_the_value() {
 
 #[test]
 fn what_expires_is_there_before_and_gone_behind() {
-    let goes = |from, until| Some(Goes { from, until });
-    let stored = Op { goes: goes(20, 40), ..op(0, (0, 1), set("a"), Done) };
+    let lives = |may_end, must_end| Some(Lifetime { may_end, must_end });
+    let stored = Op { lifetime: lives(20, 40), ..op(0, (0, 1), set("a"), Done) };
     let get = |times, answer| op(1, times, Call::Get, answer);
     judge(&[stored.clone(), get((18, 19), is("a"))], NotFound);
     judge(&[stored.clone(), get((41, 42), NotFound)], is("a"));
@@ -175,13 +175,19 @@ fn what_expires_is_there_before_and_gone_behind() {
     // What is made of it goes when it did; who touches it says when, and who stores another.
     let append = [stored.clone(), op(0, (2, 3), append("b"), Done), get((41, 42), NotFound)];
     judge(&append, is("ab"));
-    let touch = Op { goes: goes(50, 60), ..op(0, (10, 11), Call::Touch, Done) };
+    let touch = Op { lifetime: lives(50, 60), ..op(0, (10, 11), Call::Touch, Done) };
     judge(&[stored.clone(), touch, get((48, 49), is("a"))], NotFound);
-    let gat = Op { goes: Some(Goes::NEVER), ..get((10, 11), is("a")) };
+    let gat = Op { lifetime: Some(Lifetime::NEVER), ..get((10, 11), is("a")) };
     judge(&[stored.clone(), gat, get((99, 100), is("a"))], NotFound);
-    judge(&[stored, op(0, (10, 11), set("c"), Done), get((99, 100), is("c"))], NotFound);
+    let again = [stored.clone(), op(0, (10, 11), set("c"), Done), get((99, 100), is("c"))];
+    judge(&again, NotFound);
+    // Two at once: the later one counts.
+    let touch = Op { lifetime: lives(20, 30), ..op(0, (10, 20), Call::Touch, Done) };
+    let gat = Op { lifetime: Some(Lifetime::NEVER), ..get((11, 19), is("a")) };
+    let kept = Op { lifetime: Some(Lifetime::NEVER), ..stored.clone() };
+    judge(&[kept, touch, gat, op(2, (99, 100), Call::Get, is("a"))], is("b"));
     // What may be evicted may be gone at any time, and comes back no more.
-    let stored = Op { goes: goes(0, u64::MAX), ..op(0, (0, 1), set("a"), Done) };
+    let stored = Op { lifetime: lives(0, u64::MAX), ..op(0, (0, 1), set("a"), Done) };
     judge(&[stored.clone(), get((2, 3), is("a"))], is("b"));
     judge(&[stored, get((2, 3), NotFound), get((4, 5), NotFound)], is("a"));
 }
@@ -250,9 +256,13 @@ fn explained_by_brute_force(ops: &[Op], times: bool) -> bool {
             }
             let since = if s.times { since.max(op.invoked) } else { 0 };
             // What is there now, and what is when it is gone.
-            let goes = state.map(|item| item.goes).filter(|goes| *goes != Goes::NEVER);
-            let there = goes.is_none_or(|goes| since <= goes.until).then_some((state, since));
-            let gone = goes.map(|goes| (None, if s.times { since.max(goes.from) } else { 0 }));
+            let lifetime =
+                state.map(|item| item.lifetime).filter(|lifetime| *lifetime != Lifetime::NEVER);
+            let there = lifetime
+                .is_none_or(|lifetime| since <= lifetime.must_end)
+                .then_some((state, since));
+            let gone = lifetime
+                .map(|lifetime| (None, if s.times { since.max(lifetime.may_end) } else { 0 }));
             for (state, since) in [there, gone].into_iter().flatten() {
                 let taken = |id| s.shown.contains(&id);
                 if op.returned < since {
@@ -275,7 +285,7 @@ fn explained_by_brute_force(ops: &[Op], times: bool) -> bool {
     }
     let mut values = Values::default();
     // What only looks and was not answered is no operation.
-    let looks = |op: &&Op| op.goes.is_none() && matches!(op.call, Call::Get | Call::Touch);
+    let looks = |op: &&Op| op.lifetime.is_none() && matches!(op.call, Call::Get | Call::Touch);
     let ops = ops.iter().filter(|op| op.answer != Lost || !looks(op));
     let steps: Vec<_> = ops.map(|op| (Step::new(op, &mut values), op)).collect();
     let left = (0..steps.len()).collect();
@@ -308,10 +318,14 @@ fn agrees_with_brute_force_on_small_histories() {
                     _ => (Call::Get, vec![is("1"), is("2"), is_with(value, id), NotFound]),
                 };
                 let answer = answers[rng.random_range(0..answers.len())].clone();
-                let from = rng.random_range(0..12);
-                let until = from + rng.random_range(0..12);
-                let goes = rng.random_ratio(1, 3).then_some(Goes { from, until });
-                Op { goes, ..op(process, (invoked, returned), call, answer) }
+                let may_end = rng.random_range(0..12);
+                let must_end = may_end + rng.random_range(0..12);
+                let lifetime = match rng.random_range(0..6) {
+                    0 => Some(Lifetime { may_end, must_end }),
+                    1 => Some(Lifetime::NEVER),
+                    _ => None,
+                };
+                Op { lifetime, ..op(process, (invoked, returned), call, answer) }
             })
             .collect();
         let mut ops = ops;

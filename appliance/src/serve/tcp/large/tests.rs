@@ -231,11 +231,11 @@ async fn a_request_over_tls_is_held_in_what_it_is_charged_for_and_two_records() 
 /// The kernel may have taken nothing more for a while of a connection whose client reads all the time.
 #[test]
 fn what_a_client_takes_is_its_pace_not_what_the_kernel_took() {
-    let mut pace = Pace::new(4 * PROGRESS_BYTES);
-    assert!(!pace.is_too_slow(3 * PROGRESS_BYTES), "it took some of what was there");
-    pace.moves(2 * PROGRESS_BYTES);
-    assert!(pace.is_too_slow(5 * PROGRESS_BYTES), "all of it is in the queue");
-    pace.moves(PROGRESS_BYTES);
-    assert!(!pace.is_too_slow(5 * PROGRESS_BYTES));
-    assert!(pace.is_too_slow(4 * PROGRESS_BYTES + 1));
+    let mut pace = Pace::of_writes(4 * TAKEN_BYTES);
+    assert!(!pace.ends_too_slow(3 * TAKEN_BYTES), "it took some of what was there");
+    pace.moves(2 * TAKEN_BYTES);
+    assert!(pace.ends_too_slow(5 * TAKEN_BYTES), "all of it is in the queue");
+    pace.moves(TAKEN_BYTES);
+    assert!(!pace.ends_too_slow(5 * TAKEN_BYTES));
+    assert!(pace.ends_too_slow(4 * TAKEN_BYTES + 1));
 }
