@@ -68,19 +68,11 @@ guest_runs() {
     >"$scratch/qemu-$who.log" 2>&1
 }
 
-# guest_asks WHO [SECONDS]: what the guest said is in $scratch/said, and its checks are counted. QEMU's virtio NIC now and
-# then takes nothing more of its guest's; then the guest is booted again, twice at most.
+# guest_asks WHO [SECONDS]: what the guest said is in $scratch/said, and its checks are counted.
 guest_asks() {
-  local status try
-  for try in 1 2 3; do
-    status=0
-    guest_runs "$1" "${2:-1800}" || status=$?
-    tr -d '\r' <"$scratch/console-$1" >"$scratch/said"
-    if [ "$try" -eq 3 ] || ! grep -qa "NETDEV WATCHDOG: .*transmit queue 0 timed out" "$scratch/said"; then
-      break
-    fi
-    echo "note    $1: the guest's NIC hung: once more"
-  done
+  local status=0
+  guest_runs "$1" "${2:-1800}" || status=$?
+  tr -d '\r' <"$scratch/console-$1" >"$scratch/said"
   check "the guest ends" test "$status" -eq 0
   counted grep -aE '^(ok|FAILED) ' "$scratch/said"
 }
