@@ -16,7 +16,7 @@ fn main() {
 
 #[cfg(feature = "simt")]
 fn simt() {
-    const KERNELS: [&str; 15] = [
+    const KERNELS: [&str; 16] = [
         "digest",
         "get_setassoc",
         "get_cuckoo",
@@ -30,6 +30,7 @@ fn simt() {
         "micro_read",
         "micro_lookup_setassoc",
         "micro_lookup_cuckoo",
+        "micro_multiply",
         "micro_ping",
         "micro_empty",
     ];

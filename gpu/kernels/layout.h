@@ -224,6 +224,11 @@ struct MicroLookupParams {
   u32 n, now, key_bytes, stride;
 };
 
+struct MicroMultiplyParams {
+  u64 a, b, to;
+  u32 first, rounds, stride, passes;
+};
+
 struct MicroPingParams {
   u64 bell, answer;
   u32 answers, patience, pause_ns, reserved;

@@ -58,6 +58,7 @@ namespace {
 constexpr uint32_t BLOCKS_PER_MULTIPROCESSOR = 4;
 // What a driver does by itself, and the most that it does.
 constexpr uint32_t QUEUES = 8, QUEUES_MAX = 32;
+constexpr int HIGHEST_PRIORITY = -5;
 
 struct Launch {
   const Kernel *kernel;
@@ -392,9 +393,16 @@ int cuMemHostGetDevicePointer_v2(uint64_t *at, void *start, unsigned flags) {
   return registered.count(*at) && !flags ? OK : INVALID_VALUE;
 }
 
-int cuStreamCreate(void **stream, unsigned flags) {
-  if (int status = enter("cuStreamCreate")) return status;
-  if (flags != 1) return INVALID_VALUE;
+int cuCtxGetStreamPriorityRange(int *lowest, int *highest) {
+  if (int status = enter("cuCtxGetStreamPriorityRange")) return status;
+  *lowest = 0;
+  *highest = HIGHEST_PRIORITY;
+  return OK;
+}
+// What runs kernels has no priorities.
+int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
+  if (int status = enter(priority ? "cuStreamCreateWithPriority" : "background")) return status;
+  if (flags != 1 || (priority && priority != HIGHEST_PRIORITY)) return INVALID_VALUE;
   std::lock_guard hold(state);
   auto *made = new simt::Stream(machine);
   if (!made->queue) {

@@ -7,8 +7,10 @@
 #![allow(unsafe_code)]
 
 mod device;
+mod multiply;
 
 pub use device::{DeviceIndex, DeviceSizes, KEY_BYTES, Updates};
+pub use multiply::Multiply;
 
 use crate::card::{Card, CardError, CardMemory, Kernel, Stream};
 use crate::host::{Column, HostMemory};

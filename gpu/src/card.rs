@@ -7,8 +7,8 @@
 
 use crate::params::{
     DIGEST_SHARED_BYTES, DevAddr, DigestParams, GET_SHARED_BYTES, GetParams, MicroEmptyParams,
-    MicroLookupParams, MicroPingParams, MicroReadParams, ServeParams, UPDATE_SHARED_BYTES,
-    UpdateParams,
+    MicroLookupParams, MicroMultiplyParams, MicroPingParams, MicroReadParams, ServeParams,
+    UPDATE_SHARED_BYTES, UpdateParams,
 };
 use std::fmt::Debug;
 use std::ptr::NonNull;
@@ -43,6 +43,8 @@ pub enum Kernel {
     MicroLookupSetassoc,
     /// Keys against the cuckoo index, to measure it.
     MicroLookupCuckoo,
+    /// Products of two vectors, for another user of the device.
+    MicroMultiply,
     /// Answers to a doorbell, to measure the way.
     MicroPing,
     /// Nothing, to measure a launch.
@@ -69,7 +71,7 @@ pub struct KernelFacts {
 
 impl Kernel {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Digest,
         Self::GetSetassoc,
         Self::GetCuckoo,
@@ -83,6 +85,7 @@ impl Kernel {
         Self::MicroRead,
         Self::MicroLookupSetassoc,
         Self::MicroLookupCuckoo,
+        Self::MicroMultiply,
         Self::MicroPing,
         Self::MicroEmpty,
     ];
@@ -143,6 +146,14 @@ impl Kernel {
             },
             Self::MicroLookupSetassoc => lookup,
             Self::MicroLookupCuckoo => KernelFacts { name: "micro_lookup_cuckoo", ..lookup },
+            Self::MicroMultiply => KernelFacts {
+                name: "micro_multiply",
+                threads: 1024,
+                shared_bytes: 0,
+                params_bytes: size_of::<MicroMultiplyParams>(),
+                per_block: 1024,
+                resident: false,
+            },
             Self::MicroPing => KernelFacts {
                 name: "micro_ping",
                 threads: 32,
@@ -223,6 +234,9 @@ pub trait Card: Send + Sync + Debug {
     /// with multiprocessors left for kernels that come and go.
     fn resident_max(&self, kernel: Kernel) -> u32;
 
+    /// Blocks of a kernel that one multiprocessor runs at once.
+    fn per_multiprocessor(&self, kernel: Kernel) -> u32;
+
     /// Takes `bytes` of the device's own memory, zeroed.
     ///
     /// # Errors
@@ -263,11 +277,20 @@ pub trait Card: Send + Sync + Debug {
     /// What the driver says.
     unsafe fn read(&self, from: DevAddr, to: &mut [u8]) -> Result<(), CardError>;
 
-    /// A new queue of work. May block.
+    /// A new queue of work, of the highest priority that the device has. May block.
     ///
     /// # Errors
     /// What the driver says.
     fn stream(&self) -> Result<Box<dyn Stream>, CardError>;
+
+    /// The same for work that may wait: of the lowest priority, on a device that has priorities. Blocks that
+    /// run go on to their end; those of other streams go before the next. May block.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn background(&self) -> Result<Box<dyn Stream>, CardError> {
+        self.stream()
+    }
 }
 
 /// Work in order, beside that of other streams. Dropping one waits for its work, at most a second;

@@ -82,6 +82,10 @@ impl Card for FaultyCard {
         self.card.resident_max(kernel)
     }
 
+    fn per_multiprocessor(&self, kernel: Kernel) -> u32 {
+        self.card.per_multiprocessor(kernel)
+    }
+
     fn take(&self, bytes: usize) -> Result<DevAddr, CardError> {
         self.switches.call("take")?;
         if on(&self.switches.no_memory) {

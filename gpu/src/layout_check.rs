@@ -8,10 +8,10 @@ mod tests {
     };
     use crate::params::{
         CELLS, CuckooTable, DIGEST_SHARED_BYTES, DigestParams, Doorbells, GET_SHARED_BYTES,
-        GetParams, HashKey, Index, MicroEmptyParams, MicroLookupParams, MicroPingParams,
-        MicroReadParams, Op, Order, PacketRegion, Place, RINGS_MAX, RowTable, ServeParams,
-        SetTable, TABLE_KEY_MAX, TABLES, UPDATE_SHARED_BYTES, UpdateCounts, UpdateParams, WAYS,
-        Work, WorkQueue,
+        GetParams, HashKey, Index, MicroEmptyParams, MicroLookupParams, MicroMultiplyParams,
+        MicroPingParams, MicroReadParams, Op, Order, PacketRegion, Place, RINGS_MAX, RowTable,
+        ServeParams, SetTable, TABLE_KEY_MAX, TABLES, UPDATE_SHARED_BYTES, UpdateCounts,
+        UpdateParams, WAYS, Work, WorkQueue,
     };
     use crate::tables::{Bucket, Row, Set, Way, way_bytes};
     use std::mem::offset_of;
@@ -59,6 +59,7 @@ mod tests {
                 from to sum items item_bytes stride to_stride lanes groups rounds seed random
             }
             MicroLookupParams { index keys results n now key_bytes stride }
+            MicroMultiplyParams { a b to first rounds stride passes }
             MicroPingParams { bell answer answers patience pause_ns }
             MicroEmptyParams { runs }
         };

@@ -144,7 +144,8 @@ impl Offload {
         self.card.facts().name
     }
 
-    pub(crate) fn card(&self) -> &Arc<dyn Card> {
+    /// Through which memory is taken beside its kernels.
+    pub fn card(&self) -> &Arc<dyn Card> {
         &self.card
     }
 

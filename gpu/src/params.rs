@@ -405,6 +405,26 @@ pub struct MicroLookupParams {
     pub stride: u32,
 }
 
+/// `micro_multiply`: products of two vectors of u32.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct MicroMultiplyParams {
+    /// One vector, in the device's own memory.
+    pub a: DevAddr,
+    /// The other.
+    pub b: DevAddr,
+    /// Room for the products.
+    pub to: DevAddr,
+    /// Number of the launch's first block among those of the whole task.
+    pub first: u32,
+    /// Elements of each thread.
+    pub rounds: u32,
+    /// Elements from one of a thread to its next: the threads of the whole task.
+    pub stride: u32,
+    /// How often each thread goes through its elements.
+    pub passes: u32,
+}
+
 /// `micro_ping`: answers to a doorbell.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]

@@ -200,10 +200,26 @@ fn what_the_driver_refuses_is_told_and_nothing_is_kept() {
     assert!(CudaCard::open(2).unwrap_err().to_string().contains("cuDeviceGet: CUDA error 101"));
     let ptx = with("cuModuleLoadDataEx", 218, 2, &mut || CudaCard::open(0).err());
     assert!(ptx.contains("CUDA_ERROR_INVALID_PTX ptxas says no"), "{ptx}");
-    for call in ["cuModuleGetFunction", "cuFuncLoad", "cuStreamCreate"] {
+    for call in [
+        "cuModuleGetFunction",
+        "cuFuncLoad",
+        "cuCtxGetStreamPriorityRange",
+        "cuStreamCreateWithPriority",
+    ] {
         let why = with(call, 500, 0, &mut || CudaCard::open(0).err());
         assert!(why.contains(call), "{why}");
     }
+    // Requests go first; what may wait has a stream of the lowest priority.
+    let opened = card();
+    with("background", 500, 0, &mut || {
+        drop(opened.stream().unwrap());
+        opened.background().err()
+    });
+    with("cuStreamCreateWithPriority", 500, 0, &mut || {
+        drop(opened.background().unwrap());
+        opened.stream().err()
+    });
+    drop(opened);
     // Every kernel has run once, doing nothing, before anything that stays can hold it up.
     let all = i32::try_from(Kernel::ALL.len()).unwrap();
     let why = with("cuLaunchKernel", 1, all - 1, &mut || CudaCard::open(0).err());

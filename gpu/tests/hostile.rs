@@ -40,6 +40,7 @@ fn config(mode: Mode) -> OffloadConfig {
         places: 2,
         deadline: PATIENCE,
         start_deadline: PATIENCE,
+        multiprocessors: u32::MAX,
         heads: false,
     }
 }
@@ -150,6 +151,24 @@ fn launches_of_many_workers_share_queues_and_places() {
         all_are_answered(&mut workers(&offload, 9, 4096));
         assert!(offload.fault().is_none());
     }
+}
+
+/// Grids that are held to two multiprocessors each leave the others to whoever needs them. The largest that there may
+/// be has six of these eight.
+#[test]
+fn grids_of_few_blocks_leave_room_for_others() {
+    let card: Arc<dyn Card> = Arc::new(SimtCard::hostile(3, Hostile { places: 8, ..KIND }));
+    let few = OffloadConfig {
+        multiprocessors: 2,
+        deadline: Duration::from_secs(10),
+        ..config(Mode::Persistent)
+    };
+    let offloads: Vec<_> = (0..4).map(|_| offload(&card, few)).collect();
+    let mut each: Vec<_> = offloads.iter().map(|offload| workers(offload, 1, 4096)).collect();
+    for _ in 0..3 {
+        each.iter_mut().for_each(|workers| all_are_answered(workers));
+    }
+    assert!(offloads.iter().all(|offload| offload.fault().is_none()));
 }
 
 /// 64 workers with blocks that stay, on as few processors as there are.

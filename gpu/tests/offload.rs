@@ -78,6 +78,7 @@ fn config(mode: Mode, kind: IndexKind) -> OffloadConfig {
         places: 3,
         deadline: PATIENCE,
         start_deadline: PATIENCE,
+        multiprocessors: u32::MAX,
         heads: true,
     }
 }

@@ -85,6 +85,7 @@ impl World {
             places: 1,
             deadline: Duration::from_secs(5),
             start_deadline: PATIENCE,
+            multiprocessors: u32::MAX,
             heads: kind == IndexKind::SetAssoc,
         };
         let keep = Box::new(Arc::clone(&memory));

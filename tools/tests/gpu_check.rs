@@ -66,6 +66,8 @@ fn assert_whole(out: &Path, card: &str) {
         "whole_beside_sets",
         "sets",
         "sets_beside_gets",
+        "consolidation",
+        "consolidation_course",
         "beside_a_kernel",
         "launches",
         "launch_rates",
@@ -105,7 +107,7 @@ fn assert_whole(out: &Path, card: &str) {
 }
 
 const ALL_BUT_PARITY: &str =
-    "sanity,roofs,lookup,stage,latency,end-to-end,whole,sets,driver,cpu,sanitizer,study";
+    "sanity,roofs,lookup,stage,latency,end-to-end,whole,sets,consolidation,driver,cpu,sanitizer,study";
 
 #[test]
 fn everything_runs_on_the_executor() {
@@ -137,6 +139,7 @@ fn a_step_that_fails_is_named_and_costs_no_other() {
         "end-to-end",
         "whole",
         "sets",
+        "consolidation",
         "driver",
         "study",
     ];
@@ -146,7 +149,7 @@ fn a_step_that_fails_is_named_and_costs_no_other() {
         ("cuLaunchKernel 700 0", "CUDA_ERROR_ILLEGAL_ADDRESS"),
         ("cuLaunchKernel 719 5", "CUDA_ERROR_LAUNCH_FAILED"),
         ("cuMemAlloc 2 0", "memory left"),
-        ("cuStreamCreate 0 0", "ended by signal 6"),
+        ("cuStreamCreateWithPriority 0 0", "ended by signal 6"),
         ("answers 1 0", "wrong: request 0"),
     ];
     let each = steps.into_iter().enumerate().map(|(n, step)| (step, plans[n % 4]));

@@ -146,6 +146,7 @@ impl Gpu {
             places: PLACES,
             deadline: Duration::from_millis(offload_plan.deadline_ms.into()),
             start_deadline: START_MAX,
+            multiprocessors: offload_plan.multiprocessors.unwrap_or(u32::MAX),
             heads: offload_plan.headers,
         };
         let offload = worker::offload(card, region, config).map_err(card_error)?;

@@ -115,6 +115,7 @@ impl Beside {
             places: 3,
             deadline: self.deadline,
             start_deadline: Duration::from_secs(60),
+            multiprocessors: u32::MAX,
             heads: true,
         };
         let offload = worker::offload(Arc::clone(&self.card), region, config).unwrap();

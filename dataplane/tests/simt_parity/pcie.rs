@@ -76,6 +76,7 @@ fn of_a_get(mode: Mode, kind: IndexKind) -> [f64; 3] {
         places: 1,
         deadline: PATIENCE,
         start_deadline: PATIENCE,
+        multiprocessors: u32::MAX,
         heads: false,
     };
     let card = Arc::clone(&watched) as Arc<dyn Card>;

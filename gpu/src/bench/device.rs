@@ -294,7 +294,7 @@ impl Drop for DeviceIndex {
     }
 }
 
-fn wait(stream: &mut dyn Stream) -> Result<(), CardError> {
+pub(super) fn wait(stream: &mut dyn Stream) -> Result<(), CardError> {
     let begun = Instant::now();
     while !stream.is_idle()? {
         if begun.elapsed() > WAIT_MAX {

@@ -56,7 +56,7 @@ impl CudaCard {
         let facts = facts(&context)?;
         context.enter()?;
         let kernels = Arc::new(Kernels::load(context, facts.multiprocessors)?);
-        let stream = kernels.context().stream()?;
+        let stream = kernels.context().stream(false)?;
         let card = Self { kernels, facts, stream, mapped: Mutex::default() };
         first::run_all(&card, card.context())?;
         Ok(card)
@@ -125,6 +125,10 @@ impl Card for CudaCard {
     fn resident_max(&self, kernel: Kernel) -> u32 {
         let loaded = self.kernels.of(kernel);
         loaded.map_or(0, |loaded| self.kernels.residency.room(loaded.per_multiprocessor))
+    }
+
+    fn per_multiprocessor(&self, kernel: Kernel) -> u32 {
+        self.kernels.of(kernel).map_or(0, |loaded| loaded.per_multiprocessor)
     }
 
     fn take(&self, bytes: usize) -> Result<DevAddr, CardError> {
@@ -229,7 +233,12 @@ impl Card for CudaCard {
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>, CardError> {
-        let stream = self.context().stream()?;
+        let stream = self.context().stream(false)?;
+        Ok(Box::new(CudaStream::new(Arc::clone(&self.kernels), stream)))
+    }
+
+    fn background(&self) -> Result<Box<dyn Stream>, CardError> {
+        let stream = self.context().stream(true)?;
         Ok(Box::new(CudaStream::new(Arc::clone(&self.kernels), stream)))
     }
 }

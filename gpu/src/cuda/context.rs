@@ -143,14 +143,20 @@ impl Context {
     }
 
     /// A new stream, which waits for no other: not for the legacy default stream either, behind
-    /// which a kernel that stays would hold up everything.
-    pub(super) fn stream(&self) -> Result<CUstream, CardError> {
+    /// which a kernel that stays would hold up everything. `background`: of the lowest priority that the
+    /// device has, else of the highest.
+    pub(super) fn stream(&self, background: bool) -> Result<CUstream, CardError> {
         self.enter()?;
+        let (mut lowest, mut highest) = (0, 0);
+        // SAFETY: writes two ints.
+        let status = unsafe { (self.driver.stream_priorities)(&raw mut lowest, &raw mut highest) };
+        self.check("cuCtxGetStreamPriorityRange", status)?;
+        let priority = if background { lowest } else { highest };
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         let mut stream = std::ptr::null_mut();
-        // SAFETY: writes one handle.
-        let status = unsafe { (self.driver.stream_create)(&raw mut stream, flags) };
-        self.check("cuStreamCreate", status)?;
+        // SAFETY: writes one handle; the priority is one that the context has.
+        let status = unsafe { (self.driver.stream_create)(&raw mut stream, flags, priority) };
+        self.check("cuStreamCreateWithPriority", status)?;
         Ok(stream)
     }
 

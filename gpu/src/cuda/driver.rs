@@ -63,7 +63,8 @@ driver! {
     host_register: "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
     host_unregister: "cuMemHostUnregister" (*mut c_void);
     host_address: "cuMemHostGetDevicePointer_v2" (*mut u64, *mut c_void, c_uint);
-    stream_create: "cuStreamCreate" (*mut CUstream, c_uint);
+    stream_priorities: "cuCtxGetStreamPriorityRange" (*mut c_int, *mut c_int);
+    stream_create: "cuStreamCreateWithPriority" (*mut CUstream, c_uint, c_int);
     stream_destroy: "cuStreamDestroy_v2" (CUstream);
     stream_query: "cuStreamQuery" (CUstream);
     launch: "cuLaunchKernel"

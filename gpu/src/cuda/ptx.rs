@@ -41,6 +41,7 @@ pub(super) fn of(kernel: Kernel) -> Code {
         Kernel::MicroRead => embedded!("micro_read"),
         Kernel::MicroLookupSetassoc => embedded!("micro_lookup_setassoc"),
         Kernel::MicroLookupCuckoo => embedded!("micro_lookup_cuckoo"),
+        Kernel::MicroMultiply => embedded!("micro_multiply"),
         Kernel::MicroPing => embedded!("micro_ping"),
         Kernel::MicroEmpty => embedded!("micro_empty"),
     };

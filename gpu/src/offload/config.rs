@@ -47,6 +47,9 @@ pub struct OffloadConfig {
     pub start_deadline: Duration,
     /// Have reply headers made.
     pub heads: bool,
+    /// Of a kernel that stays: no more blocks than so many multiprocessors run at once, which leaves the rest to
+    /// other users of the device. At least two stay.
+    pub multiprocessors: u32,
 }
 
 /// Most batches of one engine in flight.

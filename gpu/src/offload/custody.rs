@@ -106,6 +106,10 @@ impl Card for Custody {
         self.card.resident_max(kernel)
     }
 
+    fn per_multiprocessor(&self, kernel: Kernel) -> u32 {
+        self.card.per_multiprocessor(kernel)
+    }
+
     fn take(&self, bytes: usize) -> Result<DevAddr, CardError> {
         self.quiet(|| self.card.take(bytes))?
     }
@@ -139,5 +143,9 @@ impl Card for Custody {
 
     fn stream(&self) -> Result<Box<dyn Stream>, CardError> {
         self.quiet(|| self.card.stream())?
+    }
+
+    fn background(&self) -> Result<Box<dyn Stream>, CardError> {
+        self.quiet(|| self.card.background())?
     }
 }

@@ -82,8 +82,9 @@ impl Grid {
         let per_block = kernel.facts().per_block.max(1) as usize;
         let parts = places * config.batch_max.div_ceil(per_block).max(1);
         let clip = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let allowed = config.multiprocessors.saturating_mul(card.per_multiprocessor(kernel));
         // One more polls.
-        let blocks = clip(parts + 1).min(card.resident_max(kernel)).max(2);
+        let blocks = clip(parts + 1).min(card.resident_max(kernel)).min(allowed).max(2);
         let queued = (parts + blocks as usize).next_power_of_two();
         let doorbells = HostMemory::mapped(&card, size_of::<Doorbells>())?;
         let memory = HostMemory::mapped(&card, places * size_of::<Place>())?;

@@ -202,6 +202,11 @@ impl Card for SimtCard {
         self.resident_max
     }
 
+    /// A block has a thread, and a multiprocessor is a processor.
+    fn per_multiprocessor(&self, _: Kernel) -> u32 {
+        1
+    }
+
     fn take(&self, bytes: usize) -> Result<DevAddr, CardError> {
         if !self.wait_for_kernels(c"take") {
             return Err(waited("take"));

@@ -138,6 +138,7 @@ unsafe extern "C" {
     fn gnomon_simt_micro_read(params: *const c_void);
     fn gnomon_simt_micro_lookup_setassoc(params: *const c_void);
     fn gnomon_simt_micro_lookup_cuckoo(params: *const c_void);
+    fn gnomon_simt_micro_multiply(params: *const c_void);
     fn gnomon_simt_micro_ping(params: *const c_void);
     fn gnomon_simt_micro_empty(params: *const c_void);
     fn gnomon_simt_watched_digest(params: *const c_void);
@@ -153,6 +154,7 @@ unsafe extern "C" {
     fn gnomon_simt_watched_micro_read(params: *const c_void);
     fn gnomon_simt_watched_micro_lookup_setassoc(params: *const c_void);
     fn gnomon_simt_watched_micro_lookup_cuckoo(params: *const c_void);
+    fn gnomon_simt_watched_micro_multiply(params: *const c_void);
     fn gnomon_simt_watched_micro_ping(params: *const c_void);
     fn gnomon_simt_watched_micro_empty(params: *const c_void);
     #[cfg(test)]
@@ -189,6 +191,8 @@ fn function(kernel: Kernel, watched: bool) -> KernelFunction {
         (Kernel::MicroLookupSetassoc, true) => gnomon_simt_watched_micro_lookup_setassoc,
         (Kernel::MicroLookupCuckoo, false) => gnomon_simt_micro_lookup_cuckoo,
         (Kernel::MicroLookupCuckoo, true) => gnomon_simt_watched_micro_lookup_cuckoo,
+        (Kernel::MicroMultiply, false) => gnomon_simt_micro_multiply,
+        (Kernel::MicroMultiply, true) => gnomon_simt_watched_micro_multiply,
         (Kernel::MicroPing, false) => gnomon_simt_micro_ping,
         (Kernel::MicroPing, true) => gnomon_simt_watched_micro_ping,
         (Kernel::MicroEmpty, false) => gnomon_simt_micro_empty,

@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 use std::error::Error;
 use std::process::ExitCode;
 use tools::study::{
-    batch, children, fpga, gpu_cache, hitrate, hitrate_live, latency, offline, rdma, schedule,
-    simd, stages, tco, tcp, writers,
+    batch, children, consolidation, fpga, gpu_cache, hitrate, hitrate_live, latency, offline, rdma,
+    schedule, simd, stages, tco, tcp, writers,
 };
 
 /// Experiments on the data plane, each with its yardstick in the same run.
@@ -36,6 +36,8 @@ enum Study {
     Simd(simd::Cli),
     /// Misses of a GPU's cache under the kernels' loads, simulated: size, ways.
     Cache(gpu_cache::Cli),
+    /// GETs beside another user of the GPU, by the size of its launches.
+    Consolidation(consolidation::Cli),
     /// SETs a second of several threads, one item at a time and in bursts, and what that does to hits.
     Writers(writers::Cli),
     /// Miss rates of hash tables, simulated: forms, ways, who leaves.
@@ -65,6 +67,7 @@ impl Study {
             Self::LatencyServer(args) => args.run(),
             Self::Simd(args) => args.run(),
             Self::Cache(args) => args.run(),
+            Self::Consolidation(args) => args.run(),
             Self::Writers(args) => args.run(),
             Self::Hitrate(args) => args.run(),
             Self::Fpga(args) => args.run(),
@@ -78,6 +81,7 @@ impl Study {
 }
 
 fn main() -> ExitCode {
+    gpu::cuda::set_environment();
     let cli = Cli::parse();
     let done = children::watch_signals().map_err(Into::into).and_then(|()| cli.study.run());
     match done {

@@ -139,6 +139,11 @@ impl Lab {
         Self { tiny: true, ..self }
     }
 
+    /// Of the device.
+    pub(super) fn multiprocessors(&self) -> u32 {
+        self.card.facts().multiprocessors
+    }
+
     /// Workers of a full machine.
     pub(super) fn workers(&self) -> usize {
         let cores = thread::available_parallelism().map_or(1, usize::from);

@@ -3,11 +3,12 @@
 //! In: a GPU, or the SIMT executor in its place. Out: figures, each written down as soon as it is
 //! known ([`Report`](crate::report::Report)), and a page with tables and plots ([`page`]). In the order
 //! of their worth: whether it works ([`sanity`]), what bounds it ([`micro`], [`cpu`]), the index and the
-//! stage by themselves ([`lookup`], [`stage`]), the whole pipeline ([`study`]), and other programs'
+//! stage by themselves ([`lookup`], [`stage`]), GETs beside another user ([`consolidation`]), the whole pipeline ([`study`]), and other programs'
 //! checks ([`programs`]); above all, what was wanted ([`goals`]). Each step has a time limit, after
 //! which it begins nothing new ([`steps`]). A step that fails, crashes or hangs does not keep the
 //! others from being done ([`watch`]).
 
+pub mod consolidation;
 pub mod cpu;
 pub mod goals;
 pub mod lab;

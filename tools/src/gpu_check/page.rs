@@ -2,6 +2,7 @@
 //!
 //! In: the figures. Out: Markdown, and one HTML file with the plots. Fails as the file system does.
 
+use super::consolidation::{CONSOLIDATION, CONSOLIDATION_COURSE};
 use crate::plot::Axis;
 use crate::report::Report;
 use crate::report::table::{Draw, Table, cell};
@@ -49,7 +50,7 @@ const fn over(x: &'static str, y: &'static str, by: &'static str) -> Draw {
     Draw::Lines { x: Axis::log(x), y: Axis::linear(y), by }
 }
 
-const TABLES: [Table; 29] = [
+const TABLES: [Table; 31] = [
     Table {
         name: "goals",
         title: "Goals",
@@ -182,6 +183,8 @@ const TABLES: [Table; 29] = [
         ],
         plot: None,
     },
+    CONSOLIDATION,
+    CONSOLIDATION_COURSE,
     Table {
         name: "host_writes",
         title: "Writes to the host's memory by the GPU",

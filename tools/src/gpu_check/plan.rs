@@ -1,7 +1,11 @@
 //! What is to be done: which steps, for how long, on what.
 
 use clap::ValueEnum;
+use gpu::card::{Card, CardError};
+use gpu::cuda::CudaCard;
+use gpu::simt::SimtCard;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What runs the kernels.
@@ -14,6 +18,17 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The device of that number, as nvidia-smi -L counts.
+    ///
+    /// # Errors
+    /// There is none, or what it says.
+    pub fn open(self, device: u32) -> Result<Arc<dyn Card>, CardError> {
+        Ok(match self {
+            Self::Simt => Arc::new(SimtCard::default()),
+            Self::Cuda => Arc::new(CudaCard::open(device)?),
+        })
+    }
+
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -42,6 +57,8 @@ pub enum Step {
     Whole,
     /// Changes of the index beside GETs.
     Sets,
+    /// GETs beside another user of the device.
+    Consolidation,
     /// The kernels' tests.
     Parity,
     /// What calls of the driver cost.
@@ -56,7 +73,7 @@ pub enum Step {
 
 impl Step {
     /// In the order of their worth.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Sanity,
         Self::Roofs,
         Self::Lookup,
@@ -65,6 +82,7 @@ impl Step {
         Self::EndToEnd,
         Self::Whole,
         Self::Sets,
+        Self::Consolidation,
         Self::Parity,
         Self::Driver,
         Self::Cpu,
@@ -83,6 +101,7 @@ impl Step {
             Self::EndToEnd => "end-to-end",
             Self::Whole => "whole",
             Self::Sets => "sets",
+            Self::Consolidation => "consolidation",
             Self::Parity => "parity",
             Self::Driver => "driver",
             Self::Cpu => "cpu",
@@ -96,13 +115,14 @@ impl Step {
         match self {
             Self::Sanity => 20,
             Self::Roofs => 50,
-            Self::Lookup => 70,
+            Self::Lookup => 60,
             Self::Stage => 50,
             Self::Latency => 50,
             Self::EndToEnd => 40,
             Self::Whole => 40,
-            Self::Sets => 25,
-            Self::Parity => 50,
+            Self::Sets => 20,
+            Self::Consolidation => 20,
+            Self::Parity => 45,
             Self::Driver => 15,
             Self::Cpu => 15,
             Self::Sanitizer => 30,

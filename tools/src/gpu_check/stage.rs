@@ -36,19 +36,19 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// What is given to engines.
 #[derive(Debug, Clone, Copy)]
-struct Case {
-    how: How,
-    workers: usize,
-    batch: usize,
-    in_flight: usize,
+pub(super) struct Case {
+    pub(super) how: How,
+    pub(super) workers: usize,
+    pub(super) batch: usize,
+    pub(super) in_flight: usize,
     /// The device prepares reply headers.
-    heads: bool,
+    pub(super) heads: bool,
     /// The device verifies checksums; else the NIC has.
-    checksums: bool,
+    pub(super) checksums: bool,
 }
 
 /// An engine and its batches. Frames go after both.
-struct Fed {
+pub(super) struct Fed {
     engine: Box<dyn Engine>,
     #[expect(clippy::vec_box, reason = "engines take and give boxes")]
     idle: Vec<Box<Batch>>,
@@ -56,14 +56,14 @@ struct Fed {
 }
 
 impl Case {
-    fn full(lab: &Lab, how: How, extent: Extent) -> Self {
+    pub(super) fn full(lab: &Lab, how: How, extent: Extent) -> Self {
         let (workers, in_flight) = (lab.workers(), lab.places());
         let batch = extent.pick(1024, 64);
         Self { how, workers, batch, in_flight, heads: false, checksums: false }
     }
 
     /// Engines with full batches.
-    fn feed(&self, lab: &mut Lab) -> Result<Vec<Fed>> {
+    pub(super) fn feed(&self, lab: &mut Lab) -> Result<Vec<Fed>> {
         let requests = lab.requests(self.batch * self.in_flight, 100, false)?;
         let engines = lab.engines((self.how, self.heads), self.workers, self.batch)?;
         let region = lab.region()?;
@@ -141,6 +141,32 @@ impl Fed {
         self.finish()
     }
 
+    /// A batch each time that another `gap` has passed, until it is over: when each was due, and how many
+    /// microseconds later it was done. One that finds no free place waits.
+    pub(super) fn pace(
+        &mut self,
+        gap: Duration,
+        mut is_over: impl FnMut() -> bool,
+    ) -> Result<Vec<(Instant, f64)>> {
+        let (mut waits, mut under_way) = (Vec::new(), VecDeque::new());
+        let mut due = Instant::now();
+        loop {
+            let over = is_over();
+            if over && under_way.is_empty() {
+                return Ok(waits);
+            }
+            if !over && Instant::now() >= due && self.submit() {
+                under_way.push_back(due);
+                due += gap;
+            }
+            while self.poll()?.is_some() {
+                if let Some(due) = under_way.pop_front() {
+                    waits.push((due, due.elapsed().as_secs_f64() * 1e6));
+                }
+            }
+        }
+    }
+
     /// Waits for what is under way; engines bound that.
     fn finish(&mut self) -> Result<()> {
         while self.engine.in_flight() > 0 {
@@ -171,7 +197,7 @@ impl Fed {
 }
 
 /// Ends the engines' work and looks at what they said.
-fn check(lab: &mut Lab, fed: Vec<Fed>) -> Result<f64> {
+pub(super) fn check(lab: &mut Lab, fed: Vec<Fed>) -> Result<f64> {
     let (mut misses, mut all) = (0, 0);
     for one in &fed {
         let (missed, asked) = one.misses()?;
@@ -235,19 +261,24 @@ fn length(extent: Extent) -> Duration {
 }
 
 /// Goes through cases; what a case refuses is a row, and the others go on.
-struct Cases<'a> {
+pub(super) struct Cases<'a> {
     table: &'static str,
     report: &'a mut Report,
     refused: Option<String>,
 }
 
 impl<'a> Cases<'a> {
-    fn new(table: &'static str, report: &'a mut Report) -> Self {
+    pub(super) fn new(table: &'static str, report: &'a mut Report) -> Self {
         Self { table, report, refused: None }
     }
 
+    /// Where rows of other tables go.
+    pub(super) fn report(&mut self) -> &mut Report {
+        self.report
+    }
+
     /// Adds what was measured to what is known of the case.
-    fn row(&mut self, case: &Case, measured: &Value) -> Result<()> {
+    pub(super) fn row(&mut self, case: &Case, measured: &Value) -> Result<()> {
         let mut row = case.row();
         if let (Some(row), Some(measured)) = (row.as_object_mut(), measured.as_object()) {
             row.extend(measured.clone());
@@ -255,7 +286,7 @@ impl<'a> Cases<'a> {
         Ok(self.report.row(self.table, row)?)
     }
 
-    fn done(&mut self, case: &Case, measured: Result<()>) -> Result<()> {
+    pub(super) fn done(&mut self, case: &Case, measured: Result<()>) -> Result<()> {
         let Err(why) = measured else { return Ok(()) };
         let why = why.to_string();
         self.row(case, &json!({ "refused": why }))?;
@@ -263,7 +294,7 @@ impl<'a> Cases<'a> {
         Ok(())
     }
 
-    fn end(self) -> Result<()> {
+    pub(super) fn end(self) -> Result<()> {
         self.refused.map_or(Ok(()), |why| Err(why.into()))
     }
 }
@@ -417,27 +448,10 @@ fn offered(lab: &mut Lab, case: Case, per_s: f64, extent: Extent) -> Result<Valu
     let gap = Duration::from_secs_f64(case.batch as f64 / per_s);
     let length = (length(extent) * 2 / 3).max(3 * gap);
     let measured = fed.first_mut().ok_or_else(|| "no engine".into()).and_then(|one| {
-        let (mut us, mut under_way) = (Vec::new(), VecDeque::new());
         let begun = Instant::now();
-        let (mut due, mut done) = (begun, 0);
-        loop {
-            let now = Instant::now();
-            let over = now.duration_since(begun) >= length;
-            if over && under_way.is_empty() {
-                break;
-            }
-            if !over && now >= due && one.submit() {
-                under_way.push_back(due);
-                due += gap;
-            }
-            while let Some(requests) = one.poll()? {
-                done += requests;
-                if let Some(due) = under_way.pop_front() {
-                    us.push(due.elapsed().as_secs_f64() * 1e6);
-                }
-            }
-        }
-        Ok::<_, Box<dyn Error>>((us, done as f64 / begun.elapsed().as_secs_f64()))
+        let waits = one.pace(gap, || begun.elapsed() >= length)?;
+        let rate = (waits.len() * case.batch) as f64 / begun.elapsed().as_secs_f64();
+        Ok::<_, Box<dyn Error>>((waits.into_iter().map(|(_, us)| us).collect(), rate))
     });
     let misses = check(lab, fed);
     let (us, rate) = measured?;

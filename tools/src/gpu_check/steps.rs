@@ -7,13 +7,11 @@
 
 use super::lab::{Lab, WHOLE};
 use super::micro::Micro;
-use super::plan::{Kind, Plan, Step};
+use super::plan::{Plan, Step};
 use super::study::Study;
-use super::{Extent, cpu, goals, lookup, page, programs, sanity, stage};
+use super::{Extent, consolidation, cpu, goals, lookup, page, programs, sanity, stage};
 use crate::report::Report;
 use gpu::card::Card;
-use gpu::cuda::CudaCard;
-use gpu::simt::SimtCard;
 use serde_json::{Value, json};
 use std::error::Error;
 use std::sync::Arc;
@@ -95,10 +93,7 @@ impl Shared {
             return Ok(Arc::clone(card));
         }
         let begun = Instant::now();
-        let card: Arc<dyn Card> = match plan.card {
-            Kind::Simt => Arc::new(SimtCard::default()),
-            Kind::Cuda => Arc::new(CudaCard::open(plan.device)?),
-        };
+        let card = plan.card.open(plan.device)?;
         let facts = card.facts();
         report.fact("gpu", json!(facts.name))?;
         report.fact("multiprocessors", json!(facts.multiprocessors))?;
@@ -132,6 +127,10 @@ impl Shared {
             Step::Stage => stage::rates(self.lab(plan, extent, report)?, extent, report),
             Step::Latency => stage::latencies(self.lab(plan, extent, report)?, extent, report),
             Step::Sets => stage::sets(self.lab(plan, extent, report)?, extent, report),
+            Step::Consolidation => {
+                let per_s = extent.pick(consolidation::GETS_PER_S, 1e4);
+                consolidation::run(self.lab(plan, extent, report)?, per_s, extent, report)
+            }
             Step::EndToEnd => {
                 Study::new(self.lab(plan, extent, report)?, extent).end_to_end(report)
             }

@@ -118,6 +118,7 @@ impl Beside {
             places: way.places,
             deadline: way.deadline,
             start_deadline: START_DEADLINES * way.deadline,
+            multiprocessors: u32::MAX,
             heads: way.heads,
         };
         let offload = worker::offload(Arc::clone(card), region, config)?;

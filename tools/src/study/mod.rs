@@ -12,6 +12,7 @@
 //! | [`latency`] | how long a client waits, by load |
 //! | [`simd`] | how well kernels keep their lanes together |
 //! | [`gpu_cache`] | how much of what kernels load a GPU's cache has |
+//! | [`consolidation`] | what another user of the GPU does to GETs |
 //! | [`writers`] | what taking chunks for a burst gives several writers |
 //! | [`hitrate`] | what a hash table's form costs in misses |
 //! | [`fpga`] | the FPGA appliance by its cycles: rate, FIFO, hit rate |
@@ -23,6 +24,7 @@
 pub mod batch;
 pub mod bench;
 pub mod children;
+pub mod consolidation;
 pub mod engine;
 pub mod oracle_engine;
 pub mod fpga;

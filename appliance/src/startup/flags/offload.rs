@@ -59,6 +59,12 @@ pub struct OffloadFlags {
     #[arg(long, value_name = "WHAT", env = "GNOMON_GPU_REPLIES", default_value = "none")]
     pub gpu_replies: GpuRepliesFlag,
 
+    /// With --gpu-mode persistent: as many blocks stay on the GPU as so many of its multiprocessors run at once; the rest of
+    /// the GPU is for others. Default: as many as batches may need, and no more than seven eighths.
+    #[arg(long, value_name = "NUM", env = "GNOMON_GPU_SMS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub gpu_sms: Option<u32>,
+
     /// Longest time for a batch, in milliseconds; one that takes longer is the CPU's, and the GPU
     /// rests for a moment. Default: 5, or 10000 with --engine simt.
     #[arg(long, value_name = "MS", env = "GNOMON_GPU_DEADLINE")]

@@ -50,6 +50,11 @@ pub enum PlanError {
         "--gpu-mode persistent is for one GPU: a kernel that stays on one may hold up what the driver does for another; say launch or graph"
     )]
     PersistentOnSeveral,
+    /// `--gpu-sms` where no kernel stays.
+    #[error(
+        "--gpu-sms is for --gpu-mode persistent, whose kernel stays on the GPU: in the other modes each batch has four blocks or so, and they end"
+    )]
+    MultiprocessorsOfLaunches,
     /// `--gpu-values` where there are none.
     #[error(
         "--gpu-values is for --gpu-replies complete: say both, or --index-memory for the index"

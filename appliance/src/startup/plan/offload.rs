@@ -39,6 +39,8 @@ pub struct OffloadPlan {
     pub headers: bool,
     /// Longest time for a batch, in milliseconds.
     pub deadline_ms: u32,
+    /// Multiprocessors that a kernel that stays may fill: all, unless said.
+    pub multiprocessors: Option<u32>,
     /// One of so many batches is read again by the CPU.
     pub verify_one_in: NonZeroU32,
 }
@@ -56,6 +58,9 @@ impl OffloadPlan {
         }
         if flags.gpu_device.len() > 1 && flags.gpu_mode == Mode::Persistent {
             return Err(PlanError::PersistentOnSeveral);
+        }
+        if flags.gpu_sms.is_some() && flags.gpu_mode != Mode::Persistent {
+            return Err(PlanError::MultiprocessorsOfLaunches);
         }
         let complete = flags.gpu_replies == GpuRepliesFlag::Complete;
         if complete && flags.index_memory.is_some() {
@@ -84,6 +89,7 @@ impl OffloadPlan {
             every: flags.index_every,
             headers: flags.gpu_replies == GpuRepliesFlag::Headers,
             deadline_ms: flags.gpu_deadline.unwrap_or(deadline_ms),
+            multiprocessors: flags.gpu_sms,
             verify_one_in: flags.gpu_verify_ratio,
         }))
     }

@@ -50,6 +50,8 @@ fn how_a_gpu_is_used_follows_from_flags_and_memory() {
     assert_eq!((plan.index_bytes, plan.deadline_ms, plan.verify_one_in.get()), (7 << 20, 9, 2));
     assert_eq!((plan.cycle_us, plan.every, plan.devices), (50, 3, vec![1]));
     assert_eq!(offload("--engine simt --gpu-device 1,3").devices, [1, 3]);
+    let few = offload("--engine simt --gpu-mode persistent --gpu-sms 12");
+    assert_eq!(few.multiprocessors, Some(12));
     let by_cycles = "--engine simt --gpu-schedule periodic --gpu-cycle 160";
     let plan = plan_on(&m, by_cycles).unwrap();
     assert_eq!((plan.batch_mode, plan.batch_cycle_us), (BatchMode::Periodic, Some(160)));
@@ -60,6 +62,7 @@ fn how_a_gpu_is_used_follows_from_flags_and_memory() {
         ("--gpu-values 3 --gpu-replies headers", "--gpu-values is for --gpu-replies complete"),
         ("--index-memory 5 --gpu-replies complete", "say --gpu-values"),
         ("--gpu-device 0,2,0", "--gpu-device names 0 twice"),
+        ("--gpu-sms 4", "--gpu-sms is for --gpu-mode persistent"),
         ("--gpu-device 0,1 --gpu-mode persistent", "--gpu-mode persistent is for one GPU"),
     ] {
         let error = plan_on(&m, flags).unwrap_err().to_string();
