@@ -16,7 +16,8 @@ requests=20000
 # load, key bytes, value bytes, and what another engine tells, or how the fast path works; or over TCP:
 # request, connections, requests that each sends at a time
 scenarios=(
-  "get 16 64" "get 16 1000" "get 100 64" "miss 16 64" "multiget 16 64" "set 16 64" "set 16 1000"
+  "get 16 64" "get 16 1000" "get 40 64" "get 100 64" "miss 16 64" "multiget 16 64"
+  "set 16 64" "set 40 64" "set 16 1000"
   "get 16 64 portable" "get 16 64 off" "read 16 64"
   "get6 16 64" "vlan 16 64" "mg 16 64" "binary 16 64"
   "get 16 64 hints" "get 16 64 with-heads" "get 16 64 whole-replies" "miss 16 64 hints" "set 16 64 hints"

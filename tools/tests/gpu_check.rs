@@ -106,8 +106,7 @@ fn assert_whole(out: &Path, card: &str) {
     assert!(fs::read_dir(out).unwrap().count() <= 3);
 }
 
-const ALL_BUT_PARITY: &str =
-    "sanity,roofs,lookup,stage,latency,end-to-end,whole,sets,consolidation,driver,cpu,sanitizer,study";
+const ALL_BUT_PARITY: &str = "sanity,roofs,lookup,stage,latency,end-to-end,whole,sets,consolidation,driver,cpu,sanitizer,study";
 
 #[test]
 fn everything_runs_on_the_executor() {

@@ -11,6 +11,9 @@ use store::Store;
 
 /// Longest key that a block holds.
 pub(crate) const KEY_BLOCK: usize = 32;
+/// What any key lies in.
+pub(crate) const LONG_BLOCK: usize = 256;
+const _: () = assert!(LONG_BLOCK > memcache::KEY_MAX_BYTES + 5);
 /// Most bytes of a request that one sum covers: addresses, UDP and memcached headers, `get `, a key
 /// of [`KEY_BLOCK`] bytes and the line end, and two bytes more.
 pub(crate) const SUM_BLOCK: usize = 64;
@@ -53,6 +56,13 @@ pub(crate) trait Vector: Copy {
     fn crc_behind(self, first: [u8; 8], bytes: &[u8]) -> u32;
     /// The hashes of the first `lens[n]` bytes of `keys[n]`.
     fn hash(self, store: &Store, keys: &[[u8; KEY_BLOCK]; ROW], lens: [u8; ROW]) -> [u64; ROW];
+    /// The same of longer blocks.
+    fn hash_long(
+        self,
+        store: &Store,
+        keys: [&[u8; LONG_BLOCK]; ROW],
+        lens: [u8; ROW],
+    ) -> [u64; ROW];
     /// Copies `from` to `to`, which is as long, and gives its sum, not folded further than that.
     fn copy_and_sum(self, to: &mut [u8], from: &[u8]) -> u32;
     /// Makes the sender's Ethernet address the receiver's, and the other way round; the type stays,
@@ -81,6 +91,8 @@ pub(crate) fn copy_and_sum(to: &mut [u8], from: &[u8]) -> Pieces {
     Pieces::added(Portable.copy_and_sum(to, from))
 }
 
+#[cfg(target_arch = "x86_64")]
+mod long_hash;
 mod portable;
 pub(crate) use portable::Portable;
 
@@ -90,7 +102,9 @@ pub(crate) use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use crate::plain::sum::{at, fold32, turned};
-    use crate::plain::vector::{HEAD, IP_HEAD, KEY_BLOCK, PROTOCOL, ROW, SUM_BLOCK, Vector, Work};
+    use crate::plain::vector::{
+        HEAD, IP_HEAD, KEY_BLOCK, LONG_BLOCK, PROTOCOL, ROW, SUM_BLOCK, Vector, Work, long_hash,
+    };
     use base::checksum;
     use base::crc32::{MASK_BYTES, Pclmul};
     use base::small_bytes;
@@ -184,6 +198,17 @@ mod avx2 {
         fn hash(self, store: &Store, keys: &[[u8; KEY_BLOCK]; ROW], lens: [u8; ROW]) -> [u64; ROW] {
             // SAFETY: as in `fits`.
             unsafe { hash(store.hash_state(), keys, lens) }
+        }
+
+        #[inline(always)]
+        fn hash_long(
+            self,
+            store: &Store,
+            keys: [&[u8; LONG_BLOCK]; ROW],
+            lens: [u8; ROW],
+        ) -> [u64; ROW] {
+            // SAFETY: as in `fits`.
+            unsafe { long_hash::hash(store.hash_state(), keys, lens) }
         }
 
         #[inline(always)]

@@ -3,14 +3,15 @@
 //! In: a burst as stage 2 leaves it. Out: some of its frames are replies, complete to the checksum;
 //! the others are as they came, for the general stages. Which is which stands in [`Answered`].
 //!
-//! **What is answered here**: gets of one key of at most 32 bytes, alone in their datagrams, over IPv4 without options or
+//! **What is answered here**: gets of one key, alone in their datagrams, over IPv4 without options or
 //! IPv6 without extension headers, behind one VLAN tag at most, with a UDP checksum, from a trusted source; a hit
 //! whose reply fits a datagram, or a miss. A get is `get <key>\r\n`, `mg <key>` with the flags c, f, k, q, s, t and v
-//! (`flags`), or one of the binary protocol's (`form`). Any doubt leaves the frame to the general stages, which also
+//! (`flags`), or one of the binary protocol's (`form`), of a key of at most 32 bytes; or a `get` of a longer one over IPv4
+//! without a tag. Any doubt leaves the frame to the general stages, which also
 //! name every reason to drop one. Nothing that counts or shows requests may see a difference; what cannot be served
 //! here (watchers, `stats detail`, flushed prefixes) turns the fast path off for as long as it is on.
 //!
-//! `gets`, up to four keys, and longer ones are answered behind those (`several`), and behind all gets
+//! `gets` and up to four keys are answered behind those (`several`), and behind all gets
 //! plain `set`s are carried out (`sets`), which have been read when the first one was met (`read_sets`).
 //!
 //! **How**: three steps over rows of four requests, each step two rows behind the one before, so that
@@ -24,7 +25,7 @@
 //! ```
 //!
 //! **Lanes** (`lane`): the steps are compiled for plain `get`s, which are those over IPv4 without a tag; for `get` over
-//! IPv6; for `mg` and for binary gets over IPv4; and once for any of all these. The first request of a burst shows which
+//! IPv6; for `get` of a long key, `mg` and binary gets over IPv4; and once for any of all these. The first request of a burst shows which
 //! lane is walked. Gets that it meets for another lane are answered by a pass of their own afterwards (`others`).
 //!
 //! **Order**: a read never goes before a request of its burst that may change its key (`order`), and no
@@ -46,6 +47,7 @@ mod binary;
 mod line;
 mod fixed;
 mod text;
+mod word;
 mod order;
 mod several;
 mod read_sets;

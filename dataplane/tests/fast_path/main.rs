@@ -242,6 +242,39 @@ fn other_forms_are_answered_before_the_general_stages() {
     }
 }
 
+/// A `get`, a miss and a `set` each of keys that are longer than a block, and of 251 bytes, which no key has. The item of a
+/// key that differs in its last byte alone is another.
+#[test]
+fn so_are_long_keys() {
+    for caps in [TxCaps::default(), TxCaps { ip: true, udp: true }] {
+        let mut worlds =
+            [Manner::Off, Manner::Vector, Manner::Portable].map(|manner| World::new(manner, caps));
+        for len in [33, 40, 63, 64, 65, 96, 97, 200, 249, 250, 251] {
+            let key = |last| format!("{}{last}", "k".repeat(len - 1));
+            for (frame, is_long) in [
+                (set(&key('a'), "value", ""), len <= 250),
+                (set(&key('b'), &"v".repeat(600), " noreply"), len <= 250),
+                (datagram(CLIENT, format!("get {}\r\n", key('a')).as_bytes()), len <= 250),
+                (datagram(CLIENT, format!("get {}\r\n", key('b')).as_bytes()), len <= 250),
+                (datagram(CLIENT, format!("get {}\r\n", key('c')).as_bytes()), len <= 250),
+                (datagram(CLIENT, format!("get {}\x01\r\n", key('a')).as_bytes()), false),
+                (datagram(CLIENT, format!("get {} \r\n", key('a')).as_bytes()), false),
+            ] {
+                let delete = datagram(CLIENT, b"delete nothing\r\n");
+                let [want, fast, portable] = worlds.each_mut().map(|world| {
+                    let before = world.counters.batches.get();
+                    let replies = world.ask(&[frame.clone(), delete.clone()]);
+                    (replies, world.counters.batches.get() - before)
+                });
+                assert!(fast == portable && fast.0 == want.0, "{len}: {:?}", (fast, want));
+                assert_eq!((want.1, fast.1 == 2), (1, is_long), "{len}");
+            }
+        }
+        let [want, fast, portable] = worlds.each_mut().map(World::counted);
+        assert!(fast == want && portable == want);
+    }
+}
+
 #[test]
 fn a_sum_that_is_right_with_no_checksum_is_left() {
     for (v6, vlans) in [(true, &[][..]), (false, &[7]), (false, &[])] {

@@ -17,11 +17,13 @@ pub(crate) struct Random {
     tagged: usize,
     /// Of 40 requests, how many are gets and nothing else.
     calm: usize,
+    /// Of 40 keys, how many are one of those of 33 bytes and more.
+    long: usize,
 }
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { state: seed, others: 2, v6: 1, tagged: 1, calm: 0 }
+        Self { state: seed, others: 2, v6: 1, tagged: 1, calm: 0, long: 0 }
     }
 
     /// What a burst is made of: frames of one kind nearly all, or of several.
@@ -30,6 +32,7 @@ impl Random {
         self.others = shares[self.below(4)];
         (self.v6, self.tagged) = [(1, 1), (1, 1), (10, 5), (40, 1), (0, 40)][self.below(5)];
         self.calm = [0, 0, 30, 38, 40][self.below(5)];
+        self.long = [0, 0, 20, 40][self.below(4)];
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -54,7 +57,7 @@ impl Random {
 
     /// One of few keys, of 1 to 250 bytes.
     pub(crate) fn key(&mut self) -> String {
-        let n = self.below(48);
+        let n = if self.below(40) < self.long { 32 + self.below(16) } else { self.below(48) };
         let len = match n {
             0..40 => 1 + n,
             _ => [63, 64, 100, 128, 200, 249, 250, 251][n - 40],

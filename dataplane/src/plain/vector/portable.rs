@@ -2,7 +2,7 @@
 //!
 //! In and out: as `Vector` has it. Nothing fails.
 
-use super::{HEAD, IP_HEAD, KEY_BLOCK, PROTOCOL, ROW, UDP_LEN, Vector};
+use super::{HEAD, IP_HEAD, KEY_BLOCK, LONG_BLOCK, PROTOCOL, ROW, UDP_LEN, Vector};
 use crate::plain::sum::fold32;
 use base::checksum;
 use base::crc32::{self, MASK_BYTES};
@@ -82,11 +82,18 @@ impl Vector for Portable {
 
     #[inline(always)]
     fn hash(self, store: &Store, keys: &[[u8; KEY_BLOCK]; ROW], lens: [u8; ROW]) -> [u64; ROW] {
-        let mut hashes = [0; ROW];
-        for ((hash, key), len) in hashes.iter_mut().zip(keys).zip(lens) {
-            *hash = key.get(..len.into()).map_or(0, |key| store.hash(key).0);
-        }
-        hashes
+        let [a, b, c, d] = keys;
+        hashes(store, [a, b, c, d], lens)
+    }
+
+    #[inline(always)]
+    fn hash_long(
+        self,
+        store: &Store,
+        keys: [&[u8; LONG_BLOCK]; ROW],
+        lens: [u8; ROW],
+    ) -> [u64; ROW] {
+        hashes(store, keys, lens)
     }
 
     #[inline(always)]
@@ -112,4 +119,13 @@ impl Vector for Portable {
         let (c, d) = (word >> 64 & 0xffff, word >> 80 & 0xffff);
         *parties = (b | a << 32 | d << 64 | c << 80 | u128::from(behind) << 96).to_le_bytes();
     }
+}
+
+#[inline(always)]
+fn hashes<const N: usize>(store: &Store, keys: [&[u8; N]; ROW], lens: [u8; ROW]) -> [u64; ROW] {
+    let mut hashes = [0; ROW];
+    for ((hash, key), len) in hashes.iter_mut().zip(keys).zip(lens) {
+        *hash = key.get(..len.into()).map_or(0, |key| store.hash(key).0);
+    }
+    hashes
 }

@@ -80,6 +80,14 @@ fn check(vector: impl Vector) {
         let want: [u64; ROW] =
             std::array::from_fn(|n| store.hash(&keys[n][..usize::from(lens[n])]).0);
         assert_eq!(vector.hash(&store, &keys, lens), want, "{lens:?}");
+        let long: [&[u8; LONG_BLOCK]; ROW] =
+            std::array::from_fn(|n| bytes[7 * n..].first_chunk().unwrap());
+        let any: [u8; ROW] = std::array::from_fn(|n| bytes[n] % 251);
+        let [first, ..] = any;
+        for lens in [any, lens, [first; ROW], [first, first, 0, 250], [250; ROW]] {
+            let want = std::array::from_fn(|n| store.hash(&long[n][..usize::from(lens[n])]).0);
+            assert_eq!(vector.hash_long(&store, long, lens), want, "{lens:?}");
+        }
         for len in (0..200).chain([599]) {
             let mut to = vec![7; len];
             let sum = vector.copy_and_sum(&mut to, &bytes[1..][..len]);

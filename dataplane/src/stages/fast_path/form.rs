@@ -1,16 +1,19 @@
-//! The forms in which one short key is got: `get`, `mg`, and the binary protocol's gets.
+//! The forms in which one key is got: `get`, of a short key or a long one, `mg`, and the binary protocol's gets, both of a
+//! short one.
 //!
 //! In: a window with a datagram. Out: its form, where its key stands, and how long it is, if it is one such request
 //! and nothing else. What an `mg` or a binary get is to be answered stands in the request, and is read again there.
 //! Nothing fails.
 
 use super::flags::Flags;
+use super::word::long_word_len;
 use crate::plain::requests::{AROUND_KEY, VERB};
 use crate::plain::seal::AROUND_TEXT;
 use crate::plain::vector::{KEY_BLOCK, Vector};
 use crate::plain::window::{L4, TEXT, UDP_LEN, WINDOW, part};
-use memcache::Dialects;
 use memcache::binary::{HEADER_BYTES, REQUEST_MAGIC, opcode};
+use memcache::{Dialects, KEY_MAX_BYTES};
+use std::ops::RangeInclusive;
 
 /// The third byte of the memcached frame header, where [`VERB`] stands.
 pub(super) const FORM_AT: usize = TEXT - 4;
@@ -20,11 +23,17 @@ const META_MASK: u64 = u64::MAX >> 8;
 const BINARY: u64 = u64::from_le_bytes([0, 1, 0, 0, REQUEST_MAGIC, 0, 0, 0]);
 const BINARY_MASK: u64 = u64::MAX >> 24;
 
+/// UDP length of the longest `get` of a short key.
+#[expect(clippy::cast_possible_truncation, reason = "some tens of bytes")]
+const SHORT_MAX: u16 = (AROUND_KEY + KEY_BLOCK) as u16;
+
 /// How a get of one key is written, and is to be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// `get`.
+    /// `get` of a key that a block holds.
     Text,
+    /// `get` of a longer key.
+    Long,
     /// `mg` with flags of one letter.
     Meta,
     /// The binary protocol.
@@ -32,9 +41,9 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// By how the text begins.
+    /// By how the text begins, of a short key.
     #[inline(always)]
-    pub(super) fn of(window: &[u8; WINDOW]) -> Option<Self> {
+    pub(super) fn of_short(window: &[u8; WINDOW]) -> Option<Self> {
         if Self::Text.begins(window) {
             Some(Self::Text)
         } else if Self::Meta.begins(window) {
@@ -44,6 +53,14 @@ impl Form {
         }
     }
 
+    /// By how the text begins, and how long it is.
+    #[inline(always)]
+    pub(super) fn of(window: &[u8; WINDOW]) -> Option<Self> {
+        let form = Self::of_short(window)?;
+        let is_long = u16::from_be_bytes(*part(window, UDP_LEN)) > SHORT_MAX;
+        Some(if form == Self::Text && is_long { Self::Long } else { form })
+    }
+
     /// Whether the text begins like that.
     #[inline(always)]
     pub(super) fn begins(self, window: &[u8; WINDOW]) -> bool {
@@ -51,11 +68,26 @@ impl Form {
         u64::from_le_bytes(*part(window, FORM_AT)) & mask == first
     }
 
+    /// It is the text protocol's `get`.
+    #[inline(always)]
+    pub(super) fn is_text(self) -> bool {
+        matches!(self, Self::Text | Self::Long)
+    }
+
+    /// UDP lengths that it may have.
+    pub(super) fn lengths(self) -> RangeInclusive<u16> {
+        match self {
+            Self::Text => 0..=SHORT_MAX,
+            Self::Long => SHORT_MAX + 1..=u16::MAX,
+            Self::Meta | Self::Binary => 0..=u16::MAX,
+        }
+    }
+
     /// What stands at [`FORM_AT`], where the first number has ones.
     #[inline(always)]
     pub(super) fn beginning(self) -> (u64, u64) {
         match self {
-            Self::Text => (u64::MAX, VERB),
+            Self::Text | Self::Long => (u64::MAX, VERB),
             Self::Meta => (META_MASK, META),
             Self::Binary => (BINARY_MASK, BINARY),
         }
@@ -65,7 +97,7 @@ impl Form {
     #[inline(always)]
     pub(super) fn key_at(self) -> usize {
         TEXT + match self {
-            Self::Text => b"get ".len(),
+            Self::Text | Self::Long => b"get ".len(),
             Self::Meta => b"mg ".len(),
             Self::Binary => HEADER_BYTES,
         }
@@ -93,6 +125,13 @@ impl Form {
                 let is_one = len.wrapping_sub(1) < KEY_BLOCK
                     && *part(window, at + len) == *b"\r\n"
                     && vector.is_word(part(window, at), len);
+                is_one.then_some(len)?
+            }
+            Self::Long => {
+                let len = udp_len.wrapping_sub(AROUND_KEY);
+                let is_one = (KEY_BLOCK + 1..=KEY_MAX_BYTES).contains(&len)
+                    && *part(window, at + len) == *b"\r\n"
+                    && long_word_len(window, at, vector) == len;
                 is_one.then_some(len)?
             }
             Self::Meta => {

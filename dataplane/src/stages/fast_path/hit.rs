@@ -8,12 +8,13 @@
 use super::fixed::Fixed;
 use super::form::Form;
 use super::line::{Digit, Line, TAIL};
+use super::text::put_value;
 use super::{binary, meta};
 use crate::observe::Server;
 use crate::plain::family::{FRAME, Headers};
 use crate::plain::seal::END;
 use crate::plain::sum;
-use crate::plain::vector::{Portable, Vector};
+use crate::plain::vector::{KEY_BLOCK, Portable, Vector};
 use crate::plain::window::{TEXT, UDP_SUM, WINDOW, part, put};
 use base::small_bytes;
 use memcache::text::VALUE_OVERHEAD_BYTES;
@@ -44,11 +45,12 @@ impl<H: Headers> Request<H> {
         vector: impl Vector,
     ) -> Option<u16> {
         let Self { headers, form, key_len, header } = self;
-        if !is_key(headers.window(bytes)?, item, form.key_at(), key_len, vector) {
+        if !is_key(headers.window(bytes)?, item, form, key_len, vector) {
             return None;
         }
         match form {
-            Form::Text => hit::<BY_PORT>(bytes, headers, item, key_len, header, vector),
+            Form::Text => hit::<BY_PORT, false>(bytes, headers, item, key_len, header, vector),
+            Form::Long => hit::<BY_PORT, true>(bytes, headers, item, key_len, header, vector),
             Form::Meta => meta::hit::<BY_PORT>(bytes, headers, item, header, (server, now), vector),
             Form::Binary => {
                 let cas = server.cas_shown(item.cas());
@@ -66,7 +68,7 @@ impl<H: Headers> Request<H> {
     ) -> u16 {
         let Self { headers, form, key_len, header } = self;
         match form {
-            Form::Text => MISS.write::<BY_PORT>(bytes, headers, header, vector),
+            Form::Text | Form::Long => MISS.write::<BY_PORT>(bytes, headers, header, vector),
             Form::Meta => meta::miss::<BY_PORT>(bytes, headers, key_len, header, vector),
             Form::Binary => binary::miss::<BY_PORT>(bytes, headers, key_len, header, vector),
         }
@@ -75,7 +77,7 @@ impl<H: Headers> Request<H> {
 
 /// [`Request::hit`] for a `get`, whose key is the item's.
 #[inline(always)]
-fn hit<const BY_PORT: bool>(
+fn hit<const BY_PORT: bool, const LONG: bool>(
     bytes: &mut [u8; FRAME],
     headers: impl Headers,
     item: &ItemRef<'_>,
@@ -91,28 +93,45 @@ fn hit<const BY_PORT: bool>(
     }
     let line = Line::plain(value.len())?;
     if item.flags() >= 10 {
-        return with_flags::<BY_PORT>(bytes, headers, item, value, header);
+        return with_flags::<BY_PORT, LONG>(bytes, headers, item, value, header);
     }
     let line = line.with_digit(item.flags());
-    Some(write::<BY_PORT>(bytes, headers, (item, value), line, header, vector))
+    Some(write::<BY_PORT, LONG>(bytes, headers, (item, value), line, header, vector))
 }
 
-/// Whether the key `at` there is the item's.
+/// Whether the key of a request is the item's.
 #[inline(always)]
 fn is_key(
     window: &[u8; WINDOW],
     item: &ItemRef<'_>,
-    at: usize,
+    form: Form,
     key_len: u8,
     vector: impl Vector,
 ) -> bool {
-    item.key_len() == key_len && vector.same(item.key_block(), part(window, at), key_len.into())
+    if item.key_len() != key_len {
+        return false;
+    }
+    let (at, len) = (form.key_at(), usize::from(key_len));
+    if form != Form::Long {
+        return vector.same(item.key_block(), part(window, at), len);
+    }
+    let key = item.key();
+    // Whole blocks, and one that ends where the key does.
+    let mut from = 0;
+    while let Some(block) = key.get(from..).and_then(<[u8]>::first_chunk) {
+        if !vector.same(block, part(window, at + from), KEY_BLOCK) {
+            return false;
+        }
+        from += KEY_BLOCK;
+    }
+    key.last_chunk()
+        .is_some_and(|last| vector.same(last, part(window, at + len - KEY_BLOCK), KEY_BLOCK))
 }
 
 /// [`write`] for an item that has flags.
 #[cold]
 #[inline(never)]
-fn with_flags<const BY_PORT: bool>(
+fn with_flags<const BY_PORT: bool, const LONG: bool>(
     bytes: &mut [u8; FRAME],
     headers: impl Headers,
     item: &ItemRef<'_>,
@@ -121,12 +140,12 @@ fn with_flags<const BY_PORT: bool>(
 ) -> Option<u16> {
     let line = Line::with_flags(item.flags(), value.len());
     let line = line.with_digit(0);
-    Some(write::<BY_PORT>(bytes, headers, (item, value), line, header, Portable))
+    Some(write::<BY_PORT, LONG>(bytes, headers, (item, value), line, header, Portable))
 }
 
 /// Writes the reply to a hit over the request.
 #[inline(always)]
-fn write<const BY_PORT: bool>(
+fn write<const BY_PORT: bool, const LONG: bool>(
     bytes: &mut [u8; FRAME],
     headers: impl Headers,
     (item, value): (&ItemRef<'_>, &[u8]),
@@ -138,7 +157,11 @@ fn write<const BY_PORT: bool>(
     let key_len = item.key_len();
     let at = TEXT + b"VALUE ".len() + usize::from(key_len);
     put(window, TEXT, *b"VALUE ");
-    put(window, TEXT + b"VALUE ".len(), *item.key_block());
+    if LONG {
+        put_value(window, TEXT + b"VALUE ".len(), item.key());
+    } else {
+        put(window, TEXT + b"VALUE ".len(), *item.key_block());
+    }
     let (text, text_end) = line.text();
     let line_sum = line.sum();
     put(window, at, text);

@@ -1,4 +1,4 @@
-//! Lanes: gets of one short key, of one form and over headers of one family, for each of which a pass is compiled; and one
+//! Lanes: gets of one key, of one form and over headers of one family, for each of which a pass is compiled; and one
 //! for any of them.
 //!
 //! In: a frame as it came; it is only looked at. Out: its key, and what is known of the source, if it is one for the
@@ -7,7 +7,7 @@
 use super::form::{FORM_AT, Form};
 use crate::plain::family::{FRAME, Family, Headers, V4, V6, window};
 use crate::plain::requests::{Asked, KEY, LOOK, Requests};
-use crate::plain::vector::{KEY_BLOCK, Vector};
+use crate::plain::vector::{KEY_BLOCK, LONG_BLOCK, Vector};
 use crate::plain::window::{L4, UDP_LEN, WINDOW, part};
 use driver_shim::Frame;
 use memcache::Dialects;
@@ -28,6 +28,8 @@ pub(super) trait Lane: Copy {
     const IS_PLAIN: bool = false;
     /// Requests may be of any form.
     const IS_ANY: bool = false;
+    /// Keys are longer than a block.
+    const IS_LONG: bool = false;
 
     /// The headers of all its frames, and the form of all its requests, where they have one.
     const ALL: Option<(Self::Headers, Form)>;
@@ -88,6 +90,16 @@ impl Lane for Plain {
     }
 }
 
+/// `get` of a long key over IPv4.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Long;
+
+impl Lane for Long {
+    type Headers = V4;
+    const IS_LONG: bool = true;
+    const ALL: Option<(V4, Form)> = Some((V4, Form::Long));
+}
+
 /// `get` over IPv6.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OverV6;
@@ -115,7 +127,7 @@ impl Lane for Binary {
     const ALL: Option<(V4, Form)> = Some((V4, Form::Binary));
 }
 
-/// Any form over any headers.
+/// Any form of a short key over any headers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Any;
 
@@ -131,8 +143,16 @@ impl Lane for Any {
 
     #[inline(always)]
     fn form(window: &[u8; WINDOW]) -> Option<Form> {
-        Form::of(window)
+        Form::of_short(window)
     }
+}
+
+/// A block that begins with the key of a frame that [`Lane::read`] has read, and holds any.
+#[inline(always)]
+pub(super) fn long_key<L: Lane>(frame: &Frame) -> Option<&[u8; LONG_BLOCK]> {
+    let bytes = frame.window::<FRAME>()?;
+    let window = window(bytes, L::headers(bytes)?)?;
+    Some(part(window, L::form(window)?.key_at()))
 }
 
 /// The headers of a frame and the form of its request, as far as its first bytes show them.
@@ -153,6 +173,9 @@ pub(super) struct Beginning {
     request_at: usize,
     mask: u64,
     first: u64,
+    /// UDP's length stands there, and is none below the first number and none above the second.
+    length_at: usize,
+    lengths: (u16, u16),
 }
 
 impl Beginning {
@@ -164,6 +187,8 @@ impl Beginning {
             request_at: family.shift() + FORM_AT,
             mask,
             first,
+            length_at: family.shift() + UDP_LEN,
+            lengths: form.lengths().into_inner(),
         }
     }
 
@@ -171,10 +196,12 @@ impl Beginning {
     #[inline(always)]
     pub(super) fn is_of(self, frame: &Frame) -> bool {
         let (at, plain) = self.plain;
+        let (least, most) = self.lengths;
         frame.window::<FRAME>().is_some_and(|bytes| {
             *part(bytes, 12) == self.ether_type
                 && *part(bytes, at) == [plain]
                 && u64::from_le_bytes(*part(bytes, self.request_at)) & self.mask == self.first
+                && (least..=most).contains(&u16::from_be_bytes(*part(bytes, self.length_at)))
         })
     }
 }

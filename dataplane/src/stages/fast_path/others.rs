@@ -9,7 +9,7 @@
 
 use super::Pass;
 use super::form::Form;
-use super::lane::{self, Any, Beginning, Binary, Kind, Meta, OverV6, PLAIN, Plain};
+use super::lane::{self, Any, Beginning, Binary, Kind, Long, Meta, OverV6, PLAIN, Plain};
 use super::read_sets::SetsRead;
 use super::totals::{Totals, next_of};
 use crate::plain::Manner;
@@ -60,6 +60,7 @@ impl Pass<'_, '_> {
         (self.read, self.far) = (0, 0);
         match kind {
             PLAIN => self.walk::<Plain, SOME, BY_PORT>(sets, manner),
+            (Family::V4, Form::Long) => self.walk::<Long, SOME, BY_PORT>(sets, manner),
             (Family::V6, Form::Text) => self.walk::<OverV6, SOME, BY_PORT>(sets, manner),
             (Family::V4, Form::Meta) => self.walk::<Meta, SOME, BY_PORT>(sets, manner),
             (Family::V4, Form::Binary) => self.walk::<Binary, SOME, BY_PORT>(sets, manner),

@@ -3,12 +3,12 @@
 //! In: frames as they came. Out: their lanes, and their index buckets on the way to the cache. Frames
 //! are only looked at.
 
-use super::lane::Lane;
+use super::lane::{self, Lane};
 use super::read_sets::SetsRead;
 use super::totals::{Totals, next_of};
 use super::{Pass, left_of};
 use crate::plain::Manner;
-use crate::plain::vector::{KEY_BLOCK, ROW, Vector};
+use crate::plain::vector::{KEY_BLOCK, LONG_BLOCK, ROW, Vector};
 use store::KeyHash;
 
 impl Pass<'_, '_> {
@@ -22,6 +22,7 @@ impl Pass<'_, '_> {
         vector: impl Vector,
     ) -> usize {
         let mut keys = [[0; KEY_BLOCK]; ROW];
+        let mut long_keys = [&[0; LONG_BLOCK]; ROW];
         let (mut lens, mut headers) = ([0; ROW], [0; ROW]);
         let (mut read, mut left) = (0, 0);
         let first = if SOME { 0 } else { row * ROW };
@@ -46,10 +47,19 @@ impl Pass<'_, '_> {
                 left |= 1u64 << at;
                 continue;
             };
-            keys[n] = *key;
+            if L::IS_LONG {
+                long_keys[n] = lane::long_key::<L>(frame).unwrap_or(&[0; LONG_BLOCK]);
+            } else {
+                keys[n] = *key;
+            }
             (lens[n], headers[n]) = (asked.key_len, asked.header);
             read |= 1 << n;
         }
+        // While the frames are borrowed, which have these keys.
+        let long_hashes = match self.guard.store() {
+            store if L::IS_LONG => vector.hash_long(store, long_keys, lens),
+            _ => [0; ROW],
+        };
         if left != 0 {
             if SOME {
                 self.note_left(left, (&mut *sets, manner));
@@ -62,7 +72,7 @@ impl Pass<'_, '_> {
             }
         }
         let store = self.guard.store();
-        let hashes = vector.hash(store, &keys, lens);
+        let hashes = if L::IS_LONG { long_hashes } else { vector.hash(store, &keys, lens) };
         for (n, hash) in hashes.into_iter().enumerate() {
             if self.order.holds_back(hash) {
                 read &= !(1 << n);

@@ -6,9 +6,11 @@
 
 use super::set_line::{self, Set};
 use super::totals::next_of;
+use super::word::hash_long;
 use crate::plain::Manner;
 use crate::plain::requests::Requests;
-use crate::plain::vector::{KEY_BLOCK, ROW, Vector, Work};
+use crate::plain::vector::{LONG_BLOCK, ROW, Vector, Work};
+use crate::plain::window::part;
 use driver_shim::{BURST_MAX, Frame, Region};
 use store::{KeyHash, Store};
 
@@ -93,7 +95,7 @@ impl Work for Reading<'_> {
         let Self { burst, from, region, requests, store, asked } = self;
         let item_max_bytes = store.config().item_max_bytes;
         let (mut rows, _) = asked.as_chunks_mut::<ROW>();
-        let (mut keys, mut lens) = ([[0; KEY_BLOCK]; ROW], [1; ROW]);
+        let (mut keys, mut lens) = ([&[0; LONG_BLOCK]; ROW], [1; ROW]);
         let (mut frames, mut found) = (0, 0);
         for (n, frame) in burst.iter().enumerate().take(BURST_MAX).skip(from) {
             let Some(row) = rows.first_mut() else { break };
@@ -102,17 +104,17 @@ impl Work for Reading<'_> {
                 continue;
             }
             let Some(key) = requests.set((n, frame), item_max_bytes, vector, set) else { continue };
-            (keys[found % ROW], lens[found % ROW]) = (*key, set.key_len);
+            (keys[found % ROW], lens[found % ROW]) = (key, set.key_len);
             frames |= 1 << n;
             found += 1;
             if found == ROW {
-                hash(row, &keys, lens, store, vector);
+                hash(row, keys, lens, store, vector);
                 rows = rows.get_mut(1..).unwrap_or_default();
                 found = 0;
             }
         }
         if let Some(row) = rows.first_mut().and_then(|row| row.get_mut(..found)) {
-            hash(row, &keys, lens, store, vector);
+            hash(row, keys, lens, store, vector);
         }
         frames
     }
@@ -122,12 +124,18 @@ impl Work for Reading<'_> {
 #[inline(always)]
 fn hash(
     row: &mut [Set],
-    keys: &[[u8; KEY_BLOCK]; ROW],
+    keys: [&[u8; LONG_BLOCK]; ROW],
     lens: [u8; ROW],
     store: &Store,
     vector: impl Vector,
 ) {
-    for (set, hash) in row.iter_mut().zip(vector.hash(store, keys, lens)) {
+    // None has a bit of a block's length, or of more.
+    let hashes = if u32::from_le_bytes(lens) & 0xe0e0_e0e0 == 0 {
+        vector.hash(store, &keys.map(|key| *part(key, 0)), lens)
+    } else {
+        hash_long(store, keys, lens, vector)
+    };
+    for (set, hash) in row.iter_mut().zip(hashes) {
         store.prefetch_change(KeyHash(hash));
         set.hash = hash;
     }

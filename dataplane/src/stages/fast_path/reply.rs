@@ -49,9 +49,9 @@ impl Pass<'_, '_> {
             let Some(headers) = L::headers(frame.bytes) else { continue };
             let Some(window) = headers.window(frame.bytes) else { continue };
             let Some(form) = L::form(window) else { continue };
-            let is_strict = form != Form::Text;
+            let is_strict = !form.is_text();
             let keys_len = match form {
-                Form::Text => key_len.into(),
+                Form::Text | Form::Long => key_len.into(),
                 _ => (Form::text_len(window) as u64).saturating_sub(AROUND_KEY),
             };
             let request = Request { headers, form, key_len, header };

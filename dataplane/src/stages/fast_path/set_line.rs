@@ -4,12 +4,13 @@
 //! what is known of the source. What a frame must have to be taken is what a plain `get` must have, and a
 //! line of one blank between its words. Checksums are verified here, unless the port has.
 
+use super::word::long_word_len;
 use crate::plain::datagram::sums_hold;
 use crate::plain::family::{FRAME, V4, window};
 use crate::plain::requests::Requests;
 use crate::plain::seal::AROUND_TEXT;
 use crate::plain::sum::fold32;
-use crate::plain::vector::{KEY_BLOCK, Vector};
+use crate::plain::vector::{KEY_BLOCK, LONG_BLOCK, Vector};
 use crate::plain::window::{ADDRESSES, L4, TEXT, WINDOW, part};
 use driver_shim::Frame;
 use store::SUM_KEPT_MIN_BYTES;
@@ -69,7 +70,7 @@ fn is_set(window: &[u8; WINDOW]) -> bool {
 
 impl Requests {
     /// Whether frame `n` is a plain `set` of a value of at most `item_max_bytes`: writes what it is, but for the
-    /// hash, and returns its key.
+    /// hash, and returns a block that begins with its key.
     #[inline(always)]
     pub(super) fn set<'f>(
         &mut self,
@@ -77,14 +78,17 @@ impl Requests {
         item_max_bytes: usize,
         vector: impl Vector,
         set: &mut Set,
-    ) -> Option<&'f [u8; KEY_BLOCK]> {
+    ) -> Option<&'f [u8; LONG_BLOCK]> {
         let Some(window) = window_of(frame).filter(|window| is_set(window)) else {
             return other();
         };
         let Some(udp_len) = self.head(frame, part(window, 0), vector) else { return other() };
         let end = L4 + udp_len;
         let key = part(window, KEY);
-        let key_len = vector.word_len(key);
+        let key_len = match vector.word_len(part(window, KEY)) {
+            KEY_BLOCK => long_word_len(window, KEY, vector),
+            len => len,
+        };
         let Some(line) = Numbers::read(window, KEY + key_len, vector) else { return other() };
         let value_at = line.end;
         let fits = key_len > 0
@@ -130,7 +134,7 @@ impl Requests {
 /// No plain `set`: seldom, so that the compiler lays out the code for those that are one.
 #[cold]
 #[inline(never)]
-fn other<'f>() -> Option<&'f [u8; KEY_BLOCK]> {
+fn other<'f>() -> Option<&'f [u8; LONG_BLOCK]> {
     None
 }
 

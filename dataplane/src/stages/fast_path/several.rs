@@ -1,4 +1,4 @@
-//! `get` of several keys or of a long one, and `gets`, in loops of their own behind those of plain gets.
+//! `get` of several keys, and `gets`, in loops of their own behind those of plain gets.
 //!
 //! In: frames that are no plain gets, as they came. Out: those that get up to four keys, which
 //! begin in a frame's first 256 bytes, and for nothing else, are replies; the others are left. What a frame must
@@ -11,6 +11,7 @@ use super::line::Line;
 use super::order::Order;
 use super::text::seal;
 use super::totals::{Totals, next_of};
+use super::word::{hash_long, long_word_len};
 use crate::observe::Observer;
 use crate::plain::datagram::sums_hold;
 use crate::plain::family::{FRAME, Headers, V4, finish};
@@ -20,8 +21,8 @@ use crate::plain::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
 use crate::plain::window::{ADDRESSES, L4, TEXT, WINDOW, part, put};
 use base::small_bytes;
 use driver_shim::{BURST_MAX, Frame, Region};
+use memcache::Dialects;
 use memcache::text::VALUE_OVERHEAD_BYTES;
-use memcache::{Dialects, KEY_MAX_BYTES};
 use store::{Fetched, Guard, ItemRef, KeyHash, Liveness};
 use wire::udp_frame::PAYLOAD_MAX_BYTES;
 
@@ -143,21 +144,6 @@ impl Requests {
     }
 }
 
-/// How many bytes from `at` on come before the first blank or control character. 0: more than a key may
-/// have.
-#[inline(always)]
-fn long_word_len(window: &[u8; WINDOW], at: usize, vector: impl Vector) -> usize {
-    let mut len = 0;
-    while len <= KEY_MAX_BYTES {
-        let more = vector.word_len(part(window, at + len));
-        len += more;
-        if more < KEY_BLOCK {
-            break;
-        }
-    }
-    if len <= KEY_MAX_BYTES { len } else { 0 }
-}
-
 /// The pass over what the plain pass has left of a burst.
 pub(super) struct Rest<'p, 'g, const BY_PORT: bool> {
     pub(super) burst: &'p mut [Frame],
@@ -222,13 +208,7 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
             let store = self.guard.store();
             asked.frame = u8::try_from(n).unwrap_or(u8::MAX);
             asked.hash = if asked.has_long {
-                let mut hashes = [0; ROW];
-                for (n, hash) in hashes[..asked.n_keys()].iter_mut().enumerate() {
-                    let at = usize::from(asked.at[n]);
-                    let key = window.get(at..at + usize::from(asked.len[n]));
-                    *hash = store.hash(key.unwrap_or_default()).0;
-                }
-                hashes
+                hash_long(store, asked.at.map(|at| part(window, at.into())), asked.len, vector)
             } else {
                 let mut keys = [[0; KEY_BLOCK]; ROW];
                 for (key, at) in keys.iter_mut().zip(asked.at) {
