@@ -155,22 +155,56 @@ fn huge_free_of(dir: &Path) -> u64 {
     number(&dir.join("hugepages/hugepages-2048kB/free_hugepages")).unwrap_or(0) * (2 << 20)
 }
 
-/// What the tightest limit among this process's control group (version 2) and its ancestors leaves.
-/// Cached file pages count as free: the kernel drops them first.
-fn group_room(root: &Path) -> Option<u64> {
-    let text = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    let own = text.lines().find_map(|l| l.strip_prefix("0::/"))?;
-    let mount = root.join("sys/fs/cgroup");
-    let own = mount.join(own);
-    own.ancestors().take_while(|dir| dir.starts_with(&mount)).filter_map(room_below).min()
+/// How a version of control groups says what memory a group may have and has.
+struct GroupFiles {
+    mount: &'static str,
+    limit: &'static str,
+    used: &'static str,
+    /// In `memory.stat`: file pages that the kernel drops first.
+    cached: &'static str,
 }
 
-fn room_below(dir: &Path) -> Option<u64> {
-    let max = number(&dir.join("memory.max"))?; // "max" is no number: no limit
-    let used = number(&dir.join("memory.current"))?;
-    let stat = fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
-    let cached = stat.lines().find_map(|l| l.strip_prefix("inactive_file ")?.parse().ok());
-    Some(max.saturating_sub(used.saturating_sub(cached.unwrap_or(0))))
+const GROUPS_V2: GroupFiles = GroupFiles {
+    mount: "sys/fs/cgroup",
+    limit: "memory.max",
+    used: "memory.current",
+    cached: "inactive_file ",
+};
+const GROUPS_V1: GroupFiles = GroupFiles {
+    mount: "sys/fs/cgroup/memory",
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    cached: "total_inactive_file ",
+};
+
+/// What the tightest limit among this process's control group and its ancestors leaves. Cached file pages count
+/// as free: the kernel drops them first.
+fn group_room(root: &Path) -> Option<u64> {
+    let text = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    // A line is HIERARCHY:CONTROLLERS:PATH; version 2 has the hierarchy 0 and no controllers.
+    let lines = text.lines().filter_map(|line| line.split_once(':')?.1.split_once(":/"));
+    let groups = lines.filter_map(|(controllers, path)| match controllers {
+        "" => Some((GROUPS_V2, path)),
+        all => all.split(',').any(|one| one == "memory").then_some((GROUPS_V1, path)),
+    });
+    let room = |(files, path): (GroupFiles, &str)| {
+        let mount = root.join(files.mount);
+        let own = mount.join(path);
+        let dirs = own.ancestors().take_while(|dir| dir.starts_with(&mount));
+        dirs.filter_map(|dir| files.room_below(dir)).min()
+    };
+    groups.filter_map(room).min()
+}
+
+impl GroupFiles {
+    fn room_below(&self, dir: &Path) -> Option<u64> {
+        // "max" is no number: no limit.
+        let max = number(&dir.join(self.limit))?;
+        let used = number(&dir.join(self.used))?;
+        let stat = fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
+        let cached = stat.lines().find_map(|l| l.strip_prefix(self.cached)?.parse().ok());
+        Some(max.saturating_sub(used.saturating_sub(cached.unwrap_or(0))))
+    }
 }
 
 fn number(path: &Path) -> Option<u64> {
@@ -272,6 +306,27 @@ pub(crate) mod tests {
                 ("sys/fs/cgroup/a/memory.max", "1000\n"),
                 ("sys/fs/cgroup/a/memory.current", "300\n"),
                 ("sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 100\n"),
+            ],
+        );
+        assert_eq!(group_room(&t.0), Some(800));
+    }
+
+    #[test]
+    fn so_is_one_of_version_1() {
+        let t = Tree::new(
+            "groups-v1",
+            &[
+                ("proc/self/cgroup", "9:cpu,cpuacct:/x\n5:memory:/a/b\n1:name=systemd:/c\n"),
+                ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+                ("sys/fs/cgroup/memory/memory.usage_in_bytes", "5000\n"),
+                ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1000\n"),
+                ("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "300\n"),
+                (
+                    "sys/fs/cgroup/memory/a/memory.stat",
+                    "inactive_file 7\ntotal_inactive_file 100\n",
+                ),
+                ("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "2000\n"),
+                ("sys/fs/cgroup/memory/a/b/memory.usage_in_bytes", "300\n"),
             ],
         );
         assert_eq!(group_room(&t.0), Some(800));

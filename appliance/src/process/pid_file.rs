@@ -35,6 +35,10 @@ impl PidFile {
         beside.push(".tmp");
         fs::write(&beside, own())
             .and_then(|()| fs::rename(&beside, path))
+            .inspect_err(|_| {
+                // What a full disk took of it.
+                let _ = fs::remove_file(&beside);
+            })
             .map_err(|source| PidFileError { path: path.to_owned(), source })?;
         Ok(Self(path.to_owned()))
     }

@@ -1,7 +1,7 @@
 //! The store's clock: whole seconds, moved on by housekeeping, so that no look-up makes a system call.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Longest exptime that counts from now; a larger one is absolute Unix time (protocol.txt).
 const RELATIVE_MAX_SECONDS: i64 = 60 * 60 * 24 * 30;
@@ -30,15 +30,18 @@ impl Clock {
         Self::starting_at(START_SECONDS)
     }
 
-    /// A clock that goes on from this reading.
+    /// A clock that goes on from this reading. It moves on when Unix time does, so that a reading and the second of
+    /// Unix time say all of one another, and clocks that go on from one another lose no part of a second.
     pub(super) fn starting_at(reading: u32) -> Self {
         let reading = reading.max(START_SECONDS);
+        let (unix, started) = (unix_time(), Instant::now());
+        let into_second = Duration::from_nanos(unix.subsec_nanos().into());
         Self {
             now: AtomicU32::new(reading),
             skipped: AtomicU32::new(0),
-            started: Instant::now(),
+            started: started.checked_sub(into_second).unwrap_or(started),
             started_at: reading,
-            zero_unix: i64::try_from(unix_seconds()).unwrap_or(i64::MAX) - i64::from(reading),
+            zero_unix: i64::try_from(unix.as_secs()).unwrap_or(i64::MAX) - i64::from(reading),
         }
     }
 
@@ -108,9 +111,14 @@ impl Clock {
     }
 }
 
-/// The system's time of day: seconds since 1970.
+/// The system's time of day, since 1970.
+fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The same in whole seconds.
 pub(super) fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+    unix_time().as_secs()
 }
 
 #[cfg(test)]
@@ -143,5 +151,21 @@ mod tests {
         let in_five = i64::try_from(unix_seconds()).unwrap() + 5;
         assert!((1004..=1005).contains(&c.expiry(in_five)), "absolute times are today's");
         assert_eq!(Clock::starting_at(0).now(), START_SECONDS);
+    }
+
+    /// Over starts that each have a part of a second.
+    #[test]
+    fn no_time_is_lost_from_one_clock_to_the_next() {
+        let begun = unix_seconds();
+        let mut c = Clock::starting_at(1000);
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(300));
+            c.tick();
+            let closed_at = unix_seconds();
+            let down = u32::try_from(unix_seconds() - closed_at).unwrap();
+            c = Clock::starting_at(c.now() + down);
+        }
+        let passed = u32::try_from(unix_seconds() - begun).unwrap();
+        assert!(c.now().abs_diff(1000 + passed) <= 1, "{} {passed}", c.now());
     }
 }
