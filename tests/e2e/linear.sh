@@ -22,7 +22,7 @@ counting=get,gat,set,add,delete,incr,decr,ma,touch
 flushing=get,get,gets,gat,gats,set,add,replace,cas,delete,touch,flush-all
 # So few changes of so many keys that items expire before they are stored again.
 reading=get,get,get,get,get,get,get,get,get,get,get,get,get,get,get,get,gat,touch,set,add,delete
-few_changes=(--keys 10000 --operations 400000 --expire --verbs)
+few_changes=(--keys 50000 --operations 800000 --expire --late 2 --verbs)
 
 # judged NAME SERVER ARGS...: passes when every history is linearizable.
 judged() {

@@ -32,6 +32,8 @@ enum Fault {
     SlowFlush,
     /// Nothing expires.
     NoExpiry,
+    /// Items expire after half of a second, however long they were to stay.
+    EarlyExpiry,
 }
 
 #[derive(Debug, Default)]
@@ -55,10 +57,12 @@ impl Store {
         }
     }
 
-    fn expires(&mut self, key: &str, exptime: &str) {
+    fn expires(&mut self, key: &str, exptime: &str, fault: Fault) {
         match exptime.parse() {
             Ok(seconds @ 1..) => {
-                self.expire.insert(key.to_owned(), Instant::now() + Duration::from_secs(seconds));
+                let early = fault == Fault::EarlyExpiry && seconds < 60;
+                let after = if early { 500 } else { 1000 * seconds };
+                self.expire.insert(key.to_owned(), Instant::now() + Duration::from_millis(after));
             }
             _ => _ = self.expire.remove(key),
         }
@@ -126,7 +130,7 @@ fn serve(stream: TcpStream, store: &Mutex<Store>, fault: Fault, slow: bool) {
                     late = Some(block);
                 } else {
                     s.put(&key, block, words[2].clone(), fault == Fault::SameId);
-                    s.expires(&key, &words[3]);
+                    s.expires(&key, &words[3], fault);
                 }
                 "STORED".into()
             }
@@ -139,11 +143,11 @@ fn serve(stream: TcpStream, store: &Mutex<Store>, fault: Fault, slow: bool) {
                     s = store.lock().unwrap();
                 }
                 s.put(&key, block, words[2].clone(), false);
-                s.expires(&key, &words[3]);
+                s.expires(&key, &words[3], fault);
                 "STORED".into()
             }
             ("touch", Some(_)) => {
-                s.expires(&key, &words[2]);
+                s.expires(&key, &words[2], fault);
                 "TOUCHED".into()
             }
             ("flush_all", _) => {
@@ -274,7 +278,9 @@ fn a_right_server_passes_a_mixed_contended_history() {
 
 #[test]
 fn expiry_is_seen_and_its_lack() {
-    for (fault, right) in [(Fault::None, true), (Fault::NoExpiry, false)] {
+    for (fault, right) in
+        [(Fault::None, true), (Fault::NoExpiry, false), (Fault::EarlyExpiry, false)]
+    {
         let history = long_history(fault);
         let passes = |ops: &Vec<Op>| check(ops, BUDGET) == Verdict::Linearizable;
         assert_eq!(history.iter().all(passes), right, "{fault:?}");

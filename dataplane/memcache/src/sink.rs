@@ -136,11 +136,11 @@ impl<'a> Buffer<'a> {
             }
         }
         // With the end of the reply, and a value's other parts, so that it need not grow for those.
-        let whole = match self.limit_bytes {
-            usize::MAX => 0,
-            limit => limit.saturating_sub(self.put_bytes()),
+        let rest = match self.limit_bytes {
+            usize::MAX => BESIDE_VALUE_BYTES,
+            limit => limit.saturating_sub(self.put_bytes().saturating_add(bytes.len())),
         };
-        let most = whole.max(bytes.len().saturating_add(BESIDE_VALUE_BYTES));
+        let most = bytes.len().saturating_add(rest.max(tail.len()));
         if self.lost || self.bytes.try_reserve_exact(most).is_err() {
             self.lost = true;
             return;
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_value_in_parts_takes_no_more_than_was_asked_for() {
-        let parts = [vec![b'v'; 2 * LONG_BYTES], vec![b'v'; 2 * LONG_BYTES], vec![b'v'; 5_000]];
+        let parts = [2, 2, 3].map(|n| vec![b'v'; n * LONG_BYTES]);
         let len = parts.iter().map(Vec::len).sum::<usize>();
         let mut bytes = Vec::new();
         let mut out = Buffer::new(&mut bytes, 10).limited_to(10);

@@ -40,8 +40,8 @@ pub struct Next {
 pub struct Mix {
     verbs: Vec<Verb>,
     flushes: Vec<Verb>,
-    /// Expiry times may pass.
-    expires: bool,
+    /// Expiry times may pass: the shortest, in seconds.
+    shortest: Option<u32>,
     rng: Xoshiro256PlusPlus,
     client: u32,
     stored: u64,
@@ -52,26 +52,33 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// Requests of `client` for `keys` keys, with the verbs given; none may be empty. Items may expire soon.
-    pub fn new(verbs: Vec<Verb>, keys: usize, expires: bool, client: u32, seed: u64) -> Self {
+    /// Requests of `client` for `keys` keys, with the verbs given; none may be empty. With a `shortest` time, items
+    /// may expire after as many seconds, or somewhat more.
+    pub fn new(
+        verbs: Vec<Verb>,
+        keys: usize,
+        shortest: Option<u32>,
+        client: u32,
+        seed: u64,
+    ) -> Self {
         let seed = crate::workload::mix(seed ^ crate::workload::mix(u64::from(client)));
         let rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let (flushes, verbs) = verbs.into_iter().partition(|verb| verb.is_flush());
         let ids = vec![None; keys];
-        Self { verbs, flushes, expires, rng, client, stored: 0, ids, then: None }
+        Self { verbs, flushes, shortest, rng, client, stored: 0, ids, then: None }
     }
 
     /// The next request.
     pub fn next_call(&mut self) -> Next {
         let (key, verb, call) = self.next_of_a_key();
         // Some end in the history, some must not.
-        let soon = |rng: &mut Xoshiro256PlusPlus| [1, 2, 8].choose(rng).copied().unwrap_or(1);
-        let exptime = match verb {
-            _ if verb.sets_exptime() && self.expires && self.rng.random() => soon(&mut self.rng),
-            _ if verb.sets_exptime() => LONG,
-            _ if verb.stores_exptime() && self.expires && self.rng.random_ratio(1, 4) => {
-                soon(&mut self.rng)
+        let often = if verb.sets_exptime() { 2 } else { 4 };
+        let says = verb.sets_exptime() || verb.stores_exptime();
+        let exptime = match self.shortest {
+            Some(shortest) if says && self.rng.random_ratio(1, often) => {
+                shortest + 3 * u32::from(self.rng.random_ratio(1, 3))
             }
+            _ if verb.sets_exptime() => LONG,
             _ => 0,
         };
         Next { key, verb, call, exptime }

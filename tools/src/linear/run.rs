@@ -31,7 +31,7 @@ pub struct Config {
     pub operations: u64,
     /// The verbs, each alike likely; reads a little more, and flushes far less.
     pub verbs: Vec<Verb>,
-    /// Items are stored and touched for a second or two, too.
+    /// Items are stored and touched for some seconds, too.
     pub expires: bool,
     /// How late the server's clock may be.
     pub late: Duration,
@@ -45,6 +45,13 @@ impl Config {
     /// The key's name, its number given.
     pub fn key(&self, n: usize) -> String {
         format!("linear:{n}")
+    }
+
+    /// The shortest time in seconds that items are stored for, if they are to expire: so long that none of them is gone
+    /// at once, however late the server's clock may be.
+    fn shortest(&self) -> Option<u32> {
+        let seconds = u32::try_from(self.late.as_secs()).unwrap_or(u32::MAX);
+        self.expires.then(|| seconds.saturating_add(2))
     }
 
     /// When the item goes by itself after a request that was under way so long.
@@ -157,7 +164,7 @@ fn one_client(
     let is_udp = number >= config.tcp_clients;
     // Over UDP a flush is refused.
     let verbs = config.verbs.iter().copied().filter(|verb| !(is_udp && verb.is_flush()));
-    let mut mix = Mix::new(verbs.collect(), config.keys, config.expires, number, config.seed);
+    let mut mix = Mix::new(verbs.collect(), config.keys, config.shortest(), number, config.seed);
     let clients = config.tcp_clients + config.udp_clients;
     let now = || u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let mut process = number;

@@ -28,7 +28,7 @@ const UNCHARGED_BYTES: usize = RESERVE_BYTES - SMALL_BYTES;
 /// What a connection must read or send in that time, while others wait for the memory that it
 /// holds.
 const PROGRESS_BYTES: usize = 64 << 10;
-/// What of this must have left the kernel: a client's kernel acknowledges it in steps of up to 64 KB.
+/// What of this must have left the kernel: a client's kernel acknowledges it in steps, mostly of up to 64 KB.
 const TAKEN_BYTES: usize = 30_000;
 const PROGRESS_TIME: Duration = Duration::from_secs(1);
 /// The most that is moved in one turn of what has to wait: then others have theirs, and the runtime looks for what has

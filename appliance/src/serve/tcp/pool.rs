@@ -226,7 +226,7 @@ impl Charge<'_> {
     }
 
     /// Whether who holds it is to give it up, if slow: others wait, or one was refused or did with less in the last two
-    /// seconds. For each of those one holder of a lane is asked to.
+    /// seconds, which is said to one holder of its lane.
     pub(super) fn must_yield(&self) -> bool {
         if self.lane.waiting.load(Ordering::Relaxed) > 0 {
             return true;
