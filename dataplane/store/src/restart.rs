@@ -292,7 +292,8 @@ impl Store {
 
     /// Goes on where `saved` ended, with what lies in the pages; says with how many items.
     fn take_up(&mut self, saved: &Saved, now: u32) -> Result<u64, Broken> {
-        self.clock = Clock::starting_at(now);
+        // The file was looked at a while ago.
+        self.clock = Clock::starting_at(saved.clock_now().unwrap_or(now));
         self.cas = AtomicU64::new(saved.state.cas.get());
         self.flushed = Flushed::new(saved.state.flushed.get(), saved.state.flush_due.get());
         self.flush_when_due();
@@ -367,6 +368,8 @@ impl Store {
         while store.prefixes.in_use() {
             store.sweep();
         }
+        // That took a while.
+        store.clock.tick();
         let (flushed, flush_due) = store.flushed.parts();
         let shape =
             Shape { n_pages: store.slabs.n_pages() as usize, sizes: store.slabs.sizes().into() };

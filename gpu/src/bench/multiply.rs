@@ -73,7 +73,7 @@ impl Multiply {
         done.map(|()| new)
     }
 
-    /// Has each thread go through its elements so many times, from the next [`Self::begin`] on.
+    /// Has each thread multiply as many elements as it has so many times, from the next [`Self::begin`] on.
     pub fn repeat(&mut self, passes: u32) {
         self.passes = passes.max(1);
     }
@@ -151,9 +151,11 @@ mod tests {
         for per_launch in [5, 2, 1] {
             let mut task = Multiply::new(&card, 5, 2, true).unwrap();
             assert!(task.end().is_err(), "nothing was multiplied");
-            task.repeat(2);
-            task.begin(per_launch).unwrap();
-            task.end().unwrap();
+            for passes in [1, 3] {
+                task.repeat(passes);
+                task.begin(per_launch).unwrap();
+                task.end().unwrap();
+            }
         }
     }
 }

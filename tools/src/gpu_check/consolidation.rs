@@ -32,10 +32,13 @@ const TASK_TINY: Duration = Duration::from_millis(10);
 const THREADS: u32 = 1024;
 /// Blocks of the other task, for each multiprocessor: several times what runs at once.
 const BLOCKS_PER_SM: u32 = 16;
-/// Elements of a vector, so that no cache has it.
+/// Elements of a vector, so that no cache has it. A task goes through all of it, in launches of whatever size.
 const ELEMENTS: u32 = 1 << 24;
 /// Launches of a task: from one on, each time four times as many.
 const LAUNCHES_MAX: u32 = 256;
+/// Multiprocessors that a kernel that stays may fill: it has registers of each that it is on, and one of a task's blocks
+/// takes nearly all of one.
+const GRID: u32 = 8;
 /// Requests of a batch: the paper's window.
 const BATCH: usize = 256;
 /// Longest time for a task.
@@ -85,13 +88,17 @@ struct Other {
     background: bool,
 }
 
+/// When a task began and ended.
+type Span = (Instant, Instant);
+/// When each batch was due, and how many microseconds its requests waited, on average.
+type Waits = Vec<(Instant, f64)>;
+
 /// What is measured of one size of launches.
 struct Measured {
-    /// When the task began and ended.
-    span: (Instant, Instant),
+    span: Span,
+    /// What the task takes without GETs.
     alone: Duration,
-    /// When each batch was due, and how many microseconds its requests waited, on average.
-    waits: Vec<(Instant, f64)>,
+    waits: Waits,
 }
 
 /// Both tasks, with and without a priority, beside `per_s` GETs a second.
@@ -101,6 +108,7 @@ struct Measured {
 pub fn run(lab: &mut Lab, per_s: f64, extent: Extent, report: &mut Report) -> Result<()> {
     let filling = BLOCKS_PER_SM * lab.multiprocessors();
     let mut rows = Cases::new("consolidation", report);
+    lab.hold_grid_to(GRID);
     for how in [(Mode::Graph, IndexKind::SetAssoc), (Mode::Persistent, IndexKind::SetAssoc)] {
         let full = Case::full(lab, how, extent);
         let case = Case { workers: 1, batch: extent.pick(BATCH, 32), ..full };
@@ -115,6 +123,7 @@ pub fn run(lab: &mut Lab, per_s: f64, extent: Extent, report: &mut Report) -> Re
             }
         }
     }
+    lab.hold_grid_to(u32::MAX);
     rows.end()
 }
 
@@ -135,14 +144,18 @@ fn beside(
     let gap = Duration::from_secs_f64(case.batch as f64 / per_s);
     let mut go = || {
         let one = fed.first_mut().ok_or("no engine")?;
-        // The second time, when caches and clocks are warm.
-        alone(&mut task, other.blocks)?;
-        let once = alone(&mut task, other.blocks)?.as_nanos().max(1);
-        let wanted = extent.pick(TASK, TASK_TINY).as_nanos();
-        task.repeat(u32::try_from(wanted.div_ceil(once)).unwrap_or(u32::MAX));
-        let mut per_launch = other.blocks;
-        while per_launch > 0 && other.blocks / per_launch <= LAUNCHES_MAX && extent.goes_on() {
-            let measured = measure(one, &mut task, per_launch, gap, extent)?;
+        calibrate(&mut task, other.blocks, extent.pick(TASK, TASK_TINY))?;
+        let sizes = (0..)
+            .map(|n| other.blocks >> (2 * n))
+            .take_while(|size| *size > 0 && other.blocks / size <= LAUNCHES_MAX);
+        // All of these first, while no kernel stays.
+        let sizes: Result<Vec<_>> = sizes.map(|size| Ok((size, alone(&mut task, size)?))).collect();
+        for (per_launch, alone) in sizes? {
+            if !extent.goes_on() {
+                break;
+            }
+            let (span, waits) = measure(one, &mut task, per_launch, gap, extent)?;
+            let measured = Measured { span, alone, waits };
             rows.row(&case, &measured.row(other, per_launch, gap))?;
             // The paper's figure 6: its task, and no priorities.
             if case.how.0 == Mode::Graph && other.blocks <= BLOCKS && !other.background {
@@ -150,7 +163,6 @@ fn beside(
                     rows.report().row("consolidation_course", row)?;
                 }
             }
-            per_launch /= 4;
         }
         Ok::<_, Box<dyn Error>>(task.end()?)
     };
@@ -160,6 +172,20 @@ fn beside(
     drop(task);
     checked?;
     done
+}
+
+/// Has the task take so long in one launch.
+fn calibrate(task: &mut Multiply, blocks: u32, wanted: Duration) -> Result<()> {
+    let mut passes = 1;
+    // The first time for caches and clocks; one pass is too short to be measured well.
+    for _ in 0..3 {
+        task.repeat(passes);
+        let took = alone(task, blocks)?.as_nanos().max(1);
+        let all = (u128::from(passes) * wanted.as_nanos()).div_ceil(took);
+        passes = u32::try_from(all).unwrap_or(u32::MAX);
+    }
+    task.repeat(passes);
+    Ok(())
 }
 
 /// How long the task takes.
@@ -182,9 +208,8 @@ fn measure(
     per_launch: u32,
     gap: Duration,
     extent: Extent,
-) -> Result<Measured> {
+) -> Result<(Span, Waits)> {
     let around = extent.pick(Duration::from_millis(25), 4 * gap);
-    let alone_before = alone(task, per_launch)?;
     let over = AtomicBool::new(false);
     let (waits, span) = thread::scope(|scope| {
         let other = scope.spawn(|| {
@@ -200,7 +225,7 @@ fn measure(
     });
     let gathering = gap.as_secs_f64() * 1e6 / 2.0;
     let waits = waits?.into_iter().map(|(due, us)| (due, us + gathering)).collect();
-    Ok(Measured { span: span?, alone: alone_before, waits })
+    Ok((span?, waits))
 }
 
 impl Measured {

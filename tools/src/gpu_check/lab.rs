@@ -71,6 +71,8 @@ pub struct Lab {
     tiny: bool,
     /// Longest time for a batch.
     deadline: Duration,
+    /// What of the device a kernel that stays may fill.
+    grid: u32,
     /// Made when needed.
     region: Option<Region>,
     /// The device in use, how, and whether it prepares reply headers.
@@ -122,6 +124,7 @@ impl Lab {
             items,
             tiny: extent.tiny,
             deadline: extent.pick(DEADLINE, DEADLINE_TINY),
+            grid: u32::MAX,
             region: None,
             open: None,
             requests: None,
@@ -137,6 +140,11 @@ impl Lab {
     #[must_use]
     pub fn small(self) -> Self {
         Self { tiny: true, ..self }
+    }
+
+    /// From the next engines on, a kernel that stays fills no more than so many multiprocessors.
+    pub(super) fn hold_grid_to(&mut self, multiprocessors: u32) {
+        (self.grid, self.open) = (multiprocessors, None);
     }
 
     /// Of the device.
@@ -186,7 +194,15 @@ impl Lab {
             let region = self.region()?;
             let (mode, kind) = how;
             let (places, deadline) = (self.places(), self.deadline);
-            let way = Way { mode, kind, places, deadline, forced: true, heads };
+            let way = Way {
+                mode,
+                kind,
+                places,
+                deadline,
+                forced: true,
+                heads,
+                multiprocessors: self.grid,
+            };
             let items = (self.items, SHAPE);
             let opened = Beside::open(&self.card, way, &region, &self.replicated, items);
             self.open = Some(((how, heads), opened.inspect_err(|_| self.region = None)?));

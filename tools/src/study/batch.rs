@@ -197,7 +197,8 @@ impl Cli {
             Some((places, forced)) => {
                 let (kind, deadline) = (IndexKind::SetAssoc, DEADLINE);
                 let (mode, heads) = (Mode::Launch, false);
-                let way = Way { mode, kind, places, deadline, forced, heads };
+                let multiprocessors = u32::MAX;
+                let way = Way { mode, kind, places, deadline, forced, heads, multiprocessors };
                 Some(bench.beside(&card, way, &region)?)
             }
             None => None,

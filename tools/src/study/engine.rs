@@ -45,6 +45,8 @@ pub struct Way {
     pub forced: bool,
     /// It prepares reply headers.
     pub heads: bool,
+    /// What of it a kernel that stays may fill.
+    pub multiprocessors: u32,
 }
 
 impl Way {
@@ -118,7 +120,7 @@ impl Beside {
             places: way.places,
             deadline: way.deadline,
             start_deadline: START_DEADLINES * way.deadline,
-            multiprocessors: u32::MAX,
+            multiprocessors: way.multiprocessors,
             heads: way.heads,
         };
         let offload = worker::offload(Arc::clone(card), region, config)?;

@@ -59,8 +59,8 @@ pub struct OffloadFlags {
     #[arg(long, value_name = "WHAT", env = "GNOMON_GPU_REPLIES", default_value = "none")]
     pub gpu_replies: GpuRepliesFlag,
 
-    /// With --gpu-mode persistent: as many blocks stay on the GPU as so many of its multiprocessors run at once; the rest of
-    /// the GPU is for others. Default: as many as batches may need, and no more than seven eighths.
+    /// With --gpu-mode persistent: as many blocks stay on the GPU as so many of its multiprocessors run at once, spread over
+    /// all of them. Default: as many as batches may need, and no more than seven eighths.
     #[arg(long, value_name = "NUM", env = "GNOMON_GPU_SMS")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub gpu_sms: Option<u32>,

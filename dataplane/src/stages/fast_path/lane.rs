@@ -160,7 +160,9 @@ pub(super) fn long_key<L: Lane>(frame: &Frame) -> Option<&[u8; LONG_BLOCK]> {
 pub(super) fn of(frame: &Frame) -> Option<Kind> {
     let bytes = frame.window::<FRAME>()?;
     let family = Family::of(bytes)?;
-    Some((family, Form::of(window(bytes, family)?)?))
+    let form = Form::of(window(bytes, family)?)?;
+    // Long keys have no lane but that over IPv4.
+    (form != Form::Long || family == Family::V4).then_some((family, form))
 }
 
 /// How frames of a kind begin, where their requests follow.
@@ -206,7 +208,7 @@ impl Beginning {
     }
 }
 
-/// Whether a frame that begins as those of a kind is a get of one short key and nothing else, whatever else is wrong
+/// Whether a frame that begins as those of a kind is a get of one key and nothing else, whatever else is wrong
 /// with it.
 #[inline(always)]
 pub(super) fn is_get(

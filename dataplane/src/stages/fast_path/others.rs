@@ -1,7 +1,7 @@
 //! Which passes a burst takes: one over the lane of its first request; and, if it has gets for other lanes, up to two
 //! others.
 //!
-//! In: a burst as it came. Out: gets of one short key are replies; the others are as they came. A get for another
+//! In: a burst as it came. Out: gets of one key are replies; the others are as they came. A get for another
 //! lane leaves a gap in its row, which costs less than to close it while there are few. Once there are more gaps than
 //! rows, what stands behind is divided, and goes into passes over some frames, whose rows have none.
 //!

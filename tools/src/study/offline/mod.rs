@@ -394,6 +394,7 @@ impl Cli {
             deadline: DEADLINE,
             forced: true,
             heads: false,
+            multiprocessors: u32::MAX,
         };
         let few = self.common.pick(50_000, 1_000);
         for way in [None, Some(way(IndexKind::SetAssoc)), Some(way(IndexKind::Cuckoo))] {
