@@ -11,9 +11,8 @@ use store::Store;
 
 /// Longest key that a block holds.
 pub(crate) const KEY_BLOCK: usize = 32;
-/// What any key lies in.
-pub(crate) const LONG_BLOCK: usize = 256;
-const _: () = assert!(LONG_BLOCK > memcache::KEY_MAX_BYTES + 5);
+/// What any key lies in, as whole words.
+pub(crate) const LONG_BLOCK: usize = (memcache::KEY_MAX_BYTES / 8 + 1) * 8;
 /// Most bytes of a request that one sum covers: addresses, UDP and memcached headers, `get `, a key
 /// of [`KEY_BLOCK`] bytes and the line end, and two bytes more.
 pub(crate) const SUM_BLOCK: usize = 64;

@@ -193,12 +193,15 @@ impl World {
     /// So many seconds later on the store's clock.
     pub(crate) fn later(worlds: &mut [Self], seconds: u32) {
         worlds.iter().for_each(|world| world.server.store.clock().skip_ahead(seconds));
+        // Clocks move on with Unix time, all at once; but the worlds were not made in the same second of it.
         while !Self::are_at_one_time(worlds) {
-            std::thread::sleep(Duration::from_millis(20));
+            let clocks = worlds.iter().map(|world| world.server.store.clock());
+            let newest = clocks.clone().map(|clock| clock.now()).max().unwrap();
+            clocks.for_each(|clock| clock.skip_ahead(newest.saturating_sub(clock.now())));
         }
     }
 
-    /// Reads the clocks. The worlds were not made at the same moment, so there are some when they differ.
+    /// Reads the clocks, which move on while they are read now and then.
     fn are_at_one_time(worlds: &[Self]) -> bool {
         worlds.iter().for_each(|world| world.server.store.clock().skip_ahead(0));
         worlds.windows(2).all(|pair| pair[0].server.store.now() == pair[1].server.store.now())
@@ -206,6 +209,7 @@ impl World {
 
     /// Housekeeping's turn, at the same time: it moves the clock on.
     pub(crate) fn housekeep(worlds: &mut [Self]) {
+        Self::later(worlds, 0);
         let now = worlds[0].server.store.now();
         while !Self::are_at_one_time(worlds) || worlds[0].server.store.now() == now {
             std::thread::sleep(Duration::from_millis(5));
