@@ -97,6 +97,8 @@ mod tests {
     use driver_shim::Pages;
     use std::sync::Arc;
 
+    const SKIPPED_SECONDS: u32 = 1_500;
+
     /// Everything that leaves a trace: evictions, an item of many chunks, expiry, flushes of all
     /// kinds, settings.
     fn use_up(store: &Arc<Store>) -> Vec<bool> {
@@ -115,7 +117,7 @@ mod tests {
         store.flush_prefix(b"p").unwrap();
         store.flush(5_000);
         // Far from any expiry: a slow machine's seconds do not matter.
-        store.clock().skip_ahead(1_500);
+        store.clock().skip_ahead(SKIPPED_SECONDS);
         store.set_sweeper(false);
         store.set_limit_bytes(8 << 20).unwrap();
         (0..20).for_each(|_| store.housekeep());
@@ -133,15 +135,19 @@ mod tests {
         };
         let new = Store::new(config.clone()).unwrap().stats();
         let mut store = Store::new(config).unwrap();
+        let new_at = store.now();
         let mut before = None;
         for _ in 0..3 {
-            let stored = use_up(&store);
-            let mut used = store.stats();
-            // Ages of 1,500 seconds, and as many more as the machine took.
-            for class in &mut used.classes {
-                class.age_seconds /= 100;
-                class.evicted_idle_seconds /= 100;
+            let mut stored = use_up(&store);
+            // A second that begins meanwhile makes other ages: once more, from the beginning.
+            for _ in 0..20 {
+                if store.now() == new_at + SKIPPED_SECONDS {
+                    break;
+                }
+                Arc::get_mut(&mut store).unwrap().renew();
+                stored = use_up(&store);
             }
+            let used = store.stats();
             assert!(used.evictions > 0 && used.curr_items > 0);
             let now = (stored, used);
             assert_eq!(
