@@ -22,6 +22,7 @@ scenarios=(
   "get6 16 64" "vlan 16 64" "mg 16 64" "binary 16 64"
   "get 16 64 hints" "get 16 64 with-heads" "get 16 64 whole-replies" "miss 16 64 hints" "set 16 64 hints"
   "tcp get 64 1" "tcp get 1000 1" "tcp get 64 16" "tcp set 64 1" "tcp set 1000 1" "tcp set 64 16"
+  "tcp multiget 64 16" "tcp mg 64 1" "tcp mg 64 16" "tcp ms 64 16"
 )
 
 toolchain=$(rustc -vV | sed -n 's/^\(rustc .*\|host: .*\|LLVM version: .*\)/\1/p' | paste -sd ';' | sed 's/;/; /g')
@@ -81,7 +82,7 @@ if [ "${1:-}" = --update ]; then
     echo "# Instructions per request on the way from a frame in memory to the reply's frame: written by"
     echo "# scripts/instructions.sh --update. Load, bytes of key and value, and what another engine tells,"
     echo "# if there is one; \`portable\` and \`off\` are ways of the fast path. A multi-get has four keys; get6 and"
-    echo "# vlan are gets over IPv6 and behind a VLAN tag, mg has the flags k and v. Over TCP: connections, and"
+    echo "# vlan are gets over IPv6 and behind a VLAN tag, mg has the flags k and v, over TCP also f. Over TCP: connections, and"
     echo "# requests that each sends at a time."
     echo "toolchain = \"$toolchain\""
     echo

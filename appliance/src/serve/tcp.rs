@@ -33,6 +33,7 @@ use crate::serve::tls::Certificates;
 use crate::startup::plan::ClientsPlan;
 use accepting::{Turns, accept_on};
 use connection::PARTING_MAX;
+use dataplane::commands::Ahead;
 use dataplane::commands::admission::Users;
 use dataplane::observe::Server;
 use drain::{Drain, Ended};
@@ -152,6 +153,7 @@ impl TcpService {
                     allocator::prepare_thread();
                     let shared = ThreadShared {
                         session: RefCell::new(session),
+                        ahead: RefCell::new(Ahead::new(item_max_bytes)),
                         ops: server.ops(),
                         server,
                         item_max_bytes,

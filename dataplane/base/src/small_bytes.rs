@@ -57,22 +57,41 @@ fn equal_ends<const N: usize>(a: &[u8], b: &[u8]) -> bool {
     a.first_chunk::<N>() == b.first_chunk::<N>() && a.last_chunk::<N>() == b.last_chunk::<N>()
 }
 
+const ONES: u64 = 0x0101_0101_0101_0101;
+const TOPS: u64 = ONES << 7;
+
 /// Bytes before the first that no word holds: a blank or a control character.
 #[inline(always)]
 pub fn word_len(text: &[u8]) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
+    // The top bit of each byte below '!'.
+    len_until(text, |word| word.wrapping_sub(ONES * u64::from(b'!')) & !word, |byte| byte <= b' ')
+}
+
+/// Bytes before the first blank, or all.
+#[inline(always)]
+pub fn len_until_blank(text: &[u8]) -> usize {
+    // The top bit of each byte that is 0 once the blanks are taken off.
+    let blanks = |word: u64| {
+        let word = word ^ (ONES * u64::from(b' '));
+        word.wrapping_sub(ONES) & !word
+    };
+    len_until(text, blanks, |byte| byte == b' ')
+}
+
+/// Bytes before the first that `ends` a word. `ends_in` does the same for eight: it sets the top bit of the lowest
+/// that does; those above it may be wrong (a borrow), and so may all other bits.
+#[inline(always)]
+fn len_until(text: &[u8], ends_in: impl Fn(u64) -> u64, ends: impl Fn(u8) -> bool) -> usize {
     let (words, rest) = text.as_chunks::<8>();
     let mut len = 0;
     for word in words {
-        let word = u64::from_le_bytes(*word);
-        // The top bit of the lowest byte below '!' (those above it may be wrong: a borrow).
-        let ends = word.wrapping_sub(ONES * u64::from(b'!')) & !word & (ONES << 7);
+        let ends = ends_in(u64::from_le_bytes(*word)) & TOPS;
         if ends != 0 {
             return len + ends.trailing_zeros() as usize / 8;
         }
         len += 8;
     }
-    len + rest.iter().take_while(|b| **b > b' ').count()
+    len + rest.iter().take_while(|byte| !ends(**byte)).count()
 }
 
 #[cfg(test)]
@@ -107,6 +126,25 @@ mod tests {
                 let mut b = a.clone();
                 b[at] ^= 0x80;
                 assert!(!equal(&a, &b), "{at} of {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_end_where_they_end() {
+        for len in 0..40 {
+            for at in 0..len {
+                for end in 0..=255 {
+                    let mut text = vec![b'k'; len];
+                    text[at] = end;
+                    assert_eq!(word_len(&text), if end <= b' ' { at } else { len }, "{at} {end}");
+                    let blank = if end == b' ' { at } else { len };
+                    assert_eq!(len_until_blank(&text), blank, "{at} {end}");
+                    // What stands behind the first end does not count, however a borrow goes.
+                    text[at + 1..].fill(b' ' + 1);
+                    text[at] = b' ';
+                    assert_eq!((word_len(&text), len_until_blank(&text)), (at, at));
+                }
             }
         }
     }

@@ -9,8 +9,8 @@ use super::base64_key;
 use super::binary::Header;
 use super::far_end::FarEnd;
 use super::refusal::Refusal;
+use base::small_bytes;
 pub use base::{Arith, KEY_MAX_BYTES, Store, StoreMode};
-use memchr::memchr;
 
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -310,24 +310,47 @@ pub struct Words<'a>(pub &'a [u8]);
 
 impl<'a> Words<'a> {
     /// The words, in order.
+    #[inline]
     pub fn iter(self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        Keys::Words(self).iter()
+        let mut rest = self;
+        std::iter::from_fn(move || {
+            let (word, others) = rest.split_first()?;
+            rest = others;
+            Some(word)
+        })
     }
 
     /// The first word and those behind it.
     #[inline]
     pub fn split_first(self) -> Option<(&'a [u8], Self)> {
-        let blanks = self.0.iter().take_while(|&&b| b == b' ').count();
-        let text = self.0.get(blanks..)?;
-        let (word, rest) = match memchr(b' ', text) {
-            Some(end) => text.split_at_checked(end)?,
-            None => (text, &b""[..]),
-        };
+        let (word, rest) = first_word(self.0);
         if word.is_empty() { None } else { Some((word, Self(rest))) }
     }
 
+    /// Whether there are more words than `most`.
+    #[inline]
+    pub(super) fn are_more_than(self, most: usize) -> bool {
+        // Each takes two bytes, a blank among them.
+        self.0.len() > 2 * most && self.iter().count() > most
+    }
+
     /// The letter of each flag and the whole flag, in order.
+    #[inline]
     pub(super) fn flags(self) -> impl Iterator<Item = (u8, &'a [u8])> + use<'a> {
         self.iter().filter_map(|word| Some((*word.first()?, word)))
+    }
+}
+
+/// The first word of a line, without blanks before it, and all that follows.
+#[inline]
+pub(super) fn first_word(line: &[u8]) -> (&[u8], &[u8]) {
+    let mut text = line;
+    while let [b' ', behind @ ..] = text {
+        text = behind;
+    }
+    match text {
+        // Flags are.
+        [_] | [_, b' ', ..] => text.split_at(1),
+        _ => text.split_at(small_bytes::len_until_blank(text)),
     }
 }

@@ -9,6 +9,7 @@ pub mod binary;
 pub mod command;
 pub mod dialect;
 mod far_end;
+mod glance;
 pub mod meta;
 pub mod outcome;
 mod parsed;
@@ -23,6 +24,7 @@ pub use command::{
 };
 pub use dialect::{Dialect, Dialects};
 pub use far_end::FarEnd;
+pub use glance::{Glance, glance};
 pub use outcome::{
     Body, Claim, Facts, Fetched, Hit, Number, Outcome, ReadBy, Reply, Stag, Ttl, Ttls, Unstored,
 };

@@ -9,7 +9,8 @@ mod plain;
 
 use super::admin;
 use super::command::{
-    Arith, Command, Delete, Get, KEY_MAX_BYTES, Keys, Refused, Store, StoreMode, Touch, Verb, Words,
+    Arith, Command, Delete, Get, KEY_MAX_BYTES, Keys, Refused, Store, StoreMode, Touch, Verb,
+    Words, first_word,
 };
 use super::far_end::FarEnd;
 use super::meta;
@@ -59,6 +60,7 @@ fn strict(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
     match verb {
         b"get" | b"bget" if !is_blank(rest) => return done(get(rest, false, None)),
         b"gets" if !is_blank(rest) => return done(get(rest, true, None)),
+        [b'm', verb] => return meta::parse(*verb, rest, input, used, item_max_bytes),
         _ => {}
     }
     let tokens = tokenize(verb, rest);
@@ -97,7 +99,6 @@ fn strict(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
         [verb, ..] if let Some((what, noreply)) = admin::parse(verb, rest) => {
             done(Command::text(Verb::Admin(what), noreply))
         }
-        [[b'm', verb], ..] => meta::parse(*verb, rest, input, used, item_max_bytes),
         // A web page made a browser connect to us: nothing in what follows may be obeyed.
         // (A single letter is never a command, nor a method.)
         [[_, _, ..], ..] if tokens.last().is_some_and(|t| t.starts_with(b"HTTP/")) => {
@@ -170,14 +171,6 @@ pub fn is_long_line(input: &[u8]) -> bool {
 pub fn is_same_line(input: &[u8], searched: usize) -> bool {
     let come = input.get(searched..).unwrap_or_default();
     input.len() <= GET_LINE_MAX_BYTES && memchr(b'\n', come).is_none()
-}
-
-/// The first word of a line, without blanks before it, and all that follows.
-fn first_word(line: &[u8]) -> (&[u8], &[u8]) {
-    let start = line.iter().position(|&b| b != b' ').unwrap_or(line.len());
-    let line = line.get(start..).unwrap_or_default();
-    // Words are short: a loop over them is faster than a search that begins with a call.
-    line.split_at(line.iter().position(|&b| b == b' ').unwrap_or(line.len()))
 }
 
 fn is_blank(text: &[u8]) -> bool {

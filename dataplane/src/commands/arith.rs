@@ -14,7 +14,8 @@ pub(super) fn arith<S: Sink>(ctx: &mut Ctx<'_>, what: &Arith<'_>, reply: &mut Re
     let cas = what.cas.and_then(|cas| server.cas_compared(cas, echo.is_some()));
     let before = observer.before(ctx.session, key);
     let asked = Arith { cas, own_cas: server.own_cas(what.own_cas), ..*what };
-    let result = verbs::arith(ctx.session, ctx.known.hash(key), &asked);
+    let hash = ctx.hash(key);
+    let result = verbs::arith(ctx.session, hash, &asked);
     observer.counted(ctx.session, before, &asked, result);
     reply.put(match result {
         Ok(done) => {

@@ -379,7 +379,7 @@ impl Conversation {
     }
 }
 
-pub(crate) use plain::get as plain_get;
+pub(super) use plain::get as plain_get;
 
 #[cfg(test)]
 mod tests;

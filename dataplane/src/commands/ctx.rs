@@ -2,7 +2,7 @@
 //!
 //! In: a session, and where its thread counts. Out: what every verb needs. Never fails.
 
-use super::hashed::HashedKeys;
+use super::ahead::Ahead;
 use crate::observe::{Observer, OpCounters, Server};
 use memcache::FarEnd;
 use memcache::admin::Events;
@@ -21,8 +21,8 @@ pub struct Ctx<'a> {
     pub(crate) known: Known<'a>,
     /// After so many keys a get is to be answered in part, if its dialect can go on.
     pub(super) keys_max: u64,
-    /// Hashes of keys that are likely to come.
-    pub(super) hashed: Option<&'a mut HashedKeys>,
+    /// The keys that are likely to come.
+    pub(super) ahead: Option<&'a mut Ahead>,
 }
 
 /// What is known beforehand of one key, by where that stands: of an equal key elsewhere, nothing is.
@@ -37,23 +37,19 @@ pub(crate) struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// The hash of a key that a command names, if it is this one.
+    /// The hash of a key that a command names, if it is this one, or the next of those that were likely to come.
     #[inline]
-    pub(super) fn hash(&self, key: &[u8]) -> Option<KeyHash> {
-        self.hash.filter(|_| std::ptr::eq(self.key, key))
+    pub(super) fn hash(&self, ahead: &mut Option<&mut Ahead>, key: &[u8]) -> Option<KeyHash> {
+        match ahead {
+            Some(ahead) => ahead.hash(key),
+            None => self.hash.filter(|_| std::ptr::eq(self.key, key)),
+        }
     }
 
-    /// The same, and where its item may be. Of another key nothing is known, in `none`.
+    /// Where the item of a key may be. Of another key nothing is known, in `none`.
     #[inline]
-    pub(super) fn all<'h>(
-        &'h mut self,
-        key: &[u8],
-        none: &'h mut Supposed,
-    ) -> (Option<KeyHash>, &'h mut Supposed) {
-        match std::ptr::eq(self.key, key) {
-            true => (self.hash, &mut self.hint),
-            false => (None, none),
-        }
+    pub(super) fn hint<'h>(&'h mut self, key: &[u8], none: &'h mut Supposed) -> &'h mut Supposed {
+        if std::ptr::eq(self.key, key) { &mut self.hint } else { none }
     }
 }
 
@@ -68,7 +64,7 @@ impl<'a> Ctx<'a> {
             dump_from: Cursor::default(),
             known: Known::default(),
             keys_max: u64::MAX,
-            hashed: None,
+            ahead: None,
         }
     }
 
@@ -78,10 +74,16 @@ impl<'a> Ctx<'a> {
         Self { known, ..self }
     }
 
-    /// With the hashes of the keys that are likely to come.
+    /// With the keys that are likely to come.
     #[inline]
-    pub(crate) fn expecting(self, keys: &'a mut HashedKeys) -> Self {
-        Self { hashed: Some(keys), ..self }
+    pub fn expecting(self, ahead: &'a mut Ahead) -> Self {
+        Self { ahead: Some(ahead), ..self }
+    }
+
+    /// The hash of a key that a command names, if it is known.
+    #[inline]
+    pub(super) fn hash(&mut self, key: &[u8]) -> Option<KeyHash> {
+        self.known.hash(&mut self.ahead, key)
     }
 
     /// The state of the process.

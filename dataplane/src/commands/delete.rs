@@ -20,7 +20,7 @@ pub(super) fn delete<S: Sink>(ctx: &mut Ctx<'_>, what: &Delete<'_>, reply: &mut 
         Form::Binary { .. } => None,
     };
     let doomed = command.and_then(|command| Some((command, observer.doomed(ctx.session, key)?)));
-    let hash = ctx.known.hash(key);
+    let hash = ctx.hash(key);
     let result = match (what.leave, cas) {
         (Some(Leave { exptime, stale, empty, own_cas }), cas) => {
             let own_cas = server.own_cas(own_cas);

@@ -2,14 +2,16 @@
 //!
 //! In: keys. Out: the values of those that are there, as far as the sink has space. Never fails.
 
-use super::ctx::{Ctx, Flow, Rest};
+use super::ahead::Ahead;
+use super::ctx::{Ctx, Flow, Known, Rest};
 use super::read_by;
 use crate::observe::{LookUps, Observer, Seen};
+use arrayvec::ArrayVec;
 use memcache::outcome::fits;
 use memcache::sink::Tail;
 use memcache::{Body, Claim, Fetch, Fetched, Get, Hit, Keys, Reply, Sink, Ttl, Ttls};
 use store::verbs::{self, Recache, TooLong};
-use store::{ItemRef, Supposed, Value};
+use store::{ItemRef, KeyHash, Store, Supposed, Value};
 
 /// A stored value, to be sent.
 #[derive(Debug, Clone, Copy)]
@@ -34,51 +36,99 @@ impl Body for Bytes<'_> {
     }
 }
 
+/// Keys of a get that are looked up together, so that they wait for memory about as long as one does.
+const TOGETHER: usize = 8;
+
+/// A key of a get.
+#[derive(Debug, Clone, Copy)]
+struct Asked<'a> {
+    key: &'a [u8],
+    hash: KeyHash,
+    /// Bytes of it and of those behind it.
+    left: usize,
+}
+
+/// Puts the first of `keys` in `together`, prefetches their items, and returns the keys behind them. For one key nothing is
+/// prefetched.
+#[inline]
+fn look_ahead<'a>(
+    keys: Keys<'a>,
+    known: &Known<'_>,
+    ahead: &mut Option<&mut Ahead>,
+    store: &Store,
+    together: &mut ArrayVec<Asked<'a>, TOGETHER>,
+) -> Keys<'a> {
+    let mut onward = keys;
+    together.clear();
+    while !together.is_full()
+        && let Some((key, behind)) = onward.split_first()
+    {
+        let hash = store.hash_of(key, known.hash(ahead, key));
+        together.push(Asked { key, hash, left: onward.bytes() });
+        onward = behind;
+    }
+    if together.len() > 1 {
+        together.iter().for_each(|asked| store.prefetch_near(asked.hash));
+        for asked in together {
+            match store.propose_near(asked.hash) {
+                Some(location) => store.prefetch_item(location),
+                None => store.prefetch_far(asked.hash),
+            }
+        }
+    }
+    onward
+}
+
 /// Answers keys until none is left, the sink is full, or as many are answered as one turn has.
 pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<'_, S>) -> Flow {
     let observer = ctx.observer;
     let touched = what.touch.is_some();
     let (mut run, mut none) = (LookUps::default(), Supposed::Nothing);
     let guard = ctx.session.pin();
-    let (mut keys, mut next) = (what.keys, what.keys.split_first());
-    let (mut flow, mut ended) = (Flow::Continue, false);
-    while let Some((key, others)) = next {
-        next = others.split_first();
-        if reply.out.is_full() || run.keys == ctx.keys_max {
-            flow = rest(keys);
-            break;
-        }
-        let item = match what.touch {
-            // What is not sent now is not changed either.
-            Some(exptime) => verbs::touch(&guard, ctx.known.hash(key), key, exptime, |item| {
-                reply.admits(item.value().len())
-                    && reply.has_left(|reply| {
-                        reply.hit(&hit(observer, what, key, &item), true);
-                    })
-            }),
-            None => {
-                let (hash, hint) = ctx.known.all(key, &mut none);
-                let item = verbs::get_by(&guard, hint, hash, key);
-                match item.map(|item| item.value().len()).filter(|bytes| !reply.admits(*bytes)) {
-                    Some(bytes) => Err(TooLong(bytes)),
-                    None => Ok(item),
-                }
+    let (mut keys, mut flow, mut ended) = (what.keys, Flow::Continue, false);
+    let mut together = ArrayVec::new();
+    'all: loop {
+        let (known, store) = (&ctx.known, guard.store());
+        keys = look_ahead(keys, known, &mut ctx.ahead, store, &mut together);
+        let Some(last) = together.len().checked_sub(1) else { break };
+        let is_last = keys.split_first().is_none();
+        for (n, &Asked { key, hash, left }) in together.iter().enumerate() {
+            if reply.out.is_full() || run.keys == ctx.keys_max {
+                flow = Flow::Rest(Rest::Keys(left));
+                break 'all;
             }
-        };
-        let Ok(item) = item else {
-            flow = rest(keys);
-            break;
-        };
-        match item {
-            Some(item) => reply.hit(&hit(observer, what, key, &item), next.is_none()),
-            None => reply.miss(key),
+            let item = match what.touch {
+                // What is not sent now is not changed either.
+                Some(exptime) => verbs::touch(&guard, Some(hash), key, exptime, |item| {
+                    reply.admits(item.value().len())
+                        && reply.has_left(|reply| {
+                            reply.hit(&hit(observer, what, key, &item), true);
+                        })
+                }),
+                None => {
+                    let hint = ctx.known.hint(key, &mut none);
+                    let item = verbs::get_by(&guard, hint, Some(hash), key);
+                    match item.map(|item| item.value().len()).filter(|bytes| !reply.admits(*bytes))
+                    {
+                        Some(bytes) => Err(TooLong(bytes)),
+                        None => Ok(item),
+                    }
+                }
+            };
+            let Ok(item) = item else {
+                flow = Flow::Rest(Rest::Keys(left));
+                break 'all;
+            };
+            match item {
+                Some(item) => reply.hit(&hit(observer, what, key, &item), is_last && n == last),
+                None => reply.miss(key),
+            }
+            let found = item.map(|item| Seen::of(&guard, &item));
+            observer.key(key, found, touched);
+            ended = found.is_some();
+            run.keys += 1;
+            run.hits += u64::from(found.is_some());
         }
-        let found = item.map(|item| Seen::of(&guard, &item));
-        observer.key(key, found, touched);
-        ended = found.is_some();
-        run.keys += 1;
-        run.hits += u64::from(found.is_some());
-        keys = others;
     }
     if flow == Flow::Continue && !ended {
         reply.end_of_hits();
@@ -101,10 +151,6 @@ fn hit<'a>(
     Hit { key, flags: item.flags(), cas, value: Bytes(item.value()) }
 }
 
-fn rest(keys: Keys<'_>) -> Flow {
-    Flow::Rest(Rest::Keys(keys.bytes()))
-}
-
 /// Answers one key, and does with its item what flags say.
 pub(super) fn fetch<S: Sink>(
     ctx: &mut Ctx<'_>,
@@ -123,8 +169,9 @@ pub(super) fn fetch<S: Sink>(
     let unnoticed = what.unnoticed;
     let said_to_create = echo.create.map(expiry);
     let mut none = Supposed::Nothing;
-    let asked = read_by::asked(ctx, Some(echo), key, ctx.known.hash(key));
-    let (hash, hint) = ctx.known.all(key, &mut none);
+    let hash = ctx.hash(key);
+    let asked = read_by::asked(ctx, Some(echo), key, hash);
+    let hint = ctx.known.hint(key, &mut none);
     let how = verbs::Fetch { key, hash, touch, recache, create, own_cas, unnoticed, room };
     let fetched = shown_by(|found: &verbs::Found<'_>| {
         let cas = observer.server.cas_shown(found.cas);

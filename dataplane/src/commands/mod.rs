@@ -12,13 +12,13 @@
 
 mod admin;
 pub mod admission;
+mod ahead;
 mod arith;
 mod conversation;
 mod ctx;
 mod delete;
 mod flush;
 mod get;
-mod hashed;
 mod item;
 mod rdma;
 mod read_by;
@@ -28,12 +28,11 @@ mod store;
 mod touch;
 pub(crate) mod work;
 
-pub(crate) use conversation::plain_get;
+pub use ahead::Ahead;
 pub use conversation::{Conversation, Progress};
 pub(crate) use ctx::Known;
 pub use ctx::{Ctx, Flow, Rest};
 pub(crate) use get::Bytes;
-pub use hashed::HashedKeys;
 pub use memcache::sink::{Buffer, Sender};
 pub(crate) use store::{plain as plain_stored, unwatched as store_unwatched};
 

@@ -39,14 +39,12 @@ pub(super) fn store<S: Sink>(ctx: &mut Ctx<'_>, what: &Store<'_>, reply: &mut Re
         }
     };
     let before = observer.before(ctx.session, what.key);
+    let hash = ctx.hash(what.key);
     // A value that is to be joined is not looked at together with what there is, before it fits by itself.
     let fits = !(binary || joins)
         || ctx.session.store().fits(what.key.len(), what.flags, what.value.len());
-    let result = if fits {
-        verbs::store(ctx.session, ctx.known.hash(what.key), asked)
-    } else {
-        Err(NotStored::TooLarge)
-    };
+    let result =
+        if fits { verbs::store(ctx.session, hash, asked) } else { Err(NotStored::TooLarge) };
     let outcome = match result {
         Err(NotStored::TooLarge) if joins && fits => Outcome::NotStored(Unstored::Condition),
         Ok(Stored { cas, .. }) => Outcome::Stored(server.cas_shown(cas)),
@@ -61,7 +59,7 @@ pub(super) fn store<S: Sink>(ctx: &mut Ctx<'_>, what: &Store<'_>, reply: &mut Re
         Form::Binary { .. } => what.mode == StoreMode::Set,
     };
     if refused && forget {
-        verbs::delete(ctx.session, ctx.known.hash(what.key), what.key);
+        verbs::delete(ctx.session, hash, what.key);
     }
     let count = StoreCount {
         command: !(binary && refused),
@@ -70,7 +68,7 @@ pub(super) fn store<S: Sink>(ctx: &mut Ctx<'_>, what: &Store<'_>, reply: &mut Re
     };
     observer.stored(ctx.session, asked, before, result, count);
     let len = result.map_or(what.value.len(), |stored| stored.len);
-    let asked = read_by::asked(ctx, reply.echo(), what.key, ctx.known.hash(what.key));
+    let asked = read_by::asked(ctx, reply.echo(), what.key, hash);
     reply.put_sized(outcome, len, asked.sized(what.key.len(), len));
 }
 

@@ -9,8 +9,8 @@ use store::verbs;
 /// Gives an item a new exptime.
 pub(super) fn touch<S: Sink>(ctx: &mut Ctx<'_>, what: &Touch<'_>, reply: &mut Reply<'_, S>) {
     let before = ctx.observer.before(ctx.session, what.key);
+    let hash = ctx.hash(what.key);
     let guard = ctx.session.pin();
-    let hash = ctx.known.hash(what.key);
     let item = verbs::touch(&guard, hash, what.key, what.exptime, |_| true).unwrap_or_default();
     let class = item.map(|item| guard.store().class_of(&item));
     ctx.observer.touched(what.key, before, class);

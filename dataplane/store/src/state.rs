@@ -138,7 +138,7 @@ impl Store {
 
     /// The hash of a key, if its caller has not made it already.
     #[inline]
-    pub(super) fn hash_of(&self, key: &[u8], known: Option<KeyHash>) -> KeyHash {
+    pub fn hash_of(&self, key: &[u8], known: Option<KeyHash>) -> KeyHash {
         let hash = known.unwrap_or_else(|| self.hash(key));
         debug_assert_eq!(hash, self.hash(key), "of another key");
         hash

@@ -6,7 +6,7 @@ use super::pool::{Charge, Pool, SMALL_BYTES};
 use super::transport::Stream;
 use super::waiting::Waiting;
 use dataplane::commands::admission::Users;
-use dataplane::commands::{Buffer, Conversation, Ctx, Progress, Sender};
+use dataplane::commands::{Ahead, Buffer, Conversation, Ctx, Progress, Sender};
 use dataplane::observe::{OpCounters, Server};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -19,6 +19,8 @@ use tokio::time::{sleep, sleep_until};
 /// What the connections of one thread need to answer requests.
 pub(super) struct ThreadShared {
     pub(super) session: RefCell<Session>,
+    /// What the next requests of a connection will read, prefetched.
+    pub(super) ahead: RefCell<Ahead>,
     pub(super) ops: Arc<OpCounters>,
     pub(super) server: Arc<Server>,
     pub(super) item_max_bytes: usize,
@@ -188,7 +190,9 @@ pub(super) fn answer(
         sent
     };
     let mut session = shared.session.borrow_mut();
-    let mut ctx = Ctx::new(&mut session, &shared.ops, &shared.server);
+    let mut ahead = shared.ahead.borrow_mut();
+    ahead.look(session.store(), input);
+    let mut ctx = Ctx::new(&mut session, &shared.ops, &shared.server).expecting(&mut ahead);
     let out = Buffer::new(out, pause).limited_to(most).sent_by(Sender(&mut send));
     conversation.advance(&mut ctx, input, out)
 }
@@ -237,6 +241,7 @@ pub(super) mod tests {
         let server = Arc::new(Server::new(Arc::clone(&store), String::new()));
         ThreadShared {
             session: RefCell::new(store.session().unwrap()),
+            ahead: RefCell::new(Ahead::new(1 << 20)),
             ops: server.ops(),
             item_max_bytes: 1 << 20,
             requests_per_turn: 20,

@@ -7,6 +7,7 @@ use crate::command::{Echo, KEY_MAX_BYTES};
 use crate::outcome::{Body, Claim, Facts, Fetched, Number, Outcome, ReadBy, Stag, Ttl, Unstored};
 use crate::sink::{Sink, Tail};
 use base::memory_file::Place;
+use base::small_bytes::word_len;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use std::fmt::Write;
@@ -219,7 +220,8 @@ fn put_key(key: &[u8], base64: bool, out: &mut impl Sink) {
 /// Writes the key, in base64 if it is to be, or if it would not be one word of one line. True when
 /// it was.
 fn put_key_text(key: &[u8], base64: bool, out: &mut impl Sink) -> bool {
-    if !base64 && !key.iter().any(|b| matches!(b, b' ' | b'\n')) {
+    let one_word = || key.len() == word_len(key) || !key.iter().any(|b| matches!(b, b' ' | b'\n'));
+    if !base64 && one_word() {
         out.put(key);
         return false;
     }

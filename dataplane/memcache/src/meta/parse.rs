@@ -42,10 +42,14 @@ struct Flags<'a> {
     own_cas: Option<u64>,
     /// T: the new exptime.
     exptime: Option<i64>,
-    /// N: make an item of this exptime when there is none.
+    /// N: make an item when there is none, as if it were of this exptime,
     create: Option<i64>,
-    /// R: win the item if less than this is left.
+    /// but of this one: of N and T, what was said last.
+    create_of: Option<i64>,
+    /// R: win the item if less than this is left,
     recache: Option<i64>,
+    /// by the new exptime: T stands before R.
+    recache_touched: bool,
     /// F: the client's own 32 bits.
     client_flags: u32,
     /// J: the number to begin with.
@@ -53,6 +57,8 @@ struct Flags<'a> {
     /// D: how much to add or subtract.
     delta: u64,
     mode: Option<u8>,
+    /// O has more than it may.
+    opaque_too_long: bool,
     /// g and p: what one-sided reads of the item need to know.
     reads: Reads,
 }
@@ -71,25 +77,16 @@ impl<'a> Flags<'a> {
             own_cas: None,
             exptime: None,
             create: None,
+            create_of: None,
             recache: None,
+            recache_touched: false,
             client_flags: 0,
             initial: 0,
             delta: 1,
             mode: None,
+            opaque_too_long: false,
             reads: Reads::default(),
         }
-    }
-
-    /// Whether flag `a` stands before flag `b`, both being there.
-    fn is_before(&self, a: u8, b: u8) -> bool {
-        let at = |letter| self.words.flags().position(|(l, _)| l == letter);
-        matches!((at(a), at(b)), (Some(a), Some(b)) if a < b)
-    }
-
-    /// The exptime of an item that is made: of N and T, what was said last.
-    fn exptime_to_create(&self) -> Option<i64> {
-        let last = if self.is_before(b'N', b'T') { self.exptime } else { self.create };
-        self.create.and(last)
     }
 
     fn command(&self, key: &'a [u8], verb: Verb<'a>) -> Command<'a> {
@@ -137,7 +134,7 @@ fn debug<'a>(key: &'a [u8], words: Words<'a>) -> Result<Command<'a>, Refusal> {
 }
 
 fn get<'a>(key: &'a [u8], words: Words<'a>) -> Result<Command<'a>, Refusal> {
-    if words.iter().count() > WORDS_MAX {
+    if words.are_more_than(WORDS_MAX) {
         return Err(Refusal::Meta(Fault::FlagsAreTooLong));
     }
     let flags = flags(key, words)?;
@@ -146,8 +143,8 @@ fn get<'a>(key: &'a [u8], words: Words<'a>) -> Result<Command<'a>, Refusal> {
         key,
         touch: flags.exptime,
         recache: flags.recache,
-        recache_touched: flags.is_before(b'T', b'R'),
-        create: flags.exptime_to_create(),
+        recache_touched: flags.recache_touched,
+        create: flags.create_of,
         own_cas: flags.own_cas,
         unnoticed: flags.unnoticed,
         known: flags.cas,
@@ -181,7 +178,7 @@ fn arith<'a>(key: &'a [u8], words: Words<'a>) -> Result<Command<'a>, Refusal> {
         decrement,
         // To memcached 0 is no CAS id here, though it is one to `ms` and `md`.
         cas: flags.cas.filter(|&cas| cas != 0),
-        initial: flags.exptime_to_create().map(|exptime| (flags.initial, exptime)),
+        initial: flags.create_of.map(|exptime| (flags.initial, exptime)),
         own_cas: flags.own_cas,
         exptime: flags.exptime,
     };
@@ -196,10 +193,12 @@ fn set<'a>(
     item_max_bytes: usize,
 ) -> Parsed<'a> {
     let (len, words) = words.split_first().unwrap_or((b"", words));
-    let read = match 1 + words.iter().count() {
-        _ if key.len() > KEY_MAX_BYTES => Err(Refusal::BadLineFormat),
-        n if n > WORDS_MAX => Err(Refusal::Meta(Fault::FlagsTooLong)),
-        _ => set_flags(key, words),
+    let read = if key.len() > KEY_MAX_BYTES {
+        Err(Refusal::BadLineFormat)
+    } else if words.are_more_than(WORDS_MAX - 1) {
+        Err(Refusal::Meta(Fault::FlagsTooLong))
+    } else {
+        set_flags(key, words)
     };
     // Without a length the end of the block is unknown: what follows is read as commands.
     let Some(len) = block_len(len) else {
@@ -258,13 +257,12 @@ fn set_flags<'a>(key: &[u8], words: Words<'a>) -> Result<(StoreMode, Flags<'a>),
 }
 
 fn opaque(flags: &Flags<'_>) -> Result<(), Refusal> {
-    let too_long = flags.words.flags().any(|(l, word)| l == b'O' && word.len() > OPAQUE_MAX_BYTES);
-    if too_long { Err(Refusal::Meta(Fault::OpaqueTooLong)) } else { Ok(()) }
+    if flags.opaque_too_long { Err(Refusal::Meta(Fault::OpaqueTooLong)) } else { Ok(()) }
 }
 
 /// [`flags`] for the commands that do not say what is wrong with them.
 fn flags_in_short<'a>(key: &[u8], words: Words<'a>) -> Result<Flags<'a>, Refusal> {
-    if words.iter().count() > WORDS_MAX {
+    if words.are_more_than(WORDS_MAX) {
         return Err(Refusal::Meta(Fault::FlagsTooLong));
     }
     let fault = Refusal::Meta(Fault::InvalidOrDuplicateFlag);
@@ -276,13 +274,15 @@ fn flags_in_short<'a>(key: &[u8], words: Words<'a>) -> Result<Flags<'a>, Refusal
 fn flags<'a>(key: &[u8], words: Words<'a>) -> Result<Flags<'a>, Refusal> {
     let mut flags = Flags { words, ..Flags::none() };
     let mut fault = None;
-    let mut seen = 0u128;
+    let mut seen = 0u64;
     for (letter, word) in words.flags() {
         let value = word.get(1..).unwrap_or_default();
-        if letter >= 127 || seen & (1 << letter) != 0 {
+        // Of what stands before the letters nothing is a flag, and all others have a bit of their own.
+        let bit = 1 << (letter & 63);
+        if letter >= 127 || (letter >= b'A' && seen & bit != 0) {
             return Err(Refusal::Meta(Fault::DuplicateFlag));
         }
-        seen |= 1 << letter;
+        seen |= bit;
         let mut read = |ok: bool, otherwise: Fault| {
             if !ok {
                 fault = Some(Refusal::Meta(otherwise));
@@ -301,7 +301,8 @@ fn flags<'a>(key: &[u8], words: Words<'a>) -> Result<Flags<'a>, Refusal> {
             // Refused where there are no such reads, when the command is carried out.
             b'g' if value.is_empty() => flags.reads.stag = true,
             b'p' if value.is_empty() => flags.reads.place = true,
-            b'c' | b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'O' | b'P' | b'L' => {}
+            b'c' | b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'P' | b'L' => {}
+            b'O' => flags.opaque_too_long = word.len() > OPAQUE_MAX_BYTES,
             b'C' => {
                 flags.cas = number(value);
                 read(flags.cas.is_some(), Fault::BadToken);
@@ -312,14 +313,17 @@ fn flags<'a>(key: &[u8], words: Words<'a>) -> Result<Flags<'a>, Refusal> {
             }
             b'T' => {
                 flags.exptime = exptime(value);
+                flags.create_of = flags.create.and(flags.exptime);
                 read(flags.exptime.is_some(), Fault::BadToken);
             }
             b'N' => {
                 flags.create = exptime(value);
+                flags.create_of = flags.create;
                 read(flags.create.is_some(), Fault::BadToken);
             }
             b'R' => {
                 flags.recache = exptime(value);
+                flags.recache_touched = flags.exptime.is_some();
                 read(flags.recache.is_some(), Fault::BadToken);
             }
             b'F' => match number(value) {

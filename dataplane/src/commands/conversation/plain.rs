@@ -6,14 +6,13 @@
 //! and the verbs, which would have answered the run in the same words (a test holds them to it).
 //! While watchers or prefix counters want each `get`, there are no runs of those.
 
-use crate::commands::{Bytes, Ctx, HashedKeys, plain_stored};
+use crate::commands::{Bytes, Ctx, plain_stored};
 use crate::observe::{Kind, LookUps};
 use base::small_bytes::word_len;
 use memcache::admin::Events;
 use memcache::sink::{Buffer, Sink};
 use memcache::text::{LAST, put_value};
 use memcache::{Hit, KEY_MAX_BYTES, PlainSet, plain_set};
-use store::{KeyHash, Store};
 
 /// What of the input a run was.
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,7 +41,7 @@ pub(super) fn answer(
 
 /// The key of a `get` of one key, and the bytes that the request is.
 #[inline(always)]
-pub(crate) fn get(input: &[u8]) -> Option<(&[u8], usize)> {
+pub(in super::super) fn get(input: &[u8]) -> Option<(&[u8], usize)> {
     let rest = input.strip_prefix(b"get ")?;
     let len = word_len(rest.get(..KEY_MAX_BYTES + 1).unwrap_or(rest));
     let key = rest.get(..len).filter(|key| (1..=KEY_MAX_BYTES).contains(&key.len()))?;
@@ -55,14 +54,15 @@ fn gets(ctx: &mut Ctx<'_>, input: &[u8], most: usize, out: &mut Buffer<'_>) -> R
     let (mut run, mut keys) = (Run::default(), LookUps::default());
     let guard = ctx.session.pin();
     let store = guard.store();
-    let hashed = &mut ctx.hashed;
+    let ahead = &mut ctx.ahead;
     let now = store.now();
     while run.requests < most
         && !out.is_full()
         && let Some((key, used)) = input.get(run.bytes..).and_then(get)
     {
         let mut class = None;
-        let hash = hash(hashed, store, key);
+        let hash = ahead.as_mut().and_then(|ahead| ahead.hash(key));
+        let hash = store.hash_of(key, hash);
         if let Some(item) = guard.find(hash, key) {
             let value = item.value();
             if value.whole().is_none_or(|bytes| bytes.len() > out.room()) {
@@ -88,15 +88,6 @@ fn gets(ctx: &mut Ctx<'_>, input: &[u8], most: usize, out: &mut Buffer<'_>) -> R
     run
 }
 
-/// The hash of a key, maybe as it was computed before.
-#[inline]
-fn hash(hashed: &mut Option<&mut HashedKeys>, store: &Store, key: &[u8]) -> KeyHash {
-    match hashed {
-        Some(hashed) => hashed.hash(store, key),
-        None => store.hash(key),
-    }
-}
-
 fn sets(
     ctx: &mut Ctx<'_>,
     input: &[u8],
@@ -110,8 +101,8 @@ fn sets(
         && let Some(rest) = input.get(run.bytes..)
         && let Some(PlainSet { what, noreply, used }) = plain_set(rest, item_max_bytes)
     {
-        let hash = hash(&mut ctx.hashed, ctx.session.store(), what.key);
-        out.put(plain_stored(ctx, Some(hash), &what, noreply));
+        let hash = ctx.hash(what.key);
+        out.put(plain_stored(ctx, hash, &what, noreply));
         run.bytes += used;
         run.requests += 1;
     }

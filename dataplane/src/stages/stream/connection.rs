@@ -14,7 +14,7 @@ use super::spill::Spill;
 use super::table::Ends;
 use super::tls::Layer;
 use crate::commands::admission::{Login, Users};
-use crate::commands::{Conversation, HashedKeys};
+use crate::commands::{Ahead, Conversation};
 use crate::observe::watch::Watching;
 use crate::observe::{ConnState, OpCounters, Server};
 use crate::rdma::Between;
@@ -68,8 +68,8 @@ pub(super) struct WorkerShared {
     pub(super) users: Option<Arc<dyn Users>>,
     pub(super) item_max_bytes: usize,
     pub(super) requests_per_turn: usize,
-    /// Hashes of keys that are prefetched.
-    pub(super) hashed: HashedKeys,
+    /// What the next requests will read, prefetched.
+    pub(super) ahead: Ahead,
     /// Replies on their way to a send buffer.
     pub(super) out: Vec<u8>,
     /// A receive buffer's bytes, put together.

@@ -170,8 +170,8 @@ pub(super) fn answer(
         Room::Short(room) => (room, shared.spill.has_one()),
         Room::Long(room) => (room, true),
     };
-    let WorkerShared { session, ops, server, hashed, out, .. } = shared;
-    let mut ctx = Ctx::new(session, ops, server).expecting(hashed);
+    let WorkerShared { session, ops, server, ahead, out, .. } = shared;
+    let mut ctx = Ctx::new(session, ops, server).expecting(ahead);
     let rest = input.get(consumed..).unwrap_or_default();
     let out = Buffer::new(out, room).limited_to(if is_free { usize::MAX } else { room });
     let progress = conversation.advance(&mut ctx, rest, out);

@@ -18,7 +18,6 @@ mod config;
 mod connection;
 mod filter;
 mod frames;
-mod group;
 mod handshakes;
 mod input;
 mod limits;

@@ -12,7 +12,6 @@ use super::config::{StreamPort, StreamsConfig};
 use super::connection::{Connection, IN_BYTES, OUT_BYTES, WorkerShared};
 use super::filter::ConnFilter;
 use super::frames::{Link, Outbox, Wire};
-use super::group::{self, Group};
 use super::handshakes::{Job, Tls};
 use super::limits::{converse_within_rates, expire, has_not_confirmed, rate_pause_ns};
 use super::listener::Listener;
@@ -22,6 +21,7 @@ use super::spill::Spill;
 use super::table::{Ends, EndsHash, Table};
 use super::tls::Layer;
 use super::wheel::Wheel;
+use crate::commands::Ahead;
 use crate::observe::{ConnSlots, Server, Transport};
 use crate::policy::{Gate, Limit};
 use driver_shim::{BURST_MAX, Frame, Region};
@@ -43,6 +43,9 @@ const RESTS_MAX: usize = 8;
 /// (CVE-2016-5696). Of those each connection has one a second.
 const RESETS_PER_SECOND: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 
+/// Connections whose requests are prefetched together, at most.
+const TOGETHER: usize = 32;
+
 /// The TCP connections of one worker.
 pub struct Streams {
     ports: Vec<StreamPort>,
@@ -57,7 +60,6 @@ pub struct Streams {
     queue: Vec<u32>,
     /// The same, while they are served.
     serving: Vec<u32>,
-    group: Group,
     shared: WorkerShared,
     /// What others see of the connections.
     conns: Arc<ConnSlots>,
@@ -99,7 +101,7 @@ impl Streams {
             users,
             item_max_bytes,
             requests_per_turn: config.requests_per_turn,
-            hashed: group::keys(),
+            ahead: Ahead::new(item_max_bytes),
             out: Vec::with_capacity(2 * OUT_BYTES),
             flat: vec![0; IN_BYTES],
             spill: Spill::new(item_max_bytes),
@@ -121,7 +123,6 @@ impl Streams {
             wheel: Wheel::new(most),
             queue: Vec::with_capacity(most),
             serving: Vec::with_capacity(most),
-            group: Group::new(item_max_bytes),
             shared,
             conns,
             out: Outbox::new(),
@@ -382,20 +383,20 @@ impl Streams {
     /// Prefetches what the next group of connections will look at, from this one on. Says how
     /// many those are.
     fn prefetch_requests(&mut self, first: usize) -> usize {
-        let Self { serving, connections, group, shared, .. } = self;
-        let (store, keys) = (shared.session.store(), &mut shared.hashed);
-        keys.clear();
+        let Self { serving, connections, shared: WorkerShared { session, ahead, .. }, .. } = self;
+        let store = session.store();
+        ahead.clear();
         let mut seen = 0;
-        for &slot in serving.iter().skip(first).take(group::CONNECTIONS) {
+        for &slot in serving.iter().skip(first).take(TOGETHER) {
             if let Some(connection) = connections.get_mut(slot as usize) {
-                group.read(keys, store, connection.soon());
+                ahead.read(store, connection.soon());
             }
             seen += 1;
-            if group::is_full(keys) {
+            if ahead.has_enough() {
                 break;
             }
         }
-        group.look_up(keys, store);
+        ahead.look_up(store);
         seen
     }
 

@@ -1,0 +1,198 @@
+//! Prefetches what the next requests over TCP will read in the store, for all of them together.
+//!
+//! In: the input of one connection, or of several that are about to be answered. Out: their items' lines on the way to
+//! the caches, as stage 5 has it for datagrams: first all buckets are prefetched, then all items, and only then
+//! is the first request answered. So a thousand connections with a request each wait for
+//! memory about as long as one does. Nothing but the time that a request takes depends on what is seen here: a
+//! key's hash is kept beside the key, and the request that names it is compared with that. Nothing fails.
+
+use super::conversation::plain_get;
+use base::small_bytes;
+use memcache::{Glance, PlainSet, glance, plain_set};
+use store::{KeyHash, Store};
+
+/// From so many keys on there are enough: a third of what the first-level cache holds.
+const ENOUGH: usize = 48;
+/// Keys of one connection that are looked at: the requests of the usual turn.
+const KEYS_EACH: usize = 20;
+/// Longest key whose hash is kept.
+const KEPT_BYTES: usize = 32;
+
+/// The keys of requests that come next.
+#[derive(Debug)]
+pub struct Ahead {
+    keys: Vec<HashedKey>,
+    /// The first whose hash was not asked for yet.
+    next: usize,
+    /// Hashes of keys that are to be looked for in their second bucket.
+    far: Vec<KeyHash>,
+    item_max_bytes: usize,
+}
+
+#[derive(Debug)]
+struct HashedKey {
+    hash: KeyHash,
+    len: usize,
+    /// The key, if it is not too long.
+    bytes: [u8; KEPT_BYTES],
+}
+
+impl Ahead {
+    /// For items of so many bytes.
+    pub fn new(item_max_bytes: usize) -> Self {
+        let keys = Vec::with_capacity(ENOUGH + KEYS_EACH);
+        Self { keys, next: 0, far: Vec::with_capacity(ENOUGH + KEYS_EACH), item_max_bytes }
+    }
+
+    /// Forgets all keys.
+    pub(crate) fn clear(&mut self) {
+        self.keys.clear();
+        self.next = 0;
+    }
+
+    /// Whether another connection's requests are for later.
+    pub(crate) fn has_enough(&self) -> bool {
+        self.keys.len() >= ENOUGH
+    }
+
+    /// Looks at the next requests of a connection that is answered by itself.
+    #[inline]
+    pub fn look(&mut self, store: &Store, input: &[u8]) {
+        self.clear();
+        self.read(store, input);
+        self.look_up(store);
+    }
+
+    /// Adds the keys in the first requests of `input`, and prefetches their index buckets.
+    #[inline]
+    pub(crate) fn read(&mut self, store: &Store, mut input: &[u8]) {
+        let most = self.keys.len() + KEYS_EACH;
+        while self.keys.len() < most {
+            let used = if let Some((key, used)) = plain_get(input) {
+                self.add(store, key, false);
+                used
+            } else if let Some(PlainSet { what, used, .. }) = plain_set(input, self.item_max_bytes)
+            {
+                self.add(store, what.key, true);
+                used
+            } else {
+                match self.add_others(store, input, most) {
+                    Some(used) => used,
+                    None => return,
+                }
+            };
+            input = input.get(used..).unwrap_or_default();
+        }
+    }
+
+    /// Adds the keys of a request that is not plain, until there are `most`: how many bytes it has.
+    #[inline(never)]
+    fn add_others(&mut self, store: &Store, input: &[u8], most: usize) -> Option<usize> {
+        let Glance { keys, changes, used } = glance(input)?;
+        for key in keys.iter().take(most - self.keys.len()) {
+            self.add(store, key, changes);
+        }
+        Some(used)
+    }
+
+    #[inline(always)]
+    fn add(&mut self, store: &Store, key: &[u8], changes: bool) {
+        let hash = store.hash(key);
+        if changes {
+            store.prefetch_change(hash);
+        } else {
+            store.prefetch_near(hash);
+        }
+        let mut bytes = [0; KEPT_BYTES];
+        small_bytes::copy(&mut bytes, key);
+        self.keys.push(HashedKey { hash, len: key.len(), bytes });
+    }
+
+    /// Prefetches the items in those buckets.
+    #[inline]
+    pub(crate) fn look_up(&mut self, store: &Store) {
+        for HashedKey { hash, .. } in &self.keys {
+            if let Some(location) = store.propose_near(*hash) {
+                store.prefetch_item(location);
+            } else {
+                store.prefetch_far(*hash);
+                self.far.push(*hash);
+            }
+        }
+        for hash in self.far.drain(..) {
+            if let Some(location) = store.propose(hash) {
+                store.prefetch_item(location);
+            }
+        }
+    }
+
+    /// The hash of `key`, which is most likely the next one. `None`: that is another one, or longer than what is
+    /// compared.
+    #[inline]
+    pub(super) fn hash(&mut self, key: &[u8]) -> Option<KeyHash> {
+        let next = self.keys.get(self.next).filter(|next| next.len == key.len())?;
+        self.next += 1;
+        let bytes = next.bytes.get(..next.len)?;
+        small_bytes::equal(bytes, key).then_some(next.hash)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use store::StoreConfig;
+
+    fn store() -> Arc<Store> {
+        Store::new(StoreConfig { memory_bytes: 8 << 20, ..StoreConfig::default() }).unwrap()
+    }
+
+    #[test]
+    fn sees_requests_one_after_the_other() {
+        let store = store();
+        let mut ahead = Ahead::new(1000);
+        let mut sees = |input: &[u8], want: &[&str]| {
+            ahead.look(&store, input);
+            let want = want.iter().map(|key| store.hash(key.as_bytes()));
+            let seen = ahead.keys.iter().map(|key| key.hash);
+            assert!(seen.eq(want), "{}", String::from_utf8_lossy(input));
+        };
+        let all =
+            b"get a\r\nset bc 0 0 3\r\nxyz\r\nmg d v\r\nget e f\r\nms g 1\r\nx\r\nget h\r\nget i";
+        sees(all, &["a", "bc", "d", "e", "f", "g", "h"]);
+        for none in [&b"get"[..], b"get ", b"get \r\n", b"gets a", b"quit\r\n"] {
+            sees(none, &[]);
+        }
+        // Of more than a turn has, the first.
+        let many = format!("get {}\r\n", ["k"; 90].join(" "));
+        sees(many.as_bytes(), &["k"; KEYS_EACH]);
+        assert!(!ahead.has_enough());
+        ahead.read(&store, many.as_bytes());
+        ahead.read(&store, many.as_bytes());
+        assert!(ahead.has_enough());
+    }
+
+    #[test]
+    fn gives_a_hash_to_the_very_key_only() {
+        let store = store();
+        let long = "l".repeat(KEPT_BYTES + 1);
+        let mut ahead = Ahead::new(1000);
+        let requests = format!("get first second {long} {} last\r\n", &long[1..]);
+        ahead.look(&store, requests.as_bytes());
+        let mut asks = |key: &str| {
+            let hash = ahead.hash(key.as_bytes());
+            assert!(hash.is_none_or(|hash| hash == store.hash(key.as_bytes())));
+            hash.is_some()
+        };
+        assert!(asks("first"));
+        assert!(!asks("not it"), "another of its length");
+        assert!(!asks("second"), "it was skipped");
+        assert!(!asks(&long), "too long to be compared");
+        assert!(!asks("other"), "of another length, which skips nothing");
+        assert!(asks(&long[1..]));
+        assert!(asks("last"));
+        assert!(!asks("last"), "there are no more");
+        ahead.look(&store, b"get last\r\n");
+        assert!(ahead.hash(b"last").is_some());
+    }
+}
