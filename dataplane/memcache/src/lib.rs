@@ -31,4 +31,4 @@ pub use outcome::{
 pub use parsed::Parsed;
 pub use refusal::{Fault, Refusal};
 pub use sink::Sink;
-pub use text::{PlainSet, plain_set};
+pub use text::{PlainSet, plain_get, plain_set};

@@ -20,7 +20,7 @@ use arrayvec::ArrayVec;
 pub(super) use encode::{END, put};
 pub use encode::{LAST, MORE, VALUE_OVERHEAD_BYTES, line, put_value};
 use memchr::memchr;
-pub use plain::{Set as PlainSet, set as plain_set};
+pub use plain::{Set as PlainSet, get as plain_get, set as plain_set};
 use std::str::FromStr;
 
 /// Longest command line that is not a `get` or `gets`, in bytes; without an end by then, the

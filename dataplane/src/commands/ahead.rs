@@ -6,9 +6,8 @@
 //! memory about as long as one does. Nothing but the time that a request takes depends on what is seen here: a
 //! key's hash is kept beside the key, and the request that names it is compared with that. Nothing fails.
 
-use super::conversation::plain_get;
 use base::small_bytes;
-use memcache::{Glance, PlainSet, glance, plain_set};
+use memcache::{Glance, PlainSet, glance, plain_get, plain_set};
 use store::{KeyHash, Store};
 
 /// From so many keys on there are enough: a third of what the first-level cache holds.

@@ -379,7 +379,5 @@ impl Conversation {
     }
 }
 
-pub(super) use plain::get as plain_get;
-
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
-//! The usual `set`, read at one go: one blank between words, numbers of a few digits, and all of
-//! the value there.
+//! The usual `get` of one key and the usual `set`, read at one go: one blank between words, numbers of a few digits, and
+//! all of the value there.
 //!
-//! In: bytes from a connection or a datagram. Out: the command, where they begin with one of
+//! In: bytes from a connection or a datagram. Out: the key or the command, where they begin with one of
 //! that shape. `None` says nothing about them: the strict parser reads everything, these commands
 //! too, and to the same end (tests, fuzzing).
 
@@ -11,6 +11,16 @@ use base::small_bytes;
 /// Bytes behind a number's first digit among which its end is looked for: any number that ends there
 /// fits what it is for.
 const END_WITHIN_BYTES: usize = 9;
+
+/// The key of a `get` of one key, and the bytes that the request is.
+#[inline(always)]
+pub fn get(input: &[u8]) -> Option<(&[u8], usize)> {
+    let rest = input.strip_prefix(b"get ")?;
+    let len = small_bytes::word_len(rest.get(..KEY_MAX_BYTES + 1).unwrap_or(rest));
+    let key = rest.get(..len).filter(|key| (1..=KEY_MAX_BYTES).contains(&key.len()))?;
+    let end = rest.get(len..)?;
+    end.starts_with(b"\r\n").then_some((key, b"get \r\n".len() + len))
+}
 
 /// A `set`, and the bytes that it takes.
 #[derive(Debug)]

@@ -8,11 +8,10 @@
 
 use crate::commands::{Bytes, Ctx, plain_stored};
 use crate::observe::{Kind, LookUps};
-use base::small_bytes::word_len;
 use memcache::admin::Events;
 use memcache::sink::{Buffer, Sink};
 use memcache::text::{LAST, put_value};
-use memcache::{Hit, KEY_MAX_BYTES, PlainSet, plain_set};
+use memcache::{Hit, PlainSet, plain_get, plain_set};
 
 /// What of the input a run was.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,16 +38,6 @@ pub(super) fn answer(
     }
 }
 
-/// The key of a `get` of one key, and the bytes that the request is.
-#[inline(always)]
-pub(in super::super) fn get(input: &[u8]) -> Option<(&[u8], usize)> {
-    let rest = input.strip_prefix(b"get ")?;
-    let len = word_len(rest.get(..KEY_MAX_BYTES + 1).unwrap_or(rest));
-    let key = rest.get(..len).filter(|key| (1..=KEY_MAX_BYTES).contains(&key.len()))?;
-    let end = rest.get(len..)?;
-    end.starts_with(b"\r\n").then_some((key, b"get \r\n".len() + len))
-}
-
 fn gets(ctx: &mut Ctx<'_>, input: &[u8], most: usize, out: &mut Buffer<'_>) -> Run {
     let observer = ctx.observer;
     let (mut run, mut keys) = (Run::default(), LookUps::default());
@@ -58,7 +47,7 @@ fn gets(ctx: &mut Ctx<'_>, input: &[u8], most: usize, out: &mut Buffer<'_>) -> R
     let now = store.now();
     while run.requests < most
         && !out.is_full()
-        && let Some((key, used)) = input.get(run.bytes..).and_then(get)
+        && let Some((key, used)) = input.get(run.bytes..).and_then(plain_get)
     {
         let mut class = None;
         let hash = ahead.as_mut().and_then(|ahead| ahead.hash(key));
