@@ -57,8 +57,8 @@ fn on_a_server<R>(
         };
         Store::new(config).expect("a store")
     });
-    // Now and not when it was put away, because its clock begins to run.
     Arc::get_mut(&mut store).expect("nobody else has it").renew();
+    store.clock().hold();
     let server = Arc::new(Server::new(Arc::clone(&store), String::new()));
     let result = f(&server);
     drop(server);

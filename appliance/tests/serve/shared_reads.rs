@@ -127,7 +127,7 @@ fn what_changes_is_asked_for_and_what_stays_is_read() {
     }
     // Flushed later: no earlier than others see it, and no later.
     c.set(b"late", 0, b"x").unwrap();
-    tcp.expect("flush_all 2\r\n", "OK\r\n");
+    tcp.expect("flush_all 3\r\n", "OK\r\n");
     assert_eq!(get(&mut c, "late"), read("x"));
     let begun = Instant::now();
     while tcp.until_end("get late\r\n") != "END\r\n" {

@@ -1,6 +1,6 @@
 //! The store's clock: whole seconds, moved on by housekeeping, so that no look-up makes a system call.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Longest exptime that counts from now; a larger one is absolute Unix time (protocol.txt).
@@ -17,7 +17,8 @@ const ALREADY: u32 = 1;
 #[derive(Debug)]
 pub struct Clock {
     now: AtomicU32,
-    skipped: AtomicU32,
+    /// It stands still.
+    held: AtomicBool,
     started: Instant,
     /// The reading at start-up.
     started_at: u32,
@@ -30,15 +31,15 @@ impl Clock {
         Self::starting_at(START_SECONDS)
     }
 
-    /// A clock that goes on from this reading. It moves on when Unix time does, so that a reading and the second of
-    /// Unix time say all of one another, and clocks that go on from one another lose no part of a second.
+    /// A clock that goes on from this reading. It moves on when Unix time did when it began, so that a reading and the
+    /// second of Unix time said all of one another then, and clocks that go on from one another lose no part of a second.
     pub(super) fn starting_at(reading: u32) -> Self {
         let reading = reading.max(START_SECONDS);
         let (unix, started) = (unix_time(), Instant::now());
         let into_second = Duration::from_nanos(unix.subsec_nanos().into());
         Self {
             now: AtomicU32::new(reading),
-            skipped: AtomicU32::new(0),
+            held: AtomicBool::new(false),
             started: started.checked_sub(into_second).unwrap_or(started),
             started_at: reading,
             zero_unix: i64::try_from(unix.as_secs()).unwrap_or(i64::MAX) - i64::from(reading),
@@ -52,9 +53,11 @@ impl Clock {
 
     /// What the system's clock says.
     pub(super) fn reading(&self) -> u32 {
+        if self.held.load(Ordering::Relaxed) {
+            return self.now();
+        }
         let elapsed = u32::try_from(self.started.elapsed().as_secs()).unwrap_or(u32::MAX);
-        let skipped = self.skipped.load(Ordering::Relaxed);
-        self.started_at.saturating_add(elapsed).saturating_add(skipped)
+        self.started_at.saturating_add(elapsed)
     }
 
     /// From here on it is this time.
@@ -62,21 +65,21 @@ impl Clock {
         self.now.store(reading, Ordering::Relaxed);
     }
 
-    /// Moves the clock ahead of the system's, for tests of expiry.
+    /// From now on it stands still, but for [`Self::skip_ahead`]: for tests, whatever second they run in.
+    pub fn hold(&self) {
+        self.held.store(true, Ordering::Relaxed);
+    }
+
+    /// Holds the clock, so many seconds ahead.
     pub fn skip_ahead(&self, seconds: u32) {
-        self.skipped.fetch_add(seconds, Ordering::Relaxed);
-        self.tick();
+        self.hold();
+        self.set(self.now().saturating_add(seconds));
     }
 
     /// Seconds on the clock that item times are given in. Never 0.
     #[inline]
     pub fn now(&self) -> u32 {
         self.now.load(Ordering::Relaxed)
-    }
-
-    /// Seconds since start-up.
-    pub fn uptime_seconds(&self) -> u32 {
-        self.now() - self.started_at
     }
 
     /// A client's exptime on this clock: 0 stays "never", a negative one has passed already, up
@@ -140,16 +143,18 @@ mod tests {
         assert!(c.has_passed(soon) && !c.has_passed(absolute));
         c.skip_ahead(3);
         assert!(c.has_passed(absolute) && !c.has_passed(month));
-        assert!(c.uptime_seconds() >= 5);
+        assert_eq!(c.now(), START_SECONDS + 5);
+        c.tick();
+        assert_eq!(c.now(), START_SECONDS + 5, "it is held");
     }
 
     #[test]
     fn a_clock_goes_on_from_any_reading() {
         let c = Clock::starting_at(1000);
-        assert_eq!((c.now(), c.uptime_seconds()), (1000, 0));
+        assert_eq!(c.now(), 1000);
         assert!(c.has_passed(1000) && !c.has_passed(1001));
         let in_five = i64::try_from(unix_seconds()).unwrap() + 5;
-        assert!((1004..=1005).contains(&c.expiry(in_five)), "absolute times are today's");
+        assert!((1005..=1006).contains(&c.expiry(in_five)), "absolute times are today's");
         assert_eq!(Clock::starting_at(0).now(), START_SECONDS);
     }
 
@@ -159,9 +164,10 @@ mod tests {
         let begun = unix_seconds();
         let mut c = Clock::starting_at(1000);
         for _ in 0..10 {
-            std::thread::sleep(Duration::from_millis(300));
+            std::thread::sleep(Duration::from_millis(150));
             c.tick();
             let closed_at = unix_seconds();
+            std::thread::sleep(Duration::from_millis(150));
             let down = u32::try_from(unix_seconds() - closed_at).unwrap();
             c = Clock::starting_at(c.now() + down);
         }

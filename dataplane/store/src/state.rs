@@ -222,11 +222,6 @@ impl Store {
         self.clock.now()
     }
 
-    /// Seconds since start-up.
-    pub fn uptime_seconds(&self) -> u32 {
-        self.clock.uptime_seconds()
-    }
-
     /// What keys are hashed with, for an engine that does the same. It leaves this process by no
     /// way: who knows it can choose keys that collide.
     pub fn hash_key(&self) -> HashKey {

@@ -25,7 +25,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 fn store(memory_bytes: usize) -> Arc<Store> {
-    Store::new(StoreConfig { memory_bytes, pages: Pages::Small, ..StoreConfig::default() }).unwrap()
+    let config = StoreConfig { memory_bytes, pages: Pages::Small, ..StoreConfig::default() };
+    let store = Store::new(config).unwrap();
+    store.clock().hold();
+    store
 }
 
 fn put(s: &mut Session, key: &[u8], value: &[u8], exptime: i64) -> Result<(), NotStored> {

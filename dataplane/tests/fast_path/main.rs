@@ -52,7 +52,6 @@ fn compare_tuned(
         let tuning = Tuning { cas_enabled, is_odd: true };
         World::tuned(config, dialects, (manner, tuning), caps, batch, |_, _| None)
     });
-    World::later(&mut worlds, 0);
     let (mut sent, mut bursts) = (0, 0);
     while sent < packets {
         let n = 1 + random.below(64);

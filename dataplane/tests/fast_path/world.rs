@@ -17,7 +17,6 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use store::{Session, Store, StoreConfig};
 use wire::verify::{verify_ip4_header, verify_udp};
 use wire::{Cidr, Eth, Local, eth};
@@ -96,6 +95,7 @@ impl World {
         let region = Region::new(4096, Pages::Small).unwrap();
         let hash_key = Some(*b"a key for a test");
         let store = Store::new(StoreConfig { pages: Pages::Small, hash_key, ..config }).unwrap();
+        store.clock().hold();
         let mut server = Server::new(Arc::clone(&store), "test".to_owned());
         (server.dialects, server.cas_enabled) = (dialects, cas_enabled);
         let (server, sent) = (Arc::new(server), Sent::default());
@@ -193,29 +193,11 @@ impl World {
     /// So many seconds later on the store's clock.
     pub(crate) fn later(worlds: &mut [Self], seconds: u32) {
         worlds.iter().for_each(|world| world.server.store.clock().skip_ahead(seconds));
-        // Clocks move on with Unix time, all at once; but the worlds were not made in the same second of it.
-        while !Self::are_at_one_time(worlds) {
-            let clocks = worlds.iter().map(|world| world.server.store.clock());
-            let newest = clocks.clone().map(|clock| clock.now()).max().unwrap();
-            clocks.for_each(|clock| clock.skip_ahead(newest.saturating_sub(clock.now())));
-        }
     }
 
-    /// Reads the clocks, which move on while they are read now and then.
-    fn are_at_one_time(worlds: &[Self]) -> bool {
-        worlds.iter().for_each(|world| world.server.store.clock().skip_ahead(0));
-        worlds.windows(2).all(|pair| pair[0].server.store.now() == pair[1].server.store.now())
-    }
-
-    /// Housekeeping's turn, at the same time: it moves the clock on.
+    /// Housekeeping's turn.
     pub(crate) fn housekeep(worlds: &mut [Self]) {
-        Self::later(worlds, 0);
-        let now = worlds[0].server.store.now();
-        while !Self::are_at_one_time(worlds) || worlds[0].server.store.now() == now {
-            std::thread::sleep(Duration::from_millis(5));
-        }
         worlds.iter().for_each(|world| world.server.store.housekeep());
-        assert!(Self::are_at_one_time(worlds));
     }
 
     /// What comes over TCP.
