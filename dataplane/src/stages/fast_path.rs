@@ -25,7 +25,7 @@
 //! ```
 //!
 //! **Lanes** (`lane`): the steps are compiled for plain `get`s, which are those over IPv4 without a tag; for `get` over
-//! IPv6; for `get` of a long key, `mg` and binary gets over IPv4; and once for any of all these. The first request of a burst shows which
+//! IPv6; for `get` of a long key, `mg` and binary gets over IPv4; and once for any of these of a short key. The first request of a burst shows which
 //! lane is walked. Gets that it meets for another lane are answered by a pass of their own afterwards (`others`).
 //!
 //! **Order**: a read never goes before a request of its burst that may change its key (`order`), and no
@@ -102,6 +102,14 @@ pub struct Context<'a> {
     pub region: &'a Region,
     /// What the port fills in.
     pub caps: TxCaps,
+}
+
+impl Context<'_> {
+    /// Whether the port fills in checksums. What fills in one alone (virtio, vmxnet3) is asked for neither.
+    #[inline(always)]
+    fn by_port(&self) -> bool {
+        self.caps.ip && self.caps.udp
+    }
 }
 
 impl std::fmt::Debug for Context<'_> {
@@ -226,10 +234,9 @@ impl FastPath {
         context: &mut Context<'_>,
     ) -> Answered {
         let Some(liveness) = self.liveness(context) else { return Answered::default() };
-        let totals = match (context.caps.ip, context.caps.udp) {
-            (true, true) => self.run_with::<true>(burst, requests, context, liveness),
-            // What fills in one alone (virtio, vmxnet3) is asked for neither.
-            _ => self.run_with::<false>(burst, requests, context, liveness),
+        let totals = match context.by_port() {
+            true => self.run_with::<true>(burst, requests, context, liveness),
+            false => self.run_with::<false>(burst, requests, context, liveness),
         };
         totals.count(context.ctx.observer, context.counters);
         Answered::of(&totals)
@@ -263,25 +270,8 @@ impl FastPath {
         let counters = context.counters;
         order.begin();
         let mut lanes = Lanes::EMPTY;
-        let pass = Pass {
-            burst: &mut *burst,
-            requests: &mut *requests,
-            lanes: &mut lanes,
-            order: &mut *order,
-            guard,
-            observer,
-            region,
-            counters,
-            liveness,
-            dialects,
-            totals: Totals::default(),
-            read: 0,
-            far: 0,
-            left: 0,
-            own: PLAIN,
-            others: 0,
-            other: PLAIN,
-        };
+        let around = (observer, region, counters, liveness);
+        let pass = Pass::new(&mut *burst, &mut *requests, (&mut lanes, &mut *order), guard, around);
         let totals = pass.answer::<BY_PORT>(&mut *sets, *manner);
         let left = left_of(burst, &totals) & !sets.frames();
         if left == 0 || order.holds_all() || !several::any(burst, left) {
@@ -355,7 +345,42 @@ impl<L: Lane, const SOME: bool, const BY_PORT: bool> Work
     }
 }
 
-impl Pass<'_, '_> {
+impl<'p, 'g> Pass<'p, 'g> {
+    /// Nothing of the burst is looked at yet.
+    #[inline(always)]
+    fn new(
+        burst: &'p mut [Frame],
+        requests: &'p mut Requests,
+        (lanes, order): (&'p mut Lanes<'g>, &'p mut Order),
+        guard: &'g Guard<'g>,
+        (observer, region, counters, liveness): (
+            Observer<'p>,
+            &'p Region,
+            &'p WorkerCounters,
+            Liveness,
+        ),
+    ) -> Self {
+        Self {
+            burst,
+            requests,
+            lanes,
+            order,
+            guard,
+            observer,
+            region,
+            counters,
+            liveness,
+            dialects: observer.server.dialects,
+            totals: Totals::default(),
+            read: 0,
+            far: 0,
+            left: 0,
+            own: PLAIN,
+            others: 0,
+            other: PLAIN,
+        }
+    }
+
     /// Walks over a lane.
     #[inline(always)]
     fn walk<L: Lane, const SOME: bool, const BY_PORT: bool>(

@@ -19,6 +19,7 @@ use crate::reply::{Datagrams, Reply, ReplyFault, Sum, in_place};
 use base::small_bytes;
 use driver_shim::Frame;
 use gpu::{Entry, EntryFlags, Hint, ReqDesc, Verdict};
+use memcache::binary::REQUEST_MAGIC;
 use memcache::{Command, Dialect, Parsed, Refusal, Sink, Verb};
 use store::{KeyHash, Location, Supposed};
 use wire::DropReason;
@@ -78,7 +79,12 @@ impl Execute {
         desc: &ReqDesc,
     ) -> Option<(Kind, Line)> {
         let text = text(frame, desc);
-        let dialect = self.server.dialects.of(text.first().copied()?);
+        let first = text.first().copied()?;
+        // Meta commands, gets and packets are answered by more than a line.
+        if matches!(first, b'm' | b'g' | REQUEST_MAGIC) {
+            return None;
+        }
+        let dialect = self.server.dialects.of(first);
         let parsed = dialect.parse(text, self.item_max_bytes);
         let Parsed::Command { command, used } = &parsed else { return None };
         if !command.is_answered_in_a_line()

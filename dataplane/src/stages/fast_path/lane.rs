@@ -26,13 +26,12 @@ pub(super) trait Lane: Copy {
     type Headers: Headers;
     /// Requests are plain `get`s.
     const IS_PLAIN: bool = false;
-    /// Requests may be of any form.
-    const IS_ANY: bool = false;
-    /// Keys are longer than a block.
-    const IS_LONG: bool = false;
-
     /// The headers of all its frames, and the form of all its requests, where they have one.
     const ALL: Option<(Self::Headers, Form)>;
+    /// Requests may be of any form.
+    const IS_ANY: bool = Self::ALL.is_none();
+    /// Keys are longer than a block.
+    const IS_LONG: bool = matches!(Self::ALL, Some((_, Form::Long)));
 
     /// The headers of a frame.
     #[inline(always)]
@@ -90,41 +89,29 @@ impl Lane for Plain {
     }
 }
 
-/// `get` of a long key over IPv4.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Long;
+/// Lanes of one form over headers of one family.
+macro_rules! lanes {
+    ($($(#[$doc:meta])* $lane:ident: $headers:ident, $form:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub(super) struct $lane;
 
-impl Lane for Long {
-    type Headers = V4;
-    const IS_LONG: bool = true;
-    const ALL: Option<(V4, Form)> = Some((V4, Form::Long));
+        impl Lane for $lane {
+            type Headers = $headers;
+            const ALL: Option<($headers, Form)> = Some(($headers, Form::$form));
+        }
+    )*};
 }
 
-/// `get` over IPv6.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OverV6;
-
-impl Lane for OverV6 {
-    type Headers = V6;
-    const ALL: Option<(V6, Form)> = Some((V6, Form::Text));
-}
-
-/// `mg` over IPv4.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Meta;
-
-impl Lane for Meta {
-    type Headers = V4;
-    const ALL: Option<(V4, Form)> = Some((V4, Form::Meta));
-}
-
-/// Binary gets over IPv4.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Binary;
-
-impl Lane for Binary {
-    type Headers = V4;
-    const ALL: Option<(V4, Form)> = Some((V4, Form::Binary));
+lanes! {
+    /// `get` of a long key over IPv4.
+    Long: V4, Long;
+    /// `get` over IPv6.
+    OverV6: V6, Text;
+    /// `mg` over IPv4.
+    Meta: V4, Meta;
+    /// Binary gets over IPv4.
+    Binary: V4, Binary;
 }
 
 /// Any form of a short key over any headers.
@@ -134,7 +121,6 @@ pub(super) struct Any;
 impl Lane for Any {
     type Headers = Family;
     const ALL: Option<(Family, Form)> = None;
-    const IS_ANY: bool = true;
 
     #[inline(always)]
     fn headers(bytes: &[u8; FRAME]) -> Option<Family> {
@@ -161,8 +147,9 @@ pub(super) fn of(frame: &Frame) -> Option<Kind> {
     let bytes = frame.window::<FRAME>()?;
     let family = Family::of(bytes)?;
     let form = Form::of(window(bytes, family)?)?;
-    // Long keys have no lane but that over IPv4.
-    (form != Form::Long || family == Family::V4).then_some((family, form))
+    // Long keys have no lane but that over IPv4: of others as many keys are short.
+    let form = if form == Form::Long && family != Family::V4 { Form::Text } else { form };
+    Some((family, form))
 }
 
 /// How frames of a kind begin, where their requests follow.

@@ -12,7 +12,7 @@
 //! **Order**: a request of the batch that may change something, which is any that is not one to read and not
 //! to be dropped, ends the pass.
 
-use super::lane::{PLAIN, Plain};
+use super::lane::Plain;
 use super::totals::{Totals, next_of};
 use super::{Answered, Context, FastPath, Lanes, Pass, ROWS, whole};
 use crate::plain::family::FRAME;
@@ -56,9 +56,9 @@ impl FastPath {
         }
         self.sets.begin();
         let totals = Totals::default();
-        let totals = match (context.caps.ip, context.caps.udp) {
-            (true, true) => self.carry_out_sets::<true>(burst, plain, requests, context, totals),
-            _ => self.carry_out_sets::<false>(burst, plain, requests, context, totals),
+        let totals = match context.by_port() {
+            true => self.carry_out_sets::<true>(burst, plain, requests, context, totals),
+            false => self.carry_out_sets::<false>(burst, plain, requests, context, totals),
         };
         totals.count(context.ctx.observer, context.counters);
         Answered::of(&totals)
@@ -75,11 +75,10 @@ impl FastPath {
         context: &mut Context<'_>,
     ) -> usize {
         let Some(liveness) = self.liveness(context) else { return frames.len() };
-        match (context.caps.ip, context.caps.udp) {
-            (true, true) => {
-                self.located_with::<true>(frames, batch, (mark, requests), context, liveness)
-            }
-            _ => self.located_with::<false>(frames, batch, (mark, requests), context, liveness),
+        let which = (mark, requests);
+        match context.by_port() {
+            true => self.located_with::<true>(frames, batch, which, context, liveness),
+            false => self.located_with::<false>(frames, batch, which, context, liveness),
         }
         let answered = &self.located;
         let is_left =
@@ -121,25 +120,9 @@ impl FastPath {
         let chunks = frames.chunks_mut(BURST_MAX).zip(requests_of).zip(located.iter_mut());
         for ((burst, (entries, descs)), answered) in chunks {
             let replies = replies_of.next().unwrap_or_default();
-            let pass = Pass {
-                burst,
-                requests: &mut *requests,
-                lanes: &mut lanes,
-                order: &mut *order,
-                guard: &guard,
-                observer,
-                region,
-                counters,
-                liveness,
-                dialects: observer.server.dialects,
-                totals: Totals::default(),
-                read: 0,
-                far: 0,
-                left: 0,
-                own: PLAIN,
-                others: 0,
-                other: PLAIN,
-            };
+            let (lanes, around) =
+                ((&mut lanes, &mut *order), (observer, region, counters, liveness));
+            let pass = Pass::new(burst, &mut *requests, lanes, &guard, around);
             let (sought, known) = (0, 0);
             let work =
                 Located::<BY_PORT> { pass, entries, descs, replies, mark, sought, known, ended };

@@ -129,8 +129,9 @@ fn hash(
     store: &Store,
     vector: impl Vector,
 ) {
-    // None has a bit of a block's length, or of more.
-    let hashes = if u32::from_le_bytes(lens) & 0xe0e0_e0e0 == 0 {
+    // The top bit of each length above 32 (a carry comes from one alone).
+    let word = u32::from_le_bytes(lens);
+    let hashes = if (word.wrapping_add(0x5f5f_5f5f) | word) & 0x8080_8080 == 0 {
         vector.hash(store, &keys.map(|key| *part(key, 0)), lens)
     } else {
         hash_long(store, keys, lens, vector)

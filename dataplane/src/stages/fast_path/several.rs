@@ -79,7 +79,7 @@ impl Several {
             let mut len = vector.word_len(part(window, at));
             if len == KEY_BLOCK {
                 len = long_word_len(window, at, vector);
-                has_long = true;
+                has_long |= len > KEY_BLOCK;
             }
             lens[n] = u8::try_from(len).ok()?;
             if len == 0 {
