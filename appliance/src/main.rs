@@ -81,7 +81,13 @@ fn main() -> ExitCode {
 fn printed(text: &[u8]) -> ExitCode {
     match std::io::stdout().write_all(text) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
+        Err(error) => {
+            // Who reads no further has seen enough.
+            if error.kind() != std::io::ErrorKind::BrokenPipe {
+                complain(format_args!("gnomon: standard output: {error}\n"));
+            }
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -93,7 +99,7 @@ fn examine(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     findings.extend(plan.as_ref().ok().and_then(Plan::profile).map(check::profile));
     findings.push(check::flags(plan.map(|_| ())));
     let report = CheckReport { findings };
-    say(flags.json, &report)?;
+    say(flags.json, &report).map_err(|error| format!("standard output: {error}"))?;
     Ok(report.is_good())
 }
 
@@ -104,7 +110,7 @@ fn tell(nic: &PciAddress, done: Result<Bound, BindError>) -> Result<bool, Box<dy
         Bound::Now(driver) if driver.is_empty() => format!("{nic} has no driver now"),
         Bound::Now(driver) => format!("{nic} has {driver} now"),
     };
-    say(false, &line)?;
+    let _ = say(false, &line);
     Ok(true)
 }
 
@@ -182,13 +188,14 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         privileges::lock_memory();
     }
     let ready = appliance.ready(&plan);
-    say(flags.json, &ready)?;
+    // A closed standard output is no reason to stop serving.
+    let _ = say(flags.json, &ready);
     if let Some(nowhere) = nowhere {
         daemon::settle(&nowhere, flags.verbose > 0)?;
     }
     service::ready(&format!("{ready}"));
     let report = run::serve(appliance, &signals);
-    say(flags.json, &report)?;
+    let _ = say(flags.json, &report);
     Ok(report.is_good())
 }
 
@@ -198,15 +205,10 @@ fn complain(text: std::fmt::Arguments<'_>) {
 }
 
 /// One line of JSON, or text.
-fn say<T: serde::Serialize + std::fmt::Display>(
-    json: bool,
-    what: &T,
-) -> Result<(), Box<dyn Error>> {
+fn say<T: serde::Serialize + std::fmt::Display>(json: bool, what: &T) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    // A closed standard output is no reason to stop serving.
-    let _ = match json {
+    match json {
         true => writeln!(out, "{}", serde_json::to_string(what)?),
         false => writeln!(out, "{what}"),
-    };
-    Ok(())
+    }
 }

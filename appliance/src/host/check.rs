@@ -76,6 +76,8 @@ pub struct Wants {
     pub nics: Vec<PciAddress>,
     /// A TAP device is to carry the rest of their traffic.
     pub exception_path: bool,
+    /// Interfaces whose frames the kernel sees too, while such a device has the service's address.
+    pub seen_twice: Vec<String>,
     /// How it is needed that the kernel keeps the rest.
     pub isolated: Want,
     /// NICs whose interfaces have all addresses of their ports.
@@ -147,11 +149,12 @@ pub struct Unfit(String);
 /// # Errors
 /// Something failed.
 pub fn before_start(host: &Host, wants: &Wants) -> Result<(), Unfit> {
-    if wants.nics.is_empty() {
-        return Ok(());
-    }
+    let findings = match wants.nics.is_empty() {
+        true => nics::seen_twice(wants).collect(),
+        false => check(host, wants),
+    };
     let mut failed = Vec::new();
-    for Finding { status, what, found, fix } in check(host, wants) {
+    for Finding { status, what, found, fix } in findings {
         let fix = fix.unwrap_or_default();
         match status {
             Status::Pass => {}

@@ -25,6 +25,10 @@ impl Wants {
             }
             PortSpec::Vdev(_) => None,
         });
+        let exception_path = !flags.port.is_empty()
+            && flags.side_door != Some(ExceptionPathFlag::None)
+            && flags.isolated != Isolated::On;
+        let seen_twice = flags.port.iter().filter_map(PortSpec::packet_socket);
         let parts = understood(flags, machine);
         let needed = needed_bytes(flags, &parts);
         let divided = parts.iter().zip(&needed).filter(|_| parts.len() > 1);
@@ -39,9 +43,8 @@ impl Wants {
                 Isolated::Off => Want::No,
             },
             addressed: addressed.collect(),
-            exception_path: !flags.port.is_empty()
-                && flags.side_door != Some(ExceptionPathFlag::None)
-                && flags.isolated != Isolated::On,
+            exception_path,
+            seen_twice: seen_twice.filter(|_| exception_path).map(str::to_owned).collect(),
             memory_bytes: needed.iter().copied().fold(0, u64::saturating_add),
             nodes: nodes.collect(),
             worker_cpus: parts.iter().flat_map(|part| part.worker_cpus.iter().copied()).collect(),

@@ -12,4 +12,4 @@ pub mod request;
 pub mod small_bytes;
 pub mod speck;
 
-pub use request::{Arith, KEY_MAX_BYTES, Store, StoreMode};
+pub use request::{Arith, Claim, KEY_MAX_BYTES, Store, StoreMode};

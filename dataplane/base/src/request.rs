@@ -1,6 +1,7 @@
-//! Write requests to the store, the same for every dialect.
+//! Requests to the store, the same for every dialect.
 //!
-//! Parsers make these from bytes, which they borrow, and the store's verbs take them. Nothing fails.
+//! Parsers make these from bytes, which they borrow, and the store's verbs take them; a [`Claim`] goes the other way.
+//! Nothing fails.
 
 /// Longest key, in bytes (protocol.txt).
 pub const KEY_MAX_BYTES: usize = 250;
@@ -75,6 +76,17 @@ impl<'a> Store<'a> {
             base64_key: false,
         }
     }
+}
+
+/// Whether a value is to be fetched anew, and by which client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// It need not be.
+    None,
+    /// By the one that asks, and no other wins it until it is replaced.
+    Won,
+    /// By another, earlier.
+    Taken,
 }
 
 /// The arguments of `incr` and `decr`.

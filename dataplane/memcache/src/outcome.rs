@@ -9,6 +9,7 @@ use super::meta;
 use super::refusal::Refusal;
 use super::sink::{Count, Sink, Tail};
 use super::text;
+pub use base::Claim;
 use base::memory_file::Place;
 use std::fmt::Display;
 
@@ -141,17 +142,6 @@ pub struct ReadBy {
     pub stag: Option<Stag>,
     /// In the memory file.
     pub place: Option<Place>,
-}
-
-/// Which client is to fetch a value anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Claim {
-    /// None.
-    None,
-    /// The client that gets this answer.
-    Won,
-    /// Another client.
-    Taken,
 }
 
 /// What a look-up by `mg` found.

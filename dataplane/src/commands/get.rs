@@ -9,7 +9,7 @@ use crate::observe::{LookUps, Observer, Seen};
 use arrayvec::ArrayVec;
 use memcache::outcome::fits;
 use memcache::sink::Tail;
-use memcache::{Body, Claim, Fetch, Fetched, Get, Hit, Keys, Reply, Sink, Ttl, Ttls};
+use memcache::{Body, Fetch, Fetched, Get, Hit, Keys, Reply, Sink, Ttl, Ttls};
 use store::verbs::{self, Recache, TooLong};
 use store::{ItemRef, KeyHash, Store, Supposed, Value};
 
@@ -192,11 +192,7 @@ pub(super) fn fetch<S: Sink>(
             stale: found.stale,
             known: what.known == Some(cas),
             by: asked.sized(key.len(), found.value.len()),
-            claim: match found.claim {
-                verbs::Claim::None => Claim::None,
-                verbs::Claim::Won => Claim::Won,
-                verbs::Claim::Taken => Claim::Taken,
-            },
+            claim: found.claim,
         }
     });
     // What is refused for its length changes nothing.

@@ -17,7 +17,7 @@ const ALREADY: u32 = 1;
 #[derive(Debug)]
 pub struct Clock {
     now: AtomicU32,
-    /// It stands still.
+    /// It moves on by [`Self::skip_ahead`] alone.
     held: AtomicBool,
     started: Instant,
     /// The reading at start-up.
@@ -65,7 +65,7 @@ impl Clock {
         self.now.store(reading, Ordering::Relaxed);
     }
 
-    /// From now on it stands still, but for [`Self::skip_ahead`]: for tests, whatever second they run in.
+    /// From now on it moves on by [`Self::skip_ahead`] alone: for tests, whatever second they run in.
     pub fn hold(&self) {
         self.held.store(true, Ordering::Relaxed);
     }

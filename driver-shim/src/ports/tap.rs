@@ -66,7 +66,9 @@ pub enum TapError {
     )]
     Permission(String),
     /// The name is taken.
-    #[error("interface {0} exists and is in use; choose another name for the TAP device")]
+    #[error(
+        "interface {0} exists and is in use; choose another name for the TAP device (--side-door tap=NAME)"
+    )]
     InUse(String),
     /// The kernel takes no such name.
     #[error(

@@ -10,7 +10,7 @@ pub(crate) const BIFURCATED: [&str; 2] = ["mlx5_core", "mlx4_core"];
 const UIO: [&str; 2] = ["uio_pci_generic", "igb_uio"];
 
 pub(super) fn check(host: &Host, wants: &Wants) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let mut findings: Vec<_> = seen_twice(wants).collect();
     if wants.nics.is_empty() {
         return findings;
     }
@@ -27,6 +27,16 @@ pub(super) fn check(host: &Host, wants: &Wants) -> Vec<Finding> {
         findings.extend(nic_findings(host, wants, nic));
     }
     findings
+}
+
+/// The kernel takes a frame for an address that it has, whatever interface it came by.
+pub(super) fn seen_twice(wants: &Wants) -> impl Iterator<Item = Finding> {
+    wants.seen_twice.iter().map(|interface| {
+        let found =
+            "the kernel sees its frames too, and answers those for the address of the side door";
+        let fix = "drop its ingress (docs/dpdk-ports.md has the rule), or --side-door none";
+        Finding::warn(interface, found, fix)
+    })
 }
 
 fn shares(host: &Host, nic: &PciAddress) -> bool {

@@ -143,6 +143,7 @@ fn wants() -> Wants {
     Wants {
         nics: vec![PciAddress(NIC.to_owned())],
         exception_path: true,
+        seen_twice: Vec::new(),
         isolated: Want::IfThere,
         addressed: Vec::new(),
         worker_cpus: vec![1, 2, 3],
@@ -258,6 +259,15 @@ fn cpus_that_poll() {
     // Workers that sleep may share.
     let sockets = Wants { nics: Vec::new(), ..wants() };
     assert!(check(&smt.host(), &sockets).iter().all(|f| !f.what.starts_with("workers")));
+}
+
+#[test]
+fn an_interface_that_the_kernel_reads_too_is_named() {
+    let seen_twice = vec!["wire0".to_owned()];
+    let sockets = Wants { nics: Vec::new(), seen_twice, ..wants() };
+    let fake = Fake::new("twice");
+    expect(&fake, &sockets, "wire0", Warn, "the kernel sees its frames too", "drop its ingress");
+    assert!(before_start(&fake.host(), &sockets).is_ok());
 }
 
 #[test]

@@ -183,6 +183,7 @@ fn each_wrong_value_is_named_with_its_reason() {
         (&["-U", "x"], "not a number from -1 to 65535"),
         (&["-l", "a b"], "neither an address nor a name that is found"),
         (&["-l", "127.0.0.1:x"], "'x' is not a port"),
+        (&["-l", "fe80::1%eth0"], "an address with a scope (%) is not listened on"),
         (&["-l", "proto[proxy]:127.0.0.1"], "proto[…] is ascii, binary or negotiating"),
         (&["-m", "64g"], "not a number of megabytes"),
         (&["-l", "1.2.3.4:0"], "port 0 cannot be listened on"),

@@ -146,6 +146,12 @@ fn addresses(s: &str) -> Result<(Vec<IpAddr>, Option<u16>), String> {
     if let Ok(ip) = bare.parse() {
         return Ok((vec![ip], None));
     }
+    if s.contains('%') {
+        return Err(
+            "an address with a scope (%) is not listened on; give * or an address of a wider scope"
+                .to_owned(),
+        );
+    }
     let (name, port) = match s.split_once(':') {
         Some((name, port)) => {
             let port = port.parse().map_err(|_| format!("'{port}' is not a port"))?;
@@ -214,6 +220,14 @@ pub enum PortSpec {
 }
 
 impl PortSpec {
+    /// The interface that the kernel and a packet socket of DPDK's share.
+    pub fn packet_socket(&self) -> Option<&str> {
+        let Self::Vdev(spec) = self else { return None };
+        let args =
+            spec.strip_prefix("net_af_packet").or_else(|| spec.strip_prefix("eth_af_packet"))?;
+        args.split(',').find_map(|arg| arg.strip_prefix("iface="))
+    }
+
     /// The device's name in DPDK.
     pub fn device(&self) -> &str {
         match self {
@@ -254,6 +268,16 @@ pub struct Network {
     pub ip: IpAddr,
     /// Bits of the prefix.
     pub prefix_len: u8,
+}
+
+impl Network {
+    /// Whether the address is the network's first or last, which no host has: its name, or its broadcast address.
+    /// Networks of one or two hosts have none (RFC 3021), nor have those of IPv6.
+    pub fn is_named(&self) -> bool {
+        let IpAddr::V4(ip) = self.ip else { return false };
+        let host_bits = u32::MAX.checked_shr(self.prefix_len.into()).unwrap_or(0);
+        host_bits > 1 && [0, host_bits].contains(&(ip.to_bits() & host_bits))
+    }
 }
 
 impl fmt::Display for Network {

@@ -147,7 +147,7 @@ fn give_addresses(plans: &mut [PortPlan], ips: &[IpFlag]) -> Result<(), PlanErro
     let mut seen = BTreeSet::new();
     for flag in ips {
         let ip = flag.network.ip;
-        if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() {
+        if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || flag.network.is_named() {
             return Err(PlanError::IpNotAHost(flag.network));
         }
         if !seen.insert(ip) {

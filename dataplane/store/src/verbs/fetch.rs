@@ -5,6 +5,7 @@ use crate::change::{Change, NewValue, Replacement};
 use crate::item_flags::Marks;
 use crate::write::Refused;
 use crate::{Guard, ItemRef, KeyHash, Session, Store, Supposed, Value, verbs};
+use base::Claim;
 
 /// What to look for, and what to do with it. Times are on the store's clock.
 #[derive(Debug, Clone, Copy)]
@@ -39,17 +40,6 @@ pub struct Recache {
     pub before: u32,
     /// The new expiry time of [`Fetch::touch`] counts, not the one that was found.
     pub touched: bool,
-}
-
-/// Whether a value is to be fetched anew, and by whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Claim {
-    /// It need not be.
-    None,
-    /// By the caller, and no other client wins it until it is replaced.
-    Won,
-    /// By another client, earlier.
-    Taken,
 }
 
 /// What was found, as it was before the look-up changed it.

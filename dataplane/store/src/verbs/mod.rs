@@ -14,8 +14,9 @@ mod store;
 mod touch;
 
 pub use arith::{ArithFailure, Counted, arith};
+pub use base::Claim;
 pub use delete::{NotDeleted, Tombstone, delete, delete_if, invalidate};
-pub use fetch::{Claim, Fetch, Found, Recache, TooLong, fetch};
+pub use fetch::{Fetch, Found, Recache, TooLong, fetch};
 pub use get::{get, get_by};
 pub use place::get_by_place;
 pub use store::{NotStored, Stored, set, set_reserved, store};

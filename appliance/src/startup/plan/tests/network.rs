@@ -1,6 +1,7 @@
 //! Plans of sockets and ports.
 
 use super::*;
+use crate::host::check::Wants;
 use crate::host::machine::tests::Tree;
 
 #[test]
@@ -83,6 +84,18 @@ fn dpdk_ports_get_their_addresses_subnets_and_a_exception_path() {
     let p = plan("--port net_tap0 --ip 10.0.0.1/24 --side-door none --allow 10.1.0.0/16").unwrap();
     assert_eq!((p.ports[0].exception_path.as_ref(), p.tcp.len()), (None, 1));
     assert_eq!((&p.allow[..], p.tcp_from_all), (&[cidr("10.1.0.0/16")][..], false));
+}
+
+#[test]
+fn a_packet_socket_beside_an_exception_path_is_seen_twice() {
+    let twice = |args: &str| {
+        let args: Vec<_> = args.split(' ').collect();
+        Wants::new(&flags::parse(&args).unwrap(), &Machine::pretend()).seen_twice
+    };
+    let port = "--ip 10.0.0.1/24 --port net_af_packet0,iface=wire0,qpairs=2";
+    assert_eq!(twice(port), ["wire0"]);
+    assert!(twice(&format!("{port} --side-door none")).is_empty());
+    assert!(twice("--ip 10.0.0.1/24 --port net_tap0,iface=wire0").is_empty());
 }
 
 #[test]
