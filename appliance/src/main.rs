@@ -18,7 +18,7 @@ use appliance::startup::plan::Plan;
 use appliance::startup::topology::Prepared;
 use appliance::startup::{pages, run, topology};
 use std::error::Error;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -79,15 +79,22 @@ fn main() -> ExitCode {
 }
 
 fn printed(text: &[u8]) -> ExitCode {
-    match std::io::stdout().write_all(text) {
+    match unless_unread(std::io::stdout().write_all(text)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Who reads no further has seen enough.
-            if error.kind() != std::io::ErrorKind::BrokenPipe {
-                complain(format_args!("gnomon: standard output: {error}\n"));
-            }
+            complain(format_args!("gnomon: {error}\n"));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// What is wrong with standard output. Who reads no further has seen enough.
+fn unless_unread(printed: std::io::Result<()>) -> Result<(), String> {
+    match printed {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("standard output: {error}"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -99,7 +106,7 @@ fn examine(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     findings.extend(plan.as_ref().ok().and_then(Plan::profile).map(check::profile));
     findings.push(check::flags(plan.map(|_| ())));
     let report = CheckReport { findings };
-    say(flags.json, &report).map_err(|error| format!("standard output: {error}"))?;
+    unless_unread(say(flags.json, &report))?;
     Ok(report.is_good())
 }
 

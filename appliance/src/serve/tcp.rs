@@ -153,7 +153,7 @@ impl TcpService {
                     allocator::prepare_thread();
                     let shared = ThreadShared {
                         session: RefCell::new(session),
-                        ahead: RefCell::new(Ahead::new(item_max_bytes)),
+                        ahead: RefCell::new(Ahead::new(item_max_bytes, requests_per_turn)),
                         ops: server.ops(),
                         server,
                         item_max_bytes,

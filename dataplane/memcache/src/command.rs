@@ -6,7 +6,7 @@
 
 use super::admin::Admin;
 use super::base64_key;
-use super::binary::Header;
+use super::binary::{Header, REQUEST_MAGIC};
 use super::far_end::FarEnd;
 use super::refusal::Refusal;
 use base::small_bytes;
@@ -138,6 +138,13 @@ impl<'a> Command<'a> {
             (self.form, self.verb),
             (Form::Text { .. }, Verb::Store(_) | Verb::Arith(_) | Verb::Delete(_) | Verb::Touch(_))
         )
+    }
+
+    /// Whether [`Self::is_answered_in_a_line`] may hold of a request with this first byte. Of `get`s, meta commands and
+    /// packets it never does.
+    #[inline]
+    pub fn may_be_answered_in_a_line(first: u8) -> bool {
+        !matches!(first, b'g' | b'm' | REQUEST_MAGIC)
     }
 
     /// Whether its sender waits for no answer, not even for a refusal. (A quiet command of another
@@ -327,10 +334,10 @@ impl<'a> Words<'a> {
         if word.is_empty() { None } else { Some((word, Self(rest))) }
     }
 
-    /// Whether there are more words than `most`.
+    /// Whether there are more words than `most`, a blank before the first, too.
     #[inline]
     pub(super) fn are_more_than(self, most: usize) -> bool {
-        // Each takes two bytes, a blank among them.
+        // Each takes two bytes, its blank among them.
         self.0.len() > 2 * most && self.iter().count() > most
     }
 
@@ -349,7 +356,7 @@ pub(super) fn first_word(line: &[u8]) -> (&[u8], &[u8]) {
         text = behind;
     }
     match text {
-        // Flags are.
+        // A flag, most likely: not worth a search.
         [_] | [_, b' ', ..] => text.split_at(1),
         _ => text.split_at(small_bytes::len_until_blank(text)),
     }

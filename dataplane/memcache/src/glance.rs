@@ -4,7 +4,7 @@
 //! likely begins. A guess: the parser reads the request, and does not ask what was seen here. Nothing fails.
 
 use crate::binary::{Header, REQUEST_MAGIC, opcode};
-use crate::command::{Keys, Words, first_word};
+use crate::command::{KEY_MAX_BYTES, Keys, Words, first_word};
 use crate::text::block_len;
 use memchr::memchr;
 
@@ -22,13 +22,15 @@ pub struct Glance<'a> {
     pub used: usize,
 }
 
-/// Looks at the first request of `input`. `None`: it names no key, or has not come as a whole.
+/// Looks at the first request of `input`. `None`: it names no key that may be one, or has not come as a whole.
 #[inline]
 pub fn glance(input: &[u8]) -> Option<Glance<'_>> {
-    match input.first()? {
-        &REQUEST_MAGIC => packet(input),
-        _ => line(input),
-    }
+    let seen = match input.first()? {
+        &REQUEST_MAGIC => packet(input)?,
+        _ => line(input)?,
+    };
+    let (first, _) = seen.keys.split_first()?;
+    (first.len() <= KEY_MAX_BYTES).then_some(seen)
 }
 
 fn line(input: &[u8]) -> Option<Glance<'_>> {
@@ -36,16 +38,12 @@ fn line(input: &[u8]) -> Option<Glance<'_>> {
     let line = input.get(..end)?;
     let (verb, words) = first_word(line.strip_suffix(b"\r").unwrap_or(line));
     let words = Words(words);
-    // The words between the key and the length of a data block.
+    let get = |keys| Some(Glance { keys: Keys::Words(keys), changes: false, used: end + 1 });
+    // Whether the item changes, and how many words stand between the key and the length of a data block.
     let (changes, before_len) = match verb {
-        b"get" | b"gets" => {
-            return Some(Glance { keys: Keys::Words(words), changes: false, used: end + 1 });
-        }
-        b"gat" | b"gats" => {
-            let (_, keys) = words.split_first()?;
-            return Some(Glance { keys: Keys::Words(keys), changes: false, used: end + 1 });
-        }
-        b"mg" => (false, None),
+        b"get" | b"gets" | b"bget" => return get(words),
+        b"gat" | b"gats" => return get(words.split_first()?.1),
+        b"mg" | b"me" => (false, None),
         b"md" | b"ma" | b"delete" | b"touch" | b"incr" | b"decr" => (true, None),
         b"ms" => (true, Some(0)),
         b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => (true, Some(2)),
@@ -62,10 +60,11 @@ fn line(input: &[u8]) -> Option<Glance<'_>> {
 fn packet(input: &[u8]) -> Option<Glance<'_>> {
     let (header, body) = Header::split(input)?;
     let (opcode, _) = opcode::loud(header.opcode);
-    let key = body.get(header.extras_bytes.into()..)?.get(..header.key_bytes.into())?;
+    let body_len = usize::try_from(header.body_bytes).ok()?;
+    let (extras, key) = (usize::from(header.extras_bytes), usize::from(header.key_bytes));
+    let key = body.get(extras..extras + key).filter(|_| extras + key <= body_len)?;
     let changes = !matches!(opcode, opcode::GET | opcode::GETK | opcode::GAT | opcode::GATK);
-    let used = input.len() - body.len() + usize::try_from(header.body_bytes).ok()?;
-    (!key.is_empty()).then_some(Glance { keys: Keys::One(key), changes, used })
+    Some(Glance { keys: Keys::One(key), changes, used: input.len() - body.len() + body_len })
 }
 
 #[cfg(test)]
@@ -130,6 +129,10 @@ mod tests {
             b"ms a x\r\n",
             b"set a 0 0\r\n",
             b"quit\r\n",
+            b"get\r\n",
+            b"gat 1\r\n",
+            &[b"get ", &[b'k'; KEY_MAX_BYTES + 1][..], b"\r\n"].concat(),
+            &[&header(opcode::GET, 0, b"")[..8], &[0; 19]].concat(),
             b"stats settings\r\n",
             &[&[REQUEST_MAGIC, opcode::NOOP][..], &[0; 22]].concat(),
             &header(opcode::GET, 0, b"")[..26],

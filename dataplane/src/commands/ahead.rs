@@ -12,8 +12,8 @@ use store::{KeyHash, Store};
 
 /// From so many keys on there are enough: a third of what the first-level cache holds.
 const ENOUGH: usize = 48;
-/// Keys of one connection that are looked at: the requests of the usual turn.
-const KEYS_EACH: usize = 20;
+/// Requests of one connection that are looked at, at most, and keys: the usual turn.
+const EACH: usize = 20;
 /// Longest key whose hash is kept.
 const KEPT_BYTES: usize = 32;
 
@@ -26,6 +26,8 @@ pub struct Ahead {
     /// Hashes of keys that are to be looked for in their second bucket.
     far: Vec<KeyHash>,
     item_max_bytes: usize,
+    /// Requests of one connection that are looked at.
+    requests_each: usize,
 }
 
 #[derive(Debug)]
@@ -37,14 +39,19 @@ struct HashedKey {
 }
 
 impl Ahead {
-    /// For items of so many bytes.
-    pub fn new(item_max_bytes: usize) -> Self {
-        let keys = Vec::with_capacity(ENOUGH + KEYS_EACH);
-        Self { keys, next: 0, far: Vec::with_capacity(ENOUGH + KEYS_EACH), item_max_bytes }
+    /// For items of so many bytes, where so many requests of a connection are answered in a turn.
+    pub fn new(item_max_bytes: usize, requests_per_turn: usize) -> Self {
+        Self {
+            keys: Vec::with_capacity(ENOUGH + EACH),
+            next: 0,
+            far: Vec::with_capacity(ENOUGH + EACH),
+            item_max_bytes,
+            requests_each: requests_per_turn.min(EACH),
+        }
     }
 
     /// Forgets all keys.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.keys.clear();
         self.next = 0;
     }
@@ -65,8 +72,10 @@ impl Ahead {
     /// Adds the keys in the first requests of `input`, and prefetches their index buckets.
     #[inline]
     pub(crate) fn read(&mut self, store: &Store, mut input: &[u8]) {
-        let most = self.keys.len() + KEYS_EACH;
-        while self.keys.len() < most {
+        let most = self.keys.len() + EACH;
+        let mut requests = 0;
+        while self.keys.len() < most && requests < self.requests_each {
+            requests += 1;
             let used = if let Some((key, used)) = plain_get(input) {
                 self.add(store, key, false);
                 used
@@ -149,7 +158,7 @@ mod tests {
     #[test]
     fn sees_requests_one_after_the_other() {
         let store = store();
-        let mut ahead = Ahead::new(1000);
+        let mut ahead = Ahead::new(1000, 100);
         let mut sees = |input: &[u8], want: &[&str]| {
             ahead.look(&store, input);
             let want = want.iter().map(|key| store.hash(key.as_bytes()));
@@ -164,18 +173,22 @@ mod tests {
         }
         // Of more than a turn has, the first.
         let many = format!("get {}\r\n", ["k"; 90].join(" "));
-        sees(many.as_bytes(), &["k"; KEYS_EACH]);
+        sees(many.as_bytes(), &["k"; EACH]);
         assert!(!ahead.has_enough());
         ahead.read(&store, many.as_bytes());
         ahead.read(&store, many.as_bytes());
         assert!(ahead.has_enough());
+        // Of a turn of two requests no more than it answers.
+        let mut ahead = Ahead::new(1000, 2);
+        ahead.look(&store, b"get a\r\nmg b v\r\nget c\r\n");
+        assert_eq!(ahead.keys.len(), 2);
     }
 
     #[test]
     fn gives_a_hash_to_the_very_key_only() {
         let store = store();
         let long = "l".repeat(KEPT_BYTES + 1);
-        let mut ahead = Ahead::new(1000);
+        let mut ahead = Ahead::new(1000, 100);
         let requests = format!("get first second {long} {} last\r\n", &long[1..]);
         ahead.look(&store, requests.as_bytes());
         let mut asks = |key: &str| {

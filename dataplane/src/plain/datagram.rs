@@ -7,7 +7,7 @@ use super::family::{FRAME, Family, Headers};
 use super::requests::{CLOSE_LOOK_PORTS, Requests};
 use super::seal::LESS_FIXED;
 use super::sum::{fold32, fold64, of, turned};
-use super::vector::{PROTOCOL, Vector};
+use super::vector::{PROTOCOL, SUM_BLOCK, Vector};
 use super::window::{ADDRESSES, IP, L4, UDP_LEN, UDP_SUM, WINDOW, part};
 use driver_shim::Frame;
 
@@ -51,23 +51,37 @@ impl Requests {
         if !fits {
             return None;
         }
+        // IPv4's addresses and the datagram stand side by side.
+        let short = udp_len + (L4 - ADDRESSES);
+        if family != Family::V6 && short <= SHORT {
+            let head = part(window, IP);
+            let hold = match short {
+                ..=SUM_BLOCK => vector.sums_hold::<SUM_BLOCK>(head, part(window, ADDRESSES), short),
+                _ => vector.sums_hold::<SHORT>(head, part(window, ADDRESSES), short),
+            };
+            let header = if hold { self.trusted_of(window)? } else { return None };
+            return Some(Datagram { udp_len, header });
+        }
         let header = match family {
             Family::V6 => self.families.trusted6(part(bytes, V6_ADDRESSES), &self.plain)?,
-            _ => header4(window, self)?,
+            _ if ip_holds(window) => self.trusted_of(window)?,
+            _ => return None,
         };
-        let datagram = vector.sum(window.get(L4..)?, udp_len);
+        let datagram = match udp_len {
+            ..=SUM_BLOCK => vector.sum_block(part(window, L4), udp_len),
+            _ => vector.sum(window.get(L4..)?, udp_len),
+        };
         let length = u32::from(u16::from_le_bytes(*part(window, UDP_LEN)));
         // The addresses, and the rest of the pseudo-header.
         let pseudo = u32::from(header) + LESS_FIXED + length + PROTOCOL;
         (fold32(datagram + pseudo) == 0xffff).then_some(Datagram { udp_len, header })
     }
-}
 
-/// As [`Datagram::header`], if the checksum of IPv4's header is right, and the source trusted.
-#[inline(always)]
-fn header4(window: &[u8; WINDOW], requests: &mut Requests) -> Option<u16> {
-    let right = ip_holds(window);
-    if right { requests.trusted(u64::from_le_bytes(*part(window, ADDRESSES))) } else { None }
+    /// As [`Datagram::header`], if the source is trusted, over IPv4.
+    #[inline(always)]
+    fn trusted_of(&mut self, window: &[u8; WINDOW]) -> Option<u16> {
+        self.trusted(u64::from_le_bytes(*part(window, ADDRESSES)))
+    }
 }
 
 /// Whether the checksum of IPv4's header is right.

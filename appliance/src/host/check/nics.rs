@@ -34,7 +34,7 @@ pub(super) fn seen_twice(wants: &Wants) -> impl Iterator<Item = Finding> {
     wants.seen_twice.iter().map(|interface| {
         let found =
             "the kernel sees its frames too, and answers those for the address of the side door";
-        let fix = "drop its ingress (docs/dpdk-ports.md has the rule), or --side-door none";
+        let fix = "drop its ingress, if that is not done (docs/dpdk-ports.md has the rule), or --side-door none";
         Finding::warn(interface, found, fix)
     })
 }

@@ -191,7 +191,11 @@ pub(super) fn answer(
     };
     let mut session = shared.session.borrow_mut();
     let mut ahead = shared.ahead.borrow_mut();
-    ahead.look(session.store(), input);
+    if input.len() >= conversation.wants() {
+        ahead.look(session.store(), input);
+    } else {
+        ahead.clear();
+    }
     let mut ctx = Ctx::new(&mut session, &shared.ops, &shared.server).expecting(&mut ahead);
     let out = Buffer::new(out, pause).limited_to(most).sent_by(Sender(&mut send));
     conversation.advance(&mut ctx, input, out)
@@ -241,7 +245,7 @@ pub(super) mod tests {
         let server = Arc::new(Server::new(Arc::clone(&store), String::new()));
         ThreadShared {
             session: RefCell::new(store.session().unwrap()),
-            ahead: RefCell::new(Ahead::new(1 << 20)),
+            ahead: RefCell::new(Ahead::new(1 << 20, 20)),
             ops: server.ops(),
             item_max_bytes: 1 << 20,
             requests_per_turn: 20,

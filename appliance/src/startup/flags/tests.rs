@@ -184,6 +184,7 @@ fn each_wrong_value_is_named_with_its_reason() {
         (&["-l", "a b"], "neither an address nor a name that is found"),
         (&["-l", "127.0.0.1:x"], "'x' is not a port"),
         (&["-l", "fe80::1%eth0"], "an address with a scope (%) is not listened on"),
+        (&["-l", "[fe80::1%1]:99"], "an address with a scope (%) is not listened on"),
         (&["-l", "proto[proxy]:127.0.0.1"], "proto[…] is ascii, binary or negotiating"),
         (&["-m", "64g"], "not a number of megabytes"),
         (&["-l", "1.2.3.4:0"], "port 0 cannot be listened on"),

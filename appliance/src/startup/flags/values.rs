@@ -139,18 +139,16 @@ fn addresses(s: &str) -> Result<(Vec<IpAddr>, Option<u16>), String> {
         0 => Err("port 0 cannot be listened on".to_owned()),
         port => Ok(Some(port)),
     };
+    if s.contains('%') {
+        let why = "an address with a scope (%) is not listened on; give * or one of a wider scope";
+        return Err(why.to_owned());
+    }
     if let Ok(a) = s.parse::<SocketAddr>() {
         return Ok((vec![a.ip()], with_port(a.port())?));
     }
     let bare = s.strip_prefix('[').and_then(|s| s.strip_suffix(']')).unwrap_or(s);
     if let Ok(ip) = bare.parse() {
         return Ok((vec![ip], None));
-    }
-    if s.contains('%') {
-        return Err(
-            "an address with a scope (%) is not listened on; give * or an address of a wider scope"
-                .to_owned(),
-        );
     }
     let (name, port) = match s.split_once(':') {
         Some((name, port)) => {
@@ -271,9 +269,9 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether the address is the network's first or last, which no host has: its name, or its broadcast address.
+    /// Whether the address is the network's first or last, which no host has: the network itself, or its broadcast.
     /// Networks of one or two hosts have none (RFC 3021), nor have those of IPv6.
-    pub fn is_named(&self) -> bool {
+    pub fn is_first_or_last(&self) -> bool {
         let IpAddr::V4(ip) = self.ip else { return false };
         let host_bits = u32::MAX.checked_shr(self.prefix_len.into()).unwrap_or(0);
         host_bits > 1 && [0, host_bits].contains(&(ip.to_bits() & host_bits))

@@ -147,7 +147,12 @@ fn give_addresses(plans: &mut [PortPlan], ips: &[IpFlag]) -> Result<(), PlanErro
     let mut seen = BTreeSet::new();
     for flag in ips {
         let ip = flag.network.ip;
-        if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || flag.network.is_named() {
+        let is_no_host = ip.is_unspecified()
+            || ip.is_multicast()
+            || ip.is_loopback()
+            || ip == Ipv4Addr::BROADCAST
+            || flag.network.is_first_or_last();
+        if is_no_host {
             return Err(PlanError::IpNotAHost(flag.network));
         }
         if !seen.insert(ip) {

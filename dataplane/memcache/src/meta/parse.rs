@@ -42,13 +42,13 @@ struct Flags<'a> {
     own_cas: Option<u64>,
     /// T: the new exptime.
     exptime: Option<i64>,
-    /// N: make an item when there is none, as if it were of this exptime,
+    /// N: make an item when there is none. The exptime that came with it.
     create: Option<i64>,
-    /// but of this one: of N and T, what was said last.
+    /// The exptime of what is made: of N and T, what was said last.
     create_of: Option<i64>,
-    /// R: win the item if less than this is left,
+    /// R: win the item if less than this is left.
     recache: Option<i64>,
-    /// by the new exptime: T stands before R.
+    /// T stands before R: what is left is what T says.
     recache_touched: bool,
     /// F: the client's own 32 bits.
     client_flags: u32,
@@ -277,7 +277,7 @@ fn flags<'a>(key: &[u8], words: Words<'a>) -> Result<Flags<'a>, Refusal> {
     let mut seen = 0u64;
     for (letter, word) in words.flags() {
         let value = word.get(1..).unwrap_or_default();
-        // Of what stands before the letters nothing is a flag, and all others have a bit of their own.
+        // 'A' to 126 have a bit each; what is below 'A' is no flag.
         let bit = 1 << (letter & 63);
         if letter >= 127 || (letter >= b'A' && seen & bit != 0) {
             return Err(Refusal::Meta(Fault::DuplicateFlag));

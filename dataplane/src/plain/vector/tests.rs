@@ -95,6 +95,9 @@ fn check(vector: impl Vector) {
             assert_eq!(to, bytes[1..][..len]);
             let behind = [&to[..], &bytes[..32]].concat();
             assert_eq!(fold32(vector.sum(&behind, len)), fold32(sum), "{len}");
+            if let Some(block) = behind.first_chunk().filter(|_| len <= SUM_BLOCK) {
+                assert_eq!(fold32(vector.sum_block(block, len)), fold32(sum), "{len}");
+            }
             assert_eq!(vector.sum(&behind[..len / 32 * 32 + 31], len), 0, "{len}");
         }
         let head: &[u8; HEAD] = bytes.first_chunk().unwrap();

@@ -19,7 +19,6 @@ use crate::reply::{Datagrams, Reply, ReplyFault, Sum, in_place};
 use base::small_bytes;
 use driver_shim::Frame;
 use gpu::{Entry, EntryFlags, Hint, ReqDesc, Verdict};
-use memcache::binary::REQUEST_MAGIC;
 use memcache::{Command, Dialect, Parsed, Refusal, Sink, Verb};
 use store::{KeyHash, Location, Supposed};
 use wire::DropReason;
@@ -80,8 +79,7 @@ impl Execute {
     ) -> Option<(Kind, Line)> {
         let text = text(frame, desc);
         let first = text.first().copied()?;
-        // Meta commands, gets and packets are answered by more than a line.
-        if matches!(first, b'm' | b'g' | REQUEST_MAGIC) {
+        if !Command::may_be_answered_in_a_line(first) {
             return None;
         }
         let dialect = self.server.dialects.of(first);

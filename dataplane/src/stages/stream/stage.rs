@@ -101,7 +101,7 @@ impl Streams {
             users,
             item_max_bytes,
             requests_per_turn: config.requests_per_turn,
-            ahead: Ahead::new(item_max_bytes),
+            ahead: Ahead::new(item_max_bytes, config.requests_per_turn),
             out: Vec::with_capacity(2 * OUT_BYTES),
             flat: vec![0; IN_BYTES],
             spill: Spill::new(item_max_bytes),
