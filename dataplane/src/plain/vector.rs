@@ -245,20 +245,9 @@ mod avx2 {
         }
     }
 
-    /// Ones, then twice as many zeros: from `SUM_BLOCK - n` on, `n` ones and zeros behind.
-    static ONES_THEN_ZEROS: [u8; 3 * SUM_BLOCK] = {
-        let mut bytes = [0; 3 * SUM_BLOCK];
-        let mut n = 0;
-        while n < SUM_BLOCK {
-            bytes[n] = 0xff;
-            n += 1;
-        }
-        bytes
-    };
-
     /// The longest block of [`sums_hold`].
     const MASKS_MAX: usize = 128;
-    /// As [`ONES_THEN_ZEROS`], for those.
+    /// Ones, then twice as many zeros: from `MASKS_MAX - n` on, `n` ones and zeros behind.
     static MASKS: [u8; 3 * MASKS_MAX] = {
         let mut bytes = [0; 3 * MASKS_MAX];
         let (ones, _) = bytes.split_at_mut(MASKS_MAX);
@@ -335,7 +324,7 @@ mod avx2 {
         let Some((last, whole)) = blocks.get(..=len / 32).and_then(<[_]>::split_last) else {
             return 0;
         };
-        let mask = load(block(&ONES_THEN_ZEROS, SUM_BLOCK - len % 32));
+        let mask = load(block(&MASKS, MASKS_MAX - len % 32));
         let mut all = pairs(_mm256_and_si256(load(last), mask));
         // By two: a loop over one is unrolled further than most requests are long.
         let (twos, one) = whole.as_chunks::<2>();
@@ -408,7 +397,7 @@ mod avx2 {
             let pairs = _mm256_madd_epi16(part(32 * n), _mm256_set1_epi16(1));
             whole = _mm256_add_epi32(whole, pairs);
         }
-        let mask = load(block(&ONES_THEN_ZEROS, SUM_BLOCK - IP_HEAD));
+        let mask = load(block(&MASKS, MASKS_MAX - IP_HEAD));
         let header = pairs(_mm256_and_si256(load(header), mask));
         let halves = |x| _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
         let both = _mm_hadd_epi32(halves(header), halves(whole));
@@ -445,7 +434,10 @@ mod avx2 {
         let Some(to_last) = to.last_chunk_mut::<32>() else { return 0 };
         store(to_last, b);
         // Less what was in the first.
-        let b = _mm256_andnot_si256(load(block(&ONES_THEN_ZEROS, len % (2 * SUM_BLOCK))), b);
+        let b = _mm256_andnot_si256(
+            load(block(&MASKS, MASKS_MAX - SUM_BLOCK + len % (2 * SUM_BLOCK))),
+            b,
+        );
         let halves = |x| _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
         let both = _mm_hadd_epi32(halves(pairs(a)), halves(pairs(b)));
         let both = _mm_cvtsi128_si64(_mm_hadd_epi32(both, both)).cast_unsigned();
@@ -504,7 +496,7 @@ mod avx2 {
         };
         let x = load(last);
         store(to, x);
-        let counted = load(block(&ONES_THEN_ZEROS, SUM_BLOCK - (32 - rest.len())));
+        let counted = load(block(&MASKS, MASKS_MAX - (32 - rest.len())));
         let x = pairs(_mm256_andnot_si256(counted, x));
         if rest.len().is_multiple_of(2) {
             return total(_mm256_add_epi32(all, x), n + 1);
@@ -554,7 +546,7 @@ mod avx2 {
                 keys.get(n).unwrap_or(&[0; KEY_BLOCK]),
                 lens.get(n).map_or(0, |l| usize::from(*l)),
             );
-            let mask = load(block(&ONES_THEN_ZEROS, SUM_BLOCK - len % SUM_BLOCK));
+            let mask = load(block(&MASKS, MASKS_MAX - len % SUM_BLOCK));
             _mm256_and_si256(load(key), mask)
         };
         let (a, b, c, d) = (masked(0), masked(1), masked(2), masked(3));
