@@ -2,7 +2,7 @@
 //!
 //! In: [`Sources`]. Out: their families, for [`own`](super::own).
 
-use super::family::{Exposition, Family, Field, Kind, WORKER, counter, gauge};
+use super::family::{Exposition, Family, Field, Kind, WORKER, counter, fields, gauge};
 use super::memcached::Page;
 use super::sources::Sources;
 use dataplane::WorkerCounters;
@@ -30,141 +30,31 @@ const SIZE_BITS: std::ops::RangeInclusive<u32> = 0..=16;
 const WAIT_BITS: std::ops::RangeInclusive<u32> = 10..=30;
 
 /// Of each worker's engines together.
-static ENGINES: &[Field<WorkerCounters>] = &[
-    (
-        counter(
-            "gnomon_engine_hints_right_total",
-            WORKER,
-            "Keys that an engine located and the store confirmed.",
-        ),
-        |w| w.hints_right.get(),
-    ),
-    (
-        counter(
-            "gnomon_engine_hints_wrong_total",
-            WORKER,
-            "Keys that an engine located and the store did not confirm.",
-        ),
-        |w| w.hints_wrong.get(),
-    ),
-    (
-        counter(
-            "gnomon_gpu_batches_lost_total",
-            WORKER,
-            "Batches that the GPU engine lost, and that the CPU engine did instead.",
-        ),
-        |w| w.gpu_lost.get(),
-    ),
-    (
-        counter(
-            "gnomon_gpu_batches_checked_total",
-            WORKER,
-            "Batches of the GPU engine's that the CPU engine read again, to compare.",
-        ),
-        |w| w.gpu_checked.get(),
-    ),
-    (
-        counter(
-            "gnomon_gpu_keys_missed_total",
-            WORKER,
-            "Keys that the GPU engine did not find and the CPU engine did.",
-        ),
-        |w| w.gpu_missed.get(),
-    ),
-    (
-        counter(
-            "gnomon_engine_replies_late_total",
-            WORKER,
-            "Replies to requests over UDP later than three cycles, with --batch-mode periodic.",
-        ),
-        |w| w.replies_late.get(),
-    ),
-    (
-        gauge(
-            "gnomon_gpu_from_requests",
-            WORKER,
-            "Requests from which on a batch goes to an idle GPU.",
-        ),
-        |w| w.gpu_from.get(),
-    ),
-    (
-        counter(
-            "gnomon_gpu_heads_used_total",
-            WORKER,
-            "Replies begun with a head that the GPU made.",
-        ),
-        |w| w.heads_used.get(),
-    ),
-    (
-        counter(
-            "gnomon_gpu_heads_unused_total",
-            WORKER,
-            "Heads that did not fit the item, or the request.",
-        ),
-        |w| w.heads_unused.get(),
-    ),
-    (
-        counter(
-            "gnomon_gpu_replies_accepted_total",
-            WORKER,
-            "Replies that the GPU wrote whole and that were sent.",
-        ),
-        |w| w.replies_accepted.get(),
-    ),
-    (
-        counter(
-            "gnomon_gpu_replies_changed_total",
-            WORKER,
-            "Whole replies not sent: the key had changed, or one with the same bits of its hash.",
-        ),
-        |w| w.replies_changed.get(),
-    ),
-    (
-        counter(
-            "gnomon_gpu_replies_cleared_total",
-            WORKER,
-            "Whole replies not sent: all keys had changed, or might have.",
-        ),
-        |w| w.replies_cleared.get(),
-    ),
-    (
-        counter(
-            "gnomon_gpu_replies_expired_total",
-            WORKER,
-            "Whole replies not sent: the item had expired.",
-        ),
-        |w| w.replies_expired.get(),
-    ),
-    (
-        counter(
-            "gnomon_gpu_replies_sampled_total",
-            WORKER,
-            "Whole replies not sent: the CPU answered, by which the store sees that the item is in use.",
-        ),
-        |w| w.replies_sampled.get(),
-    ),
-];
+static ENGINES: &[Field<WorkerCounters>] = fields! { WORKER, w;
+    counter "gnomon_engine_hints_right_total" "Keys that an engine located and the store confirmed." w.hints_right.get();
+    counter "gnomon_engine_hints_wrong_total" "Keys that an engine located and the store did not confirm." w.hints_wrong.get();
+    counter "gnomon_gpu_batches_lost_total" "Batches that the GPU engine lost, and that the CPU engine did instead." w.gpu_lost.get();
+    counter "gnomon_gpu_batches_checked_total" "Batches of the GPU engine's that the CPU engine read again, to compare." w.gpu_checked.get();
+    counter "gnomon_gpu_keys_missed_total" "Keys that the GPU engine did not find and the CPU engine did." w.gpu_missed.get();
+    counter "gnomon_engine_replies_late_total" "Replies to requests over UDP later than three cycles, with --batch-mode periodic." w.replies_late.get();
+    gauge "gnomon_gpu_from_requests" "Requests from which on a batch goes to an idle GPU." w.gpu_from.get();
+    counter "gnomon_gpu_heads_used_total" "Replies begun with a head that the GPU made." w.heads_used.get();
+    counter "gnomon_gpu_heads_unused_total" "Heads that did not fit the item, or the request." w.heads_unused.get();
+    counter "gnomon_gpu_replies_accepted_total" "Replies that the GPU wrote whole and that were sent." w.replies_accepted.get();
+    counter "gnomon_gpu_replies_changed_total" "Whole replies not sent: the key had changed, or one with the same bits of its hash." w.replies_changed.get();
+    counter "gnomon_gpu_replies_cleared_total" "Whole replies not sent: all keys had changed, or might have." w.replies_cleared.get();
+    counter "gnomon_gpu_replies_expired_total" "Whole replies not sent: the item had expired." w.replies_expired.get();
+    counter "gnomon_gpu_replies_sampled_total" "Whole replies not sent: the CPU answered, by which the store sees that the item is in use." w.replies_sampled.get();
+};
 
 /// Of the GPU's index, from `stats engine`; no sample without a GPU engine.
-static GPU: &[(Family, &str)] = &[
-    (gauge("gnomon_gpu_index_bytes", &[], "Memory of the GPU's index."), "index_bytes"),
-    (
-        gauge("gnomon_gpu_index_entries", &[], "Entries that the GPU's index has room for."),
-        "index_entries",
-    ),
-    (
-        gauge("gnomon_gpu_feed_waiting", &[], "Changes on their way to the GPU's index."),
-        "feed_waiting",
-    ),
-    (
-        counter("gnomon_gpu_feed_lost_total", &[], "Changes that found no place on that way."),
-        "feed_lost",
-    ),
-    (
-        counter("gnomon_gpu_rests_total", &[], "Times that the GPU rested for having been late."),
-        "gpu_rests",
-    ),
-];
+static GPU: &[(Family, &str)] = fields! { &[];
+    gauge "gnomon_gpu_index_bytes" "Memory of the GPU's index." "index_bytes";
+    gauge "gnomon_gpu_index_entries" "Entries that the GPU's index has room for." "index_entries";
+    gauge "gnomon_gpu_feed_waiting" "Changes on their way to the GPU's index." "feed_waiting";
+    counter "gnomon_gpu_feed_lost_total" "Changes that found no place on that way." "feed_lost";
+    counter "gnomon_gpu_rests_total" "Times that the GPU rested for having been late." "gpu_rests";
+};
 static GPU_UP: Family = gauge(
     "gnomon_gpu_up",
     &[],

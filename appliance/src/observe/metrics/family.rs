@@ -66,6 +66,18 @@ pub(super) const fn gauge(
     Family { name, kind: Kind::Gauge, labels, help }
 }
 
+/// Families with the same labels. Of each: type, name, meaning, and its row of `stats`; or its figure,
+/// of what is named behind the labels.
+macro_rules! fields {
+    ($labels:expr; $($kind:ident $name:literal $help:literal $row:literal;)*) => {
+        &[$(($kind($name, $labels, $help), $row)),*]
+    };
+    ($labels:expr, $of:ident; $($kind:ident $name:literal $help:literal $figure:expr;)*) => {
+        &[$(($kind($name, $labels, $help), |$of| $figure)),*]
+    };
+}
+pub(super) use fields;
+
 /// The page in the making.
 #[derive(Debug, Default)]
 pub(super) struct Exposition(String);

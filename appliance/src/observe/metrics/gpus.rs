@@ -3,7 +3,7 @@
 //! In: what a thread of its own saw last. Out: families and samples; none of what is older than
 //! [`AGE_MAX`], because then the library hangs. No thread waits for that one.
 
-use super::family::{Exposition, Family, counter, gauge};
+use super::family::{Exposition, Family, counter, fields, gauge};
 use gpu::vitals::Vitals;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -46,52 +46,16 @@ const GPU: &[&str] = &["gpu"];
 /// A family, and its figure where there is one.
 type Field = (Family, fn(&Vitals) -> Option<f64>);
 
-static FIELDS: &[Field] = &[
-    (gauge("gnomon_gpu_temperature_celsius", GPU, "Temperature of the die."), |v| {
-        v.temperature_celsius.map(f64::from)
-    }),
-    (gauge("gnomon_gpu_power_watts", GPU, "Power that the GPU takes."), |v| {
-        v.power_milliwatts.map(|mw| f64::from(mw) / 1e3)
-    }),
-    (
-        counter(
-            "gnomon_gpu_energy_joules_total",
-            GPU,
-            "Energy that the GPU took since its driver was loaded.",
-        ),
-        |v| v.energy_millijoules.map(|mj| mj as f64 / 1e3),
-    ),
-    (
-        gauge(
-            "gnomon_gpu_busy_ratio",
-            GPU,
-            "Part of the last moments in which a kernel ran, by the driver; a persistent kernel always does.",
-        ),
-        |v| v.busy_percent.map(|percent| f64::from(percent) / 1e2),
-    ),
-    (gauge("gnomon_gpu_sm_clock_hertz", GPU, "Clock of the GPU's processors."), |v| {
-        v.sm_megahertz.map(|mhz| f64::from(mhz) * 1e6)
-    }),
-    (gauge("gnomon_gpu_memory_clock_hertz", GPU, "Clock of the GPU's memory."), |v| {
-        v.memory_megahertz.map(|mhz| f64::from(mhz) * 1e6)
-    }),
-    (
-        counter(
-            "gnomon_gpu_ecc_corrected_total",
-            GPU,
-            "Memory errors that were corrected, since the driver was loaded.",
-        ),
-        |v| v.ecc_corrected.map(|n| n as f64),
-    ),
-    (
-        counter(
-            "gnomon_gpu_ecc_uncorrected_total",
-            GPU,
-            "Memory errors that could not be corrected, since the driver was loaded.",
-        ),
-        |v| v.ecc_uncorrected.map(|n| n as f64),
-    ),
-];
+static FIELDS: &[Field] = fields! { GPU, v;
+    gauge "gnomon_gpu_temperature_celsius" "Temperature of the die." v.temperature_celsius.map(f64::from);
+    gauge "gnomon_gpu_power_watts" "Power that the GPU takes." v.power_milliwatts.map(|mw| f64::from(mw) / 1e3);
+    counter "gnomon_gpu_energy_joules_total" "Energy that the GPU took since its driver was loaded." v.energy_millijoules.map(|mj| mj as f64 / 1e3);
+    gauge "gnomon_gpu_busy_ratio" "Part of the last moments in which a kernel ran, by the driver; a persistent kernel always does." v.busy_percent.map(|percent| f64::from(percent) / 1e2);
+    gauge "gnomon_gpu_sm_clock_hertz" "Clock of the GPU's processors." v.sm_megahertz.map(|mhz| f64::from(mhz) * 1e6);
+    gauge "gnomon_gpu_memory_clock_hertz" "Clock of the GPU's memory." v.memory_megahertz.map(|mhz| f64::from(mhz) * 1e6);
+    counter "gnomon_gpu_ecc_corrected_total" "Memory errors that were corrected, since the driver was loaded." v.ecc_corrected.map(|n| n as f64);
+    counter "gnomon_gpu_ecc_uncorrected_total" "Memory errors that could not be corrected, since the driver was loaded." v.ecc_uncorrected.map(|n| n as f64);
+};
 
 static XIDS: Family = counter(
     "gnomon_gpu_xid_errors_total",

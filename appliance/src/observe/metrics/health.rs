@@ -3,53 +3,25 @@
 //!
 //! In: [`Sources`]. Out: their families.
 
-use super::family::{Exposition, Family, Field, Seconds, counter, gauge};
+use super::family::{Exposition, Family, Field, PORT, Seconds, WORKER, counter, fields, gauge};
 use super::own::by_port;
 use super::sources::Sources;
 use crate::observe::health::PortSample;
 use dataplane::stages::exits::exception_path::ExceptionPathCounters;
 
-const PORT: &[&str] = &["port"];
-const WORKER: &[&str] = &["worker"];
-
 /// Of each port.
-static PORTS: &[Field<PortSample>] = &[
-    (
-        counter(
-            "gnomon_port_link_changes_total",
-            PORT,
-            "Times that the link was seen to go up or down, five looks a second.",
-        ),
-        |p| p.health.link_changes,
-    ),
-    (counter("gnomon_port_resets_total", PORT, "Resets that the device requested."), |p| {
-        p.health.resets
-    }),
-    (
-        counter(
-            "gnomon_port_reset_failures_total",
-            PORT,
-            "Resets that failed and are tried again.",
-        ),
-        |p| p.health.reset_failures,
-    ),
-    (gauge("gnomon_port_removed", PORT, "The device is gone, and the port closed."), |p| {
-        p.health.removed.into()
-    }),
-];
+static PORTS: &[Field<PortSample>] = fields! { PORT, p;
+    counter "gnomon_port_link_changes_total" "Times that the link was seen to go up or down, five looks a second." p.health.link_changes;
+    counter "gnomon_port_resets_total" "Resets that the device requested." p.health.resets;
+    counter "gnomon_port_reset_failures_total" "Resets that failed and are tried again." p.health.reset_failures;
+    gauge "gnomon_port_removed" "The device is gone, and the port closed." p.health.removed.into();
+};
 
 /// Of each port's exception path.
-static DOORS: &[Field<ExceptionPathCounters>] = &[
-    (gauge("gnomon_side_door_up", PORT, "The exception path's TAP device exists."), |d| d.up),
-    (
-        counter(
-            "gnomon_side_door_reopened_total",
-            PORT,
-            "Times that the TAP device was made again after its removal.",
-        ),
-        |d| d.reopened,
-    ),
-];
+static DOORS: &[Field<ExceptionPathCounters>] = fields! { PORT, d;
+    gauge "gnomon_side_door_up" "The exception path's TAP device exists." d.up;
+    counter "gnomon_side_door_reopened_total" "Times that the TAP device was made again after its removal." d.reopened;
+};
 
 static WORKER_STALLED: Family =
     gauge("gnomon_worker_stalled", WORKER, "The worker has been stalled for a second or more.");

@@ -3,7 +3,7 @@
 //! In: the pages of `stats` that the exporter reads. Out: what it makes of them. The metrics that
 //! it has only for servers with extstore or a proxy do not come up here, as they do not there.
 
-use super::family::{Exposition, Family, counter, gauge};
+use super::family::{Exposition, Family, counter, fields, gauge};
 use super::sources::Sources;
 use dataplane::observe::{Overview, Rows, overview};
 use std::collections::BTreeMap;
@@ -32,42 +32,35 @@ static SLAB_LRU_HITS: Family = counter(
 /// A family, and the row of a page that its figure is.
 type Row = (Family, &'static str);
 
-/// Families with the same labels. Of each: type, name, row, meaning.
-macro_rules! rows {
-    ($labels:expr; $($kind:ident $name:literal $row:literal $help:literal)*) => {
-        &[$(($kind($name, $labels, $help), $row)),*]
-    };
-}
-
 /// From `stats` and `stats slabs`.
-static GENERAL: &[Row] = rows! { &[];
-    counter "memcached_uptime_seconds" "uptime" "Seconds since the start."
-    gauge "memcached_time_seconds" "time" "The server's clock, in seconds since 1970."
-    counter "memcached_process_user_cpu_seconds_total" "rusage_user" "CPU time outside the kernel."
-    counter "memcached_process_system_cpu_seconds_total" "rusage_system" "CPU time in the kernel."
-    gauge "memcached_current_bytes" "bytes" "Bytes of items there now."
-    gauge "memcached_limit_bytes" "limit_maxbytes" "Bytes that items may take."
-    gauge "memcached_current_items" "curr_items" "Items there now."
-    counter "memcached_items_total" "total_items" "Items stored."
-    counter "memcached_read_bytes_total" "bytes_read" "Bytes of requests."
-    counter "memcached_written_bytes_total" "bytes_written" "Bytes of replies."
-    gauge "memcached_current_connections" "curr_connections" "Connections there now."
-    counter "memcached_connections_total" "total_connections" "Connections accepted."
-    counter "memcached_connections_rejected_total" "rejected_connections" "Connections refused because `-c` was reached."
-    counter "memcached_connections_yielded_total" "conn_yields" "Turns that a connection ended with requests left (`-R`)."
-    counter "memcached_connections_listener_disabled_total" "listen_disabled_num" "Times that no connection could be accepted, for lack of files, memory, or with no_maxconns_fast of a slot."
-    counter "memcached_items_evicted_total" "evictions" "Live items removed to make room."
-    counter "memcached_items_reclaimed_total" "reclaimed" "Expired items removed."
-    counter "memcached_item_too_large_total" "store_too_large" "Items refused because of their size."
-    counter "memcached_item_no_memory_total" "store_no_memory" "Items refused for lack of memory."
-    counter "memcached_direct_reclaims_total" "direct_reclaims" "Evictions by a request that needed room."
-    counter "memcached_lru_crawler_starts_total" "lru_crawler_starts" "Rounds that the sweeper began."
-    counter "memcached_lru_crawler_items_checked_total" "crawler_items_checked" "Items that the sweeper looked at."
-    counter "memcached_lru_crawler_reclaimed_total" "crawler_reclaimed" "Dead items that the sweeper removed."
-    counter "memcached_lru_crawler_moves_to_cold_total" "moves_to_cold" "Items moved to the cold segment: 0, there are no segments."
-    counter "memcached_lru_crawler_moves_to_warm_total" "moves_to_warm" "Items moved to the warm segment: 0, there are no segments."
-    counter "memcached_lru_crawler_moves_within_lru_total" "moves_within_lru" "Items that the evicting hand left for another round."
-    gauge "memcached_accepting_connections" "accepting_conns" "1 where connections are accepted; 0 for lack of files, memory, or with no_maxconns_fast of a slot."
+static GENERAL: &[Row] = fields! { &[];
+    counter "memcached_uptime_seconds" "Seconds since the start." "uptime";
+    gauge "memcached_time_seconds" "The server's clock, in seconds since 1970." "time";
+    counter "memcached_process_user_cpu_seconds_total" "CPU time outside the kernel." "rusage_user";
+    counter "memcached_process_system_cpu_seconds_total" "CPU time in the kernel." "rusage_system";
+    gauge "memcached_current_bytes" "Bytes of items there now." "bytes";
+    gauge "memcached_limit_bytes" "Bytes that items may take." "limit_maxbytes";
+    gauge "memcached_current_items" "Items there now." "curr_items";
+    counter "memcached_items_total" "Items stored." "total_items";
+    counter "memcached_read_bytes_total" "Bytes of requests." "bytes_read";
+    counter "memcached_written_bytes_total" "Bytes of replies." "bytes_written";
+    gauge "memcached_current_connections" "Connections there now." "curr_connections";
+    counter "memcached_connections_total" "Connections accepted." "total_connections";
+    counter "memcached_connections_rejected_total" "Connections refused because `-c` was reached." "rejected_connections";
+    counter "memcached_connections_yielded_total" "Turns that a connection ended with requests left (`-R`)." "conn_yields";
+    counter "memcached_connections_listener_disabled_total" "Times that no connection could be accepted, for lack of files, memory, or with no_maxconns_fast of a slot." "listen_disabled_num";
+    counter "memcached_items_evicted_total" "Live items removed to make room." "evictions";
+    counter "memcached_items_reclaimed_total" "Expired items removed." "reclaimed";
+    counter "memcached_item_too_large_total" "Items refused because of their size." "store_too_large";
+    counter "memcached_item_no_memory_total" "Items refused for lack of memory." "store_no_memory";
+    counter "memcached_direct_reclaims_total" "Evictions by a request that needed room." "direct_reclaims";
+    counter "memcached_lru_crawler_starts_total" "Rounds that the sweeper began." "lru_crawler_starts";
+    counter "memcached_lru_crawler_items_checked_total" "Items that the sweeper looked at." "crawler_items_checked";
+    counter "memcached_lru_crawler_reclaimed_total" "Dead items that the sweeper removed." "crawler_reclaimed";
+    counter "memcached_lru_crawler_moves_to_cold_total" "Items moved to the cold segment: 0, there are no segments." "moves_to_cold";
+    counter "memcached_lru_crawler_moves_to_warm_total" "Items moved to the warm segment: 0, there are no segments." "moves_to_warm";
+    counter "memcached_lru_crawler_moves_within_lru_total" "Items that the evicting hand left for another round." "moves_within_lru";
+    gauge "memcached_accepting_connections" "1 where connections are accepted; 0 for lack of files, memory, or with no_maxconns_fast of a slot." "accepting_conns";
 };
 
 static MALLOCED: Row = (
@@ -80,51 +73,51 @@ static MAX_CONNECTIONS: Row =
     (gauge("memcached_max_connections", &[], "Connections that there may be."), "maxconns");
 
 /// From `stats settings`, while the sweeper is on. `yes` is 1.
-static CRAWLER: &[Row] = rows! { &[];
-    gauge "memcached_lru_crawler_enabled" "lru_crawler" "The sweeper is on."
-    gauge "memcached_lru_crawler_sleep" "lru_crawler_sleep" "Its pause as it was set, in microseconds."
-    gauge "memcached_lru_crawler_to_crawl" "lru_crawler_tocrawl" "Items to a round as it was set."
-    gauge "memcached_lru_crawler_maintainer_thread" "lru_maintainer_thread" "There is housekeeping in the background."
-    gauge "memcached_lru_crawler_hot_percent" "hot_lru_pct" "Share of the hot segment as it was set."
-    gauge "memcached_lru_crawler_warm_percent" "warm_lru_pct" "Share of the warm segment as it was set."
-    gauge "memcached_lru_crawler_hot_max_factor" "hot_max_factor" "Age of the hot segment as it was set."
-    gauge "memcached_lru_crawler_warm_max_factor" "warm_max_factor" "Age of the warm segment as it was set."
+static CRAWLER: &[Row] = fields! { &[];
+    gauge "memcached_lru_crawler_enabled" "The sweeper is on." "lru_crawler";
+    gauge "memcached_lru_crawler_sleep" "Its pause as it was set, in microseconds." "lru_crawler_sleep";
+    gauge "memcached_lru_crawler_to_crawl" "Items to a round as it was set." "lru_crawler_tocrawl";
+    gauge "memcached_lru_crawler_maintainer_thread" "There is housekeeping in the background." "lru_maintainer_thread";
+    gauge "memcached_lru_crawler_hot_percent" "Share of the hot segment as it was set." "hot_lru_pct";
+    gauge "memcached_lru_crawler_warm_percent" "Share of the warm segment as it was set." "warm_lru_pct";
+    gauge "memcached_lru_crawler_hot_max_factor" "Age of the hot segment as it was set." "hot_max_factor";
+    gauge "memcached_lru_crawler_warm_max_factor" "Age of the warm segment as it was set." "warm_max_factor";
 };
 
 /// From `stats items`, by class.
-static ITEMS: &[Row] = rows! { SLAB;
-    gauge "memcached_slab_current_items" "number" "Items of the class there now."
-    gauge "memcached_slab_items_age_seconds" "age" "Seconds since the last access of an item that is soon to be evicted."
-    counter "memcached_slab_items_crawler_reclaimed_total" "crawler_reclaimed" "Dead items that the sweeper removed."
-    counter "memcached_slab_items_evicted_total" "evicted" "Live items removed to make room."
-    counter "memcached_slab_items_evicted_nonzero_total" "evicted_nonzero" "Of these, those that would have expired one day."
-    counter "memcached_slab_items_evicted_time_seconds" "evicted_time" "Seconds between the last access of the item evicted last and its eviction."
-    counter "memcached_slab_items_evicted_unfetched_total" "evicted_unfetched" "Evicted items that were never read."
-    counter "memcached_slab_items_expired_unfetched_total" "expired_unfetched" "Expired items that were never read."
-    counter "memcached_slab_items_outofmemory_total" "outofmemory" "Items refused for lack of memory."
-    counter "memcached_slab_items_reclaimed_total" "reclaimed" "Expired items removed."
-    counter "memcached_slab_items_tailrepairs_total" "tailrepairs" "Repairs of the list: 0, it needs none."
-    counter "memcached_slab_items_moves_to_cold" "moves_to_cold" "Items moved to the cold segment: 0."
-    counter "memcached_slab_items_moves_to_warm" "moves_to_warm" "Items moved to the warm segment: 0."
-    counter "memcached_slab_items_moves_within_lru" "moves_within_lru" "Items that the evicting hand left for another round."
-    gauge "memcached_slab_hot_items" "number_hot" "Items of the hot segment: 0."
-    gauge "memcached_slab_warm_items" "number_warm" "Items of the warm segment: 0."
-    gauge "memcached_slab_cold_items" "number_cold" "Items of the cold segment: all."
-    gauge "memcached_slab_temporary_items" "number_temp" "Items of the temporary segment; no sample, there is none."
-    gauge "memcached_slab_hot_age_seconds" "age_hot" "Age of the hot segment: 0."
-    gauge "memcached_slab_warm_age_seconds" "age_warm" "Age of the warm segment: 0."
-    gauge "memcached_slab_mem_requested_bytes" "mem_requested" "Bytes of the items of the class."
+static ITEMS: &[Row] = fields! { SLAB;
+    gauge "memcached_slab_current_items" "Items of the class there now." "number";
+    gauge "memcached_slab_items_age_seconds" "Seconds since the last access of an item that is soon to be evicted." "age";
+    counter "memcached_slab_items_crawler_reclaimed_total" "Dead items that the sweeper removed." "crawler_reclaimed";
+    counter "memcached_slab_items_evicted_total" "Live items removed to make room." "evicted";
+    counter "memcached_slab_items_evicted_nonzero_total" "Of these, those that would have expired one day." "evicted_nonzero";
+    counter "memcached_slab_items_evicted_time_seconds" "Seconds between the last access of the item evicted last and its eviction." "evicted_time";
+    counter "memcached_slab_items_evicted_unfetched_total" "Evicted items that were never read." "evicted_unfetched";
+    counter "memcached_slab_items_expired_unfetched_total" "Expired items that were never read." "expired_unfetched";
+    counter "memcached_slab_items_outofmemory_total" "Items refused for lack of memory." "outofmemory";
+    counter "memcached_slab_items_reclaimed_total" "Expired items removed." "reclaimed";
+    counter "memcached_slab_items_tailrepairs_total" "Repairs of the list: 0, it needs none." "tailrepairs";
+    counter "memcached_slab_items_moves_to_cold" "Items moved to the cold segment: 0." "moves_to_cold";
+    counter "memcached_slab_items_moves_to_warm" "Items moved to the warm segment: 0." "moves_to_warm";
+    counter "memcached_slab_items_moves_within_lru" "Items that the evicting hand left for another round." "moves_within_lru";
+    gauge "memcached_slab_hot_items" "Items of the hot segment: 0." "number_hot";
+    gauge "memcached_slab_warm_items" "Items of the warm segment: 0." "number_warm";
+    gauge "memcached_slab_cold_items" "Items of the cold segment: all." "number_cold";
+    gauge "memcached_slab_temporary_items" "Items of the temporary segment; no sample, there is none." "number_temp";
+    gauge "memcached_slab_hot_age_seconds" "Age of the hot segment: 0." "age_hot";
+    gauge "memcached_slab_warm_age_seconds" "Age of the warm segment: 0." "age_warm";
+    gauge "memcached_slab_mem_requested_bytes" "Bytes of the items of the class." "mem_requested";
 };
 
 /// From `stats slabs`, by class.
-static SLABS: &[Row] = rows! { SLAB;
-    gauge "memcached_slab_chunk_size_bytes" "chunk_size" "Bytes of a chunk."
-    gauge "memcached_slab_chunks_per_page" "chunks_per_page" "Chunks of a page."
-    gauge "memcached_slab_current_pages" "total_pages" "Pages that the class has."
-    gauge "memcached_slab_current_chunks" "total_chunks" "Chunks that the class has."
-    gauge "memcached_slab_chunks_used" "used_chunks" "Chunks in use."
-    gauge "memcached_slab_chunks_free" "free_chunks" "Chunks not in use."
-    gauge "memcached_slab_chunks_free_end" "free_chunks_end" "Chunks never used since their page came: 0."
+static SLABS: &[Row] = fields! { SLAB;
+    gauge "memcached_slab_chunk_size_bytes" "Bytes of a chunk." "chunk_size";
+    gauge "memcached_slab_chunks_per_page" "Chunks of a page." "chunks_per_page";
+    gauge "memcached_slab_current_pages" "Pages that the class has." "total_pages";
+    gauge "memcached_slab_current_chunks" "Chunks that the class has." "total_chunks";
+    gauge "memcached_slab_chunks_used" "Chunks in use." "used_chunks";
+    gauge "memcached_slab_chunks_free" "Chunks not in use." "free_chunks";
+    gauge "memcached_slab_chunks_free_end" "Chunks never used since their page came: 0." "free_chunks_end";
 };
 
 /// In the order of the page.

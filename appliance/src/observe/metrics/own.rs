@@ -5,7 +5,7 @@
 
 use super::connections::MEMORY;
 use super::engines;
-use super::family::{Exposition, Family, Field, Kind, PORT, WORKER, counter, gauge};
+use super::family::{Exposition, Family, Field, Kind, PORT, WORKER, counter, fields, gauge};
 use super::power::Power;
 use super::sources::Sources;
 use crate::observe::health::PortSample;
@@ -21,178 +21,34 @@ static SANDBOX: Family =
     gauge("gnomon_sandbox", &["part"], "This part of the sandbox is in force (docs/security.md).");
 
 /// Of each worker.
-static WORKERS: &[Field<WorkerCounters>] = &[
-    (
-        counter(
-            "gnomon_worker_frames_received_total",
-            WORKER,
-            "Frames taken from the worker's queues.",
-        ),
-        |w| w.received.get(),
-    ),
-    (
-        counter(
-            "gnomon_worker_frames_answered_total",
-            WORKER,
-            "Requests done with: the reply left, or none was due.",
-        ),
-        |w| w.answered.get(),
-    ),
-    (
-        counter("gnomon_worker_frames_punted_total", WORKER, "Frames given to the exception path."),
-        |w| w.punted.get(),
-    ),
-    (
-        gauge("gnomon_worker_frames_in_flight", WORKER, "Frames received and not done with yet."),
-        |w| w.in_flight.get(),
-    ),
-    (
-        counter(
-            "gnomon_worker_responded_total",
-            WORKER,
-            "ARP, neighbour and echo packets answered.",
-        ),
-        |w| w.responded.get(),
-    ),
-    (
-        counter(
-            "gnomon_worker_amplification_refused_total",
-            WORKER,
-            "Replies that a refusal took the place of, as larger than their source may have.",
-        ),
-        |w| w.amplification_refused.get(),
-    ),
-    (
-        counter(
-            "gnomon_worker_too_long_refused_total",
-            WORKER,
-            "Requests refused as longer than one packet.",
-        ),
-        |w| w.too_long_refused.get(),
-    ),
-    (
-        counter(
-            "gnomon_worker_work_refused_total",
-            WORKER,
-            "Commands refused because those before them in their datagram had done all the work that one may cause.",
-        ),
-        |w| w.work_refused.get(),
-    ),
-    (
-        counter(
-            "gnomon_worker_tcp_segments_total",
-            WORKER,
-            "TCP segments taken in by their connection where workers serve TCP.",
-        ),
-        |w| w.segments.get(),
-    ),
-    (counter("gnomon_worker_tcp_segments_sent_total", WORKER, "TCP segments that left."), |w| {
-        w.segments_sent.get()
-    }),
-    (
-        counter(
-            "gnomon_worker_tcp_segments_lost_total",
-            WORKER,
-            "TCP segments dropped on their way out; those of a connection are sent again.",
-        ),
-        |w| w.segments_lost.get(),
-    ),
-    (
-        counter(
-            "gnomon_worker_rdma_reads_total",
-            WORKER,
-            "RDMA READs carried out for the first time (--rdma).",
-        ),
-        |w| w.rdma_reads.get(),
-    ),
-    (
-        counter(
-            "gnomon_worker_rdma_repeated_total",
-            WORKER,
-            "RDMA READs carried out again, in whole or in part, because the client sent them again.",
-        ),
-        |w| w.rdma_repeated.get(),
-    ),
-    (counter("gnomon_worker_rdma_refused_total", WORKER, "RDMA requests refused (NAK)."), |w| {
-        w.rdma_refused.get()
-    }),
-    (counter("gnomon_worker_rdma_bytes_total", WORKER, "Bytes that RDMA READs got."), |w| {
-        w.rdma_bytes.get()
-    }),
-    (counter("gnomon_worker_frames_sent_total", WORKER, "Frames given to the driver."), |w| {
-        w.tx_frames.get()
-    }),
-    (counter("gnomon_worker_bytes_sent_total", WORKER, "Bytes queued for the driver."), |w| {
-        w.tx_bytes.get()
-    }),
-    (
-        counter(
-            "gnomon_worker_reply_parts_lost_total",
-            WORKER,
-            "Datagrams of replies dropped beside the one that counts.",
-        ),
-        |w| w.tx_parts_lost.get(),
-    ),
-    (
-        counter(
-            "gnomon_worker_kernel_frames_sent_total",
-            WORKER,
-            "Frames of the kernel that left.",
-        ),
-        |w| w.kernel_frames.get(),
-    ),
-    (
-        counter(
-            "gnomon_worker_kernel_frames_lost_total",
-            WORKER,
-            "Frames of the kernel that were dropped.",
-        ),
-        |w| w.kernel_lost.get(),
-    ),
-    (
-        counter(
-            "gnomon_worker_announcements_sent_total",
-            WORKER,
-            "Announcements of a port's addresses that left.",
-        ),
-        |w| w.announcements.get(),
-    ),
-    (
-        counter(
-            "gnomon_worker_announcements_lost_total",
-            WORKER,
-            "Announcements that found no packet slot or were dropped.",
-        ),
-        |w| w.announcements_lost.get(),
-    ),
-    (
-        counter(
-            "gnomon_worker_requests_from_descriptor_total",
-            WORKER,
-            "Requests answered from what the engine had found out.",
-        ),
-        |w| w.fast.get(),
-    ),
-    (
-        counter(
-            "gnomon_worker_requests_parsed_total",
-            WORKER,
-            "Requests that the strict parser had to read.",
-        ),
-        |w| w.slow.get(),
-    ),
-    (counter("gnomon_worker_turns_total", WORKER, "Turns of the worker's loop."), |w| {
-        w.turns.get()
-    }),
-    (
-        counter(
-            "gnomon_worker_empty_turns_total",
-            WORKER,
-            "Of these, those that found nothing to do.",
-        ),
-        |w| w.empty_turns.get(),
-    ),
-];
+static WORKERS: &[Field<WorkerCounters>] = fields! { WORKER, w;
+    counter "gnomon_worker_frames_received_total" "Frames taken from the worker's queues." w.received.get();
+    counter "gnomon_worker_frames_answered_total" "Requests done with: the reply left, or none was due." w.answered.get();
+    counter "gnomon_worker_frames_punted_total" "Frames given to the exception path." w.punted.get();
+    gauge "gnomon_worker_frames_in_flight" "Frames received and not done with yet." w.in_flight.get();
+    counter "gnomon_worker_responded_total" "ARP, neighbour and echo packets answered." w.responded.get();
+    counter "gnomon_worker_amplification_refused_total" "Replies that a refusal took the place of, as larger than their source may have." w.amplification_refused.get();
+    counter "gnomon_worker_too_long_refused_total" "Requests refused as longer than one packet." w.too_long_refused.get();
+    counter "gnomon_worker_work_refused_total" "Commands refused because those before them in their datagram had done all the work that one may cause." w.work_refused.get();
+    counter "gnomon_worker_tcp_segments_total" "TCP segments taken in by their connection where workers serve TCP." w.segments.get();
+    counter "gnomon_worker_tcp_segments_sent_total" "TCP segments that left." w.segments_sent.get();
+    counter "gnomon_worker_tcp_segments_lost_total" "TCP segments dropped on their way out; those of a connection are sent again." w.segments_lost.get();
+    counter "gnomon_worker_rdma_reads_total" "RDMA READs carried out for the first time (--rdma)." w.rdma_reads.get();
+    counter "gnomon_worker_rdma_repeated_total" "RDMA READs carried out again, in whole or in part, because the client sent them again." w.rdma_repeated.get();
+    counter "gnomon_worker_rdma_refused_total" "RDMA requests refused (NAK)." w.rdma_refused.get();
+    counter "gnomon_worker_rdma_bytes_total" "Bytes that RDMA READs got." w.rdma_bytes.get();
+    counter "gnomon_worker_frames_sent_total" "Frames given to the driver." w.tx_frames.get();
+    counter "gnomon_worker_bytes_sent_total" "Bytes queued for the driver." w.tx_bytes.get();
+    counter "gnomon_worker_reply_parts_lost_total" "Datagrams of replies dropped beside the one that counts." w.tx_parts_lost.get();
+    counter "gnomon_worker_kernel_frames_sent_total" "Frames of the kernel that left." w.kernel_frames.get();
+    counter "gnomon_worker_kernel_frames_lost_total" "Frames of the kernel that were dropped." w.kernel_lost.get();
+    counter "gnomon_worker_announcements_sent_total" "Announcements of a port's addresses that left." w.announcements.get();
+    counter "gnomon_worker_announcements_lost_total" "Announcements that found no packet slot or were dropped." w.announcements_lost.get();
+    counter "gnomon_worker_requests_from_descriptor_total" "Requests answered from what the engine had found out." w.fast.get();
+    counter "gnomon_worker_requests_parsed_total" "Requests that the strict parser had to read." w.slow.get();
+    counter "gnomon_worker_turns_total" "Turns of the worker's loop." w.turns.get();
+    counter "gnomon_worker_empty_turns_total" "Of these, those that found nothing to do." w.empty_turns.get();
+};
 
 static DROPPED: Family = counter(
     "gnomon_worker_frames_dropped_total",
@@ -201,126 +57,48 @@ static DROPPED: Family = counter(
 );
 
 /// Of each port, as its driver counts.
-static PORTS: &[Field<PortSample>] = &[
-    (gauge("gnomon_port_link_up", PORT, "The link is up."), |p| p.link_up.into()),
-    (counter("gnomon_port_frames_received_total", PORT, "Frames received."), |p| {
-        p.counters.rx_frames
-    }),
-    (counter("gnomon_port_frames_sent_total", PORT, "Frames sent."), |p| p.counters.tx_frames),
-    (counter("gnomon_port_bytes_received_total", PORT, "Bytes received."), |p| p.counters.rx_bytes),
-    (counter("gnomon_port_bytes_sent_total", PORT, "Bytes sent."), |p| p.counters.tx_bytes),
-    (
-        counter(
-            "gnomon_port_frames_missed_total",
-            PORT,
-            "Frames lost for lack of a receive descriptor: the workers are too slow.",
-        ),
-        |p| p.counters.rx_missed,
-    ),
-    (
-        counter(
-            "gnomon_port_frames_without_slot_total",
-            PORT,
-            "Frames lost for lack of a packet slot.",
-        ),
-        |p| p.counters.rx_no_slot,
-    ),
-    (
-        counter(
-            "gnomon_port_receive_errors_total",
-            PORT,
-            "Frames that the device or the driver refused.",
-        ),
-        |p| p.counters.rx_errors,
-    ),
-    (
-        counter("gnomon_port_send_errors_total", PORT, "Frames that were taken and did not leave."),
-        |p| p.counters.tx_errors,
-    ),
-];
+static PORTS: &[Field<PortSample>] = fields! { PORT, p;
+    gauge "gnomon_port_link_up" "The link is up." p.link_up.into();
+    counter "gnomon_port_frames_received_total" "Frames received." p.counters.rx_frames;
+    counter "gnomon_port_frames_sent_total" "Frames sent." p.counters.tx_frames;
+    counter "gnomon_port_bytes_received_total" "Bytes received." p.counters.rx_bytes;
+    counter "gnomon_port_bytes_sent_total" "Bytes sent." p.counters.tx_bytes;
+    counter "gnomon_port_frames_missed_total" "Frames lost for lack of a receive descriptor: the workers are too slow." p.counters.rx_missed;
+    counter "gnomon_port_frames_without_slot_total" "Frames lost for lack of a packet slot." p.counters.rx_no_slot;
+    counter "gnomon_port_receive_errors_total" "Frames that the device or the driver refused." p.counters.rx_errors;
+    counter "gnomon_port_send_errors_total" "Frames that were taken and did not leave." p.counters.tx_errors;
+};
 
 /// Of each port's exception path.
-static DOORS: &[Field<ExceptionPathCounters>] = &[
-    (
-        counter("gnomon_side_door_punted_total", PORT, "Frames taken from workers for the kernel."),
-        |d| d.punted,
-    ),
-    (
-        counter("gnomon_side_door_written_total", PORT, "Of these, those that the kernel took."),
-        |d| d.written,
-    ),
-    (
-        counter("gnomon_side_door_write_errors_total", PORT, "Of these, those that it refused."),
-        |d| d.write_errors,
-    ),
-    (counter("gnomon_side_door_read_total", PORT, "Frames read from the kernel."), |d| d.read),
-    (
-        counter(
-            "gnomon_side_door_sent_on_total",
-            PORT,
-            "Of these, those given to a worker to send.",
-        ),
-        |d| d.sent_on,
-    ),
-    (
-        counter("gnomon_side_door_runts_total", PORT, "Of these, those too short to be frames."),
-        |d| d.runts,
-    ),
-    (counter("gnomon_side_door_read_errors_total", PORT, "Reads that failed."), |d| d.read_errors),
-    (
-        counter("gnomon_side_door_held_back_total", PORT, "Rounds that left the kernel waiting."),
-        |d| d.held_back,
-    ),
-    (gauge("gnomon_side_door_to_write", PORT, "Frames that wait for the kernel."), |d| d.to_write),
-    (gauge("gnomon_side_door_to_send", PORT, "Frames that wait for a worker."), |d| d.to_send),
-];
+static DOORS: &[Field<ExceptionPathCounters>] = fields! { PORT, d;
+    counter "gnomon_side_door_punted_total" "Frames taken from workers for the kernel." d.punted;
+    counter "gnomon_side_door_written_total" "Of these, those that the kernel took." d.written;
+    counter "gnomon_side_door_write_errors_total" "Of these, those that it refused." d.write_errors;
+    counter "gnomon_side_door_read_total" "Frames read from the kernel." d.read;
+    counter "gnomon_side_door_sent_on_total" "Of these, those given to a worker to send." d.sent_on;
+    counter "gnomon_side_door_runts_total" "Of these, those too short to be frames." d.runts;
+    counter "gnomon_side_door_read_errors_total" "Reads that failed." d.read_errors;
+    counter "gnomon_side_door_held_back_total" "Rounds that left the kernel waiting." d.held_back;
+    gauge "gnomon_side_door_to_write" "Frames that wait for the kernel." d.to_write;
+    gauge "gnomon_side_door_to_send" "Frames that wait for a worker." d.to_send;
+};
 
 static SLOTS: Family = gauge("gnomon_packet_slots", &[], "Packet slots in all.");
 static SLOTS_FREE: Family = gauge("gnomon_packet_slots_free", &[], "Packet slots not in use.");
 
 /// Of the store.
-static STORE: &[Field<StoreStats>] = &[
-    (
-        gauge("gnomon_store_epoch_lag", &[], "Epochs that the reader furthest behind is behind."),
-        |s| s.epoch_lag,
-    ),
-    (
-        gauge(
-            "gnomon_store_limbo_chunks",
-            &[],
-            "Chunks whose item is gone and that a reader may still use.",
-        ),
-        |s| s.limbo_chunks,
-    ),
-    (gauge("gnomon_store_pages", &[], "Slab pages in all."), |s| s.pages_total),
-    (gauge("gnomon_store_pages_free", &[], "Slab pages that belong to no class."), |s| {
-        s.pages_free
-    }),
-    (
-        counter("gnomon_store_pages_moved_total", &[], "Slab pages taken from a class for others."),
-        |s| s.pages_moved,
-    ),
-    (
-        counter("gnomon_store_evicted_by_mover_total", &[], "Live items removed to empty a page."),
-        |s| s.evicted_by_mover,
-    ),
-    (
-        counter("gnomon_store_evicted_unfetched_total", &[], "Evicted items that were never read."),
-        |s| s.evicted_unfetched,
-    ),
-    (gauge("gnomon_store_index_slots", &[], "Places of the index; items take one each."), |s| {
-        s.index_slots
-    }),
-    (gauge("gnomon_store_index_bytes", &[], "Memory of the index."), |s| s.index_bytes),
-    (
-        counter(
-            "gnomon_store_housekeeping_turns_total",
-            &[],
-            "Turns of housekeeping; 100 a second are due.",
-        ),
-        |s| s.turns,
-    ),
-];
+static STORE: &[Field<StoreStats>] = fields! { &[], s;
+    gauge "gnomon_store_epoch_lag" "Epochs that the reader furthest behind is behind." s.epoch_lag;
+    gauge "gnomon_store_limbo_chunks" "Chunks whose item is gone and that a reader may still use." s.limbo_chunks;
+    gauge "gnomon_store_pages" "Slab pages in all." s.pages_total;
+    gauge "gnomon_store_pages_free" "Slab pages that belong to no class." s.pages_free;
+    counter "gnomon_store_pages_moved_total" "Slab pages taken from a class for others." s.pages_moved;
+    counter "gnomon_store_evicted_by_mover_total" "Live items removed to empty a page." s.evicted_by_mover;
+    counter "gnomon_store_evicted_unfetched_total" "Evicted items that were never read." s.evicted_unfetched;
+    gauge "gnomon_store_index_slots" "Places of the index; items take one each." s.index_slots;
+    gauge "gnomon_store_index_bytes" "Memory of the index." s.index_bytes;
+    counter "gnomon_store_housekeeping_turns_total" "Turns of housekeeping; 100 a second are due." s.turns;
+};
 
 static LIMBO: Family = gauge(
     "gnomon_slab_limbo_chunks",
@@ -329,56 +107,17 @@ static LIMBO: Family = gauge(
 );
 
 /// Of all threads that serve clients.
-static CLIENTS: &[Field<OpTotals>] = &[
-    (
-        counter(
-            "gnomon_misses_expired_total",
-            &[],
-            "Keys not found whose expired item was still there.",
-        ),
-        |o| o.get_expired,
-    ),
-    (
-        counter(
-            "gnomon_misses_flushed_total",
-            &[],
-            "Keys not found whose flushed item was still there.",
-        ),
-        |o| o.get_flushed,
-    ),
-    (
-        counter(
-            "gnomon_connections_idle_closed_total",
-            &[],
-            "Connections closed because nothing came for too long.",
-        ),
-        |o| o.idle_kicks,
-    ),
-    (counter("gnomon_authentications_total", &[], "Attempts to authenticate."), |o| o.auth_cmds),
-    (counter("gnomon_authentication_failures_total", &[], "Attempts that failed."), |o| {
-        o.auth_errors
-    }),
-    (counter("gnomon_tls_sessions_total", &[], "TLS sessions begun anew."), |o| o.tls_sessions),
-    (counter("gnomon_tls_handshake_failures_total", &[], "TLS handshakes that failed."), |o| {
-        o.tls_handshake_errors
-    }),
-    (
-        counter(
-            "gnomon_tls_handshakes_refused_total",
-            &[],
-            "TLS connections closed because their source had half of all in handshakes.",
-        ),
-        |o| o.tls_refused,
-    ),
-    (
-        counter(
-            "gnomon_tls_protocol_errors_total",
-            &[],
-            "TLS connections ended by what was no record of theirs.",
-        ),
-        |o| o.tls_proto_errors,
-    ),
-];
+static CLIENTS: &[Field<OpTotals>] = fields! { &[], o;
+    counter "gnomon_misses_expired_total" "Keys not found whose expired item was still there." o.get_expired;
+    counter "gnomon_misses_flushed_total" "Keys not found whose flushed item was still there." o.get_flushed;
+    counter "gnomon_connections_idle_closed_total" "Connections closed because nothing came for too long." o.idle_kicks;
+    counter "gnomon_authentications_total" "Attempts to authenticate." o.auth_cmds;
+    counter "gnomon_authentication_failures_total" "Attempts that failed." o.auth_errors;
+    counter "gnomon_tls_sessions_total" "TLS sessions begun anew." o.tls_sessions;
+    counter "gnomon_tls_handshake_failures_total" "TLS handshakes that failed." o.tls_handshake_errors;
+    counter "gnomon_tls_handshakes_refused_total" "TLS connections closed because their source had half of all in handshakes." o.tls_refused;
+    counter "gnomon_tls_protocol_errors_total" "TLS connections ended by what was no record of theirs." o.tls_proto_errors;
+};
 
 static DURATION: Family = Family {
     name: "gnomon_request_duration_seconds",
