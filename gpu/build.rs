@@ -16,24 +16,6 @@ fn main() {
 
 #[cfg(feature = "simt")]
 fn simt() {
-    const KERNELS: [&str; 16] = [
-        "digest",
-        "get_setassoc",
-        "get_cuckoo",
-        "get_rows",
-        "serve_setassoc",
-        "serve_cuckoo",
-        "serve_rows",
-        "update_setassoc",
-        "update_cuckoo",
-        "update_rows",
-        "micro_read",
-        "micro_lookup_setassoc",
-        "micro_lookup_cuckoo",
-        "micro_multiply",
-        "micro_ping",
-        "micro_empty",
-    ];
     println!("cargo::rerun-if-changed=kernels");
     println!("cargo::rerun-if-changed=simt");
     let mut watched = compiler();
@@ -45,9 +27,9 @@ fn simt() {
     for file in ["executor", "machine", "watch", "late", "layouts"] {
         plain.file(format!("simt/{file}.cc"));
     }
-    for kernel in KERNELS {
+    for kernel in kernels() {
         // `.cu` shows a C++ compiler nothing; a few lines of C++ per kernel do.
-        plain.file(wrapper(kernel, &format!("#include \"kernels/{kernel}.cu\"\n")));
+        plain.file(wrapper(&kernel, &format!("#include \"kernels/{kernel}.cu\"\n")));
         // Headers of the system and the executor stay outside of the namespace.
         let lines = format!(
             "#include \"simt/watch.h\"\n#define SIMT_WATCHING\nnamespace watched {{\n\
@@ -58,6 +40,14 @@ fn simt() {
     // Calls go from the first to the second.
     watched.compile("gnomon_simt_watched");
     plain.compile("gnomon_simt");
+}
+
+/// The names of the kernels' sources, without `.cu`.
+#[cfg(feature = "simt")]
+fn kernels() -> Vec<String> {
+    let files = std::fs::read_dir("kernels").into_iter().flatten().flatten();
+    let names = files.filter_map(|f| f.file_name().into_string().ok());
+    names.filter_map(|name| Some(name.strip_suffix(".cu")?.to_owned())).collect()
 }
 
 #[cfg(feature = "simt")]

@@ -14,48 +14,73 @@ use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The kernels, by the names that they have in `gpu/kernels`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kernel {
-    /// Hashes and checksums of byte strings.
-    Digest,
-    /// A batch of requests over the set-associative index.
-    GetSetassoc,
-    /// A batch of requests over the cuckoo index.
-    GetCuckoo,
-    /// A batch of requests over rows.
-    GetRows,
-    /// Batches over the set-associative index, until ended.
-    ServeSetassoc,
-    /// Batches over the cuckoo index, until ended.
-    ServeCuckoo,
-    /// Batches over rows, until ended.
-    ServeRows,
-    /// Changes of the set-associative index.
-    UpdateSetassoc,
-    /// Changes of the cuckoo index.
-    UpdateCuckoo,
-    /// Changes of rows.
-    UpdateRows,
-    /// Reads of memory, to measure it.
-    MicroRead,
-    /// Keys against the set-associative index, to measure it.
-    MicroLookupSetassoc,
-    /// Keys against the cuckoo index, to measure it.
-    MicroLookupCuckoo,
-    /// Products of two vectors, for another user of the device.
-    MicroMultiply,
-    /// Answers to a doorbell, to measure the way.
-    MicroPing,
-    /// Nothing, to measure a launch.
-    MicroEmpty,
+/// Gives every kernel to the macro `$then`: its variant of [`Kernel`], and its name in `gpu/kernels`.
+macro_rules! kernels {
+    ($then:ident) => {
+        $then! {
+            /// Hashes and checksums of byte strings.
+            Digest "digest"
+            /// A batch of requests over the set-associative index.
+            GetSetassoc "get_setassoc"
+            /// A batch of requests over the cuckoo index.
+            GetCuckoo "get_cuckoo"
+            /// A batch of requests over rows.
+            GetRows "get_rows"
+            /// Batches over the set-associative index, until ended.
+            ServeSetassoc "serve_setassoc"
+            /// Batches over the cuckoo index, until ended.
+            ServeCuckoo "serve_cuckoo"
+            /// Batches over rows, until ended.
+            ServeRows "serve_rows"
+            /// Changes of the set-associative index.
+            UpdateSetassoc "update_setassoc"
+            /// Changes of the cuckoo index.
+            UpdateCuckoo "update_cuckoo"
+            /// Changes of rows.
+            UpdateRows "update_rows"
+            /// Reads of memory, to measure it.
+            MicroRead "micro_read"
+            /// Keys against the set-associative index, to measure it.
+            MicroLookupSetassoc "micro_lookup_setassoc"
+            /// Keys against the cuckoo index, to measure it.
+            MicroLookupCuckoo "micro_lookup_cuckoo"
+            /// Products of two vectors, for another user of the device.
+            MicroMultiply "micro_multiply"
+            /// Answers to a doorbell, to measure the way.
+            MicroPing "micro_ping"
+            /// Nothing, to measure a launch.
+            MicroEmpty "micro_empty"
+        }
+    };
 }
+pub(crate) use kernels;
+
+macro_rules! declare {
+    ($($(#[$doc:meta])* $variant:ident $name:literal)*) => {
+        /// The kernels, by the names that they have in `gpu/kernels`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Kernel {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Kernel {
+            /// All of them.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            /// Its name in the sources.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+kernels!(declare);
 
 /// What a launch of a kernel needs.
 #[derive(Debug, Clone, Copy)]
 pub struct KernelFacts {
-    /// Its name in the sources.
-    pub name: &'static str,
     /// Threads of a block.
     pub threads: u32,
     /// Bytes of shared memory of a block.
@@ -70,30 +95,9 @@ pub struct KernelFacts {
 }
 
 impl Kernel {
-    /// All of them.
-    pub const ALL: [Self; 16] = [
-        Self::Digest,
-        Self::GetSetassoc,
-        Self::GetCuckoo,
-        Self::GetRows,
-        Self::ServeSetassoc,
-        Self::ServeCuckoo,
-        Self::ServeRows,
-        Self::UpdateSetassoc,
-        Self::UpdateCuckoo,
-        Self::UpdateRows,
-        Self::MicroRead,
-        Self::MicroLookupSetassoc,
-        Self::MicroLookupCuckoo,
-        Self::MicroMultiply,
-        Self::MicroPing,
-        Self::MicroEmpty,
-    ];
-
     /// What its launch needs.
     pub fn facts(self) -> KernelFacts {
         let get = KernelFacts {
-            name: "get_setassoc",
             threads: 256,
             shared_bytes: GET_SHARED_BYTES,
             params_bytes: size_of::<GetParams>(),
@@ -102,7 +106,6 @@ impl Kernel {
         };
         let serve = KernelFacts { params_bytes: size_of::<ServeParams>(), resident: true, ..get };
         let update = KernelFacts {
-            name: "update_cuckoo",
             threads: 128,
             shared_bytes: UPDATE_SHARED_BYTES,
             params_bytes: size_of::<UpdateParams>(),
@@ -110,7 +113,6 @@ impl Kernel {
             resident: false,
         };
         let lookup = KernelFacts {
-            name: "micro_lookup_setassoc",
             threads: 256,
             shared_bytes: 0,
             params_bytes: size_of::<MicroLookupParams>(),
@@ -119,35 +121,26 @@ impl Kernel {
         };
         match self {
             Self::Digest => KernelFacts {
-                name: "digest",
                 threads: 128,
                 shared_bytes: DIGEST_SHARED_BYTES,
                 params_bytes: size_of::<DigestParams>(),
                 per_block: 128,
                 resident: false,
             },
-            Self::GetSetassoc => get,
-            Self::GetCuckoo => KernelFacts { name: "get_cuckoo", ..get },
-            Self::GetRows => KernelFacts { name: "get_rows", ..get },
-            Self::ServeSetassoc => KernelFacts { name: "serve_setassoc", ..serve },
-            Self::ServeCuckoo => KernelFacts { name: "serve_cuckoo", ..serve },
-            Self::ServeRows => KernelFacts { name: "serve_rows", ..serve },
+            Self::GetSetassoc | Self::GetCuckoo | Self::GetRows => get,
+            Self::ServeSetassoc | Self::ServeCuckoo | Self::ServeRows => serve,
             // A warp an operation.
-            Self::UpdateSetassoc => KernelFacts { name: "update_setassoc", per_block: 4, ..update },
-            Self::UpdateRows => KernelFacts { name: "update_rows", per_block: 4, ..update },
+            Self::UpdateSetassoc | Self::UpdateRows => KernelFacts { per_block: 4, ..update },
             Self::UpdateCuckoo => update,
             Self::MicroRead => KernelFacts {
-                name: "micro_read",
                 threads: 256,
                 shared_bytes: 0,
                 params_bytes: size_of::<MicroReadParams>(),
                 per_block: 256,
                 resident: false,
             },
-            Self::MicroLookupSetassoc => lookup,
-            Self::MicroLookupCuckoo => KernelFacts { name: "micro_lookup_cuckoo", ..lookup },
+            Self::MicroLookupSetassoc | Self::MicroLookupCuckoo => lookup,
             Self::MicroMultiply => KernelFacts {
-                name: "micro_multiply",
                 threads: 1024,
                 shared_bytes: 0,
                 params_bytes: size_of::<MicroMultiplyParams>(),
@@ -155,7 +148,6 @@ impl Kernel {
                 resident: false,
             },
             Self::MicroPing => KernelFacts {
-                name: "micro_ping",
                 threads: 32,
                 shared_bytes: 0,
                 params_bytes: size_of::<MicroPingParams>(),
@@ -163,7 +155,6 @@ impl Kernel {
                 resident: true,
             },
             Self::MicroEmpty => KernelFacts {
-                name: "micro_empty",
                 threads: 32,
                 shared_bytes: 0,
                 params_bytes: size_of::<MicroEmptyParams>(),

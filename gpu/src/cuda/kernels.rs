@@ -101,17 +101,17 @@ impl Kernels {
         let code = ptx::of(kernel);
         let cubin = takes_cubins.then(|| {
             // SAFETY: a whole cubin, as its header says how long it is.
-            unsafe { self.load_module(facts.name, code.cubin.as_ptr().cast()) }
+            unsafe { self.load_module(kernel.name(), code.cubin.as_ptr().cast()) }
         });
         // What refuses a cubin may take PTX still.
         let module = match cubin {
             Some(Ok(module)) => module,
             // SAFETY: a text that ends in a zero.
-            _ => unsafe { self.load_module(facts.name, code.ptx.as_ptr().cast()) }?,
+            _ => unsafe { self.load_module(kernel.name(), code.ptx.as_ptr().cast()) }?,
         };
         self.modules.push(module);
         let context = &self.context;
-        let name = CString::new(facts.name).unwrap_or_default();
+        let name = CString::new(kernel.name()).unwrap_or_default();
         let mut function = std::ptr::null_mut();
         // SAFETY: writes one handle, of a module that stays loaded; the name ends in a zero.
         let status = unsafe { (driver.module_function)(&raw mut function, module, name.as_ptr()) };

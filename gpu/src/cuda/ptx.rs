@@ -2,7 +2,7 @@
 //! for whatever device it finds. Both made of `gpu/kernels/*.cu` by `scripts/ptx.py`, which also sees
 //! to it that they are in step.
 
-use crate::card::Kernel;
+use crate::card::{Kernel, kernels};
 use std::ffi::CStr;
 
 /// Bytes from a multiple of 16 on, as a driver finds them in a program of its own compiler's.
@@ -18,33 +18,22 @@ pub(super) struct Code {
 }
 
 macro_rules! embedded {
-    ($file:literal) => {{
-        const CUBIN: &Aligned<[u8]> =
-            &Aligned(*include_bytes!(concat!("../../cubin/", $file, ".cubin")));
-        (concat!(include_str!(concat!("../../ptx/", $file, ".ptx")), "\0"), &CUBIN.0)
-    }};
+    ($($(#[$doc:meta])* $variant:ident $name:literal)*) => {
+        fn embedded(kernel: Kernel) -> (&'static str, &'static Aligned<[u8]>) {
+            match kernel {
+                $(Kernel::$variant => (
+                    concat!(include_str!(concat!("../../ptx/", $name, ".ptx")), "\0"),
+                    const { &Aligned(*include_bytes!(concat!("../../cubin/", $name, ".cubin"))) },
+                ),)*
+            }
+        }
+    };
 }
+kernels!(embedded);
 
 /// A kernel's code.
 pub(super) fn of(kernel: Kernel) -> Code {
-    let (text, cubin): (&'static str, &'static [u8]) = match kernel {
-        Kernel::Digest => embedded!("digest"),
-        Kernel::GetSetassoc => embedded!("get_setassoc"),
-        Kernel::GetCuckoo => embedded!("get_cuckoo"),
-        Kernel::GetRows => embedded!("get_rows"),
-        Kernel::ServeSetassoc => embedded!("serve_setassoc"),
-        Kernel::ServeCuckoo => embedded!("serve_cuckoo"),
-        Kernel::ServeRows => embedded!("serve_rows"),
-        Kernel::UpdateSetassoc => embedded!("update_setassoc"),
-        Kernel::UpdateCuckoo => embedded!("update_cuckoo"),
-        Kernel::UpdateRows => embedded!("update_rows"),
-        Kernel::MicroRead => embedded!("micro_read"),
-        Kernel::MicroLookupSetassoc => embedded!("micro_lookup_setassoc"),
-        Kernel::MicroLookupCuckoo => embedded!("micro_lookup_cuckoo"),
-        Kernel::MicroMultiply => embedded!("micro_multiply"),
-        Kernel::MicroPing => embedded!("micro_ping"),
-        Kernel::MicroEmpty => embedded!("micro_empty"),
-    };
+    let (text, Aligned(cubin)) = embedded(kernel);
     // Ends in the only zero that a text has; were it not so, the driver would refuse the rest.
     let ptx = CStr::from_bytes_until_nul(text.as_bytes()).unwrap_or_default();
     Code { ptx, cubin }
@@ -63,8 +52,8 @@ mod tests {
     #[test]
     fn kernels_are_in_the_ptx_with_the_facts_that_launches_use() {
         for kernel in Kernel::ALL {
-            let (facts, text) = (kernel.facts(), of(kernel).ptx.to_str().unwrap());
-            let name = facts.name;
+            let (name, facts) = (kernel.name(), kernel.facts());
+            let text = of(kernel).ptx.to_str().unwrap();
             let (_, entry) = text.split_once(&format!(".visible .entry {name}(\n")).unwrap();
             let (head, _) = entry.split_once("\n{\n").unwrap();
             let bytes = facts.params_bytes;

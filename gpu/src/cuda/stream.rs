@@ -34,7 +34,7 @@ impl CudaStream {
 
     /// The kernel, if it is loaded.
     fn loaded(&self, kernel: Kernel) -> Result<Loaded, CardError> {
-        let why = || format!("{} is not loaded", kernel.facts().name);
+        let why = || format!("{} is not loaded", kernel.name());
         self.kernels.of(kernel).ok_or_else(|| CardError::Refused { call: "launch", why: why() })
     }
 
@@ -42,7 +42,7 @@ impl CudaStream {
     fn reserve(&self, kernel: Kernel, blocks: u32) -> Result<Reserved, CardError> {
         let per_multiprocessor = self.loaded(kernel)?.per_multiprocessor;
         self.kernels.residency.reserve(blocks, per_multiprocessor).map_err(|room| {
-            let name = kernel.facts().name;
+            let name = kernel.name();
             let why = format!("{name} needs {blocks} blocks at once, and there is room for {room}");
             CardError::Refused { call: "launch", why }
         })

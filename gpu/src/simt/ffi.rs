@@ -1,7 +1,7 @@
 //! What `gpu/simt/machine.h` declares: a machine and its streams, as owned handles.
 #![allow(unsafe_code)]
 
-use crate::card::Kernel;
+use crate::card::{Kernel, kernels};
 use crate::params::DevAddr;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
@@ -125,80 +125,30 @@ unsafe extern "C" {
     fn simt_stream_launch(stream: *mut RawStream, launch: *const Launch);
     fn simt_stream_copy(stream: *mut RawStream, to: u64, from: u64, bytes: usize);
     fn simt_stream_query(stream: *mut RawStream, error: *mut c_char, error_bytes: usize) -> c_int;
-    fn gnomon_simt_digest(params: *const c_void);
-    fn gnomon_simt_get_setassoc(params: *const c_void);
-    fn gnomon_simt_get_cuckoo(params: *const c_void);
-    fn gnomon_simt_get_rows(params: *const c_void);
-    fn gnomon_simt_serve_setassoc(params: *const c_void);
-    fn gnomon_simt_serve_cuckoo(params: *const c_void);
-    fn gnomon_simt_serve_rows(params: *const c_void);
-    fn gnomon_simt_update_setassoc(params: *const c_void);
-    fn gnomon_simt_update_cuckoo(params: *const c_void);
-    fn gnomon_simt_update_rows(params: *const c_void);
-    fn gnomon_simt_micro_read(params: *const c_void);
-    fn gnomon_simt_micro_lookup_setassoc(params: *const c_void);
-    fn gnomon_simt_micro_lookup_cuckoo(params: *const c_void);
-    fn gnomon_simt_micro_multiply(params: *const c_void);
-    fn gnomon_simt_micro_ping(params: *const c_void);
-    fn gnomon_simt_micro_empty(params: *const c_void);
-    fn gnomon_simt_watched_digest(params: *const c_void);
-    fn gnomon_simt_watched_get_setassoc(params: *const c_void);
-    fn gnomon_simt_watched_get_cuckoo(params: *const c_void);
-    fn gnomon_simt_watched_get_rows(params: *const c_void);
-    fn gnomon_simt_watched_serve_setassoc(params: *const c_void);
-    fn gnomon_simt_watched_serve_cuckoo(params: *const c_void);
-    fn gnomon_simt_watched_serve_rows(params: *const c_void);
-    fn gnomon_simt_watched_update_setassoc(params: *const c_void);
-    fn gnomon_simt_watched_update_cuckoo(params: *const c_void);
-    fn gnomon_simt_watched_update_rows(params: *const c_void);
-    fn gnomon_simt_watched_micro_read(params: *const c_void);
-    fn gnomon_simt_watched_micro_lookup_setassoc(params: *const c_void);
-    fn gnomon_simt_watched_micro_lookup_cuckoo(params: *const c_void);
-    fn gnomon_simt_watched_micro_multiply(params: *const c_void);
-    fn gnomon_simt_watched_micro_ping(params: *const c_void);
-    fn gnomon_simt_watched_micro_empty(params: *const c_void);
     #[cfg(test)]
     static gnomon_layouts: [u32; 0];
     #[cfg(test)]
     static gnomon_layouts_len: u32;
 }
 
-fn function(kernel: Kernel, watched: bool) -> KernelFunction {
-    match (kernel, watched) {
-        (Kernel::Digest, false) => gnomon_simt_digest,
-        (Kernel::Digest, true) => gnomon_simt_watched_digest,
-        (Kernel::GetSetassoc, false) => gnomon_simt_get_setassoc,
-        (Kernel::GetSetassoc, true) => gnomon_simt_watched_get_setassoc,
-        (Kernel::GetCuckoo, false) => gnomon_simt_get_cuckoo,
-        (Kernel::GetRows, false) => gnomon_simt_get_rows,
-        (Kernel::GetCuckoo, true) => gnomon_simt_watched_get_cuckoo,
-        (Kernel::GetRows, true) => gnomon_simt_watched_get_rows,
-        (Kernel::ServeSetassoc, false) => gnomon_simt_serve_setassoc,
-        (Kernel::ServeSetassoc, true) => gnomon_simt_watched_serve_setassoc,
-        (Kernel::ServeCuckoo, false) => gnomon_simt_serve_cuckoo,
-        (Kernel::ServeRows, false) => gnomon_simt_serve_rows,
-        (Kernel::ServeCuckoo, true) => gnomon_simt_watched_serve_cuckoo,
-        (Kernel::ServeRows, true) => gnomon_simt_watched_serve_rows,
-        (Kernel::UpdateSetassoc, false) => gnomon_simt_update_setassoc,
-        (Kernel::UpdateSetassoc, true) => gnomon_simt_watched_update_setassoc,
-        (Kernel::UpdateCuckoo, false) => gnomon_simt_update_cuckoo,
-        (Kernel::UpdateRows, false) => gnomon_simt_update_rows,
-        (Kernel::UpdateCuckoo, true) => gnomon_simt_watched_update_cuckoo,
-        (Kernel::UpdateRows, true) => gnomon_simt_watched_update_rows,
-        (Kernel::MicroRead, false) => gnomon_simt_micro_read,
-        (Kernel::MicroRead, true) => gnomon_simt_watched_micro_read,
-        (Kernel::MicroLookupSetassoc, false) => gnomon_simt_micro_lookup_setassoc,
-        (Kernel::MicroLookupSetassoc, true) => gnomon_simt_watched_micro_lookup_setassoc,
-        (Kernel::MicroLookupCuckoo, false) => gnomon_simt_micro_lookup_cuckoo,
-        (Kernel::MicroLookupCuckoo, true) => gnomon_simt_watched_micro_lookup_cuckoo,
-        (Kernel::MicroMultiply, false) => gnomon_simt_micro_multiply,
-        (Kernel::MicroMultiply, true) => gnomon_simt_watched_micro_multiply,
-        (Kernel::MicroPing, false) => gnomon_simt_micro_ping,
-        (Kernel::MicroPing, true) => gnomon_simt_watched_micro_ping,
-        (Kernel::MicroEmpty, false) => gnomon_simt_micro_empty,
-        (Kernel::MicroEmpty, true) => gnomon_simt_watched_micro_empty,
-    }
+macro_rules! function {
+    ($($(#[$doc:meta])* $variant:ident $name:literal)*) => {
+        fn function(kernel: Kernel, is_watched: bool) -> KernelFunction {
+            match kernel {
+                $(Kernel::$variant => {
+                    unsafe extern "C" {
+                        #[link_name = concat!("gnomon_simt_", $name)]
+                        fn plain(params: *const c_void);
+                        #[link_name = concat!("gnomon_simt_watched_", $name)]
+                        fn watched(params: *const c_void);
+                    }
+                    if is_watched { watched } else { plain }
+                })*
+            }
+        }
+    };
 }
+kernels!(function);
 
 /// What runs launches, and when: `gpu/simt/machine.h`.
 #[derive(Debug)]
@@ -301,14 +251,14 @@ impl Stream {
         seed: u64,
         regions: Option<&[Region]>,
     ) {
-        let facts = kernel.facts();
+        let (name, facts) = (kernel.name(), kernel.facts());
         // Only shows that there are counts; the machine has its own.
         let mut counts = WatchCounts::default();
         let counted = regions.is_some_and(|all| all.iter().all(|region| region.behind == 0));
         let launch = Launch {
             kernel: function(kernel, regions.is_some()),
-            name: facts.name.as_ptr().cast(),
-            name_bytes: facts.name.len(),
+            name: name.as_ptr().cast(),
+            name_bytes: name.len(),
             params: params.cast(),
             params_bytes: u32::try_from(facts.params_bytes).unwrap_or(0),
             blocks,
