@@ -161,29 +161,15 @@ fn worker(
     let own = Local::new(MAC, &addresses, 11_211).unwrap();
     let trusted = std::iter::once(Cidr::around(TRUSTED.into(), 32)).collect();
     let local = Arc::new(Local { allow: own.trusted.clone(), trusted, ..own });
-    Worker::new(WorkerConfig {
-        ports: port
-            .queues
-            .into_iter()
-            .map(|queues| WorkerPort {
-                queues,
-                info: port.info.clone(),
-                local: Arc::clone(&local),
-                exception_path: None,
-                sends_for_kernel: false,
-                announcer: Some(Arc::clone(announcer)),
-            })
-            .collect(),
-        region,
-        session: store.session().unwrap(),
-        server: Arc::new(Server::new(Arc::clone(&store), "test".to_owned())),
-        group: 32,
-        batch: BatchPolicy { mode, ..BatchPolicy::default() },
-        policy,
-        offload: None,
-        streams: None,
-        fast_path,
-    })
+    let worker_port = |queues| WorkerPort {
+        announcer: Some(Arc::clone(announcer)),
+        ..WorkerPort::new(queues, port.info.clone(), Arc::clone(&local))
+    };
+    let ports = port.queues.into_iter().map(worker_port).collect();
+    let server = Arc::new(Server::new(Arc::clone(&store), "test".to_owned()));
+    let config = WorkerConfig::new(ports, region, store.session().unwrap(), server);
+    let batch = BatchPolicy { mode, ..BatchPolicy::default() };
+    Worker::new(WorkerConfig { batch, policy, fast_path, ..config })
 }
 
 #[test]
@@ -339,35 +325,12 @@ fn tcp_in_the_worker_allocates_nothing() {
     let own = Local::new(MAC, &[([10, 0, 0, 2].into(), 24)], 11_211).unwrap();
     let local = Arc::new(Local { tcp_port: Some(11_211), ..own });
     let server = Arc::new(Server::new(Arc::clone(&store), "test".to_owned()));
-    let worker_port = |queues| WorkerPort {
-        queues,
-        info: port.info.clone(),
-        local: Arc::clone(&local),
-        exception_path: None,
-        sends_for_kernel: false,
-        announcer: None,
-    };
+    let worker_port = |queues| WorkerPort::new(queues, port.info.clone(), Arc::clone(&local));
+    let ports = port.queues.into_iter().map(worker_port).collect();
+    let session = || store.session().unwrap();
     let mut worker = Worker::new(WorkerConfig {
-        ports: port.queues.into_iter().map(worker_port).collect(),
-        region: region.clone(),
-        session: store.session().unwrap(),
-        server: Arc::clone(&server),
-        group: 32,
-        batch: BatchPolicy::default(),
-        policy: Policy::default(),
-        offload: None,
-        fast_path: Default::default(),
-        streams: Some(StreamsConfig {
-            connections: 8,
-            session: store.session().unwrap(),
-            users: None,
-            item_max_bytes: 1 << 20,
-            requests_per_turn: 20,
-            idle_max: None,
-            drain_max: std::time::Duration::from_secs(1),
-            tls: None,
-            filter: None,
-        }),
+        streams: Some(StreamsConfig::new(8, session(), 1 << 20)),
+        ..WorkerConfig::new(ports, region.clone(), session(), Arc::clone(&server))
     });
     let [syn, ack, fin] = ["S", "A", "FA"].map(|flags| Client::template(flags, b""));
     let set =

@@ -8,8 +8,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use dataplane::observe::Server;
-use dataplane::policy::Policy;
-use dataplane::stages::batch::BatchPolicy;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::{LoopingConfig, MAC, looping};
 use driver_shim::{Pages, PortInfo, QueuePair, Region, RxChecksum, TxCaps};
@@ -78,25 +76,10 @@ fn worker(
     info: &PortInfo,
     queues: QueuePair,
 ) -> Worker {
-    Worker::new(WorkerConfig {
-        ports: vec![WorkerPort {
-            queues,
-            info: info.clone(),
-            local: Arc::new(Local::new(MAC, &[([10, 0, 0, 2].into(), 24)], 11_211).unwrap()),
-            exception_path: None,
-            sends_for_kernel: false,
-            announcer: None,
-        }],
-        region: region.clone(),
-        session: store.session().unwrap(),
-        server: Arc::clone(server),
-        group: 32,
-        batch: BatchPolicy::default(),
-        policy: Policy::default(),
-        offload: None,
-        streams: None,
-        fast_path: Default::default(),
-    })
+    let local = Local::new(MAC, &[([10, 0, 0, 2].into(), 24)], 11_211).unwrap();
+    let ports = vec![WorkerPort::new(queues, info.clone(), Arc::new(local))];
+    let session = store.session().unwrap();
+    Worker::new(WorkerConfig::new(ports, region.clone(), session, Arc::clone(server)))
 }
 
 fn config() -> LoopingConfig {

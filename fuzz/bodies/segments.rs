@@ -306,16 +306,11 @@ struct World {
 
 impl World {
     fn new(server: &Arc<Server>) -> Self {
+        let session = server.store.session().expect("a session");
         let config = StreamsConfig {
-            connections: CLIENTS - 1,
-            session: server.store.session().expect("a session"),
-            users: None,
-            item_max_bytes: LONG_ITEM_MAX_BYTES,
             requests_per_turn: 3,
-            idle_max: None,
             drain_max: Duration::from_secs(5),
-            tls: None,
-            filter: None,
+            ..StreamsConfig::new(CLIENTS - 1, session, LONG_ITEM_MAX_BYTES)
         };
         let region = REGION.with(Region::clone);
         let ports = [StreamPort { mtu: 1500, tcp_port: PORT }];

@@ -3,7 +3,6 @@
 
 use dataplane::WorkerCounters;
 use dataplane::observe::Server;
-use dataplane::policy::Policy;
 use dataplane::stages::batch::BatchPolicy;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::{MAC, PEER_MAC, linked};
@@ -114,25 +113,12 @@ pub(crate) struct Wire {
 impl Wire {
     pub(crate) fn new(server: &Arc<Server>) -> Self {
         let Cable { region, info, local, far, near } = CABLE.with(Cable::clone);
-        let port = WorkerPort {
-            queues: far.pair(),
-            info,
-            local,
-            exception_path: None,
-            sends_for_kernel: false,
-            announcer: None,
-        };
+        let ports = vec![WorkerPort::new(far.pair(), info, local)];
+        let session = server.store.session().expect("a session");
         let worker = Worker::new(WorkerConfig {
-            ports: vec![port],
-            region: region.clone(),
-            session: server.store.session().expect("a session"),
-            server: Arc::clone(server),
             group: BATCH / 2,
             batch: BatchPolicy { size: BATCH, in_flight_max: 2, ..BatchPolicy::default() },
-            policy: Policy::default(),
-            offload: None,
-            streams: None,
-            fast_path: Default::default(),
+            ..WorkerConfig::new(ports, region.clone(), session, Arc::clone(server))
         });
         Self { counters: worker.counters(), worker, near: near.pair(), region, sent: 0 }
     }

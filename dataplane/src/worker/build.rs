@@ -7,7 +7,7 @@ use crate::frame_accounting::Accounts;
 use crate::observe::Server;
 use crate::policy::{Gate, Policy};
 use crate::stages::batch::{BatchMode, BatchPolicy, Batcher};
-use crate::stages::engine::cpu_engine::CpuEngine;
+use crate::stages::engine::cpu_engine::{CpuEngine, GROUP_DEFAULT};
 use crate::stages::engine::dispatch::{Dispatch, Offloading};
 use crate::stages::execute::Execute;
 use crate::stages::exits::exception_path::ExceptionPath;
@@ -42,6 +42,14 @@ pub struct WorkerPort {
     pub announcer: Option<Arc<Announcer>>,
 }
 
+impl WorkerPort {
+    /// One without the kernel's side, and whose addresses this worker does not announce.
+    pub fn new(queues: QueuePair, info: PortInfo, local: Arc<Local>) -> Self {
+        let (exception_path, announcer) = (None, None);
+        Self { queues, info, local, exception_path, sends_for_kernel: false, announcer }
+    }
+}
+
 /// What a worker is made of.
 #[derive(Debug)]
 pub struct WorkerConfig {
@@ -66,6 +74,29 @@ pub struct WorkerConfig {
     /// How the fast path works, where there is one: only where nothing is counted of trusted sources, and
     /// batches do not wait or another engine has them. Beside one it has the host's share of plain gets.
     pub fast_path: Manner,
+}
+
+impl WorkerConfig {
+    /// One with the CPU engine alone, without TCP, and what is left as it is by default.
+    pub fn new(
+        ports: Vec<WorkerPort>,
+        region: Region,
+        session: Session,
+        server: Arc<Server>,
+    ) -> Self {
+        Self {
+            ports,
+            region,
+            session,
+            server,
+            group: GROUP_DEFAULT,
+            batch: BatchPolicy::default(),
+            policy: Policy::default(),
+            offload: None,
+            streams: None,
+            fast_path: Manner::default(),
+        }
+    }
 }
 
 impl Worker {

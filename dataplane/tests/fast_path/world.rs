@@ -3,7 +3,6 @@
 
 use dataplane::commands::{Ctx, execute, stats};
 use dataplane::observe::{OpCounters, Rows, Server};
-use dataplane::policy::Policy;
 use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::engine::dispatch::Offloading;
 use dataplane::stages::fast_path::Manner;
@@ -110,25 +109,10 @@ impl World {
         let local = Local::new(MAC, &own, PORT).unwrap();
         let allow =
             ["11.0.0.0/8", "fd11::/16"].map(|c| c.parse::<Cidr>().unwrap()).into_iter().collect();
-        let worker = Worker::new(WorkerConfig {
-            ports: vec![WorkerPort {
-                queues,
-                info: port.info,
-                local: Arc::new(Local { allow, ..local }),
-                exception_path: None,
-                sends_for_kernel: false,
-                announcer: None,
-            }],
-            region: region.clone(),
-            session: store.session().unwrap(),
-            server: Arc::clone(&server),
-            group: 32,
-            batch,
-            policy: Policy::default(),
-            offload,
-            streams: None,
-            fast_path,
-        });
+        let ports = vec![WorkerPort::new(queues, port.info, Arc::new(Local { allow, ..local }))];
+        let session = store.session().unwrap();
+        let config = WorkerConfig::new(ports, region.clone(), session, Arc::clone(&server));
+        let worker = Worker::new(WorkerConfig { batch, offload, fast_path, ..config });
         let (counters, session) = (worker.counters(), store.session().unwrap());
         let near = far.queues.pop().unwrap();
         let sums = caps == TxCaps::default();

@@ -277,34 +277,22 @@ impl World {
             .queues
             .into_iter()
             .map(|queues| {
+                let announcer = announcers.next();
+                let (queues, local) = (wrap(queues, &region), Arc::clone(&local));
+                let own = WorkerPort::new(queues, port.info.clone(), local);
+                let ports = vec![WorkerPort { announcer, ..own }];
+                let session = || store.session().unwrap();
+                let streams = connections.map(|n| {
+                    let all = StreamsConfig::new(n, session(), store.config().item_max_bytes);
+                    StreamsConfig { idle_max, ..all }
+                });
                 Worker::new(WorkerConfig {
-                    ports: vec![WorkerPort {
-                        queues: wrap(queues, &region),
-                        info: port.info.clone(),
-                        local: Arc::clone(&local),
-                        exception_path: None,
-                        sends_for_kernel: false,
-                        announcer: announcers.next(),
-                    }],
-                    region: region.clone(),
-                    session: store.session().unwrap(),
-                    server: Arc::clone(&server),
-                    group: 32,
                     batch,
                     policy,
                     offload: engines.next(),
-                    streams: connections.map(|connections| StreamsConfig {
-                        connections,
-                        session: store.session().unwrap(),
-                        users: None,
-                        item_max_bytes: store.config().item_max_bytes,
-                        requests_per_turn: 20,
-                        idle_max,
-                        drain_max: Duration::from_secs(1),
-                        tls: None,
-                        filter: None,
-                    }),
+                    streams,
                     fast_path,
+                    ..WorkerConfig::new(ports, region.clone(), session(), Arc::clone(&server))
                 })
             })
             .collect();

@@ -75,16 +75,13 @@ impl World {
             StoreConfig { memory_bytes: 32 << 20, pages: Pages::Small, ..StoreConfig::default() };
         let store = Store::new(config).unwrap();
         let server = Arc::new(Server::new(Arc::clone(&store), "test".to_owned()));
+        let item_max_bytes = if spills_four { 16 << 20 } else { store.config().item_max_bytes };
         let config = StreamsConfig {
-            connections,
-            session: store.session().unwrap(),
-            users: None,
-            item_max_bytes: if spills_four { 16 << 20 } else { store.config().item_max_bytes },
-            requests_per_turn: 20,
             idle_max,
             drain_max: Duration::from_secs(5),
             tls,
             filter,
+            ..StreamsConfig::new(connections, store.session().unwrap(), item_max_bytes)
         };
         let ports = [StreamPort { mtu: 1500, tcp_port: PORT }];
         let streams =

@@ -11,7 +11,6 @@ use super::{Extent, goals};
 use crate::report::Report;
 use crate::study::load::SERVER;
 use dataplane::WorkerCounters;
-use dataplane::policy::Policy;
 use dataplane::stages::batch::{BatchMode, BatchPolicy};
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::{Inspect, LoopingConfig, MAC, looping};
@@ -31,8 +30,6 @@ use wire::Local;
 
 /// Every how many replies one is compared. A prime, so that it does not fall in step with bursts.
 const CHECK_EVERY: NonZeroU64 = NonZeroU64::MIN.saturating_add(96);
-/// Requests whose memory accesses overlap in the CPU engine.
-const GROUP: usize = 32;
 /// Batches in flight where the processor is the engine.
 const CPU_IN_FLIGHT: usize = 2;
 /// Items written a second beside whole replies.
@@ -236,19 +233,9 @@ impl<'a> Study<'a> {
         let local = Arc::new(Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?);
         let mut workers = Vec::new();
         while let Some(queues) = port.queues.pop() {
+            let ports = vec![WorkerPort::new(queues, port.info.clone(), Arc::clone(&local))];
+            let (session, server) = (self.lab.store().session()?, Arc::clone(&self.lab.server));
             workers.push(Worker::new(WorkerConfig {
-                ports: vec![WorkerPort {
-                    queues,
-                    info: port.info.clone(),
-                    local: Arc::clone(&local),
-                    exception_path: None,
-                    sends_for_kernel: false,
-                    announcer: None,
-                }],
-                region: region.clone(),
-                session: self.lab.store().session()?,
-                server: Arc::clone(&self.lab.server),
-                group: GROUP,
                 batch: BatchPolicy {
                     size: case.batch,
                     // Alone it has no batches: the fast path answers burst by burst.
@@ -259,10 +246,8 @@ impl<'a> Study<'a> {
                     in_flight_max: case.in_flight,
                     ..BatchPolicy::default()
                 },
-                policy: Policy::default(),
                 offload: engines.pop(),
-                streams: None,
-                fast_path: Default::default(),
+                ..WorkerConfig::new(ports, region.clone(), session, server)
             }));
         }
         self.lab.ready()?;

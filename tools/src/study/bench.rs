@@ -9,7 +9,6 @@ use super::one_sided::Reader;
 use super::{per, thread_cpu};
 use crate::workload::{Popularity, Sampler};
 use dataplane::observe::Server;
-use dataplane::policy::Policy;
 use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::engine::dispatch::Offloading;
 use dataplane::stages::fast_path::Manner as FastPath;
@@ -174,28 +173,17 @@ impl Bench {
         region: &Region,
         manner: Manner,
     ) -> Result<Worker, Box<dyn Error>> {
+        let own = Local::new(MAC, &[(SERVER.0.into(), 24), (SERVER6.0.into(), 64)], SERVER.1)?;
+        let local = Arc::new(Local { rdma: self.reader.is_some(), ..own });
+        let ports = vec![WorkerPort::new(queues, info.clone(), local)];
+        let (session, server) = (self.store().session()?, Arc::clone(&self.server));
         Ok(Worker::new(WorkerConfig {
-            ports: vec![WorkerPort {
-                queues,
-                info: info.clone(),
-                local: Arc::new(Local {
-                    rdma: self.reader.is_some(),
-                    ..Local::new(MAC, &[(SERVER.0.into(), 24), (SERVER6.0.into(), 64)], SERVER.1)?
-                }),
-                exception_path: None,
-                sends_for_kernel: false,
-                announcer: None,
-            }],
-            region: region.clone(),
-            session: self.store().session()?,
-            server: Arc::clone(&self.server),
             group: manner.group,
             batch: manner.batch,
-            policy: Policy::default(),
             offload: manner.offload,
-            streams: None,
             // One by one is one by one.
             fast_path: if manner.group > 1 { FastPath::from_env() } else { FastPath::Off },
+            ..WorkerConfig::new(ports, region.clone(), session, server)
         }))
     }
 

@@ -32,6 +32,23 @@ pub struct StreamsConfig {
     pub filter: Option<Arc<ConnFilter>>,
 }
 
+impl StreamsConfig {
+    /// One without users, TLS and limits on idle connections; 20 requests to a turn.
+    pub fn new(connections: usize, session: Session, item_max_bytes: usize) -> Self {
+        Self {
+            connections,
+            session,
+            users: None,
+            item_max_bytes,
+            requests_per_turn: 20,
+            idle_max: None,
+            drain_max: Duration::from_secs(1),
+            tls: None,
+            filter: None,
+        }
+    }
+}
+
 /// One port as the stage sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamPort {

@@ -12,9 +12,7 @@ use super::script::Script;
 use crate::study::thread_cpu;
 use base::checksum;
 use dataplane::observe::Server;
-use dataplane::policy::Policy;
 use dataplane::rdma::Rdma;
-use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::fast_path::Manner;
 use dataplane::stages::stream::StreamsConfig;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
@@ -124,35 +122,13 @@ impl Memory {
         let (port, mut far) = linked(1, RING_FRAMES);
         let own = Local::new(MAC, &[(ADDRESSES[0].into(), 24)], SERVICE_PORT)?;
         let local = Arc::new(Local { tcp_port: Some(SERVICE_PORT), ..own });
-        let worker_port = |queues| WorkerPort {
-            queues,
-            info: port.info.clone(),
-            local: Arc::clone(&local),
-            exception_path: None,
-            sends_for_kernel: false,
-            announcer: None,
-        };
+        let worker_port = |queues| WorkerPort::new(queues, port.info.clone(), Arc::clone(&local));
+        let ports = port.queues.into_iter().map(worker_port).collect();
+        let (session, item_max_bytes) = (store.session()?, store.config().item_max_bytes);
         let worker = Worker::new(WorkerConfig {
-            ports: port.queues.into_iter().map(worker_port).collect(),
-            region: region.clone(),
-            session: store.session()?,
-            server,
-            group: dataplane::stages::engine::cpu_engine::GROUP_DEFAULT,
-            batch: BatchPolicy::default(),
-            policy: Policy::default(),
-            offload: None,
-            streams: Some(StreamsConfig {
-                connections,
-                session: store.session()?,
-                users: None,
-                item_max_bytes: store.config().item_max_bytes,
-                requests_per_turn: 20,
-                idle_max: None,
-                drain_max: std::time::Duration::from_secs(1),
-                tls: None,
-                filter: None,
-            }),
+            streams: Some(StreamsConfig::new(connections, session, item_max_bytes)),
             fast_path: Manner::from_env(),
+            ..WorkerConfig::new(ports, region.clone(), store.session()?, server)
         });
         let mut it = Self {
             worker,
