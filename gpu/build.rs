@@ -24,9 +24,11 @@ fn simt() {
         watched.flag("-fsanitize=thread").flag("-fsanitize-coverage=trace-pc");
     }
     let mut plain = compiler();
-    for file in ["executor", "machine", "watch", "late", "layouts"] {
+    for file in ["executor", "machine", "watch", "late"] {
         plain.file(format!("simt/{file}.cc"));
     }
+    let lines = format!("#define LAYOUTS {}\n#include \"simt/layouts.cc\"\n", layouts());
+    plain.file(wrapper("layouts", &lines));
     for kernel in kernels() {
         // `.cu` shows a C++ compiler nothing; a few lines of C++ per kernel do.
         plain.file(wrapper(&kernel, &format!("#include \"kernels/{kernel}.cu\"\n")));
@@ -48,6 +50,20 @@ fn kernels() -> Vec<String> {
     let files = std::fs::read_dir("kernels").into_iter().flatten().flatten();
     let names = files.filter_map(|f| f.file_name().into_string().ok());
     names.filter_map(|name| Some(name.strip_suffix(".cu")?.to_owned())).collect()
+}
+
+/// The sizes and offsets that `simt/layouts.in` names, in C++.
+#[cfg(feature = "simt")]
+fn layouts() -> String {
+    let list = std::fs::read_to_string("simt/layouts.in").unwrap_or_default();
+    let (_, types) = list.split_once('{').unwrap_or_default();
+    let types = types.split('}').filter_map(|one| one.split_once('{'));
+    let numbers = types.flat_map(|(name, fields)| {
+        let offset = move |field| format!("offsetof({}, {field}), ", name.trim());
+        let size = format!("sizeof({}), ", name.trim());
+        std::iter::once(size).chain(fields.split_whitespace().map(offset))
+    });
+    numbers.collect()
 }
 
 #[cfg(feature = "simt")]
