@@ -3,7 +3,6 @@
 //! In: the figures. Out: Markdown, and one HTML file with the plots. Fails as the file system does.
 
 use super::consolidation::{CONSOLIDATION, CONSOLIDATION_COURSE};
-use crate::plot::Axis;
 use crate::report::Report;
 use crate::report::table::{Draw, Table, cell};
 use std::fmt::Write as _;
@@ -44,11 +43,6 @@ const TIMES: &[&str] = &[
     "request_us_p99",
     "refused",
 ];
-
-/// Curves over a logarithmic axis, from 0 up.
-const fn over(x: &'static str, y: &'static str, by: &'static str) -> Draw {
-    Draw::Lines { x: Axis::log(x), y: Axis::linear(y), by }
-}
 
 const TABLES: [Table; 31] = [
     Table {
@@ -117,7 +111,7 @@ const TABLES: [Table; 31] = [
             "hits",
             "wrong",
         ],
-        plot: Some(over("batch", "per_s", "index")),
+        plot: Some(Draw::over_log("batch", "per_s", "index")),
     },
     Table {
         name: "lookups_beside_changes",
@@ -150,21 +144,21 @@ const TABLES: [Table; 31] = [
             "missed",
             "refused",
         ],
-        plot: Some(over("batch", "requests_per_s", "engine")),
+        plot: Some(Draw::over_log("batch", "requests_per_s", "engine")),
     },
     Table {
         name: "alone",
         title: "One batch at a time",
         says: "Microseconds from the doorbell until the host sees the answer.",
         columns: TIMES,
-        plot: Some(over("batch", "us_p99", "engine")),
+        plot: Some(Draw::over_log("batch", "us_p99", "engine")),
     },
     Table {
         name: "offered",
         title: "Batches at a rate offered, one engine",
         says: "Microseconds from when a batch is due until the host sees its answer. The first request of a batch has waited `gather_us` before; `request_us_p99` is both.",
         columns: TIMES,
-        plot: Some(over("offered_per_s", "request_us_p99", "batch")),
+        plot: Some(Draw::over_log("offered_per_s", "request_us_p99", "batch")),
     },
     Table {
         name: "sets_beside_gets",
@@ -232,7 +226,7 @@ const TABLES: [Table; 31] = [
         title: "Empty kernels a second, from several threads",
         says: "Batches a second that the launching modes cannot exceed.",
         columns: &["how", "threads", "launches_per_s"],
-        plot: Some(over("threads", "launches_per_s", "how")),
+        plot: Some(Draw::over_log("threads", "launches_per_s", "how")),
     },
     Table {
         name: "host_reads",
@@ -246,21 +240,21 @@ const TABLES: [Table; 31] = [
         title: "Copies by the copy engines",
         says: "Gigabytes a second, each way.",
         columns: &["kilobytes", "way", "gb_per_s_each_way"],
-        plot: Some(over("kilobytes", "gb_per_s_each_way", "way")),
+        plot: Some(Draw::over_log("kilobytes", "gb_per_s_each_way", "way")),
     },
     Table {
         name: "card_reads",
         title: "Random reads of the GPU's memory",
         says: "Places a second by size of the memory and of the item. The roof of an index; a fall with the memory's size is its address translation.",
         columns: &["memory_gb", "item_bytes", "reads_per_s", "gb_per_s"],
-        plot: Some(over("memory_gb", "reads_per_s", "item_bytes")),
+        plot: Some(Draw::over_log("memory_gb", "reads_per_s", "item_bytes")),
     },
     Table {
         name: "cpu",
         title: "The processor",
         says: "Random lines of memory, and values of 64 B copied to replies: the roof of the room that fills values, whatever the engine.",
         columns: &["what", "threads", "per_s", "per_s_and_thread"],
-        plot: Some(over("threads", "per_s", "what")),
+        plot: Some(Draw::over_log("threads", "per_s", "what")),
     },
     Table {
         name: "modes",
@@ -274,25 +268,21 @@ const TABLES: [Table; 31] = [
         title: "The whole pipeline: replies that the GPU writes whole",
         says: "`accepted`: the share of the replies that the filter let pass; `stale`: the share that it did not.",
         columns: STUDY,
-        plot: Some(over("batch", "requests_per_s", "engine")),
+        plot: Some(Draw::over_log("batch", "requests_per_s", "engine")),
     },
     Table {
         name: "whole_beside_sets",
         title: "The same beside threads that write",
         says: "Each thread has a processor of its own: the more of them write, the fewer workers there are.",
         columns: STUDY,
-        plot: Some(Draw::Lines {
-            x: Axis::linear("sets_per_s"),
-            y: Axis::linear("requests_per_s"),
-            by: "engine",
-        }),
+        plot: Some(Draw::lines("sets_per_s", "requests_per_s", "engine")),
     },
     Table {
         name: "workers",
         title: "The whole pipeline: workers",
         says: "At equal numbers of threads, with a GPU and without.",
         columns: STUDY,
-        plot: Some(over("workers", "requests_per_s", "engine")),
+        plot: Some(Draw::over_log("workers", "requests_per_s", "engine")),
     },
     Table {
         name: "load",
@@ -313,14 +303,14 @@ const TABLES: [Table; 31] = [
         title: "One worker: batches in flight",
         says: "What waits of one worker's batches is hidden by the next ones.",
         columns: STUDY,
-        plot: Some(over("in_flight", "requests_per_s", "engine")),
+        plot: Some(Draw::over_log("in_flight", "requests_per_s", "engine")),
     },
     Table {
         name: "batch",
         title: "The whole pipeline: requests in a batch",
         says: "Small ones cost starts, large ones wait.",
         columns: STUDY,
-        plot: Some(over("batch", "requests_per_s", "engine")),
+        plot: Some(Draw::over_log("batch", "requests_per_s", "engine")),
     },
 ];
 

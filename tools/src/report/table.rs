@@ -44,6 +44,18 @@ pub enum Draw {
     },
 }
 
+impl Draw {
+    /// Curves over a linear axis, from 0 up.
+    pub const fn lines(x: &'static str, y: &'static str, by: &'static str) -> Self {
+        Self::Lines { x: Axis::linear(x), y: Axis::linear(y), by }
+    }
+
+    /// The same over a logarithmic axis.
+    pub const fn over_log(x: &'static str, y: &'static str, by: &'static str) -> Self {
+        Self::Lines { x: Axis::log(x), y: Axis::linear(y), by }
+    }
+}
+
 impl Table {
     /// The columns that there is something in.
     fn used(&self, rows: &[Value]) -> Vec<&'static str> {

@@ -60,7 +60,7 @@ const TABLES: [Table; 4] = [
         title: "Throughput by batch size, closed loop",
         says: "As many requests under way as two batches of the CPU engine hold, or one more than are in flight.",
         columns: COLUMNS,
-        plot: Some(Draw::Lines { x: Axis::log("batch"), y: Axis::linear("per_s"), by: "curve" }),
+        plot: Some(Draw::over_log("batch", "per_s", "curve")),
     },
     Table {
         name: "latency",
@@ -74,11 +74,7 @@ const TABLES: [Table; 4] = [
         title: "Throughput by batches in flight",
         says: "The kernels on the SIMT executor.",
         columns: COLUMNS,
-        plot: Some(Draw::Lines {
-            x: Axis::log("in_flight"),
-            y: Axis::linear("per_s"),
-            by: "curve",
-        }),
+        plot: Some(Draw::over_log("in_flight", "per_s", "curve")),
     },
     Table {
         name: "load",

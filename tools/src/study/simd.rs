@@ -10,7 +10,6 @@
 use super::frame::{Common, Frame};
 use super::kernels::{BATCH, Case, Dialect};
 use super::lanes::{self, Sums, WARP};
-use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use clap::Parser;
 use serde_json::{Value, json};
@@ -47,22 +46,14 @@ const TABLES: [Table; 5] = [
         title: "Active lanes by size of the batch",
         says: "A batch that does not fill its warps leaves lanes idle.",
         columns: COLUMNS,
-        plot: Some(Draw::Lines {
-            x: Axis::log("batch"),
-            y: Axis::linear("active_lanes"),
-            by: "index",
-        }),
+        plot: Some(Draw::over_log("batch", "active_lanes", "index")),
     },
     Table {
         name: "hits",
         title: "Active lanes by hit rate",
         says: "Percent of the keys that the index has.",
         columns: COLUMNS,
-        plot: Some(Draw::Lines {
-            x: Axis::linear("hits"),
-            y: Axis::linear("active_lanes"),
-            by: "index",
-        }),
+        plot: Some(Draw::lines("hits", "active_lanes", "index")),
     },
     Table {
         name: "dialect",
@@ -86,7 +77,7 @@ const TABLES: [Table; 5] = [
             "sectors_per_access",
             "sectors_per_request",
         ],
-        plot: Some(Draw::Lines { x: Axis::log("width"), y: Axis::linear("beside_8"), by: "what" }),
+        plot: Some(Draw::over_log("width", "beside_8", "what")),
     },
 ];
 

@@ -8,7 +8,6 @@
 use super::frame::{Common, Frame};
 use super::load::Shape;
 use super::median;
-use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use crate::workload::{Popularity, Sampler};
 use clap::Parser;
@@ -33,7 +32,7 @@ const TABLES: [Table; 2] = [
         title: "SETs of one size class by writers",
         says: "Medians of rounds, both ways in turn; `times_singly` is the rate over that of the same writers one item at a time.",
         columns: &["way", "writers", "per_s", "times_singly"],
-        plot: Some(Draw::Lines { x: Axis::linear("writers"), y: Axis::linear("per_s"), by: "way" }),
+        plot: Some(Draw::lines("writers", "per_s", "way")),
     },
     Table {
         name: "hits",

@@ -5,7 +5,6 @@
 //! without its probation; `gnomon-study hitrate-live` has all of gnomon. Nothing fails.
 
 use super::memory::{self, Memory};
-use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use crate::study::hitrate::cache::{Cache, Layout};
 use crate::study::hitrate::chain::Chain;
@@ -23,8 +22,7 @@ const ENTRIES: [usize; 3] = [1, 2, 4];
 /// Lengths of mixed values: the paper's (5.1).
 const LENGTHS: [u64; 6] = [10, 32, 64, 128, 512, 1_024];
 
-const CURVES: Option<Draw> =
-    Some(Draw::Lines { x: Axis::linear("size"), y: Axis::linear("hit_rate"), by: "curve" });
+const CURVES: Option<Draw> = Some(Draw::lines("size", "hit_rate", "curve"));
 
 /// Values of one length.
 pub const HITS: Table = Table {

@@ -14,7 +14,6 @@ pub mod memory;
 pub mod parameters;
 
 use super::frame::{Common, Frame};
-use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use appliance::{Appliance, Counters, Load, Module};
 use clap::Parser;
@@ -53,7 +52,7 @@ const RATE: Table = Table {
         "kops_streamed",
         "limit",
     ],
-    plot: Some(Draw::Lines { x: Axis::linear("bytes"), y: Axis::linear("kops"), by: "curve" }),
+    plot: Some(Draw::lines("bytes", "kops", "curve")),
 };
 const CYCLES: Table = Table {
     name: "cycles",
@@ -112,11 +111,7 @@ const LOAD: Table = Table {
         "max_us",
         "jitter_us",
     ],
-    plot: Some(Draw::Lines {
-        x: Axis::linear("offered_kops"),
-        y: Axis::linear("dropped_part"),
-        by: "operation",
-    }),
+    plot: Some(Draw::lines("offered_kops", "dropped_part", "operation")),
 };
 /// What to simulate.
 #[derive(Debug, Parser)]

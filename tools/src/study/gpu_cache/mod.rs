@@ -15,7 +15,6 @@ pub mod model;
 use super::frame::{Common, Frame};
 use super::kernels::{BATCH, Case};
 use super::lanes::{self, SECTOR_BYTES, WARP, Warp};
-use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use crate::workload::{Popularity, THETA_DEFAULT};
 use clap::Parser;
@@ -68,22 +67,14 @@ const TABLES: [Table; 3] = [
         title: "Misses by size of the cache",
         says: "Loads are a warp's, one for each line; `cold`: misses in a cache of any size; `steps`: basic blocks that a warp enters; `used_once`: lines that one load used before they left. Relaxed loads, as those of the tables, count as plain ones.",
         columns: COLUMNS,
-        plot: Some(Draw::Lines {
-            x: Axis::log("kilobytes"),
-            y: Axis::linear("miss_percent"),
-            by: "kernel",
-        }),
+        plot: Some(Draw::over_log("kilobytes", "miss_percent", "kernel")),
     },
     Table {
         name: "ways",
         title: "Misses by ways",
         says: "The same of one size.",
         columns: COLUMNS,
-        plot: Some(Draw::Lines {
-            x: Axis::log("ways"),
-            y: Axis::linear("miss_percent"),
-            by: "kernel",
-        }),
+        plot: Some(Draw::over_log("ways", "miss_percent", "kernel")),
     },
     Table {
         name: "given",

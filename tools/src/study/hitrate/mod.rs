@@ -12,7 +12,6 @@ pub mod policy;
 pub mod ways;
 
 use super::frame::{Common, Frame};
-use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use crate::workload::{Popularity, Sampler};
 use cache::{Cache, Layout};
@@ -36,8 +35,7 @@ const TRACES: [(&str, Popularity); 3] = [
     ("uniform", Popularity::Uniform),
 ];
 
-const CURVES: Option<Draw> =
-    Some(Draw::Lines { x: Axis::linear("size"), y: Axis::linear("miss_rate"), by: "curve" });
+const CURVES: Option<Draw> = Some(Draw::lines("size", "miss_rate", "curve"));
 const COLUMNS: &[&str] =
     &["trace", "size", "layout", "ways", "policy", "items", "miss_rate", "hits_of_full_lru"];
 

@@ -8,7 +8,6 @@ use super::asked::{Asked, KeyMix, asked};
 use super::client::Client;
 use super::mode::Mode;
 use super::rounds::{Answering, Rounds, row};
-use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use crate::study::frame::Frame;
 use serde_json::{Value, json};
@@ -39,7 +38,7 @@ pub(super) const TABLE: Table = Table {
         "p99_least_us",
         "p99_most_us",
     ],
-    plot: Some(Draw::Lines { x: Axis::linear("hit_rate"), y: Axis::linear("mean_us"), by: "what" }),
+    plot: Some(Draw::lines("hit_rate", "mean_us", "what")),
 };
 
 /// A mix at a hit rate.

@@ -18,7 +18,6 @@ use super::memory::Lines;
 use super::oracle_engine::Foretold;
 use super::path::{Other, Run, Walk, port_alone, walk};
 use super::stages::fill_ns;
-use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use crate::workload::Popularity;
 use clap::Parser;
@@ -41,7 +40,7 @@ const TABLES: [Table; 7] = [
         title: "What the memory gives, one thread",
         says: "Random lines of 64 bytes by depth of prefetch, and copies.",
         columns: &["what", "ahead", "cpu_ns", "per_s", "gb_per_s"],
-        plot: Some(Draw::Lines { x: Axis::log("ahead"), y: Axis::linear("per_s"), by: "what" }),
+        plot: Some(Draw::over_log("ahead", "per_s", "what")),
     },
     Table {
         name: "path",
@@ -55,29 +54,21 @@ const TABLES: [Table; 7] = [
         title: "GETs and SETs, hits and popularity, one worker",
         says: "Whole path, group prefetch, checksums in software; medians, taken in turns.",
         columns: &["sets", "hits", "popularity", "cpu_ns", "per_s", "of_lines", "slow"],
-        plot: Some(Draw::Lines { x: Axis::linear("sets"), y: Axis::linear("per_s"), by: "curve" }),
+        plot: Some(Draw::lines("sets", "per_s", "curve")),
     },
     Table {
         name: "shapes",
         title: "Lengths of keys and values, one worker, GET",
         says: "Medians; a store of its own for each, of as many items or fewer.",
         columns: &["key_bytes", "value_bytes", "items", "cpu_ns", "per_s", "of_lines"],
-        plot: Some(Draw::Lines {
-            x: Axis::log("value_bytes"),
-            y: Axis::linear("per_s"),
-            by: "curve",
-        }),
+        plot: Some(Draw::over_log("value_bytes", "per_s", "curve")),
     },
     Table {
         name: "workers",
         title: "Workers",
         says: "Each on a thread and a queue of its own, over one store; medians of rates by the clock on the wall.",
         columns: &["workers", "cpu_ns", "per_s", "times_one"],
-        plot: Some(Draw::Lines {
-            x: Axis::linear("workers"),
-            y: Axis::linear("per_s"),
-            by: "what",
-        }),
+        plot: Some(Draw::lines("workers", "per_s", "what")),
     },
     Table {
         name: "each_worker",

@@ -9,7 +9,6 @@ mod clocks;
 
 use super::frame::{Common, Frame};
 use super::tco::positive;
-use crate::plot::Axis;
 use crate::report::table::{Draw, Table};
 use clap::Parser;
 use serde_json::{Value, json};
@@ -99,14 +98,14 @@ const CYCLES: Table = Table {
     title: "The least cycle by input rate",
     says: "Microseconds: updates every second cycle (Mega-KV, equation 2), every fourth, and with each batch; a GET takes three cycles at most.",
     columns: &["mops", "updates", "cycle_us", "longest_get_us"],
-    plot: Some(Draw::Lines { x: Axis::linear("mops"), y: Axis::linear("cycle_us"), by: "updates" }),
+    plot: Some(Draw::lines("mops", "cycle_us", "updates")),
 };
 const SPEED: Table = Table {
     name: "speed",
     title: "The most that a GPU answers by cycle (figure 12)",
     says: "Million operations per second, updates every second cycle (Mega-KV, equation 4) and with each batch; `more_percent`: what the delay gains, which the paper puts at 17.8 to 68.4.",
     columns: &["cycle_us", "updates", "mops", "more_percent"],
-    plot: Some(Draw::Lines { x: Axis::linear("cycle_us"), y: Axis::linear("mops"), by: "updates" }),
+    plot: Some(Draw::lines("cycle_us", "mops", "updates")),
 };
 const CLOCKS: Table = Table {
     name: "clocks",
