@@ -50,6 +50,13 @@ pub struct Walk<'a> {
     pub beside: Other<'a>,
 }
 
+impl<'a> Walk<'a> {
+    /// One worker, with the CPU engine alone.
+    pub const fn plain(templates: &'a [Vec<u8>], requests: u64, group: usize) -> Self {
+        Self { templates, requests, workers: 1, group, software: true, beside: Other::None }
+    }
+}
+
 /// An engine beside the CPU's.
 #[derive(Clone, Copy)]
 pub enum Other<'a> {
@@ -345,14 +352,7 @@ mod tests {
         let templates = bench.requests(&loads, Popularity::Scrambled(0.99), 2_000).unwrap();
         let number = |load: Load| templates.iter().filter(|f| f[43] == load as u8).count();
         assert!(number(Load::Get) > 900 && number(Load::Set) > 500 && number(Load::Miss) > 300);
-        let how = Walk {
-            templates: &templates,
-            requests: 20_000,
-            workers: 2,
-            group: 32,
-            software: true,
-            beside: Other::None,
-        };
+        let how = Walk { workers: 2, ..Walk::plain(&templates, 20_000, 32) };
         let run = walk(&bench, &how).unwrap();
         assert_eq!((run.shares.len(), run.wrong), (2, 0));
         assert!(run.checked > 300 && run.answered() >= 40_000);
@@ -368,15 +368,7 @@ mod tests {
         let bench = Bench::new(Config { items: 1_000, shape, seed: 1 }).unwrap();
         let bench = bench.one_sided().unwrap();
         let templates = bench.requests(&[(Load::Read, 1)], Popularity::Uniform, 9_000).unwrap();
-        let how = Walk {
-            templates: &templates,
-            requests: 5_000,
-            workers: 1,
-            group: 32,
-            software: true,
-            beside: Other::None,
-        };
-        let run = walk(&bench, &how).unwrap();
+        let run = walk(&bench, &Walk::plain(&templates, 5_000, 32)).unwrap();
         assert!(run.wrong == 0 && run.checked > 50 && run.answered() >= 5_500);
         let ops = bench.server().totals();
         assert!(ops.get_hits >= 5_500, "each was the first of its kind: {}", ops.get_hits);
@@ -391,14 +383,8 @@ mod tests {
         for (workers, hints) in [(1, Hints::Hints), (2, Hints::WithHeads), (2, Hints::WholeReplies)]
         {
             let told = Arc::new(Foretold::new(&bench, &templates, hints));
-            let how = Walk {
-                templates: &templates,
-                requests: 5_000,
-                workers,
-                group: 32,
-                software: true,
-                beside: Other::Foretold(&told),
-            };
+            let beside = Other::Foretold(&told);
+            let how = Walk { workers, beside, ..Walk::plain(&templates, 5_000, 32) };
             let run = walk(&bench, &how).unwrap();
             assert!(run.wrong == 0 && run.checked > 30);
             for share in run.shares {
@@ -411,14 +397,7 @@ mod tests {
         // Others are asked than were foretold.
         let told = Arc::new(Foretold::new(&bench, &templates[1..], Hints::Hints));
         let beside = Other::Foretold(&told);
-        let how = Walk {
-            templates: &templates,
-            requests: 5_000,
-            workers: 1,
-            group: 32,
-            software: true,
-            beside,
-        };
+        let how = Walk { beside, ..Walk::plain(&templates, 5_000, 32) };
         assert!(walk(&bench, &how).is_err());
     }
 }

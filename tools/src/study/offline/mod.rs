@@ -159,8 +159,7 @@ impl Cli {
 
     /// How a GET is measured.
     fn plain<'a>(&self, templates: &'a [Vec<u8>]) -> Walk<'a> {
-        let (requests, group) = (self.requests(), self.group());
-        Walk { templates, requests, workers: 1, group, software: true, beside: Other::None }
+        Walk::plain(templates, self.requests(), self.group())
     }
 
     /// The path, the lines and the look-ups, side by side: one round of everything, then the next,

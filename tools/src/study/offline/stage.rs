@@ -195,7 +195,7 @@ impl PathCli {
         let software = !self.port_checksums;
         let told = self.beside.map(|hints| Arc::new(Foretold::new(&bench, &templates, hints)));
         let beside = told.as_ref().map_or(Other::None, Other::Foretold);
-        let how = Walk { templates: &templates, requests, workers: 1, group, software, beside };
+        let how = Walk { software, beside, ..Walk::plain(&templates, requests, group) };
         let run = walk(&bench, &how)?;
         println!(
             "{} answered, {} checked, {} wrong, {:.1} ns of CPU time each",
