@@ -6,6 +6,7 @@
 use dataplane::commands::{Buffer, Conversation, Ctx};
 use dataplane::observe::Server;
 use driver_shim::Pages;
+use memcache::binary::{Header, opcode};
 use std::sync::Arc;
 use store::{Store, StoreConfig};
 
@@ -53,9 +54,7 @@ fn what_finds_no_memory_to_join_is_out_of_memory_and_stays() {
     let (append, prepend) = (line("append"), line("prepend"));
     let meta = |mode: &str| format!("ms k {} M{mode}\r\n{more}\r\n", more.len());
     let (meta_append, meta_prepend) = (meta("A"), meta("P"));
-    let body_len = u32::try_from(1 + more.len()).unwrap().to_be_bytes();
-    let head = [&[0x80, 0x0e, 0, 1, 0, 0, 0, 0][..], &body_len, &[0; 12], b"k"].concat();
-    let binary = [&head[..], more.as_bytes()].concat();
+    let binary = Header::request(opcode::APPEND).packet(b"", b"k", more.as_bytes()).unwrap();
     let requests: [&[u8]; 7] = [
         append.as_bytes(),
         prepend.as_bytes(),

@@ -39,16 +39,8 @@ const BODY_LENGTHS: [u32; 17] = [
 ];
 
 fn packet(opcode: u8, key_bytes: u16, extras_bytes: u8, body_bytes: u32) -> Vec<u8> {
-    let header = Header {
-        magic: REQUEST_MAGIC,
-        opcode,
-        key_bytes,
-        extras_bytes,
-        status: 0,
-        body_bytes,
-        opaque: *b"mark",
-        cas: 0,
-    };
+    let opaque = *b"mark";
+    let header = Header { key_bytes, extras_bytes, body_bytes, opaque, ..Header::request(opcode) };
     let mut packet = header.bytes().to_vec();
     packet.resize(HEADER_BYTES + usize::from(extras_bytes) + usize::from(key_bytes) + 300, b'x');
     packet

@@ -3,19 +3,13 @@
 use crate::client::{Tcp, Udp};
 use crate::recorded::{cases, normal};
 use crate::server::{SOON, Server, run, text};
-use memcache::binary::Header;
+use memcache::binary::{Header, opcode};
 use std::collections::BTreeMap;
 use std::net::Shutdown;
 use std::time::Duration;
 
-const STAT: u8 = 0x10;
-const FLUSH: u8 = 0x08;
-
 fn request(opcode: u8, key: &str) -> Vec<u8> {
-    let mut bytes = vec![0; 24];
-    (bytes[0], bytes[1], bytes[3], bytes[11]) = (0x80, opcode, key.len() as u8, key.len() as u8);
-    bytes.extend(key.as_bytes());
-    bytes
+    Header::request(opcode).packet(b"", key.as_bytes(), b"").unwrap()
 }
 
 /// The next reply: its key and its value.
@@ -31,7 +25,7 @@ fn reply(tcp: &mut Tcp) -> (String, String) {
 /// Chunk sizes and pages of the classes, as `stats slabs` has them.
 fn slabs(server: &Server) -> Vec<(String, String)> {
     let mut tcp = Tcp::connect(server.tcp());
-    tcp.send(request(STAT, "slabs"));
+    tcp.send(request(opcode::STAT, "slabs"));
     let mut classes: BTreeMap<u32, (String, String)> = BTreeMap::new();
     loop {
         let (name, value) = reply(&mut tcp);
@@ -55,7 +49,7 @@ fn the_binary_protocol_is_answered_as_memcached_answers_it() {
     let server = Server::start(&["--profile", "fpga"]);
     for case in cases().into_iter().filter(|case| case.name != "version") {
         let mut flush = Tcp::connect(server.tcp());
-        flush.send(request(FLUSH, ""));
+        flush.send(request(opcode::FLUSH, ""));
         flush.receive(24);
         let mut tcp = Tcp::connect(server.tcp());
         tcp.send(&case.sent);

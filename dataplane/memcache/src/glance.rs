@@ -75,20 +75,8 @@ mod tests {
     /// What is seen is what the parser finds.
     #[test]
     fn sees_what_the_parser_reads() {
-        let header = |opcode, extras: u8, value: &[u8]| {
-            let key = b"abc";
-            let body = [&vec![0; extras.into()], &key[..], value].concat();
-            let header = Header {
-                magic: REQUEST_MAGIC,
-                opcode,
-                key_bytes: 3,
-                extras_bytes: extras,
-                status: 0,
-                body_bytes: body.len().try_into().unwrap(),
-                opaque: [0; 4],
-                cas: 0,
-            };
-            [&header.bytes()[..], &body].concat()
+        let packet = |opcode, extras, value: &[u8]| {
+            Header::request(opcode).packet(&vec![0; extras], b"abc", value).unwrap()
         };
         let requests: [(&[u8], bool); _] = [
             (b"get a bc  def\r\n", false),
@@ -103,10 +91,10 @@ mod tests {
             (b"incr abc 1\r\n", true),
             (b"touch abc 1 noreply\r\n", true),
             (b"delete abc\r\n", true),
-            (&header(opcode::GETKQ, 0, b""), false),
-            (&header(opcode::GAT, 4, b""), false),
-            (&header(opcode::SETQ, 8, b"value"), true),
-            (&header(opcode::DELETE, 0, b""), true),
+            (&packet(opcode::GETKQ, 0, b""), false),
+            (&packet(opcode::GAT, 4, b""), false),
+            (&packet(opcode::SETQ, 8, b"value"), true),
+            (&packet(opcode::DELETE, 0, b""), true),
         ];
         for (request, want) in requests {
             let shown = String::from_utf8_lossy(request);
@@ -135,7 +123,7 @@ mod tests {
             &[&header(opcode::GET, 0, b"")[..8], &[0; 19]].concat(),
             b"stats settings\r\n",
             &[&[REQUEST_MAGIC, opcode::NOOP][..], &[0; 22]].concat(),
-            &header(opcode::GET, 0, b"")[..26],
+            &packet(opcode::GET, 0, b"")[..26],
         ] {
             assert_eq!(glance(none), None, "{}", String::from_utf8_lossy(none));
         }

@@ -164,6 +164,7 @@ impl KeyPattern {
 mod tests {
     use super::*;
     use driver_shim::MacAddr;
+    use memcache::binary::{Header, opcode};
     use wire::build::UdpFrame;
 
     fn frame(source: &str, text: &[u8]) -> Vec<u8> {
@@ -232,13 +233,7 @@ mod tests {
 
     #[test]
     fn keys_of_every_kind_of_request() {
-        let binary_get = |key: &[u8]| {
-            let len = u8::try_from(key.len()).unwrap();
-            let mut packet = vec![0x80, 0, 0, len, 0, 0, 0, 0, 0, 0, 0, len];
-            packet.extend_from_slice(&[0; 12]);
-            packet.extend_from_slice(key);
-            packet
-        };
+        let binary_get = |key: &[u8]| Header::request(opcode::GET).packet(b"", key, b"").unwrap();
         for text in [
             &b"get the-key\r\n"[..],
             b"gets a the-key b\r\n",

@@ -3,7 +3,7 @@
 use super::{Ctx, execute};
 use crate::observe::{OpCounters, OpTotals, Server};
 use driver_shim::Pages;
-use memcache::binary::{Header, REQUEST_MAGIC, RESPONSE_MAGIC, Status, opcode, parse};
+use memcache::binary::{Header, RESPONSE_MAGIC, Status, opcode, parse};
 use memcache::sink::Buffer;
 use memcache::{Command, Form, Parsed, Verb};
 use std::sync::Arc;
@@ -37,17 +37,8 @@ impl World {
         key: &[u8],
         value: &[u8],
     ) -> Option<(u16, u64, Vec<u8>)> {
-        let header = Header {
-            magic: REQUEST_MAGIC,
-            opcode,
-            key_bytes: key.len().try_into().unwrap(),
-            extras_bytes: extras.len().try_into().unwrap(),
-            status: 0,
-            body_bytes: (extras.len() + key.len() + value.len()).try_into().unwrap(),
-            opaque: *b"mark",
-            cas,
-        };
-        let packet = [&header.bytes()[..], extras, key, value].concat();
+        let header = Header { opaque: *b"mark", cas, ..Header::request(opcode) };
+        let packet = header.packet(extras, key, value).unwrap();
         let Parsed::Command { command, .. } = parse(&packet, 4096) else { panic!() };
         let mut bytes = Vec::new();
         let mut ctx = Ctx::new(&mut self.session, &self.ops, &self.server);
@@ -219,16 +210,7 @@ fn what_is_too_large_with_its_header_takes_what_a_set_would_replace() {
 fn statistics_end_in_an_empty_packet() {
     let mut w = World::new();
     let mut bytes = Vec::new();
-    let header = Header {
-        magic: REQUEST_MAGIC,
-        opcode: opcode::STAT,
-        key_bytes: 0,
-        extras_bytes: 0,
-        status: 0,
-        body_bytes: 0,
-        opaque: *b"mark",
-        cas: 0,
-    };
+    let header = Header { opaque: *b"mark", ..Header::request(opcode::STAT) };
     let command = Command { verb: Verb::Stats(None), form: Form::Binary { header, quiet: false } };
     let mut ctx = Ctx::new(&mut w.session, &w.ops, &w.server);
     execute(&mut ctx, &command, &mut Buffer::new(&mut bytes, 1 << 20));

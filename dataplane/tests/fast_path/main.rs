@@ -14,6 +14,7 @@ use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::fast_path::Manner;
 use driver_shim::TxCaps;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
+use memcache::binary::{Header, opcode};
 use memcache::{Dialect, Dialects};
 use random::{Random, corpus};
 use std::net::SocketAddr;
@@ -141,12 +142,7 @@ const CLIENT: &str = "10.0.0.1:40000";
 
 #[test]
 fn a_get_does_not_go_before_what_hides_behind_a_broken_request() {
-    let binary = |tail: &[u8]| {
-        let body = u8::try_from(1 + tail.len()).unwrap();
-        let mut head = [0; 24];
-        (head[0], head[3], head[11]) = (0x80, 1, body);
-        [&head[..], b"z", tail].concat()
-    };
+    let binary = |tail: &[u8]| Header::request(opcode::GET).packet(b"", b"z", tail).unwrap();
     let ascii = Dialects::Only(Dialect::Ascii);
     for (dialects, text) in [
         // Lines that are no command: what follows is.
@@ -177,11 +173,8 @@ fn datagram_of(v6: bool, vlans: &[u16], text: &[u8]) -> Vec<u8> {
 
 /// A binary get of this opcode.
 fn binary(op: u8, key: &str) -> Vec<u8> {
-    let len = u8::try_from(key.len()).unwrap();
-    let mut packet = vec![0x80, op, 0, len, 0, 0, 0, 0, 0, 0, 0, len];
-    packet.extend([1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0]);
-    packet.extend(key.bytes());
-    packet
+    let header = Header { opaque: [1, 2, 3, 4], ..Header::request(op) };
+    header.packet(b"", key.as_bytes(), b"").unwrap()
 }
 
 /// Gets of `key` in other forms.
@@ -379,9 +372,7 @@ fn set(key: &str, value: &str, tail: &str) -> Vec<u8> {
 #[test]
 fn sets_and_reads_of_a_key_keep_their_order() {
     let get = |keys: &str| datagram(CLIENT, format!("get {keys}\r\n").as_bytes());
-    let mut binary = vec![0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1];
-    binary.extend([0; 12]);
-    binary.push(b'a');
+    let binary = Header::request(opcode::GET).packet(b"", b"a", b"").unwrap();
     let many = "a b c d e f g h";
     for read in [
         get("a"),

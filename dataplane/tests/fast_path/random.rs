@@ -2,6 +2,7 @@
 
 use base::checksum;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
+use memcache::binary::Header;
 use std::net::SocketAddr;
 use std::path::Path;
 use wire::build::UdpFrame;
@@ -151,11 +152,8 @@ impl Random {
     /// A binary get, nearly always a good one.
     fn binary(&mut self) -> Vec<u8> {
         let (key, op) = (self.key(), [0, 9, 0xc, 0xd][self.below(4)]);
-        let len = u8::try_from(key.len()).unwrap();
-        let mut packet = vec![0x80, op, 0, len, 0, 0, 0, 0, 0, 0, 0, len];
-        packet.extend(self.next().to_le_bytes());
-        packet.extend([0; 4]);
-        packet.extend(key.bytes());
+        let mut packet = Header::request(op).packet(b"", key.as_bytes(), b"").unwrap();
+        packet[12..20].copy_from_slice(&self.next().to_le_bytes());
         match self.below(30) {
             0 => packet[1] = self.byte() % 0x26,
             1 => {
@@ -208,12 +206,8 @@ impl Random {
             28 if self.below(50) == 0 => "flush_all\r\n".to_owned(),
             28 => format!("gat 0 {key}\r\n"),
             29 => {
-                let mut binary = vec![0x80, [0, 4, 0xc][self.below(3)], 0];
-                let len = u8::try_from(key.len()).unwrap();
-                binary.extend([len, 0, 0, 0, 0, 0, 0, 0, len]);
-                binary.extend([0; 12]);
-                binary.extend(key.bytes());
-                return binary;
+                let header = Header::request([0, 4, 0xc][self.below(3)]);
+                return header.packet(b"", key.as_bytes(), b"").unwrap();
             }
             30 if sets.is_none() => "version\r\n".to_owned(),
             30 if !corpus.is_empty() => return corpus[self.below(corpus.len())].clone(),

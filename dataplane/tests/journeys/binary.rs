@@ -1,23 +1,14 @@
 //! The binary protocol over UDP.
 
 use crate::world::{World, Wrap};
-use memcache::binary::{HEADER_BYTES, Header, REQUEST_MAGIC, RESPONSE_MAGIC, opcode};
+use memcache::binary::{HEADER_BYTES, Header, RESPONSE_MAGIC, opcode};
 use memcache::{Store as SetRequest, binary::Status};
 use store::verbs;
 
 /// A request whose lengths are those of its parts.
 fn request(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
-    let header = Header {
-        magic: REQUEST_MAGIC,
-        opcode,
-        key_bytes: key.len().try_into().unwrap(),
-        extras_bytes: extras.len().try_into().unwrap(),
-        status: 0,
-        body_bytes: (extras.len() + key.len() + value.len()).try_into().unwrap(),
-        opaque: *b"mark",
-        cas: 0,
-    };
-    [&header.bytes()[..], extras, key, value].concat()
+    let header = Header { opaque: *b"mark", ..Header::request(opcode) };
+    header.packet(extras, key, value).unwrap()
 }
 
 fn get(key: &[u8]) -> Vec<u8> {

@@ -4,6 +4,7 @@
 use crate::world::{Beside, World, Wrap, request};
 use gpu::index::IndexKind;
 use gpu::offload::Mode;
+use memcache::binary::Header;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -102,11 +103,8 @@ fn is_look_up(request: &[u8]) -> bool {
 }
 
 pub(crate) fn binary_get(opcode: u8, key: &str) -> Vec<u8> {
-    let len = u8::try_from(key.len()).unwrap();
-    let mut packet = vec![0x80, opcode, 0, len, 0, 0, 0, 0, 0, 0, 0, len];
-    packet.extend_from_slice(b"mark\0\0\0\0\0\0\0\0");
-    packet.extend_from_slice(key.as_bytes());
-    packet
+    let header = Header { opaque: *b"mark", ..Header::request(opcode) };
+    header.packet(b"", key.as_bytes(), b"").unwrap()
 }
 
 /// Puts the same traffic through a world with the GPU and one without: every frame that comes out

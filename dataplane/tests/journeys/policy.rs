@@ -5,6 +5,7 @@ use dataplane::Ledger;
 use dataplane::policy::{Policy, Rate};
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use memcache::Store as SetRequest;
+use memcache::binary::Header;
 use proptest::prelude::*;
 use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -304,14 +305,8 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
 /// A binary packet that asks for a value which fits into one datagram, or for one that does not.
 fn binary_get() -> impl Strategy<Value = Vec<u8>> {
     const GET_GETQ_GETK_NONE: [u8; 4] = [0x00, 0x09, 0x0c, 0x7f];
-    (prop::sample::select(&GET_GETQ_GETK_NONE), prop::sample::select(b"bd")).prop_map(
-        |(opcode, key)| {
-            let mut packet = vec![0; 25];
-            packet[..2].copy_from_slice(&[0x80, opcode]);
-            (packet[3], packet[11], packet[24]) = (1, 1, key);
-            packet
-        },
-    )
+    (prop::sample::select(&GET_GETQ_GETK_NONE), prop::sample::select(b"bd"))
+        .prop_map(|(opcode, key)| Header::request(opcode).packet(b"", &[key], b"").unwrap())
 }
 
 /// Whether that is the one datagram which says that the answer is too much, in either dialect. No

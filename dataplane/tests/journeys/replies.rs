@@ -2,6 +2,7 @@
 
 use crate::world::{World, Wrap, request};
 use memcache::Store as SetRequest;
+use memcache::binary::{Header, opcode};
 use store::StoreConfig;
 use store::verbs;
 use wire::DropReason;
@@ -72,10 +73,7 @@ fn many_keys_and_cas_ids() {
 #[test]
 fn hints_spare_the_strict_parser_a_look_up() {
     let mut w = World::new();
-    let binary_get = |key: &[u8]| {
-        let len = u8::try_from(key.len()).unwrap();
-        [&[0x80, 0, 0, len, 0, 0, 0, 0, 0, 0, 0, len][..], &[0; 12], key].concat()
-    };
+    let binary_get = |key: &[u8]| Header::request(opcode::GET).packet(b"", key, b"").unwrap();
     assert_eq!(w.ask(b"set k 0 0 1\r\n1\r\n"), b"STORED\r\n");
     assert_eq!(w.ask(b"mg k v\r\n"), b"VA 1\r\n1\r\n");
     assert!(w.ask(&binary_get(b"k")).ends_with(b"1"));

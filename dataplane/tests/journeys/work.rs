@@ -3,6 +3,7 @@
 use crate::policy::{ask, drops, networks, rate, request, store, text};
 use crate::world::World;
 use dataplane::policy::Policy;
+use memcache::binary::{Header, opcode};
 use std::time::Instant;
 use store::StoreConfig;
 use wire::DropReason;
@@ -82,12 +83,8 @@ fn quiet_commands_are_told_that_they_were_refused() {
     let quiet = "ms a 1 MA q\r\nx\r\n";
     assert_eq!(said(&mut w, FRIEND, &lines(&[quiet, quiet, "mn\r\n"])), REFUSED.repeat(2));
     assert_eq!(value_len(&mut w, "a"), LARGE + 1);
-    // APPENDQ of one byte, twice, and NOOP.
-    let mut append = vec![0; 26];
-    append[..4].copy_from_slice(&[0x80, 0x19, 0, 1]);
-    (append[11], append[24], append[25]) = (2, b'a', b'x');
-    let mut noop = vec![0; 24];
-    noop[..2].copy_from_slice(&[0x80, 0x0a]);
+    let append = Header::request(opcode::APPENDQ).packet(b"", b"a", b"x").unwrap();
+    let noop = Header::request(opcode::NOOP).bytes().to_vec();
     let answer = text(&ask(&mut w, FRIEND, &[append.clone(), append, noop].concat()));
     assert_eq!(value_len(&mut w, "a"), LARGE + 2);
     assert_eq!(answer[..8], [0x81, 0x19, 0, 0, 0, 0, 0, 3], "too large");

@@ -8,7 +8,7 @@ use driver_shim::ports::memory::{MAC, PEER_MAC};
 use gnomon_client::codec::reply::append_value;
 use gnomon_client::codec::{Protocol, Set, udp};
 use gpu::{ReplyHead, RowFacts, WholeReply};
-use memcache::binary::{HEADER_BYTES, Header, REQUEST_MAGIC, RESPONSE_MAGIC, opcode};
+use memcache::binary::{HEADER_BYTES, Header, RESPONSE_MAGIC, opcode};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use wire::build::UdpFrame;
 
@@ -163,19 +163,10 @@ fn text_at(frame: &[u8]) -> usize {
     }
 }
 
-/// A packet of the binary protocol for a get of one key, or the answer to one that was found.
-fn binary_packet(magic: u8, cas: u64, extras: &[u8], key: &[u8], value: &[u8]) -> Option<Vec<u8>> {
-    let header = Header {
-        magic,
-        opcode: opcode::GET,
-        key_bytes: u16::try_from(key.len()).ok()?,
-        extras_bytes: u8::try_from(extras.len()).ok()?,
-        status: 0,
-        body_bytes: u32::try_from(extras.len() + key.len() + value.len()).ok()?,
-        opaque: [0; 4],
-        cas,
-    };
-    Some([&header.bytes()[..], extras, key, value].concat())
+/// The binary protocol's answer to a get of one key that was found.
+fn binary_answer(cas: u64, value: &[u8]) -> Option<Vec<u8>> {
+    let header = Header { magic: RESPONSE_MAGIC, cas, ..Header::request(opcode::GET) };
+    header.packet(&[0; 4], &[], value)
 }
 
 impl Load {
@@ -230,7 +221,7 @@ impl Load {
             }
             Self::Binary => {
                 let key = shape.key(*asked.first()?);
-                text.extend(binary_packet(REQUEST_MAGIC, 0, &[], &key, &[])?);
+                text.extend(Header::request(opcode::GET).packet(&[], &key, &[])?);
             }
             Self::Get | Self::Multiget | Self::Miss | Self::Get6 | Self::Vlan => {
                 let first = if self == Self::Miss { items } else { 0 };
@@ -297,7 +288,7 @@ fn is_right_meta(shape: Shape, text: &[u8]) -> bool {
 fn is_right_binary(shape: Shape, packet: &[u8]) -> bool {
     let Some((Header { cas, .. }, body)) = Header::split(packet) else { return false };
     let value = body.get(4..).unwrap_or_default();
-    let whole = binary_packet(RESPONSE_MAGIC, cas, &[0; 4], &[], value);
+    let whole = binary_answer(cas, value);
     value.len() == shape.value_bytes
         && packet.len() == HEADER_BYTES + 4 + value.len()
         && whole.as_deref() == Some(packet)
@@ -337,7 +328,7 @@ mod tests {
         let reply = |text: &[u8]| [&[0; TEXT_AT][..], text].concat();
         let hit = reply(b"VA 5 k0000000012\r\n12121\r\n");
         assert!(Load::Mg.is_right(SHAPE, &hit) && !Load::Get.is_right(SHAPE, &hit));
-        let packet = binary_packet(RESPONSE_MAGIC, 9, &[0; 4], &[], b"12121").unwrap();
+        let packet = binary_answer(9, b"12121").unwrap();
         assert!(Load::Binary.is_right(SHAPE, &reply(&packet)));
         for at in 0..packet.len() - 5 {
             let mut wrong = packet.clone();

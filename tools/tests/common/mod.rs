@@ -143,15 +143,8 @@ impl Store {
             let (extras, body) = body.split_at(head.extras_bytes.into());
             let (key, value) = body.split_at(head.key_bytes.into());
             let mut put = |status, extras: &[u8], key: &[u8], value: &[u8]| {
-                let header = Header {
-                    magic: RESPONSE_MAGIC,
-                    key_bytes: u16::try_from(key.len()).unwrap(),
-                    extras_bytes: u8::try_from(extras.len()).unwrap(),
-                    status,
-                    body_bytes: u32::try_from(extras.len() + key.len() + value.len()).unwrap(),
-                    ..head
-                };
-                reply.extend([&header.bytes()[..], extras, key, value].concat());
+                let header = Header { magic: RESPONSE_MAGIC, status, ..head };
+                reply.extend(header.packet(extras, key, value).unwrap());
             };
             match head.opcode {
                 opcode::SET => {

@@ -37,6 +37,31 @@ pub struct Header {
 }
 
 impl Header {
+    /// A request without a key, value and CAS id.
+    pub const fn request(opcode: u8) -> Self {
+        Self {
+            magic: REQUEST_MAGIC,
+            opcode,
+            key_bytes: 0,
+            extras_bytes: 0,
+            status: 0,
+            body_bytes: 0,
+            opaque: [0; 4],
+            cas: 0,
+        }
+    }
+
+    /// The packet of these parts, with their lengths in the header; none if they do not fit there.
+    pub fn packet(self, extras: &[u8], key: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+        let header = Self {
+            key_bytes: key.len().try_into().ok()?,
+            extras_bytes: extras.len().try_into().ok()?,
+            body_bytes: (extras.len() + key.len() + value.len()).try_into().ok()?,
+            ..self
+        };
+        Some([&header.bytes()[..], extras, key, value].concat())
+    }
+
     /// Reads the header that a packet begins with, if it is all there. The rest comes with it.
     pub fn split(packet: &[u8]) -> Option<(Self, &[u8])> {
         let (bytes, body) = packet.split_first_chunk::<HEADER_BYTES>()?;

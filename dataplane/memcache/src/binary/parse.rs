@@ -167,17 +167,7 @@ mod tests {
     const ITEM_MAX_BYTES: usize = 1000;
 
     fn packet(opcode: u8, cas: u64, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
-        let header = Header {
-            magic: REQUEST_MAGIC,
-            opcode,
-            key_bytes: key.len().try_into().unwrap(),
-            extras_bytes: extras.len().try_into().unwrap(),
-            status: 0,
-            body_bytes: (extras.len() + key.len() + value.len()).try_into().unwrap(),
-            opaque: [0; 4],
-            cas,
-        };
-        [&header.bytes()[..], extras, key, value].concat()
+        Header { cas, ..Header::request(opcode) }.packet(extras, key, value).unwrap()
     }
 
     fn request(packet: &[u8]) -> (Verb<'_>, bool) {

@@ -4,6 +4,7 @@ use super::*;
 use crate::commands::Sender;
 use crate::observe::{OpCounters, Server};
 use driver_shim::Pages;
+use memcache::binary::Header;
 use proptest::prelude::*;
 use std::sync::Arc;
 use store::{Session, Store, StoreConfig};
@@ -239,10 +240,8 @@ fn a_value_without_room_is_put_when_there_is_and_done_once() {
 fn long_values_are_sent_from_where_they_lie_in_every_form() {
     let set = |key, len: usize| format!("set {key} 0 0 {len}\r\n{}\r\n", "v".repeat(len));
     let sets = [set("a", 20_000), set("s", 5), set("c", 600_000), set("d", 1_000_000)].concat();
-    let binary = |opcode: u8, key: &str| {
-        let len = u8::try_from(key.len()).unwrap();
-        [&[0x80, opcode, 0, len, 0, 0, 0, 0, 0, 0, 0, len][..], &[0; 12], key.as_bytes()].concat()
-    };
+    let binary =
+        |opcode: u8, key: &str| Header::request(opcode).packet(b"", key.as_bytes(), b"").unwrap();
     let mut asked: Vec<Vec<u8>> = ["a", "s a", "a s", "a none", "d", "none c a", "a a a", "c d "]
         .iter()
         .flat_map(|keys| ["get", "gets", "gat 0"].map(|verb| format!("{verb} {keys}\r\n").into()))

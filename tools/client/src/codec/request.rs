@@ -12,7 +12,7 @@
 //! | delete | `delete` | `md` | DELETE |
 
 use super::{Protocol, udp};
-use memcache::binary::{HEADER_BYTES, Header, REQUEST_MAGIC, opcode};
+use memcache::binary::{HEADER_BYTES, Header, opcode};
 use std::io::Write as _;
 
 /// Bytes of a binary set's extras: flags and expiry.
@@ -73,14 +73,10 @@ pub fn text(line: &str, value: Option<&[u8]>, out: &mut Vec<u8>) {
 /// Appends the header of a binary request.
 fn head(opcode: u8, extras: usize, key: usize, value: usize, out: &mut Vec<u8>) {
     let header = Header {
-        magic: REQUEST_MAGIC,
-        opcode,
         key_bytes: u16::try_from(key).unwrap_or(u16::MAX),
         extras_bytes: u8::try_from(extras).unwrap_or(u8::MAX),
-        status: 0,
         body_bytes: u32::try_from(extras + key + value).unwrap_or(u32::MAX),
-        opaque: [0; 4],
-        cas: 0,
+        ..Header::request(opcode)
     };
     out.extend_from_slice(&header.bytes());
 }
@@ -174,6 +170,7 @@ impl Protocol {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memcache::binary::REQUEST_MAGIC;
 
     const ALL: [Protocol; 3] = [Protocol::Ascii, Protocol::Meta, Protocol::Binary];
 

@@ -18,17 +18,8 @@ fn key(i: u64) -> String {
 }
 
 fn packet(opcode: u8, status: u16, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
-    let header = Header {
-        magic: RESPONSE_MAGIC,
-        opcode,
-        key_bytes: key.len().try_into().unwrap(),
-        extras_bytes: extras.len().try_into().unwrap(),
-        status,
-        body_bytes: (extras.len() + key.len() + value.len()).try_into().unwrap(),
-        opaque: [0; 4],
-        cas: 7,
-    };
-    [&header.bytes()[..], extras, key, value].concat()
+    let header = Header { magic: RESPONSE_MAGIC, status, cas: 7, ..Header::request(opcode) };
+    header.packet(extras, key, value).unwrap()
 }
 
 /// A value as stored, with the flags and the data given.

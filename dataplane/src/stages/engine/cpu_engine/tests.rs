@@ -2,7 +2,7 @@
 
 use super::*;
 use driver_shim::{Pages, Region, SLOT_BYTES};
-use memcache;
+use memcache::{self, binary::Header};
 use store::{StoreConfig, verbs};
 
 /// A frame whose UDP header stands at 0, with its checksum known to be good.
@@ -129,11 +129,7 @@ fn padding_behind_the_datagram_is_not_read() {
 #[test]
 fn a_binary_get_that_is_hinted_is_the_whole_datagram() {
     let entry = Entry { flags: EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD), ..Entry::default() };
-    let get = |opcode, key: &[u8]| {
-        let len = u8::try_from(key.len()).unwrap();
-        let head = [0x80, opcode, 0, len, 0, 0, 0, 0, 0, 0, 0, len];
-        [&head[..], &[0; 12], key].concat()
-    };
+    let get = |opcode, key: &[u8]| Header::request(opcode).packet(b"", key, b"").unwrap();
     let (frame, right) = ask(&get(0x0d, b"ab"));
     assert_eq!((right.verdict, right.verb), (Verdict::HINTED, Verb::BINARY_GETK));
     assert!(is_possible(&frame, &entry, &right));
