@@ -120,7 +120,7 @@ mod tests {
             b"get\r\n",
             b"gat 1\r\n",
             &[b"get ", &[b'k'; KEY_MAX_BYTES + 1][..], b"\r\n"].concat(),
-            &[&header(opcode::GET, 0, b"")[..8], &[0; 19]].concat(),
+            &[&packet(opcode::GET, 0, b"")[..8], &[0; 19]].concat(),
             b"stats settings\r\n",
             &[&[REQUEST_MAGIC, opcode::NOOP][..], &[0; 22]].concat(),
             &packet(opcode::GET, 0, b"")[..26],
