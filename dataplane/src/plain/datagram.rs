@@ -68,7 +68,7 @@ impl Requests {
             _ => return None,
         };
         let datagram = match udp_len {
-            ..=SUM_BLOCK => vector.sum_block(part(window, L4), udp_len),
+            ..=SUM_BLOCK => vector.sum_block::<SUM_BLOCK>(part(window, L4), udp_len),
             _ => vector.sum(window.get(L4..)?, udp_len),
         };
         let length = u32::from(u16::from_le_bytes(*part(window, UDP_LEN)));

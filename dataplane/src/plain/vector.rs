@@ -43,8 +43,8 @@ pub(crate) trait Vector: Copy {
     /// The sum of the first `len` bytes, not folded further than that. There are as many up to the next whole
     /// block of 32 bytes, or it is 0.
     fn sum(self, bytes: &[u8], len: usize) -> u32;
-    /// The same of a block that has them.
-    fn sum_block(self, block: &[u8; SUM_BLOCK], len: usize) -> u32;
+    /// The same of a block that has them. `N` is 32 times 1 to 4.
+    fn sum_block<const N: usize>(self, block: &[u8; N], len: usize) -> u32;
     /// Whether the first `len` bytes are the same.
     fn same(self, a: &[u8; KEY_BLOCK], b: &[u8; KEY_BLOCK], len: usize) -> bool;
     /// Whether the checksums of an IPv4 header and of a datagram are right: of the first [`IP_HEAD`] bytes
@@ -174,7 +174,7 @@ mod avx2 {
         }
 
         #[inline(always)]
-        fn sum_block(self, block: &[u8; SUM_BLOCK], len: usize) -> u32 {
+        fn sum_block<const N: usize>(self, block: &[u8; N], len: usize) -> u32 {
             // SAFETY: as in `fits`.
             unsafe { sum_block(block, len) }
         }
@@ -341,11 +341,16 @@ mod avx2 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn sum_block(bytes: &[u8; SUM_BLOCK], len: usize) -> u32 {
+    fn sum_block<const N: usize>(bytes: &[u8; N], len: usize) -> u32 {
         let mask = MASKS_MAX.wrapping_sub(len) % (2 * MASKS_MAX);
         let part =
             |at| pairs(_mm256_and_si256(load(block(bytes, at)), load(block(&MASKS, mask + at))));
-        total(_mm256_add_epi32(part(0), part(32)), 2)
+        let mut all = part(0);
+        for n in 1..N / 32 {
+            all = _mm256_add_epi32(all, part(32 * n));
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "1 to 4")]
+        total(all, const { N as u32 / 32 })
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 //!
 //! In and out: as `Vector` has it. Nothing fails.
 
-use super::{HEAD, IP_HEAD, KEY_BLOCK, LONG_BLOCK, PROTOCOL, ROW, SUM_BLOCK, UDP_LEN, Vector};
+use super::{HEAD, IP_HEAD, KEY_BLOCK, LONG_BLOCK, PROTOCOL, ROW, UDP_LEN, Vector};
 use crate::plain::sum::fold32;
 use base::checksum;
 use base::crc32::{self, MASK_BYTES};
@@ -54,7 +54,7 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
-    fn sum_block(self, block: &[u8; SUM_BLOCK], len: usize) -> u32 {
+    fn sum_block<const N: usize>(self, block: &[u8; N], len: usize) -> u32 {
         block.get(..len).map_or(0, checksum::sum).swap_bytes().into()
     }
 

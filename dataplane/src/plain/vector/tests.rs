@@ -96,7 +96,10 @@ fn check(vector: impl Vector) {
             let behind = [&to[..], &bytes[..32]].concat();
             assert_eq!(fold32(vector.sum(&behind, len)), fold32(sum), "{len}");
             if let Some(block) = behind.first_chunk().filter(|_| len <= SUM_BLOCK) {
-                assert_eq!(fold32(vector.sum_block(block, len)), fold32(sum), "{len}");
+                assert_eq!(fold32(vector.sum_block::<SUM_BLOCK>(block, len)), fold32(sum));
+            }
+            if let Some(block) = behind.first_chunk().filter(|_| len <= 128) {
+                assert_eq!(fold32(vector.sum_block::<128>(block, len)), fold32(sum), "{len}");
             }
             assert_eq!(vector.sum(&behind[..len / 32 * 32 + 31], len), 0, "{len}");
         }

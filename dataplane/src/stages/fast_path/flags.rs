@@ -14,6 +14,9 @@ const _: () = assert!(USUAL.count_ones() as usize == MAX);
 /// Where letters are.
 const LETTERS: u128 = u128::from_le_bytes(*b"\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\xff\0\0\0");
 
+/// 1 in each pair of bytes.
+const PAIRS: u128 = u128::MAX / 0xffff;
+
 /// A bit for a small letter; for any other byte that of some letter.
 #[inline(always)]
 const fn bit(letter: u8) -> u32 {
@@ -62,13 +65,9 @@ impl Flags {
     /// Whether this letter is among usual ones.
     #[inline(always)]
     pub(super) fn has(self, letter: u8) -> bool {
-        let (mut letters, mut seen) = (self.letters(), 0);
-        for _ in 0..self.count {
-            let [first, ..] = letters.to_le_bytes();
-            seen |= bit(first);
-            letters >>= 16;
-        }
-        seen & bit(letter) != 0
+        // A pair of bytes that is 0 borrows from its top bit, which none other has.
+        let differ = self.letters() ^ (PAIRS * u128::from(letter));
+        differ.wrapping_sub(PAIRS) & PAIRS << 15 != 0
     }
 }
 

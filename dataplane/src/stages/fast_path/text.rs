@@ -9,6 +9,9 @@ use crate::plain::vector::{PROTOCOL, Vector};
 use crate::plain::window::{L4, REQUEST_ID, TEXT, WINDOW, part};
 use base::small_bytes;
 
+/// Most bytes of text that are summed without a loop.
+const SHORT: usize = 128;
+
 /// Writes a value, and returns where it ends.
 #[inline(always)]
 pub(super) fn put_value(window: &mut [u8; WINDOW], at: usize, value: &[u8]) -> usize {
@@ -36,12 +39,12 @@ pub(super) fn seal<const BY_PORT: bool>(
         0
     } else {
         let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
-        let text = window.get(TEXT..).unwrap_or_default();
+        let text_sum = match text_len {
+            ..=SHORT => vector.sum_block::<SHORT>(part(window, TEXT), text_len),
+            _ => vector.sum(window.get(TEXT..).unwrap_or_default(), text_len),
+        };
         // Ports, and the request's number.
-        u64::from(vector.sum(text, text_len))
-            + word(L4)
-            + word(REQUEST_ID)
-            + covered(header, udp_len)
+        u64::from(text_sum) + word(L4) + word(REQUEST_ID) + covered(header, udp_len)
     };
     headers.turn::<BY_PORT>(bytes, udp_len, header, sum, vector);
     udp_len
