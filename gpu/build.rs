@@ -47,15 +47,22 @@ fn simt() {
 /// The names of the kernels' sources, without `.cu`.
 #[cfg(feature = "simt")]
 fn kernels() -> Vec<String> {
-    let files = std::fs::read_dir("kernels").into_iter().flatten().flatten();
-    let names = files.filter_map(|f| f.file_name().into_string().ok());
-    names.filter_map(|name| Some(name.strip_suffix(".cu")?.to_owned())).collect()
+    let files = std::fs::read_dir("kernels").map_err(|why| println!("cargo::error=kernels: {why}"));
+    let names = files.into_iter().flatten().flatten();
+    let names = names.filter_map(|f| f.file_name().into_string().ok());
+    let mut names: Vec<_> =
+        names.filter_map(|name| Some(name.strip_suffix(".cu")?.to_owned())).collect();
+    names.sort_unstable();
+    names
 }
 
 /// The sizes and offsets that `simt/layouts.in` names, in C++.
 #[cfg(feature = "simt")]
 fn layouts() -> String {
-    let list = std::fs::read_to_string("simt/layouts.in").unwrap_or_default();
+    let file = "simt/layouts.in";
+    let list = std::fs::read_to_string(file)
+        .map_err(|why| println!("cargo::error={file}: {why}"))
+        .unwrap_or_default();
     let (_, types) = list.split_once('{').unwrap_or_default();
     let types = types.split('}').filter_map(|one| one.split_once('{'));
     let numbers = types.flat_map(|(name, fields)| {

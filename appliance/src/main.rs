@@ -143,8 +143,8 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
             true => serde_json::to_string_pretty(&asked)? + "\n",
             false => report::plan_text(&asked),
         };
-        let printed = std::io::stdout().write_all(text.as_bytes());
-        return printed.map(|()| true).map_err(|e| format!("cannot print the plan: {e}").into());
+        unless_unread(std::io::stdout().write_all(text.as_bytes()))?;
+        return Ok(true);
     }
     let buffers = usize::try_from(plan.conn_memory_bytes)? / (2 * plan.tcp_threads.max(1));
     allocator::keep_buffers(buffers, usize::try_from(plan.item_max_bytes)? + (1 << 20));

@@ -68,7 +68,7 @@ fn output_that_cannot_be_written_is_no_crash() {
     let mut command = gnomon();
     command.args(["-p", "0", "-U", "-1", "--dry-run"]).stdout(full()).stderr(Stdio::piped());
     let out = run_to_end(&mut command);
-    refuses(&out, "cannot print the plan: ");
+    refuses(&out, "standard output: ");
     let mut command = gnomon();
     command.args(["-p", "0", "-U", "0"]).stdout(Stdio::piped()).stderr(full());
     let out = run_to_end(&mut command);

@@ -51,7 +51,7 @@ impl Requests {
         if !fits {
             return None;
         }
-        // IPv4's addresses and the datagram stand side by side.
+        // IPv4's addresses and the datagram stand side by side. (What is shorter than its header is no request of any form.)
         let short = udp_len + (L4 - ADDRESSES);
         if family != Family::V6 && short <= SHORT {
             let head = part(window, IP);

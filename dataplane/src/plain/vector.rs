@@ -13,7 +13,7 @@ use store::Store;
 pub(crate) const KEY_BLOCK: usize = 32;
 /// What any key lies in, as whole words.
 pub(crate) const LONG_BLOCK: usize = (memcache::KEY_MAX_BYTES / 8 + 1) * 8;
-/// Most bytes of a request that one sum covers: addresses, UDP and memcached headers, `get `, a key
+/// Most bytes of a plain `get` that a sum covers: addresses, UDP and memcached headers, `get `, a key
 /// of [`KEY_BLOCK`] bytes and the line end, and two bytes more.
 pub(crate) const SUM_BLOCK: usize = 64;
 /// Bytes of an IPv4 header without options.
@@ -43,13 +43,13 @@ pub(crate) trait Vector: Copy {
     /// The sum of the first `len` bytes, not folded further than that. There are as many up to the next whole
     /// block of 32 bytes, or it is 0.
     fn sum(self, bytes: &[u8], len: usize) -> u32;
-    /// The same of a block that has them. `N` is 32 times 1 to 4.
+    /// The same of a block that has them: at most `N`, which is 32 times 1 to 4.
     fn sum_block<const N: usize>(self, block: &[u8; N], len: usize) -> u32;
     /// Whether the first `len` bytes are the same.
     fn same(self, a: &[u8; KEY_BLOCK], b: &[u8; KEY_BLOCK], len: usize) -> bool;
     /// Whether the checksums of an IPv4 header and of a datagram are right: of the first [`IP_HEAD`] bytes
     /// of `header`, and of the first `len` bytes of `block`, addresses and datagram, with the rest of UDP's
-    /// pseudo-header. `N` is 32 times 1 to 4.
+    /// pseudo-header. `len` is 14 at least, so that UDP's length is there; `N` is 32 times 1 to 4.
     fn sums_hold<const N: usize>(self, header: &[u8; 32], block: &[u8; N], len: usize) -> bool;
     /// [`masked`](base::crc32::masked).
     fn masked_crc(self, bytes: &[u8], mask: &[u8; MASK_BYTES]) -> u32;

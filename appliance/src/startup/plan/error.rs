@@ -98,7 +98,7 @@ pub enum PlanError {
     },
     /// Not an address that a host can have on a network.
     #[error(
-        "--ip {0}: a port needs an address of its own, not a loopback, multicast or unspecified one, nor a network's first or last"
+        "--ip {0}: a port needs an address of its own, not a loopback, multicast, broadcast or unspecified one, nor a network's first or last"
     )]
     IpNotAHost(Network),
     /// The same address on two ports.

@@ -101,8 +101,14 @@ fn each_contradiction_is_told_with_a_way_out() {
         ),
         ("--port net_ring0 --port net_ring1 --ip 10.0.0.1/8", "--ip 10.0.0.1/8: of which port?"),
         ("--port net_ring0 --ip 1=10.0.0.1/8", "--ip 1=…: there are 1 ports"),
-        ("--port net_ring0 --ip 127.0.0.1/8", "not a loopback, multicast or unspecified one"),
-        ("--port net_ring0 --ip 255.255.255.255/32", "not a loopback, multicast or unspecified"),
+        (
+            "--port net_ring0 --ip 127.0.0.1/8",
+            "not a loopback, multicast, broadcast or unspecified one",
+        ),
+        (
+            "--port net_ring0 --ip 255.255.255.255/32",
+            "not a loopback, multicast, broadcast or unspecified",
+        ),
         ("--port net_ring0 --ip 10.78.0.0/24", "nor a network's first or last"),
         ("--port net_ring0 --ip 10.78.1.255/23", "nor a network's first or last"),
         ("--port net_ring0 --ip 10.0.0.1/8 --ip 10.0.0.1/8", "--ip 10.0.0.1 is given twice"),

@@ -33,7 +33,7 @@ pub struct StreamsConfig {
 }
 
 impl StreamsConfig {
-    /// One without users, TLS and limits on idle connections; 20 requests to a turn.
+    /// One without users, TLS, a filter and limits on idle connections; 20 requests to a turn, a second to end.
     pub fn new(connections: usize, session: Session, item_max_bytes: usize) -> Self {
         Self {
             connections,
