@@ -1,7 +1,7 @@
 //! A server for each run, and its clients on connections. A run must not depend on the ones before
 //! it, so each begins on a new store; what would take most of the time, memory, is used again.
 
-use dataplane::commands::{Buffer, Conversation, Ctx};
+use dataplane::commands::{Ahead, Buffer, Conversation, Ctx};
 use dataplane::observe::watch::Watching;
 use dataplane::observe::{OpCounters, Server};
 use driver_shim::Pages;
@@ -70,6 +70,8 @@ fn on_a_server<R>(
 #[allow(dead_code, reason = "not every target has connections")]
 pub(crate) struct Connection {
     conversation: Conversation,
+    /// As connections have it: with debug assertions a wrong hash of a key ends the run.
+    ahead: Ahead,
     waiting: Vec<u8>,
     /// The client has become a watcher, who is sent what happens and says nothing more.
     watching: Option<Watching>,
@@ -80,7 +82,8 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new() -> Self {
         let conversation = Conversation::new(ITEM_MAX_BYTES);
-        Self { conversation, waiting: Vec::new(), watching: None, closed: false }
+        let ahead = Ahead::new(ITEM_MAX_BYTES, 20);
+        Self { conversation, ahead, waiting: Vec::new(), watching: None, closed: false }
     }
 
     /// Whether it has ended.
@@ -103,7 +106,8 @@ impl Connection {
                 let before = out.len();
                 let progress = OPS.with(|ops| {
                     let waiting = &self.waiting;
-                    let mut ctx = Ctx::new(session, ops, server);
+                    self.ahead.look(session.store(), waiting);
+                    let mut ctx = Ctx::new(session, ops, server).expecting(&mut self.ahead);
                     self.conversation.advance(&mut ctx, waiting, Buffer::new(out, usize::MAX))
                 });
                 self.waiting.drain(..progress.consumed);

@@ -22,7 +22,7 @@ pub struct Glance<'a> {
     pub used: usize,
 }
 
-/// Looks at the first request of `input`. `None`: it names no key, or first one that is too long, or has not come as a whole.
+/// Looks at the first request of `input`. `None`: it names no key, the first one is too long, or it has not come as a whole.
 #[inline]
 pub fn glance(input: &[u8]) -> Option<Glance<'_>> {
     let seen = match input.first()? {
