@@ -2,8 +2,7 @@
 //!
 //! In: keys. Out: the values of those that are there, as far as the sink has space. Never fails.
 
-use super::ahead::Ahead;
-use super::ctx::{Ctx, Flow, Known, Rest};
+use super::ctx::{Ctx, Flow, Rest};
 use super::read_by;
 use crate::observe::{LookUps, Observer, Seen};
 use arrayvec::ArrayVec;
@@ -39,44 +38,20 @@ impl Body for Bytes<'_> {
 /// Keys of a get that are looked up together, so that they wait for memory about as long as one does.
 const TOGETHER: usize = 8;
 
-/// A key of a get.
-#[derive(Debug, Clone, Copy)]
-struct Asked<'a> {
-    key: &'a [u8],
-    hash: KeyHash,
-    /// Bytes of it and of those behind it.
-    left: usize,
-}
-
-/// Puts the first of `keys` in `together`, prefetches their items, and returns the keys behind them. For one key nothing is
-/// prefetched.
-#[inline]
-fn look_ahead<'a>(
-    keys: Keys<'a>,
-    known: &Known<'_>,
-    ahead: &mut Option<&mut Ahead>,
-    store: &Store,
-    together: &mut ArrayVec<Asked<'a>, TOGETHER>,
-) -> Keys<'a> {
-    let mut onward = keys;
-    together.clear();
-    while !together.is_full()
-        && let Some((key, behind)) = onward.split_first()
-    {
-        let hash = store.hash_of(key, known.hash(ahead, key));
-        together.push(Asked { key, hash, left: onward.bytes() });
-        onward = behind;
-    }
-    if together.len() > 1 {
-        together.iter().for_each(|asked| store.prefetch_near(asked.hash));
-        for asked in together {
-            match store.propose_near(asked.hash) {
+/// The hashes of the first of `keys`, whose items are prefetched. For one key nothing is.
+fn look_ahead(keys: Keys<'_>, store: &Store) -> ArrayVec<KeyHash, TOGETHER> {
+    let hashes: ArrayVec<_, TOGETHER> =
+        keys.iter().take(TOGETHER).map(|key| store.hash(key)).collect();
+    if hashes.len() > 1 {
+        hashes.iter().for_each(|hash| store.prefetch_near(*hash));
+        for hash in &hashes {
+            match store.propose_near(*hash) {
                 Some(location) => store.prefetch_item(location),
-                None => store.prefetch_far(asked.hash),
+                None => store.prefetch_far(*hash),
             }
         }
     }
-    onward
+    hashes
 }
 
 /// Answers keys until none is left, the sink is full, or as many are answered as one turn has.
@@ -86,49 +61,51 @@ pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<
     let (mut run, mut none) = (LookUps::default(), Supposed::Nothing);
     let guard = ctx.session.pin();
     let (mut keys, mut flow, mut ended) = (what.keys, Flow::Continue, false);
-    let mut together = ArrayVec::new();
-    'all: loop {
-        let (known, store) = (&ctx.known, guard.store());
-        keys = look_ahead(keys, known, &mut ctx.ahead, store, &mut together);
-        let Some(last) = together.len().checked_sub(1) else { break };
-        let is_last = keys.split_first().is_none();
-        for (n, &Asked { key, hash, left }) in together.iter().enumerate() {
-            if reply.out.is_full() || run.keys == ctx.keys_max {
-                flow = Flow::Rest(Rest::Keys(left));
-                break 'all;
-            }
-            let item = match what.touch {
-                // What is not sent now is not changed either.
-                Some(exptime) => verbs::touch(&guard, Some(hash), key, exptime, |item| {
-                    reply.admits(item.value().len())
-                        && reply.has_left(|reply| {
-                            reply.hit(&hit(observer, what, key, &item), true);
-                        })
-                }),
-                None => {
-                    let hint = ctx.known.hint(key, &mut none);
-                    let item = verbs::get_by(&guard, hint, Some(hash), key);
-                    match item.map(|item| item.value().len()).filter(|bytes| !reply.admits(*bytes))
-                    {
-                        Some(bytes) => Err(TooLong(bytes)),
-                        None => Ok(item),
-                    }
-                }
-            };
-            let Ok(item) = item else {
-                flow = Flow::Rest(Rest::Keys(left));
-                break 'all;
-            };
-            match item {
-                Some(item) => reply.hit(&hit(observer, what, key, &item), is_last && n == last),
-                None => reply.miss(key),
-            }
-            let found = item.map(|item| Seen::of(&guard, &item));
-            observer.key(key, found, touched);
-            ended = found.is_some();
-            run.keys += 1;
-            run.hits += u64::from(found.is_some());
+    let mut hashes = ArrayVec::new().into_iter();
+    let mut next = keys.split_first();
+    while let Some((key, behind)) = next {
+        if reply.out.is_full() || run.keys == ctx.keys_max {
+            flow = Flow::Rest(Rest::Keys(keys.bytes()));
+            break;
         }
+        next = behind.split_first();
+        let hash = hashes.next().or_else(|| ctx.known.hash(&mut ctx.ahead, key));
+        if hash.is_none() {
+            // Not seen with the requests: nothing of it was prefetched.
+            hashes = look_ahead(keys, guard.store()).into_iter();
+        }
+        let hash = hash.or_else(|| hashes.next());
+        let item = match what.touch {
+            // What is not sent now is not changed either.
+            Some(exptime) => verbs::touch(&guard, hash, key, exptime, |item| {
+                reply.admits(item.value().len())
+                    && reply.has_left(|reply| {
+                        reply.hit(&hit(observer, what, key, &item), true);
+                    })
+            }),
+            None => {
+                let hint = ctx.known.hint(key, &mut none);
+                let item = verbs::get_by(&guard, hint, hash, key);
+                match item.map(|item| item.value().len()).filter(|bytes| !reply.admits(*bytes)) {
+                    Some(bytes) => Err(TooLong(bytes)),
+                    None => Ok(item),
+                }
+            }
+        };
+        let Ok(item) = item else {
+            flow = Flow::Rest(Rest::Keys(keys.bytes()));
+            break;
+        };
+        match item {
+            Some(item) => reply.hit(&hit(observer, what, key, &item), next.is_none()),
+            None => reply.miss(key),
+        }
+        let found = item.map(|item| Seen::of(&guard, &item));
+        observer.key(key, found, touched);
+        ended = found.is_some();
+        run.keys += 1;
+        run.hits += u64::from(found.is_some());
+        keys = behind;
     }
     if flow == Flow::Continue && !ended {
         reply.end_of_hits();
