@@ -108,7 +108,10 @@ pub fn bind(host: &Host, nic: &PciAddress) -> Result<Bound, BindError> {
     if !host.has("sys/bus/pci/drivers/vfio-pci") {
         return Err(BindError::NoVfio);
     }
-    keep(host, nic, old.as_deref().unwrap_or_default())?;
+    // One that has no driver may have lost it to a bind that did not get to its end.
+    if old.is_some() || host.read(state(nic)).is_none() {
+        keep(host, nic, old.as_deref().unwrap_or_default())?;
+    }
     hand_over(host, nic, old.as_deref(), VFIO)?;
     Ok(Bound::Now(VFIO.to_owned()))
 }
@@ -234,6 +237,19 @@ mod tests {
         until.store(true, Ordering::Relaxed);
         kernel.join().unwrap();
         assert_eq!(host.read("sys/bus/pci/drivers/ixgbe/unbind").as_deref(), Some(NIC));
+    }
+
+    #[test]
+    fn the_old_driver_is_known_after_a_bind_that_ended_halfway() {
+        let fake = Fake::new("bind-halfway").nic(NIC, "").vfio();
+        let host = fake.host();
+        keep(&host, &nic(), "ixgbe").unwrap();
+        let until = Arc::new(AtomicBool::new(false));
+        let kernel = kernel(&fake, &until);
+        assert_eq!(bind(&host, &nic()).unwrap(), Bound::Now("vfio-pci".to_owned()));
+        assert_eq!(unbind(&host, &nic()).unwrap(), Bound::Now("ixgbe".to_owned()));
+        until.store(true, Ordering::Relaxed);
+        kernel.join().unwrap();
     }
 
     #[test]

@@ -123,6 +123,9 @@ pub fn plan_text(plan: &Plan) -> String {
     if let Some(path) = &plan.memory_file {
         t.row("memory file", path.display());
     }
+    if plan.clients.shared_reads {
+        t.row("shared reads", "clients who may open the memory file read items there");
+    }
     let slots = plan.slots();
     if slots > 0 {
         let memory = bytes(u64::from(slots) * SLOT_BYTES);
@@ -162,9 +165,6 @@ pub fn plan_text(plan: &Plan) -> String {
         t.row("batches", format_args!("{} requests at most, {mode}{cycle}", plan.batch));
         if plan.clients.rdma {
             t.row("RDMA", "READs of connected queue pairs, RoCEv2 on UDP port 4791");
-        }
-        if plan.clients.shared_reads {
-            t.row("shared reads", "clients who may open the memory file read items there");
         }
         t.row("UDP allowed", list(&plan.allow));
         policy_rows(&mut t, &plan.policy);

@@ -252,7 +252,7 @@ const TABLES: [Table; 31] = [
     Table {
         name: "cpu",
         title: "The processor",
-        says: "Random lines of memory, and values of 64 B copied to replies: the roof of the room that fills values, whatever the engine.",
+        says: "Random lines of memory, and values of 64 B copied to replies: the roof of the stage that fills values, whatever the engine.",
         columns: &["what", "threads", "per_s", "per_s_and_thread"],
         plot: Some(Draw::over_log("threads", "per_s", "what")),
     },

@@ -127,6 +127,8 @@ fn tcp_alone_reads_so() {
     let text = plan_text(&plan("-U 0 -l 0.0.0.0 -p -1"));
     assert!(text.starts_with("TCP           0.0.0.0:0; 4 threads"), "{text}");
     assert!(text.contains("workers       none: UDP is off\n"));
+    let text = plan_text(&plan("-U 0 -e /dev/shm/items --shared-reads"));
+    assert!(text.contains("\nshared reads  clients who may open the memory file"), "{text}");
     assert!(!text.contains("packets") && !text.contains("batches"));
 }
 

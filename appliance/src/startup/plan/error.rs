@@ -230,11 +230,11 @@ pub enum PlanError {
     },
     /// More than there is.
     #[error(
-        "{items_mb} MB for items, {index_mb} MB for their index and {packets_mb} MB for packets are more than the {available_mb} MB available{}: lower -m or --slots, or free memory",
+        "{items_mb} MB for items, {index_mb} MB for their index and {packets_mb} MB for packets are more than the {available_mb} MB available{}: lower -m, --slab-pages or --slots, or free memory",
         beside_huge_pages(*.huge_mb)
     )]
     Memory {
-        /// `-m`.
+        /// As `-m` says, or `--slab-pages`.
         items_mb: u64,
         /// On top of that.
         index_mb: u64,

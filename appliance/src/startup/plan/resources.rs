@@ -252,7 +252,7 @@ pub(super) fn memory(
     };
     match machine.memory_available_bytes {
         Some(available) if need > available => Err(PlanError::Memory {
-            items_mb: flags.memory,
+            items_mb: items / MB,
             index_mb: index / MB,
             packets_mb: packets.div_ceil(MB),
             available_mb: available / MB,

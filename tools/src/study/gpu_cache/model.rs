@@ -62,10 +62,10 @@ impl FromStr for Shape {
         let [bytes, line, ways] = text.split(':').collect::<Vec<_>>()[..] else {
             return Err(form());
         };
-        let (digits, unit) = match bytes.to_ascii_lowercase() {
-            b if b.ends_with('k') => (b.trim_end_matches('k').to_owned(), 1 << 10),
-            b if b.ends_with('m') => (b.trim_end_matches('m').to_owned(), 1 << 20),
-            b => (b, 1),
+        let (digits, unit) = match bytes.as_bytes() {
+            [.., b'k' | b'K'] => (&bytes[..bytes.len() - 1], 1 << 10),
+            [.., b'm' | b'M'] => (&bytes[..bytes.len() - 1], 1 << 20),
+            _ => (bytes, 1),
         };
         let bytes: u64 = digits.parse().map_err(|_| form())?;
         let bytes = bytes.checked_mul(unit).ok_or_else(form)?;
@@ -233,7 +233,16 @@ mod tests {
             assert_eq!(shape.sets(), sets);
             assert_eq!(shape.to_string().parse(), Ok(shape));
         }
-        for bad in ["", "32k", "32k:128", "32k:128:8:1", "xk:128:8", "32k:128:many", "-1:128:1"] {
+        for bad in [
+            "",
+            "32k",
+            "32k:128",
+            "32k:128:8:1",
+            "xk:128:8",
+            "32kk:128:8",
+            "32k:128:many",
+            "-1:128:1",
+        ] {
             assert_eq!(bad.parse::<Shape>(), Err(BadShape::Form(bad.to_owned())), "{bad}");
         }
         for line in [0, 16, 96, 2048] {

@@ -50,7 +50,7 @@ fn memory_is_compared_with_what_there_is() {
     assert_eq!(
         said,
         "64 MB for items, 9 MB for their index and 0 MB for packets are more than the 50 MB available: \
-         lower -m or --slots, or free memory"
+         lower -m, --slab-pages or --slots, or free memory"
     );
     let huge = Machine { huge_free_bytes: 100 << 20, ..small.clone() };
     assert!(plan_on(&huge, "-U 0").is_ok());
@@ -142,6 +142,10 @@ fn a_memory_file_needs_its_place() {
     assert!(plan_on(&machine, "-e /x -m 6000").is_ok());
     assert!(matches!(plan_on(&machine, "-e /x -m 6002"), Err(PlanError::MemoryFileSpace { .. })));
     assert!(matches!(plan_on(&most, "-e /x -m 3000"), Err(PlanError::Memory { .. })));
+    // What pages of classes take, whatever -m says.
+    let little = Machine { memory_available_bytes: Some(MB), ..most.clone() };
+    let error = plan_on(&little, "-m 4000 --slab-pages 64:20").unwrap_err().to_string();
+    assert!(error.starts_with("40 MB for items, "), "{error}");
     let disk = |_: &Path| {
         let system = FileSystem::Disk;
         Ok(FileRoom { system, taken_bytes: 6002 * MB, free_bytes: None })
