@@ -7,7 +7,7 @@ help:   ## this list
 demo:   ## build, boot the appliance on a DPDK port, replay a workload, verify every reply
 	@scripts/demo.sh
 test:   ## everything that CI runs
-	@scripts/test.sh dist containers lint ptx unit kernels bundle instructions e2e demo boot debian13 loom fuzz deny docs
+	@scripts/test.sh dist containers lint ptx unit kernels instructions e2e demo debian13 loom fuzz deny docs bundle boot
 quick:  ## format, lints, structure, documentation, unit tests: under 3 minutes on a warm tree
 	@scripts/test.sh lint docs unit
 lint:   ## format, clippy, structure and script checks

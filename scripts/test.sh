@@ -2,8 +2,8 @@
 # Runs the named parts of the tests, each to its end, and adds up what they counted. Parts that only
 # compute run beside the others, which wait for clocks, guests and each other.
 #
-#   scripts/test.sh PART...     parts: dist containers lint ptx unit kernels bundle instructions e2e demo boot
-#                              debian13 loom fuzz deny docs
+#   scripts/test.sh PART...     parts: dist containers lint ptx unit kernels instructions e2e demo debian13 loom
+#                              fuzz deny docs bundle boot
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -41,7 +41,7 @@ part_boot() {
 [[ " $* " != *" dist "* ]] || export REPRODUCIBLE=yes
 
 # They measure no time, and replace no program that another part runs.
-computing=" dist containers debian13 loom fuzz deny docs "
+computing=" dist containers debian13 loom fuzz deny docs bundle boot "
 here=() beside=()
 for part in "$@"; do
   if [[ $computing == *" $part "* ]]; then beside+=("$part"); else here+=("$part"); fi

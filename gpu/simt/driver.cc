@@ -12,6 +12,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,7 @@ enum Status {
   INVALID_HANDLE = 400,
   NOT_FOUND = 500,
   NOT_READY = 600,
+  ILLEGAL_ADDRESS = 700,
   ALREADY_REGISTERED = 712,
   NOT_REGISTERED = 713,
   LAUNCH_TIMEOUT = 702,
@@ -60,8 +62,20 @@ constexpr uint32_t BLOCKS_PER_MULTIPROCESSOR = 4;
 constexpr uint32_t QUEUES = 8, QUEUES_MAX = 32;
 constexpr int HIGHEST_PRIORITY = -5;
 
+// A kernel as a module of one context has it.
+struct Function {
+  const Kernel *kernel;
+  const void *context;
+};
+
+struct Memory {
+  size_t bytes;
+  const void *context;
+};
+
 struct Launch {
   const Kernel *kernel;
+  const void *context;
   uint32_t blocks, threads, shared_bytes;
   std::vector<uint64_t> params;
 };
@@ -74,7 +88,12 @@ constexpr int DEVICES = 2, FIRST_DEVICE = 7;
 int retained[DEVICES];
 thread_local void *current = nullptr;
 char contexts[DEVICES];
-auto &memory = *new std::map<uint64_t, size_t>, &registered = *new std::map<uint64_t, size_t>;
+auto &memory = *new std::map<uint64_t, Memory>;
+auto &registered = *new std::map<uint64_t, size_t>;
+// Handles that were given out, all that ever were.
+auto &functions = *new std::deque<Function>;
+// The context of each stream and module.
+auto &owners = *new std::map<const void *, const void *>;
 auto &failures = *new std::map<std::string, std::pair<int, int>>;
 size_t memory_left = size_t(1) << 33;
 // What tests set. 0 queues: as the environment says.
@@ -150,6 +169,28 @@ int enter(const char *call) {
   return INVALID_CONTEXT;
 }
 
+// As `enter`, for a stream or module of the current context.
+int enter_with(const char *call, const void *handle) {
+  if (int status = enter(call)) return status;
+  std::lock_guard hold(state);
+  auto owner = owners.find(handle);
+  return owner != owners.end() && owner->second == current ? OK : INVALID_HANDLE;
+}
+
+int enter_with(const char *call, const Function *function) {
+  if (int status = enter(call)) return status;
+  return function && function->context == current ? OK : INVALID_HANDLE;
+}
+
+// Whether an address is in memory of the other device, which no kernel or copy may reach.
+bool is_elsewhere(uint64_t at) {
+  std::lock_guard hold(state);
+  auto next = memory.upper_bound(at);
+  if (next == memory.begin()) return false;
+  auto &[start, block] = *std::prev(next);
+  return at - start < block.bytes && block.context != current;
+}
+
 // Makes the device, anew where that is wanted or nobody uses it. Old streams stay on the old one.
 void make_machine() {
   std::lock_guard hold(state);
@@ -180,6 +221,9 @@ void make_wrong(const Launch &launch) {
 }
 
 int start(const Launch &launch, simt::Stream *stream) {
+  if (launch.context != current) return INVALID_HANDLE;
+  for (uint64_t word : launch.params)
+    if (is_elsewhere(word)) return ILLEGAL_ADDRESS;
   if (!machine->failure().empty()) return LAUNCH_FAILED;
   // Not a call of CUDA's: the device stops for good.
   if (planned("stall")) machine->stall(UINT64_MAX);
@@ -197,14 +241,16 @@ int start(const Launch &launch, simt::Stream *stream) {
   return OK;
 }
 
-int make_launch(Launch &launch, const Kernel *kernel, const unsigned grid[3],
+int make_launch(Launch &launch, const Function *function, const unsigned grid[3],
                 const unsigned block[3], unsigned shared_bytes, void **params, void **extra) {
-  if (!kernel || !params || !params[0] || extra) return INVALID_VALUE;
+  if (!function || function->context != current) return INVALID_HANDLE;
+  const Kernel *kernel = function->kernel;
+  if (!params || !params[0] || extra) return INVALID_VALUE;
   if (!grid[0] || grid[1] != 1 || grid[2] != 1 || block[1] != 1 || block[2] != 1)
     return INVALID_VALUE;
   // As many as the kernel's __launch_bounds__ says, and what it may have of shared memory unasked.
   if (block[0] != kernel->threads || shared_bytes > 48 << 10) return INVALID_VALUE;
-  launch = {kernel, grid[0], block[0], shared_bytes, {}};
+  launch = {kernel, current, grid[0], block[0], shared_bytes, {}};
   launch.params.resize((kernel->params_bytes + 7) / 8);
   memcpy(launch.params.data(), params[0], kernel->params_bytes);
   return OK;
@@ -321,35 +367,45 @@ int cuModuleLoadDataEx(void **module, const void *image, unsigned options, int *
     if (int status = planned("cubin")) return status;
     cubins++;
     *module = strdup((".visible .entry " + name + "(").c_str());
-    return OK;
+  } else if (strstr(text, ".version 8.") && strstr(text, ".target sm_75")) {
+    *module = strdup(text);
+  } else {
+    return INVALID_PTX;
   }
-  if (!strstr(text, ".version 8.") || !strstr(text, ".target sm_75")) return INVALID_PTX;
-  *module = strdup(text);
+  std::lock_guard hold(state);
+  owners[*module] = current;
   return OK;
 }
 int cuModuleUnload(void *module) {
   if (int status = enter_and_wait("cuModuleUnload")) return status;
+  if (int status = enter_with("cuModuleUnload", module)) return status;
+  std::lock_guard hold(state);
+  owners.erase(module);
   free(module);
   return OK;
 }
 int cuModuleGetFunction(void **function, void *module, const char *name) {
-  if (int status = enter("cuModuleGetFunction")) return status;
+  if (int status = enter_with("cuModuleGetFunction", module)) return status;
   std::string entry = std::string(".visible .entry ") + name + "(";
   if (!strstr(static_cast<char *>(module), entry.c_str())) return NOT_FOUND;
   for (const Kernel &kernel : KERNELS)
     if (!strcmp(kernel.name, name)) {
-      *function = const_cast<Kernel *>(&kernel);
+      std::lock_guard hold(state);
+      *function = &functions.emplace_back(Function{&kernel, current});
       return OK;
     }
   return NOT_FOUND;
 }
-int cuFuncLoad(void *function) { return function ? enter_and_wait("cuFuncLoad") : INVALID_HANDLE; }
-int cuFuncSetAttribute(void *function, int, int) {
-  return function ? enter("cuFuncSetAttribute") : INVALID_HANDLE;
+int cuFuncLoad(Function *function) {
+  if (int status = enter_and_wait("cuFuncLoad")) return status;
+  return enter_with("cuFuncLoad", function);
 }
-int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int, size_t) {
+int cuFuncSetAttribute(Function *function, int, int) {
+  return enter_with("cuFuncSetAttribute", function);
+}
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, Function *function, int, size_t) {
   *blocks = BLOCKS_PER_MULTIPROCESSOR;
-  return function ? enter("cuOccupancyMaxActiveBlocksPerMultiprocessor") : INVALID_HANDLE;
+  return enter_with("cuOccupancyMaxActiveBlocksPerMultiprocessor", function);
 }
 
 int cuMemAlloc_v2(uint64_t *at, size_t bytes) {
@@ -361,13 +417,15 @@ int cuMemAlloc_v2(uint64_t *at, size_t bytes) {
   memset(start, 0xa5, bytes);
   *at = uint64_t(start);
   std::lock_guard hold(state);
-  memory[*at] = bytes;
+  memory[*at] = {bytes, current};
   return OK;
 }
 int cuMemFree_v2(uint64_t at) {
   if (int status = enter_and_wait("cuMemFree")) return status;
   std::lock_guard hold(state);
-  if (!memory.erase(at)) return INVALID_VALUE;
+  auto block = memory.find(at);
+  if (block == memory.end() || block->second.context != current) return INVALID_VALUE;
+  memory.erase(block);
   free(reinterpret_cast<void *>(at));
   return OK;
 }
@@ -410,18 +468,20 @@ int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
     return OUT_OF_MEMORY;
   }
   streams++;
+  owners[made] = current;
   *stream = made;
   return OK;
 }
 int cuStreamDestroy_v2(void *handle) {
-  if (int status = enter("cuStreamDestroy")) return status;
+  if (int status = enter_with("cuStreamDestroy", handle)) return status;
   std::lock_guard hold(state);
   streams--;
+  owners.erase(handle);
   delete static_cast<simt::Stream *>(handle);
   return OK;
 }
 int cuStreamQuery(void *handle) {
-  if (int status = enter("cuStreamQuery")) return status;
+  if (int status = enter_with("cuStreamQuery", handle)) return status;
   auto *stream = static_cast<simt::Stream *>(handle);
   bool idle = stream->is_idle();
   std::string why = stream->machine->failure();
@@ -433,13 +493,15 @@ int cuStreamQuery(void *handle) {
   return LAUNCH_FAILED;
 }
 int cuMemsetD8Async(uint64_t at, uint8_t value, size_t bytes, void *stream) {
-  if (int status = enter("cuMemsetD8Async")) return status;
+  if (int status = enter_with("cuMemsetD8Async", stream)) return status;
+  if (is_elsewhere(at)) return INVALID_VALUE;
   static_cast<simt::Stream *>(stream)->add(
       [=] { memset(reinterpret_cast<void *>(at), value, bytes); });
   return OK;
 }
 int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream) {
-  if (int status = enter("cuMemcpyAsync")) return status;
+  if (int status = enter_with("cuMemcpyAsync", stream)) return status;
+  if (is_elsewhere(to) || is_elsewhere(from)) return INVALID_VALUE;
   static_cast<simt::Stream *>(stream)->add(
       [=] { memcpy(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from), bytes); });
   return OK;
@@ -450,10 +512,10 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
 
 int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared_bytes, void *stream, void **params, void **extra) {
-  if (int status = enter("cuLaunchKernel")) return status;
+  if (int status = enter_with("cuLaunchKernel", stream)) return status;
   const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
   Launch launch;
-  int status = make_launch(launch, static_cast<Kernel *>(function), grid, block, shared_bytes,
+  int status = make_launch(launch, static_cast<Function *>(function), grid, block, shared_bytes,
                            params, extra);
   return status ? status : start(launch, static_cast<simt::Stream *>(stream));
 }
@@ -474,7 +536,7 @@ int cuGraphAddKernelNode_v2(void **node, void *graph, const void *, size_t n_bef
   if (int status = enter("cuGraphAddKernelNode")) return status;
   if (n_before || params->kern || params->context) return INVALID_VALUE;
   *node = graph;
-  return make_launch(*static_cast<Launch *>(graph), static_cast<Kernel *>(params->function),
+  return make_launch(*static_cast<Launch *>(graph), static_cast<Function *>(params->function),
                      params->grid, params->block, params->shared_bytes, params->params,
                      params->extra);
 }
@@ -490,10 +552,10 @@ int cuGraphDestroy(void *graph) {
   return OK;
 }
 int cuGraphUpload(void *ready, void *stream) {
-  return ready && stream ? enter("cuGraphUpload") : INVALID_HANDLE;
+  return ready ? enter_with("cuGraphUpload", stream) : INVALID_HANDLE;
 }
 int cuGraphLaunch(void *ready, void *stream) {
-  if (int status = enter("cuGraphLaunch")) return status;
+  if (int status = enter_with("cuGraphLaunch", stream)) return status;
   return start(*static_cast<Launch *>(ready), static_cast<simt::Stream *>(stream));
 }
 int cuGraphExecDestroy(void *ready) {
