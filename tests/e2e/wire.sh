@@ -96,6 +96,7 @@ wire_checks() {
   check "IPv6 ping while captured" in_ns "$ns" ping -q -c 2 -i 0.2 -W 2 "$v6"
   capture_stop
   capture_is_clean "$pcap" "$v4" "$v6"
+  counted in_ns "$ns" timeout 200 tests/e2e/tagged.py "$device" "$v4" 10.77.0.2
 
   slap "memcaslap -U at full speed: no wrong value" "$ns" counted -s "$v4:11211" -U -T 1 -c 16 -t 5s
   slap "memcaslap -U -d 10 at full speed: no wrong value" "$ns" counted -s "$v4:11211" -U -T 1 -c 16 -t 2s -d 10

@@ -340,7 +340,14 @@ fn exit_status_and_messages() {
         (vec![t, "--target", &lying_to], 3, ""),
         (vec![t, "--target", &good_to, "--expect-hits"], 3, ""),
         ([&[t, "--target", &silent_to, "--max-lost", "0.5"][..], &fast].concat(), 3, ""),
-        ([&[t, "--target", &silent_to][..], &fast].concat(), 0, ""),
+        ([&[t, "--target", &silent_to][..], &fast].concat(), 3, ""),
+        ([&[t, "--target", &silent_to, "--max-lost", "1"][..], &fast].concat(), 0, ""),
+        // The first 64 sets: no more are sent.
+        (
+            vec!["--workload", "ycsb-c", "--target", &silent_to, "--fill"],
+            1,
+            "preload: 0 of 64 sets were stored (64 without an answer); is a server listening",
+        ),
         (vec![unsummed, "--target", &good_to], 1, &all),
         (vec![t, "--target", &good_to, "--preload", unsummed], 1, &all),
         (vec!["/no/such.pcap", "--target", &good_to], 1, "check the name"),

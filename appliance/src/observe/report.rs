@@ -488,7 +488,7 @@ impl fmt::Display for Report {
         let [asked, found] = self.gets;
         t.row(
             "commands",
-            format_args!("{asked} keys requested, {found} found, {} stored", self.sets),
+            format_args!("{asked} keys requested, {found} found, {} sets", self.sets),
         );
         let [accepted, refused] = self.connections;
         let cut = self.connections_cut;

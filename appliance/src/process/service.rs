@@ -5,6 +5,10 @@
 //! process anew.
 
 use sd_notify::NotifyState;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 
 /// Whether there is one that watches this process, and would not know another that it starts.
@@ -23,9 +27,22 @@ pub fn stopping() {
 }
 
 fn tell(state: &[NotifyState<'_>]) {
-    if let Err(why) = sd_notify::notify(state) {
+    let address = std::env::var_os("NOTIFY_SOCKET").unwrap_or_default();
+    let told = match address.as_bytes() {
+        // A name without a file, which the library takes for a path.
+        [b'@', name @ ..] => tell_name(name, state),
+        _ => sd_notify::notify(state),
+    };
+    if let Err(why) = told {
         tracing::warn!("cannot tell the service manager: {why}");
     }
+}
+
+fn tell_name(name: &[u8], state: &[NotifyState<'_>]) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    let message: String = state.iter().map(|state| format!("{state}\n")).collect();
+    socket.send(message.as_bytes()).map(drop)
 }
 
 /// Proves again and again that the process moves.

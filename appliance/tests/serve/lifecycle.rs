@@ -4,7 +4,8 @@ use crate::client::{Tcp, Udp};
 use crate::server::{SOON, Server, Tree, gnomon};
 use nix::sys::signal::Signal;
 use std::net::TcpStream;
-use std::os::unix::net::UnixDatagram;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -128,13 +129,20 @@ fn heard(socket: &UnixDatagram, last: &str) -> Vec<String> {
 fn a_service_manager_hears_when_it_is_ready_alive_and_stopping() {
     let tree = Tree::empty("notify");
     let path = tree.path("socket");
-    let socket = UnixDatagram::bind(&path).unwrap();
+    a_manager_hears(&UnixDatagram::bind(&path).unwrap(), &path);
+    // A name without a file.
+    let name = format!("gnomon-notify-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    a_manager_hears(&UnixDatagram::bind_addr(&address).unwrap(), &format!("@{name}"));
+}
+
+fn a_manager_hears(socket: &UnixDatagram, named: &str) {
     let mut command = gnomon();
-    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000");
+    command.env("NOTIFY_SOCKET", named).env("WATCHDOG_USEC", "200000");
     let server = Server::spawn(command.args(["serve", "-p", "-1", "-U", "-1", "-m", "8"]));
-    let said = heard(&socket, "WATCHDOG=1");
+    let said = heard(socket, "WATCHDOG=1");
     assert!(said.contains(&"READY=1".to_owned()), "{said:?}");
     assert!(said.contains(&"WATCHDOG=1".to_owned()), "{said:?}");
     server.stop();
-    assert!(heard(&socket, "STOPPING=1").contains(&"STOPPING=1".to_owned()));
+    assert!(heard(socket, "STOPPING=1").contains(&"STOPPING=1".to_owned()));
 }

@@ -316,6 +316,18 @@ static uint64_t rx_checksums(const struct rte_eth_dev_info *info)
 	return info->rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
 }
 
+/*
+ * A packet socket's frames come without their VLAN tags, which the kernel tells of beside them. The driver puts them
+ * back in, but not into memory that is the caller's, and then complains of each frame. Told to leave them out, it
+ * does neither, and put_tag_back does it.
+ */
+static uint64_t rx_tags(const struct rte_eth_dev_info *info)
+{
+	if (info->driver_name == NULL || strcmp(info->driver_name, "net_af_packet") != 0)
+		return 0;
+	return info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_STRIP;
+}
+
 int gn_port_configure(uint16_t port, struct gn_port_conf *conf)
 {
 	struct rte_eth_dev_info info;
@@ -328,7 +340,7 @@ int gn_port_configure(uint16_t port, struct gn_port_conf *conf)
 		return -E2BIG;
 	memset(&eth, 0, sizeof(eth));
 	eth.rxmode.mtu = conf->mtu;
-	eth.rxmode.offloads = rx_checksums(&info);
+	eth.rxmode.offloads = rx_checksums(&info) | rx_tags(&info);
 	eth.txmode.offloads = info.tx_offload_capa &
 		(RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM);
 	/* Not lsc: with it the link's state is only as good as the device's interrupts. */
@@ -580,6 +592,24 @@ int gn_port_close(uint16_t port, struct gn_pool *pool, int unplug)
 
 /* ---- the hot path ---- */
 
+/* Puts the VLAN tag that was taken out of a frame behind its addresses again. False: there is no room. */
+static bool put_tag_back(struct rte_mbuf *m)
+{
+	struct rte_vlan_hdr tag = { .vlan_tci = rte_cpu_to_be_16(m->vlan_tci) };
+	struct rte_ether_hdr *eth;
+
+	if (m->data_len < RTE_ETHER_HDR_LEN)
+		return false;
+	tag.eth_proto = rte_pktmbuf_mtod(m, struct rte_ether_hdr *)->ether_type;
+	eth = (struct rte_ether_hdr *)rte_pktmbuf_prepend(m, sizeof(tag));
+	if (eth == NULL)
+		return false;
+	memmove(eth, (char *)eth + sizeof(tag), 2 * RTE_ETHER_ADDR_LEN);
+	eth->ether_type = rte_cpu_to_be_16(RTE_ETHER_TYPE_VLAN);
+	memcpy(eth + 1, &tag, sizeof(tag));
+	return true;
+}
+
 /* Fills `out` from `m`, or frees `m` whole and says 0. */
 static inline uint16_t name_mbuf(struct gn_pool *pool, struct rte_mbuf *m, struct gn_frame *out)
 {
@@ -599,6 +629,8 @@ static inline uint16_t name_mbuf(struct gn_pool *pool, struct rte_mbuf *m, struc
 		     (uint32_t)m->data_off + m->data_len > GN_SLOT_BYTES))
 		goto refuse;
 	ol = m->ol_flags;
+	if (unlikely((ol & RTE_MBUF_F_RX_VLAN_STRIPPED) != 0 && !put_tag_back(m)))
+		goto refuse;
 	out->slot = slot;
 	out->off = m->data_off;
 	out->len = m->data_len;

@@ -32,7 +32,7 @@ const PRELOAD_TIMEOUT: Duration = Duration::from_millis(250);
 /// sent, from a workload or a CSV trace. Replies are matched to requests by client and request
 /// id, put together where they come in several datagrams, and every value is checked against its
 /// key, byte by byte. Exit status: 0 all well, 1 could not run, 2 bad flag, 3 the server gave
-/// wrong answers or lost more than allowed.
+/// wrong answers, none at all, or lost more than allowed.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "gnomon-replay", version)]
 #[command(group = clap::ArgGroup::new("way").required(true))]
@@ -105,7 +105,7 @@ pub struct Flags {
     /// Count a miss as a wrong answer.
     #[arg(long)]
     pub expect_hits: bool,
-    /// Fail when more than this share of requests is lost, 0 to 1.
+    /// Fail when more than this share of requests is lost, 0 to 1. Without it, when all are.
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub max_lost: Option<f64>,
     /// Write the report as JSON, to a file or to standard output (-).
@@ -229,8 +229,8 @@ impl Flags {
             limit: self.limit,
             loops: self.loops,
             timeout: Duration::from_millis(self.timeout_ms.into()),
-            retries: 0,
             expect_hits: self.expect_hits,
+            ..Plan::default()
         }
     }
 
@@ -349,7 +349,8 @@ impl Flags {
     fn judge(&self, report: &Report) -> Result<Verdict, RunError> {
         anything_sent("traffic", report)?;
         let wrong = report.wrong_total() + report.bad_datagrams;
-        let too_many_lost = self.max_lost.is_some_and(|max| report.lost_share() > max);
+        let share = report.lost_share();
+        let too_many_lost = self.max_lost.map_or(share >= 1.0, |max| share > max);
         Ok(if wrong > 0 || too_many_lost { Verdict::Bad } else { Verdict::Good })
     }
 
@@ -406,6 +407,7 @@ fn play_preload<L: Link>(sets: &mut Box<dyn Source>, link: &mut L) -> Result<Rep
         outstanding: PRELOAD_OUTSTANDING,
         timeout: PRELOAD_TIMEOUT,
         retries: PRELOAD_RETRIES,
+        until_lost: true,
         ..Plan::default()
     };
     let report = with_bar(|tell| play(sets, link, &plan, tell))?;

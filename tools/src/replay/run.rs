@@ -55,6 +55,8 @@ pub struct Plan {
     pub timeout: Duration,
     /// Times that a request is sent again before it is given up.
     pub retries: u32,
+    /// Nothing more is sent once a request was given up.
+    pub until_lost: bool,
     /// A miss is wrong.
     pub expect_hits: bool,
 }
@@ -68,6 +70,7 @@ impl Default for Plan {
             loops: 1,
             timeout: Duration::from_secs(1),
             retries: 0,
+            until_lost: false,
             expect_hits: false,
         }
     }
@@ -227,6 +230,9 @@ impl<S: Source, L: Link> Player<'_, S, L> {
                 self.book.report.retries += 1;
             } else {
                 self.book.lose(i, now);
+                if self.plan.until_lost {
+                    (self.ended, self.have_frame) = (true, false);
+                }
             }
         }
         Ok(())

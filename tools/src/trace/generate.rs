@@ -80,7 +80,7 @@ pub enum GenerateError {
     #[error("--preload stores the keys of a workload; those of a CSV trace are not known before")]
     Preload,
     /// The file cannot be written.
-    #[error("cannot write the capture: {0}; check free space")]
+    #[error("cannot write the capture: {0}")]
     Io(#[from] io::Error),
 }
 

@@ -87,7 +87,7 @@ fn summary(c: &Change<'_>, text: &mut String) {
     let gets = c.grown("memcached_commands_total", &[("command", "get")]);
     let _ = writeln!(
         text,
-        "requests {}/s   keys requested {}/s, found {:.1} %   stored {}/s",
+        "requests {}/s   keys requested {}/s, found {:.1} %   sets {}/s",
         short(c.rate(&format!("{DURATION}_count"), &[])),
         short(ratio(gets, c.seconds)),
         100.0 * ratio(hits, gets),
