@@ -7,6 +7,7 @@ mod dpdk_common;
 use dpdk_common::*;
 use driver_shim::Region;
 use driver_shim::ports::dpdk::{DpdkError, DpdkPort, Eal};
+use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -66,6 +67,13 @@ fn server(eal: &Eal, region: &Region, at: &str) {
     let refused = DpdkPort::open(eal, region, &config(&early)).unwrap().start().unwrap_err();
     assert!(matches!(refused, DpdkError::Setup { step: "start", .. }), "{refused}");
 
+    // One that is in use stays, one that was left behind goes.
+    let _ = std::fs::remove_file(at);
+    let in_use = UnixListener::bind(at).unwrap();
+    let other = server_spec(at).replace("memif0", "memif2");
+    assert!(DpdkPort::open(eal, region, &config(&other)).is_err());
+    drop(in_use);
+    assert!(std::path::Path::new(at).exists());
     let mut port = start(eal, region, &config(&server_spec(at)));
     assert!(!port.control.link_up(), "nobody is at the other end");
     // A client may go and another come.

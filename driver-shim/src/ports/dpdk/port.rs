@@ -183,6 +183,7 @@ fn claim(eal: &EalShared, spec: &Spec, config: &PortConfig) -> Result<(u16, bool
     let (number, plugged) = match find() {
         Ok(number) => (number, false),
         Err(_) => {
+            spec.remove_left_over();
             // SAFETY: the environment is up, the lock keeps others out, and the string is
             // zero-closed.
             check(unsafe { ffi::gn_dev_probe(devargs.as_ptr()) }).map_err(missing)?;

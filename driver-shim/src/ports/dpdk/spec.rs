@@ -1,6 +1,10 @@
 //! Port specifications: a device's name, then its arguments.
 
 use super::error::DpdkError;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixDatagram;
 
 /// The kernel's ring must not hold longer frames than a slot: the driver's own 2,048 bytes do, and
 /// it then refuses the pool. 1,920 hold a header and 1,518 bytes of frame; the block is the
@@ -57,6 +61,24 @@ impl Spec {
             }
         }
         Ok(Self { device, devargs, pci })
+    }
+
+    /// Removes the socket that a memif server left behind when it was killed: the driver does not listen where a
+    /// file is.
+    pub(super) fn remove_left_over(&self) {
+        let has = |argument| self.devargs.split(',').any(|a| a == argument);
+        if self.device.starts_with("net_memif")
+            && has("role=server")
+            && has("socket-abstract=no")
+            && let Some(path) = self.devargs.split(',').find_map(|a| a.strip_prefix("socket="))
+            // A datagram's socket does not wait for a listener.
+            && let Ok(socket) = UnixDatagram::unbound()
+            && socket.connect(path).is_err_and(|why| why.kind() == ErrorKind::ConnectionRefused)
+            && fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+        {
+            // What stays is the driver's to name.
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
