@@ -81,11 +81,7 @@ pub struct Lab {
     requests: Option<(Asked, Vec<Vec<u8>>)>,
 }
 
-impl std::fmt::Debug for Lab {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lab").field("items", &self.items).finish_non_exhaustive()
-    }
-}
+base::opaque!(Lab, |it| items: it.items);
 
 impl Lab {
     /// Fills a store with `items` items.

@@ -6,7 +6,6 @@
 use driver_shim::{Burst, PortControl, QueuePair, Region};
 use gnomon_client::frames::Frames;
 use gnomon_client::requester::Route;
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -21,11 +20,7 @@ pub struct PortFrames {
     control: Option<Box<dyn PortControl>>,
 }
 
-impl fmt::Debug for PortFrames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PortFrames").field("route", &self.route).finish_non_exhaustive()
-    }
-}
+base::opaque!(PortFrames, |it| route: it.route);
 
 impl Drop for PortFrames {
     fn drop(&mut self) {

@@ -9,7 +9,6 @@ use super::pending::Tag;
 use crate::trace::{Datagram, Request};
 use driver_shim::{Burst, MacAddr, PortControl, QueuePair, Region};
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,11 +30,7 @@ pub struct Queues {
     control: Option<Box<dyn PortControl>>,
 }
 
-impl fmt::Debug for Queues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queues").field("clients", &self.clients.len()).finish_non_exhaustive()
-    }
-}
+base::opaque!(Queues, |it| clients: it.clients.len());
 
 impl Drop for Queues {
     fn drop(&mut self) {

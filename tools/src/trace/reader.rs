@@ -83,11 +83,7 @@ pub struct Reader {
     frame: Vec<u8>,
 }
 
-impl std::fmt::Debug for Reader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reader").field("path", &self.path).finish_non_exhaustive()
-    }
-}
+base::opaque!(Reader, |it| path: it.path);
 
 impl Reader {
     /// Opens a file and reads its header.

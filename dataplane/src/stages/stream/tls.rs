@@ -7,7 +7,7 @@
 
 use super::machine::Machine;
 use std::collections::TryReserveError;
-use std::fmt::{Debug, Formatter, Result as Written};
+use std::fmt::Debug;
 use std::io;
 use std::net::IpAddr;
 
@@ -171,11 +171,7 @@ pub(super) struct Secure {
     said_end: bool,
 }
 
-impl Debug for Secure {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Written {
-        f.debug_struct("Secure").field("shaking", &self.shaking).finish_non_exhaustive()
-    }
-}
+base::opaque!(Secure, |it| shaking: it.shaking);
 
 impl Secure {
     /// A session whose handshake is to come.
