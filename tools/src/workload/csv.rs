@@ -34,30 +34,16 @@ const NS_PER_S: u64 = 1_000_000_000;
 
 /// Why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum CsvError {
-    /// The file cannot be opened.
     #[error("cannot open {path}: {source}; check the name and the permissions")]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The OS error.
-        source: io::Error,
-    },
-    /// Reading failed midway.
+    Open { path: PathBuf, source: io::Error },
     #[error("cannot read the trace beyond line {line}: {source}")]
-    Io {
-        /// Lines read before.
-        line: u64,
-        /// The OS error.
-        source: io::Error,
-    },
-    /// No text file of lines.
+    Io { line: u64, source: io::Error },
     #[error("line {0} of the trace is longer than 64 KB: is it unpacked CSV?")]
     Line(u64),
-    /// The header lacks a column.
     #[error("the trace's header names no column for the {0}; known names are {1}")]
     Column(&'static str, &'static str),
-    /// Nothing in it.
     #[error(
         "none of the trace's {0} rows makes sense; the order without a header is \
          time, key, key size, value size, client, operation, TTL"
