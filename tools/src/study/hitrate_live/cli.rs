@@ -30,12 +30,8 @@ pub struct Cli {
     #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     memory: u64,
     /// Traces.
-    #[arg(
-        long = "trace",
-        value_enum,
-        value_delimiter = ',',
-        default_value = "zipf099,zipf08,scan,shift"
-    )]
+    #[arg(long = "trace")]
+    #[arg(value_enum, value_delimiter = ',', default_value = "zipf099,zipf08,scan,shift")]
     traces: Vec<Shape>,
     /// Keys that requests are drawn from.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]

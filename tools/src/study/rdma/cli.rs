@@ -53,10 +53,8 @@ pub struct Cli {
     common: Common,
     /// A server to start; {port} and {memory} are filled in. Once for each server; the first is the
     /// yardstick.
+    #[arg(long = "server", value_name = "NAME=COMMAND", value_parser = named)]
     #[arg(
-        long = "server",
-        value_name = "NAME=COMMAND",
-        value_parser = named,
         default_value = "memcached=memcached -l 127.0.0.1 -p {port} -U 0 -m {memory} -t 1 -u nobody"
     )]
     servers: Vec<(String, String)>,
