@@ -297,8 +297,8 @@ impl Flags {
     ) -> Result<Verdict, RunError> {
         let link = Reads::connect(target, self.queue_pairs.into(), frames);
         let mut link = link.map_err(|source| RunError::Reads { target, source })?;
-        let preload = preload.map(|mut p| play_preload(&mut p, &mut link)).transpose()?;
-        let report = with_bar(|tell| play(&mut source, &mut link, &self.plan(), tell))?;
+        let preload = preload.map(|mut p| play_preload(&mut *p, &mut link)).transpose()?;
+        let report = with_bar(|tell| play(&mut *source, &mut link, &self.plan(), tell))?;
         self.tell(preload.as_ref(), &report, Some(link.counts()))?;
         self.judge(&report)
     }
@@ -315,8 +315,8 @@ impl Flags {
         mut source: Box<dyn Source>,
         preload: Option<Box<dyn Source>>,
     ) -> Result<Verdict, RunError> {
-        let preload = preload.map(|mut p| play_preload(&mut p, &mut link)).transpose()?;
-        let report = with_bar(|tell| play(&mut source, &mut link, &self.plan(), tell))?;
+        let preload = preload.map(|mut p| play_preload(&mut *p, &mut link)).transpose()?;
+        let report = with_bar(|tell| play(&mut *source, &mut link, &self.plan(), tell))?;
         self.tell(preload.as_ref(), &report, None)?;
         self.judge(&report)
     }
@@ -376,7 +376,7 @@ fn anything_sent(what: &'static str, report: &Report) -> Result<(), RunError> {
 }
 
 /// Plays sets and insists on each.
-fn play_preload<L: Link>(sets: &mut Box<dyn Source>, link: &mut L) -> Result<Report, RunError> {
+fn play_preload<L: Link>(sets: &mut dyn Source, link: &mut L) -> Result<Report, RunError> {
     let plan = Plan {
         outstanding: PRELOAD_OUTSTANDING,
         timeout: PRELOAD_TIMEOUT,
