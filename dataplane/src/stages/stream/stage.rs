@@ -371,7 +371,7 @@ impl Streams {
                     self.enqueue(slot);
                 }
                 // Its client left meanwhile.
-                _ => tls.leave(secure.source),
+                _ => tls.places.leave(secure.source),
             }
         }
     }
