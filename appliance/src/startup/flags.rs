@@ -29,7 +29,7 @@ pub use values::{
 use crate::host::cpu_list::CpuList;
 use crate::host::pci::PciAddress;
 pub use choices::Energy;
-use choices::{BATCH_MODE, ENERGY, EVICTION, HUGE, one_of};
+use choices::{BATCH_MODE, EVICTION, HUGE, one_of};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use dataplane::stages::batch::BatchMode;
 use dataplane::stages::exits::exception_path::RATE_PPS_DEFAULT;
@@ -364,7 +364,7 @@ pub struct ServeFlags {
 
     /// What is done about the power that the machine takes.
     #[arg(long, value_name = "WHAT", env = "GNOMON_ENERGY")]
-    #[arg(default_value = "report", value_parser = one_of(ENERGY), help_heading = "Machine")]
+    #[arg(default_value = "report", help_heading = "Machine")]
     pub energy: Energy,
 
     /// Power that no meter shows, in watts: disks, fans, what the power supply loses. It is added to what

@@ -284,23 +284,12 @@ fn row(record: &ByteRecord, places: &Places) -> Option<Row> {
 }
 
 fn verb(name: &[u8]) -> Option<Verb> {
-    let is = |names: &[&str]| names.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(name));
-    if is(&["get", "gets", "get_lease", "read"]) {
+    let is = |names: &str| names.split(' ').any(|n| n.as_bytes().eq_ignore_ascii_case(name));
+    if is("get gets get_lease read") {
         Some(Verb::Get)
-    } else if is(&[
-        "set",
-        "add",
-        "replace",
-        "append",
-        "prepend",
-        "cas",
-        "incr",
-        "decr",
-        "set_lease",
-        "write",
-    ]) {
+    } else if is("set add replace append prepend cas incr decr set_lease write") {
         Some(Verb::Set)
-    } else if is(&["delete", "delete_lease"]) {
+    } else if is("delete delete_lease") {
         Some(Verb::Delete)
     } else {
         None
