@@ -19,7 +19,7 @@ pub use config::ConfigError;
 pub use extended::{Extended, ExtendedOptions, KeyFormat, Ssl};
 pub use observe::{CaptureFlags, StatsFlags, TopFlags, WhereFlags};
 pub use offload::{GpuRepliesFlag, OffloadFlags};
-pub use policy::{PingLimit, PolicyFlags, RateLimit};
+pub use policy::{Limits, PingLimit, PolicyFlags, RateLimit};
 pub use process::ProcessFlags;
 pub use values::{
     ExceptionPathFlag, FileMask, IpFlag, ListenAddr, ListenAddrs, ListenTls, MetricsAddr, Network,

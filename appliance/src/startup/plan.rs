@@ -26,7 +26,7 @@ pub use tls::{ClientCerts, TlsPlan};
 
 use crate::host::machine::{Gpu, Machine};
 use crate::startup::flags::{
-    Energy, Engine, FileMask, Isolated, MetricsAddr, Network, Profile, ServeFlags, TcpIn,
+    Energy, Engine, FileMask, Isolated, MetricsAddr, Network, PortSpec, Profile, ServeFlags, TcpIn,
 };
 use dataplane::stages::batch::BatchMode;
 use driver_shim::Pages;
@@ -171,26 +171,9 @@ pub struct PortPlan {
 pub enum Device {
     /// Kernel UDP sockets at these addresses.
     Sockets(Vec<IpAddr>),
-    /// A NIC under DPDK.
-    Pci {
-        /// Its address on the bus.
-        address: String,
-        /// Device arguments for the driver.
-        args: Option<String>,
-    },
-    /// A DPDK virtual device: name and arguments.
-    Vdev(String),
-}
-
-impl Device {
-    /// Name and arguments, as DPDK takes them; empty for sockets.
-    pub fn spec(&self) -> String {
-        match self {
-            Self::Sockets(_) => String::new(),
-            Self::Pci { address, args: Some(args) } => format!("{address},{args}"),
-            Self::Pci { address: spec, args: None } | Self::Vdev(spec) => spec.clone(),
-        }
-    }
+    /// DPDK.
+    #[serde(untagged)]
+    Dpdk(PortSpec),
 }
 
 /// An address that TCP listens on.
