@@ -30,6 +30,8 @@ use crate::startup::flags::{
 };
 use dataplane::stages::batch::BatchMode;
 use driver_shim::Pages;
+use gpu::index::IndexKind;
+use gpu::offload::Mode;
 use serde::{Serialize, Serializer};
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
@@ -399,20 +401,19 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-fn pages<S: Serializer>(pages: &Pages, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_str(pages.name())
+macro_rules! by_name {
+    ($($write:ident: $of:ty;)*) => {$(
+        fn $write<S: Serializer>(it: &$of, s: S) -> Result<S::Ok, S::Error> {
+            s.serialize_str(it.name())
+        }
+    )*};
 }
-
-fn eviction<S: Serializer>(eviction: &Eviction, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_str(eviction.name())
+by_name! {
+    pages: Pages; eviction: Eviction; batch_mode: BatchMode; gpu_mode: Mode; gpu_index: IndexKind;
 }
 
 fn shown<T: Display, S: Serializer>(what: &Option<T>, s: S) -> Result<S::Ok, S::Error> {
     what.as_ref().map(T::to_string).serialize(s)
-}
-
-fn batch_mode<S: Serializer>(mode: &BatchMode, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_str(mode.name())
 }
 
 fn as_text<T: Display, S: Serializer>(items: &[T], s: S) -> Result<S::Ok, S::Error> {
