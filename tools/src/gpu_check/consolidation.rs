@@ -7,7 +7,7 @@
 
 use super::lab::Lab;
 use super::stage::{Case, Cases, Fed, check};
-use super::{Extent, percentile};
+use super::{Extent, Result, percentile};
 use crate::plot::Axis;
 use crate::report::Report;
 use crate::report::table::{Draw, Table, table};
@@ -45,8 +45,6 @@ const BATCH: usize = 256;
 const TASK_MAX: Duration = Duration::from_secs(20);
 /// Pause between two looks whether it is done.
 const LOOK: Duration = Duration::from_micros(20);
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// What a task of another user does to GETs, and they to it; and the same over time.
 pub const TABLES: &[Table] = table! {
